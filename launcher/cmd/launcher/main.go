@@ -1,0 +1,12 @@
+// Launcher is the daemon that makes models take turns on the GPUs of one
+// machine, and the command line client of its API.
+package main
+
+import (
+	"context"
+	"os"
+)
+
+func main() {
+	os.Exit((&cli{out: os.Stdout, err: os.Stderr}).run(context.Background(), os.Args[1:]))
+}

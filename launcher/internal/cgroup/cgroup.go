@@ -1,0 +1,294 @@
+// Package cgroup gives each instance a control group of its own where the
+// machine lets us, so that the whole process tree of an instance can be listed
+// and killed, whatever its members did to their session, parent or
+// environment. Groups are kept below the group that the launcher itself runs
+// in; no controller is ever enabled, so the rule of cgroup v2 against
+// processes in inner groups does not apply.
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Mode says how groups are kept.
+type Mode string
+
+const (
+	// Auto takes the first of V2, V1 and None that works when tried.
+	Auto Mode = "auto"
+	// V2 is cgroup v2, also the hierarchy of a hybrid machine that has no controllers.
+	V2 Mode = "v2"
+	// V1 is the freezer, pids or memory hierarchy of cgroup v1.
+	V1 Mode = "v1"
+	// None keeps no groups: every Group is empty and its calls do nothing.
+	None Mode = "none"
+)
+
+// ErrBusy is returned by Create when the group exists and holds processes.
+var ErrBusy = errors.New("the group holds processes already")
+
+// Options of a Manager.
+type Options struct {
+	// Mode to use; empty means Auto. A mode other than Auto that does not work is an error.
+	Mode Mode
+	// Parent is the path, from the mount point of the hierarchy, of the group to make ours below.
+	// Empty: the group this process is in, for each hierarchy.
+	Parent string
+	// Name of the launcher's folder, one path element, for example hotseat-MARK.
+	Name string
+	// Logger is told which mode was chosen, and why not a better one.
+	Logger *slog.Logger
+}
+
+// driver is one way of keeping groups. Paths are as in /proc/PID/cgroup,
+// relative to the root of the (first) hierarchy.
+type driver interface {
+	// base is the path of the launcher's folder.
+	base() string
+	// create makes the folder and those above it; it may exist.
+	create(path string) error
+	// list names the folders directly below.
+	list(path string) ([]string, error)
+	// procs are the processes in the group and the groups below it.
+	procs(path string) ([]int, error)
+	// kill sends SIGKILL to all of them.
+	kill(path string) error
+	// fork calls start so that what it forks is born in the group.
+	fork(path string, start func(*syscall.SysProcAttr) error) error
+	// remove removes the folder and those below it once no process is left.
+	remove(ctx context.Context, path string) error
+	// oomKills counts processes killed for want of memory.
+	oomKills(path string) (uint64, bool)
+	// groupOf is the path of the group that a process is in.
+	groupOf(pid int) (string, error)
+}
+
+// Manager holds the launcher's folder of groups.
+type Manager struct {
+	mode    Mode
+	driver  driver
+	oomFile string
+}
+
+// Open finds how groups can be kept by trying, and makes the launcher's folder.
+func Open(opts Options) (*Manager, error) {
+	if !validName(opts.Name) {
+		return nil, fmt.Errorf("cannot open cgroups: invalid name %q", opts.Name)
+	}
+	mounts, err := readMounts()
+	if err != nil {
+		return nil, fmt.Errorf("cannot open cgroups: %w", err)
+	}
+	var tried []error
+	for _, mode := range candidates(opts.Mode) {
+		for _, d := range mounts.drivers(mode, opts) {
+			if err := probe(d); err != nil {
+				tried = append(tried, fmt.Errorf("cannot use cgroup mode %s below %s: %w", mode, d.base(), err))
+				continue
+			}
+			opts.Logger.Info("process groups", "mode", mode, "folder", d.base(), "rejected", errors.Join(tried...))
+			return &Manager{mode: mode, driver: d, oomFile: mounts.oomFile()}, nil
+		}
+	}
+	tried = append(tried, fmt.Errorf("no cgroup hierarchy serves mode %q", opts.Mode))
+	return nil, errors.Join(tried...)
+}
+
+// probe makes a group and forks a process into it that ends at once: its
+// program cannot exist. Whatever stands in the way (a read-only mount, missing
+// permissions, a threaded parent, a filter of system calls) shows here.
+func probe(d driver) error {
+	group := path.Join(d.base(), fmt.Sprintf("probe-%d", os.Getpid()))
+	if err := d.create(group); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := d.fork(group, func(attr *syscall.SysProcAttr) error {
+		_, _, err := syscall.StartProcess("/dev/null/none", []string{"none"}, &syscall.ProcAttr{Sys: attr})
+		return err
+	})
+	if errors.Is(err, syscall.ENOTDIR) {
+		return d.remove(ctx, group)
+	}
+	_ = d.remove(ctx, group)
+	_ = d.remove(ctx, d.base())
+	return err
+}
+
+func candidates(mode Mode) []Mode {
+	if mode == Auto || mode == "" {
+		return []Mode{V2, V1, None}
+	}
+	return []Mode{mode}
+}
+
+func validName(name string) bool {
+	return name != "" && name != "." && name != ".." && len(name) <= 200 && !strings.ContainsAny(name, "/\n\x00")
+}
+
+// Mode is V2, V1 or None.
+func (m *Manager) Mode() Mode { return m.mode }
+
+// folderPrefix keeps the folder of a group apart from the kernel's own files.
+const folderPrefix = "i-"
+
+// Create makes the group of an instance. A group that exists and is empty is
+// taken over; one that holds processes gives ErrBusy.
+func (m *Manager) Create(name string) (*Group, error) {
+	if !validName(name) {
+		return nil, fmt.Errorf("cannot create group: invalid name %q", name)
+	}
+	g := m.Group(name)
+	if err := m.driver.create(g.path); err != nil {
+		return nil, fmt.Errorf("cannot create group %q: %w", name, err)
+	}
+	pids, err := g.Procs()
+	if err != nil {
+		return nil, err
+	}
+	if len(pids) > 0 {
+		return nil, fmt.Errorf("cannot create group %q: %w", name, ErrBusy)
+	}
+	return g, nil
+}
+
+// Group is the group of an instance in the launcher's folder, which need not exist.
+func (m *Manager) Group(name string) *Group {
+	return &Group{name: name, path: path.Join(m.driver.base(), folderPrefix+name), driver: m.driver}
+}
+
+// GroupOf is the group of the instance that the process is in, also when an
+// earlier launcher with the same Name kept it below another parent. For a
+// process that is in no such group it is Group(name).
+func (m *Manager) GroupOf(name string, pid int) *Group {
+	g := m.Group(name)
+	where, err := m.driver.groupOf(pid)
+	suffix := path.Join("/", path.Base(m.driver.base()), path.Base(g.path))
+	if err == nil && strings.HasSuffix(where, suffix) {
+		g.path = where
+	}
+	return g
+}
+
+// List names the instances that have a group in the launcher's folder.
+func (m *Manager) List() ([]string, error) {
+	folders, err := m.driver.list(m.driver.base())
+	if err != nil && !gone(err) {
+		return nil, fmt.Errorf("cannot list groups: %w", err)
+	}
+	var names []string
+	for _, folder := range folders {
+		if name, ok := strings.CutPrefix(folder, folderPrefix); ok {
+			names = append(names, name)
+		}
+	}
+	return names, nil
+}
+
+// OOMKills counts the processes that the kernel killed for want of memory in
+// the group that this process itself is in, and below: in a container, the
+// container's. ok is false where no memory controller tells.
+func (m *Manager) OOMKills() (n uint64, ok bool) {
+	return readKey(m.oomFile, "oom_kill")
+}
+
+// Close removes those of the launcher's folders that are empty. Groups with
+// processes stay, for the next launcher to find.
+func (m *Manager) Close() error {
+	names, err := m.List()
+	if err != nil {
+		return err
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel() // what is busy now is left alone
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, notCanceled(m.Group(name).Remove(over)))
+	}
+	return errors.Join(append(errs, notCanceled(m.driver.remove(over, m.driver.base())))...)
+}
+
+func notCanceled(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// Group is the control group of one instance. The calls of one Group value
+// exclude each other.
+type Group struct {
+	name   string
+	path   string
+	driver driver
+	mu     sync.Mutex
+}
+
+// Name of the instance.
+func (g *Group) Name() string { return g.name }
+
+// Path of the group from the mount point of its (first) hierarchy; without meaning in mode None.
+func (g *Group) Path() string { return g.path }
+
+// Procs are the ids of the processes in the group and below it; none when the
+// group is gone.
+func (g *Group) Procs() ([]int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	pids, err := g.driver.procs(g.path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the processes of group %q: %w", g.name, err)
+	}
+	return pids, nil
+}
+
+// Kill sends SIGKILL to every process in the group and below it. In mode V2 on
+// Linux 5.14 and later that is one step that no fork escapes
+// (https://docs.kernel.org/admin-guide/cgroup-v2.html, cgroup.kill); elsewhere
+// call it until Procs is empty. A group that is gone is no error.
+func (g *Group) Kill() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.driver.kill(g.path); err != nil {
+		return fmt.Errorf("cannot kill group %q: %w", g.name, err)
+	}
+	return nil
+}
+
+// Start calls fork, once, with the attributes that make what it forks be born
+// in the group. fork runs on an OS thread that is inside the group meanwhile
+// where attributes alone do not do it (mode V1), so it must fork on the
+// goroutine it is called on. The error of fork comes back as it is.
+func (g *Group) Start(fork func(*syscall.SysProcAttr) error) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.driver.fork(g.path, fork)
+}
+
+// OOMKills counts the processes of this group that the kernel killed for want
+// of memory. ok is false where no memory controller counts for the group alone.
+func (g *Group) OOMKills() (n uint64, ok bool) {
+	return g.driver.oomKills(g.path)
+}
+
+// Remove waits until the group is empty, and removes it. It returns the
+// context's error when processes are still there when ctx ends. A group that
+// is gone is no error.
+func (g *Group) Remove(ctx context.Context) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.driver.remove(ctx, g.path); err != nil {
+		return fmt.Errorf("cannot remove group %q: %w", g.name, err)
+	}
+	return nil
+}

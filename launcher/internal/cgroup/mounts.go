@@ -1,0 +1,158 @@
+package cgroup
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/cgroups/v3"
+)
+
+// mounts are the mounted hierarchies, and where this process is in each.
+type mounts struct {
+	v2 []hierarchy
+	v1 map[string]hierarchy // by controller
+}
+
+// hierarchy is one mounted cgroup hierarchy.
+type hierarchy struct {
+	mount string // the mount point
+	root  string // the group that is mounted there
+	own   string // the group this process is in, from the mount point
+}
+
+func (h hierarchy) dir(group string) string { return filepath.Join(h.mount, group) }
+
+// fromMount turns a path as in /proc/PID/cgroup into one from the mount point.
+// A group outside of what is mounted, as is seen in containers that share the
+// host's view of cgroup v1, becomes the mount point itself.
+func (h hierarchy) fromMount(group string) string {
+	if h.root == "/" {
+		return group
+	}
+	if rest, ok := strings.CutPrefix(group+"/", h.root+"/"); ok {
+		return path.Join("/", rest)
+	}
+	return "/"
+}
+
+// readMounts reads /proc/self/mountinfo and /proc/self/cgroup, see proc_pid_mountinfo(5) and cgroups(7).
+func readMounts() (mounts, error) {
+	own1, own2, err := cgroups.ParseCgroupFileUnified("/proc/self/cgroup")
+	if err != nil {
+		return mounts{}, fmt.Errorf("cannot read the groups of this process: %w", err)
+	}
+	info, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return mounts{}, err
+	}
+	return parseMounts(string(info), own1, own2), nil
+}
+
+func parseMounts(info string, own1 map[string]string, own2 string) mounts {
+	m := mounts{v1: map[string]hierarchy{}}
+	for line := range strings.Lines(info) {
+		before, after, ok := strings.Cut(line, " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if !ok || len(left) < 6 || len(right) < 3 {
+			continue
+		}
+		h := hierarchy{root: left[3], mount: left[4]}
+		switch right[0] {
+		case "cgroup2":
+			h.own = h.fromMount(own2)
+			m.v2 = append(m.v2, h)
+		case "cgroup":
+			for _, controller := range strings.Split(right[2], ",") {
+				if own, ok := own1[controller]; ok {
+					h.own = h.fromMount(own)
+					m.v1[controller] = h
+				}
+			}
+		}
+	}
+	return m
+}
+
+// drivers are those that could serve a mode, best first.
+func (m mounts) drivers(mode Mode, opts Options) []driver {
+	below := func(h hierarchy) string {
+		if opts.Parent != "" {
+			return path.Join("/", opts.Parent, opts.Name)
+		}
+		return path.Join(h.own, opts.Name)
+	}
+	var found []driver
+	switch mode {
+	case V2:
+		for _, h := range m.v2 {
+			found = append(found, &v2{hierarchy: h, folder: below(h)})
+		}
+	case V1:
+		for _, names := range [][]string{{"freezer", "memory"}, {"freezer"}, {"pids"}, {"memory"}} {
+			if d := newV1(m.v1, names, below); d != nil {
+				found = append(found, d)
+			}
+		}
+	case None:
+		found = append(found, none{})
+	case Auto: // candidates has put modes in its place
+	}
+	return found
+}
+
+// oomFile is the file that counts this process's group's deaths for want of
+// memory: memory.events of cgroup v2 in the nearest group that has one,
+// memory.oom_control of v1 otherwise.
+func (m mounts) oomFile() string {
+	for _, h := range m.v2 {
+		for group := h.own; ; group = path.Dir(group) {
+			file := filepath.Join(h.dir(group), "memory.events")
+			if _, ok := readKey(file, "oom_kill"); ok {
+				return file
+			}
+			if group == "/" || group == "." {
+				break
+			}
+		}
+	}
+	if h, ok := m.v1["memory"]; ok {
+		return filepath.Join(h.dir(h.own), "memory.oom_control")
+	}
+	return ""
+}
+
+// readKey reads one number of a flat keyed file ("key value" lines).
+func readKey(file, key string) (uint64, bool) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, false
+	}
+	for line := range bytes.Lines(text) {
+		fields := strings.Fields(string(line))
+		if len(fields) == 2 && fields[0] == key {
+			n, err := strconv.ParseUint(fields[1], 10, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false
+}
+
+// folders names the folders in dir.
+func folders(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !e.IsDir() })
+	names := make([]string, len(entries))
+	for i, e := range entries {
+		names[i] = e.Name()
+	}
+	return names, nil
+}

@@ -1,0 +1,144 @@
+package cgroup
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/containerd/cgroups/v3/cgroup2"
+	"golang.org/x/sys/unix"
+)
+
+// v2 keeps groups in a cgroup v2 hierarchy.
+type v2 struct {
+	hierarchy
+	folder string
+}
+
+func (d *v2) base() string { return d.folder }
+
+func (d *v2) load(group string) (*cgroup2.Manager, error) {
+	return cgroup2.Load(group, cgroup2.WithMountpoint(d.mount))
+}
+
+func (d *v2) create(group string) error {
+	root, err := d.load("/")
+	if err != nil {
+		return err
+	}
+	_, err = root.NewChild(group[1:], nil) // no resources: enables no controller
+	return err
+}
+
+func (d *v2) list(group string) ([]string, error) { return folders(d.dir(group)) }
+
+func (d *v2) procs(group string) ([]int, error) {
+	g, err := d.load(group)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := g.Procs(true)
+	if gone(err) {
+		return nil, nil
+	}
+	pids := make([]int, len(ids))
+	for i, id := range ids {
+		pids[i] = int(id)
+	}
+	return pids, err
+}
+
+func (d *v2) kill(group string) error {
+	if _, err := os.Stat(filepath.Join(d.dir(group), "cgroup.kill")); err != nil {
+		if _, err := os.Stat(d.dir(group)); err != nil {
+			return nil
+		}
+		return d.killFrozen(group)
+	}
+	g, err := d.load(group)
+	if err != nil {
+		return err
+	}
+	if err := g.Kill(); !gone(err) {
+		return err
+	}
+	return nil
+}
+
+// killFrozen is for kernels older than 5.14, which have no cgroup.kill. A
+// frozen group of cgroup v2 dies frozen.
+func (d *v2) killFrozen(group string) error {
+	return killFrozen(filepath.Join(d.dir(group), "cgroup.freeze"), "1", "0", func() error {
+		return killEach(d, group)
+	})
+}
+
+func (d *v2) fork(group string, start func(*syscall.SysProcAttr) error) error {
+	dir, err := os.OpenFile(d.dir(group), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return start(&syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())})
+}
+
+func (d *v2) remove(ctx context.Context, group string) error {
+	return removeWhenEmpty(ctx, d.dir(group), waitUnpopulated)
+}
+
+func (d *v2) oomKills(group string) (uint64, bool) {
+	return readKey(filepath.Join(d.dir(group), "memory.events"), "oom_kill")
+}
+
+func (d *v2) groupOf(pid int) (string, error) {
+	group, err := cgroup2.PidGroupPath(pid)
+	if err != nil {
+		return "", err
+	}
+	return d.fromMount(group), nil
+}
+
+// gone tells the errors that a group gives that was removed meanwhile.
+func gone(err error) bool {
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)
+}
+
+// killFrozen calls kill while the group is frozen, as far as that can be had:
+// it does not wait for processes that do not freeze (in a driver, say). What
+// they fork meanwhile is for the next call.
+func killFrozen(file, freeze, thaw string, kill func() error) error {
+	_ = os.WriteFile(file, []byte(freeze), 0)
+	err := kill()
+	if thawErr := os.WriteFile(file, []byte(thaw), 0); thawErr != nil && !gone(thawErr) {
+		err = errors.Join(err, thawErr)
+	}
+	return err
+}
+
+// killEach sends SIGKILL to the processes of a group one by one, never to one
+// that has been given the id of a member meanwhile.
+func killEach(d driver, group string) error {
+	pids, err := d.procs(group)
+	for _, pid := range pids {
+		err = errors.Join(err, killMember(d, group, pid))
+	}
+	return err
+}
+
+func killMember(d driver, group string, pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil // it has ended
+	}
+	defer unix.Close(fd)
+	if where, err := d.groupOf(pid); err != nil || !within(where, group) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return &os.SyscallError{Syscall: "pidfd_send_signal " + strconv.Itoa(pid), Err: err}
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/gateway"
+	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/supervisor"
+)
+
+// runner gives the supervisor the process trees of a host.
+type runner struct{ *process.Host }
+
+func (r runner) Start(c process.Command) (supervisor.Tree, error) { return tree(r.Host.Start(c)) }
+
+func (r runner) Adopt(name string, id process.ID) (supervisor.Tree, error) {
+	return tree(r.Host.Adopt(name, id))
+}
+
+// tree keeps a nil process from becoming an interface that is not nil.
+func tree(p *process.Process, err error) (supervisor.Tree, error) {
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// gates gives the supervisor its ports, by package gateway.
+type gates struct {
+	ports    *gateway.Ports
+	host     string // default address of public ports
+	maxHeld  int
+	hold     time.Duration
+	compat   bool // the launcher itself answers /sleep, /wake_up and /is_sleeping there
+	observe  func(instanceID string, o gateway.Observation)
+	logger   *slog.Logger
+	verbsFor func(id string) gateway.Verbs
+}
+
+func (g *gates) Reserve() (supervisor.Reservation, error) {
+	r, err := g.ports.Reserve()
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (g *gates) Claim(port int) (supervisor.Reservation, error) {
+	r, err := g.ports.Claim(port)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
+	host := o.Host
+	if host == "" {
+		host = g.host
+	}
+	opts := gateway.Options{
+		Name: o.InstanceID, Host: host, Port: o.Port, Target: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort)),
+		MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
+		Observe: func(seen gateway.Observation) { g.observe(o.InstanceID, seen) },
+	}
+	if g.compat {
+		opts.Verbs = g.verbsFor(o.InstanceID)
+	}
+	proxy, err := gateway.Listen(opts)
+	if taken, ok := errors.AsType[*gateway.PortTakenError](err); ok {
+		return nil, launcher.PortTakenf("%w: choose another port, or leave --port out", taken)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the public port: %w", err)
+	}
+	return proxy, nil
+}
+
+// verbs answers the llm-d controller's calls to an engine's port by the
+// launcher's own verbs.
+type verbs struct {
+	sup *supervisor.Supervisor
+	id  string
+}
+
+func (v verbs) Sleep(ctx context.Context, level int) error {
+	if _, err := v.sup.Sleep(v.id, supervisor.Ask{Level: level, Drain: -1}); err != nil {
+		return err
+	}
+	_, err := v.sup.AwaitVerb(ctx, v.id, launcher.Sleeping)
+	return err
+}
+
+func (v verbs) Wake(ctx context.Context) error {
+	if _, err := v.sup.Wake(v.id, supervisor.Ask{}); err != nil {
+		return err
+	}
+	_, err := v.sup.AwaitVerb(ctx, v.id, launcher.Awake)
+	return err
+}
+
+func (v verbs) IsSleeping() bool {
+	view, err := v.sup.Get(v.id)
+	return err == nil && view.State == string(launcher.Sleeping)
+}

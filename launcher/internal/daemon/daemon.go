@@ -1,0 +1,291 @@
+// Package daemon puts the launcher together: one struct with Run and Close,
+// which the command `launcher serve` and the tests both start.
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/cgroup"
+	"hotseat.dev/hotseat/launcher/internal/engine"
+	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/gateway"
+	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/journal"
+	"hotseat.dev/hotseat/launcher/internal/metrics"
+	"hotseat.dev/hotseat/launcher/internal/outlog"
+	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/swap"
+	"hotseat.dev/hotseat/launcher/internal/turns"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Options of a Daemon: the configuration, read and checked.
+type Options struct {
+	Listen   string   // address of the control API
+	StateDir string   // absolute
+	GPUs     string   // auto, nvml, simulated:N or file:PATH
+	Program  []string // argv before the engine's arguments; argv[0] is a path
+
+	InstanceHost    string // default address of the instances' public ports
+	Cgroups         string // auto, v2, v1 or none
+	StopOnExit      bool   // stop the engines when the launcher is told to end; otherwise they are left running
+	SleepMode       string // auto, always or never
+	LLMDCompat      bool   // answer the engine's sleep endpoints at instances' ports
+	MaxHeldRequests int    // per instance
+	HoldTimeout     time.Duration
+	WatchBuffer     int // events
+	LogMaxBytes     int64
+	LogMaxAge       time.Duration
+	EnvFileDirs     []string
+	TokenFile       string // empty: no token is asked for
+	Limits          supervisor.Limits
+	Budget          launcherapi.Budget
+	Logger          *slog.Logger
+}
+
+// Folders and files in the state folder.
+const (
+	journalFile  = "journal"
+	logsFolder   = "logs"
+	marksFolder  = "instances"
+	exitsFolder  = "exits"
+	pruneEvery   = 10 * time.Minute
+	shutdownTime = 5 * time.Second
+)
+
+// ExitDir is where `launcher init` records the exits that it saw.
+func ExitDir(stateDir string) string { return filepath.Join(stateDir, exitsFolder) }
+
+// Daemon is a launcher.
+type Daemon struct {
+	opts  Options
+	log   *slog.Logger
+	undo  []func() error // gives back what was taken, last first
+	close func() error
+
+	listener net.Listener
+	server   *http.Server
+	api      closer
+	logs     *outlog.Store
+	sup      *supervisor.Supervisor
+	swaps    *swap.Coordinator
+	feed     *feed.Feed
+	memory   supervisor.Memory
+}
+
+// closer is told that the launcher is going down.
+type closer interface{ Close() }
+
+// New opens everything that can refuse to be opened: address, state folder,
+// GPUs, process host. What fails leaves nothing open behind.
+func New(opts Options) (d *Daemon, err error) {
+	d = &Daemon{opts: opts, log: opts.Logger}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, d.giveBack())
+		}
+	}()
+	if d.listener, err = net.Listen("tcp", opts.Listen); err != nil { //nolint:noctx // a loopback bind does not wait
+		return nil, fmt.Errorf("cannot listen for the control API: %w", err)
+	}
+	d.later(func() error { return ignoreClosed(d.listener.Close()) })
+	records, jrn, err := d.openState()
+	if err != nil {
+		return nil, err
+	}
+	gpus, err := gpu.Open(gpu.Options{Source: opts.GPUs, StateDir: opts.StateDir, Logger: opts.Logger})
+	if err != nil {
+		return nil, err
+	}
+	d.later(gpus.Close)
+	host, err := d.openHost()
+	if err != nil {
+		return nil, err
+	}
+	if d.memory, err = supervisor.Replay(records); err != nil {
+		return nil, err
+	}
+	d.assemble(gpus, host, jrn)
+	return d, nil
+}
+
+func (d *Daemon) later(f func() error) { d.undo = append(d.undo, f) }
+
+func (d *Daemon) giveBack() error {
+	var errs []error
+	for n := len(d.undo) - 1; n >= 0; n-- {
+		errs = append(errs, d.undo[n]())
+	}
+	d.undo = nil
+	return errors.Join(errs...)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// openState takes the state folder, and opens the logs and the journal in it.
+func (d *Daemon) openState() (records []rawRecord, jrn *journal.Journal, err error) {
+	lock, err := journal.Lock(d.opts.StateDir)
+	if err != nil {
+		return nil, nil, err
+	}
+	d.later(lock.Close)
+	for _, dir := range []string{marksFolder, exitsFolder} {
+		if err := os.MkdirAll(filepath.Join(d.opts.StateDir, dir), 0o700); err != nil {
+			return nil, nil, fmt.Errorf("cannot make a folder in the state folder: %w", err)
+		}
+	}
+	d.logs, err = outlog.Open(outlog.Options{
+		Dir: filepath.Join(d.opts.StateDir, logsFolder), MaxTotalBytes: d.opts.LogMaxBytes, MaxAge: d.opts.LogMaxAge, Logger: d.log,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	d.later(d.logs.Close)
+	jrn, found, err := journal.Open(filepath.Join(d.opts.StateDir, journalFile), journal.Options{
+		Snapshot: func() ([]any, error) { return d.sup.Snapshot(d.swaps.Running()), nil },
+		Logger:   d.log,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	d.later(jrn.Close)
+	if found.Broken != nil {
+		d.log.Error("the journal was damaged and is set aside; engines are looked for by their marks", "kept", found.Broken.SetAside, "reason", found.Broken.Reason)
+	}
+	return found.Records, jrn, nil
+}
+
+func (d *Daemon) openHost() (*process.Host, error) {
+	mark := markOf(d.opts.StateDir)
+	groups, err := cgroup.Open(cgroup.Options{Mode: cgroup.Mode(d.opts.Cgroups), Name: "hotseat-" + mark, Logger: d.log})
+	if err != nil {
+		return nil, err
+	}
+	d.later(groups.Close)
+	host, err := process.NewHost(process.Options{Mark: mark, Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), Logger: d.log})
+	if err != nil {
+		return nil, err
+	}
+	d.later(host.Close)
+	return host, nil
+}
+
+// markOf names the launcher of a state folder: the same after a restart, and
+// another for another folder.
+func markOf(stateDir string) string {
+	sum := sha256.Sum256([]byte(stateDir))
+	return hex.EncodeToString(sum[:6])
+}
+
+func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Journal) {
+	vllm := engine.NewVLLM(engine.VLLMOptions{})
+	d.later(func() error { vllm.Close(); return nil })
+	d.feed = feed.New(d.opts.WatchBuffer, d.memory.Revision)
+	queue := &turns.Queue{}
+	var m *metrics.Metrics
+	g := &gates{
+		ports: gateway.NewPorts(), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
+		compat: d.opts.LLMDCompat, logger: d.log,
+		observe: func(_ string, o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
+	}
+	g.verbsFor = func(id string) gateway.Verbs { return verbs{sup: d.sup, id: id} }
+	observer := &lateObserver{}
+	d.sup = supervisor.New(supervisor.Options{
+		Engines: []engine.Engine{vllm}, Program: d.opts.Program, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
+		GPUs: gpus, Runner: runner{host}, Gates: g, Logs: d.logs, Journal: jrn, Feed: d.feed, Turns: queue,
+		MarkDir: filepath.Join(d.opts.StateDir, marksFolder),
+		Limits:  d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, Observer: observer, Logger: d.log,
+	})
+	m = metrics.New(d.sup)
+	observer.Metrics = m
+	d.swaps = swap.New(swap.Options{
+		Supervisor: d.sup, Turns: queue, Limits: d.opts.Limits, Logger: d.log,
+		Finished: func(outcome string, r launcherapi.SwapResult) {
+			m.Swap(outcome, time.Duration(r.TotalMS*float64(time.Millisecond)))
+		},
+	})
+	d.serve(m)
+}
+
+// lateObserver is the supervisor's observer: the metrics, which need the
+// supervisor to be made themselves.
+type lateObserver struct{ *metrics.Metrics }
+
+// Addr is where the control API listens.
+func (d *Daemon) Addr() string { return d.listener.Addr().String() }
+
+// Run recovers what an earlier life left, then serves until ctx ends, and takes
+// everything down in order.
+func (d *Daemon) Run(ctx context.Context) error {
+	if err := d.sup.Recover(ctx, d.memory); err != nil {
+		return errors.Join(err, d.Close())
+	}
+	d.swaps.Recover(d.memory.Swaps)
+	d.log.Info("launcher is serving", "address", d.Addr(), "state_dir", d.opts.StateDir, "engine", d.opts.Program)
+	failed := make(chan error, 1)
+	go func() { failed <- d.server.Serve(d.listener) }()
+	prune := time.NewTicker(pruneEvery)
+	defer prune.Stop()
+	d.prune()
+	for {
+		select {
+		case <-prune.C:
+			d.prune()
+		case err := <-failed:
+			return errors.Join(err, d.Close())
+		case <-ctx.Done():
+			err := d.Close()
+			<-failed
+			return err
+		}
+	}
+}
+
+func (d *Daemon) prune() {
+	removed, err := d.logs.Prune(d.sup.LogsInUse())
+	if err != nil {
+		d.log.Warn("cannot drop old logs", "error", err)
+	}
+	if len(removed) > 0 {
+		d.log.Info("dropped old logs", "logs", removed)
+	}
+}
+
+// Close ends the launcher: no new calls, swaps end, engines are stopped or
+// left, and everything is given back. A second call does nothing.
+func (d *Daemon) Close() error {
+	if d.undo == nil {
+		return nil
+	}
+	d.log.Info("launcher is closing", "stop_engines", d.opts.StopOnExit)
+	d.feed.Close() // watchers leave
+	d.api.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
+	defer cancel()
+	var errs []error
+	if err := d.server.Shutdown(ctx); err != nil {
+		errs = append(errs, d.server.Close())
+	}
+	patience := d.opts.Limits.Drain + d.opts.Limits.StopGrace + d.opts.Limits.Memory
+	ending, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	d.swaps.Close(ending)
+	errs = append(errs, d.sup.Close(ending, d.opts.StopOnExit), d.giveBack())
+	return errors.Join(errs...)
+}

@@ -1,0 +1,34 @@
+package engine
+
+import (
+	"net/http"
+)
+
+// VLLM is the adapter for `vllm serve`. Facts about it were looked up in, and
+// seen with, vLLM 0.30.0.
+type VLLM struct {
+	client *http.Client
+}
+
+var _ Engine = (*VLLM)(nil)
+
+// VLLMOptions configures a VLLM.
+type VLLMOptions struct {
+	// Client makes the calls to engines. Default: one made for calls to
+	// loopback, with no time limit of its own: contexts bound every call.
+	Client *http.Client
+}
+
+// NewVLLM makes the adapter.
+func NewVLLM(o VLLMOptions) *VLLM {
+	if o.Client == nil {
+		o.Client = newClient()
+	}
+	return &VLLM{client: o.Client}
+}
+
+// Name is "vllm".
+func (*VLLM) Name() string { return "vllm" }
+
+// Close gives back the idle connections.
+func (v *VLLM) Close() { v.client.CloseIdleConnections() }

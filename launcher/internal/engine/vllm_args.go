@@ -1,0 +1,179 @@
+package engine
+
+import (
+	_ "embed"
+	"strconv"
+	"strings"
+)
+
+// Reading arguments as vLLM does. Its FlexibleArgumentParser rewrites the
+// arguments (underscores, -O3, dotted keys) and hands them to Python's
+// argparse, which then decides by their looks alone what is a flag and what is
+// a value; see vllm/utils/argparse_utils.py of vLLM 0.30.0. Whatever could
+// make the two readings differ about a flag that matters to the launcher is
+// refused here.
+
+//go:embed vllm_flags.txt
+var vllmFlagList string
+
+// vllmFlags says for each flag of vLLM how many values it takes: "0", "1",
+// "?" (none or one), "+" (one or more).
+var vllmFlags = parseFlagList(vllmFlagList)
+
+func parseFlagList(list string) map[string]string {
+	flags := map[string]string{}
+	for line := range strings.Lines(list) {
+		if name, nargs, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name != "#" {
+			flags[name] = nargs
+		}
+	}
+	return flags
+}
+
+// item is one flag with its values, or a value that belongs to no flag.
+type item struct {
+	flag   string   // canonical long name; "" for a value without a flag
+	known  bool     // it is in vllmFlags
+	dotted bool     // --flag.key: one key of a flag that takes JSON
+	values []string // what follows, or stands after "="
+	inline bool     // the value stands after "="
+	raw    []string // the arguments as they were
+}
+
+// readItems groups arguments into items. It refuses what would be read
+// differently once other arguments stand around it.
+func readItems(tokens []string) ([]item, error) {
+	var items []item
+	for i := 0; i < len(tokens); {
+		it, err := readItem(tokens[i:])
+		if err != nil {
+			return nil, err
+		}
+		it.raw = tokens[i : i+len(it.raw)]
+		items = append(items, it)
+		i += len(it.raw)
+	}
+	return items, nil
+}
+
+// readItem reads the item at the start of tokens, which are not empty. Of its
+// raw only the length is final.
+func readItem(tokens []string) (item, error) {
+	first := tokens[0]
+	switch {
+	case first == "--":
+		return item{}, inputError("", "--", "-- cannot be honoured: vLLM takes no arguments after it; leave it out")
+	case !isFlag(first):
+		return item{values: tokens[:1], raw: tokens[:1]}, nil
+	case isNumber(first): // and has a point
+		return item{}, inputError("", first, "vLLM takes %s for a key of a flag: write it behind =, as in --flag=%s", first, first)
+	case strings.HasPrefix(first, "-O") && first != "-O":
+		return readOptimizationLevel(tokens)
+	}
+
+	key, value, inline := strings.Cut(first, "=")
+	name, _, dotted := strings.Cut(key, ".")
+	it := item{flag: canonicalFlag(name), dotted: dotted, inline: inline, raw: tokens[:1]}
+	if attached, ok := attachedNodes(key, inline); ok {
+		it.flag, value, it.inline = "--nnodes", attached, true
+	}
+	_, it.known = vllmFlags[it.flag]
+	if whole, ok := abbreviates(it.flag); ok {
+		return item{}, inputError("", whole, "%s is an abbreviation that may stand for %s: write the flag out", it.flag, whole)
+	}
+	switch {
+	case it.inline:
+		it.values = []string{value}
+		return it, nil
+	case dotted:
+		// vLLM takes the next argument for the value, whatever it is.
+		if len(tokens) == 1 || isFlag(tokens[1]) && !isNumber(tokens[1]) {
+			return item{}, inputError("", it.flag, "%s needs a value: write %s=VALUE", key, key)
+		}
+		it.values = tokens[1:2]
+	default:
+		it.values = valuesOf(it, tokens[1:])
+	}
+	it.raw = tokens[:1+len(it.values)]
+	return it, nil
+}
+
+// valuesOf takes the values of a flag from the arguments after it. A flag that
+// is not known may take any number.
+func valuesOf(it item, rest []string) []string {
+	n := 0
+	for n < len(rest) && !isFlag(rest[n]) {
+		n++
+	}
+	switch vllmFlags[it.flag] {
+	case "0":
+		n = 0
+	case "1", "?":
+		n = min(n, 1)
+	}
+	return rest[:n]
+}
+
+// readOptimizationLevel reads -O3 and -O=3, which vLLM splits in two.
+func readOptimizationLevel(tokens []string) (item, error) {
+	level := strings.TrimPrefix(tokens[0][2:], "=")
+	if strings.HasPrefix(level, "-") {
+		return item{}, inputError("", "-O", "%s is no optimization level: write -O0 to -O3", tokens[0])
+	}
+	return item{flag: "--optimization-level", known: true, values: []string{level}, inline: true, raw: tokens[:1]}, nil
+}
+
+// attachedNodes reads -n2, argparse's other way to write -n 2.
+func attachedNodes(key string, inline bool) (string, bool) {
+	nodes, ok := strings.CutPrefix(key, "-n")
+	nodes = strings.TrimSpace(nodes)
+	return nodes, ok && !inline && nodes != "" && strings.Trim(nodes, "0123456789") == ""
+}
+
+// isFlag tells by the looks of an argument, as argparse does, whether it is a
+// flag. A negative number is a value, unless it has a point: vLLM takes that
+// for a dotted key. So is a text with a space, unless it comes after "=" or
+// has a point before it.
+func isFlag(token string) bool {
+	if len(token) < 2 || token[0] != '-' {
+		return false
+	}
+	if attached, ok := attachedNodes(token, false); ok && attached != "" {
+		return true
+	}
+	key, _, _ := strings.Cut(token, "=")
+	if strings.Contains(key, ".") {
+		return true
+	}
+	return strings.Trim(token[1:], "0123456789") != "" && !strings.Contains(key, " ")
+}
+
+func isNumber(token string) bool {
+	_, err := strconv.ParseFloat(token, 64)
+	return err == nil
+}
+
+// canonicalFlag gives a flag's long name, with dashes.
+func canonicalFlag(name string) string {
+	if strings.HasPrefix(name, "--") {
+		name = "--" + strings.ReplaceAll(name[2:], "_", "-")
+	}
+	if long, ok := vllmShort[name]; ok {
+		return long
+	}
+	return name
+}
+
+// abbreviates finds a flag that matters to the launcher and that argparse may
+// take name for. Exact names are no abbreviations.
+func abbreviates(name string) (string, bool) {
+	if _, exact := vllmFlags[name]; exact || strings.Trim(name, "-") == "" {
+		return "", false
+	}
+	for _, whole := range vllmReadNames {
+		if len(name) < len(whole) && strings.HasPrefix(whole, name) {
+			return whole, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"errors"
+	"net/netip"
+)
+
+// commandLine is the arguments, read.
+type commandLine struct {
+	settings settings
+	rest     []string // the arguments but for model and address
+	notes    []string
+}
+
+// readCommandLine reads the arguments and the file that they name with
+// --config.
+func readCommandLine(tokens []string) (commandLine, error) {
+	items, err := readItems(tokens)
+	if err != nil {
+		return commandLine{}, err
+	}
+	line := commandLine{settings: defaultSettings()}
+	if err := line.readConfigOf(items); err != nil {
+		return commandLine{}, err
+	}
+	if err := line.chooseModel(items); err != nil {
+		return commandLine{}, err
+	}
+	for _, it := range items {
+		if err := line.settings.read(it); err != nil {
+			return commandLine{}, err
+		}
+		switch it.flag {
+		case "", "--model", "--host", "--port":
+		case "--config":
+			// vLLM ignores --config=FILE without a word.
+			line.rest = append(line.rest, "--config", it.values[0])
+		default:
+			line.rest = append(line.rest, it.raw...)
+		}
+	}
+	return line, line.checkHost()
+}
+
+// readConfigOf reads the settings of the file named by --config.
+func (l *commandLine) readConfigOf(items []item) error {
+	var paths []string
+	for _, it := range items {
+		if it.flag == "--config" && !it.dotted {
+			paths = append(paths, it.values...)
+		}
+	}
+	switch {
+	case len(paths) == 0:
+		return nil
+	case len(paths) > 1:
+		return inputError("", "--config", "--config is given twice: vLLM reads one file only")
+	}
+	path := paths[0]
+	tokens, err := readConfig(path)
+	if err != nil {
+		return inputError("", "--config", "cannot read the --config file %s: %v", path, err)
+	}
+	if err := l.readEntries(tokens); err != nil {
+		var input *InputError
+		if errors.As(err, &input) {
+			return inputError("", input.Flag, "the --config file %s: %s", path, input.Message)
+		}
+		return err
+	}
+	return nil
+}
+
+func (l *commandLine) readEntries(tokens []string) error {
+	items, err := readItems(tokens)
+	if err != nil {
+		return err
+	}
+	for _, it := range items {
+		if err := l.settings.read(it); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chooseModel finds the model: the argument that belongs to no flag, or
+// --model, or else the one of the configuration file.
+func (l *commandLine) chooseModel(items []item) error {
+	var found []string
+	unsure := ""
+	for _, it := range items {
+		switch {
+		case it.flag == "", it.flag == "--model" && !it.dotted:
+			found = append(found, it.values...)
+		case !it.known && !it.inline && !it.dotted && len(it.values) > 0:
+			unsure = it.flag
+		}
+	}
+	switch {
+	case len(found) > 1:
+		return inputError("", "--model", "there is more than one model, or an argument too many: %q", found)
+	case len(found) == 1:
+		l.settings.model = found[0]
+	case l.settings.model != "":
+	case unsure != "":
+		return inputError("", "--model", "it is not clear which argument is the model and which belongs to %s: put the model first", unsure)
+	default:
+		l.settings.model = vllmDefaultModel
+		l.notes = append(l.notes, "no model is named: vLLM's default, "+vllmDefaultModel+", is served")
+	}
+	if m := l.settings.model; m == "" || m[0] == '-' {
+		return inputError("", "--model", "%q is no model", m)
+	}
+	return nil
+}
+
+// checkHost refuses an address that the launcher, which holds the instance's
+// public port, cannot give.
+func (l *commandLine) checkHost() error {
+	host := l.settings.host
+	addr, err := netip.ParseAddr(host)
+	switch {
+	case host == "":
+		return nil
+	case host == "localhost", err == nil && (addr.IsUnspecified() || addr.IsLoopback()):
+		l.notes = append(l.notes, "--host "+host+" is replaced: the launcher owns the engine's address, and its own settings decide where the instance is reached")
+		return nil
+	}
+	return inputError("", "--host", "--host %s cannot be honoured: the launcher owns the engine's address; leave it out, or give 0.0.0.0", host)
+}

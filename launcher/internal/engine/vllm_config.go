@@ -1,0 +1,117 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+)
+
+// maxConfigFile bounds what is read of a --config file, in bytes.
+const maxConfigFile = 1 << 20
+
+// readConfig reads a file given with --config and flattens it to arguments, as
+// vLLM does (FlexibleArgumentParser.load_config_file). vLLM puts them before
+// the arguments of the command line, which therefore win. A relative path is
+// relative to the working directory that launcher and engine share.
+func readConfig(path string) ([]string, error) {
+	if !strings.HasSuffix(path, ".yaml") && !strings.HasSuffix(path, ".yml") {
+		return nil, errors.New("its name must end in .yaml or .yml")
+	}
+	data, err := readRegular(path)
+	var where *fs.PathError
+	if errors.As(err, &where) {
+		return nil, where.Err
+	}
+	if err != nil {
+		return nil, err
+	}
+	var config yaml.MapSlice
+	if err := yaml.UnmarshalWithOptions(data, &config, yaml.UseOrderedMap()); err != nil {
+		// Without the lines of the file that the error would show.
+		return nil, errors.New(yaml.FormatError(err, false, false))
+	}
+	if len(config) == 0 {
+		return nil, errors.New("it names no option")
+	}
+	var tokens []string
+	for _, entry := range config {
+		key, ok := entry.Key.(string)
+		if !ok {
+			return nil, fmt.Errorf("its key %v is no text", entry.Key)
+		}
+		tokens = append(tokens, configTokens("--"+key, entry.Value)...)
+	}
+	return tokens, nil
+}
+
+// configTokens is one entry as arguments. What stands inside of nested values
+// matters to nobody here.
+func configTokens(flag string, value any) []string {
+	switch v := value.(type) {
+	case bool:
+		return configSwitch(flag, v)
+	case []any:
+		if len(v) == 0 {
+			return nil
+		}
+		tokens := []string{flag}
+		for _, element := range v {
+			tokens = append(tokens, fmt.Sprint(element))
+		}
+		return tokens
+	case yaml.MapSlice:
+		return []string{flag, "{}"}
+	case string:
+		// vLLM's YAML reader takes these for booleans.
+		if vllmFlags[canonicalFlag(flag)] == "0" {
+			switch strings.ToLower(v) {
+			case "yes", "on":
+				return configSwitch(flag, true)
+			case "no", "off":
+				return configSwitch(flag, false)
+			}
+		}
+		return []string{flag, v}
+	case nil:
+		return []string{flag, "None"}
+	default:
+		return []string{flag, fmt.Sprint(v)}
+	}
+}
+
+func configSwitch(flag string, on bool) []string {
+	if on {
+		return []string{flag}
+	}
+	no := "--no-" + strings.TrimPrefix(flag, "--")
+	if _, ok := vllmFlags[no]; ok {
+		return []string{no}
+	}
+	return nil
+}
+
+// readRegular reads a file that is neither a device nor a pipe, which could
+// hold the launcher for ever.
+func readRegular(path string) (data []byte, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("it is no regular file")
+	}
+	if info.Size() > maxConfigFile {
+		return nil, fmt.Errorf("it is larger than %d bytes", maxConfigFile)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return io.ReadAll(io.LimitReader(f, maxConfigFile))
+}

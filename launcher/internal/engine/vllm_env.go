@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// environment makes the environment of an engine, sorted by key: what the
+// launcher has, what the user gives, what the GPU provider adds, what the
+// launcher must decide itself; the later wins. Notes say which of the user's
+// variables lost.
+func environment(r Request) (env, notes []string, err error) {
+	vars := map[string]string{}
+	for _, entry := range r.BaseEnv {
+		if name, value, ok := strings.Cut(entry, "="); ok && inherited(name, value) {
+			vars[name] = value
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Env)) {
+		if err := checkVariable(name, r.Env[name]); err != nil {
+			return nil, nil, err
+		}
+		vars[name] = r.Env[name]
+	}
+	for _, entry := range append(slices.Clone(r.ExtraEnv), ownVariables(r.GPUs)...) {
+		name, value, _ := strings.Cut(entry, "=")
+		if theirs, ok := r.Env[name]; ok && theirs != value {
+			notes = append(notes, name+" of env_vars is overridden: the launcher sets it to "+value)
+		}
+		vars[name] = value
+	}
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		env = append(env, name+"="+vars[name])
+	}
+	return env, notes, nil
+}
+
+// ownVariables are those that the launcher decides. GPUs go by their index in
+// PCI bus order, since many releases of vLLM crash on UUIDs; a MIG device has
+// only a UUID.
+func ownVariables(gpus []GPU) []string {
+	own := []string{"VLLM_SERVER_DEV_MODE=1"} // opens the sleep endpoints
+	if len(gpus) == 0 {
+		return own
+	}
+	visible := make([]string, len(gpus))
+	for i, gpu := range gpus {
+		if visible[i] = strconv.Itoa(gpu.Index); gpu.MIG {
+			visible[i] = gpu.UUID
+		}
+	}
+	return append(own, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES="+strings.Join(visible, ","))
+}
+
+const (
+	launcherPrefix = "HOTSEAT_" // the launcher's settings and secrets
+	simulatedGPUs  = "HOTSEAT_SIMGPU_DIR"
+)
+
+// inherited tells whether a variable of the launcher passes to engines.
+func inherited(name, value string) bool {
+	switch {
+	case strings.HasPrefix(name, launcherPrefix):
+		return name == simulatedGPUs
+	case name == "VLLM_PORT":
+		// Kubernetes sets it so for a Service called vllm, and vLLM then
+		// refuses to start (vllm/envs.py).
+		return !strings.Contains(value, "://")
+	}
+	return true
+}
+
+func checkVariable(name, value string) error {
+	switch {
+	case name == "" || strings.ContainsAny(name, "=\x00"):
+		return inputError("env_vars", "", "%q cannot be the name of an environment variable", name)
+	case strings.ContainsRune(value, 0):
+		return inputError("env_vars", "", "the value of %s in env_vars holds a zero byte", name)
+	case name == "HOTSEAT_INSTANCE", name == "HOTSEAT_LAUNCHER":
+		return inputError("env_vars", "", "%s cannot be set: by it the launcher knows its own children", name)
+	}
+	return nil
+}
+
+func lookup(env []string, name string) (string, bool) {
+	for _, entry := range env {
+		if value, ok := strings.CutPrefix(entry, name+"="); ok {
+			return value, true
+		}
+	}
+	return "", false
+}

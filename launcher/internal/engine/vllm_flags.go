@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// settings is what the launcher reads from the arguments of vLLM.
+type settings struct {
+	model       string
+	servedNames []string
+	host        string
+	port        int
+	tp, pp, pcp int
+	dp          int
+	dpLocal     *int
+	dpAlone     bool // this server is one rank, whatever the size
+	utilization float64
+	sleepMode   *bool
+	apiKeys     []string
+	deviceIDs   bool
+}
+
+// The defaults of vLLM 0.30.0: vllm/config/parallel.py and
+// vllm/config/cache.py. Releases before 0.20 took 0.9 of the memory.
+const (
+	vllmDefaultModel       = "Qwen/Qwen3-0.6B"
+	vllmDefaultUtilization = 0.92
+)
+
+func defaultSettings() settings {
+	return settings{tp: 1, pp: 1, pcp: 1, dp: 1, utilization: vllmDefaultUtilization}
+}
+
+// localRanks is how many data parallel ranks run in this server
+// (EngineArgs.create_engine_config).
+func (s *settings) localRanks() int {
+	switch {
+	case s.dpAlone:
+		return 1
+	case s.dpLocal != nil:
+		return *s.dpLocal
+	}
+	return s.dp
+}
+
+// vllmShort maps short forms to the long names of flags that are read.
+var vllmShort = map[string]string{
+	"-tp":  "--tensor-parallel-size",
+	"-pp":  "--pipeline-parallel-size",
+	"-pcp": "--prefill-context-parallel-size",
+	"-dp":  "--data-parallel-size",
+	"-dpl": "--data-parallel-size-local",
+	"-dpn": "--data-parallel-rank",
+	"-dpe": "--data-parallel-external-lb",
+	"-dpm": "--data-parallel-multi-port-external-lb",
+	"-n":   "--nnodes",
+	"-asc": "--api-server-count",
+}
+
+// reader takes one flag's values into the settings.
+type reader func(s *settings, it item) error
+
+// vllmReaders is every flag that matters to the launcher.
+var vllmReaders = map[string]reader{
+	"--model":             text(func(s *settings, v string) { s.model = v }),
+	"--served-model-name": texts(func(s *settings, v []string) { s.servedNames = v }),
+	"--host":              text(func(s *settings, v string) { s.host = v }),
+	"--port":              number(0, 65535, func(s *settings, n int) { s.port = n }),
+	"--config":            text(func(*settings, string) {}), // read by itself
+	"--api-key":           texts(func(s *settings, v []string) { s.apiKeys = v }),
+
+	"--tensor-parallel-size":          number(1, maxRanks, func(s *settings, n int) { s.tp = n }),
+	"--pipeline-parallel-size":        number(1, maxRanks, func(s *settings, n int) { s.pp = n }),
+	"--prefill-context-parallel-size": number(1, maxRanks, func(s *settings, n int) { s.pcp = n }),
+	"--data-parallel-size":            number(1, maxRanks, func(s *settings, n int) { s.dp = n }),
+	"--data-parallel-size-local":      number(0, maxRanks, func(s *settings, n int) { s.dpLocal = &n }),
+	"--data-parallel-rank":            text(func(s *settings, _ string) { s.dpAlone = true }),
+	"--data-parallel-external-lb":     noValue(func(s *settings) { s.dpAlone = true }),
+	"--no-data-parallel-external-lb":  noValue(func(s *settings) { s.dpAlone = false }),
+
+	"--gpu-memory-utilization": share(func(s *settings, x float64) { s.utilization = x }),
+	"--enable-sleep-mode":      noValue(func(s *settings) { s.sleepMode = new(true) }),
+	"--no-enable-sleep-mode":   noValue(func(s *settings) { s.sleepMode = new(false) }),
+	"--device-ids":             text(func(s *settings, _ string) { s.deviceIDs = true }),
+
+	"--uds":                refuse("the launcher owns the engine's address"),
+	"--ssl-keyfile":        refuse(noTLS),
+	"--ssl-certfile":       refuse(noTLS),
+	"--ssl-ca-certs":       refuse(noTLS),
+	"--ssl-cert-reqs":      refuse(noTLS),
+	"--ssl-ciphers":        refuse(noTLS),
+	"--enable-ssl-refresh": refuse(noTLS),
+	"--headless":           refuse("without an API server nobody can reach the engine"),
+	"--grpc":               refuse("the launcher speaks HTTP to the engine"),
+	"--data-parallel-multi-port-external-lb": refuse(
+		"it opens one server for each rank, each on a port of its own; make one instance for each instead"),
+	"--nnodes": onlyOne("an instance lives on one node"),
+	"--api-server-count": number(1, 1024, func(*settings, int) {
+		// None at all would be the same as --headless.
+	}),
+}
+
+const (
+	maxRanks = 1 << 16
+	noTLS    = "the launcher speaks plain HTTP to the engine over loopback, and TLS ends before it"
+)
+
+// vllmReadNames is every spelling that abbreviations are held against, sorted.
+var vllmReadNames = slices.Sorted(slices.Values(slices.AppendSeq(
+	slices.Collect(maps.Keys(vllmReaders)), maps.Keys(vllmShort))))
+
+// read takes one item into the settings.
+func (s *settings) read(it item) error {
+	read, ok := vllmReaders[it.flag]
+	if !ok {
+		if strings.HasPrefix(it.flag, "--ssl-") { // of another release
+			return refuse(noTLS)(s, it)
+		}
+		return nil
+	}
+	if it.dotted {
+		return inputError("", it.flag, "%s takes no keys: write %s VALUE", it.flag, it.flag)
+	}
+	return read(s, it)
+}
+
+// valued is for flags that need a value.
+func valued(read reader) reader {
+	return func(s *settings, it item) error {
+		if len(it.values) == 0 {
+			return inputError("", it.flag, "%s needs a value", it.flag)
+		}
+		return read(s, it)
+	}
+}
+
+func text(set func(*settings, string)) reader {
+	return valued(func(s *settings, it item) error {
+		set(s, it.values[0])
+		return nil
+	})
+}
+
+func texts(set func(*settings, []string)) reader {
+	return valued(func(s *settings, it item) error {
+		set(s, it.values)
+		return nil
+	})
+}
+
+func number(least, most int, set func(*settings, int)) reader {
+	return valued(func(s *settings, it item) error {
+		n, err := strconv.Atoi(strings.TrimSpace(it.values[0]))
+		if err != nil || n < least || n > most {
+			return inputError("", it.flag, "%s must be a whole number from %d to %d, not %q", it.flag, least, most, it.values[0])
+		}
+		set(s, n)
+		return nil
+	})
+}
+
+func share(set func(*settings, float64)) reader {
+	return valued(func(s *settings, it item) error {
+		x, err := strconv.ParseFloat(strings.TrimSpace(it.values[0]), 64)
+		if err != nil || !(x > 0 && x <= 1) {
+			return inputError("", it.flag, "%s must be a number above 0 and at most 1, not %q", it.flag, it.values[0])
+		}
+		set(s, x)
+		return nil
+	})
+}
+
+// noValue is for flags that take none.
+func noValue(set func(*settings)) reader {
+	return func(s *settings, it item) error {
+		if it.inline {
+			return inputError("", it.flag, "%s takes no value: leave out %q", it.flag, "="+it.values[0])
+		}
+		set(s)
+		return nil
+	}
+}
+
+func refuse(why string) reader {
+	return func(_ *settings, it item) error {
+		return inputError("", it.flag, "%s cannot be honoured: %s; leave it out", it.flag, why)
+	}
+}
+
+// onlyOne accepts 1 and refuses every other number.
+func onlyOne(why string) reader {
+	return valued(func(s *settings, it item) error {
+		if strings.TrimSpace(it.values[0]) == "1" {
+			return nil
+		}
+		return refuse(why)(s, it)
+	})
+}

@@ -1,0 +1,239 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// StatusError is an answer with another status than 200.
+type StatusError struct {
+	Call   string // such as "POST /sleep?level=1"
+	Status int
+	Body   string // its first bytes
+}
+
+func (e *StatusError) Error() string {
+	text := fmt.Sprintf("%s answered %d %s", e.Call, e.Status, http.StatusText(e.Status))
+	if e.Body != "" {
+		text += ": " + e.Body
+	}
+	return text
+}
+
+// Refused tells whether a call failed because nothing listens there.
+func Refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
+
+const (
+	maxAnswer   = 1 << 20 // bytes read of any answer
+	maxBodyText = 300     // bytes of it that an error shows
+)
+
+// newClient makes a client for calls over loopback. It has no time limit: a
+// first sleep may take minutes, and contexts bound every call.
+func newClient() *http.Client {
+	return &http.Client{
+		Transport: &http.Transport{
+			Proxy:               nil, // never for loopback
+			DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+			MaxIdleConnsPerHost: 2,
+			IdleConnTimeout:     30 * time.Second,
+			DisableCompression:  true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Ready asks GET /health once. vLLM answers 200 also while it sleeps; its port
+// refuses connections until it is ready.
+func (v *VLLM) Ready(ctx context.Context, base string) error {
+	_, err := v.call(ctx, http.MethodGet, base, "/health", nil, "")
+	return err
+}
+
+// IsSleeping asks GET /is_sleeping.
+func (v *VLLM) IsSleeping(ctx context.Context, base string) (bool, error) {
+	answer, err := v.call(ctx, http.MethodGet, base, "/is_sleeping", nil, "")
+	if err != nil {
+		return false, err
+	}
+	var body struct {
+		IsSleeping *bool `json:"is_sleeping"`
+	}
+	if err := json.Unmarshal(answer, &body); err != nil || body.IsSleeping == nil {
+		return false, fmt.Errorf("GET /is_sleeping answered %q", excerpt(answer))
+	}
+	return *body.IsSleeping, nil
+}
+
+// Sleep posts /sleep. An engine that sleeps already stays at its level.
+func (v *VLLM) Sleep(ctx context.Context, base string, level int) error {
+	if err := v.sleep(ctx, base, level); err != nil {
+		return fmt.Errorf("cannot put the engine to sleep at level %d: %w", level, err)
+	}
+	return nil
+}
+
+func (v *VLLM) sleep(ctx context.Context, base string, level int) error {
+	if err := checkLevel(level); err != nil {
+		return err
+	}
+	path := fmt.Sprintf("/sleep?level=%d", level)
+	if _, err := v.call(ctx, http.MethodPost, base, path, nil, ""); err != nil {
+		return err
+	}
+	return v.expect(ctx, base, true)
+}
+
+// Wake posts /wake_up. After level 2 the weights have to be loaded again
+// before the cache is given its memory, and what the cache held is void.
+func (v *VLLM) Wake(ctx context.Context, base string, level int) error {
+	if err := v.wake(ctx, base, level); err != nil {
+		return fmt.Errorf("cannot wake the engine from level %d: %w", level, err)
+	}
+	return nil
+}
+
+func (v *VLLM) wake(ctx context.Context, base string, level int) error {
+	if err := checkLevel(level); err != nil {
+		return err
+	}
+	if level == 1 {
+		if _, err := v.call(ctx, http.MethodPost, base, "/wake_up", nil, ""); err != nil {
+			return err
+		}
+		return v.expect(ctx, base, false)
+	}
+
+	// Weights must not be loaded under an engine that is awake and serves.
+	if sleeping, err := v.IsSleeping(ctx, base); err != nil || !sleeping {
+		return err
+	}
+	for _, step := range []struct {
+		path string
+		body any
+	}{
+		{"/wake_up?tags=weights", nil},
+		{"/collective_rpc", map[string]string{"method": "reload_weights"}},
+		{"/wake_up?tags=kv_cache", nil},
+	} {
+		if _, err := v.call(ctx, http.MethodPost, base, step.path, step.body, ""); err != nil {
+			return err
+		}
+	}
+	if err := v.resetPrefixCache(ctx, base); err != nil {
+		return err
+	}
+	return v.expect(ctx, base, false)
+}
+
+// resetPrefixCache posts /reset_prefix_cache, which says in its body whether
+// it could; older releases have an empty one.
+func (v *VLLM) resetPrefixCache(ctx context.Context, base string) error {
+	answer, err := v.call(ctx, http.MethodPost, base, "/reset_prefix_cache", nil, "")
+	if err != nil || len(answer) == 0 {
+		return err
+	}
+	var body struct {
+		Success *bool `json:"success"`
+	}
+	if err := json.Unmarshal(answer, &body); err != nil || body.Success != nil && !*body.Success {
+		return fmt.Errorf("POST /reset_prefix_cache answered %q", excerpt(answer))
+	}
+	return nil
+}
+
+// checkLevel is needed because vLLM answers 200 to any level.
+func checkLevel(level int) error {
+	if level != 1 && level != 2 {
+		return fmt.Errorf("there is no sleep level %d, only 1 and 2", level)
+	}
+	return nil
+}
+
+func (v *VLLM) expect(ctx context.Context, base string, sleeping bool) error {
+	switch is, err := v.IsSleeping(ctx, base); {
+	case err != nil:
+		return err
+	case is && !sleeping:
+		return errors.New("it says that it still sleeps")
+	case !is && sleeping:
+		return errors.New("it says that it is still awake")
+	}
+	return nil
+}
+
+// Canary posts /v1/completions for one token.
+func (v *VLLM) Canary(ctx context.Context, base, model string, key Secret) error {
+	answer, err := v.call(ctx, http.MethodPost, base, "/v1/completions", map[string]any{
+		"model": model, "prompt": "Hello", "max_tokens": 1, "temperature": 0,
+	}, key)
+	if err != nil {
+		return fmt.Errorf("cannot make a token: %w", err)
+	}
+	var body struct {
+		Choices []struct {
+			FinishReason string `json:"finish_reason"`
+		} `json:"choices"`
+	}
+	// An engine that goes to sleep cuts its requests, with status 200.
+	if err := json.Unmarshal(answer, &body); err != nil || len(body.Choices) == 0 || body.Choices[0].FinishReason == "abort" {
+		return fmt.Errorf("cannot make a token: POST /v1/completions answered %q", excerpt(answer))
+	}
+	return nil
+}
+
+// call makes one call and gives the answer's body, at most maxAnswer bytes.
+func (v *VLLM) call(ctx context.Context, method, base, path string, body any, key Secret) (answer []byte, err error) {
+	var reader io.Reader
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("cannot encode the body of %s: %w", path, err)
+		}
+		reader = bytes.NewReader(encoded)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, base+path, reader)
+	if err != nil {
+		return nil, err
+	}
+	// Every call here may be repeated. So told, net/http does that when the
+	// engine has just closed a connection that was idle.
+	req.Header["Idempotency-Key"] = nil
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+string(key))
+	}
+	resp, err := v.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	answer, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if resp.StatusCode != http.StatusOK {
+		return nil, &StatusError{Call: method + " " + path, Status: resp.StatusCode, Body: excerpt(answer)}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the answer to %s %s: %w", method, path, err)
+	}
+	return answer, nil
+}
+
+// excerpt gives the first bytes of an answer as one line of text.
+func excerpt(answer []byte) string {
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(string(answer[:min(len(answer), maxBodyText)]), "")), " ")
+	if len(answer) > maxBodyText {
+		text += " …"
+	}
+	return text
+}

@@ -1,0 +1,182 @@
+package engine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kballard/go-shellquote"
+)
+
+// Plan decides how to run vLLM. The command line is
+//
+//	serve MODEL --host … --port … [--enable-sleep-mode] and the rest
+//
+// with the rest as it was given. The launcher's address stands before anything
+// that could take it for a value, and no other address is left after it.
+func (*VLLM) Plan(r Request) (Plan, error) {
+	tokens, field, err := splitArguments(r)
+	if err != nil {
+		return Plan{}, err
+	}
+	line, err := readCommandLine(tokens)
+	if err != nil {
+		return Plan{}, inField(err, field)
+	}
+	s := line.settings
+	if err := checkGPUs(s, r.GPUs); err != nil {
+		return Plan{}, err
+	}
+	env, notes, err := environment(r)
+	if err != nil {
+		return Plan{}, err
+	}
+
+	inject := s.sleepMode == nil && wantsSleepMode(r)
+	p := Plan{
+		Model:                s.model,
+		ServedNames:          s.servedNames,
+		TP:                   s.tp,
+		PP:                   s.pp,
+		PCP:                  s.pcp,
+		DPLocal:              s.localRanks(),
+		PublicHost:           s.host,
+		PublicPort:           s.port,
+		GPUMemoryUtilization: s.utilization,
+		SleepMode:            inject || s.sleepMode != nil && *s.sleepMode,
+		APIKey:               apiKey(s.apiKeys, env),
+		Notes:                append(line.notes, notes...),
+		env:                  env,
+	}
+	if len(p.ServedNames) == 0 {
+		p.ServedNames = []string{p.Model}
+	}
+	if s.sleepMode != nil && !*s.sleepMode {
+		p.Notes = append(p.Notes, "--no-enable-sleep-mode: this instance will keep its device memory while it sleeps")
+	}
+	p.argv = func(host string, port int) []string {
+		argv := []string{"serve", s.model, "--host", host, "--port", strconv.Itoa(port)}
+		if inject {
+			argv = append(argv, "--enable-sleep-mode")
+		}
+		return append(argv, line.rest...)
+	}
+	return p, nil
+}
+
+// splitArguments gives the arguments asked for and the field they came from.
+func splitArguments(r Request) (tokens []string, field string, err error) {
+	switch {
+	case r.Options != nil && r.Args != nil:
+		return nil, "", inputError("args", "", "options and args are both given: leave one of them out")
+	case r.Options == nil && r.Args == nil:
+		return nil, "", inputError("options", "", "the engine's arguments are missing: give them as options (one string) or args (a list)")
+	case r.Options == nil:
+		tokens, field = r.Args, "args"
+	default:
+		field = "options"
+		if tokens, err = shellquote.Split(*r.Options); err != nil {
+			return nil, "", inputError(field, "", "options cannot be split into arguments: %s", strings.ToLower(err.Error()))
+		}
+	}
+	for _, token := range tokens {
+		if strings.ContainsRune(token, 0) {
+			return nil, "", inputError(field, "", "an argument holds a zero byte: %q", token)
+		}
+	}
+	return tokens, field, nil
+}
+
+// inField says which field of the body an error is about.
+func inField(err error, field string) error {
+	var input *InputError
+	if errors.As(err, &input) {
+		input.Field = field
+	}
+	return err
+}
+
+func checkGPUs(s settings, gpus []GPU) error {
+	if len(gpus) == 0 {
+		return nil
+	}
+	if s.deviceIDs {
+		return inputError("gpu_uuids", "--device-ids", "--device-ids and gpu_uuids both choose the GPUs: leave --device-ids out")
+	}
+	seen := map[string]bool{}
+	for _, gpu := range gpus {
+		if seen[gpu.UUID] {
+			return inputError("gpu_uuids", "", "gpu_uuids names %s twice", gpu.UUID)
+		}
+		seen[gpu.UUID] = true
+		// CUDA shows a process one MIG device only: NVIDIA Multi-Instance GPU
+		// User Guide, "CUDA Device Enumeration".
+		if gpu.MIG && len(gpus) > 1 {
+			return inputError("gpu_uuids", "", "%s is a MIG device, and an engine can use only one: ask for it alone", gpu.UUID)
+		}
+	}
+	need := s.tp * s.pp * s.pcp * s.localRanks()
+	if need == len(gpus) {
+		return nil
+	}
+	return inputError("gpu_uuids", mismatchedFlag(s), "the arguments need %d %s (%s), but gpu_uuids names %d",
+		need, plural(need, "GPU"), degrees(s), len(gpus))
+}
+
+// degrees spells out the product behind the number of GPUs.
+func degrees(s settings) string {
+	text := fmt.Sprintf("tensor parallel %d x pipeline parallel %d", s.tp, s.pp)
+	if s.pcp != 1 {
+		text += fmt.Sprintf(" x prefill context parallel %d", s.pcp)
+	}
+	if s.localRanks() != 1 {
+		text += fmt.Sprintf(" x local data parallel %d", s.localRanks())
+	}
+	return text
+}
+
+// mismatchedFlag is the flag that most likely has to change.
+func mismatchedFlag(s settings) string {
+	switch {
+	case s.pp > s.tp:
+		return "--pipeline-parallel-size"
+	case s.localRanks() > s.tp:
+		return "--data-parallel-size"
+	}
+	return "--tensor-parallel-size"
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}
+
+func wantsSleepMode(r Request) bool {
+	switch cmp.Or(r.SleepMode, SleepModeAuto) {
+	case SleepModeAlways:
+		return true
+	case SleepModeAuto:
+		return r.Accelerator == AcceleratorNVML
+	}
+	return false
+}
+
+// apiKey is the first key that the engine accepts: those of --api-key, or the
+// one in the environment when the flag is not given (vLLM's
+// entrypoints/serve/middleware/register.py).
+func apiKey(keys, env []string) Secret {
+	if len(keys) == 0 {
+		value, _ := lookup(env, "VLLM_API_KEY")
+		return Secret(value)
+	}
+	i := slices.IndexFunc(keys, func(k string) bool { return k != "" })
+	if i < 0 {
+		return ""
+	}
+	return Secret(keys[i])
+}

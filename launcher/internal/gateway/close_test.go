@@ -1,0 +1,113 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestATakenPortIsAnErrorThatNamesIt(t *testing.T) {
+	p := newProxy(t, "127.0.0.1:1")
+	_, err := Listen(Options{Host: "127.0.0.1", Port: p.Port()})
+	requireTaken(t, err, p.Port())
+	_, err = Listen(Options{Host: "not an address", Port: 0})
+	require.ErrorContains(t, err, "cannot listen on")
+}
+
+func TestAClosedPortCanBeListenedOnAgain(t *testing.T) {
+	engine := newEngine(t, echo)
+	client := newClient(t)
+	p := openProxy(t, engine.URL)
+	port := p.Port()
+	for range 20 {
+		got := post(t, client, p.url("/v1/completions"), "x")
+		require.NoError(t, got.err)
+		require.Equal(t, "x", got.body)
+		client.CloseIdleConnections()
+		require.NoError(t, p.Close(patientContext(t)))
+		require.NoError(t, p.Close(patientContext(t)), "a second close does nothing")
+		p = openProxy(t, engine.URL, func(o *Options) { o.Port = port })
+	}
+}
+
+func TestClosingLetsAnAnswerEndWholeAndRefusesHeldRequests(t *testing.T) {
+	s := newStreaming()
+	engine := newEngine(t, s.serve)
+	p := openProxy(t, engine.URL)
+	client := newClient(t)
+	streamed := s.open(t.Context(), t, client, p.url("/v1/completions"))
+	p.Shut("a swap")
+	held := goPost(t, client, p.url("/v1/completions"), "{}")
+	eventually(t, func() bool { return p.Held() == 1 })
+	idle := dialRaw(t, p.address()) // says nothing, and must not be waited for
+
+	closed := make(chan error, 1)
+	go func() { closed <- p.Close(patientContext(t)) }()
+	requireError(t, receive(t, held), http.StatusServiceUnavailable, "the instance is being removed")
+	_, err := new(net.Dialer).DialContext(t.Context(), "tcp", p.address())
+	require.Error(t, err)
+	s.parts <- "data: last\n\n"
+	close(s.parts)
+	rest, err := io.ReadAll(streamed.Body)
+	require.NoError(t, err)
+	require.Equal(t, "data: last\n\n", string(rest))
+	require.NoError(t, receive(t, closed))
+	_, err = idle.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+}
+
+func TestClosingCutsWhatDoesNotEndInTime(t *testing.T) {
+	s := newStreaming()
+	engine := newEngine(t, s.serve)
+	seen := &observer{}
+	p := openProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
+	client := newClient(t)
+	streamed := s.open(t.Context(), t, client, p.url("/v1/completions"))
+	scraped := make(chan answer, 1)
+	r := request(t.Context(), t, http.MethodGet, p.url("/metrics"), nil)
+	go func() { scraped <- do(client, r) }()
+	receive(t, s.arrived)
+
+	require.ErrorContains(t, p.Close(overContext()), "1 requests in flight were cut")
+	_, err := io.ReadAll(streamed.Body)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	got := receive(t, scraped)
+	require.True(t, got.err != nil || got.status == http.StatusServiceUnavailable, got)
+	require.Equal(t, OutcomeCut, seen.nth(t, 1).Outcome)
+	require.Equal(t, OutcomeCut, seen.nth(t, 2).Outcome)
+	receive(t, s.gone)
+	receive(t, s.gone)
+}
+
+func TestAHundredProxiesGiveEverythingBack(t *testing.T) {
+	engine := newEngine(t, upgrading)
+	client := newClient(t)
+	before := descriptors(t)
+	for range 100 {
+		p := openProxy(t, engine.URL)
+		require.Equal(t, http.StatusOK, post(t, client, p.url("/v1/completions"), "x").status)
+		conn, _, _ := upgrade(t, p, "/v1/realtime", webSocket)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.Error(t, p.Close(ctx), "the upgraded connection was cut")
+		require.NoError(t, conn.Close())
+	}
+	client.CloseIdleConnections()
+	eventually(t, func() bool { return descriptors(t) <= before })
+}
+
+func TestAProxyListensWhereItIsTold(t *testing.T) {
+	engine := newEngine(t, echo)
+	first := openProxy(t, engine.URL)
+	port := first.Port()
+	require.NoError(t, first.Close(patientContext(t)))
+	p := openProxy(t, engine.URL, func(o *Options) { o.Port = port; o.Host = "127.0.0.2" })
+	require.Equal(t, port, p.Port())
+	got := post(t, newClient(t), "http://127.0.0.2:"+strconv.Itoa(port)+"/v1/completions", "x")
+	require.Equal(t, "x", got.body)
+}

@@ -1,0 +1,238 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNoRequestReachesAnEngineThatIsShutAndDrained(t *testing.T) {
+	const clients, each = 50, 20
+	var asleep atomic.Bool
+	var served, violations atomic.Int64
+	engine := newEngine(t, func(http.ResponseWriter, *http.Request) {
+		early := asleep.Load()
+		for range 10 {
+			runtime.Gosched()
+		}
+		if early || asleep.Load() {
+			violations.Add(1)
+		}
+		served.Add(1)
+	})
+	p := newProxy(t, engine.URL, func(o *Options) { o.MaxHeld = clients })
+	client := newClient(t)
+
+	var running sync.WaitGroup
+	failures := make(chan string, clients*each)
+	for range clients {
+		running.Go(func() {
+			for range each {
+				if got := post(t, client, p.url("/v1/completions"), "{}"); got.err != nil || got.status != http.StatusOK {
+					failures <- fmt.Sprint(got.status, got.body, got.err)
+				}
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { running.Wait(); close(ended) }()
+	flips := flipUntil(t, ended, p, &asleep)
+	close(failures)
+	for failure := range failures {
+		t.Error(failure)
+	}
+	require.Zero(t, violations.Load())
+	require.EqualValues(t, clients*each, served.Load())
+	require.Greater(t, flips, 10)
+	require.Zero(t, p.InFlight())
+	require.Zero(t, p.Held())
+}
+
+// flipUntil opens and shuts the gate until the clients have ended; while it is
+// shut and drained, the engine is marked asleep.
+func flipUntil(t *testing.T, ended <-chan struct{}, p *Proxy, asleep *atomic.Bool) int {
+	t.Helper()
+	for flips := 0; ; flips++ {
+		p.Open()
+		select {
+		case <-ended:
+			return flips
+		case <-time.After(time.Millisecond):
+		}
+		p.Shut("a flip")
+		cut, err := p.Drain(patientContext(t))
+		require.NoError(t, err)
+		require.Zero(t, cut)
+		asleep.Store(true)
+		if p.InFlight() != 0 {
+			t.Error("a request slipped in")
+		}
+		select {
+		case <-ended:
+		case <-time.After(time.Millisecond):
+		}
+		asleep.Store(false)
+	}
+}
+
+// ticketFor is a ticket whose request's end is seen on the context.
+func ticketFor() (*ticket, context.Context) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	return &ticket{cancel: cancel}, ctx
+}
+
+func TestTheGateTreatsARequestAsItsStateSays(t *testing.T) {
+	for name, c := range map[string]struct {
+		prepare func(*gate)
+		status  int // of a refusal; 0: admitted; -1: held
+	}{
+		"new: held":                         {func(*gate) {}, -1},
+		"open: admitted":                    {func(g *gate) { g.set(gateOpen, "") }, 0},
+		"shut: held":                        {func(g *gate) { g.set(gateOpen, ""); g.set(gateShut, "x") }, -1},
+		"failed: refused":                   {func(g *gate) { g.set(gateFailed, "x") }, 503},
+		"failed and started again: held":    {func(g *gate) { g.set(gateFailed, "x"); g.set(gateShut, "y") }, -1},
+		"failed and open again: admitted":   {func(g *gate) { g.set(gateFailed, "x"); g.set(gateOpen, "") }, 0},
+		"closed: refused":                   {func(g *gate) { g.set(gateClosed, "x") }, 503},
+		"closed for good: still refused":    {func(g *gate) { g.set(gateClosed, "x"); g.set(gateOpen, "") }, 503},
+		"closed for good: not even held":    {func(g *gate) { g.set(gateClosed, "x"); g.set(gateShut, "") }, 503},
+		"shut, with as many held as may be": {func(g *gate) { t1, _ := ticketFor(); _, _ = g.enter(t1) }, 429},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGate(1, time.Now)
+			c.prepare(g)
+			ticket, _ := ticketFor()
+			held, refused := g.enter(ticket)
+			inFlight, _, _ := g.counts()
+			switch c.status {
+			case 0:
+				require.Nil(t, held)
+				require.Nil(t, refused)
+				require.Equal(t, 1, inFlight)
+			case -1:
+				require.NotNil(t, held)
+				require.Nil(t, refused)
+				require.Zero(t, inFlight)
+			default:
+				require.Nil(t, held)
+				require.Equal(t, c.status, refused.status)
+				require.Zero(t, inFlight)
+			}
+		})
+	}
+}
+
+func TestAHeldRequestIsCountedFromTheMomentTheGateOpens(t *testing.T) {
+	g := newGate(1, time.Now)
+	ticket, _ := ticketFor()
+	held, _ := g.enter(ticket)
+	g.set(gateOpen, "")
+	g.set(gateShut, "again, before the request has noticed")
+	inFlight, waiting, _ := g.counts()
+	require.Equal(t, 1, inFlight)
+	require.Zero(t, waiting)
+	require.Nil(t, g.settle(held), "it was admitted, however late it asks")
+}
+
+func TestAWaitThatIsOverIsARefusalUnlessTheVerdictCameFirst(t *testing.T) {
+	g := newGate(2, time.Now)
+	first, _ := ticketFor()
+	second, _ := ticketFor()
+	late, _ := g.enter(first)
+	require.Equal(t, http.StatusServiceUnavailable, g.settle(late).status)
+	failed, _ := g.enter(second)
+	g.set(gateFailed, "the engine died")
+	require.Equal(t, "the engine died", g.settle(failed).message)
+	inFlight, waiting, _ := g.counts()
+	require.Zero(t, inFlight)
+	require.Zero(t, waiting)
+}
+
+func TestDrainOfAnOpenGateIsAnError(t *testing.T) {
+	g := newGate(1, time.Now)
+	g.set(gateOpen, "")
+	_, err := g.drain(overContext())
+	require.ErrorIs(t, err, ErrOpen)
+
+	ticket, _ := ticketFor()
+	_, _ = g.enter(ticket)
+	g.set(gateShut, "x")
+	drained := make(chan error, 1)
+	go func() {
+		_, err := g.drain(context.Background())
+		drained <- err
+	}()
+	eventually(t, func() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.changed != nil })
+	g.set(gateOpen, "")
+	require.ErrorIs(t, receive(t, drained), ErrOpen, "opened meanwhile")
+}
+
+func TestDrainWaitsForTheLastRequestAndCutsNone(t *testing.T) {
+	g := newGate(1, time.Now)
+	g.set(gateOpen, "")
+	first, firstContext := ticketFor()
+	second, _ := ticketFor()
+	_, _ = g.enter(first)
+	_, _ = g.enter(second)
+	g.set(gateShut, "x")
+	drained := make(chan int, 1)
+	go func() {
+		cut, _ := g.drain(context.Background())
+		drained <- cut
+	}()
+	g.leave(first)
+	require.Empty(t, drained)
+	g.leave(second)
+	require.Zero(t, receive(t, drained))
+	require.NoError(t, firstContext.Err())
+}
+
+func TestDrainCutsWhatIsLeftWhenItsTimeIsOver(t *testing.T) {
+	g := newGate(1, time.Now)
+	g.set(gateOpen, "")
+	for range 2 {
+		ticket, ctx := ticketFor()
+		_, _ = g.enter(ticket)
+		context.AfterFunc(ctx, func() { g.leave(ticket) })
+	}
+	g.set(gateShut, "x")
+	cut, err := g.drain(overContext())
+	require.NoError(t, err)
+	require.Equal(t, 2, cut)
+	inFlight, _, _ := g.counts()
+	require.Zero(t, inFlight)
+}
+
+func TestLastUseIsWhenARequestWasAdmittedOrEnded(t *testing.T) {
+	now := time.Unix(100, 0)
+	g := newGate(1, func() time.Time { return now })
+	lastUsed := func() time.Time { _, _, at := g.counts(); return at }
+	require.True(t, lastUsed().IsZero())
+	ticket, _ := ticketFor()
+	_, _ = g.enter(ticket)
+	require.True(t, lastUsed().IsZero(), "a request that waits is no use yet")
+	now = now.Add(time.Second)
+	g.set(gateOpen, "")
+	require.Equal(t, time.Unix(101, 0), lastUsed())
+	now = now.Add(time.Second)
+	g.leave(ticket)
+	require.Equal(t, time.Unix(102, 0), lastUsed())
+	g.set(gateFailed, "x")
+	now = now.Add(time.Second)
+	_, refused := g.enter(ticket)
+	require.NotNil(t, refused)
+	require.Equal(t, time.Unix(102, 0), lastUsed(), "a refusal is no use")
+}
+
+func TestACutIsTheCauseOfTheRequestsEnd(t *testing.T) {
+	ticket, ctx := ticketFor()
+	ticket.cut()
+	require.True(t, errors.Is(context.Cause(ctx), errCut))
+}

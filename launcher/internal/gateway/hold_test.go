@@ -1,0 +1,171 @@
+package gateway
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// echo answers with the request's body.
+func echo(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }
+
+func TestHeldRequestsFlowWhenTheGateOpens(t *testing.T) {
+	engine := newEngine(t, echo)
+	seen := &observer{}
+	p := newProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
+	client := newClient(t)
+	first, second := goPost(t, client, p.url("/v1/completions"), "one"), goPost(t, client, p.url("/v1/completions"), "two")
+	eventually(t, func() bool { return p.Held() == 2 })
+	require.Zero(t, p.InFlight())
+	require.True(t, p.LastUsed().IsZero())
+	p.Open()
+	require.Equal(t, "one", receive(t, first).body)
+	require.Equal(t, "two", receive(t, second).body)
+	o := seen.nth(t, 2)
+	require.Equal(t, OutcomeAnswered, o.Outcome)
+	require.Equal(t, ClassInference, o.Class)
+	require.Positive(t, o.Held)
+	require.GreaterOrEqual(t, o.Duration, o.Held)
+	require.Zero(t, p.Held())
+	require.Zero(t, p.InFlight())
+	require.False(t, p.LastUsed().IsZero())
+}
+
+func TestARequestBeyondTheBoundIsToldToComeAgain(t *testing.T) {
+	engine := newEngine(t, echo)
+	seen := &observer{}
+	p := newProxy(t, engine.URL, func(o *Options) { o.MaxHeld = 1; o.Observe = seen.observe })
+	p.Shut("another model has the GPU")
+	client := newClient(t)
+	held := goPost(t, client, p.url("/v1/completions"), "one")
+	eventually(t, func() bool { return p.Held() == 1 })
+	got := post(t, client, p.url("/v1/completions"), "two")
+	requireError(t, got, http.StatusTooManyRequests, "another model has the GPU")
+	require.Equal(t, "5", got.header.Get("Retry-After"))
+	require.Equal(t, OutcomeHeldFull, seen.nth(t, 1).Outcome)
+	p.Open()
+	require.Equal(t, "one", receive(t, held).body)
+}
+
+func TestARequestIsNotHeldForEver(t *testing.T) {
+	engine := newEngine(t, echo)
+	seen := &observer{}
+	p := newProxy(t, engine.URL, func(o *Options) { o.HoldTimeout = 10 * time.Millisecond; o.Observe = seen.observe })
+	p.Shut("the model is being woken")
+	got := post(t, newClient(t), p.url("/v1/completions"), "{}")
+	requireError(t, got, http.StatusServiceUnavailable, "the model is being woken")
+	require.Equal(t, "5", got.header.Get("Retry-After"))
+	o := seen.nth(t, 1)
+	require.Equal(t, OutcomeHeldTimeout, o.Outcome)
+	require.GreaterOrEqual(t, o.Held, 10*time.Millisecond)
+	require.Zero(t, p.Held())
+}
+
+func TestAFailureAnswersHeldAndNewRequestsAtOnce(t *testing.T) {
+	engine := newEngine(t, echo)
+	seen := &observer{}
+	p := newProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
+	client := newClient(t)
+	held := goPost(t, client, p.url("/v1/completions"), "{}")
+	eventually(t, func() bool { return p.Held() == 1 })
+	p.Fail("the engine ran out of device memory")
+	requireError(t, receive(t, held), http.StatusServiceUnavailable, "the engine ran out of device memory")
+	requireError(t, post(t, client, p.url("/v1/completions"), "{}"), http.StatusServiceUnavailable, "out of device memory")
+	requireError(t, get(t, client, p.url("/health")), http.StatusServiceUnavailable, "out of device memory")
+	require.Equal(t, OutcomeFailed, seen.nth(t, 3).Outcome)
+	p.Open()
+	require.Equal(t, "again", post(t, client, p.url("/v1/completions"), "again").body, "a new engine took its place")
+}
+
+func TestAClientThatLeavesWhileHeldGivesItsPlaceBack(t *testing.T) {
+	var reached atomic.Int64
+	engine := newEngine(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
+	seen := &observer{}
+	p := newProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
+	client := newClient(t)
+	for n, body := range []string{"", "a body that nobody reads", strings.Repeat("x", 16<<10)} {
+		ctx, leave := context.WithCancel(t.Context())
+		left := make(chan answer, 1)
+		go func() {
+			left <- do(client, request(ctx, t, http.MethodPost, p.url("/v1/completions"), strings.NewReader(body)))
+		}()
+		eventually(t, func() bool { return p.Held() == 1 })
+		leave()
+		require.ErrorIs(t, receive(t, left).err, context.Canceled)
+		eventually(t, func() bool { return p.Held() == 0 })
+		o := seen.nth(t, n+1)
+		require.Equal(t, OutcomeClientGone, o.Outcome)
+		require.Equal(t, statusClientGone, o.Status)
+	}
+	p.Open()
+	p.Shut("x")
+	_, err := p.Drain(patientContext(t))
+	require.NoError(t, err)
+	require.Zero(t, reached.Load())
+}
+
+func TestAHeldRequestsBodyStaysWithTheClient(t *testing.T) {
+	engine := newEngine(t, echo)
+	p := newProxy(t, engine.URL)
+	conn := dialRaw(t, p.address())
+	_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
+	require.NoError(t, err)
+	eventually(t, func() bool { return p.Held() == 1 })
+	// Had anything read the body, the server would have said 100 Continue.
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
+	_, err = conn.Read(make([]byte, 1))
+	require.ErrorContains(t, err, "timeout")
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	p.Open()
+	line := make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n"))
+	_, err = io.ReadFull(conn, line)
+	require.NoError(t, err)
+	require.Equal(t, "HTTP/1.1 100 Continue\r\n\r\n", string(line))
+	_, err = io.WriteString(conn, "body")
+	require.NoError(t, err)
+	eventually(t, func() bool { return p.InFlight() == 0 })
+}
+
+func TestWatchingAHeldRequestLeavesNoDescriptor(t *testing.T) {
+	engine := newEngine(t, echo)
+	p := newProxy(t, engine.URL, func(o *Options) { o.HoldTimeout = time.Millisecond })
+	client := newClient(t)
+	hold := func() {
+		require.Equal(t, http.StatusServiceUnavailable, post(t, client, p.url("/v1/completions"), "{}").status)
+	}
+	hold()
+	before := descriptors(t)
+	for range 50 {
+		hold()
+	}
+	require.Equal(t, before, descriptors(t))
+}
+
+func TestReadOnlyRequestsPassWhileTheGateIsShut(t *testing.T) {
+	engine := newEngine(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.URL.Path) })
+	seen := &observer{}
+	p := newProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
+	client := newClient(t)
+	for n, path := range []string{"/health", "/ping", "/version", "/metrics", "/load", "/v1/models"} {
+		require.Equal(t, path, get(t, client, p.url(path)).body)
+		o := seen.nth(t, n+1)
+		require.Equal(t, Observation{Class: ClassStatus, Status: 200, Outcome: OutcomeAnswered, Duration: o.Duration}, o)
+	}
+	require.True(t, p.LastUsed().IsZero(), "a probe is no use of the model")
+}
+
+func TestAnEngineThatDoesNotListenYetIsA503(t *testing.T) {
+	r := reserve(t, NewPorts())
+	seen := &observer{}
+	p := newProxy(t, "127.0.0.1:"+portOf(r), func(o *Options) { o.Observe = seen.observe })
+	got := get(t, newClient(t), p.url("/health"))
+	requireError(t, got, http.StatusServiceUnavailable, "the engine does not listen: the engine is starting")
+	require.Equal(t, "5", got.header.Get("Retry-After"))
+	require.Equal(t, OutcomeEngineFailed, seen.nth(t, 1).Outcome)
+}

@@ -1,0 +1,377 @@
+package gateway
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func portOf(r *Reservation) string { return strconv.Itoa(r.Port()) }
+
+// streaming answers in parts: each value of parts is written and flushed, and
+// the answer ends when parts is closed. Each request is told on arrived, and on
+// gone when its client has left.
+type streaming struct {
+	parts   chan string
+	arrived chan struct{}
+	gone    chan struct{}
+}
+
+func newStreaming() *streaming {
+	return &streaming{parts: make(chan string), arrived: make(chan struct{}, 100), gone: make(chan struct{}, 100)}
+}
+
+func (s *streaming) serve(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = io.Copy(io.Discard, r.Body)
+	s.arrived <- struct{}{}
+	for {
+		select {
+		case part, more := <-s.parts:
+			if !more {
+				return
+			}
+			_, _ = io.WriteString(w, part)
+			_ = http.NewResponseController(w).Flush()
+		case <-r.Context().Done():
+			s.gone <- struct{}{}
+			return
+		}
+	}
+}
+
+// open starts a streamed answer and reads its first part.
+func (s *streaming) open(ctx context.Context, t *testing.T, client *http.Client, url string) *http.Response {
+	t.Helper()
+	type result struct {
+		response *http.Response
+		err      error
+	}
+	opened := make(chan result, 1)
+	r := request(ctx, t, http.MethodPost, url, strings.NewReader(`{"stream":true}`))
+	go func() {
+		response, err := client.Do(r) //nolint:bodyclose // closed below
+		opened <- result{response, err}
+	}()
+	receive(t, s.arrived)
+	s.parts <- "data: first\n\n"
+	got := receive(t, opened)
+	require.NoError(t, got.err)
+	t.Cleanup(func() { _ = got.response.Body.Close() })
+	requireNext(t, got.response.Body, "data: first\n\n")
+	return got.response
+}
+
+func requireNext(t *testing.T, r io.Reader, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	_, err := io.ReadFull(r, got)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got))
+}
+
+func TestEachPartOfAStreamComesThroughAtOnce(t *testing.T) {
+	s := newStreaming()
+	engine := newEngine(t, s.serve)
+	p := openProxy(t, engine.URL)
+	response := s.open(t.Context(), t, newClient(t), p.url("/v1/chat/completions"))
+	for _, part := range []string{"data: second\n\n", "d", "ata: third\n\n"} {
+		s.parts <- part // the next is written only when this one was read
+		requireNext(t, response.Body, part)
+	}
+	require.Equal(t, 1, p.InFlight())
+	close(s.parts)
+	rest, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.Empty(t, rest)
+	require.Equal(t, "text/event-stream", response.Header.Get("Content-Type"))
+	eventually(t, func() bool { return p.InFlight() == 0 })
+}
+
+func TestTrailersAndHeadersComeThrough(t *testing.T) {
+	engine := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Trailer", "X-Tokens")
+		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
+		w.WriteHeader(http.StatusAccepted)
+		_, _ = io.WriteString(w, "body")
+		w.Header().Set("X-Tokens", "7")
+	})
+	p := openProxy(t, engine.URL)
+	r := request(t.Context(), t, http.MethodPost, p.url("/v1/completions"), nil)
+	r.Header.Set("X-Request-Id", "r1")
+	response, err := newClient(t).Do(r)
+	require.NoError(t, err)
+	_, err = io.ReadAll(response.Body)
+	require.NoError(t, err)
+	require.NoError(t, response.Body.Close())
+	require.Equal(t, http.StatusAccepted, response.StatusCode)
+	require.Equal(t, "r1", response.Header.Get("X-Request-Id"))
+	require.Equal(t, "7", response.Trailer.Get("X-Tokens"))
+}
+
+func TestTheEngineSeesTheRequestAsItWasSent(t *testing.T) {
+	got := make(chan *http.Request, 1)
+	engine := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { got <- r })
+	p := openProxy(t, engine.URL)
+	r := request(t.Context(), t, http.MethodGet, p.url("/v1/models?a=1;b=%zz&&c"), nil)
+	r.Host = "models.example"
+	r.Header.Set("X-Forwarded-For", "1.2.3.4")
+	r.Header.Set("Authorization", "Bearer key")
+	r.Header.Set("Connection", "keep-alive, X-Private")
+	r.Header.Set("X-Private", "for the next hop only")
+	require.Equal(t, http.StatusOK, do(newClient(t), r).status)
+	seen := receive(t, got)
+	require.Equal(t, "/v1/models?a=1;b=%zz&&c", seen.RequestURI)
+	require.Equal(t, "models.example", seen.Host)
+	require.Equal(t, "127.0.0.1", seen.Header.Get("X-Forwarded-For"), "a client's word about itself is not passed on")
+	require.Equal(t, "models.example", seen.Header.Get("X-Forwarded-Host"))
+	require.Equal(t, "http", seen.Header.Get("X-Forwarded-Proto"))
+	require.Equal(t, "Bearer key", seen.Header.Get("Authorization"))
+	require.Empty(t, seen.Header.Get("X-Private"))
+}
+
+func TestALargeBodyIsStreamedUp(t *testing.T) {
+	const megabytes = 64
+	began := make(chan struct{})
+	engine := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		sum := sha256.New()
+		_, _ = io.CopyN(sum, r.Body, 1)
+		close(began)
+		n, _ := io.Copy(sum, r.Body)
+		_, _ = io.WriteString(w, strconv.FormatInt(n+1, 10)+" "+hex.EncodeToString(sum.Sum(nil)))
+	})
+	p := openProxy(t, engine.URL)
+	body, write := io.Pipe()
+	answers := make(chan answer, 1)
+	client := newClient(t)
+	r := request(t.Context(), t, http.MethodPost, p.url("/v1/audio/transcriptions"), body)
+	go func() { answers <- do(client, r) }()
+	sum, block := sha256.New(), []byte(strings.Repeat("a block of it ", 1<<20/14))
+	for n := range megabytes {
+		_, err := write.Write(block)
+		require.NoError(t, err)
+		sum.Write(block)
+		if n == 0 {
+			receive(t, began) // the engine reads while the client still writes
+		}
+	}
+	require.NoError(t, write.Close())
+	got := receive(t, answers)
+	require.NoError(t, got.err)
+	require.Equal(t, strconv.Itoa(megabytes*len(block))+" "+hex.EncodeToString(sum.Sum(nil)), got.body)
+}
+
+func TestAnAnswerThatBeginsBeforeTheUploadHasEndedComesWhole(t *testing.T) {
+	answering, uploaded := make(chan struct{}), make(chan struct{})
+	engine := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+		control := http.NewResponseController(w)
+		_ = control.EnableFullDuplex()
+		w.WriteHeader(http.StatusUnauthorized)
+		_, _ = io.WriteString(w, "no ")
+		_ = control.Flush()
+		answering <- struct{}{}
+		<-uploaded
+		_, _ = io.WriteString(w, "key")
+	})
+	p := openProxy(t, engine.URL)
+	client := newClient(t)
+	for range 20 {
+		body, write := io.Pipe()
+		answers := make(chan answer, 1)
+		r := request(t.Context(), t, http.MethodPost, p.url("/v1/audio/transcriptions"), body)
+		go func() { answers <- do(client, r) }()
+		_, err := write.Write(make([]byte, 4096))
+		require.NoError(t, err)
+		receive(t, answering)
+		_, err = write.Write(make([]byte, 4096))
+		require.NoError(t, err)
+		require.NoError(t, write.Close())
+		uploaded <- struct{}{}
+		got := receive(t, answers)
+		require.NoError(t, got.err)
+		require.Equal(t, http.StatusUnauthorized, got.status)
+		require.Equal(t, "no key", got.body)
+	}
+}
+
+func TestAClientThatGoesAwayCancelsTheEnginesWork(t *testing.T) {
+	s := newStreaming()
+	engine := newEngine(t, s.serve)
+	seen := &observer{}
+	p := openProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
+	client := newClient(t)
+
+	ctx, leave := context.WithCancel(t.Context())
+	s.open(ctx, t, client, p.url("/v1/completions"))
+	leave()
+	receive(t, s.gone)
+	require.Equal(t, OutcomeClientGone, seen.nth(t, 1).Outcome)
+
+	ctx, leave = context.WithCancel(t.Context())
+	left := make(chan answer, 1)
+	go func() {
+		left <- do(client, request(ctx, t, http.MethodPost, p.url("/v1/completions"), strings.NewReader("{}")))
+	}()
+	receive(t, s.arrived)
+	leave()
+	receive(t, left)
+	receive(t, s.gone)
+	o := seen.nth(t, 2)
+	require.Equal(t, OutcomeClientGone, o.Outcome)
+	require.Equal(t, statusClientGone, o.Status)
+	require.Zero(t, p.InFlight())
+}
+
+func TestAClientThatBreaksItsUploadOffIsNotTheEnginesFault(t *testing.T) {
+	engine := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	seen := &observer{}
+	p := openProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
+	got := sendRaw(t, p.address(), "POST /v1/completions HTTP/1.1", "Host: x", "Transfer-Encoding: chunked", "", "not a chunk size")
+	require.Contains(t, got, "HTTP/1.1 400 Bad Request")
+	require.Equal(t, OutcomeClientGone, seen.nth(t, 1).Outcome)
+}
+
+func TestACutStreamEndsAbruptly(t *testing.T) {
+	s := newStreaming()
+	engine := newEngine(t, s.serve)
+	seen := &observer{}
+	p := openProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
+	client := newClient(t)
+	streamed := s.open(t.Context(), t, client, p.url("/v1/completions"))
+	silent := goPost(t, client, p.url("/v1/completions"), "{}")
+	receive(t, s.arrived)
+	require.Equal(t, 2, p.InFlight())
+	p.Shut("a swap to b")
+	cut, err := p.Drain(overContext())
+	require.NoError(t, err)
+	require.Equal(t, 2, cut)
+	require.Zero(t, p.InFlight())
+	_, err = io.ReadAll(streamed.Body)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	got := receive(t, silent)
+	requireError(t, got, http.StatusServiceUnavailable, "cut: a swap to b")
+	require.Equal(t, "5", got.header.Get("Retry-After"))
+	receive(t, s.gone)
+	receive(t, s.gone)
+	require.Equal(t, OutcomeCut, seen.nth(t, 1).Outcome)
+	require.Equal(t, OutcomeCut, seen.nth(t, 2).Outcome)
+	go func() { s.parts <- "whole"; close(s.parts) }()
+	p.Open()
+	require.Equal(t, "whole", post(t, client, p.url("/v1/completions"), "{}").body, "and the next request is served")
+}
+
+func TestDrainLetsAStreamEndWhole(t *testing.T) {
+	s := newStreaming()
+	engine := newEngine(t, s.serve)
+	p := openProxy(t, engine.URL)
+	streamed := s.open(t.Context(), t, newClient(t), p.url("/v1/completions"))
+	p.Shut("a swap")
+	drained := make(chan int, 1)
+	go func() {
+		cut, _ := p.Drain(patientContext(t))
+		drained <- cut
+	}()
+	s.parts <- "data: last\n\n"
+	require.Empty(t, drained)
+	close(s.parts)
+	rest, err := io.ReadAll(streamed.Body)
+	require.NoError(t, err)
+	require.Equal(t, "data: last\n\n", string(rest))
+	require.Zero(t, receive(t, drained))
+}
+
+func TestACutEndsARequestWhoseClientNeitherReadsNorWrites(t *testing.T) {
+	flood := make(chan struct{}, 1)
+	engine := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
+		block := make([]byte, 1<<20)
+		for {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+			select {
+			case flood <- struct{}{}:
+			default:
+			}
+		}
+	})
+	swallow := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	for name, c := range map[string]struct{ target, request string }{
+		"an answer that is not read":    {engine.URL, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"},
+		"a body that is not written on": {swallow.URL, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := openProxy(t, c.target)
+			conn := dialRaw(t, p.address())
+			_, err := io.WriteString(conn, c.request)
+			require.NoError(t, err)
+			eventually(t, func() bool { return p.InFlight() == 1 })
+			if c.target == engine.URL {
+				receive(t, flood)
+			}
+			p.Shut("a swap")
+			cut, err := p.Drain(overContext())
+			require.NoError(t, err)
+			require.Equal(t, 1, cut)
+		})
+	}
+}
+
+func TestAnEngineThatBreaksOffIsA502OrABrokenStream(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	answers := make(chan string, 2)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+				_, _ = io.Copy(io.Discard, r.Body)
+			}
+			_, _ = io.WriteString(conn, <-answers)
+			_ = conn.Close()
+		}
+	}()
+	defer func() { require.NoError(t, listener.Close()); <-ended }()
+	seen := &observer{}
+	p := openProxy(t, listener.Addr().String(), func(o *Options) { o.Observe = seen.observe })
+	client := newClient(t)
+
+	answers <- ""
+	requireError(t, post(t, client, p.url("/v1/completions"), "{}"), http.StatusBadGateway, "broke off before it answered")
+	require.Equal(t, OutcomeEngineFailed, seen.nth(t, 1).Outcome)
+	answers <- "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+	got := post(t, client, p.url("/v1/completions"), "{}")
+	require.ErrorIs(t, got.err, io.ErrUnexpectedEOF)
+	require.Equal(t, "hello", got.body)
+	o := seen.nth(t, 2)
+	require.Equal(t, OutcomeEngineFailed, o.Outcome)
+	require.Equal(t, http.StatusOK, o.Status)
+}
+
+func TestConnectionsToTheEngineAreKeptAndGivenUpBeforeItWould(t *testing.T) {
+	addresses := make(chan string, 100)
+	engine := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { addresses <- r.RemoteAddr })
+	p := openProxy(t, engine.URL)
+	client := newClient(t)
+	seen := map[string]bool{}
+	for range 20 {
+		require.Equal(t, http.StatusOK, post(t, client, p.url("/v1/completions"), "{}").status)
+		seen[receive(t, addresses)] = true
+	}
+	require.Less(t, len(seen), 20)
+	require.Less(t, p.engine.IdleConnTimeout, 5*time.Second, "vLLM's own")
+}

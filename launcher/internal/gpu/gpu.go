@@ -1,0 +1,179 @@
+// Package gpu is the inventory of the machine's GPUs: which there are, how
+// much of their memory is used and by whom, and whether they are well. It asks
+// NVIDIA's driver, or reads a folder of simulated GPUs where there is none.
+package gpu
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"hotseat.dev/hotseat/spec/simgpu"
+)
+
+// EnvNVMLLibrary names the environment variable that gives NVML's path where
+// the dynamic linker does not find it.
+const EnvNVMLLibrary = "HOTSEAT_NVML_LIBRARY"
+
+const (
+	// fallbackCount is how many GPUs "auto" simulates where there are none.
+	fallbackCount = 2
+	// maxSimulated keeps a slip of the keyboard from making a million folders.
+	maxSimulated = 128
+	// simulatedBytes and simulatedProduct are what simulated:N makes.
+	simulatedBytes   = 80 << 30
+	simulatedProduct = "Simulated GPU 80GiB"
+)
+
+// Device is a GPU that an instance can be given, or a MIG device.
+type Device struct {
+	UUID string
+	// Index is the position in PCI bus order among the GPUs that can be used,
+	// which is what CUDA_VISIBLE_DEVICES means with
+	// CUDA_DEVICE_ORDER=PCI_BUS_ID. MIG devices have that of their GPU, which
+	// all of them share: they are addressed by UUID.
+	Index   int
+	Product string
+	// MemoryTotalBytes is what processes can hold of it together; see Memory.
+	MemoryTotalBytes uint64
+	MIG              bool
+}
+
+// Memory is the memory of a GPU at one moment. What the driver keeps for
+// itself is left out, as CUDA leaves it out, so that UsedBytes and FreeBytes
+// make TotalBytes; nvidia-smi's total is larger by that.
+type Memory struct {
+	TotalBytes, UsedBytes, FreeBytes uint64
+	// Processes are those that hold memory, in the order of their numbers;
+	// nil when the driver does not say. It can leave out processes of other
+	// PID namespaces.
+	Processes []Process
+	// ProcessesKnown tells "none" from "the driver does not say".
+	ProcessesKnown bool
+}
+
+// Process is one that holds memory of a GPU.
+type Process struct {
+	PID   int
+	Bytes uint64
+}
+
+// Health is what can be told cheaply of a GPU's health.
+type Health struct {
+	OK bool
+	// Reason says what is wrong and what to do; empty when OK.
+	Reason string
+}
+
+// What Health gives as reasons.
+const (
+	reasonLost    = "the GPU is lost (fallen off the bus): reset it or restart the machine"
+	reasonReset   = "the GPU must be reset before it can be used: nvidia-smi --gpu-reset"
+	reasonRemap   = "the GPU has no spare memory rows left for bad ones: have it replaced"
+	reasonPending = "bad memory of the GPU is retired only by a reset: nvidia-smi --gpu-reset"
+	reasonECC     = "the GPU has had uncorrectable memory errors since the driver was loaded: reset it, and have it replaced if they come back"
+)
+
+// Provider answers for the GPUs of the machine. Its methods may be called from
+// several goroutines; after Close only Kind and Devices answer.
+type Provider interface {
+	// Kind is "nvml", "simulated" or "file".
+	Kind() string
+	// Devices are fixed at start, in the order of index.
+	Devices() []Device
+	// Memory is read anew at each call.
+	Memory(uuid string) (Memory, error)
+	// Health is asked anew at each call. An unknown UUID is not OK.
+	Health(uuid string) Health
+	// Env is what the environment of children needs beside the usual.
+	Env() []string
+	Close() error
+}
+
+// Options say where GPUs come from.
+type Options struct {
+	// Source is "auto", "nvml", "simulated:N" or "file:PATH". Empty is auto:
+	// NVML where it finds a GPU, else two simulated ones, with a warning.
+	Source string
+	// StateDir is where simulated GPUs are made when SimDir is empty, in a
+	// folder simgpu.
+	StateDir string
+	// SimDir is the folder of simulated GPUs; empty means what
+	// HOTSEAT_SIMGPU_DIR says.
+	SimDir string
+	// NVMLLibrary is the path of NVML; empty means what HOTSEAT_NVML_LIBRARY
+	// says, and when that is empty too, libnvidia-ml.so.1 wherever the dynamic
+	// linker finds it. A process keeps the first one that it opened.
+	NVMLLibrary string
+	// Logger is told what is found; nil is silent.
+	Logger *slog.Logger
+}
+
+// Open finds the GPUs. An error says what would be right; it is one of
+// configuration, or of the machine when Source is nvml.
+func Open(opts Options) (Provider, error) {
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
+	opts.SimDir = cmp.Or(opts.SimDir, os.Getenv(simgpu.EnvDir))
+	opts.NVMLLibrary = cmp.Or(opts.NVMLLibrary, os.Getenv(EnvNVMLLibrary), nvmlLibraryName)
+	kind, argument, given := strings.Cut(opts.Source, ":")
+	switch {
+	case opts.Source == "" || opts.Source == "auto":
+		return openAuto(opts)
+	case opts.Source == "nvml":
+		return provider(openNVML(opts))
+	case kind == "simulated" && given:
+		return openCounted(opts, argument)
+	case kind == "file" && argument != "":
+		return provider(openFile(argument))
+	default:
+		return nil, fmt.Errorf("unknown source of GPUs %q: use auto, nvml, simulated:N (such as simulated:2) or file:PATH (of a gpus.json)", opts.Source)
+	}
+}
+
+func openAuto(opts Options) (Provider, error) {
+	driver, err := openNVML(opts)
+	if err == nil {
+		return driver, nil
+	}
+	if !errors.Is(err, errNoDevices) {
+		opts.Logger.Warn("NVML cannot be used", "error", err)
+	}
+	opts.Logger.Warn("NO GPU FOUND: SIMULATING GPUs. Say --gpus nvml where there must be one",
+		"gpus", fallbackCount)
+	return provider(openSimulated(opts, fallbackCount))
+}
+
+func openCounted(opts Options, argument string) (Provider, error) {
+	count, err := strconv.Atoi(argument)
+	if err != nil || count < 1 || count > maxSimulated {
+		return nil, fmt.Errorf("cannot simulate %q GPUs: simulated:N takes a number from 1 to %d", argument, maxSimulated)
+	}
+	return provider(openSimulated(opts, count))
+}
+
+func openSimulated(opts Options, count int) (*simulated, error) {
+	path := opts.SimDir
+	if path == "" {
+		if opts.StateDir == "" {
+			return nil, fmt.Errorf("cannot simulate GPUs: give a state folder, or a folder for them in %s", simgpu.EnvDir)
+		}
+		path = filepath.Join(opts.StateDir, "simgpu")
+	}
+	return newSimulated(path, count)
+}
+
+// provider keeps a nil pointer from becoming a Provider that is not nil.
+func provider[T any, P interface {
+	*T
+	Provider
+}](p P, err error) (Provider, error) {
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}

@@ -1,0 +1,264 @@
+package gpu
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/NVIDIA/go-nvml/pkg/dl"
+	nv "github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+const nvmlLibraryName = "libnvidia-ml.so.1"
+
+var (
+	errNoDevices = errors.New("NVML finds no GPU: is one there, and is this process (or its container) allowed to use it? Use --gpus simulated:2 to go without")
+	errClosed    = errors.New("NVML is closed")
+)
+
+// nvml answers from NVIDIA's management library, which is itself safe to call
+// from several goroutines; the lock keeps calls apart from its shutdown.
+type nvml struct {
+	lib     nv.Interface
+	devices []Device
+
+	mu      sync.RWMutex
+	handles map[string]handle // by UUID; nil after Close
+}
+
+// handle is what NVML is asked with: the device for its memory, and for its
+// health the board, which is another one when the device is a MIG device.
+type handle struct {
+	device, board nv.Device
+}
+
+// board is a GPU as NVML lists it, with what can be used of it: itself, or its
+// MIG devices.
+type board struct {
+	domain, bus, slot uint32
+	parts             []part
+}
+
+type part struct {
+	Device
+	handle
+}
+
+func openNVML(opts Options) (*nvml, error) {
+	if err := probe(opts.NVMLLibrary); err != nil {
+		return nil, err
+	}
+	n := &nvml{lib: nv.New(nv.WithLibraryPath(opts.NVMLLibrary)), handles: map[string]handle{}}
+	if ret := n.lib.Init(); ret != nv.SUCCESS {
+		return nil, failed("nvmlInit", ret)
+	}
+	if err := n.find(opts.Logger); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	driver, _ := n.lib.SystemGetDriverVersion()
+	opts.Logger.Info("using the GPUs that NVML lists", "gpus", len(n.devices), "driver", driver)
+	return n, nil
+}
+
+// probe loads the library once to see that it is NVML: a function that is
+// missing when it is called would end the process.
+func probe(path string) error {
+	const remedy = "install NVIDIA's driver, name its library in " + EnvNVMLLibrary + ", or use --gpus simulated:2 to go without a GPU"
+	lib := dl.New(path, dl.RTLD_LAZY)
+	if err := lib.Open(); err != nil {
+		return fmt.Errorf("cannot load NVML: %w: %s", err, remedy)
+	}
+	found := lib.Lookup("nvmlInit_v2")
+	if err := lib.Close(); err != nil {
+		return fmt.Errorf("cannot unload NVML: %w", err)
+	}
+	if found != nil {
+		return fmt.Errorf("%s is not NVML: %w: %s", path, found, remedy)
+	}
+	return nil
+}
+
+// find lists the devices. A GPU that cannot be opened is left out with a
+// warning while others can; CUDA does not count it either.
+func (n *nvml) find(logger *slog.Logger) error {
+	count, ret := n.lib.DeviceGetCount()
+	if ret != nv.SUCCESS {
+		return failed("nvmlDeviceGetCount", ret)
+	}
+	var boards []board
+	var broken []error
+	for i := range count {
+		b, err := n.board(i)
+		if err != nil {
+			broken = append(broken, fmt.Errorf("cannot use GPU %d of NVML: %w", i, err))
+			continue
+		}
+		boards = append(boards, b)
+	}
+	slices.SortFunc(boards, func(a, b board) int {
+		return cmp.Or(cmp.Compare(a.domain, b.domain), cmp.Compare(a.bus, b.bus), cmp.Compare(a.slot, b.slot))
+	})
+	for index, b := range boards {
+		for _, p := range b.parts {
+			p.Index = index
+			n.devices = append(n.devices, p.Device)
+			n.handles[p.UUID] = p.handle
+		}
+	}
+	if len(n.devices) == 0 {
+		return cmp.Or(errors.Join(broken...), errNoDevices)
+	}
+	for _, err := range broken {
+		logger.Warn("a GPU is left out", "error", err)
+	}
+	return nil
+}
+
+func (n *nvml) board(index int) (board, error) {
+	device, ret := n.lib.DeviceGetHandleByIndex(index)
+	if ret != nv.SUCCESS {
+		return board{}, failed("nvmlDeviceGetHandleByIndex", ret)
+	}
+	pci, ret := device.GetPciInfo()
+	if ret != nv.SUCCESS {
+		return board{}, failed("nvmlDeviceGetPciInfo", ret)
+	}
+	b := board{domain: pci.Domain, bus: pci.Bus, slot: pci.Device}
+	sliced, err := n.sliced(device)
+	if err != nil {
+		return board{}, err
+	}
+	if sliced {
+		b.parts, err = n.migDevices(device)
+		return b, err
+	}
+	whole, err := n.part(device, device)
+	b.parts = []part{whole}
+	return b, err
+}
+
+// sliced says whether the GPU is in MIG mode, so that only its MIG devices can
+// be used.
+func (n *nvml) sliced(device nv.Device) (bool, error) {
+	if !n.has("nvmlDeviceGetMigMode") {
+		return false, nil
+	}
+	mode, _, ret := device.GetMigMode()
+	if ret == nv.ERROR_NOT_SUPPORTED {
+		return false, nil
+	}
+	if ret != nv.SUCCESS {
+		return false, failed("nvmlDeviceGetMigMode", ret)
+	}
+	return mode == nv.DEVICE_MIG_ENABLE, nil
+}
+
+func (n *nvml) migDevices(device nv.Device) ([]part, error) {
+	count, ret := device.GetMaxMigDeviceCount()
+	if ret != nv.SUCCESS {
+		return nil, failed("nvmlDeviceGetMaxMigDeviceCount", ret)
+	}
+	var parts []part
+	for i := range count {
+		mig, ret := device.GetMigDeviceHandleByIndex(i)
+		if ret == nv.ERROR_NOT_FOUND {
+			continue // the places of MIG devices need not be filled in a row
+		}
+		if ret != nv.SUCCESS {
+			return nil, failed("nvmlDeviceGetMigDeviceHandleByIndex", ret)
+		}
+		p, err := n.part(mig, device)
+		if err != nil {
+			return nil, err
+		}
+		p.MIG = true
+		parts = append(parts, p)
+	}
+	if len(parts) == 0 {
+		return nil, errors.New("it is in MIG mode and has no MIG devices: make some with nvidia-smi mig, or turn the mode off")
+	}
+	return parts, nil
+}
+
+func (n *nvml) part(device, board nv.Device) (part, error) {
+	uuid, ret := device.GetUUID()
+	if ret != nv.SUCCESS {
+		return part{}, failed("nvmlDeviceGetUUID", ret)
+	}
+	name, ret := device.GetName()
+	if ret != nv.SUCCESS {
+		return part{}, failed("nvmlDeviceGetName", ret)
+	}
+	m, err := n.memory(device)
+	if err != nil {
+		return part{}, err
+	}
+	return part{
+		Device: Device{UUID: uuid, Product: name, MemoryTotalBytes: m.TotalBytes},
+		handle: handle{device: device, board: board},
+	}, nil
+}
+
+// has says whether the library has the function; an old driver's may not.
+func (n *nvml) has(function string) bool {
+	return n.lib.Extensions().LookupSymbol(function) == nil
+}
+
+func (n *nvml) Kind() string { return "nvml" }
+
+func (n *nvml) Devices() []Device { return slices.Clone(n.devices) }
+
+func (n *nvml) Env() []string { return nil }
+
+// Close shuts NVML down once calls under way have ended. A second one is a
+// no-op.
+func (n *nvml) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.handles == nil {
+		return nil
+	}
+	n.handles = nil
+	if ret := n.lib.Shutdown(); ret != nv.SUCCESS {
+		return failed("nvmlShutdown", ret)
+	}
+	return nil
+}
+
+// with calls f with the handle of the GPU, while NVML stays open.
+func (n *nvml) with(uuid string, f func(handle) error) error {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if n.handles == nil {
+		return errClosed
+	}
+	h, ok := n.handles[uuid]
+	if !ok {
+		return unknown(uuid)
+	}
+	return f(h)
+}
+
+// failed says which function of NVML failed, how, and what can be done. The
+// result stays in the chain.
+func failed(function string, ret nv.Return) error {
+	remedies := map[nv.Return]string{
+		nv.ERROR_DRIVER_NOT_LOADED:         "load NVIDIA's kernel module; nvidia-smi says whether it is there",
+		nv.ERROR_LIBRARY_NOT_FOUND:         "the driver is not whole: install it again",
+		nv.ERROR_LIB_RM_VERSION_MISMATCH:   "library and kernel module are of different releases: load the module again or restart the machine",
+		nv.ERROR_NO_PERMISSION:             "run as a user who may open /dev/nvidia*, and in a container ask for the GPU",
+		nv.ERROR_INSUFFICIENT_POWER:        "connect the GPU's power cables",
+		nv.ERROR_IRQ_ISSUE:                 "the machine's interrupts are misconfigured: see the kernel log",
+		nv.ERROR_GPU_IS_LOST:               reasonLost,
+		nv.ERROR_RESET_REQUIRED:            reasonReset,
+		nv.ERROR_FUNCTION_NOT_FOUND:        "the driver is too old: install a newer one",
+		nv.ERROR_ARGUMENT_VERSION_MISMATCH: "the driver is too old: install a newer one",
+	}
+	if remedy, ok := remedies[ret]; ok {
+		return fmt.Errorf("%s: %w: %s", function, ret, remedy)
+	}
+	return fmt.Errorf("%s: %w", function, ret)
+}

@@ -1,0 +1,80 @@
+package gpu
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	nv "github.com/NVIDIA/go-nvml/pkg/nvml"
+)
+
+// notForThisDevice are the answers to a question that driver or device does
+// not support.
+var notForThisDevice = []nv.Return{
+	nv.ERROR_NOT_SUPPORTED,
+	nv.ERROR_FUNCTION_NOT_FOUND,
+	nv.ERROR_INVALID_ARGUMENT,
+	nv.ERROR_ARGUMENT_VERSION_MISMATCH,
+}
+
+func (n *nvml) Memory(uuid string) (m Memory, err error) {
+	err = n.with(uuid, func(h handle) error {
+		if m, err = n.memory(h.device); err != nil {
+			return err
+		}
+		m.Processes, m.ProcessesKnown = processes(h.device)
+		return nil
+	})
+	if err != nil {
+		return Memory{}, fmt.Errorf("cannot read the memory of GPU %s: %w", uuid, err)
+	}
+	return m, nil
+}
+
+// memory asks by version 2 where the driver has it: only that tells apart what
+// is reserved for the driver (nvmlMemory_v2_t: total = reserved + used + free),
+// which version 1 counts as used.
+func (n *nvml) memory(device nv.Device) (Memory, error) {
+	if n.has("nvmlDeviceGetMemoryInfo_v2") {
+		info, ret := device.GetMemoryInfo_v2()
+		if ret == nv.SUCCESS {
+			total := info.Total - min(info.Total, info.Reserved)
+			return ofFree(total, info.Free), nil
+		}
+		if !slices.Contains(notForThisDevice, ret) {
+			return Memory{}, failed("nvmlDeviceGetMemoryInfo_v2", ret)
+		}
+	}
+	info, ret := device.GetMemoryInfo()
+	if ret != nv.SUCCESS {
+		return Memory{}, failed("nvmlDeviceGetMemoryInfo", ret)
+	}
+	return ofFree(info.Total, info.Free), nil
+}
+
+func ofFree(total, free uint64) Memory {
+	free = min(free, total)
+	return Memory{TotalBytes: total, FreeBytes: free, UsedBytes: total - free}
+}
+
+// processes lists who holds memory; known is false when the driver does not
+// say, be it the list or how much one of them holds.
+func processes(device nv.Device) (list []Process, known bool) {
+	infos, ret := device.GetComputeRunningProcesses()
+	if ret != nv.SUCCESS {
+		return nil, false
+	}
+	held := map[int]uint64{}
+	for _, info := range infos {
+		if info.UsedGpuMemory == math.MaxUint64 { // NVML_VALUE_NOT_AVAILABLE
+			return nil, false
+		}
+		held[int(info.Pid)] += info.UsedGpuMemory
+	}
+	for pid, bytes := range held {
+		list = append(list, Process{PID: pid, Bytes: bytes})
+	}
+	slices.SortFunc(list, func(a, b Process) int { return cmp.Compare(a.PID, b.PID) })
+	return list, true
+}

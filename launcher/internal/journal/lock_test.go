@@ -1,0 +1,122 @@
+package journal_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher/internal/journal"
+)
+
+// childLock takes the lock, says so, and holds it until its standard input
+// ends.
+func childLock(dir string) {
+	lock, err := journal.Lock(dir)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("locked")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = lock.Close()
+}
+
+// childHold only lives until its standard input ends.
+func childHold(string) {
+	fmt.Println("here")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+// start starts the child and waits for its first line.
+func start(t *testing.T, cmd *exec.Cmd) (line string, stdin io.Closer) {
+	t.Helper()
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err = bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	return line, in
+}
+
+func TestTwoProcessesNeverShareAFolderAndTheSecondIsToldThePidOfTheFirst(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "state", "hotseat")
+	holder := child(t, "lock", dir)
+	line, stdin := start(t, holder)
+	require.Equal(t, "locked\n", line)
+
+	_, err := journal.Lock(dir)
+	var locked *journal.LockedError
+	require.ErrorAs(t, err, &locked)
+	assert.Equal(t, &journal.LockedError{Dir: dir, PID: holder.Process.Pid}, locked)
+	assert.Contains(t, err.Error(), dir)
+	assert.Contains(t, err.Error(), fmt.Sprintf("pid %d", holder.Process.Pid))
+
+	require.NoError(t, stdin.Close())
+	require.NoError(t, holder.Wait())
+	lock, err := journal.Lock(dir)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, lock.Close()) }()
+	_, err = journal.Lock(dir)
+	require.ErrorAs(t, err, &locked)
+	assert.Equal(t, os.Getpid(), locked.PID)
+}
+
+func TestTheLockOfAKilledProcessIsFree(t *testing.T) {
+	dir := t.TempDir()
+	holder := child(t, "lock", dir)
+	line, _ := start(t, holder)
+	require.Equal(t, "locked\n", line)
+	require.NoError(t, holder.Process.Kill())
+	require.Error(t, holder.Wait())
+	lock, err := journal.Lock(dir)
+	require.NoError(t, err)
+	require.NoError(t, lock.Close())
+}
+
+func TestAChildDoesNotHoldTheLockOfItsParent(t *testing.T) {
+	dir := t.TempDir()
+	lock, err := journal.Lock(dir)
+	require.NoError(t, err)
+	heir := child(t, "hold", dir)
+	line, stdin := start(t, heir)
+	require.Equal(t, "here\n", line)
+	require.NoError(t, lock.Close())
+	lock, err = journal.Lock(dir)
+	require.NoError(t, err)
+	require.NoError(t, lock.Close())
+	require.NoError(t, stdin.Close())
+	require.NoError(t, heir.Wait())
+}
+
+func TestALockFileThatHoldsNoPidStillLocks(t *testing.T) {
+	dir := t.TempDir()
+	lock, err := journal.Lock(dir)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, lock.Close()) }()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "lock"), []byte("?"), 0o600))
+	_, err = journal.Lock(dir)
+	var locked *journal.LockedError
+	require.ErrorAs(t, err, &locked)
+	assert.Zero(t, locked.PID)
+	assert.Contains(t, err.Error(), "another process")
+}
+
+func TestAFolderThatCannotBeLockedIsAnErrorThatNamesIt(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err := journal.Lock(filepath.Join(file, "state"))
+	assert.ErrorContains(t, err, file)
+	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "lock"), 0o700))
+	_, err = journal.Lock(dir)
+	assert.ErrorContains(t, err, filepath.Join(dir, "lock"))
+}

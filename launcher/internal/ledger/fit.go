@@ -1,0 +1,143 @@
+package ledger
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// BoundDeviceMemory is the bound of a refusal for want of device memory; the
+// other bounds are the names of budgets.
+const BoundDeviceMemory = "device_memory"
+
+// Names of the budgets, as configuration spells them.
+const (
+	BoundMaxSleepersPerGPU     = "max_sleepers_per_gpu"
+	BoundMaxSleeperBytesPerGPU = "max_sleeper_bytes_per_gpu"
+	BoundMaxHostSleeperBytes   = "max_host_sleeper_bytes"
+	BoundMaxInstances          = "max_instances"
+)
+
+// Want is what somebody asks room for: an instance, existing or new, that
+// shall be awake on GPUs.
+type Want struct {
+	ID     string            // of the instance; may be new
+	Bytes  map[string]uint64 // needed while awake, by GPU UUID
+	New    bool              // it does not exist yet, so it counts against max_instances
+	SwapID string            // whose own reservation does not stand in its way
+}
+
+// Admit answers whether the wanted instance can be awake beside everything
+// that is there now. Nothing is evicted for it: only a swap makes room. The
+// error has code does_not_fit and holds the numbers.
+func Admit(w World, want Want) error {
+	if want.New {
+		if err := w.roomForOneMore(); err != nil {
+			return err
+		}
+	}
+	for _, uuid := range sortedKeys(want.Bytes) {
+		if err := w.admitOn(uuid, want); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w World) roomForOneMore() error {
+	limit := w.Budget.MaxInstances
+	live := 0
+	for _, i := range w.Instances {
+		if !i.State.Ended() {
+			live++
+		}
+	}
+	if limit == 0 || live < limit {
+		return nil
+	}
+	return launcher.DoesNotFit(launcherapi.Fit{
+		Bound: BoundMaxInstances, Needed: 1, Limit: uint64(limit),
+	}, "%d instances are running, and max_instances is %d: delete one first", live, limit)
+}
+
+func (w World) admitOn(uuid string, want Want) error {
+	free, foreign := w.freeFor(uuid, want)
+	need := want.Bytes[uuid]
+	if need <= free {
+		return nil
+	}
+	_, reservedBy := w.Reserved(uuid, want.SwapID)
+	fit := launcherapi.Fit{
+		GPUUUID: uuid, Bound: BoundDeviceMemory,
+		Needed: need, Available: free, Limit: w.GPUs[uuid].TotalBytes,
+		Holders: w.Holders(uuid, want.ID), Foreign: foreign, ReservedBy: reservedBy,
+	}
+	return launcher.DoesNotFit(fit, "%s needs %s of GPU %s, but only %s of its %s are free: %s",
+		name(want.ID), bytesText(need), uuid, bytesText(free), bytesText(fit.Limit), fitText(fit))
+}
+
+// freeFor is what a GPU has left for the wanted instance: its total less what
+// everybody else is counted with, strangers and reservations included.
+func (w World) freeFor(uuid string, want Want) (free, foreign uint64) {
+	var taken uint64
+	for _, i := range w.Instances {
+		if i.ID != want.ID {
+			c, _ := i.Charge(uuid)
+			taken += c
+		}
+	}
+	foreign = w.Foreign(uuid)
+	reserved, _ := w.Reserved(uuid, want.SwapID)
+	return sub(w.GPUs[uuid].TotalBytes, taken+foreign+reserved), foreign
+}
+
+func fitText(fit launcherapi.Fit) string {
+	var parts []string
+	for _, h := range fit.Holders {
+		if h.Bytes == 0 {
+			continue
+		}
+		how := "expected"
+		if h.Measured {
+			how = "measured"
+		}
+		parts = append(parts, fmt.Sprintf("%s (%s) holds %s, %s", h.InstanceID, h.State, bytesText(h.Bytes), how))
+	}
+	if fit.Foreign > 0 {
+		parts = append(parts, "other processes hold "+bytesText(fit.Foreign))
+	}
+	if fit.ReservedBy != "" {
+		parts = append(parts, "swap "+fit.ReservedBy+" has promised the rest")
+	}
+	if len(parts) == 0 {
+		return "that is all the GPU has"
+	}
+	return strings.Join(parts, "; ")
+}
+
+func name(id string) string {
+	if id == "" {
+		return "the new instance"
+	}
+	return id
+}
+
+func bytesText(b uint64) string {
+	const gib = 1 << 30
+	if b >= gib/10 {
+		return fmt.Sprintf("%.1f GiB", float64(b)/gib)
+	}
+	return fmt.Sprintf("%d bytes", b)
+}
+
+func sortedKeys(m map[string]uint64) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,146 @@
+// Package ledger decides who fits on a GPU. It is pure: it is given one
+// picture of the world and answers with numbers; it reads nothing itself.
+//
+// Words used here:
+//
+//	charge     what an instance is counted with on a GPU: its measured bytes, or
+//	           gpu-memory-utilization × total before the first measurement
+//	residue    what a sleeper still holds on a GPU
+//	foreign    memory used by processes that are not the launcher's
+//	reserved   room that a running swap has promised to the instance it brings in
+package ledger
+
+import (
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Instance is one instance as the ledger sees it. The maps are keyed by GPU
+// UUID; a missing key or a zero means "not measured".
+type Instance struct {
+	ID       string
+	State    launcher.State
+	Released bool // nothing of it is on a device any more (ended, and its memory is back)
+	GPUs     []string
+	Expected map[string]uint64 // awake, from its command line
+	Awake    map[string]uint64 // measured when it was last awake
+	Asleep   map[string]uint64 // measured when it was last asleep
+	Now      map[string]uint64 // measured now
+	Host     uint64            // main memory held while asleep
+	LastUsed time.Time
+	Pinned   bool
+	SwapID   string // the swap that moves it, if any
+}
+
+// GPU is one device as measured.
+type GPU struct {
+	UUID           string
+	TotalBytes     uint64
+	UsedBytes      uint64
+	ProcessesKnown bool // the driver says how much each process holds
+}
+
+// Reservation is room promised by a running swap.
+type Reservation struct {
+	SwapID string
+	Bytes  map[string]uint64 // by GPU UUID
+}
+
+// World is the one picture that a decision is made from.
+type World struct {
+	GPUs         map[string]GPU
+	Instances    []Instance
+	Reservations []Reservation
+	Budget       launcherapi.Budget
+}
+
+// AwakeBytes is what the instance needs on a GPU while awake.
+func (i Instance) AwakeBytes(uuid string) (bytes uint64, measured bool) {
+	if b := i.Awake[uuid]; b > 0 {
+		return b, true
+	}
+	return i.Expected[uuid], false
+}
+
+// Charge is what the instance is counted with on a GPU in its present state.
+func (i Instance) Charge(uuid string) (bytes uint64, measured bool) {
+	switch {
+	case i.Released || !slices.Contains(i.GPUs, uuid):
+		return 0, true
+	case i.State == launcher.Sleeping:
+		if b := i.Now[uuid]; b > 0 {
+			return b, true
+		}
+		b := i.Asleep[uuid]
+		return b, b > 0
+	default:
+		b, m := i.AwakeBytes(uuid)
+		if i.State == launcher.Awake && i.Now[uuid] > b {
+			return i.Now[uuid], true
+		}
+		return b, m
+	}
+}
+
+// Foreign is what processes that are not the launcher's use of a GPU.
+func (w World) Foreign(uuid string) uint64 {
+	gpu := w.GPUs[uuid]
+	var ours uint64
+	for _, i := range w.Instances {
+		if gpu.ProcessesKnown {
+			ours += i.Now[uuid]
+			continue
+		}
+		c, _ := i.Charge(uuid)
+		ours += c
+	}
+	return sub(gpu.UsedBytes, ours)
+}
+
+// Reserved is what swaps other than the one named have promised on a GPU, and
+// one of those swaps.
+func (w World) Reserved(uuid, except string) (bytes uint64, swapID string) {
+	for _, r := range w.Reservations {
+		if r.SwapID != except && r.Bytes[uuid] > 0 {
+			bytes += r.Bytes[uuid]
+			swapID = r.SwapID
+		}
+	}
+	return bytes, swapID
+}
+
+// Holders lists who is counted on a GPU, the instance named left out.
+func (w World) Holders(uuid, except string) []launcherapi.GPUHolder {
+	var out []launcherapi.GPUHolder
+	for _, i := range w.Instances {
+		if i.ID == except || i.Released || !slices.Contains(i.GPUs, uuid) {
+			continue
+		}
+		bytes, measured := i.Charge(uuid)
+		out = append(out, launcherapi.GPUHolder{
+			InstanceID: i.ID, State: string(i.State), Bytes: bytes, Measured: measured,
+		})
+	}
+	return out
+}
+
+// find gives the instance of that id.
+func (w World) find(id string) (Instance, bool) {
+	for _, i := range w.Instances {
+		if i.ID == id {
+			return i, true
+		}
+	}
+	return Instance{}, false
+}
+
+// sub is a − b, and 0 where b is larger.
+func sub(a, b uint64) uint64 {
+	if b >= a {
+		return 0
+	}
+	return a - b
+}

@@ -1,0 +1,210 @@
+package ledger
+
+import (
+	"slices"
+	"strings"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Swap is what a swap intends, for the ledger to judge.
+type Swap struct {
+	ID   string
+	Want *Want    // nil: swap out only
+	Out  []string // ids of the instances that leave
+	Stop bool     // they end afterwards, so that no budget of sleepers counts them
+}
+
+// PlanSwap answers whether a swap can succeed, and which sleepers have to be
+// evicted for it, in the order of their eviction: least recently used first,
+// pinned ones and the parties of the swap never. A refusal touches nothing and
+// names the holder and the numbers.
+func PlanSwap(w World, s Swap) (evict []string, err error) {
+	after := w.after(s)
+	inID := ""
+	if s.Want != nil {
+		inID = s.Want.ID
+	}
+	protected := append(slices.Clone(s.Out), inID)
+	for {
+		refusal := after.judge(s)
+		if refusal == nil {
+			return evict, nil
+		}
+		victim, ok := after.leastRecentlyUsed(refusal, protected)
+		if !ok {
+			return nil, refusal
+		}
+		evict = append(evict, victim)
+		after = after.without(victim)
+	}
+}
+
+// Enforce answers which sleepers have to go for the budgets of sleepers to
+// hold, least recently used first. The instance named is spared.
+func Enforce(w World, spare string) (evict []string) {
+	for {
+		refusal := w.overBudget()
+		if refusal == nil {
+			return evict
+		}
+		victim, ok := w.leastRecentlyUsed(refusal, []string{spare})
+		if !ok {
+			return evict
+		}
+		evict = append(evict, victim)
+		w = w.without(victim)
+	}
+}
+
+func (w World) judge(s Swap) *launcher.Error {
+	if s.Want != nil {
+		if e, ok := Admit(w, *s.Want).(*launcher.Error); ok && e != nil {
+			return e
+		}
+	}
+	return w.overBudget()
+}
+
+// after is the world as it will be once the leaving ones have left and before
+// the wanted one has come: their memory is given back but for their residue.
+func (w World) after(s Swap) World {
+	w = w.clone()
+	for n := range w.Instances {
+		i := &w.Instances[n]
+		if s.Want != nil && i.ID == s.Want.ID && i.State == launcher.Sleeping {
+			w.vacate(i, nil)
+			i.Released = true // counted again by the want
+			continue
+		}
+		if !slices.Contains(s.Out, i.ID) {
+			continue
+		}
+		if s.Stop {
+			// It sleeps until the one that comes in is awake, and only then
+			// ends: meanwhile its residue is nobody's, but in the way.
+			w.vacate(i, i.Asleep)
+			i.Now, i.State, i.Released = nil, launcher.Stopped, true
+			continue
+		}
+		w.vacate(i, i.Asleep)
+		i.State = launcher.Sleeping
+	}
+	return w
+}
+
+// vacate takes an instance's measured memory off the GPUs, leaving a residue.
+func (w World) vacate(i *Instance, residue map[string]uint64) {
+	for _, uuid := range i.GPUs {
+		gpu := w.GPUs[uuid]
+		gpu.UsedBytes = sub(gpu.UsedBytes, sub(i.Now[uuid], residue[uuid]))
+		w.GPUs[uuid] = gpu
+	}
+	i.Now = residue
+}
+
+func (w World) without(id string) World {
+	w = w.clone()
+	for n := range w.Instances {
+		if i := &w.Instances[n]; i.ID == id {
+			w.vacate(i, nil)
+			i.State, i.Released = launcher.Stopped, true
+		}
+	}
+	return w
+}
+
+func (w World) clone() World {
+	w.Instances = slices.Clone(w.Instances)
+	gpus := make(map[string]GPU, len(w.GPUs))
+	for k, v := range w.GPUs {
+		gpus[k] = v
+	}
+	w.GPUs = gpus
+	return w
+}
+
+// overBudget gives the first budget of sleepers that does not hold.
+func (w World) overBudget() *launcher.Error {
+	for _, uuid := range w.uuids() {
+		var count, bytes uint64
+		for _, i := range w.Instances {
+			if i.State == launcher.Sleeping && !i.Released && slices.Contains(i.GPUs, uuid) {
+				c, _ := i.Charge(uuid)
+				count, bytes = count+1, bytes+c
+			}
+		}
+		if e := w.over(BoundMaxSleepersPerGPU, uuid, count, uint64(max(w.Budget.MaxSleepersPerGPU, 0))); e != nil {
+			return e
+		}
+		if e := w.over(BoundMaxSleeperBytesPerGPU, uuid, bytes, w.Budget.MaxSleeperBytesPerGPU); e != nil {
+			return e
+		}
+	}
+	return w.over(BoundMaxHostSleeperBytes, "", w.HostSleeperBytes(), w.Budget.MaxHostSleeperBytes)
+}
+
+// HostSleeperBytes is the main memory that sleepers hold.
+func (w World) HostSleeperBytes() (bytes uint64) {
+	for _, i := range w.Instances {
+		if i.State == launcher.Sleeping && !i.Released {
+			bytes += i.Host
+		}
+	}
+	return bytes
+}
+
+func (w World) over(bound, uuid string, have, limit uint64) *launcher.Error {
+	if limit == 0 || have <= limit {
+		return nil
+	}
+	fit := launcherapi.Fit{GPUUUID: uuid, Bound: bound, Needed: have, Limit: limit}
+	where := "of this host"
+	if uuid != "" {
+		where = "of GPU " + uuid
+		fit.Holders = w.Holders(uuid, "")
+	}
+	return launcher.DoesNotFit(fit, "the sleepers %s would come to %d, and %s is %d; those that may be evicted do not suffice",
+		where, have, bound, limit)
+}
+
+// leastRecentlyUsed picks the sleeper whose eviction helps against a refusal.
+func (w World) leastRecentlyUsed(refusal *launcher.Error, protected []string) (string, bool) {
+	best := -1
+	for n, i := range w.Instances {
+		if i.State != launcher.Sleeping || i.Released || i.Pinned || i.SwapID != "" || slices.Contains(protected, i.ID) {
+			continue
+		}
+		if !w.helps(i, refusal.Fit) {
+			continue
+		}
+		if best < 0 || i.LastUsed.Before(w.Instances[best].LastUsed) {
+			best = n
+		}
+	}
+	if best < 0 {
+		return "", false
+	}
+	return w.Instances[best].ID, true
+}
+
+func (w World) helps(i Instance, fit *launcherapi.Fit) bool {
+	if fit.GPUUUID == "" {
+		return fit.Bound != BoundMaxHostSleeperBytes || i.Host > 0
+	}
+	if !slices.Contains(i.GPUs, fit.GPUUUID) {
+		return false
+	}
+	charge, _ := i.Charge(fit.GPUUUID)
+	return fit.Bound == BoundMaxSleepersPerGPU || charge > 0
+}
+
+func (w World) uuids() []string {
+	out := make([]string, 0, len(w.GPUs))
+	for uuid := range w.GPUs {
+		out = append(out, uuid)
+	}
+	slices.SortFunc(out, strings.Compare)
+	return out
+}

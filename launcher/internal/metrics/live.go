@@ -1,0 +1,61 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Live is asked at each scrape for what is true now.
+type Live interface {
+	List() ([]launcherapi.Instance, uint64)
+	GPUs() launcherapi.GPUList
+}
+
+type liveCollector struct{ live Live }
+
+var (
+	instancesDesc = prometheus.NewDesc("hotseat_instances", "Instances by state.", []string{"state"}, nil)
+	inFlightDesc  = prometheus.NewDesc("hotseat_requests_in_flight", "Inference requests that an engine is working on.", []string{"instance"}, nil)
+	heldDesc      = prometheus.NewDesc("hotseat_requests_held", "Inference requests that wait at an instance's gate.", []string{"instance"}, nil)
+	gpuBytesDesc  = prometheus.NewDesc("hotseat_gpu_memory_bytes", "Device memory by holder: an instance's id, or _total, _free, _foreign and _reserved.", []string{"gpu", "holder", "state"}, nil)
+	hostBytesDesc = prometheus.NewDesc("hotseat_host_sleeper_bytes", "Main memory that sleepers hold.", nil, nil)
+	queuedDesc    = prometheus.NewDesc("hotseat_swaps_queued", "Swaps that wait for their turn.", nil, nil)
+	activeDesc    = prometheus.NewDesc("hotseat_swaps_active", "Swaps that have their turn.", nil, nil)
+)
+
+func (c liveCollector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{instancesDesc, inFlightDesc, heldDesc, gpuBytesDesc, hostBytesDesc, queuedDesc, activeDesc} {
+		ch <- d
+	}
+}
+
+func (c liveCollector) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	instances, _ := c.live.List()
+	byState := map[string]int{}
+	for _, i := range instances {
+		byState[i.State]++
+		gauge(inFlightDesc, float64(i.InFlight), i.InstanceID)
+		gauge(heldDesc, float64(i.Held), i.InstanceID)
+	}
+	for _, s := range launcher.States {
+		gauge(instancesDesc, float64(byState[string(s)]), string(s))
+	}
+	gpus := c.live.GPUs()
+	gauge(hostBytesDesc, float64(gpus.HostSleepers))
+	gauge(queuedDesc, float64(gpus.QueuedSwaps))
+	gauge(activeDesc, float64(gpus.ActiveSwaps))
+	for _, g := range gpus.GPUs {
+		gauge(gpuBytesDesc, float64(g.MemoryTotalBytes), g.UUID, "_total", "")
+		gauge(gpuBytesDesc, float64(g.MemoryFreeBytes), g.UUID, "_free", "")
+		gauge(gpuBytesDesc, float64(g.ForeignBytes), g.UUID, "_foreign", "")
+		gauge(gpuBytesDesc, float64(g.ReservedBytes), g.UUID, "_reserved", "")
+		for _, h := range append(g.Awake, g.Sleepers...) {
+			gauge(gpuBytesDesc, float64(h.Bytes), g.UUID, h.InstanceID, h.State)
+		}
+	}
+}

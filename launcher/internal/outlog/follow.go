@@ -1,0 +1,90 @@
+package outlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+const followChunk = 32 << 10
+
+// Follow hands the bytes of a log to write, in order, beginning at the offset
+// from, and goes on as the log grows. It ends
+//
+//   - with nil when over is closed and all that the log then held was handed on;
+//   - with the error of ctx when ctx ends, at once;
+//   - with the error of write when there is one;
+//   - with ErrClosed when the Store is closed.
+//
+// over says that nobody writes to the log any more; nil is never. write must
+// not keep the slice.
+func (s *Store) Follow(ctx context.Context, name string, from int64, over <-chan struct{}, write func([]byte) error) error {
+	f, err := s.open(name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	sub, err := s.changes.subscribe(s.path(name))
+	if err != nil {
+		return err
+	}
+	defer s.changes.unsubscribe(sub)
+
+	for last := false; ; {
+		if from, err = deliver(ctx, f, from, write); err != nil || last {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.changes.ended:
+			return ErrClosed
+		case <-sub.wake:
+		case <-over:
+			last = true
+		}
+	}
+}
+
+// deliver writes from the offset to the end that the file has now, and returns
+// the offset of that end.
+func deliver(ctx context.Context, f *os.File, from int64, write func([]byte) error) (int64, error) {
+	buf := make([]byte, followChunk)
+	for {
+		n, err := f.ReadAt(buf, from)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return from, fmt.Errorf("cannot follow the log: %w", err)
+		}
+		if ctx.Err() != nil {
+			return from, ctx.Err()
+		}
+		if n > 0 {
+			if err := write(buf[:n]); err != nil {
+				return from, err
+			}
+			from += int64(n)
+		}
+		if err != nil {
+			return from, nil
+		}
+	}
+}
+
+// Watch gives a channel that is sent to when the log has grown. Wake-ups that
+// were not yet received are one. The second result ends the watch; it must be
+// called, and may be called more than once. The channel is never closed.
+func (s *Store) Watch(name string) (<-chan struct{}, func(), error) {
+	f, err := s.open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = f.Close() }()
+	sub, err := s.changes.subscribe(s.path(name))
+	if err != nil {
+		return nil, nil, err
+	}
+	return sub.wake, sync.OnceFunc(func() { s.changes.unsubscribe(sub) }), nil
+}

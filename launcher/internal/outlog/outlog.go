@@ -1,0 +1,127 @@
+// Package outlog keeps the engines' log files. An engine writes straight to
+// its file, through a descriptor given to it at its start, so that nothing is
+// lost and nothing blocks while the launcher is away. This package makes the
+// files, reads them in ranges, follows them as they grow and drops old ones.
+package outlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+)
+
+// ErrClosed is what a follower or a watch gets when the Store is closed.
+var ErrClosed = errors.New("the log store is closed")
+
+// Options of a Store.
+type Options struct {
+	// Dir is the folder of the log files; it is made when it is missing.
+	Dir string
+	// MaxTotalBytes is what all log files together may hold before Prune drops
+	// the oldest ones that are not in use. 0 is no limit.
+	MaxTotalBytes int64
+	// MaxAge is how long a file is kept after its last write. 0 is no limit.
+	MaxAge time.Duration
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+	// Logger gets what happens in the background; nothing is logged when nil.
+	Logger *slog.Logger
+}
+
+// Store is a folder of log files. Its methods may be called from several
+// goroutines at once.
+type Store struct {
+	opts    Options
+	changes *notifier
+
+	mu   sync.Mutex
+	last map[string]int // the highest number in use of each id
+}
+
+// Open opens the folder, making it when it is missing, and finds the files
+// that an earlier process left there. Close gives back what it holds.
+func Open(opts Options) (*Store, error) {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make the log folder: %w", err)
+	}
+	entries, err := os.ReadDir(opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the log folder: %w", err)
+	}
+	last := map[string]int{}
+	for _, entry := range entries {
+		if id, n, ok := ParseName(entry.Name()); ok {
+			last[id] = max(last[id], n)
+		}
+	}
+	changes, err := newNotifier(opts.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("cannot watch the log folder %s: %w", opts.Dir, err)
+	}
+	return &Store{opts: opts, changes: changes, last: last}, nil
+}
+
+// Close ends all followers and watches with ErrClosed and waits for the
+// goroutine of the Store. The files stay.
+func (s *Store) Close() error { return s.changes.close() }
+
+// Create makes a new, empty log file for the instance id and returns it, open
+// for appending, with its name. The file is for the engine: the caller hands
+// it on and closes its own copy. An id that was used before gets a new file.
+func (s *Store) Create(id string) (*os.File, string, error) {
+	if id == "" {
+		return nil, "", errors.New("cannot create a log: the instance id is empty")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := s.last[id] + 1; ; n++ {
+		name := formatName(id, n)
+		f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("cannot create the log of instance %q: %w", id, err)
+		}
+		s.last[id] = n
+		return f, name, nil
+	}
+}
+
+// Latest gives the name of the newest log of the instance id. It knows the
+// files of earlier processes too.
+func (s *Store) Latest(id string) (name string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, ok := s.last[id]
+	if !ok {
+		return "", false
+	}
+	return formatName(id, n), true
+}
+
+func (s *Store) path(name string) string { return filepath.Join(s.opts.Dir, name) }
+
+// open opens a log for reading. What cannot be the name of a log, a path for
+// instance, is answered as a file that does not exist.
+func (s *Store) open(name string) (*os.File, error) {
+	if _, _, ok := ParseName(name); !ok {
+		return nil, fmt.Errorf("cannot open the log %q: %w", name, fs.ErrNotExist)
+	}
+	f, err := os.Open(s.path(name))
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the log %q: %w", name, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,102 @@
+package outlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+)
+
+// pruneGrace is how long a file is safe after its last write, whatever the
+// limits: a log that was only just made may not yet be known as in use.
+const pruneGrace = time.Minute
+
+type logFile struct {
+	name    string
+	id      string
+	n       int
+	size    int64
+	changed time.Time
+}
+
+// Prune removes the logs that are older than MaxAge, then the oldest ones until
+// all together hold at most MaxTotalBytes. Logs named in inUse count towards
+// the total and are never removed. It returns the names of what it removed,
+// also when there is an error: one file that cannot be removed does not keep
+// the others.
+func (s *Store) Prune(inUse map[string]bool) (removed []string, err error) {
+	files, err := s.list()
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(files, func(a, b logFile) int { return a.changed.Compare(b.changed) })
+	var total int64
+	for _, f := range files {
+		total += f.size
+	}
+	now := s.opts.Now()
+	var errs []error
+	var gone []logFile
+	kept := map[string]int{} // by id, the highest number
+	for _, f := range files {
+		age := now.Sub(f.changed)
+		tooOld := s.opts.MaxAge > 0 && age > s.opts.MaxAge
+		tooMuch := s.opts.MaxTotalBytes > 0 && total > s.opts.MaxTotalBytes
+		if inUse[f.name] || age < pruneGrace || (!tooOld && !tooMuch) {
+			kept[f.id] = max(kept[f.id], f.n)
+			continue
+		}
+		if err := os.Remove(s.path(f.name)); err != nil {
+			kept[f.id] = max(kept[f.id], f.n)
+			errs = append(errs, fmt.Errorf("cannot remove an old log: %w", err))
+			continue
+		}
+		total -= f.size
+		gone = append(gone, f)
+		removed = append(removed, f.name)
+	}
+	s.forget(gone, kept)
+	return removed, errors.Join(errs...)
+}
+
+func (s *Store) list() ([]logFile, error) {
+	entries, err := os.ReadDir(s.opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the log folder: %w", err)
+	}
+	var files []logFile
+	for _, entry := range entries {
+		id, n, ok := ParseName(entry.Name())
+		if !ok {
+			continue
+		}
+		info, err := entry.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the log folder: %w", err)
+		}
+		files = append(files, logFile{name: entry.Name(), id: id, n: n, size: info.Size(), changed: info.ModTime()})
+	}
+	return files, nil
+}
+
+// forget takes removed logs out of the index, which is left with the highest
+// number that is kept of each id, and without the ids of which nothing is kept.
+func (s *Store) forget(gone []logFile, kept map[string]int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range gone {
+		if s.last[f.id] != f.n {
+			continue // there is a newer one
+		}
+		if kept[f.id] == 0 {
+			delete(s.last, f.id)
+		} else {
+			s.last[f.id] = kept[f.id]
+		}
+	}
+}

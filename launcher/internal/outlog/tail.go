@@ -1,0 +1,70 @@
+package outlog
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxLineBytes is what one line of a tail has at most, its ellipsis apart.
+const maxLineBytes = 2048
+
+// Tail gives the last lines of a log, the oldest first: at most so many lines,
+// out of its last maxBytes bytes. The lines are made to be read in a report:
+// without line ends, valid UTF-8, over-long ones cut, and of a line that
+// rewrites itself by carriage returns, as progress bars do, what is left to
+// see at the end.
+func (s *Store) Tail(name string, lines, maxBytes int) ([]string, error) {
+	f, err := s.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the log %q: %w", name, err)
+	}
+	start := max(0, info.Size()-int64(maxBytes))
+	buf := make([]byte, info.Size()-start)
+	n, err := f.ReadAt(buf, start)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("cannot read the log %q: %w", name, err)
+	}
+	return tailLines(buf[:n], lines, start > 0), nil
+}
+
+// tailLines gives the last lines of data. cut says that data begins somewhere
+// inside the log: its first line is then left out, unless it is the only one.
+func tailLines(data []byte, lines int, cut bool) []string {
+	data = bytes.TrimSuffix(data, []byte("\n"))
+	if len(data) == 0 || lines < 1 {
+		return nil
+	}
+	all := bytes.Split(data, []byte("\n"))
+	if cut && len(all) > 1 {
+		all = all[1:]
+	}
+	all = all[max(0, len(all)-lines):]
+	out := make([]string, len(all))
+	for i, line := range all {
+		out[i] = readable(line)
+	}
+	return out
+}
+
+func readable(line []byte) string {
+	line = bytes.TrimRight(line, "\r")
+	line = line[bytes.LastIndexByte(line, '\r')+1:]
+	text := strings.ToValidUTF8(string(line), string(utf8.RuneError))
+	if len(text) <= maxLineBytes {
+		return text
+	}
+	end := maxLineBytes
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}

@@ -1,0 +1,1 @@
+package process_test

@@ -1,0 +1,164 @@
+// Package procfs reads the little of /proc that watching process trees needs,
+// quickly: a stop reads all of /proc within its last milliseconds.
+package procfs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Stat is one line of /proc/PID/stat, see proc_pid_stat(5).
+type Stat struct {
+	PID       int
+	State     byte   // field 3, 'Z' for a zombie
+	PPID      int    // field 4
+	Session   int    // field 6
+	Threads   int    // field 20
+	StartTime uint64 // field 22, in clock ticks since boot
+}
+
+// Alive is false for a process that only waits to be reaped. One whose first
+// thread has ended while others run is alive.
+func (s Stat) Alive() bool {
+	return (s.State != 'Z' && s.State != 'X') || s.Threads > 1
+}
+
+// Read reads the stat of one process; os.ErrNotExist when there is none.
+func Read(pid int) (Stat, error) {
+	return read(pid, make([]byte, 1024))
+}
+
+// All reads the stat of every process that can be seen, in no order.
+func All() ([]Stat, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	var all []Stat
+	buf := make([]byte, 1024)
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if stat, err := read(pid, buf); err == nil {
+			all = append(all, stat) // another error: it has ended
+		}
+	}
+	return all, nil
+}
+
+func read(pid int, buf []byte) (Stat, error) {
+	n, err := readInto(fmt.Sprintf("/proc/%d/stat", pid), buf)
+	if err != nil {
+		return Stat{}, err
+	}
+	return parse(buf[:n])
+}
+
+// readInto reads what one read gives, which for a stat file is all of it.
+func readInto(path string, buf []byte) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	defer unix.Close(fd)
+	for {
+		n, err := unix.Read(fd, buf)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if errors.Is(err, unix.ESRCH) {
+			err = os.ErrNotExist
+		}
+		if err != nil {
+			return 0, &os.PathError{Op: "read", Path: path, Err: err}
+		}
+		return n, nil
+	}
+}
+
+// parse takes the name in parentheses, which may hold spaces and parentheses, for what it is.
+func parse(line []byte) (Stat, error) {
+	open, end := bytes.IndexByte(line, '('), bytes.LastIndexByte(line, ')')
+	if open < 0 || end < open {
+		return Stat{}, fmt.Errorf("cannot read stat line %q", line)
+	}
+	fields := strings.Fields(string(line[end+1:])) // fields[0] is field 3
+	if len(fields) < 20 {
+		return Stat{}, fmt.Errorf("cannot read stat line %q", line)
+	}
+	s := Stat{State: fields[0][0]}
+	var err error
+	for _, number := range []struct {
+		text string
+		into *int
+	}{
+		{strings.TrimSpace(string(line[:open])), &s.PID},
+		{fields[4-3], &s.PPID},
+		{fields[6-3], &s.Session},
+		{fields[20-3], &s.Threads},
+	} {
+		if *number.into, err = strconv.Atoi(number.text); err != nil {
+			return Stat{}, fmt.Errorf("cannot read stat line %q: %w", line, err)
+		}
+	}
+	if s.StartTime, err = strconv.ParseUint(fields[22-3], 10, 64); err != nil {
+		return Stat{}, fmt.Errorf("cannot read stat line %q: %w", line, err)
+	}
+	return s, nil
+}
+
+// Environ is the environment a process was started with, KEY=VALUE; empty
+// when it has ended or may not be read.
+func Environ(pid int) []string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if err != nil {
+		return nil
+	}
+	return strings.Split(string(text), "\x00")
+}
+
+// Children are the processes, zombies too, whose parent is this process. One
+// may be missing when another is reaped at the same moment.
+func Children() ([]int, error) {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, thread := range threads {
+		text, err := os.ReadFile("/proc/self/task/" + thread.Name() + "/children")
+		if err != nil {
+			continue // the thread has ended; its children are another's now
+		}
+		for _, field := range strings.Fields(string(text)) {
+			pid, err := strconv.Atoi(field)
+			if err != nil {
+				return nil, fmt.Errorf("cannot read the children of thread %s: %w", thread.Name(), err)
+			}
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// BootID names the time since the machine was started last.
+func BootID() (string, error) {
+	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return "", fmt.Errorf("cannot read the boot id: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}

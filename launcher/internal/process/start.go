@@ -1,0 +1,136 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
+)
+
+// The marks that every process of a tree inherits.
+const (
+	instanceMark = "HOTSEAT_INSTANCE="
+	launcherMark = "HOTSEAT_LAUNCHER="
+)
+
+// Command is what to start.
+type Command struct {
+	Name   string   // of the instance, unique among those of this launcher; no slash, at most 200 bytes
+	Path   string   // of the program, with a slash
+	Args   []string // argv, from argv[0]
+	Env    []string // the whole environment, KEY=VALUE; the marks are added
+	Dir    string   // working folder; empty: the launcher's
+	Output *os.File // fd 1 and 2, nil for /dev/null; may be closed after Start. fd 0 is /dev/null
+}
+
+func validName(name string) bool {
+	return name != "" && name != "." && name != ".." && len(name) <= 200 && !strings.ContainsAny(name, "/\n\x00")
+}
+
+// Start starts a process in a session and a control group of its own, with
+// the marks HOTSEAT_INSTANCE (the name) and HOTSEAT_LAUNCHER in its
+// environment. It returns when the program runs, or could not be run.
+func (h *Host) Start(c Command) (*Process, error) {
+	if err := h.reserve(c.Name); err != nil {
+		return nil, fmt.Errorf("cannot start %q: %w", c.Name, err)
+	}
+	p, err := h.start(c)
+	if err != nil {
+		h.free(c.Name)
+		return nil, fmt.Errorf("cannot start %q: %w", c.Name, err)
+	}
+	return p, nil
+}
+
+func (h *Host) start(c Command) (*Process, error) {
+	group, err := h.opts.Cgroups.Create(c.Name)
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{host: h, name: c.Name, group: group, done: make(chan struct{})}
+	p.oom, _ = group.OOMKills()
+	if err := p.fork(c); err != nil {
+		return nil, errors.Join(err, group.Remove(h.open))
+	}
+	if err := h.keep(p); err != nil {
+		return nil, errors.Join(err, p.abandon(), group.Remove(h.open))
+	}
+	return p, nil
+}
+
+// fork makes the child, owned and held by its pidfd from birth.
+func (p *Process) fork(c Command) error {
+	output := c.Output
+	if output == nil {
+		output = p.host.null
+	}
+	attr := syscall.ProcAttr{
+		Dir:   c.Dir,
+		Env:   p.host.marked(c.Name, c.Env),
+		Files: []uintptr{p.host.null.Fd(), output.Fd(), output.Fd()},
+	}
+	defer runtime.KeepAlive(output)
+	pidfd := -1
+	pid, err := children.fork(func() (pid int, err error) {
+		err = p.group.Start(func(sys *syscall.SysProcAttr) (err error) {
+			sys.Setsid, sys.PidFD = true, &pidfd
+			attr.Sys = sys
+			pid, _, err = syscall.StartProcess(c.Path, c.Args, &attr)
+			return err
+		})
+		return pid, err
+	})
+	if pid > 0 {
+		return p.born(pid, pidfd, err)
+	}
+	if dir, dirErr := os.Stat(c.Dir); c.Dir != "" && (dirErr != nil || !dir.IsDir()) {
+		return fmt.Errorf("cannot enter folder %s: %w", c.Dir, err)
+	}
+	return fmt.Errorf("cannot run %s: %w", c.Path, err)
+}
+
+// born fills in what is known of the child now that it runs. A child that
+// something is wrong with is killed.
+func (p *Process) born(pid, pidfd int, failed error) (err error) {
+	p.id = ID{PID: pid, BootID: p.host.bootID}
+	if p.handle, err = newHandle(pid, pidfd); err != nil {
+		failed = errors.Join(failed, err, syscall.Kill(pid, syscall.SIGKILL))
+		children.release(pid) // reaped as a stray
+		return failed
+	}
+	stat, err := procfs.Read(pid)
+	if err = errors.Join(failed, err); err != nil {
+		return errors.Join(err, p.abandon())
+	}
+	p.id.StartTime = stat.StartTime
+	return nil
+}
+
+// abandon kills and reaps a child that no one will ever know of.
+func (p *Process) abandon() error {
+	defer p.handle.close()
+	defer children.release(p.id.PID)
+	if err := p.handle.signal(syscall.SIGKILL); err != nil {
+		return err
+	}
+	if err := p.handle.wait(); err != nil {
+		return err
+	}
+	_, err := p.handle.reap()
+	return err
+}
+
+// marked is the environment with our marks in place of any it had.
+func (h *Host) marked(name string, env []string) []string {
+	marked := make([]string, 0, len(env)+2)
+	for _, variable := range env {
+		if !strings.HasPrefix(variable, instanceMark) && !strings.HasPrefix(variable, launcherMark) {
+			marked = append(marked, variable)
+		}
+	}
+	return append(marked, instanceMark+name, launcherMark+h.opts.Mark)
+}

@@ -1,0 +1,192 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/cgroup"
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
+)
+
+// linger is what processes that outlived a root that has ended are given to
+// end by themselves: Python's resource tracker, for one, removes shared memory
+// then.
+const linger = 200 * time.Millisecond
+
+// lastWait is how long a kill waits for the end of the tree when its context
+// was over before it began.
+const lastWait = 2 * time.Second
+
+// Stop asks the root to end (SIGTERM), and returns when the whole tree is gone:
+//
+//	root ends within the grace     what it left has 200 ms, never more than the grace, then SIGKILL
+//	root has ended before          the same
+//	grace is over, or zero         SIGKILL to the whole tree
+//	ctx ends within the grace      SIGKILL to the whole tree, and at most two seconds to be gone
+//	ctx ends after the SIGKILL     returns at once
+//
+// The error wraps that of the context when processes are still there; Stop may
+// be called again. With a context that never ends it waits for ever for a
+// process that the kernel cannot end.
+func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
+	if grace > 0 {
+		graceful, cancel := context.WithTimeout(ctx, grace)
+		defer cancel()
+		p.endGracefully(graceful)
+	}
+	return p.Kill(ctx)
+}
+
+// endGracefully returns when the tree has ended by itself, or ctx ends.
+func (p *Process) endGracefully(ctx context.Context) {
+	_ = p.Signal(syscall.SIGTERM) // whatever is wrong with it, the kill comes
+	select {
+	case <-p.done:
+	case <-p.host.open.Done():
+		return
+	case <-ctx.Done():
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, linger)
+	defer cancel()
+	for ctx.Err() == nil {
+		members := hold(p.host.census(p.id.StartTime).of(p.name))
+		waitAll(ctx, members)
+		if len(members) == 0 {
+			return
+		}
+	}
+}
+
+// Kill sends SIGKILL to the whole tree and returns when it is gone; ctx as in Stop.
+func (p *Process) Kill(ctx context.Context) error {
+	p.killed.Store(true)
+	ctx, cancel := killing(ctx)
+	defer cancel()
+	err := p.host.killTree(ctx, p.name, p.group, p.id.StartTime)
+	if err == nil {
+		err = p.awaitExit(ctx)
+	}
+	if err == nil {
+		err = p.group.Remove(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot kill %q: %w", p.name, err)
+	}
+	p.host.reapStrays()
+	p.host.forget(p)
+	return nil
+}
+
+func (p *Process) awaitExit(ctx context.Context) error {
+	select {
+	case <-p.done:
+		return nil
+	case <-p.host.open.Done():
+		return ErrClosed
+	case <-ctx.Done():
+		return fmt.Errorf("process %d has not been seen to end: %w", p.id.PID, ctx.Err())
+	}
+}
+
+// Clear kills the whole tree of a name that has no Process here, such as one
+// that Find found or that a root left behind which could not be adopted; it
+// returns when the tree is gone. ctx as in Stop; no tree is no error.
+func (h *Host) Clear(ctx context.Context, name string) error {
+	if err := h.reserve(name); err != nil {
+		return fmt.Errorf("cannot clear %q: %w", name, err)
+	}
+	defer h.free(name)
+	ctx, cancel := killing(ctx)
+	defer cancel()
+	group := h.opts.Cgroups.Group(name)
+	for _, stat := range h.census(0).of(name) {
+		group = h.opts.Cgroups.GroupOf(name, stat.PID)
+	}
+	err := h.killTree(ctx, name, group, 0)
+	if err == nil {
+		err = group.Remove(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot clear %q: %w", name, err)
+	}
+	h.reapStrays()
+	return nil
+}
+
+// killing is the context for a kill: ctx, or when that is over one of lastWait.
+func killing(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), lastWait)
+}
+
+// killTree kills until nothing of the tree is left. The group goes in one
+// step where it can; what is outside of it is killed process by process,
+// parents before their children, again and again as long as something is
+// found: what was forked meanwhile is found the next time, and a process that
+// has a SIGKILL coming forks no more.
+func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, since uint64) error {
+	for {
+		if err := group.Kill(); err != nil {
+			return err
+		}
+		c := h.census(since)
+		members := hold(c.of(name))
+		if len(members) == 0 {
+			return c.err
+		}
+		var errs []error
+		for _, m := range members {
+			if err := m.signal(syscall.SIGKILL); !errors.Is(err, os.ErrProcessDone) {
+				errs = append(errs, err)
+			}
+		}
+		left := waitAll(ctx, members)
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		if left != nil {
+			return fmt.Errorf("processes %v do not end: %w", left, ctx.Err())
+		}
+	}
+}
+
+// hold gets hold of processes, of those that are still the ones that were seen.
+func hold(seen []procfs.Stat) []*handle {
+	var held []*handle
+	for _, stat := range seen {
+		h, err := openHandle(stat.PID)
+		if err != nil {
+			continue
+		}
+		if now, err := procfs.Read(stat.PID); err != nil || now.StartTime != stat.StartTime {
+			h.close()
+			continue
+		}
+		held = append(held, h)
+	}
+	return held
+}
+
+// waitAll waits until all have exited, and closes them. When ctx ends first
+// it returns those that have not.
+func waitAll(ctx context.Context, held []*handle) (left []int) {
+	defer context.AfterFunc(ctx, func() {
+		for _, h := range held {
+			h.cut()
+		}
+	})()
+	for _, h := range held {
+		if h.wait() != nil {
+			left = append(left, h.pid)
+		}
+		h.close()
+	}
+	return left
+}

@@ -1,0 +1,382 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engine"
+	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Create is what is asked for when an instance is made.
+type Create struct {
+	ID       string // empty: made here
+	Spec     launcherapi.InstanceSpec
+	SwapID   string // the swap that makes it, if any
+	HoldGate bool   // keep its gate shut when it is awake, until OpenGate
+}
+
+// Draft is a create call that has been read and found sound, and has touched
+// nothing yet.
+type Draft struct {
+	ID   string
+	Want ledger.Want
+
+	create  Create
+	engine  engine.Engine
+	plan    engine.Plan
+	secrets secrets
+}
+
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// Draft reads a create call: engine, GPUs, arguments, environment. It touches
+// nothing. What is wrong with the request comes back with code invalid.
+func (s *Supervisor) Draft(c Create) (*Draft, error) {
+	if c.ID == "" {
+		c.ID = uuid.NewString()
+	}
+	if !idPattern.MatchString(c.ID) {
+		return nil, launcher.Invalidf("path.id", "instance id %q is not usable: begin with a letter or digit, go on with letters, digits, '.', '_' or '-', at most 128 in all", c.ID)
+	}
+	eng, err := s.engine(c.Spec.Engine)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := s.devices("body.gpu_uuids", c.Spec.GPUUUIDs)
+	if err != nil {
+		return nil, err
+	}
+	env, secrets, err := s.resolveEnv(c.Spec)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := eng.Plan(engine.Request{
+		Options: c.Spec.Options, Args: c.Spec.Args, GPUs: engineGPUs(devices), Env: env,
+		Accelerator: s.opts.GPUs.Kind(), SleepMode: s.opts.SleepMode,
+		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(),
+	})
+	if err != nil {
+		return nil, invalidInput(err)
+	}
+	want := ledger.Want{ID: c.ID, New: true, SwapID: c.SwapID, Bytes: map[string]uint64{}}
+	for _, d := range devices {
+		want.Bytes[d.UUID] = uint64(plan.GPUMemoryUtilization * float64(d.MemoryTotalBytes))
+	}
+	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: secrets}, nil
+}
+
+func invalidInput(err error) error {
+	input, ok := errors.AsType[*engine.InputError](err)
+	if !ok {
+		return err
+	}
+	return launcher.Invalidf("body."+input.Field, "%w", err)
+}
+
+func (s *Supervisor) engine(name string) (engine.Engine, error) {
+	if name == "" {
+		return s.opts.Engines[0], nil
+	}
+	if e, ok := s.engines[name]; ok {
+		return e, nil
+	}
+	return nil, launcher.Invalidf("body.engine", "no engine is called %q; there is %q", name, s.opts.Engines[0].Name())
+}
+
+// devices finds the GPUs of those UUIDs, in that order; field is where they
+// were named.
+func (s *Supervisor) devices(field string, uuids []string) ([]gpu.Device, error) {
+	known := s.opts.GPUs.Devices()
+	var out []gpu.Device
+	seen := map[string]bool{}
+	for n, id := range uuids {
+		where := fmt.Sprintf("%s[%d]", field, n)
+		if seen[id] {
+			return nil, launcher.Invalidf(where, "GPU %s is named twice", id)
+		}
+		seen[id] = true
+		d, ok := deviceOf(known, id)
+		if !ok {
+			return nil, launcher.Invalidf(where, "unknown GPU UUID %q: this node has %s", id, uuidList(known))
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+func deviceOf(devices []gpu.Device, id string) (gpu.Device, bool) {
+	for _, d := range devices {
+		if d.UUID == id {
+			return d, true
+		}
+	}
+	return gpu.Device{}, false
+}
+
+func uuidList(devices []gpu.Device) string {
+	ids := make([]string, 0, len(devices))
+	for _, d := range devices {
+		ids = append(ids, d.UUID)
+	}
+	return strings.Join(ids, ", ")
+}
+
+func engineGPUs(devices []gpu.Device) []engine.GPU {
+	out := make([]engine.GPU, 0, len(devices))
+	for _, d := range devices {
+		out = append(out, engine.GPU{UUID: d.UUID, Index: d.Index, MIG: d.MIG})
+	}
+	return out
+}
+
+// Create makes an instance and starts its engine. It returns as soon as the
+// process runs, with state starting; the watchers hear of the rest. What is
+// refused leaves nothing behind.
+//
+//	state of the id   effect
+//	no such id        a new instance, starting
+//	any               error, code exists
+func (s *Supervisor) Create(c Create) (launcherapi.Instance, error) {
+	d, err := s.Draft(c)
+	if err != nil {
+		return launcherapi.Instance{}, err
+	}
+	return s.Start(d)
+}
+
+// Start makes the instance of a draft and starts its engine, as Create does.
+func (s *Supervisor) Start(d *Draft) (launcherapi.Instance, error) {
+	i, err := s.admit(d)
+	if err != nil {
+		s.refused(err)
+		return launcherapi.Instance{}, err
+	}
+	if err := s.open(i, d); err != nil {
+		s.abandon(i)
+		s.refused(err)
+		return launcherapi.Instance{}, err
+	}
+	return s.launch(i, d)
+}
+
+// admit takes the id and the room for the instance.
+func (s *Supervisor) admit(d *Draft) (*instance, error) {
+	memory := s.memory(d.create.Spec.GPUUUIDs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return nil, launcher.Unavailablef("the launcher is closing")
+	}
+	if _, taken := s.instances[d.ID]; taken {
+		return nil, launcher.Existsf("Instance with ID %s already exists", d.ID)
+	}
+	if err := s.portFree(d.plan.PublicPort); err != nil {
+		return nil, err
+	}
+	if err := s.notInSwap(d.create.Spec.GPUUUIDs, d.create.SwapID); err != nil {
+		return nil, err
+	}
+	if err := ledger.Admit(s.world(memory), d.Want); err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	i := &instance{
+		facts: facts{
+			ID: d.ID, Spec: d.secrets.redact(d.create.Spec), Model: d.plan.Model, ServedNames: d.plan.ServedNames,
+			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: d.Want.Bytes,
+		},
+		engine: d.engine, apiKey: d.plan.APIKey, state: launcher.Starting, created: now, since: now, lastWoken: now,
+		swapID: d.create.SwapID, holdGate: d.create.HoldGate,
+		changed: make(chan struct{}), over: make(chan struct{}),
+	}
+	s.instances[d.ID] = i
+	return i, nil
+}
+
+// portFree refuses a public port that another instance has. The lock is held.
+func (s *Supervisor) portFree(port int) error {
+	if port == 0 {
+		return nil
+	}
+	for _, i := range s.instances {
+		if i.facts.PublicPort == port && !i.released {
+			return launcher.PortTakenf("port %d is the public port of instance %s: choose another, or leave --port out", port, i.facts.ID)
+		}
+	}
+	return nil
+}
+
+// notInSwap refuses GPUs on which another swap has its turn. The lock is held.
+func (s *Supervisor) notInSwap(uuids []string, swapID string) error {
+	for _, id := range uuids {
+		if holder := s.opts.Turns.Holder(id); holder != "" && holder != swapID {
+			return launcher.Conflictf("swap %s has its turn on GPU %s: try again when it is over, or ask for a swap, which waits for its turn", holder, id)
+		}
+	}
+	return nil
+}
+
+// open makes the ports and the log of a new instance.
+func (s *Supervisor) open(i *instance, d *Draft) error {
+	private, err := s.opts.Gates.Reserve()
+	if err != nil {
+		return fmt.Errorf("cannot reserve a port for the engine: %w", err)
+	}
+	gate, err := s.opts.Gates.Listen(GateOptions{
+		InstanceID: d.ID, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetPort: private.Port(),
+	})
+	if err != nil {
+		return errors.Join(err, private.Close())
+	}
+	gate.Shut("the engine is starting")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.private, i.gate = private, gate
+	i.facts.EnginePort, i.facts.PublicPort = private.Port(), gate.Port()
+	return nil
+}
+
+// abandon undoes admit and open.
+func (s *Supervisor) abandon(i *instance) {
+	s.mu.Lock()
+	delete(s.instances, i.facts.ID)
+	i.notify()
+	s.mu.Unlock()
+	if err := i.giveBack(s.ctx); err != nil {
+		s.log.Warn("cannot give back the ports of a refused instance", "instance", i.facts.ID, "error", err)
+	}
+}
+
+// launch writes the intent down, starts the process and watches it.
+func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error) {
+	output, name, err := s.opts.Logs.Create(d.ID)
+	if err != nil {
+		s.abandon(i)
+		return launcherapi.Instance{}, launcher.Storagef("cannot make the log of instance %s: %w", d.ID, err)
+	}
+	defer output.Close() //nolint:errcheck // the child has its own copy
+	for _, note := range d.plan.Notes {
+		_, _ = fmt.Fprintf(output, "hotseat: %s\n", note) // a note is a courtesy; the engine's own writes tell of a full disk
+	}
+	s.mu.Lock()
+	i.facts.LogName = name
+	if err := s.append(i.saved()); err != nil {
+		s.mu.Unlock()
+		s.abandon(i)
+		return launcherapi.Instance{}, launcher.Storagef("cannot write instance %s down: %w", d.ID, err)
+	}
+	s.mu.Unlock()
+
+	tree, err := s.startProcess(i, d, output)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.publish(i, launcherapi.EventCreated)
+		return i.view(), s.happen(i, launcher.EventStartFailed, func() {
+			i.cause, i.reason = string(engine.CauseProgramCannotBeRun), err.Error()
+		})
+	}
+	i.tree, i.root = tree, tree.ID()
+	s.writeMark(i)
+	s.publish(i, launcherapi.EventCreated)
+	s.watch(i)
+	s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
+	op := i.op
+	s.spawn(func() { s.awaitReady(i, op) })
+	if s.closing || i.deleting {
+		return i.view(), s.happen(i, launcher.EventStopAsked, nil)
+	}
+	return i.view(), nil
+}
+
+func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (Tree, error) {
+	argv := append(append([]string(nil), s.opts.Program...), d.plan.Argv("127.0.0.1", i.facts.EnginePort)...)
+	tree, err := s.opts.Runner.Start(process.Command{
+		Name: d.ID, Path: argv[0], Args: argv, Env: d.plan.Env(), Output: output,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", argv[0], err)
+	}
+	return tree, nil
+}
+
+// watch waits for the end of the instance's process. The lock is held.
+func (s *Supervisor) watch(i *instance) {
+	tree, name := i.tree, i.facts.LogName
+	s.spawn(func() {
+		select {
+		case <-tree.Done():
+			s.onExited(i, tree.Exit(), s.tail(name))
+		case <-s.ctx.Done():
+		}
+	})
+}
+
+// Lines of a log that are shown with a failure.
+const (
+	tailLines = 30
+	tailBytes = 64 << 10
+)
+
+func (s *Supervisor) tail(name string) []string {
+	lines, err := s.opts.Logs.Tail(name, tailLines, tailBytes)
+	if err != nil {
+		return []string{fmt.Sprintf("hotseat: %v", err)}
+	}
+	return lines
+}
+
+// awaitReady asks the engine for its health, more and more rarely while nothing
+// happens and at once when it has written to its log, which it does just before
+// it is ready.
+func (s *Supervisor) awaitReady(i *instance, op *operation) {
+	ctx, stop := context.WithTimeout(op.ctx, op.limit)
+	defer stop()
+	grown, unwatch, err := s.opts.Logs.Watch(i.facts.LogName)
+	if err != nil {
+		s.log.Warn("cannot watch a log; readiness is seen by polling alone", "instance", i.facts.ID, "error", err)
+		unwatch = func() {}
+	}
+	defer unwatch()
+	wait := shortestPoll
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		if i.engine.Ready(ctx, i.base()) == nil {
+			measured := s.measure(i)
+			s.come(i, op, launcher.EventReady, func() { i.awakeBytes = measured })
+			return
+		}
+		select {
+		case <-grown:
+			wait = shortestPoll
+		case <-timer.C:
+			wait = min(wait*5/4, longestPoll)
+		case <-ctx.Done():
+			s.come(i, op, launcher.EventTimedOut, func() {
+				i.cause, i.lastLog = causeStartTimeout, s.tail(i.facts.LogName)
+				i.reason = fmt.Sprintf("was not healthy within %s (start_timeout)", op.limit)
+			})
+			return
+		}
+		timer.Reset(wait)
+	}
+}
+
+// Bounds of the time between two questions for an engine's health.
+const (
+	shortestPoll = 5 * time.Millisecond
+	longestPoll  = 100 * time.Millisecond
+)

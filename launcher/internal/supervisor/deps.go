@@ -1,0 +1,95 @@
+package supervisor
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/process"
+)
+
+// Runner starts and finds process trees; [process.Host] behind it.
+type Runner interface {
+	Start(process.Command) (Tree, error)
+	Adopt(name string, id process.ID) (Tree, error)
+	Find() ([]process.Found, error)
+	Clear(ctx context.Context, name string) error
+}
+
+// Tree is one engine's processes; [process.Process] behind it.
+type Tree interface {
+	ID() process.ID
+	Done() <-chan struct{}
+	Exit() process.Exit
+	Pids() []int
+	Stop(ctx context.Context, grace time.Duration) error
+	Kill(ctx context.Context) error
+}
+
+// Gates makes public ports, and reserves the private ports behind them;
+// package gateway behind it.
+type Gates interface {
+	Listen(GateOptions) (Gate, error)
+	// Reserve keeps a free loopback port for an engine; Claim keeps a given one.
+	Reserve() (Reservation, error)
+	Claim(port int) (Reservation, error)
+}
+
+// GateOptions say what a gate stands before.
+type GateOptions struct {
+	InstanceID string
+	Host       string // address to listen on; empty: the launcher's default
+	Port       int    // 0: any free one
+	TargetPort int    // the engine's, on loopback
+}
+
+// Gate is an instance's public port.
+type Gate interface {
+	Port() int
+	Open()
+	Shut(reason string)
+	Fail(reason string)
+	Drain(ctx context.Context) (cut int, err error)
+	InFlight() int
+	Held() int
+	LastUsed() time.Time
+	Close(ctx context.Context) error
+}
+
+// Reservation is a loopback port that nobody else gets.
+type Reservation interface {
+	Port() int
+	Close() error
+}
+
+// Logs keeps the engines' log files; [outlog.Store] behind it.
+type Logs interface {
+	Create(id string) (*os.File, string, error)
+	Tail(name string, lines, maxBytes int) ([]string, error)
+	Watch(name string) (<-chan struct{}, func(), error)
+}
+
+// Journal keeps what must be known after a crash; [journal.Journal] behind it.
+type Journal interface {
+	Append(record any) error
+}
+
+// GPUs is the inventory; [gpu.Provider] behind it.
+type GPUs interface {
+	Kind() string
+	Devices() []gpu.Device
+	Memory(uuid string) (gpu.Memory, error)
+	Health(uuid string) gpu.Health
+	Env() []string
+}
+
+// Observer is told what metrics count. Its calls must not block.
+type Observer interface {
+	Transition(id string, from, to launcher.State, cause string)
+	Phase(name string, took time.Duration)
+	Refused(code, bound string)
+	Cut(requests int)
+	JournalFailed()
+}

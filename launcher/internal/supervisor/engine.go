@@ -1,0 +1,189 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+)
+
+// causeStartTimeout marks an instance that was never healthy in time.
+const causeStartTimeout = "start_timeout"
+
+// settleLimit bounds the question what an engine is doing, after a sleep or a
+// wake has failed, and the attempt to bring it back to where it was.
+const settleLimit = 15 * time.Second
+
+// putToSleep drains an instance whose gate is shut, and has its engine sleep.
+func (s *Supervisor) putToSleep(i *instance, op *operation) {
+	began := time.Now()
+	drainCtx, stop := context.WithTimeout(op.ctx, op.drain)
+	cut, err := op.gate.Drain(drainCtx)
+	stop()
+	if op.ctx.Err() != nil {
+		return
+	}
+	drained := time.Now()
+	s.noteDrain(i, op, drained.Sub(began), cut)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		s.log.Warn("a drain did not end well", "instance", i.facts.ID, "error", err)
+	}
+
+	before := s.measure(i)
+	ctx, stop := context.WithTimeout(op.ctx, op.limit)
+	defer stop()
+	if err := i.engine.Sleep(ctx, i.base(), op.level); err != nil {
+		s.sleepFailed(i, op, err)
+		return
+	}
+	residue := s.awaitFreed(op.ctx, i, before)
+	s.come(i, op, launcher.EventSlept, func() {
+		i.timed("sleep", time.Since(drained))
+		i.asleepBytes = residue
+		s.opts.Observer.Phase("engine_sleep", time.Since(drained))
+		s.spawn(func() { s.weigh(i, op) })
+	})
+}
+
+// weigh measures what a new sleeper holds of main memory, which takes the
+// kernel long for a large one, and then holds the budgets.
+func (s *Supervisor) weigh(i *instance, op *operation) {
+	host := s.hostBytes(i)
+	s.mu.Lock()
+	if i.op == op && i.state == launcher.Sleeping {
+		i.hostBytes = host
+		s.write(i, false)
+	}
+	s.mu.Unlock()
+	s.enforce(i.facts.ID)
+}
+
+func (s *Supervisor) noteDrain(i *instance, op *operation, took time.Duration, cut int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	op.cut = cut
+	i.timed("drain", took)
+	i.notify()
+	s.opts.Observer.Phase("drain", took)
+	if cut > 0 {
+		s.opts.Observer.Cut(cut)
+		s.log.Warn("answers in flight were cut: the drain ran out of time", "instance", i.facts.ID, "requests", cut)
+	}
+}
+
+// sleepFailed finds out what the engine does after a sleep that did not end
+// well, and makes sure that it is awake: a sleep that was only slow must not
+// come true after the gate is open again.
+func (s *Supervisor) sleepFailed(i *instance, op *operation, why error) {
+	if op.ctx.Err() != nil {
+		return
+	}
+	ctx, stop := context.WithTimeout(op.ctx, settleLimit)
+	defer stop()
+	why = fmt.Errorf("did not fall asleep: %w", why)
+	if err := i.engine.Wake(ctx, i.base(), op.level); err != nil {
+		s.come(i, op, launcher.EventTimedOut, func() {
+			op.err = why
+			i.reason = fmt.Sprintf("%v; and it could not be brought back: %v", why, err)
+			i.cause = "sleep_failed"
+			i.lastLog = s.tail(i.facts.LogName)
+		})
+		return
+	}
+	s.come(i, op, launcher.EventSleepRefused, func() {
+		op.err, i.reason, i.cause = why, why.Error(), "sleep_failed"
+	})
+}
+
+// wakeUp has the engine wake.
+func (s *Supervisor) wakeUp(i *instance, op *operation) {
+	began := time.Now()
+	ctx, stop := context.WithTimeout(op.ctx, op.limit)
+	defer stop()
+	if err := i.engine.Wake(ctx, i.base(), op.level); err != nil {
+		s.wakeFailed(i, op, err)
+		return
+	}
+	measured := s.measure(i)
+	s.come(i, op, launcher.EventWoke, func() {
+		i.timed("wake", time.Since(began))
+		i.hostBytes = 0
+		if len(measured) > 0 {
+			i.awakeBytes = measured
+		}
+		s.opts.Observer.Phase("engine_wake", time.Since(began))
+	})
+}
+
+// wakeFailed makes sure that an engine whose wake did not end well sleeps, so
+// that its device memory is free for whoever was there before.
+func (s *Supervisor) wakeFailed(i *instance, op *operation, why error) {
+	if op.ctx.Err() != nil {
+		return
+	}
+	ctx, stop := context.WithTimeout(op.ctx, settleLimit)
+	defer stop()
+	why = fmt.Errorf("did not wake: %w", why)
+	if err := i.engine.Sleep(ctx, i.base(), op.level); err != nil {
+		s.come(i, op, launcher.EventTimedOut, func() {
+			op.err = why
+			i.reason = fmt.Sprintf("%v; and it could not be put back to sleep: %v", why, err)
+			i.cause = "wake_failed"
+			i.lastLog = s.tail(i.facts.LogName)
+		})
+		return
+	}
+	s.come(i, op, launcher.EventWakeRefused, func() {
+		op.err, i.reason, i.cause = why, why.Error(), "wake_failed"
+	})
+}
+
+// stopTree ends the whole tree and waits for its device memory.
+func (s *Supervisor) stopTree(i *instance, grace time.Duration) {
+	s.endTree(i, func() error { return i.tree.Stop(s.ctx, grace) })
+}
+
+// clearTree kills whatever the end of the API server left behind.
+func (s *Supervisor) clearTree(i *instance) {
+	s.endTree(i, func() error {
+		if i.tree == nil {
+			return nil
+		}
+		return i.tree.Kill(s.ctx)
+	})
+}
+
+func (s *Supervisor) endTree(i *instance, end func() error) {
+	held := s.holding(i)
+	if err := end(); err != nil {
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.log.Error("cannot end a process tree", "instance", i.facts.ID, "error", err)
+	}
+	late := s.awaitReturned(s.ctx, i, held)
+	if s.ctx.Err() != nil {
+		return
+	}
+	s.onGone(i, late)
+}
+
+func (s *Supervisor) closePorts(i *instance) {
+	s.mu.Lock()
+	gate, private := i.gate, i.private
+	i.gate, i.private = nil, nil
+	s.mu.Unlock()
+	var err error
+	if gate != nil {
+		err = gate.Close(s.ctx)
+	}
+	if private != nil {
+		err = errors.Join(err, private.Close())
+	}
+	if err != nil {
+		s.log.Warn("cannot close the ports of an instance", "instance", i.facts.ID, "error", err)
+	}
+	s.onReleased(i)
+}

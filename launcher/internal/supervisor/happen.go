@@ -1,0 +1,200 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engine"
+	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// happen moves an instance along the table of states: it is the one place that
+// writes a state. note, which may be nil, records what goes with the event
+// once the table has allowed it. The lock is held.
+func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) error {
+	row, err := launcher.Next(i.state, event)
+	if err != nil {
+		return fmt.Errorf("%s: %w", i.facts.ID, err)
+	}
+	if note != nil {
+		note()
+	}
+	if row.To != row.From {
+		now := time.Now()
+		took := now.Sub(i.since)
+		i.timed(string(row.From), took)
+		i.state, i.since = row.To, now
+		s.log.Info("instance changed state", "instance", i.facts.ID, "from", row.From, "to", row.To, "event", event, "reason", i.reason)
+		s.opts.Observer.Transition(i.facts.ID, row.From, row.To, i.cause)
+		s.opts.Observer.Phase(string(row.From), took)
+	}
+	for _, effect := range row.Effects {
+		s.effect(i, row, effect)
+	}
+	if row.To != row.From {
+		s.publish(i, kindOf(row.To))
+	}
+	return nil
+}
+
+func kindOf(s launcher.State) launcherapi.EventType {
+	if s.Ended() {
+		return launcherapi.EventStopped
+	}
+	return launcherapi.EventUpdated
+}
+
+// publish gives the instance its next revision, tells the watchers, writes it
+// down and wakes whoever awaits it. The lock is held.
+func (s *Supervisor) publish(i *instance, kind launcherapi.EventType) {
+	i.revision = s.opts.Feed.Append(kind, i.view())
+	s.write(i, kind == launcherapi.EventDeleted)
+	i.notify()
+}
+
+// effect does what a transition asks for. Nothing here blocks. The lock is held.
+func (s *Supervisor) effect(i *instance, row launcher.Transition, effect launcher.Effect) {
+	switch effect {
+	case launcher.OpenGate:
+		i.lastWoken = time.Now()
+		if i.holdGate {
+			i.gate.Shut("a swap has not ended yet")
+		} else {
+			i.gate.Open()
+		}
+	case launcher.ShutGate:
+		i.gate.Shut(string(row.To))
+	case launcher.FailGate:
+		s.endOperation(i, fmt.Errorf("the instance is %s: %s", row.To, i.reason))
+		if i.gate != nil {
+			i.gate.Fail(failText(i))
+		}
+	case launcher.PutToSleep:
+		op := i.op
+		s.spawn(func() { s.putToSleep(i, op) })
+	case launcher.WakeUp:
+		op := i.op
+		s.spawn(func() { s.wakeUp(i, op) })
+	case launcher.StopTree:
+		grace := s.opts.Limits.StopGrace
+		if row.From == launcher.Starting {
+			grace = s.opts.Limits.StartingGrace
+		}
+		s.spawn(func() { s.stopTree(i, grace) })
+	case launcher.ClearTree:
+		s.spawn(func() { s.clearTree(i) })
+	case launcher.ClosePort:
+		s.spawn(func() { s.closePorts(i) })
+	}
+}
+
+func failText(i *instance) string {
+	if i.reason == "" {
+		return "the instance is " + string(i.state)
+	}
+	return fmt.Sprintf("the instance is %s: %s", i.state, i.reason)
+}
+
+// beginOperation makes op the instance's current one. The lock is held.
+func (s *Supervisor) beginOperation(i *instance, op *operation) {
+	op.ctx, op.cancel = context.WithCancelCause(s.ctx)
+	op.gate, op.level = i.gate, i.level
+	i.op = op
+}
+
+// endOperation cancels the current operation. The lock is held.
+func (s *Supervisor) endOperation(i *instance, why error) {
+	if i.op != nil {
+		i.op.cancel(why)
+	}
+}
+
+// come takes the lock and lets an event of an operation happen, unless the
+// operation is stale by now.
+func (s *Supervisor) come(i *instance, op *operation, event launcher.Event, note func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i.op != op || op.ctx.Err() != nil {
+		return
+	}
+	op.cancel(nil)
+	if err := s.happen(i, event, note); err != nil {
+		s.log.Error("an event came in a state that refuses it", "error", err)
+	}
+}
+
+// onExited: the API server's process has ended.
+func (s *Supervisor) onExited(i *instance, exit process.Exit, tail []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.happen(i, launcher.EventExited, func() {
+		i.exit = &exit
+		if i.state != launcher.Stopping && i.state != launcher.Failed {
+			i.explain(exit, tail)
+		}
+	})
+	if err != nil {
+		s.log.Error("an exit came in a state that refuses it", "error", err)
+	}
+}
+
+// explain fills in why an instance ended though nobody asked for it.
+func (i *instance) explain(exit process.Exit, tail []string) {
+	cause := i.engine.Diagnose(engine.Exit{Code: exit.Code, Signal: int(exit.Signal), OOMKilled: exit.OOMKilled}, tail)
+	i.cause, i.lastLog = string(cause.Code), tail
+	i.reason = fmt.Sprintf("%s while %s: %s", exitText(exit), i.state, cause.Message)
+}
+
+func exitText(exit process.Exit) string {
+	switch {
+	case exit.Signal != 0:
+		return fmt.Sprintf("ended by signal %d (%s)", int(exit.Signal), exit.Signal)
+	case exit.Code != nil:
+		return fmt.Sprintf("ended with exit code %d", *exit.Code)
+	}
+	return "ended with an exit code that nobody saw"
+}
+
+// onGone: no process of it is left, and its device memory is back or was
+// waited for long enough (then late says so).
+func (s *Supervisor) onGone(i *instance, late error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.happen(i, launcher.EventGone, func() {
+		if late != nil {
+			i.reason = join(i.reason, late.Error())
+		}
+	})
+	if err != nil {
+		s.log.Error("the end of a process tree came in a state that refuses it", "error", err)
+	}
+}
+
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
+// onReleased: nothing of the instance is held any more.
+func (s *Supervisor) onReleased(i *instance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.released = true
+	close(i.over)
+	if i.deleting {
+		s.forget(i)
+	}
+	i.notify()
+}
+
+// forget drops the instance. The lock is held.
+func (s *Supervisor) forget(i *instance) {
+	delete(s.instances, i.facts.ID)
+	s.removeMark(i.facts.ID)
+	s.publish(i, launcherapi.EventDeleted)
+}

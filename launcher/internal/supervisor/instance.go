@@ -1,0 +1,168 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engine"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// facts are what is known of an instance from its making on. They hold no
+// secret, so they may be shown and written down.
+type facts struct {
+	ID          string                   `json:"id"`
+	Spec        launcherapi.InstanceSpec `json:"spec"` // redacted
+	Model       string                   `json:"model"`
+	ServedNames []string                 `json:"served_names"`
+	PublicHost  string                   `json:"public_host,omitempty"`
+	PublicPort  int                      `json:"public_port"`
+	EnginePort  int                      `json:"engine_port"`
+	LogName     string                   `json:"log_name"`
+	Expected    map[string]uint64        `json:"expected,omitempty"` // device memory while awake
+}
+
+// instance is one supervised engine. The supervisor's lock guards all of it.
+type instance struct {
+	facts   facts
+	engine  engine.Engine
+	apiKey  engine.Secret
+	tree    Tree // nil before the start and when the start failed
+	root    process.ID
+	gate    Gate
+	private Reservation
+
+	state    launcher.State
+	created  time.Time
+	since    time.Time
+	released bool // ended, tree gone, memory back, ports closed
+	reason   string
+	cause    string
+	exit     *process.Exit
+	lastLog  []string
+	level    int // of the sleep it is in or going to
+	timings  []launcherapi.PhaseTime
+	revision uint64
+
+	awakeBytes  map[string]uint64
+	asleepBytes map[string]uint64
+	hostBytes   uint64
+	lastWoken   time.Time
+
+	swapID   string // the swap that moves it
+	holdGate bool   // stay shut when awake, until the swap opens it
+	deleting bool   // forget it once it is gone
+
+	op      *operation
+	changed chan struct{} // closed and replaced when anything changes
+	over    chan struct{} // closed once released
+}
+
+// operation is one conversation with an engine: a start, a sleep or a wake.
+// A happening that belongs to an operation which is not the current one any
+// more is stale and changes nothing.
+type operation struct {
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	gate   Gate
+	level  int
+	drain  time.Duration
+	limit  time.Duration
+	err    error // why it came to nothing
+	cut    int   // requests cut by its drain
+}
+
+func (i *instance) base() string { return fmt.Sprintf("http://127.0.0.1:%d", i.facts.EnginePort) }
+
+func (i *instance) gpus() []string { return i.facts.Spec.GPUUUIDs }
+
+func (i *instance) pinned() bool {
+	return i.facts.Spec.Annotations[launcherapi.AnnotationPinned] == "true"
+}
+
+// lastUsed is when it last served, or else was last woken.
+func (i *instance) lastUsed() time.Time {
+	last := i.lastWoken
+	if i.gate != nil && i.gate.LastUsed().After(last) {
+		last = i.gate.LastUsed()
+	}
+	return last
+}
+
+func (i *instance) notify() {
+	close(i.changed)
+	i.changed = make(chan struct{})
+}
+
+func (i *instance) untime(name string) {
+	i.timings = slices.DeleteFunc(slices.Clone(i.timings), func(p launcherapi.PhaseTime) bool { return p.Name == name })
+}
+
+func (i *instance) timed(name string, took time.Duration) {
+	i.untime(name)
+	i.timings = append(i.timings, launcherapi.PhaseTime{Name: name, DurationMS: float64(took.Microseconds()) / 1000})
+}
+
+// giveBack returns the ports. The engine is not touched.
+func (i *instance) giveBack(ctx context.Context) error {
+	var err error
+	if i.gate != nil {
+		err = i.gate.Close(ctx)
+		i.gate = nil
+	}
+	if i.private != nil {
+		err = errors.Join(err, i.private.Close())
+		i.private = nil
+	}
+	return err
+}
+
+// view shows the instance as clients see it.
+func (i *instance) view() launcherapi.Instance {
+	v := launcherapi.Instance{
+		InstanceID: i.facts.ID, Status: i.state.Status(), State: string(i.state),
+		Reason: i.reason, Cause: i.cause, LastLogLines: i.lastLog,
+		Options: i.facts.Spec.Options, Args: i.facts.Spec.Args, GPUUUIDs: i.facts.Spec.GPUUUIDs,
+		EnvVars: i.facts.Spec.EnvVars, Annotations: i.facts.Spec.Annotations, Engine: i.engine.Name(),
+		Model: i.facts.Model, ServedModelNames: i.facts.ServedNames,
+		Port: i.facts.PublicPort, PID: i.root.PID, LogName: i.facts.LogName, SwapID: i.swapID,
+		CreatedAt: i.created.UTC(), StateSince: i.since.UTC(), Timings: slices.Clone(i.timings),
+		HostBytes: i.hostBytes, Revision: i.revision,
+	}
+	if i.state == launcher.Sleeping || i.state == launcher.FallingAsleep || i.state == launcher.Waking {
+		v.SleepLevel = i.level
+	}
+	if i.exit != nil {
+		v.ExitCode = i.exit.Code
+	}
+	if i.gate != nil {
+		v.InFlight, v.Held = i.gate.InFlight(), i.gate.Held()
+	}
+	if last := i.lastUsed(); !last.IsZero() {
+		last = last.UTC()
+		v.LastUsedAt = &last
+	}
+	switch {
+	case i.state == launcher.Sleeping:
+		v.GPUBytes = maps.Clone(i.asleepBytes)
+	case !i.state.Ended():
+		v.GPUBytes = maps.Clone(i.awakeBytes)
+	}
+	return v
+}
+
+// entry is the instance as the ledger sees it; now is what was just measured.
+func (i *instance) entry(now map[string]uint64) ledger.Instance {
+	return ledger.Instance{
+		ID: i.facts.ID, State: i.state, Released: i.released, GPUs: i.gpus(),
+		Expected: i.facts.Expected, Awake: i.awakeBytes, Asleep: i.asleepBytes, Now: now,
+		Host: i.hostBytes, LastUsed: i.lastUsed(), Pinned: i.pinned(), SwapID: i.swapID,
+	}
+}

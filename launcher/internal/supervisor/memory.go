@@ -1,0 +1,282 @@
+package supervisor
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// memory reads the memory of GPUs. One that cannot be read is left out and
+// logged: the ledger then knows its total alone.
+func (s *Supervisor) memory(uuids []string) map[string]gpu.Memory {
+	out := make(map[string]gpu.Memory, len(uuids))
+	for _, id := range uuids {
+		m, err := s.opts.GPUs.Memory(id)
+		if err != nil {
+			s.log.Warn("cannot read the memory of a GPU", "gpu", id, "error", err)
+			continue
+		}
+		out[id] = m
+	}
+	return out
+}
+
+// allMemory reads the memory of every GPU.
+func (s *Supervisor) allMemory() map[string]gpu.Memory {
+	var ids []string
+	for _, d := range s.opts.GPUs.Devices() {
+		ids = append(ids, d.UUID)
+	}
+	return s.memory(ids)
+}
+
+// world is the ledger's picture of now. The lock is held.
+func (s *Supervisor) world(memory map[string]gpu.Memory) ledger.World {
+	w := ledger.World{GPUs: map[string]ledger.GPU{}, Budget: s.opts.Budget, Reservations: slices.Clone(s.reservations)}
+	for _, d := range s.opts.GPUs.Devices() {
+		m := memory[d.UUID]
+		w.GPUs[d.UUID] = ledger.GPU{
+			UUID: d.UUID, TotalBytes: d.MemoryTotalBytes, UsedBytes: m.UsedBytes, ProcessesKnown: m.ProcessesKnown,
+		}
+	}
+	now := s.attribute(memory)
+	for _, i := range s.sorted() {
+		w.Instances = append(w.Instances, i.entry(now[i.facts.ID]))
+	}
+	return w
+}
+
+// attribute says how much of each GPU each instance's processes hold, by the
+// session that the launcher made for each, or else by the list of its tree.
+// The lock is held.
+func (s *Supervisor) attribute(memory map[string]gpu.Memory) map[string]map[string]uint64 {
+	out := map[string]map[string]uint64{}
+	for id, m := range memory {
+		for _, p := range m.Processes {
+			i := s.ownerOf(p.PID)
+			if i == nil {
+				continue
+			}
+			if out[i.facts.ID] == nil {
+				out[i.facts.ID] = map[string]uint64{}
+			}
+			out[i.facts.ID][id] += p.Bytes
+		}
+	}
+	return out
+}
+
+func (s *Supervisor) ownerOf(pid int) *instance {
+	sid, err := unix.Getsid(pid)
+	if err != nil {
+		sid = 0
+	}
+	for _, i := range s.instances {
+		if i.root.PID != 0 && !i.released && (i.root.PID == pid || i.root.PID == sid) {
+			return i
+		}
+	}
+	for _, i := range s.instances {
+		if i.tree != nil && !i.released && slices.Contains(i.tree.Pids(), pid) {
+			return i
+		}
+	}
+	return nil
+}
+
+// measure is the device memory that an instance holds now, by GPU; what is
+// zero is left out.
+func (s *Supervisor) measure(i *instance) map[string]uint64 {
+	if len(i.gpus()) == 0 {
+		return nil
+	}
+	memory := s.memory(i.gpus())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attribute(memory)[i.facts.ID]
+}
+
+// Bounds of the time between two looks at device memory that is on its way
+// back: the driver tells nobody when it is.
+const (
+	shortestLook = 2 * time.Millisecond
+	longestLook  = 50 * time.Millisecond
+)
+
+// look calls done until it says true, ctx ends or the time that memory may
+// take is over, and returns what done said last.
+func (s *Supervisor) look(ctx context.Context, done func() bool) bool {
+	deadline := time.NewTimer(s.opts.Limits.Memory)
+	defer deadline.Stop()
+	wait := shortestLook
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		if done() {
+			return true
+		}
+		select {
+		case <-timer.C:
+			wait = min(wait*3/2, longestLook)
+			timer.Reset(wait)
+		case <-deadline.C:
+			return done()
+		case <-ctx.Done():
+			return done()
+		}
+	}
+}
+
+// awaitFreed waits, after an engine said that it sleeps, until its device
+// memory has come back, and gives what it still holds. An engine whose memory
+// did not change at all within the limit is left at that.
+func (s *Supervisor) awaitFreed(ctx context.Context, i *instance, before map[string]uint64) map[string]uint64 {
+	var now map[string]uint64
+	s.look(ctx, func() bool {
+		now = s.measure(i)
+		for id, b := range before {
+			if now[id] > b/20*19 {
+				return false
+			}
+		}
+		return true
+	})
+	return now
+}
+
+// holding lists, by GPU, the processes of an instance that hold its memory.
+func (s *Supervisor) holding(i *instance) map[string][]int {
+	memory := s.memory(i.gpus())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string][]int{}
+	for id, m := range memory {
+		for _, p := range m.Processes {
+			if s.ownerOf(p.PID) == i {
+				out[id] = append(out[id], p.PID)
+			}
+		}
+	}
+	return out
+}
+
+// awaitReturned waits until none of those processes is counted on its GPU any
+// more. The error says which GPU's memory did not come back in time.
+func (s *Supervisor) awaitReturned(ctx context.Context, i *instance, held map[string][]int) error {
+	for id, pids := range held {
+		var left uint64
+		back := s.look(ctx, func() bool {
+			m, err := s.opts.GPUs.Memory(id)
+			if err != nil {
+				return false
+			}
+			left = 0
+			for _, p := range m.Processes {
+				if slices.Contains(pids, p.PID) {
+					left += p.Bytes
+				}
+			}
+			return left == 0
+		})
+		if !back {
+			return fmt.Errorf("%d bytes of GPU %s had not come back %s after its processes were gone", left, id, s.opts.Limits.Memory)
+		}
+	}
+	return nil
+}
+
+// AwaitFree waits until that many bytes of each GPU are free, as the driver
+// says, for at most the time that memory may take to come back.
+func (s *Supervisor) AwaitFree(ctx context.Context, need map[string]uint64) error {
+	for id, bytes := range need {
+		var free uint64
+		var last error
+		ok := s.look(ctx, func() bool {
+			m, err := s.opts.GPUs.Memory(id)
+			free, last = m.FreeBytes, err
+			return err == nil && free >= bytes
+		})
+		if ok {
+			continue
+		}
+		if last != nil {
+			return fmt.Errorf("cannot read the memory of GPU %s: %w", id, last)
+		}
+		return fmt.Errorf("%d bytes of GPU %s are needed, and only %d were free after %s", bytes, id, free, s.opts.Limits.Memory)
+	}
+	return nil
+}
+
+// hostBytes is the main memory that the instance's processes hold, each page
+// shared out among those that share it (PSS; proc(5), smaps_rollup).
+func (s *Supervisor) hostBytes(i *instance) uint64 {
+	var sum uint64
+	for _, pid := range i.tree.Pids() {
+		sum += pss(pid)
+	}
+	return sum
+}
+
+func pss(pid int) uint64 {
+	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
+	if err != nil {
+		return 0
+	}
+	defer f.Close() //nolint:errcheck // only read
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		rest, ok := strings.CutPrefix(lines.Text(), "Pss:")
+		if !ok {
+			continue
+		}
+		kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return kib << 10
+	}
+	return 0
+}
+
+// GPUs shows every device with everything known to be on it.
+func (s *Supervisor) GPUs() launcherapi.GPUList {
+	memory := s.allMemory()
+	served, waiting := s.opts.Turns.Counts()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.world(memory)
+	list := launcherapi.GPUList{
+		Source: s.opts.GPUs.Kind(), Budgets: s.opts.Budget, HostSleepers: w.HostSleeperBytes(),
+		QueuedSwaps: waiting, ActiveSwaps: served, InstanceCount: len(w.Instances), GPUs: []launcherapi.GPU{},
+	}
+	for _, d := range s.opts.GPUs.Devices() {
+		m, health := memory[d.UUID], s.opts.GPUs.Health(d.UUID)
+		g := launcherapi.GPU{
+			UUID: d.UUID, Index: d.Index, Product: d.Product, MIG: d.MIG, Healthy: health.OK, HealthReason: health.Reason,
+			MemoryTotalBytes: d.MemoryTotalBytes, MemoryUsedBytes: m.UsedBytes, MemoryFreeBytes: m.FreeBytes,
+			ForeignBytes: w.Foreign(d.UUID), SwapID: s.opts.Turns.Holder(d.UUID),
+			Awake: []launcherapi.GPUHolder{}, Sleepers: []launcherapi.GPUHolder{},
+		}
+		g.ReservedBytes, _ = w.Reserved(d.UUID, "")
+		for _, h := range w.Holders(d.UUID, "") {
+			if h.State == "sleeping" {
+				g.Sleepers = append(g.Sleepers, h)
+			} else {
+				g.Awake = append(g.Awake, h)
+			}
+		}
+		list.GPUs = append(list.GPUs, g)
+	}
+	return list
+}

@@ -1,0 +1,174 @@
+package supervisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Record is one entry of the journal: what an instance is now, that it was
+// forgotten, or what a swap intends. Exactly one of the pointers is set. The
+// latest record of an instance or a swap says everything about it, so that
+// reading a record twice does no harm.
+type Record struct {
+	Instance *SavedInstance `json:"instance,omitempty"`
+	Forgot   string         `json:"forgot,omitempty"` // id of an instance
+	Swap     *SavedSwap     `json:"swap,omitempty"`
+	Revision uint64         `json:"revision"`
+}
+
+// SavedInstance is an instance in the journal. It holds no secret.
+type SavedInstance struct {
+	Facts    facts                   `json:"facts"`
+	Engine   string                  `json:"engine"`
+	State    launcher.State          `json:"state"`
+	Root     process.ID              `json:"root"`
+	Level    int                     `json:"level,omitempty"`
+	Reason   string                  `json:"reason,omitempty"`
+	Cause    string                  `json:"cause,omitempty"`
+	ExitCode *int                    `json:"exit_code,omitempty"`
+	LastLog  []string                `json:"last_log,omitempty"`
+	Created  time.Time               `json:"created"`
+	Since    time.Time               `json:"since"`
+	LastUsed time.Time               `json:"last_used"`
+	Awake    map[string]uint64       `json:"awake_bytes,omitempty"`
+	Asleep   map[string]uint64       `json:"asleep_bytes,omitempty"`
+	Host     uint64                  `json:"host_bytes,omitempty"`
+	SwapID   string                  `json:"swap_id,omitempty"`
+	HoldGate bool                    `json:"hold_gate,omitempty"`
+	Deleting bool                    `json:"deleting,omitempty"`
+	Timings  []launcherapi.PhaseTime `json:"timings,omitempty"`
+}
+
+// SavedSwap is a swap in the journal, from when it first touches anything.
+type SavedSwap struct {
+	ID    string   `json:"id"`
+	GPUs  []string `json:"gpus"`
+	In    string   `json:"in,omitempty"`
+	New   bool     `json:"new,omitempty"` // in is made by the swap
+	Out   []string `json:"out"`
+	Stop  bool     `json:"stop,omitempty"` // out ends rather than sleeps
+	Level int      `json:"level"`
+	Done  bool     `json:"done"` // finished or undone: nothing to do any more
+}
+
+func (i *instance) saved() *SavedInstance {
+	v := &SavedInstance{
+		Facts: i.facts, Engine: i.engine.Name(), State: i.state, Root: i.root, Level: i.level,
+		Reason: i.reason, Cause: i.cause, LastLog: i.lastLog, Created: i.created, Since: i.since, LastUsed: i.lastUsed(),
+		Awake: i.awakeBytes, Asleep: i.asleepBytes, Host: i.hostBytes,
+		SwapID: i.swapID, HoldGate: i.holdGate, Deleting: i.deleting, Timings: i.timings,
+	}
+	if i.exit != nil {
+		v.ExitCode = i.exit.Code
+	}
+	return v
+}
+
+// append writes a record about an instance.
+func (s *Supervisor) append(saved *SavedInstance) error {
+	return s.opts.Journal.Append(Record{Instance: saved, Revision: s.opts.Feed.Revision()})
+}
+
+// write puts the instance's present state into the journal. An engine that
+// runs is not harmed by a journal that cannot be written: that is logged and
+// counted, and the instance can be found again without it. The lock is held.
+func (s *Supervisor) write(i *instance, forgotten bool) {
+	var err error
+	if forgotten {
+		err = s.opts.Journal.Append(Record{Forgot: i.facts.ID, Revision: s.opts.Feed.Revision()})
+	} else {
+		err = s.append(i.saved())
+	}
+	if err != nil {
+		s.opts.Observer.JournalFailed()
+		s.log.Error("cannot write the journal: the launcher goes on, and finds its engines by their marks if it has to", "instance", i.facts.ID, "error", err)
+	}
+}
+
+// WriteSwap puts a swap into the journal.
+func (s *Supervisor) WriteSwap(saved SavedSwap) error {
+	if err := s.opts.Journal.Append(Record{Swap: &saved, Revision: s.opts.Feed.Revision()}); err != nil {
+		return launcher.Storagef("cannot write swap %s down: %w", saved.ID, err)
+	}
+	return nil
+}
+
+// Snapshot gives records that say everything that there is to say now.
+// swaps are those that run.
+func (s *Supervisor) Snapshot(swaps []SavedSwap) []any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	revision := s.opts.Feed.Revision()
+	out := []any{Record{Revision: revision}}
+	for _, i := range s.sorted() {
+		out = append(out, Record{Instance: i.saved(), Revision: revision})
+	}
+	for _, swap := range swaps {
+		out = append(out, Record{Swap: &swap, Revision: revision})
+	}
+	return out
+}
+
+// Memory is what the journal remembers of an earlier life of the launcher.
+type Memory struct {
+	Instances []SavedInstance // in the order of their making
+	Swaps     []SavedSwap     // those that had not ended
+	Revision  uint64
+}
+
+// Replay reads the records of a journal.
+func Replay(records []json.RawMessage) (Memory, error) {
+	var m Memory
+	for n, raw := range records {
+		var r Record
+		if err := json.Unmarshal(raw, &r); err != nil {
+			return m, fmt.Errorf("cannot read record %d of the journal: %w", n, err)
+		}
+		m.Revision = max(m.Revision, r.Revision)
+		switch {
+		case r.Instance != nil:
+			m.putInstance(*r.Instance)
+		case r.Forgot != "":
+			m.dropInstance(r.Forgot)
+		case r.Swap != nil:
+			m.putSwap(*r.Swap)
+		}
+	}
+	return m, nil
+}
+
+func (m *Memory) putInstance(saved SavedInstance) {
+	for n := range m.Instances {
+		if m.Instances[n].Facts.ID == saved.Facts.ID {
+			m.Instances[n] = saved
+			return
+		}
+	}
+	m.Instances = append(m.Instances, saved)
+}
+
+func (m *Memory) dropInstance(id string) {
+	for n := range m.Instances {
+		if m.Instances[n].Facts.ID == id {
+			m.Instances = append(m.Instances[:n], m.Instances[n+1:]...)
+			return
+		}
+	}
+}
+
+func (m *Memory) putSwap(saved SavedSwap) {
+	for n := range m.Swaps {
+		if m.Swaps[n].ID == saved.ID {
+			m.Swaps = append(m.Swaps[:n], m.Swaps[n+1:]...)
+			break
+		}
+	}
+	if !saved.Done {
+		m.Swaps = append(m.Swaps, saved)
+	}
+}

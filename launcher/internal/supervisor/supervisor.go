@@ -1,0 +1,202 @@
+// Package supervisor keeps instances: it starts their engines, moves them
+// between their states, watches over what they hold, and finds them again after
+// the launcher itself has died.
+//
+// One lock guards every instance, the revision and the reservations. Whatever
+// happens to an instance comes in as one short method that takes the lock and
+// ends in [Supervisor.happen], the only place that writes a state. What takes
+// time runs in goroutines that belong to the supervisor and come back in as
+// happenings.
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engine"
+	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/launcher/internal/turns"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Limits bound what the supervisor waits for.
+type Limits struct {
+	Start         time.Duration // until an engine is healthy
+	Sleep         time.Duration // until it sleeps, after the drain
+	Wake          time.Duration // until it is awake
+	Drain         time.Duration // default time for answers in flight to end
+	StopGrace     time.Duration // between SIGTERM and SIGKILL
+	StartingGrace time.Duration // the same while starting
+	Memory        time.Duration // until device memory is back after a stop or a sleep
+}
+
+// Options of a Supervisor. Everything is required unless it says otherwise.
+type Options struct {
+	Engines   []engine.Engine // by the name they give themselves; the first is the default
+	Program   []string        // argv before the engine's own arguments
+	SleepMode string          // engine.SleepModeAuto, …Always or …Never
+	Environ   []string        // environment that engines inherit
+
+	GPUs    GPUs
+	Runner  Runner
+	Gates   Gates
+	Logs    Logs
+	Journal Journal
+	Feed    *feed.Feed
+	Turns   *turns.Queue // of swaps on GPUs
+	MarkDir string       // a small file for each running instance, to find it by without the journal
+
+	Limits      Limits
+	Budget      launcherapi.Budget
+	EnvFileDirs []string // folders that {"from_file": …} may name
+	Observer    Observer
+	Logger      *slog.Logger
+}
+
+// Supervisor keeps the instances of one launcher.
+type Supervisor struct {
+	opts    Options
+	log     *slog.Logger
+	engines map[string]engine.Engine
+
+	ctx    context.Context // ends when the supervisor closes
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu           sync.Mutex
+	closing      bool
+	instances    map[string]*instance
+	reservations []ledger.Reservation
+}
+
+// New makes a supervisor that knows no instance yet; see [Supervisor.Recover].
+func New(opts Options) *Supervisor {
+	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	for _, e := range opts.Engines {
+		s.engines[e.Name()] = e
+	}
+	return s
+}
+
+// errClosing is why everything is cancelled when the supervisor closes.
+var errClosing = errors.New("the launcher is closing")
+
+// Close ends all watching, harms no engine, and waits for every goroutine.
+// With stopAll it first stops and forgets every instance.
+func (s *Supervisor) Close(ctx context.Context, stopAll bool) error {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	var err error
+	if stopAll {
+		_, err = s.DeleteAll(ctx)
+	}
+	s.cancel()
+	s.tasks.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.instances {
+		err = errors.Join(err, i.giveBack(ctx))
+	}
+	return err
+}
+
+// spawn runs a task that Close waits for. The lock is held, or the caller runs
+// inside another task.
+func (s *Supervisor) spawn(task func()) { s.tasks.Go(task) }
+
+// Get shows one instance.
+func (s *Supervisor) Get(id string) (launcherapi.Instance, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.instances[id]
+	if !ok {
+		return launcherapi.Instance{}, launcher.NotFound(id)
+	}
+	return i.view(), nil
+}
+
+// List shows every instance, in the order of their making, and the revision
+// that the list was true at.
+func (s *Supervisor) List() ([]launcherapi.Instance, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.sorted()
+	out := make([]launcherapi.Instance, 0, len(all))
+	for _, i := range all {
+		out = append(out, i.view())
+	}
+	return out, s.opts.Feed.Revision()
+}
+
+func (s *Supervisor) sorted() []*instance {
+	all := make([]*instance, 0, len(s.instances))
+	for _, i := range s.instances {
+		all = append(all, i)
+	}
+	slices.SortFunc(all, func(a, b *instance) int {
+		if c := a.created.Compare(b.created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.facts.ID, b.facts.ID)
+	})
+	return all
+}
+
+// LogName gives the log file of an instance, and a channel that is closed once
+// nobody writes to it any more.
+func (s *Supervisor) LogName(id string) (name string, over <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.instances[id]
+	if !ok {
+		return "", nil, launcher.NotFound(id)
+	}
+	return i.facts.LogName, i.over, nil
+}
+
+// LogsInUse names the logs of the instances that there are.
+func (s *Supervisor) LogsInUse() map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	inUse := map[string]bool{}
+	for _, i := range s.instances {
+		inUse[i.facts.LogName] = true
+	}
+	return inUse
+}
+
+// Await returns the instance as soon as done says so of it, whatever the state
+// is. It ends early when ctx does, or when the instance is forgotten (code
+// not_found).
+func (s *Supervisor) Await(ctx context.Context, id string, done func(launcherapi.Instance) bool) (launcherapi.Instance, error) {
+	for {
+		s.mu.Lock()
+		i, ok := s.instances[id]
+		if !ok {
+			s.mu.Unlock()
+			return launcherapi.Instance{}, launcher.NotFound(id)
+		}
+		view, changed := i.view(), i.changed
+		s.mu.Unlock()
+		if done(view) {
+			return view, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return view, context.Cause(ctx)
+		}
+	}
+}
+
+// Settled says whether an instance is not on its way to another state.
+func Settled(i launcherapi.Instance) bool { return !launcher.State(i.State).Moving() }

@@ -1,0 +1,219 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// This file is what the supervisor does for swaps. A swap moves instances by
+// the same verbs as everybody else; here it gets hold of them.
+
+// Intent is what a swap has decided to do, from one picture of the world.
+type Intent struct {
+	In    string   // id of the instance to come in; empty: swap out only
+	New   bool     // in does not exist yet
+	Out   []string // ids of the instances that are awake on the GPUs and leave
+	Stop  bool     // they end rather than sleep
+	Level int      // of their sleep
+	Evict []string // sleepers to stop first
+	Want  *ledger.Want
+}
+
+// Decide is a swap's decision: given who is there and the ledger's picture, it
+// answers what to do, or why not. It must not call the supervisor.
+type Decide func(world ledger.World, instances []launcherapi.Instance) (Intent, error)
+
+// Enlist lets a swap decide and, in the same breath, marks the instances that
+// it will move and reserves room for the one that comes in. On error nothing
+// has changed. [Supervisor.Dismiss] undoes it.
+func (s *Supervisor) Enlist(swapID string, decide Decide) (Intent, error) {
+	return s.decide(decide, func(intent Intent) {
+		for _, id := range append(slices.Clone(intent.Out), intent.In) {
+			if i, ok := s.instances[id]; ok {
+				i.swapID = swapID
+				s.write(i, false)
+				i.notify()
+			}
+		}
+		if intent.Want != nil {
+			s.reservations = append(s.reservations, ledger.Reservation{SwapID: swapID, Bytes: intent.Want.Bytes})
+		}
+	})
+}
+
+// Consider is Enlist without its effects.
+func (s *Supervisor) Consider(decide Decide) (Intent, error) {
+	return s.decide(decide, func(Intent) {})
+}
+
+func (s *Supervisor) decide(decide Decide, then func(Intent)) (Intent, error) {
+	memory := s.allMemory()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return Intent{}, launcher.Unavailablef("the launcher is closing")
+	}
+	views := make([]launcherapi.Instance, 0, len(s.instances))
+	for _, i := range s.sorted() {
+		views = append(views, i.view())
+	}
+	intent, err := decide(s.world(memory), views)
+	if err != nil {
+		s.refused(err)
+		return Intent{}, err
+	}
+	then(intent)
+	return intent, nil
+}
+
+// Lacking is the device memory that a sleeper needs beyond what it holds, by
+// GPU.
+func (s *Supervisor) Lacking(id string) map[string]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]uint64{}
+	i, ok := s.instances[id]
+	if !ok {
+		return out
+	}
+	for uuid, bytes := range i.want("").Bytes {
+		out[uuid] = bytes - min(bytes, i.asleepBytes[uuid])
+	}
+	return out
+}
+
+// KnownGPUs refuses UUIDs that no GPU of this node has; where is the field
+// that named them.
+func (s *Supervisor) KnownGPUs(where string, uuids []string) error {
+	_, err := s.devices(where, uuids)
+	return err
+}
+
+// Neighbours lists every GPU of the instances that are on any of those GPUs.
+func (s *Supervisor) Neighbours(uuids []string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, i := range s.sorted() {
+		if !i.released && slices.ContainsFunc(i.gpus(), func(g string) bool { return slices.Contains(uuids, g) }) {
+			for _, g := range i.gpus() {
+				if !slices.Contains(out, g) {
+					out = append(out, g)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// HoldGate keeps an instance's gate shut when it is awake, until OpenGate.
+func (s *Supervisor) HoldGate(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, ok := s.instances[id]; ok {
+		i.holdGate = true
+	}
+}
+
+// OpenGate ends HoldGate, and opens the gate when the instance is awake.
+func (s *Supervisor) OpenGate(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.instances[id]
+	if !ok {
+		return
+	}
+	i.holdGate = false
+	if i.state == launcher.Awake && i.gate != nil {
+		i.gate.Open()
+	}
+	s.write(i, false)
+}
+
+// Dismiss takes a swap's marks off every instance and gives its reserved room
+// back. Gates that the swap held shut open.
+func (s *Supervisor) Dismiss(swapID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reservations = slices.DeleteFunc(s.reservations, func(r ledger.Reservation) bool { return r.SwapID == swapID })
+	for _, i := range s.instances {
+		if i.swapID != swapID {
+			continue
+		}
+		i.swapID = ""
+		if i.holdGate {
+			i.holdGate = false
+			if i.state == launcher.Awake && i.gate != nil {
+				i.gate.Open()
+			}
+		}
+		s.write(i, false)
+		i.notify()
+	}
+}
+
+// Unreserve gives back the room that a swap has reserved: whoever it was for
+// is counted itself from now on.
+func (s *Supervisor) Unreserve(swapID string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reservations = slices.DeleteFunc(s.reservations, func(r ledger.Reservation) bool { return r.SwapID == swapID })
+}
+
+// Cut says how many answers in flight the last operation of an instance cut.
+func (s *Supervisor) Cut(id string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i, ok := s.instances[id]; ok && i.op != nil {
+		return i.op.cut
+	}
+	return 0
+}
+
+// Canary gives what asks an instance's engine for one token.
+func (s *Supervisor) Canary(id string) (ask func(context.Context) error, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.instances[id]
+	if !ok {
+		return nil, launcher.NotFound(id)
+	}
+	model := i.facts.Model
+	if len(i.facts.ServedNames) > 0 {
+		model = i.facts.ServedNames[0]
+	}
+	eng, base, key := i.engine, i.base(), i.apiKey
+	return func(ctx context.Context) error { return eng.Canary(ctx, base, model, key) }, nil
+}
+
+// enforce stops sleepers over budget, sparing the one named.
+func (s *Supervisor) enforce(spare string) {
+	memory := s.allMemory()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closing {
+		return
+	}
+	for _, id := range ledger.Enforce(s.world(memory), spare) {
+		i := s.instances[id]
+		i.deleting = true
+		i.reason = "evicted: the budgets of sleepers are full, and it was the least recently used"
+		if err := s.happen(i, launcher.EventStopAsked, nil); err != nil {
+			s.log.Error("cannot evict a sleeper", "instance", id, "error", err)
+		}
+	}
+}
+
+// refused counts a refusal.
+func (s *Supervisor) refused(err error) {
+	bound := ""
+	if e, ok := errors.AsType[*launcher.Error](err); ok && e.Fit != nil {
+		bound = e.Fit.Bound
+	}
+	s.opts.Observer.Refused(launcher.CodeOf(err), bound)
+}

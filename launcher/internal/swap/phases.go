@@ -1,0 +1,301 @@
+package swap
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// World is the ledger's picture.
+type World = ledger.World
+
+// change does what was decided, phase by phase.
+func (r *Run) change(ctx context.Context) error {
+	steps := []func(context.Context) error{r.leave, r.evict, r.bringIn, r.canary, r.open, r.stopOut}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leave drains whoever is awake and puts them to sleep, all at once.
+func (r *Run) leave(ctx context.Context) error {
+	return r.each(r.intent.Out, func(id string) error {
+		if err := r.phase(launcherapi.PhaseDrain, id, func() error { return r.drainOne(ctx, id) }); err != nil {
+			return err
+		}
+		return r.phase(launcherapi.PhaseSleep, id, func() error {
+			_, err := r.c.opts.Supervisor.AwaitVerb(ctx, id, launcher.Sleeping)
+			return err
+		})
+	})
+}
+
+// drainOne asks for the sleep of an instance and returns when its answers in
+// flight have ended, or when its sleep has come to an end early.
+func (r *Run) drainOne(ctx context.Context, id string) error {
+	sup := r.c.opts.Supervisor
+	ask := supervisor.Ask{Level: r.intent.Level, Drain: r.drain, SwapID: r.order.swapID}
+	if _, err := sup.Sleep(id, ask); err != nil {
+		return err
+	}
+	_, err := sup.Await(ctx, id, func(i launcherapi.Instance) bool {
+		return supervisor.Settled(i) || took(i, launcherapi.PhaseDrain)
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Cut += sup.Cut(id)
+	return err
+}
+
+func took(i launcherapi.Instance, phase string) bool {
+	for _, t := range i.Timings {
+		if t.Name == phase {
+			return true
+		}
+	}
+	return false
+}
+
+// each does something for several instances at once and waits for all.
+func (r *Run) each(ids []string, do func(id string) error) error {
+	errs := make([]error, len(ids))
+	var all sync.WaitGroup
+	for n, id := range ids {
+		all.Go(func() { errs[n] = do(id) })
+	}
+	all.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// evict ends the sleepers that stand in the way.
+func (r *Run) evict(ctx context.Context) error {
+	for _, id := range r.intent.Evict {
+		err := r.phase(launcherapi.PhaseEvict, id, func() error {
+			_, err := r.c.opts.Supervisor.Delete(ctx, id)
+			if launcher.CodeOf(err) == launcherapi.CodeNotFound {
+				return nil // somebody else was quicker
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		r.mu.Lock()
+		r.result.Evicted = append(r.result.Evicted, id)
+		r.mu.Unlock()
+	}
+	return nil
+}
+
+// bringIn wakes or starts the one that comes in, once there is free memory for
+// it, and waits until it is awake. Its gate stays shut.
+func (r *Run) bringIn(ctx context.Context) error {
+	if r.intent.Want == nil {
+		return nil
+	}
+	sup := r.c.opts.Supervisor
+	if r.intent.New {
+		if err := r.phase(launcherapi.PhaseStart, r.intent.In, func() error { return r.start(ctx) }); err != nil {
+			return err
+		}
+		return r.phase(launcherapi.PhaseHealthy, r.intent.In, func() error {
+			_, err := sup.AwaitVerb(ctx, r.intent.In, launcher.Awake)
+			return err
+		})
+	}
+	return r.phase(launcherapi.PhaseWake, r.intent.In, func() error { return r.wake(ctx) })
+}
+
+func (r *Run) start(ctx context.Context) error {
+	sup := r.c.opts.Supervisor
+	if err := sup.AwaitFree(ctx, r.intent.Want.Bytes); err != nil {
+		return err
+	}
+	_, err := sup.Start(r.order.draft)
+	sup.Unreserve(r.order.swapID)
+	return err
+}
+
+func (r *Run) wake(ctx context.Context) error {
+	sup := r.c.opts.Supervisor
+	if err := sup.AwaitFree(ctx, sup.Lacking(r.intent.In)); err != nil {
+		return err
+	}
+	sup.HoldGate(r.intent.In)
+	if _, err := sup.Wake(r.intent.In, supervisor.Ask{SwapID: r.order.swapID, Limit: r.left(ctx)}); err != nil {
+		return err
+	}
+	sup.Unreserve(r.order.swapID)
+	_, err := sup.AwaitVerb(ctx, r.intent.In, launcher.Awake)
+	return err
+}
+
+// left is what is left of the swap's time, where that is less than a wake may
+// take.
+func (r *Run) left(ctx context.Context) time.Duration {
+	limit := r.c.opts.Limits.Wake
+	if deadline, ok := ctx.Deadline(); ok {
+		limit = min(limit, max(time.Until(deadline), time.Millisecond))
+	}
+	return limit
+}
+
+// canary asks for one token, when the request wants it.
+func (r *Run) canary(ctx context.Context) error {
+	if !r.req.Canary || r.intent.In == "" {
+		return nil
+	}
+	return r.phase(launcherapi.PhaseCanary, r.intent.In, func() error {
+		ask, err := r.c.opts.Supervisor.Canary(r.intent.In)
+		if err != nil {
+			return err
+		}
+		if err := ask(ctx); err != nil {
+			return launcher.EngineFailedf("the canary got no token: %w", err)
+		}
+		return nil
+	})
+}
+
+// open lets requests through to the one that came in.
+func (r *Run) open(context.Context) error {
+	if r.intent.Want == nil {
+		return nil
+	}
+	return r.phase(launcherapi.PhaseOpen, r.intent.In, func() error {
+		r.c.opts.Supervisor.OpenGate(r.intent.In)
+		return nil
+	})
+}
+
+// stopOut ends those who left, when that was asked for: only now, so that they
+// could be brought back until here. From here on nothing is undone.
+func (r *Run) stopOut(context.Context) error {
+	if !r.intent.Stop {
+		return nil
+	}
+	return r.each(r.intent.Out, func(id string) error {
+		view, err := r.c.opts.Supervisor.Delete(r.c.ctx, id)
+		if err != nil && launcher.CodeOf(err) != launcherapi.CodeNotFound {
+			r.c.log.Error("cannot stop an instance that was swapped out", "instance", id, "error", err)
+			return nil
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.result.Out = append(r.result.Out, view)
+		return nil
+	})
+}
+
+// undo brings everything back to how it was, as far as can be.
+func (r *Run) undo(failure error) {
+	r.c.log.Warn("undoing a swap", "swap", r.order.swapID, "because", failure)
+	_ = r.phase(launcherapi.PhaseUndo, "", func() error {
+		ctx, cancel := context.WithTimeout(r.c.ctx, r.c.opts.Limits.Sleep+r.c.opts.Limits.Wake)
+		defer cancel()
+		err := errors.Join(r.sendBack(ctx), r.each(r.intent.Out, func(id string) error { return r.bringBack(ctx, id) }))
+		if err != nil {
+			r.c.log.Error("a swap could not be undone whole", "swap", r.order.swapID, "error", err)
+		}
+		return err
+	})
+	if r.c.ctx.Err() == nil {
+		_ = r.save(true) // save logs what goes wrong at the end of a swap
+	}
+}
+
+// sendBack removes the new instance, or puts the one that existed back to
+// sleep, so that the memory is free for whoever was there.
+func (r *Run) sendBack(ctx context.Context) error {
+	if r.intent.Want == nil {
+		return nil // it was awake before, or there is none
+	}
+	sup := r.c.opts.Supervisor
+	if r.intent.New {
+		_, err := sup.Delete(ctx, r.intent.In)
+		if launcher.CodeOf(err) == launcherapi.CodeNotFound {
+			return nil // it was never made
+		}
+		return err
+	}
+	view, err := sup.Await(ctx, r.intent.In, supervisor.Settled)
+	if err != nil || view.State != string(launcher.Awake) {
+		return err
+	}
+	if _, err := sup.Sleep(r.intent.In, supervisor.Ask{Level: max(view.SleepLevel, 1), SwapID: r.order.swapID}); err != nil {
+		return err
+	}
+	_, err = sup.AwaitVerb(ctx, r.intent.In, launcher.Sleeping)
+	return err
+}
+
+// bringBack wakes one that had left.
+func (r *Run) bringBack(ctx context.Context, id string) error {
+	sup := r.c.opts.Supervisor
+	view, err := sup.Await(ctx, id, supervisor.Settled)
+	if err != nil || view.State == string(launcher.Awake) {
+		return err
+	}
+	sup.Unreserve(r.order.swapID)
+	if _, err := sup.Wake(id, supervisor.Ask{SwapID: r.order.swapID}); err != nil {
+		return err
+	}
+	_, err = sup.AwaitVerb(ctx, id, launcher.Awake)
+	return err
+}
+
+// takeUp finishes or undoes a swap that an earlier life of the launcher left.
+func (r *Run) takeUp(ctx context.Context) {
+	sup := r.c.opts.Supervisor
+	defer sup.Dismiss(r.order.swapID)
+	settle, cancel := context.WithTimeout(ctx, r.limit)
+	defer cancel()
+	for _, id := range append([]string{r.intent.In}, r.intent.Out...) {
+		if _, err := sup.Await(settle, id, supervisor.Settled); err != nil && launcher.CodeOf(err) != launcherapi.CodeNotFound {
+			r.c.log.Warn("an instance of an interrupted swap does not settle", "swap", r.order.swapID, "instance", id, "error", err)
+		}
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if r.complete() {
+		sup.OpenGate(r.intent.In)
+		_ = r.stopOut(ctx) // logs what goes wrong
+		_ = r.save(true)
+		r.finish(launcherapi.OutcomeDone, nil)
+		return
+	}
+	r.intent.Want = &ledger.Want{} // whatever came in goes back
+	failure := &FailedError{Phase: "interrupted", Err: errors.New("the launcher died in the middle of it")}
+	r.undo(failure)
+	r.finish(launcherapi.OutcomeUndone, failure)
+}
+
+// complete says whether an interrupted swap got where it was going.
+func (r *Run) complete() bool {
+	sup := r.c.opts.Supervisor
+	for _, id := range r.intent.Out {
+		if view, err := sup.Get(id); err == nil && view.State == string(launcher.Awake) {
+			return false
+		}
+	}
+	if r.intent.In == "" {
+		return true
+	}
+	view, err := sup.Get(r.intent.In)
+	return err == nil && view.State == string(launcher.Awake)
+}

@@ -1,0 +1,46 @@
+package launcher
+
+import "hotseat.dev/hotseat/spec/launcherapi"
+
+// State is where an instance stands.
+type State string
+
+// The states of an instance; spec/states.md describes them.
+const (
+	Starting      State = "starting"       // the process runs and is not healthy yet
+	Awake         State = "awake"          // it answers inference requests
+	FallingAsleep State = "falling_asleep" // its gate is shut; it drains, then sleeps
+	Sleeping      State = "sleeping"       // alive, its device memory given back
+	Waking        State = "waking"         // taking its device memory again
+	Stopping      State = "stopping"       // told to end; something of it is still there
+	Stopped       State = "stopped"        // gone, as asked
+	Failed        State = "failed"         // gone, or going, and nobody asked for it
+)
+
+// States lists every state in the order of a life.
+var States = []State{Starting, Awake, FallingAsleep, Sleeping, Waking, Stopping, Stopped, Failed}
+
+// Status gives the coarse state that the llm-d launcher's clients know.
+func (s State) Status() launcherapi.Status {
+	switch s {
+	case Stopped, Failed:
+		return launcherapi.StatusStopped
+	case Starting, Awake, FallingAsleep, Sleeping, Waking, Stopping:
+		return launcherapi.StatusRunning
+	}
+	return launcherapi.StatusStopped
+}
+
+// Ended says whether the instance is over: no happening brings it back.
+func (s State) Ended() bool { return s == Stopped || s == Failed }
+
+// Moving says whether the instance is on its way to another state by itself.
+func (s State) Moving() bool {
+	return s == Starting || s == FallingAsleep || s == Waking || s == Stopping
+}
+
+// OnDevice says whether the instance counts as awake on its GPUs: it holds
+// their memory, is about to take it, or has not given it back for certain.
+func (s State) OnDevice() bool {
+	return s == Starting || s == Awake || s == FallingAsleep || s == Waking || s == Stopping
+}

@@ -1,0 +1,123 @@
+package launcher
+
+import "fmt"
+
+// Event is something that happens to an instance.
+type Event string
+
+// What can happen to an instance.
+const (
+	EventReady        Event = "ready"         // the engine answered healthy
+	EventStartFailed  Event = "start_failed"  // no process could be made
+	EventSleepAsked   Event = "sleep_asked"   // somebody wants it asleep
+	EventSlept        Event = "slept"         // the engine says that it sleeps
+	EventSleepRefused Event = "sleep_refused" // the engine stayed awake
+	EventWakeAsked    Event = "wake_asked"    // somebody wants it awake
+	EventWoke         Event = "woke"          // the engine says that it is awake
+	EventWakeRefused  Event = "wake_refused"  // the engine stayed asleep
+	EventStopAsked    Event = "stop_asked"    // somebody wants it gone
+	EventExited       Event = "exited"        // the API server's process ended
+	EventTimedOut     Event = "timed_out"     // no answer in time; what the engine does is unknown
+	EventGone         Event = "gone"          // every process of it has ended and its device memory is back
+)
+
+// Events lists every event.
+var Events = []Event{
+	EventReady, EventStartFailed, EventSleepAsked, EventSlept, EventSleepRefused, EventWakeAsked,
+	EventWoke, EventWakeRefused, EventStopAsked, EventExited, EventTimedOut, EventGone,
+}
+
+// Effect is what the supervisor does because of a transition, in order.
+type Effect string
+
+// The effects of transitions.
+const (
+	OpenGate   Effect = "open_gate"    // let inference requests through
+	ShutGate   Effect = "shut_gate"    // hold inference requests
+	FailGate   Effect = "fail_gate"    // answer inference requests with 503
+	PutToSleep Effect = "put_to_sleep" // drain, then the engine's sleep sequence
+	WakeUp     Effect = "wake_up"      // the engine's wake sequence
+	StopTree   Effect = "stop_tree"    // SIGTERM, grace, SIGKILL of the tree, wait for the memory
+	ClearTree  Effect = "clear_tree"   // SIGKILL of whatever is left, wait for the memory
+	ClosePort  Effect = "close_port"   // give the ports back
+)
+
+// Transition is one row of the table of states.
+type Transition struct {
+	From    State
+	Event   Event
+	To      State
+	Effects []Effect
+}
+
+// Transitions is the whole table: an event that has no row for a state is
+// refused in it. spec/states.md shows the same rows.
+var Transitions = []Transition{
+	{Starting, EventReady, Awake, []Effect{OpenGate}},
+	{Starting, EventStartFailed, Failed, []Effect{FailGate, ClearTree}},
+	{Starting, EventWakeAsked, Starting, nil},
+	{Starting, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
+	{Starting, EventExited, Failed, []Effect{FailGate, ClearTree}},
+	{Starting, EventTimedOut, Failed, []Effect{FailGate, ClearTree}},
+
+	{Awake, EventSleepAsked, FallingAsleep, []Effect{ShutGate, PutToSleep}},
+	{Awake, EventWakeAsked, Awake, nil},
+	{Awake, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
+	{Awake, EventExited, Failed, []Effect{FailGate, ClearTree}},
+	{Awake, EventTimedOut, Failed, []Effect{FailGate, ClearTree}},
+
+	{FallingAsleep, EventSleepAsked, FallingAsleep, nil},
+	{FallingAsleep, EventSlept, Sleeping, nil},
+	{FallingAsleep, EventSleepRefused, Awake, []Effect{OpenGate}},
+	{FallingAsleep, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
+	{FallingAsleep, EventExited, Failed, []Effect{FailGate, ClearTree}},
+	{FallingAsleep, EventTimedOut, Failed, []Effect{FailGate, ClearTree}},
+
+	{Sleeping, EventSleepAsked, Sleeping, nil},
+	{Sleeping, EventWakeAsked, Waking, []Effect{WakeUp}},
+	{Sleeping, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
+	{Sleeping, EventExited, Failed, []Effect{FailGate, ClearTree}},
+
+	{Waking, EventWakeAsked, Waking, nil},
+	{Waking, EventWoke, Awake, []Effect{OpenGate}},
+	{Waking, EventWakeRefused, Sleeping, nil},
+	{Waking, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
+	{Waking, EventExited, Failed, []Effect{FailGate, ClearTree}},
+	{Waking, EventTimedOut, Failed, []Effect{FailGate, ClearTree}},
+
+	{Stopping, EventStopAsked, Stopping, nil},
+	{Stopping, EventExited, Stopping, nil},
+	{Stopping, EventGone, Stopped, []Effect{ClosePort}},
+
+	{Stopped, EventStopAsked, Stopped, nil},
+
+	{Failed, EventStopAsked, Failed, nil},
+	{Failed, EventExited, Failed, nil},
+	{Failed, EventGone, Failed, []Effect{ClosePort}},
+}
+
+type stateEvent struct {
+	state State
+	event Event
+}
+
+var rows = func() map[stateEvent]Transition {
+	m := make(map[stateEvent]Transition, len(Transitions))
+	for _, t := range Transitions {
+		m[stateEvent{t.From, t.Event}] = t
+	}
+	return m
+}()
+
+// Next gives the row for an event in a state. An event that the state refuses
+// is an error with code conflict.
+func Next(from State, event Event) (Transition, error) {
+	t, ok := rows[stateEvent{from, event}]
+	if !ok {
+		return Transition{}, Conflictf("%s is refused while the instance is %s", event, from)
+	}
+	return t, nil
+}
+
+// String shows the row as "starting --ready--> awake".
+func (t Transition) String() string { return fmt.Sprintf("%s --%s--> %s", t.From, t.Event, t.To) }

@@ -1,0 +1,106 @@
+package launcher
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func TestTheTableInTheSpecIsThatOfTheCode(t *testing.T) {
+	spec, err := os.ReadFile("../spec/states.md")
+	require.NoError(t, err)
+	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| `([a-z_]+)` \\| `([a-z_]+)` \\| (.*) \\|$")
+	var listed []string
+	for _, m := range row.FindAllStringSubmatch(string(spec), -1) {
+		listed = append(listed, strings.Join(m[1:], " | "))
+	}
+	var code []string
+	for _, tr := range Transitions {
+		effects := make([]string, 0, len(tr.Effects))
+		for _, e := range tr.Effects {
+			effects = append(effects, string(e))
+		}
+		code = append(code, strings.Join([]string{string(tr.From), string(tr.Event), string(tr.To), strings.Join(effects, ", ")}, " | "))
+	}
+	assert.Equal(t, code, listed, "the rows of the code, then those of spec/states.md")
+}
+
+func TestTheSpecDescribesEveryStateAndEvent(t *testing.T) {
+	spec, err := os.ReadFile("../spec/states.md")
+	require.NoError(t, err)
+	for _, s := range States {
+		assert.Contains(t, string(spec), "\n- **"+string(s)+"**", "state %s", s)
+	}
+	for _, e := range Events {
+		assert.Contains(t, string(spec), "\n- *"+string(e)+"*", "event %s", e)
+	}
+}
+
+func TestNoStateHasTwoRowsForOneEvent(t *testing.T) {
+	seen := map[stateEvent]bool{}
+	for _, tr := range Transitions {
+		key := stateEvent{tr.From, tr.Event}
+		assert.False(t, seen[key], tr.String())
+		seen[key] = true
+		assert.Contains(t, States, tr.To)
+		assert.Contains(t, Events, tr.Event)
+	}
+}
+
+func TestEveryStateButTheEndsCanBeStoppedAndSurvivesAnExit(t *testing.T) {
+	for _, s := range States {
+		_, err := Next(s, EventStopAsked)
+		assert.NoError(t, err, "stop while %s", s)
+		if s == Stopped {
+			continue
+		}
+		tr, err := Next(s, EventExited)
+		require.NoError(t, err, "exit while %s", s)
+		if s != Stopping {
+			assert.Equal(t, Failed, tr.To, "an exit that nobody asked for while %s", s)
+		}
+	}
+}
+
+func TestAnEndedInstanceNeverComesBack(t *testing.T) {
+	for _, tr := range Transitions {
+		if tr.From.Ended() {
+			assert.Equal(t, tr.From, tr.To, tr.String())
+		}
+	}
+}
+
+func TestARequestPassesOnlyWhileAwake(t *testing.T) {
+	for _, tr := range Transitions {
+		if tr.To == Awake && tr.From != Awake {
+			assert.Contains(t, tr.Effects, OpenGate, tr.String())
+		}
+		if tr.From == Awake && tr.To != Awake {
+			shut := assert.Subset(t, []Effect{ShutGate, FailGate}, tr.Effects[:1], tr.String())
+			assert.True(t, shut, "the gate must shut before anything else")
+		}
+	}
+}
+
+func TestAnEventThatAStateRefusesIsAConflict(t *testing.T) {
+	_, err := Next(Starting, EventSleepAsked)
+	require.Error(t, err)
+	assert.Equal(t, launcherapi.CodeConflict, CodeOf(err))
+	assert.Contains(t, err.Error(), "starting")
+}
+
+func TestOnlyEndedInstancesAreStoppedToOldClients(t *testing.T) {
+	for _, s := range States {
+		want := launcherapi.StatusRunning
+		if s.Ended() {
+			want = launcherapi.StatusStopped
+		}
+		assert.Equal(t, want, s.Status(), s)
+	}
+}

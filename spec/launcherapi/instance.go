@@ -1,0 +1,109 @@
+package launcherapi
+
+import "time"
+
+// InstanceSpec is the body of a create call: what to run and on which GPUs.
+// Exactly one of Options and Args is given.
+type InstanceSpec struct {
+	Options     *string             `json:"options,omitempty" doc:"The engine's command line as one string, split by shell rules; quotes are respected." example:"Qwen/Qwen3-8B --max-model-len 4096"`
+	Args        []string            `json:"args,omitempty" doc:"The engine's command line as a list; nothing is split."`
+	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" doc:"UUIDs of the GPUs to run on; the engine sees them in this order. Their number must be tensor-parallel × pipeline-parallel × local data-parallel size. Without it the instance takes no GPU of the launcher's."`
+	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" doc:"Environment of the engine, over the launcher's own. A value is a string or {\"from_file\": path}."`
+	Annotations map[string]string   `json:"annotations,omitempty" doc:"Kept and echoed. hotseat.dev/pinned=true keeps the instance from being evicted."`
+	Engine      string              `json:"engine,omitempty" enum:"vllm" doc:"Which engine adapter runs it. Default: vllm."`
+}
+
+// AnnotationPinned, with the value "true", keeps a sleeper from being evicted.
+const AnnotationPinned = "hotseat.dev/pinned"
+
+// Status is the coarse state that the llm-d launcher's clients know.
+type Status string
+
+// The two values of Status.
+const (
+	StatusRunning Status = "running"
+	StatusStopped Status = "stopped"
+)
+
+// Instance is one supervised engine as the launcher shows it.
+type Instance struct {
+	InstanceID string `json:"instance_id" doc:"Identity of the instance on this launcher."`
+	Status     Status `json:"status" enum:"running,stopped"`
+	State      string `json:"state" enum:"starting,awake,falling_asleep,sleeping,waking,stopping,stopped,failed" doc:"Where the instance stands; see spec/states.md."`
+	Reason     string `json:"reason,omitempty" doc:"Why it is in this state, in words."`
+	Cause      string `json:"cause,omitempty" doc:"Short code of a recognised failure, such as out_of_device_memory or model_not_found."`
+
+	ExitCode     *int     `json:"exit_code,omitempty" doc:"Exit code of the engine; −N for signal N. Absent while it runs, or when nobody could tell."`
+	LastLogLines []string `json:"last_log_lines,omitempty" doc:"On failure: the end of the engine's log."`
+
+	Options     *string             `json:"options,omitempty"`
+	Args        []string            `json:"args,omitempty"`
+	GPUUUIDs    []string            `json:"gpu_uuids,omitempty"`
+	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" doc:"As given, with values that look like secrets redacted."`
+	Annotations map[string]string   `json:"annotations,omitempty"`
+	Engine      string              `json:"engine"`
+
+	Model            string   `json:"model" doc:"Model as the engine was told it."`
+	ServedModelNames []string `json:"served_model_names" doc:"Names that clients may ask for."`
+	SleepLevel       int      `json:"sleep_level,omitempty" doc:"Level at which it sleeps: 1 keeps the weights in host memory, 2 drops them."`
+
+	Port     int    `json:"port" doc:"Public port: inference and read-only paths, through the launcher's proxy."`
+	PID      int    `json:"pid,omitempty" doc:"Process id of the engine's API server."`
+	LogName  string `json:"log_name,omitempty" doc:"Name of its log file in the logs folder of the state folder."`
+	SwapID   string `json:"swap_id,omitempty" doc:"The swap that is moving it just now."`
+	InFlight int    `json:"in_flight" doc:"Inference requests that the engine is working on."`
+	Held     int    `json:"held" doc:"Inference requests that wait at the gate."`
+
+	CreatedAt  time.Time   `json:"created_at"`
+	StateSince time.Time   `json:"state_since"`
+	LastUsedAt *time.Time  `json:"last_used_at,omitempty" doc:"When an inference request last began or ended, or it was last woken."`
+	Timings    []PhaseTime `json:"timings,omitempty" doc:"How long each phase of its life took, the latest of each name."`
+
+	GPUBytes  map[string]uint64 `json:"gpu_memory_bytes,omitempty" doc:"Device memory held, by GPU UUID, where measured."`
+	HostBytes uint64            `json:"host_memory_bytes,omitempty" doc:"While asleep: main memory that its process tree holds."`
+
+	Revision uint64 `json:"revision" doc:"Revision of the last change of this instance."`
+}
+
+// PhaseTime is how long one phase took.
+type PhaseTime struct {
+	Name       string  `json:"name"`
+	InstanceID string  `json:"instance_id,omitempty"`
+	DurationMS float64 `json:"duration_ms"`
+}
+
+// InstanceList is the answer to a list call with detail.
+type InstanceList struct {
+	Revision         uint64     `json:"revision"`
+	TotalInstances   int        `json:"total_instances"`
+	RunningInstances int        `json:"running_instances"`
+	Instances        []Instance `json:"instances"`
+}
+
+// InstanceIDList is the answer to a list call with detail=false.
+type InstanceIDList struct {
+	Revision    uint64   `json:"revision"`
+	InstanceIDs []string `json:"instance_ids"`
+	Count       int      `json:"count"`
+}
+
+// StoppedList is the answer to a call that deletes every instance.
+type StoppedList struct {
+	Status           string     `json:"status" enum:"all_stopped"`
+	StoppedInstances []Instance `json:"stopped_instances"`
+	TotalStopped     int        `json:"total_stopped"`
+}
+
+// SleepRequest asks for an instance to be put to sleep.
+type SleepRequest struct {
+	Level        int       `json:"level,omitempty" minimum:"1" maximum:"2" doc:"1 (default) keeps the weights in host memory, 2 drops them."`
+	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long answers in flight may take to end before they are cut. Default: the launcher's drain_timeout."`
+	Timeout      *Duration `json:"timeout,omitempty" doc:"How long the engine may take to fall asleep. Default: the launcher's sleep_timeout."`
+	Wait         *bool     `json:"wait,omitempty" doc:"false: answer 202 at once; the watch stream brings the outcome. Default: true."`
+}
+
+// WakeRequest asks for a sleeping instance to be woken.
+type WakeRequest struct {
+	Timeout *Duration `json:"timeout,omitempty" doc:"How long the engine may take to wake. Default: the launcher's wake_timeout."`
+	Wait    *bool     `json:"wait,omitempty" doc:"false: answer 202 at once; the watch stream brings the outcome. Default: true."`
+}

@@ -1,0 +1,126 @@
+package launcherapi
+
+import "net/http"
+
+// ProblemContentType is the content type of an error.
+const ProblemContentType = "application/problem+json"
+
+// Codes that a Problem carries beside its HTTP status, so that a client need
+// not read prose. The launcher's domain errors have the same codes.
+const (
+	CodeInvalid       = "invalid"         // 400, 422: the request itself is wrong
+	CodeUnauthorized  = "unauthorized"    // 401
+	CodeForbidden     = "forbidden"       // 403
+	CodeNotFound      = "not_found"       // 404
+	CodeExists        = "exists"          // 409: the id is taken
+	CodeConflict      = "conflict"        // 409: the instance's state does not allow it
+	CodePortTaken     = "port_taken"      // 409
+	CodeDoesNotFit    = "does_not_fit"    // 409: memory or a budget; Fit holds the numbers
+	CodeGone          = "gone"            // 410: the revision is too old
+	CodeTooLarge      = "too_large"       // 413
+	CodeRange         = "range"           // 416
+	CodeKeyReused     = "key_reused"      // 422: the Idempotency-Key came with another body
+	CodeTooMany       = "too_many"        // 429
+	CodeInternal      = "internal"        // 500
+	CodeEngineFailed  = "engine_failed"   // 502: the engine died or refused
+	CodeUnavailable   = "unavailable"     // 503: the launcher is going down
+	CodeEngineTimeout = "engine_timeout"  // 504: the engine did not answer in time
+	CodeStorage       = "storage_trouble" // 507: state or log folder cannot be written
+)
+
+var statusOfCode = map[string]int{
+	CodeInvalid:       http.StatusUnprocessableEntity,
+	CodeUnauthorized:  http.StatusUnauthorized,
+	CodeForbidden:     http.StatusForbidden,
+	CodeNotFound:      http.StatusNotFound,
+	CodeExists:        http.StatusConflict,
+	CodeConflict:      http.StatusConflict,
+	CodePortTaken:     http.StatusConflict,
+	CodeDoesNotFit:    http.StatusConflict,
+	CodeGone:          http.StatusGone,
+	CodeTooLarge:      http.StatusRequestEntityTooLarge,
+	CodeRange:         http.StatusRequestedRangeNotSatisfiable,
+	CodeKeyReused:     http.StatusUnprocessableEntity,
+	CodeTooMany:       http.StatusTooManyRequests,
+	CodeInternal:      http.StatusInternalServerError,
+	CodeEngineFailed:  http.StatusBadGateway,
+	CodeUnavailable:   http.StatusServiceUnavailable,
+	CodeEngineTimeout: http.StatusGatewayTimeout,
+	CodeStorage:       http.StatusInsufficientStorage,
+}
+
+// StatusOf gives the HTTP status of a code. A code that is not listed above,
+// the empty one for instance, is an internal error: 500.
+func StatusOf(code string) int {
+	if status, ok := statusOfCode[code]; ok {
+		return status
+	}
+	return http.StatusInternalServerError
+}
+
+// CodeOf gives a code for an HTTP status that came without one. Where several
+// codes share a status it is the most general of them.
+func CodeOf(status int) string {
+	switch {
+	case status == http.StatusConflict:
+		return CodeConflict
+	case status == http.StatusUnprocessableEntity:
+		return CodeInvalid
+	}
+	for code, s := range statusOfCode {
+		if s == status {
+			return code
+		}
+	}
+	if status >= 400 && status < 500 {
+		return CodeInvalid
+	}
+	return CodeInternal
+}
+
+// Problem is an RFC 9457 problem document.
+type Problem struct {
+	Type   string `json:"type,omitempty"`
+	Title  string `json:"title,omitempty"`
+	Status int    `json:"status"`
+	Detail string `json:"detail" doc:"What is wrong, and what would be right."`
+	Code   string `json:"code,omitempty"`
+
+	Errors []ProblemDetail `json:"errors,omitempty" doc:"Each thing wrong with the body, with its place."`
+	Fit    *Fit            `json:"fit,omitempty" doc:"With code does_not_fit: who holds what."`
+
+	InstanceID   string   `json:"instance_id,omitempty"`
+	ExitCode     *int     `json:"exit_code,omitempty"`
+	Cause        string   `json:"cause,omitempty"`
+	LastLogLines []string `json:"last_log_lines,omitempty"`
+
+	// Of an undone swap: the members of SwapResult.
+	SwapID      string      `json:"swap_id,omitempty"`
+	Outcome     string      `json:"outcome,omitempty" enum:"undone"`
+	FailedPhase string      `json:"failed_phase,omitempty"`
+	In          *Instance   `json:"in,omitempty"`
+	Out         []Instance  `json:"out,omitempty"`
+	Phases      []PhaseTime `json:"phases,omitempty"`
+	Evicted     []string    `json:"evicted,omitempty"`
+	Cut         int         `json:"cut_requests,omitempty"`
+	TotalMS     float64     `json:"total_ms,omitempty"`
+}
+
+// ProblemDetail is one thing wrong with a request. It does not repeat the value,
+// which may be a secret.
+type ProblemDetail struct {
+	Message  string `json:"message"`
+	Location string `json:"location,omitempty" example:"body.gpu_uuids[0]"`
+}
+
+// Fit holds the numbers of a refusal for want of room.
+type Fit struct {
+	GPUUUID    string      `json:"gpu_uuid,omitempty" doc:"Absent when the bound is not a GPU's."`
+	Bound      string      `json:"bound" doc:"What would be exceeded: device_memory or the name of a budget."`
+	Needed     uint64      `json:"needed" doc:"Bytes, or a count for max_instances."`
+	Available  uint64      `json:"available"`
+	Limit      uint64      `json:"limit"`
+	Holders    []GPUHolder `json:"holders,omitempty"`
+	Foreign    uint64      `json:"foreign_bytes,omitempty"`
+	ReservedBy string      `json:"reserved_by,omitempty" doc:"The swap that has promised the room to somebody."`
+}

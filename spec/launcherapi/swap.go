@@ -1,0 +1,91 @@
+package launcherapi
+
+// SwapRequest makes one instance the awake one on a set of GPUs.
+type SwapRequest struct {
+	GPUUUIDs     []string  `json:"gpu_uuids,omitempty" doc:"The GPUs to act on. Default: those of the instance to come in."`
+	In           *SwapIn   `json:"in,omitempty" doc:"What shall be awake afterwards. Absent: swap out only."`
+	Out          *SwapOut  `json:"out,omitempty" doc:"What becomes of whatever is awake there. Default: sleep at level 1."`
+	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long answers in flight may take to end before they are cut. Default: the launcher's drain_timeout."`
+	Timeout      *Duration `json:"timeout,omitempty" doc:"Limit of the whole swap, the wait for its turn included; past it the swap is undone. Default: the launcher's start_timeout."`
+	Canary       bool      `json:"canary,omitempty" doc:"Ask the new one for one token before its gate opens."`
+	DryRun       bool      `json:"dry_run,omitempty" doc:"Say what would happen and whether it fits; touch nothing."`
+}
+
+// SwapIn names an instance that exists (instance_id) or describes a new one
+// (the body of a create call, with an optional id).
+type SwapIn struct {
+	InstanceID  string              `json:"instance_id,omitempty" doc:"An instance that exists."`
+	ID          string              `json:"id,omitempty" doc:"Id for a new instance; made by the launcher when absent."`
+	Options     *string             `json:"options,omitempty"`
+	Args        []string            `json:"args,omitempty"`
+	EnvVars     map[string]EnvValue `json:"env_vars,omitempty"`
+	Annotations map[string]string   `json:"annotations,omitempty"`
+	Engine      string              `json:"engine,omitempty" enum:"vllm"`
+	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" doc:"Must equal the swap's gpu_uuids when both are given."`
+}
+
+// SwapOut says what becomes of whatever is awake on the GPUs.
+type SwapOut struct {
+	Mode  string `json:"mode,omitempty" enum:"sleep,stop" doc:"Default: sleep."`
+	Level int    `json:"level,omitempty" minimum:"1" maximum:"2" doc:"Sleep level; default 1."`
+}
+
+// The values of SwapOut.Mode.
+const (
+	OutSleep = "sleep"
+	OutStop  = "stop"
+)
+
+// Outcomes of a swap.
+const (
+	OutcomeDone   = "done"   // in is awake, out is asleep or gone
+	OutcomeNoop   = "noop"   // it was so already
+	OutcomeUndone = "undone" // it failed; whoever was awake is awake again
+	OutcomeDryRun = "dry_run"
+)
+
+// Names of the phases of a swap, in order.
+const (
+	PhaseAdmit   = "admit"
+	PhaseDrain   = "drain"
+	PhaseSleep   = "sleep"
+	PhaseEvict   = "evict"
+	PhaseWake    = "wake"
+	PhaseStart   = "start"
+	PhaseHealthy = "healthy"
+	PhaseCanary  = "canary"
+	PhaseOpen    = "open"
+	PhaseUndo    = "undo"
+)
+
+// SwapResult is the answer to a swap, and the last line of its progress.
+type SwapResult struct {
+	SwapID  string      `json:"swap_id"`
+	Outcome string      `json:"outcome" enum:"done,noop,undone,dry_run"`
+	In      *Instance   `json:"in,omitempty"`
+	Out     []Instance  `json:"out"`
+	Evicted []string    `json:"evicted,omitempty" doc:"Sleepers that were stopped to keep within the budgets."`
+	Cut     int         `json:"cut_requests" doc:"Answers in flight that were cut when the drain ran out of time."`
+	Phases  []PhaseTime `json:"phases"`
+	TotalMS float64     `json:"total_ms"`
+}
+
+// SwapProgress is one line of a streamed swap: a phase that began, a phase
+// that ended, or the end (result or problem).
+type SwapProgress struct {
+	Type       string      `json:"type" enum:"phase_started,phase_done,result,problem"`
+	SwapID     string      `json:"swap_id"`
+	Phase      string      `json:"phase,omitempty"`
+	InstanceID string      `json:"instance_id,omitempty"`
+	DurationMS float64     `json:"duration_ms,omitempty"`
+	Result     *SwapResult `json:"result,omitempty"`
+	Problem    *Problem    `json:"problem,omitempty"`
+}
+
+// Types of SwapProgress.
+const (
+	ProgressStarted = "phase_started"
+	ProgressDone    = "phase_done"
+	ProgressResult  = "result"
+	ProgressProblem = "problem"
+)

@@ -1,0 +1,166 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	"hotseat.dev/hotseat/test/enginesim/internal/simopts"
+)
+
+// faults counts down what is to go wrong.
+type faults struct {
+	mu       sync.Mutex
+	settings simopts.Settings
+}
+
+func (f *faults) take(t *simopts.Times) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return t.Take()
+}
+
+func (s *Server) sleep(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	level, mode := "1", "abort"
+	if q.Has("level") {
+		level = q.Get("level")
+	}
+	if q.Has("mode") {
+		mode = q.Get("mode")
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(level))
+	if err != nil {
+		fail(w, http.StatusBadRequest, "BadRequestError", "", "invalid literal for int() with base 10: '%s'", level)
+		return
+	}
+	f := &s.faults.settings
+	s.verb(w, r, verb{"sleep", f.CrashAtSleep, &f.HangAtSleep, &f.FailSleep, func(ctx context.Context) error {
+		return s.opts.Engine.Sleep(ctx, n, mode)
+	}})
+}
+
+func (s *Server) wakeUp(w http.ResponseWriter, r *http.Request) {
+	tags := r.URL.Query()["tags"]
+	s.opts.Log.Info("api_router.py:36", "wake up the engine with tags: %s", pythonList(tags))
+	f := &s.faults.settings
+	s.verb(w, r, verb{"wake_up", f.CrashAtWake, &f.HangAtWake, &f.FailWake, func(ctx context.Context) error {
+		return s.opts.Engine.WakeUp(ctx, tags)
+	}})
+}
+
+func pythonList(items []string) string {
+	if items == nil {
+		return "None"
+	}
+	return "['" + strings.Join(items, "', '") + "']"
+}
+
+// verb is a sleep or a wake, and what is to go wrong with it.
+type verb struct {
+	name         string
+	crash        simopts.Crash
+	hang, broken *simopts.Times
+	do           func(context.Context) error
+}
+
+// verb does v, unless a fault comes first. It goes on when the client leaves,
+// as the engine's calls do.
+func (s *Server) verb(w http.ResponseWriter, r *http.Request, v verb) {
+	if v.crash.Due("api", s.opts.Settings.OnceFile) {
+		s.opts.Crash(v.crash)
+	}
+	if s.faults.take(v.hang) {
+		<-r.Context().Done()
+		return
+	}
+	if s.faults.take(v.broken) {
+		fail(w, http.StatusInternalServerError, "InternalServerError", "", "Call to %s method failed: simulated failure", v.name)
+		return
+	}
+	if err := v.do(context.WithoutCancel(r.Context())); err != nil {
+		s.broken(w, v.name, err)
+		return
+	}
+	s.empty(w, r)
+}
+
+func (s *Server) isSleeping(w http.ResponseWriter, _ *http.Request) {
+	st := s.opts.Engine.State()
+	if st.Dead {
+		fail(w, http.StatusInternalServerError, "InternalServerError", "", "%s", st.Err())
+		return
+	}
+	reply(w, http.StatusOK, map[string]bool{"is_sleeping": st.Sleeping})
+}
+
+func (s *Server) isPaused(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, map[string]bool{"is_paused": s.opts.Engine.State().Paused})
+}
+
+func (s *Server) pause(w http.ResponseWriter, r *http.Request) {
+	mode := "abort"
+	if q := r.URL.Query(); q.Has("mode") {
+		mode = q.Get("mode")
+	}
+	if err := s.opts.Engine.Pause(context.WithoutCancel(r.Context()), mode); err != nil {
+		s.broken(w, "pause_scheduler", err)
+		return
+	}
+	reply(w, http.StatusOK, map[string]string{"status": "paused"})
+}
+
+func (s *Server) resume(w http.ResponseWriter, _ *http.Request) {
+	s.opts.Engine.Resume()
+	reply(w, http.StatusOK, map[string]string{"status": "resumed"})
+}
+
+func (s *Server) resetPrefixCache(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, map[string]bool{"success": true})
+}
+
+func (s *Server) worldSize(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, map[string]int{"world_size": s.opts.Workers})
+}
+
+// collectiveRPC knows the one method that waking from level 2 needs.
+func (s *Server) collectiveRPC(w http.ResponseWriter, r *http.Request) {
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // the client went away
+	}
+	var body struct {
+		Method *string `json:"method"`
+	}
+	if err := json.Unmarshal(data, &body); err != nil {
+		message, at := pythonJSON(data, err)
+		fail(w, http.StatusBadRequest, "Bad Request", "", "JSON decode error: %s: %s", message, pythonPlace(data, at))
+		return
+	}
+	if body.Method == nil {
+		fail(w, http.StatusBadRequest, "Bad Request", "", "Missing 'method' in request body")
+		return
+	}
+	err = fmt.Errorf("Worker failed with error ''Worker' object has no attribute '%s'', please check the stack trace above for the root cause", *body.Method)
+	if *body.Method == "reload_weights" {
+		err = s.opts.Engine.Reload()
+	}
+	if err != nil {
+		s.broken(w, "collective_rpc", err)
+		return
+	}
+	reply(w, http.StatusOK, map[string][]any{"results": make([]any, s.opts.Workers)})
+}
+
+func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request) {
+	reply(w, http.StatusOK, map[string]any{
+		"vllm_config": fmt.Sprintf("model='%s', max_seq_len=%d", s.opts.Root, s.opts.MaxModelLen),
+		"vllm_env":    map[string]any{"VLLM_SERVER_DEV_MODE": s.opts.DevMode},
+		"system_env":  map[string]any{"vllm_version": s.opts.Version},
+	})
+}

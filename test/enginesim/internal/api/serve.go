@@ -1,0 +1,157 @@
+package api
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+
+	"hotseat.dev/hotseat/test/enginesim/internal/engine"
+	"hotseat.dev/hotseat/test/enginesim/internal/link"
+)
+
+// ServeHTTP finds the route as FastAPI does, and writes uvicorn's access log.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	lw := &logged{ResponseWriter: w}
+	if s.opts.AccessLog {
+		lw.line = func(status int) {
+			s.opts.Log.Plain("INFO:     %s - \"%s %s %s\" %d %s", r.RemoteAddr, r.Method, r.URL.RequestURI(), r.Proto, status, http.StatusText(status))
+		}
+	}
+	h := w.Header()
+	h.Set("Server", "uvicorn")
+	h.Set("Vary", "Origin")
+	if r.Header.Get("Origin") != "" {
+		h.Set("Access-Control-Allow-Origin", "*")
+	}
+	s.route(lw, r)
+}
+
+func (s *Server) route(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
+	if !s.allowed(r) {
+		w.Header().Del("Vary") // that middleware lies below this one
+		reply(w, http.StatusUnauthorized, map[string]string{"error": "Unauthorized"})
+		return
+	}
+	if path == realtimePath && isWebSocket(r) {
+		s.realtime(w, r)
+		return
+	}
+	methods := s.routes[path]
+	if methods == nil {
+		s.elsewhere(w, r)
+		return
+	}
+	found, ok := methods[r.Method]
+	if !ok {
+		w.Header().Set("Allow", strings.Join(s.first(path).methods, ", "))
+		reply(w, http.StatusMethodNotAllowed, detail{"Method Not Allowed"})
+		return
+	}
+	found.handle(w, r)
+}
+
+// elsewhere answers for a path that has no route: 404, or a redirect when a
+// slash at the end is all that is wrong.
+func (s *Server) elsewhere(w http.ResponseWriter, r *http.Request) {
+	other, ok := strings.CutSuffix(r.URL.Path, "/")
+	if !ok {
+		other += "/"
+	}
+	if s.routes[other] == nil {
+		reply(w, http.StatusNotFound, detail{"Not Found"})
+		return
+	}
+	to := "http://" + r.Host + other
+	if r.URL.RawQuery != "" {
+		to += "?" + r.URL.RawQuery
+	}
+	w.Header().Set("Location", to)
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(http.StatusTemporaryRedirect)
+}
+
+// first is the first route of a path: FastAPI names its methods alone when
+// another one is used.
+func (s *Server) first(path string) route {
+	for _, r := range s.table {
+		if r.path == path {
+			return r
+		}
+	}
+	return route{}
+}
+
+// guarded are the paths that vLLM asks a key for; all others are open.
+var guarded = []string{"/v1", "/v2", "/inference", "/cohere"}
+
+// allowed checks the bearer token.
+func (s *Server) allowed(r *http.Request) bool {
+	if len(s.opts.APIKeys) == 0 || r.Method == http.MethodOptions {
+		return true
+	}
+	open := true
+	for _, prefix := range guarded {
+		open = open && !strings.HasPrefix(r.URL.Path, prefix)
+	}
+	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	given, match := sha256.Sum256([]byte(token)), 0
+	for _, k := range s.opts.APIKeys {
+		key := sha256.Sum256([]byte(k))
+		match |= subtle.ConstantTimeCompare(given[:], key[:])
+	}
+	return open || match == 1 && strings.EqualFold(scheme, "bearer")
+}
+
+// broken answers a call that the engine could not carry out. call names one of
+// EngineCore's methods, "" for a request for an answer.
+func (s *Server) broken(w http.ResponseWriter, call string, err error) {
+	fail(w, http.StatusInternalServerError, "InternalServerError", "", "%s", explain(call, err))
+}
+
+func explain(call string, err error) string {
+	switch {
+	case errors.Is(err, engine.ErrDead) || errors.Is(err, link.ErrGone):
+		return engine.ErrDead.Error()
+	case call != "":
+		return fmt.Sprintf("Call to %s method failed: %s", call, err)
+	}
+	return err.Error()
+}
+
+// logged writes the access log when the answer begins, as uvicorn does.
+type logged struct {
+	http.ResponseWriter
+	line func(status int) // nil when there is no access log, or it was written
+}
+
+func (l *logged) WriteHeader(status int) {
+	if l.line != nil {
+		l.line(status)
+		l.line = nil
+	}
+	l.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (l *logged) Unwrap() http.ResponseWriter { return l.ResponseWriter }
+
+// hijack takes the connection over, after the answer 101 was logged.
+func hijack(w http.ResponseWriter) (net.Conn, error) {
+	if l, ok := w.(*logged); ok && l.line != nil {
+		l.line(http.StatusSwitchingProtocols)
+		l.line = nil
+	}
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return nil, fmt.Errorf("cannot take the connection over: %w", err)
+	}
+	if n := buffered.Reader.Buffered(); n > 0 {
+		return nil, errors.Join(fmt.Errorf("the client sent %d bytes before the upgrade", n), conn.Close())
+	}
+	return conn, nil
+}

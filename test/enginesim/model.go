@@ -1,0 +1,36 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"hotseat.dev/hotseat/spec/simgpu"
+)
+
+// checkModel fails as vLLM does on a folder that is not there, on a gated
+// model, and on settings that do not go with the model or the platform. Any
+// name that is no absolute path loads.
+func (c *config) checkModel() error {
+	if c.sim.Gated {
+		return fmt.Errorf("OSError: You are trying to access a gated repo.\nMake sure to have access to it at https://huggingface.co/%[1]s.\n401 Client Error. (Request ID: Root=1-0)\n\nCannot access gated repo for url https://huggingface.co/%[1]s/resolve/main/config.json.\nAccess to model %[1]s is restricted. You must have access to it and be authenticated to access it. Please log in.", c.model)
+	}
+	if strings.HasPrefix(c.model, "/") {
+		if info, err := os.Stat(c.model); err != nil || !info.IsDir() {
+			return fmt.Errorf("huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '%s'. Use `repo_type` argument if needed.", c.model)
+		}
+	}
+	// Without simulated GPUs this is the CPU platform.
+	if c.sleepMode && os.Getenv(simgpu.EnvDir) == "" {
+		return invalidModel("Sleep mode is not supported on current platform.")
+	}
+	if limit := c.sim.MaxModelLen; c.maxModelLen > limit && os.Getenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN") != "1" {
+		return invalidModel(fmt.Sprintf("User-specified max_model_len (%d) is greater than the derived max_model_len (max_position_embeddings=%d.0 or model_max_length=None in model's config.json). To allow overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.", c.maxModelLen, limit))
+	}
+	return nil
+}
+
+func invalidModel(why string) error {
+	return errors.New("pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig\n  Value error, " + why + " [type=value_error, input_value=ArgsKwargs((), {'model': ...nderer_num_workers': 1}), input_type=ArgsKwargs]\n    For further information visit https://errors.pydantic.dev/2.14/v/value_error")
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"sync/atomic"
+	"syscall"
+
+	"hotseat.dev/hotseat/test/enginesim/internal/cmdline"
+	"hotseat.dev/hotseat/test/enginesim/internal/engine"
+	"hotseat.dev/hotseat/test/enginesim/internal/simopts"
+	"hotseat.dev/hotseat/test/enginesim/internal/tree"
+	"hotseat.dev/hotseat/test/enginesim/internal/vlog"
+)
+
+// serve is `vllm serve`: it returns the exit code.
+func serve(args []string) int {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	//nolint:errcheck // a title is a courtesy
+	os.WriteFile("/proc/self/comm", []byte("vllm"), 0)
+	out, errs := vlog.New(os.Stdout, "APIServer"), vlog.New(os.Stderr, "APIServer")
+	c, err := configure(args, out)
+	var wrong *cmdline.UsageError
+	if errors.As(err, &wrong) {
+		head := "usage: vllm serve [model_tag] [options]"
+		if wrong.Prog == "vllm" {
+			head = usageText
+		}
+		fmt.Fprintf(os.Stderr, "%s\n%s\n", head, err)
+		return 2
+	}
+	if err == nil {
+		a := &apiServer{config: c, out: out, errs: errs, signals: signals, tree: tree.New()}
+		err = a.run()
+	}
+	if err != nil {
+		errs.Plain("Traceback (most recent call last):\n%s", err)
+		return 1
+	}
+	return 0
+}
+
+// apiServer is the process at the top of the engine's tree.
+type apiServer struct {
+	*config
+	out, errs *vlog.Logger
+	signals   chan os.Signal
+	tree      *tree.Tree
+	engine    *engine.Engine
+	crashing  atomic.Bool // a fault is ending this process
+}
+
+// run starts the engine and answers until the end. The error is what vLLM
+// fails with; by then nothing is left running.
+func (a *apiServer) run() error {
+	a.out.Info("api_utils.py:347", "  version %s\n  model   %s", tree.Version, a.model)
+	a.out.Info("api_utils.py:286", "non-default args: %s", a.nonDefault)
+	sock, err := bind(a.config)
+	if err != nil {
+		return err
+	}
+	defer sock.close()
+	if err := a.checkModel(); err != nil {
+		return err
+	}
+	if a.sim.CrashAtLoad.Due("api", a.sim.OnceFile) {
+		go a.crash(a.sim.CrashAtLoad)
+	}
+	err = a.tree.Start(a.boot())
+	a.stayIfTold()
+	if err != nil {
+		a.out.Info("utils.py:632", "[shutdown] Process manager: send sigterm to process EngineCore")
+		failure := errors.New("RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}")
+		return errors.Join(failure, a.tree.Close())
+	}
+	ln, err := sock.listen()
+	if err != nil {
+		return errors.Join(err, a.tree.Close())
+	}
+	a.engine = engine.New(engine.Options{Executor: a.tree, Slots: a.slots, Warn: a.out.Warn})
+	return a.answer(ln)
+}
+
+// stayIfTold never returns when the process was asked to end while it started,
+// or is crashing. vLLM hangs for good in the first case: the signal interrupts
+// the start, and nothing ends what was begun.
+func (a *apiServer) stayIfTold() {
+	select {
+	case <-a.signals:
+		if !a.sim.IgnoreTerm {
+			select {}
+		}
+	default:
+	}
+	if a.crashing.Load() {
+		select {}
+	}
+}
+
+// crash ends this process by a fault; an exit by code takes the tree along.
+func (a *apiServer) crash(c simopts.Crash) {
+	c.Now(func() {
+		a.crashing.Store(true)
+		//nolint:errcheck // the process is on its way out
+		a.tree.Close()
+	})
+}

