@@ -6,14 +6,14 @@ import "time"
 // Exactly one of Options and Args is given.
 type InstanceSpec struct {
 	Options     *string             `json:"options,omitempty" doc:"The engine's command line as one string, split by shell rules; quotes are respected." example:"Qwen/Qwen3-8B --max-model-len 4096"`
-	Args        []string            `json:"args,omitempty" doc:"The engine's command line as a list; nothing is split."`
-	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" doc:"UUIDs of the GPUs to run on; the engine sees them in this order. Their number must be tensor-parallel × pipeline-parallel × local data-parallel size. Without it the instance takes no GPU of the launcher's."`
-	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" doc:"Environment of the engine, over the launcher's own. A value is a string or {\"from_file\": path}."`
-	Annotations map[string]string   `json:"annotations,omitempty" doc:"Kept and echoed. hotseat.dev/pinned=true keeps the instance from being evicted."`
+	Args        []string            `json:"args,omitempty" maxItems:"4096" doc:"The engine's command line as a list; nothing is split."`
+	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" maxItems:"64" doc:"UUIDs of the GPUs to run on; the engine sees them in this order. Their number must be tensor-parallel × pipeline-parallel × local data-parallel size. Without it the instance takes no GPU of the launcher's."`
+	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" maxProperties:"4096" doc:"Environment of the engine, over the launcher's own. A value is a string or {\"from_file\": path}."`
+	Annotations map[string]string   `json:"annotations,omitempty" maxProperties:"1024" doc:"Kept and echoed. hotseat.dev/pinned=true keeps the instance from being evicted."`
 	Engine      string              `json:"engine,omitempty" enum:"vllm" doc:"Which engine adapter runs it. Default: vllm."`
 }
 
-// AnnotationPinned, with the value "true", keeps a sleeper from being evicted.
+// AnnotationPinned is the annotation that, with the value "true", keeps a sleeper from being evicted.
 const AnnotationPinned = "hotseat.dev/pinned"
 
 // Status is the coarse state that the llm-d launcher's clients know.
@@ -93,6 +93,9 @@ type StoppedList struct {
 	StoppedInstances []Instance `json:"stopped_instances"`
 	TotalStopped     int        `json:"total_stopped"`
 }
+
+// AllStopped is the status in a StoppedList.
+const AllStopped = "all_stopped"
 
 // SleepRequest asks for an instance to be put to sleep.
 type SleepRequest struct {

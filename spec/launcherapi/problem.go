@@ -61,10 +61,10 @@ func StatusOf(code string) int {
 // CodeOf gives a code for an HTTP status that came without one. Where several
 // codes share a status it is the most general of them.
 func CodeOf(status int) string {
-	switch {
-	case status == http.StatusConflict:
+	switch status {
+	case http.StatusConflict:
 		return CodeConflict
-	case status == http.StatusUnprocessableEntity:
+	case http.StatusUnprocessableEntity:
 		return CodeInvalid
 	}
 	for code, s := range statusOfCode {

@@ -22,5 +22,11 @@ type Health struct {
 
 // Ready is the answer to GET /readyz.
 type Ready struct {
-	Status string `json:"status" enum:"ready,recovering,closing"`
+	Status string `json:"status" enum:"ready,closing"`
 }
+
+// Values of Ready.Status.
+const (
+	ReadyStatus   = "ready"   // it takes calls
+	ClosingStatus = "closing" // it takes no new ones
+)

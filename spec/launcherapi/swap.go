@@ -2,7 +2,7 @@ package launcherapi
 
 // SwapRequest makes one instance the awake one on a set of GPUs.
 type SwapRequest struct {
-	GPUUUIDs     []string  `json:"gpu_uuids,omitempty" doc:"The GPUs to act on. Default: those of the instance to come in."`
+	GPUUUIDs     []string  `json:"gpu_uuids,omitempty" maxItems:"64" doc:"The GPUs to act on. Default: those of the instance to come in."`
 	In           *SwapIn   `json:"in,omitempty" doc:"What shall be awake afterwards. Absent: swap out only."`
 	Out          *SwapOut  `json:"out,omitempty" doc:"What becomes of whatever is awake there. Default: sleep at level 1."`
 	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long answers in flight may take to end before they are cut. Default: the launcher's drain_timeout."`
@@ -17,11 +17,11 @@ type SwapIn struct {
 	InstanceID  string              `json:"instance_id,omitempty" doc:"An instance that exists."`
 	ID          string              `json:"id,omitempty" doc:"Id for a new instance; made by the launcher when absent."`
 	Options     *string             `json:"options,omitempty"`
-	Args        []string            `json:"args,omitempty"`
-	EnvVars     map[string]EnvValue `json:"env_vars,omitempty"`
-	Annotations map[string]string   `json:"annotations,omitempty"`
+	Args        []string            `json:"args,omitempty" maxItems:"4096"`
+	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" maxProperties:"4096"`
+	Annotations map[string]string   `json:"annotations,omitempty" maxProperties:"1024"`
 	Engine      string              `json:"engine,omitempty" enum:"vllm"`
-	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" doc:"Must equal the swap's gpu_uuids when both are given."`
+	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" maxItems:"64" doc:"Must equal the swap's gpu_uuids when both are given."`
 }
 
 // SwapOut says what becomes of whatever is awake on the GPUs.

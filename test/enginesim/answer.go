@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"math"
 	"net"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"hotseat.dev/hotseat/test/enginesim/internal/api"
@@ -12,44 +14,45 @@ import (
 )
 
 // answer serves until it is told to stop or EngineCore is gone, and ends what
-// is below.
+// is below. Without a listener it serves nobody: another process was ready on
+// that port first, which vLLM does not notice either.
 func (a *apiServer) answer(ln net.Listener) error {
 	handler := api.New(api.Options{
 		Engine: a.engine, Log: a.out, Names: a.names, Root: a.model, MaxModelLen: a.maxModelLen, Seed: a.seed,
-		Replicas: a.dp, Workers: a.dp * a.tp * a.pp, APIKeys: a.apiKeys, DevMode: a.devMode, TrackLoad: a.trackLoad,
+		Replicas: a.dp, Workers: a.dp * a.tp * a.pp, WorkerClass: a.workerClass(), APIKeys: a.apiKeys, DevMode: a.devMode, TrackLoad: a.trackLoad,
 		AccessLog: a.accessLog, Version: tree.Version, Settings: a.sim, Crash: a.crash,
 	})
 	if a.devMode {
 		a.out.Warn("__init__.py:44", "SECURITY WARNING: Development endpoints are enabled! This should NOT be used in production!")
 	}
-	a.out.Info("entry.py:139", "Starting vLLM server on http://%s", ln.Addr())
+	a.out.Info("entry.py:139", "Starting vLLM server on http://%s:%d", a.host, a.port)
 	a.out.Info("launcher.py:61", "Available routes are:")
 	for _, line := range handler.Routes() {
 		a.out.Info("launcher.py:70", "%s", line)
 	}
 	srv := &http.Server{Handler: handler, IdleTimeout: a.keepAlive, ReadHeaderTimeout: time.Minute}
-	served := make(chan struct{})
-	go func() {
-		defer close(served)
-		//nolint:errcheck // it always ends with an error: that it was closed
-		srv.Serve(ln)
-	}()
+	var serving sync.WaitGroup
+	if ln != nil {
+		// It always ends with an error: that it was closed.
+		serving.Go(func() { _ = srv.Serve(ln) })
+	}
 	a.errs.Plain("INFO:     Started server process [%d]\nINFO:     Waiting for application startup.\nINFO:     Application startup complete.", os.Getpid())
 	if a.sim.CrashAtReady.Due("api", a.sim.OnceFile) {
 		go a.crash(a.sim.CrashAtReady)
 	}
-	a.untilTheEnd()
+	grace := a.untilTheEnd()
 	err := a.tree.Close()
 	a.errs.Plain("INFO:     Shutting down")
-	a.closeServer(srv)
-	<-served
+	closeServer(srv, grace)
+	serving.Wait()
 	a.errs.Plain("INFO:     Waiting for application shutdown.\nINFO:     Application shutdown complete.")
 	return err
 }
 
 // untilTheEnd returns when the server should end: on a signal, with the
-// requests in flight ended, or some time after EngineCore has gone.
-func (a *apiServer) untilTheEnd() {
+// requests in flight ended, or some time after EngineCore has gone. grace is
+// how long clients then have to take their answers.
+func (a *apiServer) untilTheEnd() (grace time.Duration) {
 	for {
 		select {
 		case <-a.signals:
@@ -57,9 +60,13 @@ func (a *apiServer) untilTheEnd() {
 				continue
 			}
 			a.out.Info("launcher.py:129", "[shutdown] API server: shutdown triggered")
+			if a.sim.TermWaits {
+				a.engine.Freeze()
+				return forever
+			}
 			a.drain()
 			a.engine.Stop()
-			return
+			return time.Second
 		case <-a.tree.Died():
 			if a.crashing.Load() {
 				select {}
@@ -67,7 +74,7 @@ func (a *apiServer) untilTheEnd() {
 			a.out.Error("async_llm.py:843", "AsyncLLM output_handler failed.\nvllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.")
 			a.engine.Die()
 			time.Sleep(a.sim.DeadDelay)
-			return
+			return time.Second
 		}
 	}
 }
@@ -82,17 +89,19 @@ func (a *apiServer) drain() {
 	if a.shutdownTimeout > 0 {
 		ctx, cancel := context.WithTimeout(context.Background(), a.shutdownTimeout)
 		defer cancel()
-		//nolint:errcheck // what is not done by then is cut
-		a.engine.Drain(ctx)
+		// What is not done by then is cut.
+		_ = a.engine.Drain(ctx)
 	}
 }
 
-// closeServer lets answers that have ended be written, and cuts what has not.
-func (a *apiServer) closeServer(srv *http.Server) {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+const forever = time.Duration(math.MaxInt64)
+
+// closeServer lets answers be finished, and cuts what is not in time.
+func closeServer(srv *http.Server, grace time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	if srv.Shutdown(ctx) != nil {
-		//nolint:errcheck // the process ends with the connections
-		srv.Close()
+		// The process ends with the connections.
+		_ = srv.Close()
 	}
 }

@@ -7,20 +7,20 @@ import (
 	"os/signal"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"hotseat.dev/hotseat/test/enginesim/internal/cmdline"
 	"hotseat.dev/hotseat/test/enginesim/internal/engine"
 	"hotseat.dev/hotseat/test/enginesim/internal/simopts"
 	"hotseat.dev/hotseat/test/enginesim/internal/tree"
+	"hotseat.dev/hotseat/test/enginesim/internal/vllmerr"
 	"hotseat.dev/hotseat/test/enginesim/internal/vlog"
 )
 
 // serve is `vllm serve`: it returns the exit code.
 func serve(args []string) int {
-	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	//nolint:errcheck // a title is a courtesy
-	os.WriteFile("/proc/self/comm", []byte("vllm"), 0)
+	// A title is a courtesy.
+	_ = os.WriteFile("/proc/self/comm", []byte("vllm"), 0)
 	out, errs := vlog.New(os.Stdout, "APIServer"), vlog.New(os.Stderr, "APIServer")
 	c, err := configure(args, out)
 	var wrong *cmdline.UsageError
@@ -33,6 +33,9 @@ func serve(args []string) int {
 		return 2
 	}
 	if err == nil {
+		time.Sleep(c.sim.ImportTime)
+		signals := make(chan os.Signal, 8)
+		signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 		a := &apiServer{config: c, out: out, errs: errs, signals: signals, tree: tree.New()}
 		err = a.run()
 	}
@@ -73,7 +76,7 @@ func (a *apiServer) run() error {
 	a.stayIfTold()
 	if err != nil {
 		a.out.Info("utils.py:632", "[shutdown] Process manager: send sigterm to process EngineCore")
-		failure := errors.New("RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}")
+		failure := vllmerr.New("RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}")
 		return errors.Join(failure, a.tree.Close())
 	}
 	ln, err := sock.listen()
@@ -104,7 +107,7 @@ func (a *apiServer) stayIfTold() {
 func (a *apiServer) crash(c simopts.Crash) {
 	c.Now(func() {
 		a.crashing.Store(true)
-		//nolint:errcheck // the process is on its way out
-		a.tree.Close()
+		// The process is on its way out.
+		_ = a.tree.Close()
 	})
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/test/enginesim/internal/vllmerr"
 )
 
 // socket is an address that is bound, so that nobody else gets it, and refuses
@@ -47,7 +49,7 @@ func python3(err error) error {
 		return err
 	}
 	text := errno.Error()
-	return fmt.Errorf("OSError: [Errno %d] %s%s", int(errno), strings.ToUpper(text[:1]), text[1:])
+	return vllmerr.New("OSError: [Errno %d] %s%s", int(errno), strings.ToUpper(text[:1]), text[1:])
 }
 
 func resolve(c *config) (unix.Sockaddr, int, error) {
@@ -60,7 +62,7 @@ func resolve(c *config) (unix.Sockaddr, int, error) {
 	}
 	ip, err := net.ResolveIPAddr("ip", host)
 	if err != nil {
-		return nil, 0, errors.New("socket.gaierror: [Errno -2] Name or service not known")
+		return nil, 0, vllmerr.New("socket.gaierror: [Errno -2] Name or service not known")
 	}
 	if v4 := ip.IP.To4(); v4 != nil {
 		return &unix.SockaddrInet4{Port: c.port, Addr: [4]byte(v4)}, unix.AF_INET, nil
@@ -71,10 +73,13 @@ func resolve(c *config) (unix.Sockaddr, int, error) {
 // backlog is uvicorn's.
 const backlog = 2048
 
-// listen makes the socket accept connections. It belongs to the listener from
-// then on.
+// listen makes the socket accept connections; the listener owns it from then
+// on. There is none, and no error, when another socket on that port listens
+// already: two may be bound, but one listens.
 func (s *socket) listen() (net.Listener, error) {
-	if err := unix.Listen(s.fd, backlog); err != nil {
+	if err := unix.Listen(s.fd, backlog); errors.Is(err, unix.EADDRINUSE) {
+		return nil, nil
+	} else if err != nil {
 		return nil, python3(err)
 	}
 	f := os.NewFile(uintptr(s.fd), "listener")
@@ -88,8 +93,8 @@ func (s *socket) listen() (net.Listener, error) {
 
 func (s *socket) close() {
 	if s.fd >= 0 {
-		//nolint:errcheck // nothing was written to it
-		unix.Close(s.fd)
+		// Nothing was written to it.
+		_ = unix.Close(s.fd)
 		s.fd = -1
 	}
 }

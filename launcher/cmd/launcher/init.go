@@ -1,10 +1,53 @@
 package main
 
 import (
-	"fmt"
-	"log/slog"
+	"errors"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"hotseat.dev/hotseat/launcher/internal/daemon"
 	"hotseat.dev/hotseat/launcher/internal/initd"
 )
+
+func (c *cli) initCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "init -- serve [flags]",
+		GroupID: daemonGroup,
+		Short:   "Run serve, and run it again at once when it dies",
+		Long: `Run serve, and run it again at once when it dies. The first process of a
+container, or the parent of serve elsewhere: it takes over the engines when serve
+dies, and remembers how they ended meanwhile.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || args[0] != "serve" {
+				return usagef("init runs serve: launcher init -- serve [flags]")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+			flags.Usage = func() {}
+			from := addSettings(flags)
+			switch err := flags.Parse(args[1:]); {
+			case errors.Is(err, pflag.ErrHelp):
+				return c.serveCommand().Help()
+			case err != nil:
+				return usagef("%w; see: launcher serve --help", err)
+			}
+			cfg, err := from.load()
+			if err != nil {
+				return err
+			}
+			code, err := initd.Run(cmd.Context(), initd.Options{
+				Args: args, ExitDir: daemon.ExitDir(cfg.StateDir), Logger: newLogger(cfg, c.err).With("process", "init"),
+			})
+			if err != nil {
+				return &exitError{exitUsage, remedy(err, cfg)}
+			}
+			if code != exitOK {
+				return &exitError{code: code} // serve has said why
+			}
+			return nil
+		},
+	}
+}

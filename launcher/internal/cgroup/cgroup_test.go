@@ -41,15 +41,8 @@ func eat() {
 	os.Exit(len(held))
 }
 
-// eachMode runs a test in every mode that keeps groups and works here.
-func eachMode(t *testing.T, test func(t *testing.T, m *Manager)) {
-	t.Helper()
-	for _, mode := range []Mode{V2, V1} {
-		t.Run(string(mode), func(t *testing.T) {
-			test(t, open(t, mode))
-		})
-	}
-}
+// modes that keep groups.
+var modes = []Mode{V2, V1}
 
 var opened int
 
@@ -106,106 +99,124 @@ func reap(t *testing.T, pid int) syscall.WaitStatus {
 }
 
 func TestAChildIsBornInsideItsGroupAndTheLauncherStaysOutside(t *testing.T) {
-	eachMode(t, func(t *testing.T, m *Manager) {
-		before, err := os.ReadFile("/proc/self/cgroup")
-		require.NoError(t, err)
-		g, err := m.Create("a")
-		require.NoError(t, err)
-		pid := start(t, g, "wait")
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			m := open(t, mode)
+			before, err := os.ReadFile("/proc/self/cgroup")
+			require.NoError(t, err)
+			g, err := m.Create("a")
+			require.NoError(t, err)
+			pid := start(t, g, "wait")
 
-		pids, err := g.Procs()
-		require.NoError(t, err)
-		require.Equal(t, []int{pid}, pids)
-		where, err := m.driver.groupOf(pid)
-		require.NoError(t, err)
-		require.Equal(t, g.Path(), where)
-		threads, err := filepath.Glob("/proc/self/task/*/cgroup")
-		require.NoError(t, err)
-		for _, thread := range threads {
-			after, err := os.ReadFile(thread)
-			if err == nil {
-				require.Equal(t, string(before), string(after))
+			pids, err := g.Procs()
+			require.NoError(t, err)
+			require.Equal(t, []int{pid}, pids)
+			where, err := m.driver.groupOf(pid)
+			require.NoError(t, err)
+			require.Equal(t, g.Path(), where)
+			threads, err := filepath.Glob("/proc/self/task/*/cgroup")
+			require.NoError(t, err)
+			for _, thread := range threads {
+				after, err := os.ReadFile(thread)
+				if err == nil {
+					require.Equal(t, string(before), string(after))
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 func TestKillReachesEveryProcessOfTheGroupAndNoOther(t *testing.T) {
-	eachMode(t, func(t *testing.T, m *Manager) {
-		a, err := m.Create("a")
-		require.NoError(t, err)
-		ab, err := m.Create("ab")
-		require.NoError(t, err)
-		first, second, other := start(t, a, "wait"), start(t, a, "wait"), start(t, ab, "wait")
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			m := open(t, mode)
+			a, err := m.Create("a")
+			require.NoError(t, err)
+			ab, err := m.Create("ab")
+			require.NoError(t, err)
+			first, second, other := start(t, a, "wait"), start(t, a, "wait"), start(t, ab, "wait")
 
-		require.NoError(t, a.Kill())
-		require.Equal(t, syscall.SIGKILL, reap(t, first).Signal())
-		require.Equal(t, syscall.SIGKILL, reap(t, second).Signal())
-		pids, err := ab.Procs()
-		require.NoError(t, err)
-		require.Equal(t, []int{other}, pids)
-		require.NoError(t, a.Remove(t.Context()))
+			require.NoError(t, a.Kill())
+			require.Equal(t, syscall.SIGKILL, reap(t, first).Signal())
+			require.Equal(t, syscall.SIGKILL, reap(t, second).Signal())
+			pids, err := ab.Procs()
+			require.NoError(t, err)
+			require.Equal(t, []int{other}, pids)
+			require.NoError(t, a.Remove(t.Context()))
 
-		require.NoError(t, ab.Kill())
-		reap(t, other)
-	})
+			require.NoError(t, ab.Kill())
+			reap(t, other)
+		})
+	}
 }
 
 func TestAForkThatFailsGivesItsOwnErrorAndLeavesTheGroupEmpty(t *testing.T) {
-	eachMode(t, func(t *testing.T, m *Manager) {
-		g, err := m.Create("a")
-		require.NoError(t, err)
-		err = g.Start(func(attr *syscall.SysProcAttr) error {
-			_, _, err := syscall.StartProcess("/nonexistent", []string{"x"}, &syscall.ProcAttr{Sys: attr})
-			return err
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			m := open(t, mode)
+			g, err := m.Create("a")
+			require.NoError(t, err)
+			err = g.Start(func(attr *syscall.SysProcAttr) error {
+				_, _, err := syscall.StartProcess("/nonexistent", []string{"x"}, &syscall.ProcAttr{Sys: attr})
+				return err
+			})
+			require.Equal(t, syscall.ENOENT, err)
+			require.NoError(t, g.Remove(t.Context()))
 		})
-		require.Equal(t, syscall.ENOENT, err)
-		require.NoError(t, g.Remove(t.Context()))
-	})
+	}
 }
 
 func TestRemoveWaitsUntilTheGroupIsEmpty(t *testing.T) {
-	eachMode(t, func(t *testing.T, m *Manager) {
-		g, err := m.Create("a")
-		require.NoError(t, err)
-		pid := start(t, g, "wait")
-		require.NoError(t, os.Mkdir(filepath.Join(directory(m, g.Path()), "below"), 0o755))
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			m := open(t, mode)
+			g, err := m.Create("a")
+			require.NoError(t, err)
+			pid := start(t, g, "wait")
+			require.NoError(t, os.Mkdir(filepath.Join(directory(m, g.Path()), "below"), 0o755))
 
-		short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		defer cancel()
-		require.ErrorIs(t, g.Remove(short), context.DeadlineExceeded)
+			short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			require.ErrorIs(t, g.Remove(short), context.DeadlineExceeded)
 
-		removed := make(chan error)
-		go func() { removed <- m.Group("a").Remove(t.Context()) }()
-		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-		require.NoError(t, <-removed)
-		require.NoDirExists(t, directory(m, g.Path()))
-		require.NoError(t, g.Remove(t.Context()), "a group that is gone")
-	})
+			removed := make(chan error)
+			go func() { removed <- m.Group("a").Remove(t.Context()) }()
+			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+			require.NoError(t, <-removed)
+			require.NoDirExists(t, directory(m, g.Path()))
+			require.NoError(t, g.Remove(t.Context()), "a group that is gone")
+		})
+	}
 }
 
 func TestAGroupThatIsGoneHasNoProcessesAndNothingToKill(t *testing.T) {
-	eachMode(t, func(t *testing.T, m *Manager) {
-		g := m.Group("never-made")
-		pids, err := g.Procs()
-		require.NoError(t, err)
-		require.Empty(t, pids)
-		require.NoError(t, g.Kill())
-	})
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			m := open(t, mode)
+			g := m.Group("never-made")
+			pids, err := g.Procs()
+			require.NoError(t, err)
+			require.Empty(t, pids)
+			require.NoError(t, g.Kill())
+		})
+	}
 }
 
 func TestCreateTakesOverAnEmptyGroupAndRefusesOneInUse(t *testing.T) {
-	eachMode(t, func(t *testing.T, m *Manager) {
-		_, err := m.Create("a")
-		require.NoError(t, err)
-		g, err := m.Create("a")
-		require.NoError(t, err)
-		pid := start(t, g, "wait")
-		_, err = m.Create("a")
-		require.ErrorIs(t, err, ErrBusy)
-		require.NoError(t, g.Kill())
-		reap(t, pid)
-	})
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			m := open(t, mode)
+			_, err := m.Create("a")
+			require.NoError(t, err)
+			g, err := m.Create("a")
+			require.NoError(t, err)
+			pid := start(t, g, "wait")
+			_, err = m.Create("a")
+			require.ErrorIs(t, err, ErrBusy)
+			require.NoError(t, g.Kill())
+			reap(t, pid)
+		})
+	}
 }
 
 func TestNamesThatAreNoFolderAreRefused(t *testing.T) {
@@ -219,47 +230,53 @@ func TestNamesThatAreNoFolderAreRefused(t *testing.T) {
 }
 
 func TestTheNextLauncherFindsTheGroupsThatHoldProcesses(t *testing.T) {
-	eachMode(t, func(t *testing.T, m *Manager) {
-		for _, name := range []string{"tasks", "cgroup.procs", "empty"} { // names of the kernel's own files do no harm
-			_, err := m.Create(name)
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			m := open(t, mode)
+			for _, name := range []string{"tasks", "cgroup.procs", "empty"} { // names of the kernel's own files do no harm
+				_, err := m.Create(name)
+				require.NoError(t, err)
+			}
+			g, err := m.Create("a")
 			require.NoError(t, err)
-		}
-		g, err := m.Create("a")
-		require.NoError(t, err)
-		pid := start(t, g, "wait")
-		require.NoError(t, m.Close())
+			pid := start(t, g, "wait")
+			require.NoError(t, m.Close())
 
-		next, err := Open(Options{Mode: m.Mode(), Name: path.Base(m.driver.base()), Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
-		names, err := next.List()
-		require.NoError(t, err)
-		require.Equal(t, []string{"a"}, names)
-		pids, err := next.Group("a").Procs()
-		require.NoError(t, err)
-		require.Equal(t, []int{pid}, pids)
-		require.NoError(t, next.Group("a").Kill())
-		reap(t, pid)
-		require.NoError(t, next.Close())
-	})
+			next, err := Open(Options{Mode: m.Mode(), Name: path.Base(m.driver.base()), Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			names, err := next.List()
+			require.NoError(t, err)
+			require.Equal(t, []string{"a"}, names)
+			pids, err := next.Group("a").Procs()
+			require.NoError(t, err)
+			require.Equal(t, []int{pid}, pids)
+			require.NoError(t, next.Group("a").Kill())
+			reap(t, pid)
+			require.NoError(t, next.Close())
+		})
+	}
 }
 
 func TestAGroupBelowAnotherParentIsFoundByItsProcess(t *testing.T) {
-	eachMode(t, func(t *testing.T, m *Manager) {
-		name := path.Base(m.driver.base())
-		parent := path.Join(path.Dir(m.driver.base()), name+"-parent")
-		before, err := Open(Options{Mode: m.Mode(), Parent: parent, Name: name, Logger: slog.New(slog.DiscardHandler)})
-		require.NoError(t, err)
-		g, err := before.Create("a")
-		require.NoError(t, err)
-		pid := start(t, g, "wait")
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			m := open(t, mode)
+			name := path.Base(m.driver.base())
+			parent := path.Join(path.Dir(m.driver.base()), name+"-parent")
+			before, err := Open(Options{Mode: m.Mode(), Parent: parent, Name: name, Logger: slog.New(slog.DiscardHandler)})
+			require.NoError(t, err)
+			g, err := before.Create("a")
+			require.NoError(t, err)
+			pid := start(t, g, "wait")
 
-		require.Equal(t, g.Path(), m.GroupOf("a", pid).Path())
-		require.Equal(t, m.Group("b").Path(), m.GroupOf("b", pid).Path(), "not the group of another name")
-		require.NoError(t, m.GroupOf("a", pid).Kill())
-		reap(t, pid)
-		require.NoError(t, before.Close())
-		require.NoError(t, before.driver.remove(t.Context(), parent))
-	})
+			require.Equal(t, g.Path(), m.GroupOf("a", pid).Path())
+			require.Equal(t, m.Group("b").Path(), m.GroupOf("b", pid).Path(), "not the group of another name")
+			require.NoError(t, m.GroupOf("a", pid).Kill())
+			reap(t, pid)
+			require.NoError(t, before.Close())
+			require.NoError(t, before.driver.remove(t.Context(), parent))
+		})
+	}
 }
 
 func TestDeathsForWantOfMemoryAreCounted(t *testing.T) {

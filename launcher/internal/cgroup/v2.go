@@ -52,11 +52,12 @@ func (d *v2) procs(group string) ([]int, error) {
 }
 
 func (d *v2) kill(group string) error {
-	if _, err := os.Stat(filepath.Join(d.dir(group), "cgroup.kill")); err != nil {
-		if _, err := os.Stat(d.dir(group)); err != nil {
-			return nil
-		}
-		return d.killFrozen(group)
+	dir := d.dir(group)
+	if !exists(dir) {
+		return nil
+	}
+	if !exists(filepath.Join(dir, "cgroup.kill")) { // Linux before 5.14; a frozen group dies frozen
+		return killFrozen(filepath.Join(dir, "cgroup.freeze"), "1", "0", func() error { return killEach(d, group) })
 	}
 	g, err := d.load(group)
 	if err != nil {
@@ -68,12 +69,9 @@ func (d *v2) kill(group string) error {
 	return nil
 }
 
-// killFrozen is for kernels older than 5.14, which have no cgroup.kill. A
-// frozen group of cgroup v2 dies frozen.
-func (d *v2) killFrozen(group string) error {
-	return killFrozen(filepath.Join(d.dir(group), "cgroup.freeze"), "1", "0", func() error {
-		return killEach(d, group)
-	})
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func (d *v2) fork(group string, start func(*syscall.SysProcAttr) error) error {

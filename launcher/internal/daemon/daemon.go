@@ -6,15 +6,17 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
+	"hotseat.dev/hotseat/launcher/internal/api"
 	"hotseat.dev/hotseat/launcher/internal/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/feed"
@@ -27,6 +29,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/swap"
 	"hotseat.dev/hotseat/launcher/internal/turns"
+	"hotseat.dev/hotseat/launcher/internal/version"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -69,23 +72,19 @@ func ExitDir(stateDir string) string { return filepath.Join(stateDir, exitsFolde
 
 // Daemon is a launcher.
 type Daemon struct {
-	opts  Options
-	log   *slog.Logger
-	undo  []func() error // gives back what was taken, last first
-	close func() error
+	opts Options
+	log  *slog.Logger
+	undo []func() error // gives back what was taken, last first
 
 	listener net.Listener
-	server   *http.Server
-	api      closer
+	server   *api.Server
+	closing  atomic.Bool
 	logs     *outlog.Store
 	sup      *supervisor.Supervisor
 	swaps    *swap.Coordinator
 	feed     *feed.Feed
 	memory   supervisor.Memory
 }
-
-// closer is told that the launcher is going down.
-type closer interface{ Close() }
 
 // New opens everything that can refuse to be opened: address, state folder,
 // GPUs, process host. What fails leaves nothing open behind.
@@ -116,7 +115,9 @@ func New(opts Options) (d *Daemon, err error) {
 	if d.memory, err = supervisor.Replay(records); err != nil {
 		return nil, err
 	}
-	d.assemble(gpus, host, jrn)
+	if err := d.assemble(gpus, host, jrn); err != nil {
+		return nil, err
+	}
 	return d, nil
 }
 
@@ -139,7 +140,7 @@ func ignoreClosed(err error) error {
 }
 
 // openState takes the state folder, and opens the logs and the journal in it.
-func (d *Daemon) openState() (records []rawRecord, jrn *journal.Journal, err error) {
+func (d *Daemon) openState() (records []json.RawMessage, jrn *journal.Journal, err error) {
 	lock, err := journal.Lock(d.opts.StateDir)
 	if err != nil {
 		return nil, nil, err
@@ -193,7 +194,7 @@ func markOf(stateDir string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Journal) {
+func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Journal) error {
 	vllm := engine.NewVLLM(engine.VLLMOptions{})
 	d.later(func() error { vllm.Close(); return nil })
 	d.feed = feed.New(d.opts.WatchBuffer, d.memory.Revision)
@@ -220,7 +221,31 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Jo
 			m.Swap(outcome, time.Duration(r.TotalMS*float64(time.Millisecond)))
 		},
 	})
-	d.serve(m)
+	return d.openAPI(m)
+}
+
+func (d *Daemon) openAPI(m *metrics.Metrics) error {
+	opts := api.Options{
+		Instances: d.sup, Swaps: api.Swapper(d.swaps), Events: d.feed, Logs: d.logs, Ready: d.ready,
+		Metrics: m.Handler(), Version: version.Version, Observe: m.API, Logger: d.log,
+	}
+	if d.opts.TokenFile != "" {
+		token, err := api.OpenTokenFile(d.opts.TokenFile)
+		if err != nil {
+			return err
+		}
+		opts.Access = token
+	}
+	var err error
+	d.server, err = api.New(opts)
+	return err
+}
+
+func (d *Daemon) ready() launcherapi.Ready {
+	if d.closing.Load() {
+		return launcherapi.Ready{Status: "closing"}
+	}
+	return launcherapi.Ready{Status: "ready"}
 }
 
 // lateObserver is the supervisor's observer: the metrics, which need the
@@ -273,15 +298,12 @@ func (d *Daemon) Close() error {
 	if d.undo == nil {
 		return nil
 	}
+	d.closing.Store(true)
 	d.log.Info("launcher is closing", "stop_engines", d.opts.StopOnExit)
-	d.feed.Close() // watchers leave
-	d.api.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
 	defer cancel()
-	var errs []error
-	if err := d.server.Shutdown(ctx); err != nil {
-		errs = append(errs, d.server.Close())
-	}
+	errs := []error{d.server.Shutdown(ctx)}
+	d.feed.Close()
 	patience := d.opts.Limits.Drain + d.opts.Limits.StopGrace + d.opts.Limits.Memory
 	ending, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()

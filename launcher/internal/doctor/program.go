@@ -105,8 +105,13 @@ func interpreter(script string) string {
 	switch {
 	case !isScript || len(words) == 0:
 		return ""
-	case filepath.Base(words[0]) == "env" && len(words) > 1:
-		return words[len(words)-1]
+	case filepath.Base(words[0]) != "env":
+		return words[0]
 	}
-	return words[0]
+	for _, word := range words[1:] {
+		if !strings.HasPrefix(word, "-") && !strings.Contains(word, "=") {
+			return word
+		}
+	}
+	return ""
 }

@@ -19,6 +19,7 @@ import (
 type parsed struct {
 	flags       map[string][]string
 	positionals []string
+	unknown     []string // flags that vLLM 0.30.0 does not have
 }
 
 // parseLikeVLLM is vLLM's reading of a command line, step for step as
@@ -125,8 +126,11 @@ func withoutKeys(args []string) ([]string, error) {
 			}
 			value = args[i]
 		}
-		name, _, _ := strings.Cut(key, ".")
-		late = append(late, name, fmt.Sprintf("{%q}", value))
+		name, keys, _ := strings.Cut(key, ".")
+		if !json.Valid([]byte(value)) {
+			value = strconv.Quote(value)
+		}
+		late = append(late, name, fmt.Sprintf("{%q: %s}", keys, value))
 	}
 	return append(out, late...), nil
 }
@@ -169,7 +173,7 @@ func argparse(args []string) (parsed, error) {
 		}
 		switch {
 		case !known:
-			return p, fmt.Errorf("unrecognized argument %s", l.flag)
+			p.unknown = append(p.unknown, l.flag) // may take any number
 		case nargs == "0" && l.inline:
 			return p, fmt.Errorf("%s takes no value", l.flag)
 		case nargs == "0":
@@ -262,7 +266,7 @@ func requireTrue(t *testing.T, line string, want reading) {
 	require.NoError(t, json.Unmarshal([]byte(line), &argv))
 	p, err := parseLikeVLLM(argv)
 	if want.Error != "" {
-		if err == nil && !strings.Contains(want.Error, "invalid") && !strings.Contains(want.Error, "Errors") {
+		if err == nil && len(p.unknown) == 0 && !strings.Contains(want.Error, "invalid") {
 			t.Errorf("vLLM refuses it: %s", want.Error)
 		}
 		return // values of the wrong type are not the model's concern

@@ -118,8 +118,8 @@ type Plan struct {
 	// 1, that the engine takes for itself.
 	GPUMemoryUtilization float64
 
-	// SleepMode says whether the engine has its sleep mode on. Without it the
-	// engine can still be paused by Sleep, but keeps its memory.
+	// SleepMode says whether the engine is started with its sleep mode on. vLLM
+	// without it can still be paused by Sleep, but keeps its device memory.
 	SleepMode bool
 
 	// APIKey is the key that the engine asks its clients for; "" for none.

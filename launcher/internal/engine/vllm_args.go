@@ -74,8 +74,8 @@ func readItem(tokens []string) (item, error) {
 	key, value, inline := strings.Cut(first, "=")
 	name, _, dotted := strings.Cut(key, ".")
 	it := item{flag: canonicalFlag(name), dotted: dotted, inline: inline, raw: tokens[:1]}
-	if attached, ok := attachedNodes(key, inline); ok {
-		it.flag, value, it.inline = "--nnodes", attached, true
+	if attached, ok := attachedNodes(first); ok {
+		it.flag, it.dotted, it.inline, value = "--nnodes", false, true, attached
 	}
 	_, it.known = vllmFlags[it.flag]
 	if whole, ok := abbreviates(it.flag); ok {
@@ -124,10 +124,12 @@ func readOptimizationLevel(tokens []string) (item, error) {
 }
 
 // attachedNodes reads -n2, argparse's other way to write -n 2.
-func attachedNodes(key string, inline bool) (string, bool) {
-	nodes, ok := strings.CutPrefix(key, "-n")
-	nodes = strings.TrimSpace(nodes)
-	return nodes, ok && !inline && nodes != "" && strings.Trim(nodes, "0123456789") == ""
+func attachedNodes(token string) (string, bool) {
+	nodes, ok := strings.CutPrefix(token, "-n")
+	if _, exact := vllmFlags[token]; exact || strings.HasPrefix(nodes, "=") {
+		return "", false
+	}
+	return nodes, ok
 }
 
 // isFlag tells by the looks of an argument, as argparse does, whether it is a
@@ -138,8 +140,8 @@ func isFlag(token string) bool {
 	if len(token) < 2 || token[0] != '-' {
 		return false
 	}
-	if attached, ok := attachedNodes(token, false); ok && attached != "" {
-		return true
+	if _, ok := vllmFlags[token[:2]]; ok {
+		return true // one letter, with or without its value
 	}
 	key, _, _ := strings.Cut(token, "=")
 	if strings.Contains(key, ".") {

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -15,8 +16,7 @@ func (*VLLM) Diagnose(exit Exit, tail []string) Cause {
 	if exit.OOMKilled {
 		return Cause{CauseKilledForMemory, "the kernel killed it since its memory limit was reached: raise the limit, or let fewer models sleep in host memory"}
 	}
-	switch signal := unix.Signal(exit.Signal); signal {
-	case unix.SIGKILL, unix.SIGTERM, unix.SIGINT, unix.SIGHUP:
+	if signal := unix.Signal(exit.Signal); slices.Contains(fromOutside, signal) {
 		return Cause{CauseKilled, killedMessage(signal)}
 	}
 	lines := complaints(tail)
@@ -29,6 +29,9 @@ func (*VLLM) Diagnose(exit Exit, tail []string) Cause {
 	}
 	return withoutSymptom(exit, lines)
 }
+
+// fromOutside are the signals that no program sends itself when it crashes.
+var fromOutside = []unix.Signal{unix.SIGKILL, unix.SIGTERM, unix.SIGINT, unix.SIGHUP}
 
 func killedMessage(signal unix.Signal) string {
 	text := fmt.Sprintf("it was killed from outside by %s", unix.SignalName(signal))
@@ -65,7 +68,7 @@ var (
 	// "ERROR 11-21 09:28:44 [core.py:1366] "; uvicorn's is "INFO:     "
 	levelPrefix = regexp.MustCompile(`^(DEBUG|INFO|WARNING|ERROR|CRITICAL)(?::| \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]) ?`)
 	// The last line of a stack trace; where pydantic raised it, the next one.
-	exception = regexp.MustCompile(`^(?:([A-Za-z_][\w.]*(?:Error|Exception): .+)|  Value error, (.+?)(?: \[type=.*)?)$`)
+	exception = regexp.MustCompile(`^(?:([A-Za-z_][\w.]*(?:Error|Exception): .+)|  (?:Value error, )?(.+?) \[type=.*)$`)
 	// What a process says when it only noticed that another one failed.
 	noticed = regexp.MustCompile(`EngineDeadError|Engine core initialization failed|WorkerProc initialization failed|: cancelled$`)
 )

@@ -32,14 +32,14 @@ func BenchmarkProxy(b *testing.B) {
 	for _, clients := range []int{1, 64} {
 		for _, c := range []struct {
 			name string
-			url  func(*testing.B) string
+			url  string
 		}{
-			{"direct", func(*testing.B) string { return engine.URL }},
-			{"bare", func(b *testing.B) string { return newBareProxy(b, engine.URL) }},
-			{"gateway", func(b *testing.B) string { return openProxy(b, engine.URL).url("") }},
+			{"direct", engine.URL},
+			{"bare", newBareProxy(b, engine.URL)},
+			{"gateway", openProxy(b, engine.URL).url("")},
 		} {
 			b.Run(c.name+"/clients="+strconv.Itoa(clients), func(b *testing.B) {
-				measure(b, c.url(b)+"/v1/completions", clients)
+				measure(b, c.url+"/v1/completions", clients)
 			})
 		}
 	}

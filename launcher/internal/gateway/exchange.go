@@ -14,22 +14,22 @@ import (
 type Outcome string
 
 const (
-	// OutcomeAnswered: the engine (or, for a verb, the launcher) answered
-	// whole, whatever the status.
+	// OutcomeAnswered means that the engine (or, for a verb, the launcher)
+	// answered whole, whatever the status.
 	OutcomeAnswered Outcome = "answered"
-	// OutcomeRefused: the path or method does not pass.
+	// OutcomeRefused means that the path or method does not pass.
 	OutcomeRefused Outcome = "refused"
-	// OutcomeHeldFull: too many requests were held already.
+	// OutcomeHeldFull means that too many requests were held already.
 	OutcomeHeldFull Outcome = "held_full"
-	// OutcomeHeldTimeout: held until the hold's time was over.
+	// OutcomeHeldTimeout means that it was held until the hold's time was over.
 	OutcomeHeldTimeout Outcome = "held_timeout"
-	// OutcomeFailed: the engine is gone, by the launcher's word.
+	// OutcomeFailed means that the engine is gone, by the launcher's word.
 	OutcomeFailed Outcome = "failed"
-	// OutcomeEngineFailed: the engine did not listen, or broke off.
+	// OutcomeEngineFailed means that the engine did not listen, or broke off.
 	OutcomeEngineFailed Outcome = "engine_failed"
-	// OutcomeCut: a drain or a close ran out of time.
+	// OutcomeCut means that a drain or a close ran out of time.
 	OutcomeCut Outcome = "cut"
-	// OutcomeClientGone: the client went away.
+	// OutcomeClientGone means that the client went away.
 	OutcomeClientGone Outcome = "client_gone"
 )
 

@@ -32,10 +32,10 @@ func TestMain(m *testing.M) {
 }
 
 // newEngine serves a handler on loopback, in the engine's place.
-func newEngine(t testing.TB, handler http.HandlerFunc) *httptest.Server {
-	t.Helper()
+func newEngine(tb testing.TB, handler http.HandlerFunc) *httptest.Server {
+	tb.Helper()
 	engine := httptest.NewServer(handler)
-	t.Cleanup(engine.Close)
+	tb.Cleanup(engine.Close)
 	return engine
 }
 
@@ -65,8 +65,8 @@ func (o *observer) nth(t *testing.T, n int) Observation {
 }
 
 // newProxy listens in front of target; changes are applied to its options.
-func newProxy(t testing.TB, target string, changes ...func(*Options)) *Proxy {
-	t.Helper()
+func newProxy(tb testing.TB, target string, changes ...func(*Options)) *Proxy {
+	tb.Helper()
 	o := Options{
 		Name:        "a",
 		Host:        "127.0.0.1",
@@ -79,8 +79,8 @@ func newProxy(t testing.TB, target string, changes ...func(*Options)) *Proxy {
 		change(&o)
 	}
 	p, err := Listen(o)
-	require.NoError(t, err)
-	t.Cleanup(func() {
+	require.NoError(tb, err)
+	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		_ = p.Close(ctx) // several tests close it themselves, or leave requests to be cut
@@ -89,9 +89,9 @@ func newProxy(t testing.TB, target string, changes ...func(*Options)) *Proxy {
 }
 
 // openProxy is newProxy with the gate open.
-func openProxy(t testing.TB, target string, changes ...func(*Options)) *Proxy {
-	t.Helper()
-	p := newProxy(t, target, changes...)
+func openProxy(tb testing.TB, target string, changes ...func(*Options)) *Proxy {
+	tb.Helper()
+	p := newProxy(tb, target, changes...)
 	p.Open()
 	return p
 }
@@ -101,10 +101,10 @@ func (p *Proxy) url(path string) string { return "http://" + p.address() + path 
 func (p *Proxy) address() string { return "127.0.0.1:" + strconv.Itoa(p.Port()) }
 
 // newClient keeps connections of its own, closed when the test ends.
-func newClient(t testing.TB) *http.Client {
-	t.Helper()
+func newClient(tb testing.TB) *http.Client {
+	tb.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 256}
-	t.Cleanup(transport.CloseIdleConnections)
+	tb.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error {
 		return http.ErrUseLastResponse
 	}}
@@ -128,69 +128,69 @@ func do(client *http.Client, r *http.Request) answer {
 	return answer{status: response.StatusCode, header: response.Header, body: string(body), err: err}
 }
 
-func request(ctx context.Context, t testing.TB, method, url string, body io.Reader) *http.Request {
-	t.Helper()
+func request(ctx context.Context, tb testing.TB, method, url string, body io.Reader) *http.Request {
+	tb.Helper()
 	r, err := http.NewRequestWithContext(ctx, method, url, body)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return r
 }
 
-func get(t testing.TB, client *http.Client, url string) answer {
-	t.Helper()
-	return do(client, request(t.Context(), t, http.MethodGet, url, nil))
+func get(tb testing.TB, client *http.Client, url string) answer {
+	tb.Helper()
+	return do(client, request(tb.Context(), tb, http.MethodGet, url, nil))
 }
 
-func post(t testing.TB, client *http.Client, url, body string) answer {
-	t.Helper()
-	return do(client, request(t.Context(), t, http.MethodPost, url, strings.NewReader(body)))
+func post(tb testing.TB, client *http.Client, url, body string) answer {
+	tb.Helper()
+	return do(client, request(tb.Context(), tb, http.MethodPost, url, strings.NewReader(body)))
 }
 
 // goPost posts in the background; its answer comes on the channel.
-func goPost(t testing.TB, client *http.Client, url, body string) <-chan answer {
-	t.Helper()
-	r := request(t.Context(), t, http.MethodPost, url, strings.NewReader(body))
+func goPost(tb testing.TB, client *http.Client, url, body string) <-chan answer {
+	tb.Helper()
+	r := request(tb.Context(), tb, http.MethodPost, url, strings.NewReader(body))
 	answers := make(chan answer, 1)
 	go func() { answers <- do(client, r) }()
 	return answers
 }
 
 // receive waits for a value with the tests' patience.
-func receive[T any](t testing.TB, from <-chan T) T {
-	t.Helper()
+func receive[T any](tb testing.TB, from <-chan T) T {
+	tb.Helper()
 	select {
 	case v := <-from:
 		return v
 	case <-time.After(patience):
-		require.FailNow(t, "nothing came in time")
+		require.FailNow(tb, "nothing came in time")
 		panic("unreachable")
 	}
 }
 
-func eventually(t testing.TB, condition func() bool) {
-	t.Helper()
-	require.Eventually(t, condition, patience, time.Millisecond)
+func eventually(tb testing.TB, condition func() bool) {
+	tb.Helper()
+	require.Eventually(tb, condition, patience, time.Millisecond)
 }
 
 // requireError checks an answer that the proxy made itself.
-func requireError(t testing.TB, got answer, status int, message string) {
-	t.Helper()
-	require.NoError(t, got.err)
-	require.Equal(t, status, got.status, got.body)
-	require.Equal(t, "application/json", got.header.Get("Content-Type"))
+func requireError(tb testing.TB, got answer, status int, message string) {
+	tb.Helper()
+	require.NoError(tb, got.err)
+	require.Equal(tb, status, got.status, got.body)
+	require.Equal(tb, "application/json", got.header.Get("Content-Type"))
 	var body errorBody
 	decoder := json.NewDecoder(strings.NewReader(got.body))
 	decoder.DisallowUnknownFields()
-	require.NoError(t, decoder.Decode(&body), got.body)
-	require.Equal(t, status, body.Error.Code)
-	require.NotEmpty(t, body.Error.Type)
-	require.Contains(t, body.Error.Message, message)
+	require.NoError(tb, decoder.Decode(&body), got.body)
+	require.Equal(tb, status, body.Error.Code)
+	require.NotEmpty(tb, body.Error.Type)
+	require.Contains(tb, body.Error.Message, message)
 }
 
 // patientContext ends after the tests' patience.
-func patientContext(t testing.TB) context.Context {
-	t.Helper()
+func patientContext(tb testing.TB) context.Context {
+	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	t.Cleanup(cancel)
+	tb.Cleanup(cancel)
 	return ctx
 }
 
@@ -202,23 +202,23 @@ func overContext() context.Context {
 }
 
 // dialRaw opens a bare connection, for requests that no HTTP client writes.
-func dialRaw(t testing.TB, address string) net.Conn {
-	t.Helper()
-	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
-	require.NoError(t, err)
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	t.Cleanup(func() { _ = conn.Close() })
+func dialRaw(tb testing.TB, address string) net.Conn {
+	tb.Helper()
+	conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", address)
+	require.NoError(tb, err)
+	require.NoError(tb, conn.SetDeadline(time.Now().Add(patience)))
+	tb.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
 
 // sendRaw writes lines as a request's header and reads until the peer closes.
-func sendRaw(t testing.TB, address string, lines ...string) string {
-	t.Helper()
-	conn := dialRaw(t, address)
+func sendRaw(tb testing.TB, address string, lines ...string) string {
+	tb.Helper()
+	conn := dialRaw(tb, address)
 	_, err := io.WriteString(conn, strings.Join(lines, "\r\n")+"\r\nConnection: close\r\n\r\n")
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	var all bytes.Buffer
 	_, err = io.Copy(&all, conn)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return all.String()
 }

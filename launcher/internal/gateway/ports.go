@@ -14,13 +14,15 @@ const loopback = "127.0.0.1"
 
 // Ports hands out the loopback ports that engines listen on.
 //
-// A port is reserved by a socket that is bound to it with SO_REUSEPORT and
-// never listens. vLLM binds with SO_REUSEPORT too (create_server_socket in
-// vllm/entrypoints/launchers/launcher.py, 0.30.0), so the engine can take the
-// port, while whoever binds without it cannot; the kernel never picks the port
-// for anybody else, and, since it delivers connections to listening sockets
-// only, all of them reach the engine (socket(7); net/ipv4/inet_connection_sock.c).
-// Both sockets must belong to one user.
+// A port is reserved by a socket that is bound to it and never listens. vLLM
+// binds with SO_REUSEADDR, and with SO_REUSEPORT as well when it has several
+// API servers (create_server_socket in vllm/entrypoints/launchers/launcher.py,
+// 0.30.0). The reserving socket has both, set after it was bound, so the engine
+// can take the port while the kernel picks it for nobody else; and, since
+// connections are delivered to listening sockets only, all of them reach the
+// engine (socket(7); net/ipv4/inet_connection_sock.c). A server that asks for
+// just this port with SO_REUSEADDR, before the engine listens, gets it too: the
+// kernel cannot tell it from the engine. Both sockets must belong to one user.
 type Ports struct {
 	mu       sync.Mutex
 	reserved map[int]bool
@@ -35,16 +37,16 @@ func NewPorts() *Ports { return &Ports{reserved: map[int]bool{}} }
 type Reservation struct {
 	ports *Ports
 	port  int
-	fd    int
+	fd    int // -1: the engine holds the port by itself
 	once  sync.Once
 }
 
 // Reserve takes a port that is free on loopback.
 func (p *Ports) Reserve() (*Reservation, error) { return p.bind(0) }
 
-// Claim takes a given port, on which an engine may listen already: for one
-// that outlived an earlier launcher. A *PortTakenError when it is reserved, or
-// held by a socket that does not share it.
+// Claim takes the given port of an engine that outlived an earlier launcher. The
+// engine listens there already, or will; where it does not share the port with
+// us it holds it itself. A *PortTakenError when the port is reserved.
 func (p *Ports) Claim(port int) (*Reservation, error) {
 	if port < 1 || port > 65535 {
 		return nil, fmt.Errorf("cannot claim port %d: out of range", port)
@@ -60,7 +62,7 @@ func (p *Ports) bind(port int) (*Reservation, error) {
 	}
 	fd, bound, err := bindShared(port)
 	if errors.Is(err, unix.EADDRINUSE) && port != 0 {
-		return nil, &PortTakenError{Host: loopback, Port: port}
+		fd, bound, err = -1, port, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot reserve a port on %s: %w", loopback, err)
@@ -69,28 +71,40 @@ func (p *Ports) bind(port int) (*Reservation, error) {
 	return &Reservation{ports: p, port: bound, fd: fd}, nil
 }
 
-// bindShared opens a socket bound to a loopback port, 0 for any. SO_REUSEADDR
-// stays off: with it on both sides, Linux would let a listener in that does not
-// share the port.
+// bindShared opens a socket bound to a loopback port, 0 for any, that lets the
+// engine's socket in beside it.
 func bindShared(port int) (fd, bound int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, 0, err
 	}
-	if bound, err = shareAndBind(fd, port); err != nil {
+	if bound, err = bindThenShare(fd, port); err != nil {
 		_ = unix.Close(fd) // never used
 		return 0, 0, err
 	}
 	return fd, bound, nil
 }
 
-func shareAndBind(fd, port int) (bound int, err error) {
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
-		return 0, err
+// bindThenShare sets the options of sharing after the bind where the kernel
+// chooses the port: with them it may choose one that is shared already.
+func bindThenShare(fd, port int) (bound int, err error) {
+	share := func() error {
+		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	}
+	if port != 0 {
+		if err := share(); err != nil {
+			return 0, err
+		}
 	}
 	address := &unix.SockaddrInet4{Port: port, Addr: [4]byte(net.ParseIP(loopback).To4())}
 	if err := unix.Bind(fd, address); err != nil {
 		return 0, err
+	}
+	if port == 0 {
+		if err := share(); err != nil {
+			return 0, err
+		}
 	}
 	name, err := unix.Getsockname(fd)
 	if err != nil {
@@ -110,6 +124,9 @@ func (r *Reservation) Close() error {
 		r.ports.mu.Lock()
 		defer r.ports.mu.Unlock()
 		delete(r.ports.reserved, r.port)
+		if r.fd < 0 {
+			return
+		}
 		if closed := unix.Close(r.fd); closed != nil {
 			err = fmt.Errorf("cannot give back port %d: %w", r.port, closed)
 		}

@@ -16,7 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenShared listens as vLLM does, with SO_REUSEPORT.
+// listenPlain listens as vLLM with one API server does, with SO_REUSEADDR (which
+// package net sets).
+func listenPlain(ctx context.Context, port int) (net.Listener, error) {
+	return new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
+}
+
+// listenShared listens as vLLM with several API servers does, with SO_REUSEPORT
+// as well.
 func listenShared(ctx context.Context, port int) (net.Listener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var set error
@@ -48,8 +55,17 @@ func requireTaken(t *testing.T, err error, port int) {
 }
 
 func TestEveryConnectionToAReservedPortReachesTheEngine(t *testing.T) {
+	for name, listen := range map[string]func(context.Context, int) (net.Listener, error){
+		"of one API server": listenPlain, "of several API servers": listenShared,
+	} {
+		t.Run(name, func(t *testing.T) { everyConnectionReaches(t, listen) })
+	}
+}
+
+func everyConnectionReaches(t *testing.T, listen func(context.Context, int) (net.Listener, error)) {
+	t.Helper()
 	r := reserve(t, NewPorts())
-	engine, err := listenShared(t.Context(), r.Port())
+	engine, err := listen(t.Context(), r.Port())
 	require.NoError(t, err)
 	accepted := make(chan int)
 	go func() {
@@ -64,7 +80,7 @@ func TestEveryConnectionToAReservedPortReachesTheEngine(t *testing.T) {
 		}
 	}()
 	for n := 1; n <= 1000; n++ {
-		conn, err := net.Dial("tcp", engine.Addr().String()) //nolint:noctx // loopback, a thousand times
+		conn, err := net.Dial("tcp", engine.Addr().String())
 		require.NoError(t, err)
 		require.Equal(t, n, receive(t, accepted))
 		require.NoError(t, conn.Close())
@@ -80,11 +96,16 @@ func TestAReservedPortRefusesConnectionsUntilTheEngineListens(t *testing.T) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-func TestNobodyWithoutReusePortGetsAReservedPort(t *testing.T) {
-	r := reserve(t, NewPorts())
-	for _, host := range []string{loopback, "0.0.0.0", ""} {
-		_, err := Listen(Options{Host: host, Port: r.Port()})
-		requireTaken(t, err, r.Port())
+func TestTheKernelPicksAReservedPortForNobodyElse(t *testing.T) {
+	ports, reserved := NewPorts(), map[int]bool{}
+	for range 500 {
+		reserved[reserve(t, ports).Port()] = true
+	}
+	for range 500 {
+		l, err := listenPlain(t.Context(), 0)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, l.Close()) })
+		require.False(t, reserved[l.Addr().(*net.TCPAddr).Port])
 	}
 }
 
@@ -121,11 +142,16 @@ func TestThePortOfAnEngineThatOutlivedItsLauncherIsClaimed(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-func TestAPortHeldByAStrangerCannotBeClaimed(t *testing.T) {
-	stranger := newEngine(t, nil).Listener
-	port := stranger.Addr().(*net.TCPAddr).Port
-	_, err := NewPorts().Claim(port)
-	requireTaken(t, err, port)
+func TestThePortOfAnEngineThatSharesItWithNobodyIsClaimed(t *testing.T) {
+	engine, err := listenPlain(t.Context(), 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, engine.Close()) }()
+	ports := NewPorts()
+	r, err := ports.Claim(engine.Addr().(*net.TCPAddr).Port)
+	require.NoError(t, err)
+	_, err = ports.Claim(r.Port())
+	requireTaken(t, err, r.Port())
+	require.NoError(t, r.Close())
 	for _, nonsense := range []int{-1, 0, 65536} {
 		_, err := NewPorts().Claim(nonsense)
 		require.ErrorContains(t, err, "out of range")
@@ -140,8 +166,9 @@ func TestReservationsGiveTheirDescriptorsBack(t *testing.T) {
 		r, err := ports.Reserve()
 		require.NoError(t, err)
 		require.NoError(t, r.Close())
-		_, err = ports.Claim(stranger.Port)
-		require.Error(t, err)
+		r, err = ports.Claim(stranger.Port)
+		require.NoError(t, err)
+		require.NoError(t, r.Close())
 	}
 	require.Equal(t, before, descriptors(t))
 }

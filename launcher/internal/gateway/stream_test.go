@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func (s *streaming) open(ctx context.Context, t *testing.T, client *http.Client,
 	opened := make(chan result, 1)
 	r := request(ctx, t, http.MethodPost, url, strings.NewReader(`{"stream":true}`))
 	go func() {
-		response, err := client.Do(r) //nolint:bodyclose // closed below
+		response, err := client.Do(r)
 		opened <- result{response, err}
 	}()
 	receive(t, s.arrived)
@@ -173,17 +174,14 @@ func TestALargeBodyIsStreamedUp(t *testing.T) {
 
 func TestAnAnswerThatBeginsBeforeTheUploadHasEndedComesWhole(t *testing.T) {
 	answering, uploaded := make(chan struct{}), make(chan struct{})
-	engine := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
-		control := http.NewResponseController(w)
-		_ = control.EnableFullDuplex()
-		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = io.WriteString(w, "no ")
-		_ = control.Flush()
+	address := newRawEngine(t, func(conn net.Conn, _ *http.Request) {
+		_, _ = io.WriteString(conn, "HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 6\r\n\r\nno ")
 		answering <- struct{}{}
 		<-uploaded
-		_, _ = io.WriteString(w, "key")
+		_, _ = io.WriteString(conn, "key")
+		_, _ = io.Copy(io.Discard, conn) // until the proxy gives the connection up
 	})
-	p := openProxy(t, engine.URL)
+	p := openProxy(t, address)
 	client := newClient(t)
 	for range 20 {
 		body, write := io.Pipe()
@@ -326,28 +324,41 @@ func TestACutEndsARequestWhoseClientNeitherReadsNorWrites(t *testing.T) {
 	}
 }
 
-func TestAnEngineThatBreaksOffIsA502OrABrokenStream(t *testing.T) {
+// newRawEngine serves connections by hand, one request on each.
+func newRawEngine(t *testing.T, serve func(net.Conn, *http.Request)) (address string) {
+	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	answers := make(chan string, 2)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
+	var running sync.WaitGroup
+	running.Go(func() {
 		for {
 			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-				_, _ = io.Copy(io.Discard, r.Body)
-			}
-			_, _ = io.WriteString(conn, <-answers)
-			_ = conn.Close()
+			running.Go(func() {
+				defer func() { _ = conn.Close() }()
+				if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+					serve(conn, r)
+				}
+			})
 		}
-	}()
-	defer func() { require.NoError(t, listener.Close()); <-ended }()
+	})
+	t.Cleanup(func() {
+		require.NoError(t, listener.Close())
+		running.Wait()
+	})
+	return listener.Addr().String()
+}
+
+func TestAnEngineThatBreaksOffIsA502OrABrokenStream(t *testing.T) {
+	answers := make(chan string, 2)
+	address := newRawEngine(t, func(conn net.Conn, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(conn, <-answers)
+	})
 	seen := &observer{}
-	p := openProxy(t, listener.Addr().String(), func(o *Options) { o.Observe = seen.observe })
+	p := openProxy(t, address, func(o *Options) { o.Observe = seen.observe })
 	client := newClient(t)
 
 	answers <- ""

@@ -59,6 +59,26 @@ func TestWhatIsAppendedWhileASnapshotIsTakenStandsBehindIt(t *testing.T) {
 	assert.Equal(t, []int{1, 2, 3, 4}, replayed(t, path))
 }
 
+func TestACompactedJournalHasOneHeaderThatOfThePresentBoot(t *testing.T) {
+	path := newPath(t)
+	first, _, err := journal.Open(path, journal.Options{BootID: "boot-1"})
+	require.NoError(t, err)
+	mustAppend(t, first, 0)
+	require.NoError(t, first.Close())
+	second, _, err := journal.Open(path, journal.Options{
+		BootID:   "boot-2",
+		Snapshot: func() ([]any, error) { return []any{note{Value: 1}}, nil },
+	})
+	require.NoError(t, err)
+	require.NoError(t, second.Compact())
+	mustAppend(t, second, 2)
+	require.NoError(t, second.Close())
+	assert.Equal(t, 1, strings.Count(string(read(t, path)), `"header"`))
+	_, found := open(t, path, journal.Options{})
+	assert.Equal(t, "boot-2", found.BootID)
+	assert.Equal(t, []int{1, 2}, values(t, found.Records))
+}
+
 // counters is an owner of a journal: it appends and applies under one lock,
 // which its snapshot takes too.
 type counters struct {
@@ -128,12 +148,16 @@ func TestACompactionThatFailsLeavesTheJournalInUse(t *testing.T) {
 		"the snapshot fails":         {snapshot: func() ([]any, error) { return nil, errors.New("no state") }, want: "no state"},
 		"a record cannot be encoded": {snapshot: func() ([]any, error) { return []any{func() {}}, nil }, want: "unsupported type"},
 		"the new file cannot be made": {
-			before:   func(t *testing.T, path string) { require.NoError(t, os.Mkdir(path+".new", 0o700)) },
+			before: func(t *testing.T, path string) {
+				t.Helper()
+				require.NoError(t, os.Mkdir(path+".new", 0o700))
+			},
 			snapshot: func() ([]any, error) { return nil, nil },
 			want:     "is a directory",
 		},
 		"the new file cannot be put in place": {
 			before: func(t *testing.T, path string) {
+				t.Helper()
 				require.NoError(t, os.Remove(path))
 				require.NoError(t, os.MkdirAll(filepath.Join(path, "inside"), 0o700))
 			},

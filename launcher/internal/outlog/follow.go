@@ -67,7 +67,7 @@ func deliver(ctx context.Context, f *os.File, from int64, write func([]byte) err
 			}
 			from += int64(n)
 		}
-		if err != nil {
+		if n < len(buf) { // the end of the file
 			return from, nil
 		}
 	}

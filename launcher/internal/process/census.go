@@ -22,14 +22,18 @@ type census struct {
 	living   map[int]procfs.Stat // without this process and its ancestors
 	owner    map[int]string      // instance by process
 	sessions map[int]string      // instance by session
-	err      error
+	// blurred says that a process ended between being listed and being read:
+	// it may have been of a tree, and have forked one that was not listed.
+	blurred bool
+	err     error
 }
 
 // census looks at all of /proc, but reads the environment only of processes
 // that are not older than since (clock ticks since boot).
 func (h *Host) census(since uint64) *census {
 	c := &census{living: map[int]procfs.Stat{}, owner: map[int]string{}, sessions: map[int]string{}}
-	stats, err := procfs.All()
+	stats, vanished, err := procfs.All()
+	c.blurred = vanished
 	if err != nil {
 		c.err = fmt.Errorf("cannot list processes: %w", err)
 		return c
@@ -37,6 +41,8 @@ func (h *Host) census(since uint64) *census {
 	for _, stat := range stats {
 		if stat.Alive() {
 			c.living[stat.PID] = stat
+		} else if stat.StartTime >= since {
+			c.blurred = true
 		}
 	}
 	for pid := os.Getpid(); pid > 0; {
@@ -145,6 +151,9 @@ func (h *Host) byMark(c *census, since uint64) {
 			continue
 		}
 		env := procfs.Environ(pid)
+		if len(env) == 0 && !alive(pid) {
+			c.blurred = true
+		}
 		if !slices.Contains(env, launcherMark+h.opts.Mark) {
 			continue
 		}
@@ -154,6 +163,11 @@ func (h *Host) byMark(c *census, since uint64) {
 			}
 		}
 	}
+}
+
+func alive(pid int) bool {
+	stat, err := procfs.Read(pid)
+	return err == nil && stat.Alive()
 }
 
 // spread gives the sessions and children of owned processes to their owner.

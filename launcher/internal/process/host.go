@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -58,7 +59,8 @@ type Host struct {
 // NewHost makes this process the reaper of its orphaned descendants
 // (PR_SET_CHILD_SUBREAPER), which it stays for good. Orphans that ended are
 // reaped at once; children that other code of this process started with
-// os/exec, in the launcher's own session, are left to it.
+// os/exec, in the launcher's own session, are left to it. Descriptors that this
+// process inherited beyond the first three are not passed on to children.
 func NewHost(opts Options) (*Host, error) {
 	if !validName(opts.Mark) {
 		return nil, fmt.Errorf("cannot make a process host: invalid mark %q", opts.Mark)
@@ -75,6 +77,9 @@ func NewHost(opts Options) (*Host, error) {
 	}
 	if h.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("cannot make a process host: %w", err)
+	}
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		opts.Logger.Warn("children may inherit descriptors", "error", err) // Linux before 5.11
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		h.null.Close()

@@ -6,18 +6,16 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher/internal/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/process"
@@ -39,17 +37,13 @@ func TestMain(m *testing.M) {
 // patience bounds every wait for something that must happen.
 const patience = 20 * time.Second
 
-// eachMode runs a test in each cgroup mode that works here.
-func eachMode(t *testing.T, test func(t *testing.T, h *host)) {
-	t.Helper()
-	for _, mode := range []cgroup.Mode{cgroup.V2, cgroup.V1, cgroup.None} {
-		t.Run(string(mode), func(t *testing.T) { test(t, newHost(t, mode)) })
-	}
-}
+// modes that every test of trees is run in.
+var modes = []cgroup.Mode{cgroup.V2, cgroup.V1, cgroup.None}
 
 // host is a Host under test, and what is needed to make another like it.
 type host struct {
 	*process.Host
+	groups  *cgroup.Manager
 	mode    cgroup.Mode
 	mark    string
 	exitDir string
@@ -58,49 +52,68 @@ type host struct {
 var hosts int
 
 // newHost makes a Host that must have no process left at the end of the test.
-func newHost(t *testing.T, mode cgroup.Mode) *host {
-	t.Helper()
+func newHost(tb testing.TB, mode cgroup.Mode) *host {
+	tb.Helper()
 	hosts++
-	h := &host{mode: mode, mark: fmt.Sprintf("test-%d-%d", os.Getpid(), hosts), exitDir: t.TempDir()}
-	groups, err := openHost(h)
-	if err != nil {
-		t.Skipf("NOT TESTED: this machine does not offer cgroup mode %s: %v", mode, err)
+	h := &host{mode: mode, mark: fmt.Sprintf("test-%d-%d", os.Getpid(), hosts), exitDir: tb.TempDir()}
+	if err := h.open(); err != nil {
+		tb.Skipf("NOT TESTED: this machine does not offer cgroup mode %s: %v", mode, err)
 	}
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		found, err := h.Find()
-		require.NoError(t, err)
-		for _, tree := range found {
-			_ = h.Clear(context.Background(), tree.Name)
+		assert.NoError(tb, err)
+		assert.Empty(tb, found, "processes left by the test")
+		assert.NoError(tb, h.Close())
+		if len(found) > 0 {
+			sweep(tb, h, found)
 		}
-		require.Empty(t, found, "processes left by the test")
-		require.NoError(t, h.Close())
-		require.NoError(t, groups.Close())
-		for _, hierarchy := range []string{"unified", "freezer", "memory"} {
-			left, err := filepath.Glob("/sys/fs/cgroup/" + hierarchy + "/*" + h.mark + "*")
-			require.NoError(t, err)
-			require.Empty(t, left, "groups left")
-		}
+		assert.NoError(tb, h.groups.Close())
+		left, err := filepath.Glob("/sys/fs/cgroup/*/hotseat-" + h.mark)
+		assert.NoError(tb, err)
+		assert.Empty(tb, left, "groups left")
 	})
 	return h
 }
 
-func openHost(h *host) (*cgroup.Manager, error) {
-	quiet := slog.New(slog.DiscardHandler)
-	groups, err := cgroup.Open(cgroup.Options{Mode: h.mode, Name: "hotseat-" + h.mark, Logger: quiet})
-	if err != nil {
-		return nil, err
+// sweep ends what a failed test left.
+func sweep(tb testing.TB, h *host, left []process.Found) {
+	tb.Helper()
+	assert.NoError(tb, h.open())
+	for _, tree := range left {
+		assert.NoError(tb, h.Clear(context.Background(), tree.Name))
 	}
-	h.Host, err = process.NewHost(process.Options{
-		Mark: h.mark, Cgroups: groups, ExitDir: h.exitDir, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
-	})
-	return groups, err
+	assert.NoError(tb, h.Close())
 }
 
-// child is a started instance and what it says.
+// open makes the Host; called again, the one of the next launcher.
+func (h *host) open() (err error) {
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	h.groups, err = cgroup.Open(cgroup.Options{Mode: h.mode, Name: "hotseat-" + h.mark, Logger: logger})
+	if err != nil {
+		return err
+	}
+	h.Host, err = process.NewHost(process.Options{
+		Mark: h.mark, Cgroups: h.groups, ExitDir: h.exitDir, Logger: logger,
+	})
+	return err
+}
+
+// child is a started instance.
 type child struct {
 	*process.Process
+	voice
+}
+
+// voice is what a child says.
+type voice struct {
 	t     *testing.T
 	lines *bufio.Reader
+}
+
+func listen(t *testing.T, output *os.File) voice {
+	t.Helper()
+	require.NoError(t, output.SetReadDeadline(time.Now().Add(patience)))
+	return voice{t: t, lines: bufio.NewReader(output)}
 }
 
 // command of an instance that plays a role.
@@ -116,10 +129,10 @@ func command(name, role string) process.Command {
 // cast gives the environment a role in place of the one it has.
 func cast(env []string, role string) []string {
 	env = slices.DeleteFunc(env, func(v string) bool { return strings.HasPrefix(v, roleVariable+"=") })
-	return append(env, roleVariable+"="+role)
+	return append(env, roleVariable+"="+role, "GORACE=atexit_sleep_ms=0")
 }
 
-// start starts an instance, and waits until it says "ready".
+// start starts an instance, and listens to it.
 func (h *host) start(t *testing.T, name, role string) *child {
 	t.Helper()
 	output, input, err := os.Pipe()
@@ -130,26 +143,25 @@ func (h *host) start(t *testing.T, name, role string) *child {
 	p, err := h.Start(c)
 	require.NoError(t, err)
 	require.NoError(t, input.Close())
-	require.NoError(t, output.SetReadDeadline(time.Now().Add(patience)))
-	return &child{Process: p, t: t, lines: bufio.NewReader(output)}
+	return &child{Process: p, voice: listen(t, output)}
 }
 
 // says waits for a line that begins with the word, and gives the rest of it.
-func (c *child) says(word string) string {
-	c.t.Helper()
+func (v voice) says(word string) string {
+	v.t.Helper()
 	for {
-		line, err := c.lines.ReadString('\n')
-		require.NoError(c.t, err, "while waiting for %q", word)
+		line, err := v.lines.ReadString('\n')
+		require.NoError(v.t, err, "while waiting for %q", word)
 		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), word); ok {
 			return strings.TrimSpace(rest)
 		}
 	}
 }
 
-func (c *child) saysPID(word string) int {
-	c.t.Helper()
-	pid, err := strconv.Atoi(c.says(word))
-	require.NoError(c.t, err)
+func (v voice) saysPID(word string) int {
+	v.t.Helper()
+	pid, err := strconv.Atoi(v.says(word))
+	require.NoError(v.t, err)
 	return pid
 }
 
@@ -185,150 +197,3 @@ func alive(pid int) bool {
 	stat, err := procfs.Read(pid)
 	return err == nil && stat.Alive()
 }
-
-// play plays a role in a child; what it says goes to fd 1.
-func play(role []string) {
-	switch role[0] {
-	case "exit":
-		code, _ := strconv.Atoi(role[1])
-		os.Exit(code)
-	case "wait":
-		rest()
-	case "graceful":
-		asked := make(chan os.Signal, 1)
-		signal.Notify(asked, syscall.SIGTERM)
-		fmt.Println("ready")
-		<-asked
-		os.Exit(3)
-	case "stubborn":
-		signal.Ignore(syscall.SIGTERM)
-		rest()
-	case "describe":
-		describe()
-	case "eat":
-		eat()
-	case "parent": // parent KIND: a worker of that kind, then rest
-		spawn(role[1])
-		rest()
-	case "leaver": // double fork: the one in between
-		spawn(role[1])
-		os.Exit(0)
-	case "respawner":
-		respawn()
-	case "host":
-		playHost(role)
-	case "serve":
-		playServe(role)
-	case "init":
-		playInit(role)
-	}
-}
-
-func rest() {
-	fmt.Println("ready")
-	time.Sleep(5 * time.Minute)
-}
-
-func describe() {
-	session, _ := unix.Getsid(0)
-	null, _ := os.Readlink("/proc/self/fd/0")
-	fds, _ := os.ReadDir("/proc/self/fd")
-	var marks []string
-	for _, variable := range os.Environ() {
-		if strings.HasPrefix(variable, "HOTSEAT_") {
-			marks = append(marks, variable)
-		}
-	}
-	dir, _ := os.Getwd()
-	open := slices.DeleteFunc(fds, func(e os.DirEntry) bool {
-		target, err := os.Readlink("/proc/self/fd/" + e.Name())
-		return err != nil || strings.HasPrefix(target, "anon_inode:")
-	})
-	fmt.Println("leader", session == os.Getpid())
-	fmt.Println("stdin", null)
-	fmt.Println("files", len(open))
-	fmt.Println("marks", strings.Join(marks, " "))
-	fmt.Println("folder", dir)
-	fmt.Fprintln(os.Stderr, "ready")
-	time.Sleep(5 * time.Minute)
-}
-
-func eat() {
-	fmt.Println("ready")
-	hungry := make(chan os.Signal, 1)
-	signal.Notify(hungry, syscall.SIGUSR1)
-	<-hungry
-	var held [][]byte
-	for range 256 {
-		block := make([]byte, 4<<20)
-		for i := 0; i < len(block); i += 4096 {
-			block[i] = 1
-		}
-		held = append(held, block)
-	}
-	os.Exit(len(held) % 7)
-}
-
-// spawn starts a worker and says its id.
-//
-//	plain       nothing special
-//	group       in a process group of its own
-//	session     in a session of its own
-//	daemon      in a session of its own, by way of a process that ends at once
-//	hidden      as daemon, with an environment that has nothing of ours
-//	stubborn    ignores SIGTERM
-func spawn(kind string) {
-	attr := &syscall.SysProcAttr{}
-	role, env := "wait", os.Environ()
-	switch kind {
-	case "group":
-		attr.Setpgid = true
-	case "session":
-		attr.Setsid = true
-	case "stubborn":
-		role = "stubborn"
-	case "daemon", "hidden":
-		role = "leaver session"
-		attr.Setsid = true
-	}
-	if kind == "hidden" {
-		env = nil
-	}
-	pid, _, err := syscall.StartProcess("/proc/self/exe", []string{"worker"}, &syscall.ProcAttr{
-		Env: cast(env, role), Files: []uintptr{0, 1, 2}, Sys: attr,
-	})
-	if err != nil {
-		fmt.Println("failed", err)
-		os.Exit(98)
-	}
-	if role == "leaver session" {
-		_, _ = syscall.Wait4(pid, nil, 0, nil)
-		return // the one in between has said the worker's id
-	}
-	fmt.Println("worker", pid)
-}
-
-// respawn keeps 50 workers, and starts another for each that ends.
-func respawn() {
-	signal.Ignore(syscall.SIGTERM)
-	start := func() {
-		_, _, err := syscall.StartProcess("/bin/sleep", []string{"sleep", "300"}, &syscall.ProcAttr{
-			Env: os.Environ(), Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
-		})
-		if err != nil {
-			os.Exit(97)
-		}
-	}
-	for range 50 {
-		start()
-	}
-	fmt.Println("ready")
-	for {
-		if _, err := syscall.Wait4(-1, nil, 0, nil); err == nil {
-			start()
-		}
-	}
-}
-func playHost(role []string)  {}
-func playServe(role []string) {}
-func playInit(role []string)  {}

@@ -17,107 +17,128 @@ import (
 )
 
 func TestAnExitIsSeenWithItsCode(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		for _, want := range []int{0, 7, 255} {
-			p, err := h.Start(command("a", "exit "+itoa(want)))
-			require.NoError(t, err)
-			exit := exited(t, p)
-			require.Equal(t, want, code(t, exit))
-			require.Zero(t, exit.Signal)
-			require.False(t, exit.OOMKilled)
-			require.WithinDuration(t, time.Now(), exit.At, patience)
-			stop(t, p)
-		}
-	})
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			for _, want := range []int{0, 7, 255} {
+				p, err := h.Start(command("a", "exit "+itoa(want)))
+				require.NoError(t, err)
+				exit := exited(t, p)
+				require.Equal(t, want, code(t, exit))
+				require.Zero(t, exit.Signal)
+				require.False(t, exit.OOMKilled)
+				require.WithinDuration(t, time.Now(), exit.At, patience)
+				stop(t, p)
+			}
+		})
+	}
 }
 
 func TestADeathBySignalIsSeenWithItsSignal(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		c := h.start(t, "a", "wait")
-		c.says("ready")
-		require.Equal(t, process.Exit{}, c.Exit(), "while it runs")
-		require.NoError(t, c.Signal(syscall.SIGHUP))
-		exit := exited(t, c.Process)
-		require.Equal(t, -int(syscall.SIGHUP), code(t, exit))
-		require.Equal(t, syscall.SIGHUP, exit.Signal)
-		require.ErrorIs(t, c.Signal(syscall.SIGHUP), os.ErrProcessDone)
-		stop(t, c.Process)
-	})
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			c := h.start(t, "a", "wait")
+			c.says("ready")
+			require.Equal(t, process.Exit{}, c.Exit(), "while it runs")
+			require.NoError(t, c.Signal(syscall.SIGHUP))
+			exit := exited(t, c.Process)
+			require.Equal(t, -int(syscall.SIGHUP), code(t, exit))
+			require.Equal(t, syscall.SIGHUP, exit.Signal)
+			require.ErrorIs(t, c.Signal(syscall.SIGHUP), os.ErrProcessDone)
+			stop(t, c.Process)
+		})
+	}
 }
 
 func TestAStopLetsAChildEndGracefully(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		c := h.start(t, "a", "graceful")
-		c.says("ready")
-		stop(t, c.Process)
-		require.Equal(t, 3, code(t, c.Exit()))
-	})
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			c := h.start(t, "a", "graceful")
+			c.says("ready")
+			stop(t, c.Process)
+			require.Equal(t, 3, code(t, c.Exit()))
+		})
+	}
 }
 
 func TestAStopKillsAChildThatIgnoresSIGTERMAfterItsGrace(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		c := h.start(t, "a", "stubborn")
-		c.says("ready")
-		const grace = 100 * time.Millisecond
-		began := time.Now()
-		require.NoError(t, c.Stop(patient(t), grace))
-		require.GreaterOrEqual(t, time.Since(began), grace)
-		require.Equal(t, syscall.SIGKILL, c.Exit().Signal)
-		require.False(t, c.Exit().OOMKilled)
-	})
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			c := h.start(t, "a", "stubborn")
+			c.says("ready")
+			const grace = 100 * time.Millisecond
+			began := time.Now()
+			require.NoError(t, c.Stop(patient(t), grace))
+			require.GreaterOrEqual(t, time.Since(began), grace)
+			require.Equal(t, syscall.SIGKILL, c.Exit().Signal)
+			require.False(t, c.Exit().OOMKilled)
+		})
+	}
 }
 
 func TestTheEndOfTheContextEndsTheGraceAndNotTheKill(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		c := h.start(t, "a", "stubborn")
-		c.says("ready")
-		ctx, cancel := context.WithCancel(t.Context())
-		stopped := make(chan error)
-		go func() { stopped <- c.Stop(ctx, time.Hour) }()
-		cancel()
-		require.NoError(t, <-stopped)
-		require.Equal(t, syscall.SIGKILL, exited(t, c.Process).Signal)
-	})
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			c := h.start(t, "a", "stubborn")
+			c.says("ready")
+			ctx, cancel := context.WithCancel(t.Context())
+			stopped := make(chan error)
+			go func() { stopped <- c.Stop(ctx, time.Hour) }()
+			cancel()
+			require.NoError(t, <-stopped)
+			require.Equal(t, syscall.SIGKILL, exited(t, c.Process).Signal)
+		})
+	}
 }
 
 func TestTheNameOfAProcessIsTakenUntilItIsStopped(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		p, err := h.Start(command("a", "exit 0"))
-		require.NoError(t, err)
-		exited(t, p)
-		_, err = h.Start(command("a", "exit 0"))
-		require.ErrorIs(t, err, process.ErrNameTaken)
-		_, err = h.Adopt("a", p.ID())
-		require.ErrorIs(t, err, process.ErrNameTaken)
-		require.ErrorIs(t, h.Clear(t.Context(), "a"), process.ErrNameTaken)
-		stop(t, p)
-		stop(t, p) // a second stop finds nothing to do
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			p, err := h.Start(command("a", "exit 0"))
+			require.NoError(t, err)
+			exited(t, p)
+			_, err = h.Start(command("a", "exit 0"))
+			require.ErrorIs(t, err, process.ErrNameTaken)
+			_, err = h.Adopt("a", p.ID())
+			require.ErrorIs(t, err, process.ErrNameTaken)
+			require.ErrorIs(t, h.Clear(t.Context(), "a"), process.ErrNameTaken)
+			stop(t, p)
+			stop(t, p) // a second stop finds nothing to do
 
-		p, err = h.Start(command("a", "exit 0"))
-		require.NoError(t, err)
-		stop(t, p)
-	})
+			p, err = h.Start(command("a", "exit 0"))
+			require.NoError(t, err)
+			stop(t, p)
+		})
+	}
 }
 
 func TestAStartThatFailsSaysWhyAndLeavesNothing(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		for range 2 { // the name is free again
-			c := command("a", "wait")
-			c.Path = "/nonexistent/vllm"
-			_, err := h.Start(c)
-			require.ErrorIs(t, err, os.ErrNotExist)
-			require.ErrorContains(t, err, "/nonexistent/vllm")
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			for range 2 { // the name is free again
+				c := command("a", "wait")
+				c.Path = "/nonexistent/vllm"
+				_, err := h.Start(c)
+				require.ErrorIs(t, err, os.ErrNotExist)
+				require.ErrorContains(t, err, "/nonexistent/vllm")
 
-			c = command("a", "wait")
-			c.Dir = "/nonexistent/folder"
-			_, err = h.Start(c)
-			require.ErrorContains(t, err, "/nonexistent/folder")
-		}
-		for _, name := range []string{"", "..", "a/b"} {
-			_, err := h.Start(command(name, "wait"))
-			require.Error(t, err)
-		}
-	})
+				c = command("a", "wait")
+				c.Dir = "/nonexistent/folder"
+				_, err = h.Start(c)
+				require.ErrorContains(t, err, "/nonexistent/folder")
+			}
+			for _, name := range []string{"", "..", "a/b"} {
+				_, err := h.Start(command(name, "wait"))
+				require.Error(t, err)
+			}
+		})
+	}
 }
 
 func TestAChildHasItsOwnSessionTheMarksAndThreeFiles(t *testing.T) {
@@ -152,26 +173,28 @@ func TestAChildHasItsOwnSessionTheMarksAndThreeFiles(t *testing.T) {
 }
 
 func TestClosingTheHostHarmsNoChild(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		c := h.start(t, "a", "wait")
-		c.says("ready")
-		require.NoError(t, h.Close())
-		require.True(t, alive(c.ID().PID))
-		select {
-		case <-c.Done():
-			require.Fail(t, "the end of a child that lives was announced")
-		default:
-		}
-		_, err := h.Start(command("b", "wait"))
-		require.ErrorIs(t, err, process.ErrClosed)
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			c := h.start(t, "a", "wait")
+			c.says("ready")
+			require.NoError(t, h.Close())
+			require.True(t, alive(c.ID().PID))
+			select {
+			case <-c.Done():
+				require.Fail(t, "the end of a child that lives was announced")
+			default:
+			}
+			_, err := h.Start(command("b", "wait"))
+			require.ErrorIs(t, err, process.ErrClosed)
+			require.NoError(t, h.groups.Close())
 
-		groups, err := openHost(h) // the next launcher
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, groups.Close()) })
-		p, err := h.Adopt("a", c.ID())
-		require.NoError(t, err)
-		stop(t, p)
-	})
+			require.NoError(t, h.open(), "the next launcher")
+			p, err := h.Adopt("a", c.ID())
+			require.NoError(t, err)
+			stop(t, p)
+		})
+	}
 }
 
 func TestACommandIsRunAndItsOutputReturned(t *testing.T) {

@@ -65,19 +65,9 @@ func (p *Process) endGracefully(ctx context.Context) {
 // Kill sends SIGKILL to the whole tree and returns when it is gone; ctx as in Stop.
 func (p *Process) Kill(ctx context.Context) error {
 	p.killed.Store(true)
-	ctx, cancel := killing(ctx)
-	defer cancel()
-	err := p.host.killTree(ctx, p.name, p.group, p.id.StartTime)
-	if err == nil {
-		err = p.awaitExit(ctx)
-	}
-	if err == nil {
-		err = p.group.Remove(ctx)
-	}
-	if err != nil {
+	if err := p.host.end(ctx, p.name, p.group, p.id.StartTime, p.awaitExit); err != nil {
 		return fmt.Errorf("cannot kill %q: %w", p.name, err)
 	}
-	p.host.reapStrays()
 	p.host.forget(p)
 	return nil
 }
@@ -101,21 +91,42 @@ func (h *Host) Clear(ctx context.Context, name string) error {
 		return fmt.Errorf("cannot clear %q: %w", name, err)
 	}
 	defer h.free(name)
-	ctx, cancel := killing(ctx)
-	defer cancel()
 	group := h.opts.Cgroups.Group(name)
 	for _, stat := range h.census(0).of(name) {
 		group = h.opts.Cgroups.GroupOf(name, stat.PID)
 	}
-	err := h.killTree(ctx, name, group, 0)
-	if err == nil {
-		err = group.Remove(ctx)
-	}
-	if err != nil {
+	noRoot := func(context.Context) error { return nil }
+	if err := h.end(ctx, name, group, 0, noRoot); err != nil {
 		return fmt.Errorf("cannot clear %q: %w", name, err)
 	}
-	h.reapStrays()
 	return nil
+}
+
+// slipAway is how long a group may take to become empty before it is looked
+// into again.
+const slipAway = 50 * time.Millisecond
+
+// end kills a tree, waits for the exit of its root, and removes its group.
+func (h *Host) end(
+	ctx context.Context, name string, group *cgroup.Group, since uint64, rootExit func(context.Context) error,
+) error {
+	ctx, cancel := killing(ctx)
+	defer cancel()
+	defer h.reapStrays()
+	for {
+		if err := h.killTree(ctx, name, group, since); err != nil {
+			return err
+		}
+		if err := rootExit(ctx); err != nil {
+			return err
+		}
+		soon, cancel := context.WithTimeout(ctx, slipAway)
+		err := group.Remove(soon)
+		cancel()
+		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // killing is the context for a kill: ctx, or when that is over one of lastWait.
@@ -128,19 +139,27 @@ func killing(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // killTree kills until nothing of the tree is left. The group goes in one
 // step where it can; what is outside of it is killed process by process,
-// parents before their children, again and again as long as something is
-// found: what was forked meanwhile is found the next time, and a process that
-// has a SIGKILL coming forks no more.
+// parents before their children. A process that has a SIGKILL coming forks no
+// more, and what it forked before is found the next time. A blurred look that
+// finds nothing is followed by another.
 func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, since uint64) error {
-	for {
+	for looks := 0; looks < 2; {
 		if err := group.Kill(); err != nil {
 			return err
 		}
 		c := h.census(since)
-		members := hold(c.of(name))
-		if len(members) == 0 {
+		if c.err != nil {
 			return c.err
 		}
+		members := hold(c.of(name))
+		if len(members) == 0 {
+			if !c.blurred {
+				return nil
+			}
+			looks++
+			continue
+		}
+		looks = 0
 		var errs []error
 		for _, m := range members {
 			if err := m.signal(syscall.SIGKILL); !errors.Is(err, os.ErrProcessDone) {
@@ -148,6 +167,7 @@ func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, s
 			}
 		}
 		left := waitAll(ctx, members)
+		h.reapStrays()
 		if err := errors.Join(errs...); err != nil {
 			return err
 		}
@@ -155,6 +175,7 @@ func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, s
 			return fmt.Errorf("processes %v do not end: %w", left, ctx.Err())
 		}
 	}
+	return nil
 }
 
 // hold gets hold of processes, of those that are still the ones that were seen.

@@ -3,6 +3,7 @@ package process_test
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,117 +36,153 @@ func TestAStopLeavesNothingOfATree(t *testing.T) {
 	}
 	for name, kind := range workers {
 		t.Run(name, func(t *testing.T) {
-			eachMode(t, func(t *testing.T, h *host) {
-				c := h.start(t, "a", "parent "+kind)
-				worker := c.saysPID("worker")
-				require.Contains(t, c.Pids(), worker)
-				require.Contains(t, c.Pids(), c.ID().PID)
-				stop(t, c.Process)
-				require.False(t, alive(worker))
-				require.Empty(t, c.Pids())
-			})
+			for _, mode := range modes {
+				t.Run(string(mode), func(t *testing.T) {
+					h := newHost(t, mode)
+					c := h.start(t, "a", "parent "+kind)
+					worker := c.saysPID("worker")
+					require.Contains(t, c.Pids(), worker)
+					require.Contains(t, c.Pids(), c.ID().PID)
+					stop(t, c.Process)
+					require.False(t, alive(worker))
+					require.Empty(t, c.Pids())
+				})
+			}
 		})
 		t.Run(name+", after the root was killed", func(t *testing.T) {
-			eachMode(t, func(t *testing.T, h *host) {
-				c := h.start(t, "a", "parent "+kind)
-				worker := c.saysPID("worker")
-				c.says("ready")
-				require.NoError(t, syscall.Kill(c.ID().PID, syscall.SIGKILL))
-				require.Equal(t, -9, code(t, exited(t, c.Process)))
-				require.True(t, alive(worker), "an orphan lives on")
-				require.Equal(t, []int{worker}, c.Pids())
-				stop(t, c.Process)
-				require.False(t, alive(worker))
-			})
+			for _, mode := range modes {
+				t.Run(string(mode), func(t *testing.T) {
+					h := newHost(t, mode)
+					c := h.start(t, "a", "parent "+kind)
+					worker := c.saysPID("worker")
+					c.says("ready")
+					require.NoError(t, syscall.Kill(c.ID().PID, syscall.SIGKILL))
+					require.Equal(t, -9, code(t, exited(t, c.Process)))
+					require.True(t, alive(worker), "an orphan lives on")
+					require.Equal(t, []int{worker}, c.Pids())
+					stop(t, c.Process)
+					require.False(t, alive(worker))
+				})
+			}
 		})
 	}
 }
 
 func TestAWorkerThatHidesCompletelyIsFoundByItsControlGroupOnly(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		c := h.start(t, "a", "parent hidden")
-		worker := c.saysPID("worker")
-		c.says("ready")
-		stop(t, c.Process)
-		if h.mode != cgroup.None {
-			require.False(t, alive(worker))
-			return
-		}
-		require.True(t, alive(worker), "nothing links it without a control group: the documentation says so")
-		require.NoError(t, syscall.Kill(worker, syscall.SIGKILL))
-	})
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			c := h.start(t, "a", "parent hidden")
+			worker := c.saysPID("worker")
+			c.says("ready")
+			stop(t, c.Process)
+			if h.mode != cgroup.None {
+				require.False(t, alive(worker))
+				return
+			}
+			require.True(t, alive(worker), "nothing links it without a control group: the documentation says so")
+			require.NoError(t, syscall.Kill(worker, syscall.SIGKILL))
+		})
+	}
 }
 
 func TestATreeThatRespawnsWhileItIsKilledIsGone(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		c := h.start(t, "a", "respawner")
-		c.says("ready")
-		require.GreaterOrEqual(t, len(c.Pids()), 50)
-		require.NoError(t, c.Kill(patient(t)))
-		require.Empty(t, c.Pids())
-		found, err := h.Find()
-		require.NoError(t, err)
-		require.Empty(t, found)
-	})
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			c := h.start(t, "a", "respawner")
+			c.says("ready")
+			require.GreaterOrEqual(t, len(c.Pids()), 50)
+			require.NoError(t, c.Kill(patient(t)))
+			require.Empty(t, c.Pids())
+			found, err := h.Find()
+			require.NoError(t, err)
+			require.Empty(t, found)
+		})
+	}
 }
 
 func TestAnInstanceWhoseNameBeginsWithAnothersIsNotTouched(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		a, ab := h.start(t, "a", "parent session"), h.start(t, "ab", "parent session")
-		workers := []int{ab.ID().PID, ab.saysPID("worker")}
-		slices.Sort(workers)
-		a.says("ready")
-		ab.says("ready")
-		require.NoError(t, a.Kill(patient(t)))
-		require.Equal(t, workers, ab.Pids())
-		require.True(t, alive(workers[0]) && alive(workers[1]))
-		stop(t, ab.Process)
-	})
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			a, ab := h.start(t, "a", "parent session"), h.start(t, "ab", "parent session")
+			workers := []int{ab.ID().PID, ab.saysPID("worker")}
+			slices.Sort(workers)
+			a.says("ready")
+			ab.says("ready")
+			require.NoError(t, a.Kill(patient(t)))
+			require.Equal(t, workers, ab.Pids())
+			require.True(t, alive(workers[0]) && alive(workers[1]))
+			stop(t, ab.Process)
+		})
+	}
 }
 
 func TestAStopHarmsNoOtherProcess(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		bystander := exec.CommandContext(t.Context(), "/bin/sleep", "300")
-		require.NoError(t, bystander.Start())
-		// It says that it is of the same instance, of another launcher.
-		impostor := exec.CommandContext(t.Context(), "/bin/sleep", "300")
-		impostor.Env = []string{"HOTSEAT_INSTANCE=a", "HOTSEAT_LAUNCHER=" + h.mark + "-2"}
-		require.NoError(t, impostor.Start())
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			bystander := exec.CommandContext(t.Context(), "/bin/sleep", "300")
+			require.NoError(t, bystander.Start())
+			// It says that it is of the same instance, of another launcher.
+			impostor := exec.CommandContext(t.Context(), "/bin/sleep", "300")
+			impostor.Env = []string{"HOTSEAT_INSTANCE=a", "HOTSEAT_LAUNCHER=" + h.mark + "-2"}
+			require.NoError(t, impostor.Start())
 
-		c := h.start(t, "a", "parent daemon")
-		c.says("ready")
-		require.NotContains(t, c.Pids(), os.Getpid())
-		require.NoError(t, c.Kill(patient(t)))
-		require.True(t, alive(bystander.Process.Pid))
-		require.True(t, alive(impostor.Process.Pid))
-		for _, cmd := range []*exec.Cmd{bystander, impostor} {
-			require.NoError(t, cmd.Process.Kill())
-			require.ErrorContains(t, cmd.Wait(), "killed")
-		}
-	})
+			c := h.start(t, "a", "parent daemon")
+			c.says("ready")
+			require.NotContains(t, c.Pids(), os.Getpid())
+			require.NoError(t, c.Kill(patient(t)))
+			require.True(t, alive(bystander.Process.Pid))
+			require.True(t, alive(impostor.Process.Pid))
+			for _, cmd := range []*exec.Cmd{bystander, impostor} {
+				require.NoError(t, cmd.Process.Kill())
+				require.ErrorContains(t, cmd.Wait(), "killed")
+			}
+		})
+	}
 }
 
 // An engine may be forked by a helper that is an instance itself: it carries
 // the helper's marks in its environment, in a session of its own.
 func TestAChildThatOneInstanceForkedForAnotherBelongsToTheOther(t *testing.T) {
-	eachMode(t, func(t *testing.T, h *host) {
-		helper := h.start(t, "helper", "parent session")
-		forked := helper.saysPID("worker")
-		helper.says("ready")
-		p, err := h.Adopt("forked", identify(t, helper.Process, forked))
-		require.NoError(t, err)
-		if h.mode != cgroup.None {
-			return // its control group is the helper's: who forks must put it into its own
-		}
-		require.Equal(t, []int{forked}, p.Pids())
-		require.NoError(t, helper.Kill(patient(t)))
-		require.True(t, alive(forked))
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			helper := h.start(t, "helper", "parent session")
+			forked := helper.saysPID("worker")
+			helper.says("ready")
+			h.move(t, "forked", forked)
+			p, err := h.Adopt("forked", identify(t, helper.Process, forked))
+			require.NoError(t, err)
+			require.Equal(t, []int{forked}, p.Pids())
+			require.NoError(t, helper.Kill(patient(t)))
+			require.True(t, alive(forked))
 
-		// It is our child now, so its exit is known exactly.
-		require.NoError(t, p.Signal(syscall.SIGHUP))
-		require.Equal(t, -int(syscall.SIGHUP), code(t, exited(t, p)))
-		stop(t, p)
-	})
+			// It is our child now, so its exit is known exactly.
+			require.NoError(t, p.Signal(syscall.SIGHUP))
+			require.Equal(t, -int(syscall.SIGHUP), code(t, exited(t, p)))
+			stop(t, p)
+		})
+	}
+}
+
+// move puts a process into the group of an instance, as whoever forks it does.
+func (h *host) move(t *testing.T, name string, pid int) {
+	t.Helper()
+	g, err := h.groups.Create(name)
+	require.NoError(t, err)
+	if h.mode == cgroup.None {
+		return
+	}
+	folders, err := filepath.Glob("/sys/fs/cgroup/*/hotseat-" + h.mark + "/" + filepath.Base(g.Path()))
+	require.NoError(t, err)
+	inMemory, err := filepath.Glob("/sys/fs/cgroup/memory/*/*/hotseat-" + h.mark + "/" + filepath.Base(g.Path()))
+	require.NoError(t, err)
+	for _, folder := range append(folders, inMemory...) {
+		require.NoError(t, os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(itoa(pid)), 0))
+	}
 }
 
 func identify(t *testing.T, like *process.Process, pid int) process.ID {

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/crashpoint"
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
@@ -211,8 +212,14 @@ func (s *Supervisor) portFree(port int) error {
 		return nil
 	}
 	for _, i := range s.instances {
-		if i.facts.PublicPort == port && !i.released {
+		if i.released {
+			continue
+		}
+		if i.facts.PublicPort == port {
 			return launcher.PortTakenf("port %d is the public port of instance %s: choose another, or leave --port out", port, i.facts.ID)
+		}
+		if i.facts.EnginePort == port {
+			return launcher.PortTakenf("port %d is where the engine of instance %s listens behind its public port: choose another, or leave --port out", port, i.facts.ID)
 		}
 	}
 	return nil
@@ -279,7 +286,9 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	}
 	s.mu.Unlock()
 
+	crashpoint.At(crashpoint.StartWritten)
 	tree, err := s.startProcess(i, d, output)
+	crashpoint.At(crashpoint.StartSpawned)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -318,20 +327,26 @@ func (s *Supervisor) watch(i *instance) {
 	s.spawn(func() {
 		select {
 		case <-tree.Done():
-			s.onExited(i, tree.Exit(), s.tail(name))
+			s.onExited(i, tree.Exit(), s.longTail(name))
 		case <-s.ctx.Done():
 		}
 	})
 }
 
-// Lines of a log that are shown with a failure.
+// Lines of a log that are shown with a failure, and those that are searched for
+// its cause: vLLM tells the root of it some hundred lines before the end.
 const (
-	tailLines = 30
-	tailBytes = 64 << 10
+	shownLines    = 30
+	searchedLines = 400
+	searchedBytes = 128 << 10
 )
 
-func (s *Supervisor) tail(name string) []string {
-	lines, err := s.opts.Logs.Tail(name, tailLines, tailBytes)
+func (s *Supervisor) tail(name string) []string { return lastOf(s.longTail(name), shownLines) }
+
+func lastOf(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
+
+func (s *Supervisor) longTail(name string) []string {
+	lines, err := s.opts.Logs.Tail(name, searchedLines, searchedBytes)
 	if err != nil {
 		return []string{fmt.Sprintf("hotseat: %v", err)}
 	}

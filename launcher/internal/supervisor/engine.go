@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/crashpoint"
 )
 
 // causeStartTimeout marks an instance that was never healthy in time.
@@ -31,6 +32,7 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 		s.log.Warn("a drain did not end well", "instance", i.facts.ID, "error", err)
 	}
 
+	crashpoint.At(crashpoint.SleepDrained)
 	before := s.measure(i)
 	ctx, stop := context.WithTimeout(op.ctx, op.limit)
 	defer stop()
@@ -38,6 +40,7 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 		s.sleepFailed(i, op, err)
 		return
 	}
+	crashpoint.At(crashpoint.SleepDone)
 	residue := s.awaitFreed(op.ctx, i, before)
 	s.come(i, op, launcher.EventSlept, func() {
 		i.timed("sleep", time.Since(drained))
@@ -84,6 +87,9 @@ func (s *Supervisor) sleepFailed(i *instance, op *operation, why error) {
 	defer stop()
 	why = fmt.Errorf("did not fall asleep: %w", why)
 	if err := i.engine.Wake(ctx, i.base(), op.level); err != nil {
+		if died(ctx, i, err) {
+			return
+		}
 		s.come(i, op, launcher.EventTimedOut, func() {
 			op.err = why
 			i.reason = fmt.Sprintf("%v; and it could not be brought back: %v", why, err)
@@ -106,6 +112,7 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 		s.wakeFailed(i, op, err)
 		return
 	}
+	crashpoint.At(crashpoint.WakeDone)
 	measured := s.measure(i)
 	s.come(i, op, launcher.EventWoke, func() {
 		i.timed("wake", time.Since(began))
@@ -127,6 +134,9 @@ func (s *Supervisor) wakeFailed(i *instance, op *operation, why error) {
 	defer stop()
 	why = fmt.Errorf("did not wake: %w", why)
 	if err := i.engine.Sleep(ctx, i.base(), op.level); err != nil {
+		if died(ctx, i, err) {
+			return
+		}
 		s.come(i, op, launcher.EventTimedOut, func() {
 			op.err = why
 			i.reason = fmt.Sprintf("%v; and it could not be put back to sleep: %v", why, err)
@@ -138,6 +148,21 @@ func (s *Supervisor) wakeFailed(i *instance, op *operation, why error) {
 	s.come(i, op, launcher.EventWakeRefused, func() {
 		op.err, i.reason, i.cause = why, why.Error(), "wake_failed"
 	})
+}
+
+// died says whether an engine that gave an error at once, rather than no answer,
+// is dying: its exit, which may take a few seconds after that of its engine
+// core, then tells more than the error.
+func died(ctx context.Context, i *instance, err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	select {
+	case <-i.tree.Done():
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // stopTree ends the whole tree and waits for its device memory.
@@ -167,6 +192,7 @@ func (s *Supervisor) endTree(i *instance, end func() error) {
 	if s.ctx.Err() != nil {
 		return
 	}
+	crashpoint.At(crashpoint.StopGone)
 	s.onGone(i, late)
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/crashpoint"
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -36,6 +37,7 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 	}
 	if row.To != row.From {
 		s.publish(i, kindOf(row.To))
+		crashpoint.At(crashpoint.State(string(row.To)))
 	}
 	return nil
 }
@@ -144,7 +146,7 @@ func (s *Supervisor) onExited(i *instance, exit process.Exit, tail []string) {
 // explain fills in why an instance ended though nobody asked for it.
 func (i *instance) explain(exit process.Exit, tail []string) {
 	cause := i.engine.Diagnose(engine.Exit{Code: exit.Code, Signal: int(exit.Signal), OOMKilled: exit.OOMKilled}, tail)
-	i.cause, i.lastLog = string(cause.Code), tail
+	i.cause, i.lastLog = string(cause.Code), lastOf(tail, shownLines)
 	i.reason = fmt.Sprintf("%s while %s: %s", exitText(exit), i.state, cause.Message)
 }
 

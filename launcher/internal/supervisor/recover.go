@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -28,9 +29,17 @@ func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
 		}
 	}
 	for _, saved := range memory.Instances {
+		if !memory.runs(saved.SwapID) {
+			saved.SwapID, saved.HoldGate = "", false // its swap is over, or lost with the journal
+		}
 		s.recoverOne(ctx, saved, found)
 	}
 	return nil
+}
+
+// runs says whether a swap had not ended.
+func (m *Memory) runs(swapID string) bool {
+	return slices.ContainsFunc(m.Swaps, func(s SavedSwap) bool { return s.ID == swapID })
 }
 
 func (m *Memory) knows(id string) bool {
@@ -204,7 +213,7 @@ func (s *Supervisor) recoverGone(ctx context.Context, i *instance, why error) {
 	if err := s.opts.Runner.Clear(ctx, i.facts.ID); err != nil {
 		s.log.Error("cannot clear what an instance left", "instance", i.facts.ID, "error", err)
 	}
-	tail := s.tail(i.facts.LogName)
+	tail := s.longTail(i.facts.LogName)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i.tree = nil

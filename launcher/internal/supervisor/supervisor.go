@@ -90,13 +90,15 @@ func New(opts Options) *Supervisor {
 var errClosing = errors.New("the launcher is closing")
 
 // Close ends all watching, harms no engine, and waits for every goroutine.
-// With stopAll it first stops and forgets every instance.
+// With stopAll it first lets answers in flight end, for at most the drain's
+// limit, and then stops and forgets every instance.
 func (s *Supervisor) Close(ctx context.Context, stopAll bool) error {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
 	var err error
 	if stopAll {
+		s.drainAll(ctx)
 		_, err = s.DeleteAll(ctx)
 	}
 	s.cancel()
@@ -107,6 +109,31 @@ func (s *Supervisor) Close(ctx context.Context, stopAll bool) error {
 		err = errors.Join(err, i.giveBack(ctx))
 	}
 	return err
+}
+
+// drainAll shuts every gate and waits for the answers in flight.
+func (s *Supervisor) drainAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Limits.Drain)
+	defer cancel()
+	s.mu.Lock()
+	var open []Gate
+	for _, i := range s.instances {
+		if i.state == launcher.Awake && i.gate != nil {
+			i.gate.Shut("the launcher is closing")
+			open = append(open, i.gate)
+		}
+	}
+	s.mu.Unlock()
+	var all sync.WaitGroup
+	for _, gate := range open {
+		all.Go(func() {
+			if cut, err := gate.Drain(ctx); cut > 0 || err != nil {
+				s.opts.Observer.Cut(cut)
+				s.log.Warn("answers in flight were cut: the launcher is closing", "requests", cut, "error", err)
+			}
+		})
+	}
+	all.Wait()
 }
 
 // spawn runs a task that Close waits for. The lock is held, or the caller runs
@@ -195,6 +222,25 @@ func (s *Supervisor) Await(ctx context.Context, id string, done func(launcherapi
 		case <-ctx.Done():
 			return view, context.Cause(ctx)
 		}
+	}
+}
+
+// AwaitRest returns the instance once it is not on its way to another state
+// and, where it has ended, holds nothing any more.
+func (s *Supervisor) AwaitRest(ctx context.Context, id string) (launcherapi.Instance, error) {
+	view, err := s.Await(ctx, id, Settled)
+	if err != nil || !launcher.State(view.State).Ended() {
+		return view, err
+	}
+	_, over, err := s.LogName(id)
+	if err != nil {
+		return view, err
+	}
+	select {
+	case <-over:
+		return view, nil
+	case <-ctx.Done():
+		return view, context.Cause(ctx)
 	}
 }
 

@@ -53,10 +53,7 @@ func decide(o order, w ledger.World, instances []launcherapi.Instance) (supervis
 		if !touches(i, o.gpus) && i.InstanceID != o.in {
 			continue
 		}
-		if i.State == string(launcher.Failed) || i.State == string(launcher.Stopped) {
-			continue
-		}
-		if !supervisor.Settled(*i) {
+		if !supervisor.Settled(*i) || holdsOn(w, i) {
 			return intent, &movingError{id: i.InstanceID}
 		}
 		if i.State == string(launcher.Awake) && i.InstanceID != o.in {
@@ -114,6 +111,13 @@ func wantOf(w ledger.World, o order) *ledger.Want {
 		}
 	}
 	return want
+}
+
+// holdsOn says whether an instance that has ended still holds something.
+func holdsOn(w ledger.World, i *launcherapi.Instance) bool {
+	return slices.ContainsFunc(w.Instances, func(l ledger.Instance) bool {
+		return l.ID == i.InstanceID && l.State.Ended() && !l.Released
+	})
 }
 
 func touches(i *launcherapi.Instance, gpus []string) bool {

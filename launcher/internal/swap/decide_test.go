@@ -95,7 +95,11 @@ func TestDecideRefuses(t *testing.T) {
 		"one that cannot fit, however many would leave": {tooLarge(newOne("b", "g0")), []launcherapi.Instance{someone("a", launcher.Awake, "g0")}, launcherapi.CodeDoesNotFit},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := decide(c.order, picture(c.there), c.there)
+			w := picture(c.there)
+			for n := range w.Instances {
+				w.Instances[n].Released = w.Instances[n].State.Ended()
+			}
+			_, err := decide(c.order, w, c.there)
 			assert.Equal(t, c.code, launcher.CodeOf(err), "%v", err)
 		})
 	}
@@ -107,7 +111,7 @@ func tooLarge(o order) order {
 }
 
 func TestNothingIsDecidedWhileSomebodyMoves(t *testing.T) {
-	for _, s := range []launcher.State{launcher.Starting, launcher.FallingAsleep, launcher.Waking, launcher.Stopping} {
+	for _, s := range []launcher.State{launcher.Starting, launcher.FallingAsleep, launcher.Waking, launcher.Stopping, launcher.Failed} {
 		there := []launcherapi.Instance{someone("a", s, "g0")}
 		_, err := decide(newOne("b", "g0"), picture(there), there)
 		moving, ok := errors.AsType[*movingError](err)

@@ -232,7 +232,7 @@ func (r *Run) sendBack(ctx context.Context) error {
 		}
 		return err
 	}
-	view, err := sup.Await(ctx, r.intent.In, supervisor.Settled)
+	view, err := sup.AwaitRest(ctx, r.intent.In)
 	if err != nil || view.State != string(launcher.Awake) {
 		return err
 	}
@@ -246,7 +246,7 @@ func (r *Run) sendBack(ctx context.Context) error {
 // bringBack wakes one that had left.
 func (r *Run) bringBack(ctx context.Context, id string) error {
 	sup := r.c.opts.Supervisor
-	view, err := sup.Await(ctx, id, supervisor.Settled)
+	view, err := sup.AwaitRest(ctx, id)
 	if err != nil || view.State == string(launcher.Awake) {
 		return err
 	}
@@ -265,7 +265,7 @@ func (r *Run) takeUp(ctx context.Context) {
 	settle, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()
 	for _, id := range append([]string{r.intent.In}, r.intent.Out...) {
-		if _, err := sup.Await(settle, id, supervisor.Settled); err != nil && launcher.CodeOf(err) != launcherapi.CodeNotFound {
+		if _, err := sup.AwaitRest(settle, id); err != nil && launcher.CodeOf(err) != launcherapi.CodeNotFound {
 			r.c.log.Warn("an instance of an interrupted swap does not settle", "swap", r.order.swapID, "instance", id, "error", err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/crashpoint"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -101,12 +102,17 @@ func (r *Run) phase(name, instanceID string, step func() error) error {
 	r.mu.Lock()
 	r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, Phase: name, InstanceID: instanceID})
 	r.mu.Unlock()
+	crashpoint.At(crashpoint.Begun(name))
 	began := time.Now()
 	if err := step(); err != nil {
 		r.noteDone(name, instanceID, time.Since(began))
+		if errors.Is(err, errTimeout) {
+			err = launcher.EngineTimeoutf("%w (%s)", errTimeout, r.limit)
+		}
 		return &FailedError{Phase: name, Err: err}
 	}
 	r.noteDone(name, instanceID, time.Since(began))
+	crashpoint.At(crashpoint.Done(name))
 	return nil
 }
 
@@ -142,7 +148,7 @@ func (r *Run) do(ctx context.Context) (outcome string, err error) {
 		return err
 	}); err != nil {
 		failed, _ := errors.AsType[*FailedError](err)
-		return "", refusal(failed.Err) // nothing was touched
+		return "", failed.Err // nothing was touched
 	}
 	defer release()
 	switch {
@@ -155,6 +161,7 @@ func (r *Run) do(ctx context.Context) (outcome string, err error) {
 	if err := r.save(false); err != nil {
 		return "", err
 	}
+	crashpoint.At(crashpoint.SwapWritten)
 	failure := r.change(ctx)
 	if r.c.ctx.Err() != nil {
 		return "", errLauncherCloses // left as it is, and written down
@@ -164,14 +171,6 @@ func (r *Run) do(ctx context.Context) (outcome string, err error) {
 		return launcherapi.OutcomeUndone, failure
 	}
 	return launcherapi.OutcomeDone, r.save(true)
-}
-
-// refusal gives a refused admission its code.
-func refusal(err error) error {
-	if errors.Is(err, errTimeout) {
-		return launcher.EngineTimeoutf("the swap's turn did not come in time; nothing was touched")
-	}
-	return err
 }
 
 // admit takes the swap's turn, waits until nothing on its GPUs moves, and
@@ -212,7 +211,7 @@ func (r *Run) decideOnce(ctx context.Context, decideOn func(string, supervisor.D
 		if !ok {
 			return intent, err
 		}
-		_, err = sup.Await(ctx, moving.id, supervisor.Settled)
+		_, err = sup.AwaitRest(ctx, moving.id)
 		if err != nil && launcher.CodeOf(err) != launcherapi.CodeNotFound {
 			return intent, err
 		}

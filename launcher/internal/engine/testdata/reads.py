@@ -4,6 +4,11 @@ standard output. Run it in the folder above this one, where the paths in the
 arguments lead, with a Python that has vLLM:
 
     python testdata/reads.py < testdata/argvs.jsonl > testdata/reads.jsonl
+    python testdata/reads.py < testdata/odd.jsonl > testdata/odd-reads.jsonl
+
+(with VLLM_TARGET_DEVICE=cpu where there is no GPU). The first is what the
+launcher makes of the plans, the second whatever else tells one parser from
+another.
 """
 
 import contextlib

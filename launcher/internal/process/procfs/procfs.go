@@ -34,29 +34,32 @@ func Read(pid int) (Stat, error) {
 	return read(pid, make([]byte, 1024))
 }
 
-// All reads the stat of every process that can be seen, in no order.
-func All() ([]Stat, error) {
+// All reads the stat of every process that can be seen, in no order. It lists
+// them first and then reads each; vanished says that one ended in between.
+func All() (all []Stat, vanished bool, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer proc.Close()
 	names, err := proc.Readdirnames(-1)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var all []Stat
 	buf := make([]byte, 1024)
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		if stat, err := read(pid, buf); err == nil {
-			all = append(all, stat) // another error: it has ended
+		stat, err := read(pid, buf)
+		if err != nil {
+			vanished = true
+			continue
 		}
+		all = append(all, stat)
 	}
-	return all, nil
+	return all, vanished, nil
 }
 
 func read(pid int, buf []byte) (Stat, error) {
@@ -124,7 +127,7 @@ func parse(line []byte) (Stat, error) {
 // when it has ended or may not be read.
 func Environ(pid int) []string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil {
+	if err != nil || len(text) == 0 {
 		return nil
 	}
 	return strings.Split(string(text), "\x00")

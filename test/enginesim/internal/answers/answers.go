@@ -21,8 +21,8 @@ func Token(model, prompt string, seed int64, i int) string {
 		return model
 	}
 	h := fnv.New64a()
-	//nolint:errcheck // a hash never fails to write
-	h.Write([]byte(model + "\x00" + prompt + "\x00" + strconv.FormatInt(seed, 10) + "\x00" + strconv.Itoa(i)))
+	// A hash never fails to write.
+	_, _ = h.Write([]byte(model + "\x00" + prompt + "\x00" + strconv.FormatInt(seed, 10) + "\x00" + strconv.Itoa(i)))
 	return " " + words[h.Sum64()%uint64(len(words))]
 }
 

@@ -110,6 +110,6 @@ func (s *Server) docs(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Length", fmt.Sprint(body.Len()))
 	w.WriteHeader(http.StatusOK)
-	//nolint:errcheck // a client that went away needs no answer
-	w.Write([]byte(body.String()))
+	// A client that went away needs no answer.
+	_, _ = w.Write([]byte(body.String()))
 }

@@ -33,12 +33,10 @@ func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	case err == nil:
 		return true
 	case errors.As(err, &wrong):
-		loc := "body"
-		if wrong.Field != "" {
-			loc += "." + wrong.Field
-		}
+		field := embedded.Replace(wrong.Field)
+		loc := strings.TrimSuffix("body."+field, ".")
 		kind, msg := typeMessage(wrong.Type)
-		invalid(w, loc, "{'type': '%s', 'loc': '%s', 'msg': '%s', 'input': '%s'}", kind, loc, msg, input(data, wrong.Field))
+		invalid(w, loc, "{'type': '%s', 'loc': '%s', 'msg': '%s', 'input': '%s'}", kind, loc, msg, input(data, field))
 	default:
 		message, at := pythonJSON(data, err)
 		loc := fmt.Sprintf("body.%d", at)
@@ -46,6 +44,9 @@ func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	}
 	return false
 }
+
+// embedded takes the names of embedded structs out of the path of a field.
+var embedded = strings.NewReplacer("chatRequest.", "", "params.", "")
 
 // missing answers for a field that must be there.
 func missing(w http.ResponseWriter, loc, input string) {

@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"hotseat.dev/hotseat/test/enginesim/internal/simopts"
+	"hotseat.dev/hotseat/test/enginesim/internal/vllmerr"
 )
 
 // faults counts down what is to go wrong.
@@ -91,12 +92,11 @@ func (s *Server) verb(w http.ResponseWriter, r *http.Request, v verb) {
 }
 
 func (s *Server) isSleeping(w http.ResponseWriter, _ *http.Request) {
-	st := s.opts.Engine.State()
-	if st.Dead {
-		fail(w, http.StatusInternalServerError, "InternalServerError", "", "%s", st.Err())
+	if err := s.opts.Engine.Reach(); err != nil {
+		s.broken(w, "", err)
 		return
 	}
-	reply(w, http.StatusOK, map[string]bool{"is_sleeping": st.Sleeping})
+	reply(w, http.StatusOK, map[string]bool{"is_sleeping": s.opts.Engine.State().Sleeping})
 }
 
 func (s *Server) isPaused(w http.ResponseWriter, _ *http.Request) {
@@ -146,7 +146,7 @@ func (s *Server) collectiveRPC(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "Bad Request", "", "Missing 'method' in request body")
 		return
 	}
-	err = fmt.Errorf("Worker failed with error ''Worker' object has no attribute '%s'', please check the stack trace above for the root cause", *body.Method)
+	err = vllmerr.New("Worker failed with error ''%s' object has no attribute '%s'', please check the stack trace above for the root cause", s.opts.WorkerClass, *body.Method)
 	if *body.Method == "reload_weights" {
 		err = s.opts.Engine.Reload()
 	}

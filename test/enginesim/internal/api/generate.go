@@ -63,7 +63,10 @@ func (s *Server) each(ctx context.Context, jobs []job, emit emitter) error {
 
 // generate makes one answer token by token.
 func (s *Server) generate(ctx context.Context, j job, emit func(string, outcome) error) error {
-	req := s.opts.Engine.Begin()
+	req, err := s.opts.Engine.Begin()
+	if err != nil {
+		return err
+	}
 	defer req.End()
 	var o outcome
 	shown, hold := 0, max(longest(j.stop)-1, 0)

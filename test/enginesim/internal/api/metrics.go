@@ -60,8 +60,8 @@ func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; version=1.0.0; charset=utf-8")
 	w.Header().Set("Content-Length", fmt.Sprint(b.Len()))
 	w.WriteHeader(http.StatusOK)
-	//nolint:errcheck // a client that went away needs no answer
-	w.Write([]byte(b.String()))
+	// A client that went away needs no answer.
+	_, _ = w.Write([]byte(b.String()))
 }
 
 // family writes one metric. What is counted for the whole server is put down to

@@ -89,24 +89,28 @@ func (s *Server) responses(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	text, o, err := s.whole(r, jobs[0])
+	j := jobs[0]
+	text, o, err := s.whole(r, j)
 	if err != nil {
 		s.broken(w, "", err)
 		return
 	}
-	status, incomplete := "completed", map[string]string(nil)
-	if o.finish == "length" {
-		status, incomplete = "incomplete", map[string]string{"reason": "max_output_tokens"}
-	}
-	reply(w, http.StatusOK, map[string]any{
-		"id": "resp_" + newID(), "object": "response", "created_at": time.Now().Unix(), "model": s.opts.Names[0],
-		"status": status, "incomplete_details": incomplete,
-		"output": []any{map[string]any{
-			"id": "msg_" + newID(), "type": "message", "role": "assistant", "status": "completed",
-			"content": []any{map[string]any{"type": "output_text", "text": text, "annotations": []any{}, "logprobs": nil}},
+	answer := responseAnswer{
+		ID: "resp_" + newID(), CreatedAt: time.Now().Unix(), Model: s.opts.Names[0], Object: "response",
+		Output: []responseItem{{
+			ID: "msg_" + newID(), Content: []responsePart{{Annotations: []any{}, Text: text, Type: "output_text"}},
+			Role: "assistant", Status: "completed", Type: "message",
 		}},
-		"usage": map[string]int{"input_tokens": jobs[0].promptTokens, "output_tokens": o.tokens, "total_tokens": jobs[0].promptTokens + o.tokens},
-	})
+		ParallelToolCalls: true, Temperature: 1, ToolChoice: "none", Tools: []any{}, TopP: 1, MaxOutputTokens: j.maxTokens,
+		ServiceTier: "auto", Status: "completed", Truncation: "disabled", Usage: responseTokens(j.promptTokens, o.tokens),
+	}
+	if body.Temperature != nil {
+		answer.Temperature = float(*body.Temperature)
+	}
+	if o.finish == "length" {
+		answer.Status, answer.IncompleteDetails = "incomplete", map[string]string{"reason": "max_output_tokens"}
+	}
+	reply(w, http.StatusOK, answer)
 }
 
 // whole makes one answer and returns it at its end.

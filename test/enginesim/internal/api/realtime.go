@@ -2,7 +2,7 @@ package api
 
 import (
 	"bufio"
-	"crypto/sha1" //nolint:gosec // what RFC 6455 asks for
+	"crypto/sha1" // what RFC 6455 asks for
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
@@ -22,14 +22,14 @@ func isWebSocket(r *http.Request) bool {
 }
 
 func (s *Server) realtime(w http.ResponseWriter, r *http.Request) {
-	//nolint:gosec // as above
+	// As above.
 	sum := sha1.Sum([]byte(r.Header.Get("Sec-WebSocket-Key") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"))
 	conn, err := hijack(w)
 	if err != nil {
 		s.opts.Log.Error("api_router.py:40", "%v", err)
 		return
 	}
-	//nolint:errcheck // the other end closes too
+	// The other end closes too.
 	defer conn.Close()
 	_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\nserver: uvicorn\r\n\r\n",
 		base64.StdEncoding.EncodeToString(sum[:]))

@@ -78,6 +78,8 @@ func (s *Server) check(p params, limited bool, asked, promptTokens int) *problem
 	case limited && asked > limit:
 		return &problem{"max_tokens", fmt.Sprintf("max_tokens=%d cannot be greater than max_model_len=max_total_tokens=%d. Please request fewer output tokens. (parameter=max_tokens, value=%d)", asked, limit, asked)}
 	case promptTokens+max(asked, 1) > limit:
+		// vLLM reads no more of the prompt than it needs to know that.
+		promptTokens = limit - asked + 1
 		return &problem{"input_tokens", fmt.Sprintf("This model's maximum context length is %d tokens. However, you requested %d output tokens and your prompt contains at least %d input tokens, for a total of at least %d tokens. Please reduce the length of the input prompt or the number of requested output tokens. (parameter=input_tokens, value=%d)",
 			limit, asked, promptTokens, promptTokens+asked, promptTokens)}
 	case count(p.N) > 1 && greedy(p):

@@ -22,6 +22,7 @@ type Options struct {
 	Seed        int64    // of requests that bring none
 	Replicas    int      // data-parallel engines, as the metrics count them
 	Workers     int      // below all of them together
+	WorkerClass string   // vLLM's name for them
 	APIKeys     []string // none: open
 	DevMode     bool     // VLLM_SERVER_DEV_MODE
 	TrackLoad   bool     // --enable-server-load-tracking

@@ -8,9 +8,12 @@ import (
 // stream writes server-sent events, one at a time.
 type stream struct{ w http.ResponseWriter }
 
+// newStream begins the answer: its head is sent before there is anything to say.
 func newStream(w http.ResponseWriter) stream {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	w.WriteHeader(http.StatusOK)
+	// The head goes out with the first event then, if at all.
+	_ = http.NewResponseController(w).Flush()
 	return stream{w}
 }
 
@@ -39,12 +42,12 @@ func (s stream) raw(data string) error {
 func (s stream) finish(err error, usage any) {
 	switch {
 	case err != nil:
-		//nolint:errcheck // see above
-		s.raw(fmt.Sprintf(`{"error": {"message": %q, "type": "InternalServerError", "param": null, "code": 500}}`, explain("", err)))
+		// See above.
+		_ = s.raw(fmt.Sprintf(`{"error": {"message": %q, "type": "InternalServerError", "param": null, "code": 500}}`, explain("", err)))
 	case usage != nil:
-		//nolint:errcheck // see above
-		s.send(usage)
+		// See above.
+		_ = s.send(usage)
 	}
-	//nolint:errcheck // see above
-	s.raw("[DONE]")
+	// See above.
+	_ = s.raw("[DONE]")
 }

@@ -53,11 +53,11 @@ func NewParser(extra []*Option) *Parser {
 // are what vLLM fails with by an exception.
 func (p *Parser) Parse(args []string) (*Args, error) {
 	a := &Args{Values: map[string][]string{}}
-	args, err := p.rearrange(args, a)
+	args, err := rearrange(args, a)
 	if err != nil {
 		return nil, err
 	}
-	args, err = p.normalise(args, a)
+	args, err = normalise(args, a)
 	if err != nil {
 		return nil, err
 	}

@@ -2,25 +2,26 @@ package cmdline
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
+
+	"hotseat.dev/hotseat/test/enginesim/internal/vllmerr"
 )
 
 // rearrange moves --model to the front and puts the values of --config before
 // those of the command line, so that the latter win.
-func (p *Parser) rearrange(args []string, a *Args) ([]string, error) {
+func rearrange(args []string, a *Args) ([]string, error) {
 	if i := slices.IndexFunc(args, func(s string) bool { return s == "--model" || strings.HasPrefix(s, "--model=") }); i >= 0 {
 		a.Warnings = append(a.Warnings, "With `vllm serve`, you should provide the model as a positional argument or in a config file instead of via the `--model` option. The `--model` option will be removed in a future version.")
 		model, ok := strings.CutPrefix(args[i], "--model=")
 		rest := args[i+1:]
 		if !ok {
 			if len(rest) == 0 {
-				return nil, errors.New("IndexError: list index out of range")
+				return nil, vllmerr.New("IndexError: list index out of range")
 			}
 			model, rest = rest[0], rest[1:]
 		}
@@ -28,16 +29,16 @@ func (p *Parser) rearrange(args []string, a *Args) ([]string, error) {
 	}
 	hasConfig := slices.ContainsFunc(args, func(s string) bool { return s == "--config" || strings.HasPrefix(s, "--config=") })
 	if len(args) > 0 && strings.HasPrefix(args[0], "-") && !hasConfig && slices.ContainsFunc(args, isServedName) {
-		return nil, errors.New("ValueError: `model` should be provided as the first positional argument when using `vllm serve`. i.e. `vllm serve <model> --<arg> <value>`.")
+		return nil, vllmerr.New("ValueError: `model` should be provided as the first positional argument when using `vllm serve`. i.e. `vllm serve <model> --<arg> <value>`.")
 	}
 	i := slices.Index(args, "--config")
 	if i < 0 {
 		return args, nil
 	}
 	if i == len(args)-1 {
-		return nil, errors.New("ValueError: No config file specified! Please check your command-line arguments.")
+		return nil, vllmerr.New("ValueError: No config file specified! Please check your command-line arguments.")
 	}
-	config, err := p.fromFile(args[i+1])
+	config, err := fromFile(args[i+1])
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +47,7 @@ func (p *Parser) rearrange(args []string, a *Args) ([]string, error) {
 		return slices.Concat(rest[:1], config, rest[1:]), nil
 	}
 	if !slices.Contains(config, "--model") {
-		return nil, errors.New("ValueError: No model specified! Please specify model either as a positional argument or in a config file.")
+		return nil, vllmerr.New("ValueError: No model specified! Please specify model either as a positional argument or in a config file.")
 	}
 	return slices.Concat(config, rest), nil
 }
@@ -57,13 +58,13 @@ func isServedName(s string) bool {
 }
 
 // fromFile turns a YAML file into arguments, in the order of the file.
-func (p *Parser) fromFile(path string) ([]string, error) {
+func fromFile(path string) ([]string, error) {
 	if !strings.HasSuffix(path, ".yaml") && !strings.HasSuffix(path, ".yml") {
-		return nil, fmt.Errorf("ValueError: Config file must be of a yaml/yml type. %s supplied", path[strings.LastIndex(path, ".")+1:])
+		return nil, vllmerr.New("ValueError: Config file must be of a yaml/yml type. %s supplied", path[strings.LastIndex(path, ".")+1:])
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("FileNotFoundError: [Errno 2] No such file or directory: '%s'", path)
+		return nil, vllmerr.New("FileNotFoundError: [Errno 2] No such file or directory: '%s'", path)
 	}
 	var config yaml.MapSlice
 	if err := yaml.Unmarshal(data, &config); err != nil {
@@ -74,10 +75,10 @@ func (p *Parser) fromFile(path string) ([]string, error) {
 		name := "--" + fmt.Sprint(item.Key)
 		switch v := item.Value.(type) {
 		case bool:
+			// A false is dropped: vLLM looks for --no-… among the options of
+			// its outer parser, which has none.
 			if v {
 				args = append(args, name)
-			} else if no := "--no-" + name[2:]; p.byName[no] != nil {
-				args = append(args, no)
 			}
 		case []any:
 			if len(v) > 0 {
@@ -101,7 +102,7 @@ func (p *Parser) fromFile(path string) ([]string, error) {
 
 // normalise puts dashes for underscores in names, spells -O out, and gathers
 // dotted keys into one JSON value for each option.
-func (p *Parser) normalise(args []string, a *Args) ([]string, error) {
+func normalise(args []string, a *Args) ([]string, error) {
 	var out, order []string
 	seen, objects := map[string]bool{}, map[string]map[string]any{}
 	args = spell(args)
@@ -118,7 +119,7 @@ func (p *Parser) normalise(args []string, a *Args) ([]string, error) {
 		}
 		if !hasValue {
 			if i+1 == len(args) {
-				return nil, errors.New("IndexError: list index out of range")
+				return nil, vllmerr.New("IndexError: list index out of range")
 			}
 			i++
 			value = args[i]
@@ -193,5 +194,11 @@ func put(object map[string]any, keys []string, value any) {
 		}
 		object = inner
 	}
-	object[keys[len(keys)-1]] = value
+	last := keys[len(keys)-1]
+	old, was := object[last].([]any)
+	more, is := value.([]any)
+	if was && is {
+		value = append(old, more...)
+	}
+	object[last] = value
 }

@@ -5,10 +5,10 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"sync"
+
+	"hotseat.dev/hotseat/test/enginesim/internal/vllmerr"
 )
 
 // Executor is what the workers do.
@@ -17,10 +17,12 @@ type Executor interface {
 	// WakeUp makes resident what sleeps, but for the tags that stay asleep.
 	WakeUp(asleep []string) error
 	ReloadWeights() error
+	// Reach returns when every worker has answered.
+	Reach() error
 }
 
 // ErrDead is what requests get once EngineCore is gone.
-var ErrDead = errors.New("EngineCore encountered an issue. See stack trace (above) for the root cause.")
+const ErrDead = vllmerr.Error("EngineCore encountered an issue. See stack trace (above) for the root cause.")
 
 // Options set an Engine up.
 type Options struct {
@@ -150,7 +152,7 @@ func (e *Engine) pause(ctx context.Context, mode string) error {
 	case "keep":
 		e.change(func() { e.paused = pausedAll })
 	default:
-		return fmt.Errorf("Invalid pause mode: %s", mode)
+		return vllmerr.New("Invalid pause mode: %s", mode)
 	}
 	return nil
 }
@@ -235,6 +237,17 @@ func (e *Engine) Stop() {
 			r.aborted = true
 		}
 	})
+}
+
+// Freeze stops every request in flight where it is, and takes no more.
+func (e *Engine) Freeze() { e.change(func() { e.paused = pausedAll }) }
+
+// Reach returns when every worker has answered.
+func (e *Engine) Reach() error {
+	if e.State().Dead {
+		return ErrDead
+	}
+	return e.opts.Executor.Reach()
 }
 
 // Drain waits until no request is in flight.

@@ -17,11 +17,19 @@ type Request struct {
 	garbled bool
 }
 
-// Begin queues a request. The caller ends it.
-func (e *Engine) Begin() *Request {
+// Begin queues a request, which takes the workers to answer: while one of them
+// hangs, so does this. The caller ends the request.
+func (e *Engine) Begin() (*Request, error) {
+	if e.State().Dead {
+		return nil, ErrDead
+	}
 	r := &Request{e: e}
 	e.change(func() { e.live[r] = struct{}{} })
-	return r
+	if err := e.opts.Executor.Reach(); err != nil {
+		r.End()
+		return nil, err
+	}
+	return r, nil
 }
 
 // End takes the request away.

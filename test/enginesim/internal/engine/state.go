@@ -22,11 +22,3 @@ func (e *Engine) State() State {
 	s.Waiting = s.Live - s.Running
 	return s
 }
-
-// Err is ErrDead when the engine is.
-func (s State) Err() error {
-	if s.Dead {
-		return ErrDead
-	}
-	return nil
-}

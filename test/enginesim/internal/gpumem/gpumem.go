@@ -3,7 +3,6 @@
 package gpumem
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/simgpu"
+	"hotseat.dev/hotseat/test/enginesim/internal/vllmerr"
 	"hotseat.dev/hotseat/test/enginesim/recorder"
 )
 
@@ -90,7 +90,7 @@ func (m *Memory) Load() error {
 		return nil
 	}
 	return m.take(m.full, func(free uint64) error {
-		return fmt.Errorf("ValueError: Free memory on device cuda:%d (%s/%s GiB) on startup is less than desired GPU memory utilization (%s, %s GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
+		return vllmerr.New("ValueError: Free memory on device cuda:%d (%s/%s GiB) on startup is less than desired GPU memory utilization (%s, %s GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
 			m.opts.LocalRank, GiB(free), GiB(m.gpu.MemoryTotalBytes), decimal(m.opts.Utilization), GiB(m.full))
 	})
 }
@@ -102,7 +102,7 @@ func (m *Memory) Wake(part float64) error {
 	}
 	residue := m.residue()
 	return m.take(residue+uint64(float64(m.full-residue)*part), func(uint64) error {
-		return errors.New("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:139")
+		return vllmerr.New("CUDA Error: out of memory at /workspace/csrc/cumem_allocator.cpp:139")
 	})
 }
 
@@ -212,8 +212,8 @@ func (m *Memory) renew() {
 		}
 		m.mu.Lock()
 		if !m.left {
-			//nolint:errcheck // the next tick tries again
-			m.charge(m.held)
+			// The next tick tries again.
+			_ = m.charge(m.held)
 		}
 		m.mu.Unlock()
 	}

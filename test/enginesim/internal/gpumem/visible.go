@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"hotseat.dev/hotseat/spec/simgpu"
+	"hotseat.dev/hotseat/test/enginesim/internal/vllmerr"
 )
 
 // locate opens the folder and finds the GPU of a local rank.
@@ -35,7 +36,7 @@ func pick(gpus []simgpu.GPU, visible string, rank int) (simgpu.GPU, error) {
 		}
 	}
 	if rank >= len(chosen) {
-		return simgpu.GPU{}, fmt.Errorf("torch.AcceleratorError: CUDA error: invalid device ordinal (local rank %d of %d visible devices)", rank, len(chosen))
+		return simgpu.GPU{}, vllmerr.New("torch.AcceleratorError: CUDA error: invalid device ordinal (local rank %d of %d visible devices)", rank, len(chosen))
 	}
 	return chosen[rank], nil
 }

@@ -3,6 +3,7 @@
 package hostmem
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -25,8 +26,9 @@ func (w *Weights) Load(size uint64, file string) error {
 		return fmt.Errorf("cannot map %d bytes: %w", size, err)
 	}
 	if file == "" {
-		for i := range pages {
-			pages[i] = byte(i>>12) | 1
+		pattern := bytes.Repeat([]byte("weights "), os.Getpagesize()/8)
+		for at := 0; at < len(pages); {
+			at += copy(pages[at:], pattern)
 		}
 	} else if err := read(file, pages); err != nil {
 		return errors.Join(err, unix.Munmap(pages))

@@ -32,6 +32,8 @@ type Call struct {
 type Reply struct {
 	ID    uint64 `json:"id"`
 	Error string `json:"error,omitempty"`
+	// Gone says that the error is ErrGone: that of a child of the child.
+	Gone bool `json:"gone,omitempty"`
 }
 
 // Pair makes a connected pair: one end to talk over and one to hand to a child
@@ -89,7 +91,7 @@ func (p *Parent) Call(c Call) error {
 	}
 	r, ok := <-answer
 	switch {
-	case !ok:
+	case !ok, r.Gone:
 		return ErrGone
 	case r.Error != "":
 		return errors.New(r.Error)
@@ -163,7 +165,7 @@ func (c *Child) Serve(handle func(Call) error) error {
 		go func() {
 			r := Reply{ID: call.ID}
 			if err := handle(call); err != nil {
-				r.Error = err.Error()
+				r.Error, r.Gone = err.Error(), errors.Is(err, ErrGone)
 			}
 			c.answer(r)
 		}()
@@ -179,8 +181,8 @@ func (c *Child) answer(r Reply) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	//nolint:errcheck // see above
-	c.out.Write(append(line, '\n'))
+	// See above.
+	_, _ = c.out.Write(append(line, '\n'))
 }
 
 // Gone closes the child's end when it serves no longer.

@@ -115,9 +115,9 @@ func (c Crash) Now(tidy func()) {
 // would turn some signals into exit code 2, so the default action comes first.
 func dieBy(sig syscall.Signal) {
 	var dfl struct{ handler, flags, restorer, mask uintptr }
-	//nolint:gosec,errcheck // the kernel reads the struct during the call; SIGKILL has no handler
-	syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&dfl)), 0, unsafe.Sizeof(dfl.mask), 0, 0)
-	//nolint:errcheck // a process may always signal itself
-	syscall.Kill(os.Getpid(), sig)
+	// The kernel reads the struct during the call; SIGKILL has no handler.
+	_, _, _ = syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), uintptr(unsafe.Pointer(&dfl)), 0, unsafe.Sizeof(dfl.mask), 0, 0)
+	// A process may always signal itself.
+	_ = syscall.Kill(os.Getpid(), sig)
 	select {} // on its way
 }

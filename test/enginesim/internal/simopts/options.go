@@ -46,6 +46,7 @@ func FromEnv(s *Settings, getenv func(string) string) error {
 
 // Options are all of them, in the order that help shows.
 var Options = []Option{
+	{"import-time", "DURATION", "time before the process handles SIGTERM, which until then ends it at once", duration(func(s *Settings) *time.Duration { return &s.ImportTime })},
 	{"load-time", "DURATION", "loading takes so long", duration(func(s *Settings) *time.Duration { return &s.LoadTime })},
 	{"sleep-time", "DURATION", "falling asleep takes so long", duration(func(s *Settings) *time.Duration { return &s.SleepTime })},
 	{"wake-time", "DURATION", "waking takes so long", duration(func(s *Settings) *time.Duration { return &s.WakeTime })},
@@ -68,6 +69,7 @@ var Options = []Option{
 	{"once-file", "PATH", "crashes and a hang while loading happen once only among the engines that share this file; it is made when one does", text(func(s *Settings) *string { return &s.OnceFile })},
 	{"health-lies", "BOOL", "answer /health with 200 also while the engine is dead", boolean(func(s *Settings) *bool { return &s.HealthLies })},
 	{"reuse-port", "BOOL", "set SO_REUSEPORT with a single API server too, as older releases of vLLM do, so that two engines share a port in silence", boolean(func(s *Settings) *bool { return &s.ReusePort })},
+	{"term-waits", "BOOL", "on SIGTERM with requests in flight refuse new ones, leave those open without another word, and wait for the clients to go, as vLLM does now and then", boolean(func(s *Settings) *bool { return &s.TermWaits })},
 	{"ignore-term", "BOOL", "ignore SIGTERM and SIGINT for good, in every process", boolean(func(s *Settings) *bool { return &s.IgnoreTerm })},
 	{"stray", "group|session|double-fork", "one more worker, which leaves the process group, the session, or both and its parent too, and ignores SIGTERM", choice(func(s *Settings) *string { return &s.Stray }, "group", "session", "double-fork")},
 	{"stray-env", "keep|clear", "whether that worker keeps its environment", choice(func(s *Settings) *string { return &s.StrayEnv }, "keep", "clear")},

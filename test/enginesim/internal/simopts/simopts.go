@@ -8,12 +8,13 @@ import "time"
 // Settings are the stand-in's own options, sent whole to each process of the
 // engine's tree.
 type Settings struct {
-	LoadTime  time.Duration // how long a worker takes to load the model
-	SleepTime time.Duration // how long falling asleep takes
-	WakeTime  time.Duration // how long waking takes
-	TokenTime time.Duration // between two tokens of an answer
-	Tokens    int           // tokens of an answer that nothing cuts short
-	DeadDelay time.Duration // from the death of a child to the exit of the API server
+	ImportTime time.Duration // before there is a handler for SIGTERM
+	LoadTime   time.Duration // how long a worker takes to load the model
+	SleepTime  time.Duration // how long falling asleep takes
+	WakeTime   time.Duration // how long waking takes
+	TokenTime  time.Duration // between two tokens of an answer
+	Tokens     int           // tokens of an answer that nothing cuts short
+	DeadDelay  time.Duration // from the death of a child to the exit of the API server
 
 	ResidueBytes uint64 // device memory a sleeping worker keeps
 	WeightsBytes uint64 // host memory a worker really fills
@@ -27,6 +28,7 @@ type Settings struct {
 
 	HealthLies bool // /health says 200 also when the engine is dead
 	ReusePort  bool // share the port as older releases of vLLM do
+	TermWaits  bool // SIGTERM leaves requests in flight open, and waits for them
 	IgnoreTerm bool
 	Stray      string // how a further worker leaves: group, session, double-fork
 	StrayEnv   string // keep or clear

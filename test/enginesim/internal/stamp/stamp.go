@@ -40,7 +40,7 @@ func write() bool {
 
 func clock(id uintptr) int64 {
 	var ts syscall.Timespec
-	//nolint:gosec // the kernel fills the struct during the call
+	// The kernel fills the struct during the call.
 	if _, _, errno := syscall.Syscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
 		return 0
 	}

@@ -73,6 +73,7 @@ const (
 	opSleep  = "sleep"
 	opWake   = "wake_up"
 	opReload = "reload_weights"
+	opReach  = "reach"
 )
 
 // Child runs this process as one of the tree below the API server when it was
@@ -93,8 +94,8 @@ func Child() {
 
 // setName makes name what ps shows as the command; the kernel keeps 15 bytes.
 func setName(name string) {
-	//nolint:errcheck // a title is a courtesy
-	os.WriteFile("/proc/self/comm", []byte(name), 0)
+	// A title is a courtesy.
+	_ = os.WriteFile("/proc/self/comm", []byte(name), 0)
 }
 
 // child is a process of the tree as its parent sees it.
@@ -111,7 +112,7 @@ func spawn(name string, prepare func(*exec.Cmd)) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	//nolint:noctx // a child of the tree outlives any call
+	// A child of the tree outlives any call.
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = []string{name}
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -125,14 +126,14 @@ func spawn(name string, prepare func(*exec.Cmd)) (*child, error) {
 		err = closeErr
 	}
 	if err != nil {
-		//nolint:errcheck // the first error says more
-		parent.Close()
+		// The first error says more.
+		_ = parent.Close()
 		return nil, fmt.Errorf("cannot start %s: %w", name, err)
 	}
 	c := &child{link: parent, cmd: cmd, done: make(chan struct{})}
 	go func() {
-		//nolint:errcheck // how it ended is in ProcessState
-		cmd.Wait()
+		// How it ended is in ProcessState.
+		_ = cmd.Wait()
 		close(c.done)
 	}()
 	return c, nil
@@ -151,8 +152,8 @@ func (c *child) boot(b Boot) error {
 // end asks the children to end, and after a while makes them.
 func end(children []*child, grace time.Duration) {
 	for _, c := range children {
-		//nolint:errcheck // it may have ended by itself
-		c.cmd.Process.Signal(syscall.SIGTERM)
+		// It may have ended by itself.
+		_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	}
 	late := time.NewTimer(grace)
 	defer late.Stop()
@@ -168,7 +169,7 @@ func end(children []*child, grace time.Duration) {
 
 func kill(children []*child) {
 	for _, c := range children {
-		//nolint:errcheck // it may have ended by itself
-		c.cmd.Process.Kill()
+		// It may have ended by itself.
+		_ = c.cmd.Process.Kill()
 	}
 }

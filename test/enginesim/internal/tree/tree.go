@@ -68,6 +68,9 @@ func (t *Tree) WakeUp(asleep []string) error { return t.call(link.Call{Op: opWak
 // ReloadWeights makes the workers load what a level 2 sleep dropped.
 func (t *Tree) ReloadWeights() error { return t.call(link.Call{Op: opReload}) }
 
+// Reach returns when every worker has answered.
+func (t *Tree) Reach() error { return t.call(link.Call{Op: opReach}) }
+
 func (t *Tree) call(call link.Call) error {
 	return together(t.all(), func(c *child) error { return c.link.Call(call) })
 }

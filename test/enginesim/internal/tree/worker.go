@@ -79,6 +79,8 @@ func (w *worker) handle(call link.Call) error {
 		time.Sleep(s.WakeTime)
 		// Weights and KV cache are taken for halves of the memory.
 		return gpu.Wake(1 - float64(len(call.Tags))/2)
+	case opReach:
+		return nil
 	case opReload:
 		return w.weights.Load(s.WeightsBytes, s.WeightsFile)
 	}

@@ -42,8 +42,8 @@ func (l *Logger) Plain(format string, args ...any) {
 func (l *Logger) Raw(b []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	//nolint:errcheck // a log that cannot be written has nowhere to say so
-	l.out.Write(b)
+	// A log that cannot be written has nowhere to say so.
+	_, _ = l.out.Write(b)
 }
 
 func (l *Logger) line(level, at, format string, args ...any) {

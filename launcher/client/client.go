@@ -1,0 +1,175 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Options of a Client.
+type Options struct {
+	// Server is where the launcher is: "http://127.0.0.1:8001", or without the
+	// scheme, which then is http.
+	Server string
+	// Token goes along with every call; empty for none.
+	Token string
+	// HTTPClient makes the calls. It must have no timeout of its own, which would
+	// cut streams and long verbs. Nil: one of the client's own.
+	HTTPClient *http.Client
+	// Heartbeat is how often a quiet stream shows that it lives, at least 100 ms;
+	// one that is silent for three of them is taken for dead. 0: 10 s.
+	Heartbeat time.Duration
+	// Logger is told when a stream broke and is taken up again. Nil: nobody is.
+	Logger *slog.Logger
+}
+
+// Client speaks to one launcher. Its methods may be called from several
+// goroutines at once.
+type Client struct {
+	base      *url.URL
+	token     string
+	http      *http.Client
+	own       bool // http is ours to close
+	heartbeat time.Duration
+	log       *slog.Logger
+}
+
+const (
+	defaultHeartbeat = 10 * time.Second
+	dialTimeout      = 10 * time.Second
+)
+
+// New makes a client. It does not connect yet.
+func New(opts Options) (*Client, error) {
+	server := opts.Server
+	if !strings.Contains(server, "://") {
+		server = "http://" + server
+	}
+	base, err := url.Parse(server)
+	if err != nil {
+		return nil, fmt.Errorf("cannot use the address %q: %w", opts.Server, err)
+	}
+	if base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
+		return nil, fmt.Errorf("cannot use the address %q: write it like http://127.0.0.1:8001", opts.Server)
+	}
+	base.Path = strings.TrimSuffix(base.Path, "/")
+	c := &Client{base: base, token: opts.Token, http: opts.HTTPClient, heartbeat: opts.Heartbeat, log: opts.Logger}
+	if c.http == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: defaultHeartbeat}).DialContext
+		c.http, c.own = &http.Client{Transport: transport}, true
+	}
+	if c.heartbeat == 0 {
+		c.heartbeat = defaultHeartbeat
+	}
+	if c.log == nil {
+		c.log = slog.New(slog.DiscardHandler)
+	}
+	return c, nil
+}
+
+// Close gives back idle connections. Calls that run are not cut short.
+func (c *Client) Close() {
+	if c.own {
+		c.http.CloseIdleConnections()
+	}
+}
+
+// call is one request.
+type call struct {
+	method string
+	path   string // escaped
+	query  url.Values
+	header map[string]string
+	body   any // nil: none
+}
+
+// instancePath is the escaped path of an instance.
+func instancePath(id, verb string) string {
+	return "/v2/vllm/instances/" + url.PathEscape(id) + verb
+}
+
+// send makes a request and gives back a good answer, whose body the caller
+// closes.
+func (c *Client) send(ctx context.Context, what call) (*http.Response, error) {
+	var body io.Reader
+	if what.body != nil {
+		content, err := json.Marshal(what.body)
+		if err != nil {
+			return nil, fmt.Errorf("cannot write the body of %s %s: %w", what.method, what.path, err)
+		}
+		body = bytes.NewReader(content)
+	}
+	target := c.base.String() + what.path
+	if len(what.query) > 0 {
+		target += "?" + what.query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, what.method, target, body)
+	if err != nil {
+		return nil, fmt.Errorf("cannot call %s %s: %w", what.method, what.path, err)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	for name, value := range what.header {
+		req.Header.Set(name, value)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach the launcher: %w", err)
+	}
+	if resp.StatusCode >= 300 {
+		defer resp.Body.Close()
+		return nil, readProblem(resp)
+	}
+	return resp, nil
+}
+
+// do makes a request and reads the answer into a new T.
+func do[T any](ctx context.Context, c *Client, what call) (T, error) {
+	var out T
+	resp, err := c.send(ctx, what)
+	if err != nil {
+		return out, err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
+		return out, fmt.Errorf("cannot read the answer to %s %s: %w", what.method, what.path, brokenOff(err))
+	}
+	_, _ = io.Copy(io.Discard, resp.Body) // to the end, so that the connection can be used again
+	return out, nil
+}
+
+// text makes a request and gives the whole answer as it is.
+func (c *Client) text(ctx context.Context, path string) ([]byte, error) {
+	resp, err := c.send(ctx, call{method: http.MethodGet, path: path})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the answer to GET %s: %w", path, err)
+	}
+	return content, nil
+}
+
+// brokenOff makes an answer that ended before it began an unexpected end.
+func brokenOff(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

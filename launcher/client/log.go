@@ -1,0 +1,128 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// LogPart is a part of a log.
+type LogPart struct {
+	Bytes []byte
+	First int64 // offset of its first byte
+	Total int64 // how long the log was
+}
+
+// Log reads the log of an instance from the offset first: to the offset last,
+// itself included, or, when last is negative, at most 1 MiB. A log that has
+// nothing there is an error of code range.
+func (c *Client) Log(ctx context.Context, id string, first, last int64) (LogPart, error) {
+	end := ""
+	if last >= 0 {
+		end = strconv.FormatInt(last, 10)
+	}
+	resp, err := c.send(ctx, call{
+		method: http.MethodGet, path: instancePath(id, "/log"),
+		header: map[string]string{"Range": fmt.Sprintf("bytes=%d-%s", first, end)},
+	})
+	if err != nil {
+		return LogPart{}, err
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return LogPart{}, fmt.Errorf("cannot read the log of %s: %w", id, err)
+	}
+	_, total, _ := strings.Cut(resp.Header.Get("Content-Range"), "/")
+	n, err := strconv.ParseInt(total, 10, 64)
+	if err != nil {
+		return LogPart{}, fmt.Errorf("cannot read the log of %s: its length %q: %w", id, total, err)
+	}
+	return LogPart{Bytes: content, First: first, Total: n}, nil
+}
+
+// CopyLog writes the log of an instance to w, from an offset to the end that it
+// has when that is reached.
+func (c *Client) CopyLog(ctx context.Context, id string, from int64, w io.Writer) error {
+	for {
+		part, err := c.Log(ctx, id, from, -1)
+		if launcher.CodeOf(err) == launcherapi.CodeRange {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(part.Bytes); err != nil {
+			return fmt.Errorf("cannot pass on the log of %s: %w", id, err)
+		}
+		from += int64(len(part.Bytes))
+		if from >= part.Total {
+			return nil
+		}
+	}
+}
+
+// FollowLog writes the log of an instance to w, from an offset on and as it
+// grows, and returns when nobody writes to it any more. A connection that
+// breaks is made again, and goes on where the last one ended. It ends early with
+// the error of ctx, of w, or of a launcher that refuses, for instance since it
+// has forgotten the instance.
+func (c *Client) FollowLog(ctx context.Context, id string, from int64, w io.Writer) error {
+	out := &counter{to: w, at: from}
+	for retry := c.retries(); ; {
+		before := out.at
+		err := c.followOnce(ctx, id, out)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("cannot follow the log of %s: %w", id, context.Cause(ctx))
+		case out.err != nil:
+			return fmt.Errorf("cannot pass on the log of %s: %w", id, out.err)
+		case !temporary(err):
+			return err
+		}
+		if out.at > before {
+			retry.reset()
+		}
+		c.log.Debug("the log broke off", "instance", id, "at", out.at, "error", err)
+		if err := retry.wait(ctx); err != nil {
+			return fmt.Errorf("cannot follow the log of %s: %w", id, err)
+		}
+	}
+}
+
+func (c *Client) followOnce(ctx context.Context, id string, out *counter) error {
+	resp, err := c.send(ctx, call{
+		method: http.MethodGet, path: instancePath(id, "/log"), query: url.Values{"follow": {"true"}},
+		header: map[string]string{"Range": fmt.Sprintf("bytes=%d-", out.at)},
+	})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(out, resp.Body)
+	return err
+}
+
+// counter knows how far into the log it is, and whether its writer failed.
+type counter struct {
+	to  io.Writer
+	at  int64
+	err error
+}
+
+func (o *counter) Write(p []byte) (int, error) {
+	n, err := o.to.Write(p)
+	o.at += int64(n)
+	o.err = errors.Join(o.err, err)
+	return n, err
+}

@@ -1,0 +1,110 @@
+package client
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// maxProblemBytes bounds what is read of an error's body.
+const maxProblemBytes = 4 << 20
+
+// readProblem makes an error of an answer that is none of success.
+func readProblem(resp *http.Response) error {
+	content, err := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
+	if err != nil {
+		return fmt.Errorf("cannot read the launcher's answer with status %d: %w", resp.StatusCode, err)
+	}
+	var p launcherapi.Problem
+	if json.Unmarshal(content, &p) != nil || p.Detail == "" {
+		p = launcherapi.Problem{Detail: strings.TrimSpace(resp.Status + " " + string(content))}
+	}
+	p.Status = resp.StatusCode
+	return errorOf(p)
+}
+
+// errorOf makes a problem document the error that it was in the launcher. A
+// document without a code, from something between here and there, gets one by
+// its status.
+func errorOf(p launcherapi.Problem) error {
+	e := &launcher.Error{
+		Code: p.Code, Detail: p.Detail, InstanceID: p.InstanceID, ExitCode: p.ExitCode,
+		FailureCause: p.Cause, LastLogLines: p.LastLogLines, Fit: p.Fit,
+	}
+	if e.Code == "" {
+		e.Code = launcherapi.CodeOf(p.Status)
+	}
+	if len(p.Errors) > 0 {
+		e.Location = p.Errors[0].Location
+	}
+	if p.Outcome == launcherapi.OutcomeUndone {
+		return &UndoneError{Phase: p.FailedPhase, Result: undone(p), Err: e}
+	}
+	return e
+}
+
+// UndoneError says that a swap failed and that everything was undone as far as
+// could be. The [launcher.Error] behind it says why.
+type UndoneError struct {
+	Phase  string // the phase that failed
+	Result launcherapi.SwapResult
+	Err    error
+}
+
+func (e *UndoneError) Error() string { return e.Err.Error() }
+
+func (e *UndoneError) Unwrap() error { return e.Err }
+
+func undone(p launcherapi.Problem) launcherapi.SwapResult {
+	return launcherapi.SwapResult{
+		SwapID: p.SwapID, Outcome: p.Outcome, In: p.In, Out: p.Out, Evicted: p.Evicted,
+		Cut: p.Cut, Phases: p.Phases, TotalMS: p.TotalMS,
+	}
+}
+
+func has(err error, codes ...string) bool {
+	for _, code := range codes {
+		if launcher.CodeOf(err) == code {
+			return true
+		}
+	}
+	return false
+}
+
+// IsInvalid says whether the request itself is wrong.
+func IsInvalid(err error) bool { return has(err, launcherapi.CodeInvalid, launcherapi.CodeKeyReused) }
+
+// IsUnauthorized says whether the token is missing, or not the right one.
+func IsUnauthorized(err error) bool { return has(err, launcherapi.CodeUnauthorized) }
+
+// IsNotFound says whether there is no such instance.
+func IsNotFound(err error) bool { return has(err, launcherapi.CodeNotFound) }
+
+// IsExists says whether the id is taken.
+func IsExists(err error) bool { return has(err, launcherapi.CodeExists) }
+
+// IsConflict says whether the instance's state does not allow it.
+func IsConflict(err error) bool { return has(err, launcherapi.CodeConflict) }
+
+// IsPortTaken says whether the port is taken.
+func IsPortTaken(err error) bool { return has(err, launcherapi.CodePortTaken) }
+
+// DoesNotFit says whether there is no room; the error's Fit has the numbers.
+func DoesNotFit(err error) bool { return has(err, launcherapi.CodeDoesNotFit) }
+
+// IsGone says whether a revision is too old to watch from.
+func IsGone(err error) bool { return has(err, launcherapi.CodeGone) }
+
+// IsEngineFailed says whether the engine died or refused.
+func IsEngineFailed(err error) bool { return has(err, launcherapi.CodeEngineFailed) }
+
+// IsEngineTimeout says whether the engine did not answer in time.
+func IsEngineTimeout(err error) bool { return has(err, launcherapi.CodeEngineTimeout) }
+
+// IsUnavailable says whether the launcher is going down, or not ready yet.
+func IsUnavailable(err error) bool { return has(err, launcherapi.CodeUnavailable) }

@@ -1,0 +1,61 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Swap makes one instance the awake one on a set of GPUs, and returns when that
+// is over. With progress, which may be nil, it calls it with each phase as it
+// begins and ends. An *[UndoneError] holds what an undone swap did; after any
+// other [launcher.Error] nothing was touched. When ctx ends first, the swap
+// goes on.
+func (c *Client) Swap(ctx context.Context, req launcherapi.SwapRequest, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
+	return c.SwapOnce(ctx, "", req, progress)
+}
+
+// SwapOnce is Swap with an idempotency key that the caller made: the same call
+// again, because the first one broke off for instance, joins the first one's
+// swap or gets its answer.
+func (c *Client) SwapOnce(ctx context.Context, key string, req launcherapi.SwapRequest, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
+	what := call{method: http.MethodPost, path: "/v2/vllm/swap", body: req, header: map[string]string{"Accept": "application/json"}}
+	if key != "" {
+		what.header["Idempotency-Key"] = key
+	}
+	if progress == nil {
+		return do[launcherapi.SwapResult](ctx, c, what)
+	}
+	what.header["Accept"] = ndjson
+	resp, err := c.send(ctx, what)
+	if err != nil {
+		return launcherapi.SwapResult{}, err
+	}
+	defer resp.Body.Close()
+	lines := json.NewDecoder(bufio.NewReader(resp.Body))
+	for {
+		var p launcherapi.SwapProgress
+		if err := lines.Decode(&p); err != nil {
+			return launcherapi.SwapResult{}, fmt.Errorf("cannot follow the swap, which goes on: %w", brokenOff(err))
+		}
+		switch {
+		case p.Result != nil:
+			return *p.Result, drained(resp.Body)
+		case p.Problem != nil:
+			return launcherapi.SwapResult{}, errors.Join(errorOf(*p.Problem), drained(resp.Body))
+		}
+		progress(p)
+	}
+}
+
+// drained reads to the end, so that the connection can be used again.
+func drained(r io.Reader) error {
+	_, err := io.Copy(io.Discard, r)
+	return err
+}

@@ -1,0 +1,193 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+const ndjson = "application/x-ndjson"
+
+// silences is how many heartbeats may be missed before a connection is taken
+// for dead.
+const silences = 3
+
+// Watch tells what happens to the launcher's instances, until the loop over it
+// ends or ctx does. A connection that breaks, or falls silent, is made again,
+// and no event is lost or told twice.
+//
+// With since it begins after that revision, such as that of a list. When the
+// launcher no longer has what follows, at the beginning or later, the error has
+// code gone ([IsGone]): list, and watch anew.
+//
+// Without since it begins with a CREATED for each instance that there is, and
+// does the listing by itself whenever the launcher no longer has what follows:
+// it then tells the difference between what it told last and what there is now,
+// as CREATED, UPDATED or STOPPED (by whether the state is an ended one) and
+// DELETED (with the last that was told of the instance). States in between are
+// not told then.
+//
+// An error that is given ends the loop.
+func (c *Client) Watch(ctx context.Context, since *uint64) iter.Seq2[launcherapi.WatchEvent, error] {
+	return func(yield func(launcherapi.WatchEvent, error) bool) {
+		w := watch{c: c, yield: yield, known: map[string]launcherapi.Instance{}, listing: since == nil, stale: since == nil}
+		if since != nil {
+			w.revision = *since
+		}
+		if err := w.run(ctx); err != nil && !errors.Is(err, errLeft) {
+			yield(launcherapi.WatchEvent{}, err)
+		}
+	}
+}
+
+// watch is one loop over Watch.
+type watch struct {
+	c        *Client
+	yield    func(launcherapi.WatchEvent, error) bool
+	listing  bool // list where the events leave off
+	stale    bool // a list is due
+	known    map[string]launcherapi.Instance
+	revision uint64
+}
+
+var (
+	errLeft   = errors.New("the loop has ended")
+	errSilent = errors.New("the launcher has fallen silent")
+)
+
+func (w *watch) run(ctx context.Context) error {
+	for retry := w.c.retries(); ; {
+		err := w.once(ctx, retry)
+		switch {
+		case errors.Is(err, errLeft):
+			return err
+		case ctx.Err() != nil:
+			return fmt.Errorf("cannot watch any longer: %w", context.Cause(ctx))
+		case IsGone(err) && w.listing:
+			w.stale = true
+		case !temporary(err):
+			return err
+		}
+		w.c.log.Debug("the watch broke off", "revision", w.revision, "error", err)
+		if err := retry.wait(ctx); err != nil {
+			return fmt.Errorf("cannot watch any longer: %w", err)
+		}
+	}
+}
+
+// once lists, when that is due, and tells events until the connection ends.
+func (w *watch) once(ctx context.Context, retry *retries) error {
+	if w.stale {
+		if err := w.list(ctx); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(silences*w.c.heartbeat, func() { cancel(errSilent) })
+	defer silence.Stop()
+	resp, err := w.c.send(ctx, call{
+		method: http.MethodGet, path: instancesPath + "/watch", header: map[string]string{"Accept": ndjson},
+		query: url.Values{"since": {strconv.FormatUint(w.revision, 10)}, "heartbeat": {w.c.heartbeat.String()}},
+	})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	for lines := json.NewDecoder(resp.Body); ; {
+		var event launcherapi.RawEvent
+		if err := lines.Decode(&event); err != nil {
+			return fmt.Errorf("cannot read the watch stream: %w", errors.Join(brokenOff(err), context.Cause(ctx)))
+		}
+		silence.Reset(silences * w.c.heartbeat)
+		if err := w.tell(event); err != nil {
+			return err
+		}
+		retry.reset()
+	}
+}
+
+// tell passes an event on.
+func (w *watch) tell(event launcherapi.RawEvent) error {
+	switch event.Type {
+	case launcherapi.EventHeartbeat:
+		return nil
+	case launcherapi.EventError:
+		var p launcherapi.Problem
+		if err := json.Unmarshal(event.Object, &p); err != nil {
+			return fmt.Errorf("cannot read the end of the watch stream: %w", err)
+		}
+		return errorOf(p)
+	case launcherapi.EventCreated, launcherapi.EventUpdated, launcherapi.EventStopped, launcherapi.EventDeleted:
+	}
+	var object launcherapi.Instance
+	if err := json.Unmarshal(event.Object, &object); err != nil {
+		return fmt.Errorf("cannot read an event: %w", err)
+	}
+	return w.pass(event.Type, object, object.Revision)
+}
+
+// pass gives an event to the loop and remembers it.
+func (w *watch) pass(kind launcherapi.EventType, object launcherapi.Instance, revision uint64) error {
+	w.revision = revision
+	if kind == launcherapi.EventDeleted {
+		delete(w.known, object.InstanceID)
+	} else {
+		w.known[object.InstanceID] = object
+	}
+	if !w.yield(launcherapi.WatchEvent{Type: kind, Object: object}, nil) {
+		return errLeft
+	}
+	return nil
+}
+
+// list tells the difference between what is known and what there is.
+func (w *watch) list(ctx context.Context) error {
+	list, err := w.c.List(ctx)
+	if err != nil {
+		return err
+	}
+	gone := make(map[string]launcherapi.Instance, len(w.known))
+	for id, i := range w.known {
+		gone[id] = i
+	}
+	for _, now := range list.Instances {
+		before, known := gone[now.InstanceID]
+		delete(gone, now.InstanceID)
+		kind, changed := difference(before, known, now)
+		if !changed {
+			continue
+		}
+		if err := w.pass(kind, now, now.Revision); err != nil {
+			return err
+		}
+	}
+	for _, last := range gone {
+		if err := w.pass(launcherapi.EventDeleted, last, last.Revision); err != nil {
+			return err
+		}
+	}
+	w.revision, w.stale = list.Revision, false
+	return nil
+}
+
+func difference(before launcherapi.Instance, known bool, now launcherapi.Instance) (kind launcherapi.EventType, changed bool) {
+	switch {
+	case !known:
+		return launcherapi.EventCreated, true
+	case before.Revision == now.Revision && before.CreatedAt.Equal(now.CreatedAt):
+		return "", false
+	case launcher.State(now.State).Ended() && !launcher.State(before.State).Ended():
+		return launcherapi.EventStopped, true
+	}
+	return launcherapi.EventUpdated, true
+}

@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func (c *cli) logsCommand() *cobra.Command {
+	var follow bool
+	var tail int
+	cmd := &cobra.Command{
+		Use:               "logs [flags] ID",
+		Short:             "Show the log of an instance",
+		Args:              exactly("ID"),
+		ValidArgsFunction: c.completeInstances(1),
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is written from now on, until the instance has ended")
+	cmd.Flags().IntVar(&tail, "tail", -1, "so many lines from the end; all when it is not given")
+	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
+		from, err := startOfTail(ctx, cl, args[0], tail)
+		if err != nil {
+			return err
+		}
+		if follow {
+			return cl.FollowLog(ctx, args[0], from, c.out)
+		}
+		return cl.CopyLog(ctx, args[0], from, c.out)
+	})
+}
+
+// tailChunk is how much of a log is looked at at once, from its end.
+const tailChunk = 256 << 10
+
+// startOfTail gives the offset in bytes that the last lines of a log begin at:
+// 0 for a negative number of lines, which means all.
+func startOfTail(ctx context.Context, cl *client.Client, id string, lines int) (int64, error) {
+	if lines < 0 {
+		return 0, nil
+	}
+	first, err := cl.Log(ctx, id, 0, 0)
+	if launcher.CodeOf(err) == launcherapi.CodeRange {
+		return 0, nil // it is empty
+	}
+	if err != nil {
+		return 0, err
+	}
+	if lines == 0 {
+		return first.Total, nil
+	}
+	missing := lines
+	for end := first.Total; end > 0; {
+		begin := max(0, end-tailChunk)
+		part, err := cl.Log(ctx, id, begin, end-1)
+		if err != nil {
+			return 0, err
+		}
+		if end == first.Total && !bytes.HasSuffix(part.Bytes, []byte("\n")) {
+			missing-- // the last line has no end yet
+		}
+		for n := len(part.Bytes) - 1; n >= 0; n-- {
+			if part.Bytes[n] != '\n' {
+				continue
+			}
+			if missing <= 0 {
+				return begin + int64(n) + 1, nil
+			}
+			missing--
+		}
+		end = begin
+	}
+	return 0, nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func (c *cli) psCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:               "ps",
+		Short:             "List the instances",
+		Args:              exactly(),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	c.formatFlag(cmd)
+	return c.remote(cmd, func(ctx context.Context, cl *client.Client, _ []string) error {
+		list, err := cl.List(ctx)
+		if err != nil {
+			return err
+		}
+		gpus, err := cl.GPUs(ctx)
+		if err != nil {
+			return err
+		}
+		return c.show(list, func(w io.Writer) error {
+			return instanceTable(list.Instances, gpus.GPUs, time.Now()).write(w)
+		})
+	})
+}
+
+// instanceTable is what people see of instances; now is what ages are counted to.
+func instanceTable(instances []launcherapi.Instance, gpus []launcherapi.GPU, now time.Time) *table {
+	t := &table{heading: []string{"ID", "MODEL", "STATE", "GPUS", "PORT", "PID", "IN FLIGHT", "AGE", "REASON"}}
+	for _, i := range instances {
+		pid := "-"
+		if i.PID != 0 {
+			pid = strconv.Itoa(i.PID)
+		}
+		t.add(i.InstanceID, i.Model, i.State, indices(i.GPUUUIDs, gpus), strconv.Itoa(i.Port), pid,
+			strconv.Itoa(i.InFlight), age(now.Sub(i.CreatedAt)), failure(i))
+	}
+	return t
+}
+
+// indices writes GPUs as people know them: by index, and MIG devices, which
+// share the index of their GPU, and unknown ones by UUID.
+func indices(uuids []string, gpus []launcherapi.GPU) string {
+	if len(uuids) == 0 {
+		return "-"
+	}
+	names := make([]string, len(uuids))
+	for n, uuid := range uuids {
+		names[n] = uuid
+		for _, g := range gpus {
+			if g.UUID == uuid && !g.MIG {
+				names[n] = strconv.Itoa(g.Index)
+			}
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+// failure says in a few words why an instance failed.
+func failure(i launcherapi.Instance) string {
+	if launcher.State(i.State) != launcher.Failed {
+		return ""
+	}
+	if i.Cause != "" {
+		return i.Cause + ": " + oneLine(i.Reason)
+	}
+	return oneLine(i.Reason)
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/client"
+)
+
+// Where commands look for the launcher when no flag says it.
+const (
+	envServer     = "HOTSEAT_SERVER"
+	envTokenFile  = "HOTSEAT_TOKEN_FILE"
+	envToken      = "HOTSEAT_TOKEN"
+	defaultServer = "http://127.0.0.1:8001"
+)
+
+// remote makes cmd one that speaks to a launcher. It ends with 130 or 143 when
+// it is interrupted; what it has asked for goes on.
+func (c *cli) remote(cmd *cobra.Command, run func(ctx context.Context, cl *client.Client, args []string) error) *cobra.Command {
+	cmd.GroupID = clientGroup
+	cmd.Flags().StringVar(&c.server, "server", "", fmt.Sprintf("address of the launcher (environment %s; default %s)", envServer, defaultServer))
+	cmd.Flags().StringVar(&c.tokenFile, "token-file", "", fmt.Sprintf("file with the token that the launcher asks for (environment %s, or the token itself in %s)", envTokenFile, envToken))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := c.checkFormat(); err != nil {
+			return err
+		}
+		cl, err := c.client()
+		if err != nil {
+			return err
+		}
+		defer cl.Close()
+		ctx, stop := interruptible(cmd.Context())
+		defer stop()
+		err = run(ctx, cl, args)
+		if by, ok := errors.AsType[*interruptedError](context.Cause(ctx)); ok && err != nil {
+			return &exitError{128 + int(by.signal), by}
+		}
+		return err
+	}
+	return cmd
+}
+
+// interruptedError is why a command's context ended.
+type interruptedError struct{ signal syscall.Signal }
+
+func (e *interruptedError) Error() string { return "interrupted; what was asked for goes on" }
+
+// interruptible ends the context at SIGINT or SIGTERM.
+func interruptible(parent context.Context) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case sig := <-signals:
+			cancel(&interruptedError{sig.(syscall.Signal)})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+		<-done
+	}
+}
+
+// client speaks to the launcher that flags and environment name.
+func (c *cli) client() (*client.Client, error) {
+	server := cmp.Or(c.server, os.Getenv(envServer), defaultServer)
+	token, err := c.token()
+	if err != nil {
+		return nil, err
+	}
+	cl, err := client.New(client.Options{Server: server, Token: token})
+	if err != nil {
+		return nil, usagef("%w; --server takes an address such as %s", err, defaultServer)
+	}
+	return cl, nil
+}
+
+// token is empty when the launcher asks for none.
+func (c *cli) token() (string, error) {
+	file := cmp.Or(c.tokenFile, os.Getenv(envTokenFile))
+	if c.tokenFile == "" && os.Getenv(envToken) != "" {
+		return os.Getenv(envToken), nil
+	}
+	if file == "" {
+		return "", nil
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", usagef("cannot read the token: %w; --token-file names its file", err)
+	}
+	return strings.TrimSpace(string(content)), nil
+}
+
+// explain says on standard error what went wrong, and all that the launcher
+// told about it.
+func (c *cli) explain(err error) {
+	hint := ""
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		hint = "; is the launcher running there? --server or " + envServer + " names another address"
+	}
+	_, _ = fmt.Fprintf(c.err, "launcher: %s%s\n", strings.ReplaceAll(err.Error(), "\n", "; "), hint)
+	problem, ok := errors.AsType[*launcher.Error](err)
+	if !ok {
+		return
+	}
+	if problem.FailureCause != "" {
+		_, _ = fmt.Fprintf(c.err, "  cause: %s\n", problem.FailureCause)
+	}
+	if problem.ExitCode != nil {
+		_, _ = fmt.Fprintf(c.err, "  exit code: %d\n", *problem.ExitCode)
+	}
+	if len(problem.LastLogLines) > 0 {
+		_, _ = fmt.Fprintln(c.err, "  the last lines of its log:")
+	}
+	for _, line := range problem.LastLogLines {
+		_, _ = fmt.Fprintf(c.err, "  | %s\n", line)
+	}
+}

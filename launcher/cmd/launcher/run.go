@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func (c *cli) runCommand() *cobra.Command {
+	var id string
+	var gpus, env []string
+	var wait bool
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- ARGS...",
+		Short: "Start an instance",
+		Long: `Start an instance. ARGS are those of vllm serve: the model and its options. The
+flags of this command come first; everything from the model on is the engine's.`,
+		Example: `  launcher run --gpu 0 --wait -- Qwen/Qwen3-8B --max-model-len 4096
+  launcher run --gpu 0,1 --id big --env HF_TOKEN -- meta-llama/Llama-3.3-70B-Instruct -tp 2`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("the model is missing: launcher run --gpu 0 -- MODEL")
+			}
+			return nil
+		},
+	}
+	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().StringVar(&id, "id", "", "id of the instance; the launcher makes one when it is not given")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it answers, or has failed")
+	gpuFlag(cmd, &gpus)
+	envFlag(cmd, &env)
+	c.formatFlag(cmd)
+	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
+		spec := launcherapi.InstanceSpec{Args: args}
+		var err error
+		if spec.EnvVars, err = environment(env); err != nil {
+			return err
+		}
+		if spec.GPUUUIDs, err = pickGPUs(ctx, cl, gpus); err != nil {
+			return err
+		}
+		told := newProgress(c.err)
+		instance, err := cl.Create(ctx, id, spec)
+		if err != nil {
+			return err
+		}
+		if wait {
+			if instance, err = awaitAwake(ctx, cl, instance, told); err != nil {
+				return err
+			}
+		}
+		return c.show(instance, func(w io.Writer) error {
+			_, err := fmt.Fprintln(w, instance.InstanceID)
+			return err
+		})
+	})
+}
+
+func gpuFlag(cmd *cobra.Command, gpus *[]string) {
+	cmd.Flags().StringSliceVar(gpus, "gpu", nil, "a GPU by index or UUID; again, or several with commas, for more")
+}
+
+func envFlag(cmd *cobra.Command, env *[]string) {
+	cmd.Flags().StringArrayVar(env, "env", nil, "a variable of the engine's environment, NAME=VALUE, or NAME for the value that it has here")
+}
+
+// awaitAwake follows a start until the instance answers. One that ends is an
+// error that holds all that is known of it.
+func awaitAwake(ctx context.Context, cl *client.Client, instance launcherapi.Instance, told *progress) (launcherapi.Instance, error) {
+	told.state(instance)
+	for event, err := range cl.Watch(ctx, &instance.Revision) {
+		if err != nil {
+			return instance, err
+		}
+		if event.Object.InstanceID != instance.InstanceID {
+			continue
+		}
+		instance = event.Object
+		told.state(instance)
+		switch launcher.State(instance.State) {
+		case launcher.Awake, launcher.Sleeping:
+			return instance, nil
+		case launcher.Stopped, launcher.Failed:
+			return instance, ended(instance)
+		}
+		if event.Type == launcherapi.EventDeleted {
+			return instance, launcher.NotFound(instance.InstanceID)
+		}
+	}
+	return instance, context.Cause(ctx)
+}
+
+// ended is the error of an instance that is over.
+func ended(i launcherapi.Instance) error {
+	e := launcher.EngineFailedf("%s is %s: %s", i.InstanceID, i.State, i.Reason)
+	e.InstanceID, e.ExitCode, e.FailureCause, e.LastLogLines = i.InstanceID, i.ExitCode, i.Cause, i.LastLogLines
+	return e
+}

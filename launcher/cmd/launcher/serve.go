@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"hotseat.dev/hotseat/launcher/internal/config"
+	"hotseat.dev/hotseat/launcher/internal/daemon"
+	"hotseat.dev/hotseat/launcher/internal/supervisor"
+)
+
+func (c *cli) serveCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "serve [flags]",
+		GroupID: daemonGroup,
+		Short:   "Run the launcher: supervise engines and serve the API",
+		Long: `Run the launcher: supervise engines and serve the API.
+
+Every flag has an environment variable (--state-dir is HOTSEAT_STATE_DIR) and a
+key in the file of --config (state_dir, and budgets: {max_instances: …}); a flag
+counts more than a variable, a variable more than the file.
+
+SIGTERM or SIGINT ends it in order; a second one ends it at once and leaves the
+engines, as a kill does. The next launcher with the same state folder finds them.`,
+		Args:              exactly(),
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	from := addSettings(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := from.load()
+		if err != nil {
+			return err
+		}
+		return c.serve(cmd.Context(), cfg)
+	}
+	return cmd
+}
+
+func (c *cli) serve(ctx context.Context, cfg config.Config) error {
+	log := newLogger(cfg, c.err)
+	engine, err := engineOf(cfg)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	if engine.standIn {
+		log.Warn("NO VLLM FOUND: THE STAND-IN ENGINE IS USED, WHICH MAKES ITS ANSWERS UP. Install vLLM, or name it by --vllm", "program", engine.argv[0])
+	}
+	ctx, stop := untilTold(ctx, log)
+	defer stop()
+	d, err := daemon.New(daemonOptions(cfg, engine, log))
+	if err != nil {
+		return &exitError{exitUsage, remedy(err, cfg)}
+	}
+	return d.Run(ctx)
+}
+
+func engineOf(cfg config.Config) (program, error) {
+	folder, err := ownFolder()
+	if err != nil {
+		return program{}, err
+	}
+	return findProgram(cfg.VLLM, folder)
+}
+
+func daemonOptions(cfg config.Config, engine program, log *slog.Logger) daemon.Options {
+	return daemon.Options{
+		Listen: cfg.Listen, StateDir: cfg.StateDir, GPUs: cfg.GPUs, Program: engine.argv,
+		InstanceHost: cfg.InstanceHost, Cgroups: cfg.Cgroups, StopOnExit: cfg.OnExit == "stop",
+		SleepMode: cfg.EnableSleepMode, LLMDCompat: cfg.LLMDCompat,
+		MaxHeldRequests: cfg.MaxHeldRequests, HoldTimeout: cfg.HoldTimeout, WatchBuffer: cfg.WatchBuffer,
+		LogMaxBytes: cfg.LogMaxBytes, LogMaxAge: cfg.LogMaxAge,
+		EnvFileDirs: cfg.EnvFileDirs, TokenFile: cfg.TokenFile,
+		Limits: supervisor.Limits{
+			Start: cfg.StartTimeout, Sleep: cfg.SleepTimeout, Wake: cfg.WakeTimeout, Drain: cfg.DrainTimeout,
+			StopGrace: cfg.StopGrace, StartingGrace: cfg.StartingGrace, Memory: cfg.MemoryTimeout,
+		},
+		Budget: cfg.Budgets, Logger: log,
+	}
+}
+
+// remedy adds which setting helps against what kept the launcher from opening,
+// where the error does not say it itself.
+func remedy(err error, cfg config.Config) error {
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return fmt.Errorf("%w; end what listens at %s, or choose another address by --listen", err, cfg.Listen)
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok && onTheWay(e.Path, cfg.StateDir) {
+		return fmt.Errorf("%w; make the state folder %s writable, or choose another by --state-dir", err, cfg.StateDir)
+	}
+	return err
+}
+
+// onTheWay says whether one of two absolute paths leads to the other.
+func onTheWay(a, b string) bool {
+	return strings.HasPrefix(a+"/", b+"/") || strings.HasPrefix(b+"/", strings.TrimSuffix(a, "/")+"/")
+}
+
+// untilTold ends the context at the first SIGTERM or SIGINT, and the process at
+// the second. SIGHUP ends nothing.
+func untilTold(parent context.Context, log *slog.Logger) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(parent)
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP)
+	over, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for told := false; ; {
+			select {
+			case sig := <-signals:
+				if sig == syscall.SIGHUP {
+					log.Info("SIGHUP does nothing: the configuration is read at the start only")
+					continue
+				}
+				if told {
+					os.Exit(128 + int(sig.(syscall.Signal)))
+				}
+				told = true
+				log.Info("told to end; another signal ends the launcher at once and leaves the engines", "signal", sig.String())
+				cancel()
+			case <-over:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		close(over)
+		<-done
+		cancel()
+	}
+}

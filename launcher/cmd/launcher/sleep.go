@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func (c *cli) sleepCommand() *cobra.Command {
+	var level int
+	var drain, timeout span
+	cmd := &cobra.Command{
+		Use:               "sleep [flags] ID",
+		Short:             "Put an instance to sleep: its device memory is given back",
+		Args:              exactly("ID"),
+		ValidArgsFunction: c.completeInstances(1),
+	}
+	cmd.Flags().IntVar(&level, "level", 1, "1 keeps the weights in host memory, 2 drops them")
+	cmd.Flags().Var(&drain, "drain-timeout", "how long answers in flight may take to end before they are cut")
+	cmd.Flags().Var(&timeout, "timeout", "how long the engine may take to fall asleep")
+	complete(cmd, "level", "1", "2")
+	c.formatFlag(cmd)
+	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
+		if level < 1 || level > 2 {
+			return usagef("--level is 1 or 2, not %d", level)
+		}
+		return c.verb(ctx, cl, args[0], func(ctx context.Context) (launcherapi.Instance, error) {
+			return cl.Sleep(ctx, args[0], launcherapi.SleepRequest{Level: level, DrainTimeout: drain.value, Timeout: timeout.value})
+		})
+	})
+}

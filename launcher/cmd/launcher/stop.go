@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func (c *cli) stopCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "stop ID... | stop --all",
+		Short: "Stop instances, with every process of theirs, and forget them",
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case all && len(args) > 0:
+				return usagef("--all and ids do not go together")
+			case !all && len(args) == 0:
+				return usagef("say which instances by their ids, or --all")
+			}
+			return nil
+		},
+		ValidArgsFunction: c.completeInstances(-1),
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "stop every instance")
+	c.formatFlag(cmd)
+	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
+		told := newProgress(c.err)
+		if all {
+			list, err := cl.DeleteAll(ctx)
+			if err != nil {
+				return err
+			}
+			for _, i := range list.StoppedInstances {
+				told.state(i)
+			}
+			return c.show(list, func(w io.Writer) error { return nameStopped(w, list.StoppedInstances...) })
+		}
+		return c.stopEach(ctx, cl, args, told)
+	})
+}
+
+// stopEach stops the instances one after the other. One that cannot be stopped
+// does not keep the others from it.
+func (c *cli) stopEach(ctx context.Context, cl *client.Client, ids []string, told *progress) error {
+	var failed []error
+	for _, id := range ids {
+		instance, err := cl.Delete(ctx, id)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		told.state(instance)
+		if err := c.show(instance, func(w io.Writer) error { return nameStopped(w, instance) }); err != nil {
+			return err
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func nameStopped(w io.Writer, instances ...launcherapi.Instance) error {
+	for _, i := range instances {
+		if _, err := fmt.Fprintln(w, i.InstanceID); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// swapFlags are those of the swap command.
+type swapFlags struct {
+	gpus, env      []string
+	id, out        string
+	level          int
+	drain, timeout span
+	canary, dryRun bool
+}
+
+func (c *cli) swapCommand() *cobra.Command {
+	var f swapFlags
+	cmd := &cobra.Command{
+		Use:   "swap [flags] IN_ID | swap [flags] --gpu GPU -- ARGS...",
+		Short: "Make one instance the awake one on its GPUs",
+		Long: `Make one instance the awake one on its GPUs, and whatever is awake there asleep
+or gone. IN_ID names an instance that exists; with ARGS, those of vllm serve, a
+new one is started. With --gpu alone, whatever is awake there makes room. A swap
+that fails is undone: whoever was awake is awake again.`,
+		Example: `  launcher swap b
+  launcher swap --gpu 0 --id b --canary -- Qwen/Qwen3-8B --max-model-len 4096
+  launcher swap --gpu 0 --out stop`,
+		ValidArgsFunction: c.completeInstances(1),
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error { return f.check(cmd.ArgsLenAtDash(), args) }
+	gpuFlag(cmd, &f.gpus)
+	envFlag(cmd, &f.env)
+	cmd.Flags().StringVar(&f.id, "id", "", "id of the new instance; the launcher makes one when it is not given")
+	cmd.Flags().StringVar(&f.out, "out", launcherapi.OutSleep, "what becomes of whatever is awake there: sleep or stop")
+	cmd.Flags().IntVar(&f.level, "level", 0, "level that it sleeps at: 1 keeps the weights in host memory, 2 drops them (default 1)")
+	cmd.Flags().Var(&f.drain, "drain-timeout", "how long answers in flight may take to end before they are cut")
+	cmd.Flags().Var(&f.timeout, "timeout", "limit of the whole swap; past it, it is undone")
+	cmd.Flags().BoolVar(&f.canary, "canary", false, "ask the one that comes in for a token before its gate opens")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would happen and whether it fits; touch nothing")
+	complete(cmd, "out", launcherapi.OutSleep, launcherapi.OutStop)
+	complete(cmd, "level", "1", "2")
+	c.formatFlag(cmd)
+	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
+		request, err := f.request(ctx, cl, cmd.ArgsLenAtDash(), args)
+		if err != nil {
+			return err
+		}
+		told := newProgress(c.err)
+		result, err := cl.Swap(ctx, request, told.swap)
+		if err != nil {
+			return err
+		}
+		return c.show(result, func(w io.Writer) error { return describeSwap(w, result) })
+	})
+}
+
+// check refuses what cannot be meant. dash is how many arguments stand before
+// "--", or −1 when it is not there.
+func (f *swapFlags) check(dash int, args []string) error {
+	fresh := dash >= 0
+	switch {
+	case fresh && dash > 0:
+		return usagef("%q names an instance and %q describes a new one: give one of them", args[0], "-- "+strings.Join(args[dash:], " "))
+	case fresh && len(args) == 0:
+		return usagef("the model is missing after --")
+	case !fresh && len(args) > 1:
+		return usagef("%q is one argument too many: the command line of a new instance stands after --", args[1])
+	case !fresh && len(args) == 0 && len(f.gpus) == 0:
+		return usagef("say what shall come in, by its id or with a command line after --, or with --gpu what shall be free")
+	case !fresh && (f.id != "" || len(f.env) > 0):
+		return usagef("--id and --env are for a new instance, whose command line stands after --")
+	case f.out != launcherapi.OutSleep && f.out != launcherapi.OutStop:
+		return usagef("--out is sleep or stop, not %q", f.out)
+	case f.level < 0 || f.level > 2:
+		return usagef("--level is 1 or 2, not %d", f.level)
+	}
+	return nil
+}
+
+func (f *swapFlags) request(ctx context.Context, cl *client.Client, dash int, args []string) (launcherapi.SwapRequest, error) {
+	req := launcherapi.SwapRequest{
+		Out:          &launcherapi.SwapOut{Mode: f.out, Level: f.level},
+		DrainTimeout: f.drain.value, Timeout: f.timeout.value, Canary: f.canary, DryRun: f.dryRun,
+	}
+	var err error
+	if req.GPUUUIDs, err = pickGPUs(ctx, cl, f.gpus); err != nil {
+		return req, err
+	}
+	switch {
+	case dash >= 0:
+		env, err := environment(f.env)
+		if err != nil {
+			return req, err
+		}
+		req.In = &launcherapi.SwapIn{ID: f.id, Args: args, EnvVars: env}
+	case len(args) == 1:
+		req.In = &launcherapi.SwapIn{InstanceID: args[0]}
+	}
+	return req, nil
+}
+
+// describeSwap says in a line or two what a swap came to.
+func describeSwap(w io.Writer, r launcherapi.SwapResult) error {
+	awake := "nobody"
+	if r.In != nil {
+		awake = r.In.InstanceID
+	}
+	var words []string
+	for _, out := range r.Out {
+		words = append(words, fmt.Sprintf("%s is %s", out.InstanceID, out.State))
+	}
+	for _, id := range r.Evicted {
+		words = append(words, id+" was evicted")
+	}
+	if r.Cut > 0 {
+		words = append(words, fmt.Sprintf("%d answers in flight were cut", r.Cut))
+	}
+	rest := ""
+	if len(words) > 0 {
+		rest = "; " + strings.Join(words, ", ")
+	}
+	line := fmt.Sprintf("%s is awake%s (%s)", awake, rest, ms(r.TotalMS))
+	switch r.Outcome {
+	case launcherapi.OutcomeNoop:
+		line = fmt.Sprintf("nothing to do: %s is awake already", awake)
+	case launcherapi.OutcomeDryRun:
+		line = fmt.Sprintf("it fits: %s would be awake%s", awake, rest)
+	}
+	_, err := fmt.Fprintln(w, line)
+	return err
+}

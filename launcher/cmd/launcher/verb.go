@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// verb makes a call that ends when the instance is where it was asked to be,
+// tells of its states meanwhile, and shows the instance.
+func (c *cli) verb(ctx context.Context, cl *client.Client, id string, call func(context.Context) (launcherapi.Instance, error)) error {
+	told := newProgress(c.err)
+	stop := tellStates(ctx, cl, id, told)
+	instance, err := call(ctx)
+	stop()
+	if err != nil {
+		return err
+	}
+	told.state(instance)
+	return c.show(instance, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%s is %s\n", instance.InstanceID, instance.State)
+		return err
+	})
+}
+
+// tellStates tells of an instance's states until stop is called. It only
+// tells: when the watch fails, the call that it goes beside says why.
+func tellStates(ctx context.Context, cl *client.Client, id string, told *progress) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for event, err := range cl.Watch(ctx, nil) {
+			if err != nil {
+				return
+			}
+			if event.Object.InstanceID == id {
+				told.state(event.Object)
+			}
+		}
+	}()
+	return func() {
+		cancel()
+		<-done
+	}
+}

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func (c *cli) wakeCommand() *cobra.Command {
+	var timeout span
+	cmd := &cobra.Command{
+		Use:               "wake [flags] ID",
+		Short:             "Wake a sleeping instance, where there is room for it",
+		Args:              exactly("ID"),
+		ValidArgsFunction: c.completeInstances(1),
+	}
+	cmd.Flags().Var(&timeout, "timeout", "how long the engine may take to wake")
+	c.formatFlag(cmd)
+	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
+		return c.verb(ctx, cl, args[0], func(ctx context.Context) (launcherapi.Instance, error) {
+			return cl.Wake(ctx, args[0], launcherapi.WakeRequest{Timeout: timeout.value})
+		})
+	})
+}

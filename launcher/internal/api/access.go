@@ -1,0 +1,69 @@
+package api
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// TokenFile lets those through who know the token in a file. It is an Access,
+// and may be used by several servers at once.
+type TokenFile struct{ path string }
+
+// OpenTokenFile makes a TokenFile of a file that has a token now: its content
+// without the white space around it. The file is read again for every request,
+// so that a token which is renewed on disk counts at once. While it cannot be
+// read, nobody gets through.
+func OpenTokenFile(path string) (*TokenFile, error) {
+	t := &TokenFile{path: path}
+	_, err := t.read()
+	return t, err
+}
+
+func (t *TokenFile) read() ([]byte, error) {
+	content, err := os.ReadFile(t.path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the token file: %w", err)
+	}
+	token := bytes.TrimSpace(content)
+	if len(token) == 0 {
+		return nil, fmt.Errorf("cannot use the token file %s: it is empty", t.path)
+	}
+	return token, nil
+}
+
+// Allow returns nil for a request with "Authorization: Bearer <token>", and
+// else an error of code unauthorized, or unavailable while the file cannot be
+// read.
+func (t *TokenFile) Allow(r *http.Request) error {
+	want, err := t.read()
+	if err != nil {
+		return launcher.Unavailablef("nobody is let in: %w", err)
+	}
+	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return unauthorized("this launcher asks for a token: send Authorization: Bearer <token>")
+	}
+	if !sameSecret(want, []byte(strings.TrimSpace(given))) {
+		return unauthorized("the token is not the one that this launcher asks for")
+	}
+	return nil
+}
+
+func unauthorized(detail string) error {
+	return &launcher.Error{Code: launcherapi.CodeUnauthorized, Detail: detail}
+}
+
+// sameSecret takes the same time whatever the two have in common, their lengths
+// included.
+func sameSecret(a, b []byte) bool {
+	x, y := sha256.Sum256(a), sha256.Sum256(b)
+	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}

@@ -1,0 +1,11 @@
+package api
+
+import (
+	"context"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func (s *Server) gpus(context.Context, *none) (*body[launcherapi.GPUList], error) {
+	return answer(s.opts.Instances.GPUs(), nil)
+}

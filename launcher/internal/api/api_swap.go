@@ -1,0 +1,60 @@
+package api
+
+import (
+	"context"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+type swapInput struct {
+	Accept string `header:"Accept" doc:"application/x-ndjson or text/event-stream to be told of each phase as it begins and ends."`
+	Key    string `header:"Idempotency-Key" maxLength:"255" doc:"Made by the client. A second call with the same key and body joins the first swap, or gets its answer."`
+	Body   launcherapi.SwapRequest
+}
+
+// swap begins a swap. The swap goes on when the client goes away.
+func (s *Server) swap(ctx context.Context, in *swapInput) (*streamOutput, error) {
+	run, err := s.opts.Swaps.Begin(in.Body, in.Key)
+	if err != nil {
+		return nil, err
+	}
+	contentType := negotiate(in.Accept, jsonContentType, ndjsonContentType, sseContentType)
+	if contentType != jsonContentType {
+		return &streamOutput{func(ctx huma.Context) { streamSwap(ctx, run, contentType) }}, nil
+	}
+	result, err := run.Wait(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &streamOutput{func(ctx huma.Context) {
+		ctx.SetHeader("Content-Type", jsonContentType)
+		ctx.SetStatus(200)
+		_ = jsonFormat.Marshal(ctx.BodyWriter(), result) // the client may be gone
+	}}, nil
+}
+
+// streamSwap writes each step of a swap as it happens. The last line has the
+// result or the problem.
+func streamSwap(ctx huma.Context, run SwapRun, contentType string) {
+	out, ok := beginEvents(ctx, contentType)
+	if !ok {
+		return
+	}
+	send := func(p launcherapi.SwapProgress) error { return out.send(p.Type, "", p) }
+	if err := run.Follow(ctx.Context(), send); err != nil && ctx.Context().Err() == nil {
+		return // nobody reads any more
+	}
+	if _, err := run.Wait(ctx.Context()); err != nil {
+		problem := problemOf(err).Problem
+		_ = send(launcherapi.SwapProgress{Type: launcherapi.ProgressProblem, SwapID: run.ID(), Problem: &problem})
+	}
+}
+
+func docSwap(op *huma.Operation, schemas huma.Registry) {
+	op.Description = "Answers when the swap is over. A refusal (409 and the like) has touched nothing; after 502 or 504 everything was undone, and the problem document says which phase failed and why. In a stream each line is one step, and the last has the result or the problem."
+	content := eventContent(schemaOf[launcherapi.SwapProgress](schemas), "A step each")
+	content[jsonContentType] = &huma.MediaType{Schema: schemaOf[launcherapi.SwapResult](schemas)}
+	op.Responses["200"] = &huma.Response{Description: "Done, or nothing to do; or a stream of steps", Content: content}
+}

@@ -1,0 +1,44 @@
+package api_test
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// The rig's client holds every answer against the document; here each operation
+// has its turn.
+func TestEveryOperationOfTheDocumentAnswersAsItSays(t *testing.T) {
+	r := newRig(t)
+	r.swaps.run = doneRun(result)
+	for _, call := range []struct{ method, path, body string }{
+		{http.MethodGet, "/", ""},
+		{http.MethodGet, "/health", ""},
+		{http.MethodGet, "/readyz", ""},
+		{http.MethodGet, "/metrics", ""},
+		{http.MethodPost, instancesPath, `{"args":["--model","m"],"env_vars":{"A":"b","C":{"from_file":"/d"}}}`},
+		{http.MethodPut, instancesPath + "/a", `{"options":"--model m","annotations":{"x":"y"}}`},
+		{http.MethodGet, instancesPath, ""},
+		{http.MethodGet, instancesPath + "?detail=false", ""},
+		{http.MethodGet, instancesPath + "/a", ""},
+		{http.MethodPost, instancesPath + "/a/sleep", `{"level":1}`},
+		{http.MethodPost, instancesPath + "/a/wake", `{"wait":false}`},
+		{http.MethodGet, "/v2/gpus", ""},
+		{http.MethodPost, swapPath, `{"in":{"instance_id":"a"}}`},
+	} {
+		got := r.do(t, call.method, call.path, call.body)
+		assert.Less(t, got.status, 300, "%s %s: %s", call.method, call.path, got.body)
+	}
+	r.writeLog(t, "a", "hello\n")
+	r.do(t, http.MethodGet, logPath, "")
+	r.do(t, http.MethodGet, logPath, "", "Range", "bytes=1-2")
+	w := r.watch(t, "?heartbeat=100ms")
+	for w.next(t).Type != launcherapi.EventHeartbeat {
+	}
+	r.do(t, http.MethodDelete, instancesPath+"/a", "")
+	r.do(t, http.MethodDelete, instancesPath, "")
+	assert.Empty(t, r.document.Missing())
+}

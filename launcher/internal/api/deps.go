@@ -1,0 +1,71 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/outlog"
+	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/swap"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Instances keeps the instances; [supervisor.Supervisor] behind it.
+type Instances interface {
+	Create(supervisor.Create) (launcherapi.Instance, error)
+	Get(id string) (launcherapi.Instance, error)
+	List() (all []launcherapi.Instance, revision uint64)
+	Sleep(id string, ask supervisor.Ask) (launcherapi.Instance, error)
+	Wake(id string, ask supervisor.Ask) (launcherapi.Instance, error)
+	AwaitVerb(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error)
+	Delete(ctx context.Context, id string) (launcherapi.Instance, error)
+	DeleteAll(ctx context.Context) ([]launcherapi.Instance, error)
+	LogName(id string) (name string, over <-chan struct{}, err error)
+	GPUs() launcherapi.GPUList
+}
+
+// Events is the stream of what happens to instances; [feed.Feed] behind it.
+type Events interface {
+	Check(since uint64) error
+	Next(ctx context.Context, since uint64) ([]launcherapi.WatchEvent, error)
+	Revision() uint64
+}
+
+// Logs reads the engines' log files; [outlog.Store] behind it.
+type Logs interface {
+	Read(name string, r outlog.Range) (*outlog.Part, error)
+	Follow(ctx context.Context, name string, from int64, over <-chan struct{}, write func([]byte) error) error
+}
+
+// Swaps begins swaps; see [Swapper].
+type Swaps interface {
+	Begin(req launcherapi.SwapRequest, key string) (SwapRun, error)
+}
+
+// SwapRun is a swap that has begun; [swap.Run] behind it. It goes on whether or
+// not anybody waits.
+type SwapRun interface {
+	ID() string
+	Wait(ctx context.Context) (launcherapi.SwapResult, error)
+	Follow(ctx context.Context, tell func(launcherapi.SwapProgress) error) error
+}
+
+// Access decides who may call.
+type Access interface {
+	// Allow returns nil, or an error of code unauthorized or forbidden.
+	Allow(r *http.Request) error
+}
+
+// Swapper makes a coordinator usable as Swaps.
+func Swapper(c *swap.Coordinator) Swaps { return swapper{c} }
+
+type swapper struct{ c *swap.Coordinator }
+
+func (s swapper) Begin(req launcherapi.SwapRequest, key string) (SwapRun, error) {
+	run, err := s.c.Begin(req, key)
+	if err != nil {
+		return nil, err
+	}
+	return run, nil
+}

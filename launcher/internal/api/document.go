@@ -1,0 +1,113 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+const jsonContentType = "application/json"
+
+// config is huma's configuration: JSON alone, no routes of its own, and the
+// head of the OpenAPI document.
+func config() huma.Config {
+	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	schemas.RegisterTypeAlias(reflect.TypeFor[problem](), reflect.TypeFor[launcherapi.Problem]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[launcherapi.Duration](), reflect.TypeFor[durationSchema]())
+	schemas.RegisterTypeAlias(reflect.TypeFor[launcherapi.EnvValue](), reflect.TypeFor[envValueSchema]())
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI: "3.1.0",
+			Info: &huma.Info{
+				Title:       launcherapi.ServiceName,
+				Version:     launcherapi.ServiceVersion,
+				Description: description,
+			},
+			Components: &huma.Components{
+				Schemas: schemas,
+				SecuritySchemes: map[string]*huma.SecurityScheme{
+					"token": {Type: "http", Scheme: "bearer", Description: "Needed where the launcher was started with --token-file."},
+				},
+			},
+			Tags: []*huma.Tag{
+				{Name: tagInstances, Description: "Engines that the launcher supervises."},
+				{Name: tagGPUs, Description: "Swaps, and what is on the GPUs."},
+				{Name: tagService, Description: "The launcher itself."},
+			},
+		},
+		Formats:       map[string]huma.Format{jsonContentType: jsonFormat, "json": jsonFormat},
+		DefaultFormat: jsonContentType,
+	}
+}
+
+const description = `Control API of the hotseat launcher, which supervises ` + "`vllm serve`" + ` processes and swaps them on the node's GPUs.
+
+Paths, names and status codes under /v2/vllm/instances are those of the llm-d launcher. Durations are strings such as "1m30s" or numbers of seconds; answers give milliseconds in fields that end in _ms and bytes in fields that end in _bytes. Times are RFC 3339 in UTC. Optional fields of a request may be null. Unknown fields are refused. Errors are RFC 9457 problem documents.`
+
+var jsonFormat = huma.Format{
+	Marshal: func(w io.Writer, v any) error {
+		if p, ok := v.(*problem); ok {
+			v = p.Problem
+		}
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		return enc.Encode(v)
+	},
+	Unmarshal: func(data []byte, v any) error {
+		if !utf8.Valid(data) {
+			return fmt.Errorf("the body is not valid UTF-8")
+		}
+		return json.Unmarshal(data, v)
+	},
+}
+
+// durationSchema and envValueSchema describe types whose JSON has more than one
+// form.
+type (
+	durationSchema struct{}
+	envValueSchema struct{}
+)
+
+func (durationSchema) Schema(huma.Registry) *huma.Schema {
+	zero := 0.0
+	return &huma.Schema{
+		Description: "A string such as \"1m30s\", or a number of seconds. Not negative.",
+		Examples:    []any{"1m30s", 90},
+		OneOf: []*huma.Schema{
+			{Type: huma.TypeString, Pattern: `^\+?(0|([0-9.]+(ns|us|µs|ms|s|m|h))+)$`},
+			{Type: huma.TypeNumber, Minimum: &zero},
+		},
+	}
+}
+
+func (envValueSchema) Schema(huma.Registry) *huma.Schema {
+	atLeast := 1
+	return &huma.Schema{
+		Description: "A string, or the content of a file below one of the folders that the launcher allows.",
+		OneOf: []*huma.Schema{
+			{Type: huma.TypeString},
+			{
+				Type:                 huma.TypeObject,
+				Properties:           map[string]*huma.Schema{"from_file": {Type: huma.TypeString, MinLength: &atLeast}},
+				Required:             []string{"from_file"},
+				AdditionalProperties: false,
+			},
+		},
+	}
+}
+
+// noForm says what the forms are where a value has none of them. In a request
+// only the two types above have several.
+func noForm(location string) string {
+	if strings.Contains(location, ".env_vars.") {
+		return `write a string, or {"from_file": path}`
+	}
+	return `write a duration such as "1m30s", or a number of seconds, not a negative one`
+}

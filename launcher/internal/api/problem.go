@@ -1,0 +1,161 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/validation"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/swap"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+const (
+	maxProblemDetails  = 20
+	maxProblemLocation = 200
+	maxDetailMessages  = 3
+)
+
+// huma takes its settings from package variables. Nothing else in the launcher
+// uses it.
+func init() {
+	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
+		return newProblem(status, msg, errs)
+	}
+	huma.DefaultArrayNullable = false
+	huma.ValidateStrictCasing = true
+}
+
+// problem is an answer that tells of an error.
+type problem struct {
+	launcherapi.Problem
+
+	header http.Header
+}
+
+func (p *problem) Error() string           { return p.Detail }
+func (p *problem) GetStatus() int          { return p.Status }
+func (p *problem) GetHeaders() http.Header { return p.header }
+
+// ContentType names the kind of document that the JSON is.
+func (p *problem) ContentType(string) string { return launcherapi.ProblemContentType }
+
+// newProblem tells of something that is wrong with a request before a handler
+// sees it.
+func newProblem(status int, msg string, errs []error) *problem {
+	p := &problem{Problem: launcherapi.Problem{
+		Title: http.StatusText(status), Status: status, Detail: msg, Code: launcherapi.CodeOf(status),
+	}}
+	slices.SortStableFunc(errs, func(a, b error) int { return strings.Compare(detailOf(a).Location, detailOf(b).Location) })
+	var messages []string
+	for n, err := range errs {
+		if n == maxProblemDetails {
+			p.Errors = append(p.Errors, launcherapi.ProblemDetail{Message: fmt.Sprintf("and %d more", len(errs)-n)})
+			break
+		}
+		detail := detailOf(err)
+		detail.Location = shorten(detail.Location)
+		p.Errors = append(p.Errors, detail)
+		if n < maxDetailMessages {
+			messages = append(messages, strings.TrimPrefix(detail.Location+": "+detail.Message, ": "))
+		}
+	}
+	if messages != nil {
+		p.Detail = strings.Join(messages, "; ")
+	}
+	return p
+}
+
+// detailOf says what huma found wrong and where, and leaves out the value that
+// it found there.
+func detailOf(err error) launcherapi.ProblemDetail {
+	d, ok := errors.AsType[*huma.ErrorDetail](err)
+	switch {
+	case !ok:
+		return launcherapi.ProblemDetail{Message: err.Error()}
+	case d.Message == validation.MsgExpectedMatchExactlyOneSchema:
+		return launcherapi.ProblemDetail{Message: noForm(d.Location), Location: d.Location}
+	}
+	return launcherapi.ProblemDetail{Message: d.Message, Location: d.Location}
+}
+
+func shorten(s string) string {
+	if len(s) <= maxProblemLocation {
+		return s
+	}
+	end := maxProblemLocation
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}
+
+// problemOf tells of what a handler's call came to.
+func problemOf(err error) *problem {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	code := launcher.CodeOf(err)
+	if code == "" {
+		code = launcherapi.CodeInternal
+	}
+	status := launcherapi.StatusOf(code)
+	p := &problem{Problem: launcherapi.Problem{Title: http.StatusText(status), Status: status, Detail: err.Error(), Code: code}}
+	if e, ok := errors.AsType[*launcher.Error](err); ok {
+		p.InstanceID, p.ExitCode, p.Cause, p.LastLogLines, p.Fit = e.InstanceID, e.ExitCode, e.FailureCause, e.LastLogLines, e.Fit
+		if e.Location != "" {
+			p.Errors = []launcherapi.ProblemDetail{{Message: e.Detail, Location: e.Location}}
+		}
+	}
+	if failed, ok := errors.AsType[*swap.FailedError](err); ok {
+		p.undone(failed)
+	}
+	return p
+}
+
+// undone adds the members of a swap that was undone. Its status says whether
+// the engine failed or time ran out, whatever the code of the error behind it,
+// which goes to cause: nothing of that is the request's fault.
+func (p *problem) undone(failed *swap.FailedError) {
+	if p.Code != launcherapi.CodeEngineTimeout {
+		if p.Cause == "" && p.Code != launcherapi.CodeEngineFailed && p.Code != launcherapi.CodeInternal {
+			p.Cause = p.Code
+		}
+		p.Code = launcherapi.CodeEngineFailed
+	}
+	p.Status = launcherapi.StatusOf(p.Code)
+	p.Title = http.StatusText(p.Status)
+	r := failed.Result
+	p.SwapID, p.Outcome, p.FailedPhase = r.SwapID, launcherapi.OutcomeUndone, failed.Phase
+	p.In, p.Out, p.Evicted, p.Cut, p.Phases, p.TotalMS = r.In, r.Out, r.Evicted, r.Cut, r.Phases, r.TotalMS
+}
+
+// with adds a header to the answer.
+func (p *problem) with(name, value string) *problem {
+	if p.header == nil {
+		p.header = http.Header{}
+	}
+	p.header.Set(name, value)
+	return p
+}
+
+// write answers with the problem, outside of huma's handlers.
+func (p *problem) write(w http.ResponseWriter) {
+	body, err := json.Marshal(p.Problem)
+	if err != nil { // nothing in it can fail to marshal
+		panic(err)
+	}
+	for name, values := range p.header {
+		w.Header()[name] = values
+	}
+	w.Header().Set("Content-Type", launcherapi.ProblemContentType)
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(body, '\n')) // the client may be gone
+}

@@ -1,0 +1,123 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+const (
+	tagService   = "service"
+	tagInstances = "instances"
+	tagGPUs      = "gpus"
+)
+
+// route is one operation of the API.
+type route struct {
+	id      string // names it in GET / and in the document
+	method  string
+	path    string
+	tag     string
+	summary string
+	errors  []int // statuses of its own errors
+	public  bool  // needs no token
+	doc     func(*huma.Operation, huma.Registry)
+	handle  func(*Server, huma.API, huma.Operation)
+}
+
+const (
+	instancesPath = "/v2/vllm/instances"
+	instancePath  = instancesPath + "/{instance_id}"
+	healthPath    = "/health"
+	readyPath     = "/readyz"
+	metricsPath   = "/metrics"
+)
+
+// routes is the whole API. It is a function since the handler of GET / reads it.
+func routes() []route {
+	return []route{
+		{id: "index", method: http.MethodGet, path: "/", tag: tagService, summary: "Name, version and operations", handle: handler((*Server).index)},
+		{id: "health", method: http.MethodGet, path: healthPath, tag: tagService, summary: "The launcher runs", public: true, handle: handler((*Server).health)},
+		{id: "ready", method: http.MethodGet, path: readyPath, tag: tagService, summary: "The launcher takes calls", public: true, doc: docReady, handle: handler((*Server).ready)},
+		{id: "metrics", method: http.MethodGet, path: metricsPath, tag: tagService, summary: "Metrics for Prometheus", doc: docMetrics, handle: handler((*Server).metrics)},
+
+		{id: "create_instance", method: http.MethodPost, path: instancesPath, tag: tagInstances, summary: "Create and start an instance; the launcher makes its id", errors: []int{400, 409, 415, 422, 507}, doc: status(http.StatusCreated), handle: handler((*Server).createInstance)},
+		{id: "create_named_instance", method: http.MethodPut, path: instancePath, tag: tagInstances, summary: "Create and start an instance with a given id", errors: []int{400, 409, 415, 422, 507}, doc: status(http.StatusCreated), handle: handler((*Server).createNamedInstance)},
+		{id: "get_all_instances", method: http.MethodGet, path: instancesPath, tag: tagInstances, summary: "Every instance, or with detail=false their ids", errors: []int{422}, doc: docList, handle: handler((*Server).listInstances)},
+		{id: "get_instance_status", method: http.MethodGet, path: instancePath, tag: tagInstances, summary: "One instance", errors: []int{404}, handle: handler((*Server).getInstance)},
+		{id: "delete_instance", method: http.MethodDelete, path: instancePath, tag: tagInstances, summary: "Stop an instance's whole process tree and forget it", errors: []int{404}, handle: handler((*Server).deleteInstance)},
+		{id: "delete_all_instances", method: http.MethodDelete, path: instancesPath, tag: tagInstances, summary: "Stop and forget every instance, all at once", handle: handler((*Server).deleteInstances)},
+		{id: "get_instance_logs", method: http.MethodGet, path: instancePath + "/log", tag: tagInstances, summary: "Bytes of an instance's log", errors: []int{400, 404, 416, 422}, doc: docLog, handle: handler((*Server).instanceLog)},
+		{id: "watch_instances", method: http.MethodGet, path: instancesPath + "/watch", tag: tagInstances, summary: "Stream of what happens to instances", errors: []int{410, 422}, doc: docWatch, handle: handler((*Server).watch)},
+		{id: "sleep_instance", method: http.MethodPost, path: instancePath + "/sleep", tag: tagInstances, summary: "Put an instance to sleep", errors: []int{400, 404, 409, 415, 422, 502, 504}, doc: docVerb, handle: handler((*Server).sleep)},
+		{id: "wake_instance", method: http.MethodPost, path: instancePath + "/wake", tag: tagInstances, summary: "Wake an instance", errors: []int{400, 404, 409, 415, 422, 502, 504}, doc: docVerb, handle: handler((*Server).wake)},
+
+		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 404, 409, 415, 422, 502, 504}, doc: docSwap, handle: handler((*Server).swap)},
+		{id: "get_gpus", method: http.MethodGet, path: "/v2/gpus", tag: tagGPUs, summary: "GPUs, and what is on each", handle: handler((*Server).gpus)},
+	}
+}
+
+// register puts every route on the API.
+func register(s *Server, api huma.API) {
+	for _, r := range routes() {
+		op := huma.Operation{
+			OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{r.tag},
+			Responses:       map[string]*huma.Response{},
+			MaxBodyBytes:    -1, // readBody has seen to both
+			BodyReadTimeout: -1,
+		}
+		if !r.public {
+			op.Security = []map[string][]string{{"token": {}}, {}}
+		}
+		schemas := api.OpenAPI().Components.Schemas
+		for _, status := range r.errors {
+			op.Responses[strconv.Itoa(status)] = problemResponse(http.StatusText(status), schemas)
+		}
+		op.Responses["default"] = problemResponse("Any other error", schemas)
+		if r.doc != nil {
+			r.doc(&op, schemas)
+		}
+		r.handle(s, api, op)
+	}
+}
+
+// handler makes a method of the server one of huma's handlers.
+func handler[I, O any](do func(*Server, context.Context, *I) (*O, error)) func(*Server, huma.API, huma.Operation) {
+	return func(s *Server, api huma.API, op huma.Operation) {
+		huma.Register(api, op, func(ctx context.Context, in *I) (*O, error) {
+			out, err := do(s, ctx, in)
+			if err != nil {
+				return nil, problemOf(err)
+			}
+			return out, nil
+		})
+	}
+}
+
+// body is an answer of one JSON document.
+type body[T any] struct{ Body T }
+
+func answer[T any](v T, err error) (*body[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &body[T]{v}, nil
+}
+
+// status makes an operation answer with another status than 200.
+func status(code int) func(*huma.Operation, huma.Registry) {
+	return func(op *huma.Operation, _ huma.Registry) { op.DefaultStatus = code }
+}
+
+func problemResponse(text string, schemas huma.Registry) *huma.Response {
+	return &huma.Response{
+		Description: text,
+		Content: map[string]*huma.MediaType{
+			launcherapi.ProblemContentType: {Schema: schemaOf[launcherapi.Problem](schemas)},
+		},
+	}
+}

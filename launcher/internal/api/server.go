@@ -1,0 +1,137 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+	"github.com/go-chi/chi/v5"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Limits of the server. They are the same everywhere, so that clients can rely
+// on them.
+const (
+	// MaxBodyBytes is the size of a body that is refused with 413; smaller ones
+	// are read.
+	MaxBodyBytes = 10 << 20
+	// maxHeaderBytes bounds the request line and the headers together.
+	maxHeaderBytes = 64 << 10
+
+	readHeaderTimeout = 10 * time.Second
+	readBodyTimeout   = 30 * time.Second
+	idleTimeout       = 2 * time.Minute
+	// stallTimeout is how long one write may wait for a reader that takes
+	// nothing, before its connection is cut.
+	stallTimeout = time.Minute
+)
+
+// Options of a Server. Everything is required unless it says otherwise.
+type Options struct {
+	Instances Instances
+	Swaps     Swaps // usually Swapper(coordinator)
+	Events    Events
+	Logs      Logs
+	// Ready says how the launcher stands, for GET /readyz.
+	Ready func() launcherapi.Ready
+	// Metrics answers GET /metrics in the Prometheus text format.
+	Metrics http.Handler
+	// Version of the program, for GET / and the Server header.
+	Version string
+	// Access decides who may call. Nil: everybody who reaches the port.
+	Access Access
+	// PublicMetrics lets GET /metrics through without a token.
+	PublicMetrics bool
+	// Observe is told of every answer when it is over: the route's pattern
+	// ("unmatched" for paths that are none), the method, the status and how long
+	// it took, which for a stream is as long as somebody listened. It must not
+	// block. May be nil.
+	Observe func(route, method string, status int, took time.Duration)
+	Logger  *slog.Logger
+}
+
+// Server serves the control API. It is an http.Handler, and with Serve and
+// Shutdown a server of its own.
+type Server struct {
+	opts    Options
+	log     *slog.Logger
+	handler http.Handler
+	http    *http.Server
+
+	documents documents
+
+	streams    context.Context         //nolint:containedctx // ends when the server begins to shut down
+	endStreams context.CancelCauseFunc // ends the streams
+	endCalls   context.CancelCauseFunc // ends every other call
+}
+
+var errClosing = launcher.Unavailablef("the launcher is closing")
+
+// New makes a server that does not listen yet.
+func New(opts Options) (*Server, error) {
+	s := &Server{opts: opts, log: opts.Logger}
+	s.streams, s.endStreams = context.WithCancelCause(context.Background())
+	calls, endCalls := context.WithCancelCause(context.Background())
+	s.endCalls = endCalls
+
+	mux := chi.NewMux()
+	mux.Use(s.observe, s.recoverPanics, refuseOtherSites, s.authorize, s.answerOptions, headAsGet, s.readBody)
+	mux.NotFound(s.notFound)
+	mux.MethodNotAllowed(s.methodNotAllowed)
+	operations := humachi.New(mux, config())
+	register(s, operations)
+	var err error
+	if s.documents, err = render(operations.OpenAPI()); err != nil {
+		return nil, err
+	}
+	mount(mux, s.documents)
+
+	s.handler = mux
+	s.http = &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: readHeaderTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		BaseContext:       func(net.Listener) context.Context { return calls },
+		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
+	}
+	return s, nil
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+
+// Serve answers what comes in at the listener until Shutdown, and closes it. It
+// may be called for several listeners. The error is nil after a Shutdown.
+func (s *Server) Serve(l net.Listener) error {
+	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("cannot serve the control API at %s: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Shutdown stops listening, ends the watch and log streams at once, and waits
+// for the calls in hand until ctx ends. Those that are left then are cancelled
+// and get a 503 where they can; the error says so. Nothing of the server is
+// left when it returns.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.endStreams(errClosing)
+	err := s.http.Shutdown(ctx)
+	s.endCalls(errClosing)
+	if err == nil {
+		return nil
+	}
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if s.http.Shutdown(last) == nil {
+		return fmt.Errorf("cannot wait for all calls: %w", err)
+	}
+	return fmt.Errorf("cannot wait for all calls: %w", errors.Join(err, s.http.Close()))
+}

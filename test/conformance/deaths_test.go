@@ -1,0 +1,113 @@
+package conformance
+
+import (
+	"bufio"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// death is one way in which an engine's process ends.
+type death struct {
+	name   string
+	title  string // the victim; "" is the API server
+	signal syscall.Signal
+	ask    step // in flight meanwhile, if it has a name
+}
+
+// aftermath is what a supervisor and a client see of a death.
+type aftermath struct {
+	Death string `json:"death"`
+	// Before names the processes below the API server.
+	Before []string `json:"before"`
+	// Health is each status of /health from the death on that differs from the
+	// one before, but for a 200 at first, which may come or not.
+	Health   []string `json:"health"`
+	ExitCode int      `json:"exit_code"`
+	// Left names the processes that are there for good.
+	Left     []string  `json:"left"`
+	InFlight *exchange `json:"in_flight,omitempty"`
+}
+
+var (
+	workerKilled = death{"the Worker is killed while a stream is in flight", "Worker", syscall.SIGKILL, completion("in flight when the Worker is killed", longStream)}
+	coreKilled   = death{"EngineCore is killed", "EngineCore", syscall.SIGKILL, step{}}
+	apiKilled    = death{"the API server is killed", "", syscall.SIGKILL, step{}}
+	terminated   = death{"SIGTERM while awake", "", syscall.SIGTERM, step{}}
+)
+
+// die lets a process of the engine die and writes down what comes of it.
+func (e *engine) die(d death) aftermath {
+	e.t.Helper()
+	seen := aftermath{Death: d.name, Before: e.titles()}
+	pid := e.cmd.Process.Pid
+	if d.title != "" {
+		pid = e.find(d.title)
+	}
+	inFlight := func() *exchange { return nil }
+	if d.ask.name != "" {
+		x, body := e.open(d.ask)
+		defer body.Close()
+		reader := bufio.NewReader(body)
+		x = e.events(x, reader, firstEvents)
+		inFlight = func() *exchange {
+			x := e.read(d.ask, x, reader)
+			return &x
+		}
+	}
+	require.NoError(e.t, syscall.Kill(pid, d.signal))
+	seen.InFlight = inFlight()
+	seen.Health = e.healthUntilGone()
+	seen.ExitCode = e.exitCode()
+	seen.Left = e.leftForGood()
+	return seen
+}
+
+// healthUntilGone asks for /health until the process has ended and nobody
+// answers.
+func (e *engine) healthUntilGone() []string {
+	var seen []string
+	e.eventually("nobody answers", func() bool {
+		ended := e.ended()
+		h := e.health()
+		if len(seen) == 0 && h == "200" {
+			return false
+		}
+		if len(seen) == 0 || seen[len(seen)-1] != h {
+			seen = append(seen, h)
+		}
+		return ended && h == "none"
+	})
+	return seen
+}
+
+// leftForGood gives the processes that are still there when nothing changed
+// for a while.
+func (e *engine) leftForGood() []string {
+	const while = 5 * time.Second
+	left, since := e.titles(), time.Now()
+	e.eventually("no more processes end", func() bool {
+		now := e.titles()
+		if !slices.Equal(now, left) {
+			left, since = now, time.Now()
+		}
+		return len(left) == 0 || time.Since(since) > while
+	})
+	return left
+}
+
+func TestTheStandInDiesAsVLLM(t *testing.T) {
+	t.Parallel()
+	var seen []aftermath
+	for _, d := range []death{workerKilled, coreKilled, apiKilled, terminated} {
+		e := standIn.serve(t, nil)
+		e.ready()
+		seen = append(seen, e.die(d))
+	}
+	compare(t, "deaths", seen, deathName)
+}
+
+func deathName(a aftermath) string { return a.Death }

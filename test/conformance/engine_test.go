@@ -1,0 +1,256 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+)
+
+// patience bounds every wait for something that has to happen. It is no
+// measure of speed: real vLLM takes most of a minute to start, more on a busy
+// machine.
+const patience = 4 * time.Minute
+
+// program is an engine that can be started.
+type program struct {
+	path  string
+	model string   // folder
+	env   []string // beside this process's own
+	args  []string // beside those that every engine gets
+}
+
+// standIn is the stand-in, built by TestMain.
+var standIn program
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "hotseat-conformance-")
+	if err == nil {
+		standIn = program{
+			path:  filepath.Join(dir, "enginesim"),
+			model: filepath.Join(dir, "tiny-a"),
+			env:   []string{"VLLM_SERVER_DEV_MODE=1", "HOTSEAT_SIMGPU_DIR="},
+			// Slow enough that what is in flight can be met, and that the time
+			// between the death of EngineCore and the end can be seen.
+			args: []string{"--sim-token-time=10ms", "--sim-dead-delay=1s", "--sim-max-model-len=512"},
+		}
+		err = os.Mkdir(standIn.model, 0o755)
+	}
+	if err == nil {
+		build := exec.Command("go", "build", "-o", standIn.path, "../enginesim")
+		build.Stdout, build.Stderr = os.Stderr, os.Stderr
+		err = build.Run()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
+
+// engine is a started program, with a session of its own.
+type engine struct {
+	program
+	t      *testing.T
+	port   int
+	cmd    *exec.Cmd
+	out    string // file with what it wrote, both streams
+	exited chan struct{}
+}
+
+// serve starts a program as every engine of these tests is started, on a free
+// port unless args name one. The environment in env wins over the program's.
+func (p program) serve(t *testing.T, env []string, args ...string) *engine {
+	t.Helper()
+	e := &engine{program: p, t: t, port: freePort(t), out: filepath.Join(t.TempDir(), "out.log"), exited: make(chan struct{})}
+	out, err := os.Create(e.out)
+	require.NoError(t, err)
+	defer out.Close()
+	e.cmd = exec.Command(p.path, slices.Concat([]string{
+		"serve", p.model, "--served-model-name", "tiny-a", "--host", "127.0.0.1", "--port", strconv.Itoa(e.port),
+		"--dtype", "float32", "--enforce-eager", "--max-model-len", "256", "--max-num-seqs", "4",
+	}, p.args, args)...)
+	e.cmd.Env = slices.Concat(os.Environ(), p.env, env)
+	e.cmd.Stdout, e.cmd.Stderr = out, out
+	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	require.NoError(t, e.cmd.Start())
+	go func() {
+		defer close(e.exited)
+		_ = e.cmd.Wait() // the state is read from cmd
+	}()
+	t.Cleanup(e.cleanUp)
+	return e
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func (e *engine) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", e.port, path) }
+
+// ready waits until the engine answers.
+func (e *engine) ready() {
+	e.t.Helper()
+	e.eventually("the engine is ready", func() bool {
+		if e.ended() {
+			require.FailNow(e.t, "the engine ended", e.log())
+		}
+		return e.health() == "200"
+	})
+}
+
+// health is the status of /health, "none" when there is no answer.
+func (e *engine) health() string {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url("/health"), nil)
+	require.NoError(e.t, err)
+	resp, err := client.Do(req)
+	if err != nil {
+		return "none"
+	}
+	defer resp.Body.Close()
+	return strconv.Itoa(resp.StatusCode)
+}
+
+func (e *engine) ended() bool {
+	select {
+	case <-e.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// exitCode waits for the end of the API server; −N stands for signal N.
+func (e *engine) exitCode() int {
+	e.t.Helper()
+	select {
+	case <-e.exited:
+	case <-time.After(patience):
+		require.FailNow(e.t, "the engine does not end", e.log())
+	}
+	status := e.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		return -int(status.Signal())
+	}
+	return status.ExitStatus()
+}
+
+func (e *engine) log() string {
+	data, err := os.ReadFile(e.out)
+	require.NoError(e.t, err)
+	return string(data)
+}
+
+func (e *engine) eventually(what string, done func() bool) {
+	e.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !done() {
+		if time.Now().After(deadline) {
+			require.FailNow(e.t, "it never came true: "+what, e.log())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// process is a live process of the engine's session.
+type process struct {
+	pid   int
+	title string // EngineCore, Worker, or "" for another
+}
+
+// processes lists the engine's session but for its API server and Python's
+// resource tracker, in the order of their titles.
+func (e *engine) processes() []process {
+	var found []process
+	dirs, err := filepath.Glob("/proc/[0-9]*")
+	require.NoError(e.t, err)
+	for _, dir := range dirs {
+		pid, _ := strconv.Atoi(filepath.Base(dir))
+		cmdline, err := os.ReadFile(dir + "/cmdline")
+		if err != nil || pid == e.cmd.Process.Pid || !e.inSession(dir) || strings.Contains(string(cmdline), "resource_tracker") {
+			continue
+		}
+		title, ours := strings.CutPrefix(strings.TrimRight(strings.ReplaceAll(string(cmdline), "\x00", " "), " "), "VLLM::")
+		if !ours {
+			title = ""
+		}
+		found = append(found, process{pid, title})
+	}
+	slices.SortFunc(found, func(a, b process) int { return strings.Compare(a.title, b.title) })
+	return found
+}
+
+// inSession says whether the process of a folder of /proc lives in the
+// engine's session. The fields after the name are state, parent, group and
+// session (proc(5)).
+func (e *engine) inSession(dir string) bool {
+	stat, err := os.ReadFile(dir + "/stat")
+	if err != nil {
+		return false
+	}
+	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
+	fields := strings.Fields(rest)
+	return fields[0] != "Z" && fields[3] == strconv.Itoa(e.cmd.Process.Pid)
+}
+
+// titles names the processes of the engine.
+func (e *engine) titles() []string {
+	titles := []string{}
+	for _, p := range e.processes() {
+		titles = append(titles, p.title)
+	}
+	return titles
+}
+
+// find gives the process with a title.
+func (e *engine) find(title string) int {
+	e.t.Helper()
+	for _, p := range e.processes() {
+		if p.title == title {
+			return p.pid
+		}
+	}
+	require.FailNow(e.t, "there is no "+title, "there is %q", e.titles())
+	return 0
+}
+
+// cleanUp ends what still runs. Python's resource tracker is left to end by
+// itself: it takes away what the others left in shared memory.
+func (e *engine) cleanUp() {
+	if !e.ended() {
+		_ = e.cmd.Process.Kill()
+		<-e.exited
+	}
+	e.eventually("the processes are gone", func() bool {
+		left := e.processes()
+		for _, p := range left {
+			_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		}
+		return len(left) == 0
+	})
+	if e.t.Failed() {
+		log := e.log()
+		e.t.Logf("the engine's log ends with:\n%s", log[max(0, len(log)-4000):])
+	}
+}

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Fails when a file that is made by a tool is not what the tool makes now, when
+# a Go file is not formatted, or when go.mod is not tidy. Touches nothing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+bad=0
+
+unformatted=$(gofmt -l launcher spec test)
+if [ -n "$unformatted" ]; then
+  echo "not formatted (run: make generate): $unformatted" >&2
+  bad=1
+fi
+
+go run ./launcher/internal/api/genopenapi "$work/openapi.yaml"
+if ! diff -u spec/launcherapi/openapi.yaml "$work/openapi.yaml" >&2; then
+  echo "spec/launcherapi/openapi.yaml is not what the types say (run: make generate)" >&2
+  bad=1
+fi
+
+if ! go mod tidy -diff >"$work/tidy" 2>&1; then
+  cat "$work/tidy" >&2
+  echo "go.mod or go.sum is not tidy (run: go mod tidy)" >&2
+  bad=1
+fi
+[ "$bad" = 0 ] && echo "verify: all as it should be"
+exit "$bad"
