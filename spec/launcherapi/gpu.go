@@ -43,5 +43,5 @@ type Budget struct {
 	MaxSleeperBytesPerGPU uint64   `json:"max_sleeper_bytes_per_gpu"`
 	MaxHostSleeperBytes   uint64   `json:"max_host_sleeper_bytes"`
 	MaxInstances          int      `json:"max_instances"`
-	MinResidency          Duration `json:"min_residency" doc:"How long an instance stays awake before a swap without a request of its own may take its place."`
+	MinResidency          Duration `json:"min_residency" doc:"How long an instance stays awake before a swap may take its place: a swap that comes sooner waits."`
 }

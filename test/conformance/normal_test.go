@@ -11,15 +11,16 @@ import (
 // run to the next, wherever a field of that name stands. What is left of the
 // value is its kind, so that a string in place of a number is still seen.
 var accepted = map[string]string{
-	"created":       "the time",
-	"created_at":    "the time",
-	"text":          "the words are the model's",
-	"content":       "the words are the model's",
-	"prompt":        "the words are the tokenizer's",
-	"tokens":        "the numbers are the tokenizer's",
-	"count":         "the numbers are the tokenizer's",
-	"prompt_tokens": "the numbers are the tokenizer's",
-	"input_tokens":  "the numbers are the tokenizer's",
+	"created":               "the time",
+	"created_at":            "the time",
+	"text":                  "the words are the model's",
+	"content":               "the words are the model's",
+	"prompt":                "the words are the tokenizer's",
+	"tokens":                "the numbers are the tokenizer's",
+	"count":                 "the numbers are the tokenizer's",
+	"prompt_tokens":         "the numbers are the tokenizer's",
+	"input_tokens":          "the numbers are the tokenizer's",
+	"original_input_tokens": "the numbers are the tokenizer's",
 }
 
 // shapes are the texts that may differ within a string.
@@ -27,7 +28,7 @@ var shapes = []struct {
 	re *regexp.Regexp
 	as string
 }{
-	{regexp.MustCompile(`\b[0-9a-f]{16}\b`), "<id>"},
+	{regexp.MustCompile(`([-_])[0-9a-f]{16}\b`), "${1}<id>"},
 	{regexp.MustCompile(`\bvllm-0\.30\.0-[0-9a-f]{8}\b`), "<fingerprint>"}, // of the settings
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "<address>"},
 }
@@ -106,15 +107,16 @@ func total(v map[string]any, sum, a, b string) {
 	}
 }
 
-// cutShort leaves the length out of an answer that a sleep cut: it depends on
-// the moment.
+// cutShort leaves out the length that an answer had reached when a sleep cut it,
+// or when an event of a stream told it: it depends on the moment.
 func cutShort(v map[string]any) {
 	choices, _ := v["choices"].([]any)
 	usage, _ := v["usage"].(map[string]any)
 	if len(choices) != 1 || usage == nil {
 		return
 	}
-	if choice, _ := choices[0].(map[string]any); choice["finish_reason"] == "abort" {
+	choice, _ := choices[0].(map[string]any)
+	if finish := choice["finish_reason"]; finish == nil || finish == "abort" {
 		total(usage, "total_tokens", "prompt_tokens", "completion_tokens")
 		usage["completion_tokens"] = "<integer>"
 	}

@@ -53,8 +53,8 @@ func compare[T any](t *testing.T, name string, seen []T, key func(T) string) {
 		t.Run(key(s), func(t *testing.T) {
 			w, ok := want[key(s)]
 			require.True(t, ok, "nothing is recorded; run with -tags vllm -update")
-			for _, d := range differences(fields(t, w), fields(t, s)) {
-				assert.Fail(t, d)
+			if d := differences(fields(t, w), fields(t, s)); len(d) > 0 {
+				assert.Fail(t, "it is not as vLLM", strings.Join(d, "\n"))
 			}
 		})
 		delete(want, key(s))
@@ -107,14 +107,14 @@ func differences(want, got map[string]string) []string {
 		switch {
 		case !ok && leftOut(path):
 		case !ok:
-			found = append(found, fmt.Sprintf("%s: vLLM has %s, here it is missing", path, w))
+			found = append(found, fmt.Sprintf("%s: vLLM has %s, which is missing here", path, w))
 		case g != w:
-			found = append(found, fmt.Sprintf("%s: vLLM has\n\t%s\nhere it is\n\t%s", path, w, g))
+			found = append(found, fmt.Sprintf("%s: vLLM has\n\t%s\n  and here it is\n\t%s", path, w, g))
 		}
 	}
 	for path, g := range got {
 		if _, ok := want[path]; !ok {
-			found = append(found, fmt.Sprintf("%s: vLLM has nothing, here it is %s", path, g))
+			found = append(found, fmt.Sprintf("%s: here it is %s, of which vLLM has nothing", path, g))
 		}
 	}
 	sort.Strings(found)

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/conformance/openapi"
 	"hotseat.dev/hotseat/test/enginesim/recorder"
 )
 
@@ -66,6 +67,24 @@ type Node struct {
 	cmd    *exec.Cmd
 	stderr *bytes.Buffer
 	exited chan struct{}
+
+	Token    string            // sent with every call; empty: none
+	Document *openapi.Document // the API's, which every answer is held against
+	client   *http.Client
+	readOnce sync.Once
+	wrong    complaints
+}
+
+// complaints are what was found wrong with answers.
+type complaints struct {
+	mu  sync.Mutex
+	all []error
+}
+
+func (c *complaints) add(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all = append(c.all, err)
 }
 
 // GPU gives the UUID of a simulated GPU.
@@ -220,6 +239,9 @@ func (n *Node) cleanUp() {
 		assert.Fail(n.t, "an engine is left over", "pid %d: %s", pid, cmdline(pid))
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
+	n.wrong.mu.Lock()
+	defer n.wrong.mu.Unlock()
+	assert.Empty(n.t, n.wrong.all, "answers that are not as the API's document says")
 	overlaps, err := recorder.Overlaps(n.SimFS)
 	assert.NoError(n.t, err)
 	assert.Empty(n.t, overlaps, "two engines were awake on one GPU")
@@ -302,10 +324,32 @@ func (a Answer) Problem(t *testing.T) launcherapi.Problem {
 }
 
 // Call makes one call of the control API. A body that is not a string or bytes
-// is sent as JSON; headers are pairs.
+// is sent as JSON; headers are pairs. The answer is held against the API's
+// document.
 func (n *Node) Call(method, path string, body any, headers ...string) Answer {
 	n.t.Helper()
-	return call(n.t, method, n.URL+path, body, headers...)
+	a, err := send(n.t.Context(), n.checked(), method, n.URL+path, body, append(n.authorization(), headers...)...)
+	require.NoError(n.t, err)
+	return a
+}
+
+func (n *Node) authorization() []string {
+	if n.Token == "" {
+		return nil
+	}
+	return []string{"Authorization", "Bearer " + n.Token}
+}
+
+// checked is the client of the control API.
+func (n *Node) checked() *http.Client {
+	n.readOnce.Do(func() {
+		a, err := tryCall(n.t.Context(), "GET", n.URL+"/openapi.json", nil, n.authorization()...)
+		require.NoError(n.t, err)
+		n.Document, err = openapi.Read(a.Body)
+		require.NoError(n.t, err)
+		n.client = &http.Client{Transport: n.Document.Transport(http.DefaultTransport, n.wrong.add)}
+	})
+	return n.client
 }
 
 func call(t *testing.T, method, url string, body any, headers ...string) Answer {
@@ -315,8 +359,12 @@ func call(t *testing.T, method, url string, body any, headers ...string) Answer 
 	return a
 }
 
-// tryCall is Call for a goroutine that is not the test's own.
+// tryCall is call for a goroutine that is not the test's own.
 func tryCall(ctx context.Context, method, url string, body any, headers ...string) (Answer, error) {
+	return send(ctx, http.DefaultClient, method, url, body, headers...)
+}
+
+func send(ctx context.Context, client *http.Client, method, url string, body any, headers ...string) (Answer, error) {
 	var reader io.Reader
 	switch b := body.(type) {
 	case nil:
@@ -341,7 +389,7 @@ func tryCall(ctx context.Context, method, url string, body any, headers ...strin
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := client.Do(req)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -478,7 +526,7 @@ func (n *Node) Watch(query string, headers ...string) (<-chan launcherapi.RawEve
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := n.checked().Do(req)
 	require.NoError(n.t, err)
 	require.Equal(n.t, 200, resp.StatusCode)
 	events := make(chan launcherapi.RawEvent, 1000)

@@ -441,6 +441,19 @@ func TestTheLeastRecentlyUsedSleeperIsEvictedAndPinnedOnesNever(t *testing.T) {
 	assert.Equal(t, "sleeping", n.Get("x").State)
 }
 
+func TestASwapWaitsUntilWhoIsAwakeHasBeenSoForLongEnough(t *testing.T) {
+	n := NewNode(t, "--budgets-min-residency", "1s")
+	n.Awake("a", On(0))
+	r := n.SwapDone(toNew("b", On(0)))
+	assert.GreaterOrEqual(t, n.Get("b").CreatedAt.Sub(n.Get("a").CreatedAt), time.Second)
+	assert.Equal(t, launcherapi.OutcomeDone, r.Outcome)
+	body := to("a")
+	body["timeout"] = "200ms"
+	p := n.Swap(body).Problem(t)
+	assert.Equal(t, 504, p.Status)
+	assert.Equal(t, "awake", n.Get("b").State, "nothing was touched")
+}
+
 func TestSwapOutAlone(t *testing.T) {
 	n := NewNode(t)
 	n.Awake("a", On(0))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -52,7 +53,7 @@ func usagef(format string, args ...any) error {
 // run runs the command that args name, and gives its exit code.
 func (c *cli) run(ctx context.Context, args []string) (exitCode int) {
 	root := c.rootCommand()
-	root.SetArgs(args)
+	root.SetArgs(append([]string{}, args...)) // nil would mean those of the process
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	err := root.ExecuteContext(ctx)
@@ -84,6 +85,8 @@ line, the configuration, the state folder or the address is wrong.`),
 		Version:       version.Version,
 		Args:          noCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w; see: %s --help", err, cmd.CommandPath())
@@ -107,11 +110,12 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := ""
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
+	near := cmd.SuggestionsFor(args[0])
+	if len(near) == 0 {
+		return usagef("there is no command %q; see: launcher --help", args[0])
 	}
-	return usagef("there is no command %q%s; see: launcher --help", args[0], hint)
+	slices.Sort(near)
+	return usagef("there is no command %q: did you mean %s?", args[0], strings.Join(near, " or "))
 }
 
 // exactly wants as many arguments as names.

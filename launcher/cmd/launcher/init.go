@@ -30,7 +30,8 @@ dies, and remembers how they ended meanwhile.`,
 			from := addSettings(flags)
 			switch err := flags.Parse(args[1:]); {
 			case errors.Is(err, pflag.ErrHelp):
-				return c.serveCommand().Help()
+				serve, _, err := cmd.Root().Find(args[:1])
+				return errors.Join(err, serve.Help())
 			case err != nil:
 				return usagef("%w; see: launcher serve --help", err)
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -19,7 +20,7 @@ const (
 
 // formatFlag adds -o.
 func (c *cli) formatFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&c.format, "output", "o", formatTable, "form of the answer: table for people, json as the API has it")
+	cmd.Flags().StringVarP(&c.format, "output", "o", formatTable, "form of the answer, `table|json`: for people, or as the API has it")
 	complete(cmd, "output", formatTable, formatJSON)
 }
 
@@ -52,7 +53,8 @@ func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
 // write aligns the columns. A column that is empty in every row is left out.
 func (t *table) write(w io.Writer) error {
-	aligned := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	var text bytes.Buffer
+	aligned := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
 	for _, row := range append([][]string{t.heading}, t.rows...) {
 		var cells []string
 		for n, cell := range row {
@@ -60,11 +62,15 @@ func (t *table) write(w io.Writer) error {
 				cells = append(cells, cell)
 			}
 		}
-		if _, err := fmt.Fprintln(aligned, strings.Join(cells, "\t")); err != nil {
+		_, _ = fmt.Fprintln(aligned, strings.Join(cells, "\t")) // a buffer takes everything
+	}
+	_ = aligned.Flush()
+	for line := range strings.Lines(text.String()) {
+		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
 			return err
 		}
 	}
-	return aligned.Flush()
+	return nil
 }
 
 func (t *table) filled(column int) bool {

@@ -3,53 +3,86 @@ package main
 import (
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
+// quiet is how long a phase may take before it is told of while it lasts.
+const quiet = time.Second
+
 // progress tells on standard error what happens while a command waits, each
 // line with the time since the command began.
 type progress struct {
-	out   io.Writer
 	began time.Time
-	last  map[string]string // state last told, by instance
+
+	mu      sync.Mutex
+	out     io.Writer         // nil once it is closed
+	last    map[string]string // state last told, by instance
+	lasting *time.Timer       // tells of the phase that lasts
 }
 
 func newProgress(out io.Writer) *progress {
 	return &progress{out: out, began: time.Now(), last: map[string]string{}}
 }
 
+// close tells nothing any more.
+func (p *progress) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopLasting()
+	p.out = nil
+}
+
+func (p *progress) stopLasting() {
+	if p.lasting != nil {
+		p.lasting.Stop()
+		p.lasting = nil
+	}
+}
+
 // line writes one line. A standard error that is gone stops nothing.
 func (p *progress) line(format string, args ...any) {
-	since := time.Since(p.began).Seconds()
-	_, _ = fmt.Fprintf(p.out, "%8.3fs  %s\n", since, fmt.Sprintf(format, args...))
+	if p.out != nil {
+		_, _ = fmt.Fprintf(p.out, "%8.3fs  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
+	}
 }
 
 // state tells of an instance's state, once for each change.
 func (p *progress) state(i launcherapi.Instance) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.last[i.InstanceID] == i.State {
 		return
 	}
 	p.last[i.InstanceID] = i.State
-	if i.Reason != "" {
-		p.line("%s is %s: %s", i.InstanceID, i.State, oneLine(i.Reason))
-		return
-	}
 	p.line("%s is %s", i.InstanceID, i.State)
 }
 
-// swap tells of one step of a swap.
+// swap tells of a phase of a swap when it is over, and before that when it
+// takes long.
 func (p *progress) swap(step launcherapi.SwapProgress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopLasting()
 	what := step.Phase
 	if step.InstanceID != "" {
 		what += " " + step.InstanceID
 	}
 	switch step.Type {
 	case launcherapi.ProgressStarted:
-		p.line("%s …", what)
+		var own *time.Timer
+		own = time.AfterFunc(quiet, func() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.lasting == own {
+				p.line("%s …", what)
+			}
+		})
+		p.lasting = own
 	case launcherapi.ProgressDone:
-		p.line("%s took %s", what, ms(step.DurationMS))
+		p.line("%s: %s", what, ms(step.DurationMS))
 	}
 }
 

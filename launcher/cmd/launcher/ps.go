@@ -69,13 +69,18 @@ func indices(uuids []string, gpus []launcherapi.GPU) string {
 	return strings.Join(names, ",")
 }
 
+// reasonWidth is how many letters of a reason stand in the table; all of them
+// stand in the JSON form.
+const reasonWidth = 100
+
 // failure says in a few words why an instance failed.
 func failure(i launcherapi.Instance) string {
 	if launcher.State(i.State) != launcher.Failed {
 		return ""
 	}
-	if i.Cause != "" {
-		return i.Cause + ": " + oneLine(i.Reason)
+	reason := oneLine(i.Reason)
+	if runes := []rune(reason); len(runes) > reasonWidth {
+		reason = string(runes[:reasonWidth]) + "…"
 	}
-	return oneLine(i.Reason)
+	return reason
 }

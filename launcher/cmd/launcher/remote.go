@@ -28,8 +28,8 @@ const (
 // it is interrupted; what it has asked for goes on.
 func (c *cli) remote(cmd *cobra.Command, run func(ctx context.Context, cl *client.Client, args []string) error) *cobra.Command {
 	cmd.GroupID = clientGroup
-	cmd.Flags().StringVar(&c.server, "server", "", fmt.Sprintf("address of the launcher (environment %s; default %s)", envServer, defaultServer))
-	cmd.Flags().StringVar(&c.tokenFile, "token-file", "", fmt.Sprintf("file with the token that the launcher asks for (environment %s, or the token itself in %s)", envTokenFile, envToken))
+	cmd.Flags().StringVar(&c.server, "server", "", fmt.Sprintf("`ADDRESS` of the launcher (environment %s; default %s)", envServer, defaultServer))
+	cmd.Flags().StringVar(&c.tokenFile, "token-file", "", fmt.Sprintf("`FILE` with the token that the launcher asks for (environment %s, or the token itself in %s)", envTokenFile, envToken))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := c.checkFormat(); err != nil {
 			return err
@@ -129,5 +129,8 @@ func (c *cli) explain(err error) {
 	}
 	for _, line := range problem.LastLogLines {
 		_, _ = fmt.Fprintf(c.err, "  | %s\n", line)
+	}
+	if undone, ok := errors.AsType[*client.UndoneError](err); ok && len(undone.Result.Out) > 0 {
+		_, _ = fmt.Fprintf(c.err, "  undone: %s\n", strings.Join(states(undone.Result.Out), ", "))
 	}
 }

@@ -31,7 +31,7 @@ flags of this command come first; everything from the model on is the engine's.`
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.Flags().StringVar(&id, "id", "", "id of the instance; the launcher makes one when it is not given")
+	cmd.Flags().StringVar(&id, "id", "", "`ID` of the instance; the launcher makes one when it is not given")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it answers, or has failed")
 	gpuFlag(cmd, &gpus)
 	envFlag(cmd, &env)
@@ -63,11 +63,11 @@ flags of this command come first; everything from the model on is the engine's.`
 }
 
 func gpuFlag(cmd *cobra.Command, gpus *[]string) {
-	cmd.Flags().StringSliceVar(gpus, "gpu", nil, "a GPU by index or UUID; again, or several with commas, for more")
+	cmd.Flags().StringSliceVar(gpus, "gpu", nil, "a `GPU` by index or UUID; again, or several with commas, for more")
 }
 
 func envFlag(cmd *cobra.Command, env *[]string) {
-	cmd.Flags().StringArrayVar(env, "env", nil, "a variable of the engine's environment, NAME=VALUE, or NAME for the value that it has here")
+	cmd.Flags().StringArrayVar(env, "env", nil, "a variable of the engine's environment, `NAME=VALUE`, or NAME for the value that it has here")
 }
 
 // awaitAwake follows a start until the instance answers. One that ends is an
@@ -83,14 +83,13 @@ func awaitAwake(ctx context.Context, cl *client.Client, instance launcherapi.Ins
 		}
 		instance = event.Object
 		told.state(instance)
-		switch launcher.State(instance.State) {
-		case launcher.Awake, launcher.Sleeping:
-			return instance, nil
-		case launcher.Stopped, launcher.Failed:
+		switch state := launcher.State(instance.State); {
+		case state.Ended():
 			return instance, ended(instance)
-		}
-		if event.Type == launcherapi.EventDeleted {
+		case event.Type == launcherapi.EventDeleted:
 			return instance, launcher.NotFound(instance.InstanceID)
+		case !state.Moving():
+			return instance, nil
 		}
 	}
 	return instance, context.Cause(ctx)

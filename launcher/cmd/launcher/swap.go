@@ -38,8 +38,8 @@ that fails is undone: whoever was awake is awake again.`,
 	cmd.Args = func(cmd *cobra.Command, args []string) error { return f.check(cmd.ArgsLenAtDash(), args) }
 	gpuFlag(cmd, &f.gpus)
 	envFlag(cmd, &f.env)
-	cmd.Flags().StringVar(&f.id, "id", "", "id of the new instance; the launcher makes one when it is not given")
-	cmd.Flags().StringVar(&f.out, "out", launcherapi.OutSleep, "what becomes of whatever is awake there: sleep or stop")
+	cmd.Flags().StringVar(&f.id, "id", "", "`ID` of the new instance; the launcher makes one when it is not given")
+	cmd.Flags().StringVar(&f.out, "out", launcherapi.OutSleep, "what becomes of whatever is awake there: `sleep|stop`")
 	cmd.Flags().IntVar(&f.level, "level", 0, "level that it sleeps at: 1 keeps the weights in host memory, 2 drops them (default 1)")
 	cmd.Flags().Var(&f.drain, "drain-timeout", "how long answers in flight may take to end before they are cut")
 	cmd.Flags().Var(&f.timeout, "timeout", "limit of the whole swap; past it, it is undone")
@@ -55,6 +55,7 @@ that fails is undone: whoever was awake is awake again.`,
 		}
 		told := newProgress(c.err)
 		result, err := cl.Swap(ctx, request, told.swap)
+		told.close()
 		if err != nil {
 			return err
 		}
@@ -113,10 +114,7 @@ func describeSwap(w io.Writer, r launcherapi.SwapResult) error {
 	if r.In != nil {
 		awake = r.In.InstanceID
 	}
-	var words []string
-	for _, out := range r.Out {
-		words = append(words, fmt.Sprintf("%s is %s", out.InstanceID, out.State))
-	}
+	words := states(r.Out)
 	for _, id := range r.Evicted {
 		words = append(words, id+" was evicted")
 	}
@@ -132,8 +130,27 @@ func describeSwap(w io.Writer, r launcherapi.SwapResult) error {
 	case launcherapi.OutcomeNoop:
 		line = fmt.Sprintf("nothing to do: %s is awake already", awake)
 	case launcherapi.OutcomeDryRun:
-		line = fmt.Sprintf("it fits: %s would be awake%s", awake, rest)
+		line = fmt.Sprintf("it fits: %s would be awake", awake)
+		if len(r.Out) > 0 {
+			line += fmt.Sprintf(", and not %s", strings.Join(ids(r.Out), ", "))
+		}
 	}
 	_, err := fmt.Fprintln(w, line)
 	return err
+}
+
+func states(instances []launcherapi.Instance) []string {
+	words := make([]string, len(instances))
+	for n, i := range instances {
+		words[n] = fmt.Sprintf("%s is %s", i.InstanceID, i.State)
+	}
+	return words
+}
+
+func ids(instances []launcherapi.Instance) []string {
+	words := make([]string, len(instances))
+	for n, i := range instances {
+		words[n] = i.InstanceID
+	}
+	return words
 }

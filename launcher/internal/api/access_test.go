@@ -45,7 +45,7 @@ func TestWithoutTheTokenOnlyHealthIsAnswered(t *testing.T) {
 			assert.Equal(t, http.StatusUnauthorized, r.do(t, http.MethodGet, path, "", header...).status, path)
 		}
 	}
-	assert.Empty(t, r.instances.record())
+	assert.Empty(t, r.instances.Record())
 	for _, path := range []string{"/health", "/readyz"} {
 		assert.Equal(t, http.StatusOK, r.do(t, http.MethodGet, path, "").status)
 		assert.Equal(t, http.StatusOK, r.do(t, http.MethodHead, path, "").status)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -43,13 +44,17 @@ func streamSwap(ctx huma.Context, run SwapRun, contentType string) {
 		return
 	}
 	send := func(p launcherapi.SwapProgress) error { return out.send(p.Type, "", p) }
-	if err := run.Follow(ctx.Context(), send); err != nil && ctx.Context().Err() == nil {
+	err := run.Follow(ctx.Context(), send)
+	switch {
+	case err == nil:
+		if _, err = run.Wait(ctx.Context()); err == nil {
+			return // the result was the last step
+		}
+	case launcher.CodeOf(err) == "":
 		return // nobody reads any more
 	}
-	if _, err := run.Wait(ctx.Context()); err != nil {
-		problem := problemOf(err).Problem
-		_ = send(launcherapi.SwapProgress{Type: launcherapi.ProgressProblem, SwapID: run.ID(), Problem: &problem})
-	}
+	problem := problemOf(err).Problem
+	_ = send(launcherapi.SwapProgress{Type: launcherapi.ProgressProblem, SwapID: run.ID(), Problem: &problem}) // the stream ends either way
 }
 
 func docSwap(op *huma.Operation, schemas huma.Registry) {

@@ -28,11 +28,8 @@ type documents struct {
 
 // Document gives the OpenAPI document of the API as YAML.
 func Document() ([]byte, error) {
-	s, err := New(Options{Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return nil, err
-	}
-	return s.documents.yaml, nil
+	d, err := New(Options{Logger: slog.New(slog.DiscardHandler)}).documents()
+	return d.yaml, err
 }
 
 //go:embed docs.html
@@ -101,16 +98,21 @@ func shape(s *huma.Schema) template.HTML {
 	return template.HTML(text) //nolint:gosec // every part of it is escaped above
 }
 
-// mount serves the documents.
-func mount(r chi.Router, d documents) {
-	fixed := func(path, contentType string, content []byte) {
+// mountDocuments serves the documents.
+func (s *Server) mountDocuments(r chi.Router) {
+	serve := func(path, contentType string, pick func(documents) []byte) {
 		r.Get(path, func(w http.ResponseWriter, _ *http.Request) {
+			all, err := s.documents()
+			if err != nil {
+				problemOf(err).write(w)
+				return
+			}
 			w.Header().Set("Content-Type", contentType)
 			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-			_, _ = w.Write(content) // the client may be gone
+			_, _ = w.Write(pick(all)) // the client may be gone
 		})
 	}
-	fixed(openapiPath+".json", "application/openapi+json", d.json)
-	fixed(openapiPath+".yaml", "application/openapi+yaml", d.yaml)
-	fixed(docsPath, "text/html; charset=utf-8", d.html)
+	serve(openapiPath+".json", "application/openapi+json", func(d documents) []byte { return d.json })
+	serve(openapiPath+".yaml", "application/openapi+yaml", func(d documents) []byte { return d.yaml })
+	serve(docsPath, "text/html; charset=utf-8", func(d documents) []byte { return d.html })
 }

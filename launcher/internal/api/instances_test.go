@@ -24,7 +24,7 @@ func TestACreateIsPassedOnAndAnsweredAtOnce(t *testing.T) {
 	assert.Equal(t, "starting", made.State)
 	assert.Equal(t, []string{"GPU-a", "GPU-b"}, made.GPUUUIDs)
 	assert.Equal(t, "/run/secrets/key", made.EnvVars["KEY"].FromFile)
-	assert.Equal(t, []string{`create "my-id" gpus=[GPU-a GPU-b] pinned=true`}, r.instances.record())
+	assert.Equal(t, []string{`create "my-id" gpus=[GPU-a GPU-b] pinned=true`}, r.instances.Record())
 
 	got = r.do(t, http.MethodPost, instancesPath, `{"args":["--model","m"]}`)
 	require.Equal(t, http.StatusCreated, got.status)
@@ -109,11 +109,11 @@ func TestVerbsPassOnWhatWasAsked(t *testing.T) {
 		{"wake", `{"timeout":"3s"}`, 200, "awake", []string{`wake "a" level=0 drain=0s limit=3s`, `await "a" awake`}},
 		{"wake", `{"wait":false}`, 202, "waking", []string{`wake "a" level=0 drain=0s limit=0s`}},
 	} {
-		before := len(r.instances.record())
+		before := len(r.instances.Record())
 		got := r.do(t, http.MethodPost, instancesPath+"/a/"+test.verb, test.body)
 		require.Equal(t, test.status, got.status, got.body)
 		assert.Equal(t, test.state, decode[launcherapi.Instance](t, got.body).State)
-		assert.Equal(t, test.calls, r.instances.record()[before:], test.body)
+		assert.Equal(t, test.calls, r.instances.Record()[before:], test.body)
 	}
 	assert.Equal(t, http.StatusNotFound, r.do(t, http.MethodPost, instancesPath+"/b/wake", "").status)
 }
@@ -126,12 +126,12 @@ func TestEveryKindOfErrorHasItsStatus(t *testing.T) {
 		launcherapi.CodePortTaken: 409, launcherapi.CodeDoesNotFit: 409, launcherapi.CodeInternal: 500, launcherapi.CodeEngineFailed: 502,
 		launcherapi.CodeUnavailable: 503, launcherapi.CodeEngineTimeout: 504, launcherapi.CodeStorage: 507, launcherapi.CodeTooMany: 429,
 	} {
-		r.instances.failNext(&launcher.Error{Code: code, Detail: "because"})
+		r.instances.FailNext(&launcher.Error{Code: code, Detail: "because"})
 		got := r.do(t, http.MethodGet, instancesPath+"/a", "")
 		assert.Equal(t, status, got.status, code)
 		assert.Equal(t, launcherapi.Problem{Title: http.StatusText(status), Status: status, Detail: "because", Code: code}, got.problem(t))
 	}
-	r.instances.failNext(errors.New("something else"))
+	r.instances.FailNext(errors.New("something else"))
 	got := r.do(t, http.MethodGet, instancesPath+"/a", "")
 	assert.Equal(t, http.StatusInternalServerError, got.status)
 	assert.Equal(t, launcherapi.CodeInternal, got.problem(t).Code)
@@ -140,7 +140,7 @@ func TestEveryKindOfErrorHasItsStatus(t *testing.T) {
 func TestTheFactsOfAnErrorGoAlong(t *testing.T) {
 	r := newRig(t)
 	code := -9
-	r.instances.failNext(&launcher.Error{
+	r.instances.FailNext(&launcher.Error{
 		Code: launcherapi.CodeEngineFailed, Detail: "it died", InstanceID: "a", ExitCode: &code, FailureCause: "killed", LastLogLines: []string{"oh"},
 	})
 	got := r.do(t, http.MethodPost, instancesPath+"/a/wake", "").problem(t)
@@ -149,12 +149,12 @@ func TestTheFactsOfAnErrorGoAlong(t *testing.T) {
 	assert.Equal(t, "killed", got.Cause)
 	assert.Equal(t, []string{"oh"}, got.LastLogLines)
 
-	r.instances.failNext(launcher.Invalidf("body.gpu_uuids[1]", "unknown GPU UUID %q", "GPU-z"))
+	r.instances.FailNext(launcher.Invalidf("body.gpu_uuids[1]", "unknown GPU UUID %q", "GPU-z"))
 	answer := r.do(t, http.MethodPost, instancesPath, `{"options":"x","gpu_uuids":["GPU-a","GPU-z"]}`)
 	assert.Equal(t, http.StatusUnprocessableEntity, answer.status)
 	assert.Equal(t, []launcherapi.ProblemDetail{{Message: `unknown GPU UUID "GPU-z"`, Location: "body.gpu_uuids[1]"}}, answer.problem(t).Errors)
 
-	r.instances.failNext(launcher.DoesNotFit(launcherapi.Fit{GPUUUID: "GPU-a", Bound: "device_memory", Needed: 3, Available: 2, Limit: 5, Holders: []launcherapi.GPUHolder{{InstanceID: "b", State: "awake", Bytes: 3}}}, "no room"))
+	r.instances.FailNext(launcher.DoesNotFit(launcherapi.Fit{GPUUUID: "GPU-a", Bound: "device_memory", Needed: 3, Available: 2, Limit: 5, Holders: []launcherapi.GPUHolder{{InstanceID: "b", State: "awake", Bytes: 3}}}, "no room"))
 	fit := r.do(t, http.MethodPost, instancesPath+"/a/wake", "").problem(t).Fit
 	require.NotNil(t, fit)
 	assert.Equal(t, uint64(3), fit.Needed)
@@ -164,7 +164,7 @@ func TestTheFactsOfAnErrorGoAlong(t *testing.T) {
 func TestAClientThatLeavesDoesNotHoldAVerb(t *testing.T) {
 	r := newRig(t)
 	r.create(t, "a")
-	r.instances.hold = make(chan struct{})
+	r.instances.Hold(make(chan struct{}))
 	ctx, cancel := context.WithCancel(context.Background())
 	time.AfterFunc(10*time.Millisecond, cancel)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, r.URL+instancesPath+"/a/sleep", nil)

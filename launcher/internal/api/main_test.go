@@ -11,271 +11,29 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/api"
+	"hotseat.dev/hotseat/launcher/internal/api/apitest"
 	"hotseat.dev/hotseat/launcher/internal/feed"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
-	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/conformance/openapi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// instances is a supervisor that keeps its instances in a map, obeys at once,
-// and records what was asked of it.
-type instances struct {
-	feed *feed.Feed
-	logs *outlog.Store
-
-	mu    sync.Mutex
-	byID  map[string]launcherapi.Instance
-	over  map[string]chan struct{}
-	calls []string
-	fail  error // what the next call comes to
-	hold  chan struct{}
-	panic bool
-}
-
-func (f *instances) called(format string, args ...any) error {
-	f.calls = append(f.calls, fmt.Sprintf(format, args...))
-	if f.panic {
-		panic("on purpose")
-	}
-	err := f.fail
-	f.fail = nil
-	return err
-}
-
-func (f *instances) record() []string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.calls)
-}
-
-func (f *instances) failNext(err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.fail = err
-}
-
-func (f *instances) put(id string, state launcher.State, kind launcherapi.EventType) launcherapi.Instance {
-	i := f.byID[id]
-	i.InstanceID, i.State, i.Status = id, string(state), state.Status()
-	i.Engine, i.ServedModelNames = "vllm", []string{i.Model}
-	i.Revision = f.feed.Append(kind, i)
-	f.byID[id] = i
-	return i
-}
-
-func (f *instances) Create(c supervisor.Create) (launcherapi.Instance, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.called("create %q gpus=%v pinned=%s", c.ID, c.Spec.GPUUUIDs, c.Spec.Annotations[launcherapi.AnnotationPinned]); err != nil {
-		return launcherapi.Instance{}, err
-	}
-	id := c.ID
-	if id == "" {
-		id = fmt.Sprintf("made-%d", len(f.byID))
-	}
-	if _, taken := f.byID[id]; taken {
-		return launcherapi.Instance{}, launcher.Existsf("Instance with ID %s already exists", id)
-	}
-	f.byID[id] = launcherapi.Instance{Options: c.Spec.Options, Args: c.Spec.Args, GPUUUIDs: c.Spec.GPUUUIDs, Annotations: c.Spec.Annotations, EnvVars: c.Spec.EnvVars, Model: "m"}
-	f.over[id] = make(chan struct{})
-	file, _, err := f.logs.Create(id)
-	if err != nil {
-		return launcherapi.Instance{}, err
-	}
-	_ = file.Close()
-	return f.put(id, launcher.Starting, launcherapi.EventCreated), nil
-}
-
-func (f *instances) Get(id string) (launcherapi.Instance, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.called("get %q", id); err != nil {
-		return launcherapi.Instance{}, err
-	}
-	i, ok := f.byID[id]
-	if !ok {
-		return i, launcher.NotFound(id)
-	}
-	return i, nil
-}
-
-func (f *instances) List() ([]launcherapi.Instance, uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	_ = f.called("list")
-	var all []launcherapi.Instance
-	for _, i := range f.byID {
-		all = append(all, i)
-	}
-	slices.SortFunc(all, func(a, b launcherapi.Instance) int { return int(a.Revision) - int(b.Revision) })
-	return all, f.feed.Revision()
-}
-
-func (f *instances) verb(id, name string, ask supervisor.Ask, to launcher.State) (launcherapi.Instance, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.called("%s %q level=%d drain=%s limit=%s", name, id, ask.Level, ask.Drain, ask.Limit); err != nil {
-		return launcherapi.Instance{}, err
-	}
-	if _, ok := f.byID[id]; !ok {
-		return launcherapi.Instance{}, launcher.NotFound(id)
-	}
-	return f.put(id, to, launcherapi.EventUpdated), nil
-}
-
-func (f *instances) Sleep(id string, ask supervisor.Ask) (launcherapi.Instance, error) {
-	return f.verb(id, "sleep", ask, launcher.FallingAsleep)
-}
-
-func (f *instances) Wake(id string, ask supervisor.Ask) (launcherapi.Instance, error) {
-	return f.verb(id, "wake", ask, launcher.Waking)
-}
-
-func (f *instances) AwaitVerb(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error) {
-	f.mu.Lock()
-	hold := f.hold
-	f.mu.Unlock()
-	if hold != nil {
-		select {
-		case <-hold:
-		case <-ctx.Done():
-			return launcherapi.Instance{}, fmt.Errorf("cannot wait: %w", context.Cause(ctx))
-		}
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.called("await %q %s", id, want); err != nil {
-		return launcherapi.Instance{}, err
-	}
-	return f.put(id, want, launcherapi.EventUpdated), nil
-}
-
-func (f *instances) Delete(_ context.Context, id string) (launcherapi.Instance, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.called("delete %q", id); err != nil {
-		return launcherapi.Instance{}, err
-	}
-	if _, ok := f.byID[id]; !ok {
-		return launcherapi.Instance{}, launcher.NotFound(id)
-	}
-	return f.forget(id), nil
-}
-
-func (f *instances) forget(id string) launcherapi.Instance {
-	i := f.put(id, launcher.Stopped, launcherapi.EventDeleted)
-	close(f.over[id])
-	delete(f.byID, id)
-	return i
-}
-
-func (f *instances) DeleteAll(context.Context) ([]launcherapi.Instance, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.called("delete all"); err != nil {
-		return nil, err
-	}
-	var out []launcherapi.Instance
-	for id := range f.byID {
-		out = append(out, f.forget(id))
-	}
-	return out, nil
-}
-
-func (f *instances) LogName(id string) (string, <-chan struct{}, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if err := f.called("log %q", id); err != nil {
-		return "", nil, err
-	}
-	name, _ := f.logs.Latest(id)
-	over, ok := f.over[id]
-	if !ok {
-		return "", nil, launcher.NotFound(id)
-	}
-	return name, over, nil
-}
-
-func (f *instances) GPUs() launcherapi.GPUList {
-	return launcherapi.GPUList{Source: "simulated", GPUs: []launcherapi.GPU{{
-		UUID: "GPU-a", Healthy: true, MemoryTotalBytes: 80 << 30,
-		Awake: []launcherapi.GPUHolder{{InstanceID: "a", State: "awake", Bytes: 1 << 30}}, Sleepers: []launcherapi.GPUHolder{},
-	}}}
-}
-
-// swaps gives back a run that was laid ready, and records the request.
-type swaps struct {
-	mu   sync.Mutex
-	run  *swapRun
-	err  error
-	reqs []launcherapi.SwapRequest
-	keys []string
-}
-
-func (f *swaps) Begin(req launcherapi.SwapRequest, key string) (api.SwapRun, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.reqs, f.keys = append(f.reqs, req), append(f.keys, key)
-	if f.err != nil {
-		return nil, f.err
-	}
-	return f.run, nil
-}
-
-// swapRun is a swap whose steps the test sends; closing them ends it.
-type swapRun struct {
-	steps  chan launcherapi.SwapProgress
-	result launcherapi.SwapResult
-	err    error
-	left   chan struct{} // closed when somebody stopped waiting before the end
-}
-
-func (r *swapRun) ID() string { return r.result.SwapID }
-
-func (r *swapRun) Follow(ctx context.Context, tell func(launcherapi.SwapProgress) error) error {
-	for {
-		select {
-		case p, more := <-r.steps:
-			if !more {
-				return nil
-			}
-			if err := tell(p); err != nil {
-				return err
-			}
-		case <-ctx.Done():
-			close(r.left)
-			return context.Cause(ctx)
-		}
-	}
-}
-
-func (r *swapRun) Wait(ctx context.Context) (launcherapi.SwapResult, error) {
-	if err := r.Follow(ctx, func(launcherapi.SwapProgress) error { return nil }); err != nil {
-		return launcherapi.SwapResult{}, err
-	}
-	return r.result, r.err
-}
-
 // rig is a server on a socket, with what stands behind it. Every answer that
 // its client gets is held against the server's own OpenAPI document.
 type rig struct {
 	*httptest.Server
 	api       *api.Server
-	instances *instances
-	swaps     *swaps
+	instances *apitest.Instances
+	swaps     *apitest.Swaps
 	feed      *feed.Feed
 	logs      *outlog.Store
 	document  *openapi.Document
@@ -290,8 +48,8 @@ func newRig(t *testing.T, change ...func(*api.Options)) *rig {
 	dir := t.TempDir()
 	logs, err := outlog.Open(outlog.Options{Dir: dir})
 	require.NoError(t, err)
-	r := &rig{logDir: dir, feed: feed.New(ring, 0), logs: logs, swaps: &swaps{}}
-	r.instances = &instances{feed: r.feed, logs: logs, byID: map[string]launcherapi.Instance{}, over: map[string]chan struct{}{}}
+	r := &rig{logDir: dir, feed: feed.New(ring, 0), logs: logs, swaps: &apitest.Swaps{}}
+	r.instances = apitest.NewInstances(r.feed, logs)
 	opts := api.Options{
 		Instances: r.instances, Swaps: r.swaps, Events: r.feed, Logs: logs, Version: "test",
 		Ready: func() launcherapi.Ready { return launcherapi.Ready{Status: launcherapi.ReadyStatus} },
@@ -304,8 +62,7 @@ func newRig(t *testing.T, change ...func(*api.Options)) *rig {
 	for _, c := range change {
 		c(&opts)
 	}
-	r.api, err = api.New(opts)
-	require.NoError(t, err)
+	r.api = api.New(opts)
 	r.Server = httptest.NewServer(r.api)
 	t.Cleanup(func() {
 		require.NoError(t, r.api.Shutdown(context.Background()))

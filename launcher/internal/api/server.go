@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -65,7 +66,7 @@ type Server struct {
 	handler http.Handler
 	http    *http.Server
 
-	documents documents
+	documents func() (documents, error) // made when they are first asked for
 
 	streams    context.Context         //nolint:containedctx // ends when the server begins to shut down
 	endStreams context.CancelCauseFunc // ends the streams
@@ -75,7 +76,7 @@ type Server struct {
 var errClosing = launcher.Unavailablef("the launcher is closing")
 
 // New makes a server that does not listen yet.
-func New(opts Options) (*Server, error) {
+func New(opts Options) *Server {
 	s := &Server{opts: opts, log: opts.Logger}
 	s.streams, s.endStreams = context.WithCancelCause(context.Background())
 	calls, endCalls := context.WithCancelCause(context.Background())
@@ -87,11 +88,8 @@ func New(opts Options) (*Server, error) {
 	mux.MethodNotAllowed(s.methodNotAllowed)
 	operations := humachi.New(mux, config())
 	register(s, operations)
-	var err error
-	if s.documents, err = render(operations.OpenAPI()); err != nil {
-		return nil, err
-	}
-	mount(mux, s.documents)
+	s.documents = sync.OnceValues(func() (documents, error) { return render(operations.OpenAPI()) })
+	s.mountDocuments(mux)
 
 	s.handler = mux
 	s.http = &http.Server{
@@ -102,7 +100,7 @@ func New(opts Options) (*Server, error) {
 		BaseContext:       func(net.Listener) context.Context { return calls },
 		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 	}
-	return s, nil
+	return s
 }
 
 // ServeHTTP answers one request.

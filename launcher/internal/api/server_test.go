@@ -70,9 +70,7 @@ func TestAShutdownWaitsForCallsAndThenCancelsThem(t *testing.T) {
 	r := newRig(t)
 	r.create(t, "a")
 	addr, ended := r.serve(t)
-	r.instances.mu.Lock()
-	r.instances.hold = make(chan struct{})
-	r.instances.mu.Unlock()
+	r.instances.Hold(make(chan struct{}))
 	type outcome struct {
 		status int
 		body   string
@@ -89,7 +87,7 @@ func TestAShutdownWaitsForCallsAndThenCancelsThem(t *testing.T) {
 		_ = resp.Body.Close()
 		answered <- outcome{resp.StatusCode, string(body), err}
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(fmt.Sprint(r.instances.record()), "sleep") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(fmt.Sprint(r.instances.Record()), "sleep") }, 10*time.Second, time.Millisecond)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorContains(t, r.api.Shutdown(ctx), "cannot wait for all calls")
@@ -109,12 +107,10 @@ func TestACallMayTakeLongerThanItsBodyMayTakeToCome(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	hold := make(chan struct{})
-	r.instances.mu.Lock()
-	r.instances.hold = hold
-	r.instances.mu.Unlock()
+	r.instances.Hold(hold)
 	_, err = io.WriteString(conn, "POST "+instancesPath+"/a/sleep HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return strings.Contains(fmt.Sprint(r.instances.record()), "sleep") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(fmt.Sprint(r.instances.Record()), "sleep") }, 10*time.Second, time.Millisecond)
 	close(hold)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)

@@ -149,7 +149,7 @@ func TestOptionsTellsWhatAPathTakes(t *testing.T) {
 		assert.Equal(t, want, got.header.Get("Allow"), path)
 		got.problem(t)
 	}
-	assert.Empty(t, r.instances.record())
+	assert.Empty(t, r.instances.Record())
 }
 
 func TestWhatDoesNotExistIsAProblemDocument(t *testing.T) {
@@ -166,11 +166,11 @@ func TestWhatDoesNotExistIsAProblemDocument(t *testing.T) {
 
 func TestAPanicIsA500AndTheServerGoesOn(t *testing.T) {
 	r := newRig(t, quiet)
-	r.instances.panic = true
+	r.instances.Panic(true)
 	got := r.do(t, http.MethodGet, instancesPath+"/a", "")
 	assert.Equal(t, http.StatusInternalServerError, got.status)
 	assert.NotContains(t, got.problem(t).Detail, "on purpose")
-	r.instances.panic = false
+	r.instances.Panic(false)
 	r.create(t, "a")
 }
 

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/api"
+	"hotseat.dev/hotseat/launcher/internal/api/apitest"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -39,7 +41,7 @@ func TestABodyThatIsNotAsItShouldBeIsRefusedAndReachesNobody(t *testing.T) {
 	}{
 		"an unknown field is named":                      {instancesPath, `{"optionz":"x"}`, 422, []string{"body.optionz", "unexpected"}},
 		"a field in another case is unknown":             {instancesPath, `{"Options":"x"}`, 422, []string{"body.Options"}},
-		"an unknown field further inside is named":       {swapPath, `{"in":{"instance_id":"a","levle":1}}`, 422, []string{"body.in.levle"}},
+		"an unknown field further inside is named":       {swapPath, `{"in":{"instance_id":"a","degree":1}}`, 422, []string{"body.in.degree"}},
 		"an unknown field of a swap is named":            {swapPath, `{"gpus":[]}`, 422, []string{"body.gpus"}},
 		"an unknown field of a secret is told":           {instancesPath, `{"options":"x","env_vars":{"KEY":{"from_file":"/f","or":1}}}`, 422, []string{"body.env_vars.KEY", "from_file"}},
 		"a variable that is a number is named":           {instancesPath, `{"options":"x","env_vars":{"PORT":8000}}`, 422, []string{"body.env_vars.PORT", "string"}},
@@ -83,8 +85,9 @@ func TestABodyThatIsNotAsItShouldBeIsRefusedAndReachesNobody(t *testing.T) {
 				assert.Contains(t, problem.Detail, part)
 			}
 			assert.Less(t, len(got.body), 8<<10, "the answer to a bad body is short")
-			assert.Empty(t, r.instances.record())
-			assert.Empty(t, r.swaps.reqs)
+			assert.Empty(t, r.instances.Record())
+			reqs, _ := r.swaps.Requests()
+			assert.Empty(t, reqs)
 		})
 	}
 }
@@ -115,9 +118,10 @@ func TestABodyOfTenMebibytesIsTooLarge(t *testing.T) {
 		assert.Equal(t, http.StatusRequestEntityTooLarge, got.status)
 		assert.Equal(t, launcherapi.CodeTooLarge, got.problem(t).Code)
 	}
-	assert.Empty(t, r.instances.record())
+	assert.Empty(t, r.instances.Record())
+	r.instances.FailNext(launcher.Existsf("it was read"))
 	got := r.do(t, http.MethodPost, instancesPath, body(api.MaxBodyBytes-1))
-	assert.Equal(t, http.StatusCreated, got.status)
+	assert.Equal(t, http.StatusConflict, got.status)
 }
 
 func TestABodyThatDoesNotCallItselfJSONIsRefused(t *testing.T) {
@@ -139,7 +143,7 @@ func TestOptionalFieldsMayBeNull(t *testing.T) {
 	require.Equal(t, http.StatusCreated, got.status, got.body)
 	got = r.do(t, http.MethodPost, instancesPath+"/a/sleep", `{"level":null,"drain_timeout":null,"timeout":null,"wait":null}`)
 	require.Equal(t, http.StatusOK, got.status, got.body)
-	r.swaps.run = doneRun(launcherapi.SwapResult{SwapID: "s", Outcome: launcherapi.OutcomeNoop, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}})
+	r.swaps.Next(apitest.Over(launcherapi.SwapResult{SwapID: "s", Outcome: launcherapi.OutcomeNoop, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}}, nil), nil)
 	got = r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["a"],"in":null,"out":null,"timeout":null,"drain_timeout":null,"canary":null,"dry_run":null}`)
 	require.Equal(t, http.StatusOK, got.status, got.body)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/api/apitest"
 	"hotseat.dev/hotseat/launcher/internal/swap"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -25,37 +26,25 @@ var result = launcherapi.SwapResult{
 	TotalMS: 13,
 }
 
-// openRun is a swap that goes on until its steps are closed.
-func openRun() *swapRun {
-	return &swapRun{steps: make(chan launcherapi.SwapProgress, 10), result: result, left: make(chan struct{})}
-}
-
-// doneRun is a swap that is over.
-func doneRun(result launcherapi.SwapResult) *swapRun {
-	r := openRun()
-	r.result = result
-	close(r.steps)
-	return r
-}
-
 func TestASwapIsAnsweredWhenItIsOver(t *testing.T) {
 	r := newRig(t)
 	for _, outcome := range []string{launcherapi.OutcomeDone, launcherapi.OutcomeNoop, launcherapi.OutcomeDryRun} {
 		want := result
 		want.Outcome = outcome
-		r.swaps.run = doneRun(want)
+		r.swaps.Next(apitest.Over(want, nil), nil)
 		got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"],"in":{"instance_id":"b"},"out":{"mode":"sleep","level":2},"drain_timeout":"5s","timeout":60,"canary":true}`, "Idempotency-Key", "key-1")
 		require.Equal(t, http.StatusOK, got.status, got.body)
 		assert.Equal(t, want, decode[launcherapi.SwapResult](t, got.body))
 	}
-	req := r.swaps.reqs[0]
+	reqs, keys := r.swaps.Requests()
+	req := reqs[0]
 	assert.Equal(t, []string{"GPU-a"}, req.GPUUUIDs)
 	assert.Equal(t, "b", req.In.InstanceID)
 	assert.Equal(t, launcherapi.SwapOut{Mode: "sleep", Level: 2}, *req.Out)
 	assert.Equal(t, 5*time.Second, req.DrainTimeout.D())
 	assert.Equal(t, time.Minute, req.Timeout.D())
 	assert.True(t, req.Canary)
-	assert.Equal(t, []string{"key-1", "key-1", "key-1"}, r.swaps.keys)
+	assert.Equal(t, []string{"key-1", "key-1", "key-1"}, keys)
 }
 
 func TestARefusedSwapHasTheStatusOfItsReason(t *testing.T) {
@@ -73,11 +62,10 @@ func TestARefusedSwapHasTheStatusOfItsReason(t *testing.T) {
 		{launcher.Unavailablef("closing"), 503},
 	} {
 		// What is wrong with the request comes from Begin, the rest from the run.
-		r.swaps.err = test.err
+		r.swaps.Next(nil, test.err)
 		got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`)
 		assert.Equal(t, test.status, got.status)
-		r.swaps.err, r.swaps.run = nil, doneRun(result)
-		r.swaps.run.err = test.err
+		r.swaps.Next(apitest.Over(result, test.err), nil)
 		got = r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`)
 		assert.Equal(t, test.status, got.status)
 		problem := got.problem(t)
@@ -108,8 +96,7 @@ func TestAnUndoneSwapTellsWhatFailedAndWhy(t *testing.T) {
 			undone := result
 			undone.Outcome, undone.Evicted, undone.Cut = launcherapi.OutcomeUndone, []string{"c"}, 2
 			undone.Out = []launcherapi.Instance{{InstanceID: "a", State: "awake", Status: "running", ServedModelNames: []string{}}}
-			r.swaps.run = doneRun(undone)
-			r.swaps.run.err = &swap.FailedError{Phase: "healthy", Result: undone, Err: test.err}
+			r.swaps.Next(apitest.Over(undone, &swap.FailedError{Phase: "healthy", Result: undone, Err: test.err}), nil)
 			got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`)
 			assert.Equal(t, test.status, got.status)
 			p := got.problem(t)
@@ -138,19 +125,20 @@ func TestASwapIsStreamedStepByStep(t *testing.T) {
 	started := launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, SwapID: "swap-1", Phase: "admit"}
 	over := launcherapi.SwapProgress{Type: launcherapi.ProgressResult, SwapID: "swap-1", Result: &result}
 	r := newRig(t)
-	r.swaps.run = openRun()
+	run := apitest.NewSwapRun(result)
+	r.swaps.Next(run, nil)
 	resp := r.open(t, context.Background(), http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`, "Accept", "application/x-ndjson")
 	defer resp.Body.Close()
 	assert.Equal(t, http.StatusOK, resp.StatusCode)
 	assert.Equal(t, "application/x-ndjson", resp.Header.Get("Content-Type"))
 	lines := bufio.NewReader(resp.Body)
 	for _, step := range []launcherapi.SwapProgress{started, over} {
-		r.swaps.run.steps <- step // each is there before the next one happens
+		run.Steps <- step // each is there before the next one happens
 		line, err := lines.ReadString('\n')
 		require.NoError(t, err)
 		assert.Equal(t, step, decode[launcherapi.SwapProgress](t, line))
 	}
-	close(r.swaps.run.steps)
+	close(run.Steps)
 	rest, err := io.ReadAll(lines)
 	require.NoError(t, err)
 	assert.Empty(t, rest, "the result is the last line")
@@ -162,8 +150,7 @@ func TestAStreamedSwapThatFailsEndsWithTheProblem(t *testing.T) {
 		&swap.FailedError{Phase: "wake", Result: result, Err: launcher.EngineTimeoutf("too slow")},
 		launcher.Conflictf("in lives on other GPUs"),
 	} {
-		r.swaps.run = doneRun(result)
-		r.swaps.run.err = failure
+		r.swaps.Next(apitest.Over(result, failure), nil)
 		got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`, "Accept", "application/x-ndjson")
 		assert.Equal(t, http.StatusOK, got.status)
 		last := decode[launcherapi.SwapProgress](t, got.body)
@@ -175,9 +162,10 @@ func TestAStreamedSwapThatFailsEndsWithTheProblem(t *testing.T) {
 
 func TestASwapIsStreamedAsServerSentEvents(t *testing.T) {
 	r := newRig(t)
-	r.swaps.run = openRun()
-	r.swaps.run.steps <- launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, SwapID: "swap-1", Phase: "admit"}
-	close(r.swaps.run.steps)
+	run := apitest.NewSwapRun(result)
+	r.swaps.Next(run, nil)
+	run.Steps <- launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, SwapID: "swap-1", Phase: "admit"}
+	close(run.Steps)
 	got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`, "Accept", "text/event-stream")
 	event, data, _ := strings.Cut(got.body, "\n")
 	assert.Equal(t, "event: phase_started", event)
@@ -188,17 +176,36 @@ func TestASwapIsStreamedAsServerSentEvents(t *testing.T) {
 
 func TestASwapWhoseRequestIsWrongIsNotStreamed(t *testing.T) {
 	r := newRig(t)
-	r.swaps.err = launcher.NotFound("b")
+	r.swaps.Next(nil, launcher.NotFound("b"))
 	got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`, "Accept", "application/x-ndjson")
 	assert.Equal(t, http.StatusNotFound, got.status)
 	got.problem(t)
 }
 
+func TestAStreamedSwapTellsThatTheLauncherCloses(t *testing.T) {
+	r := newRig(t)
+	addr, _ := r.serve(t)
+	r.swaps.Next(apitest.NewSwapRun(result), nil)
+	req, err := http.NewRequest(http.MethodPost, "http://"+addr+swapPath, strings.NewReader(`{"gpu_uuids":["GPU-a"]}`))
+	require.NoError(t, err)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Accept", "application/x-ndjson")
+	resp, err := r.client.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	require.Error(t, r.api.Shutdown(ctx), "a swap is waited for until then")
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.CodeUnavailable, decode[launcherapi.SwapProgress](t, string(body)).Problem.Code)
+}
+
 func TestAClientThatLeavesIsNotWaitedFor(t *testing.T) {
 	r := newRig(t)
 	for _, accept := range []string{"application/json", "application/x-ndjson"} {
-		run := openRun()
-		r.swaps.run = run
+		run := apitest.NewSwapRun(result)
+		r.swaps.Next(run, nil)
 		ctx, cancel := context.WithCancel(context.Background())
 		gone := make(chan struct{})
 		go func() {
@@ -211,12 +218,12 @@ func TestAClientThatLeavesIsNotWaitedFor(t *testing.T) {
 				_ = resp.Body.Close()
 			}
 		}()
-		run.steps <- launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, SwapID: "swap-1", Phase: "admit"}
-		assert.Eventually(t, func() bool { return len(run.steps) == 0 }, 10*time.Second, time.Millisecond)
+		run.Steps <- launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, SwapID: "swap-1", Phase: "admit"}
+		assert.Eventually(t, func() bool { return len(run.Steps) == 0 }, 10*time.Second, time.Millisecond)
 		cancel()
 		<-gone
 		select {
-		case <-run.left: // the handler stopped waiting; the run itself was told nothing
+		case <-run.Left: // the handler stopped waiting; the run itself was told nothing
 		case <-time.After(10 * time.Second):
 			t.Fatal("the handler still waits")
 		}

@@ -212,9 +212,7 @@ func TestAListAndAWatchFromItMissNothing(t *testing.T) {
 	go func() {
 		defer close(done)
 		for range 200 {
-			r.instances.mu.Lock()
-			r.instances.put("a", launcher.Awake, launcherapi.EventUpdated)
-			r.instances.mu.Unlock()
+			r.instances.Put("a", launcher.Awake, launcherapi.EventUpdated)
 		}
 	}()
 	for range 20 {

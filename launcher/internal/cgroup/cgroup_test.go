@@ -150,6 +150,18 @@ func TestKillReachesEveryProcessOfTheGroupAndNoOther(t *testing.T) {
 	}
 }
 
+func TestWhereTheKernelKillsNoGroupItIsFrozenAndKilledOneByOne(t *testing.T) {
+	m := open(t, V2)
+	g, err := m.Create("a")
+	require.NoError(t, err)
+	first, second := start(t, g, "wait"), start(t, g, "wait")
+	require.NoError(t, m.driver.(*v2).killFrozen(g.Path()))
+	require.Equal(t, syscall.SIGKILL, reap(t, first).Signal())
+	require.Equal(t, syscall.SIGKILL, reap(t, second).Signal())
+	require.NoError(t, g.Remove(t.Context()))
+	require.NoError(t, m.driver.(*v2).killFrozen(g.Path()), "a group that is gone")
+}
+
 func TestAForkThatFailsGivesItsOwnErrorAndLeavesTheGroupEmpty(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
@@ -181,10 +193,38 @@ func TestRemoveWaitsUntilTheGroupIsEmpty(t *testing.T) {
 
 			removed := make(chan error)
 			go func() { removed <- m.Group("a").Remove(t.Context()) }()
+			if mode == V2 {
+				require.Eventually(t, watchesFiles, time.Minute, time.Millisecond)
+			}
 			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 			require.NoError(t, <-removed)
 			require.NoDirExists(t, directory(m, g.Path()))
 			require.NoError(t, g.Remove(t.Context()), "a group that is gone")
+		})
+	}
+}
+
+// watchesFiles says whether this process has an inotify descriptor.
+func watchesFiles() bool {
+	links, _ := filepath.Glob("/proc/self/fd/*")
+	return slices.ContainsFunc(links, func(link string) bool {
+		target, err := os.Readlink(link)
+		return err == nil && strings.Contains(target, "inotify")
+	})
+}
+
+func TestTheLauncherIsNeverListedNotEvenWhileItForks(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			m := open(t, mode)
+			g, err := m.Create("a")
+			require.NoError(t, err)
+			var pids []int
+			require.NoError(t, m.driver.fork(g.Path(), func(*syscall.SysProcAttr) (err error) {
+				pids, err = m.driver.procs(g.Path())
+				return err
+			}))
+			require.Empty(t, pids)
 		})
 	}
 }

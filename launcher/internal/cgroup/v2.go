@@ -56,8 +56,8 @@ func (d *v2) kill(group string) error {
 	if !exists(dir) {
 		return nil
 	}
-	if !exists(filepath.Join(dir, "cgroup.kill")) { // Linux before 5.14; a frozen group dies frozen
-		return killFrozen(filepath.Join(dir, "cgroup.freeze"), "1", "0", func() error { return killEach(d, group) })
+	if !exists(filepath.Join(dir, "cgroup.kill")) {
+		return d.killFrozen(group)
 	}
 	g, err := d.load(group)
 	if err != nil {
@@ -67,6 +67,12 @@ func (d *v2) kill(group string) error {
 		return err
 	}
 	return nil
+}
+
+// killFrozen is for Linux before 5.14, which has no cgroup.kill. A frozen
+// group of cgroup v2 dies frozen.
+func (d *v2) killFrozen(group string) error {
+	return killFrozen(filepath.Join(d.dir(group), "cgroup.freeze"), "1", "0", func() error { return killEach(d, group) })
 }
 
 func exists(path string) bool {

@@ -86,39 +86,51 @@ type Daemon struct {
 	memory   supervisor.Memory
 }
 
-// New opens everything that can refuse to be opened: address, state folder,
-// GPUs, process host. What fails leaves nothing open behind.
-func New(opts Options) (d *Daemon, err error) {
-	d = &Daemon{opts: opts, log: opts.Logger}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, d.giveBack())
-		}
-	}()
-	if d.listener, err = net.Listen("tcp", opts.Listen); err != nil { //nolint:noctx // a loopback bind does not wait
-		return nil, fmt.Errorf("cannot listen for the control API: %w", err)
+// New opens everything that can refuse to be opened: token file, address, state
+// folder, GPUs, process host. What fails leaves nothing open behind.
+func New(opts Options) (*Daemon, error) {
+	d := &Daemon{opts: opts, log: opts.Logger}
+	if err := d.open(); err != nil {
+		return nil, errors.Join(err, d.giveBack())
+	}
+	return d, nil
+}
+
+func (d *Daemon) open() error {
+	access, err := d.openAccess()
+	if err != nil {
+		return err
+	}
+	if d.listener, err = net.Listen("tcp", d.opts.Listen); err != nil { //nolint:noctx // a loopback bind does not wait
+		return fmt.Errorf("cannot listen for the control API: %w", err)
 	}
 	d.later(func() error { return ignoreClosed(d.listener.Close()) })
 	records, jrn, err := d.openState()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	gpus, err := gpu.Open(gpu.Options{Source: opts.GPUs, StateDir: opts.StateDir, Logger: opts.Logger})
+	gpus, err := gpu.Open(gpu.Options{Source: d.opts.GPUs, StateDir: d.opts.StateDir, Logger: d.log})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	d.later(gpus.Close)
 	host, err := d.openHost()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if d.memory, err = supervisor.Replay(records); err != nil {
-		return nil, err
+		return err
 	}
-	if err := d.assemble(gpus, host, jrn); err != nil {
-		return nil, err
+	d.assemble(gpus, host, jrn, access)
+	return nil
+}
+
+// openAccess says who may call: nil for everybody who reaches the port.
+func (d *Daemon) openAccess() (api.Access, error) {
+	if d.opts.TokenFile == "" {
+		return nil, nil //nolint:nilnil // no rule at all
 	}
-	return d, nil
+	return api.OpenTokenFile(d.opts.TokenFile)
 }
 
 func (d *Daemon) later(f func() error) { d.undo = append(d.undo, f) }
@@ -194,7 +206,7 @@ func markOf(stateDir string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Journal) error {
+func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Journal, access api.Access) {
 	vllm := engine.NewVLLM(engine.VLLMOptions{})
 	d.later(func() error { vllm.Close(); return nil })
 	d.feed = feed.New(d.opts.WatchBuffer, d.memory.Revision)
@@ -221,24 +233,10 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Jo
 			m.Swap(outcome, time.Duration(r.TotalMS*float64(time.Millisecond)))
 		},
 	})
-	return d.openAPI(m)
-}
-
-func (d *Daemon) openAPI(m *metrics.Metrics) error {
-	opts := api.Options{
+	d.server = api.New(api.Options{
 		Instances: d.sup, Swaps: api.Swapper(d.swaps), Events: d.feed, Logs: d.logs, Ready: d.ready,
-		Metrics: m.Handler(), Version: version.Version, Observe: m.API, Logger: d.log,
-	}
-	if d.opts.TokenFile != "" {
-		token, err := api.OpenTokenFile(d.opts.TokenFile)
-		if err != nil {
-			return err
-		}
-		opts.Access = token
-	}
-	var err error
-	d.server, err = api.New(opts)
-	return err
+		Metrics: m.Handler(), Version: version.Version, Access: access, Observe: m.API, Logger: d.log,
+	})
 }
 
 func (d *Daemon) ready() launcherapi.Ready {
@@ -276,8 +274,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			return errors.Join(err, d.Close())
 		case <-ctx.Done():
 			err := d.Close()
-			<-failed
-			return err
+			return errors.Join(err, <-failed)
 		}
 	}
 }

@@ -48,8 +48,8 @@ func TestVerdicts(t *testing.T) {
 			judgeGPU(deviceFacts{health: well, err: noDriver}), Fail, "libnvidia-ml", "reset"},
 
 		"shared memory of 8 GiB is enough":              {judgeSharedMemory("/dev/shm", 8<<30, 8<<30), OK, "8.0 GiB", ""},
-		"the 64 MiB of a container are too little":      {judgeSharedMemory("/dev/shm", 64<<20, 64<<20), Warn, "0.1 GiB", "--shm-size"},
-		"shared memory that is full is too little":      {judgeSharedMemory("/dev/shm", 8<<30, 1<<20), Warn, "0.0 GiB", "--shm-size"},
+		"the 64 MiB of a container are too little":      {judgeSharedMemory("/dev/shm", 64<<20, 64<<20), Warn, "64.0 MiB", "--shm-size"},
+		"shared memory that is full is too little":      {judgeSharedMemory("/dev/shm", 8<<30, 1<<20), Warn, "1.0 MiB", "--shm-size"},
 		"1048576 open files are enough":                 {judgeOpenFiles(1048576), OK, "1048576", ""},
 		"no limit of open files is enough":              {judgeOpenFiles(math.MaxUint64), OK, "unlimited", ""},
 		"fewer open files than vLLM asks for":           {judgeOpenFiles(16384), Warn, "16384", "LimitNOFILE"},
@@ -66,7 +66,7 @@ func TestVerdicts(t *testing.T) {
 		"no cgroups at all are warned of":   {judgeCgroups(cgroup.None, errors.New("read-only")), Warn, "read-only", "Delegate=yes"},
 		"a state folder with room is well":  {judgeDisk("/s", false, 9<<30), OK, "/s is writable, 9.0 GiB free", ""},
 		"one that is not there can be made": {judgeDisk("/s", true, 9<<30), OK, "/s can be made", ""},
-		"one on a full disk is warned of":   {judgeDisk("/s", false, 1<<20), Warn, "0.0 GiB free", "log_max_bytes"},
+		"one on a full disk is warned of":   {judgeDisk("/s", false, 1<<20), Warn, "1.0 MiB free", "log_max_bytes"},
 		"a vllm shows its version":          {judgeProgram("/v/vllm", "0.30.0", false), OK, "/v/vllm, version 0.30.0", ""},
 		"the stand-in is warned of":         {judgeProgram("/v/enginesim", "0.30.0", true), Warn, "made up", "--vllm"},
 	} {

@@ -45,7 +45,7 @@ func findGPUs(source string) gpuFacts {
 		facts.err = err
 		return facts
 	}
-	defer provider.Close() //nolint:errcheck // nothing is read any more
+	defer provider.Close()
 	for _, d := range provider.Devices() {
 		found := deviceFacts{Device: d, health: provider.Health(d.UUID)}
 		found.memory, found.err = provider.Memory(d.UUID)
@@ -112,10 +112,15 @@ func judgeGPU(d deviceFacts) Result {
 		r.Status, r.Finding = Fail, fmt.Sprintf("%s: %v", what, d.err)
 		r.Remedy = "reset the GPU or restart the machine"
 	default:
-		r.Finding = fmt.Sprintf("%s, %s of %s free", what, gib(d.memory.FreeBytes), gib(d.memory.TotalBytes))
+		r.Finding = fmt.Sprintf("%s, %s of %s free", what, size(d.memory.FreeBytes), size(d.memory.TotalBytes))
 	}
 	return r
 }
 
-// gib writes a number of bytes for people.
-func gib(n uint64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
+// size writes a number of bytes for people.
+func size(n uint64) string {
+	if n < 1<<30 {
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}

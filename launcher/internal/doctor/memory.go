@@ -29,11 +29,11 @@ func checkHostMemory(_ context.Context, e *examination) []Result {
 // its weights took on the device, so a full set of sleepers needs about as
 // much as the GPUs have.
 func judgeHostMemory(host, devices uint64) Result {
-	r := Result{Name: "host memory", Status: OK, Finding: fmt.Sprintf("%s for this process and its engines", gib(host))}
+	r := Result{Name: "host memory", Status: OK, Finding: fmt.Sprintf("%s for this process and its engines", size(host))}
 	if devices == 0 {
 		return r
 	}
-	r.Finding += fmt.Sprintf("; the GPUs have %s", gib(devices))
+	r.Finding += fmt.Sprintf("; the GPUs have %s", size(devices))
 	if host < devices {
 		r.Status = Warn
 		r.Remedy = "bound the sleepers by budgets.max_host_sleeper_bytes, or let them sleep at level 2"
@@ -47,7 +47,7 @@ func memoryTotal(meminfo string) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("cannot tell the host's memory: %w", err)
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	for lines := bufio.NewScanner(f); lines.Scan(); {
 		if words := strings.Fields(lines.Text()); len(words) > 1 && words[0] == "MemTotal:" {
 			kib, err := strconv.ParseUint(words[1], 10, 64)

@@ -98,7 +98,7 @@ func interpreter(script string) string {
 	if err != nil {
 		return ""
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	line, _ := bufio.NewReaderSize(f, 4096).ReadSlice('\n')
 	command, isScript := bytes.CutPrefix(line, []byte("#!"))
 	words := strings.Fields(string(command))

@@ -34,9 +34,9 @@ func checkStateFolder(_ context.Context, e *examination) []Result {
 }
 
 func judgeDisk(dir string, missing bool, free uint64) Result {
-	r := Result{Name: "state folder", Status: OK, Finding: fmt.Sprintf("%s is writable, %s free", dir, gib(free))}
+	r := Result{Name: "state folder", Status: OK, Finding: fmt.Sprintf("%s is writable, %s free", dir, size(free))}
 	if missing {
-		r.Finding = fmt.Sprintf("%s can be made, %s free", dir, gib(free))
+		r.Finding = fmt.Sprintf("%s can be made, %s free", dir, size(free))
 	}
 	if free < leastDisk {
 		r.Status = Warn

@@ -73,7 +73,7 @@ func TestClosingCutsWhatDoesNotEndInTime(t *testing.T) {
 	go func() { scraped <- do(client, r) }()
 	receive(t, s.arrived)
 
-	require.ErrorContains(t, p.Close(overContext()), "1 requests in flight were cut")
+	require.ErrorContains(t, p.Close(overContext()), "1 inference requests were cut")
 	_, err := io.ReadAll(streamed.Body)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	got := receive(t, scraped)
@@ -84,12 +84,45 @@ func TestClosingCutsWhatDoesNotEndInTime(t *testing.T) {
 	receive(t, s.gone)
 }
 
+func TestClosingLetsAReadOnlyAnswerEndWhole(t *testing.T) {
+	s := newStreaming()
+	engine := newEngine(t, s.serve)
+	p := openProxy(t, engine.URL)
+	client := newClient(t)
+	r := request(t.Context(), t, http.MethodGet, p.url("/metrics"), nil)
+	scraped := make(chan answer, 1)
+	go func() { scraped <- do(client, r) }()
+	receive(t, s.arrived)
+	closed := make(chan error, 1)
+	go func() { closed <- p.Close(patientContext(t)) }()
+	eventually(t, func() bool { p.clients.mu.Lock(); defer p.clients.mu.Unlock(); return p.clients.finishing })
+	s.parts <- "vllm:num_requests_running 0"
+	close(s.parts)
+	require.Equal(t, "vllm:num_requests_running 0", receive(t, scraped).body)
+	require.NoError(t, receive(t, closed))
+}
+
+func TestClosingASilentReadOnlyRequestIsAnErrorToo(t *testing.T) {
+	s := newStreaming()
+	engine := newEngine(t, s.serve)
+	p := openProxy(t, engine.URL)
+	client := newClient(t)
+	r := request(t.Context(), t, http.MethodGet, p.url("/metrics"), nil)
+	scraped := make(chan answer, 1)
+	go func() { scraped <- do(client, r) }()
+	receive(t, s.arrived)
+	require.ErrorContains(t, p.Close(overContext()), "0 inference requests were cut, 1 connections broken off")
+	receive(t, scraped)
+	receive(t, s.gone)
+}
+
 func TestAHundredProxiesGiveEverythingBack(t *testing.T) {
 	engine := newEngine(t, upgrading)
 	client := newClient(t)
 	before := descriptors(t)
 	for range 100 {
 		p := openProxy(t, engine.URL)
+		p.engine.IdleConnTimeout = 0 // so that nothing but Close ends them
 		require.Equal(t, http.StatusOK, post(t, client, p.url("/v1/completions"), "x").status)
 		conn, _, _ := upgrade(t, p, "/v1/realtime", webSocket)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -30,9 +30,6 @@ func (c *connections) track(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew, http.StateIdle:
 		c.busy[conn] = false
-		if c.finishing {
-			_ = conn.Close() // its goroutine sees it closed
-		}
 	case http.StateActive:
 		c.busy[conn] = true
 	case http.StateHijacked, http.StateClosed:
@@ -43,10 +40,11 @@ func (c *connections) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// finish closes the connections that are not busy, and each other one when its
-// request has ended; it returns when none is left or ctx ends. Call it once,
-// when no new connection can come.
-func (c *connections) finish(ctx context.Context) {
+// finish closes the connections that are not busy and waits until the others
+// are closed too, which the server does when their request has ended. It says
+// how many were left when ctx ended. Call it once, when no new connection can
+// come and none is kept alive.
+func (c *connections) finish(ctx context.Context) (left int) {
 	c.mu.Lock()
 	c.finishing = true
 	if len(c.busy) == 0 {
@@ -60,8 +58,12 @@ func (c *connections) finish(ctx context.Context) {
 	c.mu.Unlock()
 	select {
 	case <-c.gone:
+		return 0
 	case <-ctx.Done():
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.busy)
 }
 
 // connKey is where a request's context carries the client's connection.

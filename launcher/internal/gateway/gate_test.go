@@ -83,6 +83,48 @@ func flipUntil(t *testing.T, ended <-chan struct{}, p *Proxy, asleep *atomic.Boo
 	}
 }
 
+func TestAdmissionNeverSlipsPastADrain(t *testing.T) {
+	g := newGate(4, time.Now)
+	var asleep, over atomic.Bool
+	var violations, admitted atomic.Int64
+	var running sync.WaitGroup
+	for range 4 {
+		running.Go(func() {
+			for !over.Load() {
+				ticket, _ := ticketFor()
+				held, refused := g.enter(ticket)
+				if held != nil {
+					<-held.ready
+					refused = held.refused
+				}
+				if refused != nil {
+					continue
+				}
+				if asleep.Load() {
+					violations.Add(1)
+				}
+				admitted.Add(1)
+				g.leave(ticket)
+			}
+		})
+	}
+	for range 500 {
+		g.set(gateOpen, "")
+		runtime.Gosched()
+		g.set(gateShut, "a flip")
+		_, err := g.drain(context.Background())
+		require.NoError(t, err)
+		asleep.Store(true)
+		runtime.Gosched()
+		asleep.Store(false)
+	}
+	over.Store(true)
+	g.set(gateClosed, "the end")
+	running.Wait()
+	require.Zero(t, violations.Load())
+	require.Positive(t, admitted.Load())
+}
+
 // ticketFor is a ticket whose request's end is seen on the context.
 func ticketFor() (*ticket, context.Context) {
 	ctx, cancel := context.WithCancelCause(context.Background())

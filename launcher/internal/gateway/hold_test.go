@@ -110,6 +110,25 @@ func TestAClientThatLeavesWhileHeldGivesItsPlaceBack(t *testing.T) {
 	require.Zero(t, reached.Load())
 }
 
+func TestAClientThatLeavesJustAsTheGateOpensIsCountedOff(t *testing.T) {
+	p := newProxy(t, "127.0.0.1:1")
+	for range 100 { // until both ways of it were taken
+		p.Shut("x")
+		ticket, _ := ticketFor()
+		held, _ := p.gate.enter(ticket)
+		p.Open()
+		func() {
+			defer func() {
+				if recover() == nil {
+					p.gate.leave(ticket) // it was admitted, and goes on as usual
+				}
+			}()
+			require.Nil(t, p.hold(overContext(), &exchange{}, held))
+		}()
+		require.Zero(t, p.InFlight())
+	}
+}
+
 func TestAHeldRequestsBodyStaysWithTheClient(t *testing.T) {
 	engine := newEngine(t, echo)
 	p := newProxy(t, engine.URL)

@@ -1,9 +1,11 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -69,6 +71,28 @@ func (p *Ports) bind(port int) (*Reservation, error) {
 	}
 	p.reserved[bound] = true
 	return &Reservation{ports: p, port: bound, fd: fd}, nil
+}
+
+// listen opens a public port. Package net listens with SO_REUSEADDR, so a
+// reserved port would let it in; the lock keeps one from being reserved
+// meanwhile.
+func (p *Ports) listen(host string, port int) (net.Listener, error) {
+	if p != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.reserved[port] {
+			return nil, &PortTakenError{Host: host, Port: port}
+		}
+	}
+	address := net.JoinHostPort(host, strconv.Itoa(port))
+	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
+	if errors.Is(err, unix.EADDRINUSE) {
+		return nil, &PortTakenError{Host: host, Port: port}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w", address, err)
+	}
+	return listener, nil
 }
 
 // bindShared opens a socket bound to a loopback port, 0 for any, that lets the

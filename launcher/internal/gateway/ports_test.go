@@ -119,6 +119,26 @@ func TestAFreePortIsReservedOnce(t *testing.T) {
 	}
 }
 
+func TestAReservedPortIsNoPublicPort(t *testing.T) {
+	ports := NewPorts()
+	r, err := ports.Reserve()
+	require.NoError(t, err)
+	for _, host := range []string{loopback, "0.0.0.0", ""} {
+		_, err := Listen(Options{Host: host, Port: r.Port(), Ports: ports})
+		requireTaken(t, err, r.Port())
+	}
+	require.NoError(t, r.Close())
+	p := newProxy(t, "127.0.0.1:1", func(o *Options) { o.Port = r.Port(); o.Ports = ports })
+	require.Equal(t, r.Port(), p.Port())
+}
+
+func TestAReservationIsNotInherited(t *testing.T) {
+	r := reserve(t, NewPorts())
+	flags, err := unix.FcntlInt(uintptr(r.fd), unix.F_GETFD, 0)
+	require.NoError(t, err)
+	require.NotZero(t, flags&unix.FD_CLOEXEC)
+}
+
 func TestAReservedPortCannotBeClaimed(t *testing.T) {
 	ports := NewPorts()
 	r := reserve(t, ports)

@@ -8,9 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
-	"strconv"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -23,6 +21,9 @@ type Options struct {
 	Host string
 	// Port is the public port; 0: any free one.
 	Port int
+	// Ports are those kept for engines, which Port must not be one of; nil:
+	// none are.
+	Ports *Ports
 	// Target is the engine's address, such as 127.0.0.1:41234.
 	Target string
 	// MaxHeld is how many inference requests may wait while the gate is shut;
@@ -84,7 +85,7 @@ func Listen(o Options) (*Proxy, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	listener, err := listen(o.Host, o.Port)
+	listener, err := o.Ports.listen(o.Host, o.Port)
 	if err != nil {
 		return nil, err
 	}
@@ -113,18 +114,6 @@ func Listen(o Options) (*Proxy, error) {
 	}
 	go p.serve()
 	return p, nil
-}
-
-func listen(host string, port int) (net.Listener, error) {
-	address := net.JoinHostPort(host, strconv.Itoa(port))
-	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp", address)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, &PortTakenError{Host: host, Port: port}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w", address, err)
-	}
-	return listener, nil
 }
 
 // serve runs until the listener is closed.
@@ -178,7 +167,7 @@ func (p *Proxy) LastUsed() time.Time {
 
 // Close gives the port back. Held requests get a 503; those in flight may end
 // until ctx does, then they are cut, which is an error that says how many. It
-// returns when every connection is closed; a second call does nothing.
+// returns when every client's connection is closed; a second call does nothing.
 func (p *Proxy) Close(ctx context.Context) error {
 	var err error
 	p.close.Do(func() { err = p.shutDown(ctx) })
@@ -191,13 +180,13 @@ func (p *Proxy) shutDown(ctx context.Context) error {
 	<-p.served
 	p.server.SetKeepAlivesEnabled(false)
 	cut, _ := p.gate.drain(ctx) // a closed gate is never open
-	p.clients.finish(ctx)
+	left := p.clients.finish(ctx)
 	p.stop(errCut)
 	closing = errors.Join(closing, p.server.Close())
 	<-p.clients.gone
 	p.engine.CloseIdleConnections()
-	if cut > 0 {
-		closing = errors.Join(closing, fmt.Errorf("%d requests in flight were cut", cut))
+	if cut > 0 || left > 0 {
+		closing = errors.Join(closing, fmt.Errorf("%d inference requests were cut, %d connections broken off", cut, left))
 	}
 	if closing != nil {
 		return fmt.Errorf("cannot close port %d in order: %w", p.Port(), closing)

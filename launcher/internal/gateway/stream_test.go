@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -172,6 +173,40 @@ func TestALargeBodyIsStreamedUp(t *testing.T) {
 	require.Equal(t, strconv.Itoa(megabytes*len(block))+" "+hex.EncodeToString(sum.Sum(nil)), got.body)
 }
 
+// reads gives these errors in turn, with no data.
+type reads []error
+
+func (r *reads) Read([]byte) (int, error) {
+	err := (*r)[0]
+	*r = (*r)[1:]
+	return 0, err
+}
+
+func TestABodyTakenAwayByTheServerIsNoFailureOfTheClient(t *testing.T) {
+	var failed atomic.Bool
+	done := make(chan struct{})
+	body := func(errs ...error) *upload {
+		r := reads(errs)
+		return &upload{ReadCloser: io.NopCloser(&r), done: done, failed: &failed}
+	}
+	ended := body(io.EOF)
+	for range 2 {
+		_, err := ended.Read(nil)
+		require.ErrorIs(t, err, io.EOF, "a body that has ended stays ended")
+	}
+	late := make(chan error, 1)
+	go func() {
+		_, err := body(http.ErrBodyReadAfterClose).Read(nil)
+		late <- err
+	}()
+	close(done)
+	require.ErrorIs(t, receive(t, late), http.ErrBodyReadAfterClose)
+	require.False(t, failed.Load())
+	_, err := body(io.ErrUnexpectedEOF).Read(nil)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.True(t, failed.Load())
+}
+
 func TestAnAnswerThatBeginsBeforeTheUploadHasEndedComesWhole(t *testing.T) {
 	answering, uploaded := make(chan struct{}), make(chan struct{})
 	address := newRawEngine(t, func(conn net.Conn, _ *http.Request) {
@@ -239,89 +274,22 @@ func TestAClientThatBreaksItsUploadOffIsNotTheEnginesFault(t *testing.T) {
 	require.Equal(t, OutcomeClientGone, seen.nth(t, 1).Outcome)
 }
 
-func TestACutStreamEndsAbruptly(t *testing.T) {
-	s := newStreaming()
-	engine := newEngine(t, s.serve)
-	seen := &observer{}
-	p := openProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
-	client := newClient(t)
-	streamed := s.open(t.Context(), t, client, p.url("/v1/completions"))
-	silent := goPost(t, client, p.url("/v1/completions"), "{}")
-	receive(t, s.arrived)
-	require.Equal(t, 2, p.InFlight())
-	p.Shut("a swap to b")
-	cut, err := p.Drain(overContext())
-	require.NoError(t, err)
-	require.Equal(t, 2, cut)
-	require.Zero(t, p.InFlight())
-	_, err = io.ReadAll(streamed.Body)
-	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	got := receive(t, silent)
-	requireError(t, got, http.StatusServiceUnavailable, "cut: a swap to b")
-	require.Equal(t, "5", got.header.Get("Retry-After"))
-	receive(t, s.gone)
-	receive(t, s.gone)
-	require.Equal(t, OutcomeCut, seen.nth(t, 1).Outcome)
-	require.Equal(t, OutcomeCut, seen.nth(t, 2).Outcome)
-	go func() { s.parts <- "whole"; close(s.parts) }()
-	p.Open()
-	require.Equal(t, "whole", post(t, client, p.url("/v1/completions"), "{}").body, "and the next request is served")
-}
-
-func TestDrainLetsAStreamEndWhole(t *testing.T) {
-	s := newStreaming()
-	engine := newEngine(t, s.serve)
-	p := openProxy(t, engine.URL)
-	streamed := s.open(t.Context(), t, newClient(t), p.url("/v1/completions"))
-	p.Shut("a swap")
-	drained := make(chan int, 1)
-	go func() {
-		cut, _ := p.Drain(patientContext(t))
-		drained <- cut
-	}()
-	s.parts <- "data: last\n\n"
-	require.Empty(t, drained)
-	close(s.parts)
-	rest, err := io.ReadAll(streamed.Body)
-	require.NoError(t, err)
-	require.Equal(t, "data: last\n\n", string(rest))
-	require.Zero(t, receive(t, drained))
-}
-
-func TestACutEndsARequestWhoseClientNeitherReadsNorWrites(t *testing.T) {
-	flood := make(chan struct{}, 1)
-	engine := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
-		block := make([]byte, 1<<20)
-		for {
-			if _, err := w.Write(block); err != nil {
-				return
-			}
-			select {
-			case flood <- struct{}{}:
-			default:
-			}
-		}
+func TestAPartOfAnAnswerOfKnownLengthComesAtOnce(t *testing.T) {
+	read := make(chan struct{})
+	engine := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "6")
+		_, _ = io.WriteString(w, "one")
+		_ = http.NewResponseController(w).Flush()
+		<-read
+		_, _ = io.WriteString(w, "two")
 	})
-	swallow := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	for name, c := range map[string]struct{ target, request string }{
-		"an answer that is not read":    {engine.URL, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"},
-		"a body that is not written on": {swallow.URL, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := openProxy(t, c.target)
-			conn := dialRaw(t, p.address())
-			_, err := io.WriteString(conn, c.request)
-			require.NoError(t, err)
-			eventually(t, func() bool { return p.InFlight() == 1 })
-			if c.target == engine.URL {
-				receive(t, flood)
-			}
-			p.Shut("a swap")
-			cut, err := p.Drain(overContext())
-			require.NoError(t, err)
-			require.Equal(t, 1, cut)
-		})
-	}
+	p := openProxy(t, engine.URL)
+	response, err := newClient(t).Do(request(t.Context(), t, http.MethodPost, p.url("/v1/completions"), nil))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, response.Body.Close()) }()
+	requireNext(t, response.Body, "one")
+	close(read)
+	requireNext(t, response.Body, "two")
 }
 
 // newRawEngine serves connections by hand, one request on each.

@@ -127,16 +127,6 @@ func (w World) Holders(uuid, except string) []launcherapi.GPUHolder {
 	return out
 }
 
-// find gives the instance of that id.
-func (w World) find(id string) (Instance, bool) {
-	for _, i := range w.Instances {
-		if i.ID == id {
-			return i, true
-		}
-	}
-	return Instance{}, false
-}
-
 // sub is a − b, and 0 where b is larger.
 func sub(a, b uint64) uint64 {
 	if b >= a {

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -60,7 +61,7 @@ func Enforce(w World, spare string) (evict []string) {
 
 func (w World) judge(s Swap) *launcher.Error {
 	if s.Want != nil {
-		if e, ok := Admit(w, *s.Want).(*launcher.Error); ok && e != nil {
+		if e, ok := errors.AsType[*launcher.Error](Admit(w, *s.Want)); ok {
 			return e
 		}
 	}

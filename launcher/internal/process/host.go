@@ -190,7 +190,6 @@ func (h *Host) keep(p *Process) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.open.Err() != nil {
-		delete(h.processes, p.name)
 		return ErrClosed
 	}
 	h.processes[p.name] = p

@@ -4,15 +4,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/launcher/internal/cgroup"
-	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
@@ -66,24 +63,4 @@ func take(t *testing.T, h *host) inventory {
 	groups, err := filepath.Glob("/sys/fs/cgroup/*/hotseat-" + h.mark + "/i-*")
 	require.NoError(t, err)
 	return inventory{len(fds), runtime.NumGoroutine(), children, groups}
-}
-
-func TestADeathForWantOfMemoryIsTold(t *testing.T) {
-	h := newHost(t, cgroup.V1)
-	c := h.start(t, "a", "eat")
-	c.says("ready")
-	text, err := os.ReadFile("/proc/" + itoa(c.ID().PID) + "/cgroup")
-	require.NoError(t, err)
-	_, group, ok := strings.Cut(string(text), ":memory:")
-	group, _, _ = strings.Cut(group, "\n")
-	if !ok || !strings.Contains(group, h.mark) {
-		stop(t, c.Process)
-		t.Skip("NOT TESTED: no writable memory hierarchy of cgroup v1")
-	}
-	limit := filepath.Join("/sys/fs/cgroup/memory", group, "memory.limit_in_bytes")
-	require.NoError(t, os.WriteFile(limit, []byte("128M"), 0))
-	require.NoError(t, c.Signal(syscall.SIGUSR1))
-	exit := exited(t, c.Process)
-	require.Equal(t, process.Exit{Code: exit.Code, Signal: syscall.SIGKILL, OOMKilled: true, At: exit.At}, exit)
-	stop(t, c.Process)
 }

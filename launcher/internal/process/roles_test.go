@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strconv"
@@ -39,6 +40,9 @@ func play(role []string) {
 	case "describe":
 		describe()
 	case "eat":
+		if len(role) == 1 {
+			awaitHunger()
+		}
 		eat()
 	case "parent": // parent KIND: a worker of that kind, then rest
 		spawn(role[1])
@@ -53,6 +57,8 @@ func play(role []string) {
 		os.Exit(0)
 	case "respawner":
 		respawn()
+	case "cramped":
+		playCramped(role[1:])
 	case "launcher":
 		playLauncher(role[1:])
 	case "serve":
@@ -91,11 +97,15 @@ func describe() {
 	time.Sleep(5 * time.Minute)
 }
 
-func eat() {
+func awaitHunger() {
 	hungry := make(chan os.Signal, 1)
 	signal.Notify(hungry, syscall.SIGUSR1)
 	fmt.Println("ready")
 	<-hungry
+}
+
+// eat takes a gigabyte of memory.
+func eat() {
 	var held [][]byte
 	for range 256 {
 		block := make([]byte, 4<<20)
@@ -114,6 +124,8 @@ func eat() {
 //	session     in a session of its own
 //	daemon      in a session of its own, by way of a process that ends at once
 //	hidden      as daemon, with an environment that has nothing of ours
+//	unmarked    with such an environment
+//	child       with such an environment, in a session of its own
 //	stubborn    ignores SIGTERM
 func spawn(kind string) {
 	attr := &syscall.SysProcAttr{}
@@ -121,7 +133,7 @@ func spawn(kind string) {
 	switch kind {
 	case "group":
 		attr.Setpgid = true
-	case "session":
+	case "session", "child":
 		attr.Setsid = true
 	case "stubborn":
 		role = "work stubbornly"
@@ -129,7 +141,7 @@ func spawn(kind string) {
 		role = "leaver session"
 		attr.Setsid = true
 	}
-	if kind == "hidden" {
+	if kind == "hidden" || kind == "unmarked" || kind == "child" {
 		env = nil
 	}
 	pid, _, err := syscall.StartProcess("/proc/self/exe", []string{"worker"}, &syscall.ProcAttr{
@@ -189,6 +201,42 @@ func playLauncher(role []string) {
 	id, _ := json.Marshal(p.ID())
 	fmt.Println("id", string(id))
 	time.Sleep(5 * time.Minute)
+}
+
+// playCramped goes into a memory group, and tells of an instance that is killed in it.
+func playCramped(role []string) {
+	if err := os.WriteFile(role[3]+"/cgroup.procs", []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
+		fail(err)
+	}
+	h := launcher(role, role[2])
+	for _, role := range []string{"eat now", "wait"} {
+		p, err := h.Start(command("a", role))
+		if err != nil {
+			fail(err)
+		}
+		if role == "wait" {
+			_ = p.Signal(syscall.SIGKILL)
+		}
+		<-p.Done()
+		fmt.Println("signal", int(p.Exit().Signal), "oom", p.Exit().OOMKilled)
+		if err := p.Kill(context.Background()); err != nil {
+			fail(err)
+		}
+	}
+	p, err := h.Start(command("a", "wait"))
+	if err != nil {
+		fail(err)
+	}
+	glutton := exec.CommandContext(context.Background(), "/proc/self/exe")
+	glutton.Env = cast(os.Environ(), "eat now")
+	_ = glutton.Run()
+	if err := p.Kill(context.Background()); err != nil {
+		fail(err)
+	}
+	fmt.Println("signal", int(p.Exit().Signal), "oom", p.Exit().OOMKilled)
+	_ = h.Close()
+	_ = h.groups.Close()
+	os.Exit(0)
 }
 
 // playInit runs serve under init.

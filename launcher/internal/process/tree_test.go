@@ -31,6 +31,7 @@ func TestAStopLeavesNothingOfATree(t *testing.T) {
 		"a plain worker":                                "plain",
 		"a worker that left the process group":          "group",
 		"a worker that left the session":                "session",
+		"a worker that cleared its environment":         "unmarked",
 		"a worker that ignores SIGTERM":                 "stubborn",
 		"a worker that forked twice to lose its parent": "daemon",
 	}
@@ -64,6 +65,19 @@ func TestAStopLeavesNothingOfATree(t *testing.T) {
 					require.False(t, alive(worker))
 				})
 			}
+		})
+	}
+}
+
+func TestAWorkerThatIsLinkedByItsParentOnlyIsKilled(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			c := h.start(t, "a", "parent child")
+			worker := c.saysPID("worker")
+			c.says("ready")
+			require.NoError(t, c.Kill(patient(t)))
+			require.False(t, alive(worker))
 		})
 	}
 }
@@ -142,6 +156,46 @@ func TestAStopHarmsNoOtherProcess(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAProcessThatWasGivenTheIdOfADeadRootIsNotTouched(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			c := h.start(t, "a", "parent session")
+			worker := c.saysPID("worker")
+			c.says("ready")
+			require.NoError(t, c.Signal(syscall.SIGKILL))
+			exited(t, c.Process)
+			other := withID(t, c.ID().PID)
+			require.Equal(t, []int{worker}, c.Pids())
+			require.NoError(t, c.Kill(patient(t)))
+			require.False(t, alive(worker))
+			require.True(t, alive(other))
+			require.NoError(t, syscall.Kill(other, syscall.SIGKILL))
+		})
+	}
+}
+
+// withID starts a leader of a session that has a certain process id. The
+// kernel gives the id after ns_last_pid, see pid_namespaces(7).
+func withID(t *testing.T, pid int) int {
+	t.Helper()
+	for range 500 {
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(itoa(pid-1)), 0); err != nil {
+			t.Skipf("NOT TESTED: process ids cannot be chosen here: %v", err)
+		}
+		got, _, err := syscall.StartProcess("/bin/sleep", []string{"sleep", "300"}, &syscall.ProcAttr{
+			Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true},
+		})
+		require.NoError(t, err)
+		if got == pid {
+			return got
+		}
+		require.NoError(t, syscall.Kill(got, syscall.SIGKILL))
+	}
+	require.Fail(t, "the id was not given")
+	return 0
 }
 
 // An engine may be forked by a helper that is an instance itself: it carries

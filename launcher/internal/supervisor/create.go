@@ -273,7 +273,7 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 		s.abandon(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot make the log of instance %s: %w", d.ID, err)
 	}
-	defer output.Close() //nolint:errcheck // the child has its own copy
+	defer output.Close() // the child has its own copy
 	for _, note := range d.plan.Notes {
 		_, _ = fmt.Fprintf(output, "hotseat: %s\n", note) // a note is a courtesy; the engine's own writes tell of a full disk
 	}
@@ -293,9 +293,11 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	defer s.mu.Unlock()
 	if err != nil {
 		s.publish(i, launcherapi.EventCreated)
-		return i.view(), s.happen(i, launcher.EventStartFailed, func() {
-			i.cause, i.reason = string(engine.CauseProgramCannotBeRun), err.Error()
+		why := err.Error()
+		err = s.happen(i, launcher.EventStartFailed, func() {
+			i.cause, i.reason = string(engine.CauseProgramCannotBeRun), why
 		})
+		return i.view(), err
 	}
 	i.tree, i.root = tree, tree.ID()
 	s.writeMark(i)
@@ -305,9 +307,9 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	op := i.op
 	s.spawn(func() { s.awaitReady(i, op) })
 	if s.closing || i.deleting {
-		return i.view(), s.happen(i, launcher.EventStopAsked, nil)
+		err = s.happen(i, launcher.EventStopAsked, nil)
 	}
-	return i.view(), nil
+	return i.view(), err
 }
 
 func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (Tree, error) {

@@ -188,7 +188,7 @@ func (s *Supervisor) endTree(i *instance, end func() error) {
 		}
 		s.log.Error("cannot end a process tree", "instance", i.facts.ID, "error", err)
 	}
-	late := s.awaitReturned(s.ctx, i, held)
+	late := s.awaitReturned(s.ctx, held)
 	if s.ctx.Err() != nil {
 		return
 	}

@@ -69,7 +69,7 @@ type instance struct {
 // A happening that belongs to an operation which is not the current one any
 // more is stale and changes nothing.
 type operation struct {
-	ctx    context.Context
+	ctx    context.Context //nolint:containedctx // the life of the operation, which outlives the call that began it
 	cancel context.CancelCauseFunc
 	gate   Gate
 	level  int

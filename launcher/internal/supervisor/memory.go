@@ -173,7 +173,7 @@ func (s *Supervisor) holding(i *instance) map[string][]int {
 
 // awaitReturned waits until none of those processes is counted on its GPU any
 // more. The error says which GPU's memory did not come back in time.
-func (s *Supervisor) awaitReturned(ctx context.Context, i *instance, held map[string][]int) error {
+func (s *Supervisor) awaitReturned(ctx context.Context, held map[string][]int) error {
 	for id, pids := range held {
 		var left uint64
 		back := s.look(ctx, func() bool {
@@ -233,7 +233,7 @@ func pss(pid int) uint64 {
 	if err != nil {
 		return 0
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		rest, ok := strings.CutPrefix(lines.Text(), "Pss:")

@@ -62,18 +62,18 @@ func (s *Supervisor) readEnvFile(path string) (string, error) {
 	if !filepath.IsAbs(path) {
 		return "", fmt.Errorf("%s is not an absolute path", path)
 	}
-	real, err := filepath.EvalSymlinks(path)
+	target, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return "", fmt.Errorf("cannot find it: %w", err)
 	}
-	if !s.allowed(real) {
+	if !s.allowed(target) {
 		return "", fmt.Errorf("%s is in none of the folders of env_file_dirs (%s)", path, strings.Join(s.opts.EnvFileDirs, ", "))
 	}
-	f, err := os.Open(real)
+	f, err := os.Open(target)
 	if err != nil {
 		return "", err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		return "", fmt.Errorf("%s is not a regular file", path)
 	}
@@ -87,13 +87,13 @@ func (s *Supervisor) readEnvFile(path string) (string, error) {
 	return strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r"), nil
 }
 
-func (s *Supervisor) allowed(real string) bool {
+func (s *Supervisor) allowed(target string) bool {
 	for _, dir := range s.opts.EnvFileDirs {
 		dir, err := filepath.EvalSymlinks(dir)
 		if err != nil {
 			continue
 		}
-		if rel, err := filepath.Rel(dir, real); err == nil && filepath.IsLocal(rel) {
+		if rel, err := filepath.Rel(dir, target); err == nil && filepath.IsLocal(rel) {
 			return true
 		}
 	}

@@ -66,7 +66,7 @@ type Supervisor struct {
 	log     *slog.Logger
 	engines map[string]engine.Engine
 
-	ctx    context.Context // ends when the supervisor closes
+	ctx    context.Context //nolint:containedctx // the life of the supervisor and its tasks
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
@@ -85,9 +85,6 @@ func New(opts Options) *Supervisor {
 	}
 	return s
 }
-
-// errClosing is why everything is cancelled when the supervisor closes.
-var errClosing = errors.New("the launcher is closing")
 
 // Close ends all watching, harms no engine, and waits for every goroutine.
 // With stopAll it first lets answers in flight end, for at most the drain's

@@ -464,7 +464,7 @@ func TestARestartAdoptsWhatLivesInTheStateItWasIn(t *testing.T) {
 		r.runner.gone["died"] = process.Exit{Code: &code, Signal: syscall.SIGKILL}
 
 		fresh := restart(t, r)
-		defer fresh.Close(context.Background(), false) //nolint:errcheck // the rig checks it
+		defer fresh.Close(context.Background(), false)
 		synctest.Wait()
 		after, err := fresh.Get("awake")
 		require.NoError(t, err)
@@ -496,7 +496,7 @@ func TestAnEngineIsFoundAgainByItsMarkWhenTheJournalIsLost(t *testing.T) {
 			{Name: "stranger", Root: process.ID{PID: 4}},
 		}
 		fresh := restart(t, r)
-		defer fresh.Close(context.Background(), false) //nolint:errcheck // the rig checks it
+		defer fresh.Close(context.Background(), false)
 		assert.Equal(t, "awake", fresh.state("a"))
 		assert.Equal(t, []string{"stranger"}, fresh.runner.cleared, "what nothing is known of cannot be supervised")
 	})

@@ -115,7 +115,8 @@ func (s *Supervisor) verb(id string, ask Ask, event launcher.Event, limit time.D
 	i.reason, i.cause = "", ""
 	i.untime("drain")
 	s.beginOperation(i, &operation{drain: ask.Drain, limit: limit})
-	return i.view(), s.happen(i, event, nil)
+	err = s.happen(i, event, nil)
+	return i.view(), err
 }
 
 // AwaitVerb waits until the instance has reached the wanted state, and says
@@ -163,55 +164,51 @@ func (i *instance) failure(want launcher.State) error {
 //	stopping            joins the stop, then forgotten
 //	any other           SIGTERM, grace, SIGKILL, then forgotten
 func (s *Supervisor) Delete(ctx context.Context, id string) (launcherapi.Instance, error) {
-	if err := s.stop(id); err != nil {
+	i, err := s.stop(id)
+	if err != nil {
 		return launcherapi.Instance{}, err
 	}
-	return s.awaitOver(ctx, id)
+	return s.awaitOver(ctx, i)
 }
 
-func (s *Supervisor) stop(id string) error {
+func (s *Supervisor) stop(id string) (*instance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, ok := s.instances[id]
 	if !ok {
-		return launcher.NotFound(id)
+		return nil, launcher.NotFound(id)
 	}
 	i.deleting = true
 	if i.released {
 		s.forget(i)
-		return nil
+		return i, nil
 	}
 	if i.launching() {
-		return nil // launch sees it as soon as the process is there
+		return i, nil // launch sees it as soon as the process is there
 	}
-	return s.happen(i, launcher.EventStopAsked, nil)
+	return i, s.happen(i, launcher.EventStopAsked, nil)
 }
 
 // launching says whether the process is being made just now.
 func (i *instance) launching() bool { return i.state == launcher.Starting && i.tree == nil }
 
-// awaitOver waits until the instance is forgotten, and gives the last that was
-// seen of it.
-func (s *Supervisor) awaitOver(ctx context.Context, id string) (launcherapi.Instance, error) {
-	var last launcherapi.Instance
+// awaitOver waits until the instance is forgotten, and shows how it ended.
+func (s *Supervisor) awaitOver(ctx context.Context, i *instance) (launcherapi.Instance, error) {
 	for {
 		s.mu.Lock()
-		i, ok := s.instances[id]
-		if !ok {
-			s.mu.Unlock()
-			last.Status = launcherapi.StatusStopped
-			if !launcher.State(last.State).Ended() {
-				last.State = string(launcher.Stopped)
-			}
-			return last, nil
-		}
-		last = i.view()
-		changed := i.changed
+		view, changed, forgotten := i.view(), i.changed, s.instances[i.facts.ID] != i
 		s.mu.Unlock()
+		if forgotten {
+			view.Status = launcherapi.StatusStopped
+			if !launcher.State(view.State).Ended() { // it never ran
+				view.State = string(launcher.Stopped)
+			}
+			return view, nil
+		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return last, fmt.Errorf("instance %s is still %s: %w", id, last.State, context.Cause(ctx))
+			return view, fmt.Errorf("instance %s is still %s: %w", i.facts.ID, view.State, context.Cause(ctx))
 		}
 	}
 }

@@ -53,7 +53,7 @@ const keptKeys = 1000
 type Coordinator struct {
 	opts  Options
 	log   *slog.Logger
-	ctx   context.Context
+	ctx   context.Context //nolint:containedctx // the life of the coordinator and its swaps
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 

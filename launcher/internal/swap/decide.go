@@ -3,6 +3,7 @@ package swap
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
@@ -18,6 +19,7 @@ type order struct {
 	want   *ledger.Want        // of a new one; of one that exists it is worked out
 	draft  *supervisor.Draft   // of a new one
 	out    launcherapi.SwapOut // with defaults filled in
+	now    time.Time           // of the decision
 	held   []string            // GPUs that the swap has its turn on
 }
 
@@ -26,6 +28,17 @@ type order struct {
 type movingError struct{ id string }
 
 func (e *movingError) Error() string { return "instance " + e.id + " is on its way to another state" }
+
+// tooSoonError says that an instance has not been awake for long enough to be
+// sent away.
+type tooSoonError struct {
+	id   string
+	wait time.Duration
+}
+
+func (e *tooSoonError) Error() string {
+	return fmt.Sprintf("instance %s stays awake for another %s (min_residency)", e.id, e.wait)
+}
 
 // widerError says that the swap needs its turn on more GPUs: an instance that
 // has to leave is on them as well.
@@ -60,6 +73,9 @@ func decide(o order, w ledger.World, instances []launcherapi.Instance) (supervis
 			intent.Out = append(intent.Out, i.InstanceID)
 			if wider := missing(o.held, i.GPUUUIDs); len(wider) > 0 {
 				return intent, &widerError{gpus: wider}
+			}
+			if wait := w.Budget.MinResidency.D() - o.now.Sub(i.StateSince); wait > 0 && w.Budget.MinResidency > 0 {
+				return intent, &tooSoonError{id: i.InstanceID, wait: wait}
 			}
 		}
 	}

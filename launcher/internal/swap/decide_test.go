@@ -3,6 +3,7 @@ package swap
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -118,6 +119,23 @@ func TestNothingIsDecidedWhileSomebodyMoves(t *testing.T) {
 		require.True(t, ok, "%s: %v", s, err)
 		assert.Equal(t, "a", moving.id)
 	}
+}
+
+func TestNobodyIsSentAwayBeforeItsTime(t *testing.T) {
+	now := time.Unix(1000, 0)
+	there := []launcherapi.Instance{someone("a", launcher.Awake, "g0")}
+	there[0].StateSince = now.Add(-3 * time.Second)
+	w := picture(there)
+	w.Budget.MinResidency = launcherapi.Duration(10 * time.Second)
+	o := newOne("b", "g0")
+	o.now = now
+	_, err := decide(o, w, there)
+	soon, ok := errors.AsType[*tooSoonError](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, 7*time.Second, soon.wait)
+	o.now = now.Add(soon.wait)
+	_, err = decide(o, w, there)
+	assert.NoError(t, err)
 }
 
 func TestATurnIsWidenedToEveryGPUOfWhoLeaves(t *testing.T) {

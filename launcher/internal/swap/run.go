@@ -205,8 +205,15 @@ func (r *Run) decideOnce(ctx context.Context, decideOn func(string, supervisor.D
 	sup := r.c.opts.Supervisor
 	for {
 		intent, err := decideOn(r.order.swapID, func(w World, all []launcherapi.Instance) (supervisor.Intent, error) {
+			r.order.now = time.Now()
 			return decide(r.order, w, all)
 		})
+		if soon, ok := errors.AsType[*tooSoonError](err); ok {
+			if err := pause(ctx, soon.wait); err != nil {
+				return intent, err
+			}
+			continue
+		}
 		moving, ok := errors.AsType[*movingError](err)
 		if !ok {
 			return intent, err
@@ -215,6 +222,18 @@ func (r *Run) decideOnce(ctx context.Context, decideOn func(string, supervisor.D
 		if err != nil && launcher.CodeOf(err) != launcherapi.CodeNotFound {
 			return intent, err
 		}
+	}
+}
+
+// pause waits for a span of time, or for the end of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

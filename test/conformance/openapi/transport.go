@@ -83,7 +83,7 @@ func (c *checked) Read(p []byte) (int, error) {
 		}
 		return n, err
 	}
-	if err == io.EOF && !c.ended { //nolint:errorlint // a reader gives it bare
+	if err == io.EOF && !c.ended {
 		c.ended = true
 		c.check(c.seen)
 	}

@@ -23,8 +23,8 @@ func (o *Option) check(values []string) error {
 				return usage("argument %s: invalid float value: '%s'", label, v)
 			}
 		case "human":
-			if digits, unit := strings.TrimRight(v, "KMGT"), strings.TrimLeft(v, "0123456789."); strings.Contains(digits, ".") && len(unit) == 1 && digits != v {
-				return usage("argument %s: Decimals are not allowed with binary suffixes like %s. Did you mean to use %s%s instead?", label, unit, digits, strings.ToLower(unit))
+			if m := humanPattern.FindStringSubmatch(v); m != nil && strings.Contains(m[1], ".") && strings.ContainsAny(m[2], "KMGT") {
+				return usage("argument %s: Decimals are not allowed with binary suffixes like %s. Did you mean to use %s%s instead?", label, m[2], m[1], strings.ToLower(m[2]))
 			}
 			if _, ok := HumanInt(v); !ok {
 				return usage("argument %s: invalid human_readable_int value: '%s'", label, v)

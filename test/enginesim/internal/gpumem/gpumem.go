@@ -3,6 +3,7 @@
 package gpumem
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -110,6 +111,9 @@ func (m *Memory) Wake(part float64) error {
 func (m *Memory) take(want uint64, short func(free uint64) error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.left {
+		return errors.New("cannot take memory: the worker is leaving")
+	}
 	if m.late != nil {
 		m.late.Stop()
 		m.late = nil
@@ -141,8 +145,8 @@ func (m *Memory) Sleep(late time.Duration, failed func(error)) error {
 	timer = time.AfterFunc(late, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.late != timer {
-			return // woken meanwhile
+		if m.late != timer || m.left {
+			return // woken meanwhile, or ending
 		}
 		m.late = nil
 		if err := m.release(m.residue()); err != nil {
@@ -160,23 +164,24 @@ func (m *Memory) Leave() error {
 		return nil
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if m.left {
+		m.mu.Unlock()
 		return nil
 	}
 	m.left = true
 	if m.late != nil {
 		m.late.Stop()
 	}
+	m.mu.Unlock()
 	close(m.stop)
+	<-m.done
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.opts.LateAfterExit > 0 {
 		return m.charge(m.held)
 	}
 	return m.release(0)
 }
-
-// Renewed is closed when the goroutine of m has ended, after Leave.
-func (m *Memory) Renewed() <-chan struct{} { return m.done }
 
 // release charges bytes only and records that the worker is asleep.
 func (m *Memory) release(bytes uint64) error {

@@ -139,16 +139,15 @@ func (p *Parent) fail() {
 // Child is the answering end.
 type Child struct {
 	in  *json.Decoder
-	out io.Writer
-	fd  *os.File
 	mu  sync.Mutex
+	out io.Writer
 }
 
 // Inherited opens the child's end, descriptor 3.
 func Inherited() *Child {
 	unix.CloseOnExec(3)
 	f := os.NewFile(3, "link")
-	return &Child{in: json.NewDecoder(f), out: f, fd: f}
+	return &Child{in: json.NewDecoder(f), out: f}
 }
 
 // Serve answers each call with handle, each in a goroutine of its own, until
@@ -184,6 +183,3 @@ func (c *Child) answer(r Reply) {
 	// See above.
 	_, _ = c.out.Write(append(line, '\n'))
 }
-
-// Gone closes the child's end when it serves no longer.
-func (c *Child) Gone() error { return c.fd.Close() }

@@ -1,0 +1,84 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher/client"
+)
+
+// heard is a writer that a test can wait on.
+type heard struct {
+	mu   sync.Mutex
+	text string
+}
+
+func (h *heard) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.text += string(p)
+	return len(p), nil
+}
+
+func (h *heard) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.text
+}
+
+func (h *heard) says(t *testing.T, want string) {
+	t.Helper()
+	require.Eventually(t, func() bool { return h.String() == want }, patience, time.Millisecond, "heard %q", h)
+}
+
+func TestFollowingALogOutlastsRestartsAndEndsWithIt(t *testing.T) {
+	h := newHost(t)
+	c, ctx := h.client(t), within(t)
+	_, err := c.Create(ctx, "a", spec("m"))
+	require.NoError(t, err)
+	h.writeLog(t, "a", "skipped\none\n")
+	out, ended := &heard{}, make(chan error, 1)
+	go func() { ended <- c.FollowLog(ctx, "a", int64(len("skipped\n")), out) }()
+	out.says(t, "one\n")
+	h.down(t)
+	h.writeLog(t, "a", "two\n")
+	h.up(t)
+	out.says(t, "one\ntwo\n")
+	h.down(t)
+	h.up(t)
+	h.writeLog(t, "a", "three\n")
+	out.says(t, "one\ntwo\nthree\n")
+	_, err = c.Delete(ctx, "a")
+	require.NoError(t, err)
+	require.NoError(t, <-ended)
+	assert.Equal(t, "one\ntwo\nthree\n", out.String())
+}
+
+func TestFollowingALogEndsWithTheContextTheWriterOrARefusal(t *testing.T) {
+	h := newHost(t)
+	c := h.client(t)
+	_, err := c.Create(within(t), "a", spec("m"))
+	require.NoError(t, err)
+	h.writeLog(t, "a", "one\n")
+
+	ctx, cancel := context.WithCancel(context.Background())
+	out, ended := &heard{}, make(chan error, 1)
+	go func() { ended <- c.FollowLog(ctx, "a", 0, out) }()
+	out.says(t, "one\n")
+	cancel()
+	require.ErrorIs(t, <-ended, context.Canceled)
+
+	full := errors.New("disk full")
+	require.ErrorIs(t, c.FollowLog(within(t), "a", 0, broken{full}), full)
+	assert.True(t, client.IsNotFound(c.FollowLog(within(t), "none", 0, out)))
+}
+
+type broken struct{ err error }
+
+func (b broken) Write([]byte) (int, error) { return 0, b.err }

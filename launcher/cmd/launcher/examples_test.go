@@ -1,0 +1,95 @@
+package main
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// tour prepares a run of examples/tour.sh with a folder for its leavings.
+func tour(t *testing.T, mode string) (cmd *exec.Cmd, listen, tmp string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	listen = l.Addr().String()
+	require.NoError(t, l.Close())
+	tmp = t.TempDir()
+	cmd = exec.Command("/bin/sh", "-c", "exec bash ../../../examples/tour.sh >&2")
+	cmd.Env = append(os.Environ(), "ENGINE=enginesim", "TOUR="+mode, "BIN="+bin, "HOTSEAT_LISTEN="+listen, "TMPDIR="+tmp)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	return cmd, listen, tmp
+}
+
+func requireNothingLeft(t *testing.T, listen, tmp string) {
+	t.Helper()
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	require.Empty(t, left)
+	require.Empty(t, processesWith(t, tmp))
+	_, err = net.Dial("tcp", listen)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+}
+
+func TestTheTourWalksThroughASwapAndBackAndLeavesNothing(t *testing.T) {
+	cmd, listen, tmp := tour(t, "only")
+	p := spawn(t, cmd)
+	require.Equal(t, 0, p.await())
+	for _, text := range []string{"status 201", "a is awake", `"content":"a `, "healthy  b", `"content":"b `, "wake     a", `"instance_ids":["a","b"]`} {
+		require.Contains(t, p.log.text(), text)
+	}
+	requireNothingLeft(t, listen, tmp)
+}
+
+func TestTheTourStaysUpUntilCtrlCAndLeavesNothing(t *testing.T) {
+	cmd, listen, tmp := tour(t, "stay")
+	p := spawn(t, cmd)
+	p.log.awaitText(t, "press Ctrl-C")
+	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT), "as a terminal does, to the whole group")
+	require.Equal(t, 0, p.await())
+	requireNothingLeft(t, listen, tmp)
+}
+
+func TestTheTourCanBeInterruptedInTheMiddle(t *testing.T) {
+	cmd, listen, tmp := tour(t, "only")
+	p := spawn(t, cmd)
+	p.log.awaitText(t, "a is starting")
+	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
+	require.NotEqual(t, 0, p.await())
+	requireNothingLeft(t, listen, tmp)
+}
+
+func TestTheTourFailsClearlyWhereItsAddressIsTaken(t *testing.T) {
+	cmd, listen, _ := tour(t, "only")
+	l, err := net.Listen("tcp", listen)
+	require.NoError(t, err)
+	defer l.Close()
+	p := spawn(t, cmd)
+	require.Equal(t, 1, p.await())
+	require.Contains(t, p.log.text(), "something listens at "+listen+" already")
+}
+
+func TestTheSwapExampleRunsAsItStands(t *testing.T) {
+	d := startDaemon(t)
+	cmd := exec.Command("bash", "../../../examples/swap.sh")
+	cmd.Env = append(os.Environ(), "HOTSEAT_SERVER=http://"+d.address)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Equal(t, 3, strings.Count(string(out), `"outcome":"done"`), string(out))
+	require.Contains(t, string(out), `"total_stopped":2`)
+}
+
+func TestTheExamplesAreScriptsThatBashCanRead(t *testing.T) {
+	scripts, err := filepath.Glob("../../../examples/*.sh")
+	require.NoError(t, err)
+	require.NotEmpty(t, scripts)
+	for _, script := range scripts {
+		out, err := exec.Command("bash", "-n", script).CombinedOutput()
+		require.NoError(t, err, string(out))
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestTheHelpOfEachCommand(t *testing.T) {
+	root := (&cli{}).rootCommand()
+	commands := []string{""}
+	for _, c := range root.Commands() {
+		commands = append(commands, c.Name())
+	}
+	require.Subset(t, commands, []string{"serve", "init", "ps", "run", "swap", "sleep", "wake", "stop", "logs", "gpus", "doctor", "version"})
+	for _, name := range commands {
+		t.Run("is what the file says: launcher "+name, func(t *testing.T) {
+			r := call(t, append(strings.Fields(name), "--help")...)
+			require.Equal(t, exitOK, r.code)
+			require.Empty(t, r.err)
+			golden(t, "help/"+"launcher"+strings.TrimRight("-"+name, "-"), r.out)
+		})
+	}
+}
+
+func TestWithoutACommandTheHelpIsShown(t *testing.T) {
+	require.Equal(t, call(t, "--help"), call(t))
+}
+
+func TestInitShowsTheHelpOfServe(t *testing.T) {
+	require.Contains(t, call(t, "init", "--", "serve", "--help").out, "--state-dir")
+}
+
+func TestVersionNamesTheBuild(t *testing.T) {
+	r := call(t, "version")
+	require.Equal(t, exitOK, r.code)
+	require.Regexp(t, `^launcher \S+ \(go\S+ linux/\w+\)\n$`, r.out)
+}
+
+func TestCompletionScriptsAreMadeForEveryShell(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		r := call(t, "completion", shell)
+		require.Equal(t, exitOK, r.code)
+		require.Contains(t, r.out, "__complete", shell)
+	}
+}
+
+func TestMistakesOnTheCommandLineHaveExitCode2AndOneLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		line string
+		says string
+	}{
+		"a command that does not exist names the nearest":     {"pss", "did you mean gpus or ps?"},
+		"a command nothing like any other points to the help": {"frobnicate", "see: launcher --help"},
+		"an unknown flag points to the help":                  {"ps --nope", "see: launcher ps --help"},
+		"a flag without its value":                            {"run --gpu", "see: launcher run --help"},
+		"an argument too many":                                {"ps x", `"x" is one argument too many`},
+		"a missing id":                                        {"wake", "ID is missing"},
+		"a form that does not exist":                          {"ps -o yaml", "table or json"},
+		"run without a model":                                 {"run --gpu 0", "the model is missing"},
+		"run with a variable that is not there":               {"run --env HOTSEAT_NO_SUCH -- m", "no such variable"},
+		"run with a variable without a name":                  {"run --env =x -- m", "has no name"},
+		"swap with nothing to do":                             {"swap", "say what shall come in"},
+		"swap of two at once":                                 {"swap a b", `"b" is one argument too many`},
+		"swap of an old and a new one":                        {"swap a -- m", "give one of them"},
+		"swap with an empty command line":                     {"swap --gpu 0 --", "the model is missing"},
+		"swap with an id for one that exists":                 {"swap --id b a", "are for a new instance"},
+		"swap out in a way that does not exist":               {"swap --out away a", "sleep or stop"},
+		"swap at a level that does not exist":                 {"swap --level 3 a", "1 or 2"},
+		"swap with a negative timeout":                        {"swap --timeout -1s a", "negative"},
+		"swap with a timeout that is none":                    {"swap --timeout soon a", "1m30s"},
+		"sleep at a level that does not exist":                {"sleep --level 0 a", "1 or 2"},
+		"stop of nobody":                                      {"stop", "--all"},
+		"stop of all and one":                                 {"stop --all a", "do not go together"},
+		"init of something that is not serve":                 {"init -- ps", "launcher init -- serve"},
+		"init with nothing":                                   {"init", "launcher init -- serve"},
+		"init with an unknown flag of serve":                  {"init -- serve --nope", "see: launcher serve --help"},
+		"init with a wrong setting":                           {"init -- serve --on-exit sing", "--on-exit: must be one of stop, leave"},
+		"serve with an unknown flag":                          {"serve --nope", "see: launcher serve --help"},
+		"serve with an argument":                              {"serve x", "too many"},
+		"serve with a wrong setting names the flag":           {"serve --cgroups v3", "--cgroups: must be one of auto, v2, v1, none"},
+		"serve with a negative duration":                      {"serve --drain-timeout=-1s", "--drain-timeout"},
+		"serve with a file that is not there":                 {"serve --config /no/such/file.yaml", "/no/such/file.yaml"},
+		"serve on a public address without a token":           {"serve --listen 0.0.0.0:0", "--insecure-public"},
+		"serve with a program that is not there":              {"serve --vllm /no/such/vllm", "--vllm: exec: \"/no/such/vllm\""},
+		"doctor with a wrong setting":                         {"doctor --listen nowhere", "--listen"},
+		"a token file that is not there":                      {"ps --token-file /no/such/token", "--token-file names its file"},
+		"a server that is no address":                         {"ps --server http://", "--server takes an address"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := call(t, strings.Fields(c.line)...)
+			require.Equal(t, exitUsage, r.code, r.err)
+			require.Contains(t, r.err, c.says)
+			require.Equal(t, 1, strings.Count(r.err, "\n"), r.err)
+			require.True(t, strings.HasPrefix(r.err, "launcher: "), r.err)
+			require.Empty(t, r.out)
+		})
+	}
+}

