@@ -134,7 +134,7 @@ create() { # ID MODEL
 chat() { # ID
   local port
   port=$(curl -sS --fail-with-body "$api/v2/vllm/instances/$1" | field port)
-  call "curl -sS --fail-with-body http://127.0.0.1:$port/v1/chat/completions -H 'Content-Type: application/json' -d '{\"model\": \"$1\", \"messages\": [{\"role\": \"user\", \"content\": \"Who has the seat?\"}], \"max_tokens\": 24}'"
+  call "curl -sS --fail-with-body http://127.0.0.1:$port/v1/chat/completions -H 'Content-Type: application/json' -d '{\"model\": \"$1\", \"messages\": [{\"role\": \"user\", \"content\": \"Who has the seat?\"}], \"max_tokens\": 24, \"temperature\": 0}'"
 }
 
 # swap puts what "in" describes on the GPU, and shows the phases as they end.
@@ -183,6 +183,6 @@ start_launcher
 walk
 [ "$TOUR" != only ] || exit 0
 up=yes
-printf '\nup at %s (API documentation: %s/docs); press Ctrl-C to end\n' "$api" "$api"
+printf '\nup at %s (API documentation at %s/docs, log in %s); press Ctrl-C to end\n' "$api" "$api" "$folder/log"
 wait "$launcher" || true
 fail "the launcher has ended"

@@ -37,7 +37,8 @@ func CodeOf(err error) string {
 }
 
 func newf(code, format string, args ...any) *Error {
-	return &Error{Code: code, Detail: fmt.Sprintf(format, args...), Cause: errors.Unwrap(fmt.Errorf(format, args...))}
+	err := fmt.Errorf(format, args...)
+	return &Error{Code: code, Detail: err.Error(), Cause: errors.Unwrap(err)}
 }
 
 // Invalidf says that the request itself is wrong; location names the field.

@@ -119,21 +119,21 @@ func (w *watch) once(ctx context.Context, retry *retries) error {
 // tell passes an event on.
 func (w *watch) tell(event launcherapi.RawEvent) error {
 	switch event.Type {
-	case launcherapi.EventHeartbeat:
-		return nil
+	case launcherapi.EventCreated, launcherapi.EventUpdated, launcherapi.EventStopped, launcherapi.EventDeleted:
+		var object launcherapi.Instance
+		if err := json.Unmarshal(event.Object, &object); err != nil {
+			return fmt.Errorf("cannot read an event: %w", err)
+		}
+		return w.pass(event.Type, object, object.Revision)
 	case launcherapi.EventError:
 		var p launcherapi.Problem
 		if err := json.Unmarshal(event.Object, &p); err != nil {
 			return fmt.Errorf("cannot read the end of the watch stream: %w", err)
 		}
 		return errorOf(p)
-	case launcherapi.EventCreated, launcherapi.EventUpdated, launcherapi.EventStopped, launcherapi.EventDeleted:
+	default:
+		return nil // a heartbeat, or what a later launcher tells
 	}
-	var object launcherapi.Instance
-	if err := json.Unmarshal(event.Object, &object); err != nil {
-		return fmt.Errorf("cannot read an event: %w", err)
-	}
-	return w.pass(event.Type, object, object.Revision)
 }
 
 // pass gives an event to the loop and remembers it.

@@ -95,7 +95,8 @@ func TestAWatchFromARevisionTellsOnlyWhatIsLater(t *testing.T) {
 func TestALoopThatEndsEndsTheWatch(t *testing.T) {
 	h := newHost(t)
 	h.create(t, "a")
-	for range h.client(t).Watch(within(t), nil) {
+	for _, err := range h.client(t).Watch(within(t), nil) {
+		require.NoError(t, err)
 		break
 	}
 }

@@ -147,16 +147,15 @@ func TestTheGPUsMustBeAsManyAsTheArgumentsNeed(t *testing.T) {
 		gpus []string
 		need string
 	}{
-		"two for tensor parallel, one named":           {[]string{"-tp", "2"}, On(0), "2 GPUs"},
-		"two for pipeline parallel, one named":         {[]string{"--pipeline-parallel-size=2"}, On(0), "2 GPUs"},
-		"two for data parallel, one named":             {[]string{"-dp", "2"}, On(0), "2 GPUs"},
-		"one local rank of two, two named":             {[]string{"-dp", "2", "--data-parallel-size-local", "1"}, On(0, 1), "1 GPU"},
-		"four for two by two, two named":               {[]string{"-tp", "2", "-pp", "2"}, On(0, 1), "4 GPUs"},
-		"the last of two sizes counts":                 {[]string{"-tp", "1", "--tensor-parallel-size", "2"}, On(0), "2 GPUs"},
-		"one without any parallelism, two named":       {nil, On(0, 1), "1 GPU"},
-		"an abbreviated flag counts as the whole":      {[]string{"--tensor-parallel", "2"}, On(0), "2 GPUs"},
-		"underscores in a flag are dashes":             {[]string{"--tensor_parallel_size", "2"}, On(0), "2 GPUs"},
-		"one for a size of one, the same GPU is twice": {[]string{"-tp", "2"}, []string{GPU(0), GPU(0)}, "twice"},
+		"two for tensor parallel, one named":     {[]string{"-tp", "2"}, On(0), "2 GPUs"},
+		"two for pipeline parallel, one named":   {[]string{"--pipeline-parallel-size=2"}, On(0), "2 GPUs"},
+		"two for data parallel, one named":       {[]string{"-dp", "2"}, On(0), "2 GPUs"},
+		"one local rank of two, two named":       {[]string{"-dp", "2", "--data-parallel-size-local", "1"}, On(0, 1), "1 GPU"},
+		"four for two by two, two named":         {[]string{"-tp", "2", "-pp", "2"}, On(0, 1), "4 GPUs"},
+		"the last of two sizes counts":           {[]string{"-tp", "1", "--tensor-parallel-size", "2"}, On(0), "2 GPUs"},
+		"one without any parallelism, two named": {nil, On(0, 1), "1 GPU"},
+		"underscores in a flag are dashes":       {[]string{"--tensor_parallel_size", "2"}, On(0), "2 GPUs"},
+		"two are needed, one is named twice":     {[]string{"-tp", "2"}, []string{GPU(0), GPU(0)}, "twice"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := n.Call("PUT", instances+"/a", Spec("m", test.gpus, test.args...)).Problem(t)
@@ -288,7 +287,7 @@ func TestAllAreDeletedInParallel(t *testing.T) {
 	t.Parallel()
 	n := NewNode(t, "--stop-grace", "2s")
 	for k := range 4 {
-		n.Create(fmt.Sprint("i", k), Spec("m", nil, "--sim-ignore-term", "true"))
+		n.Create(fmt.Sprint("i", k), Spec("m", nil, "--sim-ignore-term", "true", "--gpu-memory-utilization", "0.2"))
 	}
 	for k := range 4 {
 		n.Await(fmt.Sprint("i", k), "awake")

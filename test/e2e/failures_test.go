@@ -355,17 +355,21 @@ func TestAnEngineThatStandsStillFailsAndIsCleared(t *testing.T) {
 func TestAVerbThatAnEngineRefusesIsUndoneAndTheReasonIsTold(t *testing.T) {
 	t.Parallel()
 	n := NewNode(t)
-	a := n.Awake("a", On(0), "--sim-fail-sleep", "1", "--sim-fail-wake", "1")
+	n.Awake("a", On(0), "--sim-fail-sleep", "1")
 	p := n.Call("POST", "/v2/vllm/instances/a/sleep", nil).Problem(t)
 	assert.Equal(t, 502, p.Status)
 	assert.Contains(t, p.Detail, "simulated failure", "in the engine's words")
-	assert.Equal(t, "awake", n.Get("a").State)
-	n.Ask(n.Get("a"), "hello")
-	// The undo of the failed sleep was a wake, which used that failure up.
+	n.Ask(n.Await("a", "awake"), "hello")
 	n.Sleep("a", 1)
 	n.Wake("a")
-	assert.Equal(t, a.PID, n.Get("a").PID)
-	n.Ask(n.Get("a"), "hello")
+
+	n.Awake("b", On(1), "--sim-fail-wake", "1")
+	n.Sleep("b", 1)
+	p = n.Call("POST", "/v2/vllm/instances/b/wake", nil).Problem(t)
+	assert.Equal(t, 502, p.Status)
+	assert.Contains(t, p.Detail, "simulated failure")
+	assert.Equal(t, "sleeping", n.Get("b").State)
+	n.Ask(n.Wake("b"), "hello")
 }
 
 func TestMemoryThatIsFreedLateIsWaitedForBeforeTheNextStart(t *testing.T) {

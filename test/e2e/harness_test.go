@@ -320,6 +320,7 @@ func (a Answer) Problem(t *testing.T) launcherapi.Problem {
 	a.Into(t, &v)
 	assert.Equal(t, a.Status, v.Status)
 	assert.NotEmpty(t, v.Detail)
+	assert.NotContains(t, v.Detail, "%!", "a detail that was formatted wrongly")
 	return v
 }
 

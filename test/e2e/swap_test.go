@@ -260,10 +260,25 @@ func TestAStreamedAnswerEndsWholeBeforeItsModelSleeps(t *testing.T) {
 	assert.Zero(t, r.Cut)
 }
 
+func TestASwapThatRunsOutOfTimeWhileItDrainsCutsNothing(t *testing.T) {
+	n := NewNode(t)
+	a := n.Awake("a", On(0), "--sim-token-time", "30ms")
+	wait := stream(t, a, 60)
+	body := toNew("b", On(0))
+	body["timeout"] = "300ms"
+	p := n.Swap(body).Problem(t)
+	assert.Equal(t, 504, p.Status)
+	assert.Equal(t, "drain", p.FailedPhase)
+	_, whole := wait()
+	assert.True(t, whole)
+	assert.Equal(t, a.PID, n.Get("a").PID)
+	n.Ask(n.Get("a"), "still there?")
+}
+
 func TestAnAnswerThatOutlastsTheDrainIsCutAndCounted(t *testing.T) {
 	n := NewNode(t)
 	a := n.Awake("a", On(0), "--sim-token-time", "100ms")
-	wait := stream(t, a, 10_000)
+	wait := stream(t, a, 1000)
 	body := toNew("b", On(0))
 	body["drain_timeout"] = "300ms"
 	r := n.SwapDone(body)
@@ -390,6 +405,8 @@ func TestASwapToWhatIsAwakeAlreadyDoesNothing(t *testing.T) {
 	assert.Equal(t, launcherapi.OutcomeNoop, r.Outcome)
 	assert.Equal(t, []string{"admit"}, phases(r.Phases))
 	assert.Equal(t, a.Revision, n.Get("a").Revision)
+	assert.Empty(t, n.Get("a").SwapID)
+	n.Sleep("a", 1) // the swap has let go of it
 }
 
 func TestTheSameIdempotencyKeyTwiceIsOneSwap(t *testing.T) {

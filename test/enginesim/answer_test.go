@@ -206,7 +206,7 @@ func TestOtherShapesOfRequestAreAnsweredToo(t *testing.T) {
 	require.Contains(t, p.ok("POST", "/v1/responses", `{"model":"m","input":"hi","max_output_tokens":2}`), `"incomplete_details":{"reason":"max_output_tokens"}`)
 	require.Contains(t, p.ok("POST", "/invocations", `{"messages":[{"role":"user","content":"hi"}]}`), `"object":"chat.completion"`)
 	require.Contains(t, p.ok("POST", "/invocations", `{"prompt":"hi"}`), `"object":"text_completion"`)
-	require.Contains(t, p.call("POST", "/invocations", `{"x":1}`).body, "Cannot find suitable handler for request.")
+	require.Contains(t, p.call("POST", "/invocations", `{"x":1}`).body, "Either prompt or prompt_embeds must be provided")
 	var tokens struct{ Tokens []int }
 	require.NoError(t, json.Unmarshal([]byte(p.ok("POST", "/tokenize", `{"prompt":"The quick brown fox"}`)), &tokens))
 	back, err := json.Marshal(map[string]any{"tokens": tokens.Tokens})

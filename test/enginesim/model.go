@@ -25,7 +25,7 @@ func (c *config) checkModel() error {
 		return invalidModel("Sleep mode is not supported on current platform.")
 	}
 	if limit := c.sim.MaxModelLen; c.maxModelLen > limit && os.Getenv("VLLM_ALLOW_LONG_MAX_MODEL_LEN") != "1" {
-		return invalidModel(fmt.Sprintf("User-specified max_model_len (%d) is greater than the derived max_model_len (max_position_embeddings=%d.0 or model_max_length=None in model's config.json). To allow overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1.", c.maxModelLen, limit))
+		return invalidModel(fmt.Sprintf("User-specified max_model_len (%d) is greater than the derived max_model_len (max_position_embeddings=%d.0 or model_max_length=None in model's config.json). To allow overriding this maximum, set the env var VLLM_ALLOW_LONG_MAX_MODEL_LEN=1. VLLM_ALLOW_LONG_MAX_MODEL_LEN must be used with extreme caution. If the model uses relative position encoding (RoPE), positions exceeding derived_max_model_len lead to nan. If the model uses absolute position encoding, positions exceeding derived_max_model_len will cause a CUDA array out-of-bounds error.", c.maxModelLen, limit))
 	}
 	return nil
 }

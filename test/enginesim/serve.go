@@ -12,6 +12,7 @@ import (
 	"hotseat.dev/hotseat/test/enginesim/internal/cmdline"
 	"hotseat.dev/hotseat/test/enginesim/internal/engine"
 	"hotseat.dev/hotseat/test/enginesim/internal/simopts"
+	"hotseat.dev/hotseat/test/enginesim/internal/stamp"
 	"hotseat.dev/hotseat/test/enginesim/internal/tree"
 	"hotseat.dev/hotseat/test/enginesim/internal/vllmerr"
 	"hotseat.dev/hotseat/test/enginesim/internal/vlog"
@@ -83,6 +84,7 @@ func (a *apiServer) run() error {
 	if err != nil {
 		return errors.Join(err, a.tree.Close())
 	}
+	stamp.Ready()
 	a.engine = engine.New(engine.Options{Executor: a.tree, Slots: a.slots, Warn: a.out.Warn})
 	return a.answer(ln)
 }

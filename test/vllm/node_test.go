@@ -73,19 +73,23 @@ func run(m *testing.M) (code int, err error) {
 // killed and started again. Its methods speak to the launcher by its client.
 type node struct {
 	*client.Client
-	t      *testing.T
-	addr   string
-	state  string // folder
-	mark   string // in the environment of every process of the node
-	cmd    *exec.Cmd
-	log    string // file
-	exited chan struct{}
+	t     *testing.T
+	addr  string
+	state string // folder
+	mark  string // in the environment of the node's processes
+	cmd   *exec.Cmd
+	log   string // file
+	// sessions are those of the instances seen. Each has its own, and its
+	// processes cannot leave it but by a call that vLLM does not make; those that
+	// vLLM gives a title to lose their environment.
+	sessions map[int]bool
+	exited   chan struct{}
 }
 
 func newNode(t *testing.T) *node {
 	t.Helper()
 	root := t.TempDir()
-	n := &node{t: t, addr: freeAddress(t), state: filepath.Join(root, "state"), mark: "TEST_NODE=" + root, log: filepath.Join(root, "launcher.log")}
+	n := &node{t: t, addr: freeAddress(t), state: filepath.Join(root, "state"), mark: "TEST_NODE=" + root, log: filepath.Join(root, "launcher.log"), sessions: map[int]bool{}}
 	var err error
 	n.Client, err = client.New(client.Options{Server: n.addr})
 	require.NoError(t, err)
@@ -159,7 +163,7 @@ func (n *node) cleanUp() {
 			<-n.exited
 		}
 	}
-	for _, p := range processes(func(p process) bool { return p.marked(n.mark) }) {
+	for _, p := range processes(func(p process) bool { return n.sessions[p.session] || p.marked(n.mark) }) {
 		assert.Fail(n.t, "a process is left over", "%d: %s", p.pid, p.cmdline)
 		_ = syscall.Kill(p.pid, syscall.SIGKILL)
 	}
@@ -214,6 +218,9 @@ func (n *node) get(id string) launcherapi.Instance {
 	n.t.Helper()
 	i, err := n.Get(n.t.Context(), id)
 	require.NoError(n.t, err)
+	if i.PID > 0 {
+		n.sessions[i.PID] = true
+	}
 	return i
 }
 

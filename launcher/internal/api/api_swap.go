@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -10,7 +11,7 @@ import (
 )
 
 type swapInput struct {
-	Accept string `header:"Accept" doc:"application/x-ndjson or text/event-stream to be told of each phase as it begins and ends."`
+	Accept string `header:"Accept" hidden:"true"`
 	Key    string `header:"Idempotency-Key" maxLength:"255" doc:"Made by the client. A second call with the same key and body joins the first swap, or gets its answer."`
 	Body   launcherapi.SwapRequest
 }
@@ -31,8 +32,10 @@ func (s *Server) swap(ctx context.Context, in *swapInput) (*streamOutput, error)
 	}
 	return &streamOutput{func(ctx huma.Context) {
 		ctx.SetHeader("Content-Type", jsonContentType)
-		ctx.SetStatus(200)
-		_ = jsonFormat.Marshal(ctx.BodyWriter(), result) // the client may be gone
+		ctx.SetStatus(http.StatusOK)
+		if err := jsonFormat.Marshal(ctx.BodyWriter(), result); err != nil {
+			panic(err) // nothing in it can fail to marshal
+		}
 	}}, nil
 }
 
@@ -58,7 +61,7 @@ func streamSwap(ctx huma.Context, run SwapRun, contentType string) {
 }
 
 func docSwap(op *huma.Operation, schemas huma.Registry) {
-	op.Description = "Answers when the swap is over. A refusal (409 and the like) has touched nothing; after 502 or 504 everything was undone, and the problem document says which phase failed and why. In a stream each line is one step, and the last has the result or the problem."
+	op.Description = "Answers when the swap is over. A refusal (409 and the like) has touched nothing; after 502 or 504 everything was undone, and the problem document says which phase failed and why. With Accept: application/x-ndjson or text/event-stream each phase is told as it begins and ends, one step a line, and the last has the result or the problem."
 	content := eventContent(schemaOf[launcherapi.SwapProgress](schemas), "A step each")
 	content[jsonContentType] = &huma.MediaType{Schema: schemaOf[launcherapi.SwapResult](schemas)}
 	op.Responses["200"] = &huma.Response{Description: "Done, or nothing to do; or a stream of steps", Content: content}

@@ -18,7 +18,7 @@ const MinHeartbeat = 100 * time.Millisecond
 type watchInput struct {
 	Since       string `query:"since" pattern:"^[0-9]{1,19}$" doc:"Only what happened after this revision. Without it the stream begins with a CREATED for each instance that there is." example:"42"`
 	Heartbeat   string `query:"heartbeat" doc:"Send a HEARTBEAT whenever nothing else was sent for this long: a string such as 10s, or a number of seconds, at least 100ms." example:"10s"`
-	Accept      string `header:"Accept" doc:"text/event-stream for server-sent events."`
+	Accept      string `header:"Accept" hidden:"true"`
 	LastEventID string `header:"Last-Event-ID" doc:"Of server-sent events: the revision to resume from, where since is absent."`
 }
 
@@ -140,7 +140,7 @@ func (w *watcher) send(kind launcherapi.EventType, revision uint64, object any) 
 
 // docWatch describes the lines of the stream.
 func docWatch(op *huma.Operation, schemas huma.Registry) {
-	op.Description = "One document a line. The stream ends with an ERROR event when the reader has fallen too far behind (its object then has status 410: list, and watch from the revision of the list) or the launcher closes (503)."
+	op.Description = "One document a line, or server-sent events with Accept: text/event-stream. The stream ends with an ERROR event when the reader has fallen too far behind (its object then has status 410: list, and watch from the revision of the list) or the launcher closes (503)."
 	op.Responses["200"] = &huma.Response{
 		Description: "What happens, as it happens; each line is one event",
 		Content: eventContent(&huma.Schema{OneOf: []*huma.Schema{

@@ -5,15 +5,21 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/api/apitest"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/conformance/openapi"
 )
 
 // The rig's client holds every answer against the document; here each operation
 // has its turn.
 func TestEveryOperationOfTheDocumentAnswersAsItSays(t *testing.T) {
 	r := newRig(t)
+	got := r.do(t, http.MethodGet, "/openapi.json", "")
+	fresh, err := openapi.Read([]byte(got.body))
+	require.NoError(t, err)
+	r.hold(t, fresh)
 	r.swaps.Next(apitest.Over(result, nil), nil)
 	for _, call := range []struct{ method, path, body string }{
 		{http.MethodGet, "/", ""},

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -56,9 +57,14 @@ var jsonFormat = huma.Format{
 		if p, ok := v.(*problem); ok {
 			v = p.Problem
 		}
-		enc := json.NewEncoder(w)
+		var document bytes.Buffer
+		enc := json.NewEncoder(&document)
 		enc.SetEscapeHTML(false)
-		return enc.Encode(v)
+		if err := enc.Encode(v); err != nil {
+			return err
+		}
+		_, _ = document.WriteTo(w) // the client may be gone
+		return nil
 	},
 	Unmarshal: func(data []byte, v any) error {
 		if !utf8.Valid(data) {

@@ -2,6 +2,7 @@ package api_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"testing"
@@ -172,4 +173,51 @@ func TestAClientThatLeavesDoesNotHoldAVerb(t *testing.T) {
 	_, err = r.client.Do(req)
 	require.ErrorIs(t, err, context.Canceled)
 	// The cleanup of the rig waits for the handler; it would not end.
+}
+
+func TestTheAnswersHaveWhatTheClientsOfTheLlmdLauncherRead(t *testing.T) {
+	type instance struct {
+		ID          string            `json:"instance_id"`
+		Status      string            `json:"status"`
+		Options     string            `json:"options"`
+		GPUs        []string          `json:"gpu_uuids"`
+		Environment map[string]string `json:"env_vars"`
+		Annotations map[string]string `json:"annotations"`
+		Revision    int               `json:"revision"`
+	}
+	r := newRig(t)
+	const body = `{"options":"--model m --port 8000","gpu_uuids":["GPU-a"],"env_vars":{"A":"b"},"annotations":{"isc-name":"x"}}`
+	want := instance{"a", "running", "--model m --port 8000", []string{"GPU-a"}, map[string]string{"A": "b"}, map[string]string{"isc-name": "x"}, 1}
+	read := func(text string, into any) { require.NoError(t, json.Unmarshal([]byte(text), into)) }
+
+	var one instance
+	read(r.do(t, http.MethodPut, instancesPath+"/a", body).body, &one)
+	assert.Equal(t, want, one)
+	read(r.do(t, http.MethodGet, instancesPath+"/a", "").body, &one)
+	assert.Equal(t, want, one)
+	var list struct {
+		Total     int        `json:"total_instances"`
+		Running   int        `json:"running_instances"`
+		Instances []instance `json:"instances"`
+	}
+	read(r.do(t, http.MethodGet, instancesPath, "").body, &list)
+	assert.Equal(t, []instance{want}, list.Instances)
+	assert.Equal(t, []int{1, 1}, []int{list.Total, list.Running})
+	var event struct {
+		Type   string   `json:"type"`
+		Object instance `json:"object"`
+	}
+	line, err := r.watch(t, "").ReadString('\n')
+	require.NoError(t, err)
+	read(line, &event)
+	assert.Equal(t, "CREATED", event.Type)
+	assert.Equal(t, want, event.Object)
+	want.Status, want.Revision = "stopped", 2
+	read(r.do(t, http.MethodDelete, instancesPath+"/a", "").body, &one)
+	assert.Equal(t, want, one)
+	var failure struct {
+		Detail string `json:"detail"`
+	}
+	read(r.do(t, http.MethodDelete, instancesPath+"/a", "").body, &failure)
+	assert.Equal(t, "Instance a not found", failure.Detail)
 }

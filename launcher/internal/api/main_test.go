@@ -12,8 +12,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -28,7 +30,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // rig is a server on a socket, with what stands behind it. Every answer that
-// its client gets is held against the server's own OpenAPI document.
+// its client gets is held against the API's OpenAPI document.
 type rig struct {
 	*httptest.Server
 	api       *api.Server
@@ -70,14 +72,32 @@ func newRig(t *testing.T, change ...func(*api.Options)) *rig {
 		r.Close()
 		require.NoError(t, logs.Close())
 	})
-	document := httptest.NewRecorder()
-	r.api.ServeHTTP(document, httptest.NewRequest(http.MethodGet, "/openapi.json", nil))
-	r.document, err = openapi.Read(document.Body.Bytes())
-	if opts.Access == nil {
-		require.NoError(t, err)
-		r.client = &http.Client{Transport: r.document.Transport(r.Client().Transport, func(err error) { t.Error(err) })}
-	}
+	r.hold(t, document())
 	return r
+}
+
+// document is the API's OpenAPI document, read once for all tests.
+var document = sync.OnceValue(func() *openapi.Document {
+	d, err := api.Document()
+	if err != nil {
+		panic(err)
+	}
+	d, err = yaml.YAMLToJSON(d)
+	if err != nil {
+		panic(err)
+	}
+	read, err := openapi.Read(d)
+	if err != nil {
+		panic(err)
+	}
+	return read
+})
+
+// hold has every answer that the rig's client gets held against a document.
+func (r *rig) hold(t *testing.T, document *openapi.Document) {
+	t.Helper()
+	r.document = document
+	r.client = &http.Client{Transport: document.Transport(r.Client().Transport, func(err error) { t.Error(err) })}
 }
 
 // answer is a whole answer.
@@ -128,11 +148,7 @@ func (r *rig) open(t *testing.T, ctx context.Context, method, path, body string,
 	for n := 0; n < len(header); n += 2 {
 		req.Header.Set(header[n], header[n+1])
 	}
-	client := r.client
-	if client == nil {
-		client = r.Client()
-	}
-	resp, err := client.Do(req)
+	resp, err := r.client.Do(req)
 	require.NoError(t, err)
 	return resp
 }

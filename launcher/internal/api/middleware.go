@@ -24,7 +24,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		if id == "" || len(id) > 128 {
 			id = uuid.NewString()
 		}
-		out := &recorder{ResponseWriter: w, control: http.NewResponseController(w)}
+		out := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.opts.StallTimeout}
 		out.Header().Set(requestIDHeader, id)
 		out.Header().Set("Server", "hotseat-launcher/"+s.opts.Version)
 		began := time.Now()
@@ -47,6 +47,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 type recorder struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	stall   time.Duration
 	code    int
 	written int64
 }
@@ -76,9 +77,9 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// extend lets the next write take stallTimeout. Writers that know no deadlines,
-// in tests, do without.
-func (r *recorder) extend() { _ = r.control.SetWriteDeadline(time.Now().Add(stallTimeout)) }
+// extend gives the next write its time. Writers that know no deadlines, in
+// tests, do without.
+func (r *recorder) extend() { _ = r.control.SetWriteDeadline(time.Now().Add(r.stall)) }
 
 // Unwrap is for [http.ResponseController].
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

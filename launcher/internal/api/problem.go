@@ -1,7 +1,6 @@
 package api
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -148,14 +147,12 @@ func (p *problem) with(name, value string) *problem {
 
 // write answers with the problem, outside of huma's handlers.
 func (p *problem) write(w http.ResponseWriter) {
-	body, err := json.Marshal(p.Problem)
-	if err != nil { // nothing in it can fail to marshal
-		panic(err)
-	}
 	for name, values := range p.header {
 		w.Header()[name] = values
 	}
 	w.Header().Set("Content-Type", launcherapi.ProblemContentType)
 	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(body, '\n')) // the client may be gone
+	if err := jsonFormat.Marshal(w, p); err != nil {
+		panic(err) // nothing in it can fail to marshal
+	}
 }

@@ -29,9 +29,7 @@ const (
 	readHeaderTimeout = 10 * time.Second
 	readBodyTimeout   = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
-	// stallTimeout is how long one write may wait for a reader that takes
-	// nothing, before its connection is cut.
-	stallTimeout = time.Minute
+	stallTimeout      = time.Minute
 )
 
 // Options of a Server. Everything is required unless it says otherwise.
@@ -50,6 +48,9 @@ type Options struct {
 	Access Access
 	// PublicMetrics lets GET /metrics through without a token.
 	PublicMetrics bool
+	// StallTimeout is how long one write may wait for a reader that takes nothing,
+	// before its connection is cut. 0: a minute.
+	StallTimeout time.Duration
 	// Observe is told of every answer when it is over: the route's pattern
 	// ("unmatched" for paths that are none), the method, the status and how long
 	// it took, which for a stream is as long as somebody listened. It must not
@@ -77,6 +78,9 @@ var errClosing = launcher.Unavailablef("the launcher is closing")
 
 // New makes a server that does not listen yet.
 func New(opts Options) *Server {
+	if opts.StallTimeout == 0 {
+		opts.StallTimeout = stallTimeout
+	}
 	s := &Server{opts: opts, log: opts.Logger}
 	s.streams, s.endStreams = context.WithCancelCause(context.Background())
 	calls, endCalls := context.WithCancelCause(context.Background())

@@ -1,6 +1,10 @@
 package api_test
 
 import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -122,6 +126,32 @@ func TestABodyOfTenMebibytesIsTooLarge(t *testing.T) {
 	r.instances.FailNext(launcher.Existsf("it was read"))
 	got := r.do(t, http.MethodPost, instancesPath, body(api.MaxBodyBytes-1))
 	assert.Equal(t, http.StatusConflict, got.status)
+}
+
+func TestAClientThatSendsAllBeforeItReadsSeesThatTheBodyIsTooLarge(t *testing.T) {
+	r := newRig(t)
+	conn, err := net.Dial("tcp", r.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	size := 3 * api.MaxBodyBytes
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", instancesPath, size)
+	require.NoError(t, err)
+	_, err = io.Copy(conn, io.LimitReader(endless{}, int64(size)))
+	require.NoError(t, err)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	assert.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+}
+
+// endless is a reader of white space.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for n := range p {
+		p[n] = ' '
+	}
+	return len(p), nil
 }
 
 func TestABodyThatDoesNotCallItselfJSONIsRefused(t *testing.T) {

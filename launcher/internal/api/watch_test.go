@@ -6,14 +6,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/api"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -181,6 +184,26 @@ func TestWatchersThatLeaveLeaveNothingBehind(t *testing.T) {
 		w.cancel()
 	}
 	// TestMain finds the goroutines of any that stayed.
+}
+
+func TestAReaderThatTakesNothingIsCutOff(t *testing.T) {
+	ended := make(chan string, 10)
+	r := newRig(t, func(o *api.Options) {
+		o.StallTimeout = 50 * time.Millisecond
+		o.Observe = func(route, _ string, _ int, _ time.Duration) { ended <- route }
+	})
+	conn, err := net.Dial("tcp", r.Listener.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = fmt.Fprintf(conn, "GET %s?since=0 HTTP/1.1\r\nHost: x\r\n\r\n", watchPath)
+	require.NoError(t, err)
+	_, err = bufio.NewReader(conn).ReadString('\n') // it has begun
+	require.NoError(t, err)
+	long := launcherapi.Instance{InstanceID: "a", Model: strings.Repeat("x", 4<<20)}
+	for range ring { // more than sockets and buffers hold
+		r.feed.Append(launcherapi.EventUpdated, long)
+	}
+	assert.Equal(t, watchPath, <-ended)
 }
 
 func TestAWatchEndsCleanlyWhenTheServerShutsDown(t *testing.T) {

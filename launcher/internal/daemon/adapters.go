@@ -66,7 +66,7 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 		host = g.host
 	}
 	opts := gateway.Options{
-		Name: o.InstanceID, Host: host, Port: o.Port, Target: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort)),
+		Name: o.InstanceID, Host: host, Port: o.Port, Ports: g.ports, Target: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort)),
 		MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
 		Observe: func(seen gateway.Observation) { g.observe(o.InstanceID, seen) },
 	}

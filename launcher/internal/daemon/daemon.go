@@ -105,16 +105,21 @@ func (d *Daemon) open() error {
 		return fmt.Errorf("cannot listen for the control API: %w", err)
 	}
 	d.later(func() error { return ignoreClosed(d.listener.Close()) })
-	records, jrn, err := d.openState()
+	lock, err := journal.Lock(d.opts.StateDir)
 	if err != nil {
 		return err
 	}
+	d.later(lock.Close)
 	gpus, err := gpu.Open(gpu.Options{Source: d.opts.GPUs, StateDir: d.opts.StateDir, Logger: d.log})
 	if err != nil {
-		return err
+		return fmt.Errorf("--gpus %s: %w", d.opts.GPUs, err)
 	}
 	d.later(gpus.Close)
 	host, err := d.openHost()
+	if err != nil {
+		return err
+	}
+	records, jrn, err := d.openState()
 	if err != nil {
 		return err
 	}
@@ -151,17 +156,12 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// openState takes the state folder, and opens the logs and the journal in it.
+// openState opens the logs and the journal in the state folder.
 func (d *Daemon) openState() (records []json.RawMessage, jrn *journal.Journal, err error) {
-	lock, err := journal.Lock(d.opts.StateDir)
-	if err != nil {
-		return nil, nil, err
-	}
-	d.later(lock.Close)
-	for _, dir := range []string{marksFolder, exitsFolder} {
-		if err := os.MkdirAll(filepath.Join(d.opts.StateDir, dir), 0o700); err != nil {
-			return nil, nil, fmt.Errorf("cannot make a folder in the state folder: %w", err)
-		}
+	// The folder of exits is init's to make: where there is none, no exit is
+	// waited for that nobody writes down.
+	if err := os.MkdirAll(filepath.Join(d.opts.StateDir, marksFolder), 0o700); err != nil {
+		return nil, nil, fmt.Errorf("cannot make a folder in the state folder: %w", err)
 	}
 	d.logs, err = outlog.Open(outlog.Options{
 		Dir: filepath.Join(d.opts.StateDir, logsFolder), MaxTotalBytes: d.opts.LogMaxBytes, MaxAge: d.opts.LogMaxAge, Logger: d.log,
@@ -188,7 +188,7 @@ func (d *Daemon) openHost() (*process.Host, error) {
 	mark := markOf(d.opts.StateDir)
 	groups, err := cgroup.Open(cgroup.Options{Mode: cgroup.Mode(d.opts.Cgroups), Name: "hotseat-" + mark, Logger: d.log})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--cgroups %s: %w", d.opts.Cgroups, err)
 	}
 	d.later(groups.Close)
 	host, err := process.NewHost(process.Options{Mark: mark, Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), Logger: d.log})

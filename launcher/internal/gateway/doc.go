@@ -26,7 +26,9 @@
 //
 // It counts. Admission and the count of requests in flight change under one
 // lock, so once Shut has returned no inference request can reach the engine
-// without Drain waiting for it.
+// without Drain waiting for it. What it counts is requests: work that the engine
+// goes on with after its answer (a response of /v1/responses with
+// "background":true) is not seen.
 //
 // Answers that the proxy makes itself have the error body of the OpenAI API,
 // with the type names vLLM uses.

@@ -41,7 +41,9 @@ func (p *Proxy) hold(ctx context.Context, x *exchange, w *waiter) *refusal {
 
 // watchHangup tells when a client hangs up. The server notices that by reading
 // on, which it cannot do while a request's body stands unread; so the kernel is
-// asked, through an epoll descriptor that waits for nothing else. The channel
+// asked, through an epoll descriptor that waits for nothing else. A client whose
+// body is larger than the socket's buffers leaves unnoticed, since the kernel
+// too learns of its end only after all of its data. The channel
 // is closed at the hang-up; stop gives everything back and is never nil.
 func watchHangup(conn net.Conn) (gone <-chan struct{}, stop func(), err error) {
 	nothing := func() {}

@@ -189,11 +189,28 @@ func TestAfterAForwardedSignalInitEndsWithTheCodeOfServeWhateverItIs(t *testing.
 		r := start(t, "5")
 		serve := r.saysPID("serve")
 		require.NoError(t, syscall.Kill(serve, syscall.SIGSTOP)) // too slow
+		waitStopped(t, serve)
 		require.NoError(t, r.Process.Signal(syscall.SIGTERM))
 		waitForSignal(t, serve, syscall.SIGTERM)
 		require.NoError(t, syscall.Kill(serve, syscall.SIGKILL))
 		r.ends(128 + 9)
 	})
+}
+
+// waitStopped waits until every thread of a process is stopped.
+func waitStopped(t *testing.T, pid int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+		require.NoError(t, err)
+		for _, thread := range threads {
+			text, err := os.ReadFile(thread)
+			if err != nil || !strings.Contains(string(text), "State:\tT") {
+				return false
+			}
+		}
+		return true
+	}, patience, time.Millisecond)
 }
 
 // waitForSignal waits until a signal is pending for a stopped process.

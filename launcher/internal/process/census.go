@@ -127,15 +127,20 @@ func (h *Host) groups() (map[string]*cgroup.Group, error) {
 	return groups, nil
 }
 
-// byRoot takes the sessions of the roots we know. A root whose id is another
-// process's by now has no session left: the kernel gives no id away that
-// still names a session.
+// byRoot takes the sessions of the roots we know, and what was of their trees
+// when their stop began. A root whose id is another process's by now has no
+// session left: the kernel gives no id away that still names a session.
 func (h *Host) byRoot(c *census) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for name, p := range h.processes {
 		if p == nil {
 			continue
+		}
+		for _, stat := range p.seen {
+			if c.living[stat.PID].StartTime == stat.StartTime {
+				c.own(stat.PID, name)
+			}
 		}
 		if holder, ok := c.living[p.id.PID]; ok && holder.StartTime != p.id.StartTime {
 			continue

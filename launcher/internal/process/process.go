@@ -3,10 +3,11 @@
 //
 // The tree of an instance is what is in its control group, in the session of
 // its root, descends from one of those, or carries the instance's marks in
-// the environment it was started with. Each process of the machine belongs to
-// one instance at most. Without control groups (cgroup.None) a process that
-// left the session, cleared its environment and lost its parent is linked to
-// nothing and cannot be found; with them it is.
+// the environment it was started with, or was so when its stop began. Each
+// process of the machine belongs to one instance at most. Without control
+// groups (cgroup.None) a process that left the session, cleared its environment
+// and lost its parent before the stop is linked to nothing and cannot be found;
+// with them it is.
 package process
 
 import (
@@ -23,6 +24,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/process/exits"
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/launcher/internal/process/reaper"
 )
 
@@ -51,8 +53,9 @@ type Process struct {
 	id     ID
 	group  *cgroup.Group
 	handle *handle
-	oom    uint64      // deaths for want of memory in the group when it began
-	killed atomic.Bool // by Kill; then a SIGKILL tells nothing about memory
+	seen   []procfs.Stat // its tree when its stop began; the host's lock guards it
+	oom    uint64        // deaths for want of memory in the group when it began
+	killed atomic.Bool   // by Kill; then a SIGKILL tells nothing about memory
 	done   chan struct{}
 	exit   Exit // written before done is closed
 }

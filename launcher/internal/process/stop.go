@@ -34,11 +34,21 @@ const lastWait = 2 * time.Second
 // process that the kernel cannot end.
 func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
+		p.lookAround()
 		graceful, cancel := context.WithTimeout(ctx, grace)
 		defer cancel()
 		p.endGracefully(graceful)
 	}
 	return p.Kill(ctx)
+}
+
+// lookAround remembers the tree while its parents live: a process that left
+// the session and cleared its environment is linked to it by its parent alone.
+func (p *Process) lookAround() {
+	seen := p.host.census(p.id.StartTime).of(p.name)
+	p.host.mu.Lock()
+	defer p.host.mu.Unlock()
+	p.seen = seen
 }
 
 // endGracefully returns when the tree has ended by itself, or ctx ends.

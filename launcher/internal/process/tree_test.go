@@ -82,6 +82,19 @@ func TestAWorkerThatIsLinkedByItsParentOnlyIsKilled(t *testing.T) {
 	}
 }
 
+func TestAStopFindsAWorkerThatLosesItsParentByIt(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			c := h.start(t, "a", "parent child")
+			worker := c.saysPID("worker")
+			c.says("ready")
+			stop(t, c.Process)
+			require.False(t, alive(worker))
+		})
+	}
+}
+
 func TestAWorkerThatHidesCompletelyIsFoundByItsControlGroupOnly(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {

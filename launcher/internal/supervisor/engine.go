@@ -23,11 +23,10 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	drainCtx, stop := context.WithTimeout(op.ctx, op.drain)
 	cut, err := op.gate.Drain(drainCtx)
 	stop()
-	if op.ctx.Err() != nil {
+	drained := time.Now()
+	if !s.noteDrain(i, op, drained.Sub(began), cut) {
 		return
 	}
-	drained := time.Now()
-	s.noteDrain(i, op, drained.Sub(began), cut)
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		s.log.Warn("a drain did not end well", "instance", i.facts.ID, "error", err)
 	}
@@ -63,16 +62,38 @@ func (s *Supervisor) weigh(i *instance, op *operation) {
 	s.enforce(i.facts.ID)
 }
 
-func (s *Supervisor) noteDrain(i *instance, op *operation, took time.Duration, cut int) {
+// noteDrain says whether the sleep goes on after its drain.
+func (s *Supervisor) noteDrain(i *instance, op *operation, took time.Duration, cut int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	op.cut = cut
+	if i.op != op || op.ctx.Err() != nil {
+		op.cancel(nil)
+		return false
+	}
+	op.cut, op.drained = cut, true
 	i.timed("drain", took)
 	i.notify()
 	s.opts.Observer.Phase("drain", took)
 	if cut > 0 {
 		s.opts.Observer.Cut(cut)
 		s.log.Warn("answers in flight were cut: the drain ran out of time", "instance", i.facts.ID, "requests", cut)
+	}
+	return true
+}
+
+// CallOff takes back a sleep that is still draining: the gate opens again and
+// no answer is cut. A sleep that has gone further goes on to its end.
+func (s *Supervisor) CallOff(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.instances[id]
+	if !ok || i.state != launcher.FallingAsleep || i.op == nil || i.op.drained {
+		return
+	}
+	i.op = nil // its goroutine sees that when the open gate has ended the drain
+	i.reason = "its sleep was called off"
+	if err := s.happen(i, launcher.EventSleepRefused, nil); err != nil {
+		s.log.Error("cannot call a sleep off", "error", err)
 	}
 }
 

@@ -126,6 +126,7 @@ type fakeGate struct {
 	state    string
 	inFlight int
 	drained  chan struct{} // closed when what is in flight has ended
+	opened   chan struct{} // closed when the gate opens during a drain
 	closed   bool
 	used     time.Time
 }
@@ -133,8 +134,15 @@ type fakeGate struct {
 func (g *fakeGate) set(s string) { g.mu.Lock(); g.state = s; g.mu.Unlock() }
 func (g *fakeGate) get() string  { g.mu.Lock(); defer g.mu.Unlock(); return g.state }
 
-func (g *fakeGate) Port() int           { return g.port }
-func (g *fakeGate) Open()               { g.set("open") }
+func (g *fakeGate) Port() int { return g.port }
+func (g *fakeGate) Open() {
+	g.set("open")
+	if g.opened != nil {
+		close(g.opened)
+		g.opened = nil
+	}
+}
+
 func (g *fakeGate) Shut(string)         { g.set("shut") }
 func (g *fakeGate) Fail(string)         { g.set("failed") }
 func (g *fakeGate) InFlight() int       { return g.inFlight }
@@ -148,6 +156,8 @@ func (g *fakeGate) Drain(ctx context.Context) (int, error) {
 	select {
 	case <-g.drained:
 		return 0, nil
+	case <-g.opened:
+		return 0, errBroken
 	case <-ctx.Done():
 		return g.inFlight, ctx.Err()
 	}

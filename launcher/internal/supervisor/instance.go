@@ -69,14 +69,15 @@ type instance struct {
 // A happening that belongs to an operation which is not the current one any
 // more is stale and changes nothing.
 type operation struct {
-	ctx    context.Context //nolint:containedctx // the life of the operation, which outlives the call that began it
-	cancel context.CancelCauseFunc
-	gate   Gate
-	level  int
-	drain  time.Duration
-	limit  time.Duration
-	err    error // why it came to nothing
-	cut    int   // requests cut by its drain
+	ctx     context.Context //nolint:containedctx // the life of the operation, which outlives the call that began it
+	cancel  context.CancelCauseFunc
+	gate    Gate
+	level   int
+	drain   time.Duration
+	limit   time.Duration
+	err     error // why it came to nothing
+	cut     int   // requests cut by its drain
+	drained bool  // a sleep that has got beyond its drain
 }
 
 func (i *instance) base() string { return fmt.Sprintf("http://127.0.0.1:%d", i.facts.EnginePort) }

@@ -220,6 +220,26 @@ func TestADrainThatRunsOutOfTimeCutsAndCounts(t *testing.T) {
 	})
 }
 
+func TestASleepThatIsCalledOffCutsNothing(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		gate := r.gates.gate("a")
+		gate.inFlight, gate.drained, gate.opened = 1, make(chan struct{}), make(chan struct{})
+		_, err := r.Sleep("a", Ask{Drain: time.Minute})
+		require.NoError(t, err)
+		synctest.Wait()
+		r.CallOff("a")
+		assert.Equal(t, "awake", r.state("a"))
+		assert.Equal(t, "open", gate.get())
+		synctest.Wait()
+		assert.Empty(t, r.engine.noted(), "the engine was never told to sleep")
+		gate.drained = nil
+		r.asleep("a")
+		r.CallOff("a")
+		assert.Equal(t, "sleeping", r.state("a"), "too late")
+	})
+}
+
 func TestAnEngineSleepsOnlyAfterItsAnswersHaveEnded(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")

@@ -246,6 +246,7 @@ func (r *Run) sendBack(ctx context.Context) error {
 // bringBack wakes one that had left.
 func (r *Run) bringBack(ctx context.Context, id string) error {
 	sup := r.c.opts.Supervisor
+	sup.CallOff(id)
 	view, err := sup.AwaitRest(ctx, id)
 	if err != nil || view.State == string(launcher.Awake) {
 		return err

@@ -151,13 +151,13 @@ func (r *Run) do(ctx context.Context) (outcome string, err error) {
 		return "", failed.Err // nothing was touched
 	}
 	defer release()
-	switch {
-	case r.req.DryRun:
+	if r.req.DryRun {
 		return launcherapi.OutcomeDryRun, nil
-	case len(r.intent.Out) == 0 && r.intent.Want == nil:
-		return launcherapi.OutcomeNoop, nil
 	}
 	defer r.c.opts.Supervisor.Dismiss(r.order.swapID)
+	if len(r.intent.Out) == 0 && r.intent.Want == nil {
+		return launcherapi.OutcomeNoop, nil
+	}
 	if err := r.save(false); err != nil {
 		return "", err
 	}

@@ -23,7 +23,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	if err != nil {
 		return false // the client went away
 	}
-	if len(data) == 0 {
+	if text := strings.TrimSpace(string(data)); text == "" || text == "null" {
 		missing(w, "body", "None")
 		return false
 	}
@@ -35,7 +35,7 @@ func decode(w http.ResponseWriter, r *http.Request, v any) bool {
 	case errors.As(err, &wrong):
 		field := embedded.Replace(wrong.Field)
 		loc := strings.TrimSuffix("body."+field, ".")
-		kind, msg := typeMessage(wrong.Type)
+		kind, msg := typeMessage(wrong, field)
 		invalid(w, loc, "{'type': '%s', 'loc': '%s', 'msg': '%s', 'input': '%s'}", kind, loc, msg, input(data, field))
 	default:
 		message, at := pythonJSON(data, err)
@@ -54,9 +54,12 @@ func missing(w http.ResponseWriter, loc, input string) {
 }
 
 // typeMessage gives pydantic's name and words for a value of the wrong type.
-func typeMessage(t reflect.Type) (kind, msg string) {
-	switch t.Kind() {
+func typeMessage(wrong *json.UnmarshalTypeError, field string) (kind, msg string) {
+	switch wrong.Type.Kind() {
 	case reflect.Int, reflect.Int64:
+		if strings.HasPrefix(wrong.Value, "number") {
+			return "int_from_float", "Input should be a valid integer, got a number with a fractional part"
+		}
 		return "int_parsing", "Input should be a valid integer, unable to parse string as an integer"
 	case reflect.Float64:
 		return "float_parsing", "Input should be a valid number, unable to parse string as a number"
@@ -65,6 +68,9 @@ func typeMessage(t reflect.Type) (kind, msg string) {
 	case reflect.Slice:
 		return "list_type", "Input should be a valid list"
 	case reflect.Struct:
+		if field == "" {
+			return "model_attributes_type", "Input should be a valid dictionary or object to extract fields from"
+		}
 		return "dict_type", "Input should be a valid dictionary"
 	default:
 		return "string_type", "Input should be a valid string"
@@ -110,10 +116,13 @@ func pythonJSON(data []byte, err error) (message string, at int) {
 		}
 	}
 	if strings.Contains(syntax.Error(), "unexpected end") {
-		if strings.HasSuffix(text, "{") {
+		switch text[len(text)-1] {
+		case '{':
 			return "Expecting property name enclosed in double quotes", len(text)
+		case '[', ':', ',':
+			return "Expecting value", len(text)
 		}
-		return "Expecting value", len(text)
+		return "Expecting ',' delimiter", len(text)
 	}
 	return "Expecting value", int(syntax.Offset) - 1
 }

@@ -173,7 +173,7 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, p params, jo
 		}
 		d.FinishReason = &o.finish
 		u.add(o)
-		if left--; left == 0 && !p.StreamOptions.IncludeUsage {
+		if left--; left == 0 && !p.usageAtEnd() {
 			c.SystemFingerprint = answer.SystemFingerprint
 		}
 		if o.nothing() {
@@ -182,7 +182,7 @@ func (s *Server) streamChat(w http.ResponseWriter, r *http.Request, p params, jo
 		c.Choices = []any{lastDelta{firstDelta: d, StopReason: o.stop}}
 		return out.send(c)
 	})
-	if !p.StreamOptions.IncludeUsage {
+	if !p.usageAtEnd() {
 		out.finish(err, nil)
 		return
 	}

@@ -142,23 +142,29 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, body completio
 func (s *Server) streamCompletion(w http.ResponseWriter, r *http.Request, p params, jobs []job, answer completionAnswer, u usage) {
 	out := newStream(w)
 	chunk := completionChunk{ID: answer.ID, Object: answer.Object, Created: answer.Created, Model: answer.Model}
-	left := len(jobs)
+	left, made := len(jobs), make([]int, len(jobs))
 	err := s.each(r.Context(), jobs, func(i int, piece string, o outcome) error {
 		c, d := chunk, completionDelta{Index: i, Text: piece}
+		made[i]++
 		if o.finish != "" {
+			made[i] = o.tokens
 			d.FinishReason, d.StopReason = &o.finish, o.stop
 			u.add(o)
-			if left--; left == 0 && !p.StreamOptions.IncludeUsage {
+			if left--; left == 0 && !p.usageAtEnd() {
 				c.SystemFingerprint = answer.SystemFingerprint
 			}
 		}
 		if o.nothing() {
 			return nil
 		}
+		if p.usageAlways() {
+			c.Usage = &usage{PromptTokens: jobs[i].promptTokens}
+			c.Usage.add(outcome{tokens: made[i]})
+		}
 		c.Choices = []completionDelta{d}
 		return out.send(c)
 	})
-	if !p.StreamOptions.IncludeUsage {
+	if !p.usageAtEnd() {
 		out.finish(err, nil)
 		return
 	}

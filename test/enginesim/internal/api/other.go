@@ -52,9 +52,15 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) {
 	if !decode(w, r, &body) {
 		return
 	}
-	if jobs, ok := s.chatJobs(w, withSystem(body.chatRequest, body.System)); ok {
-		reply(w, http.StatusOK, map[string]int{"input_tokens": jobs[0].promptTokens})
+	jobs, ok := s.chatJobs(w, withSystem(body.chatRequest, body.System))
+	if !ok {
+		return
 	}
+	n := jobs[0].promptTokens
+	reply(w, http.StatusOK, struct {
+		Input   int            `json:"input_tokens"`
+		Context map[string]int `json:"context_management"`
+	}{n, map[string]int{"original_input_tokens": n}})
 }
 
 // withSystem puts Anthropic's system prompt before the conversation.

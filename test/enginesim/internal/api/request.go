@@ -19,11 +19,21 @@ type params struct {
 	Seed                *int64          `json:"seed"`
 	Stop                json.RawMessage `json:"stop"`
 	Stream              bool            `json:"stream"`
-	StreamOptions       struct {
-		IncludeUsage bool `json:"include_usage"`
-	} `json:"stream_options"`
-	IgnoreEOS bool `json:"ignore_eos"`
+	StreamOptions       *streamOptions  `json:"stream_options"`
+	IgnoreEOS           bool            `json:"ignore_eos"`
+	TopP                *float64        `json:"top_p"`
 }
+
+type streamOptions struct {
+	IncludeUsage         bool `json:"include_usage"`
+	ContinuousUsageStats bool `json:"continuous_usage_stats"`
+}
+
+// usageAtEnd says whether a stream ends with the usage.
+func (p params) usageAtEnd() bool { return p.StreamOptions != nil && p.StreamOptions.IncludeUsage }
+
+// usageAlways says whether each event tells the usage so far.
+func (p params) usageAlways() bool { return p.usageAtEnd() && p.StreamOptions.ContinuousUsageStats }
 
 // known answers 404, and says false, when the model is not one of the served.
 func (s *Server) known(w http.ResponseWriter, model *string) bool {
@@ -73,6 +83,11 @@ func (s *Server) check(p params, limited bool, asked, promptTokens int) *problem
 	case p.Temperature != nil && *p.Temperature < 0:
 		t := pythonFloat(*p.Temperature)
 		return &problem{"temperature", fmt.Sprintf("temperature must be non-negative, got %s. (parameter=temperature, value=%s)", t, t)}
+	case p.TopP != nil && (*p.TopP <= 0 || *p.TopP > 1):
+		t := pythonFloat(*p.TopP)
+		return &problem{"top_p", fmt.Sprintf("top_p must be in (0, 1], got %s. (parameter=top_p, value=%s)", t, t)}
+	case p.StreamOptions != nil && !p.Stream:
+		return &problem{"stream_options", "Stream options can only be defined when `stream=True`. (parameter=stream_options)"}
 	case limited && asked < 1:
 		return &problem{"max_tokens", fmt.Sprintf("max_tokens must be at least 1, got %d. (parameter=max_tokens, value=%d)", asked, asked)}
 	case limited && asked > limit:

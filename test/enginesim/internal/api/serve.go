@@ -26,8 +26,28 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Vary", "Origin")
 	if r.Header.Get("Origin") != "" {
 		h.Set("Access-Control-Allow-Origin", "*")
+		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+			preflight(lw, r)
+			return
+		}
 	}
 	s.route(lw, r)
+}
+
+// preflight answers a browser that asks whether it may make a request.
+func preflight(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Vary", "Origin, Access-Control-Request-Method, Access-Control-Request-Headers, Access-Control-Request-Private-Network")
+	h.Set("Access-Control-Allow-Methods", "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT, QUERY")
+	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
+		h.Set("Access-Control-Allow-Headers", asked)
+	}
+	h.Set("Access-Control-Max-Age", "600")
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("Content-Length", "2")
+	w.WriteHeader(http.StatusOK)
+	//nolint:errcheck // a client that went away needs no answer
+	w.Write([]byte("OK"))
 }
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {

@@ -64,12 +64,9 @@ func (s *Server) invocations(w http.ResponseWriter, r *http.Request) {
 	if !decode(w, r, &body) {
 		return
 	}
-	switch {
-	case body.Messages != nil:
+	if body.Messages != nil {
 		s.converse(w, r, body.chatRequest)
-	case len(body.Prompt) > 0:
-		s.complete(w, r, completionRequest{params: body.params, Prompt: body.Prompt})
-	default:
-		fail(w, http.StatusBadRequest, "BadRequestError", "", "Cannot find suitable handler for request. Expected one of: ['ChatCompletionRequest', 'CompletionRequest']")
+		return
 	}
+	s.complete(w, r, completionRequest{params: body.params, Prompt: body.Prompt})
 }

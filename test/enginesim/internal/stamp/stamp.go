@@ -1,7 +1,8 @@
-// Package stamp writes the moment at which this process began to run Go code.
+// Package stamp writes the moment at which this process began to run Go code,
+// and the one at which it began to take connections.
 //
 // It imports only syscall, so that its variable is initialised before nearly
-// everything else in the program. Benches of process start read the file.
+// everything else in the program. Benches read the files.
 package stamp
 
 import (
@@ -11,21 +12,29 @@ import (
 )
 
 // EnvFile names the file that the stamp is written to; unset means no stamp.
-const EnvFile = "ENGINESIM_STAMP"
+// EnvReady is the same for the stamp of Ready.
+const (
+	EnvFile  = "ENGINESIM_STAMP"
+	EnvReady = "ENGINESIM_READY_STAMP"
+)
 
 // Written says whether this process wrote a stamp.
-var Written = write()
+var Written = write(EnvFile)
+
+// Ready writes the moment of the call, at which the port has just begun to
+// take connections. It says whether it wrote.
+func Ready() bool { return write(EnvReady) }
 
 const (
 	clockRealtime  = 0
 	clockMonotonic = 1
 )
 
-// write puts one line into the file that EnvFile names:
+// write puts one line into the file that the variable names:
 // "<CLOCK_MONOTONIC ns> <CLOCK_REALTIME ns> <pid>\n".
-func write() bool {
+func write(variable string) bool {
 	mono, real := clock(clockMonotonic), clock(clockRealtime)
-	path, ok := syscall.Getenv(EnvFile)
+	path, ok := syscall.Getenv(variable)
 	if !ok || path == "" {
 		return false
 	}

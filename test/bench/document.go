@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// document is where the figures of record stand.
+const document = "spec/benchmarks.md"
+
+// The table stands between these lines; the rest of the document is written by
+// hand.
+const (
+	beginMark = "<!-- written by `go run ./test/bench -write` -->"
+	endMark   = "<!-- end -->"
+)
+
+// rewrite puts text between the marks of a file.
+func rewrite(path, text string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("cannot read the document: %w", err)
+	}
+	head, rest, found := strings.Cut(string(data), beginMark)
+	_, tail, ended := strings.Cut(rest, endMark)
+	if !found || !ended {
+		return fmt.Errorf("cannot write %s: the lines %q and %q are not in it", path, beginMark, endMark)
+	}
+	if err := os.WriteFile(path, []byte(head+beginMark+"\n\n"+text+"\n"+endMark+tail), 0o644); err != nil {
+		return fmt.Errorf("cannot write the document: %w", err)
+	}
+	return nil
+}
+
+// describe says when and on what the figures were taken.
+func describe() string {
+	var name unix.Utsname
+	kernel := "unknown"
+	if unix.Uname(&name) == nil {
+		kernel = string(bytes.TrimRight(name.Release[:], "\x00"))
+	}
+	load, _, _ := strings.Cut(firstLine("/proc/loadavg"), " ")
+	return fmt.Sprintf("Taken %s on %d cores (%s), %s of memory, Linux %s, %s; load average at the end %s.\n",
+		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), field("/proc/cpuinfo", "model name"),
+		gib(field("/proc/meminfo", "MemTotal")), kernel, runtime.Version(), load)
+}
+
+func firstLine(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	return line
+}
+
+// field gives the value of the first line "name: value" of a file of /proc.
+func field(path, name string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "unknown"
+	}
+	for line := range strings.Lines(string(data)) {
+		key, value, ok := strings.Cut(line, ":")
+		if ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+// gib writes a number of kibibytes as the kernel does ("24684096 kB") in GiB.
+func gib(kb string) string {
+	var n float64
+	if _, err := fmt.Sscanf(kb, "%f kB", &n); err != nil {
+		return kb
+	}
+	return fmt.Sprintf("%.0f GiB", n/(1<<20))
+}

@@ -1,0 +1,145 @@
+// Bench times the launcher, each figure beside a bare baseline in the same
+// run, and prints a table in Markdown. With -write it puts the table into
+// spec/benchmarks.md too.
+//
+// It drives the built programs from outside, as a user would: real launcher,
+// real engine processes (the stand-in of test/enginesim), everything on
+// loopback, in folders of its own. Nothing is left when it ends, also not when
+// it fails or is interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if target := os.Getenv(bareProxyEnv); target != "" {
+		serveBareProxy(target)
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// part is one benchmark.
+type part struct {
+	name string
+	run  func(b *bench) ([]row, error)
+}
+
+var parts = []part{
+	{"life", (*bench).life},
+	{"stubborn", (*bench).stubborn},
+	{"cycles", (*bench).cycles},
+	{"swaps", (*bench).swaps},
+	{"slow-swaps", (*bench).slowSwaps},
+	{"cold-swaps", (*bench).coldSwaps},
+	{"proxy", (*bench).proxy},
+	{"memory", (*bench).memory},
+}
+
+// bench is one run of the program.
+type bench struct {
+	ctx              context.Context //nolint:containedctx // the life of the program
+	dir              string          // of everything that the run makes
+	launcher, engine string          // programs
+	scale            float64         // of the number of samples
+	progress         io.Writer
+}
+
+// n scales a number of samples.
+func (b *bench) n(full int) int { return max(2, int(float64(full)*b.scale)) }
+
+func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	write := flags.Bool("write", false, "put the table into "+document)
+	only := flags.String("only", "", "run these parts alone, separated by commas: "+names())
+	scale := flags.Float64("scale", 1, "take so many times the usual number of samples")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *write && (*only != "" || *scale != 1) {
+		return errors.New("cannot write a table of a part: leave -only and -scale out")
+	}
+	dir, err := os.MkdirTemp("", "hotseat-bench-")
+	if err != nil {
+		return fmt.Errorf("cannot make a folder: %w", err)
+	}
+	b := &bench{ctx: ctx, dir: dir, scale: *scale, progress: progress}
+	defer func() { err = errors.Join(err, sweep(dir), os.RemoveAll(dir)) }()
+	if err := b.build(); err != nil {
+		return err
+	}
+	rows, err := b.all(*only)
+	if err != nil {
+		return err
+	}
+	table := render(rows)
+	fmt.Fprintf(out, "%s\n%s", describe(), table)
+	if *write {
+		return rewrite(document, describe()+"\n"+table)
+	}
+	return nil
+}
+
+// all runs the parts that are wanted, one after the other.
+func (b *bench) all(only string) ([]row, error) {
+	var rows []row
+	for _, p := range parts {
+		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
+			continue
+		}
+		began := time.Now()
+		more, err := p.run(b)
+		if err == nil {
+			err = b.ctx.Err()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+		fmt.Fprintf(b.progress, "%s took %s\n", p.name, time.Since(began).Round(100*time.Millisecond))
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+func names() string {
+	var all []string
+	for _, p := range parts {
+		all = append(all, p.name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// build builds the programs as `make build` does.
+func (b *bench) build() error {
+	b.launcher, b.engine = filepath.Join(b.dir, "launcher"), filepath.Join(b.dir, "enginesim")
+	for _, p := range []struct{ path, source, cgo string }{
+		{b.launcher, "./launcher/cmd/launcher", "1"},
+		{b.engine, "./test/enginesim", "0"},
+	} {
+		cmd := exec.CommandContext(b.ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", p.path, p.source)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("cannot build %s (run this in the root of the repository): %w\n%s", p.source, err, out)
+		}
+	}
+	return nil
+}

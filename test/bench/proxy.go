@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// bareProxyEnv makes this program the bare proxy: "LISTEN TARGET", two
+// addresses. It ends when its standard input does.
+const bareProxyEnv = "HOTSEAT_BENCH_PROXY"
+
+// serveBareProxy is the library's reverse proxy with nothing else, but as many
+// idle connections to its target as it has clients: with its default of two it
+// would dial for nearly every request.
+func serveBareProxy(addresses string) {
+	listen, target, _ := strings.Cut(addresses, " ")
+	to := &url.URL{Scheme: "http", Host: target}
+	server := &http.Server{Addr: listen, ReadHeaderTimeout: patience, Handler: &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded() },
+		Transport: &http.Transport{DialContext: new(net.Dialer).DialContext, MaxIdleConnsPerHost: 256, IdleConnTimeout: 4 * time.Second, DisableCompression: true},
+	}}
+	go func() {
+		_, _ = os.Stdin.Read(make([]byte, 1)) // the end of it is what is waited for
+		_ = server.Close()                    // the process ends with it
+	}()
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		fmt.Fprintf(os.Stderr, "bare proxy: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// bareProxy is that process.
+type bareProxy struct {
+	url string
+	cmd *exec.Cmd
+	end func() error // of its standard input
+}
+
+func (b *bench) startBareProxy(target string) (*bareProxy, error) {
+	addr, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	p := &bareProxy{url: "http://" + addr, cmd: exec.Command("/proc/self/exe")}
+	p.cmd.Env = append(os.Environ(), bareProxyEnv+"="+addr+" "+target)
+	p.cmd.Stderr = os.Stderr
+	stdin, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a pipe: %w", err)
+	}
+	p.end = stdin.Close
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("cannot start the bare proxy: %w", err)
+	}
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	err = eventually(b.ctx, "the bare proxy serves", func() (bool, error) {
+		return ask(b.ctx, client, http.MethodGet, p.url+"/health") == nil, nil
+	})
+	if err != nil {
+		return nil, errors.Join(err, p.stop())
+	}
+	return p, nil
+}
+
+func (p *bareProxy) stop() error {
+	if err := errors.Join(p.end(), p.cmd.Wait()); err != nil {
+		return fmt.Errorf("the bare proxy ended badly: %w", err)
+	}
+	return nil
+}
+
+// way is one way to the engine, and what was measured of it.
+type way struct {
+	url    string
+	times  times
+	took   time.Duration
+	client *http.Client
+}
+
+func (w *way) rate() float64 { return float64(len(w.times)) / w.took.Seconds() }
+
+// proxy sends requests for one token to the same engine through an instance's
+// public port, through a bare reverse proxy, and with no proxy at all, in turn.
+func (b *bench) proxy() (rows []row, err error) {
+	n, err := b.newNode("proxy")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, n.stop()) }()
+	made, err := n.awake("proxied", spec(0, "--disable-uvicorn-access-log"))
+	if err != nil {
+		return nil, err
+	}
+	port, err := enginePort(made.PID)
+	if err != nil {
+		return nil, err
+	}
+	engine := fmt.Sprintf("127.0.0.1:%d", port)
+	bare, err := b.startBareProxy(engine)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, bare.stop()) }()
+	for _, clients := range []int{1, 64} {
+		more, err := b.compare(clients, fmt.Sprintf("http://127.0.0.1:%d", made.Port), bare.url, "http://"+engine)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+// compare measures the ways in rounds, so that all have their share of what
+// else the machine does.
+func (b *bench) compare(clients int, ours, bare, direct string) ([]row, error) {
+	const rounds = 6
+	round := time.Duration(float64(600*time.Millisecond) * min(1, b.scale))
+	ways := [3]way{{url: ours}, {url: bare}, {url: direct}}
+	for i := range ways {
+		ways[i].client = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: clients, DisableCompression: true}}
+		defer ways[i].client.CloseIdleConnections()
+	}
+	for r := range rounds + 1 {
+		for i := range ways {
+			if err := ways[i].load(b.ctx, clients, round, r > 0); err != nil {
+				return nil, err
+			}
+		}
+	}
+	o, p, d := &ways[0], &ways[1], &ways[2]
+	slower, rate := float64(o.times.p50())/float64(p.times.p50()), o.rate()/p.rate()
+	label := fmt.Sprintf("instance proxy, %d clients", clients)
+	return []row{
+		{
+			figure: label + ": latency (ms); bare: httputil.ReverseProxy", samples: len(o.times), ours: o.times.String(), bare: p.times.String(),
+			beside: fmt.Sprintf("%.2f× at p50 (no proxy: %s)", slower, d.times), target: "p50 ≤ 1.2×", met: slower <= 1.2,
+		},
+		{
+			figure: label + ": requests/s; bare: httputil.ReverseProxy", samples: len(o.times),
+			ours: fmt.Sprintf("%.0f", o.rate()), bare: fmt.Sprintf("%.0f", p.rate()),
+			beside: fmt.Sprintf("%.2f× (no proxy: %.0f)", rate, d.rate()), target: "≥ 0.8×", met: rate >= 0.8,
+		},
+	}, nil
+}
+
+// load sends requests from some clients at once for a while; a round that does
+// not count only warms up.
+func (w *way) load(ctx context.Context, clients int, span time.Duration, counts bool) error {
+	const body = `{"model":"model","prompt":"hello","max_tokens":1,"temperature":0}`
+	all, errs := make([]times, clients), make([]error, clients)
+	began := time.Now()
+	var running sync.WaitGroup
+	for c := range clients {
+		running.Go(func() {
+			for time.Since(began) < span && errs[c] == nil {
+				sent := time.Now()
+				errs[c] = w.post(ctx, body)
+				all[c] = append(all[c], time.Since(sent))
+			}
+		})
+	}
+	running.Wait()
+	if err := errors.Join(errs...); err != nil || !counts {
+		return err
+	}
+	w.took += time.Since(began)
+	for _, some := range all {
+		w.times = append(w.times, some...)
+	}
+	return nil
+}
+
+func (w *way) post(ctx context.Context, body string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, w.url+"/v1/completions", strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := w.client.Do(req)
+	if err != nil {
+		return err
+	}
+	return finish(resp)
+}
