@@ -44,7 +44,7 @@ vllm-cpu: ## set real vLLM up for this machine without a GPU, in the cache folde
 
 .PHONY: test-vllm
 test-vllm: build vllm-cpu ## the tests with real vLLM
-	go test -race -count=1 -timeout 40m -tags vllm ./test/vllm/... ./test/conformance/... ./launcher/internal/engine/...
+	go test -race -count=1 -p 1 -timeout 40m -tags vllm ./test/vllm/... ./test/conformance/... ./launcher/internal/engine/...
 
 .PHONY: bench
 bench: build ## time the launcher against bare baselines; the table is spec/benchmarks.md

@@ -84,6 +84,17 @@ func (h *host) create(t *testing.T, id string) {
 	require.NoError(t, err)
 }
 
+func TestAWatchTellsNothingThatTheListHasTakenInAlready(t *testing.T) {
+	h := newHost(t)
+	h.create(t, "a")
+	h.create(t, "b")
+	_, _ = h.instances.Delete(t.Context(), "b")
+	w := watch(t, h.client(t), nil)
+	w.says(t, "CREATED a starting")
+	h.create(t, "c")
+	w.says(t, "CREATED c starting")
+}
+
 func TestAWatchFromARevisionTellsOnlyWhatIsLater(t *testing.T) {
 	h := newHost(t)
 	h.create(t, "a")

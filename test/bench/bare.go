@@ -51,7 +51,7 @@ func (b *bench) startBare(gpus string, env []string, args ...string) (*bareEngin
 		return nil, fmt.Errorf("cannot make the log: %w", err)
 	}
 	e.cmd = exec.Command(b.engine, append([]string{"serve", "model", "--host", "127.0.0.1", "--port", port, "--enable-sleep-mode"}, args...)...)
-	e.cmd.Env = append(os.Environ(), simgpu.EnvDir+"="+gpus, "CUDA_VISIBLE_DEVICES=0", "VLLM_SERVER_DEV_MODE=1")
+	e.cmd.Env = append(os.Environ(), simgpu.EnvDir+"="+gpus, "CUDA_VISIBLE_DEVICES=0", "VLLM_SERVER_DEV_MODE=1", e.mark())
 	e.cmd.Env = append(e.cmd.Env, env...)
 	e.cmd.Stdout, e.cmd.Stderr = e.log, e.log
 	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -98,17 +98,22 @@ func (e *bareEngine) kill() error {
 	return nil
 }
 
-// stop ends the whole tree, which has not left its process group.
+// mark is a variable that every process of the tree inherits.
+func (e *bareEngine) mark() string { return "HOTSEAT_BENCH_ENGINE=" + e.url }
+
+// stop ends the whole tree.
 func (e *bareEngine) stop() error {
 	e.client.CloseIdleConnections()
-	_ = syscall.Kill(-e.cmd.Process.Pid, syscall.SIGKILL) // all may have ended
+	t, err := hold(marked(e.mark() + "\x00"))
+	t.kill()
 	if !e.ended {
 		_ = e.cmd.Wait() // how it ended is known
 	}
-	err := eventually(context.Background(), "an engine is gone", func() (bool, error) {
-		return errors.Is(syscall.Kill(-e.cmd.Process.Pid, 0), syscall.ESRCH), nil
-	})
-	return errors.Join(err, e.log.Close())
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, late := t.gone(ctx)
+	t.release()
+	return errors.Join(err, late, e.log.Close())
 }
 
 // finish reads an answer to its end; it has to be a 200.

@@ -524,6 +524,7 @@ func (n *Node) Watch(query string, headers ...string) (<-chan launcherapi.RawEve
 	ctx, cancel := context.WithCancel(n.t.Context())
 	req, err := http.NewRequestWithContext(ctx, "GET", n.URL+"/v2/vllm/instances/watch"+query, nil)
 	require.NoError(n.t, err)
+	headers = append(n.authorization(), headers...)
 	for i := 0; i+1 < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}

@@ -91,6 +91,7 @@ func (n *Node) noneDoubled(all map[string]launcherapi.Instance) {
 }
 
 func TestAKillOfTheLauncherLosesNoInstance(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	a := n.Awake("a", On(0))
 	says := n.Ask(a, "who are you?")
@@ -117,8 +118,10 @@ func TestAKillOfTheLauncherLosesNoInstance(t *testing.T) {
 }
 
 func TestAKillWhileAnInstanceStarts(t *testing.T) {
+	t.Parallel()
 	for _, point := range []string{"start.written", "start.spawned", "state.awake"} {
 		t.Run(point, func(t *testing.T) {
+			t.Parallel()
 			n := NewStoppedNode(t)
 			n.crashAt(point)
 			n.later("PUT", "/v2/vllm/instances/a", Spec("a", On(0)))
@@ -136,8 +139,10 @@ func TestAKillWhileAnInstanceStarts(t *testing.T) {
 }
 
 func TestAKillWhileAnInstanceFallsAsleepOrWakes(t *testing.T) {
+	t.Parallel()
 	for _, point := range []string{"state.falling_asleep", "sleep.drained", "sleep.done", "state.sleeping"} {
 		t.Run("sleep: "+point, func(t *testing.T) {
+			t.Parallel()
 			n := NewNode(t)
 			a := n.Awake("a", On(0))
 			n.crashAt(point)
@@ -152,6 +157,7 @@ func TestAKillWhileAnInstanceFallsAsleepOrWakes(t *testing.T) {
 	}
 	for _, point := range []string{"state.waking", "wake.done", "state.awake"} {
 		t.Run("wake: "+point, func(t *testing.T) {
+			t.Parallel()
 			n := NewNode(t)
 			a := n.Awake("a", On(0))
 			n.Sleep("a", 2)
@@ -167,8 +173,10 @@ func TestAKillWhileAnInstanceFallsAsleepOrWakes(t *testing.T) {
 }
 
 func TestAKillWhileAnInstanceStops(t *testing.T) {
+	t.Parallel()
 	for _, point := range []string{"state.stopping", "stop.gone", "state.stopped"} {
 		t.Run(point, func(t *testing.T) {
+			t.Parallel()
 			n := NewNode(t)
 			n.Awake("a", On(0))
 			n.crashAt(point)
@@ -183,12 +191,14 @@ func TestAKillWhileAnInstanceStops(t *testing.T) {
 }
 
 func TestAKillInTheMiddleOfASwapIsFinishedOrUndone(t *testing.T) {
+	t.Parallel()
 	for _, point := range []string{
 		"swap.written", "swap.drain.begun", "swap.drain.done", "swap.sleep.begun", "swap.sleep.done",
 		"swap.start.begun", "start.written", "start.spawned", "swap.start.done", "swap.healthy.begun", "swap.healthy.done",
 		"swap.open.begun", "swap.open.done",
 	} {
 		t.Run("to a new one: "+point, func(t *testing.T) {
+			t.Parallel()
 			n := NewNode(t)
 			a := n.Awake("a", On(0))
 			n.crashAt(point)
@@ -199,6 +209,7 @@ func TestAKillInTheMiddleOfASwapIsFinishedOrUndone(t *testing.T) {
 	}
 	for _, point := range []string{"swap.written", "swap.sleep.done", "swap.wake.begun", "wake.done", "swap.wake.done", "swap.open.done"} {
 		t.Run("to a sleeper: "+point, func(t *testing.T) {
+			t.Parallel()
 			n := NewNode(t)
 			a := n.Awake("a", On(0))
 			n.SwapDone(toNew("b", On(0)))
@@ -211,6 +222,7 @@ func TestAKillInTheMiddleOfASwapIsFinishedOrUndone(t *testing.T) {
 	}
 	for _, point := range []string{"swap.undo.begun", "state.waking", "swap.undo.done"} {
 		t.Run("while it is undone: "+point, func(t *testing.T) {
+			t.Parallel()
 			n := NewNode(t)
 			a := n.Awake("a", On(0))
 			n.crashAt(point)
@@ -247,6 +259,7 @@ func (n *Node) consistent(a launcherapi.Instance) {
 }
 
 func TestEnginesAreFoundAgainWithoutTheJournal(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		harm func(t *testing.T, path string)
 		kept int // journals kept aside
@@ -274,6 +287,7 @@ func TestEnginesAreFoundAgainWithoutTheJournal(t *testing.T) {
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			n := NewNode(t)
 			a := n.Awake("a", On(0))
 			b := n.SwapDone(toNew("b", On(0))).In
@@ -296,6 +310,7 @@ func TestEnginesAreFoundAgainWithoutTheJournal(t *testing.T) {
 }
 
 func TestATermLetsAnswersEndStopsTheEnginesAndEndsWithZero(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	a := n.Awake("a", On(0), "--sim-token-time", "20ms")
 	n.Awake("b", On(1))
@@ -309,6 +324,7 @@ func TestATermLetsAnswersEndStopsTheEnginesAndEndsWithZero(t *testing.T) {
 }
 
 func TestATermLeavesTheEnginesWhenConfiguredSo(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t, "--on-exit", "leave")
 	a := n.Awake("a", On(0))
 	assert.Zero(t, n.Stop(), n.Log())
@@ -320,6 +336,7 @@ func TestATermLeavesTheEnginesWhenConfiguredSo(t *testing.T) {
 }
 
 func TestARestartWithAnotherConfigurationTouchesNoInstance(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	a := n.Awake("a", On(0))
 	n.Kill9()
@@ -335,6 +352,7 @@ func TestARestartWithAnotherConfigurationTouchesNoInstance(t *testing.T) {
 }
 
 func TestUnderInitTheLauncherIsBackAtOnceAndKnowsExitCodes(t *testing.T) {
+	t.Parallel()
 	n := NewStoppedNode(t)
 	n.args = append([]string{"init", "--"}, n.args...)
 	n.Start()

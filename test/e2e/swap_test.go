@@ -43,6 +43,7 @@ func phases(all []launcherapi.PhaseTime) []string {
 }
 
 func TestSwapToANewInstance(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	a := n.Awake("a", On(0))
 	first := n.Ask(a, "who are you?")
@@ -60,8 +61,10 @@ func TestSwapToANewInstance(t *testing.T) {
 }
 
 func TestSwapBackAndForthAtBothLevels(t *testing.T) {
+	t.Parallel()
 	for _, level := range []int{1, 2} {
 		t.Run(fmt.Sprintf("level %d", level), func(t *testing.T) {
+			t.Parallel()
 			n := NewNode(t)
 			a := n.Awake("a", On(0))
 			says := n.Ask(a, "who are you?")
@@ -82,6 +85,7 @@ func TestSwapBackAndForthAtBothLevels(t *testing.T) {
 }
 
 func TestSwapToOneOnAnOverlappingSetOfGPUs(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("a", On(0))
 	n.Awake("b", On(1))
@@ -100,6 +104,7 @@ func TestSwapToOneOnAnOverlappingSetOfGPUs(t *testing.T) {
 }
 
 func TestSwapToOneThatLivesOnOtherGPUsIsRefused(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("a", On(0))
 	n.Awake("b", On(1))
@@ -112,6 +117,7 @@ func TestSwapToOneThatLivesOnOtherGPUsIsRefused(t *testing.T) {
 }
 
 func TestSwapToOneThatCannotFitIsRefusedWithTheNumbersAndDisturbsNobody(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t, "--budgets-max-sleepers-per-gpu", "1")
 	pinned := Spec("pinned", On(0))
 	pinned["annotations"] = map[string]string{launcherapi.AnnotationPinned: "true"}
@@ -152,7 +158,9 @@ func undone(t *testing.T, n *Node, a launcherapi.Instance, answer Answer, status
 }
 
 func TestASwapThatFailsIsUndone(t *testing.T) {
+	t.Parallel()
 	t.Run("the new one dies while it starts", func(t *testing.T) {
+		t.Parallel()
 		n := NewNode(t)
 		a := n.Awake("a", On(0))
 		p := undone(t, n, a, n.Swap(toNew("b", On(0), "--sim-crash-at-load", "exit:3")), 502, "healthy")
@@ -162,6 +170,7 @@ func TestASwapThatFailsIsUndone(t *testing.T) {
 		assert.Equal(t, 404, n.Call("GET", "/v2/vllm/instances/b", nil).Status, "nothing half made is left")
 	})
 	t.Run("the new one is never ready", func(t *testing.T) {
+		t.Parallel()
 		n := NewNode(t)
 		a := n.Awake("a", On(0))
 		body := toNew("b", On(0), "--sim-hang-at-load", "always")
@@ -169,6 +178,7 @@ func TestASwapThatFailsIsUndone(t *testing.T) {
 		undone(t, n, a, n.Swap(body), 504, "healthy")
 	})
 	t.Run("the sleeper refuses to wake", func(t *testing.T) {
+		t.Parallel()
 		n := NewNode(t)
 		a := n.Awake("a", On(0))
 		n.SwapDone(toNew("b", On(0), "--sim-fail-wake", "1"))
@@ -179,6 +189,7 @@ func TestASwapThatFailsIsUndone(t *testing.T) {
 		n.Ask(n.Get("b"), "hello")
 	})
 	t.Run("the sleeper hangs while it wakes", func(t *testing.T) {
+		t.Parallel()
 		n := NewNode(t, "--wake-timeout", "2s")
 		a := n.Awake("a", On(0))
 		n.SwapDone(toNew("b", On(0), "--sim-hang-at-wake", "always"))
@@ -186,6 +197,7 @@ func TestASwapThatFailsIsUndone(t *testing.T) {
 		undone(t, n, a, n.Swap(to("b")), 504, "wake")
 	})
 	t.Run("the sleeper dies while it wakes", func(t *testing.T) {
+		t.Parallel()
 		n := NewNode(t)
 		a := n.Awake("a", On(0))
 		n.SwapDone(toNew("b", On(0), "--sim-crash-at-wake", "signal:KILL"))
@@ -194,6 +206,7 @@ func TestASwapThatFailsIsUndone(t *testing.T) {
 		assert.Equal(t, "failed", n.Get("b").State)
 	})
 	t.Run("the one that is awake does not fall asleep", func(t *testing.T) {
+		t.Parallel()
 		n := NewNode(t)
 		a := n.Awake("a", On(0), "--sim-fail-sleep", "1")
 		undone(t, n, a, n.Swap(toNew("b", On(0))), 502, "sleep")
@@ -242,6 +255,7 @@ func stream(t *testing.T, i launcherapi.Instance, tokens int) (wait func() (text
 }
 
 func TestAStreamedAnswerEndsWholeBeforeItsModelSleeps(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	a := n.Awake("a", On(0), "--sim-token-time", "20ms")
 	wait := stream(t, a, 40)
@@ -261,6 +275,7 @@ func TestAStreamedAnswerEndsWholeBeforeItsModelSleeps(t *testing.T) {
 }
 
 func TestASwapThatRunsOutOfTimeWhileItDrainsCutsNothing(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	a := n.Awake("a", On(0), "--sim-token-time", "30ms")
 	wait := stream(t, a, 60)
@@ -276,6 +291,7 @@ func TestASwapThatRunsOutOfTimeWhileItDrainsCutsNothing(t *testing.T) {
 }
 
 func TestAnAnswerThatOutlastsTheDrainIsCutAndCounted(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	a := n.Awake("a", On(0), "--sim-token-time", "100ms")
 	wait := stream(t, a, 1000)
@@ -289,6 +305,7 @@ func TestAnAnswerThatOutlastsTheDrainIsCutAndCounted(t *testing.T) {
 }
 
 func TestRequestsThatArriveDuringTheSwapWaitAndAreServed(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("a", On(0))
 	n.SwapDone(toNew("b", On(0), "--sim-wake-time", "500ms"))
@@ -309,6 +326,7 @@ func TestRequestsThatArriveDuringTheSwapWaitAndAreServed(t *testing.T) {
 }
 
 func TestTheQueueOfWaitingRequestsIsBounded(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t, "--max-held-requests", "2", "--hold-timeout", "1s")
 	a := n.Awake("a", On(0))
 	n.Sleep("a", 1)
@@ -332,6 +350,7 @@ func TestTheQueueOfWaitingRequestsIsBounded(t *testing.T) {
 }
 
 func TestTwoSwapsForOneGPUGoInOrder(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("a", On(0))
 	n.SwapDone(toNew("b", On(0), "--sim-wake-time", "300ms"))
@@ -360,6 +379,7 @@ func TestTwoSwapsForOneGPUGoInOrder(t *testing.T) {
 }
 
 func TestSwapsOnDisjointGPUsGoSideBySide(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("a", On(0))
 	n.SwapDone(toNew("b", On(0), "--sim-hang-at-wake", "1")) // holds GPU 0 until it is undone
@@ -378,6 +398,7 @@ func TestSwapsOnDisjointGPUsGoSideBySide(t *testing.T) {
 }
 
 func TestManyOverlappingSwapsEndAndNeverDeadlock(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("left", On(0))
 	n.Awake("right", On(1))
@@ -399,6 +420,7 @@ func TestManyOverlappingSwapsEndAndNeverDeadlock(t *testing.T) {
 }
 
 func TestASwapToWhatIsAwakeAlreadyDoesNothing(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	a := n.Awake("a", On(0))
 	r := n.SwapDone(to("a"))
@@ -410,6 +432,7 @@ func TestASwapToWhatIsAwakeAlreadyDoesNothing(t *testing.T) {
 }
 
 func TestTheSameIdempotencyKeyTwiceIsOneSwap(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("a", On(0))
 	body := toNew("b", On(0))
@@ -423,6 +446,7 @@ func TestTheSameIdempotencyKeyTwiceIsOneSwap(t *testing.T) {
 }
 
 func TestASwapEndsThoughItsClientWentAway(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("a", On(0))
 	ctx, leave := context.WithCancel(t.Context())
@@ -441,6 +465,7 @@ func TestASwapEndsThoughItsClientWentAway(t *testing.T) {
 }
 
 func TestTheLeastRecentlyUsedSleeperIsEvictedAndPinnedOnesNever(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t, "--budgets-max-sleepers-per-gpu", "2")
 	pinned := Spec("pinned", On(0))
 	pinned["annotations"] = map[string]string{launcherapi.AnnotationPinned: "true"}
@@ -459,6 +484,7 @@ func TestTheLeastRecentlyUsedSleeperIsEvictedAndPinnedOnesNever(t *testing.T) {
 }
 
 func TestASwapWaitsUntilWhoIsAwakeHasBeenSoForLongEnough(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t, "--budgets-min-residency", "1s")
 	n.Awake("a", On(0))
 	r := n.SwapDone(toNew("b", On(0)))
@@ -472,6 +498,7 @@ func TestASwapWaitsUntilWhoIsAwakeHasBeenSoForLongEnough(t *testing.T) {
 }
 
 func TestSwapOutAlone(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("a", On(0))
 	r := n.SwapDone(map[string]any{"gpu_uuids": On(0)})
@@ -481,6 +508,7 @@ func TestSwapOutAlone(t *testing.T) {
 }
 
 func TestSwapOutByStopEndsTheOldOneOnlyWhenTheNewOneServes(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	a := n.Awake("a", On(0))
 	failing := toNew("b", On(0), "--sim-crash-at-load", "exit:1")
@@ -495,6 +523,7 @@ func TestSwapOutByStopEndsTheOldOneOnlyWhenTheNewOneServes(t *testing.T) {
 }
 
 func TestADryRunTouchesNothing(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("a", On(0))
 	before := n.Get("a")
@@ -510,6 +539,7 @@ func TestADryRunTouchesNothing(t *testing.T) {
 }
 
 func TestACanaryIsAskedBeforeTheGateOpens(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("a", On(0))
 	body := toNew("b", On(0))
@@ -518,8 +548,10 @@ func TestACanaryIsAskedBeforeTheGateOpens(t *testing.T) {
 }
 
 func TestTheProgressOfASwapIsStreamed(t *testing.T) {
+	t.Parallel()
 	for _, accept := range []string{"application/x-ndjson", "text/event-stream"} {
 		t.Run(accept, func(t *testing.T) {
+			t.Parallel()
 			n := NewNode(t)
 			n.Awake("a", On(0))
 			steps := progress(t, n.Swap(toNew("b", On(0)), "Accept", accept))
@@ -559,6 +591,7 @@ func progress(t *testing.T, a Answer) []launcherapi.SwapProgress {
 }
 
 func TestMemoryThatComesBackLateIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t)
 	n.Awake("a", On(0), "--sim-free-late-after-sleep", "700ms")
 	began := time.Now()
@@ -568,6 +601,7 @@ func TestMemoryThatComesBackLateIsWaitedFor(t *testing.T) {
 }
 
 func TestMemoryThatNeverComesBackFailsTheSwapAndIsUndone(t *testing.T) {
+	t.Parallel()
 	n := NewNode(t, "--memory-timeout", "1s")
 	a := n.Awake("a", On(0), "--sim-free-late-after-sleep", "1h")
 	p := undone(t, n, a, n.Swap(toNew("b", On(0))), 502, "start")

@@ -23,8 +23,10 @@ type TokenFile struct{ path string }
 // read, nobody gets through.
 func OpenTokenFile(path string) (*TokenFile, error) {
 	t := &TokenFile{path: path}
-	_, err := t.read()
-	return t, err
+	if _, err := t.read(); err != nil {
+		return nil, fmt.Errorf("%w; write a token to it, or leave --token-file out", err)
+	}
+	return t, nil
 }
 
 func (t *TokenFile) read() ([]byte, error) {

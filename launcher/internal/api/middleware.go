@@ -201,7 +201,7 @@ func headAsGet(next http.Handler) http.Handler {
 }
 
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
-	newProblem(http.StatusNotFound, fmt.Sprintf("nothing is at %s; GET / lists what there is", shorten(r.URL.Path)), nil).write(w)
+	newProblem(http.StatusNotFound, fmt.Sprintf("nothing is at %s; GET / lists what there is", shorten(r.URL.Path, maxProblemLocation)), nil).write(w)
 }
 
 func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
@@ -210,5 +210,5 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 		s.notFound(w, r)
 		return
 	}
-	newProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s is not for this path; it takes %s", shorten(r.Method), methods), nil).with("Allow", methods).write(w)
+	newProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s is not for this path; it takes %s", shorten(r.Method, maxProblemLocation), methods), nil).with("Allow", methods).write(w)
 }

@@ -19,6 +19,7 @@ import (
 const (
 	maxProblemDetails  = 20
 	maxProblemLocation = 200
+	maxProblemMessage  = 2000
 	maxDetailMessages  = 3
 )
 
@@ -60,7 +61,7 @@ func newProblem(status int, msg string, errs []error) *problem {
 			break
 		}
 		detail := detailOf(err)
-		detail.Location = shorten(detail.Location)
+		detail.Location = shorten(detail.Location, maxProblemLocation)
 		p.Errors = append(p.Errors, detail)
 		if n < maxDetailMessages {
 			messages = append(messages, strings.TrimPrefix(detail.Location+": "+detail.Message, ": "))
@@ -85,11 +86,12 @@ func detailOf(err error) launcherapi.ProblemDetail {
 	return launcherapi.ProblemDetail{Message: d.Message, Location: d.Location}
 }
 
-func shorten(s string) string {
-	if len(s) <= maxProblemLocation {
+// shorten cuts a text that may repeat what a client sent.
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
 		return s
 	}
-	end := maxProblemLocation
+	end := limit
 	for !utf8.RuneStart(s[end]) {
 		end--
 	}
@@ -106,11 +108,13 @@ func problemOf(err error) *problem {
 		code = launcherapi.CodeInternal
 	}
 	status := launcherapi.StatusOf(code)
-	p := &problem{Problem: launcherapi.Problem{Title: http.StatusText(status), Status: status, Detail: err.Error(), Code: code}}
+	p := &problem{Problem: launcherapi.Problem{Title: http.StatusText(status), Status: status, Detail: shorten(err.Error(), maxProblemMessage), Code: code}}
 	if e, ok := errors.AsType[*launcher.Error](err); ok {
 		p.InstanceID, p.ExitCode, p.Cause, p.LastLogLines, p.Fit = e.InstanceID, e.ExitCode, e.FailureCause, e.LastLogLines, e.Fit
 		if e.Location != "" {
-			p.Errors = []launcherapi.ProblemDetail{{Message: e.Detail, Location: e.Location}}
+			p.Errors = []launcherapi.ProblemDetail{{
+				Message: shorten(e.Detail, maxProblemMessage), Location: shorten(e.Location, maxProblemLocation),
+			}}
 		}
 	}
 	if failed, ok := errors.AsType[*swap.FailedError](err); ok {

@@ -82,6 +82,7 @@ func TestAMistakeInTheFileIsOneLineThatNamesFileAndLine(t *testing.T) {
 		"malformed JSON":                   {"{\"gpus\": \"auto\",\n \"listen\": \"x\"\n", `:1: this is no YAML: could not find flow mapping end token '}'`},
 		"a quote that is not closed":       {"gpus: 'auto\n", `:1: this is no YAML: could not find end character of single-quoted text`},
 		"bytes that are not UTF-8":         {"gpus: \xff\n", `: this is no YAML: it is not UTF-8`},
+		"a zero byte":                      {"gpus: a\x00b\n", `: this is no YAML: it holds a zero byte`},
 		"a fraction for a number":          {"watch_buffer: 1.5\n", `:1: watch_buffer: must be a whole number, not "1.5"`},
 		"a value out of its range":         {"\nwatch_buffer: 0\n", `:2: watch_buffer: must be at least 1, not 0`},
 		"a negative duration":              {"stop_grace: -5\n", `:1: stop_grace: duration -5 is negative`},

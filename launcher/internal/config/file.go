@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,6 +32,9 @@ func parseFile(name string, data []byte, settings []setting) ([]assignment, erro
 	}
 	if !utf8.Valid(data) {
 		return nil, &Error{name, "this is no YAML: it is not UTF-8"}
+	}
+	if bytes.IndexByte(data, 0) >= 0 {
+		return nil, &Error{name, "this is no YAML: it holds a zero byte"}
 	}
 	// The reader looks for duplicates itself, to name both lines.
 	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())

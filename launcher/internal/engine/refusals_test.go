@@ -165,6 +165,7 @@ func TestRequestsThatAreWrongOutsideTheArgumentsNameTheirField(t *testing.T) {
 		{"both options and args", Request{Options: new("m"), Args: []string{"m"}}, "args", "", "both given"},
 		{"an unterminated quote", Request{Options: new(`m --chat-template "a`)}, "options", "", "unterminated double-quoted string"},
 		{"a zero byte in the options", Request{Options: new("m a\x00b")}, "options", "", "zero byte"},
+		{"an argument that no program can be given", Request{Args: []string{"m", strings.Repeat("x", 128<<10)}}, "args", "", "argument 2 has 131072 bytes"},
 		{"an error in options", Request{Options: new("m --uds x")}, "options", "--uds", "--uds cannot be honoured"},
 		{
 			"too few GPUs",
@@ -190,6 +191,7 @@ func TestRequestsThatAreWrongOutsideTheArgumentsNameTheirField(t *testing.T) {
 		{"a variable without a name", Request{Options: new("m"), Env: env("", "x")}, "env_vars", "", `""`},
 		{"a variable with = in its name", Request{Options: new("m"), Env: env("A=B", "x")}, "env_vars", "", `"A=B"`},
 		{"a zero byte in a variable", Request{Options: new("m"), Env: env("A", "a\x00")}, "env_vars", "", "the value of A"},
+		{"a variable that no program can be given", Request{Options: new("m"), Env: env("A", strings.Repeat("x", 128<<10-2))}, "env_vars", "", "A in env_vars has 131070 bytes"},
 		{"the launcher's mark", Request{Options: new("m"), Env: env("HOTSEAT_INSTANCE", "x")}, "env_vars", "", "HOTSEAT_INSTANCE cannot be set"},
 	}
 	for _, tt := range tests {

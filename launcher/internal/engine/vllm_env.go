@@ -76,6 +76,8 @@ func checkVariable(name, value string) error {
 	switch {
 	case name == "" || strings.ContainsAny(name, "=\x00"):
 		return inputError("env_vars", "", "%q cannot be the name of an environment variable", name)
+	case len(name)+len("=")+len(value) >= maxArgument:
+		return inputError("env_vars", "", "%s in env_vars has %d bytes, and a program can be given fewer than %d in one variable", name, len(value), maxArgument)
 	case strings.ContainsRune(value, 0):
 		return inputError("env_vars", "", "the value of %s in env_vars holds a zero byte", name)
 	case name == "HOTSEAT_INSTANCE", name == "HOTSEAT_LAUNCHER":

@@ -82,13 +82,21 @@ func splitArguments(r Request) (tokens []string, field string, err error) {
 			return nil, "", inputError(field, "", "options cannot be split into arguments: %s", strings.ToLower(err.Error()))
 		}
 	}
-	for _, token := range tokens {
-		if strings.ContainsRune(token, 0) {
+	for n, token := range tokens {
+		switch {
+		case len(token) >= maxArgument:
+			return nil, "", inputError(field, "", "argument %d has %d bytes, and a program can be given fewer than %d in one", n+1, len(token), maxArgument)
+		case strings.ContainsRune(token, 0):
 			return nil, "", inputError(field, "", "an argument holds a zero byte: %q", token)
 		}
 	}
 	return tokens, field, nil
 }
+
+// maxArgument is the length, in bytes, from which on Linux refuses to start a
+// program with such an argument, or such a variable with its name: its
+// MAX_ARG_STRLEN (include/uapi/linux/binfmts.h), for pages of 4 KiB.
+const maxArgument = 128 << 10
 
 // inField says which field of the body an error is about.
 func inField(err error, field string) error {

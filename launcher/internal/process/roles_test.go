@@ -52,6 +52,8 @@ func play(role []string) {
 			signal.Ignore(syscall.SIGTERM)
 		}
 		rest("working")
+	case "sharer": // sharer NAME…: has those files of shared memory mapped
+		share(role[1:])
 	case "leaver": // double fork: the one in between
 		spawn(role[1])
 		os.Exit(0)
@@ -66,6 +68,23 @@ func play(role []string) {
 	case "init":
 		playInit(role)
 	}
+}
+
+func share(names []string) {
+	for _, name := range names {
+		f, err := os.Create("/dev/shm/" + name)
+		if err == nil {
+			err = f.Truncate(4096)
+		}
+		if err == nil {
+			_, err = unix.Mmap(int(f.Fd()), 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+		}
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+	}
+	rest("ready")
 }
 
 func rest(word string) {

@@ -64,9 +64,10 @@ func (p *Process) endGracefully(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, linger)
 	defer cancel()
 	for ctx.Err() == nil {
-		members := hold(p.host.census(p.id.StartTime).of(p.name))
+		seen := p.host.census(p.id.StartTime).of(p.name)
+		members, err := hold(seen)
 		waitAll(ctx, members)
-		if len(members) == 0 {
+		if len(seen) == 0 || err != nil {
 			return
 		}
 	}
@@ -123,6 +124,7 @@ func (h *Host) end(
 	ctx, cancel := killing(ctx)
 	defer cancel()
 	defer h.reapStrays()
+	left := sharedMemory(h.census(since).of(name))
 	for {
 		if err := h.killTree(ctx, name, group, since); err != nil {
 			return err
@@ -130,6 +132,7 @@ func (h *Host) end(
 		if err := rootExit(ctx); err != nil {
 			return err
 		}
+		removeAll(left)
 		soon, cancel := context.WithTimeout(ctx, slipAway)
 		err := group.Remove(soon)
 		cancel()
@@ -161,16 +164,17 @@ func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, s
 		if c.err != nil {
 			return c.err
 		}
-		members := hold(c.of(name))
-		if len(members) == 0 {
-			if !c.blurred {
-				return nil
-			}
+		seen := c.of(name)
+		if len(seen) == 0 && !c.blurred {
+			return nil
+		}
+		if len(seen) == 0 {
 			looks++
 			continue
 		}
 		looks = 0
-		var errs []error
+		members, err := hold(seen)
+		errs := []error{err}
 		for _, m := range members {
 			if err := m.signal(syscall.SIGKILL); !errors.Is(err, os.ErrProcessDone) {
 				errs = append(errs, err)
@@ -188,12 +192,16 @@ func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, s
 	return nil
 }
 
-// hold gets hold of processes, of those that are still the ones that were seen.
-func hold(seen []procfs.Stat) []*handle {
-	var held []*handle
+// hold gets hold of processes, of those that are still the ones that were
+// seen. The others have ended, and may have left children since.
+func hold(seen []procfs.Stat) (held []*handle, err error) {
+	var errs []error
 	for _, stat := range seen {
 		h, err := openHandle(stat.PID)
 		if err != nil {
+			if !errors.Is(err, os.ErrProcessDone) {
+				errs = append(errs, err)
+			}
 			continue
 		}
 		if now, err := procfs.Read(stat.PID); err != nil || now.StartTime != stat.StartTime {
@@ -202,7 +210,7 @@ func hold(seen []procfs.Stat) []*handle {
 		}
 		held = append(held, h)
 	}
-	return held
+	return held, errors.Join(errs...)
 }
 
 // waitAll waits until all have exited, and closes them. When ctx ends first

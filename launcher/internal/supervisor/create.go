@@ -48,8 +48,8 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	if c.ID == "" {
 		c.ID = uuid.NewString()
 	}
-	if !idPattern.MatchString(c.ID) {
-		return nil, launcher.Invalidf("path.id", "instance id %q is not usable: begin with a letter or digit, go on with letters, digits, '.', '_' or '-', at most 128 in all", c.ID)
+	if !idPattern.MatchString(c.ID) || c.ID == "watch" { // no call could name it: GET …/instances/watch is the stream
+		return nil, launcher.Invalidf("path.id", "instance id %q is not usable: begin with a letter or digit, go on with letters, digits, '.', '_' or '-', at most 128 in all, and not \"watch\"", c.ID)
 	}
 	eng, err := s.engine(c.Spec.Engine)
 	if err != nil {

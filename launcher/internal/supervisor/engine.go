@@ -56,7 +56,7 @@ func (s *Supervisor) weigh(i *instance, op *operation) {
 	s.mu.Lock()
 	if i.op == op && i.state == launcher.Sleeping {
 		i.hostBytes = host
-		s.write(i, false)
+		s.write(i)
 	}
 	s.mu.Unlock()
 	s.enforce(i.facts.ID)

@@ -217,6 +217,20 @@ type fakeEngine struct {
 	ready, sleep, wake func(ctx context.Context) error
 	mu                 sync.Mutex
 	calls              []string
+	asleep             map[string]bool // by base
+}
+
+// set notes whether the engine at base sleeps, unless err says that the call failed.
+func (e *fakeEngine) set(base string, asleep bool, err error) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err == nil {
+		if e.asleep == nil {
+			e.asleep = map[string]bool{}
+		}
+		e.asleep[base] = asleep
+	}
+	return err
 }
 
 func (e *fakeEngine) note(call string) { e.mu.Lock(); e.calls = append(e.calls, call); e.mu.Unlock() }
@@ -243,16 +257,20 @@ func (e *fakeEngine) Plan(r engine.Request) (engine.Plan, error) {
 
 func (e *fakeEngine) Ready(ctx context.Context, _ string) error { return run(e.ready, ctx) }
 
-func (e *fakeEngine) IsSleeping(context.Context, string) (bool, error) { return false, nil }
-
-func (e *fakeEngine) Sleep(ctx context.Context, _ string, level int) error {
-	e.note("sleep " + string(rune('0'+level)))
-	return run(e.sleep, ctx)
+func (e *fakeEngine) IsSleeping(_ context.Context, base string) (bool, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.asleep[base], nil
 }
 
-func (e *fakeEngine) Wake(ctx context.Context, _ string, level int) error {
+func (e *fakeEngine) Sleep(ctx context.Context, base string, level int) error {
+	e.note("sleep " + string(rune('0'+level)))
+	return e.set(base, true, run(e.sleep, ctx))
+}
+
+func (e *fakeEngine) Wake(ctx context.Context, base string, level int) error {
 	e.note("wake " + string(rune('0'+level)))
-	return run(e.wake, ctx)
+	return e.set(base, false, run(e.wake, ctx))
 }
 
 func (e *fakeEngine) Canary(context.Context, string, string, engine.Secret) error { return nil }

@@ -53,7 +53,7 @@ func kindOf(s launcher.State) launcherapi.EventType {
 // down and wakes whoever awaits it. The lock is held.
 func (s *Supervisor) publish(i *instance, kind launcherapi.EventType) {
 	i.revision = s.opts.Feed.Append(kind, i.view())
-	s.write(i, kind == launcherapi.EventDeleted)
+	s.write(i)
 	i.notify()
 }
 

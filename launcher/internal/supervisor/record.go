@@ -74,19 +74,23 @@ func (s *Supervisor) append(saved *SavedInstance) error {
 	return s.opts.Journal.Append(Record{Instance: saved, Revision: s.opts.Feed.Revision()})
 }
 
-// write puts the instance's present state into the journal. An engine that
-// runs is not harmed by a journal that cannot be written: that is logged and
-// counted, and the instance can be found again without it. The lock is held.
-func (s *Supervisor) write(i *instance, forgotten bool) {
-	var err error
-	if forgotten {
-		err = s.opts.Journal.Append(Record{Forgot: i.facts.ID, Revision: s.opts.Feed.Revision()})
-	} else {
-		err = s.append(i.saved())
-	}
-	if err != nil {
-		s.opts.Observer.JournalFailed()
-		s.log.Error("cannot write the journal: the launcher goes on, and finds its engines by their marks if it has to", "instance", i.facts.ID, "error", err)
+// write puts the instance's present state into the journal, or that it is
+// forgotten, and whatever could not be written before. An engine that runs is
+// not harmed by a journal that cannot be written: that is logged and counted.
+// The lock is held.
+func (s *Supervisor) write(i *instance) {
+	s.unwritten[i.facts.ID] = true
+	for id := range s.unwritten {
+		record := Record{Forgot: id, Revision: s.opts.Feed.Revision()}
+		if now, ok := s.instances[id]; ok {
+			record = Record{Instance: now.saved(), Revision: record.Revision}
+		}
+		if err := s.opts.Journal.Append(record); err != nil {
+			s.opts.Observer.JournalFailed()
+			s.log.Error("cannot write the journal: the launcher goes on, and asks its engines what they do if it has to", "instance", id, "error", err)
+			return
+		}
+		delete(s.unwritten, id)
 	}
 }
 

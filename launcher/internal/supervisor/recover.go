@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -28,6 +29,7 @@ func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
 			s.recoverUnknown(ctx, &memory, tree)
 		}
 	}
+	s.askAll(ctx, memory.Instances)
 	for _, saved := range memory.Instances {
 		if !memory.runs(saved.SwapID) {
 			saved.SwapID, saved.HoldGate = "", false // its swap is over, or lost with the journal
@@ -84,6 +86,38 @@ func (s *Supervisor) probe(ctx context.Context, saved SavedInstance) launcher.St
 		return launcher.Sleeping
 	}
 	return launcher.Awake
+}
+
+// askLimit bounds the question to engines that are taken over what they do.
+const askLimit = 2 * time.Second
+
+// askAll asks the engines that should live whether they sleep: what is written
+// down of them may be older than what they do, when the journal could not be
+// written. One that does not answer is taken to be as written.
+func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
+	ctx, stop := context.WithTimeout(ctx, askLimit)
+	defer stop()
+	var asked sync.WaitGroup
+	for n := range all {
+		saved := &all[n]
+		eng, err := s.engine(saved.Engine)
+		if err != nil || saved.State.Ended() || saved.State.Moving() && saved.State != launcher.Starting {
+			continue
+		}
+		asked.Go(func() {
+			sleeping, err := eng.IsSleeping(ctx, (&instance{facts: saved.Facts}).base())
+			switch {
+			case err != nil:
+			case sleeping && saved.State != launcher.Sleeping:
+				s.log.Warn("an engine sleeps that the journal does not know to sleep", "instance", saved.Facts.ID, "journal", saved.State)
+				saved.State, saved.Level = launcher.Sleeping, 2 // the wake sequence of level 2 is right for both
+			case !sleeping && saved.State == launcher.Sleeping:
+				s.log.Warn("an engine is awake that sleeps by the journal", "instance", saved.Facts.ID)
+				saved.State = launcher.Awake
+			}
+		})
+	}
+	asked.Wait()
 }
 
 func (s *Supervisor) recoverOne(ctx context.Context, saved SavedInstance, found []process.Found) {

@@ -73,12 +73,13 @@ type Supervisor struct {
 	mu           sync.Mutex
 	closing      bool
 	instances    map[string]*instance
+	unwritten    map[string]bool // ids of instances that the journal is behind on
 	reservations []ledger.Reservation
 }
 
 // New makes a supervisor that knows no instance yet; see [Supervisor.Recover].
 func New(opts Options) *Supervisor {
-	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}}
+	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, e := range opts.Engines {
 		s.engines[e.Name()] = e

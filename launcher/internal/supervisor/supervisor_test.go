@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -460,7 +461,7 @@ func restart(t *testing.T, old *rig) *rig {
 	require.NoError(t, err)
 	fresh := newRig(t, func(o *Options) { o.MarkDir = old.opts.MarkDir })
 	fresh.runner.trees, fresh.runner.gone, fresh.runner.found = old.runner.trees, old.runner.gone, old.runner.found
-	fresh.engine.ready = old.engine.ready
+	fresh.engine.ready, fresh.engine.asleep = old.engine.ready, old.engine.asleep
 	require.NoError(t, fresh.Recover(t.Context(), memory))
 	return fresh
 }
@@ -504,6 +505,51 @@ func TestARestartAdoptsWhatLivesInTheStateItWasIn(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		assert.Contains(t, fresh.engine.noted(), "wake 2", "the level is remembered")
+	})
+}
+
+func TestARestartBelievesTheEnginesMoreThanAJournalThatCouldNotBeWritten(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("slept", "0.1")
+		r.awake("woke", "0.1")
+		r.asleep("woke")
+		r.journal.failing(errors.New("no space left on device"))
+		r.asleep("slept")
+		_, err := r.Wake("woke", Ask{})
+		require.NoError(t, err)
+		synctest.Wait()
+
+		fresh := restart(t, r)
+		defer fresh.Close(context.Background(), false)
+		assert.Equal(t, "sleeping", fresh.state("slept"))
+		assert.Equal(t, "awake", fresh.state("woke"))
+		_, err = fresh.Wake("slept", Ask{})
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Contains(t, fresh.engine.noted(), "wake 2", "which is right whatever its level")
+	})
+}
+
+func TestAJournalThatCouldNotBeWrittenCatchesUpWithTheNextRecord(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.1")
+		r.awake("b", "0.1")
+		r.awake("gone", "0.1")
+		r.journal.failing(errors.New("no space left on device"))
+		r.asleep("a")
+		_, err := r.Delete(t.Context(), "gone")
+		require.NoError(t, err)
+		r.journal.failing(nil)
+		r.asleep("b")
+		synctest.Wait()
+		states := map[string]launcher.State{}
+		for _, record := range r.journal.records {
+			if record.Instance != nil {
+				states[record.Instance.Facts.ID] = record.Instance.State
+			}
+			delete(states, record.Forgot)
+		}
+		assert.Equal(t, map[string]launcher.State{"a": launcher.Sleeping, "b": launcher.Sleeping}, states)
 	})
 }
 

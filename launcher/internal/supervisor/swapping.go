@@ -36,7 +36,7 @@ func (s *Supervisor) Enlist(swapID string, decide Decide) (Intent, error) {
 		for _, id := range append(slices.Clone(intent.Out), intent.In) {
 			if i, ok := s.instances[id]; ok {
 				i.swapID = swapID
-				s.write(i, false)
+				s.write(i)
 				i.notify()
 			}
 		}
@@ -132,7 +132,7 @@ func (s *Supervisor) OpenGate(id string) {
 	if i.state == launcher.Awake && i.gate != nil {
 		i.gate.Open()
 	}
-	s.write(i, false)
+	s.write(i)
 }
 
 // Dismiss takes a swap's marks off every instance and gives its reserved room
@@ -152,7 +152,7 @@ func (s *Supervisor) Dismiss(swapID string) {
 				i.gate.Open()
 			}
 		}
-		s.write(i, false)
+		s.write(i)
 		i.notify()
 	}
 }

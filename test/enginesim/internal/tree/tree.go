@@ -16,6 +16,7 @@ type Tree struct {
 
 	mu       sync.Mutex
 	cores    []*child
+	closed   bool
 	watchers sync.WaitGroup // those who wait for an EngineCore to end
 }
 
@@ -35,19 +36,28 @@ func (t *Tree) Start(b Boot) error {
 			return err
 		}
 		boots[c] = mine
-		t.add(c)
+		if !t.add(c) {
+			return errors.New("the tree is closed")
+		}
 	}
 	return together(t.all(), func(c *child) error { return c.boot(boots[c]) })
 }
 
-func (t *Tree) add(c *child) {
+// add takes a new process into the tree; one that comes after Close is ended.
+func (t *Tree) add(c *child) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.closed {
+		kill([]*child{c})
+		<-c.done
+		return false
+	}
 	t.cores = append(t.cores, c)
 	t.watchers.Go(func() {
 		<-c.done
 		t.once.Do(func() { close(t.died) })
 	})
+	return true
 }
 
 func (t *Tree) all() []*child {
@@ -77,7 +87,10 @@ func (t *Tree) call(call link.Call) error {
 
 // Close ends the processes and waits for them.
 func (t *Tree) Close() error {
-	cores := t.all()
+	t.mu.Lock()
+	t.closed = true
+	cores := slices.Clone(t.cores)
+	t.mu.Unlock()
 	end(cores, 8*time.Second)
 	t.watchers.Wait()
 	var err error

@@ -1,0 +1,90 @@
+package e2e
+
+import (
+	"fmt"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// The last row of the section "API" of the acceptance list. That every answer
+// is as the document says is checked by the node's client, in every test.
+
+func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	expect := func(status int, method, path string, body any, headers ...string) Answer {
+		t.Helper()
+		a := n.Call(method, path, body, headers...)
+		require.Equal(t, status, a.Status, "%s %s: %.500s", method, path, a.Body)
+		return a
+	}
+	expect(200, "GET", "/", nil)
+	require.NotEmpty(t, n.Document.Operations())
+	for _, path := range []string{"/health", "/readyz", "/metrics", "/v2/gpus", instances} {
+		expect(200, "GET", path, nil)
+	}
+	made := expect(201, "POST", instances, Spec("m", On(1))).Instance(t)
+	expect(201, "PUT", instances+"/a", Spec("a", On(0)))
+	n.Await("a", "awake")
+	n.Await(made.InstanceID, "awake")
+	expect(200, "GET", instances+"/a", nil)
+	expect(200, "GET", instances+"?detail=false", nil)
+	expect(200, "GET", instances+"/a/log", nil)
+	expect(206, "GET", instances+"/a/log", nil, "Range", "bytes=0-9")
+	expect(200, "POST", instances+"/a/sleep", map[string]any{"level": 2, "drain_timeout": "1m30s"})
+	expect(202, "POST", instances+"/a/wake", map[string]any{"wait": false})
+	n.Await("a", "awake")
+	expect(202, "POST", instances+"/a/sleep", map[string]any{"wait": false, "timeout": 30})
+	n.Await("a", "sleeping")
+	expect(200, "POST", instances+"/a/wake", nil)
+	expect(200, "GET", "/v2/gpus", nil)
+	events, leave := n.Watch("?heartbeat=100ms")
+	defer leave()
+	for e := range events { // the CREATEDs are held against the document, and a heartbeat
+		if e.Type == launcherapi.EventHeartbeat {
+			break
+		}
+	}
+	expect(200, "POST", "/v2/vllm/swap", toNew("b", On(0)))
+	expect(200, "POST", "/v2/vllm/swap", to("a"), "Accept", "application/x-ndjson")
+	expect(200, "POST", "/v2/vllm/swap", to("a"), "Accept", "text/event-stream")
+	expect(502, "POST", "/v2/vllm/swap", toNew("c", On(0), "--sim-crash-at-load", "exit:3"))
+	expect(409, "POST", "/v2/vllm/swap", map[string]any{"in": map[string]any{"instance_id": "b"}, "gpu_uuids": On(1)})
+	expect(200, "DELETE", instances+"/a", nil)
+	expect(200, "DELETE", instances, nil)
+	assert.Empty(t, n.Document.Missing())
+}
+
+func TestTheIndexNamesEveryOperationOfTheDocument(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	var service launcherapi.Service
+	n.Call("GET", "/", nil).Into(t, &service)
+	var listed []string
+	for _, operation := range service.Endpoints {
+		listed = append(listed, operation)
+	}
+	assert.Subset(t, listed, n.Document.Operations())
+}
+
+func TestTheDocumentationWorksOffline(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	page := n.Call("GET", "/docs", nil)
+	require.Equal(t, 200, page.Status)
+	assert.Equal(t, "text/html; charset=utf-8", page.Header.Get("Content-Type"))
+	assert.NotRegexp(t, regexp.MustCompile(`(?i)(src|href)\s*=\s*["']?(https?:)?//`), string(page.Body), "it loads nothing from elsewhere")
+	assert.Contains(t, page.Header.Get("Content-Security-Policy"), "default-src 'none'")
+	for _, operation := range n.Document.Operations() {
+		var method, path string
+		_, err := fmt.Sscan(operation, &method, &path)
+		require.NoError(t, err)
+		assert.Contains(t, string(page.Body), path)
+	}
+	assert.Equal(t, 200, n.Call("GET", "/openapi.yaml", nil).Status)
+}
