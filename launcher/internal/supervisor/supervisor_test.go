@@ -338,6 +338,7 @@ func TestWhatIsRefusedLeavesNothingBehind(t *testing.T) {
 	options := "model --tensor-parallel-size 2"
 	t.Run("unknown GPU", bad(launcherapi.InstanceSpec{Args: []string{"m"}, GPUUUIDs: []string{"GPU-x"}}, launcherapi.CodeInvalid, `"GPU-x"`))
 	t.Run("GPU named twice", bad(launcherapi.InstanceSpec{Args: []string{"m"}, GPUUUIDs: []string{"g0", "g0"}}, launcherapi.CodeInvalid, "twice"))
+	t.Run("no model", bad(launcherapi.InstanceSpec{}, launcherapi.CodeInvalid, ""))
 	t.Run("two GPUs needed, one given", bad(launcherapi.InstanceSpec{Options: &options, GPUUUIDs: []string{"g0"}}, launcherapi.CodeInvalid, "2"))
 	t.Run("unknown engine", bad(launcherapi.InstanceSpec{Args: []string{"m"}, Engine: "other"}, launcherapi.CodeInvalid, "other"))
 	t.Run("port taken", bad(launcherapi.InstanceSpec{Args: []string{"m", "--port", "9999"}}, launcherapi.CodePortTaken, "9999"))

@@ -24,7 +24,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -268,4 +267,4 @@ func (c *Coordinator) Recover(swaps []supervisor.SavedSwap) {
 	}
 }
 
-var errLauncherCloses = errors.New("the launcher is closing; the swap is taken up again when it is back")
+var errLauncherCloses = launcher.Unavailablef("the launcher is closing; the swap is taken up again when it is back")
