@@ -57,7 +57,7 @@ var parts = []part{
 
 // bench is one run of the program.
 type bench struct {
-	ctx              context.Context //nolint:containedctx // the life of the program
+	ctx              context.Context
 	dir              string          // of everything that the run makes
 	launcher, engine string          // programs
 	scale            float64         // of the number of samples

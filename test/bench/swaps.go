@@ -150,7 +150,7 @@ func (b *bench) slowSwaps() (rows []row, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, p.stop()) }()
-	if err := p.turns(b.n(50)); err != nil {
+	if err := p.turns(b.n(40)); err != nil {
 		return nil, err
 	}
 	return []row{beyond("sleeper in, 100 ms to sleep and to wake, loaded in 2 s; bare: /sleep and /wake_up", p.ours, p.own)}, nil

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -124,4 +125,50 @@ func TestAVariableComesOnlyFromAFileThatIsAllowed(t *testing.T) {
 		})
 	}
 	n.empty()
+}
+
+func TestASecretThatTheEngineRepeatsIsNotToldOn(t *testing.T) {
+	t.Parallel()
+	const inEnv, inArgs = "hf_s3cretEnv", "sk-s3cretArg"
+	n := NewNode(t)
+	for id, spec := range map[string]map[string]any{
+		"flag": {"args": []string{"m", "--no-such-token", inArgs}},                                               // the engine complains of it
+		"name": {"args": []string{"m", "--max-model-len", inEnv}, "env_vars": map[string]any{"HF_TOKEN": inEnv}}, // and of that
+	} {
+		a := n.Call("PUT", instances+"/"+id, spec)
+		if a.Status == 201 {
+			n.Await(id, "failed")
+		}
+		for _, secret := range []string{inEnv, inArgs} {
+			assert.NotContains(t, string(a.Body), secret)
+			assert.NotContains(t, string(n.Call("GET", instances, nil).Body), secret)
+			assert.NotContains(t, n.Log(), secret)
+		}
+	}
+	n.Kill9()
+	n.Start()
+	table := exec.Command(bin.launcher, "ps", "--server", n.URL)
+	out, err := table.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	for _, secret := range []string{inEnv, inArgs} {
+		assert.NotContains(t, string(out), secret)
+		assert.NotContains(t, string(n.Call("GET", instances, nil).Body), secret)
+		for _, path := range []string{"journal", "instances"} {
+			assert.NotContains(t, filesText(t, filepath.Join(n.State, path)), secret)
+		}
+	}
+}
+
+// filesText is all that stands in a file, or in the files of a folder.
+func filesText(t *testing.T, root string) (text string) {
+	t.Helper()
+	require.NoError(t, filepath.Walk(root, func(path string, info os.FileInfo, err error) error {
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		text += string(data)
+		return err
+	}))
+	return text
 }

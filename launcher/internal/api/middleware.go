@@ -24,7 +24,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		if id == "" || len(id) > 128 {
 			id = uuid.NewString()
 		}
-		out := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.opts.StallTimeout}
+		out := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.opts.StallTimeout, closing: s.streams.Done()}
 		out.Header().Set(requestIDHeader, id)
 		out.Header().Set("Server", "hotseat-launcher/"+s.opts.Version)
 		began := time.Now()
@@ -48,6 +48,7 @@ type recorder struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	stall   time.Duration
+	closing <-chan struct{} // closed when the server begins to shut down
 	code    int
 	written int64
 }
@@ -79,7 +80,15 @@ func (r *recorder) Write(p []byte) (int, error) {
 
 // extend gives the next write its time. Writers that know no deadlines, in
 // tests, do without.
-func (r *recorder) extend() { _ = r.control.SetWriteDeadline(time.Now().Add(r.stall)) }
+func (r *recorder) extend() {
+	patience := r.stall
+	select {
+	case <-r.closing:
+		patience = min(patience, closingTimeout)
+	default:
+	}
+	_ = r.control.SetWriteDeadline(time.Now().Add(patience))
+}
 
 // Unwrap is for [http.ResponseController].
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -30,6 +30,7 @@ const (
 	readBodyTimeout   = 30 * time.Second
 	idleTimeout       = 2 * time.Minute
 	stallTimeout      = time.Minute
+	closingTimeout    = time.Second // of one write, once the server shuts down
 )
 
 // Options of a Server. Everything is required unless it says otherwise.

@@ -228,6 +228,18 @@ func TestPlanSwap(t *testing.T) {
 	}
 }
 
+func TestASwapFitsThoughTheDriverDoesNotSayWhoHoldsWhat(t *testing.T) {
+	w := node(74, on("a", launcher.Awake, 74))
+	w.GPUs["g0"] = GPU{UUID: "g0", TotalBytes: 80 * gib, UsedBytes: 74 * gib}
+	b := want("b", 74)
+	b.New = true
+	evict, err := PlanSwap(w, Swap{Want: &b, Out: []string{"a"}})
+	require.NoError(t, err)
+	assert.Empty(t, evict)
+	_, err = PlanSwap(w, Swap{Want: &b})
+	assert.EqualValues(t, 6*gib, fitOf(t, err).Available, "unless the one that holds it stays")
+}
+
 func TestEnforceStopsSleepersUntilTheBudgetsHold(t *testing.T) {
 	w := budget(node(9, on("a", launcher.Sleeping, 70).holding(3).used(3), on("b", launcher.Sleeping, 70).holding(3).used(2), on("c", launcher.Sleeping, 70).holding(3).used(1)),
 		launcherapi.Budget{MaxSleepersPerGPU: 1})

@@ -95,11 +95,16 @@ func (w World) after(s Swap) World {
 	return w
 }
 
-// vacate takes an instance's measured memory off the GPUs, leaving a residue.
+// vacate takes an instance's memory off the GPUs, leaving a residue: what was
+// measured, or what it is counted with where the driver does not say.
 func (w World) vacate(i *Instance, residue map[string]uint64) {
 	for _, uuid := range i.GPUs {
 		gpu := w.GPUs[uuid]
-		gpu.UsedBytes = sub(gpu.UsedBytes, sub(i.Now[uuid], residue[uuid]))
+		held := i.Now[uuid]
+		if !gpu.ProcessesKnown {
+			held, _ = i.Charge(uuid)
+		}
+		gpu.UsedBytes = sub(gpu.UsedBytes, sub(held, residue[uuid]))
 		w.GPUs[uuid] = gpu
 	}
 	i.Now = residue

@@ -165,10 +165,10 @@ func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, s
 			return c.err
 		}
 		seen := c.of(name)
-		if len(seen) == 0 && !c.blurred {
-			return nil
-		}
 		if len(seen) == 0 {
+			if !c.blurred {
+				return nil
+			}
 			looks++
 			continue
 		}

@@ -192,13 +192,14 @@ func (s *Supervisor) admit(d *Draft) (*instance, error) {
 	if err := ledger.Admit(s.world(memory), d.Want); err != nil {
 		return nil, err
 	}
-	now := time.Now()
+	now, redacted := time.Now(), d.secrets.redact(d.create.Spec)
 	i := &instance{
 		facts: facts{
-			ID: d.ID, Spec: d.secrets.redact(d.create.Spec), Model: d.plan.Model, ServedNames: d.plan.ServedNames,
+			ID: d.ID, Spec: redacted, Model: d.plan.Model, ServedNames: d.plan.ServedNames,
 			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: d.Want.Bytes,
 		},
-		engine: d.engine, apiKey: d.plan.APIKey, state: launcher.Starting, created: now, since: now, lastWoken: now,
+		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
+		state: launcher.Starting, created: now, since: now, lastWoken: now,
 		swapID: d.create.SwapID, holdGate: d.create.HoldGate,
 		changed: make(chan struct{}), over: make(chan struct{}),
 	}

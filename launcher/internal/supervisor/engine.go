@@ -45,7 +45,9 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 		i.timed("sleep", time.Since(drained))
 		i.asleepBytes = residue
 		s.opts.Observer.Phase("engine_sleep", time.Since(drained))
-		s.spawn(func() { s.weigh(i, op) })
+		if i.swapID == "" { // else when the swap is over: it would take the processor from it
+			s.spawn(func() { s.weigh(i, op) })
+		}
 	})
 }
 

@@ -282,6 +282,7 @@ func (e *fakeEngine) Diagnose(engine.Exit, []string) engine.Cause {
 // fakeGPUs are two GPUs of 80 GiB; the test says who holds what.
 type fakeGPUs struct {
 	mu        sync.Mutex
+	blind     bool // lists no process, as the driver does in a container
 	processes map[string][]gpu.Process
 }
 
@@ -305,6 +306,9 @@ func (g *fakeGPUs) Memory(uuid string) (gpu.Memory, error) {
 		m.UsedBytes += p.Bytes
 	}
 	m.FreeBytes = m.TotalBytes - m.UsedBytes
+	if g.blind {
+		m.Processes = nil
+	}
 	return m, nil
 }
 

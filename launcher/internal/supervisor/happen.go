@@ -22,6 +22,8 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 	}
 	if note != nil {
 		note()
+		i.reason = i.secrets.hide(i.reason) // engines repeat what they are given
+		i.lastLog = i.secrets.hideIn(i.lastLog)
 	}
 	if row.To != row.From {
 		now := time.Now()

@@ -34,7 +34,8 @@ type instance struct {
 	facts   facts
 	engine  engine.Engine
 	apiKey  engine.Secret
-	tree    Tree // nil before the start and when the start failed
+	secrets secrets // hidden in what is told of it
+	tree    Tree    // nil before the start and when the start failed
 	root    process.ID
 	gate    Gate
 	private Reservation

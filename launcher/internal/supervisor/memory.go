@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -44,17 +45,30 @@ func (s *Supervisor) allMemory() map[string]gpu.Memory {
 // world is the ledger's picture of now. The lock is held.
 func (s *Supervisor) world(memory map[string]gpu.Memory) ledger.World {
 	w := ledger.World{GPUs: map[string]ledger.GPU{}, Budget: s.opts.Budget, Reservations: slices.Clone(s.reservations)}
+	now := s.attribute(memory)
 	for _, d := range s.opts.GPUs.Devices() {
 		m := memory[d.UUID]
 		w.GPUs[d.UUID] = ledger.GPU{
-			UUID: d.UUID, TotalBytes: d.MemoryTotalBytes, UsedBytes: m.UsedBytes, ProcessesKnown: m.ProcessesKnown,
+			UUID: d.UUID, TotalBytes: d.MemoryTotalBytes, UsedBytes: m.UsedBytes,
+			ProcessesKnown: m.ProcessesKnown && !s.unlisted(d.UUID, now),
 		}
 	}
-	now := s.attribute(memory)
 	for _, i := range s.sorted() {
 		w.Instances = append(w.Instances, i.entry(now[i.facts.ID]))
 	}
 	return w
+}
+
+// unlisted says whether an engine that must hold memory of a GPU is not among
+// the processes that the driver lists there: in a container with process ids
+// of its own the list is empty, or has the ids of the host. The lock is held.
+func (s *Supervisor) unlisted(uuid string, now map[string]map[string]uint64) bool {
+	for id, i := range s.instances {
+		if i.state == launcher.Awake && slices.Contains(i.gpus(), uuid) && now[id][uuid] == 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // attribute says how much of each GPU each instance's processes hold, by the

@@ -6,14 +6,16 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// secrets are values of one create call that must not be seen again.
-type secrets struct{ values []string }
+// secrets are values of one create call that must not be seen again. They are
+// kept in memory alone: of an adopted instance they are not known.
+type secrets struct{ values []string } // the longest first
 
 // secretName matches names of variables and flags whose values are secrets.
 var secretName = regexp.MustCompile(`(?i)(token|secret|passw|api[_-]?key|credential|private[_-]?key|access[_-]?key|authorization)`)
@@ -101,14 +103,17 @@ func (s *Supervisor) allowed(target string) bool {
 }
 
 func (x *secrets) add(value string) {
-	if value != "" {
-		x.values = append(x.values, value)
+	if value == "" || slices.Contains(x.values, value) {
+		return
 	}
+	x.values = append(x.values, value)
+	slices.SortFunc(x.values, func(a, b string) int { return len(b) - len(a) })
 }
 
 // redact gives the spec without its secrets: values of variables and flags
-// whose names say so, and the same values wherever else they stand.
-func (x secrets) redact(spec launcherapi.InstanceSpec) launcherapi.InstanceSpec {
+// whose names say so, and the same values wherever else they stand. Those of
+// flags are kept among the secrets.
+func (x *secrets) redact(spec launcherapi.InstanceSpec) launcherapi.InstanceSpec {
 	if spec.EnvVars != nil {
 		shown := make(map[string]launcherapi.EnvValue, len(spec.EnvVars))
 		for name, v := range spec.EnvVars {
@@ -121,7 +126,7 @@ func (x secrets) redact(spec launcherapi.InstanceSpec) launcherapi.InstanceSpec 
 		spec.EnvVars = shown
 	}
 	if spec.Options != nil {
-		shown := x.hide(redactOptions(*spec.Options))
+		shown := x.hide(x.redactOptions(*spec.Options))
 		spec.Options = &shown
 	}
 	if spec.Args != nil {
@@ -130,7 +135,7 @@ func (x secrets) redact(spec launcherapi.InstanceSpec) launcherapi.InstanceSpec 
 	return spec
 }
 
-func (x secrets) hide(text string) string {
+func (x *secrets) hide(text string) string {
 	for _, v := range x.values {
 		if len(v) >= 4 { // shorter ones would blot out half of every line
 			text = strings.ReplaceAll(text, v, launcherapi.Redacted)
@@ -139,17 +144,27 @@ func (x secrets) hide(text string) string {
 	return text
 }
 
-func (x secrets) redactArgs(args []string) []string {
+func (x *secrets) hideIn(lines []string) []string {
+	shown := make([]string, len(lines))
+	for n, line := range lines {
+		shown[n] = x.hide(line)
+	}
+	return shown
+}
+
+func (x *secrets) redactArgs(args []string) []string {
 	shown := make([]string, len(args))
 	hideNext := false
 	for n, arg := range args {
-		flag, _, joined := strings.Cut(arg, "=")
+		flag, value, joined := strings.Cut(arg, "=")
 		isFlag := strings.HasPrefix(arg, "-")
 		switch {
 		case hideNext && !isFlag:
+			x.add(arg)
 			shown[n] = launcherapi.Redacted
 			continue // --api-key takes several values
 		case isFlag && joined && isSecretName(flag):
+			x.add(value)
 			shown[n] = flag + "=" + launcherapi.Redacted
 		default:
 			shown[n] = x.hide(arg)
@@ -163,12 +178,13 @@ func (x secrets) redactArgs(args []string) []string {
 // shell words: everything up to the next flag.
 var secretOption = regexp.MustCompile(`(^|\s)(--?[A-Za-z0-9._-]+)(=|\s+)((?:[^\s"'-]|"(?:[^"\\]|\\.)*"|'[^']*')(?:[^\s"']|"(?:[^"\\]|\\.)*"|'[^']*')*)`)
 
-func redactOptions(options string) string {
+func (x *secrets) redactOptions(options string) string {
 	return secretOption.ReplaceAllStringFunc(options, func(match string) string {
 		part := secretOption.FindStringSubmatch(match)
 		if !isSecretName(part[2]) {
 			return match
 		}
+		x.add(strings.Trim(part[4], `"'`))
 		return part[1] + part[2] + part[3] + launcherapi.Redacted
 	})
 }

@@ -417,7 +417,7 @@ func TestOptionsAreRedacted(t *testing.T) {
 		"m --tokenizer-mode auto":       "m --tokenizer-mode auto",
 		`m --hf-overrides '{"a": "b"}'`: `m --hf-overrides '{"a": "b"}'`,
 	} {
-		assert.Equal(t, want, redactOptions(in))
+		assert.Equal(t, want, (&secrets{}).redactOptions(in))
 	}
 }
 
@@ -433,6 +433,20 @@ func TestTheBudgetOfSleepersIsHeldAfterASleep(t *testing.T) {
 		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err), "the least recently used sleeper is evicted")
 		assert.Equal(t, "sleeping", r.state("b"))
 	}, func(o *Options) { o.Budget.MaxSleepersPerGPU = 1 })
+}
+
+func TestTheMemoryOfAnEngineThatTheDriverDoesNotListIsNotAStrangers(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.gpus.blind = true
+		r.awake("a", "0.9")
+		r.gpus.hold("g0", 4711, 72)
+		g := r.GPUs().GPUs[0]
+		assert.EqualValues(t, 72*gib, g.MemoryUsedBytes)
+		assert.Zero(t, g.ForeignBytes)
+		require.Len(t, g.Awake, 1)
+		assert.EqualValues(t, 72*gib, g.Awake[0].Bytes)
+		assert.False(t, g.Awake[0].Measured)
+	})
 }
 
 func TestClosingWithStopEndsEverything(t *testing.T) {

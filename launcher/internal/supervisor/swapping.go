@@ -152,6 +152,9 @@ func (s *Supervisor) Dismiss(swapID string) {
 				i.gate.Open()
 			}
 		}
+		if op := i.op; i.state == launcher.Sleeping && op != nil {
+			s.spawn(func() { s.weigh(i, op) })
+		}
 		s.write(i)
 		i.notify()
 	}
