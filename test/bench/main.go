@@ -22,6 +22,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func main() {
@@ -58,9 +60,9 @@ var parts = []part{
 // bench is one run of the program.
 type bench struct {
 	ctx              context.Context
-	dir              string          // of everything that the run makes
-	launcher, engine string          // programs
-	scale            float64         // of the number of samples
+	dir              string  // of everything that the run makes
+	launcher, engine string  // programs
+	scale            float64 // of the number of samples
 	progress         io.Writer
 }
 
@@ -140,6 +142,24 @@ func (b *bench) build() error {
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("cannot build %s (run this in the root of the repository): %w\n%s", p.source, err, out)
 		}
+		if err := forget(p.path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget drops a file from the page cache, so that it is read from the disk as
+// an installed one is. What the linker has just written lies in larger pieces
+// there, of which more counts as resident in who maps the file.
+func forget(path string) (err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("cannot open what was built: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)); err != nil {
+		return fmt.Errorf("cannot drop what was built from the page cache: %w", err)
 	}
 	return nil
 }

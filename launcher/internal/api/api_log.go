@@ -66,7 +66,7 @@ func (s *Server) followLog(ctx huma.Context, name string, from int64, over <-cha
 	if r.Method == http.MethodHead || flush.Flush() != nil {
 		return
 	}
-	until, cancel := s.untilShutdown(r.Context(), w)
+	until, cancel := s.untilShutdown(r.Context())
 	defer cancel()
 	err := s.opts.Logs.Follow(until, name, from, over, func(p []byte) error {
 		if _, err := w.Write(p); err != nil {

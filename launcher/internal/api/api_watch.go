@@ -37,7 +37,7 @@ func (s *Server) watch(_ context.Context, in *watchInput) (*streamOutput, error)
 		if !ok {
 			return
 		}
-		until, cancel := s.untilShutdown(ctx.Context(), out.w)
+		until, cancel := s.untilShutdown(ctx.Context())
 		defer cancel()
 		w := watcher{events: s.opts.Events, out: out, heartbeat: heartbeat, since: since}
 		w.run(until, initial)

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -27,6 +28,8 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		out := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.opts.StallTimeout, closing: s.streams.Done()}
 		out.Header().Set(requestIDHeader, id)
 		out.Header().Set("Server", "hotseat-launcher/"+s.opts.Version)
+		stop := context.AfterFunc(s.streams, out.extend) // a write to a reader that takes nothing does not hold the shutdown up
+		defer stop()
 		began := time.Now()
 		defer func() {
 			took := time.Since(began)

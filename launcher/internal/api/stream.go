@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humachi"
@@ -24,14 +23,10 @@ type streamOutput struct {
 }
 
 // untilShutdown is a call's context that ends when the server begins to shut
-// down as well, with errClosing as the cause. A write to a reader that takes
-// nothing does not hold the shutdown up.
-func (s *Server) untilShutdown(ctx context.Context, w http.ResponseWriter) (context.Context, context.CancelFunc) {
+// down as well, with errClosing as the cause.
+func (s *Server) untilShutdown(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(s.streams, func() {
-		cancel(context.Cause(s.streams))
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(closingTimeout)) // writers in tests know none
-	})
+	stop := context.AfterFunc(s.streams, func() { cancel(context.Cause(s.streams)) })
 	return ctx, func() {
 		stop()
 		cancel(nil)

@@ -98,7 +98,7 @@ func describe() {
 	fds, _ := os.ReadDir("/proc/self/fd")
 	var marks []string
 	for _, variable := range os.Environ() {
-		if strings.HasPrefix(variable, "HOTSEAT_") {
+		if strings.HasPrefix(variable, "HOTSEAT_INSTANCE=") || strings.HasPrefix(variable, "HOTSEAT_LAUNCHER=") {
 			marks = append(marks, variable)
 		}
 	}

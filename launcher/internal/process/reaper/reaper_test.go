@@ -31,7 +31,7 @@ func ended(t *testing.T, pid int) {
 }
 
 func TestEndedChildrenAreReapedAndOthersLeftAlone(t *testing.T) {
-	first, second, kept, running := start(t, "exit 3"), start(t, "kill -9 $$"), start(t, "exit 4"), start(t, "sleep 300")
+	first, second, kept, running := start(t, "exit 3"), start(t, "kill -9 $$"), start(t, "exit 4"), start(t, "exec sleep 300")
 	for _, pid := range []int{first, second, kept} {
 		ended(t, pid)
 	}
