@@ -146,19 +146,29 @@ func TestAFlagWinsOverTheEnvironment(t *testing.T) {
 	require.Contains(t, p.text(), "line 2 of 2")
 }
 
-func TestAStampIsWrittenOnceByTheFirstProcess(t *testing.T) {
+func TestStampsAreWrittenByTheFirstProcessOfTheTree(t *testing.T) {
 	t.Parallel()
-	file := filepath.Join(t.TempDir(), "stamp")
+	dir := t.TempDir()
+	first, ready := filepath.Join(dir, "first"), filepath.Join(dir, "ready")
 	before := time.Now()
-	p := launch(t, setup{args: []string{"m"}, env: []string{"ENGINESIM_STAMP=" + file}}).ready()
+	p := launch(t, setup{
+		args: []string{"m", "--sim-load-time=20ms"}, env: []string{"ENGINESIM_STAMP=" + first, "ENGINESIM_READY_STAMP=" + ready},
+	}).ready()
+	began, listened := readStamp(t, p, first), readStamp(t, p, ready)
+	require.WithinRange(t, began, before, time.Now())
+	require.WithinRange(t, listened, began.Add(20*time.Millisecond), time.Now())
+}
+
+func readStamp(t *testing.T, p *proc, file string) time.Time {
+	t.Helper()
 	data, err := os.ReadFile(file)
 	require.NoError(t, err)
 	fields := strings.Fields(string(data))
 	require.Len(t, fields, 3)
 	wall, err := strconv.ParseInt(fields[1], 10, 64)
 	require.NoError(t, err)
-	require.WithinRange(t, time.Unix(0, wall), before, time.Now())
 	require.Equal(t, strconv.Itoa(p.cmd.Process.Pid), fields[2])
+	return time.Unix(0, wall)
 }
 
 func TestASocketFileServesAsWell(t *testing.T) {

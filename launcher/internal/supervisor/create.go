@@ -174,8 +174,7 @@ func (s *Supervisor) Start(d *Draft) (launcherapi.Instance, error) {
 
 // admit takes the id and the room for the instance.
 func (s *Supervisor) admit(d *Draft) (*instance, error) {
-	memory := s.memory(d.create.Spec.GPUUUIDs)
-	s.mu.Lock()
+	memory := s.lockWithMemory(d.create.Spec.GPUUUIDs)
 	defer s.mu.Unlock()
 	if s.closing {
 		return nil, launcher.Unavailablef("the launcher is closing")
@@ -201,7 +200,7 @@ func (s *Supervisor) admit(d *Draft) (*instance, error) {
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
 		swapID: d.create.SwapID, holdGate: d.create.HoldGate,
-		changed: make(chan struct{}), over: make(chan struct{}),
+		holders: map[int]bool{}, changed: make(chan struct{}), over: make(chan struct{}),
 	}
 	s.instances[d.ID] = i
 	return i, nil

@@ -33,13 +33,30 @@ func (s *Supervisor) memory(uuids []string) map[string]gpu.Memory {
 	return out
 }
 
-// allMemory reads the memory of every GPU.
-func (s *Supervisor) allMemory() map[string]gpu.Memory {
+// everyGPU lists the UUIDs.
+func (s *Supervisor) everyGPU() []string {
 	var ids []string
 	for _, d := range s.opts.GPUs.Devices() {
 		ids = append(ids, d.UUID)
 	}
-	return s.memory(ids)
+	return ids
+}
+
+// freshReads is how often memory is read again when something happened to an
+// instance meanwhile: what was read and what is known would not fit together.
+const freshReads = 3
+
+// lockWithMemory reads the memory of GPUs and takes the lock.
+func (s *Supervisor) lockWithMemory(uuids []string) map[string]gpu.Memory {
+	for try := 1; ; try++ {
+		before := s.opts.Feed.Revision()
+		memory := s.memory(uuids)
+		s.mu.Lock()
+		if try == freshReads || s.opts.Feed.Revision() == before {
+			return memory
+		}
+		s.mu.Unlock()
+	}
 }
 
 // world is the ledger's picture of now. The lock is held.
@@ -85,12 +102,16 @@ func (s *Supervisor) attribute(memory map[string]gpu.Memory) map[string]map[stri
 			if out[i.facts.ID] == nil {
 				out[i.facts.ID] = map[string]uint64{}
 			}
+			i.holders[p.PID] = true
 			out[i.facts.ID][id] += p.Bytes
 		}
 	}
 	return out
 }
 
+// ownerOf is the instance that a process belongs to; nil for a stranger. One
+// that has ended since the driver listed it is known by having been seen
+// before. The lock is held.
 func (s *Supervisor) ownerOf(pid int) *instance {
 	sid, err := unix.Getsid(pid)
 	if err != nil {
@@ -102,7 +123,10 @@ func (s *Supervisor) ownerOf(pid int) *instance {
 		}
 	}
 	for _, i := range s.instances {
-		if i.tree != nil && !i.released && slices.Contains(i.tree.Pids(), pid) {
+		if i.released {
+			continue
+		}
+		if err != nil && i.holders[pid] || err == nil && i.tree != nil && slices.Contains(i.tree.Pids(), pid) {
 			return i
 		}
 	}
@@ -265,7 +289,7 @@ func pss(pid int) uint64 {
 
 // GPUs shows every device with everything known to be on it.
 func (s *Supervisor) GPUs() launcherapi.GPUList {
-	memory := s.allMemory()
+	memory := s.memory(s.everyGPU())
 	served, waiting := s.opts.Turns.Counts()
 	s.mu.Lock()
 	defer s.mu.Unlock()

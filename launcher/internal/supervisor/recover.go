@@ -175,7 +175,7 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: max(saved.Level, 1),
 		awakeBytes: saved.Awake, asleepBytes: saved.Asleep, hostBytes: saved.Host, lastWoken: saved.LastUsed,
 		swapID: saved.SwapID, holdGate: saved.HoldGate, deleting: saved.Deleting, timings: saved.Timings,
-		changed: make(chan struct{}), over: make(chan struct{}),
+		holders: map[int]bool{}, changed: make(chan struct{}), over: make(chan struct{}),
 	}
 	if saved.ExitCode != nil {
 		i.exit = &process.Exit{Code: saved.ExitCode}

@@ -52,8 +52,7 @@ func (s *Supervisor) Consider(decide Decide) (Intent, error) {
 }
 
 func (s *Supervisor) decide(decide Decide, then func(Intent)) (Intent, error) {
-	memory := s.allMemory()
-	s.mu.Lock()
+	memory := s.lockWithMemory(s.everyGPU())
 	defer s.mu.Unlock()
 	if s.closing {
 		return Intent{}, launcher.Unavailablef("the launcher is closing")
@@ -196,7 +195,7 @@ func (s *Supervisor) Canary(id string) (ask func(context.Context) error, err err
 
 // enforce stops sleepers over budget, sparing the one named.
 func (s *Supervisor) enforce(spare string) {
-	memory := s.allMemory()
+	memory := s.memory(s.everyGPU())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {

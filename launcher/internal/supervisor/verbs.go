@@ -37,6 +37,8 @@ func (s *Supervisor) Sleep(id string, ask Ask) (launcherapi.Instance, error) {
 	if ask.Drain < 0 {
 		ask.Drain = s.opts.Limits.Drain
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.verb(id, ask, launcher.EventSleepAsked, s.opts.Limits.Sleep, func(i *instance) error {
 		if i.state == launcher.Awake {
 			i.level = ask.Level
@@ -54,7 +56,8 @@ func (s *Supervisor) Sleep(id string, ask Ask) (launcherapi.Instance, error) {
 //	awake              none
 //	any other          error, code conflict
 func (s *Supervisor) Wake(id string, ask Ask) (launcherapi.Instance, error) {
-	memory := s.memory(s.gpusOf(id))
+	memory := s.lockWithMemory(s.gpusOf(id))
+	defer s.mu.Unlock()
 	return s.verb(id, ask, launcher.EventWakeAsked, s.opts.Limits.Wake, func(i *instance) error {
 		if i.state != launcher.Sleeping {
 			return nil
@@ -84,10 +87,9 @@ func (s *Supervisor) gpusOf(id string) []string {
 	return nil
 }
 
-// verb lets an asked-for event happen, after check has allowed it.
+// verb lets an asked-for event happen, after check has allowed it. The lock is
+// held.
 func (s *Supervisor) verb(id string, ask Ask, event launcher.Event, limit time.Duration, check func(*instance) error) (launcherapi.Instance, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	i, ok := s.instances[id]
 	if !ok {
 		return launcherapi.Instance{}, launcher.NotFound(id)
