@@ -186,9 +186,9 @@ func TestASocketFileServesAsWell(t *testing.T) {
 func TestOfTwoEnginesStartedOnOnePortOneServes(t *testing.T) {
 	t.Parallel()
 	port := freePort(t)
-	first := launch(t, setup{args: []string{"first", "--sim-load-time=200ms"}, port: port})
+	first := launch(t, setup{args: []string{"first", "--sim-load-time=3s"}, port: port})
 	first.says("Starting to load model")
-	second := launch(t, setup{args: []string{"second", "--sim-load-time=400ms"}, port: port})
+	second := launch(t, setup{args: []string{"second", "--sim-load-time=6s"}, port: port})
 	first.says("Application startup complete")
 	second.says("Application startup complete")
 	require.Contains(t, first.ok("GET", "/v1/models", ""), `"id":"first"`)
