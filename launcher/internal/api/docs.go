@@ -1,16 +1,10 @@
 package api
 
 import (
-	"bytes"
-	_ "embed"
 	"encoding/json"
 	"fmt"
-	"html/template"
 	"log/slog"
 	"net/http"
-	"path"
-	"slices"
-	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/go-chi/chi/v5"
@@ -32,14 +26,6 @@ func Document() ([]byte, error) {
 	return d.yaml, err
 }
 
-//go:embed docs.html
-var docsPage string
-
-var docsTemplate = template.Must(template.New("docs").Funcs(template.FuncMap{
-	"shape":    shape,
-	"required": func(s *huma.Schema, field string) bool { return slices.Contains(s.Required, field) },
-}).Parse(docsPage))
-
 func render(document *huma.OpenAPI) (documents, error) {
 	var d documents
 	var err error
@@ -49,11 +35,7 @@ func render(document *huma.OpenAPI) (documents, error) {
 	if d.yaml, err = document.YAML(); err != nil {
 		return d, fmt.Errorf("cannot write the OpenAPI document: %w", err)
 	}
-	var page bytes.Buffer
-	if err := docsTemplate.Execute(&page, map[string]any{"Document": document, "Operations": operations(document)}); err != nil {
-		return d, fmt.Errorf("cannot write the page of documentation: %w", err)
-	}
-	d.html = page.Bytes()
+	d.html = page(document)
 	return d, nil
 }
 
@@ -67,35 +49,6 @@ func operations(document *huma.OpenAPI) []*huma.Operation {
 		}[r.method])
 	}
 	return all
-}
-
-// shape says what a schema describes, with links to those that have a name.
-func shape(s *huma.Schema) template.HTML {
-	escape := template.HTMLEscapeString
-	var text string
-	switch {
-	case s == nil:
-		return ""
-	case s.Ref != "":
-		name := escape(path.Base(s.Ref))
-		text = fmt.Sprintf(`<a href="#schema-%s">%s</a>`, name, name)
-	case s.OneOf != nil:
-		var of []string
-		for _, one := range s.OneOf {
-			of = append(of, string(shape(one)))
-		}
-		text = strings.Join(of, " or ")
-	case s.Type == huma.TypeArray:
-		text = "list of " + string(shape(s.Items))
-	case s.Type == huma.TypeObject:
-		values, _ := s.AdditionalProperties.(*huma.Schema)
-		text = "map of " + string(shape(values))
-	case s.Type != "":
-		text = escape(s.Type)
-	default:
-		text = escape(s.Description)
-	}
-	return template.HTML(text) //nolint:gosec // every part of it is escaped above
 }
 
 // mountDocuments serves the documents.
