@@ -61,7 +61,7 @@ func (s *Supervisor) weigh(i *instance, op *operation) {
 		s.write(i)
 	}
 	s.mu.Unlock()
-	s.enforce(i.facts.ID)
+	s.enforce()
 }
 
 // noteDrain says whether the sleep goes on after its drain.

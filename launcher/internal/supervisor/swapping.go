@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -193,15 +194,15 @@ func (s *Supervisor) Canary(id string) (ask func(context.Context) error, err err
 	return func(ctx context.Context) error { return eng.Canary(ctx, base, model, key) }, nil
 }
 
-// enforce stops sleepers over budget, sparing the one named.
-func (s *Supervisor) enforce(spare string) {
+// enforce stops sleepers over budget, sparing the one that fell asleep last.
+func (s *Supervisor) enforce() {
 	memory := s.memory(s.everyGPU())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
 		return
 	}
-	for _, id := range ledger.Enforce(s.world(memory), spare) {
+	for _, id := range ledger.Enforce(s.world(memory), s.lastAsleep()) {
 		i := s.instances[id]
 		i.deleting = true
 		i.reason = "evicted: the budgets of sleepers are full, and it was the least recently used"
@@ -209,6 +210,21 @@ func (s *Supervisor) enforce(spare string) {
 			s.log.Error("cannot evict a sleeper", "instance", id, "error", err)
 		}
 	}
+}
+
+// lastAsleep is the sleeper that fell asleep last; empty when there is none.
+// The lock is held.
+func (s *Supervisor) lastAsleep() string {
+	var last *instance
+	for _, i := range s.instances {
+		if i.state == launcher.Sleeping && (last == nil || cmp.Or(i.since.Compare(last.since), cmp.Compare(i.revision, last.revision)) > 0) {
+			last = i
+		}
+	}
+	if last == nil {
+		return ""
+	}
+	return last.facts.ID
 }
 
 // refused counts a refusal.
