@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockName is the file under a GPU's folder that Reserve locks.
+// lockName is the file under a GPU's folder that is locked while memory of it
+// is charged.
 const lockName = ".lock"
 
 // Holder is a process and the memory it holds of one GPU.
@@ -38,57 +39,64 @@ func (e *OutOfMemoryError) Error() string {
 // Holders lists who holds memory of the GPU now, in the order of their
 // process numbers. Files that do not count and those that say 0 are left out.
 func (d *Dir) Holders(uuid string) ([]Holder, error) {
+	holders, _, err := d.look(uuid)
+	return holders, err
+}
+
+// look lists the holders, and the files that processes left behind which were
+// killed before they gave their memory back.
+func (d *Dir) look(uuid string) (holders []Holder, leftovers []string, err error) {
 	if _, err := d.gpu(uuid); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	entries, err := os.ReadDir(d.folder(uuid))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("cannot list the holders of simulated GPU %s: %w", uuid, err)
+		return nil, nil, fmt.Errorf("cannot list the holders of simulated GPU %s: %w", uuid, err)
 	}
-	var holders []Holder
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil || pid <= 0 || strconv.Itoa(pid) != entry.Name() {
 			continue
 		}
-		bytes, err := d.held(uuid, entry.Name(), pid)
+		bytes, left, err := d.held(uuid, entry.Name(), pid)
 		if err != nil {
-			return nil, fmt.Errorf("cannot read a holder of simulated GPU %s: %w", uuid, err)
+			return nil, nil, fmt.Errorf("cannot read a holder of simulated GPU %s: %w", uuid, err)
 		}
-		if bytes > 0 {
+		if left {
+			leftovers = append(leftovers, entry.Name())
+		} else if bytes > 0 {
 			holders = append(holders, Holder{PID: pid, Bytes: bytes})
 		}
 	}
 	slices.SortFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
-	return holders, nil
+	return holders, leftovers, nil
 }
 
-// held is what the file name of process pid counts now.
-func (d *Dir) held(uuid, name string, pid int) (uint64, error) {
+// held is what the file name of process pid counts now; left says that it
+// counts nothing any more, as that process is gone.
+func (d *Dir) held(uuid, name string, pid int) (bytes uint64, left bool, err error) {
 	file, err := os.Open(filepath.Join(d.folder(uuid), name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil // given back since the folder was listed
+		return 0, false, nil // given back since the folder was listed
 	}
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	defer func() { _ = file.Close() }()
 	info, err := file.Stat()
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	text, err := io.ReadAll(file)
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	bytes, until, err := parse(string(text))
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", file.Name(), err)
+		return 0, false, fmt.Errorf("%s: %w", file.Name(), err)
 	}
-	if bytes == 0 || time.Now().Before(until) || wroteAlive(pid, info.ModTime()) {
-		return bytes, nil
-	}
-	return 0, nil
+	left = bytes > 0 && !time.Now().Before(until) && !wroteAlive(pid, info.ModTime())
+	return bytes, left, nil
 }
 
 // parse reads what a holder wrote. An empty file is one that is being written
@@ -127,9 +135,18 @@ func (d *Dir) SetUntil(uuid string, pid int, bytes uint64, until time.Time) erro
 }
 
 func (d *Dir) set(uuid string, pid int, bytes uint64, text string) error {
-	if _, err := d.gpu(uuid); err != nil {
+	unlock, err := d.lock(uuid)
+	if err != nil {
 		return err
 	}
+	defer unlock()
+	return d.write(uuid, pid, bytes, text)
+}
+
+// write replaces the file of a process, and removes what others left behind:
+// under the lock no new process of such a number is writing there. The lock is
+// held.
+func (d *Dir) write(uuid string, pid int, bytes uint64, text string) error {
 	if pid <= 0 {
 		return fmt.Errorf("cannot charge simulated GPU %s: %d is no process", uuid, pid)
 	}
@@ -140,7 +157,8 @@ func (d *Dir) set(uuid string, pid int, bytes uint64, text string) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
-	} else if err = os.MkdirAll(d.folder(uuid), 0o755); err == nil {
+	} else {
+		d.sweep(uuid)
 		err = replace(d.folder(uuid), name, []byte(text))
 	}
 	if err != nil {
@@ -149,10 +167,18 @@ func (d *Dir) set(uuid string, pid int, bytes uint64, text string) error {
 	return nil
 }
 
+// sweep removes the files of processes that were killed: each would be read
+// again at every look. The lock is held.
+func (d *Dir) sweep(uuid string) {
+	_, leftovers, _ := d.look(uuid) // what cannot be read is for those to name who ask
+	for _, name := range leftovers {
+		_ = os.Remove(filepath.Join(d.folder(uuid), name)) // it counts nothing, there or not
+	}
+}
+
 // Reserve is Set when the GPU has room for it beside what the others hold, as
 // one step: of two processes that ask at once for more than there is, one is
-// refused with an OutOfMemoryError, and what it held before stays. Only those
-// who call Reserve wait for one another.
+// refused with an OutOfMemoryError, and what it held before stays.
 func (d *Dir) Reserve(uuid string, pid int, bytes uint64) error {
 	gpu, err := d.gpu(uuid)
 	if err != nil {
@@ -160,7 +186,7 @@ func (d *Dir) Reserve(uuid string, pid int, bytes uint64) error {
 	}
 	unlock, err := d.lock(uuid)
 	if err != nil {
-		return fmt.Errorf("cannot charge simulated GPU %s: %w", uuid, err)
+		return err
 	}
 	defer unlock()
 	holders, err := d.Holders(uuid)
@@ -176,10 +202,18 @@ func (d *Dir) Reserve(uuid string, pid int, bytes uint64) error {
 	if bytes > free {
 		return &OutOfMemoryError{UUID: uuid, TotalBytes: gpu.MemoryTotalBytes, FreeBytes: free, WantBytes: bytes}
 	}
-	return d.Set(uuid, pid, bytes)
+	return d.write(uuid, pid, bytes, strconv.FormatUint(bytes, 10))
 }
 
 func (d *Dir) lock(uuid string) (unlock func(), err error) {
+	if _, err := d.gpu(uuid); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("cannot lock simulated GPU %s: %w", uuid, err)
+		}
+	}()
 	if err := os.MkdirAll(d.folder(uuid), 0o755); err != nil {
 		return nil, err
 	}
@@ -195,7 +229,7 @@ func (d *Dir) lock(uuid string) (unlock func(), err error) {
 	}
 	if err != nil {
 		_ = file.Close()
-		return nil, fmt.Errorf("cannot lock %s: %w", file.Name(), err)
+		return nil, err
 	}
 	return func() { _ = file.Close() }, nil
 }

@@ -52,6 +52,22 @@ func TestAReapedHolderIsGone(t *testing.T) {
 	require.Empty(t, holders(t, dir, "GPU-a"))
 }
 
+func TestWhatKilledHoldersLeftIsRemovedWhenAnotherOneTakesMemory(t *testing.T) {
+	dir := made(t)
+	cmd := exec.CommandContext(t.Context(), "true")
+	require.NoError(t, cmd.Run())
+	require.NoError(t, dir.Set("GPU-a", cmd.Process.Pid, gib))
+	require.FileExists(t, holderFile(dir, cmd.Process.Pid))
+	late := exec.CommandContext(t.Context(), "true")
+	require.NoError(t, late.Run())
+	require.NoError(t, dir.SetUntil("GPU-a", late.Process.Pid, gib, time.Now().Add(time.Hour)))
+
+	require.NoError(t, dir.Set("GPU-a", os.Getpid(), gib))
+	require.NoFileExists(t, holderFile(dir, cmd.Process.Pid))
+	require.FileExists(t, holderFile(dir, late.Process.Pid), "its memory still counts")
+	require.Len(t, holders(t, dir, "GPU-a"), 2)
+}
+
 func TestMemoryFreedLateCountsUntilThenAfterTheProcessIsGone(t *testing.T) {
 	dir := made(t)
 	cmd := exec.CommandContext(t.Context(), "true")
@@ -154,7 +170,7 @@ func TestAReaderNeverSeesHalfANumber(t *testing.T) {
 	writer.Wait()
 	entries, err := os.ReadDir(filepath.Join(dir.Path(), "GPU-a"))
 	require.NoError(t, err)
-	require.Len(t, entries, 1, "temporary files are left")
+	require.Len(t, entries, 2, "temporary files are left beside the holder's and the lock")
 }
 
 func TestOfManyWhoReserveAtOnceOnlyThoseThatFitGetIt(t *testing.T) {
