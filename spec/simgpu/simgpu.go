@@ -11,7 +11,8 @@
 // file counts while its process lives (a zombie does not), and with a second
 // number also until that moment, whether or not the process lives: so looks
 // memory that a driver frees late. A file that is older than the process of
-// that number belongs to an earlier one, and counts nothing. Process numbers
+// that number belongs to an earlier one, and counts nothing: it is removed when
+// another process takes memory of that GPU. Process numbers
 // are those of the reader's PID namespace, so all who share a folder must
 // share one.
 //

@@ -90,20 +90,9 @@ func (d *v1) list(group string) ([]string, error) { return folders(d.first().dir
 
 // procs leaves this process out: while it forks, one of its threads is inside.
 func (d *v1) procs(group string) ([]int, error) {
-	g, err := d.load(d.paths(group))
-	if errors.Is(err, cgroup1.ErrCgroupDeleted) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	found, err := g.Processes(d.names[0], true)
+	pids, err := members(d.first().dir(group))
 	if gone(err) {
 		return nil, nil
-	}
-	var pids []int
-	for _, p := range found {
-		pids = append(pids, p.Pid)
 	}
 	return slices.DeleteFunc(pids, func(pid int) bool { return pid == os.Getpid() }), err
 }

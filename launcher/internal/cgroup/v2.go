@@ -3,9 +3,11 @@ package cgroup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/containerd/cgroups/v3/cgroup2"
@@ -36,19 +38,41 @@ func (d *v2) create(group string) error {
 func (d *v2) list(group string) ([]string, error) { return folders(d.dir(group)) }
 
 func (d *v2) procs(group string) ([]int, error) {
-	g, err := d.load(group)
-	if err != nil {
-		return nil, err
-	}
-	ids, err := g.Procs(true)
+	pids, err := members(d.dir(group))
 	if gone(err) {
 		return nil, nil
 	}
-	pids := make([]int, len(ids))
-	for i, id := range ids {
-		pids[i] = int(id)
-	}
 	return pids, err
+}
+
+// members are the processes in a folder of cgroup v1 or v2 and in those below
+// it. It opens no other file than cgroup.procs: the first look at a file of a
+// new group makes the kernel build it.
+func members(dir string) ([]int, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, field := range strings.Fields(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the processes of %s: %w", dir, err)
+		}
+		pids = append(pids, pid)
+	}
+	below, err := folders(dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, folder := range below {
+		more, err := members(filepath.Join(dir, folder))
+		if err != nil && !gone(err) {
+			return nil, err
+		}
+		pids = append(pids, more...)
+	}
+	return pids, nil
 }
 
 func (d *v2) kill(group string) error {
