@@ -54,8 +54,9 @@ type Options struct {
 type driver interface {
 	// base is the path of the launcher's folder.
 	base() string
-	// create makes the folder and those above it; it may exist.
-	create(path string) error
+	// create makes the folder and those above it; it may exist. fresh says that
+	// it did not, so that no process can be in it.
+	create(path string) (fresh bool, err error)
 	// list names the folders directly below.
 	list(path string) ([]string, error)
 	// procs are the processes in the group and the groups below it.
@@ -108,7 +109,7 @@ func Open(opts Options) (*Manager, error) {
 // permissions, a threaded parent, a filter of system calls) shows here.
 func probe(d driver) error {
 	group := path.Join(d.base(), fmt.Sprintf("probe-%d", os.Getpid()))
-	if err := d.create(group); err != nil {
+	if _, err := d.create(group); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -149,8 +150,12 @@ func (m *Manager) Create(name string) (*Group, error) {
 		return nil, fmt.Errorf("cannot create group: invalid name %q", name)
 	}
 	g := m.Group(name)
-	if err := m.driver.create(g.path); err != nil {
+	fresh, err := m.driver.create(g.path)
+	if err != nil {
 		return nil, fmt.Errorf("cannot create group %q: %w", name, err)
+	}
+	if fresh {
+		return g, nil
 	}
 	pids, err := g.Procs()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 type none struct{}
 
 func (none) base() string                         { return "" }
-func (none) create(string) error                  { return nil }
+func (none) create(string) (bool, error)          { return true, nil }
 func (none) list(string) ([]string, error)        { return nil, nil }
 func (none) procs(string) ([]int, error)          { return nil, nil }
 func (none) kill(string) error                    { return nil }

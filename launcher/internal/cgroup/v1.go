@@ -81,9 +81,9 @@ func (d *v1) load(paths cgroup1.Path) (cgroup1.Cgroup, error) {
 	return cgroup1.Load(paths, cgroup1.WithHierarchy(d.subsystems))
 }
 
-func (d *v1) create(group string) error {
-	_, err := cgroup1.New(d.paths(group), &specs.LinuxResources{}, cgroup1.WithHierarchy(d.subsystems))
-	return err
+func (d *v1) create(group string) (fresh bool, err error) {
+	_, err = cgroup1.New(d.paths(group), &specs.LinuxResources{}, cgroup1.WithHierarchy(d.subsystems))
+	return false, err // it does not tell
 }
 
 func (d *v1) list(group string) ([]string, error) { return folders(d.first().dir(group)) }

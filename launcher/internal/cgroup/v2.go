@@ -26,13 +26,13 @@ func (d *v2) load(group string) (*cgroup2.Manager, error) {
 	return cgroup2.Load(group, cgroup2.WithMountpoint(d.mount))
 }
 
-func (d *v2) create(group string) error {
-	root, err := d.load("/")
-	if err != nil {
-		return err
+// create enables no controller.
+func (d *v2) create(group string) (fresh bool, err error) {
+	err = os.Mkdir(d.dir(group), 0o755)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrExist) {
+		return false, os.MkdirAll(d.dir(group), 0o755)
 	}
-	_, err = root.NewChild(group[1:], nil) // no resources: enables no controller
-	return err
+	return err == nil, err
 }
 
 func (d *v2) list(group string) ([]string, error) { return folders(d.dir(group)) }
