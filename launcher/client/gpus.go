@@ -11,3 +11,9 @@ import (
 func (c *Client) GPUs(ctx context.Context) (launcherapi.GPUList, error) {
 	return do[launcherapi.GPUList](ctx, c, call{method: http.MethodGet, path: "/v2/gpus"})
 }
+
+// Preloaders lists the processes that have an engine loaded, from which instances
+// are forked.
+func (c *Client) Preloaders(ctx context.Context) (launcherapi.PreloaderList, error) {
+	return do[launcherapi.PreloaderList](ctx, c, call{method: http.MethodGet, path: "/v2/vllm/preloaders"})
+}

@@ -11,6 +11,7 @@ type InstanceSpec struct {
 	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" maxProperties:"4096" doc:"Environment of the engine, over the launcher's own. A value is a string or {\"from_file\": path}."`
 	Annotations map[string]string   `json:"annotations,omitempty" maxProperties:"1024" doc:"Kept and echoed. hotseat.dev/pinned=true keeps the instance from being evicted."`
 	Engine      string              `json:"engine,omitempty" enum:"vllm" doc:"Which engine adapter runs it. Default: vllm."`
+	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"fork: from a preloader, refused while none that fits is ready; auto: by fork when one is, else by exec. Default: the launcher's start_method."`
 }
 
 // AnnotationPinned is the annotation that, with the value "true", keeps a sleeper from being evicted.
@@ -42,6 +43,8 @@ type Instance struct {
 	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" doc:"As given, with values that look like secrets redacted."`
 	Annotations map[string]string   `json:"annotations,omitempty"`
 	Engine      string              `json:"engine"`
+	StartMethod string              `json:"start_method,omitempty" doc:"As given."`
+	StartedBy   string              `json:"started_by,omitempty" enum:"exec,fork" doc:"How its process was made. With exec under start_method auto or fork, reason says why."`
 
 	Model            string   `json:"model" doc:"Model as the engine was told it."`
 	ServedModelNames []string `json:"served_model_names" doc:"Names that clients may ask for."`

@@ -94,7 +94,7 @@ line, the configuration, the state folder or the address is wrong.`),
 	root.AddGroup(&cobra.Group{ID: daemonGroup, Title: "The daemon:"}, &cobra.Group{ID: clientGroup, Title: "Its client:"})
 	root.AddCommand(
 		c.serveCommand(), c.initCommand(), c.doctorCommand(),
-		c.psCommand(), c.gpusCommand(), c.runCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(),
+		c.psCommand(), c.gpusCommand(), c.preloadersCommand(), c.runCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(),
 		c.stopCommand(), c.logsCommand(), c.versionCommand(),
 	)
 	return root

@@ -53,7 +53,7 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 		require.Contains(t, r.err, "0 (GPU-00000000-0000-0000-0000-000000000000)")
 	})
 	t.Run("ps shows instances to people", func(t *testing.T) {
-		require.Regexp(t, `^ID +MODEL +STATE +GPUS +PORT +PID +IN FLIGHT +AGE\na +m +awake +0 +\d+ +\d+ +0 +\d+s\nc +m +awake +1 `, d.do("ps").out)
+		require.Regexp(t, `^ID +MODEL +STATE +GPUS +PORT +PID +START +IN FLIGHT +AGE\na +m +awake +0 +\d+ +\d+ +exec +0 +\d+s\nc +m +awake +1 `, d.do("ps").out)
 	})
 	t.Run("ps -o json is the API's document", func(t *testing.T) {
 		requireSameDocument(t, d, "/v2/vllm/instances", d.do("ps", "-o", "json").out)

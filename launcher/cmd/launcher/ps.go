@@ -39,14 +39,14 @@ func (c *cli) psCommand() *cobra.Command {
 
 // instanceTable is what people see of instances; now is what ages are counted to.
 func instanceTable(instances []launcherapi.Instance, gpus []launcherapi.GPU, now time.Time) *table {
-	t := &table{heading: []string{"ID", "MODEL", "STATE", "GPUS", "PORT", "PID", "IN FLIGHT", "AGE", "REASON"}}
+	t := &table{heading: []string{"ID", "MODEL", "STATE", "GPUS", "PORT", "PID", "START", "IN FLIGHT", "AGE", "REASON"}}
 	for _, i := range instances {
 		pid := "-"
 		if i.PID != 0 {
 			pid = strconv.Itoa(i.PID)
 		}
 		t.add(i.InstanceID, i.Model, i.State, indices(i.GPUUUIDs, gpus), strconv.Itoa(i.Port), pid,
-			strconv.Itoa(i.InFlight), age(now.Sub(i.CreatedAt)), failure(i))
+			orDash(i.StartedBy), strconv.Itoa(i.InFlight), age(now.Sub(i.CreatedAt)), failure(i))
 	}
 	return t
 }
@@ -83,4 +83,11 @@ func failure(i launcherapi.Instance) string {
 		reason = string(runes[:reasonWidth]) + "…"
 	}
 	return reason
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func (c *cli) runCommand() *cobra.Command {
-	var id string
+	var id, method string
 	var gpus, env []string
 	var wait bool
 	cmd := &cobra.Command{
@@ -32,12 +32,13 @@ flags of this command come first; everything from the model on is the engine's.`
 	}
 	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().StringVar(&id, "id", "", "`ID` of the instance; the launcher makes one when it is not given")
+	cmd.Flags().StringVar(&method, "start-method", "", "`HOW` its process is made: auto, exec or fork")
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it answers, or has failed")
 	gpuFlag(cmd, &gpus)
 	envFlag(cmd, &env)
 	c.formatFlag(cmd)
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
-		spec := launcherapi.InstanceSpec{Args: args}
+		spec := launcherapi.InstanceSpec{Args: args, StartMethod: method}
 		var err error
 		if spec.EnvVars, err = environment(env); err != nil {
 			return err

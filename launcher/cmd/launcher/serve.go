@@ -77,6 +77,7 @@ func daemonOptions(cfg config.Config, engine program, log *slog.Logger) daemon.O
 		Listen: cfg.Listen, StateDir: cfg.StateDir, GPUs: cfg.GPUs, Program: engine.argv,
 		InstanceHost: cfg.InstanceHost, Cgroups: cfg.Cgroups, StopOnExit: cfg.OnExit == "stop",
 		SleepMode: cfg.EnableSleepMode, LLMDCompat: cfg.LLMDCompat,
+		StartMethod: cfg.StartMethod, PreloadPython: cfg.PreloadPython, PreloadMemory: cfg.PreloadMemoryLimit, PreloadIdleTime: cfg.PreloadIdleTimeout,
 		MaxHeldRequests: cfg.MaxHeldRequests, HoldTimeout: cfg.HoldTimeout, WatchBuffer: cfg.WatchBuffer,
 		LogMaxBytes: cfg.LogMaxBytes, LogMaxAge: cfg.LogMaxAge,
 		EnvFileDirs: cfg.EnvFileDirs, TokenFile: cfg.TokenFile,

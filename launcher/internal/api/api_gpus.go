@@ -9,3 +9,7 @@ import (
 func (s *Server) gpus(context.Context, *none) (*body[launcherapi.GPUList], error) {
 	return answer(s.opts.Instances.GPUs(), nil)
 }
+
+func (s *Server) preloaders(context.Context, *none) (*body[launcherapi.PreloaderList], error) {
+	return answer(s.opts.Preloaders(), nil)
+}

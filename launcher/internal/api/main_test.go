@@ -55,6 +55,9 @@ func newRig(t *testing.T, change ...func(*api.Options)) *rig {
 	opts := api.Options{
 		Instances: r.instances, Swaps: r.swaps, Events: r.feed, Logs: logs, Version: "test",
 		Ready: func() launcherapi.Ready { return launcherapi.Ready{Status: launcherapi.ReadyStatus} },
+		Preloaders: func() launcherapi.PreloaderList {
+			return launcherapi.PreloaderList{Preloaders: []launcherapi.Preloader{}}
+		},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain; version=0.0.4")
 			_, _ = fmt.Fprintln(w, "up 1")

@@ -56,6 +56,8 @@ func routes() []route {
 		{id: "sleep_instance", method: http.MethodPost, path: instancePath + "/sleep", tag: tagInstances, summary: "Put an instance to sleep", errors: []int{400, 404, 409, 415, 422, 502, 504}, doc: docVerb, handle: handler((*Server).sleep)},
 		{id: "wake_instance", method: http.MethodPost, path: instancePath + "/wake", tag: tagInstances, summary: "Wake an instance", errors: []int{400, 404, 409, 415, 422, 502, 504}, doc: docVerb, handle: handler((*Server).wake)},
 
+		{id: "get_preloaders", method: http.MethodGet, path: "/v2/vllm/preloaders", tag: tagInstances, summary: "Processes that have the engine loaded, from which instances are forked", handle: handler((*Server).preloaders)},
+
 		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 404, 409, 415, 422, 502, 504}, doc: docSwap, handle: handler((*Server).swap)},
 		{id: "get_gpus", method: http.MethodGet, path: "/v2/gpus", tag: tagGPUs, summary: "GPUs, and what is on each", handle: handler((*Server).gpus)},
 	}

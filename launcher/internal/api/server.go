@@ -39,6 +39,8 @@ type Options struct {
 	Swaps     Swaps // usually Swapper(coordinator)
 	Events    Events
 	Logs      Logs
+	// Preloaders lists them.
+	Preloaders func() launcherapi.PreloaderList
 	// Ready says how the launcher stands, for GET /readyz.
 	Ready func() launcherapi.Ready
 	// Metrics answers GET /metrics in the Prometheus text format.

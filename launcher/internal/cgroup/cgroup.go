@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -67,6 +68,8 @@ type driver interface {
 	fork(path string, start func(*syscall.SysProcAttr) error) error
 	// remove removes the folder and those below it once no process is left.
 	remove(ctx context.Context, path string) error
+	// dirs are the folders of a group, one in each hierarchy.
+	dirs(path string) []string
 	// oomKills counts processes killed for want of memory.
 	oomKills(path string) (uint64, bool)
 	// groupOf is the path of the group that a process is in.
@@ -278,6 +281,26 @@ func (g *Group) Start(fork func(*syscall.SysProcAttr) error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.driver.fork(g.path, fork)
+}
+
+// Doors opens the files that a process enters the group by: writing "0" to
+// each moves the writer, and what it forks then is born there. None in mode
+// None. The caller closes them.
+func (g *Group) Doors() ([]*os.File, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var doors []*os.File
+	for _, dir := range g.driver.dirs(g.path) {
+		door, err := os.OpenFile(filepath.Join(dir, "cgroup.procs"), os.O_WRONLY, 0)
+		if err != nil {
+			for _, d := range doors {
+				_ = d.Close() // nothing is buffered
+			}
+			return nil, fmt.Errorf("cannot open group %q: %w", g.name, err)
+		}
+		doors = append(doors, door)
+	}
+	return doors, nil
 }
 
 // OOMKills counts the processes of this group that the kernel killed for want

@@ -135,6 +135,14 @@ func (d *v1) fork(group string, start func(*syscall.SysProcAttr) error) error {
 	return <-result
 }
 
+func (d *v1) dirs(group string) []string {
+	var all []string
+	for _, name := range d.names {
+		all = append(all, d.hierarchies[name].dir(d.in(name, group)))
+	}
+	return all
+}
+
 func (d *v1) remove(ctx context.Context, group string) error {
 	var errs []error
 	for _, name := range d.names {

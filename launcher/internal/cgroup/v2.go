@@ -113,6 +113,8 @@ func (d *v2) fork(group string, start func(*syscall.SysProcAttr) error) error {
 	return start(&syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: int(dir.Fd())})
 }
 
+func (d *v2) dirs(group string) []string { return []string{d.dir(group)} }
+
 func (d *v2) remove(ctx context.Context, group string) error {
 	return removeWhenEmpty(ctx, d.dir(group), waitUnpopulated)
 }

@@ -50,7 +50,13 @@ type Config struct {
 	EnvFileDirs     []string
 	LLMDCompat      bool
 	EnableSleepMode string // auto, always or never
-	Budgets         launcherapi.Budget
+
+	StartMethod        string // auto, exec or fork
+	PreloadPython      string // empty: that of the vllm command
+	PreloadMemoryLimit uint64 // bytes, of all preloaders; 0: no limit
+	PreloadIdleTimeout time.Duration
+
+	Budgets launcherapi.Budget
 }
 
 // Error is a mistake in the configuration, in one line: where it stands, what

@@ -26,6 +26,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/journal"
 	"hotseat.dev/hotseat/launcher/internal/metrics"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
+	"hotseat.dev/hotseat/launcher/internal/preload"
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/swap"
@@ -45,8 +46,12 @@ type Options struct {
 	Cgroups         string // auto, v2, v1 or none
 	StopOnExit      bool   // stop the engines when the launcher is told to end; otherwise they are left running
 	SleepMode       string // auto, always or never
-	LLMDCompat      bool   // answer the engine's sleep endpoints at instances' ports
-	MaxHeldRequests int    // per instance
+	StartMethod     string // of instances that do not say: auto, exec or fork; exec: no preloader is kept
+	PreloadPython   string // interpreter of preloaders; empty: that of the program
+	PreloadMemory   uint64 // what preloaders may hold together, in bytes; 0: no limit
+	PreloadIdleTime time.Duration
+	LLMDCompat      bool // answer the engine's sleep endpoints at instances' ports
+	MaxHeldRequests int  // per instance
 	HoldTimeout     time.Duration
 	WatchBuffer     int // events
 	LogMaxBytes     int64
@@ -64,6 +69,7 @@ const (
 	logsFolder   = "logs"
 	marksFolder  = "instances"
 	exitsFolder  = "exits"
+	preFolder    = "preloaders"
 	pruneEvery   = 10 * time.Minute
 	shutdownTime = 5 * time.Second
 )
@@ -82,6 +88,7 @@ type Daemon struct {
 	closing  atomic.Bool
 	logs     *outlog.Store
 	sup      *supervisor.Supervisor
+	pool     *preload.Pool // nil: engines are started by exec alone
 	swaps    *swap.Coordinator
 	feed     *feed.Feed
 	memory   supervisor.Memory
@@ -220,13 +227,19 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Jo
 	}
 	g.verbsFor = func(id string) gateway.Verbs { return verbs{sup: d.sup, id: id} }
 	observer := &lateObserver{}
+	var forks supervisor.Forker
+	if d.opts.StartMethod != launcherapi.StartExec {
+		d.pool = d.newPool(vllm, host)
+		d.later(func() error { d.pool.Close(); return nil })
+		forks = forker{d.pool}
+	}
 	d.sup = supervisor.New(supervisor.Options{
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
-		GPUs: gpus, Runner: runner{host}, Gates: g, Logs: d.logs, Journal: jrn, Feed: d.feed, Turns: queue,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Runner: runner{host}, Forker: forks, Gates: g, Logs: d.logs, Journal: jrn, Feed: d.feed, Turns: queue,
 		MarkDir: filepath.Join(d.opts.StateDir, marksFolder),
 		Limits:  d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, Observer: observer, Logger: d.log,
 	})
-	m = metrics.New(d.sup)
+	m = metrics.New(d.sup, d.preloaders)
 	observer.Metrics = m
 	d.swaps = swap.New(swap.Options{
 		Supervisor: d.sup, Turns: queue, Limits: d.opts.Limits, Logger: d.log,
@@ -235,9 +248,32 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Jo
 		},
 	})
 	d.server = api.New(api.Options{
-		Instances: d.sup, Swaps: api.Swapper(d.swaps), Events: d.feed, Logs: d.logs, Ready: d.ready,
+		Instances: d.sup, Swaps: api.Swapper(d.swaps), Events: d.feed, Logs: d.logs, Ready: d.ready, Preloaders: d.preloaders,
 		Metrics: m.Handler(), Version: version.Version, Access: access, Observe: m.API, Logger: d.log,
 	})
+}
+
+// How long a preloader may take to import everything, and to fork.
+const (
+	preloadTime = 5 * time.Minute
+	forkTime    = 3 * time.Second
+)
+
+func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host) *preload.Pool {
+	command := d.opts.Program[0]
+	return preload.New(preload.Options{
+		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(os.Environ()),
+		Dir: filepath.Join(d.opts.StateDir, preFolder), Runner: preloadRunner{host},
+		MemoryLimit: d.opts.PreloadMemory, IdleTime: d.opts.PreloadIdleTime, LoadTime: preloadTime, AnswerTime: forkTime, Logger: d.log,
+	})
+}
+
+// preloaders lists them.
+func (d *Daemon) preloaders() launcherapi.PreloaderList {
+	if d.pool == nil {
+		return launcherapi.PreloaderList{Reason: "the launcher's start_method is exec", Preloaders: []launcherapi.Preloader{}}
+	}
+	return d.pool.List()
 }
 
 func (d *Daemon) ready() launcherapi.Ready {
@@ -261,6 +297,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return errors.Join(err, d.Close())
 	}
 	d.swaps.Recover(d.memory.Swaps)
+	if d.pool != nil {
+		d.pool.Begin() // what an earlier launcher left of its own is cleared away now
+	}
 	debug.FreeOSMemory() // the garbage of the start: 0.9 MB of 5.7 MB
 	d.log.Info("launcher is serving", "address", d.Addr(), "state_dir", d.opts.StateDir, "engine", d.opts.Program)
 	failed := make(chan error, 1)

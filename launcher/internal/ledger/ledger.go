@@ -24,6 +24,7 @@ type Instance struct {
 	ID       string
 	State    launcher.State
 	Released bool // nothing of it is on a device any more (ended, and its memory is back)
+	Slept    bool // it ends or has ended, and was asleep until then
 	GPUs     []string
 	Expected map[string]uint64 // awake, from its command line
 	Awake    map[string]uint64 // measured when it was last awake
@@ -70,7 +71,7 @@ func (i Instance) Charge(uuid string) (bytes uint64, measured bool) {
 	switch {
 	case i.Released || !slices.Contains(i.GPUs, uuid):
 		return 0, true
-	case i.State == launcher.Sleeping:
+	case i.State == launcher.Sleeping || i.Slept:
 		if b := i.Now[uuid]; b > 0 {
 			return b, true
 		}
@@ -85,17 +86,20 @@ func (i Instance) Charge(uuid string) (bytes uint64, measured bool) {
 	}
 }
 
-// Foreign is what processes that are not the launcher's use of a GPU.
+// Foreign is what processes that are not the launcher's use of a GPU, and
+// instances that it was not given to.
 func (w World) Foreign(uuid string) uint64 {
 	gpu := w.GPUs[uuid]
 	var ours uint64
 	for _, i := range w.Instances {
-		if gpu.ProcessesKnown {
+		switch {
+		case !slices.Contains(i.GPUs, uuid):
+		case gpu.ProcessesKnown:
 			ours += i.Now[uuid]
-			continue
+		default:
+			c, _ := i.Charge(uuid)
+			ours += c
 		}
-		c, _ := i.Charge(uuid)
-		ours += c
 	}
 	return sub(gpu.UsedBytes, ours)
 }

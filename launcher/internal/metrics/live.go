@@ -13,7 +13,10 @@ type Live interface {
 	GPUs() launcherapi.GPUList
 }
 
-type liveCollector struct{ live Live }
+type liveCollector struct {
+	live       Live
+	preloaders func() launcherapi.PreloaderList
+}
 
 var (
 	instancesDesc = prometheus.NewDesc("hotseat_instances", "Instances by state.", []string{"state"}, nil)
@@ -22,11 +25,12 @@ var (
 	gpuBytesDesc  = prometheus.NewDesc("hotseat_gpu_memory_bytes", "Device memory by holder: an instance's id, or _total, _free, _foreign and _reserved.", []string{"gpu", "holder", "state"}, nil)
 	hostBytesDesc = prometheus.NewDesc("hotseat_host_sleeper_bytes", "Main memory that sleepers hold.", nil, nil)
 	queuedDesc    = prometheus.NewDesc("hotseat_swaps_queued", "Swaps that wait for their turn.", nil, nil)
+	preloadDesc   = prometheus.NewDesc("hotseat_preloaders", "Processes that have an engine loaded, by state.", []string{"state"}, nil)
 	activeDesc    = prometheus.NewDesc("hotseat_swaps_active", "Swaps that have their turn.", nil, nil)
 )
 
 func (c liveCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{instancesDesc, inFlightDesc, heldDesc, gpuBytesDesc, hostBytesDesc, queuedDesc, activeDesc} {
+	for _, d := range []*prometheus.Desc{instancesDesc, inFlightDesc, heldDesc, gpuBytesDesc, hostBytesDesc, queuedDesc, activeDesc, preloadDesc} {
 		ch <- d
 	}
 }
@@ -46,6 +50,13 @@ func (c liveCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(instancesDesc, float64(byState[string(s)]), string(s))
 	}
 	gpus := c.live.GPUs()
+	preloaders := map[string]int{"loading": 0, "ready": 0, "waiting": 0}
+	for _, l := range c.preloaders().Preloaders {
+		preloaders[l.State]++
+	}
+	for state, n := range preloaders {
+		gauge(preloadDesc, float64(n), state)
+	}
 	gauge(hostBytesDesc, float64(gpus.HostSleepers))
 	gauge(queuedDesc, float64(gpus.QueuedSwaps))
 	gauge(activeDesc, float64(gpus.ActiveSwaps))

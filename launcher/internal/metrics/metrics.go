@@ -13,6 +13,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/version"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // Metrics is one launcher's registry. Its methods never block.
@@ -28,6 +29,7 @@ type Metrics struct {
 	requests    *prometheus.HistogramVec
 	cut         prometheus.Counter
 	journal     prometheus.Counter
+	starts      *prometheus.CounterVec
 	api         *prometheus.HistogramVec
 }
 
@@ -37,8 +39,9 @@ var (
 	requestBuckets = []float64{.0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300}
 )
 
-// New makes the metrics. live is asked at each scrape for what is true now.
-func New(live Live) *Metrics {
+// New makes the metrics. live and preloaders are asked at each scrape for what is
+// true now.
+func New(live Live, preloaders func() launcherapi.PreloaderList) *Metrics {
 	m := &Metrics{
 		registry:    prometheus.NewRegistry(),
 		transitions: counters("hotseat_instance_transitions_total", "Changes of an instance's state.", "from", "to"),
@@ -50,12 +53,13 @@ func New(live Live) *Metrics {
 		requests:    histograms("hotseat_proxy_request_duration_seconds", "Requests at the instances' public ports, the wait at the gate included.", requestBuckets, "class", "outcome"),
 		cut:         prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_requests_cut_total", Help: "Answers in flight that were cut because a drain ran out of time."}),
 		journal:     prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_journal_failures_total", Help: "Records that could not be written to the state folder."}),
+		starts:      counters("hotseat_starts_total", "Engines' processes that were made, by exec or by fork; fell_back: by exec because no preloader served.", "by", "fell_back"),
 		api:         histograms("hotseat_api_request_duration_seconds", "Requests at the control API.", requestBuckets, "route", "method", "status"),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hotseat_build_info", Help: "Always 1; the version is in the label."}, []string{"version"})
 	build.WithLabelValues(version.Version).Set(1)
-	m.registry.MustRegister(m.transitions, m.failures, m.phases, m.swaps, m.swapTime, m.refusals, m.requests, m.cut, m.journal, m.api, build,
-		liveCollector{live},
+	m.registry.MustRegister(m.transitions, m.failures, m.phases, m.swaps, m.swapTime, m.refusals, m.requests, m.cut, m.journal, m.starts, m.api, build,
+		liveCollector{live, preloaders},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -97,6 +101,11 @@ func (m *Metrics) Cut(requests int) { m.cut.Add(float64(requests)) }
 
 // JournalFailed counts a record that could not be written.
 func (m *Metrics) JournalFailed() { m.journal.Inc() }
+
+// Started counts a process that was made.
+func (m *Metrics) Started(by string, fellBack bool) {
+	m.starts.WithLabelValues(by, strconv.FormatBool(fellBack)).Inc()
+}
 
 // Swap notes the end of a swap.
 func (m *Metrics) Swap(outcome string, took time.Duration) {

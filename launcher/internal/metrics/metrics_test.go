@@ -32,12 +32,13 @@ func (world) GPUs() launcherapi.GPUList {
 // scrape gives the text of a registry in which every metric has a value.
 func scrape(t *testing.T) string {
 	t.Helper()
-	m := New(world{})
+	m := New(world{}, func() launcherapi.PreloaderList { return launcherapi.PreloaderList{} })
 	m.Transition("a", launcher.Starting, launcher.Failed, "")
 	m.Phase("drain", time.Second)
 	m.Refused("does_not_fit", "device_memory")
 	m.Cut(2)
 	m.JournalFailed()
+	m.Started("exec", true)
 	m.Swap("done", time.Second)
 	m.Request("inference", "answered", time.Millisecond)
 	m.API("/v2/gpus", "GET", 200, time.Millisecond)

@@ -28,6 +28,10 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process/reaper"
 )
 
+// HelperPrefix begins the names of trees that are the launcher's own helpers and
+// no instance's; what an earlier launcher left of them is of no use.
+const HelperPrefix = "@"
+
 // ID names one process for as long as the machine is up: a process id alone
 // may be given to another process later.
 type ID struct {

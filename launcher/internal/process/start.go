@@ -25,6 +25,7 @@ type Command struct {
 	Env    []string // the whole environment, KEY=VALUE; the marks are added
 	Dir    string   // working folder; empty: the launcher's
 	Output *os.File // fd 1 and 2, nil for /dev/null; may be closed after Start. fd 0 is /dev/null
+	Extra  *os.File // fd 3, nil for none; may be closed after Start
 }
 
 func validName(name string) bool {
@@ -73,7 +74,11 @@ func (p *Process) fork(c Command) error {
 		Env:   p.host.marked(c.Name, c.Env),
 		Files: []uintptr{p.host.null.Fd(), output.Fd(), output.Fd()},
 	}
+	if c.Extra != nil {
+		attr.Files = append(attr.Files, c.Extra.Fd())
+	}
 	defer runtime.KeepAlive(output)
+	defer runtime.KeepAlive(c.Extra)
 	pidfd := -1
 	pid, err := children.fork(func() (pid int, err error) {
 		err = p.group.Start(func(sys *syscall.SysProcAttr) (err error) {

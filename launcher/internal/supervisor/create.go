@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"strings"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
-	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -38,6 +36,7 @@ type Draft struct {
 	engine  engine.Engine
 	plan    engine.Plan
 	secrets secrets
+	method  string // of launcherapi.StartAuto, …Exec, …Fork
 }
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
@@ -71,11 +70,15 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	if err != nil {
 		return nil, invalidInput(err)
 	}
+	method, err := s.startMethod(c.Spec.StartMethod, plan)
+	if err != nil {
+		return nil, err
+	}
 	want := ledger.Want{ID: c.ID, New: true, SwapID: c.SwapID, Bytes: map[string]uint64{}}
 	for _, d := range devices {
 		want.Bytes[d.UUID] = uint64(plan.GPUMemoryUtilization * float64(d.MemoryTotalBytes))
 	}
-	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: secrets}, nil
+	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: secrets, method: method}, nil
 }
 
 func invalidInput(err error) error {
@@ -287,10 +290,12 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	s.mu.Unlock()
 
 	crashpoint.At(crashpoint.StartWritten)
-	tree, err := s.startProcess(i, d, output)
+	tree, notForked, err := s.startProcess(i, d, output)
 	crashpoint.At(crashpoint.StartSpawned)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	i.noteStart(d.method, notForked)
+	s.opts.Observer.Started(i.facts.StartedBy, notForked != nil)
 	if err != nil {
 		s.publish(i, launcherapi.EventCreated)
 		why := err.Error()
@@ -310,17 +315,6 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 		err = s.happen(i, launcher.EventStopAsked, nil)
 	}
 	return i.view(), err
-}
-
-func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (Tree, error) {
-	argv := append(append([]string(nil), s.opts.Program...), d.plan.Argv("127.0.0.1", i.facts.EnginePort)...)
-	tree, err := s.opts.Runner.Start(process.Command{
-		Name: d.ID, Path: argv[0], Args: argv, Env: d.plan.Env(), Output: output,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot start %s: %w", argv[0], err)
-	}
-	return tree, nil
 }
 
 // watch waits for the end of the instance's process. The lock is held.

@@ -18,6 +18,17 @@ type Runner interface {
 	Clear(ctx context.Context, name string) error
 }
 
+// Forker starts engines by forking them; package preload behind it.
+type Forker interface {
+	// Fork starts a command as Runner.Start does. The error says why nothing was
+	// forked, and comes soon.
+	Fork(process.Command) (Tree, error)
+	// Check says why a command with that environment would not be forked now.
+	Check(env []string) error
+	// Never says why nothing will ever be forked; empty when something may.
+	Never() string
+}
+
 // Tree is one engine's processes; [process.Process] behind it.
 type Tree interface {
 	ID() process.ID
@@ -92,4 +103,7 @@ type Observer interface {
 	Refused(code, bound string)
 	Cut(requests int)
 	JournalFailed()
+	// Started: a process was made by launcherapi.StartExec or StartFork; fellBack
+	// when it was to be forked and was not.
+	Started(by string, fellBack bool)
 }

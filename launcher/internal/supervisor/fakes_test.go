@@ -368,6 +368,7 @@ func (nobody) Transition(string, launcher.State, launcher.State, string) {}
 func (nobody) Phase(string, time.Duration)                               {}
 func (nobody) Refused(string, string)                                    {}
 func (nobody) Cut(int)                                                   {}
+func (nobody) Started(string, bool)                                      {}
 func (nobody) JournalFailed()                                            {}
 
 // rig is a supervisor with everything around it faked.

@@ -29,6 +29,7 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 		now := time.Now()
 		took := now.Sub(i.since)
 		i.timed(string(row.From), took)
+		i.slept = i.slept || row.From == launcher.Sleeping && row.To != launcher.Waking
 		i.state, i.since = row.To, now
 		s.log.Info("instance changed state", "instance", i.facts.ID, "from", row.From, "to", row.To, "event", event, "reason", i.reason)
 		s.opts.Observer.Transition(i.facts.ID, row.From, row.To, i.cause)

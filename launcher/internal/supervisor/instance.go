@@ -26,6 +26,7 @@ type facts struct {
 	PublicPort  int                      `json:"public_port"`
 	EnginePort  int                      `json:"engine_port"`
 	LogName     string                   `json:"log_name"`
+	StartedBy   string                   `json:"started_by,omitempty"`
 	Expected    map[string]uint64        `json:"expected,omitempty"` // device memory while awake
 }
 
@@ -44,6 +45,7 @@ type instance struct {
 	created  time.Time
 	since    time.Time
 	released bool // ended, tree gone, memory back, ports closed
+	slept    bool // it was asleep when its end began
 	reason   string
 	cause    string
 	exit     *process.Exit
@@ -134,6 +136,7 @@ func (i *instance) view() launcherapi.Instance {
 		Reason: i.reason, Cause: i.cause, LastLogLines: i.lastLog,
 		Options: i.facts.Spec.Options, Args: i.facts.Spec.Args, GPUUUIDs: i.facts.Spec.GPUUUIDs,
 		EnvVars: i.facts.Spec.EnvVars, Annotations: i.facts.Spec.Annotations, Engine: i.engine.Name(),
+		StartMethod: i.facts.Spec.StartMethod, StartedBy: i.facts.StartedBy,
 		Model: i.facts.Model, ServedModelNames: i.facts.ServedNames,
 		Port: i.facts.PublicPort, PID: i.root.PID, LogName: i.facts.LogName, SwapID: i.swapID,
 		CreatedAt: i.created.UTC(), StateSince: i.since.UTC(), Timings: slices.Clone(i.timings),
@@ -164,7 +167,7 @@ func (i *instance) view() launcherapi.Instance {
 // entry is the instance as the ledger sees it; now is what was just measured.
 func (i *instance) entry(now map[string]uint64) ledger.Instance {
 	return ledger.Instance{
-		ID: i.facts.ID, State: i.state, Released: i.released, GPUs: i.gpus(),
+		ID: i.facts.ID, State: i.state, Released: i.released, Slept: i.slept, GPUs: i.gpus(),
 		Expected: i.facts.Expected, Awake: i.awakeBytes, Asleep: i.asleepBytes, Now: now,
 		Host: i.hostBytes, LastUsed: i.lastUsed(), Pinned: i.pinned(), SwapID: i.swapID,
 	}

@@ -1,13 +1,9 @@
 package supervisor
 
 import (
-	"bufio"
 	"context"
 	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +11,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -261,30 +258,9 @@ func (s *Supervisor) AwaitFree(ctx context.Context, need map[string]uint64) erro
 func (s *Supervisor) hostBytes(i *instance) uint64 {
 	var sum uint64
 	for _, pid := range i.tree.Pids() {
-		sum += pss(pid)
+		sum += procfs.PSS(pid)
 	}
 	return sum
-}
-
-func pss(pid int) uint64 {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
-	if err != nil {
-		return 0
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		rest, ok := strings.CutPrefix(lines.Text(), "Pss:")
-		if !ok {
-			continue
-		}
-		kib, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-		if err != nil {
-			return 0
-		}
-		return kib << 10
-	}
-	return 0
 }
 
 // GPUs shows every device with everything known to be on it.

@@ -49,7 +49,8 @@ type SavedSwap struct {
 	ID    string   `json:"id"`
 	GPUs  []string `json:"gpus"`
 	In    string   `json:"in,omitempty"`
-	New   bool     `json:"new,omitempty"` // in is made by the swap
+	New   bool     `json:"new,omitempty"`   // in is made by the swap
+	Stays bool     `json:"stays,omitempty"` // in was awake before, or there is none: the swap does not move it
 	Out   []string `json:"out"`
 	Stop  bool     `json:"stop,omitempty"` // out ends rather than sleeps
 	Level int      `json:"level"`
@@ -75,27 +76,50 @@ func (s *Supervisor) append(saved *SavedInstance) error {
 }
 
 // write puts the instance's present state into the journal, or that it is
-// forgotten, and whatever could not be written before. An engine that runs is
+// forgotten, and whatever could not be written before, the ends of swaps
+// first: what happened after a swap must not be taken for a part of it. An engine that runs is
 // not harmed by a journal that cannot be written: that is logged and counted.
 // The lock is held.
 func (s *Supervisor) write(i *instance) {
 	s.unwritten[i.facts.ID] = true
+	for id, swap := range s.unwrittenEnds {
+		if err := s.appendSwap(swap); err != nil {
+			s.journalFailed(err)
+			return
+		}
+		delete(s.unwrittenEnds, id)
+	}
 	for id := range s.unwritten {
 		record := Record{Forgot: id, Revision: s.opts.Feed.Revision()}
 		if now, ok := s.instances[id]; ok {
 			record = Record{Instance: now.saved(), Revision: record.Revision}
 		}
 		if err := s.opts.Journal.Append(record); err != nil {
-			s.opts.Observer.JournalFailed()
-			s.log.Error("cannot write the journal: the launcher goes on, and asks its engines what they do if it has to", "instance", id, "error", err)
+			s.journalFailed(err)
 			return
 		}
 		delete(s.unwritten, id)
 	}
 }
 
-// WriteSwap puts a swap into the journal.
+func (s *Supervisor) journalFailed(err error) {
+	s.opts.Observer.JournalFailed()
+	s.log.Error("cannot write the journal: the launcher goes on, and asks its engines what they do if it has to", "error", err)
+}
+
+// WriteSwap puts a swap into the journal. The end of one that cannot be written
+// is written before the next record of an instance.
 func (s *Supervisor) WriteSwap(saved SavedSwap) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.appendSwap(saved)
+	if err != nil && saved.Done {
+		s.unwrittenEnds[saved.ID] = saved
+	}
+	return err
+}
+
+func (s *Supervisor) appendSwap(saved SavedSwap) error {
 	if err := s.opts.Journal.Append(Record{Swap: &saved, Revision: s.opts.Feed.Revision()}); err != nil {
 		return launcher.Storagef("cannot write swap %s down: %w", saved.ID, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,7 +64,11 @@ func (s *Supervisor) recoverUnknown(ctx context.Context, memory *Memory, tree pr
 		memory.Instances = append(memory.Instances, saved)
 		return
 	}
-	s.log.Error("found processes of this launcher that nothing is known of: ending them", "instance", tree.Name, "pids", tree.PIDs, "error", err)
+	if strings.HasPrefix(tree.Name, process.HelperPrefix) {
+		s.log.Info("ending a helper of an earlier launcher", "helper", tree.Name, "pids", tree.PIDs)
+	} else {
+		s.log.Error("found processes of this launcher that nothing is known of: ending them", "instance", tree.Name, "pids", tree.PIDs, "error", err)
+	}
 	if err := s.opts.Runner.Clear(ctx, tree.Name); err != nil {
 		s.log.Error("cannot end processes", "instance", tree.Name, "pids", tree.PIDs, "error", err)
 	}

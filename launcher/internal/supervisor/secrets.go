@@ -9,6 +9,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kballard/go-shellquote"
+	"golang.org/x/sys/unix"
+
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -71,7 +74,7 @@ func (s *Supervisor) readEnvFile(path string) (string, error) {
 	if !s.allowed(target) {
 		return "", fmt.Errorf("%s is in none of the folders of env_file_dirs (%s)", path, strings.Join(s.opts.EnvFileDirs, ", "))
 	}
-	f, err := os.Open(target)
+	f, err := os.OpenFile(target, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would hold the launcher for ever
 	if err != nil {
 		return "", err
 	}
@@ -126,7 +129,7 @@ func (x *secrets) redact(spec launcherapi.InstanceSpec) launcherapi.InstanceSpec
 		spec.EnvVars = shown
 	}
 	if spec.Options != nil {
-		shown := x.hide(x.redactOptions(*spec.Options))
+		shown := x.redactOptions(*spec.Options)
 		spec.Options = &shown
 	}
 	if spec.Args != nil {
@@ -174,17 +177,23 @@ func (x *secrets) redactArgs(args []string) []string {
 	return shown
 }
 
-// secretOption finds a flag with a secret's name and its values in a string of
-// shell words: everything up to the next flag.
-var secretOption = regexp.MustCompile(`(^|\s)(--?[A-Za-z0-9._-]+)(=|\s+)((?:[^\s"'-]|"(?:[^"\\]|\\.)*"|'[^']*')(?:[^\s"']|"(?:[^"\\]|\\.)*"|'[^']*')*)`)
-
+// redactOptions gives a string of shell words without its secrets. They are
+// looked for as the engine sees them: quotes could hide a flag, or break a value
+// up. Where there are none the string stays as it was written.
 func (x *secrets) redactOptions(options string) string {
-	return secretOption.ReplaceAllStringFunc(options, func(match string) string {
-		part := secretOption.FindStringSubmatch(match)
-		if !isSecretName(part[2]) {
-			return match
+	words, err := shellquote.Split(options)
+	if err != nil {
+		return launcherapi.Redacted // the engine adapter has refused it
+	}
+	x.redactArgs(words) // finds them all, so that none stands before its flag
+	shown := x.redactArgs(words)
+	if slices.Equal(shown, words) {
+		return options
+	}
+	for n, word := range shown {
+		if bare := strings.ReplaceAll(word, launcherapi.Redacted, "x"); shellquote.Join(bare) != bare {
+			shown[n] = shellquote.Join(word)
 		}
-		x.add(strings.Trim(part[4], `"'`))
-		return part[1] + part[2] + part[3] + launcherapi.Redacted
-	})
+	}
+	return strings.Join(shown, " ")
 }

@@ -42,10 +42,13 @@ type Options struct {
 	Engines   []engine.Engine // by the name they give themselves; the first is the default
 	Program   []string        // argv before the engine's own arguments
 	SleepMode string          // engine.SleepModeAuto, …Always or …Never
-	Environ   []string        // environment that engines inherit
+	// StartMethod of instances that do not say: launcherapi.StartAuto, …Exec or …Fork; empty: exec.
+	StartMethod string
+	Environ     []string // environment that engines inherit
 
 	GPUs    GPUs
 	Runner  Runner
+	Forker  Forker // nil: every engine is started by exec
 	Gates   Gates
 	Logs    Logs
 	Journal Journal
@@ -70,16 +73,17 @@ type Supervisor struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
-	mu           sync.Mutex
-	closing      bool
-	instances    map[string]*instance
-	unwritten    map[string]bool // ids of instances that the journal is behind on
-	reservations []ledger.Reservation
+	mu            sync.Mutex
+	closing       bool
+	instances     map[string]*instance
+	unwritten     map[string]bool      // ids of instances that the journal is behind on
+	unwrittenEnds map[string]SavedSwap // swaps that the journal does not know to be over
+	reservations  []ledger.Reservation
 }
 
 // New makes a supervisor that knows no instance yet; see [Supervisor.Recover].
 func New(opts Options) *Supervisor {
-	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}}
+	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}, unwrittenEnds: map[string]SavedSwap{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, e := range opts.Engines {
 		s.engines[e.Name()] = e

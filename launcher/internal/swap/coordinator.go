@@ -205,6 +205,12 @@ func (r *Run) readIn() error {
 	if in == nil {
 		return sup.KnownGPUs("body.gpu_uuids", r.order.gpus)
 	}
+	if len(r.order.gpus) == 0 {
+		r.order.gpus = in.GPUUUIDs
+	}
+	if in.GPUUUIDs != nil && !sameSet(in.GPUUUIDs, r.order.gpus) {
+		return launcher.Invalidf("body.in.gpu_uuids", "in.gpu_uuids and gpu_uuids differ: give one of them")
+	}
 	if in.InstanceID != "" {
 		if in.Options != nil || in.Args != nil || in.ID != "" || in.EnvVars != nil || in.Engine != "" || in.Annotations != nil {
 			return launcher.Invalidf("body.in", "in names the instance %s and describes a new one as well: give instance_id alone, or leave it out", in.InstanceID)
@@ -218,12 +224,6 @@ func (r *Run) readIn() error {
 			r.order.gpus = view.GPUUUIDs
 		}
 		return sup.KnownGPUs("body.gpu_uuids", r.order.gpus)
-	}
-	if len(r.order.gpus) == 0 {
-		r.order.gpus = in.GPUUUIDs
-	}
-	if in.GPUUUIDs != nil && !sameSet(in.GPUUUIDs, r.order.gpus) {
-		return launcher.Invalidf("body.in.gpu_uuids", "in.gpu_uuids and gpu_uuids differ: give one of them")
 	}
 	draft, err := sup.Draft(supervisor.Create{
 		ID: in.ID, SwapID: r.order.swapID, HoldGate: true,

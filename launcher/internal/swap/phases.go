@@ -280,7 +280,9 @@ func (r *Run) takeUp(ctx context.Context) {
 		r.finish(launcherapi.OutcomeDone, nil)
 		return
 	}
-	r.intent.Want = &ledger.Want{} // whatever came in goes back
+	if !r.saved.Stays {
+		r.intent.Want = &ledger.Want{} // whatever came in goes back
+	}
 	failure := &FailedError{Phase: "interrupted", Err: errors.New("the launcher died in the middle of it")}
 	r.undo(failure)
 	r.finish(launcherapi.OutcomeUndone, failure)

@@ -287,7 +287,7 @@ func (r *Run) outViews() []launcherapi.Instance {
 func (r *Run) save(done bool) error {
 	r.saved = supervisor.SavedSwap{
 		ID: r.order.swapID, GPUs: r.order.held, In: r.intent.In, New: r.intent.New, Out: r.intent.Out,
-		Stop: r.intent.Stop, Level: r.intent.Level, Done: done,
+		Stays: r.intent.Want == nil, Stop: r.intent.Stop, Level: r.intent.Level, Done: done,
 	}
 	r.c.mu.Lock()
 	if done {
@@ -300,6 +300,11 @@ func (r *Run) save(done bool) error {
 	if err != nil && done {
 		r.c.log.Error("cannot write down that a swap is over", "swap", r.saved.ID, "error", err)
 		return nil
+	}
+	if err != nil { // it will not be begun
+		r.c.mu.Lock()
+		delete(r.c.saved, r.saved.ID)
+		r.c.mu.Unlock()
 	}
 	return err
 }

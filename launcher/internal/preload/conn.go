@@ -1,0 +1,81 @@
+package preload
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// conn is the launcher's end of the control socket: a pair of connected
+// sockets without a name, so that nobody but the two processes can reach it.
+// preloader.py tells what goes over it.
+type conn struct{ *net.UnixConn }
+
+// maxFrame bounds what a preloader may send at once, in bytes.
+const maxFrame = 1 << 20
+
+// newConn makes the pair; theirs is for the preloader.
+func newConn() (ours conn, theirs *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return conn{}, nil, fmt.Errorf("cannot make a control socket: %w", err)
+	}
+	file := os.NewFile(uintptr(fds[0]), "control")
+	theirs = os.NewFile(uintptr(fds[1]), "control")
+	made, err := net.FileConn(file)
+	_ = file.Close() // net has its own copy
+	if err != nil {
+		_ = theirs.Close() // nothing was sent
+		return conn{}, nil, fmt.Errorf("cannot make a control socket: %w", err)
+	}
+	return conn{made.(*net.UnixConn)}, theirs, nil
+}
+
+// send writes one frame; the descriptors travel with its length.
+func (c conn) send(message any, files ...*os.File) error {
+	body, err := json.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("cannot encode a message: %w", err)
+	}
+	var rights []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for n, f := range files {
+			fds[n] = int(f.Fd())
+		}
+		rights = syscall.UnixRights(fds...)
+	}
+	head := binary.BigEndian.AppendUint32(nil, uint32(len(body)))
+	if _, _, err := c.WriteMsgUnix(head, rights, nil); err != nil {
+		return fmt.Errorf("cannot write to the preloader: %w", err)
+	}
+	if _, err := c.Write(body); err != nil {
+		return fmt.Errorf("cannot write to the preloader: %w", err)
+	}
+	return nil
+}
+
+func (c conn) receive(into any) error {
+	var head [4]byte
+	if _, err := io.ReadFull(c, head[:]); err != nil {
+		return fmt.Errorf("cannot read from the preloader: %w", err)
+	}
+	size := binary.BigEndian.Uint32(head[:])
+	if size > maxFrame {
+		return fmt.Errorf("the preloader announces %d bytes, and %d are allowed", size, maxFrame)
+	}
+	body := make([]byte, size)
+	if _, err := io.ReadFull(c, body); err != nil {
+		return fmt.Errorf("cannot read from the preloader: %w", err)
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("cannot understand the preloader: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package preload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
+)
+
+// Bounds of the time before a preloader that ended is started again; it doubles
+// each time. One that served for so long as the longest begins anew.
+const (
+	shortestBackOff = time.Second
+	longestBackOff  = 5 * time.Minute
+	houseKeeping    = 15 * time.Second
+)
+
+// live keeps one preloader running until ctx ends.
+func (p *Pool) live(ctx context.Context, l *preloader) {
+	defer l.cancel()
+	for {
+		lasted, err := p.once(ctx, l)
+		if err := p.finish(l); err != nil {
+			p.opts.Logger.Error("cannot end a preloader", "preloader", l.name, "error", err)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		pause := p.fail(l, lasted, err)
+		p.opts.Logger.Warn("a preloader ended; engines are started by exec meanwhile", "preloader", l.name, "reason", err, "again_in", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// fail notes why a preloader does not serve, and says when to try again.
+func (p *Pool) fail(l *preloader, lasted time.Duration, err error) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.state, l.bytes = Waiting, 0
+	if err != nil {
+		l.why = err.Error()
+	}
+	if lasted >= longestBackOff {
+		l.attempt = 0
+	}
+	pause := longestBackOff
+	if l.attempt < 9 {
+		pause = min(shortestBackOff<<l.attempt, longestBackOff)
+	}
+	l.attempt++
+	return pause
+}
+
+// once runs the process once. It returns when that has ended, or shall.
+func (p *Pool) once(ctx context.Context, l *preloader) (served time.Duration, err error) {
+	p.mu.Lock()
+	l.state, l.why, l.began = Loading, "", time.Now()
+	p.mu.Unlock()
+	loading, cancel := context.WithTimeout(ctx, p.opts.LoadTime)
+	h, err := p.begin(loading, l)
+	late := loading.Err() != nil && ctx.Err() == nil
+	cancel()
+	switch {
+	case late:
+		return 0, fmt.Errorf("it had not loaded after %s", p.opts.LoadTime)
+	case err != nil:
+		return 0, fmt.Errorf("it did not load: %w", err)
+	case h.Refused != "":
+		return 0, fmt.Errorf("it refuses to serve: %s", h.Refused)
+	}
+	ready := time.Now()
+	tree, err := p.serve(l, h)
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case <-tree.Done():
+		if code := tree.Exit().Code; code != nil {
+			return time.Since(ready), fmt.Errorf("it ended with code %d", *code)
+		}
+		return time.Since(ready), errors.New("it ended")
+	case reason := <-l.poke:
+		return time.Since(ready), errors.New(reason)
+	case <-ctx.Done():
+		return time.Since(ready), ctx.Err()
+	}
+}
+
+// serve makes a preloader that has loaded ready for use.
+func (p *Pool) serve(l *preloader, h hello) (Tree, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-l.poke: // meant for an earlier process
+	default:
+	}
+	bytes := procfs.PSS(l.tree.ID().PID)
+	if limit := p.opts.MemoryLimit; limit > 0 && bytes > limit {
+		return nil, fmt.Errorf("it holds %d bytes, and the limit of preloaders is %d", bytes, limit)
+	}
+	l.hello, l.bytes, l.stamp = h, bytes, stamp(h.Watch)
+	l.counts = loadTime{names: set(h.Names), prefixes: h.Prefix, runTime: set(h.RunTime)}
+	l.state, l.why, l.lastUsed = Ready, "", time.Now()
+	l.speak()
+	p.opts.Logger.Info("a preloader is ready", "preloader", l.name, "engine", h.Version, "seconds", h.Seconds, "bytes", bytes)
+	return l.tree, nil
+}
+
+func set(names []string) map[string]bool {
+	out := make(map[string]bool, len(names))
+	for _, name := range names {
+		out[name] = true
+	}
+	return out
+}
+
+// keepHouse ends preloaders that are idle for long, and has those load again
+// whose installation has changed.
+func (p *Pool) keepHouse() {
+	tick := time.NewTicker(houseKeeping)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			p.lookAround()
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *Pool) lookAround() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range append([]*preloader(nil), p.all...) {
+		if l.state != Ready {
+			continue
+		}
+		if p.opts.IdleTime > 0 && time.Since(l.lastUsed) > p.opts.IdleTime {
+			p.opts.Logger.Info("a preloader is ended: it was not used for long", "preloader", l.name)
+			p.drop(l)
+		} else if stamp(l.hello.Watch) != l.stamp {
+			p.changed(l)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+package preload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/process"
+)
+
+// State of a preloader.
+type State string
+
+// The states.
+const (
+	Loading State = "loading" // it imports
+	Ready   State = "ready"   // it forks when asked to
+	Waiting State = "waiting" // it ended or refused, and is started again later
+)
+
+// order tells a new preloader what to load.
+type order struct {
+	Script string `json:"script"`
+	Recipe
+}
+
+// hello is what a preloader says once it has loaded.
+type hello struct {
+	Refused string   `json:"refused"` // why it does not serve
+	Version string   `json:"version"`
+	Python  string   `json:"python"`
+	Modules int      `json:"modules"`
+	Seconds float64  `json:"seconds"`
+	Names   []string `json:"load_time"`
+	Prefix  []string `json:"load_time_prefixes"`
+	RunTime []string `json:"run_time"`
+	Watch   []string `json:"watch"` // files and folders that change with the installation
+}
+
+// request asks for one fork; answer says what became of it.
+type request struct {
+	Argv  []string          `json:"argv"`
+	Env   map[string]string `json:"env"`
+	Dir   string            `json:"dir"`
+	Umask int               `json:"umask"`
+}
+
+type answer struct {
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"start_time"`
+	Error     string `json:"error"`
+	Refused   string `json:"refused"` // and it has ended
+}
+
+// preloader is one process that has the engine loaded. The pool's lock guards
+// what changes.
+type preloader struct {
+	name string
+	env  variables
+	diff []string // names of the load-time variables that are not as in the common environment
+
+	state    State
+	why      string // when not ready
+	began    time.Time
+	lastUsed time.Time
+	forks    int
+	attempt  int
+	hello    hello
+	counts   loadTime
+	stamp    string // of the installation it has loaded
+	bytes    uint64 // of memory, when it became ready (PSS)
+	tree     Tree
+	talk     chan struct{} // holds one token: who has it speaks over conn
+	conn     conn
+
+	cancel context.CancelFunc // ends it for good
+	poke   chan string        // ends the process that runs now, with the reason
+}
+
+// begin starts the process and waits until it has loaded.
+func (p *Pool) begin(ctx context.Context, l *preloader) (h hello, err error) {
+	ours, theirs, err := newConn()
+	if err != nil {
+		return h, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, ours.Close())
+		}
+	}()
+	output, err := os.OpenFile(p.logOf(l), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return h, errors.Join(fmt.Errorf("cannot make the preloader's log: %w", err), theirs.Close())
+	}
+	tree, err := p.opts.Runner.Start(process.Command{
+		Name: l.name, Path: p.python[0], Args: append(append([]string(nil), p.python...), p.program, pad),
+		Env: append(l.env.list(), ownPrefix+"PAD="+pad), Output: output, Extra: theirs,
+	})
+	if err = errors.Join(err, output.Close(), theirs.Close()); err != nil {
+		return h, err
+	}
+	p.mu.Lock()
+	l.tree, l.conn = tree, ours
+	p.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() { _ = ours.SetDeadline(time.Unix(1, 0)) }) // closed: it has ended
+	defer stop()
+	if err := ours.send(order{Script: p.opts.Command, Recipe: p.opts.Recipe}); err != nil {
+		return h, err
+	}
+	if err := ours.receive(&h); err != nil {
+		return h, errors.Join(err, p.lastWords(l))
+	}
+	return h, nil
+}
+
+// pad makes room, in bytes, in the places where the kernel shows a process's
+// arguments and environment: a forked child writes its own there.
+var pad = strings.Repeat(" ", 16<<10)
+
+func (p *Pool) logOf(l *preloader) string { return filepath.Join(p.opts.Dir, l.name+".log") }
+
+// lastWords is what a preloader wrote last.
+func (p *Pool) lastWords(l *preloader) error {
+	data, err := os.ReadFile(p.logOf(l))
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	if last := strings.TrimSpace(lines[len(lines)-1]); last != "" {
+		return fmt.Errorf("its last line: %s", last)
+	}
+	return nil
+}
+
+// finish ends the process that runs now.
+func (p *Pool) finish(l *preloader) error {
+	p.mu.Lock()
+	tree, c := l.tree, l.conn
+	l.tree, l.conn = nil, conn{}
+	p.mu.Unlock()
+	var errs []error
+	if c.UnixConn != nil {
+		errs = append(errs, c.Close())
+	}
+	if tree != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), killTime)
+		defer cancel()
+		errs = append(errs, tree.Kill(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+// killTime bounds the wait for the end of a preloader that was killed.
+const killTime = 10 * time.Second
+
+// fork has the preloader at the other end fork the command; broken says that it
+// is not to be used any more.
+func (p *Pool) fork(control conn, c process.Command) (tree Tree, broken bool, err error) {
+	gate, opener, err := os.Pipe()
+	if err != nil {
+		return nil, false, fmt.Errorf("cannot make a gate: %w", err)
+	}
+	defer opener.Close() // a child that is still at the gate ends
+	defer gate.Close()
+	dir, err := os.Getwd()
+	if c.Dir != "" {
+		dir, err = c.Dir, nil
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("cannot tell the working folder: %w", err)
+	}
+	argv := append(append([]string(nil), p.python...), c.Args...)
+	tree, err = p.opts.Runner.Fork(c, func(enter []*os.File, env []string) (process.ID, error) {
+		var got answer
+		r := request{Argv: argv, Env: all(env), Dir: dir, Umask: p.umask}
+		deadline := time.Now().Add(p.opts.AnswerTime)
+		err := errors.Join(control.SetDeadline(deadline), control.send(r, append([]*os.File{c.Output, gate}, enter...)...))
+		if err == nil {
+			err = control.receive(&got)
+		}
+		if err != nil {
+			broken = true
+			return process.ID{}, err
+		}
+		if got.Refused != "" || got.Error != "" {
+			broken = true
+			return process.ID{}, errors.New(got.Refused + got.Error)
+		}
+		return process.ID{PID: got.PID, StartTime: got.StartTime}, nil
+	})
+	if err != nil {
+		return nil, broken, err
+	}
+	if _, err := opener.Write([]byte("g")); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), killTime)
+		defer cancel()
+		return nil, false, errors.Join(fmt.Errorf("cannot let the forked process run: %w", err), tree.Kill(ctx))
+	}
+	return tree, false, nil
+}
+
+// all is an environment by name, whole.
+func all(env []string) map[string]string {
+	v := map[string]string{}
+	for _, entry := range env {
+		if name, value, ok := strings.Cut(entry, "="); ok {
+			v[name] = value
+		}
+	}
+	return v
+}
+
+// ownUmask is the mask that files are made with (Umask in proc_pid_status(5)).
+func ownUmask() (int, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, fmt.Errorf("cannot tell the umask: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "Umask:"); ok {
+			mask, err := strconv.ParseInt(strings.TrimSpace(value), 8, 32)
+			return int(mask), err
+		}
+	}
+	return 0, errors.New("cannot tell the umask: the kernel does not say")
+}
