@@ -33,7 +33,7 @@ venv_inputs() {
 }
 
 all_inputs() {
-  inputs python.sh requirements.lock vllm-metadata/pyproject.toml setup.sh make_models.py
+  inputs python.sh requirements.lock vllm-metadata/pyproject.toml setup.sh make_models.py vllm_cpu_defaults.py
 }
 
 # stamped STAMP INPUTS says whether the part was finished, from these inputs.
@@ -93,25 +93,15 @@ make_models() {
     { cat "$work/models.log" >&2; fail "cannot make the models"; }
 }
 
-# make_command writes bin/vllm. It sets what vLLM needs here, where the caller
-# has not set it, and becomes vLLM: the process id stays.
+# make_command makes bin/vllm, and has the environment's Python set what vLLM
+# needs here where the caller has not set it (site runs what a .pth file imports).
 make_command() {
+  local site
+  site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
+  cp "$here/vllm_cpu_defaults.py" "$site/"
+  echo "import vllm_cpu_defaults" >"$site/vllm_cpu_defaults.pth"
   mkdir -p "$cache/bin"
-  cat >"$work/vllm" <<COMMAND
-#!/bin/sh
-# Written by test/vllm-cpu/setup.sh.
-export VLLM_TARGET_DEVICE="\${VLLM_TARGET_DEVICE-cpu}"
-export VLLM_CPU_KVCACHE_SPACE="\${VLLM_CPU_KVCACHE_SPACE-1}"
-export VLLM_CPU_OMP_THREADS_BIND="\${VLLM_CPU_OMP_THREADS_BIND-nobind}"
-export OMP_NUM_THREADS="\${OMP_NUM_THREADS-1}"
-export HF_HUB_OFFLINE="\${HF_HUB_OFFLINE-1}"
-export VLLM_NO_USAGE_STATS="\${VLLM_NO_USAGE_STATS-1}"
-export DO_NOT_TRACK="\${DO_NOT_TRACK-1}"
-export VLLM_SERVER_DEV_MODE="\${VLLM_SERVER_DEV_MODE-1}"
-exec "$venv/bin/vllm" "\$@"
-COMMAND
-  chmod +x "$work/vllm"
-  mv "$work/vllm" "$cache/bin/vllm"
+  ln -sfn "$venv/bin/vllm" "$cache/bin/vllm"
 }
 
 report() {

@@ -142,6 +142,9 @@ func (p *Pool) finish(l *preloader) error {
 	p.mu.Lock()
 	tree, c := l.tree, l.conn
 	l.tree, l.conn = nil, conn{}
+	if l.state == Ready {
+		l.state, l.why = Waiting, "it has ended"
+	}
 	p.mu.Unlock()
 	var errs []error
 	if c.UnixConn != nil {

@@ -411,10 +411,10 @@ def run(order):
     sys.modules["__main__"] = main
     entry = resolve(order["main"])
     if order["fork_children"]:
-        os.register_at_fork(after_in_child=drop_listeners)
         from multiprocessing import resource_tracker
 
-        resource_tracker.ensure_running()  # as the first spawned child would have made it run
+        # A spawned child would find the tracker running, and no port of its parent's.
+        os.register_at_fork(before=resource_tracker.ensure_running, after_in_child=drop_listeners)
     sys.exit(entry())
 
 

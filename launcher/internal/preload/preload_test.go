@@ -1,0 +1,312 @@
+package preload
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
+)
+
+type facts struct {
+	Argv    []string          `json:"argv"`
+	Env     map[string]string `json:"env"`
+	Dir     string            `json:"dir"`
+	Umask   string            `json:"umask"`
+	FDs     []string          `json:"fds"`
+	Stdin   string            `json:"stdin"`
+	Leads   bool              `json:"leads"`
+	PPID    int               `json:"ppid"`
+	Ignored string            `json:"ignored"`
+	Blocked string            `json:"blocked"`
+	Comm    string            `json:"comm"`
+	Cmdline string            `json:"cmdline"`
+	Random  float64           `json:"random"`
+	Read    string            `json:"read"`
+	Cgroup  []string          `json:"cgroup"`
+	Main    string            `json:"main"`
+	Shown   bool              `json:"shown"`
+}
+
+func TestAForkedEngineDiffersInNothingFromOneMadeByExec(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	c, log := f.instance("execd", []string{"serve", "--port", "1", "a b"}, []string{"TOKEN=s3cret"})
+	execd, err := f.host.Start(c)
+	require.NoError(t, err)
+	f.killLater(execd)
+	var want, got facts
+	f.line(log, 0, &want)
+	_, log = f.fork("forked", []string{"serve", "--port", "1", "a b"}, []string{"TOKEN=s3cret"})
+	f.line(log, 0, &got)
+
+	assert.NotEqual(t, want.Random, got.Random)
+	assert.Equal(t, "forked", got.Env["HOTSEAT_INSTANCE"])
+	assert.Equal(t, len(want.Cgroup), len(got.Cgroup))
+	for _, group := range got.Cgroup {
+		assert.Contains(t, group, "/i-forked", "it is in a group of its own")
+	}
+	assert.Equal(t, os.Getpid(), got.PPID, "its parent is the launcher")
+	want.Random, want.Cgroup, got.Random, got.Cgroup = 0, nil, 0, nil
+	want.Env["HOTSEAT_INSTANCE"] = "forked"
+	assert.Equal(t, want, got)
+}
+
+func TestSiblingsHaveOtherRandomNumbers(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	seen := map[float64]bool{}
+	for n := range 3 {
+		var got facts
+		_, log := f.fork("s"+strconv.Itoa(n), nil, nil)
+		f.line(log, 0, &got)
+		seen[got.Random] = true
+	}
+	assert.Len(t, seen, 3)
+}
+
+func TestTheExitCodeOfAForkedEngineIsSeen(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	tree, _ := f.fork("a", []string{"--exit", "7"}, nil)
+	<-tree.Done()
+	assert.Equal(t, 7, *tree.Exit().Code)
+	tree, log := f.fork("b", nil, nil)
+	f.line(log, 0, &facts{})
+	require.NoError(t, syscall.Kill(tree.ID().PID, syscall.SIGKILL))
+	<-tree.Done()
+	assert.Equal(t, -9, *tree.Exit().Code)
+}
+
+func TestTheEnginesOwnProcessesAreForkedAndDoNotHoldItsPort(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	tree, log := f.fork("a", []string{"--child"}, nil)
+	var child struct {
+		Child int    `json:"child"`
+		Port  int    `json:"port"`
+		Kind  string `json:"kind"`
+	}
+	f.line(log, 1, &child)
+	assert.Equal(t, "ForkProcess", child.Kind)
+	assert.Contains(t, tree.Pids(), child.Child)
+	require.NoError(t, syscall.Kill(tree.ID().PID, syscall.SIGKILL))
+	<-tree.Done()
+	f.eventually("the port is free, though the child lives", func() bool {
+		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(child.Port))
+		if err == nil {
+			_ = l.Close()
+		}
+		return err == nil
+	})
+	stat, err := procfs.Read(child.Child)
+	require.NoError(t, err)
+	assert.True(t, stat.Alive())
+	require.NoError(t, tree.Kill(t.Context()))
+	_, err = procfs.Read(child.Child)
+	assert.ErrorIs(t, err, os.ErrNotExist, "the whole tree is gone")
+}
+
+func TestAVariableThatCountsWhenLoadedGetsAPreloaderOfItsOwn(t *testing.T) {
+	for _, variable := range []string{"OMP_NUM_THREADS=3", "PYTHONHASHSEED=5", "LD_LIBRARY_PATH=/nowhere", "READ_WHEN_LOADED=yes"} {
+		t.Run(variable, func(t *testing.T) {
+			f := newFixture(t)
+			f.ready()
+			name, value, _ := strings.Cut(variable, "=")
+			assert.Contains(t, f.refused(variable), name)
+			f.ready(variable)
+			var got facts
+			_, log := f.fork("a", nil, []string{variable})
+			f.line(log, 0, &got)
+			assert.Equal(t, value, got.Env[name])
+			if name == "READ_WHEN_LOADED" {
+				assert.Equal(t, value, got.Read)
+			}
+			f.ready() // and the common one still serves
+			_, log = f.fork("b", nil, nil)
+			f.line(log, 0, &got)
+			assert.Equal(t, "unset", got.Read)
+		})
+	}
+}
+
+func TestAVariableThatNothingReadsWhenLoadedIsTheInstancesOwn(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	var got facts
+	_, log := f.fork("a", nil, []string{"MY_SETTING=1", "CUDA_VISIBLE_DEVICES=1", "HF_TOKEN=x"})
+	f.line(log, 0, &got)
+	assert.Equal(t, "1", got.Env["MY_SETTING"])
+	assert.Equal(t, "1", got.Env["CUDA_VISIBLE_DEVICES"])
+	_, log = f.fork("b", nil, nil)
+	got = facts{}
+	f.line(log, 0, &got)
+	assert.NotContains(t, got.Env, "MY_SETTING", "siblings share nothing")
+	assert.NotContains(t, got.Env, "HF_TOKEN")
+}
+
+func TestAnInstallationThatCannotBeForkedIsLeftToExecWithTheReason(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		reason string
+	}{
+		"no vllm": {func(f *fixture) {
+			require.NoError(f.t, os.RemoveAll(filepath.Join(f.dir, "vllm")))
+		}, "No module named 'vllm'"},
+		"an import that raises": {func(f *fixture) {
+			f.write("vllm/__init__.py", "raise RuntimeError('broken on purpose')\n")
+		}, "RuntimeError: broken on purpose"},
+		"an import that starts a thread": {func(f *fixture) {
+			f.write("vllm/__init__.py", "import threading, signal\nthreading.Thread(target=signal.pause, name='the-thread', daemon=True).start()\nread = ''\n")
+		}, "the-thread"},
+		"an import that touches the accelerator": {func(f *fixture) {
+			f.write("torch.py", "class cuda:\n    @staticmethod\n    def is_initialized():\n        return True\n")
+			f.write("vllm/__init__.py", "import torch\nread = ''\n")
+		}, "torch has initialised cuda"},
+		"an import that ends the process": {func(f *fixture) {
+			f.write("vllm/__init__.py", "import os\nprint('good bye', flush=True)\nos._exit(3)\n")
+		}, "good bye"},
+		"a version that was not checked": {func(f *fixture) {
+			f.options.Recipe.Versions = []string{"0.29.0"}
+		}, "was checked with 0.29.0, not with 0.30.0"},
+		"an import that hangs": {func(f *fixture) {
+			f.write("vllm/__init__.py", "import signal\nsignal.pause()\n")
+			f.options.LoadTime = time.Second
+		}, "had not loaded after 1s"},
+		"more memory than is allowed": {func(f *fixture) { f.options.MemoryLimit = 1 }, "the limit of preloaders is 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, c.change)
+			f.eventually("the reason is told", func() bool { return strings.Contains(f.refused(), c.reason) })
+			assert.Empty(t, f.pool.Never())
+		})
+	}
+}
+
+func TestACommandThatIsNoPythonScriptIsNeverForked(t *testing.T) {
+	f := newFixture(t, func(f *fixture) { f.options.Command = "/bin/sh" })
+	assert.Contains(t, f.pool.Never(), "/bin/sh is not a Python script")
+	assert.Contains(t, f.refused(), "/bin/sh is not a Python script")
+	assert.Empty(t, f.pool.List().Preloaders)
+}
+
+func TestAPreloaderThatHangsDelaysAStartForABoundedTimeAndIsReplaced(t *testing.T) {
+	f := newFixture(t, func(f *fixture) { f.options.AnswerTime = 200 * time.Millisecond })
+	f.ready()
+	first := f.pool.List().Preloaders[0].PID
+	require.NoError(t, syscall.Kill(first, syscall.SIGSTOP))
+	assert.Contains(t, f.refused(), "did not fork")
+	f.ready()
+	assert.NotEqual(t, first, f.pool.List().Preloaders[0].PID)
+	_, err := procfs.Read(first)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestKillingAPreloaderLeavesItsInstancesAloneAndItComesBack(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	tree, log := f.fork("a", nil, nil)
+	f.line(log, 0, &facts{})
+	first := f.pool.List().Preloaders[0].PID
+	require.NoError(t, syscall.Kill(first, syscall.SIGKILL))
+	f.eventually("another one is there", func() bool {
+		l := f.pool.List().Preloaders[0]
+		return l.State == string(Ready) && l.PID != first
+	})
+	stat, err := procfs.Read(tree.ID().PID)
+	require.NoError(t, err)
+	assert.True(t, stat.Alive())
+	f.fork("b", nil, nil)
+}
+
+func TestAChangedInstallationIsLoadedAgain(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.write("vllm/__init__.py", "read = 'the new one'\n")
+	assert.Contains(t, f.refused(), "has changed")
+	f.ready()
+	var got facts
+	_, log := f.fork("a", nil, nil)
+	f.line(log, 0, &got)
+	assert.Equal(t, "the new one", got.Read)
+}
+
+func TestSecretsAreNeitherInAPreloadersCommandLineNorInItsLog(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	_, log := f.fork("a", nil, []string{"HF_TOKEN=hf_verysecret"})
+	f.line(log, 0, &facts{})
+	l := f.pool.List().Preloaders[0]
+	for _, path := range []string{"/proc/" + strconv.Itoa(l.PID) + "/cmdline", "/proc/" + strconv.Itoa(l.PID) + "/environ", filepath.Join(f.options.Dir, "@"+l.Name+".log")} {
+		data, err := os.ReadFile(path)
+		require.NoError(t, err)
+		assert.NotContains(t, string(data), "verysecret", path)
+	}
+}
+
+func TestTheOneThatWasUsedLeastRecentlyMakesRoomForAnother(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	one := f.pool.List().Preloaders[0].MemoryBytes
+	require.NotZero(t, one)
+	f.pool.opts.MemoryLimit = one*2 + one/2
+	f.ready("OMP_NUM_THREADS=2")
+	f.refused("OMP_NUM_THREADS=3")
+	f.ready("OMP_NUM_THREADS=3")
+	var kept []string
+	for _, l := range f.pool.List().Preloaders {
+		kept = append(kept, l.State)
+	}
+	assert.Equal(t, []string{"ready", "ready"}, kept)
+	f.pool.opts.MemoryLimit = one
+	assert.Contains(t, f.refused("OMP_NUM_THREADS=4"), "their limit is")
+}
+
+func TestAnIdlePreloaderIsEndedAndMadeAgainWhenOneIsAskedFor(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	first := f.pool.List().Preloaders[0].PID
+	f.pool.opts.IdleTime = time.Nanosecond
+	f.pool.lookAround()
+	f.eventually("it is gone", func() bool {
+		_, err := procfs.Read(first)
+		return err != nil
+	})
+	f.pool.opts.IdleTime = 0
+	assert.Contains(t, f.refused(), "loading")
+	f.ready()
+}
+
+func TestTheInterpreterIsReadFromTheFirstLines(t *testing.T) {
+	dir := t.TempDir()
+	real := python(t)
+	for text, want := range map[string][]string{
+		"#!" + real + "\n":     {real},
+		"#!" + real + " -sP\n": {real, "-sP"},
+		"#!/bin/sh\n'''exec' \"" + real + "\" \"$0\" \"$@\"\n' '''\n": {real},
+	} {
+		path := filepath.Join(dir, "vllm")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o700))
+		got, err := Interpreter(path)
+		require.NoError(t, err)
+		assert.Equal(t, want, got)
+	}
+	for text, reason := range map[string]string{
+		"#!/bin/sh\nexec vllm\n": "is run by /bin/sh", "\x7fELF": "names no interpreter", "#!\n": "names no interpreter",
+		"#!/no/such/python3\n": "cannot find the interpreter", "": "names no interpreter",
+	} {
+		path := filepath.Join(dir, "vllm")
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o700))
+		_, err := Interpreter(path)
+		require.Error(t, err)
+		assert.Contains(t, err.Error(), reason)
+	}
+}
