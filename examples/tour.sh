@@ -104,11 +104,13 @@ clock() { printf '%s' "${EPOCHREALTIME/[.,]/}"; } # in microseconds
 # call prints a command, runs it and prints the beginning of its answer, which
 # is kept in answer.
 call() {
-  local began
+  local began shown
   show "$1"
   began=$(clock)
   answer=$(eval "$1") || fail "that call failed: $answer"
-  printf '%.600s\n(%d ms)\n' "$answer" $((($(clock) - began) / 1000))
+  shown=$answer
+  [ ${#answer} -le 1000 ] || printf -v shown '%.1000s…' "$answer"
+  printf '%s\n(%d ms)\n' "$shown" $((($(clock) - began) / 1000))
 }
 
 # create makes an instance and waits until it answers, by the watch stream.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"hotseat.dev/hotseat/launcher/internal/version"
 )
@@ -89,7 +90,7 @@ line, the configuration, the state folder or the address is wrong.`),
 		SuggestionsMinimumDistance: 2,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w; see: %s --help", err, cmd.CommandPath())
+		return usagef("%w%s; see: %s --help", err, meant(cmd, err), cmd.CommandPath())
 	})
 	root.AddGroup(&cobra.Group{ID: daemonGroup, Title: "The daemon:"}, &cobra.Group{ID: clientGroup, Title: "Its client:"})
 	root.AddCommand(
@@ -105,6 +106,28 @@ const (
 	daemonGroup = "daemon"
 	clientGroup = "client"
 )
+
+// meant says what may have been meant by an unknown flag: the command's own
+// whose name is in the plural or is not (--gpu, --gpus), or one of the engine's.
+func meant(cmd *cobra.Command, err error) string {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return ""
+	}
+	name, near := unknown.GetSpecifiedName(), ""
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if strings.TrimSuffix(f.Name, "s") == strings.TrimSuffix(name, "s") {
+			near = f.Name
+		}
+	})
+	switch {
+	case near != "":
+		return ": did you mean --" + near + "?"
+	case strings.Contains(cmd.Use, "ARGS"):
+		return ": those of vllm stand behind the model, after --"
+	}
+	return ""
+}
 
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {

@@ -71,6 +71,17 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 			require.Regexp(t, `s  `+phase+`: \d`, r.err)
 		}
 	})
+	t.Run("where somebody is awake already, run and wake point to swap", func(t *testing.T) {
+		for line, says := range map[string]string{
+			"run --gpu 0 --id late m":  "b \\(awake\\) holds .*; launcher swap in place of run ",
+			"wake a":                   "b \\(awake\\) holds .*; launcher swap a ",
+			"swap --gpu 0 --id a -- m": "as launcher swap a does",
+		} {
+			r := d.call(strings.Fields(line)...)
+			require.Equal(t, exitFailed, r.code, line)
+			require.Regexp(t, says, r.err)
+		}
+	})
 	t.Run("swap with an id wakes it, and a dry run touches nothing", func(t *testing.T) {
 		require.Equal(t, "it fits: a would be awake, and not b\n", d.do("swap", "--dry-run", "a").out)
 		require.Equal(t, "awake", d.get("b").State)
@@ -212,6 +223,24 @@ func TestALauncherThatCannotBeReachedIsExitCode1AndSaysWhereItWasLookedFor(t *te
 		require.Contains(t, r.err, "is the launcher running there?", command)
 		require.Equal(t, 1, strings.Count(r.err, "\n"), r.err)
 	}
+}
+
+func TestSomethingElseAtTheAddressIsTakenForNoLauncher(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if conn, err := l.Accept(); err == nil {
+			_, _ = conn.Write([]byte("SSH-2.0-x\r\n"))
+			_ = conn.Close()
+		}
+	}()
+	r := call(t, "ps", "--server", l.Addr().String())
+	require.NoError(t, l.Close())
+	<-over
+	require.Equal(t, exitFailed, r.code)
+	require.Contains(t, r.err, "is the launcher running there?")
 }
 
 func TestTokens(t *testing.T) {

@@ -21,7 +21,7 @@ func (c *cli) logsCommand() *cobra.Command {
 		ValidArgsFunction: c.completeInstances(1),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is written from now on, until the instance has ended")
-	cmd.Flags().IntVar(&tail, "tail", -1, "so many `LINES` from the end; −1 for all")
+	cmd.Flags().IntVar(&tail, "tail", -1, "so many `LINES` from the end; -1 for all")
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
 		from, err := startOfTail(ctx, cl, args[0], tail)
 		if err != nil {

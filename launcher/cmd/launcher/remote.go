@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/signal"
 	"strings"
@@ -110,7 +111,7 @@ func (c *cli) token() (string, error) {
 // told about it.
 func (c *cli) explain(err error) {
 	hint := ""
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if _, ok := errors.AsType[*url.Error](err); ok {
 		hint = "; is the launcher running there? --server or " + envServer + " names another address"
 	}
 	_, _ = fmt.Fprintf(c.err, "launcher: %s%s\n", strings.ReplaceAll(err.Error(), "\n", "; "), hint)

@@ -20,7 +20,8 @@ func (c *cli) runCommand() *cobra.Command {
 		Use:   "run [flags] -- ARGS...",
 		Short: "Start an instance",
 		Long: `Start an instance. ARGS are those of vllm serve: the model and its options. The
-flags of this command come first; everything from the model on is the engine's.`,
+flags of this command come first; everything from the model on is the engine's.
+Without --gpu the engine sees every GPU, and takes no turn on any.`,
 		Example: `  launcher run --gpu 0 --wait -- Qwen/Qwen3-8B --max-model-len 4096
   launcher run --gpu 0,1 --id big --env HF_TOKEN -- meta-llama/Llama-3.3-70B-Instruct -tp 2`,
 		Args: func(_ *cobra.Command, args []string) error {
@@ -48,6 +49,9 @@ flags of this command come first; everything from the model on is the engine's.`
 		}
 		told := newProgress(c.err)
 		instance, err := cl.Create(ctx, id, spec)
+		if swapHelps(err) {
+			return fmt.Errorf("%w; launcher swap in place of run sends away who is awake there", err)
+		}
 		if err != nil {
 			return err
 		}

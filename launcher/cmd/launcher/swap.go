@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -56,6 +57,9 @@ that fails is undone: whoever was awake is awake again.`,
 		told := newProgress(c.err)
 		result, err := cl.Swap(ctx, request, told.swap)
 		told.close()
+		if launcher.CodeOf(err) == launcherapi.CodeExists {
+			return fmt.Errorf("%w, as launcher swap %s does", err, f.id)
+		}
 		if err != nil {
 			return err
 		}

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -23,6 +26,15 @@ func (c *cli) verb(ctx context.Context, cl *client.Client, id string, call func(
 	return c.show(instance, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "%s is %s\n", instance.InstanceID, instance.State)
 		return err
+	})
+}
+
+// swapHelps says whether a swap may make the room that is missing: somebody who
+// is awake holds it.
+func swapHelps(err error) bool {
+	e, ok := errors.AsType[*launcher.Error](err)
+	return ok && e.Fit != nil && slices.ContainsFunc(e.Fit.Holders, func(h launcherapi.GPUHolder) bool {
+		return h.State == string(launcher.Awake)
 	})
 }
 

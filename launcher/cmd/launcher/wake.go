@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +22,11 @@ func (c *cli) wakeCommand() *cobra.Command {
 	c.formatFlag(cmd)
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
 		return c.verb(ctx, cl, args[0], func(ctx context.Context) (launcherapi.Instance, error) {
-			return cl.Wake(ctx, args[0], launcherapi.WakeRequest{Timeout: timeout.value})
+			instance, err := cl.Wake(ctx, args[0], launcherapi.WakeRequest{Timeout: timeout.value})
+			if swapHelps(err) {
+				err = fmt.Errorf("%w; launcher swap %s sends away who is awake there", err, args[0])
+			}
+			return instance, err
 		})
 	})
 }

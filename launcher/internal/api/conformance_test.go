@@ -34,6 +34,7 @@ func TestEveryOperationOfTheDocumentAnswersAsItSays(t *testing.T) {
 		{http.MethodPost, instancesPath + "/a/sleep", `{"level":1}`},
 		{http.MethodPost, instancesPath + "/a/wake", `{"wait":false}`},
 		{http.MethodGet, "/v2/gpus", ""},
+		{http.MethodGet, "/v2/vllm/preloaders", ""},
 		{http.MethodPost, swapPath, `{"in":{"instance_id":"a"}}`},
 	} {
 		got := r.do(t, call.method, call.path, call.body)

@@ -83,6 +83,9 @@ func detailOf(err error) launcherapi.ProblemDetail {
 	case d.Message == validation.MsgExpectedMatchExactlyOneSchema:
 		return launcherapi.ProblemDetail{Message: noForm(d.Location), Location: d.Location}
 	}
+	if strings.HasPrefix(d.Message, huma.ErrUnknownContentType.Error()) {
+		d.Message += ": send it with the header Content-Type: application/json"
+	}
 	return launcherapi.ProblemDetail{Message: d.Message, Location: d.Location}
 }
 

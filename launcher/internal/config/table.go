@@ -24,7 +24,7 @@ func table(c *Config) []setting {
 	b := &c.Budgets
 	return []setting{
 		{"listen", "127.0.0.1:8001", "address of the control API", address(&c.Listen)},
-		{"front_door", "127.0.0.1:8000", "address of the OpenAI-compatible front door; empty for none", optional(&c.FrontDoor, address)},
+		{"front_door", "127.0.0.1:8000", "address of the OpenAI-compatible front door, which is not there yet; empty for none", optional(&c.FrontDoor, address)},
 		{"gpus", "auto", "where GPUs are found: auto, nvml, simulated:N or file:PATH", text(&c.GPUs)},
 		{"state_dir", "", "folder of the journal and the logs (default $XDG_STATE_HOME/hotseat, for root /var/lib/hotseat)", optional(&c.StateDir, path)},
 		{"vllm", "", "program to run in place of vllm; empty for vllm on PATH", optional(&c.VLLM, text)},
@@ -38,7 +38,7 @@ func table(c *Config) []setting {
 		{"sleep_timeout", "2m", "how long an engine may take to fall asleep", duration(&c.SleepTimeout, 1)},
 		{"wake_timeout", "2m", "how long an engine may take to wake", duration(&c.WakeTimeout, 1)},
 		{"stop_grace", "10s", "how long an engine may take to end before it is killed", duration(&c.StopGrace, 0)},
-		{"starting_grace", "2s", "the same while it starts", duration(&c.StartingGrace, 0)},
+		{"starting_grace", "2s", "how long an engine that is still starting may take to end before it is killed", duration(&c.StartingGrace, 0)},
 		{"drain_timeout", "30s", "how long answers in flight may take before a sleep or a stop cuts them", duration(&c.DrainTimeout, 0)},
 		{"memory_timeout", "30s", "how long to wait for device memory to come back", duration(&c.MemoryTimeout, 0)},
 		{"hold_timeout", "2m", "how long a request is held for an instance that is not awake", duration(&c.HoldTimeout, 0)},
