@@ -79,6 +79,8 @@ type node struct {
 	mark  string // in the environment of the node's processes
 	cmd   *exec.Cmd
 	log   string // file
+	// startMethod is the launcher's.
+	startMethod string
 	// sessions are those of the instances seen. Each has its own, and its
 	// processes cannot leave it but by a call that vLLM does not make; those that
 	// vLLM gives a title to lose their environment.
@@ -86,10 +88,13 @@ type node struct {
 	exited   chan struct{}
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t *testing.T, change ...func(*node)) *node {
 	t.Helper()
 	root := t.TempDir()
-	n := &node{t: t, addr: freeAddress(t), state: filepath.Join(root, "state"), mark: "TEST_NODE=" + root, log: filepath.Join(root, "launcher.log"), sessions: map[int]bool{}}
+	n := &node{t: t, addr: freeAddress(t), state: filepath.Join(root, "state"), mark: "TEST_NODE=" + root, log: filepath.Join(root, "launcher.log"), sessions: map[int]bool{}, startMethod: launcherapi.StartExec}
+	for _, c := range change {
+		c(n)
+	}
 	var err error
 	n.Client, err = client.New(client.Options{Server: n.addr})
 	require.NoError(t, err)
@@ -112,7 +117,7 @@ func (n *node) start() {
 	out, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(n.t, err)
 	defer out.Close()
-	n.cmd = exec.Command(launcherPath, "serve", "--listen", n.addr, "--front-door", "", "--gpus", "simulated:2", "--state-dir", n.state, "--vllm", vllmPath)
+	n.cmd = exec.Command(launcherPath, "serve", "--listen", n.addr, "--front-door", "", "--gpus", "simulated:2", "--state-dir", n.state, "--vllm", vllmPath, "--start-method", n.startMethod)
 	n.cmd.Env = append(os.Environ(), n.mark)
 	n.cmd.Stdout, n.cmd.Stderr = out, out
 	require.NoError(n.t, n.cmd.Start())
