@@ -34,9 +34,9 @@ const lastWait = 2 * time.Second
 // process that the kernel cannot end.
 func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
-		p.lookAround()
 		graceful, cancel := context.WithTimeout(ctx, grace)
 		defer cancel()
+		p.lookAround()
 		p.endGracefully(graceful)
 	}
 	return p.Kill(ctx)
@@ -124,9 +124,10 @@ func (h *Host) end(
 	ctx, cancel := killing(ctx)
 	defer cancel()
 	defer h.reapStrays()
-	left := sharedMemory(h.census(since).of(name))
-	for {
-		if err := h.killTree(ctx, name, group, since); err != nil {
+	first := h.census(since)
+	left := sharedMemory(first.of(name))
+	for ; ; first = h.census(since) {
+		if err := h.killTree(ctx, name, group, since, first); err != nil {
 			return err
 		}
 		if err := rootExit(ctx); err != nil {
@@ -154,13 +155,12 @@ func killing(ctx context.Context) (context.Context, context.CancelFunc) {
 // step where it can; what is outside of it is killed process by process,
 // parents before their children. A process that has a SIGKILL coming forks no
 // more, and what it forked before is found the next time. A blurred look that
-// finds nothing is followed by another.
-func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, since uint64) error {
-	for looks := 0; looks < 2; {
+// finds nothing is followed by another. c is the first look, of just now.
+func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, since uint64, c *census) error {
+	for looks := 0; looks < 2; c = h.census(since) {
 		if err := group.Kill(); err != nil {
 			return err
 		}
-		c := h.census(since)
 		if c.err != nil {
 			return c.err
 		}
