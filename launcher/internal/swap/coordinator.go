@@ -151,7 +151,7 @@ func (c *Coordinator) remember(key string, k keyed) {
 // read makes a Run of a request.
 func (c *Coordinator) read(req launcherapi.SwapRequest) (*Run, error) {
 	r := &Run{
-		c: c, req: req, began: time.Now(), changed: make(chan struct{}),
+		c: c, req: req, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
 		limit: duration(req.Timeout, c.opts.Limits.Start), drain: duration(req.DrainTimeout, c.opts.Limits.Drain),
 	}
 	r.order = order{swapID: uuid.NewString(), gpus: req.GPUUUIDs}
@@ -246,7 +246,7 @@ func (c *Coordinator) Recover(swaps []supervisor.SavedSwap) {
 	defer c.mu.Unlock()
 	for _, saved := range swaps {
 		r := &Run{
-			c: c, began: time.Now(), changed: make(chan struct{}), limit: c.opts.Limits.Start, saved: saved,
+			c: c, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}), limit: c.opts.Limits.Start, saved: saved,
 			order:  order{swapID: saved.ID, gpus: saved.GPUs, in: saved.In},
 			intent: supervisor.Intent{In: saved.In, New: saved.New, Out: saved.Out, Stop: saved.Stop, Level: saved.Level},
 			result: launcherapi.SwapResult{SwapID: saved.ID},

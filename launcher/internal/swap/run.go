@@ -28,6 +28,7 @@ type Run struct {
 	mu       sync.Mutex
 	progress []launcherapi.SwapProgress
 	changed  chan struct{} // closed and replaced when progress grows
+	ended    chan struct{} // closed when it is over
 	over     bool
 	result   launcherapi.SwapResult
 	err      error
@@ -52,9 +53,10 @@ func (e *FailedError) Unwrap() error { return e.Err }
 
 // Wait returns when the swap is over. When ctx ends first the swap goes on.
 func (r *Run) Wait(ctx context.Context) (launcherapi.SwapResult, error) {
-	err := r.Follow(ctx, func(launcherapi.SwapProgress) error { return nil })
-	if err != nil {
-		return launcherapi.SwapResult{}, err
+	select {
+	case <-r.ended:
+	case <-ctx.Done():
+		return launcherapi.SwapResult{}, context.Cause(ctx)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -252,6 +254,7 @@ func (r *Run) finish(outcome string, err error) {
 	}
 	r.err = err
 	r.over = true
+	close(r.ended)
 	if err == nil {
 		result := r.result
 		r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressResult, Result: &result})
