@@ -305,8 +305,8 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 		return i.view(), err
 	}
 	i.tree, i.root = tree, tree.ID()
-	s.writeMark(i)
 	s.publish(i, launcherapi.EventCreated)
+	s.writeMark(i)
 	s.watch(i)
 	s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
 	op := i.op
