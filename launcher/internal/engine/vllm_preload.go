@@ -8,7 +8,6 @@ type Recipe struct {
 	Optional     []string `json:"optional_modules"`
 	// Platform is imported where vLLM finds that platform, by its device type.
 	Platform map[string][]string `json:"platform_modules"`
-	Caches   []string            `json:"caches"` // module:function, called once for the result that it keeps
 
 	// ForkChildren has the engine's own processes forked as well. Where that
 	// needs a patch it is made for Versions alone.

@@ -4,7 +4,7 @@ The launcher runs it with the engine's own interpreter and talks to it over the
 socket on descriptor 3: frames of four bytes (big endian) with the length of
 the JSON that follows; descriptors travel with the four bytes.
 
-  order    launcher -> here   {script, main, modules, caches, versions, ...}
+  order    launcher -> here   {script, main, modules, versions, ...}
   hello    here -> launcher   {version, load_time, watch, ...} or {refused}
   request  launcher -> here   {argv, env, dir, umask}, descriptors: log, gate, cgroup.procs ...
   answer   here -> launcher   {pid, start_time} or {error}
@@ -156,11 +156,6 @@ def import_all(order):
             importlib.import_module(name)
         except Exception as error:  # vLLM imports it or not, and says so better
             skipped[name] = f"{type(error).__name__}: {error}"
-    for call in order["caches"] or []:  # functions without arguments whose results are cached
-        try:
-            resolve(call)()
-        except Exception as error:
-            skipped[call] = f"{type(error).__name__}: {error}"
     return skipped
 
 
