@@ -61,6 +61,10 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 	t.Run("gpus -o json is the API's document", func(t *testing.T) {
 		requireSameDocument(t, d, "/v2/gpus", d.do("gpus", "-o", "json").out)
 	})
+	t.Run("preloaders says why there is none", func(t *testing.T) {
+		require.Regexp(t, `^none: \S+enginesim is not a Python script`, d.do("preloaders").out)
+		requireSameDocument(t, d, "/v2/vllm/preloaders", d.do("preloaders", "-o", "json").out)
+	})
 	t.Run("gpus shows who holds what", func(t *testing.T) {
 		require.Regexp(t, `0 +GPU-\S+ +Simulated GPU 80GiB +80\.0 GiB .* a \(~?\d+\.\d GiB\) +-`, d.do("gpus").out)
 	})
