@@ -7,7 +7,7 @@ import "time"
 type InstanceSpec struct {
 	Options     *string             `json:"options,omitempty" doc:"The engine's command line as one string, split by shell rules; quotes are respected." example:"Qwen/Qwen3-8B --max-model-len 4096"`
 	Args        []string            `json:"args,omitempty" maxItems:"4096" doc:"The engine's command line as a list; nothing is split."`
-	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" maxItems:"64" doc:"UUIDs of the GPUs to run on; the engine sees them in this order. Their number must be tensor-parallel × pipeline-parallel × local data-parallel size. Without it the instance takes no GPU of the launcher's."`
+	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" maxItems:"64" doc:"UUIDs of the GPUs to run on; the engine sees them in this order. Their number must be tensor-parallel × pipeline-parallel × local data-parallel size. Without it the engine picks its devices by itself, and what it holds of them is counted as foreign."`
 	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" maxProperties:"4096" doc:"Environment of the engine, over the launcher's own. A value is a string or {\"from_file\": path}."`
 	Annotations map[string]string   `json:"annotations,omitempty" maxProperties:"1024" doc:"Kept and echoed. hotseat.dev/pinned=true keeps the instance from being evicted."`
 	Engine      string              `json:"engine,omitempty" enum:"vllm" doc:"Which engine adapter runs it. Default: vllm."`

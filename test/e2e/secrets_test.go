@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,7 +29,7 @@ func TestSecretsReachTheEngineAndAreSeenNowhereElse(t *testing.T) {
 	events, leave := n.Watch("")
 	defer leave()
 	made := look(n.Call("PUT", instances+"/a", map[string]any{
-		"options": "a --served-model-name a --api-key " + inOptions, "gpu_uuids": On(0),
+		"options": `a --served-model-name a "--api-key" ` + inOptions, "gpu_uuids": On(0),
 		"env_vars": map[string]any{
 			"HF_TOKEN": inEnv, "DATABASE_URL": "x://" + inEnv + "@host", "PLAIN": "to be seen",
 			"SOME_KEY": map[string]string{"from_file": filepath.Join(vault, "key")},
@@ -98,6 +99,7 @@ func TestAVariableComesOnlyFromAFileThatIsAllowed(t *testing.T) {
 	require.NoError(t, os.Symlink(outside, filepath.Join(allowed, "folder")))
 	require.NoError(t, os.Mkdir(filepath.Join(allowed, "sub"), 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(allowed, "long"), make([]byte, 1<<20), 0o600))
+	require.NoError(t, syscall.Mkfifo(filepath.Join(allowed, "pipe"), 0o600))
 	n := NewNode(t, "--env-file-dirs", allowed)
 	for name, path := range map[string]string{
 		"a file elsewhere":           filepath.Join(outside, "shadow"),
@@ -110,6 +112,7 @@ func TestAVariableComesOnlyFromAFileThatIsAllowed(t *testing.T) {
 		"a sibling of a like name":   allowed + "x",
 		"no such file":               filepath.Join(allowed, "missing"),
 		"a file too long":            filepath.Join(allowed, "long"),
+		"a pipe nobody writes to":    filepath.Join(allowed, "pipe"),
 		"a relative path":            "shadow",
 		"a device without end":       "/dev/zero",
 		"the launcher's environment": "/proc/self/environ",

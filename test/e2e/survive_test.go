@@ -234,6 +234,30 @@ func TestAKillInTheMiddleOfASwapIsFinishedOrUndone(t *testing.T) {
 	}
 }
 
+func TestAKillInTheMiddleOfASwapLeavesTheOneThatStayedAwakeAsItWas(t *testing.T) {
+	t.Parallel()
+	for _, point := range []string{"swap.written", "swap.drain.begun", "swap.sleep.done"} {
+		t.Run(point, func(t *testing.T) {
+			t.Parallel()
+			n := NewNode(t)
+			a := n.Awake("a", On(0), "--gpu-memory-utilization", "0.4")
+			b := n.Awake("b", On(0), "--gpu-memory-utilization", "0.4")
+			n.crashAt(point)
+			n.later("POST", "/v2/vllm/swap", to("a")) // b has to leave, a stays
+			n.comeBack()
+			all := n.settled()
+			assert.Equal(t, "awake", all["a"].State)
+			assert.Equal(t, a.StateSince, all["a"].StateSince, "it never slept")
+			assert.Equal(t, a.PID, all["a"].PID)
+			assert.Equal(t, b.PID, all["b"].PID)
+			if point == "swap.written" {
+				assert.Equal(t, "awake", all["b"].State, "undone")
+			}
+			n.Ask(all["a"], "hello")
+		})
+	}
+}
+
 // consistent checks that exactly one of a and b is awake and serves, that the
 // other sleeps or is gone, and that a further swap works.
 func (n *Node) consistent(a launcherapi.Instance) {

@@ -607,3 +607,72 @@ func TestMemoryThatNeverComesBackFailsTheSwapAndIsUndone(t *testing.T) {
 	p := undone(t, n, a, n.Swap(toNew("b", On(0))), 502, "start")
 	assert.Contains(t, p.Detail, "free")
 }
+
+func TestASwapIsNotDisturbedByTheDeleteOfASleeper(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t, "--stop-grace", "4s")
+	n.Awake("c", On(0), "--sim-ignore-term", "true")
+	n.SwapDone(toNew("a", On(0), "--sim-sleep-time", "1s"))
+	done := make(chan Answer, 1)
+	go func() {
+		answer, _ := tryCall(context.Background(), "POST", n.URL+"/v2/vllm/swap", toNew("b", On(0)))
+		done <- answer
+	}()
+	n.Eventually("a falls asleep", func() bool { return n.Get("a").State == "falling_asleep" })
+	n.later("DELETE", "/v2/vllm/instances/c", nil) // it takes its whole grace, and holds its residue meanwhile
+	answer := <-done
+	assert.Equal(t, 200, answer.Status, "%s", answer.Body)
+	assert.Equal(t, "awake", n.Get("b").State)
+}
+
+func TestASwapIsToldOfWrongGPUsWhereverTheyStand(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	n.Awake("a", On(0))
+	for name, c := range map[string]struct {
+		in, top []string
+		status  int
+	}{
+		"its own":                    {On(0), nil, 200},
+		"its own, twice":             {On(0), On(0), 200},
+		"another's":                  {On(1), nil, 409},
+		"another's beside its own":   {On(1), On(0), 422},
+		"one that there is not":      {[]string{"GPU-none"}, nil, 422},
+		"one that there is not, too": {[]string{"GPU-none"}, On(0), 422},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := map[string]any{"in": map[string]any{"instance_id": "a", "gpu_uuids": c.in}}
+			if c.top != nil {
+				body["gpu_uuids"] = c.top
+			}
+			answer := n.Swap(body)
+			assert.Equal(t, c.status, answer.Status, "%s", answer.Body)
+		})
+	}
+}
+
+func TestAnEngineThatTakesAGPUItWasNotGivenIsSeenAndSwappedRoundNobody(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	a := n.Awake("a", On(0), "--gpu-memory-utilization", "0.3")
+	stray := Spec("stray", nil, "--gpu-memory-utilization", "0.5")
+	delete(stray, "gpu_uuids")
+	n.Create("stray", stray) // it picks the first device that it sees
+	n.Await("stray", "awake")
+	var list launcherapi.GPUList
+	n.Call("GET", "/v2/gpus", nil).Into(t, &list)
+	g := list.GPUs[0]
+	require.Len(t, g.Awake, 1)
+	assert.Equal(t, g.MemoryUsedBytes, g.Awake[0].Bytes+g.ForeignBytes, "every byte is somebody's")
+	assert.InDelta(t, 40<<30, g.ForeignBytes, 1<<30)
+	for _, answer := range []Answer{
+		n.Call("PUT", "/v2/vllm/instances/b", Spec("b", On(0), "--gpu-memory-utilization", "0.6")),
+		n.Swap(toNew("b", On(0), "--gpu-memory-utilization", "0.6")),
+	} {
+		p := answer.Problem(t)
+		assert.Equal(t, 409, p.Status)
+		require.NotNil(t, p.Fit, "%s", answer.Body)
+		assert.Equal(t, g.ForeignBytes, p.Fit.Foreign)
+	}
+	assert.Equal(t, a.StateSince, n.Get("a").StateSince, "a was not disturbed")
+}

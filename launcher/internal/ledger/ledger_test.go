@@ -269,3 +269,22 @@ func withAsleep(i Instance, gibs uint64) Instance {
 	i.Asleep = map[string]uint64{"g0": gibs * gib}
 	return i
 }
+
+func TestWhatAnInstanceHoldsOfAGPUThatItWasNotGivenIsForeign(t *testing.T) {
+	w := node(70, Instance{ID: "stray", State: launcher.Awake, Now: map[string]uint64{"g0": 70 * gib}})
+	assert.Equal(t, 70*gib, w.Foreign("g0"))
+	fit := fitOf(t, Admit(w, want("b", 30)))
+	assert.Equal(t, 70*gib, fit.Foreign)
+	assert.Equal(t, 10*gib, fit.Available)
+}
+
+func TestASleeperThatEndsIsCountedWithItsResidue(t *testing.T) {
+	for _, state := range []launcher.State{launcher.Stopping, launcher.Stopped, launcher.Failed} {
+		ending := on("a", launcher.Sleeping, 60).holding(5)
+		ending.Awake, ending.State = map[string]uint64{"g0": 60 * gib}, state
+		assert.Error(t, Admit(node(5, ending), want("b", 70)), "one that was awake may hold as much again: %s", state)
+		ending.Slept = true
+		assert.NoError(t, Admit(node(5, ending), want("b", 70)), state)
+		assert.Error(t, Admit(node(5, ending), want("b", 76)), state)
+	}
+}

@@ -618,3 +618,24 @@ func TestASnapshotSaysTheSameAsTheWholeJournal(t *testing.T) {
 		assert.Equal(t, read(all), read(r.Snapshot([]SavedSwap{{ID: "s"}})))
 	})
 }
+
+func TestTheEndOfASwapThatCouldNotBeWrittenIsWrittenBeforeWhatHappensNext(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.4")
+		swap := SavedSwap{ID: "s", GPUs: []string{"g0"}, In: "a", New: true}
+		require.NoError(t, r.WriteSwap(swap))
+		r.journal.failing(syscall.ENOSPC)
+		swap.Done = true
+		require.ErrorIs(t, r.WriteSwap(swap), syscall.ENOSPC)
+		r.journal.failing(nil)
+		written := len(r.journal.records)
+		r.asleep("a") // else the next life of the launcher takes it for a swap that has to be undone
+		after := r.journal.records[written:]
+		require.NotNil(t, after[0].Swap)
+		assert.True(t, after[0].Swap.Done)
+		require.NotNil(t, after[1].Instance)
+		for _, record := range after[1:] {
+			assert.Nil(t, record.Swap, "it is written once")
+		}
+	})
+}
