@@ -25,7 +25,7 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	}
 	expect(200, "GET", "/", nil)
 	require.NotEmpty(t, n.Document.Operations())
-	for _, path := range []string{"/health", "/readyz", "/metrics", "/v2/gpus", instances} {
+	for _, path := range []string{"/health", "/readyz", "/metrics", "/v2/gpus", "/v2/vllm/preloaders", instances} {
 		expect(200, "GET", path, nil)
 	}
 	made := expect(201, "POST", instances, Spec("m", On(1))).Instance(t)
