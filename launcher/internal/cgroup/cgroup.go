@@ -99,7 +99,10 @@ func Open(opts Options) (*Manager, error) {
 				tried = append(tried, fmt.Errorf("cannot use cgroup mode %s below %s: %w", mode, d.base(), err))
 				continue
 			}
-			opts.Logger.Info("process groups", "mode", mode, "folder", d.base(), "rejected", errors.Join(tried...))
+			opts.Logger.Info("process groups", "mode", mode, "folder", d.base())
+			if len(tried) > 0 {
+				opts.Logger.Info("other modes of process groups do not work here", "reason", errors.Join(tried...))
+			}
 			return &Manager{mode: mode, driver: d, oomFile: mounts.oomFile()}, nil
 		}
 	}
