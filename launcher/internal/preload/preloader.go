@@ -88,8 +88,9 @@ func (p *Pool) begin(ctx context.Context, l *preloader) (h hello, err error) {
 	if err != nil {
 		return h, err
 	}
+	kept := false // closed by finish, then
 	defer func() {
-		if err != nil {
+		if err != nil && !kept {
 			err = errors.Join(err, ours.Close())
 		}
 	}()
@@ -105,7 +106,7 @@ func (p *Pool) begin(ctx context.Context, l *preloader) (h hello, err error) {
 		return h, err
 	}
 	p.mu.Lock()
-	l.tree, l.conn = tree, ours
+	l.tree, l.conn, kept = tree, ours, true
 	p.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() { _ = ours.SetDeadline(time.Unix(1, 0)) }) // closed: it has ended
 	defer stop()
