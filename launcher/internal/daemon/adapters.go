@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"strconv"
 	"time"
 
@@ -26,34 +25,10 @@ func (r runner) Adopt(name string, id process.ID) (supervisor.Tree, error) {
 	return tree(r.Host.Adopt(name, id))
 }
 
-// preloadRunner gives the preloaders the process trees of a host.
-type preloadRunner struct{ host *process.Host }
-
-func (r preloadRunner) Start(c process.Command) (preload.Tree, error) {
-	return preloadTree(r.host.Start(c))
-}
-
-func (r preloadRunner) Fork(c process.Command, spawn func([]*os.File, []string) (process.ID, error)) (preload.Tree, error) {
-	return preloadTree(r.host.Fork(c, spawn))
-}
-
-func preloadTree(p *process.Process, err error) (preload.Tree, error) {
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
-}
-
 // forker gives the supervisor the preloaders.
 type forker struct{ *preload.Pool }
 
-func (f forker) Fork(c process.Command) (supervisor.Tree, error) {
-	t, err := f.Pool.Fork(c)
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}
+func (f forker) Fork(c process.Command) (supervisor.Tree, error) { return tree(f.Pool.Fork(c)) }
 
 // tree keeps a nil process from becoming an interface that is not nil.
 func tree(p *process.Process, err error) (supervisor.Tree, error) {

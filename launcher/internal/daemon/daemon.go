@@ -263,7 +263,7 @@ func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host) *preload.Pool {
 	command := d.opts.Program[0]
 	return preload.New(preload.Options{
 		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(os.Environ()),
-		Dir: filepath.Join(d.opts.StateDir, preFolder), Runner: preloadRunner{host},
+		Dir: filepath.Join(d.opts.StateDir, preFolder), Host: host,
 		MemoryLimit: d.opts.PreloadMemory, IdleTime: d.opts.PreloadIdleTime, LoadTime: preloadTime, AnswerTime: forkTime, Logger: d.log,
 	})
 }

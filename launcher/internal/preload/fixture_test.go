@@ -117,7 +117,7 @@ func newFixture(t *testing.T, change ...func(*fixture)) *fixture {
 	f.host, err = process.NewHost(process.Options{Mark: "preloadtest", Cgroups: groups, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	f.options = Options{
-		Command: f.command, Recipe: recipe, Environ: f.environ(), Dir: filepath.Join(f.logs, "preloaders"), Runner: runner{f.host},
+		Command: f.command, Recipe: recipe, Environ: f.environ(), Dir: filepath.Join(f.logs, "preloaders"), Host: f.host,
 		LoadTime: patience, AnswerTime: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
@@ -134,21 +134,6 @@ func newFixture(t *testing.T, change ...func(*fixture)) *fixture {
 	})
 	f.pool.Begin()
 	return f
-}
-
-type runner struct{ host *process.Host }
-
-func (r runner) Start(c process.Command) (Tree, error) { return treeOf(r.host.Start(c)) }
-
-func (r runner) Fork(c process.Command, spawn func([]*os.File, []string) (process.ID, error)) (Tree, error) {
-	return treeOf(r.host.Fork(c, spawn))
-}
-
-func treeOf(p *process.Process, err error) (Tree, error) {
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
 }
 
 // python is a real interpreter: the one on PATH may be a script that looks for it.
@@ -185,7 +170,7 @@ func (f *fixture) ready(env ...string) {
 	})
 }
 
-// command is an instance with its own log.
+// instance is one with its own log.
 func (f *fixture) instance(name string, args, env []string) (process.Command, string) {
 	f.t.Helper()
 	path := filepath.Join(f.logs, name+".log")
@@ -198,7 +183,7 @@ func (f *fixture) instance(name string, args, env []string) (process.Command, st
 }
 
 // fork forks an instance, and has it killed when the test ends.
-func (f *fixture) fork(name string, args, env []string) (tree Tree, log string) {
+func (f *fixture) fork(name string, args, env []string) (tree *process.Process, log string) {
 	f.t.Helper()
 	c, log := f.instance(name, args, env)
 	tree, err := f.pool.Fork(c)
@@ -207,11 +192,11 @@ func (f *fixture) fork(name string, args, env []string) (tree Tree, log string) 
 	return tree, log
 }
 
-func (f *fixture) killLater(tree Tree) {
+func (f *fixture) killLater(tree *process.Process) {
 	f.t.Cleanup(func() { assert.NoError(f.t, tree.Kill(f.t.Context())) })
 }
 
-// facts waits for what an instance writes of itself.
+// line waits for a line that an instance writes of itself.
 func (f *fixture) line(log string, n int, into any) {
 	f.t.Helper()
 	f.eventually("the engine writes", func() bool {
@@ -222,6 +207,7 @@ func (f *fixture) line(log string, n int, into any) {
 	})
 }
 
+// refused gives the reason why an instance with these further variables is not forked.
 func (f *fixture) refused(env ...string) string {
 	f.t.Helper()
 	c, _ := f.instance(fmt.Sprintf("refused-%d", time.Now().UnixNano()), nil, env)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
@@ -93,7 +94,7 @@ func (p *Pool) once(ctx context.Context, l *preloader) (served time.Duration, er
 }
 
 // serve makes a preloader that has loaded ready for use.
-func (p *Pool) serve(l *preloader, h hello) (Tree, error) {
+func (p *Pool) serve(l *preloader, h hello) (*process.Process, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {

@@ -29,22 +29,6 @@ var program []byte
 // Recipe is what a preloader has to load.
 type Recipe = engine.Recipe
 
-// Runner starts process trees; [process.Host] behind it.
-type Runner interface {
-	Start(process.Command) (Tree, error)
-	Fork(process.Command, func(enter []*os.File, env []string) (process.ID, error)) (Tree, error)
-}
-
-// Tree is a process and all that comes from it.
-type Tree interface {
-	ID() process.ID
-	Done() <-chan struct{}
-	Exit() process.Exit
-	Pids() []int
-	Stop(ctx context.Context, grace time.Duration) error
-	Kill(ctx context.Context) error
-}
-
 // Options of a Pool. Everything is required unless it says otherwise.
 type Options struct {
 	Command   string   // path of the engine's command, which is a Python script
@@ -53,7 +37,7 @@ type Options struct {
 	Recipe    Recipe   // what to load
 	Environ   []string // environment of a common instance
 	Dir       string   // folder for the program and the logs of preloaders; made if need be
-	Runner    Runner
+	Host      *process.Host
 
 	MemoryLimit uint64        // what all preloaders together may hold, in bytes; 0: no limit
 	IdleTime    time.Duration // one that forked nothing for so long is ended; 0: never
@@ -157,7 +141,7 @@ func (p *Pool) Never() string { return p.cannot }
 // Fork starts a command by forking. The error is a *NotForkedError whenever
 // nothing was begun that is not undone, and always comes within the time that
 // an answer may take.
-func (p *Pool) Fork(c process.Command) (Tree, error) {
+func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	p.mu.Lock()
 	l, err := p.pick(parse(c.Env))
 	p.mu.Unlock()

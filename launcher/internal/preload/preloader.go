@@ -74,7 +74,7 @@ type preloader struct {
 	counts   loadTime
 	stamp    string // of the installation it has loaded
 	bytes    uint64 // of memory, when it became ready (PSS)
-	tree     Tree
+	tree     *process.Process
 	talk     chan struct{} // holds one token: who has it speaks over conn
 	conn     conn
 
@@ -98,7 +98,7 @@ func (p *Pool) begin(ctx context.Context, l *preloader) (h hello, err error) {
 	if err != nil {
 		return h, errors.Join(fmt.Errorf("cannot make the preloader's log: %w", err), theirs.Close())
 	}
-	tree, err := p.opts.Runner.Start(process.Command{
+	tree, err := p.opts.Host.Start(process.Command{
 		Name: l.name, Path: p.python[0], Args: append(append([]string(nil), p.python...), p.program, pad),
 		Env: append(l.env.list(), ownPrefix+"PAD="+pad), Output: output, Extra: theirs,
 	})
@@ -164,7 +164,7 @@ const killTime = 10 * time.Second
 
 // fork has the preloader at the other end fork the command; broken says that it
 // is not to be used any more.
-func (p *Pool) fork(control conn, c process.Command) (tree Tree, broken bool, err error) {
+func (p *Pool) fork(control conn, c process.Command) (tree *process.Process, broken bool, err error) {
 	gate, opener, err := os.Pipe()
 	if err != nil {
 		return nil, false, fmt.Errorf("cannot make a gate: %w", err)
@@ -179,7 +179,7 @@ func (p *Pool) fork(control conn, c process.Command) (tree Tree, broken bool, er
 		return nil, false, fmt.Errorf("cannot tell the working folder: %w", err)
 	}
 	argv := append(append([]string(nil), p.python...), c.Args...)
-	tree, err = p.opts.Runner.Fork(c, func(enter []*os.File, env []string) (process.ID, error) {
+	tree, err = p.opts.Host.Fork(c, func(enter []*os.File, env []string) (process.ID, error) {
 		var got answer
 		r := request{Argv: argv, Env: all(env), Dir: dir, Umask: p.umask}
 		deadline := time.Now().Add(p.opts.AnswerTime)
