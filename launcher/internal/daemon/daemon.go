@@ -70,6 +70,7 @@ const (
 	marksFolder  = "instances"
 	exitsFolder  = "exits"
 	preFolder    = "preloaders"
+	runFolder    = "run" // short: the addresses of sockets are
 	pruneEvery   = 10 * time.Minute
 	shutdownTime = 5 * time.Second
 )
@@ -199,7 +200,9 @@ func (d *Daemon) openHost() (*process.Host, error) {
 		return nil, fmt.Errorf("--cgroups %s: %w", d.opts.Cgroups, err)
 	}
 	d.later(groups.Close)
-	host, err := process.NewHost(process.Options{Mark: mark, Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), Logger: d.log})
+	host, err := process.NewHost(process.Options{
+		Mark: mark, Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), ScratchDir: filepath.Join(d.opts.StateDir, runFolder), Logger: d.log,
+	})
 	if err != nil {
 		return nil, err
 	}

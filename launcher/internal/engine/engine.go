@@ -125,6 +125,10 @@ type Plan struct {
 	// APIKey is the key that the engine asks its clients for; "" for none.
 	APIKey Secret
 
+	// Scratch is the variable that tells the engine where to keep its sockets;
+	// empty when the user or the operator set it.
+	Scratch string
+
 	// Notes are lines for the instance's log: what of the request was
 	// overridden, and why.
 	Notes []string

@@ -105,6 +105,7 @@ var plans = []struct {
 		ExtraEnv: []string{"C=provider", "D=x=y"},
 	}},
 	{"the key of the arguments wins over the environment's", Request{Options: new("org/model --api-key k1"), Env: map[string]string{"VLLM_API_KEY": "k2"}}},
+	{"a user's folder for sockets is kept", Request{Args: []string{"org/model"}, Env: map[string]string{"VLLM_RPC_BASE_PATH": "/run/mine"}}},
 	{"an empty key is none", Request{Args: []string{"org/model", "--api-key", ""}, Env: map[string]string{"VLLM_API_KEY": "k2"}}},
 }
 
@@ -122,7 +123,7 @@ func describe(w *strings.Builder, name string, p Plan) {
 	fmt.Fprintf(w, "=== %s\nargv %q\nenv %q\n", name, p.Argv(testHost, testPort), p.Env())
 	fmt.Fprintf(w, "model %q served as %q\n", p.Model, p.ServedNames)
 	fmt.Fprintf(w, "GPUs %d = tp %d x pp %d x pcp %d x dp %d, memory %g\n", p.GPUs(), p.TP, p.PP, p.PCP, p.DPLocal, p.GPUMemoryUtilization)
-	fmt.Fprintf(w, "public %q port %d, sleep mode %v, API key %q\n", p.PublicHost, p.PublicPort, p.SleepMode, string(p.APIKey))
+	fmt.Fprintf(w, "public %q port %d, sleep mode %v, API key %q, sockets by %q\n", p.PublicHost, p.PublicPort, p.SleepMode, string(p.APIKey), p.Scratch)
 	for _, note := range p.Notes {
 		fmt.Fprintf(w, "note: %s\n", note)
 	}

@@ -54,6 +54,10 @@ func ownVariables(gpus []GPU) []string {
 	return append(own, "CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES="+strings.Join(visible, ","))
 }
 
+// socketFolder says where vLLM makes the sockets between its processes: the
+// temporary folder, unless it is set (vllm/envs.py). It never removes them.
+const socketFolder = "VLLM_RPC_BASE_PATH"
+
 const (
 	launcherPrefix = "HOTSEAT_" // the launcher's settings and secrets
 	simulatedGPUs  = "HOTSEAT_SIMGPU_DIR"

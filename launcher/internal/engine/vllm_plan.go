@@ -51,6 +51,9 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 		Notes:                append(line.notes, notes...),
 		env:                  env,
 	}
+	if _, set := lookup(env, socketFolder); !set {
+		p.Scratch = socketFolder
+	}
 	if len(p.ServedNames) == 0 {
 		p.ServedNames = []string{p.Model}
 	}

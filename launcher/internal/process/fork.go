@@ -28,16 +28,14 @@ func (h *Host) Fork(c Command, spawn func(enter []*os.File, env []string) (ID, e
 }
 
 func (h *Host) forkBy(c Command, spawn func([]*os.File, []string) (ID, error)) (*Process, error) {
-	group, err := h.opts.Cgroups.Create(c.Name)
+	p, c, err := h.prepare(c)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{host: h, name: c.Name, group: group, done: make(chan struct{})}
-	p.oom, _ = group.OOMKills()
 	if err := p.takeOver(c, spawn); err != nil {
 		ctx, cancel := context.WithTimeout(h.open, lastWait)
 		defer cancel()
-		return nil, errors.Join(err, group.Kill(), group.Remove(ctx))
+		return nil, errors.Join(err, p.group.Kill(), p.group.Remove(ctx), h.removeScratch(c.Name))
 	}
 	return p, nil
 }

@@ -36,6 +36,10 @@ type Options struct {
 	// ExitDir is the folder where `launcher init` records exits, and where the
 	// exits of orphans that this process reaps are recorded. Empty: none.
 	ExitDir string
+	// ScratchDir holds the folders that commands are given with Command.Scratch.
+	// Where its path is too long for the addresses of sockets, there are none.
+	// Empty: none.
+	ScratchDir string
 	// Logger is told of what has no caller to be told: strays that cannot be reaped.
 	Logger *slog.Logger
 }

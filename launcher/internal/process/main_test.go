@@ -47,6 +47,8 @@ type host struct {
 	mode    cgroup.Mode
 	mark    string
 	exitDir string
+
+	scratchDir string
 }
 
 var hosts int
@@ -93,7 +95,7 @@ func (h *host) open() (err error) {
 		return err
 	}
 	h.Host, err = process.NewHost(process.Options{
-		Mark: h.mark, Cgroups: h.groups, ExitDir: h.exitDir, Logger: logger,
+		Mark: h.mark, Cgroups: h.groups, ExitDir: h.exitDir, ScratchDir: h.scratchDir, Logger: logger,
 	})
 	return err
 }
@@ -135,10 +137,14 @@ func cast(env []string, role string) []string {
 // start starts an instance, and listens to it.
 func (h *host) start(t *testing.T, name, role string) *child {
 	t.Helper()
+	return h.begin(t, command(name, role))
+}
+
+func (h *host) begin(t *testing.T, c process.Command) *child {
+	t.Helper()
 	output, input, err := os.Pipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { output.Close() })
-	c := command(name, role)
 	c.Output = input
 	p, err := h.Start(c)
 	require.NoError(t, err)

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -54,6 +56,8 @@ func play(role []string) {
 		rest("working")
 	case "sharer": // sharer NAME…: has those files of shared memory mapped
 		share(role[1:])
+	case "settler":
+		settle()
 	case "leaver": // double fork: the one in between
 		spawn(role[1])
 		os.Exit(0)
@@ -68,6 +72,17 @@ func play(role []string) {
 	case "init":
 		playInit(role)
 	}
+}
+
+// settle makes a socket in the folder that it was told of.
+func settle() {
+	path := filepath.Join(os.Getenv("A_FOLDER"), "0d9af1cf-2f0c-4f7e-9a3e-2c0bb5b4f1de")
+	if _, err := net.Listen("unix", path); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	fmt.Println("socket", path)
+	rest("ready")
 }
 
 func share(names []string) {

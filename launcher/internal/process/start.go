@@ -26,6 +26,9 @@ type Command struct {
 	Dir    string   // working folder; empty: the launcher's
 	Output *os.File // fd 1 and 2, nil for /dev/null; may be closed after Start. fd 0 is /dev/null
 	Extra  *os.File // fd 3, nil for none; may be closed after Start
+	// Scratch is a variable that tells the program of an empty folder of its own,
+	// which goes when its tree is gone; empty: none.
+	Scratch string
 }
 
 func validName(name string) bool {
@@ -48,19 +51,35 @@ func (h *Host) Start(c Command) (*Process, error) {
 }
 
 func (h *Host) start(c Command) (*Process, error) {
-	group, err := h.opts.Cgroups.Create(c.Name)
+	p, c, err := h.prepare(c)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{host: h, name: c.Name, group: group, done: make(chan struct{})}
-	p.oom, _ = group.OOMKills()
-	if err := p.fork(c); err != nil {
-		return nil, errors.Join(err, group.Remove(h.open))
+	if err = p.fork(c); err == nil {
+		if err = h.keep(p); err != nil {
+			err = errors.Join(err, p.abandon())
+		}
 	}
-	if err := h.keep(p); err != nil {
-		return nil, errors.Join(err, p.abandon(), group.Remove(h.open))
+	if err != nil {
+		return nil, errors.Join(err, p.group.Remove(h.open), h.removeScratch(c.Name))
 	}
 	return p, nil
+}
+
+// prepare makes what a tree has before its root: the control group and the
+// folder, of which the command is told.
+func (h *Host) prepare(c Command) (*Process, Command, error) {
+	c, err := h.withScratch(c)
+	if err != nil {
+		return nil, c, err
+	}
+	group, err := h.opts.Cgroups.Create(c.Name)
+	if err != nil {
+		return nil, c, errors.Join(err, h.removeScratch(c.Name))
+	}
+	p := &Process{host: h, name: c.Name, group: group, done: make(chan struct{})}
+	p.oom, _ = group.OOMKills()
+	return p, c, nil
 }
 
 // fork makes the child, owned and held by its pidfd from birth.

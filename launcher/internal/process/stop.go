@@ -138,7 +138,7 @@ func (h *Host) end(
 		err := group.Remove(soon)
 		cancel()
 		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			return err
+			return errors.Join(err, h.removeScratch(name))
 		}
 	}
 }
