@@ -31,6 +31,7 @@ import time
 import types
 
 CONTROL = 3
+PF_EXITING = 0x4  # flag of a thread that is about to be gone (include/linux/sched.h)
 ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/accel", "/dev/davinci")
 # Read when a C library is loaded or an interpreter starts, where no Python code sees it.
 LOAD_TIME = ("LD_", "PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "VECLIB_", "NUMEXPR_",
@@ -106,18 +107,28 @@ def watch_reads():
 
 def threads():
     """The names of the threads beside this one."""
-    own = str(os.getpid())
-    others = [tid for tid in os.listdir("/proc/self/task") if tid != own]
     known = {}
     if "threading" in sys.modules:
         known = {str(t.native_id): t.name for t in sys.modules["threading"].enumerate()}
     names = []
-    for tid in others:
+    for tid in os.listdir("/proc/self/task"):
         try:
+            if tid == str(os.getpid()) or stat_field(f"self/task/{tid}", 9) & PF_EXITING:
+                continue
             names.append(known.get(tid) or os.fsdecode(read_file(f"/proc/self/task/{tid}/comm")).strip())
         except OSError:
             continue  # it has ended
     return names
+
+
+def shed_threads():
+    """Has libraries that know of forks end their threads, by a fork that comes
+    to nothing (pthread_atfork(3)). OpenBLAS does, which starts them when it is
+    loaded, and again when they are needed."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
 
 
 def accelerator():
@@ -138,6 +149,8 @@ def accelerator():
 
 
 def check_forkable():
+    if threads():
+        shed_threads()
     names = threads()
     if names:
         raise Refusal(f"{len(names)} more thread(s) run in it, and a fork would lose them: {', '.join(sorted(names))}")
@@ -258,7 +271,7 @@ def fork(request, fds):
             if os.fork():
                 os._exit(0)
             os.setsid()
-            os.write(writer, json.dumps({"pid": os.getpid(), "start_time": own_stat(22)}).encode())
+            os.write(writer, json.dumps({"pid": os.getpid(), "start_time": stat_field("self", 22)}).encode())
         except BaseException as error:
             os.write(writer, json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
             os._exit(1)
@@ -270,9 +283,9 @@ def fork(request, fds):
     return json.loads(answer) if answer else {"error": "the child ended before it began"}
 
 
-def own_stat(field):
-    """A field of /proc/self/stat by its number in proc(5)."""
-    return int(read_file("/proc/self/stat").rpartition(b")")[2].split()[field - 3])
+def stat_field(process, number):
+    """A field of /proc/…/stat by its number in proc_pid_stat(5), from 3 on."""
+    return int(read_file(f"/proc/{process}/stat").rpartition(b")")[2].split()[number - 3])
 
 
 def await_gate(gate):
@@ -315,8 +328,9 @@ def become(request, fds, wrote):
 def show(argv, env):
     """Writes arguments and environment where the kernel shows them (proc(5)),
     as far as there is room, so that tools that look there see the instance."""
-    put(own_stat(48), own_stat(49), argv)
-    put(own_stat(50), own_stat(51), [f"{name}={value}" for name, value in sorted(env.items(), key=lambda v: not v[0].startswith("HOTSEAT_"))])
+    put(stat_field("self", 48), stat_field("self", 49), argv)
+    ours_first = sorted(env.items(), key=lambda variable: not variable[0].startswith("HOTSEAT_"))
+    put(stat_field("self", 50), stat_field("self", 51), [f"{name}={value}" for name, value in ours_first])
     ctypes.CDLL(None).prctl(15, os.path.basename(argv[1]).encode()[:15], 0, 0, 0)  # PR_SET_NAME, as exec does
 
 
