@@ -16,6 +16,8 @@ const Env = "HOTSEAT_CRASH_AT"
 // Begun(name) and Done(name).
 const (
 	StartWritten = "start.written" // the intent is in the journal, no process is made
+	StartAsked   = "start.asked"   // a preloader has been asked to fork, its answer is not read
+	StartForked  = "start.forked"  // the forked process is known, and waits at its gate
 	StartSpawned = "start.spawned" // the process runs, its id is not in the journal
 	SleepDrained = "sleep.drained" // the engine has not been told to sleep
 	SleepDone    = "sleep.done"    // the engine sleeps, that is not in the journal

@@ -76,7 +76,7 @@ func (w World) admitOn(uuid string, want Want) error {
 		Holders: w.Holders(uuid, want.ID), Foreign: foreign, ReservedBy: reservedBy,
 	}
 	return launcher.DoesNotFit(fit, "%s needs %s of GPU %s, but only %s of its %s are free: %s",
-		name(want.ID), bytesText(need), uuid, bytesText(free), bytesText(fit.Limit), fitText(fit))
+		name(want.ID), BytesText(need), uuid, BytesText(free), BytesText(fit.Limit), fitText(fit))
 }
 
 // freeFor is what a GPU has left for the wanted instance: its total less what
@@ -104,10 +104,10 @@ func fitText(fit launcherapi.Fit) string {
 		if h.Measured {
 			how = "measured"
 		}
-		parts = append(parts, fmt.Sprintf("%s (%s) holds %s, %s", h.InstanceID, h.State, bytesText(h.Bytes), how))
+		parts = append(parts, fmt.Sprintf("%s (%s) holds %s, %s", h.InstanceID, h.State, BytesText(h.Bytes), how))
 	}
 	if fit.Foreign > 0 {
-		parts = append(parts, "other processes hold "+bytesText(fit.Foreign))
+		parts = append(parts, "other processes hold "+BytesText(fit.Foreign))
 	}
 	if fit.ReservedBy != "" {
 		parts = append(parts, "swap "+fit.ReservedBy+" has promised the rest")
@@ -125,7 +125,8 @@ func name(id string) string {
 	return id
 }
 
-func bytesText(b uint64) string {
+// BytesText writes an amount of memory for people.
+func BytesText(b uint64) string {
 	const gib = 1 << 30
 	if b >= gib/10 {
 		return fmt.Sprintf("%.1f GiB", float64(b)/gib)

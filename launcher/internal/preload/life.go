@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
-	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
@@ -21,7 +22,7 @@ const (
 // live keeps one preloader running until ctx ends.
 func (p *Pool) live(ctx context.Context, l *preloader) {
 	defer l.cancel()
-	for {
+	for ctx.Err() == nil {
 		lasted, err := p.once(ctx, l)
 		if err := p.finish(l); err != nil {
 			p.opts.Logger.Error("cannot end a preloader", "preloader", l.name, "error", err)
@@ -64,7 +65,7 @@ func (p *Pool) once(ctx context.Context, l *preloader) (served time.Duration, er
 	l.state, l.why, l.began = Loading, "", time.Now()
 	p.mu.Unlock()
 	loading, cancel := context.WithTimeout(ctx, p.opts.LoadTime)
-	h, err := p.begin(loading, l)
+	r, h, err := p.begin(loading, l)
 	late := loading.Err() != nil && ctx.Err() == nil
 	cancel()
 	switch {
@@ -76,17 +77,16 @@ func (p *Pool) once(ctx context.Context, l *preloader) (served time.Duration, er
 		return 0, fmt.Errorf("it refuses to serve: %s", h.Refused)
 	}
 	ready := time.Now()
-	tree, err := p.serve(l, h)
-	if err != nil {
+	if err := p.serve(l, r, h); err != nil {
 		return 0, err
 	}
 	select {
-	case <-tree.Done():
-		if code := tree.Exit().Code; code != nil {
+	case <-r.tree.Done():
+		if code := r.tree.Exit().Code; code != nil {
 			return time.Since(ready), fmt.Errorf("it ended with code %d", *code)
 		}
 		return time.Since(ready), errors.New("it ended")
-	case reason := <-l.poke:
+	case reason := <-r.ended:
 		return time.Since(ready), errors.New(reason)
 	case <-ctx.Done():
 		return time.Since(ready), ctx.Err()
@@ -94,23 +94,24 @@ func (p *Pool) once(ctx context.Context, l *preloader) (served time.Duration, er
 }
 
 // serve makes a preloader that has loaded ready for use.
-func (p *Pool) serve(l *preloader, h hello) (*process.Process, error) {
+func (p *Pool) serve(l *preloader, r *run, h hello) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	select {
-	case <-l.poke: // meant for an earlier process
-	default:
+	if changedSince(h.Watch, l.began) {
+		return errors.New("the installation of the engine has changed while it was loaded")
 	}
-	bytes := procfs.PSS(l.tree.ID().PID)
+	bytes := procfs.PSS(r.tree.ID().PID)
 	if limit := p.opts.MemoryLimit; limit > 0 && bytes > limit {
-		return nil, fmt.Errorf("it holds %d bytes, and the limit of preloaders is %d", bytes, limit)
+		return fmt.Errorf("it holds %s, and the limit of preloaders is %s (preload_memory_limit)", ledger.BytesText(bytes), ledger.BytesText(limit))
 	}
 	l.hello, l.bytes, l.stamp = h, bytes, stamp(h.Watch)
 	l.counts = loadTime{names: set(h.Names), prefixes: h.Prefix, runTime: set(h.RunTime)}
 	l.state, l.why, l.lastUsed = Ready, "", time.Now()
-	l.speak()
-	p.opts.Logger.Info("a preloader is ready", "preloader", l.name, "engine", h.Version, "seconds", h.Seconds, "bytes", bytes)
-	return l.tree, nil
+	p.opts.Logger.Info("a preloader is ready", "preloader", l.name, "engine", h.Version, "seconds", h.Seconds, "bytes", bytes, "modules_left_out", len(h.Skipped))
+	for name, why := range h.Skipped {
+		p.opts.Logger.Debug("a preloader left a module out", "preloader", l.name, "module", name, "reason", why)
+	}
+	return nil
 }
 
 func set(names []string) map[string]bool {
@@ -139,14 +140,13 @@ func (p *Pool) keepHouse() {
 func (p *Pool) lookAround() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, l := range append([]*preloader(nil), p.all...) {
-		if l.state != Ready {
-			continue
-		}
-		if p.opts.IdleTime > 0 && time.Since(l.lastUsed) > p.opts.IdleTime {
+	for _, l := range slices.Clone(p.all) {
+		switch {
+		case l.state == Loading:
+		case p.opts.IdleTime > 0 && time.Since(l.lastUsed) > p.opts.IdleTime:
 			p.opts.Logger.Info("a preloader is ended: it was not used for long", "preloader", l.name)
 			p.drop(l)
-		} else if stamp(l.hello.Watch) != l.stamp {
+		case l.state == Ready && stamp(l.hello.Watch) != l.stamp:
 			p.changed(l)
 		}
 	}

@@ -8,12 +8,10 @@ package preload
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -69,8 +67,8 @@ type Pool struct {
 	wait    sync.WaitGroup
 
 	mu    sync.Mutex
-	all   []*preloader // the first is that of the common environment
-	count int          // names given out
+	all   []*preloader
+	count int // names given out
 }
 
 // New makes the pool. It always gives one: a pool that can fork nothing says why.
@@ -122,7 +120,9 @@ func (p *Pool) prepare() (err error) {
 
 // Close ends every preloader. What they forked lives on.
 func (p *Pool) Close() {
+	p.mu.Lock() // nobody begins one now
 	p.end()
+	p.mu.Unlock()
 	p.wait.Wait()
 }
 
@@ -139,33 +139,31 @@ func (p *Pool) Check(env []string) error {
 func (p *Pool) Never() string { return p.cannot }
 
 // Fork starts a command by forking. The error is a *NotForkedError whenever
-// nothing was begun that is not undone, and always comes within the time that
-// an answer may take.
+// nothing was begun that is not undone. It waits no longer for its turn than an
+// answer may take, and then for the answer.
 func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	p.mu.Lock()
 	l, err := p.pick(parse(c.Env))
-	p.mu.Unlock()
 	if err != nil {
+		p.mu.Unlock()
 		return nil, err
 	}
+	r := l.run
+	p.mu.Unlock()
 	patience := time.NewTimer(p.opts.AnswerTime)
 	defer patience.Stop()
 	select {
-	case <-l.talk:
+	case <-r.talk:
 	case <-patience.C:
 		return nil, notForked("the preloader is busy")
 	}
-	defer l.speak()
-	p.mu.Lock()
-	state, why, control := l.state, l.why, l.conn
-	l.lastUsed = time.Now()
-	p.mu.Unlock()
-	if state != Ready {
-		return nil, notForked("the preloader is %s: %s", state, why)
+	defer func() { r.talk <- struct{}{} }()
+	if err := p.use(l, r); err != nil {
+		return nil, err
 	}
-	tree, broken, err := p.fork(control, c)
+	tree, broken, err := p.fork(r.conn, c)
 	if broken {
-		p.send(l, fmt.Sprintf("it did not fork: %v", err))
+		p.giveUp(l, r, fmt.Sprintf("it did not fork: %v", err))
 	}
 	if err != nil {
 		return nil, notForked("the preloader did not fork: %v", err)
@@ -176,156 +174,28 @@ func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	return tree, nil
 }
 
-// speak lets the next one speak to the preloader.
-func (l *preloader) speak() {
-	select {
-	case l.talk <- struct{}{}:
-	default: // the process was replaced meanwhile, and the new one may be spoken to
-	}
-}
-
-// send ends the process of a preloader, with a reason.
-func (p *Pool) send(l *preloader, reason string) {
+// use notes that a preloader is used, if that process of it still serves.
+func (p *Pool) use(l *preloader, r *run) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.state == Ready {
+	switch {
+	case l.state != Ready:
+		return notForked("%s", l.describe())
+	case l.run != r:
+		return notForked("the preloader was replaced meanwhile")
+	}
+	l.lastUsed = time.Now()
+	return nil
+}
+
+// giveUp has a process of a preloader ended, with a reason.
+func (p *Pool) giveUp(l *preloader, r *run, reason string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l.run == r && l.state == Ready {
 		l.state, l.why = Waiting, reason
 	}
-	select {
-	case l.poke <- reason:
-	default: // it is being ended already
-	}
-}
-
-// pick finds a preloader that is ready and fits an environment. Where there is
-// none, one that fits is begun. The lock is held.
-func (p *Pool) pick(env variables) (*preloader, error) {
-	if p.cannot != "" {
-		return nil, notForked("%s", p.cannot)
-	}
-	if p.ctx.Err() != nil {
-		return nil, notForked("the launcher is closing")
-	}
-	first := p.first()
-	if first == nil {
-		first = p.ensure(nil, p.common)
-	}
-	if first.state != Ready {
-		return nil, notForked("%s", first.describe())
-	}
-	differing := first.counts.differing(p.common, env)
-	l := first
-	if len(differing) > 0 {
-		l = p.fitting(env)
-	}
-	if l == nil {
-		if err := p.room(first.bytes); err != nil {
-			return nil, err
-		}
-		l = p.ensure(differing, p.common.with(env, differing))
-	}
-	if l.state != Ready {
-		reason := l.describe()
-		if len(differing) > 0 {
-			reason += "; it is one of its own for " + strings.Join(differing, ", ")
-		}
-		return nil, notForked("%s", reason)
-	}
-	if stamp(l.hello.Watch) != l.stamp {
-		p.changed(l)
-		return nil, notForked("the installation of the engine has changed, and is being loaded again")
-	}
-	return l, nil
-}
-
-func (p *Pool) first() *preloader {
-	for _, l := range p.all {
-		if len(l.diff) == 0 {
-			return l
-		}
-	}
-	return nil
-}
-
-// fitting is the preloader for an environment, ready or not.
-func (p *Pool) fitting(env variables) *preloader {
-	for _, l := range p.all {
-		counts := l.counts
-		if l.state != Ready {
-			counts = p.first().counts
-		}
-		if len(counts.differing(l.env, env)) == 0 {
-			return l
-		}
-	}
-	return nil
-}
-
-// room makes room in memory for one more preloader, by ending the one that was
-// used least recently among those for uncommon environments.
-func (p *Pool) room(bytes uint64) error {
-	if p.opts.MemoryLimit == 0 {
-		return nil
-	}
-	for {
-		held := bytes
-		var oldest *preloader
-		for _, l := range p.all {
-			held += max(l.bytes, bytes)
-			if len(l.diff) > 0 && l.state == Ready && (oldest == nil || l.lastUsed.Before(oldest.lastUsed)) {
-				oldest = l
-			}
-		}
-		if held <= p.opts.MemoryLimit {
-			return nil
-		}
-		if oldest == nil {
-			return notForked("one more preloader would hold %d bytes with the others, and their limit is %d", held, p.opts.MemoryLimit)
-		}
-		p.drop(oldest)
-	}
-}
-
-// drop ends a preloader for good. The lock is held.
-func (p *Pool) drop(l *preloader) {
-	p.all = slices.DeleteFunc(p.all, func(o *preloader) bool { return o == l })
-	l.state, l.why = Waiting, "it is no longer kept"
-	l.cancel()
-}
-
-// changed has a preloader load again. The lock is held.
-func (p *Pool) changed(l *preloader) {
-	l.state, l.why, l.attempt = Waiting, "the installation of the engine has changed", 0
-	select {
-	case l.poke <- l.why:
-	default:
-	}
-}
-
-// ensure begins a preloader for an environment. The lock is held.
-func (p *Pool) ensure(diff []string, env variables) *preloader {
-	p.count++
-	now := time.Now()
-	l := &preloader{
-		name: fmt.Sprintf("%s%d", namePrefix, p.count), env: env, diff: diff, state: Loading, began: now, lastUsed: now,
-		talk: make(chan struct{}, 1), poke: make(chan string, 1),
-	}
-	ctx, cancel := context.WithCancel(p.ctx)
-	l.cancel = cancel
-	p.all = append(p.all, l)
-	p.wait.Go(func() { p.live(ctx, l) })
-	return l
-}
-
-// namePrefix begins the names of preloaders' trees; no instance is called so.
-const namePrefix = process.HelperPrefix + "preloader-"
-
-// describe says why one that is not ready is not. The lock is held.
-func (l *preloader) describe() string {
-	if l.state == Loading {
-		return fmt.Sprintf("the preloader is loading, for %s so far", time.Since(l.began).Round(time.Second))
-	}
-	return fmt.Sprintf("the preloader is %s: %s", l.state, l.why)
+	r.end(reason)
 }
 
 // List shows the preloaders.
@@ -339,24 +209,10 @@ func (p *Pool) List() launcherapi.PreloaderList {
 			Interpreter: strings.Join(p.python, " "), EngineVersion: l.hello.Version, Modules: l.hello.Modules,
 			LoadSeconds: l.hello.Seconds, Forks: l.forks, MemoryBytes: l.bytes, Since: l.began.UTC(), LastUsedAt: l.lastUsed.UTC(),
 		}
-		if l.tree != nil {
-			view.PID = l.tree.ID().PID
+		if l.run != nil {
+			view.PID = l.run.tree.ID().PID
 		}
 		list.Preloaders = append(list.Preloaders, view)
 	}
 	return list
-}
-
-// stamp tells whether files and folders are as they were.
-func stamp(paths []string) string {
-	var b strings.Builder
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		if err != nil {
-			fmt.Fprintf(&b, "%s %v\n", path, errors.Unwrap(err))
-			continue
-		}
-		fmt.Fprintf(&b, "%s %d %d\n", path, info.Size(), info.ModTime().UnixNano())
-	}
-	return b.String()
 }

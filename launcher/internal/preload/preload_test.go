@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
+	"hotseat.dev/hotseat/test/pyengine"
 )
 
 type facts struct {
@@ -39,13 +40,13 @@ type facts struct {
 func TestAForkedEngineDiffersInNothingFromOneMadeByExec(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	c, log := f.instance("execd", []string{"serve", "--port", "1", "a b"}, []string{"TOKEN=s3cret"})
+	c, log := f.instance("execd", []string{"serve", "--model", "1", "a b"}, []string{"TOKEN=s3cret"})
 	execd, err := f.host.Start(c)
 	require.NoError(t, err)
 	f.killLater(execd)
 	var want, got facts
 	f.line(log, 0, &want)
-	_, log = f.fork("forked", []string{"serve", "--port", "1", "a b"}, []string{"TOKEN=s3cret"})
+	_, log = f.fork("forked", []string{"serve", "--model", "1", "a b"}, []string{"TOKEN=s3cret"})
 	f.line(log, 0, &got)
 
 	assert.NotEqual(t, want.Random, got.Random)
@@ -287,7 +288,8 @@ func TestAnIdlePreloaderIsEndedAndMadeAgainWhenOneIsAskedFor(t *testing.T) {
 
 func TestTheInterpreterIsReadFromTheFirstLines(t *testing.T) {
 	dir := t.TempDir()
-	real := python(t)
+	real, err := pyengine.Python()
+	require.NoError(t, err)
 	for text, want := range map[string][]string{
 		"#!" + real + "\n":     {real},
 		"#!" + real + " -sP\n": {real, "-sP"},

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"hotseat.dev/hotseat/launcher/internal/crashpoint"
 	"hotseat.dev/hotseat/launcher/internal/process"
 )
 
@@ -40,6 +41,8 @@ type hello struct {
 	Prefix  []string `json:"load_time_prefixes"`
 	RunTime []string `json:"run_time"`
 	Watch   []string `json:"watch"` // files and folders that change with the installation
+
+	Skipped map[string]string `json:"skipped"` // optional modules that could not be imported, and why
 }
 
 // request asks for one fork; answer says what became of it.
@@ -74,19 +77,32 @@ type preloader struct {
 	counts   loadTime
 	stamp    string // of the installation it has loaded
 	bytes    uint64 // of memory, when it became ready (PSS)
-	tree     *process.Process
-	talk     chan struct{} // holds one token: who has it speaks over conn
-	conn     conn
+	run      *run   // the process that runs now; nil when there is none
 
 	cancel context.CancelFunc // ends it for good
-	poke   chan string        // ends the process that runs now, with the reason
+}
+
+// run is one process of a preloader, from its start to its end.
+type run struct {
+	tree  *process.Process
+	conn  conn
+	talk  chan struct{} // holds one token: who has it speaks over conn
+	ended chan string   // why it is not to be used any more
+}
+
+// end has the process ended.
+func (r *run) end(reason string) {
+	select {
+	case r.ended <- reason:
+	default: // it is being ended already
+	}
 }
 
 // begin starts the process and waits until it has loaded.
-func (p *Pool) begin(ctx context.Context, l *preloader) (h hello, err error) {
+func (p *Pool) begin(ctx context.Context, l *preloader) (r *run, h hello, err error) {
 	ours, theirs, err := newConn()
 	if err != nil {
-		return h, err
+		return nil, h, err
 	}
 	kept := false // closed by finish, then
 	defer func() {
@@ -96,27 +112,33 @@ func (p *Pool) begin(ctx context.Context, l *preloader) (h hello, err error) {
 	}()
 	output, err := os.OpenFile(p.logOf(l), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
-		return h, errors.Join(fmt.Errorf("cannot make the preloader's log: %w", err), theirs.Close())
+		return nil, h, errors.Join(fmt.Errorf("cannot make the preloader's log: %w", err), theirs.Close())
 	}
 	tree, err := p.opts.Host.Start(process.Command{
 		Name: l.name, Path: p.python[0], Args: append(append([]string(nil), p.python...), p.program, pad),
 		Env: append(l.env.list(), ownPrefix+"PAD="+pad), Output: output, Extra: theirs,
 	})
-	if err = errors.Join(err, output.Close(), theirs.Close()); err != nil {
-		return h, err
+	err = errors.Join(err, output.Close(), theirs.Close())
+	if tree == nil {
+		return nil, h, err
 	}
+	r = &run{tree: tree, conn: ours, talk: make(chan struct{}, 1), ended: make(chan string, 1)}
+	r.talk <- struct{}{}
 	p.mu.Lock()
-	l.tree, l.conn, kept = tree, ours, true
+	l.run, kept = r, true
 	p.mu.Unlock()
+	if err != nil {
+		return nil, h, err
+	}
 	stop := context.AfterFunc(ctx, func() { _ = ours.SetDeadline(time.Unix(1, 0)) }) // closed: it has ended
 	defer stop()
 	if err := ours.send(order{Script: p.opts.Command, Recipe: p.opts.Recipe}); err != nil {
-		return h, err
+		return nil, h, err
 	}
 	if err := ours.receive(&h); err != nil {
-		return h, errors.Join(err, p.lastWords(l))
+		return nil, h, errors.Join(err, p.lastWords(l))
 	}
-	return h, nil
+	return r, h, nil
 }
 
 // pad makes room, in bytes, in the places where the kernel shows a process's
@@ -138,25 +160,28 @@ func (p *Pool) lastWords(l *preloader) error {
 	return nil
 }
 
-// finish ends the process that runs now.
+// finish ends the process that runs now. One that cannot be ended is kept, and
+// tried again when the next one cannot be begun beside it.
 func (p *Pool) finish(l *preloader) error {
 	p.mu.Lock()
-	tree, c := l.tree, l.conn
-	l.tree, l.conn = nil, conn{}
+	r := l.run
 	if l.state == Ready {
 		l.state, l.why = Waiting, "it has ended"
 	}
 	p.mu.Unlock()
-	var errs []error
-	if c.UnixConn != nil {
-		errs = append(errs, c.Close())
+	if r == nil {
+		return nil
 	}
-	if tree != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), killTime)
-		defer cancel()
-		errs = append(errs, tree.Kill(ctx))
+	_ = r.conn.Close() // nothing is buffered
+	ctx, cancel := context.WithTimeout(context.Background(), killTime)
+	defer cancel()
+	if err := r.tree.Kill(ctx); err != nil {
+		return err
 	}
-	return errors.Join(errs...)
+	p.mu.Lock()
+	l.run = nil
+	p.mu.Unlock()
+	return nil
 }
 
 // killTime bounds the wait for the end of a preloader that was killed.
@@ -184,6 +209,7 @@ func (p *Pool) fork(control conn, c process.Command) (tree *process.Process, bro
 		r := request{Argv: argv, Env: all(env), Dir: dir, Umask: p.umask}
 		deadline := time.Now().Add(p.opts.AnswerTime)
 		err := errors.Join(control.SetDeadline(deadline), control.send(r, append([]*os.File{c.Output, gate}, enter...)...))
+		crashpoint.At(crashpoint.StartAsked)
 		if err == nil {
 			err = control.receive(&got)
 		}
@@ -200,6 +226,7 @@ func (p *Pool) fork(control conn, c process.Command) (tree *process.Process, bro
 	if err != nil {
 		return nil, broken, err
 	}
+	crashpoint.At(crashpoint.StartForked)
 	if _, err := opener.Write([]byte("g")); err != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), killTime)
 		defer cancel()

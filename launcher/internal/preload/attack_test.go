@@ -1,0 +1,255 @@
+package preload
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher/internal/cgroup"
+)
+
+// suicide has the preloader killed by itself at a moment of its next fork, once
+// a file called armed is there. The forked processes write their ids to a file.
+const suicide = `
+import os, signal
+read = "unset"
+preloader, depth, armed, made = os.getpid(), 0, %[1]q, %[2]q
+
+def kill():
+    try:
+        os.unlink(armed)
+    except FileNotFoundError:
+        return
+    os.kill(preloader, signal.SIGKILL)
+
+def before():
+    if %[3]q == "before":
+        kill()
+
+def in_child():
+    global depth
+    depth += 1
+    with open(made, "a") as file:
+        print(os.getpid(), file=file)
+    if depth == 2 and %[3]q == "after":
+        kill()
+
+os.register_at_fork(before=before, after_in_child=in_child)
+`
+
+func TestAPreloaderThatIsKilledWhileItForksLeavesNothingAndTheInstanceToExec(t *testing.T) {
+	for name, c := range map[string]struct {
+		moment string
+		groups cgroup.Mode
+	}{
+		"before there is a child":                        {"before", cgroup.Auto},
+		"when the child is made and its answer not read": {"after", cgroup.Auto},
+		"when the child is made, without control groups": {"after", cgroup.None},
+	} {
+		t.Run(name, func(t *testing.T) {
+			moment := c.moment
+			f := newFixtureIn(t, c.groups, func(f *fixture) {
+				f.options.AnswerTime = patience
+				f.write("vllm/__init__.py", fmt.Sprintf(suicide, filepath.Join(f.logs, "armed"), filepath.Join(f.logs, "made"), moment))
+			})
+			f.ready()
+			first := f.pool.List().Preloaders[0].PID
+			require.NoError(t, os.WriteFile(filepath.Join(f.logs, "armed"), nil, 0o600))
+			c, log := f.instance("a", nil, nil)
+			began := time.Now()
+			_, err := f.pool.Fork(c)
+			assert.Less(t, time.Since(began), patience/2, "the closed socket tells, and not the clock")
+			not, ok := errors.AsType[*NotForkedError](err)
+			require.True(t, ok, "%v", err)
+			assert.Contains(t, not.Reason, "the preloader did not fork")
+
+			made, err := os.ReadFile(filepath.Join(f.logs, "made"))
+			if moment == "before" {
+				assert.ErrorIs(t, err, os.ErrNotExist)
+			} else {
+				require.NoError(t, err)
+			}
+			for pid := range strings.FieldsSeq(string(made)) {
+				f.eventually("what was forked has ended by itself", func() bool {
+					_, err := os.Stat("/proc/" + pid)
+					return errors.Is(err, os.ErrNotExist)
+				})
+			}
+			written, err := os.ReadFile(log)
+			require.NoError(t, err)
+			assert.Empty(t, written, "it never ran")
+
+			tree, err := f.host.Start(c) // as the supervisor does
+			require.NoError(t, err)
+			f.killLater(tree)
+			f.line(log, 0, &facts{})
+			f.ready()
+			assert.NotEqual(t, first, f.pool.List().Preloaders[0].PID)
+			f.fork("b", nil, nil)
+		})
+	}
+}
+
+func TestManyForksWhileThePreloaderIsKilledMakeEachInstanceOnce(t *testing.T) {
+	const instances, callers, kills = 50, 10, 3
+	f := newFixture(t)
+	f.ready()
+	var next, forked atomic.Int32
+	var all sync.WaitGroup
+	logs := make([]string, instances)
+	for range callers {
+		all.Go(func() {
+			for n := int(next.Add(1)) - 1; n < instances; n = int(next.Add(1)) - 1 {
+				c, log := f.instance("i"+strconv.Itoa(n), nil, nil)
+				assert.Eventually(t, func() bool { return f.pool.Check(c.Env) == nil }, patience, 5*time.Millisecond)
+				tree, err := f.pool.Fork(c)
+				if err == nil {
+					forked.Add(1)
+				} else if _, ok := errors.AsType[*NotForkedError](err); assert.True(t, ok, "%v", err) {
+					tree, err = f.host.Start(c)
+				}
+				if assert.NoError(t, err) {
+					f.killLater(tree)
+				}
+				logs[n] = log
+			}
+		})
+	}
+	for k := range int32(kills) {
+		f.eventually("some are forked", func() bool { return forked.Load() > 6*k })
+		for _, l := range f.pool.List().Preloaders {
+			if l.PID != 0 && l.State == string(Ready) {
+				time.Sleep(rand.N(20 * time.Millisecond)) // any moment of a fork
+				_ = syscall.Kill(l.PID, syscall.SIGKILL)  // it may have ended
+			}
+		}
+	}
+	all.Wait()
+	assert.GreaterOrEqual(t, int(forked.Load()), instances-kills*callers, "each kill is felt by those that wait just then")
+	for _, log := range logs {
+		f.line(log, 0, &facts{})
+	}
+	left, err := f.host.Find()
+	require.NoError(t, err)
+	count := 0
+	for _, tree := range left {
+		if !strings.HasPrefix(tree.Name, namePrefix) {
+			count++
+			assert.Len(t, tree.PIDs, 1, tree.Name)
+		}
+	}
+	assert.Equal(t, instances, count)
+	for _, log := range logs {
+		data, err := os.ReadFile(log)
+		require.NoError(t, err)
+		assert.Equal(t, 1, strings.Count(string(data), "\n"), "it ran once: %s", data)
+	}
+	f.ready()
+}
+
+func TestManyThatWaitForOnePreloaderAreAllAnsweredInTime(t *testing.T) {
+	const many = 20
+	for name, stopped := range map[string]bool{"it forks": false, "it hangs": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, func(f *fixture) { f.options.AnswerTime = 2 * time.Second })
+			f.ready()
+			if stopped {
+				require.NoError(t, syscall.Kill(f.pool.List().Preloaders[0].PID, syscall.SIGSTOP))
+			}
+			began := time.Now()
+			var all sync.WaitGroup
+			for n := range many {
+				c, _ := f.instance("i"+strconv.Itoa(n), nil, nil)
+				all.Go(func() {
+					tree, err := f.pool.Fork(c)
+					if err == nil {
+						f.killLater(tree)
+					}
+					assert.Equal(t, stopped, err != nil, "%v", err)
+				})
+			}
+			all.Wait()
+			assert.Less(t, time.Since(began), many*f.options.AnswerTime/4, "they do not wait for each other's time")
+		})
+	}
+}
+
+func TestAnInstallationThatChangesWhileItIsLoadedIsLoadedAgain(t *testing.T) {
+	f := newFixture(t, func(f *fixture) {
+		f.write("vllm/__init__.py", fmt.Sprintf("import os\nread = 'old'\nopen(%q, 'w')\nwhile not os.path.exists(%q):\n    pass\n",
+			filepath.Join(f.dir, "began"), filepath.Join(f.dir, "go")))
+	})
+	f.eventually("it loads", func() bool { _, err := os.Stat(filepath.Join(f.dir, "began")); return err == nil })
+	f.write("vllm/__init__.py", "read = 'new'\n")
+	f.write("go", "")
+	f.ready()
+	var got facts
+	_, log := f.fork("a", nil, nil)
+	f.line(log, 0, &got)
+	assert.Equal(t, "new", got.Read)
+}
+
+func TestAPreloaderThatTellsOfMoreVariablesIsFollowedByOneThatHasThemAndNoMore(t *testing.T) {
+	f := newFixture(t, func(f *fixture) {
+		f.write("vllm/__init__.py", "import os\nread = os.environ.get('FIRST') and os.environ.get('SECOND')\n")
+	})
+	f.ready()
+	f.ready("FIRST=1", "SECOND=2")
+	for range 3 {
+		assert.NoError(t, f.pool.Check(append(f.environ(), "FIRST=1", "SECOND=2")))
+	}
+	var variables [][]string
+	for _, l := range f.pool.List().Preloaders {
+		variables = append(variables, l.Variables)
+	}
+	assert.Equal(t, [][]string{nil, {"FIRST"}, {"FIRST", "SECOND"}}, variables)
+	var got facts
+	_, log := f.fork("a", nil, []string{"FIRST=1", "SECOND=2"})
+	f.line(log, 0, &got)
+	assert.Equal(t, "2", got.Read)
+}
+
+func TestAPreloaderForUncommonInstancesServesAlsoWhenTheCommonOneDoesNot(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.ready("OMP_NUM_THREADS=2")
+	f.pool.mu.Lock()
+	f.pool.drop(f.pool.all[0])
+	f.pool.mu.Unlock()
+	f.fork("a", nil, []string{"OMP_NUM_THREADS=2"})
+	assert.Len(t, f.pool.List().Preloaders, 1)
+	assert.Contains(t, f.refused(), "loading")
+}
+
+func TestOneThatNeverServesMakesRoomAndIsNotKeptForEver(t *testing.T) {
+	f := newFixture(t, func(f *fixture) {
+		f.write("vllm/__init__.py", "import os\nread = os.environ.get('BAD') and 1 / 0\n")
+	})
+	f.ready()
+	f.eventually("it does not load", func() bool { return strings.Contains(f.refused("BAD=1"), "ZeroDivisionError") })
+	f.pool.opts.MemoryLimit = f.pool.List().Preloaders[0].MemoryBytes * 5 / 2
+	f.ready("OMP_NUM_THREADS=2")
+	list := f.pool.List().Preloaders
+	require.Len(t, list, 2)
+	assert.Equal(t, []string{"OMP_NUM_THREADS"}, list[1].Variables)
+
+	f.pool.opts.MemoryLimit = 0
+	f.eventually("it does not load", func() bool { return strings.Contains(f.refused("BAD=1"), "ZeroDivisionError") })
+	f.pool.opts.IdleTime = time.Nanosecond
+	f.eventually("all that do nothing go", func() bool {
+		f.pool.lookAround()
+		return len(f.pool.List().Preloaders) == 0
+	})
+}

@@ -1,0 +1,149 @@
+package preload
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/launcher/internal/process"
+)
+
+// This file is the choice of a preloader, and which there are. The pool's lock
+// is held throughout.
+
+// pick finds a preloader that is ready and fits an environment. Where there is
+// none, one that fits is begun.
+func (p *Pool) pick(env variables) (*preloader, error) {
+	if p.cannot != "" {
+		return nil, notForked("%s", p.cannot)
+	}
+	if p.ctx.Err() != nil {
+		return nil, notForked("the launcher is closing")
+	}
+	l, err := p.fitting(env)
+	if err != nil {
+		return nil, err
+	}
+	if stamp(l.hello.Watch) != l.stamp {
+		p.changed(l)
+		return nil, notForked("the installation of the engine has changed, and is being loaded again")
+	}
+	return l, nil
+}
+
+// fitting is the preloader that is ready for an environment. Where there is none
+// it takes the common one, which tells what variables count, and from it the one
+// that has those as in the environment; that one may tell of more.
+func (p *Pool) fitting(env variables) (*preloader, error) {
+	for _, l := range p.all {
+		if l.state == Ready && len(l.counts.differing(l.env, env)) == 0 {
+			return l, nil
+		}
+	}
+	l := p.with(p.common)
+	if l == nil {
+		l = p.ensure(nil, p.common)
+	}
+	for l.state == Ready {
+		differing := l.counts.differing(l.env, env)
+		want := l.env.with(env, differing)
+		next := p.with(want)
+		if next == nil {
+			if err := p.room(l.bytes); err != nil {
+				return nil, err
+			}
+			next = p.ensure(merge(l.diff, differing), want)
+		}
+		l = next
+	}
+	reason := l.describe()
+	if len(l.diff) > 0 {
+		reason += "; it is one of its own for " + strings.Join(l.diff, ", ")
+	}
+	return nil, notForked("%s", reason)
+}
+
+// with is the preloader that has exactly that environment.
+func (p *Pool) with(env variables) *preloader {
+	for _, l := range p.all {
+		if maps.Equal(l.env, env) {
+			return l
+		}
+	}
+	return nil
+}
+
+func merge(a, b []string) []string {
+	out := append(slices.Clone(a), b...)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// room makes room in memory for one more preloader, by ending the one that was
+// used least recently among those for uncommon environments that do not load
+// just now.
+func (p *Pool) room(bytes uint64) error {
+	if p.opts.MemoryLimit == 0 {
+		return nil
+	}
+	for {
+		held := bytes
+		var oldest *preloader
+		for _, l := range p.all {
+			held += max(l.bytes, bytes)
+			if len(l.diff) > 0 && l.state != Loading && (oldest == nil || l.lastUsed.Before(oldest.lastUsed)) {
+				oldest = l
+			}
+		}
+		if held <= p.opts.MemoryLimit {
+			return nil
+		}
+		if oldest == nil {
+			return notForked("one more preloader would hold %s with the others, and their limit is %s (preload_memory_limit)",
+				ledger.BytesText(held), ledger.BytesText(p.opts.MemoryLimit))
+		}
+		p.drop(oldest)
+	}
+}
+
+// drop ends a preloader for good.
+func (p *Pool) drop(l *preloader) {
+	p.all = slices.DeleteFunc(p.all, func(o *preloader) bool { return o == l })
+	l.state, l.why = Waiting, "it is no longer kept"
+	l.cancel()
+}
+
+// changed has a preloader that is ready load again.
+func (p *Pool) changed(l *preloader) {
+	l.state, l.why, l.attempt = Waiting, "the installation of the engine has changed", 0
+	l.run.end(l.why)
+}
+
+// ensure begins a preloader for an environment.
+func (p *Pool) ensure(diff []string, env variables) *preloader {
+	p.count++
+	now := time.Now()
+	l := &preloader{
+		name: fmt.Sprintf("%s%d", namePrefix, p.count), env: env, diff: diff, state: Loading, began: now, lastUsed: now,
+	}
+	ctx, cancel := context.WithCancel(p.ctx)
+	l.cancel = cancel
+	p.all = append(p.all, l)
+	p.wait.Go(func() { p.live(ctx, l) })
+	return l
+}
+
+// namePrefix begins the names of preloaders' trees; no instance is called so.
+const namePrefix = process.HelperPrefix + "preloader-"
+
+// describe says why one that is not ready is not.
+func (l *preloader) describe() string {
+	if l.state == Loading {
+		return fmt.Sprintf("the preloader is loading, for %s so far", time.Since(l.began).Round(time.Second))
+	}
+	return fmt.Sprintf("the preloader is %s: %s", l.state, l.why)
+}

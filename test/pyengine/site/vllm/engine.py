@@ -1,0 +1,86 @@
+"""The engine: writes what it finds itself to be to its output, as JSON, and does
+what its arguments say. With --port it answers there as vLLM does, as far as
+the launcher asks."""
+
+import http.server
+import json
+import os
+import random
+import signal
+import socket
+import sys
+
+import vllm
+from vllm.utils.system_utils import get_mp_context
+
+
+def status(field):
+    for line in open("/proc/self/status"):
+        if line.startswith(field + ":"):
+            return line.split()[1]
+
+
+def facts():
+    fds = {}
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            fds[fd] = os.readlink("/proc/self/fd/" + fd)
+        except OSError:
+            pass
+    return {
+        "argv": sys.argv, "env": dict(os.environ), "dir": os.getcwd(), "umask": status("Umask"),
+        "fds": sorted(fd for fd in fds if not fds[fd].startswith("/proc/")), "stdin": fds["0"],
+        "leads": os.getsid(0) == os.getpid(), "ppid": os.getppid(), "ignored": status("SigIgn"), "blocked": status("SigBlk"),
+        "comm": open("/proc/self/comm").read(), "cmdline": open("/proc/self/cmdline").read().rstrip("\0"),
+        "random": random.random(), "read": vllm.read, "main": sys.modules["__main__"].__file__,
+        "cgroup": [line for line in open("/proc/self/cgroup") if "i-" in line],
+        "shown": "HOTSEAT_INSTANCE=" + os.environ["HOTSEAT_INSTANCE"] in open("/proc/self/environ").read().split("\0"),
+    }
+
+
+def child(port):
+    signal.pause()
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    sleeping = False
+
+    def log_message(self, *args):
+        pass
+
+    def answer(self, body=b""):
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self):
+        self.answer(json.dumps({"is_sleeping": Server.sleeping}).encode())
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path.startswith("/sleep"):
+            Server.sleeping = True
+        if self.path == "/wake_up":
+            Server.sleeping = False
+        self.answer()
+
+
+def argument(name):
+    return int(sys.argv[sys.argv.index(name) + 1]) if name in sys.argv else None
+
+
+def main():
+    print(json.dumps(facts()), flush=True)
+    if argument("--exit") is not None:
+        sys.exit(argument("--exit"))
+    if "--child" in sys.argv:
+        listener = socket.create_server(("127.0.0.1", 0))
+        process = get_mp_context().Process(target=child, args=(0,))
+        process.start()
+        print(json.dumps({"child": process.pid, "port": listener.getsockname()[1], "kind": type(process).__name__}), flush=True)
+    if argument("--port"):
+        http.server.ThreadingHTTPServer(("127.0.0.1", argument("--port")), Server).serve_forever()
+    signal.pause()
