@@ -34,7 +34,8 @@ changed. The exit code is 1 when something will not work; warnings do not count.
 		engine, err := engineOf(cfg)
 		report := doctor.Run(ctx, doctor.Options{
 			Listen: cfg.Listen, StateDir: cfg.StateDir, GPUs: cfg.GPUs, Cgroups: cfg.Cgroups,
-			Program: doctor.Program{Argv: engine.argv, StandIn: engine.standIn, Err: err},
+			Program:     doctor.Program{Argv: engine.argv, StandIn: engine.standIn, Err: err},
+			StartMethod: cfg.StartMethod, PreloadPython: cfg.PreloadPython, PreloadMemory: cfg.PreloadMemoryLimit,
 		})
 		if err := c.show(report, func(w io.Writer) error { return writeReport(w, report) }); err != nil {
 			return err

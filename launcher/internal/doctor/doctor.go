@@ -41,6 +41,10 @@ type Options struct {
 	Cgroups  string // auto, v2, v1 or none
 	Program  Program
 
+	StartMethod   string // auto, exec or fork
+	PreloadPython string // that loads engines to fork; empty: the program's own
+	PreloadMemory uint64 // what preloaders may hold together, in bytes; 0: no limit
+
 	VersionTimeout time.Duration // for `vllm --version`, which imports much of vLLM; 0: a minute
 
 	shm, proc, cgroupRoot string // for tests; empty: /dev/shm, /proc, /sys/fs/cgroup
@@ -72,6 +76,7 @@ var checks = []func(context.Context, *examination) []Result{
 	checkStateFolder,
 	checkProgram,
 	checkPython,
+	checkPreloading,
 	checkAddress,
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -69,6 +70,25 @@ func TestVerdicts(t *testing.T) {
 		"one on a full disk is warned of":   {judgeDisk("/s", false, 1<<20), Warn, "1.0 MiB free", "log_max_bytes"},
 		"a vllm shows its version":          {judgeProgram("/v/vllm", "0.30.0", false), OK, "/v/vllm, version 0.30.0", ""},
 		"the stand-in is warned of":         {judgeProgram("/v/enginesim", "0.30.0", true), Warn, "made up", "--vllm"},
+
+		"a Python script can be forked, and its Python is named": {
+			judgePreloading(preloading{method: "auto", python: []string{"/v/python", "-s"}, limit: 8 << 30, host: 24 << 30}), OK, "by /v/python -s (preload_memory_limit: 8.0 GiB)", ""},
+		"start_method exec means no preloading, and that is well": {
+			judgePreloading(preloading{method: "exec", err: noDriver, limit: 1}), OK, "start_method exec", ""},
+		"what cannot be forked is told with the reason": {
+			judgePreloading(preloading{method: "auto", err: errors.New("no interpreter")}), Warn, "no interpreter", "--preload-python"},
+		"and is a failure where forks are insisted on": {
+			judgePreloading(preloading{method: "fork", err: errors.New("no interpreter")}), Fail, "start_method is fork", "--preload-python"},
+		"what a launcher has tried in vain is told": {
+			judgePreloading(preloading{method: "auto", tried: "it refuses to serve: 1 more thread(s)"}), Warn, "1 more thread(s)", "launcher preloaders"},
+		"a limit below that of one preloader is warned of": {
+			judgePreloading(preloading{method: "auto", limit: 512 << 20, host: 24 << 30}), Warn, "512.0 MiB", "raise"},
+		"a limit above half of the memory is warned of": {
+			judgePreloading(preloading{method: "auto", limit: 8 << 30, host: 15 << 30}), Warn, "15.0 GiB", "lower"},
+		"no limit is above half of the memory": {
+			judgePreloading(preloading{method: "auto", host: 15 << 30}), Warn, "preload_memory_limit: none", "lower"},
+		"half of an unknown memory is not guessed": {
+			judgePreloading(preloading{method: "auto", limit: 8 << 30}), OK, "8.0 GiB", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, c.got.Status)
@@ -90,7 +110,7 @@ func TestTheWholeReportOnThisMachine(t *testing.T) {
 		require.NotEmpty(t, r.Finding, r.Name)
 		names[r.Name] = r
 	}
-	for _, name := range []string{"driver", "cgroups", "shared memory", "open files", "locked memory", "host memory", "state folder", "vllm", "python", "address"} {
+	for _, name := range []string{"driver", "cgroups", "shared memory", "open files", "locked memory", "host memory", "state folder", "vllm", "python", "preloading", "address"} {
 		require.Contains(t, names, name)
 	}
 	require.Contains(t, names["vllm"].Finding, "version 0.30.0")
@@ -210,6 +230,41 @@ func TestThePythonOfVLLM(t *testing.T) {
 	require.Contains(t, look("#!/usr/bin/env python3.11")[0].Finding, "Python 3.11.9")
 	require.Contains(t, look("#!/usr/bin/env -S python3.11 -u")[0].Finding, "Python 3.11.9")
 	require.Empty(t, checkPython(t.Context(), &examination{Options: Options{Program: Program{StandIn: true}}}), "the stand-in has none")
+}
+
+func TestWhetherEnginesCanBeForked(t *testing.T) {
+	dir := t.TempDir()
+	python, vllm := filepath.Join(dir, "python3"), filepath.Join(dir, "vllm")
+	write(t, python, "#!/bin/sh\n")
+	require.NoError(t, os.Chmod(python, 0o700))
+	write(t, vllm, "#!"+python+"\n")
+	look := func(o Options) Result {
+		o.StartMethod = cmp.Or(o.StartMethod, "auto")
+		e := &examination{Options: o}
+		e.fill()
+		e.PreloadMemory = 1 << 30
+		return checkPreloading(t.Context(), e)[0]
+	}
+	require.Contains(t, look(Options{Program: Program{Argv: []string{vllm}}}).Finding, "run by "+python)
+	require.Contains(t, look(Options{Program: Program{Argv: []string{"/bin/sh"}}, PreloadPython: python}).Finding, "run by "+python)
+	for reason, o := range map[string]Options{
+		"/bin/sh is not a Python script":  {Program: Program{Argv: []string{"/bin/sh"}}},
+		"has arguments of its own":        {Program: Program{Argv: []string{python, "-m", "vllm"}}},
+		"cannot find the interpreter":     {Program: Program{Argv: []string{vllm}}, PreloadPython: dir + "/gone"},
+		"start_method is fork, and no en": {Program: Program{Argv: []string{"/bin/sh"}}, StartMethod: "fork"},
+	} {
+		require.Contains(t, look(o).Finding, reason)
+	}
+	require.Empty(t, checkPreloading(t.Context(), &examination{Options: Options{Program: Program{StandIn: true}}}), "the stand-in has none")
+
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		require.Equal(t, "/v2/vllm/preloaders", r.URL.Path)
+		fmt.Fprint(w, `{"preloaders":[{"state":"waiting","variables":["A"],"reason":"uncommon"},{"state":"waiting","reason":"it refuses to serve: a thread"}]}`)
+	}))
+	defer s.Close()
+	r := look(Options{Program: Program{Argv: []string{vllm}}, Listen: s.Listener.Addr().String()})
+	require.Equal(t, Warn, r.Status)
+	require.Contains(t, r.Finding, "refuses to serve: a thread", "of the launcher that runs")
 }
 
 func TestTheAddress(t *testing.T) {

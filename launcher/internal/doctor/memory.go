@@ -11,18 +11,24 @@ import (
 )
 
 func checkHostMemory(_ context.Context, e *examination) []Result {
-	total, err := memoryTotal(filepath.Join(e.proc, "meminfo"))
+	total, err := e.hostMemory()
 	if err != nil {
 		return one(Result{Name: "host memory", Status: Warn, Finding: err.Error()})
-	}
-	if limit, ok := cgroupLimit(e.proc, e.cgroupRoot); ok {
-		total = min(total, limit)
 	}
 	var onDevices uint64
 	for _, d := range e.gpus.devices {
 		onDevices += d.MemoryTotalBytes
 	}
 	return one(judgeHostMemory(total, onDevices))
+}
+
+// hostMemory is what this process and its engines may have, in bytes.
+func (e *examination) hostMemory() (uint64, error) {
+	total, err := memoryTotal(filepath.Join(e.proc, "meminfo"))
+	if limit, ok := cgroupLimit(e.proc, e.cgroupRoot); ok {
+		total = min(total, limit)
+	}
+	return total, err
 }
 
 // judgeHostMemory: a sleeper at level 1 keeps as much of the host's memory as

@@ -17,6 +17,19 @@ import (
 // string (pip and uv write it so).
 var shPython = regexp.MustCompile(`^'''exec' "?([^"]+?)"? "\$0" "\$@"`)
 
+// PythonOf tells which Python loads a command's engine, with its flags: the one
+// that was chosen, or when that is empty the command's own. The error says why
+// nothing can be forked.
+func PythonOf(command string, arguments []string, chosen string) ([]string, error) {
+	switch {
+	case len(arguments) > 0:
+		return nil, fmt.Errorf("the engine's command has arguments of its own: %q", arguments)
+	case chosen != "":
+		return find([]string{chosen})
+	}
+	return Interpreter(command)
+}
+
 // Interpreter reads from its first lines which Python a command is run by, with
 // the flags given there. The error says what is in the way.
 func Interpreter(command string) ([]string, error) {

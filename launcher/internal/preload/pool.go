@@ -94,15 +94,7 @@ func (p *Pool) Begin() {
 }
 
 func (p *Pool) prepare() (err error) {
-	if len(p.opts.Arguments) > 0 {
-		return fmt.Errorf("the engine's command has arguments of its own: %q", p.opts.Arguments)
-	}
-	if p.opts.Python != "" {
-		p.python, err = find([]string{p.opts.Python})
-	} else {
-		p.python, err = Interpreter(p.opts.Command)
-	}
-	if err != nil {
+	if p.python, err = PythonOf(p.opts.Command, p.opts.Arguments, p.opts.Python); err != nil {
 		return err
 	}
 	if p.umask, err = ownUmask(); err != nil {
