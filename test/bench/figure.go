@@ -77,6 +77,13 @@ func timed(figure string, ours, bare times, p50, p99 time.Duration) row {
 	return r
 }
 
+func verdict(met bool) string {
+	if met {
+		return "yes"
+	}
+	return "**no**"
+}
+
 func short(d time.Duration) string { return fmt.Sprintf("%g ms", float64(d)/float64(time.Millisecond)) }
 
 // render makes the table.
@@ -85,14 +92,11 @@ func render(rows []row) string {
 	b.WriteString("| figure | samples | launcher p50 / p99 | bare p50 / p99 | beside the bare | target | met |\n")
 	b.WriteString("|---|---:|---:|---:|---:|---|---|\n")
 	for _, r := range rows {
-		verdict := "yes"
-		if !r.met {
-			verdict = "**no**"
-		}
+		met := verdict(r.met)
 		if r.target == "" {
-			verdict = ""
+			met = ""
 		}
-		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s | %s |\n", r.figure, r.samples, r.ours, r.bare, r.beside, r.target, verdict)
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s | %s |\n", r.figure, r.samples, r.ours, r.bare, r.beside, r.target, met)
 	}
 	return b.String()
 }

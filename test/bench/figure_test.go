@@ -34,14 +34,14 @@ func TestARowIsMetWhenEachOfItsTargetsIs(t *testing.T) {
 func TestWhatIsWrittenByHandStaysWhenTheTableIsWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "doc.md")
 	require.NoError(t, os.WriteFile(path, []byte("before\n"+beginMark+"\nold\n"+endMark+"\nafter\n"), 0o600))
-	require.NoError(t, rewrite(path, "new\n"))
-	require.NoError(t, rewrite(path, "newer\n"))
+	require.NoError(t, rewrite(path, beginMark, "new\n"))
+	require.NoError(t, rewrite(path, beginMark, "newer\n"))
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, "before\n"+beginMark+"\n\nnewer\n\n"+endMark+"\nafter\n", string(data))
 
 	require.NoError(t, os.WriteFile(path, []byte("no marks\n"), 0o600))
-	assert.Error(t, rewrite(path, "new\n"))
+	assert.Error(t, rewrite(path, beginMark, "new\n"))
 }
 
 func TestTheDocumentHasItsMarks(t *testing.T) {

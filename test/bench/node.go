@@ -21,7 +21,7 @@ import (
 
 // patience bounds every wait for something that has to happen. It is no
 // measure of speed.
-const patience = 60 * time.Second
+const patience = 5 * time.Minute
 
 // node is a running launcher with two simulated GPUs.
 type node struct {

@@ -35,6 +35,30 @@ func marked(variable string) []int {
 	return pids
 }
 
+// session lists the living processes of a session.
+func session(sid int) (pids []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		if err != nil {
+			continue
+		}
+		// After the name: state, parent, group, session (proc_pid_stat(5)).
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if fields[3] == strconv.Itoa(sid) && fields[0] != "Z" && fields[0] != "X" {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
 func isZombie(pid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
