@@ -37,11 +37,11 @@ func (v *VLLM) Recipe() Recipe {
 // TestAForkedStartImportsHardlyAnything of test/vllm tells when more have come.
 var optionalModules = []string{
 	"transformers", "setproctitle", "pydantic.v1",
-	"uvicorn.protocols.http.httptools_impl", "uvicorn.protocols.websockets.websockets_sansio_impl", "uvicorn.lifespan.on",
+	"uvicorn.protocols.http.auto", "uvicorn.protocols.websockets.auto", "uvicorn.lifespan.on",
 	"model_hosting_container_standards.common.custom_code_ref_resolver",
 
 	"vllm.entrypoints.cli.benchmark.main", "vllm.entrypoints.cli.collect_env", "vllm.entrypoints.cli.launch",
-	"vllm.entrypoints.cli.openai", "vllm.entrypoints.cli.run_batch",
+	"vllm.entrypoints.cli.openai", "vllm.entrypoints.cli.run_batch", "vllm.entrypoints.launchers.run_batch",
 	"vllm.entrypoints.anthropic.api_router", "vllm.entrypoints.cohere.api_router",
 	"vllm.entrypoints.generate.api_router", "vllm.entrypoints.generate.generative_scoring.api_router",
 	"vllm.entrypoints.openai.chat_completion.api_router", "vllm.entrypoints.openai.completion.api_router",
