@@ -105,7 +105,7 @@ func TestARangeThatBeginsAtTheLogsEndOrBeyondIsA416(t *testing.T) {
 	t.Parallel()
 	n := NewNode(t)
 	_, content := n.quiet()
-	for _, ranged := range []string{fmt.Sprintf("bytes=%d-", len(content)), "bytes=99999999-", "bytes=99999999-99999999"} {
+	for _, ranged := range []string{fmt.Sprintf("bytes=%d-", len(content)), "bytes=99999999-", "bytes=99999999-99999999", "bytes=99999999999999999999-"} {
 		got := n.log("a", ranged)
 		assert.Equal(t, 416, got.Problem(t).Status, ranged)
 		assert.Equal(t, fmt.Sprintf("bytes */%d", len(content)), got.Header.Get("Content-Range"))
@@ -129,7 +129,7 @@ func TestARangeThatCannotBeServedIsA400(t *testing.T) {
 	n.quiet()
 	for _, ranged := range []string{
 		"bytes=-500", "invalid", "bytes", "bytes=", "bytes=-", "bytes=--5", "bytes=5-2", "bytes=a-b", "bytes=0-b", "bytes=0x1-", "bytes=1.5-",
-		"bytes=+1-", "lines=0-5", "bytes=0-1,3-4", "bytes=0-1,", "bytes=99999999999999999999-", "bytes=0-99999999999999999999",
+		"bytes=+1-", "lines=0-5", "bytes=0-1,3-4", "bytes=0-1,",
 		"bytes 0-5", "bytes=0 - 5", "bytes=\xff-",
 	} {
 		assert.Equal(t, 400, n.log("a", ranged).Problem(t).Status, ranged)

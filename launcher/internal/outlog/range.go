@@ -1,6 +1,7 @@
 package outlog
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -79,14 +80,14 @@ func ParseRange(header string) (Range, error) {
 	r := Range{Given: true}
 	var ok bool
 	if r.First, ok = parseOffset(first); !ok {
-		return malformed("the first byte is not a number, or too large a one")
+		return malformed("the first byte is not a number")
 	}
 	if last == "" {
 		return r, nil
 	}
 	r.Bounded = true
 	if r.Last, ok = parseOffset(last); !ok {
-		return malformed("the last byte is not a number, or too large a one")
+		return malformed("the last byte is not a number")
 	}
 	if r.Last < r.First {
 		return malformed("the last byte is before the first")
@@ -94,9 +95,11 @@ func ParseRange(header string) (Range, error) {
 	return r, nil
 }
 
+// parseOffset reads a number; one that is too large for any log is as good as
+// the largest.
 func parseOffset(s string) (int64, bool) {
 	n, err := strconv.ParseUint(s, 10, 63)
-	return int64(n), err == nil
+	return int64(n), err == nil || errors.Is(err, strconv.ErrRange)
 }
 
 // Part is a part of a log, to be read from and closed. Its bytes are those

@@ -45,6 +45,10 @@ func TestParseRange(t *testing.T) {
 			"bytes=9223372036854775807-9223372036854775807",
 			outlog.Range{Given: true, First: math.MaxInt64, Last: math.MaxInt64, Bounded: true},
 		},
+		"larger ones": {
+			"bytes=9223372036854775808-" + strings.Repeat("9", 1000),
+			outlog.Range{Given: true, First: math.MaxInt64, Last: math.MaxInt64, Bounded: true},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := outlog.ParseRange(tt.header)
@@ -75,9 +79,6 @@ func TestARangeThatCannotBeServedIsMalformed(t *testing.T) {
 		"digits that are not ASCII":      "bytes=١-٢",
 		"blanks inside":                  "bytes=0 - 5",
 		"blanks in front":                "bytes= 0-5",
-		"a start that overflows":         "bytes=9223372036854775808-",
-		"an end that overflows":          "bytes=0-9223372036854775808",
-		"a start of a thousand digits":   "bytes=" + strings.Repeat("9", 1000) + "-",
 		"a unit with a blank after it":   "bytes =0-5",
 		"garbage that is not even UTF-8": "\xff\xfe",
 	} {
