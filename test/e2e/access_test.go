@@ -107,6 +107,32 @@ func TestPagesOfOtherSitesAreRefused(t *testing.T) {
 	n.empty()
 }
 
+// A page whose name resolves to this machine is no other site to its browser.
+func TestWithoutATokenOtherNamesOfTheMachineAreRefused(t *testing.T) {
+	t.Parallel()
+	hostname, err := os.Hostname()
+	require.NoError(t, err)
+	status := func(n *Node, host string) int {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.URL+instances, nil)
+		require.NoError(t, err)
+		req.Host = host
+		req.Header.Set("Authorization", "Bearer "+n.Token)
+		resp, err := n.checked().Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		return resp.StatusCode
+	}
+	n := NewNode(t)
+	for _, host := range []string{"elsewhere.example", "elsewhere.example:8001", "localhost.elsewhere.example", "127.0.0.1.elsewhere.example"} {
+		assert.Equal(t, 403, status(n, host), host)
+	}
+	for _, host := range []string{"localhost", "LOCALHOST:8001", "127.0.0.1", "[::1]:8001", "10.1.2.3", hostname} {
+		assert.Equal(t, 200, status(n, host), host)
+	}
+	protected, _ := newTokenNode(t, "s3cret-token")
+	assert.Equal(t, 200, status(protected, "elsewhere.example"), "who knows the token may call it what they like")
+}
+
 // listenersAt gives the addresses, in the kernel's hexadecimal, on which anybody
 // in this network namespace listens at a port.
 func listenersAt(t *testing.T, port int) []string {

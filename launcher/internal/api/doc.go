@@ -25,5 +25,7 @@
 // needs "Authorization: Bearer <token>", but for GET /health and GET /readyz,
 // which tell nothing and are for probes. GET /metrics is protected too unless
 // Options.PublicMetrics is set: it names models and instances. Requests that a
-// browser sends from another site's page are refused in every case.
+// browser sends from another site's page are refused in every case, and without
+// Access those at a loopback address that call it by any name but localhost,
+// the machine's own, or an address.
 package api

@@ -3,7 +3,9 @@ package api
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -125,6 +127,29 @@ func refuseOtherSites(next http.Handler) http.Handler {
 		newProblem(http.StatusForbidden, "a page of another site must not call the launcher", nil).write(w)
 	}))
 	return protection.Handler(next)
+}
+
+// refuseOtherNames keeps a web page from reaching a launcher without a token by
+// a name of its own that it has resolve to this machine's loopback address (DNS
+// rebinding): to the browser that is the page's own site.
+func (s *Server) refuseOtherNames(next http.Handler) http.Handler {
+	hostname, _ := os.Hostname() // without it, one name less is known
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+		if s.opts.Access != nil || local == nil || !local.IP.IsLoopback() {
+			next.ServeHTTP(w, r)
+			return
+		}
+		name := r.Host
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+		if name == "" || strings.EqualFold(name, "localhost") || strings.EqualFold(name, hostname) || net.ParseIP(strings.Trim(name, "[]")) != nil {
+			next.ServeHTTP(w, r)
+			return
+		}
+		newProblem(http.StatusForbidden, fmt.Sprintf("this launcher has no token and does not answer to the name %q: call it as localhost or by its address, or give it a token", shorten(name, maxProblemLocation)), nil).write(w)
+	})
 }
 
 func (s *Server) authorize(next http.Handler) http.Handler {

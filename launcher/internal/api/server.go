@@ -90,7 +90,7 @@ func New(opts Options) *Server {
 	s.endCalls = endCalls
 
 	mux := chi.NewMux()
-	mux.Use(s.observe, s.recoverPanics, refuseOtherSites, s.authorize, s.answerOptions, headAsGet, s.readBody)
+	mux.Use(s.observe, s.recoverPanics, refuseOtherSites, s.refuseOtherNames, s.authorize, s.answerOptions, headAsGet, s.readBody)
 	mux.NotFound(s.notFound)
 	mux.MethodNotAllowed(s.methodNotAllowed)
 	operations := humachi.New(mux, config())

@@ -72,7 +72,7 @@ func TestAShutdownDoesNotWaitForAReaderThatTakesNothing(t *testing.T) {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "GET %s?since=0 HTTP/1.1\r\nHost: x\r\n\r\n", watchPath)
+	_, err = fmt.Fprintf(conn, "GET %s?since=0 HTTP/1.1\r\nHost: localhost\r\n\r\n", watchPath)
 	require.NoError(t, err)
 	_, err = bufio.NewReader(conn).ReadString('\n') // it has begun
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestACallMayTakeLongerThanItsBodyMayTakeToCome(t *testing.T) {
 	defer conn.Close()
 	hold := make(chan struct{})
 	r.instances.Hold(hold)
-	_, err = io.WriteString(conn, "POST "+instancesPath+"/a/sleep HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
+	_, err = io.WriteString(conn, "POST "+instancesPath+"/a/sleep HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return strings.Contains(fmt.Sprint(r.instances.Record()), "sleep") }, 10*time.Second, time.Millisecond)
 	close(hold)

@@ -134,7 +134,7 @@ func TestAClientThatSendsAllBeforeItReadsSeesThatTheBodyIsTooLarge(t *testing.T)
 	require.NoError(t, err)
 	defer conn.Close()
 	size := 3 * api.MaxBodyBytes
-	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", instancesPath, size)
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", instancesPath, size)
 	require.NoError(t, err)
 	_, err = io.Copy(conn, io.LimitReader(endless{}, int64(size)))
 	require.NoError(t, err)

@@ -195,7 +195,7 @@ func TestAReaderThatTakesNothingIsCutOff(t *testing.T) {
 	conn, err := net.Dial("tcp", r.Listener.Addr().String())
 	require.NoError(t, err)
 	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "GET %s?since=0 HTTP/1.1\r\nHost: x\r\n\r\n", watchPath)
+	_, err = fmt.Fprintf(conn, "GET %s?since=0 HTTP/1.1\r\nHost: localhost\r\n\r\n", watchPath)
 	require.NoError(t, err)
 	_, err = bufio.NewReader(conn).ReadString('\n') // it has begun
 	require.NoError(t, err)
