@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -56,6 +57,10 @@ func play(role []string) {
 		rest("working")
 	case "sharer": // sharer NAME…: has those files of shared memory mapped
 		share(role[1:])
+	case "tracked": // tracked NAME: has that shared memory, not mapped, and one who removes it
+		beTracked(role[1])
+	case "tracker":
+		track(role[1])
 	case "settler":
 		settle()
 	case "leaver": // double fork: the one in between
@@ -72,6 +77,34 @@ func play(role []string) {
 	case "init":
 		playInit(role)
 	}
+}
+
+func beTracked(name string) {
+	reader, writer, err := os.Pipe()
+	if err == nil {
+		err = os.WriteFile(filepath.Join("/dev/shm", name), []byte("x"), 0o600)
+	}
+	if err == nil {
+		_, _, err = syscall.StartProcess("/proc/self/exe", []string{"python", "-c", "from multiprocessing.resource_tracker import main;main(3)"}, &syscall.ProcAttr{
+			Env: cast(os.Environ(), "tracker "+name), Files: []uintptr{reader.Fd(), 1, 2},
+		})
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	reader.Close()
+	time.Sleep(5 * time.Minute)
+	writer.Close()
+}
+
+// track removes shared memory when all that could use it have ended.
+func track(name string) {
+	signal.Ignore(syscall.SIGTERM)
+	fmt.Println("ready")
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	_ = os.Remove(filepath.Join("/dev/shm", name))
+	os.Exit(0)
 }
 
 // settle makes a socket in the folder that it was told of.

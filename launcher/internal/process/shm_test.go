@@ -29,3 +29,19 @@ func TestAKilledTreeLeavesNoSharedMemoryOfPythonsBehind(t *testing.T) {
 	}
 	assert.FileExists(t, filepath.Join("/dev/shm", kept), "a file that may be somebody's stays")
 }
+
+// vLLM's processes have semaphores, and for moments shared memory, that none of
+// them has mapped.
+func TestTheResourceTrackerOfAKilledTreeRemovesWhatIsNotMapped(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t, mode)
+			file := fmt.Sprintf("/dev/shm/sem.mp-hotseat-test-%d-%s", os.Getpid(), mode)
+			c := h.start(t, "a", "tracked "+filepath.Base(file))
+			c.says("ready")
+			require.FileExists(t, file)
+			require.NoError(t, c.Kill(patient(t)))
+			assert.NoFileExists(t, file)
+		})
+	}
+}

@@ -126,6 +126,7 @@ func (h *Host) end(
 	defer h.reapStrays()
 	first := h.census(since)
 	left := sharedMemory(first.of(name))
+	killUsers(ctx, first.of(name))
 	for ; ; first = h.census(since) {
 		if err := h.killTree(ctx, name, group, since, first); err != nil {
 			return err
