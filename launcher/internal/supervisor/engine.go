@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -35,7 +36,8 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	before := s.measure(i)
 	ctx, stop := context.WithTimeout(op.ctx, op.limit)
 	defer stop()
-	if err := i.engine.Sleep(ctx, i.base(), op.level); err != nil {
+	err = s.whileItListens(ctx, i, func(ctx context.Context) error { return i.engine.Sleep(ctx, i.base(), op.level) })
+	if err != nil {
 		s.sleepFailed(i, op, err)
 		return
 	}
@@ -62,6 +64,40 @@ func (s *Supervisor) weigh(i *instance, op *operation) {
 	}
 	s.mu.Unlock()
 	s.enforce()
+}
+
+// errDeaf says that an engine's server has closed its port.
+var errDeaf = errors.New("the engine does not listen any more")
+
+// listenPoll is the time between two looks whether it does.
+const listenPoll = time.Second
+
+// whileItListens does a verb, and calls it off when the engine's server closes
+// its port meanwhile. vLLM does that when its engine core has died; then it
+// waits for ever for what the core was asked (seen with 0.30.0).
+func (s *Supervisor) whileItListens(ctx context.Context, i *instance, verb func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s.spawn(func() {
+		tick := time.NewTicker(listenPoll)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			if err := i.engine.Ready(ctx, i.base()); errors.Is(err, syscall.ECONNREFUSED) {
+				cancel(errDeaf)
+				return
+			}
+		}
+	})
+	err := verb(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errDeaf) {
+		return fmt.Errorf("%w: %w", errDeaf, err)
+	}
+	return err
 }
 
 // noteDrain says whether the sleep goes on after its drain.
@@ -131,7 +167,8 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 	began := time.Now()
 	ctx, stop := context.WithTimeout(op.ctx, op.limit)
 	defer stop()
-	if err := i.engine.Wake(ctx, i.base(), op.level); err != nil {
+	err := s.whileItListens(ctx, i, func(ctx context.Context) error { return i.engine.Wake(ctx, i.base(), op.level) })
+	if err != nil {
 		s.wakeFailed(i, op, err)
 		return
 	}

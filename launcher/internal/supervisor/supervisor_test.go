@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -142,6 +143,39 @@ func TestAnEngineThatNeitherSleepsNorWakesIsKilled(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, 1, r.runner.tree("a").killed)
 	})
+}
+
+// So vLLM does when its engine core dies while it is asked something.
+func TestAVerbOfAnEngineThatClosesItsPortAndDoesNotEndIsCalledOffSoon(t *testing.T) {
+	for verb, want := range map[string]launcher.State{"sleep": launcher.Sleeping, "wake": launcher.Awake} {
+		t.Run(verb, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awake("a", "0.9")
+				ask := r.Sleep
+				if verb == "wake" {
+					r.asleep("a")
+					ask = r.Wake
+				}
+				refused := func(context.Context) error { return fmt.Errorf("cannot ask: %w", syscall.ECONNREFUSED) }
+				r.engine.ready, r.engine.sleep, r.engine.wake = refused, refused, refused
+				if verb == "sleep" {
+					r.engine.sleep = never
+				} else {
+					r.engine.wake = never
+				}
+				began := time.Now()
+				_, err := ask("a", Ask{Limit: time.Hour})
+				require.NoError(t, err)
+				_, err = r.AwaitVerb(t.Context(), "a", want)
+				assert.Equal(t, launcherapi.CodeEngineFailed, launcher.CodeOf(err), "%v", err)
+				assert.ErrorContains(t, err, "does not listen any more")
+				assert.Equal(t, "failed", r.state("a"))
+				assert.LessOrEqual(t, time.Since(began), listenPoll+settleLimit)
+				synctest.Wait()
+				assert.Equal(t, 1, r.runner.tree("a").killed)
+			})
+		})
+	}
 }
 
 func TestAWakeThatFailsLeavesItAsleep(t *testing.T) {
