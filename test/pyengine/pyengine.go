@@ -5,7 +5,10 @@
 package pyengine
 
 import (
+	"bytes"
 	"embed"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -31,12 +34,61 @@ func Install(dir string) (command string, err error) {
 	if err := os.CopyFS(dir, files); err != nil {
 		return "", fmt.Errorf("cannot write the stand-in engine: %w", err)
 	}
+	if err := os.Mkdir(filepath.Join(dir, moments), 0o700); err != nil {
+		return "", fmt.Errorf("cannot write the stand-in engine: %w", err)
+	}
 	command = filepath.Join(dir, "vllm.cmd")
 	script := "#!" + python + "\nimport sys\nfrom vllm.engine import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
 	if err := os.WriteFile(command, []byte(script), 0o700); err != nil {
 		return "", fmt.Errorf("cannot write the stand-in engine: %w", err)
 	}
 	return command, nil
+}
+
+// moments is the folder of what happens while an engine is forked;
+// vllm/moments.py tells of it.
+const moments = "moments"
+
+// Moment is one at which a preloader can be killed.
+type Moment string
+
+// The moments of a fork.
+const (
+	BeforeFork Moment = "kill-before" // there is no child yet
+	AfterFork  Moment = "kill-after"  // the child lives, and nobody has been told
+)
+
+// KillAt has the process that loaded the installation killed once, at its next
+// fork.
+func KillAt(dir string, m Moment) error {
+	return os.WriteFile(filepath.Join(dir, moments, string(m)), nil, 0o600)
+}
+
+// Birth is a process that was forked by one that had loaded the installation:
+// of the first generation are those that fork an engine, of the second engines.
+type Birth struct {
+	PID        int
+	Generation int
+	Groups     []string // lines of its /proc/self/cgroup, when it had just begun
+}
+
+// Births lists the processes that were forked, in their order.
+func Births(dir string) (all []Birth, err error) {
+	data, err := os.ReadFile(filepath.Join(dir, moments, "births"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for lines := json.NewDecoder(bytes.NewReader(data)); lines.More(); {
+		var b Birth
+		if err := lines.Decode(&b); err != nil {
+			return nil, err
+		}
+		all = append(all, b)
+	}
+	return all, nil
 }
 
 // Python is the path of a real interpreter: the python3 on PATH may be a script

@@ -18,72 +18,39 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/cgroup"
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
+	"hotseat.dev/hotseat/test/pyengine"
 )
-
-// suicide has the preloader killed by itself at a moment of its next fork, once
-// a file called armed is there. The forked processes write their ids to a file.
-const suicide = `
-import os, signal
-read = "unset"
-preloader, depth, armed, made = os.getpid(), 0, %[1]q, %[2]q
-
-def kill():
-    try:
-        os.unlink(armed)
-    except FileNotFoundError:
-        return
-    os.kill(preloader, signal.SIGKILL)
-
-def before():
-    if %[3]q == "before":
-        kill()
-
-def in_child():
-    global depth
-    depth += 1
-    with open(made, "a") as file:
-        print(os.getpid(), file=file)
-    if depth == 2 and %[3]q == "after":
-        kill()
-
-os.register_at_fork(before=before, after_in_child=in_child)
-`
 
 func TestAPreloaderThatIsKilledWhileItForksLeavesNothingAndTheInstanceToExec(t *testing.T) {
 	for name, c := range map[string]struct {
-		moment string
+		moment pyengine.Moment
 		groups cgroup.Mode
+		births int
 	}{
-		"before there is a child":                        {"before", cgroup.Auto},
-		"when the child is made and its answer not read": {"after", cgroup.Auto},
-		"when the child is made, without control groups": {"after", cgroup.None},
+		"before there is a child":                        {pyengine.BeforeFork, cgroup.Auto, 0},
+		"when the child is made and its answer not read": {pyengine.AfterFork, cgroup.Auto, 2},
+		"when the child is made, without control groups": {pyengine.AfterFork, cgroup.None, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			moment := c.moment
-			f := newFixtureIn(t, c.groups, func(f *fixture) {
-				f.options.AnswerTime = patience
-				f.write("vllm/__init__.py", fmt.Sprintf(suicide, filepath.Join(f.logs, "armed"), filepath.Join(f.logs, "made"), moment))
-			})
+			f := newFixtureIn(t, c.groups, func(f *fixture) { f.options.AnswerTime = patience })
 			f.ready()
 			first := f.pool.List().Preloaders[0].PID
-			require.NoError(t, os.WriteFile(filepath.Join(f.logs, "armed"), nil, 0o600))
-			c, log := f.instance("a", nil, nil)
+			require.NoError(t, pyengine.KillAt(f.dir, c.moment))
+			command, log := f.instance("a", nil, nil)
 			began := time.Now()
-			_, err := f.pool.Fork(c)
+			_, err := f.pool.Fork(command)
 			assert.Less(t, time.Since(began), patience/2, "the closed socket tells, and not the clock")
 			not, ok := errors.AsType[*NotForkedError](err)
 			require.True(t, ok, "%v", err)
 			assert.Contains(t, not.Reason, "the preloader did not fork")
 
-			made, err := os.ReadFile(filepath.Join(f.logs, "made"))
-			if moment == "before" {
-				assert.ErrorIs(t, err, os.ErrNotExist)
-			} else {
-				require.NoError(t, err)
-			}
-			for pid := range strings.FieldsSeq(string(made)) {
-				f.eventually("what was forked has ended by itself", func() bool {
-					_, err := os.Stat("/proc/" + pid)
+			births, err := pyengine.Births(f.dir)
+			require.NoError(t, err)
+			require.Len(t, births, c.births)
+			for _, b := range births {
+				f.eventually("what was forked has ended", func() bool {
+					_, err := procfs.Read(b.PID)
 					return errors.Is(err, os.ErrNotExist)
 				})
 			}
@@ -91,7 +58,7 @@ func TestAPreloaderThatIsKilledWhileItForksLeavesNothingAndTheInstanceToExec(t *
 			require.NoError(t, err)
 			assert.Empty(t, written, "it never ran")
 
-			tree, err := f.host.Start(c) // as the supervisor does
+			tree, err := f.host.Start(command) // as the supervisor does
 			require.NoError(t, err)
 			f.killLater(tree)
 			f.line(log, 0, &facts{})

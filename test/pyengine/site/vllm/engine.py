@@ -11,6 +11,7 @@ import socket
 import sys
 
 import vllm
+import vllm.moments
 from vllm.utils.system_utils import get_mp_context
 
 
@@ -63,7 +64,7 @@ class Server(http.server.BaseHTTPRequestHandler):
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.path.startswith("/sleep"):
             Server.sleeping = True
-        if self.path == "/wake_up":
+        if self.path in ("/wake_up", "/wake_up?tags=kv_cache"):  # the last step from level 1, and from level 2
             Server.sleeping = False
         self.answer()
 
