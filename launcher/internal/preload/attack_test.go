@@ -206,17 +206,28 @@ func TestOneThatNeverServesMakesRoomAndIsNotKeptForEver(t *testing.T) {
 	})
 	f.ready()
 	f.eventually("it does not load", func() bool { return strings.Contains(f.refused("BAD=1"), "ZeroDivisionError") })
-	f.pool.opts.MemoryLimit = f.pool.List().Preloaders[0].MemoryBytes * 5 / 2
+	one := f.pool.List().Preloaders[0].MemoryBytes
+	f.set(func(o *Options) { o.MemoryLimit = one * 5 / 2 })
 	f.ready("OMP_NUM_THREADS=2")
 	list := f.pool.List().Preloaders
 	require.Len(t, list, 2)
 	assert.Equal(t, []string{"OMP_NUM_THREADS"}, list[1].Variables)
 
-	f.pool.opts.MemoryLimit = 0
+	f.set(func(o *Options) { o.MemoryLimit = 0 })
 	f.eventually("it does not load", func() bool { return strings.Contains(f.refused("BAD=1"), "ZeroDivisionError") })
-	f.pool.opts.IdleTime = time.Nanosecond
+	f.set(func(o *Options) { o.IdleTime = time.Nanosecond })
 	f.eventually("all that do nothing go", func() bool {
 		f.pool.lookAround()
 		return len(f.pool.List().Preloaders) == 0
 	})
+}
+
+func TestAPreloaderThatWasAskedForBeforeTheBeginningIsTheOnlyOne(t *testing.T) {
+	f := newFixture(t)
+	f.pool.Close()
+	pool := New(f.options)
+	defer pool.Close()
+	assert.Error(t, pool.Check(f.environ()))
+	pool.Begin()
+	assert.Len(t, pool.List().Preloaders, 1)
 }

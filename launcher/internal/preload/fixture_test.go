@@ -75,6 +75,13 @@ func newFixtureIn(t *testing.T, mode cgroup.Mode, change ...func(*fixture)) *fix
 	return f
 }
 
+// set changes an option while the pool is at work.
+func (f *fixture) set(change func(*Options)) {
+	f.pool.mu.Lock()
+	defer f.pool.mu.Unlock()
+	change(&f.pool.opts)
+}
+
 func (f *fixture) environ() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + f.dir, "COMMON=1", "PYTHONDONTWRITEBYTECODE=1"}
 }

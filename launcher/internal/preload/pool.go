@@ -89,7 +89,9 @@ func (p *Pool) Begin() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.ensure(nil, p.common)
+	if p.with(p.common) == nil {
+		p.ensure(nil, p.common)
+	}
 	p.wait.Go(p.keepHouse)
 }
 

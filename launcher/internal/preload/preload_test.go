@@ -154,6 +154,16 @@ func TestAVariableThatNothingReadsWhenLoadedIsTheInstancesOwn(t *testing.T) {
 	assert.NotContains(t, got.Env, "HF_TOKEN")
 }
 
+func TestWhatIsNotUTF8IsNotForkedForItWouldBeChanged(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	assert.Contains(t, f.refused("NAME=J\xf6rg"), "is not UTF-8")
+	var got facts
+	_, log := f.fork("a", nil, []string{"NAME=Jörg <&>\u2028"})
+	f.line(log, 0, &got)
+	assert.Equal(t, "Jörg <&>\u2028", got.Env["NAME"])
+}
+
 func TestAnInstallationThatCannotBeForkedIsLeftToExecWithTheReason(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)
@@ -258,7 +268,7 @@ func TestTheOneThatWasUsedLeastRecentlyMakesRoomForAnother(t *testing.T) {
 	f.ready()
 	one := f.pool.List().Preloaders[0].MemoryBytes
 	require.NotZero(t, one)
-	f.pool.opts.MemoryLimit = one*2 + one/2
+	f.set(func(o *Options) { o.MemoryLimit = one*2 + one/2 })
 	f.ready("OMP_NUM_THREADS=2")
 	f.refused("OMP_NUM_THREADS=3")
 	f.ready("OMP_NUM_THREADS=3")
@@ -267,7 +277,7 @@ func TestTheOneThatWasUsedLeastRecentlyMakesRoomForAnother(t *testing.T) {
 		kept = append(kept, l.State)
 	}
 	assert.Equal(t, []string{"ready", "ready"}, kept)
-	f.pool.opts.MemoryLimit = one
+	f.set(func(o *Options) { o.MemoryLimit = one })
 	assert.Contains(t, f.refused("OMP_NUM_THREADS=4"), "their limit is")
 }
 
@@ -275,13 +285,13 @@ func TestAnIdlePreloaderIsEndedAndMadeAgainWhenOneIsAskedFor(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	first := f.pool.List().Preloaders[0].PID
-	f.pool.opts.IdleTime = time.Nanosecond
+	f.set(func(o *Options) { o.IdleTime = time.Nanosecond })
 	f.pool.lookAround()
 	f.eventually("it is gone", func() bool {
 		_, err := procfs.Read(first)
 		return err != nil
 	})
-	f.pool.opts.IdleTime = 0
+	f.set(func(o *Options) { o.IdleTime = 0 })
 	assert.Contains(t, f.refused(), "loading")
 	f.ready()
 }

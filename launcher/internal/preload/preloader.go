@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"hotseat.dev/hotseat/launcher/internal/crashpoint"
 	"hotseat.dev/hotseat/launcher/internal/process"
@@ -204,6 +206,11 @@ func (p *Pool) fork(control conn, c process.Command) (tree *process.Process, bro
 		return nil, false, fmt.Errorf("cannot tell the working folder: %w", err)
 	}
 	argv := append(append([]string(nil), p.python...), c.Args...)
+	for _, text := range slices.Concat(argv, c.Env, []string{dir}) {
+		if !utf8.ValidString(text) { // the request is JSON, which would change it
+			return nil, false, errors.New("an argument, a variable or the working folder is not UTF-8")
+		}
+	}
 	tree, err = p.opts.Host.Fork(c, func(enter []*os.File, env []string) (process.ID, error) {
 		var got answer
 		r := request{Argv: argv, Env: all(env), Dir: dir, Umask: p.umask}
