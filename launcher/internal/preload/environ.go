@@ -30,20 +30,29 @@ func (v variables) list() []string {
 	return out
 }
 
-// loadTime tells the variables that count when a program is loaded: what was
-// seen to be read by the imports or changed by them, and what is read where no
-// Python code sees it.
-type loadTime struct {
-	names    map[string]bool
-	prefixes []string
-	runTime  map[string]bool // read again when it is needed
+// unseen are the beginnings of the names of variables that are read when a C
+// library is loaded or an interpreter starts, where no Python code sees it.
+var unseen = []string{
+	"LD_", "PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "VECLIB_", "NUMEXPR_", "ONEDNN_", "DNNL_", "ATEN_",
+	"MALLOC_", "MIMALLOC_", "TCMALLOC_", "GLIBC_", "LC_", "LANG", "TZ", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_",
+	"VLLM_LOGGING_", "VLLM_TARGET_DEVICE", "VLLM_PLUGINS",
 }
 
+// runTime are read again whenever they are needed, although something reads
+// them while it is imported.
+var runTime = []string{
+	"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_API_KEY",
+}
+
+// loadTime holds the names of variables that the imports were seen to read or
+// to change. With those that are unseen they count when a program is loaded.
+type loadTime map[string]bool
+
 func (l loadTime) has(name string) bool {
-	if l.runTime[name] {
+	if slices.Contains(runTime, name) {
 		return false
 	}
-	return l.names[name] || slices.ContainsFunc(l.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return l[name] || slices.ContainsFunc(unseen, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 // differing names the load-time variables that are not the same in both.

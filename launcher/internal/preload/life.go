@@ -105,7 +105,7 @@ func (p *Pool) serve(l *preloader, r *run, h hello) error {
 		return fmt.Errorf("it holds %s, and the limit of preloaders is %s (preload_memory_limit)", ledger.BytesText(bytes), ledger.BytesText(limit))
 	}
 	l.hello, l.bytes, l.stamp = h, bytes, stamp(h.Watch)
-	l.counts = loadTime{names: set(h.Names), prefixes: h.Prefix, runTime: set(h.RunTime)}
+	l.counts = set(h.Names)
 	l.state, l.why, l.lastUsed = Ready, "", time.Now()
 	p.opts.Logger.Info("a preloader is ready", "preloader", l.name, "engine", h.Version, "seconds", h.Seconds, "bytes", bytes, "modules_left_out", len(h.Skipped))
 	for name, why := range h.Skipped {

@@ -40,8 +40,6 @@ type hello struct {
 	Modules int      `json:"modules"`
 	Seconds float64  `json:"seconds"`
 	Names   []string `json:"load_time"`
-	Prefix  []string `json:"load_time_prefixes"`
-	RunTime []string `json:"run_time"`
 	Watch   []string `json:"watch"` // files and folders that change with the installation
 
 	Skipped map[string]string `json:"skipped"` // optional modules that could not be imported, and why

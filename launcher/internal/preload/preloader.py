@@ -21,6 +21,7 @@ accelerator: both are looked at after the imports and before each fork.
 import ctypes
 import gc
 import importlib
+import importlib.metadata
 import json
 import os
 import socket
@@ -33,13 +34,6 @@ import types
 CONTROL = 3
 PF_EXITING = 0x4  # flag of a thread that is about to be gone (include/linux/sched.h)
 ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/accel", "/dev/davinci")
-# Read when a C library is loaded or an interpreter starts, where no Python code sees it.
-LOAD_TIME = ("LD_", "PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "VECLIB_", "NUMEXPR_",
-             "MALLOC_", "MIMALLOC_", "TCMALLOC_", "GLIBC_", "LC_", "LANG", "TZ", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_",
-             "TRITON_", "VLLM_LOGGING_", "VLLM_TARGET_DEVICE", "VLLM_PLUGINS", "ONEDNN_", "DNNL_", "ATEN_")
-# Read again whenever it is needed, although something reads it while it is imported.
-RUN_TIME = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES",
-            "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_API_KEY")
 
 
 class Refusal(Exception):
@@ -161,35 +155,19 @@ def check_forkable():
 
 def import_all(order):
     """Imports what the order names; what is optional and not there is left out."""
-    skipped = {}
     for name in order["modules"]:
         importlib.import_module(name)
-    for name in (order["optional_modules"] or []) + platform_modules(order):
+    optional, skipped = order["optional_modules"] or [], {}
+    if order["platform_modules"]:
+        from vllm.platforms import current_platform
+
+        optional += order["platform_modules"].get(current_platform.device_type, [])
+    for name in optional:
         try:
             importlib.import_module(name)
         except Exception as error:  # vLLM imports it or not, and says so better
             skipped[name] = f"{type(error).__name__}: {error}"
     return skipped
-
-
-def platform_modules(order):
-    """Those for the platform that vLLM finds here."""
-    if not order["platform_modules"]:
-        return []
-    from vllm.platforms import current_platform
-
-    return order["platform_modules"].get(current_platform.device_type, [])
-
-
-def resolve(name):
-    module, _, attribute = name.partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
-def version_of(order):
-    from importlib import metadata
-
-    return metadata.version(order["distribution"])
 
 
 def fork_children(order, version):
@@ -229,7 +207,7 @@ def preload(order):
     sys.path[0:1] = [] if sys.flags.safe_path else [os.path.dirname(os.path.realpath(order["script"]))]
     stop = watch_reads()
     skipped = import_all(order)
-    version = version_of(order)
+    version = importlib.metadata.version(order["distribution"])
     variables = fork_children(order, version) if order["fork_children"] else {}
     read = stop()
     if "setproctitle" in sys.modules:
@@ -243,7 +221,7 @@ def preload(order):
     return wrote, {
         "version": version, "python": sys.version.split()[0], "modules": len(sys.modules),
         "seconds": round(time.monotonic() - began, 3), "skipped": skipped,
-        "load_time": sorted(read | wrote.keys()), "load_time_prefixes": LOAD_TIME, "run_time": RUN_TIME,
+        "load_time": sorted(read | wrote.keys()),
         "watch": watched_files(order),
     }
 
@@ -418,7 +396,8 @@ def run(order):
     main.__file__ = order["script"]
     main.__builtins__ = __builtins__
     sys.modules["__main__"] = main
-    entry = resolve(order["main"])
+    module, _, function = order["main"].partition(":")
+    entry = getattr(importlib.import_module(module), function)
     if order["fork_children"]:
         from multiprocessing import resource_tracker
 
