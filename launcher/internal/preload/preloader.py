@@ -116,9 +116,8 @@ def threads():
 
 
 def shed_threads():
-    """Has libraries that know of forks end their threads, by a fork that comes
-    to nothing (pthread_atfork(3)). OpenBLAS does, which starts them when it is
-    loaded, and again when they are needed."""
+    """Has libraries that know of forks end their threads (pthread_atfork(3)), as
+    OpenBLAS does, which starts them when it is loaded and when they are needed."""
     child = os.fork()
     if child == 0:
         os._exit(0)
@@ -182,7 +181,8 @@ def fork_children(order, version):
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():
-        return {"VLLM_WORKER_MULTIPROC_METHOD": "fork"}
+        switch = "VLLM_WORKER_MULTIPROC_METHOD"
+        return {} if switch in os.environ else {switch: "fork"}
     if version not in order["versions"]:
         raise Refusal(f"that vLLM forks its own processes on CPUs was checked with {', '.join(order['versions'])}, not with {version}")
     from vllm.utils import system_utils
@@ -221,8 +221,7 @@ def preload(order):
     return wrote, {
         "version": version, "python": sys.version.split()[0], "modules": len(sys.modules),
         "seconds": round(time.monotonic() - began, 3), "skipped": skipped,
-        "load_time": sorted(read | wrote.keys()),
-        "watch": watched_files(order),
+        "load_time": sorted(read | wrote.keys()), "watch": watched_files(order),
     }
 
 
@@ -237,9 +236,8 @@ def watched_files(order):
 
 
 def fork(request, fds):
-    """Forks a child that nobody waits for here: its parent ends at once, so
-    that it becomes a child of the launcher. Gives the answer, and None in the child.
-    """
+    """Forks a child whose parent ends at once, so that it becomes the
+    launcher's. Gives the answer, and None in the child."""
     reader, writer = os.pipe()
     middle = os.fork()
     if middle == 0:
@@ -266,12 +264,6 @@ def stat_field(process, number):
     return int(read_file(f"/proc/{process}/stat").rpartition(b")")[2].split()[number - 3])
 
 
-def await_gate(gate):
-    """Returns when the launcher lets this child run; ends it when the launcher does not."""
-    if os.read(gate, 1) != b"g":
-        os._exit(0)
-
-
 def become(request, fds, wrote):
     """Turns the child into what an exec of the request would have made."""
     log, gate = fds[:2]
@@ -283,7 +275,8 @@ def become(request, fds, wrote):
                 os.close(fd)
             except OSError:
                 continue  # the one that listed the folder
-    await_gate(gate)
+    if os.read(gate, 1) != b"g":
+        os._exit(0)  # the launcher does not let it run
     os.close(gate)
     os.chdir(request["dir"])
     os.umask(request["umask"])
