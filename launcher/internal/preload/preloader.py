@@ -29,7 +29,6 @@ import stat
 import struct
 import sys
 import time
-import types
 
 CONTROL = 3
 PF_EXITING = 0x4  # flag of a thread that is about to be gone (include/linux/sched.h)
@@ -177,7 +176,6 @@ def fork_children(order, version):
     replaced, for the versions that this was checked with.
     """
     import multiprocessing
-
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():
@@ -385,7 +383,7 @@ def serve():
 
 
 def run(order):
-    main = types.ModuleType("__main__")
+    main = type(sys)("__main__")
     main.__file__ = order["script"]
     main.__builtins__ = __builtins__
     sys.modules["__main__"] = main
