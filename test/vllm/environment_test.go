@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -44,7 +45,7 @@ func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T)
 		ask(t, i)
 		assert.True(t, process{pid: i.PID}.marked("MY_SETTING=1"), "tools see it")
 		for _, p := range vllmProcesses(i) {
-			said := testify(t, n, common, p)
+			said := testimonyOf(t, n, common, p)
 			assert.Equal(t, "1", said.Environment["MY_SETTING"])
 			assert.Equal(t, 1, said.Threads, "OpenMP's, as nobody asked for more")
 		}
@@ -57,7 +58,7 @@ func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T)
 		}},
 		{name: "OMP_NUM_THREADS", value: "2", has: func(t *testing.T, n *node, i launcherapi.Instance) {
 			for _, p := range vllmProcesses(i) {
-				said := testify(t, n, common, p)
+				said := testimonyOf(t, n, common, p)
 				assert.Equal(t, "2", said.Environment["OMP_NUM_THREADS"])
 				assert.Equal(t, 2, said.Threads, "%s", p.cmdline)
 			}
@@ -66,12 +67,12 @@ func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T)
 			for _, p := range vllmProcesses(i) {
 				maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
 				require.NoError(t, err)
-				assert.Contains(t, string(maps), library, "%s", p.cmdline)
+				assert.True(t, strings.Contains(string(maps), library), "%s has it not", p.cmdline)
 			}
 		}},
 		{name: "PYTHONPATH", value: own, has: func(t *testing.T, n *node, i launcherapi.Instance) {
 			for _, p := range vllmProcesses(i) {
-				assert.Equal(t, own, testify(t, n, own, p).Environment["PYTHONPATH"])
+				assert.Equal(t, own, testimonyOf(t, n, own, p).Environment["PYTHONPATH"])
 			}
 		}},
 	}
@@ -171,12 +172,12 @@ type testimony struct {
 	Environment map[string]string
 }
 
-func testify(t *testing.T, n *node, witness string, p process) (said testimony) {
+func testimonyOf(t *testing.T, n *node, witness string, p process) (said testimony) {
 	t.Helper()
 	file := filepath.Join(witness, fmt.Sprint(p.pid))
 	_ = os.Remove(file) // of another that had this number
 	require.NoError(t, syscall.Kill(p.pid, syscall.SIGUSR2))
-	n.eventually(p.cmdline+" testifies", func() bool {
+	n.within(time.Minute, p.cmdline+" testifies", func() bool {
 		_, err := os.Stat(file)
 		return err == nil
 	})

@@ -139,6 +139,7 @@ type inventory struct {
 func (n *node) inventory() inventory {
 	n.t.Helper()
 	http.DefaultClient.CloseIdleConnections()
+	require.NoError(n.t, n.Health(n.t.Context())) // so that there is one connection, whatever was before
 	return inventory{n.alive(), n.descriptors(n.t)}
 }
 
