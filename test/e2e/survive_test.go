@@ -382,20 +382,33 @@ func TestUnderInitTheLauncherIsBackAtOnceAndKnowsExitCodes(t *testing.T) {
 	n.Start()
 	a := n.Awake("a", On(0))
 	b := n.Awake("b", On(1))
+	n.killServe(a)
+	n.killAndKnowWhy(b)
+	n.Ask(n.Get("a"), "hello")
+}
+
+// killServe kills the launcher under init, and waits until the next one serves
+// and has adopted an instance.
+func (n *Node) killServe(i launcherapi.Instance) {
+	n.t.Helper()
 	serve := serveOf(n.PID(), 0)
-	require.NotZero(t, serve)
-	require.NoError(t, syscall.Kill(serve, syscall.SIGKILL))
+	require.NotZero(n.t, serve)
+	require.NoError(n.t, syscall.Kill(serve, syscall.SIGKILL))
 	n.Eventually("another serve runs", func() bool { return serveOf(n.PID(), serve) != 0 })
 	n.Eventually("it serves", func() bool {
-		answer, err := tryCall(t.Context(), "GET", n.URL+"/v2/vllm/instances/a", nil)
+		answer, err := tryCall(n.t.Context(), "GET", n.URL+"/v2/vllm/instances/"+i.InstanceID, nil)
 		return err == nil && answer.Status == 200
 	})
-	assert.Equal(t, a.PID, n.Get("a").PID)
-	require.NoError(t, syscall.Kill(b.PID, syscall.SIGKILL))
-	failed := n.Await("b", "failed")
-	require.NotNil(t, failed.ExitCode, "init saw how it ended")
-	assert.Equal(t, -9, *failed.ExitCode)
-	n.Ask(n.Get("a"), "hello")
+	assert.Equal(n.t, i.PID, n.Get(i.InstanceID).PID)
+}
+
+// killAndKnowWhy kills an engine whose parent is init: that saw how it ended.
+func (n *Node) killAndKnowWhy(i launcherapi.Instance) {
+	n.t.Helper()
+	require.NoError(n.t, syscall.Kill(i.PID, syscall.SIGKILL))
+	failed := n.Await(i.InstanceID, "failed")
+	require.NotNil(n.t, failed.ExitCode)
+	assert.Equal(n.t, -9, *failed.ExitCode)
 }
 
 // serveOf is the `launcher serve` among the children of init that is not the
