@@ -388,7 +388,7 @@ func TestMemoryThatIsNotFreedInTimeIsToldAndTheNextStartIsRefusedWithTheNumbers(
 	n := NewNode(t, "--memory-timeout", "300ms")
 	events, leave := n.Watch("")
 	defer leave()
-	n.Awake("a", On(0), "--sim-free-late-after-exit", "3s")
+	n.Awake("a", On(0), "--sim-free-late-after-exit", "20s")
 	n.Delete("a")
 	var stopped launcherapi.Instance
 	for stopped.State != "stopped" {

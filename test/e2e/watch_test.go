@@ -127,7 +127,7 @@ func TestAReaderThatFallsBehindIsTold410Live(t *testing.T) {
 	conn, err := net.Dial("tcp", strings.TrimPrefix(n.URL, "http://"))
 	require.NoError(t, err)
 	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "GET %s/watch?since=%d HTTP/1.1\r\nHost: launcher\r\n\r\n", instances, made.Revision)
+	_, err = fmt.Fprintf(conn, "GET %s/watch?since=%d HTTP/1.1\r\nHost: localhost\r\n\r\n", instances, made.Revision)
 	require.NoError(t, err)
 	head := make([]byte, 1) // it has begun, and from here on it takes nothing
 	_, err = io.ReadFull(conn, head)

@@ -80,7 +80,7 @@ func NewHost(opts Options) (*Host, error) {
 		}
 	}
 	if opts.ScratchDir != "" && h.scratch("") == "" {
-		opts.Logger.Warn("engines leave their sockets in the temporary folder: this path is too long for sockets", "folder", opts.ScratchDir)
+		opts.Logger.Info("engines leave their sockets in the temporary folder: this path is too long for sockets", "folder", opts.ScratchDir)
 	}
 	if h.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
 		return nil, fmt.Errorf("cannot make a process host: %w", err)
