@@ -63,6 +63,10 @@ start_launcher() {
     fail "something listens at $listen already: end it, or choose another address by HOTSEAT_LISTEN=127.0.0.1:PORT"
   fi
   folder=$(mktemp -d)
+  if [ "$ENGINE" = vllm-cpu ]; then # what vLLM leaves there goes with the folder
+    export TMPDIR=$folder/tmp
+    mkdir "$TMPDIR"
+  fi
   show "$BIN/launcher serve --listen $listen --state-dir $folder/state ${serve[*]}"
   set -m
   "$BIN/launcher" serve --listen "$listen" --state-dir "$folder/state" "${serve[@]}" 2>"$folder/log" &
