@@ -28,7 +28,7 @@ func (p *Pool) pick(env variables) (*preloader, error) {
 	if err != nil {
 		return nil, err
 	}
-	if stamp(l.hello.Watch) != l.stamp {
+	if p.outdated(l) {
 		p.changed(l)
 		return nil, notForked("the installation of the engine has changed, and is being loaded again")
 	}

@@ -51,9 +51,10 @@ func newFixtureIn(t *testing.T, mode cgroup.Mode, change ...func(*fixture)) *fix
 	var err error
 	f.command, err = pyengine.Install(f.dir)
 	require.NoError(t, err)
-	groups, err := cgroup.Open(cgroup.Options{Mode: mode, Name: "hotseat-preload-test", Logger: slog.New(slog.DiscardHandler)})
+	name := fmt.Sprintf("hotseat-preload-test-%d", os.Getpid()) // another run may be under way
+	groups, err := cgroup.Open(cgroup.Options{Mode: mode, Name: name, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
-	f.host, err = process.NewHost(process.Options{Mark: "preloadtest", Cgroups: groups, Logger: slog.New(slog.DiscardHandler)})
+	f.host, err = process.NewHost(process.Options{Mark: name, Cgroups: groups, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	f.options = Options{
 		Command: f.command, Recipe: recipe, Environ: f.environ(), Dir: filepath.Join(f.logs, "preloaders"), Host: f.host,

@@ -11,6 +11,26 @@ import (
 
 // This file is how a change of the engine's installation is seen.
 
+// interpreter is the Python that loads the engine now, with its flags.
+func (p *Pool) interpreter() ([]string, error) {
+	return PythonOf(p.opts.Command, p.opts.Arguments, p.opts.Python)
+}
+
+// commandStamp tells whether command and interpreter are as they were, also
+// where they are links.
+func (p *Pool) commandStamp() string {
+	python, err := p.interpreter()
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("%q\n%s", python, stamp([]string{p.opts.Command, python[0]}))
+}
+
+// outdated says whether one that is ready has loaded what is not installed any more.
+func (p *Pool) outdated(l *preloader) bool {
+	return stamp(l.hello.Watch) != l.stamp || p.commandStamp() != l.command
+}
+
 // stamp tells whether files and folders are as they were.
 func stamp(paths []string) string {
 	var b strings.Builder
@@ -20,7 +40,8 @@ func stamp(paths []string) string {
 			fmt.Fprintf(&b, "%s %v\n", path, errors.Unwrap(err))
 			continue
 		}
-		fmt.Fprintf(&b, "%s %d %d\n", path, info.Size(), info.ModTime().UnixNano())
+		target, _ := filepath.EvalSymlinks(path) // it is there
+		fmt.Fprintf(&b, "%s %s %d %d\n", path, target, info.Size(), info.ModTime().UnixNano())
 	}
 	return b.String()
 }

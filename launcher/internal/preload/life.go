@@ -61,8 +61,9 @@ func (p *Pool) fail(l *preloader, lasted time.Duration, err error) time.Duration
 
 // once runs the process once. It returns when that has ended, or shall.
 func (p *Pool) once(ctx context.Context, l *preloader) (served time.Duration, err error) {
+	command := p.commandStamp()
 	p.mu.Lock()
-	l.state, l.why, l.began = Loading, "", time.Now()
+	l.state, l.why, l.began, l.command = Loading, "", time.Now(), command
 	p.mu.Unlock()
 	loading, cancel := context.WithTimeout(ctx, p.opts.LoadTime)
 	r, h, err := p.begin(loading, l)
@@ -97,7 +98,7 @@ func (p *Pool) once(ctx context.Context, l *preloader) (served time.Duration, er
 func (p *Pool) serve(l *preloader, r *run, h hello) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if changedSince(h.Watch, l.began) {
+	if changedSince(h.Watch, l.began) || p.commandStamp() != l.command {
 		return errors.New("the installation of the engine has changed while it was loaded")
 	}
 	bytes := procfs.PSS(r.tree.ID().PID)
@@ -146,7 +147,7 @@ func (p *Pool) lookAround() {
 		case p.opts.IdleTime > 0 && time.Since(l.lastUsed) > p.opts.IdleTime:
 			p.opts.Logger.Info("a preloader is ended: it was not used for long", "preloader", l.name)
 			p.drop(l)
-		case l.state == Ready && stamp(l.hello.Watch) != l.stamp:
+		case l.state == Ready && p.outdated(l):
 			p.changed(l)
 		}
 	}

@@ -57,7 +57,7 @@ func notForked(format string, args ...any) error {
 // Pool keeps the preloaders of one engine's command.
 type Pool struct {
 	opts    Options
-	python  []string // with flags
+	python  []string // with flags, as it was when the pool was made
 	program string   // path of preloader.py
 	umask   int
 	cannot  string // why there will never be one
@@ -96,7 +96,7 @@ func (p *Pool) Begin() {
 }
 
 func (p *Pool) prepare() (err error) {
-	if p.python, err = PythonOf(p.opts.Command, p.opts.Arguments, p.opts.Python); err != nil {
+	if p.python, err = p.interpreter(); err != nil {
 		return err
 	}
 	if p.umask, err = ownUmask(); err != nil {
@@ -155,7 +155,7 @@ func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	if err := p.use(l, r); err != nil {
 		return nil, err
 	}
-	tree, broken, err := p.fork(r.conn, c)
+	tree, broken, err := p.fork(r, c)
 	if broken {
 		p.giveUp(l, r, fmt.Sprintf("it did not fork: %v", err))
 	}
@@ -204,7 +204,7 @@ func (p *Pool) List() launcherapi.PreloaderList {
 			LoadSeconds: l.hello.Seconds, Forks: l.forks, MemoryBytes: l.bytes, Since: l.began.UTC(), LastUsedAt: l.lastUsed.UTC(),
 		}
 		if l.run != nil {
-			view.PID = l.run.tree.ID().PID
+			view.PID, view.Interpreter = l.run.tree.ID().PID, strings.Join(l.run.python, " ")
 		}
 		list.Preloaders = append(list.Preloaders, view)
 	}

@@ -48,6 +48,7 @@ type hello struct {
 // request asks for one fork; answer says what became of it.
 type request struct {
 	Argv  []string          `json:"argv"`
+	Flags int               `json:"flags"` // how many of argv follow the interpreter and are its own
 	Env   map[string]string `json:"env"`
 	Dir   string            `json:"dir"`
 	Umask int               `json:"umask"`
@@ -76,6 +77,7 @@ type preloader struct {
 	hello    hello
 	counts   loadTime
 	stamp    string // of the installation it has loaded
+	command  string // what command and interpreter were then
 	bytes    uint64 // of memory, when it became ready (PSS)
 	run      *run   // the process that runs now; nil when there is none
 
@@ -84,10 +86,11 @@ type preloader struct {
 
 // run is one process of a preloader, from its start to its end.
 type run struct {
-	tree  *process.Process
-	conn  conn
-	talk  chan struct{} // holds one token: who has it speaks over conn
-	ended chan string   // why it is not to be used any more
+	tree   *process.Process
+	python []string // its interpreter, with flags
+	conn   conn
+	talk   chan struct{} // holds one token: who has it speaks over conn
+	ended  chan string   // why it is not to be used any more
 }
 
 // end has the process ended.
@@ -100,6 +103,10 @@ func (r *run) end(reason string) {
 
 // begin starts the process and waits until it has loaded.
 func (p *Pool) begin(ctx context.Context, l *preloader) (r *run, h hello, err error) {
+	python, err := p.interpreter()
+	if err != nil {
+		return nil, h, err
+	}
 	ours, theirs, err := newConn()
 	if err != nil {
 		return nil, h, err
@@ -115,14 +122,14 @@ func (p *Pool) begin(ctx context.Context, l *preloader) (r *run, h hello, err er
 		return nil, h, errors.Join(fmt.Errorf("cannot make the preloader's log: %w", err), theirs.Close())
 	}
 	tree, err := p.opts.Host.Start(process.Command{
-		Name: l.name, Path: p.python[0], Args: append(append([]string(nil), p.python...), p.program, pad),
+		Name: l.name, Path: python[0], Args: append(slices.Clone(python), p.program, pad),
 		Env: append(l.env.list(), ownPrefix+"PAD="+pad), Output: output, Extra: theirs,
 	})
 	err = errors.Join(err, output.Close(), theirs.Close())
 	if tree == nil {
 		return nil, h, err
 	}
-	r = &run{tree: tree, conn: ours, talk: make(chan struct{}, 1), ended: make(chan string, 1)}
+	r = &run{tree: tree, python: python, conn: ours, talk: make(chan struct{}, 1), ended: make(chan string, 1)}
 	r.talk <- struct{}{}
 	p.mu.Lock()
 	l.run, kept = r, true
@@ -189,7 +196,7 @@ const killTime = 10 * time.Second
 
 // fork has the preloader at the other end fork the command; broken says that it
 // is not to be used any more.
-func (p *Pool) fork(control conn, c process.Command) (tree *process.Process, broken bool, err error) {
+func (p *Pool) fork(by *run, c process.Command) (tree *process.Process, broken bool, err error) {
 	gate, opener, err := os.Pipe()
 	if err != nil {
 		return nil, false, fmt.Errorf("cannot make a gate: %w", err)
@@ -203,7 +210,7 @@ func (p *Pool) fork(control conn, c process.Command) (tree *process.Process, bro
 	if err != nil {
 		return nil, false, fmt.Errorf("cannot tell the working folder: %w", err)
 	}
-	argv := append(append([]string(nil), p.python...), c.Args...)
+	argv := slices.Concat(by.python, c.Args)
 	for _, text := range slices.Concat(argv, c.Env, []string{dir}) {
 		if !utf8.ValidString(text) { // the request is JSON, which would change it
 			return nil, false, errors.New("an argument, a variable or the working folder is not UTF-8")
@@ -211,12 +218,12 @@ func (p *Pool) fork(control conn, c process.Command) (tree *process.Process, bro
 	}
 	tree, err = p.opts.Host.Fork(c, func(enter []*os.File, env []string) (process.ID, error) {
 		var got answer
-		r := request{Argv: argv, Env: all(env), Dir: dir, Umask: p.umask}
+		r := request{Argv: argv, Flags: len(by.python) - 1, Env: all(env), Dir: dir, Umask: p.umask}
 		deadline := time.Now().Add(p.opts.AnswerTime)
-		err := errors.Join(control.SetDeadline(deadline), control.send(r, append([]*os.File{c.Output, gate}, enter...)...))
+		err := errors.Join(by.conn.SetDeadline(deadline), by.conn.send(r, append([]*os.File{c.Output, gate}, enter...)...))
 		crashpoint.At(crashpoint.StartAsked)
 		if err == nil {
-			err = control.receive(&got)
+			err = by.conn.receive(&got)
 		}
 		if err != nil {
 			broken = true

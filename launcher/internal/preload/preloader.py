@@ -6,7 +6,7 @@ the JSON that follows; descriptors travel with the four bytes.
 
   order    launcher -> here   {script, main, modules, versions, ...}
   hello    here -> launcher   {version, load_time, watch, ...} or {refused}
-  request  launcher -> here   {argv, env, dir, umask}, descriptors: log, gate, cgroup.procs ...
+  request  launcher -> here   {argv, flags, env, dir, umask}, descriptors: log, gate, cgroup.procs ...
   answer   here -> launcher   {pid, start_time} or {error}
 
 A forked child waits at its gate until the launcher has taken it over: one byte
@@ -50,7 +50,7 @@ def receive(control):
         if not part:
             return None, fds
         body += part
-    return json.loads(body), fds
+    return json.loads(os.fsdecode(body)), fds  # text is as Python would have decoded it from its own start
 
 
 def send(control, message):
@@ -288,9 +288,9 @@ def become(request, fds, wrote):
         if name not in env:
             del os.environ[name]
     os.environ.update(env)
-    show(request["argv"], request["env"])
-    sys.argv = list(request["argv"][1:])
     sys.orig_argv = list(request["argv"])
+    sys.argv = sys.orig_argv[1 + request["flags"]:]
+    show(sys.orig_argv, request["env"])
     reseed()
 
 
@@ -298,9 +298,9 @@ def show(argv, env):
     """Writes arguments and environment where the kernel shows them (proc(5)),
     as far as there is room, so that tools that look there see the instance."""
     put(stat_field("self", 48), stat_field("self", 49), argv)
-    ours_first = sorted(env.items(), key=lambda variable: not variable[0].startswith("HOTSEAT_"))
-    put(stat_field("self", 50), stat_field("self", 51), [f"{name}={value}" for name, value in ours_first])
-    ctypes.CDLL(None).prctl(15, os.path.basename(argv[1]).encode()[:15], 0, 0, 0)  # PR_SET_NAME, as exec does
+    marks_first = sorted(env.items(), key=lambda variable: variable[0] not in ("HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER"))
+    put(stat_field("self", 50), stat_field("self", 51), [f"{name}={value}" for name, value in marks_first])
+    ctypes.CDLL(None).prctl(15, os.fsencode(os.path.basename(sys.argv[0]))[:15], 0, 0, 0)  # PR_SET_NAME, as exec does
 
 
 def put(start, end, strings):

@@ -1,0 +1,131 @@
+package preload
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/pyengine"
+)
+
+// behindALink makes the command a link to another installation's.
+func behindALink(f *fixture) {
+	link := filepath.Join(f.logs, "vllm")
+	require.NoError(f.t, os.Symlink(f.command, link))
+	f.command, f.options.Command = link, link
+}
+
+// linkTo has the link point to an installation that says what it is.
+func (f *fixture) linkTo(read string) {
+	f.t.Helper()
+	dir := f.t.TempDir()
+	command, err := pyengine.Install(dir)
+	require.NoError(f.t, err)
+	require.NoError(f.t, os.WriteFile(filepath.Join(dir, "vllm", "__init__.py"), fmt.Appendf(nil, "read = %q\n", read), 0o600))
+	old := time.Now().Add(-time.Hour)
+	require.NoError(f.t, os.Chtimes(command, old, old)) // as packages unpack it
+	require.NoError(f.t, os.Symlink(command, f.command+".new"))
+	require.NoError(f.t, os.Rename(f.command+".new", f.command))
+}
+
+func TestACommandThatIsALinkIsLoadedAgainWhenItLeadsElsewhere(t *testing.T) {
+	f := newFixture(t, behindALink)
+	f.ready()
+	f.linkTo("elsewhere")
+	assert.Contains(t, f.refused(), "has changed")
+	f.ready()
+	var got facts
+	_, log := f.fork("a", nil, nil)
+	f.line(log, 0, &got)
+	assert.Equal(t, "elsewhere", got.Read)
+}
+
+func TestACommandThatLeadsElsewhereWhileItIsLoadedIsLoadedAgain(t *testing.T) {
+	f := newFixture(t, behindALink, func(f *fixture) {
+		f.write("vllm/__init__.py", fmt.Sprintf("import os\nread = 'old'\nopen(%q, 'w')\nwhile not os.path.exists(%q):\n    pass\n",
+			filepath.Join(f.dir, "began"), filepath.Join(f.dir, "go")))
+	})
+	f.eventually("it loads", func() bool { _, err := os.Stat(filepath.Join(f.dir, "began")); return err == nil })
+	f.linkTo("elsewhere")
+	f.write("go", "")
+	f.ready()
+	var got facts
+	_, log := f.fork("a", nil, nil)
+	f.line(log, 0, &got)
+	assert.Equal(t, "elsewhere", got.Read)
+}
+
+func TestACommandThatGetsAnotherInterpreterIsLoadedByThatOne(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	python, err := pyengine.Python()
+	require.NoError(t, err)
+	other := filepath.Join(f.logs, "python3")
+	require.NoError(t, os.Symlink(python, other))
+	was, err := os.ReadFile(f.command)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(f.command, append([]byte("#!"+other+" -s\n"), was...), 0o700))
+	assert.Contains(t, f.refused(), "has changed")
+	f.ready()
+	assert.Equal(t, other+" -s", f.pool.List().Preloaders[0].Interpreter)
+
+	require.NoError(t, os.WriteFile(f.command, []byte("#!/bin/sh\n"), 0o700))
+	assert.Contains(t, f.refused(), "has changed")
+	f.eventually("the reason is told", func() bool {
+		return f.refused() == "the preloader is waiting: it did not load: "+f.command+" is not a Python script: it is run by /bin/sh"
+	})
+	require.NoError(t, os.WriteFile(f.command, was, 0o700))
+	f.ready()
+}
+
+func TestFlagsOfTheInterpreterAreNoArgumentsOfTheEngine(t *testing.T) {
+	f := newFixture(t, func(f *fixture) {
+		python, err := pyengine.Python()
+		require.NoError(f.t, err)
+		was, err := os.ReadFile(f.command)
+		require.NoError(f.t, err)
+		require.NoError(f.t, os.WriteFile(f.command, append([]byte("#!"+python+" -s\n"), was...), 0o700))
+	})
+	f.ready()
+	want, got := f.both([]string{"serve", "m"}, nil)
+	assert.Equal(t, []string{f.command, "serve", "m"}, got.Argv)
+	assert.Equal(t, want.Argv, got.Argv)
+	assert.Equal(t, want.Cmdline, got.Cmdline)
+	assert.Equal(t, want.Comm, got.Comm)
+}
+
+func TestTheMarksAreShownAlsoWhenThereIsNoRoomForTheRest(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	var got facts
+	_, log := f.fork("a", nil, []string{"HOTSEAT_AAA=" + pad + pad})
+	f.line(log, 0, &got)
+	assert.True(t, got.Shown)
+}
+
+func TestWithoutALocaleTextIsTheSameByForkAsByExec(t *testing.T) {
+	f := newFixture(t)
+	env := []string{"LC_ALL=C", "PYTHONUTF8=0", "PYTHONCOERCECLOCALE=0", "NAME=é"}
+	f.ready(env...)
+	want, got := f.both([]string{"serve", "é"}, env)
+	assert.Equal(t, want.Argv, got.Argv)
+	assert.Equal(t, want.Env["NAME"], got.Env["NAME"])
+}
+
+// both starts an instance by exec and one by fork.
+func (f *fixture) both(args, env []string) (execd, forked facts) {
+	f.t.Helper()
+	c, log := f.instance("execd", args, env)
+	tree, err := f.host.Start(c)
+	require.NoError(f.t, err)
+	f.killLater(tree)
+	f.line(log, 0, &execd)
+	_, log = f.fork("forked", args, env)
+	f.line(log, 0, &forked)
+	return execd, forked
+}
