@@ -182,6 +182,11 @@ func TestAnInstallationThatCannotBeForkedIsLeftToExecWithTheReason(t *testing.T)
 			f.write("torch.py", "class cuda:\n    @staticmethod\n    def is_initialized():\n        return True\n")
 			f.write("vllm/__init__.py", "import torch\nread = ''\n")
 		}, "torch has initialised cuda"},
+		"an import that looks for devices": {func(f *fixture) {
+			f.write("torch.py", "class cuda:\n    is_initialized = lambda: False\n    _is_in_bad_fork = lambda: True\n")
+			f.write("vllm/__init__.py", "import torch\nread = ''\n")
+			f.write("vllm/platforms.py", "class current_platform:\n    device_type = 'cuda'\n    is_cpu = lambda: False\n")
+		}, "refuses CUDA to a forked process"},
 		"an import that ends the process": {func(f *fixture) {
 			f.write("vllm/__init__.py", "import os\nprint('good bye', flush=True)\nos._exit(3)\n")
 		}, "good bye"},

@@ -114,13 +114,15 @@ def threads():
     return names
 
 
-def shed_threads():
+def try_fork():
     """Has libraries that know of forks end their threads (pthread_atfork(3)), as
-    OpenBLAS does, which starts them when it is loaded and when they are needed."""
+    OpenBLAS does, which starts them when it is loaded and when they are needed.
+    Says whether torch is at peace with it: once it has looked for devices it
+    refuses CUDA to all that is forked (torch/csrc/cuda/Module.cpp)."""
     child = os.fork()
     if child == 0:
-        os._exit(0)
-    os.waitpid(child, 0)
+        os._exit(getattr(getattr(sys.modules.get("torch"), "cuda", None), "_is_in_bad_fork", bool)())
+    return os.waitpid(child, 0)[1] == 0
 
 
 def accelerator():
@@ -142,7 +144,7 @@ def accelerator():
 
 def check_forkable():
     if threads():
-        shed_threads()
+        try_fork()
     names = threads()
     if names:
         raise Refusal(f"{len(names)} more thread(s) run in it, and a fork would lose them: {', '.join(sorted(names))}")
@@ -179,6 +181,8 @@ def fork_children(order, version):
     from vllm.platforms import current_platform
 
     if not current_platform.is_cpu():
+        if not try_fork():
+            raise Refusal("torch has looked for devices, and refuses CUDA to a forked process")
         switch = "VLLM_WORKER_MULTIPROC_METHOD"
         return {} if switch in os.environ else {switch: "fork"}
     if version not in order["versions"]:
@@ -278,12 +282,7 @@ def become(request, fds, wrote):
     os.close(gate)
     os.chdir(request["dir"])
     os.umask(request["umask"])
-    env = dict(request["env"])
-    for name, value in wrote.items():
-        if value is None:
-            env.pop(name, None)
-        else:
-            env[name] = value
+    env = {name: value for name, value in (request["env"] | wrote).items() if value is not None}
     for name in list(os.environ):
         if name not in env:
             del os.environ[name]
