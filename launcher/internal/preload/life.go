@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -22,6 +23,7 @@ const (
 // live keeps one preloader running until ctx ends.
 func (p *Pool) live(ctx context.Context, l *preloader) {
 	defer l.cancel()
+	defer os.Remove(p.logOf(l)) // it may never have been made
 	for ctx.Err() == nil {
 		lasted, err := p.once(ctx, l)
 		if err := p.finish(l); err != nil {

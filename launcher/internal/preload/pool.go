@@ -8,6 +8,7 @@ package preload
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -34,7 +35,7 @@ type Options struct {
 	Python    string   // its interpreter; empty: as its first line says
 	Recipe    Recipe   // what to load
 	Environ   []string // environment of a common instance
-	Dir       string   // folder for the program and the logs of preloaders; made if need be
+	Dir       string   // folder for the program and the logs of preloaders, of its own; made anew
 	Host      *process.Host
 
 	MemoryLimit uint64        // what all preloaders together may hold, in bytes; 0: no limit
@@ -102,7 +103,7 @@ func (p *Pool) prepare() (err error) {
 	if p.umask, err = ownUmask(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(p.opts.Dir, 0o700); err != nil {
+	if err := errors.Join(os.RemoveAll(p.opts.Dir), os.MkdirAll(p.opts.Dir, 0o700)); err != nil {
 		return fmt.Errorf("cannot make the preloaders' folder: %w", err)
 	}
 	p.program = filepath.Join(p.opts.Dir, "preloader.py")

@@ -296,6 +296,10 @@ func TestAnIdlePreloaderIsEndedAndMadeAgainWhenOneIsAskedFor(t *testing.T) {
 		_, err := procfs.Read(first)
 		return err != nil
 	})
+	f.eventually("so is its log", func() bool {
+		files, err := os.ReadDir(f.options.Dir)
+		return err == nil && len(files) == 1 && files[0].Name() == "preloader.py"
+	})
 	f.set(func(o *Options) { o.IdleTime = 0 })
 	assert.Contains(t, f.refused(), "loading")
 	f.ready()
