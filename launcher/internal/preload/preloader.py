@@ -31,6 +31,7 @@ import sys
 import time
 
 CONTROL = 3
+CUDA_ERROR_NOT_INITIALIZED = 3  # cuda.h
 PF_EXITING = 0x4  # flag of a thread that is about to be gone (include/linux/sched.h)
 ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/accel", "/dev/davinci")
 
@@ -128,10 +129,7 @@ def try_fork():
 def accelerator():
     """What of an accelerator this process holds; None when nothing."""
     for fd in os.listdir("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{fd}")
-        except OSError:
-            continue
+        target = os.path.realpath(f"/proc/self/fd/{fd}")
         if target.startswith(ACCELERATORS):
             return f"{target} is open"
     torch = sys.modules.get("torch")
@@ -139,7 +137,13 @@ def accelerator():
         device = getattr(torch, kind, None)
         if device is not None and device.is_initialized():
             return f"torch has initialised {kind}"
-    return None
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return None  # it is not even loaded
+    # Until cuInit was called, by whichever library, the driver answers nothing else.
+    up = driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != CUDA_ERROR_NOT_INITIALIZED
+    return "libcuda.so.1, the driver of CUDA, is initialised" if up else None
 
 
 def check_forkable():
@@ -333,8 +337,7 @@ def drop_listeners():
 
 
 def listener(fd):
-    sock = socket.socket(fileno=os.dup(fd))
-    with sock:
+    with socket.socket(fileno=os.dup(fd)) as sock:
         if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
             return False
         try:
@@ -351,13 +354,10 @@ def serve():
         check_peer(control)
         order, _ = receive(control)
         if order is None:
-            sys.exit(0)
+            os._exit(0)
         wrote, hello = preload(order)
-    except Refusal as refusal:
-        send(control, {"refused": str(refusal)})
-        sys.exit(1)
     except BaseException as error:
-        send(control, {"refused": f"{type(error).__name__}: {error}"})
+        send(control, {"refused": str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}"})
         raise
     send(control, hello)
     while True:
