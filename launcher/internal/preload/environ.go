@@ -7,20 +7,23 @@ import (
 )
 
 // variables is an environment by name, without those that the launcher gives
-// each process for itself (HOTSEAT_…).
+// each process for itself.
 type variables map[string]string
 
 func parse(env []string) variables {
 	v := variables{}
 	for _, entry := range env {
-		if name, value, ok := strings.Cut(entry, "="); ok && !strings.HasPrefix(name, ownPrefix) {
+		if name, value, ok := strings.Cut(entry, "="); ok && !slices.Contains(own, name) {
 			v[name] = value
 		}
 	}
 	return v
 }
 
-const ownPrefix = "HOTSEAT_"
+// own are the marks of a tree (package process), and the room for those of a forked one.
+var own = []string{"HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER", padName}
+
+const padName = "HOTSEAT_PAD"
 
 func (v variables) list() []string {
 	out := make([]string, 0, len(v))

@@ -123,7 +123,7 @@ func (p *Pool) begin(ctx context.Context, l *preloader) (r *run, h hello, err er
 	}
 	tree, err := p.opts.Host.Start(process.Command{
 		Name: l.name, Path: python[0], Args: append(slices.Clone(python), p.program, pad),
-		Env: append(l.env.list(), ownPrefix+"PAD="+pad), Output: output, Extra: theirs,
+		Env: append(l.env.list(), padName+"="+pad), Output: output, Extra: theirs,
 	})
 	err = errors.Join(err, output.Close(), theirs.Close())
 	if tree == nil {

@@ -5,7 +5,7 @@ import importlib.machinery
 import os
 import sys
 
-read = os.environ.get("READ_WHEN_LOADED", "unset")
+read = os.environ.get("READ_WHEN_LOADED") or os.environ.get("HOTSEAT_READ_WHEN_LOADED", "unset")
 
 
 class Empty(importlib.abc.MetaPathFinder, importlib.abc.Loader):
