@@ -20,8 +20,9 @@ func parse(env []string) variables {
 	return v
 }
 
-// own are the marks of a tree (package process), and the room for those of a forked one.
-var own = []string{"HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER", padName}
+// own are the marks of a tree (package process), the room for those of a forked
+// one, and where simulated GPUs are, on which a preloader is not.
+var own = []string{"HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER", padName, "HOTSEAT_SIMGPU_DIR"}
 
 const padName = "HOTSEAT_PAD"
 
