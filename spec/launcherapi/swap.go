@@ -22,6 +22,7 @@ type SwapIn struct {
 	Annotations map[string]string   `json:"annotations,omitempty" maxProperties:"1024"`
 	Engine      string              `json:"engine,omitempty" enum:"vllm"`
 	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" maxItems:"64" doc:"Must equal the swap's gpu_uuids when both are given."`
+	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"How a new instance is started, as in a create call."`
 }
 
 // SwapOut says what becomes of whatever is awake on the GPUs.

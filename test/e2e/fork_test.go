@@ -138,6 +138,12 @@ func TestTheStartMethodIsKeptAndWhatWasDoneIsTold(t *testing.T) {
 	}
 	assert.Regexp(t, fmt.Sprintf(`(?m)^preloader-1 +ready +0\.30\.0 +%d +3 `, loaded.PID), n.cli("preloaders"))
 
+	n.cli("swap", "--gpu", "0", "--id", "swapped", "--start-method", "exec", "--", "model")
+	assert.Equal(t, "exec", n.Get("swapped").StartedBy)
+	got := n.Call("POST", "/v2/vllm/swap", map[string]any{"in": map[string]any{"instance_id": "swapped", "start_method": "exec"}})
+	assert.Equal(t, 422, got.Problem(t).Status)
+	n.Delete("swapped")
+
 	n.Sleep("fork", 1)
 	n.Wake("fork")
 	n.Sleep("fork", 2)

@@ -69,6 +69,7 @@ func TestMistakesOnTheCommandLineHaveExitCode2AndOneLine(t *testing.T) {
 		"swap of an old and a new one":                        {"swap a -- m", "give one of them"},
 		"swap with an empty command line":                     {"swap --gpu 0 --", "the model is missing"},
 		"swap with an id for one that exists":                 {"swap --id b a", "are for a new instance"},
+		"swap with a start method for one that exists":        {"swap --start-method exec a", "are for a new instance"},
 		"swap out in a way that does not exist":               {"swap --out away a", "sleep or stop"},
 		"swap at a level that does not exist":                 {"swap --level 3 a", "1 or 2"},
 		"swap with a negative timeout":                        {"swap --timeout -1s a", "negative"},

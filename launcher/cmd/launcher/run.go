@@ -33,7 +33,7 @@ Without --gpu the engine sees every GPU, and takes no turn on any.`,
 	}
 	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().StringVar(&id, "id", "", "`ID` of the instance; the launcher makes one when it is not given")
-	cmd.Flags().StringVar(&method, "start-method", "", "`HOW` its process is made: auto, exec or fork")
+	startMethodFlag(cmd, &method)
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it answers, or has failed")
 	gpuFlag(cmd, &gpus)
 	envFlag(cmd, &env)
@@ -73,6 +73,11 @@ func gpuFlag(cmd *cobra.Command, gpus *[]string) {
 
 func envFlag(cmd *cobra.Command, env *[]string) {
 	cmd.Flags().StringArrayVar(env, "env", nil, "a variable of the engine's environment, `NAME=VALUE`, or NAME for the value that it has here")
+}
+
+func startMethodFlag(cmd *cobra.Command, method *string) {
+	cmd.Flags().StringVar(method, "start-method", "", "`HOW` its process is made: auto, exec or fork")
+	complete(cmd, "start-method", launcherapi.StartAuto, launcherapi.StartExec, launcherapi.StartFork)
 }
 
 // awaitAwake follows a start until the instance answers. One that ends is an

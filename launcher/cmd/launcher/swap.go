@@ -17,6 +17,7 @@ import (
 type swapFlags struct {
 	gpus, env      []string
 	id, out        string
+	method         string
 	level          int
 	drain, timeout span
 	canary, dryRun bool
@@ -40,6 +41,7 @@ that fails is undone: whoever was awake is awake again.`,
 	gpuFlag(cmd, &f.gpus)
 	envFlag(cmd, &f.env)
 	cmd.Flags().StringVar(&f.id, "id", "", "`ID` of the new instance; the launcher makes one when it is not given")
+	startMethodFlag(cmd, &f.method)
 	cmd.Flags().StringVar(&f.out, "out", launcherapi.OutSleep, "what becomes of whatever is awake there: `sleep|stop`")
 	cmd.Flags().IntVar(&f.level, "level", 0, "level that it sleeps at: 1 keeps the weights in host memory, 2 drops them (default 1)")
 	cmd.Flags().Var(&f.drain, "drain-timeout", "how long answers in flight may take to end before they are cut")
@@ -80,8 +82,8 @@ func (f *swapFlags) check(dash int, args []string) error {
 		return usagef("%q is one argument too many: the command line of a new instance stands after --", args[1])
 	case !fresh && len(args) == 0 && len(f.gpus) == 0:
 		return usagef("say what shall come in, by its id or with a command line after --, or with --gpu what shall be free")
-	case !fresh && (f.id != "" || len(f.env) > 0):
-		return usagef("--id and --env are for a new instance, whose command line stands after --")
+	case !fresh && (f.id != "" || len(f.env) > 0 || f.method != ""):
+		return usagef("--id, --env and --start-method are for a new instance, whose command line stands after --")
 	case f.out != launcherapi.OutSleep && f.out != launcherapi.OutStop:
 		return usagef("--out is sleep or stop, not %q", f.out)
 	case f.level < 0 || f.level > 2:
@@ -105,7 +107,7 @@ func (f *swapFlags) request(ctx context.Context, cl *client.Client, dash int, ar
 		if err != nil {
 			return req, err
 		}
-		req.In = &launcherapi.SwapIn{ID: f.id, Args: args, EnvVars: env}
+		req.In = &launcherapi.SwapIn{ID: f.id, Args: args, EnvVars: env, StartMethod: f.method}
 	case len(args) == 1:
 		req.In = &launcherapi.SwapIn{InstanceID: args[0]}
 	}

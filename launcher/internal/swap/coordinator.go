@@ -212,7 +212,7 @@ func (r *Run) readIn() error {
 		return launcher.Invalidf("body.in.gpu_uuids", "in.gpu_uuids and gpu_uuids differ: give one of them")
 	}
 	if in.InstanceID != "" {
-		if in.Options != nil || in.Args != nil || in.ID != "" || in.EnvVars != nil || in.Engine != "" || in.Annotations != nil {
+		if in.Options != nil || in.Args != nil || in.ID != "" || in.EnvVars != nil || in.Engine != "" || in.Annotations != nil || in.StartMethod != "" {
 			return launcher.Invalidf("body.in", "in names the instance %s and describes a new one as well: give instance_id alone, or leave it out", in.InstanceID)
 		}
 		view, err := sup.Get(in.InstanceID)
@@ -229,7 +229,7 @@ func (r *Run) readIn() error {
 		ID: in.ID, SwapID: r.order.swapID, HoldGate: true,
 		Spec: launcherapi.InstanceSpec{
 			Options: in.Options, Args: in.Args, EnvVars: in.EnvVars, Annotations: in.Annotations, Engine: in.Engine,
-			GPUUUIDs: r.order.gpus,
+			GPUUUIDs: r.order.gpus, StartMethod: in.StartMethod,
 		},
 	})
 	if err != nil {
