@@ -105,7 +105,6 @@ var plans = []struct {
 		ExtraEnv: []string{"C=provider", "D=x=y"},
 	}},
 	{"the key of the arguments wins over the environment's", Request{Options: new("org/model --api-key k1"), Env: map[string]string{"VLLM_API_KEY": "k2"}}},
-	{"a user's folder for sockets is kept", Request{Args: []string{"org/model"}, Env: map[string]string{"VLLM_RPC_BASE_PATH": "/run/mine"}}},
 	{"an empty key is none", Request{Args: []string{"org/model", "--api-key", ""}, Env: map[string]string{"VLLM_API_KEY": "k2"}}},
 }
 
@@ -117,6 +116,18 @@ func TestThePlansAreThoseOfTheGoldenFile(t *testing.T) {
 		describe(&text, tt.name, p)
 	}
 	golden(t, "testdata/plans.golden", text.String())
+}
+
+func TestTheFolderForSocketsIsTheUsersWhereTheySetOne(t *testing.T) {
+	for value, want := range map[string]string{"": "VLLM_RPC_BASE_PATH", "/run/mine": ""} {
+		request := Request{Args: []string{"org/model"}}
+		if value != "" {
+			request.Env = map[string]string{"VLLM_RPC_BASE_PATH": value}
+		}
+		p, err := NewVLLM(VLLMOptions{}).Plan(request)
+		require.NoError(t, err)
+		assert.Equal(t, want, p.Scratch)
+	}
 }
 
 func describe(w *strings.Builder, name string, p Plan) {
