@@ -136,6 +136,7 @@ func TestAnEngineWhoseCoreStandsStillHangsButIsHealthy(t *testing.T) {
 	p := launch(t, setup{args: []string{"m"}, dev: true}).ready()
 	core := p.find("VLLM::EngineCore")
 	p.signal(core, syscall.SIGSTOP)
+	eventually(t, "the core stands still", func() bool { return statField(t, core, 3) == "T" })
 	p.ok("GET", "/health", "")
 	for path, method := range map[string]string{"/sleep": "POST", "/is_sleeping": "GET", "/v1/completions": "POST"} {
 		body := ""

@@ -53,12 +53,17 @@ func TestEachDataParallelReplicaHasAnEngineCore(t *testing.T) {
 
 func parent(t *testing.T, pid int) int {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	require.NoError(t, err)
-	fields := strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))
-	ppid, err := strconv.Atoi(fields[1])
+	ppid, err := strconv.Atoi(statField(t, pid, 4))
 	require.NoError(t, err)
 	return ppid
+}
+
+// statField is a field of /proc/PID/stat by its number in proc_pid_stat(5), from 3 on.
+func statField(t *testing.T, pid, number int) string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	return strings.Fields(string(data[strings.LastIndexByte(string(data), ')')+1:]))[number-3]
 }
 
 func TestThePortIsBoundButRefusesUntilTheModelIsLoaded(t *testing.T) {
