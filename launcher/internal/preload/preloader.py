@@ -336,6 +336,18 @@ def drop_listeners():
     os.close(null)
 
 
+def drop_sentinels():
+    """In Worker: gives back the pipe by whose end EngineCore's is told, which a
+    spawned child would not hold (Popen._launch of multiprocessing/popen_fork.py)."""
+    frame, own = sys._getframe(), True
+    while frame is not None:
+        if frame.f_code.co_name == "_launch" and "child_w" in frame.f_locals:
+            if not own:
+                os.close(frame.f_locals["child_w"])
+            own = False
+        frame = frame.f_back
+
+
 def listener(fd):
     with socket.socket(fileno=os.dup(fd)) as sock:
         if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
@@ -393,6 +405,7 @@ def run(order):
 
         # A spawned child would find the tracker running, and no port of its parent's.
         os.register_at_fork(before=resource_tracker.ensure_running, after_in_child=drop_listeners)
+        os.register_at_fork(after_in_child=drop_sentinels)
     sys.exit(entry())
 
 
