@@ -319,8 +319,10 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 
 // watch waits for the end of the instance's process. The lock is held.
 func (s *Supervisor) watch(i *instance) {
-	tree, name := i.tree, i.facts.LogName
+	tree, name, told := i.tree, i.facts.LogName, make(chan struct{})
+	i.exitTold = told
 	s.spawn(func() {
+		defer close(told)
 		select {
 		case <-tree.Done():
 			s.onExited(i, tree.Exit(), s.longTail(name))

@@ -249,11 +249,25 @@ func (s *Supervisor) endTree(i *instance, end func() error) {
 		s.log.Error("cannot end a process tree", "instance", i.facts.ID, "error", err)
 	}
 	late := s.awaitReturned(s.ctx, held)
+	i.awaitExitTold()
 	if s.ctx.Err() != nil {
 		return
 	}
 	crashpoint.At(crashpoint.StopGone)
 	s.onGone(i, late)
+}
+
+// awaitExitTold: the exit of a root is told before the end of its tree, which
+// is not told without the exit code. One that could not be ended has no exit.
+func (i *instance) awaitExitTold() {
+	if i.tree == nil {
+		return
+	}
+	select {
+	case <-i.tree.Done():
+		<-i.exitTold
+	default:
+	}
 }
 
 func (s *Supervisor) closePorts(i *instance) {

@@ -330,6 +330,7 @@ func (g *fakeGPUs) hold(uuid string, pid int, gibs uint64) {
 type fakeLogs struct {
 	dir  string
 	fail error
+	slow time.Duration // reading takes that long
 }
 
 func (l fakeLogs) Create(id string) (*os.File, string, error) {
@@ -340,7 +341,10 @@ func (l fakeLogs) Create(id string) (*os.File, string, error) {
 	return f, id + ".log", err
 }
 
-func (fakeLogs) Tail(string, int, int) ([]string, error) { return []string{"the last line"}, nil }
+func (l fakeLogs) Tail(string, int, int) ([]string, error) {
+	time.Sleep(l.slow)
+	return []string{"the last line"}, nil
+}
 
 func (fakeLogs) Watch(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil }
 

@@ -32,14 +32,15 @@ type facts struct {
 
 // instance is one supervised engine. The supervisor's lock guards all of it.
 type instance struct {
-	facts   facts
-	engine  engine.Engine
-	apiKey  engine.Secret
-	secrets secrets // hidden in what is told of it
-	tree    Tree    // nil before the start and when the start failed
-	root    process.ID
-	gate    Gate
-	private Reservation
+	facts    facts
+	engine   engine.Engine
+	apiKey   engine.Secret
+	secrets  secrets         // hidden in what is told of it
+	tree     Tree            // nil before the start and when the start failed
+	exitTold <-chan struct{} // closed once the exit of the root is known to all, or nobody watches any more
+	root     process.ID
+	gate     Gate
+	private  Reservation
 
 	state    launcher.State
 	created  time.Time

@@ -321,6 +321,20 @@ func TestADeleteIsOverOnlyWhenTheMemoryIsBack(t *testing.T) {
 	})
 }
 
+func TestAStopTellsTheExitCodeHoweverLongTheLogTakesToRead(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		view, err := r.Delete(t.Context(), "a")
+		require.NoError(t, err)
+		require.NotNil(t, view.ExitCode)
+		assert.Equal(t, 0, *view.ExitCode)
+	}, func(o *Options) {
+		logs := o.Logs.(fakeLogs)
+		logs.slow = time.Second
+		o.Logs = logs
+	})
+}
+
 func TestMemoryThatNeverComesBackIsSaid(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
