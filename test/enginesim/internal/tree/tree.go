@@ -31,33 +31,32 @@ func (t *Tree) Start(b Boot) error {
 	for replica := range b.DP {
 		mine := b
 		mine.Replica = replica
-		c, err := spawn(mine.coreName(), nil)
+		c, err := t.add(mine.coreName())
 		if err != nil {
 			return err
 		}
 		boots[c] = mine
-		if !t.add(c) {
-			return errors.New("the tree is closed")
-		}
 	}
 	return together(t.all(), func(c *child) error { return c.boot(boots[c]) })
 }
 
-// add takes a new process into the tree; one that comes after Close is ended.
-func (t *Tree) add(c *child) bool {
+// add makes a new process, unless the tree is closed: a Close knows of all.
+func (t *Tree) add(name string) (*child, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
-		kill([]*child{c})
-		<-c.done
-		return false
+		return nil, errors.New("the tree is closed")
+	}
+	c, err := spawn(name, nil)
+	if err != nil {
+		return nil, err
 	}
 	t.cores = append(t.cores, c)
 	t.watchers.Go(func() {
 		<-c.done
 		t.once.Do(func() { close(t.died) })
 	})
-	return true
+	return c, nil
 }
 
 func (t *Tree) all() []*child {
