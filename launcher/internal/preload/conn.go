@@ -14,7 +14,7 @@ import (
 
 // conn is the launcher's end of the control socket: a pair of connected
 // sockets without a name, so that nobody but the two processes can reach it.
-// preloader.py tells what goes over it.
+// preloader/__main__.py tells what goes over it.
 type conn struct{ *net.UnixConn }
 
 // maxFrame bounds what a preloader may send at once, in bytes.

@@ -6,10 +6,13 @@
 package preload
 
 import (
+	"archive/zip"
+	"bytes"
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -22,8 +25,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-//go:embed preloader.py
-var program []byte
+//go:embed all:preloader
+var sources embed.FS
 
 // Recipe is what a preloader has to load.
 type Recipe = engine.Recipe
@@ -59,7 +62,7 @@ func notForked(format string, args ...any) error {
 type Pool struct {
 	opts    Options
 	python  []string // with flags, as it was when the pool was made
-	program string   // path of preloader.py
+	program string   // path of the preloader
 	umask   int
 	cannot  string // why there will never be one
 	common  variables
@@ -106,11 +109,28 @@ func (p *Pool) prepare() (err error) {
 	if err := errors.Join(os.RemoveAll(p.opts.Dir), os.MkdirAll(p.opts.Dir, 0o700)); err != nil {
 		return fmt.Errorf("cannot make the preloaders' folder: %w", err)
 	}
-	p.program = filepath.Join(p.opts.Dir, "preloader.py")
-	if err := os.WriteFile(p.program, program, 0o600); err != nil {
+	p.program = filepath.Join(p.opts.Dir, programName)
+	if err := writeProgram(p.program); err != nil {
 		return fmt.Errorf("cannot write the preloader: %w", err)
 	}
 	return nil
+}
+
+// programName is of a file that the interpreter runs as it is (zipapp in
+// Python's library).
+const programName = "preloader.pyz"
+
+func writeProgram(path string) error {
+	files, err := fs.Sub(sources, "preloader")
+	if err != nil {
+		return err
+	}
+	var program bytes.Buffer
+	archive := zip.NewWriter(&program)
+	if err := errors.Join(archive.AddFS(files), archive.Close()); err != nil {
+		return err
+	}
+	return os.WriteFile(path, program.Bytes(), 0o600)
 }
 
 // Close ends every preloader. What they forked lives on.

@@ -116,6 +116,19 @@ func TestTheEnginesOwnProcessesAreForkedAndDoNotHoldItsPort(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist, "the whole tree is gone")
 }
 
+func TestTheEndOfEngineCoreIsSeenWhileWorkerLives(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	tree, log := f.fork("a", []string{"--core"}, nil)
+	var made, seen struct{ Core, Worker, Ended int }
+	f.line(log, 1, &made)
+	assert.Subset(t, tree.Pids(), []int{made.Core, made.Worker})
+	require.NoError(t, syscall.Kill(made.Core, syscall.SIGKILL))
+	f.line(log, 2, &seen)
+	assert.Equal(t, made.Core, seen.Ended)
+	assert.Contains(t, tree.Pids(), made.Worker)
+}
+
 func TestAVariableThatCountsWhenLoadedGetsAPreloaderOfItsOwn(t *testing.T) {
 	for _, variable := range []string{"OMP_NUM_THREADS=3", "PYTHONHASHSEED=5", "LD_LIBRARY_PATH=/nowhere", "READ_WHEN_LOADED=yes", "HOTSEAT_READ_WHEN_LOADED=yes"} {
 		t.Run(variable, func(t *testing.T) {
@@ -298,7 +311,7 @@ func TestAnIdlePreloaderIsEndedAndMadeAgainWhenOneIsAskedFor(t *testing.T) {
 	})
 	f.eventually("so is its log", func() bool {
 		files, err := os.ReadDir(f.options.Dir)
-		return err == nil && len(files) == 1 && files[0].Name() == "preloader.py"
+		return err == nil && len(files) == 1 && files[0].Name() == programName
 	})
 	f.set(func(o *Options) { o.IdleTime = 0 })
 	assert.Contains(t, f.refused(), "loading")

@@ -4,6 +4,8 @@ the launcher asks."""
 
 import http.server
 import json
+import multiprocessing
+import multiprocessing.connection
 import os
 import random
 import signal
@@ -41,6 +43,23 @@ def facts():
 
 def child(port):
     signal.pause()
+
+
+def core(says):
+    worker = get_mp_context().Process(target=child, args=(0,))
+    worker.start()
+    says.send(worker.pid)
+    signal.pause()
+
+
+def watch_core():
+    """Makes a process that makes another, as EngineCore and Worker are; returns at the end of the first."""
+    hears, says = multiprocessing.Pipe(duplex=False)
+    process = get_mp_context().Process(target=core, args=(says,))
+    process.start()
+    print(json.dumps({"core": process.pid, "worker": hears.recv()}), flush=True)
+    multiprocessing.connection.wait([process.sentinel])
+    print(json.dumps({"ended": process.pid}), flush=True)
 
 
 class Server(http.server.BaseHTTPRequestHandler):
@@ -82,6 +101,8 @@ def main():
         process = get_mp_context().Process(target=child, args=(0,))
         process.start()
         print(json.dumps({"child": process.pid, "port": listener.getsockname()[1], "kind": type(process).__name__}), flush=True)
+    if "--core" in sys.argv:
+        watch_core()
     if argument("--port"):
         http.server.ThreadingHTTPServer(("127.0.0.1", argument("--port")), Server).serve_forever()
     signal.pause()

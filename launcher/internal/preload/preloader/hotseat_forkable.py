@@ -1,0 +1,71 @@
+"""Whether this process may be forked: alone in itself, and without an accelerator."""
+
+import ctypes
+import os
+import sys
+import threading
+
+from hotseat_proc import read_file, stat_field
+
+CUDA_ERROR_NOT_INITIALIZED = 3  # cuda.h
+PF_EXITING = 0x4  # flag of a thread that is about to be gone (include/linux/sched.h)
+ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/accel", "/dev/davinci")
+
+
+class Refusal(Exception):
+    """Why this process must not be forked."""
+
+
+def threads():
+    """The names of the threads beside this one."""
+    known, names = {str(t.native_id): t.name for t in threading.enumerate()}, []
+    for tid in os.listdir("/proc/self/task"):
+        try:
+            if tid == str(os.getpid()) or stat_field(f"self/task/{tid}", 9) & PF_EXITING:
+                continue
+            names.append(known.get(tid) or os.fsdecode(read_file(f"/proc/self/task/{tid}/comm")).strip())
+        except OSError:
+            continue  # it has ended
+    return names
+
+
+def try_fork():
+    """Has libraries that know of forks end their threads (pthread_atfork(3)), as
+    OpenBLAS does, which starts them when it is loaded and when they are needed.
+    Says whether torch is at peace with it: once it has looked for devices it
+    refuses CUDA to all that is forked (torch/csrc/cuda/Module.cpp)."""
+    child = os.fork()
+    if child == 0:
+        os._exit(getattr(getattr(sys.modules.get("torch"), "cuda", None), "_is_in_bad_fork", bool)())
+    return os.waitpid(child, 0)[1] == 0
+
+
+def accelerator():
+    """What of an accelerator this process holds; None when nothing."""
+    for fd in os.listdir("/proc/self/fd"):
+        target = os.path.realpath(f"/proc/self/fd/{fd}")
+        if target.startswith(ACCELERATORS):
+            return f"{target} is open"
+    torch = sys.modules.get("torch")
+    for kind in ("cuda", "xpu"):
+        device = getattr(torch, kind, None)
+        if device is not None and device.is_initialized():
+            return f"torch has initialised {kind}"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+    except OSError:
+        return None  # it is not even loaded
+    # Until cuInit was called, by whichever library, the driver answers nothing else.
+    up = driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != CUDA_ERROR_NOT_INITIALIZED
+    return "libcuda.so.1, the driver of CUDA, is initialised" if up else None
+
+
+def check_forkable():
+    if threads():
+        try_fork()
+    names = threads()
+    if names:
+        raise Refusal(f"{len(names)} more thread(s) run in it, and a fork would lose them: {', '.join(sorted(names))}")
+    held = accelerator()
+    if held:
+        raise Refusal(f"it holds an accelerator, which does not survive a fork: {held}")

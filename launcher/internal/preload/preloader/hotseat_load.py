@@ -1,0 +1,123 @@
+"""The imports, and what has to be known of them."""
+
+import gc
+import importlib
+import importlib.metadata
+import os
+import sys
+import time
+
+from hotseat_forkable import Refusal, check_forkable, try_fork
+from hotseat_proc import read_file
+
+
+def initial_environment():
+    """What this process was started with, whatever the interpreter's own start added."""
+    pairs = (entry.partition(b"=") for entry in read_file("/proc/self/environ").split(b"\0") if entry)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def watch_reads():
+    """Records the names of variables that Python code looks at from now on."""
+    read = set()
+
+    class Watched(type(os.environ)):
+        def __getitem__(self, name):
+            read.add(name)
+            return super().__getitem__(name)
+
+        def __contains__(self, name):
+            read.add(name)
+            return super().__contains__(name)
+
+    plain, os.environ.__class__ = os.environ.__class__, Watched
+
+    def stop():
+        os.environ.__class__ = plain
+        return {name for name in read if isinstance(name, str)}
+
+    return stop
+
+
+def import_all(order):
+    """Imports what the order names; what is optional and not there is left out."""
+    for name in order["modules"]:
+        importlib.import_module(name)
+    optional, skipped = order["optional_modules"] or [], {}
+    if order["platform_modules"]:
+        from vllm.platforms import current_platform
+
+        optional += order["platform_modules"].get(current_platform.device_type, [])
+    for name in optional:
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # vLLM imports it or not, and says so better
+            skipped[name] = f"{type(error).__name__}: {error}"
+    return skipped
+
+
+def fork_children(order, version):
+    """Arranges that vLLM forks EngineCore and Worker too, and gives the variables that does it.
+
+    On CUDA vLLM has a documented switch, and itself spawns when it must. The
+    platform of CPUs overrides it, so there the function that decides is
+    replaced, for the versions that this was checked with.
+    """
+    import multiprocessing
+    from vllm.platforms import current_platform
+
+    if not current_platform.is_cpu():
+        if not try_fork():
+            raise Refusal("torch has looked for devices, and refuses CUDA to a forked process")
+        switch = "VLLM_WORKER_MULTIPROC_METHOD"
+        return {} if switch in os.environ else {switch: "fork"}
+    if version not in order["versions"]:
+        raise Refusal(f"that vLLM forks its own processes on CPUs was checked with {', '.join(order['versions'])}, not with {version}")
+    from vllm.utils import system_utils
+
+    original = system_utils.get_mp_context
+
+    def get_mp_context():
+        if "--numa-bind" in sys.argv or system_utils.is_in_ray_actor():
+            return original()
+        return multiprocessing.get_context("fork")
+
+    for module in list(sys.modules.values()):
+        if getattr(module, "get_mp_context", None) is original:
+            module.get_mp_context = get_mp_context
+    return {}
+
+
+def preload(order):
+    """Imports, checks, freezes; gives the hello."""
+    began = time.monotonic()
+    start = initial_environment()
+    sys.path[0:1] = [] if sys.flags.safe_path else [os.path.dirname(os.path.realpath(order["script"]))]
+    stop = watch_reads()
+    skipped = import_all(order)
+    version = importlib.metadata.version(order["distribution"])
+    variables = fork_children(order, version) if order["fork_children"] else {}
+    read = stop()
+    if "setproctitle" in sys.modules:
+        sys.modules["setproctitle"].getproctitle()  # it finds its room while the arguments are as they were
+    check_forkable()
+    gc.collect()
+    gc.freeze()
+    now = dict(os.environ)
+    wrote = {name: now.get(name) for name in start.keys() | now.keys() if start.get(name) != now.get(name)}
+    wrote.update(variables)
+    return wrote, {
+        "version": version, "python": sys.version.split()[0], "modules": len(sys.modules),
+        "seconds": round(time.monotonic() - began, 3), "skipped": skipped,
+        "load_time": sorted(read | wrote.keys()), "watch": watched_files(order),
+    }
+
+
+def watched_files(order):
+    """Files and folders that change when the installation does."""
+    paths = {os.path.realpath(sys.executable), os.path.realpath(order["script"])}
+    for name in ("vllm", "torch", "transformers"):
+        file = getattr(sys.modules.get(name), "__file__", None)
+        if file:
+            paths |= {file, os.path.dirname(os.path.dirname(file))}
+    return sorted(paths)
