@@ -11,9 +11,18 @@ import (
 type variables map[string]string
 
 func parse(env []string) variables {
-	v := variables{}
+	v := variables(all(env))
+	for _, name := range own {
+		delete(v, name)
+	}
+	return v
+}
+
+// all is an environment by name, whole.
+func all(env []string) map[string]string {
+	v := map[string]string{}
 	for _, entry := range env {
-		if name, value, ok := strings.Cut(entry, "="); ok && !slices.Contains(own, name) {
+		if name, value, ok := strings.Cut(entry, "="); ok {
 			v[name] = value
 		}
 	}

@@ -131,6 +131,28 @@ func (f *fixture) fork(name string, args, env []string) (tree *process.Process, 
 	return tree, log
 }
 
+// forked forks an instance with these further variables, and gives what it says
+// of itself.
+func (f *fixture) forked(name string, env ...string) (got facts) {
+	f.t.Helper()
+	_, log := f.fork(name, nil, env)
+	f.line(log, 0, &got)
+	return got
+}
+
+// both starts an instance by exec and one by fork.
+func (f *fixture) both(args, env []string) (execd, forked facts) {
+	f.t.Helper()
+	c, log := f.instance("execd", args, env)
+	tree, err := f.host.Start(c)
+	require.NoError(f.t, err)
+	f.killLater(tree)
+	f.line(log, 0, &execd)
+	_, log = f.fork("forked", args, env)
+	f.line(log, 0, &forked)
+	return execd, forked
+}
+
 func (f *fixture) killLater(tree *process.Process) {
 	f.t.Cleanup(func() { assert.NoError(f.t, tree.Kill(f.t.Context())) })
 }

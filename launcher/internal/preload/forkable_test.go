@@ -31,9 +31,7 @@ os.register_at_fork(before=end)
 		f.options.Recipe.Modules = append([]string{"vllm.threads"}, f.options.Recipe.Modules...)
 	})
 	f.ready()
-	_, log := f.fork("a", nil, nil)
-	var got facts
-	f.line(log, 0, &got)
+	f.forked("a")
 }
 
 // driver is a stand-in for CUDA's, which this machine has not: it knows whether

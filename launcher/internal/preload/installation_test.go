@@ -39,9 +39,7 @@ func TestACommandThatIsALinkIsLoadedAgainWhenItLeadsElsewhere(t *testing.T) {
 	f.linkTo("elsewhere")
 	assert.Contains(t, f.refused(), "has changed")
 	f.ready()
-	var got facts
-	_, log := f.fork("a", nil, nil)
-	f.line(log, 0, &got)
+	got := f.forked("a")
 	assert.Equal(t, "elsewhere", got.Read)
 }
 
@@ -54,9 +52,7 @@ func TestACommandThatLeadsElsewhereWhileItIsLoadedIsLoadedAgain(t *testing.T) {
 	f.linkTo("elsewhere")
 	f.write("go", "")
 	f.ready()
-	var got facts
-	_, log := f.fork("a", nil, nil)
-	f.line(log, 0, &got)
+	got := f.forked("a")
 	assert.Equal(t, "elsewhere", got.Read)
 }
 
@@ -102,9 +98,7 @@ func TestFlagsOfTheInterpreterAreNoArgumentsOfTheEngine(t *testing.T) {
 func TestTheMarksAreShownAlsoWhenThereIsNoRoomForTheRest(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	var got facts
-	_, log := f.fork("a", nil, []string{"HOTSEAT_AAA=" + pad + pad})
-	f.line(log, 0, &got)
+	got := f.forked("a", "HOTSEAT_AAA="+pad+pad)
 	assert.True(t, got.Shown)
 }
 
@@ -115,17 +109,4 @@ func TestWithoutALocaleTextIsTheSameByForkAsByExec(t *testing.T) {
 	want, got := f.both([]string{"serve", "é"}, env)
 	assert.Equal(t, want.Argv, got.Argv)
 	assert.Equal(t, want.Env["NAME"], got.Env["NAME"])
-}
-
-// both starts an instance by exec and one by fork.
-func (f *fixture) both(args, env []string) (execd, forked facts) {
-	f.t.Helper()
-	c, log := f.instance("execd", args, env)
-	tree, err := f.host.Start(c)
-	require.NoError(f.t, err)
-	f.killLater(tree)
-	f.line(log, 0, &execd)
-	_, log = f.fork("forked", args, env)
-	f.line(log, 0, &forked)
-	return execd, forked
 }

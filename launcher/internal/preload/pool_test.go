@@ -162,9 +162,7 @@ func TestAnInstallationThatChangesWhileItIsLoadedIsLoadedAgain(t *testing.T) {
 	f.write("vllm/__init__.py", "read = 'new'\n")
 	f.write("go", "")
 	f.ready()
-	var got facts
-	_, log := f.fork("a", nil, nil)
-	f.line(log, 0, &got)
+	got := f.forked("a")
 	assert.Equal(t, "new", got.Read)
 }
 
@@ -182,9 +180,7 @@ func TestAPreloaderThatTellsOfMoreVariablesIsFollowedByOneThatHasThemAndNoMore(t
 		variables = append(variables, l.Variables)
 	}
 	assert.Equal(t, [][]string{nil, {"FIRST"}, {"FIRST", "SECOND"}}, variables)
-	var got facts
-	_, log := f.fork("a", nil, []string{"FIRST=1", "SECOND=2"})
-	f.line(log, 0, &got)
+	got := f.forked("a", "FIRST=1", "SECOND=2")
 	assert.Equal(t, "2", got.Read)
 }
 

@@ -40,14 +40,7 @@ type facts struct {
 func TestAForkedEngineDiffersInNothingFromOneMadeByExec(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	c, log := f.instance("execd", []string{"serve", "--model", "1", "a b"}, []string{"TOKEN=s3cret"})
-	execd, err := f.host.Start(c)
-	require.NoError(t, err)
-	f.killLater(execd)
-	var want, got facts
-	f.line(log, 0, &want)
-	_, log = f.fork("forked", []string{"serve", "--model", "1", "a b"}, []string{"TOKEN=s3cret"})
-	f.line(log, 0, &got)
+	want, got := f.both([]string{"serve", "--model", "1", "a b"}, []string{"TOKEN=s3cret"})
 
 	assert.NotEqual(t, want.Random, got.Random)
 	assert.Equal(t, "forked", got.Env["HOTSEAT_INSTANCE"])
@@ -66,9 +59,7 @@ func TestSiblingsHaveOtherRandomNumbers(t *testing.T) {
 	f.ready()
 	seen := map[float64]bool{}
 	for n := range 3 {
-		var got facts
-		_, log := f.fork("s"+strconv.Itoa(n), nil, nil)
-		f.line(log, 0, &got)
+		got := f.forked("s" + strconv.Itoa(n))
 		seen[got.Random] = true
 	}
 	assert.Len(t, seen, 3)
@@ -137,16 +128,13 @@ func TestAVariableThatCountsWhenLoadedGetsAPreloaderOfItsOwn(t *testing.T) {
 			name, value, _ := strings.Cut(variable, "=")
 			assert.Contains(t, f.refused(variable), name)
 			f.ready(variable)
-			var got facts
-			_, log := f.fork("a", nil, []string{variable})
-			f.line(log, 0, &got)
+			got := f.forked("a", variable)
 			assert.Equal(t, value, got.Env[name])
 			if strings.HasSuffix(name, "READ_WHEN_LOADED") {
 				assert.Equal(t, value, got.Read)
 			}
 			f.ready() // and the common one still serves
-			_, log = f.fork("b", nil, nil)
-			f.line(log, 0, &got)
+			got = f.forked("b")
 			assert.Equal(t, "unset", got.Read)
 		})
 	}
@@ -155,14 +143,10 @@ func TestAVariableThatCountsWhenLoadedGetsAPreloaderOfItsOwn(t *testing.T) {
 func TestAVariableThatNothingReadsWhenLoadedIsTheInstancesOwn(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	var got facts
-	_, log := f.fork("a", nil, []string{"MY_SETTING=1", "CUDA_VISIBLE_DEVICES=1", "HF_TOKEN=x"})
-	f.line(log, 0, &got)
+	got := f.forked("a", "MY_SETTING=1", "CUDA_VISIBLE_DEVICES=1", "HF_TOKEN=x")
 	assert.Equal(t, "1", got.Env["MY_SETTING"])
 	assert.Equal(t, "1", got.Env["CUDA_VISIBLE_DEVICES"])
-	_, log = f.fork("b", nil, nil)
-	got = facts{}
-	f.line(log, 0, &got)
+	got = f.forked("b")
 	assert.NotContains(t, got.Env, "MY_SETTING", "siblings share nothing")
 	assert.NotContains(t, got.Env, "HF_TOKEN")
 }
@@ -171,9 +155,7 @@ func TestWhatIsNotUTF8IsNotForkedForItWouldBeChanged(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	assert.Contains(t, f.refused("NAME=J\xf6rg"), "is not UTF-8")
-	var got facts
-	_, log := f.fork("a", nil, []string{"NAME=Jörg <&>\u2028"})
-	f.line(log, 0, &got)
+	got := f.forked("a", "NAME=Jörg <&>\u2028")
 	assert.Equal(t, "Jörg <&>\u2028", got.Env["NAME"])
 }
 
@@ -262,9 +244,7 @@ func TestAChangedInstallationIsLoadedAgain(t *testing.T) {
 	f.write("vllm/__init__.py", "read = 'the new one'\n")
 	assert.Contains(t, f.refused(), "has changed")
 	f.ready()
-	var got facts
-	_, log := f.fork("a", nil, nil)
-	f.line(log, 0, &got)
+	got := f.forked("a")
 	assert.Equal(t, "the new one", got.Read)
 }
 

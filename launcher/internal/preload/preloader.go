@@ -247,17 +247,6 @@ func (p *Pool) fork(by *run, c process.Command) (tree *process.Process, broken b
 	return tree, false, nil
 }
 
-// all is an environment by name, whole.
-func all(env []string) map[string]string {
-	v := map[string]string{}
-	for _, entry := range env {
-		if name, value, ok := strings.Cut(entry, "="); ok {
-			v[name] = value
-		}
-	}
-	return v
-}
-
 // ownUmask is the mask that files are made with (Umask in proc_pid_status(5)).
 func ownUmask() (int, error) {
 	status, err := os.ReadFile("/proc/self/status")
