@@ -90,14 +90,14 @@ func TestAClientOfTheLLMDLauncherFindsItsAPI(t *testing.T) {
 	}
 
 	config := llmdConfig{
-		Options: "--model test --served-model-name test", GPUUUIDs: On(0),
+		Options: "--model test --served-model-name test --gpu-memory-utilization 0.4", GPUUUIDs: On(0),
 		EnvVars: map[string]string{"KEY": "val"}, Annotations: map[string]string{"isc-name": "isc", "inference-port": "8005"},
 	}
 	var made llmdState
 	assert.Equal(t, 201, c.do("PUT", instances+"/custom-id", config, &made))
 	assert.Equal(t, llmdState{"custom-id", "running", config}, made)
 	assert.Equal(t, 409, c.do("PUT", instances+"/custom-id", config, nil))
-	assert.Equal(t, 201, c.do("POST", instances, llmdConfig{Options: "--model test --port 0"}, &made))
+	assert.Equal(t, 201, c.do("POST", instances, llmdConfig{Options: "--model test --port 0 --gpu-memory-utilization 0.4"}, &made))
 	assert.NotEmpty(t, made.InstanceID)
 	other := made.InstanceID
 
