@@ -86,7 +86,8 @@ func TestAMalformedConfigurationFileIsRefused(t *testing.T) {
 		"yes for true":                 {"llm_d_compat: yes\n", "true or false"},
 		"an anchor":                    {"vllm: &a x\n", "write the value itself"},
 		"aliases of aliases":           {laughs(), "there is no setting"},
-		"a deep nest":                  {"vllm: " + strings.Repeat("[", 100_000) + "\n", ""},
+		"a deep nest":                  {"gpus: auto\nvllm: " + strings.Repeat("[", 100_000) + "\n", ":2: lists and mappings are nested more than 100 deep"},
+		"a deep list":                  {"vllm:\n  " + strings.Repeat("- ", 100_000) + "\n", ":2: lists and mappings are nested more than 100 deep"},
 		"a zero byte":                  {"vllm: a\x00b\n", "zero byte"},
 	} {
 		t.Run(name, func(t *testing.T) {

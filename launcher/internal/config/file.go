@@ -10,7 +10,9 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 )
 
 // fileReader goes through one configuration file.
@@ -36,8 +38,12 @@ func parseFile(name string, data []byte, settings []setting) ([]assignment, erro
 	if bytes.IndexByte(data, 0) >= 0 {
 		return nil, &Error{name, "this is no YAML: it holds a zero byte"}
 	}
+	tokens := lexer.Tokenize(string(data))
+	if line := tooDeep(tokens); line > 0 {
+		return nil, r.fail(line, "lists and mappings are nested more than %d deep: no setting needs that", deepest)
+	}
 	// The reader looks for duplicates itself, to name both lines.
-	file, err := parser.ParseBytes(data, 0, parser.AllowDuplicateMapKey())
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if syntax := (*yaml.SyntaxError)(nil); errors.As(err, &syntax) && syntax.Token != nil {
 		return nil, r.fail(syntax.Token.Position.Line, "this is no YAML: %s", syntax.Message)
 	}
@@ -58,6 +64,34 @@ func parseFile(name string, data []byte, settings []setting) ([]assignment, erro
 		}
 	}
 	return r.assigned, nil
+}
+
+// deepest bounds the depth of lists and mappings within a line; over several
+// lines it costs the indentation of each. The parser keeps the whole path to
+// each: it would need gigabytes for some ten thousand.
+const deepest = 100
+
+// tooDeep gives the first line that is; 0 when none is.
+func tooDeep(tokens token.Tokens) (line int) {
+	brackets, entries := 0, 0
+	for _, t := range tokens {
+		if t.Position.Line != line {
+			line, entries = t.Position.Line, 0
+		}
+		if t.Type == token.SequenceEntryType {
+			entries++
+		}
+		if t.Type == token.SequenceStartType || t.Type == token.MappingStartType {
+			brackets++
+		}
+		if t.Type == token.SequenceEndType || t.Type == token.MappingEndType {
+			brackets--
+		}
+		if brackets+entries > deepest {
+			return line
+		}
+	}
+	return 0
 }
 
 func (r *fileReader) fail(line int, format string, args ...any) error {
