@@ -73,6 +73,9 @@ func newHost(tb testing.TB, mode cgroup.Mode) *host {
 		left, err := filepath.Glob("/sys/fs/cgroup/*/hotseat-" + h.mark)
 		assert.NoError(tb, err)
 		assert.Empty(tb, left, "groups left")
+		children, err := procfs.Children()
+		assert.NoError(tb, err)
+		assert.Empty(tb, children, "children left that nobody reaps")
 	})
 	return h
 }

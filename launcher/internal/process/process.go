@@ -105,6 +105,7 @@ func (p *Process) Pids() []int {
 func (p *Process) watch() {
 	defer p.host.watchers.Done()
 	if err := p.handle.wait(); err != nil {
+		children.release(p.id.PID) // the next Host's to reap
 		return
 	}
 	p.exit = Exit{At: time.Now()}
