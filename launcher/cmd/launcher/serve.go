@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -106,8 +107,12 @@ func onTheWay(a, b string) bool {
 	return strings.HasPrefix(a+"/", b+"/") || strings.HasPrefix(b+"/", strings.TrimSuffix(a, "/")+"/")
 }
 
+// together is the time within which signals count as one: timeout(1) and some
+// shells send theirs to the process and then to its group.
+const together = time.Second
+
 // untilTold ends the context at the first SIGTERM or SIGINT, and the process at
-// the second. SIGHUP ends nothing.
+// the next that is not sent together with it. SIGHUP ends nothing.
 func untilTold(parent context.Context, log *slog.Logger) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)
@@ -115,19 +120,21 @@ func untilTold(parent context.Context, log *slog.Logger) (ctx context.Context, s
 	over, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
-		for told := false; ; {
+		for told := (time.Time{}); ; {
 			select {
 			case sig := <-signals:
 				if sig == syscall.SIGHUP {
 					log.Info("SIGHUP does nothing: the configuration is read at the start only")
 					continue
 				}
-				if told {
+				if told.IsZero() {
+					told = time.Now()
+					log.Info("told to end; a signal that comes more than a second later ends the launcher at once and leaves the engines", "signal", sig.String())
+					cancel()
+				} else if time.Since(told) > together {
+					log.Warn("told to end a second time: the engines are left to a launcher that is started with the same state folder", "signal", sig.String())
 					os.Exit(128 + int(sig.(syscall.Signal)))
 				}
-				told = true
-				log.Info("told to end; another signal ends the launcher at once and leaves the engines", "signal", sig.String())
-				cancel()
 			case <-over:
 				return
 			}

@@ -152,12 +152,27 @@ func TestASecondSignalEndsServeAtOnce(t *testing.T) {
 			engine := d.get("a").PID
 			require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
 			d.log.awaitText(t, "told to end")
-			require.NoError(t, d.cmd.Process.Signal(c.second))
+			require.Eventually(t, func() bool { // those that come together with the first do nothing
+				_ = d.cmd.Process.Signal(c.second)
+				return len(d.code) > 0
+			}, patience, 50*time.Millisecond)
 			require.Equal(t, c.code, d.await())
+			d.log.awaitText(t, "the engines are left")
 			require.True(t, alive(engine))
 			startIn(t, d.stateDir, []string{"serve"}, "--stop-grace", "0s") // ends the engine with itself
 		})
 	}
+}
+
+func TestSignalsThatComeTogetherAreOne(t *testing.T) {
+	d := startDaemon(t)
+	d.do("run", "--id", "a", "--wait", "m")
+	engine := d.get("a").PID
+	for _, sig := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGTERM, syscall.SIGINT, syscall.SIGCONT} {
+		require.NoError(t, d.cmd.Process.Signal(sig))
+	}
+	require.Equal(t, 0, d.await())
+	require.False(t, alive(engine))
 }
 
 func TestTheLogOfServeCanBeJSON(t *testing.T) {

@@ -20,6 +20,9 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 	if err != nil {
 		return fmt.Errorf("%s: %w", i.facts.ID, err)
 	}
+	if event == launcher.EventStopAsked {
+		i.reason, i.cause = "", "" // they told of the state that it leaves
+	}
 	if note != nil {
 		note()
 		i.reason = i.secrets.hide(i.reason) // engines repeat what they are given

@@ -205,8 +205,10 @@ func (s *Supervisor) enforce() {
 	for _, id := range ledger.Enforce(s.world(memory), s.lastAsleep()) {
 		i := s.instances[id]
 		i.deleting = true
-		i.reason = "evicted: the budgets of sleepers are full, and it was the least recently used"
-		if err := s.happen(i, launcher.EventStopAsked, nil); err != nil {
+		err := s.happen(i, launcher.EventStopAsked, func() {
+			i.reason = "evicted: the budgets of sleepers are full, and it was the least recently used"
+		})
+		if err != nil {
 			s.log.Error("cannot evict a sleeper", "instance", id, "error", err)
 		}
 	}
