@@ -14,7 +14,7 @@ const (
 type Preloader struct {
 	Name          string    `json:"name"`
 	State         string    `json:"state" enum:"loading,ready,waiting" doc:"loading: it imports; ready: it forks; waiting: it ended or refuses to serve, and is started again after a while."`
-	Reason        string    `json:"reason,omitempty" doc:"Why it is not ready, in words."`
+	Reason        string    `json:"reason,omitempty" doc:"Why it is not ready, or while it loads again why it ended before, in words."`
 	PID           int       `json:"pid,omitempty"`
 	Interpreter   string    `json:"interpreter" doc:"The Python that it and its engines run in, with flags."`
 	EngineVersion string    `json:"engine_version,omitempty"`

@@ -247,7 +247,11 @@ func TestWhetherEnginesCanBeForked(t *testing.T) {
 	}
 	require.Contains(t, look(Options{Program: Program{Argv: []string{vllm}}}).Finding, "run by "+python)
 	require.Contains(t, look(Options{Program: Program{Argv: []string{"/bin/sh"}}, PreloadPython: python}).Finding, "run by "+python)
+	without := filepath.Join(dir, "python3.9")
+	write(t, without, "#!/bin/sh\necho False\n")
+	require.NoError(t, os.Chmod(without, 0o700))
 	for reason, o := range map[string]Options{
+		without + " has no module vllm":   {Program: Program{Argv: []string{vllm}}, PreloadPython: without},
 		"/bin/sh is not a Python script":  {Program: Program{Argv: []string{"/bin/sh"}}},
 		"has arguments of its own":        {Program: Program{Argv: []string{python, "-m", "vllm"}}},
 		"cannot find the interpreter":     {Program: Program{Argv: []string{vllm}}, PreloadPython: dir + "/gone"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"hotseat.dev/hotseat/launcher/internal/preload"
@@ -34,9 +35,27 @@ func checkPreloading(ctx context.Context, e *examination) []Result {
 	p.python, p.err = preload.PythonOf(e.Program.Argv[0], e.Program.Argv[1:], e.PreloadPython)
 	p.host, _ = e.hostMemory() // another check tells of it
 	if p.method != launcherapi.StartExec && p.err == nil {
+		ctx, cancel := context.WithTimeout(ctx, e.VersionTimeout)
+		defer cancel()
+		p.err = hasVLLM(ctx, p.python)
+	}
+	if p.method != launcherapi.StartExec && p.err == nil {
 		p.tried = triedPreloading(ctx, e.Listen)
 	}
 	return one(judgePreloading(p))
+}
+
+// hasVLLM says by an error that a Python has no vLLM to load.
+func hasVLLM(ctx context.Context, python []string) error {
+	look := "import importlib.util; print(importlib.util.find_spec('vllm') is not None)"
+	found, err := output(ctx, slices.Concat(python, []string{"-c", look}))
+	if err != nil {
+		return fmt.Errorf("cannot ask %s for vllm: %w", python[0], err)
+	}
+	if lastLine(found) == "False" {
+		return fmt.Errorf("%s has no module vllm", python[0])
+	}
+	return nil
 }
 
 // triedPreloading asks the launcher that runs here, if there is one that wants

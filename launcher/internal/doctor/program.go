@@ -1,17 +1,17 @@
 package doctor
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/preload"
 )
 
 func checkProgram(ctx context.Context, e *examination) []Result {
@@ -74,44 +74,22 @@ func checkPython(ctx context.Context, e *examination) []Result {
 	if e.Program.Err != nil || e.Program.StandIn {
 		return nil
 	}
+	broken := Result{Name: "python", Status: Fail, Remedy: "install vLLM anew: its virtual environment was moved or is broken"}
 	script := e.Program.Argv[0]
-	python := interpreter(script)
-	if !strings.HasPrefix(filepath.Base(python), "python") {
+	python, err := preload.Interpreter(script)
+	switch {
+	case errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist):
+		broken.Finding = fmt.Sprintf("%s: %v", script, err)
+		return one(broken)
+	case err != nil:
 		return one(Result{Name: "python", Status: OK, Finding: fmt.Sprintf("%s does not say which Python it runs", script)})
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.VersionTimeout)
 	defer cancel()
-	version, err := output(ctx, []string{python, "--version"})
+	version, err := output(ctx, []string{python[0], "--version"})
 	if err != nil {
-		return one(Result{
-			Name: "python", Status: Fail, Finding: fmt.Sprintf("%s, which %s names: %v", python, script, err),
-			Remedy: "install vLLM anew: its virtual environment was moved or is broken",
-		})
+		broken.Finding = fmt.Sprintf("%s, which %s names: %v", python[0], script, err)
+		return one(broken)
 	}
-	return one(Result{Name: "python", Status: OK, Finding: fmt.Sprintf("%s, %s", python, lastLine(version))})
-}
-
-// interpreter is the program that a script's first line names; empty for what
-// is no script.
-func interpreter(script string) string {
-	f, err := os.Open(script)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	line, _ := bufio.NewReaderSize(f, 4096).ReadSlice('\n')
-	command, isScript := bytes.CutPrefix(line, []byte("#!"))
-	words := strings.Fields(string(command))
-	switch {
-	case !isScript || len(words) == 0:
-		return ""
-	case filepath.Base(words[0]) != "env":
-		return words[0]
-	}
-	for _, word := range words[1:] {
-		if !strings.HasPrefix(word, "-") && !strings.Contains(word, "=") {
-			return word
-		}
-	}
-	return ""
+	return one(Result{Name: "python", Status: OK, Finding: fmt.Sprintf("%s, %s", python[0], lastLine(version))})
 }

@@ -127,9 +127,12 @@ func name(id string) string {
 
 // BytesText writes an amount of memory for people.
 func BytesText(b uint64) string {
-	const gib = 1 << 30
-	if b >= gib/10 {
+	const gib, mib = 1 << 30, 1 << 20
+	switch {
+	case b >= gib/10:
 		return fmt.Sprintf("%.1f GiB", float64(b)/gib)
+	case b >= mib:
+		return fmt.Sprintf("%.1f MiB", float64(b)/mib)
 	}
 	return fmt.Sprintf("%d bytes", b)
 }

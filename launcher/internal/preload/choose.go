@@ -143,7 +143,11 @@ const namePrefix = process.HelperPrefix + "preloader-"
 // describe says why one that is not ready is not.
 func (l *preloader) describe() string {
 	if l.state == Loading {
-		return fmt.Sprintf("the preloader is loading, for %s so far", time.Since(l.began).Round(time.Second))
+		text := fmt.Sprintf("the preloader is loading, for %s so far", time.Since(l.began).Round(time.Second))
+		if l.why != "" {
+			text += "; before: " + l.why
+		}
+		return text
 	}
 	return fmt.Sprintf("the preloader is %s: %s", l.state, l.why)
 }

@@ -42,6 +42,9 @@ func (p *Pool) live(ctx context.Context, l *preloader) {
 	}
 }
 
+// errTooLarge is why one does not serve that is larger than all may be together.
+var errTooLarge = errors.New("more than the limit of preloaders")
+
 // fail notes why a preloader does not serve, and says when to try again.
 func (p *Pool) fail(l *preloader, lasted time.Duration, err error) time.Duration {
 	p.mu.Lock()
@@ -54,7 +57,7 @@ func (p *Pool) fail(l *preloader, lasted time.Duration, err error) time.Duration
 		l.attempt = 0
 	}
 	pause := longestBackOff
-	if l.attempt < 9 {
+	if l.attempt < 9 && !errors.Is(err, errTooLarge) {
 		pause = min(shortestBackOff<<l.attempt, longestBackOff)
 	}
 	l.attempt++
@@ -65,7 +68,7 @@ func (p *Pool) fail(l *preloader, lasted time.Duration, err error) time.Duration
 func (p *Pool) once(ctx context.Context, l *preloader) (served time.Duration, err error) {
 	command := p.commandStamp()
 	p.mu.Lock()
-	l.state, l.why, l.began, l.command = Loading, "", time.Now(), command
+	l.state, l.began, l.command = Loading, time.Now(), command // why it ended before stays known
 	p.mu.Unlock()
 	loading, cancel := context.WithTimeout(ctx, p.opts.LoadTime)
 	r, h, err := p.begin(loading, l)
@@ -105,7 +108,7 @@ func (p *Pool) serve(l *preloader, r *run, h hello) error {
 	}
 	bytes := procfs.PSS(r.tree.ID().PID)
 	if limit := p.opts.MemoryLimit; limit > 0 && bytes > limit {
-		return fmt.Errorf("it holds %s, and the limit of preloaders is %s (preload_memory_limit)", ledger.BytesText(bytes), ledger.BytesText(limit))
+		return fmt.Errorf("it holds %s, %w: %s (preload_memory_limit)", ledger.BytesText(bytes), errTooLarge, ledger.BytesText(limit))
 	}
 	l.hello, l.bytes, l.stamp = h, bytes, stamp(h.Watch)
 	l.counts = set(h.Names)

@@ -227,3 +227,9 @@ func TestAPreloaderThatWasAskedForBeforeTheBeginningIsTheOnlyOne(t *testing.T) {
 	pool.Begin()
 	assert.Len(t, pool.List().Preloaders, 1)
 }
+
+func TestOneThatIsTooLargeIsNotLoadedAgainSoon(t *testing.T) {
+	var p Pool
+	assert.Equal(t, longestBackOff, p.fail(&preloader{}, 0, fmt.Errorf("it holds 1 GiB, %w", errTooLarge)))
+	assert.Equal(t, shortestBackOff, p.fail(&preloader{}, 0, errors.New("it ended")))
+}

@@ -192,7 +192,7 @@ func TestAnInstallationThatCannotBeForkedIsLeftToExecWithTheReason(t *testing.T)
 			f.write("vllm/__init__.py", "import signal\nsignal.pause()\n")
 			f.options.LoadTime = time.Second
 		}, "had not loaded after 1s"},
-		"more memory than is allowed": {func(f *fixture) { f.options.MemoryLimit = 1 }, "the limit of preloaders is 1"},
+		"more memory than is allowed": {func(f *fixture) { f.options.MemoryLimit = 1 }, "more than the limit of preloaders: 1 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, c.change)

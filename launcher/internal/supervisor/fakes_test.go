@@ -6,9 +6,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -362,6 +364,14 @@ func (j *fakeJournal) Append(r any) error {
 	}
 	j.records = append(j.records, r.(Record))
 	return nil
+}
+
+// written gives the records, once all that happens just now has happened.
+func (j *fakeJournal) written() []Record {
+	synctest.Wait()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.records)
 }
 
 func (j *fakeJournal) failing(err error) { j.mu.Lock(); j.fail = err; j.mu.Unlock() }

@@ -33,7 +33,7 @@ func (s *Supervisor) startMethod(asked string, plan engine.Plan) (string, error)
 		return "", launcher.Invalidf("body.start_method", "nothing can be forked here: %s: ask for auto or exec", never)
 	}
 	if err := s.opts.Forker.Check(plan.Env()); err != nil {
-		return "", launcher.Unavailablef("cannot fork: %w: try again, or ask for start_method auto", err)
+		return "", launcher.Unavailablef("cannot fork: %w: try again when a preloader that fits is ready, or ask for start_method auto", err)
 	}
 	return launcherapi.StartFork, nil
 }

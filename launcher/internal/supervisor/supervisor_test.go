@@ -443,7 +443,7 @@ func TestSecretsAreShownNowhere(t *testing.T) {
 		synctest.Wait()
 		shown, err := json.Marshal(view)
 		require.NoError(t, err)
-		written, err := json.Marshal(r.journal.records)
+		written, err := json.Marshal(r.journal.written())
 		require.NoError(t, err)
 		for _, text := range []string{string(shown), string(written)} {
 			assert.NotContains(t, text, "verysecret")
@@ -522,7 +522,7 @@ func restart(t *testing.T, old *rig) *rig {
 	t.Helper()
 	require.NoError(t, old.Close(context.Background(), false))
 	var raw []json.RawMessage
-	for _, record := range old.journal.records {
+	for _, record := range old.journal.written() {
 		data, err := json.Marshal(record)
 		require.NoError(t, err)
 		raw = append(raw, data)
@@ -613,7 +613,7 @@ func TestAJournalThatCouldNotBeWrittenCatchesUpWithTheNextRecord(t *testing.T) {
 		r.asleep("b")
 		synctest.Wait()
 		states := map[string]launcher.State{}
-		for _, record := range r.journal.records {
+		for _, record := range r.journal.written() {
 			if record.Instance != nil {
 				states[record.Instance.Facts.ID] = record.Instance.State
 			}
@@ -660,7 +660,7 @@ func TestASnapshotSaysTheSameAsTheWholeJournal(t *testing.T) {
 			return m
 		}
 		var all []any
-		for _, record := range r.journal.records {
+		for _, record := range r.journal.written() {
 			all = append(all, record)
 		}
 		assert.Equal(t, read(all), read(r.Snapshot([]SavedSwap{{ID: "s"}})))
@@ -676,9 +676,9 @@ func TestTheEndOfASwapThatCouldNotBeWrittenIsWrittenBeforeWhatHappensNext(t *tes
 		swap.Done = true
 		require.ErrorIs(t, r.WriteSwap(swap), syscall.ENOSPC)
 		r.journal.failing(nil)
-		written := len(r.journal.records)
+		written := len(r.journal.written())
 		r.asleep("a") // else the next life of the launcher takes it for a swap that has to be undone
-		after := r.journal.records[written:]
+		after := r.journal.written()[written:]
 		require.NotNil(t, after[0].Swap)
 		assert.True(t, after[0].Swap.Done)
 		require.NotNil(t, after[1].Instance)
