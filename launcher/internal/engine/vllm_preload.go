@@ -3,7 +3,6 @@ package engine
 // Recipe is what a preloader has to know to load an engine once and fork it.
 type Recipe struct {
 	Distribution string   `json:"distribution"` // whose version counts
-	Main         string   `json:"main"`         // module:function that the engine's command calls
 	Modules      []string `json:"modules"`      // imported; one that fails makes preloading fail
 	Optional     []string `json:"optional_modules"`
 	// Platform is imported where vLLM finds that platform, by its device type.
@@ -19,7 +18,7 @@ type Recipe struct {
 // against 0.30.0. What other versions or platforms lack is left out by itself.
 func (v *VLLM) Recipe() Recipe {
 	return Recipe{
-		Distribution: "vllm", Main: "vllm.entrypoints.cli.main:main", ForkChildren: true, Versions: []string{"0.30.0"},
+		Distribution: "vllm", ForkChildren: true, Versions: []string{"0.30.0"},
 		Modules: []string{
 			"vllm.entrypoints.cli.main", "vllm.entrypoints.cli.serve", "vllm.entrypoints.openai.api_server",
 			"vllm.v1.engine.core", "vllm.v1.engine.async_llm", "vllm.v1.executor.multiproc_executor",

@@ -24,6 +24,9 @@ func (p *Pool) pick(env variables) (*preloader, error) {
 	if p.ctx.Err() != nil {
 		return nil, notForked("the launcher is closing")
 	}
+	if env["PATH"] != p.common["PATH"] && p.opts.Python == "" && byPath(p.opts.Command) {
+		return nil, notForked("its PATH is not the launcher's, and the engine's command takes its Python from there")
+	}
 	l, err := p.fitting(env)
 	if err != nil {
 		return nil, err
@@ -95,7 +98,7 @@ func (p *Pool) room(bytes uint64) error {
 		var oldest *preloader
 		for _, l := range p.all {
 			held += max(l.bytes, bytes)
-			if len(l.diff) > 0 && l.state != Loading && (oldest == nil || l.lastUsed.Before(oldest.lastUsed)) {
+			if len(l.diff) > 0 && l.state != Loading && !l.untried() && (oldest == nil || l.lastUsed.Before(oldest.lastUsed)) {
 				oldest = l
 			}
 		}
@@ -109,6 +112,15 @@ func (p *Pool) room(bytes uint64) error {
 		p.drop(oldest)
 	}
 }
+
+// untried says whether one is ready, and has had little time to be used yet.
+func (l *preloader) untried() bool {
+	return l.state == Ready && l.forks == 0 && time.Since(l.lastUsed) < trialTime
+}
+
+// trialTime keeps environments that take turns from ending each other's
+// preloaders before any is used.
+const trialTime = 5 * time.Minute
 
 // drop ends a preloader for good.
 func (p *Pool) drop(l *preloader) {

@@ -49,6 +49,8 @@ var unseen = []string{
 	"LD_", "PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "VECLIB_", "NUMEXPR_", "ONEDNN_", "DNNL_", "ATEN_",
 	"MALLOC_", "MIMALLOC_", "TCMALLOC_", "GLIBC_", "LC_", "LANG", "TZ", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_",
 	"VLLM_LOGGING_", "VLLM_TARGET_DEVICE", "VLLM_PLUGINS",
+	"OPENSSL_", "NPY_", "NUMPY_", "MKLDNN_", "THP_", "OPENCV_", "GRPC_", "GFORTRAN_", "CUBLAS", "GLIBCXX_", "I_MPI_", "INTEL_",
+	"RUST_", "TOKENIZERS_", "NVRTC_", "SQLITE_", "LOCALTIME",
 }
 
 // runTime are read again whenever they are needed, although something reads

@@ -37,7 +37,7 @@ type fixture struct {
 }
 
 var recipe = Recipe{
-	Distribution: "vllm", Main: "vllm.engine:main", Modules: []string{"vllm.engine"}, ForkChildren: true, Versions: []string{"0.30.0"},
+	Distribution: "vllm", Modules: []string{"vllm.engine"}, ForkChildren: true, Versions: []string{"0.30.0"},
 }
 
 func newFixture(t *testing.T, change ...func(*fixture)) *fixture {
@@ -85,6 +85,14 @@ func (f *fixture) set(change func(*Options)) {
 
 func (f *fixture) environ() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + f.dir, "COMMON=1", "PYTHONDONTWRITEBYTECODE=1"}
+}
+
+// script has the engine's command do something else.
+func (f *fixture) script(text string) {
+	f.t.Helper()
+	python, err := pyengine.Python()
+	require.NoError(f.t, err)
+	require.NoError(f.t, os.WriteFile(f.command, []byte("#!"+python+"\n"+text), 0o700))
 }
 
 func (f *fixture) write(name, text string) {

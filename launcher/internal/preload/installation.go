@@ -60,8 +60,9 @@ func changedSince(paths []string, when time.Time) bool {
 			written, _ = filepath.Glob(filepath.Join(path, "*.dist-info")) // the pattern is sound
 		}
 		for _, file := range written {
-			if info, err := os.Stat(file); err == nil && info.ModTime().After(when) {
-				return true
+			info, err := os.Stat(file)
+			if err == nil && info.ModTime().After(when) && !info.ModTime().After(time.Now()) {
+				return true // what is of the future was there before
 			}
 		}
 	}

@@ -110,3 +110,62 @@ func TestWithoutALocaleTextIsTheSameByForkAsByExec(t *testing.T) {
 	assert.Equal(t, want.Argv, got.Argv)
 	assert.Equal(t, want.Env["NAME"], got.Env["NAME"])
 }
+
+func TestWhatTheCommandDoesWithItsArgumentsIsDone(t *testing.T) {
+	f := newFixture(t, func(f *fixture) {
+		f.script("import sys\nfrom vllm.engine import main\nif __name__ == '__main__':\n    sys.argv.append('more')\n    sys.exit(main())\n")
+	})
+	f.ready()
+	want, got := f.both([]string{"serve"}, nil)
+	assert.Equal(t, []string{f.command, "serve", "more"}, got.Argv)
+	assert.Equal(t, want.Argv, got.Argv)
+}
+
+func TestAModuleThatIsWrittenAnewIsLoadedAgain(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	file := filepath.Join(f.dir, "vllm", "engine.py")
+	was, err := os.ReadFile(file)
+	require.NoError(t, err)
+	f.write("vllm/engine.py", "vllm_was = 'written anew'\n"+string(was))
+	assert.Contains(t, f.refused(), file+" has changed since it was loaded")
+	f.ready()
+	f.forked("a")
+}
+
+func TestAnInstallationFromTheFutureIsLoadedOnce(t *testing.T) {
+	f := newFixture(t, func(f *fixture) {
+		tomorrow := time.Now().Add(24 * time.Hour)
+		for _, file := range []string{f.command, filepath.Join(f.dir, "vllm-0.30.0.dist-info"), filepath.Join(f.dir, "vllm", "__init__.py")} {
+			require.NoError(f.t, os.Chtimes(file, tomorrow, tomorrow))
+		}
+	})
+	f.ready()
+	f.forked("a")
+}
+
+func TestAnotherPATHMayMeanAnotherPython(t *testing.T) {
+	f := newFixture(t, func(f *fixture) {
+		was, err := os.ReadFile(f.command)
+		require.NoError(f.t, err)
+		require.NoError(f.t, os.WriteFile(f.command, append([]byte("#!/usr/bin/env python3\n"), was...), 0o700))
+	})
+	f.ready()
+	f.forked("a")
+	assert.Contains(t, f.refused("PATH=/usr/bin:/bin"), "takes its Python from there")
+}
+
+func TestWhatTheImportsSayStandsInTheLogOfEachInstance(t *testing.T) {
+	f := newFixture(t, func(f *fixture) {
+		f.write("vllm/__init__.py", "import sys\nread = ''\nprint('one')\nprint('two', file=sys.stderr)\n")
+	})
+	f.ready()
+	for _, name := range []string{"a", "b"} {
+		_, log := f.fork(name, nil, nil)
+		f.line(log, 2, &facts{})
+		said, err := os.ReadFile(log)
+		require.NoError(t, err)
+		assert.Contains(t, string(said), "one\n")
+		assert.Contains(t, string(said), "two\n")
+	}
+}

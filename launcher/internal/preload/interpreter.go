@@ -33,38 +33,62 @@ func PythonOf(command string, arguments []string, chosen string) ([]string, erro
 // Interpreter reads from its first lines which Python a command is run by, with
 // the flags given there. The error says what is in the way.
 func Interpreter(command string) ([]string, error) {
-	file, err := os.Open(command)
+	argv, second, err := shebang(command)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", command, err)
+		return nil, err
 	}
-	defer file.Close()
-	lines := bufio.NewReader(io.LimitReader(file, 4096))
-	first, err := lines.ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("cannot read %s: %w", command, err)
-	}
-	run, ok := strings.CutPrefix(first, "#!")
-	if !ok {
-		return nil, fmt.Errorf("%s is not a Python script: its first line names no interpreter", command)
-	}
-	argv := strings.Fields(run)
+	run := strings.Join(argv, " ")
 	switch {
 	case len(argv) == 0:
 		return nil, fmt.Errorf("%s is not a Python script: its first line names no interpreter", command)
-	case filepath.Base(argv[0]) == "env":
-		if argv = argv[1:]; len(argv) > 0 && argv[0] == "-S" {
-			argv = argv[1:]
+	case isEnv(argv):
+		argv = argv[1:]
+		if split, ok := strings.CutPrefix(argv[0], "-S"); ok {
+			argv = strings.Fields(split)
 		}
 	case filepath.Base(argv[0]) == "sh":
-		second, _ := lines.ReadString('\n')
 		if found := shPython.FindStringSubmatch(second); found != nil {
 			argv = []string{found[1]}
 		}
 	}
 	if len(argv) == 0 || !strings.HasPrefix(filepath.Base(argv[0]), "python") {
-		return nil, fmt.Errorf("%s is not a Python script: it is run by %s", command, strings.TrimSpace(run))
+		return nil, fmt.Errorf("%s is not a Python script: it is run by %s", command, run)
 	}
 	return find(argv)
+}
+
+// shebang splits the first line of a script as the kernel does: what follows the
+// program is one argument (execve(2)). It is empty for what is no script.
+func shebang(command string) (argv []string, second string, err error) {
+	file, err := os.Open(command)
+	if err != nil {
+		return nil, "", fmt.Errorf("cannot read %s: %w", command, err)
+	}
+	defer file.Close()
+	lines := bufio.NewReader(io.LimitReader(file, 4096))
+	first, err := lines.ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, "", fmt.Errorf("cannot read %s: %w", command, err)
+	}
+	run, ok := strings.CutPrefix(first, "#!")
+	if !ok {
+		return nil, "", nil
+	}
+	run = strings.TrimSpace(run)
+	second, _ = lines.ReadString('\n') // there may be none
+	if n := strings.IndexAny(run, " \t"); n >= 0 {
+		return []string{run[:n], strings.TrimSpace(run[n:])}, second, nil
+	}
+	return strings.Fields(run), second, nil
+}
+
+// isEnv says whether a script leaves it to PATH which program runs it.
+func isEnv(argv []string) bool { return len(argv) == 2 && filepath.Base(argv[0]) == "env" }
+
+// byPath says whether it is left to PATH which Python runs a command.
+func byPath(command string) bool {
+	argv, _, err := shebang(command)
+	return err == nil && isEnv(argv)
 }
 
 // find gives the interpreter its path.

@@ -3,6 +3,7 @@ package preload
 import (
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -31,6 +32,7 @@ type facts struct {
 	Comm    string            `json:"comm"`
 	Cmdline string            `json:"cmdline"`
 	Random  float64           `json:"random"`
+	Key     string            `json:"key"` // by which the processes of multiprocessing know each other
 	Read    string            `json:"read"`
 	Cgroup  []string          `json:"cgroup"`
 	Main    string            `json:"main"`
@@ -50,6 +52,7 @@ func TestAForkedEngineDiffersInNothingFromOneMadeByExec(t *testing.T) {
 	}
 	assert.Equal(t, os.Getpid(), got.PPID, "its parent is the launcher")
 	want.Random, want.Cgroup, got.Random, got.Cgroup = 0, nil, 0, nil
+	want.Key, got.Key = "", ""
 	want.Env["HOTSEAT_INSTANCE"] = "forked"
 	assert.Equal(t, want, got)
 }
@@ -57,12 +60,13 @@ func TestAForkedEngineDiffersInNothingFromOneMadeByExec(t *testing.T) {
 func TestSiblingsHaveOtherRandomNumbers(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	seen := map[float64]bool{}
+	numbers, keys := map[float64]bool{}, map[string]bool{}
 	for n := range 3 {
 		got := f.forked("s" + strconv.Itoa(n))
-		seen[got.Random] = true
+		numbers[got.Random], keys[got.Key] = true, true
 	}
-	assert.Len(t, seen, 3)
+	assert.Len(t, numbers, 3)
+	assert.Len(t, keys, 3)
 }
 
 func TestTheExitCodeOfAForkedEngineIsSeen(t *testing.T) {
@@ -121,7 +125,7 @@ func TestTheEndOfEngineCoreIsSeenWhileWorkerLives(t *testing.T) {
 }
 
 func TestAVariableThatCountsWhenLoadedGetsAPreloaderOfItsOwn(t *testing.T) {
-	for _, variable := range []string{"OMP_NUM_THREADS=3", "PYTHONHASHSEED=5", "LD_LIBRARY_PATH=/nowhere", "READ_WHEN_LOADED=yes", "HOTSEAT_READ_WHEN_LOADED=yes"} {
+	for _, variable := range []string{"OMP_NUM_THREADS=3", "PYTHONHASHSEED=5", "LD_LIBRARY_PATH=/nowhere", "OPENSSL_CONF=/nowhere", "READ_WHEN_LOADED=yes", "HOTSEAT_READ_WHEN_LOADED=yes"} {
 		t.Run(variable, func(t *testing.T) {
 			f := newFixture(t)
 			f.ready()
@@ -182,6 +186,19 @@ func TestAnInstallationThatCannotBeForkedIsLeftToExecWithTheReason(t *testing.T)
 			f.write("vllm/__init__.py", "import torch\nread = ''\n")
 			f.write("vllm/platforms.py", "class current_platform:\n    device_type = 'cuda'\n    is_cpu = lambda: False\n")
 		}, "refuses CUDA to a forked process"},
+		"an import that leaves a file open": {func(f *fixture) {
+			f.write("vllm/__init__.py", "audit = open(__file__ + '.log', 'a')\nread = ''\n")
+		}, "vllm/__init__.py.log open"},
+		"an import that changes the working folder": {func(f *fixture) {
+			f.write("vllm/__init__.py", "import os\nos.chdir('/')\nread = ''\n")
+		}, "changed the working folder"},
+		"a command that does something first": {func(f *fixture) {
+			f.script("import os\nos.environ['FIRST'] = '1'\nfrom vllm.engine import main\nmain()\n")
+		}, "line 2 of "},
+		"a command that imports something else": {func(f *fixture) {
+			f.script("import sys\nimport patches\nfrom vllm.engine import main\n")
+		}, "does more than import vllm"},
+		"a command that is broken": {func(f *fixture) { f.script("import\n") }, "SyntaxError"},
 		"an import that ends the process": {func(f *fixture) {
 			f.write("vllm/__init__.py", "import os\nprint('good bye', flush=True)\nos._exit(3)\n")
 		}, "good bye"},
@@ -268,7 +285,8 @@ func TestTheOneThatWasUsedLeastRecentlyMakesRoomForAnother(t *testing.T) {
 	require.NotZero(t, one)
 	f.set(func(o *Options) { o.MemoryLimit = one*2 + one/2 })
 	f.ready("OMP_NUM_THREADS=2")
-	f.refused("OMP_NUM_THREADS=3")
+	assert.Contains(t, f.refused("OMP_NUM_THREADS=3"), "their limit is", "the other is ready, and nobody has used it yet")
+	f.forked("a", "OMP_NUM_THREADS=2")
 	f.ready("OMP_NUM_THREADS=3")
 	var kept []string
 	for _, l := range f.pool.List().Preloaders {
@@ -302,9 +320,14 @@ func TestTheInterpreterIsReadFromTheFirstLines(t *testing.T) {
 	dir := t.TempDir()
 	real, err := pyengine.Python()
 	require.NoError(t, err)
+	onPath, err := exec.LookPath("python3")
+	require.NoError(t, err)
 	for text, want := range map[string][]string{
-		"#!" + real + "\n":     {real},
-		"#!" + real + " -sP\n": {real, "-sP"},
+		"#!" + real + "\n":                                            {real},
+		"#!" + real + " -sP\n":                                        {real, "-sP"},
+		"#! " + real + "\t-s -E \n":                                   {real, "-s -E"}, // one argument to the kernel, and so to Python
+		"#!/usr/bin/env python3\n":                                    {onPath},
+		"#!/usr/bin/env -S python3 -s -E\n":                           {onPath, "-s", "-E"},
 		"#!/bin/sh\n'''exec' \"" + real + "\" \"$0\" \"$@\"\n' '''\n": {real},
 	} {
 		path := filepath.Join(dir, "vllm")
@@ -315,7 +338,8 @@ func TestTheInterpreterIsReadFromTheFirstLines(t *testing.T) {
 	}
 	for text, reason := range map[string]string{
 		"#!/bin/sh\nexec vllm\n": "is run by /bin/sh", "\x7fELF": "names no interpreter", "#!\n": "names no interpreter",
-		"#!/no/such/python3\n": "cannot find the interpreter", "": "names no interpreter",
+		"#!/usr/bin/env python3 -s\n": "cannot find the interpreter", // env(1) looks for a program of that name
+		"#!/no/such/python3\n":        "cannot find the interpreter", "": "names no interpreter",
 	} {
 		path := filepath.Join(dir, "vllm")
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o700))

@@ -50,7 +50,7 @@ type request struct {
 	Argv  []string          `json:"argv"`
 	Flags int               `json:"flags"` // how many of argv follow the interpreter and are its own
 	Env   map[string]string `json:"env"`
-	Dir   string            `json:"dir"`
+	Dir   string            `json:"dir"` // empty: where the preloader is, which is where the launcher is
 	Umask int               `json:"umask"`
 }
 
@@ -203,22 +203,15 @@ func (p *Pool) fork(by *run, c process.Command) (tree *process.Process, broken b
 	}
 	defer opener.Close() // a child that is still at the gate ends
 	defer gate.Close()
-	dir, err := os.Getwd()
-	if c.Dir != "" {
-		dir, err = c.Dir, nil
-	}
-	if err != nil {
-		return nil, false, fmt.Errorf("cannot tell the working folder: %w", err)
-	}
 	argv := slices.Concat(by.python, c.Args)
-	for _, text := range slices.Concat(argv, c.Env, []string{dir}) {
+	for _, text := range slices.Concat(argv, c.Env, []string{c.Dir}) {
 		if !utf8.ValidString(text) { // the request is JSON, which would change it
 			return nil, false, errors.New("an argument, a variable or the working folder is not UTF-8")
 		}
 	}
 	tree, err = p.opts.Host.Fork(c, func(enter []*os.File, env []string) (process.ID, error) {
 		var got answer
-		r := request{Argv: argv, Flags: len(by.python) - 1, Env: all(env), Dir: dir, Umask: p.umask}
+		r := request{Argv: argv, Flags: len(by.python) - 1, Env: all(env), Dir: c.Dir, Umask: p.umask}
 		deadline := time.Now().Add(p.opts.AnswerTime)
 		err := errors.Join(by.conn.SetDeadline(deadline), by.conn.send(r, append([]*os.File{c.Output, gate}, enter...)...))
 		crashpoint.At(crashpoint.StartAsked)

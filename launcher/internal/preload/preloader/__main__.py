@@ -4,7 +4,7 @@ The launcher runs it with the engine's own interpreter and talks to it over the
 socket on descriptor 3: frames of four bytes (big endian) with the length of
 the JSON that follows; descriptors travel with the four bytes.
 
-  order    launcher -> here   {script, main, modules, versions, ...}
+  order    launcher -> here   {script, modules, versions, ...}
   hello    here -> launcher   {version, load_time, watch, ...} or {refused}
   request  launcher -> here   {argv, flags, env, dir, umask}, descriptors: log, gate, cgroup.procs ...
   answer   here -> launcher   {pid, start_time} or {error}
@@ -14,8 +14,9 @@ lets it run, the end of the file ends it. So nothing runs that the launcher does
 not know of, whoever dies in between. When the launcher's end of the socket is
 closed the preloader ends; what it has forked is not its child and lives on.
 
-It runs no code but the engine's, stays single-threaded and never touches an
-accelerator: both are looked at after the imports and before each fork.
+It runs no code but the engine's, stays single-threaded, never touches an
+accelerator and holds nothing open: all is looked at after the imports and
+before each fork.
 """
 
 import json
@@ -25,16 +26,16 @@ import struct
 import sys
 
 from hotseat_child import become, run
-from hotseat_forkable import Refusal, check_forkable
+from hotseat_forkable import CONTROL, Refusal, check_forkable
 from hotseat_load import preload
 from hotseat_proc import stat_field
-
-CONTROL = 3
 
 
 def receive(control):
     """One frame and its descriptors; None at the end of the file."""
-    head, fds, _, _ = socket.recv_fds(control, 4, 32)
+    head, fds, flags, _ = socket.recv_fds(control, 4, 32)
+    if flags & socket.MSG_CTRUNC:
+        raise OSError("descriptors were lost on the way here: too many are open")
     if len(head) < 4:
         return None, fds
     size = struct.unpack(">I", head)[0]
@@ -88,7 +89,7 @@ def serve():
         order, _ = receive(control)
         if order is None:
             os._exit(0)
-        wrote, hello = preload(order)
+        code, files, said, wrote, hello = preload(order)
     except BaseException as error:
         send(control, {"refused": str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}"})
         raise
@@ -98,7 +99,7 @@ def serve():
         if request is None:
             os._exit(0)
         try:
-            check_forkable()
+            check_forkable(files, *fds)
             answer = fork(fds)
         except Refusal as refusal:
             send(control, {"refused": str(refusal)})
@@ -107,11 +108,11 @@ def serve():
             answer = {"error": f"cannot fork: {error}"}
         if answer is None:
             control.detach()  # closed with all the others
-            become(request, fds, wrote)
-            return order
+            become(request, fds, wrote, said)
+            return order, code
         for fd in fds:
             os.close(fd)
         send(control, answer)
 
 
-run(serve())
+run(*serve())

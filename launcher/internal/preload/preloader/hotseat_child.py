@@ -1,7 +1,7 @@
 """What a forked child does to be what an exec would have made."""
 
 import ctypes
-import importlib
+import multiprocessing.process
 import os
 import socket
 import stat
@@ -10,8 +10,9 @@ import sys
 from hotseat_proc import stat_field
 
 
-def become(request, fds, wrote):
-    """Turns the child into what an exec of the request would have made."""
+def become(request, fds, wrote, said):
+    """Turns the child into what an exec of the request would have made: said is
+    what that would have written while it imported."""
     log, gate = fds[:2]
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -24,7 +25,9 @@ def become(request, fds, wrote):
     if os.read(gate, 1) != b"g":
         os._exit(0)  # the launcher does not let it run
     os.close(gate)
-    os.chdir(request["dir"])
+    os.write(1, said)
+    if request["dir"]:
+        os.chdir(request["dir"])
     os.umask(request["umask"])
     env = {name: value for name, value in (request["env"] | wrote).items() if value is not None}
     for name in list(os.environ):
@@ -57,10 +60,12 @@ def put(start, end, strings):
 
 
 def reseed():
-    """Siblings share no random state: Python's own is fresh after a fork, numpy's is not."""
+    """Siblings share no random state: Python's own is fresh after a fork, numpy's
+    and the key by which the processes of multiprocessing know each other are not."""
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
+    multiprocessing.process.current_process().authkey = os.urandom(32)
 
 
 def drop_listeners():
@@ -98,18 +103,17 @@ def listener(fd):
         return False
 
 
-def run(order):
-    """The engine's own main(), to its end."""
+def run(order, code):
+    """The engine's command, to its end."""
     main = type(sys)("__main__")
     main.__file__ = order["script"]
     main.__builtins__ = __builtins__
     sys.modules["__main__"] = main
-    module, _, function = order["main"].partition(":")
-    entry = getattr(importlib.import_module(module), function)
     if order["fork_children"]:
         from multiprocessing import resource_tracker
 
         # A spawned child would find the tracker running, and no port of its parent's.
         os.register_at_fork(before=resource_tracker.ensure_running, after_in_child=drop_listeners)
         os.register_at_fork(after_in_child=drop_sentinels)
-    sys.exit(entry())
+    exec(code, main.__dict__)
+    sys.exit()

@@ -7,6 +7,7 @@ import threading
 
 from hotseat_proc import read_file, stat_field
 
+CONTROL = 3  # descriptor of the socket to the launcher
 CUDA_ERROR_NOT_INITIALIZED = 3  # cuda.h
 PF_EXITING = 0x4  # flag of a thread that is about to be gone (include/linux/sched.h)
 ACCELERATORS = ("/dev/nvidia", "/dev/kfd", "/dev/dri/", "/dev/dxg", "/dev/accel", "/dev/davinci")
@@ -60,7 +61,44 @@ def accelerator():
     return "libcuda.so.1, the driver of CUDA, is initialised" if up else None
 
 
-def check_forkable():
+class Files:
+    """The files that this process has loaded modules from."""
+
+    def __init__(self):
+        modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
+        self.states = {file: state(file) for file in modules if isinstance(file, str) and os.path.isabs(file)}
+
+    def changed(self):
+        return next((file for file, was in self.states.items() if state(file) != was), None)
+
+
+def state(file):
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def held_open(known):
+    """What is open beside the standard streams and what is known; a child would
+    lose it, though whoever opened it lives on there."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if fd > 2 and fd not in known:
+                return os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue  # the one that listed the folder
+    return None
+
+
+def check_forkable(files, *fds):
+    changed = files.changed()
+    if changed:
+        raise Refusal(f"{changed} has changed since it was loaded")
+    left = held_open({CONTROL, *fds})
+    if left:
+        raise Refusal(f"an import left {left} open")
     if threads():
         try_fork()
     names = threads()

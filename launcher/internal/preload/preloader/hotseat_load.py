@@ -1,5 +1,6 @@
 """The imports, and what has to be known of them."""
 
+import ast
 import gc
 import importlib
 import importlib.metadata
@@ -7,7 +8,7 @@ import os
 import sys
 import time
 
-from hotseat_forkable import Refusal, check_forkable, try_fork
+from hotseat_forkable import Files, Refusal, check_forkable, try_fork
 from hotseat_proc import read_file
 
 
@@ -37,6 +38,25 @@ def watch_reads():
         return {name for name in read if isinstance(name, str)}
 
     return stop
+
+
+def check_script(order):
+    """Compiles the engine's command, which must be one as pip and uv write them:
+    another might do what counts before it imports the engine."""
+    tree = ast.parse(read_file(order["script"]), order["script"])
+    for statement in tree.body:
+        match statement:
+            case ast.Expr(ast.Constant()) | ast.If(ast.Compare(ast.Name("__name__"), [ast.Eq()], [ast.Constant("__main__")]), orelse=[]):
+                continue
+            case ast.Import(names):
+                modules = [name.name for name in names]
+            case ast.ImportFrom(module):
+                modules = [module]
+            case _:
+                modules = [None]
+        if not all(module in ("re", "sys") or module and module.split(".")[0] == order["distribution"] for module in modules):
+            raise Refusal(f"line {statement.lineno} of {order['script']} does more than import {order['distribution']}, and a fork is made after it")
+    return compile(tree, order["script"], "exec")
 
 
 def import_all(order):
@@ -89,9 +109,11 @@ def fork_children(order, version):
 
 
 def preload(order):
-    """Imports, checks, freezes; gives the hello."""
+    """Imports, checks, freezes. Gives the engine's command, the files it has
+    loaded, what the imports said and what they wrote into the environment, and the hello."""
     began = time.monotonic()
-    start = initial_environment()
+    start, folder = initial_environment(), os.readlink("/proc/self/cwd")
+    code = check_script(order)
     sys.path[0:1] = [] if sys.flags.safe_path else [os.path.dirname(os.path.realpath(order["script"]))]
     stop = watch_reads()
     skipped = import_all(order)
@@ -100,13 +122,19 @@ def preload(order):
     read = stop()
     if "setproctitle" in sys.modules:
         sys.modules["setproctitle"].getproctitle()  # it finds its room while the arguments are as they were
-    check_forkable()
+    if os.readlink("/proc/self/cwd") != folder:
+        raise Refusal("an import changed the working folder")
+    files = Files()
+    check_forkable(files)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    said = read_file("/proc/self/fd/1")
     gc.collect()
     gc.freeze()
     now = dict(os.environ)
     wrote = {name: now.get(name) for name in start.keys() | now.keys() if start.get(name) != now.get(name)}
     wrote.update(variables)
-    return wrote, {
+    return code, files, said, wrote, {
         "version": version, "python": sys.version.split()[0], "modules": len(sys.modules),
         "seconds": round(time.monotonic() - began, 3), "skipped": skipped,
         "load_time": sorted(read | wrote.keys()), "watch": watched_files(order),

@@ -35,7 +35,7 @@ def facts():
         "fds": sorted(fd for fd in fds if not fds[fd].startswith("/proc/")), "stdin": fds["0"],
         "leads": os.getsid(0) == os.getpid(), "ppid": os.getppid(), "ignored": status("SigIgn"), "blocked": status("SigBlk"),
         "comm": open("/proc/self/comm").read(), "cmdline": open("/proc/self/cmdline", errors="surrogateescape").read().rstrip("\0"),
-        "random": random.random(), "read": vllm.read, "main": sys.modules["__main__"].__file__,
+        "random": random.random(), "key": multiprocessing.current_process().authkey.hex(), "read": vllm.read, "main": sys.modules["__main__"].__file__,
         "cgroup": [line for line in open("/proc/self/cgroup") if "i-" in line],
         "shown": "HOTSEAT_INSTANCE=" + os.environ["HOTSEAT_INSTANCE"] in open("/proc/self/environ", errors="surrogateescape").read().split("\0"),
     }
