@@ -44,7 +44,7 @@ type Instance struct {
 	Annotations map[string]string   `json:"annotations,omitempty"`
 	Engine      string              `json:"engine"`
 	StartMethod string              `json:"start_method,omitempty" doc:"As given."`
-	StartedBy   string              `json:"started_by,omitempty" enum:"exec,fork" doc:"How its process was made. With exec although it was to be forked, reason says why, until the next change of state."`
+	StartedBy   string              `json:"started_by,omitempty" enum:"exec,fork" doc:"How its process was made. With exec although it was to be forked, reason says why, until it is put to sleep or ended."`
 
 	Model            string   `json:"model" doc:"Model as the engine was told it."`
 	ServedModelNames []string `json:"served_model_names" doc:"Names that clients may ask for."`
