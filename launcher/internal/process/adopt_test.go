@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -37,9 +38,11 @@ func perform(t *testing.T, role string) (*exec.Cmd, voice) {
 func (h *host) orphan(t *testing.T) (id process.ID, worker int) {
 	t.Helper()
 	launcher, said := perform(t, "launcher "+h.mark+" "+string(h.mode)+" "+h.exitDir)
-	require.NoError(t, json.Unmarshal([]byte(said.says("id")), &id))
-	worker = said.saysPID("worker")
-	said.says("ready")
+	// The launcher and its instance speak at the same time.
+	lines := said.saysAll("id", "worker", "ready")
+	require.NoError(t, json.Unmarshal([]byte(lines["id"]), &id))
+	worker, err := strconv.Atoi(lines["worker"])
+	require.NoError(t, err)
 	require.NoError(t, launcher.Process.Kill())
 	require.ErrorContains(t, launcher.Wait(), "killed")
 	return id, worker

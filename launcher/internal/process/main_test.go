@@ -167,6 +167,20 @@ func (v voice) says(word string) string {
 	}
 }
 
+// saysAll waits for a line for each of the words, in whatever order they come.
+func (v voice) saysAll(words ...string) map[string]string {
+	v.t.Helper()
+	said := map[string]string{}
+	for len(said) < len(words) {
+		line, err := v.lines.ReadString('\n')
+		require.NoError(v.t, err, "while waiting for %q, with %q", words, said)
+		if word, rest, _ := strings.Cut(strings.TrimSpace(line), " "); slices.Contains(words, word) {
+			said[word] = rest
+		}
+	}
+	return said
+}
+
 func (v voice) saysPID(word string) int {
 	v.t.Helper()
 	pid, err := strconv.Atoi(v.says(word))
