@@ -65,6 +65,10 @@ func newHost(tb testing.TB, mode cgroup.Mode) *host {
 		found, err := h.Find()
 		assert.NoError(tb, err)
 		assert.Empty(tb, found, "processes left by the test")
+		assert.Eventually(tb, func() bool {
+			children, err := procfs.Children()
+			return err == nil && len(children) == 0
+		}, patience, time.Millisecond, "children are left that nobody reaps")
 		assert.NoError(tb, h.Close())
 		if len(found) > 0 {
 			sweep(tb, h, found)
@@ -73,9 +77,6 @@ func newHost(tb testing.TB, mode cgroup.Mode) *host {
 		left, err := filepath.Glob("/sys/fs/cgroup/*/hotseat-" + h.mark)
 		assert.NoError(tb, err)
 		assert.Empty(tb, left, "groups left")
-		children, err := procfs.Children()
-		assert.NoError(tb, err)
-		assert.Empty(tb, children, "children left that nobody reaps")
 	})
 	return h
 }
