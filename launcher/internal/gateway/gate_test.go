@@ -52,7 +52,7 @@ func TestNoRequestReachesAnEngineThatIsShutAndDrained(t *testing.T) {
 	require.Zero(t, violations.Load())
 	require.EqualValues(t, clients*each, served.Load())
 	require.Greater(t, flips, 10)
-	require.Zero(t, p.InFlight())
+	eventually(t, func() bool { return p.InFlight() == 0 }) // a client has its answer a moment before
 	require.Zero(t, p.Held())
 }
 
