@@ -190,6 +190,9 @@ func TestAWakeThatFailsLeavesItAsleep(t *testing.T) {
 		assert.Contains(t, err.Error(), "broken")
 		assert.Equal(t, "sleeping", r.state("a"))
 		assert.Equal(t, "shut", r.gates.gate("a").get())
+		gone, err := r.Delete(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Empty(t, gone.Reason, "it told of the state before")
 	})
 }
 
