@@ -34,12 +34,12 @@ func checkPreloading(ctx context.Context, e *examination) []Result {
 	p := preloading{method: e.StartMethod, limit: e.PreloadMemory}
 	p.python, p.err = preload.PythonOf(e.Program.Argv[0], e.Program.Argv[1:], e.PreloadPython)
 	p.host, _ = e.hostMemory() // another check tells of it
-	if p.method != launcherapi.StartExec && p.err == nil {
-		ctx, cancel := context.WithTimeout(ctx, e.VersionTimeout)
-		defer cancel()
-		p.err = hasVLLM(ctx, p.python)
+	if p.method == launcherapi.StartExec || p.err != nil {
+		return one(judgePreloading(p))
 	}
-	if p.method != launcherapi.StartExec && p.err == nil {
+	asking, cancel := context.WithTimeout(ctx, e.VersionTimeout)
+	defer cancel()
+	if p.err = hasVLLM(asking, p.python); p.err == nil {
 		p.tried = triedPreloading(ctx, e.Listen)
 	}
 	return one(judgePreloading(p))

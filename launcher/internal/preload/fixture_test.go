@@ -95,6 +95,14 @@ func (f *fixture) script(text string) {
 	require.NoError(f.t, os.WriteFile(f.command, []byte("#!"+python+"\n"+text), 0o700))
 }
 
+// shebang has the engine's command begin with another first line.
+func (f *fixture) shebang(line string) {
+	f.t.Helper()
+	was, err := os.ReadFile(f.command)
+	require.NoError(f.t, err)
+	require.NoError(f.t, os.WriteFile(f.command, append([]byte(line+"\n"), was...), 0o700))
+}
+
 func (f *fixture) write(name, text string) {
 	f.t.Helper()
 	path := filepath.Join(f.dir, name)

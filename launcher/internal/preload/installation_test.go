@@ -65,7 +65,7 @@ func TestACommandThatGetsAnotherInterpreterIsLoadedByThatOne(t *testing.T) {
 	require.NoError(t, os.Symlink(python, other))
 	was, err := os.ReadFile(f.command)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(f.command, append([]byte("#!"+other+" -s\n"), was...), 0o700))
+	f.shebang("#!" + other + " -s")
 	assert.Contains(t, f.refused(), "has changed")
 	f.ready()
 	assert.Equal(t, other+" -s", f.pool.List().Preloaders[0].Interpreter)
@@ -83,9 +83,7 @@ func TestFlagsOfTheInterpreterAreNoArgumentsOfTheEngine(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
 		python, err := pyengine.Python()
 		require.NoError(f.t, err)
-		was, err := os.ReadFile(f.command)
-		require.NoError(f.t, err)
-		require.NoError(f.t, os.WriteFile(f.command, append([]byte("#!"+python+" -s\n"), was...), 0o700))
+		f.shebang("#!" + python + " -s")
 	})
 	f.ready()
 	want, got := f.both([]string{"serve", "m"}, nil)
@@ -146,9 +144,7 @@ func TestAnInstallationFromTheFutureIsLoadedOnce(t *testing.T) {
 
 func TestAnotherPATHMayMeanAnotherPython(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
-		was, err := os.ReadFile(f.command)
-		require.NoError(f.t, err)
-		require.NoError(f.t, os.WriteFile(f.command, append([]byte("#!/usr/bin/env python3\n"), was...), 0o700))
+		f.shebang("#!/usr/bin/env python3")
 	})
 	f.ready()
 	f.forked("a")

@@ -137,13 +137,14 @@ def preload(order):
     return code, files, said, wrote, {
         "version": version, "python": sys.version.split()[0], "modules": len(sys.modules),
         "seconds": round(time.monotonic() - began, 3), "skipped": skipped,
-        "load_time": sorted(read | wrote.keys()), "watch": watched_files(order),
+        "load_time": sorted(read | wrote.keys()), "watch": watched_files(),
     }
 
 
-def watched_files(order):
-    """Files and folders that change when the installation does."""
-    paths = {os.path.realpath(sys.executable), os.path.realpath(order["script"])}
+def watched_files():
+    """Files and folders that change when the installation does. The launcher
+    itself watches the command and the interpreter."""
+    paths = set()
     for name in ("vllm", "torch", "transformers"):
         file = getattr(sys.modules.get(name), "__file__", None)
         if file:
