@@ -17,9 +17,10 @@ const document = "spec/benchmarks.md"
 // The tables stand between a line of their own and the next end; the rest of
 // the document is written by hand.
 const (
-	beginMark  = "<!-- written by `go run ./test/bench -write` -->"
-	startsMark = "<!-- written by `make bench-vllm` -->"
-	endMark    = "<!-- end -->"
+	beginMark     = "<!-- written by `go run ./test/bench -write` -->"
+	startsMark    = "<!-- starts, written by `make bench-vllm` -->"
+	realSwapsMark = "<!-- swaps, written by `make bench-vllm` -->"
+	endMark       = "<!-- end -->"
 )
 
 // rewrite puts text after a mark of a file.

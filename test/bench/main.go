@@ -73,7 +73,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	write := flags.Bool("write", false, "put the table into "+document)
 	only := flags.String("only", "", "run these parts alone, separated by commas: "+names())
-	vllm := flags.String("vllm", "", "time the starts of real vLLM alone, which test/vllm-cpu has set up in this folder")
+	vllm := flags.String("vllm", "", "take the figures of real vLLM alone, which test/vllm-cpu has set up in this folder: starts, swaps")
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -91,25 +91,44 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		return err
 	}
 	if *vllm != "" {
-		ways, err := b.starts(*vllm)
-		if err != nil {
-			return fmt.Errorf("starts: %w", err)
-		}
-		table := renderStarts(ways)
-		fmt.Fprintf(out, "%s\n%s", describe(), table)
-		if *write {
-			return rewrite(document, startsMark, describe()+"\n"+table)
-		}
-		return nil
+		return b.real(*vllm, *only, out, *write)
 	}
 	rows, err := b.all(*only)
 	if err != nil {
 		return err
 	}
-	table := render(rows)
-	fmt.Fprintf(out, "%s\n%s", describe(), table)
-	if *write {
-		return rewrite(document, beginMark, describe()+"\n"+table)
+	return publish(out, *write, beginMark, render(rows))
+}
+
+// real takes the figures of real vLLM, which test/vllm-cpu has set up in a
+// folder.
+func (b *bench) real(setup, only string, out io.Writer, write bool) error {
+	b.engine = filepath.Join(setup, "bin", "vllm")
+	if only == "" || only == "starts" {
+		ways, err := b.starts(setup)
+		if err != nil {
+			return fmt.Errorf("starts: %w", err)
+		}
+		if err := publish(out, write, startsMark, renderStarts(ways)); err != nil {
+			return err
+		}
+	}
+	if only == "" || only == "swaps" {
+		paces, err := b.realSwaps(setup)
+		if err != nil {
+			return fmt.Errorf("swaps: %w", err)
+		}
+		return publish(out, write, realSwapsMark, renderRealSwaps(paces))
+	}
+	return nil
+}
+
+// publish prints a table and, with write, puts it into the document after mark.
+func publish(out io.Writer, write bool, mark, table string) error {
+	text := describe() + "\n" + table
+	fmt.Fprint(out, text)
+	if write {
+		return rewrite(document, mark, text)
 	}
 	return nil
 }

@@ -46,7 +46,6 @@ type starter struct {
 // timed are never the first.
 func (b *bench) starts(setup string) (ways []*starter, err error) {
 	r := &realVLLM{b: b, model: filepath.Join(setup, "models", "tiny-a")}
-	b.engine = filepath.Join(setup, "bin", "vllm")
 	if r.n, err = b.newNode("starts", "--start-method", "auto"); err != nil {
 		return nil, err
 	}
@@ -54,20 +53,16 @@ func (b *bench) starts(setup string) (ways []*starter, err error) {
 	if err := r.awaitPreloader(); err != nil {
 		return nil, err
 	}
-	hands := map[string]*exec.Cmd{}
-	defer func() {
-		for _, cmd := range hands {
-			err = errors.Join(err, endByHand(cmd))
-		}
-	}()
+	hands := hands{}
+	defer func() { err = errors.Join(err, hands.end()) }()
 	ways = []*starter{
 		{
 			name:  "`vllm serve` by hand, until `/health` answers",
 			start: func(id string) (int, time.Duration, error) { return r.byHand(hands, id) },
 			stop: func(id string, _ int) error {
-				cmd := hands[id]
+				h := hands[id]
 				delete(hands, id)
-				return endByHand(cmd)
+				return h.end()
 			},
 		},
 		r.byLauncher(launcherapi.StartExec),
@@ -168,8 +163,17 @@ func (r *realVLLM) byLauncher(method string) *starter {
 	}
 }
 
-// byHand starts vLLM as its user would.
-func (r *realVLLM) byHand(hands map[string]*exec.Cmd, id string) (pid int, took time.Duration, err error) {
+// hand is a vLLM that was started by hand.
+type hand struct {
+	cmd *exec.Cmd
+	url string
+}
+
+// hands are those that run, by id.
+type hands map[string]*hand
+
+// byHand starts vLLM as its user would, and waits until its health is good.
+func (r *realVLLM) byHand(hands hands, id string) (pid int, took time.Duration, err error) {
 	addr, err := freeAddress()
 	if err != nil {
 		return 0, 0, err
@@ -192,7 +196,7 @@ func (r *realVLLM) byHand(hands map[string]*exec.Cmd, id string) (pid int, took 
 	if err := cmd.Start(); err != nil {
 		return 0, 0, fmt.Errorf("cannot start vLLM: %w", err)
 	}
-	hands[id] = cmd
+	hands[id] = &hand{cmd: cmd, url: "http://" + addr}
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
 	err = eventually(r.b.ctx, "vLLM answers", func() (bool, error) {
@@ -205,19 +209,27 @@ func (r *realVLLM) byHand(hands map[string]*exec.Cmd, id string) (pid int, took 
 	return cmd.Process.Pid, now().since(began), err
 }
 
-// endByHand ends a whole session, first as vLLM likes it.
-func endByHand(cmd *exec.Cmd) error {
-	t, err := hold(session(cmd.Process.Pid))
+// end ends a whole session, first as vLLM likes to be ended.
+func (h *hand) end() error {
+	t, err := hold(session(h.cmd.Process.Pid))
 	if err != nil {
 		return err
 	}
 	defer t.release()
-	_ = cmd.Process.Signal(syscall.SIGTERM)
+	_ = h.cmd.Process.Signal(syscall.SIGTERM)
 	late := time.AfterFunc(10*time.Second, t.kill)
 	defer late.Stop()
-	_ = cmd.Wait() // how it ended is of no interest
+	_ = h.cmd.Wait() // how vLLM ended is of no interest
 	t.kill()
 	return nil
+}
+
+func (all hands) end() error {
+	var err error
+	for _, h := range all {
+		err = errors.Join(err, h.end())
+	}
+	return err
 }
 
 // renderStarts makes the table of the starts.

@@ -1,0 +1,158 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// What a swap of real models may take beyond what the engines take for
+// /sleep and /wake_up.
+const (
+	realSwapP50 = 6 * time.Millisecond
+	realSwapP95 = 40 * time.Millisecond
+)
+
+// realTurns is how many swaps are taken in a row on one side before the other
+// side has its turn: in between nothing else runs, as under a load that swaps
+// back to back.
+const realTurns = 10
+
+// pace is one way to space swaps, with what was measured.
+type pace struct {
+	name  string
+	turns int
+	pause time.Duration // between two swaps
+
+	ours, bare times
+}
+
+// realPair is two real models under the launcher, and the same two by hand. On
+// both sides one of the two is awake and the other sleeps.
+type realPair struct {
+	r      *realVLLM
+	hands  hands
+	client *http.Client
+	awake  map[bool]int // which of the two, by side: true is the launcher's
+}
+
+var realModels = [2]string{"tiny-a", "tiny-b"}
+
+// realSwaps takes swaps of real vLLM, by the launcher and by bare calls.
+func (b *bench) realSwaps(setup string) (paces []*pace, err error) {
+	p := &realPair{r: &realVLLM{b: b}, hands: hands{}, client: &http.Client{Transport: &http.Transport{}}, awake: map[bool]int{true: 1, false: 1}}
+	defer p.client.CloseIdleConnections()
+	if p.r.n, err = b.newNode("real-swaps", "--start-method", "auto"); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.hands.end(), p.r.n.stop()) }()
+	if err := p.r.awaitPreloader(); err != nil {
+		return nil, err
+	}
+	if err := p.start(setup); err != nil {
+		return nil, err
+	}
+	paces = []*pace{
+		{name: "back to back", turns: b.n(200)},
+		{name: "a second between", turns: b.n(60), pause: time.Second},
+	}
+	for _, way := range paces {
+		if err := p.take(way); err != nil {
+			return nil, fmt.Errorf("%s: %w", way.name, err)
+		}
+		fmt.Fprintf(b.progress, "swaps %s: launcher %s, bare %s ms\n", way.name, way.ours.p50p95(), way.bare.p50p95())
+	}
+	return paces, nil
+}
+
+// start makes both models on both sides; the second is awake.
+func (p *realPair) start(setup string) error {
+	ctx := p.r.b.ctx
+	for i, name := range realModels {
+		p.r.model = filepath.Join(setup, "models", name)
+		in := launcherapi.SwapIn{ID: name, Args: p.r.arguments(), GPUUUIDs: []string{gpu(0)}}
+		if _, err := p.r.n.swap(in); err != nil {
+			return fmt.Errorf("cannot swap %s in for the first time: %w", name, err)
+		}
+		if _, _, err := p.r.byHand(p.hands, name); err != nil {
+			return err
+		}
+		if i == 0 {
+			if err := ask(ctx, p.client, http.MethodPost, p.hands[name].url+"/sleep?level=1"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// take swaps on both sides in turn. The first turns of each side are not
+// counted: the buffers of a first sleep are made then.
+func (p *realPair) take(way *pace) error {
+	for done := -realTurns; done < way.turns; done += realTurns {
+		bare, err := p.inARow(way.pause, false)
+		if err != nil {
+			return err
+		}
+		ours, err := p.inARow(way.pause, true)
+		if err != nil {
+			return err
+		}
+		if done >= 0 {
+			way.bare, way.ours = append(way.bare, bare...), append(way.ours, ours...)
+		}
+	}
+	return nil
+}
+
+// inARow takes realTurns swaps on one side.
+func (p *realPair) inARow(pause time.Duration, launcher bool) (took times, err error) {
+	for range realTurns {
+		out, in := realModels[p.awake[launcher]], realModels[1-p.awake[launcher]]
+		one, err := p.swap(launcher, out, in)
+		if err != nil {
+			return nil, err
+		}
+		p.awake[launcher] = 1 - p.awake[launcher]
+		took = append(took, one)
+		select {
+		case <-time.After(pause):
+		case <-p.r.b.ctx.Done():
+			return nil, p.r.b.ctx.Err()
+		}
+	}
+	return took, nil
+}
+
+func (p *realPair) swap(launcher bool, out, in string) (time.Duration, error) {
+	if launcher {
+		return p.r.n.swap(launcherapi.SwapIn{InstanceID: in})
+	}
+	ctx, began := p.r.b.ctx, now()
+	err := ask(ctx, p.client, http.MethodPost, p.hands[out].url+"/sleep?level=1")
+	if err == nil {
+		err = ask(ctx, p.client, http.MethodPost, p.hands[in].url+"/wake_up")
+	}
+	return now().since(began), err
+}
+
+// p50p95 writes the median and the 95th percentile in milliseconds.
+func (t times) p50p95() string { return ms(t.p50()) + " / " + ms(t.at(0.95)) }
+
+// renderRealSwaps makes the table of the swaps of real vLLM.
+func renderRealSwaps(paces []*pace) string {
+	var b strings.Builder
+	b.WriteString("| swap of real models | samples | launcher p50 / p95, ms | bare p50 / p95, ms | beyond p50 / p95, ms | target | met |\n")
+	b.WriteString("|---|---:|---:|---:|---:|---|---|\n")
+	for _, w := range paces {
+		beyond := w.ours.minus(w.bare.p50())
+		met := beyond.p50() <= realSwapP50 && beyond.at(0.95) <= realSwapP95
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | p50 ≤ %s, p95 ≤ %s | %s |\n", w.name, len(w.ours), w.ours.p50p95(), w.bare.p50p95(), beyond.p50p95(), short(realSwapP50), short(realSwapP95), verdict(met))
+	}
+	return b.String()
+}
