@@ -58,11 +58,14 @@ func (p *Process) find() (pid int, err error) {
 	}
 	// Held now: if the id is still the one we look for, so is what we hold.
 	stat, err := procfs.Read(p.id.PID)
-	if err != nil || stat.StartTime != p.id.StartTime {
-		p.handle.close()
+	if err == nil && stat.StartTime == p.id.StartTime {
+		return p.id.PID, nil
+	}
+	p.handle.close()
+	if err == nil || errors.Is(err, os.ErrNotExist) {
 		return 0, os.ErrProcessDone
 	}
-	return p.id.PID, nil
+	return 0, err
 }
 
 func (h *Host) recorded(id ID) Exit {

@@ -2,6 +2,7 @@ package process
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -25,7 +26,7 @@ type census struct {
 	// blurred says that a process ended between being listed and being read:
 	// it may have been of a tree, and have forked one that was not listed.
 	blurred bool
-	err     error
+	err     error // what could not be looked at; processes may be missing then
 }
 
 // census looks at all of /proc, but reads the environment only of processes
@@ -53,7 +54,7 @@ func (h *Host) census(since uint64) *census {
 	c.err = h.byGroup(c)
 	h.byRoot(c)
 	c.spread()
-	h.byMark(c, since)
+	c.err = errors.Join(c.err, h.byMark(c, since))
 	c.spread()
 	return c
 }
@@ -150,12 +151,15 @@ func (h *Host) byRoot(c *census) {
 	}
 }
 
-func (h *Host) byMark(c *census, since uint64) {
+func (h *Host) byMark(c *census, since uint64) error {
 	for pid, stat := range c.living {
 		if c.owner[pid] != "" || stat.StartTime < since {
 			continue
 		}
-		env := procfs.Environ(pid)
+		env, err := procfs.Environ(pid)
+		if err != nil {
+			return fmt.Errorf("cannot read the environment of process %d: %w", pid, err)
+		}
 		if len(env) == 0 && !alive(pid) {
 			c.blurred = true
 		}
@@ -168,6 +172,7 @@ func (h *Host) byMark(c *census, since uint64) {
 			}
 		}
 	}
+	return nil
 }
 
 func alive(pid int) bool {

@@ -40,7 +40,8 @@ type Options struct {
 	// Where its path is too long for the addresses of sockets, there are none.
 	// Empty: none.
 	ScratchDir string
-	// Logger is told of what has no caller to be told: strays that cannot be reaped.
+	// Logger is told of what has no caller to be told: strays that cannot be
+	// reaped, and folders of ended trees that cannot be removed.
 	Logger *slog.Logger
 }
 

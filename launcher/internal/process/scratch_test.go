@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -88,4 +89,17 @@ func (h *host) empty(t *testing.T) {
 	left, err := os.ReadDir(h.scratchDir)
 	require.NoError(t, err)
 	assert.Empty(t, left)
+}
+
+func TestATreeIsGoneThoughItsFolderCannotBeRemoved(t *testing.T) {
+	h := scratchHost(t)
+	c, socket := h.settle(t)
+	// A mount point cannot be removed, not even by root.
+	require.NoError(t, os.Remove(socket))
+	if err := syscall.Mount("none", filepath.Dir(socket), "tmpfs", 0, ""); err != nil {
+		t.Skipf("NOT TESTED: nothing can be mounted here: %v", err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(filepath.Dir(socket), syscall.MNT_DETACH) })
+	require.NoError(t, c.Kill(patient(t)))
+	require.False(t, alive(c.ID().PID))
 }

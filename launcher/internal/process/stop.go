@@ -29,14 +29,16 @@ const lastWait = 2 * time.Second
 //	ctx ends within the grace      SIGKILL to the whole tree, and at most two seconds to be gone
 //	ctx ends after the SIGKILL     returns at once
 //
-// The error wraps that of the context when processes are still there; Stop may
-// be called again. With a context that never ends it waits for ever for a
-// process that the kernel cannot end.
+// The error says why the tree may not be gone; it wraps that of the context when
+// processes are still there. Stop may be called again. With a context that never
+// ends it waits for ever for a process that the kernel cannot end.
 func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
 		graceful, cancel := context.WithTimeout(ctx, grace)
 		defer cancel()
-		p.lookAround()
+		if err := p.lookAround(); err != nil {
+			return fmt.Errorf("cannot stop %q: %w", p.name, err)
+		}
 		p.endGracefully(graceful)
 	}
 	return p.Kill(ctx)
@@ -44,11 +46,16 @@ func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 
 // lookAround remembers the tree while its parents live: a process that left
 // the session and cleared its environment is linked to it by its parent alone.
-func (p *Process) lookAround() {
-	seen := p.host.census(p.id.StartTime).of(p.name)
+// What an earlier call has seen it finds again by that.
+func (p *Process) lookAround() error {
+	c := p.host.census(p.id.StartTime)
+	if c.err != nil {
+		return c.err
+	}
 	p.host.mu.Lock()
 	defer p.host.mu.Unlock()
-	p.seen = seen
+	p.seen = c.of(p.name)
+	return nil
 }
 
 // endGracefully returns when the tree has ended by itself, or ctx ends.
@@ -138,10 +145,23 @@ func (h *Host) end(
 		soon, cancel := context.WithTimeout(ctx, slipAway)
 		err := group.Remove(soon)
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			return errors.Join(err, h.removeScratch(name))
+		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+			continue
 		}
+		if err != nil && (ctx.Err() != nil || !empty(group)) {
+			return err
+		}
+		if err := errors.Join(err, h.removeScratch(name)); err != nil {
+			h.opts.Logger.Warn("cannot remove the folders of a tree that is gone", "name", name, "error", err)
+		}
+		return nil
 	}
+}
+
+// empty says whether a group is known to hold no process.
+func empty(group *cgroup.Group) bool {
+	pids, err := group.Procs()
+	return err == nil && len(pids) == 0
 }
 
 // killing is the context for a kill: ctx, or when that is over one of lastWait.
@@ -205,11 +225,15 @@ func hold(seen []procfs.Stat) (held []*handle, err error) {
 			}
 			continue
 		}
-		if now, err := procfs.Read(stat.PID); err != nil || now.StartTime != stat.StartTime {
-			h.close()
+		now, err := procfs.Read(stat.PID)
+		if err == nil && now.StartTime == stat.StartTime {
+			held = append(held, h)
 			continue
 		}
-		held = append(held, h)
+		h.close()
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			errs = append(errs, err)
+		}
 	}
 	return held, errors.Join(errs...)
 }

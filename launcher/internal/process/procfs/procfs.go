@@ -35,7 +35,8 @@ func Read(pid int) (Stat, error) {
 }
 
 // All reads the stat of every process that can be seen, in no order. It lists
-// them first and then reads each; vanished says that one ended in between.
+// them first and then reads each; vanished says that one ended in between, or
+// may not be read. Any other error, such as too many open files, is no answer.
 func All() (all []Stat, vanished bool, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -53,9 +54,12 @@ func All() (all []Stat, vanished bool, err error) {
 			continue
 		}
 		stat, err := read(pid, buf)
-		if err != nil {
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
 			vanished = true
 			continue
+		}
+		if err != nil {
+			return nil, false, err
 		}
 		all = append(all, stat)
 	}
@@ -125,12 +129,17 @@ func parse(line []byte) (Stat, error) {
 
 // Environ is the environment a process was started with, KEY=VALUE; empty
 // when it has ended or may not be read.
-func Environ(pid int) []string {
+func Environ(pid int) ([]string, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	if err != nil || len(text) == 0 {
-		return nil
+	switch {
+	case errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) || errors.Is(err, unix.ESRCH):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case len(text) == 0:
+		return nil, nil
 	}
-	return strings.Split(string(text), "\x00")
+	return strings.Split(string(text), "\x00"), nil
 }
 
 // Children are the processes, zombies too, whose parent is this process. One

@@ -54,11 +54,15 @@ func TestThisProcessIsSeenAsItIs(t *testing.T) {
 		pids[s.PID] = true
 	}
 	require.True(t, pids[os.Getpid()] && pids[1])
-	require.Contains(t, Environ(os.Getpid()), "PATH="+os.Getenv("PATH"))
-	require.NotContains(t, Environ(os.Getpid()), "NOT_SEEN=set after the start")
+	env, err := Environ(os.Getpid())
+	require.NoError(t, err)
+	require.Contains(t, env, "PATH="+os.Getenv("PATH"))
+	require.NotContains(t, env, "NOT_SEEN=set after the start")
 	_, err = Read(1 << 30)
 	require.ErrorIs(t, err, os.ErrNotExist)
-	require.Empty(t, Environ(1<<30))
+	env, err = Environ(1 << 30)
+	require.NoError(t, err)
+	require.Empty(t, env)
 	id, err := BootID()
 	require.NoError(t, err)
 	require.Len(t, id, 36)
