@@ -24,7 +24,7 @@ const (
 	CodeInternal      = "internal"        // 500
 	CodeEngineFailed  = "engine_failed"   // 502: the engine died or refused
 	CodeUnavailable   = "unavailable"     // 503: the launcher is going down
-	CodeEngineTimeout = "engine_timeout"  // 504: the engine did not answer in time
+	CodeEngineTimeout = "engine_timeout"  // 504: the engine did not answer in time, or does not end
 	CodeStorage       = "storage_trouble" // 507: state or log folder cannot be written
 )
 

@@ -39,6 +39,7 @@ func TestAWatchBeginsWithACreatedForEachInstanceAndGoesOnLive(t *testing.T) {
 	n.Awake("a", On(0))
 	n.Create("b", Spec("b", On(1), "--sim-crash-at-load", "exit:3"))
 	n.Await("b", "failed")
+	n.Eventually("b has given its port back, which is an event of its own", func() bool { return n.Get("b").Port == 0 })
 	first, leaveFirst := n.Watch("")
 	defer leaveFirst()
 	second, leaveSecond := n.Watch("")

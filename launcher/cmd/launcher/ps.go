@@ -41,11 +41,14 @@ func (c *cli) psCommand() *cobra.Command {
 func instanceTable(instances []launcherapi.Instance, gpus []launcherapi.GPU, now time.Time) *table {
 	t := &table{heading: []string{"ID", "MODEL", "STATE", "GPUS", "PORT", "PID", "START", "IN FLIGHT", "AGE", "REASON"}}
 	for _, i := range instances {
-		pid := "-"
+		pid, port := "-", "-"
 		if i.PID != 0 {
 			pid = strconv.Itoa(i.PID)
 		}
-		t.add(i.InstanceID, i.Model, i.State, indices(i.GPUUUIDs, gpus), strconv.Itoa(i.Port), pid,
+		if i.Port != 0 {
+			port = strconv.Itoa(i.Port)
+		}
+		t.add(i.InstanceID, i.Model, i.State, indices(i.GPUUUIDs, gpus), port, pid,
 			orDash(i.StartedBy), strconv.Itoa(i.InFlight), age(now.Sub(i.CreatedAt)), failure(i))
 	}
 	return t

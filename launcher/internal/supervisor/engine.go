@@ -225,51 +225,6 @@ func died(ctx context.Context, i *instance, err error) bool {
 	}
 }
 
-// stopTree ends the whole tree and waits for its device memory.
-func (s *Supervisor) stopTree(i *instance, grace time.Duration) {
-	s.endTree(i, func() error { return i.tree.Stop(s.ctx, grace) })
-}
-
-// clearTree kills whatever the end of the API server left behind.
-func (s *Supervisor) clearTree(i *instance) {
-	s.endTree(i, func() error {
-		if i.tree == nil {
-			return nil
-		}
-		return i.tree.Kill(s.ctx)
-	})
-}
-
-func (s *Supervisor) endTree(i *instance, end func() error) {
-	held := s.holding(i)
-	if err := end(); err != nil {
-		if s.ctx.Err() != nil {
-			return
-		}
-		s.log.Error("cannot end a process tree", "instance", i.facts.ID, "error", err)
-	}
-	late := s.awaitReturned(s.ctx, held)
-	i.awaitExitTold()
-	if s.ctx.Err() != nil {
-		return
-	}
-	crashpoint.At(crashpoint.StopGone)
-	s.onGone(i, late)
-}
-
-// awaitExitTold: the exit of a root is told before the end of its tree, which
-// is not told without the exit code. One that could not be ended has no exit.
-func (i *instance) awaitExitTold() {
-	if i.tree == nil {
-		return
-	}
-	select {
-	case <-i.tree.Done():
-		<-i.exitTold
-	default:
-	}
-}
-
 func (s *Supervisor) closePorts(i *instance) {
 	s.mu.Lock()
 	gate, private := i.gate, i.private

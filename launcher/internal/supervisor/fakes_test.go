@@ -36,6 +36,7 @@ type fakeTree struct {
 	killed  int
 	stuck   bool // Stop and Kill do not end it until released
 	release chan struct{}
+	refuse  func() error // of Stop and Kill
 }
 
 func (t *fakeTree) ID() process.ID        { return process.ID{PID: t.pid, StartTime: 1} }
@@ -60,6 +61,11 @@ func (t *fakeTree) Kill(ctx context.Context) error {
 }
 
 func (t *fakeTree) finish(ctx context.Context, end func()) error {
+	if t.refuse != nil {
+		if err := t.refuse(); err != nil {
+			return err
+		}
+	}
 	if t.stuck {
 		select {
 		case <-t.release:

@@ -20,7 +20,7 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 	if err != nil {
 		return fmt.Errorf("%s: %w", i.facts.ID, err)
 	}
-	if event == launcher.EventStopAsked {
+	if event == launcher.EventStopAsked && row.To != row.From {
 		i.reason, i.cause = "", "" // they told of the state that it leaves
 	}
 	if note != nil {
@@ -181,9 +181,10 @@ func (s *Supervisor) onGone(i *instance, late error) {
 	}
 }
 
+// join puts two reasons together; either may be empty.
 func join(a, b string) string {
-	if a == "" {
-		return b
+	if a == "" || b == "" {
+		return a + b
 	}
 	return a + "; " + b
 }
@@ -196,8 +197,9 @@ func (s *Supervisor) onReleased(i *instance) {
 	close(i.over)
 	if i.deleting {
 		s.forget(i)
+		return
 	}
-	i.notify()
+	s.publish(i, launcherapi.EventUpdated)
 }
 
 // forget drops the instance. The lock is held.

@@ -48,6 +48,7 @@ type instance struct {
 	released bool // ended, tree gone, memory back, ports closed
 	slept    bool // it was asleep when its end began
 	reason   string
+	unended  string // why its tree could not be ended yet; empty: nothing is known to stand in the way
 	cause    string
 	exit     *process.Exit
 	lastLog  []string
@@ -68,6 +69,8 @@ type instance struct {
 	op      *operation
 	changed chan struct{} // closed and replaced when anything changes
 	over    chan struct{} // closed once released
+
+	unendedSince time.Time
 }
 
 // operation is one conversation with an engine: a start, a sleep or a wake.
@@ -134,7 +137,7 @@ func (i *instance) giveBack(ctx context.Context) error {
 func (i *instance) view() launcherapi.Instance {
 	v := launcherapi.Instance{
 		InstanceID: i.facts.ID, Status: i.state.Status(), State: string(i.state),
-		Reason: i.reason, Cause: i.cause, LastLogLines: i.lastLog,
+		Reason: join(i.reason, i.unended), Cause: i.cause, LastLogLines: i.lastLog,
 		Options: i.facts.Spec.Options, Args: i.facts.Spec.Args, GPUUUIDs: i.facts.Spec.GPUUUIDs,
 		EnvVars: i.facts.Spec.EnvVars, Annotations: i.facts.Spec.Annotations, Engine: i.engine.Name(),
 		StartMethod: i.facts.Spec.StartMethod, StartedBy: i.facts.StartedBy,
@@ -145,6 +148,9 @@ func (i *instance) view() launcherapi.Instance {
 	}
 	if i.state == launcher.Sleeping || i.state == launcher.FallingAsleep || i.state == launcher.Waking {
 		v.SleepLevel = i.level
+	}
+	if i.released {
+		v.Port = 0 // another instance may have it by now
 	}
 	if i.exit != nil {
 		v.ExitCode = i.exit.Code

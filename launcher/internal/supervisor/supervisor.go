@@ -228,21 +228,31 @@ func (s *Supervisor) Await(ctx context.Context, id string, done func(launcherapi
 }
 
 // AwaitRest returns the instance once it is not on its way to another state
-// and, where it has ended, holds nothing any more.
+// and, where it has ended, holds nothing any more. One that cannot be ended for
+// long is an error of code engine_timeout.
 func (s *Supervisor) AwaitRest(ctx context.Context, id string) (launcherapi.Instance, error) {
-	view, err := s.Await(ctx, id, Settled)
-	if err != nil || !launcher.State(view.State).Ended() {
-		return view, err
-	}
-	_, over, err := s.LogName(id)
-	if err != nil {
-		return view, err
-	}
-	select {
-	case <-over:
-		return view, nil
-	case <-ctx.Done():
-		return view, context.Cause(ctx)
+	began := time.Now()
+	for {
+		s.mu.Lock()
+		i, ok := s.instances[id]
+		if !ok {
+			s.mu.Unlock()
+			return launcherapi.Instance{}, launcher.NotFound(id)
+		}
+		view, changed, stuck := i.view(), i.changed, i.stuck(began)
+		rests := !i.state.Moving() && (i.released || !i.state.Ended())
+		s.mu.Unlock()
+		switch {
+		case rests:
+			return view, nil
+		case stuck != nil:
+			return view, stuck
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return view, context.Cause(ctx)
+		}
 	}
 }
 

@@ -159,7 +159,9 @@ func (i *instance) failure(want launcher.State) error {
 }
 
 // Delete stops an instance's whole process tree, waits until it is gone and
-// its device memory is back, and forgets it. It goes on when ctx ends first.
+// its device memory is back, and forgets it. It goes on when ctx ends first, and
+// when the tree cannot be ended for long, which is an error of code
+// engine_timeout.
 //
 //	state               effect
 //	stopped, failed     what is left is cleared, then forgotten
@@ -196,9 +198,10 @@ func (i *instance) launching() bool { return i.state == launcher.Starting && i.t
 
 // awaitOver waits until the instance is forgotten, and shows how it ended.
 func (s *Supervisor) awaitOver(ctx context.Context, i *instance) (launcherapi.Instance, error) {
+	began := time.Now()
 	for {
 		s.mu.Lock()
-		view, changed, forgotten := i.view(), i.changed, s.instances[i.facts.ID] != i
+		view, changed, forgotten, stuck := i.view(), i.changed, s.instances[i.facts.ID] != i, i.stuck(began)
 		s.mu.Unlock()
 		if forgotten {
 			view.Status = launcherapi.StatusStopped
@@ -206,6 +209,9 @@ func (s *Supervisor) awaitOver(ctx context.Context, i *instance) (launcherapi.In
 				view.State = string(launcher.Stopped)
 			}
 			return view, nil
+		}
+		if stuck != nil {
+			return view, stuck
 		}
 		select {
 		case <-changed:

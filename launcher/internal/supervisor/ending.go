@@ -1,0 +1,106 @@
+package supervisor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/crashpoint"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Bounds of the time between two attempts to end a process tree.
+const (
+	shortestRetry = 100 * time.Millisecond
+	longestRetry  = 10 * time.Second
+)
+
+// attemptLimit bounds one attempt beyond its grace. A process that the kernel
+// cannot end, in a driver say, is told of then, and waited for again.
+const attemptLimit = 30 * time.Second
+
+// stuckAfter is how long somebody is kept waiting while attempts fail.
+const stuckAfter = 10 * time.Second
+
+// stopTree ends the whole tree and waits for its device memory.
+func (s *Supervisor) stopTree(i *instance, grace time.Duration) {
+	s.endTree(i, grace, func(ctx context.Context) error { return i.tree.Stop(ctx, grace) })
+}
+
+// clearTree kills whatever the end of the API server left behind.
+func (s *Supervisor) clearTree(i *instance) {
+	s.endTree(i, 0, func(ctx context.Context) error {
+		if i.tree == nil {
+			return s.opts.Runner.Clear(ctx, i.facts.ID)
+		}
+		return i.tree.Kill(ctx)
+	})
+}
+
+// endTree tries until the tree is gone: only then its memory and its ports are
+// free.
+func (s *Supervisor) endTree(i *instance, grace time.Duration, end func(context.Context) error) {
+	held := map[string][]int{}
+	for wait := shortestRetry; ; wait = min(2*wait, longestRetry) {
+		maps.Copy(held, s.holding(i))
+		ctx, cancel := context.WithTimeout(s.ctx, grace+attemptLimit)
+		err := end(ctx)
+		cancel()
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.noteAttempt(i, err)
+		if err == nil {
+			break
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.ctx.Done():
+			return
+		}
+	}
+	late := s.awaitReturned(s.ctx, held)
+	if i.tree != nil {
+		<-i.exitTold // the exit of the root is told before the end of its tree, which is not told without the exit code
+	}
+	if s.ctx.Err() != nil {
+		return
+	}
+	crashpoint.At(crashpoint.StopGone)
+	s.onGone(i, late)
+}
+
+// noteAttempt notes why the tree of an instance could not be ended; nil: it is
+// gone. The watchers hear each reason once.
+func (s *Supervisor) noteAttempt(i *instance, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := i.unended
+	if err == nil {
+		i.unended = ""
+		return
+	}
+	i.unended = fmt.Sprintf("it could not be ended yet, and the launcher goes on trying: %v", err)
+	if before == "" {
+		i.unendedSince = time.Now()
+	}
+	if i.unended == before {
+		i.notify()
+		return
+	}
+	s.log.Error("cannot end a process tree", "instance", i.facts.ID, "state", i.state, "error", err)
+	s.publish(i, launcherapi.EventUpdated)
+}
+
+// stuck says that attempts to end the instance have failed for so long that
+// whoever has waited since then should not wait any more. The lock is held.
+func (i *instance) stuck(since time.Time) error {
+	if i.unended == "" || min(time.Since(since), time.Since(i.unendedSince)) < stuckAfter {
+		return nil
+	}
+	e := launcher.EngineTimeoutf("instance %s is still %s: %s", i.facts.ID, i.state, i.unended)
+	e.InstanceID = i.facts.ID
+	return e
+}

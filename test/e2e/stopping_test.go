@@ -1,0 +1,113 @@
+package e2e
+
+import (
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// line is a connection to the launcher that is open already: calls on it work
+// when the launcher can open no other.
+type line struct {
+	n      *Node
+	client *http.Client
+}
+
+func (n *Node) line() line {
+	n.t.Helper()
+	transport := &http.Transport{MaxConnsPerHost: 1}
+	n.t.Cleanup(transport.CloseIdleConnections)
+	n.checked()
+	l := line{n, &http.Client{Transport: n.Document.Transport(transport, n.wrong.add)}}
+	require.Equal(n.t, 200, l.call("GET", "/health").Status)
+	return l
+}
+
+func (l line) call(method, path string) Answer {
+	l.n.t.Helper()
+	a, err := send(l.n.t.Context(), l.client, method, l.n.URL+path, nil)
+	require.NoError(l.n.t, err)
+	return a
+}
+
+// exhaust takes all free descriptors from the launcher, until the call of give.
+func (n *Node) exhaust() (give func()) {
+	n.t.Helper()
+	var limit unix.Rlimit
+	require.NoError(n.t, unix.Prlimit(n.PID(), unix.RLIMIT_NOFILE, nil, &limit))
+	none := limit
+	none.Cur = 3
+	require.NoError(n.t, unix.Prlimit(n.PID(), unix.RLIMIT_NOFILE, &none, nil))
+	give = func() { require.NoError(n.t, unix.Prlimit(n.PID(), unix.RLIMIT_NOFILE, &limit, nil)) }
+	n.t.Cleanup(func() {
+		if n.t.Failed() && n.Running() {
+			give()
+		}
+	})
+	return give
+}
+
+func TestAnInstanceThatCannotBeEndedIsNotCalledStopped(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	a := n.Awake("a", On(0))
+	deletes, looks := n.line(), n.line()
+
+	give := n.exhaust()
+	answer := deletes.call("DELETE", "/v2/vllm/instances/a")
+	assert.Equal(t, 504, answer.Status, "%s", answer.Body)
+	problem := answer.Problem(t)
+	assert.Contains(t, problem.Detail, "instance a is still stopping")
+	assert.Contains(t, problem.Detail, "too many open files")
+	assert.Equal(t, "a", problem.InstanceID)
+	require.NoError(t, syscall.Kill(a.PID, 0), "the engine lives")
+	view := looks.call("GET", "/v2/vllm/instances/a").Instance(t)
+	assert.Equal(t, "stopping", view.State)
+	assert.Equal(t, launcherapi.StatusRunning, view.Status)
+	assert.Contains(t, view.Reason, "too many open files")
+	assert.Equal(t, a.Port, view.Port)
+
+	give()
+	n.Eventually("the launcher has gone on trying", func() bool {
+		return n.Call("GET", "/v2/vllm/instances/a", nil).Status == 404
+	})
+	n.nothingLeft()
+}
+
+func TestWhatACrashedEngineLeftIsClearedAsSoonAsItCanBe(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	a := n.Awake("a", On(0))
+	l := n.line()
+	require.Greater(t, len(engines(n.SimFS)), 1, "it has an engine core beside its API server")
+
+	give := n.exhaust()
+	require.NoError(t, syscall.Kill(a.PID, syscall.SIGKILL))
+	var view launcherapi.Instance
+	n.Eventually("what it left cannot be cleared", func() bool {
+		view = l.call("GET", "/v2/vllm/instances/a").Instance(t)
+		return view.State == "failed" && (view.Port == 0 || strings.Contains(view.Reason, "too many open files"))
+	})
+	assert.Equal(t, a.Port, view.Port, "it has not given its port back: %s", view.Reason)
+	assert.Equal(t, "killed", view.Cause)
+	assert.NotEmpty(t, engines(n.SimFS), "its engine core lives")
+
+	give()
+	n.Eventually("it has given its port back", func() bool { return n.Get("a").Port == 0 })
+	assert.NotContains(t, n.Get("a").Reason, "too many open files")
+	assert.Empty(t, engines(n.SimFS))
+	gone := n.Call("DELETE", "/v2/vllm/instances/a", nil).Instance(t)
+	assert.Equal(t, "failed", gone.State)
+	assert.Equal(t, "killed", gone.Cause)
+	assert.NotEmpty(t, gone.Reason)
+	assert.NotEmpty(t, gone.LastLogLines)
+	require.NotNil(t, gone.ExitCode)
+	assert.Equal(t, -9, *gone.ExitCode)
+}
