@@ -200,6 +200,13 @@ func (c *census) spread() {
 	}
 }
 
+// Owners says which tree each living process of the machine belongs to; those
+// of none are left out.
+func (h *Host) Owners() (map[int]string, error) {
+	c := h.census(0)
+	return c.owner, c.err
+}
+
 // Found is a process tree that carries this launcher's mark.
 type Found struct {
 	Name string

@@ -15,6 +15,9 @@ type Runner interface {
 	Start(process.Command) (Tree, error)
 	Adopt(name string, id process.ID) (Tree, error)
 	Find() ([]process.Found, error)
+	// Owners says which tree each living process belongs to; one of none is
+	// left out. It looks at every process of the machine.
+	Owners() (map[int]string, error)
 	Clear(ctx context.Context, name string) error
 }
 

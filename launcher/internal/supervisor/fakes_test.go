@@ -86,6 +86,11 @@ type fakeRunner struct {
 	gone    map[string]process.Exit // ids that ended while the launcher was away
 	found   []process.Found
 	cleared []string
+
+	owners    map[int]string // what Owners answers
+	lookFails error          // of Owners
+	looks     int
+	onLook    func()
 }
 
 func (r *fakeRunner) Start(c process.Command) (Tree, error) {
@@ -113,6 +118,18 @@ func (r *fakeRunner) Adopt(name string, id process.ID) (Tree, error) {
 }
 
 func (r *fakeRunner) Find() ([]process.Found, error) { return r.found, nil }
+
+func (r *fakeRunner) Owners() (map[int]string, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.looks++
+	if r.onLook != nil {
+		r.onLook()
+	}
+	return r.owners, r.lookFails
+}
+
+func (r *fakeRunner) looked() int { r.mu.Lock(); defer r.mu.Unlock(); return r.looks }
 
 func (r *fakeRunner) Clear(_ context.Context, name string) error {
 	r.mu.Lock()

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
@@ -44,10 +42,10 @@ func (s *Supervisor) everyGPU() []string {
 const freshReads = 3
 
 // lockWithMemory reads the memory of GPUs and takes the lock.
-func (s *Supervisor) lockWithMemory(uuids []string) map[string]gpu.Memory {
+func (s *Supervisor) lockWithMemory(uuids []string) reading {
 	for try := 1; ; try++ {
 		before := s.opts.Feed.Revision()
-		memory := s.memory(uuids)
+		memory := s.read(uuids)
 		s.mu.Lock()
 		if try == freshReads || s.opts.Feed.Revision() == before {
 			return memory
@@ -57,11 +55,11 @@ func (s *Supervisor) lockWithMemory(uuids []string) map[string]gpu.Memory {
 }
 
 // world is the ledger's picture of now. The lock is held.
-func (s *Supervisor) world(memory map[string]gpu.Memory) ledger.World {
+func (s *Supervisor) world(memory reading) ledger.World {
 	w := ledger.World{GPUs: map[string]ledger.GPU{}, Budget: s.opts.Budget, Reservations: slices.Clone(s.reservations)}
 	now := s.attribute(memory)
 	for _, d := range s.opts.GPUs.Devices() {
-		m := memory[d.UUID]
+		m := memory.gpus[d.UUID]
 		w.GPUs[d.UUID] = ledger.GPU{
 			UUID: d.UUID, TotalBytes: d.MemoryTotalBytes, UsedBytes: m.UsedBytes,
 			ProcessesKnown: m.ProcessesKnown && !s.unlisted(d.UUID, now),
@@ -85,58 +83,13 @@ func (s *Supervisor) unlisted(uuid string, now map[string]map[string]uint64) boo
 	return false
 }
 
-// attribute says how much of each GPU each instance's processes hold, by the
-// session that the launcher made for each, or else by the list of its tree.
-// The lock is held.
-func (s *Supervisor) attribute(memory map[string]gpu.Memory) map[string]map[string]uint64 {
-	out := map[string]map[string]uint64{}
-	for id, m := range memory {
-		for _, p := range m.Processes {
-			i := s.ownerOf(p.PID)
-			if i == nil {
-				continue
-			}
-			if out[i.facts.ID] == nil {
-				out[i.facts.ID] = map[string]uint64{}
-			}
-			i.holders[p.PID] = true
-			out[i.facts.ID][id] += p.Bytes
-		}
-	}
-	return out
-}
-
-// ownerOf is the instance that a process belongs to; nil for a stranger. One
-// that has ended since the driver listed it is known by having been seen
-// before. The lock is held.
-func (s *Supervisor) ownerOf(pid int) *instance {
-	sid, err := unix.Getsid(pid)
-	if err != nil {
-		sid = 0
-	}
-	for _, i := range s.instances {
-		if i.root.PID != 0 && !i.released && (i.root.PID == pid || i.root.PID == sid) {
-			return i
-		}
-	}
-	for _, i := range s.instances {
-		if i.released {
-			continue
-		}
-		if err != nil && i.holders[pid] || err == nil && i.tree != nil && slices.Contains(i.tree.Pids(), pid) {
-			return i
-		}
-	}
-	return nil
-}
-
 // measure is the device memory that an instance holds now, by GPU; what is
 // zero is left out.
 func (s *Supervisor) measure(i *instance) map[string]uint64 {
 	if len(i.gpus()) == 0 {
 		return nil
 	}
-	memory := s.memory(i.gpus())
+	memory := s.read(i.gpus())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.attribute(memory)[i.facts.ID]
@@ -188,22 +141,6 @@ func (s *Supervisor) awaitFreed(ctx context.Context, i *instance, before map[str
 		return true
 	})
 	return now
-}
-
-// holding lists, by GPU, the processes of an instance that hold its memory.
-func (s *Supervisor) holding(i *instance) map[string][]int {
-	memory := s.memory(i.gpus())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := map[string][]int{}
-	for id, m := range memory {
-		for _, p := range m.Processes {
-			if s.ownerOf(p.PID) == i {
-				out[id] = append(out[id], p.PID)
-			}
-		}
-	}
-	return out
 }
 
 // awaitReturned waits until none of those processes is counted on its GPU any
@@ -265,7 +202,11 @@ func (s *Supervisor) hostBytes(i *instance) uint64 {
 
 // GPUs shows every device with everything known to be on it.
 func (s *Supervisor) GPUs() launcherapi.GPUList {
-	memory := s.memory(s.everyGPU())
+	memory := s.read(s.everyGPU())
+	health := map[string]gpu.Health{}
+	for _, d := range s.opts.GPUs.Devices() {
+		health[d.UUID] = s.opts.GPUs.Health(d.UUID)
+	}
 	served, waiting := s.opts.Turns.Counts()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +216,7 @@ func (s *Supervisor) GPUs() launcherapi.GPUList {
 		QueuedSwaps: waiting, ActiveSwaps: served, InstanceCount: len(w.Instances), GPUs: []launcherapi.GPU{},
 	}
 	for _, d := range s.opts.GPUs.Devices() {
-		m, health := memory[d.UUID], s.opts.GPUs.Health(d.UUID)
+		m, health := memory.gpus[d.UUID], health[d.UUID]
 		g := launcherapi.GPU{
 			UUID: d.UUID, Index: d.Index, Product: d.Product, MIG: d.MIG, Healthy: health.OK, HealthReason: health.Reason,
 			MemoryTotalBytes: d.MemoryTotalBytes, MemoryUsedBytes: m.UsedBytes, MemoryFreeBytes: m.FreeBytes,

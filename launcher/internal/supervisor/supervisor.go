@@ -79,6 +79,8 @@ type Supervisor struct {
 	unwritten     map[string]bool      // ids of instances that the journal is behind on
 	unwrittenEnds map[string]SavedSwap // swaps that the journal does not know to be over
 	reservations  []ledger.Reservation
+
+	owners owners
 }
 
 // New makes a supervisor that knows no instance yet; see [Supervisor.Recover].

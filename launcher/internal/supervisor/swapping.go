@@ -196,7 +196,7 @@ func (s *Supervisor) Canary(id string) (ask func(context.Context) error, err err
 
 // enforce stops sleepers over budget, sparing the one that fell asleep last.
 func (s *Supervisor) enforce() {
-	memory := s.memory(s.everyGPU())
+	memory := s.read(s.everyGPU())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {

@@ -1,0 +1,179 @@
+package supervisor
+
+import (
+	"maps"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
+)
+
+// reading is the memory of GPUs at one moment, and whose the processes are that
+// hold it.
+type reading struct {
+	gpus    map[string]gpu.Memory
+	session map[int]int    // of each process that lives
+	tree    map[int]string // of each that lives and is in no instance's session; empty: a stranger
+}
+
+// read reads the memory of GPUs. The lock is not held: a process in no
+// instance's session may cost a look at every process of the machine.
+func (s *Supervisor) read(uuids []string) reading {
+	r := reading{gpus: s.memory(uuids), session: map[int]int{}}
+	for _, m := range r.gpus {
+		for _, p := range m.Processes {
+			if session, err := unix.Getsid(p.PID); err == nil {
+				r.session[p.PID] = session
+			}
+		}
+	}
+	var err error
+	if r.tree, err = s.owners.of(s.outside(r.session), s.opts.Runner.Owners); err != nil {
+		s.log.Warn("cannot tell whose the processes are that hold device memory: they are counted as strangers", "error", err)
+	}
+	return r
+}
+
+// outside lists the processes that are in the session of no instance.
+func (s *Supervisor) outside(session map[int]int) (pids []int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	roots := s.roots()
+	for pid, sid := range session {
+		if roots[pid] == nil && roots[sid] == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// roots finds instances by the process that leads their session. The lock is
+// held.
+func (s *Supervisor) roots() map[int]*instance {
+	roots := make(map[int]*instance, len(s.instances))
+	for _, i := range s.instances {
+		if i.root.PID != 0 && !i.released {
+			roots[i.root.PID] = i
+		}
+	}
+	return roots
+}
+
+// attribute says how much of each GPU each instance's processes hold. The lock
+// is held.
+func (s *Supervisor) attribute(r reading) map[string]map[string]uint64 {
+	out := map[string]map[string]uint64{}
+	roots := s.roots()
+	for id, m := range r.gpus {
+		for _, p := range m.Processes {
+			i := s.ownerOf(r, roots, p.PID)
+			if i == nil {
+				continue
+			}
+			if out[i.facts.ID] == nil {
+				out[i.facts.ID] = map[string]uint64{}
+			}
+			i.holders[p.PID] = true
+			out[i.facts.ID][id] += p.Bytes
+		}
+	}
+	return out
+}
+
+// ownerOf is the instance that a process belongs to, by the session that the
+// launcher made for each, or else by its tree; nil for a stranger. One that has
+// ended since the driver listed it is known by having been seen before. The
+// lock is held.
+func (s *Supervisor) ownerOf(r reading, roots map[int]*instance, pid int) *instance {
+	if i := roots[pid]; i != nil {
+		return i
+	}
+	if session, lives := r.session[pid]; lives {
+		if i := roots[session]; i != nil {
+			return i
+		}
+		if i := s.instances[r.tree[pid]]; i != nil && !i.released {
+			return i
+		}
+		return nil
+	}
+	for _, i := range s.instances {
+		if !i.released && i.holders[pid] {
+			return i
+		}
+	}
+	return nil
+}
+
+// holding lists, by GPU, the processes of an instance that hold its memory.
+func (s *Supervisor) holding(i *instance) map[string][]int {
+	r := s.read(i.gpus())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	roots := s.roots()
+	out := map[string][]int{}
+	for id, m := range r.gpus {
+		for _, p := range m.Processes {
+			if s.ownerOf(r, roots, p.PID) == i {
+				out[id] = append(out[id], p.PID)
+			}
+		}
+	}
+	return out
+}
+
+// owners remembers the trees of processes, strangers too: it does not change
+// while a process lives, and one look at all processes tells it of all that
+// have come since the last.
+type owners struct {
+	mu    sync.Mutex
+	known map[int]owned
+}
+
+type owned struct {
+	startTime uint64 // with the process id it names one process
+	tree      string // empty: a stranger
+}
+
+// of names the tree of each process that lives. It looks at most once, and only
+// for processes that it does not know. An error is that of the look.
+func (o *owners) of(pids []int, look func() (map[int]string, error)) (map[int]string, error) {
+	if len(pids) == 0 {
+		return nil, nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	tree, fresh := map[int]string{}, map[int]uint64{}
+	for _, pid := range pids {
+		stat, err := procfs.Read(pid)
+		if err != nil {
+			continue // it has ended
+		}
+		if known := o.known[pid]; known.startTime == stat.StartTime {
+			tree[pid] = known.tree
+		} else {
+			fresh[pid] = stat.StartTime
+		}
+	}
+	if len(fresh) == 0 {
+		return tree, nil
+	}
+	found, err := look()
+	if err != nil {
+		return tree, err
+	}
+	if o.known == nil {
+		o.known = map[int]owned{}
+	}
+	maps.DeleteFunc(o.known, func(pid int, _ owned) bool {
+		_, err := unix.Getsid(pid)
+		return err != nil
+	})
+	for pid, startTime := range fresh {
+		o.known[pid] = owned{startTime, found[pid]}
+		tree[pid] = found[pid]
+	}
+	return tree, nil
+}
