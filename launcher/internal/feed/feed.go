@@ -15,8 +15,8 @@ import (
 // Feed is a ring of events with consecutive revisions.
 type Feed struct {
 	mu       sync.Mutex
-	events   []launcherapi.WatchEvent // events[n] has revision first+n
-	first    uint64                   // revision of events[0]
+	events   []launcherapi.WatchEvent // the event of a revision is at slot(revision); it grows up to limit
+	base     uint64                   // revision of the first event ever
 	limit    int
 	revision uint64
 	grown    chan struct{} // closed and replaced at every append
@@ -25,7 +25,7 @@ type Feed struct {
 
 // New makes a feed that keeps limit events and goes on from revision.
 func New(limit int, revision uint64) *Feed {
-	return &Feed{limit: limit, first: revision + 1, revision: revision, grown: make(chan struct{})}
+	return &Feed{limit: limit, base: revision + 1, revision: revision, grown: make(chan struct{})}
 }
 
 // Append gives the event the next revision, keeps it, and wakes the readers.
@@ -34,14 +34,20 @@ func (f *Feed) Append(kind launcherapi.EventType, object launcherapi.Instance) (
 	defer f.mu.Unlock()
 	f.revision++
 	object.Revision = f.revision
-	f.events = append(f.events, launcherapi.WatchEvent{Type: kind, Object: object})
-	if drop := len(f.events) - f.limit; drop > 0 {
-		f.events = append(f.events[:0], f.events[drop:]...)
-		f.first += uint64(drop)
+	event := launcherapi.WatchEvent{Type: kind, Object: object}
+	if len(f.events) < f.limit {
+		f.events = append(f.events, event)
+	} else {
+		f.events[f.slot(f.revision)] = event
 	}
 	f.wake()
 	return f.revision
 }
+
+func (f *Feed) slot(revision uint64) int { return int((revision - f.base) % uint64(f.limit)) }
+
+// first is the revision of the oldest event that is kept.
+func (f *Feed) first() uint64 { return f.revision + 1 - uint64(len(f.events)) }
 
 // Revision is that of the latest event.
 func (f *Feed) Revision() uint64 {
@@ -72,8 +78,8 @@ func (f *Feed) Check(since uint64) error {
 }
 
 func (f *Feed) check(since uint64) error {
-	if since+1 < f.first {
-		return launcher.Gonef("Requested revision %d is no longer available. Oldest available: %d. List the instances and watch from the revision of that answer.", since, f.first-1)
+	if first := f.first(); since+1 < first {
+		return launcher.Gonef("Requested revision %d is no longer available. Oldest available: %d. List the instances and watch from the revision of that answer.", since, first-1)
 	}
 	if since > f.revision {
 		return launcher.Gonef("Requested revision %d has not been reached; the latest is %d. List the instances and watch from the revision of that answer.", since, f.revision)
@@ -81,8 +87,12 @@ func (f *Feed) check(since uint64) error {
 	return nil
 }
 
+// batchLimit is how many events Next returns at most: a reader from far back
+// must not keep the others waiting for the lock.
+const batchLimit = 256
+
 // Next waits for events after a revision and returns those that there are, in
-// order. It ends with an error when ctx ends, when the reader has fallen
+// order, the first of them where there are many. It ends with an error when ctx ends, when the reader has fallen
 // behind the ring (code gone) or when the feed is closed (code unavailable).
 func (f *Feed) Next(ctx context.Context, since uint64) ([]launcherapi.WatchEvent, error) {
 	for {
@@ -92,7 +102,10 @@ func (f *Feed) Next(ctx context.Context, since uint64) ([]launcherapi.WatchEvent
 			return nil, err
 		}
 		if since < f.revision {
-			batch := append([]launcherapi.WatchEvent(nil), f.events[since+1-f.first:]...)
+			batch := make([]launcherapi.WatchEvent, min(f.revision-since, batchLimit))
+			for n := range batch {
+				batch[n] = f.events[f.slot(since+1+uint64(n))]
+			}
 			f.mu.Unlock()
 			return batch, nil
 		}

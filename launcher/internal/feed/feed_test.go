@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"strconv"
 	"testing"
 	"testing/synctest"
 
@@ -84,4 +85,52 @@ func TestAReaderThatGoesAwayIsLetGo(t *testing.T) {
 		cancel()
 		require.ErrorIs(t, <-errs, context.Canceled)
 	})
+}
+
+func TestAReaderSeesEveryEventOnceAndInOrderHoweverOftenTheRingGoesRound(t *testing.T) {
+	f := New(7, 1000)
+	since := uint64(1000)
+	for range 40 {
+		for range 5 {
+			f.Append(launcherapi.EventUpdated, launcherapi.Instance{})
+		}
+		events, err := f.Next(t.Context(), since)
+		require.NoError(t, err)
+		require.Len(t, events, 5)
+		for _, e := range events {
+			since++
+			require.Equal(t, since, e.Object.Revision)
+		}
+	}
+	assert.NoError(t, f.Check(since-7))
+	assert.Equal(t, launcherapi.CodeGone, launcher.CodeOf(f.Check(since-8)))
+}
+
+func TestAReaderFromFarBackIsServedInParts(t *testing.T) {
+	f := New(1000, 0)
+	for range 1000 {
+		f.Append(launcherapi.EventUpdated, launcherapi.Instance{})
+	}
+	var since uint64
+	for since < 1000 {
+		events, err := f.Next(t.Context(), since)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(events), batchLimit)
+		require.Equal(t, since+1, events[0].Object.Revision)
+		since = events[len(events)-1].Object.Revision
+	}
+}
+
+func BenchmarkAppendToAFullRing(b *testing.B) {
+	for _, limit := range []int{100, 100_000} {
+		b.Run(strconv.Itoa(limit), func(b *testing.B) {
+			f := New(limit, 0)
+			for range limit {
+				f.Append(launcherapi.EventUpdated, launcherapi.Instance{})
+			}
+			for b.Loop() {
+				f.Append(launcherapi.EventUpdated, launcherapi.Instance{})
+			}
+		})
+	}
 }
