@@ -19,7 +19,7 @@ import (
 func (a *apiServer) answer(ln net.Listener) error {
 	handler := api.New(api.Options{
 		Engine: a.engine, Log: a.out, Names: a.names, Root: a.model, MaxModelLen: a.maxModelLen, Seed: a.seed,
-		Replicas: a.dp, Workers: a.dp * a.tp * a.pp, WorkerClass: a.workerClass(), APIKeys: a.apiKeys, DevMode: a.devMode, TrackLoad: a.trackLoad,
+		Replicas: a.dp, Workers: a.dp * a.tp * a.pp, WorkerClass: a.workerClass(), RootPath: a.rootPath, APIKeys: a.apiKeys, DevMode: a.devMode, TrackLoad: a.trackLoad,
 		AccessLog: a.accessLog, Version: tree.Version, Settings: a.sim, Crash: a.crash,
 	})
 	if a.devMode {

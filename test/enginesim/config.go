@@ -27,6 +27,7 @@ type config struct {
 	maxModelLen     int
 	slots           int // --max-num-seqs
 	seed            int64
+	rootPath        string
 	apiKeys         []string
 	devMode         bool
 	sleepMode       bool
@@ -49,7 +50,7 @@ const (
 
 // unsupported are options of vLLM that change what a client or a supervisor
 // sees and that the stand-in does not know.
-var unsupported = []string{"ssl_keyfile", "ssl_certfile", "headless", "root_path", "nnodes", "grpc"}
+var unsupported = []string{"ssl_keyfile", "ssl_certfile", "headless", "nnodes", "grpc"}
 
 func configure(args []string, log *vlog.Logger) (*config, error) {
 	c := &config{sim: simopts.Defaults()}
@@ -100,6 +101,7 @@ func (c *config) read(given *cmdline.Args) {
 	if c.maxModelLen < 0 {
 		c.maxModelLen = c.sim.MaxModelLen
 	}
+	c.rootPath = given.Str("root_path", "")
 	c.apiKeys = given.Values["api_key"]
 	if key := os.Getenv("VLLM_API_KEY"); len(c.apiKeys) == 0 && key != "" {
 		c.apiKeys = []string{key}

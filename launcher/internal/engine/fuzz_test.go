@@ -25,7 +25,7 @@ func requireOwned(t *testing.T, p Plan) {
 	assert.Equal(t, []string{strconv.Itoa(testPort)}, got.flags["--port"], "%q", argv)
 	for flag := range got.flags {
 		switch {
-		case flag == "--uds", flag == "--headless", flag == "--grpc",
+		case flag == "--root-path", flag == "--middleware", flag == "--uds", flag == "--headless", flag == "--grpc",
 			strings.HasPrefix(flag, "--ssl-"), flag == "--enable-ssl-refresh", flag == "--data-parallel-multi-port-external-lb":
 			t.Errorf("%s is left in %q", flag, argv)
 		}
@@ -94,7 +94,7 @@ var vocabulary = strings.Split("m|org/model|--model|--model=x|--port|--port=1|--
 	"--tensor|-pp|-dp|-dpl|--served-model-name|--served_model_name=s|--served|--enable-sleep-mode|--no-enable-sleep-mode|--enable-s|"+
 	"--enforce-eager|--enforce|--dtype|auto|--seed|-O3|-O|-O=--uds|-O-n2|--hf-token|--api-key|--config|--config=testdata/config/full.yaml|"+
 	"testdata/config/nomodel.yml|--con|-cc.mode|-cc|{}|--x.y|--x.y=1|--flag-of-tomorrow|--flag-of-tomorrow=--port|"+
-	"--gpu-memory-utilization|.5|--gpu_memory_utilization=0.25|--root-path|/x||\n|--model\n|--lora-modules|--chat-template|--chat-template=--uds", "|")
+	"--gpu-memory-utilization|.5|--gpu_memory_utilization=0.25|--root-path|/x|--root_path=/x|--root|--middleware|--mid||\n|--model\n|--lora-modules|--chat-template|--chat-template=--uds", "|")
 
 func mix(r *rand.Rand) []string {
 	args := make([]string, r.IntN(9))

@@ -50,7 +50,6 @@ var plans = []struct {
 	{"port 0 leaves the choice to the launcher", Request{Options: new("org/model --port 0")}},
 	{"a host that means everywhere is replaced", Request{Options: new("org/model --host 0.0.0.0 --port 8000")}},
 	{"IPv6 loopback is replaced", Request{Options: new("org/model --host=::1")}},
-	{"--root-path passes", Request{Options: new("org/model --root-path /llm")}},
 
 	// The arguments.
 	{"quoted JSON stays one argument", Request{Options: new(`org/model --hf-overrides '{"a b": "c d"}' --chat-template "a \"b\" c"`)}},

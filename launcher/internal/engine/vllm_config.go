@@ -1,12 +1,14 @@
 package engine
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
 )
@@ -29,6 +31,11 @@ func readConfig(path string) ([]string, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // PyYAML drops this mark as well
+	if at := bytes.IndexAny(data, "\u0085\u2028\u2029"); at >= 0 {
+		r, _ := utf8.DecodeRune(data[at:])
+		return nil, fmt.Errorf("it holds %U, at which vLLM's reader would begin a new line: write \\n", r)
 	}
 	var config yaml.MapSlice
 	if err := yaml.UnmarshalWithOptions(data, &config, yaml.UseOrderedMap()); err != nil {

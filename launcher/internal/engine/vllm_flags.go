@@ -86,6 +86,10 @@ var vllmReaders = map[string]reader{
 	"--no-enable-sleep-mode":   noValue(func(s *settings) { s.sleepMode = new(false) }),
 	"--device-ids":             text(func(s *settings, _ string) { s.deviceIDs = true }),
 
+	// What would change how a port or a path is read: decision 0015 goes through
+	// all flags of the server.
+	"--root-path":          refuse("it has the engine answer at other paths, so that the public port would let its developer endpoints through"),
+	"--middleware":         refuse("it stands before the engine's paths and may rewrite them, so that nobody could say what the public port lets through"),
 	"--uds":                refuse("the launcher owns the engine's address"),
 	"--ssl-keyfile":        refuse(noTLS),
 	"--ssl-certfile":       refuse(noTLS),

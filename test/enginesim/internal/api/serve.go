@@ -51,7 +51,7 @@ func preflight(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) route(w http.ResponseWriter, r *http.Request) {
-	path := r.URL.Path
+	path := s.pathOf(r)
 	if !s.allowed(r) {
 		w.Header().Del("Vary") // that middleware lies below this one
 		reply(w, http.StatusUnauthorized, map[string]string{"error": "Unauthorized"})
@@ -75,10 +75,20 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) {
 	found.handle(w, r)
 }
 
+// pathOf is the path that is routed: without the root path, where it begins
+// with that (starlette.routing.get_route_path).
+func (s *Server) pathOf(r *http.Request) string {
+	rest, ok := strings.CutPrefix(r.URL.Path, s.opts.RootPath)
+	if !ok || rest != "" && rest[0] != '/' {
+		return r.URL.Path
+	}
+	return rest
+}
+
 // elsewhere answers for a path that has no route: 404, or a redirect when a
 // slash at the end is all that is wrong.
 func (s *Server) elsewhere(w http.ResponseWriter, r *http.Request) {
-	other, ok := strings.CutSuffix(r.URL.Path, "/")
+	other, ok := strings.CutSuffix(s.pathOf(r), "/")
 	if !ok {
 		other += "/"
 	}
@@ -114,9 +124,9 @@ func (s *Server) allowed(r *http.Request) bool {
 	if len(s.opts.APIKeys) == 0 || r.Method == http.MethodOptions {
 		return true
 	}
-	open := true
+	open, path := true, strings.TrimPrefix(r.URL.Path, s.opts.RootPath)
 	for _, prefix := range guarded {
-		open = open && !strings.HasPrefix(r.URL.Path, prefix)
+		open = open && !strings.HasPrefix(path, prefix)
 	}
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	given, match := sha256.Sum256([]byte(token)), 0

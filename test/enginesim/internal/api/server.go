@@ -23,6 +23,7 @@ type Options struct {
 	Replicas    int      // data-parallel engines, as the metrics count them
 	Workers     int      // below all of them together
 	WorkerClass string   // vLLM's name for them
+	RootPath    string   // --root-path
 	APIKeys     []string // none: open
 	DevMode     bool     // VLLM_SERVER_DEV_MODE
 	TrackLoad   bool     // --enable-server-load-tracking

@@ -1,6 +1,7 @@
 package cmdline
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -66,6 +67,7 @@ func fromFile(path string) ([]string, error) {
 	if err != nil {
 		return nil, vllmerr.New("FileNotFoundError: [Errno 2] No such file or directory: '%s'", path)
 	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as PyYAML does
 	var config yaml.MapSlice
 	if err := yaml.Unmarshal(data, &config); err != nil {
 		return nil, fmt.Errorf("yaml.scanner.ScannerError: %w", err)
