@@ -50,6 +50,7 @@ type Instance struct {
 	ServedModelNames []string `json:"served_model_names" doc:"Names that clients may ask for."`
 	SleepLevel       int      `json:"sleep_level,omitempty" doc:"Level at which it sleeps: 1 keeps the weights in host memory, 2 drops them."`
 
+	Host     string `json:"host,omitempty" doc:"Address that the public port listens on: --host of the arguments, but no wider than the launcher's instance_host. Absent while the port is closed."`
 	Port     int    `json:"port" doc:"Public port: inference and read-only paths, through the launcher's proxy. 0 once it has been given back."`
 	PID      int    `json:"pid,omitempty" doc:"Process id of the engine's API server."`
 	LogName  string `json:"log_name,omitempty" doc:"Name of its log file in the logs folder of the state folder."`

@@ -1,14 +1,19 @@
 package e2e
 
 import (
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // What an instance's options may not move: where it listens, and what a path
@@ -67,4 +72,81 @@ func requireClosed(t *testing.T, status func(method, path string) int) {
 	for _, p := range developerPaths {
 		assert.Equal(t, 404, status(p.method, p.path), "%s %s", p.method, p.path)
 	}
+}
+
+// reaches says whether an instance's public port can be had at an address. A
+// port at 0.0.0.0 can be had at all of 127.0.0.0/8, one at 127.0.0.1 only there.
+func reaches(t *testing.T, i launcherapi.Instance, host string) bool {
+	t.Helper()
+	dialer := net.Dialer{Timeout: patience}
+	conn, err := dialer.DialContext(t.Context(), "tcp", net.JoinHostPort(host, strconv.Itoa(i.Port)))
+	if err != nil {
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+		return false
+	}
+	require.NoError(t, conn.Close())
+	return true
+}
+
+func TestAHostInOptionsNeverWidensWhereAnInstanceListens(t *testing.T) {
+	t.Parallel()
+	const everywhere = ":: 0.0.0.0" // the latter where there is no IPv6
+	file := filepath.Join(t.TempDir(), "c.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("host: 0.0.0.0\n"), 0o600))
+	for name, tt := range map[string]struct {
+		launcher string // its instance_host; empty: the default
+		options  string
+		listens  string
+		note     string // in the log of the instance
+	}{
+		"everywhere becomes the default":      {"", "--host 0.0.0.0", "127.0.0.1", "--host 0.0.0.0 reaches further than"},
+		"everywhere behind =":                 {"", "--host=0.0.0.0", "127.0.0.1", "instance_host"},
+		"everywhere by IPv6":                  {"", "--host ::", "127.0.0.1", "--host :: reaches further than"},
+		"everywhere from a file":              {"", "--config " + file, "127.0.0.1", "listens on 127.0.0.1"},
+		"everywhere becomes what is set":      {"127.0.0.2", "--host 0.0.0.0", "127.0.0.2", "listens on 127.0.0.2"},
+		"the same is honoured":                {"127.0.0.2", "--host 127.0.0.2", "127.0.0.2", ""},
+		"none is what is set":                 {"127.0.0.2", "", "127.0.0.2", ""},
+		"a narrower one is honoured":          {"0.0.0.0", "--host 127.0.0.1", "127.0.0.1", "listens on 127.0.0.1"},
+		"everywhere, where that is the limit": {"0.0.0.0", "--host 0.0.0.0", everywhere, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var flags []string
+			if tt.launcher != "" {
+				flags = []string{"--instance-host", tt.launcher}
+			}
+			n := NewNode(t, flags...)
+			made := n.Create("a", map[string]any{"options": "m --served-model-name m " + tt.options, "gpu_uuids": On(0)})
+			look := func(i launcherapi.Instance) {
+				assert.Contains(t, strings.Split(tt.listens, " "), i.Host)
+				for _, host := range []string{"127.0.0.1", "127.0.0.2"} {
+					assert.Equal(t, host == tt.listens || tt.listens == everywhere, reaches(t, i, host), host)
+				}
+			}
+			look(made)
+			look(n.Await("a", "awake"))
+			log := string(n.Call("GET", instances+"/a/log", nil).Body)
+			assert.Contains(t, log, tt.note)
+			n.Kill9()
+			n.Start()
+			look(n.Await("a", "awake"))
+			n.Delete("a")
+		})
+	}
+}
+
+func TestAHostThatIsNotOfTheLauncherIsRefused(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	for _, host := range []string{"10.1.2.3", "gpu-box", "127.0.0.1.example"} {
+		p := n.Call("PUT", instances+"/a", map[string]any{"options": "m --host " + host}).Problem(t)
+		assert.Equal(t, 422, p.Status)
+		assert.Contains(t, p.Detail, "--host "+host)
+		assert.Contains(t, p.Detail, "instance_host")
+	}
+	wide := NewNode(t, "--instance-host", "0.0.0.0")
+	p := wide.Call("PUT", instances+"/a", map[string]any{"options": "m --host 192.0.2.7"}).Problem(t) // no machine's: RFC 5737
+	assert.Equal(t, 422, p.Status)
+	assert.Contains(t, p.Detail, "192.0.2.7")
+	wide.empty()
 }

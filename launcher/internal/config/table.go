@@ -30,7 +30,7 @@ func table(c *Config) []setting {
 		{"vllm", "", "program to run in place of vllm; empty for vllm on PATH", optional(&c.VLLM, text)},
 		{"token_file", "", "file of the token that clients must give; empty for none", optional(&c.TokenFile, path)},
 		{"insecure_public", "false", "allow addresses that other machines reach, without a token", boolean(&c.InsecurePublic)},
-		{"instance_host", "127.0.0.1", "host that the instances' public ports listen on", host(&c.InstanceHost)},
+		{"instance_host", "127.0.0.1", "where the instances' public ports listen; --host of an instance's options may narrow it, and never widens it", host(&c.InstanceHost)},
 		{"cgroups", "auto", "cgroup of each instance", choice(&c.Cgroups, "auto", "v2", "v1", "none")},
 		{"on_exit", "stop", "what becomes of the engines when the launcher is told to end", choice(&c.OnExit, "stop", "leave")},
 

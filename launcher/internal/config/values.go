@@ -223,7 +223,7 @@ func address(p *string) value {
 func host(p *string) value {
 	want := `a host without a port, such as "127.0.0.1"`
 	return scalar("host", want, yamlString, func(s string) error {
-		if net.ParseIP(s) == nil && strings.ContainsAny(s, ":/ []") {
+		if s == "" || net.ParseIP(s) == nil && strings.ContainsAny(s, ":/ []") {
 			return fmt.Errorf("must be %s, not %q", want, s)
 		}
 		*p = s

@@ -7,9 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"strconv"
+	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/gateway"
 	"hotseat.dev/hotseat/launcher/internal/preload"
 	"hotseat.dev/hotseat/launcher/internal/process"
@@ -41,7 +43,7 @@ func tree(p *process.Process, err error) (supervisor.Tree, error) {
 // gates gives the supervisor its ports, by package gateway.
 type gates struct {
 	ports    *gateway.Ports
-	host     string // default address of public ports
+	host     string // where public ports listen, and no wider
 	maxHeld  int
 	hold     time.Duration
 	compat   bool // the launcher itself answers /sleep, /wake_up and /is_sleeping there
@@ -67,10 +69,7 @@ func (g *gates) Claim(port int) (supervisor.Reservation, error) {
 }
 
 func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
-	host := o.Host
-	if host == "" {
-		host = g.host
-	}
+	host := engine.PublicHost(o.Host, g.host)
 	opts := gateway.Options{
 		Name: o.InstanceID, Host: host, Port: o.Port, Ports: g.ports, Target: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort)),
 		MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
@@ -82,6 +81,9 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 	proxy, err := gateway.Listen(opts)
 	if taken, ok := errors.AsType[*gateway.PortTakenError](err); ok {
 		return nil, launcher.PortTakenf("%w: choose another port, or leave --port out", taken)
+	}
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return nil, launcher.Invalidf("body", "no address of this machine is %s, which --host names: leave --host out, or give one of its own: %w", host, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the public port: %w", err)

@@ -42,7 +42,7 @@ type Options struct {
 	GPUs     string   // auto, nvml, simulated:N or file:PATH
 	Program  []string // argv before the engine's arguments; argv[0] is a path
 
-	InstanceHost    string // default address of the instances' public ports
+	InstanceHost    string // where the instances' public ports listen, and no wider
 	Cgroups         string // auto, v2, v1 or none
 	StopOnExit      bool   // stop the engines when the launcher is told to end; otherwise they are left running
 	SleepMode       string // auto, always or never
@@ -237,7 +237,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Jo
 		forks = forker{d.pool}
 	}
 	d.sup = supervisor.New(supervisor.Options{
-		Engines: []engine.Engine{vllm}, Program: d.opts.Program, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
+		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Runner: runner{host}, Forker: forks, Gates: g, Logs: d.logs, Journal: jrn, Feed: d.feed, Turns: queue,
 		MarkDir: filepath.Join(d.opts.StateDir, marksFolder),
 		Limits:  d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, Observer: observer, Logger: d.log,

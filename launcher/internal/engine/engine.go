@@ -67,6 +67,10 @@ type Request struct {
 	// Accelerator is where the GPUs come from: "nvml", "simulated", "file".
 	Accelerator string
 
+	// InstanceHost is where the public ports of instances listen, and no wider;
+	// "" for loopback.
+	InstanceHost string
+
 	// SleepMode says whether the engine is started with its sleep mode on:
 	// SleepModeAuto (or ""), SleepModeAlways, SleepModeNever.
 	SleepMode string
@@ -110,7 +114,8 @@ type Plan struct {
 	DPLocal int // data parallel ranks in this engine
 
 	// PublicHost and PublicPort are --host and --port of the arguments: where
-	// clients expect the instance. "" and 0: the launcher chooses.
+	// clients expect the instance. "" and 0: the launcher chooses. Where it does
+	// listen is for the function PublicHost to say.
 	PublicHost string
 	PublicPort int
 

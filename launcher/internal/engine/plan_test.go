@@ -49,7 +49,7 @@ var plans = []struct {
 	{"of several ports the last counts", Request{Options: new("org/model --port=8000 --port 9000")}},
 	{"port 0 leaves the choice to the launcher", Request{Options: new("org/model --port 0")}},
 	{"a host that means everywhere is replaced", Request{Options: new("org/model --host 0.0.0.0 --port 8000")}},
-	{"IPv6 loopback is replaced", Request{Options: new("org/model --host=::1")}},
+	{"IPv6 loopback is honoured", Request{Options: new("org/model --host=::1")}},
 
 	// The arguments.
 	{"quoted JSON stays one argument", Request{Options: new(`org/model --hf-overrides '{"a b": "c d"}' --chat-template "a \"b\" c"`)}},

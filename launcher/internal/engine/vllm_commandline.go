@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"errors"
-	"net/netip"
-)
+import "errors"
 
 // commandLine is the arguments, read.
 type commandLine struct {
@@ -13,8 +10,8 @@ type commandLine struct {
 }
 
 // readCommandLine reads the arguments and the file that they name with
-// --config.
-func readCommandLine(tokens []string) (commandLine, error) {
+// --config. Instances listen on instanceHost and no wider.
+func readCommandLine(tokens []string, instanceHost string) (commandLine, error) {
 	items, err := readItems(tokens)
 	if err != nil {
 		return commandLine{}, err
@@ -39,7 +36,7 @@ func readCommandLine(tokens []string) (commandLine, error) {
 			line.rest = append(line.rest, it.raw...)
 		}
 	}
-	return line, line.checkHost()
+	return line, line.readHost(instanceHost)
 }
 
 // readConfigOf reads the settings of the file named by --config.
@@ -113,19 +110,4 @@ func (l *commandLine) chooseModel(items []item) error {
 		return inputError("", "--model", "%q is no model", m)
 	}
 	return nil
-}
-
-// checkHost refuses an address that the launcher, which holds the instance's
-// public port, cannot give.
-func (l *commandLine) checkHost() error {
-	host := l.settings.host
-	addr, err := netip.ParseAddr(host)
-	switch {
-	case host == "":
-		return nil
-	case host == "localhost", err == nil && (addr.IsUnspecified() || addr.IsLoopback()):
-		l.notes = append(l.notes, "--host "+host+" is replaced: the launcher owns the engine's address, and its own settings decide where the instance is reached")
-		return nil
-	}
-	return inputError("", "--host", "--host %s cannot be honoured: the launcher owns the engine's address; leave it out, or give 0.0.0.0", host)
 }

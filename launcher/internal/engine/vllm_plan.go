@@ -22,7 +22,7 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	line, err := readCommandLine(tokens)
+	line, err := readCommandLine(tokens, r.InstanceHost)
 	if err != nil {
 		return Plan{}, inField(err, field)
 	}

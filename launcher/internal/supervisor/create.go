@@ -64,7 +64,7 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	}
 	plan, err := eng.Plan(engine.Request{
 		Options: c.Spec.Options, Args: c.Spec.Args, GPUs: engineGPUs(devices), Env: env,
-		Accelerator: s.opts.GPUs.Kind(), SleepMode: s.opts.SleepMode,
+		Accelerator: s.opts.GPUs.Kind(), InstanceHost: s.opts.InstanceHost, SleepMode: s.opts.SleepMode,
 		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(),
 	})
 	if err != nil {

@@ -156,6 +156,7 @@ func (i *instance) view() launcherapi.Instance {
 		v.ExitCode = i.exit.Code
 	}
 	if i.gate != nil {
+		v.Host = i.gate.Host()
 		v.InFlight, v.Held = i.gate.InFlight(), i.gate.Held()
 	}
 	if last := i.lastUsed(); !last.IsZero() {

@@ -9,6 +9,7 @@ import (
 // could be had: nothing passes.
 type noGate struct{}
 
+func (noGate) Host() string                       { return "" }
 func (noGate) Port() int                          { return 0 }
 func (noGate) Open()                              {}
 func (noGate) Shut(string)                        {}

@@ -42,6 +42,8 @@ type Options struct {
 	Engines   []engine.Engine // by the name they give themselves; the first is the default
 	Program   []string        // argv before the engine's own arguments
 	SleepMode string          // engine.SleepModeAuto, …Always or …Never
+	// InstanceHost is where the public ports listen, and no wider.
+	InstanceHost string
 	// StartMethod of instances that do not say: launcherapi.StartAuto, …Exec or …Fork; empty: exec.
 	StartMethod string
 	Environ     []string // environment that engines inherit

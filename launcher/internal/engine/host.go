@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"cmp"
+	"net/netip"
+)
+
+// defaultInstanceHost is where instances listen when nothing is said of it.
+const defaultInstanceHost = "127.0.0.1"
+
+// PublicHost is where an instance listens whose arguments ask for a host, on a
+// launcher whose instances listen on limit (instance_host, "" for loopback) and
+// no wider. What is no wider than limit is taken, and else limit is.
+func PublicHost(asked, limit string) string {
+	limit = cmp.Or(limit, defaultInstanceHost)
+	if within(asked, limit) {
+		return asked
+	}
+	return limit
+}
+
+// within tells that every address of the host asked for is one of limit, or can
+// be had from this machine alone.
+func within(asked, limit string) bool {
+	a, ok := address(asked)
+	if !ok {
+		return asked != "" && asked == limit
+	}
+	if a.IsLoopback() {
+		return true
+	}
+	l, ok := address(limit)
+	return ok && (a == l || l.IsUnspecified()) // package net listens at IPv6 for 0.0.0.0 as well
+}
+
+// address reads a host that is an address.
+func address(host string) (netip.Addr, bool) {
+	if host == "localhost" {
+		host = defaultInstanceHost
+	}
+	a, err := netip.ParseAddr(host)
+	return a.Unmap(), err == nil
+}
+
+// readHost decides about --host. One that means everywhere is so common in
+// scripts that it is taken for what the launcher allows; another address that is
+// not the launcher's cannot be had.
+func (l *commandLine) readHost(limit string) error {
+	host, limit := l.settings.host, cmp.Or(limit, defaultInstanceHost)
+	if host == "" {
+		return nil
+	}
+	a, isAddress := address(host)
+	switch {
+	case within(host, limit):
+		l.notes = append(l.notes, "--host "+host+": the public port listens on "+host+"; the engine behind it listens on loopback, at a port of the launcher's choice")
+	case isAddress && a.IsUnspecified():
+		l.notes = append(l.notes, "--host "+host+" reaches further than the launcher's instance_host, which is "+limit+": the public port listens on "+limit)
+	default:
+		return inputError("", "--host", "--host %s cannot be honoured: instances of this launcher listen on %s (its instance_host) and no wider; leave it out, or give 0.0.0.0", host, limit)
+	}
+	return nil
+}
