@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/kballard/go-shellquote"
 )
 
 // Plan decides how to run vLLM. The command line is
@@ -81,7 +79,7 @@ func splitArguments(r Request) (tokens []string, field string, err error) {
 		tokens, field = r.Args, "args"
 	default:
 		field = "options"
-		if tokens, err = shellquote.Split(*r.Options); err != nil {
+		if tokens, err = SplitOptions(*r.Options); err != nil {
 			return nil, "", inputError(field, "", "options cannot be split into arguments: %s", strings.ToLower(err.Error()))
 		}
 	}

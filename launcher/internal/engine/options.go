@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/kballard/go-shellquote"
+)
+
+// blanks delimit the words of an options string.
+const blanks = " \n\t"
+
+// SplitOptions splits an options string by the rules of a POSIX shell, but for
+// words that are, or hold after "=", JSON that begins with { or [: they are
+// taken as they stand. The llm-d launcher splits at blanks only, so its clients
+// do not quote such words.
+func SplitOptions(options string) ([]string, error) {
+	return shellquote.Split(quoteJSON(options))
+}
+
+// quoteJSON puts quotes around the words that are taken as they stand.
+func quoteJSON(options string) string {
+	var out strings.Builder
+	var quote byte    // the one that is open
+	wordAhead := true // at i a word may begin
+	for i := 0; i < len(options); i++ {
+		c := options[i]
+		if wordAhead {
+			word := options[i:]
+			if end := strings.IndexAny(word, blanks); end >= 0 {
+				word = word[:end]
+			}
+			if holdsJSON(word) {
+				out.WriteString(shellquote.Join(word))
+				i += len(word) - 1
+				wordAhead = false
+				continue
+			}
+		}
+		out.WriteByte(c)
+		switch {
+		case c == '\\' && quote != '\'' && i+1 < len(options):
+			i++
+			out.WriteByte(options[i])
+		case quote == 0 && (c == '\'' || c == '"'):
+			quote = c
+		case c == quote:
+			quote = 0
+		}
+		continued := c == '\\' && options[i] == '\n' // a line that goes on, which ends and begins no word
+		wordAhead = quote == 0 && (continued && wordAhead || strings.IndexByte(blanks, c) >= 0)
+	}
+	return out.String()
+}
+
+func holdsJSON(word string) bool { return isJSON(word) || isJSON(afterEquals(word)) }
+
+func afterEquals(word string) string {
+	_, value, _ := strings.Cut(word, "=")
+	return value
+}
+
+func isJSON(text string) bool {
+	return text != "" && (text[0] == '{' || text[0] == '[') && json.Valid([]byte(text))
+}
