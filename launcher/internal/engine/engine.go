@@ -134,6 +134,10 @@ type Plan struct {
 	// empty when the user or the operator set it.
 	Scratch string
 
+	// ConfigWords are the options of the file that the arguments name with
+	// --config, as arguments. They may be secrets.
+	ConfigWords []string
+
 	// Notes are lines for the instance's log: what of the request was
 	// overridden, and why.
 	Notes []string

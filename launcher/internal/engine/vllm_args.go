@@ -2,6 +2,7 @@ package engine
 
 import (
 	_ "embed"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -153,6 +154,44 @@ func isFlag(token string) bool {
 func isNumber(token string) bool {
 	_, err := strconv.ParseFloat(token, 64)
 	return err == nil
+}
+
+// Flag is a word of a command line that vLLM takes for a flag by its looks.
+type Flag struct {
+	Names  []string // what it may mean: itself, with dashes, or what it abbreviates
+	Inline bool     // its value stands after "="
+	Values int      // how many of the words that follow may be its values
+}
+
+// ReadFlag reads a word of a command line; it is false of a value.
+func ReadFlag(word string) (Flag, bool) {
+	if !isFlag(word) {
+		return Flag{}, false
+	}
+	key, _, inline := strings.Cut(word, "=")
+	name, keys, dotted := strings.Cut(key, ".")
+	name = canonicalFlag(name)
+	f := Flag{Names: []string{name}, Inline: inline}
+	if _, exact := vllmFlags[name]; !exact && len(name) > 2 {
+		for whole := range vllmFlags {
+			if strings.HasPrefix(whole, name) {
+				f.Names = append(f.Names, whole)
+			}
+		}
+	}
+	if dotted {
+		f.Names, f.Values = append(f.Names, keys), 1
+		return f, true
+	}
+	for n, name := range f.Names {
+		switch most, known := vllmFlags[name]; {
+		case most == "+", !known && len(f.Names) == 1:
+			f.Values = math.MaxInt
+		case n > 0 || known, most == "1", most == "?":
+			f.Values = max(f.Values, min(len(strings.Trim(most, "0")), 1))
+		}
+	}
+	return f, true
 }
 
 // canonicalFlag gives a flag's long name, with dashes.

@@ -4,9 +4,10 @@ import "errors"
 
 // commandLine is the arguments, read.
 type commandLine struct {
-	settings settings
-	rest     []string // the arguments but for model and address
-	notes    []string
+	settings    settings
+	rest        []string // the arguments but for model and address
+	configWords []string // those of the --config file
+	notes       []string
 }
 
 // readCommandLine reads the arguments and the file that they name with
@@ -58,6 +59,7 @@ func (l *commandLine) readConfigOf(items []item) error {
 	if err != nil {
 		return inputError("", "--config", "cannot read the --config file %s: %v", path, err)
 	}
+	l.configWords = tokens
 	if err := l.readEntries(tokens); err != nil {
 		var input *InputError
 		if errors.As(err, &input) {

@@ -56,8 +56,7 @@ func readConfig(path string) ([]string, error) {
 	return tokens, nil
 }
 
-// configTokens is one entry as arguments. What stands inside of nested values
-// matters to nobody here.
+// configTokens is one entry as arguments.
 func configTokens(flag string, value any) []string {
 	switch v := value.(type) {
 	case bool:
@@ -68,11 +67,14 @@ func configTokens(flag string, value any) []string {
 		}
 		tokens := []string{flag}
 		for _, element := range v {
+			if object, ok := element.(yaml.MapSlice); ok {
+				element = configJSON(object)
+			}
 			tokens = append(tokens, fmt.Sprint(element))
 		}
 		return tokens
 	case yaml.MapSlice:
-		return []string{flag, "{}"}
+		return []string{flag, configJSON(v)}
 	case string:
 		// vLLM's YAML reader takes these for booleans.
 		if vllmFlags[canonicalFlag(flag)] == "0" {
@@ -89,6 +91,16 @@ func configTokens(flag string, value any) []string {
 	default:
 		return []string{flag, fmt.Sprint(v)}
 	}
+}
+
+// configJSON is a nested value as vLLM passes it on. Nobody but who looks for
+// secrets reads it here.
+func configJSON(v yaml.MapSlice) string {
+	text, err := yaml.MarshalWithOptions(v, yaml.JSON())
+	if err != nil {
+		return "{}"
+	}
+	return strings.TrimSpace(string(text))
 }
 
 func configSwitch(flag string, on bool) []string {

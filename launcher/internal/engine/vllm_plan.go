@@ -46,6 +46,7 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 		GPUMemoryUtilization: s.utilization,
 		SleepMode:            inject || s.sleepMode != nil && *s.sleepMode,
 		APIKey:               apiKey(s.apiKeys, env),
+		ConfigWords:          line.configWords,
 		Notes:                append(line.notes, notes...),
 		env:                  env,
 	}

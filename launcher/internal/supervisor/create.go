@@ -67,8 +67,9 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 		Accelerator: s.opts.GPUs.Kind(), InstanceHost: s.opts.InstanceHost, SleepMode: s.opts.SleepMode,
 		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(),
 	})
+	secrets.find(c.Spec, plan.ConfigWords)
 	if err != nil {
-		return nil, invalidInput(err)
+		return nil, invalidInput(err, secrets)
 	}
 	method, err := s.startMethod(c.Spec.StartMethod, plan)
 	if err != nil {
@@ -81,12 +82,12 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: secrets, method: method}, nil
 }
 
-func invalidInput(err error) error {
+func invalidInput(err error, secrets secrets) error {
 	input, ok := errors.AsType[*engine.InputError](err)
 	if !ok {
 		return err
 	}
-	return launcher.Invalidf("body."+input.Field, "%w", err)
+	return launcher.Invalidf("body."+input.Field, "%s", secrets.hide(input.Message))
 }
 
 func (s *Supervisor) engine(name string) (engine.Engine, error) {

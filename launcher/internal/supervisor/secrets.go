@@ -1,11 +1,11 @@
 package supervisor
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -13,23 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // secrets are values of one create call that must not be seen again. They are
 // kept in memory alone: of an adopted instance they are not known.
 type secrets struct{ values []string } // the longest first
-
-// secretName matches names of variables and flags whose values are secrets.
-var secretName = regexp.MustCompile(`(?i)(token|secret|passw|api[_-]?key|credential|private[_-]?key|access[_-]?key|authorization)`)
-
-// notSecret matches names that only look so: their values are numbers or
-// settings, such as --max-num-batched-tokens or TOKENIZERS_PARALLELISM.
-var notSecret = regexp.MustCompile(`(?i)(tokens|tokenizer|tokenise|token[_-](id|ids|pattern|length|size)|num[_-]token)`)
-
-func isSecretName(name string) bool {
-	return secretName.MatchString(name) && !notSecret.MatchString(name)
-}
 
 // maxEnvFile bounds a file that holds the value of a variable, in bytes.
 const maxEnvFile = 64 << 10
@@ -105,28 +95,74 @@ func (s *Supervisor) allowed(target string) bool {
 	return false
 }
 
+// add keeps a secret, and each longer line of one that has several: a log is
+// told line by line.
 func (x *secrets) add(value string) {
-	if value == "" || slices.Contains(x.values, value) {
-		return
+	x.keep(value)
+	if lines := strings.Split(value, "\n"); len(lines) > 1 {
+		for _, line := range lines {
+			if line = strings.TrimSpace(line); len(line) >= shortestLine {
+				x.keep(line)
+			}
+		}
 	}
-	x.values = append(x.values, value)
-	slices.SortFunc(x.values, func(a, b string) int { return len(b) - len(a) })
 }
 
-// redact gives the spec without its secrets: values of variables and flags
-// whose names say so, and the same values wherever else they stand. Those of
-// flags are kept among the secrets.
+// shortestLine is what a line of a secret has at least to be one itself: its
+// braces are none.
+const shortestLine = 8
+
+func (x *secrets) keep(value string) {
+	for _, v := range []string{value, withinJSON(value)} {
+		if hideable(v) && !slices.Contains(x.values, v) {
+			x.values = append(x.values, v)
+		}
+	}
+	slices.SortStableFunc(x.values, func(a, b string) int { return len(b) - len(a) })
+}
+
+// hideable tells whether a secret may be looked for anywhere. Short ones, and
+// words that stand for none, would blot out half of every line; they are hidden
+// under their names alone.
+func hideable(value string) bool {
+	return len(value) >= 4 && !slices.Contains([]string{"true", "false", "none", "null", "auto", "empty", "default"}, strings.ToLower(value))
+}
+
+// withinJSON is how a text stands between the quotes of JSON.
+func withinJSON(text string) string {
+	quoted := marshal(text)
+	return quoted[1 : len(quoted)-1]
+}
+
+// find finds the secrets of a spec, and those of its --config file, which is
+// given as arguments. What is redacted then shows none of them, also where it
+// stands before its name.
+func (x *secrets) find(spec launcherapi.InstanceSpec, config []string) {
+	x.redact(spec)
+	x.redactArgs(config)
+}
+
+// redact gives the spec without its secrets: values of variables, flags and keys
+// of JSON whose names say so, and the same values wherever else they stand.
 func (x *secrets) redact(spec launcherapi.InstanceSpec) launcherapi.InstanceSpec {
 	if spec.EnvVars != nil {
 		shown := make(map[string]launcherapi.EnvValue, len(spec.EnvVars))
 		for name, v := range spec.EnvVars {
 			if v.FromFile == "" && isSecretName(name) {
+				x.add(v.Value)
 				v = launcherapi.EnvValue{Value: launcherapi.Redacted}
 			}
-			v.Value = x.hide(v.Value)
+			v.Value = x.redactText(v.Value)
 			shown[name] = v
 		}
 		spec.EnvVars = shown
+	}
+	if spec.Annotations != nil {
+		shown := make(map[string]string, len(spec.Annotations))
+		for name, value := range spec.Annotations {
+			shown[name] = x.hide(value)
+		}
+		spec.Annotations = shown
 	}
 	if spec.Options != nil {
 		shown := x.redactOptions(*spec.Options)
@@ -138,13 +174,13 @@ func (x *secrets) redact(spec launcherapi.InstanceSpec) launcherapi.InstanceSpec
 	return spec
 }
 
+// hide hides the secrets in a text.
 func (x *secrets) hide(text string) string {
+	pairs := make([]string, 0, 2*len(x.values))
 	for _, v := range x.values {
-		if len(v) >= 4 { // shorter ones would blot out half of every line
-			text = strings.ReplaceAll(text, v, launcherapi.Redacted)
-		}
+		pairs = append(pairs, v, launcherapi.Redacted)
 	}
-	return text
+	return strings.NewReplacer(pairs...).Replace(text) // the longest first
 }
 
 func (x *secrets) hideIn(lines []string) []string {
@@ -155,24 +191,91 @@ func (x *secrets) hideIn(lines []string) []string {
 	return shown
 }
 
+// redactText hides secrets in a text that may be JSON.
+func (x *secrets) redactText(text string) string {
+	if text == "" || text[0] != '{' && text[0] != '[' {
+		return x.hide(text)
+	}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	var tree any
+	if decoder.Decode(&tree) != nil || decoder.More() {
+		return x.hide(text)
+	}
+	if tree, found := x.redactTree(tree, false); found {
+		text = marshal(tree)
+	}
+	return x.hide(text)
+}
+
+// redactTree hides what stands in JSON under names of secrets; under tells that
+// this does. found tells whether there was something.
+func (x *secrets) redactTree(tree any, under bool) (shown any, found bool) {
+	switch v := tree.(type) {
+	case map[string]any:
+		for key, value := range v {
+			inner, is := x.redactTree(value, under || isSecretName(key))
+			v[key], found = inner, found || is
+		}
+	case []any:
+		for n, value := range v {
+			inner, is := x.redactTree(value, under)
+			v[n], found = inner, found || is
+		}
+	case string:
+		if under && v != "" {
+			x.add(v)
+			return launcherapi.Redacted, v != launcherapi.Redacted
+		}
+	case json.Number:
+		if under {
+			x.add(v.String())
+			return launcherapi.Redacted, true
+		}
+	}
+	return tree, found
+}
+
+// marshal is JSON without the escapes that are for HTML.
+func marshal(v any) string {
+	var out strings.Builder
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(v); err != nil {
+		panic(err) // it was JSON before
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// redactArgs hides the values of flags whose names say that they are secrets,
+// and all secrets that stand elsewhere.
 func (x *secrets) redactArgs(args []string) []string {
 	shown := make([]string, len(args))
-	hideNext := false
+	left := 0 // how many of the words that follow are values of such a flag
 	for n, arg := range args {
-		flag, value, joined := strings.Cut(arg, "=")
-		isFlag := strings.HasPrefix(arg, "-")
+		flag, isFlag := engine.ReadFlag(arg)
+		name, value, _ := strings.Cut(arg, "=")
+		secret := isFlag && slices.ContainsFunc(flag.Names, isSecretName)
 		switch {
-		case hideNext && !isFlag:
+		case secret && flag.Inline:
+			x.add(value)
+			shown[n] = name + "=" + launcherapi.Redacted
+		case !isFlag && left > 0:
 			x.add(arg)
 			shown[n] = launcherapi.Redacted
-			continue // --api-key takes several values
-		case isFlag && joined && isSecretName(flag):
-			x.add(value)
-			shown[n] = flag + "=" + launcherapi.Redacted
+		case strings.HasPrefix(value, "{"), strings.HasPrefix(value, "["):
+			shown[n] = x.hide(name) + "=" + x.redactText(value)
 		default:
-			shown[n] = x.hide(arg)
+			shown[n] = x.redactText(arg)
 		}
-		hideNext = isFlag && isSecretName(flag)
+		switch {
+		case secret && !flag.Inline:
+			left = flag.Values
+		case isFlag:
+			left = 0
+		default:
+			left--
+		}
 	}
 	return shown
 }
@@ -181,19 +284,27 @@ func (x *secrets) redactArgs(args []string) []string {
 // looked for as the engine sees them: quotes could hide a flag, or break a value
 // up. Where there are none the string stays as it was written.
 func (x *secrets) redactOptions(options string) string {
-	words, err := shellquote.Split(options)
+	words, err := engine.SplitOptions(options)
 	if err != nil {
-		return launcherapi.Redacted // the engine adapter has refused it
+		return launcherapi.Redacted // the engine adapter refuses it
 	}
-	x.redactArgs(words) // finds them all, so that none stands before its flag
 	shown := x.redactArgs(words)
 	if slices.Equal(shown, words) {
 		return options
 	}
 	for n, word := range shown {
-		if bare := strings.ReplaceAll(word, launcherapi.Redacted, "x"); shellquote.Join(bare) != bare {
-			shown[n] = shellquote.Join(word)
-		}
+		shown[n] = quoted(word)
 	}
 	return strings.Join(shown, " ")
+}
+
+// quoted gives a word as it may stand in options.
+func quoted(word string) string {
+	if words, err := engine.SplitOptions(word); err == nil && len(words) == 1 && words[0] == word {
+		return word
+	}
+	if !strings.Contains(word, "'") {
+		return "'" + word + "'"
+	}
+	return shellquote.Join(word)
 }

@@ -475,7 +475,9 @@ func TestOptionsAreRedacted(t *testing.T) {
 		"m --tokenizer-mode auto":          "m --tokenizer-mode auto",
 		`m --hf-overrides '{"a": "b"}'`:    `m --hf-overrides '{"a": "b"}'`,
 	} {
-		assert.Equal(t, want, (&secrets{}).redactOptions(in))
+		x, spec := &secrets{}, launcherapi.InstanceSpec{Options: &in}
+		x.find(spec, nil)
+		assert.Equal(t, want, *x.redact(spec).Options)
 	}
 }
 
