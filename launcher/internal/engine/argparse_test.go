@@ -72,7 +72,7 @@ func withConfig(args []string) ([]string, error) {
 	if i == len(args)-1 {
 		return nil, errors.New("--config needs a value")
 	}
-	config, err := readConfig(args[i+1])
+	_, config, err := readConfig(args[i+1])
 	if err != nil {
 		return nil, err
 	}

@@ -134,6 +134,12 @@ type Plan struct {
 	// empty when the user or the operator set it.
 	Scratch string
 
+	// Config is what was read of the file that the arguments name with --config,
+	// nil without one. ConfigPath is where the engine finds it: that file, until
+	// a copy is made which nobody changes.
+	Config     []byte
+	ConfigPath string
+
 	// ConfigWords are the options of the file that the arguments name with
 	// --config, as arguments. They may be secrets.
 	ConfigWords []string
@@ -142,7 +148,7 @@ type Plan struct {
 	// overridden, and why.
 	Notes []string
 
-	argv func(host string, port int) []string
+	argv func(host string, port int, config string) []string
 	env  []string
 }
 
@@ -151,7 +157,7 @@ func (p Plan) GPUs() int { return p.TP * p.PP * p.PCP * p.DPLocal }
 
 // Argv is everything after the program's name, with the engine listening on
 // host and port and nowhere else. It is a fresh slice.
-func (p Plan) Argv(host string, port int) []string { return p.argv(host, port) }
+func (p Plan) Argv(host string, port int) []string { return p.argv(host, port, p.ConfigPath) }
 
 // Env is the engine's whole environment (KEY=value), sorted by key. It is a
 // fresh slice. It may hold secrets.

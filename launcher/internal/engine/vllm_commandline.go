@@ -5,8 +5,10 @@ import "errors"
 // commandLine is the arguments, read.
 type commandLine struct {
 	settings    settings
-	rest        []string // the arguments but for model and address
-	configWords []string // those of the --config file
+	rest        []string // the arguments but for model, address and --config
+	config      []byte   // what was read of the --config file
+	configPath  string
+	configWords []string // the arguments in it
 	notes       []string
 }
 
@@ -29,10 +31,7 @@ func readCommandLine(tokens []string, instanceHost string) (commandLine, error) 
 			return commandLine{}, err
 		}
 		switch it.flag {
-		case "", "--model", "--host", "--port":
-		case "--config":
-			// vLLM ignores --config=FILE without a word.
-			line.rest = append(line.rest, "--config", it.values[0])
+		case "", "--model", "--host", "--port", "--config":
 		default:
 			line.rest = append(line.rest, it.raw...)
 		}
@@ -55,11 +54,11 @@ func (l *commandLine) readConfigOf(items []item) error {
 		return inputError("", "--config", "--config is given twice: vLLM reads one file only")
 	}
 	path := paths[0]
-	tokens, err := readConfig(path)
+	data, tokens, err := readConfig(path)
 	if err != nil {
 		return inputError("", "--config", "cannot read the --config file %s: %v", path, err)
 	}
-	l.configWords = tokens
+	l.config, l.configPath, l.configWords = data, path, tokens
 	if err := l.readEntries(tokens); err != nil {
 		var input *InputError
 		if errors.As(err, &input) {

@@ -16,44 +16,43 @@ import (
 // maxConfigFile bounds what is read of a --config file, in bytes.
 const maxConfigFile = 1 << 20
 
-// readConfig reads a file given with --config and flattens it to arguments, as
+// readConfig reads a file given with --config, and flattens it to arguments as
 // vLLM does (FlexibleArgumentParser.load_config_file). vLLM puts them before
 // the arguments of the command line, which therefore win. A relative path is
 // relative to the working directory that launcher and engine share.
-func readConfig(path string) ([]string, error) {
+func readConfig(path string) (data []byte, tokens []string, err error) {
 	if !strings.HasSuffix(path, ".yaml") && !strings.HasSuffix(path, ".yml") {
-		return nil, errors.New("its name must end in .yaml or .yml")
+		return nil, nil, errors.New("its name must end in .yaml or .yml")
 	}
-	data, err := readRegular(path)
+	data, err = readRegular(path)
 	var where *fs.PathError
 	if errors.As(err, &where) {
-		return nil, where.Err
+		return nil, nil, where.Err
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // PyYAML drops this mark as well
 	if at := bytes.IndexAny(data, "\u0085\u2028\u2029"); at >= 0 {
 		r, _ := utf8.DecodeRune(data[at:])
-		return nil, fmt.Errorf("it holds %U, at which vLLM's reader would begin a new line: write \\n", r)
+		return nil, nil, fmt.Errorf("it holds %U, at which vLLM's reader would begin a new line: write \\n", r)
 	}
 	var config yaml.MapSlice
 	if err := yaml.UnmarshalWithOptions(data, &config, yaml.UseOrderedMap()); err != nil {
 		// Without the lines of the file that the error would show.
-		return nil, errors.New(yaml.FormatError(err, false, false))
+		return nil, nil, errors.New(yaml.FormatError(err, false, false))
 	}
 	if len(config) == 0 {
-		return nil, errors.New("it names no option")
+		return nil, nil, errors.New("it names no option")
 	}
-	var tokens []string
 	for _, entry := range config {
 		key, ok := entry.Key.(string)
 		if !ok {
-			return nil, fmt.Errorf("its key %v is no text", entry.Key)
+			return nil, nil, fmt.Errorf("its key %v is no text", entry.Key)
 		}
 		tokens = append(tokens, configTokens("--"+key, entry.Value)...)
 	}
-	return tokens, nil
+	return data, tokens, nil
 }
 
 // configTokens is one entry as arguments.

@@ -46,6 +46,8 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 		GPUMemoryUtilization: s.utilization,
 		SleepMode:            inject || s.sleepMode != nil && *s.sleepMode,
 		APIKey:               apiKey(s.apiKeys, env),
+		Config:               line.config,
+		ConfigPath:           line.configPath,
 		ConfigWords:          line.configWords,
 		Notes:                append(line.notes, notes...),
 		env:                  env,
@@ -59,10 +61,13 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 	if s.sleepMode != nil && !*s.sleepMode {
 		p.Notes = append(p.Notes, "--no-enable-sleep-mode: this instance will keep its device memory while it sleeps")
 	}
-	p.argv = func(host string, port int) []string {
+	p.argv = func(host string, port int, config string) []string {
 		argv := []string{"serve", s.model, "--host", host, "--port", strconv.Itoa(port)}
 		if inject {
 			argv = append(argv, "--enable-sleep-mode")
+		}
+		if config != "" {
+			argv = append(argv, "--config", config)
 		}
 		return append(argv, line.rest...)
 	}

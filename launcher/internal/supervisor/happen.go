@@ -42,6 +42,9 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 		s.effect(i, row, effect)
 	}
 	if row.To != row.From {
+		if row.From == launcher.Starting {
+			s.removeConfig(i.facts.ID)
+		}
 		s.publish(i, kindOf(row.To))
 		crashpoint.At(crashpoint.State(string(row.To)))
 	}

@@ -30,6 +30,7 @@ func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
 			s.recoverUnknown(ctx, &memory, tree)
 		}
 	}
+	s.removeConfigs(memory)
 	s.askAll(ctx, memory.Instances)
 	for _, saved := range memory.Instances {
 		if !memory.runs(saved.SwapID) {

@@ -41,8 +41,12 @@ func (s *Supervisor) startMethod(asked string, plan engine.Plan) (string, error)
 // startProcess makes the engine's process. notForked says why it was not
 // forked, where that was to be tried: it was started by exec then.
 func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree Tree, notForked, err error) {
-	argv := append(append([]string(nil), s.opts.Program...), d.plan.Argv("127.0.0.1", i.facts.EnginePort)...)
-	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: d.plan.Env(), Output: output, Scratch: d.plan.Scratch}
+	plan, err := s.withConfig(d.ID, d.plan)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot copy the --config file: %w", err)
+	}
+	argv := append(append([]string(nil), s.opts.Program...), plan.Argv("127.0.0.1", i.facts.EnginePort)...)
+	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: plan.Env(), Output: output, Scratch: plan.Scratch}
 	if d.method != launcherapi.StartExec {
 		if tree, notForked = s.opts.Forker.Fork(command); notForked == nil {
 			return tree, nil, nil
