@@ -39,6 +39,7 @@ func TestClosingLetsAnAnswerEndWholeAndRefusesHeldRequests(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	p := openProxy(t, engine.URL)
+	p.grace = patience
 	client := newClient(t)
 	streamed := s.open(t.Context(), t, client, p.url("/v1/completions"))
 	p.Shut("a swap")
@@ -88,6 +89,7 @@ func TestClosingLetsAReadOnlyAnswerEndWhole(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	p := openProxy(t, engine.URL)
+	p.grace = patience
 	client := newClient(t)
 	r := request(t.Context(), t, http.MethodGet, p.url("/metrics"), nil)
 	scraped := make(chan answer, 1)

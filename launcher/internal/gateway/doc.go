@@ -22,7 +22,8 @@
 //	read-only   to the engine    to the engine             503 at once      503 at once
 //
 // A new proxy is shut. A read-only request to an engine that does not listen
-// yet gets a 503.
+// yet gets a 503. A held request whose client leaves gives its place back; for
+// that up to a megabyte of its body is read meanwhile.
 //
 // It counts. Admission and the count of requests in flight change under one
 // lock, so once Shut has returned no inference request can reach the engine

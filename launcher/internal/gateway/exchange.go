@@ -56,6 +56,7 @@ type exchange struct {
 	status  int
 	began   time.Time
 	held    time.Duration
+	hasBody bool // the request, so far as its header tells
 
 	writeFailed  atomic.Bool // the client does not take the answer
 	uploadFailed atomic.Bool // the client's body broke off
@@ -87,6 +88,20 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 		x.status = http.StatusSwitchingProtocols
 	}
 	return conn, rw, err
+}
+
+// uploadGrace is how long the rest of a request's body may take to come once the
+// request is answered.
+const uploadGrace = 500 * time.Millisecond
+
+// endUpload bounds what the server does for an answer's sake before it writes
+// the answer and again after that: it reads the rest of the request's body, which
+// may never come.
+func (x *exchange) endUpload() {
+	if x.hasBody {
+		// Fails only on a connection that is closed already, and in tests without one.
+		_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now().Add(uploadGrace))
+	}
 }
 
 // Unwrap is for http.ResponseController.

@@ -95,8 +95,9 @@ func wantsWebSocket(r *http.Request) bool {
 // ServeHTTP serves one request: refused, answered by the launcher, or
 // forwarded, as its class says.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &exchange{ResponseWriter: w, began: p.options.Now()}
+	x := &exchange{ResponseWriter: w, began: p.options.Now(), hasBody: r.ContentLength != 0}
 	defer p.observe(x)
+	defer x.endUpload()
 	if v, ok := verbOf(r); ok && p.options.Verbs != nil {
 		x.class = ClassVerb
 		p.serveVerb(v, x, r)
@@ -146,6 +147,11 @@ func (p *Proxy) serveInference(x *exchange, r *http.Request) {
 	t := &ticket{conn: connOf(ctx), cancel: cancel}
 	held, refused := p.gate.enter(t)
 	if held != nil {
+		if body := readAhead(t.conn, r); body != nil {
+			defer body.stop()
+			r = r.WithContext(ctx) // a copy: the server goes by the body of its own
+			r.Body = body
+		}
 		refused = p.hold(ctx, x, held)
 	}
 	if refused != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // hold waits at the shut gate: until it opens, the engine fails, the wait is
-// over, or the client leaves. The request's body stays unread meanwhile.
+// over, or the client leaves.
 func (p *Proxy) hold(ctx context.Context, x *exchange, w *waiter) *refusal {
 	began := p.options.Now()
 	defer func() { x.held = p.options.Now().Sub(began) }()
@@ -42,9 +42,9 @@ func (p *Proxy) hold(ctx context.Context, x *exchange, w *waiter) *refusal {
 // watchHangup tells when a client hangs up. The server notices that by reading
 // on, which it cannot do while a request's body stands unread; so the kernel is
 // asked, through an epoll descriptor that waits for nothing else. A client whose
-// body is larger than the socket's buffers leaves unnoticed, since the kernel
-// too learns of its end only after all of its data. The channel
-// is closed at the hang-up; stop gives everything back and is never nil.
+// body goes beyond maxAhead and the socket's buffers leaves unnoticed, since the
+// kernel too learns of its end only after all of its data. The channel is closed
+// at the hang-up; stop gives everything back and is never nil.
 func watchHangup(conn net.Conn) (gone <-chan struct{}, stop func(), err error) {
 	nothing := func() {}
 	socket, ok := conn.(syscall.Conn)

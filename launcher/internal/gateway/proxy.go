@@ -62,6 +62,10 @@ const (
 	maxHeaderBytes    = 64 << 10
 )
 
+// closeGrace is how long the requests of a port that closes may go on. Whoever
+// wants to wait longer for them drains first.
+const closeGrace = time.Second
+
 // Proxy is an instance's public port. Its methods may be called from any
 // goroutine.
 //
@@ -76,6 +80,7 @@ type Proxy struct {
 	clients  *connections
 	stop     context.CancelCauseFunc // ends every request's context
 	served   chan struct{}           // closed when Serve has returned
+	grace    time.Duration           // closeGrace, but in tests
 	close    sync.Once
 }
 
@@ -98,6 +103,7 @@ func Listen(o Options) (*Proxy, error) {
 		clients:  newConnections(),
 		stop:     stop,
 		served:   make(chan struct{}),
+		grace:    closeGrace,
 	}
 	errorLog := slog.NewLogLogger(o.Logger.With("instance", o.Name).Handler(), slog.LevelDebug)
 	p.reverse = p.newReverseProxy(errorLog)
@@ -166,8 +172,10 @@ func (p *Proxy) LastUsed() time.Time {
 }
 
 // Close gives the port back. Held requests get a 503; those in flight may end
-// until ctx does, then they are cut, which is an error that says how many. It
-// returns when every client's connection is closed; a second call does nothing.
+// within closeGrace, or until ctx does, then they are cut, which is an error that
+// says how many. It returns when every client's connection is closed, which takes
+// no more than two seconds longer whatever clients and verbs do: the port can be
+// had again at once. A second call does nothing.
 func (p *Proxy) Close(ctx context.Context) error {
 	var err error
 	p.close.Do(func() { err = p.shutDown(ctx) })
@@ -179,11 +187,12 @@ func (p *Proxy) shutDown(ctx context.Context) error {
 	closing := p.listener.Close()
 	<-p.served
 	p.server.SetKeepAlivesEnabled(false)
+	ctx, stop := context.WithTimeout(ctx, p.grace)
+	defer stop()
 	cut, _ := p.gate.drain(ctx) // a closed gate is never open
 	left := p.clients.finish(ctx)
 	p.stop(errCut)
-	closing = errors.Join(closing, p.server.Close())
-	<-p.clients.gone
+	closing = errors.Join(closing, p.server.Close(), p.awaitClients())
 	p.engine.CloseIdleConnections()
 	if cut > 0 || left > 0 {
 		closing = errors.Join(closing, fmt.Errorf("%d inference requests were cut, %d connections broken off", cut, left))
@@ -192,4 +201,18 @@ func (p *Proxy) shutDown(ctx context.Context) error {
 		return fmt.Errorf("cannot close port %d in order: %w", p.Port(), closing)
 	}
 	return nil
+}
+
+// awaitClients waits for the goroutines of the clients' connections, which are
+// closed. What none of them does can take longer than a cut, but for a verb that
+// waits for something else.
+func (p *Proxy) awaitClients() error {
+	late := time.NewTimer(cutGrace)
+	defer late.Stop()
+	select {
+	case <-p.clients.gone:
+		return nil
+	case <-late.C:
+		return errors.New("a request goes on though its connection is closed")
+	}
 }

@@ -122,6 +122,7 @@ type errorBody struct {
 // answer writes the refusal and notes it as the exchange's outcome.
 func (x *exchange) answer(f *refusal) {
 	x.outcome = f.outcome
+	x.endUpload()
 	var body errorBody
 	body.Error.Message, body.Error.Type, body.Error.Code = f.message, f.kind, f.status
 	h := x.Header()
