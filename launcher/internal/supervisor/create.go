@@ -265,7 +265,7 @@ func (s *Supervisor) abandon(i *instance) {
 	delete(s.instances, i.facts.ID)
 	i.notify()
 	s.mu.Unlock()
-	if err := i.giveBack(s.ctx); err != nil {
+	if err := s.giveBack(s.ctx, i); err != nil {
 		s.log.Warn("cannot give back the ports of a refused instance", "instance", i.facts.ID, "error", err)
 	}
 }

@@ -2,7 +2,6 @@ package supervisor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -117,20 +116,6 @@ func (i *instance) untime(name string) {
 func (i *instance) timed(name string, took time.Duration) {
 	i.untime(name)
 	i.timings = append(i.timings, launcherapi.PhaseTime{Name: name, DurationMS: float64(took.Microseconds()) / 1000})
-}
-
-// giveBack returns the ports. The engine is not touched.
-func (i *instance) giveBack(ctx context.Context) error {
-	var err error
-	if i.gate != nil {
-		err = i.gate.Close(ctx)
-		i.gate = nil
-	}
-	if i.private != nil {
-		err = errors.Join(err, i.private.Close())
-		i.private = nil
-	}
-	return err
 }
 
 // view shows the instance as clients see it.

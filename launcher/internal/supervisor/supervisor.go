@@ -95,24 +95,52 @@ func New(opts Options) *Supervisor {
 	return s
 }
 
-// Close ends all watching, harms no engine, and waits for every goroutine.
-// With stopAll it first lets answers in flight end, for at most the drain's
-// limit, and then stops and forgets every instance.
+// Close lets answers in flight end, for at most the drain's limit, ends all
+// watching, gives the ports back and waits for every goroutine. It harms no
+// engine, unless with stopAll, which stops and forgets every instance after the
+// drain.
 func (s *Supervisor) Close(ctx context.Context, stopAll bool) error {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
+	s.drainAll(ctx)
 	var err error
 	if stopAll {
-		s.drainAll(ctx)
 		_, err = s.DeleteAll(ctx)
 	}
 	s.cancel()
 	s.tasks.Wait()
+	return errors.Join(err, s.giveAllBack(ctx))
+}
+
+// giveAllBack returns the ports of every instance, side by side.
+func (s *Supervisor) giveAllBack(ctx context.Context) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, i := range s.instances {
-		err = errors.Join(err, i.giveBack(ctx))
+	all := s.sorted()
+	s.mu.Unlock()
+	errs := make([]error, len(all))
+	var closing sync.WaitGroup
+	for n, i := range all {
+		closing.Go(func() { errs[n] = s.giveBack(ctx, i) })
+	}
+	closing.Wait()
+	return errors.Join(errs...)
+}
+
+// giveBack returns an instance's ports. The engine is not touched. The lock is
+// not held while the gate closes: the clients that it waits for may be asking
+// for the instance.
+func (s *Supervisor) giveBack(ctx context.Context, i *instance) error {
+	s.mu.Lock()
+	gate, private := i.gate, i.private
+	i.gate, i.private = nil, nil
+	s.mu.Unlock()
+	var err error
+	if gate != nil {
+		err = gate.Close(ctx)
+	}
+	if private != nil {
+		err = errors.Join(err, private.Close())
 	}
 	return err
 }

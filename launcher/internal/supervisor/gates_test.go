@@ -1,0 +1,74 @@
+package supervisor
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+)
+
+// askedGates make gates whose clients ask the supervisor for the instance until
+// the last moment, and which do not close before they have their answer.
+type askedGates struct {
+	*fakeGates
+	ask func(id string)
+}
+
+type askedGate struct {
+	*fakeGate
+	ask func()
+}
+
+func (g *askedGates) Listen(o GateOptions) (Gate, error) {
+	gate, err := g.fakeGates.Listen(o)
+	if err != nil {
+		return nil, err
+	}
+	return askedGate{gate.(*fakeGate), func() { g.ask(o.InstanceID) }}, nil
+}
+
+func (g askedGate) Close(ctx context.Context) error {
+	answered := make(chan struct{})
+	go func() { defer close(answered); g.ask() }()
+	<-answered
+	return g.fakeGate.Close(ctx)
+}
+
+func TestALauncherThatLeavesItsEnginesClosesThePortsOfClientsThatAskForTheirState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gates *askedGates
+		r := newRig(t, func(o *Options) {
+			gates = &askedGates{fakeGates: o.Gates.(*fakeGates)}
+			o.Gates = gates
+		})
+		gates.ask = func(id string) { _, _ = r.Get(id) }
+		r.awake("a", "0.3")
+		r.awake("b", "0.3")
+		require.NoError(t, r.Close(t.Context(), false))
+		require.True(t, gates.gate("a").closed)
+		require.True(t, gates.gate("b").closed)
+	})
+}
+
+func TestALauncherThatLeavesItsEnginesLetsAnswersInFlightEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.awake("a", "0.3")
+		gate := r.gates.gate("a")
+		gate.drained, gate.inFlight = make(chan struct{}), 1
+		time.AfterFunc(10*time.Second, func() {
+			require.False(t, gate.closed)
+			require.Equal(t, "shut", gate.get())
+			close(gate.drained)
+		})
+		began := time.Now()
+		require.NoError(t, r.Close(t.Context(), false))
+		require.Equal(t, 10*time.Second, time.Since(began))
+		require.True(t, gate.closed)
+		require.Equal(t, string(launcher.Awake), r.state("a"))
+	})
+}
