@@ -33,7 +33,7 @@ type Effect string
 // The effects of transitions.
 const (
 	OpenGate   Effect = "open_gate"    // let inference requests through
-	ShutGate   Effect = "shut_gate"    // hold inference requests
+	ShutGate   Effect = "shut_gate"    // hold inference requests, saying the new state
 	FailGate   Effect = "fail_gate"    // answer inference requests with 503
 	PutToSleep Effect = "put_to_sleep" // drain, then the engine's sleep sequence
 	WakeUp     Effect = "wake_up"      // the engine's wake sequence
@@ -67,20 +67,20 @@ var Transitions = []Transition{
 	{Awake, EventTimedOut, Failed, []Effect{FailGate, ClearTree}},
 
 	{FallingAsleep, EventSleepAsked, FallingAsleep, nil},
-	{FallingAsleep, EventSlept, Sleeping, nil},
+	{FallingAsleep, EventSlept, Sleeping, []Effect{ShutGate}},
 	{FallingAsleep, EventSleepRefused, Awake, []Effect{OpenGate}},
 	{FallingAsleep, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
 	{FallingAsleep, EventExited, Failed, []Effect{FailGate, ClearTree}},
 	{FallingAsleep, EventTimedOut, Failed, []Effect{FailGate, ClearTree}},
 
 	{Sleeping, EventSleepAsked, Sleeping, nil},
-	{Sleeping, EventWakeAsked, Waking, []Effect{WakeUp}},
+	{Sleeping, EventWakeAsked, Waking, []Effect{ShutGate, WakeUp}},
 	{Sleeping, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
 	{Sleeping, EventExited, Failed, []Effect{FailGate, ClearTree}},
 
 	{Waking, EventWakeAsked, Waking, nil},
 	{Waking, EventWoke, Awake, []Effect{OpenGate}},
-	{Waking, EventWakeRefused, Sleeping, nil},
+	{Waking, EventWakeRefused, Sleeping, []Effect{ShutGate}},
 	{Waking, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
 	{Waking, EventExited, Failed, []Effect{FailGate, ClearTree}},
 	{Waking, EventTimedOut, Failed, []Effect{FailGate, ClearTree}},

@@ -2,6 +2,8 @@ package supervisor
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -70,5 +72,58 @@ func TestALauncherThatLeavesItsEnginesLetsAnswersInFlightEnd(t *testing.T) {
 		require.Equal(t, 10*time.Second, time.Since(began))
 		require.True(t, gate.closed)
 		require.Equal(t, string(launcher.Awake), r.state("a"))
+	})
+}
+
+// tellingGates make gates that remember why they are shut.
+type tellingGates struct {
+	*fakeGates
+	mu   sync.Mutex
+	said []string
+}
+
+type tellingGate struct {
+	*fakeGate
+	gates *tellingGates
+}
+
+func (g *tellingGates) Listen(o GateOptions) (Gate, error) {
+	gate, err := g.fakeGates.Listen(o)
+	if err != nil {
+		return nil, err
+	}
+	return tellingGate{gate.(*fakeGate), g}, nil
+}
+
+func (g tellingGate) Shut(reason string) {
+	g.gates.mu.Lock()
+	defer g.gates.mu.Unlock()
+	g.gates.said = append(g.gates.said, reason)
+	g.fakeGate.Shut(reason)
+}
+
+func (g *tellingGates) all() []string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.said)
+}
+
+func TestAShutGateSaysWhatStateItsInstanceIsIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gates *tellingGates
+		r := newRig(t, func(o *Options) {
+			gates = &tellingGates{fakeGates: o.Gates.(*fakeGates)}
+			o.Gates = gates
+		})
+		r.awake("a", "0.3")
+		require.Equal(t, []string{"the engine is starting"}, gates.all())
+		r.asleep("a")
+		require.Equal(t, []string{"falling_asleep", "sleeping"}, gates.all()[1:])
+		r.engine.wake = broken
+		_, err := r.Wake("a", Ask{})
+		require.NoError(t, err)
+		_, err = r.AwaitVerb(t.Context(), "a", launcher.Awake)
+		require.Error(t, err)
+		require.Equal(t, []string{"waking", "sleeping"}, gates.all()[3:])
 	})
 }
