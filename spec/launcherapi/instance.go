@@ -40,7 +40,7 @@ type Instance struct {
 	Options     *string             `json:"options,omitempty"`
 	Args        []string            `json:"args,omitempty"`
 	GPUUUIDs    []string            `json:"gpu_uuids,omitempty"`
-	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" doc:"As given, with values that look like secrets redacted."`
+	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" doc:"As given, with values that look like secrets redacted; with --llm-d-compat also the CUDA_VISIBLE_DEVICES that the launcher sets."`
 	Annotations map[string]string   `json:"annotations,omitempty"`
 	Engine      string              `json:"engine"`
 	StartMethod string              `json:"start_method,omitempty" doc:"As given."`

@@ -3,9 +3,7 @@ package api
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
-	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -15,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/browser"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -120,35 +119,28 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 }
 
 // refuseOtherSites keeps web pages of other sites from using a browser's way to
-// the launcher. Clients that are no browsers are not concerned.
+// the launcher.
 func refuseOtherSites(next http.Handler) http.Handler {
-	protection := http.NewCrossOriginProtection()
-	protection.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		newProblem(http.StatusForbidden, "a page of another site must not call the launcher", nil).write(w)
-	}))
-	return protection.Handler(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := browser.CheckSite(r); err != nil {
+			newProblem(http.StatusForbidden, err.Error(), nil).write(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // refuseOtherNames keeps a web page from reaching a launcher without a token by
-// a name of its own that it has resolve to this machine's loopback address (DNS
-// rebinding): to the browser that is the page's own site.
+// a name of its own.
 func (s *Server) refuseOtherNames(next http.Handler) http.Handler {
-	hostname, _ := os.Hostname() // without it, one name less is known
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-		if s.opts.Access != nil || local == nil || !local.IP.IsLoopback() {
-			next.ServeHTTP(w, r)
-			return
+		if s.opts.Access == nil {
+			if err := browser.CheckName(r); err != nil {
+				newProblem(http.StatusForbidden, err.Error()+", or give it a token", nil).write(w)
+				return
+			}
 		}
-		name := r.Host
-		if host, _, err := net.SplitHostPort(name); err == nil {
-			name = host
-		}
-		if name == "" || strings.EqualFold(name, "localhost") || strings.EqualFold(name, hostname) || net.ParseIP(strings.Trim(name, "[]")) != nil {
-			next.ServeHTTP(w, r)
-			return
-		}
-		newProblem(http.StatusForbidden, fmt.Sprintf("this launcher has no token and does not answer to the name %q: call it as localhost or by its address, or give it a token", shorten(name, maxProblemLocation)), nil).write(w)
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -76,7 +76,7 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 		Observe: func(seen gateway.Observation) { g.observe(o.InstanceID, seen) },
 	}
 	if g.compat {
-		opts.Verbs = g.verbsFor(o.InstanceID)
+		opts.Verbs, opts.SleepTimeout = g.verbsFor(o.InstanceID), sleepCallTime
 	}
 	proxy, err := gateway.Listen(opts)
 	if taken, ok := errors.AsType[*gateway.PortTakenError](err); ok {
@@ -91,6 +91,10 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 	return proxy, nil
 }
 
+// sleepCallTime is how long a call of /sleep waits, so that it is answered within
+// 20 s: the llm-d controller gives up after 30 s.
+const sleepCallTime = 18 * time.Second
+
 // verbs answers the llm-d controller's calls to an engine's port by the
 // launcher's own verbs.
 type verbs struct {
@@ -98,8 +102,12 @@ type verbs struct {
 	id  string
 }
 
-func (v verbs) Sleep(ctx context.Context, level int) error {
-	if _, err := v.sup.Sleep(v.id, supervisor.Ask{Level: level, Drain: -1}); err != nil {
+func (v verbs) Sleep(ctx context.Context, level int, wait bool) error {
+	ask := supervisor.Ask{Level: level}
+	if wait {
+		ask.Drain = -1 // the launcher's default
+	}
+	if _, err := v.sup.Sleep(v.id, ask); err != nil {
 		return err
 	}
 	_, err := v.sup.AwaitVerb(ctx, v.id, launcher.Sleeping)
@@ -114,7 +122,19 @@ func (v verbs) Wake(ctx context.Context) error {
 	return err
 }
 
-func (v verbs) IsSleeping() bool {
+// IsSleeping: a 200 is readiness to the llm-d controller, which then wakes what
+// sleeps and asks no more.
+func (v verbs) IsSleeping() (bool, error) {
 	view, err := v.sup.Get(v.id)
-	return err == nil && view.State == string(launcher.Sleeping)
+	if err != nil {
+		return false, err
+	}
+	switch launcher.State(view.State) {
+	case launcher.Awake:
+		return false, nil
+	case launcher.FallingAsleep, launcher.Sleeping, launcher.Waking:
+		return true, nil
+	case launcher.Starting, launcher.Stopping, launcher.Stopped, launcher.Failed:
+	}
+	return false, launcher.Unavailablef("instance %s is %s", v.id, view.State)
 }

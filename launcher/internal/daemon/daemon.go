@@ -240,7 +240,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Jo
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Runner: runner{host}, Forker: forks, Gates: g, Logs: d.logs, Journal: jrn, Feed: d.feed, Turns: queue,
 		MarkDir: filepath.Join(d.opts.StateDir, marksFolder),
-		Limits:  d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, Observer: observer, Logger: d.log,
+		Limits:  d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: observer, Logger: d.log,
 	})
 	m = metrics.New(d.sup, d.preloaders)
 	observer.Metrics = m

@@ -169,8 +169,8 @@ type stuckVerbs struct {
 	called, release chan struct{}
 }
 
-func (s *stuckVerbs) IsSleeping() bool {
+func (s *stuckVerbs) IsSleeping() (bool, error) {
 	close(s.called)
 	<-s.release
-	return false
+	return false, nil
 }

@@ -34,6 +34,8 @@ type Options struct {
 	// Verbs answers /sleep, /wake_up and /is_sleeping in the engine's place;
 	// nil: these are 404.
 	Verbs Verbs
+	// SleepTimeout is how long a caller of /sleep waits at most for it to be done.
+	SleepTimeout time.Duration
 	// Observe is told of each request when it has ended, on that request's
 	// goroutine; nil: nobody is.
 	Observe func(Observation)

@@ -77,17 +77,37 @@ func refuseUpload() *refusal {
 	}
 }
 
-func refuseLevel() *refusal {
+func refuseParameter(message string) *refusal {
 	return &refusal{
 		status: http.StatusBadRequest, kind: "BadRequestError", outcome: OutcomeRefused,
-		message: "level must be 1 or 2",
+		message: message,
 	}
 }
 
-func refuseVerb(err error) *refusal {
+func refuseBrowser(err error) *refusal {
 	return &refusal{
-		status: http.StatusInternalServerError, kind: "InternalServerError", outcome: OutcomeAnswered,
+		status: http.StatusForbidden, kind: "PermissionDeniedError", outcome: OutcomeRefused,
 		message: err.Error(),
+	}
+}
+
+// kinds are the error's type in the body by the status of a verb's answer.
+var kinds = map[int]string{
+	http.StatusNotFound:           "NotFoundError",
+	http.StatusConflict:           "ConflictError",
+	http.StatusBadGateway:         "BadGatewayError",
+	http.StatusServiceUnavailable: "ServiceUnavailableError",
+	http.StatusGatewayTimeout:     "GatewayTimeoutError",
+}
+
+func refuseVerb(status int, err error) *refusal {
+	kind, ok := kinds[status]
+	if !ok {
+		kind = "InternalServerError"
+	}
+	return &refusal{
+		status: status, kind: kind, outcome: OutcomeAnswered, message: err.Error(),
+		retry: status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout,
 	}
 }
 

@@ -2,32 +2,39 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"net/http"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/browser"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // Verbs are the calls that clients of a bare vLLM use to put it to sleep, for
-// a launcher that serves such clients. The engine's own are never reached.
+// a launcher that serves such clients. The engine's own are never reached. The
+// code of an error decides the status of the answer.
 type Verbs interface {
-	// Sleep at level 1 or 2; returns when the instance is asleep.
-	Sleep(ctx context.Context, level int) error
+	// Sleep at level 1 or 2; returns when the instance is asleep. What is in
+	// flight is cut, or with wait may end first. It goes on when ctx ends.
+	Sleep(ctx context.Context, level int, wait bool) error
 	// Wake returns when the instance serves again.
 	Wake(ctx context.Context) error
-	// IsSleeping says whether it is asleep now.
-	IsSleeping() bool
+	// IsSleeping says whether it is asleep, or on the way there or back; an
+	// error while it does not serve for another reason.
+	IsSleeping() (bool, error)
 }
 
-// verb is one of these calls as HTTP has it. The parameters mode of /sleep and
-// tags of /wake_up are not looked at: the launcher drains before it sleeps,
-// and wakes whole.
+// verb is one of these calls as HTTP has it. The parameter tags of /wake_up is
+// not looked at: the launcher wakes whole.
 type verb struct {
 	method string
-	serve  func(Verbs, *exchange, *http.Request)
+	serve  func(*Proxy, *exchange, *http.Request)
 }
 
 var verbs = map[string]verb{
-	"/sleep":       {http.MethodPost, serveSleep},
-	"/wake_up":     {http.MethodPost, serveWake},
-	"/is_sleeping": {http.MethodGet, serveIsSleeping},
+	"/sleep":       {http.MethodPost, (*Proxy).serveSleep},
+	"/wake_up":     {http.MethodPost, (*Proxy).serveWake},
+	"/is_sleeping": {http.MethodGet, (*Proxy).serveIsSleeping},
 }
 
 // verbOf finds the verb that a request's target names, to the letter.
@@ -37,41 +44,71 @@ func verbOf(r *http.Request) (verb, bool) {
 }
 
 func (p *Proxy) serveVerb(v verb, x *exchange, r *http.Request) {
+	if err := errors.Join(browser.CheckSite(r), browser.CheckName(r)); err != nil {
+		x.answer(refuseBrowser(err))
+		return
+	}
 	if r.Method != v.method {
 		x.answer(refuseMethod(r.Method, rawPath(r), v.method))
 		return
 	}
-	v.serve(p.options.Verbs, x, r)
+	v.serve(p, x, r)
 }
 
-func serveSleep(v Verbs, x *exchange, r *http.Request) {
-	level := 1
-	switch r.URL.Query().Get("level") {
+// serveSleep takes vLLM's parameters. Of its modes, "abort" cuts what is in
+// flight and is the standard; "wait" lets it end, and so does "keep", which in
+// vLLM freezes it.
+func (p *Proxy) serveSleep(x *exchange, r *http.Request) {
+	query, level, wait := r.URL.Query(), 1, false
+	switch query.Get("level") {
 	case "", "1":
 	case "2":
 		level = 2
 	default:
-		x.answer(refuseLevel())
+		x.answer(refuseParameter("level must be 1 or 2"))
 		return
 	}
-	x.answerVerb(v.Sleep(r.Context(), level))
+	switch query.Get("mode") {
+	case "", "abort":
+	case "wait", "keep":
+		wait = true
+	default:
+		x.answer(refuseParameter("mode must be abort, wait or keep"))
+		return
+	}
+	late := launcher.EngineTimeoutf("the instance goes on falling asleep, which has taken %s until now: ask again", p.options.SleepTimeout)
+	ctx, cancel := context.WithTimeoutCause(r.Context(), p.options.SleepTimeout, late)
+	defer cancel()
+	p.answerVerb(x, r, p.options.Verbs.Sleep(ctx, level, wait))
 }
 
-func serveWake(v Verbs, x *exchange, r *http.Request) {
-	x.answerVerb(v.Wake(r.Context()))
+func (p *Proxy) serveWake(x *exchange, r *http.Request) {
+	p.answerVerb(x, r, p.options.Verbs.Wake(r.Context()))
 }
 
-func serveIsSleeping(v Verbs, x *exchange, _ *http.Request) {
-	x.outcome = OutcomeAnswered
-	x.answerJSON(http.StatusOK, map[string]bool{"is_sleeping": v.IsSleeping()})
-}
-
-// answerVerb answers as vLLM does: 200 with nothing in it.
-func (x *exchange) answerVerb(err error) {
+func (p *Proxy) serveIsSleeping(x *exchange, r *http.Request) {
+	asleep, err := p.options.Verbs.IsSleeping()
 	if err != nil {
-		x.answer(refuseVerb(err))
+		p.answerVerb(x, r, err)
 		return
 	}
 	x.outcome = OutcomeAnswered
-	x.WriteHeader(http.StatusOK)
+	x.answerJSON(http.StatusOK, map[string]bool{"is_sleeping": asleep})
+}
+
+// answerVerb answers as vLLM does where all went well: 200 with nothing in it.
+func (p *Proxy) answerVerb(x *exchange, r *http.Request, err error) {
+	switch {
+	case err == nil:
+		x.outcome = OutcomeAnswered
+		x.WriteHeader(http.StatusOK)
+	case wasCut(r):
+		reason, _ := p.gate.why()
+		x.answer(refuseCut(reason))
+	case r.Context().Err() != nil:
+		x.status, x.outcome = statusClientGone, OutcomeClientGone
+		panic(http.ErrAbortHandler)
+	default:
+		x.answer(refuseVerb(launcherapi.StatusOf(launcher.CodeOf(err)), err))
+	}
 }

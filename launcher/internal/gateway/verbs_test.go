@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // fakeVerbs records its calls.
@@ -19,8 +24,12 @@ type fakeVerbs struct {
 	fail   error
 }
 
-func (f *fakeVerbs) Sleep(_ context.Context, level int) error {
-	return f.call(fmt.Sprintf("sleep %d", level), true)
+func (f *fakeVerbs) Sleep(_ context.Context, level int, wait bool) error {
+	how := "cutting"
+	if wait {
+		how = "waiting"
+	}
+	return f.call(fmt.Sprintf("sleep %d %s", level, how), true)
 }
 
 func (f *fakeVerbs) Wake(context.Context) error { return f.call("wake", false) }
@@ -35,10 +44,10 @@ func (f *fakeVerbs) call(name string, asleep bool) error {
 	return f.fail
 }
 
-func (f *fakeVerbs) IsSleeping() bool {
+func (f *fakeVerbs) IsSleeping() (bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.asleep
+	return f.asleep, f.fail
 }
 
 func TestTheLauncherAnswersTheSleepCallsInTheEnginesPlace(t *testing.T) {
@@ -47,7 +56,7 @@ func TestTheLauncherAnswersTheSleepCallsInTheEnginesPlace(t *testing.T) {
 	p := newProxy(t, engine.URL, func(o *Options) { o.Verbs = fake; o.Observe = seen.observe })
 	client := newClient(t)
 
-	for _, query := range []string{"", "?level=1", "?level=2", "?level=1&mode=abort"} {
+	for _, query := range []string{"", "?level=1", "?level=2&mode=wait", "?mode=keep", "?level=1&mode=abort"} {
 		got := post(t, client, p.url("/sleep"+query), "")
 		require.Equal(t, http.StatusOK, got.status)
 		require.Empty(t, got.body)
@@ -55,16 +64,94 @@ func TestTheLauncherAnswersTheSleepCallsInTheEnginesPlace(t *testing.T) {
 	require.JSONEq(t, `{"is_sleeping":true}`, get(t, client, p.url("/is_sleeping")).body)
 	require.Equal(t, http.StatusOK, post(t, client, p.url("/wake_up?tags=weights"), "").status)
 	require.JSONEq(t, `{"is_sleeping":false}`, get(t, client, p.url("/is_sleeping")).body)
-	require.Equal(t, []string{"sleep 1", "sleep 1", "sleep 2", "sleep 1", "wake"}, fake.calls)
+	require.Equal(t, []string{"sleep 1 cutting", "sleep 1 cutting", "sleep 2 waiting", "sleep 1 waiting", "sleep 1 cutting", "wake"}, fake.calls)
 	o := seen.nth(t, 1)
 	require.Equal(t, Observation{Class: ClassVerb, Status: 200, Outcome: OutcomeAnswered, Duration: o.Duration}, o)
 
 	requireError(t, post(t, client, p.url("/sleep?level=3"), ""), http.StatusBadRequest, "level must be 1 or 2")
+	requireError(t, post(t, client, p.url("/sleep?mode=bogus"), ""), http.StatusBadRequest, "mode must be abort, wait or keep")
 	got := get(t, client, p.url("/sleep"))
 	requireError(t, got, http.StatusMethodNotAllowed, "/sleep does not take GET")
 	require.Equal(t, "POST", got.header.Get("Allow"))
-	fake.fail = errors.New("the instance is starting")
-	requireError(t, post(t, client, p.url("/wake_up"), ""), http.StatusInternalServerError, "the instance is starting")
+}
+
+func TestTheStatusOfAVerbsAnswerFollowsTheErrorsCode(t *testing.T) {
+	fake := &fakeVerbs{}
+	p := newProxy(t, "127.0.0.1:1", func(o *Options) { o.Verbs = fake })
+	client := newClient(t)
+	for status, err := range map[int]error{
+		http.StatusConflict:            launcher.Conflictf("instance a is starting"),
+		http.StatusNotFound:            launcher.NotFound("a"),
+		http.StatusBadGateway:          launcher.EngineFailedf("the engine died"),
+		http.StatusGatewayTimeout:      launcher.EngineTimeoutf("the engine does not answer"),
+		http.StatusServiceUnavailable:  launcher.Unavailablef("instance a is starting"),
+		http.StatusInternalServerError: errors.New("something else"),
+	} {
+		fake.fail = err
+		requireError(t, post(t, client, p.url("/sleep"), ""), status, err.Error())
+		requireError(t, post(t, client, p.url("/wake_up"), ""), status, err.Error())
+		requireError(t, get(t, client, p.url("/is_sleeping")), status, err.Error())
+	}
+	fake.fail = launcher.DoesNotFit(launcherapi.Fit{}, "no room on GPU 0")
+	requireError(t, post(t, client, p.url("/wake_up"), ""), http.StatusConflict, "no room on GPU 0")
+}
+
+// slowVerbs fall asleep for ever.
+type slowVerbs struct {
+	fakeVerbs
+
+	called chan struct{}
+}
+
+func (s *slowVerbs) Sleep(ctx context.Context, _ int, _ bool) error {
+	close(s.called)
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func TestACallOfSleepIsAnsweredInItsTime(t *testing.T) {
+	p := newProxy(t, "127.0.0.1:1", func(o *Options) {
+		o.Verbs = &slowVerbs{called: make(chan struct{})}
+		o.SleepTimeout = 50 * time.Millisecond
+	})
+	got := post(t, newClient(t), p.url("/sleep?mode=wait"), "")
+	requireError(t, got, http.StatusGatewayTimeout, "goes on falling asleep")
+	require.Equal(t, "5", got.header.Get("Retry-After"))
+}
+
+func TestAVerbThatIsUnderWayWhenThePortClosesIsCut(t *testing.T) {
+	seen, slow := &observer{}, &slowVerbs{called: make(chan struct{})}
+	p := newProxy(t, "127.0.0.1:1", func(o *Options) { o.Verbs = slow; o.SleepTimeout = patience; o.Observe = seen.observe })
+	asked := goPost(t, newClient(t), p.url("/sleep"), "")
+	receive(t, slow.called)
+	require.ErrorContains(t, closeUnbounded(t, p), "1 connections broken off")
+	receive(t, asked)
+	require.Equal(t, OutcomeCut, seen.nth(t, 1).Outcome)
+}
+
+func TestWebPagesOfOthersDoNotReachTheVerbs(t *testing.T) {
+	engine := newEngine(t, echo)
+	fake := &fakeVerbs{}
+	p := openProxy(t, engine.URL, func(o *Options) { o.Verbs = fake })
+	client := newClient(t)
+	for header, value := range map[string]string{"Sec-Fetch-Site": "cross-site", "Origin": "https://elsewhere.example"} {
+		for _, path := range []string{"/sleep", "/wake_up"} {
+			r := request(t.Context(), t, http.MethodPost, p.url(path), nil)
+			r.Header.Set(header, value)
+			requireError(t, do(client, r), http.StatusForbidden, "another site")
+		}
+	}
+	for path, method := range map[string]string{"/sleep": http.MethodPost, "/wake_up": http.MethodPost, "/is_sleeping": http.MethodGet} {
+		r := request(t.Context(), t, method, p.url(path), nil)
+		r.Host = "rebound.example:8000"
+		requireError(t, do(client, r), http.StatusForbidden, "rebound.example")
+	}
+	require.Empty(t, fake.calls)
+
+	r := request(t.Context(), t, http.MethodPost, p.url("/v1/completions"), strings.NewReader("x"))
+	r.Header.Set("Origin", "https://elsewhere.example")
+	r.Host = "models.example"
+	require.Equal(t, "x", do(client, r).body, "inference is for whoever the engine lets in")
 }
 
 func TestSleepCallsInDisguiseReachNobody(t *testing.T) {
@@ -73,7 +160,7 @@ func TestSleepCallsInDisguiseReachNobody(t *testing.T) {
 	p := openProxy(t, engine.URL, func(o *Options) { o.Verbs = fake })
 	for _, target := range disguises("/sleep") {
 		if target != "" {
-			got := sendRaw(t, p.address(), "POST "+target+" HTTP/1.1", "Host: x", "Content-Length: 0")
+			got := sendRaw(t, p.address(), "POST "+target+" HTTP/1.1", "Host: localhost", "Content-Length: 0")
 			require.Contains(t, got, "HTTP/1.1 40", target)
 		}
 	}

@@ -196,6 +196,9 @@ func (s *Supervisor) admit(d *Draft) (*instance, error) {
 		return nil, err
 	}
 	now, redacted := time.Now(), d.secrets.redact(d.create.Spec)
+	if s.opts.LLMDCompat {
+		redacted = withDevices(redacted, d.plan.Env())
+	}
 	i := &instance{
 		facts: facts{
 			ID: d.ID, Spec: redacted, Model: d.plan.Model, ServedNames: d.plan.ServedNames,

@@ -61,6 +61,7 @@ type Options struct {
 	Limits      Limits
 	Budget      launcherapi.Budget
 	EnvFileDirs []string // folders that {"from_file": …} may name
+	LLMDCompat  bool     // show in env_vars which devices the engine was given
 	Observer    Observer
 	Logger      *slog.Logger
 }
