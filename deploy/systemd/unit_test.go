@@ -39,10 +39,11 @@ func directives(t *testing.T) map[string][]string {
 func TestTheUnitKeepsEnginesAliveAndGivesThemWhatTheyNeed(t *testing.T) {
 	unit := directives(t)
 	for name, want := range map[string]string{
-		"Service.ExecStart":                "/usr/local/bin/launcher init -- serve",
+		"Service.ExecStart":                "/usr/local/bin/launcher init --misconfigured-exit-code 78 -- serve",
 		"Service.KillMode":                 "process", // a crash of the launcher ends no engine
 		"Service.Restart":                  "always",
-		"Service.RestartPreventExitStatus": "2", // a wrong configuration stays wrong
+		"Service.RestartPreventExitStatus": "78", // a wrong configuration stays wrong; a crash of a Go program has 2
+		"Unit.StartLimitIntervalSec":       "0",  // what passes may take its time
 		"Service.Delegate":                 "yes",
 		"Service.StateDirectory":           "hotseat",
 		"Service.OOMPolicy":                "continue",

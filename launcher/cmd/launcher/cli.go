@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"hotseat.dev/hotseat/launcher/internal/initd"
 	"hotseat.dev/hotseat/launcher/internal/version"
 )
 
@@ -18,6 +19,7 @@ import (
 // than one command has.
 type cli struct {
 	out, err io.Writer
+	init     *initd.Init // that runs this process; nil: none does
 
 	server    string // address of the launcher that is spoken to
 	tokenFile string
@@ -33,8 +35,9 @@ const (
 
 // exitError is an error with the exit code that it means.
 type exitError struct {
-	code  int
-	cause error // nil: there is nothing left to say
+	code    int
+	cause   error // nil: there is nothing left to say
+	passing bool  // it may be gone at another try, without a change of the configuration
 }
 
 func (e *exitError) Error() string {
@@ -48,7 +51,7 @@ func (e *exitError) Unwrap() error { return e.cause }
 
 // usagef says that the command line is wrong.
 func usagef(format string, args ...any) error {
-	return &exitError{exitUsage, fmt.Errorf(format, args...)}
+	return &exitError{code: exitUsage, cause: fmt.Errorf(format, args...)}
 }
 
 // run runs the command that args name, and gives its exit code.
@@ -63,10 +66,13 @@ func (c *cli) run(ctx context.Context, args []string) (exitCode int) {
 	}
 	exit, ok := errors.AsType[*exitError](err)
 	if !ok {
-		exit = &exitError{exitFailed, err}
+		exit = &exitError{code: exitFailed, cause: err}
 	}
 	if exit.cause != nil {
 		c.explain(exit.cause)
+	}
+	if exit.code == exitUsage && !exit.passing {
+		c.init.Misconfigured()
 	}
 	return exit.code
 }

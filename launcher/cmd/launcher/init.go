@@ -11,44 +11,58 @@ import (
 )
 
 func (c *cli) initCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:     "init -- serve [flags]",
+	var misconfigured int
+	cmd := &cobra.Command{
+		Use:     "init [flags] -- serve [flags]",
 		GroupID: daemonGroup,
 		Short:   "Run serve, and run it again at once when it dies",
 		Long: `Run serve, and run it again at once when it dies. The first process of a
 container, or the parent of serve elsewhere: it takes over the engines when serve
-dies, and remembers how they ended meanwhile.`,
+dies, and remembers how they ended meanwhile. It runs serve again whatever serve
+died of, and gives up only where serve says that its configuration is wrong.`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] != "serve" {
 				return usagef("init runs serve: launcher init -- serve [flags]")
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-			flags.Usage = func() {}
-			from := addSettings(flags)
-			switch err := flags.Parse(args[1:]); {
-			case errors.Is(err, pflag.ErrHelp):
-				serve, _, err := cmd.Root().Find(args[:1])
-				return errors.Join(err, serve.Help())
-			case err != nil:
-				return usagef("%w; see: launcher serve --help", err)
-			}
-			cfg, err := from.load()
-			if err != nil {
-				return err
-			}
-			code, err := initd.Run(cmd.Context(), initd.Options{
-				Args: args, ExitDir: daemon.ExitDir(cfg.StateDir), Logger: newLogger(cfg, c.err).With("process", "init"),
-			})
-			if err != nil {
-				return &exitError{exitUsage, remedy(err, cfg)}
-			}
-			if code != exitOK {
-				return &exitError{code: code} // serve has said why
-			}
-			return nil
-		},
 	}
+	cmd.Flags().IntVar(&misconfigured, "misconfigured-exit-code", exitUsage,
+		"exit `CODE` for a wrong configuration; not 2 where something must tell that from a crash, which Go ends with 2 too")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		err := c.runServe(cmd, args)
+		if exit, ok := errors.AsType[*exitError](err); ok && exit.code == exitUsage && !exit.passing {
+			exit.code = misconfigured
+		}
+		return err
+	}
+	return cmd
+}
+
+// runServe is init, from the command line of serve on.
+func (c *cli) runServe(cmd *cobra.Command, args []string) error {
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	flags.Usage = func() {}
+	from := addSettings(flags)
+	switch err := flags.Parse(args[1:]); {
+	case errors.Is(err, pflag.ErrHelp):
+		serve, _, err := cmd.Root().Find(args[:1])
+		return errors.Join(err, serve.Help())
+	case err != nil:
+		return usagef("%w; see: launcher serve --help", err)
+	}
+	cfg, err := from.load()
+	if err != nil {
+		return err
+	}
+	code, err := initd.Run(cmd.Context(), initd.Options{
+		Args: args, ExitDir: daemon.ExitDir(cfg.StateDir), Logger: newLogger(cfg, c.err).With("process", "init"),
+	})
+	if err != nil {
+		return &exitError{code: exitUsage, cause: remedy(err, cfg), passing: true}
+	}
+	if code != exitOK {
+		return &exitError{code: code} // serve has said why
+	}
+	return nil
 }

@@ -5,8 +5,10 @@ package main
 import (
 	"context"
 	"os"
+
+	"hotseat.dev/hotseat/launcher/internal/initd"
 )
 
 func main() {
-	os.Exit((&cli{out: os.Stdout, err: os.Stderr}).run(context.Background(), os.Args[1:]))
+	os.Exit((&cli{out: os.Stdout, err: os.Stderr, init: initd.Parent()}).run(context.Background(), os.Args[1:]))
 }

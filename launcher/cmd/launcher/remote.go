@@ -44,7 +44,7 @@ func (c *cli) remote(cmd *cobra.Command, run func(ctx context.Context, cl *clien
 		defer stop()
 		err = run(ctx, cl, args)
 		if by, ok := errors.AsType[*interruptedError](context.Cause(ctx)); ok && err != nil {
-			return &exitError{128 + int(by.signal), by}
+			return &exitError{code: 128 + int(by.signal), cause: by}
 		}
 		return err
 	}

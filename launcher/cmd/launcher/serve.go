@@ -17,6 +17,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/config"
 	"hotseat.dev/hotseat/launcher/internal/daemon"
+	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 )
 
@@ -51,16 +52,19 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 	log := newLogger(cfg, c.err)
 	engine, err := engineOf(cfg)
 	if err != nil {
-		return &exitError{exitUsage, err}
+		return &exitError{code: exitUsage, cause: err}
 	}
 	if engine.standIn {
 		log.Warn("NO VLLM FOUND: THE STAND-IN ENGINE IS USED, WHICH MAKES ITS ANSWERS UP. Install vLLM, or name it by --vllm", "program", engine.argv[0])
 	}
 	ctx, stop := untilTold(ctx, log)
 	defer stop()
-	d, err := daemon.New(daemonOptions(cfg, engine, log))
+	options := daemonOptions(cfg, engine, log)
+	options.Serving = c.init.Ready
+	d, err := daemon.New(options)
 	if err != nil {
-		return &exitError{exitUsage, remedy(err, cfg)}
+		_, wrong := errors.AsType[*gpu.SourceError](err)
+		return &exitError{code: exitUsage, cause: remedy(err, cfg), passing: !wrong}
 	}
 	return d.Run(ctx)
 }

@@ -19,7 +19,7 @@ func addSettings(flags *pflag.FlagSet) settings { return settings{config.Registe
 func (s settings) load() (config.Config, error) {
 	cfg, err := s.loader.Load(os.LookupEnv)
 	if err != nil {
-		return cfg, &exitError{exitUsage, err}
+		return cfg, &exitError{code: exitUsage, cause: err}
 	}
 	return cfg, nil
 }

@@ -60,6 +60,7 @@ type Options struct {
 	TokenFile       string // empty: no token is asked for
 	Limits          supervisor.Limits
 	Budget          launcherapi.Budget
+	Serving         func() // is called once the launcher serves
 	Logger          *slog.Logger
 }
 
@@ -307,6 +308,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.log.Info("launcher is serving", "address", d.Addr(), "state_dir", d.opts.StateDir, "engine", d.opts.Program)
 	failed := make(chan error, 1)
 	go func() { failed <- d.server.Serve(d.listener) }()
+	d.opts.Serving()
 	prune := time.NewTicker(pruneEvery)
 	defer prune.Stop()
 	d.prune()

@@ -114,8 +114,18 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Open finds the GPUs. An error says what would be right; it is one of
-// configuration, or of the machine when Source is nvml.
+// SourceError says that Options.Source is written wrongly, whatever the machine
+// has.
+type SourceError struct{ Problem string }
+
+func (e *SourceError) Error() string { return e.Problem }
+
+func sourceErrorf(format string, args ...any) error {
+	return &SourceError{fmt.Sprintf(format, args...)}
+}
+
+// Open finds the GPUs. An error says what would be right; it is a *SourceError
+// where Source itself is wrong.
 func Open(opts Options) (Provider, error) {
 	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
 	opts.SimDir = cmp.Or(opts.SimDir, os.Getenv(simgpu.EnvDir))
@@ -131,7 +141,7 @@ func Open(opts Options) (Provider, error) {
 	case kind == "file" && argument != "":
 		return provider(openFile(argument))
 	default:
-		return nil, fmt.Errorf("unknown source of GPUs %q: use auto, nvml, simulated:N (such as simulated:2) or file:PATH (of a gpus.json)", opts.Source)
+		return nil, sourceErrorf("unknown source of GPUs %q: use auto, nvml, simulated:N (such as simulated:2) or file:PATH (of a gpus.json)", opts.Source)
 	}
 }
 
@@ -151,7 +161,7 @@ func openAuto(opts Options) (Provider, error) {
 func openCounted(opts Options, argument string) (Provider, error) {
 	count, err := strconv.Atoi(argument)
 	if err != nil || count < 1 || count > maxSimulated {
-		return nil, fmt.Errorf("cannot simulate %q GPUs: simulated:N takes a number from 1 to %d", argument, maxSimulated)
+		return nil, sourceErrorf("cannot simulate %q GPUs: simulated:N takes a number from 1 to %d", argument, maxSimulated)
 	}
 	return provider(openSimulated(opts, count))
 }

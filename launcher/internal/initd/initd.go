@@ -26,9 +26,6 @@ import (
 // ExitDirEnv is the variable in the environment of serve that names ExitDir.
 const ExitDirEnv = "HOTSEAT_EXIT_DIR"
 
-// configurationError is the exit code of serve that a restart cannot help.
-const configurationError = 2
-
 // Options of Run.
 type Options struct {
 	// Args of serve, from argv[1]; its program and argv[0] are this executable.
@@ -43,11 +40,12 @@ type Options struct {
 
 // Run runs serve, and runs it again whenever it dies:
 //
-//	serve exits with 0, or with 2       Run returns that code
-//	serve ends after SIGTERM or SIGINT  Run returns its code, 128+N for signal N
-//	was forwarded, or ctx has ended
-//	serve ends in any other way         it is started again: at once, or after a pause
-//	                                    when it has died within a second before
+//	serve exits with 0, or has said     Run returns its code, 128+N for signal N
+//	Misconfigured, or ends after
+//	SIGTERM or SIGINT was forwarded,
+//	or ctx has ended
+//	serve ends in any other way,        it is started again: at once when it had said
+//	whatever its exit code              Ready, else after a pause of at most a second
 //	SIGHUP, SIGUSR1                     forwarded
 //	SIGTERM, SIGINT, ctx ends           forwarded (ctx as SIGTERM); Run returns 0 when serve does not run
 //	another child ends                  reaped, its exit recorded in ExitDir
@@ -79,9 +77,9 @@ type keeper struct {
 	signals  chan os.Signal // to forward
 	ended    chan os.Signal // SIGCHLD
 
-	serve   int // process id; 0 while it does not run
-	started time.Time
-	quick   int              // deaths in a row within quickDeath of the start
+	serve   int              // process id; 0 while it does not run
+	words   int              // the pipe that serve speaks to init by, while serve runs
+	unready int              // deaths in a row of a serve that had not become ready
 	restart <-chan time.Time // set while serve does not run
 	ending  bool             // serve has been told to end
 }
@@ -114,15 +112,21 @@ func (k *keeper) start() error {
 	if stderr == nil {
 		stderr = os.Stderr
 	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		return fmt.Errorf("cannot make the pipe that serve tells its state by: %w", err)
+	}
 	pid, _, err := syscall.StartProcess(k.program, append([]string{k.program}, k.opts.Args...), &syscall.ProcAttr{
 		Env:   k.environ(),
-		Files: []uintptr{os.Stdin.Fd(), stdout.Fd(), stderr.Fd()},
+		Files: []uintptr{os.Stdin.Fd(), stdout.Fd(), stderr.Fd(), uintptr(pipe[1])},
 		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	})
+	_ = unix.Close(pipe[1]) // serve has its own
 	if err != nil {
+		_ = unix.Close(pipe[0])
 		return fmt.Errorf("cannot run %s: %w", k.program, err)
 	}
-	k.serve, k.started, k.restart = pid, time.Now(), nil
+	k.serve, k.words, k.restart = pid, pipe[0], nil
 	k.opts.Logger.Info("started serve", "pid", pid)
 	return nil
 }
@@ -130,11 +134,11 @@ func (k *keeper) start() error {
 func (k *keeper) environ() []string {
 	var env []string
 	for _, variable := range os.Environ() {
-		if !strings.HasPrefix(variable, ExitDirEnv+"=") {
+		if !strings.HasPrefix(variable, ExitDirEnv+"=") && !strings.HasPrefix(variable, wordsEnv+"=") {
 			env = append(env, variable)
 		}
 	}
-	return append(env, ExitDirEnv+"="+k.opts.ExitDir)
+	return append(env, ExitDirEnv+"="+k.opts.ExitDir, fmt.Sprintf("%s=%d", wordsEnv, wordsFD))
 }
 
 // run handles what happens until it is over.
@@ -180,24 +184,35 @@ func (k *keeper) onChildren() (exitCode int, over bool) {
 
 func (k *keeper) onServeEnded(status syscall.WaitStatus) (exitCode int, over bool) {
 	k.serve = 0
+	said := k.hear()
 	code := exits.Code(status)
-	if code == 0 || code == configurationError || k.ending {
+	if code == 0 || said.misconfigured || k.ending {
 		k.opts.Logger.Info("serve ended", "exit_code", code)
 		if code < 0 {
 			code = 128 - code
 		}
 		return code, true
 	}
-	k.quick++
-	if time.Since(k.started) > quickDeath {
-		k.quick = 0
+	if said.ready {
+		k.unready = 0
+	} else {
+		k.unready++
 	}
 	k.pause(fmt.Sprintf("exit code %d", code))
 	return 0, false
 }
 
+// hear takes what serve, which has ended, has said.
+func (k *keeper) hear() heard {
+	said, err := hear(k.words)
+	if err := errors.Join(err, unix.Close(k.words)); err != nil {
+		k.opts.Logger.Error("cannot tell why serve ended", "error", err)
+	}
+	return said
+}
+
 func (k *keeper) pause(reason string) {
-	d := delay(k.quick)
+	d := delay(k.unready)
 	k.restart = time.After(d)
 	k.opts.Logger.Error("serve died and is started again", "reason", reason, "pause", d)
 }
@@ -218,20 +233,18 @@ func (k *keeper) onSignal(sig syscall.Signal) (over bool) {
 
 func (k *keeper) onRestart() {
 	if err := k.start(); err != nil {
-		k.quick++
+		k.unready++
 		k.pause(err.Error())
 	}
 }
 
-// quickDeath is the life below which a death counts towards a pause.
-const quickDeath = time.Second
-
-// delay before serve is started again, by how often in a row it died quickly:
-// none for the first time, then 100 ms, doubled each time up to 5 s.
-func delay(quick int) time.Duration {
-	const first, most = 100 * time.Millisecond, 5 * time.Second
-	if quick <= 1 {
+// delay before serve is started again, by how often in a row it died without
+// having become ready: 100 ms, doubled each time up to a second; none where it
+// was ready.
+func delay(unready int) time.Duration {
+	const first, most = 100 * time.Millisecond, time.Second
+	if unready == 0 {
 		return 0
 	}
-	return min(most, first<<min(quick-2, 10))
+	return min(most, first<<min(unready-1, 10))
 }

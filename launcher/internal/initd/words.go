@@ -1,0 +1,74 @@
+package initd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// wordsEnv is the variable in the environment of serve that names the
+// descriptor of the pipe to init, and wordsFD is that descriptor.
+const (
+	wordsEnv = "HOTSEAT_INIT_FD"
+	wordsFD  = 3
+)
+
+// The words that serve says to init, a line each. No exit code stands for them:
+// the Go runtime ends a process that panics, or gets SIGQUIT, with 2.
+const (
+	readyWord         = "ready"
+	misconfiguredWord = "misconfigured"
+)
+
+// Init is the init that this process is run by, as serve sees it. A nil *Init
+// is none, and is told nothing.
+type Init struct{ pipe *os.File }
+
+// Parent gives the init that runs this process; nil where none does. Children
+// of this process do not come to know of it.
+func Parent() *Init {
+	fd, err := strconv.Atoi(os.Getenv(wordsEnv))
+	if err != nil {
+		return nil
+	}
+	_ = os.Unsetenv(wordsEnv)
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return nil // the variable came from elsewhere
+	}
+	unix.CloseOnExec(fd)
+	return &Init{pipe: os.NewFile(uintptr(fd), "init")}
+}
+
+// Ready says that serve serves: should it die, it is to be started again at once.
+func (i *Init) Ready() { i.say(readyWord) }
+
+// Misconfigured says that the configuration is wrong, so that to start serve
+// again is of no use.
+func (i *Init) Misconfigured() { i.say(misconfiguredWord) }
+
+func (i *Init) say(word string) {
+	if i != nil {
+		_, _ = fmt.Fprintln(i.pipe, word) // an init that is gone has killed this process too
+	}
+}
+
+// heard is what a serve that has ended said in its life.
+type heard struct{ ready, misconfigured bool }
+
+// hear takes the words out of the pipe, which is non-blocking. It waits for
+// nothing: serve is dead, and what it has said is there.
+func hear(pipe int) (heard, error) {
+	text := make([]byte, 256) // more than all words together
+	n, err := unix.Read(pipe, text)
+	if err != nil && !errors.Is(err, unix.EAGAIN) {
+		return heard{}, fmt.Errorf("cannot read what serve has said: %w", err)
+	}
+	words := strings.Fields(string(text[:max(0, n)]))
+	return heard{ready: slices.Contains(words, readyWord), misconfigured: slices.Contains(words, misconfiguredWord)}, nil
+}

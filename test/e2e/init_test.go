@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Of the section "Surviving" of the acceptance list: serve under launcher init.
+
+// underInit makes a node whose launcher is run by launcher init, which is not
+// started yet.
+func underInit(t *testing.T, flags ...string) *Node {
+	t.Helper()
+	n := NewStoppedNode(t, flags...)
+	n.args = append([]string{"init", "--"}, n.args...)
+	return n
+}
+
+// startDespite starts the launcher where something is in its way, which release
+// takes away once serve has told of it twice: init must have tried again.
+func (n *Node) startDespite(told string, release func()) {
+	n.t.Helper()
+	released := make(chan struct{})
+	go func() {
+		defer close(released)
+		defer release()
+		for strings.Count(n.Log(), told) < 2 && n.t.Context().Err() == nil && !n.hasEnded() {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+	n.Start()
+	<-released
+}
+
+// hasEnded says whether the launcher was started and has ended, to another goroutine.
+func (n *Node) hasEnded() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	select {
+	case <-n.exited: // nil, which is never ready, before the start
+		return true
+	default:
+		return false
+	}
+}
+
+// serve gives the process of serve that init runs; 0 when there is none.
+func (n *Node) serve() int {
+	n.t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	require.NoError(n.t, err)
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		pid, _, _ := strings.Cut(string(stat), " ")
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		fields := strings.Fields(rest)
+		if fields[1] != strconv.Itoa(n.PID()) || fields[0] == "Z" {
+			continue
+		}
+		child, err := strconv.Atoi(pid)
+		require.NoError(n.t, err)
+		if exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", child)); exe == bin.launcher {
+			return child
+		}
+	}
+	return 0
+}
+
+// serveAfter waits for the serve that comes after another one.
+func (n *Node) serveAfter(former int) int {
+	n.t.Helper()
+	var now int
+	n.Eventually("init runs serve again", func() bool {
+		require.True(n.t, n.Running(), "init has given up:\n%s", n.Log())
+		now = n.serve()
+		return now != 0 && now != former
+	})
+	return now
+}
+
+func TestInitRunsServeAgainAfterACrashWhoseExitCodeIs2AndTheModelsLive(t *testing.T) {
+	t.Parallel()
+	n := underInit(t)
+	n.Start()
+	a := n.Awake("a", On(0))
+	former := n.serve()
+	require.NotZero(t, former)
+	require.NoError(t, syscall.Kill(former, syscall.SIGQUIT), "the Go runtime answers it with a dump and exit code 2, as it does a panic")
+	n.serveAfter(former)
+	n.Eventually("the launcher serves", func() bool {
+		answer, err := tryCall(t.Context(), "GET", n.URL+"/v2/vllm/instances/a", nil)
+		return err == nil && answer.Status == 200
+	})
+	now := n.Get("a")
+	assert.Equal(t, "awake", now.State)
+	assert.Equal(t, a.PID, now.PID)
+	assert.NotEmpty(t, n.Ask(now, "hello"))
+}
+
+func TestInitTriesAgainWhileTheAddressIsTaken(t *testing.T) {
+	t.Parallel()
+	n := underInit(t)
+	stranger, err := net.Listen("tcp", strings.TrimPrefix(n.URL, "http://"))
+	require.NoError(t, err)
+	n.startDespite("address already in use", func() { assert.NoError(t, stranger.Close()) })
+	assert.Contains(t, n.Log(), "--listen", "it says what helps")
+}
+
+func TestInitTriesAgainWhileAnotherProcessHasTheStateFolder(t *testing.T) {
+	t.Parallel()
+	n := underInit(t)
+	require.NoError(t, os.MkdirAll(n.State, 0o700))
+	lock, err := os.Create(filepath.Join(n.State, "lock"))
+	require.NoError(t, err)
+	defer lock.Close()
+	require.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_EX))
+	n.startDespite("cannot use the state folder", func() { assert.NoError(t, syscall.Flock(int(lock.Fd()), syscall.LOCK_UN)) })
+}
+
+func TestInitTriesAgainWhileTheDiskIsFull(t *testing.T) {
+	t.Parallel()
+	n := underInit(t)
+	disk := filepath.Join(t.TempDir(), "disk")
+	smallDisk(t, disk, "size=256k")
+	n.State = disk
+	n.args = append(n.args, "--state-dir", disk)
+	require.NoError(t, os.Mkdir(filepath.Join(disk, "exits"), 0o700))
+	n.startDespite("no space left on device", fill(t, disk))
+}
+
+func TestInitGivesUpWhereServeSaysThatTheConfigurationIsWrong(t *testing.T) {
+	t.Parallel()
+	run := func(args ...string) (code int, said string) {
+		cmd := exec.Command(bin.launcher, append(args, "--listen", "127.0.0.1:0", "--state-dir", t.TempDir(), "--gpus", "simulated:1", "--vllm", "/no/such/vllm")...)
+		out, err := cmd.CombinedOutput()
+		require.Error(t, err)
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	for name, c := range map[string]struct {
+		args []string
+		code int
+	}{
+		"with exit code 2":                    {[]string{"init", "--", "serve"}, 2},
+		"with the exit code that it is given": {[]string{"init", "--misconfigured-exit-code", "78", "--", "serve"}, 78},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, said := run(c.args...)
+			assert.Equal(t, c.code, code, said)
+			assert.Equal(t, 1, strings.Count(said, "launcher: cannot find the program of --vllm"), said)
+		})
+	}
+}
