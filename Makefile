@@ -6,7 +6,6 @@ SHELL := /bin/bash
 BIN := $(CURDIR)/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERSION)
-GO_FILES := $(shell find launcher spec test -name '*.go' -o -name '*.c' -o -name '*.h' -o -name '*.html' 2>/dev/null)
 # Where the set-up of real vLLM lives, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
 run vllm-cpu test-vllm bench-vllm: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
@@ -25,10 +24,13 @@ help: ## list the targets
 .PHONY: build
 build: $(BIN)/launcher $(BIN)/enginesim ## build the programs into bin/
 
-$(BIN)/launcher: $(GO_FILES) go.mod go.sum
+# go build itself knows what goes into a program, files that are embedded too, and
+# does nothing where nothing has changed.
+.PHONY: $(BIN)/launcher $(BIN)/enginesim
+$(BIN)/launcher:
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
 
-$(BIN)/enginesim: $(GO_FILES) go.mod go.sum
+$(BIN)/enginesim:
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./test/enginesim
 
 .PHONY: run

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -28,6 +29,13 @@ type Options struct {
 	// Heartbeat is how often a quiet stream shows that it lives, at least 100 ms;
 	// one that is silent for three of them is taken for dead. 0: 10 s.
 	Heartbeat time.Duration
+	// Reconnect is how long a stream that broke off is tried to be taken up again
+	// before its error is given, as is that of a launcher which was never reached,
+	// and this at once. 0: for ever, whether the launcher was ever reached or not.
+	Reconnect time.Duration
+	// Lost is called each time that a stream has broken off and is about to be
+	// taken up again. Nil: nothing is.
+	Lost func(error)
 	// Logger is told when a stream broke and is taken up again. Nil: nobody is.
 	Logger *slog.Logger
 }
@@ -40,6 +48,9 @@ type Client struct {
 	http      *http.Client
 	own       bool // http is ours to close
 	heartbeat time.Duration
+	reconnect time.Duration
+	lost      func(error)
+	reached   atomic.Bool // the launcher has answered at some time
 	log       *slog.Logger
 }
 
@@ -62,7 +73,7 @@ func New(opts Options) (*Client, error) {
 		return nil, fmt.Errorf("cannot use the address %q: write it like http://127.0.0.1:8001", opts.Server)
 	}
 	base.Path = strings.TrimSuffix(base.Path, "/")
-	c := &Client{base: base, token: opts.Token, http: opts.HTTPClient, heartbeat: opts.Heartbeat, log: opts.Logger}
+	c := &Client{base: base, token: opts.Token, http: opts.HTTPClient, heartbeat: opts.Heartbeat, reconnect: opts.Reconnect, lost: opts.Lost, log: opts.Logger}
 	if c.http == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: defaultHeartbeat}).DialContext
@@ -70,6 +81,9 @@ func New(opts Options) (*Client, error) {
 	}
 	if c.heartbeat == 0 {
 		c.heartbeat = defaultHeartbeat
+	}
+	if c.lost == nil {
+		c.lost = func(error) {}
 	}
 	if c.log == nil {
 		c.log = slog.New(slog.DiscardHandler)
@@ -130,6 +144,7 @@ func (c *Client) send(ctx context.Context, what call) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach the launcher: %w", err)
 	}
+	c.reached.Store(true)
 	if resp.StatusCode >= 300 {
 		defer resp.Body.Close()
 		return nil, readProblem(resp)

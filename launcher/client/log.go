@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -74,12 +75,12 @@ func (c *Client) CopyLog(ctx context.Context, id string, from int64, w io.Writer
 // grows, and returns when nobody writes to it any more. A connection that
 // breaks is made again, and goes on where the last one ended. It ends early with
 // the error of ctx, of w, or of a launcher that refuses, for instance since it
-// has forgotten the instance.
+// has forgotten the instance, or of one that cannot be reached, see [Options].
 func (c *Client) FollowLog(ctx context.Context, id string, from int64, w io.Writer) error {
 	out := &counter{to: w, at: from}
 	for retry := c.retries(); ; {
 		before := out.at
-		err := c.followOnce(ctx, id, out)
+		err := c.followOnce(ctx, retry, id, out)
 		switch {
 		case err == nil:
 			return nil
@@ -94,21 +95,27 @@ func (c *Client) FollowLog(ctx context.Context, id string, from int64, w io.Writ
 			retry.reset()
 		}
 		c.log.Debug("the log broke off", "instance", id, "at", out.at, "error", err)
-		if err := retry.wait(ctx); err != nil {
+		if err := retry.again(ctx, err); err != nil {
 			return fmt.Errorf("cannot follow the log of %s: %w", id, err)
 		}
 	}
 }
 
-func (c *Client) followOnce(ctx context.Context, id string, out *counter) error {
+func (c *Client) followOnce(ctx context.Context, retry *retries, id string, out *counter) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(silences*c.heartbeat, func() { cancel(errSilent) })
+	defer silence.Stop()
 	resp, err := c.send(ctx, call{
 		method: http.MethodGet, path: instancePath(id, "/log"), query: url.Values{"follow": {"true"}},
 		header: map[string]string{"Range": fmt.Sprintf("bytes=%d-", out.at)},
 	})
 	if err != nil {
-		return err
+		return errors.Join(err, context.Cause(ctx))
 	}
 	defer resp.Body.Close()
+	silence.Stop() // a log may be quiet
+	retry.connected()
 	_, err = io.Copy(out, resp.Body)
 	return err
 }

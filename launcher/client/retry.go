@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -17,12 +18,35 @@ const (
 )
 
 // retries is a row of attempts, each later than the one before it.
-type retries struct{ next time.Duration }
+type retries struct {
+	c    *Client
+	next time.Duration
+	lost time.Time // when the stream broke off; zero while it holds
+}
 
-func (c *Client) retries() *retries { return &retries{next: firstRetry} }
+func (c *Client) retries() *retries { return &retries{c: c, next: firstRetry} }
+
+// connected says that the launcher has answered.
+func (r *retries) connected() { r.lost = time.Time{} }
 
 // reset begins a new row, after an attempt that got somewhere.
 func (r *retries) reset() { r.next = firstRetry }
+
+// again waits before the attempt that follows one which ended with err. It
+// returns an error where there is to be none.
+func (r *retries) again(ctx context.Context, err error) error {
+	limited := r.c.reconnect > 0
+	switch {
+	case limited && !r.c.reached.Load():
+		return err
+	case r.lost.IsZero():
+		r.lost = time.Now()
+		r.c.lost(err)
+	case limited && time.Since(r.lost) > r.c.reconnect:
+		return fmt.Errorf("the launcher could not be reached for %s: %w", r.c.reconnect, err)
+	}
+	return r.wait(ctx)
+}
 
 // wait lets some time pass: up to twice as much each time, so that many clients
 // do not come back all at once.

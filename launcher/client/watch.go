@@ -36,7 +36,8 @@ const silences = 3
 // DELETED (with the last that was told of the instance). States in between are
 // not told then.
 //
-// An error that is given ends the loop.
+// An error that is given ends the loop: that of a launcher which refuses, or
+// cannot be reached, see [Options].
 func (c *Client) Watch(ctx context.Context, since *uint64) iter.Seq2[launcherapi.WatchEvent, error] {
 	return func(yield func(launcherapi.WatchEvent, error) bool) {
 		w := watch{c: c, yield: yield, known: map[string]launcherapi.Instance{}, listing: since == nil, stale: since == nil}
@@ -74,11 +75,14 @@ func (w *watch) run(ctx context.Context) error {
 			return fmt.Errorf("cannot watch any longer: %w", context.Cause(ctx))
 		case IsGone(err) && w.listing:
 			w.stale = true
-		case !temporary(err):
+			err = retry.wait(ctx)
+		case temporary(err):
+			w.c.log.Debug("the watch broke off", "revision", w.revision, "error", err)
+			err = retry.again(ctx, err)
+		default:
 			return err
 		}
-		w.c.log.Debug("the watch broke off", "revision", w.revision, "error", err)
-		if err := retry.wait(ctx); err != nil {
+		if err != nil {
 			return fmt.Errorf("cannot watch any longer: %w", err)
 		}
 	}
@@ -103,6 +107,7 @@ func (w *watch) once(ctx context.Context, retry *retries) error {
 		return err
 	}
 	defer resp.Body.Close()
+	retry.connected()
 	for lines := json.NewDecoder(resp.Body); ; {
 		var event launcherapi.RawEvent
 		if err := lines.Decode(&event); err != nil {

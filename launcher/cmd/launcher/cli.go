@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -23,7 +24,10 @@ type cli struct {
 
 	server    string // address of the launcher that is spoken to
 	tokenFile string
-	format    string // table or json
+	format    string // table, wide or json
+
+	follows   bool          // the command is about what it follows, and tells when that breaks off
+	reconnect time.Duration // how long it then tries again; 0: defaultReconnect
 }
 
 // Exit codes of every command; beside them 130 and 143 for an interrupted one.

@@ -297,7 +297,7 @@ func TestCompletion(t *testing.T) {
 	})
 	t.Run("offers the values of flags", func(t *testing.T) {
 		require.Equal(t, "sleep\nstop\n:4\n", call(t, "__complete", "swap", "--out", "").out)
-		require.Equal(t, "table\njson\n:4\n", call(t, "__complete", "ps", "-o", "").out)
+		require.Equal(t, "table\nwide\njson\n:4\n", call(t, "__complete", "ps", "-o", "").out)
 	})
 }
 

@@ -22,9 +22,6 @@ changed. The exit code is 1 when something will not work; warnings do not count.
 	from := addSettings(cmd.Flags())
 	c.formatFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := c.checkFormat(); err != nil {
-			return err
-		}
 		cfg, err := from.load()
 		if err != nil {
 			return err

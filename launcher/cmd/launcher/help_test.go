@@ -60,7 +60,7 @@ func TestMistakesOnTheCommandLineHaveExitCode2AndOneLine(t *testing.T) {
 		"a flag without its value":                            {"run --gpu", "see: launcher run --help"},
 		"an argument too many":                                {"ps x", `"x" is one argument too many`},
 		"a missing id":                                        {"wake", "ID is missing"},
-		"a form that does not exist":                          {"ps -o yaml", "table or json"},
+		"a form that does not exist":                          {"ps -o yaml", "it is table, wide or json"},
 		"run without a model":                                 {"run --gpu 0", "the model is missing"},
 		"run with a variable that is not there":               {"run --env HOTSEAT_NO_SUCH -- m", "no such variable"},
 		"run with a variable without a name":                  {"run --env =x -- m", "has no name"},

@@ -28,6 +28,7 @@ func (c *cli) logsCommand() *cobra.Command {
 			return err
 		}
 		if follow {
+			c.follows = true
 			return cl.FollowLog(ctx, args[0], from, c.out)
 		}
 		return cl.CopyLog(ctx, args[0], from, c.out)

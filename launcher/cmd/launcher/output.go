@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 )
@@ -15,21 +18,35 @@ import (
 // The forms of an answer.
 const (
 	formatTable = "table"
+	formatWide  = "wide" // the table with all that people may want to know
 	formatJSON  = "json"
 )
 
-// formatFlag adds -o.
-func (c *cli) formatFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&c.format, "output", "o", formatTable, "form of the answer, `table|json`: for people, or as the API has it")
-	complete(cmd, "output", formatTable, formatJSON)
+// formFlag is the value of -o: one of the forms that the command has.
+type formFlag struct {
+	value *string
+	forms []string
 }
 
-// checkFormat refuses a form that does not exist, before anything is asked for.
-func (c *cli) checkFormat() error {
-	if c.format != "" && c.format != formatTable && c.format != formatJSON {
-		return usagef("there is no output form %q: it is table or json", c.format)
+func (f *formFlag) String() string { return *f.value }
+
+func (f *formFlag) Type() string { return strings.Join(f.forms, "|") }
+
+func (f *formFlag) Set(text string) error {
+	if !slices.Contains(f.forms, text) {
+		last := len(f.forms) - 1
+		return fmt.Errorf("it is %s or %s", strings.Join(f.forms[:last], ", "), f.forms[last])
 	}
+	*f.value = text
 	return nil
+}
+
+// formatFlag adds -o: table and json, and between them what else the command has.
+func (c *cli) formatFlag(cmd *cobra.Command, more ...string) {
+	c.format = formatTable
+	forms := append(append([]string{formatTable}, more...), formatJSON)
+	cmd.Flags().VarP(&formFlag{&c.format, forms}, "output", "o", "form of the answer: for people, or as the API has it")
+	complete(cmd, "output", forms...)
 }
 
 // show writes an answer: as JSON, or in the words of people.
@@ -49,7 +66,14 @@ type table struct {
 	rows    [][]string
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+// add takes a row, with whatever a terminal would obey in place of showing it
+// made visible.
+func (t *table) add(cells ...string) {
+	for n, cell := range cells {
+		cells[n] = visible(cell)
+	}
+	t.rows = append(t.rows, cells)
+}
 
 // write aligns the columns. A column that is empty in every row is left out.
 func (t *table) write(w io.Writer) error {
@@ -101,3 +125,18 @@ func age(d time.Duration) string {
 
 // oneLine keeps a cell of a table on its line.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// visible writes characters that cannot be seen, or that a terminal obeys, as Go
+// and JSON escape them.
+func visible(text string) string {
+	var out strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			out.WriteRune(r)
+		} else {
+			quoted := strconv.QuoteRune(r)
+			out.WriteString(quoted[1 : len(quoted)-1])
+		}
+	}
+	return out.String()
+}

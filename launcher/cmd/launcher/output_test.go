@@ -31,9 +31,9 @@ func TestTables(t *testing.T) {
 			{InstanceID: "code", Model: "Qwen/Qwen3-Coder-30B", State: "sleeping", GPUUUIDs: []string{"MIG-c"}, Port: 9001, PID: 4712, CreatedAt: now.Add(-50 * time.Hour)},
 			{InstanceID: "mail", Model: "tiny", State: "failed", GPUUUIDs: []string{"GPU-gone"}, Port: 9002, CreatedAt: now.Add(-5 * time.Second), Reason: "it ran out\nof memory " + strings.Repeat("x", 200)},
 			{InstanceID: "none", Model: "tiny", State: "starting", Reason: "not told while it starts", Port: 9003, PID: 4713, CreatedAt: now},
-		}, exampleGPUs, now),
-		"ps-well":  instanceTable([]launcherapi.Instance{{InstanceID: "chat", Model: "Qwen/Qwen3-8B", State: "awake", Port: 9000, PID: 4711, CreatedAt: now}}, nil, now),
-		"ps-empty": instanceTable(nil, nil, now),
+		}, exampleGPUs, now, failure),
+		"ps-well":  instanceTable([]launcherapi.Instance{{InstanceID: "chat", Model: "Qwen/Qwen3-8B", State: "awake", Port: 9000, PID: 4711, CreatedAt: now}}, nil, now, failure),
+		"ps-empty": instanceTable(nil, nil, now, failure),
 		"gpus":     gpuTable(launcherapi.GPUList{GPUs: exampleGPUs}),
 	} {
 		t.Run("are as the file says: "+name, func(t *testing.T) {
@@ -123,4 +123,16 @@ func TestProgress(t *testing.T) {
 		p.close()
 		p.state(launcherapi.Instance{InstanceID: "a", State: "awake"}) // would block
 	})
+}
+
+func TestATableShowsWhatATerminalWouldObey(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	wide := func(i launcherapi.Instance) string { return oneLine(i.Reason) }
+	var out bytes.Buffer
+	require.NoError(t, instanceTable([]launcherapi.Instance{
+		{InstanceID: "a", Model: "größe 模型 \x1b[2J\u202e\x00\u009b", State: "awake", Reason: "started by exec: \x07why\nand how", Port: 9000, CreatedAt: now},
+	}, nil, now, wide).write(&out))
+	require.Contains(t, out.String(), `größe 模型 \x1b[2J\u202e\x00\u009b`)
+	require.Contains(t, out.String(), `started by exec: \awhy and how`)
+	require.Equal(t, 2, strings.Count(out.String(), "\n"))
 }

@@ -16,12 +16,14 @@ import (
 
 func (c *cli) psCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:               "ps",
-		Short:             "List the instances",
+		Use:   "ps",
+		Short: "List the instances",
+		Long: `List the instances. REASON says why one has failed; with -o wide also what else
+there is to say, such as why one was not forked.`,
 		Args:              exactly(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	c.formatFlag(cmd)
+	c.formatFlag(cmd, formatWide)
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, _ []string) error {
 		list, err := cl.List(ctx)
 		if err != nil {
@@ -32,13 +34,18 @@ func (c *cli) psCommand() *cobra.Command {
 			return err
 		}
 		return c.show(list, func(w io.Writer) error {
-			return instanceTable(list.Instances, gpus.GPUs, time.Now()).write(w)
+			reason := failure
+			if c.format == formatWide {
+				reason = func(i launcherapi.Instance) string { return oneLine(i.Reason) }
+			}
+			return instanceTable(list.Instances, gpus.GPUs, time.Now(), reason).write(w)
 		})
 	})
 }
 
-// instanceTable is what people see of instances; now is what ages are counted to.
-func instanceTable(instances []launcherapi.Instance, gpus []launcherapi.GPU, now time.Time) *table {
+// instanceTable is what people see of instances; now is what ages are counted
+// to, and reason what stands in the column of that name.
+func instanceTable(instances []launcherapi.Instance, gpus []launcherapi.GPU, now time.Time, reason func(launcherapi.Instance) string) *table {
 	t := &table{heading: []string{"ID", "MODEL", "STATE", "GPUS", "PORT", "PID", "START", "IN FLIGHT", "AGE", "REASON"}}
 	for _, i := range instances {
 		pid, port := "-", "-"
@@ -49,7 +56,7 @@ func instanceTable(instances []launcherapi.Instance, gpus []launcherapi.GPU, now
 			port = strconv.Itoa(i.Port)
 		}
 		t.add(i.InstanceID, i.Model, i.State, indices(i.GPUUUIDs, gpus), port, pid,
-			orDash(i.StartedBy), strconv.Itoa(i.InFlight), age(now.Sub(i.CreatedAt)), failure(i))
+			orDash(i.StartedBy), strconv.Itoa(i.InFlight), age(now.Sub(i.CreatedAt)), reason(i))
 	}
 	return t
 }

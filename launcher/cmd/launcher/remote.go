@@ -10,6 +10,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,9 +33,6 @@ func (c *cli) remote(cmd *cobra.Command, run func(ctx context.Context, cl *clien
 	cmd.Flags().StringVar(&c.server, "server", "", fmt.Sprintf("`ADDRESS` of the launcher (environment %s; default %s)", envServer, defaultServer))
 	cmd.Flags().StringVar(&c.tokenFile, "token-file", "", fmt.Sprintf("`FILE` with the token that the launcher asks for (environment %s, or the token itself in %s)", envTokenFile, envToken))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := c.checkFormat(); err != nil {
-			return err
-		}
 		cl, err := c.client()
 		if err != nil {
 			return err
@@ -84,11 +82,24 @@ func (c *cli) client() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl, err := client.New(client.Options{Server: server, Token: token})
+	cl, err := client.New(client.Options{Server: server, Token: token, Reconnect: cmp.Or(c.reconnect, defaultReconnect), Lost: c.tellLost})
 	if err != nil {
 		return nil, usagef("%w; --server takes an address such as %s", err, defaultServer)
 	}
 	return cl, nil
+}
+
+// defaultReconnect is how long a connection that broke off is tried to be made
+// again: longer than a launcher takes that is run again by init, by systemd or in
+// a container.
+const defaultReconnect = time.Minute
+
+// tellLost says that what the command follows has broken off.
+func (c *cli) tellLost(err error) {
+	if c.follows {
+		_, _ = fmt.Fprintf(c.err, "launcher: the connection to the launcher broke off: %s; trying again for %s\n",
+			visible(err.Error()), cmp.Or(c.reconnect, defaultReconnect))
+	}
 }
 
 // token is empty when the launcher asks for none.
@@ -114,7 +125,7 @@ func (c *cli) explain(err error) {
 	if _, ok := errors.AsType[*url.Error](err); ok {
 		hint = "; is the launcher running there? --server or " + envServer + " names another address"
 	}
-	_, _ = fmt.Fprintf(c.err, "launcher: %s%s\n", strings.ReplaceAll(err.Error(), "\n", "; "), hint)
+	_, _ = fmt.Fprintf(c.err, "launcher: %s%s\n", visible(strings.ReplaceAll(err.Error(), "\n", "; ")), hint)
 	problem, ok := errors.AsType[*launcher.Error](err)
 	if !ok {
 		return

@@ -56,6 +56,7 @@ Without --gpu the engine sees every GPU, and takes no turn on any.`,
 			return err
 		}
 		if wait {
+			c.follows = true
 			if instance, err = awaitAwake(ctx, cl, instance, told); err != nil {
 				return err
 			}

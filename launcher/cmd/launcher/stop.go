@@ -50,6 +50,7 @@ func (c *cli) stopCommand() *cobra.Command {
 // does not keep the others from it.
 func (c *cli) stopEach(ctx context.Context, cl *client.Client, ids []string, told *progress) error {
 	var failed []error
+	stopped := []launcherapi.Instance{}
 	for _, id := range ids {
 		instance, err := cl.Delete(ctx, id)
 		if err != nil {
@@ -57,11 +58,29 @@ func (c *cli) stopEach(ctx context.Context, cl *client.Client, ids []string, tol
 			continue
 		}
 		told.state(instance)
-		if err := c.show(instance, func(w io.Writer) error { return nameStopped(w, instance) }); err != nil {
-			return err
+		stopped = append(stopped, instance)
+		if c.format != formatJSON { // people need not wait for the last one
+			if err := nameStopped(c.out, instance); err != nil {
+				return err
+			}
 		}
 	}
+	if c.format == formatJSON {
+		failed = append(failed, c.showStopped(ids, stopped))
+	}
 	return errors.Join(failed...)
+}
+
+// showStopped writes one document: the instance, as the API gives it, where one
+// was asked for, else a list of those that were stopped.
+func (c *cli) showStopped(ids []string, stopped []launcherapi.Instance) error {
+	switch {
+	case len(ids) > 1:
+		return c.show(stopped, nil)
+	case len(stopped) == 1:
+		return c.show(stopped[0], nil)
+	}
+	return nil // why it was not stopped stands on standard error
 }
 
 func nameStopped(w io.Writer, instances ...launcherapi.Instance) error {
