@@ -84,7 +84,7 @@ func daemonOptions(cfg config.Config, engine program, log *slog.Logger) daemon.O
 		SleepMode: cfg.EnableSleepMode, LLMDCompat: cfg.LLMDCompat,
 		StartMethod: cfg.StartMethod, PreloadPython: cfg.PreloadPython, PreloadMemory: cfg.PreloadMemoryLimit, PreloadIdleTime: cfg.PreloadIdleTimeout,
 		MaxHeldRequests: cfg.MaxHeldRequests, HoldTimeout: cfg.HoldTimeout, WatchBuffer: cfg.WatchBuffer,
-		LogMaxBytes: cfg.LogMaxBytes, LogMaxAge: cfg.LogMaxAge,
+		LogMaxBytes: cfg.LogMaxBytes, LogMaxAge: cfg.LogMaxAge, LogMaxFiles: cfg.LogMaxFiles,
 		EnvFileDirs: cfg.EnvFileDirs, TokenFile: cfg.TokenFile,
 		Limits: supervisor.Limits{
 			Start: cfg.StartTimeout, Sleep: cfg.SleepTimeout, Wake: cfg.WakeTimeout, Drain: cfg.DrainTimeout,

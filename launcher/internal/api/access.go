@@ -5,11 +5,13 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"os"
 	"strings"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/regular"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -30,7 +32,7 @@ func OpenTokenFile(path string) (*TokenFile, error) {
 }
 
 func (t *TokenFile) read() ([]byte, error) {
-	content, err := os.ReadFile(t.path)
+	content, err := regular.ReadFile(t.path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the token file: %w", err)
 	}
@@ -39,6 +41,16 @@ func (t *TokenFile) read() ([]byte, error) {
 		return nil, fmt.Errorf("cannot use the token file %s: it is empty", t.path)
 	}
 	return token, nil
+}
+
+// Exposed says whether every user of the machine may read the token, and the
+// permissions of its file.
+func (t *TokenFile) Exposed() (mode fs.FileMode, exposed bool, err error) {
+	info, err := os.Stat(t.path)
+	if err != nil {
+		return 0, false, fmt.Errorf("cannot look at the token file: %w", err)
+	}
+	return info.Mode().Perm(), info.Mode().Perm()&0o004 != 0, nil
 }
 
 // Allow returns nil for a request with "Authorization: Bearer <token>", and

@@ -43,6 +43,7 @@ type Config struct {
 	WatchBuffer     int // events, above 0
 
 	LogMaxBytes int64         // 0: no limit
+	LogMaxFiles int           // 0: no limit
 	LogMaxAge   time.Duration // 0: no limit
 	LogLevel    slog.Level
 	LogFormat   string // text or json

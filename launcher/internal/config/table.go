@@ -28,7 +28,7 @@ func table(c *Config) []setting {
 		{"gpus", "auto", "where GPUs are found: auto, nvml, simulated:N or file:PATH", text(&c.GPUs)},
 		{"state_dir", "", "folder of the journal and the logs (default $XDG_STATE_HOME/hotseat, for root /var/lib/hotseat)", optional(&c.StateDir, path)},
 		{"vllm", "", "program to run in place of vllm; empty for vllm on PATH", optional(&c.VLLM, text)},
-		{"token_file", "", "file of the token that clients must give; empty for none", optional(&c.TokenFile, path)},
+		{"token_file", "", "file of the token that clients must give, and that not everybody should be able to read; empty for none", optional(&c.TokenFile, path)},
 		{"insecure_public", "false", "allow addresses that other machines reach, without a token", boolean(&c.InsecurePublic)},
 		{"instance_host", "127.0.0.1", "where the instances' public ports listen; --host of an instance's options may narrow it, and never widens it", host(&c.InstanceHost)},
 		{"cgroups", "auto", "cgroup of each instance", choice(&c.Cgroups, "auto", "v2", "v1", "none")},
@@ -46,6 +46,7 @@ func table(c *Config) []setting {
 		{"watch_buffer", "1000", "how many events a watch can go back", number(&c.WatchBuffer, 1)},
 
 		{"log_max_bytes", "2GiB", "what the engines' logs may hold together; 0 for no limit", size(&c.LogMaxBytes)},
+		{"log_max_files", "1000", "how many of the engines' logs are kept; 0 for no limit", number(&c.LogMaxFiles, 0)},
 		{"log_max_age", "168h", "how long an engine's log is kept; 0 for no limit", duration(&c.LogMaxAge, 0)},
 		{"log_level", "info", "what the launcher itself logs", level(&c.LogLevel)},
 		{"log_format", "text", "form of the launcher's own log", choice(&c.LogFormat, "text", "json")},

@@ -56,6 +56,7 @@ type Options struct {
 	WatchBuffer     int // events
 	LogMaxBytes     int64
 	LogMaxAge       time.Duration
+	LogMaxFiles     int
 	EnvFileDirs     []string
 	TokenFile       string // empty: no token is asked for
 	Limits          supervisor.Limits
@@ -145,7 +146,17 @@ func (d *Daemon) openAccess() (api.Access, error) {
 	if d.opts.TokenFile == "" {
 		return nil, nil //nolint:nilnil // no rule at all
 	}
-	return api.OpenTokenFile(d.opts.TokenFile)
+	token, err := api.OpenTokenFile(d.opts.TokenFile)
+	if err != nil {
+		return nil, err
+	}
+	// No more than a warning: a Secret of Kubernetes is mounted so by default.
+	mode, exposed, err := token.Exposed()
+	if exposed {
+		d.log.Warn("EVERY USER OF THIS MACHINE CAN READ THE TOKEN: chmod o-r, or for a Secret of Kubernetes defaultMode 0440 with fsGroup",
+			"token_file", d.opts.TokenFile, "mode", fmt.Sprintf("%#o", mode))
+	}
+	return token, err
 }
 
 func (d *Daemon) later(f func() error) { d.undo = append(d.undo, f) }
@@ -174,7 +185,7 @@ func (d *Daemon) openState() (records []json.RawMessage, jrn *journal.Journal, e
 		return nil, nil, fmt.Errorf("cannot make a folder in the state folder: %w", err)
 	}
 	d.logs, err = outlog.Open(outlog.Options{
-		Dir: filepath.Join(d.opts.StateDir, logsFolder), MaxTotalBytes: d.opts.LogMaxBytes, MaxAge: d.opts.LogMaxAge, Logger: d.log,
+		Dir: filepath.Join(d.opts.StateDir, logsFolder), MaxTotalBytes: d.opts.LogMaxBytes, MaxAge: d.opts.LogMaxAge, MaxFiles: d.opts.LogMaxFiles, Logger: d.log,
 	})
 	if err != nil {
 		return nil, nil, err
@@ -316,6 +327,8 @@ func (d *Daemon) Run(ctx context.Context) error {
 		select {
 		case <-prune.C:
 			d.prune()
+		case <-d.logs.TooMany():
+			d.prune()
 		case err := <-failed:
 			return errors.Join(err, d.Close())
 		case <-ctx.Done():
@@ -326,7 +339,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 }
 
 func (d *Daemon) prune() {
-	removed, err := d.logs.Prune(d.sup.LogsInUse())
+	removed, err := d.logs.Prune(d.sup.LogsInUse)
 	if err != nil {
 		d.log.Warn("cannot drop old logs", "error", err)
 	}

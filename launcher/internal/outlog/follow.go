@@ -21,21 +21,33 @@ const followChunk = 32 << 10
 //
 // over says that nobody writes to the log any more; nil is never. write must
 // not keep the slice.
-func (s *Store) Follow(ctx context.Context, name string, from int64, over <-chan struct{}, write func([]byte) error) error {
-	f, err := s.open(name)
+func (s *Store) Follow(ctx context.Context, name string, from int64, over <-chan struct{}, write func([]byte) error) (err error) {
+	log := &followed{at: from}
+	if log.file, err = s.open(name); err != nil {
+		return err
+	}
+	defer func() { _ = log.file.Close() }()
+	sub, err := s.changes.subscribe(name)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }()
-	sub, err := s.changes.subscribe(s.path(name))
-	if err != nil {
-		return err
-	}
-	defer s.changes.unsubscribe(sub)
+	defer func() { s.changes.unsubscribe(sub) }()
 
 	for last := false; ; {
-		if from, err = deliver(ctx, f, from, write); err != nil || last {
+		if err := log.deliver(ctx, write); err != nil {
 			return err
+		}
+		if next := s.successor(log.file, name); next != nil {
+			_ = log.file.Close()
+			s.changes.unsubscribe(sub)
+			log = &followed{file: next}
+			if sub, err = s.changes.subscribe(name); err != nil {
+				return err
+			}
+			continue
+		}
+		if last {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
@@ -47,6 +59,49 @@ func (s *Store) Follow(ctx context.Context, name string, from int64, over <-chan
 			last = true
 		}
 	}
+}
+
+// successor opens the file that has the name of another one now; nil where the
+// other still has it, or no file has.
+func (s *Store) successor(of *os.File, name string) *os.File {
+	before, err := of.Stat()
+	if err != nil {
+		return nil
+	}
+	if now, err := os.Stat(s.path(name)); err != nil || os.SameFile(before, now) {
+		return nil
+	}
+	next, err := s.open(name)
+	if err != nil {
+		return nil
+	}
+	return next
+}
+
+// followed is a log that is followed.
+type followed struct {
+	file *os.File
+	at   int64 // offset of what is next
+	seen int64 // how long the file was seen to be
+}
+
+// deliver writes on to the end that the file has now: from its start where it
+// has become shorter than it was seen to be.
+func (l *followed) deliver(ctx context.Context, write func([]byte) error) error {
+	info, err := l.file.Stat()
+	if err != nil {
+		return fmt.Errorf("cannot follow the log: %w", err)
+	}
+	if info.Size() < l.seen {
+		l.at = 0
+	}
+	began := l.at
+	l.at, err = deliver(ctx, l.file, l.at, write)
+	l.seen = info.Size()
+	if l.at > began {
+		l.seen = max(l.seen, l.at)
+	}
+	return err
 }
 
 // deliver writes from the offset to the end that the file has now, and returns
@@ -82,7 +137,7 @@ func (s *Store) Watch(name string) (<-chan struct{}, func(), error) {
 		return nil, nil, err
 	}
 	defer func() { _ = f.Close() }()
-	sub, err := s.changes.subscribe(s.path(name))
+	sub, err := s.changes.subscribe(name)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/regular"
 )
 
 // ErrClosed is what a follower or a watch gets when the Store is closed.
@@ -25,6 +27,9 @@ type Options struct {
 	// MaxTotalBytes is what all log files together may hold before Prune drops
 	// the oldest ones that are not in use. 0 is no limit.
 	MaxTotalBytes int64
+	// MaxFiles is how many log files there may be before Prune drops the oldest
+	// ones that are not in use. 0 is no limit.
+	MaxFiles int
 	// MaxAge is how long a file is kept after its last write. 0 is no limit.
 	MaxAge time.Duration
 	// Now is the clock; time.Now when nil.
@@ -38,9 +43,11 @@ type Options struct {
 type Store struct {
 	opts    Options
 	changes *notifier
+	tooMany chan struct{} // capacity 1
 
-	mu   sync.Mutex
-	last map[string]int // the highest number in use of each id
+	mu    sync.Mutex
+	last  map[string]int // the highest number in use of each id
+	files int            // how many there are
 }
 
 // Open opens the folder, making it when it is missing, and finds the files
@@ -59,17 +66,18 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the log folder: %w", err)
 	}
-	last := map[string]int{}
+	last, files := map[string]int{}, 0
 	for _, entry := range entries {
 		if id, n, ok := ParseName(entry.Name()); ok {
 			last[id] = max(last[id], n)
+			files++
 		}
 	}
-	changes, err := newNotifier(opts.Logger)
+	changes, err := newNotifier(opts.Dir, opts.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("cannot watch the log folder %s: %w", opts.Dir, err)
 	}
-	return &Store{opts: opts, changes: changes, last: last}, nil
+	return &Store{opts: opts, changes: changes, tooMany: make(chan struct{}, 1), last: last, files: files}, nil
 }
 
 // Close ends all followers and watches with ErrClosed and waits for the
@@ -95,9 +103,19 @@ func (s *Store) Create(id string) (*os.File, string, error) {
 			return nil, "", fmt.Errorf("cannot create the log of instance %q: %w", id, err)
 		}
 		s.last[id] = n
+		if s.files++; s.opts.MaxFiles > 0 && s.files > s.opts.MaxFiles {
+			select {
+			case s.tooMany <- struct{}{}:
+			default: // it is said already
+			}
+		}
 		return f, name, nil
 	}
 }
+
+// TooMany is sent to when a log was made and there are more than MaxFiles now:
+// Prune is due.
+func (s *Store) TooMany() <-chan struct{} { return s.tooMany }
 
 // Latest gives the name of the newest log of the instance id. It knows the
 // files of earlier processes too.
@@ -119,7 +137,7 @@ func (s *Store) open(name string) (*os.File, error) {
 	if _, _, ok := ParseName(name); !ok {
 		return nil, fmt.Errorf("cannot open the log %q: %w", name, fs.ErrNotExist)
 	}
-	f, err := os.Open(s.path(name))
+	f, _, err := regular.Open(s.path(name))
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the log %q: %w", name, err)
 	}

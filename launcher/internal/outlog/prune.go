@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// pruneGrace is how long a file is safe after its last write, whatever the
-// limits: a log that was only just made may not yet be known as in use.
+// pruneGrace is how long a file is safe after its last write from the limits of
+// age and size, so that a log can be read after its instance is gone.
 const pruneGrace = time.Minute
 
 type logFile struct {
@@ -22,14 +22,19 @@ type logFile struct {
 }
 
 // Prune removes the logs that are older than MaxAge, then the oldest ones until
-// all together hold at most MaxTotalBytes. Logs named in inUse count towards
-// the total and are never removed. It returns the names of what it removed,
+// all together hold at most MaxTotalBytes and are at most MaxFiles. Logs that inUse
+// names count towards both and are never removed; it is asked once the files are
+// listed, so that it knows of all of them that are in use. It may be nil. Prune returns the names of what it removed,
 // also when there is an error: one file that cannot be removed does not keep
 // the others.
-func (s *Store) Prune(inUse map[string]bool) (removed []string, err error) {
+func (s *Store) Prune(inUse func() map[string]bool) (removed []string, err error) {
 	files, err := s.list()
 	if err != nil {
 		return nil, err
+	}
+	var used map[string]bool
+	if inUse != nil {
+		used = inUse()
 	}
 	slices.SortFunc(files, func(a, b logFile) int { return a.changed.Compare(b.changed) })
 	var total int64
@@ -44,7 +49,8 @@ func (s *Store) Prune(inUse map[string]bool) (removed []string, err error) {
 		age := now.Sub(f.changed)
 		tooOld := s.opts.MaxAge > 0 && age > s.opts.MaxAge
 		tooMuch := s.opts.MaxTotalBytes > 0 && total > s.opts.MaxTotalBytes
-		if inUse[f.name] || age < pruneGrace || (!tooOld && !tooMuch) {
+		tooMany := s.opts.MaxFiles > 0 && len(files)-len(gone) > s.opts.MaxFiles
+		if used[f.name] || !tooMany && (age < pruneGrace || !tooOld && !tooMuch) {
 			kept[f.id] = max(kept[f.id], f.n)
 			continue
 		}
@@ -89,6 +95,7 @@ func (s *Store) list() ([]logFile, error) {
 func (s *Store) forget(gone []logFile, kept map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.files -= len(gone)
 	for _, f := range gone {
 		if s.last[f.id] != f.n {
 			continue // there is a newer one

@@ -87,7 +87,7 @@ func TestPrune(t *testing.T) {
 			for _, name := range tt.inUse {
 				inUse[name] = true
 			}
-			removed, err := store.Prune(inUse)
+			removed, err := store.Prune(func() map[string]bool { return inUse })
 			require.NoError(t, err)
 			assert.Equal(t, tt.removed, removed)
 			for _, name := range removed {

@@ -82,6 +82,7 @@ type Reservation interface {
 // Logs keeps the engines' log files; [outlog.Store] behind it.
 type Logs interface {
 	Create(id string) (*os.File, string, error)
+	Latest(id string) (name string, ok bool)
 	Tail(name string, lines, maxBytes int) ([]string, error)
 	Watch(name string) (<-chan struct{}, func(), error)
 }

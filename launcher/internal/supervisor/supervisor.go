@@ -225,13 +225,17 @@ func (s *Supervisor) LogName(id string) (name string, over <-chan struct{}, err 
 	return i.facts.LogName, i.over, nil
 }
 
-// LogsInUse names the logs of the instances that there are.
+// LogsInUse names the logs of the instances that there are. The log that was
+// made for one that is only about to start is the latest of its id.
 func (s *Supervisor) LogsInUse() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	inUse := map[string]bool{}
 	for _, i := range s.instances {
 		inUse[i.facts.LogName] = true
+		if latest, ok := s.opts.Logs.Latest(i.facts.ID); ok && i.facts.LogName == "" {
+			inUse[latest] = true
+		}
 	}
 	return inUse
 }
