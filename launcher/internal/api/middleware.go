@@ -39,12 +39,23 @@ func (s *Server) observe(next http.Handler) http.Handler {
 				route = "unmatched"
 			}
 			if s.opts.Observe != nil {
-				s.opts.Observe(route, r.Method, out.status(), took)
+				s.opts.Observe(route, knownMethod(r.Method), out.status(), took)
 			}
 			s.log.DebugContext(r.Context(), "request", "id", id, "method", r.Method, "path", r.URL.Path, "status", out.status(), "bytes", out.written, "took", took, "from", r.RemoteAddr)
 		}()
 		next.ServeHTTP(out, r)
 	})
+}
+
+// knownMethod is a method that HTTP knows by itself, and "other" for any else: a
+// client can make as many up as it likes.
+func knownMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+		http.MethodDelete, http.MethodOptions, http.MethodConnect, http.MethodTrace:
+		return method
+	}
+	return "other"
 }
 
 // recorder notes what was answered, and bounds each write.

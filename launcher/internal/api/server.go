@@ -55,9 +55,10 @@ type Options struct {
 	// before its connection is cut. 0: a minute.
 	StallTimeout time.Duration
 	// Observe is told of every answer when it is over: the route's pattern
-	// ("unmatched" for paths that are none), the method, the status and how long
-	// it took, which for a stream is as long as somebody listened. It must not
-	// block. May be nil.
+	// ("unmatched" for paths that are none), the method ("other" for one that HTTP
+	// does not know), the status and how long it took, which for a stream is as
+	// long as somebody listened. What a client makes up is in none of them. It
+	// must not block. May be nil.
 	Observe func(route, method string, status int, took time.Duration)
 	Logger  *slog.Logger
 }

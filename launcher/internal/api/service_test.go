@@ -194,6 +194,8 @@ func TestEveryAnswerIsObservedByItsRoute(t *testing.T) {
 		{http.MethodGet, instancesPath + "/a", observed{"/v2/vllm/instances/{instance_id}", "GET", 404}},
 		{http.MethodGet, "/health", observed{"/health", "GET", 200}},
 		{http.MethodGet, "/nothing", observed{"unmatched", "GET", 404}},
+		{"BREW", "/health", observed{"unmatched", "other", 405}},
+		{"BREW", "/nothing", observed{"unmatched", "other", 404}},
 	} {
 		r.do(t, test.method, test.path, "")
 		assert.Equal(t, test.want, <-seen)
