@@ -2,6 +2,7 @@ package launcherapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -58,7 +59,7 @@ func parseDuration(value any) (Duration, error) {
 		}
 		return notNegative(time.Duration(v*float64(time.Second)), v)
 	default:
-		return 0, fmt.Errorf("duration must be a string like \"1m30s\" or a number of seconds, not %T", value)
+		return 0, errors.New("duration must be a string like \"1m30s\" or a number of seconds")
 	}
 }
 

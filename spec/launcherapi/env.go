@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 )
 
 // Redacted stands in answers in place of a value that looks like a secret.
@@ -37,8 +36,8 @@ func (v *EnvValue) UnmarshalJSON(data []byte) error {
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
-	if err := dec.Decode(&ref); err != nil {
-		return fmt.Errorf("cannot read the value of an environment variable: write a string or {\"from_file\": path}: %w", err)
+	if dec.Decode(&ref) != nil {
+		return errors.New("cannot read the value of an environment variable: write a string, or {\"from_file\": path} and nothing beside it")
 	}
 	if ref.FromFile == "" {
 		return errors.New("from_file must name a file")

@@ -28,7 +28,7 @@ const (
 
 // Instance is one supervised engine as the launcher shows it.
 type Instance struct {
-	InstanceID string `json:"instance_id" doc:"Identity of the instance on this launcher."`
+	InstanceID string `json:"instance_id" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$" doc:"Identity of the instance on this launcher."`
 	Status     Status `json:"status" enum:"running,stopped"`
 	State      string `json:"state" enum:"starting,awake,falling_asleep,sleeping,waking,stopping,stopped,failed" doc:"Where the instance stands; see spec/states.md."`
 	Reason     string `json:"reason,omitempty" doc:"Why it is in this state, in words."`
@@ -48,11 +48,11 @@ type Instance struct {
 
 	Model            string   `json:"model" doc:"Model as the engine was told it."`
 	ServedModelNames []string `json:"served_model_names" doc:"Names that clients may ask for."`
-	SleepLevel       int      `json:"sleep_level,omitempty" doc:"Level at which it sleeps: 1 keeps the weights in host memory, 2 drops them."`
+	SleepLevel       int      `json:"sleep_level,omitempty" minimum:"1" maximum:"2" doc:"Level at which it sleeps: 1 keeps the weights in host memory, 2 drops them."`
 
 	Host     string `json:"host,omitempty" doc:"Address that the public port listens on: --host of the arguments, but no wider than the launcher's instance_host. Absent while the port is closed."`
-	Port     int    `json:"port" doc:"Public port: inference and read-only paths, through the launcher's proxy. 0 once it has been given back."`
-	PID      int    `json:"pid,omitempty" doc:"Process id of the engine's API server."`
+	Port     int    `json:"port" minimum:"0" maximum:"65535" doc:"Public port: inference and read-only paths, through the launcher's proxy. 0 once it has been given back."`
+	PID      int    `json:"pid,omitempty" minimum:"1" doc:"Process id of the engine's API server."`
 	LogName  string `json:"log_name,omitempty" doc:"Name of its log file in the logs folder of the state folder."`
 	SwapID   string `json:"swap_id,omitempty" doc:"The swap that is moving it just now."`
 	InFlight int    `json:"in_flight" doc:"Inference requests that the engine is working on."`

@@ -15,7 +15,7 @@ type SwapRequest struct {
 // (the body of a create call, with an optional id).
 type SwapIn struct {
 	InstanceID  string              `json:"instance_id,omitempty" doc:"An instance that exists."`
-	ID          string              `json:"id,omitempty" doc:"Id for a new instance; made by the launcher when absent."`
+	ID          string              `json:"id,omitempty" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]{0,127})?$" patternDescription:"usable as an instance id: a letter or digit, then letters, digits, '.', '_' or '-', at most 128 in all" doc:"Id for a new instance, not watch; made by the launcher when absent."`
 	Options     *string             `json:"options,omitempty"`
 	Args        []string            `json:"args,omitempty" maxItems:"4096"`
 	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" maxProperties:"4096"`
@@ -28,7 +28,7 @@ type SwapIn struct {
 // SwapOut says what becomes of whatever is awake on the GPUs.
 type SwapOut struct {
 	Mode  string `json:"mode,omitempty" enum:"sleep,stop" doc:"Default: sleep."`
-	Level int    `json:"level,omitempty" minimum:"1" maximum:"2" doc:"Sleep level; default 1."`
+	Level int    `json:"level,omitempty" minimum:"1" maximum:"2" doc:"Sleep level: 1 keeps the weights in host memory, 2 drops them. Default: 1, and 2 with mode stop."`
 }
 
 // The values of SwapOut.Mode.

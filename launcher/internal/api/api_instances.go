@@ -19,7 +19,7 @@ type createInput struct {
 }
 
 type createNamedInput struct {
-	ID   string `path:"instance_id" doc:"Id of the instance." example:"qwen3-8b"`
+	ID   string `path:"instance_id" pattern:"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$" patternDescription:"usable as an instance id: a letter or digit, then letters, digits, '.', '_' or '-', at most 128 in all" doc:"Id of the instance; not watch." example:"qwen3-8b"`
 	Body launcherapi.InstanceSpec
 }
 

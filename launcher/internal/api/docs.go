@@ -1,12 +1,14 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/yaml"
 	"github.com/go-chi/chi/v5"
 )
 
@@ -20,22 +22,46 @@ type documents struct {
 	json, yaml, html []byte
 }
 
-// Document gives the OpenAPI document of the API as YAML.
+// Document gives the OpenAPI document of the API as YAML: that of any launcher,
+// whether it asks for a token or not.
 func Document() ([]byte, error) {
-	d, err := New(Options{Logger: slog.New(slog.DiscardHandler)}).documents()
+	d, err := newServer(Options{Logger: slog.New(slog.DiscardHandler)}, tokenOrNone).documents()
 	return d.yaml, err
 }
 
+// Who is let in, as the document says it.
+var (
+	tokenOrNone = []map[string][]string{{"token": {}}, {}}
+	tokenOnly   = []map[string][]string{{"token": {}}}
+)
+
+// security is what a launcher with these options asks for.
+func security(opts Options) []map[string][]string {
+	if opts.Access == nil {
+		return nil
+	}
+	return tokenOnly
+}
+
 func render(document *huma.OpenAPI) (documents, error) {
-	var d documents
-	var err error
-	if d.json, err = json.MarshalIndent(document, "", "  "); err != nil {
+	d := documents{html: page(document)}
+	plain, err := json.Marshal(document)
+	var tree object
+	if err == nil {
+		err = json.Unmarshal(plain, &tree)
+	}
+	if err == nil {
+		allowNulls(tree)
+		d.json, err = json.MarshalIndent(tree, "", "  ")
+	}
+	var text bytes.Buffer
+	if err == nil {
+		err = yaml.Convert(&text, bytes.NewReader(d.json))
+	}
+	if err != nil {
 		return d, fmt.Errorf("cannot write the OpenAPI document: %w", err)
 	}
-	if d.yaml, err = document.YAML(); err != nil {
-		return d, fmt.Errorf("cannot write the OpenAPI document: %w", err)
-	}
-	d.html = page(document)
+	d.yaml = text.Bytes()
 	return d, nil
 }
 

@@ -3,11 +3,11 @@ package api
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"io"
+	"math"
 	"reflect"
 	"strings"
-	"unicode/utf8"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -34,9 +34,10 @@ func config() huma.Config {
 			Components: &huma.Components{
 				Schemas: schemas,
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"token": {Type: "http", Scheme: "bearer", Description: "Needed where the launcher was started with --token-file."},
+					"token": {Type: "http", Scheme: "bearer", Description: "Needed where the launcher was started with --token-file; without that nobody is asked for one."},
 				},
 			},
+			Servers: []*huma.Server{{URL: "/", Description: "The launcher that serves this document, by default at http://127.0.0.1:8001."}},
 			Tags: []*huma.Tag{
 				{Name: tagInstances, Description: "Engines that the launcher supervises."},
 				{Name: tagGPUs, Description: "Swaps, and what is on the GPUs."},
@@ -50,7 +51,9 @@ func config() huma.Config {
 
 const description = `Control API of the hotseat launcher, which supervises ` + "`vllm serve`" + ` processes and swaps them on the node's GPUs.
 
-Paths, names and status codes under /v2/vllm/instances are those of the llm-d launcher. Durations are strings such as "1m30s" or numbers of seconds; answers give milliseconds in fields that end in _ms and bytes in fields that end in _bytes. Times are RFC 3339 in UTC. Optional fields of a request may be null. Unknown fields are refused. Errors are RFC 9457 problem documents.`
+Paths, names and status codes under /v2/vllm/instances are those of the llm-d launcher. Durations are strings such as "1m30s" or numbers of seconds; answers give milliseconds in fields that end in _ms and bytes in fields that end in _bytes. Times are RFC 3339 in UTC. Unknown fields of a request are refused; null in one that is not required is the same as leaving it out. A body is smaller than 10 MiB.
+
+Errors are RFC 9457 problem documents, also where no operation is: 404, or 405 with Allow for another method than a path takes. Any operation may answer 403 (a web page of another site, or a launcher without a token called by a name that is not its own), 408 and 413 (the body came too slowly, or is too large) and 500. HEAD is answered as GET is, without the body, and OPTIONS by 204 with Allow.`
 
 var jsonFormat = huma.Format{
 	Marshal: func(w io.Writer, v any) error {
@@ -66,12 +69,7 @@ var jsonFormat = huma.Format{
 		_, _ = document.WriteTo(w) // the client may be gone
 		return nil
 	},
-	Unmarshal: func(data []byte, v any) error {
-		if !utf8.Valid(data) {
-			return fmt.Errorf("the body is not valid UTF-8")
-		}
-		return json.Unmarshal(data, v)
-	},
+	Unmarshal: decode,
 }
 
 // durationSchema and envValueSchema describe types whose JSON has more than one
@@ -81,14 +79,20 @@ type (
 	envValueSchema struct{}
 )
 
+const (
+	// durationPattern is what [time.ParseDuration] reads, less the negative ones.
+	durationPattern = `^\+?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+	maxSeconds      = math.MaxInt64 / int64(time.Second)
+)
+
 func (durationSchema) Schema(huma.Registry) *huma.Schema {
-	zero := 0.0
+	zero, most := 0.0, float64(maxSeconds)
 	return &huma.Schema{
-		Description: "A string such as \"1m30s\", or a number of seconds. Not negative.",
+		Description: "A string such as \"1m30s\", or a number of seconds. Not negative, and not above 292 years.",
 		Examples:    []any{"1m30s", 90},
 		OneOf: []*huma.Schema{
-			{Type: huma.TypeString, Pattern: `^\+?(0|([0-9.]+(ns|us|µs|ms|s|m|h))+)$`},
-			{Type: huma.TypeNumber, Minimum: &zero},
+			{Type: huma.TypeString, Pattern: durationPattern},
+			{Type: huma.TypeNumber, Minimum: &zero, Maximum: &most},
 		},
 	}
 }
@@ -115,5 +119,5 @@ func noForm(location string) string {
 	if strings.Contains(location, ".env_vars.") {
 		return `write a string, or {"from_file": path}`
 	}
-	return `write a duration such as "1m30s", or a number of seconds, not a negative one`
+	return `write a duration such as "1m30s", or a number of seconds, not a negative one and not above 292 years`
 }

@@ -58,13 +58,14 @@ func routes() []route {
 
 		{id: "get_preloaders", method: http.MethodGet, path: "/v2/vllm/preloaders", tag: tagInstances, summary: "Processes that have the engine loaded, from which instances are forked", handle: handler((*Server).preloaders)},
 
-		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 404, 409, 415, 422, 502, 504}, doc: docSwap, handle: handler((*Server).swap)},
+		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 404, 409, 415, 422, 502, 504, 507}, doc: docSwap, handle: handler((*Server).swap)},
 		{id: "get_gpus", method: http.MethodGet, path: "/v2/gpus", tag: tagGPUs, summary: "GPUs, and what is on each", handle: handler((*Server).gpus)},
 	}
 }
 
-// register puts every route on the API.
-func register(s *Server, api huma.API) {
+// register puts every route on the API. security is what those ask for that are
+// not public.
+func register(s *Server, api huma.API, security []map[string][]string) {
 	for _, r := range routes() {
 		op := huma.Operation{
 			OperationID: r.id, Method: r.method, Path: r.path, Summary: r.summary, Tags: []string{r.tag},
@@ -72,12 +73,17 @@ func register(s *Server, api huma.API) {
 			MaxBodyBytes:    -1, // readBody has seen to both
 			BodyReadTimeout: -1,
 		}
-		if !r.public {
-			op.Security = []map[string][]string{{"token": {}}, {}}
-		}
 		schemas := api.OpenAPI().Components.Schemas
-		for _, status := range r.errors {
-			op.Responses[strconv.Itoa(status)] = problemResponse(http.StatusText(status), schemas)
+		refused := r.errors
+		if !r.public && !(r.path == metricsPath && s.opts.PublicMetrics) {
+			op.Security = security
+			refused = append(refused, http.StatusServiceUnavailable)
+		}
+		if op.Security != nil {
+			refused = append(refused, http.StatusUnauthorized)
+		}
+		for _, status := range refused {
+			op.Responses[strconv.Itoa(status)] = problemResponse(meaning(status), schemas)
 		}
 		op.Responses["default"] = problemResponse("Any other error", schemas)
 		if r.doc != nil {
@@ -113,6 +119,19 @@ func answer[T any](v T, err error) (*body[T], error) {
 // status makes an operation answer with another status than 200.
 func status(code int) func(*huma.Operation, huma.Registry) {
 	return func(op *huma.Operation, _ huma.Registry) { op.DefaultStatus = code }
+}
+
+// meaning says what an error is, in a few words.
+func meaning(status int) string {
+	switch status {
+	case http.StatusBadRequest:
+		return "No JSON, no UTF-8, no body where one is needed, or a malformed Range"
+	case http.StatusUnauthorized:
+		return "No token, or a wrong one"
+	case http.StatusServiceUnavailable:
+		return "The launcher is closing, or cannot do that just now"
+	}
+	return http.StatusText(status)
 }
 
 func problemResponse(text string, schemas huma.Registry) *huma.Response {

@@ -81,7 +81,10 @@ type Server struct {
 var errClosing = launcher.Unavailablef("the launcher is closing")
 
 // New makes a server that does not listen yet.
-func New(opts Options) *Server {
+func New(opts Options) *Server { return newServer(opts, security(opts)) }
+
+// newServer makes one whose document says that security is asked for.
+func newServer(opts Options, security []map[string][]string) *Server {
 	if opts.StallTimeout == 0 {
 		opts.StallTimeout = stallTimeout
 	}
@@ -95,7 +98,7 @@ func New(opts Options) *Server {
 	mux.NotFound(s.notFound)
 	mux.MethodNotAllowed(s.methodNotAllowed)
 	operations := humachi.New(mux, config())
-	register(s, operations)
+	register(s, operations, security)
 	s.documents = sync.OnceValues(func() (documents, error) { return render(operations.OpenAPI()) })
 	s.mountDocuments(mux)
 

@@ -1,6 +1,7 @@
-// Package openapi holds a server's answers against its OpenAPI 3.1 document:
-// status, content type and schema, line by line where the answer is a stream.
-// It notes which operations were exercised.
+// Package openapi holds a server against its OpenAPI 3.1 document: its answers
+// by status, content type and schema, line by line where the answer is a stream,
+// and the requests that it took by their parameters and bodies. It notes which
+// operations were exercised.
 package openapi
 
 import (
@@ -31,6 +32,7 @@ type operation struct {
 	method    string
 	segments  []string
 	responses map[string]contents // by status
+	request   request
 }
 
 // contents are the schemas of an answer by media type; nil where there is none.
@@ -48,6 +50,7 @@ func Read(content []byte) (*Document, error) {
 			Responses map[string]struct {
 				Content map[string]struct{ Schema json.RawMessage }
 			}
+			described
 		}
 	}
 	if err := json.Unmarshal(content, &outline); err != nil {
@@ -69,6 +72,9 @@ func Read(content []byte) (*Document, error) {
 				name: strings.ToUpper(method) + " " + path, method: strings.ToUpper(method),
 				segments: strings.Split(path, "/"), responses: map[string]contents{},
 			}
+			if op.request, err = readRequest(compiler, described.described, pointer("paths", path, method)); err != nil {
+				return nil, err
+			}
 			for status, answer := range described.Responses {
 				op.responses[status] = contents{}
 				for kind, media := range answer.Content {
@@ -77,17 +83,23 @@ func Read(content []byte) (*Document, error) {
 						continue
 					}
 					at := pointer("paths", path, method, "responses", status, "content", kind, "schema")
-					schema, err := compiler.Compile(resource + "#" + at)
-					if err != nil {
-						return nil, fmt.Errorf("cannot read the schema at %s: %w", at, err)
+					if op.responses[status][kind], err = compile(compiler, at); err != nil {
+						return nil, err
 					}
-					op.responses[status][kind] = schema
 				}
 			}
 			d.operations = append(d.operations, op)
 		}
 	}
 	return d, nil
+}
+
+func compile(compiler *jsonschema.Compiler, at string) (*jsonschema.Schema, error) {
+	schema, err := compiler.Compile(resource + "#" + at)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the schema at %s: %w", at, err)
+	}
+	return schema, nil
 }
 
 // pointer makes a JSON pointer (RFC 6901), escaped to be part of a URL.
@@ -146,6 +158,13 @@ func (op *operation) fits(method string, path []string) (params int, ok bool) {
 	return params, true
 }
 
+// general are the statuses that any operation may answer with: who calls, or
+// what was sent as a body, has nothing to do with the operation, or the server
+// has a fault. They may stand under "default"; every other has to be listed.
+var general = []int{
+	http.StatusForbidden, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusInternalServerError,
+}
+
 // schemaOf finds what an answer must be like. A schema that is nil takes
 // anything. ok is false where there is no body to look at.
 func (d *Document) schemaOf(resp *http.Response) (kind string, schema *jsonschema.Schema, err error) {
@@ -158,7 +177,7 @@ func (d *Document) schemaOf(resp *http.Response) (kind string, schema *jsonschem
 		return kind, nil, undocumented(resp.StatusCode, kind)
 	}
 	answers, known := op.responses[strconv.Itoa(resp.StatusCode)]
-	if !known {
+	if !known && slices.Contains(general, resp.StatusCode) {
 		answers, known = op.responses["default"]
 	}
 	if !known {

@@ -30,8 +30,9 @@ func TestAnAnswerIsHeldAgainstTheDocument(t *testing.T) {
 		"a field too many is told":                          {"/things/a", "application/json", `{"name":"a","size":1}`, 200, "size"},
 		"what is no JSON is told":                           {"/things/a", "application/json", `name`, 200, "cannot read"},
 		"a content type that is not described is told":      {"/things/a", "text/html", `hello`, 200, "text/html"},
-		"a problem fits the default":                        {"/things/a", "application/problem+json", `{"detail":"d"}`, 404, ""},
-		"a bad problem is told":                             {"/things/a", "application/problem+json", `{}`, 404, "detail"},
+		"a problem fits the default":                        {"/things/a", "application/problem+json", `{"detail":"d"}`, 403, ""},
+		"a bad problem is told":                             {"/things/a", "application/problem+json", `{}`, 403, "detail"},
+		"an error of the operation's own must be listed":    {"/things/a", "application/problem+json", `{"detail":"d"}`, 404, "status 404"},
 		"the path without parameters goes first":            {"/things/watch", "application/x-ndjson", "{\"name\":\"a\"}\n{\"name\":\"b\"}\n", 200, ""},
 		"a bad line of a stream is told":                    {"/things/watch", "application/x-ndjson", "{\"name\":\"a\"}\n{\"nome\":\"b\"}\n", 200, "nome"},
 		"a status that is not described is told":            {"/things/watch", "application/x-ndjson", "", 201, "status 201"},
@@ -64,6 +65,55 @@ func TestAnAnswerIsHeldAgainstTheDocument(t *testing.T) {
 			assert.ErrorContains(t, complaints[0], test.wrong)
 		})
 	}
+}
+
+const taking = `{"openapi": "3.1.0", "paths": {"/things/{id}": {"put": {
+  "security": [{"token": []}],
+  "parameters": [
+    {"in": "path", "name": "id", "required": true, "schema": {"type": "string", "pattern": "^[a-z]+$"}},
+    {"in": "query", "name": "deep", "schema": {"type": "boolean"}},
+    {"in": "header", "name": "Count", "required": true, "schema": {"type": "integer", "maximum": 9}}],
+  "requestBody": {"required": true, "content": {"application/json": {"schema": {"type": "object", "properties": {"name": {"type": ["string", "null"]}}, "additionalProperties": false}}}},
+  "responses": {"200": {"content": {"application/json": {}}}}},
+  "get": {"security": [{"token": []}, {}], "responses": {}},
+  "delete": {"responses": {}}}}}`
+
+func TestARequestIsHeldAgainstTheDocument(t *testing.T) {
+	d, err := openapi.Read([]byte(taking))
+	require.NoError(t, err)
+	for name, test := range map[string]struct {
+		path, count, body string
+		wrong             string // part of the complaint; empty: none
+	}{
+		"a request as described passes":          {"/things/a?deep=true", "3", `{"name":"a"}`, ""},
+		"null passes where it is allowed":        {"/things/a", "3", `{"name":null}`, ""},
+		"1.0 is an integer":                      {"/things/a", "1.0", `{}`, ""},
+		"a path parameter is looked at":          {"/things/A", "3", `{}`, "path parameter id"},
+		"a query parameter is looked at":         {"/things/a?deep=down", "3", `{}`, "query parameter deep"},
+		"a header is looked at":                  {"/things/a", "10", `{}`, "header parameter Count"},
+		"a header that is missing is told":       {"/things/a", "", `{}`, "Count is missing"},
+		"a body that is missing is told":         {"/things/a", "3", ``, "body is missing"},
+		"a member of the wrong type is told":     {"/things/a", "3", `{"name":1}`, "name"},
+		"a member that does not exist is told":   {"/things/a", "3", `{"size":1}`, "size"},
+		"what is no operation is not looked at":  {"/others", "", `[]`, ""},
+		"what the query has beside is let alone": {"/things/a?x=y", "3", `{}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := httptest.NewRequest(http.MethodPut, test.path, nil)
+			if test.count != "" {
+				req.Header.Set("Count", test.count)
+			}
+			err := d.Request(req, []byte(test.body))
+			if test.wrong == "" {
+				assert.NoError(t, err)
+				return
+			}
+			assert.ErrorContains(t, err, test.wrong)
+		})
+	}
+	assert.True(t, d.Secured("PUT /things/{id}"))
+	assert.False(t, d.Secured("GET /things/{id}"), "it may be called without")
+	assert.False(t, d.Secured("DELETE /things/{id}"))
 }
 
 func TestOnlySuccessCountsAsExercised(t *testing.T) {

@@ -13,7 +13,9 @@ import (
 // Transport checks every answer that comes through base as it is read, and
 // tells report what is wrong with it: a stream line by line, any other answer
 // when it was read to its end. Answers that were not read so far are not
-// checked. report may be called from several goroutines at once.
+// checked. It also tells of a request that was answered with success although
+// the document does not allow it. report may be called from several goroutines
+// at once.
 func (d *Document) Transport(base http.RoundTripper, report func(error)) http.RoundTripper {
 	return &transport{document: d, base: base, report: report}
 }
@@ -26,11 +28,20 @@ type transport struct {
 
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.base.RoundTrip(req)
-	if err != nil || req.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent {
+	if err != nil {
 		return resp, err
 	}
-	resp.Request = req
 	complain := func(err error) { t.report(fmt.Errorf("%s %s: %w", req.Method, req.URL, err)) }
+	if resp.StatusCode < http.StatusBadRequest {
+		body := sent(req)
+		if err := t.document.Request(req, body); err != nil {
+			complain(fmt.Errorf("status %d to a request that the document does not allow: %w\n%.2000s", resp.StatusCode, err, body))
+		}
+	}
+	if req.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent {
+		return resp, nil
+	}
+	resp.Request = req
 	kind, schema, err := t.document.schemaOf(resp)
 	if err != nil {
 		complain(err)
