@@ -75,7 +75,7 @@ generate: ## make the generated files again
 	gofmt -w launcher spec test
 
 .PHONY: verify
-verify: ## fail when a generated file, the formatting or go.mod is not what it should be
+verify: ## fail when a generated file, the OpenAPI document, the formatting or go.mod is not what it should be
 	@bash test/verify.sh
 
 .PHONY: clean

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Fails when a file that is made by a tool is not what the tool makes now, when
-# a Go file is not formatted, or when go.mod is not tidy. Touches nothing.
+# the OpenAPI document breaks OpenAPI's rules, when a Go file is not formatted,
+# or when go.mod is not tidy. Touches nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(mktemp -d)
@@ -16,6 +17,11 @@ fi
 go run ./launcher/internal/api/genopenapi "$work/openapi.yaml"
 if ! diff -u spec/launcherapi/openapi.yaml "$work/openapi.yaml" >&2; then
   echo "spec/launcherapi/openapi.yaml is not what the types say (run: make generate)" >&2
+  bad=1
+fi
+
+if ! go tool validate --multi -- "$work/openapi.yaml"; then
+  echo "spec/launcherapi/openapi.yaml is no good OpenAPI document (mend what it is made from in launcher/internal/api or spec/launcherapi)" >&2
   bad=1
 fi
 

@@ -52,6 +52,7 @@ func render(document *huma.OpenAPI) (documents, error) {
 	}
 	if err == nil {
 		allowNulls(tree)
+		leaveOut(tree, "patternDescription") // huma's own, for its messages; OpenAPI does not know it
 		d.json, err = json.MarshalIndent(tree, "", "  ")
 	}
 	var text bytes.Buffer

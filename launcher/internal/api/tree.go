@@ -65,6 +65,21 @@ func orNull(schema object) object {
 	return schema
 }
 
+// leaveOut takes a member away wherever it stands.
+func leaveOut(from any, name string) {
+	switch v := from.(type) {
+	case object:
+		delete(v, name)
+		for _, member := range v {
+			leaveOut(member, name)
+		}
+	case []any:
+		for _, element := range v {
+			leaveOut(element, name)
+		}
+	}
+}
+
 // in goes down the names and gives the object there; nil when there is none.
 func in(from object, names ...string) object {
 	for _, name := range names {
