@@ -50,6 +50,9 @@ engines, as a kill does. The next launcher with the same state folder finds them
 
 func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 	log := newLogger(cfg, c.err)
+	for _, line := range config.Ignored(os.Environ()) {
+		log.Warn(line)
+	}
 	engine, err := engineOf(cfg)
 	if err != nil {
 		return &exitError{code: exitUsage, cause: err}

@@ -5,12 +5,21 @@ import (
 	"strings"
 )
 
-// suggest names the setting whose name is nearest to the key, when one is near
-// enough to have been meant.
+// suggest names the setting that the key was meant for, when there is one.
 func (r *fileReader) suggest(key string) string {
-	asked := strings.ToLower(strings.ReplaceAll(key, "-", "_"))
+	best := nearest(key, r.keys)
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf(": did you mean %s?", best)
+}
+
+// nearest is the key whose name is nearest to the one that was asked for, when
+// it is near enough to have been meant, and empty otherwise.
+func nearest(asked string, keys []string) string {
+	asked = strings.ToLower(strings.ReplaceAll(asked, "-", "_"))
 	best, least := "", 1+len(asked)/3
-	for _, known := range r.keys {
+	for _, known := range keys {
 		// A name can also be right but for its section.
 		_, inSection, _ := strings.Cut(known, ".")
 		distance := editDistance(asked, known)
@@ -21,10 +30,7 @@ func (r *fileReader) suggest(key string) string {
 			best, least = known, distance
 		}
 	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf(": did you mean %s?", best)
+	return best
 }
 
 // editDistance is how many bytes must be put in, taken out or changed to make b

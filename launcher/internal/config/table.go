@@ -16,7 +16,7 @@ type setting struct {
 func flagName(key string) string { return "--" + strings.NewReplacer("_", "-", ".", "-").Replace(key) }
 
 func envName(key string) string {
-	return "HOTSEAT_" + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
 // table gives all settings, bound to the fields of c.
