@@ -53,6 +53,8 @@ var parts = []part{
 	{"swaps", (*bench).swaps},
 	{"slow-swaps", (*bench).slowSwaps},
 	{"cold-swaps", (*bench).coldSwaps},
+	{"crowd", (*bench).crowd},
+	{"watchers", (*bench).watchers},
 	{"proxy", (*bench).proxy},
 	{"memory", (*bench).memory},
 }
