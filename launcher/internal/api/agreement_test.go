@@ -193,3 +193,14 @@ func TestAWholeNumberIsAnIntegerHoweverItIsWritten(t *testing.T) {
 	assert.Equal(t, `--a 1.0 "2e0" \ 3.0`, *got.Options, "what is text stays as it is")
 	assert.Equal(t, map[string]string{"1.0": `1e0 \" 2.0`}, got.Annotations)
 }
+
+func TestAMethodThatAPathDoesNotTakeIsAProblemDocumentToHeadToo(t *testing.T) {
+	r := newRig(t)
+	for _, method := range []string{http.MethodHead, http.MethodTrace, http.MethodGet, http.MethodPatch, "BREW"} {
+		got := r.do(t, method, swapPath, "")
+		assert.Equal(t, http.StatusMethodNotAllowed, got.status, method)
+		assert.Equal(t, "POST, OPTIONS", got.header.Get("Allow"), method)
+		assert.Equal(t, "application/problem+json", got.header.Get("Content-Type"), method)
+		assert.Equal(t, method == http.MethodHead, got.body == "", method)
+	}
+}
