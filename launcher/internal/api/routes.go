@@ -75,7 +75,7 @@ func register(s *Server, api huma.API, security []map[string][]string) {
 		}
 		schemas := api.OpenAPI().Components.Schemas
 		refused := r.errors
-		if !r.public && !(r.path == metricsPath && s.opts.PublicMetrics) {
+		if !r.public && (r.path != metricsPath || !s.opts.PublicMetrics) {
 			op.Security = security
 			refused = append(refused, http.StatusServiceUnavailable)
 		}
