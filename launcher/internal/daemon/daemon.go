@@ -193,6 +193,7 @@ func (d *Daemon) openState() (records []json.RawMessage, jrn *journal.Journal, e
 	d.later(d.logs.Close)
 	jrn, found, err := journal.Open(filepath.Join(d.opts.StateDir, journalFile), journal.Options{
 		Snapshot: func() ([]any, error) { return d.sup.Snapshot(d.swaps.Running()), nil },
+		Readable: supervisor.Readable,
 		Logger:   d.log,
 	})
 	if err != nil {
@@ -200,7 +201,7 @@ func (d *Daemon) openState() (records []json.RawMessage, jrn *journal.Journal, e
 	}
 	d.later(jrn.Close)
 	if found.Broken != nil {
-		d.log.Error("the journal was damaged and is set aside; engines are looked for by their marks", "kept", found.Broken.SetAside, "reason", found.Broken.Reason)
+		d.log.Error("the journal was damaged: what its damaged lines said is lost, the others were read", "kept", found.Broken.SetAside, "lines", found.Broken.Lines, "reason", found.Broken.Reason)
 	}
 	return found.Records, jrn, nil
 }

@@ -1,12 +1,15 @@
 package journal
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 func (j *Journal) isLarge() bool {
@@ -53,6 +56,9 @@ func (j *Journal) exchange(records []any, from int64) error {
 	j.mu.Lock()
 	old := j.file
 	grown, err := io.Copy(io.NewOffsetWriter(fresh, size), io.NewSectionReader(old, from, j.size-from))
+	if err == nil && j.damaged {
+		_, err = j.setAside()
+	}
 	if err == nil {
 		err = os.Rename(fresh.Name(), j.path)
 	}
@@ -60,15 +66,15 @@ func (j *Journal) exchange(records []any, from int64) error {
 		j.mu.Unlock()
 		return errors.Join(err, fresh.Close(), os.Remove(fresh.Name()))
 	}
-	j.file, j.size, j.torn, j.pending = fresh, size+grown, false, nil
+	j.file, j.size, j.torn, j.pending, j.damaged = fresh, size+grown, false, nil, false
 	j.compactAt = max(j.opts.MaxBytes, 2*j.size)
 	j.mu.Unlock()
 	return errors.Join(old.Close(), j.flush(), syncFolder(j.path))
 }
 
 // replace puts a new file with the records in the place of whatever is there.
-// moveAway, when not nil, is called before that, to get the old one out of the
-// way. Only Open uses it.
+// moveAway, when not nil, is called before that, to keep the old one. Only Open
+// uses it.
 func (j *Journal) replace(records []json.RawMessage, moveAway func() error) error {
 	values := make([]any, len(records))
 	for i, r := range records {
@@ -84,28 +90,58 @@ func (j *Journal) replace(records []json.RawMessage, moveAway func() error) erro
 	if err == nil {
 		err = os.Rename(fresh.Name(), j.path)
 	}
-	if err == nil {
-		err = syncFolder(j.path)
-	}
 	if err != nil {
 		return fmt.Errorf("cannot put a new journal in place: %w", errors.Join(err, fresh.Close()))
 	}
 	j.file, j.size = fresh, size
+	if err := syncFolder(j.path); err != nil {
+		j.opts.Logger.Error("the new journal is not safe from a crash of the machine", "error", err)
+	}
 	return nil
 }
 
-// replaceBroken sets the damaged file aside and goes on with one that holds
-// what was good in it. Between the two renames there is no journal at all: a
-// crash there leaves the damaged file under its new name, and the next start
-// begins with nothing.
-func (j *Journal) replaceBroken(found Found) error {
+// replaceBroken keeps the damaged file aside and goes on with one that holds
+// what was good in it. Where there is no room for that, it goes on with the
+// damaged file itself, which the next Open, or compaction, sets aside.
+func (j *Journal) replaceBroken(found Found, data []byte) error {
+	full := j.replace(found.Records, func() (err error) {
+		found.Broken.SetAside, err = j.setAside()
+		return err
+	})
+	if full == nil {
+		return nil
+	}
+	j.opts.Logger.Error("the damaged journal stays in use until there is room for another", "error", full)
+	if aside := found.Broken.SetAside; aside != "" && !exists(j.path) {
+		full = errors.Join(full, os.Rename(aside, j.path))
+	}
+	found.Broken.SetAside, j.damaged = j.path, true
+	f, err := os.OpenFile(j.path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("cannot open the journal: %w", errors.Join(full, err))
+	}
+	j.file, j.size = f, int64(len(data))
+	if j.pending, err = encode(headerKey, j.header()); !bytes.HasSuffix(data, []byte("\n")) {
+		j.pending = append([]byte("\n"), j.pending...)
+	}
+	return err
+}
+
+// setAside gives the file a second name, so that there is a journal at every
+// moment. A file system that knows no second names has it renamed.
+func (j *Journal) setAside() (aside string, err error) {
 	stamp := j.opts.Now().UTC().Format("20060102T150405.000Z")
-	aside := j.path + ".broken-" + stamp
+	aside = j.path + ".broken-" + stamp
 	for n := 2; exists(aside); n++ {
 		aside = fmt.Sprintf("%s.broken-%s-%d", j.path, stamp, n)
 	}
-	found.Broken.SetAside = aside
-	return j.replace(found.Records, func() error { return os.Rename(j.path, aside) })
+	if err = os.Link(j.path, aside); errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) {
+		err = os.Rename(j.path, aside)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot keep the damaged journal aside: %w", err)
+	}
+	return aside, nil
 }
 
 func exists(path string) bool {

@@ -80,45 +80,112 @@ func decode(line []byte) (key string, value json.RawMessage, ok bool) {
 type contents struct {
 	records []json.RawMessage
 	last    header // the last header; zero when there is none
-	good    int    // how many bytes from the start are whole lines
+	good    int    // the whole lines, damaged ones among them, are that many bytes from the start
+	broken  *BrokenError
 }
 
-// parse reads a whole journal file. A last line without its end is what a
-// crash in the middle of a write leaves, and is left out without a word. The
-// error is a *BrokenError, with all that was good before it in the contents,
-// or a *VersionError.
-func parse(data []byte) (contents, error) {
+// parse reads a whole journal file. What is damaged costs the line that it
+// stands in: the next one is read again. A last line without its end is what a
+// crash in the middle of a write leaves, and is left out without a word.
+// readable, which may be nil, says what is wrong with a record; one that it
+// refuses counts as damaged. The error is a *VersionError.
+func parse(data []byte, readable func(json.RawMessage) error) (contents, error) {
 	var c contents
-	broken := func(reason string) (contents, error) {
-		return c, &BrokenError{Offset: int64(c.good), Reason: reason}
+	for c.good < len(data) {
+		end := bytes.IndexByte(data[c.good:], '\n') + 1
+		line := data[c.good:]
+		if end > 0 {
+			line = line[:end]
+		}
+		why, err := c.take(line, readable)
+		if err != nil {
+			return contents{}, err
+		}
+		torn := end == 0 && why == reasonNothing && c.good > 0
+		if why != "" && !torn {
+			c.damaged(why)
+		}
+		if end == 0 {
+			break
+		}
+		c.good += end
 	}
-	for {
-		line, _, whole := bytes.Cut(data[c.good:], []byte("\n"))
-		if !whole && c.good == 0 && len(data) > 0 {
-			return broken("there is no header") // a new file is put in place with one
-		}
-		if !whole {
-			return c, nil
-		}
-		key, value, ok := decode(line)
+	return c, nil
+}
+
+// Reasons why a line is damaged.
+const (
+	reasonNothing = "the checksum or the form of a line is wrong"
+	reasonEnd     = "the end of a line is wrong"
+	reasonFirst   = "the first line is not a header"
+	reasonHeader  = "a header has the wrong form"
+)
+
+// damaged notes damage in the line at c.good.
+func (c *contents) damaged(why string) {
+	if c.broken == nil {
+		c.broken = &BrokenError{Offset: int64(c.good), Reason: why}
+	}
+	c.broken.Lines++
+}
+
+// take reads a line, its end included, and says what is wrong with it. In a
+// damaged one it looks for lines whose end is what was damaged.
+func (c *contents) take(line []byte, readable func(json.RawMessage) error) (why string, err error) {
+	if key, value, ok := decode(bytes.TrimSuffix(line, []byte("\n"))); ok && bytes.HasSuffix(line, []byte("\n")) {
+		return c.put(key, value, readable)
+	}
+	why = reasonNothing
+	for _, part := range parts(line) {
+		key, value, ok := decode(part[:len(part)-1])
 		if !ok {
-			return broken("the checksum or the form of a line is wrong")
+			continue
 		}
-		if c.good == 0 && key != headerKey {
-			return broken("the first line is not a header")
+		if _, err := c.put(key, value, readable); err != nil {
+			return "", err
 		}
-		if key == headerKey {
-			var h header
-			if err := json.Unmarshal(value, &h); err != nil {
-				return broken("a header has the wrong form")
-			}
-			if h.Version > version {
-				return contents{}, &VersionError{Found: h.Version, Known: version}
-			}
-			c.last = h
-		} else {
-			c.records = append(c.records, bytes.Clone(value))
-		}
-		c.good += len(line) + 1
+		why = reasonEnd
 	}
+	return why, nil
+}
+
+// parts splits a damaged line before everything that looks like the beginning
+// of a line. None of them is empty.
+func parts(line []byte) [][]byte {
+	begin := []byte(`{"crc":"`)
+	var out [][]byte
+	for len(line) > 0 {
+		next := bytes.Index(line[1:], begin) + 1
+		if next == 0 {
+			next = len(line)
+		}
+		out = append(out, line[:next])
+		line = line[next:]
+	}
+	return out
+}
+
+// put adds a header or a record, and says what is wrong with it.
+func (c *contents) put(key string, value json.RawMessage, readable func(json.RawMessage) error) (why string, err error) {
+	if key == headerKey {
+		var h header
+		if err := json.Unmarshal(value, &h); err != nil {
+			return reasonHeader, nil //nolint:nilerr // damage is no error: the other lines are read
+		}
+		if h.Version > version {
+			return "", &VersionError{Found: h.Version, Known: version}
+		}
+		c.last = h
+		return "", nil
+	}
+	if readable != nil {
+		if err := readable(value); err != nil {
+			return err.Error(), nil
+		}
+	}
+	c.records = append(c.records, bytes.Clone(value))
+	if c.good == 0 {
+		return reasonFirst, nil
+	}
+	return "", nil
 }

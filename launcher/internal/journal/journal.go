@@ -44,6 +44,9 @@ type Options struct {
 	// may hold their effect already: replaying a record twice must do no harm.
 	// Without a Snapshot the file is never compacted.
 	Snapshot func() ([]any, error)
+	// Readable says what is wrong with a record that Open read; one that it
+	// refuses counts as damaged. Every record is good when it is nil.
+	Readable func(json.RawMessage) error
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
 	// Logger gets what fails in the background; nothing is logged when nil.
@@ -58,23 +61,28 @@ type Found struct {
 	// written; empty when there was no journal. When it differs from the
 	// present one, no process of then is alive.
 	BootID string
-	// Broken is nil unless the file was damaged. Then Records holds what was
-	// good before the damage, and the file was set aside.
+	// New says that there was no journal, and that there is one now.
+	New bool
+	// Broken is nil unless the file was damaged. Then Records holds all but
+	// what stood in the damaged lines, and the file was set aside.
 	Broken *BrokenError
 }
 
-// BrokenError is damage in the middle of a journal, where no crash of the
-// writer can have left it.
+// BrokenError is damage in a journal where no crash of the writer can have
+// left it.
 type BrokenError struct {
-	// SetAside is the path that the damaged file was renamed to.
+	// SetAside is the path that the damaged file is kept as: its own, where
+	// nothing could be written in its place. The next Open tries that again.
 	SetAside string
-	// Offset is that of the first damaged line, in bytes from the start.
+	// Lines are how many were damaged, and Offset is that of the first of them,
+	// in bytes from the start.
+	Lines  int
 	Offset int64
-	Reason string
+	Reason string // what is wrong with the first
 }
 
 func (e *BrokenError) Error() string {
-	return fmt.Sprintf("the journal is broken at byte %d: %s; the file is kept as %s", e.Offset, e.Reason, e.SetAside)
+	return fmt.Sprintf("the journal has damaged lines: %d, the first at byte %d: %s; the file is kept as %s", e.Lines, e.Offset, e.Reason, e.SetAside)
 }
 
 // VersionError is a journal that a newer program wrote. Nothing was touched.
@@ -107,37 +115,41 @@ type Journal struct {
 	file      *os.File // changed only under slow and mu together
 	size      int64    // of the whole lines in the file: where the next goes
 	torn      bool     // something that is no whole line may stand behind size
+	damaged   bool     // the file holds damaged lines: it is set aside when another takes its place
 	pending   []byte   // a header that goes into the file before the next record
 	compactAt int64    // the size from which on to compact
 }
 
 // Open opens the journal at path, making it when there is none, and reads it.
-// What a crash left of a last record is cut off. The error is a *VersionError
-// for a file of a newer format. Close gives back what the Journal holds. The
-// caller sees to it that nobody else has the file open (see Lock).
+// What a crash left of a last record is cut off. A disk that is full is no
+// error: then the first Append that has room begins the file. The error is a
+// *VersionError for a file of a newer format. Close gives back what the Journal
+// holds. The caller sees to it that nobody else has the file open (see Lock).
 func Open(path string, opts Options) (*Journal, Found, error) {
 	if err := opts.complete(); err != nil {
 		return nil, Found{}, err
 	}
 	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	missing := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !missing {
 		return nil, Found{}, fmt.Errorf("cannot read the journal: %w", err)
 	}
 	j := &Journal{
 		path: path, opts: opts, compactAt: opts.MaxBytes,
 		work: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{}),
 	}
-	c, err := parse(data)
-	found := Found{Records: c.records, BootID: c.last.BootID}
+	c, err := parse(data, opts.Readable)
 	if newer := (*VersionError)(nil); errors.As(err, &newer) {
 		newer.Path = path
 		return nil, Found{}, err
 	}
-	if errors.As(err, &found.Broken) {
-		err = j.replaceBroken(found)
-	} else if c.good == 0 {
-		err = j.replace(nil, nil)
-	} else {
+	found := Found{Records: c.records, BootID: c.last.BootID, Broken: c.broken}
+	switch {
+	case c.broken != nil:
+		err = j.replaceBroken(found, data)
+	case c.good == 0:
+		found.New, err = j.begin(missing)
+	default:
 		err = j.reopen(c, len(data))
 	}
 	if err != nil {
@@ -185,6 +197,21 @@ func (j *Journal) reopen(c contents, size int) error {
 		return fmt.Errorf("cannot open the journal: %w", err)
 	}
 	return nil
+}
+
+// begin makes the journal. It is new when there was none, and its header could
+// be written; on a full disk it is empty.
+func (j *Journal) begin(missing bool) (isNew bool, err error) {
+	full := j.replace(nil, nil)
+	if full == nil {
+		return missing, nil
+	}
+	j.opts.Logger.Error("the journal is begun when there is room for it", "error", full)
+	if j.file, err = os.OpenFile(j.path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return false, fmt.Errorf("cannot open the journal: %w", errors.Join(full, err))
+	}
+	j.pending, err = encode(headerKey, j.header())
+	return false, err
 }
 
 func (j *Journal) header() header {

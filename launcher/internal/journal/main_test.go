@@ -25,12 +25,14 @@ const bound = time.Minute
 
 func TestMain(m *testing.M) {
 	children := map[string]func(dir string){
-		"append":      childAppend,
-		"lock":        childLock,
-		"hold":        childHold,
-		"limited":     childLimited,
-		"full-disk":   childFullDisk,
-		"full-folder": childFullFolder,
+		"append":       childAppend,
+		"lock":         childLock,
+		"hold":         childHold,
+		"limited":      childLimited,
+		"full-disk":    childFullDisk,
+		"full-folder":  childFullFolder,
+		"full-start":   childFullStart,
+		"full-damaged": childFullDamaged,
 	}
 	what := os.Getenv(childEnv)
 	if what == "" {

@@ -150,6 +150,9 @@ type Memory struct {
 	Revision  uint64
 }
 
+// Readable says what is wrong with a record of a journal.
+func Readable(raw json.RawMessage) error { return json.Unmarshal(raw, new(Record)) }
+
 // Replay reads the records of a journal.
 func Replay(records []json.RawMessage) (Memory, error) {
 	var m Memory
