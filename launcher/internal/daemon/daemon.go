@@ -23,6 +23,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/feed"
 	"hotseat.dev/hotseat/launcher/internal/gateway"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/initd"
 	"hotseat.dev/hotseat/launcher/internal/journal"
 	"hotseat.dev/hotseat/launcher/internal/metrics"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
@@ -76,6 +77,10 @@ const (
 	pruneEvery   = 10 * time.Minute
 	shutdownTime = 5 * time.Second
 )
+
+// recordWait bounds the wait for init to write down what it reaps. Init does
+// so within milliseconds.
+const recordWait = time.Second
 
 // ExitDir is where `launcher init` records the exits that it saw.
 func ExitDir(stateDir string) string { return filepath.Join(stateDir, exitsFolder) }
@@ -213,8 +218,12 @@ func (d *Daemon) openHost() (*process.Host, error) {
 		return nil, fmt.Errorf("--cgroups %s: %w", d.opts.Cgroups, err)
 	}
 	d.later(groups.Close)
+	var wait time.Duration
+	if os.Getenv(initd.ExitDirEnv) != "" {
+		wait = recordWait
+	}
 	host, err := process.NewHost(process.Options{
-		Mark: mark, Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), ScratchDir: filepath.Join(d.opts.StateDir, runFolder), Logger: d.log,
+		Mark: mark, Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), RecordWait: wait, ScratchDir: filepath.Join(d.opts.StateDir, runFolder), Logger: d.log,
 	})
 	if err != nil {
 		return nil, err

@@ -24,7 +24,8 @@ func (e *GoneError) Error() string {
 // Adopt takes over a process that an earlier launcher started, or one that was
 // forked on our behalf and became our child. It returns a *GoneError when that
 // process has ended, also when its id is another's now; Clear removes what it
-// left behind. Its exit code is known when this process is its parent, or when
+// left behind. Any other error says nothing of the process, which may live: the
+// call may be made again. Its exit code is known when this process is its parent, or when
 // whoever reaps it records that in Options.ExitDir.
 func (h *Host) Adopt(name string, id ID) (*Process, error) {
 	if err := h.reserve(name); err != nil {
@@ -62,10 +63,10 @@ func (p *Process) find() (pid int, err error) {
 		return p.id.PID, nil
 	}
 	p.handle.close()
-	if err == nil || errors.Is(err, os.ErrNotExist) {
-		return 0, os.ErrProcessDone
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, err // it may live
 	}
-	return 0, err
+	return 0, os.ErrProcessDone
 }
 
 func (h *Host) recorded(id ID) Exit {

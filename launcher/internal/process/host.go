@@ -36,6 +36,10 @@ type Options struct {
 	// ExitDir is the folder where `launcher init` records exits, and where the
 	// exits of orphans that this process reaps are recorded. Empty: none.
 	ExitDir string
+	// RecordWait bounds the wait for another process to record in ExitDir an exit
+	// that it reaps. 0: nobody does that but this process; then the end of an
+	// adopted process that is no child is told at once.
+	RecordWait time.Duration
 	// ScratchDir holds the folders that commands are given with Command.Scratch.
 	// Where its path is too long for the addresses of sockets, there are none.
 	// Empty: none.

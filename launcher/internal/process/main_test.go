@@ -49,6 +49,7 @@ type host struct {
 	exitDir string
 
 	scratchDir string
+	recordWait time.Duration
 }
 
 var hosts int
@@ -57,7 +58,7 @@ var hosts int
 func newHost(tb testing.TB, mode cgroup.Mode) *host {
 	tb.Helper()
 	hosts++
-	h := &host{mode: mode, mark: fmt.Sprintf("test-%d-%d", os.Getpid(), hosts), exitDir: tb.TempDir()}
+	h := &host{mode: mode, mark: fmt.Sprintf("test-%d-%d", os.Getpid(), hosts), exitDir: tb.TempDir(), recordWait: patience}
 	if err := h.open(); err != nil {
 		tb.Skipf("NOT TESTED: this machine does not offer cgroup mode %s: %v", mode, err)
 	}
@@ -99,7 +100,7 @@ func (h *host) open() (err error) {
 		return err
 	}
 	h.Host, err = process.NewHost(process.Options{
-		Mark: h.mark, Cgroups: h.groups, ExitDir: h.exitDir, ScratchDir: h.scratchDir, Logger: logger,
+		Mark: h.mark, Cgroups: h.groups, ExitDir: h.exitDir, RecordWait: h.recordWait, ScratchDir: h.scratchDir, Logger: logger,
 	})
 	return err
 }

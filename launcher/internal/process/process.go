@@ -119,10 +119,6 @@ func (p *Process) watch() {
 	p.host.reapStrays()
 }
 
-// recordWait bounds the wait for init to write down what it reaps. Init does
-// so within milliseconds.
-const recordWait = time.Second
-
 func (p *Process) reap() (code int, ok bool) {
 	status, err := p.handle.reap()
 	children.release(p.id.PID)
@@ -132,7 +128,7 @@ func (p *Process) reap() (code int, ok bool) {
 	if p.host.opts.ExitDir == "" {
 		return 0, false
 	}
-	ctx, cancel := context.WithTimeout(p.host.open, recordWait)
+	ctx, cancel := context.WithTimeout(p.host.open, p.host.opts.RecordWait)
 	defer cancel()
 	entry, ok := exits.Await(ctx, p.host.opts.ExitDir, p.id.BootID, p.id.PID, p.id.StartTime)
 	return entry.Code, ok

@@ -249,7 +249,7 @@ func respawn() {
 
 // launcher is the Host of a role: MARK MODE EXITDIR.
 func launcher(role []string, exitDir string) *host {
-	h := &host{mark: role[0], mode: cgroup.Mode(role[1]), exitDir: exitDir}
+	h := &host{mark: role[0], mode: cgroup.Mode(role[1]), exitDir: exitDir, recordWait: patience}
 	if err := h.open(); err != nil {
 		fail(err)
 	}
