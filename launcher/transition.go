@@ -55,6 +55,7 @@ type Transition struct {
 var Transitions = []Transition{
 	{Starting, EventReady, Awake, []Effect{OpenGate}},
 	{Starting, EventStartFailed, Failed, []Effect{FailGate, ClearTree}},
+	{Starting, EventSlept, Sleeping, nil},
 	{Starting, EventWakeAsked, Starting, nil},
 	{Starting, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
 	{Starting, EventExited, Failed, []Effect{FailGate, ClearTree}},

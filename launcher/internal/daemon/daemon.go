@@ -6,7 +6,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -135,12 +134,15 @@ func (d *Daemon) open() error {
 	if err != nil {
 		return err
 	}
-	records, jrn, err := d.openState()
+	found, jrn, err := d.openState()
 	if err != nil {
 		return err
 	}
-	if d.memory, err = supervisor.Replay(records); err != nil {
+	if d.memory, err = supervisor.Replay(found.Records); err != nil {
 		return err
+	}
+	if !found.New {
+		d.memory.Revision = revisionAfter(d.memory.Revision, time.Now())
 	}
 	d.assemble(gpus, host, jrn, access)
 	return nil
@@ -183,32 +185,40 @@ func ignoreClosed(err error) error {
 }
 
 // openState opens the logs and the journal in the state folder.
-func (d *Daemon) openState() (records []json.RawMessage, jrn *journal.Journal, err error) {
+func (d *Daemon) openState() (found journal.Found, jrn *journal.Journal, err error) {
 	// The folder of exits is init's to make: where there is none, no exit is
 	// waited for that nobody writes down.
 	if err := os.MkdirAll(filepath.Join(d.opts.StateDir, marksFolder), 0o700); err != nil {
-		return nil, nil, fmt.Errorf("cannot make a folder in the state folder: %w", err)
+		return found, nil, fmt.Errorf("cannot make a folder in the state folder: %w", err)
 	}
 	d.logs, err = outlog.Open(outlog.Options{
 		Dir: filepath.Join(d.opts.StateDir, logsFolder), MaxTotalBytes: d.opts.LogMaxBytes, MaxAge: d.opts.LogMaxAge, MaxFiles: d.opts.LogMaxFiles, Logger: d.log,
 	})
 	if err != nil {
-		return nil, nil, err
+		return found, nil, err
 	}
 	d.later(d.logs.Close)
-	jrn, found, err := journal.Open(filepath.Join(d.opts.StateDir, journalFile), journal.Options{
+	jrn, found, err = journal.Open(filepath.Join(d.opts.StateDir, journalFile), journal.Options{
 		Snapshot: func() ([]any, error) { return d.sup.Snapshot(d.swaps.Running()), nil },
 		Readable: supervisor.Readable,
 		Logger:   d.log,
 	})
 	if err != nil {
-		return nil, nil, err
+		return found, nil, err
 	}
 	d.later(jrn.Close)
 	if found.Broken != nil {
 		d.log.Error("the journal was damaged: what its damaged lines said is lost, the others were read", "kept", found.Broken.SetAside, "lines", found.Broken.Lines, "reason", found.Broken.Reason)
 	}
-	return found.Records, jrn, nil
+	return found, jrn, nil
+}
+
+// revisionAfter is where the revisions of a launcher begin that follows an
+// earlier one: beyond all that was given, though not all of them could be
+// written down. No launcher gives more than one for each millisecond of its
+// life.
+func revisionAfter(written uint64, now time.Time) uint64 {
+	return max(written, uint64(now.UnixMilli()))
 }
 
 func (d *Daemon) openHost() (*process.Host, error) {
@@ -322,6 +332,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return errors.Join(err, d.Close())
 	}
 	d.swaps.Recover(d.memory.Swaps)
+	d.sup.HoldBudgets()
 	if d.pool != nil {
 		d.pool.Begin() // what an earlier launcher left of its own is cleared away now
 	}

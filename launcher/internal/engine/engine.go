@@ -21,6 +21,10 @@ type Engine interface {
 	// where the request is at fault.
 	Plan(Request) (Plan, error)
 
+	// Running reads what the arguments and the environment of a process tell of
+	// the engine in it. The error says that it was not started with a Plan.
+	Running(argv, env []string) (Running, error)
+
 	// Ready asks once whether the engine at base (such as
 	// "http://127.0.0.1:40001") is up. It is nil when it is. Refused tells that
 	// nothing listens there yet; a *StatusError that something answered

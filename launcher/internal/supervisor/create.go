@@ -373,6 +373,10 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 	for {
 		if i.engine.Ready(ctx, i.base()) == nil {
 			measured := s.measure(i)
+			if op.resumed && s.sleeps(ctx, i) {
+				s.come(i, op, launcher.EventSlept, func() { i.asleepBytes = measured })
+				return
+			}
 			s.come(i, op, launcher.EventReady, func() { i.awakeBytes = measured })
 			return
 		}

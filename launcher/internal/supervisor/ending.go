@@ -11,7 +11,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Bounds of the time between two attempts to end a process tree.
+// Bounds of the time between two attempts at what failed for a reason that may
+// go away, such as a want of descriptors: to end a process tree, to adopt one.
 const (
 	shortestRetry = 100 * time.Millisecond
 	longestRetry  = 10 * time.Second

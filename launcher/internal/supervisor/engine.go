@@ -33,7 +33,8 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	}
 
 	crashpoint.At(crashpoint.SleepDrained)
-	before := s.measure(i)
+	s.markLevel(i)
+	before := s.holdsBefore(i, op)
 	ctx, stop := context.WithTimeout(op.ctx, op.limit)
 	defer stop()
 	err = s.whileItListens(ctx, i, func(ctx context.Context) error { return i.engine.Sleep(ctx, i.base(), op.level) })

@@ -280,6 +280,10 @@ func (e *fakeEngine) Plan(r engine.Request) (engine.Plan, error) {
 	return engine.NewVLLM(engine.VLLMOptions{}).Plan(r)
 }
 
+func (e *fakeEngine) Running(argv, env []string) (engine.Running, error) {
+	return engine.NewVLLM(engine.VLLMOptions{}).Running(argv, env)
+}
+
 func (e *fakeEngine) Ready(ctx context.Context, _ string) error { return run(e.ready, ctx) }
 
 func (e *fakeEngine) IsSleeping(_ context.Context, base string) (bool, error) {

@@ -31,15 +31,17 @@ type facts struct {
 
 // instance is one supervised engine. The supervisor's lock guards all of it.
 type instance struct {
-	facts    facts
-	engine   engine.Engine
-	apiKey   engine.Secret
-	secrets  secrets         // hidden in what is told of it
-	tree     Tree            // nil before the start and when the start failed
-	exitTold <-chan struct{} // closed once the exit of the root is known to all, or nobody watches any more
-	root     process.ID
-	gate     Gate
-	private  Reservation
+	facts   facts
+	engine  engine.Engine
+	apiKey  engine.Secret
+	secrets secrets // hidden in what is told of it
+	// keyForgotten: it was adopted, and its key could not be read from its process.
+	keyForgotten bool
+	tree         Tree            // nil before the start and when the start failed
+	exitTold     <-chan struct{} // closed once the exit of the root is known to all, or nobody watches any more
+	root         process.ID
+	gate         Gate
+	private      Reservation
 
 	state    launcher.State
 	created  time.Time
@@ -52,6 +54,7 @@ type instance struct {
 	exit     *process.Exit
 	lastLog  []string
 	level    int // of the sleep it is in or going to
+	marked   int // the level that its mark tells; 0: it tells none
 	timings  []launcherapi.PhaseTime
 	revision uint64
 
@@ -85,6 +88,7 @@ type operation struct {
 	err     error // why it came to nothing
 	cut     int   // requests cut by its drain
 	drained bool  // a sleep that has got beyond its drain
+	resumed bool  // an earlier life of the launcher began it: how far it has got is not known
 }
 
 func (i *instance) base() string { return fmt.Sprintf("http://127.0.0.1:%d", i.facts.EnginePort) }

@@ -3,27 +3,50 @@ package supervisor
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 )
 
 // A mark is a small file for each instance that runs, written when its process
-// has started: with it an engine can be found again when the journal is lost.
+// has started and before it is told to sleep at another level than before. With
+// it an engine can be found again when the journal is lost, and no record that
+// is missing makes a sleeper wake by the sequence of a wrong level.
 
 func (s *Supervisor) markPath(id string) string {
 	return filepath.Join(s.opts.MarkDir, id+".json")
 }
 
-// writeMark writes the instance's mark. The lock is held.
+// writeMark writes the instance's mark. One that cannot be written is removed:
+// an old one would tell an old level. The lock is held.
 func (s *Supervisor) writeMark(i *instance) {
+	path := s.markPath(i.facts.ID)
 	data, err := json.Marshal(i.saved())
 	if err == nil {
-		err = os.WriteFile(s.markPath(i.facts.ID), data, 0o600)
+		err = os.WriteFile(path+".new", data, 0o600)
 	}
-	if err != nil {
-		s.opts.Observer.JournalFailed()
-		s.log.Error("cannot write the mark of an instance: only the journal knows it now", "instance", i.facts.ID, "error", err)
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err == nil {
+		i.marked = i.level
+		return
+	}
+	i.marked = 0
+	_ = os.Remove(path + ".new") // what there is of it takes room
+	s.removeMark(i.facts.ID)
+	s.opts.Observer.JournalFailed()
+	s.log.Error("cannot write the mark of an instance: only the journal knows it now", "instance", i.facts.ID, "error", err)
+}
+
+// markLevel sees to it that the mark tells the level of a sleep that is about to
+// begin.
+func (s *Supervisor) markLevel(i *instance) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i.marked != i.level {
+		s.writeMark(i)
 	}
 }
 
@@ -34,11 +57,19 @@ func (s *Supervisor) removeMark(id string) {
 	}
 }
 
+// readMark reads a mark. A damaged one is kept aside.
 func (s *Supervisor) readMark(id string) (SavedInstance, error) {
 	var saved SavedInstance
-	data, err := os.ReadFile(s.markPath(id))
+	path := s.markPath(id)
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return saved, err
 	}
-	return saved, json.Unmarshal(data, &saved)
+	if err = json.Unmarshal(data, &saved); err == nil && saved.Facts.ID != id {
+		err = fmt.Errorf("it is that of %q", saved.Facts.ID)
+	}
+	if err != nil {
+		return SavedInstance{}, fmt.Errorf("cannot read the mark of an instance, kept as %s.broken: %w", path, errors.Join(err, os.Rename(path, path+".broken")))
+	}
+	return saved, nil
 }

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -93,6 +94,26 @@ func (s *Supervisor) measure(i *instance) map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.attribute(memory)[i.facts.ID]
+}
+
+// holdsBefore is the device memory that an instance holds before its sleep. One
+// that an earlier life of the launcher has told to sleep may have given it back:
+// then what it held while it was awake counts.
+func (s *Supervisor) holdsBefore(i *instance, op *operation) map[string]uint64 {
+	before := s.measure(i)
+	if !op.resumed {
+		return before
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := maps.Clone(i.awakeBytes)
+	for id, bytes := range before {
+		if out == nil {
+			out = map[string]uint64{}
+		}
+		out[id] = max(out[id], bytes)
+	}
+	return out
 }
 
 // Bounds of the time between two looks at device memory that is on its way

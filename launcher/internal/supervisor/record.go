@@ -3,6 +3,7 @@ package supervisor
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -171,7 +172,22 @@ func Replay(records []json.RawMessage) (Memory, error) {
 			m.putSwap(*r.Swap)
 		}
 	}
+	m.Swaps = slices.DeleteFunc(m.Swaps, m.dismissed)
 	return m, nil
+}
+
+// dismissed says whether a swap of which no end was read has ended all the same:
+// the record of that is lost. While a swap is under way every instance that it
+// moves carries its mark, from before its first record until after its last. One
+// that does not was dismissed by it. An instance of which a record is lost may
+// speak wrongly for the end of a swap that was under way: then nothing is undone
+// and whoever moves settles by himself, which ends nobody. The opposite, to take
+// up a swap that is over, would.
+func (m *Memory) dismissed(swap SavedSwap) bool {
+	return slices.ContainsFunc(m.Instances, func(i SavedInstance) bool {
+		moved := i.Facts.ID == swap.In || slices.Contains(swap.Out, i.Facts.ID)
+		return moved && i.SwapID != swap.ID
+	})
 }
 
 func (m *Memory) putInstance(saved SavedInstance) {

@@ -18,25 +18,34 @@ import (
 // that is alive is adopted in the state it was in, and what was on its way goes
 // on its way again; what has ended meanwhile is failed, with its exit code
 // where somebody saw it. Trees that carry the launcher's mark and are in no
-// journal are found by their marks. It returns once every instance is listed
-// again; swaps are the caller's to finish.
+// journal are found by their marks, or else shown as what their processes tell
+// of them. No engine is ended because something of it is not known. Recover
+// returns once every instance is listed again, and waits for no process: what is
+// to be cleared is cleared in the background. Swaps are the caller's to finish.
 func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
 	found, err := s.opts.Runner.Find()
 	if err != nil {
 		return fmt.Errorf("cannot look for running engines: %w", err)
 	}
+	known := len(memory.Instances)
+	var helpers []process.Found
 	for _, tree := range found {
-		if !memory.knows(tree.Name) {
-			s.recoverUnknown(ctx, &memory, tree)
+		switch {
+		case strings.HasPrefix(tree.Name, process.HelperPrefix):
+			helpers = append(helpers, tree)
+		case !memory.knows(tree.Name):
+			memory.Instances = append(memory.Instances, s.unknown(tree))
 		}
 	}
 	s.removeConfigs(memory)
-	s.askAll(ctx, memory.Instances)
+	s.endHelpers(ctx, helpers)
+	s.probeAll(ctx, memory.Instances[known:])
+	s.askAll(ctx, memory.Instances[:known])
 	for _, saved := range memory.Instances {
 		if !memory.runs(saved.SwapID) {
 			saved.SwapID, saved.HoldGate = "", false // its swap is over, or lost with the journal
 		}
-		s.recoverOne(ctx, saved, found)
+		s.recoverOne(saved, found)
 	}
 	return nil
 }
@@ -55,43 +64,33 @@ func (m *Memory) knows(id string) bool {
 	return false
 }
 
-// recoverUnknown adds a tree that no journal knows to what is remembered, from
-// its mark. One without a mark cannot be supervised, and is ended.
-func (s *Supervisor) recoverUnknown(ctx context.Context, memory *Memory, tree process.Found) {
-	saved, err := s.readMark(tree.Name)
-	if err == nil {
-		s.log.Warn("found an engine that the journal does not know", "instance", tree.Name, "pids", tree.PIDs)
-		saved.State = s.probe(ctx, saved)
-		memory.Instances = append(memory.Instances, saved)
+// endHelpers ends what an earlier launcher left of its helpers. It waits a
+// little, since their names are to be used again, and no longer: one that does
+// not end is ended in the background.
+func (s *Supervisor) endHelpers(ctx context.Context, helpers []process.Found) {
+	if len(helpers) == 0 {
 		return
 	}
-	if strings.HasPrefix(tree.Name, process.HelperPrefix) {
-		s.log.Info("ending a helper of an earlier launcher", "helper", tree.Name, "pids", tree.PIDs)
-	} else {
-		s.log.Error("found processes of this launcher that nothing is known of: ending them", "instance", tree.Name, "pids", tree.PIDs, "error", err)
-	}
-	if err := s.opts.Runner.Clear(ctx, tree.Name); err != nil {
-		s.log.Error("cannot end processes", "instance", tree.Name, "pids", tree.PIDs, "error", err)
-	}
-}
-
-// probe asks an engine of which nothing but its mark is known what it does. A
-// sleeper is taken to sleep at level 2, whose wake sequence is right for both.
-func (s *Supervisor) probe(ctx context.Context, saved SavedInstance) launcher.State {
-	eng, err := s.engine(saved.Engine)
-	if err != nil {
-		return launcher.Starting
-	}
-	ctx, stop := context.WithTimeout(ctx, settleLimit)
+	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
-	base := (&instance{facts: saved.Facts}).base()
-	if eng.Ready(ctx, base) != nil {
-		return launcher.Starting
+	var all sync.WaitGroup
+	for _, tree := range helpers {
+		s.log.Info("ending a helper of an earlier launcher", "helper", tree.Name, "pids", tree.PIDs)
+		all.Add(1)
+		s.spawn(func() {
+			defer all.Done()
+			if err := again(s.ctx, func() error { return s.opts.Runner.Clear(s.ctx, tree.Name) }); err != nil {
+				s.log.Error("cannot end a helper of an earlier launcher", "helper", tree.Name, "pids", tree.PIDs, "error", err)
+			}
+		})
 	}
-	if sleeping, err := eng.IsSleeping(ctx, base); err == nil && sleeping {
-		return launcher.Sleeping
+	ended := make(chan struct{})
+	s.spawn(func() { all.Wait(); close(ended) })
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		s.log.Warn("helpers of an earlier launcher do not end: going on without waiting for them")
 	}
-	return launcher.Awake
 }
 
 // askLimit bounds the question to engines that are taken over what they do.
@@ -126,34 +125,65 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 	asked.Wait()
 }
 
-func (s *Supervisor) recoverOne(ctx context.Context, saved SavedInstance, found []process.Found) {
+func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
 	i, err := s.remember(saved)
 	if err != nil {
 		s.log.Error("cannot recover an instance", "instance", saved.Facts.ID, "error", err)
 		return
 	}
 	if saved.State.Ended() {
-		s.recoverEnded(ctx, i, found)
+		s.recoverEnded(i, found)
 		return
 	}
-	root := rootOf(saved, found)
-	tree, err := s.opts.Runner.Adopt(saved.Facts.ID, root)
-	if err != nil {
-		s.recoverGone(ctx, i, err)
+	tree, err := s.adopt(i, rootOf(saved, found), found)
+	gone, ended := errors.AsType[*process.GoneError](err)
+	if ended {
+		s.recoverGone(i, gone.Exit)
 		return
 	}
-	if err := s.reopen(i); err != nil {
-		s.log.Error("cannot open the ports of an adopted instance again", "instance", saved.Facts.ID, "error", err)
-		i.reason = err.Error()
+	if portErr := s.reopen(i); portErr != nil {
+		s.log.Error("cannot open the ports of an adopted instance again", "instance", saved.Facts.ID, "error", portErr)
+		i.reason = join(i.reason, portErr.Error())
 	}
+	s.readSecrets(i)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i.tree, i.root = tree, tree.ID()
 	s.instances[i.facts.ID] = i
+	if err != nil {
+		late := newLateTree(s.opts.Runner, i.facts.ID, i.root)
+		tree = late
+		s.adoptLater(i, late, err)
+	} else {
+		s.log.Info("adopted an instance", "instance", i.facts.ID, "state", i.state, "pid", i.root.PID)
+	}
+	i.tree = tree
 	s.watch(i)
 	s.resume(i)
+	if i.marked == 0 {
+		s.writeMark(i)
+	}
 	s.publish(i, launcherapi.EventUpdated)
-	s.log.Info("adopted an instance", "instance", i.facts.ID, "state", i.state, "pid", i.root.PID)
+}
+
+// adopt takes over the root of an instance. Where that is gone and the engine
+// is still there, what was written of the root was wrong.
+func (s *Supervisor) adopt(i *instance, root process.ID, found []process.Found) (Tree, error) {
+	i.root = root
+	tree, err := s.opts.Runner.Adopt(i.facts.ID, root)
+	if _, gone := errors.AsType[*process.GoneError](err); !gone {
+		return tree, err
+	}
+	n := slices.IndexFunc(found, func(t process.Found) bool { return t.Name == i.facts.ID })
+	if n < 0 {
+		return nil, err
+	}
+	other, ok := stillThere(i.engine, i.facts.EnginePort, found[n])
+	if !ok || other == root {
+		return nil, err
+	}
+	s.log.Error("the process of an instance is another one than was written down", "instance", i.facts.ID, "written", root.PID, "found", other.PID)
+	i.root = other
+	return s.opts.Runner.Adopt(i.facts.ID, other)
 }
 
 // rootOf is the process to adopt: the one written down, or, when the launcher
@@ -186,12 +216,34 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 	if saved.ExitCode != nil {
 		i.exit = &process.Exit{Code: saved.ExitCode}
 	}
+	if mark, err := s.readMark(saved.Facts.ID); err == nil {
+		i.marked = mark.Level
+	}
+	i.level = sleepLevel(saved, i.marked)
 	return i, nil
+}
+
+// sleepLevel is the level by whose sequence an instance is to be woken. Its mark
+// was written before it was told to sleep at another level than before, so that
+// neither a record nor a mark that is missing makes it too low. Where nothing
+// tells it is 2: that sequence is right for both.
+func sleepLevel(saved SavedInstance, marked int) int {
+	switch {
+	case marked == 0 && (saved.State == launcher.Sleeping || saved.State == launcher.Waking || saved.State == launcher.Starting):
+		return 2
+	case saved.State == launcher.Awake:
+		return max(saved.Level, 1)
+	}
+	return max(saved.Level, marked, 1)
 }
 
 // reopen makes the ports of an adopted instance again. When its public port is
 // taken meanwhile it gets another, and says so.
 func (s *Supervisor) reopen(i *instance) error {
+	if i.facts.EnginePort == 0 {
+		i.gate = noGate{} // nobody knows where it listens
+		return nil
+	}
 	private, err := s.opts.Gates.Claim(i.facts.EnginePort)
 	if err != nil {
 		s.log.Warn("cannot keep an engine's port for it", "instance", i.facts.ID, "error", err)
@@ -201,6 +253,7 @@ func (s *Supervisor) reopen(i *instance) error {
 	opts := GateOptions{InstanceID: i.facts.ID, Host: i.facts.PublicHost, Port: i.facts.PublicPort, TargetPort: i.facts.EnginePort}
 	i.gate, err = s.opts.Gates.Listen(opts)
 	if err == nil {
+		i.facts.PublicPort = i.gate.Port()
 		return nil
 	}
 	taken := fmt.Errorf("its port %d was taken while the launcher was away: %w", i.facts.PublicPort, err)
@@ -220,7 +273,7 @@ func (s *Supervisor) resume(i *instance) {
 	switch i.state {
 	case launcher.Starting:
 		left := max(limits.Start-time.Since(i.since), settleLimit)
-		s.beginOperation(i, &operation{limit: left})
+		s.beginOperation(i, &operation{limit: left, resumed: true})
 		op := i.op
 		s.spawn(func() { s.awaitReady(i, op) })
 	case launcher.Awake:
@@ -228,11 +281,11 @@ func (s *Supervisor) resume(i *instance) {
 			i.gate.Open()
 		}
 	case launcher.FallingAsleep:
-		s.beginOperation(i, &operation{limit: limits.Sleep}) // what was in flight went with the old proxy
+		s.beginOperation(i, &operation{limit: limits.Sleep, resumed: true}) // what was in flight went with the old proxy
 		op := i.op
 		s.spawn(func() { s.putToSleep(i, op) })
 	case launcher.Waking:
-		s.beginOperation(i, &operation{limit: limits.Wake})
+		s.beginOperation(i, &operation{limit: limits.Wake, resumed: true})
 		op := i.op
 		s.spawn(func() { s.wakeUp(i, op) })
 	case launcher.Stopping:
@@ -242,21 +295,16 @@ func (s *Supervisor) resume(i *instance) {
 	}
 }
 
-// recoverGone lists an instance whose process ended while nobody looked.
-func (s *Supervisor) recoverGone(ctx context.Context, i *instance, why error) {
-	exit := process.Exit{At: time.Now()}
-	if gone, ok := errors.AsType[*process.GoneError](why); ok {
-		exit = gone.Exit
-	} else {
-		s.log.Warn("cannot adopt an instance", "instance", i.facts.ID, "error", why)
-	}
-	if err := s.opts.Runner.Clear(ctx, i.facts.ID); err != nil {
-		s.log.Error("cannot clear what an instance left", "instance", i.facts.ID, "error", err)
-	}
+// recoverGone lists an instance whose process ended while nobody looked. What
+// that left is cleared in the background.
+func (s *Supervisor) recoverGone(i *instance, exit process.Exit) {
 	tail := s.longTail(i.facts.LogName)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i.tree = nil
+	i.tree = remains(s.opts.Runner, i.facts.ID, exit)
+	told := make(chan struct{})
+	close(told)
+	i.exitTold = told
 	s.instances[i.facts.ID] = i
 	s.onGoneWhileAway(i, exit, tail)
 }
@@ -272,34 +320,33 @@ func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []stri
 			i.reason = join(i.reason, "it ended while the launcher was away")
 		}
 	})
-	if err == nil && wasStopping {
-		err = s.happen(i, launcher.EventGone, nil)
-	}
 	if err != nil {
 		s.log.Error("cannot list an instance that has ended", "instance", i.facts.ID, "error", err)
+		return
+	}
+	if wasStopping {
+		i.reason = "its first process has ended; what that left is being ended"
+		s.publish(i, launcherapi.EventUpdated)
+		s.spawn(func() { s.stopTree(i, 0) })
 	}
 }
 
-// recoverEnded lists an instance that had ended before, and clears what may be
-// left of it.
-func (s *Supervisor) recoverEnded(ctx context.Context, i *instance, found []process.Found) {
-	for _, tree := range found {
-		if tree.Name != i.facts.ID {
-			continue
-		}
-		if err := s.opts.Runner.Clear(ctx, tree.Name); err != nil {
-			s.log.Error("cannot clear what an instance left", "instance", tree.Name, "error", err)
-		}
-	}
+// recoverEnded lists an instance that had ended before. What may be left of it
+// is cleared in the background, and counted until then.
+func (s *Supervisor) recoverEnded(i *instance, found []process.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.instances[i.facts.ID] = i
+	if slices.ContainsFunc(found, func(t process.Found) bool { return t.Name == i.facts.ID }) {
+		s.publish(i, launcherapi.EventUpdated)
+		s.clearLeft(i)
+		return
+	}
 	i.released = true
 	close(i.over)
 	if i.deleting {
-		s.instances[i.facts.ID] = i
 		s.forget(i)
 		return
 	}
-	s.instances[i.facts.ID] = i
 	s.publish(i, launcherapi.EventUpdated)
 }

@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"slices"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -190,9 +192,21 @@ func (s *Supervisor) Canary(id string) (ask func(context.Context) error, err err
 	if len(i.facts.ServedNames) > 0 {
 		model = i.facts.ServedNames[0]
 	}
-	eng, base, key := i.engine, i.base(), i.apiKey
-	return func(ctx context.Context) error { return eng.Canary(ctx, base, model, key) }, nil
+	eng, base, key, forgotten := i.engine, i.base(), i.apiKey, i.keyForgotten
+	return func(ctx context.Context) error {
+		err := eng.Canary(ctx, base, model, key)
+		if status, ok := errors.AsType[*engine.StatusError](err); forgotten && ok && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden) {
+			s.log.Warn("the canary could not be asked: the launcher was started anew and does not know the key of the instance; its API server answers", "instance", id, "error", err)
+			return nil
+		}
+		return err
+	}, nil
 }
+
+// HoldBudgets stops sleepers that are over budget after a start: the budgets may
+// have become smaller. It is for when everything is recovered, and returns at
+// once.
+func (s *Supervisor) HoldBudgets() { s.spawn(s.enforce) }
 
 // enforce stops sleepers over budget, sparing the one that fell asleep last.
 func (s *Supervisor) enforce() {

@@ -104,6 +104,9 @@ func (s *Supervisor) verb(id string, ask Ask, event launcher.Event, limit time.D
 	if row.To != row.From && i.swapID != ask.SwapID {
 		return i.view(), launcher.Conflictf("swap %s is moving instance %s: wait until it is over", i.swapID, id)
 	}
+	if row.To != row.From && i.facts.EnginePort == 0 {
+		return i.view(), launcher.Conflictf("instance %s cannot be told anything: %s", id, i.reason)
+	}
 	if err := check(i); err != nil {
 		s.refused(err)
 		return i.view(), err

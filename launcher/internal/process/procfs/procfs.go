@@ -127,6 +127,16 @@ func parse(line []byte) (Stat, error) {
 	return s, nil
 }
 
+// Arguments are those that a process shows; empty when it has ended or may not
+// be read.
+func Arguments(pid int) []string {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	if err != nil || len(text) == 0 {
+		return nil
+	}
+	return strings.Split(strings.TrimRight(string(text), "\x00"), "\x00")
+}
+
 // Environ is the environment a process was started with, KEY=VALUE; empty
 // when it has ended or may not be read.
 func Environ(pid int) ([]string, error) {

@@ -1,0 +1,218 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engine"
+	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// This file is what living engines tell of themselves: what they do, where no
+// journal knows them; all that there is, where nothing was written of them; and
+// their secrets in every case.
+
+// unwrittenReason begins the reason of an instance of which nothing was written.
+const unwrittenReason = "found running at the start of the launcher, nothing was written of it: "
+
+// unknown is the instance of a tree that no journal knows: as its mark tells, or
+// its processes.
+func (s *Supervisor) unknown(tree process.Found) SavedInstance {
+	saved, err := s.readMark(tree.Name)
+	if err == nil {
+		s.log.Warn("found an engine that the journal does not know", "instance", tree.Name, "pids", tree.PIDs)
+		saved.State = launcher.Starting // until it is asked
+		saved.Since = time.Now()        // it has all of the time that a start may take to answer
+		return saved
+	}
+	s.log.Error("found an engine of which nothing was written", "instance", tree.Name, "pids", tree.PIDs, "error", err)
+	return s.foundling(tree)
+}
+
+// probeAll asks the engines that no journal knows what they do. One that does
+// not answer is taken to start: when it answers it is asked again.
+func (s *Supervisor) probeAll(ctx context.Context, all []SavedInstance) {
+	ctx, stop := context.WithTimeout(ctx, askLimit)
+	defer stop()
+	var asked sync.WaitGroup
+	for n := range all {
+		if saved := &all[n]; saved.Facts.EnginePort != 0 {
+			asked.Go(func() { saved.State = s.probe(ctx, *saved) })
+		}
+	}
+	asked.Wait()
+}
+
+// probe asks an engine that no journal knows what it does.
+func (s *Supervisor) probe(ctx context.Context, saved SavedInstance) launcher.State {
+	eng, err := s.engine(saved.Engine)
+	if err != nil {
+		return launcher.Starting
+	}
+	base := (&instance{facts: saved.Facts}).base()
+	if eng.Ready(ctx, base) != nil {
+		return launcher.Starting
+	}
+	switch sleeping, err := eng.IsSleeping(ctx, base); {
+	case err != nil:
+		return launcher.Starting
+	case sleeping:
+		return launcher.Sleeping
+	}
+	return launcher.Awake
+}
+
+// sleeps says whether an engine that was taken for one that starts sleeps.
+func (s *Supervisor) sleeps(ctx context.Context, i *instance) bool {
+	sleeping, err := i.engine.IsSleeping(ctx, i.base())
+	return err == nil && sleeping
+}
+
+// foundling is an instance of which nothing was written, as its processes show
+// it. One that cannot be read is shown as what is certain: that it runs.
+func (s *Supervisor) foundling(tree process.Found) SavedInstance {
+	eng, now := s.opts.Engines[0], time.Now()
+	saved := SavedInstance{
+		Facts:  facts{ID: tree.Name, LogName: logOf(tree)},
+		Engine: eng.Name(), State: launcher.Awake, Root: tree.Root, Created: now, Since: now, LastUsed: now,
+	}
+	roots := leaders(tree)
+	if len(roots) == 0 {
+		saved.Reason = unwrittenReason + "its first process has ended"
+		return saved
+	}
+	saved.Root = roots[0]
+	var unread error
+	for _, root := range roots {
+		running, err := runningIn(eng, root.PID)
+		if err == nil {
+			saved.Root, saved.State = root, launcher.Starting // until it is asked
+			saved.Reason = unwrittenReason + "what is shown was read from its process, and its port is another one"
+			s.fill(&saved.Facts, running)
+			return saved
+		}
+		unread = errors.Join(unread, err)
+	}
+	saved.Facts.Spec.GPUUUIDs = s.heldBy(tree)
+	saved.Reason = unwrittenReason + fmt.Sprintf("it cannot be reached, and runs until it is deleted (%v)", unread)
+	return saved
+}
+
+// leaders are the processes of a tree that may be an engine's first one: those
+// that lead a session. Those that it has forked do not.
+func leaders(tree process.Found) []process.ID {
+	var found []process.ID
+	if tree.Root.PID != 0 {
+		found = append(found, tree.Root)
+	}
+	boot, err := procfs.BootID()
+	if err != nil {
+		return found
+	}
+	for _, pid := range tree.PIDs {
+		if stat, err := procfs.Read(pid); err == nil && stat.Session == pid && pid != tree.Root.PID {
+			found = append(found, process.ID{PID: pid, StartTime: stat.StartTime, BootID: boot})
+		}
+	}
+	return found
+}
+
+// runningIn reads the engine that runs in a process.
+func runningIn(eng engine.Engine, pid int) (engine.Running, error) {
+	env, err := procfs.Environ(pid)
+	if err != nil {
+		return engine.Running{}, err
+	}
+	return eng.Running(procfs.Arguments(pid), env)
+}
+
+// stillThere finds the engine of an instance whose root, as it was written down,
+// is gone: what was written may be wrong.
+func stillThere(eng engine.Engine, port int, tree process.Found) (process.ID, bool) {
+	for _, root := range leaders(tree) {
+		running, err := runningIn(eng, root.PID)
+		if err == nil && running.Port == port {
+			return root, true
+		}
+	}
+	return process.ID{}, false
+}
+
+// fill takes over what a process tells.
+func (s *Supervisor) fill(f *facts, running engine.Running) {
+	var hidden secrets
+	devices := s.opts.GPUs.Devices()
+	f.Model, f.ServedNames, f.EnginePort, f.Expected = running.Model, running.ServedNames, running.Port, map[string]uint64{}
+	f.Spec = hidden.redact(launcherapi.InstanceSpec{Args: running.Args, GPUUUIDs: []string{}})
+	for _, name := range running.Devices {
+		n := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.UUID == name || strconv.Itoa(d.Index) == name })
+		if n < 0 {
+			s.log.Warn("an engine uses a GPU that is not known", "instance", f.ID, "gpu", name)
+			continue
+		}
+		f.Spec.GPUUUIDs = append(f.Spec.GPUUUIDs, devices[n].UUID)
+		f.Expected[devices[n].UUID] = uint64(running.GPUMemoryUtilization * float64(devices[n].MemoryTotalBytes))
+	}
+}
+
+// heldBy lists the GPUs whose memory the processes of a tree hold.
+func (s *Supervisor) heldBy(tree process.Found) []string {
+	held := []string{}
+	memory := s.memory(s.everyGPU())
+	for _, id := range s.everyGPU() {
+		if slices.ContainsFunc(memory[id].Processes, func(p gpu.Process) bool { return slices.Contains(tree.PIDs, p.PID) }) {
+			held = append(held, id)
+		}
+	}
+	return held
+}
+
+// logOf is the name of the file that the processes of a tree write to.
+func logOf(tree process.Found) string {
+	for _, pid := range tree.PIDs {
+		if path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/1", pid)); err == nil && strings.HasSuffix(path, ".log") {
+			return filepath.Base(path)
+		}
+	}
+	return ""
+}
+
+// readSecrets takes the instance's key and its other secrets, which are written
+// nowhere, from its process. The lock is held, or nobody else knows the instance
+// yet.
+func (s *Supervisor) readSecrets(i *instance) {
+	env, err := procfs.Environ(i.root.PID)
+	var running engine.Running
+	if err == nil {
+		running, err = i.engine.Running(procfs.Arguments(i.root.PID), env)
+	}
+	i.keyForgotten = err != nil || running.ConfigGone && running.APIKey == ""
+	if err != nil {
+		s.log.Warn("cannot read the key of an adopted instance from its process", "instance", i.facts.ID, "error", err)
+		return
+	}
+	i.apiKey = running.APIKey
+	i.secrets.redactArgs(running.Args)
+	for name, v := range i.facts.Spec.EnvVars {
+		if v.FromFile == "" && !isSecretName(name) {
+			continue
+		}
+		for _, variable := range env {
+			if value, ok := strings.CutPrefix(variable, name+"="); ok {
+				i.secrets.add(value)
+			}
+		}
+	}
+}

@@ -1,0 +1,165 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// lateTree stands for the processes of an instance that was found at a start and
+// could not be adopted at once: because its root has ended, and only what that
+// left is to be cleared, or because the adoption failed, which says nothing of
+// the root. Then that is tried again, and meanwhile the instance is what it is.
+type lateTree struct {
+	runner  Runner
+	name    string
+	id      process.ID
+	adopted chan struct{} // closed once inner is known
+	inner   Tree          // nil: the root has ended
+	done    chan struct{} // closed once exit is known
+	exit    process.Exit
+}
+
+func newLateTree(runner Runner, name string, id process.ID) *lateTree {
+	return &lateTree{runner: runner, name: name, id: id, adopted: make(chan struct{}), done: make(chan struct{})}
+}
+
+// remains is what a root that has ended left.
+func remains(runner Runner, name string, exit process.Exit) *lateTree {
+	t := newLateTree(runner, name, process.ID{})
+	t.ended(exit)
+	return t
+}
+
+func (t *lateTree) ended(exit process.Exit) {
+	t.exit = exit
+	close(t.adopted)
+	close(t.done)
+}
+
+func (t *lateTree) ID() process.ID        { return t.id }
+func (t *lateTree) Done() <-chan struct{} { return t.done }
+
+func (t *lateTree) Exit() process.Exit {
+	select {
+	case <-t.done:
+		return t.exit
+	default:
+		return process.Exit{}
+	}
+}
+
+func (t *lateTree) Pids() []int {
+	select {
+	case <-t.adopted:
+	default:
+		return []int{t.id.PID}
+	}
+	if t.inner == nil {
+		return nil
+	}
+	return t.inner.Pids()
+}
+
+// Stop and Kill end the tree once it is adopted, or clear what its root left.
+func (t *lateTree) Stop(ctx context.Context, grace time.Duration) error {
+	return t.end(ctx, func() error { return t.inner.Stop(ctx, grace) })
+}
+
+// Kill is Stop without a grace.
+func (t *lateTree) Kill(ctx context.Context) error {
+	return t.end(ctx, func() error { return t.inner.Kill(ctx) })
+}
+
+func (t *lateTree) end(ctx context.Context, adopted func() error) error {
+	select {
+	case <-t.adopted:
+	case <-ctx.Done():
+		return fmt.Errorf("cannot end %q, which is not adopted yet: %w", t.name, ctx.Err())
+	}
+	if t.inner != nil {
+		return adopted()
+	}
+	return t.runner.Clear(ctx, t.name)
+}
+
+// again does something that may fail for a reason that goes away, such as a want
+// of descriptors, until it succeeds; when ctx ends first it gives the last
+// error.
+func again(ctx context.Context, do func() error) error {
+	wait := shortestRetry
+	for {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+		wait = min(2*wait, longestRetry)
+	}
+}
+
+// adoptLater tries to adopt the root of an instance until it is known whether
+// that lives, and then follows it. The lock is held.
+func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
+	s.log.Error("cannot adopt an instance, which may live: trying again", "instance", late.name, "pid", late.id.PID, "error", why)
+	said := fmt.Sprintf("its end would not be seen, since it could not be adopted (%v); that is tried again", why)
+	i.reason = join(i.reason, said)
+	s.spawn(func() {
+		err := again(s.ctx, func() (err error) {
+			late.inner, err = s.opts.Runner.Adopt(late.name, late.id)
+			if gone, ok := errors.AsType[*process.GoneError](err); ok {
+				late.inner, err = nil, nil
+				late.exit = gone.Exit
+			}
+			return err
+		})
+		if err != nil {
+			return // the launcher ends
+		}
+		close(late.adopted)
+		s.onAdopted(i, said)
+		if late.inner != nil {
+			select {
+			case <-late.inner.Done():
+				late.exit = late.inner.Exit()
+			case <-s.ctx.Done():
+				return
+			}
+		}
+		close(late.done)
+	})
+}
+
+// onAdopted: it is known by now whether the root of the instance lives.
+func (s *Supervisor) onAdopted(i *instance, said string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if i.reason != said || i.state.Ended() {
+		return
+	}
+	i.reason = ""
+	s.publish(i, launcherapi.EventUpdated)
+	s.log.Info("adopted an instance", "instance", i.facts.ID, "state", i.state, "pid", i.root.PID)
+}
+
+// clearLeft ends in the background what may be left of an instance that had
+// ended before; it is charged until that is over. The lock is held.
+func (s *Supervisor) clearLeft(i *instance) {
+	i.tree = remains(s.opts.Runner, i.facts.ID, process.Exit{})
+	s.spawn(func() {
+		if err := again(s.ctx, func() error { return i.tree.Kill(s.ctx) }); err != nil {
+			return // the launcher ends
+		}
+		s.onReleased(i)
+	})
+}
