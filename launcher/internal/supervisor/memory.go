@@ -98,20 +98,21 @@ func (s *Supervisor) measure(i *instance) map[string]uint64 {
 
 // holdsBefore is the device memory that an instance holds before its sleep. One
 // that an earlier life of the launcher has told to sleep may have given it back:
-// then what it held while it was awake counts.
+// then what it held while it was awake counts, as far as that is known.
 func (s *Supervisor) holdsBefore(i *instance, op *operation) map[string]uint64 {
 	before := s.measure(i)
 	if !op.resumed {
 		return before
 	}
+	asleep := s.sleeps(op.ctx, i)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := maps.Clone(i.awakeBytes)
+	out := map[string]uint64{}
+	maps.Copy(out, i.awakeBytes)
 	for id, bytes := range before {
-		if out == nil {
-			out = map[string]uint64{}
+		if !asleep {
+			out[id] = max(out[id], bytes)
 		}
-		out[id] = max(out[id], bytes)
 	}
 	return out
 }

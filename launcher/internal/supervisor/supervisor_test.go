@@ -639,7 +639,9 @@ func TestAnEngineIsFoundAgainByItsMarkWhenTheJournalIsLost(t *testing.T) {
 		fresh := restart(t, r)
 		defer fresh.Close(context.Background(), false)
 		assert.Equal(t, "awake", fresh.state("a"))
-		assert.Equal(t, []string{"stranger"}, fresh.runner.cleared, "what nothing is known of cannot be supervised")
+		synctest.Wait()
+		assert.Equal(t, "failed", fresh.state("stranger"), "its process cannot be adopted: it has ended")
+		assert.Equal(t, []string{"stranger"}, fresh.runner.cleared, "what that left is cleared")
 	})
 }
 

@@ -1,0 +1,485 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engine"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// firstPID is the process of the first instance of a fakeRunner.
+const firstPID = 1_000_001
+
+// awakeWith makes the first instance, which holds that many GiB when it is ready.
+func (r *rig) awakeWith(id string, gibs uint64) {
+	r.t.Helper()
+	r.engine.ready = func(context.Context) error { r.gpus.hold("g0", firstPID, gibs); return nil }
+	r.awake(id, "0.9")
+	r.engine.ready = nil
+}
+
+// hardRunner is a runner whose processes are hard to adopt or to end.
+type hardRunner struct {
+	*fakeRunner
+	unadopted int           // how often an adoption fails, though the process lives
+	ending    chan struct{} // Clear returns when it is closed
+}
+
+func (r *hardRunner) Adopt(name string, id process.ID) (Tree, error) {
+	r.mu.Lock()
+	r.unadopted--
+	failed := r.unadopted >= 0
+	r.mu.Unlock()
+	if failed {
+		return nil, fmt.Errorf("cannot open process %d: %w", id.PID, syscall.EMFILE)
+	}
+	return r.fakeRunner.Adopt(name, id)
+}
+
+func (r *hardRunner) Clear(ctx context.Context, name string) error {
+	select {
+	case <-r.ending:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return r.fakeRunner.Clear(ctx, name)
+}
+
+// nextLife is restart with hard processes, and what else is changed.
+func nextLife(t *testing.T, old *rig, change ...func(*Options)) (*rig, *hardRunner) {
+	t.Helper()
+	require.NoError(t, old.Close(context.Background(), false))
+	hard := &hardRunner{fakeRunner: old.runner, ending: make(chan struct{})}
+	change = append(change, func(o *Options) { o.MarkDir, o.Runner, o.GPUs = old.opts.MarkDir, hard, old.gpus })
+	fresh := newRig(t, change...)
+	fresh.runner, fresh.engine.ready, fresh.engine.asleep = old.runner, old.engine.ready, old.engine.asleep
+	return fresh, hard
+}
+
+// remembered is what the journal of a rig holds.
+func remembered(t *testing.T, r *rig) Memory {
+	t.Helper()
+	var raw []json.RawMessage
+	for _, record := range r.journal.written() {
+		data, err := json.Marshal(record)
+		require.NoError(t, err)
+		raw = append(raw, data)
+	}
+	memory, err := Replay(raw)
+	require.NoError(t, err)
+	return memory
+}
+
+func (r *rig) wakes(id string) []string {
+	r.t.Helper()
+	_, err := r.Wake(id, Ask{})
+	require.NoError(r.t, err)
+	_, err = r.AwaitVerb(r.t.Context(), id, launcher.Awake)
+	require.NoError(r.t, err)
+	return r.engine.noted()
+}
+
+func TestASwapWhoseEndIsLostIsOverWhenWhatItMovedDoesNotCarryItAnyMore(t *testing.T) {
+	swap := SavedSwap{ID: "s", In: "in", New: true, Out: []string{"out"}}
+	for name, c := range map[string]struct {
+		in, out string // the swaps that they carry
+		over    bool
+	}{
+		"it is under way":                             {"s", "s", false},
+		"both were dismissed":                         {"", "", true},
+		"the new one was dismissed":                   {"", "s", true},
+		"the one that left moves in a later swap":     {"s", "later", true},
+		"neither is there any more, or was ever made": {"-", "-", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var raw []json.RawMessage
+			add := func(r Record) {
+				data, err := json.Marshal(r)
+				require.NoError(t, err)
+				raw = append(raw, data)
+			}
+			add(Record{Swap: &swap})
+			for id, carries := range map[string]string{"in": c.in, "out": c.out} {
+				if carries != "-" {
+					add(Record{Instance: &SavedInstance{Facts: facts{ID: id}, SwapID: carries}})
+				}
+			}
+			memory, err := Replay(raw)
+			require.NoError(t, err)
+			assert.Equal(t, c.over, len(memory.Swaps) == 0)
+		})
+	}
+}
+
+func TestASwapThatIsUnderWayIsCarriedByAllThatItMovesUntilItIsDismissed(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("out", "0.4")
+		_, err := r.Enlist("s", func(ledger.World, []launcherapi.Instance) (Intent, error) {
+			return Intent{In: "in", New: true, Out: []string{"out"}}, nil
+		})
+		require.NoError(t, err)
+		swap := SavedSwap{ID: "s", In: "in", New: true, Out: []string{"out"}}
+		require.NoError(t, r.WriteSwap(swap))
+		assert.Len(t, remembered(t, r).Swaps, 1)
+		_, err = r.Create(Create{ID: "in", Spec: spec("0.4"), SwapID: "s"})
+		require.NoError(t, err)
+		assert.Len(t, remembered(t, r).Swaps, 1)
+		r.Dismiss("s") // the end of the swap is lost
+		assert.Empty(t, remembered(t, r).Swaps)
+	})
+}
+
+func TestAProcessThatDoesNotEndHoldsUpNoRecovery(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("awake", "0.1")
+		r.awake("stopping", "0.1")
+		r.runner.tree("stopping").stuck = true
+		go func() { _, _ = r.Delete(t.Context(), "stopping") }()
+		r.awake("stopped", "0.1")
+		synctest.Wait()
+		r.gpus.hold("g0", r.runner.tree("awake").pid, 8)
+		memory := remembered(t, r)
+		for n := range memory.Instances {
+			if memory.Instances[n].Facts.ID == "stopped" {
+				memory.Instances[n].State = launcher.Stopped
+			}
+		}
+		r.runner.gone["awake"], r.runner.gone["stopping"] = process.Exit{}, process.Exit{}
+		r.runner.found = []process.Found{{Name: "@preloader-1", PIDs: []int{1}}, {Name: "stopped", PIDs: []int{2}}}
+		fresh, hard := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		require.NoError(t, fresh.Recover(t.Context(), memory), "it returns")
+		synctest.Wait()
+		for id, state := range map[string]string{"awake": "failed", "stopping": "stopping", "stopped": "stopped"} {
+			view, err := fresh.Get(id)
+			require.NoError(t, err)
+			assert.Equal(t, state, view.State)
+			_, over, err := fresh.LogName(id)
+			require.NoError(t, err)
+			select {
+			case <-over:
+				assert.Fail(t, "it is said to hold nothing", id)
+			default:
+			}
+			assert.True(t, id == "stopped" || view.Reason != "", id)
+		}
+		assert.Empty(t, fresh.runner.cleared)
+
+		close(hard.ending)
+		synctest.Wait()
+		assert.ElementsMatch(t, []string{"@preloader-1", "awake", "stopping", "stopped"}, fresh.runner.cleared)
+		_, err := fresh.Get("stopping")
+		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err), "it was to be deleted")
+		fresh.gpus.hold("g0", r.runner.tree("awake").pid, 0)
+		_, over, err := fresh.LogName("awake")
+		require.NoError(t, err)
+		<-over
+	})
+}
+
+func TestAnEngineThatCannotBeAdoptedYetIsWhatItIsAndIsNotEnded(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		memory := remembered(t, r)
+		fresh, hard := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		hard.unadopted = 5
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		view, err := fresh.Get("a")
+		require.NoError(t, err)
+		assert.Equal(t, "awake", view.State)
+		assert.Contains(t, view.Reason, "too many open files")
+		assert.Equal(t, "open", fresh.gates.gate("a").get())
+		_, err = fresh.Create(Create{ID: "b", Spec: spec("0.9")})
+		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err), "its memory is counted: %v", err)
+
+		view, err = fresh.Await(t.Context(), "a", func(i launcherapi.Instance) bool { return i.Reason == "" })
+		require.NoError(t, err)
+		assert.Equal(t, "awake", view.State, "it was tried again")
+		assert.Empty(t, fresh.runner.cleared)
+		assert.Zero(t, fresh.runner.tree("a").killed)
+		fresh.runner.tree("a").exitCode(3)
+		view, err = fresh.Await(t.Context(), "a", func(i launcherapi.Instance) bool { return i.State == "failed" })
+		require.NoError(t, err)
+		assert.Equal(t, 3, *view.ExitCode, "its end is seen")
+	})
+}
+
+func TestAStopOfAnEngineThatCannotBeAdoptedYetWaitsForThat(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		memory := remembered(t, r)
+		fresh, hard := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		hard.unadopted = 5
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		_, err := fresh.Delete(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, []time.Duration{10 * time.Second}, fresh.runner.tree("a").stopped)
+	})
+}
+
+func TestAnEngineThatTurnsOutToBeGoneWhenItsAdoptionIsTriedAgainHasFailed(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		memory := remembered(t, r)
+		fresh, hard := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		hard.unadopted = 2
+		code := 3
+		fresh.runner.gone["a"] = process.Exit{Code: &code}
+		close(hard.ending)
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		require.Equal(t, "awake", fresh.state("a"))
+		view, err := fresh.Await(t.Context(), "a", func(i launcherapi.Instance) bool { return i.State == "failed" })
+		require.NoError(t, err)
+		assert.Equal(t, 3, *view.ExitCode)
+		synctest.Wait()
+		assert.Equal(t, []string{"a"}, fresh.runner.cleared)
+	})
+}
+
+func TestALivingEngineOfWhichNothingIsKnownIsShownAndNotEnded(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.5")
+		tree := r.runner.tree("a")
+		r.gpus.hold("g0", tree.pid, 40)
+		r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
+		require.NoError(t, os.RemoveAll(r.opts.MarkDir))
+		fresh, hard := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		close(hard.ending)
+		require.NoError(t, fresh.Recover(t.Context(), Memory{}))
+		view, err := fresh.Get("a")
+		require.NoError(t, err)
+		assert.Equal(t, "awake", view.State)
+		assert.Equal(t, []string{"g0"}, view.GPUUUIDs, "it holds memory there")
+		assert.Contains(t, view.Reason, "nothing was written of it")
+		_, err = fresh.Sleep("a", Ask{})
+		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "nobody knows where it listens")
+		time.Sleep(time.Hour)
+		assert.Equal(t, "awake", fresh.state("a"), "it runs until it is deleted")
+		assert.Empty(t, fresh.runner.cleared)
+		assert.Zero(t, tree.killed)
+		fresh.gpus.hold("g0", tree.pid, 0)
+		_, err = fresh.Delete(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Len(t, tree.stopped, 1)
+	})
+}
+
+func TestTheLevelOfASleeperIsKnownFromItsMarkOrTakenToBe2(t *testing.T) {
+	for name, c := range map[string]struct {
+		level int
+		harm  func(t *testing.T, marks string, m *Memory)
+		want  string
+	}{
+		"level 1":                  {1, func(*testing.T, string, *Memory) {}, "wake 1"},
+		"level 2":                  {2, func(*testing.T, string, *Memory) {}, "wake 2"},
+		"level 1, no journal":      {1, func(_ *testing.T, _ string, m *Memory) { m.Instances = nil }, "wake 1"},
+		"level 2, no journal":      {2, func(_ *testing.T, _ string, m *Memory) { m.Instances = nil }, "wake 2"},
+		"level 1, no mark":         {1, func(t *testing.T, marks string, _ *Memory) { t.Helper(); require.NoError(t, os.RemoveAll(marks)) }, "wake 2"},
+		"level 2, an older record": {2, func(_ *testing.T, _ string, m *Memory) { m.Instances[0].Level = 1 }, "wake 2"},
+		"level 2, a damaged mark and an older record": {2, func(t *testing.T, marks string, m *Memory) {
+			t.Helper()
+			m.Instances[0].Level = 1
+			require.NoError(t, os.WriteFile(filepath.Join(marks, "a.json"), []byte("{"), 0o600))
+		}, "wake 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awake("a", "0.9")
+				r.asleep("a")
+				r.wakes("a")
+				_, err := r.Sleep("a", Ask{Level: c.level})
+				require.NoError(t, err)
+				_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+				require.NoError(t, err)
+				tree := r.runner.tree("a")
+				r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
+				memory := remembered(t, r)
+				c.harm(t, r.opts.MarkDir, &memory)
+				fresh, _ := nextLife(t, r)
+				defer fresh.Close(context.Background(), false)
+				require.NoError(t, fresh.Recover(t.Context(), memory))
+				require.Equal(t, "sleeping", fresh.state("a"))
+				assert.Equal(t, []string{c.want}, fresh.wakes("a"))
+			})
+		})
+	}
+}
+
+func TestAMarkThatCannotBeWrittenIsRemovedSinceItTellsAnOldLevel(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		r.asleep("a")
+		r.wakes("a")
+		mark := filepath.Join(r.opts.MarkDir, "a.json")
+		require.FileExists(t, mark)
+		require.NoError(t, os.Mkdir(mark+".new", 0o700)) // where the new one would be written
+		_, err := r.Sleep("a", Ask{Level: 2})
+		require.NoError(t, err)
+		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		require.NoError(t, err, "the engine is not harmed by that")
+		assert.NoFileExists(t, mark)
+	})
+}
+
+func TestADamagedMarkIsKeptAside(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		for name, text := range map[string]string{"cut": `{"facts":`, "of-another": `{"facts":{"id":"other"}}`} {
+			path := filepath.Join(r.opts.MarkDir, name+".json")
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			_, err := r.readMark(name)
+			assert.ErrorContains(t, err, path+".broken")
+			kept, err := os.ReadFile(path + ".broken")
+			require.NoError(t, err)
+			assert.Equal(t, text, string(kept))
+		}
+	})
+}
+
+func TestASleepThatWasDoneBeforeARestartWaitsForNoMemory(t *testing.T) {
+	for name, known := range map[string]uint64{"what it held awake is known": 70, "it is not known": 0} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awakeWith("a", known)
+				slept := make(chan struct{})
+				r.engine.sleep = func(ctx context.Context) error { close(slept); return never(ctx) } // it sleeps, and the launcher dies
+				_, err := r.Sleep("a", Ask{})
+				require.NoError(t, err)
+				<-slept
+				r.gpus.hold("g0", firstPID, 2)
+				memory := remembered(t, r)
+				require.Equal(t, launcher.FallingAsleep, memory.Instances[0].State)
+				fresh, _ := nextLife(t, r)
+				defer fresh.Close(context.Background(), false)
+				require.NoError(t, fresh.engine.set("http://127.0.0.1:40001", true, nil))
+				began := time.Now()
+				require.NoError(t, fresh.Recover(t.Context(), memory))
+				view, err := fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+				require.NoError(t, err)
+				assert.Equal(t, began, time.Now(), "no time passes")
+				assert.Equal(t, 2*gib, view.GPUBytes["g0"])
+			})
+		})
+	}
+}
+
+func TestASleepThatWasToldBeforeARestartWaitsForMemoryThatComesBackLate(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awakeWith("a", 70)
+		r.engine.sleep = never
+		_, err := r.Sleep("a", Ask{})
+		require.NoError(t, err)
+		memory := remembered(t, r)
+		fresh, _ := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, "falling_asleep", fresh.state("a"))
+		fresh.gpus.hold("g0", firstPID, 2)
+		_, err = fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		require.NoError(t, err)
+	})
+}
+
+func TestAnEngineThatDidNotAnswerAtARestartAndSleepsIsNotTakenForAwake(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		r.asleep("a")
+		tree := r.runner.tree("a")
+		r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
+		fresh, _ := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		answers := time.Now().Add(time.Minute)
+		fresh.engine.ready = func(ctx context.Context) error {
+			if time.Now().Before(answers) {
+				return errBroken
+			}
+			return nil
+		}
+		require.NoError(t, fresh.Recover(t.Context(), Memory{}))
+		require.Equal(t, "starting", fresh.state("a"))
+		_, err := fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		require.NoError(t, err)
+		assert.Equal(t, "shut", fresh.gates.gate("a").get())
+	})
+}
+
+// refusing is an engine that answers a canary by a status.
+type refusing struct {
+	*fakeEngine
+	status int
+}
+
+func (e refusing) Canary(context.Context, string, string, engine.Secret) error {
+	return fmt.Errorf("cannot make a token: %w", &engine.StatusError{Call: "POST /v1/completions", Status: e.status})
+}
+
+func TestACanaryForWhichTheLauncherHasForgottenTheKeyIsNotAFailure(t *testing.T) {
+	for status, passes := range map[int]bool{http.StatusUnauthorized: true, http.StatusForbidden: true, http.StatusInternalServerError: false} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awake("a", "0.9")
+				ask := func(r *rig) error {
+					canary, err := r.Canary("a")
+					require.NoError(t, err)
+					return canary(t.Context())
+				}
+				require.NoError(t, ask(r))
+				memory := remembered(t, r)
+				fresh, _ := nextLife(t, r, func(o *Options) {
+					o.Engines = []engine.Engine{refusing{o.Engines[0].(*fakeEngine), status}}
+				})
+				defer fresh.Close(context.Background(), false)
+				require.NoError(t, fresh.Recover(t.Context(), memory))
+				if passes {
+					assert.NoError(t, ask(fresh))
+				} else {
+					assert.Error(t, ask(fresh))
+				}
+			})
+		})
+	}
+}
+
+func TestBudgetsThatBecameSmallerAreHeldAfterARestart(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		for _, id := range []string{"first", "second", "third"} {
+			r.awake(id, "0.3")
+			r.asleep(id)
+			time.Sleep(time.Second)
+		}
+		memory := remembered(t, r)
+		fresh, _ := nextLife(t, r, func(o *Options) { o.Budget.MaxSleepersPerGPU = 1 })
+		defer fresh.Close(context.Background(), false)
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		fresh.HoldBudgets()
+		synctest.Wait()
+		all, _ := fresh.List()
+		require.Len(t, all, 1)
+		assert.Equal(t, "third", all[0].InstanceID)
+	})
+}
+
+func TestAJournalThatHoldsARecordOfNoKnownFormIsNotReadable(t *testing.T) {
+	assert.NoError(t, Readable(json.RawMessage(`{"revision":1}`)))
+	assert.Error(t, Readable(json.RawMessage(`{"revision":"one"}`)))
+	assert.Error(t, Readable(json.RawMessage(`"a text"`)))
+}
