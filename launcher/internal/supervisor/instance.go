@@ -55,6 +55,8 @@ type instance struct {
 	lastLog  []string
 	level    int // of the sleep it is in or going to
 	marked   int // the level that its mark tells; 0: it tells none
+	// unmarked: its mark was removed, since something of it could not be written.
+	unmarked bool
 	timings  []launcherapi.PhaseTime
 	revision uint64
 

@@ -12,7 +12,10 @@ import (
 // A mark is a small file for each instance that runs, written when its process
 // has started and before it is told to sleep at another level than before. With
 // it an engine can be found again when the journal is lost, and no record that
-// is missing makes a sleeper wake by the sequence of a wrong level.
+// is missing makes a sleeper wake by the sequence of a wrong level. While the
+// journal is behind on an instance there is none: to remove a file takes no room
+// on a disk that is full, and the next life of the launcher then believes what
+// the engine does, and not what was written of it.
 
 func (s *Supervisor) markPath(id string) string {
 	return filepath.Join(s.opts.MarkDir, id+".json")
@@ -30,14 +33,25 @@ func (s *Supervisor) writeMark(i *instance) {
 		err = os.Rename(path+".new", path)
 	}
 	if err == nil {
-		i.marked = i.level
+		i.marked, i.unmarked = i.level, false
 		return
 	}
-	i.marked = 0
 	_ = os.Remove(path + ".new") // what there is of it takes room
-	s.removeMark(i.facts.ID)
-	s.opts.Observer.JournalFailed()
+	s.unmark(i)
 	s.log.Error("cannot write the mark of an instance: only the journal knows it now", "instance", i.facts.ID, "error", err)
+}
+
+// unmark removes the instance's mark until it can be written again. The lock is
+// held.
+func (s *Supervisor) unmark(i *instance) {
+	i.marked, i.unmarked = 0, true
+	s.removeMark(i.facts.ID)
+}
+
+// hasMark says whether there is a mark of an instance.
+func (s *Supervisor) hasMark(id string) bool {
+	_, err := os.Stat(s.markPath(id))
+	return err == nil
 }
 
 // markLevel sees to it that the mark tells the level of a sleep that is about to

@@ -86,7 +86,7 @@ func (s *Supervisor) write(i *instance) {
 	s.unwritten[i.facts.ID] = true
 	for id, swap := range s.unwrittenEnds {
 		if err := s.appendSwap(swap); err != nil {
-			s.journalFailed(err)
+			s.journalBehind(err)
 			return
 		}
 		delete(s.unwrittenEnds, id)
@@ -97,14 +97,23 @@ func (s *Supervisor) write(i *instance) {
 			record = Record{Instance: now.saved(), Revision: record.Revision}
 		}
 		if err := s.opts.Journal.Append(record); err != nil {
-			s.journalFailed(err)
+			s.journalBehind(err)
 			return
 		}
 		delete(s.unwritten, id)
+		if now, ok := s.instances[id]; ok && now.unmarked {
+			s.writeMark(now)
+		}
 	}
 }
 
-func (s *Supervisor) journalFailed(err error) {
+// journalBehind takes the marks off the instances that the journal is behind on.
+func (s *Supervisor) journalBehind(err error) {
+	for id := range s.unwritten {
+		if i, ok := s.instances[id]; ok && !i.unmarked {
+			s.unmark(i)
+		}
+	}
 	s.opts.Observer.JournalFailed()
 	s.log.Error("cannot write the journal: the launcher goes on, and asks its engines what they do if it has to", "error", err)
 }

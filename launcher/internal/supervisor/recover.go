@@ -98,7 +98,8 @@ const askLimit = 2 * time.Second
 
 // askAll asks the engines that should live whether they sleep: what is written
 // down of them may be older than what they do, when the journal could not be
-// written. One that does not answer is taken to be as written.
+// written. What was on its way goes on its way, unless the journal was behind.
+// One that does not answer is taken to be as written.
 func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
@@ -106,7 +107,8 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 	for n := range all {
 		saved := &all[n]
 		eng, err := s.engine(saved.Engine)
-		if err != nil || saved.State.Ended() || saved.State.Moving() && saved.State != launcher.Starting {
+		onItsWay := saved.State == launcher.FallingAsleep || saved.State == launcher.Waking
+		if err != nil || saved.State.Ended() || saved.State == launcher.Stopping || onItsWay && s.hasMark(saved.Facts.ID) {
 			continue
 		}
 		asked.Go(func() {
@@ -116,8 +118,8 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 			case sleeping && saved.State != launcher.Sleeping:
 				s.log.Warn("an engine sleeps that the journal does not know to sleep", "instance", saved.Facts.ID, "journal", saved.State)
 				saved.State, saved.Level = launcher.Sleeping, 2 // the wake sequence of level 2 is right for both
-			case !sleeping && saved.State == launcher.Sleeping:
-				s.log.Warn("an engine is awake that sleeps by the journal", "instance", saved.Facts.ID)
+			case !sleeping && (saved.State == launcher.Sleeping || onItsWay):
+				s.log.Warn("an engine is awake that the journal does not know to be awake", "instance", saved.Facts.ID, "journal", saved.State)
 				saved.State = launcher.Awake
 			}
 		})
@@ -160,7 +162,7 @@ func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
 	s.watch(i)
 	s.resume(i)
 	if i.marked == 0 {
-		s.writeMark(i)
+		i.unmarked = true // written with the record that follows
 	}
 	s.publish(i, launcherapi.EventUpdated)
 }

@@ -331,12 +331,37 @@ func TestAMarkThatCannotBeWrittenIsRemovedSinceItTellsAnOldLevel(t *testing.T) {
 		r.wakes("a")
 		mark := filepath.Join(r.opts.MarkDir, "a.json")
 		require.FileExists(t, mark)
-		require.NoError(t, os.Mkdir(mark+".new", 0o700)) // where the new one would be written
+		require.NoError(t, os.MkdirAll(filepath.Join(mark+".new", "full"), 0o700)) // where the new one would be written
 		_, err := r.Sleep("a", Ask{Level: 2})
 		require.NoError(t, err)
 		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err, "the engine is not harmed by that")
 		assert.NoFileExists(t, mark)
+	})
+}
+
+func TestWhatAnEngineDoesCountsMoreThanARecordThatTheJournalIsBehindOf(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		falls := make(chan struct{})
+		r.engine.sleep = func(context.Context) error { <-falls; return nil }
+		_, err := r.Sleep("a", Ask{})
+		require.NoError(t, err)
+		synctest.Wait() // the last that can be written
+		r.journal.failing(syscall.ENOSPC)
+		close(falls)
+		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		require.NoError(t, err)
+		r.wakes("a")
+		memory := remembered(t, r)
+		require.Equal(t, launcher.FallingAsleep, memory.Instances[0].State)
+		fresh, _ := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		synctest.Wait()
+		assert.Equal(t, "awake", fresh.state("a"))
+		assert.Empty(t, fresh.engine.noted(), "it is not put to sleep")
+		assert.FileExists(t, filepath.Join(fresh.opts.MarkDir, "a.json"), "the journal is not behind any more")
 	})
 }
 
