@@ -180,7 +180,7 @@ func (c *contents) put(key string, value json.RawMessage, readable func(json.Raw
 	}
 	if readable != nil {
 		if err := readable(value); err != nil {
-			return err.Error(), nil
+			return err.Error(), nil //nolint:nilerr // the same
 		}
 	}
 	c.records = append(c.records, bytes.Clone(value))
