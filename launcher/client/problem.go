@@ -42,14 +42,14 @@ func errorOf(p launcherapi.Problem) error {
 	if len(p.Errors) > 0 {
 		e.Location = p.Errors[0].Location
 	}
-	if p.Outcome == launcherapi.OutcomeUndone {
+	if p.Outcome == launcherapi.OutcomeUndone || p.Outcome == launcherapi.OutcomeUndoFailed {
 		return &UndoneError{Phase: p.FailedPhase, Result: undone(p), Err: e}
 	}
 	return e
 }
 
-// UndoneError says that a swap failed and that everything was undone as far as
-// could be. The [launcher.Error] behind it says why.
+// UndoneError says that a swap failed, and by the outcome of its result whether
+// everything was undone. The [launcher.Error] behind it says why.
 type UndoneError struct {
 	Phase  string // the phase that failed
 	Result launcherapi.SwapResult

@@ -104,13 +104,13 @@ const AllStopped = "all_stopped"
 // SleepRequest asks for an instance to be put to sleep.
 type SleepRequest struct {
 	Level        int       `json:"level,omitempty" minimum:"1" maximum:"2" doc:"1 (default) keeps the weights in host memory, 2 drops them."`
-	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long answers in flight may take to end before they are cut. Default: the launcher's drain_timeout."`
-	Timeout      *Duration `json:"timeout,omitempty" doc:"How long the engine may take to fall asleep. Default: the launcher's sleep_timeout."`
+	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long answers in flight may take to end before they are cut. Absent or 0: the launcher's drain_timeout. 1ms does not wait for them."`
+	Timeout      *Duration `json:"timeout,omitempty" doc:"How long the engine may take to fall asleep. Absent or 0: the launcher's sleep_timeout."`
 	Wait         *bool     `json:"wait,omitempty" doc:"false: answer 202 at once; the watch stream brings the outcome. Default: true."`
 }
 
 // WakeRequest asks for a sleeping instance to be woken.
 type WakeRequest struct {
-	Timeout *Duration `json:"timeout,omitempty" doc:"How long the engine may take to wake. Default: the launcher's wake_timeout."`
+	Timeout *Duration `json:"timeout,omitempty" doc:"How long the engine may take to wake. Absent or 0: the launcher's wake_timeout."`
 	Wait    *bool     `json:"wait,omitempty" doc:"false: answer 202 at once; the watch stream brings the outcome. Default: true."`
 }

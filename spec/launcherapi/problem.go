@@ -94,10 +94,10 @@ type Problem struct {
 	Cause        string   `json:"cause,omitempty"`
 	LastLogLines []string `json:"last_log_lines,omitempty"`
 
-	// Of an undone swap: the members of SwapResult.
+	// Of a swap: the members of SwapResult.
 	SwapID      string      `json:"swap_id,omitempty"`
-	Outcome     string      `json:"outcome,omitempty" enum:"undone"`
-	FailedPhase string      `json:"failed_phase,omitempty"`
+	Outcome     string      `json:"outcome,omitempty" enum:"refused,undone,undo_failed,interrupted" doc:"Of a swap. refused: nothing was touched. undone: whoever was awake is awake again. undo_failed: not so; detail and out say who is left how. interrupted: the launcher is closing, and finishes or undoes the swap when it is back."`
+	FailedPhase string      `json:"failed_phase,omitempty" doc:"Of a swap that had begun."`
 	In          *Instance   `json:"in,omitempty"`
 	Out         []Instance  `json:"out,omitempty"`
 	Phases      []PhaseTime `json:"phases,omitempty"`

@@ -5,8 +5,8 @@ type SwapRequest struct {
 	GPUUUIDs     []string  `json:"gpu_uuids,omitempty" maxItems:"64" doc:"The GPUs to act on. Default: those of the instance to come in."`
 	In           *SwapIn   `json:"in,omitempty" doc:"What shall be awake afterwards. Absent: swap out only."`
 	Out          *SwapOut  `json:"out,omitempty" doc:"What becomes of whatever is awake there. Default: sleep at level 1."`
-	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long answers in flight may take to end before they are cut. Default: the launcher's drain_timeout."`
-	Timeout      *Duration `json:"timeout,omitempty" doc:"Limit of the whole swap, the wait for its turn included; past it the swap is undone. Default: the launcher's start_timeout."`
+	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long answers in flight may take to end before they are cut. Absent or 0: the launcher's drain_timeout. 1ms does not wait for them."`
+	Timeout      *Duration `json:"timeout,omitempty" doc:"Limit of the whole swap, the wait for its turn included; past it the swap is undone, for which it may take 15 s longer. Absent or 0: the launcher's start_timeout."`
 	Canary       bool      `json:"canary,omitempty" doc:"Ask the new one for one token before its gate opens."`
 	DryRun       bool      `json:"dry_run,omitempty" doc:"Say what would happen and whether it fits; touch nothing."`
 }
@@ -39,10 +39,13 @@ const (
 
 // Outcomes of a swap.
 const (
-	OutcomeDone   = "done"   // in is awake, out is asleep or gone
-	OutcomeNoop   = "noop"   // it was so already
-	OutcomeUndone = "undone" // it failed; whoever was awake is awake again
-	OutcomeDryRun = "dry_run"
+	OutcomeDone        = "done"        // in is awake, out is asleep or gone
+	OutcomeNoop        = "noop"        // it was so already
+	OutcomeRefused     = "refused"     // nothing was touched
+	OutcomeUndone      = "undone"      // it failed; whoever was awake is awake again
+	OutcomeUndoFailed  = "undo_failed" // it failed, and not everything could be undone, or not in time
+	OutcomeInterrupted = "interrupted" // the launcher is closing: it finishes or undoes the swap when it is back
+	OutcomeDryRun      = "dry_run"
 )
 
 // Names of the phases of a swap, in order.
@@ -62,7 +65,7 @@ const (
 // SwapResult is the answer to a swap, and the last line of its progress.
 type SwapResult struct {
 	SwapID  string      `json:"swap_id"`
-	Outcome string      `json:"outcome" enum:"done,noop,undone,dry_run"`
+	Outcome string      `json:"outcome" enum:"done,noop,refused,undone,undo_failed,interrupted,dry_run"`
 	In      *Instance   `json:"in,omitempty"`
 	Out     []Instance  `json:"out"`
 	Evicted []string    `json:"evicted,omitempty" doc:"Sleepers that were stopped to keep within the budgets."`

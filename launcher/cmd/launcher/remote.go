@@ -143,6 +143,7 @@ func (c *cli) explain(err error) {
 		_, _ = fmt.Fprintf(c.err, "  | %s\n", line)
 	}
 	if undone, ok := errors.AsType[*client.UndoneError](err); ok && len(undone.Result.Out) > 0 {
-		_, _ = fmt.Fprintf(c.err, "  undone: %s\n", strings.Join(states(undone.Result.Out), ", "))
+		word := strings.ReplaceAll(undone.Result.Outcome, "_", " ") // undone, or undo failed
+		_, _ = fmt.Fprintf(c.err, "  %s: %s\n", word, strings.Join(states(undone.Result.Out), ", "))
 	}
 }

@@ -19,8 +19,8 @@ func (c *cli) sleepCommand() *cobra.Command {
 		ValidArgsFunction: c.completeInstances(1),
 	}
 	cmd.Flags().IntVar(&level, "level", 1, "1 keeps the weights in host memory, 2 drops them")
-	cmd.Flags().Var(&drain, "drain-timeout", "how long answers in flight may take to end before they are cut")
-	cmd.Flags().Var(&timeout, "timeout", "how long the engine may take to fall asleep")
+	cmd.Flags().Var(&drain, "drain-timeout", "how long answers in flight may take to end before they are cut; 0 is the launcher's default, 1ms does not wait for them")
+	cmd.Flags().Var(&timeout, "timeout", "how long the engine may take to fall asleep; 0 is the launcher's default")
 	complete(cmd, "level", "1", "2")
 	c.formatFlag(cmd)
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {

@@ -31,7 +31,8 @@ func (c *cli) swapCommand() *cobra.Command {
 		Long: `Make one instance the awake one on its GPUs, and whatever is awake there asleep
 or gone. IN_ID names an instance that exists; with ARGS, those of vllm serve, a
 new one is started. With --gpu alone, whatever is awake there makes room. A swap
-that fails is undone: whoever was awake is awake again.`,
+that fails is undone: whoever was awake is awake again. Where that cannot be had,
+"undo failed" says who is left how. A time of 0 is the launcher's default.`,
 		Example: `  launcher swap b
   launcher swap --gpu 0 --id b --canary -- Qwen/Qwen3-8B --max-model-len 4096
   launcher swap --gpu 0 --out stop`,
@@ -44,7 +45,7 @@ that fails is undone: whoever was awake is awake again.`,
 	startMethodFlag(cmd, &f.method)
 	cmd.Flags().StringVar(&f.out, "out", launcherapi.OutSleep, "what becomes of whatever is awake there: `sleep|stop`")
 	cmd.Flags().IntVar(&f.level, "level", 0, "level that it sleeps at: 1 keeps the weights in host memory, 2 drops them (default 1)")
-	cmd.Flags().Var(&f.drain, "drain-timeout", "how long answers in flight may take to end before they are cut")
+	cmd.Flags().Var(&f.drain, "drain-timeout", "how long answers in flight may take to end before they are cut; 1ms does not wait for them")
 	cmd.Flags().Var(&f.timeout, "timeout", "limit of the whole swap; past it, it is undone")
 	cmd.Flags().BoolVar(&f.canary, "canary", false, "ask the one that comes in for a token before its gate opens")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would happen and whether it fits; touch nothing")

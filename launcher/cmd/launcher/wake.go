@@ -18,7 +18,7 @@ func (c *cli) wakeCommand() *cobra.Command {
 		Args:              exactly("ID"),
 		ValidArgsFunction: c.completeInstances(1),
 	}
-	cmd.Flags().Var(&timeout, "timeout", "how long the engine may take to wake")
+	cmd.Flags().Var(&timeout, "timeout", "how long the engine may take to wake; 0 is the launcher's default")
 	c.formatFlag(cmd)
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
 		return c.verb(ctx, cl, args[0], func(ctx context.Context) (launcherapi.Instance, error) {

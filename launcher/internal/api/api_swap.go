@@ -12,7 +12,7 @@ import (
 
 type swapInput struct {
 	Accept string `header:"Accept" hidden:"true"`
-	Key    string `header:"Idempotency-Key" maxLength:"255" doc:"Made by the client. A second call with the same key and body joins the first swap, or gets its answer."`
+	Key    string `header:"Idempotency-Key" maxLength:"255" doc:"Made by the client. A second call with the same key and body joins the first swap, or gets its answer, also after the launcher has died. The last 1,000 keys are remembered."`
 	Body   launcherapi.SwapRequest
 }
 
@@ -61,7 +61,7 @@ func streamSwap(ctx huma.Context, run SwapRun, contentType string) {
 }
 
 func docSwap(op *huma.Operation, schemas huma.Registry) {
-	op.Description = "Answers when the swap is over. A refusal (409 and the like) has touched nothing; after 502 or 504 everything was undone, and the problem document says which phase failed and why. With Accept: application/x-ndjson or text/event-stream each phase is told as it begins and ends, one step a line, and the last has the result or the problem."
+	op.Description = "Answers when the swap is over. The problem document of a swap that came to nothing has its swap_id and its outcome: refused (409 and the like) has touched nothing; undone (502 or 504) says which phase failed and why, and whoever was awake is awake again; undo_failed (502 or 504) says who could not be brought back, or not in time, and how they are left; interrupted (503) is finished or undone when the launcher is back. A duration of 0 is the default. With Accept: application/x-ndjson or text/event-stream each phase is told as it begins and ends, one step a line, and the last has the result or the problem."
 	content := eventContent(schemaOf[launcherapi.SwapProgress](schemas), "A step each")
 	content[jsonContentType] = &huma.MediaType{Schema: schemaOf[launcherapi.SwapResult](schemas)}
 	op.Responses["200"] = &huma.Response{Description: "Done, or nothing to do; or a stream of steps", Content: content}

@@ -64,16 +64,17 @@ func orZero[T any](v *T) T {
 	return *v
 }
 
-// drainOf is negative for a time that was not given: the launcher's default.
+// drainOf is negative, the launcher's default, for a time that was not given,
+// or 0.
 func drainOf(d *launcherapi.Duration) time.Duration {
-	if d == nil {
+	if d == nil || *d == 0 {
 		return -1
 	}
 	return d.D()
 }
 
 func docVerb(op *huma.Operation, schemas huma.Registry) {
-	op.Description = "Idempotent: an instance that is already there, or on its way, answers the same."
+	op.Description = "Idempotent: an instance that is already there, or on its way, answers the same. A duration of 0 is the default."
 	op.Responses["202"] = &huma.Response{
 		Description: "With wait=false: it has begun; the watch stream brings the outcome",
 		Content:     map[string]*huma.MediaType{jsonContentType: {Schema: schemaOf[launcherapi.Instance](schemas)}},

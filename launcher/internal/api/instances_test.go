@@ -104,7 +104,7 @@ func TestVerbsPassOnWhatWasAsked(t *testing.T) {
 		{"sleep", ``, 200, "sleeping", []string{`sleep "a" level=0 drain=-1ns limit=0s`, `await "a" sleeping`}},
 		{"sleep", `{}`, 200, "sleeping", []string{`sleep "a" level=0 drain=-1ns limit=0s`, `await "a" sleeping`}},
 		{"sleep", `{"level":2,"drain_timeout":"1m30s","timeout":2.5}`, 200, "sleeping", []string{`sleep "a" level=2 drain=1m30s limit=2.5s`, `await "a" sleeping`}},
-		{"sleep", `{"drain_timeout":0,"wait":true}`, 200, "sleeping", []string{`sleep "a" level=0 drain=0s limit=0s`, `await "a" sleeping`}},
+		{"sleep", `{"drain_timeout":0,"wait":true}`, 200, "sleeping", []string{`sleep "a" level=0 drain=-1ns limit=0s`, `await "a" sleeping`}},
 		{"sleep", `{"wait":false}`, 202, "falling_asleep", []string{`sleep "a" level=0 drain=-1ns limit=0s`}},
 		{"wake", ``, 200, "awake", []string{`wake "a" level=0 drain=0s limit=0s`, `await "a" awake`}},
 		{"wake", `{"timeout":"3s"}`, 200, "awake", []string{`wake "a" level=0 drain=0s limit=3s`, `await "a" awake`}},

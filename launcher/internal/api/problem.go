@@ -121,15 +121,25 @@ func problemOf(err error) *problem {
 		}
 	}
 	if failed, ok := errors.AsType[*swap.FailedError](err); ok {
-		p.undone(failed)
+		p.swap(failed)
 	}
 	return p
 }
 
-// undone adds the members of a swap that was undone. Its status says whether
-// the engine failed or time ran out, whatever the code of the error behind it,
-// which goes to cause: nothing of that is the request's fault.
-func (p *problem) undone(failed *swap.FailedError) {
+// swap adds the members of a swap that came to nothing.
+func (p *problem) swap(failed *swap.FailedError) {
+	r := failed.Result
+	if r.Outcome == launcherapi.OutcomeUndone || r.Outcome == launcherapi.OutcomeUndoFailed {
+		p.undone()
+	}
+	p.SwapID, p.Outcome, p.FailedPhase = r.SwapID, r.Outcome, failed.Phase
+	p.In, p.Out, p.Evicted, p.Cut, p.Phases, p.TotalMS = r.In, r.Out, r.Evicted, r.Cut, r.Phases, r.TotalMS
+}
+
+// undone makes the status say whether the engine failed or time ran out,
+// whatever the code of the error behind it, which goes to cause: nothing of
+// that is the request's fault.
+func (p *problem) undone() {
 	if p.Code != launcherapi.CodeEngineTimeout {
 		if p.Cause == "" && p.Code != launcherapi.CodeEngineFailed && p.Code != launcherapi.CodeInternal {
 			p.Cause = p.Code
@@ -138,9 +148,6 @@ func (p *problem) undone(failed *swap.FailedError) {
 	}
 	p.Status = launcherapi.StatusOf(p.Code)
 	p.Title = http.StatusText(p.Status)
-	r := failed.Result
-	p.SwapID, p.Outcome, p.FailedPhase = r.SwapID, launcherapi.OutcomeUndone, failed.Phase
-	p.In, p.Out, p.Evicted, p.Cut, p.Phases, p.TotalMS = r.In, r.Out, r.Evicted, r.Cut, r.Phases, r.TotalMS
 }
 
 // with adds a header to the answer.

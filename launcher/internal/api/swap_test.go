@@ -121,6 +121,40 @@ func TestAnUndoneSwapTellsWhatFailedAndWhy(t *testing.T) {
 	}
 }
 
+func TestASwapThatCameToNothingSaysWhatBecameOfIt(t *testing.T) {
+	r := newRig(t)
+	for _, c := range []struct {
+		outcome string
+		err     error
+		status  int
+	}{
+		{launcherapi.OutcomeRefused, launcher.Conflictf("in lives on other GPUs"), 409},
+		{launcherapi.OutcomeRefused, launcher.EngineTimeoutf("the swap ran out of time"), 504},
+		{launcherapi.OutcomeInterrupted, launcher.Unavailablef("closing"), 503},
+		{launcherapi.OutcomeUndone, launcher.Conflictf("on the way"), 502},
+		{launcherapi.OutcomeUndoFailed, launcher.EngineTimeoutf("too slow"), 504},
+	} {
+		came := result
+		came.Outcome = c.outcome
+		failed := &swap.FailedError{Phase: "sleep", Result: came, Err: c.err}
+		if c.outcome == launcherapi.OutcomeUndoFailed {
+			failed.Undo = errors.New("a is sleeping")
+		}
+		r.swaps.Next(apitest.Over(came, failed), nil)
+		got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`)
+		assert.Equal(t, c.status, got.status, c.outcome)
+		p := got.problem(t)
+		assert.Equal(t, c.outcome, p.Outcome)
+		assert.Equal(t, "swap-1", p.SwapID)
+		assert.Equal(t, "sleep", p.FailedPhase)
+		if failed.Undo != nil {
+			assert.Contains(t, p.Detail, "a is sleeping", "who is left how")
+		}
+		r.swaps.Next(nil, failed)
+		assert.Equal(t, c.outcome, r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`).problem(t).Outcome)
+	}
+}
+
 func TestASwapIsStreamedStepByStep(t *testing.T) {
 	started := launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, SwapID: "swap-1", Phase: "admit"}
 	over := launcherapi.SwapProgress{Type: launcherapi.ProgressResult, SwapID: "swap-1", Result: &result}
@@ -146,8 +180,10 @@ func TestASwapIsStreamedStepByStep(t *testing.T) {
 
 func TestAStreamedSwapThatFailsEndsWithTheProblem(t *testing.T) {
 	r := newRig(t)
+	undone := result
+	undone.Outcome = launcherapi.OutcomeUndone
 	for _, failure := range []error{
-		&swap.FailedError{Phase: "wake", Result: result, Err: launcher.EngineTimeoutf("too slow")},
+		&swap.FailedError{Phase: "wake", Result: undone, Err: launcher.EngineTimeoutf("too slow")},
 		launcher.Conflictf("in lives on other GPUs"),
 	} {
 		r.swaps.Next(apitest.Over(result, failure), nil)

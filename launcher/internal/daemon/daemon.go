@@ -199,7 +199,7 @@ func (d *Daemon) openState() (found journal.Found, jrn *journal.Journal, err err
 	}
 	d.later(d.logs.Close)
 	jrn, found, err = journal.Open(filepath.Join(d.opts.StateDir, journalFile), journal.Options{
-		Snapshot: func() ([]any, error) { return d.sup.Snapshot(d.swaps.Running()), nil },
+		Snapshot: func() ([]any, error) { return d.sup.Snapshot(d.swaps.Saved()), nil },
 		Readable: supervisor.Readable,
 		Logger:   d.log,
 	})
@@ -331,7 +331,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.sup.Recover(ctx, d.memory); err != nil {
 		return errors.Join(err, d.Close())
 	}
-	d.swaps.Recover(d.memory.Swaps)
+	d.swaps.Recover(d.memory.Ended, d.memory.Swaps)
 	d.sup.HoldBudgets()
 	if d.pool != nil {
 		d.pool.Begin() // what an earlier launcher left of its own is cleared away now

@@ -47,7 +47,7 @@ func New(live Live, preloaders func() launcherapi.PreloaderList) *Metrics {
 		transitions: counters("hotseat_instance_transitions_total", "Changes of an instance's state.", "from", "to"),
 		failures:    counters("hotseat_instance_failures_total", "Instances that failed, by the cause that was recognised.", "cause"),
 		phases:      histograms("hotseat_phase_duration_seconds", "How long instances stayed in each state, and the drain, engine_sleep and engine_wake within them.", phaseBuckets, "phase"),
-		swaps:       counters("hotseat_swaps_total", "Swaps that are over, by outcome.", "outcome"),
+		swaps:       counters("hotseat_swaps_total", "Swaps that are over, by outcome: done, noop, dry_run, refused, undone, undo_failed or interrupted.", "outcome"),
 		swapTime:    histograms("hotseat_swap_duration_seconds", "How long swaps took, the wait for their turn included.", phaseBuckets, "outcome"),
 		refusals:    counters("hotseat_refusals_total", "Calls that were refused, by code and, for want of room, by the bound that would be exceeded.", "code", "bound"),
 		requests:    histograms("hotseat_proxy_request_duration_seconds", "Requests at the instances' public ports, the wait at the gate included.", requestBuckets, "class", "outcome"),

@@ -35,7 +35,7 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	crashpoint.At(crashpoint.SleepDrained)
 	s.markLevel(i)
 	before := s.holdsBefore(i, op)
-	ctx, stop := context.WithTimeout(op.ctx, op.limit)
+	ctx, stop := s.answerTime(op)
 	defer stop()
 	err = s.whileItListens(ctx, i, func(ctx context.Context) error { return i.engine.Sleep(ctx, i.base(), op.level) })
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Supervisor) sleepFailed(i *instance, op *operation, why error) {
 	if op.ctx.Err() != nil {
 		return
 	}
-	ctx, stop := context.WithTimeout(op.ctx, settleLimit)
+	ctx, stop := context.WithTimeout(op.ctx, s.patience(op))
 	defer stop()
 	why = fmt.Errorf("did not fall asleep: %w", why)
 	if err := i.engine.Wake(ctx, i.base(), op.level); err != nil {
@@ -166,7 +166,7 @@ func (s *Supervisor) sleepFailed(i *instance, op *operation, why error) {
 // wakeUp has the engine wake.
 func (s *Supervisor) wakeUp(i *instance, op *operation) {
 	began := time.Now()
-	ctx, stop := context.WithTimeout(op.ctx, op.limit)
+	ctx, stop := s.answerTime(op)
 	defer stop()
 	err := s.whileItListens(ctx, i, func(ctx context.Context) error { return i.engine.Wake(ctx, i.base(), op.level) })
 	if err != nil {

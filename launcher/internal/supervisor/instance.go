@@ -91,6 +91,10 @@ type operation struct {
 	cut     int   // requests cut by its drain
 	drained bool  // a sleep that has got beyond its drain
 	resumed bool  // an earlier life of the launcher began it: how far it has got is not known
+
+	asked    time.Time               // when the engine was asked to do it
+	giveUp   context.CancelCauseFunc // ends the wait for its answer
+	cutShort bool
 }
 
 func (i *instance) base() string { return fmt.Sprintf("http://127.0.0.1:%d", i.facts.EnginePort) }

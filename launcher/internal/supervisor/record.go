@@ -56,7 +56,35 @@ type SavedSwap struct {
 	Out   []string `json:"out"`
 	Stop  bool     `json:"stop,omitempty"` // out ends rather than sleeps
 	Level int      `json:"level"`
-	Done  bool     `json:"done"` // finished or undone: nothing to do any more
+
+	Until   time.Time     `json:"until"`             // when its time is over
+	Phase   string        `json:"phase,omitempty"`   // the one under way
+	Failure *SavedFailure `json:"failure,omitempty"` // why it is undone, or came to nothing
+
+	Done   bool                    `json:"done"`             // finished or undone: nothing to do any more
+	Key    *SavedKey               `json:"key,omitempty"`    // that it came with
+	Result *launcherapi.SwapResult `json:"result,omitempty"` // what it came to, once it is done and when it has a key
+}
+
+// SavedKey is the idempotency key of a swap. The request that came with it is
+// known again, and cannot be read from it.
+type SavedKey struct {
+	Key  string `json:"key"`
+	Salt []byte `json:"salt"`
+	Hash []byte `json:"hash"` // of salt and request
+}
+
+// SavedFailure is why a swap failed or was refused.
+type SavedFailure struct {
+	Phase        string           `json:"phase,omitempty"`
+	Code         string           `json:"code,omitempty"`
+	Detail       string           `json:"detail"`
+	Undo         string           `json:"undo,omitempty"` // what could not be undone
+	InstanceID   string           `json:"instance_id,omitempty"`
+	ExitCode     *int             `json:"exit_code,omitempty"`
+	Cause        string           `json:"cause,omitempty"`
+	LastLogLines []string         `json:"last_log_lines,omitempty"`
+	Fit          *launcherapi.Fit `json:"fit,omitempty"`
 }
 
 func (i *instance) saved() *SavedInstance {
@@ -138,7 +166,7 @@ func (s *Supervisor) appendSwap(saved SavedSwap) error {
 }
 
 // Snapshot gives records that say everything that there is to say now.
-// swaps are those that run.
+// swaps are those that run, and those whose keys are remembered.
 func (s *Supervisor) Snapshot(swaps []SavedSwap) []any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +184,8 @@ func (s *Supervisor) Snapshot(swaps []SavedSwap) []any {
 // Memory is what the journal remembers of an earlier life of the launcher.
 type Memory struct {
 	Instances []SavedInstance // in the order of their making
-	Swaps     []SavedSwap     // those that had not ended
+	Swaps     []SavedSwap     // those that had not ended, in the order of their beginning
+	Ended     []SavedSwap     // those that had, and have a key
 	Revision  uint64
 }
 
@@ -219,13 +248,20 @@ func (m *Memory) dropInstance(id string) {
 }
 
 func (m *Memory) putSwap(saved SavedSwap) {
-	for n := range m.Swaps {
-		if m.Swaps[n].ID == saved.ID {
-			m.Swaps = append(m.Swaps[:n], m.Swaps[n+1:]...)
-			break
-		}
+	m.Swaps = putSaved(m.Swaps, saved, !saved.Done)
+	m.Ended = putSaved(m.Ended, saved, saved.Done && saved.Key != nil)
+}
+
+// putSaved gives the list with the swap in its place, or without the swap.
+func putSaved(all []SavedSwap, saved SavedSwap, keep bool) []SavedSwap {
+	at := slices.IndexFunc(all, func(s SavedSwap) bool { return s.ID == saved.ID })
+	switch {
+	case keep && at >= 0:
+		all[at] = saved
+	case keep:
+		all = append(all, saved)
+	case at >= 0:
+		all = slices.Delete(all, at, at+1)
 	}
-	if !saved.Done {
-		m.Swaps = append(m.Swaps, saved)
-	}
+	return all
 }

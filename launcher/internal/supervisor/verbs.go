@@ -13,11 +13,14 @@ import (
 
 // Ask says how a verb is to be done.
 type Ask struct {
-	Level  int           // of a sleep: 1 or 2; 0 means 1
+	Level  int           // of a sleep: 1 or 2; 0 means 1, LastLevel the one before
 	Drain  time.Duration // negative: the launcher's default
 	Limit  time.Duration // for the engine's answer; 0: the launcher's default
 	SwapID string        // the swap that asks, if any
 }
+
+// LastLevel is the level that an instance slept at last; 1 if it never did.
+const LastLevel = -1
 
 // Sleep puts an instance to sleep. It returns once that has begun; the outcome
 // is awaited with [Supervisor.AwaitVerb].
@@ -31,7 +34,7 @@ func (s *Supervisor) Sleep(id string, ask Ask) (launcherapi.Instance, error) {
 	if ask.Level == 0 {
 		ask.Level = 1
 	}
-	if ask.Level < 1 || ask.Level > 2 {
+	if ask.Level != LastLevel && (ask.Level < 1 || ask.Level > 2) {
 		return launcherapi.Instance{}, launcher.Invalidf("body.level", "sleep level %d does not exist: 1 keeps the weights in host memory, 2 drops them", ask.Level)
 	}
 	if ask.Drain < 0 {
@@ -40,7 +43,11 @@ func (s *Supervisor) Sleep(id string, ask Ask) (launcherapi.Instance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.verb(id, ask, launcher.EventSleepAsked, s.opts.Limits.Sleep, func(i *instance) error {
-		if i.state == launcher.Awake {
+		switch {
+		case i.state != launcher.Awake:
+		case ask.Level == LastLevel:
+			i.level = max(i.level, 1)
+		default:
 			i.level = ask.Level
 		}
 		return nil

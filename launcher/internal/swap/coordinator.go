@@ -17,14 +17,14 @@
 //
 // A failure in any of them, or the end of the swap's time, leads to undo: the
 // one that came in goes back to sleep or is removed, and whoever was awake
-// wakes again.
+// wakes again. The answer does not wait for that much longer than the swap's
+// time; the undoing goes on.
 package swap
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,9 +45,6 @@ type Options struct {
 	Logger     *slog.Logger
 }
 
-// keptKeys bounds how many idempotency keys are remembered.
-const keptKeys = 1000
-
 // Coordinator runs swaps.
 type Coordinator struct {
 	opts  Options
@@ -56,31 +53,30 @@ type Coordinator struct {
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 
-	mu     sync.Mutex
-	closed bool
-	saved  map[string]supervisor.SavedSwap // swaps that have touched something and not ended
-	keys   map[string]keyed
-	recent []string // keys in the order of their coming
-}
-
-type keyed struct {
-	body [sha256.Size]byte
-	run  *Run
+	mu      sync.Mutex
+	closed  bool
+	closing chan struct{}          // closed with closed
+	saved   []supervisor.SavedSwap // swaps that have touched something and not ended, in the order of their beginning
+	keys    map[string]*kept
+	recent  []string // keys in the order of their coming
 }
 
 // New makes a coordinator.
 func New(opts Options) *Coordinator {
-	c := &Coordinator{opts: opts, log: opts.Logger, saved: map[string]supervisor.SavedSwap{}, keys: map[string]keyed{}}
+	c := &Coordinator{opts: opts, log: opts.Logger, closing: make(chan struct{}), keys: map[string]*kept{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
 
 // Close waits for the swaps that run, until ctx ends; those that are left then
 // are abandoned where they are, to be finished or undone by the next life of
-// the launcher.
+// the launcher. So are those at once that were answered and are still undone.
 func (c *Coordinator) Close(ctx context.Context) {
 	c.mu.Lock()
-	c.closed = true
+	if !c.closed {
+		c.closed = true
+		close(c.closing)
+	}
 	c.mu.Unlock()
 	idle := make(chan struct{})
 	go func() {
@@ -95,16 +91,18 @@ func (c *Coordinator) Close(ctx context.Context) {
 	<-idle
 }
 
-// Running gives the swaps that have touched something and not ended, for the
-// journal's snapshot.
-func (c *Coordinator) Running() []supervisor.SavedSwap {
+// Saved gives the swaps that have ended and whose keys are remembered, and
+// those that have touched something and not ended, for the journal's snapshot.
+func (c *Coordinator) Saved() []supervisor.SavedSwap {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := make([]supervisor.SavedSwap, 0, len(c.saved))
-	for _, s := range c.saved {
-		out = append(out, s)
+	var out []supervisor.SavedSwap
+	for _, key := range c.recent {
+		if k := c.keys[key]; k.run == nil {
+			out = append(out, k.saved)
+		}
 	}
-	return out
+	return append(out, c.saved...)
 }
 
 // Begin reads a request and starts the swap. What is wrong with the request
@@ -112,49 +110,59 @@ func (c *Coordinator) Running() []supervisor.SavedSwap {
 // key that was used before for the same request, the earlier Run is given back
 // and nothing is done again.
 func (c *Coordinator) Begin(req launcherapi.SwapRequest, key string) (*Run, error) {
-	body, err := json.Marshal(req)
+	id := uuid.NewString()
+	r, err := c.begin(id, req, key)
+	if err != nil {
+		return nil, &FailedError{Result: launcherapi.SwapResult{SwapID: id, Outcome: launcherapi.OutcomeRefused}, Err: err}
+	}
+	return r, nil
+}
+
+func (c *Coordinator) begin(id string, req launcherapi.SwapRequest, key string) (*Run, error) {
+	digest, err := digestOf(req)
 	if err != nil {
 		return nil, err
 	}
-	hash := sha256.Sum256(body)
+	if earlier, err := c.earlier(key, digest); earlier != nil || err != nil {
+		return earlier, err
+	}
+	r, err := c.read(id, req)
+	if err != nil {
+		return nil, err
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if earlier, used := c.keys[key]; key != "" && used {
-		if earlier.body != hash {
-			return nil, &launcher.Error{Code: launcherapi.CodeKeyReused, Detail: "this Idempotency-Key came with another request before: use a new key for a new request"}
-		}
-		return earlier.run, nil
+	if earlier, err := c.recall(key, digest); earlier != nil || err != nil {
+		return earlier, err // it came while this one was read
 	}
 	if c.closed {
 		return nil, launcher.Unavailablef("the launcher is closing")
 	}
-	r, err := c.read(req)
-	if err != nil {
-		return nil, err
-	}
 	if key != "" {
-		c.remember(key, keyed{body: hash, run: r})
+		r.saved.Key = newKey(key, digest)
+		c.remember(&kept{saved: r.saved, run: r})
 	}
 	c.tasks.Go(func() { r.run(c.ctx) })
 	return r, nil
 }
 
-func (c *Coordinator) remember(key string, k keyed) {
-	c.keys[key] = k
-	c.recent = append(c.recent, key)
-	if len(c.recent) > keptKeys {
-		delete(c.keys, c.recent[0])
-		c.recent = c.recent[1:]
+// newRun makes a Run that has not begun.
+func (c *Coordinator) newRun(id string) *Run {
+	return &Run{
+		c: c, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
+		order:  order{swapID: id},
+		saved:  supervisor.SavedSwap{ID: id},
+		result: launcherapi.SwapResult{SwapID: id, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}},
 	}
 }
 
 // read makes a Run of a request.
-func (c *Coordinator) read(req launcherapi.SwapRequest) (*Run, error) {
-	r := &Run{
-		c: c, req: req, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
-		limit: duration(req.Timeout, c.opts.Limits.Start), drain: duration(req.DrainTimeout, c.opts.Limits.Drain),
-	}
-	r.order = order{swapID: uuid.NewString(), gpus: req.GPUUUIDs}
+func (c *Coordinator) read(id string, req launcherapi.SwapRequest) (*Run, error) {
+	r := c.newRun(id)
+	r.req = req
+	r.limit, r.drain = orDefault(req.Timeout, c.opts.Limits.Start), orDefault(req.DrainTimeout, c.opts.Limits.Drain)
+	r.until = r.began.Add(r.limit)
+	r.order.gpus = req.GPUUUIDs
 	if err := r.readOut(); err != nil {
 		return nil, err
 	}
@@ -164,13 +172,13 @@ func (c *Coordinator) read(req launcherapi.SwapRequest) (*Run, error) {
 	if len(r.order.gpus) == 0 {
 		return nil, launcher.Invalidf("body.gpu_uuids", "gpu_uuids is missing: name the GPUs to swap on")
 	}
-	r.result = launcherapi.SwapResult{SwapID: r.order.swapID, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}}
 	return r, nil
 }
 
-func duration(given *launcherapi.Duration, otherwise time.Duration) time.Duration {
-	if given == nil {
-		return otherwise
+// orDefault is a duration of a request: 0 is the default too.
+func orDefault(given *launcherapi.Duration, standard time.Duration) time.Duration {
+	if given == nil || *given == 0 {
+		return standard
 	}
 	return given.D()
 }
@@ -239,32 +247,84 @@ func (r *Run) readIn() error {
 	return nil
 }
 
-// Recover finishes or undoes the swaps that were under way when the launcher
-// died: one whose instance is awake, or becomes so, is finished.
-func (c *Coordinator) Recover(swaps []supervisor.SavedSwap) {
+// Recover remembers the keys of the swaps that had ended when the launcher died,
+// and finishes or undoes those that were under way: one whose instance is
+// awake, or becomes so, is finished. Their turns are asked for before anybody
+// else can; they are taken up in the background.
+func (c *Coordinator) Recover(ended, swaps []supervisor.SavedSwap) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, saved := range swaps {
-		r := &Run{
-			c: c, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}), limit: c.opts.Limits.Start, saved: saved,
-			order:  order{swapID: saved.ID, gpus: saved.GPUs, in: saved.In},
-			intent: supervisor.Intent{In: saved.In, New: saved.New, Out: saved.Out, Stop: saved.Stop, Level: saved.Level},
-			result: launcherapi.SwapResult{SwapID: saved.ID},
-		}
-		c.saved[saved.ID] = saved
-		// The turn is taken before anybody else can ask for one.
-		ctx, cancel := context.WithCancel(c.ctx)
-		release, err := c.opts.Turns.Take(ctx, saved.ID, saved.GPUs)
-		cancel()
-		if err != nil {
-			c.log.Error("cannot take up an interrupted swap", "swap", saved.ID, "error", err)
+	for _, saved := range ended {
+		c.remember(&kept{saved: saved})
+	}
+	c.mu.Unlock()
+	for n, saved := range swaps {
+		if overlaps(swaps[n+1:], saved.GPUs) {
+			c.endUnseen(saved)
 			continue
 		}
-		c.tasks.Go(func() {
-			defer release()
-			r.takeUp(c.ctx)
-		})
+		c.takeUp(saved)
 	}
 }
 
-var errLauncherCloses = launcher.Unavailablef("the launcher is closing; the swap is taken up again when it is back")
+// overlaps says whether a swap was under way on any of those GPUs.
+func overlaps(swaps []supervisor.SavedSwap, gpus []string) bool {
+	return slices.ContainsFunc(swaps, func(s supervisor.SavedSwap) bool { return len(missing(s.GPUs, gpus)) < len(gpus) })
+}
+
+// endUnseen notes the end of a swap that another has followed on its GPUs. A
+// swap is written down while it has its turn: when the other one was, this one
+// was over, and only that could not be written.
+func (c *Coordinator) endUnseen(saved supervisor.SavedSwap) {
+	c.log.Warn("a swap had ended, which could not be written down then", "swap", saved.ID)
+	r := c.newRun(saved.ID)
+	r.saved, r.written = saved, true
+	lost := launcher.Storagef("swap %s is over, but how it ended could not be written down before the launcher died", saved.ID)
+	r.conclude(launcherapi.OutcomeInterrupted, &FailedError{Phase: phaseOf(saved), Err: lost})
+	c.opts.Supervisor.Dismiss(saved.ID)
+}
+
+// put notes a swap that runs. The lock is held.
+func (c *Coordinator) put(saved supervisor.SavedSwap) {
+	at := slices.IndexFunc(c.saved, func(s supervisor.SavedSwap) bool { return s.ID == saved.ID })
+	if at < 0 {
+		c.saved = append(c.saved, saved)
+		return
+	}
+	c.saved[at] = saved
+}
+
+// drop forgets a swap that runs no more.
+func (c *Coordinator) drop(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.saved = slices.DeleteFunc(c.saved, func(s supervisor.SavedSwap) bool { return s.ID == id })
+}
+
+func (c *Coordinator) takeUp(saved supervisor.SavedSwap) {
+	r := c.newRun(saved.ID)
+	r.saved, r.written = saved, true
+	r.limit, r.until = c.opts.Limits.Start, saved.Until
+	if saved.Until.IsZero() {
+		r.until = r.began.Add(r.limit)
+	}
+	r.order.gpus, r.order.held, r.order.in = saved.GPUs, saved.GPUs, saved.In
+	r.intent = supervisor.Intent{In: saved.In, New: saved.New, Out: saved.Out, Stop: saved.Stop, Level: saved.Level}
+	c.mu.Lock()
+	c.saved = append(c.saved, saved)
+	if saved.Key != nil {
+		c.remember(&kept{saved: saved, run: r})
+	}
+	c.mu.Unlock()
+	turn := c.opts.Turns.Enter(saved.ID, saved.GPUs)
+	c.tasks.Go(func() {
+		release, err := turn(c.ctx)
+		if err != nil {
+			return // the launcher closes
+		}
+		r.takeUp(c.ctx)
+		release()
+		r.finish()
+	})
+}
+
+var errLauncherCloses = launcher.Unavailablef("the launcher is closing; a swap that had begun is taken up again when it is back")

@@ -2,9 +2,7 @@ package swap
 
 import (
 	"context"
-	"errors"
 	"sync"
-	"time"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
@@ -136,22 +134,12 @@ func (r *Run) wake(ctx context.Context) error {
 		return err
 	}
 	sup.HoldGate(r.intent.In)
-	if _, err := sup.Wake(r.intent.In, supervisor.Ask{SwapID: r.order.swapID, Limit: r.left(ctx)}); err != nil {
+	if _, err := sup.Wake(r.intent.In, supervisor.Ask{SwapID: r.order.swapID}); err != nil {
 		return err
 	}
 	sup.Unreserve(r.order.swapID)
 	_, err := sup.AwaitVerb(ctx, r.intent.In, launcher.Awake)
 	return err
-}
-
-// left is what is left of the swap's time, where that is less than a wake may
-// take.
-func (r *Run) left(ctx context.Context) time.Duration {
-	limit := r.c.opts.Limits.Wake
-	if deadline, ok := ctx.Deadline(); ok {
-		limit = min(limit, max(time.Until(deadline), time.Millisecond))
-	}
-	return limit
 }
 
 // canary asks for one token, when the request wants it.
@@ -183,13 +171,16 @@ func (r *Run) open(context.Context) error {
 }
 
 // stopOut ends those who left, when that was asked for: only now, so that they
-// could be brought back until here. From here on nothing is undone.
+// could be brought back until here. From here on nothing is undone; what does
+// not end in time is left to end.
 func (r *Run) stopOut(context.Context) error {
 	if !r.intent.Stop {
 		return nil
 	}
+	ctx, cancel := context.WithDeadline(r.c.ctx, r.answerBy())
+	defer cancel()
 	return r.each(r.intent.Out, func(id string) error {
-		view, err := r.c.opts.Supervisor.Delete(r.c.ctx, id)
+		view, err := r.c.opts.Supervisor.Delete(ctx, id)
 		if err != nil && launcher.CodeOf(err) != launcherapi.CodeNotFound {
 			r.c.log.Error("cannot stop an instance that was swapped out", "instance", id, "error", err)
 			return nil
@@ -201,91 +192,31 @@ func (r *Run) stopOut(context.Context) error {
 	})
 }
 
-// undo brings everything back to how it was, as far as can be.
-func (r *Run) undo(failure error) {
-	r.c.log.Warn("undoing a swap", "swap", r.order.swapID, "because", failure)
-	_ = r.phase(launcherapi.PhaseUndo, "", func() error {
-		ctx, cancel := context.WithTimeout(r.c.ctx, r.c.opts.Limits.Sleep+r.c.opts.Limits.Wake)
-		defer cancel()
-		err := errors.Join(r.sendBack(ctx), r.each(r.intent.Out, func(id string) error { return r.bringBack(ctx, id) }))
-		if err != nil {
-			r.c.log.Error("a swap could not be undone whole", "swap", r.order.swapID, "error", err)
-		}
-		return err
-	})
-	if r.c.ctx.Err() == nil {
-		_ = r.save(true) // save logs what goes wrong at the end of a swap
-	}
-}
-
-// sendBack removes the new instance, or puts the one that existed back to
-// sleep, so that the memory is free for whoever was there.
-func (r *Run) sendBack(ctx context.Context) error {
-	if r.intent.Want == nil {
-		return nil // it was awake before, or there is none
-	}
-	sup := r.c.opts.Supervisor
-	if r.intent.New {
-		_, err := sup.Delete(ctx, r.intent.In)
-		if launcher.CodeOf(err) == launcherapi.CodeNotFound {
-			return nil // it was never made
-		}
-		return err
-	}
-	view, err := sup.AwaitRest(ctx, r.intent.In)
-	if err != nil || view.State != string(launcher.Awake) {
-		return err
-	}
-	if _, err := sup.Sleep(r.intent.In, supervisor.Ask{Level: max(view.SleepLevel, 1), SwapID: r.order.swapID}); err != nil {
-		return err
-	}
-	_, err = sup.AwaitVerb(ctx, r.intent.In, launcher.Sleeping)
-	return err
-}
-
-// bringBack wakes one that had left.
-func (r *Run) bringBack(ctx context.Context, id string) error {
-	sup := r.c.opts.Supervisor
-	sup.CallOff(id)
-	view, err := sup.AwaitRest(ctx, id)
-	if err != nil || view.State == string(launcher.Awake) {
-		return err
-	}
-	sup.Unreserve(r.order.swapID)
-	if _, err := sup.Wake(id, supervisor.Ask{SwapID: r.order.swapID}); err != nil {
-		return err
-	}
-	_, err = sup.AwaitVerb(ctx, id, launcher.Awake)
-	return err
-}
-
 // takeUp finishes or undoes a swap that an earlier life of the launcher left.
 func (r *Run) takeUp(ctx context.Context) {
 	sup := r.c.opts.Supervisor
 	defer sup.Dismiss(r.order.swapID)
-	settle, cancel := context.WithTimeout(ctx, r.limit)
+	settle, cancel := context.WithDeadline(ctx, r.answerBy())
 	defer cancel()
 	for _, id := range append([]string{r.intent.In}, r.intent.Out...) {
 		if _, err := sup.AwaitRest(settle, id); err != nil && launcher.CodeOf(err) != launcherapi.CodeNotFound {
 			r.c.log.Warn("an instance of an interrupted swap does not settle", "swap", r.order.swapID, "instance", id, "error", err)
 		}
 	}
-	if ctx.Err() != nil {
-		return
-	}
-	if r.complete() {
+	if ctx.Err() == nil && r.saved.Failure == nil && r.complete() {
 		sup.OpenGate(r.intent.In)
 		_ = r.stopOut(ctx) // logs what goes wrong
-		_ = r.save(true)
-		r.finish(launcherapi.OutcomeDone, nil)
+		r.conclude(launcherapi.OutcomeDone, nil)
 		return
 	}
 	if !r.saved.Stays {
 		r.intent.Want = &ledger.Want{} // whatever came in goes back
 	}
-	failure := &FailedError{Phase: "interrupted", Err: errors.New("the launcher died in the middle of it")}
-	r.undo(failure)
-	r.finish(launcherapi.OutcomeUndone, failure)
+	failed := &FailedError{Phase: phaseOf(r.saved), Err: launcher.EngineFailedf("the launcher died in the middle of it")}
+	if r.saved.Failure != nil {
+		failed = failedError(*r.saved.Failure, r.result)
+	}
+	r.undo(failed)
 }
 
 // complete says whether an interrupted swap got where it was going.

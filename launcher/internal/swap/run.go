@@ -22,14 +22,18 @@ type Run struct {
 	limit  time.Duration
 	drain  time.Duration
 	began  time.Time
+	until  time.Time // when its time is over
 	intent supervisor.Intent
-	saved  supervisor.SavedSwap
+
+	saved   supervisor.SavedSwap // guarded by the coordinator's lock once it is written
+	written bool                 // it has touched something, and its end has to be written
 
 	mu       sync.Mutex
 	progress []launcherapi.SwapProgress
 	changed  chan struct{} // closed and replaced when progress grows
 	ended    chan struct{} // closed when it is over
-	over     bool
+	over     bool          // answered; nothing is told any more
+	settled  bool          // result and err are those to answer with
 	result   launcherapi.SwapResult
 	err      error
 }
@@ -37,17 +41,31 @@ type Run struct {
 // ID is the swap's.
 func (r *Run) ID() string { return r.order.swapID }
 
-// FailedError says in which phase a swap failed; everything was undone as far
-// as could be.
+// FailedError says why a swap came to nothing. The outcome in its result says
+// what became of it: refused, undone, undo_failed or interrupted.
 type FailedError struct {
-	Phase  string
+	Phase  string // that failed; empty: the swap had not begun
 	Result launcherapi.SwapResult
 	Err    error
+	Undo   error // what could not be undone, or not in time
 }
 
 func (e *FailedError) Error() string {
+	switch {
+	case e.Result.Outcome == launcherapi.OutcomeRefused || e.Result.Outcome == launcherapi.OutcomeInterrupted:
+		return e.Err.Error()
+	case e.Undo != nil:
+		return fmt.Sprintf("the swap failed in phase %s: %v; and it is not undone: %v", e.Phase, e.Err, e.Undo)
+	}
 	return fmt.Sprintf("the swap failed in phase %s: %v", e.Phase, e.Err)
 }
+
+func asFailed(err error) *FailedError {
+	failed, _ := errors.AsType[*FailedError](err)
+	return failed
+}
+
+func asDomain(err error) (*launcher.Error, bool) { return errors.AsType[*launcher.Error](err) }
 
 func (e *FailedError) Unwrap() error { return e.Err }
 
@@ -91,6 +109,7 @@ func (r *Run) Follow(ctx context.Context, tell func(launcherapi.SwapProgress) er
 	}
 }
 
+// tell adds a step. The lock is held.
 func (r *Run) tell(p launcherapi.SwapProgress) {
 	p.SwapID = r.order.swapID
 	r.progress = append(r.progress, p)
@@ -98,12 +117,9 @@ func (r *Run) tell(p launcherapi.SwapProgress) {
 	r.changed = make(chan struct{})
 }
 
-// phase runs one step and notes how long it took. A refusal of the first phase
-// is not a failure: nothing was touched.
+// phase runs one step and notes how long it took.
 func (r *Run) phase(name, instanceID string, step func() error) error {
-	r.mu.Lock()
-	r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, Phase: name, InstanceID: instanceID})
-	r.mu.Unlock()
+	r.noteBegun(name, instanceID)
 	crashpoint.At(crashpoint.Begun(name))
 	began := time.Now()
 	if err := step(); err != nil {
@@ -118,10 +134,27 @@ func (r *Run) phase(name, instanceID string, step func() error) error {
 	return nil
 }
 
+func (r *Run) noteBegun(name, instanceID string) {
+	r.mu.Lock()
+	if !r.over {
+		r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, Phase: name, InstanceID: instanceID})
+	}
+	r.mu.Unlock()
+	if !r.written {
+		return
+	}
+	if err := r.rewrite(func(s *supervisor.SavedSwap) { s.Phase = name }); err != nil {
+		r.c.log.Warn("cannot write down how far a swap is", "swap", r.order.swapID, "phase", name, "error", err)
+	}
+}
+
 func (r *Run) noteDone(name, instanceID string, took time.Duration) {
 	ms := milliseconds(took)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
 	r.result.Phases = append(r.result.Phases, launcherapi.PhaseTime{Name: name, InstanceID: instanceID, DurationMS: ms})
 	r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressDone, Phase: name, InstanceID: instanceID, DurationMS: ms})
 }
@@ -130,49 +163,44 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 
 // run does the swap from beginning to end.
 func (r *Run) run(parent context.Context) {
-	ctx, cancel := context.WithTimeoutCause(parent, r.limit, errTimeout)
+	ctx, cancel := context.WithDeadlineCause(parent, r.until, errTimeout)
 	defer cancel()
-	outcome, err := r.do(ctx)
-	if parent.Err() != nil && err != nil {
-		r.finish("", errLauncherCloses)
-		return
-	}
-	r.finish(outcome, err)
+	r.do(ctx)
+	r.finish()
 }
 
 // errTimeout is why a swap that ran out of time is cancelled.
 var errTimeout = errors.New("the swap ran out of time")
 
-func (r *Run) do(ctx context.Context) (outcome string, err error) {
+func (r *Run) do(ctx context.Context) {
 	var release func()
 	if err := r.phase(launcherapi.PhaseAdmit, "", func() (err error) {
 		release, err = r.admit(ctx)
 		return err
 	}); err != nil {
-		failed, _ := errors.AsType[*FailedError](err)
-		return "", failed.Err // nothing was touched
+		r.conclude(launcherapi.OutcomeRefused, err)
+		return
 	}
 	defer release()
 	if r.req.DryRun {
-		return launcherapi.OutcomeDryRun, nil
+		r.conclude(launcherapi.OutcomeDryRun, nil)
+		return
 	}
 	defer r.c.opts.Supervisor.Dismiss(r.order.swapID)
 	if len(r.intent.Out) == 0 && r.intent.Want == nil {
-		return launcherapi.OutcomeNoop, nil
+		r.conclude(launcherapi.OutcomeNoop, nil)
+		return
 	}
-	if err := r.save(false); err != nil {
-		return "", err
+	if err := r.save(); err != nil {
+		r.conclude(launcherapi.OutcomeRefused, &FailedError{Phase: launcherapi.PhaseAdmit, Err: err})
+		return
 	}
 	crashpoint.At(crashpoint.SwapWritten)
-	failure := r.change(ctx)
-	if r.c.ctx.Err() != nil {
-		return "", errLauncherCloses // left as it is, and written down
+	if err := r.change(ctx); err != nil && r.c.ctx.Err() == nil {
+		r.undo(err)
+		return
 	}
-	if failure != nil {
-		r.undo(failure)
-		return launcherapi.OutcomeUndone, failure
-	}
-	return launcherapi.OutcomeDone, r.save(true)
+	r.conclude(launcherapi.OutcomeDone, nil)
 }
 
 // admit takes the swap's turn, waits until nothing on its GPUs moves, and
@@ -239,34 +267,69 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// finish ends the swap and tells everybody who follows it.
-func (r *Run) finish(outcome string, err error) {
+// conclude settles what the swap came to and writes it down. One that the end
+// of the launcher broke off is not over: it stays as it is written.
+func (r *Run) conclude(outcome string, err error) {
+	if r.c.ctx.Err() == nil {
+		r.settle(outcome, err)
+		r.writeEnd()
+		return
+	}
+	outcome = launcherapi.OutcomeRefused
+	if r.written {
+		outcome = launcherapi.OutcomeInterrupted
+	}
+	r.settle(outcome, &FailedError{Phase: phaseOf(r.saved), Err: errLauncherCloses})
+}
+
+// phaseOf is the phase that a swap is in by what is written of it.
+func phaseOf(saved supervisor.SavedSwap) string {
+	if saved.Phase == "" {
+		return launcherapi.PhaseAdmit
+	}
+	return saved.Phase
+}
+
+// settle fills in what to answer with. The first call counts.
+func (r *Run) settle(outcome string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.settled {
+		return
+	}
+	r.settled = true
 	r.result.Outcome = outcome
 	r.result.TotalMS = milliseconds(time.Since(r.began))
 	if in, e := r.c.opts.Supervisor.Get(r.order.in); e == nil {
+		in.SwapID = "" // it is let go of before anybody reads this
 		r.result.In = &in
 	}
 	r.result.Out = r.outViews()
-	if failed, ok := errors.AsType[*FailedError](err); ok {
+	if failed := asFailed(err); failed != nil {
 		failed.Result = r.result
 	}
 	r.err = err
-	r.over = true
-	close(r.ended)
-	if err == nil {
+}
+
+// finish answers everybody who waits for the swap or follows it, with what was
+// settled. The first call counts.
+func (r *Run) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	if r.err == nil {
 		result := r.result
 		r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressResult, Result: &result})
-	} else {
-		close(r.changed)
-		r.changed = make(chan struct{})
 	}
-	if outcome == "" {
-		outcome = "refused"
-	}
+	r.over = true
+	close(r.ended)
+	close(r.changed)
+	r.changed = make(chan struct{})
+	outcome := r.result.Outcome
 	r.c.opts.Finished(outcome, r.result)
-	r.c.log.Info("swap is over", "swap", r.order.swapID, "outcome", outcome, "in", r.order.in, "out", r.intent.Out, "total_ms", r.result.TotalMS, "error", err)
+	r.c.log.Info("swap is over", "swap", r.order.swapID, "outcome", outcome, "in", r.order.in, "out", r.intent.Out, "total_ms", r.result.TotalMS, "error", r.err)
 }
 
 // outViews shows those who left; one that is gone is shown as it was last seen.
@@ -274,6 +337,7 @@ func (r *Run) outViews() []launcherapi.Instance {
 	out := []launcherapi.Instance{}
 	for _, id := range r.intent.Out {
 		if view, err := r.c.opts.Supervisor.Get(id); err == nil {
+			view.SwapID = ""
 			out = append(out, view)
 			continue
 		}
@@ -286,28 +350,49 @@ func (r *Run) outViews() []launcherapi.Instance {
 	return out
 }
 
-// save writes the swap down, or that it is over.
-func (r *Run) save(done bool) error {
-	r.saved = supervisor.SavedSwap{
-		ID: r.order.swapID, GPUs: r.order.held, In: r.intent.In, New: r.intent.New, Out: r.intent.Out,
-		Stays: r.intent.Want == nil, Stop: r.intent.Stop, Level: r.intent.Level, Done: done,
-	}
-	r.c.mu.Lock()
-	if done {
-		delete(r.c.saved, r.saved.ID)
-	} else {
-		r.c.saved[r.saved.ID] = r.saved
-	}
-	r.c.mu.Unlock()
-	err := r.c.opts.Supervisor.WriteSwap(r.saved)
-	if err != nil && done {
-		r.c.log.Error("cannot write down that a swap is over", "swap", r.saved.ID, "error", err)
-		return nil
-	}
+// save writes the swap down: from here on it is finished or undone, whatever
+// happens to the launcher.
+func (r *Run) save() error {
+	r.saved.GPUs, r.saved.In, r.saved.New, r.saved.Out = r.order.held, r.intent.In, r.intent.New, r.intent.Out
+	r.saved.Stays, r.saved.Stop, r.saved.Level, r.saved.Until = r.intent.Want == nil, r.intent.Stop, r.intent.Level, r.until
+	err := r.rewrite(func(*supervisor.SavedSwap) {})
+	r.written = err == nil
 	if err != nil { // it will not be begun
-		r.c.mu.Lock()
-		delete(r.c.saved, r.saved.ID)
-		r.c.mu.Unlock()
+		r.c.drop(r.saved.ID)
 	}
 	return err
+}
+
+// rewrite changes what is written down of the swap.
+func (r *Run) rewrite(change func(*supervisor.SavedSwap)) error {
+	r.c.mu.Lock()
+	change(&r.saved)
+	saved := r.saved
+	r.c.put(saved)
+	r.c.mu.Unlock()
+	return r.c.opts.Supervisor.WriteSwap(saved)
+}
+
+// writeEnd writes down that the swap is over, and what it came to when it has a
+// key.
+func (r *Run) writeEnd() {
+	if !r.written && r.saved.Key == nil {
+		return
+	}
+	r.mu.Lock()
+	result, err := r.result, r.err
+	r.mu.Unlock()
+	r.c.mu.Lock()
+	r.saved.Done = true
+	if r.saved.Key != nil {
+		r.saved.Result, r.saved.Failure = &result, savedFailure(asFailed(err))
+		bound(&r.saved)
+		r.c.remember(&kept{saved: r.saved})
+	}
+	saved := r.saved
+	r.c.mu.Unlock()
+	r.c.drop(saved.ID)
+	if err := r.c.opts.Supervisor.WriteSwap(saved); err != nil {
+		r.c.log.Error("cannot write down that a swap is over", "swap", saved.ID, "error", err)
+	}
 }

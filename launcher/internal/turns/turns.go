@@ -27,12 +27,21 @@ type ticket struct {
 // id names the taker to [Queue.Holder]. When ctx ends first, the ticket leaves
 // the queue and the context's error is returned.
 func (q *Queue) Take(ctx context.Context, id string, keys []string) (release func(), err error) {
+	return q.Enter(id, keys)(ctx)
+}
+
+// Enter takes a place in the queue, and returns what waits there as Take does.
+// It has to be called, once.
+func (q *Queue) Enter(id string, keys []string) (wait func(context.Context) (release func(), err error)) {
 	t := &ticket{id: id, keys: slices.Clone(keys), served: make(chan struct{})}
 	q.mu.Lock()
 	q.tickets = append(q.tickets, t)
 	q.serve()
 	q.mu.Unlock()
+	return func(ctx context.Context) (func(), error) { return q.await(ctx, t) }
+}
 
+func (q *Queue) await(ctx context.Context, t *ticket) (release func(), err error) {
 	select {
 	case <-t.served:
 	case <-ctx.Done():

@@ -1,0 +1,180 @@
+package swap
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// This file is what is remembered of idempotency keys: which swap came with
+// each, and what it came to. Neither holds the request or a secret of it.
+
+// Bounds of what is remembered.
+const (
+	keptKeys  = 1000
+	keptBytes = 8 << 10 // of an answer, as JSON; of a larger one what describes its instances is left out
+)
+
+// kept is an idempotency key and the swap that came with it.
+type kept struct {
+	saved supervisor.SavedSwap // as it is written down
+	run   *Run                 // nil when it is over
+}
+
+// digestOf makes a request short.
+func digestOf(req launcherapi.SwapRequest) ([sha256.Size]byte, error) {
+	body, err := json.Marshal(req)
+	if err != nil {
+		return [sha256.Size]byte{}, fmt.Errorf("cannot encode a swap request: %w", err)
+	}
+	return sha256.Sum256(body), nil
+}
+
+// newKey makes what a request is known again by.
+func newKey(key string, digest [sha256.Size]byte) *supervisor.SavedKey {
+	salt := make([]byte, sha256.Size)
+	_, _ = rand.Read(salt) // never fails
+	return &supervisor.SavedKey{Key: key, Salt: salt, Hash: hashOf(salt, digest)}
+}
+
+func hashOf(salt []byte, digest [sha256.Size]byte) []byte {
+	h := hmac.New(sha256.New, salt)
+	_, _ = h.Write(digest[:])
+	return h.Sum(nil)
+}
+
+// earlier is recall for a caller without the lock.
+func (c *Coordinator) earlier(key string, digest [sha256.Size]byte) (*Run, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.recall(key, digest)
+}
+
+// recall gives the swap that came with the key before, or nil. Another request
+// with the same key is refused. The lock is held.
+func (c *Coordinator) recall(key string, digest [sha256.Size]byte) (*Run, error) {
+	k, used := c.keys[key]
+	if key == "" || !used {
+		return nil, nil //nolint:nilnil // a new one
+	}
+	if !hmac.Equal(k.saved.Key.Hash, hashOf(k.saved.Key.Salt, digest)) {
+		return nil, &launcher.Error{
+			Code:   launcherapi.CodeKeyReused,
+			Detail: "this Idempotency-Key came with another request before, that of swap " + k.saved.ID + ": use a new key for a new request",
+		}
+	}
+	if k.run != nil {
+		return k.run, nil
+	}
+	return c.over(k.saved), nil
+}
+
+// remember keeps a key, and forgets the oldest beyond the bound. The lock is
+// held.
+func (c *Coordinator) remember(k *kept) {
+	key := k.saved.Key.Key
+	if _, known := c.keys[key]; !known {
+		c.recent = append(c.recent, key)
+	}
+	c.keys[key] = k
+	if len(c.recent) > keptKeys {
+		delete(c.keys, c.recent[0])
+		c.recent = slices.Delete(c.recent, 0, 1)
+	}
+}
+
+// over makes the Run of a swap that has ended.
+func (c *Coordinator) over(saved supervisor.SavedSwap) *Run {
+	r := c.newRun(saved.ID)
+	r.result, r.over = *saved.Result, true
+	if saved.Failure != nil {
+		r.err = failedError(*saved.Failure, r.result)
+	} else {
+		r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressResult, Result: saved.Result})
+	}
+	close(r.ended)
+	return r
+}
+
+// savedFailure is what is written down of a failure.
+func savedFailure(failed *FailedError) *supervisor.SavedFailure {
+	if failed == nil {
+		return nil
+	}
+	out := &supervisor.SavedFailure{Phase: failed.Phase, Detail: failed.Err.Error()}
+	if failed.Undo != nil {
+		out.Undo = failed.Undo.Error()
+	}
+	if e, ok := asDomain(failed.Err); ok {
+		out.Code, out.InstanceID, out.ExitCode, out.Cause = e.Code, e.InstanceID, e.ExitCode, e.FailureCause
+		out.LastLogLines, out.Fit = e.LastLogLines, e.Fit
+	}
+	return out
+}
+
+// failedError is the error that was written down.
+func failedError(f supervisor.SavedFailure, result launcherapi.SwapResult) *FailedError {
+	code := f.Code
+	if code == "" {
+		code = launcherapi.CodeInternal
+	}
+	out := &FailedError{Phase: f.Phase, Result: result, Err: &launcher.Error{
+		Code: code, Detail: f.Detail, InstanceID: f.InstanceID, ExitCode: f.ExitCode,
+		FailureCause: f.Cause, LastLogLines: f.LastLogLines, Fit: f.Fit,
+	}}
+	if f.Undo != "" {
+		out.Undo = errorText(f.Undo)
+	}
+	return out
+}
+
+// errorText is an error of an earlier life, of which the words are left.
+type errorText string
+
+func (e errorText) Error() string { return string(e) }
+
+// bound makes the answer of a swap no larger than is kept of it.
+func bound(saved *supervisor.SavedSwap) {
+	if size(saved) <= keptBytes {
+		return
+	}
+	result := *saved.Result
+	if result.In != nil {
+		in := short(*result.In)
+		result.In = &in
+	}
+	result.Out = slices.Clone(result.Out)
+	for n := range result.Out {
+		result.Out[n] = short(result.Out[n])
+	}
+	saved.Result = &result
+	if saved.Failure != nil {
+		less := *saved.Failure
+		less.LastLogLines, less.Fit = nil, nil
+		saved.Failure = &less
+	}
+}
+
+func size(saved *supervisor.SavedSwap) int {
+	data, err := json.Marshal(struct {
+		Result  *launcherapi.SwapResult
+		Failure *supervisor.SavedFailure
+	}{saved.Result, saved.Failure})
+	if err != nil {
+		return keptBytes + 1
+	}
+	return len(data)
+}
+
+// short leaves out what describes an instance, and came with a request.
+func short(i launcherapi.Instance) launcherapi.Instance {
+	i.Options, i.Args, i.EnvVars, i.Annotations, i.LastLogLines = nil, nil, nil, nil, nil
+	return i
+}
