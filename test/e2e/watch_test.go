@@ -167,7 +167,7 @@ func TestHeartbeatsComeWhenTheyAreAskedFor(t *testing.T) {
 		}
 		leave()
 	}
-	for _, bad := range []string{"1ms", "-1s", "often", "0"} {
+	for _, bad := range []string{"1ms", "-1s", "often"} {
 		assert.Equal(t, 422, n.Call("GET", instances+"/watch?heartbeat="+bad, nil).Problem(t).Status, bad)
 	}
 }

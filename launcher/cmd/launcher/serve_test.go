@@ -159,7 +159,7 @@ func TestASecondSignalEndsServeAtOnce(t *testing.T) {
 			require.Equal(t, c.code, d.await())
 			d.log.awaitText(t, "the engines are left")
 			require.True(t, alive(engine))
-			startIn(t, d.stateDir, []string{"serve"}, "--stop-grace", "0s") // ends the engine with itself
+			startIn(t, d.stateDir, []string{"serve"}, "--stop-grace", "1ms") // ends the engine with itself
 		})
 	}
 }

@@ -17,7 +17,7 @@ const MinHeartbeat = 100 * time.Millisecond
 
 type watchInput struct {
 	Since       string `query:"since" pattern:"^[0-9]{1,19}$" doc:"Only what happened after this revision, which is one of an earlier answer: 410 when it is older than what the launcher keeps (watch_buffer events), or has not been reached. Without it the stream begins with a CREATED for each instance that there is." example:"42"`
-	Heartbeat   string `query:"heartbeat" doc:"Send a HEARTBEAT whenever nothing else was sent for this long: a string such as 10s, or a number of seconds. At least 100ms, or it is refused. Without it none is sent." example:"10s"`
+	Heartbeat   string `query:"heartbeat" doc:"Send a HEARTBEAT whenever nothing else was sent for this long: a string such as 10s, or a number of seconds. At least 100ms, or it is refused; absent or 0: none is sent." example:"10s"`
 	Accept      string `header:"Accept" hidden:"true"`
 	LastEventID string `header:"Last-Event-ID" pattern:"^[0-9]{1,19}$" doc:"Of server-sent events: the revision to resume from, where since is absent."`
 }
@@ -69,7 +69,7 @@ func heartbeatOf(text string) (time.Duration, error) {
 	if err != nil {
 		return 0, launcher.Invalidf("query.heartbeat", "%w", err)
 	}
-	if d.D() < MinHeartbeat {
+	if d > 0 && d.D() < MinHeartbeat {
 		return 0, launcher.Invalidf("query.heartbeat", "heartbeat %s is too short: it is at least %s", text, MinHeartbeat)
 	}
 	return d.D(), nil

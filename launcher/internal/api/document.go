@@ -51,7 +51,7 @@ func config() huma.Config {
 
 const description = `Control API of the hotseat launcher, which supervises ` + "`vllm serve`" + ` processes and swaps them on the node's GPUs.
 
-Paths, names and status codes under /v2/vllm/instances are those of the llm-d launcher. Durations are strings such as "1m30s" or numbers of seconds; answers give milliseconds in fields that end in _ms and bytes in fields that end in _bytes. Times are RFC 3339 in UTC. Unknown fields of a request are refused; null in one that is not required is the same as leaving it out. A body is smaller than 10 MiB.
+Paths, names and status codes under /v2/vllm/instances are those of the llm-d launcher. Durations are strings such as "1m30s" or numbers of seconds, and 0 is the default; answers give milliseconds in fields that end in _ms and bytes in fields that end in _bytes. Times are RFC 3339 in UTC. Unknown fields of a request are refused; null in one that is not required is the same as leaving it out. A body is smaller than 10 MiB.
 
 Errors are RFC 9457 problem documents, also where no operation is: 404, or 405 with Allow for another method than a path takes. Any operation may answer 403 (a web page of another site, or a launcher without a token called by a name that is not its own), 408 and 413 (the body came too slowly, or is too large) and 500. HEAD is answered as GET is, without the body, and OPTIONS by 204 with Allow.`
 

@@ -144,10 +144,14 @@ func TestHeartbeatsComeWhenNothingHappens(t *testing.T) {
 			assert.JSONEq(t, `{"revision":1}`, string(e.Object))
 		}
 	}
-	w := r.watch(t, "?heartbeat=1h")
-	w.says(t, "CREATED a 1")
-	r.create(t, "b")
-	w.says(t, "CREATED b 2")
+	for n, none := range []string{"1h", "0"} {
+		w := r.watch(t, "?since=1&heartbeat="+none)
+		for before := range n {
+			w.says(t, fmt.Sprintf("CREATED b%d %d", before, before+2))
+		}
+		r.create(t, fmt.Sprint("b", n))
+		w.says(t, fmt.Sprintf("CREATED b%d %d", n, n+2))
+	}
 }
 
 func TestAWatchIsGivenAsServerSentEvents(t *testing.T) {

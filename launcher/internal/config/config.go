@@ -30,9 +30,9 @@ type Config struct {
 	Cgroups        string // auto, v2, v1 or none
 	OnExit         string // stop or leave
 
-	StartTimeout  time.Duration // above 0
-	SleepTimeout  time.Duration // above 0
-	WakeTimeout   time.Duration // above 0
+	StartTimeout  time.Duration
+	SleepTimeout  time.Duration
+	WakeTimeout   time.Duration
 	StopGrace     time.Duration
 	StartingGrace time.Duration
 	DrainTimeout  time.Duration

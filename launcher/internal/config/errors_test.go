@@ -22,7 +22,6 @@ func TestAMistakeInAFlagOrAVariableIsOneLineThatNamesIt(t *testing.T) {
 		},
 		"a negative duration":              {args: []string{"--stop-grace=-1s"}, want: `--stop-grace: duration -1s is negative`},
 		"a negative number of seconds":     {env: "HOTSEAT_STOP_GRACE=-1", want: `HOTSEAT_STOP_GRACE: duration -1 is negative`},
-		"a duration that may not be zero":  {args: []string{"--wake-timeout=0"}, want: `--wake-timeout: must be more than 0, not "0"`},
 		"an endless duration":              {args: []string{"--wake-timeout=inf"}, want: `--wake-timeout: duration of +Inf seconds is out of range`},
 		"no duration at all":               {args: []string{"--wake-timeout="}, want: `--wake-timeout: must be a duration such as "1m30s" or a number of seconds, not empty`},
 		"a number that is none":            {env: "HOTSEAT_WATCH_BUFFER=many", want: `HOTSEAT_WATCH_BUFFER: must be a whole number, not "many"`},

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -147,20 +149,36 @@ func number(p *int, least int) value {
 	})
 }
 
-// duration is a span of time of at least so many nanoseconds.
-func duration[T ~int64](p *T, least T) value {
+// duration is a span of time.
+func duration[T ~int64](p *T) value {
 	want := `a duration such as "1m30s" or a number of seconds`
 	return scalar("duration", want, yamlString|yamlNumber, func(s string) error {
 		d, err := launcherapi.ParseDuration(s)
 		if err != nil {
 			return err
 		}
-		if T(d) < least {
-			return fmt.Errorf("must be more than 0, not %q", s)
-		}
 		*p = T(d)
 		return nil
 	})
+}
+
+// limit is how long something may take. 0 is the default, which is what is set
+// first.
+func limit(p *time.Duration) value {
+	v := duration(p)
+	set := v.set
+	var standard time.Duration
+	v.set = func(texts []string) error {
+		if err := set(texts); err != nil {
+			return err
+		}
+		if *p == 0 {
+			*p = standard
+		}
+		standard = cmp.Or(standard, *p)
+		return nil
+	}
+	return v
 }
 
 func size[T int64 | uint64](p *T) value {

@@ -254,7 +254,9 @@ func (r *Run) readIn() error {
 func (c *Coordinator) Recover(ended, swaps []supervisor.SavedSwap) {
 	c.mu.Lock()
 	for _, saved := range ended {
-		c.remember(&kept{saved: saved})
+		if saved.Result != nil {
+			c.remember(&kept{saved: saved})
+		}
 	}
 	c.mu.Unlock()
 	for n, saved := range swaps {

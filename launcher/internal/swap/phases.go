@@ -203,7 +203,11 @@ func (r *Run) takeUp(ctx context.Context) {
 			r.c.log.Warn("an instance of an interrupted swap does not settle", "swap", r.order.swapID, "instance", id, "error", err)
 		}
 	}
-	if ctx.Err() == nil && r.saved.Failure == nil && r.complete() {
+	if ctx.Err() != nil {
+		r.conclude(launcherapi.OutcomeInterrupted, errLauncherCloses)
+		return
+	}
+	if r.saved.Failure == nil && r.complete() {
 		sup.OpenGate(r.intent.In)
 		_ = r.stopOut(ctx) // logs what goes wrong
 		r.conclude(launcherapi.OutcomeDone, nil)

@@ -1,0 +1,110 @@
+package supervisor
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+)
+
+func TestASleepThatIsCutShortIsTakenBackAtOnce(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.engine.sleep = never
+		r.awake("a", "0.9")
+		began := time.Now()
+		_, err := r.Sleep("a", Ask{})
+		require.NoError(t, err)
+		synctest.Wait()
+		r.CutShort("a")
+		view, err := r.AwaitRest(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, "awake", view.State)
+		assert.Zero(t, time.Since(began), "it waited for no limit")
+		assert.Equal(t, []string{"sleep 1", "wake 1"}, r.engine.noted())
+	})
+}
+
+func TestAnEngineThatIsSlowToSleepIsNotKilledForASleepThatIsCutShort(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.engine.sleep = never
+		r.engine.wake = func(ctx context.Context) error { // it does one thing after the other
+			select {
+			case <-time.After(50 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		r.awake("a", "0.9")
+		_, err := r.Sleep("a", Ask{})
+		require.NoError(t, err)
+		synctest.Wait()
+		r.CutShort("a")
+		view, err := r.AwaitRest(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, "awake", view.State, "a sleep may take a minute here")
+		assert.Zero(t, r.runner.tree("a").killed)
+	})
+}
+
+func TestAWakeThatIsCutShortIsTakenBackAtOnce(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.engine.wake = never
+		r.awake("a", "0.9")
+		_, err := r.Sleep("a", Ask{Level: 2})
+		require.NoError(t, err)
+		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		require.NoError(t, err)
+		began := time.Now()
+		_, err = r.Wake("a", Ask{})
+		require.NoError(t, err)
+		synctest.Wait()
+		r.CutShort("a")
+		view, err := r.AwaitRest(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, "sleeping", view.State)
+		assert.Equal(t, 2, view.SleepLevel)
+		assert.Zero(t, time.Since(began))
+	})
+}
+
+func TestASleepAtTheLastLevelIsAtTheLevelOfTheOneBefore(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		for _, c := range []struct{ ask, level int }{{LastLevel, 1}, {2, 2}, {LastLevel, 2}, {0, 1}} {
+			_, err := r.Sleep("a", Ask{Level: c.ask})
+			require.NoError(t, err)
+			view, err := r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+			require.NoError(t, err)
+			assert.Equal(t, c.level, view.SleepLevel)
+			_, err = r.Wake("a", Ask{})
+			require.NoError(t, err)
+			_, err = r.AwaitVerb(t.Context(), "a", launcher.Awake)
+			require.NoError(t, err)
+		}
+	})
+}
+
+func TestRoomIsAwaitedUntilTheMemoryIsFreeAndNoLongerThanThatMayTake(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		r.asleep("a")
+		r.gpus.hold("g0", 77, 60) // a stranger's
+		var free atomic.Bool
+		time.AfterFunc(10*time.Second, func() { free.Store(true); r.gpus.hold("g0", 77, 0) })
+		require.NoError(t, r.AwaitRoom(t.Context(), "a", ""))
+		assert.True(t, free.Load())
+
+		r.gpus.hold("g0", 77, 60)
+		began := time.Now()
+		err := r.AwaitRoom(t.Context(), "a", "")
+		assert.ErrorContains(t, err, "other processes hold 60.0 GiB")
+		assert.Equal(t, r.opts.Limits.Memory, time.Since(began).Truncate(time.Second))
+	})
+}
