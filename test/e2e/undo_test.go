@@ -172,7 +172,10 @@ func TestEveryRefusalOfASwapNamesItAndSaysThatItIsOne(t *testing.T) {
 	t.Parallel()
 	n := NewNode(t, "--budgets-max-instances", "3")
 	n.Awake("a", On(0))
-	n.Awake("b", On(1))
+	pinned := Spec("b", On(1)) // so that nobody makes room for a fourth one
+	pinned["annotations"] = map[string]string{launcherapi.AnnotationPinned: "true"}
+	n.Create("b", pinned)
+	n.Await("b", "awake")
 	n.SwapDone(toNew("c", On(1)))
 	require.Equal(t, 200, n.Swap(to("c"), "Idempotency-Key", "k").Status)
 	for name, c := range map[string]struct {
