@@ -285,23 +285,6 @@ func (c *Coordinator) endUnseen(saved supervisor.SavedSwap) {
 	c.opts.Supervisor.Dismiss(saved.ID)
 }
 
-// put notes a swap that runs. The lock is held.
-func (c *Coordinator) put(saved supervisor.SavedSwap) {
-	at := slices.IndexFunc(c.saved, func(s supervisor.SavedSwap) bool { return s.ID == saved.ID })
-	if at < 0 {
-		c.saved = append(c.saved, saved)
-		return
-	}
-	c.saved[at] = saved
-}
-
-// drop forgets a swap that runs no more.
-func (c *Coordinator) drop(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.saved = slices.DeleteFunc(c.saved, func(s supervisor.SavedSwap) bool { return s.ID == id })
-}
-
 func (c *Coordinator) takeUp(saved supervisor.SavedSwap) {
 	r := c.newRun(saved.ID)
 	r.saved, r.written = saved, true
