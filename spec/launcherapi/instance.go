@@ -64,7 +64,7 @@ type Instance struct {
 	Timings    []PhaseTime `json:"timings,omitempty" doc:"How long each phase of its life took, the latest of each name."`
 
 	GPUBytes  map[string]uint64 `json:"gpu_memory_bytes,omitempty" doc:"Device memory held, by GPU UUID, where measured."`
-	HostBytes uint64            `json:"host_memory_bytes,omitempty" doc:"While asleep: main memory that its process tree holds."`
+	HostBytes uint64            `json:"host_memory_bytes,omitempty" doc:"While asleep: main memory that its process tree holds, without what it shares with the process that it was forked from."`
 
 	Revision uint64 `json:"revision" doc:"Revision of the last change of this instance."`
 }

@@ -309,6 +309,7 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 		return i.view(), err
 	}
 	i.tree, i.root = tree, tree.ID()
+	i.noteInherited()
 	s.publish(i, launcherapi.EventCreated)
 	s.writeMark(i)
 	s.watch(i)

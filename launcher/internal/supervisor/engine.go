@@ -54,8 +54,8 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	})
 }
 
-// weigh measures what a new sleeper holds of main memory, which takes the
-// kernel long for a large one, and then holds the budgets.
+// weigh measures what a new sleeper holds of main memory, and then holds the
+// budgets.
 func (s *Supervisor) weigh(i *instance, op *operation) {
 	host := s.hostBytes(i)
 	s.mu.Lock()

@@ -26,7 +26,8 @@ type facts struct {
 	EnginePort  int                      `json:"engine_port"`
 	LogName     string                   `json:"log_name"`
 	StartedBy   string                   `json:"started_by,omitempty"`
-	Expected    map[string]uint64        `json:"expected,omitempty"` // device memory while awake
+	Expected    map[string]uint64        `json:"expected,omitempty"`  // device memory while awake
+	Inherited   uint64                   `json:"inherited,omitempty"` // main memory that each process of a forked engine began with
 }
 
 // instance is one supervised engine. The supervisor's lock guards all of it.

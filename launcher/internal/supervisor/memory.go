@@ -10,7 +10,6 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
-	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -210,16 +209,6 @@ func (s *Supervisor) AwaitFree(ctx context.Context, need map[string]uint64) erro
 		return fmt.Errorf("%d bytes of GPU %s are needed, and only %d were free after %s", bytes, id, free, s.opts.Limits.Memory)
 	}
 	return nil
-}
-
-// hostBytes is the main memory that the instance's processes hold, each page
-// shared out among those that share it (PSS; proc(5), smaps_rollup).
-func (s *Supervisor) hostBytes(i *instance) uint64 {
-	var sum uint64
-	for _, pid := range i.tree.Pids() {
-		sum += procfs.PSS(pid)
-	}
-	return sum
 }
 
 // GPUs shows every device with everything known to be on it.

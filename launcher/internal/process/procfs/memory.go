@@ -9,7 +9,9 @@ import (
 
 // PSS is the main memory that a process holds, in bytes, each page shared out
 // among those that share it (proc_pid_smaps(5), smaps_rollup); 0 when it cannot
-// be told.
+// be told. The kernel walks every page table of the process for it and keeps its
+// memory map locked meanwhile, which takes seconds for a large one: no question
+// for a process that anybody waits for.
 func PSS(pid int) uint64 {
 	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/smaps_rollup")
 	if err != nil {
