@@ -35,7 +35,7 @@ type Want struct {
 // error has code does_not_fit and holds the numbers.
 func Admit(w World, want Want) error {
 	if want.New {
-		if err := w.roomForOneMore(); err != nil {
+		if err := w.roomForOneMore(want.SwapID); err != nil {
 			return err
 		}
 	}
@@ -47,7 +47,7 @@ func Admit(w World, want Want) error {
 	return nil
 }
 
-func (w World) roomForOneMore() error {
+func (w World) roomForOneMore(swapID string) error {
 	limit := w.Budget.MaxInstances
 	live := 0
 	for _, i := range w.Instances {
@@ -55,12 +55,32 @@ func (w World) roomForOneMore() error {
 			live++
 		}
 	}
-	if limit == 0 || live < limit {
+	places, by := w.places(swapID)
+	if limit == 0 || live+places < limit {
 		return nil
 	}
+	reserved := ""
+	if places > 0 {
+		reserved = fmt.Sprintf(" and %d about to be made by swaps", places)
+	}
 	return launcher.DoesNotFit(launcherapi.Fit{
-		Bound: BoundMaxInstances, Needed: 1, Limit: uint64(limit),
-	}, "%d instances are running, and max_instances is %d: delete one first", live, limit)
+		Bound: BoundMaxInstances, Needed: 1, Limit: uint64(limit), ReservedBy: by,
+	}, "%d instances are running%s, and max_instances is %d: delete one first", live, reserved, limit)
+}
+
+// places counts the instances that swaps other than the one named are about to
+// make, and names one of those swaps. One whose victim still lives takes the
+// victim's place.
+func (w World) places(except string) (count int, swapID string) {
+	for _, r := range w.Reservations {
+		victim := slices.ContainsFunc(w.Instances, func(i Instance) bool {
+			return i.Victim && i.SwapID == r.SwapID && !i.State.Ended()
+		})
+		if r.New && r.SwapID != except && !victim {
+			count, swapID = count+1, r.SwapID
+		}
+	}
+	return count, swapID
 }
 
 func (w World) admitOn(uuid string, want Want) error {

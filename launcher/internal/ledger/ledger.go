@@ -33,7 +33,8 @@ type Instance struct {
 	Host     uint64            // main memory held while asleep
 	LastUsed time.Time
 	Pinned   bool
-	SwapID   string // the swap that moves it, if any
+	SwapID   string // the swap that has claimed it, if any
+	Victim   bool   // that swap is going to evict it
 }
 
 // GPU is one device as measured.
@@ -48,6 +49,7 @@ type GPU struct {
 type Reservation struct {
 	SwapID string
 	Bytes  map[string]uint64 // by GPU UUID
+	New    bool              // and a place under max_instances
 }
 
 // World is the one picture that a decision is made from.

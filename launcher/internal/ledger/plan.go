@@ -19,8 +19,9 @@ type Swap struct {
 
 // PlanSwap answers whether a swap can succeed, and which sleepers have to be
 // evicted for it, in the order of their eviction: least recently used first,
-// pinned ones and the parties of the swap never. A refusal touches nothing and
-// names the holder and the numbers.
+// pinned ones and the parties of any swap never. A budget of sleepers counts
+// only where this swap makes it worse. A refusal touches nothing and names the
+// holder and the numbers.
 func PlanSwap(w World, s Swap) (evict []string, err error) {
 	after := w.after(s)
 	inID := ""
@@ -28,8 +29,9 @@ func PlanSwap(w World, s Swap) (evict []string, err error) {
 		inID = s.Want.ID
 	}
 	protected := append(slices.Clone(s.Out), inID)
+	worse := after.worseThan(w)
 	for {
-		refusal := after.judge(s)
+		refusal := after.judge(s, worse)
 		if refusal == nil {
 			return evict, nil
 		}
@@ -46,7 +48,7 @@ func PlanSwap(w World, s Swap) (evict []string, err error) {
 // hold, least recently used first. The instance named is spared.
 func Enforce(w World, spare string) (evict []string) {
 	for {
-		refusal := w.overBudget()
+		refusal := w.overBudget(anywhere)
 		if refusal == nil {
 			return evict
 		}
@@ -59,13 +61,28 @@ func Enforce(w World, spare string) (evict []string) {
 	}
 }
 
-func (w World) judge(s Swap) *launcher.Error {
+func (w World) judge(s Swap, worse where) *launcher.Error {
 	if s.Want != nil {
 		if e, ok := errors.AsType[*launcher.Error](Admit(w, *s.Want)); ok {
 			return e
 		}
 	}
-	return w.overBudget()
+	return w.overBudget(worse)
+}
+
+// where says whether a bound counts, on a GPU or, without one, on the host.
+type where func(bound, uuid string) bool
+
+func anywhere(string, string) bool { return true }
+
+// worseThan tells where there are more sleepers than before, or where they hold
+// more. What a new sleeper holds may be unknown: its coming is enough.
+func (w World) worseThan(before World) where {
+	return func(bound, uuid string) bool {
+		count, bytes := w.sleepers(uuid)
+		was, held := before.sleepers(uuid)
+		return count > was || bound != BoundMaxSleepersPerGPU && bytes > held
+	}
 }
 
 // after is the world as it will be once the leaving ones have left and before
@@ -131,24 +148,47 @@ func (w World) clone() World {
 	return w
 }
 
-// overBudget gives the first budget of sleepers that does not hold.
-func (w World) overBudget() *launcher.Error {
-	for _, uuid := range w.uuids() {
-		var count, bytes uint64
-		for _, i := range w.Instances {
-			if i.State == launcher.Sleeping && !i.Released && slices.Contains(i.GPUs, uuid) {
-				c, _ := i.Charge(uuid)
-				count, bytes = count+1, bytes+c
+// overBudget gives the first budget of sleepers that does not hold, of those
+// that count.
+func (w World) overBudget(counts where) *launcher.Error {
+	for _, uuid := range append(w.uuids(), "") {
+		count, bytes := w.sleepers(uuid)
+		bounds := []bounded{
+			{BoundMaxSleepersPerGPU, count, uint64(max(w.Budget.MaxSleepersPerGPU, 0))},
+			{BoundMaxSleeperBytesPerGPU, bytes, w.Budget.MaxSleeperBytesPerGPU},
+		}
+		if uuid == "" {
+			bounds = []bounded{{BoundMaxHostSleeperBytes, bytes, w.Budget.MaxHostSleeperBytes}}
+		}
+		for _, b := range bounds {
+			if e := w.over(b.name, uuid, b.have, b.limit); e != nil && counts(b.name, uuid) {
+				return e
 			}
 		}
-		if e := w.over(BoundMaxSleepersPerGPU, uuid, count, uint64(max(w.Budget.MaxSleepersPerGPU, 0))); e != nil {
-			return e
-		}
-		if e := w.over(BoundMaxSleeperBytesPerGPU, uuid, bytes, w.Budget.MaxSleeperBytesPerGPU); e != nil {
-			return e
-		}
 	}
-	return w.over(BoundMaxHostSleeperBytes, "", w.HostSleeperBytes(), w.Budget.MaxHostSleeperBytes)
+	return nil
+}
+
+type bounded struct {
+	name        string
+	have, limit uint64
+}
+
+// sleepers counts those of a GPU, or of the whole host where there is no UUID,
+// and sums what they hold there. One that a swap is going to evict counts no
+// more: its place is given away.
+func (w World) sleepers(uuid string) (count, bytes uint64) {
+	for _, i := range w.Instances {
+		if i.State != launcher.Sleeping || i.Released || i.Victim || uuid != "" && !slices.Contains(i.GPUs, uuid) {
+			continue
+		}
+		held := i.Host
+		if uuid != "" {
+			held, _ = i.Charge(uuid)
+		}
+		count, bytes = count+1, bytes+held
+	}
+	return count, bytes
 }
 
 // HostSleeperBytes is the main memory that sleepers hold.
