@@ -102,6 +102,7 @@ type Problem struct {
 	Out         []Instance  `json:"out,omitempty"`
 	Phases      []PhaseTime `json:"phases,omitempty"`
 	Evicted     []string    `json:"evicted,omitempty"`
+	Deleted     []string    `json:"deleted,omitempty"`
 	Cut         int         `json:"cut_requests,omitempty"`
 	TotalMS     float64     `json:"total_ms,omitempty"`
 }

@@ -69,6 +69,7 @@ type SwapResult struct {
 	In      *Instance   `json:"in,omitempty"`
 	Out     []Instance  `json:"out"`
 	Evicted []string    `json:"evicted,omitempty" doc:"Sleepers that were stopped to keep within the budgets."`
+	Deleted []string    `json:"deleted,omitempty" doc:"Those that were to leave and that somebody deleted meanwhile. An undo does not bring them back."`
 	Cut     int         `json:"cut_requests" doc:"Answers in flight that were cut when the drain ran out of time."`
 	Phases  []PhaseTime `json:"phases"`
 	TotalMS float64     `json:"total_ms"`

@@ -125,6 +125,9 @@ func describeSwap(w io.Writer, r launcherapi.SwapResult) error {
 	for _, id := range r.Evicted {
 		words = append(words, id+" was evicted")
 	}
+	for _, id := range r.Deleted {
+		words = append(words, id+" was deleted meanwhile")
+	}
 	if r.Cut > 0 {
 		words = append(words, fmt.Sprintf("%d answers in flight were cut", r.Cut))
 	}

@@ -183,16 +183,16 @@ func (s *Supervisor) admit(d *Draft) (*instance, error) {
 	if s.closing {
 		return nil, launcher.Unavailablef("the launcher is closing")
 	}
-	if _, taken := s.instances[d.ID]; taken {
-		return nil, launcher.Existsf("Instance with ID %s already exists", d.ID)
+	if err := s.idFree(d.ID, d.create.SwapID); err != nil {
+		return nil, err
 	}
-	if err := s.portFree(d.plan.PublicPort); err != nil {
+	if err := s.portFree(d.plan.PublicPort, d.create.SwapID); err != nil {
 		return nil, err
 	}
 	if err := s.notInSwap(d.create.Spec.GPUUUIDs, d.create.SwapID); err != nil {
 		return nil, err
 	}
-	if err := ledger.Admit(s.world(memory), d.Want); err != nil {
+	if err := ledger.Admit(s.world(memory), s.wanted(d)); err != nil {
 		return nil, err
 	}
 	now, redacted := time.Now(), d.secrets.redact(d.create.Spec)
@@ -202,7 +202,7 @@ func (s *Supervisor) admit(d *Draft) (*instance, error) {
 	i := &instance{
 		facts: facts{
 			ID: d.ID, Spec: redacted, Model: d.plan.Model, ServedNames: d.plan.ServedNames,
-			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: d.Want.Bytes,
+			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: d.Want.Bytes, MadeBy: d.create.SwapID,
 		},
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
@@ -211,25 +211,6 @@ func (s *Supervisor) admit(d *Draft) (*instance, error) {
 	}
 	s.instances[d.ID] = i
 	return i, nil
-}
-
-// portFree refuses a public port that another instance has. The lock is held.
-func (s *Supervisor) portFree(port int) error {
-	if port == 0 {
-		return nil
-	}
-	for _, i := range s.instances {
-		if i.released {
-			continue
-		}
-		if i.facts.PublicPort == port {
-			return launcher.PortTakenf("port %d is the public port of instance %s: choose another, or leave --port out", port, i.facts.ID)
-		}
-		if i.facts.EnginePort == port {
-			return launcher.PortTakenf("port %d is where the engine of instance %s listens behind its public port: choose another, or leave --port out", port, i.facts.ID)
-		}
-	}
-	return nil
 }
 
 // notInSwap refuses GPUs on which another swap has its turn. The lock is held.
@@ -242,35 +223,35 @@ func (s *Supervisor) notInSwap(uuids []string, swapID string) error {
 	return nil
 }
 
-// open makes the ports and the log of a new instance.
+// open makes the ports of a new instance, or takes those that its swap has
+// claimed for it.
 func (s *Supervisor) open(i *instance, d *Draft) error {
-	private, err := s.opts.Gates.Reserve()
-	if err != nil {
-		return fmt.Errorf("cannot reserve a port for the engine: %w", err)
+	s.mu.Lock()
+	opened := s.takeClaimed(d.create.SwapID)
+	s.mu.Unlock()
+	if opened.gate == nil {
+		var err error
+		if opened, err = s.openPorts(d); err != nil {
+			return err
+		}
 	}
-	gate, err := s.opts.Gates.Listen(GateOptions{
-		InstanceID: d.ID, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetPort: private.Port(),
-	})
-	if err != nil {
-		return errors.Join(err, private.Close())
-	}
-	gate.Shut("the engine is starting")
+	opened.gate.Shut("the engine is starting")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i.private, i.gate = private, gate
-	i.facts.EnginePort, i.facts.PublicPort = private.Port(), gate.Port()
+	i.private, i.gate = opened.private, opened.gate
+	i.facts.EnginePort, i.facts.PublicPort = opened.private.Port(), opened.gate.Port()
 	return nil
 }
 
 // abandon undoes admit and open.
 func (s *Supervisor) abandon(i *instance) {
 	s.mu.Lock()
+	held := ports{gate: i.gate, private: i.private}
+	i.gate, i.private = nil, nil
 	delete(s.instances, i.facts.ID)
 	i.notify()
 	s.mu.Unlock()
-	if err := s.giveBack(s.ctx, i); err != nil {
-		s.log.Warn("cannot give back the ports of a refused instance", "instance", i.facts.ID, "error", err)
-	}
+	s.drop(i.facts.ID, held)
 }
 
 // launch writes the intent down, starts the process and watches it.

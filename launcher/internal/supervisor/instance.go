@@ -26,6 +26,7 @@ type facts struct {
 	EnginePort  int                      `json:"engine_port"`
 	LogName     string                   `json:"log_name"`
 	StartedBy   string                   `json:"started_by,omitempty"`
+	MadeBy      string                   `json:"made_by,omitempty"`   // the swap that made it; empty: none did
 	Expected    map[string]uint64        `json:"expected,omitempty"`  // device memory while awake
 	Inherited   uint64                   `json:"inherited,omitempty"` // main memory that each process of a forked engine began with
 }
@@ -67,7 +68,8 @@ type instance struct {
 	hostBytes   uint64
 	lastWoken   time.Time
 
-	swapID   string // the swap that moves it
+	swapID   string // the swap that has claimed it
+	victim   bool   // that swap is going to evict it
 	holdGate bool   // stay shut when awake, until the swap opens it
 	deleting bool   // forget it once it is gone
 
@@ -173,6 +175,6 @@ func (i *instance) entry(now map[string]uint64) ledger.Instance {
 	return ledger.Instance{
 		ID: i.facts.ID, State: i.state, Released: i.released, Slept: i.slept, GPUs: i.gpus(),
 		Expected: i.facts.Expected, Awake: i.awakeBytes, Asleep: i.asleepBytes, Now: now,
-		Host: i.hostBytes, LastUsed: i.lastUsed(), Pinned: i.pinned(), SwapID: i.swapID,
+		Host: i.hostBytes, LastUsed: i.lastUsed(), Pinned: i.pinned(), SwapID: i.swapID, Victim: i.victim,
 	}
 }

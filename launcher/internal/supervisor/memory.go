@@ -56,7 +56,7 @@ func (s *Supervisor) lockWithMemory(uuids []string) reading {
 
 // world is the ledger's picture of now. The lock is held.
 func (s *Supervisor) world(memory reading) ledger.World {
-	w := ledger.World{GPUs: map[string]ledger.GPU{}, Budget: s.opts.Budget, Reservations: slices.Clone(s.reservations)}
+	w := ledger.World{GPUs: map[string]ledger.GPU{}, Budget: s.opts.Budget, Reservations: s.reservations()}
 	now := s.attribute(memory)
 	for _, d := range s.opts.GPUs.Devices() {
 		m := memory.gpus[d.UUID]

@@ -21,7 +21,6 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/feed"
-	"hotseat.dev/hotseat/launcher/internal/ledger"
 	"hotseat.dev/hotseat/launcher/internal/turns"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -81,14 +80,14 @@ type Supervisor struct {
 	instances     map[string]*instance
 	unwritten     map[string]bool      // ids of instances that the journal is behind on
 	unwrittenEnds map[string]SavedSwap // swaps that the journal does not know to be over
-	reservations  []ledger.Reservation
+	claims        map[string]*claim    // by the id of the swap that holds it
 
 	owners owners
 }
 
 // New makes a supervisor that knows no instance yet; see [Supervisor.Recover].
 func New(opts Options) *Supervisor {
-	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}, unwrittenEnds: map[string]SavedSwap{}}
+	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}, unwrittenEnds: map[string]SavedSwap{}, claims: map[string]*claim{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, e := range opts.Engines {
 		s.engines[e.Name()] = e

@@ -20,6 +20,7 @@ import (
 type Intent struct {
 	In    string   // id of the instance to come in; empty: swap out only
 	New   bool     // in does not exist yet
+	Draft *Draft   // of a new one
 	Out   []string // ids of the instances that are awake on the GPUs and leave
 	Stop  bool     // they end rather than sleep
 	Level int      // of their sleep
@@ -31,30 +32,40 @@ type Intent struct {
 // answers what to do, or why not. It must not call the supervisor.
 type Decide func(world ledger.World, instances []launcherapi.Instance) (Intent, error)
 
-// Enlist lets a swap decide and, in the same breath, marks the instances that
-// it will move and reserves room for the one that comes in. On error nothing
-// has changed. [Supervisor.Dismiss] undoes it.
+// Enlist lets a swap decide and, in the same breath, claims everything that the
+// decision needs: the instances that it will move or evict, room for the one
+// that comes in, and the id, the ports and the place of a new one. On error
+// nothing has changed. [Supervisor.Dismiss] gives everything back.
 func (s *Supervisor) Enlist(swapID string, decide Decide) (Intent, error) {
-	return s.decide(decide, func(intent Intent) {
-		for _, id := range append(slices.Clone(intent.Out), intent.In) {
-			if i, ok := s.instances[id]; ok {
-				i.swapID = swapID
-				s.write(i)
-				i.notify()
-			}
-		}
-		if intent.Want != nil {
-			s.reservations = append(s.reservations, ledger.Reservation{SwapID: swapID, Bytes: intent.Want.Bytes})
-		}
-	})
+	intent, err := s.decide(swapID, decide, func(intent Intent) { s.claim(swapID, intent) })
+	if err != nil || intent.Draft == nil {
+		return intent, err
+	}
+	if err := s.claimPorts(swapID, intent.Draft); err != nil {
+		s.Dismiss(swapID)
+		s.refused(err)
+		return Intent{}, err
+	}
+	return intent, nil
 }
 
-// Consider is Enlist without its effects.
-func (s *Supervisor) Consider(decide Decide) (Intent, error) {
-	return s.decide(decide, func(Intent) {})
+// Consider is Enlist without its effects. The ports of a new one are opened for
+// a moment: only so is it known whether they can be.
+func (s *Supervisor) Consider(swapID string, decide Decide) (Intent, error) {
+	intent, err := s.decide(swapID, decide, func(Intent) {})
+	if err != nil || intent.Draft == nil {
+		return intent, err
+	}
+	opened, err := s.openPorts(intent.Draft)
+	if err != nil {
+		s.refused(err)
+		return Intent{}, err
+	}
+	s.drop(intent.In, opened)
+	return intent, nil
 }
 
-func (s *Supervisor) decide(decide Decide, then func(Intent)) (Intent, error) {
+func (s *Supervisor) decide(swapID string, decide Decide, then func(Intent)) (Intent, error) {
 	memory := s.lockWithMemory(s.everyGPU())
 	defer s.mu.Unlock()
 	if s.closing {
@@ -65,6 +76,9 @@ func (s *Supervisor) decide(decide Decide, then func(Intent)) (Intent, error) {
 		views = append(views, i.view())
 	}
 	intent, err := decide(s.world(memory), views)
+	if err == nil {
+		err = s.claimable(swapID, intent)
+	}
 	if err != nil {
 		s.refused(err)
 		return Intent{}, err
@@ -137,24 +151,37 @@ func (s *Supervisor) OpenGate(id string) {
 	s.write(i)
 }
 
-// Dismiss takes a swap's marks off every instance and gives its reserved room
-// back. Gates that the swap held shut open.
+// Dismiss gives back everything that a swap has claimed: its marks on instances,
+// its room, and the ports of an instance that it did not make. Gates that the
+// swap held shut open.
 func (s *Supervisor) Dismiss(swapID string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reservations = slices.DeleteFunc(s.reservations, func(r ledger.Reservation) bool { return r.SwapID == swapID })
+	unused := s.takeClaimed(swapID)
+	id := ""
+	if c, ok := s.claims[swapID]; ok {
+		id = c.newID
+	}
+	delete(s.claims, swapID)
+	s.leaveInstances(swapID)
+	s.mu.Unlock()
+	s.drop(id, unused)
+}
+
+// leaveInstances takes a swap's marks off every instance. The lock is held.
+func (s *Supervisor) leaveInstances(swapID string) {
 	for _, i := range s.instances {
 		if i.swapID != swapID {
 			continue
 		}
-		i.swapID = ""
+		weighed := i.victim // when it fell asleep, which was before this swap
+		i.swapID, i.victim = "", false
 		if i.holdGate {
 			i.holdGate = false
 			if i.state == launcher.Awake && i.gate != nil {
 				i.gate.Open()
 			}
 		}
-		if op := i.op; i.state == launcher.Sleeping && op != nil {
+		if op := i.op; i.state == launcher.Sleeping && op != nil && !weighed {
 			s.spawn(func() { s.weigh(i, op) })
 		}
 		s.write(i)
@@ -167,7 +194,27 @@ func (s *Supervisor) Dismiss(swapID string) {
 func (s *Supervisor) Unreserve(swapID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reservations = slices.DeleteFunc(s.reservations, func(r ledger.Reservation) bool { return r.SwapID == swapID })
+	if c, ok := s.claims[swapID]; ok {
+		c.room = nil
+	}
+}
+
+// AwaitDeleted waits, after something that a swap asked of one that leaves came
+// to nothing with why, until that is gone, if somebody has deleted it: that is
+// as good as asleep. Otherwise it returns why.
+func (s *Supervisor) AwaitDeleted(ctx context.Context, id string, why error) error {
+	s.mu.Lock()
+	i, ok := s.instances[id]
+	deleted := !ok || i.deleting
+	s.mu.Unlock()
+	if !deleted {
+		return why
+	}
+	if !ok {
+		return nil
+	}
+	_, err := s.awaitOver(ctx, i)
+	return err
 }
 
 // Cut says how many answers in flight the last operation of an instance cut.

@@ -109,7 +109,7 @@ func (s *Supervisor) verb(id string, ask Ask, event launcher.Event, limit time.D
 		return i.view(), launcher.Conflictf("instance %s is %s: %w", id, i.state, err)
 	}
 	if row.To != row.From && i.swapID != ask.SwapID {
-		return i.view(), launcher.Conflictf("swap %s is moving instance %s: wait until it is over", i.swapID, id)
+		return i.view(), i.claimedError()
 	}
 	if row.To != row.From && i.facts.EnginePort == 0 {
 		return i.view(), launcher.Conflictf("instance %s cannot be told anything: %s", id, i.reason)
@@ -178,19 +178,25 @@ func (i *instance) failure(want launcher.State) error {
 //	stopping            joins the stop, then forgotten
 //	any other           SIGTERM, grace, SIGKILL, then forgotten
 func (s *Supervisor) Delete(ctx context.Context, id string) (launcherapi.Instance, error) {
-	i, err := s.stop(id)
+	i, err := s.stop(id, nil)
 	if err != nil {
 		return launcherapi.Instance{}, err
 	}
 	return s.awaitOver(ctx, i)
 }
 
-func (s *Supervisor) stop(id string) (*instance, error) {
+// stop begins a Delete. may, which may be nil, refuses it.
+func (s *Supervisor) stop(id string, may func(*instance) error) (*instance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i, ok := s.instances[id]
 	if !ok {
 		return nil, launcher.NotFound(id)
+	}
+	if may != nil {
+		if err := may(i); err != nil {
+			return nil, err
+		}
 	}
 	i.deleting = true
 	if i.released {

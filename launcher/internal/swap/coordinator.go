@@ -5,7 +5,8 @@
 // A swap runs by itself once it has begun: the client that asked may go away.
 // Its phases, in order, are
 //
-//	admit    its turn on the GPUs, then one decision from one picture of them
+//	admit    its turn on the GPUs, then one decision from one picture of them,
+//	         and with it a claim on all that it needs until its end
 //	drain    gates shut; answers in flight end, or are cut
 //	sleep    whoever was awake falls asleep
 //	evict    sleepers over budget end
@@ -294,6 +295,9 @@ func (c *Coordinator) takeUp(saved supervisor.SavedSwap) {
 	}
 	r.order.gpus, r.order.held, r.order.in = saved.GPUs, saved.GPUs, saved.In
 	r.intent = supervisor.Intent{In: saved.In, New: saved.New, Out: saved.Out, Stop: saved.Stop, Level: saved.Level}
+	if saved.New {
+		c.opts.Supervisor.ClaimID(saved.ID, saved.In)
+	}
 	c.mu.Lock()
 	c.saved = append(c.saved, saved)
 	if saved.Key != nil {
@@ -302,12 +306,11 @@ func (c *Coordinator) takeUp(saved supervisor.SavedSwap) {
 	c.mu.Unlock()
 	turn := c.opts.Turns.Enter(saved.ID, saved.GPUs)
 	c.tasks.Go(func() {
-		release, err := turn(c.ctx)
-		if err != nil {
+		if turn.Await(c.ctx) != nil {
 			return // the launcher closes
 		}
 		r.takeUp(c.ctx)
-		release()
+		turn.Release()
 		r.finish()
 	})
 }

@@ -56,7 +56,7 @@ func (e *widerError) Error() string { return fmt.Sprintf("the swap touches GPUs 
 //	stopped, failed  any                  conflict
 //	on other GPUs    any                  conflict
 func decide(o order, w ledger.World, instances []launcherapi.Instance) (supervisor.Intent, error) {
-	intent := supervisor.Intent{In: o.in, New: o.draft != nil, Stop: o.out.Mode == launcherapi.OutStop, Level: o.out.Level}
+	intent := supervisor.Intent{In: o.in, New: o.draft != nil, Draft: o.draft, Stop: o.out.Mode == launcherapi.OutStop, Level: o.out.Level}
 	var in *launcherapi.Instance
 	for n := range instances {
 		i := &instances[n]

@@ -2,6 +2,7 @@ package swap
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"hotseat.dev/hotseat/launcher"
@@ -27,12 +28,15 @@ func (r *Run) change(ctx context.Context) error {
 // leave drains whoever is awake and puts them to sleep, all at once.
 func (r *Run) leave(ctx context.Context) error {
 	return r.each(r.intent.Out, func(id string) error {
-		if err := r.phase(launcherapi.PhaseDrain, id, func() error { return r.drainOne(ctx, id) }); err != nil {
+		if err := r.phase(launcherapi.PhaseDrain, id, func() error { return r.orDeleted(ctx, id, r.drainOne(ctx, id)) }); err != nil {
 			return err
+		}
+		if r.deleted(id) {
+			return nil
 		}
 		return r.phase(launcherapi.PhaseSleep, id, func() error {
 			_, err := r.c.opts.Supervisor.AwaitVerb(ctx, id, launcher.Sleeping)
-			return err
+			return r.orDeleted(ctx, id, err)
 		})
 	})
 }
@@ -79,22 +83,44 @@ func (r *Run) each(ids []string, do func(id string) error) error {
 	return nil
 }
 
+// orDeleted makes up for what came to nothing because somebody has deleted the
+// one that leaves: it is noted, and is none of those that leave any more.
+func (r *Run) orDeleted(ctx context.Context, id string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if err = r.c.opts.Supervisor.AwaitDeleted(ctx, id, err); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.result.Deleted = append(r.result.Deleted, id)
+	r.intent.Out = slices.DeleteFunc(slices.Clone(r.intent.Out), func(out string) bool { return out == id })
+	return nil
+}
+
+func (r *Run) deleted(id string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Contains(r.result.Deleted, id)
+}
+
 // evict ends the sleepers that stand in the way.
 func (r *Run) evict(ctx context.Context) error {
 	for _, id := range r.intent.Evict {
-		err := r.phase(launcherapi.PhaseEvict, id, func() error {
-			_, err := r.c.opts.Supervisor.Delete(ctx, id)
-			if launcher.CodeOf(err) == launcherapi.CodeNotFound {
-				return nil // somebody else was quicker
-			}
+		evicted := false
+		err := r.phase(launcherapi.PhaseEvict, id, func() (err error) {
+			evicted, err = r.c.opts.Supervisor.Evict(ctx, id, r.order.swapID)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		r.mu.Lock()
-		r.result.Evicted = append(r.result.Evicted, id)
-		r.mu.Unlock()
+		if evicted {
+			r.mu.Lock()
+			r.result.Evicted = append(r.result.Evicted, id)
+			r.mu.Unlock()
+		}
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/crashpoint"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/turns"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -209,20 +210,20 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 	sup, keys := r.c.opts.Supervisor, slices.Clone(r.order.gpus)
 	decideOn := sup.Enlist
 	if r.req.DryRun {
-		decideOn = func(_ string, d supervisor.Decide) (supervisor.Intent, error) { return sup.Consider(d) }
+		decideOn = sup.Consider
 	}
 	for {
 		keys = append(keys, missing(keys, sup.Neighbours(keys))...)
-		release, err = r.c.opts.Turns.Take(ctx, r.order.swapID, keys)
+		turn, err := r.c.opts.Turns.Take(ctx, r.order.swapID, keys)
 		if err != nil {
 			return nil, err
 		}
 		r.order.held = keys
-		r.intent, err = r.decideOnce(ctx, decideOn)
+		r.intent, err = r.decideOnce(ctx, turn, decideOn)
 		if err == nil {
-			return release, nil
+			return turn.Release, nil
 		}
-		release()
+		turn.Release()
 		wider, ok := errors.AsType[*widerError](err)
 		if !ok {
 			return nil, err
@@ -231,7 +232,10 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 	}
 }
 
-func (r *Run) decideOnce(ctx context.Context, decideOn func(string, supervisor.Decide) (supervisor.Intent, error)) (supervisor.Intent, error) {
+// decideOnce decides as soon as nobody concerned is on its way to another state
+// and who leaves has been awake for long enough. While it waits for the latter
+// others that need not wait may have their turn.
+func (r *Run) decideOnce(ctx context.Context, turn *turns.Turn, decideOn func(string, supervisor.Decide) (supervisor.Intent, error)) (supervisor.Intent, error) {
 	sup := r.c.opts.Supervisor
 	for {
 		intent, err := decideOn(r.order.swapID, func(w World, all []launcherapi.Instance) (supervisor.Intent, error) {
@@ -239,7 +243,7 @@ func (r *Run) decideOnce(ctx context.Context, decideOn func(string, supervisor.D
 			return decide(r.order, w, all)
 		})
 		if soon, ok := errors.AsType[*tooSoonError](err); ok {
-			if err := pause(ctx, soon.wait); err != nil {
+			if err := turn.Aside(ctx, func(ctx context.Context) error { return r.outlast(ctx, soon) }); err != nil {
 				return intent, err
 			}
 			continue
@@ -255,16 +259,18 @@ func (r *Run) decideOnce(ctx context.Context, decideOn func(string, supervisor.D
 	}
 }
 
-// pause waits for a span of time, or for the end of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+// outlast waits until an instance has been awake for long enough, or is awake no
+// more.
+func (r *Run) outlast(ctx context.Context, soon *tooSoonError) error {
+	enough, stop := context.WithTimeout(ctx, soon.wait)
+	defer stop()
+	_, _ = r.c.opts.Supervisor.Await(enough, soon.id, func(i launcherapi.Instance) bool { // gone, or its time is over
+		return i.State != string(launcher.Awake)
+	})
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // conclude settles what the swap came to and writes it down. One that the end

@@ -110,7 +110,7 @@ func (r *Run) sendBack(ctx context.Context) error {
 	}
 	sup := r.c.opts.Supervisor
 	if r.intent.New {
-		_, err := sup.Delete(ctx, r.intent.In)
+		err := sup.Remove(ctx, r.intent.In, r.order.swapID)
 		if launcher.CodeOf(err) == launcherapi.CodeNotFound {
 			return nil // it was never made
 		}

@@ -2,6 +2,9 @@
 // not at all, in the order of asking: a ticket is served as soon as no earlier
 // ticket, served or waiting, shares a key with it. So disjoint sets go side by
 // side, overlapping ones in order, and no two can wait for each other.
+//
+// Who has a turn and can do nothing with it yet may step aside: others pass
+// then, but nobody who has to step aside as well comes back before it.
 package turns
 
 import (
@@ -21,35 +24,74 @@ type ticket struct {
 	keys     []string
 	served   chan struct{}
 	isServed bool
+	aside    bool // it lets others pass
+	returned bool // it has been aside
 }
 
-// Take waits for a turn on every one of keys and returns what gives it back.
-// id names the taker to [Queue.Holder]. When ctx ends first, the ticket leaves
-// the queue and the context's error is returned.
-func (q *Queue) Take(ctx context.Context, id string, keys []string) (release func(), err error) {
-	return q.Enter(id, keys)(ctx)
+// Turn is a place in the queue, and then a turn that was taken.
+type Turn struct {
+	queue  *Queue
+	ticket *ticket
 }
 
-// Enter takes a place in the queue, and returns what waits there as Take does.
-// It has to be called, once.
-func (q *Queue) Enter(id string, keys []string) (wait func(context.Context) (release func(), err error)) {
-	t := &ticket{id: id, keys: slices.Clone(keys), served: make(chan struct{})}
+// Take waits for a turn on every one of keys. id names the taker to
+// [Queue.Holder]. When ctx ends first, the ticket leaves the queue and the
+// context's error is returned.
+func (q *Queue) Take(ctx context.Context, id string, keys []string) (*Turn, error) {
+	t := q.Enter(id, keys)
+	return t, t.Await(ctx)
+}
+
+// Enter takes a place in the queue; the turn is to be awaited there, or released.
+func (q *Queue) Enter(id string, keys []string) *Turn {
+	t := &Turn{queue: q, ticket: &ticket{id: id, keys: slices.Clone(keys), served: make(chan struct{})}}
 	q.mu.Lock()
-	q.tickets = append(q.tickets, t)
+	q.tickets = append(q.tickets, t.ticket)
 	q.serve()
 	q.mu.Unlock()
-	return func(ctx context.Context) (func(), error) { return q.await(ctx, t) }
+	return t
 }
 
-func (q *Queue) await(ctx context.Context, t *ticket) (release func(), err error) {
+// Await waits for the turn, as Take does.
+func (t *Turn) Await(ctx context.Context) error {
 	select {
-	case <-t.served:
+	case <-t.ticket.served:
+		return nil
 	case <-ctx.Done():
-		q.leave(t)
-		return nil, context.Cause(ctx)
+		t.Release()
+		return context.Cause(ctx)
 	}
-	var once sync.Once
-	return func() { once.Do(func() { q.leave(t) }) }, nil
+}
+
+// Aside lets others have the turn while wait runs, and takes it again then. On
+// an error, of wait or because ctx has ended, the turn is given back for good.
+func (t *Turn) Aside(ctx context.Context, wait func(context.Context) error) error {
+	t.step(true)
+	if err := wait(ctx); err != nil {
+		t.Release()
+		return err
+	}
+	t.step(false)
+	return t.Await(ctx)
+}
+
+func (t *Turn) step(aside bool) {
+	t.queue.mu.Lock()
+	defer t.queue.mu.Unlock()
+	if aside {
+		t.ticket.isServed, t.ticket.served = false, make(chan struct{})
+	}
+	t.ticket.aside, t.ticket.returned = aside, !aside
+	t.queue.serve()
+}
+
+// Release gives the turn back. A second call does nothing.
+func (t *Turn) Release() {
+	q := t.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.tickets = slices.DeleteFunc(q.tickets, func(o *ticket) bool { return o == t.ticket })
+	q.serve()
 }
 
 // Holder names who has the turn on a key, or "".
@@ -78,24 +120,39 @@ func (q *Queue) Counts() (served, waiting int) {
 	return served, waiting
 }
 
-func (q *Queue) leave(t *ticket) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.tickets = slices.DeleteFunc(q.tickets, func(o *ticket) bool { return o == t })
-	q.serve()
-}
-
-// serve grants every ticket that no earlier one overlaps. The lock is held.
+// serve grants every ticket that no served one overlaps and no earlier one that
+// waits. Who is aside is in nobody's way but of those that come back behind it.
+// The lock is held.
 func (q *Queue) serve() {
-	taken := map[string]bool{}
+	served, waiting, aside := keys{}, keys{}, keys{}
 	for _, t := range q.tickets {
-		free := !slices.ContainsFunc(t.keys, func(k string) bool { return taken[k] })
-		if free && !t.isServed {
-			t.isServed = true
-			close(t.served)
-		}
-		for _, k := range t.keys {
-			taken[k] = true
+		if t.isServed {
+			served.add(t)
 		}
 	}
+	for _, t := range q.tickets {
+		switch {
+		case t.isServed:
+		case t.aside || t.returned && aside.overlap(t):
+			aside.add(t)
+		case served.overlap(t) || waiting.overlap(t):
+			waiting.add(t)
+		default:
+			t.isServed = true
+			close(t.served)
+			served.add(t)
+		}
+	}
+}
+
+type keys map[string]bool
+
+func (k keys) add(t *ticket) {
+	for _, key := range t.keys {
+		k[key] = true
+	}
+}
+
+func (k keys) overlap(t *ticket) bool {
+	return slices.ContainsFunc(t.keys, func(key string) bool { return k[key] })
 }

@@ -17,8 +17,8 @@ import (
 func take(q *Queue, ctx context.Context, id string, keys ...string) <-chan func() {
 	got := make(chan func(), 1)
 	go func() {
-		if release, err := q.Take(ctx, id, keys); err == nil {
-			got <- release
+		if turn, err := q.Take(ctx, id, keys); err == nil {
+			got <- turn.Release
 		}
 	}()
 	return got
@@ -125,7 +125,7 @@ func TestRandomSetsNeverOverlapAndNeverDeadlock(t *testing.T) {
 		}
 		wg.Go(func() {
 			id := fmt.Sprint(n)
-			release, err := q.Take(context.Background(), id, keys)
+			turn, err := q.Take(context.Background(), id, keys)
 			if !assert.NoError(t, err) {
 				return
 			}
@@ -140,7 +140,7 @@ func TestRandomSetsNeverOverlapAndNeverDeadlock(t *testing.T) {
 				delete(holding, k)
 			}
 			mu.Unlock()
-			release()
+			turn.Release()
 		})
 	}
 	wg.Wait()
