@@ -18,14 +18,8 @@ import (
 // pick finds a preloader that is ready and fits an environment. Where there is
 // none, one that fits is begun.
 func (p *Pool) pick(env variables) (*preloader, error) {
-	if p.cannot != "" {
-		return nil, notForked("%s", p.cannot)
-	}
-	if p.ctx.Err() != nil {
-		return nil, notForked("the launcher is closing")
-	}
-	if env["PATH"] != p.common["PATH"] && p.opts.Python == "" && byPath(p.opts.Command) {
-		return nil, notForked("its PATH is not the launcher's, and the engine's command takes its Python from there")
+	if err := p.excluded(env); err != nil {
+		return nil, err
 	}
 	l, err := p.fitting(env)
 	if err != nil {
@@ -38,14 +32,54 @@ func (p *Pool) pick(env variables) (*preloader, error) {
 	return l, nil
 }
 
+// excluded says why nothing is forked for an environment, whatever preloaders
+// there are.
+func (p *Pool) excluded(env variables) error {
+	if p.cannot != "" {
+		return notForked("%s", p.cannot)
+	}
+	if p.ctx.Err() != nil {
+		return notForked("the launcher is closing")
+	}
+	if env["PATH"] != p.common["PATH"] && p.opts.Python == "" && byPath(p.opts.Command) {
+		return notForked("its PATH is not the launcher's, and the engine's command takes its Python from there")
+	}
+	return nil
+}
+
+// look finds what pick would find, and begins and ends nothing.
+func (p *Pool) look(env variables) error {
+	if err := p.excluded(env); err != nil {
+		return err
+	}
+	l, common := p.ready(env), p.with(p.common)
+	switch {
+	case l != nil && p.outdated(l):
+		return notForked("the installation of the engine has changed, and is not loaded again yet")
+	case l != nil:
+		return nil
+	case common != nil && common.state != Ready:
+		return notForked("%s", common.describe())
+	}
+	return notForked("no preloader is ready for its environment")
+}
+
+// ready is the preloader that is ready for an environment; nil when none is.
+func (p *Pool) ready(env variables) *preloader {
+	for _, l := range p.all {
+		if l.state == Ready && len(l.counts.differing(l.env, env)) == 0 {
+			return l
+		}
+	}
+	return nil
+}
+
 // fitting is the preloader that is ready for an environment. Where there is none
 // it takes the common one, which tells what variables count, and from it the one
 // that has those as in the environment; that one may tell of more.
 func (p *Pool) fitting(env variables) (*preloader, error) {
-	for _, l := range p.all {
-		if l.state == Ready && len(l.counts.differing(l.env, env)) == 0 {
-			return l, nil
-		}
+	if l := p.ready(env); l != nil {
+		return l, nil
 	}
 	l := p.with(p.common)
 	if l == nil {

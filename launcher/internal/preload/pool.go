@@ -142,12 +142,19 @@ func (p *Pool) Close() {
 }
 
 // Check says, by a *NotForkedError, why an instance with this environment would
-// not be forked now; nil when it would.
+// not be forked now; nil when it would. Where none fits, one is begun.
 func (p *Pool) Check(env []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, err := p.pick(parse(env))
 	return err
+}
+
+// Look says what Check says, and begins and ends nothing.
+func (p *Pool) Look(env []string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.look(parse(env))
 }
 
 // Never says why this pool will never fork anything; empty when it may.

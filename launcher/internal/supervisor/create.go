@@ -23,6 +23,7 @@ type Create struct {
 	ID       string // empty: made here
 	Spec     launcherapi.InstanceSpec
 	SwapID   string // the swap that makes it, if any
+	DryRun   bool   // nothing is to be touched, preloaders neither
 	HoldGate bool   // keep its gate shut when it is awake, until OpenGate
 }
 
@@ -42,7 +43,8 @@ type Draft struct {
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 // Draft reads a create call: engine, GPUs, arguments, environment. It touches
-// nothing. What is wrong with the request comes back with code invalid.
+// nothing, but that where a fork is insisted on it may have a preloader begun.
+// What is wrong with the request comes back with code invalid.
 func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	if c.ID == "" {
 		c.ID = uuid.NewString()
@@ -71,7 +73,7 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	if err != nil {
 		return nil, invalidInput(err, secrets)
 	}
-	method, err := s.startMethod(c.Spec.StartMethod, plan)
+	method, err := s.startMethod(c, plan)
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,11 @@ type Forker interface {
 	// Fork starts a command as Runner.Start does. The error says why nothing was
 	// forked, and comes soon.
 	Fork(process.Command) (Tree, error)
-	// Check says why a command with that environment would not be forked now.
+	// Check says why a command with that environment would not be forked now, and
+	// makes sure that one can be soon.
 	Check(env []string) error
+	// Look says what Check says, and touches nothing.
+	Look(env []string) error
 	// Never says why nothing will ever be forked; empty when something may.
 	Never() string
 }

@@ -14,9 +14,10 @@ import (
 // preloader. Whichever it was, what comes after is the same.
 
 // startMethod says how an instance is to be started. Where fork is insisted on,
-// a preloader has to be ready for it now.
-func (s *Supervisor) startMethod(asked string, plan engine.Plan) (string, error) {
-	method := asked
+// a preloader has to be ready for it now; where none is, one is made ready,
+// unless nothing is to be touched.
+func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
+	method := c.Spec.StartMethod
 	if method == "" {
 		method = s.opts.StartMethod
 	}
@@ -32,7 +33,11 @@ func (s *Supervisor) startMethod(asked string, plan engine.Plan) (string, error)
 	if never := s.opts.Forker.Never(); never != "" {
 		return "", launcher.Invalidf("body.start_method", "nothing can be forked here: %s: ask for auto or exec", never)
 	}
-	if err := s.opts.Forker.Check(plan.Env()); err != nil {
+	check := s.opts.Forker.Check
+	if c.DryRun {
+		check = s.opts.Forker.Look
+	}
+	if err := check(plan.Env()); err != nil {
 		return "", launcher.Unavailablef("cannot fork: %w: try again when a preloader that fits is ready, or ask for start_method auto", err)
 	}
 	return launcherapi.StartFork, nil

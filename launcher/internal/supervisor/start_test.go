@@ -19,10 +19,12 @@ type fakeForker struct {
 	never       string
 	check, fork error
 	forked      []string
+	checked     int // calls of Check, which may begin a preloader
 }
 
 func (f *fakeForker) Never() string        { return f.never }
-func (f *fakeForker) Check([]string) error { return f.check }
+func (f *fakeForker) Check([]string) error { f.checked++; return f.check }
+func (f *fakeForker) Look([]string) error  { return f.check }
 
 func (f *fakeForker) Fork(c process.Command) (Tree, error) {
 	if f.fork != nil {
@@ -100,4 +102,19 @@ func TestHowAnEngineWasStartedIsKnownAfterARestart(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "fork", view.StartedBy)
 	}, func(o *Options) { o.StartMethod, o.Forker = launcherapi.StartAuto, forker })
+}
+
+func TestADraftThatTouchesNothingBeginsNoPreloader(t *testing.T) {
+	for _, busy := range []error{nil, errors.New("no preloader is ready")} {
+		forker := &fakeForker{check: busy}
+		in(t, func(t *testing.T, r *rig) {
+			s := spec("0.3")
+			s.StartMethod = launcherapi.StartFork
+			_, err := r.Draft(Create{ID: "a", Spec: s, DryRun: true})
+			assert.Equal(t, busy != nil, err != nil)
+			assert.Zero(t, forker.checked)
+			_, _ = r.Draft(Create{ID: "a", Spec: s})
+			assert.Equal(t, 1, forker.checked, "else one would never be ready")
+		}, func(o *Options) { o.Forker = forker })
+	}
 }

@@ -235,7 +235,7 @@ func (r *Run) readIn() error {
 		return sup.KnownGPUs("body.gpu_uuids", r.order.gpus)
 	}
 	draft, err := sup.Draft(supervisor.Create{
-		ID: in.ID, SwapID: r.order.swapID, HoldGate: true,
+		ID: in.ID, SwapID: r.order.swapID, HoldGate: true, DryRun: r.req.DryRun,
 		Spec: launcherapi.InstanceSpec{
 			Options: in.Options, Args: in.Args, EnvVars: in.EnvVars, Annotations: in.Annotations, Engine: in.Engine,
 			GPUUUIDs: r.order.gpus, StartMethod: in.StartMethod,
