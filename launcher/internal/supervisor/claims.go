@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -220,6 +222,7 @@ func (s *Supervisor) reservations() []ledger.Reservation {
 			out = append(out, *c.room)
 		}
 	}
+	slices.SortFunc(out, func(a, b ledger.Reservation) int { return strings.Compare(a.SwapID, b.SwapID) })
 	return out
 }
 
