@@ -72,7 +72,7 @@ func TestTheWatchersHearWhyAnInstanceDoesNotEnd(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		_, heal := r.runner.tree("a").refusing()
-		_, _ = r.stop("a")
+		_, _ = r.stop("a", nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		assert.Equal(t, []string{"starting", "awake", "stopping", "stopping"}, states(r), "once, as it is always the same")
@@ -87,7 +87,7 @@ func TestAStopThatFailsIsTriedAgainMoreAndMoreRarely(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		attempts, heal := r.runner.tree("a").refusing()
-		_, _ = r.stop("a")
+		_, _ = r.stop("a", nil)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		early := attempts.Load()
@@ -231,7 +231,7 @@ func TestASleeperThatEndsIsCountedWithItsResidueAfterARestartToo(t *testing.T) {
 		r.gpus.hold("g0", r.runner.tree("a").pid, 2)
 		r.asleep("a")
 		r.runner.tree("a").stuck = true
-		_, _ = r.stop("a")
+		_, _ = r.stop("a", nil)
 		synctest.Wait()
 		require.Equal(t, "stopping", r.state("a"))
 

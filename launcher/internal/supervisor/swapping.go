@@ -154,7 +154,14 @@ func (s *Supervisor) OpenGate(id string) {
 // Dismiss gives back everything that a swap has claimed: its marks on instances,
 // its room, and the ports of an instance that it did not make. Gates that the
 // swap held shut open.
-func (s *Supervisor) Dismiss(swapID string) {
+func (s *Supervisor) Dismiss(swapID string) { s.endClaim(swapID, s.leaveInstances) }
+
+// BreakOff is Dismiss for a swap that the end of the launcher broke off: its
+// instances keep its mark, by which the next launcher knows that the swap is not
+// over.
+func (s *Supervisor) BreakOff(swapID string) { s.endClaim(swapID, func(string) {}) }
+
+func (s *Supervisor) endClaim(swapID string, leave func(swapID string)) {
 	s.mu.Lock()
 	unused := s.takeClaimed(swapID)
 	id := ""
@@ -162,7 +169,7 @@ func (s *Supervisor) Dismiss(swapID string) {
 		id = c.newID
 	}
 	delete(s.claims, swapID)
-	s.leaveInstances(swapID)
+	leave(swapID)
 	s.mu.Unlock()
 	s.drop(id, unused)
 }

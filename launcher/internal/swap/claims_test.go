@@ -1,6 +1,7 @@
 package swap
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,11 +129,11 @@ func TestAnInterruptedSwapUndoesOnlyWhatItMadeItself(t *testing.T) {
 		w.awake("x", "g1") // by somebody else, while nothing was known of the swap
 		w.awake("still", "g0")
 		saved := supervisor.SavedSwap{ID: "s", GPUs: []string{"g0"}, In: "x", New: true, Out: []string{"still"}, Level: 1}
-		w.Recover([]supervisor.SavedSwap{saved})
+		w.Recover(nil, []supervisor.SavedSwap{saved})
 		synctest.Wait()
 		assert.Equal(t, "awake", w.state("x"))
 		assert.Equal(t, "awake", w.state("still"))
-		assert.Empty(t, w.Running())
+		assert.Empty(t, w.unfinished())
 	})
 }
 
@@ -143,14 +144,33 @@ func TestTheIdThatAnInterruptedSwapWasToMakeStaysItsOwnUntilItIsOver(t *testing.
 		_, err := w.sup.Sleep("a", supervisor.Ask{Drain: time.Minute}) // it is on its way when the launcher comes back
 		require.NoError(t, err)
 		saved := supervisor.SavedSwap{ID: "s", GPUs: []string{"g0"}, In: "x", New: true, Out: []string{"a"}, Level: 1}
-		w.Recover([]supervisor.SavedSwap{saved})
+		w.Recover(nil, []supervisor.SavedSwap{saved})
 		x := supervisor.Create{ID: "x", Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{"g1"}}}
 		_, err = w.sup.Create(x)
 		assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err))
 		close(w.gates.busy)
 		synctest.Wait()
-		assert.Empty(t, w.Running())
+		assert.Empty(t, w.unfinished())
 		_, err = w.sup.Create(x)
 		assert.NoError(t, err)
+	})
+}
+
+func TestASwapThatTheEndOfTheLauncherBrokeOffKeepsItsMarks(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		w.gates.busy = make(chan struct{})
+		swap := w.begin(toNew("b", "g0"))
+		synctest.Wait()
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.Close(over)
+		_, err := swap.Wait(t.Context())
+		require.Error(t, err)
+		a, err := w.sup.Get("a")
+		require.NoError(t, err)
+		assert.Equal(t, swap.ID(), a.SwapID, "by it the next launcher knows that the swap is not over")
+		assert.Len(t, w.unfinished(), 1)
+		close(w.gates.busy)
 	})
 }

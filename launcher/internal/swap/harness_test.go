@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -54,6 +55,11 @@ func newWorld(t *testing.T, change ...func(*supervisor.Options)) *world {
 func (w *world) close() {
 	w.Close(context.Background())
 	require.NoError(w.t, w.sup.Close(context.Background(), true))
+}
+
+// unfinished are the swaps that are written down and not over.
+func (w *world) unfinished() []supervisor.SavedSwap {
+	return slices.DeleteFunc(w.Saved(), func(s supervisor.SavedSwap) bool { return s.Done })
 }
 
 func (w *world) awake(id, gpu string) {
@@ -118,6 +124,7 @@ func (r *runner) Adopt(name string, id process.ID) (supervisor.Tree, error) {
 }
 
 func (*runner) Find() ([]process.Found, error)      { return nil, nil }
+func (*runner) Owners() (map[int]string, error)     { return nil, nil }
 func (*runner) Clear(context.Context, string) error { return nil }
 
 type tree struct {
@@ -171,10 +178,11 @@ type gate struct {
 	port int
 }
 
-func (g *gate) Port() int { return g.port }
-func (*gate) Open()       {}
-func (*gate) Shut(string) {}
-func (*gate) Fail(string) {}
+func (*gate) Host() string { return "127.0.0.1" }
+func (g *gate) Port() int  { return g.port }
+func (*gate) Open()        {}
+func (*gate) Shut(string)  {}
+func (*gate) Fail(string)  {}
 
 func (g *gate) Drain(ctx context.Context) (int, error) {
 	if g.all.busy == nil {
@@ -215,6 +223,7 @@ func (l logs) Create(id string) (*os.File, string, error) {
 	return f, id + ".log", err
 }
 
+func (logs) Latest(string) (string, bool)                  { return "", false }
 func (logs) Tail(string, int, int) ([]string, error)       { return nil, nil }
 func (logs) Watch(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil }
 

@@ -93,9 +93,13 @@ func (r *Run) orDeleted(ctx context.Context, id string, err error) error {
 		return err
 	}
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.result.Deleted = append(r.result.Deleted, id)
 	r.intent.Out = slices.DeleteFunc(slices.Clone(r.intent.Out), func(out string) bool { return out == id })
+	left := r.intent.Out
+	r.mu.Unlock()
+	if err := r.rewrite(func(s *supervisor.SavedSwap) { s.Out = left }); err != nil {
+		r.c.log.Warn("cannot write down that an instance which leaves was deleted", "swap", r.order.swapID, "instance", id, "error", err)
+	}
 	return nil
 }
 
@@ -221,7 +225,7 @@ func (r *Run) stopOut(context.Context) error {
 // takeUp finishes or undoes a swap that an earlier life of the launcher left.
 func (r *Run) takeUp(ctx context.Context) {
 	sup := r.c.opts.Supervisor
-	defer sup.Dismiss(r.order.swapID)
+	defer r.letGo()
 	settle, cancel := context.WithDeadline(ctx, r.answerBy())
 	defer cancel()
 	for _, id := range append([]string{r.intent.In}, r.intent.Out...) {

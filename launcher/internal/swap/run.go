@@ -187,7 +187,7 @@ func (r *Run) do(ctx context.Context) {
 		r.conclude(launcherapi.OutcomeDryRun, nil)
 		return
 	}
-	defer r.c.opts.Supervisor.Dismiss(r.order.swapID)
+	defer r.letGo()
 	if len(r.intent.Out) == 0 && r.intent.Want == nil {
 		r.conclude(launcherapi.OutcomeNoop, nil)
 		return
@@ -202,6 +202,18 @@ func (r *Run) do(ctx context.Context) {
 		return
 	}
 	r.conclude(launcherapi.OutcomeDone, nil)
+}
+
+// letGo gives back what the swap has claimed.
+func (r *Run) letGo() {
+	r.c.mu.Lock()
+	brokenOff := r.written && !r.saved.Done
+	r.c.mu.Unlock()
+	if brokenOff {
+		r.c.opts.Supervisor.BreakOff(r.order.swapID)
+		return
+	}
+	r.c.opts.Supervisor.Dismiss(r.order.swapID)
 }
 
 // admit takes the swap's turn, waits until nothing on its GPUs moves, and
