@@ -101,9 +101,9 @@ func TestWithTheCompatibilityFlagEnvVarsShowTheDevicesOfTheEngine(t *testing.T) 
 	t.Parallel()
 	n := NewNode(t, "--llm-d-compat")
 	env := func(i launcherapi.Instance) map[string]launcherapi.EnvValue { return i.EnvVars }
-	want := map[string]launcherapi.EnvValue{"KEY": {Value: "val"}, "CUDA_VISIBLE_DEVICES": {Value: "1"}}
+	want := map[string]launcherapi.EnvValue{"TESTVAR": {Value: "val"}, "CUDA_VISIBLE_DEVICES": {Value: "1"}}
 	spec := Spec("a", On(1))
-	spec["env_vars"] = map[string]any{"KEY": "val", "CUDA_VISIBLE_DEVICES": "7"}
+	spec["env_vars"] = map[string]any{"TESTVAR": "val", "CUDA_VISIBLE_DEVICES": "7"}
 	assert.Equal(t, want, env(n.Create("a", spec)))
 	assert.Equal(t, want, env(n.Await("a", "awake")))
 	n.Kill9()

@@ -91,7 +91,7 @@ func TestAClientOfTheLLMDLauncherFindsItsAPI(t *testing.T) {
 
 	config := llmdConfig{
 		Options: "--model test --served-model-name test --gpu-memory-utilization 0.4", GPUUUIDs: On(0),
-		EnvVars: map[string]string{"KEY": "val"}, Annotations: map[string]string{"isc-name": "isc", "inference-port": "8005"},
+		EnvVars: map[string]string{"TESTVAR": "val"}, Annotations: map[string]string{"isc-name": "isc", "inference-port": "8005"},
 	}
 	var made llmdState
 	assert.Equal(t, 201, c.do("PUT", instances+"/custom-id", config, &made))

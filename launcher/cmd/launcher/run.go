@@ -84,23 +84,43 @@ func startMethodFlag(cmd *cobra.Command, method *string) {
 // awaitAwake follows a start until the instance answers. One that ends is an
 // error that holds all that is known of it.
 func awaitAwake(ctx context.Context, cl *client.Client, instance launcherapi.Instance, told *progress) (launcherapi.Instance, error) {
-	told.state(instance)
-	for event, err := range cl.Watch(ctx, &instance.Revision) {
-		if err != nil {
+	for {
+		told.state(instance)
+		if over, err := startOver(instance); over {
 			return instance, err
 		}
-		if event.Object.InstanceID != instance.InstanceID {
-			continue
+		last, err := awaitEvent(ctx, cl, instance)
+		if client.IsGone(err) { // the launcher was started again, and has no events of before
+			last, err = cl.Get(ctx, instance.InstanceID)
 		}
-		instance = event.Object
-		told.state(instance)
-		switch state := launcher.State(instance.State); {
-		case state.Ended():
-			return instance, ended(instance)
+		if err != nil {
+			return last, err
+		}
+		instance = last
+	}
+}
+
+// startOver says whether a start has come to its end, and why if that is not the
+// wanted one.
+func startOver(i launcherapi.Instance) (bool, error) {
+	state := launcher.State(i.State)
+	if state.Ended() {
+		return true, ended(i)
+	}
+	return !state.Moving(), nil
+}
+
+// awaitEvent gives an instance as the next event shows it.
+func awaitEvent(ctx context.Context, cl *client.Client, instance launcherapi.Instance) (launcherapi.Instance, error) {
+	for event, err := range cl.Watch(ctx, &instance.Revision) {
+		switch {
+		case err != nil:
+			return instance, err
+		case event.Object.InstanceID != instance.InstanceID:
 		case event.Type == launcherapi.EventDeleted:
-			return instance, launcher.NotFound(instance.InstanceID)
-		case !state.Moving():
-			return instance, nil
+			return event.Object, launcher.NotFound(instance.InstanceID)
+		default:
+			return event.Object, nil
 		}
 	}
 	return instance, context.Cause(ctx)
