@@ -45,8 +45,11 @@ func PlanSwap(w World, s Swap) (evict []string, err error) {
 }
 
 // Enforce answers which sleepers have to go for the budgets of sleepers to
-// hold, least recently used first. The instance named is spared.
+// hold, least recently used first. The instance named is spared. What a swap
+// moves counts when that is over: until then one may sleep that is about to wake
+// or to end, and the swap has judged how many there will be.
 func Enforce(w World, spare string) (evict []string) {
+	w.Instances = slices.DeleteFunc(slices.Clone(w.Instances), func(i Instance) bool { return i.SwapID != "" })
 	for {
 		refusal := w.overBudget(anywhere)
 		if refusal == nil {

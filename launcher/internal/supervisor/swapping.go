@@ -188,7 +188,7 @@ func (s *Supervisor) leaveInstances(swapID string) {
 				i.gate.Open()
 			}
 		}
-		if op := i.op; i.state == launcher.Sleeping && op != nil && !weighed {
+		if op := i.op; i.state == launcher.Sleeping && !weighed {
 			s.spawn(func() { s.weigh(i, op) })
 		}
 		s.write(i)
