@@ -265,6 +265,21 @@ func (s *Supervisor) Evict(ctx context.Context, id, swapID string) (evicted bool
 	return false, err
 }
 
+// StopOut is Delete of an instance that a swap has put out. Another one of that
+// id, made since somebody has deleted that, is left alone: code not_found.
+func (s *Supervisor) StopOut(ctx context.Context, id, swapID string) (launcherapi.Instance, error) {
+	i, err := s.stop(id, func(i *instance) error {
+		if i.swapID != swapID {
+			return launcher.NotFound(id)
+		}
+		return nil
+	})
+	if err != nil {
+		return launcherapi.Instance{}, err
+	}
+	return s.awaitOver(ctx, i)
+}
+
 // Remove is Delete of an instance that a swap has made. One of that id that it
 // did not make is left alone: code not_found.
 func (s *Supervisor) Remove(ctx context.Context, id, swapID string) error {

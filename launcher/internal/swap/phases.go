@@ -210,8 +210,11 @@ func (r *Run) stopOut(context.Context) error {
 	ctx, cancel := context.WithDeadline(r.c.ctx, r.answerBy())
 	defer cancel()
 	return r.each(r.intent.Out, func(id string) error {
-		view, err := r.c.opts.Supervisor.Delete(ctx, id)
-		if err != nil && launcher.CodeOf(err) != launcherapi.CodeNotFound {
+		view, err := r.c.opts.Supervisor.StopOut(ctx, id, r.order.swapID)
+		if launcher.CodeOf(err) == launcherapi.CodeNotFound {
+			return nil // somebody has deleted it
+		}
+		if err != nil {
 			r.c.log.Error("cannot stop an instance that was swapped out", "instance", id, "error", err)
 			return nil
 		}
