@@ -92,6 +92,16 @@ func (c *Coordinator) Close(ctx context.Context) {
 	<-idle
 }
 
+// isClosing says whether Close was called: no swap begins any more.
+func (c *Coordinator) isClosing() bool {
+	select {
+	case <-c.closing:
+		return true
+	default:
+		return false
+	}
+}
+
 // Saved gives the swaps that have ended and whose keys are remembered, and
 // those that have touched something and not ended, for the journal's snapshot.
 func (c *Coordinator) Saved() []supervisor.SavedSwap {

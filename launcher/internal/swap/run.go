@@ -250,6 +250,9 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 func (r *Run) decideOnce(ctx context.Context, turn *turns.Turn, decideOn func(string, supervisor.Decide) (supervisor.Intent, error)) (supervisor.Intent, error) {
 	sup := r.c.opts.Supervisor
 	for {
+		if r.c.isClosing() {
+			return supervisor.Intent{}, errLauncherCloses
+		}
 		intent, err := decideOn(r.order.swapID, func(w World, all []launcherapi.Instance) (supervisor.Intent, error) {
 			r.order.now = time.Now()
 			return decide(r.order, w, all)
@@ -286,9 +289,10 @@ func (r *Run) outlast(ctx context.Context, soon *tooSoonError) error {
 }
 
 // conclude settles what the swap came to and writes it down. One that the end
-// of the launcher broke off is not over: it stays as it is written.
+// of the launcher broke off is not over: it stays as it is written. One that the
+// end kept from beginning is not written at all.
 func (r *Run) conclude(outcome string, err error) {
-	if r.c.ctx.Err() == nil {
+	if r.c.ctx.Err() == nil && !errors.Is(err, errLauncherCloses) {
 		r.settle(outcome, err)
 		r.writeEnd()
 		return
