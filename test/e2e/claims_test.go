@@ -282,7 +282,7 @@ func TestASwapGoesOnWhenWhoLeavesIsDeleted(t *testing.T) {
 		p := answer.Problem(t)
 		assert.Equal(t, 502, p.Status, "%s", answer.Body)
 		assert.Equal(t, "healthy", p.FailedPhase)
-		assert.Equal(t, launcherapi.OutcomeUndone, p.Outcome)
+		assert.Equal(t, launcherapi.OutcomeUndoFailed, p.Outcome, "a is not awake again")
 		assert.Contains(t, string(answer.Body), `"deleted":["a"]`)
 		var members struct{ Deleted []string }
 		require.NoError(t, json.Unmarshal(answer.Body, &members))

@@ -91,6 +91,9 @@ func (r *Run) bringAllBack(ctx context.Context) error {
 	if err := r.sendBack(ctx); err != nil {
 		errs = append(errs, fmt.Errorf("%s does not go back: %w", r.intent.In, err))
 	}
+	for _, id := range r.result.Deleted {
+		errs = append(errs, goneError(id))
+	}
 	_ = r.each(r.intent.Out, func(id string) error {
 		if err := r.bringBack(ctx, id); err != nil {
 			mu.Lock()
@@ -131,13 +134,15 @@ func (r *Run) sendBack(ctx context.Context) error {
 	return err
 }
 
+func goneError(id string) error { return fmt.Errorf("%s is gone: somebody has deleted it", id) }
+
 // bringBack wakes one that had left. The error says how it is left.
 func (r *Run) bringBack(ctx context.Context, id string) error {
 	failed := r.wakeAgain(ctx, id)
 	view, err := r.c.opts.Supervisor.Get(id)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%s is gone: somebody has deleted it", id)
+		return goneError(id)
 	case view.State == string(launcher.Awake):
 		return nil
 	}
