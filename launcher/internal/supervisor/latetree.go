@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/process"
@@ -144,10 +145,11 @@ func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
 func (s *Supervisor) onAdopted(i *instance, said string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if i.reason != said || i.state.Ended() {
+	before, ok := strings.CutSuffix(i.reason, said)
+	if !ok || i.state.Ended() {
 		return
 	}
-	i.reason = ""
+	i.reason = strings.TrimSuffix(before, "; ")
 	s.publish(i, launcherapi.EventUpdated)
 	s.log.Info("adopted an instance", "instance", i.facts.ID, "state", i.state, "pid", i.root.PID)
 }
