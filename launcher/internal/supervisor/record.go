@@ -112,10 +112,16 @@ func (s *Supervisor) append(saved *SavedInstance) error {
 // The lock is held.
 func (s *Supervisor) write(i *instance) {
 	s.unwritten[i.facts.ID] = true
+	if err := s.writeRest(); err != nil {
+		s.journalBehind(err)
+	}
+}
+
+// writeRest writes what could not be written before. The lock is held.
+func (s *Supervisor) writeRest() error {
 	for id, swap := range s.unwrittenEnds {
 		if err := s.appendSwap(swap); err != nil {
-			s.journalBehind(err)
-			return
+			return err
 		}
 		delete(s.unwrittenEnds, id)
 	}
@@ -125,14 +131,14 @@ func (s *Supervisor) write(i *instance) {
 			record = Record{Instance: now.saved(), Revision: record.Revision}
 		}
 		if err := s.opts.Journal.Append(record); err != nil {
-			s.journalBehind(err)
-			return
+			return err
 		}
 		delete(s.unwritten, id)
 		if now, ok := s.instances[id]; ok && now.unmarked {
 			s.writeMark(now)
 		}
 	}
+	return nil
 }
 
 // journalBehind takes the marks off the instances that the journal is behind on.
@@ -147,10 +153,16 @@ func (s *Supervisor) journalBehind(err error) {
 }
 
 // WriteSwap puts a swap into the journal. The end of one that cannot be written
-// is written before the next record of an instance.
+// is written before the next record of an instance. One under way is written
+// behind the marks of what it moves, by which it is known not to be over.
 func (s *Supervisor) WriteSwap(saved SavedSwap) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !saved.Done {
+		if err := s.writeRest(); err != nil {
+			return launcher.Storagef("cannot write down what swap %s moves: %w", saved.ID, err)
+		}
+	}
 	err := s.appendSwap(saved)
 	if err != nil && saved.Done {
 		s.unwrittenEnds[saved.ID] = saved
@@ -210,8 +222,26 @@ func Replay(records []json.RawMessage) (Memory, error) {
 			m.putSwap(*r.Swap)
 		}
 	}
+	for _, swap := range m.Swaps {
+		if swap.Key != nil && m.dismissed(swap) {
+			m.Ended = append(m.Ended, swap.endLost())
+		}
+	}
 	m.Swaps = slices.DeleteFunc(m.Swaps, m.dismissed)
 	return m, nil
+}
+
+// endLost is the swap with what can be told of an end that could not be written.
+func (swap SavedSwap) endLost() SavedSwap {
+	swap.Done = true
+	swap.Result = &launcherapi.SwapResult{
+		SwapID: swap.ID, Outcome: launcherapi.OutcomeInterrupted, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{},
+	}
+	swap.Failure = &SavedFailure{
+		Phase: swap.Phase, Code: launcherapi.CodeStorage,
+		Detail: fmt.Sprintf("swap %s is over, but how it ended could not be written down before the launcher died", swap.ID),
+	}
+	return swap
 }
 
 // dismissed says whether a swap of which no end was read has ended all the same:
