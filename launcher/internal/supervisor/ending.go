@@ -43,24 +43,9 @@ func (s *Supervisor) clearTree(i *instance) {
 // endTree tries until the tree is gone: only then its memory and its ports are
 // free.
 func (s *Supervisor) endTree(i *instance, grace time.Duration, end func(context.Context) error) {
-	held := map[string][]int{}
-	for wait := shortestRetry; ; wait = min(2*wait, longestRetry) {
-		maps.Copy(held, s.holding(i))
-		ctx, cancel := context.WithTimeout(s.ctx, grace+attemptLimit)
-		err := end(ctx)
-		cancel()
-		if s.ctx.Err() != nil {
-			return
-		}
-		s.noteAttempt(i, err)
-		if err == nil {
-			break
-		}
-		select {
-		case <-time.After(wait):
-		case <-s.ctx.Done():
-			return
-		}
+	held, gone := s.untilGone(i, grace, end)
+	if !gone {
+		return // the launcher ends
 	}
 	late := s.awaitReturned(s.ctx, held)
 	if i.tree != nil {
@@ -71,6 +56,30 @@ func (s *Supervisor) endTree(i *instance, grace time.Duration, end func(context.
 	}
 	crashpoint.At(crashpoint.StopGone)
 	s.onGone(i, late)
+}
+
+// untilGone tries until the tree is gone, and gives the processes that held its
+// device memory. When the launcher ends first it is not known to be gone.
+func (s *Supervisor) untilGone(i *instance, grace time.Duration, end func(context.Context) error) (held map[string][]int, gone bool) {
+	held = map[string][]int{}
+	for wait := shortestRetry; ; wait = min(2*wait, longestRetry) {
+		maps.Copy(held, s.holding(i))
+		ctx, cancel := context.WithTimeout(s.ctx, grace+attemptLimit)
+		err := end(ctx)
+		cancel()
+		if s.ctx.Err() != nil {
+			return nil, false
+		}
+		s.noteAttempt(i, err)
+		if err == nil {
+			return held, true
+		}
+		select {
+		case <-time.After(wait):
+		case <-s.ctx.Done():
+			return nil, false
+		}
+	}
 }
 
 // noteAttempt notes why the tree of an instance could not be ended; nil: it is

@@ -159,9 +159,8 @@ func (s *Supervisor) onAdopted(i *instance, said string) {
 func (s *Supervisor) clearLeft(i *instance) {
 	i.tree = remains(s.opts.Runner, i.facts.ID, process.Exit{})
 	s.spawn(func() {
-		if err := again(s.ctx, func() error { return i.tree.Kill(s.ctx) }); err != nil {
-			return // the launcher ends
+		if _, gone := s.untilGone(i, 0, i.tree.Kill); gone {
+			s.onReleased(i)
 		}
-		s.onReleased(i)
 	})
 }
