@@ -260,8 +260,14 @@ func (r *Run) takeUp(ctx context.Context) {
 func (r *Run) complete() bool {
 	sup := r.c.opts.Supervisor
 	for _, id := range r.intent.Out {
-		if view, err := sup.Get(id); err == nil && view.State == string(launcher.Awake) {
+		view, err := sup.Get(id)
+		if err != nil {
+			continue
+		}
+		switch launcher.State(view.State) {
+		case launcher.Awake, launcher.Starting, launcher.FallingAsleep, launcher.Waking: // it may be awake in the end
 			return false
+		case launcher.Sleeping, launcher.Stopping, launcher.Stopped, launcher.Failed:
 		}
 	}
 	if r.intent.In == "" {
