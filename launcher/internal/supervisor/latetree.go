@@ -127,6 +127,9 @@ func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
 		if err != nil {
 			return // the launcher ends
 		}
+		if late.inner != nil {
+			s.readSecretsLate(i)
+		}
 		close(late.adopted)
 		s.onAdopted(i, said)
 		if late.inner != nil {
@@ -139,6 +142,18 @@ func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
 		}
 		close(late.done)
 	})
+}
+
+// readSecretsLate is readSecrets for an instance that others know: what kept it
+// from being adopted may have kept its process from being read as well.
+func (s *Supervisor) readSecretsLate(i *instance) {
+	s.mu.Lock()
+	read := &instance{facts: i.facts, engine: i.engine, root: i.root}
+	s.mu.Unlock()
+	s.readSecrets(read)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.apiKey, i.keyForgotten, i.secrets = read.apiKey, read.keyForgotten, read.secrets
 }
 
 // onAdopted: it is known by now whether the root of the instance lives.
