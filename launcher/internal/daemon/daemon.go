@@ -351,6 +351,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-d.logs.TooMany():
 			d.prune()
 		case err := <-failed:
+			d.opts.StopOnExit = false // nobody has asked for the engines' end: the next launcher adopts them
 			return errors.Join(err, d.Close())
 		case <-ctx.Done():
 			err := d.Close()
