@@ -130,8 +130,8 @@ func (v verbs) IsSleeping() (bool, error) {
 		return false, err
 	}
 	switch launcher.State(view.State) {
-	case launcher.Awake:
-		return false, nil
+	case launcher.Awake: // that is claimed by a swap may go back to sleep before its gate opens
+		return view.SwapID != "", nil
 	case launcher.FallingAsleep, launcher.Sleeping, launcher.Waking:
 		return true, nil
 	case launcher.Starting, launcher.Stopping, launcher.Stopped, launcher.Failed:
