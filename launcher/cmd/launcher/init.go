@@ -30,7 +30,7 @@ died of, and gives up only where serve says that its configuration is wrong.`,
 	cmd.Flags().IntVar(&misconfigured, "misconfigured-exit-code", exitUsage,
 		"exit `CODE` for a wrong configuration; not 2 where something must tell that from a crash, which Go ends with 2 too")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		err := c.runServe(cmd, args)
+		err := c.runServe(cmd, args, misconfigured)
 		if exit, ok := errors.AsType[*exitError](err); ok && exit.code == exitUsage && !exit.passing {
 			exit.code = misconfigured
 		}
@@ -40,7 +40,7 @@ died of, and gives up only where serve says that its configuration is wrong.`,
 }
 
 // runServe is init, from the command line of serve on.
-func (c *cli) runServe(cmd *cobra.Command, args []string) error {
+func (c *cli) runServe(cmd *cobra.Command, args []string, misconfigured int) error {
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	flags.Usage = func() {}
 	from := addSettings(flags)
@@ -56,13 +56,13 @@ func (c *cli) runServe(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	code, err := initd.Run(cmd.Context(), initd.Options{
-		Args: args, ExitDir: daemon.ExitDir(cfg.StateDir), Logger: newLogger(cfg, c.err).With("process", "init"),
+		Args: args, ExitDir: daemon.ExitDir(cfg.StateDir), Misconfigured: misconfigured, Logger: newLogger(cfg, c.err).With("process", "init"),
 	})
 	if err != nil {
 		return &exitError{code: exitUsage, cause: remedy(err, cfg), passing: true}
 	}
 	if code != exitOK {
-		return &exitError{code: code} // serve has said why
+		return &exitError{code: code, passing: true} // serve has said why; a crash has code 2 as well
 	}
 	return nil
 }

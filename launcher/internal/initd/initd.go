@@ -34,14 +34,16 @@ type Options struct {
 	ExitDir string
 	// Logger is told of every end and start of serve.
 	Logger *slog.Logger
+	// Misconfigured is the exit code for a wrong configuration.
+	Misconfigured int
 	// Stdout and Stderr of serve; nil: those of this process.
 	Stdout, Stderr *os.File
 }
 
 // Run runs serve, and runs it again whenever it dies:
 //
-//	serve exits with 0, or has said     Run returns its code, 128+N for signal N
-//	Misconfigured, or ends after
+//	serve has said Misconfigured        Run returns the code for that
+//	serve exits with 0, or ends after   Run returns its code, 128+N for signal N
 //	SIGTERM or SIGINT was forwarded,
 //	or ctx has ended
 //	serve ends in any other way,        it is started again: at once when it had said
@@ -190,6 +192,9 @@ func (k *keeper) onServeEnded(status syscall.WaitStatus) (exitCode int, over boo
 		k.opts.Logger.Info("serve ended", "exit_code", code)
 		if code < 0 {
 			code = 128 - code
+		}
+		if said.misconfigured {
+			code = k.opts.Misconfigured
 		}
 		return code, true
 	}

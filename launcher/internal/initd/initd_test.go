@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 
 func beInit(dir string) {
 	code, err := initd.Run(context.Background(), initd.Options{
-		Args: os.Args[1:], ExitDir: dir, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+		Args: os.Args[1:], ExitDir: dir, Misconfigured: 78, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {
 		fmt.Println("failed", err)
@@ -160,11 +160,12 @@ func TestInitEndsWithTheCodeOfAServeThatIsNotToBeStartedAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
 		how  string
-	}{"done": {0, "exit"}, "an error in the configuration": {2, "misconfigured"}} {
+		ends int
+	}{"done": {0, "exit", 0}, "an error in the configuration": {2, "misconfigured", 78}} {
 		t.Run(name, func(t *testing.T) {
 			r := start(t, strconv.Itoa(c.code), c.how)
 			r.saysPID("serve")
-			r.ends(c.code)
+			r.ends(c.ends)
 		})
 	}
 }

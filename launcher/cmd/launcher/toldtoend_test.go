@@ -1,0 +1,38 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestACrashOfServeThatWasToldToEndIsNoWrongConfiguration(t *testing.T) {
+	p := spawn(t, exec.Command(filepath.Join(bin, "launcher"), "init", "--misconfigured-exit-code", "78", "--", "serve",
+		"--listen", "127.0.0.1:0", "--gpus", "simulated:1", "--state-dir", t.TempDir(), "--vllm", filepath.Join(bin, "enginesim")))
+	p.awaitServing(0)
+	children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", p.cmd.Process.Pid))
+	require.NoError(t, err)
+	serve, err := strconv.Atoi(strings.Fields(string(children))[0])
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(serve, syscall.SIGSTOP))
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.Eventually(t, func() bool {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", serve))
+		require.NoError(t, err)
+		_, pending, _ := strings.Cut(string(status), "ShdPnd:")
+		mask, err := strconv.ParseUint(strings.Fields(pending)[0], 16, 64)
+		require.NoError(t, err)
+		return mask&(1<<(syscall.SIGTERM-1)) != 0
+	}, patience, time.Millisecond, "the signal is not forwarded")
+	require.NoError(t, syscall.Kill(serve, syscall.SIGQUIT)) // answered with a dump and exit code 2, as a panic is
+	require.NoError(t, syscall.Kill(serve, syscall.SIGCONT))
+	require.Equal(t, 2, p.await(), "78 keeps systemd from starting it again")
+}
