@@ -84,20 +84,35 @@ func startMethodFlag(cmd *cobra.Command, method *string) {
 // awaitAwake follows a start until the instance answers. One that ends is an
 // error that holds all that is known of it.
 func awaitAwake(ctx context.Context, cl *client.Client, instance launcherapi.Instance, told *progress) (launcherapi.Instance, error) {
-	for {
+	for since := instance.Revision; ; {
 		told.state(instance)
 		if over, err := startOver(instance); over {
 			return instance, err
 		}
-		last, err := awaitEvent(ctx, cl, instance)
-		if client.IsGone(err) { // the launcher was started again, and has no events of before
-			last, err = cl.Get(ctx, instance.InstanceID)
+		last, err := awaitEvent(ctx, cl, instance, since)
+		since = last.Revision
+		if client.IsGone(err) { // the launcher was started again, or has told too much since
+			last, since, err = listed(ctx, cl, instance.InstanceID)
 		}
 		if err != nil {
 			return last, err
 		}
 		instance = last
 	}
+}
+
+// listed gives an instance as a list shows it, and the revision of the list.
+func listed(ctx context.Context, cl *client.Client, id string) (launcherapi.Instance, uint64, error) {
+	list, err := cl.List(ctx)
+	if err != nil {
+		return launcherapi.Instance{}, 0, err
+	}
+	for _, i := range list.Instances {
+		if i.InstanceID == id {
+			return i, list.Revision, nil
+		}
+	}
+	return launcherapi.Instance{}, 0, launcher.NotFound(id)
 }
 
 // startOver says whether a start has come to its end, and why if that is not the
@@ -110,9 +125,9 @@ func startOver(i launcherapi.Instance) (bool, error) {
 	return !state.Moving(), nil
 }
 
-// awaitEvent gives an instance as the next event shows it.
-func awaitEvent(ctx context.Context, cl *client.Client, instance launcherapi.Instance) (launcherapi.Instance, error) {
-	for event, err := range cl.Watch(ctx, &instance.Revision) {
+// awaitEvent gives an instance as the next event after a revision shows it.
+func awaitEvent(ctx context.Context, cl *client.Client, instance launcherapi.Instance, since uint64) (launcherapi.Instance, error) {
+	for event, err := range cl.Watch(ctx, &since) {
 		switch {
 		case err != nil:
 			return instance, err
