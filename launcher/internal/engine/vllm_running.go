@@ -23,6 +23,9 @@ type Running struct {
 	// copy that the engine was given is gone, and with it a key that stood in it.
 	ConfigGone bool
 
+	// ConfigWords are as in the Plan.
+	ConfigWords []string
+
 	// GPUMemoryUtilization is as in the Plan.
 	GPUMemoryUtilization float64
 }
@@ -53,6 +56,7 @@ func readRunning(model, port string, rest, env []string) (Running, error) {
 	if len(r.ServedNames) == 0 {
 		r.ServedNames = []string{model}
 	}
+	r.ConfigWords = line.configWords
 	r.APIKey = apiKey(line.settings.apiKeys, env)
 	if devices, _ := lookup(env, "CUDA_VISIBLE_DEVICES"); devices != "" {
 		r.Devices = strings.Split(devices, ",")

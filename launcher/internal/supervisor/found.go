@@ -198,20 +198,22 @@ func (s *Supervisor) readSecrets(i *instance) {
 	if err == nil {
 		running, err = i.engine.Running(procfs.Arguments(i.root.PID), env)
 	}
-	i.keyForgotten = err != nil || running.ConfigGone && running.APIKey == ""
+	i.keyForgotten = err != nil || running.ConfigGone
 	if err != nil {
 		s.log.Warn("cannot read the key of an adopted instance from its process", "instance", i.facts.ID, "error", err)
 		return
 	}
 	i.apiKey = running.APIKey
-	i.secrets.redactArgs(running.Args)
+	i.secrets.redactArgs(append(slices.Clone(running.Args), running.ConfigWords...))
 	for name, v := range i.facts.Spec.EnvVars {
-		if v.FromFile == "" && !isSecretName(name) {
-			continue
-		}
 		for _, variable := range env {
-			if value, ok := strings.CutPrefix(variable, name+"="); ok {
+			value, ok := strings.CutPrefix(variable, name+"=")
+			switch {
+			case !ok:
+			case v.FromFile != "" || isSecretName(name):
 				i.secrets.add(value)
+			default:
+				i.secrets.redactText(value)
 			}
 		}
 	}

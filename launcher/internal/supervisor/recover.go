@@ -37,10 +37,10 @@ func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
 			memory.Instances = append(memory.Instances, s.unknown(tree))
 		}
 	}
-	s.removeConfigs(memory)
 	s.endHelpers(ctx, helpers)
 	s.probeAll(ctx, memory.Instances[known:])
 	s.askAll(ctx, memory.Instances[:known])
+	s.removeConfigs(memory)
 	for _, saved := range memory.Instances {
 		if !memory.runs(saved.SwapID) {
 			saved.SwapID, saved.HoldGate = "", false // its swap is over, or lost with the journal
@@ -319,6 +319,9 @@ func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []stri
 		i.exit = &exit
 		if !wasStopping {
 			i.explain(exit, tail)
+			if hasHidden(i.facts.Spec) {
+				i.reason, i.lastLog = exitText(exit), nil // the log may tell a secret, which went with the process
+			}
 			i.reason = join(i.reason, "it ended while the launcher was away")
 		}
 	})

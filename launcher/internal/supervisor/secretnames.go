@@ -42,6 +42,8 @@ func secretWord(word string, before, after []string) bool {
 		return last && !slices.Contains(beforePass, previous)
 	case word == "pwd": // $PWD is the working folder
 		return len(before) > 0 && previous != "old"
+	case word == "headers": // OTEL_EXPORTER_OTLP_HEADERS
+		return slices.Contains(before, "otlp")
 	case word == "auth":
 		return last && !slices.Contains(beforeAuth, previous)
 	}

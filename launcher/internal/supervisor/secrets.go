@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -93,6 +94,12 @@ func (s *Supervisor) allowed(target string) bool {
 		}
 	}
 	return false
+}
+
+// hasHidden tells whether an instance was given secrets, by what is shown of it.
+func hasHidden(spec launcherapi.InstanceSpec) bool {
+	shown := marshal(spec)
+	return slices.ContainsFunc([]string{launcherapi.Redacted, `"from_file":`, "--config"}, func(trace string) bool { return strings.Contains(shown, trace) })
 }
 
 // add keeps a secret, and each longer line of one that has several: a log is
@@ -191,8 +198,16 @@ func (x *secrets) hideIn(lines []string) []string {
 	return shown
 }
 
-// redactText hides secrets in a text that may be JSON.
+// inAddress finds the password in http://user:password@host.
+var inAddress = regexp.MustCompile(`://[^/?#@\s:]*:([^/?#@\s]+)@`)
+
+// redactText hides secrets in a text that may be JSON, and may hold addresses.
 func (x *secrets) redactText(text string) string {
+	for _, found := range inAddress.FindAllStringSubmatch(text, -1) {
+		if found[1] != launcherapi.Redacted {
+			x.add(found[1])
+		}
+	}
 	if text == "" || text[0] != '{' && text[0] != '[' {
 		return x.hide(text)
 	}
