@@ -80,7 +80,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *write && (*only != "" || *scale != 1) {
+	if *write && (*only != "" && *vllm == "" || *scale != 1) { // of real vLLM each part is a table
 		return errors.New("cannot write a table of a part: leave -only and -scale out")
 	}
 	dir, err := os.MkdirTemp("", "hotseat-bench-")

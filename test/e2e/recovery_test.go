@@ -262,3 +262,30 @@ func TestBudgetsThatBecameSmallerAreHeldAfterARestart(t *testing.T) {
 	assert.Equal(t, "sleeping", all["b"].State)
 	assert.Equal(t, "awake", all["c"].State)
 }
+
+func TestALivingEngineIsNotTakenForAnEarlierOneOfItsIdThatFailed(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	n.Create("a", Spec("a", On(0), "--sim-crash-at-load", "exit:3"))
+	n.Await("a", "failed")
+	n.Delete("a")
+	a := n.Awake("a", On(0))
+	n.Kill9()
+	path := filepath.Join(n.State, "journal")
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	at := bytes.LastIndex(data, []byte(`"forgot":"a"`))
+	require.Positive(t, at, "%s", data)
+	for i := at; i < len(data); i++ { // a byte of each line that comes after the end of the first a
+		if i == at || data[i-1] == '\n' && i+4 < len(data) {
+			data[i+4] ^= 0x04
+		}
+	}
+	require.NoError(t, os.WriteFile(path, data, 0o600))
+	n.Start()
+	all := n.settled()
+	require.Len(t, all, 1)
+	assert.Equal(t, "awake", all["a"].State, all["a"].Reason)
+	assert.Equal(t, a.PID, all["a"].PID)
+	n.Ask(all["a"], "hello")
+}

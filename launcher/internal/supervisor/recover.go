@@ -27,6 +27,11 @@ func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
 	if err != nil {
 		return fmt.Errorf("cannot look for running engines: %w", err)
 	}
+	for _, tree := range found {
+		if n := memory.index(tree.Name); n >= 0 && s.isAnother(memory.Instances[n], tree) {
+			memory.dropInstance(tree.Name) // later records are lost; what lives tells of itself
+		}
+	}
 	known := len(memory.Instances)
 	var helpers []process.Found
 	for _, tree := range found {
@@ -50,18 +55,30 @@ func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
 	return nil
 }
 
+// isAnother says whether an engine lives in the tree of an instance that has
+// ended by what is written of it, and is not the one that ended: an engine that
+// was made later under that id.
+func (s *Supervisor) isAnother(saved SavedInstance, tree process.Found) bool {
+	eng, err := s.engine(saved.Engine)
+	if err != nil || !saved.State.Ended() {
+		return false
+	}
+	return slices.ContainsFunc(leaders(tree), func(root process.ID) bool {
+		_, err := runningIn(eng, root.PID)
+		return err == nil && root != saved.Root
+	})
+}
+
 // runs says whether a swap had not ended.
 func (m *Memory) runs(swapID string) bool {
 	return slices.ContainsFunc(m.Swaps, func(s SavedSwap) bool { return s.ID == swapID })
 }
 
-func (m *Memory) knows(id string) bool {
-	for _, saved := range m.Instances {
-		if saved.Facts.ID == id {
-			return true
-		}
-	}
-	return false
+func (m *Memory) knows(id string) bool { return m.index(id) >= 0 }
+
+// index is where the instance of an id stands; negative: nowhere.
+func (m *Memory) index(id string) int {
+	return slices.IndexFunc(m.Instances, func(saved SavedInstance) bool { return saved.Facts.ID == id })
 }
 
 // endHelpers ends what an earlier launcher left of its helpers. It waits a

@@ -183,12 +183,13 @@ func (m *Memory) Leave() error {
 	return m.release(0)
 }
 
-// release charges bytes only and records that the worker is asleep.
+// release records that the worker is asleep and charges bytes only: in this
+// order, since whoever sees the memory free may wake another at once.
 func (m *Memory) release(bytes uint64) error {
-	if err := m.charge(bytes); err != nil {
+	if err := m.rec.Asleep(); err != nil {
 		return err
 	}
-	return m.rec.Asleep()
+	return m.charge(bytes)
 }
 
 // charge says what the process holds now. The lock is held.
