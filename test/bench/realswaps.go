@@ -19,9 +19,12 @@ const (
 )
 
 // realTurns is how many swaps are taken in a row on one side before the other
-// side has its turn: in between nothing else runs, as under a load that swaps
-// back to back.
-const realTurns = 10
+// side has its turn, and realRest the time between: engines that have just been
+// asked something spin for a while, on the processors that the others need.
+const (
+	realTurns = 50
+	realRest  = 5 * time.Second
+)
 
 // pace is one way to space swaps, with what was measured.
 type pace struct {
@@ -59,7 +62,7 @@ func (b *bench) realSwaps(setup string) (paces []*pace, err error) {
 	}
 	paces = []*pace{
 		{name: "back to back", turns: b.n(200)},
-		{name: "a second between", turns: b.n(60), pause: time.Second},
+		{name: "a second between", turns: b.n(50), pause: time.Second},
 	}
 	for _, way := range paces {
 		if err := p.take(way); err != nil {
@@ -91,28 +94,30 @@ func (p *realPair) start(setup string) error {
 	return nil
 }
 
-// take swaps on both sides in turn. The first turns of each side are not
+// take swaps on both sides in turn. The first two swaps of each side are not
 // counted: the buffers of a first sleep are made then.
 func (p *realPair) take(way *pace) error {
-	for done := -realTurns; done < way.turns; done += realTurns {
-		bare, err := p.inARow(way.pause, false)
-		if err != nil {
-			return err
-		}
-		ours, err := p.inARow(way.pause, true)
-		if err != nil {
-			return err
-		}
-		if done >= 0 {
-			way.bare, way.ours = append(way.bare, bare...), append(way.ours, ours...)
+	for len(way.ours) < way.turns {
+		for _, side := range []struct {
+			launcher bool
+			into     *times
+		}{{false, &way.bare}, {true, &way.ours}} {
+			if _, err := p.inARow(2, realRest/2, side.launcher); err != nil {
+				return err
+			}
+			took, err := p.inARow(min(realTurns, way.turns), way.pause, side.launcher)
+			if err != nil {
+				return err
+			}
+			*side.into = append(*side.into, took...)
 		}
 	}
 	return nil
 }
 
-// inARow takes realTurns swaps on one side.
-func (p *realPair) inARow(pause time.Duration, launcher bool) (took times, err error) {
-	for range realTurns {
+// inARow takes swaps on one side.
+func (p *realPair) inARow(count int, pause time.Duration, launcher bool) (took times, err error) {
+	for range count {
 		out, in := realModels[p.awake[launcher]], realModels[1-p.awake[launcher]]
 		one, err := p.swap(launcher, out, in)
 		if err != nil {
