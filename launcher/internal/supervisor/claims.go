@@ -62,6 +62,13 @@ func (s *Supervisor) drop(id string, p ports) {
 	}
 }
 
+// takePorts takes an instance's ports from it. The lock is held.
+func (i *instance) takePorts() ports {
+	taken := ports{gate: i.gate, private: i.private}
+	i.gate, i.private = nil, nil
+	return taken
+}
+
 // openPorts opens the public port of a draft, shut, and keeps one for its engine.
 func (s *Supervisor) openPorts(d *Draft) (ports, error) {
 	private, err := s.opts.Gates.Reserve()

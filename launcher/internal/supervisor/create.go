@@ -248,8 +248,7 @@ func (s *Supervisor) open(i *instance, d *Draft) error {
 // abandon undoes admit and open.
 func (s *Supervisor) abandon(i *instance) {
 	s.mu.Lock()
-	held := ports{gate: i.gate, private: i.private}
-	i.gate, i.private = nil, nil
+	held := i.takePorts()
 	delete(s.instances, i.facts.ID)
 	i.notify()
 	s.mu.Unlock()

@@ -227,18 +227,7 @@ func died(ctx context.Context, i *instance, err error) bool {
 }
 
 func (s *Supervisor) closePorts(i *instance) {
-	s.mu.Lock()
-	gate, private := i.gate, i.private
-	i.gate, i.private = nil, nil
-	s.mu.Unlock()
-	var err error
-	if gate != nil {
-		err = gate.Close(s.ctx)
-	}
-	if private != nil {
-		err = errors.Join(err, private.Close())
-	}
-	if err != nil {
+	if err := s.giveBack(s.ctx, i); err != nil {
 		s.log.Warn("cannot close the ports of an instance", "instance", i.facts.ID, "error", err)
 	}
 	s.onReleased(i)

@@ -132,17 +132,9 @@ func (s *Supervisor) giveAllBack(ctx context.Context) error {
 // for the instance.
 func (s *Supervisor) giveBack(ctx context.Context, i *instance) error {
 	s.mu.Lock()
-	gate, private := i.gate, i.private
-	i.gate, i.private = nil, nil
+	held := i.takePorts()
 	s.mu.Unlock()
-	var err error
-	if gate != nil {
-		err = gate.Close(ctx)
-	}
-	if private != nil {
-		err = errors.Join(err, private.Close())
-	}
-	return err
+	return held.close(ctx)
 }
 
 // drainAll shuts every gate and waits for the answers in flight.
