@@ -106,7 +106,7 @@ func TestManyCyclesOfCreateAndDeleteLeaveNothingOver(t *testing.T) {
 	} else {
 		t.Logf("ONLY %d OF THE 1,000 CYCLES ARE RUN: %s=1 RUNS THEM ALL, AS make test-long DOES", count, envLong)
 	}
-	n := NewNode(t, "--starting-grace", "100ms")
+	n := NewNode(t, "--starting-grace", "100ms", "--log-max-files", "0")
 	n.cycles(20) // what is made once and kept is there after these
 	held, files := n.held(), n.stateFiles()
 	began := time.Now()
