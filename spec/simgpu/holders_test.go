@@ -52,7 +52,7 @@ func TestAReapedHolderIsGone(t *testing.T) {
 	require.Empty(t, holders(t, dir, "GPU-a"))
 }
 
-func TestWhatKilledHoldersLeftIsRemovedWhenAnotherOneTakesMemory(t *testing.T) {
+func TestWhatKilledHoldersLeftIsRemovedWhenAnotherOneReservesMemory(t *testing.T) {
 	dir := made(t)
 	cmd := exec.CommandContext(t.Context(), "true")
 	require.NoError(t, cmd.Run())
@@ -62,7 +62,7 @@ func TestWhatKilledHoldersLeftIsRemovedWhenAnotherOneTakesMemory(t *testing.T) {
 	require.NoError(t, late.Run())
 	require.NoError(t, dir.SetUntil("GPU-a", late.Process.Pid, gib, time.Now().Add(time.Hour)))
 
-	require.NoError(t, dir.Set("GPU-a", os.Getpid(), gib))
+	require.NoError(t, dir.Reserve("GPU-a", os.Getpid(), gib))
 	require.NoFileExists(t, holderFile(dir, cmd.Process.Pid))
 	require.FileExists(t, holderFile(dir, late.Process.Pid), "its memory still counts")
 	require.Len(t, holders(t, dir, "GPU-a"), 2)

@@ -12,8 +12,7 @@
 // number also until that moment, whether or not the process lives: so looks
 // memory that a driver frees late. A file that is older than the process of
 // that number belongs to an earlier one, and counts nothing: it is removed when
-// another process takes memory of that GPU. Process numbers
-// are those of the reader's PID namespace, so all who share a folder must
+// another process reserves memory of that GPU. Process numbers are those of the reader's PID namespace, so all who share a folder must
 // share one.
 //
 // Files with other names hold no memory. Those that Faults lists make a GPU
@@ -57,8 +56,9 @@ func (g GPU) MIG() bool { return strings.HasPrefix(g.UUID, "MIG-") }
 // Dir is a folder of simulated GPUs. It keeps nothing open, and its methods
 // may be called from several goroutines and processes at once.
 type Dir struct {
-	path string
-	gpus []GPU
+	path  string
+	gpus  []GPU
+	lives lives
 }
 
 // Create makes the folder path for gpus, or opens it when it is there already

@@ -4,7 +4,6 @@ package gpumem
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"os"
 	"sync"
@@ -119,15 +118,22 @@ func (m *Memory) take(want uint64, short func(free uint64) error) error {
 		m.late = nil
 	}
 	return m.rec.Awake(func() error {
-		free, err := m.free()
-		if err != nil {
-			return err
+		err := m.reserve(want)
+		if full, ok := errors.AsType[*simgpu.OutOfMemoryError](err); ok {
+			return short(full.FreeBytes)
 		}
-		if free < want {
-			return short(free)
+		if err == nil {
+			m.held = want
 		}
-		return m.charge(want)
+		return err
 	})
+}
+
+func (m *Memory) reserve(bytes uint64) error {
+	if late := m.opts.LateAfterExit; late > 0 {
+		return m.dir.ReserveUntil(m.gpu.UUID, os.Getpid(), bytes, time.Now().Add(late))
+	}
+	return m.dir.Reserve(m.gpu.UUID, os.Getpid(), bytes)
 }
 
 // Sleep gives back all but the residue: before it returns, or when late is not
@@ -235,19 +241,4 @@ func (m *Memory) Held() (held, total uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.held, m.gpu.MemoryTotalBytes
-}
-
-// free is what this process could hold: what no other holds.
-func (m *Memory) free() (uint64, error) {
-	holders, err := m.dir.Holders(m.gpu.UUID)
-	if err != nil {
-		return 0, fmt.Errorf("cannot read who holds memory: %w", err)
-	}
-	used := uint64(0)
-	for _, h := range holders {
-		if h.PID != os.Getpid() {
-			used += h.Bytes
-		}
-	}
-	return m.gpu.MemoryTotalBytes - min(used, m.gpu.MemoryTotalBytes), nil
 }

@@ -1,0 +1,28 @@
+package simgpu_test
+
+import (
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/simgpu"
+)
+
+// BenchmarkALookAtAHundredHolders is what a launcher pays each time that it
+// reads the memory of a simulated GPU on which a hundred engines sleep.
+func BenchmarkALookAtAHundredHolders(b *testing.B) {
+	dir, err := simgpu.Create(b.TempDir(), []simgpu.GPU{{UUID: "GPU-a", Product: "simulated", MemoryTotalBytes: 80 * gib}})
+	require.NoError(b, err)
+	for range 100 {
+		child := exec.CommandContext(b.Context(), "sleep", "600")
+		require.NoError(b, child.Start())
+		b.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
+		require.NoError(b, dir.Set("GPU-a", child.Process.Pid, 1<<20))
+	}
+	for b.Loop() {
+		holders, err := dir.Holders("GPU-a")
+		require.NoError(b, err)
+		require.Len(b, holders, 100)
+	}
+}
