@@ -35,13 +35,14 @@ type Engine interface {
 	IsSleeping(ctx context.Context, base string) (bool, error)
 
 	// Sleep puts the engine to sleep at level 1 (weights kept in host memory)
-	// or 2 (weights dropped), and returns once the engine says that it sleeps.
+	// or 2 (weights dropped), and returns once the engine has done so; check
+	// asks it afterwards whether it sleeps, and is an error when it does not.
 	// Requests in flight are aborted: drain first. Sleeping twice is no error.
-	Sleep(ctx context.Context, base string, level int) error
+	Sleep(ctx context.Context, base string, level int, check bool) error
 
-	// Wake undoes a Sleep of that level and returns once the engine says that
-	// it is awake. Waking twice is no error.
-	Wake(ctx context.Context, base string, level int) error
+	// Wake undoes a Sleep of that level and returns once the engine has woken;
+	// check asks it afterwards. Waking twice is no error.
+	Wake(ctx context.Context, base string, level int, check bool) error
 
 	// Canary has the model make one token. The key is the plan's APIKey.
 	Canary(ctx context.Context, base, model string, key Secret) error

@@ -152,9 +152,9 @@ func TestAHangingEngineHoldsACallNoLongerThanItsContext(t *testing.T) {
 			_, err := v.IsSleeping(ctx, f.URL)
 			return err
 		},
-		"sleep":  func(ctx context.Context) error { return v.Sleep(ctx, f.URL, 1) },
-		"wake 1": func(ctx context.Context) error { return v.Wake(ctx, f.URL, 1) },
-		"wake 2": func(ctx context.Context) error { return v.Wake(ctx, f.URL, 2) },
+		"sleep":  func(ctx context.Context) error { return v.Sleep(ctx, f.URL, 1, true) },
+		"wake 1": func(ctx context.Context) error { return v.Wake(ctx, f.URL, 1, true) },
+		"wake 2": func(ctx context.Context) error { return v.Wake(ctx, f.URL, 2, true) },
 		"canary": func(ctx context.Context) error { return v.Canary(ctx, f.URL, "m", "") },
 	}
 	for name, call := range calls {
@@ -182,17 +182,17 @@ func TestAnAnswerThatHangsInItsMiddleEndsWithTheContext(t *testing.T) {
 func TestSleepAsksForTheLevelAndMakesSure(t *testing.T) {
 	for level := 1; level <= 2; level++ {
 		f, v := newFakeVLLM(t), newAdapter(t)
-		require.NoError(t, v.Sleep(t.Context(), f.URL, level))
+		require.NoError(t, v.Sleep(t.Context(), f.URL, level, true))
 		assert.Equal(t, []string{fmt.Sprintf("POST /sleep?level=%d", level), "GET /is_sleeping"}, f.asked())
-		require.NoError(t, v.Sleep(t.Context(), f.URL, level), "sleeping twice is no error")
+		require.NoError(t, v.Sleep(t.Context(), f.URL, level, true), "sleeping twice is no error")
 	}
 }
 
 func TestALevelThatDoesNotExistNeverReachesTheEngine(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
 	for _, level := range []int{-1, 0, 3} {
-		require.ErrorContains(t, v.Sleep(t.Context(), f.URL, level), fmt.Sprintf("there is no sleep level %d", level))
-		require.ErrorContains(t, v.Wake(t.Context(), f.URL, level), fmt.Sprintf("there is no sleep level %d", level))
+		require.ErrorContains(t, v.Sleep(t.Context(), f.URL, level, true), fmt.Sprintf("there is no sleep level %d", level))
+		require.ErrorContains(t, v.Wake(t.Context(), f.URL, level, true), fmt.Sprintf("there is no sleep level %d", level))
 	}
 	assert.Empty(t, f.asked())
 }
@@ -200,14 +200,14 @@ func TestALevelThatDoesNotExistNeverReachesTheEngine(t *testing.T) {
 func TestAnEngineThatOnlySaysYesToSleepIsFoundOut(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
 	f.on("/sleep?level=1", answering(""))
-	require.EqualError(t, v.Sleep(t.Context(), f.URL, 1),
+	require.EqualError(t, v.Sleep(t.Context(), f.URL, 1, true),
 		"cannot put the engine to sleep at level 1: it says that it is still awake")
 }
 
 func TestAFailedSleepSaysWhatTheEngineSaid(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
 	f.on("/sleep?level=2", status(http.StatusInternalServerError, "CUDA error:\n  out of memory\xff"+strings.Repeat("x", 1<<16)))
-	err := v.Sleep(t.Context(), f.URL, 2)
+	err := v.Sleep(t.Context(), f.URL, 2, true)
 	var bad *StatusError
 	require.ErrorAs(t, err, &bad)
 	assert.Contains(t, err.Error(), "cannot put the engine to sleep at level 2: POST /sleep?level=2 answered 500 Internal Server Error: CUDA error: out of memoryx")
@@ -216,16 +216,16 @@ func TestAFailedSleepSaysWhatTheEngineSaid(t *testing.T) {
 
 func TestWakeFromLevel1IsOneCallAndMakesSure(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
-	require.NoError(t, v.Sleep(t.Context(), f.URL, 1))
-	require.NoError(t, v.Wake(t.Context(), f.URL, 1))
+	require.NoError(t, v.Sleep(t.Context(), f.URL, 1, true))
+	require.NoError(t, v.Wake(t.Context(), f.URL, 1, true))
 	assert.Equal(t, []string{"POST /wake_up", "GET /is_sleeping"}, f.asked()[2:])
-	require.NoError(t, v.Wake(t.Context(), f.URL, 1), "waking twice is no error")
+	require.NoError(t, v.Wake(t.Context(), f.URL, 1, true), "waking twice is no error")
 }
 
 func TestWakeFromLevel2LoadsTheWeightsBeforeTheCache(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
-	require.NoError(t, v.Sleep(t.Context(), f.URL, 2))
-	require.NoError(t, v.Wake(t.Context(), f.URL, 2))
+	require.NoError(t, v.Sleep(t.Context(), f.URL, 2, true))
+	require.NoError(t, v.Wake(t.Context(), f.URL, 2, true))
 	assert.Equal(t, []string{
 		"GET /is_sleeping",
 		"POST /wake_up?tags=weights",
@@ -239,8 +239,15 @@ func TestWakeFromLevel2LoadsTheWeightsBeforeTheCache(t *testing.T) {
 
 func TestWeightsAreNotLoadedUnderAnEngineThatIsAwake(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
-	require.NoError(t, v.Wake(t.Context(), f.URL, 2))
+	require.NoError(t, v.Wake(t.Context(), f.URL, 2, false))
 	assert.Equal(t, []string{"GET /is_sleeping"}, f.asked())
+}
+
+func TestWithoutACheckASleepAndAWakeAreOneCallEach(t *testing.T) {
+	f, v := newFakeVLLM(t), newAdapter(t)
+	require.NoError(t, v.Sleep(t.Context(), f.URL, 1, false))
+	require.NoError(t, v.Wake(t.Context(), f.URL, 1, false))
+	assert.Equal(t, []string{"POST /sleep?level=1", "POST /wake_up"}, f.asked())
 }
 
 func TestAWakeFailsAtTheStepThatFails(t *testing.T) {
@@ -265,9 +272,9 @@ func TestAWakeFailsAtTheStepThatFails(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.want, func(t *testing.T) {
 			f, v := newFakeVLLM(t), newAdapter(t)
-			require.NoError(t, v.Sleep(t.Context(), f.URL, tt.level))
+			require.NoError(t, v.Sleep(t.Context(), f.URL, tt.level, true))
 			f.on(tt.uri, tt.with)
-			require.EqualError(t, v.Wake(t.Context(), f.URL, tt.level), tt.want)
+			require.EqualError(t, v.Wake(t.Context(), f.URL, tt.level, true), tt.want)
 			assert.Len(t, f.asked(), 2+tt.calls)
 		})
 	}
@@ -275,9 +282,9 @@ func TestAWakeFailsAtTheStepThatFails(t *testing.T) {
 
 func TestAnOlderReleaseResetsItsPrefixCacheWithoutABody(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
-	require.NoError(t, v.Sleep(t.Context(), f.URL, 2))
+	require.NoError(t, v.Sleep(t.Context(), f.URL, 2, true))
 	f.on("/reset_prefix_cache", answering(""))
-	require.NoError(t, v.Wake(t.Context(), f.URL, 2))
+	require.NoError(t, v.Wake(t.Context(), f.URL, 2, true))
 }
 
 func TestACanaryMakesOneToken(t *testing.T) {
@@ -335,8 +342,8 @@ func TestCallsShareOneConnection(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
 	connections := map[string]bool{}
 	for range 5 {
-		require.NoError(t, v.Sleep(t.Context(), f.URL, 2))
-		require.NoError(t, v.Wake(t.Context(), f.URL, 2))
+		require.NoError(t, v.Sleep(t.Context(), f.URL, 2, true))
+		require.NoError(t, v.Wake(t.Context(), f.URL, 2, true))
 		connections[f.lastRequest().RemoteAddr] = true
 	}
 	assert.Len(t, connections, 1)
@@ -346,7 +353,7 @@ func TestASleepIsRepeatedWhenTheEngineClosedTheIdleConnection(t *testing.T) {
 	base := closingServer(t)
 	v := newAdapter(t)
 	require.NoError(t, v.Ready(t.Context(), base))
-	require.NoError(t, v.Sleep(t.Context(), base, 1))
+	require.NoError(t, v.Sleep(t.Context(), base, 1, true))
 }
 
 // closingServer answers the first request of each connection, and closes it

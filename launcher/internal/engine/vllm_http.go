@@ -74,9 +74,14 @@ func (v *VLLM) IsSleeping(ctx context.Context, base string) (bool, error) {
 	return *body.IsSleeping, nil
 }
 
-// Sleep posts /sleep. An engine that sleeps already stays at its level.
-func (v *VLLM) Sleep(ctx context.Context, base string, level int) error {
-	if err := v.sleep(ctx, base, level); err != nil {
+// Sleep posts /sleep, which vLLM answers when it is done. An engine that sleeps
+// already stays at its level.
+func (v *VLLM) Sleep(ctx context.Context, base string, level int, check bool) error {
+	err := v.sleep(ctx, base, level)
+	if err == nil && check {
+		err = v.expect(ctx, base, true)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot put the engine to sleep at level %d: %w", level, err)
 	}
 	return nil
@@ -86,17 +91,18 @@ func (v *VLLM) sleep(ctx context.Context, base string, level int) error {
 	if err := checkLevel(level); err != nil {
 		return err
 	}
-	path := fmt.Sprintf("/sleep?level=%d", level)
-	if _, err := v.call(ctx, http.MethodPost, base, path, nil, ""); err != nil {
-		return err
-	}
-	return v.expect(ctx, base, true)
+	_, err := v.call(ctx, http.MethodPost, base, fmt.Sprintf("/sleep?level=%d", level), nil, "")
+	return err
 }
 
 // Wake posts /wake_up. After level 2 the weights have to be loaded again
 // before the cache is given its memory, and what the cache held is void.
-func (v *VLLM) Wake(ctx context.Context, base string, level int) error {
-	if err := v.wake(ctx, base, level); err != nil {
+func (v *VLLM) Wake(ctx context.Context, base string, level int, check bool) error {
+	err := v.wake(ctx, base, level)
+	if err == nil && check {
+		err = v.expect(ctx, base, false)
+	}
+	if err != nil {
 		return fmt.Errorf("cannot wake the engine from level %d: %w", level, err)
 	}
 	return nil
@@ -107,10 +113,8 @@ func (v *VLLM) wake(ctx context.Context, base string, level int) error {
 		return err
 	}
 	if level == 1 {
-		if _, err := v.call(ctx, http.MethodPost, base, "/wake_up", nil, ""); err != nil {
-			return err
-		}
-		return v.expect(ctx, base, false)
+		_, err := v.call(ctx, http.MethodPost, base, "/wake_up", nil, "")
+		return err
 	}
 
 	// Weights must not be loaded under an engine that is awake and serves.
@@ -129,10 +133,7 @@ func (v *VLLM) wake(ctx context.Context, base string, level int) error {
 			return err
 		}
 	}
-	if err := v.resetPrefixCache(ctx, base); err != nil {
-		return err
-	}
-	return v.expect(ctx, base, false)
+	return v.resetPrefixCache(ctx, base)
 }
 
 // resetPrefixCache posts /reset_prefix_cache, which says in its body whether
@@ -159,6 +160,7 @@ func checkLevel(level int) error {
 	return nil
 }
 
+// expect asks whether the engine is as it said when it answered a sleep or a wake.
 func (v *VLLM) expect(ctx context.Context, base string, sleeping bool) error {
 	switch is, err := v.IsSleeping(ctx, base); {
 	case err != nil:

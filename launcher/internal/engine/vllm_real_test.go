@@ -113,10 +113,10 @@ func TestRealVLLMSleepsWakesAndMakesTokens(t *testing.T) {
 	require.NoError(t, v.Canary(t.Context(), base, "tiny", p.APIKey))
 	require.ErrorContains(t, v.Canary(t.Context(), base, "tiny", ""), "401")
 	for level := 1; level <= 2; level++ {
-		require.NoError(t, v.Sleep(t.Context(), base, level))
+		require.NoError(t, v.Sleep(t.Context(), base, level, true))
 		require.NoError(t, v.Ready(t.Context(), base))
-		require.NoError(t, v.Wake(t.Context(), base, level))
-		require.NoError(t, v.Wake(t.Context(), base, level))
+		require.NoError(t, v.Wake(t.Context(), base, level, true))
+		require.NoError(t, v.Wake(t.Context(), base, level, true))
 		require.NoError(t, v.Canary(t.Context(), base, "tiny", p.APIKey))
 	}
 }

@@ -37,7 +37,7 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	before := s.holdsBefore(i, op)
 	ctx, stop := s.answerTime(op)
 	defer stop()
-	err = s.whileItListens(ctx, i, func(ctx context.Context) error { return i.engine.Sleep(ctx, i.base(), op.level) })
+	err = s.whileItListens(ctx, i, func(ctx context.Context) error { return i.sleepEngine(ctx, op.level) })
 	if err != nil {
 		s.sleepFailed(i, op, err)
 		return
@@ -52,6 +52,28 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 			s.spawn(func() { s.weigh(i, op) })
 		}
 	})
+}
+
+// sleepEngine has an engine sleep. Whether it then does is asked the first time
+// alone: vLLM answers when the sleep is done, and an engine that only says yes,
+// as one may that has no sleep mode, says it from the first time on. The
+// question takes a core that has just slept as long as the sleep of a small
+// model.
+func (i *instance) sleepEngine(ctx context.Context, level int) error {
+	if err := i.engine.Sleep(ctx, i.base(), level, !i.sleepChecked.Load()); err != nil {
+		return err
+	}
+	i.sleepChecked.Store(true)
+	return nil
+}
+
+// wakeEngine has an engine wake, as sleepEngine has it sleep.
+func (i *instance) wakeEngine(ctx context.Context, level int) error {
+	if err := i.engine.Wake(ctx, i.base(), level, !i.wakeChecked.Load()); err != nil {
+		return err
+	}
+	i.wakeChecked.Store(true)
+	return nil
 }
 
 // weigh measures what a new sleeper holds of main memory, and then holds the
@@ -146,7 +168,7 @@ func (s *Supervisor) sleepFailed(i *instance, op *operation, why error) {
 	ctx, stop := context.WithTimeout(op.ctx, s.patience(op))
 	defer stop()
 	why = fmt.Errorf("did not fall asleep: %w", why)
-	if err := i.engine.Wake(ctx, i.base(), op.level); err != nil {
+	if err := i.engine.Wake(ctx, i.base(), op.level, true); err != nil {
 		if died(ctx, i, err) {
 			return
 		}
@@ -168,7 +190,7 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 	began := time.Now()
 	ctx, stop := s.answerTime(op)
 	defer stop()
-	err := s.whileItListens(ctx, i, func(ctx context.Context) error { return i.engine.Wake(ctx, i.base(), op.level) })
+	err := s.whileItListens(ctx, i, func(ctx context.Context) error { return i.wakeEngine(ctx, op.level) })
 	if err != nil {
 		s.wakeFailed(i, op, err)
 		return
@@ -194,7 +216,7 @@ func (s *Supervisor) wakeFailed(i *instance, op *operation, why error) {
 	ctx, stop := context.WithTimeout(op.ctx, settleLimit)
 	defer stop()
 	why = fmt.Errorf("did not wake: %w", why)
-	if err := i.engine.Sleep(ctx, i.base(), op.level); err != nil {
+	if err := i.engine.Sleep(ctx, i.base(), op.level, true); err != nil {
 		if died(ctx, i, err) {
 			return
 		}

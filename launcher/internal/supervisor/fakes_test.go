@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"fmt"
 	"errors"
 	"log/slog"
 	"os"
@@ -258,6 +259,14 @@ func (e *fakeEngine) set(base string, asleep bool, err error) error {
 	return err
 }
 
+// called is a call as it is noted, such as "sleep 1, unchecked".
+func called(verb string, level int, check bool) string {
+	if check {
+		return fmt.Sprintf("%s %d", verb, level)
+	}
+	return fmt.Sprintf("%s %d, unchecked", verb, level)
+}
+
 func (e *fakeEngine) note(call string) { e.mu.Lock(); e.calls = append(e.calls, call); e.mu.Unlock() }
 
 func (e *fakeEngine) noted() []string {
@@ -292,13 +301,13 @@ func (e *fakeEngine) IsSleeping(_ context.Context, base string) (bool, error) {
 	return e.asleep[base], nil
 }
 
-func (e *fakeEngine) Sleep(ctx context.Context, base string, level int) error {
-	e.note("sleep " + string(rune('0'+level)))
+func (e *fakeEngine) Sleep(ctx context.Context, base string, level int, check bool) error {
+	e.note(called("sleep", level, check))
 	return e.set(base, true, run(e.sleep, ctx))
 }
 
-func (e *fakeEngine) Wake(ctx context.Context, base string, level int) error {
-	e.note("wake " + string(rune('0'+level)))
+func (e *fakeEngine) Wake(ctx context.Context, base string, level int, check bool) error {
+	e.note(called("wake", level, check))
 	return e.set(base, false, run(e.wake, ctx))
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -78,6 +79,8 @@ type instance struct {
 	over    chan struct{} // closed once released
 
 	unendedSince time.Time
+
+	sleepChecked, wakeChecked atomic.Bool // its engine was asked whether it obeyed, and had
 }
 
 // operation is one conversation with an engine: a start, a sleep or a wake.
