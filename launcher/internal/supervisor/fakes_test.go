@@ -2,8 +2,8 @@ package supervisor
 
 import (
 	"context"
-	"fmt"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"

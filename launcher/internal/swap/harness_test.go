@@ -102,8 +102,8 @@ func (w *world) state(id string) string {
 type obedient struct{ engine.Engine }
 
 func (obedient) Ready(context.Context, string) error                         { return nil }
-func (obedient) Sleep(context.Context, string, int, bool) error                    { return nil }
-func (obedient) Wake(context.Context, string, int, bool) error                     { return nil }
+func (obedient) Sleep(context.Context, string, int, bool) error              { return nil }
+func (obedient) Wake(context.Context, string, int, bool) error               { return nil }
 func (obedient) Canary(context.Context, string, string, engine.Secret) error { return nil }
 
 // runner makes processes that end when they are stopped.
