@@ -90,9 +90,15 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return p.handle.signal(sig)
 }
 
-// Pids are the living processes of the whole tree, in ascending order.
+// Pids are the living processes of the tree, in ascending order: of its control
+// group, or, where there is none or nothing is left in it, of all of /proc.
 func (p *Process) Pids() []int {
-	var pids []int
+	pids, err := p.group.Procs()
+	if err == nil && len(pids) > 0 {
+		slices.Sort(pids)
+		return slices.Compact(pids)
+	}
+	pids = nil
 	for _, stat := range p.host.census(p.id.StartTime).of(p.name) {
 		pids = append(pids, stat.PID)
 	}
