@@ -2,9 +2,9 @@ package simgpu
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -21,81 +21,92 @@ const (
 	ageSlack = 2 * time.Second
 )
 
-// lives remembers when processes began, by their number: what /proc says of a
-// process takes longer to ask than all the rest of a look.
+// lives keeps, by GPU, the processes that were seen to hold memory of it: what
+// /proc says of a process takes longer to ask than all the rest of a look.
 type lives struct {
-	mu    sync.Mutex
-	began map[int]life
+	mu sync.Mutex
+	of map[string]map[int]*life
 }
 
-const mostLives = 4096
-
-// life is one process among those that have had its number.
+// life is a process that holds memory. Its pidfd is of that process alone,
+// whoever has its number next.
 type life struct {
-	inode uint64 // of its pidfd; 0 where the kernel gives all of them the same
-	age   time.Duration
-	at    time.Time // when it had that age
+	pidfd int
+	began time.Time // at the latest
+}
+
+// Close gives back what was kept open of the processes that hold memory. The Dir
+// can still be used.
+func (d *Dir) Close() error {
+	d.lives.mu.Lock()
+	defer d.lives.mu.Unlock()
+	for uuid := range d.lives.of {
+		d.lives.keep(uuid, nil)
+	}
+	return nil
+}
+
+// ended says whether the process has ended; a zombie has.
+func (l *life) ended() bool {
+	fds := []unix.PollFd{{Fd: int32(l.pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
+	return err == nil && n > 0
 }
 
 // wroteAlive says whether the process that wrote its file at written lives:
 // there is one of that number, it is no zombie, and it is not younger than
-// the file.
-func (d *Dir) wroteAlive(pid int, written time.Time) bool {
-	inode, alive := running(pid)
-	d.lives.mu.Lock()
-	defer d.lives.mu.Unlock()
-	l, known := d.lives.began[pid]
-	if !alive {
-		delete(d.lives.began, pid)
-		return false
-	}
-	if !known || inode == 0 || l.inode != inode {
-		age, alive := processAge(pid)
-		if !alive {
-			return false
-		}
-		l = life{inode: inode, age: age, at: time.Now()}
-		if d.lives.began == nil || len(d.lives.began) > mostLives { // of most that are gone nobody asks again
-			d.lives.began = map[int]life{}
-		}
-		d.lives.began[pid] = l
-	}
-	return time.Since(written) <= l.age+time.Since(l.at)+ageSlack
+// the file. The lock of lives is held.
+func (d *Dir) wroteAlive(uuid string, pid int, written time.Time) bool {
+	p := d.lives.find(uuid, pid)
+	return p != nil && !written.Before(p.began)
 }
 
-// running says whether a process runs, and tells it from others that have had
-// its number by the inode of its pidfd, which Linux 6.9 made unique (0 before).
-// Where pidfds cannot be had, /proc tells.
-func running(pid int) (inode uint64, alive bool) {
-	fd, err := unix.PidfdOpen(pid, 0)
-	switch {
-	case errors.Is(err, unix.ESRCH):
-		return 0, false
-	case err != nil:
-		return 0, true
+// find gives the process of that number if it lives, and nil otherwise. The lock
+// is held.
+func (l *lives) find(uuid string, pid int) *life {
+	if l.of == nil {
+		l.of = map[string]map[int]*life{}
 	}
-	defer func() { _ = unix.Close(fd) }()
-	ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-	if n, err := unix.Poll(ended, 0); err == nil && n > 0 {
-		return 0, false
+	known := l.of[uuid]
+	if p := known[pid]; p != nil {
+		if !p.ended() {
+			return p
+		}
+		l.drop(uuid, pid)
 	}
-	var info unix.Stat_t
-	if !uniquePidfds() || unix.Fstat(fd, &info) != nil {
-		return 0, true
-	}
-	return info.Ino, true
-}
-
-// uniquePidfds says whether pidfds are of the file system pidfs.
-var uniquePidfds = sync.OnceValue(func() bool {
-	fd, err := unix.PidfdOpen(os.Getpid(), 0)
+	pidfd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return false
+		return nil
 	}
-	defer func() { _ = unix.Close(fd) }()
-	var info unix.Statfs_t
-	return unix.Fstatfs(fd, &info) == nil && info.Type == unix.PID_FS_MAGIC
-})
+	p := &life{pidfd: pidfd}
+	age, alive := processAge(pid)
+	if !alive || p.ended() { // else pidfd and age are of one process
+		_ = unix.Close(pidfd)
+		return nil
+	}
+	p.began = time.Now().Add(-age - ageSlack)
+	if known == nil {
+		known = map[int]*life{}
+		l.of[uuid] = known
+	}
+	known[pid] = p
+	return p
+}
+
+// drop gives a pidfd back. The lock is held.
+func (l *lives) drop(uuid string, pid int) {
+	_ = unix.Close(l.of[uuid][pid].pidfd)
+	delete(l.of[uuid], pid)
+}
+
+// keep drops all processes but those. The lock is held.
+func (l *lives) keep(uuid string, holders []Holder) {
+	for pid := range l.of[uuid] {
+		if !slices.ContainsFunc(holders, func(h Holder) bool { return h.PID == pid }) {
+			l.drop(uuid, pid)
+		}
+	}
+}
 
 // processAge is for how long the process has lived; alive is false when it is
 // gone or a zombie. See proc_pid_stat(5): the state is the first field after

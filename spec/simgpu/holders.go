@@ -65,12 +65,14 @@ func (d *Dir) look(uuid string) (holders []Holder, leftovers []string, err error
 	if err != nil {
 		return nil, nil, err
 	}
+	d.lives.mu.Lock()
+	defer d.lives.mu.Unlock()
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid <= 0 || strconv.Itoa(pid) != name {
 			continue
 		}
-		bytes, left, err := d.held(folder, name, pid)
+		bytes, left, err := d.held(uuid, folder, name, pid)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", filepath.Join(folder.Name(), name), err)
 		}
@@ -81,14 +83,15 @@ func (d *Dir) look(uuid string) (holders []Holder, leftovers []string, err error
 		}
 	}
 	slices.SortFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
+	d.lives.keep(uuid, holders)
 	return holders, leftovers, nil
 }
 
 // held is what the file name of process pid counts now; left says that it
-// counts nothing any more, as that process is gone. It makes its system calls
+// counts nothing any more, as that process is gone. The lock of lives is held. It makes its system calls
 // itself: package os takes three times as long for a file of a few bytes, and a
 // hundred engines have a hundred of them.
-func (d *Dir) held(folder *os.File, name string, pid int) (bytes uint64, left bool, err error) {
+func (d *Dir) held(uuid string, folder *os.File, name string, pid int) (bytes uint64, left bool, err error) {
 	file, err := openAt(folder, name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, false, nil // given back since the folder was listed
@@ -110,7 +113,7 @@ func (d *Dir) held(folder *os.File, name string, pid int) (bytes uint64, left bo
 	if err != nil {
 		return 0, false, err
 	}
-	left = bytes > 0 && !time.Now().Before(until) && !d.wroteAlive(pid, time.Unix(info.Mtim.Unix()))
+	left = bytes > 0 && !time.Now().Before(until) && !d.wroteAlive(uuid, pid, time.Unix(info.Mtim.Unix()))
 	return bytes, left, nil
 }
 

@@ -53,8 +53,9 @@ type GPU struct {
 // MIG says whether the entry is a MIG device: a slice of a GPU.
 func (g GPU) MIG() bool { return strings.HasPrefix(g.UUID, "MIG-") }
 
-// Dir is a folder of simulated GPUs. It keeps nothing open, and its methods
-// may be called from several goroutines and processes at once.
+// Dir is a folder of simulated GPUs. Its methods may be called from several
+// goroutines and processes at once. It keeps a descriptor of each process that
+// it saw holding memory, until the next look after that has ended.
 type Dir struct {
 	path  string
 	gpus  []GPU

@@ -89,7 +89,7 @@ func (s *simulated) Devices() []Device { return slices.Clone(s.devices) }
 
 func (s *simulated) Env() []string { return []string{simgpu.EnvDir + "=" + s.path} }
 
-func (s *simulated) Close() error { return nil }
+func (s *simulated) Close() error { return s.dir.Close() }
 
 func (s *simulated) Memory(uuid string) (Memory, error) {
 	i := slices.IndexFunc(s.devices, func(d Device) bool { return d.UUID == uuid })
