@@ -1,156 +1,265 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// EnvName names the environment variable that says which cluster is meant
+// where no name is given.
+const EnvName = "HOTSEAT_CLUSTER"
+
+// Options say what a cluster is to be.
+type Options struct {
+	Name     string    // of the cluster on this machine; empty: what EnvName says, or "default"
+	Nodes    int       // at most MaxNodes; 0: the API server alone, without scheduler and controllers
+	GPUs     int       // simulated ones on each node, at most MaxGPUs
+	Detached bool      // the cluster outlives the caller; otherwise it ends with the caller, however that ends
+	Progress io.Writer // is told when Kubernetes has to be built; nil: nobody
+}
+
+// The most that Options can ask for.
+const (
+	MaxNodes = 16
+	MaxGPUs  = 64
 )
 
 // Cluster is a running cluster.
 type Cluster struct {
-	Config
-	State
+	Name   string `json:"name"`
+	Nodes  int    `json:"nodes"`
+	GPUs   int    `json:"gpus"`   // on each node
+	Keeper int    `json:"keeper"` // process number on this machine
+
+	Kube     string `json:"kube"`      // the program that holds all of Kubernetes
+	Port     int    `json:"port"`      // of the API server on 127.0.0.1
+	NodePIDs []int  `json:"node_pids"` // PID 1 of each node, as the keeper sees it
+	Held     bool   `json:"held"`
+
+	cmd *exec.Cmd // the keeper, of a cluster that this process started
 }
 
-// Kubeconfig is the path of the administrator's.
-func (c *Cluster) Kubeconfig() string { return c.path(kubeconfigFile) }
+func (c *Cluster) path(elements ...string) string {
+	return filepath.Join(append([]string{base, c.Name}, elements...)...)
+}
+
+// Kubeconfig is the path of the administrator's kubeconfig.
+func (c *Cluster) Kubeconfig() string { return c.path("kubeconfig") }
+
+// Bin is a folder that holds kubectl.
+func (c *Cluster) Bin() string { return c.path("bin") }
+
+// Environ is what a program that is to use the cluster finds in its environment.
+func (c *Cluster) Environ() []string {
+	return append(os.Environ(), EnvName+"="+c.Name, "KUBECONFIG="+c.Kubeconfig(), "PATH="+c.Bin()+":"+os.Getenv("PATH"))
+}
+
+// NodeName is the name of a node, from 1 on.
+func NodeName(number int) string { return fmt.Sprintf("node-%d", number) }
 
 // Kubectl runs kubectl as the administrator and gives its standard output.
+// stdin can be nil.
 func (c *Cluster) Kubectl(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, c.Kube, append([]string{"kubectl", "--kubeconfig=" + c.Kubeconfig()}, args...)...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin(), "kubectl"), append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)...)
 	cmd.Stdin = stdin
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		err = fmt.Errorf("kubectl: %w: %s", err, exit.Stderr)
+		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, exit.Stderr)
 	}
 	return out, err
 }
 
-// Up starts a cluster whose keeper outlives the caller, or, with held, one that
-// ends with the caller, however the caller ends. program is test/cluster/cmd/cluster
-// as it was built. Up returns once every node is ready.
-func Up(ctx context.Context, program string, config Config, held bool) (*Cluster, error) {
-	if err := os.MkdirAll(config.Dir, 0o755); err != nil {
-		return nil, fmt.Errorf("cannot make the cluster's folder: %w", err)
+var goodName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
+
+func nameOf(name string) (string, error) {
+	name = cmp.Or(name, os.Getenv(EnvName), "default")
+	if !goodName.MatchString(name) {
+		return "", fmt.Errorf("%q cannot be the name of a cluster: use at most 31 of a-z, 0-9 and -", name)
 	}
-	if running, err := Find(config.Dir); err == nil {
-		return nil, fmt.Errorf("a cluster runs in %s already, kept by process %d: end it first", config.Dir, running.Keeper)
+	return name, nil
+}
+
+func (o Options) cluster() (*Cluster, error) {
+	name, err := nameOf(o.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case o.Nodes < 0 || o.Nodes > MaxNodes:
+		return nil, fmt.Errorf("a cluster cannot have %d nodes: ask for 0 to %d", o.Nodes, MaxNodes)
+	case o.GPUs < 0 || o.GPUs > MaxGPUs:
+		return nil, fmt.Errorf("a node cannot have %d GPUs: ask for 0 to %d", o.GPUs, MaxGPUs)
 	}
-	if err := errors.Join(os.RemoveAll(config.path(stateFile)), os.RemoveAll(config.path("log"))); err != nil {
-		return nil, fmt.Errorf("cannot clear the folder of an earlier cluster: %w", err)
-	}
-	if err := writeJSON(config.path(configFile), config); err != nil {
+	return &Cluster{Name: name, Nodes: o.Nodes, GPUs: o.GPUs, Held: !o.Detached}, checkMachine(o.Nodes > 0)
+}
+
+// Up starts a cluster and returns when its API server and every node are ready.
+// The caller ends it with [Cluster.Down]. It takes root, a working folder inside
+// this repository, and for nodes some Debian packages, which an error names.
+func Up(ctx context.Context, o Options) (*Cluster, error) {
+	c, err := o.cluster()
+	if err != nil {
 		return nil, err
 	}
-	log, err := config.log("keeper")
+	if err := Sweep(); err != nil {
+		return nil, err
+	}
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	if c.Kube, err = buildKube(ctx, o.Progress); err != nil {
+		return nil, err
+	}
+	lock, err := claim(c.Name)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.start(ctx, lock); err != nil {
+		if c.cmd != nil && c.cmd.Process != nil {
+			_ = c.cmd.Process.Kill() // it may have ended by itself
+			_ = c.cmd.Wait()         // it was killed
+		}
+		return nil, errors.Join(err, removeAll(c.Name), lock.Close())
+	}
+	return c, lock.Close() // the keeper has its own copy
+}
+
+// start starts the keeper and waits until it says that the cluster is ready.
+func (c *Cluster) start(ctx context.Context, lock *os.File) error {
+	if err := buildPrograms(ctx, c.Bin(), c.Kube); err != nil {
+		return err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("cannot listen for the API server: %w", err)
+	}
+	defer listener.Close()
+	socket, err := listener.(*net.TCPListener).File()
+	if err != nil {
+		return fmt.Errorf("cannot listen for the API server: %w", err)
+	}
+	defer socket.Close()
+	c.Port = listener.Addr().(*net.TCPAddr).Port
+	if err := writeJSON(c.path("cluster.json"), c); err != nil {
+		return err
+	}
+	ready, err := c.startKeeper(lock, socket)
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	defer context.AfterFunc(ctx, func() { _ = ready.SetReadDeadline(time.Now()) })()
+	if err := json.NewDecoder(ready).Decode(&c.NodePIDs); err != nil {
+		if ctx.Err() != nil {
+			return fmt.Errorf("the cluster did not become ready: %w", context.Cause(ctx))
+		}
+		return fmt.Errorf("cannot start the cluster: %s", tail(c.path("log", "keeper.log")))
+	}
+	return writeJSON(c.path("cluster.json"), c)
+}
+
+// startKeeper gives the pipe on which the keeper says that the cluster is ready.
+func (c *Cluster) startKeeper(lock, socket *os.File) (*os.File, error) {
+	log, err := c.log("keeper")
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	args := []string{"keep", config.Dir}
-	if held {
-		args = append(args, "--held")
+	ready, said, err := os.Pipe()
+	if err != nil {
+		return nil, err
 	}
-	cmd := exec.Command(program, args...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if held {
-		// The write end is open for as long as this process lives.
-		if _, err := cmd.StdinPipe(); err != nil {
-			return nil, err
+	defer said.Close()
+	c.cmd = exec.Command(filepath.Join(c.Bin(), "cluster"), "keep", c.Name)
+	c.cmd.Stdout, c.cmd.Stderr, c.cmd.Dir = said, log, "/"
+	c.cmd.ExtraFiles = []*os.File{socket, lock}
+	c.cmd.SysProcAttr = ownNamespaces()
+	if c.Held {
+		if _, err := c.cmd.StdinPipe(); err != nil { // its other end is open for as long as this process lives
+			return nil, errors.Join(err, ready.Close())
 		}
 	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("cannot start the cluster's keeper: %w", err)
+	if err := c.cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot make the cluster's namespaces: %w", err), ready.Close())
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	return await(ctx, config, cmd.Process, ended)
+	c.Keeper = c.cmd.Process.Pid
+	return ready, nil
 }
 
-// await waits until the cluster is ready. A cluster that does not become ready
-// is ended.
-func await(ctx context.Context, config Config, keeper *os.Process, ended <-chan error) (*Cluster, error) {
-	c := &Cluster{Config: config}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := readJSON(config.path(stateFile), &c.State)
-		if err == nil && c.Ready {
-			return c, nil
-		}
-		if err == nil && c.Failed != "" {
-			<-ended
-			return nil, errors.New(c.Failed)
-		}
-		select {
-		case err := <-ended:
-			said, _ := os.ReadFile(config.path("log", "keeper.log"))
-			return nil, fmt.Errorf("the cluster's keeper ended: %w\n%s", err, said)
-		case <-ctx.Done():
-			_ = keeper.Signal(syscall.SIGTERM) // it may have ended by itself
-			<-ended
-			return nil, fmt.Errorf("the cluster was not ready: %w", context.Cause(ctx))
-		case <-tick.C:
-		}
+// ErrNone says that no such cluster runs.
+var ErrNone = errors.New("no such cluster runs")
+
+// Find gives the running cluster of a name; an empty name is as in [Options].
+func Find(name string) (*Cluster, error) {
+	name, err := nameOf(name)
+	if err != nil {
+		return nil, err
 	}
-}
-
-// ErrNone says that no cluster runs in a folder.
-var ErrNone = errors.New("no cluster runs here")
-
-// Find gives the cluster that runs in a folder.
-func Find(dir string) (*Cluster, error) {
-	c := &Cluster{}
-	if err := errors.Join(readJSON(filepath.Join(dir, configFile), &c.Config), readJSON(filepath.Join(dir, stateFile), &c.State)); err != nil {
-		if errors.Is(err, os.ErrNotExist) {
-			return nil, ErrNone
+	c := &Cluster{Name: name}
+	lock, err := lockFolder(c.path())
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		if err == nil {
+			err = lock.Close()
+		}
+		if err == nil || errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: %s (make cluster-up starts one)", ErrNone, name)
 		}
 		return nil, err
 	}
-	if !kept(c.Keeper, dir) {
-		return nil, ErrNone
+	if err := readJSON(c.path("cluster.json"), c); err != nil || c.Keeper == 0 {
+		return nil, fmt.Errorf("cluster %s is not ready yet: %w", name, errors.Join(err, ErrNone))
 	}
 	return c, nil
 }
 
-// kept says whether a process is the keeper of a folder's cluster.
-func kept(pid int, dir string) bool {
-	line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return err == nil && containsWord(line, dir)
-}
-
-func containsWord(cmdline []byte, word string) bool {
-	for len(cmdline) > 0 {
-		n := 0
-		for n < len(cmdline) && cmdline[n] != 0 {
-			n++
-		}
-		if string(cmdline[:n]) == word {
-			return true
-		}
-		cmdline = cmdline[min(n+1, len(cmdline)):]
+// Down ends the cluster and removes all that is left of it, and of others whose
+// keeper is gone.
+func (c *Cluster) Down() error {
+	err := c.kill()
+	if c.cmd != nil {
+		_ = c.cmd.Wait() // it was killed
 	}
-	return false
+	return errors.Join(err, Sweep())
 }
 
-// Down ends the cluster and returns when nothing of it is left but the logs.
-func (c *Cluster) Down(ctx context.Context) error {
-	if err := syscall.Kill(c.Keeper, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+// kill ends the keeper, and waits until the kernel has ended all else.
+func (c *Cluster) kill() error {
+	fd, err := unix.PidfdOpen(c.Keeper, 0)
+	if errors.Is(err, syscall.ESRCH) {
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("cannot end the cluster: %w", err)
 	}
-	for kept(c.Keeper, c.Dir) {
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("the cluster's keeper, process %d, does not end: %w", c.Keeper, context.Cause(ctx))
-		case <-time.After(10 * time.Millisecond):
-		}
+	defer func() { _ = unix.Close(fd) }() // it was only waited for
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("cannot end the cluster: %w", err)
 	}
-	return nil
+	for {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 30_000)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		if err == nil && n == 0 {
+			err = errors.New("it is not gone after half a minute")
+		}
+		if err != nil {
+			return fmt.Errorf("cannot end the cluster's keeper, process %d: %w", c.Keeper, err)
+		}
+		return nil
+	}
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"archive/tar"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -19,41 +20,67 @@ import (
 // pauseImage holds the process that keeps a Pod's namespaces.
 const pauseImage = "cluster.hotseat.dev/pause:v1"
 
-// write makes an archive in the form of `docker save`, of one layer with the
-// image's files, which `ctr images import` reads.
-func (i Image) write(archive string) (err error) {
-	layer, err := os.CreateTemp("", "hotseat-layer-")
+// importArgs are those of ctr that load an archive for the kubelet to use.
+func importArgs(archive string) []string {
+	return []string{"--namespace", "k8s.io", "images", "import", archive}
+}
+
+// LoadImage makes an image of static programs known to every node. Pods that use
+// the image say imagePullPolicy: Never. name has a dotted domain and a tag, such
+// as e2e.local/requester:v1; files has paths in the image and for each the file
+// of this machine. A Pod's command says which file to run, and can be left out
+// where there is but one.
+func (c *Cluster) LoadImage(ctx context.Context, name string, files map[string]string) error {
+	archive, err := os.CreateTemp(c.path(), "image-")
 	if err != nil {
-		return fmt.Errorf("cannot make the layer of %s: %w", i.Name, err)
+		return fmt.Errorf("cannot make an archive of %s: %w", name, err)
+	}
+	defer os.Remove(archive.Name())
+	if err := errors.Join(archive.Close(), writeImage(archive.Name(), name, files)); err != nil {
+		return err
+	}
+	for number := 1; number <= c.Nodes; number++ {
+		cmd, err := c.InNode(ctx, number, "ctr", importArgs(archive.Name())...)
+		if err != nil {
+			return err
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("cannot load %s into %s: %w: %s", name, NodeName(number), err, out)
+		}
+	}
+	return nil
+}
+
+// writeImage makes an archive in the form of `docker save`, of one layer with the
+// files, which `ctr images import` reads.
+func writeImage(archive, name string, files map[string]string) (err error) {
+	layer, err := os.CreateTemp(path.Dir(archive), "layer-")
+	if err != nil {
+		return fmt.Errorf("cannot make the layer of %s: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, layer.Close(), os.Remove(layer.Name())) }()
 	sum := sha256.New()
-	if err := i.writeLayer(io.MultiWriter(layer, sum)); err != nil {
-		return err
+	if err := writeLayer(io.MultiWriter(layer, sum), files); err != nil {
+		return fmt.Errorf("cannot make the layer of %s: %w", name, err)
 	}
-	digest := hex.EncodeToString(sum.Sum(nil))
-	config, err := json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux",
-		"config": map[string]any{"Entrypoint": i.Entry, "Env": append([]string{"PATH=/usr/local/bin:/usr/bin:/bin:/"}, i.Env...), "WorkingDir": "/"},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + digest}},
-	})
+	config, err := imageConfig(files, hex.EncodeToString(sum.Sum(nil)))
 	if err != nil {
 		return err
 	}
 	configSum := sha256.Sum256(config)
 	configName := hex.EncodeToString(configSum[:]) + ".json"
-	manifest, err := json.Marshal([]any{map[string]any{"Config": configName, "RepoTags": []string{i.Name}, "Layers": []string{"layer.tar"}}})
+	manifest, err := json.Marshal([]any{map[string]any{"Config": configName, "RepoTags": []string{name}, "Layers": []string{"layer.tar"}}})
 	if err != nil {
 		return err
 	}
 	out, err := os.Create(archive)
 	if err != nil {
-		return fmt.Errorf("cannot make the archive of %s: %w", i.Name, err)
+		return fmt.Errorf("cannot make the archive of %s: %w", name, err)
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
 	w := tar.NewWriter(out)
-	for name, data := range map[string][]byte{configName: config, "manifest.json": manifest} {
-		if err := writeFile(w, name, int64(len(data)), 0o644, strings.NewReader(string(data))); err != nil {
+	for file, data := range map[string][]byte{configName: config, "manifest.json": manifest} {
+		if err := writeFile(w, file, int64(len(data)), 0o644, strings.NewReader(string(data))); err != nil {
 			return err
 		}
 	}
@@ -63,25 +90,31 @@ func (i Image) write(archive string) (err error) {
 	return w.Close()
 }
 
-func (i Image) writeLayer(out io.Writer) error {
-	w := tar.NewWriter(out)
-	for _, dir := range []string{"tmp/", "run/", "dev/", "proc/", "sys/", "etc/"} {
-		mode := int64(0o755)
-		if dir == "tmp/" {
-			mode = 0o1777
-		}
-		if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir, Mode: mode}); err != nil {
-			return err
-		}
+func imageConfig(files map[string]string, layer string) ([]byte, error) {
+	config := map[string]any{"Env": []string{"PATH=/usr/local/bin:/usr/bin:/bin:/"}, "WorkingDir": "/"}
+	if len(files) == 1 {
+		config["Entrypoint"] = slices.Collect(maps.Keys(files))
 	}
-	made := map[string]bool{".": true}
-	for _, name := range slices.Sorted(maps.Keys(i.Files)) {
+	return json.Marshal(map[string]any{
+		"architecture": runtime.GOARCH, "os": "linux", "config": config,
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + layer}},
+	})
+}
+
+// writeLayer writes the files, and the folder that programs expect everywhere.
+func writeLayer(out io.Writer, files map[string]string) error {
+	w := tar.NewWriter(out)
+	if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777}); err != nil {
+		return err
+	}
+	made := map[string]bool{".": true, "tmp": true}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
 		inside := strings.TrimPrefix(path.Clean(name), "/")
 		if err := writeParents(w, path.Dir(inside), made); err != nil {
 			return err
 		}
-		if err := copyFile(w, inside, i.Files[name], 0o755); err != nil {
-			return fmt.Errorf("cannot put %s into image %s: %w", i.Files[name], i.Name, err)
+		if err := copyFile(w, inside, files[name], 0o755); err != nil {
+			return err
 		}
 	}
 	return w.Close()

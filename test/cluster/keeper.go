@@ -2,235 +2,161 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"io"
+	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
-	"runtime"
-	"strings"
+	"strconv"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// Keep runs the cluster that the folder's configuration describes, until ctx
-// ends or a part of the cluster does, and leaves nothing but the logs. It must
-// be called on the main thread of a program whose arguments "init DIR" lead to
-// [Init].
-func Keep(ctx context.Context, dir string) (err error) {
-	runtime.LockOSThread() // the kernel ends the cluster's PID 1 with the thread that made it
-	var c Config
-	if err := readJSON(filepath.Join(dir, configFile), &c); err != nil {
-		return fmt.Errorf("cannot read the cluster's configuration: %w", err)
+// startLimit bounds the start of a cluster. It is no measure of speed.
+const startLimit = 3 * time.Minute
+
+// keeper is PID 1 of a cluster.
+type keeper struct {
+	*Cluster
+	keys  *keys
+	ended chan error  // of a part
+	nodes []nodeStart // from node 1 on
+}
+
+// nodeStart is a node that is about to start.
+type nodeStart struct {
+	pid     int
+	proceed io.Closer // whose end tells the node that the API server is ready
+}
+
+// Keep is the keeper of a cluster, which [Up] starts in namespaces of its own
+// with the folder's lock and a socket for the API server. It ends the cluster by
+// its own end: when a part of the cluster ends, when it is told to by SIGTERM,
+// or, if the cluster is held, when its standard input ends.
+func Keep(name string) error {
+	for fd := 3; fd <= 4; fd++ {
+		unix.CloseOnExec(fd) // Up passed them to the keeper alone
 	}
-	state := State{Keeper: os.Getpid()}
-	defer func() {
-		if err != nil {
-			state.Ready, state.Failed = false, err.Error()
-			err = errors.Join(err, writeJSON(c.path(stateFile), state))
-		}
-	}()
-	slot, err := claimSlot()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	k := &keeper{Cluster: &Cluster{Name: name}, ended: make(chan error, 8+MaxNodes)}
+	if err := readJSON(k.path("cluster.json"), k.Cluster); err != nil {
+		return err
+	}
+	if k.Held {
+		go func() {
+			_, _ = io.Copy(io.Discard, os.Stdin) // whatever ends it
+			stop()
+		}()
+	}
+	if err := k.run(ctx); err != nil {
+		return err // whoever called Up, or the next sweep, removes the rest
+	}
+	if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("cannot end the processes of the cluster: %w", err)
+	}
+	return removeAll(k.Name)
+}
+
+func (k *keeper) run(ctx context.Context) error {
+	listener, err := net.FileListener(os.NewFile(3, "socket of the API server"))
 	if err != nil {
+		return fmt.Errorf("cannot listen for the API server: %w", err)
+	}
+	defer listener.Close()
+	if err := errors.Join(isolate(k.Name), makeBridge(k.Nodes)); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, slot.release()) }()
-	if err := slot.remember(c.Dir); err != nil {
+	if k.keys, err = newKeys(k.path("keys"), k.Nodes); err != nil {
 		return err
 	}
-	state.Slot = slot.number
-	child, ended, err := c.startInit(slot.network())
-	if err != nil {
+	starting, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	if err := k.startAll(starting); err != nil {
 		return err
 	}
-	defer func() {
-		_ = child.Process.Kill() // it may have ended by itself
-		<-ended
-		err = errors.Join(err, removeGroups(slot.network().group()), c.tidy())
-	}()
-	if err := link(slot.network(), child.Process.Pid, c.Nodes); err != nil {
-		return err
+	go forward(listener)
+	pids := []int{}
+	for _, node := range k.nodes {
+		pids = append(pids, node.pid)
 	}
-	state.Init = child.Process.Pid
-	if err := writeJSON(c.path(stateFile), state); err != nil {
-		return err
+	if err := errors.Join(json.NewEncoder(os.Stdout).Encode(pids), os.Stdout.Close()); err != nil {
+		return fmt.Errorf("cannot say that the cluster is ready: %w", err)
 	}
 	select {
+	case err := <-k.ended:
+		return err
 	case <-ctx.Done():
 		return nil
-	case end := <-ended:
-		ended <- nil // for the one that waits below
-		return fmt.Errorf("the cluster ended: %w%s", end, c.whatInitSaid())
 	}
 }
 
-// startInit makes the cluster's namespaces with its PID 1 in them.
-func (c Config) startInit(net network) (*exec.Cmd, chan error, error) {
-	log, err := c.log("init")
-	if err != nil {
-		return nil, nil, err
+// startAll starts the nodes beside the control plane; their kubelets wait for
+// the API server.
+func (k *keeper) startAll(ctx context.Context) error {
+	if err := k.startControlPlane(); err != nil {
+		return err
 	}
-	defer log.Close()
-	self, err := os.Executable()
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot find this program: %w", err)
-	}
-	cmd := exec.Command(self, "init", c.Dir, fmt.Sprint(net.slot))
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
-		Pdeathsig:  syscall.SIGKILL, Setsid: true,
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, nil, fmt.Errorf("cannot make the cluster's namespaces (that takes root): %w", err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	return cmd, ended, nil
-}
-
-func (c Config) whatInitSaid() string {
-	data, err := os.ReadFile(c.path("log", "init.log"))
-	if err != nil || len(data) == 0 {
-		return ""
-	}
-	return "\n" + strings.TrimSpace(string(data[max(0, len(data)-4096):]))
-}
-
-// link leads from this machine into the cluster, so that the API server, the
-// nodes and the Pods can be reached. It goes with the cluster's network.
-func link(net network, init, nodes int) error {
-	var lines strings.Builder
-	fmt.Fprintf(&lines, "ip link add %s type veth peer name machine netns %d\n", net.link(), init)
-	fmt.Fprintf(&lines, "ip addr add %s/24 dev %s\n", net.machine(), net.link())
-	fmt.Fprintf(&lines, "ip link set %s up\n", net.link())
-	for number := 1; number <= nodes; number++ {
-		fmt.Fprintf(&lines, "ip route add %s via %s\n", net.pods(number), net.node(number))
-	}
-	// What no node has leads nowhere, rather than out of this machine.
-	fmt.Fprintf(&lines, "ip route replace unreachable %s\n", net.all())
-	return runAll(lines.String())
-}
-
-// tidy removes what a cluster wrote, but for its configuration, state and logs.
-func (c Config) tidy() error {
-	entries, err := os.ReadDir(c.Dir)
-	if err != nil {
-		return fmt.Errorf("cannot tidy the cluster's folder: %w", err)
-	}
-	for _, entry := range entries {
-		switch entry.Name() {
-		case "log", configFile, stateFile:
-		default:
-			err = errors.Join(err, os.RemoveAll(c.path(entry.Name())))
-		}
-	}
-	return err
-}
-
-// slotDir is where keepers of this machine see each other.
-const slotDir = "/run/hotseat-cluster"
-
-// slot is a claimed number. The claim is a lock on a file, so it ends with its
-// keeper whatever happens; the file says whose folder is to be tidied then.
-type slot struct {
-	number int
-	file   *os.File
-}
-
-func (s *slot) network() network { return network{slot: s.number} }
-
-// claimSlot takes the first slot that nobody has, and clears away what its last
-// keeper left if that was killed.
-func claimSlot() (*slot, error) {
-	if err := os.MkdirAll(slotDir, 0o755); err != nil {
-		return nil, fmt.Errorf("cannot make the folder of slots: %w", err)
-	}
-	for number := range Slots {
-		file, err := os.OpenFile(filepath.Join(slotDir, fmt.Sprint(number)), os.O_CREATE|os.O_RDWR, 0o644)
-		if err != nil {
-			return nil, fmt.Errorf("cannot claim a slot: %w", err)
-		}
-		if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-			_ = file.Close()
-			continue
-		}
-		s := &slot{number: number, file: file}
-		if err := s.sweep(); err != nil {
-			return nil, errors.Join(err, file.Close())
-		}
-		return s, nil
-	}
-	return nil, fmt.Errorf("all %d slots of clusters are taken: end a cluster first", Slots)
-}
-
-// sweep removes what a keeper left that could not.
-func (s *slot) sweep() error {
-	data := make([]byte, 4096)
-	n, _ := s.file.ReadAt(data, 0) // an empty file is one that was released
-	if n == 0 {
-		return nil
-	}
-	err := removeGroups(s.network().group())
-	_ = exec.Command("ip", "route", "del", "unreachable", s.network().all()).Run() // there may be none
-	old := Config{Dir: string(data[:n])}
-	if _, there := os.Stat(old.Dir); there == nil {
-		err = errors.Join(err, old.tidy())
-	}
-	return err
-}
-
-func (s *slot) remember(dir string) error {
-	if err := s.file.Truncate(0); err != nil {
-		return fmt.Errorf("cannot write down whose slot this is: %w", err)
-	}
-	if _, err := s.file.WriteAt([]byte(dir), 0); err != nil {
-		return fmt.Errorf("cannot write down whose slot this is: %w", err)
-	}
-	return nil
-}
-
-func (s *slot) release() error {
-	_ = exec.Command("ip", "route", "del", "unreachable", s.network().all()).Run() // there may be none
-	return errors.Join(s.file.Truncate(0), s.file.Close())
-}
-
-// removeGroups removes the control groups of a cluster, in each hierarchy.
-// Processes that were killed leave their group a moment after their end.
-func removeGroups(name string) error {
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		err := removeGroupsOnce(name)
-		if err == nil || time.Now().After(deadline) {
+	for number := 1; number <= k.Nodes; number++ {
+		if err := k.startNode(number); err != nil {
 			return err
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
+	api := newAPI(k.keys)
+	defer api.CloseIdleConnections()
+	if err := until(ctx, k.ended, "the API server is ready", func() error { return api.get("/readyz", nil) }); err != nil {
+		return err
+	}
+	for _, node := range k.nodes {
+		if err := node.proceed.Close(); err != nil {
+			return fmt.Errorf("cannot let a node go on: %w", err)
+		}
+	}
+	if k.Nodes == 0 {
+		return nil
+	}
+	for number := 1; number <= k.Nodes; number++ {
+		if err := until(ctx, k.ended, NodeName(number)+" is ready", func() error { return api.nodeReady(number, k.GPUs) }); err != nil {
+			return err
+		}
+	}
+	return until(ctx, k.ended, "Pods can be made", func() error {
+		return api.get("/api/v1/namespaces/default/serviceaccounts/default", nil)
+	})
 }
 
-func removeGroupsOnce(name string) error {
-	roots, err := filepath.Glob("/sys/fs/cgroup/*/" + name)
+// startNode makes a node's namespaces with its PID 1 in them, and joins the node
+// to the bridge. The node waits for one byte before it uses its network, and for
+// the end of its input before it uses the API server.
+func (k *keeper) startNode(number int) error {
+	name := NodeName(number)
+	if err := os.MkdirAll(k.path(name), 0o755); err != nil {
+		return fmt.Errorf("cannot make the folder of %s: %w", name, err)
+	}
+	if err := k.keys.kubeconfig(k.path(name, "kubeconfig"), server, "system:node:"+name); err != nil {
+		return err
+	}
+	cmd := exec.Command(filepath.Join(k.Bin(), "cluster"), "node", k.Name, strconv.Itoa(number))
+	cmd.SysProcAttr = ownNamespaces()
+	input, err := cmd.StdinPipe()
 	if err != nil {
 		return err
 	}
-	roots = append(roots, "/sys/fs/cgroup/"+name)
-	for _, root := range roots {
-		var groups []string
-		walk := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				groups = append(groups, path)
-			}
-			return nil
-		})
-		err = errors.Join(err, walk)
-		for i := len(groups) - 1; i >= 0; i-- { // children first
-			if e := os.Remove(groups[i]); e != nil && !errors.Is(e, fs.ErrNotExist) {
-				err = errors.Join(err, fmt.Errorf("cannot remove a control group: %w", e))
-			}
-		}
+	if err := k.begin(k.ended, name, cmd); err != nil {
+		return err
 	}
-	return err
+	k.nodes = append(k.nodes, nodeStart{pid: cmd.Process.Pid, proceed: input})
+	if err := joinBridge(number, cmd.Process.Pid); err != nil {
+		return err
+	}
+	if _, err := input.Write([]byte{'\n'}); err != nil {
+		return fmt.Errorf("cannot let %s go on: %w", name, err)
+	}
+	return nil
 }

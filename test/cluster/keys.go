@@ -34,7 +34,7 @@ const (
 )
 
 // newKeys makes everything that the parts of a cluster know each other by.
-func newKeys(dir string, net network, nodes int) (*keys, error) {
+func newKeys(dir string, nodes int) (*keys, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make the folder of keys: %w", err)
 	}
@@ -42,7 +42,7 @@ func newKeys(dir string, net network, nodes int) (*keys, error) {
 	if err := k.makeCA(); err != nil {
 		return nil, err
 	}
-	if err := k.certificate("apiserver", pkix.Name{CommonName: "kube-apiserver"}, net.control(), "10.96.0.1", "127.0.0.1"); err != nil {
+	if err := k.certificate("apiserver", pkix.Name{CommonName: "kube-apiserver"}, control, apiService, "127.0.0.1"); err != nil {
 		return nil, err
 	}
 	if err := k.certificate("kubelet-client", pkix.Name{CommonName: "kube-apiserver", Organization: []string{"system:masters"}}); err != nil {
@@ -134,7 +134,7 @@ func writePEM(path, kind string, der []byte) error {
 func (k *keys) writeTokens(nodes int) error {
 	groups := map[string]string{userAdmin: "system:masters", userControllerManager: "", userScheduler: "", userProxy: ""}
 	for number := 1; number <= nodes; number++ {
-		groups["system:node:"+nodeName(number)] = "system:nodes"
+		groups["system:node:"+NodeName(number)] = "system:nodes"
 	}
 	var lines strings.Builder
 	for user, group := range groups {

@@ -1,41 +1,76 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// part is a program that belongs to a cluster for as long as the cluster
-// lives. Its end ends the cluster.
-type part struct {
-	name string
-	cmd  *exec.Cmd
+// ownNamespaces are those of a PID 1, of a cluster or of a node.
+func ownNamespaces() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{
+		Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWNET | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC,
+		Setsid:     true,
+	}
 }
 
-// start runs a program with its output in a log of the cluster.
-func (c Config) start(name string, env []string, program string, args ...string) (*part, error) {
+// isolate keeps what this process mounts to itself, and shows the processes of
+// its own namespace in /proc.
+func isolate(hostname string) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("cannot make the mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("cannot mount /proc: %w", err)
+	}
+	if err := unix.Sethostname([]byte(hostname)); err != nil {
+		return fmt.Errorf("cannot set the host's name: %w", err)
+	}
+	return run("ip", "link", "set", "lo", "up")
+}
+
+func (c *Cluster) log(name string) (*os.File, error) {
+	if err := os.MkdirAll(c.path("log"), 0o755); err != nil {
+		return nil, fmt.Errorf("cannot make the folder of logs: %w", err)
+	}
+	return os.OpenFile(c.path("log", name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+}
+
+// begin runs a part of the cluster, with its output in a log. ended is told of
+// its end, since a cluster ends with each of its parts.
+func (c *Cluster) begin(ended chan<- error, name string, cmd *exec.Cmd) error {
 	log, err := c.log(name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer log.Close() // the program has its own copy
-	cmd := exec.Command(program, args...)
+	defer log.Close() // the part has its own copy
 	cmd.Stdout, cmd.Stderr, cmd.Dir = log, log, "/"
-	cmd.Env = append(os.Environ(), env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("cannot start %s: %w", name, err)
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	}
-	return &part{name: name, cmd: cmd}, nil
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("cannot start %s: %w", name, err)
+	}
+	go func() {
+		_ = cmd.Wait() // the state says it
+		ended <- fmt.Errorf("%s ended: %s: %s", name, cmd.ProcessState, tail(log.Name()))
+	}()
+	return nil
 }
 
-// wait tells ended of the end of a part.
-func (p *part) wait(ended chan<- error) {
-	err := p.cmd.Wait()
-	ended <- fmt.Errorf("%s ended: %s, %w", p.name, p.cmd.ProcessState, err)
+// tail is the end of a log, for an error.
+func tail(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(string(data[max(0, len(data)-2048):]))
 }
 
 // run runs a short command and gives its output in the error.
@@ -57,4 +92,22 @@ func runAll(lines string) error {
 		}
 	}
 	return nil
+}
+
+// until tries again every few milliseconds until there is no error, a part of
+// the cluster ends, or ctx does.
+func until(ctx context.Context, ended <-chan error, what string, try func() error) error {
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		select {
+		case end := <-ended:
+			return end
+		case <-ctx.Done():
+			return fmt.Errorf("it did not come true in time that %s: %w", what, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }

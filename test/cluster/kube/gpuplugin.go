@@ -33,14 +33,10 @@ const (
 
 func newGPUPluginCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "gpu-plugin", Short: "Advertise simulated GPUs to the kubelet", SilenceUsage: true, Args: cobra.NoArgs}
-	prefix := cmd.Flags().String("prefix", "GPU-00000000-0000-0000-0000-", "how each UUID begins; twelve hexadecimal digits follow")
-	count := cmd.Flags().Int("gpus", 2, "how many GPUs")
+	uuids := cmd.Flags().StringSlice("gpus", nil, "UUIDs of the GPUs")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		p := &gpuPlugin{ended: make(chan struct{})}
+		p := &gpuPlugin{uuids: *uuids, ended: make(chan struct{})}
 		defer close(p.ended)
-		for n := range *count {
-			p.uuids = append(p.uuids, fmt.Sprintf("%s%012x", *prefix, n))
-		}
 		return p.run(cmd.Context())
 	}
 	return cmd
