@@ -53,7 +53,19 @@ func Node(name string, number int) error {
 			return err
 		}
 	}
+	go collect()
 	return <-n.ended
+}
+
+// collect takes note of the ends of orphans: each container's shim becomes a
+// child of PID 1. It can be before the one who waits for a part, who then learns
+// that the part has ended and not how.
+func collect() {
+	for {
+		if _, err := unix.Wait4(-1, nil, 0, nil); err != nil && !errors.Is(err, unix.EINTR) {
+			return // there is no child left
+		}
+	}
 }
 
 func (n *node) path(elements ...string) string {

@@ -75,7 +75,9 @@ func (n *node) startKubelet() error {
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
 		"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock", "volumePluginDir": "/var/lib/kubelet/volume-plugins",
 		"cgroupDriver": "cgroupfs", "cgroupRoot": "/" + n.group(), "enforceNodeAllocatable": []string{"pods"},
-		"failCgroupV1": false, "failSwapOn": false, "makeIPTablesUtilChains": false, "resolvConf": "", "clusterDNS": []string{}, "maxPods": 200,
+		"nodeStatusUpdateFrequency": "1s", // or the GPUs show after ten
+		"failCgroupV1":              false, "failSwapOn": false, "makeIPTablesUtilChains": false, "resolvConf": "", "maxPods": 200,
+		"clusterDNS":                  []string{control},                     // which refuses: names fail at once
 		"imageGCHighThresholdPercent": 100, "imageGCLowThresholdPercent": 99, // images come from no registry
 		"evictionHard":   map[string]string{"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%", "nodefs.inodesFree": "0%"},
 		"authentication": map[string]any{"anonymous": map[string]any{"enabled": false}, "webhook": map[string]any{"enabled": true}, "x509": map[string]any{"clientCAFile": n.Cluster.path("keys", "ca.crt")}},

@@ -1,7 +1,9 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -58,8 +60,8 @@ func (c *Cluster) begin(ended chan<- error, name string, cmd *exec.Cmd) error {
 		return fmt.Errorf("cannot start %s: %w", name, err)
 	}
 	go func() {
-		_ = cmd.Wait() // the state says it
-		ended <- fmt.Errorf("%s ended: %s: %s", name, cmd.ProcessState, tail(log.Name()))
+		err := cmd.Wait()
+		ended <- fmt.Errorf("%s ended: %w: %s", name, cmp.Or(err, errors.New("exit status 0")), tail(log.Name()))
 	}()
 	return nil
 }

@@ -1,0 +1,327 @@
+//go:build cluster
+
+package cluster_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/test/cluster"
+)
+
+// soon bounds waiting for what happens at once on an idle machine.
+const soon = 90 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// shared is the cluster of two nodes that make test-cluster runs the tests in.
+func shared(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	c, err := cluster.Find("")
+	require.NoError(t, err, "make test-cluster starts the cluster that this test uses")
+	require.GreaterOrEqual(t, c.Nodes, 2, "the tests need two nodes: make cluster-up NODES=2")
+	return c
+}
+
+// own starts a cluster for one test.
+func own(t *testing.T, name string, nodes int) *cluster.Cluster {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	c, err := cluster.Up(ctx, cluster.Options{Name: name, Nodes: nodes, GPUs: 1, Progress: os.Stderr})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, c.Down()) })
+	return c
+}
+
+func ownName(what string) string { return fmt.Sprintf("test-%s-%d", what, os.Getpid()) }
+
+func kubectl(t *testing.T, c *cluster.Cluster, stdin string, args ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	defer cancel()
+	out, err := c.Kubectl(ctx, strings.NewReader(stdin), args...)
+	require.NoError(t, err)
+	return string(out)
+}
+
+const crd = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: seats.test.hotseat.dev}
+spec:
+  group: test.hotseat.dev
+  scope: Namespaced
+  names: {kind: Seat, plural: seats, singular: seat}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties: {min: {type: integer}, max: {type: integer}}
+            x-kubernetes-validations:
+            - {rule: self.min <= self.max, message: min is more than max}
+`
+
+func seat(low, high int) string {
+	return fmt.Sprintf("{apiVersion: test.hotseat.dev/v1, kind: Seat, metadata: {name: s}, spec: {min: %d, max: %d}}", low, high)
+}
+
+func TestTheAPIAloneHoldsObjectsToTheRulesOfTheirCRD(t *testing.T) {
+	c := own(t, ownName("api"), 0)
+	kubectl(t, c, crd, "apply", "-f-")
+	kubectl(t, c, "", "wait", "--for=condition=Established", "crd/seats.test.hotseat.dev")
+	_, err := c.Kubectl(t.Context(), strings.NewReader(seat(2, 1)), "apply", "-f-")
+	require.ErrorContains(t, err, "min is more than max")
+	kubectl(t, c, seat(1, 2), "apply", "--server-side", "-f-")
+	require.Equal(t, "2", kubectl(t, c, "", "get", "seat", "s", "-o=jsonpath={.spec.max}"))
+}
+
+const witnessImage = "e2e.local/witness:v1"
+
+func loadWitness(t *testing.T, c *cluster.Cluster) {
+	t.Helper()
+	require.NoError(t, c.LoadImage(t.Context(), witnessImage, map[string]string{"/witness": build(t, "test/cluster/witness")}))
+}
+
+// build builds a static program of this repository.
+func build(t *testing.T, pkg string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(pkg))
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "hotseat.dev/hotseat/"+pkg)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	said, err := cmd.CombinedOutput()
+	require.NoError(t, err, string(said))
+	return out
+}
+
+// sharedNamespace makes a namespace in the shared cluster for the test, and has
+// the witness's image on every node.
+func sharedNamespace(t *testing.T, c *cluster.Cluster) string {
+	t.Helper()
+	loadWitness(t, c)
+	name := strings.TrimPrefix(kubectl(t, c, "{apiVersion: v1, kind: Namespace, metadata: {generateName: test-}}", "create", "-f-", "-o=name"), "namespace/")
+	name = strings.TrimSpace(name)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		_, err := c.Kubectl(ctx, nil, "delete", "namespace", name, "--wait=false")
+		assert.NoError(t, err)
+	})
+	return name
+}
+
+// startWitness starts a Pod on a node, waits until it is ready, and gives its
+// address.
+func startWitness(t *testing.T, c *cluster.Cluster, namespace, name string, node int) string {
+	t.Helper()
+	kubectl(t, c, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s, namespace: %[2]s, labels: {app: %[1]s}}
+spec:
+  nodeSelector: {kubernetes.io/hostname: %[3]s}
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: witness
+    image: %[4]s
+    imagePullPolicy: Never
+    readinessProbe: {httpGet: {path: /env, port: 8080}, periodSeconds: 1}
+    resources: {limits: {nvidia.com/gpu: 1}}
+`, name, namespace, cluster.NodeName(node), witnessImage), "apply", "-f-")
+	_, err := c.Kubectl(t.Context(), nil, "-n", namespace, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=90s")
+	if err != nil {
+		t.Log(kubectl(t, c, "", "-n", namespace, "describe", "pod", name))
+	}
+	require.NoError(t, err)
+	return kubectl(t, c, "", "-n", namespace, "get", "pod", name, "-o=jsonpath={.status.podIP}")
+}
+
+// get asks an address of the cluster's network over HTTP, and gives the status
+// and the answer.
+func get(t *testing.T, c *cluster.Cluster, address string) (int, string) {
+	t.Helper()
+	transport := &http.Transport{DialContext: c.Dial}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: soon}
+	resp, err := client.Get(address)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+func TestAPodHasAGPUThatItsNodeSimulates(t *testing.T) {
+	c := shared(t)
+	ns := sharedNamespace(t, c)
+	assert.NotEqual(t, c.UUIDs(1), c.UUIDs(2))
+	for node := 1; node <= 2; node++ {
+		ip := startWitness(t, c, ns, fmt.Sprintf("w%d", node), node)
+		_, uuid := get(t, c, "http://"+ip+":8080/env?name=NVIDIA_VISIBLE_DEVICES")
+		assert.Contains(t, c.UUIDs(node), uuid)
+		cat, err := c.InNode(t.Context(), node, "cat", cluster.SimGPUDir+"/gpus.json")
+		require.NoError(t, err)
+		list, err := cat.Output()
+		require.NoError(t, err)
+		assert.Contains(t, string(list), uuid)
+	}
+}
+
+func TestPodsReachEachOtherAcrossNodesAndThroughAService(t *testing.T) {
+	c := shared(t)
+	ns := sharedNamespace(t, c)
+	one, two := startWitness(t, c, ns, "one", 1), startWitness(t, c, ns, "two", 2)
+	kubectl(t, c, "", "-n", ns, "expose", "pod", "two", "--port=80", "--target-port=8080")
+	service := kubectl(t, c, "", "-n", ns, "get", "service", "two", "-o=jsonpath={.spec.clusterIP}")
+	through := func(pod, address string) (int, string) {
+		return get(t, c, "http://"+pod+":8080/get?url="+url.QueryEscape(address))
+	}
+	status, name := through(one, "http://"+two+":8080/env?name=HOSTNAME")
+	assert.Equal(t, http.StatusOK, status)
+	assert.Equal(t, "two", name, "from Pod to Pod")
+	for from, ask := range map[string]func(string) (int, string){
+		"the Pod on the other node":  func(address string) (int, string) { return through(one, address) },
+		"the Pod that stands for it": func(address string) (int, string) { return through(two, address) },
+		"outside, by the first node": func(address string) (int, string) { return get(t, c, address) },
+	} {
+		t.Log(time.Now(), from)
+		require.EventuallyWithT(t, func(t *assert.CollectT) { // kube-proxy learns of the service a moment later
+			status, name := ask("http://" + service + "/env?name=HOSTNAME")
+			assert.Equal(t, http.StatusOK, status, name)
+			assert.Equal(t, "two", name)
+		}, soon, 100*time.Millisecond, "through the service, from %s", from)
+	}
+	status, said := through(one, "http://192.0.2.1/")
+	assert.Equal(t, http.StatusBadGateway, status)
+	assert.Contains(t, said, "network is unreachable", "a packet that is for nobody in the cluster goes nowhere")
+}
+
+// family gives a process and all that come from it.
+func family(t *testing.T, pid int) []int {
+	t.Helper()
+	children := map[int][]int{}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	require.NoError(t, err)
+	for _, file := range stats {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		child, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		_, after, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
+		parent, err := strconv.Atoi(strings.Fields(after)[1])
+		require.NoError(t, err)
+		children[parent] = append(children[parent], child)
+	}
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i]]...)
+	}
+	return all
+}
+
+func settings(t *testing.T) string {
+	t.Helper()
+	all := ""
+	for _, name := range []string{"vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward", "net/netfilter/nf_conntrack_max"} {
+		value, err := os.ReadFile("/proc/sys/" + name)
+		if !os.IsNotExist(err) {
+			require.NoError(t, err)
+		}
+		all += name + "=" + string(value)
+	}
+	return all
+}
+
+func groups(t *testing.T, name string) []string {
+	t.Helper()
+	found, err := filepath.Glob("/sys/fs/cgroup/*/hotseat-cluster-" + name)
+	require.NoError(t, err)
+	return found
+}
+
+func TestAKilledKeeperLeavesNothingRunningAndTheNextUpWorks(t *testing.T) {
+	before := settings(t)
+	name := ownName("kill")
+	c := own(t, name, 1)
+	loadWitness(t, c)
+	startWitness(t, c, "default", "w", 1)
+	processes := family(t, c.Keeper)
+	require.Greater(t, len(processes), 12, "keeper, control plane, node, Pod")
+	require.NotEmpty(t, groups(t, name))
+	require.NoError(t, syscall.Kill(c.Keeper, syscall.SIGKILL))
+	for _, pid := range processes[1:] {
+		require.Eventually(t, func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }, soon, 10*time.Millisecond, "process %d", pid)
+	}
+	_, err := cluster.Find(name)
+	require.ErrorIs(t, err, cluster.ErrNone)
+	assert.Equal(t, before, settings(t))
+
+	again := own(t, name, 0)
+	assert.Empty(t, groups(t, name))
+	kubectl(t, again, "", "get", "namespaces")
+	require.NoError(t, again.Down())
+	assert.NoDirExists(t, filepath.Dir(again.Kubeconfig()))
+}
+
+func TestAClusterEndsWithWhoeverHoldsIt(t *testing.T) {
+	holder := exec.Command(filepath.Join(shared(t).Bin(), "cluster"), "run", "--nodes=0", "sh", "-c", "echo $HOTSEAT_CLUSTER; cat")
+	input, err := holder.StdinPipe() // its end ends cat
+	require.NoError(t, err)
+	output, err := holder.StdoutPipe()
+	require.NoError(t, err)
+	holder.Stderr = os.Stderr
+	require.NoError(t, holder.Start())
+	defer func() {
+		_ = holder.Process.Kill() // it may have ended already
+		_ = input.Close()
+		_ = holder.Wait()
+	}()
+	line, err := bufio.NewReader(output).ReadString('\n')
+	require.NoError(t, err)
+	c, err := cluster.Find(strings.TrimSpace(line))
+	require.NoError(t, err)
+	require.NoError(t, holder.Process.Kill())
+	require.Eventually(t, func() bool { return syscall.Kill(c.Keeper, 0) == syscall.ESRCH }, soon, 10*time.Millisecond)
+	assert.NoDirExists(t, filepath.Dir(c.Kubeconfig()), "the keeper has removed it")
+}
+
+func TestUpSaysWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
+	for what, o := range map[string]cluster.Options{
+		"cannot be the name of a cluster: use": {Name: "../x"},
+		"ask for 0 to 16":                      {Nodes: 17},
+		"ask for 0 to 64":                      {GPUs: -1},
+	} {
+		_, err := cluster.Up(t.Context(), o)
+		require.ErrorContains(t, err, what)
+	}
+	_, err := cluster.Up(t.Context(), cluster.Options{Name: shared(t).Name})
+	require.ErrorContains(t, err, "runs already")
+	t.Setenv("PATH", "")
+	_, err = cluster.Up(t.Context(), cluster.Options{Nodes: 1})
+	for _, pkg := range []string{"containerd", "runc", "nftables", "iproute2"} {
+		require.ErrorContains(t, err, "(Debian package "+pkg+")")
+	}
+}
