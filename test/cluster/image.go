@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"context"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/exec"
 	"path"
 	"runtime"
 	"slices"
@@ -25,18 +27,24 @@ func importArgs(archive string) []string {
 	return []string{"--namespace", "k8s.io", "images", "import", archive}
 }
 
-// LoadImage makes an image of static programs known to every node. Pods that use
-// the image say imagePullPolicy: Never. name has a dotted domain and a tag, such
-// as e2e.local/requester:v1; files has paths in the image and for each the file
-// of this machine. A Pod's command says which file to run, and can be left out
-// where there is but one.
+// LoadImage makes an image of programs known to every node; what they are linked
+// with comes along. Pods that use the image say imagePullPolicy: Never. name has
+// a dotted domain and a tag, such as e2e.local/requester:v1; files has paths in
+// the image and for each the file of this machine. A Pod's command says which
+// file to run, and can be left out where there is but one.
 func (c *Cluster) LoadImage(ctx context.Context, name string, files map[string]string) error {
+	all := maps.Clone(files)
+	for _, file := range files {
+		if err := addLibraries(ctx, all, file); err != nil {
+			return fmt.Errorf("cannot make image %s: %w", name, err)
+		}
+	}
 	archive, err := os.CreateTemp(c.path(), "image-")
 	if err != nil {
 		return fmt.Errorf("cannot make an archive of %s: %w", name, err)
 	}
 	defer os.Remove(archive.Name())
-	if err := errors.Join(archive.Close(), writeImage(archive.Name(), name, files)); err != nil {
+	if err := errors.Join(archive.Close(), writeImage(archive.Name(), name, all, entrypoint(files))); err != nil {
 		return err
 	}
 	for number := 1; number <= c.Nodes; number++ {
@@ -51,9 +59,47 @@ func (c *Cluster) LoadImage(ctx context.Context, name string, files map[string]s
 	return nil
 }
 
+// addLibraries adds the shared libraries that a program of this machine needs, by
+// their paths. Other files and static programs need none.
+func addLibraries(ctx context.Context, files map[string]string, program string) error {
+	head := make([]byte, 4)
+	f, err := os.Open(program)
+	if err != nil {
+		return err
+	}
+	_, err = io.ReadFull(f, head)
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err != nil || string(head) != elf.ELFMAG {
+		return nil // shorter than a program, or none
+	}
+	out, err := exec.CommandContext(ctx, "ldd", program).CombinedOutput()
+	if strings.Contains(string(out), "not a dynamic executable") {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot find the libraries of %s: %w: %s", program, err, out)
+	}
+	for word := range strings.FieldsSeq(string(out)) { // libc.so.6 => /lib/libc.so.6 (0x…)
+		if path.IsAbs(word) {
+			files[word] = word
+		}
+	}
+	return nil
+}
+
+// entrypoint is what an image runs unless its Pod says something else.
+func entrypoint(files map[string]string) []string {
+	if len(files) == 1 {
+		return slices.Collect(maps.Keys(files))
+	}
+	return nil
+}
+
 // writeImage makes an archive in the form of `docker save`, of one layer with the
 // files, which `ctr images import` reads.
-func writeImage(archive, name string, files map[string]string) (err error) {
+func writeImage(archive, name string, files map[string]string, entrypoint []string) (err error) {
 	layer, err := os.CreateTemp(path.Dir(archive), "layer-")
 	if err != nil {
 		return fmt.Errorf("cannot make the layer of %s: %w", name, err)
@@ -63,7 +109,7 @@ func writeImage(archive, name string, files map[string]string) (err error) {
 	if err := writeLayer(io.MultiWriter(layer, sum), files); err != nil {
 		return fmt.Errorf("cannot make the layer of %s: %w", name, err)
 	}
-	config, err := imageConfig(files, hex.EncodeToString(sum.Sum(nil)))
+	config, err := imageConfig(entrypoint, hex.EncodeToString(sum.Sum(nil)))
 	if err != nil {
 		return err
 	}
@@ -90,13 +136,10 @@ func writeImage(archive, name string, files map[string]string) (err error) {
 	return w.Close()
 }
 
-func imageConfig(files map[string]string, layer string) ([]byte, error) {
-	config := map[string]any{"Env": []string{"PATH=/usr/local/bin:/usr/bin:/bin:/"}, "WorkingDir": "/"}
-	if len(files) == 1 {
-		config["Entrypoint"] = slices.Collect(maps.Keys(files))
-	}
+func imageConfig(entrypoint []string, layer string) ([]byte, error) {
 	return json.Marshal(map[string]any{
-		"architecture": runtime.GOARCH, "os": "linux", "config": config,
+		"architecture": runtime.GOARCH, "os": "linux",
+		"config": map[string]any{"Env": []string{"PATH=/usr/local/bin:/usr/bin:/bin:/"}, "WorkingDir": "/", "Entrypoint": entrypoint},
 		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{"sha256:" + layer}},
 	})
 }

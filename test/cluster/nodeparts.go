@@ -51,7 +51,8 @@ func (n *node) writeCNI() error {
 
 func (n *node) importPause() error {
 	archive := n.path("pause.tar")
-	if err := writeImage(archive, pauseImage, map[string]string{"/pause": filepath.Join(n.Bin(), "pause")}); err != nil {
+	files := map[string]string{"/pause": filepath.Join(n.Bin(), "pause")}
+	if err := writeImage(archive, pauseImage, files, entrypoint(files)); err != nil {
 		return err
 	}
 	return run("ctr", importArgs(archive)...)
