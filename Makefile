@@ -69,7 +69,7 @@ cluster-shell: ## open a shell whose kubectl talks to that Kubernetes
 	@go run ./test/cluster/cmd/cluster shell
 
 .PHONY: test-cluster
-test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)
+test-cluster: ## the tests on a real Kubernetes of two nodes, started for them (takes root)
 	go run ./test/cluster/cmd/cluster run --nodes 2 go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/...
 
 .PHONY: bench

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Fails when a file that is made by a tool is not what the tool makes now, when
 # the OpenAPI document breaks OpenAPI's rules, when a Go file is not formatted,
-# or when go.mod is not tidy. Touches nothing.
+# or when a go.mod is not tidy. Touches nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(mktemp -d)
@@ -25,10 +25,12 @@ if ! go tool validate --multi -- "$work/openapi.yaml"; then
   bad=1
 fi
 
-if ! go mod tidy -diff >"$work/tidy" 2>&1; then
-  cat "$work/tidy" >&2
-  echo "go.mod or go.sum is not tidy (run: go mod tidy)" >&2
-  bad=1
-fi
+for module in . test/cluster/kube; do
+  if ! go -C "$module" mod tidy -diff >"$work/tidy" 2>&1; then
+    cat "$work/tidy" >&2
+    echo "go.mod or go.sum of $module is not tidy (run there: go mod tidy)" >&2
+    bad=1
+  fi
+done
 [ "$bad" = 0 ] && echo "verify: all as it should be"
 exit "$bad"

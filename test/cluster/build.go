@@ -17,9 +17,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KubernetesVersion is the release that the cluster runs; kube/go.mod requires it.
-const KubernetesVersion = "v1.37.1"
-
 // cniDir is where Debian has the plugins of CNI.
 const cniDir = "/usr/lib/cni"
 
@@ -111,14 +108,20 @@ func buildKube(ctx context.Context, progress io.Writer) (string, error) {
 	if _, err := os.Stat(program); err == nil {
 		return program, nil
 	}
-	fmt.Fprintf(progress, "building Kubernetes %s into %s: a quarter of an hour on two cores, once\n", KubernetesVersion, dir)
+	fmt.Fprintf(progress, "building Kubernetes into %s: a quarter of an hour on two cores, once\n", dir)
 	return program, compileKube(ctx, here, program)
 }
 
 func compileKube(ctx context.Context, source, program string) error {
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
+	list.Dir = source
+	out, err := list.Output()
+	numbers := strings.Split(strings.TrimSpace(string(out)), ".") // v1, 37, 1
+	if err != nil || len(numbers) < 3 {
+		return fmt.Errorf("cannot tell which Kubernetes %s requires: %w", source, errors.Join(err, fmt.Errorf("go list says %q", out)))
+	}
 	flags := "-s -w"
-	minor := strings.Split(KubernetesVersion, ".")[1]
-	for _, set := range []string{"gitVersion=" + KubernetesVersion, "gitMajor=1", "gitMinor=" + minor, "gitTreeState=clean"} {
+	for _, set := range []string{"gitVersion=" + strings.Join(numbers, "."), "gitMajor=" + numbers[0][1:], "gitMinor=" + numbers[1], "gitTreeState=clean"} {
 		flags += " -X k8s.io/component-base/version." + set
 	}
 	fresh := program + ".new"
@@ -150,5 +153,5 @@ func kubeKey(source string) (string, error) {
 		fmt.Fprintln(hash, filepath.Base(file), len(data))
 		hash.Write(data)
 	}
-	return KubernetesVersion + "-" + hex.EncodeToString(hash.Sum(nil))[:16], nil
+	return hex.EncodeToString(hash.Sum(nil))[:16], nil
 }

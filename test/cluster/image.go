@@ -62,22 +62,18 @@ func (c *Cluster) LoadImage(ctx context.Context, name string, files map[string]s
 // addLibraries adds the shared libraries that a program of this machine needs, by
 // their paths. Other files and static programs need none.
 func addLibraries(ctx context.Context, files map[string]string, program string) error {
-	head := make([]byte, 4)
-	f, err := os.Open(program)
+	f, err := elf.Open(program)
+	if _, ok := errors.AsType[*elf.FormatError](err); ok || errors.Is(err, io.EOF) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	_, err = io.ReadFull(f, head)
-	if err := f.Close(); err != nil {
+	static := f.Section(".interp") == nil
+	if err := f.Close(); err != nil || static {
 		return err
 	}
-	if err != nil || string(head) != elf.ELFMAG {
-		return nil // shorter than a program, or none
-	}
 	out, err := exec.CommandContext(ctx, "ldd", program).CombinedOutput()
-	if strings.Contains(string(out), "not a dynamic executable") {
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("cannot find the libraries of %s: %w: %s", program, err, out)
 	}
