@@ -23,7 +23,7 @@ const cniDir = "/usr/lib/cni"
 // needs are the programs that nodes need, and the Debian package of each.
 var needs = [][2]string{
 	{"containerd", "containerd"}, {"ctr", "containerd"}, {"runc", "runc"}, {cniDir + "/bridge", "containernetworking-plugins"},
-	{"nft", "nftables"}, {"conntrack", "conntrack"}, {"iptables", "iptables"},
+	{"nft", "nftables"},
 }
 
 // checkMachine says what a cluster lacks on this machine.

@@ -49,7 +49,7 @@ type Cluster struct {
 	Kube     string `json:"kube"`      // the program that holds all of Kubernetes
 	Port     int    `json:"port"`      // of the API server on 127.0.0.1
 	NodePIDs []int  `json:"node_pids"` // PID 1 of each node, as the keeper sees it
-	Held     bool   `json:"held"`
+	Held     bool   `json:"held"`      // ends with the process that started it
 
 	cmd *exec.Cmd // the keeper, of a cluster that this process started
 }

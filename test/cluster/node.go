@@ -21,7 +21,8 @@ const SimGPUDir = "/var/lib/hotseat/simgpu"
 // simGPUBytes is the memory of a simulated GPU.
 const simGPUBytes = 80 << 30
 
-// GPUs gives the UUIDs of a node's GPUs; no two nodes have the same.
+// UUIDs gives those of a node's GPUs, which are ids of the device plugin's devices
+// too. Nodes count from 1; no two have the same.
 func (c *Cluster) UUIDs(node int) []string {
 	uuids := []string{}
 	for n := range c.GPUs {
