@@ -25,13 +25,20 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-13s %s\n' "$$t" "$$d"; done
 
 .PHONY: build
-build: $(BIN)/launcher $(BIN)/enginesim ## build the programs into bin/
+build: $(BIN)/launcher $(BIN)/requester $(BIN)/enginesim ## build the programs into bin/
 
 # go build itself knows what goes into a program, files that are embedded too, and
 # does nothing where nothing has changed.
-.PHONY: $(BIN)/launcher $(BIN)/enginesim
+.PHONY: $(BIN)/launcher $(BIN)/requester $(BIN)/requester-nvml $(BIN)/enginesim
 $(BIN)/launcher:
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
+
+# Static, for images without a C library. NVML needs one: requester-nvml has it.
+$(BIN)/requester:
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/requester
+
+$(BIN)/requester-nvml:
+	CGO_ENABLED=1 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/requester
 
 $(BIN)/enginesim:
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./test/enginesim
@@ -91,7 +98,7 @@ lint: ## golangci-lint, pinned in go.mod
 .PHONY: generate
 generate: ## make the generated files again
 	go run ./launcher/internal/api/genopenapi spec/launcherapi/openapi.yaml
-	gofmt -w launcher spec test
+	gofmt -w dualpods launcher spec test
 
 .PHONY: verify
 verify: ## fail when a generated file, the OpenAPI document, the formatting or go.mod is not what it should be

@@ -10,6 +10,6 @@ while IFS=: read -r file line; do
   # Minimising an interesting input is bounded, for it can take longer than the run.
   go test -run '^$' -fuzz "^$target\$" -fuzztime "$1" -fuzzminimizetime 20x "./$(dirname "$file")" </dev/null
   found=$((found + 1))
-done < <(grep -rE --include='*_test.go' '^func Fuzz' launcher spec test)
+done < <(grep -rE --include='*_test.go' '^func Fuzz' dualpods launcher spec test)
 echo "fuzz: $found targets"
 [ "$found" -gt 0 ]

@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bad=0
 
-unformatted=$(gofmt -l launcher spec test)
+unformatted=$(gofmt -l dualpods launcher spec test)
 if [ -n "$unformatted" ]; then
   echo "not formatted (run: make generate): $unformatted" >&2
   bad=1

@@ -1,0 +1,106 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"hotseat.dev/hotseat/dualpods/internal/requester"
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// settings are what the command line and the environment say.
+type settings struct {
+	options requester.Options
+	version bool
+	help    string
+}
+
+// defaultGrace ends before the 30 seconds that Kubernetes gives a Pod unless it
+// says otherwise (terminationGracePeriodSeconds).
+const defaultGrace = 25 * time.Second
+
+// alias are environment variables of the llm-d community's requester.
+var alias = map[string]string{"probes-port": "PROBES_PORT", "spi-port": "SPI_PORT"}
+
+const intro = `The requester runs in the container "inference-server" of a server-requesting Pod.
+It holds the Pod's GPUs; a controller binds it to an inference server, and it carries
+what comes in at the Pod's serving port there. Its SPI is for the controller; the
+serving port comes with the binding.
+
+Usage: requester [flags]
+
+Each flag can be given by an environment variable: --spi-port by HOTSEAT_REQUESTER_SPI_PORT.
+The flag counts when both are given. PROBES_PORT and SPI_PORT are read as well.
+
+`
+
+// parse reads flags, and for those that are not given the environment.
+func parse(args []string, env func(string) (string, bool)) (settings, error) {
+	var s settings
+	flags := pflag.NewFlagSet("requester", pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.Usage = func() {}
+	o := &s.options
+	flags.IntVar(&o.ProbesPort, "probes-port", requesterapi.DefaultProbesPort, "`port` of /ready, /healthz and /metrics")
+	flags.IntVar(&o.SPIPort, "spi-port", requesterapi.DefaultSPIPort, "`port` of the SPI, which the controller uses")
+	flags.StringVar(&o.Host, "host", "", "`address` to listen on; empty is every one of the Pod's")
+	flags.StringVar(&o.AcceleratorsFrom, "accelerators-from", "auto", "who tells the UUIDs of the Pod's GPUs: env (NVIDIA_VISIBLE_DEVICES), nvml, or auto: `source` env where it names UUIDs, else nvml")
+	flags.DurationVar(&o.TerminationGrace, "termination-grace", defaultGrace, "how long to stay bound after SIGTERM; `duration` shorter than the Pod's terminationGracePeriodSeconds")
+	flags.BoolVar(&s.version, "version", false, "print the version and end")
+	s.help = intro + flags.FlagUsages()
+	if err := flags.Parse(args); err != nil {
+		return s, err
+	}
+	if rest := flags.Args(); len(rest) > 0 {
+		return s, fmt.Errorf("%q is too much: the requester takes flags only", rest[0])
+	}
+	if err := fromEnvironment(flags, env); err != nil {
+		return s, err
+	}
+	return s, s.check()
+}
+
+func fromEnvironment(flags *pflag.FlagSet, env func(string) (string, bool)) error {
+	var wrong []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Changed || f.Name == "version" {
+			return
+		}
+		name := "HOTSEAT_REQUESTER_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, ok := env(name)
+		if other, has := alias[f.Name]; !ok && has {
+			name = other
+			value, ok = env(name)
+		}
+		if !ok || value == "" || strings.HasPrefix(value, "tcp://") {
+			return // tcp://: Kubernetes names the ports of a Service called "spi" so
+		}
+		if err := f.Value.Set(value); err != nil {
+			wrong = append(wrong, fmt.Errorf("%s is %q: give it as --%s takes it (%s)", name, value, f.Name, f.Value.Type()))
+		}
+	})
+	return errors.Join(wrong...)
+}
+
+// check says what is wrong with values that can be read.
+func (s *settings) check() error {
+	o := s.options
+	for name, port := range map[string]int{"--probes-port": o.ProbesPort, "--spi-port": o.SPIPort} {
+		if port < 0 || port > 65535 {
+			return fmt.Errorf("%s is %d: give a port from 1 to 65535 (0: any that is free)", name, port)
+		}
+	}
+	switch {
+	case o.ProbesPort == o.SPIPort && o.SPIPort != 0:
+		return fmt.Errorf("--probes-port and --spi-port are both %d: give two ports", o.SPIPort)
+	case o.AcceleratorsFrom != "auto" && o.AcceleratorsFrom != "env" && o.AcceleratorsFrom != "nvml":
+		return fmt.Errorf("--accelerators-from is %q: give auto, nvml or env", o.AcceleratorsFrom)
+	case o.TerminationGrace < 0:
+		return fmt.Errorf("--termination-grace is %s: give 0s or more, such as 25s", o.TerminationGrace)
+	}
+	return nil
+}

@@ -1,0 +1,74 @@
+// Requester is the program that a server-requesting Pod runs: it holds the Pod's
+// GPUs, and carries the Pod's traffic to the inference server that a controller
+// binds it to.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+
+	"github.com/spf13/pflag"
+
+	"hotseat.dev/hotseat/dualpods/internal/requester"
+)
+
+// version is set by the linker.
+var version = "unknown"
+
+// mostThreads is how many threads run Go code at once: one for each core of a
+// large node would cost memory, and bytes are carried by the kernel.
+const mostThreads = 4
+
+// Exit codes.
+const (
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), mostThreads))
+	os.Exit(run(os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr))
+}
+
+// run serves until SIGTERM or SIGINT; a second one ends the process at once. What
+// the requester itself has to say goes to stderr: stdout is the log of the
+// inference server.
+func run(args []string, env func(string) (string, bool), stdout, stderr io.Writer) int {
+	settings, err := parse(args, env)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		_, _ = io.WriteString(stdout, settings.help)
+		return 0
+	case err != nil:
+		_, _ = fmt.Fprintf(stderr, "requester: %v\nrequester --help lists the flags.\n", err)
+		return exitUsage
+	case settings.version:
+		_, _ = fmt.Fprintln(stdout, version)
+		return 0
+	}
+	logger := slog.New(slog.NewTextHandler(stderr, nil))
+	settings.options.Log = stdout
+	settings.options.Logger = logger
+	settings.options.Version = version
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	r, err := requester.New(settings.options)
+	if err != nil {
+		logger.Error("cannot start", "error", err)
+		return exitFailed
+	}
+	if err := errors.Join(r.Run(ctx), r.Close()); err != nil {
+		logger.Error("ended by an error", "error", err)
+		return exitFailed
+	}
+	logger.Info("ended")
+	return 0
+}

@@ -1,0 +1,76 @@
+package requester
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"regexp"
+
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+const example = `{"binding": "a1b2", "serving_port": 8000, "address": "10.0.0.7", "port": 8005, "metrics_url": "http://10.0.0.7:8005/metrics"}`
+
+var (
+	bindingName = regexp.MustCompile(`^[\x21-\x7e]*$`)
+	dnsName     = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.?$`)
+)
+
+func checkConfig(c requesterapi.ProxyConfig) error {
+	ip, err := netip.ParseAddr(c.Address)
+	isIP := err == nil
+	switch {
+	case len(c.Binding) > requesterapi.MaxBinding:
+		return invalid("binding has %d bytes: give at most %d", len(c.Binding), requesterapi.MaxBinding)
+	case !bindingName.MatchString(c.Binding):
+		return invalid("binding %q: give printable ASCII characters without spaces", c.Binding)
+	case c.Address == "":
+		return invalid("address is missing: give the IP address of the inference server, such as 10.0.0.7")
+	case !isIP && (len(c.Address) > 253 || !dnsName.MatchString(c.Address)):
+		return invalid("address %q is neither an IP address nor a DNS name: give one without port, such as 10.0.0.7", c.Address)
+	case isIP && (ip.IsUnspecified() || ip.IsMulticast()):
+		return invalid("address %s is of no single machine: give that of the inference server", c.Address)
+	case c.Port == 0:
+		return invalid("port is missing or 0: give the port of the inference server, from 1 to 65535")
+	case isIP && c.Port == c.ServingPort && isOwn(ip):
+		return invalid("address %s and port %d are this requester's own serving port: give those of the inference server", c.Address, c.Port)
+	}
+	return checkMetricsURL(c.MetricsURL)
+}
+
+func checkMetricsURL(text string) error {
+	if text == "" {
+		return nil
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" || u.Host == "" || u.User != nil {
+		return invalid("metrics_url %q: give an absolute http URL without user, such as http://10.0.0.7:8005/metrics", text)
+	}
+	return nil
+}
+
+// isOwn says whether the address is one of this machine's, or Pod's.
+func isOwn(ip netip.Addr) bool {
+	if ip = ip.Unmap(); ip.IsLoopback() {
+		return true
+	}
+	addrs, _ := net.InterfaceAddrs() // without them a loop is found out by the limit of connections
+	for _, a := range addrs {
+		if prefix, err := netip.ParsePrefix(a.String()); err == nil && prefix.Addr() == ip.WithZone("") {
+			return true
+		}
+	}
+	return false
+}
+
+// maxConnections leaves half of the descriptors for the pipes that bytes go
+// through, and some for the SPI.
+func maxConnections() int {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 256
+	}
+	return int(max(16, (min(limit.Cur, 1<<20)-min(limit.Cur, 64))/4))
+}

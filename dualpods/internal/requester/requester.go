@@ -1,0 +1,181 @@
+// Package requester is the program of a server-requesting Pod: it holds the
+// Pod's GPUs, is bound by a controller to an inference server that runs
+// elsewhere on the node, and carries the Pod's traffic to it. What it promises
+// to the controller is written in package requesterapi.
+package requester
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// closingTime bounds how long Close waits for answers under way at the two HTTP
+// servers before it cuts them.
+const closingTime = 2 * time.Second
+
+// Options are what New needs.
+type Options struct {
+	// Host is the address that all ports listen on; empty is every one.
+	Host string
+	// ProbesPort and SPIPort are listened on at once; 0 is any free port.
+	ProbesPort, SPIPort int
+	// AcceleratorsFrom is "auto", "nvml" or "env"; empty is auto.
+	AcceleratorsFrom string
+	// TerminationGrace is how long Run stays bound after its context ended.
+	TerminationGrace time.Duration
+	// Log is where the log of the inference server goes; nil is nowhere.
+	Log io.Writer
+	// Logger is told what happens; nil is silent.
+	Logger *slog.Logger
+	// Version is what the metrics say of the build.
+	Version string
+	// Getenv reads the environment; nil is os.Getenv.
+	Getenv func(string) string
+}
+
+// Requester is the running program. It has the ports from New to Close.
+type Requester struct {
+	opts         Options
+	instance     string
+	accelerators accelerators
+	log          *logRelay
+	tally        tally
+	probes, spi  *server
+	reserved     []int // ports that are no serving ports: the requester's own
+	maxConns     int
+
+	mu          sync.Mutex
+	bound       *binding // nil: nobody
+	ready       bool
+	terminating bool
+	drains      sync.WaitGroup
+}
+
+// New listens on the ports of probes and SPI. An error names the option that is
+// wrong, or the port that is taken. Whoever called New calls Close.
+func New(opts Options) (*Requester, error) {
+	opts.Logger = cmp.Or(opts.Logger, slog.New(slog.DiscardHandler))
+	if opts.Log == nil {
+		opts.Log = io.Discard
+	}
+	if opts.Getenv == nil {
+		opts.Getenv = os.Getenv
+	}
+	if opts.TerminationGrace < 0 {
+		return nil, fmt.Errorf("the termination grace %s is negative: give 0s or more", opts.TerminationGrace)
+	}
+	found, err := openAccelerators(opts.AcceleratorsFrom, opts.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	r := &Requester{opts: opts, instance: newInstance(), accelerators: found, log: newLogRelay(opts.Log), maxConns: maxConnections()}
+	probes, err := r.listen("probes", opts.ProbesPort)
+	if err != nil {
+		return nil, err
+	}
+	spi, err := r.listen("SPI", opts.SPIPort)
+	if err != nil {
+		return nil, errors.Join(err, probes.Close())
+	}
+	r.probes = newServer(probes, r.probeRoutes(), opts.Logger)
+	r.spi = newServer(spi, r.spiRoutes(), opts.Logger)
+	r.reserved = []int{portOf(probes), portOf(spi)}
+	return r, nil
+}
+
+func newInstance() string {
+	random := make([]byte, 8)
+	_, _ = rand.Read(random) // never fails: crypto/rand ends the process instead
+	return hex.EncodeToString(random)
+}
+
+func (r *Requester) listen(what string, port int) (net.Listener, error) {
+	if port < 0 || port > 65535 {
+		return nil, fmt.Errorf("the port of the %s is %d: give one from 1 to 65535", what, port)
+	}
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(r.opts.Host, strconv.Itoa(port)))
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on the port of the %s: %w", what, err)
+	}
+	return l, nil
+}
+
+func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
+
+// ProbesAddr and SPIAddr are where the requester listens.
+func (r *Requester) ProbesAddr() net.Addr { return r.probes.listener.Addr() }
+
+// SPIAddr is the address of the SPI.
+func (r *Requester) SPIAddr() net.Addr { return r.spi.listener.Addr() }
+
+// Run serves until ctx ends, and then, if the requester is bound, until it is
+// unbound or the termination grace is over. It is called once.
+func (r *Requester) Run(ctx context.Context) error {
+	failed := make(chan error, 2)
+	r.probes.start(failed)
+	r.spi.start(failed)
+	r.opts.Logger.Info("serving", "instance", r.instance, "probes", r.ProbesAddr(), "spi", r.SPIAddr())
+	r.tellAccelerators()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	bound := r.terminate()
+	r.opts.Logger.Info("told to end", "bound", bound != nil)
+	if bound == nil {
+		return nil
+	}
+	grace := time.NewTimer(r.opts.TerminationGrace)
+	defer grace.Stop()
+	select {
+	case err := <-failed:
+		return err
+	case <-bound.gone:
+	case <-grace.C:
+		r.opts.Logger.Warn("the termination grace is over, and nobody has unbound this requester", "binding", bound.config.Binding)
+	}
+	return nil
+}
+
+// tellAccelerators says at start what NVML need not be asked for.
+func (r *Requester) tellAccelerators() {
+	env, ok := r.accelerators.(*fromEnv)
+	if !ok {
+		return
+	}
+	if uuids, err := env.uuids(); err != nil {
+		r.opts.Logger.Error("which GPUs this Pod has cannot be told", "error", err)
+	} else {
+		r.opts.Logger.Info("GPUs of this Pod", "uuids", uuids)
+	}
+}
+
+// terminate makes the requester unready for good and says who is bound.
+func (r *Requester) terminate() *binding {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.terminating = true
+	r.ready = false
+	return r.bound
+}
+
+// Close cuts what is bound and gives all ports back. A second one is a no-op.
+func (r *Requester) Close() error {
+	if bound := r.terminate(); bound != nil {
+		_, _ = r.unbind(context.Background(), bound.config.Binding, drainFor{}) // nobody else can be bound now
+	}
+	r.drains.Wait()
+	return errors.Join(r.spi.close(), r.probes.close())
+}

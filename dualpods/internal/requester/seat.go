@@ -1,0 +1,152 @@
+package requester
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// How a requester changes hands: each event is one method here, which holds the
+// lock, and the only one to write what it writes.
+
+// bind makes config the requester's binding, and answers when its serving port
+// listens. A second one with the same config changes nothing.
+func (r *Requester) bind(config requesterapi.ProxyConfig) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.bound != nil && r.bound.draining():
+		return refused(requesterapi.CodeDraining, r.bound, "binding %s is being unbound: wait for DELETE to answer, then PUT again", r.bound.config.Binding)
+	case r.bound != nil && r.bound.config == config:
+		return nil
+	case r.bound != nil && r.bound.config.Binding == config.Binding:
+		return refused(requesterapi.CodeOtherBinding, r.bound, "binding %s is there already with other fields (%s): DELETE it first", config.Binding, difference(r.bound.config, config))
+	case r.bound != nil:
+		return refused(requesterapi.CodeOtherBinding, r.bound, "this requester is bound to %s: DELETE that first", r.bound.config.Binding)
+	case r.terminating:
+		return refused(requesterapi.CodeTerminating, nil, "this requester was told to end: bind another one")
+	case slices.Contains(r.reserved, int(config.ServingPort)):
+		return invalid("serving_port %d is the requester's own, for its probes or its SPI: take the port that clients of the Pod use, or move the requester's with --probes-port or --spi-port", config.ServingPort)
+	}
+	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(r.opts.Host, strconv.Itoa(int(config.ServingPort))))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return refused(requesterapi.CodePortTaken, nil, "serving_port %d is taken by another program of this Pod: stop that program, or take another port", config.ServingPort)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot listen on serving_port %d: %w", config.ServingPort, err)
+	}
+	r.bound = newBinding(config, l.(*net.TCPListener), &r.tally, r.maxConns)
+	return nil
+}
+
+func difference(a, b requesterapi.ProxyConfig) string {
+	switch {
+	case a.Target() != b.Target():
+		return "target " + a.Target()
+	case a.ServingPort != b.ServingPort:
+		return "serving_port " + strconv.Itoa(int(a.ServingPort))
+	default:
+		return fmt.Sprintf("metrics_url %q", a.MetricsURL)
+	}
+}
+
+// unbind makes the requester unready and refuses new connections before it
+// waits for those that are open. The drain goes on when ctx ends. A second call
+// joins the first, and can only make the drain shorter.
+func (r *Requester) unbind(ctx context.Context, id string, limits drainFor) (requesterapi.Unbound, error) {
+	r.mu.Lock()
+	bound := r.bound
+	if err := r.meant(id); err != nil || bound == nil {
+		r.mu.Unlock()
+		return requesterapi.Unbound{}, err
+	}
+	r.ready = false
+	first := bound.beginDrain(time.Now(), limits)
+	r.mu.Unlock()
+	if first {
+		r.drains.Go(func() { r.drain(bound) })
+	}
+	select {
+	case <-bound.gone:
+		return bound.outcome, nil
+	case <-ctx.Done():
+		return requesterapi.Unbound{}, ctx.Err()
+	}
+}
+
+func (r *Requester) drain(bound *binding) {
+	bound.drain()
+	r.mu.Lock()
+	r.bound = nil
+	r.mu.Unlock()
+	close(bound.gone)
+	r.opts.Logger.Info("unbound", "binding", bound.config.Binding,
+		"finished", bound.outcome.Finished, "idle", bound.outcome.Idle, "cut", bound.outcome.Cut)
+}
+
+func (r *Requester) becomeReady(id string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.meant(id); err != nil {
+		return err
+	}
+	switch {
+	case r.terminating:
+		return refused(requesterapi.CodeTerminating, r.bound, "this requester was told to end, and stays unready")
+	case r.bound == nil:
+		return refused(requesterapi.CodeUnbound, nil, "nobody is bound: PUT %s first", requesterapi.PathProxyConfig)
+	case r.bound.draining():
+		return refused(requesterapi.CodeDraining, r.bound, "binding %s is being unbound", r.bound.config.Binding)
+	}
+	r.ready = true
+	return nil
+}
+
+func (r *Requester) becomeUnready(id string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.meant(id); err != nil {
+		return err
+	}
+	r.ready = false
+	return nil
+}
+
+// meant refuses a call that names a binding while another one is there.
+func (r *Requester) meant(id string) error {
+	if id == "" || r.bound == nil || r.bound.config.Binding == id {
+		return nil
+	}
+	return refused(requesterapi.CodeOtherBinding, r.bound, "this requester is bound to %s, not to %s: nothing was done", r.bound.config.Binding, id)
+}
+
+// status is what GET answers.
+func (r *Requester) status() requesterapi.Proxy {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := requesterapi.Proxy{Instance: r.instance, State: requesterapi.StateUnbound, Ready: r.ready, Terminating: r.terminating}
+	if r.bound == nil {
+		return p
+	}
+	p.ProxyConfig = r.bound.config
+	p.State = requesterapi.StateBound
+	if r.bound.draining() {
+		p.State = requesterapi.StateDraining
+	}
+	p.Connections = r.bound.open()
+	return p
+}
+
+// means is meant, for calls that touch nothing of the binding.
+func (r *Requester) means(id string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.meant(id)
+}

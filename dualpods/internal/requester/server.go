@@ -1,0 +1,142 @@
+package requester
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// bodyTime bounds how long the body of a request may take to come.
+const bodyTime = 30 * time.Second
+
+// server is an HTTP server on a port that is listened on already.
+type server struct {
+	listener net.Listener
+	http     *http.Server
+	running  sync.WaitGroup
+}
+
+func newServer(l net.Listener, handler http.Handler, logger *slog.Logger) *server {
+	return &server{listener: l, http: &http.Server{
+		Handler:           handler,
+		ReadHeaderTimeout: 10 * time.Second,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    32 << 10,
+		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}}
+}
+
+// start serves until close; an error that is none of close's goes to failed.
+func (s *server) start(failed chan<- error) {
+	s.running.Go(func() {
+		if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+			failed <- fmt.Errorf("cannot serve on %s: %w", s.listener.Addr(), err)
+		}
+	})
+}
+
+func (s *server) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closingTime)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if err != nil {
+		err = s.http.Close()
+	}
+	_ = s.listener.Close() // closed already, unless the server was never started
+	s.running.Wait()
+	return err
+}
+
+// failure is an answer that is not what was asked for.
+type failure struct{ requesterapi.Problem }
+
+func (f *failure) Error() string { return f.Detail }
+
+var statusOfCode = map[string]int{
+	requesterapi.CodeInvalid:        http.StatusBadRequest,
+	requesterapi.CodeLogGap:         http.StatusBadRequest,
+	requesterapi.CodeUnbound:        http.StatusConflict,
+	requesterapi.CodeOtherBinding:   http.StatusConflict,
+	requesterapi.CodeDraining:       http.StatusConflict,
+	requesterapi.CodeTerminating:    http.StatusConflict,
+	requesterapi.CodePortTaken:      http.StatusConflict,
+	requesterapi.CodeTooLarge:       http.StatusRequestEntityTooLarge,
+	requesterapi.CodeNoAccelerators: http.StatusInternalServerError,
+	requesterapi.CodeInternal:       http.StatusInternalServerError,
+	requesterapi.CodeNotSupported:   http.StatusNotImplemented,
+}
+
+func failed(code, format string, args ...any) *failure {
+	status := statusOfCode[code]
+	return &failure{requesterapi.Problem{Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...), Code: code}}
+}
+
+func invalid(format string, args ...any) error {
+	return failed(requesterapi.CodeInvalid, format, args...)
+}
+
+// refused is a failure that names who is bound.
+func refused(code string, bound *binding, format string, args ...any) error {
+	f := failed(code, format, args...)
+	if bound != nil {
+		f.Binding = bound.config.Binding
+	}
+	return f
+}
+
+// handler answers a request: with what it returns as JSON, or with a problem.
+type handler func(w http.ResponseWriter, r *http.Request) (any, error)
+
+func (r *Requester) serve(handle handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, request *http.Request) {
+		answer, err := handle(w, request)
+		if err != nil {
+			r.answerProblem(w, request, err)
+			return
+		}
+		answerJSON(w, http.StatusOK, "application/json", answer)
+	}
+}
+
+func (r *Requester) answerProblem(w http.ResponseWriter, request *http.Request, err error) {
+	var f *failure
+	if !errors.As(err, &f) {
+		f = failed(requesterapi.CodeInternal, "%v", err)
+	}
+	r.opts.Logger.Warn("refused", "method", request.Method, "path", request.URL.Path, "status", f.Status, "detail", f.Detail)
+	answerJSON(w, f.Status, requesterapi.ProblemContentType, f.Problem)
+}
+
+func answerJSON(w http.ResponseWriter, status int, contentType string, answer any) {
+	w.Header().Set("Content-Type", contentType)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(answer) // the client is gone when this fails
+}
+
+// body reads what the request brings, up to most bytes, in bodyTime. The
+// deadline must not outlive that: it would end handlers that wait.
+func body(w http.ResponseWriter, r *http.Request, most int) ([]byte, error) {
+	if r.ContentLength > int64(most) {
+		return nil, failed(requesterapi.CodeTooLarge, "the body has %d bytes: send at most %d", r.ContentLength, most)
+	}
+	control := http.NewResponseController(w)
+	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // both fail only where the connection is gone
+	content, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
+	_ = control.SetReadDeadline(time.Time{})
+	if err != nil {
+		return nil, invalid("the body broke off after %d bytes: %v", len(content), err)
+	}
+	if len(content) > most {
+		return nil, failed(requesterapi.CodeTooLarge, "the body has more than %d bytes: send at most as many", most)
+	}
+	return content, nil
+}

@@ -1,0 +1,199 @@
+package requester
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+func (r *Requester) probeRoutes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+requesterapi.PathReady, r.getReady)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { answerText(w, http.StatusOK, "OK") })
+	mux.HandleFunc("GET /metrics", r.getMetrics)
+	return mux
+}
+
+func (r *Requester) spiRoutes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+requesterapi.PathAccelerators, r.serve(r.getAccelerators))
+	mux.HandleFunc("GET "+requesterapi.PathAcceleratorMemoryUsage, r.serve(r.getMemoryUsage))
+	mux.HandleFunc("POST "+requesterapi.PathBecomeReady, r.serve(r.postReady))
+	mux.HandleFunc("POST "+requesterapi.PathBecomeUnready, r.serve(r.postUnready))
+	mux.HandleFunc("GET "+requesterapi.PathReady, r.getReady)
+	mux.HandleFunc("POST "+requesterapi.PathSetLog, r.serve(r.postLog))
+	mux.HandleFunc("GET "+requesterapi.PathProxyConfig, r.getProxy)
+	mux.HandleFunc("PUT "+requesterapi.PathProxyConfig, r.serve(r.putProxy))
+	mux.HandleFunc("DELETE "+requesterapi.PathProxyConfig, r.serve(r.deleteProxy))
+	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		w.Header().Set(requesterapi.InstanceHeader, r.instance)
+		mux.ServeHTTP(w, request)
+	})
+}
+
+func answerText(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text+"\n") // the client is gone when this fails
+}
+
+func (r *Requester) getReady(w http.ResponseWriter, _ *http.Request) {
+	status := r.status()
+	switch {
+	case status.Ready:
+		answerText(w, http.StatusOK, "OK")
+	case status.Terminating:
+		answerText(w, http.StatusServiceUnavailable, "not ready: told to end")
+	default:
+		answerText(w, http.StatusServiceUnavailable, "not ready: "+status.State)
+	}
+}
+
+func (r *Requester) getAccelerators(http.ResponseWriter, *http.Request) (any, error) {
+	uuids, err := r.accelerators.uuids()
+	if err != nil {
+		return nil, failed(requesterapi.CodeNoAccelerators, "which GPUs this Pod has cannot be told: %v", err)
+	}
+	return uuids, nil
+}
+
+func (r *Requester) getMemoryUsage(http.ResponseWriter, *http.Request) (any, error) {
+	usage, err := r.accelerators.memory()
+	if errors.Is(err, errNobodyKnows) {
+		return nil, failed(requesterapi.CodeNotSupported, "%v", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return usage, nil
+}
+
+type done struct {
+	Ready bool `json:"ready"`
+}
+
+func (r *Requester) postReady(_ http.ResponseWriter, request *http.Request) (any, error) {
+	if err := r.becomeReady(request.URL.Query().Get(requesterapi.ParamBinding)); err != nil {
+		return nil, err
+	}
+	r.opts.Logger.Info("ready")
+	return done{Ready: true}, nil
+}
+
+func (r *Requester) postUnready(_ http.ResponseWriter, request *http.Request) (any, error) {
+	if err := r.becomeUnready(request.URL.Query().Get(requesterapi.ParamBinding)); err != nil {
+		return nil, err
+	}
+	r.opts.Logger.Info("unready")
+	return done{}, nil
+}
+
+func (r *Requester) postLog(w http.ResponseWriter, request *http.Request) (any, error) {
+	query := request.URL.Query()
+	start, err := startPos(query)
+	if err != nil {
+		return nil, err
+	}
+	id := query.Get(requesterapi.ParamBinding)
+	if err := r.means(id); err != nil {
+		return nil, err
+	}
+	chunk, err := body(w, request, requesterapi.MaxLogChunk)
+	if err != nil {
+		return nil, err
+	}
+	return r.log.add(request.Context(), id, start, chunk)
+}
+
+func startPos(query url.Values) (int64, error) {
+	text := query.Get(requesterapi.ParamStartPos)
+	start, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || start < 0 || start > math.MaxInt64-requesterapi.MaxLogChunk {
+		return 0, invalid("%s is %q: give the place of the chunk's first byte in the log, a number from 0", requesterapi.ParamStartPos, text)
+	}
+	return start, nil
+}
+
+// getProxy answers 404 while nobody is bound, as the community's requester does;
+// the body is the same.
+func (r *Requester) getProxy(w http.ResponseWriter, _ *http.Request) {
+	status, proxy := http.StatusOK, r.status()
+	if proxy.State == requesterapi.StateUnbound {
+		status = http.StatusNotFound
+	}
+	answerJSON(w, status, "application/json", proxy)
+}
+
+func (r *Requester) putProxy(w http.ResponseWriter, request *http.Request) (any, error) {
+	content, err := body(w, request, requesterapi.MaxConfig)
+	if err != nil {
+		return nil, err
+	}
+	config, err := readConfig(content)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.bind(config); err != nil {
+		return nil, err
+	}
+	r.opts.Logger.Info("bound", "binding", config.Binding, "serving_port", config.ServingPort, "target", config.Target())
+	return r.status(), nil
+}
+
+// readConfig reads what PUT brings and fills in what may be left out.
+func readConfig(content []byte) (requesterapi.ProxyConfig, error) {
+	var config requesterapi.ProxyConfig
+	decoder := json.NewDecoder(bytes.NewReader(content))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&config); err != nil {
+		return config, invalid("the body is no proxy configuration: %v: send an object such as %s", err, example)
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return config, invalid("the body goes on after the proxy configuration: send one object")
+	}
+	if err := checkConfig(config); err != nil {
+		return config, err
+	}
+	if config.Binding == "" {
+		config.Binding = config.Target()
+	}
+	if config.ServingPort == 0 {
+		config.ServingPort = requesterapi.DefaultServingPort
+	}
+	return config, nil
+}
+
+func (r *Requester) deleteProxy(_ http.ResponseWriter, request *http.Request) (any, error) {
+	query := request.URL.Query()
+	id := query.Get(requesterapi.ParamBinding)
+	if id == "" {
+		return nil, invalid("%s is missing: name the binding that is to end", requesterapi.ParamBinding)
+	}
+	limits := drainFor{timeout: requesterapi.DefaultDrainTimeout, idle: requesterapi.DefaultIdleTimeout}
+	for name, d := range map[string]*time.Duration{requesterapi.ParamDrainTimeout: &limits.timeout, requesterapi.ParamIdleTimeout: &limits.idle} {
+		if err := readDuration(query, name, d); err != nil {
+			return nil, err
+		}
+	}
+	return r.unbind(request.Context(), id, limits)
+}
+
+func readDuration(query url.Values, name string, d *time.Duration) error {
+	if !query.Has(name) {
+		return nil
+	}
+	given, err := time.ParseDuration(query.Get(name))
+	if err != nil || given < 0 || given > requesterapi.MaxDrain {
+		return invalid("%s is %q: give a duration from 0s to %s, such as 10s or 500ms", name, query.Get(name), requesterapi.MaxDrain)
+	}
+	*d = given
+	return nil
+}

@@ -1,0 +1,149 @@
+package requesterapi
+
+import (
+	"net"
+	"strconv"
+	"time"
+)
+
+// Paths of the SPI.
+const (
+	PathAccelerators           = "/v1/dual-pods/accelerators"
+	PathAcceleratorMemoryUsage = "/v1/dual-pods/accelerator-memory-usage"
+	PathBecomeReady            = "/v1/become-ready"
+	PathBecomeUnready          = "/v1/become-unready"
+	PathReady                  = "/ready"
+	PathSetLog                 = "/v1/set-log"
+	PathProxyConfig            = "/v1/proxy/config"
+)
+
+// Query parameters.
+const (
+	// ParamBinding names the binding that the caller means. A requester that is
+	// bound to another one refuses with CodeOtherBinding and does nothing.
+	ParamBinding = "binding"
+	// ParamStartPos is the place of a chunk's first byte in the log, from 0.
+	ParamStartPos = "startPos"
+	// ParamDrainTimeout and ParamIdleTimeout are durations as Go writes them
+	// ("10s", "500ms"), from 0 to MaxDrain.
+	ParamDrainTimeout = "drain_timeout"
+	ParamIdleTimeout  = "idle_timeout"
+)
+
+// Bounds, and what is taken where nothing is said.
+const (
+	DefaultProbesPort   = 8080
+	DefaultSPIPort      = 8081
+	DefaultServingPort  = 8082 // where a PUT names none
+	DefaultDrainTimeout = 10 * time.Second
+	DefaultIdleTimeout  = 2 * time.Second
+	MaxDrain            = time.Hour
+	// MaxLogChunk is how many bytes of log one call may bring.
+	MaxLogChunk = 1 << 20
+	// MaxConfig is how many bytes a ProxyConfig may have.
+	MaxConfig = 64 << 10
+	// MaxBinding is how many bytes the name of a binding may have.
+	MaxBinding = 512
+)
+
+// InstanceHeader is the header of every answer of the SPI that holds
+// Proxy.Instance.
+const InstanceHeader = "Hotseat-Requester-Instance"
+
+// MemoryUsage is the device memory in use of each of the requester's
+// accelerators, by UUID, in MiB, rounded up. The llm-d community's pkg/spi says
+// bytes, but its requester answers what nvidia-smi calls memory.used, in MiB, and
+// its controller compares that with a limit in MiB.
+type MemoryUsage map[string]int64
+
+// ProxyConfig binds a requester: what comes in at its serving port goes to the
+// target. Two of them are the same binding when all fields are the same.
+type ProxyConfig struct {
+	// Binding is the controller's name for the binding, opaque to the requester:
+	// at most MaxBinding printable ASCII characters. Empty means the target.
+	Binding string `json:"binding,omitempty"`
+	// ServingPort is the port of the requester's Pod that clients use. 0 means
+	// DefaultServingPort.
+	ServingPort uint16 `json:"serving_port,omitempty"`
+	// Address and Port are the target: an IP address or a DNS name, and a port.
+	Address string `json:"address"`
+	Port    uint16 `json:"port"`
+	// MetricsURL is the engine's own /metrics (http), answered as part of the
+	// requester's. Empty: none.
+	MetricsURL string `json:"metrics_url,omitempty"`
+}
+
+// Target is the target as "host:port".
+func (c ProxyConfig) Target() string {
+	return net.JoinHostPort(c.Address, strconv.Itoa(int(c.Port)))
+}
+
+// States of a Proxy.
+const (
+	StateUnbound  = "unbound"
+	StateBound    = "bound"
+	StateDraining = "draining" // DELETE came, connections are ending
+)
+
+// Proxy is what the requester is bound to. The fields of ProxyConfig are empty
+// while nobody is bound.
+type Proxy struct {
+	ProxyConfig
+	// Instance names the process of the requester: another one after a restart.
+	Instance string `json:"instance"`
+	State    string `json:"state"`
+	Ready    bool   `json:"ready"`
+	// Terminating says that the requester was told to end.
+	Terminating bool `json:"terminating,omitempty"`
+	// Connections are those open now.
+	Connections int `json:"connections"`
+}
+
+// Unbound is the outcome of DELETE: how the connections ended that were open
+// when it came. All are 0 when nobody was bound.
+type Unbound struct {
+	// Finished ended by themselves; Idle were closed between two requests; Cut
+	// were reset because drain_timeout was over.
+	Finished int `json:"finished"`
+	Idle     int `json:"idle"`
+	Cut      int `json:"cut"`
+}
+
+// LogPosition answers set-log.
+type LogPosition struct {
+	// NextPos is the startPos of the byte that was not received yet.
+	NextPos int64 `json:"next_pos"`
+	// Written is how many bytes of the chunk were new, and were written.
+	Written int `json:"written"`
+}
+
+// ProblemContentType is the content type of an error.
+const ProblemContentType = "application/problem+json"
+
+// Codes of a Problem.
+const (
+	CodeInvalid        = "invalid"         // 400: the request itself is wrong
+	CodeLogGap         = "log_gap"         // 400: the chunk begins beyond NextPos
+	CodeUnbound        = "unbound"         // 409: nobody is bound
+	CodeOtherBinding   = "other_binding"   // 409: Problem.Binding is bound
+	CodeDraining       = "draining"        // 409: Problem.Binding is being unbound
+	CodeTerminating    = "terminating"     // 409: the requester was told to end
+	CodePortTaken      = "port_taken"      // 409: the serving port is in use in the Pod
+	CodeTooLarge       = "too_large"       // 413
+	CodeNoAccelerators = "no_accelerators" // 500: which GPUs the Pod has cannot be told
+	CodeInternal       = "internal"        // 500
+	CodeNotSupported   = "not_supported"   // 501: nothing here can tell
+)
+
+// Problem is an RFC 9457 problem document.
+type Problem struct {
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	// Detail says what is wrong and what would be right.
+	Detail string `json:"detail"`
+	Code   string `json:"code"`
+	// Binding is who is bound, with CodeOtherBinding and CodeDraining.
+	Binding string `json:"binding,omitempty"`
+	// NextPos is the log's, with CodeLogGap.
+	NextPos *int64 `json:"next_pos,omitempty"`
+}
