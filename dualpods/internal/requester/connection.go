@@ -1,6 +1,7 @@
 package requester
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -38,7 +39,7 @@ type connection struct {
 
 	mu      sync.Mutex
 	target  *net.TCPConn // nil while it is being dialled
-	stopped outcome      // why, when it was not the peers who ended it
+	stopped outcome      // why it was ended before both sides said so
 	awaits  bool         // the last bytes went up: an answer is to come
 	ended   bool         // one side has ended its bytes: no further request will come
 	moving  int          // directions in which bytes are moving now
@@ -51,31 +52,20 @@ func (c *connection) carry(ctx context.Context, target string, t *tally) outcome
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", target)
 	if err != nil {
-		reset(c.client)
-		if how := c.why(); how != "" {
-			return how
-		}
-		return outcomeUnreachable
+		c.stop(outcomeUnreachable)
+		return c.why()
 	}
 	if how := c.reached(conn.(*net.TCPConn)); how != "" {
 		reset(c.target)
 		return how
 	}
-	var upward error
 	var both sync.WaitGroup
-	both.Go(func() { upward = c.move(up, c.target, c.client, t) })
-	downward := c.move(down, c.client, c.target, t)
+	both.Go(func() { c.move(up, c.target, c.client, t) })
+	c.move(down, c.client, c.target, t)
 	both.Wait()
 	_ = c.client.Close() // what was said of their ends has been said: closing twice is no harm
 	_ = c.target.Close()
-	switch how := c.why(); {
-	case how != "":
-		return how
-	case errors.Join(upward, downward) != nil:
-		return outcomeReset
-	default:
-		return outcomeFinished
-	}
+	return cmp.Or(c.why(), outcomeFinished)
 }
 
 // reached keeps the target, or says why it is not wanted any more.
@@ -97,7 +87,7 @@ func (c *connection) why() outcome {
 // fails resets the other one too. The bytes themselves stay in the kernel:
 // ReadFrom of a TCP connection splices from another one, and of a known number
 // of bytes it does so without waiting, so that no pipe is held between them.
-func (c *connection) move(d direction, to, from *net.TCPConn, t *tally) error {
+func (c *connection) move(d direction, to, from *net.TCPConn, t *tally) {
 	raw, err := from.SyscallConn()
 	for err == nil {
 		var n int
@@ -111,13 +101,11 @@ func (c *connection) move(d direction, to, from *net.TCPConn, t *tally) error {
 		c.rested()
 	}
 	if err != nil {
-		reset(to)
-		reset(from)
-		return err
+		c.stop(outcomeReset)
+		return
 	}
 	c.half()
 	_ = to.CloseWrite() // a peer that is gone is found by the other direction
-	return nil
 }
 
 // readable waits until bytes can be read and says how many; 0 is the end.
@@ -173,15 +161,16 @@ func (c *connection) idle() (idle bool, since time.Time) {
 	return c.target != nil && !c.awaits && !c.ended && c.moving == 0, c.last
 }
 
-// stop ends the connection from outside; the first reason stands. Idle ones are
+// stop ends the connection, for the first reason that comes up. Idle ones are
 // closed as a server closes them, others are reset, so that nobody takes what
 // came for the whole.
 func (c *connection) stop(how outcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stopped == "" {
-		c.stopped = how
+	if c.stopped != "" {
+		return
 	}
+	c.stopped = how
 	for _, conn := range []*net.TCPConn{c.client, c.target} {
 		switch {
 		case conn == nil:

@@ -118,7 +118,7 @@ func (r *Requester) writeMetrics(to io.Writer, status requesterapi.Proxy, whole 
 	}
 	head("hotseat_requester_build_info", "gauge", "Always 1; the version is in the label.")
 	_, _ = fmt.Fprintf(w, "hotseat_requester_build_info{version=%q} 1\n", r.opts.Version)
-	gauge("hotseat_requester_bound", "1 while a controller has bound this requester, also while it is unbound.", number(status.State != requesterapi.StateUnbound))
+	gauge("hotseat_requester_bound", "1 while a controller has bound this requester, also while it is being unbound.", number(status.State != requesterapi.StateUnbound))
 	gauge("hotseat_requester_ready", "What /ready answers.", number(status.Ready))
 	gauge("hotseat_requester_connections", "Clients' connections open now.", status.Connections)
 	head("hotseat_requester_connections_total", "counter", "Clients' connections that are over, by how they ended.")
