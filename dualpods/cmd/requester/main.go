@@ -12,6 +12,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -22,9 +24,14 @@ import (
 // version is set by the linker.
 var version = "unknown"
 
-// mostThreads is how many threads run Go code at once: one for each core of a
-// large node would cost memory, and bytes are carried by the kernel.
-const mostThreads = 4
+const (
+	// mostThreads is how many threads run Go code at once; bytes are carried by
+	// the kernel. One for each core of a large node would make the program
+	// several times as large.
+	mostThreads = 4
+	// gcPercent trades time, of which the program needs little, for memory.
+	gcPercent = 25
+)
 
 // Exit codes.
 const (
@@ -33,8 +40,20 @@ const (
 )
 
 func main() {
-	runtime.GOMAXPROCS(min(runtime.GOMAXPROCS(0), mostThreads))
+	if runtime.GOMAXPROCS(0) > mostThreads {
+		beSmall()
+	}
+	debug.SetGCPercent(gcPercent)
 	os.Exit(run(os.Args[1:], os.LookupEnv, os.Stdout, os.Stderr))
+}
+
+// beSmall puts the program in its own place with fewer threads: Go's runtime has
+// taken memory for each before main begins. It returns where that cannot be done.
+func beSmall() {
+	if os.Setenv("GOMAXPROCS", strconv.Itoa(mostThreads)) == nil {
+		_ = syscall.Exec("/proc/self/exe", os.Args, os.Environ())
+	}
+	runtime.GOMAXPROCS(mostThreads)
 }
 
 // run serves until SIGTERM or SIGINT; a second one ends the process at once. What

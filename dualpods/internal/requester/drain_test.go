@@ -225,8 +225,8 @@ func TestNothingThatCameInThroughABindingReachesTheNextTarget(t *testing.T) {
 					continue
 				}
 				_ = conn.SetDeadline(time.Now().Add(patience))
-				// The binding that was there when the connection came in is
-				// the one before or after this read; both are told.
+				// A connection that is there was taken by the binding of now
+				// or, while now is 0, by the next one.
 				for ctx.Err() == nil {
 					if _, err := conn.Write([]byte{byte(now.Load())}); err != nil {
 						break

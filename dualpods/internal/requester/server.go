@@ -18,6 +18,9 @@ import (
 // bodyTime bounds how long the body of a request may take to come.
 const bodyTime = 30 * time.Second
 
+// mostIgnored bounds what is read of a body that is too large.
+const mostIgnored = 16 << 20
+
 // server is an HTTP server on a port that is listened on already.
 type server struct {
 	listener net.Listener
@@ -125,17 +128,15 @@ func answerJSON(w http.ResponseWriter, status int, contentType string, answer an
 // body reads what the request brings, up to most bytes, in bodyTime. The
 // deadline must not outlive that: it would end handlers that wait.
 func body(w http.ResponseWriter, r *http.Request, most int) ([]byte, error) {
-	if r.ContentLength > int64(most) {
-		return nil, failed(requesterapi.CodeTooLarge, "the body has %d bytes: send at most %d", r.ContentLength, most)
-	}
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Now().Add(bodyTime)) // both fail only where the connection is gone
+	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	content, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
-	_ = control.SetReadDeadline(time.Time{})
 	if err != nil {
 		return nil, invalid("the body broke off after %d bytes: %v", len(content), err)
 	}
 	if len(content) > most {
+		_, _ = io.CopyN(io.Discard, r.Body, mostIgnored) // so that the client is done writing when it is answered
 		return nil, failed(requesterapi.CodeTooLarge, "the body has more than %d bytes: send at most as many", most)
 	}
 	return content, nil

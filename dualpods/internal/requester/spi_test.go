@@ -97,8 +97,8 @@ func TestABadRequestIsToldWhatWouldBeRight(t *testing.T) {
 			requireProblem(t, s.call(row.method, s.spi+row.path, row.body), 400, row.code, row.detail)
 		})
 	}
-	requireProblem(t, s.call("PUT", s.spi+config, strings.Repeat(" ", requesterapi.MaxConfig+1)), 413, requesterapi.CodeTooLarge, "at most 65536")
-	requireProblem(t, s.post(log+"?startPos=0", strings.Repeat("x", requesterapi.MaxLogChunk+1)), 413, requesterapi.CodeTooLarge, "at most 1048576")
+	requireProblem(t, s.call("PUT", s.spi+config, strings.Repeat(" ", requesterapi.MaxConfig+1)), 413, requesterapi.CodeTooLarge, "more than 65536 bytes")
+	requireProblem(t, s.post(log+"?startPos=0", strings.Repeat("x", requesterapi.MaxLogChunk+1)), 413, requesterapi.CodeTooLarge, "more than 1048576 bytes")
 	assert.Empty(t, s.log.String())
 	assert.Equal(t, requesterapi.StateUnbound, s.state().State)
 }

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func environ(pairs ...string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		for i := 0; i < len(pairs); i += 2 {
+			if pairs[i] == name {
+				return pairs[i+1], true
+			}
+		}
+		return "", false
+	}
+}
+
+func TestAFlagCountsMoreThanTheEnvironment(t *testing.T) {
+	s, err := parse(nil, environ())
+	require.NoError(t, err)
+	assert.Equal(t, []any{8080, 8081, "", "auto", 25 * time.Second},
+		[]any{s.options.ProbesPort, s.options.SPIPort, s.options.Host, s.options.AcceleratorsFrom, s.options.TerminationGrace})
+
+	s, err = parse([]string{"--spi-port=1"}, environ(
+		"HOTSEAT_REQUESTER_SPI_PORT", "2", "SPI_PORT", "3",
+		"PROBES_PORT", "4", "HOTSEAT_REQUESTER_PROBES_PORT", "5",
+		"HOTSEAT_REQUESTER_TERMINATION_GRACE", "1m",
+		"HOTSEAT_REQUESTER_ACCELERATORS_FROM", "env",
+		"HOTSEAT_REQUESTER_HOST", "::1"))
+	require.NoError(t, err)
+	assert.Equal(t, []any{5, 1, "::1", "env", time.Minute},
+		[]any{s.options.ProbesPort, s.options.SPIPort, s.options.Host, s.options.AcceleratorsFrom, s.options.TerminationGrace})
+
+	s, err = parse(nil, environ("PROBES_PORT", "4", "SPI_PORT", "tcp://10.96.0.5:8081"))
+	require.NoError(t, err)
+	assert.Equal(t, []int{4, 8081}, []int{s.options.ProbesPort, s.options.SPIPort}, "what Kubernetes says of a Service named spi is no port of ours")
+}
+
+func TestAWrongCommandLineIsToldWhatWouldBeRight(t *testing.T) {
+	for want, args := range map[string][]string{
+		"unknown flag: --port":                    {"--port=1"},
+		`"serve" is too much`:                     {"serve"},
+		"invalid argument \"x\" for \"--spi-port": {"--spi-port=x"},
+		"--spi-port is 70000: give a port from":   {"--spi-port=70000"},
+		"--probes-port is -1: give a port from":   {"--probes-port=-1"},
+		"are both 8081: give two ports":           {"--probes-port=8081"},
+		"give auto, nvml or env":                  {"--accelerators-from=smi"},
+		"give 0s or more, such as 25s":            {"--termination-grace=-1s"},
+	} {
+		_, err := parse(args, environ())
+		require.ErrorContains(t, err, want)
+	}
+	_, err := parse(nil, environ("HOTSEAT_REQUESTER_TERMINATION_GRACE", "25"))
+	require.ErrorContains(t, err, `HOTSEAT_REQUESTER_TERMINATION_GRACE is "25": give it as --termination-grace takes it (duration)`)
+	_, err = parse(nil, environ("SPI_PORT", "spi"))
+	require.ErrorContains(t, err, `SPI_PORT is "spi"`)
+}
+
+func TestHelpListsEachFlagAndAWrongOneLeadsThere(t *testing.T) {
+	var out, failed strings.Builder
+	require.Equal(t, 0, run([]string{"--help"}, environ(), &out, &failed))
+	for _, flag := range []string{"--probes-port", "--spi-port", "--host", "--accelerators-from", "--termination-grace", "--version"} {
+		assert.Contains(t, out.String(), flag)
+	}
+	assert.Empty(t, failed.String())
+	out.Reset()
+	require.Equal(t, exitUsage, run([]string{"--nothing"}, environ(), &out, &failed))
+	assert.Equal(t, "requester: unknown flag: --nothing\nrequester --help lists the flags.\n", failed.String())
+	assert.Empty(t, out.String())
+	require.Equal(t, 0, run([]string{"--version"}, environ(), &out, &failed))
+	assert.Equal(t, version+"\n", out.String())
+}
