@@ -59,44 +59,44 @@ type process struct {
 	ended       chan struct{} // closed when it has
 }
 
-func freePort(t testing.TB) int {
-	t.Helper()
+func freePort(tb testing.TB) int {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port
 }
 
 // newProcess starts a requester at free ports and waits until it answers.
-func newProcess(t testing.TB, flags ...string) *process {
-	t.Helper()
-	return startAt(t, freePort(t), freePort(t), nil, flags...)
+func newProcess(tb testing.TB, flags ...string) *process {
+	tb.Helper()
+	return startAt(tb, freePort(tb), freePort(tb), nil, flags...)
 }
 
-func startAt(t testing.TB, probes, spi int, env []string, flags ...string) *process {
-	t.Helper()
-	p := launch(t, probes, spi, env, flags...)
+func startAt(tb testing.TB, probes, spi int, env []string, flags ...string) *process {
+	tb.Helper()
+	p := launch(tb, probes, spi, env, flags...)
 	p.awaitAnswer()
 	return p
 }
 
-func launch(t testing.TB, probes, spi int, env []string, flags ...string) *process {
-	t.Helper()
-	p := &process{t: t, spi: fmt.Sprintf("http://127.0.0.1:%d", spi), probes: fmt.Sprintf("http://127.0.0.1:%d", probes), ended: make(chan struct{})}
+func launch(tb testing.TB, probes, spi int, env []string, flags ...string) *process {
+	tb.Helper()
+	p := &process{t: tb, spi: fmt.Sprintf("http://127.0.0.1:%d", spi), probes: fmt.Sprintf("http://127.0.0.1:%d", probes), ended: make(chan struct{})}
 	p.cmd = exec.Command(program, append([]string{"--host=127.0.0.1", fmt.Sprint("--probes-port=", probes), fmt.Sprint("--spi-port=", spi)}, flags...)...)
 	p.cmd.Env = append([]string{"NVIDIA_VISIBLE_DEVICES=GPU-a"}, env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
-	require.NoError(t, p.cmd.Start())
+	require.NoError(tb, p.cmd.Start())
 	go func() {
 		_ = p.cmd.Wait() // how it ended stands in ProcessState
 		close(p.ended)
 	}()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // it may have ended
 		<-p.ended
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
-		if t.Failed() {
-			t.Log(p.stderr.String())
+		if tb.Failed() {
+			tb.Log(p.stderr.String())
 		}
 	})
 	return p
@@ -202,34 +202,34 @@ func (p *process) sockets() (n int) {
 	return n
 }
 
-func eventually(t testing.TB, condition func() bool) {
-	t.Helper()
-	require.Eventually(t, condition, patience, time.Millisecond)
+func eventually(tb testing.TB, condition func() bool) {
+	tb.Helper()
+	require.Eventually(tb, condition, patience, time.Millisecond)
 }
 
-func dial(t testing.TB, address string) *net.TCPConn {
-	t.Helper()
+func dial(tb testing.TB, address string) *net.TCPConn {
+	tb.Helper()
 	conn, err := net.Dial("tcp", address)
-	require.NoError(t, err)
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	t.Cleanup(func() { conn.Close() })
+	require.NoError(tb, err)
+	require.NoError(tb, conn.SetDeadline(time.Now().Add(patience)))
+	tb.Cleanup(func() { conn.Close() })
 	return conn.(*net.TCPConn)
 }
 
-func say(t testing.TB, conn net.Conn, word string) {
-	t.Helper()
+func say(tb testing.TB, conn net.Conn, word string) {
+	tb.Helper()
 	_, err := fmt.Fprintln(conn, word)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	heard, err := bufio.NewReader(conn).ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, word+"\n", heard)
+	require.NoError(tb, err)
+	require.Equal(tb, word+"\n", heard)
 }
 
 // echo is an inference server that says what it hears.
-func echo(t testing.TB) (address string) {
-	t.Helper()
+func echo(tb testing.TB) (address string) {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -252,18 +252,18 @@ func echo(t testing.TB) (address string) {
 			<-done
 		}
 	}()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		l.Close()
 		<-ended
 	})
 	return l.Addr().String()
 }
 
-func requireRefused(t testing.TB, address string) {
-	t.Helper()
+func requireRefused(tb testing.TB, address string) {
+	tb.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err == nil {
 		conn.Close()
 	}
-	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	require.ErrorIs(tb, err, syscall.ECONNREFUSED)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"sync"
-	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -14,8 +13,8 @@ import (
 const (
 	// dialTimeout bounds the way to a target that is on the same node.
 	dialTimeout = 5 * time.Second
-	// acceptPause is how long no connection is accepted after the kernel had no
-	// descriptor for one.
+	// acceptPause is how long no connection is accepted after the kernel could
+	// give none, as it does when it has no descriptor or no memory for one.
 	acceptPause = 50 * time.Millisecond
 	// shortestLook keeps a drain with a tiny idle_timeout from looking without end.
 	shortestLook = 10 * time.Millisecond
@@ -71,10 +70,10 @@ func (b *binding) accept(ctx context.Context) {
 		switch {
 		case err == nil:
 			b.take(ctx, client)
-		case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOBUFS), errors.Is(err, syscall.ENOMEM):
-			pause(ctx, acceptPause)
 		case errors.Is(err, net.ErrClosed):
 			return
+		default:
+			pause(ctx, acceptPause)
 		}
 	}
 }

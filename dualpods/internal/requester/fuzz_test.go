@@ -35,9 +35,11 @@ func FuzzSetLog(f *testing.F) {
 	f.Add("3", "one", []byte("lo"))
 	f.Add("-1", "", []byte{})
 	f.Add("9223372036854775807", "one", []byte("x"))
-	out := &buffer{}
-	relay := newLogRelay(out)
 	f.Fuzz(func(t *testing.T, start, binding string, chunk []byte) {
+		out := &buffer{}
+		relay := newLogRelay(out)
+		_, err := relay.add(t.Context(), "one", 0, []byte("hello"))
+		require.NoError(t, err)
 		place, err := startPos(url.Values{requesterapi.ParamStartPos: {start}})
 		if err != nil {
 			return

@@ -68,9 +68,9 @@ func environment(pairs ...string) func(string) string {
 	}
 }
 
-func start(t testing.TB, changes ...func(*Options)) *running {
-	t.Helper()
-	s := &running{t: t, log: &buffer{}, ended: make(chan error, 1)}
+func start(tb testing.TB, changes ...func(*Options)) *running {
+	tb.Helper()
+	s := &running{t: tb, log: &buffer{}, ended: make(chan error, 1)}
 	options := Options{
 		Host:             "127.0.0.1",
 		AcceleratorsFrom: "env",
@@ -85,17 +85,17 @@ func start(t testing.TB, changes ...func(*Options)) *running {
 	}
 	var err error
 	s.r, err = New(options)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	s.spi, s.probes = "http://"+s.r.SPIAddr().String(), "http://"+s.r.ProbesAddr().String()
 	transport := &http.Transport{}
 	s.client = &http.Client{Transport: transport, Timeout: patience}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.terminate = cancel
 	go func() { s.ended <- s.r.Run(ctx) }()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel()
 		transport.CloseIdleConnections()
-		require.NoError(t, s.r.Close())
+		require.NoError(tb, s.r.Close())
 	})
 	return s
 }
@@ -150,50 +150,50 @@ func (s *running) bind(binding, target string) (serving string) {
 	return fmt.Sprintf("127.0.0.1:%d", config.ServingPort)
 }
 
-func configFor(t testing.TB, binding, target string) requesterapi.ProxyConfig {
-	t.Helper()
+func configFor(tb testing.TB, binding, target string) requesterapi.ProxyConfig {
+	tb.Helper()
 	host, port, err := net.SplitHostPort(target)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	number, err := net.LookupPort("tcp", port)
-	require.NoError(t, err)
-	return requesterapi.ProxyConfig{Binding: binding, ServingPort: freePort(t), Address: host, Port: uint16(number)}
+	require.NoError(tb, err)
+	return requesterapi.ProxyConfig{Binding: binding, ServingPort: freePort(tb), Address: host, Port: uint16(number)}
 }
 
-func freePort(t testing.TB) uint16 {
-	t.Helper()
+func freePort(tb testing.TB) uint16 {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	defer l.Close()
 	return uint16(portOf(l))
 }
 
-func read[T any](t testing.TB, a answer) T {
-	t.Helper()
+func read[T any](tb testing.TB, a answer) T {
+	tb.Helper()
 	var v T
 	decoder := json.NewDecoder(strings.NewReader(a.body))
 	decoder.DisallowUnknownFields()
-	require.NoError(t, decoder.Decode(&v), a.body)
+	require.NoError(tb, decoder.Decode(&v), a.body)
 	return v
 }
 
-func requireProblem(t testing.TB, a answer, status int, code, detail string) requesterapi.Problem {
-	t.Helper()
-	require.Equal(t, status, a.status, a.body)
-	require.Equal(t, requesterapi.ProblemContentType, a.header.Get("Content-Type"))
-	p := read[requesterapi.Problem](t, a)
-	require.Equal(t, code, p.Code)
-	require.Equal(t, status, p.Status)
-	require.NotEmpty(t, p.Title)
-	require.Contains(t, p.Detail, detail)
+func requireProblem(tb testing.TB, a answer, status int, code, detail string) requesterapi.Problem {
+	tb.Helper()
+	require.Equal(tb, status, a.status, a.body)
+	require.Equal(tb, requesterapi.ProblemContentType, a.header.Get("Content-Type"))
+	p := read[requesterapi.Problem](tb, a)
+	require.Equal(tb, code, p.Code)
+	require.Equal(tb, status, p.Status)
+	require.NotEmpty(tb, p.Title)
+	require.Contains(tb, p.Detail, detail)
 	return p
 }
 
 // listen is an inference server of a test: each connection goes to handle, and
 // is closed when it returns.
-func listen(t testing.TB, handle func(*net.TCPConn)) (address string) {
-	t.Helper()
+func listen(tb testing.TB, handle func(*net.TCPConn)) (address string) {
+	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	var all sync.WaitGroup
 	all.Go(func() {
 		for {
@@ -208,7 +208,7 @@ func listen(t testing.TB, handle func(*net.TCPConn)) (address string) {
 			})
 		}
 	})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		l.Close()
 		all.Wait()
 	})
@@ -220,57 +220,57 @@ func echo(conn *net.TCPConn) {
 	_ = conn.CloseWrite()
 }
 
-func dial(t testing.TB, address string) *net.TCPConn {
-	t.Helper()
+func dial(tb testing.TB, address string) *net.TCPConn {
+	tb.Helper()
 	conn, err := net.Dial("tcp", address)
-	require.NoError(t, err)
-	require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
-	t.Cleanup(func() { conn.Close() })
+	require.NoError(tb, err)
+	require.NoError(tb, conn.SetDeadline(time.Now().Add(patience)))
+	tb.Cleanup(func() { conn.Close() })
 	return conn.(*net.TCPConn)
 }
 
 // say sends a line and reads what comes back for it.
-func say(t testing.TB, conn net.Conn, line string) string {
-	t.Helper()
+func say(tb testing.TB, conn net.Conn, line string) string {
+	tb.Helper()
 	_, err := io.WriteString(conn, line)
-	require.NoError(t, err)
-	return hear(t, conn, len(line))
+	require.NoError(tb, err)
+	return hear(tb, conn, len(line))
 }
 
-func hear(t testing.TB, conn net.Conn, n int) string {
-	t.Helper()
+func hear(tb testing.TB, conn net.Conn, n int) string {
+	tb.Helper()
 	heard := make([]byte, n)
 	_, err := io.ReadFull(conn, heard)
-	require.NoError(t, err)
+	require.NoError(tb, err)
 	return string(heard)
 }
 
-func requireRefused(t testing.TB, address string) {
-	t.Helper()
+func requireRefused(tb testing.TB, address string) {
+	tb.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err == nil {
 		conn.Close()
 	}
-	require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	require.ErrorIs(tb, err, syscall.ECONNREFUSED)
 }
 
 // receive waits for a value with the tests' patience.
-func receive[T any](t testing.TB, from <-chan T) T {
-	t.Helper()
+func receive[T any](tb testing.TB, from <-chan T) T {
+	tb.Helper()
 	select {
 	case v := <-from:
 		return v
 	case <-time.After(patience):
-		require.FailNow(t, "nothing came in time")
+		require.FailNow(tb, "nothing came in time")
 		panic("unreachable")
 	}
 }
 
 func itoa(n uint16) string { return strconv.Itoa(int(n)) }
 
-func eventually(t testing.TB, condition func() bool) {
-	t.Helper()
-	require.Eventually(t, condition, patience, time.Millisecond)
+func eventually(tb testing.TB, condition func() bool) {
+	tb.Helper()
+	require.Eventually(tb, condition, patience, time.Millisecond)
 }
 
 // goDelete is delete in the background.
