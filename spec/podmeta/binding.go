@@ -1,0 +1,144 @@
+package podmeta
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// BindingState is how far a binding has come.
+type BindingState string
+
+// The states of a binding.
+const (
+	BindingClaimed   BindingState = "claimed"   // the instance and its GPUs belong to the requester; the instance may not be awake yet
+	BindingBound     BindingState = "bound"     // the instance was awake for the requester
+	BindingReleasing BindingState = "releasing" // the instance is to sleep or to go, then the record goes
+)
+
+// Binding is a record on a launcher Pod: which requester has which instance.
+type Binding struct {
+	// Instance is the instance's id on the launcher; it stands in the key of
+	// the annotation.
+	Instance string `json:"-"`
+
+	RequesterUID types.UID `json:"requesterUID"`
+	Namespace    string    `json:"namespace"`
+	Name         string    `json:"name"`
+
+	GPUs     []string     `json:"gpus"`           // UUIDs, in the order that the engine sees them
+	Port     int32        `json:"port,omitempty"` // the instance's public port; 0 while it is not known
+	SpecHash string       `json:"specHash"`       // identity of what runs, without the GPUs
+	Attempt  int          `json:"attempt"`        // counts the swaps asked for, from 1; part of their idempotency key
+	Since    time.Time    `json:"since"`          // when the record came into this state
+	State    BindingState `json:"state"`
+}
+
+// Encode returns the annotation that holds the record.
+// It fails where [ReadBindings] would not take the record back.
+func (b Binding) Encode() (key, value string, err error) {
+	key = AnnotationBindingPrefix + b.Instance
+	if wrong := b.check(); wrong != "" {
+		return "", "", fmt.Errorf("cannot record the binding of instance %q: %s", b.Instance, wrong)
+	}
+	b.Since = b.Since.UTC()
+	text, err := json.Marshal(b)
+	if err != nil {
+		return "", "", fmt.Errorf("cannot record the binding of instance %q: %w", b.Instance, err)
+	}
+	return key, string(text), nil
+}
+
+// ReadBindings reads the records on a launcher Pod, sorted by instance. A
+// record that cannot be read is left out and is a problem; the others stand.
+func ReadBindings(pod *corev1.Pod) ([]Binding, []Problem) {
+	var bindings []Binding
+	var problems []Problem
+	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
+		instance, ok := strings.CutPrefix(key, AnnotationBindingPrefix)
+		if !ok {
+			continue
+		}
+		b := Binding{}
+		err := json.Unmarshal([]byte(pod.Annotations[key]), &b)
+		b.Instance = instance
+		wrong := ""
+		if err != nil {
+			wrong = fmt.Sprintf("is no JSON (%v)", err)
+		} else {
+			wrong = b.check()
+		}
+		if wrong != "" {
+			problems = append(problems, invalid(annotationField(key), wrong+": the controller keeps this record, and whoever damaged it should restore it or remove it"))
+			continue
+		}
+		bindings = append(bindings, b)
+	}
+	return bindings, problems
+}
+
+// BoundTo returns the UIDs of the requesters that have a readable record on the
+// Pod; it serves as an index.
+func BoundTo(pod *corev1.Pod) []string {
+	bindings, _ := ReadBindings(pod)
+	uids := make([]string, len(bindings))
+	for i, b := range bindings {
+		uids[i] = string(b.RequesterUID)
+	}
+	return uids
+}
+
+// check says what is wrong with the record, if anything.
+func (b Binding) check() string {
+	if wrong := CheckInstanceID(b.Instance); wrong != "" {
+		return wrong
+	}
+	for _, field := range []struct{ name, value string }{
+		{"requesterUID", string(b.RequesterUID)}, {"namespace", b.Namespace}, {"name", b.Name}, {"specHash", b.SpecHash},
+	} {
+		if field.value == "" {
+			return field.name + " is missing"
+		}
+	}
+	switch {
+	case len(b.GPUs) == 0 || slices.Contains(b.GPUs, ""):
+		return "gpus should name each GPU by its UUID"
+	case len(slices.Compact(slices.Sorted(slices.Values(b.GPUs)))) != len(b.GPUs):
+		return "gpus names a GPU twice"
+	case b.Port < 0 || b.Port > 65535:
+		return fmt.Sprintf("port %d is none: it should be 0 to 65535", b.Port)
+	case b.Attempt < 1:
+		return fmt.Sprintf("attempt %d is none: they count from 1", b.Attempt)
+	case b.Since.IsZero():
+		return "since is missing"
+	}
+	switch b.State {
+	case BindingClaimed, BindingBound, BindingReleasing:
+		return ""
+	}
+	return fmt.Sprintf("state %q is none: it should be %s, %s or %s", b.State, BindingClaimed, BindingBound, BindingReleasing)
+}
+
+// CheckInstanceID says what is wrong with an id whose record is to stand in an
+// annotation: at most 55 letters, digits, '-', '_' and '.', with a letter or a
+// digit at either end. Empty: nothing.
+func CheckInstanceID(id string) string {
+	if id == "" {
+		return "the id of the instance is missing behind " + AnnotationBindingPrefix
+	}
+	if wrong := validation.IsQualifiedName(AnnotationBindingPrefix + id); len(wrong) > 0 || !alphanumeric(id[0]) {
+		return fmt.Sprintf("instance id %q does not fit in the key of an annotation: it should have at most 55 letters, digits, '-', '_' and '.', with a letter or a digit at either end", id)
+	}
+	return ""
+}
+
+func alphanumeric(c byte) bool {
+	return c >= '0' && c <= '9' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z'
+}

@@ -1,0 +1,96 @@
+package podmeta_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+func binding(instance, uid string) podmeta.Binding {
+	return podmeta.Binding{
+		Instance: instance, RequesterUID: "u-1", Namespace: "ns", Name: uid, GPUs: []string{"GPU-1", "GPU-0"}, Port: 8000,
+		SpecHash: "abc", Attempt: 2, Since: time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC), State: podmeta.BindingBound,
+	}
+}
+
+func write(t *testing.T, pod *corev1.Pod, b podmeta.Binding) {
+	t.Helper()
+	key, value, err := b.Encode()
+	require.NoError(t, err)
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	pod.Annotations[key] = value
+}
+
+func TestARecordComesBackAsItWasWritten(t *testing.T) {
+	pod := &corev1.Pod{}
+	first, second := binding("a.1-x", "r1"), binding("b", "r2")
+	second.RequesterUID, second.Port = "u-2", 0
+	second.Since = second.Since.In(time.FixedZone("east", 3600))
+	write(t, pod, second)
+	write(t, pod, first)
+	assert.Equal(t, `{"requesterUID":"u-1","namespace":"ns","name":"r1","gpus":["GPU-1","GPU-0"],"port":8000,"specHash":"abc","attempt":2,"since":"2026-11-22T01:02:03Z","state":"bound"}`,
+		pod.Annotations["dual-pod.llm-d.ai/binding.a.1-x"])
+	got, problems := podmeta.ReadBindings(pod)
+	assert.Empty(t, problems)
+	second.Since = second.Since.UTC()
+	assert.Equal(t, []podmeta.Binding{first, second}, got)
+	assert.Equal(t, []string{"u-1", "u-2"}, podmeta.BoundTo(pod))
+}
+
+func TestADamagedRecordCostsItselfAlone(t *testing.T) {
+	const good = `{"requesterUID":"u","namespace":"n","name":"r","gpus":["G"],"specHash":"h","attempt":1,"since":"2026-11-22T01:02:03Z","state":"claimed"}`
+	for name, tt := range map[string]struct{ key, value, want string }{
+		"no JSON":                      {"bad", `{`, "is no JSON"},
+		"nothing":                      {"bad", ``, "is no JSON"},
+		"null":                         {"bad", `null`, "requesterUID is missing"},
+		"another type":                 {"bad", strings.Replace(good, `1,`, `"1",`, 1), "is no JSON"},
+		"no requester":                 {"bad", strings.Replace(good, `"u"`, `""`, 1), "requesterUID is missing"},
+		"no hash":                      {"bad", strings.Replace(good, `specHash`, `hash`, 1), "specHash is missing"},
+		"no GPUs":                      {"bad", strings.Replace(good, `["G"]`, `[]`, 1), "gpus should name each GPU by its UUID"},
+		"a GPU twice":                  {"bad", strings.Replace(good, `["G"]`, `["G","H","G"]`, 1), "gpus names a GPU twice"},
+		"a port that is none":          {"bad", strings.Replace(good, `"gpus"`, `"port":70000,"gpus"`, 1), "port 70000 is none: it should be 0 to 65535"},
+		"an attempt before the first":  {"bad", strings.Replace(good, `1,`, `0,`, 1), "attempt 0 is none: they count from 1"},
+		"no time":                      {"bad", strings.Replace(good, `since`, `when`, 1), "since is missing"},
+		"a time that is none":          {"bad", strings.Replace(good, `2026`, `26`, 1), "is no JSON"},
+		"a state that nobody knows":    {"bad", strings.Replace(good, `claimed`, `asleep`, 1), `state "asleep" is none: it should be claimed, bound or releasing`},
+		"no instance":                  {"", good, "the id of the instance is missing"},
+		"an instance that is no label": {"-x", good, `instance id "-x" does not fit in the key of an annotation`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{}
+			write(t, pod, binding("good", "r"))
+			key := podmeta.AnnotationBindingPrefix + tt.key
+			pod.Annotations[key] = tt.value
+			got, problems := podmeta.ReadBindings(pod)
+			assert.Equal(t, []podmeta.Binding{binding("good", "r")}, got)
+			require.Len(t, problems, 1)
+			assert.Equal(t, "metadata.annotations["+key+"]", problems[0].Field)
+			assert.Contains(t, problems[0].Message, tt.want)
+			assert.Contains(t, problems[0].Message, "should restore it or remove it")
+		})
+	}
+	pod := &corev1.Pod{}
+	pod.Annotations = map[string]string{podmeta.AnnotationBindingPrefix + "x": strings.Replace(good, `"u"`, `"u","of":"a later release"`, 1)}
+	got, problems := podmeta.ReadBindings(pod)
+	assert.Empty(t, problems, "members of later releases are passed over")
+	assert.Len(t, got, 1)
+}
+
+func TestARecordThatCouldNotBeReadBackIsNotWritten(t *testing.T) {
+	for instance, ok := range map[string]bool{strings.Repeat("x", 55): true, strings.Repeat("x", 56): false, "a/b": false, "x-": false, "": false, "A_b.c": true} {
+		_, _, err := binding(instance, "r").Encode()
+		assert.Equal(t, ok, err == nil, "%s: %v", instance, err)
+	}
+	b := binding("x", "r")
+	b.State = "asleep"
+	_, _, err := b.Encode()
+	assert.EqualError(t, err, `cannot record the binding of instance "x": state "asleep" is none: it should be claimed, bound or releasing`)
+}

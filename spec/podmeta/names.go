@@ -1,0 +1,81 @@
+// Package podmeta holds what is written on Pods: the names of annotations,
+// labels, finalizers and conditions, and typed views of them.
+//
+// A server-requesting Pod (requester) is what a user creates; it holds the
+// allocation of GPUs. A server-providing Pod (provider) is where the inference
+// server runs: a launcher Pod. The names that begin with dual-pod.llm-d.ai/ are
+// those of the llm-d community, which spells them dual-pods.llm-d.ai/ too; what
+// a user writes is read in both spellings, what the controller writes it writes
+// in the first.
+package podmeta
+
+import corev1 "k8s.io/api/core/v1"
+
+// The prefixes of what hotseat reads and writes.
+const (
+	Prefix      = "dual-pod.llm-d.ai/"
+	PrefixAlias = "dual-pods.llm-d.ai/" // for what users write
+	PrefixOwn   = "hotseat.dev/"
+)
+
+// Annotations that a user writes on a requester. All but the last may be
+// spelled with PrefixAlias.
+const (
+	AnnotationServerPatch           = Prefix + "server-patch"            // strategic merge patch, in YAML or JSON
+	AnnotationInferenceServerConfig = Prefix + "inference-server-config" // name of an InferenceServerConfig
+	AnnotationAdminPort             = Prefix + "admin-port"              // number, or name of a port of the serving container
+	AnnotationLauncherConfig        = PrefixOwn + "launcher-config"      // name of a LauncherConfig
+)
+
+// Annotations that the controller writes.
+const (
+	AnnotationStatus        = Prefix + "status"            // on a requester: [Status] as JSON
+	AnnotationBindingPrefix = Prefix + "binding."          // on a provider, the instance's id behind it: [Binding] as JSON
+	AnnotationRelayedLabels = PrefixOwn + "relayed-labels" // on a requester: JSON list of the keys of labels that the controller put there
+	AnnotationTemplateHash  = PrefixOwn + "template-hash"  // on a launcher Pod: what it was made from
+	AnnotationAccelerators  = Prefix + "accelerators"      // on a requester: GPU UUIDs with commas between them, for people
+)
+
+// Labels.
+const (
+	LabelLauncherConfig = PrefixOwn + "launcher-config"  // on a launcher Pod: name of its LauncherConfig
+	LabelComponent      = "app.kubernetes.io/component"  // on a launcher Pod: ComponentLauncher
+	LabelManagedBy      = "app.kubernetes.io/managed-by" // on whatever the controller makes: ManagedBy
+	LabelDual           = Prefix + "dual"                // on both, while bound: name of the other Pod, for people
+	LabelInstance       = Prefix + "instance"            // on a requester, while bound: the instance's id, for people
+
+	ComponentLauncher = "launcher"
+	ManagedBy         = "hotseat"
+)
+
+// Finalizers.
+const (
+	FinalizerRequester = Prefix + "requester" // until its server is asleep or gone
+	FinalizerProvider  = Prefix + "provider"  // while an instance of it is bound
+)
+
+// ReadinessGate is the condition of a requester that is true while its
+// inference server answers; the controller sets it where the Pod lists it as a
+// readiness gate.
+const ReadinessGate corev1.PodConditionType = PrefixOwn + "inference-server"
+
+// ServingContainer is the name of the container that a requester holds its GPUs
+// with, that a server patch describes, and that runs the launcher in the Pod
+// template of a LauncherConfig.
+const ServingContainer = "inference-server"
+
+// DefaultAdminPort is where the requester program listens for the controller.
+const DefaultAdminPort int32 = 8081
+
+// ResourceGPU is what a container asks for, under limits, to have GPUs.
+const ResourceGPU corev1.ResourceName = "nvidia.com/gpu"
+
+// Container returns the container of that name, or nil.
+func Container(spec *corev1.PodSpec, name string) *corev1.Container {
+	for i := range spec.Containers {
+		if spec.Containers[i].Name == name {
+			return &spec.Containers[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package podmeta
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Input is how a requester says which inference server it wants.
+type Input string
+
+// The inputs. InputNone stands also where the input is not clear.
+const (
+	InputNone   Input = ""
+	InputPatch  Input = "server-patch"
+	InputConfig Input = "inference-server-config"
+)
+
+// Requester is what a server-requesting Pod says.
+type Requester struct {
+	UID       types.UID
+	Namespace string
+	Name      string
+	Node      string // empty until it is scheduled
+
+	Input      Input
+	Patch      string // with InputPatch: the server patch
+	ConfigName string // with InputConfig: name of the InferenceServerConfig
+
+	LauncherConfig string   // name of the LauncherConfig that the requester asks for; empty where it does not
+	AdminPort      int32    // where the requester program listens for the controller
+	GPUs           int      // how many GPUs the serving container holds
+	Gated          bool     // the Pod lists ReadinessGate
+	RelayedLabels  []string // keys of its labels that the controller put there, sorted
+}
+
+// IsRequester tells whether a Pod asks for an inference server.
+func IsRequester(pod *corev1.Pod) bool {
+	for _, key := range []string{AnnotationServerPatch, AnnotationInferenceServerConfig} {
+		if _, ok := pod.Annotations[key]; ok {
+			return true
+		}
+		if _, ok := pod.Annotations[alias(key)]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// ReadRequester reads a server-requesting Pod. With problems the Requester
+// holds what could be read all the same; nothing should be started from it.
+func ReadRequester(pod *corev1.Pod) (Requester, []Problem) {
+	r := reading{pod: pod}
+	got := Requester{
+		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName,
+		LauncherConfig: r.objectName(r.value(AnnotationLauncherConfig)),
+		RelayedLabels:  r.relayedLabels(),
+	}
+	got.Input, got.Patch, got.ConfigName = r.input()
+	got.Gated = slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == ReadinessGate })
+	c := Container(&pod.Spec, ServingContainer)
+	if c == nil {
+		r.add("spec.containers", fmt.Sprintf("none is named %s: the container of that name runs the requester program and holds the GPUs", ServingContainer))
+	}
+	got.AdminPort = r.adminPort(c)
+	if c != nil {
+		got.GPUs = r.gpus(c)
+	}
+	return got, r.problems
+}
+
+// OwnLabels returns the labels of a requester but for those that the controller
+// put there.
+func (r Requester) OwnLabels(pod *corev1.Pod) map[string]string {
+	own := maps.Clone(pod.Labels)
+	for _, key := range r.RelayedLabels {
+		delete(own, key)
+	}
+	return own
+}
+
+type reading struct {
+	pod      *corev1.Pod
+	problems []Problem
+}
+
+func (r *reading) add(field, message string) {
+	r.problems = append(r.problems, invalid(field, message))
+}
+
+func alias(key string) string { return PrefixAlias + strings.TrimPrefix(key, Prefix) }
+
+// value reads an annotation that may be spelled in two ways, and says under
+// which key it was found.
+func (r *reading) value(key string) (value, found string) {
+	value, ok := r.pod.Annotations[key]
+	if !strings.HasPrefix(key, Prefix) {
+		return value, key
+	}
+	other, otherOK := r.pod.Annotations[alias(key)]
+	switch {
+	case ok && otherOK && value != other:
+		r.add(annotationField(key), fmt.Sprintf("has another value than %s, which means the same: keep one of the two", alias(key)))
+	case !ok && otherOK:
+		return other, alias(key)
+	}
+	return value, key
+}
+
+func (r *reading) input() (input Input, patch, config string) {
+	patch, patchKey := r.value(AnnotationServerPatch)
+	config, configKey := r.value(AnnotationInferenceServerConfig)
+	_, hasPatch := r.pod.Annotations[patchKey]
+	_, hasConfig := r.pod.Annotations[configKey]
+	switch {
+	case hasPatch && hasConfig:
+		r.add(annotationField(patchKey), fmt.Sprintf("stands beside %s: keep one of the two", configKey))
+		return InputNone, "", ""
+	case hasPatch && strings.TrimSpace(patch) == "":
+		r.add(annotationField(patchKey), "is empty: it should be a patch that makes this Pod the one that serves")
+		return InputNone, "", ""
+	case hasPatch:
+		return InputPatch, patch, ""
+	case hasConfig:
+		return InputConfig, "", r.objectName(config, configKey)
+	}
+	r.add("metadata.annotations", fmt.Sprintf("neither %s nor %s is there: one of them says which inference server is wanted", AnnotationServerPatch, AnnotationInferenceServerConfig))
+	return InputNone, "", ""
+}
+
+// objectName reads the name of an object in the annotation found; absent is none.
+func (r *reading) objectName(name, found string) string {
+	if _, ok := r.pod.Annotations[found]; !ok {
+		return ""
+	}
+	if wrong := validation.IsDNS1123Subdomain(name); len(wrong) > 0 {
+		r.add(annotationField(found), fmt.Sprintf("%q cannot be the name of an object: %s", name, wrong[0]))
+		return ""
+	}
+	return name
+}
+
+func (r *reading) adminPort(c *corev1.Container) int32 {
+	value, key := r.value(AnnotationAdminPort)
+	if _, ok := r.pod.Annotations[key]; !ok {
+		return DefaultAdminPort
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err == nil && n >= 1 && n <= math.MaxUint16 {
+		return int32(n)
+	}
+	if err != nil && c != nil {
+		for _, port := range c.Ports {
+			if port.Name != "" && port.Name == value {
+				return port.ContainerPort
+			}
+		}
+	}
+	r.add(annotationField(key), fmt.Sprintf("%q is no port: it should be a number from 1 to 65535, or the name of a port of container %s", value, ServingContainer))
+	return DefaultAdminPort
+}
+
+// gpus reads how many GPUs a container holds.
+func (r *reading) gpus(c *corev1.Container) int {
+	n, wrong := GPUs(c.Resources.Limits)
+	if wrong != "" {
+		r.add(GPUField, wrong)
+	}
+	return n
+}
+
+// GPUField is where a requester says how many GPUs it wants.
+const GPUField = "spec.containers[" + ServingContainer + "].resources.limits[" + string(ResourceGPU) + "]"
+
+// maxGPUs is what the launcher takes for one instance.
+const maxGPUs = 64
+
+// GPUs reads how many GPUs the limits ask for, and says what is wrong where
+// that is no number from 1 to 64.
+func GPUs(limits corev1.ResourceList) (n int, wrong string) {
+	q, ok := limits[ResourceGPU]
+	if !ok {
+		return 0, "is not there: it says how many GPUs the inference server runs on, 1 or more"
+	}
+	if q.Cmp(*resource.NewQuantity(1, resource.DecimalSI)) < 0 || q.Cmp(*resource.NewQuantity(maxGPUs, resource.DecimalSI)) > 0 || q.MilliValue()%1000 != 0 {
+		return 0, fmt.Sprintf("%s is no number of GPUs: it should be a whole number from 1 to %d", q.String(), maxGPUs)
+	}
+	return int(q.Value()), ""
+}
+
+func (r *reading) relayedLabels() []string {
+	value, ok := r.pod.Annotations[AnnotationRelayedLabels]
+	if !ok {
+		return nil
+	}
+	var keys []string
+	if err := json.Unmarshal([]byte(value), &keys); err != nil {
+		r.add(annotationField(AnnotationRelayedLabels), fmt.Sprintf("is no JSON list of label keys (%v): the controller keeps this annotation, nobody else should write it", err))
+		return nil
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}

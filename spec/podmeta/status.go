@@ -1,0 +1,19 @@
+package podmeta
+
+import "time"
+
+// Status is what the controller tells of a requester in AnnotationStatus.
+type Status struct {
+	// Errors are the problems of the input; the llm-d community's controller
+	// has this member under this name.
+	Errors []string `json:"Errors,omitempty"`
+
+	State    string    `json:"state,omitempty"`    // where the requester stands, as one word
+	Message  string    `json:"message,omitempty"`  // what is waited for, and why
+	Since    time.Time `json:"since,omitzero"`     // when the state began
+	Launcher string    `json:"launcher,omitempty"` // name of the launcher Pod
+	Instance string    `json:"instance,omitempty"` // id of the instance on it
+
+	LeftAlone []string `json:"leftAlone,omitempty"` // keys of labels that the input would set and that the requester has with another value
+	Ignored   []string `json:"ignored,omitempty"`   // fields of the input that mean nothing for an instance of a launcher
+}
