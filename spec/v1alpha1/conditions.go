@@ -1,0 +1,26 @@
+package v1alpha1
+
+// Types of conditions.
+const (
+	// ConditionAccepted is true while the controller can work by the spec.
+	ConditionAccepted = "Accepted"
+	// ConditionAvailable is true on a LauncherConfig while every launcher that
+	// there should be is ready.
+	ConditionAvailable = "Available"
+)
+
+// Reasons of ConditionAccepted.
+const (
+	ReasonAccepted              = "Accepted"
+	ReasonInvalid               = "Invalid"               // the spec says something that means nothing
+	ReasonLauncherConfigMissing = "LauncherConfigMissing" // an InferenceServerConfig names one that is not there
+	ReasonMalformedTemplate     = "MalformedTemplate"     // the podTemplate of a LauncherConfig is no Pod template
+)
+
+// Reasons of ConditionAvailable.
+const (
+	ReasonAllReady   = "AllReady"
+	ReasonNotReady   = "NotReady"
+	ReasonNoNodes    = "NoNodes"    // with mode PerNode: no node fits
+	ReasonNoneNeeded = "NoneNeeded" // with mode OnDemand: nobody asked for one yet
+)

@@ -1,0 +1,155 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// LauncherConfig says what launchers there are: from which Pod template, on
+// which nodes, and what they may keep asleep.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=lcfg,categories=hotseat
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name should be at most 63 lower-case letters, digits and '-': the launchers have it as the value of a label"
+// +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.population.mode`
+// +kubebuilder:printcolumn:name="Launchers",type=integer,JSONPath=`.status.launchers`,description="launchers that there should be"
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.ready`,description="launchers that are ready"
+// +kubebuilder:printcolumn:name="Outdated",type=integer,JSONPath=`.status.outdated`,description="launchers of an earlier template"
+// +kubebuilder:printcolumn:name="Awake",type=integer,JSONPath=`.status.awake`,description="instances that are awake"
+// +kubebuilder:printcolumn:name="Asleep",type=integer,JSONPath=`.status.asleep`,description="instances that sleep"
+// +kubebuilder:printcolumn:name="Sleeps-On",type=string,priority=1,JSONPath=`.status.sleepsOn`,description="nodes where they sleep"
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
+type LauncherConfig struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec LauncherConfigSpec `json:"spec"`
+	// +optional
+	Status LauncherConfigStatus `json:"status,omitempty"`
+}
+
+// LauncherConfigSpec is what a user wants.
+type LauncherConfigSpec struct {
+	// Pod template of the launchers, as that of a DaemonSet. Its container
+	// inference-server has the image with vLLM; the launcher is copied into it.
+	// It asks for no GPU, since a launcher sees all of its node. A template that
+	// is none is told by the condition Accepted.
+	// +required
+	// +kubebuilder:pruning:PreserveUnknownFields
+	PodTemplate runtime.RawExtension `json:"podTemplate"`
+
+	// Where launchers are.
+	// +optional
+	// +kubebuilder:default={}
+	Population Population `json:"population,omitempty"`
+
+	// How many instances a launcher may have; without it there is no limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxInstances *int32 `json:"maxInstances,omitempty"`
+
+	// +optional
+	Budgets Budgets `json:"budgets,omitempty"`
+}
+
+// PopulationMode says when launchers are made.
+//
+// +kubebuilder:validation:Enum=PerNode;OnDemand
+type PopulationMode string
+
+// The modes of population.
+const (
+	// PerNode has a launcher on each node that fits, before anybody asks.
+	PerNode PopulationMode = "PerNode"
+	// OnDemand makes a launcher on a node when a requester there needs one.
+	OnDemand PopulationMode = "OnDemand"
+)
+
+// Population says where launchers are.
+type Population struct {
+	// PerNode: one on each node that fits. OnDemand: one on a node when a
+	// requester there needs it.
+	// +optional
+	// +kubebuilder:default=PerNode
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: make another LauncherConfig with the other mode and let launcherConfigName name that"
+	Mode PopulationMode `json:"mode,omitempty"`
+
+	// Labels of the nodes that may have a launcher, besides what the Pod
+	// template asks of a node.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+}
+
+// Budgets say what a launcher may keep asleep. Their names are those of the
+// launcher's settings; without one there is no limit.
+type Budgets struct {
+	// How many instances may sleep on a GPU.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxSleepersPerGPU *int32 `json:"maxSleepersPerGPU,omitempty"`
+
+	// What sleepers may hold of a GPU's memory, such as 4Gi.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",message="should be a number of bytes above zero, such as 4Gi"
+	MaxSleeperBytesPerGPU *resource.Quantity `json:"maxSleeperBytesPerGPU,omitempty"`
+
+	// What sleepers may hold of the node's main memory, such as 200Gi.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",message="should be a number of bytes above zero, such as 200Gi"
+	MaxHostSleeperBytes *resource.Quantity `json:"maxHostSleeperBytes,omitempty"`
+
+	// How long an instance stays awake before another may take its place, such
+	// as 30s.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) >= duration('0s')",message="should be a duration, such as 30s or 1m30s"
+	MinResidency *metav1.Duration `json:"minResidency,omitempty"`
+}
+
+// LauncherConfigStatus is what the controller tells.
+type LauncherConfigStatus struct {
+	// Generation of the object that the status is of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Launchers that there should be.
+	// +optional
+	Launchers int32 `json:"launchers"`
+	// Launchers that are ready.
+	// +optional
+	Ready int32 `json:"ready"`
+	// Launchers of an earlier template; each goes once nothing of it is bound.
+	// +optional
+	Outdated int32 `json:"outdated"`
+	// Instances that are awake.
+	// +optional
+	Awake int32 `json:"awake"`
+	// Instances that sleep.
+	// +optional
+	Asleep int32 `json:"asleep"`
+	// Nodes where they sleep, in words; the end is left out where they are many.
+	// +optional
+	// +kubebuilder:validation:MaxLength=256
+	SleepsOn string `json:"sleepsOn,omitempty"`
+}
+
+// LauncherConfigList is a list of LauncherConfig.
+//
+// +kubebuilder:object:root=true
+type LauncherConfigList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []LauncherConfig `json:"items"`
+}

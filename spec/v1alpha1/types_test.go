@@ -1,0 +1,83 @@
+package v1alpha1_test
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"sigs.k8s.io/yaml"
+
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+func TestAPodTemplateIsReadOrSaidToBeNone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		template string
+		want     []string
+	}{
+		"one with a container inference-server": {`{metadata: {labels: {a: b}}, spec: {containers: [{name: inference-server, image: x}]}}`, nil},
+		"GPUs of zero":                          {`{spec: {containers: [{name: inference-server, image: x, resources: {limits: {nvidia.com/gpu: "0"}}}]}}`, nil},
+		"nothing":                               {``, []string{"spec.podTemplate: is not there: it should be a Pod template with a container inference-server"}},
+		"an empty one":                          {`{}`, []string{"spec.podTemplate.spec.containers: none is named inference-server"}},
+		"containers that are none": {`{spec: {containers: none}}`, []string{
+			"spec.podTemplate: is no Pod template: json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type []v1.Container",
+		}},
+		"a field that no Pod template has": {`{spec: {containers: [{name: inference-server, image: x, imagePolicy: Never}]}}`, []string{
+			`spec.podTemplate: is no Pod template: unknown field "spec.containers[0].imagePolicy"`,
+		}},
+		"a quantity that is none": {`{spec: {containers: [{name: inference-server, image: x, resources: {limits: {cpu: much}}}]}}`, []string{
+			"spec.podTemplate: is no Pod template: ",
+		}},
+		"no image": {`{spec: {containers: [{name: inference-server}]}}`, []string{
+			"spec.podTemplate.spec.containers[inference-server].image: is not there: it should be the image with vLLM",
+		}},
+		"GPUs that nobody else could have": {`{spec: {containers: [{name: inference-server, image: x, resources: {limits: {nvidia.com/gpu: 8}, requests: {nvidia.com/gpu: 8}}}]}}`, []string{
+			"spec.podTemplate.spec.containers[inference-server].resources: asks for 8 of nvidia.com/gpu: a launcher sees every GPU of its node and should ask for none",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := v1alpha1.LauncherConfig{}
+			if tt.template != "" {
+				raw, err := yaml.YAMLToJSON([]byte(tt.template))
+				require.NoError(t, err)
+				config.Spec.PodTemplate.Raw = raw
+			}
+			_, problems := config.Template()
+			require.Len(t, problems, len(tt.want), "%v", problems)
+			for i, want := range tt.want {
+				assert.Contains(t, problems[i].String(), want)
+			}
+		})
+	}
+}
+
+// TestEveryObjectThatIsTakenIsReadByTheTypes holds the types against the
+// schema: an object that the API server takes must never break a list or a
+// watch of those who read it.
+func TestEveryObjectThatIsTakenIsReadByTheTypes(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	decoder := serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+	text, err := os.ReadFile("testdata/validation.yaml")
+	require.NoError(t, err)
+	var cases []struct {
+		Name    string
+		Object  json.RawMessage
+		Message string
+	}
+	require.NoError(t, yaml.Unmarshal(text, &cases))
+	read := 0
+	for _, tt := range cases {
+		if tt.Message != "" {
+			continue
+		}
+		_, _, err := decoder.Decode(tt.Object, nil, nil)
+		assert.NoError(t, err, tt.Name)
+		read++
+	}
+	assert.Positive(t, read)
+}
