@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // Plan decides how to run vLLM. The command line is
@@ -85,7 +87,7 @@ func splitArguments(r Request) (tokens []string, field string, err error) {
 		tokens, field = r.Args, "args"
 	default:
 		field = "options"
-		if tokens, err = SplitOptions(*r.Options); err != nil {
+		if tokens, err = launcherapi.SplitOptions(*r.Options); err != nil {
 			return nil, "", inputError(field, "", "options cannot be split into arguments: %s", strings.ToLower(err.Error()))
 		}
 	}

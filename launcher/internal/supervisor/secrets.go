@@ -299,7 +299,7 @@ func (x *secrets) redactArgs(args []string) []string {
 // looked for as the engine sees them: quotes could hide a flag, or break a value
 // up. Where there are none the string stays as it was written.
 func (x *secrets) redactOptions(options string) string {
-	words, err := engine.SplitOptions(options)
+	words, err := launcherapi.SplitOptions(options)
 	if err != nil {
 		return launcherapi.Redacted // the engine adapter refuses it
 	}
@@ -315,7 +315,7 @@ func (x *secrets) redactOptions(options string) string {
 
 // quoted gives a word as it may stand in options.
 func quoted(word string) string {
-	if words, err := engine.SplitOptions(word); err == nil && len(words) == 1 && words[0] == word {
+	if words, err := launcherapi.SplitOptions(word); err == nil && len(words) == 1 && words[0] == word {
 		return word
 	}
 	if !strings.Contains(word, "'") {

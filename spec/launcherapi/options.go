@@ -1,4 +1,4 @@
-package engine
+package launcherapi
 
 import (
 	"encoding/json"
