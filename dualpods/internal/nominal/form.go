@@ -1,0 +1,83 @@
+package nominal
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Form is an inference server as a launcher is asked for it.
+type Form struct {
+	Args        []string          // arguments of `vllm serve`, without --host and --port
+	Env         map[string]string // environment of the engine, without what the launcher decides
+	Image       string            // the image that vLLM is wanted from; empty where any launcher's will do
+	Mounts      []Mount           // what it needs to find mounted
+	Annotations map[string]string // of the instance on its launcher
+
+	Port           int32             // where the requester answers inference requests
+	GPUs           int               // how many the requester holds
+	LauncherConfig string            // name of the LauncherConfig that is asked for; empty where none is
+	Labels         map[string]string // to put on the requester while it is bound and ready
+
+	// LeftAlone are the keys of labels that the input would set and that the
+	// requester has with another value, sorted.
+	LeftAlone []string
+	// Ignored are the fields of the input that mean nothing for an instance of
+	// a launcher, sorted.
+	Ignored []string
+}
+
+// Mount is a volume that the engine needs to find.
+type Mount struct {
+	Field    string // where it was asked for
+	Path     string // where the engine looks
+	SubPath  string
+	ReadOnly bool
+	Source   corev1.VolumeSource
+}
+
+// Hash identifies what runs: arguments, environment and image. GPUs, port,
+// labels and annotations are no part of it. 32 hexadecimal digits.
+func (f Form) Hash() string {
+	text, err := json.Marshal(struct {
+		Args  []string
+		Env   []string
+		Image string
+	}{append([]string{}, f.Args...), pairs(f.Env), f.Image})
+	if err != nil {
+		panic(err) // strings alone cannot fail
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:16])
+}
+
+// pairs lists a map, sorted by key; each name stands before its value.
+func pairs(m map[string]string) []string {
+	list := make([]string, 0, 2*len(m))
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		list = append(list, key, m[key])
+	}
+	return list
+}
+
+// tidy puts the form in the shape that is the same for both inputs.
+func (f *Form) tidy() {
+	for _, m := range []*map[string]string{&f.Env, &f.Annotations, &f.Labels} {
+		if len(*m) == 0 {
+			*m = nil
+		}
+	}
+	slices.Sort(f.LeftAlone)
+	slices.Sort(f.Ignored)
+	f.Ignored = slices.Compact(f.Ignored)
+	slices.SortFunc(f.Mounts, func(a, b Mount) int { return strings.Compare(a.Path, b.Path) })
+}
+
+// theLaunchers are the variables that the launcher itself decides; whoever sets
+// them sets nothing.
+var theLaunchers = []string{"CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "VLLM_SERVER_DEV_MODE"}
