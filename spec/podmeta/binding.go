@@ -13,16 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// BindingState is how far a binding has come.
-type BindingState string
-
-// The states of a binding.
-const (
-	BindingClaimed   BindingState = "claimed"   // the instance and its GPUs belong to the requester; the instance may not be awake yet
-	BindingBound     BindingState = "bound"     // the instance was awake for the requester
-	BindingReleasing BindingState = "releasing" // the instance is to sleep or to go, then the record goes
-)
-
 // Binding is a record on a launcher Pod: which requester has which instance.
 type Binding struct {
 	// Instance is the instance's id on the launcher; it stands in the key of
@@ -33,13 +23,18 @@ type Binding struct {
 	Namespace    string    `json:"namespace"`
 	Name         string    `json:"name"`
 
-	GPUs     []string     `json:"gpus"`           // UUIDs, in the order that the engine sees them
-	Port     int32        `json:"port,omitempty"` // the instance's public port; 0 while it is not known
-	SpecHash string       `json:"specHash"`       // identity of what runs, without the GPUs
-	Attempt  int          `json:"attempt"`        // counts the swaps asked for, from 1; part of their idempotency key
-	Since    time.Time    `json:"since"`          // when the record came into this state
-	State    BindingState `json:"state"`
+	GPUs        []string `json:"gpus"`        // UUIDs, in the order that the engine sees them
+	ServingPort int32    `json:"servingPort"` // the requester's port that carries traffic to the instance
+	SpecHash    string   `json:"specHash"`    // identity of what runs, without the GPUs
+
+	Attempt int       `json:"attempt"`           // counts the swaps asked for, from 1
+	Since   time.Time `json:"since"`             // when the record was made
+	Failure string    `json:"failure,omitempty"` // why the attempt before came to nothing
+	RetryAt time.Time `json:"retryAt,omitzero"`  // when the attempt may be made; zero: at once
 }
+
+// SwapKey is the idempotency key of the swap that the attempt asks for.
+func (b Binding) SwapKey() string { return fmt.Sprintf("%s.%d", b.RequesterUID, b.Attempt) }
 
 // Encode returns the annotation that holds the record.
 // It fails where [ReadBindings] would not take the record back.
@@ -48,7 +43,7 @@ func (b Binding) Encode() (key, value string, err error) {
 	if wrong := b.check(); wrong != "" {
 		return "", "", fmt.Errorf("cannot record the binding of instance %q: %s", b.Instance, wrong)
 	}
-	b.Since = b.Since.UTC()
+	b.Since, b.RetryAt = b.Since.UTC(), b.RetryAt.UTC()
 	text, err := json.Marshal(b)
 	if err != nil {
 		return "", "", fmt.Errorf("cannot record the binding of instance %q: %w", b.Instance, err)
@@ -112,18 +107,14 @@ func (b Binding) check() string {
 		return "gpus should name each GPU by its UUID"
 	case len(slices.Compact(slices.Sorted(slices.Values(b.GPUs)))) != len(b.GPUs):
 		return "gpus names a GPU twice"
-	case b.Port < 0 || b.Port > 65535:
-		return fmt.Sprintf("port %d is none: it should be 0 to 65535", b.Port)
+	case b.ServingPort < 1 || b.ServingPort > 65535:
+		return fmt.Sprintf("servingPort %d is none: it should be 1 to 65535", b.ServingPort)
 	case b.Attempt < 1:
 		return fmt.Sprintf("attempt %d is none: they count from 1", b.Attempt)
 	case b.Since.IsZero():
 		return "since is missing"
 	}
-	switch b.State {
-	case BindingClaimed, BindingBound, BindingReleasing:
-		return ""
-	}
-	return fmt.Sprintf("state %q is none: it should be %s, %s or %s", b.State, BindingClaimed, BindingBound, BindingReleasing)
+	return ""
 }
 
 // CheckInstanceID says what is wrong with an id whose record is to stand in an

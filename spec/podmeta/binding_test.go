@@ -14,8 +14,8 @@ import (
 
 func binding(instance, uid string) podmeta.Binding {
 	return podmeta.Binding{
-		Instance: instance, RequesterUID: "u-1", Namespace: "ns", Name: uid, GPUs: []string{"GPU-1", "GPU-0"}, Port: 8000,
-		SpecHash: "abc", Attempt: 2, Since: time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC), State: podmeta.BindingBound,
+		Instance: instance, RequesterUID: "u-1", Namespace: "ns", Name: uid, GPUs: []string{"GPU-1", "GPU-0"}, ServingPort: 8000,
+		SpecHash: "abc", Attempt: 2, Since: time.Date(2026, 11, 22, 1, 2, 3, 0, time.UTC),
 	}
 }
 
@@ -32,11 +32,11 @@ func write(t *testing.T, pod *corev1.Pod, b podmeta.Binding) {
 func TestARecordComesBackAsItWasWritten(t *testing.T) {
 	pod := &corev1.Pod{}
 	first, second := binding("a.1-x", "r1"), binding("b", "r2")
-	second.RequesterUID, second.Port = "u-2", 0
+	second.RequesterUID = "u-2"
 	second.Since = second.Since.In(time.FixedZone("east", 3600))
 	write(t, pod, second)
 	write(t, pod, first)
-	assert.Equal(t, `{"requesterUID":"u-1","namespace":"ns","name":"r1","gpus":["GPU-1","GPU-0"],"port":8000,"specHash":"abc","attempt":2,"since":"2026-11-22T01:02:03Z","state":"bound"}`,
+	assert.Equal(t, `{"requesterUID":"u-1","namespace":"ns","name":"r1","gpus":["GPU-1","GPU-0"],"servingPort":8000,"specHash":"abc","attempt":2,"since":"2026-11-22T01:02:03Z"}`,
 		pod.Annotations["dual-pod.llm-d.ai/binding.a.1-x"])
 	got, problems := podmeta.ReadBindings(pod)
 	assert.Empty(t, problems)
@@ -46,7 +46,7 @@ func TestARecordComesBackAsItWasWritten(t *testing.T) {
 }
 
 func TestADamagedRecordCostsItselfAlone(t *testing.T) {
-	const good = `{"requesterUID":"u","namespace":"n","name":"r","gpus":["G"],"specHash":"h","attempt":1,"since":"2026-11-22T01:02:03Z","state":"claimed"}`
+	const good = `{"requesterUID":"u","namespace":"n","name":"r","gpus":["G"],"servingPort":80,"specHash":"h","attempt":1,"since":"2026-11-22T01:02:03Z"}`
 	for name, tt := range map[string]struct{ key, value, want string }{
 		"no JSON":                      {"bad", `{`, "is no JSON"},
 		"nothing":                      {"bad", ``, "is no JSON"},
@@ -56,11 +56,10 @@ func TestADamagedRecordCostsItselfAlone(t *testing.T) {
 		"no hash":                      {"bad", strings.Replace(good, `specHash`, `hash`, 1), "specHash is missing"},
 		"no GPUs":                      {"bad", strings.Replace(good, `["G"]`, `[]`, 1), "gpus should name each GPU by its UUID"},
 		"a GPU twice":                  {"bad", strings.Replace(good, `["G"]`, `["G","H","G"]`, 1), "gpus names a GPU twice"},
-		"a port that is none":          {"bad", strings.Replace(good, `"gpus"`, `"port":70000,"gpus"`, 1), "port 70000 is none: it should be 0 to 65535"},
+		"a port that is none":          {"bad", strings.Replace(good, `80`, `70000`, 1), "servingPort 70000 is none: it should be 1 to 65535"},
 		"an attempt before the first":  {"bad", strings.Replace(good, `1,`, `0,`, 1), "attempt 0 is none: they count from 1"},
 		"no time":                      {"bad", strings.Replace(good, `since`, `when`, 1), "since is missing"},
 		"a time that is none":          {"bad", strings.Replace(good, `2026`, `26`, 1), "is no JSON"},
-		"a state that nobody knows":    {"bad", strings.Replace(good, `claimed`, `asleep`, 1), `state "asleep" is none: it should be claimed, bound or releasing`},
 		"no instance":                  {"", good, "the id of the instance is missing"},
 		"an instance that is no label": {"-x", good, `instance id "-x" does not fit in the key of an annotation`},
 	} {
@@ -90,7 +89,7 @@ func TestARecordThatCouldNotBeReadBackIsNotWritten(t *testing.T) {
 		assert.Equal(t, ok, err == nil, "%s: %v", instance, err)
 	}
 	b := binding("x", "r")
-	b.State = "asleep"
+	b.Attempt = 0
 	_, _, err := b.Encode()
-	assert.EqualError(t, err, `cannot record the binding of instance "x": state "asleep" is none: it should be claimed, bound or releasing`)
+	assert.EqualError(t, err, `cannot record the binding of instance "x": attempt 0 is none: they count from 1`)
 }
