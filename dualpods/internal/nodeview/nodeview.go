@@ -1,0 +1,257 @@
+// Package nodeview keeps one watch stream to each launcher open, and knows what
+// the launchers say: their instances, the GPUs of their nodes, and whether they
+// answer at all.
+package nodeview
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// View is what a launcher says.
+type View struct {
+	// Connected: its watch stream is up, and what follows is so. Otherwise it is
+	// what was so when the stream broke off.
+	Connected bool
+	Lost      time.Time // when the stream broke off; zero: it never was up
+	Why       string    // it is not connected
+	GPUs      []string  // UUIDs of its node
+	Instances map[string]launcherapi.Instance
+}
+
+// Target is where a launcher is.
+type Target struct {
+	Address string // such as "10.1.2.3:8001"
+	Token   string
+}
+
+// Options configure a [Set].
+type Options struct {
+	// Changed is called, from one of the Set's goroutines, when what the launcher
+	// of that key says has changed.
+	Changed func(key string)
+	// Heartbeat is how often a quiet stream shows that it lives; one that is
+	// silent for three of them has broken off. 0: 2 s.
+	Heartbeat time.Duration
+	Logger    *slog.Logger
+}
+
+// Set is the launchers that are watched. Its methods may be called from several
+// goroutines at once.
+type Set struct {
+	opts    Options
+	mu      sync.Mutex
+	all     map[string]*launcher
+	running sync.WaitGroup
+}
+
+// New makes an empty Set.
+func New(opts Options) *Set {
+	if opts.Heartbeat == 0 {
+		opts.Heartbeat = 2 * time.Second
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Set{opts: opts, all: map[string]*launcher{}}
+}
+
+// Watch begins to watch the launcher of that key, such as the UID of its Pod, or
+// goes on when it does already. One whose target has changed is watched anew.
+func (s *Set) Watch(key string, target Target) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if there, ok := s.all[key]; ok {
+		if there.target == target {
+			return
+		}
+		s.drop(key)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &launcher{target: target, cancel: cancel, view: View{Why: "it has not answered yet"}}
+	s.all[key] = l
+	s.running.Go(func() { l.run(ctx, s.opts, func() { s.opts.Changed(key) }) })
+}
+
+// Forget ends the watch of that key. It does not wait for its goroutine, which
+// ends soon; Close does.
+func (s *Set) Forget(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(key)
+}
+
+// drop ends a watch. The lock is held.
+func (s *Set) drop(key string) {
+	if l, ok := s.all[key]; ok {
+		l.cancel()
+		delete(s.all, key)
+	}
+}
+
+// Keys lists what is watched.
+func (s *Set) Keys() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys := make([]string, 0, len(s.all))
+	for key := range s.all {
+		keys = append(keys, key)
+	}
+	return keys
+}
+
+// View is what the launcher of that key says. The zero View, of a key that is
+// not watched, is not connected.
+func (s *Set) View(key string) View {
+	s.mu.Lock()
+	l, ok := s.all[key]
+	s.mu.Unlock()
+	if !ok {
+		return View{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := l.view
+	v.Instances = maps.Clone(v.Instances)
+	return v
+}
+
+// Client speaks to the launcher of that key; nil when it is not watched, or has
+// never answered.
+func (s *Set) Client(key string) *client.Client {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.all[key]
+	if !ok {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.client
+}
+
+// Close ends all watches, and waits for their goroutines.
+func (s *Set) Close() {
+	s.mu.Lock()
+	for key := range s.all {
+		s.drop(key)
+	}
+	s.mu.Unlock()
+	s.running.Wait()
+}
+
+// launcher is one watch.
+type launcher struct {
+	target Target
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	view   View
+	client *client.Client
+}
+
+// Bounds of the pause before a launcher is asked again.
+const (
+	firstPause   = 10 * time.Millisecond
+	longestPause = time.Second
+	// askLimit bounds the questions before a stream.
+	askLimit = 5 * time.Second
+)
+
+// run keeps a stream open until ctx ends.
+func (l *launcher) run(ctx context.Context, opts Options, changed func()) {
+	c, err := client.New(client.Options{
+		Server: l.target.Address, Token: l.target.Token, Heartbeat: opts.Heartbeat,
+		Reconnect: time.Nanosecond, // what there is must be listed again before it is known
+	})
+	if err != nil {
+		l.lose(fmt.Errorf("cannot be asked at %s: %w", l.target.Address, err), changed)
+		return
+	}
+	defer c.Close()
+	l.mu.Lock()
+	l.client = c
+	l.mu.Unlock()
+	pause := firstPause
+	for {
+		reached, err := l.follow(ctx, c, changed)
+		if ctx.Err() != nil {
+			return
+		}
+		l.lose(err, changed)
+		opts.Logger.Debug("the stream of a launcher broke off", "launcher", l.target.Address, "error", err)
+		if reached {
+			pause = firstPause
+		}
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, longestPause)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// follow lists what the launcher has and tells what changes, until the stream
+// breaks off. reached says that it began.
+func (l *launcher) follow(ctx context.Context, c *client.Client, changed func()) (reached bool, err error) {
+	ask, stop := context.WithTimeout(ctx, askLimit)
+	defer stop()
+	gpus, err := c.GPUs(ask)
+	if err != nil {
+		return false, err
+	}
+	list, err := c.List(ask)
+	if err != nil {
+		return false, err
+	}
+	view := View{Connected: true, Instances: map[string]launcherapi.Instance{}}
+	for _, g := range gpus.GPUs {
+		view.GPUs = append(view.GPUs, g.UUID)
+	}
+	for _, i := range list.Instances {
+		view.Instances[i.InstanceID] = i
+	}
+	l.mu.Lock()
+	l.view = view
+	l.mu.Unlock()
+	changed()
+	for event, err := range c.Watch(ctx, &list.Revision) {
+		if err != nil {
+			return true, err
+		}
+		l.apply(event)
+		changed()
+	}
+	return true, ctx.Err()
+}
+
+func (l *launcher) apply(event launcherapi.WatchEvent) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if event.Type == launcherapi.EventDeleted {
+		delete(l.view.Instances, event.Object.InstanceID)
+		return
+	}
+	l.view.Instances[event.Object.InstanceID] = event.Object
+}
+
+func (l *launcher) lose(err error, changed func()) {
+	l.mu.Lock()
+	tell := l.view.Connected || l.view.Why != err.Error()
+	if l.view.Connected {
+		l.view.Lost = time.Now()
+	}
+	l.view.Connected, l.view.Why = false, err.Error()
+	l.mu.Unlock()
+	if tell {
+		changed()
+	}
+}
