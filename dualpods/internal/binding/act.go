@@ -1,0 +1,295 @@
+package binding
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/spi"
+	launcherclient "hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// act makes a step's write, and keeps w up with what was written.
+func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observation, step Step) error {
+	uid := o.Requester.UID
+	pod := w.pods[uid]
+	l, record := w.boundTo(uid)
+	switch step.Do {
+	case Tell:
+		c.opts.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, "Waiting", "Bind", "%s", step.Why)
+		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
+			c.setStatus(p, o, podmeta.Status{State: stateWaiting, Message: step.Why})
+		})
+	case AddFinalizer:
+		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
+			p.Finalizers = append(p.Finalizers, podmeta.FinalizerRequester)
+			c.setStatus(p, o, podmeta.Status{State: stateBinding, Launcher: o.Launcher.Name, Instance: o.Requester.Instance})
+		})
+	case RemoveFinalizer:
+		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
+			p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == podmeta.FinalizerRequester })
+		})
+	case Publish:
+		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) { c.publish(p, o) })
+	case Retract:
+		return c.retract(ctx, n, w, pod, o, step)
+	case OpenGate:
+		return c.setGate(ctx, n, w, pod, corev1.ConditionTrue, "Serving", step.Why)
+	case DeleteRequester:
+		return c.deleteRequester(ctx, pod, step)
+	case AddRecord:
+		return c.patchLauncher(ctx, n, w.candidate(o.Form), func(p *corev1.Pod) error { return putRecord(p, step.Record) })
+	case NextAttempt:
+		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
+	case RemoveRecord:
+		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { dropRecord(p, record.Instance); return nil })
+	case CreateLauncher:
+		return errors.New("cannot create a launcher yet")
+	case Swap, Sleep, DeleteInstance:
+		return c.callLauncher(n, l, o, step)
+	case Bind, Unbind, BecomeReady, BecomeUnready:
+		return c.callRequester(ctx, n, w, o, step)
+	}
+	return fmt.Errorf("no such action: %q", step.Do)
+}
+
+// patchRequester changes a requester's metadata by one write, which is refused
+// when somebody else has changed the Pod meanwhile.
+func (c *Controller) patchRequester(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, change func(*corev1.Pod)) error {
+	changed := pod.DeepCopy()
+	change(changed)
+	if err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	w.wrote(n, changed)
+	return nil
+}
+
+// patchLauncher changes a launcher Pod's metadata in the same way.
+func (c *Controller) patchLauncher(ctx context.Context, n *nodeWork, l *launcherPod, change func(*corev1.Pod) error) error {
+	changed := l.pod.DeepCopy()
+	if err := change(changed); err != nil {
+		return err
+	}
+	if err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(l.pod, client.MergeFromWithOptimisticLock{})); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	n.note(changed)
+	l.read(changed)
+	return nil
+}
+
+func putRecord(p *corev1.Pod, b podmeta.Binding) error {
+	key, value, err := b.Encode()
+	if err != nil {
+		return err
+	}
+	p.Annotations = annotationsOf(p)
+	p.Annotations[key] = value
+	if !slices.Contains(p.Finalizers, podmeta.FinalizerProvider) {
+		p.Finalizers = append(p.Finalizers, podmeta.FinalizerProvider)
+	}
+	return nil
+}
+
+func dropRecord(p *corev1.Pod, instance string) {
+	p.Annotations = annotationsOf(p)
+	delete(p.Annotations, podmeta.AnnotationBindingPrefix+instance)
+	if len(podmeta.BoundTo(p)) == 0 {
+		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == podmeta.FinalizerProvider })
+	}
+}
+
+// setStatus writes the status of a requester.
+func (c *Controller) setStatus(p *corev1.Pod, o Observation, s podmeta.Status) {
+	if old := readStatus(p); old.State == s.State {
+		s.Since = old.Since
+	} else {
+		s.Since = o.Now.UTC()
+	}
+	for _, problem := range o.Problems {
+		s.Errors = append(s.Errors, problem.String())
+	}
+	s.LeftAlone, s.Ignored = o.Form.LeftAlone, o.Form.Ignored
+	text, err := json.Marshal(s)
+	if err != nil {
+		c.log.Error(err, "cannot write a status")
+		return
+	}
+	p.Annotations = annotationsOf(p)
+	p.Annotations[podmeta.AnnotationStatus] = string(text)
+}
+
+// publish puts the labels on a requester that routers look for.
+func (c *Controller) publish(p *corev1.Pod, o Observation) {
+	c.setStatus(p, o, podmeta.Status{State: stateServing, Launcher: o.Launcher.Name, Instance: o.Record.Instance})
+	if len(o.Form.Labels) == 0 {
+		return
+	}
+	if p.Labels == nil {
+		p.Labels = map[string]string{}
+	}
+	maps.Copy(p.Labels, o.Form.Labels)
+	keys, err := json.Marshal(slices.Sorted(maps.Keys(o.Form.Labels)))
+	if err != nil {
+		c.log.Error(err, "cannot write which labels are relayed")
+		return
+	}
+	p.Annotations[podmeta.AnnotationRelayedLabels] = string(keys)
+}
+
+// retract takes those labels off and shuts the gate.
+func (c *Controller) retract(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o Observation, step Step) error {
+	if o.Requester.GateOpen {
+		return c.setGate(ctx, n, w, pod, corev1.ConditionFalse, "NotServing", step.Why)
+	}
+	relayed := w.asked[pod.UID].RelayedLabels
+	return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
+		for _, key := range relayed {
+			delete(p.Labels, key)
+		}
+		c.setStatus(p, o, podmeta.Status{State: stateWaiting, Message: step.Why})
+		delete(p.Annotations, podmeta.AnnotationRelayedLabels)
+	})
+}
+
+func (c *Controller) setGate(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, status corev1.ConditionStatus, reason, message string) error {
+	changed := pod.DeepCopy()
+	condition := corev1.PodCondition{
+		Type: podmeta.ReadinessGate, Status: status, Reason: reason, Message: message,
+		LastTransitionTime: metav1.NewTime(c.opts.Now()),
+	}
+	at := slices.IndexFunc(changed.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == podmeta.ReadinessGate })
+	if at < 0 {
+		changed.Status.Conditions = append(changed.Status.Conditions, condition)
+	} else {
+		changed.Status.Conditions[at] = condition
+	}
+	if err := c.opts.API.Status().Patch(ctx, changed, client.StrategicMergeFrom(pod)); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	w.wrote(n, changed)
+	return nil
+}
+
+func (c *Controller) deleteRequester(ctx context.Context, pod *corev1.Pod, step Step) error {
+	c.opts.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, "ServerGone", "Delete", "%s", step.Why)
+	err := c.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
+	if apierrors.IsConflict(err) {
+		return nil // another Pod of its name
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// callLauncher begins a call that the launcher's watch stream tells the outcome of.
+func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, o Observation, step Step) error {
+	api := c.opts.Views.Client(l.key())
+	if api == nil {
+		return fmt.Errorf("cannot ask launcher %s: it is not watched", l.pod.Name)
+	}
+	id := o.Record.Instance
+	switch step.Do {
+	case Swap:
+		request := swapRequest(o)
+		key := o.Record.SwapKey()
+		n.calls.begin(swapKey(l, o.Record), true, func(ctx context.Context) error {
+			_, err := api.SwapOnce(ctx, key, request, nil)
+			return err
+		})
+	case Sleep:
+		n.calls.begin(sleepKey(l, id), false, func(ctx context.Context) error {
+			_, err := api.Sleep(ctx, id, launcherapi.SleepRequest{})
+			return err
+		})
+	default:
+		n.calls.begin(deleteKey(l, id), false, func(ctx context.Context) error {
+			_, err := api.Delete(ctx, id)
+			if launcherclient.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+	}
+	return nil
+}
+
+// swapRequest asks for the record's instance on its GPUs, a new one where there
+// is none.
+func swapRequest(o Observation) launcherapi.SwapRequest {
+	in := &launcherapi.SwapIn{InstanceID: o.Record.Instance}
+	if o.Instance == nil {
+		in = &launcherapi.SwapIn{
+			ID: o.Record.Instance, Args: o.Form.Args, GPUUUIDs: o.Record.GPUs, Annotations: o.Form.Annotations,
+			EnvVars: map[string]launcherapi.EnvValue{},
+		}
+		for name, value := range o.Form.Env {
+			in.EnvVars[name] = launcherapi.EnvValue{Value: value}
+		}
+	}
+	return launcherapi.SwapRequest{GPUUUIDs: o.Record.GPUs, In: in}
+}
+
+// callRequester calls the requester program. All but the unbinding answer at once.
+func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o Observation, step Step) error {
+	address, seat := o.Requester.AdminAddress, w.spi[o.Requester.UID]
+	if step.Do == Unbind {
+		binding, drain := seat.Proxy.Binding, c.opts.Drain
+		n.calls.begin(unbindKey(o.Requester.UID), false, func(ctx context.Context) error {
+			ctx, stop := context.WithTimeout(ctx, drain+askLimit)
+			defer stop()
+			_, err := c.opts.Requesters.Unbind(ctx, address, binding, drain)
+			return err
+		})
+		return nil
+	}
+	ctx, stop := context.WithTimeout(ctx, askLimit)
+	defer stop()
+	switch step.Do {
+	case Bind:
+		proxy, err := c.opts.Requesters.Bind(ctx, address, o.proxy())
+		if err != nil {
+			return err
+		}
+		seat.Proxy = proxy
+		return nil
+	case BecomeReady:
+		if err := c.opts.Requesters.BecomeReady(ctx, address, o.Record.SwapKey()); err != nil {
+			return err
+		}
+		seat.Proxy.Ready = true
+		return nil
+	}
+	if err := c.opts.Requesters.BecomeUnready(ctx, address, seat.Proxy.Binding); err != nil {
+		return err
+	}
+	seat.Proxy.Ready = false
+	return nil
+}
+
+// refused tells an answer that is an error from no answer.
+func refused(err error) bool {
+	_, ok := errors.AsType[*spi.RefusedError](err)
+	return ok
+}
+
+// wrote keeps the world up with a write to a requester.
+func (w *world) wrote(n *nodeWork, pod *corev1.Pod) {
+	n.note(pod)
+	w.pods[pod.UID] = pod
+	read, problems := podmeta.ReadRequester(pod)
+	w.asked[pod.UID] = requester{read, problems}
+}
+
+// retryAfter is when to look again after a write that failed.
+const retryAfter = 100 * time.Millisecond

@@ -1,0 +1,89 @@
+package binding
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+)
+
+// calls are the calls to launchers and requesters that take longer than a pass:
+// each is made by a goroutine of its own, once at a time for each key. What
+// became of a swap is kept until its record asks for another one.
+type calls struct {
+	ctx     context.Context //nolint:containedctx // the controller's life: calls outlive the pass that began them
+	notify  func()
+	mu      sync.Mutex
+	all     map[string]*outcome
+	running sync.WaitGroup
+}
+
+// outcome is a call that is under way or over.
+type outcome struct {
+	over bool
+	err  error
+}
+
+// failurePause is how long a call that failed is taken to be under way still.
+const failurePause = 500 * time.Millisecond
+
+// begin makes a call, unless it is under way or its outcome is kept.
+func (c *calls) begin(key string, keep bool, do func(context.Context) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all[key] != nil {
+		return
+	}
+	o := &outcome{}
+	c.all[key] = o
+	c.running.Go(func() {
+		err := do(c.ctx)
+		if err != nil && !keep {
+			select {
+			case <-time.After(failurePause):
+			case <-c.ctx.Done():
+			}
+		}
+		c.mu.Lock()
+		o.over, o.err = true, err
+		if !keep {
+			delete(c.all, key)
+		}
+		c.mu.Unlock()
+		c.notify()
+	})
+}
+
+// underWay says whether a call is being made.
+func (c *calls) underWay(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.all[key]
+	return o != nil && !o.over
+}
+
+// attempt is what became of a swap.
+func (c *calls) attempt(key string) Attempt {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	o := c.all[key]
+	if o == nil {
+		return Attempt{}
+	}
+	a := Attempt{Asked: true, Over: o.over}
+	if o.err != nil {
+		a.Failure = o.err.Error()
+	}
+	return a
+}
+
+// keep forgets the outcomes of that kind but for those keys.
+func (c *calls) keep(kind string, keys map[string]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, o := range c.all {
+		if o.over && strings.HasPrefix(key, kind) && !keys[key] {
+			delete(c.all, key)
+		}
+	}
+}

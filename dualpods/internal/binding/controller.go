@@ -1,0 +1,254 @@
+package binding
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/spi"
+)
+
+// Options configure a [Controller].
+type Options struct {
+	// API reads from a cache, in which Pods are indexed by IndexNode, and writes
+	// to the server.
+	API        client.Client
+	Views      *nodeview.Set
+	Requesters *spi.Client
+	Recorder   events.EventRecorder
+	// LauncherPort is where launchers have their control API.
+	LauncherPort int
+	// Token is what the launcher in a Pod asks its clients for.
+	Token func(launcher *corev1.Pod) string
+	// Drain is how long the connections of a requester's clients may take to end
+	// when it is unbound, before they are cut.
+	Drain time.Duration
+	// Again has a node looked at again.
+	Again func(node string)
+	Now   func() time.Time
+}
+
+// Controller binds the requesters of nodes. Nodes are looked at side by side,
+// each by one goroutine at a time.
+type Controller struct {
+	opts  Options
+	log   logr.Logger
+	ctx   context.Context //nolint:containedctx // ends with the controller: calls to launchers outlive a pass
+	mu    sync.Mutex
+	nodes map[string]*nodeWork
+	owner map[string]string // node by UID of a launcher Pod
+}
+
+// New makes a controller that works until ctx ends. Close waits for what it began.
+func New(ctx context.Context, opts Options, log logr.Logger) *Controller {
+	return &Controller{opts: opts, log: log, ctx: ctx, nodes: map[string]*nodeWork{}, owner: map[string]string{}}
+}
+
+// Close waits until the calls that are under way are over; the context given to
+// New has ended by then.
+func (c *Controller) Close() {
+	c.mu.Lock()
+	nodes := c.nodes
+	c.nodes = map[string]*nodeWork{}
+	c.mu.Unlock()
+	for _, n := range nodes {
+		n.calls.running.Wait()
+	}
+}
+
+// NodeOf is the node of the launcher Pod of that UID, as nodeview names it.
+func (c *Controller) NodeOf(launcher string) (node string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	node, ok = c.owner[launcher]
+	return node, ok
+}
+
+// nodeWork is what is kept of a node between passes: calls that are under way,
+// and what is known to be newer than the cache. One pass has it at a time.
+type nodeWork struct {
+	name  string
+	calls *calls
+	own   map[types.UID]*corev1.Pod // as this controller wrote them last
+	gpus  map[types.UID]accelerators
+	mu    sync.Mutex // guards gpus: requesters are asked side by side
+}
+
+// accelerators are the GPUs that a process of a requester program has.
+type accelerators struct {
+	process string
+	uuids   []string
+	wrong   string
+}
+
+func (c *Controller) work(name string) *nodeWork {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, ok := c.nodes[name]
+	if !ok {
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, gpus: map[types.UID]accelerators{}}
+		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, notify: func() { c.opts.Again(name) }}
+		c.nodes[name] = n
+	}
+	return n
+}
+
+// most bounds the steps for one requester in a pass.
+const most = 16
+
+// Reconcile looks at one node, named by the request.
+func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	n := c.work(request.Name)
+	w, err := c.gather(ctx, n)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	c.watchLaunchers(w)
+	var again time.Duration
+	for _, uid := range w.subjects() {
+		after, err := c.settle(ctx, n, w, uid)
+		if err != nil && ctx.Err() == nil {
+			after = retryAfter
+			if !apierrors.IsConflict(err) {
+				c.log.Error(err, "cannot take a step", "requester", uid, "node", n.name)
+			}
+		}
+		if after > 0 && (again == 0 || after < again) {
+			again = after
+		}
+	}
+	n.keepSwaps(w)
+	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// settle takes steps for one requester until there is none to take now, and says
+// when to look again, if nothing else tells.
+func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, uid types.UID) (again time.Duration, err error) {
+	for range most {
+		o := c.observe(ctx, n, w, uid)
+		step := Decide(o)
+		if step.Do == Nothing {
+			return 0, nil
+		}
+		if step.Do == Retry {
+			return step.After, nil
+		}
+		c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "rule", step.Rule, "do", string(step.Do), "why", step.Why)
+		if err := c.act(ctx, n, w, o, step); err != nil {
+			return 0, fmt.Errorf("cannot %s: %w", step.Do, err)
+		}
+		if ends(step.Do) {
+			return 0, nil
+		}
+	}
+	return retryAfter, nil
+}
+
+// ends says that an event has to come before there is more to do for a requester.
+func ends(do Action) bool {
+	switch do {
+	case Tell, DeleteRequester, RemoveFinalizer:
+		return true
+	}
+	return false
+}
+
+// watchLaunchers watches the launchers of a node, and no others.
+func (c *Controller) watchLaunchers(w *world) {
+	here := map[string]bool{}
+	for _, l := range w.launchers {
+		if !running(l.pod) {
+			continue
+		}
+		here[l.key()] = true
+		c.mu.Lock()
+		c.owner[l.key()] = w.node.Name
+		c.mu.Unlock()
+		c.opts.Views.Watch(l.key(), nodeview.Target{
+			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(c.opts.LauncherPort)), Token: c.opts.Token(l.pod),
+		})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for key, node := range c.owner {
+		if node == w.node.Name && !here[key] {
+			c.opts.Views.Forget(key)
+			delete(c.owner, key)
+		}
+	}
+}
+
+// newer is the Pod as it was read, or as this controller wrote it where the
+// cache does not have that yet.
+func (n *nodeWork) newer(pod *corev1.Pod) *corev1.Pod {
+	own, ok := n.own[pod.UID]
+	if !ok {
+		return pod
+	}
+	if older(pod.ResourceVersion, own.ResourceVersion) {
+		return own
+	}
+	delete(n.own, pod.UID)
+	return pod
+}
+
+// older compares resource versions of one kind of object, which are numbers that
+// grow (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
+func older(a, b string) bool { return len(a) < len(b) || len(a) == len(b) && a < b }
+
+func (n *nodeWork) note(pod *corev1.Pod) { n.own[pod.UID] = pod }
+
+// forgetOthers forgets Pods that are gone.
+func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
+	there := map[types.UID]bool{}
+	for i := range pods {
+		there[pods[i].UID] = true
+	}
+	for uid := range n.own {
+		if !there[uid] {
+			delete(n.own, uid)
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for uid := range n.gpus {
+		if !there[uid] {
+			delete(n.gpus, uid)
+		}
+	}
+}
+
+func (n *nodeWork) accelerators(uid types.UID, process string) (uuids []string, wrong string, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	a, ok := n.gpus[uid]
+	return a.uuids, a.wrong, ok && a.process == process && a.wrong == ""
+}
+
+func (n *nodeWork) noteAccelerators(uid types.UID, process string, uuids []string, wrong string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.gpus[uid] = accelerators{process: process, uuids: uuids, wrong: wrong}
+}
+
+// keepSwaps forgets the outcomes of swaps that no record is waiting for.
+func (n *nodeWork) keepSwaps(w *world) {
+	keys := map[string]bool{}
+	for _, l := range w.launchers {
+		for i := range l.bindings {
+			keys[swapKey(l, &l.bindings[i])] = true
+		}
+	}
+	n.calls.keep("swap/", keys)
+}

@@ -1,0 +1,293 @@
+package binding
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// rule is a row of the table: the first whose condition holds says what to do.
+type rule struct {
+	name string
+	when func(*Observation) bool
+	then func(*Observation) Step
+}
+
+// Decide answers what to do for one requester, and why. It is a pure function.
+func Decide(o Observation) Step { return decide(&o, rules) }
+
+func decide(o *Observation, rules []rule) Step {
+	for _, r := range rules {
+		if r.when(o) {
+			step := r.then(o)
+			step.Rule = r.name
+			if step.Do == Tell && o.Requester.Told == step.Why {
+				step.Do = Nothing
+			}
+			return step
+		}
+	}
+	return Step{Do: Nothing, Why: "served"}
+}
+
+// rules are the rows of spec/binding.md, in their order.
+var rules = slices.Concat(leaving, placed, bound, served)
+
+// do makes a rule's consequence of an action and its reason.
+func do(action Action, format string, args ...func(*Observation) string) func(*Observation) Step {
+	return func(o *Observation) Step {
+		words := make([]any, len(args))
+		for n, arg := range args {
+			words[n] = arg(o)
+		}
+		return Step{Do: action, Why: fmt.Sprintf(format, words...)}
+	}
+}
+
+// leaving are the ways down: the server of a requester that is not wanted any
+// more is asleep or gone before its record goes, and the record before the
+// requester.
+var leaving = []rule{
+	{"leaving, never bound", func(o *Observation) bool { return o.leaving() && o.Record == nil && !o.Requester.Finalizer },
+		do(Nothing, "nothing is held for it")},
+	{"leaving, released", func(o *Observation) bool { return o.leaving() && o.Record == nil },
+		do(RemoveFinalizer, "its inference server sleeps or is gone")},
+	{"leaving, launcher gone", func(o *Observation) bool { return o.letGo() && o.gone() },
+		do(RemoveRecord, "what the launcher held is gone with it")},
+	{"leaving, being unbound", func(o *Observation) bool { return o.letGo() && o.Calls.Unbind },
+		do(Nothing, "connections of its clients are ending")},
+	{"leaving, carries", func(o *Observation) bool { return o.letGo() && o.carries() },
+		do(Unbind, "its clients' connections must end before its model sleeps")},
+	{"leaving, launcher silent", func(o *Observation) bool { return o.letGo() && !o.Launcher.Connected },
+		do(Nothing, "launcher %s does not answer: %s", launcherName, launcherWhy)},
+	{"leaving, moving", func(o *Observation) bool {
+		return o.letGo() && (o.in(launcher.Waking, launcher.FallingAsleep, launcher.Stopping) || o.Calls.Sleep || o.Calls.Delete)
+	}, do(Nothing, "instance %s is %s", instanceID, instanceState)},
+	{"leaving, awake", func(o *Observation) bool { return o.letGo() && o.in(launcher.Awake) },
+		do(Sleep, "no requester is bound to instance %s any more", instanceID)},
+	{"leaving, starting or failed", func(o *Observation) bool {
+		return o.letGo() && o.in(launcher.Starting, launcher.Failed, launcher.Stopped)
+	}, do(DeleteInstance, "instance %s is %s, and nobody wants it any more", instanceID, instanceState)},
+	{"leaving, swap under way", func(o *Observation) bool { return o.letGo() && o.Attempt.Asked && !o.Attempt.Over },
+		do(Nothing, "the launcher has a swap under way for it")},
+	{"leaving, asleep or gone", (*Observation).letGo,
+		do(RemoveRecord, "instance %s sleeps or is gone", instanceID)},
+}
+
+// placed is what must be known before anything is bound.
+var placed = []rule{
+	{"input wrong", func(o *Observation) bool { return len(o.Problems) > 0 && o.Record == nil },
+		do(Tell, "%s", func(o *Observation) string { return join(o.Problems) })},
+	{"not scheduled", func(o *Observation) bool { return o.Node.Name == "" },
+		do(Nothing, "the scheduler has not placed it yet")},
+	{"node closed", func(o *Observation) bool { return o.Record == nil && o.Node.Unschedulable },
+		do(DeleteRequester, "node %s was made unschedulable before it had its inference server", nodeName)},
+	{"provider vanished", func(o *Observation) bool { return o.Record == nil && o.carries() },
+		do(DeleteRequester, "the launcher that served it is gone")},
+	{"provider leaving", func(o *Observation) bool { return o.Record != nil && (o.gone() || o.Launcher.Deleting) },
+		do(DeleteRequester, "its launcher %s is going", launcherName)},
+	{"not running", func(o *Observation) bool { return !o.Requester.Running },
+		do(Nothing, "its container %s does not run yet", func(*Observation) string { return podmeta.ServingContainer })},
+	{"requester silent", func(o *Observation) bool { return o.SPI == nil },
+		func(o *Observation) Step {
+			return Step{Do: Retry, After: 5 * time.Millisecond, Why: "the requester program does not answer at " + o.Requester.AdminAddress}
+		}},
+	{"GPUs unknown", func(o *Observation) bool { return o.SPI.Wrong != "" },
+		do(Tell, "the requester program cannot tell its GPUs: %s", func(o *Observation) string { return o.SPI.Wrong })},
+	{"GPUs do not match", func(o *Observation) bool { return len(o.SPI.GPUs) != o.Requester.GPUs },
+		func(o *Observation) Step {
+			return Step{Do: Tell, Why: fmt.Sprintf("the Pod asks for %d GPUs, and the requester program says that it has %d", o.Requester.GPUs, len(o.SPI.GPUs))}
+		}},
+	{"GPU claimed twice", func(o *Observation) bool { return len(o.Rivals) > 0 },
+		do(Tell, "%s says that it has one of its GPUs too: neither gets it until that is clear", func(o *Observation) string { return strings.Join(o.Rivals, ", ") })},
+}
+
+// bound is the way to a record.
+var bound = []rule{
+	{"no launcher", func(o *Observation) bool { return o.Record == nil && o.Launcher == nil },
+		do(CreateLauncher, "node %s has no launcher of %s", nodeName, func(o *Observation) string { return o.Form.LauncherConfig })},
+	{"launcher going", func(o *Observation) bool { return o.Record == nil && (o.Launcher.Deleting || o.Launcher.Dead) },
+		do(Tell, "launcher %s of its node is going: a new one must come first", launcherName)},
+	{"launcher just lost", func(o *Observation) bool { return !o.Launcher.Connected && o.lostFor() < patience },
+		func(o *Observation) Step {
+			return Step{Do: Retry, After: patience - o.lostFor(), Why: "the stream of launcher " + o.Launcher.Name + " broke off: " + o.Launcher.Why}
+		}},
+	{"launcher silent", func(o *Observation) bool { return !o.Launcher.Connected },
+		do(Tell, "launcher %s does not answer: %s", launcherName, launcherWhy)},
+	{"GPU not the launcher's", func(o *Observation) bool { return o.strangeGPU() != "" },
+		do(Tell, "launcher %s does not see GPU %s", launcherName, (*Observation).strangeGPU)},
+	{"no finalizer", func(o *Observation) bool { return !o.Requester.Finalizer },
+		do(AddFinalizer, "its GPUs must stay its own until its model sleeps")},
+	{"instance bound to another", func(o *Observation) bool { return o.Record == nil && o.Holder != "" },
+		do(Nothing, "its instance is still bound to %s", func(o *Observation) string { return o.Holder })},
+	{"no record", func(o *Observation) bool { return o.Record == nil },
+		func(o *Observation) Step {
+			return Step{Do: AddRecord, Why: "launcher " + o.Launcher.Name + " has its GPUs", Record: o.newRecord()}
+		}},
+}
+
+// served is the way from the record to a requester that serves.
+var served = []rule{
+	{"died while it served", func(o *Observation) bool { return o.dead() && o.ready() },
+		do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate)},
+	{"leftover", func(o *Observation) bool { return o.in(launcher.Failed, launcher.Stopped) && !o.Attempt.Asked },
+		do(DeleteInstance, "instance %s is %s and in the way of the swap", instanceID, instanceState)},
+	{"not awake, published", func(o *Observation) bool {
+		return !o.in(launcher.Awake) && (o.Requester.Published || o.Requester.GateOpen)
+	},
+		do(Retract, "instance %s is %s", instanceID, instanceState)},
+	{"not awake, ready", func(o *Observation) bool { return !o.in(launcher.Awake) && o.ready() },
+		do(BecomeUnready, "instance %s is %s", instanceID, instanceState)},
+	{"backing off", func(o *Observation) bool { return o.Now.Before(o.Record.RetryAt) && !o.in(launcher.Awake) },
+		func(o *Observation) Step {
+			return Step{Do: Retry, After: o.Record.RetryAt.Sub(o.Now), Why: fmt.Sprintf("attempt %d failed: %s", o.Record.Attempt-1, o.Record.Failure)}
+		}},
+	{"input wrong, nothing runs", func(o *Observation) bool { return len(o.Problems) > 0 && o.Instance == nil && !o.Attempt.Asked },
+		do(Tell, "%s", func(o *Observation) string { return join(o.Problems) })},
+	{"swap not asked", func(o *Observation) bool { return !o.Attempt.Asked && !o.in(launcher.Awake) },
+		do(Swap, "instance %s is to be awake on its GPUs", instanceID)},
+	{"swap under way", func(o *Observation) bool { return o.Attempt.Asked && !o.Attempt.Over },
+		do(Nothing, "the launcher has a swap under way for it; instance %s is %s", instanceID, instanceState)},
+	{"swap failed", func(o *Observation) bool { return o.Attempt.Failure != "" && !o.in(launcher.Awake) },
+		func(o *Observation) Step { return o.nextAttempt(o.Attempt.Failure) }},
+	{"not awake any more", func(o *Observation) bool { return o.in(launcher.Sleeping) || o.dead() },
+		func(o *Observation) Step {
+			return o.nextAttempt(fmt.Sprintf("instance %s %s after its swap", instanceID(o), fate(o)))
+		}},
+	{"moving", func(o *Observation) bool { return !o.in(launcher.Awake) },
+		do(Nothing, "instance %s is %s", instanceID, instanceState)},
+	{"being unbound", func(o *Observation) bool { return o.Calls.Unbind },
+		do(Nothing, "connections of an earlier binding are ending")},
+	{"carries for another", func(o *Observation) bool { return o.carries() && o.SPI.Proxy.ProxyConfig != o.proxy() },
+		do(Unbind, "the requester program carries traffic for an earlier binding")},
+	{"carries nothing", func(o *Observation) bool { return !o.carries() },
+		do(Bind, "instance %s is awake", instanceID)},
+	{"not ready", func(o *Observation) bool { return !o.ready() },
+		do(BecomeReady, "instance %s is awake", instanceID)},
+	{"not published", func(o *Observation) bool { return !o.Requester.Published },
+		do(Publish, "instance %s serves it", instanceID)},
+	{"gate shut", func(o *Observation) bool { return o.Requester.Gate && !o.Requester.GateOpen },
+		do(OpenGate, "instance %s serves it", instanceID)},
+}
+
+// letGo says that the server of a record is to sleep: nobody wants it any more,
+// or it is not what the requester would be bound to.
+func (o *Observation) letGo() bool {
+	return o.Record != nil && (o.leaving() || o.misbound() || o.outrun())
+}
+
+// outrun says that what was asked for has changed before the instance was made.
+// One that runs goes on as it is.
+func (o *Observation) outrun() bool {
+	return o.Instance == nil && len(o.Problems) == 0 && o.Form.Hash() != o.Record.SpecHash && (!o.Attempt.Asked || o.Attempt.Over)
+}
+
+// misbound says that the record is not of the GPUs that the requester has.
+func (o *Observation) misbound() bool {
+	return o.SPI != nil && o.SPI.Wrong == "" && !slices.Equal(slices.Sorted(slices.Values(o.SPI.GPUs)), slices.Sorted(slices.Values(o.Record.GPUs)))
+}
+
+func (o *Observation) in(states ...launcher.State) bool {
+	return o.Instance != nil && slices.Contains(states, o.state())
+}
+
+// dead says that the instance has ended or was deleted.
+func (o *Observation) dead() bool {
+	return o.Instance == nil || o.in(launcher.Failed, launcher.Stopped, launcher.Stopping)
+}
+
+// patience is how long a launcher that has answered before may be silent until
+// people are told: one that is killed is back within a second.
+const patience = 10 * time.Second
+
+// lostFor is for how long the launcher has been silent.
+func (o *Observation) lostFor() time.Duration {
+	if o.Launcher.Lost.IsZero() {
+		return patience
+	}
+	return o.Now.Sub(o.Launcher.Lost)
+}
+
+func (o *Observation) ready() bool { return o.SPI != nil && o.SPI.Proxy.Ready }
+
+// strangeGPU is one of the requester's that the launcher does not see.
+func (o *Observation) strangeGPU() string {
+	for _, gpu := range o.SPI.GPUs {
+		if !slices.Contains(o.Launcher.GPUs, gpu) {
+			return gpu
+		}
+	}
+	return ""
+}
+
+// proxy is what the requester program is to carry.
+func (o *Observation) proxy() requesterapi.ProxyConfig {
+	return requesterapi.ProxyConfig{
+		Binding:     o.Record.SwapKey(),
+		ServingPort: uint16(o.Record.ServingPort),
+		Address:     o.Launcher.IP,
+		Port:        uint16(o.Instance.Port),
+		MetricsURL:  fmt.Sprintf("http://%s:%d/metrics", o.Launcher.IP, o.Instance.Port),
+	}
+}
+
+func (o *Observation) newRecord() podmeta.Binding {
+	return podmeta.Binding{
+		Instance: o.Requester.Instance, RequesterUID: o.Requester.UID, Namespace: o.Requester.Namespace, Name: o.Requester.Name,
+		GPUs: slices.Sorted(slices.Values(o.SPI.GPUs)), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), Attempt: 1, Since: o.Now,
+	}
+}
+
+// Bounds of the pause before a server is tried again.
+const (
+	firstPause   = time.Second
+	longestPause = 5 * time.Minute
+)
+
+// nextAttempt is the record after an attempt that failed.
+func (o *Observation) nextAttempt(failure string) Step {
+	record := *o.Record
+	pause := longestPause
+	if shift := record.Attempt - 1; shift < 9 {
+		pause = min(pause, firstPause<<shift)
+	}
+	record.Attempt++
+	record.Failure, record.RetryAt = failure, o.Now.Add(pause)
+	return Step{Do: NextAttempt, Why: failure, Record: record}
+}
+
+func instanceID(o *Observation) string   { return o.Record.Instance }
+func launcherName(o *Observation) string { return o.Launcher.Name }
+func launcherWhy(o *Observation) string  { return o.Launcher.Why }
+func nodeName(o *Observation) string     { return o.Node.Name }
+
+func instanceState(o *Observation) string {
+	if o.Instance == nil {
+		return "not there"
+	}
+	return o.Instance.State
+}
+
+// fate says how an instance came to serve no more.
+func fate(o *Observation) string {
+	switch {
+	case o.Instance == nil:
+		return "was deleted"
+	case o.Instance.Reason != "":
+		return fmt.Sprintf("is %s (%s)", o.Instance.State, o.Instance.Reason)
+	}
+	return "is " + o.Instance.State
+}
+
+func join(problems []podmeta.Problem) string {
+	lines := make([]string, len(problems))
+	for n, p := range problems {
+		lines[n] = p.String()
+	}
+	return strings.Join(lines, "; ")
+}

@@ -1,0 +1,252 @@
+package binding
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// fresh is a requester that runs, on a node whose launcher answers, and that
+// nobody has looked at yet.
+func fresh() Observation {
+	form := nominal.Form{Args: []string{"org/model"}, Port: 8000, GPUs: 1, LauncherConfig: "vllm"}
+	return Observation{
+		Now: now, Node: Node{Name: "node-0"}, Form: form,
+		Requester: Requester{
+			UID: "uid", Namespace: "ns", Name: "req", Instance: "model-1", Exists: true, Running: true, GPUs: 1,
+			AdminAddress: "10.1.0.5:8081",
+		},
+		SPI:      &SPI{GPUs: []string{"GPU-0"}, Proxy: requesterapi.Proxy{State: requesterapi.StateUnbound}},
+		Launcher: &Launcher{Name: "launcher-0", IP: "10.1.0.2", Connected: true, GPUs: []string{"GPU-0", "GPU-1"}},
+	}
+}
+
+// recorded is one with a finalizer and a record.
+func recorded() Observation {
+	o := fresh()
+	o.Requester.Finalizer, o.Launcher.Finalizer = true, true
+	o.Record = &podmeta.Binding{
+		Instance: "model-1", RequesterUID: "uid", Namespace: "ns", Name: "req", GPUs: []string{"GPU-0"}, ServingPort: 8000,
+		SpecHash: o.Form.Hash(), Attempt: 1, Since: now,
+	}
+	return o
+}
+
+// with is a recorded one whose instance is in that state.
+func with(state string) Observation {
+	o := recorded()
+	o.Instance = &launcherapi.Instance{InstanceID: "model-1", State: state, Port: 40001}
+	return o
+}
+
+// servedOne is one that is served.
+func servedOne() Observation {
+	o := with("awake")
+	o.Attempt = Attempt{Asked: true, Over: true}
+	o.SPI.Proxy = requesterapi.Proxy{ProxyConfig: o.proxy(), State: requesterapi.StateBound, Ready: true}
+	o.Requester.Published = true
+	return o
+}
+
+// but is an observation with a change.
+func but(o Observation, change func(*Observation)) Observation {
+	change(&o)
+	return o
+}
+
+func deleting(o *Observation) { o.Requester.Deleting = true }
+
+// unserved takes from one that is served what the requester's side shows of it.
+func unserved(o *Observation) {
+	o.SPI.Proxy = requesterapi.Proxy{State: requesterapi.StateUnbound}
+	o.Requester.Published = false
+}
+
+// example is an observation, and the row that decides it.
+type example struct {
+	row string
+	do  Action
+	o   Observation
+}
+
+// examples has each row at least once; the keys say what is so.
+var examples = map[string]example{
+	"a requester that was deleted before anybody looked at it": {"leaving, never bound", Nothing, but(fresh(), func(o *Observation) { deleting(o); o.SPI = nil })},
+	"a deleted one whose record is gone":                       {"leaving, released", RemoveFinalizer, but(fresh(), func(o *Observation) { deleting(o); o.Requester.Finalizer = true })},
+	"a deleted one whose launcher has ended":                   {"leaving, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Dead = true })},
+	"a deleted one on a node that is gone, its launcher silent": {"leaving, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) {
+		o.Node.Gone, o.Launcher.Connected = true, false
+	})},
+	"a deleted one whose clients are being seen off": {"leaving, being unbound", Nothing, but(servedOne(), func(o *Observation) { deleting(o); o.Calls.Unbind = true })},
+	"a deleted one that carries traffic":             {"leaving, carries", Unbind, but(servedOne(), deleting)},
+	"a deleted one whose launcher is silent":         {"leaving, launcher silent", Nothing, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Connected = false })},
+	"a deleted one whose model falls asleep":         {"leaving, moving", Nothing, but(with("falling_asleep"), deleting)},
+	"a deleted one whose model was told to sleep":    {"leaving, moving", Nothing, but(with("awake"), func(o *Observation) { deleting(o); o.Calls.Sleep = true })},
+	"a deleted one whose model is awake":             {"leaving, awake", Sleep, but(with("awake"), deleting)},
+	"one deleted by force whose model is awake": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) {
+		o.Requester = Requester{UID: "uid"}
+		o.SPI = nil
+	})},
+	"one that has ended, with its model awake": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) { o.Requester.Finished, o.SPI = true, nil })},
+	"one whose record is of another GPU":       {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) { o.Record.GPUs = []string{"GPU-1"} })},
+	"a deleted one whose model starts":         {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { deleting(o); o.Attempt.Asked = true })},
+	"a deleted one whose model failed":         {"leaving, starting or failed", DeleteInstance, but(with("failed"), deleting)},
+	"a deleted one whose swap drains another": {"leaving, swap under way", Nothing, but(with("sleeping"), func(o *Observation) {
+		deleting(o)
+		o.Attempt.Asked = true
+	})},
+	"a deleted one whose model sleeps":                    {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), deleting)},
+	"a deleted one whose model was never started":         {"leaving, asleep or gone", RemoveRecord, but(recorded(), deleting)},
+	"one whose input changed before anything was started": {"leaving, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
+	"wrong input": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}} })},
+	"wrong input of one that waits for a node":        {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems, o.Node.Name = []podmeta.Problem{{Field: "f"}}, "" })},
+	"one that waits for a node":                       {"not scheduled", Nothing, but(fresh(), func(o *Observation) { o.Node.Name, o.Requester.Running, o.SPI = "", false, nil })},
+	"a node that was cordoned in between":             {"node closed", DeleteRequester, but(fresh(), func(o *Observation) { o.Node.Unschedulable = true })},
+	"a launcher that vanished while nobody looked":    {"provider vanished", DeleteRequester, but(servedOne(), func(o *Observation) { o.Record, o.Launcher, o.Instance = nil, nil, nil })},
+	"a launcher Pod that somebody deletes":            {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) { o.Launcher.Deleting = true })},
+	"a container that does not run yet":               {"not running", Nothing, but(fresh(), func(o *Observation) { o.Requester.Running, o.SPI = false, nil })},
+	"a requester program that does not answer yet":    {"requester silent", Retry, but(fresh(), func(o *Observation) { o.SPI = nil })},
+	"a requester program that cannot tell its GPUs":   {"GPUs unknown", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
+	"a requester program that names two GPUs for one": {"GPUs do not match", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-0", "GPU-1"} })},
+	"two requesters with one GPU":                     {"GPU claimed twice", Tell, but(fresh(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
+	"two requesters with one GPU, one told of it already": {"GPU claimed twice", Nothing, but(fresh(), func(o *Observation) {
+		o.Rivals = []string{"ns/other"}
+		o.Requester.Told = "ns/other says that it has one of its GPUs too: neither gets it until that is clear"
+	})},
+	"a node without a launcher":                            {"no launcher", CreateLauncher, but(fresh(), func(o *Observation) { o.Launcher = nil })},
+	"a launcher that is going":                             {"launcher going", Tell, but(fresh(), func(o *Observation) { o.Launcher.Deleting = true })},
+	"a launcher that does not answer yet":                  {"launcher silent", Tell, but(fresh(), func(o *Observation) { o.Launcher.Connected = false })},
+	"a launcher that fell silent under one that is served": {"launcher silent", Tell, but(servedOne(), func(o *Observation) { o.Launcher.Connected = false })},
+	"a launcher that is being started again": {"launcher just lost", Retry, but(servedOne(), func(o *Observation) {
+		o.Launcher.Connected, o.Launcher.Lost = false, now.Add(-time.Second)
+	})},
+	"a GPU that the launcher does not see": {"GPU not the launcher's", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-7"} })},
+	"all is there for the first time":      {"no finalizer", AddFinalizer, fresh()},
+	"its model is bound to one that leaves": {"instance bound to another", Nothing, but(fresh(), func(o *Observation) {
+		o.Requester.Finalizer, o.Holder = true, "ns/old"
+	})},
+	"nothing stands in the way":                             {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Requester.Finalizer = true })},
+	"the engine was killed":                                 {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
+	"the instance was deleted behind the controller's back": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance = nil })},
+	"a failed instance from earlier":                        {"leftover", DeleteInstance, with("failed")},
+	"somebody put the model to sleep":                       {"not awake, published", Retract, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping" })},
+	"the same, once its labels are off":                     {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State, o.Requester.Published = "sleeping", false })},
+	"the same, once it is unready":                          {"not awake any more", NextAttempt, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping"; unserved(o) })},
+	"the model died between the end of its swap and being ready": {"not awake any more", NextAttempt, but(recorded(), func(o *Observation) {
+		o.Attempt = Attempt{Asked: true, Over: true}
+	})},
+	"an attempt that is to be made later": {"backing off", Retry, but(with("sleeping"), func(o *Observation) {
+		o.Record.Attempt, o.Record.Failure, o.Record.RetryAt = 2, "boom", now.Add(time.Second)
+	})},
+	"the configuration was deleted before anything was started": {"input wrong, nothing runs", Tell, but(recorded(), func(o *Observation) {
+		o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}}
+	})},
+	"a new record":                        {"swap not asked", Swap, recorded()},
+	"a new record, its model asleep":      {"swap not asked", Swap, with("sleeping")},
+	"a swap that starts the model":        {"swap under way", Nothing, but(with("starting"), func(o *Observation) { o.Attempt.Asked = true })},
+	"a swap that opens the gate just now": {"swap under way", Nothing, but(with("awake"), func(o *Observation) { o.Attempt.Asked = true })},
+	"a swap that came to nothing": {"swap failed", NextAttempt, but(recorded(), func(o *Observation) {
+		o.Attempt = Attempt{Asked: true, Over: true, Failure: "out of memory"}
+	})},
+	"somebody wakes the model by hand":                     {"moving", Nothing, but(with("waking"), func(o *Observation) { o.Attempt = Attempt{Asked: true, Over: true} })},
+	"an earlier binding's connections end":                 {"being unbound", Nothing, but(with("awake"), func(o *Observation) { o.Calls.Unbind = true })},
+	"the requester program carries for an earlier attempt": {"carries for another", Unbind, but(servedOne(), func(o *Observation) { o.Record.Attempt = 2 })},
+	"the model is awake":                                   {"carries nothing", Bind, but(servedOne(), unserved)},
+	"the model was awake when the controller came":         {"carries nothing", Bind, with("awake")},
+	"traffic is carried":                                   {"not ready", BecomeReady, but(servedOne(), func(o *Observation) { o.SPI.Proxy.Ready, o.Requester.Published = false, false })},
+	"the requester is ready":                               {"not published", Publish, but(servedOne(), func(o *Observation) { o.Requester.Published = false })},
+	"the requester is ready and has a gate":                {"gate shut", OpenGate, but(servedOne(), func(o *Observation) { o.Requester.Gate = true })},
+	"all is done":                                          {"", Nothing, servedOne()},
+	"all is done, and the configuration is gone":           {"", Nothing, but(servedOne(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f"}} })},
+	"all is done, and the configuration changed":           {"", Nothing, but(servedOne(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
+	"all is done, and the node is cordoned":                {"", Nothing, but(servedOne(), func(o *Observation) { o.Node.Unschedulable = true })},
+}
+
+func TestEveryObservationIsDecidedByItsRow(t *testing.T) {
+	for name, e := range examples {
+		t.Run(name, func(t *testing.T) {
+			step := Decide(e.o)
+			assert.Equal(t, e.row, step.Rule, step.Why)
+			assert.Equal(t, e.do, step.Do)
+			assert.NotEmpty(t, step.Why)
+			assert.NotContains(t, step.Why, "%!", "the reason is whole")
+		})
+	}
+}
+
+func TestNoRowCanBeMissed(t *testing.T) {
+	for n, r := range rules {
+		t.Run(r.name, func(t *testing.T) {
+			others := slices.Delete(slices.Clone(rules), n, n+1)
+			for _, e := range examples {
+				if e.row != r.name {
+					continue
+				}
+				without, ok := decided(&e.o, others)
+				if !ok || without.Do != e.do || without.Why != Decide(e.o).Why {
+					return
+				}
+			}
+			t.Errorf("nothing changes without it")
+		})
+	}
+}
+
+// decided is not ok where a row rests on what an earlier one has made sure of.
+func decided(o *Observation, rules []rule) (step Step, ok bool) {
+	defer func() { _ = recover() }()
+	return decide(o, rules), true
+}
+
+var row = regexp.MustCompile(`(?m)^\| ([^|]+) \| ([^|]+) \| ([^|]+) \|$`)
+
+func TestTheTableInSpecHasTheRowsOfDecide(t *testing.T) {
+	text, err := os.ReadFile("../../../spec/binding.md")
+	require.NoError(t, err)
+	want := map[string]Action{}
+	for _, e := range examples {
+		if e.do != Nothing || want[e.row] == "" { // a "tell" that was told is nothing
+			want[e.row] = e.do
+		}
+	}
+	var names []string
+	for _, found := range row.FindAllStringSubmatch(string(text), -1) {
+		if found[1] == "row" {
+			continue
+		}
+		names = append(names, found[1])
+		assert.Equal(t, string(want[found[1]]), found[3], found[1])
+	}
+	var rows []string
+	for _, r := range rules {
+		rows = append(rows, r.name)
+	}
+	assert.Equal(t, rows, names)
+}
+
+func TestAttemptsBackOff(t *testing.T) {
+	o := recorded()
+	o.Attempt = Attempt{Asked: true, Over: true, Failure: "boom"}
+	for n, pause := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 8: 128 * time.Second, 10: 5 * time.Minute, 200: 5 * time.Minute} {
+		record := *o.Record
+		record.Attempt = n
+		o.Record = &record
+		step := Decide(o)
+		require.Equal(t, NextAttempt, step.Do)
+		assert.Equal(t, n+1, step.Record.Attempt)
+		assert.Equal(t, "boom", step.Record.Failure)
+		assert.Equal(t, now.Add(pause), step.Record.RetryAt, n)
+	}
+}

@@ -1,0 +1,115 @@
+package binding
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// Observation is everything that one decision rests on: one requester, and what
+// it has to do with. Nothing in it is remembered from an earlier pass.
+type Observation struct {
+	Now       time.Time
+	Requester Requester
+	Node      Node
+	Form      nominal.Form      // what was asked for; only without Problems
+	Problems  []podmeta.Problem // of the requester's input
+	SPI       *SPI              // nil: the requester program does not answer, or was not asked
+	Rivals    []string          // other living requesters that say they have one of its GPUs
+	Launcher  *Launcher         // that of the record; else the one that would serve it; nil: there is none
+	Record    *podmeta.Binding  // nil: not bound
+	Holder    string            // another requester that is bound to the instance that this one would have
+	Instance  *launcherapi.Instance
+	Attempt   Attempt // the swap of the record's attempt
+	Calls     Calls
+}
+
+// Requester is the Pod.
+type Requester struct {
+	UID             types.UID
+	Namespace, Name string
+	Instance        string // id of the instance that it would have: of its form and its GPUs
+	Exists          bool   // false: deleted by force; the record alone tells of it
+	Deleting        bool
+	Finished        bool // its containers have ended for good
+	Running         bool // the requester program runs
+	Finalizer       bool // ours
+	Gate            bool // lists our readiness gate
+	GateOpen        bool // and that is true
+	AdminAddress    string
+	GPUs            int    // how many it asks for
+	Published       bool   // its labels and status are those of a bound, ready requester
+	Told            string // the message of its status
+}
+
+// Node is the requester's.
+type Node struct {
+	Name          string // empty: not scheduled
+	Gone          bool   // deleted, or being deleted
+	Unschedulable bool
+}
+
+// SPI is what the requester program says.
+type SPI struct {
+	GPUs  []string // UUIDs
+	Wrong string   // why it cannot tell its GPUs
+	Proxy requesterapi.Proxy
+}
+
+// Launcher is a launcher Pod and what the launcher in it says.
+type Launcher struct {
+	Name      string
+	IP        string
+	Deleting  bool
+	Dead      bool // its containers have ended for good
+	Finalizer bool // ours
+	// Connected: the launcher's watch stream is up, so that what is known of its
+	// instances is so.
+	Connected bool
+	Lost      time.Time // since when it is not; zero: it never was
+	Why       string    // it is not
+	GPUs      []string  // UUIDs of its node
+}
+
+// Attempt is what became of a swap.
+type Attempt struct {
+	Asked   bool // it is under way, or over
+	Over    bool
+	Failure string // why it came to nothing
+}
+
+// Calls says which calls to the requester and to the launcher are under way:
+// each is made once at a time.
+type Calls struct {
+	Unbind bool // DELETE /v1/proxy/config, which waits for connections to end
+	Sleep  bool
+	Delete bool // of the instance
+}
+
+func (o *Observation) state() launcher.State {
+	if o.Instance == nil {
+		return ""
+	}
+	return launcher.State(o.Instance.State)
+}
+
+// leaving says that the requester's server is not wanted any more.
+func (o *Observation) leaving() bool {
+	return !o.Requester.Exists || o.Requester.Deleting || o.Requester.Finished || o.Node.Gone
+}
+
+// gone says that what the launcher held is gone with it.
+func (o *Observation) gone() bool {
+	return o.Node.Gone || o.Launcher == nil || o.Launcher.Dead
+}
+
+// carries says that the requester program carries traffic for the record.
+func (o *Observation) carries() bool {
+	return o.SPI != nil && o.SPI.Proxy.State != requesterapi.StateUnbound
+}

@@ -1,0 +1,183 @@
+package binding
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// observe puts together what one decision rests on.
+func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid types.UID) Observation {
+	o := Observation{Now: w.now, Node: w.node, SPI: w.spi[uid], Rivals: w.rivals(uid), Requester: Requester{UID: uid}}
+	l, record := w.boundTo(uid)
+	o.Record = record
+	if pod := w.pods[uid]; pod != nil {
+		c.observePod(ctx, &o, w, pod)
+	} else if record != nil {
+		o.Requester.Namespace, o.Requester.Name = record.Namespace, record.Name
+	}
+	if l == nil && len(o.Problems) == 0 {
+		l = w.candidate(o.Form)
+	}
+	if l != nil {
+		l.view = c.opts.Views.View(l.key())
+		if o.Requester.Exists && len(o.Problems) == 0 {
+			o.Form, o.Problems = o.Form.On(&l.pod.Spec)
+		}
+		o.Launcher = &Launcher{
+			Name: l.pod.Name, IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: finished(l.pod),
+			Finalizer: slices.Contains(l.pod.Finalizers, podmeta.FinalizerProvider),
+			Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
+		}
+	}
+	if pod := w.pods[uid]; pod != nil {
+		o.Requester.Published = published(pod, o)
+	}
+	if o.SPI != nil && len(o.Problems) == 0 {
+		o.Requester.Instance = InstanceID(o.Form, o.SPI.GPUs)
+	}
+	id := o.Requester.Instance
+	if record != nil {
+		id = record.Instance
+		o.Attempt = n.calls.attempt(swapKey(l, record))
+		o.Calls.Sleep, o.Calls.Delete = n.calls.underWay(sleepKey(l, id)), n.calls.underWay(deleteKey(l, id))
+	} else if l != nil {
+		for _, b := range l.bindings {
+			if b.Instance == id {
+				o.Holder = b.Namespace + "/" + b.Name
+			}
+		}
+	}
+	o.Calls.Unbind = n.calls.underWay(unbindKey(uid))
+	if l != nil {
+		if i, ok := l.view.Instances[id]; ok {
+			o.Instance = &i
+		}
+	}
+	return o
+}
+
+// observePod adds what the requester's Pod says.
+func (c *Controller) observePod(ctx context.Context, o *Observation, w *world, pod *corev1.Pod) {
+	read := w.asked[pod.UID]
+	o.Problems = read.problems
+	if len(o.Problems) == 0 {
+		o.Form, o.Problems = c.form(ctx, pod, read.Requester)
+	}
+	o.Requester = Requester{
+		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
+		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), Finished: finished(pod), Running: running(pod),
+		Finalizer: slices.Contains(pod.Finalizers, podmeta.FinalizerRequester),
+		Gate:      read.Gated, GateOpen: gateOpen(pod),
+		AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
+	}
+}
+
+// published says that labels and status of the requester are those of one that
+// is served. Labels of an input that has changed since are left as they are.
+func published(pod *corev1.Pod, o Observation) bool {
+	status := readStatus(pod)
+	if status.State != stateServing || o.Record == nil {
+		return status.State == stateServing
+	}
+	changed := len(o.Problems) > 0 || o.Form.Hash() != o.Record.SpecHash
+	return status.Instance == o.Record.Instance && (changed || relayed(pod, o.Form.Labels))
+}
+
+// form reads what the requester asks for.
+func (c *Controller) form(ctx context.Context, pod *corev1.Pod, read podmeta.Requester) (nominal.Form, []podmeta.Problem) {
+	if read.Input == podmeta.InputPatch {
+		return nominal.FromPatch(pod, read.Patch)
+	}
+	var config v1alpha1.InferenceServerConfig
+	if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
+		return nominal.Form{}, []podmeta.Problem{{
+			Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]",
+			Message: "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error(),
+		}}
+	}
+	return nominal.FromConfig(pod, &config)
+}
+
+// States in the status of a requester.
+const (
+	stateBinding = "Binding"
+	stateWaiting = "Waiting"
+	stateServing = "Serving"
+)
+
+func readStatus(pod *corev1.Pod) podmeta.Status {
+	var s podmeta.Status
+	if json.Unmarshal([]byte(pod.Annotations[podmeta.AnnotationStatus]), &s) != nil {
+		return podmeta.Status{} // it is written anew
+	}
+	return s
+}
+
+func gateOpen(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == podmeta.ReadinessGate {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// relayed says that the requester has those labels.
+func relayed(pod *corev1.Pod, labels map[string]string) bool {
+	for key, value := range labels {
+		if pod.Labels[key] != value {
+			return false
+		}
+	}
+	return true
+}
+
+// noName is what cannot stand in an instance's id.
+var noName = regexp.MustCompile(`[^a-z0-9]+`)
+
+// InstanceID names the instance of a form on a set of GPUs: one name, one
+// instance. It begins with the model's, for people.
+func InstanceID(form nominal.Form, gpus []string) string {
+	sum := sha256.Sum256([]byte(form.Hash() + "\n" + strings.Join(slices.Sorted(slices.Values(gpus)), "\n")))
+	name := ""
+	if len(form.Args) > 0 {
+		name = strings.Trim(noName.ReplaceAllString(strings.ToLower(path.Base(form.Args[0])), "-"), "-")
+	}
+	if len(name) > 30 {
+		name = strings.Trim(name[:30], "-")
+	}
+	if name == "" {
+		name = "server"
+	}
+	return name + "-" + hex.EncodeToString(sum[:6])
+}
+
+func swapKey(l *launcherPod, b *podmeta.Binding) string {
+	return "swap/" + l.key() + "/" + b.SwapKey()
+}
+func sleepKey(l *launcherPod, id string) string  { return "sleep/" + l.key() + "/" + id }
+func deleteKey(l *launcherPod, id string) string { return "delete/" + l.key() + "/" + id }
+func unbindKey(uid types.UID) string             { return "unbind/" + string(uid) }
+
+// annotationsOf is a copy that can be written to.
+func annotationsOf(pod *corev1.Pod) map[string]string {
+	if pod.Annotations == nil {
+		return map[string]string{}
+	}
+	return maps.Clone(pod.Annotations)
+}

@@ -1,0 +1,49 @@
+package binding
+
+import (
+	"time"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// Action is what a step does: one write, or none.
+type Action string
+
+// The actions.
+const (
+	Nothing Action = "nothing" // an event begins the next pass
+	Retry   Action = "retry"   // nothing tells when to look again: look after Step.After
+
+	// Writes to the API server.
+	Tell            Action = "tell"             // requester: status and, where it is new, an Event
+	AddFinalizer    Action = "add finalizer"    // requester
+	RemoveFinalizer Action = "remove finalizer" // requester
+	DeleteRequester Action = "delete requester"
+	CreateLauncher  Action = "create launcher"
+	AddRecord       Action = "add record"    // launcher Pod, with its finalizer
+	NextAttempt     Action = "next attempt"  // launcher Pod: the record with the next attempt
+	RemoveRecord    Action = "remove record" // launcher Pod, its finalizer with the last one
+	Publish         Action = "publish"       // requester: labels that routers look for, and status
+	Retract         Action = "retract"       // requester: without those labels, gate false
+	OpenGate        Action = "open gate"     // requester: the readiness gate
+
+	// Calls to the launcher; its watch stream brings the outcome.
+	Swap           Action = "swap"
+	Sleep          Action = "sleep"
+	DeleteInstance Action = "delete instance"
+
+	// Calls to the requester program.
+	Bind          Action = "bind"
+	Unbind        Action = "unbind"
+	BecomeReady   Action = "become ready"
+	BecomeUnready Action = "become unready"
+)
+
+// Step is what Decide answers.
+type Step struct {
+	Rule   string // its row in spec/binding.md
+	Do     Action
+	Why    string          // for people: in the status, Events, the log
+	After  time.Duration   // with Retry
+	Record podmeta.Binding // with AddRecord and NextAttempt: what is to be written
+}

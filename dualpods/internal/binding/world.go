@@ -1,0 +1,264 @@
+package binding
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// world is what one pass over a node knows: read once, and kept up with the
+// pass's own writes.
+type world struct {
+	now       time.Time
+	node      Node
+	pods      map[types.UID]*corev1.Pod // requesters
+	launchers []*launcherPod
+	spi       map[types.UID]*SPI
+	asked     map[types.UID]requester // of pods, as read
+}
+
+// requester is a requester Pod as read.
+type requester struct {
+	podmeta.Requester
+	problems []podmeta.Problem
+}
+
+// launcherPod is a launcher and its records.
+type launcherPod struct {
+	pod      *corev1.Pod
+	bindings []podmeta.Binding
+	view     nodeview.View
+}
+
+func (l *launcherPod) read(pod *corev1.Pod) {
+	l.pod = pod
+	l.bindings, _ = podmeta.ReadBindings(pod)
+}
+
+func (l *launcherPod) key() string { return string(l.pod.UID) }
+
+// config is the name of the LauncherConfig that the launcher is of.
+func (l *launcherPod) config() string { return l.pod.Labels[podmeta.LabelLauncherConfig] }
+
+func (l *launcherPod) image() string {
+	if c := podmeta.Container(&l.pod.Spec, podmeta.ServingContainer); c != nil {
+		return c.Image
+	}
+	return ""
+}
+
+// IndexNode is the field that Pods are indexed by in the cache: the name of their node.
+const IndexNode = "spec.nodeName"
+
+// IsLauncher tells whether a Pod is one of a launcher.
+func IsLauncher(pod *corev1.Pod) bool {
+	return pod.Labels[podmeta.LabelComponent] == podmeta.ComponentLauncher && pod.Labels[podmeta.LabelLauncherConfig] != ""
+}
+
+// gather reads everything about a node, of name "" what is on none yet.
+func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
+	w := &world{now: c.opts.Now(), node: Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, asked: map[types.UID]requester{}}
+	if n.name != "" {
+		var node corev1.Node
+		switch err := c.opts.API.Get(ctx, client.ObjectKey{Name: n.name}, &node); {
+		case apierrors.IsNotFound(err):
+			w.node.Gone = true
+		case err != nil:
+			return nil, fmt.Errorf("cannot read node %s: %w", n.name, err)
+		default:
+			w.node.Gone = !node.DeletionTimestamp.IsZero()
+			w.node.Unschedulable = node.Spec.Unschedulable
+		}
+	}
+	var pods corev1.PodList
+	if err := c.opts.API.List(ctx, &pods, client.MatchingFields{IndexNode: n.name}); err != nil {
+		return nil, fmt.Errorf("cannot list the Pods of node %q: %w", n.name, err)
+	}
+	for i := range pods.Items {
+		pod := n.newer(&pods.Items[i])
+		switch {
+		case IsLauncher(pod):
+			l := &launcherPod{view: c.opts.Views.View(string(pod.UID))}
+			l.read(pod)
+			w.launchers = append(w.launchers, l)
+		case podmeta.IsRequester(pod):
+			w.pods[pod.UID] = pod
+			read, problems := podmeta.ReadRequester(pod)
+			w.asked[pod.UID] = requester{read, problems}
+		}
+	}
+	slices.SortFunc(w.launchers, func(a, b *launcherPod) int { // the oldest serves, where there are two
+		return a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time)
+	})
+	n.forgetOthers(pods.Items)
+	c.askRequesters(ctx, n, w)
+	return w, nil
+}
+
+// askLimit bounds a question to a requester program, which answers in a
+// millisecond where it lives.
+const askLimit = 2 * time.Second
+
+// askRequesters asks every requester program that runs, all at once.
+func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
+	ctx, stop := context.WithTimeout(ctx, askLimit)
+	defer stop()
+	var asked sync.WaitGroup
+	var mu sync.Mutex
+	for uid, pod := range w.pods {
+		if !running(pod) || w.node.Gone {
+			continue
+		}
+		asked.Go(func() {
+			said, err := c.askRequester(ctx, n, uid, w.adminAddress(uid))
+			if err != nil {
+				c.log.V(1).Info("a requester does not answer", "pod", client.ObjectKeyFromObject(pod), "error", err.Error())
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			w.spi[uid] = said
+		})
+	}
+	asked.Wait()
+}
+
+// askRequester asks one. What GPUs it has is asked once of each of its processes.
+func (c *Controller) askRequester(ctx context.Context, n *nodeWork, uid types.UID, address string) (*SPI, error) {
+	proxy, err := c.opts.Requesters.Proxy(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	gpus, wrong, known := n.accelerators(uid, proxy.Instance)
+	if !known {
+		gpus, err = c.opts.Requesters.Accelerators(ctx, address)
+		if refused(err) {
+			wrong = err.Error()
+		} else if err != nil {
+			return nil, err
+		}
+		n.noteAccelerators(uid, proxy.Instance, gpus, wrong)
+	}
+	return &SPI{GPUs: gpus, Wrong: wrong, Proxy: proxy}, nil
+}
+
+func (w *world) adminAddress(uid types.UID) string {
+	return net.JoinHostPort(w.pods[uid].Status.PodIP, strconv.Itoa(int(w.asked[uid].AdminPort)))
+}
+
+// rivals are other living requesters that say they have a GPU of this one's.
+func (w *world) rivals(uid types.UID) (names []string) {
+	mine := w.spi[uid]
+	if mine == nil {
+		return nil
+	}
+	for other, theirs := range w.spi {
+		pod := w.pods[other]
+		if other == uid || !pod.DeletionTimestamp.IsZero() || finished(pod) {
+			continue
+		}
+		if slices.ContainsFunc(mine.GPUs, func(g string) bool { return slices.Contains(theirs.GPUs, g) }) {
+			names = append(names, pod.Namespace+"/"+pod.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// boundTo finds the launcher that has the requester's record, and the record.
+func (w *world) boundTo(uid types.UID) (*launcherPod, *podmeta.Binding) {
+	for _, l := range w.launchers {
+		for n := range l.bindings {
+			if l.bindings[n].RequesterUID == uid {
+				return l, &l.bindings[n]
+			}
+		}
+	}
+	return nil, nil
+}
+
+// candidate is the launcher that would serve: of the LauncherConfig that is
+// named; where none is, one of the image that is asked for.
+func (w *world) candidate(form nominal.Form) *launcherPod {
+	for _, l := range w.launchers {
+		if form.LauncherConfig == l.config() || form.LauncherConfig == "" && (form.Image == "" || form.Image == l.image()) {
+			return l
+		}
+	}
+	return nil
+}
+
+// subjects are the requesters there are, and those of which a record alone tells.
+func (w *world) subjects() []types.UID {
+	var uids []types.UID
+	for uid := range w.pods {
+		uids = append(uids, uid)
+	}
+	for _, l := range w.launchers {
+		for _, b := range l.bindings {
+			if w.pods[b.RequesterUID] == nil && !slices.Contains(uids, b.RequesterUID) {
+				uids = append(uids, b.RequesterUID)
+			}
+		}
+	}
+	// Those that leave make room for those that come; then by age.
+	slices.SortFunc(uids, func(a, b types.UID) int { return w.rank(a).compare(w.rank(b)) })
+	return uids
+}
+
+type rank struct {
+	comes bool
+	since time.Time
+	uid   types.UID
+}
+
+func (w *world) rank(uid types.UID) rank {
+	pod := w.pods[uid]
+	if pod == nil {
+		return rank{uid: uid}
+	}
+	return rank{comes: pod.DeletionTimestamp.IsZero(), since: pod.CreationTimestamp.Time, uid: uid}
+}
+
+func (r rank) compare(other rank) int {
+	switch {
+	case r.comes != other.comes && r.comes:
+		return 1
+	case r.comes != other.comes:
+		return -1
+	case !r.since.Equal(other.since):
+		return r.since.Compare(other.since)
+	case r.uid < other.uid:
+		return -1
+	case r.uid > other.uid:
+		return 1
+	}
+	return 0
+}
+
+func finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// running says that the requester program, or the launcher, runs.
+func running(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name == podmeta.ServingContainer {
+			return c.State.Running != nil && pod.Status.PodIP != ""
+		}
+	}
+	return false
+}
