@@ -1,0 +1,58 @@
+// Command controller binds server-requesting Pods to inference servers in the
+// launchers of their nodes.
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+
+	"hotseat.dev/hotseat/dualpods/internal/manager"
+)
+
+func main() {
+	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
+		fmt.Fprintln(os.Stderr, "controller:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var opts manager.Options
+	var level slog.Level
+	c := &cobra.Command{
+		Use:   "controller",
+		Short: "Bind server-requesting Pods to inference servers in the launchers of their nodes",
+		Args:  cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(c *cobra.Command, _ []string) error {
+			handler := slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
+			opts.Log = logr.FromSlogHandler(handler)
+			ctrl.SetLogger(opts.Log)
+			klog.SetLogger(opts.Log)
+			var err error
+			if opts.Config, err = config.GetConfig(); err != nil {
+				return fmt.Errorf("cannot find the API server (in a Pod, or by KUBECONFIG): %w", err)
+			}
+			return manager.Run(c.Context(), opts)
+		},
+	}
+	f := c.Flags()
+	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace to look at; empty for all")
+	f.BoolVar(&opts.LeaderElection, "leader-elect", false, "let one of several replicas work at a time")
+	f.StringVar(&opts.LeaseNamespace, "lease-namespace", "", "where the Lease of leader election is; empty for the controller's own")
+	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "where to answer /metrics, such as :8080; 0 for nowhere")
+	f.StringVar(&opts.ProbesAddress, "probes-address", "0", "where to answer /healthz and /readyz; 0 for nowhere")
+	f.StringVar(&opts.TokenFile, "launcher-token-file", "", "file of the token of the launchers' control API; empty for none")
+	f.IntVar(&opts.LauncherPort, "launcher-port", 8001, "port of the launchers' control API")
+	f.DurationVar(&opts.Drain, "drain-timeout", 10*time.Second, "how long connections of a requester's clients may take to end before they are cut")
+	f.IntVar(&opts.Nodes, "nodes-at-once", 64, "how many nodes are looked at side by side")
+	f.TextVar(&level, "log-level", slog.LevelInfo, "what is logged: debug, info, warn or error")
+	return c
+}

@@ -1,0 +1,203 @@
+// Package manager runs the controllers of dual pods in one process.
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/spi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Options configure [Run].
+type Options struct {
+	// Config says where the API server is. Its rate limit is switched off: the
+	// server's priority and fairness rules.
+	Config *rest.Config
+	// Namespace is the only one that is looked at; empty for all.
+	Namespace string
+	// LeaderElection lets one of several replicas work at a time; its Lease is in
+	// LeaseNamespace.
+	LeaderElection bool
+	LeaseNamespace string
+	MetricsAddress string // "0" for none
+	ProbesAddress  string // "0" for none
+	// TokenFile holds the token of the launchers' control API; empty for none.
+	TokenFile    string
+	LauncherPort int
+	Drain        time.Duration
+	Nodes        int // how many are looked at side by side
+	Log          logr.Logger
+}
+
+// Run works until ctx ends, or another replica leads.
+func Run(ctx context.Context, opts Options) (err error) {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	config := rest.CopyConfig(opts.Config)
+	config.QPS = -1
+	mopts := ctrl.Options{
+		Scheme: scheme, Logger: opts.Log,
+		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Metrics:                       server.Options{BindAddress: opts.MetricsAddress},
+		HealthProbeBindAddress:        opts.ProbesAddress,
+		LeaderElection:                opts.LeaderElection,
+		LeaderElectionID:              "hotseat-controller",
+		LeaderElectionNamespace:       opts.LeaseNamespace,
+		LeaderElectionReleaseOnCancel: true,
+	}
+	if opts.Namespace != "" {
+		mopts.Cache.DefaultNamespaces = map[string]cache.Config{opts.Namespace: {}}
+	}
+	mgr, err := ctrl.NewManager(config, mopts)
+	if err != nil {
+		return fmt.Errorf("cannot make the manager: %w", err)
+	}
+	token, err := readToken(opts.TokenFile)
+	if err != nil {
+		return err
+	}
+	life, end := context.WithCancel(ctx)
+	defer end()
+	var again requests
+	requesters := spi.New()
+	defer requesters.Close()
+	var binder *binding.Controller
+	views := nodeview.New(nodeview.Options{Changed: func(launcher string) {
+		if node, ok := binder.NodeOf(launcher); ok {
+			again.add(node)
+		}
+	}})
+	binder = binding.New(life, binding.Options{
+		API: mgr.GetClient(), Views: views, Requesters: requesters, Recorder: mgr.GetEventRecorder("hotseat"),
+		LauncherPort: opts.LauncherPort, Token: func(*corev1.Pod) string { return token }, Drain: opts.Drain,
+		Again: again.add, Now: time.Now,
+	}, opts.Log.WithName("binding"))
+	defer binder.Close()
+	defer views.Close()
+	defer end()
+	if err := setUp(ctx, mgr, binder, &again, opts.Nodes); err != nil {
+		return err
+	}
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return fmt.Errorf("cannot answer probes: %w", err)
+	}
+	if err := mgr.Start(ctx); err != nil {
+		return fmt.Errorf("cannot run the controllers: %w", err)
+	}
+	return nil
+}
+
+// setUp has the controller look at a node whenever something of it changes.
+func setUp(ctx context.Context, mgr ctrl.Manager, binder *binding.Controller, again *requests, nodes int) error {
+	index := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, binding.IndexNode, index); err != nil {
+		return fmt.Errorf("cannot index Pods: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("binding").
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
+			return request(o.GetName())
+		})).
+		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfConfig(mgr.GetClient()))).
+		WatchesRawSource(source.Func(again.begin)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: nodes}).
+		Complete(binder)
+}
+
+func request(node string) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: node}}}
+}
+
+func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
+	pod, ok := o.(*corev1.Pod)
+	if !ok || !podmeta.IsRequester(pod) && !binding.IsLauncher(pod) {
+		return nil
+	}
+	return request(pod.Spec.NodeName)
+}
+
+// nodesOfConfig are those of the requesters that name an InferenceServerConfig.
+func nodesOfConfig(api client.Client) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		var pods corev1.PodList
+		if err := api.List(ctx, &pods, client.InNamespace(o.GetNamespace())); err != nil {
+			return nil
+		}
+		var all []reconcile.Request
+		seen := map[string]bool{}
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			if !podmeta.IsRequester(pod) || seen[pod.Spec.NodeName] {
+				continue
+			}
+			if read, _ := podmeta.ReadRequester(pod); read.ConfigName == o.GetName() {
+				seen[pod.Spec.NodeName] = true
+				all = append(all, request(pod.Spec.NodeName)...)
+			}
+		}
+		return all
+	}
+}
+
+// requests are nodes to look at again for what no object of the API tells.
+type requests struct {
+	mu    sync.Mutex
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+}
+
+func (r *requests) begin(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.queue = queue
+	return nil
+}
+
+func (r *requests) add(node string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.queue != nil {
+		r.queue.Add(request(node)[0])
+	}
+}
+
+func readToken(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("cannot read the token of the launchers: %w", err)
+	}
+	token := strings.TrimSpace(string(text))
+	if token == "" {
+		return "", errors.New("cannot use the token of the launchers: " + file + " is empty")
+	}
+	return token, nil
+}
