@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"syscall"
 
@@ -32,7 +33,7 @@ func main() {
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "A real Kubernetes on this machine, for tests", SilenceUsage: true, SilenceErrors: true}
-	cmd.AddCommand(upCommand(), downCommand(), kubectlCommand(), shellCommand(), runCommand(), keepCommand(), nodeCommand())
+	cmd.AddCommand(upCommand(), downCommand(), kubectlCommand(), shellCommand(), runCommand(), imageCommand(), keepCommand(), nodeCommand())
 	cmd.Long = "A real Kubernetes on this machine, for tests.\n\n" + cluster.EnvName + " names the cluster; without it the name is default."
 	return cmd
 }
@@ -73,6 +74,25 @@ func downCommand() *cobra.Command {
 			return c.Down()
 		},
 	}
+}
+
+func imageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "image NAME:TAG FILE...", Short: "Make an image of programs, known to every node", Args: cobra.MinimumNArgs(2),
+		Example: "  cluster image hotseat.local/launcher:dev bin/launcher bin/enginesim   # they are /launcher and /enginesim in it",
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		c, err := cluster.Find("")
+		if err != nil {
+			return err
+		}
+		files := map[string]string{}
+		for _, file := range args[1:] {
+			files["/"+filepath.Base(file)] = file
+		}
+		return c.LoadImage(cmd.Context(), args[0], files)
+	}
+	return cmd
 }
 
 func kubectlCommand() *cobra.Command {

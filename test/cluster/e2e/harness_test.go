@@ -1,0 +1,346 @@
+//go:build cluster
+
+// Package e2e shows dual pods at work on a real Kubernetes, from the files in
+// deploy and examples. `make test-cluster` runs it.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	launcherclient "hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/cluster"
+)
+
+// patience bounds every wait for something that has to happen. It is no measure
+// of speed.
+const patience = 90 * time.Second
+
+const (
+	token       = "sesame"
+	system      = "hotseat-system"
+	tokenSecret = "hotseat-launcher-token"
+)
+
+var (
+	shared *cluster.Cluster
+	api    client.Client
+)
+
+func TestMain(m *testing.M) {
+	if err := setUp(context.Background()); err != nil {
+		fmt.Fprintln(os.Stderr, "cannot set dual pods up:", err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"))
+}
+
+// setUp makes the images known to the cluster and starts the controller.
+func setUp(ctx context.Context) (err error) {
+	if shared, err = cluster.Find(""); err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", shared.Kubeconfig())
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return err
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	if api, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	for image, programs := range map[string][]string{"launcher": {"launcher", "enginesim"}, "requester": {"requester"}, "controller": {"controller"}} {
+		files := map[string]string{}
+		for _, p := range programs {
+			files["/"+p] = root("bin/" + p)
+		}
+		if err := shared.LoadImage(ctx, "hotseat.local/"+image+":dev", files); err != nil {
+			return err
+		}
+	}
+	if err := ensureNamespace(ctx, system); err != nil {
+		return err
+	}
+	for _, path := range []string{"deploy/chart/crds", "deploy/manifests"} {
+		if err := apply(ctx, "", root(path)); err != nil {
+			return err
+		}
+	}
+	_, err = shared.Kubectl(ctx, nil, "-n", system, "rollout", "status", "deployment/hotseat-controller", "--timeout="+patience.String())
+	return err
+}
+
+// root is a path of the repository.
+func root(path string) string { return filepath.Join("..", "..", "..", path) }
+
+func apply(ctx context.Context, namespace, path string) error {
+	args := []string{"apply", "--server-side", "-f", path}
+	if namespace != "" {
+		args = append(args, "-n", namespace)
+	}
+	_, err := shared.Kubectl(ctx, nil, args...)
+	return err
+}
+
+func ensureNamespace(ctx context.Context, name string) error {
+	err := api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: tokenSecret}, StringData: map[string]string{"token": token}}
+	if err := api.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return nil
+}
+
+// site is a namespace with launchers, for one test. Tests have the nodes' GPUs
+// one after the other.
+type site struct {
+	t  *testing.T
+	ns string
+}
+
+// newSite makes a namespace, and a launcher on the first node.
+func newSite(t *testing.T) *site {
+	s := &site{t: t, ns: fmt.Sprintf("t-%d", time.Now().UnixNano())}
+	require.NoError(t, ensureNamespace(t.Context(), s.ns))
+	t.Cleanup(s.remove)
+	s.apply("examples/dual-pods/launcher.yaml")
+	s.ready("pod/launcher-node-1")
+	return s
+}
+
+// remove deletes the namespace: everything in it must go by itself.
+func (s *site) remove() {
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	if s.t.Failed() {
+		s.describe(ctx)
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}
+	assert.NoError(s.t, api.Delete(ctx, ns))
+	for {
+		err := api.Get(ctx, client.ObjectKeyFromObject(ns), ns)
+		if apierrors.IsNotFound(err) {
+			return
+		}
+		if ctx.Err() != nil {
+			assert.Fail(s.t, "the namespace does not go away")
+			s.describe(context.Background())
+			return
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// describe logs what a person would look at first.
+func (s *site) describe(ctx context.Context) {
+	for _, args := range [][]string{
+		{"-n", s.ns, "get", "pods", "-o", "yaml"}, {"-n", s.ns, "get", "events"},
+		{"-n", system, "logs", "deployment/hotseat-controller", "--tail=60"},
+	} {
+		out, err := shared.Kubectl(ctx, nil, args...)
+		s.t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+func (s *site) apply(example string) {
+	s.t.Helper()
+	require.NoError(s.t, apply(s.t.Context(), s.ns, root(example)))
+}
+
+func (s *site) kubectl(args ...string) string {
+	s.t.Helper()
+	out, err := shared.Kubectl(s.t.Context(), nil, append([]string{"-n", s.ns}, args...)...)
+	require.NoError(s.t, err)
+	return string(out)
+}
+
+func (s *site) ready(object string) {
+	s.t.Helper()
+	s.kubectl("wait", "--for=condition=Ready", object, "--timeout="+patience.String())
+}
+
+// eventually waits until so says yes.
+func (s *site) eventually(what string, so func() bool) {
+	s.t.Helper()
+	require.Eventually(s.t, so, patience, 20*time.Millisecond, what)
+}
+
+// pods are those with that value of the label app, which are not being deleted.
+func (s *site) pods(app string) []corev1.Pod {
+	s.t.Helper()
+	var list corev1.PodList
+	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{"app": app}))
+	var living []corev1.Pod
+	for _, p := range list.Items {
+		if p.DeletionTimestamp.IsZero() {
+			living = append(living, p)
+		}
+	}
+	return living
+}
+
+// gone waits until there is no Pod of that app, being deleted or not.
+func (s *site) gone(app string) {
+	s.t.Helper()
+	s.eventually("no Pod of "+app+" is left", func() bool {
+		var list corev1.PodList
+		return api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{"app": app}) == nil && len(list.Items) == 0
+	})
+}
+
+// served waits until n Pods of the app are ready, and gives them.
+func (s *site) served(app string, n int) []corev1.Pod {
+	s.t.Helper()
+	var ready []corev1.Pod
+	s.eventually(fmt.Sprintf("%d Pods of %s are ready", n, app), func() bool {
+		ready = nil
+		for _, p := range s.pods(app) {
+			for _, c := range p.Status.Conditions {
+				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+					ready = append(ready, p)
+				}
+			}
+		}
+		return len(ready) == n
+	})
+	return ready
+}
+
+func (s *site) scale(app string, n int) {
+	s.t.Helper()
+	s.kubectl("scale", "deployment/"+app, fmt.Sprintf("--replicas=%d", n))
+}
+
+// pod reads a Pod.
+func (s *site) pod(name string) *corev1.Pod {
+	s.t.Helper()
+	var pod corev1.Pod
+	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &pod))
+	return &pod
+}
+
+// records are those on a launcher Pod.
+func (s *site) records(launcher string) []podmeta.Binding {
+	s.t.Helper()
+	bindings, problems := podmeta.ReadBindings(s.pod(launcher))
+	assert.Empty(s.t, problems)
+	return bindings
+}
+
+// launcher speaks to a launcher as the controller does.
+func (s *site) launcher(pod string) *launcherclient.Client {
+	s.t.Helper()
+	transport := &http.Transport{DialContext: shared.Dial}
+	s.t.Cleanup(transport.CloseIdleConnections)
+	c, err := launcherclient.New(launcherclient.Options{
+		Server: "http://" + s.pod(pod).Status.PodIP + ":8001", Token: token, HTTPClient: &http.Client{Transport: transport},
+	})
+	require.NoError(s.t, err)
+	s.t.Cleanup(c.Close)
+	return c
+}
+
+// instances are those of a launcher, by model.
+func (s *site) instances(c *launcherclient.Client) map[string]launcherapi.Instance {
+	s.t.Helper()
+	list, err := c.List(s.t.Context())
+	require.NoError(s.t, err)
+	all := map[string]launcherapi.Instance{}
+	for _, i := range list.Instances {
+		require.NotContains(s.t, all, i.Model, "one instance of each model")
+		all[i.Model] = i
+	}
+	return all
+}
+
+// ask sends a completion to an address of the cluster's network, and gives the
+// model that answered; empty when none did.
+func (s *site) ask(address, model string) (string, error) {
+	transport := &http.Transport{DialContext: shared.Dial, DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	body := fmt.Sprintf(`{"model":%q,"prompt":"Hello","max_tokens":4}`, model)
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+address+"/v1/completions", bytes.NewBufferString(body))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%d %s", resp.StatusCode, answer)
+	}
+	_, rest, _ := bytes.Cut(answer, []byte(`"model":"`))
+	answered, _, _ := bytes.Cut(rest, []byte(`"`))
+	return string(answered), nil
+}
+
+// answers says that the app's model answers through the app's Service.
+func (s *site) answers(app string) {
+	s.t.Helper()
+	var service corev1.Service
+	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: app}, &service))
+	address := service.Spec.ClusterIP + ":8000"
+	var got string
+	var err error
+	s.eventually(app+" answers through its Service", func() bool { // kube-proxy follows the Pod's readiness in a moment
+		got, err = s.ask(address, "org/"+app)
+		return err == nil
+	})
+	assert.Equal(s.t, "org/"+app, got)
+}
+
+// onOneGPU leaves one GPU of the first node to the test's Pods: another Pod has
+// the rest.
+func (s *site) onOneGPU() {
+	s.t.Helper()
+	var pod corev1.Pod
+	pod.Namespace, pod.Name = s.ns, "other-gpus"
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(1)}
+	pod.Spec.TerminationGracePeriodSeconds = new(int64)
+	pod.Spec.Containers = []corev1.Container{{
+		Name: "holder", Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullNever,
+		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(int64(shared.GPUs-1), resource.DecimalSI)}},
+	}}
+	require.NoError(s.t, api.Create(s.t.Context(), &pod))
+	s.ready("pod/other-gpus")
+}
