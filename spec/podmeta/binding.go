@@ -27,6 +27,7 @@ type Binding struct {
 	ServingPort int32    `json:"servingPort"` // the requester's port that carries traffic to the instance
 	SpecHash    string   `json:"specHash"`    // identity of what runs, without the GPUs
 
+	New     bool      `json:"new,omitempty"`     // the swap makes the instance; otherwise it wakes one that is there
 	Attempt int       `json:"attempt"`           // counts the swaps asked for, from 1
 	Since   time.Time `json:"since"`             // when the record was made
 	Failure string    `json:"failure,omitempty"` // why the attempt before came to nothing

@@ -36,6 +36,11 @@ const (
 	AnnotationAccelerators  = Prefix + "accelerators"      // on a requester: GPU UUIDs with commas between them, for people
 )
 
+// AnnotationMadeFor stands on an instance of a launcher that the controller had
+// made: the requester that it was made for, as namespace/name. An instance
+// without it was made by somebody by hand, and is left alone.
+const AnnotationMadeFor = PrefixOwn + "made-for"
+
 // Labels.
 const (
 	LabelLauncherConfig = PrefixOwn + "launcher-config"  // on a launcher Pod: name of its LauncherConfig

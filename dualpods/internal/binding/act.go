@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/dualpods/internal/spi"
 	launcherclient "hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -57,7 +58,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	case CreateLauncher:
 		return errors.New("cannot create a launcher yet")
 	case Swap, Sleep, DeleteInstance:
-		return c.callLauncher(n, l, o, step)
+		return c.callLauncher(n, l, record.Instance, step.Do, record, o.Form)
 	case Bind, Unbind, BecomeReady, BecomeUnready:
 		return c.callRequester(ctx, n, w, o, step)
 	}
@@ -193,51 +194,55 @@ func (c *Controller) deleteRequester(ctx context.Context, pod *corev1.Pod, step 
 }
 
 // callLauncher begins a call that the launcher's watch stream tells the outcome of.
-func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, o Observation, step Step) error {
+func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Action, record *podmeta.Binding, form nominal.Form) error {
 	api := c.opts.Views.Client(l.key())
 	if api == nil {
 		return fmt.Errorf("cannot ask launcher %s: it is not watched", l.pod.Name)
 	}
-	id := o.Record.Instance
-	switch step.Do {
+	switch do {
 	case Swap:
-		request := swapRequest(o)
-		key := o.Record.SwapKey()
-		n.calls.begin(swapKey(l, o.Record), true, func(ctx context.Context) error {
-			_, err := api.SwapOnce(ctx, key, request, nil)
-			return err
+		request, key := swapRequest(record, form), record.SwapKey()
+		n.calls.begin(swapKey(l, record), true, func(ctx context.Context) (uint64, error) {
+			result, err := api.SwapOnce(ctx, key, request, nil)
+			if err != nil || result.In == nil {
+				return 0, err
+			}
+			return result.In.Revision, nil
 		})
 	case Sleep:
-		n.calls.begin(sleepKey(l, id), false, func(ctx context.Context) error {
-			_, err := api.Sleep(ctx, id, launcherapi.SleepRequest{})
-			return err
+		n.calls.begin(sleepKey(l, id), false, func(ctx context.Context) (uint64, error) {
+			i, err := api.Sleep(ctx, id, launcherapi.SleepRequest{})
+			return i.Revision, err
 		})
 	default:
-		n.calls.begin(deleteKey(l, id), false, func(ctx context.Context) error {
-			_, err := api.Delete(ctx, id)
+		n.calls.begin(deleteKey(l, id), false, func(ctx context.Context) (uint64, error) {
+			i, err := api.Delete(ctx, id)
 			if launcherclient.IsNotFound(err) {
-				return nil
+				return 0, nil
 			}
-			return err
+			return i.Revision, err
 		})
 	}
 	return nil
 }
 
-// swapRequest asks for the record's instance on its GPUs, a new one where there
-// is none.
-func swapRequest(o Observation) launcherapi.SwapRequest {
-	in := &launcherapi.SwapIn{InstanceID: o.Record.Instance}
-	if o.Instance == nil {
+// swapRequest asks for the record's instance on its GPUs. It is the same each
+// time that the record's attempt is asked for, whatever there is by then: the
+// launcher takes another request with the same key for a mistake.
+func swapRequest(record *podmeta.Binding, form nominal.Form) launcherapi.SwapRequest {
+	in := &launcherapi.SwapIn{InstanceID: record.Instance}
+	if record.New {
 		in = &launcherapi.SwapIn{
-			ID: o.Record.Instance, Args: o.Form.Args, GPUUUIDs: o.Record.GPUs, Annotations: o.Form.Annotations,
-			EnvVars: map[string]launcherapi.EnvValue{},
+			ID: record.Instance, Args: form.Args, GPUUUIDs: record.GPUs,
+			Annotations: map[string]string{podmeta.AnnotationMadeFor: record.Namespace + "/" + record.Name},
+			EnvVars:     map[string]launcherapi.EnvValue{},
 		}
-		for name, value := range o.Form.Env {
+		maps.Copy(in.Annotations, form.Annotations)
+		for name, value := range form.Env {
 			in.EnvVars[name] = launcherapi.EnvValue{Value: value}
 		}
 	}
-	return launcherapi.SwapRequest{GPUUUIDs: o.Record.GPUs, In: in}
+	return launcherapi.SwapRequest{GPUUUIDs: record.GPUs, In: in}
 }
 
 // callRequester calls the requester program. All but the unbinding answer at once.
@@ -245,11 +250,11 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 	address, seat := o.Requester.AdminAddress, w.spi[o.Requester.UID]
 	if step.Do == Unbind {
 		binding, drain := seat.Proxy.Binding, c.opts.Drain
-		n.calls.begin(unbindKey(o.Requester.UID), false, func(ctx context.Context) error {
+		n.calls.begin(unbindKey(o.Requester.UID), false, func(ctx context.Context) (uint64, error) {
 			ctx, stop := context.WithTimeout(ctx, drain+askLimit)
 			defer stop()
 			_, err := c.opts.Requesters.Unbind(ctx, address, binding, drain)
-			return err
+			return 0, err
 		})
 		return nil
 	}

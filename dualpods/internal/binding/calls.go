@@ -20,15 +20,16 @@ type calls struct {
 
 // outcome is a call that is under way or over.
 type outcome struct {
-	over bool
-	err  error
+	over     bool
+	err      error
+	revision uint64 // of the launcher, when the call was over
 }
 
 // failurePause is how long a call that failed is taken to be under way still.
 const failurePause = 500 * time.Millisecond
 
 // begin makes a call, unless it is under way or its outcome is kept.
-func (c *calls) begin(key string, keep bool, do func(context.Context) error) {
+func (c *calls) begin(key string, keep bool, do func(context.Context) (revision uint64, err error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all[key] != nil {
@@ -37,7 +38,7 @@ func (c *calls) begin(key string, keep bool, do func(context.Context) error) {
 	o := &outcome{}
 	c.all[key] = o
 	c.running.Go(func() {
-		err := do(c.ctx)
+		revision, err := do(c.ctx)
 		if err != nil && !keep {
 			select {
 			case <-time.After(failurePause):
@@ -45,7 +46,7 @@ func (c *calls) begin(key string, keep bool, do func(context.Context) error) {
 			}
 		}
 		c.mu.Lock()
-		o.over, o.err = true, err
+		o.over, o.err, o.revision = true, err, revision
 		if !keep {
 			delete(c.all, key)
 		}
@@ -62,16 +63,17 @@ func (c *calls) underWay(key string) bool {
 	return o != nil && !o.over
 }
 
-// attempt is what became of a swap.
-func (c *calls) attempt(key string) Attempt {
+// attempt is what became of a swap, as far as what is known of the launcher's
+// instances has it already.
+func (c *calls) attempt(key string, known uint64) Attempt {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.all[key]
 	if o == nil {
 		return Attempt{}
 	}
-	a := Attempt{Asked: true, Over: o.over}
-	if o.err != nil {
+	a := Attempt{Asked: true, Over: o.over && o.revision <= known}
+	if a.Over && o.err != nil {
 		a.Failure = o.err.Error()
 	}
 	return a

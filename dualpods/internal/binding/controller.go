@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,7 +17,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/dualpods/internal/spi"
+	"hotseat.dev/hotseat/spec/podmeta"
 )
 
 // Options configure a [Controller].
@@ -128,8 +131,32 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			again = after
 		}
 	}
+	c.tidy(n, w)
 	n.keepSwaps(w)
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// tidy puts to rest what runs for nobody.
+func (c *Controller) tidy(n *nodeWork, w *world) {
+	for _, l := range w.launchers {
+		view := c.opts.Views.View(l.key())
+		if !view.Connected {
+			continue
+		}
+		for id, i := range view.Instances {
+			if slices.ContainsFunc(l.bindings, func(b podmeta.Binding) bool { return b.Instance == id }) {
+				continue
+			}
+			step := DecideStray(i)
+			if step.Do == Nothing || n.calls.underWay(sleepKey(l, id)) || n.calls.underWay(deleteKey(l, id)) {
+				continue
+			}
+			c.log.Info("step", "node", n.name, "launcher", l.pod.Name, "instance", id, "do", string(step.Do), "why", step.Why)
+			if err := c.callLauncher(n, l, id, step.Do, nil, nominal.Form{}); err != nil {
+				c.log.Error(err, "cannot put a stray instance to rest", "launcher", l.pod.Name, "instance", id)
+			}
+		}
+	}
 }
 
 // settle takes steps for one requester until there is none to take now, and says

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
@@ -73,7 +74,9 @@ var leaving = []rule{
 	{"leaving, starting or failed", func(o *Observation) bool {
 		return o.letGo() && o.in(launcher.Starting, launcher.Failed, launcher.Stopped)
 	}, do(DeleteInstance, "instance %s is %s, and nobody wants it any more", instanceID, instanceState)},
-	{"leaving, swap under way", func(o *Observation) bool { return o.letGo() && o.Attempt.Asked && !o.Attempt.Over },
+	{"leaving, swap under way", func(o *Observation) bool {
+		return o.letGo() && (o.Attempt.Asked && !o.Attempt.Over || o.Instance != nil && o.Instance.SwapID != "")
+	},
 		do(Nothing, "the launcher has a swap under way for it")},
 	{"leaving, asleep or gone", (*Observation).letGo,
 		do(RemoveRecord, "instance %s sleeps or is gone", instanceID)},
@@ -95,7 +98,7 @@ var placed = []rule{
 		do(Nothing, "its container %s does not run yet", func(*Observation) string { return podmeta.ServingContainer })},
 	{"requester silent", func(o *Observation) bool { return o.SPI == nil },
 		func(o *Observation) Step {
-			return Step{Do: Retry, After: 5 * time.Millisecond, Why: "the requester program does not answer at " + o.Requester.AdminAddress}
+			return Step{Do: Retry, After: o.untilAsked(), Why: "the requester program does not answer at " + o.Requester.AdminAddress}
 		}},
 	{"GPUs unknown", func(o *Observation) bool { return o.SPI.Wrong != "" },
 		do(Tell, "the requester program cannot tell its GPUs: %s", func(o *Observation) string { return o.SPI.Wrong })},
@@ -175,6 +178,22 @@ var served = []rule{
 		do(OpenGate, "instance %s serves it", instanceID)},
 }
 
+// DecideStray answers what to do with an instance that no record is of: unbound
+// means asleep. One that a swap has claimed is on its way to somewhere, and one
+// that somebody made by hand is theirs.
+func DecideStray(i launcherapi.Instance) Step {
+	if i.SwapID != "" || i.Annotations[podmeta.AnnotationMadeFor] == "" {
+		return Step{Do: Nothing}
+	}
+	switch launcher.State(i.State) {
+	case launcher.Awake:
+		return Step{Do: Sleep, Why: "it is awake, and no requester is bound to it"}
+	case launcher.Starting, launcher.Failed, launcher.Stopped:
+		return Step{Do: DeleteInstance, Why: "it is " + i.State + ", and no requester is bound to it"}
+	}
+	return Step{Do: Nothing}
+}
+
 // letGo says that the server of a record is to sleep: nobody wants it any more,
 // or it is not what the requester would be bound to.
 func (o *Observation) letGo() bool {
@@ -206,11 +225,12 @@ func (o *Observation) dead() bool {
 const patience = 10 * time.Second
 
 // lostFor is for how long the launcher has been silent.
-func (o *Observation) lostFor() time.Duration {
-	if o.Launcher.Lost.IsZero() {
-		return patience
-	}
-	return o.Now.Sub(o.Launcher.Lost)
+func (o *Observation) lostFor() time.Duration { return o.Now.Sub(o.Launcher.Lost) }
+
+// untilAsked is when to ask a requester program again that did not answer: soon
+// after its container has started, less and less often later.
+func (o *Observation) untilAsked() time.Duration {
+	return min(max(o.Now.Sub(o.Requester.Started)/4, 5*time.Millisecond), 5*time.Second)
 }
 
 func (o *Observation) ready() bool { return o.SPI != nil && o.SPI.Proxy.Ready }
@@ -239,7 +259,7 @@ func (o *Observation) proxy() requesterapi.ProxyConfig {
 func (o *Observation) newRecord() podmeta.Binding {
 	return podmeta.Binding{
 		Instance: o.Requester.Instance, RequesterUID: o.Requester.UID, Namespace: o.Requester.Namespace, Name: o.Requester.Name,
-		GPUs: slices.Sorted(slices.Values(o.SPI.GPUs)), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), Attempt: 1, Since: o.Now,
+		GPUs: slices.Sorted(slices.Values(o.SPI.GPUs)), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), New: o.Instance == nil, Attempt: 1, Since: o.Now,
 	}
 }
 
@@ -257,6 +277,7 @@ func (o *Observation) nextAttempt(failure string) Step {
 		pause = min(pause, firstPause<<shift)
 	}
 	record.Attempt++
+	record.New = o.Instance == nil
 	record.Failure, record.RetryAt = failure, o.Now.Add(pause)
 	return Step{Do: NextAttempt, Why: failure, Record: record}
 }

@@ -42,6 +42,7 @@ type Requester struct {
 	Finalizer       bool // ours
 	Gate            bool // lists our readiness gate
 	GateOpen        bool // and that is true
+	Started      time.Time // the requester program
 	AdminAddress    string
 	GPUs            int    // how many it asks for
 	Published       bool   // its labels and status are those of a bound, ready requester
@@ -72,7 +73,7 @@ type Launcher struct {
 	// Connected: the launcher's watch stream is up, so that what is known of its
 	// instances is so.
 	Connected bool
-	Lost      time.Time // since when it is not; zero: it never was
+	Lost      time.Time // since when it is not
 	Why       string    // it is not
 	GPUs      []string  // UUIDs of its node
 }

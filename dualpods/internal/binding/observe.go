@@ -53,7 +53,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	id := o.Requester.Instance
 	if record != nil {
 		id = record.Instance
-		o.Attempt = n.calls.attempt(swapKey(l, record))
+		o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
 		o.Calls.Sleep, o.Calls.Delete = n.calls.underWay(sleepKey(l, id)), n.calls.underWay(deleteKey(l, id))
 	} else if l != nil {
 		for _, b := range l.bindings {
@@ -83,7 +83,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, w *world, p
 		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), Finished: finished(pod), Running: running(pod),
 		Finalizer: slices.Contains(pod.Finalizers, podmeta.FinalizerRequester),
 		Gate:      read.Gated, GateOpen: gateOpen(pod),
-		AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
+		Started: started(pod), AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
 	}
 }
 

@@ -253,6 +253,16 @@ func finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
+// started is when the requester program did.
+func started(pod *corev1.Pod) time.Time {
+	for _, c := range pod.Status.ContainerStatuses {
+		if c.Name == podmeta.ServingContainer && c.State.Running != nil {
+			return c.State.Running.StartedAt.Time
+		}
+	}
+	return time.Time{}
+}
+
 // running says that the requester program, or the launcher, runs.
 func running(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.ContainerStatuses {

@@ -20,10 +20,11 @@ type View struct {
 	// Connected: its watch stream is up, and what follows is so. Otherwise it is
 	// what was so when the stream broke off.
 	Connected bool
-	Lost      time.Time // when the stream broke off; zero: it never was up
+	Lost      time.Time // when the stream broke off; of one that never was up, when the watch began
 	Why       string    // it is not connected
 	GPUs      []string  // UUIDs of its node
 	Instances map[string]launcherapi.Instance
+	Revision  uint64 // what has happened up to it is in Instances
 }
 
 // Target is where a launcher is.
@@ -75,7 +76,7 @@ func (s *Set) Watch(key string, target Target) {
 		s.drop(key)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &launcher{target: target, cancel: cancel, view: View{Why: "it has not answered yet"}}
+	l := &launcher{target: target, cancel: cancel, view: View{Lost: time.Now(), Why: "it has not answered yet"}}
 	s.all[key] = l
 	s.running.Go(func() { l.run(ctx, s.opts, func() { s.opts.Changed(key) }) })
 }
@@ -212,7 +213,7 @@ func (l *launcher) follow(ctx context.Context, c *client.Client, changed func())
 	if err != nil {
 		return false, err
 	}
-	view := View{Connected: true, Instances: map[string]launcherapi.Instance{}}
+	view := View{Connected: true, Revision: list.Revision, Instances: map[string]launcherapi.Instance{}}
 	for _, g := range gpus.GPUs {
 		view.GPUs = append(view.GPUs, g.UUID)
 	}
@@ -236,6 +237,7 @@ func (l *launcher) follow(ctx context.Context, c *client.Client, changed func())
 func (l *launcher) apply(event launcherapi.WatchEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.view.Revision = max(l.view.Revision, event.Object.Revision)
 	if event.Type == launcherapi.EventDeleted {
 		delete(l.view.Instances, event.Object.InstanceID)
 		return
