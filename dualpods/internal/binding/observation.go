@@ -37,12 +37,12 @@ type Requester struct {
 	Instance        string // id of the instance that it would have: of its form and its GPUs
 	Exists          bool   // false: deleted by force; the record alone tells of it
 	Deleting        bool
-	Finished        bool // its containers have ended for good
-	Running         bool // the requester program runs
-	Finalizer       bool // ours
-	Gate            bool // lists our readiness gate
-	GateOpen        bool // and that is true
-	Started      time.Time // the requester program
+	Finished        bool      // its containers have ended for good
+	Running         bool      // the requester program runs
+	Finalizer       bool      // ours
+	Gate            bool      // lists our readiness gate
+	GateOpen        bool      // and that is true
+	Started         time.Time // the requester program
 	AdminAddress    string
 	GPUs            int    // how many it asks for
 	Published       bool   // its labels and status are those of a bound, ready requester
