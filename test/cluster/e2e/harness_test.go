@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	apiintstr "k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -131,11 +133,17 @@ type site struct {
 	ns string
 }
 
-// newSite makes a namespace, and a launcher on the first node.
-func newSite(t *testing.T) *site {
+// newEmptySite makes a namespace.
+func newEmptySite(t *testing.T) *site {
 	s := &site{t: t, ns: fmt.Sprintf("t-%d", time.Now().UnixNano())}
 	require.NoError(t, ensureNamespace(t.Context(), s.ns))
 	t.Cleanup(s.remove)
+	return s
+}
+
+// newSite makes a namespace, and a launcher on the first node.
+func newSite(t *testing.T) *site {
+	s := newEmptySite(t)
 	s.apply("examples/dual-pods/launcher.yaml")
 	s.ready("pod/launcher-node-1")
 	return s
@@ -192,10 +200,19 @@ func (s *site) ready(object string) {
 	s.kubectl("wait", "--for=condition=Ready", object, "--timeout="+patience.String())
 }
 
+// startPatience is patience with a start of real vLLM, which takes most of a
+// minute of a quiet machine.
+const startPatience = 10 * time.Minute
+
+func (s *site) within(limit time.Duration, what string, so func() bool) {
+	s.t.Helper()
+	require.Eventually(s.t, so, limit, 20*time.Millisecond, what)
+}
+
 // eventually waits until so says yes.
 func (s *site) eventually(what string, so func() bool) {
 	s.t.Helper()
-	require.Eventually(s.t, so, patience, 20*time.Millisecond, what)
+	s.within(patience, what, so)
 }
 
 // pods are those with that value of the label app, which are not being deleted.
@@ -228,15 +245,19 @@ func (s *site) served(app string, n int) []corev1.Pod {
 	s.eventually(fmt.Sprintf("%d Pods of %s are ready", n, app), func() bool {
 		ready = nil
 		for _, p := range s.pods(app) {
-			for _, c := range p.Status.Conditions {
-				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-					ready = append(ready, p)
-				}
+			if readyPod(&p) {
+				ready = append(ready, p)
 			}
 		}
 		return len(ready) == n
 	})
 	return ready
+}
+
+func readyPod(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 func (s *site) scale(app string, n int) {
@@ -297,7 +318,7 @@ func (s *site) ask(address, model string) (string, error) {
 		return "", err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Do(req)
+	resp, err := (&http.Client{Transport: transport, Timeout: patience}).Do(req)
 	if err != nil {
 		return "", err
 	}
@@ -339,8 +360,12 @@ func (s *site) onOneGPU() {
 	pod.Spec.TerminationGracePeriodSeconds = new(int64)
 	pod.Spec.Containers = []corev1.Container{{
 		Name: "holder", Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullNever,
-		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(int64(shared.GPUs-1), resource.DecimalSI)}},
+		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: quantity(shared.GPUs - 1)}},
 	}}
 	require.NoError(s.t, api.Create(s.t.Context(), &pod))
 	s.ready("pod/other-gpus")
 }
+
+func quantity(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
+
+func intstr(port int) apiintstr.IntOrString { return apiintstr.FromInt(port) }
