@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,9 @@ func realLauncher(t *testing.T, ns, folder string) *corev1.Pod {
 	host := func(path string) corev1.VolumeSource {
 		return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: &directory}}
 	}
-	for _, path := range []string{folder, filepath.Dir(filepath.Dir(python)), "/usr", "/lib", "/lib64", "/bin"} {
+	paths := []string{folder, filepath.Dir(filepath.Dir(python)), "/usr", "/lib", "/lib64", "/bin"}
+	slices.Sort(paths)
+	for _, path := range slices.Compact(paths) { // a Python of the distribution is in /usr
 		mount(path, host(path), true)
 	}
 	mount(cluster.SimGPUDir, host(cluster.SimGPUDir), false)
