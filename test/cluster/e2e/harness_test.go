@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	apiintstr "k8s.io/apimachinery/pkg/util/intstr"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
@@ -129,13 +130,14 @@ func ensureNamespace(ctx context.Context, name string) error {
 // site is a namespace with launchers, for one test. Tests have the nodes' GPUs
 // one after the other.
 type site struct {
-	t  *testing.T
-	ns string
+	t       *testing.T
+	ns      string
+	clients map[types.UID]*launcherclient.Client // of launcher Pods
 }
 
-// newEmptySite makes a namespace.
-func newEmptySite(t *testing.T) *site {
-	s := &site{t: t, ns: fmt.Sprintf("t-%d", time.Now().UnixNano())}
+// newBareSite makes a namespace.
+func newBareSite(t *testing.T) *site {
+	s := &site{t: t, ns: fmt.Sprintf("t-%d", time.Now().UnixNano()), clients: map[types.UID]*launcherclient.Client{}}
 	require.NoError(t, ensureNamespace(t.Context(), s.ns))
 	t.Cleanup(s.remove)
 	return s
@@ -143,7 +145,7 @@ func newEmptySite(t *testing.T) *site {
 
 // newSite makes a namespace, and a launcher on the first node.
 func newSite(t *testing.T) *site {
-	s := newEmptySite(t)
+	s := newBareSite(t)
 	s.apply("examples/dual-pods/launcher.yaml")
 	s.ready("pod/launcher-node-1")
 	return s
@@ -158,9 +160,11 @@ func (s *site) remove() {
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}
 	assert.NoError(s.t, api.Delete(ctx, ns))
+	began := time.Now()
 	for {
 		err := api.Get(ctx, client.ObjectKeyFromObject(ns), ns)
 		if apierrors.IsNotFound(err) {
+			s.t.Log("GONE after", time.Since(began))
 			return
 		}
 		if ctx.Err() != nil {
@@ -282,15 +286,20 @@ func (s *site) records(launcher string) []podmeta.Binding {
 }
 
 // launcher speaks to a launcher as the controller does.
-func (s *site) launcher(pod string) *launcherclient.Client {
+func (s *site) launcher(name string) *launcherclient.Client {
 	s.t.Helper()
+	pod := s.pod(name)
+	if c, ok := s.clients[pod.UID]; ok {
+		return c
+	}
 	transport := &http.Transport{DialContext: shared.Dial}
 	s.t.Cleanup(transport.CloseIdleConnections)
 	c, err := launcherclient.New(launcherclient.Options{
-		Server: "http://" + s.pod(pod).Status.PodIP + ":8001", Token: token, HTTPClient: &http.Client{Transport: transport},
+		Server: "http://" + pod.Status.PodIP + ":8001", Token: token, HTTPClient: &http.Client{Transport: transport},
 	})
 	require.NoError(s.t, err)
 	s.t.Cleanup(c.Close)
+	s.clients[pod.UID] = c
 	return c
 }
 

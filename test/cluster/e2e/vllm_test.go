@@ -102,7 +102,7 @@ func realRequester(ns, folder, model string) *corev1.Pod {
 
 func TestTwoRealModelsTakeTurns(t *testing.T) {
 	folder := vllmFolder(t)
-	s := newEmptySite(t)
+	s := newBareSite(t)
 	s.onOneGPU()
 	require.NoError(t, api.Create(t.Context(), realLauncher(t, s.ns, folder)))
 	s.ready("pod/launcher-vllm")

@@ -1,0 +1,237 @@
+//go:build cluster
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/test/cluster"
+)
+
+// server is an inference server as a requester asks for it: model org/<app>.
+type server struct {
+	app    string
+	args   []string          // of the engine, besides model and port
+	gpus   int               // 0: one
+	node   int               // 0: any
+	labels map[string]string // to be relayed to the requester
+	env    []corev1.EnvVar   // of the engine
+	gate   bool              // lists the readiness gate
+	config string            // name of an InferenceServerConfig that says what to run; empty: a server patch says it
+	patch  string            // the server patch, instead of the one made from the fields above
+	grace  int64             // seconds that the requester has to end
+}
+
+// engineArgs are those of the engine.
+func (v server) engineArgs() []string {
+	return append([]string{"org/" + v.app, "--gpu-memory-utilization=0.4"}, v.args...)
+}
+
+func (v server) serverPatch(t *testing.T) string {
+	if v.patch != "" {
+		return v.patch
+	}
+	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": v.labels}, "spec": map[string]any{"containers": []any{map[string]any{
+		"name": podmeta.ServingContainer, "command": []string{"vllm", "serve"}, "args": append(v.engineArgs(), "--port=8000"), "env": v.env,
+	}}}})
+	require.NoError(t, err)
+	return string(text)
+}
+
+// template is the requester.
+func (v server) template(t *testing.T) corev1.PodTemplateSpec {
+	pod := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
+		Labels: map[string]string{"app": v.app}, Annotations: map[string]string{podmeta.AnnotationLauncherConfig: "simulated"},
+	}}
+	if v.config != "" {
+		pod.Annotations = map[string]string{podmeta.AnnotationInferenceServerConfig: v.config}
+	} else {
+		pod.Annotations[podmeta.AnnotationServerPatch] = v.serverPatch(t)
+	}
+	if v.node > 0 {
+		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(v.node)}
+	}
+	if v.gate {
+		pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}
+	}
+	if v.grace > 0 {
+		pod.Spec.TerminationGracePeriodSeconds = &v.grace
+	}
+	pod.Spec.Containers = []corev1.Container{{
+		Name: podmeta.ServingContainer, Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullIfNotPresent,
+		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8000}},
+		ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)},
+		}},
+		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(int64(max(1, v.gpus)), resource.DecimalSI)}},
+	}}
+	return pod
+}
+
+// deploy makes a Deployment of n requesters, and a Service that leads to them.
+func (s *site) deploy(v server, n int32) {
+	s.t.Helper()
+	s.service(v.app, map[string]string{"app": v.app})
+	require.NoError(s.t, api.Create(s.t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: v.app},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": v.app}}, Template: v.template(s.t),
+		},
+	}))
+}
+
+// start makes one requester that nobody replaces, named as the app.
+func (s *site) start(v server) *corev1.Pod {
+	s.t.Helper()
+	template := v.template(s.t)
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace, pod.Name = s.ns, v.app
+	require.NoError(s.t, api.Create(s.t.Context(), pod))
+	return pod
+}
+
+// service makes a Service of port 8000.
+func (s *site) service(name string, selector map[string]string) {
+	s.t.Helper()
+	require.NoError(s.t, api.Create(s.t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name},
+		Spec:       corev1.ServiceSpec{Selector: selector, Ports: []corev1.ServicePort{{Port: 8000}}},
+	}))
+}
+
+// addLauncher makes a launcher, on a node and with flags besides those of the
+// example, and waits until it is ready.
+func (s *site) addLauncher(node int, flags ...string) {
+	s.t.Helper()
+	text, err := os.ReadFile(root("examples/dual-pods/launcher.yaml"))
+	require.NoError(s.t, err)
+	var pod corev1.Pod
+	require.NoError(s.t, yaml.UnmarshalStrict(text, &pod))
+	pod.Namespace, pod.Name = s.ns, "launcher-"+cluster.NodeName(node)
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(node)}
+	pod.Spec.Containers[0].Args = append(pod.Spec.Containers[0].Args, flags...)
+	require.NoError(s.t, api.Create(s.t.Context(), &pod))
+	s.ready("pod/" + pod.Name)
+}
+
+// delete deletes a Pod, as kubectl does that does not wait.
+func (s *site) delete(pod string, flags ...string) {
+	s.t.Helper()
+	s.kubectl(append([]string{"delete", "pod", pod, "--wait=false"}, flags...)...)
+}
+
+// instance waits until the launcher's instance of that app is in that state.
+func (s *site) instance(launcher, app, state string) launcherapi.Instance {
+	s.t.Helper()
+	c := s.launcher(launcher)
+	var last launcherapi.Instance
+	s.eventually(fmt.Sprintf("the instance of %s is %s", app, state), func() bool {
+		list, err := c.List(s.t.Context())
+		if err != nil {
+			return false
+		}
+		for _, i := range list.Instances {
+			if i.Model == "org/"+app {
+				last = i
+				return i.State == state
+			}
+		}
+		return false
+	})
+	return last
+}
+
+// free waits until nothing is bound to a launcher, and it can be deleted freely.
+func (s *site) free(launcher string) {
+	s.t.Helper()
+	s.eventually(launcher+" is bound to nobody", func() bool {
+		pod := s.pod(launcher)
+		return len(podmeta.BoundTo(pod)) == 0 && len(pod.Finalizers) == 0
+	})
+}
+
+// status is the controller's word on a requester.
+func (s *site) status(pod string) podmeta.Status {
+	s.t.Helper()
+	var status podmeta.Status
+	if text := s.pod(pod).Annotations[podmeta.AnnotationStatus]; text != "" {
+		require.NoError(s.t, json.Unmarshal([]byte(text), &status))
+	}
+	return status
+}
+
+// events are the messages of those about an object.
+func (s *site) events(object string) []string {
+	s.t.Helper()
+	var list corev1.EventList
+	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns)))
+	var messages []string
+	for _, e := range list.Items {
+		if e.InvolvedObject.Name == object {
+			messages = append(messages, e.Message)
+		}
+	}
+	return messages
+}
+
+// kill ends the API server process of an engine on the first node by SIGKILL.
+func (s *site) kill(i launcherapi.Instance) {
+	s.t.Helper()
+	// The number is that of the launcher's own process namespace.
+	const script = `for d in /proc/[0-9]*; do
+		tr '\0' ' ' <$d/cmdline 2>/dev/null | grep -qF -- "$1" && grep -qE "^NSpid:.*[[:space:]]$2\$" $d/status && kill -KILL ${d#/proc/} && echo killed
+	done; true`
+	cmd, err := shared.InNode(s.t.Context(), 1, "sh", "-c", script, "sh", i.Model, fmt.Sprint(i.PID))
+	require.NoError(s.t, err)
+	out, err := cmd.CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
+	require.Equal(s.t, 1, strings.Count(string(out), "killed"), "%s", out)
+}
+
+// replaced waits until the app has one ready requester that is another than was.
+func (s *site) replaced(app string, was corev1.Pod) corev1.Pod {
+	s.t.Helper()
+	s.eventually("another requester than "+was.Name+" is there", func() bool {
+		pods := s.pods(app)
+		return len(pods) > 0 && pods[0].UID != was.UID
+	})
+	return s.served(app, 1)[0]
+}
+
+// stays checks for a moment that something stays so: what must not happen gives
+// no event to wait for.
+func (s *site) stays(what string, so func() bool) {
+	s.t.Helper()
+	require.Never(s.t, func() bool { return !so() }, time.Second, 50*time.Millisecond, what)
+}
+
+// pids are the instances of an app that are in that state, as launcher/process.
+func (s *site) pids(app string, launchers []string, state string) (pids []string) {
+	s.t.Helper()
+	for _, name := range launchers {
+		list, err := s.launcher(name).List(s.t.Context())
+		require.NoError(s.t, err)
+		for _, i := range list.Instances {
+			if i.Model == "org/"+app && i.State == state {
+				pids = append(pids, fmt.Sprintf("%s/%d", name, i.PID))
+			}
+		}
+	}
+	return pids
+}

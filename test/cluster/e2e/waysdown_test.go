@@ -1,0 +1,161 @@
+//go:build cluster
+
+package e2e
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/cluster"
+)
+
+func TestARequesterDeletedWhileItsModelStartsCancelsTheStart(t *testing.T) {
+	s := newSite(t)
+	s.start(server{app: "slow", node: 1, args: []string{"--sim-load-time=1h"}})
+	s.instance("launcher-node-1", "slow", "starting")
+	s.delete("slow")
+	s.gone("slow")
+	assert.Empty(t, s.instances(s.launcher("launcher-node-1")))
+	s.free("launcher-node-1")
+}
+
+// watchAwake follows a launcher, and fails the test should two of its instances
+// be awake at once.
+func (s *site) watchAwake(launcher string) {
+	c := s.launcher(launcher)
+	list, err := c.List(s.t.Context())
+	require.NoError(s.t, err)
+	over := make(chan struct{})
+	s.t.Cleanup(func() { <-over }) // the test's context has ended by then
+	go func() {
+		defer close(over)
+		awake := map[string]bool{}
+		for event, err := range c.Watch(s.t.Context(), &list.Revision) {
+			if err != nil {
+				return
+			}
+			i := event.Object
+			awake[i.InstanceID] = event.Type != launcherapi.EventDeleted && (i.State == "awake" || i.State == "waking" || i.State == "falling_asleep")
+			n := 0
+			for _, yes := range awake {
+				if yes {
+					n++
+				}
+			}
+			assert.LessOrEqual(s.t, n, 1, "instances awake at once: %v", awake)
+		}
+	}()
+}
+
+func TestTheModelOfARequesterDeletedByForceSleepsBeforeTheNextOneWakes(t *testing.T) {
+	s := newSite(t)
+	s.onOneGPU()
+	s.deploy(server{app: "next", node: 1}, 1) // its model is there, asleep, and waits for the GPU
+	s.served("next", 1)
+	s.scale("next", 0)
+	s.gone("next")
+	s.start(server{app: "forced", node: 1})
+	s.served("forced", 1)
+	s.watchAwake("launcher-node-1")
+	s.scale("next", 1)
+	s.delete("forced", "--grace-period=0", "--force")
+	// Somebody takes the finalizers off too: the API server forgets the Pod at once.
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name = s.ns, "forced"
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	require.NoError(t, client.IgnoreNotFound(api.Patch(t.Context(), pod, patch)))
+	s.gone("forced")
+
+	next := s.served("next", 1)[0]
+	s.answers("next")
+	s.instance("launcher-node-1", "forced", "sleeping")
+	s.eventually("one record is left", func() bool { return len(s.records("launcher-node-1")) == 1 })
+	assert.Equal(t, next.UID, s.records("launcher-node-1")[0].RequesterUID)
+}
+
+func TestARequesterIsReplacedWhenItsEngineIsKilled(t *testing.T) {
+	s := newSite(t)
+	s.deploy(server{app: "victim", node: 1}, 1)
+	was := s.served("victim", 1)[0]
+	i := s.instance("launcher-node-1", "victim", "awake")
+	s.kill(i)
+	now := s.replaced("victim", was)
+	s.answers("victim")
+	assert.NotEqual(t, i.PID, s.instance("launcher-node-1", "victim", "awake").PID)
+	s.eventually("the new requester alone is bound", func() bool {
+		records := s.records("launcher-node-1")
+		return len(records) == 1 && records[0].RequesterUID == now.UID
+	})
+	s.eventually("an Event says why", func() bool { return len(s.events(was.Name)) > 0 })
+}
+
+func TestAModelThatSomebodyPutsToSleepIsWokenForItsRequester(t *testing.T) {
+	s := newSite(t)
+	s.deploy(server{app: "tired", node: 1, gate: true}, 1)
+	was := s.served("tired", 1)[0]
+	i := s.instance("launcher-node-1", "tired", "awake")
+	_, err := s.launcher("launcher-node-1").Sleep(t.Context(), i.InstanceID, launcherapi.SleepRequest{})
+	require.NoError(t, err)
+	s.eventually("a second attempt is written down", func() bool { return s.records("launcher-node-1")[0].Attempt == 2 })
+	now := s.served("tired", 1)[0]
+	s.answers("tired")
+	assert.Equal(t, was.UID, now.UID)
+	assert.Equal(t, i.PID, s.instance("launcher-node-1", "tired", "awake").PID)
+}
+
+func TestARequesterIsReplacedWhenSomebodyDeletesItsInstance(t *testing.T) {
+	s := newSite(t)
+	s.deploy(server{app: "robbed", node: 1}, 1)
+	was := s.served("robbed", 1)[0]
+	i := s.instance("launcher-node-1", "robbed", "awake")
+	_, err := s.launcher("launcher-node-1").Delete(t.Context(), i.InstanceID)
+	require.NoError(t, err)
+	now := s.replaced("robbed", was)
+	s.answers("robbed")
+	s.eventually("the new requester alone is bound", func() bool {
+		records := s.records("launcher-node-1")
+		return len(records) == 1 && records[0].RequesterUID == now.UID
+	})
+}
+
+func TestRequestersOfADeletedLauncherAreReplacedAndServedByTheNext(t *testing.T) {
+	s := newSite(t)
+	s.deploy(server{app: "moved", node: 1}, 1)
+	was := s.served("moved", 1)[0]
+	s.delete("launcher-node-1")
+	s.eventually("the launcher is gone", func() bool { return len(s.launchers()) == 0 })
+	s.addLauncher(1)
+	now := s.replaced("moved", was)
+	s.answers("moved")
+	records := s.records("launcher-node-1")
+	require.Len(t, records, 1)
+	assert.Equal(t, now.UID, records[0].RequesterUID)
+}
+
+// launchers are the launcher Pods.
+func (s *site) launchers() []corev1.Pod {
+	s.t.Helper()
+	var list corev1.PodList
+	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.HasLabels{"hotseat.dev/launcher-config"}))
+	return list.Items
+}
+
+func TestARequesterWhoseNodeIsCordonedBeforeItIsServedIsDeleted(t *testing.T) {
+	s := newBareSite(t)
+	s.start(server{app: "early", node: 1})
+	s.eventually("the requester runs", func() bool { return s.pod("early").Status.Phase == corev1.PodRunning })
+	s.kubectl("cordon", cluster.NodeName(1))
+	t.Cleanup(func() {
+		_, err := shared.Kubectl(context.WithoutCancel(t.Context()), nil, "uncordon", cluster.NodeName(1))
+		assert.NoError(t, err)
+	})
+	s.gone("early")
+	s.eventually("an Event says why", func() bool { return len(s.events("early")) > 0 })
+}

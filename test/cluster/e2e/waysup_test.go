@@ -1,0 +1,113 @@
+//go:build cluster
+
+package e2e
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+func TestTwoServersOnOneNodeBothAnswerOnPort8000(t *testing.T) {
+	s := newSite(t)
+	s.deploy(server{app: "one", node: 1}, 1)
+	s.deploy(server{app: "two", node: 1}, 1)
+	s.served("one", 1)
+	s.served("two", 1)
+	s.answers("one")
+	s.answers("two")
+	there := s.instances(s.launcher("launcher-node-1"))
+	assert.NotEqual(t, there["org/one"].GPUUUIDs, there["org/two"].GPUUUIDs)
+	assert.NotEqual(t, there["org/one"].Port, there["org/two"].Port)
+	assert.Len(t, s.records("launcher-node-1"), 2)
+}
+
+func TestAServerOnSeveralGPUsHasThoseOfItsRequester(t *testing.T) {
+	s := newSite(t)
+	s.deploy(server{app: "large", node: 1, gpus: 2, args: []string{"--tensor-parallel-size=2"}}, 1)
+	pod := s.served("large", 1)[0]
+	s.answers("large")
+	i := s.instances(s.launcher("launcher-node-1"))["org/large"]
+	assert.ElementsMatch(t, shared.UUIDs(1), i.GPUUUIDs)
+	records := s.records("launcher-node-1")
+	require.Len(t, records, 1)
+	assert.Equal(t, pod.UID, records[0].RequesterUID)
+	assert.ElementsMatch(t, shared.UUIDs(1), records[0].GPUs)
+}
+
+func TestAConfigurationWakesWhatAServerPatchHadStarted(t *testing.T) {
+	s := newSite(t)
+	s.onOneGPU()
+	patched := server{app: "same", node: 1}
+	s.deploy(patched, 1)
+	s.served("same", 1)
+	launcher := s.launcher("launcher-node-1")
+	first := s.instances(launcher)["org/same"]
+	s.scale("same", 0)
+	s.gone("same")
+
+	require.NoError(t, api.Create(t.Context(), &v1alpha1.InferenceServerConfig{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "same"},
+		Spec: v1alpha1.InferenceServerConfigSpec{
+			ModelServerConfig: v1alpha1.ModelServerConfig{Port: 8000, Args: patched.engineArgs()}, LauncherConfigName: "simulated",
+		},
+	}))
+	pod := s.start(server{app: "same", node: 1, config: "same"})
+	s.served("same", 1)
+	s.answers("same")
+	second := s.instances(launcher)["org/same"]
+	assert.Equal(t, first.InstanceID, second.InstanceID)
+	assert.Equal(t, first.PID, second.PID, "it was woken, not started")
+	assert.Equal(t, pod.UID, s.records("launcher-node-1")[0].RequesterUID)
+}
+
+func TestTheModelThatSleptLongestMakesRoomForAThird(t *testing.T) {
+	s := newBareSite(t)
+	s.addLauncher(1, "--budgets-max-sleepers-per-gpu=1")
+	s.onOneGPU()
+	launcher := s.launcher("launcher-node-1")
+	apps := []string{"first", "second", "third"}
+	for n, app := range apps {
+		s.deploy(server{app: app, node: 1}, 1)
+		s.served(app, 1)
+		if n < len(apps)-1 {
+			s.scale(app, 0)
+			s.gone(app)
+		}
+	}
+	s.answers("third")
+	s.eventually("one model sleeps and one is awake", func() bool { return len(s.instances(launcher)) == 2 })
+	there := s.instances(launcher)
+	assert.Equal(t, "sleeping", there["org/second"].State)
+	assert.Equal(t, "awake", there["org/third"].State)
+}
+
+func TestReplicasComeAndGoOnTwoNodesAndAreWokenWhereTheySleep(t *testing.T) {
+	s := newSite(t)
+	s.addLauncher(2)
+	s.deploy(server{app: "many"}, 4)
+	s.served("many", 4) // all GPUs of both nodes
+	launchers := []string{"launcher-node-1", "launcher-node-2"}
+	pids := s.pids("many", launchers, "awake")
+	require.Len(t, pids, 4)
+	s.scale("many", 0)
+	s.gone("many")
+	assert.ElementsMatch(t, pids, s.pids("many", launchers, "sleeping"))
+	for _, n := range []int{1, 3, 0, 2} {
+		s.scale("many", n)
+		if n == 0 {
+			s.gone("many")
+			continue
+		}
+		s.served("many", n)
+		s.answers("many")
+	}
+	s.eventually("two are awake", func() bool { return len(s.pids("many", launchers, "awake")) == 2 })
+	all := slices.Concat(s.pids("many", launchers, "awake"), s.pids("many", launchers, "sleeping"))
+	assert.ElementsMatch(t, pids, all, "none was started anew")
+}
