@@ -50,7 +50,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	case DeleteRequester:
 		return c.deleteRequester(ctx, pod, step)
 	case AddRecord:
-		return c.patchLauncher(ctx, n, w.candidate(o.Form), func(p *corev1.Pod) error { return putRecord(p, step.Record) })
+		return c.patchLauncher(ctx, n, w.candidate(pod.Namespace, o.Form), func(p *corev1.Pod) error { return putRecord(p, step.Record) })
 	case NextAttempt:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
 	case RemoveRecord:

@@ -185,7 +185,7 @@ func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, uid type
 // ends says that an event has to come before there is more to do for a requester.
 func ends(do Action) bool {
 	switch do {
-	case Tell, DeleteRequester, RemoveFinalizer:
+	case Tell, DeleteRequester, RemoveFinalizer, Unbind, Sleep, DeleteInstance:
 		return true
 	}
 	return false

@@ -31,7 +31,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		o.Requester.Namespace, o.Requester.Name = record.Namespace, record.Name
 	}
 	if l == nil && len(o.Problems) == 0 {
-		l = w.candidate(o.Form)
+		l = w.candidate(o.Requester.Namespace, o.Form)
 	}
 	if l != nil {
 		l.view = c.opts.Views.View(l.key())

@@ -190,10 +190,14 @@ func (w *world) boundTo(uid types.UID) (*launcherPod, *podmeta.Binding) {
 	return nil, nil
 }
 
-// candidate is the launcher that would serve: of the LauncherConfig that is
-// named; where none is, one of the image that is asked for.
-func (w *world) candidate(form nominal.Form) *launcherPod {
+// candidate is the launcher that would serve a requester of that namespace: one
+// of the same namespace and of the LauncherConfig that is named; where none is,
+// of the image that is asked for.
+func (w *world) candidate(namespace string, form nominal.Form) *launcherPod {
 	for _, l := range w.launchers {
+		if l.pod.Namespace != namespace {
+			continue
+		}
 		if form.LauncherConfig == l.config() || form.LauncherConfig == "" && (form.Image == "" || form.Image == l.image()) {
 			return l
 		}

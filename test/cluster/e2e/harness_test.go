@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -46,6 +47,7 @@ const (
 	token       = "sesame"
 	system      = "hotseat-system"
 	tokenSecret = "hotseat-launcher-token"
+	prefix      = "e2e-" // of the namespaces of tests
 )
 
 var (
@@ -58,7 +60,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "cannot set dual pods up:", err)
 		os.Exit(1)
 	}
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+	goleak.VerifyTestMain(strict{m}, goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"))
 }
 
@@ -137,7 +139,7 @@ type site struct {
 
 // newBareSite makes a namespace.
 func newBareSite(t *testing.T) *site {
-	s := &site{t: t, ns: fmt.Sprintf("t-%d", time.Now().UnixNano()), clients: map[types.UID]*launcherclient.Client{}}
+	s := &site{t: t, ns: fmt.Sprintf(prefix+"%d", time.Now().UnixNano()), clients: map[types.UID]*launcherclient.Client{}}
 	require.NoError(t, ensureNamespace(t.Context(), s.ns))
 	t.Cleanup(s.remove)
 	return s
@@ -151,28 +153,57 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// remove deletes the namespace: everything in it must go by itself.
+// remove deletes the namespace and waits until its Pods are gone, which nobody
+// helps them with. The namespace itself goes some seconds later: the end of the
+// tests waits for that.
 func (s *site) remove() {
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
 	if s.t.Failed() {
 		s.describe(ctx)
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}
-	assert.NoError(s.t, api.Delete(ctx, ns))
-	began := time.Now()
+	assert.NoError(s.t, client.IgnoreNotFound(api.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}})))
+	assert.NoError(s.t, api.DeleteAllOf(ctx, &appsv1.Deployment{}, client.InNamespace(s.ns)))
+	assert.NoError(s.t, api.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(s.ns)))
 	for {
-		err := api.Get(ctx, client.ObjectKeyFromObject(ns), ns)
-		if apierrors.IsNotFound(err) {
-			s.t.Log("GONE after", time.Since(began))
+		var left corev1.PodList
+		if err := api.List(ctx, &left, client.InNamespace(s.ns)); err == nil && len(left.Items) == 0 {
 			return
 		}
 		if ctx.Err() != nil {
-			assert.Fail(s.t, "the namespace does not go away")
+			assert.Fail(s.t, "the Pods of the namespace do not go away")
 			s.describe(context.Background())
 			return
 		}
 		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// strict runs the tests, and fails when a namespace of theirs is left.
+type strict struct{ *testing.M }
+
+// Run implements goleak's TestingM.
+func (m strict) Run() int {
+	code := m.M.Run()
+	ctx, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	for {
+		var left []string
+		var list corev1.NamespaceList
+		err := api.List(ctx, &list)
+		for _, ns := range list.Items {
+			if strings.HasPrefix(ns.Name, prefix) {
+				left = append(left, ns.Name)
+			}
+		}
+		if err == nil && len(left) == 0 {
+			return code
+		}
+		if ctx.Err() != nil {
+			fmt.Fprintln(os.Stderr, "namespaces do not go away:", left, err)
+			return 1
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
 }
 

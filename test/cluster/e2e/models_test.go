@@ -5,6 +5,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
 	"hotseat.dev/hotseat/test/cluster"
 )
 
@@ -193,15 +195,42 @@ func (s *site) events(object string) []string {
 // kill ends the API server process of an engine on the first node by SIGKILL.
 func (s *site) kill(i launcherapi.Instance) {
 	s.t.Helper()
-	// The number is that of the launcher's own process namespace.
+	s.killProcess(cluster.NodeName(1), "/enginesim .*"+i.Model, i.PID)
+}
+
+// killProcess ends the one process of a node by SIGKILL whose command line
+// matches, and that has that number in its container; 0 for any number.
+func (s *site) killProcess(node, commandLine string, pid int) {
+	s.t.Helper()
 	const script = `for d in /proc/[0-9]*; do
-		tr '\0' ' ' <$d/cmdline 2>/dev/null | grep -qF -- "$1" && grep -qE "^NSpid:.*[[:space:]]$2\$" $d/status && kill -KILL ${d#/proc/} && echo killed
+		tr '\0' ' ' <$d/cmdline 2>/dev/null | grep -qE -- "$1" && grep -qE "^NSpid:.*[[:space:]]$2\$" $d/status && kill -KILL ${d#/proc/} && echo killed
 	done; true`
-	cmd, err := shared.InNode(s.t.Context(), 1, "sh", "-c", script, "sh", i.Model, fmt.Sprint(i.PID))
+	number, ofPID := 0, "[0-9]+"
+	_, err := fmt.Sscanf(node, "node-%d", &number)
+	require.NoError(s.t, err)
+	if pid > 0 {
+		ofPID = fmt.Sprint(pid)
+	}
+	cmd, err := shared.InNode(s.t.Context(), number, "sh", "-c", script, "sh", commandLine, ofPID)
 	require.NoError(s.t, err)
 	out, err := cmd.CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
 	require.Equal(s.t, 1, strings.Count(string(out), "killed"), "%s", out)
+}
+
+// proxy is what a requester program says that it carries.
+func (s *site) proxy(ip string) (proxy requesterapi.Proxy, err error) {
+	transport := &http.Transport{DialContext: shared.Dial, DisableKeepAlives: true}
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+ip+":8081"+requesterapi.PathProxyConfig, nil)
+	if err != nil {
+		return proxy, err
+	}
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return proxy, err
+	}
+	defer resp.Body.Close()
+	return proxy, json.NewDecoder(resp.Body).Decode(&proxy)
 }
 
 // replaced waits until the app has one ready requester that is another than was.

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -158,4 +160,17 @@ func TestARequesterWhoseNodeIsCordonedBeforeItIsServedIsDeleted(t *testing.T) {
 	})
 	s.gone("early")
 	s.eventually("an Event says why", func() bool { return len(s.events("early")) > 0 })
+}
+
+func TestANamespaceGoesAwayWithLaunchersAndRequestersThatServe(t *testing.T) {
+	s := newSite(t)
+	s.deploy(server{app: "awake", node: 1, gate: true}, 1)
+	s.served("awake", 1)
+	s.start(server{app: "slow", node: 1, args: []string{"--sim-load-time=1h"}})
+	s.instance("launcher-node-1", "slow", "starting")
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}
+	require.NoError(t, api.Delete(t.Context(), ns))
+	s.eventually("the namespace is gone", func() bool {
+		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+	})
 }

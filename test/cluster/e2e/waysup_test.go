@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -110,4 +111,19 @@ func TestReplicasComeAndGoOnTwoNodesAndAreWokenWhereTheySleep(t *testing.T) {
 	s.eventually("two are awake", func() bool { return len(s.pids("many", launchers, "awake")) == 2 })
 	all := slices.Concat(s.pids("many", launchers, "awake"), s.pids("many", launchers, "sleeping"))
 	assert.ElementsMatch(t, pids, all, "none was started anew")
+}
+
+func TestALauncherServesNobodyOfAnotherNamespace(t *testing.T) {
+	theirs := newSite(t)
+	theirs.deploy(server{app: "theirs", node: 1}, 1)
+	theirs.served("theirs", 1) // the controller knows their launcher
+	ours := newBareSite(t)
+	pod := ours.start(server{app: "ours", node: 1})
+	ours.eventually("the requester runs", func() bool { return ours.pod("ours").Status.Phase == corev1.PodRunning })
+	ours.stays("nothing is made for it", func() bool {
+		return len(theirs.instances(theirs.launcher("launcher-node-1"))) == 1 && len(ours.pod("ours").Finalizers) == 0
+	})
+	records := theirs.records("launcher-node-1")
+	require.Len(t, records, 1)
+	assert.NotEqual(t, pod.UID, records[0].RequesterUID)
 }

@@ -1,0 +1,182 @@
+//go:build cluster
+
+package e2e
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// told waits until status and an Event of a requester say that.
+func (s *site) told(pod, what string) {
+	s.t.Helper()
+	s.eventually("the status of "+pod+" says: "+what, func() bool {
+		return strings.Contains(strings.Join(s.status(pod).Errors, "\n"), what)
+	})
+	s.eventually("an Event of "+pod+" says: "+what, func() bool { return strings.Contains(strings.Join(s.events(pod), "\n"), what) })
+}
+
+func TestWrongInputIsToldOnTheRequesterAndNothingIsMadeOfIt(t *testing.T) {
+	s := newSite(t)
+	s.onOneGPU()
+	secret := corev1.EnvVar{Name: "HF_TOKEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+		LocalObjectReference: corev1.LocalObjectReference{Name: "hf"}, Key: "token",
+	}}}
+	for what, v := range map[string]server{
+		"is no YAML": {app: "no-yaml", patch: "spec: ["},
+		"a Secret":   {app: "secret", env: []corev1.EnvVar{secret}},
+		"cannot read the InferenceServerConfig nowhere": {app: "no-config", config: "nowhere"},
+	} {
+		v.node = 1
+		s.start(v)
+		s.told(v.app, what)
+		assert.Empty(t, s.pod(v.app).Finalizers)
+		s.delete(v.app)
+		s.gone(v.app)
+	}
+	// One without the container that holds the GPUs.
+	template := server{app: "nameless", node: 1}.template(t)
+	template.Spec.Containers[0].Name = "main"
+	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
+	pod.Namespace, pod.Name = s.ns, "nameless"
+	require.NoError(t, api.Create(t.Context(), pod))
+	s.told("nameless", "none is named "+podmeta.ServingContainer)
+	s.delete("nameless")
+	s.gone("nameless")
+	assert.Empty(t, s.instances(s.launcher("launcher-node-1")))
+	assert.Empty(t, s.records("launcher-node-1"))
+	assert.Empty(t, s.pod("launcher-node-1").Finalizers)
+}
+
+func TestARequesterWhoseInputIsMendedIsServed(t *testing.T) {
+	s := newSite(t)
+	s.start(server{app: "mended", node: 1, patch: "spec: ["})
+	s.told("mended", "is no YAML")
+	s.kubectl("annotate", "--overwrite", "pod/mended", podmeta.AnnotationServerPatch+"="+server{app: "mended"}.serverPatch(t))
+	pod := s.served("mended", 1)[0]
+	model, err := s.ask(pod.Status.PodIP+":8000", "org/mended")
+	require.NoError(t, err)
+	assert.Equal(t, "org/mended", model)
+	s.eventually("the status tells of no error any more", func() bool {
+		status := s.status("mended")
+		return len(status.Errors) == 0 && status.Message == "" && status.State == "Serving"
+	})
+}
+
+// leader is the process that leads the controllers.
+func (s *site) leader() string {
+	var lease coordinationv1.Lease
+	err := api.Get(s.t.Context(), client.ObjectKey{Namespace: system, Name: "hotseat-controller"}, &lease)
+	if err != nil || lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+// controller is the Pod of the controller.
+func (s *site) controller() corev1.Pod {
+	s.t.Helper()
+	var pods corev1.PodList
+	require.NoError(s.t, api.List(s.t.Context(), &pods, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "controller"}))
+	for _, p := range pods.Items {
+		if p.DeletionTimestamp.IsZero() {
+			return p
+		}
+	}
+	require.Fail(s.t, "the controller has no Pod")
+	return corev1.Pod{}
+}
+
+// anotherLeads deletes the controller's Pod, and waits until another one leads.
+func (s *site) anotherLeads() {
+	s.t.Helper()
+	pod, was := s.controller(), s.leader()
+	require.NoError(s.t, api.Delete(s.t.Context(), &pod))
+	s.eventually("another controller leads", func() bool { now := s.leader(); return now != "" && now != was })
+}
+
+func TestAControllerThatIsKilledWhileAModelStartsFindsItStarted(t *testing.T) {
+	s := newSite(t)
+	s.deploy(server{app: "slow", node: 1, args: []string{"--sim-load-time=3s"}}, 1)
+	i := s.instance("launcher-node-1", "slow", "starting")
+	pod, was := s.controller(), s.leader()
+	s.killProcess(pod.Spec.NodeName, "^/controller ", 0)
+	s.instance("launcher-node-1", "slow", "awake")
+	s.served("slow", 1)
+	assert.NotEqual(t, was, s.leader())
+	s.answers("slow")
+	there := s.instances(s.launcher("launcher-node-1"))
+	require.Len(t, there, 1)
+	assert.Equal(t, i.PID, there["org/slow"].PID, "it was started once")
+	records := s.records("launcher-node-1")
+	require.Len(t, records, 1)
+	assert.Equal(t, 1, records[0].Attempt)
+}
+
+func TestAControllerThatIsReplacedTouchesNothingThatServesAndEndsWhatWasBegun(t *testing.T) {
+	s := newSite(t)
+	s.deploy(server{app: "talker", node: 1, args: []string{"--sim-token-time=50ms"}}, 1)
+	pod := s.served("talker", 1)[0]
+	i := s.instance("launcher-node-1", "talker", "awake")
+	s.anotherLeads()
+	s.stays("the requester serves", func() bool {
+		pods := s.pods("talker")
+		return len(pods) == 1 && ready(&pods[0]) && pods[0].UID == pod.UID
+	})
+	assert.Equal(t, i.Revision, s.instance("launcher-node-1", "talker", "awake").Revision)
+
+	_, in := s.stream(pod.Status.PodIP, "org/talker", 80)
+	s.scale("talker", 0)
+	s.eventually("its connections are drained", func() bool {
+		proxy, err := s.proxy(pod.Status.PodIP)
+		return err == nil && proxy.State == requesterapi.StateDraining
+	})
+	s.anotherLeads()
+	var last string
+	for !strings.Contains(last, "[DONE]") {
+		var err error
+		last, err = in.ReadString('\n')
+		require.NoError(t, err)
+	}
+	s.gone("talker")
+	assert.Equal(t, i.PID, s.instance("launcher-node-1", "talker", "sleeping").PID)
+	s.free("launcher-node-1")
+}
+
+func TestALauncherThatIsKilledIsNotTakenForACrashOfItsModels(t *testing.T) {
+	s := newSite(t)
+	s.deploy(server{app: "steady", node: 1}, 1)
+	pod := s.served("steady", 1)[0]
+	c := s.launcher("launcher-node-1")
+	born := func() string { // when the launcher's process began
+		metrics, err := c.Metrics(t.Context())
+		if err != nil {
+			return ""
+		}
+		return regexp.MustCompile(`(?m)^process_start_time_seconds .*$`).FindString(string(metrics))
+	}
+	before := born()
+	require.NotEmpty(t, before)
+	i := s.instance("launcher-node-1", "steady", "awake")
+	s.killProcess("node-1", "^/launcher serve ", 0)
+	s.eventually("the launcher is back", func() bool { now := born(); return now != "" && now != before })
+	assert.Equal(t, i.PID, s.instance("launcher-node-1", "steady", "awake").PID)
+	s.answers("steady")
+	s.stays("the requester serves", func() bool {
+		pods := s.pods("steady")
+		return len(pods) == 1 && ready(&pods[0]) && pods[0].UID == pod.UID
+	})
+	s.scale("steady", 0)
+	s.gone("steady")
+	s.instance("launcher-node-1", "steady", "sleeping")
+}
