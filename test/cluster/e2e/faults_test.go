@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/podmeta"
-	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
 // told waits until status and an Event of a requester say that.
@@ -125,7 +124,7 @@ func TestAControllerThatIsKilledWhileAModelStartsFindsItStarted(t *testing.T) {
 
 func TestAControllerThatIsReplacedTouchesNothingThatServesAndEndsWhatWasBegun(t *testing.T) {
 	s := newSite(t)
-	s.deploy(server{app: "talker", node: 1, args: []string{"--sim-token-time=50ms"}}, 1)
+	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
 	pod := s.served("talker", 1)[0]
 	i := s.instance("launcher-node-1", "talker", "awake")
 	s.anotherLeads()
@@ -135,12 +134,9 @@ func TestAControllerThatIsReplacedTouchesNothingThatServesAndEndsWhatWasBegun(t 
 	})
 	assert.Equal(t, i.Revision, s.instance("launcher-node-1", "talker", "awake").Revision)
 
-	_, in := s.stream(pod.Status.PodIP, "org/talker", 80)
+	_, in := s.stream(pod.Status.PodIP, "org/talker", 120)
 	s.scale("talker", 0)
-	s.eventually("its connections are drained", func() bool {
-		proxy, err := s.proxy(pod.Status.PodIP)
-		return err == nil && proxy.State == requesterapi.StateDraining
-	})
+	s.draining(pod.Status.PodIP)
 	s.anotherLeads()
 	var last string
 	for !strings.Contains(last, "[DONE]") {

@@ -233,6 +233,15 @@ func (s *site) proxy(ip string) (proxy requesterapi.Proxy, err error) {
 	return proxy, json.NewDecoder(resp.Body).Decode(&proxy)
 }
 
+// draining waits until a requester sees its clients off.
+func (s *site) draining(ip string) {
+	s.t.Helper()
+	s.eventually("the requester sees its clients off", func() bool {
+		proxy, err := s.proxy(ip)
+		return err == nil && proxy.State == requesterapi.StateDraining
+	})
+}
+
 // replaced waits until the app has one ready requester that is another than was.
 func (s *site) replaced(app string, was corev1.Pod) corev1.Pod {
 	s.t.Helper()

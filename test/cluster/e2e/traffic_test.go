@@ -24,6 +24,10 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
+// slowly has the stand-in give as many tokens as are asked for, up to 2000, in
+// twentieths of a second.
+var slowly = []string{"--sim-token-time=50ms", "--sim-tokens=2000"}
+
 // stream begins a streamed answer of so many tokens, on a connection of its own
 // to a Pod's port 8000, and gives what comes back, from the first token on.
 func (s *site) stream(ip, model string, tokens int) (net.Conn, *bufio.Reader) {
@@ -48,18 +52,19 @@ func TestAStreamThatEndsInTimeIsHeardToItsEndByWhoAsked(t *testing.T) {
 	s := newSite(t)
 	s.onOneGPU()
 	s.deploy(server{app: "next", node: 1}, 0)
-	s.deploy(server{app: "talker", node: 1, args: []string{"--sim-token-time=50ms"}}, 1)
+	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
 	pod := s.served("talker", 1)[0]
-	conn, in := s.stream(pod.Status.PodIP, "org/talker", 60)
+	conn, in := s.stream(pod.Status.PodIP, "org/talker", 100)
 	s.scale("talker", 0)
 	s.scale("next", 1)
+	s.draining(pod.Status.PodIP)
 	var rest bytes.Buffer
 	for !bytes.Contains(rest.Bytes(), []byte("[DONE]")) {
 		line, err := in.ReadBytes('\n')
 		rest.Write(line)
 		require.NoError(t, err, "the stream was cut: %s", rest.Bytes())
 	}
-	assert.GreaterOrEqual(t, strings.Count(rest.String(), "data: "), 50)
+	assert.GreaterOrEqual(t, strings.Count(rest.String(), "data: "), 90)
 	// The connection is kept open between two requests: it is the binding's, and ends with it.
 	_, _ = fmt.Fprintf(conn, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
 	left, _ := io.ReadAll(in)
@@ -73,9 +78,9 @@ func TestAStreamThatGoesOnIsCutAndTheNextModelNeverHearsOfIt(t *testing.T) {
 	s := newSite(t)
 	s.onOneGPU()
 	s.deploy(server{app: "next", node: 1}, 0)
-	s.deploy(server{app: "talker", node: 1, args: []string{"--sim-token-time=50ms"}}, 1)
+	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
 	pod := s.served("talker", 1)[0]
-	_, in := s.stream(pod.Status.PodIP, "org/talker", 100000)
+	_, in := s.stream(pod.Status.PodIP, "org/talker", 2000)
 	s.scale("talker", 0)
 	s.scale("next", 1)
 	rest, err := io.ReadAll(in)
@@ -189,17 +194,17 @@ func TestRelayedLabelsAndTheReadinessGateTellWhoServes(t *testing.T) {
 
 func TestAnAnswerGoesOnWhileAnotherModelTakesTheOtherGPU(t *testing.T) {
 	s := newSite(t)
-	s.deploy(server{app: "talker", node: 1, args: []string{"--sim-token-time=50ms"}}, 1)
+	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
 	pod := s.served("talker", 1)[0]
-	_, in := s.stream(pod.Status.PodIP, "org/talker", 100)
+	_, in := s.stream(pod.Status.PodIP, "org/talker", 2000)
 	s.deploy(server{app: "other", node: 1}, 1)
 	s.served("other", 1)
 	s.scale("other", 0)
-	var last string
-	for !strings.Contains(last, "[DONE]") {
-		var err error
-		last, err = in.ReadString('\n')
-		require.NoError(t, err)
-	}
 	s.gone("other")
+	assert.Equal(t, 1, s.instance("launcher-node-1", "talker", "awake").InFlight, "the answer goes on")
+	for range 100 {
+		line, err := in.ReadString('\n')
+		require.NoError(t, err)
+		require.NotContains(t, line, "[DONE]")
+	}
 }
