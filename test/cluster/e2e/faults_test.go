@@ -116,7 +116,7 @@ func TestAControllerThatIsKilledWhileAModelStartsFindsItStarted(t *testing.T) {
 	s.answers("slow")
 	there := s.instances(s.launcher("launcher-node-1"))
 	require.Len(t, there, 1)
-	assert.Equal(t, i.PID, there["org/slow"].PID, "it was started once")
+	assert.Equal(t, i.CreatedAt, there["org/slow"].CreatedAt, "it was started once")
 	records := s.records("launcher-node-1")
 	require.Len(t, records, 1)
 	assert.Equal(t, 1, records[0].Attempt)
