@@ -18,7 +18,6 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
-	"hotseat.dev/hotseat/dualpods/internal/spi"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -27,8 +26,8 @@ type Options struct {
 	// API reads from a cache, in which Pods are indexed by IndexNode, and writes
 	// to the server.
 	API        client.Client
-	Views      *nodeview.Set
-	Requesters *spi.Client
+	Views      Views
+	Requesters Requesters
 	Recorder   events.EventRecorder
 	// LauncherPort is where launchers have their control API.
 	LauncherPort int
@@ -51,11 +50,12 @@ type Controller struct {
 	mu    sync.Mutex
 	nodes map[string]*nodeWork
 	owner map[string]string // node by UID of a launcher Pod
+	rules []rule            // as Decide has them; a test takes some out
 }
 
 // New makes a controller that works until ctx ends. Close waits for what it began.
 func New(ctx context.Context, opts Options, log logr.Logger) *Controller {
-	return &Controller{opts: opts, log: log, ctx: ctx, nodes: map[string]*nodeWork{}, owner: map[string]string{}}
+	return &Controller{opts: opts, log: log, ctx: ctx, nodes: map[string]*nodeWork{}, owner: map[string]string{}, rules: rules}
 }
 
 // Close waits until the calls that are under way are over; the context given to
@@ -164,7 +164,7 @@ func (c *Controller) tidy(n *nodeWork, w *world) {
 func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, uid types.UID) (again time.Duration, err error) {
 	for range most {
 		o := c.observe(ctx, n, w, uid)
-		step := Decide(o)
+		step := decide(&o, c.rules)
 		if step.Do == Nothing {
 			return 0, nil
 		}

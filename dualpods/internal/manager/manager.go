@@ -95,7 +95,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		}
 	}})
 	binder = binding.New(life, binding.Options{
-		API: mgr.GetClient(), Views: views, Requesters: requesters, Recorder: mgr.GetEventRecorder("hotseat"),
+		API: mgr.GetClient(), Views: watched{views}, Requesters: requesters, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Token: func(*corev1.Pod) string { return token }, Drain: opts.Drain,
 		Again: again.add, Now: time.Now,
 	}, opts.Log.WithName("binding"))
@@ -110,6 +110,16 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("cannot run the controllers: %w", err)
+	}
+	return nil
+}
+
+// watched are launchers as package binding asks for them.
+type watched struct{ *nodeview.Set }
+
+func (w watched) Client(key string) binding.LauncherClient {
+	if c := w.Set.Client(key); c != nil {
+		return c
 	}
 	return nil
 }

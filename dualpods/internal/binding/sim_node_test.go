@@ -1,0 +1,437 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/spi"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+const (
+	simNodes  = 2
+	simGPUs   = 2 // of a node
+	simModels = 3
+)
+
+// setUp makes nodes with a launcher each, and what requesters name.
+func (s *sim) setUp() {
+	for n := range simNodes {
+		node := fmt.Sprintf("node-%d", n)
+		s.api.putNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+		s.addLauncher(node)
+	}
+	for n := range simModels {
+		s.putConfig(n, "first")
+	}
+}
+
+func (s *sim) putConfig(model int, edition string) {
+	s.api.putConfig(&v1alpha1.InferenceServerConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("model-%d", model), Namespace: "ns"},
+		Spec: v1alpha1.InferenceServerConfigSpec{LauncherConfigName: "vllm", ModelServerConfig: v1alpha1.ModelServerConfig{
+			Port: 8000, Args: []string{fmt.Sprintf("org/model-%d", model), "--seed=" + edition},
+			Labels: map[string]v1alpha1.LabelValue{"model": v1alpha1.LabelValue(fmt.Sprintf("model-%d", model))},
+		}},
+	})
+}
+
+func nodeGPUs(node string) (gpus []string) {
+	for n := range simGPUs {
+		gpus = append(gpus, fmt.Sprintf("GPU-%s-%d", node, n))
+	}
+	return gpus
+}
+
+// number makes names and addresses.
+func (s *sim) number(kind string) int {
+	s.draws["number "+kind]++
+	return int(s.draws["number "+kind])
+}
+
+// address is one that no Pod has had.
+func (s *sim) address() string {
+	n := s.number("address")
+	return fmt.Sprintf("10.1.%d.%d", n/200, n%200+1)
+}
+
+// addLauncher is what the DaemonSet does.
+func (s *sim) addLauncher(node string) {
+	if s.api.nodes[node] == nil {
+		return
+	}
+	name := fmt.Sprintf("launcher-%s-%d", node, s.number("launcher"))
+	s.api.putPod(&corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "ns", UID: types.UID(name), CreationTimestamp: metav1.Now(),
+			Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "vllm"},
+		},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "vllm"}}},
+	})
+	s.after(s.between("launcher runs", 100*time.Millisecond, time.Second), func() {
+		pod := s.api.pods[name]
+		if pod == nil || pod.DeletionTimestamp != nil || s.api.nodes[node] == nil {
+			return
+		}
+		l := s.newLauncher(name, name, node, s.address(), nodeGPUs(node))
+		s.note("launcher %s runs", name)
+		s.api.changePod(name, func(p *corev1.Pod) { runs(p, l.ip) })
+	})
+}
+
+func runs(p *corev1.Pod, ip string) {
+	p.Status.Phase, p.Status.PodIP = corev1.PodRunning, ip
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: podmeta.ServingContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+	}}
+}
+
+// ended is what the kubelet says of a Pod that has ended for good.
+func ended(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodFailed
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: podmeta.ServingContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}},
+	}}
+	if p.DeletionTimestamp != nil {
+		zero := int64(0)
+		p.DeletionGracePeriodSeconds = &zero
+	}
+}
+
+// die ends a launcher and its engines.
+func (l *simLauncher) die() {
+	if l.dead {
+		return
+	}
+	l.lose(0)
+	l.dead = true
+	l.end()
+	l.all = map[string]*simInstance{}
+	l.s.note("launcher %s has ended", l.pod)
+}
+
+// simProgram is a requester program.
+type simProgram struct {
+	s       *sim
+	uid     types.UID
+	pod     string
+	node    string
+	ip      string
+	gpus    []string
+	lie     []string // what it says instead
+	up      bool
+	hung    bool
+	dead    bool // for good
+	proxy   requesterapi.Proxy
+	drained chan struct{}
+}
+
+func (p *simProgram) address() string { return p.ip + ":8081" }
+
+// create makes a requester.
+func (s *sim) create(model, gpus int, gate bool) {
+	name := fmt.Sprintf("req-%d", s.number("requester"))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "ns", UID: types.UID(name), CreationTimestamp: metav1.Now(),
+			Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: fmt.Sprintf("model-%d", model)},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: podmeta.ServingContainer, Image: "requester",
+			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(int64(gpus), resource.DecimalSI)}},
+		}}},
+	}
+	if gate {
+		pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}
+	}
+	s.api.putPod(pod)
+	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
+}
+
+// free are the GPUs of a node that no Pod has: one that is there and has not
+// ended has its own.
+func (s *sim) free(node string) (gpus []string) {
+	for _, gpu := range nodeGPUs(node) {
+		taken := false
+		for _, p := range s.programs {
+			pod := s.api.pods[p.pod]
+			taken = taken || slices.Contains(p.gpus, gpu) && pod != nil && pod.UID == p.uid && !finished(pod)
+		}
+		if !taken {
+			gpus = append(gpus, gpu)
+		}
+	}
+	return gpus
+}
+
+// schedule is the scheduler, and the kubelet's allocation of GPUs.
+func (s *sim) schedule() {
+	var waiting []*corev1.Pod
+	for _, name := range sortedKeys(s.api.pods) {
+		if pod := s.api.pods[name]; pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
+			waiting = append(waiting, pod)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	for _, pod := range waiting {
+		want, _ := podmeta.GPUs(pod.Spec.Containers[0].Resources.Limits)
+		for _, node := range sortedKeys(s.api.nodes) {
+			free := s.free(node)
+			if s.api.nodes[node].Spec.Unschedulable || len(free) < want {
+				continue
+			}
+			s.place(pod, node, free[:want])
+			break
+		}
+	}
+}
+
+func (s *sim) place(pod *corev1.Pod, node string, gpus []string) {
+	p := &simProgram{s: s, uid: pod.UID, pod: pod.Name, node: node, ip: s.address(), gpus: gpus}
+	s.programs[pod.UID] = p
+	s.note("%s is on %s with %v", pod.Name, node, gpus)
+	s.api.changePod(pod.Name, func(p *corev1.Pod) { p.Spec.NodeName = node })
+	s.after(s.between("kubelet", 50*time.Millisecond, 500*time.Millisecond), func() {
+		if now := s.api.pods[pod.Name]; now == nil || now.DeletionTimestamp != nil || p.dead {
+			p.dead = true
+			return
+		}
+		s.api.changePod(pod.Name, func(o *corev1.Pod) { runs(o, p.ip) })
+		s.after(s.between("program", 0, 60*time.Millisecond), p.begin)
+	})
+}
+
+// begin starts the program, for the first time or again.
+func (p *simProgram) begin() {
+	if p.dead {
+		return
+	}
+	p.up = true
+	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound, Instance: fmt.Sprintf("%s-%d", p.pod, p.s.number("process"))}
+}
+
+// restartProgram is what the kubelet does when the container ends.
+func (s *sim) restartProgram(p *simProgram, d time.Duration) {
+	p.end()
+	s.disturb(2 * time.Second)
+	s.after(d, func() {
+		p.begin()
+		if !p.dead {
+			s.api.changePod(p.pod, func(o *corev1.Pod) { runs(o, p.ip) })
+		}
+	})
+}
+
+// end is the end of the container.
+func (p *simProgram) end() {
+	p.up = false
+	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound}
+}
+
+// podDeleted is what kubelets do when the deletion of a Pod is asked for.
+func (s *sim) podDeleted(pod *corev1.Pod) {
+	s.note("%s is being deleted", pod.Name)
+	if p := s.programs[pod.UID]; p != nil {
+		p.proxy.Terminating = true
+	}
+	s.after(s.between("terminate", 20*time.Millisecond, 4*time.Second), func() { s.endContainers(pod) })
+}
+
+// endContainers ends a Pod's containers for good.
+func (s *sim) endContainers(pod *corev1.Pod) {
+	if p := s.programs[pod.UID]; p != nil {
+		p.end()
+		p.dead = true
+	}
+	if l := s.launchers[string(pod.UID)]; l != nil {
+		l.die()
+	}
+	s.api.changePod(pod.Name, ended)
+	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
+}
+
+// podGone is what happens once a Pod is gone.
+func (s *sim) podGone(pod *corev1.Pod) {
+	if IsLauncher(pod) {
+		s.after(s.between("daemonset", 50*time.Millisecond, time.Second), func() {
+			for _, other := range s.api.pods {
+				if IsLauncher(other) && other.Spec.NodeName == pod.Spec.NodeName {
+					return
+				}
+			}
+			s.addLauncher(pod.Spec.NodeName)
+		})
+	}
+	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
+}
+
+// simRequesters is the way of a controller process to requester programs.
+type simRequesters struct{ inc *incarnation }
+
+func refusal(code string) error {
+	return &spi.RefusedError{Call: "simulated", Problem: requesterapi.Problem{Status: 409, Detail: code}}
+}
+
+func (r *simRequesters) at(address string) *simProgram {
+	for _, p := range r.inc.s.programs {
+		if p.address() == address && p.up {
+			return p
+		}
+	}
+	return nil
+}
+
+func (r *simRequesters) call(ctx context.Context, address string, do func(*simProgram) error) error {
+	hung := false
+	err := r.inc.call(ctx, "requester "+address, func() error {
+		p := r.at(address)
+		switch {
+		case p == nil:
+			return errors.New("connection refused")
+		case p.hung:
+			hung = true
+			return nil
+		}
+		return do(p)
+	})
+	if hung {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
+func (r *simRequesters) Accelerators(ctx context.Context, address string) (uuids []string, err error) {
+	err = r.call(ctx, address, func(p *simProgram) error {
+		uuids = slices.Clone(p.gpus)
+		if p.lie != nil {
+			uuids = slices.Clone(p.lie)
+		}
+		return nil
+	})
+	return uuids, err
+}
+
+func (r *simRequesters) Proxy(ctx context.Context, address string) (proxy requesterapi.Proxy, err error) {
+	err = r.call(ctx, address, func(p *simProgram) error {
+		proxy = p.proxy
+		return nil
+	})
+	return proxy, err
+}
+
+func (r *simRequesters) Bind(ctx context.Context, address string, config requesterapi.ProxyConfig) (proxy requesterapi.Proxy, err error) {
+	err = r.call(ctx, address, func(p *simProgram) error {
+		switch {
+		case p.proxy.State == requesterapi.StateDraining:
+			return refusal(requesterapi.CodeDraining)
+		case p.proxy.State == requesterapi.StateBound && p.proxy.ProxyConfig != config:
+			return refusal(requesterapi.CodeOtherBinding)
+		case p.proxy.State == requesterapi.StateBound:
+		case p.proxy.Terminating:
+			return refusal(requesterapi.CodeTerminating)
+		default:
+			p.proxy.ProxyConfig, p.proxy.State, p.proxy.Ready = config, requesterapi.StateBound, false
+			p.s.note("%s is bound to %s", p.pod, config.Target())
+		}
+		proxy = p.proxy
+		return nil
+	})
+	return proxy, err
+}
+
+// meant refuses a call about another binding.
+func (p *simProgram) meant(binding string) error {
+	if p.proxy.State != requesterapi.StateUnbound && p.proxy.Binding != binding {
+		return refusal(requesterapi.CodeOtherBinding)
+	}
+	return nil
+}
+
+func (r *simRequesters) Unbind(ctx context.Context, address, binding string, drain time.Duration) (requesterapi.Unbound, error) {
+	var over chan struct{}
+	err := r.call(ctx, address, func(p *simProgram) error {
+		if err := p.meant(binding); err != nil || p.proxy.State == requesterapi.StateUnbound {
+			return err
+		}
+		if p.proxy.State == requesterapi.StateBound {
+			p.proxy.State, p.proxy.Ready = requesterapi.StateDraining, false
+			p.drained = make(chan struct{})
+			process, drained := p.proxy.Instance, p.drained
+			p.s.after(p.s.between("drain", time.Millisecond, drain), func() {
+				close(drained)
+				if p.proxy.Instance == process {
+					p.proxy.State, p.proxy.ProxyConfig = requesterapi.StateUnbound, requesterapi.ProxyConfig{}
+					p.s.note("%s is unbound", p.pod)
+				}
+			})
+		}
+		over = p.drained
+		return nil
+	})
+	if err != nil || over == nil {
+		return requesterapi.Unbound{}, err
+	}
+	select {
+	case <-over:
+		return requesterapi.Unbound{}, nil
+	case <-ctx.Done():
+		return requesterapi.Unbound{}, ctx.Err()
+	}
+}
+
+func (r *simRequesters) BecomeReady(ctx context.Context, address, binding string) error {
+	return r.call(ctx, address, func(p *simProgram) error {
+		switch err := p.meant(binding); {
+		case err != nil:
+			return err
+		case p.proxy.Terminating:
+			return refusal(requesterapi.CodeTerminating)
+		case p.proxy.State != requesterapi.StateBound:
+			return refusal(requesterapi.CodeUnbound)
+		}
+		p.proxy.Ready = true
+		p.s.note("%s is ready", p.pod)
+		return nil
+	})
+}
+
+func (r *simRequesters) BecomeUnready(ctx context.Context, address, binding string) error {
+	return r.call(ctx, address, func(p *simProgram) error {
+		if err := p.meant(binding); err != nil {
+			return err
+		}
+		p.proxy.Ready = false
+		p.s.note("%s is unready", p.pod)
+		return nil
+	})
+}
+
+// target is the instance that a requester program carries traffic to.
+func (p *simProgram) target() (*simLauncher, *simInstance) {
+	for _, key := range sortedKeys(p.s.launchers) {
+		l := p.s.launchers[key]
+		if l.dead || l.ip != p.proxy.Address {
+			continue
+		}
+		for _, i := range l.all {
+			if i.Port == int(p.proxy.Port) {
+				return l, i
+			}
+		}
+	}
+	return nil, nil
+}
+
+func awake(i *simInstance) bool { return i != nil && i.State == string(launcher.Awake) }

@@ -1,0 +1,93 @@
+package binding
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// number reads a number from the environment.
+func envNumber(t *testing.T, name string, standard uint64) uint64 {
+	t.Helper()
+	text, ok := os.LookupEnv(name)
+	if !ok || text == "" {
+		return standard
+	}
+	n, err := strconv.ParseUint(text, 10, 63)
+	require.NoError(t, err, "%s should be a number", name)
+	return n
+}
+
+// TestNoScheduleBreaksWhatMustHold runs schedules of events and faults; SEEDS
+// says how many, FROM from which seed on.
+func TestNoScheduleBreaksWhatMustHold(t *testing.T) {
+	from, seeds := envNumber(t, "FROM", 1), envNumber(t, "SEEDS", 1000)
+	var next, failed, served atomic.Uint64
+	t.Cleanup(func() {
+		t.Logf("%d schedules ran from seed %d on, %d failed; %d requesters were served at their ends", seeds, from, failed.Load(), served.Load())
+	})
+	var shown sync.Mutex
+	for n := range 4 {
+		t.Run(fmt.Sprintf("lane %d", n), func(t *testing.T) {
+			t.Parallel()
+			for {
+				seed := from + next.Add(1) - 1
+				if seed >= from+seeds {
+					return
+				}
+				script := drawScript(seed)
+				out := simulate(t, seed, script, rules, false)
+				served.Add(uint64(out.served))
+				if len(out.wrong) == 0 {
+					continue
+				}
+				if failed.Add(1) > 3 {
+					t.Errorf("seed %d: %s", seed, out.wrong[0])
+					continue
+				}
+				shown.Lock()
+				t.Errorf("%s", story(t, seed, script, out.wrong))
+				shown.Unlock()
+			}
+		})
+	}
+}
+
+// story is a failing schedule, shortened to the events that matter, and what
+// happened.
+func story(t *testing.T, seed uint64, script []simEvent, wrong []string) string {
+	for n := len(script) - 1; n >= 0; n-- {
+		shorter := slices.Delete(slices.Clone(script), n, n+1)
+		if len(shorter) > 0 && slices.ContainsFunc(simulate(t, seed, shorter, rules, false).wrong, func(w string) bool { return kindOf(w) == kindOf(wrong[0]) }) {
+			script = shorter
+		}
+	}
+	out := simulate(t, seed, script, rules, true)
+	return fmt.Sprintf("seed %d: %s\nshortened to %d events; what happened:\n%s", seed, strings.Join(wrong, "\n    "), len(script), strings.Join(out.lines, "\n"))
+}
+
+// kindOf is what is wrong, without the names.
+func kindOf(wrong string) string {
+	words := strings.Fields(wrong)
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return strings.ContainsAny(w, "0123456789") }), " ")
+}
+
+func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
+	for seed := range uint64(40) {
+		script := []simEvent{{at: 5e9, what: "create", arg: seed * 17}, {at: 9e9, what: "create", arg: seed*31 + 1}}
+		out := simulate(t, seed, script, rules, false)
+		require.Empty(t, out.wrong)
+		require.Len(t, out.writes, 2)
+		for uid, n := range out.writes {
+			assert.LessOrEqual(t, n, out.allowed[uid], "%s with seed %d", uid, seed)
+		}
+	}
+}

@@ -1,0 +1,337 @@
+package binding
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// sim is a small world around the real Controller, in simulated time: an API
+// server, kubelets, launchers and requester programs. All that happens is drawn
+// from a seed.
+type sim struct {
+	seed  uint64
+	start time.Time
+	rules []rule
+	trace bool
+
+	mu        sync.Mutex // guards all that follows
+	over      bool
+	draws     map[string]uint64
+	lines     []string
+	wrong     []string
+	api       *simAPI
+	launchers map[string]*simLauncher // by UID of their Pods
+	programs  map[types.UID]*simProgram
+	inc       *incarnation
+	calm      time.Time // faults are over by then
+	stale     map[string]time.Time
+	steps     int // calls of controllers to anybody
+	passes    int
+	healed    bool
+	writes    map[types.UID]int // to the API server, for each requester
+	failStart int               // how many engines are still to fail
+}
+
+// draw is the next number of a kind: taking an event out of a script does not
+// change the numbers of other kinds.
+func (s *sim) draw(kind string, below uint64) uint64 {
+	n := s.draws[kind]
+	s.draws[kind]++
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%d/%s/%d", s.seed, kind, n)
+	x := h.Sum64()
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	return x % below
+}
+
+func (s *sim) between(kind string, from, to time.Duration) time.Duration {
+	return from + time.Duration(s.draw(kind, uint64(to-from)))
+}
+
+func (s *sim) chance(kind string, percent uint64) bool { return s.draw(kind, 100) < percent }
+
+// locked does something while nobody else does.
+func (s *sim) locked(do func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do()
+}
+
+// after does something later.
+func (s *sim) after(d time.Duration, do func()) {
+	time.AfterFunc(d, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.over {
+			return
+		}
+		do()
+		s.check()
+	})
+}
+
+func (s *sim) note(format string, args ...any) {
+	if s.trace {
+		s.lines = append(s.lines, fmt.Sprintf("%9.3fs  ", time.Since(s.start).Seconds())+fmt.Sprintf(format, args...))
+	}
+}
+
+// violated notes what must never be.
+func (s *sim) violated(format string, args ...any) {
+	line := fmt.Sprintf(format, args...)
+	if !slices.Contains(s.wrong, line) && len(s.wrong) < 20 {
+		s.wrong = append(s.wrong, line)
+		s.note("VIOLATED  %s", line)
+	}
+}
+
+// disturb says that nothing can be expected for that long.
+func (s *sim) disturb(d time.Duration) {
+	if until := time.Now().Add(d); until.After(s.calm) {
+		s.calm = until
+	}
+}
+
+// sleep waits for d, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// incarnation is a controller process: all of its memory goes with it.
+type incarnation struct {
+	s       *sim
+	ctx     context.Context //nolint:containedctx // the life of the process
+	cancel  context.CancelFunc
+	dead    bool
+	killAt  int // at which step it is killed
+	ctrl    *Controller
+	cache   *simCache
+	views   map[string]*simView
+	dirty   map[string]bool
+	working map[string]bool
+	waiting map[string]time.Time
+}
+
+// boot starts a controller process.
+func (s *sim) boot() {
+	inc := &incarnation{
+		s: s, views: map[string]*simView{}, dirty: map[string]bool{}, working: map[string]bool{}, waiting: map[string]time.Time{},
+	}
+	inc.ctx, inc.cancel = context.WithCancel(context.Background())
+	log := logr.Discard()
+	if s.trace {
+		log = funcr.New(func(_, args string) {
+			s.locked(func() {
+				if !inc.dead {
+					s.note("controller: %s", args)
+				}
+			})
+		}, funcr.Options{})
+	}
+	inc.ctrl = New(inc.ctx, Options{
+		API: &simClient{inc: inc}, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
+		LauncherPort: 8001, Token: simToken, Drain: 2 * time.Second,
+		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now,
+	}, log)
+	inc.ctrl.opts.Recorder = silentRecorder{}
+	inc.ctrl.rules = s.rules
+	s.inc = inc
+	inc.cache = s.api.newCache(inc)
+	s.note("controller starts")
+	for node := range s.api.nodesEver {
+		inc.enqueue(node)
+	}
+	inc.enqueue("")
+}
+
+// kill ends the process, in the middle of whatever it does.
+func (inc *incarnation) kill() {
+	if inc.dead {
+		return
+	}
+	inc.s.note("controller is killed")
+	inc.dead = true
+	inc.cancel()
+	s := inc.s
+	back := s.between("boot", 20*time.Millisecond, 3*time.Second)
+	s.disturb(back + 3*time.Second)
+	s.after(back, s.boot)
+}
+
+// enqueue has a node looked at.
+func (inc *incarnation) enqueue(node string) {
+	if inc.dead {
+		return
+	}
+	inc.dirty[node] = true
+	if !inc.working[node] {
+		inc.working[node] = true
+		go inc.work(node)
+	}
+}
+
+func (inc *incarnation) work(node string) {
+	s := inc.s
+	for {
+		s.mu.Lock()
+		if inc.dead || !inc.dirty[node] {
+			inc.working[node] = false
+			s.mu.Unlock()
+			return
+		}
+		delete(inc.dirty, node)
+		s.passes++
+		if s.passes > 4000 {
+			s.violated("the controller never rests: %d passes", s.passes)
+			s.passes = -1 << 40
+			inc.dead = true
+		}
+		pause := s.between("pass "+node, 10*time.Microsecond, 300*time.Microsecond)
+		s.mu.Unlock()
+		sleep(inc.ctx, pause)
+		result, err := inc.reconcile(node)
+		s.mu.Lock()
+		switch {
+		case err != nil:
+			inc.again(node, 20*time.Millisecond+pause)
+		case result.RequeueAfter > 0:
+			inc.again(node, result.RequeueAfter+pause)
+		}
+		s.check()
+		s.mu.Unlock()
+	}
+}
+
+// again has a node looked at later, at the earliest time that was asked for.
+func (inc *incarnation) again(node string, d time.Duration) {
+	at := time.Now().Add(d)
+	if there, ok := inc.waiting[node]; ok && there.Before(at) {
+		return
+	}
+	inc.waiting[node] = at
+	inc.s.after(d, func() {
+		if inc.waiting[node].Equal(at) {
+			delete(inc.waiting, node)
+			inc.enqueue(node)
+		}
+	})
+}
+
+func (inc *incarnation) reconcile(node string) (result reconcile.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			inc.s.locked(func() { inc.s.violated("a pass panics: %v", p) })
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return inc.ctrl.Reconcile(inc.ctx, reconcile.Request{NamespacedName: client.ObjectKey{Name: node}})
+}
+
+// call is a call of the controller to somebody: it takes time, it may fail, and
+// the controller may die before it, during it and after it. effect is called
+// with the lock held.
+func (inc *incarnation) call(ctx context.Context, who string, effect func() error) error {
+	s := inc.s
+	s.mu.Lock()
+	if inc.dead || ctx.Err() != nil {
+		s.mu.Unlock()
+		return context.Canceled
+	}
+	s.steps++
+	if inc.killAt > 0 && s.steps >= inc.killAt {
+		inc.killAt = 0
+		if s.chance("kill before", 30) {
+			inc.kill()
+			s.mu.Unlock()
+			return context.Canceled
+		}
+		s.after(s.between("kill at", 0, 20*time.Millisecond), inc.kill)
+	}
+	there, back := s.between("there "+who, 100*time.Microsecond, 5*time.Millisecond), s.between("back "+who, 100*time.Microsecond, 5*time.Millisecond)
+	s.mu.Unlock()
+	sleep(ctx, there)
+	s.mu.Lock()
+	if s.over || ctx.Err() != nil && s.chance("lost "+who, 50) {
+		s.mu.Unlock()
+		return context.Canceled
+	}
+	err := effect()
+	s.check()
+	s.mu.Unlock()
+	sleep(ctx, back)
+	if ctx.Err() != nil {
+		return context.Canceled
+	}
+	return err
+}
+
+// outcome of a run.
+type simOutcome struct {
+	wrong, lines []string
+	passes       int
+	writes       map[types.UID]int // to the API server, for each requester
+	allowed      map[types.UID]int // as many as an actuation needs
+	served       int
+}
+
+// simulate runs one script.
+func simulate(t *testing.T, seed uint64, script []simEvent, rules []rule, trace bool) simOutcome {
+	var out simOutcome
+	synctest.Test(t, func(*testing.T) {
+		s := &sim{
+			seed: seed, start: time.Now(), rules: rules, trace: trace, draws: map[string]uint64{}, launchers: map[string]*simLauncher{},
+			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, writes: map[types.UID]int{},
+		}
+		s.locked(func() {
+			s.api = newSimAPI(s)
+			s.setUp()
+			s.boot()
+			for _, e := range script {
+				s.after(e.at, func() {
+					s.note("--- %s", e)
+					s.happen(e)
+				})
+			}
+		})
+		end := time.Second
+		if len(script) > 0 {
+			end += script[len(script)-1].at
+		}
+		time.Sleep(end)
+		s.locked(s.heal)
+		time.Sleep(25 * time.Minute)
+		synctest.Wait()
+		s.locked(func() {
+			s.checkRest()
+			out = simOutcome{s.wrong, s.lines, s.passes, s.writes, s.allowed(), s.served()}
+			s.over = true
+			s.inc.dead = true
+			s.inc.cancel()
+			for _, l := range s.launchers {
+				l.end()
+			}
+		})
+		s.inc.ctrl.Close()
+	})
+	return out
+}
