@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,8 +35,11 @@ type Binding struct {
 	RetryAt time.Time `json:"retryAt,omitzero"`  // when the attempt may be made; zero: at once
 }
 
-// SwapKey is the idempotency key of the swap that the attempt asks for.
-func (b Binding) SwapKey() string { return fmt.Sprintf("%s.%d", b.RequesterUID, b.Attempt) }
+// SwapKey is the idempotency key of the swap that the attempt asks for. A record
+// that is made again for the same requester has keys of its own.
+func (b Binding) SwapKey() string {
+	return fmt.Sprintf("%s.%s.%d", b.RequesterUID, strconv.FormatInt(b.Since.UnixNano(), 36), b.Attempt)
+}
 
 // Encode returns the annotation that holds the record.
 // It fails where [ReadBindings] would not take the record back.

@@ -58,12 +58,19 @@ var leaving = []rule{
 		do(Nothing, "nothing is held for it")},
 	{"leaving, released", func(o *Observation) bool { return o.leaving() && o.Record == nil },
 		do(RemoveFinalizer, "its inference server sleeps or is gone")},
+	{"let go, shown", func(o *Observation) bool { return o.letGo() && !o.leaving() && o.shown() },
+		do(Retract, "instance %s is not what it is to have any more", instanceID)},
 	{"leaving, launcher gone", func(o *Observation) bool { return o.letGo() && o.gone() },
 		do(RemoveRecord, "what the launcher held is gone with it")},
 	{"leaving, being unbound", func(o *Observation) bool { return o.letGo() && o.Calls.Unbind },
 		do(Nothing, "connections of its clients are ending")},
 	{"leaving, carries", func(o *Observation) bool { return o.letGo() && o.carries() },
 		do(Unbind, "its clients' connections must end before its model sleeps")},
+	{"leaving, requester silent", func(o *Observation) bool {
+		return o.letGo() && o.Requester.Running && !o.Requester.Finished && o.SPI == nil && o.Instance != nil && !o.in(launcher.Starting)
+	}, func(o *Observation) Step {
+		return Step{Do: Retry, After: o.untilAsked(), Why: "the requester program does not say whether it carries traffic: its model sleeps once it does, or has ended"}
+	}},
 	{"leaving, launcher silent", func(o *Observation) bool { return o.letGo() && !o.Launcher.Connected },
 		do(Nothing, "launcher %s does not answer: %s", launcherName, launcherWhy)},
 	{"leaving, moving", func(o *Observation) bool {
@@ -84,6 +91,8 @@ var leaving = []rule{
 
 // placed is what must be known before anything is bound.
 var placed = []rule{
+	{"not bound, shown", func(o *Observation) bool { return o.Record == nil && o.shown() },
+		do(Retract, "nobody is bound to it any more")},
 	{"input wrong", func(o *Observation) bool { return len(o.Problems) > 0 && o.Record == nil },
 		do(Tell, "%s", func(o *Observation) string { return join(o.Problems) })},
 	{"not scheduled", func(o *Observation) bool { return o.Node.Name == "" },
@@ -100,13 +109,13 @@ var placed = []rule{
 		func(o *Observation) Step {
 			return Step{Do: Retry, After: o.untilAsked(), Why: "the requester program does not answer at " + o.Requester.AdminAddress}
 		}},
-	{"GPUs unknown", func(o *Observation) bool { return o.SPI.Wrong != "" },
+	{"GPUs unknown", func(o *Observation) bool { return o.Record == nil && o.SPI.Wrong != "" },
 		do(Tell, "the requester program cannot tell its GPUs: %s", func(o *Observation) string { return o.SPI.Wrong })},
-	{"GPUs do not match", func(o *Observation) bool { return len(o.SPI.GPUs) != o.Requester.GPUs },
+	{"GPUs do not match", func(o *Observation) bool { return o.Record == nil && len(o.SPI.GPUs) != o.Requester.GPUs },
 		func(o *Observation) Step {
 			return Step{Do: Tell, Why: fmt.Sprintf("the Pod asks for %d GPUs, and the requester program says that it has %d", o.Requester.GPUs, len(o.SPI.GPUs))}
 		}},
-	{"GPU claimed twice", func(o *Observation) bool { return len(o.Rivals) > 0 },
+	{"GPU claimed twice", func(o *Observation) bool { return o.Record == nil && len(o.Rivals) > 0 },
 		do(Tell, "%s says that it has one of its GPUs too: neither gets it until that is clear", func(o *Observation) string { return strings.Join(o.Rivals, ", ") })},
 }
 
@@ -122,7 +131,7 @@ var bound = []rule{
 		}},
 	{"launcher silent", func(o *Observation) bool { return !o.Launcher.Connected },
 		do(Tell, "launcher %s does not answer: %s", launcherName, launcherWhy)},
-	{"GPU not the launcher's", func(o *Observation) bool { return o.strangeGPU() != "" },
+	{"GPU not the launcher's", func(o *Observation) bool { return o.Record == nil && o.strangeGPU() != "" },
 		do(Tell, "launcher %s does not see GPU %s", launcherName, (*Observation).strangeGPU)},
 	{"no finalizer", func(o *Observation) bool { return !o.Requester.Finalizer },
 		do(AddFinalizer, "its GPUs must stay its own until its model sleeps")},
@@ -140,9 +149,7 @@ var served = []rule{
 		do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate)},
 	{"leftover", func(o *Observation) bool { return o.in(launcher.Failed, launcher.Stopped) && !o.Attempt.Asked },
 		do(DeleteInstance, "instance %s is %s and in the way of the swap", instanceID, instanceState)},
-	{"not awake, published", func(o *Observation) bool {
-		return !o.in(launcher.Awake) && (o.Requester.Published || o.Requester.GateOpen)
-	},
+	{"not awake, shown", func(o *Observation) bool { return !o.in(launcher.Awake) && o.shown() },
 		do(Retract, "instance %s is %s", instanceID, instanceState)},
 	{"not awake, ready", func(o *Observation) bool { return !o.in(launcher.Awake) && o.ready() },
 		do(BecomeUnready, "instance %s is %s", instanceID, instanceState)},
@@ -232,6 +239,9 @@ func (o *Observation) lostFor() time.Duration { return o.Now.Sub(o.Launcher.Lost
 func (o *Observation) untilAsked() time.Duration {
 	return min(max(o.Now.Sub(o.Requester.Started)/4, 5*time.Millisecond), 5*time.Second)
 }
+
+// shown says that labels, status or gate of the requester tell others to use it.
+func (o *Observation) shown() bool { return o.Requester.Shown || o.Requester.GateOpen }
 
 func (o *Observation) ready() bool { return o.SPI != nil && o.SPI.Proxy.Ready }
 

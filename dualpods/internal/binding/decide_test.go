@@ -56,7 +56,7 @@ func servedOne() Observation {
 	o := with("awake")
 	o.Attempt = Attempt{Asked: true, Over: true}
 	o.SPI.Proxy = requesterapi.Proxy{ProxyConfig: o.proxy(), State: requesterapi.StateBound, Ready: true}
-	o.Requester.Published = true
+	o.Requester.Published, o.Requester.Shown = true, true
 	return o
 }
 
@@ -71,7 +71,7 @@ func deleting(o *Observation) { o.Requester.Deleting = true }
 // unserved takes from one that is served what the requester's side shows of it.
 func unserved(o *Observation) {
 	o.SPI.Proxy = requesterapi.Proxy{State: requesterapi.StateUnbound}
-	o.Requester.Published = false
+	o.Requester.Published, o.Requester.Shown = false, false
 }
 
 // example is an observation, and the row that decides it.
@@ -107,14 +107,22 @@ var examples = map[string]example{
 		deleting(o)
 		o.Attempt.Asked = true
 	})},
-	"a deleted one whose model sleeps":                    {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), deleting)},
-	"a deleted one whose model was never started":         {"leaving, asleep or gone", RemoveRecord, but(recorded(), deleting)},
-	"one whose input changed before anything was started": {"leaving, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
+	"a deleted one whose model sleeps":                                    {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), deleting)},
+	"a deleted one whose model was never started":                         {"leaving, asleep or gone", RemoveRecord, but(recorded(), deleting)},
+	"one whose input changed before anything was started":                 {"leaving, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
+	"one whose program names other GPUs after a restart, still published": {"let go, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-1"} })},
+	"a deleted one whose program hangs, and carries traffic perhaps":      {"leaving, requester silent", Retry, but(servedOne(), func(o *Observation) { deleting(o); o.SPI = nil })},
+	"a published one whose record is gone":                                {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record = nil })},
+	"a served one whose GPU another names":                                {"", Nothing, but(servedOne(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
+	"a served one whose program cannot tell its GPUs any more":            {"", Nothing, but(servedOne(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
+	"a served one whose GPU another names, its engine killed":             {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Rivals, o.Instance.State = []string{"ns/other"}, "failed" })},
 	"wrong input": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}} })},
-	"wrong input of one that waits for a node":        {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems, o.Node.Name = []podmeta.Problem{{Field: "f"}}, "" })},
-	"one that waits for a node":                       {"not scheduled", Nothing, but(fresh(), func(o *Observation) { o.Node.Name, o.Requester.Running, o.SPI = "", false, nil })},
-	"a node that was cordoned in between":             {"node closed", DeleteRequester, but(fresh(), func(o *Observation) { o.Node.Unschedulable = true })},
-	"a launcher that vanished while nobody looked":    {"provider vanished", DeleteRequester, but(servedOne(), func(o *Observation) { o.Record, o.Launcher, o.Instance = nil, nil, nil })},
+	"wrong input of one that waits for a node": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems, o.Node.Name = []podmeta.Problem{{Field: "f"}}, "" })},
+	"one that waits for a node":                {"not scheduled", Nothing, but(fresh(), func(o *Observation) { o.Node.Name, o.Requester.Running, o.SPI = "", false, nil })},
+	"a node that was cordoned in between":      {"node closed", DeleteRequester, but(fresh(), func(o *Observation) { o.Node.Unschedulable = true })},
+	"a launcher that vanished while nobody looked": {"provider vanished", DeleteRequester, but(servedOne(), func(o *Observation) {
+		o.Record, o.Launcher, o.Instance, o.Requester.Shown = nil, nil, nil, false
+	})},
 	"a launcher Pod that somebody deletes":            {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) { o.Launcher.Deleting = true })},
 	"a container that does not run yet":               {"not running", Nothing, but(fresh(), func(o *Observation) { o.Requester.Running, o.SPI = false, nil })},
 	"a requester program that does not answer yet":    {"requester silent", Retry, but(fresh(), func(o *Observation) { o.SPI = nil })},
@@ -141,9 +149,11 @@ var examples = map[string]example{
 	"the engine was killed":                                 {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
 	"the instance was deleted behind the controller's back": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance = nil })},
 	"a failed instance from earlier":                        {"leftover", DeleteInstance, with("failed")},
-	"somebody put the model to sleep":                       {"not awake, published", Retract, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping" })},
-	"the same, once its labels are off":                     {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State, o.Requester.Published = "sleeping", false })},
-	"the same, once it is unready":                          {"not awake any more", NextAttempt, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping"; unserved(o) })},
+	"somebody put the model to sleep":                       {"not awake, shown", Retract, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping" })},
+	"the same, once its labels are off": {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) {
+		o.Instance.State, o.Requester.Published, o.Requester.Shown = "sleeping", false, false
+	})},
+	"the same, once it is unready": {"not awake any more", NextAttempt, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping"; unserved(o) })},
 	"the model died between the end of its swap and being ready": {"not awake any more", NextAttempt, but(recorded(), func(o *Observation) {
 		o.Attempt = Attempt{Asked: true, Over: true}
 	})},
@@ -165,13 +175,15 @@ var examples = map[string]example{
 	"the requester program carries for an earlier attempt": {"carries for another", Unbind, but(servedOne(), func(o *Observation) { o.Record.Attempt = 2 })},
 	"the model is awake":                                   {"carries nothing", Bind, but(servedOne(), unserved)},
 	"the model was awake when the controller came":         {"carries nothing", Bind, with("awake")},
-	"traffic is carried":                                   {"not ready", BecomeReady, but(servedOne(), func(o *Observation) { o.SPI.Proxy.Ready, o.Requester.Published = false, false })},
-	"the requester is ready":                               {"not published", Publish, but(servedOne(), func(o *Observation) { o.Requester.Published = false })},
-	"the requester is ready and has a gate":                {"gate shut", OpenGate, but(servedOne(), func(o *Observation) { o.Requester.Gate = true })},
-	"all is done":                                          {"", Nothing, servedOne()},
-	"all is done, and the configuration is gone":           {"", Nothing, but(servedOne(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f"}} })},
-	"all is done, and the configuration changed":           {"", Nothing, but(servedOne(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
-	"all is done, and the node is cordoned":                {"", Nothing, but(servedOne(), func(o *Observation) { o.Node.Unschedulable = true })},
+	"traffic is carried": {"not ready", BecomeReady, but(servedOne(), func(o *Observation) {
+		o.SPI.Proxy.Ready, o.Requester.Published, o.Requester.Shown = false, false, false
+	})},
+	"the requester is ready":                     {"not published", Publish, but(servedOne(), func(o *Observation) { o.Requester.Published = false })},
+	"the requester is ready and has a gate":      {"gate shut", OpenGate, but(servedOne(), func(o *Observation) { o.Requester.Gate = true })},
+	"all is done":                                {"", Nothing, servedOne()},
+	"all is done, and the configuration is gone": {"", Nothing, but(servedOne(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f"}} })},
+	"all is done, and the configuration changed": {"", Nothing, but(servedOne(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
+	"all is done, and the node is cordoned":      {"", Nothing, but(servedOne(), func(o *Observation) { o.Node.Unschedulable = true })},
 }
 
 func TestEveryObservationIsDecidedByItsRow(t *testing.T) {

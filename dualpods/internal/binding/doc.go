@@ -10,5 +10,6 @@
 //	record     an annotation of the launcher Pod: which requester has which
 //	           instance on which GPUs. The requester is bound while it is there
 //	attempt    one swap asked of the launcher for a record; its number and the
-//	           requester's UID are the swap's idempotency key
+//	           requester's UID are, with the record's time, the swap's
+//	           idempotency key
 package binding

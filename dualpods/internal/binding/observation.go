@@ -45,6 +45,7 @@ type Requester struct {
 	Started         time.Time // the requester program
 	AdminAddress    string
 	GPUs            int    // how many it asks for
+	Shown           bool   // its labels or its status tell others to use it
 	Published       bool   // its labels and status are those of a bound, ready requester
 	Told            string // the message of its status
 }

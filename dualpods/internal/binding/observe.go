@@ -84,6 +84,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, w *world, p
 		Finalizer: slices.Contains(pod.Finalizers, podmeta.FinalizerRequester),
 		Gate:      read.Gated, GateOpen: gateOpen(pod),
 		Started: started(pod), AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
+		Shown: readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
 	}
 }
 
@@ -92,7 +93,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, w *world, p
 func published(pod *corev1.Pod, o Observation) bool {
 	status := readStatus(pod)
 	if status.State != stateServing || o.Record == nil {
-		return status.State == stateServing
+		return false
 	}
 	changed := len(o.Problems) > 0 || o.Form.Hash() != o.Record.SpecHash
 	return status.Instance == o.Record.Instance && (changed || relayed(pod, o.Form.Labels))
