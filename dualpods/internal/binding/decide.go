@@ -159,7 +159,16 @@ var served = []rule{
 		}},
 	{"input wrong, nothing runs", func(o *Observation) bool { return len(o.Problems) > 0 && o.Instance == nil && !o.Attempt.Asked },
 		do(Tell, "%s", func(o *Observation) string { return join(o.Problems) })},
-	{"swap not asked", func(o *Observation) bool { return !o.Attempt.Asked && !o.in(launcher.Awake) },
+	{"made already", func(o *Observation) bool { return !o.Attempt.Asked && o.Record.New && o.in(launcher.Sleeping) },
+		func(o *Observation) Step {
+			record := *o.Record
+			record.Attempt++
+			record.New = false
+			return Step{Do: NextAttempt, Why: "instance " + record.Instance + " is there already: it is to be woken, not made", Record: record}
+		}},
+	{"swap not asked", func(o *Observation) bool {
+		return !o.Attempt.Asked && !o.in(launcher.Awake, launcher.Starting, launcher.Waking)
+	},
 		do(Swap, "instance %s is to be awake on its GPUs", instanceID)},
 	{"swap under way", func(o *Observation) bool { return o.Attempt.Asked && !o.Attempt.Over },
 		do(Nothing, "the launcher has a swap under way for it; instance %s is %s", instanceID, instanceState)},

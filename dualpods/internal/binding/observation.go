@@ -21,7 +21,7 @@ type Observation struct {
 	Form      nominal.Form      // what was asked for; only without Problems
 	Problems  []podmeta.Problem // of the requester's input
 	SPI       *SPI              // nil: the requester program does not answer, or was not asked
-	Rivals    []string          // other living requesters that say they have one of its GPUs
+	Rivals    []string          // other living requesters that say they have one of its GPUs, or are bound on it
 	Launcher  *Launcher         // that of the record; else the one that would serve it; nil: there is none
 	Record    *podmeta.Binding  // nil: not bound
 	Holder    string            // another requester that is bound to the instance that this one would have

@@ -23,7 +23,15 @@ type simRecord struct {
 }
 
 // records are all records there are.
-func (s *sim) records() (all []simRecord) {
+func (s *sim) records() []simRecord {
+	if s.read == nil || s.readAt != s.api.version {
+		s.read, s.readAt = s.readRecords(), s.api.version
+	}
+	return s.read
+}
+
+func (s *sim) readRecords() []simRecord {
+	all := []simRecord{}
 	for _, name := range sortedKeys(s.api.pods) {
 		if pod := s.api.pods[name]; IsLauncher(pod) {
 			records, problems := podmeta.ReadBindings(pod)

@@ -91,3 +91,27 @@ func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
 		}
 	}
 }
+
+// unseen are the rows that the simulation cannot miss: without them another row
+// says the same, or only words and pauses change.
+var unseen = map[string]string{}
+
+// TestTakingAnyRuleOutBreaksSomething looks, for each row, for a schedule that
+// shows that the row is needed.
+func TestTakingAnyRuleOutBreaksSomething(t *testing.T) {
+	seeds := envNumber(t, "RULE_SEEDS", 300)
+	for n, r := range rules {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			others := slices.Delete(slices.Clone(rules), n, n+1)
+			for seed := uint64(1); seed <= seeds; seed++ {
+				if out := simulate(t, seed, drawScript(seed), others, false); len(out.wrong) > 0 {
+					t.Logf("seed %d: %s", seed, out.wrong[0])
+					assert.NotContains(t, unseen, r.name)
+					return
+				}
+			}
+			assert.Contains(t, unseen, r.name, "%d schedules went well without it", seeds)
+		})
+	}
+}

@@ -36,7 +36,9 @@ type sim struct {
 	launchers map[string]*simLauncher // by UID of their Pods
 	programs  map[types.UID]*simProgram
 	inc       *incarnation
-	calm      time.Time // faults are over by then
+	read      []simRecord // as of readAt
+	readAt    int         // version of the API server
+	calm      time.Time   // faults are over by then
 	stale     map[string]time.Time
 	steps     int // calls of controllers to anybody
 	passes    int

@@ -159,18 +159,25 @@ func (w *world) adminAddress(uid types.UID) string {
 	return net.JoinHostPort(w.pods[uid].Status.PodIP, strconv.Itoa(int(w.asked[uid].AdminPort)))
 }
 
-// rivals are other living requesters that say they have a GPU of this one's.
+// rivals are other living requesters that say they have a GPU of this one's, or
+// that are bound on it.
 func (w *world) rivals(uid types.UID) (names []string) {
 	mine := w.spi[uid]
 	if mine == nil {
 		return nil
 	}
-	for other, theirs := range w.spi {
-		pod := w.pods[other]
+	for other, pod := range w.pods {
 		if other == uid || !pod.DeletionTimestamp.IsZero() || finished(pod) {
 			continue
 		}
-		if slices.ContainsFunc(mine.GPUs, func(g string) bool { return slices.Contains(theirs.GPUs, g) }) {
+		var theirs []string
+		if said := w.spi[other]; said != nil {
+			theirs = said.GPUs
+		}
+		if _, record := w.boundTo(other); record != nil {
+			theirs = slices.Concat(theirs, record.GPUs)
+		}
+		if slices.ContainsFunc(mine.GPUs, func(g string) bool { return slices.Contains(theirs, g) }) {
 			names = append(names, pod.Namespace+"/"+pod.Name)
 		}
 	}
