@@ -147,6 +147,8 @@ var bound = []rule{
 var served = []rule{
 	{"died while it served", func(o *Observation) bool { return o.dead() && o.ready() },
 		do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate)},
+	{"leftover, being deleted", func(o *Observation) bool { return !o.Attempt.Asked && (o.Calls.Delete || o.in(launcher.Stopping)) },
+		do(Nothing, "instance %s, which is %s, is being deleted", instanceID, instanceState)},
 	{"leftover", func(o *Observation) bool { return o.in(launcher.Failed, launcher.Stopped) && !o.Attempt.Asked },
 		do(DeleteInstance, "instance %s is %s and in the way of the swap", instanceID, instanceState)},
 	{"not awake, shown", func(o *Observation) bool { return !o.in(launcher.Awake) && o.shown() },
@@ -219,7 +221,7 @@ func (o *Observation) letGo() bool {
 // outrun says that what was asked for has changed before the instance was made.
 // One that runs goes on as it is.
 func (o *Observation) outrun() bool {
-	return o.Instance == nil && len(o.Problems) == 0 && o.Form.Hash() != o.Record.SpecHash && (!o.Attempt.Asked || o.Attempt.Over)
+	return o.Instance == nil && o.Launcher != nil && o.Launcher.Connected && len(o.Problems) == 0 && o.Form.Hash() != o.Record.SpecHash && (!o.Attempt.Asked || o.Attempt.Over)
 }
 
 // misbound says that the record is not of the GPUs that the requester has.

@@ -148,8 +148,12 @@ var examples = map[string]example{
 	"nothing stands in the way":                             {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Requester.Finalizer = true })},
 	"the engine was killed":                                 {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
 	"the instance was deleted behind the controller's back": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance = nil })},
-	"a failed instance from earlier":                        {"leftover", DeleteInstance, with("failed")},
-	"somebody put the model to sleep":                       {"not awake, shown", Retract, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping" })},
+	"a failed instance that is being deleted":               {"leftover, being deleted", Nothing, but(with("failed"), func(o *Observation) { o.Calls.Delete = true })},
+	"a changed configuration, and a launcher that has not answered the controller yet": {"launcher silent", Tell, but(servedOne(), func(o *Observation) {
+		o.Form.Args, o.Instance, o.Attempt, o.Launcher.Connected = []string{"org/other"}, nil, Attempt{}, false
+	})},
+	"a failed instance from earlier":  {"leftover", DeleteInstance, with("failed")},
+	"somebody put the model to sleep": {"not awake, shown", Retract, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping" })},
 	"the same, once its labels are off": {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) {
 		o.Instance.State, o.Requester.Published, o.Requester.Shown = "sleeping", false, false
 	})},

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -129,6 +131,7 @@ type incarnation struct {
 	ctrl    *Controller
 	cache   *simCache
 	views   map[string]*simView
+	steps   map[string]int // in the pass, by node and requester
 	dirty   map[string]bool
 	working map[string]bool
 	waiting map[string]time.Time
@@ -137,10 +140,10 @@ type incarnation struct {
 // boot starts a controller process.
 func (s *sim) boot() {
 	inc := &incarnation{
-		s: s, views: map[string]*simView{}, dirty: map[string]bool{}, working: map[string]bool{}, waiting: map[string]time.Time{},
+		s: s, steps: map[string]int{}, views: map[string]*simView{}, dirty: map[string]bool{}, working: map[string]bool{}, waiting: map[string]time.Time{},
 	}
 	inc.ctx, inc.cancel = context.WithCancel(context.Background())
-	log := logr.Discard()
+	log := logr.New(&stepCounter{inc: inc})
 	if s.trace {
 		log = funcr.New(func(_, args string) {
 			s.locked(func() {
@@ -164,6 +167,33 @@ func (s *sim) boot() {
 		inc.enqueue(node)
 	}
 	inc.enqueue("")
+}
+
+// stepCounter is a log that notices when a pass takes too many steps.
+type stepCounter struct {
+	logr.LogSink // nil
+	inc          *incarnation
+}
+
+func (c *stepCounter) Init(logr.RuntimeInfo)          {}
+func (c *stepCounter) Enabled(level int) bool         { return level == 0 }
+func (c *stepCounter) Error(error, string, ...any)    {}
+func (c *stepCounter) WithName(string) logr.LogSink   { return c }
+func (c *stepCounter) WithValues(...any) logr.LogSink { return c }
+func (c *stepCounter) Info(_ int, msg string, kv ...any) {
+	c.inc.s.locked(func() { c.inc.step(msg, kv) })
+}
+
+// step counts a step for a requester in a pass.
+func (inc *incarnation) step(msg string, kv []any) {
+	if msg != "step" || len(kv) < 8 || kv[2] != "requester" {
+		return
+	}
+	key := kv[1].(string) + " " + kv[3].(string)
+	inc.steps[key]++
+	if inc.steps[key] == most {
+		inc.s.violated("a pass over %s would never end: the row %q again and again", kv[3], kv[5])
+	}
 }
 
 // kill ends the process, in the middle of whatever it does.
@@ -202,6 +232,7 @@ func (inc *incarnation) work(node string) {
 			return
 		}
 		delete(inc.dirty, node)
+		maps.DeleteFunc(inc.steps, func(key string, _ int) bool { return strings.HasPrefix(key, node+" ") })
 		s.passes++
 		if s.passes > 4000 {
 			s.violated("the controller never rests: %d passes", s.passes)
