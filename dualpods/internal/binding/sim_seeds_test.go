@@ -29,7 +29,7 @@ func envNumber(t *testing.T, name string, standard uint64) uint64 {
 // TestNoScheduleBreaksWhatMustHold runs schedules of events and faults; SEEDS
 // says how many, FROM from which seed on.
 func TestNoScheduleBreaksWhatMustHold(t *testing.T) {
-	from, seeds := envNumber(t, "FROM", 1), envNumber(t, "SEEDS", 1000)
+	from, seeds := envNumber(t, "FROM", 1), envNumber(t, "SEEDS", simStandard)
 	var next, failed, served atomic.Uint64
 	t.Cleanup(func() {
 		t.Logf("%d schedules ran from seed %d on, %d failed; %d requesters were served at their ends", seeds, from, failed.Load(), served.Load())
