@@ -50,13 +50,11 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	case DeleteRequester:
 		return c.deleteRequester(ctx, pod, step)
 	case AddRecord:
-		return c.patchLauncher(ctx, n, w.candidate(pod.Namespace, o.Form), func(p *corev1.Pod) error { return putRecord(p, step.Record) })
+		return c.patchLauncher(ctx, n, w.candidate(o.Requester.Namespace, o.Form), func(p *corev1.Pod) error { return putRecord(p, step.Record) })
 	case NextAttempt:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
 	case RemoveRecord:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { dropRecord(p, record.Instance); return nil })
-	case CreateLauncher:
-		return errors.New("cannot create a launcher yet")
 	case Swap, Sleep, DeleteInstance:
 		return c.callLauncher(n, l, record.Instance, step.Do, record, o.Form)
 	case Bind, Unbind, BecomeReady, BecomeUnready:

@@ -33,6 +33,8 @@ type Options struct {
 	LauncherPort int
 	// Token is what the launcher in a Pod asks its clients for.
 	Token func(launcher *corev1.Pod) string
+	// Launchers makes launchers where there is none; nil: nobody does.
+	Launchers Launchers
 	// Drain is how long the connections of a requester's clients may take to end
 	// when it is unbound, before they are cut.
 	Drain time.Duration
@@ -172,6 +174,9 @@ func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, uid type
 			return step.After, nil
 		}
 		c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "rule", step.Rule, "do", string(step.Do), "why", step.Why)
+		if step.Do == CreateLauncher {
+			return c.createLauncher(ctx, n, w, o)
+		}
 		if err := c.act(ctx, n, w, o, step); err != nil {
 			return 0, fmt.Errorf("cannot %s: %w", step.Do, err)
 		}

@@ -121,6 +121,8 @@ var placed = []rule{
 
 // bound is the way to a record.
 var bound = []rule{
+	{"no launcher yet", func(o *Observation) bool { return o.Record == nil && o.Launcher == nil && o.Lacking != "" },
+		do(Tell, "%s", func(o *Observation) string { return o.Lacking })},
 	{"no launcher", func(o *Observation) bool { return o.Record == nil && o.Launcher == nil },
 		do(CreateLauncher, "node %s has no launcher of %s", nodeName, func(o *Observation) string { return o.Form.LauncherConfig })},
 	{"launcher going", func(o *Observation) bool { return o.Record == nil && (o.Launcher.Deleting || o.Launcher.Dead) },

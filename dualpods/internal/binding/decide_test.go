@@ -133,6 +133,9 @@ var examples = map[string]example{
 		o.Rivals = []string{"ns/other"}
 		o.Requester.Told = "ns/other says that it has one of its GPUs too: neither gets it until that is clear"
 	})},
+	"a node whose launcher the DaemonSet has not made yet": {"no launcher yet", Tell, but(fresh(), func(o *Observation) {
+		o.Launcher, o.Lacking = nil, "DaemonSet vllm-launcher has no launcher on node node-0 yet"
+	})},
 	"a node without a launcher":                            {"no launcher", CreateLauncher, but(fresh(), func(o *Observation) { o.Launcher = nil })},
 	"a launcher that is going":                             {"launcher going", Tell, but(fresh(), func(o *Observation) { o.Launcher.Deleting = true })},
 	"a launcher that does not answer yet":                  {"launcher silent", Tell, but(fresh(), func(o *Observation) { o.Launcher.Connected = false })},

@@ -23,6 +23,7 @@ type Observation struct {
 	SPI       *SPI              // nil: the requester program does not answer, or was not asked
 	Rivals    []string          // other living requesters that say they have one of its GPUs, or are bound on it
 	Launcher  *Launcher         // that of the record; else the one that would serve it; nil: there is none
+	Lacking   string            // why there is no launcher and none can be made now; empty: one can
 	Record    *podmeta.Binding  // nil: not bound
 	Holder    string            // another requester that is bound to the instance that this one would have
 	Instance  *launcherapi.Instance

@@ -31,7 +31,9 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		o.Requester.Namespace, o.Requester.Name = record.Namespace, record.Name
 	}
 	if l == nil && len(o.Problems) == 0 {
-		l = w.candidate(o.Requester.Namespace, o.Form)
+		if l = w.candidate(o.Requester.Namespace, o.Form); l == nil {
+			o.Lacking = c.lacking(ctx, &o)
+		}
 	}
 	if l != nil {
 		l.view = c.opts.Views.View(l.key())
@@ -43,6 +45,9 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 			Finalizer: slices.Contains(l.pod.Finalizers, podmeta.FinalizerProvider),
 			Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
 		}
+	}
+	if l != nil && !running(l.pod) {
+		o.Launcher.Why = notRunning(l.pod)
 	}
 	if pod := w.pods[uid]; pod != nil {
 		o.Requester.Published = published(pod, o)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -28,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/dualpods/internal/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/spi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -50,9 +52,11 @@ type Options struct {
 	// TokenFile holds the token of the launchers' control API; empty for none.
 	TokenFile    string
 	LauncherPort int
-	Drain        time.Duration
-	Nodes        int // how many are looked at side by side
-	Log          logr.Logger
+	// LauncherImage is copied from into the launchers that LauncherConfigs ask for.
+	LauncherImage string
+	Drain         time.Duration
+	Nodes         int // how many are looked at side by side
+	Log           logr.Logger
 }
 
 // Run works until ctx ends, or another replica leads.
@@ -64,7 +68,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	config.QPS = -1
 	mopts := ctrl.Options{
 		Scheme: scheme, Logger: opts.Log,
-		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: ownOnly()},
 		Metrics:                       server.Options{BindAddress: opts.MetricsAddress},
 		HealthProbeBindAddress:        opts.ProbesAddress,
 		LeaderElection:                opts.LeaderElection,
@@ -85,24 +89,32 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	life, end := context.WithCancel(ctx)
 	defer end()
-	var again requests
+	var again, counts requests
 	requesters := spi.New()
 	defer requesters.Close()
 	var binder *binding.Controller
+	var pool *launcherpool.Pool
 	views := nodeview.New(nodeview.Options{Changed: func(launcher string) {
 		if node, ok := binder.NodeOf(launcher); ok {
 			again.add(node)
 		}
+		if config, ok := pool.ConfigOf(launcher); ok {
+			counts.addLater(config)
+		}
 	}})
+	pool = launcherpool.New(launcherpool.Options{
+		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"), Token: token,
+		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)},
+	})
 	binder = binding.New(life, binding.Options{
 		API: mgr.GetClient(), Views: watched{views}, Requesters: requesters, Recorder: mgr.GetEventRecorder("hotseat"),
-		LauncherPort: opts.LauncherPort, Token: func(*corev1.Pod) string { return token }, Drain: opts.Drain,
+		LauncherPort: opts.LauncherPort, Token: pool.Token, Launchers: pool, Drain: opts.Drain,
 		Again: again.add, Now: time.Now,
 	}, opts.Log.WithName("binding"))
 	defer binder.Close()
 	defer views.Close()
 	defer end()
-	if err := setUp(ctx, mgr, binder, &again, opts.Nodes); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts)); err != nil {
 		return err
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
@@ -136,6 +148,8 @@ func setUp(ctx context.Context, mgr ctrl.Manager, binder *binding.Controller, ag
 			return request(o.GetName())
 		})).
 		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfConfig(mgr.GetClient()))).
+		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfNamespace(mgr.GetClient())), builder.WithPredicates(configChanged())).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(nodesOfToken(mgr.GetClient()))).
 		WatchesRawSource(source.Func(again.begin)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: nodes}).
 		Complete(binder)
@@ -149,6 +163,9 @@ func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
 	pod, ok := o.(*corev1.Pod)
 	if !ok || !podmeta.IsRequester(pod) && !binding.IsLauncher(pod) {
 		return nil
+	}
+	if binding.IsLauncher(pod) {
+		return request(launcherpool.NodeOf(pod))
 	}
 	return request(pod.Spec.NodeName)
 }

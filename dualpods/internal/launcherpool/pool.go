@@ -1,0 +1,233 @@
+package launcherpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// IndexConfig is the field that Pods are indexed by in the cache: the
+// LauncherConfig that they are launchers of.
+const IndexConfig = "launcherConfig"
+
+// IndexedConfig is the value of that field.
+func IndexedConfig(pod *corev1.Pod) []string {
+	if pod.Labels[podmeta.LabelComponent] != podmeta.ComponentLauncher || pod.Labels[podmeta.LabelLauncherConfig] == "" {
+		return nil
+	}
+	return []string{pod.Labels[podmeta.LabelLauncherConfig]}
+}
+
+// Options configure a [Pool].
+type Options struct {
+	// API reads from a cache, in which Pods are indexed by IndexConfig and which
+	// holds those Secrets alone that this package labels, and writes to the server.
+	API      client.Client
+	Views    *nodeview.Set
+	Recorder events.EventRecorder
+	Launcher Image
+	Token    string // of the launchers that people make by hand; empty: they have none
+}
+
+// Pool keeps the launchers of all LauncherConfigs. Its methods may be called
+// from several goroutines at once.
+type Pool struct {
+	opts  Options
+	mu    sync.Mutex
+	owner map[string]client.ObjectKey // LauncherConfig by UID of a launcher Pod
+}
+
+// New makes a Pool.
+func New(opts Options) *Pool {
+	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}}
+}
+
+// ConfigOf is the LauncherConfig of the launcher Pod of that UID, as nodeview
+// names it.
+func (p *Pool) ConfigOf(launcher string) (config client.ObjectKey, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	config, ok = p.owner[launcher]
+	return config, ok
+}
+
+// Reconcile looks at one LauncherConfig.
+func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var config v1alpha1.LauncherConfig
+	err := p.opts.API.Get(ctx, request.NamespacedName, &config)
+	if apierrors.IsNotFound(err) || err == nil && !config.DeletionTimestamp.IsZero() {
+		p.note(request.NamespacedName, nil)
+		return reconcile.Result{}, nil // what it owns goes with it
+	}
+	if err != nil {
+		return reconcile.Result{}, fmt.Errorf("cannot read LauncherConfig %s: %w", request, err)
+	}
+	launchers, err := p.launchers(ctx, &config)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	p.note(request.NamespacedName, launchers)
+	found := finding{config: &config, launchers: launchers}
+	found.template, found.problems = Template(&config, p.opts.Launcher, secretName(&config))
+	if len(found.problems) == 0 {
+		err = p.provide(ctx, &found)
+	}
+	err = errors.Join(err, p.tell(ctx, &found))
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictPause}, nil //nolint:nilerr // the cache is behind: look again
+	}
+	return reconcile.Result{}, err
+}
+
+// finding is what a pass knows of a LauncherConfig.
+type finding struct {
+	config    *v1alpha1.LauncherConfig
+	template  corev1.PodTemplateSpec
+	problems  []podmeta.Problem
+	launchers []*corev1.Pod
+	set       *appsv1.DaemonSet // with mode PerNode; nil: not there yet
+}
+
+func (f *finding) hash() string { return f.template.Annotations[podmeta.AnnotationTemplateHash] }
+
+func (f *finding) outdated(pod *corev1.Pod) bool {
+	return len(f.problems) == 0 && pod.Annotations[podmeta.AnnotationTemplateHash] != f.hash()
+}
+
+// launchers are the Pods that a LauncherConfig has made, those of its DaemonSet
+// among them.
+func (p *Pool) launchers(ctx context.Context, config *v1alpha1.LauncherConfig) ([]*corev1.Pod, error) {
+	var list corev1.PodList
+	err := p.opts.API.List(ctx, &list, client.InNamespace(config.Namespace), client.MatchingFields{IndexConfig: config.Name})
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the launchers of LauncherConfig %s: %w", client.ObjectKeyFromObject(config), err)
+	}
+	var pods []*corev1.Pod
+	for i := range list.Items {
+		if pod := &list.Items[i]; pod.Labels[podmeta.LabelManagedBy] == podmeta.ManagedBy {
+			pods = append(pods, pod)
+		}
+	}
+	return pods, nil
+}
+
+func (p *Pool) note(config client.ObjectKey, launchers []*corev1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for uid, of := range p.owner {
+		if of == config {
+			delete(p.owner, uid)
+		}
+	}
+	for _, pod := range launchers {
+		p.owner[string(pod.UID)] = config
+	}
+}
+
+// provide makes what the launchers need, the DaemonSet, and room for launchers
+// of the present template. What the API server finds wrong with the template is
+// a problem of it.
+func (p *Pool) provide(ctx context.Context, f *finding) error {
+	if err := p.ensureToken(ctx, f.config, f.launchers); err != nil {
+		return err
+	}
+	var err error
+	if f.config.Spec.Population.Mode == v1alpha1.OnDemand {
+		err = p.try(ctx, f)
+	} else {
+		err = p.ensureDaemonSet(ctx, f)
+	}
+	if apierrors.IsInvalid(err) {
+		f.problems = append(f.problems, podmeta.Problem{Kind: podmeta.Invalid, Field: fieldTemplate, Message: "is refused by the API server: " + err.Error()})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return p.replace(ctx, f)
+}
+
+// try has the API server say what it thinks of a Pod of a template that nobody
+// has told about yet.
+func (p *Pool) try(ctx context.Context, f *finding) error {
+	c := accepted(f.config)
+	if c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == f.config.Generation {
+		return nil
+	}
+	pod := podOn(f.config, f.template, "any")
+	pod.Name = objectName(f.config.Name) + "-try"
+	if err := p.opts.API.Create(ctx, pod, client.DryRunAll); client.IgnoreAlreadyExists(err) != nil {
+		return fmt.Errorf("cannot try the template of its launchers: %w", err)
+	}
+	return nil
+}
+
+func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
+	want := appsv1.DaemonSetSpec{
+		Selector:       &metav1.LabelSelector{MatchLabels: Labels(f.config.Name)},
+		Template:       f.template,
+		UpdateStrategy: appsv1.DaemonSetUpdateStrategy{Type: appsv1.OnDeleteDaemonSetStrategyType},
+	}
+	key := client.ObjectKey{Namespace: f.config.Namespace, Name: objectName(f.config.Name)}
+	var set appsv1.DaemonSet
+	err := p.opts.API.Get(ctx, key, &set)
+	if apierrors.IsNotFound(err) {
+		set = appsv1.DaemonSet{Spec: want}
+		set.Namespace, set.Name, set.Labels = key.Namespace, key.Name, Labels(f.config.Name)
+		set.OwnerReferences = []metav1.OwnerReference{ownedBy(f.config)}
+		if err := p.opts.API.Create(ctx, &set); err != nil {
+			return fmt.Errorf("cannot make DaemonSet %s: %w", key, err)
+		}
+		f.set = &set
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot read DaemonSet %s: %w", key, err)
+	}
+	if !metav1.IsControlledBy(&set, f.config) {
+		return fmt.Errorf("cannot make DaemonSet %s: there is one of that name that belongs to somebody else", key)
+	}
+	f.set = &set
+	if equality.Semantic.DeepDerivative(want, set.Spec) && set.Spec.Template.Annotations[podmeta.AnnotationTemplateHash] == f.hash() {
+		return nil
+	}
+	changed := set.DeepCopy()
+	changed.Spec.Template, changed.Spec.UpdateStrategy = want.Template, want.UpdateStrategy
+	if err := p.opts.API.Update(ctx, changed); err != nil {
+		return fmt.Errorf("cannot change DaemonSet %s: %w", key, err)
+	}
+	f.set = changed
+	return nil
+}
+
+// replace deletes launchers of an earlier template, and those that have ended
+// for good, where nobody is bound to them: the DaemonSet, or the next need,
+// makes new ones. A record that came meanwhile keeps its launcher: the deletion
+// is of the Pod as it was read.
+func (p *Pool) replace(ctx context.Context, f *finding) error {
+	var errs []error
+	for _, pod := range f.launchers {
+		if !pod.DeletionTimestamp.IsZero() || bound(pod) || !f.outdated(pod) && !finished(pod) {
+			continue
+		}
+		err := p.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
+		if client.IgnoreNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("cannot replace launcher %s: %w", pod.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,148 @@
+package launcherpool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// conflictPause is when to look again after somebody else was faster.
+const conflictPause = 100 * time.Millisecond
+
+func accepted(config *v1alpha1.LauncherConfig) *metav1.Condition {
+	return meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAccepted)
+}
+
+// tell writes the status, where it has changed.
+func (p *Pool) tell(ctx context.Context, f *finding) error {
+	changed := f.config.DeepCopy()
+	s := &changed.Status
+	s.ObservedGeneration = f.config.Generation
+	p.count(f, s)
+	before := accepted(f.config)
+	acceptance := metav1.Condition{
+		Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, ObservedGeneration: f.config.Generation,
+	}
+	if len(f.problems) > 0 {
+		acceptance.Status, acceptance.Reason, acceptance.Message = metav1.ConditionFalse, v1alpha1.ReasonMalformedTemplate, join(f.problems)
+	}
+	meta.SetStatusCondition(&s.Conditions, acceptance)
+	meta.SetStatusCondition(&s.Conditions, available(f, s))
+	if equality.Semantic.DeepEqual(changed.Status, f.config.Status) {
+		return nil
+	}
+	if err := p.opts.API.Status().Update(ctx, changed); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot write the status of LauncherConfig %s: %w", client.ObjectKeyFromObject(f.config), err)
+	}
+	if acceptance.Status == metav1.ConditionFalse && (before == nil || before.Message != acceptance.Message) {
+		p.opts.Recorder.Eventf(f.config, nil, corev1.EventTypeWarning, acceptance.Reason, "Accept", "%s", shorten(acceptance.Message, 1000))
+	}
+	return nil
+}
+
+// count counts launchers and what they have. Of one that does not answer, what
+// it said last counts.
+func (p *Pool) count(f *finding, s *v1alpha1.LauncherConfigStatus) {
+	s.Launchers, s.Ready, s.Outdated, s.Awake, s.Asleep = 0, 0, 0, 0, 0
+	nodes := map[string]bool{}
+	for _, pod := range f.launchers {
+		for _, i := range p.opts.Views.View(string(pod.UID)).Instances {
+			switch launcher.State(i.State) {
+			case launcher.Awake:
+				s.Awake++
+			case launcher.Sleeping:
+				s.Asleep++
+				nodes[pod.Spec.NodeName] = true
+			}
+		}
+		if f.outdated(pod) {
+			s.Outdated++
+		}
+		if !pod.DeletionTimestamp.IsZero() || finished(pod) {
+			continue
+		}
+		s.Launchers++
+		if ready(pod) {
+			s.Ready++
+		}
+	}
+	if f.set != nil && f.set.Status.ObservedGeneration == f.set.Generation {
+		s.Launchers = f.set.Status.DesiredNumberScheduled
+	}
+	s.SleepsOn = list(slices.Sorted(maps.Keys(nodes)), 256)
+}
+
+func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllReady, ObservedGeneration: f.config.Generation}
+	perNode := f.config.Spec.Population.Mode != v1alpha1.OnDemand
+	switch {
+	case s.Ready >= s.Launchers && s.Launchers > 0:
+	case s.Launchers == 0 && !perNode:
+		c.Reason, c.Message = v1alpha1.ReasonNoneNeeded, "no requester needs one yet"
+	case s.Launchers == 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNoNodes, "no node has the labels that it asks for"
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, fmt.Sprintf("%d of %d launchers are ready", s.Ready, s.Launchers)
+		if first := waiting(f.launchers); first != nil {
+			c.Message += fmt.Sprintf("; %s on node %s %s", first.Name, NodeOf(first), shorten(why(first), 500))
+		}
+	}
+	return c
+}
+
+// waiting is the first, by name, that is not ready.
+func waiting(launchers []*corev1.Pod) *corev1.Pod {
+	var first *corev1.Pod
+	for _, pod := range launchers {
+		if pod.DeletionTimestamp.IsZero() && !ready(pod) && (first == nil || pod.Name < first.Name) {
+			first = pod
+		}
+	}
+	return first
+}
+
+// list puts names behind one another, as many as have room.
+func list(names []string, room int) string {
+	text := strings.Join(names, ", ")
+	for n := len(names) - 1; len(text) > room && n >= 0; n-- {
+		text = fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
+	}
+	return shorten(text, room)
+}
+
+func shorten(text string, room int) string {
+	if len(text) <= room {
+		return text
+	}
+	return strings.ToValidUTF8(text[:room-3], "") + "..."
+}
+
+func join(problems []podmeta.Problem) string {
+	lines := make([]string, len(problems))
+	for n, p := range problems {
+		lines[n] = p.String()
+	}
+	return shorten(strings.Join(lines, "; "), 4096)
+}
+
+// errOf makes problems one error.
+func errOf(problems []podmeta.Problem) error {
+	if len(problems) == 0 {
+		return nil
+	}
+	return errors.New(join(problems))
+}

@@ -1,0 +1,91 @@
+package launcherpool
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// AnnotationTokenRotation stands on a LauncherConfig. Another value of it is
+// another token: launchers made from then on have that one, those before are
+// outdated and keep theirs until they are replaced.
+const AnnotationTokenRotation = "hotseat.dev/token-rotation"
+
+// secretName is the name of the Secret of the token that new launchers have.
+func secretName(config *v1alpha1.LauncherConfig) string {
+	name := objectName(config.Name) + "-token"
+	if rotation := config.Annotations[AnnotationTokenRotation]; rotation != "" {
+		sum := sha256.Sum256([]byte(rotation))
+		name += "-" + hex.EncodeToString(sum[:4])
+	}
+	return name
+}
+
+// ensureToken makes the Secret where there is none, and removes those that no
+// launcher has any more.
+func (p *Pool) ensureToken(ctx context.Context, config *v1alpha1.LauncherConfig, launchers []*corev1.Pod) error {
+	var all corev1.SecretList
+	if err := p.opts.API.List(ctx, &all, client.InNamespace(config.Namespace), client.MatchingLabels(Labels(config.Name))); err != nil {
+		return fmt.Errorf("cannot list the tokens of its launchers: %w", err)
+	}
+	want, there := secretName(config), false
+	for i := range all.Items {
+		s := &all.Items[i]
+		switch used := slices.ContainsFunc(launchers, func(l *corev1.Pod) bool { return tokenOf(l) == s.Name }); {
+		case s.Name == want:
+			there = true
+		case !used && metav1.IsControlledBy(s, config):
+			if err := p.opts.API.Delete(ctx, s); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("cannot remove the token %s that no launcher has: %w", s.Name, err)
+			}
+		}
+	}
+	if there {
+		return nil
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: config.Namespace, Name: want, Labels: Labels(config.Name), OwnerReferences: []metav1.OwnerReference{ownedBy(config)},
+		},
+		Data: map[string][]byte{tokenKey: []byte(rand.Text())},
+	}
+	if err := p.opts.API.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("cannot make the token of its launchers: %w", err)
+	}
+	return nil
+}
+
+// tokenOf is the name of the Secret with the token of a launcher that this
+// package made; empty for another Pod.
+func tokenOf(launcher *corev1.Pod) string {
+	for _, v := range launcher.Spec.Volumes {
+		if v.Name == tokenVolume && v.Secret != nil {
+			return v.Secret.SecretName
+		}
+	}
+	return ""
+}
+
+// Token is what the launcher in a Pod asks its clients for: that of its Secret;
+// of a launcher made by hand, the one that the controller was given.
+func (p *Pool) Token(launcher *corev1.Pod) string {
+	name := tokenOf(launcher)
+	if name == "" {
+		return p.opts.Token
+	}
+	var secret corev1.Secret
+	if err := p.opts.API.Get(context.Background(), client.ObjectKey{Namespace: launcher.Namespace, Name: name}, &secret); err != nil {
+		return "" // the launcher refuses, which is told; the Secret's coming has it asked again
+	}
+	return string(secret.Data[tokenKey])
+}

@@ -1,0 +1,129 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/dualpods/internal/launcherpool"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// ownOnly keeps Secrets and DaemonSets of others out of the cache.
+func ownOnly() map[client.Object]cache.ByObject {
+	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})}
+	return map[client.Object]cache.ByObject{&corev1.Secret{}: ours, &appsv1.DaemonSet{}: ours}
+}
+
+// gather is how long changes of launchers are gathered before their
+// LauncherConfig is looked at: its counts are for people.
+const gather = 200 * time.Millisecond
+
+// setUpPool has the pool look at a LauncherConfig whenever something of it changes.
+func setUpPool(ctx context.Context, mgr ctrl.Manager, pool *launcherpool.Pool, counts *requests) error {
+	index := func(o client.Object) []string { return launcherpool.IndexedConfig(o.(*corev1.Pod)) }
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, launcherpool.IndexConfig, index); err != nil {
+		return fmt.Errorf("cannot index Pods: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).Named("launcherpool").
+		For(&v1alpha1.LauncherConfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Owns(&appsv1.DaemonSet{}).
+		Owns(&corev1.Secret{}).
+		Watches(&corev1.Pod{}, launcherEvents()).
+		WatchesRawSource(source.Func(counts.begin)).
+		Complete(pool)
+}
+
+// launcherEvents have the LauncherConfig of a launcher Pod looked at, a moment later.
+func launcherEvents() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	add := func(o client.Object, q queue) {
+		pod, ok := o.(*corev1.Pod)
+		if !ok {
+			return
+		}
+		for _, config := range launcherpool.IndexedConfig(pod) {
+			q.AddAfter(reconcile.Request{NamespacedName: client.ObjectKey{Namespace: pod.Namespace, Name: config}}, gather)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { add(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { add(e.ObjectNew, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { add(e.Object, q) },
+	}
+}
+
+// configChanged lets through what changes which launchers a LauncherConfig gives.
+func configChanged() predicate.Predicate {
+	usable := func(o client.Object) string {
+		config, ok := o.(*v1alpha1.LauncherConfig)
+		if !ok {
+			return ""
+		}
+		c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAccepted)
+		if c == nil {
+			return ""
+		}
+		return string(c.Status) + c.Message
+	}
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() || usable(e.ObjectOld) != usable(e.ObjectNew)
+	}}
+}
+
+// nodesOfNamespace are those of the requesters in the namespace of an object.
+func nodesOfNamespace(api client.Client) handler.MapFunc {
+	return nodesOf(api, func(pod *corev1.Pod, _ client.Object) bool { return podmeta.IsRequester(pod) })
+}
+
+// nodesOfToken are those of the launchers that may have a token.
+func nodesOfToken(api client.Client) handler.MapFunc {
+	return nodesOf(api, func(pod *corev1.Pod, secret client.Object) bool {
+		return binding.IsLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == secret.GetLabels()[podmeta.LabelLauncherConfig]
+	})
+}
+
+// nodesOf are those of the Pods in the namespace of an object that concern it.
+func nodesOf(api client.Client, concerns func(*corev1.Pod, client.Object) bool) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		var pods corev1.PodList
+		if err := api.List(ctx, &pods, client.InNamespace(o.GetNamespace())); err != nil {
+			return nil
+		}
+		var all []reconcile.Request
+		seen := map[string]bool{"": true}
+		for i := range pods.Items {
+			if node := pods.Items[i].Spec.NodeName; !seen[node] && concerns(&pods.Items[i], o) {
+				seen[node] = true
+				all = append(all, request(node)...)
+			}
+		}
+		return all
+	}
+}
+
+// addLater has a LauncherConfig looked at a moment later.
+func (r *requests) addLater(config client.ObjectKey) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.queue != nil {
+		r.queue.AddAfter(reconcile.Request{NamespacedName: config}, gather)
+	}
+}

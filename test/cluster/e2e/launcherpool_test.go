@@ -1,0 +1,259 @@
+//go:build cluster
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/cluster"
+)
+
+// newPool makes a namespace with the LauncherConfig of the examples, changed.
+func newPool(t *testing.T, change func(*v1alpha1.LauncherConfig)) *site {
+	t.Helper()
+	s := &site{t: t, ns: fmt.Sprintf("t-%d", time.Now().UnixNano())}
+	require.NoError(t, ensureNamespace(t.Context(), s.ns))
+	t.Cleanup(s.remove)
+	text, err := os.ReadFile(root("examples/dual-pods/launcherconfig.yaml"))
+	require.NoError(t, err)
+	var config v1alpha1.LauncherConfig
+	require.NoError(t, yaml.UnmarshalStrict(text, &config))
+	config.Namespace = s.ns
+	if change != nil {
+		change(&config)
+	}
+	require.NoError(t, api.Create(t.Context(), &config))
+	return s
+}
+
+func (s *site) config() *v1alpha1.LauncherConfig {
+	s.t.Helper()
+	var config v1alpha1.LauncherConfig
+	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated"}, &config))
+	return &config
+}
+
+// template changes the Pod template of the LauncherConfig.
+func (s *site) template(change func(container map[string]any)) {
+	s.t.Helper()
+	s.eventually("the template is changed", func() bool { // the controller writes the status meanwhile
+		config := s.config()
+		changed := config.DeepCopy()
+		changeTemplate(s.t, changed, change)
+		return api.Patch(s.t.Context(), changed, client.MergeFrom(config)) == nil
+	})
+}
+
+func changeTemplate(t *testing.T, config *v1alpha1.LauncherConfig, change func(container map[string]any)) {
+	t.Helper()
+	var template map[string]any
+	require.NoError(t, json.Unmarshal(config.Spec.PodTemplate.Raw, &template))
+	change(template["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any))
+	raw, err := json.Marshal(template)
+	require.NoError(t, err)
+	config.Spec.PodTemplate.Raw = raw
+}
+
+// poolPods are the launchers of the namespace that are not being deleted, by node.
+func (s *site) poolPods() map[string]corev1.Pod {
+	s.t.Helper()
+	var list corev1.PodList
+	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelLauncherConfig: "simulated"}))
+	living := map[string]corev1.Pod{}
+	for _, p := range list.Items {
+		if p.DeletionTimestamp.IsZero() {
+			require.NotContains(s.t, living, p.Spec.NodeName, "one launcher on each node")
+			living[p.Spec.NodeName] = p
+		}
+	}
+	return living
+}
+
+// told waits until the status of the LauncherConfig is so.
+func (s *site) told(what string, so func(v1alpha1.LauncherConfigStatus) bool) v1alpha1.LauncherConfigStatus {
+	s.t.Helper()
+	var status v1alpha1.LauncherConfigStatus
+	s.eventually(what, func() bool { status = s.config().Status; return so(status) })
+	return status
+}
+
+func conditionIs(s v1alpha1.LauncherConfigStatus, kind, reason string, status metav1.ConditionStatus) bool {
+	c := meta.FindStatusCondition(s.Conditions, kind)
+	return c != nil && c.Status == status && c.Reason == reason
+}
+
+// allReady waits until each of the two nodes has a launcher that is ready and of
+// the present template.
+func (s *site) allReady() {
+	s.t.Helper()
+	s.told("every launcher is ready", func(status v1alpha1.LauncherConfigStatus) bool {
+		return status.Launchers == 2 && status.Ready == 2 && status.Outdated == 0 && status.ObservedGeneration == s.config().Generation &&
+			conditionIs(status, v1alpha1.ConditionAvailable, v1alpha1.ReasonAllReady, metav1.ConditionTrue)
+	})
+}
+
+func TestEachNodeHasALauncherThatServesRequestersAndIsOpenToTheControllerAlone(t *testing.T) {
+	s := newPool(t, nil)
+	s.allReady()
+	pods := s.poolPods()
+	require.Contains(t, pods, cluster.NodeName(1))
+	require.Contains(t, pods, cluster.NodeName(2))
+
+	s.apply("examples/dual-pods/requesters.yaml")
+	s.served("model-a", 1)
+	s.answers("model-a")
+	s.told("one instance is awake", func(status v1alpha1.LauncherConfigStatus) bool { return status.Awake == 1 && status.Asleep == 0 })
+	s.scale("model-a", 0)
+	s.gone("model-a")
+	s.told("it sleeps", func(status v1alpha1.LauncherConfigStatus) bool {
+		return status.Awake == 0 && status.Asleep == 1 && status.SleepsOn == cluster.NodeName(1)
+	})
+
+	var secret corev1.Secret
+	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-token"}, &secret))
+	for token, status := range map[string]int{string(secret.Data["token"]): http.StatusOK, "": http.StatusUnauthorized, "sesame": http.StatusUnauthorized} {
+		assert.Equal(t, status, s.list(pods[cluster.NodeName(1)].Status.PodIP, token))
+	}
+}
+
+// list asks a launcher for its instances, and gives the status of the answer.
+func (s *site) list(ip, token string) int {
+	s.t.Helper()
+	transport := &http.Transport{DialContext: shared.Dial, DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+ip+":8001/v2/vllm/instances", nil)
+	require.NoError(s.t, err)
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	require.NoError(s.t, err)
+	require.NoError(s.t, resp.Body.Close())
+	return resp.StatusCode
+}
+
+func TestALauncherOnDemandIsMadeOnceAndOnTheNodeThatNeedsIt(t *testing.T) {
+	s := newPool(t, func(c *v1alpha1.LauncherConfig) { c.Spec.Population.Mode = v1alpha1.OnDemand })
+	s.told("nobody needs one", func(status v1alpha1.LauncherConfigStatus) bool {
+		return conditionIs(status, v1alpha1.ConditionAvailable, v1alpha1.ReasonNoneNeeded, metav1.ConditionTrue)
+	})
+	assert.Empty(t, s.poolPods())
+
+	s.apply("examples/dual-pods/requesters.yaml")
+	s.served("model-a", 1)
+	s.answers("model-a")
+	pods := s.poolPods()
+	assert.Len(t, pods, 1)
+	first := pods[cluster.NodeName(1)]
+	require.NotEmpty(t, first.Name)
+
+	s.scale("model-a", 0)
+	s.gone("model-a")
+	require.NoError(t, api.Delete(t.Context(), &first))
+	s.eventually("the launcher is gone", func() bool { return len(s.poolPods()) == 0 })
+	s.scale("model-b", 1)
+	s.served("model-b", 1)
+	second := s.poolPods()[cluster.NodeName(1)]
+	assert.Equal(t, first.Name, second.Name, "one name, one launcher")
+	assert.NotEqual(t, first.UID, second.UID)
+}
+
+func TestAnEditedTemplateReplacesUnboundLaunchersAtOnceAndBoundOnesAfterUnbinding(t *testing.T) {
+	s := newPool(t, nil)
+	s.allReady()
+	s.apply("examples/dual-pods/requesters.yaml")
+	requester := s.served("model-a", 1)[0]
+	before := s.poolPods()
+	isNew := func(node string) bool {
+		pod, ok := s.poolPods()[node]
+		return ok && pod.UID != before[node].UID && pod.Spec.Containers[0].Env[0].Value == "another template"
+	}
+
+	s.template(func(c map[string]any) {
+		c["env"] = append([]any{map[string]any{"name": "EDITED", "value": "another template"}}, c["env"].([]any)...)
+	})
+	s.eventually("the launcher that nobody is bound to is replaced", func() bool { return isNew(cluster.NodeName(2)) })
+	s.told("the other one is outdated", func(status v1alpha1.LauncherConfigStatus) bool { return status.Outdated == 1 && status.Ready == 2 })
+	assert.Equal(t, before[cluster.NodeName(1)].UID, s.poolPods()[cluster.NodeName(1)].UID)
+	assert.Equal(t, requester.UID, s.served("model-a", 1)[0].UID)
+	s.answers("model-a")
+
+	s.scale("model-a", 0)
+	s.gone("model-a")
+	s.eventually("the launcher is replaced once nobody is bound to it", func() bool { return isNew(cluster.NodeName(1)) })
+	s.allReady()
+	s.scale("model-a", 1)
+	s.served("model-a", 1)
+	s.answers("model-a")
+}
+
+func TestAMalformedTemplateIsToldAndWorksOnceItIsMended(t *testing.T) {
+	for name, broken := range map[string]struct{ field, value, says string }{
+		"a field that no Pod has":         {"imagePullPolice", "Never", "imagePullPolice"},
+		"a command":                       {"command", "vllm", "the launcher runs in its place"},
+		"what the API server alone knows": {"imagePullPolicy", "Sometimes", "is refused by the API server"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var old any
+			s := newPool(t, func(config *v1alpha1.LauncherConfig) {
+				changeTemplate(t, config, func(c map[string]any) {
+					old = c[broken.field]
+					c[broken.field] = broken.value
+					if broken.field == "command" {
+						c[broken.field] = []string{broken.value}
+					}
+				})
+			})
+			status := s.told("the template is found wrong", func(status v1alpha1.LauncherConfigStatus) bool {
+				return conditionIs(status, v1alpha1.ConditionAccepted, v1alpha1.ReasonMalformedTemplate, metav1.ConditionFalse)
+			})
+			assert.Contains(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAccepted).Message, broken.says)
+			s.eventually("an Event tells", func() bool { return s.event(s.config().UID, broken.says) })
+			s.apply("examples/dual-pods/requesters.yaml")
+			s.eventually("the requester is told", func() bool {
+				pods := s.pods("model-a")
+				return len(pods) == 1 && strings.Contains(pods[0].Annotations[podmeta.AnnotationStatus], broken.says)
+			})
+			assert.Empty(t, s.poolPods())
+
+			s.template(func(c map[string]any) {
+				delete(c, broken.field)
+				if old != nil {
+					c[broken.field] = old
+				}
+			})
+			s.allReady()
+			s.served("model-a", 1)
+			s.answers("model-a")
+		})
+	}
+}
+
+// event says that there is a warning with that text about an object.
+func (s *site) event(uid types.UID, text string) bool {
+	s.t.Helper()
+	var list eventsv1.EventList
+	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns)))
+	for _, e := range list.Items {
+		if e.Regarding.UID == uid && e.Type == corev1.EventTypeWarning && strings.Contains(e.Note, text) {
+			return true
+		}
+	}
+	return false
+}
