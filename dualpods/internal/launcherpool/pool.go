@@ -87,6 +87,9 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		err = p.provide(ctx, &found)
 	}
 	err = errors.Join(err, p.tell(ctx, &found))
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return reconcile.Result{}, nil //nolint:nilerr // everything of it is going
+	}
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictPause}, nil //nolint:nilerr // the cache is behind: look again
 	}

@@ -13,8 +13,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -120,6 +122,9 @@ func TestEachNodeHasALauncherThatServesRequestersAndIsOpenToTheControllerAlone(t
 	s.apply("examples/dual-pods/requesters.yaml")
 	s.served("model-a", 1)
 	s.answers("model-a")
+	var set appsv1.DaemonSet
+	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher"}, &set))
+	assert.EqualValues(t, 1, set.Generation, "the controller writes its DaemonSet once")
 	s.told("one instance is awake", func(status v1alpha1.LauncherConfigStatus) bool { return status.Awake == 1 && status.Asleep == 0 })
 	s.scale("model-a", 0)
 	s.gone("model-a")
@@ -146,6 +151,39 @@ func (s *site) list(ip, token string) int {
 	require.NoError(s.t, err)
 	require.NoError(s.t, resp.Body.Close())
 	return resp.StatusCode
+}
+
+func TestATokenIsRotatedByAnAnnotation(t *testing.T) {
+	s := newPool(t, nil)
+	s.allReady()
+	s.apply("examples/dual-pods/requesters.yaml")
+	s.served("model-a", 1)
+	before := s.poolPods()[cluster.NodeName(1)]
+	s.kubectl("annotate", "launcherconfig/simulated", "hotseat.dev/token-rotation=2")
+	s.eventually("the launcher without a requester has another token", func() bool {
+		pod, ok := s.poolPods()[cluster.NodeName(2)]
+		return ok && tokenSecretOf(&pod) != tokenSecretOf(&before)
+	})
+	assert.Equal(t, before.UID, s.poolPods()[cluster.NodeName(1)].UID)
+	s.scale("model-a", 0) // the controller knows the token of the other one still
+	s.gone("model-a")
+	s.eventually("the first token is gone with the last launcher that has it", func() bool {
+		var secret corev1.Secret
+		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: tokenSecretOf(&before)}, &secret))
+	})
+	s.allReady()
+	s.scale("model-b", 1)
+	s.served("model-b", 1)
+	s.answers("model-b")
+}
+
+func tokenSecretOf(pod *corev1.Pod) string {
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == "hotseat-token" {
+			return v.Secret.SecretName
+		}
+	}
+	return ""
 }
 
 func TestALauncherOnDemandIsMadeOnceAndOnTheNodeThatNeedsIt(t *testing.T) {
