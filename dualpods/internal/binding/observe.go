@@ -40,14 +40,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		if o.Requester.Exists && len(o.Problems) == 0 {
 			o.Form, o.Problems = o.Form.On(&l.pod.Spec)
 		}
-		o.Launcher = &Launcher{
-			Name: l.pod.Name, IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: finished(l.pod),
-			Finalizer: slices.Contains(l.pod.Finalizers, podmeta.FinalizerProvider),
-			Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
-		}
-	}
-	if l != nil && !running(l.pod) {
-		o.Launcher.Why = notRunning(l.pod)
+		o.Launcher = l.observed()
 	}
 	if pod := w.pods[uid]; pod != nil {
 		o.Requester.Published = published(pod, o)

@@ -49,11 +49,12 @@ type Pool struct {
 	opts  Options
 	mu    sync.Mutex
 	owner map[string]client.ObjectKey // LauncherConfig by UID of a launcher Pod
+	made  map[string]bool             // by kind and name, what this Pool has made: the cache may not have heard of it yet
 }
 
 // New makes a Pool.
 func New(opts Options) *Pool {
-	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}}
+	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, made: map[string]bool{}}
 }
 
 // ConfigOf is the LauncherConfig of the launcher Pod of that UID, as nodeview
@@ -86,12 +87,15 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	if len(found.problems) == 0 {
 		err = p.provide(ctx, &found)
 	}
+	if err != nil && !apierrors.IsConflict(err) {
+		found.failure = err.Error()
+	}
 	err = errors.Join(err, p.tell(ctx, &found))
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return reconcile.Result{}, nil //nolint:nilerr // everything of it is going
+		return reconcile.Result{}, nil // everything of it is going
 	}
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictPause}, nil //nolint:nilerr // the cache is behind: look again
+		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is behind
 	}
 	return reconcile.Result{}, err
 }
@@ -103,6 +107,7 @@ type finding struct {
 	problems  []podmeta.Problem
 	launchers []*corev1.Pod
 	set       *appsv1.DaemonSet // with mode PerNode; nil: not there yet
+	failure   string            // what the pass could not do
 }
 
 func (f *finding) hash() string { return f.template.Annotations[podmeta.AnnotationTemplateHash] }
@@ -192,7 +197,7 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 		set = appsv1.DaemonSet{Spec: want}
 		set.Namespace, set.Name, set.Labels = key.Namespace, key.Name, Labels(f.config.Name)
 		set.OwnerReferences = []metav1.OwnerReference{ownedBy(f.config)}
-		if err := p.opts.API.Create(ctx, &set); err != nil {
+		if err := p.create(ctx, "DaemonSet", &set); err != nil {
 			return fmt.Errorf("cannot make DaemonSet %s: %w", key, err)
 		}
 		f.set = &set
@@ -202,7 +207,7 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 		return fmt.Errorf("cannot read DaemonSet %s: %w", key, err)
 	}
 	if !metav1.IsControlledBy(&set, f.config) {
-		return fmt.Errorf("cannot make DaemonSet %s: there is one of that name that belongs to somebody else", key)
+		return fmt.Errorf("cannot make DaemonSet %s: it is somebody else's: delete it, or give the LauncherConfig another name", key)
 	}
 	f.set = &set
 	if equality.Semantic.DeepDerivative(want, set.Spec) && set.Spec.Template.Annotations[podmeta.AnnotationTemplateHash] == f.hash() {
@@ -215,6 +220,24 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 	}
 	f.set = changed
 	return nil
+}
+
+// create makes an object, unless this Pool has made it before. One of its name
+// that is somebody else's is an error.
+func (p *Pool) create(ctx context.Context, kind string, o client.Object) error {
+	name := kind + " " + o.GetNamespace() + "/" + o.GetName()
+	err := p.opts.API.Create(ctx, o)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case apierrors.IsAlreadyExists(err) && p.made[name]:
+		return nil
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("%s is there, and is somebody else's: delete it, or give the LauncherConfig another name", name)
+	case err == nil:
+		p.made[name] = true
+	}
+	return err
 }
 
 // replace deletes launchers of an earlier template, and those that have ended

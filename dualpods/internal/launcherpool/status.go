@@ -67,6 +67,7 @@ func (p *Pool) count(f *finding, s *v1alpha1.LauncherConfigStatus) {
 			case launcher.Sleeping:
 				s.Asleep++
 				nodes[pod.Spec.NodeName] = true
+			default: // neither: on its way, or ended
 			}
 		}
 		if f.outdated(pod) {
@@ -90,6 +91,8 @@ func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllReady, ObservedGeneration: f.config.Generation}
 	perNode := f.config.Spec.Population.Mode != v1alpha1.OnDemand
 	switch {
+	case f.failure != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, shorten(f.failure, 1000)
 	case s.Ready >= s.Launchers && s.Launchers > 0:
 	case s.Launchers == 0 && !perNode:
 		c.Reason, c.Message = v1alpha1.ReasonNoneNeeded, "no requester needs one yet"

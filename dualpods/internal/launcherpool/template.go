@@ -124,6 +124,11 @@ func (w *making) refuse() {
 			w.problem(fieldContainer+".volumeMounts["+m.MountPath+"]", "is where the controller mounts something of its own: mount at another path")
 		}
 	}
+	w.refuseOfPod()
+}
+
+// refuseOfPod finds what it may not say outside its main container.
+func (w *making) refuseOfPod() {
 	for _, v := range w.pod.Volumes {
 		if slices.Contains([]string{programVolume, tokenVolume, stateVolume, sharedVolume}, v.Name) {
 			w.problem(fieldTemplate+".spec.volumes["+v.Name+"]", "has the name of a volume of the controller: choose another")

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -59,7 +58,7 @@ func (p *Pool) ensureToken(ctx context.Context, config *v1alpha1.LauncherConfig,
 		},
 		Data: map[string][]byte{tokenKey: []byte(rand.Text())},
 	}
-	if err := p.opts.API.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := p.create(ctx, "Secret", secret); err != nil {
 		return fmt.Errorf("cannot make the token of its launchers: %w", err)
 	}
 	return nil

@@ -283,6 +283,21 @@ func TestAMalformedTemplateIsToldAndWorksOnceItIsMended(t *testing.T) {
 	}
 }
 
+func TestWhatIsInTheWayOfALauncherIsNamedAndItComesOnceThatIsGone(t *testing.T) {
+	s := &site{t: t, ns: fmt.Sprintf("t-%d", time.Now().UnixNano())}
+	require.NoError(t, ensureNamespace(t.Context(), s.ns))
+	t.Cleanup(s.remove)
+	s.kubectl("create", "secret", "generic", "simulated-launcher-token")
+	s.apply("examples/dual-pods/launcherconfig.yaml")
+	s.told("the Secret is named", func(status v1alpha1.LauncherConfigStatus) bool {
+		c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAvailable)
+		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "Secret "+s.ns+"/simulated-launcher-token is there")
+	})
+	s.kubectl("delete", "secret", "simulated-launcher-token")
+	s.kubectl("annotate", "launcherconfig/simulated", "note=look-again")
+	s.allReady()
+}
+
 // event says that there is a warning with that text about an object.
 func (s *site) event(uid types.UID, text string) bool {
 	s.t.Helper()

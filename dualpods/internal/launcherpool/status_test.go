@@ -1,0 +1,79 @@
+package launcherpool
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// launcherPod is one of the plain LauncherConfig, made from the template of that hash.
+func launcherPod(name, hash string, change func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Annotations: map[string]string{podmeta.AnnotationTemplateHash: hash},
+	}}
+	pod.Spec.NodeName = "node-of-" + name
+	if change != nil {
+		change(pod)
+	}
+	return pod
+}
+
+func isReady(pod *corev1.Pod) {
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+}
+
+func TestTheStatusCountsLaunchersAndSaysWhatTheyWaitFor(t *testing.T) {
+	pool := New(Options{Views: nodeview.New(nodeview.Options{})})
+	config := configOf(t, plain)
+	made, _ := Template(config, image, "token")
+	hash := made.Annotations[podmeta.AnnotationTemplateHash]
+	pulling := func(pod *corev1.Pod) {
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "inference-server", State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "no such image"},
+		}}}
+	}
+	set := &appsv1.DaemonSet{Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 2}}
+	for name, c := range map[string]struct {
+		mode      v1alpha1.PopulationMode
+		launchers []*corev1.Pod
+		failure   string
+		ready     int32
+		outdated  int32
+		reason    string
+		says      string
+	}{
+		"all ready":        {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, isReady)}, "", 2, 0, v1alpha1.ReasonAllReady, ""},
+		"one of another":   {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", "old", isReady)}, "", 2, 1, v1alpha1.ReasonAllReady, ""},
+		"one is pulling":   {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, pulling)}, "", 1, 0, v1alpha1.ReasonNotReady, "1 of 2 launchers are ready; b on node node-of-b waits in container inference-server: ImagePullBackOff no such image"},
+		"one ended":        {v1alpha1.OnDemand, []*corev1.Pod{launcherPod("a", hash, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, "", 0, 0, v1alpha1.ReasonNoneNeeded, "no requester needs one yet"},
+		"none asked for":   {v1alpha1.OnDemand, nil, "", 0, 0, v1alpha1.ReasonNoneNeeded, "no requester needs one yet"},
+		"something failed": {v1alpha1.PerNode, nil, "cannot make DaemonSet x", 0, 0, v1alpha1.ReasonNotReady, "cannot make DaemonSet x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config.Spec.Population.Mode = c.mode
+			f := &finding{config: config, template: made, launchers: c.launchers, failure: c.failure}
+			if c.mode == v1alpha1.PerNode {
+				f.set = set
+			}
+			var s v1alpha1.LauncherConfigStatus
+			pool.count(f, &s)
+			assert.Equal(t, c.ready, s.Ready)
+			assert.Equal(t, c.outdated, s.Outdated)
+			got := available(f, &s)
+			assert.Equal(t, c.reason, got.Reason)
+			assert.Equal(t, c.says, got.Message)
+		})
+	}
+}
+
+func TestALauncherWithARecordThatNobodyCanReadCountsAsBound(t *testing.T) {
+	assert.False(t, bound(launcherPod("a", "", nil)))
+	assert.True(t, bound(launcherPod("a", "", func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationBindingPrefix+"x"] = "damaged" })))
+}
