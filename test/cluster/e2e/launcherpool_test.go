@@ -89,8 +89,8 @@ func (s *site) poolPods() map[string]corev1.Pod {
 	return living
 }
 
-// told waits until the status of the LauncherConfig is so.
-func (s *site) told(what string, so func(v1alpha1.LauncherConfigStatus) bool) v1alpha1.LauncherConfigStatus {
+// configTold waits until the status of the LauncherConfig is so.
+func (s *site) configTold(what string, so func(v1alpha1.LauncherConfigStatus) bool) v1alpha1.LauncherConfigStatus {
 	s.t.Helper()
 	var status v1alpha1.LauncherConfigStatus
 	s.eventually(what, func() bool { status = s.config().Status; return so(status) })
@@ -106,7 +106,7 @@ func conditionIs(s v1alpha1.LauncherConfigStatus, kind, reason string, status me
 // the present template.
 func (s *site) allReady() {
 	s.t.Helper()
-	s.told("every launcher is ready", func(status v1alpha1.LauncherConfigStatus) bool {
+	s.configTold("every launcher is ready", func(status v1alpha1.LauncherConfigStatus) bool {
 		return status.Launchers == 2 && status.Ready == 2 && status.Outdated == 0 && status.ObservedGeneration == s.config().Generation &&
 			conditionIs(status, v1alpha1.ConditionAvailable, v1alpha1.ReasonAllReady, metav1.ConditionTrue)
 	})
@@ -125,10 +125,10 @@ func TestEachNodeHasALauncherThatServesRequestersAndIsOpenToTheControllerAlone(t
 	var set appsv1.DaemonSet
 	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher"}, &set))
 	assert.EqualValues(t, 1, set.Generation, "the controller writes its DaemonSet once")
-	s.told("one instance is awake", func(status v1alpha1.LauncherConfigStatus) bool { return status.Awake == 1 && status.Asleep == 0 })
+	s.configTold("one instance is awake", func(status v1alpha1.LauncherConfigStatus) bool { return status.Awake == 1 && status.Asleep == 0 })
 	s.scale("model-a", 0)
 	s.gone("model-a")
-	s.told("it sleeps", func(status v1alpha1.LauncherConfigStatus) bool {
+	s.configTold("it sleeps", func(status v1alpha1.LauncherConfigStatus) bool {
 		return status.Awake == 0 && status.Asleep == 1 && status.SleepsOn == cluster.NodeName(1)
 	})
 
@@ -188,7 +188,7 @@ func tokenSecretOf(pod *corev1.Pod) string {
 
 func TestALauncherOnDemandIsMadeOnceAndOnTheNodeThatNeedsIt(t *testing.T) {
 	s := newPool(t, func(c *v1alpha1.LauncherConfig) { c.Spec.Population.Mode = v1alpha1.OnDemand })
-	s.told("nobody needs one", func(status v1alpha1.LauncherConfigStatus) bool {
+	s.configTold("nobody needs one", func(status v1alpha1.LauncherConfigStatus) bool {
 		return conditionIs(status, v1alpha1.ConditionAvailable, v1alpha1.ReasonNoneNeeded, metav1.ConditionTrue)
 	})
 	assert.Empty(t, s.poolPods())
@@ -227,7 +227,7 @@ func TestAnEditedTemplateReplacesUnboundLaunchersAtOnceAndBoundOnesAfterUnbindin
 		c["env"] = append([]any{map[string]any{"name": "EDITED", "value": "another template"}}, c["env"].([]any)...)
 	})
 	s.eventually("the launcher that nobody is bound to is replaced", func() bool { return isNew(cluster.NodeName(2)) })
-	s.told("the other one is outdated", func(status v1alpha1.LauncherConfigStatus) bool { return status.Outdated == 1 && status.Ready == 2 })
+	s.configTold("the other one is outdated", func(status v1alpha1.LauncherConfigStatus) bool { return status.Outdated == 1 && status.Ready == 2 })
 	assert.Equal(t, before[cluster.NodeName(1)].UID, s.poolPods()[cluster.NodeName(1)].UID)
 	assert.Equal(t, requester.UID, s.served("model-a", 1)[0].UID)
 	s.answers("model-a")
@@ -258,7 +258,7 @@ func TestAMalformedTemplateIsToldAndWorksOnceItIsMended(t *testing.T) {
 					}
 				})
 			})
-			status := s.told("the template is found wrong", func(status v1alpha1.LauncherConfigStatus) bool {
+			status := s.configTold("the template is found wrong", func(status v1alpha1.LauncherConfigStatus) bool {
 				return conditionIs(status, v1alpha1.ConditionAccepted, v1alpha1.ReasonMalformedTemplate, metav1.ConditionFalse)
 			})
 			assert.Contains(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAccepted).Message, broken.says)
@@ -289,7 +289,7 @@ func TestWhatIsInTheWayOfALauncherIsNamedAndItComesOnceThatIsGone(t *testing.T) 
 	t.Cleanup(s.remove)
 	s.kubectl("create", "secret", "generic", "simulated-launcher-token")
 	s.apply("examples/dual-pods/launcherconfig.yaml")
-	s.told("the Secret is named", func(status v1alpha1.LauncherConfigStatus) bool {
+	s.configTold("the Secret is named", func(status v1alpha1.LauncherConfigStatus) bool {
 		c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAvailable)
 		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "Secret "+s.ns+"/simulated-launcher-token is there")
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
@@ -50,7 +51,7 @@ func realLauncher(t *testing.T, ns, folder string) *corev1.Pod {
 			{Name: "HOTSEAT_SIMGPU_DIR", Value: cluster.SimGPUDir}, {Name: "VLLM_CPU_KVCACHE_SPACE", Value: "1"},
 			{Name: "HF_HUB_OFFLINE", Value: "1"}, {Name: "HOME", Value: "/tmp"}, {Name: "PATH", Value: filepath.Join(folder, "venv", "bin") + ":/usr/bin:/bin"},
 		},
-		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr(8001)}}, PeriodSeconds: 1},
+		ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(8001)}}, PeriodSeconds: 1},
 	}
 	mount := func(path string, source corev1.VolumeSource, readOnly bool) {
 		name := strings.Trim(strings.NewReplacer("/", "-", ".", "-", "_", "-").Replace(path), "-")
@@ -93,7 +94,7 @@ func realRequester(ns, folder, model string) *corev1.Pod {
 	pod.Spec.Containers = []corev1.Container{{
 		Name: podmeta.ServingContainer, Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullNever,
 		ReadinessProbe: &corev1.Probe{
-			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr(8080)}}, PeriodSeconds: 1,
+			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)}}, PeriodSeconds: 1,
 		},
 		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: quantity(1)}},
 	}}
