@@ -69,7 +69,7 @@ func (c *Controller) patchRequester(ctx context.Context, n *nodeWork, w *world, 
 	changed := pod.DeepCopy()
 	change(changed)
 	if err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})); err != nil {
-		return client.IgnoreNotFound(err)
+		return err
 	}
 	w.wrote(n, changed)
 	return nil
@@ -82,7 +82,7 @@ func (c *Controller) patchLauncher(ctx context.Context, n *nodeWork, l *launcher
 		return err
 	}
 	if err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(l.pod, client.MergeFromWithOptimisticLock{})); err != nil {
-		return client.IgnoreNotFound(err)
+		return err
 	}
 	n.note(changed)
 	l.read(changed)
@@ -176,7 +176,7 @@ func (c *Controller) setGate(ctx context.Context, n *nodeWork, w *world, pod *co
 		changed.Status.Conditions[at] = condition
 	}
 	if err := c.opts.API.Status().Patch(ctx, changed, client.StrategicMergeFrom(pod)); err != nil {
-		return client.IgnoreNotFound(err)
+		return err
 	}
 	w.wrote(n, changed)
 	return nil

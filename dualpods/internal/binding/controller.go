@@ -125,7 +125,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		after, err := c.settle(ctx, n, w, uid)
 		if err != nil && ctx.Err() == nil {
 			after = retryAfter
-			if !apierrors.IsConflict(err) {
+			if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // what the cache lacks yet
 				c.log.Error(err, "cannot take a step", "requester", uid, "node", n.name)
 			}
 		}
