@@ -49,7 +49,7 @@ func command() *cobra.Command {
 	f.StringVar(&opts.LeaseNamespace, "lease-namespace", "", "where the Lease of leader election is; empty for the controller's own")
 	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "where to answer /metrics, such as :8080; 0 for nowhere")
 	f.StringVar(&opts.ProbesAddress, "probes-address", "0", "where to answer /healthz and /readyz; 0 for nowhere")
-	f.StringVar(&opts.TokenFile, "launcher-token-file", "", "file of the token of launchers that no LauncherConfig made; empty for none")
+	f.StringVar(&opts.TokenFile, "launcher-token-file", "", "file of the token of launchers that were made by hand; it may be missing")
 	f.IntVar(&opts.LauncherPort, "launcher-port", 8001, "port of the launchers' control API")
 	f.StringVar(&opts.LauncherImage, "launcher-image", "hotseat.local/launcher:dev", "image whose /launcher is copied into the launchers that LauncherConfigs ask for")
 	f.DurationVar(&opts.Drain, "drain-timeout", 10*time.Second, "how long connections of a requester's clients may take to end before they are cut")

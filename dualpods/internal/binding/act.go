@@ -59,8 +59,9 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 		return c.callLauncher(n, l, record.Instance, step.Do, record, o.Form)
 	case Bind, Unbind, BecomeReady, BecomeUnready:
 		return c.callRequester(ctx, n, w, o, step)
+	default:
+		return fmt.Errorf("no such write: %q", step.Do)
 	}
-	return fmt.Errorf("no such action: %q", step.Do)
 }
 
 // patchRequester changes a requester's metadata by one write, which is refused
@@ -272,12 +273,13 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		}
 		seat.Proxy.Ready = true
 		return nil
+	default:
+		if err := c.opts.Requesters.BecomeUnready(ctx, address, seat.Proxy.Binding); err != nil {
+			return err
+		}
+		seat.Proxy.Ready = false
+		return nil
 	}
-	if err := c.opts.Requesters.BecomeUnready(ctx, address, seat.Proxy.Binding); err != nil {
-		return err
-	}
-	seat.Proxy.Ready = false
-	return nil
 }
 
 // refused tells an answer that is an error from no answer.

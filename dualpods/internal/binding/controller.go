@@ -192,8 +192,9 @@ func ends(do Action) bool {
 	switch do {
 	case Tell, DeleteRequester, RemoveFinalizer, Unbind, Sleep, DeleteInstance:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // watchLaunchers watches the launchers of a node, and no others.

@@ -210,8 +210,9 @@ func DecideStray(i launcherapi.Instance) Step {
 		return Step{Do: Sleep, Why: "it is awake, and no requester is bound to it"}
 	case launcher.Starting, launcher.Failed, launcher.Stopped:
 		return Step{Do: DeleteInstance, Why: "it is " + i.State + ", and no requester is bound to it"}
+	default:
+		return Step{Do: Nothing}
 	}
-	return Step{Do: Nothing}
 }
 
 // letGo says that the server of a record is to sleep: nobody wants it any more,

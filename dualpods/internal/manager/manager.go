@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -49,7 +50,8 @@ type Options struct {
 	LeaseNamespace string
 	MetricsAddress string // "0" for none
 	ProbesAddress  string // "0" for none
-	// TokenFile holds the token of the launchers' control API; empty for none.
+	// TokenFile holds the token of launchers that were made by hand; it may be
+	// missing, and empty is none. Those of a LauncherConfig have a Secret each.
 	TokenFile    string
 	LauncherPort int
 	// LauncherImage is copied from into the launchers that LauncherConfigs ask for.
@@ -219,6 +221,9 @@ func readToken(file string) (string, error) {
 		return "", nil
 	}
 	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil // nobody has made a launcher by hand
+	}
 	if err != nil {
 		return "", fmt.Errorf("cannot read the token of the launchers: %w", err)
 	}

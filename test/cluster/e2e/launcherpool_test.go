@@ -31,9 +31,7 @@ import (
 // newPool makes a namespace with the LauncherConfig of the examples, changed.
 func newPool(t *testing.T, change func(*v1alpha1.LauncherConfig)) *site {
 	t.Helper()
-	s := &site{t: t, ns: fmt.Sprintf("t-%d", time.Now().UnixNano())}
-	require.NoError(t, ensureNamespace(t.Context(), s.ns))
-	t.Cleanup(s.remove)
+	s := newBareSite(t)
 	text, err := os.ReadFile(root("examples/dual-pods/launcherconfig.yaml"))
 	require.NoError(t, err)
 	var config v1alpha1.LauncherConfig
@@ -284,9 +282,7 @@ func TestAMalformedTemplateIsToldAndWorksOnceItIsMended(t *testing.T) {
 }
 
 func TestWhatIsInTheWayOfALauncherIsNamedAndItComesOnceThatIsGone(t *testing.T) {
-	s := &site{t: t, ns: fmt.Sprintf("t-%d", time.Now().UnixNano())}
-	require.NoError(t, ensureNamespace(t.Context(), s.ns))
-	t.Cleanup(s.remove)
+	s := newBareSite(t)
 	s.kubectl("create", "secret", "generic", "simulated-launcher-token")
 	s.apply("examples/dual-pods/launcherconfig.yaml")
 	s.configTold("the Secret is named", func(status v1alpha1.LauncherConfigStatus) bool {

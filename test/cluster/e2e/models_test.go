@@ -117,11 +117,11 @@ func (s *site) service(name string, selector map[string]string) {
 	}))
 }
 
-// addLauncher makes a launcher, on a node and with flags besides those of the
-// example, and waits until it is ready.
+// addLauncher makes a launcher, on a node and with flags besides those of
+// testdata/launcher.yaml, and waits until it is ready.
 func (s *site) addLauncher(node int, flags ...string) {
 	s.t.Helper()
-	text, err := os.ReadFile(root("examples/dual-pods/launcher.yaml"))
+	text, err := os.ReadFile("testdata/launcher.yaml")
 	require.NoError(s.t, err)
 	var pod corev1.Pod
 	require.NoError(s.t, yaml.UnmarshalStrict(text, &pod))
