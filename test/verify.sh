@@ -25,7 +25,6 @@ if ! go tool validate --multi -- "$work/openapi.yaml"; then
   bad=1
 fi
 
-<<<<<<< HEAD
 go tool controller-gen object crd paths=./spec/v1alpha1 output:object:dir="$work/object" output:crd:dir="$work/crds"
 if ! diff -u spec/v1alpha1/zz_generated.deepcopy.go "$work/object/zz_generated.deepcopy.go" >&2 ||
   ! diff -ru deploy/chart/crds "$work/crds" >&2; then
@@ -33,12 +32,6 @@ if ! diff -u spec/v1alpha1/zz_generated.deepcopy.go "$work/object/zz_generated.d
   bad=1
 fi
 
-if ! go mod tidy -diff >"$work/tidy" 2>&1; then
-  cat "$work/tidy" >&2
-  echo "go.mod or go.sum is not tidy (run: go mod tidy)" >&2
-  bad=1
-fi
-=======
 for module in . test/cluster/kube; do
   if ! go -C "$module" mod tidy -diff >"$work/tidy" 2>&1; then
     cat "$work/tidy" >&2
@@ -46,6 +39,5 @@ for module in . test/cluster/kube; do
     bad=1
   fi
 done
->>>>>>> wt-cluster
 [ "$bad" = 0 ] && echo "verify: all as it should be"
 exit "$bad"

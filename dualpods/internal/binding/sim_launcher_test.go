@@ -22,7 +22,7 @@ type simLauncher struct {
 	node   string
 	ip     string
 	gpus   []string
-	ctx    context.Context //nolint:containedctx // the life of the launcher
+	ctx    context.Context // the life of the launcher
 	end    context.CancelFunc
 	dead   bool // for good
 	down   bool // it is being started again
@@ -128,8 +128,9 @@ func occupies(i *simInstance) bool {
 	switch launcher.State(i.State) {
 	case launcher.Starting, launcher.Awake, launcher.FallingAsleep, launcher.Waking, launcher.Stopping:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 func overlap(a, b []string) bool {

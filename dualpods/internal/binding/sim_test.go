@@ -124,7 +124,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // incarnation is a controller process: all of its memory goes with it.
 type incarnation struct {
 	s       *sim
-	ctx     context.Context //nolint:containedctx // the life of the process
+	ctx     context.Context // the life of the process
 	cancel  context.CancelFunc
 	dead    bool
 	killAt  int // at which step it is killed
