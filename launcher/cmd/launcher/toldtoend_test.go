@@ -23,11 +23,18 @@ func TestACrashOfServeThatWasToldToEndIsNoWrongConfiguration(t *testing.T) {
 	serve, err := strconv.Atoi(strings.Fields(string(children))[0])
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(serve, syscall.SIGSTOP))
+	status := func(field string) string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", serve))
+		require.NoError(t, err)
+		_, value, _ := strings.Cut(string(text), field)
+		return value
+	}
+	// Of two signals that wait a process takes the one with the lower number: it
+	// must have stopped before it is told to end.
+	require.Eventually(t, func() bool { return strings.Fields(status("State:"))[0] == "T" }, patience, time.Millisecond, "it does not stop")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	require.Eventually(t, func() bool {
-		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", serve))
-		require.NoError(t, err)
-		_, pending, _ := strings.Cut(string(status), "ShdPnd:")
+		pending := status("ShdPnd:")
 		mask, err := strconv.ParseUint(strings.Fields(pending)[0], 16, 64)
 		require.NoError(t, err)
 		return mask&(1<<(syscall.SIGTERM-1)) != 0
