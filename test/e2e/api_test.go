@@ -222,7 +222,9 @@ func TestListsCarryTheirRevisionWithAndWithoutDetail(t *testing.T) {
 	assert.Equal(t, []launcherapi.Instance{}, list.Instances, "an empty list is [], not null")
 	n.Awake("a", On(0))
 	n.Create("b", Spec("b", On(1), "--sim-crash-at-load", "exit:3"))
-	b := n.Await("b", "failed")
+	n.Await("b", "failed")
+	n.Eventually("b has given its port back", func() bool { return n.Get("b").Port == 0 }) // which is told as a change
+	b := n.Get("b")
 
 	list = n.list()
 	assert.Equal(t, 2, list.TotalInstances)
