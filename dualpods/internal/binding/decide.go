@@ -171,7 +171,7 @@ var served = []rule{
 			return Step{Do: NextAttempt, Why: "instance " + record.Instance + " is there already: it is to be woken, not made", Record: record}
 		}},
 	{"swap not asked", func(o *Observation) bool {
-		return !o.Attempt.Asked && !o.in(launcher.Awake, launcher.Starting, launcher.Waking)
+		return !o.Attempt.Asked && (o.Instance == nil || o.in(launcher.Sleeping))
 	},
 		do(Swap, "instance %s is to be awake on its GPUs", instanceID)},
 	{"swap under way", func(o *Observation) bool { return o.Attempt.Asked && !o.Attempt.Over },

@@ -170,8 +170,9 @@ var examples = map[string]example{
 	"the configuration was deleted before anything was started": {"input wrong, nothing runs", Tell, but(recorded(), func(o *Observation) {
 		o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}}
 	})},
-	"a new record":                   {"swap not asked", Swap, recorded()},
-	"a new record, its model asleep": {"swap not asked", Swap, with("sleeping")},
+	"a new record": {"swap not asked", Swap, recorded()},
+	"a model that somebody put to sleep falls asleep, after the controller was started again": {"moving", Nothing, with("falling_asleep")},
+	"a new record, its model asleep":                              {"swap not asked", Swap, with("sleeping")},
 	"a record whose instance was made before the controller came": {"made already", NextAttempt, but(with("sleeping"), func(o *Observation) { o.Record.New = true })},
 	"a start that the controller does not remember":               {"moving", Nothing, with("starting")},
 	"a swap that starts the model":                                {"swap under way", Nothing, but(with("starting"), func(o *Observation) { o.Attempt.Asked = true })},
