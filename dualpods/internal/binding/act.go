@@ -217,7 +217,7 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 		n.calls.begin(deleteKey(l, id), false, func(ctx context.Context) (uint64, error) {
 			i, err := api.Delete(ctx, id)
 			if launcherclient.IsNotFound(err) {
-				return 0, nil
+				return untold, nil
 			}
 			return i.Revision, err
 		})

@@ -2,6 +2,7 @@ package binding
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync"
 	"time"
@@ -25,29 +26,38 @@ type outcome struct {
 	revision uint64 // of the launcher, when the call was over
 }
 
-// failurePause is how long a call that failed is taken to be under way still.
-const failurePause = 500 * time.Millisecond
+// outcomePause is how long a call that failed, or whose effect the launcher's
+// stream has not told yet, is taken to be under way still.
+const outcomePause = 500 * time.Millisecond
+
+// untold is the revision of an effect that the launcher's stream has not told,
+// and whose revision nobody has told either.
+const untold = math.MaxUint64
 
 // begin makes a call, unless it is under way or its outcome is kept.
 func (c *calls) begin(key string, keep bool, do func(context.Context) (revision uint64, err error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.all[key] != nil {
+	if last := c.all[key]; last != nil && (keep || !last.over || last.err != nil) {
 		return
 	}
 	o := &outcome{}
 	c.all[key] = o
 	c.running.Go(func() {
 		revision, err := do(c.ctx)
-		if err != nil && !keep {
-			select {
-			case <-time.After(failurePause):
-			case <-c.ctx.Done():
-			}
-		}
 		c.mu.Lock()
 		o.over, o.err, o.revision = true, err, revision
-		if !keep {
+		c.mu.Unlock()
+		c.notify()
+		if keep {
+			return
+		}
+		select {
+		case <-time.After(outcomePause):
+		case <-c.ctx.Done():
+		}
+		c.mu.Lock()
+		if c.all[key] == o {
 			delete(c.all, key)
 		}
 		c.mu.Unlock()
@@ -55,12 +65,13 @@ func (c *calls) begin(key string, keep bool, do func(context.Context) (revision 
 	})
 }
 
-// underWay says whether a call is being made.
-func (c *calls) underWay(key string) bool {
+// underWay says whether a call is being made, has just failed, or had an effect
+// that is not among what is known of the launcher's instances.
+func (c *calls) underWay(key string, known uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	o := c.all[key]
-	return o != nil && !o.over
+	return o != nil && (!o.over || o.err != nil || o.revision > known)
 }
 
 // attempt is what became of a swap, as far as what is known of the launcher's

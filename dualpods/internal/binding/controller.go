@@ -150,7 +150,7 @@ func (c *Controller) tidy(n *nodeWork, w *world) {
 				continue
 			}
 			step := DecideStray(i)
-			if step.Do == Nothing || n.calls.underWay(sleepKey(l, id)) || n.calls.underWay(deleteKey(l, id)) {
+			if step.Do == Nothing || n.calls.underWay(sleepKey(l, id), view.Revision) || n.calls.underWay(deleteKey(l, id), view.Revision) {
 				continue
 			}
 			c.log.Info("step", "node", n.name, "launcher", l.pod.Name, "instance", id, "do", string(step.Do), "why", step.Why)

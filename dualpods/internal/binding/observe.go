@@ -52,7 +52,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	if record != nil {
 		id = record.Instance
 		o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
-		o.Calls.Sleep, o.Calls.Delete = n.calls.underWay(sleepKey(l, id)), n.calls.underWay(deleteKey(l, id))
+		o.Calls.Sleep, o.Calls.Delete = n.calls.underWay(sleepKey(l, id), l.view.Revision), n.calls.underWay(deleteKey(l, id), l.view.Revision)
 	} else if l != nil {
 		for _, b := range l.bindings {
 			if b.Instance == id {
@@ -60,7 +60,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 			}
 		}
 	}
-	o.Calls.Unbind = n.calls.underWay(unbindKey(uid))
+	o.Calls.Unbind = n.calls.underWay(unbindKey(uid), 0)
 	if l != nil {
 		if i, ok := l.view.Instances[id]; ok {
 			o.Instance = &i
