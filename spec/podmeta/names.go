@@ -33,7 +33,6 @@ const (
 	AnnotationBindingPrefix = Prefix + "binding."          // on a provider, the instance's id behind it: [Binding] as JSON
 	AnnotationRelayedLabels = PrefixOwn + "relayed-labels" // on a requester: JSON list of the keys of labels that the controller put there
 	AnnotationTemplateHash  = PrefixOwn + "template-hash"  // on a launcher Pod: what it was made from
-	AnnotationAccelerators  = Prefix + "accelerators"      // on a requester: GPU UUIDs with commas between them, for people
 )
 
 // AnnotationMadeFor stands on an instance of a launcher that the controller had
@@ -46,8 +45,6 @@ const (
 	LabelLauncherConfig = PrefixOwn + "launcher-config"  // on a launcher Pod: name of its LauncherConfig
 	LabelComponent      = "app.kubernetes.io/component"  // on a launcher Pod: ComponentLauncher
 	LabelManagedBy      = "app.kubernetes.io/managed-by" // on whatever the controller makes: ManagedBy
-	LabelDual           = Prefix + "dual"                // on both, while bound: name of the other Pod, for people
-	LabelInstance       = Prefix + "instance"            // on a requester, while bound: the instance's id, for people
 
 	ComponentLauncher = "launcher"
 	ManagedBy         = "hotseat"

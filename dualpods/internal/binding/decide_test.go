@@ -36,7 +36,7 @@ func fresh() Observation {
 // recorded is one with a finalizer and a record.
 func recorded() Observation {
 	o := fresh()
-	o.Requester.Finalizer, o.Launcher.Finalizer = true, true
+	o.Requester.Finalizer = true
 	o.Record = &podmeta.Binding{
 		Instance: "model-1", RequesterUID: "uid", Namespace: "ns", Name: "req", GPUs: []string{"GPU-0"}, ServingPort: 8000,
 		SpecHash: o.Form.Hash(), Attempt: 1, Since: now,

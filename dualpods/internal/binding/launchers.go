@@ -75,7 +75,6 @@ func notRunning(pod *corev1.Pod) string {
 func (l *launcherPod) observed() *Launcher {
 	seen := &Launcher{
 		Name: l.pod.Name, IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: finished(l.pod),
-		Finalizer: slices.Contains(l.pod.Finalizers, podmeta.FinalizerProvider),
 		Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
 	}
 	if !running(l.pod) {

@@ -67,11 +67,10 @@ type SPI struct {
 
 // Launcher is a launcher Pod and what the launcher in it says.
 type Launcher struct {
-	Name      string
-	IP        string
-	Deleting  bool
-	Dead      bool // its containers have ended for good
-	Finalizer bool // ours
+	Name     string
+	IP       string
+	Deleting bool
+	Dead     bool // its containers have ended for good
 	// Connected: the launcher's watch stream is up, so that what is known of its
 	// instances is so.
 	Connected bool

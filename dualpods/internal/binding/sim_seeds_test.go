@@ -132,7 +132,7 @@ var unseen = []string{
 // shows that the row is needed.
 func TestTakingAnyRuleOutIsSeen(t *testing.T) {
 	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
-		t.Skip("takes minutes: make test-sim-rules runs it")
+		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-rules RUNS IT")
 	}
 	seeds := envNumber(t, "RULE_SEEDS", 200)
 	for n, r := range rules {

@@ -97,17 +97,6 @@ func (s *Set) drop(key string) {
 	}
 }
 
-// Keys lists what is watched.
-func (s *Set) Keys() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	keys := make([]string, 0, len(s.all))
-	for key := range s.all {
-		keys = append(keys, key)
-	}
-	return keys
-}
-
 // View is what the launcher of that key says. The zero View, of a key that is
 // not watched, is not connected.
 func (s *Set) View(key string) View {
