@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"maps"
 	"slices"
 	"testing"
 
@@ -86,6 +87,39 @@ func TestTheModelThatSleptLongestMakesRoomForAThird(t *testing.T) {
 	there := s.instances(launcher)
 	assert.Equal(t, "sleeping", there["org/second"].State)
 	assert.Equal(t, "awake", there["org/third"].State)
+}
+
+// TestSleepersMakeRoomForAServerOnSeveralGPUs: two small models sleep on each of
+// two GPUs of 80 GiB and keeps 8 GiB of it; a large one needs 68 GiB of both.
+func TestSleepersMakeRoomForAServerOnSeveralGPUs(t *testing.T) {
+	s := newBareSite(t)
+	s.addLauncher(1, "--budgets-max-sleepers-per-gpu=2")
+	launcher := s.launcher("launcher-node-1")
+	small := []string{"--sim-residue=8GiB"}
+	for _, pair := range [][]string{{"old-1", "old-2"}, {"new-1", "new-2"}} { // a pair has both GPUs
+		for _, app := range pair {
+			s.deploy(server{app: app, node: 1, args: small}, 1)
+		}
+		for _, app := range pair {
+			s.served(app, 1)
+		}
+		for _, app := range pair {
+			s.scale(app, 0)
+			s.gone(app)
+		}
+	}
+	before := s.instances(launcher)
+	require.Len(t, before, 4)
+
+	s.deploy(server{app: "large", node: 1, gpus: 2, args: []string{"--tensor-parallel-size=2", "--gpu-memory-utilization=0.85", "--sim-residue=8GiB"}}, 1)
+	s.served("large", 1)
+	s.answers("large")
+	there := s.instances(launcher)
+	assert.ElementsMatch(t, []string{"org/large", "org/new-1", "org/new-2"}, slices.Collect(maps.Keys(there)), "one of each GPU went, the one that slept longest")
+	for _, model := range []string{"org/new-1", "org/new-2"} {
+		assert.Equal(t, "sleeping", there[model].State)
+		assert.Equal(t, before[model].PID, there[model].PID)
+	}
 }
 
 func TestReplicasComeAndGoOnTwoNodesAndAreWokenWhereTheySleep(t *testing.T) {
