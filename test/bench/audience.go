@@ -157,8 +157,8 @@ func (b *bench) watchers() (rows []row, err error) {
 	}
 	few, many := took[0], took[1]
 	return []row{
-		{figure: "change of state → the last of 1,000 watchers has the event; bare: of 10 (ms)", samples: len(many), ours: many.String(), bare: few.String(), beside: ratio(many.p50(), few.p50())},
-		{figure: "1,000 watchers: the launcher's resident memory; bare: 10 watchers", samples: 1, ours: mb(resident[1]), bare: mb(resident[0]), beside: fmt.Sprintf("%+.1f kB a watcher", float64(resident[1]-resident[0])/1e3/(thousand-10))},
+		{Figure: "change of state → the last of 1,000 watchers has the event; bare: of 10 (ms)", Samples: len(many), Ours: many.String(), Bare: few.String(), Beside: ratio(many.P50(), few.P50())},
+		{Figure: "1,000 watchers: the launcher's resident memory; bare: 10 watchers", Samples: 1, Ours: mb(resident[1]), Bare: mb(resident[0]), Beside: fmt.Sprintf("%+.1f kB a watcher", float64(resident[1]-resident[0])/1e3/(thousand-10))},
 	}, nil
 }
 

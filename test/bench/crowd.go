@@ -79,8 +79,8 @@ func (b *bench) crowd() (rows []row, err error) {
 // crowd.
 func beside(figure string, many, few times) row {
 	return row{
-		figure: figure + " (ms)", samples: len(many), ours: many.String(), bare: few.String(), beside: ratio(many.p50(), few.p50()),
-		target: fmt.Sprintf("p50 ≤ %d×", crowdFactor), met: many.p50() <= crowdFactor*few.p50(),
+		Figure: figure + " (ms)", Samples: len(many), Ours: many.String(), Bare: few.String(), Beside: ratio(many.P50(), few.P50()),
+		Target: fmt.Sprintf("p50 ≤ %d×", crowdFactor), Met: many.P50() <= crowdFactor*few.P50(),
 	}
 }
 
@@ -137,7 +137,7 @@ func (p *pair) among() (c crowded, err error) {
 			return c, err
 		}
 	}
-	c.swap, c.event = p.ours.minus(p.own.p50()), a.took
+	c.swap, c.event = p.ours.Minus(p.own.P50()), a.took
 	return c, nil
 }
 

@@ -10,10 +10,10 @@ import (
 func TestALargeCrowdMayTakeTwiceTheTimeOfASmallOne(t *testing.T) {
 	few := times{4e6}
 	assert.Equal(t, row{
-		figure: "f (ms)", samples: 1, ours: "8.00 / 8.00", bare: "4.00 / 4.00", beside: "2.0×", target: "p50 ≤ 2×", met: true,
+		Figure: "f (ms)", Samples: 1, Ours: "8.00 / 8.00", Bare: "4.00 / 4.00", Beside: "2.0×", Target: "p50 ≤ 2×", Met: true,
 	}, beside("f", times{8e6}, few))
-	assert.False(t, beside("f", times{9e6}, few).met)
-	assert.Empty(t, beside("f", times{9e6}, times{-1e6}).beside, "less than nothing has no multiple")
+	assert.False(t, beside("f", times{9e6}, few).Met)
+	assert.Empty(t, beside("f", times{9e6}, times{-1e6}).Beside, "less than nothing has no multiple")
 }
 
 func TestAMemberOfAnEventIsFoundWithoutDecoding(t *testing.T) {

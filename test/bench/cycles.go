@@ -47,10 +47,10 @@ func (h held) String() string {
 
 func leftOver(figure string, samples int, before, after held) row {
 	return row{
-		figure: figure, samples: samples, ours: after.String(), bare: before.String() + " before",
-		beside: fmt.Sprintf("%+d, %+d, %+d", after.processes-before.processes, after.descriptors-before.descriptors, after.goroutines-before.goroutines),
-		target: "nothing more than before",
-		met:    after.processes <= before.processes && after.descriptors <= before.descriptors && after.goroutines <= before.goroutines,
+		Figure: figure, Samples: samples, Ours: after.String(), Bare: before.String() + " before",
+		Beside: fmt.Sprintf("%+d, %+d, %+d", after.processes-before.processes, after.descriptors-before.descriptors, after.goroutines-before.goroutines),
+		Target: "nothing more than before",
+		Met:    after.processes <= before.processes && after.descriptors <= before.descriptors && after.goroutines <= before.goroutines,
 	}
 }
 

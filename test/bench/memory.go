@@ -54,9 +54,9 @@ func (n *node) resident(figure string, plain, bound int) (row, error) {
 		of[i] = bytes
 	}
 	return row{
-		figure: figure, samples: 1, ours: fmt.Sprintf("%s (%s its own, %s of files)", mb(of[0]), mb(of[1]), mb(of[2])),
-		bare: mb(plain), beside: fmt.Sprintf("%.1f×", float64(of[0])/float64(plain)),
-		target: "≤ " + mb(bound), met: of[0] <= bound,
+		Figure: figure, Samples: 1, Ours: fmt.Sprintf("%s (%s its own, %s of files)", mb(of[0]), mb(of[1]), mb(of[2])),
+		Bare: mb(plain), Beside: fmt.Sprintf("%.1f×", float64(of[0])/float64(plain)),
+		Target: "≤ " + mb(bound), Met: of[0] <= bound,
 	}, nil
 }
 

@@ -12,6 +12,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/test/figures"
 )
 
 // marked lists the living processes that carry KEY=VALUE, or a variable that
@@ -138,7 +140,7 @@ func (t tree) gone(ctx context.Context) (moment, error) {
 // status reads a size of /proc/PID/status, such as VmRSS, in bytes: the kernel
 // writes "kB" and means 1024 of them (proc_pid_status(5)).
 func status(pid int, name string) (int, error) {
-	value := field(fmt.Sprintf("/proc/%d/status", pid), name)
+	value := figures.Field(fmt.Sprintf("/proc/%d/status", pid), name)
 	number, _, _ := strings.Cut(value, " ")
 	n, err := strconv.Atoi(number)
 	if err != nil {

@@ -140,17 +140,17 @@ func (b *bench) compare(clients int, ours, bare, direct string) ([]row, error) {
 		}
 	}
 	o, p, d := &ways[0], &ways[1], &ways[2]
-	slower, rate := float64(o.times.p50())/float64(p.times.p50()), o.rate()/p.rate()
+	slower, rate := float64(o.times.P50())/float64(p.times.P50()), o.rate()/p.rate()
 	label := fmt.Sprintf("instance proxy, %d clients", clients)
 	return []row{
 		{
-			figure: label + ": latency (ms); bare: httputil.ReverseProxy", samples: len(o.times), ours: o.times.String(), bare: p.times.String(),
-			beside: fmt.Sprintf("%.2f× at p50 (no proxy: %s)", slower, d.times), target: "p50 ≤ 1.2×", met: slower <= 1.2,
+			Figure: label + ": latency (ms); bare: httputil.ReverseProxy", Samples: len(o.times), Ours: o.times.String(), Bare: p.times.String(),
+			Beside: fmt.Sprintf("%.2f× at p50 (no proxy: %s)", slower, d.times), Target: "p50 ≤ 1.2×", Met: slower <= 1.2,
 		},
 		{
-			figure: label + ": requests/s; bare: httputil.ReverseProxy", samples: len(o.times),
-			ours: fmt.Sprintf("%.0f", o.rate()), bare: fmt.Sprintf("%.0f", p.rate()),
-			beside: fmt.Sprintf("%.2f× (no proxy: %.0f)", rate, d.rate()), target: "≥ 0.8×", met: rate >= 0.8,
+			Figure: label + ": requests/s; bare: httputil.ReverseProxy", Samples: len(o.times),
+			Ours: fmt.Sprintf("%.0f", o.rate()), Bare: fmt.Sprintf("%.0f", p.rate()),
+			Beside: fmt.Sprintf("%.2f× (no proxy: %.0f)", rate, d.rate()), Target: "≥ 0.8×", Met: rate >= 0.8,
 		},
 	}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/figures"
 )
 
 // What a swap of real models may take beyond what the engines take for
@@ -68,7 +69,7 @@ func (b *bench) realSwaps(setup string) (paces []*pace, err error) {
 		if err := p.take(way); err != nil {
 			return nil, fmt.Errorf("%s: %w", way.name, err)
 		}
-		fmt.Fprintf(b.progress, "swaps %s: launcher %s, bare %s ms\n", way.name, way.ours.p50p95(), way.bare.p50p95())
+		fmt.Fprintf(b.progress, "swaps %s: launcher %s, bare %s ms\n", way.name, p50p95(way.ours), p50p95(way.bare))
 	}
 	return paces, nil
 }
@@ -147,7 +148,7 @@ func (p *realPair) swap(launcher bool, out, in string) (time.Duration, error) {
 }
 
 // p50p95 writes the median and the 95th percentile in milliseconds.
-func (t times) p50p95() string { return ms(t.p50()) + " / " + ms(t.at(0.95)) }
+func p50p95(t times) string { return figures.MS(t.P50()) + " / " + figures.MS(t.At(0.95)) }
 
 // renderRealSwaps makes the table of the swaps of real vLLM.
 func renderRealSwaps(paces []*pace) string {
@@ -155,9 +156,9 @@ func renderRealSwaps(paces []*pace) string {
 	b.WriteString("| swap of real models | samples | launcher p50 / p95, ms | bare p50 / p95, ms | beyond p50 / p95, ms | target | met |\n")
 	b.WriteString("|---|---:|---:|---:|---:|---|---|\n")
 	for _, w := range paces {
-		p50, p95 := w.ours.p50()-w.bare.p50(), w.ours.at(0.95)-w.bare.at(0.95)
+		p50, p95 := w.ours.P50()-w.bare.P50(), w.ours.At(0.95)-w.bare.At(0.95)
 		met := p50 <= realSwapP50 && p95 <= realSwapP95
-		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | p50 ≤ %s, p95 ≤ %s | %s |\n", w.name, len(w.ours), w.ours.p50p95(), w.bare.p50p95(), ms(p50)+" / "+ms(p95), short(realSwapP50), short(realSwapP95), verdict(met))
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | p50 ≤ %s, p95 ≤ %s | %s |\n", w.name, len(w.ours), p50p95(w.ours), p50p95(w.bare), figures.MS(p50)+" / "+figures.MS(p95), figures.Short(realSwapP50), figures.Short(realSwapP95), figures.Verdict(met))
 	}
 	return b.String()
 }

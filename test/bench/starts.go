@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/figures"
 )
 
 // What a forked start of real vLLM is to be: so many times faster than one by
@@ -110,7 +111,7 @@ func (r *realVLLM) memory() (bytes float64) {
 	for _, sid := range r.sessions {
 		for _, pid := range session(sid) {
 			var kib float64
-			if _, err := fmt.Sscanf(field(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss"), "%f kB", &kib); err == nil {
+			if _, err := fmt.Sscanf(figures.Field(fmt.Sprintf("/proc/%d/smaps_rollup", pid), "Pss"), "%f kB", &kib); err == nil {
 				bytes += kib * 1024
 			}
 		}
@@ -239,14 +240,14 @@ func renderStarts(ways []*starter) string {
 	b.WriteString("|---|---:|---:|---:|---:|---:|\n")
 	hand := ways[0]
 	for _, w := range ways {
-		fmt.Fprintf(&b, "| %s | %d | %s (%s – %s) | %.1f | %s | %s |\n", w.name, len(w.took), seconds(w.took.p50()), seconds(w.took.at(0)), seconds(w.took.at(1)),
-			hand.took.p50().Seconds()/w.took.p50().Seconds(), gibOf(median(w.more)), gibOf(median(hand.more)-median(w.more)))
+		fmt.Fprintf(&b, "| %s | %d | %s (%s – %s) | %.1f | %s | %s |\n", w.name, len(w.took), seconds(w.took.P50()), seconds(w.took.At(0)), seconds(w.took.At(1)),
+			hand.took.P50().Seconds()/w.took.P50().Seconds(), gibOf(median(w.more)), gibOf(median(hand.more)-median(w.more)))
 	}
 	fork := ways[len(ways)-1]
-	faster := hand.took.p50().Seconds() / fork.took.p50().Seconds()
+	faster := hand.took.P50().Seconds() / fork.took.P50().Seconds()
 	saved := median(hand.more) - median(fork.more)
 	fmt.Fprintf(&b, "\nTargets for fork: at least %.0f times faster (met: %s), at least %s less (met: %s).\n",
-		fasterThanByHand, verdict(faster >= fasterThanByHand), gibOf(memorySaved), verdict(saved >= memorySaved))
+		fasterThanByHand, figures.Verdict(faster >= fasterThanByHand), gibOf(memorySaved), figures.Verdict(saved >= memorySaved))
 	return b.String()
 }
 

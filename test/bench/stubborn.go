@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"hotseat.dev/hotseat/test/figures"
 )
 
 // stubbornGrace is short, since every stop of this part lasts as long.
@@ -20,7 +22,7 @@ func (b *bench) stubborn() ([]row, error) {
 			return nil, err
 		}
 		figure := "stubborn tree: gone beyond its grace, --cgroups " + groups + "; bare: SIGKILL to each of its processes"
-		rows = append(rows, timed(figure, gone, bare, 0, 20*time.Millisecond))
+		rows = append(rows, figures.Timed(figure, gone, bare, 0, 20*time.Millisecond))
 	}
 	return rows, nil
 }

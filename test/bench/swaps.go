@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/figures"
 )
 
 // Bounds of what a swap may take beyond the engines' own time.
@@ -106,9 +107,9 @@ func (p *pair) turns(count int) error {
 
 // beyond is the row of swaps less the median of what the engines took.
 func beyond(figure string, ours, own times) row {
-	r := timed("swap, beyond the engines' own time: "+figure, ours.minus(own.p50()), nil, swapP50, swapP99)
-	r.bare = own.String()
-	r.beside = fmt.Sprintf("%.2f×", float64(ours.p50())/float64(own.p50()))
+	r := figures.Timed("swap, beyond the engines' own time: "+figure, ours.Minus(own.P50()), nil, swapP50, swapP99)
+	r.Bare = own.String()
+	r.Beside = fmt.Sprintf("%.2f×", float64(ours.P50())/float64(own.P50()))
 	return r
 }
 

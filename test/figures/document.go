@@ -1,8 +1,9 @@
-package main
+package figures
 
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"strings"
@@ -11,17 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// document is where the figures of record stand.
-const document = "spec/benchmarks.md"
+// Document is where the figures of record stand, from the root of the repository.
+const Document = "spec/benchmarks.md"
 
-// The tables stand between a line of their own and the next end; the rest of
+// The tables stand between a line of their own and the next EndMark; the rest of
 // the document is written by hand.
-const (
-	beginMark     = "<!-- written by `go run ./test/bench -write` -->"
-	startsMark    = "<!-- starts, written by `make bench-vllm` -->"
-	realSwapsMark = "<!-- swaps, written by `make bench-vllm` -->"
-	endMark       = "<!-- end -->"
-)
+const EndMark = "<!-- end -->"
+
+// Publish prints a table, with when and on what it was taken, and with write
+// puts it into the Document after mark.
+func Publish(out io.Writer, write bool, mark, table string) error {
+	text := describe() + "\n" + table
+	if _, err := io.WriteString(out, text); err != nil {
+		return fmt.Errorf("cannot print the table: %w", err)
+	}
+	if write {
+		return rewrite(Document, mark, text)
+	}
+	return nil
+}
 
 // rewrite puts text after a mark of a file.
 func rewrite(path, beginMark, text string) error {
@@ -30,11 +39,11 @@ func rewrite(path, beginMark, text string) error {
 		return fmt.Errorf("cannot read the document: %w", err)
 	}
 	head, rest, found := strings.Cut(string(data), beginMark)
-	_, tail, ended := strings.Cut(rest, endMark)
+	_, tail, ended := strings.Cut(rest, EndMark)
 	if !found || !ended {
-		return fmt.Errorf("cannot write %s: the lines %q and %q are not in it", path, beginMark, endMark)
+		return fmt.Errorf("cannot write %s: the lines %q and %q are not in it", path, beginMark, EndMark)
 	}
-	if err := os.WriteFile(path, []byte(head+beginMark+"\n\n"+text+"\n"+endMark+tail), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(head+beginMark+"\n\n"+text+"\n"+EndMark+tail), 0o644); err != nil {
 		return fmt.Errorf("cannot write the document: %w", err)
 	}
 	return nil
@@ -49,8 +58,8 @@ func describe() string {
 	}
 	load, _, _ := strings.Cut(firstLine("/proc/loadavg"), " ")
 	return fmt.Sprintf("Taken %s on %d cores (%s), %s of memory, Linux %s, %s; load average at the end %s.\n",
-		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), field("/proc/cpuinfo", "model name"),
-		gib(field("/proc/meminfo", "MemTotal")), kernel, runtime.Version(), load)
+		time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), Field("/proc/cpuinfo", "model name"),
+		gib(Field("/proc/meminfo", "MemTotal")), kernel, runtime.Version(), load)
 }
 
 func firstLine(path string) string {
@@ -62,8 +71,8 @@ func firstLine(path string) string {
 	return line
 }
 
-// field gives the value of the first line "name: value" of a file of /proc.
-func field(path, name string) string {
+// Field gives the value of the first line "name: value" of a file of /proc.
+func Field(path, name string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return "unknown"

@@ -1,0 +1,46 @@
+package figures
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAQuantileIsOneOfTheSamples(t *testing.T) {
+	var hundred Times
+	for n := 100; n > 0; n-- {
+		hundred = append(hundred, time.Duration(n))
+	}
+	assert.EqualValues(t, 51, hundred.P50())
+	assert.EqualValues(t, 100, hundred.P99())
+	assert.EqualValues(t, 3, Times{3, 1, 2}.P99(), "with few samples it is the slowest")
+	assert.Zero(t, Times(nil).P50())
+}
+
+func TestARowIsMetWhenEachOfItsTargetsIs(t *testing.T) {
+	ours, bare := Times{1e6, 2e6, 9e6}, Times{1e6}
+	assert.True(t, Timed("f", ours, bare, 2*time.Millisecond, 9*time.Millisecond).Met)
+	assert.False(t, Timed("f", ours, bare, time.Millisecond, 9*time.Millisecond).Met)
+	assert.False(t, Timed("f", ours, bare, 2*time.Millisecond, 8*time.Millisecond).Met)
+	assert.Equal(t, Row{
+		Figure: "f (ms)", Samples: 3, Ours: "2.00 / 9.00", Bare: "1.00 / 1.00", Beside: "+1.00 ms", Target: "p50 ≤ 2 ms", Met: true,
+	}, Timed("f", ours, bare, 2*time.Millisecond, 0))
+}
+
+func TestWhatIsWrittenByHandStaysWhenTheTableIsWritten(t *testing.T) {
+	const mark = "<!-- begin -->"
+	path := filepath.Join(t.TempDir(), "doc.md")
+	require.NoError(t, os.WriteFile(path, []byte("before\n"+mark+"\nold\n"+EndMark+"\nafter\n"), 0o600))
+	require.NoError(t, rewrite(path, mark, "new\n"))
+	require.NoError(t, rewrite(path, mark, "newer\n"))
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, "before\n"+mark+"\n\nnewer\n\n"+EndMark+"\nafter\n", string(data))
+
+	require.NoError(t, os.WriteFile(path, []byte("no marks\n"), 0o600))
+	assert.Error(t, rewrite(path, mark, "new\n"))
+}
