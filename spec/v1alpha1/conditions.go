@@ -5,7 +5,8 @@ const (
 	// ConditionAccepted is true while the controller can work by the spec.
 	ConditionAccepted = "Accepted"
 	// ConditionAvailable is true on a LauncherConfig while every launcher that
-	// there should be is ready.
+	// there should be is ready, and on an InferenceServerConfig while every Pod
+	// that asks for it is.
 	ConditionAvailable = "Available"
 )
 
@@ -22,5 +23,5 @@ const (
 	ReasonAllReady   = "AllReady"
 	ReasonNotReady   = "NotReady"
 	ReasonNoNodes    = "NoNodes"    // with mode PerNode: no node fits
-	ReasonNoneNeeded = "NoneNeeded" // with mode OnDemand: nobody asked for one yet
+	ReasonNoneNeeded = "NoneNeeded" // with mode OnDemand: nobody asked for one yet; of an InferenceServerConfig: no Pod asks for it
 )

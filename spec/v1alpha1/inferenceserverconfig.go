@@ -14,8 +14,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Asleep",type=integer,JSONPath=`.status.asleep`,description="instances of it that sleep"
 // +kubebuilder:printcolumn:name="Sleeps-On",type=string,JSONPath=`.status.sleepsOn`,description="nodes where they sleep"
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
+// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.conditions[?(@.status=="False")].message`
 type InferenceServerConfig struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

@@ -21,8 +21,9 @@ import (
 // +kubebuilder:printcolumn:name="Asleep",type=integer,JSONPath=`.status.asleep`,description="instances that sleep"
 // +kubebuilder:printcolumn:name="Sleeps-On",type=string,priority=1,JSONPath=`.status.sleepsOn`,description="nodes where they sleep"
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Accepted")].message`
+// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.conditions[?(@.status=="False")].message`
 type LauncherConfig struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional
@@ -142,6 +143,41 @@ type LauncherConfigStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	SleepsOn string `json:"sleepsOn,omitempty"`
+
+	// Instances of the launchers, sorted by node and name. Where there are more
+	// than have room the list ends early, and instancesLeftOut counts the rest.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Instances []LauncherInstance `json:"instances,omitempty"`
+	// Instances that are not in the list.
+	// +optional
+	InstancesLeftOut int32 `json:"instancesLeftOut,omitempty"`
+}
+
+// MaxListedInstances is how many instances the status of a LauncherConfig lists.
+const MaxListedInstances = 100
+
+// LauncherInstance is an inference server on a launcher, as the launcher said
+// last.
+type LauncherInstance struct {
+	// Node of the launcher.
+	Node string `json:"node"`
+	// Id of the instance on its launcher; it begins with the model's name.
+	Name string `json:"name"`
+	// State of the instance: starting, awake, falling_asleep, sleeping, waking,
+	// stopping, stopped or failed.
+	State string `json:"state"`
+	// When that state began.
+	Since metav1.Time `json:"since"`
+	// Pod that the instance is bound to, in the namespace of the LauncherConfig.
+	// +optional
+	Requester string `json:"requester,omitempty"`
+	// UUIDs of its GPUs.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	GPUs []string `json:"gpus,omitempty"`
 }
 
 // LauncherConfigList is a list of LauncherConfig.

@@ -151,9 +151,11 @@ var noName = regexp.MustCompile(`[^a-z0-9]+`)
 
 // InstanceID names the instance of a form on a set of GPUs: one name, one
 // instance. It begins with the model's, for people.
-func InstanceID(form nominal.Form, gpus []string) string {
-	sum := sha256.Sum256([]byte(form.Hash() + "\n" + strings.Join(slices.Sorted(slices.Values(gpus)), "\n")))
-	name := ""
+func InstanceID(form nominal.Form, gpus []string) string { return InstanceIDs(form)(gpus) }
+
+// InstanceIDs names the instances of a form on any set of GPUs.
+func InstanceIDs(form nominal.Form) func(gpus []string) (id string) {
+	name, hash := "", form.Hash()
 	if len(form.Args) > 0 {
 		name = strings.Trim(noName.ReplaceAllString(strings.ToLower(path.Base(form.Args[0])), "-"), "-")
 	}
@@ -163,7 +165,10 @@ func InstanceID(form nominal.Form, gpus []string) string {
 	if name == "" {
 		name = "server"
 	}
-	return name + "-" + hex.EncodeToString(sum[:6])
+	return func(gpus []string) string {
+		sum := sha256.Sum256([]byte(hash + "\n" + strings.Join(slices.Sorted(slices.Values(gpus)), "\n")))
+		return name + "-" + hex.EncodeToString(sum[:6])
+	}
 }
 
 func swapKey(l *launcherPod, b *podmeta.Binding) string {

@@ -32,12 +32,17 @@ func IndexedConfig(pod *corev1.Pod) []string {
 	return []string{pod.Labels[podmeta.LabelLauncherConfig]}
 }
 
+// Views knows what the launchers say, by the UID of their Pods.
+type Views interface {
+	View(key string) nodeview.View
+}
+
 // Options configure a [Pool].
 type Options struct {
 	// API reads from a cache, in which Pods are indexed by IndexConfig and which
 	// holds those Secrets alone that this package labels, and writes to the server.
 	API      client.Client
-	Views    *nodeview.Set
+	Views    Views
 	Recorder events.EventRecorder
 	Launcher Image
 	Token    string // of the launchers that people make by hand; empty: they have none

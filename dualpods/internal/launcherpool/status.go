@@ -1,6 +1,7 @@
 package launcherpool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func (p *Pool) tell(ctx context.Context, f *finding) error {
 		return fmt.Errorf("cannot write the status of LauncherConfig %s: %w", client.ObjectKeyFromObject(f.config), err)
 	}
 	if acceptance.Status == metav1.ConditionFalse && (before == nil || before.Message != acceptance.Message) {
-		p.opts.Recorder.Eventf(f.config, nil, corev1.EventTypeWarning, acceptance.Reason, "Accept", "%s", shorten(acceptance.Message, 1000))
+		p.opts.Recorder.Eventf(f.config, nil, corev1.EventTypeWarning, acceptance.Reason, "Accept", "%s", Shortened(acceptance.Message, 1000))
 	}
 	return nil
 }
@@ -59,8 +60,14 @@ func (p *Pool) tell(ctx context.Context, f *finding) error {
 func (p *Pool) count(f *finding, s *v1alpha1.LauncherConfigStatus) {
 	s.Launchers, s.Ready, s.Outdated, s.Awake, s.Asleep = 0, 0, 0, 0, 0
 	nodes := map[string]bool{}
+	var instances []v1alpha1.LauncherInstance
 	for _, pod := range f.launchers {
-		for _, i := range p.opts.Views.View(string(pod.UID)).Instances {
+		requesters := requestersOf(pod)
+		for id, i := range p.opts.Views.View(string(pod.UID)).Instances {
+			instances = append(instances, v1alpha1.LauncherInstance{
+				Node: pod.Spec.NodeName, Name: id, State: i.State, Since: metav1.NewTime(i.StateSince).Rfc3339Copy(),
+				Requester: requesters[id], GPUs: i.GPUUUIDs,
+			})
 			switch launcher.State(i.State) {
 			case launcher.Awake:
 				s.Awake++
@@ -84,7 +91,22 @@ func (p *Pool) count(f *finding, s *v1alpha1.LauncherConfigStatus) {
 	if f.set != nil && f.set.Status.ObservedGeneration == f.set.Generation {
 		s.Launchers = f.set.Status.DesiredNumberScheduled
 	}
-	s.SleepsOn = list(slices.Sorted(maps.Keys(nodes)), 256)
+	s.SleepsOn = Listed(slices.Sorted(maps.Keys(nodes)), 256)
+	slices.SortFunc(instances, func(a, b v1alpha1.LauncherInstance) int {
+		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.Name, b.Name))
+	})
+	shown := min(len(instances), v1alpha1.MaxListedInstances)
+	s.Instances, s.InstancesLeftOut = instances[:shown:shown], int32(len(instances)-shown)
+}
+
+// requestersOf names the requesters that are bound to a launcher, by instance.
+func requestersOf(pod *corev1.Pod) map[string]string {
+	bindings, _ := podmeta.ReadBindings(pod)
+	names := make(map[string]string, len(bindings))
+	for _, b := range bindings {
+		names[b.Instance] = b.Name
+	}
+	return names
 }
 
 func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
@@ -92,7 +114,7 @@ func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
 	perNode := f.config.Spec.Population.Mode != v1alpha1.OnDemand
 	switch {
 	case f.failure != "":
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, shorten(f.failure, 1000)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, Shortened(f.failure, 1000)
 	case s.Ready >= s.Launchers && s.Launchers > 0:
 	case s.Launchers == 0 && !perNode:
 		c.Reason, c.Message = v1alpha1.ReasonNoneNeeded, "no requester needs one yet"
@@ -101,7 +123,7 @@ func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, fmt.Sprintf("%d of %d launchers are ready", s.Ready, s.Launchers)
 		if first := waiting(f.launchers); first != nil {
-			c.Message += fmt.Sprintf("; %s on node %s %s", first.Name, NodeOf(first), shorten(why(first), 500))
+			c.Message += fmt.Sprintf("; %s on node %s %s", first.Name, NodeOf(first), Shortened(why(first), 500))
 		}
 	}
 	return c
@@ -118,16 +140,17 @@ func waiting(launchers []*corev1.Pod) *corev1.Pod {
 	return first
 }
 
-// list puts names behind one another, as many as have room.
-func list(names []string, room int) string {
+// Listed puts names behind one another, as many as have room, which is in bytes.
+func Listed(names []string, room int) string {
 	text := strings.Join(names, ", ")
 	for n := len(names) - 1; len(text) > room && n >= 0; n-- {
 		text = fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
 	}
-	return shorten(text, room)
+	return Shortened(text, room)
 }
 
-func shorten(text string, room int) string {
+// Shortened is the text, or its beginning where it has more bytes than there is room.
+func Shortened(text string, room int) string {
 	if len(text) <= room {
 		return text
 	}
@@ -139,7 +162,7 @@ func join(problems []podmeta.Problem) string {
 	for n, p := range problems {
 		lines[n] = p.String()
 	}
-	return shorten(strings.Join(lines, "; "), 4096)
+	return Shortened(strings.Join(lines, "; "), 4096)
 }
 
 // errOf makes problems one error.

@@ -1,7 +1,9 @@
 package launcherpool
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	appsv1 "k8s.io/api/apps/v1"
@@ -9,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -76,4 +79,45 @@ func TestTheStatusCountsLaunchersAndSaysWhatTheyWaitFor(t *testing.T) {
 func TestALauncherWithARecordThatNobodyCanReadCountsAsBound(t *testing.T) {
 	assert.False(t, bound(launcherPod("a", "", nil)))
 	assert.True(t, bound(launcherPod("a", "", func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationBindingPrefix+"x"] = "damaged" })))
+}
+
+func TestTheStatusListsInstancesAsFarAsThereIsRoom(t *testing.T) {
+	pool := New(Options{Views: said{"a": view("b-1", "a-1"), "z": view(many(v1alpha1.MaxListedInstances)...)}})
+	bound := launcherPod("a", "", func(p *corev1.Pod) {
+		p.UID = "a"
+		p.Annotations[podmeta.AnnotationBindingPrefix+"a-1"] = `{"requesterUID":"u","namespace":"ns","name":"web-0","gpus":["GPU-0"],"servingPort":8000,"specHash":"h","attempt":1,"since":"2026-11-22T12:00:00Z"}`
+	})
+	var s v1alpha1.LauncherConfigStatus
+	pool.count(&finding{config: configOf(t, plain), launchers: []*corev1.Pod{launcherPod("z", "", func(p *corev1.Pod) { p.UID = "z" }), bound}}, &s)
+	assert.Len(t, s.Instances, v1alpha1.MaxListedInstances)
+	assert.EqualValues(t, 2, s.InstancesLeftOut)
+	assert.Equal(t, v1alpha1.LauncherInstance{
+		Node: "node-of-a", Name: "a-1", State: "sleeping", Since: metav1.NewTime(since), Requester: "web-0", GPUs: []string{"GPU-0"},
+	}, s.Instances[0])
+	assert.Equal(t, "b-1", s.Instances[1].Name)
+	assert.Empty(t, s.Instances[1].Requester)
+	assert.Equal(t, "node-of-z", s.Instances[2].Node)
+}
+
+var since = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// said are what launchers say, by the UID of their Pods.
+type said map[string]nodeview.View
+
+func (s said) View(key string) nodeview.View { return s[key] }
+
+// view is of a launcher whose instances all sleep.
+func view(ids ...string) nodeview.View {
+	v := nodeview.View{Instances: map[string]launcherapi.Instance{}}
+	for _, id := range ids {
+		v.Instances[id] = launcherapi.Instance{InstanceID: id, State: "sleeping", StateSince: since, GPUUUIDs: []string{"GPU-0"}}
+	}
+	return v
+}
+
+func many(n int) (ids []string) {
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("model-%03d", i))
+	}
+	return ids
 }

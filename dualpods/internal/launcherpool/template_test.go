@@ -170,7 +170,7 @@ func TestALauncherIsMeantForTheNodeThatItsAffinityNames(t *testing.T) {
 }
 
 func TestALongListOfNodesIsCutShort(t *testing.T) {
-	assert.Empty(t, list(nil, 10))
-	assert.Equal(t, "a, b", list([]string{"a", "b"}, 10))
-	assert.Equal(t, "node-1 and 2 more", list([]string{"node-1", "node-2", "node-3"}, 20))
+	assert.Empty(t, Listed(nil, 10))
+	assert.Equal(t, "a, b", Listed([]string{"a", "b"}, 10))
+	assert.Equal(t, "node-1 and 2 more", Listed([]string{"node-1", "node-2", "node-3"}, 20))
 }

@@ -26,12 +26,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/serverconfig"
 	"hotseat.dev/hotseat/dualpods/internal/spi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -116,7 +118,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer binder.Close()
 	defer views.Close()
 	defer end()
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts)); err != nil {
+	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs)); err != nil {
 		return err
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
@@ -149,7 +152,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, binder *binding.Controller, ag
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return request(o.GetName())
 		})).
-		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfConfig(mgr.GetClient()))).
+		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfConfig(mgr.GetClient())), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfNamespace(mgr.GetClient())), builder.WithPredicates(configChanged())).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(nodesOfToken(mgr.GetClient()))).
 		WatchesRawSource(source.Func(again.begin)).
@@ -176,19 +179,16 @@ func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
 func nodesOfConfig(api client.Client) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
 		var pods corev1.PodList
-		if err := api.List(ctx, &pods, client.InNamespace(o.GetNamespace())); err != nil {
+		of := client.MatchingFields{serverconfig.IndexConfig: o.GetName()}
+		if err := api.List(ctx, &pods, client.InNamespace(o.GetNamespace()), of, client.UnsafeDisableDeepCopy); err != nil {
 			return nil
 		}
 		var all []reconcile.Request
 		seen := map[string]bool{}
 		for i := range pods.Items {
-			pod := &pods.Items[i]
-			if !podmeta.IsRequester(pod) || seen[pod.Spec.NodeName] {
-				continue
-			}
-			if read, _ := podmeta.ReadRequester(pod); read.ConfigName == o.GetName() {
-				seen[pod.Spec.NodeName] = true
-				all = append(all, request(pod.Spec.NodeName)...)
+			if node := pods.Items[i].Spec.NodeName; !seen[node] {
+				seen[node] = true
+				all = append(all, request(node)...)
 			}
 		}
 		return all

@@ -13,13 +13,34 @@ import (
 // FromConfig reduces an InferenceServerConfig, for a requester that names it.
 // The requester's own problems are those that podmeta.ReadRequester tells.
 func FromConfig(requester *corev1.Pod, config *v1alpha1.InferenceServerConfig) (Form, []podmeta.Problem) {
-	const path = "spec.modelServerConfig"
 	who, _ := podmeta.ReadRequester(requester)
+	w := ofConfig(config, who.OwnLabels(requester))
+	w.form.GPUs = who.GPUs
+	if named := who.LauncherConfig; named != "" && named != config.Spec.LauncherConfigName {
+		w.invalid("spec.launcherConfigName", fmt.Sprintf("%s is another than the requester's annotation %s, which is %s: keep one of the two",
+			config.Spec.LauncherConfigName, podmeta.AnnotationLauncherConfig, named))
+	}
+	w.checkPort(requester, who.AdminPort, configPath+".port")
+	return w.done()
+}
+
+// CheckConfig reduces an InferenceServerConfig that no requester names yet, and
+// finds what is wrong with it whoever names it. The form has no GPUs.
+func CheckConfig(config *v1alpha1.InferenceServerConfig) (Form, []podmeta.Problem) {
+	w := ofConfig(config, nil)
+	return w.done()
+}
+
+const configPath = "spec.modelServerConfig"
+
+// ofConfig reads what an InferenceServerConfig says by itself. own are the labels
+// of the requester.
+func ofConfig(config *v1alpha1.InferenceServerConfig, own map[string]string) work {
+	const path = configPath
 	server := &config.Spec.ModelServerConfig
 	w := work{form: Form{
 		Env:            map[string]string{},
 		Port:           server.Port,
-		GPUs:           who.GPUs,
 		LauncherConfig: config.Spec.LauncherConfigName,
 	}}
 	args, field := server.Args, path+".args"
@@ -49,16 +70,11 @@ func FromConfig(requester *corev1.Pod, config *v1alpha1.InferenceServerConfig) (
 		}
 		w.setEnv(env.Name, env.Value, where)
 	}
-	if named := who.LauncherConfig; named != "" && named != config.Spec.LauncherConfigName {
-		w.invalid("spec.launcherConfigName", fmt.Sprintf("%s is another than the requester's annotation %s, which is %s: keep one of the two",
-			config.Spec.LauncherConfigName, podmeta.AnnotationLauncherConfig, named))
-	}
 	wanted := map[string]string{}
 	for key, value := range server.Labels {
 		wanted[key] = string(value)
 	}
-	w.relay(wanted, who.OwnLabels(requester), path+".labels")
+	w.relay(wanted, own, path+".labels")
 	w.annotate(server.Annotations, path+".annotations")
-	w.checkPort(requester, who.AdminPort, path+".port")
-	return w.done()
+	return w
 }
