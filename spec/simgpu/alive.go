@@ -2,9 +2,10 @@ package simgpu
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -19,91 +20,195 @@ const (
 	// ageSlack is how much older than its process a file may look: the clocks
 	// behind the two ages are not the same.
 	ageSlack = 2 * time.Second
+	// settled is how much older than a look a file must be to be known by its time
+	// of change: who writes twice within one tick of the clock leaves one time.
+	settled = 100 * time.Millisecond
+	// longestText is more than two numbers and what stands between them can take.
+	longestText = 64
 )
 
-// lives keeps, by GPU, the processes that were seen to hold memory of it: what
-// /proc says of a process takes longer to ask than all the rest of a look.
-type lives struct {
+// seen keeps, by GPU and process number, what the last look found: a file that
+// is the same still is not read again, and of a process that was alive nothing
+// is asked but whether it has ended. A hundred engines have a hundred files.
+type seen struct {
 	mu sync.Mutex
-	of map[string]map[int]*life
+	of map[string]map[int]*file
 }
 
-// life is a process that holds memory. Its pidfd is of that process alone,
-// whoever has its number next.
-type life struct {
-	pidfd int
+// file is what a process wrote, and that process.
+type file struct {
+	pid   int
+	fd    int // kept open, so that no other file is given its inode
+	info  unix.Stat_t
+	read  time.Time
+	bytes uint64
+	until time.Time
+
+	pidfd int       // of that process alone, whoever has its number next; -1: there is none
 	began time.Time // at the latest
 }
 
 // Close gives back what was kept open of the processes that hold memory. The Dir
 // can still be used.
 func (d *Dir) Close() error {
-	d.lives.mu.Lock()
-	defer d.lives.mu.Unlock()
-	for uuid := range d.lives.of {
-		d.lives.keep(uuid, nil)
+	d.seen.mu.Lock()
+	defer d.seen.mu.Unlock()
+	for uuid := range d.seen.of {
+		d.seen.keep(uuid, nil)
 	}
 	return nil
 }
 
-// ended says whether the process has ended; a zombie has.
-func (l *life) ended() bool {
-	fds := []unix.PollFd{{Fd: int32(l.pidfd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n > 0
-}
-
-// wroteAlive says whether the process that wrote its file at written lives:
-// there is one of that number, it is no zombie, and it is not younger than
-// the file. The lock of lives is held.
-func (d *Dir) wroteAlive(uuid string, pid int, written time.Time) bool {
-	p := d.lives.find(uuid, pid)
-	return p != nil && !written.Before(p.began)
-}
-
-// find gives the process of that number if it lives, and nil otherwise. The lock
-// is held.
-func (l *lives) find(uuid string, pid int) *life {
-	if l.of == nil {
-		l.of = map[string]map[int]*life{}
+// read gives what the file name of process pid says, nil when it was given back
+// since the folder was listed. The lock is held. It makes its system calls
+// itself: package os takes three times as long for a file of a few bytes.
+func (s *seen) read(uuid string, folder *os.File, name string, pid int) (*file, error) {
+	var info unix.Stat_t
+	err := unix.Fstatat(int(folder.Fd()), name, &info, 0)
+	known := s.of[uuid][pid]
+	if err == nil && known != nil && known.is(info) {
+		return known, nil
 	}
-	known := l.of[uuid]
-	if p := known[pid]; p != nil {
-		if !p.ended() {
-			return p
-		}
-		l.drop(uuid, pid)
+	var f *file
+	if err == nil {
+		f, err = readFile(folder, name, pid)
 	}
-	pidfd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil //nolint:nilnil // no file, nothing wrong
+	}
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	p := &life{pidfd: pidfd}
-	age, alive := processAge(pid)
-	if !alive || p.ended() { // else pidfd and age are of one process
+	if s.of == nil {
+		s.of = map[string]map[int]*file{}
+	}
+	if s.of[uuid] == nil {
+		s.of[uuid] = map[int]*file{}
+	}
+	if known != nil {
+		f.pidfd, f.began, known.pidfd = known.pidfd, known.began, -1
+		known.close()
+	}
+	s.of[uuid][pid] = f
+	return f, nil
+}
+
+func readFile(folder *os.File, name string, pid int) (*file, error) {
+	fd, err := openAt(folder, name)
+	if err != nil {
+		return nil, err
+	}
+	f := &file{pid: pid, fd: fd, pidfd: -1}
+	if err := f.parse(); err != nil {
+		f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func openAt(folder *os.File, name string) (int, error) {
+	for {
+		fd, err := unix.Openat(int(folder.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return fd, err
+		}
+	}
+}
+
+func (f *file) parse() error {
+	f.read = time.Now()
+	if err := unix.Fstat(f.fd, &f.info); err != nil {
+		return err
+	}
+	var text [longestText + 1]byte
+	n, err := unix.Pread(f.fd, text[:], 0)
+	if err != nil {
+		return err
+	}
+	f.bytes, f.until, err = parse(string(text[:n]))
+	return err
+}
+
+// is says whether that is this very file, and nobody wrote to it since.
+func (f *file) is(info unix.Stat_t) bool {
+	same := f.info.Ino == info.Ino && f.info.Dev == info.Dev && f.info.Size == info.Size && f.info.Mtim == info.Mtim
+	return same && f.read.Sub(f.written()) > settled
+}
+
+func (f *file) written() time.Time { return time.Unix(f.info.Mtim.Unix()) }
+
+// wroteAlive says whether the process that wrote the file lives: there is one
+// of that number, it is no zombie, and it is not younger than the file.
+func (f *file) wroteAlive() bool {
+	return f.pidfd >= 0 && !f.written().Before(f.began)
+}
+
+func (f *file) close() {
+	_ = unix.Close(f.fd)
+	if f.pidfd >= 0 {
+		_ = unix.Close(f.pidfd)
+	}
+}
+
+// whoLives finds the process of each file that has none, and looks whether the
+// others have ended.
+func whoLives(files []*file) error {
+	for _, f := range files {
+		if f.pidfd < 0 {
+			f.find()
+		}
+	}
+	fds := make([]unix.PollFd, len(files))
+	for n, f := range files {
+		fds[n] = unix.PollFd{Fd: int32(f.pidfd), Events: unix.POLLIN} // -1 is passed over
+	}
+	if err := poll(fds); err != nil {
+		return fmt.Errorf("cannot ask which processes live: %w", err)
+	}
+	for n, f := range files {
+		if fds[n].Revents != 0 {
+			_ = unix.Close(f.pidfd)
+			f.pidfd = -1
+			f.find() // another process may have its number by now
+		}
+	}
+	return nil
+}
+
+func poll(fds []unix.PollFd) error {
+	for {
+		_, err := unix.Poll(fds, 0)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// find looks for the process of that number; a zombie is none.
+func (f *file) find() {
+	pidfd, err := unix.PidfdOpen(f.pid, 0)
+	if err != nil {
+		return
+	}
+	age, alive := processAge(f.pid)
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	if !alive || poll(fds) != nil || fds[0].Revents != 0 { // else pidfd and age are of one process
 		_ = unix.Close(pidfd)
-		return nil
+		return
 	}
-	p.began = time.Now().Add(-age - ageSlack)
-	if known == nil {
-		known = map[int]*life{}
-		l.of[uuid] = known
-	}
-	known[pid] = p
-	return p
+	f.pidfd, f.began = pidfd, time.Now().Add(-age-ageSlack)
 }
 
-// drop gives a pidfd back. The lock is held.
-func (l *lives) drop(uuid string, pid int) {
-	_ = unix.Close(l.of[uuid][pid].pidfd)
-	delete(l.of[uuid], pid)
-}
-
-// keep drops all processes but those. The lock is held.
-func (l *lives) keep(uuid string, holders []Holder) {
-	for pid := range l.of[uuid] {
-		if !slices.ContainsFunc(holders, func(h Holder) bool { return h.PID == pid }) {
-			l.drop(uuid, pid)
+// keep drops all files but those. The lock is held.
+func (s *seen) keep(uuid string, files []*file) {
+	now := make(map[int]bool, len(files))
+	for _, f := range files {
+		now[f.pid] = true
+	}
+	for pid, f := range s.of[uuid] {
+		if !now[pid] {
+			f.close()
+			delete(s.of[uuid], pid)
 		}
 	}
 }

@@ -65,68 +65,36 @@ func (d *Dir) look(uuid string) (holders []Holder, leftovers []string, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	d.lives.mu.Lock()
-	defer d.lives.mu.Unlock()
+	d.seen.mu.Lock()
+	defer d.seen.mu.Unlock()
+	var files []*file
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
 		if err != nil || pid <= 0 || strconv.Itoa(pid) != name {
 			continue
 		}
-		bytes, left, err := d.held(uuid, folder, name, pid)
+		f, err := d.seen.read(uuid, folder, name, pid)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", filepath.Join(folder.Name(), name), err)
 		}
-		if left {
-			leftovers = append(leftovers, name)
-		} else if bytes > 0 {
-			holders = append(holders, Holder{PID: pid, Bytes: bytes})
+		if f != nil && f.bytes > 0 {
+			files = append(files, f)
+		}
+	}
+	if err := whoLives(files); err != nil {
+		return nil, nil, err
+	}
+	now := time.Now()
+	for _, f := range files {
+		if now.Before(f.until) || f.wroteAlive() {
+			holders = append(holders, Holder{PID: f.pid, Bytes: f.bytes})
+		} else {
+			leftovers = append(leftovers, strconv.Itoa(f.pid))
 		}
 	}
 	slices.SortFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
-	d.lives.keep(uuid, holders)
+	d.seen.keep(uuid, files)
 	return holders, leftovers, nil
-}
-
-// held is what the file name of process pid counts now; left says that it
-// counts nothing any more, as that process is gone. The lock of lives is held. It makes its system calls
-// itself: package os takes three times as long for a file of a few bytes, and a
-// hundred engines have a hundred of them.
-func (d *Dir) held(uuid string, folder *os.File, name string, pid int) (bytes uint64, left bool, err error) {
-	file, err := openAt(folder, name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, false, nil // given back since the folder was listed
-	}
-	if err != nil {
-		return 0, false, err
-	}
-	defer func() { _ = unix.Close(file) }()
-	var info unix.Stat_t
-	if err := unix.Fstat(file, &info); err != nil {
-		return 0, false, err
-	}
-	var text [longestText + 1]byte
-	n, err := unix.Pread(file, text[:], 0)
-	if err != nil {
-		return 0, false, err
-	}
-	bytes, until, err := parse(string(text[:n]))
-	if err != nil {
-		return 0, false, err
-	}
-	left = bytes > 0 && !time.Now().Before(until) && !d.wroteAlive(uuid, pid, time.Unix(info.Mtim.Unix()))
-	return bytes, left, nil
-}
-
-// longestText is more than two numbers and what stands between them can take.
-const longestText = 64
-
-func openAt(folder *os.File, name string) (int, error) {
-	for {
-		file, err := unix.Openat(int(folder.Fd()), name, unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
-		if !errors.Is(err, unix.EINTR) {
-			return file, err
-		}
-	}
 }
 
 // parse reads what a holder wrote. An empty file is one that is being written

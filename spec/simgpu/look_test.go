@@ -1,7 +1,10 @@
 package simgpu_test
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,5 +27,20 @@ func BenchmarkALookAtAHundredHolders(b *testing.B) {
 		holders, err := dir.Holders("GPU-a")
 		require.NoError(b, err)
 		require.Len(b, holders, 100)
+	}
+}
+
+func TestALookSeesWhatWasWrittenInPlaceSinceTheLastOne(t *testing.T) {
+	path := t.TempDir()
+	dir, err := simgpu.Create(path, []simgpu.GPU{{UUID: "GPU-a", Product: "simulated", MemoryTotalBytes: 80 * gib}})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dir.Close()) }()
+	self := os.Getpid()
+	file := filepath.Join(path, "GPU-a", strconv.Itoa(self))
+	for n := 10; n < 100; n++ { // two digits: the file keeps its size
+		require.NoError(t, os.WriteFile(file, []byte(strconv.Itoa(n)), 0o600))
+		holders, err := dir.Holders("GPU-a")
+		require.NoError(t, err)
+		require.Equal(t, []simgpu.Holder{{PID: self, Bytes: uint64(n)}}, holders)
 	}
 }

@@ -54,12 +54,12 @@ type GPU struct {
 func (g GPU) MIG() bool { return strings.HasPrefix(g.UUID, "MIG-") }
 
 // Dir is a folder of simulated GPUs. Its methods may be called from several
-// goroutines and processes at once. It keeps a descriptor of each process that
-// it saw holding memory, until the next look after that has ended.
+// goroutines and processes at once. It keeps two descriptors for each process that
+// it saw holding memory, until the first look after that has given it back.
 type Dir struct {
-	path  string
-	gpus  []GPU
-	lives lives
+	path string
+	gpus []GPU
+	seen seen
 }
 
 // Create makes the folder path for gpus, or opens it when it is there already
