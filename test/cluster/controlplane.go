@@ -57,6 +57,10 @@ func (k *keeper) apiServer() []string {
 	if k.Nodes == 0 {
 		args = append(args, "--disable-admission-plugins=ServiceAccount") // nobody makes them
 	}
+	if k.Audit != "" {
+		args = append(args, "--audit-policy-file="+k.Audit, "--audit-log-path="+k.AuditLog(),
+			"--audit-log-mode=batch", "--audit-log-batch-max-wait=1s", "--audit-log-maxsize=10000") // in one file
+	}
 	return args
 }
 

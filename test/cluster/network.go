@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"sync"
@@ -95,6 +96,13 @@ func forward(listener net.Listener) {
 func pass(to, from net.Conn) {
 	_, _ = io.Copy(to, from)           // either side can go at any time
 	_ = to.(*net.TCPConn).CloseWrite() // it may be closed already
+}
+
+// InNetwork gives a command that runs a program of this machine in the network
+// of the control plane: it sees the machine's files and processes, but all its
+// addresses are the cluster's.
+func (c *Cluster) InNetwork(ctx context.Context, program string, args ...string) *exec.Cmd {
+	return exec.CommandContext(ctx, "nsenter", append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", c.Keeper), "--", program}, args...)...)
 }
 
 // Dial connects to an address of the cluster's network, such as a Pod's or a

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	launcherclient "hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/test/figures"
+)
+
+// Bounds of what dual pods add on a real node.
+const (
+	addedP50   = 10 * time.Millisecond
+	addedP99   = 25 * time.Millisecond
+	readyP95   = 150 * time.Millisecond
+	endToEndBy = 150 * time.Millisecond
+)
+
+// ways are the kinds of Pods that take turns on the real node.
+var ways = []string{"gate", "probe", "plain"}
+
+// kubelet times hot starts of one requester at a time on a real node, of one that
+// lists our readiness gate and of one that has a probe, in turn with a plain Pod
+// of the same container.
+func (b *bench) kubelet() (rows []figures.Row, err error) {
+	s, err := b.newSite("kubelet", 1, 2)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.Down()) }()
+	launcher, err := s.setUpNode(b.ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer launcher.close()
+	if err := s.warmUp(b.ctx); err != nil {
+		return nil, err
+	}
+	last := ""
+	turns := b.n(40)
+	for turn := range turns {
+		for _, way := range ways {
+			last = fmt.Sprintf("%s-%d", way, turn)
+			if err := s.oneStart(b.ctx, way, last); err != nil {
+				return nil, err
+			}
+		}
+	}
+	writes, err := readAudit(b.ctx, s.AuditLog(), last, func(w *write) bool { return w.says(corev1.PodReady) })
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]*starts{}
+	for _, way := range ways {
+		all[way] = &starts{}
+		for turn := range turns {
+			if err := all[way].add(writes, launcher.moments(), fmt.Sprintf("%s-%d", way, turn), way == "plain"); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return rowsOfStarts(all["gate"], all["probe"], all["plain"]), nil
+}
+
+// setUpNode has the controller, and a launcher on the node, as examples have it.
+func (s *site) setUpNode(ctx context.Context) (*launcherWatch, error) {
+	for image, programs := range map[string][]string{"launcher": {"launcher", "enginesim"}, "requester": {"requester"}, "controller": {"controller"}} {
+		files := map[string]string{}
+		for _, p := range programs {
+			files["/"+p] = "bin/" + p
+		}
+		if err := s.LoadImage(ctx, "hotseat.local/"+image+":dev", files); err != nil {
+			return nil, err
+		}
+	}
+	for _, path := range []string{"deploy/manifests", "examples/dual-pods/launcherconfig.yaml"} {
+		if err := s.apply(ctx, path); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.wait(ctx, "--for=condition=Available", "lcfg/simulated"); err != nil {
+		return nil, err
+	}
+	ours := client.MatchingLabels{podmeta.LabelLauncherConfig: "simulated"}
+	var pods corev1.PodList
+	var secrets corev1.SecretList
+	if err := errors.Join(s.api.List(ctx, &pods, client.InNamespace(namespace), ours), s.api.List(ctx, &secrets, client.InNamespace(namespace), ours)); err != nil {
+		return nil, fmt.Errorf("cannot find the launcher: %w", err)
+	}
+	if len(pods.Items) != 1 || len(secrets.Items) != 1 {
+		return nil, fmt.Errorf("there are %d launchers and %d tokens, and not one of each", len(pods.Items), len(secrets.Items))
+	}
+	return s.watchLauncher(pods.Items[0].Status.PodIP, string(secrets.Items[0].Data["token"]))
+}
+
+// warmUp leaves a sleeper on each GPU.
+func (s *site) warmUp(ctx context.Context) error {
+	names := []string{"warm-0", "warm-1"}
+	for _, name := range names {
+		if err := s.api.Create(ctx, requesterPod("gate", name)); err != nil {
+			return fmt.Errorf("cannot make Pod %s: %w", name, err)
+		}
+	}
+	for _, name := range names {
+		if err := s.await(ctx, name, ready); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		if err := s.remove(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *site) oneStart(ctx context.Context, way, name string) error {
+	if err := s.api.Create(ctx, requesterPod(way, name)); err != nil {
+		return fmt.Errorf("cannot make Pod %s: %w", name, err)
+	}
+	if err := s.await(ctx, name, ready); err != nil {
+		return err
+	}
+	return s.remove(ctx, name)
+}
+
+// serverPatch asks for the model that all requesters ask for.
+const serverPatch = `spec:
+  containers:
+  - name: inference-server
+    command: [vllm, serve]
+    args: [org/model-a, --port=8000, --gpu-memory-utilization=0.4]
+`
+
+// requesterPod is a Pod of one of the ways.
+func requesterPod(way, name string) *corev1.Pod {
+	gpu := corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(1, resource.DecimalSI)}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": "model-a"}},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: podmeta.ServingContainer, Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullIfNotPresent,
+			Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8000}}, Resources: corev1.ResourceRequirements{Limits: gpu},
+		}}},
+	}
+	if way == "plain" {
+		return pod
+	}
+	pod.Annotations = map[string]string{podmeta.AnnotationLauncherConfig: "simulated", podmeta.AnnotationServerPatch: serverPatch}
+	if way == "gate" {
+		pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}
+	} else {
+		pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)},
+		}}
+	}
+	return pod
+}
+
+// launcherWatch notes when instances of a launcher came to what states.
+type launcherWatch struct {
+	client *launcherclient.Client
+	http   *http.Transport
+	stop   context.CancelFunc
+	over   sync.WaitGroup
+	mu     sync.Mutex
+	events []launcherapi.Instance
+}
+
+func (s *site) watchLauncher(ip, token string) (*launcherWatch, error) {
+	w := &launcherWatch{http: &http.Transport{DialContext: s.Dial}}
+	c, err := launcherclient.New(launcherclient.Options{Server: "http://" + ip + ":8001", Token: token, HTTPClient: &http.Client{Transport: w.http}})
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	w.client, w.stop = c, stop
+	w.over.Go(func() {
+		for event, err := range c.Watch(ctx, nil) {
+			if err != nil {
+				return // the moments that lack tell
+			}
+			w.mu.Lock()
+			w.events = append(w.events, event.Object)
+			w.mu.Unlock()
+		}
+	})
+	return w, nil
+}
+
+func (w *launcherWatch) moments() []launcherapi.Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events
+}
+
+func (w *launcherWatch) close() {
+	w.stop()
+	w.over.Wait()
+	w.client.Close()
+	w.http.CloseIdleConnections()
+}

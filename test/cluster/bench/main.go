@@ -1,0 +1,127 @@
+// Bench takes the figures of dual pods on clusters of its own, and prints a
+// table in Markdown. With -write it puts the table into spec/benchmarks.md too.
+//
+// The real controller runs against a real API server. Part kubelet has a real
+// node with it; the others have thousands of nodes and Pods that KWOK plays, with
+// stand-ins for the launchers and requester programs in them. Moments are taken
+// from the API server's audit log, the launchers' events and the stand-ins'
+// notes, all by the clock of this machine. It takes root. Nothing is left when
+// it ends, also not when it fails or is interrupted.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"hotseat.dev/hotseat/test/figures"
+)
+
+// mark is the line of the document that the table stands after.
+const mark = "<!-- dual pods, written by `make bench-cluster` -->"
+
+// patience bounds every wait for something that has to happen. It is no measure
+// of speed.
+const patience = 3 * time.Minute
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// part is one benchmark.
+type part struct {
+	name string
+	run  func(b *bench) ([]figures.Row, error)
+}
+
+var parts = []part{
+	{"kubelet", (*bench).kubelet},
+}
+
+// bench is one run of the program.
+type bench struct {
+	ctx      context.Context //nolint:containedctx // of the whole run
+	dir      string          // of everything that the run makes
+	scale    float64         // of the number of samples
+	progress io.Writer
+}
+
+// n scales a number of samples.
+func (b *bench) n(full int) int { return max(2, int(float64(full)*b.scale)) }
+
+func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.progress, format+"\n", args...) }
+
+func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	write := flags.Bool("write", false, "put the table into "+figures.Document)
+	only := flags.String("only", "", "run these parts alone, separated by commas: "+names())
+	scale := flags.Float64("scale", 1, "take so many times the usual number of samples, nodes and Pods")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *write && (*only != "" || *scale != 1) {
+		return errors.New("cannot write a table of a part: leave -only and -scale out")
+	}
+	if _, err := os.Stat("bin/controller"); err != nil {
+		return fmt.Errorf("the programs are not built (run `make build`, and this in the root of the repository): %w", err)
+	}
+	b := &bench{ctx: ctx, scale: *scale, progress: progress}
+	if b.dir, err = os.MkdirTemp("", "hotseat-bench-cluster-"); err != nil {
+		return fmt.Errorf("cannot make a folder: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	if err := os.WriteFile(b.policy(), []byte(policy), 0o600); err != nil {
+		return fmt.Errorf("cannot write the audit policy: %w", err)
+	}
+	rows, err := b.all(*only)
+	if err != nil {
+		return err
+	}
+	return figures.Publish(out, *write, mark, figures.Render("dual pods", rows))
+}
+
+func (b *bench) policy() string { return filepath.Join(b.dir, "audit.yaml") }
+
+// all runs the parts that are wanted, one after the other.
+func (b *bench) all(only string) ([]figures.Row, error) {
+	var rows []figures.Row
+	for _, p := range parts {
+		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
+			continue
+		}
+		began := time.Now()
+		more, err := p.run(b)
+		if err == nil {
+			err = b.ctx.Err()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.name, err)
+		}
+		b.say("%s took %s", p.name, time.Since(began).Round(100*time.Millisecond))
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
+
+func names() string {
+	var all []string
+	for _, p := range parts {
+		all = append(all, p.name)
+	}
+	return strings.Join(all, ", ")
+}

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/test/cluster"
+)
+
+const (
+	system    = "hotseat-system"
+	namespace = "default" // of launchers and requesters
+)
+
+// site is a cluster of a part, and who speaks to its API server.
+type site struct {
+	*cluster.Cluster
+	api client.WithWatch
+}
+
+// newSite starts a cluster whose API server knows our CRDs and notes writes.
+func (b *bench) newSite(part string, nodes, gpus int) (s *site, err error) {
+	c, err := cluster.Up(b.ctx, cluster.Options{
+		Name: fmt.Sprintf("bench-%s-%d", part, os.Getpid()), Nodes: nodes, GPUs: gpus, Progress: b.progress, AuditPolicy: b.policy(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, c.Down())
+		}
+	}()
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the cluster's kubeconfig: %w", err)
+	}
+	config.QPS = -1
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	s = &site{Cluster: c}
+	if s.api, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
+		return nil, fmt.Errorf("cannot speak to the API server: %w", err)
+	}
+	return s, s.apply(b.ctx, "deploy/chart/crds")
+}
+
+func (s *site) apply(ctx context.Context, path string) error {
+	_, err := s.Kubectl(ctx, nil, "apply", "--server-side", "-f", path)
+	return err
+}
+
+// wait waits as kubectl wait does.
+func (s *site) wait(ctx context.Context, args ...string) error {
+	_, err := s.Kubectl(ctx, nil, append([]string{"wait", "--timeout=" + patience.String()}, args...)...)
+	return err
+}
+
+// await returns once so says yes to the Pod of that name; nil is a Pod that is gone.
+func (s *site) await(ctx context.Context, name string, so func(*corev1.Pod) bool) error {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	events, err := s.api.Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name})
+	if err != nil {
+		return fmt.Errorf("cannot watch Pod %s: %w", name, err)
+	}
+	defer events.Stop()
+	var there corev1.Pod
+	switch err := s.api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &there); {
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("cannot read Pod %s: %w", name, err)
+	case err != nil && so(nil) || err == nil && so(&there):
+		return nil
+	}
+	for event := range events.ResultChan() {
+		pod, _ := event.Object.(*corev1.Pod)
+		if event.Type == watch.Deleted {
+			pod = nil
+		}
+		if so(pod) {
+			return nil
+		}
+	}
+	return fmt.Errorf("waited in vain for Pod %s: %w", name, context.Cause(ctx))
+}
+
+func gone(pod *corev1.Pod) bool { return pod == nil }
+
+func ready(pod *corev1.Pod) bool {
+	if pod == nil {
+		return false
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// remove deletes a Pod and waits until it is gone.
+func (s *site) remove(ctx context.Context, name string) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	if err := s.api.Delete(ctx, pod); err != nil {
+		return fmt.Errorf("cannot delete Pod %s: %w", name, err)
+	}
+	return s.await(ctx, name, gone)
+}
