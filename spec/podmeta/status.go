@@ -14,6 +14,10 @@ type Status struct {
 	Launcher string    `json:"launcher,omitempty"` // name of the launcher Pod
 	Instance string    `json:"instance,omitempty"` // id of the instance on it
 
+	// Generation is the metadata.generation of the InferenceServerConfig that the
+	// requester serves; 0 with a server patch.
+	Generation int64 `json:"generation,omitempty"`
+
 	LeftAlone []string `json:"leftAlone,omitempty"` // keys of labels that the input would set and that the requester has with another value
 	Ignored   []string `json:"ignored,omitempty"`   // fields of the input that mean nothing for an instance of a launcher
 }

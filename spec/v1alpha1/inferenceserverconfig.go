@@ -5,6 +5,13 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // InferenceServerConfig says what an inference server is. Server-requesting
 // Pods name it in the annotation dual-pod.llm-d.ai/inference-server-config.
 //
+// An edit of its labels is applied to the requesters that are served, where they
+// are. Any other edit is for those that are not: a start that is under way is
+// cancelled, and the new one begun. A requester that is served goes on with what
+// it has and says so in its status, until it is replaced: `kubectl rollout
+// restart` of its Deployment does that at the Deployment's pace. What sleeps of an
+// earlier edition is not woken for a later one, and goes by the budgets.
+//
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=isc,categories=hotseat

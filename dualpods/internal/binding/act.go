@@ -2,7 +2,6 @@ package binding
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -42,7 +41,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 			p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == podmeta.FinalizerRequester })
 		})
 	case Publish:
-		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) { c.publish(p, o) })
+		return c.publish(ctx, n, w, pod, o)
 	case Retract:
 		return c.retract(ctx, n, w, pod, o, step)
 	case OpenGate:
@@ -109,44 +108,6 @@ func dropRecord(p *corev1.Pod, instance string) {
 	if len(podmeta.BoundTo(p)) == 0 {
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == podmeta.FinalizerProvider })
 	}
-}
-
-// setStatus writes the status of a requester.
-func (c *Controller) setStatus(p *corev1.Pod, o Observation, s podmeta.Status) {
-	if old := readStatus(p); old.State == s.State {
-		s.Since = old.Since
-	} else {
-		s.Since = o.Now.UTC()
-	}
-	for _, problem := range o.Problems {
-		s.Errors = append(s.Errors, problem.String())
-	}
-	s.LeftAlone, s.Ignored = o.Form.LeftAlone, o.Form.Ignored
-	text, err := json.Marshal(s)
-	if err != nil {
-		c.log.Error(err, "cannot write a status")
-		return
-	}
-	p.Annotations = annotationsOf(p)
-	p.Annotations[podmeta.AnnotationStatus] = string(text)
-}
-
-// publish puts the labels on a requester that routers look for.
-func (c *Controller) publish(p *corev1.Pod, o Observation) {
-	c.setStatus(p, o, podmeta.Status{State: stateServing, Launcher: o.Launcher.Name, Instance: o.Record.Instance})
-	if len(o.Form.Labels) == 0 {
-		return
-	}
-	if p.Labels == nil {
-		p.Labels = map[string]string{}
-	}
-	maps.Copy(p.Labels, o.Form.Labels)
-	keys, err := json.Marshal(slices.Sorted(maps.Keys(o.Form.Labels)))
-	if err != nil {
-		c.log.Error(err, "cannot write which labels are relayed")
-		return
-	}
-	p.Annotations[podmeta.AnnotationRelayedLabels] = string(keys)
 }
 
 // retract takes those labels off and shuts the gate.

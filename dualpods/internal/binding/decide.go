@@ -221,10 +221,18 @@ func (o *Observation) letGo() bool {
 	return o.Record != nil && (o.leaving() || o.misbound() || o.outrun())
 }
 
-// outrun says that what was asked for has changed before the instance was made.
-// One that runs goes on as it is.
+// outrun says that what was asked for has changed while it is not served. A
+// requester that is served goes on with what it has, to the end of that.
 func (o *Observation) outrun() bool {
-	return o.Instance == nil && o.Launcher != nil && o.Launcher.Connected && len(o.Problems) == 0 && o.Form.Hash() != o.Record.SpecHash && (!o.Attempt.Asked || o.Attempt.Over)
+	serves := o.in(launcher.Awake) && (o.Requester.Shown || o.carries())
+	died := o.dead() && o.ready()
+	return !serves && !died && o.Launcher != nil && o.Launcher.Connected && len(o.Problems) == 0 && !o.current()
+}
+
+// current says that the record is of what is asked for now.
+func (o *Observation) current() bool {
+	launcher := o.Form.LauncherConfig == "" || o.Launcher == nil || o.Form.LauncherConfig == o.Launcher.Config
+	return launcher && o.Form.Hash() == o.Record.SpecHash && o.Form.Port == o.Record.ServingPort
 }
 
 // misbound says that the record is not of the GPUs that the requester has.

@@ -29,7 +29,7 @@ func fresh() Observation {
 			AdminAddress: "10.1.0.5:8081",
 		},
 		SPI:      &SPI{GPUs: []string{"GPU-0"}, Proxy: requesterapi.Proxy{State: requesterapi.StateUnbound}},
-		Launcher: &Launcher{Name: "launcher-0", IP: "10.1.0.2", Connected: true, GPUs: []string{"GPU-0", "GPU-1"}},
+		Launcher: &Launcher{Name: "launcher-0", Config: "vllm", IP: "10.1.0.2", Connected: true, GPUs: []string{"GPU-0", "GPU-1"}},
 	}
 }
 
@@ -107,9 +107,21 @@ var examples = map[string]example{
 		deleting(o)
 		o.Attempt.Asked = true
 	})},
-	"a deleted one whose model sleeps":                                    {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), deleting)},
-	"a deleted one whose model was never started":                         {"leaving, asleep or gone", RemoveRecord, but(recorded(), deleting)},
-	"one whose input changed before anything was started":                 {"leaving, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
+	"a deleted one whose model sleeps":                    {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), deleting)},
+	"a deleted one whose model was never started":         {"leaving, asleep or gone", RemoveRecord, but(recorded(), deleting)},
+	"one whose input changed before anything was started": {"leaving, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
+	"one whose input changed while its model starts": {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) {
+		o.Form.Args, o.Attempt.Asked = []string{"org/other"}, true
+	})},
+	"one whose input changed while its model wakes": {"leaving, moving", Nothing, but(with("waking"), func(o *Observation) {
+		o.Form.Args, o.Attempt.Asked = []string{"org/other"}, true
+	})},
+	"one whose input changed before it served what has come up": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
+	"one whose port changed while its model starts":             {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { o.Form.Port = 9000 })},
+	"one that asks for another launcher while its model starts": {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { o.Form.LauncherConfig = "other" })},
+	"one whose input changed, and whose model somebody put to sleep": {"let go, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.Form.Args, o.Instance.State = []string{"org/other"}, "sleeping"
+	})},
 	"one whose program names other GPUs after a restart, still published": {"let go, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-1"} })},
 	"a deleted one whose program hangs, and carries traffic perhaps":      {"leaving, requester silent", Retry, but(servedOne(), func(o *Observation) { deleting(o); o.SPI = nil })},
 	"a published one whose record is gone":                                {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record = nil })},
@@ -151,7 +163,10 @@ var examples = map[string]example{
 	"nothing stands in the way":                             {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Requester.Finalizer = true })},
 	"the engine was killed":                                 {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
 	"the instance was deleted behind the controller's back": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance = nil })},
-	"a failed instance that is being deleted":               {"leftover, being deleted", Nothing, but(with("failed"), func(o *Observation) { o.Calls.Delete = true })},
+	"the engine was killed, and the configuration had changed": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) {
+		o.Form.Args, o.Instance.State = []string{"org/other"}, "failed"
+	})},
+	"a failed instance that is being deleted": {"leftover, being deleted", Nothing, but(with("failed"), func(o *Observation) { o.Calls.Delete = true })},
 	"a changed configuration, and a launcher that has not answered the controller yet": {"launcher silent", Tell, but(servedOne(), func(o *Observation) {
 		o.Form.Args, o.Instance, o.Attempt, o.Launcher.Connected = []string{"org/other"}, nil, Attempt{}, false
 	})},
@@ -193,7 +208,10 @@ var examples = map[string]example{
 	"all is done":                                {"", Nothing, servedOne()},
 	"all is done, and the configuration is gone": {"", Nothing, but(servedOne(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f"}} })},
 	"all is done, and the configuration changed": {"", Nothing, but(servedOne(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
-	"all is done, and the node is cordoned":      {"", Nothing, but(servedOne(), func(o *Observation) { o.Node.Unschedulable = true })},
+	"the configuration changed while the launcher was silent": {"not published", Publish, but(servedOne(), func(o *Observation) {
+		o.Form.Args, o.Requester.Published, o.Requester.Shown = []string{"org/other"}, false, false
+	})},
+	"all is done, and the node is cordoned": {"", Nothing, but(servedOne(), func(o *Observation) { o.Node.Unschedulable = true })},
 }
 
 func TestEveryObservationIsDecidedByItsRow(t *testing.T) {

@@ -68,6 +68,7 @@ type SPI struct {
 // Launcher is a launcher Pod and what the launcher in it says.
 type Launcher struct {
 	Name     string
+	Config   string // name of the LauncherConfig that it is of
 	IP       string
 	Deleting bool
 	Dead     bool // its containers have ended for good

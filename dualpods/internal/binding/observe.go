@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"maps"
 	"path"
 	"regexp"
@@ -43,7 +42,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		o.Launcher = l.observed()
 	}
 	if pod := w.pods[uid]; pod != nil {
-		o.Requester.Published = published(pod, o)
+		o.Requester.Published = published(pod, w.asked[uid].RelayedLabels, o)
 	}
 	if o.SPI != nil && len(o.Problems) == 0 {
 		o.Requester.Instance = InstanceID(o.Form, o.SPI.GPUs)
@@ -86,17 +85,6 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, w *world, p
 	}
 }
 
-// published says that labels and status of the requester are those of one that
-// is served. Labels of an input that has changed since are left as they are.
-func published(pod *corev1.Pod, o Observation) bool {
-	status := readStatus(pod)
-	if status.State != stateServing || o.Record == nil {
-		return false
-	}
-	changed := len(o.Problems) > 0 || o.Form.Hash() != o.Record.SpecHash
-	return status.Instance == o.Record.Instance && (changed || relayed(pod, o.Form.Labels))
-}
-
 // form reads what the requester asks for.
 func (c *Controller) form(ctx context.Context, pod *corev1.Pod, read podmeta.Requester) (nominal.Form, []podmeta.Problem) {
 	if read.Input == podmeta.InputPatch {
@@ -112,21 +100,6 @@ func (c *Controller) form(ctx context.Context, pod *corev1.Pod, read podmeta.Req
 	return nominal.FromConfig(pod, &config)
 }
 
-// States in the status of a requester.
-const (
-	stateBinding = "Binding"
-	stateWaiting = "Waiting"
-	stateServing = "Serving"
-)
-
-func readStatus(pod *corev1.Pod) podmeta.Status {
-	var s podmeta.Status
-	if json.Unmarshal([]byte(pod.Annotations[podmeta.AnnotationStatus]), &s) != nil {
-		return podmeta.Status{} // it is written anew
-	}
-	return s
-}
-
 func gateOpen(pod *corev1.Pod) bool {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == podmeta.ReadinessGate {
@@ -134,16 +107,6 @@ func gateOpen(pod *corev1.Pod) bool {
 		}
 	}
 	return false
-}
-
-// relayed says that the requester has those labels.
-func relayed(pod *corev1.Pod, labels map[string]string) bool {
-	for key, value := range labels {
-		if pod.Labels[key] != value {
-			return false
-		}
-	}
-	return true
 }
 
 // noName is what cannot stand in an instance's id.

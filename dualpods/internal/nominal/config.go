@@ -42,6 +42,7 @@ func ofConfig(config *v1alpha1.InferenceServerConfig, own map[string]string) wor
 		Env:            map[string]string{},
 		Port:           server.Port,
 		LauncherConfig: config.Spec.LauncherConfigName,
+		Generation:     config.Generation,
 	}}
 	args, field := server.Args, path+".args"
 	switch {

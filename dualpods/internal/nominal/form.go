@@ -22,6 +22,7 @@ type Form struct {
 	Port           int32             // where the requester answers inference requests
 	GPUs           int               // how many the requester holds
 	LauncherConfig string            // name of the LauncherConfig that is asked for; empty where none is
+	Generation     int64             // of the InferenceServerConfig; 0 of a patch
 	Labels         map[string]string // to put on the requester while it is bound and ready
 
 	// LeftAlone are the keys of labels that the input would set and that the
