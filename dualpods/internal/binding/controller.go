@@ -40,7 +40,9 @@ type Options struct {
 	Drain time.Duration
 	// Again has a node looked at again.
 	Again func(node string)
-	Now   func() time.Time
+	// Observer is told what is seen and done; nil: nobody is.
+	Observer Observer
+	Now      func() time.Time
 }
 
 // Controller binds the requesters of nodes. Nodes are looked at side by side,
@@ -57,6 +59,9 @@ type Controller struct {
 
 // New makes a controller that works until ctx ends. Close waits for what it began.
 func New(ctx context.Context, opts Options, log logr.Logger) *Controller {
+	if opts.Observer == nil {
+		opts.Observer = nobody{}
+	}
 	return &Controller{opts: opts, log: log, ctx: ctx, nodes: map[string]*nodeWork{}, owner: map[string]string{}, rules: rules}
 }
 
@@ -121,7 +126,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.watchLaunchers(w)
 	var again time.Duration
-	for _, uid := range w.subjects() {
+	subjects := w.subjects()
+	for _, uid := range subjects {
 		after, err := c.settle(ctx, n, w, uid)
 		if err != nil && ctx.Err() == nil {
 			after = retryAfter
@@ -133,6 +139,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			again = after
 		}
 	}
+	c.opts.Observer.Passed(n.name, subjects)
 	c.tidy(n, w)
 	n.keepSwaps(w)
 	return reconcile.Result{RequeueAfter: again}, nil
@@ -166,25 +173,32 @@ func (c *Controller) tidy(n *nodeWork, w *world) {
 func (c *Controller) settle(ctx context.Context, n *nodeWork, w *world, uid types.UID) (again time.Duration, err error) {
 	for range most {
 		o := c.observe(ctx, n, w, uid)
-		step := decide(&o, c.rules)
-		if step.Do == Nothing {
-			return 0, nil
-		}
-		if step.Do == Retry {
-			return step.After, nil
-		}
-		c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "rule", step.Rule, "do", string(step.Do), "why", step.Why)
-		if step.Do == CreateLauncher {
-			return c.createLauncher(ctx, n, w, o)
-		}
-		if err := c.act(ctx, n, w, o, step); err != nil {
-			return 0, fmt.Errorf("cannot %s: %w", step.Do, err)
-		}
-		if ends(step.Do) {
-			return 0, nil
+		sight := Sight{Node: n.name, Observation: o, Leaving: o.leaving(), Step: decide(&o, c.rules), Began: c.opts.Now()}
+		var over bool
+		again, over, err = c.take(ctx, n, w, o, sight.Step)
+		sight.Ended, sight.Err = c.opts.Now(), err
+		c.opts.Observer.Saw(sight)
+		if over || err != nil {
+			return again, err
 		}
 	}
 	return retryAfter, nil
+}
+
+// take takes a step. over says that there is no other to take now.
+func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o Observation, step Step) (again time.Duration, over bool, err error) {
+	if step.Do == Nothing || step.Do == Retry {
+		return step.After, true, nil
+	}
+	c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "rule", step.Rule, "do", string(step.Do), "why", step.Why)
+	if step.Do == CreateLauncher {
+		again, err = c.createLauncher(ctx, n, w, o)
+		return again, true, err
+	}
+	if err := c.act(ctx, n, w, o, step); err != nil {
+		return 0, false, fmt.Errorf("cannot %s: %w", step.Do, err)
+	}
+	return 0, ends(step.Do), nil
 }
 
 // ends says that an event has to come before there is more to do for a requester.

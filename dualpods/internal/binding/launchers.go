@@ -74,6 +74,7 @@ func notRunning(pod *corev1.Pod) string {
 // observed is what is known of a launcher.
 func (l *launcherPod) observed() *Launcher {
 	seen := &Launcher{
+		UID: l.pod.UID, Created: l.pod.CreationTimestamp.Time,
 		Name: l.pod.Name, Config: l.config(), IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: finished(l.pod),
 		Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
 	}

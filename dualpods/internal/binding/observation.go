@@ -45,10 +45,12 @@ type Requester struct {
 	GateOpen        bool      // and that is true
 	Started         time.Time // the requester program
 	AdminAddress    string
-	GPUs            int    // how many it asks for
-	Shown           bool   // its labels or its status tell others to use it
-	Published       bool   // its labels and status are those of a bound, ready requester
-	Told            string // the message of its status
+	GPUs            int       // how many it asks for
+	Shown           bool      // its labels or its status tell others to use it
+	Published       bool      // its labels and status are those of a bound, ready requester
+	Told            string    // the message of its status
+	Created         time.Time // read by no row: for an [Observer], as is PodReady
+	PodReady        time.Time // since when the Pod is ready; zero: it is not
 }
 
 // Node is the requester's.
@@ -67,8 +69,10 @@ type SPI struct {
 
 // Launcher is a launcher Pod and what the launcher in it says.
 type Launcher struct {
+	UID      types.UID
 	Name     string
 	Config   string // name of the LauncherConfig that it is of
+	Created  time.Time // read by no row
 	IP       string
 	Deleting bool
 	Dead     bool // its containers have ended for good

@@ -81,7 +81,8 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, w *world, p
 		Finalizer: slices.Contains(pod.Finalizers, podmeta.FinalizerRequester),
 		Gate:      read.Gated, GateOpen: gateOpen(pod),
 		Started: started(pod), AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
-		Shown: readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
+		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
+		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
 	}
 }
 

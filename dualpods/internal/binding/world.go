@@ -123,7 +123,7 @@ func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
 			continue
 		}
 		asked.Go(func() {
-			said, err := c.askRequester(ctx, n, uid, w.adminAddress(uid))
+			said, err := c.askRequester(forRequester(ctx, uid), n, uid, w.adminAddress(uid))
 			if err != nil {
 				c.log.V(1).Info("a requester does not answer", "pod", client.ObjectKeyFromObject(pod), "error", err.Error())
 				return
@@ -269,6 +269,16 @@ func started(pod *corev1.Pod) time.Time {
 	for _, c := range pod.Status.ContainerStatuses {
 		if c.Name == podmeta.ServingContainer && c.State.Running != nil {
 			return c.State.Running.StartedAt.Time
+		}
+	}
+	return time.Time{}
+}
+
+// readySince is since when a Pod is ready; zero: it is not.
+func readySince(pod *corev1.Pod) time.Time {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
 		}
 	}
 	return time.Time{}

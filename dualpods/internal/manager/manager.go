@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -35,6 +36,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/serverconfig"
 	"hotseat.dev/hotseat/dualpods/internal/spi"
+	"hotseat.dev/hotseat/dualpods/internal/telemetry"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -110,10 +112,15 @@ func Run(ctx context.Context, opts Options) (err error) {
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"), Token: token,
 		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)},
 	})
+	watcher := telemetry.New(telemetry.Options{Streams: views.Streams})
+	if err := metrics.Registry.Register(watcher); err != nil {
+		return fmt.Errorf("cannot answer metrics: %w", err)
+	}
+	defer metrics.Registry.Unregister(watcher)
 	binder = binding.New(life, binding.Options{
-		API: mgr.GetClient(), Views: watched{views}, Requesters: requesters, Recorder: mgr.GetEventRecorder("hotseat"),
+		API: mgr.GetClient(), Views: watched{views, watcher}, Requesters: watcher.Requesters(requesters), Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Token: pool.Token, Launchers: pool, Drain: opts.Drain,
-		Again: again.add, Now: time.Now,
+		Again: again.add, Observer: watcher, Now: time.Now,
 	}, opts.Log.WithName("binding"))
 	defer binder.Close()
 	defer views.Close()
@@ -132,11 +139,14 @@ func Run(ctx context.Context, opts Options) (err error) {
 }
 
 // watched are launchers as package binding asks for them.
-type watched struct{ *nodeview.Set }
+type watched struct {
+	*nodeview.Set
+	telemetry *telemetry.Telemetry
+}
 
 func (w watched) Client(key string) binding.LauncherClient {
 	if c := w.Set.Client(key); c != nil {
-		return c
+		return w.telemetry.Launcher(c)
 	}
 	return nil
 }

@@ -113,6 +113,21 @@ func (s *Set) View(key string) View {
 	return v
 }
 
+// Streams counts the launchers that are watched, and those of them whose watch
+// stream is up.
+func (s *Set) Streams() (watched, connected int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.all {
+		l.mu.Lock()
+		if l.view.Connected {
+			connected++
+		}
+		l.mu.Unlock()
+	}
+	return len(s.all), connected
+}
+
 // Client speaks to the launcher of that key; nil when it is not watched, or has
 // never answered.
 func (s *Set) Client(key string) *client.Client {

@@ -1,0 +1,52 @@
+package binding
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Observer is told what the controller sees and does, for metrics and traces.
+// Its methods return at once; those of different nodes are called side by side.
+type Observer interface {
+	// Saw tells of each decision, once its write was made or could not be.
+	Saw(s Sight)
+	// Passed ends a pass over a node, of name "" for what is on none yet: Saw has
+	// told of these requesters in it, and there are no others on the node.
+	Passed(node string, requesters []types.UID)
+}
+
+// Sight is one decision and what came of it.
+type Sight struct {
+	Node        string
+	Observation Observation
+	Leaving     bool // the requester's server is not wanted any more
+	Step        Step
+	Began       time.Time // the write; a step without one has no length
+	Ended       time.Time
+	Err         error
+}
+
+// Served says that there is nothing to do for the requester: it serves.
+func (s Sight) Served() bool { return s.Step.Rule == "" }
+
+type nobody struct{}
+
+func (nobody) Saw(Sight)                  {}
+func (nobody) Passed(string, []types.UID) {}
+
+type requesterKey struct{}
+
+// forRequester names the requester that a call is made for.
+func forRequester(ctx context.Context, uid types.UID) context.Context {
+	return context.WithValue(ctx, requesterKey{}, uid)
+}
+
+// RequesterOf is the requester that a call to a launcher, or to a requester
+// program, is made for: its context names it. ok is false for a call that is
+// made for none.
+func RequesterOf(ctx context.Context) (uid types.UID, ok bool) {
+	uid, ok = ctx.Value(requesterKey{}).(types.UID)
+	return uid, ok
+}
