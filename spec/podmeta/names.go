@@ -66,6 +66,10 @@ const ReadinessGate corev1.PodConditionType = PrefixOwn + "inference-server"
 // template of a LauncherConfig.
 const ServingContainer = "inference-server"
 
+// PodResourcesContainer is the name of the container of a launcher Pod that tells
+// which devices the kubelet has given to whom; see package podresourcesapi.
+const PodResourcesContainer = "pod-resources"
+
 // DefaultAdminPort is where the requester program listens for the controller.
 const DefaultAdminPort int32 = 8081
 

@@ -8,6 +8,9 @@ const (
 	// there should be is ready, and on an InferenceServerConfig while every Pod
 	// that asks for it is.
 	ConditionAvailable = "Available"
+	// ConditionAllocationsChecked is true on a LauncherConfig while the GPUs that
+	// requesters name are compared with those that the kubelet gave them.
+	ConditionAllocationsChecked = "AllocationsChecked"
 )
 
 // Reasons of ConditionAccepted.
@@ -24,4 +27,10 @@ const (
 	ReasonNotReady   = "NotReady"
 	ReasonNoNodes    = "NoNodes"    // with mode PerNode: no node fits
 	ReasonNoneNeeded = "NoneNeeded" // with mode OnDemand: nobody asked for one yet; of an InferenceServerConfig: no Pod asks for it
+)
+
+// Reasons of ConditionAllocationsChecked.
+const (
+	ReasonKubeletAsked  = "KubeletAsked"
+	ReasonRequesterOnly = "RequesterOnly" // a requester's own word counts
 )

@@ -57,6 +57,44 @@ type LauncherConfigSpec struct {
 
 	// +optional
 	Budgets Budgets `json:"budgets,omitempty"`
+
+	// Whether the GPUs that a requester names are compared with those that the
+	// kubelet gave it.
+	// +optional
+	// +kubebuilder:default={}
+	AllocationCheck AllocationCheck `json:"allocationCheck,omitempty"`
+}
+
+// AllocationCheckMode says who is asked which GPUs a requester has.
+//
+// +kubebuilder:validation:Enum=Kubelet;None
+type AllocationCheckMode string
+
+// The modes of the allocation check.
+const (
+	// AllocationCheckKubelet has a container beside each launcher ask the kubelet.
+	AllocationCheckKubelet AllocationCheckMode = "Kubelet"
+	// AllocationCheckNone has the requester's own word count.
+	AllocationCheckNone AllocationCheckMode = "None"
+)
+
+// AllocationCheck says whether the GPUs that a requester names are compared with
+// those that the kubelet gave it.
+type AllocationCheck struct {
+	// Kubelet: a container pod-resources beside each launcher asks the kubelet,
+	// on the socket of its PodResources API, which takes a hostPath volume and
+	// user 0. None: a requester's own word counts, for namespaces where such Pods
+	// are not admitted, or device plugins whose ids are no UUIDs.
+	// +optional
+	// +kubebuilder:default=Kubelet
+	Mode AllocationCheckMode `json:"mode,omitempty"`
+
+	// The kubelet's folder on the nodes.
+	// +optional
+	// +kubebuilder:default="/var/lib/kubelet"
+	// +kubebuilder:validation:Pattern=`^/[^:]*$`
+	// +kubebuilder:validation:MaxLength=1024
+	KubeletDir string `json:"kubeletDir,omitempty"`
 }
 
 // PopulationMode says when launchers are made.

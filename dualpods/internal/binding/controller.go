@@ -28,7 +28,9 @@ type Options struct {
 	API        client.Client
 	Views      Views
 	Requesters Requesters
-	Recorder   events.EventRecorder
+	// Allocations asks the kubelets; nil: requesters' own word counts.
+	Allocations Allocations
+	Recorder    events.EventRecorder
 	// LauncherPort is where launchers have their control API.
 	LauncherPort int
 	// Token is what the launcher in a Pod asks its clients for.
@@ -93,6 +95,8 @@ type nodeWork struct {
 	own   map[types.UID]*corev1.Pod // as this controller wrote them last
 	gpus  map[types.UID]accelerators
 	mu    sync.Mutex // guards gpus: requesters are asked side by side
+	// kubelet is what the kubelet said, and how it was asked in vain.
+	kubelet map[types.UID]Allocation
 }
 
 // accelerators are the GPUs that a process of a requester program has.
@@ -107,7 +111,7 @@ func (c *Controller) work(name string) *nodeWork {
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
 	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, gpus: map[types.UID]accelerators{}}
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}}
 		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}
@@ -198,7 +202,7 @@ func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o Observat
 	if err := c.act(ctx, n, w, o, step); err != nil {
 		return 0, false, fmt.Errorf("cannot %s: %w", step.Do, err)
 	}
-	return 0, ends(step.Do), nil
+	return step.After, ends(step.Do), nil
 }
 
 // ends says that an event has to come before there is more to do for a requester.
@@ -265,6 +269,11 @@ func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
 	for uid := range n.own {
 		if !there[uid] {
 			delete(n.own, uid)
+		}
+	}
+	for uid := range n.kubelet {
+		if !there[uid] {
+			delete(n.kubelet, uid)
 		}
 	}
 	n.mu.Lock()

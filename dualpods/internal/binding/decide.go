@@ -116,7 +116,7 @@ var placed = []rule{
 			return Step{Do: Tell, Why: fmt.Sprintf("the Pod asks for %d GPUs, and the requester program says that it has %d", o.Requester.GPUs, len(o.SPI.GPUs))}
 		}},
 	{"GPU claimed twice", func(o *Observation) bool { return o.Record == nil && len(o.Rivals) > 0 },
-		do(Tell, "%s says that it has one of its GPUs too: neither gets it until that is clear", func(o *Observation) string { return strings.Join(o.Rivals, ", ") })},
+		do(Tell, "%s has one of its GPUs too, or says so: neither gets it until that is clear", func(o *Observation) string { return strings.Join(o.Rivals, ", ") })},
 }
 
 // bound is the way to a record.
@@ -133,6 +133,18 @@ var bound = []rule{
 		}},
 	{"launcher silent", func(o *Observation) bool { return !o.Launcher.Connected },
 		do(Tell, "launcher %s does not answer: %s", launcherName, launcherWhy)},
+	{"kubelet just asked", func(o *Observation) bool { return o.gpusNotTold() && o.Now.Sub(o.Kubelet.Since) < patience },
+		func(o *Observation) Step {
+			return Step{Do: Retry, After: o.untilToldGPUs(), Why: "which GPUs the kubelet gave it is not known yet: " + o.Kubelet.Why}
+		}},
+	{"kubelet silent", (*Observation).gpusNotTold,
+		func(o *Observation) Step {
+			return Step{Do: Tell, After: o.untilToldGPUs(), Why: "which GPUs the kubelet gave it cannot be told: " + o.Kubelet.Why}
+		}},
+	{"GPUs not its own", func(o *Observation) bool {
+		return o.Record == nil && o.Kubelet != nil && !sameSet(o.SPI.GPUs, o.Kubelet.GPUs)
+	}, do(Tell, "the requester program says that it has GPU %s, and the kubelet gave its container %s: it gets neither until it names what it was given",
+		func(o *Observation) string { return strings.Join(o.SPI.GPUs, ", ") }, func(o *Observation) string { return strings.Join(o.Kubelet.GPUs, ", ") })},
 	{"GPU not the launcher's", func(o *Observation) bool { return o.Record == nil && o.strangeGPU() != "" },
 		do(Tell, "launcher %s does not see GPU %s", launcherName, (*Observation).strangeGPU)},
 	{"no finalizer", func(o *Observation) bool { return !o.Requester.Finalizer },
@@ -237,7 +249,22 @@ func (o *Observation) current() bool {
 
 // misbound says that the record is not of the GPUs that the requester has.
 func (o *Observation) misbound() bool {
-	return o.SPI != nil && o.SPI.Wrong == "" && !slices.Equal(slices.Sorted(slices.Values(o.SPI.GPUs)), slices.Sorted(slices.Values(o.Record.GPUs)))
+	return o.SPI != nil && o.SPI.Wrong == "" && !sameSet(o.SPI.GPUs, o.Record.GPUs)
+}
+
+func sameSet(a, b []string) bool {
+	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// gpusNotTold says that the kubelet is to be asked which GPUs a requester has,
+// and has not said.
+func (o *Observation) gpusNotTold() bool {
+	return o.Record == nil && o.Kubelet != nil && len(o.Kubelet.GPUs) == 0
+}
+
+// untilToldGPUs is when the kubelet is asked next.
+func (o *Observation) untilToldGPUs() time.Duration {
+	return max(o.Kubelet.Again.Sub(o.Now), firstKubeletPause)
 }
 
 func (o *Observation) in(states ...launcher.State) bool {

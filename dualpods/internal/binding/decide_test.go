@@ -143,7 +143,7 @@ var examples = map[string]example{
 	"two requesters with one GPU":                     {"GPU claimed twice", Tell, but(fresh(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
 	"two requesters with one GPU, one told of it already": {"GPU claimed twice", Nothing, but(fresh(), func(o *Observation) {
 		o.Rivals = []string{"ns/other"}
-		o.Requester.Told = "ns/other says that it has one of its GPUs too: neither gets it until that is clear"
+		o.Requester.Told = "ns/other has one of its GPUs too, or says so: neither gets it until that is clear"
 	})},
 	"a node whose launcher the DaemonSet has not made yet": {"no launcher yet", Tell, but(fresh(), func(o *Observation) {
 		o.Launcher, o.Lacking = nil, "DaemonSet vllm-launcher has no launcher on node node-0 yet"
@@ -154,6 +154,24 @@ var examples = map[string]example{
 	"a launcher that fell silent under one that is served": {"launcher silent", Tell, but(servedOne(), func(o *Observation) { o.Launcher.Connected = false })},
 	"a launcher that is being started again": {"launcher just lost", Retry, but(servedOne(), func(o *Observation) {
 		o.Launcher.Connected, o.Launcher.Lost = false, now.Add(-time.Second)
+	})},
+	"a kubelet that has not been asked yet": {"kubelet just asked", Retry, but(fresh(), func(o *Observation) {
+		o.Kubelet = &Allocation{Why: "no socket", Since: now}
+	})},
+	"a kubelet that does not say who has what": {"kubelet silent", Tell, but(fresh(), func(o *Observation) {
+		o.Kubelet = &Allocation{Why: "no socket", Since: now.Add(-time.Minute)}
+	})},
+	"a requester program that names a GPU of somebody else's": {"GPUs not its own", Tell, but(fresh(), func(o *Observation) {
+		o.Kubelet = &Allocation{GPUs: []string{"GPU-1"}}
+	})},
+	"a requester program that names a GPU that nobody has": {"GPUs not its own", Tell, but(fresh(), func(o *Observation) {
+		o.Kubelet, o.SPI.GPUs = &Allocation{GPUs: []string{"GPU-0"}}, []string{"GPU-7"}
+	})},
+	"the kubelet gave it what it says, and all else is there": {"no finalizer", AddFinalizer, but(fresh(), func(o *Observation) {
+		o.Kubelet = &Allocation{GPUs: []string{"GPU-0"}}
+	})},
+	"one that is bound, and a kubelet that fell silent": {"", Nothing, but(servedOne(), func(o *Observation) {
+		o.Kubelet = &Allocation{Why: "no socket"}
 	})},
 	"a GPU that the launcher does not see": {"GPU not the launcher's", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-7"} })},
 	"all is there for the first time":      {"no finalizer", AddFinalizer, fresh()},

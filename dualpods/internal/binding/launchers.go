@@ -61,14 +61,14 @@ func (c *Controller) createLauncher(ctx context.Context, n *nodeWork, w *world, 
 	return createAgain, c.act(ctx, n, w, o, step)
 }
 
-// notRunning says what a launcher Pod waits for.
-func notRunning(pod *corev1.Pod) string {
+// notRunning says what a container of a launcher Pod waits for.
+func notRunning(pod *corev1.Pod, container string) string {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "" {
 			return fmt.Sprintf("its container %s waits: %s %s", s.Name, w.Reason, w.Message)
 		}
 	}
-	return "its container " + podmeta.ServingContainer + " does not run yet"
+	return "its container " + container + " does not run yet"
 }
 
 // observed is what is known of a launcher.
@@ -79,7 +79,7 @@ func (l *launcherPod) observed() *Launcher {
 		Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
 	}
 	if !running(l.pod) {
-		seen.Why = notRunning(l.pod)
+		seen.Why = notRunning(l.pod, podmeta.ServingContainer)
 	}
 	return seen
 }

@@ -21,7 +21,8 @@ type Observation struct {
 	Form      nominal.Form      // what was asked for; only without Problems
 	Problems  []podmeta.Problem // of the requester's input
 	SPI       *SPI              // nil: the requester program does not answer, or was not asked
-	Rivals    []string          // other living requesters that say they have one of its GPUs, or are bound on it
+	Kubelet   *Allocation       // nil: nobody can ask the kubelet, and the requester's own word counts
+	Rivals    []string          // other living requesters that have one of its GPUs, as far as is known, or are bound on it
 	Launcher  *Launcher         // that of the record; else the one that would serve it; nil: there is none
 	Lacking   string            // why there is no launcher and none can be made now; empty: one can
 	Record    *podmeta.Binding  // nil: not bound
@@ -67,11 +68,19 @@ type SPI struct {
 	Proxy requesterapi.Proxy
 }
 
+// Allocation is what the kubelet says of a requester's GPUs.
+type Allocation struct {
+	GPUs  []string  // UUIDs; none: it is not known which it has
+	Why   string    // it is not known
+	Since time.Time // when it was asked for in vain first
+	Again time.Time // when it is asked next
+}
+
 // Launcher is a launcher Pod and what the launcher in it says.
 type Launcher struct {
 	UID      types.UID
 	Name     string
-	Config   string // name of the LauncherConfig that it is of
+	Config   string    // name of the LauncherConfig that it is of
 	Created  time.Time // read by no row
 	IP       string
 	Deleting bool

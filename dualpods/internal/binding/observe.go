@@ -40,6 +40,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 			o.Form, o.Problems = o.Form.On(&l.pod.Spec)
 		}
 		o.Launcher = l.observed()
+		o.Kubelet = c.allocation(w, l, uid)
 	}
 	if pod := w.pods[uid]; pod != nil {
 		o.Requester.Published = published(pod, w.asked[uid].RelayedLabels, o)

@@ -97,6 +97,7 @@ func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
 // for. Each of them is missed by TestNoRowCanBeMissed.
 var unseen = []string{
 	"GPU not the launcher's",
+	"GPUs not its own",
 	"GPUs do not match",
 	"GPUs unknown",
 	"backing off",
@@ -104,6 +105,8 @@ var unseen = []string{
 	"input wrong",
 	"input wrong, nothing runs",
 	"instance bound to another",
+	"kubelet just asked",
+	"kubelet silent",
 	"launcher going",
 	"launcher just lost",
 	"launcher silent",

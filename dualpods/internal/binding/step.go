@@ -12,7 +12,7 @@ type Action string
 // The actions.
 const (
 	Nothing Action = "nothing" // an event begins the next pass
-	Retry   Action = "retry"   // nothing tells when to look again: look after Step.After
+	Retry   Action = "retry"   // look again after Step.After
 
 	// Writes to the API server.
 	Tell            Action = "tell"             // requester: status and, where it is new, an Event
@@ -44,6 +44,6 @@ type Step struct {
 	Rule   string // its row in spec/binding.md
 	Do     Action
 	Why    string          // for people: in the status, Events, the log
-	After  time.Duration   // with Retry
+	After  time.Duration   // when to look again, where nothing tells; 0: something does
 	Record podmeta.Binding // with AddRecord and NextAttempt: what is to be written
 }

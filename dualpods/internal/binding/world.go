@@ -27,6 +27,7 @@ type world struct {
 	pods      map[types.UID]*corev1.Pod // requesters
 	launchers []*launcherPod
 	spi       map[types.UID]*SPI
+	kubelet   map[types.UID]Allocation
 	asked     map[types.UID]requester // of pods, as read
 }
 
@@ -70,7 +71,7 @@ func IsLauncher(pod *corev1.Pod) bool {
 
 // gather reads everything about a node, of name "" what is on none yet.
 func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
-	w := &world{now: c.opts.Now(), node: Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, asked: map[types.UID]requester{}}
+	w := &world{now: c.opts.Now(), node: Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}, asked: map[types.UID]requester{}}
 	if n.name != "" {
 		var node corev1.Node
 		switch err := c.opts.API.Get(ctx, client.ObjectKey{Name: n.name}, &node); {
@@ -104,7 +105,10 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 		return a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time)
 	})
 	n.forgetOthers(pods.Items)
+	var asked sync.WaitGroup
+	asked.Go(func() { c.askKubelet(ctx, n, w) })
 	c.askRequesters(ctx, n, w)
+	asked.Wait()
 	return w, nil
 }
 
@@ -159,25 +163,38 @@ func (w *world) adminAddress(uid types.UID) string {
 	return net.JoinHostPort(w.pods[uid].Status.PodIP, strconv.Itoa(int(w.asked[uid].AdminPort)))
 }
 
-// rivals are other living requesters that say they have a GPU of this one's, or
-// that are bound on it.
+// claim is which GPUs a requester has: those that the kubelet gave it, where that
+// is known, else those that it says it has.
+func (w *world) claim(uid types.UID) (gpus []string, given bool) {
+	if word := w.kubelet[uid]; len(word.GPUs) > 0 {
+		return word.GPUs, true
+	}
+	if said := w.spi[uid]; said != nil {
+		return said.GPUs, false
+	}
+	return nil, false
+}
+
+// rivals are other living requesters that have a GPU of this one's, or that are
+// bound on it. What one says that it has counts for nothing against what the
+// kubelet gave to another.
 func (w *world) rivals(uid types.UID) (names []string) {
-	mine := w.spi[uid]
-	if mine == nil {
+	if w.spi[uid] == nil {
 		return nil
 	}
+	mine, given := w.claim(uid)
 	for other, pod := range w.pods {
 		if other == uid || !pod.DeletionTimestamp.IsZero() || finished(pod) {
 			continue
 		}
-		var theirs []string
-		if said := w.spi[other]; said != nil {
-			theirs = said.GPUs
+		theirs, theirsGiven := w.claim(other)
+		if given && !theirsGiven {
+			theirs = nil
 		}
 		if _, record := w.boundTo(other); record != nil {
 			theirs = slices.Concat(theirs, record.GPUs)
 		}
-		if slices.ContainsFunc(mine.GPUs, func(g string) bool { return slices.Contains(theirs, g) }) {
+		if slices.ContainsFunc(mine, func(g string) bool { return slices.Contains(theirs, g) }) {
 			names = append(names, pod.Namespace+"/"+pod.Name)
 		}
 	}
@@ -285,9 +302,11 @@ func readySince(pod *corev1.Pod) time.Time {
 }
 
 // running says that the requester program, or the launcher, runs.
-func running(pod *corev1.Pod) bool {
+func running(pod *corev1.Pod) bool { return containerRuns(pod, podmeta.ServingContainer) }
+
+func containerRuns(pod *corev1.Pod, container string) bool {
 	for _, c := range pod.Status.ContainerStatuses {
-		if c.Name == podmeta.ServingContainer {
+		if c.Name == container {
 			return c.State.Running != nil && pod.Status.PodIP != ""
 		}
 	}

@@ -43,6 +43,7 @@ func (p *Pool) tell(ctx context.Context, f *finding) error {
 	}
 	meta.SetStatusCondition(&s.Conditions, acceptance)
 	meta.SetStatusCondition(&s.Conditions, available(f, s))
+	meta.SetStatusCondition(&s.Conditions, allocationsChecked(f.config))
 	if equality.Semantic.DeepEqual(changed.Status, f.config.Status) {
 		return nil
 	}
@@ -125,6 +126,15 @@ func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
 		if first := waiting(f.launchers); first != nil {
 			c.Message += fmt.Sprintf("; %s on node %s %s", first.Name, NodeOf(first), Shortened(why(first), 500))
 		}
+	}
+	return c
+}
+
+func allocationsChecked(config *v1alpha1.LauncherConfig) metav1.Condition {
+	c := metav1.Condition{Type: v1alpha1.ConditionAllocationsChecked, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonKubeletAsked, ObservedGeneration: config.Generation}
+	if config.Spec.AllocationCheck.Mode == v1alpha1.AllocationCheckNone {
+		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonRequesterOnly
+		c.Message = "spec.allocationCheck.mode is None: which GPUs a requester has is what its own program says"
 	}
 	return c
 }

@@ -29,12 +29,12 @@ const (
 	fieldContainer = fieldTemplate + ".spec.containers[" + podmeta.ServingContainer + "]"
 	devicesEnv     = "NVIDIA_VISIBLE_DEVICES" // read by NVIDIA's container runtime
 
-	programVolume, tokenVolume, stateVolume, sharedVolume = "hotseat-program", "hotseat-token", "hotseat-state", "hotseat-shm"
+	programVolume, tokenVolume, stateVolume, sharedVolume, kubeletVolume = "hotseat-program", "hotseat-token", "hotseat-state", "hotseat-shm", "hotseat-pod-resources"
 )
 
 // Image is where the launcher comes from.
 type Image struct {
-	Name string // its file /launcher is the launcher
+	Name string // its file /launcher is the launcher, /podresources the program beside it
 	Port int32  // where launchers have their control API
 }
 
@@ -53,6 +53,7 @@ func Template(config *v1alpha1.LauncherConfig, image Image, secret string) (core
 	w.run()
 	w.mount()
 	w.place()
+	w.askKubelet()
 	made := corev1.PodTemplateSpec{Spec: theirs.Spec}
 	made.Labels, made.Annotations = maps.Clone(theirs.Labels), maps.Clone(theirs.Annotations)
 	if made.Labels == nil {
@@ -130,13 +131,13 @@ func (w *making) refuse() {
 // refuseOfPod finds what it may not say outside its main container.
 func (w *making) refuseOfPod() {
 	for _, v := range w.pod.Volumes {
-		if slices.Contains([]string{programVolume, tokenVolume, stateVolume, sharedVolume}, v.Name) {
+		if slices.Contains([]string{programVolume, tokenVolume, stateVolume, sharedVolume, kubeletVolume}, v.Name) {
 			w.problem(fieldTemplate+".spec.volumes["+v.Name+"]", "has the name of a volume of the controller: choose another")
 		}
 	}
 	for _, c := range slices.Concat(w.pod.InitContainers, w.pod.Containers) {
-		if c.Name == copier {
-			w.problem(fieldTemplate+".spec.containers["+copier+"]", "has the name of the container that copies the launcher: choose another")
+		if c.Name == copier || c.Name == podmeta.PodResourcesContainer {
+			w.problem(fieldTemplate+".spec.containers["+c.Name+"]", "has the name of a container of the controller: choose another")
 		}
 	}
 	if p := w.pod.RestartPolicy; p != "" && p != corev1.RestartPolicyAlways {

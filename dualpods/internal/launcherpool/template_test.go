@@ -116,6 +116,7 @@ func TestWhatATemplateMayNotSayIsToldWithTheNameOfTheField(t *testing.T) {
 		"a mount over the program":         {in("volumeMounts: [{name: x, mountPath: /hotseat/}]"), "spec.podTemplate.spec.containers[inference-server].volumeMounts[/hotseat/]", "another path"},
 		"a volume of the controller's":     {pod("volumes: [{name: hotseat-token}]"), "spec.podTemplate.spec.volumes[hotseat-token]", "choose another"},
 		"a container of the controller's":  {pod("initContainers: [{name: copy-launcher}]"), "spec.podTemplate.spec.containers[copy-launcher]", "choose another"},
+		"the container beside it":          {pod("initContainers: [{name: pod-resources}]"), "spec.podTemplate.spec.containers[pod-resources]", "choose another"},
 		"that it ends for good":            {pod("restartPolicy: Never"), "spec.podTemplate.spec.restartPolicy", "leave it out"},
 		"the node":                         {pod("nodeName: node-1"), "spec.podTemplate.spec.nodeName", "nodeSelector"},
 		"another node than its population": {"population: {nodeSelector: {zone: b}}" + pod("nodeSelector: {zone: a}"), "spec.population.nodeSelector[zone]", "no node has both"},
@@ -150,11 +151,29 @@ func TestTheHashIsAnotherForWhateverChangesAPod(t *testing.T) {
 		"a budget": hash(func(c *v1alpha1.LauncherConfig) {
 			c.Spec.Budgets.MinResidency = &metav1.Duration{Duration: time.Second}
 		}, image),
-		"the token": hash(func(c *v1alpha1.LauncherConfig) { c.Annotations = map[string]string{AnnotationTokenRotation: "2"} }, image),
-		"the nodes": hash(func(c *v1alpha1.LauncherConfig) { c.Spec.Population.NodeSelector = map[string]string{"gpu": "a100"} }, image),
+		"who is asked": hash(func(c *v1alpha1.LauncherConfig) { c.Spec.AllocationCheck.Mode = v1alpha1.AllocationCheckNone }, image),
+		"the token":    hash(func(c *v1alpha1.LauncherConfig) { c.Annotations = map[string]string{AnnotationTokenRotation: "2"} }, image),
+		"the nodes":    hash(func(c *v1alpha1.LauncherConfig) { c.Spec.Population.NodeSelector = map[string]string{"gpu": "a100"} }, image),
 	} {
 		assert.NotEqual(t, before, other, what)
 	}
+}
+
+func TestWithoutTheAllocationCheckAPodTakesNothingOfItsHost(t *testing.T) {
+	made, problems := Template(configOf(t, "allocationCheck: {mode: None}\n"+plain), image, "token")
+	require.Empty(t, problems)
+	assert.Len(t, made.Spec.Containers, 1)
+	for _, v := range made.Spec.Volumes {
+		assert.Nil(t, v.HostPath, v.Name)
+	}
+}
+
+func TestTheKubeletsFolderIsTheOneThatIsSaid(t *testing.T) {
+	made, problems := Template(configOf(t, "allocationCheck: {kubeletDir: /var/lib/k0s/kubelet/}\n"+plain), image, "token")
+	require.Empty(t, problems)
+	last := made.Spec.Volumes[len(made.Spec.Volumes)-1]
+	require.NotNil(t, last.HostPath)
+	assert.Equal(t, "/var/lib/k0s/kubelet/pod-resources", last.HostPath.Path)
 }
 
 func TestALauncherIsMeantForTheNodeThatItsAffinityNames(t *testing.T) {

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"hotseat.dev/hotseat/dualpods/internal/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
@@ -98,6 +99,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 	var again, counts requests
 	requesters := spi.New()
 	defer requesters.Close()
+	kubelets := allocations.New()
+	defer kubelets.Close()
 	var binder *binding.Controller
 	var pool *launcherpool.Pool
 	views := nodeview.New(nodeview.Options{Changed: func(launcher string) {
@@ -118,7 +121,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	defer metrics.Registry.Unregister(watcher)
 	binder = binding.New(life, binding.Options{
-		API: mgr.GetClient(), Views: watched{views, watcher}, Requesters: watcher.Requesters(requesters), Recorder: mgr.GetEventRecorder("hotseat"),
+		API: mgr.GetClient(), Views: watched{views, watcher}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Token: pool.Token, Launchers: pool, Drain: opts.Drain,
 		Again: again.add, Observer: watcher, Now: time.Now,
 	}, opts.Log.WithName("binding"))

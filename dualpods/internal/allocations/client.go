@@ -1,0 +1,71 @@
+// Package allocations is the client of the program podresources: it speaks
+// package podresourcesapi, and reads the ids of devices.
+package allocations
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"hotseat.dev/hotseat/spec/podresourcesapi"
+)
+
+// Client asks the programs. Its methods may be called from several goroutines
+// at once.
+type Client struct{ http *http.Client }
+
+// New makes a client.
+func New() *Client {
+	return &Client{http: &http.Client{Transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
+		MaxIdleConnsPerHost: 1,
+		IdleConnTimeout:     30 * time.Second,
+		DisableCompression:  true,
+	}}}
+}
+
+// Close gives idle connections back.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Pods are those of a namespace that have devices of the node, as its kubelet
+// tells the program at address, such as "10.1.2.3:8002".
+func (c *Client) Pods(ctx context.Context, address, token, namespace string) (pods []podresourcesapi.Pod, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("cannot ask podresources at %s: %w", address, err)
+		}
+	}()
+	u := url.URL{Scheme: "http", Host: address, Path: podresourcesapi.Path, RawQuery: url.Values{podresourcesapi.ParamNamespace: {namespace}}.Encode()}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, resp.Body.Close()) }()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, podresourcesapi.MaxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.StatusCode != http.StatusOK:
+		problem := podresourcesapi.Problem{Detail: http.StatusText(resp.StatusCode)}
+		_ = json.Unmarshal(answer, &problem) // else its status says what there is to say
+		return nil, fmt.Errorf("%d %s", resp.StatusCode, problem.Detail)
+	case len(answer) > podresourcesapi.MaxAnswer:
+		return nil, fmt.Errorf("the answer has more than %d bytes", podresourcesapi.MaxAnswer)
+	}
+	var told podresourcesapi.Pods
+	if err := json.Unmarshal(answer, &told); err != nil {
+		return nil, fmt.Errorf("the answer is no list of Pods: %w", err)
+	}
+	return told.Pods, nil
+}

@@ -1,0 +1,47 @@
+package allocations
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/podresourcesapi"
+)
+
+// GPUs are the UUIDs of those that the kubelet has given to the container of a
+// requester, sorted, each once; empty where the Pod is not among pods or has
+// none there. An error says that they cannot be told.
+//
+// NVIDIA's device plugin takes the UUID that NVML has for a GPU or a MIG device
+// as the id of its device, and UUID::n for the n-th replica of one that is shared
+// by time slicing or MPS (github.com/NVIDIA/k8s-device-plugin,
+// internal/rm/devices.go: BuildDevice, AnnotatedID). UUIDs of NVML begin with
+// GPU- or MIG- (nvmlDeviceGetUUID). Other plugins have other ids: those of GKE,
+// for instance, are names such as nvidia0.
+func GPUs(pods []podresourcesapi.Pod, pod string) (uuids []string, err error) {
+	seen := false
+	for _, p := range pods {
+		if p.Name != pod {
+			continue
+		}
+		if seen {
+			return nil, fmt.Errorf("the kubelet tells of two Pods of that name")
+		}
+		seen = true
+		for _, c := range p.Containers {
+			if c.Name != podmeta.ServingContainer {
+				continue
+			}
+			for _, id := range c.Devices[string(podmeta.ResourceGPU)] {
+				uuid, _, _ := strings.Cut(id, "::")
+				if !strings.HasPrefix(uuid, "GPU-") && !strings.HasPrefix(uuid, "MIG-") {
+					return nil, fmt.Errorf("the kubelet gave it device %q, which is no UUID of a GPU: where the device plugin has no UUIDs, set spec.allocationCheck.mode of the LauncherConfig to None", id)
+				}
+				uuids = append(uuids, uuid)
+			}
+		}
+	}
+	slices.Sort(uuids)
+	return slices.Compact(uuids), nil
+}

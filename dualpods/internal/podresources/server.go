@@ -1,0 +1,165 @@
+// Package podresources tells the controller which devices the kubelet of a node
+// has given to which Pods: it asks the kubelet's PodResources API, on the socket
+// that is open on the node alone, and answers as package podresourcesapi says.
+package podresources
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+
+	"hotseat.dev/hotseat/spec/podresourcesapi"
+)
+
+// Options configure a [Server].
+type Options struct {
+	Listen string // address and port
+	Socket string // of the kubelet's PodResources API
+	// TokenFile holds what clients have to know. It is read for every request, so
+	// that another token counts at once.
+	TokenFile string
+	Logger    *slog.Logger
+}
+
+// Server answers the controller.
+type Server struct {
+	opts     Options
+	listener net.Listener
+	kubelet  *lister
+	http     *http.Server
+}
+
+const (
+	// askLimit bounds a question to the kubelet, which answers in milliseconds.
+	askLimit = 2 * time.Second
+	// closingTime is for requests that are under way at the end.
+	closingTime = 3 * time.Second
+)
+
+// reconnect is how soon a kubelet that was away is tried again.
+var reconnect = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second},
+	MinConnectTimeout: askLimit,
+}
+
+// New listens; Run serves.
+func New(ctx context.Context, opts Options) (*Server, error) {
+	s := &Server{opts: opts}
+	if _, err := s.token(); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.kubelet, err = newLister(opts.Socket); err != nil {
+		return nil, err
+	}
+	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", opts.Listen); err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot listen: %w", err), s.kubelet.close())
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+podresourcesapi.Path, s.pods)
+	s.http = &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		ErrorLog: slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
+	}
+	return s, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Run serves until ctx ends, and gives back what New took.
+func (s *Server) Run(ctx context.Context) error {
+	closed := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closingTime)
+		defer cancel()
+		if err := s.http.Shutdown(ctx); err != nil {
+			closed <- s.http.Close()
+			return
+		}
+		closed <- nil
+	})
+	err := s.http.Serve(s.listener)
+	if errors.Is(err, http.ErrServerClosed) {
+		err = nil
+	}
+	if !stop() {
+		err = errors.Join(err, <-closed)
+	}
+	return errors.Join(err, s.kubelet.close())
+}
+
+func (s *Server) pods(w http.ResponseWriter, r *http.Request) {
+	if status, err := s.allow(r); err != nil {
+		s.refuse(w, status, err)
+		return
+	}
+	namespace := r.URL.Query().Get(podresourcesapi.ParamNamespace)
+	if namespace == "" {
+		s.refuse(w, http.StatusBadRequest, errors.New("the parameter "+podresourcesapi.ParamNamespace+" is missing: it names the namespace whose Pods are told"))
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), askLimit)
+	defer cancel()
+	pods, err := s.kubelet.list(ctx, namespace)
+	if err != nil {
+		s.refuse(w, http.StatusBadGateway, fmt.Errorf("the kubelet does not say at %s which Pods have which devices: %w", s.opts.Socket, err))
+		return
+	}
+	text, err := json.Marshal(pods)
+	if err == nil && len(text) > podresourcesapi.MaxAnswer {
+		err = fmt.Errorf("the answer has %d bytes, and at most %d are sent", len(text), podresourcesapi.MaxAnswer)
+	}
+	if err != nil {
+		s.refuse(w, http.StatusInternalServerError, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(text) // the client is gone when this fails
+}
+
+func (s *Server) refuse(w http.ResponseWriter, status int, err error) {
+	s.opts.Logger.Warn("refused", "status", status, "error", err)
+	w.Header().Set("Content-Type", podresourcesapi.ProblemContentType)
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(podresourcesapi.Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()})
+}
+
+func (s *Server) token() (string, error) {
+	content, err := os.ReadFile(s.opts.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("cannot read the token file: %w", err)
+	}
+	token := strings.TrimSpace(string(content))
+	if token == "" {
+		return "", fmt.Errorf("cannot use the token file %s: it is empty", s.opts.TokenFile)
+	}
+	return token, nil
+}
+
+// allow lets those through who know the token.
+func (s *Server) allow(r *http.Request) (status int, err error) {
+	want, err := s.token()
+	if err != nil {
+		return http.StatusServiceUnavailable, fmt.Errorf("nobody is let in: %w", err)
+	}
+	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	// Of the hashes, since those take the same time whatever the two have in common.
+	x, y := sha256.Sum256([]byte(want)), sha256.Sum256([]byte(strings.TrimSpace(given)))
+	if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(x[:], y[:]) != 1 {
+		return http.StatusUnauthorized, errors.New("send Authorization: Bearer <token>, with the token of the launcher in this Pod")
+	}
+	return 0, nil
+}
