@@ -25,17 +25,20 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-13s %s\n' "$$t" "$$d"; done
 
 .PHONY: build
-build: $(BIN)/launcher $(BIN)/requester $(BIN)/controller $(BIN)/enginesim ## build the programs into bin/
+build: $(BIN)/launcher $(BIN)/podresources $(BIN)/requester $(BIN)/controller $(BIN)/enginesim ## build the programs into bin/
 
 # go build itself knows what goes into a program, files that are embedded too, and
 # does nothing where nothing has changed.
-.PHONY: $(BIN)/launcher $(BIN)/requester $(BIN)/requester-nvml $(BIN)/controller $(BIN)/enginesim
+.PHONY: $(BIN)/launcher $(BIN)/podresources $(BIN)/requester $(BIN)/requester-nvml $(BIN)/controller $(BIN)/enginesim
 $(BIN)/launcher:
 	go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
 
 # Static, for images without a C library. NVML needs one: requester-nvml has it.
 $(BIN)/requester:
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/requester
+
+$(BIN)/podresources:
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/podresources
 
 $(BIN)/controller:
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/controller
@@ -77,7 +80,7 @@ cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NOD
 
 .PHONY: cluster-images
 cluster-images: build ## make the images of the project's programs known to that Kubernetes
-	@for i in "launcher launcher enginesim" "requester requester" "controller controller"; do \
+	@for i in "launcher launcher podresources enginesim" "requester requester" "controller controller"; do \
 	  set -- $$i; go run ./test/cluster/cmd/cluster image hotseat.local/$$1:dev $$(printf '$(BIN)/%s ' "$${@:2}"); done
 
 .PHONY: cluster-down
@@ -91,6 +94,10 @@ cluster-shell: ## open a shell whose kubectl talks to that Kubernetes
 .PHONY: test-cluster
 test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)
 	go run ./test/cluster/cmd/cluster run --nodes 2 go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/...
+
+.PHONY: test-cluster-long
+test-cluster-long: build ## the same with those that take minutes
+	go run ./test/cluster/cmd/cluster run --nodes 2 go test -race -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' ./test/cluster/...
 
 .PHONY: test-cluster-vllm
 test-cluster-vllm: build vllm-cpu ## two real models take turns on a real Kubernetes of one node

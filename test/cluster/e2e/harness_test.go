@@ -83,7 +83,7 @@ func setUp(ctx context.Context) (err error) {
 	if api, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	for image, programs := range map[string][]string{"launcher": {"launcher", "enginesim"}, "requester": {"requester"}, "controller": {"controller"}} {
+	for image, programs := range map[string][]string{"launcher": {"launcher", "podresources", "enginesim"}, "requester": {"requester"}, "controller": {"controller"}} {
 		files := map[string]string{}
 		for _, p := range programs {
 			files["/"+p] = root("bin/" + p)

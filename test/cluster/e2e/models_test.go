@@ -38,6 +38,7 @@ type server struct {
 	config string            // name of an InferenceServerConfig that says what to run; empty: a server patch says it
 	patch  string            // the server patch, instead of the one made from the fields above
 	grace  int64             // seconds that the requester has to end
+	claims string            // GPUs that the requester program says it has, whatever it was given; empty: it tells the truth
 }
 
 // engineArgs are those of the engine.
@@ -83,6 +84,9 @@ func (v server) template(t *testing.T) corev1.PodTemplateSpec {
 		}},
 		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(int64(max(1, v.gpus)), resource.DecimalSI)}},
 	}}
+	if v.claims != "" { // what a Pod says of its environment counts more than what the device plugin says
+		pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: v.claims}}
+	}
 	return pod
 }
 

@@ -1,0 +1,31 @@
+//go:build cluster && clusterlong
+
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/cluster"
+)
+
+func TestWhileTheKubeletCannotBeAskedNothingIsBoundAndTheStatusSaysWhy(t *testing.T) {
+	s := newPool(t, func(c *v1alpha1.LauncherConfig) { c.Spec.AllocationCheck.KubeletDir = "/var/lib/no-kubelet" })
+	s.allReady()
+	s.deploy(server{app: "waits", node: 1}, 1)
+	s.waitsFor("waits", "the kubelet does not say at /var/lib/kubelet/pod-resources/kubelet.sock which Pods have which devices")
+	assert.Empty(t, s.records(s.poolPods()[cluster.NodeName(1)].Name))
+	assert.Empty(t, s.pods("waits")[0].Finalizers)
+	s.eventually("the folder is mended", func() bool {
+		config := s.config()
+		mended := config.DeepCopy()
+		mended.Spec.AllocationCheck.KubeletDir = "/var/lib/kubelet"
+		return api.Patch(t.Context(), mended, client.MergeFrom(config)) == nil
+	})
+	require.Equal(t, "waits", s.served("waits", 1)[0].Labels["app"])
+	s.answers("waits")
+}
