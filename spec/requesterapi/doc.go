@@ -6,7 +6,7 @@
 //	GET    /v1/dual-pods/accelerator-memory-usage   [MemoryUsage]
 //	POST   /v1/become-ready[?binding=ID]            200, or 409 unbound, other_binding, draining, terminating
 //	POST   /v1/become-unready[?binding=ID]          200, or 409 other_binding
-//	GET    /ready                                   200, or 503
+//	GET    /ready[?wait=1s]                         200, or 503
 //	POST   /v1/set-log?startPos=N[&binding=ID]      [LogPosition], or 400, 409 other_binding, 413
 //	GET    /v1/proxy/config                         [Proxy] with 200; with 404 while nobody is bound
 //	PUT    /v1/proxy/config                         [ProxyConfig] → [Proxy], or 409 other_binding, draining, terminating, port_taken
@@ -43,6 +43,15 @@
 // the binding joins the first, and the earlier end of the two counts: one with
 // drain_timeout=0s cuts at once, for a controller that knows the engine to have
 // no request in flight.
+//
+// # Probes that wait
+//
+// The kubelet asks a readiness probe once a second at most, and a second is long
+// beside the time in which a model wakes. A probe of GET /ready?wait=1s is held
+// until the requester is ready, at most for wait, so that its Pod is Ready at
+// once; the probe's timeoutSeconds must be longer than wait. Only a requester
+// that comes up holds it: the first answer after it was ready is given at once,
+// whatever it is, and so is every answer once the requester was told to end.
 //
 // # What a restart forgets
 //

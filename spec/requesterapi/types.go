@@ -28,6 +28,9 @@ const (
 	// ("10s", "500ms"), from 0 to MaxDrain.
 	ParamDrainTimeout = "drain_timeout"
 	ParamIdleTimeout  = "idle_timeout"
+	// ParamWait is for how long GET /ready may be held by a requester that comes
+	// up: a duration from 0 to MaxWait.
+	ParamWait = "wait"
 )
 
 // Bounds, and what is taken where nothing is said.
@@ -38,6 +41,7 @@ const (
 	DefaultDrainTimeout = 10 * time.Second
 	DefaultIdleTimeout  = 2 * time.Second
 	MaxDrain            = time.Hour
+	MaxWait             = time.Minute
 	// MaxLogChunk is how many bytes of log one call may bring.
 	MaxLogChunk = 1 << 20
 	// MaxConfig is how many bytes a ProxyConfig may have.

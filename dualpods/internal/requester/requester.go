@@ -58,6 +58,8 @@ type Requester struct {
 	mu          sync.Mutex
 	bound       *binding // nil: nobody
 	ready       bool
+	turned      chan struct{} // closed once ready, or told to end
+	toldReady   bool          // the last probe that may wait was answered so
 	terminating bool
 	drains      sync.WaitGroup
 }
@@ -79,7 +81,7 @@ func New(opts Options) (*Requester, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Requester{opts: opts, instance: newInstance(), accelerators: found, log: newLogRelay(opts.Log), maxConns: maxConnections()}
+	r := &Requester{opts: opts, instance: newInstance(), accelerators: found, log: newLogRelay(opts.Log), maxConns: maxConnections(), turned: make(chan struct{})}
 	probes, err := r.listen("probes", opts.ProbesPort)
 	if err != nil {
 		return nil, err
@@ -166,8 +168,11 @@ func (r *Requester) tellAccelerators() {
 func (r *Requester) terminate() *binding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.terminating = true
-	r.ready = false
+	if !r.terminating {
+		r.setReady(false)
+		r.terminating = true
+		close(r.turned)
+	}
 	return r.bound
 }
 

@@ -67,7 +67,7 @@ func (r *Requester) unbind(ctx context.Context, id string, limits drainFor) (req
 		r.mu.Unlock()
 		return requesterapi.Unbound{}, err
 	}
-	r.ready = false
+	r.setReady(false)
 	first := bound.beginDrain(time.Now(), limits)
 	r.mu.Unlock()
 	if first {
@@ -105,7 +105,7 @@ func (r *Requester) becomeReady(id string) error {
 	case r.bound.draining():
 		return refused(requesterapi.CodeDraining, r.bound, "binding %s is being unbound", r.bound.config.Binding)
 	}
-	r.ready = true
+	r.setReady(true)
 	return nil
 }
 
@@ -115,7 +115,7 @@ func (r *Requester) becomeUnready(id string) error {
 	if err := r.meant(id); err != nil {
 		return err
 	}
-	r.ready = false
+	r.setReady(false)
 	return nil
 }
 

@@ -45,18 +45,6 @@ func answerText(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text+"\n") // the client is gone when this fails
 }
 
-func (r *Requester) getReady(w http.ResponseWriter, _ *http.Request) {
-	status := r.status()
-	switch {
-	case status.Ready:
-		answerText(w, http.StatusOK, "OK")
-	case status.Terminating:
-		answerText(w, http.StatusServiceUnavailable, "not ready: told to end")
-	default:
-		answerText(w, http.StatusServiceUnavailable, "not ready: "+status.State)
-	}
-}
-
 func (r *Requester) getAccelerators(http.ResponseWriter, *http.Request) (any, error) {
 	uuids, err := r.accelerators.uuids()
 	if err != nil {
@@ -179,20 +167,20 @@ func (r *Requester) deleteProxy(_ http.ResponseWriter, request *http.Request) (a
 	}
 	limits := drainFor{timeout: requesterapi.DefaultDrainTimeout, idle: requesterapi.DefaultIdleTimeout}
 	for name, d := range map[string]*time.Duration{requesterapi.ParamDrainTimeout: &limits.timeout, requesterapi.ParamIdleTimeout: &limits.idle} {
-		if err := readDuration(query, name, d); err != nil {
+		if err := readDuration(query, name, requesterapi.MaxDrain, d); err != nil {
 			return nil, err
 		}
 	}
 	return r.unbind(request.Context(), id, limits)
 }
 
-func readDuration(query url.Values, name string, d *time.Duration) error {
+func readDuration(query url.Values, name string, most time.Duration, d *time.Duration) error {
 	if !query.Has(name) {
 		return nil
 	}
 	given, err := time.ParseDuration(query.Get(name))
-	if err != nil || given < 0 || given > requesterapi.MaxDrain {
-		return invalid("%s is %q: give a duration from 0s to %s, such as 10s or 500ms", name, query.Get(name), requesterapi.MaxDrain)
+	if err != nil || given < 0 || given > most {
+		return invalid("%s is %q: give a duration from 0s to %s, such as 10s or 500ms", name, query.Get(name), most)
 	}
 	*d = given
 	return nil

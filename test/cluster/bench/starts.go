@@ -69,7 +69,7 @@ func rowsOfStarts(gate, probe, plain *starts) []figures.Row {
 	rows := []figures.Row{
 		figures.Timed("one requester on a real node: container running → wake call, plus wake answered → readiness relayed", append(gate.added, probe.added...), nil, addedP50, addedP99),
 		within95("wake answered → Pod Ready, by our readiness gate", gate.relayed),
-		within95("wake answered → Pod Ready, by a probe each second", probe.relayed),
+		within95("wake answered → Pod Ready, by a probe that waits", probe.relayed),
 	}
 	for _, way := range []struct {
 		name string
