@@ -77,7 +77,9 @@ func TestAnEditedConfigurationIsForTheNextRequesterAndItsLabelsForThisOneToo(t *
 	s.eventually("the status says that it is another edition", func() bool {
 		return strings.Contains(s.status(pod.Name).Message, "has changed since it was bound")
 	})
-	s.eventually("so does an Event", func() bool { return strings.Contains(strings.Join(s.events(pod.Name), "\n"), "has changed since it was bound") })
+	s.eventually("so does an Event", func() bool {
+		return strings.Contains(strings.Join(s.events(pod.Name), "\n"), "has changed since it was bound")
+	})
 	assert.Equal(t, second, s.status(pod.Name).Generation)
 	assert.Equal(t, "2", s.pod(pod.Name).Labels[a], "labels are those of what it serves")
 	assert.Equal(t, first.PID, s.instance("launcher-node-1", "edited", "awake").PID)

@@ -6,11 +6,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,49 +51,149 @@ func (s *site) stream(ip, model string, tokens int) (net.Conn, *bufio.Reader) {
 	}
 }
 
-func TestAStreamThatEndsInTimeIsHeardToItsEndByWhoAsked(t *testing.T) {
+// caller is a client that keeps its connection to a Pod's port 8000. What it asks
+// has its mark in the path, and so in the access log of the engine that hears it.
+type caller struct {
+	net.Conn
+	in   *bufio.Reader
+	mark string
+}
+
+func (s *site) call(ip, mark string) *caller {
+	s.t.Helper()
+	conn, err := shared.Dial(s.t.Context(), "tcp", net.JoinHostPort(ip, "8000"))
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { _ = conn.Close() })
+	return &caller{conn, bufio.NewReader(conn), mark}
+}
+
+// ask asks for the model, and gives it.
+func (c *caller) ask() (model string, err error) {
+	if _, err := fmt.Fprintf(c, "GET /v1/models?mark=%s HTTP/1.1\r\nHost: x\r\n\r\n", c.mark); err != nil {
+		return "", err
+	}
+	resp, err := http.ReadResponse(c.in, nil)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	var models struct{ Data []struct{ ID string } }
+	if err := json.NewDecoder(resp.Body).Decode(&models); err != nil || len(models.Data) == 0 {
+		return "", fmt.Errorf("%s: no model: %w", resp.Status, err)
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return models.Data[0].ID, err
+}
+
+// ends waits for the orderly end of a connection, on which nothing comes any more.
+func (c *caller) ends(t *testing.T) {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	_, err := c.in.ReadByte()
+	require.ErrorIs(t, err, io.EOF, "the connection %s is closed, not reset", c.mark)
+}
+
+// engineLog is what the engine of a model has written, its access log in it.
+func (s *site) engineLog(app string) string {
+	s.t.Helper()
+	var log bytes.Buffer
+	c := s.launcher("launcher-node-1")
+	require.NoError(s.t, c.CopyLog(s.t.Context(), s.instances(c)["org/"+app].InstanceID, 0, &log))
+	return log.String()
+}
+
+// heard checks what the engines of two models have been asked, by marks.
+func (s *site) heard(app string, marks ...string) {
+	s.t.Helper()
+	next := s.call(s.served("next", 1)[0].Status.PodIP, "for-next")
+	model, err := next.ask()
+	require.NoError(s.t, err)
+	assert.Equal(s.t, "org/next", model)
+	theirs, ours := s.engineLog("next"), s.engineLog(app)
+	assert.Contains(s.t, theirs, "mark=for-next", "the engine logs what it is asked")
+	for _, mark := range marks {
+		assert.Contains(s.t, ours, "mark="+mark)
+		assert.NotContains(s.t, theirs, "mark="+mark)
+	}
+	assert.NotContains(s.t, theirs, "mark=late")
+	assert.NotContains(s.t, ours, "mark=late")
+}
+
+func TestConnectionsThatEndInTimeAreHeardToTheirEndByWhoWasAsked(t *testing.T) {
 	s := newSite(t)
 	s.onOneGPU()
 	s.deploy(server{app: "next", node: 1}, 0)
 	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
 	pod := s.served("talker", 1)[0]
-	conn, in := s.stream(pod.Status.PodIP, "org/talker", 100)
+	ip := pod.Status.PodIP
+	idle, silent := s.call(ip, "idle"), s.call(ip, "silent")
+	model, err := idle.ask()
+	require.NoError(t, err)
+	assert.Equal(t, "org/talker", model)
+	conn, in := s.stream(ip, "org/talker", 100)
 	s.scale("talker", 0)
 	s.scale("next", 1)
-	s.draining(pod.Status.PodIP)
+	s.draining(ip)
+
+	// Whoever awaits an answer has the whole of it; then it is idle as the others are.
 	var rest bytes.Buffer
-	for !bytes.Contains(rest.Bytes(), []byte("[DONE]")) {
+	for !bytes.HasSuffix(rest.Bytes(), []byte("\r\n0\r\n\r\n")) { // the last chunk
 		line, err := in.ReadBytes('\n')
 		rest.Write(line)
 		require.NoError(t, err, "the stream was cut: %s", rest.Bytes())
 	}
+	assert.Contains(t, rest.String(), "[DONE]")
 	assert.GreaterOrEqual(t, strings.Count(rest.String(), "data: "), 90)
-	// The connection is kept open between two requests: it is the binding's, and ends with it.
-	_, _ = fmt.Fprintf(conn, "GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n")
-	left, _ := io.ReadAll(in)
-	assert.NotContains(t, string(left), "org/next")
+	answered := &caller{conn, in, "late"}
+	for _, c := range []*caller{idle, silent, answered} {
+		c.ends(t)
+		c.mark = "late"
+		_, err := c.ask()
+		require.Error(t, err, "nobody hears what comes after the end")
+	}
 	s.served("next", 1)
 	s.answers("next")
 	s.instance("launcher-node-1", "talker", "sleeping")
+	s.heard("talker", "idle")
 }
 
-func TestAStreamThatGoesOnIsCutAndTheNextModelNeverHearsOfIt(t *testing.T) {
+func TestConnectionsThatGoOnAreCutAndTheNextModelNeverHearsOfThem(t *testing.T) {
 	s := newSite(t)
 	s.onOneGPU()
 	s.deploy(server{app: "next", node: 1}, 0)
 	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
 	pod := s.served("talker", 1)[0]
 	_, in := s.stream(pod.Status.PodIP, "org/talker", 2000)
+	busy := s.call(pod.Status.PodIP, "busy")
+	var others []string
+	asked, over := 0, make(chan struct{})
+	go func() { // a client that asks again as soon as it has its answer
+		defer close(over)
+		for {
+			model, err := busy.ask()
+			if err != nil {
+				return
+			}
+			asked++
+			if model != "org/talker" {
+				others = append(others, model)
+			}
+		}
+	}()
 	s.scale("talker", 0)
 	s.scale("next", 1)
 	rest, err := io.ReadAll(in)
 	require.Error(t, err, "a reset tells the client that the answer is not whole")
 	assert.NotContains(t, string(rest), "[DONE]")
 	assert.NotContains(t, string(rest), "org/next")
+	<-over
+	assert.NotZero(t, asked)
+	assert.Empty(t, others)
 	s.served("next", 1)
 	s.answers("next")
 	i := s.instance("launcher-node-1", "talker", "sleeping")
 	assert.Zero(t, i.InFlight)
+	s.heard("talker", "busy")
 }
 
 // endpoints are the addresses of a Service that are ready.
