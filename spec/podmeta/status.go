@@ -9,6 +9,7 @@ type Status struct {
 	Errors []string `json:"Errors,omitempty"`
 
 	State    string    `json:"state,omitempty"`    // where the requester stands, as one word
+	Reason   string    `json:"reason,omitempty"`   // why it waits, as one word; that of the Event about it
 	Message  string    `json:"message,omitempty"`  // what is waited for, and why
 	Since    time.Time `json:"since,omitzero"`     // when the state began
 	Launcher string    `json:"launcher,omitempty"` // name of the launcher Pod

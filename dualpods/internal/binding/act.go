@@ -27,14 +27,16 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	l, record := w.boundTo(uid)
 	switch step.Do {
 	case Tell:
-		c.opts.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, "Waiting", "Bind", "%s", step.Why)
+		if told(readStatus(pod), step) {
+			c.event(pod, step, "Bind")
+		}
 		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
-			c.setStatus(p, o, podmeta.Status{State: stateWaiting, Message: step.Why})
+			c.setStatus(p, o, podmeta.Status{State: stateWaiting, Reason: string(step.Reason), Message: step.Why})
 		})
 	case AddFinalizer:
 		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 			p.Finalizers = append(p.Finalizers, podmeta.FinalizerRequester)
-			c.setStatus(p, o, podmeta.Status{State: stateBinding, Launcher: o.Launcher.Name, Instance: o.Requester.Instance})
+			c.setStatus(p, o, binding(o))
 		})
 	case RemoveFinalizer:
 		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
@@ -113,14 +115,14 @@ func dropRecord(p *corev1.Pod, instance string) {
 // retract takes those labels off and shuts the gate.
 func (c *Controller) retract(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o Observation, step Step) error {
 	if o.Requester.GateOpen {
-		return c.setGate(ctx, n, w, pod, corev1.ConditionFalse, "NotServing", step.Why)
+		return c.setGate(ctx, n, w, pod, corev1.ConditionFalse, string(NotServing), step.Why)
 	}
 	relayed := w.asked[pod.UID].RelayedLabels
 	return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 		for _, key := range relayed {
 			delete(p.Labels, key)
 		}
-		c.setStatus(p, o, podmeta.Status{State: stateWaiting, Message: step.Why})
+		c.setStatus(p, o, podmeta.Status{State: stateWaiting, Reason: string(NotServing), Message: step.Why})
 		delete(p.Annotations, podmeta.AnnotationRelayedLabels)
 	})
 }
@@ -145,7 +147,7 @@ func (c *Controller) setGate(ctx context.Context, n *nodeWork, w *world, pod *co
 }
 
 func (c *Controller) deleteRequester(ctx context.Context, pod *corev1.Pod, step Step) error {
-	c.opts.Recorder.Eventf(pod, nil, corev1.EventTypeWarning, "ServerGone", "Delete", "%s", step.Why)
+	c.event(pod, step, "Delete")
 	err := c.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID})
 	if apierrors.IsConflict(err) {
 		return nil // another Pod of its name

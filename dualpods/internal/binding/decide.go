@@ -3,6 +3,7 @@ package binding
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -94,63 +95,70 @@ var placed = []rule{
 	{"not bound, shown", func(o *Observation) bool { return o.Record == nil && o.shown() },
 		do(Retract, "nobody is bound to it any more")},
 	{"input wrong", func(o *Observation) bool { return len(o.Problems) > 0 && o.Record == nil },
-		do(Tell, "%s", func(o *Observation) string { return join(o.Problems) })},
+		warn(InvalidInput, "%s", problems)},
 	{"not scheduled", func(o *Observation) bool { return o.Node.Name == "" },
 		do(Nothing, "the scheduler has not placed it yet")},
 	{"node closed", func(o *Observation) bool { return o.Record == nil && o.Node.Unschedulable },
-		do(DeleteRequester, "node %s was made unschedulable before it had its inference server", nodeName)},
+		because(NodeUnschedulable, false, do(DeleteRequester, "node %s was made unschedulable before it had its inference server", nodeName))},
 	{"provider vanished", func(o *Observation) bool { return o.Record == nil && o.carries() },
-		do(DeleteRequester, "the launcher that served it is gone")},
+		because(LauncherGone, true, do(DeleteRequester, "the launcher that served it is gone"))},
 	{"provider leaving", func(o *Observation) bool { return o.Record != nil && (o.gone() || o.Launcher.Deleting) },
-		do(DeleteRequester, "its launcher %s is going", launcherName)},
+		because(LauncherGone, true, do(DeleteRequester, "its launcher %s is going", launcherName))},
 	{"not running", func(o *Observation) bool { return !o.Requester.Running },
-		do(Nothing, "its container %s does not run yet", func(*Observation) string { return podmeta.ServingContainer })},
+		do(Nothing, "its container %s does not run yet", container)},
+	{"requester silent for long", func(o *Observation) bool { return o.Record == nil && o.SPI == nil && o.startedAgo() > patience },
+		func(o *Observation) Step {
+			step := warn(RequesterSilent, "the requester program does not answer at %s: container %s should run it", adminAddress, container)(o)
+			step.After = o.untilAsked()
+			return step
+		}},
 	{"requester silent", func(o *Observation) bool { return o.SPI == nil },
 		func(o *Observation) Step {
 			return Step{Do: Retry, After: o.untilAsked(), Why: "the requester program does not answer at " + o.Requester.AdminAddress}
 		}},
 	{"GPUs unknown", func(o *Observation) bool { return o.Record == nil && o.SPI.Wrong != "" },
-		do(Tell, "the requester program cannot tell its GPUs: %s", func(o *Observation) string { return o.SPI.Wrong })},
+		warn(GPUsUnknown, "the requester program cannot tell its GPUs: %s", func(o *Observation) string { return o.SPI.Wrong })},
 	{"GPUs do not match", func(o *Observation) bool { return o.Record == nil && len(o.SPI.GPUs) != o.Requester.GPUs },
-		func(o *Observation) Step {
-			return Step{Do: Tell, Why: fmt.Sprintf("the Pod asks for %d GPUs, and the requester program says that it has %d", o.Requester.GPUs, len(o.SPI.GPUs))}
-		}},
+		warn(GPUsDoNotMatch, "the Pod asks for %s GPUs, and the requester program says that it has %s",
+			func(o *Observation) string { return strconv.Itoa(o.Requester.GPUs) }, func(o *Observation) string { return strconv.Itoa(len(o.SPI.GPUs)) })},
 	{"GPU claimed twice", func(o *Observation) bool { return o.Record == nil && len(o.Rivals) > 0 },
-		do(Tell, "%s has one of its GPUs too, or says so: neither gets it until that is clear", func(o *Observation) string { return strings.Join(o.Rivals, ", ") })},
+		warn(GPUClaimedTwice, "%s has one of its GPUs too, or says so: neither gets it until that is clear", func(o *Observation) string { return strings.Join(o.Rivals, ", ") })},
 }
 
 // bound is the way to a record.
 var bound = []rule{
-	{"no launcher yet", func(o *Observation) bool { return o.Record == nil && o.Launcher == nil && o.Lacking != "" },
-		do(Tell, "%s", func(o *Observation) string { return o.Lacking })},
+	{"no launcher yet", func(o *Observation) bool { return o.Record == nil && o.Launcher == nil && o.Lacking != nil },
+		func(o *Observation) Step { return o.Lacking.step() }},
 	{"no launcher", func(o *Observation) bool { return o.Record == nil && o.Launcher == nil },
 		do(CreateLauncher, "node %s has no launcher of %s", nodeName, func(o *Observation) string { return o.Form.LauncherConfig })},
 	{"launcher going", func(o *Observation) bool { return o.Record == nil && (o.Launcher.Deleting || o.Launcher.Dead) },
-		do(Tell, "launcher %s of its node is going: a new one must come first", launcherName)},
+		inform(LauncherGoing, "launcher %s of its node is going: a new one must come first", launcherName)},
+	{"launcher starting", func(o *Observation) bool { return o.Record == nil && o.Launcher.Waits != nil },
+		func(o *Observation) Step { return o.Launcher.Waits.step() }},
 	{"launcher just lost", func(o *Observation) bool { return !o.Launcher.Connected && o.lostFor() < patience },
 		func(o *Observation) Step {
 			return Step{Do: Retry, After: patience - o.lostFor(), Why: "the stream of launcher " + o.Launcher.Name + " broke off: " + o.Launcher.Why}
 		}},
 	{"launcher silent", func(o *Observation) bool { return !o.Launcher.Connected },
-		do(Tell, "launcher %s does not answer: %s", launcherName, launcherWhy)},
+		warn(LauncherSilent, "launcher %s does not answer: %s", launcherName, launcherWhy)},
 	{"kubelet just asked", func(o *Observation) bool { return o.gpusNotTold() && o.Now.Sub(o.Kubelet.Since) < patience },
 		func(o *Observation) Step {
 			return Step{Do: Retry, After: o.untilToldGPUs(), Why: "which GPUs the kubelet gave it is not known yet: " + o.Kubelet.Why}
 		}},
 	{"kubelet silent", (*Observation).gpusNotTold,
 		func(o *Observation) Step {
-			return Step{Do: Tell, After: o.untilToldGPUs(), Why: "which GPUs the kubelet gave it cannot be told: " + o.Kubelet.Why}
+			return Step{Do: Tell, Reason: KubeletSilent, Warn: true, After: o.untilToldGPUs(), Why: "which GPUs the kubelet gave it cannot be told: " + o.Kubelet.Why}
 		}},
 	{"GPUs not its own", func(o *Observation) bool {
 		return o.Record == nil && o.Kubelet != nil && !sameSet(o.SPI.GPUs, o.Kubelet.GPUs)
-	}, do(Tell, "the requester program says that it has GPU %s, and the kubelet gave its container %s: it gets neither until it names what it was given",
+	}, warn(GPUsNotItsOwn, "the requester program says that it has GPU %s, and the kubelet gave its container %s: it gets neither until it names what it was given",
 		func(o *Observation) string { return strings.Join(o.SPI.GPUs, ", ") }, func(o *Observation) string { return strings.Join(o.Kubelet.GPUs, ", ") })},
 	{"GPU not the launcher's", func(o *Observation) bool { return o.Record == nil && o.strangeGPU() != "" },
-		do(Tell, "launcher %s does not see GPU %s", launcherName, (*Observation).strangeGPU)},
+		warn(GPUNotSeen, "launcher %s does not see GPU %s", launcherName, (*Observation).strangeGPU)},
 	{"no finalizer", func(o *Observation) bool { return !o.Requester.Finalizer },
 		do(AddFinalizer, "its GPUs must stay its own until its model sleeps")},
 	{"instance bound to another", func(o *Observation) bool { return o.Record == nil && o.Holder != "" },
-		do(Nothing, "its instance is still bound to %s", func(o *Observation) string { return o.Holder })},
+		inform(InstanceBusy, "its instance %s is still bound to %s", func(o *Observation) string { return o.Requester.Instance }, func(o *Observation) string { return o.Holder })},
 	{"no record", func(o *Observation) bool { return o.Record == nil },
 		func(o *Observation) Step {
 			return Step{Do: AddRecord, Why: "launcher " + o.Launcher.Name + " has its GPUs", Record: o.newRecord()}
@@ -160,7 +168,7 @@ var bound = []rule{
 // served is the way from the record to a requester that serves.
 var served = []rule{
 	{"died while it served", func(o *Observation) bool { return o.dead() && o.ready() },
-		do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate)},
+		because(ServerGone, true, do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate))},
 	{"leftover, being deleted", func(o *Observation) bool { return !o.Attempt.Asked && (o.Calls.Delete || o.in(launcher.Stopping)) },
 		do(Nothing, "instance %s, which is %s, is being deleted", instanceID, instanceState)},
 	{"leftover", func(o *Observation) bool { return o.in(launcher.Failed, launcher.Stopped) && !o.Attempt.Asked },
@@ -171,10 +179,12 @@ var served = []rule{
 		do(BecomeUnready, "instance %s is %s", instanceID, instanceState)},
 	{"backing off", func(o *Observation) bool { return o.Now.Before(o.Record.RetryAt) && !o.in(launcher.Awake) },
 		func(o *Observation) Step {
-			return Step{Do: Retry, After: o.Record.RetryAt.Sub(o.Now), Why: fmt.Sprintf("attempt %d failed: %s", o.Record.Attempt-1, o.Record.Failure)}
+			step := warn(AttemptFailed, "attempt %s on launcher %s failed: %s; the next one is at %s", attempts, launcherName, failure, retryAt)(o)
+			step.After = o.Record.RetryAt.Sub(o.Now)
+			return step
 		}},
 	{"input wrong, nothing runs", func(o *Observation) bool { return len(o.Problems) > 0 && o.Instance == nil && !o.Attempt.Asked },
-		do(Tell, "%s", func(o *Observation) string { return join(o.Problems) })},
+		warn(InvalidInput, "%s", problems)},
 	{"made already", func(o *Observation) bool { return !o.Attempt.Asked && o.Record.New && o.in(launcher.Sleeping) },
 		func(o *Observation) Step {
 			record := *o.Record
@@ -286,8 +296,11 @@ func (o *Observation) lostFor() time.Duration { return o.Now.Sub(o.Launcher.Lost
 // untilAsked is when to ask a requester program again that did not answer: soon
 // after its container has started, less and less often later.
 func (o *Observation) untilAsked() time.Duration {
-	return min(max(o.Now.Sub(o.Requester.Started)/4, 5*time.Millisecond), 5*time.Second)
+	return min(max(o.startedAgo()/4, 5*time.Millisecond), 5*time.Second)
 }
+
+// startedAgo is for how long the requester program has run.
+func (o *Observation) startedAgo() time.Duration { return o.Now.Sub(o.Requester.Started) }
 
 // shown says that labels, status or gate of the requester tell others to use it.
 func (o *Observation) shown() bool { return o.Requester.Shown || o.Requester.GateOpen }
@@ -345,6 +358,12 @@ func instanceID(o *Observation) string   { return o.Record.Instance }
 func launcherName(o *Observation) string { return o.Launcher.Name }
 func launcherWhy(o *Observation) string  { return o.Launcher.Why }
 func nodeName(o *Observation) string     { return o.Node.Name }
+func adminAddress(o *Observation) string { return o.Requester.AdminAddress }
+func container(*Observation) string      { return podmeta.ServingContainer }
+func problems(o *Observation) string     { return join(o.Problems) }
+func attempts(o *Observation) string     { return strconv.Itoa(o.Record.Attempt - 1) }
+func failure(o *Observation) string      { return o.Record.Failure }
+func retryAt(o *Observation) string      { return o.Record.RetryAt.UTC().Format(time.RFC3339) }
 
 func instanceState(o *Observation) string {
 	if o.Instance == nil {

@@ -135,9 +135,16 @@ var examples = map[string]example{
 	"a launcher that vanished while nobody looked": {"provider vanished", DeleteRequester, but(servedOne(), func(o *Observation) {
 		o.Record, o.Launcher, o.Instance, o.Requester.Shown = nil, nil, nil, false
 	})},
-	"a launcher Pod that somebody deletes":            {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) { o.Launcher.Deleting = true })},
-	"a container that does not run yet":               {"not running", Nothing, but(fresh(), func(o *Observation) { o.Requester.Running, o.SPI = false, nil })},
-	"a requester program that does not answer yet":    {"requester silent", Retry, but(fresh(), func(o *Observation) { o.SPI = nil })},
+	"a launcher Pod that somebody deletes":         {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) { o.Launcher.Deleting = true })},
+	"a container that does not run yet":            {"not running", Nothing, but(fresh(), func(o *Observation) { o.Requester.Running, o.SPI = false, nil })},
+	"a requester program that does not answer yet": {"requester silent", Retry, but(fresh(), func(o *Observation) { o.SPI, o.Requester.Started = nil, now.Add(-time.Second) })},
+	"a requester program that has not answered for a minute": {"requester silent for long", Tell, but(fresh(), func(o *Observation) {
+		o.SPI, o.Requester.Started = nil, now.Add(-time.Minute)
+	})},
+	"the same, once it was told": {"requester silent for long", Nothing, but(fresh(), func(o *Observation) {
+		o.SPI, o.Requester.Started = nil, now.Add(-time.Minute)
+		o.Requester.Told = "the requester program does not answer at 10.1.0.5:8081: container inference-server should run it"
+	})},
 	"a requester program that cannot tell its GPUs":   {"GPUs unknown", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
 	"a requester program that names two GPUs for one": {"GPUs do not match", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-0", "GPU-1"} })},
 	"two requesters with one GPU":                     {"GPU claimed twice", Tell, but(fresh(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
@@ -146,9 +153,12 @@ var examples = map[string]example{
 		o.Requester.Told = "ns/other has one of its GPUs too, or says so: neither gets it until that is clear"
 	})},
 	"a node whose launcher the DaemonSet has not made yet": {"no launcher yet", Tell, but(fresh(), func(o *Observation) {
-		o.Launcher, o.Lacking = nil, "DaemonSet vllm-launcher has no launcher on node node-0 yet"
+		o.Launcher, o.Lacking = nil, &Wait{Why: "DaemonSet vllm-launcher has no launcher on node node-0 yet", Reason: LauncherStarting}
 	})},
-	"a node without a launcher":                            {"no launcher", CreateLauncher, but(fresh(), func(o *Observation) { o.Launcher = nil })},
+	"a node without a launcher": {"no launcher", CreateLauncher, but(fresh(), func(o *Observation) { o.Launcher = nil })},
+	"a launcher whose image is being pulled": {"launcher starting", Tell, but(fresh(), func(o *Observation) {
+		o.Launcher.Connected, o.Launcher.Waits = false, &Wait{Why: "launcher launcher-0 is starting", Reason: LauncherStarting}
+	})},
 	"a launcher that is going":                             {"launcher going", Tell, but(fresh(), func(o *Observation) { o.Launcher.Deleting = true })},
 	"a launcher that does not answer yet":                  {"launcher silent", Tell, but(fresh(), func(o *Observation) { o.Launcher.Connected = false })},
 	"a launcher that fell silent under one that is served": {"launcher silent", Tell, but(servedOne(), func(o *Observation) { o.Launcher.Connected = false })},
@@ -175,7 +185,7 @@ var examples = map[string]example{
 	})},
 	"a GPU that the launcher does not see": {"GPU not the launcher's", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-7"} })},
 	"all is there for the first time":      {"no finalizer", AddFinalizer, fresh()},
-	"its model is bound to one that leaves": {"instance bound to another", Nothing, but(fresh(), func(o *Observation) {
+	"its model is bound to one that leaves": {"instance bound to another", Tell, but(fresh(), func(o *Observation) {
 		o.Requester.Finalizer, o.Holder = true, "ns/old"
 	})},
 	"nothing stands in the way":                             {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Requester.Finalizer = true })},
@@ -197,7 +207,7 @@ var examples = map[string]example{
 	"the model died between the end of its swap and being ready": {"not awake any more", NextAttempt, but(recorded(), func(o *Observation) {
 		o.Attempt = Attempt{Asked: true, Over: true}
 	})},
-	"an attempt that is to be made later": {"backing off", Retry, but(with("sleeping"), func(o *Observation) {
+	"an attempt that is to be made later": {"backing off", Tell, but(with("sleeping"), func(o *Observation) {
 		o.Record.Attempt, o.Record.Failure, o.Record.RetryAt = 2, "boom", now.Add(time.Second)
 	})},
 	"the configuration was deleted before anything was started": {"input wrong, nothing runs", Tell, but(recorded(), func(o *Observation) {

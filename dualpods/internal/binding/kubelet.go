@@ -85,7 +85,7 @@ func (c *Controller) askNamespace(ctx context.Context, w *world, namespace strin
 		case l.pod.Namespace != namespace || !l.asksKubelet():
 			continue
 		case !containerRuns(l.pod, podmeta.PodResourcesContainer):
-			whys = append(whys, fmt.Sprintf("launcher %s cannot be asked: %s", l.pod.Name, notRunning(l.pod, podmeta.PodResourcesContainer)))
+			whys = append(whys, Starting(l.pod).Why)
 			continue
 		}
 		address := net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(podresourcesapi.DefaultPort))

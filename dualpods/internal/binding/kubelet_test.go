@@ -119,7 +119,7 @@ func TestAContainerThatAsksTheKubeletAndDoesNotRunIsNamed(t *testing.T) {
 	a.w.launchers[0].pod.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "again in 10s"}}
 	a.pass(t, 0)
 	assert.Empty(t, a.kubelets.asked)
-	assert.Equal(t, "launcher launcher cannot be asked: its container pod-resources waits: CrashLoopBackOff again in 10s", a.w.kubelet[uid].Why)
+	assert.Equal(t, "launcher launcher waits in its container pod-resources: CrashLoopBackOff again in 10s", a.w.kubelet[uid].Why)
 }
 
 func TestBesideALauncherWithoutThatContainerARequestersWordCounts(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"hotseat.dev/hotseat/spec/podmeta"
 )
 
 // Need is what a requester needs a launcher of.
@@ -23,8 +21,8 @@ type Need struct {
 // Launchers makes launchers.
 type Launchers interface {
 	// Lacking says why a node has no launcher for a need and why Create cannot
-	// make one now; empty where it can.
-	Lacking(ctx context.Context, need Need) string
+	// make one now; nil where it can.
+	Lacking(ctx context.Context, need Need) *Wait
 	// Create makes one. Made twice, it is there once.
 	Create(ctx context.Context, need Need) error
 }
@@ -34,9 +32,9 @@ func (o *Observation) need() Need {
 }
 
 // lacking says why there is no launcher for a requester, and none is made for it.
-func (c *Controller) lacking(ctx context.Context, o *Observation) string {
+func (c *Controller) lacking(ctx context.Context, o *Observation) *Wait {
 	if !o.Requester.Exists || o.leaving() || o.Record != nil || len(o.Problems) > 0 || o.Node.Name == "" || c.opts.Launchers == nil {
-		return ""
+		return nil
 	}
 	return c.opts.Launchers.Lacking(ctx, o.need())
 }
@@ -54,22 +52,45 @@ func (c *Controller) createLauncher(ctx context.Context, n *nodeWork, w *world, 
 	if err == nil {
 		return 0, nil
 	}
-	step := Step{Do: Tell, Why: fmt.Sprintf("cannot make a launcher on node %s: %v", o.Node.Name, err)}
+	step := Step{Do: Tell, Reason: LauncherMissing, Warn: true, Why: fmt.Sprintf("cannot make a launcher on node %s: %v", o.Node.Name, err)}
 	if o.Requester.Told == step.Why {
 		return createAgain, nil
 	}
 	return createAgain, c.act(ctx, n, w, o, step)
 }
 
-// notRunning says what a container of a launcher Pod waits for.
-func notRunning(pod *corev1.Pod, container string) string {
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if w := s.State.Waiting; w != nil && w.Reason != "PodInitializing" && w.Reason != "" {
-			return fmt.Sprintf("its container %s waits: %s %s", s.Name, w.Reason, w.Message)
+// Wait is what a requester waits for before it has a launcher.
+type Wait struct {
+	Why    string
+	Reason Reason
+	Stuck  bool // it does not end until somebody does something
+}
+
+func (w *Wait) step() Step { return Step{Do: Tell, Why: w.Why, Reason: w.Reason, Warn: w.Stuck} }
+
+// Starting says what a launcher Pod waits for, whose program does not run.
+func Starting(launcher *corev1.Pod) *Wait {
+	w := &Wait{Reason: LauncherStarting, Why: "launcher " + launcher.Name + " is starting"}
+	for _, c := range launcher.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			w.Why = fmt.Sprintf("launcher %s has not been placed: %s", launcher.Name, c.Message)
+			w.Stuck = c.Reason == corev1.PodReasonUnschedulable
+			return w
 		}
 	}
-	return "its container " + container + " does not run yet"
+	for _, s := range slices.Concat(launcher.Status.InitContainerStatuses, launcher.Status.ContainerStatuses) {
+		if waits := s.State.Waiting; waits != nil && !slices.Contains(underWay, waits.Reason) {
+			w.Why = fmt.Sprintf("launcher %s waits in its container %s: %s %s", launcher.Name, s.Name, waits.Reason, waits.Message)
+			w.Stuck = true
+			return w
+		}
+	}
+	return w
 }
+
+// underWay are the reasons by which the kubelet says that a container comes
+// without anybody's help.
+var underWay = []string{"", "PodInitializing", "ContainerCreating"}
 
 // observed is what is known of a launcher.
 func (l *launcherPod) observed() *Launcher {
@@ -79,7 +100,8 @@ func (l *launcherPod) observed() *Launcher {
 		Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
 	}
 	if !running(l.pod) {
-		seen.Why = notRunning(l.pod, podmeta.ServingContainer)
+		seen.Waits = Starting(l.pod)
+		seen.Why = seen.Waits.Why
 	}
 	return seen
 }

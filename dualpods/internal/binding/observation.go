@@ -24,7 +24,7 @@ type Observation struct {
 	Kubelet   *Allocation       // nil: nobody can ask the kubelet, and the requester's own word counts
 	Rivals    []string          // other living requesters that have one of its GPUs, as far as is known, or are bound on it
 	Launcher  *Launcher         // that of the record; else the one that would serve it; nil: there is none
-	Lacking   string            // why there is no launcher and none can be made now; empty: one can
+	Lacking   *Wait             // why there is no launcher and none can be made now; nil: one can
 	Record    *podmeta.Binding  // nil: not bound
 	Holder    string            // another requester that is bound to the instance that this one would have
 	Instance  *launcherapi.Instance
@@ -90,6 +90,7 @@ type Launcher struct {
 	Connected bool
 	Lost      time.Time // since when it is not
 	Why       string    // it is not
+	Waits     *Wait     // what its program waits for; nil: it runs
 	GPUs      []string  // UUIDs of its node
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -31,7 +32,7 @@ func readStatus(pod *corev1.Pod) podmeta.Status {
 
 // statusText is a status as it is written, after the one that was there.
 func statusText(o *Observation, old, s podmeta.Status) (string, error) {
-	s.Since = o.Now.UTC()
+	s.Since = o.Now.UTC().Truncate(time.Second)
 	if old.State == s.State {
 		s.Since = old.Since
 	}
@@ -105,7 +106,7 @@ func (c *Controller) publish(ctx context.Context, n *nodeWork, w *world, pod *co
 	old := readStatus(pod)
 	status := o.servingStatus(old)
 	if status.Message != "" && old.Message != status.Message {
-		c.opts.Recorder.Eventf(pod, nil, corev1.EventTypeNormal, "Outdated", "Publish", "%s", status.Message)
+		c.event(pod, Step{Reason: Outdated, Why: status.Message}, "Publish")
 	}
 	return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 		c.setStatus(p, o, status)

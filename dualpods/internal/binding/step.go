@@ -44,6 +44,8 @@ type Step struct {
 	Rule   string // its row in spec/binding.md
 	Do     Action
 	Why    string          // for people: in the status, Events, the log
+	Reason Reason          // of the Event and in the status, with Tell and DeleteRequester
+	Warn   bool            // somebody has to do something about it
 	After  time.Duration   // when to look again, where nothing tells; 0: something does
 	Record podmeta.Binding // with AddRecord and NextAttempt: what is to be written
 }

@@ -17,33 +17,36 @@ import (
 )
 
 // Lacking says why a node has no launcher for a need, where Create cannot make
-// one now; empty where it can.
-func (p *Pool) Lacking(ctx context.Context, need binding.Need) string {
+// one now; nil where it can.
+func (p *Pool) Lacking(ctx context.Context, need binding.Need) *binding.Wait {
+	missing := func(format string, args ...any) *binding.Wait {
+		return &binding.Wait{Reason: binding.LauncherMissing, Why: fmt.Sprintf(format, args...), Stuck: true}
+	}
 	config, template, err := p.config(ctx, need)
 	if err != nil {
-		return err.Error()
+		return missing("%v", err)
 	}
 	var node corev1.Node
 	if err := p.opts.API.Get(ctx, client.ObjectKey{Name: need.Node}, &node); err != nil {
-		return fmt.Sprintf("cannot read node %s: %v", need.Node, err)
+		return missing("cannot read node %s: %v", need.Node, err)
 	}
 	if !labels.SelectorFromSet(template.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
-		return fmt.Sprintf("node %s gets no launcher of LauncherConfig %s: that asks for nodes with the labels %s",
+		return missing("node %s gets no launcher of LauncherConfig %s: that asks for nodes with the labels %s",
 			need.Node, config.Name, labels.FormatLabels(template.Spec.NodeSelector))
 	}
 	launchers, err := p.launchers(ctx, config)
 	if err != nil {
-		return err.Error()
+		return missing("%v", err)
 	}
 	for _, pod := range launchers {
 		if NodeOf(pod) == need.Node {
-			return fmt.Sprintf("launcher %s of node %s %s", pod.Name, need.Node, why(pod))
+			return binding.Starting(pod)
 		}
 	}
 	if config.Spec.Population.Mode == v1alpha1.OnDemand {
-		return ""
+		return nil
 	}
-	return fmt.Sprintf("DaemonSet %s has no launcher on node %s yet", objectName(config.Name), need.Node)
+	return &binding.Wait{Reason: binding.LauncherStarting, Why: fmt.Sprintf("DaemonSet %s has no launcher on node %s yet", objectName(config.Name), need.Node)}
 }
 
 // Create makes a launcher for a need. A launcher that is there already is as

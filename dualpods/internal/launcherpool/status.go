@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -51,7 +52,7 @@ func (p *Pool) tell(ctx context.Context, f *finding) error {
 		return fmt.Errorf("cannot write the status of LauncherConfig %s: %w", client.ObjectKeyFromObject(f.config), err)
 	}
 	if acceptance.Status == metav1.ConditionFalse && (before == nil || before.Message != acceptance.Message) {
-		p.opts.Recorder.Eventf(f.config, nil, corev1.EventTypeWarning, acceptance.Reason, "Accept", "%s", Shortened(acceptance.Message, 1000))
+		p.opts.Recorder.Eventf(f.config, nil, corev1.EventTypeWarning, acceptance.Reason, "Accept", "%s", binding.Shortened(acceptance.Message, 1000))
 	}
 	return nil
 }
@@ -115,7 +116,7 @@ func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
 	perNode := f.config.Spec.Population.Mode != v1alpha1.OnDemand
 	switch {
 	case f.failure != "":
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, Shortened(f.failure, 1000)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, binding.Shortened(f.failure, 1000)
 	case s.Ready >= s.Launchers && s.Launchers > 0:
 	case s.Launchers == 0 && !perNode:
 		c.Reason, c.Message = v1alpha1.ReasonNoneNeeded, "no requester needs one yet"
@@ -124,7 +125,7 @@ func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, fmt.Sprintf("%d of %d launchers are ready", s.Ready, s.Launchers)
 		if first := waiting(f.launchers); first != nil {
-			c.Message += fmt.Sprintf("; %s on node %s %s", first.Name, NodeOf(first), Shortened(why(first), 500))
+			c.Message += fmt.Sprintf("; %s on node %s %s", first.Name, NodeOf(first), binding.Shortened(why(first), 500))
 		}
 	}
 	return c
@@ -156,15 +157,7 @@ func Listed(names []string, room int) string {
 	for n := len(names) - 1; len(text) > room && n >= 0; n-- {
 		text = fmt.Sprintf("%s and %d more", strings.Join(names[:n], ", "), len(names)-n)
 	}
-	return Shortened(text, room)
-}
-
-// Shortened is the text, or its beginning where it has more bytes than there is room.
-func Shortened(text string, room int) string {
-	if len(text) <= room {
-		return text
-	}
-	return strings.ToValidUTF8(text[:room-3], "") + "..."
+	return binding.Shortened(text, room)
 }
 
 func join(problems []podmeta.Problem) string {
@@ -172,7 +165,7 @@ func join(problems []podmeta.Problem) string {
 	for n, p := range problems {
 		lines[n] = p.String()
 	}
-	return Shortened(strings.Join(lines, "; "), 4096)
+	return binding.Shortened(strings.Join(lines, "; "), 4096)
 }
 
 // errOf makes problems one error.

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/launcherpool"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -69,7 +70,7 @@ func (f *finding) accepted() metav1.Condition {
 			lines[n] = p.String()
 		}
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonInvalid
-		c.Message = launcherpool.Shortened(strings.Join(lines, "; "), maxMessage)
+		c.Message = binding.Shortened(strings.Join(lines, "; "), maxMessage)
 	case !f.there && f.launchers == 0: // launchers that were made by hand need no LauncherConfig
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonLauncherConfigMissing
 		c.Message = fmt.Sprintf("spec.launcherConfigName: there is no LauncherConfig %s in namespace %s: make it, or name another one", f.launcherConfig, f.namespace)
@@ -84,7 +85,7 @@ func (f *finding) available(s *v1alpha1.InferenceServerConfigStatus, waits *core
 		c.Reason, c.Message = v1alpha1.ReasonNoneNeeded, "no Pod asks for it"
 	case waits != nil:
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonNotReady
-		c.Message = launcherpool.Shortened(fmt.Sprintf("%d of %d Pods are ready; %s %s", s.Ready, s.Requesters, waits.Name, why(waits)), maxMessage)
+		c.Message = binding.Shortened(fmt.Sprintf("%d of %d Pods are ready; %s %s", s.Ready, s.Requesters, waits.Name, why(waits)), maxMessage)
 	}
 	return c
 }

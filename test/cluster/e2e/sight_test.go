@@ -3,11 +3,14 @@
 package e2e
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,4 +79,36 @@ func TestStatusesTellWhoIsBoundToWhatAndWhatSleepsWhere(t *testing.T) {
 	}).Instances[0]
 	assert.Equal(t, awake.Name, asleep.Name)
 	assert.False(t, asleep.Since.Before(&awake.Since))
+}
+
+// reasons are those of the controller's Events about a Pod, with their types, in
+// the order in which they came.
+func (s *site) reasons(pod *corev1.Pod) (reasons []string) {
+	s.t.Helper()
+	var list eventsv1.EventList
+	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns)))
+	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
+	for _, e := range list.Items {
+		if e.Regarding.UID == pod.UID && e.ReportingController == "hotseat" {
+			reasons = append(reasons, e.Type+" "+e.Reason)
+		}
+	}
+	return reasons
+}
+
+func TestAColdStartIsToldOnceAndAFailureAsAWarning(t *testing.T) {
+	s := newPool(t, func(c *v1alpha1.LauncherConfig) { c.Spec.Population.Mode = v1alpha1.OnDemand })
+	s.deploy(server{app: "cold", node: 1}, 1)
+	cold := s.served("cold", 1)[0]
+	s.eventually("an Event tells that a launcher starts", func() bool { return len(s.reasons(&cold)) > 0 })
+
+	failing := s.start(server{app: "failing", node: 1, args: []string{"--sim-crash-at-load=exit:3"}})
+	s.eventually("the status of the requester says what failed, and when there is another attempt", func() bool {
+		status := s.status("failing")
+		return status.State == "Waiting" && status.Reason == "AttemptFailed" && strings.Contains(status.Message, "the next one is at ")
+	})
+	s.eventually("an Event warns of it", func() bool { return slices.Contains(s.reasons(failing), "Warning AttemptFailed") })
+	assert.Equal(t, []string{"Normal LauncherStarting"}, s.reasons(&cold))
+	s.delete("failing")
+	s.gone("failing")
 }

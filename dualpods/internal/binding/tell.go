@@ -1,0 +1,98 @@
+package binding
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// Reason is one word for why a requester is told something: that of the Event,
+// and in its status.
+type Reason string
+
+// The reasons. Those that somebody has to do something about are Warnings.
+const (
+	InvalidInput     Reason = "InvalidInput"     // of the requester or its InferenceServerConfig
+	RequesterSilent  Reason = "RequesterSilent"  // the requester program does not answer
+	GPUsUnknown      Reason = "GPUsUnknown"      // the requester program cannot tell its GPUs
+	GPUsDoNotMatch   Reason = "GPUsDoNotMatch"   // it tells another number than the Pod asks for
+	GPUClaimedTwice  Reason = "GPUClaimedTwice"  // by this requester and another
+	GPUsNotItsOwn    Reason = "GPUsNotItsOwn"    // the kubelet gave it others
+	KubeletSilent    Reason = "KubeletSilent"    // which GPUs it gave cannot be told
+	GPUNotSeen       Reason = "GPUNotSeen"       // by the launcher
+	LauncherMissing  Reason = "LauncherMissing"  // and nobody makes one
+	LauncherStarting Reason = "LauncherStarting" // or about to be made
+	LauncherGoing    Reason = "LauncherGoing"    // being deleted
+	LauncherSilent   Reason = "LauncherSilent"   // it runs and does not answer
+	InstanceBusy     Reason = "InstanceBusy"     // bound to a requester that leaves
+	AttemptFailed    Reason = "AttemptFailed"    // the swap came to nothing; there is another one later
+	NotServing       Reason = "NotServing"       // not any more
+	Outdated         Reason = "Outdated"         // what it asks for has changed since it was bound
+
+	// Of requesters that are deleted.
+	NodeUnschedulable Reason = "NodeUnschedulable"
+	LauncherGone      Reason = "LauncherGone"
+	ServerGone        Reason = "ServerGone"
+)
+
+// warn makes a rule's consequence of telling that somebody has to do something.
+func warn(reason Reason, format string, args ...func(*Observation) string) func(*Observation) Step {
+	return tell(reason, true, format, args...)
+}
+
+// inform makes one of telling what is under way.
+func inform(reason Reason, format string, args ...func(*Observation) string) func(*Observation) Step {
+	return tell(reason, false, format, args...)
+}
+
+func tell(reason Reason, warn bool, format string, args ...func(*Observation) string) func(*Observation) Step {
+	return because(reason, warn, do(Tell, format, args...))
+}
+
+// because gives a consequence the reason of its Event.
+func because(reason Reason, warn bool, then func(*Observation) Step) func(*Observation) Step {
+	return func(o *Observation) Step {
+		step := then(o)
+		step.Reason, step.Warn = reason, warn
+		return step
+	}
+}
+
+// told says whether a step is worth an Event after what the status says: what is
+// under way is told once for each reason, what somebody has to do something about
+// whenever it is something else.
+func told(before podmeta.Status, step Step) bool {
+	return step.Warn || before.Reason != string(step.Reason)
+}
+
+// event tells about a requester. Its action is what the controller was about to do.
+func (c *Controller) event(pod *corev1.Pod, step Step, action string) {
+	kind := corev1.EventTypeNormal
+	if step.Warn {
+		kind = corev1.EventTypeWarning
+	}
+	c.opts.Recorder.Eventf(pod, nil, kind, string(step.Reason), action, "%s", Shortened(step.Why, maxNote))
+}
+
+// maxNote is how many bytes of an Event's note are used: the API server takes
+// 1,024 (https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/).
+const maxNote = 1000
+
+// Shortened is the text, or its beginning where it has more bytes than there is room.
+func Shortened(text string, room int) string {
+	if len(text) <= room {
+		return text
+	}
+	return strings.ToValidUTF8(text[:room-3], "") + "..."
+}
+
+// binding is the status of a requester that is about to have its record.
+func binding(o Observation) podmeta.Status {
+	message := "instance " + o.Requester.Instance + " is to be started"
+	if o.Instance != nil {
+		message = "instance " + o.Requester.Instance + " is to wake"
+	}
+	return podmeta.Status{State: stateBinding, Message: message, Launcher: o.Launcher.Name, Instance: o.Requester.Instance}
+}
