@@ -27,16 +27,17 @@ const (
 	longestText = 64
 )
 
-// seen keeps, by GPU and process number, what the last look found: a file that
+// seen keeps, by GPU and name of the file, what the last look found: a file that
 // is the same still is not read again, and of a process that was alive nothing
 // is asked but whether it has ended. A hundred engines have a hundred files.
 type seen struct {
 	mu sync.Mutex
-	of map[string]map[int]*file
+	of map[string]map[string]*file
 }
 
 // file is what a process wrote, and that process.
 type file struct {
+	name  string
 	pid   int
 	fd    int // kept open, so that no other file is given its inode
 	info  unix.Stat_t
@@ -46,11 +47,16 @@ type file struct {
 
 	pidfd int       // of that process alone, whoever has its number next; -1: there is none
 	began time.Time // at the latest
+
+	foreign bool // the process is of another PID namespace
+	locked  bool // and held its file locked at the last look
 }
 
-// Close gives back what was kept open of the processes that hold memory. The Dir
-// can still be used.
+// Close gives back what was kept open of the processes that hold memory. What
+// this process holds counts no more in other PID namespaces. The Dir can still be
+// used.
 func (d *Dir) Close() error {
+	d.locks.close()
 	d.seen.mu.Lock()
 	defer d.seen.mu.Unlock()
 	for uuid := range d.seen.of {
@@ -62,16 +68,16 @@ func (d *Dir) Close() error {
 // read gives what the file name of process pid says, nil when it was given back
 // since the folder was listed. The lock is held. It makes its system calls
 // itself: package os takes three times as long for a file of a few bytes.
-func (s *seen) read(uuid string, folder *os.File, name string, pid int) (*file, error) {
+func (s *seen) read(uuid string, folder *os.File, name string, pid int, foreign bool) (*file, error) {
 	var info unix.Stat_t
 	err := unix.Fstatat(int(folder.Fd()), name, &info, 0)
-	known := s.of[uuid][pid]
+	known := s.of[uuid][name]
 	if err == nil && known != nil && known.is(info) {
-		return known, nil
+		return known, known.look(folder)
 	}
 	var f *file
 	if err == nil {
-		f, err = readFile(folder, name, pid)
+		f, err = readFile(folder, name, pid, foreign)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // no file, nothing wrong
@@ -80,26 +86,26 @@ func (s *seen) read(uuid string, folder *os.File, name string, pid int) (*file, 
 		return nil, err
 	}
 	if s.of == nil {
-		s.of = map[string]map[int]*file{}
+		s.of = map[string]map[string]*file{}
 	}
 	if s.of[uuid] == nil {
-		s.of[uuid] = map[int]*file{}
+		s.of[uuid] = map[string]*file{}
 	}
 	if known != nil {
 		f.pidfd, f.began, known.pidfd = known.pidfd, known.began, -1
 		known.close()
 	}
-	s.of[uuid][pid] = f
+	s.of[uuid][name] = f
 	return f, nil
 }
 
-func readFile(folder *os.File, name string, pid int) (*file, error) {
+func readFile(folder *os.File, name string, pid int, foreign bool) (*file, error) {
 	fd, err := openAt(folder, name)
 	if err != nil {
 		return nil, err
 	}
-	f := &file{pid: pid, fd: fd, pidfd: -1}
-	if err := f.parse(); err != nil {
+	f := &file{name: name, pid: pid, fd: fd, pidfd: -1, foreign: foreign}
+	if err := errors.Join(f.parse(), f.look(folder)); err != nil {
 		f.close()
 		return nil, err
 	}
@@ -138,8 +144,12 @@ func (f *file) is(info unix.Stat_t) bool {
 func (f *file) written() time.Time { return time.Unix(f.info.Mtim.Unix()) }
 
 // wroteAlive says whether the process that wrote the file lives: there is one
-// of that number, it is no zombie, and it is not younger than the file.
+// of that number, it is no zombie, and it is not younger than the file. One of
+// another PID namespace keeps its file locked.
 func (f *file) wroteAlive() bool {
+	if f.foreign {
+		return f.locked
+	}
 	return f.pidfd >= 0 && !f.written().Before(f.began)
 }
 
@@ -154,7 +164,7 @@ func (f *file) close() {
 // others have ended.
 func whoLives(files []*file) error {
 	for _, f := range files {
-		if f.pidfd < 0 {
+		if f.pidfd < 0 && !f.foreign {
 			f.find()
 		}
 	}
@@ -201,14 +211,14 @@ func (f *file) find() {
 
 // keep drops all files but those. The lock is held.
 func (s *seen) keep(uuid string, files []*file) {
-	now := make(map[int]bool, len(files))
+	now := make(map[string]bool, len(files))
 	for _, f := range files {
-		now[f.pid] = true
+		now[f.name] = true
 	}
-	for pid, f := range s.of[uuid] {
-		if !now[pid] {
+	for name, f := range s.of[uuid] {
+		if !now[name] {
 			f.close()
-			delete(s.of[uuid], pid)
+			delete(s.of[uuid], name)
 		}
 	}
 }

@@ -20,7 +20,7 @@ const lockName = ".lock"
 
 // Holder is a process and the memory it holds of one GPU.
 type Holder struct {
-	PID   int
+	PID   int // 0: of another PID namespace, where its number is another
 	Bytes uint64
 }
 
@@ -69,11 +69,11 @@ func (d *Dir) look(uuid string) (holders []Holder, leftovers []string, err error
 	defer d.seen.mu.Unlock()
 	var files []*file
 	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil || pid <= 0 || strconv.Itoa(pid) != name {
+		pid, foreign, ok := d.holder(name)
+		if !ok {
 			continue
 		}
-		f, err := d.seen.read(uuid, folder, name, pid)
+		f, err := d.seen.read(uuid, folder, name, pid, foreign)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", filepath.Join(folder.Name(), name), err)
 		}
@@ -86,13 +86,16 @@ func (d *Dir) look(uuid string) (holders []Holder, leftovers []string, err error
 	}
 	now := time.Now()
 	for _, f := range files {
-		if now.Before(f.until) || f.wroteAlive() {
+		switch {
+		case !now.Before(f.until) && !f.wroteAlive():
+			leftovers = append(leftovers, f.name)
+		case f.foreign:
+			holders = append(holders, Holder{Bytes: f.bytes})
+		default:
 			holders = append(holders, Holder{PID: f.pid, Bytes: f.bytes})
-		} else {
-			leftovers = append(leftovers, strconv.Itoa(f.pid))
 		}
 	}
-	slices.SortFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
+	slices.SortStableFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
 	d.seen.keep(uuid, files)
 	return holders, leftovers, nil
 }
@@ -150,7 +153,8 @@ func (d *Dir) write(uuid string, pid int, bytes uint64, text string) error {
 	if pid <= 0 {
 		return fmt.Errorf("cannot charge simulated GPU %s: %d is no process", uuid, pid)
 	}
-	name := strconv.Itoa(pid)
+	name := d.holderName(pid)
+	var file *os.File // stays open, and so locked, while this process holds memory
 	var err error
 	if bytes == 0 {
 		err = os.Remove(filepath.Join(d.folder(uuid), name))
@@ -158,10 +162,15 @@ func (d *Dir) write(uuid string, pid int, bytes uint64, text string) error {
 			err = nil
 		}
 	} else {
-		err = replace(d.folder(uuid), name, []byte(text))
+		file, err = replace(d.folder(uuid), name, []byte(text))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot charge simulated GPU %s: %w", uuid, err)
+	}
+	if pid == os.Getpid() {
+		d.locks.put(uuid, file)
+	} else if file != nil {
+		_ = file.Close()
 	}
 	return nil
 }
@@ -238,19 +247,22 @@ func (d *Dir) lock(uuid string) (unlock func(), err error) {
 	return func() { _ = file.Close() }, nil
 }
 
-// replace puts text into the file name of folder, whole or not at all.
-func replace(folder, name string, text []byte) error {
+// replace puts text into the file name of folder, whole or not at all. The file
+// is locked until it is closed.
+func replace(folder, name string, text []byte) (*os.File, error) {
 	file, err := os.CreateTemp(folder, "."+name+".")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	_, err = file.Write(text)
-	err = errors.Join(err, file.Chmod(0o644), file.Close())
+	err = errors.Join(err, file.Chmod(0o644), unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB))
 	if err == nil {
 		err = os.Rename(file.Name(), filepath.Join(folder, name))
 	}
 	if err != nil {
 		_ = os.Remove(file.Name())
+		_ = file.Close()
+		return nil, err
 	}
-	return err
+	return file, nil
 }

@@ -5,15 +5,21 @@
 // The folder holds gpus.json, a list of GPU, and one folder for each UUID. A
 // process that holds memory of a GPU says so in a file of its own:
 //
-//	<dir>/<uuid>/<pid>      "<bytes>" or "<bytes> <unix milliseconds>", decimal
+//	<dir>/<uuid>/<pid>             "<bytes>" or "<bytes> <unix milliseconds>", decimal
+//	<dir>/<uuid>/<pid>.<pidns>     of another PID namespace than the folder's
 //
 // Any process may write such a file; this package writes them atomically. A
 // file counts while its process lives (a zombie does not), and with a second
 // number also until that moment, whether or not the process lives: so looks
 // memory that a driver frees late. A file that is older than the process of
 // that number belongs to an earlier one, and counts nothing: it is removed when
-// another process reserves memory of that GPU. Process numbers are those of the reader's PID namespace, so all who share a folder must
-// share one.
+// another process reserves memory of that GPU.
+//
+// The folder's PID namespace is that of who made or opened it first. A process of
+// another one, in another container, has the number of its namespace (of
+// /proc/self/ns/pid) in the name of its file. What lives there cannot be seen
+// from here: a file counts while it is locked (flock(2)), which this package does
+// for the file of the process that it runs in.
 //
 // Files with other names hold no memory. Those that Faults lists make a GPU
 // ill; names that begin with a dot are the package's own.
@@ -57,9 +63,12 @@ func (g GPU) MIG() bool { return strings.HasPrefix(g.UUID, "MIG-") }
 // goroutines and processes at once. It keeps two descriptors for each process that
 // it saw holding memory, until the first look after that has given it back.
 type Dir struct {
-	path string
-	gpus []GPU
-	seen seen
+	path  string
+	gpus  []GPU
+	own   uint64 // this process's PID namespace
+	home  uint64 // the folder's
+	seen  seen
+	locks locks
 }
 
 // Create makes the folder path for gpus, or opens it when it is there already
@@ -82,6 +91,9 @@ func Create(path string, gpus []GPU) (*Dir, error) {
 		return nil, fmt.Errorf("cannot make simulated GPUs: %s is there already and lists other GPUs", file)
 	}
 	d := &Dir{path: path, gpus: list}
+	if err := d.settle(); err != nil {
+		return nil, err
+	}
 	for _, g := range list {
 		if err := os.MkdirAll(d.folder(g.UUID), 0o755); err != nil {
 			return nil, fmt.Errorf("cannot make the folder of a simulated GPU: %w", err)
@@ -97,7 +109,8 @@ func Open(path string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dir{path: path, gpus: gpus}, nil
+	d := &Dir{path: path, gpus: gpus}
+	return d, d.settle()
 }
 
 // ReadFile reads a list of GPUs that has the form of gpus.json, in the order
@@ -174,5 +187,9 @@ func writeList(path string, gpus []GPU) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
 	}
-	return replace(path, fileName, append(text, '\n'))
+	file, err := replace(path, fileName, append(text, '\n'))
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }

@@ -2,6 +2,7 @@ package simgpu_test
 
 import (
 	"bufio"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -25,6 +26,13 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	if path := os.Getenv(holdEnv); path != "" {
+		if err := hold(path, os.Getenv(holdBytesEnv)); err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv(childEnv) != "" {
 		_, _ = os.Stdout.WriteString("here\n")
 		_, _ = bufio.NewReader(os.Stdin).ReadString('\n')

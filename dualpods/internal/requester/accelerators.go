@@ -127,8 +127,7 @@ func (e *fromEnv) memory() (requesterapi.MemoryUsage, error) {
 	return usage, nil
 }
 
-// simulatedMemory counts what living processes hold. The folder works where the
-// requester shares its PID namespace with them.
+// simulatedMemory counts what living processes hold.
 func simulatedMemory(path string, uuids []string) (requesterapi.MemoryUsage, error) {
 	dir, err := simgpu.Open(path)
 	if err != nil {

@@ -110,7 +110,9 @@ func (s *simulated) Memory(uuid string) (Memory, error) {
 	m := Memory{TotalBytes: s.devices[i].MemoryTotalBytes, ProcessesKnown: true}
 	for _, h := range holders {
 		m.UsedBytes += h.Bytes
-		m.Processes = append(m.Processes, Process(h))
+		if h.PID != 0 { // else of another container: a driver counts its memory and lists no process
+			m.Processes = append(m.Processes, Process(h))
+		}
 	}
 	// Holders that do not ask for room can claim more than there is.
 	m.UsedBytes = min(m.UsedBytes, m.TotalBytes)
