@@ -6,7 +6,8 @@
 //
 // Entries of gpus.json that begin with "MIG-" and share an index are the MIG
 // devices of one GPU in MIG mode. Of each GPU 512 MiB are reserved for the
-// driver, beside the memory that gpus.json says processes can hold.
+// driver, beside the memory that gpus.json says processes can hold. Processes of
+// other PID namespaces than the folder's are not seen.
 //
 // What can go wrong is switched by files, at any time:
 //
