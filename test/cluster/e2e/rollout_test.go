@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // roll gives a Deployment another template and maxSurge, and waits until its
@@ -82,4 +84,32 @@ func TestStartsAreCancelledWhenTheirDeploymentIsScaledToNothing(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, list.Instances)
 	s.free("launcher-node-1")
+}
+
+func TestARequesterIsDeletedWhileItsSwapWaitsBehindAnother(t *testing.T) {
+	s := newSite(t)
+	s.onOneGPU()
+	c := s.launcher("launcher-node-1")
+	// Somebody starts a model by hand, on all GPUs of the node: a swap there waits until that has come up or is gone.
+	_, err := c.Create(t.Context(), "by-hand", launcherapi.InstanceSpec{
+		Args: []string{"org/by-hand", "--tensor-parallel-size=2", "--gpu-memory-utilization=0.4", "--sim-load-time=1h"}, GPUUUIDs: shared.UUIDs(1),
+	})
+	require.NoError(t, err)
+	s.start(server{app: "queued", node: 1})
+	s.eventually("the swap of the requester waits for its turn", func() bool {
+		gpus, err := c.GPUs(t.Context())
+		return err == nil && gpus.ActiveSwaps+gpus.QueuedSwaps == 1 && len(s.records("launcher-node-1")) == 1
+	})
+	s.delete("queued")
+	_, err = c.Delete(t.Context(), "by-hand")
+	require.NoError(t, err)
+	s.gone("queued")
+	s.free("launcher-node-1")
+	assert.Empty(t, s.pids("queued", []string{"launcher-node-1"}, "awake"), "nothing runs for nobody")
+	s.start(server{app: "next", node: 1})
+	next := s.served("next", 1)[0]
+	records := s.records("launcher-node-1")
+	require.Len(t, records, 1)
+	assert.Equal(t, next.UID, records[0].RequesterUID)
+	assert.Len(t, s.pids("next", []string{"launcher-node-1"}, "awake"), 1)
 }
