@@ -50,6 +50,7 @@ type Set struct {
 	opts    Options
 	mu      sync.Mutex
 	all     map[string]*launcher
+	closed  bool
 	running sync.WaitGroup
 }
 
@@ -66,9 +67,13 @@ func New(opts Options) *Set {
 
 // Watch begins to watch the launcher of that key, such as the UID of its Pod, or
 // goes on when it does already. One whose target has changed is watched anew.
+// After Close nothing is watched any more.
 func (s *Set) Watch(key string, target Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
 	if there, ok := s.all[key]; ok {
 		if there.target == target {
 			return
@@ -145,6 +150,7 @@ func (s *Set) Client(key string) *client.Client {
 // Close ends all watches, and waits for their goroutines.
 func (s *Set) Close() {
 	s.mu.Lock()
+	s.closed = true
 	for key := range s.all {
 		s.drop(key)
 	}
