@@ -34,11 +34,12 @@ const outcomePause = 500 * time.Millisecond
 // and whose revision nobody has told either.
 const untold = math.MaxUint64
 
-// begin makes a call, unless it is under way or its outcome is kept.
+// begin makes a call, unless it is under way, its outcome is kept, or the
+// controller is ending.
 func (c *calls) begin(key string, keep bool, do func(context.Context) (revision uint64, err error)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if last := c.all[key]; last != nil && (keep || !last.over || last.err != nil) {
+	if last := c.all[key]; c.ctx.Err() != nil || last != nil && (keep || !last.over || last.err != nil) {
 		return
 	}
 	o := &outcome{}

@@ -97,6 +97,8 @@ type nodeWork struct {
 	mu    sync.Mutex // guards gpus: requesters are asked side by side
 	// kubelet is what the kubelet said, and how it was asked in vain.
 	kubelet map[types.UID]Allocation
+	// failed counts the passes, one after the other, in which a step could not be taken.
+	failed int
 }
 
 // accelerators are the GPUs that a process of a requester program has.
@@ -130,6 +132,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.watchLaunchers(w)
 	var again time.Duration
+	failed := 0
 	subjects := w.subjects()
 	for _, uid := range subjects {
 		after, err := c.settle(ctx, n, w, uid)
@@ -137,6 +140,8 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 			after = retryAfter
 			if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) { // what the cache lacks yet
 				c.log.Error(err, "cannot take a step", "requester", uid, "node", n.name)
+				failed = n.failed + 1
+				after = n.pause()
 			}
 		}
 		if after > 0 && (again == 0 || after < again) {
@@ -144,9 +149,17 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	c.opts.Observer.Passed(n.name, subjects)
+	n.failed = failed
 	c.tidy(n, w)
 	n.keepSwaps(w)
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// pause is when to look again at a node after a step that could not be taken,
+// later each time: an API server that is away is away for every requester.
+func (n *nodeWork) pause() time.Duration {
+	const doublings = 6
+	return retryAfter << min(n.failed, doublings)
 }
 
 // tidy puts to rest what runs for nobody.

@@ -57,16 +57,16 @@ func do(action Action, format string, args ...func(*Observation) string) func(*O
 var leaving = []rule{
 	{"leaving, never bound", func(o *Observation) bool { return o.leaving() && o.Record == nil && !o.Requester.Finalizer },
 		do(Nothing, "nothing is held for it")},
-	{"leaving, released", func(o *Observation) bool { return o.leaving() && o.Record == nil },
-		do(RemoveFinalizer, "its inference server sleeps or is gone")},
 	{"let go, shown", func(o *Observation) bool { return o.letGo() && !o.leaving() && o.shown() },
 		do(Retract, "instance %s is not what it is to have any more", instanceID)},
+	{"leaving, being unbound", func(o *Observation) bool { return (o.leaving() || o.letGo()) && o.Calls.Unbind },
+		do(Nothing, "connections of its clients are ending")},
+	{"leaving, carries", func(o *Observation) bool { return (o.leaving() || o.letGo()) && o.carries() },
+		do(Unbind, "its clients' connections must end before its model sleeps, and the requester program with its binding")},
+	{"leaving, released", func(o *Observation) bool { return o.leaving() && o.Record == nil },
+		do(RemoveFinalizer, "its inference server sleeps or is gone")},
 	{"leaving, launcher gone", func(o *Observation) bool { return o.letGo() && o.gone() },
 		do(RemoveRecord, "what the launcher held is gone with it")},
-	{"leaving, being unbound", func(o *Observation) bool { return o.letGo() && o.Calls.Unbind },
-		do(Nothing, "connections of its clients are ending")},
-	{"leaving, carries", func(o *Observation) bool { return o.letGo() && o.carries() },
-		do(Unbind, "its clients' connections must end before its model sleeps")},
 	{"leaving, requester silent", func(o *Observation) bool {
 		return o.letGo() && o.Requester.Running && !o.Requester.Finished && o.SPI == nil && o.Instance != nil && !o.in(launcher.Starting)
 	}, func(o *Observation) Step {

@@ -89,12 +89,17 @@ var examples = map[string]example{
 	"a deleted one on a node that is gone, its launcher silent": {"leaving, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) {
 		o.Node.Gone, o.Launcher.Connected = true, false
 	})},
-	"a deleted one whose clients are being seen off": {"leaving, being unbound", Nothing, but(servedOne(), func(o *Observation) { deleting(o); o.Calls.Unbind = true })},
-	"a deleted one that carries traffic":             {"leaving, carries", Unbind, but(servedOne(), deleting)},
-	"a deleted one whose launcher is silent":         {"leaving, launcher silent", Nothing, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Connected = false })},
-	"a deleted one whose model falls asleep":         {"leaving, moving", Nothing, but(with("falling_asleep"), deleting)},
-	"a deleted one whose model was told to sleep":    {"leaving, moving", Nothing, but(with("awake"), func(o *Observation) { deleting(o); o.Calls.Sleep = true })},
-	"a deleted one whose model is awake":             {"leaving, awake", Sleep, but(with("awake"), deleting)},
+	"a deleted one whose clients are being seen off":                  {"leaving, being unbound", Nothing, but(servedOne(), func(o *Observation) { deleting(o); o.Calls.Unbind = true })},
+	"a deleted one that carries traffic":                              {"leaving, carries", Unbind, but(servedOne(), deleting)},
+	"a deleted one that carries traffic to a launcher that has ended": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) { deleting(o); o.Launcher.Dead = true })},
+	"a deleted one that carries traffic to a launcher that has vanished": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {
+		deleting(o)
+		o.Requester.Finalizer, o.Launcher, o.Record, o.Instance = true, nil, nil, nil
+	})},
+	"a deleted one whose launcher is silent":      {"leaving, launcher silent", Nothing, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Connected = false })},
+	"a deleted one whose model falls asleep":      {"leaving, moving", Nothing, but(with("falling_asleep"), deleting)},
+	"a deleted one whose model was told to sleep": {"leaving, moving", Nothing, but(with("awake"), func(o *Observation) { deleting(o); o.Calls.Sleep = true })},
+	"a deleted one whose model is awake":          {"leaving, awake", Sleep, but(with("awake"), deleting)},
 	"one deleted by force whose model is awake": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) {
 		o.Requester = Requester{UID: "uid"}
 		o.SPI = nil

@@ -131,11 +131,24 @@ func TestRequestersOfADeletedLauncherAreReplacedAndServedByTheNext(t *testing.T)
 	s := newSite(t)
 	s.deploy(server{app: "moved", node: 1}, 1)
 	was := s.served("moved", 1)[0]
+	exit := int32(-1)
+	stop := s.follow(&was, func(p *corev1.Pod) {
+		for _, c := range p.Status.ContainerStatuses {
+			if c.State.Terminated != nil {
+				exit = c.State.Terminated.ExitCode
+			}
+		}
+	})
 	s.delete("launcher-node-1")
 	s.eventually("the launcher is gone", func() bool { return len(s.launchers()) == 0 })
 	s.addLauncher(1)
 	now := s.replaced("moved", was)
 	s.answers("moved")
+	s.eventually("the requester is gone", func() bool {
+		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(&was), &corev1.Pod{}))
+	})
+	stop()
+	assert.Zero(t, exit, "the requester program was unbound, and ended by itself")
 	records := s.records("launcher-node-1")
 	require.Len(t, records, 1)
 	assert.Equal(t, now.UID, records[0].RequesterUID)
