@@ -99,6 +99,22 @@ func TestTheAPIAloneHoldsObjectsToTheRulesOfTheirCRD(t *testing.T) {
 	require.Equal(t, "2", kubectl(t, c, "", "get", "seat", "s", "-o=jsonpath={.spec.max}"))
 }
 
+func TestAPartThatWasStoppedComesBackWithAllThereWas(t *testing.T) {
+	c := own(t, ownName("part"), 0)
+	kubectl(t, c, "", "create", "configmap", "kept", "--from-literal=a=b")
+	start, err := c.Stop(t.Context(), cluster.APIServer)
+	require.NoError(t, err)
+	_, err = c.Kubectl(t.Context(), nil, "get", "configmap", "kept")
+	require.Error(t, err)
+	require.NoError(t, start())
+	require.Eventually(t, func() bool {
+		out, err := c.Kubectl(t.Context(), nil, "get", "configmap", "kept", "-o=jsonpath={.data.a}")
+		return err == nil && string(out) == "b"
+	}, soon, 100*time.Millisecond)
+	_, err = c.Stop(t.Context(), "kubelet")
+	require.ErrorContains(t, err, "has no part kubelet")
+}
+
 const witnessImage = "e2e.local/witness:v1"
 
 func loadWitness(t *testing.T, c *cluster.Cluster) {

@@ -45,8 +45,31 @@ func (c *Cluster) log(name string) (*os.File, error) {
 }
 
 // begin runs a part of the cluster, with its output in a log. ended is told of
-// its end, since a cluster ends with each of its parts.
+// its end, since a cluster ends with each of its parts; one that [Cluster.Stop]
+// has ended is run again when it may be.
 func (c *Cluster) begin(ended chan<- error, name string, cmd *exec.Cmd) error {
+	if err := c.launch(name, cmd); err != nil {
+		return err
+	}
+	go func() {
+		for {
+			err := cmd.Wait()
+			if !c.stopped(name) {
+				ended <- fmt.Errorf("%s ended: %w: %s", name, cmp.Or(err, errors.New("exit status 0")), tail(c.path("log", name+".log")))
+				return
+			}
+			cmd = &exec.Cmd{Path: cmd.Path, Args: cmd.Args, Env: cmd.Env, SysProcAttr: cmd.SysProcAttr}
+			if err := c.launchAgain(name, cmd); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return nil
+}
+
+// launch starts the process of a part, and writes its number down.
+func (c *Cluster) launch(name string, cmd *exec.Cmd) error {
 	log, err := c.log(name)
 	if err != nil {
 		return err
@@ -59,10 +82,9 @@ func (c *Cluster) begin(ended chan<- error, name string, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("cannot start %s: %w", name, err)
 	}
-	go func() {
-		err := cmd.Wait()
-		ended <- fmt.Errorf("%s ended: %w: %s", name, cmp.Or(err, errors.New("exit status 0")), tail(log.Name()))
-	}()
+	if err := writeJSON(c.pidFile(name), cmd.Process.Pid); err != nil {
+		return fmt.Errorf("cannot write down the process of %s: %w", name, err)
+	}
 	return nil
 }
 

@@ -47,6 +47,7 @@ func command() *cobra.Command {
 	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace to look at; empty for all")
 	f.BoolVar(&opts.LeaderElection, "leader-elect", false, "let one of several replicas work at a time")
 	f.StringVar(&opts.LeaseNamespace, "lease-namespace", "", "where the Lease of leader election is; empty for the controller's own")
+	f.StringVar(&opts.Identity, "leader-identity", "", "what tells this replica from others, such as its Pod's UID: the same when its container is started again; empty for a random one")
 	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "where to answer /metrics, such as :8080; 0 for nowhere")
 	f.StringVar(&opts.ProbesAddress, "probes-address", "0", "where to answer /healthz and /readyz; 0 for nowhere")
 	f.StringVar(&opts.TokenFile, "launcher-token-file", "", "file of the token of launchers that were made by hand; it may be missing")

@@ -53,6 +53,10 @@ type Options struct {
 	// LeaseNamespace.
 	LeaderElection bool
 	LeaseNamespace string
+	// Identity tells this replica from others, and is the same when its process
+	// is started again while nobody else can have it, as a Pod's UID is. Empty: a
+	// random one for each process. It takes LeaseNamespace.
+	Identity       string
 	MetricsAddress string // "0" for none
 	ProbesAddress  string // "0" for none
 	// TokenFile holds the token of launchers that were made by hand; it may be
@@ -75,16 +79,18 @@ func Run(ctx context.Context, opts Options) (err error) {
 	config.QPS = -1
 	mopts := ctrl.Options{
 		Scheme: scheme, Logger: opts.Log,
-		Cache:                         cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: ownOnly()},
-		Metrics:                       server.Options{BindAddress: opts.MetricsAddress},
-		HealthProbeBindAddress:        opts.ProbesAddress,
-		LeaderElection:                opts.LeaderElection,
-		LeaderElectionID:              "hotseat-controller",
-		LeaderElectionNamespace:       opts.LeaseNamespace,
-		LeaderElectionReleaseOnCancel: true,
+		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: ownOnly()},
+		Metrics:                server.Options{BindAddress: opts.MetricsAddress},
+		HealthProbeBindAddress: opts.ProbesAddress,
+	}
+	if err := elect(&mopts, config, opts); err != nil {
+		return err
 	}
 	if opts.Namespace != "" {
 		mopts.Cache.DefaultNamespaces = map[string]cache.Config{opts.Namespace: {}}
+	}
+	if err := awaitAPI(ctx, config, opts.Log); err != nil {
+		return err
 	}
 	mgr, err := ctrl.NewManager(config, mopts)
 	if err != nil {

@@ -9,9 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -72,47 +70,17 @@ func TestARequesterWhoseInputIsMendedIsServed(t *testing.T) {
 	})
 }
 
-// leader is the process that leads the controllers.
-func (s *site) leader() string {
-	var lease coordinationv1.Lease
-	err := api.Get(s.t.Context(), client.ObjectKey{Namespace: system, Name: "hotseat-controller"}, &lease)
-	if err != nil || lease.Spec.HolderIdentity == nil {
-		return ""
-	}
-	return *lease.Spec.HolderIdentity
-}
-
-// controller is the Pod of the controller.
-func (s *site) controller() corev1.Pod {
-	s.t.Helper()
-	var pods corev1.PodList
-	require.NoError(s.t, api.List(s.t.Context(), &pods, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "controller"}))
-	for _, p := range pods.Items {
-		if p.DeletionTimestamp.IsZero() {
-			return p
-		}
-	}
-	require.Fail(s.t, "the controller has no Pod")
-	return corev1.Pod{}
-}
-
-// anotherLeads deletes the controller's Pod, and waits until another one leads.
-func (s *site) anotherLeads() {
-	s.t.Helper()
-	pod, was := s.controller(), s.leader()
-	require.NoError(s.t, api.Delete(s.t.Context(), &pod))
-	s.eventually("another controller leads", func() bool { now := s.leader(); return now != "" && now != was })
-}
-
 func TestAControllerThatIsKilledWhileAModelStartsFindsItStarted(t *testing.T) {
 	s := newSite(t)
 	s.deploy(server{app: "slow", node: 1, args: []string{"--sim-load-time=3s"}}, 1)
 	i := s.instance("launcher-node-1", "slow", "starting")
-	pod, was := s.controller(), s.leader()
-	s.killProcess(pod.Spec.NodeName, "^/controller ", 0)
+	pod, lease := s.controller(), s.lease()
+	s.killController(pod)
 	s.instance("launcher-node-1", "slow", "awake")
 	s.served("slow", 1)
-	assert.NotEqual(t, was, s.leader())
+	now := s.lease()
+	assert.Equal(t, lease.Spec.HolderIdentity, now.Spec.HolderIdentity, "the container that was started again leads, without waiting for the Lease to run out")
+	assert.Equal(t, lease.Spec.LeaseTransitions, now.Spec.LeaseTransitions)
 	s.answers("slow")
 	there := s.instances(s.launcher("launcher-node-1"))
 	require.Len(t, there, 1)

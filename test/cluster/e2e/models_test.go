@@ -206,8 +206,17 @@ func (s *site) kill(i launcherapi.Instance) {
 // matches, and that has that number in its container; 0 for any number.
 func (s *site) killProcess(node, commandLine string, pid int) {
 	s.t.Helper()
+	s.signalProcess(node, "KILL", commandLine, pid, "")
+}
+
+// signalProcess sends the one process of a node a signal whose command line
+// matches, that has that number in its container (0 for any), and that variable,
+// as NAME=VALUE, in its environment (empty for any).
+func (s *site) signalProcess(node, signal, commandLine string, pid int, variable string) {
+	s.t.Helper()
 	const script = `for d in /proc/[0-9]*; do
-		tr '\0' ' ' <$d/cmdline 2>/dev/null | grep -qE -- "$1" && grep -qE "^NSpid:.*[[:space:]]$2\$" $d/status && kill -KILL ${d#/proc/} && echo killed
+		tr '\0' ' ' <$d/cmdline 2>/dev/null | grep -qE -- "$1" && grep -qE "^NSpid:.*[[:space:]]$2\$" $d/status &&
+			tr '\0' '\n' <$d/environ | grep -qE -- "^$4" && kill -$3 ${d#/proc/} && echo sent
 	done; true`
 	number, ofPID := 0, "[0-9]+"
 	_, err := fmt.Sscanf(node, "node-%d", &number)
@@ -215,11 +224,11 @@ func (s *site) killProcess(node, commandLine string, pid int) {
 	if pid > 0 {
 		ofPID = fmt.Sprint(pid)
 	}
-	cmd, err := shared.InNode(s.t.Context(), number, "sh", "-c", script, "sh", commandLine, ofPID)
+	cmd, err := shared.InNode(s.t.Context(), number, "sh", "-c", script, "sh", commandLine, ofPID, signal, variable)
 	require.NoError(s.t, err)
 	out, err := cmd.CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
-	require.Equal(s.t, 1, strings.Count(string(out), "killed"), "%s", out)
+	require.Equal(s.t, 1, strings.Count(string(out), "sent"), "%s", out)
 }
 
 // proxy is what a requester program says that it carries.
