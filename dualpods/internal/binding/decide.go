@@ -167,7 +167,9 @@ var bound = []rule{
 
 // served is the way from the record to a requester that serves.
 var served = []rule{
-	{"died while it served", func(o *Observation) bool { return o.dead() && o.ready() },
+	{"died, ready", func(o *Observation) bool { return o.dead() && o.ready() },
+		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
+	{"died while it served", func(o *Observation) bool { return o.dead() && o.shown() },
 		because(ServerGone, true, do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate))},
 	{"leftover, being deleted", func(o *Observation) bool { return !o.Attempt.Asked && (o.Calls.Delete || o.in(launcher.Stopping)) },
 		do(Nothing, "instance %s, which is %s, is being deleted", instanceID, instanceState)},
@@ -247,7 +249,7 @@ func (o *Observation) letGo() bool {
 // requester that is served goes on with what it has, to the end of that.
 func (o *Observation) outrun() bool {
 	serves := o.in(launcher.Awake) && (o.Requester.Shown || o.carries())
-	died := o.dead() && o.ready()
+	died := o.dead() && (o.ready() || o.shown())
 	return !serves && !died && o.Launcher != nil && o.Launcher.Connected && len(o.Problems) == 0 && !o.current()
 }
 

@@ -132,7 +132,7 @@ var examples = map[string]example{
 	"a published one whose record is gone":                                {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record = nil })},
 	"a served one whose GPU another names":                                {"", Nothing, but(servedOne(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
 	"a served one whose program cannot tell its GPUs any more":            {"", Nothing, but(servedOne(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
-	"a served one whose GPU another names, its engine killed":             {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Rivals, o.Instance.State = []string{"ns/other"}, "failed" })},
+	"a served one whose GPU another names, its engine killed":             {"died, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Rivals, o.Instance.State = []string{"ns/other"}, "failed" })},
 	"wrong input": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}} })},
 	"wrong input of one that waits for a node": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems, o.Node.Name = []podmeta.Problem{{Field: "f"}}, "" })},
 	"one that waits for a node":                {"not scheduled", Nothing, but(fresh(), func(o *Observation) { o.Node.Name, o.Requester.Running, o.SPI = "", false, nil })},
@@ -193,11 +193,14 @@ var examples = map[string]example{
 	"its model is bound to one that leaves": {"instance bound to another", Tell, but(fresh(), func(o *Observation) {
 		o.Requester.Finalizer, o.Holder = true, "ns/old"
 	})},
-	"nothing stands in the way":                             {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Requester.Finalizer = true })},
-	"the engine was killed":                                 {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
-	"the instance was deleted behind the controller's back": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance = nil })},
+	"nothing stands in the way": {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Requester.Finalizer = true })},
+	"the engine was killed":     {"died, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
+	"the engine was killed, and the requester is unready": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) {
+		o.Instance.State, o.SPI.Proxy.Ready = "failed", false
+	})},
+	"the instance was deleted behind the controller's back": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance, o.SPI.Proxy.Ready = nil, false })},
 	"the engine was killed, and the configuration had changed": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) {
-		o.Form.Args, o.Instance.State = []string{"org/other"}, "failed"
+		o.Form.Args, o.Instance.State, o.SPI.Proxy.Ready = []string{"org/other"}, "failed", false
 	})},
 	"a failed instance that is being deleted": {"leftover, being deleted", Nothing, but(with("failed"), func(o *Observation) { o.Calls.Delete = true })},
 	"a changed configuration, and a launcher that has not answered the controller yet": {"launcher silent", Tell, but(servedOne(), func(o *Observation) {
