@@ -66,4 +66,13 @@ func TestATokenThatEverybodyMayReadIsWarnedOf(t *testing.T) {
 			assert.NotContains(t, n.Log(), "s3cret")
 		})
 	}
+	t.Run("in a Pod there is nobody else", func(t *testing.T) {
+		file := filepath.Join(t.TempDir(), "token")
+		require.NoError(t, os.WriteFile(file, []byte("s3cret"), 0o644))
+		n := NewStoppedNode(t, "--token-file", file)
+		n.Token = "s3cret"
+		n.env = append(n.env, "KUBERNETES_SERVICE_HOST=10.96.0.1")
+		n.Start()
+		assert.NotContains(t, n.Log(), "READ THE TOKEN")
+	})
 }

@@ -50,7 +50,6 @@ func command() *cobra.Command {
 	f.StringVar(&opts.Identity, "leader-identity", "", "what tells this replica from others, such as its Pod's UID: the same when its container is started again; empty for a random one")
 	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "where to answer /metrics, such as :8080; 0 for nowhere")
 	f.StringVar(&opts.ProbesAddress, "probes-address", "0", "where to answer /healthz and /readyz; 0 for nowhere")
-	f.StringVar(&opts.TokenFile, "launcher-token-file", "", "file of the token of launchers that were made by hand; it may be missing")
 	f.IntVar(&opts.LauncherPort, "launcher-port", 8001, "port of the launchers' control API")
 	f.StringVar(&opts.LauncherImage, "launcher-image", "hotseat.local/launcher:dev", "image whose /launcher is copied into the launchers that LauncherConfigs ask for")
 	f.DurationVar(&opts.Drain, "drain-timeout", 10*time.Second, "how long connections of a requester's clients may take to end before they are cut")

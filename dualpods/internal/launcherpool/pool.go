@@ -40,12 +40,12 @@ type Views interface {
 // Options configure a [Pool].
 type Options struct {
 	// API reads from a cache, in which Pods are indexed by IndexConfig and which
-	// holds those Secrets alone that this package labels, and writes to the server.
+	// holds those Secrets alone that have the label podmeta.LabelLauncherConfig,
+	// and writes to the server.
 	API      client.Client
 	Views    Views
 	Recorder events.EventRecorder
 	Launcher Image
-	Token    string // of the launchers that people make by hand; empty: they have none
 }
 
 // Pool keeps the launchers of all LauncherConfigs. Its methods may be called

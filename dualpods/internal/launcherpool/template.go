@@ -209,7 +209,7 @@ func (w *making) flags() []string {
 // mount gives the main container its volumes. For what is remembered and what is
 // shared the template may have better ones.
 func (w *making) mount() {
-	mode := int32(0o400)
+	mode := int32(0o444) // whoever runs in the Pod is whom the token is for, by whatever user id
 	w.give(programDir, true, corev1.Volume{Name: programVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 	w.give(tokenDir, true, corev1.Volume{Name: tokenVolume, VolumeSource: corev1.VolumeSource{
 		Secret: &corev1.SecretVolumeSource{SecretName: w.secret, DefaultMode: &mode},

@@ -1,17 +1,20 @@
 package launcherpool
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -64,27 +67,38 @@ func (p *Pool) ensureToken(ctx context.Context, config *v1alpha1.LauncherConfig,
 	return nil
 }
 
-// tokenOf is the name of the Secret with the token of a launcher that this
-// package made; empty for another Pod.
+// tokenOf is the name of the Secret that the launcher in a Pod has its token
+// from: the one that its container mounts at tokenDir. Empty where it mounts none.
 func tokenOf(launcher *corev1.Pod) string {
-	for _, v := range launcher.Spec.Volumes {
-		if v.Name == tokenVolume && v.Secret != nil {
-			return v.Secret.SecretName
+	main := podmeta.Container(&launcher.Spec, podmeta.ServingContainer)
+	if main == nil {
+		return ""
+	}
+	for _, m := range main.VolumeMounts {
+		if strings.TrimRight(m.MountPath, "/") != tokenDir {
+			continue
+		}
+		for _, v := range launcher.Spec.Volumes {
+			if v.Name == m.Name && v.Secret != nil {
+				return v.Secret.SecretName
+			}
 		}
 	}
 	return ""
 }
 
-// Token is what the launcher in a Pod asks its clients for: that of its Secret;
-// of a launcher made by hand, the one that the controller was given.
+// Token is what the launcher in a Pod asks its clients for: that of the Secret
+// that the Pod mounts, which is in its own namespace. So nobody who makes a Pod
+// with a launcher's labels has the controller tell a token to it that the Pod
+// could not read by itself.
 func (p *Pool) Token(launcher *corev1.Pod) string {
 	name := tokenOf(launcher)
 	if name == "" {
-		return p.opts.Token
+		return ""
 	}
 	var secret corev1.Secret
 	if err := p.opts.API.Get(context.Background(), client.ObjectKey{Namespace: launcher.Namespace, Name: name}, &secret); err != nil {
 		return "" // the launcher refuses, which is told; the Secret's coming has it asked again
 	}
-	return string(secret.Data[tokenKey])
+	return string(bytes.TrimSpace(secret.Data[tokenKey]))
 }

@@ -26,10 +26,14 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// ownOnly keeps Secrets and DaemonSets of others out of the cache.
-func ownOnly() map[client.Object]cache.ByObject {
-	ours := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})}
-	return map[client.Object]cache.ByObject{&corev1.Secret{}: ours, &appsv1.DaemonSet{}: ours}
+// ownOnly keeps DaemonSets of others, and Secrets that are no token of a
+// launcher, out of the cache.
+func ownOnly() (map[client.Object]cache.ByObject, error) {
+	tokens, err := labels.Parse(podmeta.LabelLauncherConfig) // whatever its value
+	return map[client.Object]cache.ByObject{
+		&corev1.Secret{}:    {Label: tokens},
+		&appsv1.DaemonSet{}: {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
+	}, err
 }
 
 // gather is how long changes of launchers are gathered before their

@@ -5,9 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -59,10 +56,7 @@ type Options struct {
 	Identity       string
 	MetricsAddress string // "0" for none
 	ProbesAddress  string // "0" for none
-	// TokenFile holds the token of launchers that were made by hand; it may be
-	// missing, and empty is none. Those of a LauncherConfig have a Secret each.
-	TokenFile    string
-	LauncherPort int
+	LauncherPort   int
 	// LauncherImage is copied from into the launchers that LauncherConfigs ask for.
 	LauncherImage string
 	Drain         time.Duration
@@ -75,11 +69,15 @@ func Run(ctx context.Context, opts Options) (err error) {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	own, err := ownOnly()
+	if err != nil {
+		return fmt.Errorf("cannot say what is watched: %w", err)
+	}
 	config := rest.CopyConfig(opts.Config)
 	config.QPS = -1
 	mopts := ctrl.Options{
 		Scheme: scheme, Logger: opts.Log,
-		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: ownOnly()},
+		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: own},
 		Metrics:                server.Options{BindAddress: opts.MetricsAddress},
 		HealthProbeBindAddress: opts.ProbesAddress,
 	}
@@ -95,10 +93,6 @@ func Run(ctx context.Context, opts Options) (err error) {
 	mgr, err := ctrl.NewManager(config, mopts)
 	if err != nil {
 		return fmt.Errorf("cannot make the manager: %w", err)
-	}
-	token, err := readToken(opts.TokenFile)
-	if err != nil {
-		return err
 	}
 	life, end := context.WithCancel(ctx)
 	defer end()
@@ -118,7 +112,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		}
 	}})
 	pool = launcherpool.New(launcherpool.Options{
-		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"), Token: token,
+		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
 		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)},
 	})
 	watcher := telemetry.New(telemetry.Options{Streams: views.Streams})
@@ -233,22 +227,4 @@ func (r *requests) add(node string) {
 	if r.queue != nil {
 		r.queue.Add(request(node)[0])
 	}
-}
-
-func readToken(file string) (string, error) {
-	if file == "" {
-		return "", nil
-	}
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil // nobody has made a launcher by hand
-	}
-	if err != nil {
-		return "", fmt.Errorf("cannot read the token of the launchers: %w", err)
-	}
-	token := strings.TrimSpace(string(text))
-	if token == "" {
-		return "", errors.New("cannot use the token of the launchers: " + file + " is empty")
-	}
-	return token, nil
 }

@@ -157,14 +157,18 @@ func (d *Daemon) openAccess() (api.Access, error) {
 	if err != nil {
 		return nil, err
 	}
-	// No more than a warning: a Secret of Kubernetes is mounted so by default.
 	mode, exposed, err := token.Exposed()
-	if exposed {
-		d.log.Warn("EVERY USER OF THIS MACHINE CAN READ THE TOKEN: chmod o-r, or for a Secret of Kubernetes defaultMode 0440 with fsGroup",
+	if exposed && !inPod() {
+		d.log.Warn("EVERY USER OF THIS MACHINE CAN READ THE TOKEN: chmod o-r",
 			"token_file", d.opts.TokenFile, "mode", fmt.Sprintf("%#o", mode))
 	}
 	return token, err
 }
+
+// inPod says that the files of this process are those of a Pod of Kubernetes, in
+// whose containers nobody but the launcher and its engines runs
+// (https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables).
+func inPod() bool { return os.Getenv("KUBERNETES_SERVICE_HOST") != "" }
 
 func (d *Daemon) later(f func() error) { d.undo = append(d.undo, f) }
 

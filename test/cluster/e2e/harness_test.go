@@ -121,7 +121,9 @@ func ensureNamespace(ctx context.Context, name string) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: tokenSecret}, StringData: map[string]string{"token": token}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Namespace: name, Name: tokenSecret, Labels: map[string]string{podmeta.LabelLauncherConfig: "simulated"}, // without which the controller does not see it
+	}, StringData: map[string]string{"token": token}}
 	if err := api.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}

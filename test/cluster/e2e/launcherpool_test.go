@@ -304,3 +304,23 @@ func (s *site) event(uid types.UID, text string) bool {
 	}
 	return false
 }
+
+func TestALauncherThatIsNotRootServes(t *testing.T) {
+	chmod, err := shared.InNode(t.Context(), 1, "chmod", "-R", "a+rwX", cluster.SimGPUDir) // the stand-in for device files
+	require.NoError(t, err)
+	require.NoError(t, chmod.Run())
+	s := newPool(t, func(config *v1alpha1.LauncherConfig) {
+		changeTemplate(t, config, func(c map[string]any) {
+			c["securityContext"] = map[string]any{"runAsUser": 1000, "runAsGroup": 1000, "runAsNonRoot": true}
+		})
+	})
+	s.deploy(server{app: "plain", node: 1}, 1)
+	s.served("plain", 1)
+	s.answers("plain")
+	pod := s.poolPods()[cluster.NodeName(1)]
+	log := s.kubectl("logs", pod.Name, "-c", podmeta.ServingContainer)
+	assert.NotContains(t, log, "READ THE TOKEN")
+	s.scale("plain", 0)
+	s.gone("plain")
+	s.configTold("it sleeps", func(status v1alpha1.LauncherConfigStatus) bool { return status.Asleep == 1 })
+}
