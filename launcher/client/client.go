@@ -33,6 +33,9 @@ type Options struct {
 	// before its error is given, as is that of a launcher which was never reached,
 	// and this at once. 0: for ever, whether the launcher was ever reached or not.
 	Reconnect time.Duration
+	// Header gives what goes along with a call by its context, such as the
+	// traceparent of W3C Trace Context. Nil: nothing does.
+	Header func(context.Context) map[string]string
 	// Lost is called each time that a stream has broken off and is about to be
 	// taken up again. Nil: nothing is.
 	Lost func(error)
@@ -49,6 +52,7 @@ type Client struct {
 	own       bool // http is ours to close
 	heartbeat time.Duration
 	reconnect time.Duration
+	header    func(context.Context) map[string]string
 	lost      func(error)
 	reached   atomic.Bool // the launcher has answered at some time
 	log       *slog.Logger
@@ -73,7 +77,7 @@ func New(opts Options) (*Client, error) {
 		return nil, fmt.Errorf("cannot use the address %q: write it like http://127.0.0.1:8001", opts.Server)
 	}
 	base.Path = strings.TrimSuffix(base.Path, "/")
-	c := &Client{base: base, token: opts.Token, http: opts.HTTPClient, heartbeat: opts.Heartbeat, reconnect: opts.Reconnect, lost: opts.Lost, log: opts.Logger}
+	c := &Client{base: base, token: opts.Token, http: opts.HTTPClient, heartbeat: opts.Heartbeat, reconnect: opts.Reconnect, header: opts.Header, lost: opts.Lost, log: opts.Logger}
 	if c.http == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: defaultHeartbeat}).DialContext
@@ -81,6 +85,9 @@ func New(opts Options) (*Client, error) {
 	}
 	if c.heartbeat == 0 {
 		c.heartbeat = defaultHeartbeat
+	}
+	if c.header == nil {
+		c.header = func(context.Context) map[string]string { return nil }
 	}
 	if c.lost == nil {
 		c.lost = func(error) {}
@@ -136,6 +143,9 @@ func (c *Client) send(ctx context.Context, what call) (*http.Response, error) {
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	for name, value := range c.header(ctx) {
+		req.Header.Set(name, value)
 	}
 	for name, value := range what.header {
 		req.Header.Set(name, value)

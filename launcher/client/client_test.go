@@ -275,3 +275,22 @@ func TestALogIsReadInParts(t *testing.T) {
 	assert.True(t, strings.HasPrefix(whole.String(), "56789012"))
 	assert.True(t, client.IsNotFound(c.CopyLog(ctx, "none", 0, &whole)))
 }
+
+func TestACallHasTheHeadersOfItsContext(t *testing.T) {
+	type key struct{}
+	got := make(chan string, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got <- r.Header.Get("traceparent")
+		_, _ = io.WriteString(w, `{"swap_id":"s","outcome":"done","out":[],"phases":[]}`)
+	}))
+	t.Cleanup(server.Close)
+	c, err := client.New(client.Options{Server: server.URL, Header: func(ctx context.Context) map[string]string {
+		of, _ := ctx.Value(key{}).(string)
+		return map[string]string{"traceparent": of}
+	}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	_, err = c.SwapOnce(context.WithValue(within(t), key{}, "00-trace"), "k", launcherapi.SwapRequest{}, nil)
+	require.NoError(t, err)
+	assert.Equal(t, "00-trace", <-got)
+}

@@ -63,7 +63,7 @@ func (e *UndoneError) Unwrap() error { return e.Err }
 func undone(p launcherapi.Problem) launcherapi.SwapResult {
 	return launcherapi.SwapResult{
 		SwapID: p.SwapID, Outcome: p.Outcome, In: p.In, Out: p.Out, Evicted: p.Evicted,
-		Deleted: p.Deleted, Cut: p.Cut, Phases: p.Phases, TotalMS: p.TotalMS,
+		Deleted: p.Deleted, Cut: p.Cut, BeganAt: p.BeganAt, Phases: p.Phases, TotalMS: p.TotalMS,
 	}
 }
 

@@ -73,6 +73,7 @@ type Instance struct {
 type PhaseTime struct {
 	Name       string  `json:"name"`
 	InstanceID string  `json:"instance_id,omitempty"`
+	BeganMS    float64 `json:"began_ms,omitempty" doc:"Of a phase of a swap: how long after the swap it began."`
 	DurationMS float64 `json:"duration_ms"`
 }
 

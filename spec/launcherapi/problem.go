@@ -1,6 +1,9 @@
 package launcherapi
 
-import "net/http"
+import (
+	"net/http"
+	"time"
+)
 
 // ProblemContentType is the content type of an error.
 const ProblemContentType = "application/problem+json"
@@ -100,6 +103,7 @@ type Problem struct {
 	FailedPhase string      `json:"failed_phase,omitempty" doc:"Of a swap that had begun."`
 	In          *Instance   `json:"in,omitempty"`
 	Out         []Instance  `json:"out,omitempty"`
+	BeganAt     time.Time   `json:"began_at,omitzero"`
 	Phases      []PhaseTime `json:"phases,omitempty"`
 	Evicted     []string    `json:"evicted,omitempty"`
 	Deleted     []string    `json:"deleted,omitempty"`

@@ -1,5 +1,7 @@
 package launcherapi
 
+import "time"
+
 // SwapRequest makes one instance the awake one on a set of GPUs.
 type SwapRequest struct {
 	GPUUUIDs     []string  `json:"gpu_uuids,omitempty" maxItems:"64" doc:"The GPUs to act on. Default: those of the instance to come in."`
@@ -71,6 +73,7 @@ type SwapResult struct {
 	Evicted []string    `json:"evicted,omitempty" doc:"Sleepers that were stopped to keep within the budgets."`
 	Deleted []string    `json:"deleted,omitempty" doc:"Those that were to leave and that somebody deleted meanwhile. An undo does not bring them back."`
 	Cut     int         `json:"cut_requests" doc:"Answers in flight that were cut when the drain ran out of time."`
+	BeganAt time.Time   `json:"began_at,omitzero" doc:"When the swap began, the wait for its turn included."`
 	Phases  []PhaseTime `json:"phases"`
 	TotalMS float64     `json:"total_ms"`
 }

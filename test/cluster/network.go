@@ -108,15 +108,26 @@ func (c *Cluster) InNetwork(ctx context.Context, program string, args ...string)
 // Dial connects to an address of the cluster's network, such as a Pod's or a
 // service's, as [net.Dial] would from the control plane. address must be numeric.
 func (c *Cluster) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return inside(c, func() (net.Conn, error) { return new(net.Dialer).DialContext(ctx, network, address) })
+}
+
+// Listen gives a listener at a free port of the control plane, whose address
+// Pods can reach.
+func (c *Cluster) Listen(ctx context.Context) (net.Listener, error) {
+	return inside(c, func() (net.Listener, error) { return new(net.ListenConfig).Listen(ctx, "tcp", control+":0") })
+}
+
+// inside makes a socket in the cluster's network.
+func inside[T any](c *Cluster, open func() (T, error)) (T, error) {
+	type answer struct {
+		socket T
+		err    error
+	}
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", c.Keeper))
 	if err != nil {
-		return nil, fmt.Errorf("cannot find the network of cluster %s: %w", c.Name, err)
+		return answer{}.socket, fmt.Errorf("cannot find the network of cluster %s: %w", c.Name, err)
 	}
 	defer ns.Close()
-	type answer struct {
-		conn net.Conn
-		err  error
-	}
 	answers := make(chan answer, 1)
 	go func() {
 		// The thread ends with the goroutine, since it is never unlocked: no
@@ -124,10 +135,10 @@ func (c *Cluster) Dial(ctx context.Context, network, address string) (net.Conn, 
 		runtime.LockOSThread()
 		var a answer
 		if a.err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); a.err == nil {
-			a.conn, a.err = new(net.Dialer).DialContext(ctx, network, address)
+			a.socket, a.err = open()
 		}
 		answers <- a
 	}()
 	a := <-answers
-	return a.conn, a.err
+	return a.socket, a.err
 }

@@ -165,7 +165,7 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 	case Swap:
 		request, key := swapRequest(record, form), record.SwapKey()
 		n.calls.begin(swapKey(l, record), true, func(ctx context.Context) (uint64, error) {
-			result, err := api.SwapOnce(forRequester(ctx, record.RequesterUID), key, request, nil)
+			result, err := api.SwapOnce(ForRequester(ctx, record.RequesterUID), key, request, nil)
 			if err != nil || result.In == nil {
 				return 0, err
 			}
@@ -223,7 +223,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		})
 		return nil
 	}
-	ctx, stop := context.WithTimeout(forRequester(ctx, o.Requester.UID), askLimit)
+	ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), askLimit)
 	defer stop()
 	switch step.Do {
 	case Bind:

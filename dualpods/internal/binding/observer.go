@@ -38,8 +38,9 @@ func (nobody) Passed(string, []types.UID) {}
 
 type requesterKey struct{}
 
-// forRequester names the requester that a call is made for.
-func forRequester(ctx context.Context, uid types.UID) context.Context {
+// ForRequester gives the context of a call that is made for a requester; see
+// [RequesterOf].
+func ForRequester(ctx context.Context, uid types.UID) context.Context {
 	return context.WithValue(ctx, requesterKey{}, uid)
 }
 

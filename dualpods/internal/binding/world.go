@@ -127,7 +127,7 @@ func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
 			continue
 		}
 		asked.Go(func() {
-			said, err := c.askRequester(forRequester(ctx, uid), n, uid, w.adminAddress(uid))
+			said, err := c.askRequester(ForRequester(ctx, uid), n, uid, w.adminAddress(uid))
 			if err != nil {
 				c.log.V(1).Info("a requester does not answer", "pod", client.ObjectKeyFromObject(pod), "error", err.Error())
 				return

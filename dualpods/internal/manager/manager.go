@@ -22,7 +22,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -103,7 +102,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer kubelets.Close()
 	var binder *binding.Controller
 	var pool *launcherpool.Pool
-	views := nodeview.New(nodeview.Options{Changed: func(launcher string) {
+	views := nodeview.New(nodeview.Options{Header: telemetry.Header, Changed: func(launcher string) {
 		if node, ok := binder.NodeOf(launcher); ok {
 			again.add(node)
 		}
@@ -115,11 +114,11 @@ func Run(ctx context.Context, opts Options) (err error) {
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
 		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)},
 	})
-	watcher := telemetry.New(telemetry.Options{Streams: views.Streams})
-	if err := metrics.Registry.Register(watcher); err != nil {
-		return fmt.Errorf("cannot answer metrics: %w", err)
+	watcher, closeWatcher, err := openTelemetry(ctx, views, opts.Log)
+	if err != nil {
+		return err
 	}
-	defer metrics.Registry.Unregister(watcher)
+	defer func() { err = errors.Join(err, closeWatcher()) }()
 	binder = binding.New(life, binding.Options{
 		API: mgr.GetClient(), Views: watched{views, watcher}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Token: pool.Token, Launchers: pool, Drain: opts.Drain,

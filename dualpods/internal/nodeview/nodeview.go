@@ -41,7 +41,9 @@ type Options struct {
 	// Heartbeat is how often a quiet stream shows that it lives; one that is
 	// silent for three of them has broken off. 0: 2 s.
 	Heartbeat time.Duration
-	Logger    *slog.Logger
+	// Header gives what goes along with calls to launchers; see client.Options.
+	Header func(context.Context) map[string]string
+	Logger *slog.Logger
 }
 
 // Set is the launchers that are watched. Its methods may be called from several
@@ -179,7 +181,7 @@ const (
 // run keeps a stream open until ctx ends.
 func (l *launcher) run(ctx context.Context, opts Options, changed func()) {
 	c, err := client.New(client.Options{
-		Server: l.target.Address, Token: l.target.Token, Heartbeat: opts.Heartbeat,
+		Server: l.target.Address, Token: l.target.Token, Heartbeat: opts.Heartbeat, Header: opts.Header,
 		Reconnect: time.Nanosecond, // what there is must be listed again before it is known
 	})
 	if err != nil {

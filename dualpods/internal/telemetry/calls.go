@@ -57,9 +57,12 @@ type observedLauncher struct {
 }
 
 func (l *observedLauncher) SwapOnce(ctx context.Context, key string, req launcherapi.SwapRequest, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
-	return timed(ctx, l.t.metrics.launchers, "swap", func() (launcherapi.SwapResult, error) {
+	ctx, over := l.t.swapping(ctx)
+	result, err := timed(ctx, l.t.metrics.launchers, "swap", func() (launcherapi.SwapResult, error) {
 		return l.launcher.SwapOnce(ctx, key, req, progress)
 	})
+	over(result, err)
+	return result, err
 }
 
 func (l *observedLauncher) Sleep(ctx context.Context, id string, req launcherapi.SleepRequest) (launcherapi.Instance, error) {
@@ -81,7 +84,10 @@ type observedRequesters struct {
 }
 
 func (r *observedRequesters) Accelerators(ctx context.Context, address string) ([]string, error) {
-	return timed(ctx, r.t.metrics.programs, "accelerators", func() ([]string, error) { return r.requesters.Accelerators(ctx, address) })
+	began := time.Now()
+	uuids, err := timed(ctx, r.t.metrics.programs, "accelerators", func() ([]string, error) { return r.requesters.Accelerators(ctx, address) })
+	r.t.asked(ctx, call{began, time.Now(), err})
+	return uuids, err
 }
 
 func (r *observedRequesters) Proxy(ctx context.Context, address string) (requesterapi.Proxy, error) {

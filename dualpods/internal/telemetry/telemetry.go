@@ -19,9 +19,11 @@ type Options struct {
 	// Streams counts the launchers that are watched, and those of them whose
 	// watch stream is up.
 	Streams func() (watched, connected int)
+	// Tracing sends a trace of each actuation; nil: nobody does.
+	Tracing *Tracing
 }
 
-// Telemetry is a controller's metrics. Its methods may be called from several
+// Telemetry is a controller's metrics and traces. Its methods may be called from several
 // goroutines at once.
 type Telemetry struct {
 	opts    Options
@@ -30,12 +32,13 @@ type Telemetry struct {
 	mu         sync.Mutex
 	requesters map[types.UID]*requester
 	nodes      map[string]map[types.UID]*requester // the same, by node
+	early      map[types.UID]call                  // of requesters that Saw has not told of
 }
 
 // New makes a Telemetry, which is a [binding.Observer] and a collector of
 // metrics.
 func New(opts Options) *Telemetry {
-	return &Telemetry{opts: opts, metrics: newMetrics(), requesters: map[types.UID]*requester{}, nodes: map[string]map[types.UID]*requester{}}
+	return &Telemetry{opts: opts, metrics: newMetrics(), requesters: map[types.UID]*requester{}, nodes: map[string]map[types.UID]*requester{}, early: map[types.UID]call{}}
 }
 
 // requester is what was seen of one last, and its actuation.
@@ -51,6 +54,8 @@ type requester struct {
 	created time.Time // as well as is known, as are the next two
 	running time.Time // zero: its program was not seen running
 	over    bool      // it has been ready, or is leaving
+
+	actuation *actuation // nil: it is over, or nobody wants to hear of it
 }
 
 // moving is how long a requester that the scheduler has placed may be on no
@@ -65,8 +70,12 @@ func (t *Telemetry) Saw(s binding.Sight) {
 	uid := s.Observation.Requester.UID
 	r := t.requesters[uid]
 	if r == nil {
-		r = newRequester(s)
+		r = t.newRequester(s)
 		t.requesters[uid] = r
+	}
+	if asked, ok := t.early[uid]; ok {
+		r.actuation.asked(asked)
+		delete(t.early, uid)
 	}
 	t.place(uid, r, s.Node)
 	r.saw(s)
@@ -75,11 +84,15 @@ func (t *Telemetry) Saw(s binding.Sight) {
 
 // newRequester begins with a requester that has not been seen before. One that
 // is ready already came to be so in an earlier life of the controller.
-func newRequester(s binding.Sight) *requester {
-	return &requester{
-		created: earlier(s.Ended, s.Observation.Requester.Created),
-		over:    !s.Observation.Requester.PodReady.IsZero(),
+func (t *Telemetry) newRequester(s binding.Sight) *requester {
+	r := &requester{
+		created: earlier(s.Began, s.Observation.Requester.Created),
+		over:    !s.Observation.Requester.PodReady.IsZero() || s.Leaving,
 	}
+	if !r.over {
+		r.actuation = t.newActuation(s, r.created)
+	}
+	return r
 }
 
 func (r *requester) saw(s binding.Sight) {
@@ -97,12 +110,19 @@ func (t *Telemetry) advance(r *requester, s binding.Sight) {
 	o := &s.Observation
 	switch {
 	case r.over:
+		return
 	case s.Leaving:
-		r.over = true
+		r.actuation.end(s.Ended, "it leaves before it was ready", o)
 	case !o.Requester.PodReady.IsZero() && o.Record != nil && o.Launcher != nil:
-		r.over = true
-		t.metrics.actuated(pathOf(o), r, earlier(s.Ended, o.Requester.PodReady))
+		ready := earlier(s.Ended, o.Requester.PodReady)
+		t.metrics.actuated(pathOf(o), r, ready)
+		r.actuation.saw(s)
+		r.actuation.end(ready, "", o)
+	default:
+		r.actuation.saw(s)
+		return
 	}
+	r.over, r.actuation = true, nil
 }
 
 // place notes the node of a requester.

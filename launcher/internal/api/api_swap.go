@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"regexp"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -12,6 +13,7 @@ import (
 
 type swapInput struct {
 	Accept string `header:"Accept" hidden:"true"`
+	Trace  string `header:"traceparent" doc:"W3C Trace Context: the launcher logs the trace's id beside that of the swap."`
 	Key    string `header:"Idempotency-Key" maxLength:"255" doc:"Made by the client. A second call with the same key and body joins the first swap, or gets its answer, also after the launcher has died. The last 1,000 keys are remembered."`
 	Body   launcherapi.SwapRequest
 }
@@ -21,6 +23,9 @@ func (s *Server) swap(ctx context.Context, in *swapInput) (*streamOutput, error)
 	run, err := s.opts.Swaps.Begin(in.Body, in.Key)
 	if err != nil {
 		return nil, err
+	}
+	if trace := traceID(in.Trace); trace != "" {
+		s.log.InfoContext(ctx, "swap is asked for in a trace", "swap", run.ID(), "trace_id", trace)
 	}
 	contentType := negotiate(in.Accept, jsonContentType, ndjsonContentType, sseContentType)
 	if contentType != jsonContentType {
@@ -37,6 +42,19 @@ func (s *Server) swap(ctx context.Context, in *swapInput) (*streamOutput, error)
 			panic(err) // nothing in it can fail to marshal
 		}
 	}}, nil
+}
+
+// traceparent is the header of https://www.w3.org/TR/trace-context/; a version to
+// come may add to it.
+var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-|$)`)
+
+// traceID is that of a traceparent. One that cannot be read is ignored, as the
+// standard has it.
+func traceID(header string) string {
+	if parts := traceparent.FindStringSubmatch(header); parts != nil {
+		return parts[1]
+	}
+	return ""
 }
 
 // streamSwap writes each step of a swap as it happens. The last line has the

@@ -133,7 +133,7 @@ func (p *problem) swap(failed *swap.FailedError) {
 		p.undone()
 	}
 	p.SwapID, p.Outcome, p.FailedPhase = r.SwapID, r.Outcome, failed.Phase
-	p.In, p.Out, p.Evicted, p.Deleted, p.Cut, p.Phases, p.TotalMS = r.In, r.Out, r.Evicted, r.Deleted, r.Cut, r.Phases, r.TotalMS
+	p.In, p.Out, p.Evicted, p.Deleted, p.Cut, p.BeganAt, p.Phases, p.TotalMS = r.In, r.Out, r.Evicted, r.Deleted, r.Cut, r.BeganAt, r.Phases, r.TotalMS
 }
 
 // undone makes the status say whether the engine failed or time ran out,

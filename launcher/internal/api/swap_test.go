@@ -2,10 +2,12 @@ package api_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/api"
 	"hotseat.dev/hotseat/launcher/internal/api/apitest"
 	"hotseat.dev/hotseat/launcher/internal/swap"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -263,5 +266,23 @@ func TestAClientThatLeavesIsNotWaitedFor(t *testing.T) {
 		case <-time.After(10 * time.Second):
 			t.Fatal("the handler still waits")
 		}
+	}
+}
+
+func TestASwapInATraceIsLoggedWithTheTracesID(t *testing.T) {
+	var log bytes.Buffer
+	r := newRig(t, func(o *api.Options) { o.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
+	const id = "4bf92f3577b34da6a3ce929d0e0e4736"
+	for header, logged := range map[string]bool{
+		"00-" + id + "-00f067aa0ba902b7-01":       true,
+		"cc-" + id + "-00f067aa0ba902b7-01-later": true,
+		"00-" + id + "-00f067aa0ba902b7":          false,
+		"nonsense":                                false,
+	} {
+		log.Reset()
+		r.swaps.Next(apitest.Over(result, nil), nil)
+		got := r.do(t, http.MethodPost, swapPath, `{"gpu_uuids":["GPU-a"]}`, "traceparent", header)
+		require.Equal(t, http.StatusOK, got.status, "a header that is no traceparent is ignored")
+		assert.Equal(t, logged, strings.Contains(log.String(), `"trace_id":"`+id+`"`), "%s: %s", header, log.String())
 	}
 }

@@ -124,13 +124,13 @@ func (r *Run) phase(name, instanceID string, step func() error) error {
 	crashpoint.At(crashpoint.Begun(name))
 	began := time.Now()
 	if err := step(); err != nil {
-		r.noteDone(name, instanceID, time.Since(began))
+		r.noteDone(name, instanceID, began)
 		if errors.Is(err, errTimeout) {
 			err = launcher.EngineTimeoutf("%w (%s)", errTimeout, r.limit)
 		}
 		return &FailedError{Phase: name, Err: err}
 	}
-	r.noteDone(name, instanceID, time.Since(began))
+	r.noteDone(name, instanceID, began)
 	crashpoint.At(crashpoint.Done(name))
 	return nil
 }
@@ -149,14 +149,14 @@ func (r *Run) noteBegun(name, instanceID string) {
 	}
 }
 
-func (r *Run) noteDone(name, instanceID string, took time.Duration) {
-	ms := milliseconds(took)
+func (r *Run) noteDone(name, instanceID string, began time.Time) {
+	ms := milliseconds(time.Since(began))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
 		return
 	}
-	r.result.Phases = append(r.result.Phases, launcherapi.PhaseTime{Name: name, InstanceID: instanceID, DurationMS: ms})
+	r.result.Phases = append(r.result.Phases, launcherapi.PhaseTime{Name: name, InstanceID: instanceID, BeganMS: milliseconds(began.Sub(r.began)), DurationMS: ms})
 	r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressDone, Phase: name, InstanceID: instanceID, DurationMS: ms})
 }
 
@@ -313,7 +313,7 @@ func (r *Run) settle(outcome string, err error) {
 	}
 	r.settled = true
 	r.result.Outcome = outcome
-	r.result.TotalMS = milliseconds(time.Since(r.began))
+	r.result.BeganAt, r.result.TotalMS = r.began.UTC(), milliseconds(time.Since(r.began))
 	if in, e := r.c.opts.Supervisor.Get(r.order.in); e == nil {
 		in.SwapID = "" // it is let go of before anybody reads this
 		r.result.In = &in
