@@ -50,7 +50,9 @@ type connection struct {
 // ended or one is gone. Both sockets are closed when it returns.
 func (c *connection) carry(ctx context.Context, target string, t *tally) outcome {
 	dialer := net.Dialer{Timeout: dialTimeout}
-	conn, err := dialer.DialContext(ctx, "tcp", target)
+	var conn net.Conn
+	var err error
+	apart(func() { conn, err = dialer.DialContext(ctx, "tcp", target) })
 	if err != nil {
 		c.stop(outcomeUnreachable)
 		return c.why()
@@ -96,7 +98,7 @@ func (c *connection) move(d direction, to, from *net.TCPConn, t *tally) {
 		}
 		c.began(d)
 		var moved int64
-		moved, err = to.ReadFrom(&io.LimitedReader{R: from, N: int64(n)})
+		apart(func() { moved, err = to.ReadFrom(&io.LimitedReader{R: from, N: int64(n)}) })
 		t.moved(d, moved)
 		c.rested()
 	}
@@ -186,4 +188,17 @@ func (c *connection) stop(how outcome) {
 func reset(conn *net.TCPConn) {
 	_ = conn.SetLinger(0) // both fail only where the connection is closed already
 	_ = conn.Close()
+}
+
+// apart has a function called by a goroutine of its own, and waits for it. What
+// needs much of a stack is done so: the goroutines of a connection live as long
+// as that, mostly waiting, and each stack that has grown stays so until it is
+// found to be too large.
+func apart(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
 }
