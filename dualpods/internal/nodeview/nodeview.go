@@ -194,13 +194,14 @@ func (l *launcher) run(ctx context.Context, opts Options, changed func()) {
 	l.mu.Unlock()
 	pause := firstPause
 	for {
+		begun := time.Now()
 		reached, err := l.follow(ctx, c, changed)
 		if ctx.Err() != nil {
 			return
 		}
 		l.lose(err, changed)
 		opts.Logger.Debug("the stream of a launcher broke off", "launcher", l.target.Address, "error", err)
-		if reached {
+		if reached && time.Since(begun) > longestPause { // one that ends at once is not asked at once again and again
 			pause = firstPause
 		}
 		select {

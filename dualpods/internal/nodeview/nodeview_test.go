@@ -1,0 +1,131 @@
+package nodeview
+
+import (
+	"net"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestAViewFollowsWhatTheLauncherTells(t *testing.T) {
+	l := newHost(t)
+	l.put("a", "awake")
+	s := newSet(t, Options{})
+	s.Watch("one", l.target())
+	v := s.until("what there is is listed", "one", func(v View) bool { return v.Connected && len(v.Instances) == 1 })
+	assert.Equal(t, []string{"GPU-0", "GPU-1"}, v.GPUs)
+	assert.Equal(t, "awake", v.Instances["a"].State)
+
+	l.put("a", "sleeping")
+	l.put("b", "starting")
+	v = s.until("changes are told", "one", func(v View) bool { return v.Instances["b"].State == "starting" })
+	assert.Equal(t, "sleeping", v.Instances["a"].State)
+	assert.Equal(t, l.now(), v.Revision)
+	v.Instances["a"] = launcherapi.Instance{} // a View is the reader's own
+	assert.Equal(t, "sleeping", s.View("one").Instances["a"].State)
+
+	l.remove("a")
+	s.until("a deletion is told", "one", func(v View) bool { return len(v.Instances) == 1 && v.Revision == l.now() })
+	list, err := s.Client("one").List(t.Context())
+	require.NoError(t, err)
+	assert.Len(t, list.Instances, 1)
+
+	s.Forget("one")
+	assert.Equal(t, View{}, s.View("one"))
+	assert.Nil(t, s.Client("one"))
+}
+
+func TestAStreamThatBreaksOffIsListedAnewAndUntilThenSaidToBe(t *testing.T) {
+	l := newHost(t)
+	l.put("a", "awake")
+	s := newSet(t, Options{})
+	s.Watch("one", l.target())
+	s.until("the stream is up", "one", func(v View) bool { return v.Connected && l.streams() == 1 })
+
+	l.refuse(http.StatusServiceUnavailable)
+	l.breakOff()
+	v := s.until("the loss is said", "one", func(v View) bool { return !v.Connected && v.Why != "" })
+	assert.Equal(t, "awake", v.Instances["a"].State, "what was so when it broke off")
+	assert.False(t, v.Lost.IsZero())
+	l.remove("a")
+	l.put("b", "awake")
+	l.refuse(0)
+	v = s.until("it is up again", "one", func(v View) bool { return v.Connected })
+	assert.NotContains(t, v.Instances, "a")
+	assert.Contains(t, v.Instances, "b")
+}
+
+func TestARevisionThatTheLauncherNoLongerHasIsListedAnew(t *testing.T) {
+	l := newHost(t)
+	l.put("a", "awake")
+	l.forgetOnce()
+	s := newSet(t, Options{})
+	s.Watch("one", l.target())
+	s.until("the stream is up", "one", func(v View) bool { return v.Connected && l.streams() == 1 })
+	assert.GreaterOrEqual(t, l.lists(), 2)
+	l.put("a", "sleeping")
+	s.until("it tells", "one", func(v View) bool { return v.Instances["a"].State == "sleeping" })
+}
+
+func TestAStreamThatFallsSilentIsLost(t *testing.T) {
+	l := newHost(t)
+	s := newSet(t, Options{Heartbeat: time.Second})
+	s.Watch("one", l.target())
+	s.until("the stream is up", "one", func(v View) bool { return v.Connected && l.streams() == 1 })
+	l.fallSilent()
+	l.refuse(http.StatusServiceUnavailable) // who asks anew; the stream itself stays open
+	s.until("the loss is said", "one", func(v View) bool { return !v.Connected })
+}
+
+func TestALauncherThatHangsSlowsNoOtherAndNoClose(t *testing.T) {
+	hanging, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, nobody answers
+	require.NoError(t, err)
+	defer hanging.Close()
+	l := newHost(t)
+	s := newSet(t, Options{})
+	for _, key := range []string{"h1", "h2", "h3"} {
+		s.Watch(key, Target{Address: hanging.Addr().String()})
+	}
+	s.Watch("one", l.target())
+	s.until("the other one is up", "one", func(v View) bool { return v.Connected })
+	l.put("a", "awake")
+	s.until("the other one tells", "one", func(v View) bool { return v.Instances["a"].State == "awake" })
+	assert.False(t, s.View("h1").Connected)
+	watched, connected := s.Streams()
+	assert.Equal(t, []int{4, 1}, []int{watched, connected})
+	s.Close() // which must not wait for an answer: the leak check and the test's end say so
+	assert.Nil(t, s.Client("one"))
+}
+
+func TestAWrongTokenIsSaidAndTheRightOneWatchedAnew(t *testing.T) {
+	l := newHost(t)
+	s := newSet(t, Options{})
+	wrong := l.target()
+	wrong.Token = "guessed"
+	s.Watch("one", wrong)
+	v := s.until("the refusal is said", "one", func(v View) bool { return v.Why != firstWords })
+	assert.False(t, v.Connected)
+	assert.Contains(t, v.Why, "the token is not the one")
+	assert.NotContains(t, v.Why, "guessed")
+	s.Watch("one", l.target())
+	s.until("the right one is let in", "one", func(v View) bool { return v.Connected })
+}
+
+func TestALauncherWhoseStreamEndsAtOnceIsAskedLessAndLessOften(t *testing.T) {
+	l := newHost(t)
+	l.refuseStreams()
+	s := newSet(t, Options{})
+	begun := time.Now()
+	s.Watch("one", l.target())
+	require.Eventually(t, func() bool { return l.lists() >= 6 }, patience, time.Millisecond)
+	least := firstPause * (1 + 2 + 4 + 8 + 16) // before the sixth
+	assert.GreaterOrEqual(t, time.Since(begun), least)
+}
