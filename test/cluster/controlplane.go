@@ -53,6 +53,7 @@ func (k *keeper) apiServer() []string {
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
 		"--service-cluster-ip-range=" + services,
+		"--enable-aggregator-routing=true", // to the Pods of an APIService: no kube-proxy is here
 	}
 	if k.Nodes == 0 {
 		args = append(args, "--disable-admission-plugins=ServiceAccount") // nobody makes them
@@ -67,6 +68,7 @@ func (k *keeper) apiServer() []string {
 func (k *keeper) controllerManager() []string {
 	return append(k.asUser("kube-controller-manager", "controller-manager"),
 		"--cert-dir="+k.keys.dir, "--use-service-account-credentials=true",
+		"--horizontal-pod-autoscaler-sync-period=1s", // for tests that wait for it
 		"--service-account-private-key-file="+k.keys.file("service-account.key"), "--root-ca-file="+k.keys.file("ca.crt"))
 }
 

@@ -42,10 +42,12 @@ func (s *site) stream(ip, model string, tokens int) (net.Conn, *bufio.Reader) {
 	_, err = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	require.NoError(s.t, err)
 	in := bufio.NewReader(conn)
+	require.NoError(s.t, conn.SetReadDeadline(time.Now().Add(patience)))
 	for {
 		line, err := in.ReadString('\n')
 		require.NoError(s.t, err)
 		if strings.HasPrefix(line, "data: ") {
+			require.NoError(s.t, conn.SetReadDeadline(time.Time{}))
 			return conn, in
 		}
 	}
