@@ -33,6 +33,7 @@ const (
 	AnnotationBindingPrefix = Prefix + "binding."          // on a provider, the instance's id behind it: [Binding] as JSON
 	AnnotationRelayedLabels = PrefixOwn + "relayed-labels" // on a requester: JSON list of the keys of labels that the controller put there
 	AnnotationTemplateHash  = PrefixOwn + "template-hash"  // on a launcher Pod: what it was made from
+	AnnotationUnboundSince  = PrefixOwn + "unbound-since"  // on a launcher Pod: when the last requester was unbound, in RFC 3339; absent while one is bound
 )
 
 // AnnotationMadeFor stands on an instance of a launcher that the controller had

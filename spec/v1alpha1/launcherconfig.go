@@ -111,6 +111,8 @@ const (
 )
 
 // Population says where launchers are.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.idleTimeout) || has(self.mode) && self.mode == 'OnDemand'",message="idleTimeout is for mode OnDemand: a DaemonSet keeps its launchers"
 type Population struct {
 	// PerNode: one on each node that fits. OnDemand: one on a node when a
 	// requester there needs it.
@@ -124,6 +126,13 @@ type Population struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// With mode OnDemand: how long a launcher may be without a requester before it
+	// is removed, such as 1h; at least 5s. What sleeps in it ends with it, so that
+	// the next requester there starts cold. Without it launchers stay.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) >= duration('5s')",message="should be a duration of at least 5s, such as 1h or 30m"
+	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
 }
 
 // Budgets say what a launcher may keep asleep. Their names are those of the

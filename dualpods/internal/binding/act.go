@@ -55,7 +55,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	case NextAttempt:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
 	case RemoveRecord:
-		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { dropRecord(p, record.Instance); return nil })
+		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { dropRecord(p, record.Instance, o.Now); return nil })
 	case Swap, Sleep, DeleteInstance:
 		return c.callLauncher(n, l, record.Instance, step.Do, record, o.Form)
 	case Bind, Unbind, BecomeReady, BecomeUnready:
@@ -98,16 +98,18 @@ func putRecord(p *corev1.Pod, b podmeta.Binding) error {
 	}
 	p.Annotations = annotationsOf(p)
 	p.Annotations[key] = value
+	delete(p.Annotations, podmeta.AnnotationUnboundSince)
 	if !slices.Contains(p.Finalizers, podmeta.FinalizerProvider) {
 		p.Finalizers = append(p.Finalizers, podmeta.FinalizerProvider)
 	}
 	return nil
 }
 
-func dropRecord(p *corev1.Pod, instance string) {
+func dropRecord(p *corev1.Pod, instance string, now time.Time) {
 	p.Annotations = annotationsOf(p)
 	delete(p.Annotations, podmeta.AnnotationBindingPrefix+instance)
 	if len(podmeta.BoundTo(p)) == 0 {
+		p.Annotations[podmeta.AnnotationUnboundSince] = now.UTC().Format(time.RFC3339)
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == podmeta.FinalizerProvider })
 	}
 }

@@ -92,6 +92,8 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	if len(found.problems) == 0 {
 		err = p.provide(ctx, &found)
 	}
+	again, idleErr := p.removeIdle(ctx, &found)
+	err = errors.Join(err, idleErr)
 	if err != nil && !apierrors.IsConflict(err) {
 		found.failure = err.Error()
 	}
@@ -102,7 +104,7 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is behind
 	}
-	return reconcile.Result{}, err
+	return reconcile.Result{RequeueAfter: again}, err
 }
 
 // finding is what a pass knows of a LauncherConfig.

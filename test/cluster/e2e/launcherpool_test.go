@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -206,6 +207,26 @@ func TestALauncherOnDemandIsMadeOnceAndOnTheNodeThatNeedsIt(t *testing.T) {
 	second := s.poolPods()[cluster.NodeName(1)]
 	assert.Equal(t, first.Name, second.Name, "one name, one launcher")
 	assert.NotEqual(t, first.UID, second.UID)
+}
+
+func TestALauncherOnDemandGoesWhenItHasHadNoRequesterForItsIdleTime(t *testing.T) {
+	s := newPool(t, func(c *v1alpha1.LauncherConfig) {
+		c.Spec.Population.Mode, c.Spec.Population.IdleTimeout = v1alpha1.OnDemand, &metav1.Duration{Duration: 5 * time.Second}
+	})
+	s.apply("examples/dual-pods/requesters.yaml")
+	s.served("model-a", 1)
+	first := s.poolPods()[cluster.NodeName(1)]
+	s.stays("a launcher with a requester stays", func() bool { return s.poolPods()[cluster.NodeName(1)].UID == first.UID })
+	s.scale("model-a", 0)
+	s.gone("model-a")
+	s.eventually("it goes once it is idle", func() bool { return len(s.poolPods()) == 0 })
+	s.configTold("nobody needs one", func(status v1alpha1.LauncherConfigStatus) bool {
+		return conditionIs(status, v1alpha1.ConditionAvailable, v1alpha1.ReasonNoneNeeded, metav1.ConditionTrue)
+	})
+	s.scale("model-a", 1) // cold again
+	s.served("model-a", 1)
+	s.answers("model-a")
+	assert.NotEqual(t, first.UID, s.poolPods()[cluster.NodeName(1)].UID)
 }
 
 func TestAnEditedTemplateReplacesUnboundLaunchersAtOnceAndBoundOnesAfterUnbinding(t *testing.T) {
