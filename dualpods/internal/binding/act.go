@@ -15,6 +15,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/dualpods/internal/spi"
+	"hotseat.dev/hotseat/launcher"
 	launcherclient "hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -168,7 +169,10 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 		request, key := swapRequest(record, form), record.SwapKey()
 		n.calls.begin(swapKey(l, record), true, func(ctx context.Context) (uint64, error) {
 			result, err := api.SwapOnce(ForRequester(ctx, record.RequesterUID), key, request, nil)
-			if err != nil || result.In == nil {
+			switch {
+			case err != nil && launcher.CodeOf(err) == "":
+				return 0, fmt.Errorf("%w: %w", errNoAnswer, err)
+			case err != nil || result.In == nil:
 				return 0, err
 			}
 			return result.In.Revision, nil

@@ -2,6 +2,7 @@ package binding
 
 import (
 	"context"
+	"errors"
 	"math"
 	"strings"
 	"sync"
@@ -34,6 +35,11 @@ const outcomePause = 500 * time.Millisecond
 // and whose revision nobody has told either.
 const untold = math.MaxUint64
 
+// errNoAnswer is of a call whose connection broke: the launcher goes on with
+// what was asked of it, or has never heard of it. A swap is asked for again then,
+// by the same key.
+var errNoAnswer = errors.New("the launcher did not answer")
+
 // begin makes a call, unless it is under way, its outcome is kept, or the
 // controller is ending.
 func (c *calls) begin(key string, keep bool, do func(context.Context) (revision uint64, err error)) {
@@ -50,7 +56,7 @@ func (c *calls) begin(key string, keep bool, do func(context.Context) (revision 
 		o.over, o.err, o.revision = true, err, revision
 		c.mu.Unlock()
 		c.notify()
-		if keep {
+		if keep && !errors.Is(err, errNoAnswer) {
 			return
 		}
 		select {
@@ -84,7 +90,7 @@ func (c *calls) attempt(key string, known uint64) Attempt {
 	if o == nil {
 		return Attempt{}
 	}
-	a := Attempt{Asked: true, Over: o.over && o.revision <= known}
+	a := Attempt{Asked: true, Over: o.over && o.revision <= known && !errors.Is(o.err, errNoAnswer)}
 	if a.Over && o.err != nil {
 		a.Failure = o.err.Error()
 	}

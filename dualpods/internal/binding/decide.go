@@ -28,7 +28,7 @@ func decide(o *Observation, rules []rule) Step {
 		if r.when(o) {
 			step := r.then(o)
 			step.Rule = r.name
-			if step.Do == Tell && o.Requester.Told == step.Why {
+			if step.Do == Tell && (o.Requester.Told == step.Why || !o.Requester.Exists) {
 				step.Do = Nothing
 			}
 			return step
@@ -72,8 +72,9 @@ var leaving = []rule{
 	}, func(o *Observation) Step {
 		return Step{Do: Retry, After: o.untilAsked(), Why: "the requester program does not say whether it carries traffic: its model sleeps once it does, or has ended"}
 	}},
+	{"leaving, launcher just lost", func(o *Observation) bool { return o.letGo() && !o.Launcher.Connected && o.lostFor() < patience }, untilSilent},
 	{"leaving, launcher silent", func(o *Observation) bool { return o.letGo() && !o.Launcher.Connected },
-		do(Nothing, "launcher %s does not answer: %s", launcherName, launcherWhy)},
+		warn(LauncherSilent, "its model cannot be put to sleep, nor it go: launcher %s does not answer: %s", launcherName, launcherWhy)},
 	{"leaving, moving", func(o *Observation) bool {
 		return o.letGo() && (o.in(launcher.Waking, launcher.FallingAsleep, launcher.Stopping) || o.Calls.Sleep || o.Calls.Delete)
 	}, do(Nothing, "instance %s is %s", instanceID, instanceState)},
@@ -135,10 +136,7 @@ var bound = []rule{
 		inform(LauncherGoing, "launcher %s of its node is going: a new one must come first", launcherName)},
 	{"launcher starting", func(o *Observation) bool { return o.Record == nil && o.Launcher.Waits != nil },
 		func(o *Observation) Step { return o.Launcher.Waits.step() }},
-	{"launcher just lost", func(o *Observation) bool { return !o.Launcher.Connected && o.lostFor() < patience },
-		func(o *Observation) Step {
-			return Step{Do: Retry, After: patience - o.lostFor(), Why: "the stream of launcher " + o.Launcher.Name + " broke off: " + o.Launcher.Why}
-		}},
+	{"launcher just lost", func(o *Observation) bool { return !o.Launcher.Connected && o.lostFor() < patience }, untilSilent},
 	{"launcher silent", func(o *Observation) bool { return !o.Launcher.Connected },
 		warn(LauncherSilent, "launcher %s does not answer: %s", launcherName, launcherWhy)},
 	{"kubelet just asked", func(o *Observation) bool { return o.gpusNotTold() && o.Now.Sub(o.Kubelet.Since) < patience },
@@ -291,6 +289,11 @@ func (o *Observation) dead() bool {
 // patience is how long a launcher that has answered before may be silent until
 // people are told: one that is killed is back within a second.
 const patience = 10 * time.Second
+
+// untilSilent looks again when people are to be told.
+func untilSilent(o *Observation) Step {
+	return Step{Do: Retry, After: patience - o.lostFor(), Why: "the stream of launcher " + o.Launcher.Name + " broke off: " + o.Launcher.Why}
+}
 
 // lostFor is for how long the launcher has been silent.
 func (o *Observation) lostFor() time.Duration { return o.Now.Sub(o.Launcher.Lost) }

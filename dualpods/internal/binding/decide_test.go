@@ -96,7 +96,14 @@ var examples = map[string]example{
 		deleting(o)
 		o.Requester.Finalizer, o.Launcher, o.Record, o.Instance = true, nil, nil, nil
 	})},
-	"a deleted one whose launcher is silent":      {"leaving, launcher silent", Nothing, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Connected = false })},
+	"a deleted one whose launcher is silent": {"leaving, launcher silent", Tell, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Connected = false })},
+	"a deleted one whose launcher fell silent just now": {"leaving, launcher just lost", Retry, but(with("awake"), func(o *Observation) {
+		deleting(o)
+		o.Launcher.Connected, o.Launcher.Lost = false, now.Add(-time.Second)
+	})},
+	"one deleted by force whose launcher is silent": {"leaving, launcher silent", Nothing, but(with("awake"), func(o *Observation) {
+		o.Requester, o.SPI, o.Launcher.Connected = Requester{UID: "uid"}, nil, false
+	})},
 	"a deleted one whose model falls asleep":      {"leaving, moving", Nothing, but(with("falling_asleep"), deleting)},
 	"a deleted one whose model was told to sleep": {"leaving, moving", Nothing, but(with("awake"), func(o *Observation) { deleting(o); o.Calls.Sleep = true })},
 	"a deleted one whose model is awake":          {"leaving, awake", Sleep, but(with("awake"), deleting)},

@@ -407,6 +407,9 @@ func (c simLauncherClient) SwapOnce(ctx context.Context, key string, req launche
 	if err != nil {
 		return launcherapi.SwapResult{}, err
 	}
+	if sw.err != nil && launcher.CodeOf(sw.err) == "" { // what comes as an answer has a code
+		return sw.result, &launcher.Error{Code: launcherapi.CodeEngineFailed, Detail: sw.err.Error()}
+	}
 	return sw.result, sw.err
 }
 

@@ -180,8 +180,10 @@ const (
 
 // run keeps a stream open until ctx ends.
 func (l *launcher) run(ctx context.Context, opts Options, changed func()) {
+	calls, end := newHTTP()
+	defer end()
 	c, err := client.New(client.Options{
-		Server: l.target.Address, Token: l.target.Token, Heartbeat: opts.Heartbeat, Header: opts.Header,
+		Server: l.target.Address, Token: l.target.Token, Heartbeat: opts.Heartbeat, Header: opts.Header, HTTPClient: calls,
 		Reconnect: time.Nanosecond, // what there is must be listed again before it is known
 	})
 	if err != nil {
