@@ -16,7 +16,7 @@ const etcdURL = "http://127.0.0.1:2379"
 
 func (k *keeper) startControlPlane() error {
 	for user, file := range map[string]string{userControllerManager: "controller-manager", userScheduler: "scheduler", userProxy: "proxy"} {
-		if err := k.keys.kubeconfig(k.path("keys", file), server, user); err != nil {
+		if err := k.keys.kubeconfig(k.path("keys", file), Server, user); err != nil {
 			return err
 		}
 	}
@@ -98,7 +98,7 @@ func newAPI(keys *keys) *api {
 
 // get reads an object into a value, unless that is nil.
 func (a *api) get(path string, into any) error {
-	req, err := http.NewRequest(http.MethodGet, server+path, nil)
+	req, err := http.NewRequest(http.MethodGet, Server+path, nil)
 	if err != nil {
 		return err
 	}

@@ -139,7 +139,7 @@ func (k *keeper) startNode(number int) error {
 	if err := os.MkdirAll(k.path(name), 0o755); err != nil {
 		return fmt.Errorf("cannot make the folder of %s: %w", name, err)
 	}
-	if err := k.keys.kubeconfig(k.path(name, "kubeconfig"), server, "system:node:"+name); err != nil {
+	if err := k.keys.kubeconfig(k.path(name, "kubeconfig"), Server, "system:node:"+name); err != nil {
 		return err
 	}
 	cmd := exec.Command(filepath.Join(k.Bin(), "cluster"), "node", k.Name, strconv.Itoa(number))

@@ -14,10 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// Server is the API server in the cluster's network.
+const Server = "https://" + control + ":6443"
+
 // Addresses; see the package's comment.
 const (
 	control    = "10.100.0.1"
-	server     = "https://" + control + ":6443"
 	podRange   = "10.101.0.0/16"
 	services   = "10.96.0.0/16"
 	apiService = "10.96.0.1" // the service kubernetes.default

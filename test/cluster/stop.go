@@ -11,14 +11,16 @@ import (
 	"time"
 )
 
-// Parts that [Cluster.Stop] can end. Kubelet is that of a node.
+// Parts that [Cluster.Stop] can end: of the control plane, and of each node.
 const (
 	APIServer = "kube-apiserver"
 	Etcd      = "etcd"
+	Kubelet   = "kubelet"    // of a node
+	Proxy     = "kube-proxy" // of a node
 )
 
-// Kubelet is the kubelet of a node, for [Cluster.Stop]. Nodes count from 1.
-func Kubelet(node int) string { return NodeName(node) + "-kubelet" }
+// PartOf is a part of a node, for [Cluster.Stop]. Nodes count from 1.
+func PartOf(node int, part string) string { return NodeName(node) + "-" + part }
 
 func (c *Cluster) pidFile(part string) string  { return c.path("pid-" + part) }
 func (c *Cluster) stopFile(part string) string { return c.path("stopped-" + part) }

@@ -18,7 +18,8 @@ import (
 func (s *site) told(pod, what string) {
 	s.t.Helper()
 	s.eventually("the status of "+pod+" says: "+what, func() bool {
-		return strings.Contains(strings.Join(s.status(pod).Errors, "\n"), what)
+		status := s.status(pod)
+		return strings.Contains(strings.Join(append(status.Errors, status.Message), "\n"), what)
 	})
 	s.eventually("an Event of "+pod+" says: "+what, func() bool { return strings.Contains(strings.Join(s.events(pod), "\n"), what) })
 }
