@@ -118,6 +118,10 @@ type ProblemDetail struct {
 	Location string `json:"location,omitempty" example:"body.gpu_uuids[0]"`
 }
 
+// BoundDeviceMemory is the bound of a refusal for want of device memory; the
+// other bounds are the names of budgets.
+const BoundDeviceMemory = "device_memory"
+
 // Fit holds the numbers of a refusal for want of room.
 type Fit struct {
 	GPUUUID    string      `json:"gpu_uuid,omitempty" doc:"Absent when the bound is not a GPU's."`

@@ -59,6 +59,8 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { dropRecord(p, record.Instance, o.Now); return nil })
 	case Swap, Sleep, DeleteInstance:
 		return c.callLauncher(n, l, record.Instance, step.Do, record, o.Form)
+	case Evict:
+		return c.evict(n, w, l, record, step.Victims)
 	case Bind, Unbind, BecomeReady, BecomeUnready:
 		return c.callRequester(ctx, n, w, o, step)
 	default:

@@ -25,6 +25,7 @@ type outcome struct {
 	over     bool
 	err      error
 	revision uint64 // of the launcher, when the call was over
+	evicted  []string
 }
 
 // outcomePause is how long a call that failed, or whose effect the launcher's
@@ -92,9 +93,18 @@ func (c *calls) attempt(key string, known uint64) Attempt {
 	}
 	a := Attempt{Asked: true, Over: o.over && o.revision <= known && !errors.Is(o.err, errNoAnswer)}
 	if a.Over && o.err != nil {
-		a.Failure = o.err.Error()
+		a.Failure, a.NoRoom, a.Evicted = o.err.Error(), noRoom(o.err), o.evicted
 	}
 	return a
+}
+
+// evict notes who is to make room for the next attempt after that swap.
+func (c *calls) evict(key string, neighbours []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.all[key]; o != nil {
+		o.evicted = neighbours
+	}
 }
 
 // keep forgets the outcomes of that kind but for those keys.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
@@ -38,7 +37,7 @@ func decide(o *Observation, rules []rule) Step {
 }
 
 // rules are the rows of spec/binding.md, in their order.
-var rules = slices.Concat(leaving, placed, bound, served)
+var rules = slices.Concat(leaving, placed, bound, waking, makingRoom, served)
 
 // do makes a rule's consequence of an action and its reason.
 func do(action Action, format string, args ...func(*Observation) string) func(*Observation) Step {
@@ -163,8 +162,8 @@ var bound = []rule{
 		}},
 }
 
-// served is the way from the record to a requester that serves.
-var served = []rule{
+// waking is the way from the record to an instance that is awake.
+var waking = []rule{
 	{"died, ready", func(o *Observation) bool { return o.dead() && o.ready() },
 		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
 	{"died while it served", func(o *Observation) bool { return o.dead() && o.shown() },
@@ -192,12 +191,17 @@ var served = []rule{
 			record.New = false
 			return Step{Do: NextAttempt, Why: "instance " + record.Instance + " is there already: it is to be woken, not made", Record: record}
 		}},
+	awakeElsewhere,
 	{"swap not asked", func(o *Observation) bool {
 		return !o.Attempt.Asked && (o.Instance == nil || o.in(launcher.Sleeping))
 	},
 		do(Swap, "instance %s is to be awake on its GPUs", instanceID)},
 	{"swap under way", func(o *Observation) bool { return o.Attempt.Asked && !o.Attempt.Over },
 		do(Nothing, "the launcher has a swap under way for it; instance %s is %s", instanceID, instanceState)},
+}
+
+// served is the way from there to a requester that serves.
+var served = []rule{
 	{"swap failed", func(o *Observation) bool { return o.Attempt.Failure != "" && !o.in(launcher.Awake) },
 		func(o *Observation) Step { return o.nextAttempt(o.Attempt.Failure) }},
 	{"not awake any more", func(o *Observation) bool { return o.in(launcher.Sleeping) || o.dead() },
@@ -218,23 +222,6 @@ var served = []rule{
 		do(Publish, "instance %s serves it", instanceID)},
 	{"gate shut", func(o *Observation) bool { return o.Requester.Gate && !o.Requester.GateOpen },
 		do(OpenGate, "instance %s serves it", instanceID)},
-}
-
-// DecideStray answers what to do with an instance that no record is of: unbound
-// means asleep. One that a swap has claimed is on its way to somewhere, and one
-// that somebody made by hand is theirs.
-func DecideStray(i launcherapi.Instance) Step {
-	if i.SwapID != "" || i.Annotations[podmeta.AnnotationMadeFor] == "" {
-		return Step{Do: Nothing}
-	}
-	switch launcher.State(i.State) {
-	case launcher.Awake:
-		return Step{Do: Sleep, Why: "it is awake, and no requester is bound to it"}
-	case launcher.Starting, launcher.Failed, launcher.Stopped:
-		return Step{Do: DeleteInstance, Why: "it is " + i.State + ", and no requester is bound to it"}
-	default:
-		return Step{Do: Nothing}
-	}
 }
 
 // letGo says that the server of a record is to sleep: nobody wants it any more,

@@ -229,12 +229,28 @@ var examples = map[string]example{
 		o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}}
 	})},
 	"a new record": {"swap not asked", Swap, recorded()},
+	"a GPU on which another launcher's model falls asleep": {"awake elsewhere", Tell, but(recorded(), func(o *Observation) { o.Neighbours = beside("falling_asleep", 0) })},
+	"a GPU on which another launcher's model sleeps":       {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.Neighbours = beside("sleeping", gib) })},
+	"a GPU on which somebody woke another launcher's by hand": {"swap not asked", Swap, but(recorded(), func(o *Observation) {
+		o.Neighbours = beside("awake", gib)
+		o.Neighbours[0].Annotations = nil
+	})},
+	"sleepers of another launcher hold what is missing": {"room taken elsewhere", Evict, but(crowded(), func(o *Observation) { o.Neighbours = beside("sleeping", gib) })},
+	"they are being deleted": {"room being made", Nothing, but(crowded(), func(o *Observation) {
+		o.Neighbours, o.Attempt.Evicted = beside("sleeping", gib), []string{"uid-1/other-0"}
+		o.Neighbours[0].Deleting = true
+	})},
+	"they are gone": {"room made", NextAttempt, but(crowded(), func(o *Observation) { o.Attempt.Evicted = []string{"uid-1/other-0"} })},
+	"they did not go": {"swap failed", NextAttempt, but(crowded(), func(o *Observation) {
+		o.Neighbours, o.Attempt.Evicted = beside("sleeping", gib), []string{"uid-1/other-0"}
+	})},
+	"sleepers of another launcher hold too little":                                            {"swap failed", NextAttempt, but(crowded(), func(o *Observation) { o.Neighbours = beside("sleeping", gib/4) })},
 	"a model that somebody put to sleep falls asleep, after the controller was started again": {"moving", Nothing, with("falling_asleep")},
-	"a new record, its model asleep":                              {"swap not asked", Swap, with("sleeping")},
-	"a record whose instance was made before the controller came": {"made already", NextAttempt, but(with("sleeping"), func(o *Observation) { o.Record.New = true })},
-	"a start that the controller does not remember":               {"moving", Nothing, with("starting")},
-	"a swap that starts the model":                                {"swap under way", Nothing, but(with("starting"), func(o *Observation) { o.Attempt.Asked = true })},
-	"a swap that opens the gate just now":                         {"swap under way", Nothing, but(with("awake"), func(o *Observation) { o.Attempt.Asked = true })},
+	"a new record, its model asleep":                                                          {"swap not asked", Swap, with("sleeping")},
+	"a record whose instance was made before the controller came":                             {"made already", NextAttempt, but(with("sleeping"), func(o *Observation) { o.Record.New = true })},
+	"a start that the controller does not remember":                                           {"moving", Nothing, with("starting")},
+	"a swap that starts the model":                                                            {"swap under way", Nothing, but(with("starting"), func(o *Observation) { o.Attempt.Asked = true })},
+	"a swap that opens the gate just now":                                                     {"swap under way", Nothing, but(with("awake"), func(o *Observation) { o.Attempt.Asked = true })},
 	"a swap that came to nothing": {"swap failed", NextAttempt, but(recorded(), func(o *Observation) {
 		o.Attempt = Attempt{Asked: true, Over: true, Failure: "out of memory"}
 	})},

@@ -30,6 +30,9 @@ type Observation struct {
 	Instance  *launcherapi.Instance
 	Attempt   Attempt // the swap of the record's attempt
 	Calls     Calls
+	// Neighbours are what other launchers of the node have on the record's GPUs,
+	// least recently used first.
+	Neighbours []Neighbour
 }
 
 // Requester is the Pod.
@@ -98,7 +101,9 @@ type Launcher struct {
 type Attempt struct {
 	Asked   bool // it is under way, or over
 	Over    bool
-	Failure string // why it came to nothing
+	Failure string           // why it came to nothing
+	NoRoom  *launcherapi.Fit // it came to nothing since others than the launcher hold memory
+	Evicted []string         // neighbours that were asked to go for it
 }
 
 // Calls says which calls to the requester and to the launcher are under way:

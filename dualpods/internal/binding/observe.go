@@ -52,6 +52,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	if record != nil {
 		id = record.Instance
 		o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
+		o.Neighbours = c.neighbours(n, w, l, record)
 		o.Calls.Sleep, o.Calls.Delete = n.calls.underWay(sleepKey(l, id), l.view.Revision), n.calls.underWay(deleteKey(l, id), l.view.Revision)
 	} else if l != nil {
 		for _, b := range l.bindings {

@@ -100,6 +100,7 @@ var unseen = []string{
 	"GPUs not its own",
 	"GPUs do not match",
 	"GPUs unknown",
+	"awake elsewhere",
 	"backing off",
 	"died while it served",
 	"input wrong",
@@ -127,6 +128,9 @@ var unseen = []string{
 	"not running",
 	"not scheduled",
 	"provider vanished",
+	"room being made",
+	"room made",
+	"room taken elsewhere",
 	"swap failed",
 	"swap under way",
 }

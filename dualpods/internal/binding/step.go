@@ -31,6 +31,7 @@ const (
 	Swap           Action = "swap"
 	Sleep          Action = "sleep"
 	DeleteInstance Action = "delete instance"
+	Evict          Action = "evict" // sleepers of other launchers: delete them
 
 	// Calls to the requester program.
 	Bind          Action = "bind"
@@ -48,4 +49,6 @@ type Step struct {
 	Warn   bool            // somebody has to do something about it
 	After  time.Duration   // when to look again, where nothing tells; 0: something does
 	Record podmeta.Binding // with AddRecord and NextAttempt: what is to be written
+	// Victims are who is to be evicted, with Evict.
+	Victims []Neighbour
 }

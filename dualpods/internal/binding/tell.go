@@ -27,6 +27,7 @@ const (
 	LauncherGoing    Reason = "LauncherGoing"    // being deleted
 	LauncherSilent   Reason = "LauncherSilent"   // it runs and does not answer
 	InstanceBusy     Reason = "InstanceBusy"     // bound to a requester that leaves
+	GPUBusy          Reason = "GPUBusy"          // by an instance of another launcher that is about to sleep
 	AttemptFailed    Reason = "AttemptFailed"    // the swap came to nothing; there is another one later
 	NotServing       Reason = "NotServing"       // not any more
 	Outdated         Reason = "Outdated"         // what it asks for has changed since it was bound

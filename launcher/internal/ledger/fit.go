@@ -9,9 +9,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// BoundDeviceMemory is the bound of a refusal for want of device memory; the
-// other bounds are the names of budgets.
-const BoundDeviceMemory = "device_memory"
+// BoundDeviceMemory is the bound of a refusal for want of device memory.
+const BoundDeviceMemory = launcherapi.BoundDeviceMemory
 
 // Names of the budgets, as configuration spells them.
 const (

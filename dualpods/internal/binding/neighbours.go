@@ -1,0 +1,189 @@
+package binding
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// Neighbour is an instance that another launcher of the node has on a GPU of the
+// record. To the record's launcher its memory is that of a stranger.
+type Neighbour struct {
+	launcherapi.Instance
+	Launcher string // key by which it is asked
+	Name     string // of its Pod
+	Recorded bool   // a record is of it
+	Living   bool   // and the record's requester is to go on
+	Deleting bool   // the controller has asked for its deletion
+}
+
+func (b *Neighbour) key() string { return b.Launcher + "/" + b.InstanceID }
+
+// neighbours are those of a requester with a record on launcher l.
+func (c *Controller) neighbours(n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) (found []Neighbour) {
+	if record == nil || len(w.launchers) < 2 {
+		return nil
+	}
+	for _, other := range w.launchers {
+		if other == l || finished(other.pod) {
+			continue
+		}
+		view := c.opts.Views.View(other.key())
+		if !view.Connected {
+			continue
+		}
+		for id, i := range view.Instances {
+			if !slices.ContainsFunc(i.GPUUUIDs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
+				continue
+			}
+			b := Neighbour{Instance: i, Launcher: other.key(), Name: other.pod.Name, Deleting: n.calls.underWay(deleteKey(other, id), view.Revision)}
+			for _, theirs := range other.bindings {
+				if theirs.Instance == id {
+					pod := w.pods[theirs.RequesterUID]
+					b.Recorded, b.Living = true, pod != nil && pod.DeletionTimestamp.IsZero() && !finished(pod)
+				}
+			}
+			found = append(found, b)
+		}
+	}
+	slices.SortFunc(found, func(a, b Neighbour) int { return lastUse(a.Instance).Compare(lastUse(b.Instance)) })
+	return found
+}
+
+func lastUse(i launcherapi.Instance) time.Time {
+	if i.LastUsedAt != nil {
+		return *i.LastUsedAt
+	}
+	return i.CreatedAt
+}
+
+// ours says that the controller had it made. What somebody made by hand is theirs.
+func (b *Neighbour) ours() bool { return b.Annotations[podmeta.AnnotationMadeFor] != "" }
+
+// evict begins to delete neighbours for the attempt of a record.
+func (c *Controller) evict(n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding, victims []Neighbour) error {
+	var asked []string
+	var errs []error
+	for _, b := range victims {
+		for _, other := range w.launchers {
+			if other.key() == b.Launcher {
+				errs = append(errs, c.callLauncher(n, other, b.InstanceID, DeleteInstance, nil, nominal.Form{}))
+				asked = append(asked, b.key())
+			}
+		}
+	}
+	n.calls.evict(swapKey(l, record), asked)
+	return errors.Join(errs...)
+}
+
+// restless is a neighbour that the controller is putting to rest.
+func (o *Observation) restless() *Neighbour {
+	for n := range o.Neighbours {
+		b := &o.Neighbours[n]
+		switch launcher.State(b.State) {
+		case launcher.Sleeping, launcher.Stopped, launcher.Failed:
+			continue
+		default:
+			if b.ours() && !b.Living {
+				return b
+			}
+		}
+	}
+	return nil
+}
+
+// victims are the sleepers of other launchers, least recently used first, whose
+// memory the attempt lacks; none where it would lack some still.
+func (o *Observation) victims() (found []Neighbour) {
+	fit := o.Attempt.NoRoom
+	if fit == nil {
+		return nil
+	}
+	lacks := lacking(fit)
+	for _, b := range o.Neighbours {
+		pinned := b.Annotations[launcherapi.AnnotationPinned] == "true"
+		if launcher.State(b.State) != launcher.Sleeping || !b.ours() || pinned || b.Recorded || b.SwapID != "" || !slices.Contains(b.GPUUUIDs, fit.GPUUUID) {
+			continue
+		}
+		bytes, measured := b.GPUBytes[fit.GPUUUID]
+		if measured && bytes == 0 {
+			continue
+		}
+		found = append(found, b)
+		if !measured || bytes >= lacks { // what it holds will show
+			return found
+		}
+		lacks -= bytes
+	}
+	return nil
+}
+
+// lacking is how many bytes are missing.
+func lacking(fit *launcherapi.Fit) uint64 { return fit.Needed - min(fit.Needed, fit.Available) }
+
+// evicting is a neighbour that goes for the attempt; left says that one should
+// have gone and does not.
+func (o *Observation) evicting() (going *Neighbour, left bool) {
+	for n := range o.Neighbours {
+		b := &o.Neighbours[n]
+		switch {
+		case !slices.Contains(o.Attempt.Evicted, b.key()):
+		case b.Deleting || launcher.State(b.State) == launcher.Stopping:
+			return b, true
+		default:
+			left = true
+		}
+	}
+	return nil, left
+}
+
+// makingRoom are the rows for an attempt that came to nothing since memory is
+// missing that sleepers of other launchers hold.
+var makingRoom = []rule{
+	{"room being made", func(o *Observation) bool {
+		going, _ := o.evicting()
+		return going != nil && o.noRoom()
+	}, do(Nothing, "a sleeper of another launcher is being evicted")},
+	{"room made", func(o *Observation) bool {
+		_, left := o.evicting()
+		return len(o.Attempt.Evicted) > 0 && !left && o.noRoom()
+	}, func(o *Observation) Step {
+		record := *o.Record
+		record.Attempt++
+		record.New = o.Instance == nil
+		return Step{Do: NextAttempt, Why: "sleepers of other launchers were evicted to make room", Record: record}
+	}},
+	{"room taken elsewhere", func(o *Observation) bool { return o.noRoom() && len(o.Attempt.Evicted) == 0 && len(o.victims()) > 0 },
+		func(o *Observation) Step {
+			step := Step{Do: Evict, Victims: o.victims()}
+			first := step.Victims[0]
+			step.Why = fmt.Sprintf("GPU %s has %d bytes too few, which %d sleepers of other launchers hold: instance %s of launcher %s was used least recently",
+				o.Attempt.NoRoom.GPUUUID, lacking(o.Attempt.NoRoom), len(step.Victims), first.InstanceID, first.Name)
+			return step
+		}},
+}
+
+func (o *Observation) noRoom() bool { return o.Attempt.NoRoom != nil && !o.in(launcher.Awake) }
+
+// awakeElsewhere is the row for a GPU on which another launcher's instance, which
+// nobody is bound to any more, is not asleep yet.
+var awakeElsewhere = rule{"awake elsewhere", func(o *Observation) bool {
+	return !o.Attempt.Asked && (o.Instance == nil || o.in(launcher.Sleeping)) && o.restless() != nil
+}, inform(GPUBusy, "instance %s of launcher %s is still awake on its GPU, and has to sleep first",
+	func(o *Observation) string { return o.restless().InstanceID }, func(o *Observation) string { return o.restless().Name })}
+
+// noRoom gives the numbers of a refusal for want of device memory that others
+// than the launcher hold.
+func noRoom(err error) *launcherapi.Fit {
+	e, ok := errors.AsType[*launcher.Error](err)
+	if !ok || e.Fit == nil || e.Fit.Bound != launcherapi.BoundDeviceMemory || e.Fit.Foreign == 0 {
+		return nil
+	}
+	return e.Fit
+}

@@ -1,0 +1,24 @@
+package binding
+
+import (
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// DecideStray answers what to do with an instance that no record is of: unbound
+// means asleep. One that a swap has claimed is on its way to somewhere, and one
+// that somebody made by hand is theirs.
+func DecideStray(i launcherapi.Instance) Step {
+	if i.SwapID != "" || i.Annotations[podmeta.AnnotationMadeFor] == "" {
+		return Step{Do: Nothing}
+	}
+	switch launcher.State(i.State) {
+	case launcher.Awake:
+		return Step{Do: Sleep, Why: "it is awake, and no requester is bound to it"}
+	case launcher.Starting, launcher.Failed, launcher.Stopped:
+		return Step{Do: DeleteInstance, Why: "it is " + i.State + ", and no requester is bound to it"}
+	default:
+		return Step{Do: Nothing}
+	}
+}
