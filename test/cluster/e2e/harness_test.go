@@ -84,11 +84,7 @@ func setUp(ctx context.Context) (err error) {
 		return err
 	}
 	for image, programs := range map[string][]string{"launcher": {"launcher", "podresources", "enginesim"}, "requester": {"requester"}, "controller": {"controller"}} {
-		files := map[string]string{}
-		for _, p := range programs {
-			files["/"+p] = root("bin/" + p)
-		}
-		if err := shared.LoadImage(ctx, "hotseat.local/"+image+":dev", files); err != nil {
+		if err := loadImage(ctx, image, programs...); err != nil {
 			return err
 		}
 	}
@@ -128,6 +124,16 @@ func ensureNamespace(ctx context.Context, name string) error {
 		return err
 	}
 	return nil
+}
+
+// loadImage makes an image of our programs known to the cluster, as
+// hotseat.local/<name>:dev.
+func loadImage(ctx context.Context, name string, programs ...string) error {
+	files := map[string]string{}
+	for _, p := range programs {
+		files["/"+p] = root("bin/" + p)
+	}
+	return shared.LoadImage(ctx, "hotseat.local/"+name+":dev", files)
 }
 
 // site is a namespace with launchers, for one test. Tests have the nodes' GPUs
@@ -327,12 +333,24 @@ func (s *site) launcher(name string) *launcherclient.Client {
 	transport := &http.Transport{DialContext: shared.Dial}
 	s.t.Cleanup(transport.CloseIdleConnections)
 	c, err := launcherclient.New(launcherclient.Options{
-		Server: "http://" + pod.Status.PodIP + ":8001", Token: token, HTTPClient: &http.Client{Transport: transport},
+		Server: "http://" + pod.Status.PodIP + ":8001", Token: s.tokenOf(pod), HTTPClient: &http.Client{Transport: transport},
 	})
 	require.NoError(s.t, err)
 	s.t.Cleanup(c.Close)
 	s.clients[pod.UID] = c
 	return c
+}
+
+// tokenOf is what the launcher in a Pod asks its clients for.
+func (s *site) tokenOf(pod *corev1.Pod) string {
+	s.t.Helper()
+	name := tokenSecretOf(pod)
+	if name == "" { // it was made by hand
+		return token
+	}
+	var secret corev1.Secret
+	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &secret))
+	return string(secret.Data["token"])
 }
 
 // instances are those of a launcher, by model.

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -38,6 +39,7 @@ type server struct {
 	config string            // name of an InferenceServerConfig that says what to run; empty: a server patch says it
 	patch  string            // the server patch, instead of the one made from the fields above
 	grace  int64             // seconds that the requester has to end
+	of     string            // name of the LauncherConfig; empty: simulated
 	claims string            // GPUs that the requester program says it has, whatever it was given; empty: it tells the truth
 }
 
@@ -60,7 +62,7 @@ func (v server) serverPatch(t *testing.T) string {
 // template is the requester.
 func (v server) template(t *testing.T) corev1.PodTemplateSpec {
 	pod := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
-		Labels: map[string]string{"app": v.app}, Annotations: map[string]string{podmeta.AnnotationLauncherConfig: "simulated"},
+		Labels: map[string]string{"app": v.app}, Annotations: map[string]string{podmeta.AnnotationLauncherConfig: cmp.Or(v.of, "simulated")},
 	}}
 	if v.config != "" {
 		pod.Annotations = map[string]string{podmeta.AnnotationInferenceServerConfig: v.config}

@@ -1,0 +1,89 @@
+//go:build cluster
+
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/cluster"
+)
+
+// launcherOf waits until the launcher of a LauncherConfig is ready on the first
+// node, and names it.
+func (s *site) launcherOf(config string) string {
+	s.t.Helper()
+	var name string
+	s.eventually("the launcher of "+config+" is ready", func() bool {
+		var list corev1.PodList
+		if err := api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelLauncherConfig: config}); err != nil {
+			return false
+		}
+		for _, p := range list.Items {
+			name = p.Name
+			if readyPod(&p) {
+				return true
+			}
+		}
+		return false
+	})
+	return name
+}
+
+func TestSleepersOfALauncherMakeRoomForAModelOfAnotherImageOnTheirGPU(t *testing.T) {
+	require.NoError(t, loadImage(t.Context(), "another-launcher", "launcher", "podresources", "enginesim"))
+	onOneNode := func(c *v1alpha1.LauncherConfig) {
+		c.Spec.Population.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(1)}
+	}
+	s := newPool(t, onOneNode)
+	config := s.config()
+	other := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "another"}, Spec: config.Spec}
+	changeTemplate(t, other, func(c map[string]any) { c["image"] = "hotseat.local/another-launcher:dev" })
+	require.NoError(t, api.Create(t.Context(), other))
+	s.onOneGPU()
+	one, two := s.launcherOf("simulated"), s.launcherOf("another")
+	states := func(launcher string) map[string]string {
+		all := map[string]string{}
+		for model, i := range s.instances(s.launcher(launcher)) {
+			all[model] = i.State
+		}
+		return all
+	}
+
+	// Of 80 GiB each of these takes 40 while awake and keeps 30 asleep.
+	large := []string{"--gpu-memory-utilization=0.5", "--sim-residue=30GiB"}
+	for _, app := range []string{"oldest", "newer"} {
+		s.start(server{app: app, node: 1, args: large})
+		s.served(app, 1)
+		s.delete(app)
+		s.gone(app)
+	}
+	require.Equal(t, map[string]string{"org/oldest": "sleeping", "org/newer": "sleeping"}, states(one))
+	newer := s.instances(s.launcher(one))["org/newer"]
+	s.start(server{app: "stranger", node: 1, of: "another", args: []string{"--gpu-memory-utilization=0.3"}})
+	pod := s.served("stranger", 1)[0]
+	model, err := s.ask(pod.Status.PodIP+":8000", "org/stranger")
+	require.NoError(t, err)
+	assert.Equal(t, "org/stranger", model)
+	assert.Equal(t, map[string]string{"org/newer": "sleeping"}, states(one), "the one that slept longest is gone, and no other")
+	assert.Equal(t, map[string]string{"org/stranger": "awake"}, states(two))
+
+	// Whoever is gone by force leaves a model that is awake: it sleeps before the
+	// other launcher's wakes, although there is memory for both.
+	s.delete("stranger", "--grace-period=0", "--force")
+	s.start(server{app: "newer", node: 1, args: large})
+	s.served("newer", 1)
+	assert.Equal(t, map[string]string{"org/newer": "awake"}, states(one))
+	assert.Equal(t, map[string]string{"org/stranger": "sleeping"}, states(two))
+	woken := s.instances(s.launcher(one))["org/newer"]
+	assert.Equal(t, newer.PID, woken.PID, "it was woken")
+	slept := s.instances(s.launcher(two))["org/stranger"]
+	assert.True(t, slept.StateSince.Before(woken.StateSince), "%s asleep at %s, %s awake at %s", slept.Model, slept.StateSince, woken.Model, woken.StateSince)
+}
