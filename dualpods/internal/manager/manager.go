@@ -122,7 +122,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	binder = binding.New(life, binding.Options{
 		API: mgr.GetClient(), Views: watched{views, watcher}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Token: pool.Token, Launchers: pool, Drain: opts.Drain,
-		Again: again.add, Observer: watcher, Now: time.Now,
+		Again: again.add, Observer: crashes(watcher), Now: time.Now,
 	}, opts.Log.WithName("binding"))
 	defer binder.Close()
 	defer views.Close()
