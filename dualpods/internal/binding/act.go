@@ -172,7 +172,7 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 		n.calls.begin(swapKey(l, record), true, func(ctx context.Context) (uint64, error) {
 			result, err := api.SwapOnce(ForRequester(ctx, record.RequesterUID), key, request, nil)
 			switch {
-			case err != nil && launcher.CodeOf(err) == "":
+			case err != nil && (launcher.CodeOf(err) == "" || launcherclient.IsUnavailable(err)):
 				return 0, fmt.Errorf("%w: %w", errNoAnswer, err)
 			case err != nil || result.In == nil:
 				return 0, err

@@ -3,6 +3,7 @@ package binding
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -94,7 +95,8 @@ type nodeWork struct {
 	calls *calls
 	own   map[types.UID]*corev1.Pod // as this controller wrote them last
 	gpus  map[types.UID]accelerators
-	mu    sync.Mutex // guards gpus: requesters are asked side by side
+	quiet map[types.UID]silence // of requester programs that do not answer
+	mu    sync.Mutex            // guards gpus: requesters are asked side by side
 	// kubelet is what the kubelet said, and how it was asked in vain.
 	kubelet map[types.UID]Allocation
 	// failed counts the passes, one after the other, in which a step could not be taken.
@@ -105,7 +107,6 @@ type nodeWork struct {
 type accelerators struct {
 	process string
 	uuids   []string
-	wrong   string
 }
 
 func (c *Controller) work(name string) *nodeWork {
@@ -113,7 +114,7 @@ func (c *Controller) work(name string) *nodeWork {
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
 	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}}
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, quiet: map[types.UID]silence{}}
 		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}
@@ -291,24 +292,22 @@ func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for uid := range n.gpus {
-		if !there[uid] {
-			delete(n.gpus, uid)
-		}
-	}
+	gone := func(uid types.UID) bool { return !there[uid] }
+	maps.DeleteFunc(n.gpus, func(uid types.UID, _ accelerators) bool { return gone(uid) })
+	maps.DeleteFunc(n.quiet, func(uid types.UID, _ silence) bool { return gone(uid) })
 }
 
-func (n *nodeWork) accelerators(uid types.UID, process string) (uuids []string, wrong string, ok bool) {
+func (n *nodeWork) accelerators(uid types.UID, process string) (uuids []string, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	a, ok := n.gpus[uid]
-	return a.uuids, a.wrong, ok && a.process == process && a.wrong == ""
+	return a.uuids, ok && a.process == process
 }
 
-func (n *nodeWork) noteAccelerators(uid types.UID, process string, uuids []string, wrong string) {
+func (n *nodeWork) noteAccelerators(uid types.UID, process string, uuids []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.gpus[uid] = accelerators{process: process, uuids: uuids, wrong: wrong}
+	n.gpus[uid] = accelerators{process: process, uuids: uuids}
 }
 
 // keepSwaps forgets the outcomes of swaps that no record is waiting for.

@@ -94,19 +94,23 @@ var leaving = []rule{
 var placed = []rule{
 	{"not bound, shown", func(o *Observation) bool { return o.Record == nil && o.shown() },
 		do(Retract, "nobody is bound to it any more")},
-	{"input wrong", func(o *Observation) bool { return len(o.Problems) > 0 && o.Record == nil },
-		warn(InvalidInput, "%s", problems)},
-	{"not scheduled", func(o *Observation) bool { return o.Node.Name == "" },
-		do(Nothing, "the scheduler has not placed it yet")},
-	{"node closed", func(o *Observation) bool { return o.Record == nil && o.Node.Unschedulable },
-		because(NodeUnschedulable, false, do(DeleteRequester, "node %s was made unschedulable before it had its inference server", nodeName))},
 	{"provider vanished", func(o *Observation) bool { return o.Record == nil && o.carries() },
 		because(LauncherGone, true, do(DeleteRequester, "the launcher that served it is gone"))},
+	{"input wrong", func(o *Observation) bool { return len(o.Problems) > 0 && o.Record == nil },
+		warn(InvalidInput, "%s", problems)},
+	{"node closed", func(o *Observation) bool { return o.Record == nil && o.Node.Unschedulable },
+		because(NodeUnschedulable, false, do(DeleteRequester, "node %s was made unschedulable before it had its inference server", nodeName))},
 	{"provider leaving", func(o *Observation) bool { return o.Record != nil && (o.gone() || o.Launcher.Deleting) },
 		because(LauncherGone, true, do(DeleteRequester, "its launcher %s is going", launcherName))},
+	{"died, ready", func(o *Observation) bool { return o.known() && o.dead() && o.ready() },
+		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
+	{"died while it served", func(o *Observation) bool { return o.known() && o.dead() && o.shown() },
+		because(ServerGone, true, do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate))},
+	{"not awake, shown", func(o *Observation) bool { return o.known() && !o.in(launcher.Awake) && o.shown() },
+		do(Retract, "instance %s is %s", instanceID, instanceState)},
 	{"not running", func(o *Observation) bool { return !o.Requester.Running },
 		do(Nothing, "its container %s does not run yet", container)},
-	{"requester silent for long", func(o *Observation) bool { return o.Record == nil && o.SPI == nil && o.startedAgo() > patience },
+	{"requester silent for long", func(o *Observation) bool { return o.SPI == nil && o.Now.Sub(o.Requester.Silent) >= patience },
 		func(o *Observation) Step {
 			step := warn(RequesterSilent, "the requester program does not answer at %s: container %s should run it", adminAddress, container)(o)
 			step.After = o.untilAsked()
@@ -117,7 +121,11 @@ var placed = []rule{
 			return Step{Do: Retry, After: o.untilAsked(), Why: "the requester program does not answer at " + o.Requester.AdminAddress}
 		}},
 	{"GPUs unknown", func(o *Observation) bool { return o.Record == nil && o.SPI.Wrong != "" },
-		warn(GPUsUnknown, "the requester program cannot tell its GPUs: %s", func(o *Observation) string { return o.SPI.Wrong })},
+		func(o *Observation) Step {
+			step := warn(GPUsUnknown, "the requester program cannot tell its GPUs: %s", func(o *Observation) string { return o.SPI.Wrong })(o)
+			step.After = o.untilAsked()
+			return step
+		}},
 	{"GPUs do not match", func(o *Observation) bool { return o.Record == nil && len(o.SPI.GPUs) != o.Requester.GPUs },
 		warn(GPUsDoNotMatch, "the Pod asks for %s GPUs, and the requester program says that it has %s",
 			func(o *Observation) string { return strconv.Itoa(o.Requester.GPUs) }, func(o *Observation) string { return strconv.Itoa(len(o.SPI.GPUs)) })},
@@ -164,16 +172,10 @@ var bound = []rule{
 
 // waking is the way from the record to an instance that is awake.
 var waking = []rule{
-	{"died, ready", func(o *Observation) bool { return o.dead() && o.ready() },
-		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
-	{"died while it served", func(o *Observation) bool { return o.dead() && o.shown() },
-		because(ServerGone, true, do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate))},
 	{"leftover, being deleted", func(o *Observation) bool { return !o.Attempt.Asked && (o.Calls.Delete || o.in(launcher.Stopping)) },
 		do(Nothing, "instance %s, which is %s, is being deleted", instanceID, instanceState)},
 	{"leftover", func(o *Observation) bool { return o.in(launcher.Failed, launcher.Stopped) && !o.Attempt.Asked },
 		do(DeleteInstance, "instance %s is %s and in the way of the swap", instanceID, instanceState)},
-	{"not awake, shown", func(o *Observation) bool { return !o.in(launcher.Awake) && o.shown() },
-		do(Retract, "instance %s is %s", instanceID, instanceState)},
 	{"not awake, ready", func(o *Observation) bool { return !o.in(launcher.Awake) && o.ready() },
 		do(BecomeUnready, "instance %s is %s", instanceID, instanceState)},
 	{"backing off", func(o *Observation) bool { return o.Now.Before(o.Record.RetryAt) && !o.in(launcher.Awake) },
@@ -182,19 +184,21 @@ var waking = []rule{
 			step.After = o.Record.RetryAt.Sub(o.Now)
 			return step
 		}},
-	{"input wrong, nothing runs", func(o *Observation) bool { return len(o.Problems) > 0 && o.Instance == nil && !o.Attempt.Asked },
+	{"input wrong, nothing runs", func(o *Observation) bool { return len(o.Problems) > 0 && o.atRest() && !o.Attempt.Asked },
 		warn(InvalidInput, "%s", problems)},
-	{"made already", func(o *Observation) bool { return !o.Attempt.Asked && o.Record.New && o.in(launcher.Sleeping) },
+	{"attempt outdated", func(o *Observation) bool {
+		return !o.Attempt.Asked && o.atRest() && o.Record.New == (o.Instance != nil)
+	},
 		func(o *Observation) Step {
 			record := *o.Record
 			record.Attempt++
-			record.New = false
-			return Step{Do: NextAttempt, Why: "instance " + record.Instance + " is there already: it is to be woken, not made", Record: record}
+			record.New = o.Instance == nil
+			return Step{Do: NextAttempt, Why: "instance " + record.Instance + " is " + instanceState(o) + ", and the attempt was to find it otherwise", Record: record}
 		}},
 	awakeElsewhere,
-	{"swap not asked", func(o *Observation) bool {
-		return !o.Attempt.Asked && (o.Instance == nil || o.in(launcher.Sleeping))
-	},
+	{"earlier swap under way", func(o *Observation) bool { return !o.Attempt.Asked && o.atRest() && o.Earlier != "" },
+		do(Nothing, "a swap for %s, which had one of its GPUs, is under way", func(o *Observation) string { return o.Earlier })},
+	{"swap not asked", func(o *Observation) bool { return !o.Attempt.Asked && o.atRest() },
 		do(Swap, "instance %s is to be awake on its GPUs", instanceID)},
 	{"swap under way", func(o *Observation) bool { return o.Attempt.Asked && !o.Attempt.Over },
 		do(Nothing, "the launcher has a swap under way for it; instance %s is %s", instanceID, instanceState)},
@@ -230,12 +234,15 @@ func (o *Observation) letGo() bool {
 	return o.Record != nil && (o.leaving() || o.misbound() || o.outrun())
 }
 
+// atRest says that nothing of the instance is to be waited for.
+func (o *Observation) atRest() bool { return o.Instance == nil || o.in(launcher.Sleeping) }
+
 // outrun says that what was asked for has changed while it is not served. A
 // requester that is served goes on with what it has, to the end of that.
 func (o *Observation) outrun() bool {
 	serves := o.in(launcher.Awake) && (o.Requester.Shown || o.carries())
 	died := o.dead() && (o.ready() || o.shown())
-	return !serves && !died && o.Launcher != nil && o.Launcher.Connected && len(o.Problems) == 0 && !o.current()
+	return !serves && !died && o.known() && len(o.Problems) == 0 && !o.current()
 }
 
 // current says that the record is of what is asked for now.
@@ -266,6 +273,11 @@ func (o *Observation) untilToldGPUs() time.Duration {
 
 func (o *Observation) in(states ...launcher.State) bool {
 	return o.Instance != nil && slices.Contains(states, o.state())
+}
+
+// known says that the launcher of the record tells what its instances are.
+func (o *Observation) known() bool {
+	return o.Record != nil && o.Launcher != nil && o.Launcher.Connected
 }
 
 // dead says that the instance has ended or was deleted.

@@ -39,7 +39,7 @@ func recorded() Observation {
 	o.Requester.Finalizer = true
 	o.Record = &podmeta.Binding{
 		Instance: "model-1", RequesterUID: "uid", Namespace: "ns", Name: "req", GPUs: []string{"GPU-0"}, ServingPort: 8000,
-		SpecHash: o.Form.Hash(), Attempt: 1, Since: now,
+		SpecHash: o.Form.Hash(), New: true, Attempt: 1, Since: now,
 	}
 	return o
 }
@@ -47,6 +47,7 @@ func recorded() Observation {
 // with is a recorded one whose instance is in that state.
 func with(state string) Observation {
 	o := recorded()
+	o.Record.New = false
 	o.Instance = &launcherapi.Instance{InstanceID: "model-1", State: state, Port: 40001}
 	return o
 }
@@ -142,24 +143,30 @@ var examples = map[string]example{
 	"a served one whose GPU another names, its engine killed":             {"died, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Rivals, o.Instance.State = []string{"ns/other"}, "failed" })},
 	"wrong input": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}} })},
 	"wrong input of one that waits for a node": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems, o.Node.Name = []podmeta.Problem{{Field: "f"}}, "" })},
-	"one that waits for a node":                {"not scheduled", Nothing, but(fresh(), func(o *Observation) { o.Node.Name, o.Requester.Running, o.SPI = "", false, nil })},
 	"a node that was cordoned in between":      {"node closed", DeleteRequester, but(fresh(), func(o *Observation) { o.Node.Unschedulable = true })},
 	"a launcher that vanished while nobody looked": {"provider vanished", DeleteRequester, but(servedOne(), func(o *Observation) {
 		o.Record, o.Launcher, o.Instance, o.Requester.Shown = nil, nil, nil, false
 	})},
+	"a launcher that vanished, and wrong input": {"provider vanished", DeleteRequester, but(servedOne(), func(o *Observation) {
+		o.Record, o.Launcher, o.Instance, o.Requester.Shown = nil, nil, nil, false
+		o.Problems = []podmeta.Problem{{Field: "f"}}
+	})},
 	"a launcher Pod that somebody deletes":         {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) { o.Launcher.Deleting = true })},
 	"a container that does not run yet":            {"not running", Nothing, but(fresh(), func(o *Observation) { o.Requester.Running, o.SPI = false, nil })},
-	"a requester program that does not answer yet": {"requester silent", Retry, but(fresh(), func(o *Observation) { o.SPI, o.Requester.Started = nil, now.Add(-time.Second) })},
+	"a requester program that does not answer yet": {"requester silent", Retry, but(fresh(), func(o *Observation) { o.SPI, o.Requester.Silent = nil, now.Add(-time.Second) })},
 	"a requester program that has not answered for a minute": {"requester silent for long", Tell, but(fresh(), func(o *Observation) {
-		o.SPI, o.Requester.Started = nil, now.Add(-time.Minute)
+		o.SPI, o.Requester.Silent = nil, now.Add(-time.Minute)
 	})},
 	"the same, once it was told": {"requester silent for long", Nothing, but(fresh(), func(o *Observation) {
-		o.SPI, o.Requester.Started = nil, now.Add(-time.Minute)
+		o.SPI, o.Requester.Silent = nil, now.Add(-time.Minute)
 		o.Requester.Told = "the requester program does not answer at 10.1.0.5:8081: container inference-server should run it"
 	})},
-	"a requester program that cannot tell its GPUs":   {"GPUs unknown", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
-	"a requester program that names two GPUs for one": {"GPUs do not match", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-0", "GPU-1"} })},
-	"two requesters with one GPU":                     {"GPU claimed twice", Tell, but(fresh(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
+	"a requester program that cannot tell its GPUs":                   {"GPUs unknown", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
+	"a requester program that names two GPUs for one":                 {"GPUs do not match", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-0", "GPU-1"} })},
+	"two requesters with one GPU":                                     {"GPU claimed twice", Tell, but(fresh(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
+	"one that waits for a node":                                       {"not running", Nothing, but(fresh(), func(o *Observation) { o.Node.Name, o.Requester.Running, o.SPI = "", false, nil })},
+	"an engine that was killed while the requester program hangs":     {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.SPI, o.Instance.State = nil, "failed" })},
+	"a model that was put to sleep while the requester program hangs": {"not awake, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI, o.Instance.State = nil, "sleeping" })},
 	"two requesters with one GPU, one told of it already": {"GPU claimed twice", Nothing, but(fresh(), func(o *Observation) {
 		o.Rivals = []string{"ns/other"}
 		o.Requester.Told = "ns/other has one of its GPUs too, or says so: neither gets it until that is clear"
@@ -228,6 +235,10 @@ var examples = map[string]example{
 	"the configuration was deleted before anything was started": {"input wrong, nothing runs", Tell, but(recorded(), func(o *Observation) {
 		o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}}
 	})},
+	"a new record, and a swap of one that was deleted": {"earlier swap under way", Nothing, but(recorded(), func(o *Observation) { o.Earlier = "ns/old" })},
+	"one that names other GPUs, and a launcher that is silent": {"leaving, launcher silent", Tell, but(recorded(), func(o *Observation) {
+		o.SPI.GPUs, o.Launcher.Connected = []string{"GPU-1"}, false
+	})},
 	"a new record": {"swap not asked", Swap, recorded()},
 	"a GPU on which another launcher's model falls asleep": {"awake elsewhere", Tell, but(recorded(), func(o *Observation) { o.Neighbours = beside("falling_asleep", 0) })},
 	"a GPU on which another launcher's model sleeps":       {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.Neighbours = beside("sleeping", gib) })},
@@ -247,7 +258,9 @@ var examples = map[string]example{
 	"sleepers of another launcher hold too little":                                            {"swap failed", NextAttempt, but(crowded(), func(o *Observation) { o.Neighbours = beside("sleeping", gib/4) })},
 	"a model that somebody put to sleep falls asleep, after the controller was started again": {"moving", Nothing, with("falling_asleep")},
 	"a new record, its model asleep":                                                          {"swap not asked", Swap, with("sleeping")},
-	"a record whose instance was made before the controller came":                             {"made already", NextAttempt, but(with("sleeping"), func(o *Observation) { o.Record.New = true })},
+	"a record whose instance was made before the controller came":                             {"attempt outdated", NextAttempt, but(with("sleeping"), func(o *Observation) { o.Record.New = true })},
+	"a record whose instance has gone since":                                                  {"attempt outdated", NextAttempt, but(recorded(), func(o *Observation) { o.Record.New = false })},
+	"one whose input changed while its model was asleep":                                      {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
 	"a start that the controller does not remember":                                           {"moving", Nothing, with("starting")},
 	"a swap that starts the model":                                                            {"swap under way", Nothing, but(with("starting"), func(o *Observation) { o.Attempt.Asked = true })},
 	"a swap that opens the gate just now":                                                     {"swap under way", Nothing, but(with("awake"), func(o *Observation) { o.Attempt.Asked = true })},

@@ -62,7 +62,7 @@ func (c *Controller) askKubelet(ctx context.Context, n *nodeWork, w *world) {
 			wanted[pod.Namespace] = append(wanted[pod.Namespace], pod)
 		}
 	}
-	ctx, stop := context.WithTimeout(ctx, askLimit)
+	ctx, stop := context.WithTimeout(ctx, passLimit)
 	defer stop()
 	for namespace, pods := range wanted {
 		if told, why := c.askNamespace(ctx, w, namespace); told != nil || why != "" {

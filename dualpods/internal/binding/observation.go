@@ -26,6 +26,7 @@ type Observation struct {
 	Launcher  *Launcher         // that of the record; else the one that would serve it; nil: there is none
 	Lacking   *Wait             // why there is no launcher and none can be made now; nil: one can
 	Record    *podmeta.Binding  // nil: not bound
+	Earlier   string            // another requester, for which a swap is under way on one of the record's GPUs
 	Holder    string            // another requester that is bound to the instance that this one would have
 	Instance  *launcherapi.Instance
 	Attempt   Attempt // the swap of the record's attempt
@@ -48,6 +49,7 @@ type Requester struct {
 	Gate            bool      // lists our readiness gate
 	GateOpen        bool      // and that is true
 	Started         time.Time // the requester program
+	Silent          time.Time // since when it does not answer
 	AdminAddress    string
 	GPUs            int       // how many it asks for
 	Shown           bool      // its labels or its status tell others to use it

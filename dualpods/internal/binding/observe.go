@@ -53,6 +53,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		id = record.Instance
 		o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
 		o.Neighbours = c.neighbours(n, w, l, record)
+		o.Earlier = w.swapping(n, record)
 		o.Calls.Sleep, o.Calls.Delete = n.calls.underWay(sleepKey(l, id), l.view.Revision), n.calls.underWay(deleteKey(l, id), l.view.Revision)
 	} else if l != nil {
 		for _, b := range l.bindings {
@@ -82,7 +83,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, w *world, p
 		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), Finished: finished(pod), Running: running(pod),
 		Finalizer: slices.Contains(pod.Finalizers, podmeta.FinalizerRequester),
 		Gate:      read.Gated, GateOpen: gateOpen(pod),
-		Started: started(pod), AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
+		Started: started(pod), Silent: w.silent[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
 		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
 	}
@@ -142,6 +143,7 @@ func swapKey(l *launcherPod, b *podmeta.Binding) string {
 }
 func sleepKey(l *launcherPod, id string) string  { return "sleep/" + l.key() + "/" + id }
 func deleteKey(l *launcherPod, id string) string { return "delete/" + l.key() + "/" + id }
+func askKey(uid types.UID) string                { return "ask/" + string(uid) }
 func unbindKey(uid types.UID) string             { return "unbind/" + string(uid) }
 
 // annotationsOf is a copy that can be written to.

@@ -42,10 +42,12 @@ type simAPI struct {
 	down      bool
 	flaky     uint64 // percent of writes that fail
 	caches    []*simCache
+	unheard   string         // version of the last write whose answer was lost
+	others    map[string]int // version of each Pod as somebody else than the controller changed it last
 }
 
 func newSimAPI(s *sim) *simAPI {
-	return &simAPI{s: s, pods: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.InferenceServerConfig{}, nodesEver: map[string]bool{}}
+	return &simAPI{s: s, pods: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.InferenceServerConfig{}, nodesEver: map[string]bool{}, others: map[string]int{}}
 }
 
 // simCache is what a controller process knows of the objects: each kind lags
@@ -120,6 +122,7 @@ func (a *simAPI) changePod(name string, change func(*corev1.Pod)) {
 		pod = pod.DeepCopy()
 		change(pod)
 		a.putPod(pod)
+		a.others[name] = a.version
 	}
 }
 
@@ -169,12 +172,25 @@ func (a *simAPI) putConfig(config *v1alpha1.InferenceServerConfig) {
 	a.configs[config.Name] = config
 	a.tell("configs", func(c *simCache) {
 		c.configs[config.Name] = config
-		for _, name := range sortedKeys(c.pods) {
-			if podmeta.IsRequester(c.pods[name]) {
-				c.inc.enqueue(c.pods[name].Spec.NodeName)
-			}
-		}
+		c.inc.enqueueRequesters()
 	})
+}
+
+func (a *simAPI) dropConfig(name string) {
+	delete(a.configs, name)
+	a.tell("configs", func(c *simCache) {
+		delete(c.configs, name)
+		c.inc.enqueueRequesters()
+	})
+}
+
+// enqueueRequesters has all nodes with requesters looked at.
+func (inc *incarnation) enqueueRequesters() {
+	for _, name := range sortedKeys(inc.cache.pods) {
+		if podmeta.IsRequester(inc.cache.pods[name]) {
+			inc.enqueue(inc.cache.pods[name].Spec.NodeName)
+		}
+	}
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
@@ -270,6 +286,7 @@ func (c *simClient) write(ctx context.Context, effect func(*simAPI) error) error
 		if err := effect(s.api); err != nil || !fails {
 			return err
 		}
+		s.api.unheard = strconv.Itoa(s.api.version)
 		return apierrors.NewTimeoutError("simulated: it was done", 1)
 	})
 }
@@ -303,6 +320,7 @@ func (c *simClient) patch(ctx context.Context, o client.Object, patch client.Pat
 		} else {
 			pod.Status = *old.Status.DeepCopy()
 		}
+		a.s.wrote(c.inc, old, pod)
 		if old.DeletionTimestamp != nil && slices.ContainsFunc(pod.Finalizers, func(f string) bool { return !slices.Contains(old.Finalizers, f) }) {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, pod.Name, fmt.Errorf("no new finalizers can be added if the object is being deleted"))
 		}

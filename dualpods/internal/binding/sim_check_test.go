@@ -14,7 +14,7 @@ import (
 
 // detection is how long a requester may be ready after its instance has ceased
 // to be awake, while nothing is disturbed.
-const detection = 2 * time.Second
+const detection = time.Second
 
 // simRecord is a record, and the launcher Pod that it stands on.
 type simRecord struct {
@@ -60,6 +60,9 @@ func (s *sim) check() {
 	records := s.records()
 	seen := map[types.UID]bool{}
 	for _, r := range records {
+		if pod := s.api.pods[r.Name]; pod != nil && pod.UID == r.RequesterUID && !slices.Contains(pod.Finalizers, podmeta.FinalizerRequester) && !s.byHand[pod.UID] {
+			s.violated("requester %s is bound, and nothing keeps it until its model sleeps", r.Name)
+		}
 		if seen[r.RequesterUID] {
 			s.violated("requester %s has two records", r.Name)
 		}
@@ -111,6 +114,9 @@ func (s *sim) checkProgram(p *simProgram, records []simRecord) {
 		return
 	}
 	since, ok := s.stale[p.pod]
+	if v := s.viewOf(l); l != nil && (v == nil || !v.Connected || !l.reachable()) {
+		ok = false // nobody can know
+	}
 	if !ok {
 		since = time.Now()
 		s.stale[p.pod] = since
@@ -147,6 +153,7 @@ func (s *sim) putToSleep(l *simLauncher, i *simInstance) {
 // checkRest looks for what must not be at rest.
 func (s *sim) checkRest() {
 	s.check()
+	s.checkDoomed()
 	records := s.records()
 	for _, name := range sortedKeys(s.api.pods) {
 		pod := s.api.pods[name]
@@ -167,7 +174,7 @@ func (s *sim) checkRest() {
 				s.violated("at rest: requester %s has ended, and has a record or our finalizer", name)
 			}
 		case pod.Spec.NodeName != "":
-			s.restOf(pod, records, at)
+			s.checkOne(pod)
 		}
 	}
 	for _, r := range records {
@@ -193,29 +200,6 @@ func (s *sim) checkRest() {
 			}
 		}
 		n.calls.mu.Unlock()
-	}
-}
-
-// restOf looks at a living requester on a node.
-func (s *sim) restOf(pod *corev1.Pod, records []simRecord, at int) {
-	status, p := readStatus(pod), s.programs[pod.UID]
-	if p != nil && p.proxy.Ready && at >= 0 {
-		_, i := p.target()
-		switch {
-		case !awake(i) || records[at].Instance != i.InstanceID:
-			s.violated("at rest: requester %s is ready without its instance", pod.Name)
-		case status.State != stateServing || pod.Labels["model"] == "":
-			s.violated("at rest: requester %s is served, and its status and labels do not say so: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
-		case len(pod.Spec.ReadinessGates) > 0 && !gateOpen(pod):
-			s.violated("at rest: requester %s is served, and its gate is shut", pod.Name)
-		}
-		return
-	}
-	if status.State == stateServing || status.State == "" || status.State == stateWaiting && status.Message == "" || gateOpen(pod) || status.State == stateBinding {
-		s.violated("at rest: requester %s is not served, and nobody says why: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
-	}
-	if pod.Labels["model"] != "" {
-		s.violated("at rest: requester %s is not served, and has the labels of one that is", pod.Name)
 	}
 }
 

@@ -3,13 +3,12 @@ package binding
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
-	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -27,6 +26,7 @@ type simLauncher struct {
 	dead   bool // for good
 	down   bool // it is being started again
 	silent bool
+	broken chan struct{} // closed when connections break off
 	rev    uint64
 	port   int
 	all    map[string]*simInstance
@@ -38,19 +38,24 @@ type simInstance struct {
 	launcherapi.Instance
 	changed chan struct{} // closed with the next change
 	gone    bool
+	awake   time.Time // since when; zero: it is not
 }
 
 type simSwap struct {
 	id      string
+	by      *incarnation // which asked for it first
+	record  string       // the idempotency key without the attempt
 	request string
 	over    chan struct{}
+	ended   bool
+	at      time.Time // of its end
 	result  launcherapi.SwapResult
 	err     error
 }
 
 func (s *sim) newLauncher(key, pod, node, ip string, gpus []string) *simLauncher {
 	l := &simLauncher{
-		s: s, key: key, pod: pod, node: node, ip: ip, gpus: gpus, port: 40000,
+		s: s, key: key, pod: pod, node: node, ip: ip, gpus: gpus, port: 40000, broken: make(chan struct{}),
 		all: map[string]*simInstance{}, swaps: map[string]*simSwap{}, turns: map[string]*simSwap{},
 	}
 	l.ctx, l.end = context.WithCancel(context.Background())
@@ -64,6 +69,15 @@ func (l *simLauncher) reachable() bool { return !l.dead && !l.down && !l.silent 
 func (l *simLauncher) set(i *simInstance, change func(*launcherapi.Instance)) {
 	state := i.State
 	change(&i.Instance)
+	if state != i.State {
+		if i.State == string(launcher.Failed) || i.State == string(launcher.Stopping) {
+			l.s.died(l, i, "instance "+i.InstanceID+" is "+i.State)
+		}
+		i.awake = time.Time{}
+		if i.State == string(launcher.Awake) {
+			i.awake = time.Now()
+		}
+	}
 	l.rev++
 	i.Revision = l.rev
 	close(i.changed)
@@ -119,6 +133,9 @@ func (l *simLauncher) finish(i *simInstance, from, to launcher.State) bool {
 		to, reason = launcher.Failed, "the engine ended"
 	}
 	l.move(i, to, reason)
+	if from == launcher.Starting && to == launcher.Awake {
+		l.s.startedUp(l, i)
+	}
 	l.s.check()
 	return i.State == string(to) && to != launcher.Failed
 }
@@ -164,7 +181,7 @@ func (l *simLauncher) memoryFree(id string, gpus []string) bool {
 }
 
 // swap is POST /v2/vllm/swap; it comes with the lock held and leaves without.
-func (l *simLauncher) begin(key string, req launcherapi.SwapRequest) (*simSwap, error) {
+func (l *simLauncher) begin(inc *incarnation, key string, req launcherapi.SwapRequest) (*simSwap, error) {
 	text, err := json.Marshal(req)
 	if err != nil {
 		return nil, err
@@ -176,13 +193,23 @@ func (l *simLauncher) begin(key string, req launcherapi.SwapRequest) (*simSwap, 
 		}
 		return earlier, nil
 	}
+	l.s.asked(inc, l, key, req)
+	if n := slices.IndexFunc(req.GPUUUIDs, func(g string) bool { return !slices.Contains(l.gpus, g) }); n >= 0 {
+		return nil, launcher.Invalidf("body.gpu_uuids", "unknown GPU UUID %q", req.GPUUUIDs[n])
+	}
+	if req.In.ID != "" && len(req.In.Args) == 0 {
+		l.s.violated("the swap %s asks for an instance of nothing", key)
+		return nil, launcher.Invalidf("body.in", "no options and no args")
+	}
 	if id := req.In.InstanceID; id != "" && l.all[id] == nil {
 		return nil, launcher.NotFound(id)
 	}
 	if id := req.In.ID; id != "" && l.all[id] != nil {
 		return nil, launcher.Conflictf("instance %s is there already", id)
 	}
-	sw := &simSwap{id: fmt.Sprintf("swap-%d", len(l.swaps)), request: string(text), over: make(chan struct{})}
+	sw := &simSwap{
+		id: fmt.Sprintf("swap-%d", len(l.swaps)), by: inc, record: key[:strings.LastIndex(key, ".")], request: string(text), over: make(chan struct{}),
+	}
 	l.swaps[key] = sw
 	go func() {
 		err := l.run(sw, req)
@@ -194,7 +221,7 @@ func (l *simLauncher) begin(key string, req launcherapi.SwapRequest) (*simSwap, 
 			}
 		}
 		maps.DeleteFunc(l.turns, func(_ string, t *simSwap) bool { return t == sw })
-		sw.err = err
+		sw.err, sw.ended, sw.at = err, true, time.Now()
 		if i := l.all[req.In.InstanceID+req.In.ID]; i != nil {
 			view := i.Instance
 			sw.result.In = &view
@@ -244,7 +271,7 @@ func (l *simLauncher) admit(sw *simSwap, req launcherapi.SwapRequest) (in *simIn
 		dead := l.dead
 		l.s.mu.Unlock()
 		if dead || time.Now().After(limit) {
-			return nil, nil, errors.New("the launcher is closing, or its GPUs are busy")
+			return nil, nil, launcher.Unavailablef("the launcher is closing, or its GPUs are busy")
 		}
 		sleep(l.ctx, pause)
 	}
@@ -258,6 +285,11 @@ func (l *simLauncher) run(sw *simSwap, req launcherapi.SwapRequest) error {
 	for _, i := range out {
 		l.fallAsleep(i)
 	}
+	var evicting time.Duration
+	l.s.locked(func() {
+		evicting = l.s.between("evict", time.Millisecond, 2*time.Second) * time.Duration(l.s.draw("evicts", 4)/3)
+	})
+	sleep(l.ctx, evicting)
 	err = l.bringIn(sw, req, in)
 	if err == nil {
 		return nil
@@ -279,28 +311,22 @@ func (l *simLauncher) run(sw *simSwap, req launcherapi.SwapRequest) error {
 func (l *simLauncher) bringIn(sw *simSwap, req launcherapi.SwapRequest, in *simInstance) error {
 	s := l.s
 	id := req.In.InstanceID + req.In.ID
-	for limit := time.Now().Add(10 * time.Second); ; {
-		s.mu.Lock()
-		free := l.memoryFree(id, req.GPUUUIDs)
+	s.mu.Lock()
+	for limit := time.Now().Add(10 * time.Second); !l.memoryFree(id, req.GPUUUIDs); s.mu.Lock() {
 		s.mu.Unlock()
-		if free {
-			break
-		}
 		if l.ctx.Err() != nil || time.Now().After(limit) {
-			return errors.New("there is no free memory")
+			return launcher.EngineFailedf("there is no free memory")
 		}
 		sleep(l.ctx, 20*time.Millisecond)
 	}
 	if in != nil {
-		s.mu.Lock()
 		awake := in.State == string(launcher.Awake)
 		s.mu.Unlock()
 		if awake || l.wakeUp(in) {
 			return nil
 		}
-		return fmt.Errorf("instance %s did not wake", id)
+		return launcher.EngineFailedf("instance %s did not wake", id)
 	}
-	s.mu.Lock()
 	l.port++
 	in = &simInstance{changed: make(chan struct{}), Instance: launcherapi.Instance{
 		InstanceID: id, State: string(launcher.Starting), GPUUUIDs: req.GPUUUIDs, Args: req.In.Args,
@@ -315,7 +341,7 @@ func (l *simLauncher) bringIn(sw *simSwap, req launcherapi.SwapRequest, in *simI
 	if l.finish(in, launcher.Starting, launcher.Awake) {
 		return nil
 	}
-	return fmt.Errorf("instance %s did not start", id)
+	return launcher.EngineFailedf("instance %s did not start", id)
 }
 
 func (l *simLauncher) fallAsleep(i *simInstance) bool {
@@ -326,6 +352,9 @@ func (l *simLauncher) fallAsleep(i *simInstance) bool {
 	}
 	l.move(i, launcher.FallingAsleep, "")
 	d := l.s.between("fall asleep", 20*time.Millisecond, 500*time.Millisecond)
+	if l.s.chance("first sleep", 15) {
+		d *= 12
+	}
 	l.s.mu.Unlock()
 	l.rest(i, d)
 	return l.finish(i, launcher.FallingAsleep, launcher.Sleeping)
@@ -358,231 +387,4 @@ func (l *simLauncher) stop(i *simInstance) {
 	l.s.mu.Unlock()
 	l.rest(i, d)
 	l.s.locked(func() { l.remove(i) })
-}
-
-// simLauncherClient is the way of a controller process to a launcher.
-type simLauncherClient struct {
-	inc *incarnation
-	l   *simLauncher
-}
-
-// call reaches the launcher, has it begin something, and waits for that.
-func (c simLauncherClient) call(ctx context.Context, begin func() (wait <-chan struct{}, err error)) error {
-	s := c.inc.s
-	var wait <-chan struct{}
-	err := c.inc.call(ctx, "launcher", func() (err error) {
-		if !c.l.reachable() {
-			return errors.New("cannot ask the launcher: connection refused")
-		}
-		wait, err = begin()
-		return err
-	})
-	if err != nil || wait == nil {
-		return err
-	}
-	select {
-	case <-wait:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	var lag time.Duration
-	s.locked(func() {
-		lag = s.between("answer", 100*time.Microsecond, 5*time.Millisecond)
-		if !c.l.reachable() {
-			err = errors.New("cannot ask the launcher: connection reset")
-		}
-	})
-	sleep(ctx, lag)
-	return err
-}
-
-func (c simLauncherClient) SwapOnce(ctx context.Context, key string, req launcherapi.SwapRequest, _ func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
-	var sw *simSwap
-	err := c.call(ctx, func() (_ <-chan struct{}, err error) {
-		if sw, err = c.l.begin(key, req); err != nil {
-			return nil, err
-		}
-		return sw.over, nil
-	})
-	if err != nil {
-		return launcherapi.SwapResult{}, err
-	}
-	if sw.err != nil && launcher.CodeOf(sw.err) == "" { // what comes as an answer has a code
-		return sw.result, &launcher.Error{Code: launcherapi.CodeEngineFailed, Detail: sw.err.Error()}
-	}
-	return sw.result, sw.err
-}
-
-// verb begins something with an instance, and waits for its end.
-func (c simLauncherClient) verb(ctx context.Context, id string, do func(*simInstance) (func(), error)) (view launcherapi.Instance, err error) {
-	var i *simInstance
-	err = c.call(ctx, func() (<-chan struct{}, error) {
-		if i = c.l.all[id]; i == nil {
-			return nil, launcher.NotFound(id)
-		}
-		run, err := do(i)
-		if err != nil {
-			return nil, err
-		}
-		over := make(chan struct{})
-		go func() {
-			defer close(over)
-			run()
-		}()
-		return over, nil
-	})
-	if err == nil {
-		c.inc.s.locked(func() { view = i.Instance })
-	}
-	return view, err
-}
-
-func (c simLauncherClient) Sleep(ctx context.Context, id string, _ launcherapi.SleepRequest) (launcherapi.Instance, error) {
-	return c.verb(ctx, id, func(i *simInstance) (func(), error) {
-		switch {
-		case i.State == string(launcher.Sleeping):
-			return func() {}, nil
-		case i.SwapID != "" || i.State != string(launcher.Awake):
-			return nil, launcher.Conflictf("instance %s is %s, claimed by %q", id, i.State, i.SwapID)
-		}
-		c.inc.s.putToSleep(c.l, i)
-		return func() { c.l.fallAsleep(i) }, nil
-	})
-}
-
-func (c simLauncherClient) Delete(ctx context.Context, id string) (launcherapi.Instance, error) {
-	return c.verb(ctx, id, func(i *simInstance) (func(), error) {
-		c.inc.s.putToSleep(c.l, i)
-		return func() { c.l.stop(i) }, nil
-	})
-}
-
-// simView is a watch stream of a controller process.
-type simView struct {
-	nodeview.View
-	target nodeview.Target
-	stream int // counts: what belongs to an earlier one is dropped
-	asked  bool
-	last   time.Time
-}
-
-// Watch begins a stream.
-func (inc *incarnation) Watch(key string, target nodeview.Target) {
-	inc.s.mu.Lock()
-	defer inc.s.mu.Unlock()
-	if v := inc.views[key]; v != nil && v.target == target || inc.dead {
-		return
-	}
-	v := &simView{target: target, View: nodeview.View{Lost: time.Now(), Why: "it has not answered yet"}}
-	inc.views[key] = v
-	inc.connect(key, v, inc.s.between("connect", time.Millisecond, 30*time.Millisecond))
-}
-
-func (inc *incarnation) connect(key string, v *simView, d time.Duration) {
-	v.stream++
-	stream := v.stream
-	inc.s.after(d, func() {
-		l := inc.s.launchers[key]
-		switch {
-		case inc.views[key] != v || v.stream != stream || inc.dead:
-		case l == nil || !l.reachable():
-			inc.connect(key, v, time.Second)
-		default:
-			v.View = nodeview.View{Connected: true, GPUs: l.gpus, Instances: map[string]launcherapi.Instance{}, Revision: l.rev}
-			v.asked = true
-			for id, i := range l.all {
-				v.Instances[id] = i.Instance
-			}
-			inc.changed(key)
-		}
-	})
-}
-
-func (inc *incarnation) changed(key string) {
-	inc.ctrl.mu.Lock()
-	node, ok := inc.ctrl.owner[key]
-	inc.ctrl.mu.Unlock()
-	if ok {
-		inc.enqueue(node)
-	}
-}
-
-// lose breaks the streams of a launcher off; the watcher sees that after d.
-func (l *simLauncher) lose(d time.Duration) {
-	inc := l.s.inc
-	v := inc.views[l.key]
-	if v == nil || !v.Connected {
-		return
-	}
-	v.stream++
-	stream := v.stream
-	l.s.after(d, func() {
-		if v.stream != stream {
-			return
-		}
-		v.Connected, v.Lost, v.Why = false, time.Now(), "the stream broke off"
-		inc.changed(l.key)
-		inc.connect(l.key, v, 100*time.Millisecond)
-	})
-}
-
-// tell brings an event to the stream that is open.
-func (l *simLauncher) tell(event launcherapi.WatchEvent) {
-	inc := l.s.inc
-	if inc == nil {
-		return
-	}
-	v := inc.views[l.key]
-	if v == nil || !v.Connected || !l.reachable() {
-		return
-	}
-	lag := l.s.between("stream", 100*time.Microsecond, 8*time.Millisecond)
-	if l.s.chance("long stream", 5) {
-		lag *= 20
-	}
-	at, stream := time.Now().Add(lag), v.stream
-	if !at.After(v.last) {
-		at = v.last.Add(time.Microsecond)
-	}
-	v.last = at
-	l.s.after(time.Until(at), func() {
-		if v.stream != stream {
-			return
-		}
-		v.Revision = max(v.Revision, event.Object.Revision)
-		if event.Type == launcherapi.EventDeleted {
-			delete(v.Instances, event.Object.InstanceID)
-		} else {
-			v.Instances[event.Object.InstanceID] = event.Object
-		}
-		inc.changed(l.key)
-	})
-}
-
-// Forget ends a stream.
-func (inc *incarnation) Forget(key string) {
-	inc.s.locked(func() { delete(inc.views, key) })
-}
-
-// View is what is known of a launcher.
-func (inc *incarnation) View(key string) nodeview.View {
-	inc.s.mu.Lock()
-	defer inc.s.mu.Unlock()
-	v := inc.views[key]
-	if v == nil {
-		return nodeview.View{}
-	}
-	view := v.View
-	view.Instances = maps.Clone(view.Instances)
-	return view
-}
-
-// Client asks a launcher.
-func (inc *incarnation) Client(key string) LauncherClient {
-	inc.s.mu.Lock()
-	defer inc.s.mu.Unlock()
-	if v := inc.views[key]; v == nil || inc.s.launchers[key] == nil {
-		return nil
-	}
-	return simLauncherClient{inc, inc.s.launchers[key]}
 }

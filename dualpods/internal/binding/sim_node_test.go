@@ -1,8 +1,6 @@
 package binding
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"hotseat.dev/hotseat/dualpods/internal/spi"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -22,15 +19,24 @@ import (
 const (
 	simNodes  = 2
 	simGPUs   = 2 // of a node
-	simModels = 3
+	simModels = 4
 )
+
+// launchersOf says whose launchers serve a model: a DaemonSet makes those of
+// "each", the controller makes those of "demand".
+func launchersOf(model int) string {
+	if model == simModels-1 {
+		return "demand"
+	}
+	return "each"
+}
 
 // setUp makes nodes with a launcher each, and what requesters name.
 func (s *sim) setUp() {
 	for n := range simNodes {
 		node := fmt.Sprintf("node-%d", n)
 		s.api.putNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
-		s.addLauncher(node)
+		s.addLauncher(node, "each")
 	}
 	for n := range simModels {
 		s.putConfig(n, "first")
@@ -38,13 +44,32 @@ func (s *sim) setUp() {
 }
 
 func (s *sim) putConfig(model int, edition string) {
-	s.api.putConfig(&v1alpha1.InferenceServerConfig{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("model-%d", model), Namespace: "ns"},
-		Spec: v1alpha1.InferenceServerConfigSpec{LauncherConfigName: "vllm", ModelServerConfig: v1alpha1.ModelServerConfig{
-			Port: 8000, Args: []string{fmt.Sprintf("org/model-%d", model), "--seed=" + edition},
-			Labels: map[string]v1alpha1.LabelValue{"model": v1alpha1.LabelValue(fmt.Sprintf("model-%d", model))},
+	config := &v1alpha1.InferenceServerConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: modelName(model), Namespace: "ns"},
+		Spec: v1alpha1.InferenceServerConfigSpec{LauncherConfigName: launchersOf(model), ModelServerConfig: v1alpha1.ModelServerConfig{
+			Port: 8000, Args: []string{"org/" + modelName(model), "--seed=" + edition},
+			Labels: map[string]v1alpha1.LabelValue{"model": v1alpha1.LabelValue(modelName(model))},
 		}},
-	})
+	}
+	if edition == wrongEdition {
+		options := "org/twice"
+		config.Spec.ModelServerConfig.Options = &options
+	}
+	s.api.putConfig(config)
+}
+
+// wrongEdition makes an input that cannot be used.
+const wrongEdition = "wrong"
+
+func modelName(model int) string { return fmt.Sprintf("model-%d", model) }
+
+// patchOf is the server patch that gives the same as the model's config.
+func patchOf(model int, edition string) string {
+	if edition == wrongEdition {
+		return "spec: [this is no Pod]"
+	}
+	return fmt.Sprintf(`{"metadata": {"labels": {"model": %q}, "annotations": {%q: %q}}, "spec": {"containers": [{"name": %q, "command": ["vllm", "serve"], "args": [%q, %q]}]}}`,
+		modelName(model), podmeta.AnnotationLauncherConfig, launchersOf(model), podmeta.ServingContainer, "org/"+modelName(model), "--seed="+edition)
 }
 
 func nodeGPUs(node string) (gpus []string) {
@@ -66,19 +91,31 @@ func (s *sim) address() string {
 	return fmt.Sprintf("10.1.%d.%d", n/200, n%200+1)
 }
 
-// addLauncher is what the DaemonSet does.
-func (s *sim) addLauncher(node string) {
-	if s.api.nodes[node] == nil {
+// launcherOn is a node's launcher Pod of a LauncherConfig.
+func (s *sim) launcherOn(node, config string) *corev1.Pod {
+	for _, pod := range s.api.pods {
+		if IsLauncher(pod) && pod.Spec.NodeName == node && pod.Labels[podmeta.LabelLauncherConfig] == config {
+			return pod
+		}
+	}
+	return nil
+}
+
+// addLauncher makes a launcher Pod of a LauncherConfig.
+func (s *sim) addLauncher(node, config string) {
+	if s.api.nodes[node] == nil || s.launcherOn(node, config) != nil {
 		return
 	}
 	name := fmt.Sprintf("launcher-%s-%d", node, s.number("launcher"))
-	s.api.putPod(&corev1.Pod{
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "ns", UID: types.UID(name), CreationTimestamp: metav1.Now(),
-			Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "vllm"},
+			Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: config},
 		},
 		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "vllm"}}},
-	})
+	}
+	s.withKubelet(pod)
+	s.api.putPod(pod)
 	s.after(s.between("launcher runs", 100*time.Millisecond, time.Second), func() {
 		pod := s.api.pods[name]
 		if pod == nil || pod.DeletionTimestamp != nil || s.api.nodes[node] == nil {
@@ -92,9 +129,12 @@ func (s *sim) addLauncher(node string) {
 
 func runs(p *corev1.Pod, ip string) {
 	p.Status.Phase, p.Status.PodIP = corev1.PodRunning, ip
-	p.Status.ContainerStatuses = []corev1.ContainerStatus{{
-		Name: podmeta.ServingContainer, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
-	}}
+	p.Status.ContainerStatuses = nil
+	for _, c := range p.Spec.Containers {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+		})
+	}
 }
 
 // ended is what the kubelet says of a Pod that has ended for good.
@@ -117,6 +157,9 @@ func (l *simLauncher) die() {
 	l.lose(0)
 	l.dead = true
 	l.end()
+	for _, id := range sortedKeys(l.all) {
+		l.s.died(l, l.all[id], "its launcher ended")
+	}
 	l.all = map[string]*simInstance{}
 	l.s.note("launcher %s has ended", l.pod)
 }
@@ -130,6 +173,8 @@ type simProgram struct {
 	ip      string
 	gpus    []string
 	lie     []string // what it says instead
+	mute    string   // why it cannot tell
+	placed  time.Time
 	up      bool
 	hung    bool
 	dead    bool // for good
@@ -140,12 +185,12 @@ type simProgram struct {
 func (p *simProgram) address() string { return p.ip + ":8081" }
 
 // create makes a requester.
-func (s *sim) create(model, gpus int, gate bool) {
+func (s *sim) create(model, gpus int, gate, patch bool) {
 	name := fmt.Sprintf("req-%d", s.number("requester"))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "ns", UID: types.UID(name), CreationTimestamp: metav1.Now(),
-			Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: fmt.Sprintf("model-%d", model)},
+			Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: modelName(model)},
 		},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: podmeta.ServingContainer, Image: "requester",
@@ -154,6 +199,9 @@ func (s *sim) create(model, gpus int, gate bool) {
 	}
 	if gate {
 		pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}
+	}
+	if patch {
+		pod.Annotations = map[string]string{podmeta.AnnotationServerPatch: patchOf(model, "first")}
 	}
 	s.api.putPod(pod)
 	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
@@ -198,11 +246,16 @@ func (s *sim) schedule() {
 }
 
 func (s *sim) place(pod *corev1.Pod, node string, gpus []string) {
-	p := &simProgram{s: s, uid: pod.UID, pod: pod.Name, node: node, ip: s.address(), gpus: gpus}
+	p := &simProgram{s: s, placed: time.Now(), uid: pod.UID, pod: pod.Name, node: node, ip: s.address(), gpus: gpus}
 	s.programs[pod.UID] = p
 	s.note("%s is on %s with %v", pod.Name, node, gpus)
 	s.api.changePod(pod.Name, func(p *corev1.Pod) { p.Spec.NodeName = node })
-	s.after(s.between("kubelet", 50*time.Millisecond, 500*time.Millisecond), func() {
+	pulling := s.between("kubelet", 50*time.Millisecond, 500*time.Millisecond)
+	if s.slowPulls > 0 {
+		s.slowPulls--
+		pulling += 3 * time.Minute
+	}
+	s.after(pulling, func() {
 		if now := s.api.pods[pod.Name]; now == nil || now.DeletionTimestamp != nil || p.dead {
 			p.dead = true
 			return
@@ -235,6 +288,7 @@ func (s *sim) restartProgram(p *simProgram, d time.Duration) {
 
 // end is the end of the container.
 func (p *simProgram) end() {
+	delete(p.s.doomed, p.uid)
 	p.up = false
 	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound}
 }
@@ -242,10 +296,15 @@ func (p *simProgram) end() {
 // podDeleted is what kubelets do when the deletion of a Pod is asked for.
 func (s *sim) podDeleted(pod *corev1.Pod) {
 	s.note("%s is being deleted", pod.Name)
+	s.leaves[pod.UID] = time.Now()
 	if p := s.programs[pod.UID]; p != nil {
 		p.proxy.Terminating = true
 	}
-	s.after(s.between("terminate", 20*time.Millisecond, 4*time.Second), func() { s.endContainers(pod) })
+	grace := s.between("terminate", 20*time.Millisecond, 4*time.Second)
+	if p := s.programs[pod.UID]; p != nil && p.hung {
+		grace = 30 * time.Second
+	}
+	s.after(grace, func() { s.endContainers(pod) })
 }
 
 // endContainers ends a Pod's containers for good.
@@ -263,159 +322,13 @@ func (s *sim) endContainers(pod *corev1.Pod) {
 
 // podGone is what happens once a Pod is gone.
 func (s *sim) podGone(pod *corev1.Pod) {
-	if IsLauncher(pod) {
-		s.after(s.between("daemonset", 50*time.Millisecond, time.Second), func() {
-			for _, other := range s.api.pods {
-				if IsLauncher(other) && other.Spec.NodeName == pod.Spec.NodeName {
-					return
-				}
-			}
-			s.addLauncher(pod.Spec.NodeName)
-		})
+	if l := s.launchers[string(pod.UID)]; l != nil {
+		l.die()
+	}
+	if IsLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == "each" {
+		s.after(s.between("daemonset", 50*time.Millisecond, time.Second), func() { s.addLauncher(pod.Spec.NodeName, "each") })
 	}
 	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
-}
-
-// simRequesters is the way of a controller process to requester programs.
-type simRequesters struct{ inc *incarnation }
-
-func refusal(code string) error {
-	return &spi.RefusedError{Call: "simulated", Problem: requesterapi.Problem{Status: 409, Detail: code}}
-}
-
-func (r *simRequesters) at(address string) *simProgram {
-	for _, p := range r.inc.s.programs {
-		if p.address() == address && p.up {
-			return p
-		}
-	}
-	return nil
-}
-
-func (r *simRequesters) call(ctx context.Context, address string, do func(*simProgram) error) error {
-	hung := false
-	err := r.inc.call(ctx, "requester "+address, func() error {
-		p := r.at(address)
-		switch {
-		case p == nil:
-			return errors.New("connection refused")
-		case p.hung:
-			hung = true
-			return nil
-		}
-		return do(p)
-	})
-	if hung {
-		<-ctx.Done()
-		return ctx.Err()
-	}
-	return err
-}
-
-func (r *simRequesters) Accelerators(ctx context.Context, address string) (uuids []string, err error) {
-	err = r.call(ctx, address, func(p *simProgram) error {
-		uuids = slices.Clone(p.gpus)
-		if p.lie != nil {
-			uuids = slices.Clone(p.lie)
-		}
-		return nil
-	})
-	return uuids, err
-}
-
-func (r *simRequesters) Proxy(ctx context.Context, address string) (proxy requesterapi.Proxy, err error) {
-	err = r.call(ctx, address, func(p *simProgram) error {
-		proxy = p.proxy
-		return nil
-	})
-	return proxy, err
-}
-
-func (r *simRequesters) Bind(ctx context.Context, address string, config requesterapi.ProxyConfig) (proxy requesterapi.Proxy, err error) {
-	err = r.call(ctx, address, func(p *simProgram) error {
-		switch {
-		case p.proxy.State == requesterapi.StateDraining:
-			return refusal(requesterapi.CodeDraining)
-		case p.proxy.State == requesterapi.StateBound && p.proxy.ProxyConfig != config:
-			return refusal(requesterapi.CodeOtherBinding)
-		case p.proxy.State == requesterapi.StateBound:
-		case p.proxy.Terminating:
-			return refusal(requesterapi.CodeTerminating)
-		default:
-			p.proxy.ProxyConfig, p.proxy.State, p.proxy.Ready = config, requesterapi.StateBound, false
-			p.s.note("%s is bound to %s", p.pod, config.Target())
-		}
-		proxy = p.proxy
-		return nil
-	})
-	return proxy, err
-}
-
-// meant refuses a call about another binding.
-func (p *simProgram) meant(binding string) error {
-	if p.proxy.State != requesterapi.StateUnbound && p.proxy.Binding != binding {
-		return refusal(requesterapi.CodeOtherBinding)
-	}
-	return nil
-}
-
-func (r *simRequesters) Unbind(ctx context.Context, address, binding string, drain time.Duration) (requesterapi.Unbound, error) {
-	var over chan struct{}
-	err := r.call(ctx, address, func(p *simProgram) error {
-		if err := p.meant(binding); err != nil || p.proxy.State == requesterapi.StateUnbound {
-			return err
-		}
-		if p.proxy.State == requesterapi.StateBound {
-			p.proxy.State, p.proxy.Ready = requesterapi.StateDraining, false
-			p.drained = make(chan struct{})
-			process, drained := p.proxy.Instance, p.drained
-			p.s.after(p.s.between("drain", time.Millisecond, drain), func() {
-				close(drained)
-				if p.proxy.Instance == process {
-					p.proxy.State, p.proxy.ProxyConfig = requesterapi.StateUnbound, requesterapi.ProxyConfig{}
-					p.s.note("%s is unbound", p.pod)
-				}
-			})
-		}
-		over = p.drained
-		return nil
-	})
-	if err != nil || over == nil {
-		return requesterapi.Unbound{}, err
-	}
-	select {
-	case <-over:
-		return requesterapi.Unbound{}, nil
-	case <-ctx.Done():
-		return requesterapi.Unbound{}, ctx.Err()
-	}
-}
-
-func (r *simRequesters) BecomeReady(ctx context.Context, address, binding string) error {
-	return r.call(ctx, address, func(p *simProgram) error {
-		switch err := p.meant(binding); {
-		case err != nil:
-			return err
-		case p.proxy.Terminating:
-			return refusal(requesterapi.CodeTerminating)
-		case p.proxy.State != requesterapi.StateBound:
-			return refusal(requesterapi.CodeUnbound)
-		}
-		p.proxy.Ready = true
-		p.s.note("%s is ready", p.pod)
-		return nil
-	})
-}
-
-func (r *simRequesters) BecomeUnready(ctx context.Context, address, binding string) error {
-	return r.call(ctx, address, func(p *simProgram) error {
-		if err := p.meant(binding); err != nil {
-			return err
-		}
-		p.proxy.Ready = false
-		p.s.note("%s is unready", p.pod)
-		return nil
-	})
 }
 
 // target is the instance that a requester program carries traffic to.

@@ -29,21 +29,43 @@ var simChances = []struct {
 	{"create", 30}, {"delete", 16}, {"force", 5}, {"vanish", 4}, {"kill controller", 12}, {"edit config", 3},
 	{"restart launcher", 4}, {"kill launcher", 3}, {"silence launcher", 3}, {"delete launcher", 3}, {"kill engine", 6},
 	{"fail starts", 3}, {"API down", 3}, {"API flaky", 3}, {"restart program", 4}, {"hang program", 4},
-	{"end program", 2}, {"touch", 3}, {"cordon", 2}, {"delete node", 1}, {"sleep by hand", 3}, {"wake by hand", 2}, {"delete by hand", 3}, {"lie", 2},
+	{"end program", 2}, {"touch", 3}, {"cordon", 2}, {"delete node", 1}, {"sleep by hand", 3}, {"wake by hand", 2}, {"delete by hand", 3}, {"lie", 3},
+	{"break input", 3}, {"mend input", 2}, {"hold launcher", 1}, {"vanish launcher", 3}, {"slow pulls", 1}, {"sleep and kill", 2}, {"silence kubelet", 2},
+}
+
+// simThemes are what some scripts have much of.
+var simThemes = [][]string{
+	{}, {}, {},
+	{"kill engine", "sleep by hand", "delete by hand", "kill controller"},
+	{"break input", "mend input", "edit config", "fail starts"},
+	{"lie", "restart program", "hang program", "delete"},
+	{"silence launcher", "restart launcher", "delete launcher", "hold launcher", "vanish launcher"},
+	{"cordon", "slow pulls", "create"},
+	{"fail starts", "kill controller", "delete", "kill engine"},
+	{"hang program", "delete", "force", "vanish"},
+	{"hang program", "restart program", "vanish launcher"},
+	{"sleep and kill", "kill launcher", "kill controller"},
+	{"end program", "create"},
+	{"silence kubelet", "kill controller", "create"},
+	{"API flaky", "API down", "kill engine", "lie"},
 }
 
 // drawScript makes the script of a seed.
 func drawScript(seed uint64) (script []simEvent) {
 	s := &sim{seed: seed, draws: map[string]uint64{}}
-	total := 0
-	for _, c := range simChances {
-		total += c.weight
+	chances, total := slices.Clone(simChances), 0
+	theme := simThemes[s.draw("theme", uint64(len(simThemes)))]
+	for n := range chances {
+		if slices.Contains(theme, chances[n].what) {
+			chances[n].weight = 4 * (chances[n].weight + 3)
+		}
+		total += chances[n].weight
 	}
 	at := time.Duration(0)
 	for range 3 + s.draw("events", 22) {
 		at += s.between("gap", time.Millisecond, 40*time.Millisecond) << s.draw("gaps", 8)
 		x := int(s.draw("what", uint64(total)))
-		for _, c := range simChances {
+		for _, c := range chances {
 			if x -= c.weight; x < 0 {
 				script = append(script, simEvent{at, c.what, s.draw("arg", 1<<20)})
 				break
@@ -68,6 +90,17 @@ func (s *sim) requesters() (names []string) {
 		}
 	}
 	return names
+}
+
+// targets are the requesters, and those that are served more often.
+func (s *sim) targets() []string {
+	all := s.requesters()
+	for _, name := range s.requesters() {
+		if p := s.programs[s.api.pods[name].UID]; p != nil && p.proxy.Ready {
+			all = append(all, name, name)
+		}
+	}
+	return all
 }
 
 func (s *sim) livingLaunchers() (all []*simLauncher) {
@@ -100,23 +133,40 @@ func (s *sim) happen(e simEvent) {
 		if e.arg/7%8 == 0 {
 			gpus = 2
 		}
-		s.create(int(e.arg%simModels), gpus, e.arg/64%3 == 0)
+		s.create(int(e.arg%simModels), gpus, e.arg/64%3 == 0, e.arg/256%4 == 0)
 	case "delete", "force", "vanish", "restart program", "hang program", "end program", "touch", "lie":
-		if name, ok := pick(s.requesters(), e.arg); ok {
+		if name, ok := pick(s.targets(), e.arg); ok {
 			s.happenTo(e, s.api.pods[name], long)
 		}
 	case "kill controller":
 		s.inc.killAt = s.steps + 1 + int(e.arg%24)
 	case "edit config":
 		s.putConfig(int(e.arg%simModels), fmt.Sprintf("edition-%d", e.arg%5))
-	case "restart launcher", "kill launcher", "silence launcher", "delete launcher":
+	case "break input", "mend input":
+		s.happenToInput(e)
+	case "silence kubelet":
+		if name, ok := pick(sortedKeys(s.api.nodes), e.arg); ok {
+			if s.kubelets[name] == kubeletAnswers {
+				s.kubeletsBy[name] = time.Now()
+			}
+			s.kubelets[name] = []string{kubeletRefuses, kubeletHangs}[e.arg/8%2]
+			if e.arg%2 > 0 { // else for long
+				s.after(long, func() { s.kubelets[name] = kubeletAnswers })
+			}
+		}
+	case "slow pulls":
+		s.slowPulls++
+	case "restart launcher", "kill launcher", "silence launcher", "delete launcher", "hold launcher", "vanish launcher":
 		if l, ok := pick(s.livingLaunchers(), e.arg); ok {
 			s.happenToLauncher(e, l, long)
 		}
-	case "kill engine", "sleep by hand", "wake by hand", "delete by hand":
+	case "kill engine", "sleep by hand", "wake by hand", "delete by hand", "sleep and kill":
 		s.happenToEngine(e)
 	case "fail starts":
 		s.failStart += int(e.arg%3) + 1
+		if e.arg/4%3 == 0 { // for long
+			s.failStart += 100
+		}
 	case "API down":
 		s.disturb(long)
 		s.api.down = true
@@ -138,6 +188,7 @@ func (s *sim) happenTo(e simEvent, pod *corev1.Pod, long time.Duration) {
 	case "force":
 		s.api.deletePod(pod.Name, 0)
 	case "vanish": // with its finalizers taken off by hand
+		s.byHand[pod.UID] = true
 		s.api.deletePod(pod.Name, 0)
 		s.api.changePod(pod.Name, func(p *corev1.Pod) { p.Finalizers = nil })
 	case "touch": // somebody writes to it, so that the controller's write meets a conflict
@@ -153,14 +204,58 @@ func (s *sim) happenTo(e simEvent, pod *corev1.Pod, long time.Duration) {
 		s.restartProgram(p, time.Duration(e.arg%1500)*time.Millisecond)
 	case "hang program":
 		p.hung = true
-		s.disturb(long + 5*time.Second)
-		s.after(long, func() { p.hung = false })
+		if e.arg%3 > 0 { // else for long
+			s.disturb(long + 5*time.Second)
+			s.after(long, func() { p.hung = false })
+		}
 	case "end program":
 		s.endContainers(pod)
 	case "lie":
+		s.lie(p, e.arg/simModels)
+	}
+}
+
+// lie has a requester program say something else of its GPUs.
+func (s *sim) lie(p *simProgram, how uint64) {
+	was := p.mute
+	p.lie, p.mute = nil, ""
+	switch how % 6 {
+	case 0, 1:
 		p.lie = nodeGPUs(p.node)[:len(p.gpus)]
-		s.note("%s says that it has %v", p.pod, p.lie)
+	case 2:
+		p.lie = append(slices.Clone(p.gpus[1:]), "GPU-of-nobody")
+	case 3:
+		if p.lie = slices.Clone(p.gpus[1:]); len(p.lie) == 0 {
+			p.lie = nodeGPUs(p.node)
+		}
+	case 4:
+		p.mute = "no driver answers"
+	}
+	s.note("%s says that it has %v %s", p.pod, p.lie, p.mute)
+	if was == p.mute || how/8%2 == 0 { // a driver may go and come while the program runs
 		s.restartProgram(p, 100*time.Millisecond)
+	}
+}
+
+// happenToInput breaks what a requester asks for, or mends it.
+func (s *sim) happenToInput(e simEvent) {
+	edition := wrongEdition
+	if e.what == "mend input" {
+		edition = "first"
+	}
+	name, ok := pick(s.requesters(), e.arg)
+	if !ok {
+		return
+	}
+	model := int(e.arg / 32 % simModels)
+	switch {
+	case s.api.pods[name].Annotations[podmeta.AnnotationServerPatch] != "":
+		s.api.changePod(name, func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationServerPatch] = patchOf(model, edition) })
+	case e.what == "break input" && e.arg/8%2 == 0:
+		s.api.dropConfig(s.api.pods[name].Annotations[podmeta.AnnotationInferenceServerConfig])
+	default:
+		fmt.Sscanf(s.api.pods[name].Annotations[podmeta.AnnotationInferenceServerConfig], "model-%d", &model)
+		s.putConfig(model, edition)
 	}
 }
 
@@ -181,7 +276,18 @@ func (s *sim) happenToLauncher(e simEvent, l *simLauncher, long time.Duration) {
 		l.silent = true
 		l.lose(6 * time.Second)
 		s.disturb(long + 10*time.Second)
-		s.after(long, func() { l.silent = false })
+		if e.arg%2 > 0 { // else for long
+			s.after(long, func() { l.silent = false })
+		}
+	case "hold launcher": // somebody else's finalizer keeps the Pod
+		s.api.changePod(l.pod, func(p *corev1.Pod) { p.Finalizers = append(p.Finalizers, heldBy) })
+		s.disturb(5 * time.Second)
+		s.api.deletePod(l.pod, 30)
+	case "vanish launcher":
+		s.disturb(5 * time.Second)
+		l.die()
+		s.api.deletePod(l.pod, 0)
+		s.api.changePod(l.pod, func(p *corev1.Pod) { p.Finalizers = nil })
 	case "delete launcher":
 		s.disturb(5 * time.Second)
 		s.api.deletePod(l.pod, 30)
@@ -192,6 +298,7 @@ func (s *sim) happenToEngine(e simEvent) {
 	states := map[string][]launcher.State{
 		"kill engine":    {launcher.Starting, launcher.Awake, launcher.FallingAsleep, launcher.Sleeping, launcher.Waking},
 		"sleep by hand":  {launcher.Awake},
+		"sleep and kill": {launcher.Awake},
 		"wake by hand":   {launcher.Sleeping},
 		"delete by hand": {launcher.Starting, launcher.Awake, launcher.FallingAsleep, launcher.Sleeping, launcher.Waking, launcher.Failed},
 	}
@@ -209,6 +316,13 @@ func (s *sim) happenToEngine(e simEvent) {
 		l.set(i, func(v *launcherapi.Instance) { v.State, v.Reason = string(launcher.Failed), "its engine was killed" })
 	case "sleep by hand":
 		go l.fallAsleep(i)
+	case "sleep and kill":
+		go l.fallAsleep(i)
+		s.after(time.Duration(e.arg%2000)*time.Millisecond, func() {
+			if !i.gone && i.State != string(launcher.Stopping) {
+				l.set(i, func(v *launcherapi.Instance) { v.State, v.Reason = string(launcher.Failed), "its engine was killed" })
+			}
+		})
 	case "wake by hand":
 		if l.turns[i.GPUUUIDs[0]] == nil {
 			go l.wakeUp(i)
@@ -227,7 +341,9 @@ func (s *sim) happenToNode(e simEvent, long time.Duration) {
 		node := s.api.nodes[name].DeepCopy()
 		node.Spec.Unschedulable = true
 		s.api.putNode(node)
-		s.after(long, func() { s.uncordon(name) })
+		if e.arg/4%2 > 0 { // else for long
+			s.after(long, func() { s.uncordon(name) })
+		}
 		return
 	}
 	s.disturb(3 * time.Second)
@@ -256,17 +372,29 @@ func (s *sim) uncordon(name string) {
 	}
 }
 
-// heal ends all faults.
+// heldBy is a finalizer of somebody else.
+const heldBy = "example.com/hold"
+
+// heal ends all faults, and some of what was wrong with requesters.
 func (s *sim) heal() {
 	s.note("--- all is mended")
 	s.disturb(5 * time.Second)
 	s.healed = true
 	s.failStart, s.api.down, s.api.flaky, s.inc.killAt = 0, false, 0, 0
+	s.kubelets = map[string]string{}
 	for _, l := range s.launchers {
 		l.down, l.silent = false, false
+		s.api.changePod(l.pod, func(p *corev1.Pod) {
+			p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == heldBy })
+		})
 	}
-	for _, p := range s.programs {
-		p.hung = false
+	for _, key := range sortedKeys(s.api.pods) {
+		if p := s.programs[s.api.pods[key].UID]; p != nil {
+			p.hung = false
+			if s.chance("stops lying", 50) && !p.honest() && p.up {
+				s.lie(p, 11)
+			}
+		}
 	}
 	for _, name := range sortedKeys(s.api.nodes) {
 		s.uncordon(name)

@@ -82,7 +82,7 @@ func kindOf(wrong string) string {
 
 func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
 	for seed := range uint64(40) {
-		script := []simEvent{{at: 5e9, what: "create", arg: seed * 17}, {at: 9e9, what: "create", arg: seed*31 + 1}}
+		script := []simEvent{{at: 5e9, what: "create", arg: seed*17*simModels + seed%2}, {at: 9e9, what: "create", arg: seed*31*simModels + 2}}
 		out := simulate(t, seed, script, rules, false)
 		require.Empty(t, out.wrong)
 		require.Len(t, out.writes, 2)
@@ -92,48 +92,9 @@ func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
 	}
 }
 
-// unseen are the rows that a few schedules do not show to be needed: another row
-// brings the same end later, or the simulated world does not have what they are
-// for. Each of them is missed by TestNoRowCanBeMissed.
-var unseen = []string{
-	"GPU not the launcher's",
-	"GPUs not its own",
-	"GPUs do not match",
-	"GPUs unknown",
-	"awake elsewhere",
-	"backing off",
-	"died while it served",
-	"input wrong",
-	"input wrong, nothing runs",
-	"instance bound to another",
-	"kubelet just asked",
-	"kubelet silent",
-	"launcher going",
-	"launcher just lost",
-	"launcher silent",
-	"leaving, awake",
-	"leaving, launcher silent",
-	"leaving, requester silent",
-	"leaving, starting or failed",
-	"leaving, swap under way",
-	"leftover",
-	"let go, shown",
-	"made already",
-	"no finalizer",
-	"node closed",
-	"not awake, ready",
-	"not awake, shown",
-	"not awake any more",
-	"not bound, shown",
-	"not running",
-	"not scheduled",
-	"provider vanished",
-	"room being made",
-	"room made",
-	"room taken elsewhere",
-	"swap failed",
-	"swap under way",
-}
+// unseen are the rows that schedules do not show to be needed: memory never runs
+// short in the simulated world. Each of them is missed by TestNoRowCanBeMissed.
+var unseen = []string{"room being made", "room made", "room taken elsewhere"}
 
 // TestTakingAnyRuleOutIsSeen looks, for each row, for a schedule that
 // shows that the row is needed.

@@ -29,24 +29,32 @@ type sim struct {
 	rules []rule
 	trace bool
 
-	mu        sync.Mutex // guards all that follows
-	over      bool
-	draws     map[string]uint64
-	lines     []string
-	wrong     []string
-	api       *simAPI
-	launchers map[string]*simLauncher // by UID of their Pods
-	programs  map[types.UID]*simProgram
-	inc       *incarnation
-	read      []simRecord // as of readAt
-	readAt    int         // version of the API server
-	calm      time.Time   // faults are over by then
-	stale     map[string]time.Time
-	steps     int // calls of controllers to anybody
-	passes    int
-	healed    bool
-	writes    map[types.UID]int // to the API server, for each requester
-	failStart int               // how many engines are still to fail
+	mu          sync.Mutex // guards all that follows
+	over        bool
+	draws       map[string]uint64
+	lines       []string
+	wrong       []string
+	api         *simAPI
+	launchers   map[string]*simLauncher // by UID of their Pods
+	programs    map[types.UID]*simProgram
+	inc         *incarnation
+	read        []simRecord // as of readAt
+	readAt      int         // version of the API server
+	calm        time.Time   // faults are over by then
+	stale       map[string]time.Time
+	steps       int // calls of controllers to anybody
+	passes      int
+	healed      bool
+	writes      map[types.UID]int       // to the API server, for each requester
+	failStart   int                     // how many engines are still to fail
+	slowPulls   int                     // how many Pods are still to wait for their images
+	doomed      map[types.UID]string    // requesters whose server died while it served, and how
+	leaves      map[types.UID]time.Time // since when requesters do
+	quiet       simQuiet
+	asksKubelet bool                 // launchers have a container beside them that asks the kubelet
+	kubelets    map[string]string    // what the kubelets of nodes do
+	kubeletsBy  map[string]time.Time // since when
+	byHand      map[types.UID]bool   // Pods whose finalizers somebody took off
 }
 
 // draw is the next number of a kind: taking an event out of a script does not
@@ -135,12 +143,14 @@ type incarnation struct {
 	dirty   map[string]bool
 	working map[string]bool
 	waiting map[string]time.Time
+	faults  int // calls that failed
+	born    time.Time
 }
 
 // boot starts a controller process.
 func (s *sim) boot() {
 	inc := &incarnation{
-		s: s, steps: map[string]int{}, views: map[string]*simView{}, dirty: map[string]bool{}, working: map[string]bool{}, waiting: map[string]time.Time{},
+		s: s, born: time.Now(), steps: map[string]int{}, views: map[string]*simView{}, dirty: map[string]bool{}, working: map[string]bool{}, waiting: map[string]time.Time{},
 	}
 	inc.ctx, inc.cancel = context.WithCancel(context.Background())
 	log := logr.New(&stepCounter{inc: inc})
@@ -155,7 +165,7 @@ func (s *sim) boot() {
 	}
 	inc.ctrl = New(inc.ctx, Options{
 		API: &simClient{inc: inc}, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
-		LauncherPort: 8001, Token: simToken, Drain: 2 * time.Second,
+		LauncherPort: 8001, Token: simToken, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc},
 		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now,
 	}, log)
 	inc.ctrl.opts.Recorder = silentRecorder{}
@@ -186,9 +196,10 @@ func (c *stepCounter) Info(_ int, msg string, kv ...any) {
 
 // step counts a step for a requester in a pass.
 func (inc *incarnation) step(msg string, kv []any) {
-	if msg != "step" || len(kv) < 8 || kv[2] != "requester" {
+	if msg != "step" || len(kv) < 8 || kv[2] != "requester" || inc.dead {
 		return
 	}
+	inc.s.step(inc, kv[1].(string), strings.TrimPrefix(kv[3].(string), "ns/"), Action(kv[7].(string)))
 	key := kv[1].(string) + " " + kv[3].(string)
 	inc.steps[key]++
 	if inc.steps[key] == most {
@@ -242,8 +253,14 @@ func (inc *incarnation) work(node string) {
 		pause := s.between("pass "+node, 10*time.Microsecond, 300*time.Microsecond)
 		s.mu.Unlock()
 		sleep(inc.ctx, pause)
+		s.mu.Lock()
+		before := inc.snapshot(node)
+		s.mu.Unlock()
 		result, err := inc.reconcile(node)
 		s.mu.Lock()
+		if err == nil {
+			inc.checkPass(node, before)
+		}
 		switch {
 		case err != nil:
 			inc.again(node, 20*time.Millisecond+pause)
@@ -309,6 +326,9 @@ func (inc *incarnation) call(ctx context.Context, who string, effect func() erro
 		return context.Canceled
 	}
 	err := effect()
+	if err != nil {
+		inc.faults++
+	}
 	s.check()
 	s.mu.Unlock()
 	sleep(ctx, back)
@@ -333,10 +353,11 @@ func simulate(t *testing.T, seed uint64, script []simEvent, rules []rule, trace 
 	synctest.Test(t, func(*testing.T) {
 		s := &sim{
 			seed: seed, start: time.Now(), rules: rules, trace: trace, draws: map[string]uint64{}, launchers: map[string]*simLauncher{},
-			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, writes: map[types.UID]int{},
+			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{},
 		}
 		s.locked(func() {
 			s.api = newSimAPI(s)
+			s.asksKubelet = s.chance("asks kubelet", 50)
 			s.setUp()
 			s.boot()
 			for _, e := range script {
@@ -351,6 +372,11 @@ func simulate(t *testing.T, seed uint64, script []simEvent, rules []rule, trace 
 			end += script[len(script)-1].at
 		}
 		sleep(context.Background(), end)
+		s.locked(s.calmDown)
+		if s.locked(func() { broken = len(s.wrong) > 0 }); !broken {
+			sleep(context.Background(), stillFor)
+			s.locked(s.checkStill)
+		}
 		s.locked(s.heal)
 		if s.locked(func() { broken = len(s.wrong) > 0 }); !broken {
 			sleep(context.Background(), 25*time.Minute)

@@ -2,6 +2,7 @@ package binding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -29,6 +30,7 @@ type world struct {
 	spi       map[types.UID]*SPI
 	kubelet   map[types.UID]Allocation
 	asked     map[types.UID]requester // of pods, as read
+	silent    map[types.UID]time.Time // since when the programs do not answer that do not
 }
 
 // requester is a requester Pod as read.
@@ -71,7 +73,7 @@ func IsLauncher(pod *corev1.Pod) bool {
 
 // gather reads everything about a node, of name "" what is on none yet.
 func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
-	w := &world{now: c.opts.Now(), node: Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}, asked: map[types.UID]requester{}}
+	w := &world{now: c.opts.Now(), node: Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}}
 	if n.name != "" {
 		var node corev1.Node
 		switch err := c.opts.API.Get(ctx, client.ObjectKey{Name: n.name}, &node); {
@@ -112,13 +114,18 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 	return w, nil
 }
 
-// askLimit bounds a question to a requester program, which answers in a
-// millisecond where it lives.
-const askLimit = 2 * time.Second
+// askLimit bounds a call to a requester program, which answers in a millisecond
+// where it lives, and passLimit how long a pass waits for that.
+const (
+	askLimit  = 2 * time.Second
+	passLimit = 300 * time.Millisecond
+)
 
-// askRequesters asks every requester program that runs, all at once.
+// askRequesters asks every requester program that runs, all at once. One that
+// has let a pass wait is asked beside the passes until it answers, so that it
+// does not hold the other requesters of its node up.
 func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
-	ctx, stop := context.WithTimeout(ctx, askLimit)
+	ctx, stop := context.WithTimeout(ctx, passLimit)
 	defer stop()
 	var asked sync.WaitGroup
 	var mu sync.Mutex
@@ -126,15 +133,34 @@ func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
 		if !running(pod) || w.node.Gone {
 			continue
 		}
+		address := w.adminAddress(uid)
+		if since, hangs := n.hangs(uid); hangs {
+			mu.Lock()
+			w.silent[uid] = since
+			mu.Unlock()
+			n.calls.begin(askKey(uid), false, func(ctx context.Context) (uint64, error) {
+				ctx, stop := context.WithTimeout(ForRequester(ctx, uid), askLimit)
+				defer stop()
+				_, err := c.opts.Requesters.Proxy(ctx, address)
+				if !errors.Is(err, context.DeadlineExceeded) {
+					n.hangsNoMore(uid)
+				}
+				return 0, err
+			})
+			continue
+		}
 		asked.Go(func() {
-			said, err := c.askRequester(ForRequester(ctx, uid), n, uid, w.adminAddress(uid))
+			said, err := c.askRequester(ForRequester(ctx, uid), n, uid, address)
 			if err != nil {
 				c.log.V(1).Info("a requester does not answer", "pod", client.ObjectKeyFromObject(pod), "error", err.Error())
-				return
+			} else {
+				n.heard(uid)
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			w.spi[uid] = said
+			if w.spi[uid] = said; said == nil {
+				w.silent[uid] = n.silentSince(uid, w.now, errors.Is(err, context.DeadlineExceeded))
+			}
 		})
 	}
 	asked.Wait()
@@ -146,17 +172,18 @@ func (c *Controller) askRequester(ctx context.Context, n *nodeWork, uid types.UI
 	if err != nil {
 		return nil, err
 	}
-	gpus, wrong, known := n.accelerators(uid, proxy.Instance)
+	gpus, known := n.accelerators(uid, proxy.Instance)
 	if !known {
 		gpus, err = c.opts.Requesters.Accelerators(ctx, address)
 		if refused(err) {
-			wrong = err.Error()
-		} else if err != nil {
+			return &SPI{Wrong: err.Error(), Proxy: proxy}, nil
+		}
+		if err != nil {
 			return nil, err
 		}
-		n.noteAccelerators(uid, proxy.Instance, gpus, wrong)
+		n.noteAccelerators(uid, proxy.Instance, gpus)
 	}
-	return &SPI{GPUs: gpus, Wrong: wrong, Proxy: proxy}, nil
+	return &SPI{GPUs: gpus, Proxy: proxy}, nil
 }
 
 func (w *world) adminAddress(uid types.UID) string {
@@ -212,6 +239,23 @@ func (w *world) boundTo(uid types.UID) (*launcherPod, *podmeta.Binding) {
 		}
 	}
 	return nil, nil
+}
+
+// swapping is a requester for which a swap is under way on a GPU of somebody
+// else's record: what the launcher has been asked for last is to stay.
+func (w *world) swapping(n *nodeWork, record *podmeta.Binding) string {
+	for _, l := range w.launchers {
+		for i := range l.bindings {
+			b := &l.bindings[i]
+			if b.RequesterUID == record.RequesterUID || !slices.ContainsFunc(b.GPUs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
+				continue
+			}
+			if a := n.calls.attempt(swapKey(l, b), l.view.Revision); a.Asked && !a.Over {
+				return b.Namespace + "/" + b.Name
+			}
+		}
+	}
+	return ""
 }
 
 // candidate is the launcher that would serve a requester of that namespace: one

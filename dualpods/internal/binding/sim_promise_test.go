@@ -1,0 +1,257 @@
+package binding
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// What must hold of each single write and call of a controller process. Where
+// the world may have changed while the call was on its way, what the process
+// knew counts.
+
+// knows is what the process has heard of an instance.
+func (inc *incarnation) knows(l *simLauncher, id string) (state launcher.State, connected bool) {
+	v := inc.views[l.key]
+	if v == nil {
+		return "", false
+	}
+	return launcher.State(v.Instances[id].State), v.Connected || time.Since(v.Lost) < justNow
+}
+
+// viewOf is what the process that runs has heard of a launcher.
+func (s *sim) viewOf(l *simLauncher) *simView {
+	if l == nil {
+		return nil
+	}
+	return s.inc.views[l.key]
+}
+
+// justNow is how long a pass that has seen something may take to act on it.
+const justNow = 50 * time.Millisecond
+
+// wrote looks at a write of a controller to a Pod.
+func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
+	same := pod.DeepCopy()
+	same.ResourceVersion = old.ResourceVersion
+	if apiequality.Semantic.DeepEqual(old, same) && s.api.unheard != old.ResourceVersion {
+		s.violated("a write to %s changes nothing", pod.Name)
+	}
+	if !IsLauncher(pod) {
+		s.told(inc, pod, readStatus(old), readStatus(pod))
+		return
+	}
+	before, _ := podmeta.ReadBindings(old)
+	after, _ := podmeta.ReadBindings(pod)
+	l := s.launchers[string(pod.UID)]
+	if l == nil {
+		s.violated("a write to launcher Pod %s, which has never run", pod.Name)
+		return
+	}
+	if cached := inc.cache.pods[pod.Name]; cached != nil && cached.DeletionTimestamp != nil && len(after) > len(before) {
+		s.violated("a record is put on launcher Pod %s, which is being deleted", pod.Name)
+	}
+	for _, b := range before {
+		at := slices.IndexFunc(after, func(a podmeta.Binding) bool { return a.Instance == b.Instance })
+		switch {
+		case at < 0 || after[at].RequesterUID != b.RequesterUID:
+			s.released(inc, l, b)
+		case after[at].Attempt != b.Attempt:
+			if sw := l.swaps[b.SwapKey()]; sw != nil && !sw.ended && sw.by == inc {
+				s.violated("attempt %d of %s is given up while its swap is under way", b.Attempt, b.Name)
+			}
+		}
+	}
+	for _, a := range after {
+		if !slices.ContainsFunc(before, func(b podmeta.Binding) bool { return b.Instance == a.Instance && b.RequesterUID == a.RequesterUID }) {
+			s.recorded(l, a)
+		}
+	}
+}
+
+// recorded looks at a record that is new.
+func (s *sim) recorded(l *simLauncher, b podmeta.Binding) {
+	pod := s.api.pods[b.Name]
+	if pod == nil || pod.UID != b.RequesterUID {
+		return // it has gone meanwhile
+	}
+	if n, _ := podmeta.GPUs(pod.Spec.Containers[0].Resources.Limits); n != len(b.GPUs) {
+		s.violated("requester %s asks for %d GPUs and is bound on %d", b.Name, n, len(b.GPUs))
+	}
+	if p := s.programs[b.RequesterUID]; s.asksKubelet && !sameSet(p.gpus, b.GPUs) {
+		s.violated("requester %s is bound on %v, and the kubelet gave it %v", b.Name, b.GPUs, p.gpus)
+	}
+	for _, gpu := range b.GPUs {
+		if !slices.Contains(l.gpus, gpu) {
+			s.violated("requester %s is bound on %s, which its launcher does not have", b.Name, gpu)
+		}
+	}
+}
+
+// released looks at a record that is removed: its instance sleeps or is gone,
+// and nothing is on its way to wake it.
+func (s *sim) released(inc *incarnation, l *simLauncher, b podmeta.Binding) {
+	if l.dead || s.api.nodes[l.node] == nil {
+		return
+	}
+	known, connected := inc.knows(l, b.Instance)
+	if !connected {
+		s.violated("the record of %s is removed, and its launcher is silent", b.Name)
+	}
+	rests := func(state launcher.State) bool { return state == "" || state == launcher.Sleeping }
+	is := launcher.State("")
+	if i := l.all[b.Instance]; i != nil {
+		is = launcher.State(i.State)
+	}
+	if !rests(is) && !rests(known) {
+		s.violated("the record of %s is removed while its instance is %s", b.Name, is)
+	}
+	if sw := l.swaps[b.SwapKey()]; sw != nil && !sw.ended && sw.by == inc {
+		s.violated("the record of %s is removed while its swap is under way", b.Name)
+	}
+}
+
+// told looks at a status that is written.
+func (s *sim) told(inc *incarnation, pod *corev1.Pod, old, now podmeta.Status) {
+	if now.State != stateWaiting || now.Message == old.Message {
+		return
+	}
+	if p := s.programs[pod.UID]; strings.Contains(now.Message, "cannot be told") && max(s.kubeletsBy[p.node].Unix(), p.placed.Unix(), inc.born.Unix()) > time.Now().Unix()-5 {
+		s.violated("%s is told that the kubelet does not say what it has, and it was asked a moment ago", pod.Name)
+	}
+	if !strings.Contains(now.Message, "does not answer") {
+		return
+	}
+	for _, name := range sortedKeys(s.api.pods) {
+		if IsLauncher(s.api.pods[name]) && !running(s.api.pods[name]) && inc.cache.pods[name] != nil && !running(inc.cache.pods[name]) && strings.Contains(now.Message, name+" ") {
+			s.violated("%s is told that launcher %s does not answer, and that does not run", pod.Name, name)
+		}
+	}
+	for _, key := range sortedKeys(inc.views) {
+		l, v := s.launchers[key], inc.views[key]
+		if l == nil || !strings.Contains(now.Message, l.pod+" ") {
+			continue
+		}
+		if v.Connected && time.Since(v.since) > justNow || !v.Connected && time.Since(v.Lost) < 5*time.Second {
+			s.violated("%s is told that launcher %s does not answer, and it did a moment ago", pod.Name, l.pod)
+		}
+	}
+}
+
+// step looks at a step that a controller is about to take: what is being done
+// is not done again.
+func (s *sim) step(inc *incarnation, node, requester string, do Action) {
+	uid := types.UID(requester) // in this world
+	key := ""
+	for _, r := range s.records() {
+		l := &launcherPod{pod: r.on}
+		if r.RequesterUID == uid {
+			key = map[Action]string{Swap: swapKey(l, &r.Binding), Sleep: sleepKey(l, r.Instance), DeleteInstance: deleteKey(l, r.Instance)}[do]
+		}
+	}
+	if do == Swap {
+		s.checkAttempt(inc, uid)
+	}
+	if do == Unbind {
+		key = unbindKey(uid)
+	}
+	calls := inc.ctrl.work(node).calls
+	calls.mu.Lock()
+	defer calls.mu.Unlock()
+	if c := calls.all[key]; c != nil && !c.over {
+		s.violated("the controller is to %s for %s, and does so already", do, requester)
+	}
+}
+
+// checkAttempt looks at a swap that is about to be asked for: it makes what is
+// not there, and wakes what is, as far as the controller knows.
+func (s *sim) checkAttempt(inc *incarnation, uid types.UID) {
+	for _, r := range s.records() {
+		if v := inc.views[string(r.on.UID)]; r.RequesterUID == uid && v != nil {
+			if _, there := v.Instances[r.Instance]; there == r.New {
+				s.violated("a swap is to make %s for %s: %v; and it is there: %v", r.Instance, uid, r.New, there)
+			}
+		}
+	}
+}
+
+// callsLauncher looks at a call that a controller begins.
+func (s *sim) callsLauncher(inc *incarnation, l *simLauncher) {
+	if v := inc.views[l.key]; v == nil || !v.Connected && time.Since(v.Lost) > justNow {
+		s.violated("launcher %s is called, and known to be silent", l.pod)
+	}
+}
+
+// asked looks at a swap that is asked for the first time with its key.
+func (s *sim) asked(inc *incarnation, l *simLauncher, key string, req launcherapi.SwapRequest) {
+	id := req.In.InstanceID + req.In.ID
+	for _, earlier := range l.swaps {
+		if !earlier.ended && strings.HasPrefix(key, earlier.record+".") {
+			s.violated("a swap is asked for requester %s while an earlier one is under way", key)
+		}
+	}
+	for _, r := range s.records() {
+		if r.SwapKey() != key || r.on.Name != l.pod {
+			continue
+		}
+		if time.Now().Before(r.RetryAt) {
+			s.violated("attempt %d of %s is made before its time", r.Attempt, r.Name)
+		}
+		if r.Instance != id {
+			s.violated("a swap to %s is asked for the record of %s", id, r.Instance)
+		}
+		return
+	}
+	s.violated("a swap is asked with the key %s, and no record is of it", key)
+}
+
+// startedUp looks at an engine that has started: nobody waits for one that
+// nobody wants.
+func (s *sim) startedUp(l *simLauncher, i *simInstance) {
+	if _, connected := s.inc.knows(l, i.InstanceID); !connected || time.Since(s.calm) < detection {
+		return
+	}
+	for _, sw := range l.swaps {
+		uid := types.UID(strings.SplitN(sw.record, ".", 2)[0])
+		at, leaves := s.leaves[uid]
+		if sw.id == i.SwapID && leaves && time.Since(at) > detection {
+			s.violated("the start of %s goes on to its end, though its requester %s leaves", i.InstanceID, uid)
+		}
+	}
+}
+
+// died notes who is served by an instance that ends, and is to be replaced.
+func (s *sim) died(l *simLauncher, i *simInstance, how string) {
+	if i.awake.IsZero() || time.Since(i.awake) < detection {
+		return
+	}
+	for _, r := range s.records() {
+		p := s.programs[r.RequesterUID]
+		if r.on.Name != l.pod || r.Instance != i.InstanceID || s.living(r.RequesterUID) == nil || p == nil || !p.up || !p.proxy.Ready || !p.honest() || readStatus(s.api.pods[p.pod]).State != stateServing {
+			continue
+		}
+		if state, connected := s.inc.knows(l, i.InstanceID); state == launcher.Awake && connected {
+			s.doomed[p.uid] = how
+		}
+	}
+}
+
+// honest says that the program names the GPUs that the requester has.
+func (p *simProgram) honest() bool { return p.lie == nil && p.mute == "" }
+
+// checkDoomed looks for requesters that should have been replaced.
+func (s *sim) checkDoomed() {
+	for uid, how := range s.doomed {
+		if l, _ := s.programs[uid].target(); s.living(uid) != nil && (l == nil || l.reachable()) {
+			s.violated("requester %s is still there: %s while it served", uid, how)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/dualpods/internal/spi"
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// simRequesters is the way of a controller process to requester programs.
+type simRequesters struct{ inc *incarnation }
+
+func refusal(code string) error {
+	return &spi.RefusedError{Call: "simulated", Problem: requesterapi.Problem{Status: 409, Detail: code}}
+}
+
+func (r *simRequesters) at(address string) *simProgram {
+	for _, p := range r.inc.s.programs {
+		if p.address() == address && p.up {
+			return p
+		}
+	}
+	return nil
+}
+
+func (r *simRequesters) call(ctx context.Context, address string, do func(*simProgram) error) error {
+	hung := false
+	err := r.inc.call(ctx, "requester "+address, func() error {
+		p := r.at(address)
+		switch {
+		case p == nil:
+			return errors.New("connection refused")
+		case p.hung:
+			hung = true
+			return nil
+		}
+		return do(p)
+	})
+	if hung {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return err
+}
+
+func (r *simRequesters) Accelerators(ctx context.Context, address string) (uuids []string, err error) {
+	err = r.call(ctx, address, func(p *simProgram) error {
+		if p.mute != "" {
+			return refusal(p.mute)
+		}
+		uuids = slices.Clone(p.gpus)
+		if p.lie != nil {
+			uuids = slices.Clone(p.lie)
+		}
+		return nil
+	})
+	return uuids, err
+}
+
+func (r *simRequesters) Proxy(ctx context.Context, address string) (proxy requesterapi.Proxy, err error) {
+	err = r.call(ctx, address, func(p *simProgram) error {
+		proxy = p.proxy
+		return nil
+	})
+	return proxy, err
+}
+
+func (r *simRequesters) Bind(ctx context.Context, address string, config requesterapi.ProxyConfig) (proxy requesterapi.Proxy, err error) {
+	err = r.call(ctx, address, func(p *simProgram) error {
+		switch {
+		case p.proxy.State == requesterapi.StateDraining:
+			return refusal(requesterapi.CodeDraining)
+		case p.proxy.State == requesterapi.StateBound && p.proxy.ProxyConfig != config:
+			return refusal(requesterapi.CodeOtherBinding)
+		case p.proxy.State == requesterapi.StateBound:
+		case p.proxy.Terminating:
+			return refusal(requesterapi.CodeTerminating)
+		default:
+			p.proxy.ProxyConfig, p.proxy.State, p.proxy.Ready = config, requesterapi.StateBound, false
+			p.s.note("%s is bound to %s", p.pod, config.Target())
+		}
+		proxy = p.proxy
+		return nil
+	})
+	return proxy, err
+}
+
+// meant refuses a call about another binding.
+func (p *simProgram) meant(binding string) error {
+	if p.proxy.State != requesterapi.StateUnbound && p.proxy.Binding != binding {
+		return refusal(requesterapi.CodeOtherBinding)
+	}
+	return nil
+}
+
+func (r *simRequesters) Unbind(ctx context.Context, address, binding string, drain time.Duration) (requesterapi.Unbound, error) {
+	var over chan struct{}
+	err := r.call(ctx, address, func(p *simProgram) error {
+		if err := p.meant(binding); err != nil || p.proxy.State == requesterapi.StateUnbound {
+			return err
+		}
+		if p.proxy.State == requesterapi.StateBound {
+			p.proxy.State, p.proxy.Ready = requesterapi.StateDraining, false
+			p.drained = make(chan struct{})
+			process, drained := p.proxy.Instance, p.drained
+			p.s.after(p.s.between("drain", time.Millisecond, drain), func() {
+				close(drained)
+				if p.proxy.Instance == process {
+					p.proxy.State, p.proxy.ProxyConfig = requesterapi.StateUnbound, requesterapi.ProxyConfig{}
+					p.s.note("%s is unbound", p.pod)
+				}
+			})
+		}
+		over = p.drained
+		return nil
+	})
+	if err != nil || over == nil {
+		return requesterapi.Unbound{}, err
+	}
+	select {
+	case <-over:
+		return requesterapi.Unbound{}, nil
+	case <-ctx.Done():
+		return requesterapi.Unbound{}, ctx.Err()
+	}
+}
+
+func (r *simRequesters) BecomeReady(ctx context.Context, address, binding string) error {
+	return r.call(ctx, address, func(p *simProgram) error {
+		switch err := p.meant(binding); {
+		case err != nil:
+			return err
+		case p.proxy.Terminating:
+			return refusal(requesterapi.CodeTerminating)
+		case p.proxy.State != requesterapi.StateBound:
+			return refusal(requesterapi.CodeUnbound)
+		}
+		p.proxy.Ready = true
+		p.s.note("%s is ready", p.pod)
+		return nil
+	})
+}
+
+func (r *simRequesters) BecomeUnready(ctx context.Context, address, binding string) error {
+	return r.call(ctx, address, func(p *simProgram) error {
+		if err := p.meant(binding); err != nil {
+			return err
+		}
+		p.proxy.Ready = false
+		p.s.note("%s is unready", p.pod)
+		return nil
+	})
+}

@@ -1,0 +1,261 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// simLauncherClient is the way of a controller process to a launcher.
+type simLauncherClient struct {
+	inc *incarnation
+	l   *simLauncher
+}
+
+// call reaches the launcher, has it begin something, and waits for that.
+func (c simLauncherClient) call(ctx context.Context, begin func() (wait <-chan struct{}, err error)) error {
+	s := c.inc.s
+	var wait, broken <-chan struct{}
+	s.locked(func() { s.callsLauncher(c.inc, c.l) })
+	err := c.inc.call(ctx, "launcher", func() error {
+		broken = c.l.broken
+		return nil
+	})
+	if err == nil {
+		err = c.heard(ctx, broken)
+	}
+	if err != nil {
+		return err
+	}
+	if s.locked(func() { wait, err = begin() }); err != nil {
+		return err
+	}
+	select {
+	case <-wait:
+	case <-broken:
+	case <-ctx.Done():
+	}
+	var lag time.Duration
+	s.locked(func() { lag = s.between("answer", 100*time.Microsecond, 5*time.Millisecond) })
+	sleep(ctx, lag)
+	return c.heard(ctx, broken)
+}
+
+// heard waits until a packet has come through to a launcher, or back.
+func (c simLauncherClient) heard(ctx context.Context, broken <-chan struct{}) error {
+	for {
+		var down, silent bool
+		c.inc.s.locked(func() { down, silent = c.l.down || c.l.dead, c.l.silent })
+		select {
+		case <-broken:
+			return errors.New("cannot ask the launcher: connection reset")
+		case <-ctx.Done():
+			return ctx.Err()
+		default:
+		}
+		switch {
+		case down:
+			return errors.New("cannot ask the launcher: connection refused")
+		case !silent:
+			return nil
+		}
+		sleep(ctx, 100*time.Millisecond)
+	}
+}
+
+func (c simLauncherClient) SwapOnce(ctx context.Context, key string, req launcherapi.SwapRequest, _ func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
+	var sw *simSwap
+	err := c.call(ctx, func() (_ <-chan struct{}, err error) {
+		if sw, err = c.l.begin(c.inc, key, req); err != nil {
+			return nil, err
+		}
+		return sw.over, nil
+	})
+	if err != nil {
+		return launcherapi.SwapResult{}, err
+	}
+	return sw.result, sw.err
+}
+
+// verb begins something with an instance, and waits for its end.
+func (c simLauncherClient) verb(ctx context.Context, id string, do func(*simInstance) (func(), error)) (view launcherapi.Instance, err error) {
+	var i *simInstance
+	err = c.call(ctx, func() (<-chan struct{}, error) {
+		if i = c.l.all[id]; i == nil {
+			return nil, launcher.NotFound(id)
+		}
+		run, err := do(i)
+		if err != nil {
+			return nil, err
+		}
+		over := make(chan struct{})
+		go func() {
+			defer close(over)
+			run()
+		}()
+		return over, nil
+	})
+	if err == nil {
+		c.inc.s.locked(func() { view = i.Instance })
+	}
+	return view, err
+}
+
+func (c simLauncherClient) Sleep(ctx context.Context, id string, _ launcherapi.SleepRequest) (launcherapi.Instance, error) {
+	return c.verb(ctx, id, func(i *simInstance) (func(), error) {
+		switch {
+		case i.State == string(launcher.Sleeping):
+			return func() {}, nil
+		case i.SwapID != "" || i.State != string(launcher.Awake):
+			return nil, launcher.Conflictf("instance %s is %s, claimed by %q", id, i.State, i.SwapID)
+		}
+		c.inc.s.putToSleep(c.l, i)
+		return func() { c.l.fallAsleep(i) }, nil
+	})
+}
+
+func (c simLauncherClient) Delete(ctx context.Context, id string) (launcherapi.Instance, error) {
+	return c.verb(ctx, id, func(i *simInstance) (func(), error) {
+		c.inc.s.putToSleep(c.l, i)
+		return func() { c.l.stop(i) }, nil
+	})
+}
+
+// simView is a watch stream of a controller process.
+type simView struct {
+	nodeview.View
+	target nodeview.Target
+	stream int       // counts: what belongs to an earlier one is dropped
+	since  time.Time // it is connected
+	last   time.Time
+}
+
+// Watch begins a stream.
+func (inc *incarnation) Watch(key string, target nodeview.Target) {
+	inc.s.mu.Lock()
+	defer inc.s.mu.Unlock()
+	if v := inc.views[key]; v != nil && v.target == target || inc.dead {
+		return
+	}
+	v := &simView{target: target, View: nodeview.View{Lost: time.Now(), Why: "it has not answered yet"}}
+	inc.views[key] = v
+	inc.connect(key, v, inc.s.between("connect", time.Millisecond, 30*time.Millisecond))
+}
+
+func (inc *incarnation) connect(key string, v *simView, d time.Duration) {
+	v.stream++
+	stream := v.stream
+	inc.s.after(d, func() {
+		l := inc.s.launchers[key]
+		switch {
+		case inc.views[key] != v || v.stream != stream || inc.dead:
+		case l == nil || !l.reachable():
+			inc.connect(key, v, time.Second)
+		default:
+			v.View = nodeview.View{Connected: true, GPUs: l.gpus, Instances: map[string]launcherapi.Instance{}, Revision: l.rev}
+			v.since = time.Now()
+			for id, i := range l.all {
+				v.Instances[id] = i.Instance
+			}
+			inc.changed(key)
+		}
+	})
+}
+
+func (inc *incarnation) changed(key string) {
+	inc.ctrl.mu.Lock()
+	node, ok := inc.ctrl.owner[key]
+	inc.ctrl.mu.Unlock()
+	if ok {
+		inc.enqueue(node)
+	}
+}
+
+// lose breaks the streams of a launcher off; the watcher sees that after d.
+func (l *simLauncher) lose(d time.Duration) {
+	if !l.silent {
+		close(l.broken)
+		l.broken = make(chan struct{})
+	}
+	inc := l.s.inc
+	v := inc.views[l.key]
+	if v == nil || !v.Connected {
+		return
+	}
+	v.stream++
+	stream := v.stream
+	l.s.after(d, func() {
+		if v.stream != stream {
+			return
+		}
+		v.Connected, v.Lost, v.Why = false, time.Now(), "the stream broke off"
+		inc.changed(l.key)
+		inc.connect(l.key, v, 100*time.Millisecond)
+	})
+}
+
+// tell brings an event to the stream that is open.
+func (l *simLauncher) tell(event launcherapi.WatchEvent) {
+	inc := l.s.inc
+	if inc == nil {
+		return
+	}
+	v := inc.views[l.key]
+	if v == nil || !v.Connected || !l.reachable() {
+		return
+	}
+	lag := l.s.between("stream", 100*time.Microsecond, 8*time.Millisecond)
+	if l.s.chance("long stream", 5) {
+		lag *= 20
+	}
+	at, stream := time.Now().Add(lag), v.stream
+	if !at.After(v.last) {
+		at = v.last.Add(time.Microsecond)
+	}
+	v.last = at
+	l.s.after(time.Until(at), func() {
+		if v.stream != stream {
+			return
+		}
+		v.Revision = max(v.Revision, event.Object.Revision)
+		if event.Type == launcherapi.EventDeleted {
+			delete(v.Instances, event.Object.InstanceID)
+		} else {
+			v.Instances[event.Object.InstanceID] = event.Object
+		}
+		inc.changed(l.key)
+	})
+}
+
+// Forget ends a stream.
+func (inc *incarnation) Forget(key string) {
+	inc.s.locked(func() { delete(inc.views, key) })
+}
+
+// View is what is known of a launcher.
+func (inc *incarnation) View(key string) nodeview.View {
+	inc.s.mu.Lock()
+	defer inc.s.mu.Unlock()
+	v := inc.views[key]
+	if v == nil {
+		return nodeview.View{}
+	}
+	view := v.View
+	view.Instances = maps.Clone(view.Instances)
+	return view
+}
+
+// Client asks a launcher.
+func (inc *incarnation) Client(key string) LauncherClient {
+	inc.s.mu.Lock()
+	defer inc.s.mu.Unlock()
+	if v := inc.views[key]; v == nil || inc.s.launchers[key] == nil {
+		return nil
+	}
+	return simLauncherClient{inc, inc.s.launchers[key]}
+}
