@@ -76,15 +76,34 @@ func buildPrograms(ctx context.Context, bin, kube string) error {
 	return nil
 }
 
-// buildKube gives the path of the program that holds all of Kubernetes, and
-// builds the program first if the cache does not have it.
-func buildKube(ctx context.Context, progress io.Writer) (string, error) {
+// external is a program of others that is built from a module of its own, a
+// folder beside this package, once into the cache.
+type external struct {
+	folder, name string
+	takes        string // the build, on two cores
+	program      string // its package
+	flags        func(ctx context.Context, source string) (string, error)
+}
+
+var (
+	kubernetes = external{folder: "kube", name: "Kubernetes", takes: "a quarter of an hour", program: ".", flags: kubeFlags}
+	kwok       = external{folder: "kwok", name: "KWOK", takes: "three minutes", program: "sigs.k8s.io/kwok/cmd/kwok", flags: func(context.Context, string) (string, error) { return "", nil }}
+)
+
+// KWOK gives the path of the program kwok, which plays nodes and their Pods for
+// an API server (https://kwok.sigs.k8s.io), and builds it first if the cache does
+// not have it. progress is told then.
+func KWOK(ctx context.Context, progress io.Writer) (string, error) { return kwok.build(ctx, progress) }
+
+// build gives the path of the program, and builds it first if the cache does not
+// have it.
+func (e external) build(ctx context.Context, progress io.Writer) (string, error) {
 	here, err := source(ctx)
 	if err != nil {
 		return "", err
 	}
-	here = filepath.Join(here, "kube")
-	key, err := kubeKey(here)
+	here = filepath.Join(here, e.folder)
+	key, err := keyOf(here)
 	if err != nil {
 		return "", err
 	}
@@ -92,63 +111,72 @@ func buildKube(ctx context.Context, progress io.Writer) (string, error) {
 	if err != nil && os.Getenv("HOTSEAT_CACHE") == "" {
 		return "", fmt.Errorf("cannot find the cache folder: %w", err)
 	}
-	dir := filepath.Join(cmp.Or(os.Getenv("HOTSEAT_CACHE"), filepath.Join(cache, "hotseat")), "kube", key)
+	dir := filepath.Join(cmp.Or(os.Getenv("HOTSEAT_CACHE"), filepath.Join(cache, "hotseat")), e.folder, key)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return "", fmt.Errorf("cannot make the cache of Kubernetes: %w", err)
+		return "", fmt.Errorf("cannot make the cache of %s: %w", e.name, err)
 	}
 	lock, err := os.Open(dir)
 	if err != nil {
-		return "", fmt.Errorf("cannot lock the cache of Kubernetes: %w", err)
+		return "", fmt.Errorf("cannot lock the cache of %s: %w", e.name, err)
 	}
 	defer lock.Close() // which unlocks it
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", fmt.Errorf("cannot lock the cache of Kubernetes: %w", err)
+		return "", fmt.Errorf("cannot lock the cache of %s: %w", e.name, err)
 	}
-	program := filepath.Join(dir, "kube")
+	program := filepath.Join(dir, e.folder)
 	if _, err := os.Stat(program); err == nil {
 		return program, nil
 	}
-	fmt.Fprintf(progress, "building Kubernetes into %s: a quarter of an hour on two cores, once\n", dir)
-	return program, compileKube(ctx, here, program)
+	fmt.Fprintf(progress, "building %s into %s: %s on two cores, once\n", e.name, dir, e.takes)
+	return program, e.compile(ctx, here, program)
 }
 
-func compileKube(ctx context.Context, source, program string) error {
+func (e external) compile(ctx context.Context, source, program string) error {
+	flags, err := e.flags(ctx, source)
+	if err != nil {
+		return err
+	}
+	fresh := program + ".new"
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w"+flags, "-o", fresh, e.program)
+	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return errors.Join(fmt.Errorf("cannot build %s: %w: %s", e.name, err, out), os.RemoveAll(fresh))
+	}
+	if err := os.Rename(fresh, program); err != nil {
+		return fmt.Errorf("cannot keep the built %s: %w", e.name, err)
+	}
+	return nil
+}
+
+// kubeFlags are linker flags that let the components tell their version.
+func kubeFlags(ctx context.Context, source string) (string, error) {
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", "k8s.io/kubernetes")
 	list.Dir = source
 	out, err := list.Output()
 	numbers := strings.Split(strings.TrimSpace(string(out)), ".") // v1, 37, 1
 	if err != nil || len(numbers) < 3 {
-		return fmt.Errorf("cannot tell which Kubernetes %s requires: %w", source, errors.Join(err, fmt.Errorf("go list says %q", out)))
+		return "", fmt.Errorf("cannot tell which Kubernetes %s requires: %w", source, errors.Join(err, fmt.Errorf("go list says %q", out)))
 	}
-	flags := "-s -w"
+	flags := ""
 	for _, set := range []string{"gitVersion=" + strings.Join(numbers, "."), "gitMajor=" + numbers[0][1:], "gitMinor=" + numbers[1], "gitTreeState=clean"} {
 		flags += " -X k8s.io/component-base/version." + set
 	}
-	fresh := program + ".new"
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", flags, "-o", fresh, ".")
-	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("cannot build Kubernetes: %w: %s", err, out), os.RemoveAll(fresh))
-	}
-	if err := os.Rename(fresh, program); err != nil {
-		return fmt.Errorf("cannot keep the built Kubernetes: %w", err)
-	}
-	return nil
+	return flags, nil
 }
 
-// kubeKey is a name for what is built: the source, its requirements, the
+// keyOf is a name for what is built: the source, its requirements, the
 // compiler.
-func kubeKey(source string) (string, error) {
+func keyOf(source string) (string, error) {
 	hash := sha256.New()
 	fmt.Fprintln(hash, runtime.Version(), runtime.GOARCH)
 	files, err := filepath.Glob(filepath.Join(source, "*"))
 	if err != nil || len(files) == 0 {
-		return "", fmt.Errorf("there is no source of Kubernetes in %s: %w", source, errors.Join(err, os.ErrNotExist))
+		return "", fmt.Errorf("there is no source in %s: %w", source, errors.Join(err, os.ErrNotExist))
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
-			return "", fmt.Errorf("cannot read the source of Kubernetes: %w", err)
+			return "", fmt.Errorf("cannot read the source: %w", err)
 		}
 		fmt.Fprintln(hash, filepath.Base(file), len(data))
 		hash.Write(data)

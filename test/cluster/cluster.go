@@ -135,7 +135,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	if c.Kube, err = buildKube(ctx, o.Progress); err != nil {
+	if c.Kube, err = kubernetes.build(ctx, o.Progress); err != nil {
 		return nil, err
 	}
 	lock, err := claim(c.Name)

@@ -23,6 +23,9 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
 	"hotseat.dev/hotseat/test/figures"
 )
 
@@ -34,8 +37,13 @@ const mark = "<!-- dual pods, written by `make bench-cluster` -->"
 const patience = 3 * time.Minute
 
 func main() {
+	ctrl.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	work := func() error { return run(ctx, os.Args[1:], os.Stdout, os.Stderr) }
+	if os.Getenv(standInEnv) != "" {
+		work = func() error { return serveStandIn(ctx) }
+	}
+	err := work()
 	stop()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "bench: %v\n", err)
@@ -51,6 +59,9 @@ type part struct {
 
 var parts = []part{
 	{"kubelet", (*bench).kubelet},
+	{"at-once", (*bench).atOnce},
+	{"bindings", (*bench).bindings},
+	{"memory", (*bench).memory},
 }
 
 // bench is one run of the program.

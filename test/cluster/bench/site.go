@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -25,7 +26,8 @@ const (
 // site is a cluster of a part, and who speaks to its API server.
 type site struct {
 	*cluster.Cluster
-	api client.WithWatch
+	config *rest.Config
+	api    client.WithWatch
 }
 
 // newSite starts a cluster whose API server knows our CRDs and notes writes.
@@ -50,7 +52,7 @@ func (b *bench) newSite(part string, nodes, gpus int) (s *site, err error) {
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return nil, err
 	}
-	s = &site{Cluster: c}
+	s = &site{Cluster: c, config: config}
 	if s.api, err = client.NewWithWatch(config, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("cannot speak to the API server: %w", err)
 	}
@@ -72,28 +74,41 @@ func (s *site) wait(ctx context.Context, args ...string) error {
 func (s *site) await(ctx context.Context, name string, so func(*corev1.Pod) bool) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
+	for {
+		done, err := s.awaitOnce(ctx, name, so)
+		if done || err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("waited in vain for Pod %s: %w", name, context.Cause(ctx))
+		}
+	}
+}
+
+// awaitOnce gives up when the watch ends.
+func (s *site) awaitOnce(ctx context.Context, name string, so func(*corev1.Pod) bool) (done bool, err error) {
 	events, err := s.api.Watch(ctx, &corev1.PodList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name})
 	if err != nil {
-		return fmt.Errorf("cannot watch Pod %s: %w", name, err)
+		return false, fmt.Errorf("cannot watch Pod %s: %w", name, err)
 	}
 	defer events.Stop()
 	var there corev1.Pod
 	switch err := s.api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &there); {
 	case client.IgnoreNotFound(err) != nil:
-		return fmt.Errorf("cannot read Pod %s: %w", name, err)
+		return false, fmt.Errorf("cannot read Pod %s: %w", name, err)
 	case err != nil && so(nil) || err == nil && so(&there):
-		return nil
+		return true, nil
 	}
 	for event := range events.ResultChan() {
 		pod, _ := event.Object.(*corev1.Pod)
 		if event.Type == watch.Deleted {
 			pod = nil
 		}
-		if so(pod) {
-			return nil
+		if (pod != nil || event.Type == watch.Deleted) && so(pod) {
+			return true, nil
 		}
 	}
-	return fmt.Errorf("waited in vain for Pod %s: %w", name, context.Cause(ctx))
+	return false, nil
 }
 
 func gone(pod *corev1.Pod) bool { return pod == nil }

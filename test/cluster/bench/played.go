@@ -1,0 +1,375 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/test/cluster"
+)
+
+// stages have KWOK run each Pod as soon as it is there, at the address that the
+// Pod's annotation says, and end it as soon as it is deleted.
+const stages = `apiVersion: config.kwok.x-k8s.io/v1alpha1
+kind: KwokConfiguration
+options:
+  manageAllNodes: true
+  nodeLeaseDurationSeconds: 0 # nobody looks at leases here
+  podPlayStageParallelism: 16
+  nodePlayStageParallelism: 4
+  podsOnNodeSyncParallelism: 16
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: node-ready}
+spec:
+  resourceRef: {apiGroup: v1, kind: Node}
+  selector:
+    matchExpressions:
+    - {key: '.status.conditions.[] | select( .type == "Ready" ) | .status', operator: NotIn, values: ["True"]}
+  next:
+    statusTemplate: |
+      conditions: [{type: Ready, status: "True", reason: Played, lastTransitionTime: {{ Now | Quote }}}]
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-running}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
+    - {key: .status.phase, operator: In, values: [Pending]}
+  next:
+    statusTemplate: |
+      phase: Running
+      podIP: {{ index .metadata.annotations "bench.hotseat.dev/ip" | Quote }}
+      podIPs: [{ip: {{ index .metadata.annotations "bench.hotseat.dev/ip" | Quote }}}]
+      conditions: [{type: Ready, status: "True", lastTransitionTime: {{ Now | Quote }}}]
+      containerStatuses:
+      {{ range .spec.containers }}
+      - {name: {{ .name | Quote }}, image: {{ .image | Quote }}, ready: true, started: true, restartCount: 0, state: {running: {startedAt: {{ Now | Quote }}}}}
+      {{ end }}
+---
+apiVersion: kwok.x-k8s.io/v1alpha1
+kind: Stage
+metadata: {name: pod-delete}
+spec:
+  resourceRef: {apiGroup: v1, kind: Pod}
+  selector:
+    matchExpressions:
+    - {key: .metadata.deletionTimestamp, operator: Exists}
+  next: {delete: true}
+`
+
+// ipAnnotation is where a played Pod says its address.
+const ipAnnotation = "bench.hotseat.dev/ip"
+
+// played is an API server with nodes and Pods that KWOK plays, and the stand-in.
+type played struct {
+	*site
+	b          *bench
+	nodes      int
+	ctx        context.Context //nolint:containedctx // ends when a program does that should not
+	fail       context.CancelCauseFunc
+	programs   []*program
+	controller *program
+	crowd      *crowd
+	next       []int // number of each node's next requester
+	http       *http.Client
+}
+
+// program is a process of a part.
+type program struct {
+	name   string
+	cmd    *exec.Cmd
+	log    string
+	told   atomic.Bool // to end
+	exited chan struct{}
+}
+
+// newPlayed starts all but the controller. There are no nodes yet.
+func (b *bench) newPlayed(part string, nodes int) (p *played, err error) {
+	kwok, err := cluster.KWOK(b.ctx, b.progress)
+	if err != nil {
+		return nil, err
+	}
+	s, err := b.newSite(part, 0, 0)
+	if err != nil {
+		return nil, err
+	}
+	p = &played{site: s, b: b, nodes: nodes, next: make([]int, nodes), http: &http.Client{Transport: &http.Transport{DialContext: s.Dial, DisableKeepAlives: true}}}
+	p.ctx, p.fail = context.WithCancelCause(b.ctx)
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, p.close())
+		}
+	}()
+	if out, err := s.InNetwork(b.ctx, "ip", "route", "add", "local", podRange, "dev", "lo").CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("cannot give the stand-in the addresses of Pods: %w: %s", err, out)
+	}
+	if err := s.apply(b.ctx, "deploy/manifests"); err != nil {
+		return nil, err
+	}
+	if err := p.kubeconfigs(); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(p.file("kwok.yaml"), []byte(stages), 0o600); err != nil {
+		return nil, fmt.Errorf("cannot write KWOK's configuration: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("cannot find this program: %w", err)
+	}
+	if _, err := p.start("stand-in", []string{standInEnv + "=1"}, self); err != nil {
+		return nil, err
+	}
+	if _, err := p.start("kwok", nil, kwok, "--config", p.file("kwok.yaml"), "--kubeconfig", p.file("kwok")); err != nil {
+		return nil, err
+	}
+	if p.crowd, err = watchCrowd(b.ctx, s.config); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *played) file(name string) string { return filepath.Join(p.b.dir, p.Name+"-"+name) }
+
+// kubeconfigs are for programs in the cluster's network: KWOK is the
+// administrator, the controller who it is in a cluster of its own.
+func (p *played) kubeconfigs() error {
+	config, err := clientcmd.LoadFromFile(p.Kubeconfig())
+	if err != nil {
+		return fmt.Errorf("cannot read the cluster's kubeconfig: %w", err)
+	}
+	for _, c := range config.Clusters {
+		c.Server = cluster.Server
+	}
+	if err := clientcmd.WriteToFile(*config, p.file("kwok")); err != nil {
+		return fmt.Errorf("cannot write a kubeconfig: %w", err)
+	}
+	for _, u := range config.AuthInfos {
+		as(u)
+	}
+	if err := clientcmd.WriteToFile(*config, p.file("controller")); err != nil {
+		return fmt.Errorf("cannot write a kubeconfig: %w", err)
+	}
+	return nil
+}
+
+func as(u *clientcmdapi.AuthInfo) {
+	u.Impersonate = controllerUser
+	u.ImpersonateGroups = []string{"system:serviceaccounts", "system:serviceaccounts:" + system, "system:authenticated"}
+}
+
+// start runs a program in the cluster's network until the part ends.
+func (p *played) start(name string, env []string, path string, args ...string) (*program, error) {
+	g := &program{name: name, cmd: p.InNetwork(context.Background(), path, args...), log: p.file(name + ".log"), exited: make(chan struct{})}
+	log, err := os.Create(g.log)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a log: %w", err)
+	}
+	defer log.Close() // the program has its own copy
+	g.cmd.Env, g.cmd.Stdout, g.cmd.Stderr = append(os.Environ(), env...), log, log
+	g.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		// The kernel ends the program with the thread that started it, which this
+		// goroutine therefore keeps to itself: so with this process at the latest.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := g.cmd.Start()
+		started <- err
+		if err != nil {
+			return
+		}
+		err = g.cmd.Wait()
+		if !g.told.Load() {
+			text, _ := os.ReadFile(g.log)
+			p.fail(fmt.Errorf("%s ended: %w: %s", name, err, text[max(0, len(text)-2000):]))
+		}
+		close(g.exited)
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("cannot start %s: %w", name, err)
+	}
+	p.programs = append(p.programs, g)
+	return g, nil
+}
+
+// stop ends a program.
+func (g *program) stop() {
+	g.told.Store(true)
+	_ = g.cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	late := time.AfterFunc(10*time.Second, func() { _ = g.cmd.Process.Kill() })
+	defer late.Stop()
+	<-g.exited
+}
+
+// startController starts the controller anew.
+func (p *played) startController(args ...string) (err error) {
+	p.controller, err = p.start("controller", []string{"KUBECONFIG=" + p.file("controller")}, "bin/controller", args...)
+	return err
+}
+
+func (p *played) stopController() { p.controller.stop() }
+
+func (p *played) close() error {
+	for i := len(p.programs) - 1; i >= 0; i-- {
+		p.programs[i].stop()
+	}
+	if p.crowd != nil {
+		p.crowd.close()
+	}
+	p.fail(nil)
+	return p.Down()
+}
+
+func nodeName(n int) string { return fmt.Sprintf("played-%d", n) }
+
+// makeNodes makes the nodes, each with a launcher, and waits until these run.
+func (p *played) makeNodes() error {
+	var launchers []*corev1.Pod
+	var nodes []*corev1.Node
+	for n := range p.nodes {
+		p.next[n] = firstRequester
+		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(n), Labels: map[string]string{corev1.LabelHostname: nodeName(n)}}})
+		launchers = append(launchers, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: namespace, Name: "launcher-" + nodeName(n), Annotations: map[string]string{ipAnnotation: podAddress(n, 1)},
+				Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "simulated"},
+			},
+			Spec: corev1.PodSpec{NodeName: nodeName(n), Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "hotseat.local/launcher:dev"}}},
+		})
+	}
+	if err := sideBySide(p.ctx, nodes, func(ctx context.Context, n *corev1.Node) error { return p.api.Create(ctx, n) }); err != nil {
+		return fmt.Errorf("cannot make the nodes: %w", err)
+	}
+	if err := p.create(launchers); err != nil {
+		return err
+	}
+	return p.until("the launchers run", func(c *crowd) bool { return c.running == p.nodes })
+}
+
+func (p *played) create(pods []*corev1.Pod) error {
+	err := sideBySide(p.ctx, pods, func(ctx context.Context, pod *corev1.Pod) error { return p.api.Create(ctx, pod) })
+	if err != nil {
+		return fmt.Errorf("cannot make Pods: %w", err)
+	}
+	return nil
+}
+
+func (p *played) delete(pods []*corev1.Pod) error {
+	err := sideBySide(p.ctx, pods, func(ctx context.Context, pod *corev1.Pod) error { return p.api.Delete(ctx, pod) })
+	if err != nil {
+		return fmt.Errorf("cannot delete Pods: %w", err)
+	}
+	return nil
+}
+
+// come makes requesters and waits until all are served.
+func (p *played) come(pods []*corev1.Pod) error {
+	there := p.served() + len(pods)
+	if err := p.create(pods); err != nil {
+		return err
+	}
+	return p.until("all requesters are served", func(c *crowd) bool { return c.served == there })
+}
+
+// leave deletes requesters and waits until they are gone. The next ones have the
+// same GPUs.
+func (p *played) leave(pods []*corev1.Pod) error {
+	left := p.present() - len(pods)
+	if err := p.delete(pods); err != nil {
+		return err
+	}
+	for n := range p.next {
+		p.next[n] += (gpusOfNode - p.next[n]%gpusOfNode) % gpusOfNode
+	}
+	return p.until("the requesters are gone", func(c *crowd) bool { return c.requesters == left })
+}
+
+func (p *played) served() int {
+	p.crowd.mu.Lock()
+	defer p.crowd.mu.Unlock()
+	return p.crowd.served
+}
+
+func (p *played) present() int {
+	p.crowd.mu.Lock()
+	defer p.crowd.mu.Unlock()
+	return p.crowd.requesters
+}
+
+// requesters are new ones, not made yet: one on each of count nodes, and from the
+// first node again when there are more than nodes.
+func (p *played) requesters(count int) []*corev1.Pod {
+	var pods []*corev1.Pod
+	for i := range count {
+		node := i % p.nodes
+		pod := requesterPod("probe", fmt.Sprintf("r-%d-%d", node, p.next[node]))
+		pod.Spec.NodeName = nodeName(node)
+		pod.Annotations[ipAnnotation] = podAddress(node, p.next[node])
+		p.next[node]++
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+// until waits until so is true of the Pods.
+func (p *played) until(what string, so func(*crowd) bool) error {
+	ctx, stop := context.WithTimeout(p.ctx, patience)
+	defer stop()
+	if err := p.crowd.until(ctx, so); err != nil {
+		return fmt.Errorf("waited in vain that %s: %w (%s)", what, err, p.crowd)
+	}
+	return nil
+}
+
+// notes are what the stand-in saw, by the UIDs of requesters.
+func (p *played) notes(ctx context.Context) (map[string]note, error) {
+	body, err := p.ask(ctx, http.MethodGet, "/notes")
+	if err != nil {
+		return nil, err
+	}
+	var byKey map[string]note
+	if err := json.Unmarshal(body, &byKey); err != nil {
+		return nil, fmt.Errorf("cannot read the stand-in's notes: %w", err)
+	}
+	notes := map[string]note{}
+	for key, n := range byKey {
+		uid, _, _ := strings.Cut(key, ".")
+		notes[uid] = n
+	}
+	return notes, nil
+}
+
+func (p *played) ask(ctx context.Context, method, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+notesAddress+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := p.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("cannot ask the stand-in: %w", err)
+	}
+	defer resp.Body.Close()
+	return io.ReadAll(resp.Body)
+}

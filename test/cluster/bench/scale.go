@@ -1,0 +1,181 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hotseat.dev/hotseat/test/figures"
+)
+
+// Bounds of the figures with many nodes.
+const (
+	bindingsPerSecond = 300
+	writesEach        = 3
+	memoryAbove       = 40_000_000
+)
+
+// crowdNodes is how many nodes the parts but memory have.
+const crowdNodes = 100
+
+// atOnce times what dual pods add to hot starts, of one requester at a time and of
+// one on each of a hundred nodes at once; then the same while some launchers hang.
+func (b *bench) atOnce() (rows []figures.Row, err error) {
+	nodes := b.n(crowdNodes)
+	p, err := b.newPlayed("at-once", nodes)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	if err := errors.Join(p.makeNodes(), p.startController()); err != nil {
+		return nil, err
+	}
+	warm := p.requesters(nodes)
+	if err := errors.Join(p.come(warm), p.leave(warm)); err != nil {
+		return nil, err
+	}
+	ones, err := p.rounds(b.n(100), 1)
+	if err != nil {
+		return nil, err
+	}
+	all, err := p.rounds(b.n(10), nodes)
+	if err != nil {
+		return nil, err
+	}
+	hung := max(1, nodes/20)
+	beside, err := p.rounds(b.n(10), nodes-hung)
+	if err != nil {
+		return nil, err
+	}
+	slowed, err := p.hanging(b.n(10), hung)
+	if err != nil {
+		return nil, err
+	}
+	figure := ": container running → wake call, plus wake answered → readiness relayed"
+	one, many := figures.Timed("1 requester"+figure, ones, nil, addedP50, addedP99), figures.Timed(fmt.Sprintf("%d requesters at once", nodes)+figure, all, nil, addedP50, addedP99)
+	row := figures.Timed(fmt.Sprintf("%d requesters at once, launchers of %d other nodes hang%s; bare: none hangs", nodes-hung, hung, figure), slowed, beside, 0, 0)
+	row.Target, row.Met = "p50 and p99 ≤ 1.2× the bare", float64(slowed.P50()) <= 1.2*float64(beside.P50()) && float64(slowed.P99()) <= 1.2*float64(beside.P99())
+	return []figures.Row{one, many, row}, nil
+}
+
+// hanging is rounds while the launchers of the last nodes hang with a requester
+// each that wants a swap of them.
+func (p *played) hanging(rounds, hung int) (figures.Times, error) {
+	var names []string
+	for n := p.nodes - hung; n < p.nodes; n++ {
+		names = append(names, strconv.Itoa(n))
+	}
+	query := "/hang?nodes=" + strings.Join(names, ",") + "&on="
+	if _, err := p.ask(p.ctx, http.MethodPost, query+"true"); err != nil {
+		return nil, err
+	}
+	stuck := p.requesters(p.nodes)[p.nodes-hung:]
+	if err := p.create(stuck); err != nil {
+		return nil, err
+	}
+	times, err := p.rounds(rounds, p.nodes-hung)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := p.ask(p.ctx, http.MethodPost, query+"false"); err != nil {
+		return nil, err
+	}
+	return times, p.leave(stuck)
+}
+
+// rounds are times of so many requesters at once, that come and go again.
+func (p *played) rounds(rounds, each int) (figures.Times, error) {
+	var measured []*corev1.Pod
+	for range rounds {
+		pods := p.requesters(each)
+		if err := p.come(pods); err != nil {
+			return nil, err
+		}
+		if err := p.leave(pods); err != nil {
+			return nil, err
+		}
+		measured = append(measured, pods...)
+	}
+	last := measured[len(measured)-1]
+	writes, err := readAudit(p.ctx, p.AuditLog(), last.Name, func(w *write) bool { return w.Verb == "delete" })
+	if err != nil {
+		return nil, err
+	}
+	notes, err := p.notes(p.ctx)
+	if err != nil {
+		return nil, err
+	}
+	running := map[string]time.Time{}
+	for _, w := range writes {
+		if _, ok := running[w.Object.Name]; !ok && w.Object.Subresource == "status" && !w.byController() {
+			running[w.Object.Name] = w.Answered
+		}
+	}
+	var times figures.Times
+	for _, pod := range measured {
+		ran, n := running[pod.Name], notes[string(pod.UID)]
+		if ran.IsZero() || n.Came.IsZero() || n.Ready.IsZero() {
+			return nil, fmt.Errorf("the moments of Pod %s lack: it ran at %s, and the stand-in has %+v", pod.Name, ran, n)
+		}
+		times = append(times, n.Came.Sub(ran)+n.Ready.Sub(n.Over))
+	}
+	return times, nil
+}
+
+// bindings counts bindings a second, and writes to Pods of each, when the
+// controller finds a thousand requesters that all want to be served.
+func (b *bench) bindings() (rows []figures.Row, err error) {
+	nodes, count := b.n(crowdNodes), b.n(1000)
+	p, err := b.newPlayed("bindings", nodes)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	pods := p.requesters(count)
+	if err := errors.Join(p.makeNodes(), p.create(pods)); err != nil {
+		return nil, err
+	}
+	if err := p.until("all requesters run", func(c *crowd) bool { return c.running == nodes+count }); err != nil {
+		return nil, err
+	}
+	if err := p.startController(); err != nil {
+		return nil, err
+	}
+	if err := p.until("all requesters are served", func(c *crowd) bool { return c.served == count }); err != nil {
+		return nil, err
+	}
+	writes, err := readAudit(b.ctx, p.AuditLog(), pods[count-1].Name, func(w *write) bool { return w.byController() })
+	if err != nil {
+		return nil, err
+	}
+	var first, last time.Time
+	mine := 0
+	for _, w := range writes {
+		if !w.byController() {
+			continue
+		}
+		mine++
+		if first.IsZero() || w.Received.Before(first) {
+			first = w.Received
+		}
+		if w.Answered.After(last) {
+			last = w.Answered
+		}
+	}
+	rate, each := float64(count)/last.Sub(first).Seconds(), float64(mine)/float64(count)
+	return []figures.Row{
+		{
+			Figure: fmt.Sprintf("%d requesters at once on %d nodes: bindings a second", count, nodes), Samples: count,
+			Ours: fmt.Sprintf("%.0f", rate), Target: fmt.Sprintf("≥ %d", bindingsPerSecond), Met: rate >= bindingsPerSecond,
+		},
+		{
+			Figure: "the same: writes to Pods for each binding", Samples: count,
+			Ours: fmt.Sprintf("%.2f", each), Target: fmt.Sprintf("≤ %d", writesEach), Met: each <= writesEach,
+		},
+	}, nil
+}

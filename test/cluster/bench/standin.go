@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/launchertest"
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// The addresses of Pods that KWOK plays say what they are: a range for each node,
+// in it the launcher at its address 1 and requesters from firstRequester on, whose
+// GPU is the last digit. All of podRange is the stand-in's.
+const (
+	podRange       = "10.128.0.0/9"
+	podsOfNode     = 8192
+	gpusOfNode     = 10
+	firstRequester = 20
+	mostNodes      = 1000
+)
+
+const (
+	launcherPort = 8001
+	spiPort      = 8081
+	notesAddress = "10.100.0.1:9000" // in the cluster's network, of the control plane
+)
+
+func podAddress(node, number int) string {
+	var ip [4]byte
+	binary.BigEndian.PutUint32(ip[:], 10<<24|128<<16+uint32(node*podsOfNode+number))
+	return net.IP(ip[:]).String()
+}
+
+// whose is the node of a Pod and its number there.
+func whose(address net.Addr) (node, number int) {
+	ip := binary.BigEndian.Uint32(address.(*net.TCPAddr).IP.To4()) - (10<<24 | 128<<16)
+	return int(ip / podsOfNode), int(ip % podsOfNode)
+}
+
+func gpuOf(node, n int) string { return fmt.Sprintf("GPU-%08x-0000-0000-0000-%012x", node, n) }
+
+// note is what the stand-ins saw of one binding, named by its swap's key.
+type note struct {
+	Came  time.Time `json:"came"`  // the swap
+	Over  time.Time `json:"over"`  // and was answered
+	Ready time.Time `json:"ready"` // the requester was told so
+}
+
+// standIn is every launcher and every requester program of the played Pods, in one
+// process. It keeps to spec/launcherapi (package launchertest) and, as far as a
+// controller calls it, to spec/requesterapi; it carries no traffic.
+type standIn struct {
+	mu         sync.Mutex
+	launchers  map[int]*launchertest.Launcher // by node
+	requesters map[[2]int]*requesterapi.Proxy // by node and number
+	notes      map[string]*note
+	hung       map[int]chan struct{} // by node; closed when it hangs no more
+}
+
+// standInEnv makes a process of this program the stand-in.
+const standInEnv = "HOTSEAT_BENCH_STAND_IN"
+
+// serveStandIn serves until ctx ends.
+func serveStandIn(ctx context.Context) error {
+	s := &standIn{launchers: map[int]*launchertest.Launcher{}, requesters: map[[2]int]*requesterapi.Proxy{}, notes: map[string]*note{}, hung: map[int]chan struct{}{}}
+	spi := http.NewServeMux()
+	spi.HandleFunc("GET "+requesterapi.PathAccelerators, s.accelerators)
+	spi.HandleFunc(requesterapi.PathProxyConfig, s.proxy)
+	spi.HandleFunc("POST "+requesterapi.PathBecomeReady, s.ready(true))
+	spi.HandleFunc("POST "+requesterapi.PathBecomeUnready, s.ready(false))
+	notes := http.NewServeMux()
+	notes.HandleFunc("GET /notes", s.showNotes)
+	notes.HandleFunc("POST /hang", s.hang)
+	var servers []*http.Server
+	failed := make(chan error, 3)
+	var running sync.WaitGroup
+	for address, handler := range map[string]http.Handler{
+		fmt.Sprintf(":%d", launcherPort): http.HandlerFunc(s.launcher), fmt.Sprintf(":%d", spiPort): spi, notesAddress: notes,
+	} {
+		server := &http.Server{Addr: address, Handler: handler, ReadHeaderTimeout: time.Minute}
+		servers = append(servers, server)
+		running.Go(func() { failed <- server.ListenAndServe() })
+	}
+	var err error
+	select {
+	case err = <-failed:
+	case <-ctx.Done():
+	}
+	for _, server := range servers {
+		err = errors.Join(err, server.Close())
+	}
+	running.Wait()
+	return err
+}
+
+// here is the node and number of the Pod that a request is to.
+func here(r *http.Request) (node, number int) {
+	return whose(r.Context().Value(http.LocalAddrContextKey).(net.Addr))
+}
+
+func (s *standIn) launcher(w http.ResponseWriter, r *http.Request) {
+	node, _ := here(r)
+	s.mu.Lock()
+	l, ok := s.launchers[node]
+	if !ok {
+		gpus := make([]string, gpusOfNode)
+		for n := range gpus {
+			gpus[n] = gpuOf(node, n)
+		}
+		l = launchertest.New(launchertest.Options{GPUs: gpus, Swapped: s.swapped})
+		s.launchers[node] = l
+	}
+	s.mu.Unlock()
+	l.ServeHTTP(&hanging{w, r.Context(), func() <-chan struct{} {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.hung[node]
+	}}, r)
+}
+
+// hanging is an answer that is neither written nor gone on with while its launcher
+// hangs.
+type hanging struct {
+	http.ResponseWriter
+	ctx  context.Context        //nolint:containedctx // of the request
+	hung func() <-chan struct{} // nil: it does not
+}
+
+// Unwrap is for [http.ResponseController].
+func (h *hanging) Unwrap() http.ResponseWriter { return h.ResponseWriter }
+
+func (h *hanging) Write(p []byte) (int, error) {
+	if over := h.hung(); over != nil {
+		select {
+		case <-over:
+		case <-h.ctx.Done():
+			return 0, h.ctx.Err()
+		}
+	}
+	return h.ResponseWriter.Write(p)
+}
+
+// hang has the launchers of nodes hang from now on, or answer again.
+func (s *standIn) hang(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for text := range strings.SplitSeq(query.Get("nodes"), ",") {
+		node, err := strconv.Atoi(text)
+		switch {
+		case err != nil:
+			reply(w, http.StatusBadRequest, err.Error())
+			return
+		case query.Get("on") == "true" && s.hung[node] == nil:
+			s.hung[node] = make(chan struct{})
+		case query.Get("on") != "true" && s.hung[node] != nil:
+			close(s.hung[node])
+			delete(s.hung, node)
+		}
+	}
+}
+
+func (s *standIn) at(key string, change func(*note)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.notes[key] == nil {
+		s.notes[key] = &note{}
+	}
+	change(s.notes[key])
+}
+
+func (s *standIn) swapped(key string, came, over time.Time) {
+	s.at(key, func(n *note) { n.Came, n.Over = came, over })
+}
+
+func (s *standIn) showNotes(w http.ResponseWriter, _ *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_ = json.NewEncoder(w).Encode(s.notes) // the reader is gone when this fails
+}
+
+func (s *standIn) accelerators(w http.ResponseWriter, r *http.Request) {
+	node, number := here(r)
+	reply(w, http.StatusOK, []string{gpuOf(node, number%gpusOfNode)})
+}
+
+// proxy binds, unbinds, and shows the binding.
+func (s *standIn) proxy(w http.ResponseWriter, r *http.Request) {
+	var config requesterapi.ProxyConfig
+	if r.Method == http.MethodPut {
+		if err := json.NewDecoder(r.Body).Decode(&config); err != nil {
+			reply(w, http.StatusBadRequest, requesterapi.Problem{Status: http.StatusBadRequest, Detail: err.Error(), Code: requesterapi.CodeInvalid})
+			return
+		}
+	}
+	p := s.requester(r, func(p *requesterapi.Proxy) {
+		switch r.Method {
+		case http.MethodPut:
+			p.ProxyConfig, p.State = config, requesterapi.StateBound
+		case http.MethodDelete:
+			*p = requesterapi.Proxy{Instance: p.Instance, State: requesterapi.StateUnbound}
+		}
+	})
+	switch {
+	case r.Method == http.MethodDelete:
+		reply(w, http.StatusOK, requesterapi.Unbound{})
+	case r.Method == http.MethodGet && p.State == requesterapi.StateUnbound:
+		reply(w, http.StatusNotFound, p)
+	default:
+		reply(w, http.StatusOK, p)
+	}
+}
+
+func (s *standIn) ready(ready bool) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		now := time.Now()
+		p := s.requester(r, func(p *requesterapi.Proxy) { p.Ready = ready })
+		if ready {
+			s.at(p.Binding, func(n *note) { n.Ready = now })
+		}
+		reply(w, http.StatusOK, p)
+	}
+}
+
+// requester changes the requester that a request is to, and gives what it is then.
+func (s *standIn) requester(r *http.Request, change func(*requesterapi.Proxy)) requesterapi.Proxy {
+	node, number := here(r)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p, ok := s.requesters[[2]int{node, number}]
+	if !ok {
+		p = &requesterapi.Proxy{Instance: fmt.Sprintf("%d-%d", node, number), State: requesterapi.StateUnbound}
+		s.requesters[[2]int{node, number}] = p
+	}
+	change(p)
+	return *p
+}
+
+func reply(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // the client is gone when this fails
+}
