@@ -49,6 +49,7 @@ func command() *cobra.Command {
 	f.StringVar(&opts.LeaseNamespace, "lease-namespace", "", "where the Lease of leader election is; empty for the controller's own")
 	f.StringVar(&opts.Identity, "leader-identity", "", "what tells this replica from others, such as its Pod's UID: the same when its container is started again; empty for a random one")
 	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "where to answer /metrics, such as :8080; 0 for nowhere")
+	f.StringVar(&opts.PprofAddress, "pprof-address", "0", "where to answer /debug/pprof, such as 127.0.0.1:6060; 0 for nowhere")
 	f.StringVar(&opts.ProbesAddress, "probes-address", "0", "where to answer /healthz and /readyz; 0 for nowhere")
 	f.IntVar(&opts.LauncherPort, "launcher-port", 8001, "port of the launchers' control API")
 	f.StringVar(&opts.LauncherImage, "launcher-image", "hotseat.local/launcher:dev", "image whose /launcher is copied into the launchers that LauncherConfigs ask for")

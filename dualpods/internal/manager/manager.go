@@ -55,6 +55,7 @@ type Options struct {
 	Identity       string
 	MetricsAddress string // "0" for none
 	ProbesAddress  string // "0" for none
+	PprofAddress   string // of Go's profiles; "0" for none
 	LauncherPort   int
 	// LauncherImage is copied from into the launchers that LauncherConfigs ask for.
 	LauncherImage string
@@ -76,9 +77,10 @@ func Run(ctx context.Context, opts Options) (err error) {
 	config.QPS = -1
 	mopts := ctrl.Options{
 		Scheme: scheme, Logger: opts.Log,
-		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: own},
+		Cache:                  cache.Options{DefaultTransform: slim, ByObject: own},
 		Metrics:                server.Options{BindAddress: opts.MetricsAddress},
 		HealthProbeBindAddress: opts.ProbesAddress,
+		PprofBindAddress:       opts.PprofAddress,
 	}
 	if err := elect(&mopts, config, opts); err != nil {
 		return err

@@ -24,8 +24,11 @@ type Client struct{ http *http.Client }
 func New() *Client {
 	return &Client{http: &http.Client{Transport: &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
+		MaxIdleConns:        256, // there may be ten thousand requesters, and each is asked in its own time
 		MaxIdleConnsPerHost: 1,
-		IdleConnTimeout:     30 * time.Second,
+		IdleConnTimeout:     10 * time.Second,
+		ReadBufferSize:      1 << 10,
+		WriteBufferSize:     1 << 10,
 		DisableCompression:  true,
 	}}}
 }

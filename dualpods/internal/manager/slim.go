@@ -1,0 +1,42 @@
+package manager
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// slim leaves in an object for the cache what the controllers read: of a cluster
+// of ten thousand Pods little else than names. What is left of an object can
+// still be patched: a patch has the differences alone.
+func slim(in any) (any, error) {
+	switch o := in.(type) {
+	case *corev1.Pod:
+		slimPod(o)
+	case *corev1.Node:
+		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable}
+		o.Status, o.Annotations = corev1.NodeStatus{}, nil
+	}
+	if o, err := meta.Accessor(in); err == nil { // else the last that is known of what is gone
+		o.SetManagedFields(nil)
+	}
+	return in, nil
+}
+
+func slimPod(pod *corev1.Pod) {
+	switch {
+	case binding.IsLauncher(pod):
+	case podmeta.IsRequester(pod):
+		pod.Spec.Tolerations = nil
+		// Of what is there already a server patch changes nothing, and the token of
+		// the API server is in every Pod, under another name each.
+	default:
+		pod.ObjectMeta = metav1.ObjectMeta{
+			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+		}
+		pod.Spec, pod.Status = corev1.PodSpec{NodeName: pod.Spec.NodeName}, corev1.PodStatus{}
+	}
+}
