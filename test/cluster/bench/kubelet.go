@@ -76,7 +76,7 @@ func (b *bench) kubelet() (rows []figures.Row, err error) {
 
 // setUpNode has the controller, and a launcher on the node, as examples have it.
 func (s *site) setUpNode(ctx context.Context) (*launcherWatch, error) {
-	for image, programs := range map[string][]string{"launcher": {"launcher", "enginesim"}, "requester": {"requester"}, "controller": {"controller"}} {
+	for image, programs := range map[string][]string{"launcher": {"launcher", "podresources", "enginesim"}, "requester": {"requester"}, "controller": {"controller"}} {
 		files := map[string]string{}
 		for _, p := range programs {
 			files["/"+p] = "bin/" + p
