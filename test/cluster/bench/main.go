@@ -69,6 +69,7 @@ type bench struct {
 	ctx      context.Context //nolint:containedctx // of the whole run
 	dir      string          // of everything that the run makes
 	scale    float64         // of the number of samples
+	profiles string          // folder for the controller's profiles; empty: none are taken
 	progress io.Writer
 }
 
@@ -82,6 +83,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	write := flags.Bool("write", false, "put the table into "+figures.Document)
 	only := flags.String("only", "", "run these parts alone, separated by commas: "+names())
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples, nodes and Pods")
+	profiles := flags.String("profiles", "", "put profiles of the controller into this folder: CPU in part bindings, heap and goroutines in part memory")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -91,7 +93,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if _, err := os.Stat("bin/controller"); err != nil {
 		return fmt.Errorf("the programs are not built (run `make build`, and this in the root of the repository): %w", err)
 	}
-	b := &bench{ctx: ctx, scale: *scale, progress: progress}
+	b := &bench{ctx: ctx, scale: *scale, profiles: *profiles, progress: progress}
 	if b.dir, err = os.MkdirTemp("", "hotseat-bench-cluster-"); err != nil {
 		return fmt.Errorf("cannot make a folder: %w", err)
 	}

@@ -52,6 +52,9 @@ func (b *bench) memory() (rows []figures.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := errors.Join(p.profile("heap"), p.profile("goroutine")); err != nil {
+		return nil, err
+	}
 	return []figures.Row{{
 		Figure:  fmt.Sprintf("controller with %d Pods, %d of them launchers, the others requesters that are served: resident memory; bare: without Pods", nodes+count, nodes),
 		Samples: 1, Ours: fmt.Sprintf("%s (at most %s)", mb(full), mb(most)), Bare: mb(idle), Beside: fmt.Sprintf("%+.1f MB", float64(full-idle)/1e6),

@@ -225,8 +225,28 @@ func (g *program) stop() {
 
 // startController starts the controller anew.
 func (p *played) startController(args ...string) (err error) {
-	p.controller, err = p.start("controller", []string{"KUBECONFIG=" + p.file("controller")}, "bin/controller", args...)
+	p.controller, err = p.start("controller", []string{"KUBECONFIG=" + p.file("controller")}, "bin/controller", append(args, "--pprof-address="+pprofAddress)...)
 	return err
+}
+
+// pprofAddress is where the controller answers /debug/pprof, in the cluster's network.
+const pprofAddress = "10.100.0.1:6060"
+
+// profile puts a profile of the controller, such as heap, into the folder that was
+// asked for, if one was.
+func (p *played) profile(what string) error {
+	if p.b.profiles == "" {
+		return nil
+	}
+	name, _, _ := strings.Cut(what, "?")
+	data, err := p.ask(p.ctx, http.MethodGet, pprofAddress, "/debug/pprof/"+what)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(p.b.profiles, name+".pprof"), data, 0o644); err != nil {
+		return fmt.Errorf("cannot write a profile: %w", err)
+	}
+	return nil
 }
 
 func (p *played) stopController() { p.controller.stop() }
@@ -345,7 +365,7 @@ func (p *played) until(what string, so func(*crowd) bool) error {
 
 // notes are what the stand-in saw, by the UIDs of requesters.
 func (p *played) notes(ctx context.Context) (map[string]note, error) {
-	body, err := p.ask(ctx, http.MethodGet, "/notes")
+	body, err := p.ask(ctx, http.MethodGet, notesAddress, "/notes")
 	if err != nil {
 		return nil, err
 	}
@@ -361,14 +381,14 @@ func (p *played) notes(ctx context.Context) (map[string]note, error) {
 	return notes, nil
 }
 
-func (p *played) ask(ctx context.Context, method, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+notesAddress+path, nil)
+func (p *played) ask(ctx context.Context, method, address, path string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, nil)
 	if err != nil {
 		return nil, err
 	}
 	resp, err := p.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("cannot ask the stand-in: %w", err)
+		return nil, fmt.Errorf("cannot ask %s: %w", address, err)
 	}
 	defer resp.Body.Close()
 	return io.ReadAll(resp.Body)

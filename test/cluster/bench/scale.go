@@ -71,7 +71,7 @@ func (p *played) hanging(rounds, hung int) (figures.Times, error) {
 		names = append(names, strconv.Itoa(n))
 	}
 	query := "/hang?nodes=" + strings.Join(names, ",") + "&on="
-	if _, err := p.ask(p.ctx, http.MethodPost, query+"true"); err != nil {
+	if _, err := p.ask(p.ctx, http.MethodPost, notesAddress, query+"true"); err != nil {
 		return nil, err
 	}
 	stuck := p.requesters(p.nodes)[p.nodes-hung:]
@@ -82,7 +82,7 @@ func (p *played) hanging(rounds, hung int) (figures.Times, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := p.ask(p.ctx, http.MethodPost, query+"false"); err != nil {
+	if _, err := p.ask(p.ctx, http.MethodPost, notesAddress, query+"false"); err != nil {
 		return nil, err
 	}
 	return times, p.leave(stuck)
@@ -146,7 +146,13 @@ func (b *bench) bindings() (rows []figures.Row, err error) {
 	if err := p.startController(); err != nil {
 		return nil, err
 	}
-	if err := p.until("all requesters are served", func(c *crowd) bool { return c.served == count }); err != nil {
+	profiled := make(chan error, 1)
+	go func() {
+		err := p.until("the first requester is served", func(c *crowd) bool { return c.served > 0 })
+		profiled <- errors.Join(err, p.profile("profile?seconds=2"))
+	}()
+	err = p.until("all requesters are served", func(c *crowd) bool { return c.served == count })
+	if err := errors.Join(err, <-profiled); err != nil {
 		return nil, err
 	}
 	writes, err := readAudit(b.ctx, p.AuditLog(), pods[count-1].Name, func(w *write) bool { return w.byController() })
