@@ -66,27 +66,11 @@ type Options struct {
 
 // Run works until ctx ends, or another replica leads.
 func Run(ctx context.Context, opts Options) (err error) {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(v1alpha1.AddToScheme(scheme))
-	own, err := ownOnly()
-	if err != nil {
-		return fmt.Errorf("cannot say what is watched: %w", err)
-	}
 	config := rest.CopyConfig(opts.Config)
 	config.QPS = -1
-	mopts := ctrl.Options{
-		Scheme: scheme, Logger: opts.Log,
-		Cache:                  cache.Options{DefaultTransform: slim, ByObject: own},
-		Metrics:                server.Options{BindAddress: opts.MetricsAddress},
-		HealthProbeBindAddress: opts.ProbesAddress,
-		PprofBindAddress:       opts.PprofAddress,
-	}
-	if err := elect(&mopts, config, opts); err != nil {
+	mopts, err := managerOptions(config, opts)
+	if err != nil {
 		return err
-	}
-	if opts.Namespace != "" {
-		mopts.Cache.DefaultNamespaces = map[string]cache.Config{opts.Namespace: {}}
 	}
 	if err := awaitAPI(ctx, config, opts.Log); err != nil {
 		return err
@@ -140,6 +124,28 @@ func Run(ctx context.Context, opts Options) (err error) {
 		return fmt.Errorf("cannot run the controllers: %w", err)
 	}
 	return nil
+}
+
+// managerOptions say what the controllers watch, and how they elect a leader.
+func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1alpha1.AddToScheme(scheme))
+	own, err := ownOnly()
+	if err != nil {
+		return ctrl.Options{}, fmt.Errorf("cannot say what is watched: %w", err)
+	}
+	mopts := ctrl.Options{
+		Scheme: scheme, Logger: opts.Log,
+		Cache:                  cache.Options{DefaultTransform: slim, ByObject: own},
+		Metrics:                server.Options{BindAddress: opts.MetricsAddress},
+		HealthProbeBindAddress: opts.ProbesAddress,
+		PprofBindAddress:       opts.PprofAddress,
+	}
+	if opts.Namespace != "" {
+		mopts.Cache.DefaultNamespaces = map[string]cache.Config{opts.Namespace: {}}
+	}
+	return mopts, elect(&mopts, config, opts)
 }
 
 // watched are launchers as package binding asks for them.

@@ -47,7 +47,7 @@ func start(t *testing.T, visible string) string {
 	t.Cleanup(func() {
 		stop()
 		assert.NoError(t, r.Close())
-		<-ended
+		assert.NoError(t, <-ended)
 	})
 	return r.SPIAddr().String()
 }
