@@ -28,12 +28,13 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	l, record := w.boundTo(uid)
 	switch step.Do {
 	case Tell:
-		if told(readStatus(pod), step) {
-			c.event(pod, step, "Bind")
-		}
-		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
+		err := c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 			c.setStatus(p, o, podmeta.Status{State: stateWaiting, Reason: string(step.Reason), Message: step.Why})
 		})
+		if err == nil && told(readStatus(pod), step) { // a write that is refused is made again, and told then
+			c.event(pod, step, "Bind")
+		}
+		return err
 	case AddFinalizer:
 		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 			p.Finalizers = append(p.Finalizers, podmeta.FinalizerRequester)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"path"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -96,9 +98,12 @@ func (c *Controller) form(ctx context.Context, pod *corev1.Pod, read podmeta.Req
 	}
 	var config v1alpha1.InferenceServerConfig
 	if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
+		message := "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error()
+		if apierrors.IsNotFound(err) {
+			message = fmt.Sprintf("there is no InferenceServerConfig %s in namespace %s: make it, or name another one", read.ConfigName, pod.Namespace)
+		}
 		return nominal.Form{}, []podmeta.Problem{{
-			Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]",
-			Message: "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error(),
+			Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]", Message: message,
 		}}
 	}
 	return nominal.FromConfig(pod, &config)

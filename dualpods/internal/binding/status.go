@@ -105,10 +105,7 @@ func (c *Controller) publish(ctx context.Context, n *nodeWork, w *world, pod *co
 	}
 	old := readStatus(pod)
 	status := o.servingStatus(old)
-	if status.Message != "" && old.Message != status.Message {
-		c.event(pod, Step{Reason: Outdated, Why: status.Message}, "Publish")
-	}
-	return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
+	err = c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 		c.setStatus(p, o, status)
 		if !o.follows() {
 			return
@@ -126,4 +123,8 @@ func (c *Controller) publish(ctx context.Context, n *nodeWork, w *world, pod *co
 		maps.Copy(p.Labels, o.Form.Labels)
 		p.Annotations[podmeta.AnnotationRelayedLabels] = string(keys)
 	})
+	if err == nil && status.Message != "" && old.Message != status.Message {
+		c.event(pod, Step{Reason: Outdated, Why: status.Message}, "Publish")
+	}
+	return err
 }

@@ -20,7 +20,8 @@ import (
 )
 
 // gatherConfigs is how long changes are gathered before an InferenceServerConfig
-// is looked at: what its status counts is for people.
+// is looked at: what its status counts is for people, and what it names may be
+// made a moment after it, from the same folder.
 const gatherConfigs = time.Second
 
 // setUpConfigs has an InferenceServerConfig looked at whenever something of it
@@ -41,8 +42,11 @@ func setUpConfigs(ctx context.Context, mgr ctrl.Manager, configs *serverconfig.C
 		}
 		return keys
 	}
+	itself := func(_ context.Context, o client.Object) []client.ObjectKey {
+		return []client.ObjectKey{client.ObjectKeyFromObject(o)}
+	}
 	return ctrl.NewControllerManagedBy(mgr).Named("serverconfig").
-		For(&v1alpha1.InferenceServerConfig{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.InferenceServerConfig{}, later(itself), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Pod{}, later(ofPod)).
 		Watches(&v1alpha1.LauncherConfig{}, later(configsOfLauncherConfig(mgr.GetClient()))).
 		Complete(configs)

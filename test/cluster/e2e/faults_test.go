@@ -33,7 +33,7 @@ func TestWrongInputIsToldOnTheRequesterAndNothingIsMadeOfIt(t *testing.T) {
 	for what, v := range map[string]server{
 		"is no YAML": {app: "no-yaml", patch: "spec: ["},
 		"a Secret":   {app: "secret", env: []corev1.EnvVar{secret}},
-		"cannot read the InferenceServerConfig nowhere": {app: "no-config", config: "nowhere"},
+		"there is no InferenceServerConfig nowhere in namespace " + s.ns: {app: "no-config", config: "nowhere"},
 	} {
 		v.node = 1
 		s.start(v)
