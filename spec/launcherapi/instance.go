@@ -54,6 +54,7 @@ type Instance struct {
 	Port     int    `json:"port" minimum:"0" maximum:"65535" doc:"Public port: inference and read-only paths, through the launcher's proxy. 0 once it has been given back."`
 	PID      int    `json:"pid,omitempty" minimum:"1" doc:"Process id of the engine's API server."`
 	LogName  string `json:"log_name,omitempty" doc:"Name of its log file in the logs folder of the state folder."`
+	AsleepAt int64  `json:"asleep_log_bytes,omitempty" doc:"How long its log was when it last fell asleep: what follows was said after that."`
 	SwapID   string `json:"swap_id,omitempty" doc:"The swap that has claimed it: to move it, or to evict it."`
 	InFlight int    `json:"in_flight" doc:"Inference requests that the engine is working on."`
 	Held     int    `json:"held" doc:"Inference requests that wait at the gate."`

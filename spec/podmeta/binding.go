@@ -29,6 +29,7 @@ type Binding struct {
 	SpecHash    string   `json:"specHash"`    // identity of what runs, without the GPUs
 
 	New     bool      `json:"new,omitempty"`     // the swap makes the instance; otherwise it wakes one that is there
+	LogFrom int64     `json:"logFrom,omitempty"` // where in the instance's log begins what is the requester's; 0: it is made for it; negative: at the end that it has
 	Attempt int       `json:"attempt"`           // counts the swaps asked for, from 1
 	Since   time.Time `json:"since"`             // when the record was made
 	Failure string    `json:"failure,omitempty"` // why the attempt before came to nothing

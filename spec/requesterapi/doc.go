@@ -7,7 +7,8 @@
 //	POST   /v1/become-ready[?binding=ID]            200, or 409 unbound, other_binding, draining, terminating
 //	POST   /v1/become-unready[?binding=ID]          200, or 409 other_binding
 //	GET    /ready[?wait=1s]                         200, or 503
-//	POST   /v1/set-log?startPos=N[&binding=ID]      [LogPosition], or 400, 409 other_binding, 413
+//	POST   /v1/set-log?startPos=N                   [LogPosition], or 400, 409 other_binding, 413
+//	       [&binding=ID][&log=NAME]
 //	GET    /v1/proxy/config                         [Proxy] with 200; with 404 while nobody is bound
 //	PUT    /v1/proxy/config                         [ProxyConfig] → [Proxy], or 409 other_binding, draining, terminating, port_taken
 //	DELETE /v1/proxy/config?binding=ID              [Unbound], or 409 other_binding
@@ -52,6 +53,14 @@
 // once; the probe's timeoutSeconds must be longer than wait. Only a requester
 // that comes up holds it: the first answer after it was ready is given at once,
 // whatever it is, and so is every answer once the requester was told to end.
+//
+// # The log
+//
+// What set-log brings is printed, each byte once: a chunk says where in the log
+// it begins, and what was printed before is passed over. A log is known by its
+// name, or else by the binding. Another log than the last one begins where its
+// first chunk does, so that a caller can leave out what was said before. How far
+// the log is stands in [Proxy], for a caller that has forgotten it.
 //
 // # What a restart forgets
 //

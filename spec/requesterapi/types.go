@@ -24,6 +24,9 @@ const (
 	ParamBinding = "binding"
 	// ParamStartPos is the place of a chunk's first byte in the log, from 0.
 	ParamStartPos = "startPos"
+	// ParamLog names the log of a chunk: at most MaxBinding printable ASCII
+	// characters, opaque to the requester.
+	ParamLog = "log"
 	// ParamDrainTimeout and ParamIdleTimeout are durations as Go writes them
 	// ("10s", "500ms"), from 0 to MaxDrain.
 	ParamDrainTimeout = "drain_timeout"
@@ -101,6 +104,16 @@ type Proxy struct {
 	Terminating bool `json:"terminating,omitempty"`
 	// Connections are those open now.
 	Connections int `json:"connections"`
+	// Log is the log that set-log brought last.
+	Log Log `json:"log,omitzero"`
+}
+
+// Log is how far a log is.
+type Log struct {
+	// Name is what the log was called, or else the binding.
+	Name string `json:"name"`
+	// NextPos is the startPos of the byte that was not received yet.
+	NextPos int64 `json:"next_pos"`
 }
 
 // Unbound is the outcome of DELETE: how the connections ended that were open

@@ -51,6 +51,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	case OpenGate:
 		return c.setGate(ctx, n, w, pod, corev1.ConditionTrue, "Serving", step.Why)
 	case DeleteRequester:
+		c.relayLog(ctx, o)
 		return c.deleteRequester(ctx, pod, step)
 	case AddRecord:
 		return c.patchLauncher(ctx, n, w.candidate(o.Requester.Namespace, o.Form), func(p *corev1.Pod) error { return putRecord(p, step.Record) })
@@ -66,6 +67,19 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 		return c.callRequester(ctx, n, w, o, step)
 	default:
 		return fmt.Errorf("no such write: %q", step.Do)
+	}
+}
+
+// relayLog brings the requester the end of its instance's log, as far as that can
+// be had soon.
+func (c *Controller) relayLog(ctx context.Context, o Observation) {
+	if c.opts.RelayLog == nil || o.Record == nil || o.Instance == nil || o.SPI == nil || o.Launcher == nil || !o.Launcher.Connected {
+		return
+	}
+	ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), askLimit)
+	defer stop()
+	if err := c.opts.RelayLog(ctx, o); err != nil {
+		c.log.Info("the end of an instance's log is not relayed", "requester", o.Requester.Namespace+"/"+o.Requester.Name, "instance", o.Record.Instance, "error", err.Error())
 	}
 }
 

@@ -45,6 +45,9 @@ type Options struct {
 	Again func(node string)
 	// Observer is told what is seen and done; nil: nobody is.
 	Observer Observer
+	// RelayLog brings a requester that is about to be deleted what its instance
+	// has said; nil: nobody does.
+	RelayLog func(context.Context, Observation) error
 	Now      func() time.Time
 }
 

@@ -192,7 +192,7 @@ var waking = []rule{
 		func(o *Observation) Step {
 			record := *o.Record
 			record.Attempt++
-			record.New = o.Instance == nil
+			record.New, record.LogFrom = o.Instance == nil, o.logFrom()
 			return Step{Do: NextAttempt, Why: "instance " + record.Instance + " is " + instanceState(o) + ", and the attempt was to find it otherwise", Record: record}
 		}},
 	awakeElsewhere,
@@ -332,10 +332,23 @@ func (o *Observation) proxy() requesterapi.ProxyConfig {
 	}
 }
 
+// logFrom is where the log of an instance begins that is there already: what it
+// said before it fell asleep is of others.
+func (o *Observation) logFrom() int64 {
+	switch {
+	case o.Instance == nil:
+		return 0
+	case o.in(launcher.Sleeping):
+		return o.Instance.AsleepAt
+	default:
+		return -1
+	}
+}
+
 func (o *Observation) newRecord() podmeta.Binding {
 	return podmeta.Binding{
 		Instance: o.Requester.Instance, RequesterUID: o.Requester.UID, Namespace: o.Requester.Namespace, Name: o.Requester.Name,
-		GPUs: slices.Sorted(slices.Values(o.SPI.GPUs)), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), New: o.Instance == nil, Attempt: 1, Since: o.Now,
+		GPUs: slices.Sorted(slices.Values(o.SPI.GPUs)), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), New: o.Instance == nil, LogFrom: o.logFrom(), Attempt: 1, Since: o.Now,
 	}
 }
 
@@ -353,7 +366,9 @@ func (o *Observation) nextAttempt(failure string) Step {
 		pause = min(pause, firstPause<<shift)
 	}
 	record.Attempt++
-	record.New = o.Instance == nil
+	if record.New = o.Instance == nil; record.New {
+		record.LogFrom = 0
+	}
 	record.Failure, record.RetryAt = failure, o.Now.Add(pause)
 	return Step{Do: NextAttempt, Why: failure, Record: record}
 }

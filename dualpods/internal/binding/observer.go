@@ -31,6 +31,23 @@ type Sight struct {
 // Served says that there is nothing to do for the requester: it serves.
 func (s Sight) Served() bool { return s.Step.Rule == "" }
 
+// Observers are told one after the other.
+type Observers []Observer
+
+// Saw implements [Observer].
+func (all Observers) Saw(s Sight) {
+	for _, o := range all {
+		o.Saw(s)
+	}
+}
+
+// Passed implements [Observer].
+func (all Observers) Passed(node string, requesters []types.UID) {
+	for _, o := range all {
+		o.Passed(node, requesters)
+	}
+}
+
 type nobody struct{}
 
 func (nobody) Saw(Sight)                  {}

@@ -30,6 +30,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/launcherpool"
+	"hotseat.dev/hotseat/dualpods/internal/logrelay"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/serverconfig"
 	"hotseat.dev/hotseat/dualpods/internal/spi"
@@ -100,16 +101,19 @@ func Run(ctx context.Context, opts Options) (err error) {
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
 		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)},
 	})
-	watcher, closeWatcher, err := openTelemetry(ctx, views, opts.Log)
+	var relay *logrelay.Relay
+	watcher, closeWatcher, err := openTelemetry(ctx, views, func() int { return relay.Followers() }, opts.Log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeWatcher()) }()
+	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
 	binder = binding.New(life, binding.Options{
-		API: mgr.GetClient(), Views: watched{views, watcher}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
+		API: mgr.GetClient(), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Token: pool.Token, Launchers: pool, Drain: opts.Drain,
-		Again: again.add, Observer: crashes(watcher), Now: time.Now,
+		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
 	}, opts.Log.WithName("binding"))
+	defer relay.Close()
 	defer binder.Close()
 	defer views.Close()
 	defer end()
@@ -152,11 +156,22 @@ func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {
 type watched struct {
 	*nodeview.Set
 	telemetry *telemetry.Telemetry
+	relay     *logrelay.Relay
+}
+
+// logsOf are launchers as package logrelay asks for them.
+func logsOf(views *nodeview.Set) func(uid string) logrelay.Launcher {
+	return func(uid string) logrelay.Launcher {
+		if c := views.Client(uid); c != nil {
+			return c
+		}
+		return nil
+	}
 }
 
 func (w watched) Client(key string) binding.LauncherClient {
 	if c := w.Set.Client(key); c != nil {
-		return w.telemetry.Launcher(c)
+		return w.relay.Watched(w.telemetry.Launcher(c))
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 // openTelemetry has the metrics answered, and traces sent where the environment
 // says so.
-func openTelemetry(ctx context.Context, views *nodeview.Set, log logr.Logger) (*telemetry.Telemetry, func() error, error) {
+func openTelemetry(ctx context.Context, views *nodeview.Set, followers func() int, log logr.Logger) (*telemetry.Telemetry, func() error, error) {
 	tracing, err := telemetry.OpenTracing(ctx, os.Getenv)
 	if err != nil {
 		return nil, nil, err
@@ -23,7 +23,7 @@ func openTelemetry(ctx context.Context, views *nodeview.Set, log logr.Logger) (*
 	if tracing != nil {
 		otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Error(err, "cannot send traces") }))
 	}
-	watcher := telemetry.New(telemetry.Options{Streams: views.Streams, Tracing: tracing})
+	watcher := telemetry.New(telemetry.Options{Streams: views.Streams, Followers: followers, Tracing: tracing})
 	if err := metrics.Registry.Register(watcher); err != nil {
 		_ = tracing.Close() // nothing was traced yet
 		return nil, nil, fmt.Errorf("cannot answer metrics: %w", err)

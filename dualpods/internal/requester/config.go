@@ -18,14 +18,24 @@ var (
 	dnsName     = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)*[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.?$`)
 )
 
+// checkName checks the name of a binding or of a log, given as field.
+func checkName(field, name string) error {
+	switch {
+	case len(name) > requesterapi.MaxBinding:
+		return invalid("%s has %d bytes: give at most %d", field, len(name), requesterapi.MaxBinding)
+	case !bindingName.MatchString(name):
+		return invalid("%s %q: give printable ASCII characters without spaces", field, name)
+	}
+	return nil
+}
+
 func checkConfig(c requesterapi.ProxyConfig) error {
+	if err := checkName("binding", c.Binding); err != nil {
+		return err
+	}
 	ip, err := netip.ParseAddr(c.Address)
 	isIP := err == nil
 	switch {
-	case len(c.Binding) > requesterapi.MaxBinding:
-		return invalid("binding has %d bytes: give at most %d", len(c.Binding), requesterapi.MaxBinding)
-	case !bindingName.MatchString(c.Binding):
-		return invalid("binding %q: give printable ASCII characters without spaces", c.Binding)
 	case c.Address == "":
 		return invalid("address is missing: give the IP address of the inference server, such as 10.0.0.7")
 	case !isIP && (len(c.Address) > 253 || !dnsName.MatchString(c.Address)):

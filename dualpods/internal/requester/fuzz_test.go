@@ -44,8 +44,8 @@ func FuzzSetLog(f *testing.F) {
 		if err != nil {
 			return
 		}
-		before, length := relay.next, len(out.String())
-		if binding != "" && binding != relay.binding {
+		before, length := relay.known().NextPos, len(out.String())
+		if binding != "" && binding != relay.known().Name {
 			before = place
 		}
 		got, err := relay.add(t.Context(), binding, place, chunk)

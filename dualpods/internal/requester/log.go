@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
@@ -12,42 +13,57 @@ import (
 type logRelay struct {
 	out io.Writer
 	// turn is held by whoever writes; a write can wait for whoever reads it.
-	turn    chan struct{}
-	binding string // whose log it was last
-	next    int64
+	turn chan struct{}
+	mu   sync.Mutex
+	log  requesterapi.Log // that was written last; whoever has the turn changes it
 }
 
 func newLogRelay(out io.Writer) *logRelay {
 	return &logRelay{out: out, turn: make(chan struct{}, 1)}
 }
 
-// add writes what is new of a chunk that begins at start. The log of a binding
-// other than the last one's begins where its first chunk does; a caller that
-// names none has one log, which begins at 0.
-func (l *logRelay) add(ctx context.Context, binding string, start int64, chunk []byte) (requesterapi.LogPosition, error) {
+// known is how far the log is.
+func (l *logRelay) known() requesterapi.Log {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.log
+}
+
+func (l *logRelay) note(log requesterapi.Log) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.log = log
+}
+
+// add writes what is new of a chunk that begins at start. A log of another name
+// than the last one begins where its first chunk does; a caller that names none
+// has one log, which begins at 0.
+func (l *logRelay) add(ctx context.Context, name string, start int64, chunk []byte) (requesterapi.LogPosition, error) {
 	select {
 	case l.turn <- struct{}{}:
 		defer func() { <-l.turn }()
 	case <-ctx.Done():
 		return requesterapi.LogPosition{}, ctx.Err()
 	}
-	if binding != "" && binding != l.binding {
-		l.binding, l.next = binding, start
+	log := l.known()
+	if name != "" && name != log.Name {
+		log = requesterapi.Log{Name: name, NextPos: start}
 	}
-	if start > l.next {
-		f := failed(requesterapi.CodeLogGap, "the chunk begins at %d, but the log ends at %d: send what is between them first", start, l.next)
-		next := l.next
-		f.NextPos = &next
+	if start > log.NextPos {
+		f := failed(requesterapi.CodeLogGap, "the chunk begins at %d, but the log ends at %d: send what is between them first", start, log.NextPos)
+		f.NextPos = &log.NextPos
 		return requesterapi.LogPosition{}, f
 	}
-	known := l.next - start
+	known := log.NextPos - start
 	if known >= int64(len(chunk)) {
-		return requesterapi.LogPosition{NextPos: l.next}, nil
+		l.note(log)
+		return requesterapi.LogPosition{NextPos: log.NextPos}, nil
 	}
 	written, err := l.out.Write(chunk[known:])
-	l.next += int64(written)
+	log.NextPos += int64(written)
+	l.note(log)
 	if err != nil {
 		return requesterapi.LogPosition{}, fmt.Errorf("cannot write the log: %w", err)
 	}
-	return requesterapi.LogPosition{NextPos: l.next, Written: written}, nil
+	return requesterapi.LogPosition{NextPos: log.NextPos, Written: written}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync"
@@ -59,6 +60,27 @@ func TestTheLogOfAnotherBindingBeginsAnew(t *testing.T) {
 	require.Equal(t, "one's\ntwo's\n", s.log.String())
 }
 
+func TestALogThatHasANameGoesOnUnderAnotherBinding(t *testing.T) {
+	s := start(t)
+	named := func(start int, binding, name, text string) answer {
+		query := url.Values{requesterapi.ParamStartPos: {fmt.Sprint(start)}, requesterapi.ParamBinding: {binding}, requesterapi.ParamLog: {name}}
+		return s.post(requesterapi.PathSetLog+"?"+query.Encode(), text)
+	}
+	howFar := func() requesterapi.Log {
+		return read[requesterapi.Proxy](t, s.call(http.MethodGet, s.spi+requesterapi.PathProxyConfig, "")).Log
+	}
+	require.Zero(t, howFar())
+	require.Equal(t, 200, named(100, "one", "engine.1", "hello\n").status)
+	require.Equal(t, requesterapi.Log{Name: "engine.1", NextPos: 106}, howFar(), "for a controller that has forgotten it")
+	got := named(100, "two", "engine.1", "hello\nagain\n")
+	require.Equal(t, requesterapi.LogPosition{NextPos: 112, Written: 6}, read[requesterapi.LogPosition](t, got))
+	require.Equal(t, 200, named(0, "two", "engine.2", "new\n").status)
+	require.Equal(t, requesterapi.Log{Name: "engine.2", NextPos: 4}, howFar())
+	require.Equal(t, "hello\nagain\nnew\n", s.log.String())
+	requireProblem(t, named(0, "two", strings.Repeat("n", requesterapi.MaxBinding+1), ""), 400, requesterapi.CodeInvalid, "log has 513 bytes")
+	requireProblem(t, named(0, "two", "a b", ""), 400, requesterapi.CodeInvalid, "printable ASCII")
+}
+
 func TestChunksThatComeAtOnceAndInDisorderMakeOneLog(t *testing.T) {
 	var whole strings.Builder
 	for i := range 500 {
@@ -100,7 +122,7 @@ func TestWhatALogCouldNotTakeIsTakenLater(t *testing.T) {
 	_, err = relay.add(t.Context(), "", 0, []byte("abcdef"))
 	require.Error(t, err)
 	require.Equal(t, "abcd", out.String())
-	require.Equal(t, int64(4), relay.next)
+	require.Equal(t, int64(4), relay.known().NextPos)
 
 	relay.turn <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -129,9 +129,10 @@ func (r *Requester) meant(id string) error {
 
 // status is what GET answers.
 func (r *Requester) status() requesterapi.Proxy {
+	log := r.log.known()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := requesterapi.Proxy{Instance: r.instance, State: requesterapi.StateUnbound, Ready: r.ready, Terminating: r.terminating}
+	p := requesterapi.Proxy{Instance: r.instance, State: requesterapi.StateUnbound, Ready: r.ready, Terminating: r.terminating, Log: log}
 	if r.bound == nil {
 		return p
 	}

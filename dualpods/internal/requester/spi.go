@@ -2,6 +2,7 @@ package requester
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -94,11 +95,15 @@ func (r *Requester) postLog(w http.ResponseWriter, request *http.Request) (any, 
 	if err := r.means(id); err != nil {
 		return nil, err
 	}
+	name := query.Get(requesterapi.ParamLog)
+	if err := checkName(requesterapi.ParamLog, name); err != nil {
+		return nil, err
+	}
 	chunk, err := body(w, request, requesterapi.MaxLogChunk)
 	if err != nil {
 		return nil, err
 	}
-	return r.log.add(request.Context(), id, start, chunk)
+	return r.log.add(request.Context(), cmp.Or(name, id), start, chunk)
 }
 
 func startPos(query url.Values) (int64, error) {

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
@@ -86,6 +87,16 @@ func (c *Client) BecomeUnready(ctx context.Context, address, binding string) err
 	return c.call(ctx, http.MethodPost, address, requesterapi.PathBecomeUnready, url.Values{requesterapi.ParamBinding: {binding}}, nil, nil)
 }
 
+// SetLog has the requester print a chunk of that log, of at most
+// requesterapi.MaxLogChunk bytes, which begins at start. A requester that is
+// bound to something else than binding refuses.
+func (c *Client) SetLog(ctx context.Context, address, log, binding string, start int64, chunk []byte) (requesterapi.LogPosition, error) {
+	var p requesterapi.LogPosition
+	query := url.Values{requesterapi.ParamLog: {log}, requesterapi.ParamBinding: {binding}, requesterapi.ParamStartPos: {strconv.FormatInt(start, 10)}}
+	err := c.call(ctx, http.MethodPost, address, requesterapi.PathSetLog, query, chunk, &p)
+	return p, err
+}
+
 // maxAnswer is how many bytes of an answer are read.
 const maxAnswer = 1 << 20
 
@@ -96,7 +107,10 @@ func (c *Client) call(ctx context.Context, method, address, path string, query u
 		}
 	}()
 	var reader io.Reader
-	if body != nil {
+	contentType := "application/json"
+	if raw, ok := body.([]byte); ok {
+		reader, contentType = bytes.NewReader(raw), "application/octet-stream"
+	} else if body != nil {
 		text, err := json.Marshal(body)
 		if err != nil {
 			return err
@@ -110,7 +124,7 @@ func (c *Client) call(ctx context.Context, method, address, path string, query u
 	}
 	req.Header["Idempotency-Key"] = nil // each of these may be sent again when an idle connection breaks
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", contentType)
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {

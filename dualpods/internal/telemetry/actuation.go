@@ -187,7 +187,7 @@ func (a *actuation) phases(ctx context.Context, result launcherapi.SwapResult, a
 	if result.BeganAt.IsZero() {
 		return // an answer of a launcher that does not say
 	}
-	began := result.BeganAt
+	began := result.BeganAt.Round(0) // by the wall clock alone, as it came by the wire
 	if ahead := began.Add(milliseconds(result.TotalMS)).Sub(answered); ahead > 0 {
 		began = began.Add(-ahead)
 	}

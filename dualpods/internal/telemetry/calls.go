@@ -117,3 +117,24 @@ func (r *observedRequesters) plain(ctx context.Context, call string, do func() e
 	_, err := timed(ctx, r.t.metrics.programs, call, func() (struct{}, error) { return struct{}{}, do() })
 	return err
 }
+
+// Printers are requester programs that print logs.
+type Printers interface {
+	SetLog(ctx context.Context, address, log, binding string, start int64, chunk []byte) (requesterapi.LogPosition, error)
+}
+
+// Printers are requester programs whose calls are noted.
+func (t *Telemetry) Printers(p Printers) Printers { return &observedPrinters{p, t} }
+
+type observedPrinters struct {
+	printers Printers
+	t        *Telemetry
+}
+
+func (p *observedPrinters) SetLog(ctx context.Context, address, log, name string, start int64, chunk []byte) (requesterapi.LogPosition, error) {
+	position, err := timed(ctx, p.t.metrics.programs, "set_log", func() (requesterapi.LogPosition, error) {
+		return p.printers.SetLog(ctx, address, log, name, start, chunk)
+	})
+	p.t.metrics.logBytes.Add(float64(position.Written))
+	return position, err
+}

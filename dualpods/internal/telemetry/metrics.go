@@ -21,6 +21,7 @@ type metrics struct {
 	deleted   *prometheus.CounterVec
 	launchers *prometheus.HistogramVec
 	programs  *prometheus.HistogramVec
+	logBytes  prometheus.Counter
 }
 
 // Bounds of the histograms' buckets, in seconds.
@@ -34,6 +35,7 @@ var (
 	bindingsDesc   = prometheus.NewDesc("hotseat_controller_bindings", "Requesters that are bound, by the state of their instance; absent: it is not there.", []string{"state"}, nil)
 	requestersDesc = prometheus.NewDesc("hotseat_controller_requesters", "Requesters by state: waiting, served or leaving.", []string{"state"}, nil)
 	waitingDesc    = prometheus.NewDesc("hotseat_controller_requesters_waiting", "Requesters that wait, by the row of spec/binding.md at which they do.", []string{"row"}, nil)
+	followersDesc  = prometheus.NewDesc("hotseat_controller_log_followers", "Logs of instances that are followed while they start.", nil, nil)
 	streamsDesc    = prometheus.NewDesc("hotseat_controller_launcher_streams", "Launchers that are watched, by the state of their watch stream: connected or broken.", []string{"state"}, nil)
 )
 
@@ -46,6 +48,7 @@ func newMetrics() *metrics {
 		deleted:   counters("hotseat_controller_requesters_deleted_total", "Requesters that the controller deleted, as what served them is gone, by the row of spec/binding.md.", "row"),
 		launchers: histograms("hotseat_controller_launcher_call_duration_seconds", "Calls to launchers: swap, sleep or delete. Outcomes: done, undone, undo_failed, refused, unreachable or cancelled.", callBuckets, "call", "outcome"),
 		programs:  histograms("hotseat_controller_requester_call_duration_seconds", "Calls to requester programs. Outcomes: done, refused, unreachable or cancelled.", callBuckets, "call", "outcome"),
+		logBytes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_controller_log_relayed_bytes_total", Help: "Bytes of instances' logs that requesters were given to print."}),
 	}
 }
 
@@ -58,7 +61,7 @@ func histograms(name, help string, buckets []float64, labels ...string) *prometh
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.actuation, m.running, m.decisions, m.failures, m.deleted, m.launchers, m.programs}
+	return []prometheus.Collector{m.actuation, m.running, m.decisions, m.failures, m.deleted, m.launchers, m.programs, m.logBytes}
 }
 
 // Describe implements [prometheus.Collector].
@@ -66,7 +69,7 @@ func (t *Telemetry) Describe(ch chan<- *prometheus.Desc) {
 	for _, c := range t.metrics.collectors() {
 		c.Describe(ch)
 	}
-	for _, d := range []*prometheus.Desc{bindingsDesc, requestersDesc, waitingDesc, streamsDesc} {
+	for _, d := range []*prometheus.Desc{bindingsDesc, requestersDesc, waitingDesc, streamsDesc, followersDesc} {
 		ch <- d
 	}
 }
@@ -85,6 +88,7 @@ func (t *Telemetry) Collect(ch chan<- prometheus.Metric) {
 	gauges(bindingsDesc, bindings)
 	gauges(requestersDesc, requesters)
 	gauges(waitingDesc, waiting)
+	ch <- prometheus.MustNewConstMetric(followersDesc, prometheus.GaugeValue, float64(t.opts.Followers()))
 	watched, connected := t.opts.Streams()
 	gauges(streamsDesc, map[string]int{"connected": connected, "broken": watched - connected})
 }

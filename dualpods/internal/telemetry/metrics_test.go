@@ -30,7 +30,7 @@ import (
 )
 
 func newTelemetry() *Telemetry {
-	return New(Options{Streams: func() (int, int) { return 3, 2 }})
+	return New(Options{Streams: func() (int, int) { return 3, 2 }, Followers: func() int { return 1 }})
 }
 
 // scrape gives what Prometheus would read.

@@ -19,6 +19,8 @@ type Options struct {
 	// Streams counts the launchers that are watched, and those of them whose
 	// watch stream is up.
 	Streams func() (watched, connected int)
+	// Followers counts the logs that are followed.
+	Followers func() int
 	// Tracing sends a trace of each actuation; nil: nobody does.
 	Tracing *Tracing
 }

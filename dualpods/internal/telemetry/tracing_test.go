@@ -77,7 +77,7 @@ func (r *receiver) traced(t *testing.T) (of *Telemetry, send func()) {
 	tracing, err := OpenTracing(t.Context(), func(name string) string { return map[string]string{envEndpoint: r.URL}[name] })
 	require.NoError(t, err)
 	require.NotNil(t, tracing)
-	return New(Options{Streams: func() (int, int) { return 0, 0 }, Tracing: tracing}), func() { require.NoError(t, tracing.Close()) }
+	return New(Options{Streams: func() (int, int) { return 0, 0 }, Followers: func() int { return 0 }, Tracing: tracing}), func() { require.NoError(t, tracing.Close()) }
 }
 
 // tree shows spans by their names, in the order of their beginnings, each below

@@ -129,6 +129,18 @@ func (s *Store) Latest(id string) (name string, ok bool) {
 	return formatName(id, n), true
 }
 
+// Size is how many bytes a log has; 0 where there is none.
+func (s *Store) Size(name string) int64 {
+	if _, _, ok := ParseName(name); !ok {
+		return 0
+	}
+	info, err := os.Lstat(s.path(name))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 func (s *Store) path(name string) string { return filepath.Join(s.opts.Dir, name) }
 
 // open opens a log for reading. What cannot be the name of a log, a path for

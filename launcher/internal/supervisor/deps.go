@@ -87,6 +87,7 @@ type Logs interface {
 	Create(id string) (*os.File, string, error)
 	Latest(id string) (name string, ok bool)
 	Tail(name string, lines, maxBytes int) ([]string, error)
+	Size(name string) int64
 	Watch(name string) (<-chan struct{}, func(), error)
 }
 

@@ -379,6 +379,14 @@ func (l fakeLogs) Create(id string) (*os.File, string, error) {
 	return f, id + ".log", err
 }
 
+func (l fakeLogs) Size(name string) int64 {
+	info, err := os.Stat(filepath.Join(l.dir, name))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
 func (l fakeLogs) Tail(string, int, int) ([]string, error) {
 	time.Sleep(l.slow)
 	return []string{"the last line"}, nil

@@ -34,6 +34,9 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 		i.timed(string(row.From), took)
 		i.slept = i.slept || row.From == launcher.Sleeping && row.To != launcher.Waking
 		i.state, i.since = row.To, now
+		if row.To == launcher.Sleeping {
+			i.asleepAt = s.opts.Logs.Size(i.facts.LogName)
+		}
 		s.log.Info("instance changed state", "instance", i.facts.ID, "from", row.From, "to", row.To, "event", event, "reason", i.reason)
 		s.opts.Observer.Transition(i.facts.ID, row.From, row.To, i.cause)
 		s.opts.Observer.Phase(string(row.From), took)

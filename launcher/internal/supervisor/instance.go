@@ -67,6 +67,7 @@ type instance struct {
 	awakeBytes  map[string]uint64
 	asleepBytes map[string]uint64
 	hostBytes   uint64
+	asleepAt    int64 // how long its log was when it last fell asleep
 	lastWoken   time.Time
 
 	swapID   string // the swap that has claimed it
@@ -145,7 +146,7 @@ func (i *instance) view() launcherapi.Instance {
 		Model: i.facts.Model, ServedModelNames: i.facts.ServedNames,
 		Port: i.facts.PublicPort, PID: i.root.PID, LogName: i.facts.LogName, SwapID: i.swapID,
 		CreatedAt: i.created.UTC(), StateSince: i.since.UTC(), Timings: slices.Clone(i.timings),
-		HostBytes: i.hostBytes, Revision: i.revision,
+		HostBytes: i.hostBytes, AsleepAt: i.asleepAt, Revision: i.revision,
 	}
 	if i.state == launcher.Sleeping || i.state == launcher.FallingAsleep || i.state == launcher.Waking {
 		v.SleepLevel = i.level

@@ -39,6 +39,7 @@ type SavedInstance struct {
 	Awake    map[string]uint64       `json:"awake_bytes,omitempty"`
 	Asleep   map[string]uint64       `json:"asleep_bytes,omitempty"`
 	Host     uint64                  `json:"host_bytes,omitempty"`
+	AsleepAt int64                   `json:"asleep_log_bytes,omitempty"`
 	Slept    bool                    `json:"slept,omitempty"` // it was asleep when its end began
 	SwapID   string                  `json:"swap_id,omitempty"`
 	HoldGate bool                    `json:"hold_gate,omitempty"`
@@ -91,7 +92,7 @@ func (i *instance) saved() *SavedInstance {
 	v := &SavedInstance{
 		Facts: i.facts, Engine: i.engine.Name(), State: i.state, Root: i.root, Level: i.level,
 		Reason: i.reason, Cause: i.cause, LastLog: i.lastLog, Created: i.created, Since: i.since, LastUsed: i.lastUsed(),
-		Awake: i.awakeBytes, Asleep: i.asleepBytes, Host: i.hostBytes, Slept: i.slept,
+		Awake: i.awakeBytes, Asleep: i.asleepBytes, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.slept,
 		SwapID: i.swapID, HoldGate: i.holdGate, Deleting: i.deleting, Timings: i.timings,
 	}
 	if i.exit != nil {

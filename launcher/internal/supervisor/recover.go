@@ -228,7 +228,7 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 	i := &instance{
 		facts: saved.Facts, engine: eng, root: saved.Root, state: saved.State, created: saved.Created, since: saved.Since,
 		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: max(saved.Level, 1),
-		awakeBytes: saved.Awake, asleepBytes: saved.Asleep, hostBytes: saved.Host, slept: saved.Slept, lastWoken: saved.LastUsed,
+		awakeBytes: saved.Awake, asleepBytes: saved.Asleep, hostBytes: saved.Host, asleepAt: saved.AsleepAt, slept: saved.Slept, lastWoken: saved.LastUsed,
 		swapID: saved.SwapID, holdGate: saved.HoldGate, deleting: saved.Deleting, timings: saved.Timings,
 		holders: map[int]bool{}, changed: make(chan struct{}), over: make(chan struct{}),
 	}

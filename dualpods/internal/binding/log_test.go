@@ -1,0 +1,61 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func TestTheLogOfAnInstanceThatSleptBeginsWhereItFellAsleep(t *testing.T) {
+	made := Observation{SPI: &SPI{}}
+	assert.Zero(t, made.newRecord().LogFrom, "it is made for the requester")
+	asleep := Observation{SPI: &SPI{}, Instance: &launcherapi.Instance{State: "sleeping", AsleepAt: 700}}
+	record := asleep.newRecord()
+	assert.EqualValues(t, 700, record.LogFrom)
+	awake := Observation{SPI: &SPI{}, Instance: &launcherapi.Instance{State: "awake", AsleepAt: 700}}
+	assert.Negative(t, awake.newRecord().LogFrom, "what it said since it was woken was for others")
+
+	asleep.Record = &record
+	assert.EqualValues(t, 700, asleep.nextAttempt("no").Record.LogFrom)
+	asleep.Instance = nil
+	assert.Zero(t, asleep.nextAttempt("no").Record.LogFrom, "the next one is made for it")
+}
+
+func TestARequesterIsDeletedAfterItsLogWasRelayedOrCouldNotBe(t *testing.T) {
+	for name, trouble := range map[string]error{"relayed": nil, "not relayed": errors.New("the launcher is away")} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "uid"}}
+			api := fake.NewClientBuilder().WithObjects(pod).Build()
+			relayed := 0
+			c := New(t.Context(), Options{API: api, Recorder: silentRecorder{}, Now: time.Now, RelayLog: func(ctx context.Context, o Observation) error {
+				relayed++
+				_, bounded := ctx.Deadline()
+				assert.True(t, bounded)
+				uid, _ := RequesterOf(ctx)
+				assert.Equal(t, o.Requester.UID, uid)
+				assert.NoError(t, api.Get(ctx, client.ObjectKeyFromObject(pod), &corev1.Pod{}), "it is there still")
+				return trouble
+			}}, logr.Discard())
+			o := servedOne()
+			o.Requester.UID, o.Instance = pod.UID, &launcherapi.Instance{State: "failed"}
+			w := &world{pods: map[types.UID]*corev1.Pod{pod.UID: pod}}
+			require.NoError(t, c.act(t.Context(), c.work("node"), w, o, Step{Do: DeleteRequester, Reason: ServerGone, Why: "it ended"}))
+			assert.Equal(t, 1, relayed)
+			assert.True(t, apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{})))
+			c.Close()
+		})
+	}
+}
