@@ -26,17 +26,14 @@ func slim(in any) (any, error) {
 	return in, nil
 }
 
+// slimPod leaves requesters and launchers as they are: a server patch may speak of
+// any field of its requester.
 func slimPod(pod *corev1.Pod) {
-	switch {
-	case binding.IsLauncher(pod):
-	case podmeta.IsRequester(pod):
-		pod.Spec.Tolerations = nil
-		// Of what is there already a server patch changes nothing, and the token of
-		// the API server is in every Pod, under another name each.
-	default:
-		pod.ObjectMeta = metav1.ObjectMeta{
-			Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-		}
-		pod.Spec, pod.Status = corev1.PodSpec{NodeName: pod.Spec.NodeName}, corev1.PodStatus{}
+	if binding.IsLauncher(pod) || podmeta.IsRequester(pod) {
+		return
 	}
+	pod.ObjectMeta = metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}
+	pod.Spec, pod.Status = corev1.PodSpec{NodeName: pod.Spec.NodeName}, corev1.PodStatus{}
 }

@@ -66,7 +66,7 @@ var parts = []part{
 
 // bench is one run of the program.
 type bench struct {
-	ctx      context.Context //nolint:containedctx // of the whole run
+	ctx      context.Context // of the whole run
 	dir      string          // of everything that the run makes
 	scale    float64         // of the number of samples
 	profiles string          // folder for the controller's profiles; empty: none are taken

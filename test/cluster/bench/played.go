@@ -87,7 +87,7 @@ type played struct {
 	*site
 	b          *bench
 	nodes      int
-	ctx        context.Context //nolint:containedctx // ends when a program does that should not
+	ctx        context.Context // ends when a program does that should not
 	fail       context.CancelCauseFunc
 	programs   []*program
 	controller *program
@@ -248,8 +248,6 @@ func (p *played) profile(what string) error {
 	}
 	return nil
 }
-
-func (p *played) stopController() { p.controller.stop() }
 
 func (p *played) close() error {
 	for i := len(p.programs) - 1; i >= 0; i-- {

@@ -131,7 +131,7 @@ func (s *standIn) launcher(w http.ResponseWriter, r *http.Request) {
 // hangs.
 type hanging struct {
 	http.ResponseWriter
-	ctx  context.Context        //nolint:containedctx // of the request
+	ctx  context.Context        // of the request
 	hung func() <-chan struct{} // nil: it does not
 }
 

@@ -56,7 +56,7 @@ func (s *starts) add(writes []write, moments []launcherapi.Instance, name string
 		first(&relayed, w.Object.Name == name && w.byController() && w.Received.After(awake), w.Received)
 	}
 	if waking.IsZero() || awake.Before(waking) || relayed.IsZero() {
-		return fmt.Errorf("Pod %s had no hot start: running %s, waking %s, awake %s, relayed %s", name, running, waking, awake, relayed)
+		return fmt.Errorf("there was no hot start of Pod %s: running %s, waking %s, awake %s, relayed %s", name, running, waking, awake, relayed)
 	}
 	s.added = append(s.added, waking.Sub(running)+relayed.Sub(awake))
 	s.relayed = append(s.relayed, ready.Sub(awake))

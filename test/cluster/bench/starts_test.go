@@ -58,7 +58,7 @@ func TestTheTimesOfAStartAreReadFromTheAuditLog(t *testing.T) {
 	assert.Equal(t, ms(5+4), s.added)
 	assert.Equal(t, ms(25), s.relayed)
 
-	assert.ErrorContains(t, s.add(writes, moments[:1], "p", false), "no hot start")
+	assert.ErrorContains(t, s.add(writes, moments[:1], "p", false), "no hot start of Pod p")
 	assert.ErrorContains(t, s.add(writes, moments, "another", false), "does not tell all of Pod another")
 }
 

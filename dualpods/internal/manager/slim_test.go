@@ -1,0 +1,64 @@
+package manager
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+func TestThePodsOfOthersAreCachedByNameAlone(t *testing.T) {
+	theirs := func() *corev1.Pod {
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "default", Name: "p", UID: "u", ResourceVersion: "7", Labels: map[string]string{"app": "a"},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "kubelet"}},
+			},
+			Spec:   corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c"}}},
+			Status: corev1.PodStatus{PodIP: "10.1.2.3"},
+		}
+	}
+	slimmed := func(o any) any {
+		got, err := slim(o)
+		require.NoError(t, err)
+		return got
+	}
+	assert.Equal(t, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u", ResourceVersion: "7"},
+		Spec:       corev1.PodSpec{NodeName: "n"},
+	}, slimmed(theirs()))
+
+	for what, mark := range map[string]func(*corev1.Pod){
+		"a requester": func(p *corev1.Pod) { p.Annotations = map[string]string{podmeta.AnnotationServerPatch: "{}"} },
+		"a launcher": func(p *corev1.Pod) {
+			p.Labels = map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "simulated"}
+		},
+	} {
+		ours, want := theirs(), theirs()
+		mark(ours)
+		mark(want)
+		want.ManagedFields = nil
+		assert.Equal(t, want, slimmed(ours), "%s is cached whole", what)
+	}
+
+	last := toolscache.DeletedFinalStateUnknown{Key: "default/p", Obj: theirs()}
+	assert.Equal(t, last, slimmed(last))
+}
+
+func TestOfNodesIsCachedWhetherPodsMayComeAndTheirLabels(t *testing.T) {
+	node := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"gpu": "yes"}, Annotations: map[string]string{"a": "b"}},
+		Spec:       corev1.NodeSpec{Unschedulable: true, PodCIDR: "10.0.0.0/24"},
+		Status:     corev1.NodeStatus{Images: []corev1.ContainerImage{{Names: []string{"large"}}}},
+	}
+	got, err := slim(node)
+	require.NoError(t, err)
+	assert.Equal(t, &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"gpu": "yes"}}, Spec: corev1.NodeSpec{Unschedulable: true},
+	}, got)
+}
