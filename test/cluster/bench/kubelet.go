@@ -49,7 +49,7 @@ func (b *bench) kubelet() (rows []figures.Row, err error) {
 		return nil, err
 	}
 	last := ""
-	turns := b.n(40)
+	turns := b.n(30)
 	for turn := range turns {
 		for _, way := range ways {
 			last = fmt.Sprintf("%s-%d", way, turn)

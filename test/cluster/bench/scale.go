@@ -43,16 +43,16 @@ func (b *bench) atOnce() (rows []figures.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := p.rounds(b.n(10), nodes)
+	all, err := p.rounds(b.n(5), nodes)
 	if err != nil {
 		return nil, err
 	}
 	hung := max(1, nodes/20)
-	beside, err := p.rounds(b.n(10), nodes-hung)
+	beside, err := p.rounds(b.n(5), nodes-hung)
 	if err != nil {
 		return nil, err
 	}
-	slowed, err := p.hanging(b.n(10), hung)
+	slowed, err := p.hanging(b.n(5), hung)
 	if err != nil {
 		return nil, err
 	}
