@@ -92,6 +92,8 @@ var leaving = []rule{
 
 // placed is what must be known before anything is bound.
 var placed = []rule{
+	{"launcher gone, ready", func(o *Observation) bool { return (o.Record == nil || o.gone()) && o.ready() },
+		do(BecomeUnready, "the launcher that served it is gone")},
 	{"not bound, shown", func(o *Observation) bool { return o.Record == nil && o.shown() },
 		do(Retract, "nobody is bound to it any more")},
 	{"provider vanished", func(o *Observation) bool { return o.Record == nil && o.carries() },

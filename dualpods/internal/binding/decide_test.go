@@ -137,7 +137,8 @@ var examples = map[string]example{
 	})},
 	"one whose program names other GPUs after a restart, still published": {"let go, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-1"} })},
 	"a deleted one whose program hangs, and carries traffic perhaps":      {"leaving, requester silent", Retry, but(servedOne(), func(o *Observation) { deleting(o); o.SPI = nil })},
-	"a published one whose record is gone":                                {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record = nil })},
+	"a published one whose record is gone":                                {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record, o.SPI.Proxy.Ready = nil, false })},
+	"a ready one whose record is gone":                                    {"launcher gone, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Record = nil })},
 	"a served one whose GPU another names":                                {"", Nothing, but(servedOne(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
 	"a served one whose program cannot tell its GPUs any more":            {"", Nothing, but(servedOne(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
 	"a served one whose GPU another names, its engine killed":             {"died, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Rivals, o.Instance.State = []string{"ns/other"}, "failed" })},
@@ -145,10 +146,10 @@ var examples = map[string]example{
 	"wrong input of one that waits for a node": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems, o.Node.Name = []podmeta.Problem{{Field: "f"}}, "" })},
 	"a node that was cordoned in between":      {"node closed", DeleteRequester, but(fresh(), func(o *Observation) { o.Node.Unschedulable = true })},
 	"a launcher that vanished while nobody looked": {"provider vanished", DeleteRequester, but(servedOne(), func(o *Observation) {
-		o.Record, o.Launcher, o.Instance, o.Requester.Shown = nil, nil, nil, false
+		o.Record, o.Launcher, o.Instance, o.Requester.Shown, o.SPI.Proxy.Ready = nil, nil, nil, false, false
 	})},
 	"a launcher that vanished, and wrong input": {"provider vanished", DeleteRequester, but(servedOne(), func(o *Observation) {
-		o.Record, o.Launcher, o.Instance, o.Requester.Shown = nil, nil, nil, false
+		o.Record, o.Launcher, o.Instance, o.Requester.Shown, o.SPI.Proxy.Ready = nil, nil, nil, false, false
 		o.Problems = []podmeta.Problem{{Field: "f"}}
 	})},
 	"a launcher Pod that somebody deletes":         {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) { o.Launcher.Deleting = true })},

@@ -114,7 +114,7 @@ func (s *sim) checkProgram(p *simProgram, records []simRecord) {
 		return
 	}
 	since, ok := s.stale[p.pod]
-	if v := s.viewOf(l); l != nil && (v == nil || !v.Connected || !l.reachable()) {
+	if v := s.viewOf(l); l != nil && (v == nil || !v.Connected || !l.reachable()) || p.hung {
 		ok = false // nobody can know
 	}
 	if !ok {

@@ -250,7 +250,8 @@ func (p *simProgram) honest() bool { return p.lie == nil && p.mute == "" }
 // checkDoomed looks for requesters that should have been replaced.
 func (s *sim) checkDoomed() {
 	for uid, how := range s.doomed {
-		if l, _ := s.programs[uid].target(); s.living(uid) != nil && (l == nil || l.reachable()) {
+		p := s.programs[uid]
+		if l, _ := p.target(); s.living(uid) != nil && (l == nil || l.reachable()) && !p.hung {
 			s.violated("requester %s is still there: %s while it served", uid, how)
 		}
 	}

@@ -232,7 +232,7 @@ func (s *sim) lie(p *simProgram, how uint64) {
 		p.mute = "no driver answers"
 	}
 	s.note("%s says that it has %v %s", p.pod, p.lie, p.mute)
-	if was == p.mute || how/8%2 == 0 { // a driver may go and come while the program runs
+	if was == "" || p.mute != "" || how/8%2 == 0 { // a driver may come while the program runs
 		s.restartProgram(p, 100*time.Millisecond)
 	}
 }

@@ -92,9 +92,13 @@ func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
 	}
 }
 
-// unseen are the rows that schedules do not show to be needed: memory never runs
-// short in the simulated world. Each of them is missed by TestNoRowCanBeMissed.
-var unseen = []string{"room being made", "room made", "room taken elsewhere"}
+// unseen are the rows that a few hundred schedules do not show to be needed:
+// memory never runs short in the simulated world, and some are needed rarely.
+// Each of them is missed by TestNoRowCanBeMissed.
+var unseen = []string{
+	"GPUs unknown", "awake elsewhere", "earlier swap under way", "leaving, requester silent", "not bound, shown",
+	"room being made", "room made", "room taken elsewhere",
+}
 
 // TestTakingAnyRuleOutIsSeen looks, for each row, for a schedule that
 // shows that the row is needed.

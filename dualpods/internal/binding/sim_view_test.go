@@ -181,6 +181,9 @@ func (l *simLauncher) lose(d time.Duration) {
 	if !l.silent {
 		close(l.broken)
 		l.broken = make(chan struct{})
+		for _, sw := range l.swaps {
+			sw.by = nil // nobody hears of it any more
+		}
 	}
 	inc := l.s.inc
 	v := inc.views[l.key]
