@@ -115,11 +115,12 @@ func (s *crashSite) crashed(row, next string) {
 	s.running = nil
 	go func() { ended <- process.Wait() }()
 	select {
-	case <-ended:
+	case err := <-ended:
+		require.Error(s.t, err, "at %q", row)
 		require.Equal(s.t, syscall.SIGKILL, process.ProcessState.Sys().(syscall.WaitStatus).Signal(), "at %q", row)
 	case <-time.After(patience):
 		_ = process.Process.Kill() // it runs
-		<-ended
+		_ = <-ended                // it was killed
 		require.Fail(s.t, "the controller did not come by "+row)
 	}
 	s.run(next)

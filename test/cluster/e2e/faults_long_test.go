@@ -3,8 +3,15 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 func TestAMinuteWithoutTheAPIServerHarmsNothing(t *testing.T) { withoutAPI(t, time.Minute) }
@@ -12,3 +19,94 @@ func TestAMinuteWithoutTheAPIServerHarmsNothing(t *testing.T) { withoutAPI(t, ti
 func TestAMinuteWithoutALauncherHarmsNothing(t *testing.T) { withoutLauncher(t, time.Minute) }
 
 func TestKubernetesItselfCollectsThePodsOfADeletedNode(t *testing.T) { withoutNode(t, func(*site) {}) }
+
+func TestAControllerThatIsKilledAfterAnyStepUpOrDownIsFollowedByOneThatComesToTheSameEnd(t *testing.T) {
+	s := newSite(t).crashing()
+	s.onOneGPU()
+	up := []string{"no finalizer", "no record", "swap not asked", "swap under way", "carries nothing", "not ready", "not published", "gate shut"}
+	down := []string{"leaving, carries", "leaving, awake", "leaving, asleep or gone", "leaving, released"}
+	for n, row := range up {
+		warm := s.upAndDown(fmt.Sprintf("up-%d", n), row, down[n%len(down)])
+		hot := s.upAndDown(fmt.Sprintf("up-%d", n), row, down[(n+1)%len(down)])
+		assert.Equal(t, warm.PID, hot.PID, "it was woken, after %q", row)
+	}
+}
+
+func TestAControllerThatIsKilledWhileItCancelsAStartIsFollowedByOneThatDoes(t *testing.T) {
+	s := newSite(t).crashing()
+	for n, row := range []string{"leaving, starting or failed", "leaving, asleep or gone"} {
+		app := fmt.Sprintf("slow-%d", n)
+		s.run(row)
+		s.start(server{app: app, node: 1, args: []string{"--sim-load-time=1h"}})
+		s.instance("launcher-node-1", app, "starting")
+		s.delete(app)
+		s.crashed(row, "")
+		s.gone(app)
+		s.free("launcher-node-1")
+		s.eventually("the start is cancelled", func() bool { return len(s.instances(s.launcher("launcher-node-1"))) == 0 })
+	}
+}
+
+func TestAControllerThatIsKilledWhileItReplacesARequesterIsFollowedByOneThatDoes(t *testing.T) {
+	s := newSite(t).crashing()
+	s.run("")
+	s.deploy(server{app: "victim", node: 1, gate: true}, 1)
+	for _, row := range []string{"died, ready", "died while it served", "leaving, starting or failed", "leftover"} {
+		was := s.served("victim", 1)[0]
+		i := s.instance("launcher-node-1", "victim", "awake")
+		s.run(row)
+		s.kill(i)
+		if row != "leftover" { // that one is for what a crash has left
+			s.crashed(row, "")
+		}
+		s.replaced("victim", was)
+		s.answers("victim")
+		assert.NotEqual(t, i.PID, s.instance("launcher-node-1", "victim", "awake").PID)
+		assert.Len(t, s.instances(s.launcher("launcher-node-1")), 1)
+	}
+}
+
+func TestAControllerThatIsKilledWhileItWakesAModelAgainIsFollowedByOneThatDoes(t *testing.T) {
+	s := newSite(t).crashing()
+	s.run("")
+	s.start(server{app: "tired", node: 1, gate: true, labels: map[string]string{"example.com/model": "tired"}})
+	for n, row := range []string{"not awake, shown", "not awake, ready", "not awake any more", "swap not asked"} {
+		was := s.served("tired", 1)[0]
+		i := s.instance("launcher-node-1", "tired", "awake")
+		s.run(row)
+		_, err := s.launcher("launcher-node-1").Sleep(t.Context(), i.InstanceID, launcherapi.SleepRequest{})
+		require.NoError(t, err)
+		s.crashed(row, "")
+		s.eventually("another attempt is written down", func() bool { return s.records("launcher-node-1")[0].Attempt == n+2 })
+		s.instance("launcher-node-1", "tired", "awake")
+		now := s.served("tired", 1)[0]
+		s.stillAnswers(now)
+		assert.Equal(t, was.UID, now.UID)
+		assert.Equal(t, i.PID, s.instance("launcher-node-1", "tired", "awake").PID)
+	}
+}
+
+func TestAControllerThatIsKilledWhileALauncherGoesIsFollowedByOneThatLetsItGo(t *testing.T) {
+	s := newSite(t).crashing()
+	for n, row := range []string{"provider leaving", "leaving, carries", "leaving, released"} {
+		app := fmt.Sprintf("moved-%d", n)
+		s.run(row)
+		s.start(server{app: app, node: 1})
+		s.served(app, 1)
+		s.delete("launcher-node-1")
+		s.crashed(row, "")
+		s.gone(app)
+		s.eventually("the launcher is gone", func() bool { return len(s.launchers()) == 0 })
+		s.addLauncher(1)
+	}
+}
+
+func TestAControllerThatIsKilledAfterItMadeALauncherMakesNoOther(t *testing.T) {
+	s := newPool(t, func(c *v1alpha1.LauncherConfig) { c.Spec.Population.Mode = v1alpha1.OnDemand }).crashing()
+	s.run("no launcher")
+	s.deploy(server{app: "cold", node: 1}, 1)
+	s.crashed("no launcher", "")
+	s.served("cold", 1)
+	s.answers("cold")
+	assert.Len(t, s.poolPods(), 1)
+}
