@@ -202,14 +202,6 @@ func (s *sim) asks(pod *corev1.Pod) (nominal.Form, []podmeta.Problem) {
 	return nominal.FromConfig(pod, config)
 }
 
-func (s *sim) instanceOf(at int) *simInstance {
-	r := s.records()[at]
-	if l := s.launchers[string(r.on.UID)]; l != nil {
-		return l.all[r.Instance]
-	}
-	return nil
-}
-
 // said are the GPUs that a program names.
 func (p *simProgram) said() []string {
 	switch {

@@ -254,8 +254,9 @@ func (s *sim) happenToInput(e simEvent) {
 	case e.what == "break input" && e.arg/8%2 == 0:
 		s.api.dropConfig(s.api.pods[name].Annotations[podmeta.AnnotationInferenceServerConfig])
 	default:
-		fmt.Sscanf(s.api.pods[name].Annotations[podmeta.AnnotationInferenceServerConfig], "model-%d", &model)
-		s.putConfig(model, edition)
+		if _, err := fmt.Sscanf(s.api.pods[name].Annotations[podmeta.AnnotationInferenceServerConfig], "model-%d", &model); err == nil {
+			s.putConfig(model, edition)
+		}
 	}
 }
 
