@@ -197,7 +197,7 @@ func (s *sim) asks(pod *corev1.Pod) (nominal.Form, []podmeta.Problem) {
 	case read.Input == podmeta.InputPatch:
 		return nominal.FromPatch(pod, read.Patch)
 	case config == nil:
-		return nominal.Form{}, []podmeta.Problem{{Message: "cannot read the InferenceServerConfig " + read.ConfigName}}
+		return nominal.Form{}, []podmeta.Problem{{Message: "there is no InferenceServerConfig " + read.ConfigName}}
 	}
 	return nominal.FromConfig(pod, config)
 }
