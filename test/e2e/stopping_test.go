@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"syscall"
@@ -110,4 +111,31 @@ func TestWhatACrashedEngineLeftIsClearedAsSoonAsItCanBe(t *testing.T) {
 	assert.NotEmpty(t, gone.LastLogLines)
 	require.NotNil(t, gone.ExitCode)
 	assert.Equal(t, -9, *gone.ExitCode)
+}
+
+func TestATermDoesNotWaitForAModelThatASwapStarts(t *testing.T) {
+	t.Parallel()
+	for name, left := range map[string]int{"stop": 0, "leave": 1} {
+		t.Run(name, func(t *testing.T) {
+			n := NewNode(t, "--on-exit", name)
+			swapped := make(chan Answer, 1)
+			go func() {
+				answer, err := tryCall(context.Background(), "POST", n.URL+"/v2/vllm/swap", toNew("a", On(0), "--sim-load-time", "1h"))
+				assert.NoError(t, err)
+				swapped <- answer
+			}()
+			n.Await("a", "starting")
+			assert.Zero(t, n.Stop(), n.Log())
+			assert.Equal(t, "unavailable", (<-swapped).Problem(t).Code)
+			roots := 0
+			for _, pid := range engines(n.SimFS) {
+				if session, err := unix.Getsid(pid); err == nil && session == pid {
+					roots++
+				}
+			}
+			assert.Equal(t, left, roots, n.Log())
+			n.args[len(n.args)-1] = "stop"
+			n.Start()
+		})
+	}
 }

@@ -75,6 +75,11 @@ const (
 	runFolder    = "run" // short: the addresses of sockets are
 	pruneEvery   = 10 * time.Minute
 	shutdownTime = 5 * time.Second
+	// swapsTime is for swaps that run when the launcher is told to end: enough for
+	// a sleep and a wake, and not for a start, which may take minutes. It is
+	// shorter than shutdownTime, so that whoever waits for a swap that is broken
+	// off is told.
+	swapsTime = 4 * time.Second
 )
 
 // recordWait bounds the wait for init to write down what it reaps. Init does
@@ -382,14 +387,28 @@ func (d *Daemon) Close() error {
 	}
 	d.closing.Store(true)
 	d.log.Info("launcher is closing", "stop_engines", d.opts.StopOnExit)
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
-	defer cancel()
-	errs := []error{d.server.Shutdown(ctx)}
+	errs := []error{d.endCalls()}
 	d.feed.Close()
 	patience := d.opts.Limits.Drain + d.opts.Limits.StopGrace + d.opts.Limits.Memory
 	ending, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	d.swaps.Close(ending)
 	errs = append(errs, d.sup.Close(ending, d.opts.StopOnExit), d.giveBack())
 	return errors.Join(errs...)
+}
+
+// endCalls ends the swaps that run and then the calls, those for swaps with the
+// swap's outcome.
+func (d *Daemon) endCalls() error {
+	swapsOver := make(chan struct{})
+	go func() {
+		defer close(swapsOver)
+		ctx, cancel := context.WithTimeout(context.Background(), swapsTime)
+		defer cancel()
+		d.swaps.Close(ctx)
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
+	defer cancel()
+	err := d.server.Shutdown(ctx)
+	<-swapsOver
+	return err
 }
