@@ -104,7 +104,7 @@ var placed = []rule{
 		because(NodeUnschedulable, false, do(DeleteRequester, "node %s was made unschedulable before it had its inference server", nodeName))},
 	{"provider leaving", func(o *Observation) bool { return o.Record != nil && (o.gone() || o.Launcher.Deleting) },
 		because(LauncherGone, true, do(DeleteRequester, "its launcher %s is going", launcherName))},
-	{"died, ready", func(o *Observation) bool { return o.known() && o.dead() && o.ready() },
+	{"not awake, ready", func(o *Observation) bool { return o.known() && !o.in(launcher.Awake) && o.ready() },
 		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
 	{"died while it served", func(o *Observation) bool { return o.known() && o.dead() && o.shown() },
 		because(ServerGone, true, do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate))},
@@ -178,8 +178,6 @@ var waking = []rule{
 		do(Nothing, "instance %s, which is %s, is being deleted", instanceID, instanceState)},
 	{"leftover", func(o *Observation) bool { return o.in(launcher.Failed, launcher.Stopped) && !o.Attempt.Asked },
 		do(DeleteInstance, "instance %s is %s and in the way of the swap", instanceID, instanceState)},
-	{"not awake, ready", func(o *Observation) bool { return !o.in(launcher.Awake) && o.ready() },
-		do(BecomeUnready, "instance %s is %s", instanceID, instanceState)},
 	{"backing off", func(o *Observation) bool { return o.Now.Before(o.Record.RetryAt) && !o.in(launcher.Awake) },
 		func(o *Observation) Step {
 			step := warn(AttemptFailed, "attempt %s on launcher %s failed: %s; the next one is at %s", attempts, launcherName, failure, retryAt)(o)

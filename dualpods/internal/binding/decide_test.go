@@ -141,7 +141,7 @@ var examples = map[string]example{
 	"a ready one whose record is gone":                                    {"launcher gone, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Record = nil })},
 	"a served one whose GPU another names":                                {"", Nothing, but(servedOne(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
 	"a served one whose program cannot tell its GPUs any more":            {"", Nothing, but(servedOne(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
-	"a served one whose GPU another names, its engine killed":             {"died, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Rivals, o.Instance.State = []string{"ns/other"}, "failed" })},
+	"a served one whose GPU another names, its engine killed":             {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Rivals, o.Instance.State = []string{"ns/other"}, "failed" })},
 	"wrong input": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}} })},
 	"wrong input of one that waits for a node": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems, o.Node.Name = []podmeta.Problem{{Field: "f"}}, "" })},
 	"a node that was cordoned in between":      {"node closed", DeleteRequester, but(fresh(), func(o *Observation) { o.Node.Unschedulable = true })},
@@ -209,7 +209,7 @@ var examples = map[string]example{
 		o.Requester.Finalizer, o.Holder = true, "ns/old"
 	})},
 	"nothing stands in the way": {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Requester.Finalizer = true })},
-	"the engine was killed":     {"died, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
+	"the engine was killed":     {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
 	"the engine was killed, and the requester is unready": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) {
 		o.Instance.State, o.SPI.Proxy.Ready = "failed", false
 	})},
@@ -222,11 +222,11 @@ var examples = map[string]example{
 		o.Form.Args, o.Instance, o.Attempt, o.Launcher.Connected = []string{"org/other"}, nil, Attempt{}, false
 	})},
 	"a failed instance from earlier":  {"leftover", DeleteInstance, with("failed")},
-	"somebody put the model to sleep": {"not awake, shown", Retract, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping" })},
-	"the same, once its labels are off": {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) {
-		o.Instance.State, o.Requester.Published, o.Requester.Shown = "sleeping", false, false
+	"somebody put the model to sleep": {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping" })},
+	"the same, once it is unready": {"not awake, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.Instance.State, o.SPI.Proxy.Ready = "sleeping", false
 	})},
-	"the same, once it is unready": {"not awake any more", NextAttempt, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping"; unserved(o) })},
+	"the same, once its labels are off": {"not awake any more", NextAttempt, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping"; unserved(o) })},
 	"the model died between the end of its swap and being ready": {"not awake any more", NextAttempt, but(recorded(), func(o *Observation) {
 		o.Attempt = Attempt{Asked: true, Over: true}
 	})},

@@ -51,7 +51,7 @@ func TestAControllerThatIsKilledWhileItReplacesARequesterIsFollowedByOneThatDoes
 	s := newSite(t).crashing()
 	s.run("")
 	s.deploy(server{app: "victim", node: 1, gate: true}, 1)
-	for _, row := range []string{"died, ready", "died while it served", "leaving, starting or failed", "leftover"} {
+	for _, row := range []string{"not awake, ready", "died while it served", "leaving, starting or failed", "leftover"} {
 		was := s.served("victim", 1)[0]
 		i := s.instance("launcher-node-1", "victim", "awake")
 		s.run(row)
@@ -70,7 +70,7 @@ func TestAControllerThatIsKilledWhileItWakesAModelAgainIsFollowedByOneThatDoes(t
 	s := newSite(t).crashing()
 	s.run("")
 	s.start(server{app: "tired", node: 1, gate: true, labels: map[string]string{"example.com/model": "tired"}})
-	for n, row := range []string{"not awake, shown", "not awake, ready", "not awake any more", "swap not asked"} {
+	for n, row := range []string{"not awake, ready", "not awake, shown", "not awake any more", "swap not asked"} {
 		was := s.served("tired", 1)[0]
 		i := s.instance("launcher-node-1", "tired", "awake")
 		s.run(row)
