@@ -54,6 +54,14 @@ func (c *Client) SwapOnce(ctx context.Context, key string, req launcherapi.SwapR
 	}
 }
 
+// CallOff ends the wait of the swap that came with an idempotency key, which is
+// refused then. One that has begun goes on: an error of code conflict, as for one
+// that is over.
+func (c *Client) CallOff(ctx context.Context, key string) error {
+	_, err := do[launcherapi.CalledOff](ctx, c, call{method: http.MethodDelete, path: "/v2/vllm/swap", header: map[string]string{"Idempotency-Key": key}})
+	return err
+}
+
 // drained reads to the end, so that the connection can be used again.
 func drained(r io.Reader) error {
 	_, err := io.Copy(io.Discard, r)

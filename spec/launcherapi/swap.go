@@ -78,6 +78,11 @@ type SwapResult struct {
 	TotalMS float64     `json:"total_ms"`
 }
 
+// CalledOff answers a swap that was called off while it waited for its turn.
+type CalledOff struct {
+	SwapID string `json:"swap_id"`
+}
+
 // SwapProgress is one line of a streamed swap: a phase that began, a phase
 // that ended, or the end (result or problem).
 type SwapProgress struct {

@@ -59,7 +59,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
 	case RemoveRecord:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { dropRecord(p, record.Instance, o.Now); return nil })
-	case Swap, Sleep, DeleteInstance:
+	case Swap, CallOff, Sleep, DeleteInstance:
 		return c.callLauncher(n, l, record.Instance, step.Do, record, o.Form)
 	case Evict:
 		return c.evict(n, w, l, record, step.Victims)
@@ -194,6 +194,9 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 			}
 			return result.In.Revision, nil
 		})
+	case CallOff: // one that has begun goes on, to be put to rest when its instance is there
+		key := record.SwapKey()
+		n.calls.begin(callOffKey(l, record), true, func(ctx context.Context) (uint64, error) { return 0, api.CallOff(ctx, key) })
 	case Sleep:
 		n.calls.begin(sleepKey(l, id), false, func(ctx context.Context) (uint64, error) {
 			i, err := api.Sleep(ctx, id, launcherapi.SleepRequest{})

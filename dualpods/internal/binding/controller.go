@@ -318,7 +318,7 @@ func (n *nodeWork) keepSwaps(w *world) {
 	keys := map[string]bool{}
 	for _, l := range w.launchers {
 		for i := range l.bindings {
-			keys[swapKey(l, &l.bindings[i])] = true
+			keys[swapKey(l, &l.bindings[i])], keys[callOffKey(l, &l.bindings[i])] = true, true
 		}
 	}
 	n.calls.keep("swap/", keys)

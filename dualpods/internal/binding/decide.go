@@ -82,6 +82,10 @@ var leaving = []rule{
 	{"leaving, starting or failed", func(o *Observation) bool {
 		return o.letGo() && o.in(launcher.Starting, launcher.Failed, launcher.Stopped)
 	}, do(DeleteInstance, "instance %s is %s, and nobody wants it any more", instanceID, instanceState)},
+	{"leaving, swap waits", func(o *Observation) bool {
+		return o.letGo() && o.Attempt.Asked && !o.Attempt.Over && !o.Calls.CallOff && (o.Instance == nil || o.Instance.SwapID == "")
+	},
+		do(CallOff, "nobody wants instance %s any more, and its swap may be waiting for its turn", instanceID)},
 	{"leaving, swap under way", func(o *Observation) bool {
 		return o.letGo() && (o.Attempt.Asked && !o.Attempt.Over || o.Instance != nil && o.Instance.SwapID != "")
 	},

@@ -116,9 +116,21 @@ var examples = map[string]example{
 	"one whose record is of another GPU":       {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) { o.Record.GPUs = []string{"GPU-1"} })},
 	"a deleted one whose model starts":         {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { deleting(o); o.Attempt.Asked = true })},
 	"a deleted one whose model failed":         {"leaving, starting or failed", DeleteInstance, but(with("failed"), deleting)},
-	"a deleted one whose swap drains another": {"leaving, swap under way", Nothing, but(with("sleeping"), func(o *Observation) {
+	"a deleted one whose swap waits perhaps, to make its model": {"leaving, swap waits", CallOff, but(recorded(), func(o *Observation) {
 		deleting(o)
 		o.Attempt.Asked = true
+	})},
+	"a deleted one whose swap waits perhaps, to wake its model": {"leaving, swap waits", CallOff, but(with("sleeping"), func(o *Observation) {
+		deleting(o)
+		o.Attempt.Asked = true
+	})},
+	"a deleted one whose swap could not be called off": {"leaving, swap under way", Nothing, but(recorded(), func(o *Observation) {
+		deleting(o)
+		o.Attempt.Asked, o.Calls.CallOff = true, true
+	})},
+	"a deleted one whose swap drains another": {"leaving, swap under way", Nothing, but(with("sleeping"), func(o *Observation) {
+		deleting(o)
+		o.Attempt.Asked, o.Instance.SwapID = true, "swap"
 	})},
 	"a deleted one whose model sleeps":                    {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), deleting)},
 	"a deleted one whose model was never started":         {"leaving, asleep or gone", RemoveRecord, but(recorded(), deleting)},

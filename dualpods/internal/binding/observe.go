@@ -56,6 +56,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
 		o.Neighbours = c.neighbours(n, w, l, record)
 		o.Earlier = w.swapping(n, record)
+		o.Calls.CallOff = n.calls.attempt(callOffKey(l, record), 0).Asked
 		o.Calls.Sleep, o.Calls.Delete = n.calls.underWay(sleepKey(l, id), l.view.Revision), n.calls.underWay(deleteKey(l, id), l.view.Revision)
 	} else if l != nil {
 		for _, b := range l.bindings {
@@ -146,10 +147,11 @@ func InstanceIDs(form nominal.Form) func(gpus []string) (id string) {
 func swapKey(l *launcherPod, b *podmeta.Binding) string {
 	return "swap/" + l.key() + "/" + b.SwapKey()
 }
-func sleepKey(l *launcherPod, id string) string  { return "sleep/" + l.key() + "/" + id }
-func deleteKey(l *launcherPod, id string) string { return "delete/" + l.key() + "/" + id }
-func askKey(uid types.UID) string                { return "ask/" + string(uid) }
-func unbindKey(uid types.UID) string             { return "unbind/" + string(uid) }
+func sleepKey(l *launcherPod, id string) string            { return "sleep/" + l.key() + "/" + id }
+func deleteKey(l *launcherPod, id string) string           { return "delete/" + l.key() + "/" + id }
+func askKey(uid types.UID) string                          { return "ask/" + string(uid) }
+func unbindKey(uid types.UID) string                       { return "unbind/" + string(uid) }
+func callOffKey(l *launcherPod, b *podmeta.Binding) string { return swapKey(l, b) + "/call-off" }
 
 // annotationsOf is a copy that can be written to.
 func annotationsOf(pod *corev1.Pod) map[string]string {

@@ -22,6 +22,7 @@ type Views interface {
 // LauncherClient asks one launcher, as the launcher's own client does.
 type LauncherClient interface {
 	SwapOnce(ctx context.Context, key string, req launcherapi.SwapRequest, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error)
+	CallOff(ctx context.Context, key string) error
 	Sleep(ctx context.Context, id string, req launcherapi.SleepRequest) (launcherapi.Instance, error)
 	Delete(ctx context.Context, id string) (launcherapi.Instance, error)
 }

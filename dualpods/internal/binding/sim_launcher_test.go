@@ -49,6 +49,8 @@ type simSwap struct {
 	over    chan struct{}
 	ended   bool
 	at      time.Time // of its end
+	begun   bool      // admitted
+	off     bool      // called off before
 	result  launcherapi.SwapResult
 	err     error
 }
@@ -237,6 +239,10 @@ func (l *simLauncher) admit(sw *simSwap, req launcherapi.SwapRequest) (in *simIn
 	id := req.In.InstanceID + req.In.ID
 	for limit := time.Now().Add(time.Minute); ; {
 		l.s.mu.Lock()
+		if sw.off {
+			l.s.mu.Unlock()
+			return nil, nil, launcher.Conflictf("the swap was called off while it waited for its turn")
+		}
 		busy := false
 		for _, gpu := range req.GPUUUIDs {
 			busy = busy || l.turns[gpu] != nil
@@ -245,6 +251,7 @@ func (l *simLauncher) admit(sw *simSwap, req launcherapi.SwapRequest) (in *simIn
 			busy = busy || occupies(i) && i.State != string(launcher.Awake)
 		}
 		if !busy && !l.dead {
+			sw.begun = true
 			for _, gpu := range req.GPUUUIDs {
 				l.turns[gpu] = sw
 			}

@@ -106,6 +106,21 @@ func (c simLauncherClient) verb(ctx context.Context, id string, do func(*simInst
 	return view, err
 }
 
+func (c simLauncherClient) CallOff(ctx context.Context, key string) error {
+	return c.call(ctx, func() (<-chan struct{}, error) {
+		sw := c.l.swaps[key]
+		switch {
+		case sw == nil:
+			return nil, launcher.NotFound(key)
+		case sw.begun:
+			return nil, launcher.Conflictf("%s has begun", sw.id)
+		}
+		sw.off = true
+		c.l.s.note("launcher %s: %s of %s is called off", c.l.pod, sw.id, key)
+		return nil, nil
+	})
+}
+
 func (c simLauncherClient) Sleep(ctx context.Context, id string, _ launcherapi.SleepRequest) (launcherapi.Instance, error) {
 	return c.verb(ctx, id, func(i *simInstance) (func(), error) {
 		switch {

@@ -29,6 +29,7 @@ const (
 
 	// Calls to the launcher; its watch stream brings the outcome.
 	Swap           Action = "swap"
+	CallOff        Action = "call off" // the swap of the record's attempt, if it waits for its turn still
 	Sleep          Action = "sleep"
 	DeleteInstance Action = "delete instance"
 	Evict          Action = "evict" // sleepers of other launchers: delete them

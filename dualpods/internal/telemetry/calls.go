@@ -65,6 +65,11 @@ func (l *observedLauncher) SwapOnce(ctx context.Context, key string, req launche
 	return result, err
 }
 
+func (l *observedLauncher) CallOff(ctx context.Context, key string) error {
+	_, err := timed(ctx, l.t.metrics.launchers, "call_off", func() (struct{}, error) { return struct{}{}, l.launcher.CallOff(ctx, key) })
+	return err
+}
+
 func (l *observedLauncher) Sleep(ctx context.Context, id string, req launcherapi.SleepRequest) (launcherapi.Instance, error) {
 	return timed(ctx, l.t.metrics.launchers, "sleep", func() (launcherapi.Instance, error) { return l.launcher.Sleep(ctx, id, req) })
 }

@@ -46,7 +46,7 @@ func newMetrics() *metrics {
 		decisions: counters("hotseat_controller_decisions_total", "Decisions, by the row of spec/binding.md and the step; row served: no row fits.", "row", "step"),
 		failures:  counters("hotseat_controller_step_failures_total", "Steps that could not be made; conflict: somebody else has changed the object, or the cache is behind.", "step", "conflict"),
 		deleted:   counters("hotseat_controller_requesters_deleted_total", "Requesters that the controller deleted, as what served them is gone, by the row of spec/binding.md.", "row"),
-		launchers: histograms("hotseat_controller_launcher_call_duration_seconds", "Calls to launchers: swap, sleep or delete. Outcomes: done, undone, undo_failed, refused, unreachable or cancelled.", callBuckets, "call", "outcome"),
+		launchers: histograms("hotseat_controller_launcher_call_duration_seconds", "Calls to launchers: swap, call_off, sleep or delete. Outcomes: done, undone, undo_failed, refused, unreachable or cancelled.", callBuckets, "call", "outcome"),
 		programs:  histograms("hotseat_controller_requester_call_duration_seconds", "Calls to requester programs. Outcomes: done, refused, unreachable or cancelled.", callBuckets, "call", "outcome"),
 		logBytes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_controller_log_relayed_bytes_total", Help: "Bytes of instances' logs that requesters were given to print."}),
 	}

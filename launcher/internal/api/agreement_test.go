@@ -199,7 +199,7 @@ func TestAMethodThatAPathDoesNotTakeIsAProblemDocumentToHeadToo(t *testing.T) {
 	for _, method := range []string{http.MethodHead, http.MethodTrace, http.MethodGet, http.MethodPatch, "BREW"} {
 		got := r.do(t, method, swapPath, "")
 		assert.Equal(t, http.StatusMethodNotAllowed, got.status, method)
-		assert.Equal(t, "POST, OPTIONS", got.header.Get("Allow"), method)
+		assert.Equal(t, "POST, DELETE, OPTIONS", got.header.Get("Allow"), method)
 		assert.Equal(t, "application/problem+json", got.header.Get("Content-Type"), method)
 		assert.Equal(t, method == http.MethodHead, got.body == "", method)
 	}

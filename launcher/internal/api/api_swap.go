@@ -57,6 +57,23 @@ func traceID(header string) string {
 	return ""
 }
 
+type callOffInput struct {
+	Key string `header:"Idempotency-Key" required:"true" minLength:"1" maxLength:"255" doc:"That the swap came with."`
+}
+
+// callOffSwap answers at once: who waits for the swap is refused a moment later.
+func (s *Server) callOffSwap(_ context.Context, in *callOffInput) (*body[launcherapi.CalledOff], error) {
+	run, err := s.opts.Swaps.CallOff(in.Key)
+	if err != nil {
+		return nil, err
+	}
+	return answer(launcherapi.CalledOff{SwapID: run.ID()}, nil)
+}
+
+func docCallOff(op *huma.Operation, _ huma.Registry) {
+	op.Description = "Who waits for the swap is told that it is refused (409): nothing was touched. A swap that has begun, or is over, is not called off (409): delete the instance that it makes, or swap back."
+}
+
 // streamSwap writes each step of a swap as it happens. The last line has the
 // result or the problem.
 func streamSwap(ctx huma.Context, run SwapRun, contentType string) {

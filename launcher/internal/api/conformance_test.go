@@ -36,8 +36,9 @@ func TestEveryOperationOfTheDocumentAnswersAsItSays(t *testing.T) {
 		{http.MethodGet, "/v2/gpus", ""},
 		{http.MethodGet, "/v2/vllm/preloaders", ""},
 		{http.MethodPost, swapPath, `{"in":{"instance_id":"a"}}`},
+		{http.MethodDelete, swapPath, ""},
 	} {
-		got := r.do(t, call.method, call.path, call.body)
+		got := r.do(t, call.method, call.path, call.body, "Idempotency-Key", "k")
 		assert.Less(t, got.status, 300, "%s %s: %s", call.method, call.path, got.body)
 	}
 	r.writeLog(t, "a", "hello\n")

@@ -41,6 +41,7 @@ type Logs interface {
 // Swaps begins swaps; see [Swapper].
 type Swaps interface {
 	Begin(req launcherapi.SwapRequest, key string) (SwapRun, error)
+	CallOff(key string) (SwapRun, error)
 }
 
 // SwapRun is a swap that has begun; [swap.Run] behind it. It goes on whether or
@@ -64,6 +65,14 @@ type swapper struct{ c *swap.Coordinator }
 
 func (s swapper) Begin(req launcherapi.SwapRequest, key string) (SwapRun, error) {
 	run, err := s.c.Begin(req, key)
+	if err != nil {
+		return nil, err
+	}
+	return run, nil
+}
+
+func (s swapper) CallOff(key string) (SwapRun, error) {
+	run, err := s.c.CallOff(key)
 	if err != nil {
 		return nil, err
 	}

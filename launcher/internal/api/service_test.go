@@ -139,7 +139,7 @@ func TestOptionsTellsWhatAPathTakes(t *testing.T) {
 		instancesPath + "/a":       "GET, PUT, DELETE, HEAD, OPTIONS",
 		instancesPath + "/a/log":   "GET, HEAD, OPTIONS",
 		instancesPath + "/a/sleep": "POST, OPTIONS",
-		swapPath:                   "POST, OPTIONS",
+		swapPath:                   "POST, DELETE, OPTIONS",
 	} {
 		got := r.do(t, http.MethodOptions, path, "")
 		assert.Equal(t, http.StatusNoContent, got.status, path)

@@ -31,10 +31,13 @@ type Run struct {
 
 	mu       sync.Mutex
 	progress []launcherapi.SwapProgress
-	changed  chan struct{} // closed and replaced when progress grows
-	ended    chan struct{} // closed when it is over
-	over     bool          // answered; nothing is told any more
-	settled  bool          // result and err are those to answer with
+	changed  chan struct{}           // closed and replaced when progress grows
+	ended    chan struct{}           // closed when it is over
+	over     bool                    // answered; nothing is told any more
+	settled  bool                    // result and err are those to answer with
+	begun    bool                    // it waits for its turn no more, and cannot be called off
+	off      bool                    // it was called off before
+	giveUp   context.CancelCauseFunc // ends the wait
 	result   launcherapi.SwapResult
 	err      error
 }
@@ -176,7 +179,7 @@ var errTimeout = errors.New("the swap ran out of time")
 func (r *Run) do(ctx context.Context) {
 	var release func()
 	if err := r.phase(launcherapi.PhaseAdmit, "", func() (err error) {
-		release, err = r.admit(ctx)
+		release, err = r.await(ctx)
 		return err
 	}); err != nil {
 		r.conclude(launcherapi.OutcomeRefused, err)

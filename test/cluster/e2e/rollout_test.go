@@ -101,11 +101,12 @@ func TestARequesterIsDeletedWhileItsSwapWaitsBehindAnother(t *testing.T) {
 		return err == nil && gpus.ActiveSwaps+gpus.QueuedSwaps == 1 && len(s.records("launcher-node-1")) == 1
 	})
 	s.delete("queued")
+	s.gone("queued") // it is called off, and waits for nobody
+	s.free("launcher-node-1")
+	assert.Equal(t, "starting", s.instances(c)["org/by-hand"].State)
+	assert.Len(t, s.instances(c), 1)
 	_, err = c.Delete(t.Context(), "by-hand")
 	require.NoError(t, err)
-	s.gone("queued")
-	s.free("launcher-node-1")
-	assert.Empty(t, s.pids("queued", []string{"launcher-node-1"}, "awake"), "nothing runs for nobody")
 	s.start(server{app: "next", node: 1})
 	next := s.served("next", 1)[0]
 	records := s.records("launcher-node-1")

@@ -43,6 +43,17 @@ func (f *Swaps) Begin(req launcherapi.SwapRequest, key string) (api.SwapRun, err
 	return f.run, nil
 }
 
+// CallOff records the key.
+func (f *Swaps) CallOff(key string) (api.SwapRun, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.keys = append(f.keys, key)
+	if f.err != nil {
+		return nil, f.err
+	}
+	return f.run, nil
+}
+
 // SwapRun is a swap whose steps the test sends; closing them ends it.
 type SwapRun struct {
 	Steps  chan launcherapi.SwapProgress

@@ -1,0 +1,74 @@
+package swap
+
+import (
+	"context"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+var errCalledOff = launcher.Conflictf("the swap was called off while it waited for its turn")
+
+// CallOff ends the wait of the swap that came with a key: it is refused, and has
+// touched nothing. One that has begun goes on and one that is over stays as it
+// is, which is an error of code conflict; a key that nobody knows is one of code
+// not_found.
+func (c *Coordinator) CallOff(key string) (*Run, error) {
+	c.mu.Lock()
+	k, known := c.keys[key]
+	if !known {
+		k = &kept{}
+	}
+	r, id := k.run, k.saved.ID
+	c.mu.Unlock()
+	switch {
+	case !known:
+		return nil, &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "no swap came with this Idempotency-Key, or it is forgotten"}
+	case r == nil:
+		return nil, launcher.Conflictf("swap %s is over", id)
+	case !r.callOff():
+		return nil, launcher.Conflictf("swap %s has begun, and goes on", r.ID())
+	}
+	return r, nil
+}
+
+// callOff says whether the swap waited still.
+func (r *Run) callOff() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.begun {
+		return false
+	}
+	r.off = true
+	if r.giveUp != nil {
+		r.giveUp(errCalledOff)
+	}
+	return true
+}
+
+// await admits the swap, unless it is called off before.
+func (r *Run) await(ctx context.Context) (release func(), err error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	r.mu.Lock()
+	r.giveUp = giveUp
+	if r.off {
+		giveUp(errCalledOff)
+	}
+	r.mu.Unlock()
+	release, err = r.admit(ctx)
+	r.mu.Lock()
+	off := r.off
+	r.begun = !off
+	r.mu.Unlock()
+	if !off {
+		return release, err
+	}
+	if err == nil { // called off in the last moment
+		if !r.req.DryRun {
+			r.c.opts.Supervisor.Dismiss(r.order.swapID)
+		}
+		release()
+	}
+	return nil, errCalledOff
+}
