@@ -201,7 +201,7 @@ var waking = []rule{
 		}},
 	awakeElsewhere,
 	{"earlier swap under way", func(o *Observation) bool { return !o.Attempt.Asked && o.atRest() && o.Earlier != "" },
-		do(Nothing, "a swap for %s, which had one of its GPUs, is under way", func(o *Observation) string { return o.Earlier })},
+		inform(GPUBusy, "a swap for %s, which had one of its GPUs, is under way", func(o *Observation) string { return o.Earlier })},
 	{"swap not asked", func(o *Observation) bool { return !o.Attempt.Asked && o.atRest() },
 		do(Swap, "instance %s is to be awake on its GPUs", instanceID)},
 	{"swap under way", func(o *Observation) bool { return o.Attempt.Asked && !o.Attempt.Over },

@@ -248,7 +248,7 @@ var examples = map[string]example{
 	"the configuration was deleted before anything was started": {"input wrong, nothing runs", Tell, but(recorded(), func(o *Observation) {
 		o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}}
 	})},
-	"a new record, and a swap of one that was deleted": {"earlier swap under way", Nothing, but(recorded(), func(o *Observation) { o.Earlier = "ns/old" })},
+	"a new record, and a swap of one that was deleted": {"earlier swap under way", Tell, but(recorded(), func(o *Observation) { o.Earlier = "ns/old" })},
 	"one that names other GPUs, and a launcher that is silent": {"leaving, launcher silent", Tell, but(recorded(), func(o *Observation) {
 		o.SPI.GPUs, o.Launcher.Connected = []string{"GPU-1"}, false
 	})},

@@ -158,7 +158,20 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 			}
 		}
 	}
+	if at >= 0 && s.swapsBeside(s.records()[at]) {
+		reasons = append(reasons, "is under way")
+	}
 	return reasons, s.swapping(pod.UID)
+}
+
+// swapsBeside says that a swap for another record may be under way on a GPU of
+// this one: a launcher that does not answer does not say how it ended.
+func (s *sim) swapsBeside(record simRecord) bool {
+	return slices.ContainsFunc(s.records(), func(r simRecord) bool {
+		beside := r.RequesterUID != record.RequesterUID && slices.ContainsFunc(r.GPUs, func(g string) bool { return slices.Contains(record.GPUs, g) })
+		l := s.launchers[string(r.on.UID)]
+		return beside && (l == nil || !l.reachable() || s.swapping(r.RequesterUID))
+	})
 }
 
 // swapping says that a swap for a requester is under way.

@@ -16,7 +16,10 @@ func TestTheLogOfARequesterIsThatOfItsModelServer(t *testing.T) {
 	logOf := func(pod string) string { return s.kubectl("logs", pod) }
 	says := func(pod, what string) {
 		t.Helper()
-		s.eventually("the log of "+pod+" says: "+what, func() bool { return strings.Contains(logOf(pod), what) })
+		s.eventually("the log of "+pod+" says: "+what, func() bool {
+			out, err := shared.Kubectl(t.Context(), nil, "-n", s.ns, "logs", pod)
+			return err == nil && strings.Contains(string(out), what) // its container may not have begun
+		})
 	}
 
 	s.deploy(server{app: "model-a", node: 1}, 1)
