@@ -120,7 +120,7 @@ func (s *crashSite) crashed(row, next string) {
 		require.Equal(s.t, syscall.SIGKILL, process.ProcessState.Sys().(syscall.WaitStatus).Signal(), "at %q", row)
 	case <-time.After(patience):
 		_ = process.Process.Kill() // it runs
-		<-ended                    // it was killed
+		s.t.Logf("it was killed: %v", <-ended)
 		require.Fail(s.t, "the controller did not come by "+row)
 	}
 	s.run(next)
