@@ -1,0 +1,49 @@
+package binding
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// Words of an observation, for what rules tell.
+
+func instanceID(o *Observation) string   { return o.Record.Instance }
+func launcherName(o *Observation) string { return o.Launcher.Name }
+func launcherWhy(o *Observation) string  { return o.Launcher.Why }
+func nodeName(o *Observation) string     { return o.Node.Name }
+func adminAddress(o *Observation) string { return o.Requester.AdminAddress }
+func container(*Observation) string      { return podmeta.ServingContainer }
+func problems(o *Observation) string     { return join(o.Problems) }
+func attempts(o *Observation) string     { return strconv.Itoa(o.Record.Attempt - 1) }
+func failure(o *Observation) string      { return o.Record.Failure }
+func retryAt(o *Observation) string      { return o.Record.RetryAt.UTC().Format(time.RFC3339) }
+
+func instanceState(o *Observation) string {
+	if o.Instance == nil {
+		return "not there"
+	}
+	return o.Instance.State
+}
+
+// fate says how an instance came to serve no more.
+func fate(o *Observation) string {
+	switch {
+	case o.Instance == nil:
+		return "was deleted"
+	case o.Instance.Reason != "":
+		return fmt.Sprintf("is %s (%s)", o.Instance.State, o.Instance.Reason)
+	}
+	return "is " + o.Instance.State
+}
+
+func join(problems []podmeta.Problem) string {
+	lines := make([]string, len(problems))
+	for n, p := range problems {
+		lines[n] = p.String()
+	}
+	return strings.Join(lines, "; ")
+}
