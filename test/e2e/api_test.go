@@ -331,7 +331,7 @@ func TestHEADAndOPTIONSBehave(t *testing.T) {
 		instances:            "GET, POST, DELETE, HEAD, OPTIONS",
 		instances + "/a":     "GET, PUT, DELETE, HEAD, OPTIONS",
 		instances + "/watch": "GET, PUT, DELETE, HEAD, OPTIONS",
-		"/v2/vllm/swap":      "POST, OPTIONS",
+		"/v2/vllm/swap":      "POST, DELETE, OPTIONS",
 		"/health":            "GET, HEAD, OPTIONS",
 	} {
 		options := n.Call("OPTIONS", path, nil)

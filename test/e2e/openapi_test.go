@@ -60,6 +60,12 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	expect(502, "POST", "/v2/vllm/swap", toNew("c", On(0), "--sim-crash-at-load", "exit:3"))
 	expect(409, "POST", "/v2/vllm/swap", map[string]any{"in": map[string]any{"instance_id": "b"}, "gpu_uuids": On(1)})
 	expect(200, "DELETE", instances+"/a", nil)
+	first, second := n.waiting("slow")
+	expect(404, "DELETE", "/v2/vllm/swap", nil, "Idempotency-Key", "nobody")
+	expect(200, "DELETE", "/v2/vllm/swap", nil, "Idempotency-Key", "waits")
+	<-second
+	n.Delete("slow")
+	<-first
 	expect(200, "DELETE", instances, nil)
 	assert.Empty(t, n.Document.Missing())
 }

@@ -124,7 +124,7 @@ func TestATermDoesNotWaitForAModelThatASwapStarts(t *testing.T) {
 				assert.NoError(t, err)
 				swapped <- answer
 			}()
-			n.Await("a", "starting")
+			n.there("a")
 			assert.Zero(t, n.Stop(), n.Log())
 			assert.Equal(t, "unavailable", (<-swapped).Problem(t).Code)
 			roots := 0
@@ -138,4 +138,47 @@ func TestATermDoesNotWaitForAModelThatASwapStarts(t *testing.T) {
 			n.Start()
 		})
 	}
+}
+
+// there waits until an instance that somebody is making is there.
+func (n *Node) there(id string) {
+	n.t.Helper()
+	n.Eventually("instance "+id+" is there", func() bool { return n.Call("GET", instances+"/"+id, nil).Status == 200 })
+}
+
+// waiting begins a swap to a new instance that loads for ever on a GPU, and one
+// with the key "waits" that waits for its turn there.
+func (n *Node) waiting(id string) (first, second <-chan Answer) {
+	n.t.Helper()
+	swap := func(key string, body any) <-chan Answer {
+		answer := make(chan Answer, 1)
+		go func() {
+			a, err := tryCall(context.Background(), "POST", n.URL+"/v2/vllm/swap", body, "Idempotency-Key", key)
+			assert.NoError(n.t, err)
+			answer <- a
+		}()
+		return answer
+	}
+	first = swap("loads", toNew(id, On(0), "--sim-load-time", "1h"))
+	n.there(id)
+	second = swap("waits", toNew("second", On(0)))
+	n.Eventually("the second swap waits for its turn", func() bool {
+		var list launcherapi.GPUList
+		n.Call("GET", "/v2/gpus", nil).Into(n.t, &list)
+		return list.QueuedSwaps == 1
+	})
+	return first, second
+}
+
+func TestASwapThatWaitsForItsTurnIsCalledOffAndTheOneBeforeItGoesOn(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	first, second := n.waiting("slow")
+	assert.Equal(t, 200, n.Call("DELETE", "/v2/vllm/swap", nil, "Idempotency-Key", "waits").Status)
+	assert.Equal(t, 409, (<-second).Problem(t).Status)
+	assert.Equal(t, 404, n.Call("GET", instances+"/second", nil).Status)
+	assert.Equal(t, 409, n.Call("DELETE", "/v2/vllm/swap", nil, "Idempotency-Key", "loads").Problem(t).Status, "it has begun")
+	assert.Equal(t, "starting", n.Get("slow").State)
+	n.Delete("slow")
+	assert.NotEqual(t, 200, (<-first).Status)
 }
