@@ -1,0 +1,40 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+)
+
+// Close ends the launcher: no new calls, swaps end, engines are stopped or
+// left, and everything is given back. A second call does nothing.
+func (d *Daemon) Close() error {
+	if d.undo == nil {
+		return nil
+	}
+	d.closing.Store(true)
+	d.log.Info("launcher is closing", "stop_engines", d.opts.StopOnExit)
+	errs := []error{d.endCalls()}
+	d.feed.Close()
+	patience := d.opts.Limits.Drain + d.opts.Limits.StopGrace + d.opts.Limits.Memory
+	ending, stop := context.WithTimeout(context.Background(), patience)
+	defer stop()
+	errs = append(errs, d.sup.Close(ending, d.opts.StopOnExit), d.giveBack())
+	return errors.Join(errs...)
+}
+
+// endCalls ends the swaps that run and then the calls, those for swaps with the
+// swap's outcome.
+func (d *Daemon) endCalls() error {
+	swapsOver := make(chan struct{})
+	go func() {
+		defer close(swapsOver)
+		ctx, cancel := context.WithTimeout(context.Background(), swapsTime)
+		defer cancel()
+		d.swaps.Close(ctx)
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownTime)
+	defer cancel()
+	err := d.server.Shutdown(ctx)
+	<-swapsOver
+	return err
+}
