@@ -177,7 +177,7 @@ func renderRealSwaps(paces []*pace) string {
 	for _, w := range paces {
 		p50, p95 := w.ours.P50()-w.bare.P50(), w.ours.At(0.95)-w.bare.At(0.95)
 		met := p50 <= realSwapP50 && p95 <= realSwapP95
-		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | p50 ≤ %s, p95 ≤ %s | %s |\n", w.name, len(w.ours), p50p95(w.ours), p50p95(w.bare), figures.MS(p50)+" / "+figures.MS(p95), figures.Short(realSwapP50), figures.Short(realSwapP95), figures.Verdict(met))
+		fmt.Fprintf(&b, "| %s | %d | %s | %s | %s | %s | p50 ≤ %s, p95 ≤ %s | %s |\n", w.name, len(w.ours), p50p95(w.ours), p50p95(w.rest), p50p95(w.bare), figures.MS(p50)+" / "+figures.MS(p95), figures.Short(realSwapP50), figures.Short(realSwapP95), figures.Verdict(met))
 	}
 	return b.String()
 }
