@@ -18,10 +18,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -42,23 +39,17 @@ func main() {
 	}
 }
 
-// part is one benchmark.
-type part struct {
-	name string
-	run  func(b *bench) ([]row, error)
-}
-
-var parts = []part{
-	{"life", (*bench).life},
-	{"stubborn", (*bench).stubborn},
-	{"cycles", (*bench).cycles},
-	{"swaps", (*bench).swaps},
-	{"slow-swaps", (*bench).slowSwaps},
-	{"cold-swaps", (*bench).coldSwaps},
-	{"crowd", (*bench).crowd},
-	{"watchers", (*bench).watchers},
-	{"proxy", (*bench).proxy},
-	{"memory", (*bench).memory},
+var parts = figures.Parts[*bench]{
+	{Name: "life", Run: (*bench).life},
+	{Name: "stubborn", Run: (*bench).stubborn},
+	{Name: "cycles", Run: (*bench).cycles},
+	{Name: "swaps", Run: (*bench).swaps},
+	{Name: "slow-swaps", Run: (*bench).slowSwaps},
+	{Name: "cold-swaps", Run: (*bench).coldSwaps},
+	{Name: "crowd", Run: (*bench).crowd},
+	{Name: "watchers", Run: (*bench).watchers},
+	{Name: "proxy", Run: (*bench).proxy},
+	{Name: "memory", Run: (*bench).memory},
 }
 
 // bench is one run of the program.
@@ -76,7 +67,7 @@ func (b *bench) n(full int) int { return max(2, int(float64(full)*b.scale)) }
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	write := flags.Bool("write", false, "put the table into "+figures.Document)
-	only := flags.String("only", "", "run these parts alone, separated by commas: "+names())
+	only := flags.String("only", "", "run these parts alone, separated by commas: "+parts.Names())
 	vllm := flags.String("vllm", "", "take the figures of real vLLM alone, which test/vllm-cpu has set up in this folder: starts, swaps")
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples")
 	if err := flags.Parse(args); err != nil {
@@ -97,7 +88,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if *vllm != "" {
 		return b.real(*vllm, *only, out, *write)
 	}
-	rows, err := b.all(*only)
+	rows, err := parts.Run(ctx, b, *only, progress)
 	if err != nil {
 		return err
 	}
@@ -125,35 +116,6 @@ func (b *bench) real(setup, only string, out io.Writer, write bool) error {
 		return figures.Publish(out, write, realSwapsMark, renderRealSwaps(paces))
 	}
 	return nil
-}
-
-// all runs the parts that are wanted, one after the other.
-func (b *bench) all(only string) ([]row, error) {
-	var rows []row
-	for _, p := range parts {
-		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
-			continue
-		}
-		began := time.Now()
-		more, err := p.run(b)
-		if err == nil {
-			err = b.ctx.Err()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.name, err)
-		}
-		fmt.Fprintf(b.progress, "%s took %s\n", p.name, time.Since(began).Round(100*time.Millisecond))
-		rows = append(rows, more...)
-	}
-	return rows, nil
-}
-
-func names() string {
-	var all []string
-	for _, p := range parts {
-		all = append(all, p.name)
-	}
-	return strings.Join(all, ", ")
 }
 
 // build builds the programs as `make build` does.

@@ -18,8 +18,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -51,17 +49,11 @@ func main() {
 	}
 }
 
-// part is one benchmark.
-type part struct {
-	name string
-	run  func(b *bench) ([]figures.Row, error)
-}
-
-var parts = []part{
-	{"kubelet", (*bench).kubelet},
-	{"at-once", (*bench).atOnce},
-	{"bindings", (*bench).bindings},
-	{"memory", (*bench).memory},
+var parts = figures.Parts[*bench]{
+	{Name: "kubelet", Run: (*bench).kubelet},
+	{Name: "at-once", Run: (*bench).atOnce},
+	{Name: "bindings", Run: (*bench).bindings},
+	{Name: "memory", Run: (*bench).memory},
 }
 
 // bench is one run of the program.
@@ -81,7 +73,7 @@ func (b *bench) say(format string, args ...any) { fmt.Fprintf(b.progress, format
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	write := flags.Bool("write", false, "put the table into "+figures.Document)
-	only := flags.String("only", "", "run these parts alone, separated by commas: "+names())
+	only := flags.String("only", "", "run these parts alone, separated by commas: "+parts.Names())
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples, nodes and Pods")
 	profiles := flags.String("profiles", "", "put profiles of the controller into this folder: CPU in part bindings, heap and goroutines in part memory")
 	if err := flags.Parse(args); err != nil {
@@ -101,7 +93,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err := os.WriteFile(b.policy(), []byte(policy), 0o600); err != nil {
 		return fmt.Errorf("cannot write the audit policy: %w", err)
 	}
-	rows, err := b.all(*only)
+	rows, err := parts.Run(ctx, b, *only, progress)
 	if err != nil {
 		return err
 	}
@@ -109,32 +101,3 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 }
 
 func (b *bench) policy() string { return filepath.Join(b.dir, "audit.yaml") }
-
-// all runs the parts that are wanted, one after the other.
-func (b *bench) all(only string) ([]figures.Row, error) {
-	var rows []figures.Row
-	for _, p := range parts {
-		if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
-			continue
-		}
-		began := time.Now()
-		more, err := p.run(b)
-		if err == nil {
-			err = b.ctx.Err()
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.name, err)
-		}
-		b.say("%s took %s", p.name, time.Since(began).Round(100*time.Millisecond))
-		rows = append(rows, more...)
-	}
-	return rows, nil
-}
-
-func names() string {
-	var all []string
-	for _, p := range parts {
-		all = append(all, p.name)
-	}
-	return strings.Join(all, ", ")
-}

@@ -1,0 +1,50 @@
+package figures
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Part is a share of a bench's figures, which can be taken alone.
+type Part[B any] struct {
+	Name string
+	Run  func(B) ([]Row, error)
+}
+
+// Parts are those of a bench, in the order in which they run.
+type Parts[B any] []Part[B]
+
+// Names lists them for people.
+func (p Parts[B]) Names() string {
+	names := make([]string, len(p))
+	for i, part := range p {
+		names[i] = part.Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// Run runs the parts that only names, with commas between them, one after the
+// other, and tells progress how long each took. Empty: all.
+func (p Parts[B]) Run(ctx context.Context, bench B, only string, progress io.Writer) ([]Row, error) {
+	var rows []Row
+	for _, part := range p {
+		if only != "" && !slices.Contains(strings.Split(only, ","), part.Name) {
+			continue
+		}
+		began := time.Now()
+		more, err := part.Run(bench)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", part.Name, err)
+		}
+		_, _ = fmt.Fprintf(progress, "%s took %s\n", part.Name, time.Since(began).Round(100*time.Millisecond))
+		rows = append(rows, more...)
+	}
+	return rows, nil
+}
