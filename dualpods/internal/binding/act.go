@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
@@ -88,11 +89,27 @@ func (c *Controller) relayLog(ctx context.Context, o Observation) {
 func (c *Controller) patchRequester(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, change func(*corev1.Pod)) error {
 	changed := pod.DeepCopy()
 	change(changed)
-	if err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := c.patchMetadata(ctx, pod, changed); err != nil {
 		return err
+	}
+	if known := n.forms[pod.UID]; known.version == pod.ResourceVersion { // what the controller writes changes no form
+		known.version = changed.ResourceVersion
+		n.forms[pod.UID] = known
 	}
 	w.wrote(n, changed)
 	return nil
+}
+
+// patchMetadata brings a Pod's metadata to the API server, unless somebody else
+// has changed the Pod meanwhile. Only the metadata are compared: a whole Pod takes
+// a millisecond.
+func (c *Controller) patchMetadata(ctx context.Context, pod, changed *corev1.Pod) error {
+	before, after := &corev1.Pod{ObjectMeta: pod.ObjectMeta}, &corev1.Pod{ObjectMeta: changed.ObjectMeta}
+	patch, err := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}).Data(after)
+	if err != nil {
+		return fmt.Errorf("cannot compare the metadata of Pod %s: %w", pod.Name, err)
+	}
+	return c.opts.API.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch))
 }
 
 // patchLauncher changes a launcher Pod's metadata in the same way.
@@ -101,7 +118,7 @@ func (c *Controller) patchLauncher(ctx context.Context, n *nodeWork, l *launcher
 	if err := change(changed); err != nil {
 		return err
 	}
-	if err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(l.pod, client.MergeFromWithOptimisticLock{})); err != nil {
+	if err := c.patchMetadata(ctx, l.pod, changed); err != nil {
 		return err
 	}
 	n.note(changed)

@@ -97,6 +97,7 @@ type nodeWork struct {
 	name  string
 	calls *calls
 	own   map[types.UID]*corev1.Pod // as this controller wrote them last
+	forms map[types.UID]readForm
 	gpus  map[types.UID]accelerators
 	quiet map[types.UID]silence // of requester programs that do not answer
 	mu    sync.Mutex            // guards gpus: requesters are asked side by side
@@ -117,7 +118,7 @@ func (c *Controller) work(name string) *nodeWork {
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
 	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, quiet: map[types.UID]silence{}}
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, quiet: map[types.UID]silence{}}
 		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}
@@ -139,6 +140,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	failed := 0
 	subjects := w.subjects()
 	for _, uid := range subjects {
+		came := w.rank(uid).turn == comes
 		after, err := c.settle(ctx, n, w, uid)
 		if err != nil && ctx.Err() == nil {
 			after = retryAfter
@@ -151,12 +153,24 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		if after > 0 && (again == 0 || after < again) {
 			again = after
 		}
+		if came && c.news(w) { // a model may be awake: whom it serves goes before others that come
+			again = soon
+			break
+		}
 	}
 	c.opts.Observer.Passed(n.name, subjects)
 	n.failed = failed
 	c.tidy(n, w)
 	n.keepSwaps(w)
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// soon is when a pass is made that was broken off.
+const soon = time.Millisecond
+
+// news says that a launcher has told something since the pass began.
+func (c *Controller) news(w *world) bool {
+	return slices.ContainsFunc(w.launchers, func(l *launcherPod) bool { return c.opts.Views.View(l.key()).Revision != l.began })
 }
 
 // pause is when to look again at a node after a step that could not be taken,
@@ -283,19 +297,12 @@ func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
 	for i := range pods {
 		there[pods[i].UID] = true
 	}
-	for uid := range n.own {
-		if !there[uid] {
-			delete(n.own, uid)
-		}
-	}
-	for uid := range n.kubelet {
-		if !there[uid] {
-			delete(n.kubelet, uid)
-		}
-	}
+	gone := func(uid types.UID) bool { return !there[uid] }
+	maps.DeleteFunc(n.own, func(uid types.UID, _ *corev1.Pod) bool { return gone(uid) })
+	maps.DeleteFunc(n.forms, func(uid types.UID, _ readForm) bool { return gone(uid) })
+	maps.DeleteFunc(n.kubelet, func(uid types.UID, _ Allocation) bool { return gone(uid) })
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	gone := func(uid types.UID) bool { return !there[uid] }
 	maps.DeleteFunc(n.gpus, func(uid types.UID, _ accelerators) bool { return gone(uid) })
 	maps.DeleteFunc(n.quiet, func(uid types.UID, _ silence) bool { return gone(uid) })
 }

@@ -114,6 +114,10 @@ var placed = []rule{
 		because(ServerGone, true, do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate))},
 	{"not awake, shown", func(o *Observation) bool { return o.known() && !o.in(launcher.Awake) && o.shown() },
 		do(Retract, "instance %s is %s", instanceID, instanceState)},
+	{"no finalizer", func(o *Observation) bool {
+		return !o.Requester.Finalizer && o.Node.Name != "" && o.Launcher != nil && o.Launcher.Connected
+	},
+		do(AddFinalizer, "its GPUs must stay its own until its model sleeps")},
 	{"not running", func(o *Observation) bool { return !o.Requester.Running },
 		do(Nothing, "its container %s does not run yet", container)},
 	{"requester silent for long", func(o *Observation) bool { return o.SPI == nil && o.Now.Sub(o.Requester.Silent) >= patience },
@@ -166,8 +170,6 @@ var bound = []rule{
 		func(o *Observation) string { return strings.Join(o.SPI.GPUs, ", ") }, func(o *Observation) string { return strings.Join(o.Kubelet.GPUs, ", ") })},
 	{"GPU not the launcher's", func(o *Observation) bool { return o.Record == nil && o.strangeGPU() != "" },
 		warn(GPUNotSeen, "launcher %s does not see GPU %s", launcherName, (*Observation).strangeGPU)},
-	{"no finalizer", func(o *Observation) bool { return !o.Requester.Finalizer },
-		do(AddFinalizer, "its GPUs must stay its own until its model sleeps")},
 	{"instance bound to another", func(o *Observation) bool { return o.Record == nil && o.Holder != "" },
 		inform(InstanceBusy, "its instance %s is still bound to %s", func(o *Observation) string { return o.Requester.Instance }, func(o *Observation) string { return o.Holder })},
 	{"no record", func(o *Observation) bool { return o.Record == nil },

@@ -18,14 +18,14 @@ import (
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// fresh is a requester that runs, on a node whose launcher answers, and that
-// nobody has looked at yet.
+// fresh is a requester that runs and has our finalizer, on a node whose launcher
+// answers.
 func fresh() Observation {
 	form := nominal.Form{Args: []string{"org/model"}, Port: 8000, GPUs: 1, LauncherConfig: "vllm"}
 	return Observation{
 		Now: now, Node: Node{Name: "node-0"}, Form: form,
 		Requester: Requester{
-			UID: "uid", Namespace: "ns", Name: "req", Instance: "model-1", Exists: true, Running: true, GPUs: 1,
+			UID: "uid", Namespace: "ns", Name: "req", Instance: "model-1", Exists: true, Running: true, Finalizer: true, GPUs: 1,
 			AdminAddress: "10.1.0.5:8081",
 		},
 		SPI:      &SPI{GPUs: []string{"GPU-0"}, Proxy: requesterapi.Proxy{State: requesterapi.StateUnbound}},
@@ -33,10 +33,9 @@ func fresh() Observation {
 	}
 }
 
-// recorded is one with a finalizer and a record.
+// recorded is one with a record.
 func recorded() Observation {
 	o := fresh()
-	o.Requester.Finalizer = true
 	o.Record = &podmeta.Binding{
 		Instance: "model-1", RequesterUID: "uid", Namespace: "ns", Name: "req", GPUs: []string{"GPU-0"}, ServingPort: 8000,
 		SpecHash: o.Form.Hash(), New: true, Attempt: 1, Since: now,
@@ -84,8 +83,8 @@ type example struct {
 
 // examples has each row at least once; the keys say what is so.
 var examples = map[string]example{
-	"a requester that was deleted before anybody looked at it": {"leaving, never bound", Nothing, but(fresh(), func(o *Observation) { deleting(o); o.SPI = nil })},
-	"a deleted one whose record is gone":                       {"leaving, released", RemoveFinalizer, but(fresh(), func(o *Observation) { deleting(o); o.Requester.Finalizer = true })},
+	"a requester that was deleted before anybody looked at it": {"leaving, never bound", Nothing, but(fresh(), func(o *Observation) { deleting(o); o.Requester.Finalizer, o.SPI = false, nil })},
+	"a deleted one whose record is gone":                       {"leaving, released", RemoveFinalizer, but(fresh(), deleting)},
 	"a deleted one whose launcher has ended":                   {"leaving, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Dead = true })},
 	"a deleted one on a node that is gone, its launcher silent": {"leaving, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) {
 		o.Node.Gone, o.Launcher.Connected = true, false
@@ -209,18 +208,21 @@ var examples = map[string]example{
 	"a requester program that names a GPU that nobody has": {"GPUs not its own", Tell, but(fresh(), func(o *Observation) {
 		o.Kubelet, o.SPI.GPUs = &Allocation{GPUs: []string{"GPU-0"}}, []string{"GPU-7"}
 	})},
-	"the kubelet gave it what it says, and all else is there": {"no finalizer", AddFinalizer, but(fresh(), func(o *Observation) {
+	"the kubelet gave it what it says, and all else is there": {"no record", AddRecord, but(fresh(), func(o *Observation) {
 		o.Kubelet = &Allocation{GPUs: []string{"GPU-0"}}
 	})},
 	"one that is bound, and a kubelet that fell silent": {"", Nothing, but(servedOne(), func(o *Observation) {
 		o.Kubelet = &Allocation{Why: "no socket"}
 	})},
 	"a GPU that the launcher does not see": {"GPU not the launcher's", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-7"} })},
-	"all is there for the first time":      {"no finalizer", AddFinalizer, fresh()},
-	"its model is bound to one that leaves": {"instance bound to another", Tell, but(fresh(), func(o *Observation) {
-		o.Requester.Finalizer, o.Holder = true, "ns/old"
+	"one that is looked at for the first time, while its container starts": {"no finalizer", AddFinalizer, but(fresh(), func(o *Observation) {
+		o.Requester.Finalizer, o.Requester.Running, o.SPI = false, false, nil
 	})},
-	"nothing stands in the way": {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Requester.Finalizer = true })},
+	"one that is looked at for the first time, while its launcher does not answer": {"launcher silent", Tell, but(fresh(), func(o *Observation) {
+		o.Requester.Finalizer, o.Launcher.Connected = false, false
+	})},
+	"its model is bound to one that leaves": {"instance bound to another", Tell, but(fresh(), func(o *Observation) { o.Holder = "ns/old" })},
+	"nothing stands in the way": {"no record", AddRecord, fresh()},
 	"the engine was killed":     {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
 	"the engine was killed, and the requester is unready": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) {
 		o.Instance.State, o.SPI.Proxy.Ready = "failed", false

@@ -27,7 +27,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	l, record := w.boundTo(uid)
 	o.Record = record
 	if pod := w.pods[uid]; pod != nil {
-		c.observePod(ctx, &o, w, pod)
+		c.observePod(ctx, &o, n, w, pod)
 	} else if record != nil {
 		o.Requester.Namespace, o.Requester.Name = record.Namespace, record.Name
 	}
@@ -75,11 +75,11 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 }
 
 // observePod adds what the requester's Pod says.
-func (c *Controller) observePod(ctx context.Context, o *Observation, w *world, pod *corev1.Pod) {
+func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork, w *world, pod *corev1.Pod) {
 	read := w.asked[pod.UID]
 	o.Problems = read.problems
 	if len(o.Problems) == 0 {
-		o.Form, o.Problems = c.form(ctx, pod, read.Requester)
+		o.Form, o.Problems = c.form(ctx, n, pod, read.Requester)
 	}
 	o.Requester = Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
@@ -92,10 +92,24 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, w *world, p
 	}
 }
 
+// readForm is what a server patch asks for, of a requester Pod of that resource
+// version. To apply a patch takes a millisecond, and each step asks for the form.
+type readForm struct {
+	version  string
+	form     nominal.Form
+	problems []podmeta.Problem
+}
+
 // form reads what the requester asks for.
-func (c *Controller) form(ctx context.Context, pod *corev1.Pod, read podmeta.Requester) (nominal.Form, []podmeta.Problem) {
+func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, read podmeta.Requester) (nominal.Form, []podmeta.Problem) {
 	if read.Input == podmeta.InputPatch {
-		return nominal.FromPatch(pod, read.Patch)
+		known := n.forms[pod.UID]
+		if known.version != pod.ResourceVersion {
+			known.version = pod.ResourceVersion
+			known.form, known.problems = nominal.FromPatch(pod, read.Patch)
+			n.forms[pod.UID] = known
+		}
+		return known.form, known.problems
 	}
 	var config v1alpha1.InferenceServerConfig
 	if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {

@@ -89,11 +89,8 @@ func Shortened(text string, room int) string {
 	return strings.ToValidUTF8(text[:room-3], "") + "..."
 }
 
-// binding is the status of a requester that is about to have its record.
+// binding is the status of a requester that its launcher is to serve. Its
+// instance is known as soon as its GPUs are.
 func binding(o Observation) podmeta.Status {
-	message := "instance " + o.Requester.Instance + " is to be started"
-	if o.Instance != nil {
-		message = "instance " + o.Requester.Instance + " is to wake"
-	}
-	return podmeta.Status{State: stateBinding, Message: message, Launcher: o.Launcher.Name, Instance: o.Requester.Instance}
+	return podmeta.Status{State: stateBinding, Message: "its model is to start, or to wake, in launcher " + o.Launcher.Name, Launcher: o.Launcher.Name, Instance: o.Requester.Instance}
 }

@@ -44,6 +44,7 @@ type launcherPod struct {
 	pod      *corev1.Pod
 	bindings []podmeta.Binding
 	view     nodeview.View
+	began    uint64 // the view's revision when the pass began
 }
 
 func (l *launcherPod) read(pod *corev1.Pod) {
@@ -71,7 +72,8 @@ func IsLauncher(pod *corev1.Pod) bool {
 	return pod.Labels[podmeta.LabelComponent] == podmeta.ComponentLauncher && pod.Labels[podmeta.LabelLauncherConfig] != ""
 }
 
-// gather reads everything about a node, of name "" what is on none yet.
+// gather reads everything about a node, of name "" what is on none yet. The Pods
+// are the cache's own: whoever changes one changes a copy.
 func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 	w := &world{now: c.opts.Now(), node: Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}}
 	if n.name != "" {
@@ -87,7 +89,7 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 		}
 	}
 	var pods corev1.PodList
-	if err := c.opts.API.List(ctx, &pods, client.MatchingFields{IndexNode: n.name}); err != nil {
+	if err := c.opts.API.List(ctx, &pods, client.MatchingFields{IndexNode: n.name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("cannot list the Pods of node %q: %w", n.name, err)
 	}
 	for i := range pods.Items {
@@ -95,6 +97,7 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 		switch {
 		case IsLauncher(pod):
 			l := &launcherPod{view: c.opts.Views.View(string(pod.UID))}
+			l.began = l.view.Revision
 			l.read(pod)
 			w.launchers = append(w.launchers, l)
 		case podmeta.IsRequester(pod):
@@ -286,31 +289,46 @@ func (w *world) subjects() []types.UID {
 			}
 		}
 	}
-	// Those that leave make room for those that come; then by age.
+	// Those that leave make room for those that come; those that are bound may have
+	// a model that is awake by now, and want little; then by age.
 	slices.SortFunc(uids, func(a, b types.UID) int { return w.rank(a).compare(w.rank(b)) })
 	return uids
 }
 
 type rank struct {
-	comes bool
+	turn  turn
 	since time.Time
 	uid   types.UID
 }
+
+// turn is which kind of requester is looked at first in a pass.
+type turn int
+
+const (
+	leaves turn = iota
+	isBound
+	comes
+)
 
 func (w *world) rank(uid types.UID) rank {
 	pod := w.pods[uid]
 	if pod == nil {
 		return rank{uid: uid}
 	}
-	return rank{comes: pod.DeletionTimestamp.IsZero(), since: pod.CreationTimestamp.Time, uid: uid}
+	r := rank{turn: comes, since: pod.CreationTimestamp.Time, uid: uid}
+	if _, record := w.boundTo(uid); record != nil {
+		r.turn = isBound
+	}
+	if !pod.DeletionTimestamp.IsZero() {
+		r.turn = leaves
+	}
+	return r
 }
 
 func (r rank) compare(other rank) int {
 	switch {
-	case r.comes != other.comes && r.comes:
-		return 1
-	case r.comes != other.comes:
-		return -1
+	case r.turn != other.turn:
+		return int(r.turn - other.turn)
 	case !r.since.Equal(other.since):
 		return r.since.Compare(other.since)
 	case r.uid < other.uid:

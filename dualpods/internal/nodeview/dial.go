@@ -18,6 +18,10 @@ const (
 	giveUp = 12 * time.Second // without an acknowledgement
 )
 
+// buffer is the size of those of a connection, in bytes: a thousand launchers are
+// watched, by one connection each.
+const buffer = 1 << 10
+
 // newHTTP makes the client for one launcher.
 func newHTTP() (client *http.Client, end func()) {
 	dialer := &net.Dialer{
@@ -35,5 +39,6 @@ func newHTTP() (client *http.Client, end func()) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext, transport.Proxy = dialer.DialContext, nil
+	transport.ReadBufferSize, transport.WriteBufferSize = buffer, buffer
 	return &http.Client{Transport: transport}, transport.CloseIdleConnections
 }

@@ -23,7 +23,7 @@ type View struct {
 	Lost      time.Time // when the stream broke off; of one that never was up, when the watch began
 	Why       string    // it is not connected
 	GPUs      []string  // UUIDs of its node
-	Instances map[string]launcherapi.Instance
+	Instances map[string]launcherapi.Instance // is never changed: a change makes another map
 	Revision  uint64 // what has happened up to it is in Instances
 }
 
@@ -115,9 +115,7 @@ func (s *Set) View(key string) View {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	v := l.view
-	v.Instances = maps.Clone(v.Instances)
-	return v
+	return l.view
 }
 
 // Streams counts the launchers that are watched, and those of them whose watch
@@ -253,6 +251,7 @@ func (l *launcher) apply(event launcherapi.WatchEvent) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.view.Revision = max(l.view.Revision, event.Object.Revision)
+	l.view.Instances = maps.Clone(l.view.Instances)
 	if event.Type == launcherapi.EventDeleted {
 		delete(l.view.Instances, event.Object.InstanceID)
 		return

@@ -25,8 +25,9 @@ import (
 	"hotseat.dev/hotseat/test/cluster"
 )
 
-// stages have KWOK run each Pod as soon as it is there, at the address that the
-// Pod's annotation says, and end it as soon as it is deleted.
+// stages have KWOK run each Pod a third of a second after it is there, as a quick
+// kubelet does, at the address that the Pod's annotation says, and end it as soon
+// as it is deleted.
 const stages = `apiVersion: config.kwok.x-k8s.io/v1alpha1
 kind: KwokConfiguration
 options:
@@ -57,6 +58,7 @@ spec:
     matchExpressions:
     - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
     - {key: .status.phase, operator: In, values: [Pending]}
+  delay: {durationMilliseconds: 300}
   next:
     statusTemplate: |
       phase: Running
