@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
