@@ -41,6 +41,9 @@ func main() {
 	if os.Getenv(standInEnv) != "" {
 		work = func() error { return serveStandIn(ctx) }
 	}
+	if kubeconfig := os.Getenv(bareCacheEnv); kubeconfig != "" {
+		work = func() error { return serveBareCache(ctx, kubeconfig) }
+	}
 	err := work()
 	stop()
 	if err != nil {

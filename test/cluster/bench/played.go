@@ -264,6 +264,8 @@ func (p *played) close() error {
 
 func nodeName(n int) string { return fmt.Sprintf("played-%d", n) }
 
+func launcherName(n int) string { return "launcher-" + nodeName(n) }
+
 // makeNodes makes the nodes, each with a launcher, and waits until these run.
 func (p *played) makeNodes() error {
 	var launchers []*corev1.Pod
@@ -273,7 +275,7 @@ func (p *played) makeNodes() error {
 		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(n), Labels: map[string]string{corev1.LabelHostname: nodeName(n)}}})
 		launchers = append(launchers, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: "launcher-" + nodeName(n), Annotations: map[string]string{ipAnnotation: podAddress(n, 1)},
+				Namespace: namespace, Name: launcherName(n), Annotations: map[string]string{ipAnnotation: podAddress(n, 1)},
 				Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "simulated"},
 			},
 			Spec: corev1.PodSpec{NodeName: nodeName(n), Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "hotseat.local/launcher:dev"}}},

@@ -7,9 +7,11 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,7 +48,15 @@ func (b *bench) atOnce() (rows []figures.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
+	oneWrite, err := p.writesAtOnce(b.n(100), 1)
+	if err != nil {
+		return nil, err
+	}
 	all, err := p.rounds(b.n(5), nodes)
+	if err != nil {
+		return nil, err
+	}
+	allWrite, err := p.writesAtOnce(b.n(5), nodes)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +70,8 @@ func (b *bench) atOnce() (rows []figures.Row, err error) {
 		return nil, err
 	}
 	figure := ": container running → wake call, plus wake answered → readiness relayed"
-	one, many := figures.Timed("1 requester"+figure, ones, nil, addedP50, addedP99), figures.Timed(fmt.Sprintf("%d requesters at once", nodes)+figure, all, nil, addedP50, addedP99)
+	one := figures.Timed("1 requester"+figure+"; bare: one write to a Pod", ones, oneWrite, addedP50, addedP99)
+	many := figures.Timed(fmt.Sprintf("%d requesters at once%s; bare: one write to each of as many Pods at once", nodes, figure), all, allWrite, addedP50, addedP99)
 	row := figures.Timed(fmt.Sprintf("%d requesters at once, launchers of %d other nodes hang%s; bare: none hangs", nodes-hung, hung, figure), slowed, beside, 0, 0)
 	row.Target, row.Met = "p50 and p99 ≤ 1.2× the bare", float64(slowed.P50()) <= 1.2*float64(beside.P50()) && float64(slowed.P99()) <= 1.2*float64(beside.P99())
 	return []figures.Row{one, many, row}, nil
@@ -192,6 +203,30 @@ func (b *bench) bindings() (rows []figures.Row, err error) {
 			Ours: fmt.Sprintf("%.2f", each), Target: fmt.Sprintf("≤ %d", writesEach), Met: each <= writesEach,
 		},
 	}, nil
+}
+
+// writesAtOnce are times of a write to each of so many Pods, all begun at once by
+// a client that does nothing else.
+func (p *played) writesAtOnce(rounds, each int) (times figures.Times, err error) {
+	for round := range rounds {
+		took, errs := make(figures.Times, each), make([]error, each)
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"bench.hotseat.dev/round":"%d"}}}`, round))
+		var writing sync.WaitGroup
+		began := time.Now()
+		for n := range each {
+			writing.Go(func() {
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: launcherName(n)}}
+				errs[n] = p.api.Patch(p.ctx, pod, patch)
+				took[n] = time.Since(began)
+			})
+		}
+		writing.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return nil, fmt.Errorf("cannot write to Pods: %w", err)
+		}
+		times = append(times, took...)
+	}
+	return times, nil
 }
 
 // bareWrites is how many times a second a client can write to Pods as often as a
