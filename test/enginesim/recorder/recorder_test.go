@@ -128,6 +128,15 @@ func TestAWorkerThatDiedIsNotAwake(t *testing.T) {
 	require.Equal(t, []Kind{Awake, Awake}, kinds(t, dir))
 }
 
+func TestAWorkerThatDiesBeforeItsMemoryIsTakenIsNotAwake(t *testing.T) {
+	dir := folder(t)
+	a := start(t, dir, "a", 0.9).do("awake")
+	b, err := New(Options{Dir: dir, GPU: "gpu", Share: 0.9})
+	require.NoError(t, err)
+	require.NoError(t, b.Awake(func() error { a.end(); return nil }))
+	require.Equal(t, []Kind{Awake, Awake}, kinds(t, dir))
+}
+
 func TestAWorkerIsNotBesideItself(t *testing.T) {
 	dir := folder(t)
 	start(t, dir, "a", 0.9).do("awake").do("awake")

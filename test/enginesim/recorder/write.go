@@ -43,15 +43,16 @@ func New(opts Options) (*Recorder, error) {
 func (r *Recorder) Awake(take func() error) error {
 	return r.locked(func(holders []Holder) ([]Holder, error) {
 		holders = slices.DeleteFunc(holders, func(h Holder) bool { return h.PID == r.self.PID })
+		if err := take(); err != nil {
+			return holders, err
+		}
+		holders = slices.DeleteFunc(holders, dead) // whose memory was free for the taking
 		kind := Awake
 		if len(holders) > 0 {
 			kind = Shared
 			if total(holders)+r.self.Share > 1+1e-9 {
 				kind = Overlap
 			}
-		}
-		if err := take(); err != nil {
-			return holders, err
 		}
 		return append(holders, r.self), r.append(kind, holders)
 	})
