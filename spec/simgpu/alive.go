@@ -33,6 +33,8 @@ const (
 type seen struct {
 	mu sync.Mutex
 	of map[string]map[string]*file
+
+	looks uint64
 }
 
 // file is what a process wrote, and that process.
@@ -44,6 +46,7 @@ type file struct {
 	read  time.Time
 	bytes uint64
 	until time.Time
+	kept  uint64 // the look that found it last
 
 	pidfd int       // of that process alone, whoever has its number next; -1: there is none
 	began time.Time // at the latest
@@ -66,19 +69,11 @@ func (d *Dir) Close() error {
 }
 
 // read gives what the file name of process pid says, nil when it was given back
-// since the folder was listed. The lock is held. It makes its system calls
-// itself: package os takes three times as long for a file of a few bytes.
-func (s *seen) read(uuid string, folder *os.File, name string, pid int, foreign bool) (*file, error) {
-	var info unix.Stat_t
-	err := unix.Fstatat(int(folder.Fd()), name, &info, 0)
-	known := s.of[uuid][name]
-	if err == nil && known != nil && known.is(info) {
-		return known, known.look(folder)
-	}
-	var f *file
-	if err == nil {
-		f, err = readFile(folder, name, pid, foreign)
-	}
+// since the folder was listed. known is what was read of it before; nil: nothing.
+// The lock is held. It makes its system calls itself: package os takes three times
+// as long for a file of a few bytes.
+func (s *seen) read(uuid string, folder *os.File, name string, pid int, foreign bool, known *file) (*file, error) {
+	f, err := readFile(folder, name, pid, foreign)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil //nolint:nilnil // no file, nothing wrong
 	}
@@ -135,10 +130,13 @@ func (f *file) parse() error {
 	return err
 }
 
-// is says whether that is this very file, and nobody wrote to it since.
-func (f *file) is(info unix.Stat_t) bool {
-	same := f.info.Ino == info.Ino && f.info.Dev == info.Dev && f.info.Size == info.Size && f.info.Mtim == info.Mtim
-	return same && f.read.Sub(f.written()) > settled
+// unchanged says whether nobody wrote to the file, took its name away or gave that
+// to another since it was read: each changes its ctime (inode(7)). It asks the
+// open file, which takes a third of the time of a look by name.
+func (f *file) unchanged() bool {
+	var info unix.Stat_t
+	err := unix.Fstat(f.fd, &info)
+	return err == nil && info.Ctim == f.info.Ctim && f.read.Sub(time.Unix(f.info.Ctim.Unix())) > settled
 }
 
 func (f *file) written() time.Time { return time.Unix(f.info.Mtim.Unix()) }
@@ -211,12 +209,12 @@ func (f *file) find() {
 
 // keep drops all files but those. The lock is held.
 func (s *seen) keep(uuid string, files []*file) {
-	now := make(map[string]bool, len(files))
+	s.looks++
 	for _, f := range files {
-		now[f.name] = true
+		f.kept = s.looks
 	}
 	for name, f := range s.of[uuid] {
-		if !now[name] {
+		if f.kept != s.looks {
 			f.close()
 			delete(s.of[uuid], name)
 		}

@@ -69,11 +69,7 @@ func (d *Dir) look(uuid string) (holders []Holder, leftovers []string, err error
 	defer d.seen.mu.Unlock()
 	var files []*file
 	for _, name := range names {
-		pid, foreign, ok := d.holder(name)
-		if !ok {
-			continue
-		}
-		f, err := d.seen.read(uuid, folder, name, pid, foreign)
+		f, err := d.file(uuid, folder, name)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", filepath.Join(folder.Name(), name), err)
 		}
@@ -98,6 +94,20 @@ func (d *Dir) look(uuid string) (holders []Holder, leftovers []string, err error
 	slices.SortStableFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
 	d.seen.keep(uuid, files)
 	return holders, leftovers, nil
+}
+
+// file gives what a file in the folder says, nil where it is none of a holder, or
+// none any more. The lock of what was seen is held.
+func (d *Dir) file(uuid string, folder *os.File, name string) (*file, error) {
+	known := d.seen.of[uuid][name]
+	if known != nil && known.unchanged() {
+		return known, known.look(folder)
+	}
+	pid, foreign, ok := d.holder(name)
+	if !ok {
+		return nil, nil //nolint:nilnil // another file, nothing wrong
+	}
+	return d.seen.read(uuid, folder, name, pid, foreign, known)
 }
 
 // parse reads what a holder wrote. An empty file is one that is being written
