@@ -23,6 +23,7 @@ type claim struct {
 	newID string // of the instance that it will make; empty: none
 	port  int    // that was asked for it; 0: any
 	ports ports  // opened for it, until it is made
+	in    string // who comes in, and has the room
 	room  *ledger.Reservation
 }
 
@@ -129,7 +130,7 @@ func (i *instance) claimedError() error {
 // claim marks the parties of a swap, and notes what else is the swap's until
 // Dismiss. The lock is held.
 func (s *Supervisor) claim(swapID string, intent Intent) {
-	c := &claim{}
+	c := &claim{in: intent.In}
 	if intent.Draft != nil {
 		c.newID, c.port = intent.Draft.ID, intent.Draft.plan.PublicPort
 	}
@@ -231,6 +232,14 @@ func (s *Supervisor) reservations() []ledger.Reservation {
 	}
 	slices.SortFunc(out, func(a, b ledger.Reservation) int { return strings.Compare(a.SwapID, b.SwapID) })
 	return out
+}
+
+// hasRoom says whether a swap has kept room for an instance since its admission.
+func (s *Supervisor) hasRoom(id, swapID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, ok := s.claims[swapID]
+	return ok && c.room != nil && c.in == id
 }
 
 // wanted is the room that a draft needs: a place under max_instances is kept

@@ -32,7 +32,7 @@ func decided(intent Intent) Decide {
 
 func (r *rig) enlist(swapID string, intent Intent) {
 	r.t.Helper()
-	_, err := r.Enlist(swapID, decided(intent))
+	_, err := r.Enlist(swapID, r.everyGPU(), decided(intent))
 	require.NoError(r.t, err)
 }
 
@@ -40,8 +40,8 @@ func TestAnIdThatASwapHasClaimedIsNobodyElses(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.enlist("s", r.toMake("s", "x"))
 		_, created := r.Create(Create{ID: "x", Spec: spec("0.1")})
-		_, enlisted := r.Enlist("other", decided(r.toMake("other", "x")))
-		_, considered := r.Consider("other", decided(r.toMake("other", "x")))
+		_, enlisted := r.Enlist("other", r.everyGPU(), decided(r.toMake("other", "x")))
+		_, considered := r.Consider("other", r.everyGPU(), decided(r.toMake("other", "x")))
 		for _, err := range []error{created, enlisted, considered} {
 			assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err), "%v", err)
 			assert.ErrorContains(t, err, "swap s")
@@ -70,8 +70,8 @@ func TestAVictimIsLeftAloneByEverybodyButItsSwap(t *testing.T) {
 		r.asleep("v")
 		r.enlist("s", Intent{Evict: []string{"v"}})
 		_, woken := r.Wake("v", Ask{})
-		_, in := r.Enlist("other", decided(Intent{In: "v"}))
-		_, victim := r.Enlist("other", decided(Intent{Evict: []string{"v"}}))
+		_, in := r.Enlist("other", r.everyGPU(), decided(Intent{In: "v"}))
+		_, victim := r.Enlist("other", r.everyGPU(), decided(Intent{Evict: []string{"v"}}))
 		_, evicted := r.Evict(t.Context(), "v", "other")
 		for _, err := range []error{woken, in, victim, evicted} {
 			assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%v", err)
@@ -140,7 +140,7 @@ func TestThePortsOfANewInstanceAreOpenFromTheAdmissionOn(t *testing.T) {
 		_, err := r.Create(Create{ID: "c", Spec: r.toMake("", "c", "--port", "8123").Draft.create.Spec})
 		assert.Equal(t, launcherapi.CodePortTaken, launcher.CodeOf(err))
 		assert.ErrorContains(t, err, "swap s has claimed port 8123 for instance b")
-		_, err = r.Enlist("other", decided(r.toMake("other", "d", "--port", "8123")))
+		_, err = r.Enlist("other", r.everyGPU(), decided(r.toMake("other", "d", "--port", "8123")))
 		assert.Equal(t, launcherapi.CodePortTaken, launcher.CodeOf(err))
 		view, err := r.Start(intent.Draft)
 		require.NoError(t, err)
@@ -156,7 +156,7 @@ func TestThePortsOfANewInstanceAreGivenBack(t *testing.T) {
 		r.enlist("s", r.toMake("s", "b", "--port", "8123"))
 		r.Dismiss("s")
 		assert.True(t, r.gates.gate("b").isClosed(), "when the swap did not make it")
-		_, err := r.Consider("dry", decided(r.toMake("dry", "d", "--port", "8124")))
+		_, err := r.Consider("dry", r.everyGPU(), decided(r.toMake("dry", "d", "--port", "8124")))
 		require.NoError(t, err)
 		assert.True(t, r.gates.gate("d").isClosed(), "when nothing was to be done")
 		r.enlist("s", r.toMake("s", "d", "--port", "8124"))
@@ -174,8 +174,8 @@ func TestASwapToATakenPortIsRefusedAndLeavesNoClaim(t *testing.T) {
 		r.gates.taken[9999] = true
 		intent := r.toMake("s", "b", "--port", "9999")
 		intent.Out, intent.Evict = []string{"a"}, []string{"v"}
-		for _, try := range []func(string, Decide) (Intent, error){r.Enlist, r.Consider} {
-			_, err := try("s", decided(intent))
+		for _, try := range []func(string, []string, Decide) (Intent, error){r.Enlist, r.Consider} {
+			_, err := try("s", r.everyGPU(), decided(intent))
 			assert.Equal(t, launcherapi.CodePortTaken, launcher.CodeOf(err))
 		}
 		list, _ := r.List()

@@ -3,7 +3,6 @@ package supervisor
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -135,7 +134,8 @@ func (i *instance) timed(name string, took time.Duration) {
 	i.timings = append(i.timings, launcherapi.PhaseTime{Name: name, DurationMS: float64(took.Microseconds()) / 1000})
 }
 
-// view shows the instance as clients see it.
+// view shows the instance as clients see it. It shares slices and maps with the
+// instance, of which each change makes new ones.
 func (i *instance) view() launcherapi.Instance {
 	v := launcherapi.Instance{
 		InstanceID: i.facts.ID, Status: i.state.Status(), State: string(i.state),
@@ -145,7 +145,7 @@ func (i *instance) view() launcherapi.Instance {
 		StartMethod: i.facts.Spec.StartMethod, StartedBy: i.facts.StartedBy,
 		Model: i.facts.Model, ServedModelNames: i.facts.ServedNames,
 		Port: i.facts.PublicPort, PID: i.root.PID, LogName: i.facts.LogName, SwapID: i.swapID,
-		CreatedAt: i.created.UTC(), StateSince: i.since.UTC(), Timings: slices.Clone(i.timings),
+		CreatedAt: i.created.UTC(), StateSince: i.since.UTC(), Timings: i.timings,
 		HostBytes: i.hostBytes, AsleepAt: i.asleepAt, Revision: i.revision,
 	}
 	if i.state == launcher.Sleeping || i.state == launcher.FallingAsleep || i.state == launcher.Waking {
@@ -167,9 +167,9 @@ func (i *instance) view() launcherapi.Instance {
 	}
 	switch {
 	case i.state == launcher.Sleeping:
-		v.GPUBytes = maps.Clone(i.asleepBytes)
+		v.GPUBytes = i.asleepBytes
 	case !i.state.Ended():
-		v.GPUBytes = maps.Clone(i.awakeBytes)
+		v.GPUBytes = i.awakeBytes
 	}
 	return v
 }

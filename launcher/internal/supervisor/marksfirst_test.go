@@ -15,7 +15,7 @@ func TestASwapIsNotWrittenDownBeforeTheMarksOfWhatItMoves(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("out", "0.4")
 		r.journal.failing(errors.New("no space left on device"))
-		_, err := r.Enlist("s", func(ledger.World, []launcherapi.Instance) (Intent, error) {
+		_, err := r.Enlist("s", r.everyGPU(), func(ledger.World, []launcherapi.Instance) (Intent, error) {
 			return Intent{Out: []string{"out"}}, nil
 		})
 		require.NoError(t, err)

@@ -65,8 +65,9 @@ func (s *Supervisor) world(memory reading) ledger.World {
 			ProcessesKnown: m.ProcessesKnown && !s.unlisted(d.UUID, now),
 		}
 	}
+	w.Instances = make([]ledger.Instance, 0, len(s.instances))
 	for _, i := range s.sorted() {
-		w.Instances = append(w.Instances, i.entry(now[i.facts.ID]))
+		w.Instances = append(w.Instances, i.entry(now[i]))
 	}
 	return w
 }
@@ -74,9 +75,9 @@ func (s *Supervisor) world(memory reading) ledger.World {
 // unlisted says whether an engine that must hold memory of a GPU is not among
 // the processes that the driver lists there: in a container with process ids
 // of its own the list is empty, or has the ids of the host. The lock is held.
-func (s *Supervisor) unlisted(uuid string, now map[string]map[string]uint64) bool {
-	for id, i := range s.instances {
-		if i.state == launcher.Awake && slices.Contains(i.gpus(), uuid) && now[id][uuid] == 0 {
+func (s *Supervisor) unlisted(uuid string, now map[*instance]map[string]uint64) bool {
+	for _, i := range s.instances {
+		if i.state == launcher.Awake && slices.Contains(i.gpus(), uuid) && now[i][uuid] == 0 {
 			return true
 		}
 	}
@@ -89,10 +90,14 @@ func (s *Supervisor) measure(i *instance) map[string]uint64 {
 	if len(i.gpus()) == 0 {
 		return nil
 	}
-	memory := s.read(i.gpus())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.attribute(memory)[i.facts.ID]
+	var out map[string]uint64
+	s.eachHolder(i, func(uuid string, p gpu.Process) {
+		if out == nil {
+			out = map[string]uint64{}
+		}
+		out[uuid] += p.Bytes
+	})
+	return out
 }
 
 // holdsBefore is the device memory that an instance holds before its sleep. One

@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"cmp"
 	"maps"
 	"sync"
 
@@ -14,14 +15,20 @@ import (
 // hold it.
 type reading struct {
 	gpus    map[string]gpu.Memory
-	session map[int]int    // of each process that lives
-	tree    map[int]string // of each that lives and is in no instance's session; empty: a stranger
+	session map[int]int       // of each process that lives
+	roots   map[int]*instance // by the process that leads their session
+	tree    map[int]string    // of each that lives and is in no instance's session; empty: a stranger
 }
 
 // read reads the memory of GPUs. The lock is not held: a process in no
 // instance's session may cost a look at every process of the machine.
 func (s *Supervisor) read(uuids []string) reading {
-	r := reading{gpus: s.memory(uuids), session: map[int]int{}}
+	r := reading{gpus: s.memory(uuids)}
+	processes := 0
+	for _, m := range r.gpus {
+		processes += len(m.Processes)
+	}
+	r.session = make(map[int]int, processes)
 	for _, m := range r.gpus {
 		for _, p := range m.Processes {
 			if session, err := unix.Getsid(p.PID); err == nil {
@@ -29,24 +36,20 @@ func (s *Supervisor) read(uuids []string) reading {
 			}
 		}
 	}
+	s.mu.Lock()
+	r.roots = s.roots()
+	s.mu.Unlock()
+	var outside []int
+	for pid, session := range r.session {
+		if r.roots[pid] == nil && r.roots[session] == nil {
+			outside = append(outside, pid)
+		}
+	}
 	var err error
-	if r.tree, err = s.owners.of(s.outside(r.session), s.opts.Runner.Owners); err != nil {
+	if r.tree, err = s.owners.of(outside, s.opts.Runner.Owners); err != nil {
 		s.log.Warn("cannot tell whose the processes are that hold device memory: they are counted as strangers", "error", err)
 	}
 	return r
-}
-
-// outside lists the processes that are in the session of no instance.
-func (s *Supervisor) outside(session map[int]int) (pids []int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	roots := s.roots()
-	for pid, sid := range session {
-		if roots[pid] == nil && roots[sid] == nil {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
 }
 
 // roots finds instances by the process that leads their session. The lock is
@@ -63,20 +66,18 @@ func (s *Supervisor) roots() map[int]*instance {
 
 // attribute says how much of each GPU each instance's processes hold. The lock
 // is held.
-func (s *Supervisor) attribute(r reading) map[string]map[string]uint64 {
-	out := map[string]map[string]uint64{}
-	roots := s.roots()
+func (s *Supervisor) attribute(r reading) map[*instance]map[string]uint64 {
+	out := make(map[*instance]map[string]uint64, len(s.instances))
 	for id, m := range r.gpus {
 		for _, p := range m.Processes {
-			i := s.ownerOf(r, roots, p.PID)
+			i := s.ownerOf(r, p.PID)
 			if i == nil {
 				continue
 			}
-			if out[i.facts.ID] == nil {
-				out[i.facts.ID] = map[string]uint64{}
+			if out[i] == nil {
+				out[i] = map[string]uint64{}
 			}
-			i.holders[p.PID] = true
-			out[i.facts.ID][id] += p.Bytes
+			out[i][id] += p.Bytes
 		}
 	}
 	return out
@@ -86,41 +87,42 @@ func (s *Supervisor) attribute(r reading) map[string]map[string]uint64 {
 // launcher made for each, or else by its tree; nil for a stranger. One that has
 // ended since the driver listed it is known by having been seen before. The
 // lock is held.
-func (s *Supervisor) ownerOf(r reading, roots map[int]*instance, pid int) *instance {
-	if i := roots[pid]; i != nil {
-		return i
+func (s *Supervisor) ownerOf(r reading, pid int) *instance {
+	session, lives := r.session[pid]
+	i := cmp.Or(r.roots[pid], r.roots[session], s.instances[r.tree[pid]])
+	if i == nil && !lives {
+		for _, seen := range s.instances {
+			if !seen.released && seen.holders[pid] {
+				return seen
+			}
+		}
 	}
-	if session, lives := r.session[pid]; lives {
-		if i := roots[session]; i != nil {
-			return i
-		}
-		if i := s.instances[r.tree[pid]]; i != nil && !i.released {
-			return i
-		}
+	if i == nil || i.released {
 		return nil
 	}
-	for _, i := range s.instances {
-		if !i.released && i.holders[pid] {
-			return i
+	i.holders[pid] = true
+	return i
+}
+
+// eachHolder calls do with every process of an instance that holds memory, and of
+// which GPU.
+func (s *Supervisor) eachHolder(i *instance, do func(uuid string, p gpu.Process)) {
+	r := s.read(i.gpus())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, m := range r.gpus {
+		for _, p := range m.Processes {
+			if s.ownerOf(r, p.PID) == i {
+				do(id, p)
+			}
 		}
 	}
-	return nil
 }
 
 // holding lists, by GPU, the processes of an instance that hold its memory.
 func (s *Supervisor) holding(i *instance) map[string][]int {
-	r := s.read(i.gpus())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	roots := s.roots()
 	out := map[string][]int{}
-	for id, m := range r.gpus {
-		for _, p := range m.Processes {
-			if s.ownerOf(r, roots, p.PID) == i {
-				out[id] = append(out[id], p.PID)
-			}
-		}
-	}
+	s.eachHolder(i, func(uuid string, p gpu.Process) { out[uuid] = append(out[uuid], p.PID) })
 	return out
 }
 

@@ -129,7 +129,7 @@ func TestASwapWhoseEndIsLostIsOverWhenWhatItMovedDoesNotCarryItAnyMore(t *testin
 func TestASwapThatIsUnderWayIsCarriedByAllThatItMovesUntilItIsDismissed(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("out", "0.4")
-		_, err := r.Enlist("s", func(ledger.World, []launcherapi.Instance) (Intent, error) {
+		_, err := r.Enlist("s", r.everyGPU(), func(ledger.World, []launcherapi.Instance) (Intent, error) {
 			return Intent{In: "in", New: true, Out: []string{"out"}}, nil
 		})
 		require.NoError(t, err)

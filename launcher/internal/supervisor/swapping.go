@@ -34,10 +34,12 @@ type Decide func(world ledger.World, instances []launcherapi.Instance) (Intent, 
 
 // Enlist lets a swap decide and, in the same breath, claims everything that the
 // decision needs: the instances that it will move or evict, room for the one
-// that comes in, and the id, the ports and the place of a new one. On error
-// nothing has changed. [Supervisor.Dismiss] gives everything back.
-func (s *Supervisor) Enlist(swapID string, decide Decide) (Intent, error) {
-	intent, err := s.decide(swapID, decide, func(intent Intent) { s.claim(swapID, intent) })
+// that comes in, and the id, the ports and the place of a new one. gpus are those
+// that the swap has its turn on: theirs alone is the memory that the ledger's
+// picture tells of. On error nothing has changed. [Supervisor.Dismiss] gives
+// everything back.
+func (s *Supervisor) Enlist(swapID string, gpus []string, decide Decide) (Intent, error) {
+	intent, err := s.decide(swapID, gpus, decide, func(intent Intent) { s.claim(swapID, intent) })
 	if err != nil || intent.Draft == nil {
 		return intent, err
 	}
@@ -51,8 +53,8 @@ func (s *Supervisor) Enlist(swapID string, decide Decide) (Intent, error) {
 
 // Consider is Enlist without its effects. The ports of a new one are opened for
 // a moment: only so is it known whether they can be.
-func (s *Supervisor) Consider(swapID string, decide Decide) (Intent, error) {
-	intent, err := s.decide(swapID, decide, func(Intent) {})
+func (s *Supervisor) Consider(swapID string, gpus []string, decide Decide) (Intent, error) {
+	intent, err := s.decide(swapID, gpus, decide, func(Intent) {})
 	if err != nil || intent.Draft == nil {
 		return intent, err
 	}
@@ -65,8 +67,8 @@ func (s *Supervisor) Consider(swapID string, decide Decide) (Intent, error) {
 	return intent, nil
 }
 
-func (s *Supervisor) decide(swapID string, decide Decide, then func(Intent)) (Intent, error) {
-	memory := s.lockWithMemory(s.everyGPU())
+func (s *Supervisor) decide(swapID string, gpus []string, decide Decide, then func(Intent)) (Intent, error) {
+	memory := s.lockWithMemory(gpus)
 	defer s.mu.Unlock()
 	if s.closing {
 		return Intent{}, launcher.Unavailablef("the launcher is closing")

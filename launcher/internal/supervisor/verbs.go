@@ -62,7 +62,15 @@ func (s *Supervisor) Sleep(id string, ask Ask) (launcherapi.Instance, error) {
 //	waking, starting   none: it is on its way
 //	awake              none
 //	any other          error, code conflict
+//
+// The room that a swap keeps for the instance was checked when the swap was
+// admitted; it is not checked again.
 func (s *Supervisor) Wake(id string, ask Ask) (launcherapi.Instance, error) {
+	if s.hasRoom(id, ask.SwapID) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.verb(id, ask, launcher.EventWakeAsked, s.opts.Limits.Wake, func(*instance) error { return nil })
+	}
 	memory := s.lockWithMemory(s.gpusOf(id))
 	defer s.mu.Unlock()
 	return s.verb(id, ask, launcher.EventWakeAsked, s.opts.Limits.Wake, func(i *instance) error {

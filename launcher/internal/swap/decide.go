@@ -57,6 +57,7 @@ func (e *widerError) Error() string { return fmt.Sprintf("the swap touches GPUs 
 //	on other GPUs    any                  conflict
 func decide(o order, w ledger.World, instances []launcherapi.Instance) (supervisor.Intent, error) {
 	intent := supervisor.Intent{In: o.in, New: o.draft != nil, Draft: o.draft, Stop: o.out.Mode == launcherapi.OutStop, Level: o.out.Level}
+	clearing := stillHolding(w)
 	var in *launcherapi.Instance
 	for n := range instances {
 		i := &instances[n]
@@ -66,7 +67,7 @@ func decide(o order, w ledger.World, instances []launcherapi.Instance) (supervis
 		if !touches(i, o.gpus) && i.InstanceID != o.in {
 			continue
 		}
-		if !supervisor.Settled(*i) || holdsOn(w, i) {
+		if !supervisor.Settled(*i) || clearing[i.InstanceID] {
 			return intent, &movingError{id: i.InstanceID}
 		}
 		if i.State == string(launcher.Awake) && i.InstanceID != o.in {
@@ -129,11 +130,16 @@ func wantOf(w ledger.World, o order) *ledger.Want {
 	return want
 }
 
-// holdsOn says whether an instance that has ended still holds something.
-func holdsOn(w ledger.World, i *launcherapi.Instance) bool {
-	return slices.ContainsFunc(w.Instances, func(l ledger.Instance) bool {
-		return l.ID == i.InstanceID && l.State.Ended() && !l.Released
-	})
+// stillHolding are the ids of the instances that have ended and still hold
+// something.
+func stillHolding(w ledger.World) map[string]bool {
+	out := map[string]bool{}
+	for _, i := range w.Instances {
+		if i.State.Ended() && !i.Released {
+			out[i.ID] = true
+		}
+	}
+	return out
 }
 
 func touches(i *launcherapi.Instance, gpus []string) bool {

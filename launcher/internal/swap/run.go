@@ -250,13 +250,13 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 // decideOnce decides as soon as nobody concerned is on its way to another state
 // and who leaves has been awake for long enough. While it waits for the latter
 // others that need not wait may have their turn.
-func (r *Run) decideOnce(ctx context.Context, turn *turns.Turn, decideOn func(string, supervisor.Decide) (supervisor.Intent, error)) (supervisor.Intent, error) {
+func (r *Run) decideOnce(ctx context.Context, turn *turns.Turn, decideOn func(string, []string, supervisor.Decide) (supervisor.Intent, error)) (supervisor.Intent, error) {
 	sup := r.c.opts.Supervisor
 	for {
 		if r.c.isClosing() {
 			return supervisor.Intent{}, errLauncherCloses
 		}
-		intent, err := decideOn(r.order.swapID, func(w World, all []launcherapi.Instance) (supervisor.Intent, error) {
+		intent, err := decideOn(r.order.swapID, r.order.held, func(w World, all []launcherapi.Instance) (supervisor.Intent, error) {
 			r.order.now = time.Now()
 			return decide(r.order, w, all)
 		})
