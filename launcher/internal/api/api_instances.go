@@ -59,13 +59,8 @@ func (s *Server) listInstances(_ context.Context, in *listInput) (*body[any], er
 		}
 		return answer[any](list, nil)
 	}
-	list := launcherapi.InstanceList{Revision: revision, TotalInstances: len(all), Instances: listed(all)}
-	for _, i := range all {
-		if i.Status == launcherapi.StatusRunning {
-			list.RunningInstances++
-		}
-	}
-	return answer[any](list, nil)
+	list, err := s.listing.encode(all, revision)
+	return answer[any](list, err)
 }
 
 func docList(op *huma.Operation, schemas huma.Registry) {

@@ -60,16 +60,28 @@ var jsonFormat = huma.Format{
 		if p, ok := v.(*problem); ok {
 			v = p.Problem
 		}
-		var document bytes.Buffer
-		enc := json.NewEncoder(&document)
-		enc.SetEscapeHTML(false)
-		if err := enc.Encode(v); err != nil {
-			return err
+		document, ok := v.(encoded)
+		if !ok {
+			var err error
+			if document, err = encode(v); err != nil {
+				return err
+			}
 		}
-		_, _ = document.WriteTo(w) // the client may be gone
+		_, _ = w.Write(document) // the client may be gone
 		return nil
 	},
 	Unmarshal: decode,
+}
+
+// encoded is a JSON document, as it is written to the client.
+type encoded []byte
+
+func encode(v any) (encoded, error) {
+	var document bytes.Buffer
+	enc := json.NewEncoder(&document)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return document.Bytes(), err
 }
 
 // durationSchema and envValueSchema describe types whose JSON has more than one

@@ -70,6 +70,7 @@ type Server struct {
 	log     *slog.Logger
 	handler http.Handler
 	http    *http.Server
+	listing listing
 
 	documents func() (documents, error) // made when they are first asked for
 

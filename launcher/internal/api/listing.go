@@ -1,0 +1,90 @@
+package api
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"sync/atomic"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// listing makes lists of instances. It keeps what it last wrote of each, so that
+// of hundreds those alone are encoded again that look different by now. What it
+// keeps is what clients are shown, which holds no secret.
+type listing struct {
+	written atomic.Pointer[map[string]*writtenInstance] // by id
+}
+
+type writtenInstance struct {
+	view launcherapi.Instance
+	json []byte
+}
+
+// encode writes the answer to a list call with detail.
+func (l *listing) encode(all []launcherapi.Instance, revision uint64) (encoded, error) {
+	list := launcherapi.InstanceList{Revision: revision, TotalInstances: len(all), Instances: []launcherapi.Instance{}}
+	size := 0
+	var before map[string]*writtenInstance
+	if last := l.written.Load(); last != nil {
+		before = *last
+	}
+	now := make(map[string]*writtenInstance, len(all))
+	for n := range all {
+		view := &all[n]
+		if view.Status == launcherapi.StatusRunning {
+			list.RunningInstances++
+		}
+		w, known := before[view.InstanceID]
+		if !known || !same(&w.view, view) {
+			text, err := encode(view)
+			if err != nil {
+				return nil, err
+			}
+			w = &writtenInstance{view: *view, json: bytes.TrimSpace(text)}
+		}
+		now[view.InstanceID] = w
+		size += len(w.json) + 1
+	}
+	l.written.Store(&now)
+	head, err := encode(list)
+	if err != nil {
+		return nil, err
+	}
+	head, end, _ := bytes.Cut(head, []byte("]")) // the list is empty, and comes last
+	document := append(make(encoded, 0, len(head)+size+len(end)+1), head...)
+	for n := range all {
+		if n > 0 {
+			document = append(document, ',')
+		}
+		document = append(document, now[all[n].InstanceID].json...)
+	}
+	return append(append(document, ']'), end...), nil
+}
+
+// same says whether two views of an instance read the same.
+func same(a, b *launcherapi.Instance) bool {
+	return sameState(a, b) && sameSpec(a, b) && sameUse(a, b)
+}
+
+func sameState(a, b *launcherapi.Instance) bool {
+	return a.Revision == b.Revision && a.State == b.State && a.StateSince.Equal(b.StateSince) && a.Status == b.Status &&
+		a.Reason == b.Reason && a.Cause == b.Cause && equal(a.ExitCode, b.ExitCode) && slices.Equal(a.LastLogLines, b.LastLogLines) &&
+		a.SleepLevel == b.SleepLevel && a.SwapID == b.SwapID && slices.Equal(a.Timings, b.Timings)
+}
+
+func sameSpec(a, b *launcherapi.Instance) bool {
+	return a.InstanceID == b.InstanceID && a.CreatedAt.Equal(b.CreatedAt) && a.Engine == b.Engine && a.Model == b.Model &&
+		equal(a.Options, b.Options) && slices.Equal(a.Args, b.Args) && slices.Equal(a.GPUUUIDs, b.GPUUUIDs) &&
+		maps.Equal(a.EnvVars, b.EnvVars) && maps.Equal(a.Annotations, b.Annotations) &&
+		a.StartMethod == b.StartMethod && slices.Equal(a.ServedModelNames, b.ServedModelNames)
+}
+
+func sameUse(a, b *launcherapi.Instance) bool {
+	return a.InFlight == b.InFlight && a.Held == b.Held && equal(a.LastUsedAt, b.LastUsedAt) &&
+		a.Host == b.Host && a.Port == b.Port && a.PID == b.PID && a.StartedBy == b.StartedBy && a.LogName == b.LogName &&
+		a.AsleepAt == b.AsleepAt && a.HostBytes == b.HostBytes && maps.Equal(a.GPUBytes, b.GPUBytes)
+}
+
+// equal says whether both point to the same, or neither to anything.
+func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
