@@ -1,6 +1,7 @@
 package figures
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -43,4 +44,25 @@ func TestWhatIsWrittenByHandStaysWhenTheTableIsWritten(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(path, []byte("no marks\n"), 0o600))
 	assert.Error(t, rewrite(path, mark, "new\n"))
+}
+
+func TestTheNamedPartsRunAndAWrongNameRunsNone(t *testing.T) {
+	var ran []string
+	part := func(name string) Part[int] {
+		return Part[int]{Name: name, Run: func(int) ([]Row, error) { ran = append(ran, name); return []Row{{Figure: name}}, nil }}
+	}
+	parts := Parts[int]{part("a"), part("b"), part("c")}
+	for only, want := range map[string][]string{"": {"a", "b", "c"}, "c,a": {"a", "c"}, "b": {"b"}} {
+		ran = nil
+		rows, err := parts.Run(t.Context(), 0, only, io.Discard)
+		require.NoError(t, err)
+		assert.Len(t, rows, len(want))
+		assert.Equal(t, want, ran, only)
+	}
+	for only, wrong := range map[string]string{"a,bb": `"bb"`, "a,": `""`, "a, b": `" b"`} {
+		ran = nil
+		_, err := parts.Run(t.Context(), 0, only, io.Discard)
+		require.EqualError(t, err, "there is no part "+wrong+": the parts are a, b, c")
+		assert.Empty(t, ran, only)
+	}
 }

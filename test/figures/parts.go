@@ -27,14 +27,30 @@ func (p Parts[B]) Names() string {
 	return strings.Join(names, ", ")
 }
 
-// Run runs the parts that only names, with commas between them, one after the
-// other, and tells progress how long each took. Empty: all.
-func (p Parts[B]) Run(ctx context.Context, bench B, only string, progress io.Writer) ([]Row, error) {
-	var rows []Row
-	for _, part := range p {
-		if only != "" && !slices.Contains(strings.Split(only, ","), part.Name) {
-			continue
+// chosen are the parts that only names, with commas between them. Empty: all.
+func (p Parts[B]) chosen(only string) (Parts[B], error) {
+	if only == "" {
+		return p, nil
+	}
+	names := strings.Split(only, ",")
+	for _, name := range names {
+		if !slices.ContainsFunc(p, func(part Part[B]) bool { return part.Name == name }) {
+			return nil, fmt.Errorf("there is no part %q: the parts are %s", name, p.Names())
 		}
+	}
+	return slices.DeleteFunc(slices.Clone(p), func(part Part[B]) bool { return !slices.Contains(names, part.Name) }), nil
+}
+
+// Run runs the parts that only names, with commas between them, one after the
+// other, and tells progress how long each took. Empty: all. Where a name is
+// wrong, none is run.
+func (p Parts[B]) Run(ctx context.Context, bench B, only string, progress io.Writer) ([]Row, error) {
+	parts, err := p.chosen(only)
+	if err != nil {
+		return nil, err
+	}
+	var rows []Row
+	for _, part := range parts {
 		began := time.Now()
 		more, err := part.Run(bench)
 		if err == nil {
