@@ -48,11 +48,12 @@
 // # Probes that wait
 //
 // The kubelet asks a readiness probe once a second at most, and a second is long
-// beside the time in which a model wakes. A probe of GET /ready?wait=1s is held
-// until the requester is ready, at most for wait, so that its Pod is Ready at
-// once; the probe's timeoutSeconds must be longer than wait. Only a requester
-// that comes up holds it: the first answer after it was ready is given at once,
-// whatever it is, and so is every answer once the requester was told to end.
+// beside the time in which a model wakes. A probe of GET /ready?wait=5s is held
+// until the requester has become ready, or is ready no more, so that its Pod
+// turns at once; the probe's timeoutSeconds must be longer than wait. It is held
+// for wait at most, and by a requester that is ready for a second at most. An
+// answer that is another than the one before is given at once, and so is every
+// answer once the requester was told to end.
 //
 // # The log
 //

@@ -7,6 +7,10 @@ import (
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
+// readyHold is for how long a probe may be held by a requester that is ready: a
+// kubelet that was started again takes a Pod for unready until it has an answer.
+const readyHold = time.Second
+
 // setReady makes the requester ready or unready. The lock is held. One that was
 // told to end stays unready.
 func (r *Requester) setReady(ready bool) {
@@ -14,14 +18,12 @@ func (r *Requester) setReady(ready bool) {
 		return
 	}
 	r.ready = ready
-	if ready {
-		close(r.turned)
-	} else {
-		r.turned = make(chan struct{})
-	}
+	close(r.turned)
+	r.turned = make(chan struct{})
 }
 
-// getReady answers a probe, which may wait for a requester that comes up.
+// getReady answers a probe, which may wait for a requester to become ready, or
+// unready.
 func (r *Requester) getReady(w http.ResponseWriter, request *http.Request) {
 	query := request.URL.Query()
 	var wait time.Duration
@@ -29,11 +31,11 @@ func (r *Requester) getReady(w http.ResponseWriter, request *http.Request) {
 		r.answerProblem(w, request, err)
 		return
 	}
-	if wait > 0 {
-		timer := time.NewTimer(wait)
+	if turns, most := r.turns(); min(wait, most) > 0 {
+		timer := time.NewTimer(min(wait, most))
 		defer timer.Stop()
 		select {
-		case <-r.comesUp():
+		case <-turns:
 		case <-timer.C:
 		case <-request.Context().Done():
 			return // nobody reads the answer
@@ -55,15 +57,17 @@ func (r *Requester) getReady(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// comesUp is closed when there is nothing to wait for: the requester is ready, or
-// those who probe it do not know yet that it is not any more.
-func (r *Requester) comesUp() <-chan struct{} {
+// turns is closed when the requester becomes ready or unready, or is told to end,
+// and most is for how long a probe may wait for that: not at all where those who
+// probe have not been told what is so now.
+func (r *Requester) turns() (turned <-chan struct{}, most time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.toldReady {
-		return r.turned
+	switch {
+	case r.ready != r.toldReady:
+		return r.turned, 0
+	case r.ready:
+		return r.turned, r.readyHold
 	}
-	now := make(chan struct{})
-	close(now)
-	return now
+	return r.turned, requesterapi.MaxWait
 }

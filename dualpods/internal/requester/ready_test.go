@@ -35,7 +35,6 @@ func TestAProbeThatWaitsIsAnsweredWhenTheRequesterBecomesReady(t *testing.T) {
 	s.heldBack(held)
 	require.Equal(t, 200, s.post(requesterapi.PathBecomeReady, "").status)
 	assert.Equal(t, 200, (<-held).status)
-	assert.Equal(t, 200, (<-s.probe()).status, "a requester that is ready holds no probe")
 
 	require.Equal(t, 200, s.post(requesterapi.PathBecomeUnready, "").status)
 	assert.Equal(t, 503, (<-s.probe()).status, "those who took it for ready are told at once")
@@ -43,6 +42,28 @@ func TestAProbeThatWaitsIsAnsweredWhenTheRequesterBecomesReady(t *testing.T) {
 	s.heldBack(held)
 	require.Equal(t, 200, s.post(requesterapi.PathBecomeReady, "").status)
 	assert.Equal(t, 200, (<-held).status)
+}
+
+func TestAProbeThatWaitsIsAnsweredWhenTheRequesterBecomesUnready(t *testing.T) {
+	s := start(t)
+	s.r.readyHold = time.Minute
+	s.bind("one", listen(t, echo))
+	require.Equal(t, 200, s.post(requesterapi.PathBecomeReady, "").status)
+	assert.Equal(t, 200, (<-s.probe()).status, "those who do not know are told at once")
+	held := s.probe()
+	s.heldBack(held)
+	require.Equal(t, 200, s.post(requesterapi.PathBecomeUnready, "").status)
+	assert.Equal(t, 503, (<-held).status)
+}
+
+func TestAProbeThatKnowsTheRequesterToBeReadyIsAnsweredAllTheSame(t *testing.T) {
+	s := start(t)
+	s.r.readyHold = time.Millisecond
+	s.bind("one", listen(t, echo))
+	require.Equal(t, 200, s.post(requesterapi.PathBecomeReady, "").status)
+	for range 3 {
+		assert.Equal(t, 200, (<-s.probe()).status)
+	}
 }
 
 func TestAProbeThatWaitsIsAnsweredWhenTheRequesterIsToldToEnd(t *testing.T) {

@@ -58,8 +58,9 @@ type Requester struct {
 	mu          sync.Mutex
 	bound       *binding // nil: nobody
 	ready       bool
-	turned      chan struct{} // closed once ready, or told to end
+	turned      chan struct{} // closed when ready turns to something else, and once told to end
 	toldReady   bool          // the last probe that may wait was answered so
+	readyHold   time.Duration // as the constant has it; a test takes longer
 	terminating bool
 	drains      sync.WaitGroup
 }
@@ -81,7 +82,7 @@ func New(opts Options) (*Requester, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Requester{opts: opts, instance: newInstance(), accelerators: found, log: newLogRelay(opts.Log), maxConns: maxConnections(), turned: make(chan struct{})}
+	r := &Requester{opts: opts, instance: newInstance(), accelerators: found, log: newLogRelay(opts.Log), maxConns: maxConnections(), turned: make(chan struct{}), readyHold: readyHold}
 	probes, err := r.listen("probes", opts.ProbesPort)
 	if err != nil {
 		return nil, err
