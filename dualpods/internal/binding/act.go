@@ -58,6 +58,11 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 		return c.patchLauncher(ctx, n, w.candidate(o.Requester.Namespace, o.Form), func(p *corev1.Pod) error { return putRecord(p, step.Record) })
 	case NextAttempt:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
+	case NoteFailure:
+		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error {
+			p.Annotations = annotationsOf(p)
+			return step.Failures.Put(p, record.Instance)
+		})
 	case RemoveRecord:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { dropRecord(p, record.Instance, o.Now); return nil })
 	case Swap, CallOff, Sleep, DeleteInstance:
@@ -118,6 +123,7 @@ func (c *Controller) patchLauncher(ctx context.Context, n *nodeWork, l *launcher
 	if err := change(changed); err != nil {
 		return err
 	}
+	podmeta.ForgetFailures(changed, c.opts.Now())
 	if err := c.patchMetadata(ctx, l.pod, changed); err != nil {
 		return err
 	}

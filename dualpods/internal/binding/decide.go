@@ -56,6 +56,9 @@ func do(action Action, format string, args ...func(*Observation) string) func(*O
 var leaving = []rule{
 	{"leaving, never bound", func(o *Observation) bool { return o.leaving() && o.Record == nil && !o.Requester.Finalizer },
 		do(Nothing, "nothing is held for it")},
+	{"node gone, shown", func(o *Observation) bool {
+		return o.Node.Gone && o.Requester.Exists && !o.Requester.Deleting && !o.Requester.Finished && o.shown()
+	}, do(Retract, "its node %s is gone", nodeName)},
 	{"let go, shown", func(o *Observation) bool { return o.letGo() && !o.leaving() && o.shown() },
 		do(Retract, "instance %s is not what it is to have any more", instanceID)},
 	{"leaving, being unbound", func(o *Observation) bool { return (o.leaving() || o.letGo()) && o.Calls.Unbind },
@@ -110,6 +113,11 @@ var placed = []rule{
 		because(LauncherGone, true, do(DeleteRequester, "its launcher %s is going", launcherName))},
 	{"not awake, ready", func(o *Observation) bool { return o.known() && !o.in(launcher.Awake) && o.ready() },
 		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
+	{"died, not noted", func(o *Observation) bool {
+		return o.known() && o.in(launcher.Failed, launcher.Stopped) && o.shown() && !o.noted()
+	}, func(o *Observation) Step {
+		return Step{Do: NoteFailure, Why: "instance " + instanceID(o) + " " + fate(o) + " while it served: whoever has it next is to know", Failures: o.failuresNow()}
+	}},
 	{"died while it served", func(o *Observation) bool { return o.known() && o.dead() && o.shown() },
 		because(ServerGone, true, do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate))},
 	{"not awake, shown", func(o *Observation) bool { return o.known() && !o.in(launcher.Awake) && o.shown() },
@@ -174,7 +182,7 @@ var bound = []rule{
 		inform(InstanceBusy, "its instance %s is still bound to %s", func(o *Observation) string { return o.Requester.Instance }, func(o *Observation) string { return o.Holder })},
 	{"no record", func(o *Observation) bool { return o.Record == nil },
 		func(o *Observation) Step {
-			return Step{Do: AddRecord, Why: "launcher " + o.Launcher.Name + " has its GPUs", Record: o.newRecord()}
+			return Step{Do: AddRecord, Why: "launcher " + o.Launcher.Name + " has its GPUs", Record: o.backedOff(o.newRecord())}
 		}},
 }
 
@@ -186,7 +194,7 @@ var waking = []rule{
 		do(DeleteInstance, "instance %s is %s and in the way of the swap", instanceID, instanceState)},
 	{"backing off", func(o *Observation) bool { return o.Now.Before(o.Record.RetryAt) && !o.in(launcher.Awake) },
 		func(o *Observation) Step {
-			step := warn(AttemptFailed, "attempt %s on launcher %s failed: %s; the next one is at %s", attempts, launcherName, failure, retryAt)(o)
+			step := warn(AttemptFailed, "%s; the next one is at %s", failedSo, retryAt)(o)
 			step.After = o.Record.RetryAt.Sub(o.Now)
 			return step
 		}},
@@ -358,19 +366,10 @@ func (o *Observation) newRecord() podmeta.Binding {
 	}
 }
 
-// Bounds of the pause before a server is tried again.
-const (
-	firstPause   = time.Second
-	longestPause = 5 * time.Minute
-)
-
 // nextAttempt is the record after an attempt that failed.
 func (o *Observation) nextAttempt(failure string) Step {
 	record := *o.Record
-	pause := longestPause
-	if shift := record.Attempt - 1; shift < 9 {
-		pause = min(pause, firstPause<<shift)
-	}
+	pause := pauseAfter(firstPause, record.Attempt)
 	record.Attempt++
 	if record.New = o.Instance == nil; record.New {
 		record.LogFrom = 0

@@ -146,6 +146,11 @@ var examples = map[string]example{
 	"one whose input changed, and whose model somebody put to sleep": {"let go, shown", Retract, but(servedOne(), func(o *Observation) {
 		o.Form.Args, o.Instance.State = []string{"org/other"}, "sleeping"
 	})},
+	"a served one whose node is gone": {"node gone, shown", Retract, but(servedOne(), func(o *Observation) { o.Node.Gone, o.SPI = true, nil })},
+	"one that is being deleted, and whose node is gone": {"leaving, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) {
+		deleting(o)
+		o.Node.Gone, o.SPI = true, nil
+	})},
 	"one whose program names other GPUs after a restart, still published": {"let go, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-1"} })},
 	"a deleted one whose program hangs, and carries traffic perhaps":      {"leaving, requester silent", Retry, but(servedOne(), func(o *Observation) { deleting(o); o.SPI = nil })},
 	"a published one whose record is gone":                                {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record, o.SPI.Proxy.Ready = nil, false })},
@@ -177,7 +182,7 @@ var examples = map[string]example{
 	"a requester program that names two GPUs for one":                 {"GPUs do not match", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-0", "GPU-1"} })},
 	"two requesters with one GPU":                                     {"GPU claimed twice", Tell, but(fresh(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
 	"one that waits for a node":                                       {"not running", Nothing, but(fresh(), func(o *Observation) { o.Node.Name, o.Requester.Running, o.SPI = "", false, nil })},
-	"an engine that was killed while the requester program hangs":     {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.SPI, o.Instance.State = nil, "failed" })},
+	"an engine that was killed while the requester program hangs":     {"died, not noted", NoteFailure, but(servedOne(), func(o *Observation) { o.SPI, o.Instance.State = nil, "failed" })},
 	"a model that was put to sleep while the requester program hangs": {"not awake, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI, o.Instance.State = nil, "sleeping" })},
 	"two requesters with one GPU, one told of it already": {"GPU claimed twice", Nothing, but(fresh(), func(o *Observation) {
 		o.Rivals = []string{"ns/other"}
@@ -224,12 +229,20 @@ var examples = map[string]example{
 	"its model is bound to one that leaves": {"instance bound to another", Tell, but(fresh(), func(o *Observation) { o.Holder = "ns/old" })},
 	"nothing stands in the way": {"no record", AddRecord, fresh()},
 	"the engine was killed":     {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
-	"the engine was killed, and the requester is unready": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) {
+	"the engine was killed, and the requester is unready": {"died, not noted", NoteFailure, but(servedOne(), func(o *Observation) {
 		o.Instance.State, o.SPI.Proxy.Ready = "failed", false
 	})},
+	"the engine was killed, as another one's was before": {"died, not noted", NoteFailure, but(servedOne(), func(o *Observation) {
+		o.Instance.State, o.SPI.Proxy.Ready = "failed", false
+		o.Failures = &podmeta.Failures{RequesterUID: "another", Count: 1, Last: now}
+	})},
+	"the engine was killed, and that is noted": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) {
+		o.Instance.State, o.SPI.Proxy.Ready = "failed", false
+		o.Failures = &podmeta.Failures{RequesterUID: "uid", Count: 1, Last: now}
+	})},
 	"the instance was deleted behind the controller's back": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { o.Instance, o.SPI.Proxy.Ready = nil, false })},
-	"the engine was killed, and the configuration had changed": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) {
-		o.Form.Args, o.Instance.State, o.SPI.Proxy.Ready = []string{"org/other"}, "failed", false
+	"the instance was deleted, and the configuration had changed": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) {
+		o.Form.Args, o.Instance, o.SPI.Proxy.Ready = []string{"org/other"}, nil, false
 	})},
 	"a failed instance that is being deleted": {"leftover, being deleted", Nothing, but(with("failed"), func(o *Observation) { o.Calls.Delete = true })},
 	"a changed configuration, and a launcher that has not answered the controller yet": {"launcher silent", Tell, but(servedOne(), func(o *Observation) {
@@ -246,6 +259,9 @@ var examples = map[string]example{
 	})},
 	"an attempt that is to be made later": {"backing off", Tell, but(with("sleeping"), func(o *Observation) {
 		o.Record.Attempt, o.Record.Failure, o.Record.RetryAt = 2, "boom", now.Add(time.Second)
+	})},
+	"a first attempt that is to be made later": {"backing off", Tell, but(recorded(), func(o *Observation) {
+		o.Record.Failure, o.Record.RetryAt = "instance model-1 ended 2 times soon after it served; at last it is failed", now.Add(time.Second)
 	})},
 	"the configuration was deleted before anything was started": {"input wrong, nothing runs", Tell, but(recorded(), func(o *Observation) {
 		o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}}

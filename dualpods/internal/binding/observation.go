@@ -29,7 +29,8 @@ type Observation struct {
 	Earlier   string            // another requester, for which a swap is under way on one of the record's GPUs
 	Holder    string            // another requester that is bound to the instance that this one would have
 	Instance  *launcherapi.Instance
-	Attempt   Attempt // the swap of the record's attempt
+	Failures  *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
+	Attempt   Attempt           // the swap of the record's attempt
 	Calls     Calls
 	// Neighbours are what other launchers of the node have on the record's GPUs,
 	// least recently used first.
@@ -53,6 +54,7 @@ type Requester struct {
 	AdminAddress    string
 	GPUs            int       // how many it asks for
 	Shown           bool      // its labels or its status tell others to use it
+	ServesSince     time.Time // since when its status says that it serves; zero: it does not
 	Published       bool      // its labels and status are those of a bound, ready requester
 	Told            string    // the message of its status
 	Created         time.Time // read by no row: for an [Observer], as is PodReady

@@ -67,6 +67,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	}
 	o.Calls.Unbind = n.calls.underWay(unbindKey(uid), 0)
 	if l != nil {
+		o.Failures = podmeta.ReadFailures(l.pod, id)
 		if i, ok := l.view.Instances[id]; ok {
 			o.Instance = &i
 		}
@@ -89,6 +90,9 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 		Started: started(pod), Silent: w.silent[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
 		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
+	}
+	if status := readStatus(pod); status.State == stateServing {
+		o.Requester.ServesSince = status.Since
 	}
 }
 

@@ -256,6 +256,7 @@ func (c *simClient) Delete(ctx context.Context, o client.Object, opts ...client.
 			return apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, pod.Name, fmt.Errorf("another UID"))
 		}
 		a.s.note("API server: controller deletes %s", pod.Name)
+		a.s.deletes(c.inc, pod)
 		a.deletePod(pod.Name, 30)
 		return nil
 	})

@@ -47,6 +47,7 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 	}
 	if !IsLauncher(pod) {
 		s.told(inc, pod, readStatus(old), readStatus(pod))
+		s.letGo(old, pod)
 		return
 	}
 	before, _ := podmeta.ReadBindings(old)
@@ -77,11 +78,41 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 	}
 }
 
+// letGo looks at a requester that may lose our finalizer: nobody is to use one
+// that stays, and that the controller has done with.
+func (s *sim) letGo(old, pod *corev1.Pod) {
+	ours := func(p *corev1.Pod) bool { return slices.Contains(p.Finalizers, podmeta.FinalizerRequester) }
+	if ours(old) && !ours(pod) && pod.DeletionTimestamp == nil && !finished(pod) && (readStatus(pod).State == stateServing || gateOpen(pod)) {
+		s.violated("requester %s is let go of, and tells others to use it", pod.Name)
+	}
+}
+
+// deletes looks at a requester that a controller deletes: whoever has its instance
+// next is to know that it ended.
+func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
+	for _, r := range s.records() {
+		if r.RequesterUID != pod.UID || r.on.DeletionTimestamp != nil || readStatus(pod).State != stateServing {
+			continue
+		}
+		l := s.launchers[string(r.on.UID)]
+		if state, connected := inc.knows(l, r.Instance); !connected || state != launcher.Failed || l.dead || finished(r.on) {
+			continue
+		}
+		if f := podmeta.ReadFailures(r.on, r.Instance); f == nil || f.RequesterUID != pod.UID {
+			s.violated("requester %s is deleted since %s ended, and its launcher Pod does not tell", pod.Name, r.Instance)
+		}
+	}
+}
+
 // recorded looks at a record that is new.
 func (s *sim) recorded(l *simLauncher, b podmeta.Binding) {
 	pod := s.api.pods[b.Name]
 	if pod == nil || pod.UID != b.RequesterUID {
 		return // it has gone meanwhile
+	}
+	f := podmeta.ReadFailures(s.api.pods[l.pod], b.Instance)
+	if f != nil && f.Count > 1 && time.Since(f.Last) < secondStart/2 && b.RetryAt.Before(f.Last.Add(secondStart)) {
+		s.violated("requester %s is to have %s at once, which ended %d times", b.Name, b.Instance, f.Count)
 	}
 	if n, _ := podmeta.GPUs(pod.Spec.Containers[0].Resources.Limits); n != len(b.GPUs) {
 		s.violated("requester %s asks for %d GPUs and is bound on %d", b.Name, n, len(b.GPUs))

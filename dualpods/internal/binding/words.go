@@ -2,7 +2,6 @@ package binding
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,8 +17,6 @@ func nodeName(o *Observation) string     { return o.Node.Name }
 func adminAddress(o *Observation) string { return o.Requester.AdminAddress }
 func container(*Observation) string      { return podmeta.ServingContainer }
 func problems(o *Observation) string     { return join(o.Problems) }
-func attempts(o *Observation) string     { return strconv.Itoa(o.Record.Attempt - 1) }
-func failure(o *Observation) string      { return o.Record.Failure }
 func retryAt(o *Observation) string      { return o.Record.RetryAt.UTC().Format(time.RFC3339) }
 
 func instanceState(o *Observation) string {

@@ -1,0 +1,69 @@
+package binding
+
+import (
+	"fmt"
+	"time"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// settled is for how long an instance has to serve until what failed before
+// counts no more, and secondStart the pause before it is started again that has
+// ended twice: as a kubelet has it with containers.
+// (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/#container-restarts)
+const (
+	settled     = 10 * time.Minute
+	secondStart = 10 * time.Second
+)
+
+// noted says that the launcher Pod has it that the instance ended while it
+// served this requester.
+func (o *Observation) noted() bool {
+	return o.Failures != nil && o.Failures.RequesterUID == o.Requester.UID
+}
+
+// failuresNow are those of the instance with the one that is seen now.
+func (o *Observation) failuresNow() podmeta.Failures {
+	f := podmeta.Failures{RequesterUID: o.Requester.UID, Count: 1, Last: o.Now, Why: fate(o)}
+	if o.Failures != nil && o.Now.Sub(o.Requester.ServesSince) < settled {
+		f.Count += o.Failures.Count
+	}
+	return f
+}
+
+// backedOff is a new record, whose first attempt is made later where the instance
+// has ended again and again soon after it served another requester.
+func (o *Observation) backedOff(record podmeta.Binding) podmeta.Binding {
+	f := o.Failures
+	if f == nil || f.Count == 1 { // who ends once is started again at once
+		return record
+	}
+	if at := f.Last.Add(pauseAfter(secondStart, f.Count-1)); at.After(o.Now) {
+		record.RetryAt = at
+		record.Failure = fmt.Sprintf("instance %s ended %d times soon after it served; at last it %s", record.Instance, f.Count, f.Why)
+	}
+	return record
+}
+
+// failedSo says what failed before the attempt that is to be made later.
+func failedSo(o *Observation) string {
+	if o.Record.Attempt == 1 {
+		return o.Record.Failure
+	}
+	return fmt.Sprintf("attempt %d on launcher %s failed: %s", o.Record.Attempt-1, o.Launcher.Name, o.Record.Failure)
+}
+
+// Bounds of the pause before a server is tried again.
+const (
+	firstPause   = time.Second
+	longestPause = 5 * time.Minute
+)
+
+// pauseAfter is the pause after so many failures, one after the other: twice as
+// long each time.
+func pauseAfter(first time.Duration, failures int) time.Duration {
+	if shift := failures - 1; shift < 9 {
+		return min(longestPause, first<<shift)
+	}
+	return longestPause
+}

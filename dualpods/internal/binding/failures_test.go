@@ -1,0 +1,64 @@
+package binding
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// endedAfter is a requester whose instance ended after it had served it for so long.
+func endedAfter(served time.Duration, before *podmeta.Failures) Observation {
+	return but(servedOne(), func(o *Observation) {
+		o.Instance.State, o.Instance.Reason, o.SPI.Proxy.Ready = "failed", "exit code 1", false
+		o.Requester.ServesSince, o.Failures = now.Add(-served), before
+	})
+}
+
+func TestFailuresAddUpUntilAnInstanceHasServedForLong(t *testing.T) {
+	before := &podmeta.Failures{RequesterUID: "another", Count: 3, Last: now.Add(-time.Minute)}
+	for _, e := range []struct {
+		o     Observation
+		count int
+	}{
+		{endedAfter(time.Second, nil), 1}, {endedAfter(time.Second, before), 4}, {endedAfter(settled, before), 1},
+	} {
+		step := Decide(e.o)
+		require.Equal(t, NoteFailure, step.Do, step.Rule)
+		assert.Equal(t, podmeta.Failures{RequesterUID: "uid", Count: e.count, Last: now, Why: "is failed (exit code 1)"}, step.Failures)
+	}
+}
+
+func TestTheNextRequesterOfAnInstanceThatEndsAgainAndAgainBacksOff(t *testing.T) {
+	for count, pause := range map[int]time.Duration{1: 0, 2: 10 * time.Second, 3: 20 * time.Second, 7: 5 * time.Minute, 500: 5 * time.Minute} {
+		o := but(fresh(), func(o *Observation) {
+			o.Requester.Finalizer = true
+			o.Failures = &podmeta.Failures{RequesterUID: "another", Count: count, Last: now, Why: "is failed (exit code 1)"}
+		})
+		step := Decide(o)
+		require.Equal(t, AddRecord, step.Do)
+		assert.Equal(t, 1, step.Record.Attempt)
+		if pause == 0 {
+			assert.Zero(t, step.Record.RetryAt)
+			continue
+		}
+		assert.Equal(t, now.Add(pause), step.Record.RetryAt, count)
+
+		o.Record, o.Requester.Told = &step.Record, ""
+		waits := Decide(o)
+		assert.Equal(t, "backing off", waits.Rule)
+		assert.Equal(t, AttemptFailed, waits.Reason)
+		assert.Equal(t, pause, waits.After)
+		assert.Contains(t, waits.Why, "times soon after it served; at last it is failed (exit code 1); the next one is at ")
+		o.Now = o.Now.Add(pause)
+		assert.Equal(t, Swap, Decide(o).Do)
+	}
+	o := but(fresh(), func(o *Observation) {
+		o.Requester.Finalizer = true
+		o.Failures = &podmeta.Failures{RequesterUID: "another", Count: 4, Last: now.Add(-time.Minute)}
+	})
+	assert.Zero(t, Decide(o).Record.RetryAt, "it has been long enough")
+}
