@@ -33,7 +33,7 @@ var ways = []string{"gate", "probe", "plain"}
 
 // kubelet times hot starts of one requester at a time on a real node, of one that
 // lists our readiness gate and of one that has a probe, in turn with a plain Pod
-// of the same container.
+// of the same container; then ends of what serves.
 func (b *bench) kubelet() (rows []figures.Row, err error) {
 	s, err := b.newSite("kubelet", 1, 2)
 	if err != nil {
@@ -71,7 +71,11 @@ func (b *bench) kubelet() (rows []figures.Row, err error) {
 			}
 		}
 	}
-	return rowsOfStarts(all["gate"], all["probe"], all["plain"]), nil
+	ends, err := s.ends(b.ctx, launcher.client, b.n(12))
+	if err != nil {
+		return nil, err
+	}
+	return append(rowsOfStarts(all["gate"], all["probe"], all["plain"]), ends...), nil
 }
 
 // setUpNode has the controller, and a launcher on the node, as examples have it.
@@ -136,13 +140,18 @@ func (s *site) oneStart(ctx context.Context, way, name string) error {
 	return s.remove(ctx, name)
 }
 
-// serverPatch asks for the model that all requesters ask for.
-const serverPatch = `spec:
+// serverPatch asks for the model that all requesters ask for that come up.
+var serverPatch = patchFor("org/model-a")
+
+// patchFor is a server patch that asks for a model.
+func patchFor(model string) string {
+	return `spec:
   containers:
   - name: inference-server
     command: [vllm, serve]
-    args: [org/model-a, --port=8000, --gpu-memory-utilization=0.4]
+    args: [` + model + `, --port=8000, --gpu-memory-utilization=0.4]
 `
+}
 
 // requesterPod is a Pod of one of the ways.
 func requesterPod(way, name string) *corev1.Pod {
@@ -161,11 +170,16 @@ func requesterPod(way, name string) *corev1.Pod {
 	if way == "gate" {
 		pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}
 	} else {
-		pod.Spec.Containers[0].ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 10, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
-			HTTPGet: &corev1.HTTPGetAction{Path: "/ready?wait=5s", Port: intstr.FromInt32(8080)},
-		}}
+		pod.Spec.Containers[0].ReadinessProbe = probe("/ready?wait=5s")
 	}
 	return pod
+}
+
+// probe asks the requester program once a second.
+func probe(path string) *corev1.Probe {
+	return &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 10, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
+		HTTPGet: &corev1.HTTPGetAction{Path: path, Port: intstr.FromInt32(8080)},
+	}}
 }
 
 // launcherWatch notes when instances of a launcher came to what states.
