@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -28,4 +29,16 @@ func TestWhileTheKubeletCannotBeAskedNothingIsBoundAndTheStatusSaysWhy(t *testin
 	})
 	require.Equal(t, "waits", s.served("waits", 1)[0].Labels["app"])
 	s.answers("waits")
+}
+
+func TestWhereNobodyAsksTheKubeletTheStatusSaysSoAndARequestersWordCounts(t *testing.T) {
+	s := newPool(t, func(c *v1alpha1.LauncherConfig) { c.Spec.AllocationCheck.Mode = v1alpha1.AllocationCheckNone })
+	s.allReady()
+	s.configTold("the status says so", func(status v1alpha1.LauncherConfigStatus) bool {
+		return conditionIs(status, v1alpha1.ConditionAllocationsChecked, v1alpha1.ReasonRequesterOnly, metav1.ConditionFalse)
+	})
+	assert.Len(t, s.poolPods()[cluster.NodeName(1)].Spec.Containers, 1)
+	s.apply("examples/dual-pods/requesters.yaml")
+	s.served("model-a", 1)
+	s.answers("model-a")
 }

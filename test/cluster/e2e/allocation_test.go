@@ -11,7 +11,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -110,16 +109,4 @@ func TestAGPUThatTwoRequestersClaimGoesToNeitherUntilOneIsGone(t *testing.T) {
 	records := s.records("launcher-node-1")
 	require.Len(t, records, 1)
 	assert.Equal(t, []string{gpu}, records[0].GPUs)
-}
-
-func TestWhereNobodyAsksTheKubeletTheStatusSaysSoAndARequestersWordCounts(t *testing.T) {
-	s := newPool(t, func(c *v1alpha1.LauncherConfig) { c.Spec.AllocationCheck.Mode = v1alpha1.AllocationCheckNone })
-	s.allReady()
-	s.configTold("the status says so", func(status v1alpha1.LauncherConfigStatus) bool {
-		return conditionIs(status, v1alpha1.ConditionAllocationsChecked, v1alpha1.ReasonRequesterOnly, metav1.ConditionFalse)
-	})
-	assert.Len(t, s.poolPods()[cluster.NodeName(1)].Spec.Containers, 1)
-	s.apply("examples/dual-pods/requesters.yaml")
-	s.served("model-a", 1)
-	s.answers("model-a")
 }

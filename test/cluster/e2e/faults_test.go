@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/test/cluster"
 )
 
 // told waits until status and an Event of a requester say that.
@@ -91,33 +92,6 @@ func TestAControllerThatIsKilledWhileAModelStartsFindsItStarted(t *testing.T) {
 	assert.Equal(t, 1, records[0].Attempt)
 }
 
-func TestAControllerThatIsReplacedTouchesNothingThatServesAndEndsWhatWasBegun(t *testing.T) {
-	s := newSite(t)
-	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
-	pod := s.served("talker", 1)[0]
-	i := s.instance("launcher-node-1", "talker", "awake")
-	s.anotherLeads()
-	s.stays("the requester serves", func() bool {
-		pods := s.pods("talker")
-		return len(pods) == 1 && ready(&pods[0]) && pods[0].UID == pod.UID
-	})
-	assert.Equal(t, i.Revision, s.instance("launcher-node-1", "talker", "awake").Revision)
-
-	_, in := s.stream(pod.Status.PodIP, "org/talker", 120)
-	s.scale("talker", 0)
-	s.draining(pod.Status.PodIP)
-	s.anotherLeads()
-	var last string
-	for !strings.Contains(last, "[DONE]") {
-		var err error
-		last, err = in.ReadString('\n')
-		require.NoError(t, err)
-	}
-	s.gone("talker")
-	assert.Equal(t, i.PID, s.instance("launcher-node-1", "talker", "sleeping").PID)
-	s.free("launcher-node-1")
-}
-
 func TestALauncherThatIsKilledIsNotTakenForACrashOfItsModels(t *testing.T) {
 	s := newSite(t)
 	s.deploy(server{app: "steady", node: 1}, 1)
@@ -133,7 +107,7 @@ func TestALauncherThatIsKilledIsNotTakenForACrashOfItsModels(t *testing.T) {
 	before := born()
 	require.NotEmpty(t, before)
 	i := s.instance("launcher-node-1", "steady", "awake")
-	s.killProcess("node-1", "^/launcher serve ", 0)
+	s.killProcess(1, cluster.Process{CommandLine: "^/launcher serve "})
 	s.eventually("the launcher is back", func() bool { now := born(); return now != "" && now != before })
 	assert.Equal(t, i.PID, s.instance("launcher-node-1", "steady", "awake").PID)
 	s.answers("steady")

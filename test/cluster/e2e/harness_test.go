@@ -149,6 +149,9 @@ func newBareSite(t *testing.T) *site {
 	s := &site{t: t, ns: fmt.Sprintf(prefix+"%d", time.Now().UnixNano()), clients: map[types.UID]*launcherclient.Client{}}
 	require.NoError(t, ensureNamespace(t.Context(), s.ns))
 	t.Cleanup(s.remove)
+	s.eventually("the namespace can have Pods", func() bool { // the controller-manager makes the account, and may be starting
+		return api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "default"}, &corev1.ServiceAccount{}) == nil
+	})
 	return s
 }
 
@@ -369,10 +372,14 @@ func (s *site) instances(c *launcherclient.Client) map[string]launcherapi.Instan
 // ask sends a completion to an address of the cluster's network, and gives the
 // model that answered; empty when none did.
 func (s *site) ask(address, model string) (string, error) {
+	return ask(s.t.Context(), address, model)
+}
+
+func ask(ctx context.Context, address, model string) (string, error) {
 	transport := &http.Transport{DialContext: shared.Dial, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
 	body := fmt.Sprintf(`{"model":%q,"prompt":"Hello","max_tokens":4}`, model)
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodPost, "http://"+address+"/v1/completions", bytes.NewBufferString(body))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v1/completions", bytes.NewBufferString(body))
 	if err != nil {
 		return "", err
 	}
@@ -394,12 +401,18 @@ func (s *site) ask(address, model string) (string, error) {
 	return string(answered), nil
 }
 
+// address is where a Service is reached.
+func (s *site) address(service string) string {
+	s.t.Helper()
+	var found corev1.Service
+	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: service}, &found))
+	return found.Spec.ClusterIP + ":8000"
+}
+
 // answers says that the app's model answers through the app's Service.
 func (s *site) answers(app string) {
 	s.t.Helper()
-	var service corev1.Service
-	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: app}, &service))
-	address := service.Spec.ClusterIP + ":8000"
+	address := s.address(app)
 	var got string
 	var err error
 	s.eventually(app+" answers through its Service", func() bool { // kube-proxy follows the Pod's readiness in a moment

@@ -15,7 +15,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -150,30 +149,6 @@ func (s *site) list(ip, token string) int {
 	return resp.StatusCode
 }
 
-func TestATokenIsRotatedByAnAnnotation(t *testing.T) {
-	s := newPool(t, nil)
-	s.allReady()
-	s.apply("examples/dual-pods/requesters.yaml")
-	s.served("model-a", 1)
-	before := s.poolPods()[cluster.NodeName(1)]
-	s.kubectl("annotate", "launcherconfig/simulated", "hotseat.dev/token-rotation=2")
-	s.eventually("the launcher without a requester has another token", func() bool {
-		pod, ok := s.poolPods()[cluster.NodeName(2)]
-		return ok && tokenSecretOf(&pod) != tokenSecretOf(&before)
-	})
-	assert.Equal(t, before.UID, s.poolPods()[cluster.NodeName(1)].UID)
-	s.scale("model-a", 0) // the controller knows the token of the other one still
-	s.gone("model-a")
-	s.eventually("the first token is gone with the last launcher that has it", func() bool {
-		var secret corev1.Secret
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: tokenSecretOf(&before)}, &secret))
-	})
-	s.allReady()
-	s.scale("model-b", 1)
-	s.served("model-b", 1)
-	s.answers("model-b")
-}
-
 func tokenSecretOf(pod *corev1.Pod) string {
 	for _, v := range pod.Spec.Volumes {
 		if v.Name == "hotseat-token" {
@@ -259,58 +234,41 @@ func TestAnEditedTemplateReplacesUnboundLaunchersAtOnceAndBoundOnesAfterUnbindin
 }
 
 func TestAMalformedTemplateIsToldAndWorksOnceItIsMended(t *testing.T) {
-	for name, broken := range map[string]struct{ field, value, says string }{
-		"a field that no Pod has":         {"imagePullPolice", "Never", "imagePullPolice"},
-		"a command":                       {"command", "vllm", "the launcher runs in its place"},
-		"what the API server alone knows": {"imagePullPolicy", "Sometimes", "is refused by the API server"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var old any
-			s := newPool(t, func(config *v1alpha1.LauncherConfig) {
-				changeTemplate(t, config, func(c map[string]any) {
-					old = c[broken.field]
-					c[broken.field] = broken.value
-					if broken.field == "command" {
-						c[broken.field] = []string{broken.value}
-					}
-				})
-			})
-			status := s.configTold("the template is found wrong", func(status v1alpha1.LauncherConfigStatus) bool {
-				return conditionIs(status, v1alpha1.ConditionAccepted, v1alpha1.ReasonMalformedTemplate, metav1.ConditionFalse)
-			})
-			assert.Contains(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAccepted).Message, broken.says)
-			s.eventually("an Event tells", func() bool { return s.event(s.config().UID, broken.says) })
-			s.apply("examples/dual-pods/requesters.yaml")
-			s.eventually("the requester is told", func() bool {
-				pods := s.pods("model-a")
-				return len(pods) == 1 && strings.Contains(pods[0].Annotations[podmeta.AnnotationStatus], broken.says)
-			})
-			assert.Empty(t, s.poolPods())
-
-			s.template(func(c map[string]any) {
-				delete(c, broken.field)
-				if old != nil {
-					c[broken.field] = old
-				}
-			})
-			s.allReady()
-			s.served("model-a", 1)
-			s.answers("model-a")
-		})
-	}
+	malformedTemplate(t, "imagePullPolice", "Never", "imagePullPolice")
 }
 
-func TestWhatIsInTheWayOfALauncherIsNamedAndItComesOnceThatIsGone(t *testing.T) {
-	s := newBareSite(t)
-	s.kubectl("create", "secret", "generic", "simulated-launcher-token")
-	s.apply("examples/dual-pods/launcherconfig.yaml")
-	s.configTold("the Secret is named", func(status v1alpha1.LauncherConfigStatus) bool {
-		c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAvailable)
-		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "Secret "+s.ns+"/simulated-launcher-token is there")
+// malformedTemplate has a LauncherConfig whose container has a field that is
+// wrong; says is what people are told of it.
+func malformedTemplate(t *testing.T, field string, value any, says string) {
+	t.Helper()
+	var old any
+	s := newPool(t, func(config *v1alpha1.LauncherConfig) {
+		changeTemplate(t, config, func(c map[string]any) {
+			old = c[field]
+			c[field] = value
+		})
 	})
-	s.kubectl("delete", "secret", "simulated-launcher-token")
-	s.kubectl("annotate", "launcherconfig/simulated", "note=look-again")
+	status := s.configTold("the template is found wrong", func(status v1alpha1.LauncherConfigStatus) bool {
+		return conditionIs(status, v1alpha1.ConditionAccepted, v1alpha1.ReasonMalformedTemplate, metav1.ConditionFalse)
+	})
+	assert.Contains(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAccepted).Message, says)
+	s.eventually("an Event tells", func() bool { return s.event(s.config().UID, says) })
+	s.apply("examples/dual-pods/requesters.yaml")
+	s.eventually("the requester is told", func() bool {
+		pods := s.pods("model-a")
+		return len(pods) == 1 && strings.Contains(pods[0].Annotations[podmeta.AnnotationStatus], says)
+	})
+	assert.Empty(t, s.poolPods())
+
+	s.template(func(c map[string]any) {
+		delete(c, field)
+		if old != nil {
+			c[field] = old
+		}
+	})
 	s.allReady()
+	s.served("model-a", 1)
+	s.answers("model-a")
 }
 
 // event says that there is a warning with that text about an object.

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -81,8 +80,8 @@ func (v server) template(t *testing.T) corev1.PodTemplateSpec {
 	pod.Spec.Containers = []corev1.Container{{
 		Name: podmeta.ServingContainer, Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullIfNotPresent,
 		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8000}},
-		ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
-			HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromInt32(8080)},
+		ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 10, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
+			HTTPGet: &corev1.HTTPGetAction{Path: "/ready?wait=5s", Port: intstr.FromInt32(8080)},
 		}},
 		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(int64(max(1, v.gpus)), resource.DecimalSI)}},
 	}}
@@ -201,36 +200,14 @@ func (s *site) events(object string) []string {
 // kill ends the API server process of an engine on the first node by SIGKILL.
 func (s *site) kill(i launcherapi.Instance) {
 	s.t.Helper()
-	s.killProcess(cluster.NodeName(1), "/enginesim .*"+i.Model, i.PID)
+	s.killProcess(1, cluster.Process{CommandLine: "/enginesim .*" + i.Model, PID: i.PID})
 }
 
-// killProcess ends the one process of a node by SIGKILL whose command line
-// matches, and that has that number in its container; 0 for any number.
-func (s *site) killProcess(node, commandLine string, pid int) {
+// killProcess ends the one process of a node by SIGKILL that is so.
+func (s *site) killProcess(node int, so cluster.Process) {
 	s.t.Helper()
-	s.signalProcess(node, "KILL", commandLine, pid, "")
-}
-
-// signalProcess sends the one process of a node a signal whose command line
-// matches, that has that number in its container (0 for any), and that variable,
-// as NAME=VALUE, in its environment (empty for any).
-func (s *site) signalProcess(node, signal, commandLine string, pid int, variable string) {
-	s.t.Helper()
-	const script = `for d in /proc/[0-9]*; do
-		tr '\0' ' ' <$d/cmdline 2>/dev/null | grep -qE -- "$1" && grep -qE "^NSpid:.*[[:space:]]$2\$" $d/status &&
-			tr '\0' '\n' <$d/environ | grep -qE -- "^$4" && kill -$3 ${d#/proc/} && echo sent
-	done; true`
-	number, ofPID := 0, "[0-9]+"
-	_, err := fmt.Sscanf(node, "node-%d", &number)
+	_, err := shared.Signal(s.t.Context(), node, "KILL", so)
 	require.NoError(s.t, err)
-	if pid > 0 {
-		ofPID = fmt.Sprint(pid)
-	}
-	cmd, err := shared.InNode(s.t.Context(), number, "sh", "-c", script, "sh", commandLine, ofPID, signal, variable)
-	require.NoError(s.t, err)
-	out, err := cmd.CombinedOutput()
-	require.NoError(s.t, err, "%s", out)
-	require.Equal(s.t, 1, strings.Count(string(out), "sent"), "%s", out)
 }
 
 // proxy is what a requester program says that it carries.

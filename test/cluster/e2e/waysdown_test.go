@@ -4,17 +4,19 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
 )
 
@@ -82,19 +84,61 @@ func TestTheModelOfARequesterDeletedByForceSleepsBeforeTheNextOneWakes(t *testin
 	assert.Equal(t, next.UID, s.records("launcher-node-1")[0].RequesterUID)
 }
 
-func TestARequesterIsReplacedWhenItsEngineIsKilled(t *testing.T) {
+// askedAllTheTime has a client ask the model of an app through its Service, on
+// connections of its own, until stop, which gives who answered, each once.
+func (s *site) askedAllTheTime(app string) (stop func() (models []string)) {
+	s.t.Helper()
+	address := s.address(app)
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var answered []string
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for ctx.Err() == nil {
+			if model, err := ask(ctx, address, "org/"+app); err == nil && !slices.Contains(answered, model) {
+				answered = append(answered, model)
+			}
+			select { // a Service without endpoints refuses at once
+			case <-ctx.Done():
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+	}()
+	return func() []string { cancel(); <-over; return answered }
+}
+
+func TestARequesterWhoseEngineIsKilledIsUnreadyAndNoEndpointAndThenReplaced(t *testing.T) {
 	s := newSite(t)
+	s.deploy(server{app: "other", node: 1}, 1)
 	s.deploy(server{app: "victim", node: 1}, 1)
+	s.served("other", 1)
 	was := s.served("victim", 1)[0]
+	s.answers("victim")
 	i := s.instance("launcher-node-1", "victim", "awake")
+	deleted, early := false, false
+	unfollow := s.follow(&was, func(p *corev1.Pod) {
+		if p.DeletionTimestamp != nil && !deleted {
+			proxy, err := s.proxy(p.Status.PodIP) // one that answers no more is not ready either
+			deleted, early = true, err == nil && proxy.Ready
+		}
+	})
+	unask := s.askedAllTheTime("victim")
 	s.kill(i)
+	s.eventually("its Service does not lead to it", func() bool { return !slices.Contains(s.endpoints("victim"), was.Status.PodIP) })
 	now := s.replaced("victim", was)
 	s.answers("victim")
+	assert.Equal(t, []string{"org/victim"}, unask(), "nobody else's model answers meanwhile")
+	s.eventually("the requester is gone", func() bool {
+		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(&was), &corev1.Pod{}))
+	})
+	unfollow()
+	assert.True(t, deleted)
+	assert.False(t, early, "it was unready before it was deleted")
 	assert.NotEqual(t, i.PID, s.instance("launcher-node-1", "victim", "awake").PID)
 	s.eventually("the new requester alone is bound", func() bool {
-		records := s.records("launcher-node-1")
-		return len(records) == 1 && records[0].RequesterUID == now.UID
+		return !slices.ContainsFunc(s.records("launcher-node-1"), func(b podmeta.Binding) bool { return b.RequesterUID == was.UID })
 	})
+	assert.True(t, slices.ContainsFunc(s.records("launcher-node-1"), func(b podmeta.Binding) bool { return b.RequesterUID == now.UID }))
 	s.eventually("an Event says why", func() bool { return len(s.events(was.Name)) > 0 })
 }
 
@@ -173,17 +217,4 @@ func TestARequesterWhoseNodeIsCordonedBeforeItIsServedIsDeleted(t *testing.T) {
 	})
 	s.gone("early")
 	s.eventually("an Event says why", func() bool { return len(s.events("early")) > 0 })
-}
-
-func TestANamespaceGoesAwayWithLaunchersAndRequestersThatServe(t *testing.T) {
-	s := newSite(t)
-	s.deploy(server{app: "awake", node: 1, gate: true}, 1)
-	s.served("awake", 1)
-	s.start(server{app: "slow", node: 1, args: []string{"--sim-load-time=1h"}})
-	s.instance("launcher-node-1", "slow", "starting")
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}
-	require.NoError(t, api.Delete(t.Context(), ns))
-	s.eventually("the namespace is gone", func() bool {
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
-	})
 }

@@ -1,4 +1,4 @@
-//go:build cluster
+//go:build cluster && clusterlong
 
 package e2e
 
@@ -64,6 +64,8 @@ func TestADeletedNodeTakesItsPodsWithItAndIsUsedAgainWhenItComesBack(t *testing.
 	})
 }
 
+func TestKubernetesItselfCollectsThePodsOfADeletedNode(t *testing.T) { withoutNode(t, func(*site) {}) }
+
 // all are the Pods of the namespace.
 func (s *site) all() []corev1.Pod {
 	s.t.Helper()
@@ -77,16 +79,19 @@ func (s *site) all() []corev1.Pod {
 func withoutNode(t *testing.T, collect func(*site)) {
 	s := newBareSite(t)
 	s.addLauncher(2)
-	s.start(server{app: "lost", node: 2})
+	const key = "example.com/model"
+	s.start(server{app: "lost", node: 2, labels: map[string]string{key: "lost"}})
 	s.served("lost", 1)
+	s.eventually("its label is there", func() bool { return s.pod("lost").Labels[key] == "lost" })
 	s.start(server{app: "slow", node: 2, args: []string{"--sim-load-time=1h"}})
 	s.instance("launcher-node-2", "slow", "starting")
 	back := s.loseNode(2)
-	s.eventually("nothing of ours keeps the Pods", func() bool {
+	s.eventually("nothing of ours keeps the Pods, and none says that it serves", func() bool {
 		for _, pod := range s.all() {
 			if len(pod.Finalizers)+len(podmeta.BoundTo(&pod)) > 0 {
 				return false
 			}
+			assert.NotContains(t, pod.Labels, key)
 		}
 		return true
 	})

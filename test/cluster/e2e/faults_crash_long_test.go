@@ -1,4 +1,4 @@
-//go:build cluster
+//go:build cluster && clusterlong
 
 package e2e
 
@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -152,15 +151,4 @@ func (s *crashSite) upAndDown(app, up, down string) (i launcherapi.Instance) {
 	assert.Equal(s.t, "sleeping", now.State)
 	assert.Equal(s.t, i.PID, now.PID, "it was started once")
 	return i
-}
-
-func TestAControllerThatIsKilledAfterAStepIsFollowedByOneThatComesToTheSameEnd(t *testing.T) {
-	s := newSite(t).crashing()
-	for n, rows := range [][2]string{
-		{"no record", "leaving, carries"},
-		{"swap not asked", "leaving, awake"},
-		{"not ready", "leaving, asleep or gone"},
-	} {
-		s.upAndDown(fmt.Sprintf("crash-%d", n), rows[0], rows[1])
-	}
 }
