@@ -227,8 +227,8 @@ var examples = map[string]example{
 		o.Requester.Finalizer, o.Launcher.Connected = false, false
 	})},
 	"its model is bound to one that leaves": {"instance bound to another", Tell, but(fresh(), func(o *Observation) { o.Holder = "ns/old" })},
-	"nothing stands in the way": {"no record", AddRecord, fresh()},
-	"the engine was killed":     {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
+	"nothing stands in the way":             {"no record", AddRecord, fresh()},
+	"the engine was killed":                 {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
 	"the engine was killed, and the requester is unready": {"died, not noted", NoteFailure, but(servedOne(), func(o *Observation) {
 		o.Instance.State, o.SPI.Proxy.Ready = "failed", false
 	})},
