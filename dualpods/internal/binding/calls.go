@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"hotseat.dev/hotseat/launcher"
 )
 
 // calls are the calls to launchers and requesters that take longer than a pass:
@@ -93,7 +95,7 @@ func (c *calls) attempt(key string, known uint64) Attempt {
 	}
 	a := Attempt{Asked: true, Over: o.over && o.revision <= known && !errors.Is(o.err, errNoAnswer)}
 	if a.Over && o.err != nil {
-		a.Failure, a.NoRoom, a.Evicted = o.err.Error(), noRoom(o.err), o.evicted
+		a.Failure, a.Code, a.NoRoom, a.Evicted = o.err.Error(), launcher.CodeOf(o.err), noRoom(o.err), o.evicted
 	}
 	return a
 }

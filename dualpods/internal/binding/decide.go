@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
@@ -200,15 +199,6 @@ var waking = []rule{
 		}},
 	{"input wrong, nothing runs", func(o *Observation) bool { return len(o.Problems) > 0 && o.atRest() && !o.Attempt.Asked },
 		warn(InvalidInput, "%s", problems)},
-	{"attempt outdated", func(o *Observation) bool {
-		return !o.Attempt.Asked && o.atRest() && o.Record.New == (o.Instance != nil)
-	},
-		func(o *Observation) Step {
-			record := *o.Record
-			record.Attempt++
-			record.New, record.LogFrom = o.Instance == nil, o.logFrom()
-			return Step{Do: NextAttempt, Why: "instance " + record.Instance + " is " + instanceState(o) + ", and the attempt was to find it otherwise", Record: record}
-		}},
 	awakeElsewhere,
 	{"earlier swap under way", func(o *Observation) bool { return !o.Attempt.Asked && o.atRest() && o.Earlier != "" },
 		inform(GPUBusy, "a swap for %s, which had one of its GPUs, is under way", func(o *Observation) string { return o.Earlier })},
@@ -216,6 +206,7 @@ var waking = []rule{
 		do(Swap, "instance %s is to be awake on its GPUs", instanceID)},
 	{"swap under way", func(o *Observation) bool { return o.Attempt.Asked && !o.Attempt.Over },
 		do(Nothing, "the launcher has a swap under way for it; instance %s is %s", instanceID, instanceState)},
+	{"attempt outdated", func(o *Observation) bool { return o.outdated() && !o.in(launcher.Awake) }, (*Observation).otherAttempt},
 }
 
 // served is the way from there to a requester that serves.
@@ -344,36 +335,4 @@ func (o *Observation) proxy() requesterapi.ProxyConfig {
 		Port:        uint16(o.Instance.Port),
 		MetricsURL:  fmt.Sprintf("http://%s:%d/metrics", o.Launcher.IP, o.Instance.Port),
 	}
-}
-
-// logFrom is where the log of an instance begins that is there already: what it
-// said before it fell asleep is of others.
-func (o *Observation) logFrom() int64 {
-	switch {
-	case o.Instance == nil:
-		return 0
-	case o.in(launcher.Sleeping):
-		return o.Instance.AsleepAt
-	default:
-		return -1
-	}
-}
-
-func (o *Observation) newRecord() podmeta.Binding {
-	return podmeta.Binding{
-		Instance: o.Requester.Instance, RequesterUID: o.Requester.UID, Namespace: o.Requester.Namespace, Name: o.Requester.Name,
-		GPUs: slices.Sorted(slices.Values(o.SPI.GPUs)), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), New: o.Instance == nil, LogFrom: o.logFrom(), Attempt: 1, Since: o.Now,
-	}
-}
-
-// nextAttempt is the record after an attempt that failed.
-func (o *Observation) nextAttempt(failure string) Step {
-	record := *o.Record
-	pause := pauseAfter(firstPause, record.Attempt)
-	record.Attempt++
-	if record.New = o.Instance == nil; record.New {
-		record.LogFrom = 0
-	}
-	record.Failure, record.RetryAt = failure, o.Now.Add(pause)
-	return Step{Do: NextAttempt, Why: failure, Record: record}
 }

@@ -74,6 +74,15 @@ func unserved(o *Observation) {
 	o.Requester.Published, o.Requester.Shown = false, false
 }
 
+// refusedFor is a swap, to make an instance or to wake it, that the launcher
+// refused with that code.
+func refusedFor(makes bool, code string) func(*Observation) {
+	return func(o *Observation) {
+		o.Record.New = makes
+		o.Attempt = Attempt{Asked: true, Over: true, Failure: "refused: " + code, Code: code}
+	}
+}
+
 // example is an observation, and the row that decides it.
 type example struct {
 	row string
@@ -289,8 +298,11 @@ var examples = map[string]example{
 	"sleepers of another launcher hold too little":                                            {"swap failed", NextAttempt, but(crowded(), func(o *Observation) { o.Neighbours = beside("sleeping", gib/4) })},
 	"a model that somebody put to sleep falls asleep, after the controller was started again": {"moving", Nothing, with("falling_asleep")},
 	"a new record, its model asleep":                                                          {"swap not asked", Swap, with("sleeping")},
-	"a record whose instance was made before the controller came":                             {"attempt outdated", NextAttempt, but(with("sleeping"), func(o *Observation) { o.Record.New = true })},
-	"a record whose instance has gone since":                                                  {"attempt outdated", NextAttempt, but(recorded(), func(o *Observation) { o.Record.New = false })},
+	"a record whose instance was made before the controller came":                             {"swap not asked", Swap, but(with("sleeping"), func(o *Observation) { o.Record.New = true })},
+	"a record whose instance has gone since":                                                  {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.Record.New = false })},
+	"a swap to make what turns out to be there":                                               {"attempt outdated", NextAttempt, but(with("sleeping"), refusedFor(true, launcherapi.CodeExists))},
+	"a swap to wake what turns out to be gone":                                                {"attempt outdated", NextAttempt, but(recorded(), refusedFor(false, launcherapi.CodeNotFound))},
+	"a swap to make something by a launcher that does not know how":                           {"swap failed", NextAttempt, but(recorded(), refusedFor(true, launcherapi.CodeNotFound))},
 	"one whose input changed while its model was asleep":                                      {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
 	"a start that the controller does not remember":                                           {"moving", Nothing, with("starting")},
 	"a swap that starts the model":                                                            {"swap under way", Nothing, but(with("starting"), func(o *Observation) { o.Attempt.Asked = true })},
@@ -394,20 +406,5 @@ func TestAnInstanceThatNobodyIsBoundToIsPutToRest(t *testing.T) {
 		{launcherapi.Instance{State: "falling_asleep", Annotations: ours}, Nothing},
 	} {
 		assert.Equal(t, e.do, DecideStray(e.i).Do, e.i)
-	}
-}
-
-func TestAttemptsBackOff(t *testing.T) {
-	o := recorded()
-	o.Attempt = Attempt{Asked: true, Over: true, Failure: "boom"}
-	for n, pause := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 8: 128 * time.Second, 10: 5 * time.Minute, 200: 5 * time.Minute} {
-		record := *o.Record
-		record.Attempt = n
-		o.Record = &record
-		step := Decide(o)
-		require.Equal(t, NextAttempt, step.Do)
-		assert.Equal(t, n+1, step.Record.Attempt)
-		assert.Equal(t, "boom", step.Record.Failure)
-		assert.Equal(t, now.Add(pause), step.Record.RetryAt, n)
 	}
 }

@@ -106,6 +106,7 @@ type Attempt struct {
 	Asked   bool // it is under way, or over
 	Over    bool
 	Failure string           // why it came to nothing
+	Code    string           // of the launcher's error: one of launcherapi.Code…; empty where it gave none
 	NoRoom  *launcherapi.Fit // it came to nothing since others than the launcher hold memory
 	Evicted []string         // neighbours that were asked to go for it
 }

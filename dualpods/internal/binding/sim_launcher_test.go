@@ -206,9 +206,6 @@ func (l *simLauncher) begin(inc *incarnation, key string, req launcherapi.SwapRe
 	if id := req.In.InstanceID; id != "" && l.all[id] == nil {
 		return nil, launcher.NotFound(id)
 	}
-	if id := req.In.ID; id != "" && l.all[id] != nil {
-		return nil, launcher.Conflictf("instance %s is there already", id)
-	}
 	sw := &simSwap{
 		id: fmt.Sprintf("swap-%d", len(l.swaps)), by: inc, record: key[:strings.LastIndex(key, ".")], request: string(text), over: make(chan struct{}),
 	}
@@ -266,6 +263,8 @@ func (l *simLauncher) admit(sw *simSwap, req launcherapi.SwapRequest) (in *simIn
 			switch {
 			case in == nil && req.In.ID == "":
 				err = launcher.NotFound(id)
+			case in != nil && req.In.ID != "":
+				in, err = nil, launcher.Existsf("Instance with ID %s already exists", id)
 			case in != nil && in.State != string(launcher.Awake) && in.State != string(launcher.Sleeping):
 				err = launcher.Conflictf("instance %s is %s", id, in.State)
 			case in != nil:

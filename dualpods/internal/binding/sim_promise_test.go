@@ -66,9 +66,7 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 		case at < 0 || after[at].RequesterUID != b.RequesterUID:
 			s.released(inc, l, b)
 		case after[at].Attempt != b.Attempt:
-			if sw := l.swaps[b.SwapKey()]; sw != nil && !sw.ended && sw.by == inc {
-				s.violated("attempt %d of %s is given up while its swap is under way", b.Attempt, b.Name)
-			}
+			s.nextAttempt(l, b, after[at])
 		}
 	}
 	for _, a := range after {
@@ -101,6 +99,16 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 		if f := podmeta.ReadFailures(r.on, r.Instance); f == nil || f.RequesterUID != pod.UID {
 			s.violated("requester %s is deleted since %s ended, and its launcher Pod does not tell", pod.Name, r.Instance)
 		}
+	}
+}
+
+// nextAttempt looks at a record that asks for another swap than before.
+func (s *sim) nextAttempt(l *simLauncher, before, after podmeta.Binding) {
+	if sw := l.swaps[before.SwapKey()]; sw != nil && !sw.ended {
+		s.violated("attempt %d of %s is given up while its swap is under way", before.Attempt, before.Name)
+	}
+	if strings.HasSuffix(after.Failure, "not found") || strings.HasSuffix(after.Failure, "already exists") {
+		s.violated("%s is told of a failure that is none: %s", before.Name, after.Failure)
 	}
 }
 
@@ -188,9 +196,6 @@ func (s *sim) step(inc *incarnation, node, requester string, do Action) {
 			key = map[Action]string{Swap: swapKey(l, &r.Binding), Sleep: sleepKey(l, r.Instance), DeleteInstance: deleteKey(l, r.Instance)}[do]
 		}
 	}
-	if do == Swap {
-		s.checkAttempt(inc, uid)
-	}
 	if do == Unbind {
 		key = unbindKey(uid)
 	}
@@ -199,18 +204,6 @@ func (s *sim) step(inc *incarnation, node, requester string, do Action) {
 	defer calls.mu.Unlock()
 	if c := calls.all[key]; c != nil && !c.over {
 		s.violated("the controller is to %s for %s, and does so already", do, requester)
-	}
-}
-
-// checkAttempt looks at a swap that is about to be asked for: it makes what is
-// not there, and wakes what is, as far as the controller knows.
-func (s *sim) checkAttempt(inc *incarnation, uid types.UID) {
-	for _, r := range s.records() {
-		if v := inc.views[string(r.on.UID)]; r.RequesterUID == uid && v != nil {
-			if _, there := v.Instances[r.Instance]; there == r.New {
-				s.violated("a swap is to make %s for %s: %v; and it is there: %v", r.Instance, uid, r.New, there)
-			}
-		}
 	}
 }
 

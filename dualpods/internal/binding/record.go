@@ -1,0 +1,71 @@
+package binding
+
+import (
+	"slices"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// atItsEnd has a log begin at the end that it has.
+const atItsEnd = -1
+
+// logFrom is where the log of an instance begins that is there already: what it
+// said before it fell asleep is of others.
+func (o *Observation) logFrom() int64 {
+	switch {
+	case o.Instance == nil:
+		return 0
+	case o.in(launcher.Sleeping):
+		return o.Instance.AsleepAt
+	default:
+		return atItsEnd
+	}
+}
+
+func (o *Observation) newRecord() podmeta.Binding {
+	return podmeta.Binding{
+		Instance: o.Requester.Instance, RequesterUID: o.Requester.UID, Namespace: o.Requester.Namespace, Name: o.Requester.Name,
+		GPUs: slices.Sorted(slices.Values(o.SPI.GPUs)), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), New: o.Instance == nil, LogFrom: o.logFrom(), Attempt: 1, Since: o.Now,
+	}
+}
+
+// outdated says that the launcher refused the attempt since the instance that it
+// was to make is there, or the one that it was to wake is not.
+func (o *Observation) outdated() bool {
+	if o.Record.New {
+		return o.Attempt.Code == launcherapi.CodeExists
+	}
+	return o.Attempt.Code == launcherapi.CodeNotFound
+}
+
+// otherAttempt is the record after one that is outdated: what was to be made is
+// woken, and what was to be woken is made. The launcher's word counts, which may
+// be newer than what its stream has told.
+func (o *Observation) otherAttempt() Step {
+	record := *o.Record
+	record.Attempt++
+	record.New = !o.Record.New
+	switch {
+	case record.New:
+		record.LogFrom = 0
+	case o.Instance == nil:
+		record.LogFrom = atItsEnd
+	default:
+		record.LogFrom = o.logFrom()
+	}
+	return Step{Do: NextAttempt, Why: "the attempt was to find instance " + record.Instance + " otherwise: " + o.Attempt.Failure, Record: record}
+}
+
+// nextAttempt is the record after an attempt that failed.
+func (o *Observation) nextAttempt(failure string) Step {
+	record := *o.Record
+	pause := pauseAfter(firstPause, record.Attempt)
+	record.Attempt++
+	if record.New = o.Instance == nil; record.New {
+		record.LogFrom = 0
+	}
+	record.Failure, record.RetryAt = failure, o.Now.Add(pause)
+	return Step{Do: NextAttempt, Why: failure, Record: record}
+}

@@ -1,0 +1,52 @@
+package binding
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func TestAttemptsBackOff(t *testing.T) {
+	o := recorded()
+	o.Attempt = Attempt{Asked: true, Over: true, Failure: "boom"}
+	for n, pause := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 8: 128 * time.Second, 10: 5 * time.Minute, 200: 5 * time.Minute} {
+		record := *o.Record
+		record.Attempt = n
+		o.Record = &record
+		step := Decide(o)
+		require.Equal(t, NextAttempt, step.Do)
+		assert.Equal(t, n+1, step.Record.Attempt)
+		assert.Equal(t, "boom", step.Record.Failure)
+		assert.Equal(t, now.Add(pause), step.Record.RetryAt, n)
+	}
+}
+
+func TestAnOutdatedAttemptIsFollowedAtOnceByOneThatAsksForTheOther(t *testing.T) {
+	there := with("sleeping")
+	there.Instance.AsleepAt = 70
+	for _, e := range []struct {
+		o       Observation
+		makes   bool // the attempt that is refused
+		code    string
+		logFrom int64
+	}{
+		{there, true, launcherapi.CodeExists, 70},
+		{recorded(), true, launcherapi.CodeExists, atItsEnd}, // the stream has not told of it yet
+		{recorded(), false, launcherapi.CodeNotFound, 0},
+		{there, false, launcherapi.CodeNotFound, 0}, // nor that it is gone
+	} {
+		o := but(e.o, func(o *Observation) { o.Record = new(*o.Record) })
+		refusedFor(e.makes, e.code)(&o)
+		step := Decide(o)
+		require.Equal(t, NextAttempt, step.Do)
+		assert.Equal(t, 2, step.Record.Attempt)
+		assert.Equal(t, !e.makes, step.Record.New)
+		assert.Equal(t, e.logFrom, step.Record.LogFrom)
+		assert.Zero(t, step.Record.RetryAt, "there is no pause")
+		assert.Empty(t, step.Record.Failure, "nobody is told of a failure")
+	}
+}
