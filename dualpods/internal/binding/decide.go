@@ -58,6 +58,8 @@ var leaving = []rule{
 	{"node gone, shown", func(o *Observation) bool {
 		return o.Node.Gone && o.Requester.Exists && !o.Requester.Deleting && !o.Requester.Finished && o.shown()
 	}, do(Retract, "its node %s is gone", nodeName)},
+	{"not awake, ready", func(o *Observation) bool { return !o.leaving() && o.known() && !o.in(launcher.Awake) && o.ready() },
+		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
 	{"let go, shown", func(o *Observation) bool { return o.letGo() && !o.leaving() && o.shown() },
 		do(Retract, "instance %s is not what it is to have any more", instanceID)},
 	{"leaving, being unbound", func(o *Observation) bool { return (o.leaving() || o.letGo()) && o.Calls.Unbind },
@@ -68,11 +70,16 @@ var leaving = []rule{
 		do(RemoveFinalizer, "its inference server sleeps or is gone")},
 	{"leaving, launcher gone", func(o *Observation) bool { return o.letGo() && o.gone() },
 		do(RemoveRecord, "what the launcher held is gone with it")},
-	{"leaving, requester silent", func(o *Observation) bool {
-		return o.letGo() && o.Requester.Running && !o.Requester.Finished && o.SPI == nil && o.Instance != nil && !o.in(launcher.Starting)
-	}, func(o *Observation) Step {
-		return Step{Do: Retry, After: o.untilAsked(), Why: "the requester program does not say whether it carries traffic: its model sleeps once it does, or has ended"}
-	}},
+	{"leaving, requester silent for long", func(o *Observation) bool { return o.mayCarry() && o.silentForLong() },
+		func(o *Observation) Step {
+			step := warn(RequesterSilent, "its model cannot be put to sleep: the requester program, which may carry traffic to it, does not answer at %s", adminAddress)(o)
+			step.After = o.untilAsked()
+			return step
+		}},
+	{"leaving, requester silent", (*Observation).mayCarry,
+		func(o *Observation) Step {
+			return Step{Do: Retry, After: o.untilAsked(), Why: "the requester program does not say whether it carries traffic: its model sleeps once it does, or has ended"}
+		}},
 	{"leaving, launcher just lost", func(o *Observation) bool { return o.letGo() && !o.Launcher.Connected && o.lostFor() < patience }, untilSilent},
 	{"leaving, launcher silent", func(o *Observation) bool { return o.letGo() && !o.Launcher.Connected },
 		warn(LauncherSilent, "its model cannot be put to sleep, nor it go: launcher %s does not answer: %s", launcherName, launcherWhy)},
@@ -110,8 +117,6 @@ var placed = []rule{
 		because(NodeUnschedulable, false, do(DeleteRequester, "node %s was made unschedulable before it had its inference server", nodeName))},
 	{"provider leaving", func(o *Observation) bool { return o.Record != nil && (o.gone() || o.Launcher.Deleting) },
 		because(LauncherGone, true, do(DeleteRequester, "its launcher %s is going", launcherName))},
-	{"not awake, ready", func(o *Observation) bool { return o.known() && !o.in(launcher.Awake) && o.ready() },
-		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
 	{"died, not noted", func(o *Observation) bool {
 		return o.known() && o.in(launcher.Failed, launcher.Stopped) && o.shown() && !o.noted()
 	}, func(o *Observation) Step {
@@ -127,7 +132,7 @@ var placed = []rule{
 		do(AddFinalizer, "its GPUs must stay its own until its model sleeps")},
 	{"not running", func(o *Observation) bool { return !o.Requester.Running },
 		do(Nothing, "its container %s does not run yet", container)},
-	{"requester silent for long", func(o *Observation) bool { return o.SPI == nil && o.Now.Sub(o.Requester.Silent) >= patience },
+	{"requester silent for long", func(o *Observation) bool { return o.SPI == nil && o.silentForLong() },
 		func(o *Observation) Step {
 			step := warn(RequesterSilent, "the requester program does not answer at %s: container %s should run it", adminAddress, container)(o)
 			step.After = o.untilAsked()
@@ -238,6 +243,16 @@ var served = []rule{
 func (o *Observation) letGo() bool {
 	return o.Record != nil && (o.leaving() || o.misbound() || o.outrun())
 }
+
+// mayCarry says that the requester program does not say whether it carries
+// traffic to an instance that is to sleep.
+func (o *Observation) mayCarry() bool {
+	return o.letGo() && o.Requester.Running && !o.Requester.Finished && o.SPI == nil && o.Instance != nil && !o.in(launcher.Starting)
+}
+
+// silentForLong says that people are to be told that the requester program does
+// not answer.
+func (o *Observation) silentForLong() bool { return o.Now.Sub(o.Requester.Silent) >= patience }
 
 // atRest says that nothing of the instance is to be waited for.
 func (o *Observation) atRest() bool { return o.Instance == nil || o.in(launcher.Sleeping) }

@@ -152,7 +152,7 @@ var examples = map[string]example{
 	"one whose input changed before it served what has come up": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
 	"one whose port changed while its model starts":             {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { o.Form.Port = 9000 })},
 	"one that asks for another launcher while its model starts": {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) { o.Form.LauncherConfig = "other" })},
-	"one whose input changed, and whose model somebody put to sleep": {"let go, shown", Retract, but(servedOne(), func(o *Observation) {
+	"one whose input changed, and whose model somebody put to sleep": {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) {
 		o.Form.Args, o.Instance.State = []string{"org/other"}, "sleeping"
 	})},
 	"a served one whose node is gone": {"node gone, shown", Retract, but(servedOne(), func(o *Observation) { o.Node.Gone, o.SPI = true, nil })},
@@ -160,13 +160,19 @@ var examples = map[string]example{
 		deleting(o)
 		o.Node.Gone, o.SPI = true, nil
 	})},
+	"the same, once it is unready and still published": {"let go, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.Form.Args, o.Instance.State, o.SPI.Proxy.Ready = []string{"org/other"}, "sleeping", false
+	})},
 	"one whose program names other GPUs after a restart, still published": {"let go, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-1"} })},
-	"a deleted one whose program hangs, and carries traffic perhaps":      {"leaving, requester silent", Retry, but(servedOne(), func(o *Observation) { deleting(o); o.SPI = nil })},
-	"a published one whose record is gone":                                {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record, o.SPI.Proxy.Ready = nil, false })},
-	"a ready one whose record is gone":                                    {"launcher gone, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Record = nil })},
-	"a served one whose GPU another names":                                {"", Nothing, but(servedOne(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
-	"a served one whose program cannot tell its GPUs any more":            {"", Nothing, but(servedOne(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
-	"a served one whose GPU another names, its engine killed":             {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Rivals, o.Instance.State = []string{"ns/other"}, "failed" })},
+	"a deleted one whose program hangs, and carries traffic perhaps":      {"leaving, requester silent", Retry, but(servedOne(), func(o *Observation) { deleting(o); o.SPI, o.Requester.Silent = nil, now.Add(-time.Second) })},
+	"one whose input changed while its program has hung for a minute": {"leaving, requester silent for long", Tell, but(with("awake"), func(o *Observation) {
+		o.Form.Args, o.SPI, o.Requester.Silent = []string{"org/other"}, nil, now.Add(-time.Minute)
+	})},
+	"a published one whose record is gone":                     {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record, o.SPI.Proxy.Ready = nil, false })},
+	"a ready one whose record is gone":                         {"launcher gone, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Record = nil })},
+	"a served one whose GPU another names":                     {"", Nothing, but(servedOne(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
+	"a served one whose program cannot tell its GPUs any more": {"", Nothing, but(servedOne(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
+	"a served one whose GPU another names, its engine killed":  {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Rivals, o.Instance.State = []string{"ns/other"}, "failed" })},
 	"wrong input": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f", Message: "m"}} })},
 	"wrong input of one that waits for a node": {"input wrong", Tell, but(fresh(), func(o *Observation) { o.Problems, o.Node.Name = []podmeta.Problem{{Field: "f"}}, "" })},
 	"a node that was cordoned in between":      {"node closed", DeleteRequester, but(fresh(), func(o *Observation) { o.Node.Unschedulable = true })},
@@ -389,22 +395,4 @@ func TestTheTableInSpecHasTheRowsOfDecide(t *testing.T) {
 		rows = append(rows, r.name)
 	}
 	assert.Equal(t, rows, names)
-}
-
-func TestAnInstanceThatNobodyIsBoundToIsPutToRest(t *testing.T) {
-	ours := map[string]string{podmeta.AnnotationMadeFor: "ns/req"}
-	for _, e := range []struct {
-		i  launcherapi.Instance
-		do Action
-	}{
-		{launcherapi.Instance{State: "awake", Annotations: ours}, Sleep},
-		{launcherapi.Instance{State: "awake", Annotations: ours, SwapID: "s"}, Nothing},
-		{launcherapi.Instance{State: "awake"}, Nothing},
-		{launcherapi.Instance{State: "starting", Annotations: ours}, DeleteInstance},
-		{launcherapi.Instance{State: "failed", Annotations: ours}, DeleteInstance},
-		{launcherapi.Instance{State: "sleeping", Annotations: ours}, Nothing},
-		{launcherapi.Instance{State: "falling_asleep", Annotations: ours}, Nothing},
-	} {
-		assert.Equal(t, e.do, DecideStray(e.i).Do, e.i)
-	}
 }

@@ -7,10 +7,12 @@ import (
 )
 
 // DecideStray answers what to do with an instance that no record is of: unbound
-// means asleep. One that a swap has claimed is on its way to somewhere, and one
-// that somebody made by hand is theirs.
+// means asleep. One that a swap has claimed is on its way to somewhere, unless
+// that is a start: a swap for a record that is gone is not waited for. One that
+// somebody made by hand is theirs.
 func DecideStray(i launcherapi.Instance) Step {
-	if i.SwapID != "" || i.Annotations[podmeta.AnnotationMadeFor] == "" {
+	claimed := i.SwapID != "" && i.State != string(launcher.Starting)
+	if claimed || i.Annotations[podmeta.AnnotationMadeFor] == "" {
 		return Step{Do: Nothing}
 	}
 	switch launcher.State(i.State) {

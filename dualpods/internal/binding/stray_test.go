@@ -1,0 +1,29 @@
+package binding
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+func TestAnInstanceThatNobodyIsBoundToIsPutToRest(t *testing.T) {
+	ours := map[string]string{podmeta.AnnotationMadeFor: "ns/req"}
+	for _, e := range []struct {
+		i  launcherapi.Instance
+		do Action
+	}{
+		{launcherapi.Instance{State: "awake", Annotations: ours}, Sleep},
+		{launcherapi.Instance{State: "awake", Annotations: ours, SwapID: "s"}, Nothing},
+		{launcherapi.Instance{State: "awake"}, Nothing},
+		{launcherapi.Instance{State: "starting", Annotations: ours}, DeleteInstance},
+		{launcherapi.Instance{State: "starting", Annotations: ours, SwapID: "s"}, DeleteInstance},
+		{launcherapi.Instance{State: "failed", Annotations: ours}, DeleteInstance},
+		{launcherapi.Instance{State: "sleeping", Annotations: ours}, Nothing},
+		{launcherapi.Instance{State: "falling_asleep", Annotations: ours}, Nothing},
+	} {
+		assert.Equal(t, e.do, DecideStray(e.i).Do, e.i)
+	}
+}
