@@ -2,11 +2,6 @@ package binding
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -32,6 +27,7 @@ type simLauncher struct {
 	all    map[string]*simInstance
 	swaps  map[string]*simSwap
 	turns  map[string]*simSwap // by GPU
+	queue  []*simSwap          // those that wait for theirs, in the order of asking
 }
 
 type simInstance struct {
@@ -39,20 +35,10 @@ type simInstance struct {
 	changed chan struct{} // closed with the next change
 	gone    bool
 	awake   time.Time // since when; zero: it is not
-}
-
-type simSwap struct {
-	id      string
-	by      *incarnation // which asked for it first
-	record  string       // the idempotency key without the attempt
-	request string
-	over    chan struct{}
-	ended   bool
-	at      time.Time // of its end
-	begun   bool      // admitted
-	off     bool      // called off before
-	result  launcherapi.SwapResult
-	err     error
+	up      time.Time // since when it has its GPUs' memory; zero: it has not
+	since   time.Time // of the last change
+	residue uint64    // what it holds of each GPU while it sleeps
+	holds   uint64    // and now
 }
 
 func (s *sim) newLauncher(key, pod, node, ip string, gpus []string) *simLauncher {
@@ -79,7 +65,9 @@ func (l *simLauncher) set(i *simInstance, change func(*launcherapi.Instance)) {
 		if i.State == string(launcher.Awake) {
 			i.awake = time.Now()
 		}
+		i.weigh()
 	}
+	i.since = time.Now()
 	l.rev++
 	i.Revision = l.rev
 	close(i.changed)
@@ -140,214 +128,6 @@ func (l *simLauncher) finish(i *simInstance, from, to launcher.State) bool {
 	}
 	l.s.check()
 	return i.State == string(to) && to != launcher.Failed
-}
-
-// occupies says that an instance has its GPUs' memory.
-func occupies(i *simInstance) bool {
-	switch launcher.State(i.State) {
-	case launcher.Starting, launcher.Awake, launcher.FallingAsleep, launcher.Waking, launcher.Stopping:
-		return true
-	default:
-		return false
-	}
-}
-
-func overlap(a, b []string) bool {
-	return slices.ContainsFunc(a, func(g string) bool { return slices.Contains(b, g) })
-}
-
-// on are the instances on some GPUs, sorted.
-func (l *simLauncher) on(gpus []string) (all []*simInstance) {
-	for _, id := range sortedKeys(l.all) {
-		if i := l.all[id]; overlap(i.GPUUUIDs, gpus) {
-			all = append(all, i)
-		}
-	}
-	return all
-}
-
-// memoryFree says that nobody but id has memory of those GPUs, on any launcher
-// of the node.
-func (l *simLauncher) memoryFree(id string, gpus []string) bool {
-	for _, other := range l.s.launchers {
-		if other.node != l.node || other.dead {
-			continue
-		}
-		for _, i := range other.on(gpus) {
-			if occupies(i) && (other != l || i.InstanceID != id) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// swap is POST /v2/vllm/swap; it comes with the lock held and leaves without.
-func (l *simLauncher) begin(inc *incarnation, key string, req launcherapi.SwapRequest) (*simSwap, error) {
-	text, err := json.Marshal(req)
-	if err != nil {
-		return nil, err
-	}
-	if earlier := l.swaps[key]; earlier != nil {
-		if earlier.request != string(text) {
-			l.s.violated("the key %s is used for two requests: %s and %s", key, earlier.request, text)
-			return nil, launcher.Conflictf("the key %s was used for another request", key)
-		}
-		return earlier, nil
-	}
-	l.s.asked(inc, l, key, req)
-	if n := slices.IndexFunc(req.GPUUUIDs, func(g string) bool { return !slices.Contains(l.gpus, g) }); n >= 0 {
-		return nil, launcher.Invalidf("body.gpu_uuids", "unknown GPU UUID %q", req.GPUUUIDs[n])
-	}
-	if req.In.ID != "" && len(req.In.Args) == 0 {
-		l.s.violated("the swap %s asks for an instance of nothing", key)
-		return nil, launcher.Invalidf("body.in", "no options and no args")
-	}
-	if id := req.In.InstanceID; id != "" && l.all[id] == nil {
-		return nil, launcher.NotFound(id)
-	}
-	sw := &simSwap{
-		id: fmt.Sprintf("swap-%d", len(l.swaps)), by: inc, record: key[:strings.LastIndex(key, ".")], request: string(text), over: make(chan struct{}),
-	}
-	l.swaps[key] = sw
-	go func() {
-		err := l.run(sw, req)
-		l.s.mu.Lock()
-		defer l.s.mu.Unlock()
-		for _, id := range sortedKeys(l.all) {
-			if i := l.all[id]; i.SwapID == sw.id {
-				l.set(i, func(v *launcherapi.Instance) { v.SwapID = "" })
-			}
-		}
-		maps.DeleteFunc(l.turns, func(_ string, t *simSwap) bool { return t == sw })
-		sw.err, sw.ended, sw.at = err, true, time.Now()
-		if i := l.all[req.In.InstanceID+req.In.ID]; i != nil {
-			view := i.Instance
-			sw.result.In = &view
-		}
-		l.s.note("launcher %s: %s of %s is over: %v", l.pod, sw.id, key, err)
-		close(sw.over)
-	}()
-	return sw, nil
-}
-
-// admit takes the GPUs' turn once nobody on them moves.
-func (l *simLauncher) admit(sw *simSwap, req launcherapi.SwapRequest) (in *simInstance, out []*simInstance, err error) {
-	id := req.In.InstanceID + req.In.ID
-	for limit := time.Now().Add(time.Minute); ; {
-		l.s.mu.Lock()
-		if sw.off {
-			l.s.mu.Unlock()
-			return nil, nil, launcher.Conflictf("the swap was called off while it waited for its turn")
-		}
-		busy := false
-		for _, gpu := range req.GPUUUIDs {
-			busy = busy || l.turns[gpu] != nil
-		}
-		for _, i := range l.on(req.GPUUUIDs) {
-			busy = busy || occupies(i) && i.State != string(launcher.Awake)
-		}
-		if !busy && !l.dead {
-			sw.begun = true
-			for _, gpu := range req.GPUUUIDs {
-				l.turns[gpu] = sw
-			}
-			for _, i := range l.on(req.GPUUUIDs) {
-				if i.InstanceID != id && i.State == string(launcher.Awake) {
-					l.s.swappedOut(l, i, id)
-					out = append(out, i)
-					l.set(i, func(v *launcherapi.Instance) { v.SwapID = sw.id })
-				}
-			}
-			in = l.all[id]
-			switch {
-			case in == nil && req.In.ID == "":
-				err = launcher.NotFound(id)
-			case in != nil && req.In.ID != "":
-				in, err = nil, launcher.Existsf("Instance with ID %s already exists", id)
-			case in != nil && in.State != string(launcher.Awake) && in.State != string(launcher.Sleeping):
-				err = launcher.Conflictf("instance %s is %s", id, in.State)
-			case in != nil:
-				l.set(in, func(v *launcherapi.Instance) { v.SwapID = sw.id })
-			}
-			l.s.mu.Unlock()
-			return in, out, err
-		}
-		pause := l.s.between("turn", 5*time.Millisecond, 30*time.Millisecond)
-		dead := l.dead
-		l.s.mu.Unlock()
-		if dead || time.Now().After(limit) {
-			return nil, nil, launcher.Unavailablef("the launcher is closing, or its GPUs are busy")
-		}
-		sleep(l.ctx, pause)
-	}
-}
-
-func (l *simLauncher) run(sw *simSwap, req launcherapi.SwapRequest) error {
-	in, out, err := l.admit(sw, req)
-	if err != nil {
-		return err
-	}
-	for _, i := range out {
-		l.fallAsleep(i)
-	}
-	var evicting time.Duration
-	l.s.locked(func() {
-		evicting = l.s.between("evict", time.Millisecond, 2*time.Second) * time.Duration(l.s.draw("evicts", 4)/3)
-	})
-	sleep(l.ctx, evicting)
-	err = l.bringIn(sw, req, in)
-	if err == nil {
-		return nil
-	}
-	l.s.mu.Lock()
-	if in = l.all[req.In.ID]; in != nil && in.SwapID == sw.id {
-		l.remove(in)
-	} else if in = l.all[req.In.InstanceID]; in != nil && in.State == string(launcher.Awake) {
-		l.move(in, launcher.Sleeping, "")
-	}
-	l.s.mu.Unlock()
-	for _, i := range out {
-		l.wakeUp(i)
-	}
-	return err
-}
-
-// bringIn wakes or starts the one that comes in.
-func (l *simLauncher) bringIn(sw *simSwap, req launcherapi.SwapRequest, in *simInstance) error {
-	s := l.s
-	id := req.In.InstanceID + req.In.ID
-	s.mu.Lock()
-	for limit := time.Now().Add(10 * time.Second); !l.memoryFree(id, req.GPUUUIDs); s.mu.Lock() {
-		s.mu.Unlock()
-		if l.ctx.Err() != nil || time.Now().After(limit) {
-			return launcher.EngineFailedf("there is no free memory")
-		}
-		sleep(l.ctx, 20*time.Millisecond)
-	}
-	if in != nil {
-		awake := in.State == string(launcher.Awake)
-		s.mu.Unlock()
-		if awake || l.wakeUp(in) {
-			return nil
-		}
-		return launcher.EngineFailedf("instance %s did not wake", id)
-	}
-	l.port++
-	in = &simInstance{changed: make(chan struct{}), Instance: launcherapi.Instance{
-		InstanceID: id, State: string(launcher.Starting), GPUUUIDs: req.GPUUUIDs, Args: req.In.Args,
-		Annotations: req.In.Annotations, Port: l.port, SwapID: sw.id,
-	}}
-	l.all[id] = in
-	l.set(in, func(*launcherapi.Instance) {})
-	s.note("launcher %s: %s is starting", l.pod, id)
-	d := s.between("start", 200*time.Millisecond, 8*time.Second)
-	s.mu.Unlock()
-	l.rest(in, d)
-	if l.finish(in, launcher.Starting, launcher.Awake) {
-		return nil
-	}
-	return launcher.EngineFailedf("instance %s did not start", id)
 }
 
 func (l *simLauncher) fallAsleep(i *simInstance) bool {

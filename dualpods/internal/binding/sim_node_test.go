@@ -184,9 +184,31 @@ type simProgram struct {
 
 func (p *simProgram) address() string { return p.ip + ":8081" }
 
+// simOddity is what is wrong with a program.
+type simOddity struct {
+	lies bool          // it names the first GPUs of the node, or
+	mute time.Duration // how long it cannot tell its GPUs; 0: for good
+}
+
+// oddly has a program be odd where it is its turn to be.
+func (p *simProgram) oddly() {
+	if len(p.s.odd) == 0 {
+		return
+	}
+	how := p.s.odd[0]
+	p.s.odd = p.s.odd[1:]
+	switch p.mute = noDriver; {
+	case how.lies:
+		p.lie, p.mute = nodeGPUs(p.node)[:len(p.gpus)], ""
+	case how.mute > 0:
+		p.s.after(how.mute, func() { p.mute = "" })
+	}
+	p.s.note("%s says that it has %v %s", p.pod, p.lie, p.mute)
+}
+
 // create makes a requester.
-func (s *sim) create(model, gpus int, gate, patch bool) {
-	name := fmt.Sprintf("req-%d", s.number("requester"))
+func (s *sim) create(model, gpus int, gate, patch bool) (name string) {
+	name = fmt.Sprintf("req-%d", s.number("requester"))
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "ns", UID: types.UID(name), CreationTimestamp: metav1.Now(),
@@ -205,6 +227,7 @@ func (s *sim) create(model, gpus int, gate, patch bool) {
 	}
 	s.api.putPod(pod)
 	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
+	return name
 }
 
 // free are the GPUs of a node that no Pod has: one that is there and has not
@@ -261,6 +284,7 @@ func (s *sim) place(pod *corev1.Pod, node string, gpus []string) {
 			return
 		}
 		s.api.changePod(pod.Name, func(o *corev1.Pod) { runs(o, p.ip) })
+		p.oddly()
 		s.after(s.between("program", 0, 60*time.Millisecond), p.begin)
 	})
 }

@@ -66,7 +66,7 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 		case at < 0 || after[at].RequesterUID != b.RequesterUID:
 			s.released(inc, l, b)
 		case after[at].Attempt != b.Attempt:
-			s.nextAttempt(l, b, after[at])
+			s.nextAttempt(inc, l, b, after[at])
 		}
 	}
 	for _, a := range after {
@@ -103,12 +103,15 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 }
 
 // nextAttempt looks at a record that asks for another swap than before.
-func (s *sim) nextAttempt(l *simLauncher, before, after podmeta.Binding) {
+func (s *sim) nextAttempt(inc *incarnation, l *simLauncher, before, after podmeta.Binding) {
 	if sw := l.swaps[before.SwapKey()]; sw != nil && !sw.ended {
 		s.violated("attempt %d of %s is given up while its swap is under way", before.Attempt, before.Name)
 	}
 	if strings.HasSuffix(after.Failure, "not found") || strings.HasSuffix(after.Failure, "already exists") {
 		s.violated("%s is told of a failure that is none: %s", before.Name, after.Failure)
+	}
+	if !after.RetryAt.Equal(before.RetryAt) {
+		s.putOff(inc, l, before)
 	}
 }
 
@@ -138,6 +141,7 @@ func (s *sim) recorded(l *simLauncher, b podmeta.Binding) {
 // released looks at a record that is removed: its instance sleeps or is gone,
 // and nothing is on its way to wake it.
 func (s *sim) released(inc *incarnation, l *simLauncher, b podmeta.Binding) {
+	s.unbound[l.key+"/"+b.Instance] = time.Now()
 	if l.dead || s.api.nodes[l.node] == nil {
 		return
 	}
@@ -147,7 +151,7 @@ func (s *sim) released(inc *incarnation, l *simLauncher, b podmeta.Binding) {
 	}
 	rests := func(state launcher.State) bool { return state == "" || state == launcher.Sleeping }
 	is := launcher.State("")
-	if i := l.all[b.Instance]; i != nil {
+	if i := l.all[b.Instance]; i != nil && (i.State != string(launcher.Stopping) || !i.up.IsZero()) { // a sleeper may be being evicted
 		is = launcher.State(i.State)
 	}
 	if !rests(is) && !rests(known) {

@@ -161,6 +161,11 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	if at >= 0 && s.swapsBeside(s.records()[at]) {
 		reasons = append(reasons, "is under way")
 	}
+	if at >= 0 && l != nil && slices.ContainsFunc(s.records()[at].GPUs, func(g string) bool {
+		return slices.ContainsFunc(l.beside(g), func(i simNeighbour) bool { return occupies(i.simInstance) })
+	}) {
+		reasons = append(reasons, "is still awake on its GPU")
+	}
 	return reasons, s.swapping(pod.UID)
 }
 
@@ -236,7 +241,7 @@ func (s *sim) wrongGPUs(pod *corev1.Pod, p *simProgram) []string {
 		return []string{"asks for"}
 	case s.asksKubelet && s.kubelets[p.node] != kubeletAnswers && (p.placed.After(s.kubeletsBy[p.node]) || s.inc.born.After(s.kubeletsBy[p.node])):
 		return []string{"cannot be told", "has one of its GPUs too"}
-	case s.asksKubelet && s.kubelets[p.node] != kubeletAnswers: // what it said before counts
+	case s.asksKubelet && (s.kubelets[p.node] != kubeletAnswers || !slices.ContainsFunc(s.livingLaunchers(), func(l *simLauncher) bool { return l.node == p.node })): // what it said before counts
 		return []string{"cannot be told", "the kubelet gave its container", "has one of its GPUs too"}
 	case s.asksKubelet && p.lie != nil && !sameSet(p.lie, p.gpus):
 		return []string{"the kubelet gave its container", "has one of its GPUs too"}

@@ -92,22 +92,13 @@ func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
 	}
 }
 
-// unseen are the rows that a few hundred schedules do not show to be needed:
-// memory never runs short in the simulated world, and some are needed rarely.
-// Each of them is missed by TestNoRowCanBeMissed.
-var unseen = []string{
-	"GPUs unknown", "awake elsewhere", "earlier swap under way", "leaving, requester silent", "leaving, swap waits",
-	"not bound, shown",
-	"room being made", "room made", "room taken elsewhere",
-}
-
 // TestTakingAnyRuleOutIsSeen looks, for each row, for a schedule that
 // shows that the row is needed.
 func TestTakingAnyRuleOutIsSeen(t *testing.T) {
 	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
 		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-rules RUNS IT")
 	}
-	seeds := envNumber(t, "RULE_SEEDS", 200)
+	seeds := envNumber(t, "RULE_SEEDS", 800)
 	for n, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +109,7 @@ func TestTakingAnyRuleOutIsSeen(t *testing.T) {
 					return
 				}
 			}
-			assert.Contains(t, unseen, r.name, "%d schedules went well without it", seeds)
+			t.Errorf("%d schedules went well without it", seeds)
 		})
 	}
 }

@@ -48,6 +48,10 @@ type sim struct {
 	writes      map[types.UID]int       // to the API server, for each requester
 	failStart   int                     // how many engines are still to fail
 	slowPulls   int                     // how many Pods are still to wait for their images
+	slowCalls   []time.Duration         // how long the next swaps take to come to their launchers
+	odd         []simOddity             // what is wrong with the next programs from their beginning
+	evictions   map[string]simEviction  // by key of the swap that they are to make room for
+	unbound     map[string]time.Time    // when an instance had a record last, by launcher and id
 	doomed      map[types.UID]string    // requesters whose server died while it served, and how
 	leaves      map[types.UID]time.Time // since when requesters do
 	quiet       simQuiet
@@ -166,7 +170,7 @@ func (s *sim) boot() {
 	inc.ctrl = New(inc.ctx, Options{
 		API: &simClient{inc: inc}, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
 		LauncherPort: 8001, Token: simToken, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc},
-		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now,
+		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now, Observer: simObserver{inc},
 	}, log)
 	inc.ctrl.opts.Recorder = silentRecorder{}
 	inc.ctrl.rules = s.rules
@@ -354,6 +358,7 @@ func simulate(t *testing.T, seed uint64, script []simEvent, rules []rule, trace 
 		s := &sim{
 			seed: seed, start: time.Now(), rules: rules, trace: trace, draws: map[string]uint64{}, launchers: map[string]*simLauncher{},
 			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{},
+			evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
 		}
 		s.locked(func() {
 			s.api = newSimAPI(s)

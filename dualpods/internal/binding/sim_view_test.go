@@ -15,6 +15,8 @@ import (
 type simLauncherClient struct {
 	inc *incarnation
 	l   *simLauncher
+	// late is how much longer a call takes to come to the launcher.
+	late time.Duration
 }
 
 // call reaches the launcher, has it begin something, and waits for that.
@@ -22,6 +24,7 @@ func (c simLauncherClient) call(ctx context.Context, begin func() (wait <-chan s
 	s := c.inc.s
 	var wait, broken <-chan struct{}
 	s.locked(func() { s.callsLauncher(c.inc, c.l) })
+	sleep(ctx, c.late)
 	err := c.inc.call(ctx, "launcher", func() error {
 		broken = c.l.broken
 		return nil
@@ -70,6 +73,7 @@ func (c simLauncherClient) heard(ctx context.Context, broken <-chan struct{}) er
 
 func (c simLauncherClient) SwapOnce(ctx context.Context, key string, req launcherapi.SwapRequest, _ func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
 	var sw *simSwap
+	c.inc.s.locked(func() { c.late = c.inc.s.slowCall() })
 	err := c.call(ctx, func() (_ <-chan struct{}, err error) {
 		if sw, err = c.l.begin(c.inc, key, req); err != nil {
 			return nil, err
@@ -80,6 +84,14 @@ func (c simLauncherClient) SwapOnce(ctx context.Context, key string, req launche
 		return launcherapi.SwapResult{}, err
 	}
 	return sw.result, sw.err
+}
+
+// slowCall is how much longer the next swap takes to come to its launcher.
+func (s *sim) slowCall() (d time.Duration) {
+	if len(s.slowCalls) > 0 {
+		d, s.slowCalls = s.slowCalls[0], s.slowCalls[1:]
+	}
+	return d
 }
 
 // verb begins something with an instance, and waits for its end.
@@ -117,7 +129,9 @@ func (c simLauncherClient) CallOff(ctx context.Context, key string) error {
 		}
 		sw.off = true
 		c.l.s.note("launcher %s: %s of %s is called off", c.l.pod, sw.id, key)
-		return nil, nil
+		at := make(chan struct{})
+		close(at)
+		return at, nil
 	})
 }
 
@@ -275,5 +289,5 @@ func (inc *incarnation) Client(key string) LauncherClient {
 	if v := inc.views[key]; v == nil || inc.s.launchers[key] == nil {
 		return nil
 	}
-	return simLauncherClient{inc, inc.s.launchers[key]}
+	return simLauncherClient{inc: inc, l: inc.s.launchers[key]}
 }
