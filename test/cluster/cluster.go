@@ -74,8 +74,13 @@ func (c *Cluster) AuditLog() string { return c.path("log", "audit.log") }
 
 // Environ is what a program that is to use the cluster finds in its environment.
 func (c *Cluster) Environ() []string {
-	return append(os.Environ(), EnvName+"="+c.Name, "KUBECONFIG="+c.Kubeconfig(), "PATH="+c.Bin()+":"+os.Getenv("PATH"))
+	return append(os.Environ(), EnvName+"="+c.Name, "KUBECONFIG="+c.Kubeconfig(), c.kubectlCache(), "PATH="+c.Bin()+":"+os.Getenv("PATH"))
 }
+
+// kubectlCache keeps what kubectl remembers of an API server with the cluster: in
+// the home of the user, where kubectl has it else, it would stay.
+// (https://kubernetes.io/docs/reference/kubectl/kubectl/#environment-variables)
+func (c *Cluster) kubectlCache() string { return "KUBECACHEDIR=" + c.path("kubectl-cache") }
 
 // NodeName is the name of a node, from 1 on.
 func NodeName(number int) string { return fmt.Sprintf("node-%d", number) }
@@ -84,7 +89,7 @@ func NodeName(number int) string { return fmt.Sprintf("node-%d", number) }
 // stdin can be nil.
 func (c *Cluster) Kubectl(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin(), "kubectl"), append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)...)
-	cmd.Stdin = stdin
+	cmd.Stdin, cmd.Env = stdin, append(os.Environ(), c.kubectlCache())
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, exit.Stderr)

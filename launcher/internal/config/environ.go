@@ -14,7 +14,7 @@ var elsewhere = []string{
 	"HOTSEAT_SERVER", "HOTSEAT_TOKEN", // the client's
 	"HOTSEAT_SIMGPU_DIR", "HOTSEAT_NVML_LIBRARY", "HOTSEAT_CRASH_AT", "HOTSEAT_EXIT_DIR",
 	"HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER", "HOTSEAT_PAD", // marks of engines
-	"HOTSEAT_CACHE", "HOTSEAT_TEST_LONG",
+	"HOTSEAT_CACHE", "HOTSEAT_CLUSTER", "HOTSEAT_TEST_LONG",
 }
 
 // ofAService is what Kubernetes gives every container for a Service whose name
