@@ -34,7 +34,9 @@ type seen struct {
 	mu sync.Mutex
 	of map[string]map[string]*file
 
-	looks uint64
+	last     map[string][]*file // by GPU, what the last look found
+	looks    uint64
+	follower *follower // nil: each look reads the folder
 }
 
 // file is what a process wrote, and that process.
@@ -55,13 +57,16 @@ type file struct {
 	locked  bool // and held its file locked at the last look
 }
 
-// Close gives back what was kept open of the processes that hold memory. What
+// Close gives back what was kept open of the processes that hold memory, and ends
+// Follow. What
 // this process holds counts no more in other PID namespaces. The Dir can still be
 // used.
 func (d *Dir) Close() error {
 	d.locks.close()
 	d.seen.mu.Lock()
 	defer d.seen.mu.Unlock()
+	d.seen.follower.close()
+	d.seen.follower = nil
 	for uuid := range d.seen.of {
 		d.seen.keep(uuid, nil)
 	}
@@ -219,6 +224,10 @@ func (s *seen) keep(uuid string, files []*file) {
 			delete(s.of[uuid], name)
 		}
 	}
+	if s.last == nil {
+		s.last = map[string][]*file{}
+	}
+	s.last[uuid] = files
 }
 
 // processAge is for how long the process has lived; alive is false when it is

@@ -53,29 +53,11 @@ func (d *Dir) look(uuid string) (holders []Holder, leftovers []string, err error
 			err = fmt.Errorf("cannot read the holders of simulated GPU %s: %w", uuid, err)
 		}
 	}()
-	folder, err := os.Open(d.folder(uuid))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { _ = folder.Close() }()
-	names, err := folder.Readdirnames(-1)
-	if err != nil {
-		return nil, nil, err
-	}
 	d.seen.mu.Lock()
 	defer d.seen.mu.Unlock()
-	var files []*file
-	for _, name := range names {
-		f, err := d.file(uuid, folder, name)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", filepath.Join(folder.Name(), name), err)
-		}
-		if f != nil && f.bytes > 0 {
-			files = append(files, f)
-		}
+	files, err := d.files(uuid)
+	if err != nil {
+		return nil, nil, err
 	}
 	if err := whoLives(files); err != nil {
 		return nil, nil, err
@@ -92,8 +74,48 @@ func (d *Dir) look(uuid string) (holders []Holder, leftovers []string, err error
 		}
 	}
 	slices.SortStableFunc(holders, func(a, b Holder) int { return a.PID - b.PID })
-	d.seen.keep(uuid, files)
 	return holders, leftovers, nil
+}
+
+// files are those in which processes say that they hold memory of a GPU. The lock
+// of what was seen is held.
+func (d *Dir) files(uuid string) (files []*file, err error) {
+	if d.seen.follower.unchanged(uuid, d.folder(uuid)) {
+		files = d.seen.last[uuid]
+		if !slices.ContainsFunc(files, func(f *file) bool { return f.foreign }) { // of a lock the kernel tells nothing
+			return files, nil
+		}
+		files = nil
+	}
+	defer func() {
+		if err != nil {
+			d.seen.follower.forget(uuid)
+		}
+	}()
+	folder, err := os.Open(d.folder(uuid))
+	if errors.Is(err, fs.ErrNotExist) {
+		d.seen.keep(uuid, nil)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = folder.Close() }()
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		f, err := d.file(uuid, folder, name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", filepath.Join(folder.Name(), name), err)
+		}
+		if f != nil && f.bytes > 0 {
+			files = append(files, f)
+		}
+	}
+	d.seen.keep(uuid, files)
+	return files, nil
 }
 
 // file gives what a file in the folder says, nil where it is none of a holder, or

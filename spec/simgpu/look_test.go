@@ -23,11 +23,18 @@ func BenchmarkALookAtAHundredHolders(b *testing.B) {
 		b.Cleanup(func() { _ = child.Process.Kill(); _ = child.Wait() })
 		require.NoError(b, dir.Set("GPU-a", child.Process.Pid, 1<<20))
 	}
-	for b.Loop() {
-		holders, err := dir.Holders("GPU-a")
-		require.NoError(b, err)
-		require.Len(b, holders, 100)
+	look := func(b *testing.B) {
+		b.Helper()
+		for b.Loop() {
+			holders, err := dir.Holders("GPU-a")
+			require.NoError(b, err)
+			require.Len(b, holders, 100)
+		}
 	}
+	b.Run("that reads the folder", look)
+	require.NoError(b, dir.Follow())
+	b.Run("at a folder that is followed", look)
+	require.NoError(b, dir.Close())
 }
 
 func TestALookSeesWhatWasWrittenInPlaceSinceTheLastOne(t *testing.T) {

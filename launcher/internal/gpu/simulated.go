@@ -70,6 +70,7 @@ func ofFolder(kind string, dir *simgpu.Dir) (*simulated, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell children where %s is: %w", dir.Path(), err)
 	}
+	_ = dir.Follow() // without that a look takes longer, and says the same
 	s := &simulated{kind: kind, dir: dir, path: path}
 	for _, g := range dir.GPUs() {
 		s.devices = append(s.devices, Device{
