@@ -7,6 +7,7 @@ import (
 	"math"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -60,28 +61,32 @@ var jsonFormat = huma.Format{
 		if p, ok := v.(*problem); ok {
 			v = p.Problem
 		}
-		document, ok := v.(encoded)
-		if !ok {
-			var err error
-			if document, err = encode(v); err != nil {
-				return err
+		document := buffers.Get().(*bytes.Buffer)
+		defer buffers.Put(document)
+		document.Reset()
+		if pieces, ok := v.(encoded); ok {
+			for _, piece := range pieces {
+				document.Write(piece)
 			}
+		} else if err := encode(document, v); err != nil {
+			return err
 		}
-		_, _ = w.Write(document) // the client may be gone
+		_, _ = document.WriteTo(w) // the client may be gone
 		return nil
 	},
 	Unmarshal: decode,
 }
 
-// encoded is a JSON document, as it is written to the client.
-type encoded []byte
+// buffers are those that answers are written in.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-func encode(v any) (encoded, error) {
-	var document bytes.Buffer
-	enc := json.NewEncoder(&document)
+// encoded is a JSON document in pieces.
+type encoded [][]byte
+
+func encode(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return document.Bytes(), err
+	return enc.Encode(v)
 }
 
 // durationSchema and envValueSchema describe types whose JSON has more than one

@@ -24,12 +24,12 @@ type writtenInstance struct {
 // encode writes the answer to a list call with detail.
 func (l *listing) encode(all []launcherapi.Instance, revision uint64) (encoded, error) {
 	list := launcherapi.InstanceList{Revision: revision, TotalInstances: len(all), Instances: []launcherapi.Instance{}}
-	size := 0
 	var before map[string]*writtenInstance
 	if last := l.written.Load(); last != nil {
 		before = *last
 	}
 	now := make(map[string]*writtenInstance, len(all))
+	document := make(encoded, 1, 2*len(all)+2)
 	for n := range all {
 		view := &all[n]
 		if view.Status == launcherapi.StatusRunning {
@@ -37,30 +37,29 @@ func (l *listing) encode(all []launcherapi.Instance, revision uint64) (encoded, 
 		}
 		w, known := before[view.InstanceID]
 		if !known || !same(&w.view, view) {
-			text, err := encode(view)
-			if err != nil {
+			var text bytes.Buffer
+			if err := encode(&text, view); err != nil {
 				return nil, err
 			}
-			w = &writtenInstance{view: *view, json: bytes.TrimSpace(text)}
+			w = &writtenInstance{view: *view, json: bytes.TrimSpace(text.Bytes())}
 		}
 		now[view.InstanceID] = w
-		size += len(w.json) + 1
+		if n > 0 {
+			document = append(document, comma)
+		}
+		document = append(document, w.json)
 	}
 	l.written.Store(&now)
-	head, err := encode(list)
-	if err != nil {
+	var frame bytes.Buffer
+	if err := encode(&frame, list); err != nil {
 		return nil, err
 	}
-	head, end, _ := bytes.Cut(head, []byte("]")) // the list is empty, and comes last
-	document := append(make(encoded, 0, len(head)+size+len(end)+1), head...)
-	for n := range all {
-		if n > 0 {
-			document = append(document, ',')
-		}
-		document = append(document, now[all[n].InstanceID].json...)
-	}
-	return append(append(document, ']'), end...), nil
+	inside := bytes.IndexByte(frame.Bytes(), ']') // of the list, which is empty and comes last
+	document[0] = frame.Bytes()[:inside]
+	return append(document, frame.Bytes()[inside:]), nil
 }
+
+var comma = []byte{','}
 
 // same says whether two views of an instance read the same.
 func same(a, b *launcherapi.Instance) bool {

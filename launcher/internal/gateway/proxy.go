@@ -78,6 +78,7 @@ type Proxy struct {
 	reverse  *httputil.ReverseProxy
 	engine   *http.Transport
 	listener net.Listener
+	host     string // that it listens on
 	server   *http.Server
 	clients  *connections
 	stop     context.CancelCauseFunc // ends every request's context
@@ -102,6 +103,7 @@ func Listen(o Options) (*Proxy, error) {
 		gate:     newGate(o.MaxHeld, o.Now),
 		engine:   newTransport(),
 		listener: listener,
+		host:     listener.Addr().(*net.TCPAddr).IP.String(),
 		clients:  newConnections(),
 		stop:     stop,
 		served:   make(chan struct{}),
@@ -131,6 +133,9 @@ func (p *Proxy) serve() {
 		p.options.Logger.Error("the public port broke down", "instance", p.options.Name, "port", p.Port(), "error", err)
 	}
 }
+
+// Host is the address that the public port listens on.
+func (p *Proxy) Host() string { return p.host }
 
 // Port is the public port.
 func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }

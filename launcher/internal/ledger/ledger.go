@@ -120,7 +120,7 @@ func (w World) Reserved(uuid, except string) (bytes uint64, swapID string) {
 
 // Holders lists who is counted on a GPU, the instance named left out.
 func (w World) Holders(uuid, except string) []launcherapi.GPUHolder {
-	var out []launcherapi.GPUHolder
+	out := make([]launcherapi.GPUHolder, 0, len(w.Instances))
 	for _, i := range w.Instances {
 		if i.ID == except || i.Released || !slices.Contains(i.GPUs, uuid) {
 			continue

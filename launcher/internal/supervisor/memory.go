@@ -237,10 +237,11 @@ func (s *Supervisor) GPUs() launcherapi.GPUList {
 			UUID: d.UUID, Index: d.Index, Product: d.Product, MIG: d.MIG, Healthy: health.OK, HealthReason: health.Reason,
 			MemoryTotalBytes: d.MemoryTotalBytes, MemoryUsedBytes: m.UsedBytes, MemoryFreeBytes: m.FreeBytes,
 			ForeignBytes: w.Foreign(d.UUID), SwapID: s.opts.Turns.Holder(d.UUID),
-			Awake: []launcherapi.GPUHolder{}, Sleepers: []launcherapi.GPUHolder{},
 		}
 		g.ReservedBytes, _ = w.Reserved(d.UUID, "")
-		for _, h := range w.Holders(d.UUID, "") {
+		holders := w.Holders(d.UUID, "")
+		g.Awake, g.Sleepers = []launcherapi.GPUHolder{}, make([]launcherapi.GPUHolder, 0, len(holders))
+		for _, h := range holders {
 			if h.State == "sleeping" {
 				g.Sleepers = append(g.Sleepers, h)
 			} else {
