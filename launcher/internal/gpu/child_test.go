@@ -71,8 +71,7 @@ func TestALibraryIsFoundByTheDynamicLinkerOrByItsPath(t *testing.T) {
 	dir, file := machine(t)
 	path := library(t, dir)
 	simulated := open(t, gpu.Options{Source: "file:" + file})
-	folder, err := simgpu.Open(dir)
-	require.NoError(t, err)
+	folder := holders(t, dir)
 	require.NoError(t, folder.Set("GPU-c", os.Getpid(), 7*gib))
 
 	var want []described
@@ -95,8 +94,7 @@ func TestAnOldDriverIsAskedOnlyWhatItKnows(t *testing.T) {
 	path, err := fakenvml.BuildOld(t.TempDir())
 	require.NoError(t, err)
 	dir, _ := machine(t)
-	folder, err := simgpu.Open(dir)
-	require.NoError(t, err)
+	folder := holders(t, dir)
 	require.NoError(t, folder.Set("GPU-b", os.Getpid(), 7*gib))
 	put(t, dir, "GPU-b", "remap_pending")
 

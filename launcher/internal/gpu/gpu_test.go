@@ -25,6 +25,15 @@ var buildDir string
 
 var buildLibrary = sync.OnceValues(func() (string, error) { return fakenvml.Build(buildDir) })
 
+// holders opens a folder of simulated GPUs, as an engine does.
+func holders(t *testing.T, dir string) *simgpu.Dir {
+	t.Helper()
+	folder, err := simgpu.Open(dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, folder.Close()) })
+	return folder
+}
+
 func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		os.Exit(describe())
@@ -135,8 +144,7 @@ func TestAFileListsTheGPUsAndItsFolderAccounts(t *testing.T) {
 			require.Equal(t, "GPU-a", p.Devices()[0].UUID)
 			require.Equal(t, []string{"HOTSEAT_SIMGPU_DIR=" + filepath.Dir(path)}, p.Env())
 
-			folder, err := simgpu.Open(filepath.Dir(path)) // as an engine does
-			require.NoError(t, err)
+			folder := holders(t, filepath.Dir(path))
 			require.NoError(t, folder.Set("GPU-b", os.Getpid(), gib))
 			require.Equal(t, gib, memory(t, p, "GPU-b").UsedBytes)
 		})
@@ -148,8 +156,7 @@ func TestSimulatedMemoryIsWhatLivingProcessesHold(t *testing.T) {
 	uuid := p.Devices()[0].UUID
 	require.Equal(t, gpu.Memory{TotalBytes: 80 * gib, FreeBytes: 80 * gib, ProcessesKnown: true}, memory(t, p, uuid))
 
-	folder, err := simgpu.Open(p.Env()[0][len(simgpu.EnvDir)+1:])
-	require.NoError(t, err)
+	folder := holders(t, p.Env()[0][len(simgpu.EnvDir)+1:])
 	require.NoError(t, folder.Set(uuid, os.Getpid(), 30*gib))
 	require.Equal(t, gpu.Memory{
 		TotalBytes: 80 * gib, UsedBytes: 30 * gib, FreeBytes: 50 * gib,
@@ -160,7 +167,7 @@ func TestSimulatedMemoryIsWhatLivingProcessesHold(t *testing.T) {
 	require.Zero(t, memory(t, p, uuid).FreeBytes)
 	require.Zero(t, memory(t, p, p.Devices()[1].UUID).UsedBytes)
 
-	_, err = p.Memory("GPU-x")
+	_, err := p.Memory("GPU-x")
 	require.ErrorContains(t, err, "GPU-x")
 	require.False(t, p.Health("GPU-x").OK)
 }

@@ -54,8 +54,7 @@ func TestNVMLAndTheFolderBehindItSayTheSame(t *testing.T) {
 	require.Equal(t, simulated.Devices(), driver.Devices())
 	require.Len(t, driver.Devices(), 4)
 
-	folder, err := simgpu.Open(dir)
-	require.NoError(t, err)
+	folder := holders(t, dir)
 	same := func() {
 		t.Helper()
 		for _, d := range driver.Devices() {
@@ -100,8 +99,7 @@ func TestMemoryIsReadWithVersion1WhereVersion2IsNotSupported(t *testing.T) {
 func TestProcessesAreUnknownWhenTheDriverDoesNotSay(t *testing.T) {
 	dir, _ := machine(t)
 	p := openNVML(t, dir)
-	folder, err := simgpu.Open(dir)
-	require.NoError(t, err)
+	folder := holders(t, dir)
 	require.NoError(t, folder.Set("GPU-b", os.Getpid(), gib))
 	unknown := gpu.Memory{TotalBytes: 40 * gib, UsedBytes: gib, FreeBytes: 39 * gib}
 
