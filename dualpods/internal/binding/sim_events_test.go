@@ -142,6 +142,10 @@ func (s *sim) happenTwice(e simEvent, pod *corev1.Pod, long time.Duration) {
 			return
 		}
 		second = func() { s.happenToLauncher(simEvent{what: "vanish launcher", arg: e.arg}, l, long) }
+		if e.arg/8%3 == 0 { // nothing can be written for long
+			first = simEvent{what: "API down", arg: 7000 + e.arg%2000}
+			s.happen(first)
+		}
 	}
 	s.happenTo(first, pod, long)
 	s.after(soon, second)

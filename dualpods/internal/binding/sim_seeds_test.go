@@ -98,7 +98,7 @@ func TestTakingAnyRuleOutIsSeen(t *testing.T) {
 	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
 		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-rules RUNS IT")
 	}
-	seeds := envNumber(t, "RULE_SEEDS", 800)
+	seeds := envNumber(t, "RULE_SEEDS", 1000)
 	for n, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()
