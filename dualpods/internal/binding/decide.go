@@ -152,7 +152,13 @@ var placed = []rule{
 		warn(GPUsDoNotMatch, "the Pod asks for %s GPUs, and the requester program says that it has %s",
 			func(o *Observation) string { return strconv.Itoa(o.Requester.GPUs) }, func(o *Observation) string { return strconv.Itoa(len(o.SPI.GPUs)) })},
 	{"GPU claimed twice", func(o *Observation) bool { return o.Record == nil && len(o.Rivals) > 0 },
-		warn(GPUClaimedTwice, "%s has one of its GPUs too, or says so: neither gets it until that is clear", func(o *Observation) string { return strings.Join(o.Rivals, ", ") })},
+		func(o *Observation) Step {
+			step := warn(GPUClaimedTwice, "%s has one of its GPUs too, or says so: neither gets it until that is clear", func(o *Observation) string { return strings.Join(o.Rivals, ", ") })(o)
+			if o.gpusNotTold() { // the kubelet's word may make it clear
+				step.After = o.untilToldGPUs()
+			}
+			return step
+		}},
 }
 
 // bound is the way to a record.

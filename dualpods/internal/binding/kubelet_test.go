@@ -153,3 +153,13 @@ func TestOneThatLiesDisturbsNobodyWhoHasItsGPUsFromTheKubelet(t *testing.T) {
 	assert.Equal(t, []string{"a/shares"}, a.w.rivals(honest), "the kubelet gave both the same GPU")
 	assert.Equal(t, []string{"a/honest"}, a.w.rivals(shared))
 }
+
+func TestTheKubeletIsAskedAgainWhileAGPUIsClaimedTwice(t *testing.T) {
+	o := fresh()
+	o.Rivals = []string{"ns/other"}
+	assert.Zero(t, Decide(o).After, "nobody can be asked")
+	o.Kubelet = &Allocation{Why: "no socket", Since: now.Add(-time.Minute), Again: now.Add(3 * time.Second)}
+	assert.Equal(t, 3*time.Second, Decide(o).After)
+	o.Kubelet = &Allocation{GPUs: []string{"GPU-0"}}
+	assert.Zero(t, Decide(o).After, "it has said")
+}
