@@ -20,11 +20,11 @@ type View struct {
 	// Connected: its watch stream is up, and what follows is so. Otherwise it is
 	// what was so when the stream broke off.
 	Connected bool
-	Lost      time.Time // when the stream broke off; of one that never was up, when the watch began
-	Why       string    // it is not connected
-	GPUs      []string  // UUIDs of its node
+	Lost      time.Time                       // when the stream broke off; of one that never was up, when the watch began
+	Why       string                          // it is not connected
+	GPUs      []string                        // UUIDs of its node
 	Instances map[string]launcherapi.Instance // is never changed: a change makes another map
-	Revision  uint64 // what has happened up to it is in Instances
+	Revision  uint64                          // what has happened up to it is in Instances
 }
 
 // Target is where a launcher is.
