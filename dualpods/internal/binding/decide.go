@@ -154,7 +154,7 @@ var placed = []rule{
 	{"GPU claimed twice", func(o *Observation) bool { return o.Record == nil && len(o.Rivals) > 0 },
 		func(o *Observation) Step {
 			step := warn(GPUClaimedTwice, "%s has one of its GPUs too, or says so: neither gets it until that is clear", func(o *Observation) string { return strings.Join(o.Rivals, ", ") })(o)
-			if o.gpusNotTold() { // the kubelet's word may make it clear
+			if o.gpusNotTold() && o.Launcher.Connected { // the kubelet's word may make it clear
 				step.After = o.untilToldGPUs()
 			}
 			return step
