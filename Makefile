@@ -96,7 +96,7 @@ test-cluster: build ## the tests on a real Kubernetes of two nodes, started for 
 	go run ./test/cluster/cmd/cluster run --nodes 2 go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/...
 
 .PHONY: test-cluster-long
-test-cluster-long: build ## the same with those that take minutes
+test-cluster-long: build ## the same, and those that take minutes
 	go run ./test/cluster/cmd/cluster run --nodes 2 go test -race -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' ./test/cluster/...
 
 .PHONY: test-cluster-vllm
