@@ -75,3 +75,16 @@ func TestAnAnswerThatIsNoneIsAnErrorThatSaysSo(t *testing.T) {
 		})
 	}
 }
+
+func TestARedirectIsNotFollowed(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("the controller was sent to %s", r.URL)
+	}))
+	t.Cleanup(elsewhere.Close)
+	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(server.Close)
+	client := allocations.New()
+	t.Cleanup(client.Close)
+	_, err := client.Pods(t.Context(), strings.TrimPrefix(server.URL, "http://"), "token", "ns")
+	require.ErrorContains(t, err, "307 Temporary Redirect")
+}

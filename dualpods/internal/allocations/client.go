@@ -22,7 +22,8 @@ type Client struct{ http *http.Client }
 
 // New makes a client.
 func New() *Client {
-	return &Client{http: &http.Client{Transport: &http.Transport{
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a redirect is no answer
+	return &Client{http: &http.Client{CheckRedirect: stay, Transport: &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
 		MaxIdleConnsPerHost: 1,
 		IdleConnTimeout:     30 * time.Second,

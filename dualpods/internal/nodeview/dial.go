@@ -40,5 +40,6 @@ func newHTTP() (client *http.Client, end func()) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext, transport.Proxy = dialer.DialContext, nil
 	transport.ReadBufferSize, transport.WriteBufferSize = buffer, buffer
-	return &http.Client{Transport: transport}, transport.CloseIdleConnections
+	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a redirect is no answer
+	return &http.Client{Transport: transport, CheckRedirect: stay}, transport.CloseIdleConnections
 }

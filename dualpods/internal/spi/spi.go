@@ -23,7 +23,7 @@ type Client struct{ http *http.Client }
 
 // New makes a client.
 func New() *Client {
-	return &Client{http: &http.Client{Transport: &http.Transport{
+	return &Client{http: &http.Client{CheckRedirect: stay, Transport: &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
 		MaxIdleConns:        256, // there may be ten thousand requesters, and each is asked in its own time
 		MaxIdleConnsPerHost: 1,
@@ -33,6 +33,10 @@ func New() *Client {
 		DisableCompression:  true,
 	}}}
 }
+
+// stay has a redirect be an answer that is no success: a requester program sends
+// the controller nowhere else.
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 // Close gives idle connections back.
 func (c *Client) Close() { c.http.CloseIdleConnections() }

@@ -186,3 +186,20 @@ func TestACallOnAnIdleConnectionThatBreaksIsMadeAnew(t *testing.T) {
 	assert.EqualValues(t, 3, calls.Load())
 	c.Close()
 }
+
+func TestARedirectIsARefusalAndIsNotFollowed(t *testing.T) {
+	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("the controller was sent to %s %s", r.Method, r.URL)
+	}))
+	t.Cleanup(elsewhere.Close)
+	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	t.Cleanup(server.Close)
+	c, address := newClient(t), strings.TrimPrefix(server.URL, "http://")
+	_, accelerators := c.Accelerators(t.Context(), address)
+	_, unbind := c.Unbind(t.Context(), address, "b", time.Second)
+	for _, err := range []error{accelerators, unbind, c.BecomeReady(t.Context(), address, "b")} {
+		var refused *RefusedError
+		require.ErrorAs(t, err, &refused)
+		assert.Equal(t, http.StatusTemporaryRedirect, refused.Problem.Status)
+	}
+}
