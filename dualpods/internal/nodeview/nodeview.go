@@ -5,9 +5,12 @@ package nodeview
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -260,14 +263,27 @@ func (l *launcher) apply(event launcherapi.WatchEvent) {
 }
 
 func (l *launcher) lose(err error, changed func()) {
+	why := withoutPort(err)
 	l.mu.Lock()
-	tell := l.view.Connected || l.view.Why != err.Error()
+	tell := l.view.Connected || l.view.Why != why
 	if l.view.Connected {
 		l.view.Lost = time.Now()
 	}
-	l.view.Connected, l.view.Why = false, err.Error()
+	l.view.Connected, l.view.Why = false, why
 	l.mu.Unlock()
 	if tell {
 		changed()
 	}
+}
+
+// withoutPort is an error's text without the port at this end of a connection,
+// which is another each time.
+func withoutPort(err error) string {
+	broken, ok := errors.AsType[*net.OpError](err)
+	if !ok {
+		return err.Error()
+	}
+	short := *broken
+	short.Source = nil
+	return strings.ReplaceAll(err.Error(), broken.Error(), short.Error())
 }
