@@ -43,8 +43,12 @@ type Requester struct {
 	RelayedLabels  []string // keys of its labels that the controller put there, sorted
 }
 
-// IsRequester tells whether a Pod asks for an inference server.
+// IsRequester tells whether a Pod asks for an inference server. One that the
+// controller holds does, whatever somebody makes of its annotations.
 func IsRequester(pod *corev1.Pod) bool {
+	if Held(pod) {
+		return true
+	}
 	for _, key := range []string{AnnotationServerPatch, AnnotationInferenceServerConfig} {
 		if _, ok := pod.Annotations[key]; ok {
 			return true
@@ -55,6 +59,10 @@ func IsRequester(pod *corev1.Pod) bool {
 	}
 	return false
 }
+
+// Held tells whether the controller holds a Pod as a requester: it has
+// FinalizerRequester.
+func Held(pod *corev1.Pod) bool { return slices.Contains(pod.Finalizers, FinalizerRequester) }
 
 // ReadRequester reads a server-requesting Pod. With problems the Requester
 // holds what could be read all the same; nothing should be started from it.

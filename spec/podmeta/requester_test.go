@@ -71,6 +71,16 @@ func TestARequesterIsReadInBothSpellings(t *testing.T) {
 	assert.False(t, podmeta.IsRequester(requester(map[string]string{"dual-pod.llm-d.ai/admin-port": "1"})))
 }
 
+func TestARequesterThatIsHeldStaysOneWithoutItsInput(t *testing.T) {
+	pod := requester(nil)
+	assert.False(t, podmeta.IsRequester(pod))
+	pod.Finalizers = []string{podmeta.FinalizerRequester}
+	assert.True(t, podmeta.IsRequester(pod))
+	_, problems := podmeta.ReadRequester(pod)
+	require.Len(t, problems, 1)
+	assert.Contains(t, problems[0].Message, "one of them says which inference server is wanted")
+}
+
 func TestOwnLabelsAreThoseThatTheControllerDidNotPutThere(t *testing.T) {
 	pod := requester(map[string]string{"hotseat.dev/relayed-labels": `["model"]`})
 	got, _ := podmeta.ReadRequester(pod)

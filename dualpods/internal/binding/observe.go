@@ -85,7 +85,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	o.Requester = Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
 		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), Finished: finished(pod), Running: running(pod),
-		Finalizer: slices.Contains(pod.Finalizers, podmeta.FinalizerRequester),
+		Finalizer: podmeta.Held(pod),
 		Gate:      read.Gated, GateOpen: gateOpen(pod),
 		Started: started(pod), Silent: w.silent[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
 		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,

@@ -103,7 +103,8 @@ func (a *simAPI) putPod(pod *corev1.Pod) {
 		} else {
 			c.pods[pod.Name] = pod
 		}
-		if podmeta.IsRequester(pod) || IsLauncher(pod) {
+		ours := func(p *corev1.Pod) bool { return p != nil && (podmeta.IsRequester(p) || IsLauncher(p)) }
+		if ours(pod) || ours(old) {
 			c.inc.enqueue(pod.Spec.NodeName)
 			if old != nil && old.Spec.NodeName != pod.Spec.NodeName {
 				c.inc.enqueue(old.Spec.NodeName)

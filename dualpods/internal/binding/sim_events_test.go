@@ -23,7 +23,7 @@ func (s *sim) happen(e simEvent) {
 			gpus = 2
 		}
 		s.create(int(e.arg%simModels), gpus, e.arg/64%3 == 0, e.arg/256%4 == 0)
-	case "delete", "force", "vanish", "restart program", "hang program", "end program", "touch", "lie":
+	case "delete", "force", "vanish", "restart program", "hang program", "end program", "touch", "lie", "disguise":
 		if name, ok := pick(s.targets(), e.arg); ok {
 			s.happenTo(e, s.api.pods[name], long)
 		}
@@ -101,6 +101,8 @@ func (s *sim) happenTo(e simEvent, pod *corev1.Pod, long time.Duration) {
 		s.byHand[pod.UID] = true
 		s.api.deletePod(pod.Name, 0)
 		s.api.changePod(pod.Name, func(p *corev1.Pod) { p.Finalizers = nil })
+	case "disguise":
+		s.disguise(pod.Name, e.arg)
 	case "touch": // somebody writes to it, so that the controller's write meets a conflict
 		s.api.changePod(pod.Name, func(p *corev1.Pod) {
 			p.Annotations["touched"] = fmt.Sprint(e.arg)
@@ -123,6 +125,25 @@ func (s *sim) happenTo(e simEvent, pod *corev1.Pod, long time.Duration) {
 	case "lie":
 		s.lie(p, e.arg/simModels)
 	}
+}
+
+// disguise has somebody make something else of a requester that the controller
+// holds: its input is gone, or it has the labels of a launcher.
+func (s *sim) disguise(name string, how uint64) {
+	if !slices.Contains(s.api.pods[name].Finalizers, podmeta.FinalizerRequester) {
+		return
+	}
+	s.api.changePod(name, func(p *corev1.Pod) {
+		if how/8%2 == 0 {
+			delete(p.Annotations, podmeta.AnnotationInferenceServerConfig)
+			delete(p.Annotations, podmeta.AnnotationServerPatch)
+			return
+		}
+		if p.Labels == nil {
+			p.Labels = map[string]string{}
+		}
+		p.Labels[podmeta.LabelComponent], p.Labels[podmeta.LabelLauncherConfig] = podmeta.ComponentLauncher, "each"
+	})
 }
 
 // happenTwice has something happen to a requester that is served, and soon

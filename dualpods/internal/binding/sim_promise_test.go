@@ -45,7 +45,7 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 	if apiequality.Semantic.DeepEqual(old, same) && s.api.unheard != old.ResourceVersion {
 		s.violated("a write to %s changes nothing", pod.Name)
 	}
-	if !IsLauncher(pod) {
+	if !IsLauncher(old) {
 		s.told(inc, pod, readStatus(old), readStatus(pod))
 		s.letGo(old, pod)
 		return

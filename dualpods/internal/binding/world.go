@@ -67,9 +67,10 @@ func (l *launcherPod) image() string {
 // IndexNode is the field that Pods are indexed by in the cache: the name of their node.
 const IndexNode = "spec.nodeName"
 
-// IsLauncher tells whether a Pod is one of a launcher.
+// IsLauncher tells whether a Pod is one of a launcher. A requester that the
+// controller holds is none, whatever labels somebody gives it.
 func IsLauncher(pod *corev1.Pod) bool {
-	return pod.Labels[podmeta.LabelComponent] == podmeta.ComponentLauncher && pod.Labels[podmeta.LabelLauncherConfig] != ""
+	return !podmeta.Held(pod) && pod.Labels[podmeta.LabelComponent] == podmeta.ComponentLauncher && pod.Labels[podmeta.LabelLauncherConfig] != ""
 }
 
 // gather reads everything about a node, of name "" what is on none yet. The Pods

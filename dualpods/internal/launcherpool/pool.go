@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -26,7 +27,7 @@ const IndexConfig = "launcherConfig"
 
 // IndexedConfig is the value of that field.
 func IndexedConfig(pod *corev1.Pod) []string {
-	if pod.Labels[podmeta.LabelComponent] != podmeta.ComponentLauncher || pod.Labels[podmeta.LabelLauncherConfig] == "" {
+	if !binding.IsLauncher(pod) {
 		return nil
 	}
 	return []string{pod.Labels[podmeta.LabelLauncherConfig]}

@@ -35,6 +35,7 @@ func TestThePodsOfOthersAreCachedByNameAlone(t *testing.T) {
 
 	for what, mark := range map[string]func(*corev1.Pod){
 		"a requester": func(p *corev1.Pod) { p.Annotations = map[string]string{podmeta.AnnotationServerPatch: "{}"} },
+		"a requester whose input somebody took away": func(p *corev1.Pod) { p.Finalizers = []string{podmeta.FinalizerRequester} },
 		"a launcher": func(p *corev1.Pod) {
 			p.Labels = map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "simulated"}
 		},
