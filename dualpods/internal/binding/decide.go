@@ -26,6 +26,7 @@ func decide(o *Observation, rules []rule) Step {
 		if r.when(o) {
 			step := r.then(o)
 			step.Rule = r.name
+			step.shorten()
 			if step.Do == Tell && (o.Requester.Told == step.Why || !o.Requester.Exists) {
 				step.Do = Nothing
 			}

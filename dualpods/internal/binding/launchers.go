@@ -53,6 +53,7 @@ func (c *Controller) createLauncher(ctx context.Context, n *nodeWork, w *world, 
 		return 0, nil
 	}
 	step := Step{Do: Tell, Reason: LauncherMissing, Warn: true, Why: fmt.Sprintf("cannot make a launcher on node %s: %v", o.Node.Name, err)}
+	step.shorten()
 	if o.Requester.Told == step.Why {
 		return createAgain, nil
 	}

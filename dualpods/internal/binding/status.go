@@ -30,14 +30,17 @@ func readStatus(pod *corev1.Pod) podmeta.Status {
 	return s
 }
 
+// maxErrors is how many problems of an input a status lists.
+const maxErrors = 16
+
 // statusText is a status as it is written, after the one that was there.
 func statusText(o *Observation, old, s podmeta.Status) (string, error) {
 	s.Since = o.Now.UTC().Truncate(time.Second)
 	if old.State == s.State {
 		s.Since = old.Since
 	}
-	for _, problem := range o.Problems {
-		s.Errors = append(s.Errors, problem.String())
+	for _, problem := range o.Problems[:min(len(o.Problems), maxErrors)] {
+		s.Errors = append(s.Errors, Shortened(problem.String(), maxNote))
 	}
 	s.LeftAlone, s.Ignored = o.Form.LeftAlone, o.Form.Ignored
 	text, err := json.Marshal(s)

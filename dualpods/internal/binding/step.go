@@ -42,6 +42,12 @@ const (
 	BecomeUnready Action = "become unready"
 )
 
+// shorten bounds what others have said: all the annotations of a Pod have room
+// for 256 KiB, and a write that is too large is refused each time.
+func (s *Step) shorten() {
+	s.Why, s.Record.Failure, s.Failures.Why = Shortened(s.Why, maxNote), Shortened(s.Record.Failure, maxNote), Shortened(s.Failures.Why, maxNote)
+}
+
 // Step is what Decide answers.
 type Step struct {
 	Rule   string // its row in spec/binding.md

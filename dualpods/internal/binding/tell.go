@@ -77,7 +77,7 @@ func (c *Controller) event(pod *corev1.Pod, step Step, action string) {
 	c.opts.Recorder.Eventf(pod, nil, kind, string(step.Reason), action, "%s", Shortened(step.Why, maxNote))
 }
 
-// maxNote is how many bytes of an Event's note are used: the API server takes
+// maxNote is how many bytes of an Event's note, and of a reason in an annotation, are used: the API server takes
 // 1,024 (https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/).
 const maxNote = 1000
 
