@@ -149,9 +149,9 @@ var placed = []rule{
 			step.After = o.untilAsked()
 			return step
 		}},
-	{"GPUs do not match", func(o *Observation) bool { return o.Record == nil && len(o.SPI.GPUs) != o.Requester.GPUs },
+	{"GPUs do not match", func(o *Observation) bool { return o.Record == nil && o.gpusDiffer() != "" },
 		warn(GPUsDoNotMatch, "the Pod asks for %s GPUs, and the requester program says that it has %s",
-			func(o *Observation) string { return strconv.Itoa(o.Requester.GPUs) }, func(o *Observation) string { return strconv.Itoa(len(o.SPI.GPUs)) })},
+			func(o *Observation) string { return strconv.Itoa(o.Requester.GPUs) }, (*Observation).gpusDiffer)},
 	{"GPU claimed twice", func(o *Observation) bool { return o.Record == nil && len(o.Rivals) > 0 },
 		func(o *Observation) Step {
 			step := warn(GPUClaimedTwice, "%s has one of its GPUs too, or says so: neither gets it until that is clear", func(o *Observation) string { return strings.Join(o.Rivals, ", ") })(o)
@@ -285,6 +285,19 @@ func (o *Observation) misbound() bool {
 
 func sameSet(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// gpusDiffer is what the requester program names that are not as many GPUs as the
+// Pod asks for; empty: they are.
+func (o *Observation) gpusDiffer() string {
+	named := len(o.SPI.GPUs)
+	if different := len(slices.Compact(slices.Sorted(slices.Values(o.SPI.GPUs)))); different < named {
+		return fmt.Sprintf("%d, one of them named twice: %s", named, strings.Join(o.SPI.GPUs, ", "))
+	}
+	if named != o.Requester.GPUs {
+		return strconv.Itoa(named)
+	}
+	return ""
 }
 
 // gpusNotTold says that the kubelet is to be asked which GPUs a requester has,

@@ -193,8 +193,11 @@ var examples = map[string]example{
 		o.SPI, o.Requester.Silent = nil, now.Add(-time.Minute)
 		o.Requester.Told = "the requester program does not answer at 10.1.0.5:8081: container inference-server should run it"
 	})},
-	"a requester program that cannot tell its GPUs":                   {"GPUs unknown", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
-	"a requester program that names two GPUs for one":                 {"GPUs do not match", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-0", "GPU-1"} })},
+	"a requester program that cannot tell its GPUs":   {"GPUs unknown", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs, o.SPI.Wrong = nil, "no driver" })},
+	"a requester program that names two GPUs for one": {"GPUs do not match", Tell, but(fresh(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-0", "GPU-1"} })},
+	"a requester program that names one GPU twice": {"GPUs do not match", Tell, but(fresh(), func(o *Observation) {
+		o.Requester.GPUs, o.SPI.GPUs = 2, []string{"GPU-0", "GPU-0"}
+	})},
 	"two requesters with one GPU":                                     {"GPU claimed twice", Tell, but(fresh(), func(o *Observation) { o.Rivals = []string{"ns/other"} })},
 	"one that waits for a node":                                       {"not running", Nothing, but(fresh(), func(o *Observation) { o.Node.Name, o.Requester.Running, o.SPI = "", false, nil })},
 	"an engine that was killed while the requester program hangs":     {"died, not noted", NoteFailure, but(servedOne(), func(o *Observation) { o.SPI, o.Instance.State = nil, "failed" })},
