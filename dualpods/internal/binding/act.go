@@ -261,7 +261,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 	address, seat := o.Requester.AdminAddress, w.spi[o.Requester.UID]
 	if step.Do == Unbind {
 		binding, drain := seat.Proxy.Binding, c.opts.Drain
-		if o.Record == nil || o.gone() {
+		if o.Record == nil || o.emptied() {
 			drain = 0 // nobody answers any more at the other end
 		}
 		n.calls.begin(unbindKey(o.Requester.UID), false, func(ctx context.Context) (uint64, error) {

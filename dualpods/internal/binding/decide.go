@@ -69,7 +69,7 @@ var leaving = []rule{
 		do(Unbind, "its clients' connections must end before its model sleeps, and the requester program with its binding")},
 	{"leaving, released", func(o *Observation) bool { return o.leaving() && o.Record == nil },
 		do(RemoveFinalizer, "its inference server sleeps or is gone")},
-	{"leaving, launcher gone", func(o *Observation) bool { return o.letGo() && o.gone() },
+	{"leaving, launcher gone", func(o *Observation) bool { return o.letGo() && o.emptied() },
 		do(RemoveRecord, "what the launcher held is gone with it")},
 	{"leaving, requester silent for long", func(o *Observation) bool { return o.mayCarry() && o.silentForLong() },
 		func(o *Observation) Step {
@@ -248,7 +248,13 @@ var served = []rule{
 // letGo says that the server of a record is to sleep: nobody wants it any more,
 // or it is not what the requester would be bound to.
 func (o *Observation) letGo() bool {
-	return o.Record != nil && (o.leaving() || o.misbound() || o.outrun())
+	return o.Record != nil && (o.leaving() || o.misbound() || o.outrun() || o.bereft())
+}
+
+// bereft says that the launcher's container has ended under a requester that is
+// not served yet, and waits for the next launcher as it did for this one.
+func (o *Observation) bereft() bool {
+	return o.emptied() && !o.gone() && !o.Launcher.Deleting && !o.ready() && !o.shown()
 }
 
 // mayCarry says that the requester program does not say whether it carries
@@ -315,9 +321,10 @@ func (o *Observation) in(states ...launcher.State) bool {
 	return o.Instance != nil && slices.Contains(states, o.state())
 }
 
-// known says that the launcher of the record tells what its instances are.
+// known says that it is known what the instance of the record is: its launcher
+// tells, or the launcher's container has ended, and the instance with it.
 func (o *Observation) known() bool {
-	return o.Record != nil && o.Launcher != nil && o.Launcher.Connected
+	return o.Record != nil && o.Launcher != nil && (o.Launcher.Connected || o.Launcher.Ended)
 }
 
 // dead says that the instance has ended or was deleted.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"hotseat.dev/hotseat/spec/podmeta"
 )
 
 // Need is what a requester needs a launcher of.
@@ -93,11 +95,23 @@ func Starting(launcher *corev1.Pod) *Wait {
 // without anybody's help.
 var underWay = []string{"", "PodInitializing", "ContainerCreating"}
 
+// containerEnded says that the container of a launcher has ended, and its engines with it,
+// and has not been started again yet. The kubelet says so: of one that is away
+// nothing new is known.
+func containerEnded(launcher *corev1.Pod) bool {
+	for _, s := range launcher.Status.ContainerStatuses {
+		if s.Name == podmeta.ServingContainer {
+			return s.State.Terminated != nil || s.State.Waiting != nil && (s.RestartCount > 0 || s.LastTerminationState.Terminated != nil)
+		}
+	}
+	return false
+}
+
 // observed is what is known of a launcher.
 func (l *launcherPod) observed() *Launcher {
 	seen := &Launcher{
 		UID: l.pod.UID, Created: l.pod.CreationTimestamp.Time,
-		Name: l.pod.Name, Config: l.config(), IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: finished(l.pod),
+		Name: l.pod.Name, Config: l.config(), IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: finished(l.pod), Ended: !finished(l.pod) && containerEnded(l.pod),
 		Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
 	}
 	if !running(l.pod) {

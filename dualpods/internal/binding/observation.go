@@ -92,6 +92,9 @@ type Launcher struct {
 	IP       string
 	Deleting bool
 	Dead     bool // its containers have ended for good
+	// Ended: its own container has ended with all that was in it, and has not been
+	// started again.
+	Ended bool
 	// Connected: the launcher's watch stream is up, so that what is known of its
 	// instances is so.
 	Connected bool
@@ -136,6 +139,9 @@ func (o *Observation) leaving() bool {
 func (o *Observation) gone() bool {
 	return o.Node.Gone || o.Launcher == nil || o.Launcher.Dead
 }
+
+// emptied says that what the launcher held is gone with it, or with its container.
+func (o *Observation) emptied() bool { return o.gone() || o.Launcher.Ended }
 
 // carries says that the requester program carries traffic for the record.
 func (o *Observation) carries() bool {

@@ -66,7 +66,7 @@ func (s *sim) happen(e simEvent) {
 		}
 	case "slow pulls":
 		s.slowPulls++
-	case "restart launcher", "kill launcher", "silence launcher", "delete launcher", "hold launcher", "vanish launcher":
+	case "restart launcher", "kill launcher", "silence launcher", "delete launcher", "hold launcher", "vanish launcher", "end launcher":
 		if l, ok := pick(s.livingLaunchers(), e.arg); ok {
 			s.happenToLauncher(e, l, long)
 		}
@@ -253,6 +253,8 @@ func (s *sim) happenToLauncher(e simEvent, l *simLauncher, long time.Duration) {
 		s.api.changePod(l.pod, func(p *corev1.Pod) { p.Finalizers = append(p.Finalizers, heldBy) })
 		s.disturb(5 * time.Second)
 		s.api.deletePod(l.pod, 30)
+	case "end launcher":
+		l.endContainer(e.arg, long)
 	case "vanish launcher":
 		s.disturb(5 * time.Second)
 		l.die()
@@ -355,6 +357,7 @@ func (s *sim) heal() {
 	s.kubelets = map[string]string{}
 	for _, l := range s.launchers {
 		l.down, l.silent = false, false
+		l.beginAgain(nil)
 		s.api.changePod(l.pod, func(p *corev1.Pod) {
 			p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == heldBy })
 		})

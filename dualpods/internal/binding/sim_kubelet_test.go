@@ -21,7 +21,7 @@ func (k *simKubelets) Pods(ctx context.Context, address, _, _ string) (pods []po
 		s := k.inc.s
 		for _, key := range sortedKeys(s.launchers) {
 			l := s.launchers[key]
-			if l.dead || !strings.HasPrefix(address, l.ip+":") {
+			if l.dead && !l.ended || !strings.HasPrefix(address, l.ip+":") {
 				continue
 			}
 			switch s.kubelets[l.node] {

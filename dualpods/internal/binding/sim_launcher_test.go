@@ -18,7 +18,8 @@ type simLauncher struct {
 	gpus   []string
 	ctx    context.Context // the life of the launcher
 	end    context.CancelFunc
-	dead   bool // for good
+	dead   bool // for good, or until its container is started again
+	ended  bool // its container, which is started again later
 	down   bool // it is being started again
 	silent bool
 	broken chan struct{} // closed when connections break off

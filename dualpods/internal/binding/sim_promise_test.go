@@ -247,6 +247,11 @@ func (s *sim) startedUp(l *simLauncher, i *simInstance) {
 	if _, connected := s.inc.knows(l, i.InstanceID); !connected || time.Since(s.calm) < detection {
 		return
 	}
+	if slices.ContainsFunc(s.records(), func(r simRecord) bool {
+		return r.on.Name == l.pod && r.Instance == i.InstanceID && s.living(r.RequesterUID) != nil
+	}) {
+		return // another one has come that wants it
+	}
 	for _, sw := range l.swaps {
 		uid := types.UID(strings.SplitN(sw.record, ".", 2)[0])
 		at, leaves := s.leaves[uid]

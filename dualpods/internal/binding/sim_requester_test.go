@@ -106,7 +106,7 @@ func (r *simRequesters) Unbind(ctx context.Context, address, binding string, dra
 			p.proxy.State, p.proxy.Ready = requesterapi.StateDraining, false
 			p.drained = make(chan struct{})
 			process, drained := p.proxy.Instance, p.drained
-			p.s.after(p.s.between("drain", time.Millisecond, drain), func() {
+			p.s.after(p.s.between("drain", time.Millisecond, max(drain, 2*time.Millisecond)), func() {
 				close(drained)
 				if p.proxy.Instance == process {
 					p.proxy.State, p.proxy.ProxyConfig = requesterapi.StateUnbound, requesterapi.ProxyConfig{}

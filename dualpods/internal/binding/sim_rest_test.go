@@ -54,6 +54,11 @@ func (s *sim) checkStill() {
 		}
 	}
 	s.checkDoomed()
+	for _, r := range s.records() {
+		if l := s.launchers[string(r.on.UID)]; l != nil && l.ended {
+			s.violated("the record of %s is still there, and the container of its launcher ended long ago", r.Name)
+		}
+	}
 	if s.quiet.passes < s.passes && s.quiet.version == s.api.version && maps.Equal(s.quiet.revisions, s.revisions()) && !s.polled() {
 		s.violated("the controller looks %d times in %v, and nothing has happened", s.passes-s.quiet.passes, restFor)
 	}
@@ -143,6 +148,8 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	switch {
 	case launcherPod.DeletionTimestamp != nil:
 		reasons = append(reasons, "is going")
+	case l != nil && l.ended:
+		reasons = append(reasons, "waits in its container")
 	case l == nil:
 		reasons = append(reasons, "is starting")
 	case !l.reachable():

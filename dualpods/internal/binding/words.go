@@ -29,6 +29,8 @@ func instanceState(o *Observation) string {
 // fate says how an instance came to serve no more.
 func fate(o *Observation) string {
 	switch {
+	case o.Launcher.Ended:
+		return "ended with the container of its launcher " + o.Launcher.Name
 	case o.Instance == nil:
 		return "was deleted"
 	case o.Instance.Reason != "":
