@@ -198,7 +198,7 @@ var bound = []rule{
 }
 
 // waking is the way from the record to an instance that is awake.
-var waking = []rule{
+var waking = slices.Concat([]rule{
 	{"leftover, being deleted", func(o *Observation) bool { return !o.Attempt.Asked && (o.Calls.Delete || o.in(launcher.Stopping)) },
 		do(Nothing, "instance %s, which is %s, is being deleted", instanceID, instanceState)},
 	{"leftover", func(o *Observation) bool { return o.in(launcher.Failed, launcher.Stopped) && !o.Attempt.Asked },
@@ -211,7 +211,7 @@ var waking = []rule{
 		}},
 	{"input wrong, nothing runs", func(o *Observation) bool { return len(o.Problems) > 0 && o.atRest() && !o.Attempt.Asked },
 		warn(InvalidInput, "%s", problems)},
-	awakeElsewhere,
+}, awakeElsewhere, []rule{
 	{"earlier swap under way", func(o *Observation) bool { return !o.Attempt.Asked && o.atRest() && o.Earlier != "" },
 		inform(GPUBusy, "a swap for %s, which had one of its GPUs, is under way", func(o *Observation) string { return o.Earlier })},
 	{"swap not asked", func(o *Observation) bool { return !o.Attempt.Asked && o.atRest() },
@@ -219,7 +219,7 @@ var waking = []rule{
 	{"swap under way", func(o *Observation) bool { return o.Attempt.Asked && !o.Attempt.Over },
 		do(Nothing, "the launcher has a swap under way for it; instance %s is %s", instanceID, instanceState)},
 	{"attempt outdated", func(o *Observation) bool { return o.outdated() && !o.in(launcher.Awake) }, (*Observation).otherAttempt},
-}
+})
 
 // served is the way from there to a requester that serves.
 var served = []rule{

@@ -313,6 +313,12 @@ var examples = map[string]example{
 		o.SPI.GPUs, o.Launcher.Connected = []string{"GPU-1"}, false
 	})},
 	"a new record": {"swap not asked", Swap, recorded()},
+	"a GPU on which a launcher that was lost had a model":  {"neighbour just lost", Retry, but(recorded(), func(o *Observation) { o.Neighbours = unheard(time.Second, "awake") })},
+	"a GPU on which a silent launcher had a model":         {"neighbour silent", Tell, but(recorded(), func(o *Observation) { o.Neighbours = unheard(time.Minute, "awake") })},
+	"a GPU that a silent launcher has a left record of":    {"neighbour silent", Tell, but(recorded(), func(o *Observation) { o.Neighbours = unheard(time.Minute, "", recordedFor(false)) })},
+	"a GPU that a silent launcher has a living record of":  {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.Neighbours = unheard(time.Minute, "awake", recordedFor(true)) })},
+	"a GPU on which a silent launcher's model slept":       {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.Neighbours = unheard(time.Minute, "sleeping") })},
+	"sleepers of a silent launcher are not evicted":        {"swap failed", NextAttempt, but(crowded(), func(o *Observation) { o.Neighbours = unheard(time.Minute, "sleeping") })},
 	"a GPU on which another launcher's model falls asleep": {"awake elsewhere", Tell, but(recorded(), func(o *Observation) { o.Neighbours = beside("falling_asleep", 0) })},
 	"a GPU on which another launcher's model sleeps":       {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.Neighbours = beside("sleeping", gib) })},
 	"a GPU on which somebody woke another launcher's by hand": {"swap not asked", Swap, but(recorded(), func(o *Observation) {

@@ -3,9 +3,11 @@ package binding
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -21,6 +23,12 @@ type Neighbour struct {
 	Recorded bool   // a record is of it
 	Living   bool   // and the record's requester is to go on
 	Deleting bool   // the controller has asked for its deletion
+	// Silent: its launcher runs and does not answer, so that the instance is as it
+	// was when the launcher answered last; of one that has not answered yet it is
+	// known by its record alone, without a state.
+	Silent bool
+	Lost   time.Time // since when
+	Why    string
 }
 
 func (b *Neighbour) key() string { return b.Launcher + "/" + b.InstanceID }
@@ -31,18 +39,21 @@ func (c *Controller) neighbours(n *nodeWork, w *world, l *launcherPod, record *p
 		return nil
 	}
 	for _, other := range w.launchers {
-		if other == l || finished(other.pod) {
+		if other == l || finished(other.pod) || containerEnded(other.pod) {
 			continue
 		}
 		view := c.opts.Views.View(other.key())
-		if !view.Connected {
+		if !view.Connected && !running(other.pod) { // it has not begun
 			continue
 		}
-		for id, i := range view.Instances {
+		for id, i := range other.instances(view) {
 			if !slices.ContainsFunc(i.GPUUUIDs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
 				continue
 			}
-			b := Neighbour{Instance: i, Launcher: other.key(), Name: other.pod.Name, Deleting: n.calls.underWay(deleteKey(other, id), view.Revision)}
+			b := Neighbour{
+				Instance: i, Launcher: other.key(), Name: other.pod.Name, Deleting: n.calls.underWay(deleteKey(other, id), view.Revision),
+				Silent: !view.Connected, Lost: view.Lost, Why: view.Why,
+			}
 			for _, theirs := range other.bindings {
 				if theirs.Instance == id {
 					pod := w.pods[theirs.RequesterUID]
@@ -54,6 +65,20 @@ func (c *Controller) neighbours(n *nodeWork, w *world, l *launcherPod, record *p
 	}
 	slices.SortFunc(found, func(a, b Neighbour) int { return lastUse(a.Instance).Compare(lastUse(b.Instance)) })
 	return found
+}
+
+// instances are those that a launcher has, as far as is known: one that does not
+// answer may have those that it has records of.
+func (l *launcherPod) instances(view nodeview.View) map[string]launcherapi.Instance {
+	if view.Connected {
+		return view.Instances
+	}
+	all := map[string]launcherapi.Instance{}
+	for _, b := range l.bindings {
+		all[b.Instance] = launcherapi.Instance{InstanceID: b.Instance, GPUUUIDs: b.GPUs}
+	}
+	maps.Copy(all, view.Instances)
+	return all
 }
 
 func lastUse(i launcherapi.Instance) time.Time {
@@ -85,14 +110,25 @@ func (c *Controller) evict(n *nodeWork, w *world, l *launcherPod, record *podmet
 // restless is a neighbour that the controller is putting to rest.
 func (o *Observation) restless() *Neighbour {
 	for n := range o.Neighbours {
-		b := &o.Neighbours[n]
-		switch launcher.State(b.State) {
-		case launcher.Sleeping, launcher.Stopped, launcher.Failed:
-			continue
-		default:
-			if b.ours() && !b.Living {
-				return b
-			}
+		if b := &o.Neighbours[n]; !b.Silent && b.ours() && !b.Living && !b.rests() {
+			return b
+		}
+	}
+	return nil
+}
+
+// rests says that an instance has no model awake, nor is about to.
+func (b *Neighbour) rests() bool {
+	return slices.Contains([]launcher.State{launcher.Sleeping, launcher.Stopped, launcher.Failed}, launcher.State(b.State))
+}
+
+// unseen is a neighbour that is to be put to rest, and whose launcher does not
+// tell whether it is: one that has a record still, for that goes once the instance
+// rests, or that was not at rest when the launcher answered last.
+func (o *Observation) unseen() *Neighbour {
+	for n := range o.Neighbours {
+		if b := &o.Neighbours[n]; b.Silent && !b.Living && (b.Recorded || b.ours() && !b.rests()) {
+			return b
 		}
 	}
 	return nil
@@ -108,7 +144,7 @@ func (o *Observation) victims() (found []Neighbour) {
 	lacks := lacking(fit)
 	for _, b := range o.Neighbours {
 		pinned := b.Annotations[launcherapi.AnnotationPinned] == "true"
-		if launcher.State(b.State) != launcher.Sleeping || !b.ours() || pinned || b.Recorded || b.SwapID != "" || !slices.Contains(b.GPUUUIDs, fit.GPUUUID) {
+		if b.Silent || launcher.State(b.State) != launcher.Sleeping || !b.ours() || pinned || b.Recorded || b.SwapID != "" || !slices.Contains(b.GPUUUIDs, fit.GPUUUID) {
 			continue
 		}
 		bytes, measured := b.GPUBytes[fit.GPUUUID]
@@ -133,7 +169,7 @@ func (o *Observation) evicting() (going *Neighbour, left bool) {
 	for n := range o.Neighbours {
 		b := &o.Neighbours[n]
 		switch {
-		case !slices.Contains(o.Attempt.Evicted, b.key()):
+		case b.Silent || !slices.Contains(o.Attempt.Evicted, b.key()):
 		case b.Deleting || launcher.State(b.State) == launcher.Stopping:
 			return b, true
 		default:
@@ -171,12 +207,26 @@ var makingRoom = []rule{
 
 func (o *Observation) noRoom() bool { return o.Attempt.NoRoom != nil && !o.in(launcher.Awake) }
 
-// awakeElsewhere is the row for a GPU on which another launcher's instance, which
-// nobody is bound to any more, is not asleep yet.
-var awakeElsewhere = rule{"awake elsewhere", func(o *Observation) bool {
-	return !o.Attempt.Asked && (o.Instance == nil || o.in(launcher.Sleeping)) && o.restless() != nil
-}, inform(GPUBusy, "instance %s of launcher %s is still awake on its GPU, and has to sleep first",
-	func(o *Observation) string { return o.restless().InstanceID }, func(o *Observation) string { return o.restless().Name })}
+// awakeElsewhere are the rows for a GPU on which another launcher's instance, which
+// nobody is bound to any more, is not asleep yet, or may be awake.
+var awakeElsewhere = []rule{
+	{"neighbour just lost", func(o *Observation) bool {
+		return o.beforeSwap() && o.unseen() != nil && o.Now.Sub(o.unseen().Lost) < patience
+	}, func(o *Observation) Step {
+		b := o.unseen()
+		return Step{Do: Retry, After: patience - o.Now.Sub(b.Lost), Why: fmt.Sprintf("launcher %s does not say whether its instance %s is awake on its GPU: %s", b.Name, b.InstanceID, b.Why)}
+	}},
+	{"neighbour silent", func(o *Observation) bool { return o.beforeSwap() && o.unseen() != nil },
+		warn(LauncherSilent, "instance %s of launcher %s may be awake on its GPU, and has to sleep first: launcher %s does not answer: %s",
+			func(o *Observation) string { return o.unseen().InstanceID }, func(o *Observation) string { return o.unseen().Name },
+			func(o *Observation) string { return o.unseen().Name }, func(o *Observation) string { return o.unseen().Why })},
+	{"awake elsewhere", func(o *Observation) bool { return o.beforeSwap() && o.restless() != nil },
+		inform(GPUBusy, "instance %s of launcher %s is still awake on its GPU, and has to sleep first",
+			func(o *Observation) string { return o.restless().InstanceID }, func(o *Observation) string { return o.restless().Name })},
+}
+
+// beforeSwap says that a swap would be asked for, if nothing were in its way.
+func (o *Observation) beforeSwap() bool { return !o.Attempt.Asked && o.atRest() }
 
 // noRoom gives the numbers of a refusal for want of device memory that others
 // than the launcher hold.

@@ -35,6 +35,21 @@ func beside(state string, bytes ...uint64) (found []Neighbour) {
 	return found
 }
 
+// unheard is an instance of a launcher that has been silent for so long.
+func unheard(d time.Duration, state string, changes ...func(*Neighbour)) []Neighbour {
+	found := beside(state, gib)
+	found[0].Silent, found[0].Lost, found[0].Why = true, now.Add(-d), "timeout"
+	for _, change := range changes {
+		change(&found[0])
+	}
+	return found
+}
+
+// recordedFor gives an instance a record of a requester that lives or does not.
+func recordedFor(living bool) func(*Neighbour) {
+	return func(b *Neighbour) { b.Recorded, b.Living = true, living }
+}
+
 // crowded is one whose attempt lacks half a GiB that others than its launcher hold.
 func crowded() Observation {
 	o := recorded()
@@ -153,4 +168,30 @@ func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testin
 	assert.Equal(t, "theirs/other-0", <-v.deleted)
 	require.Eventually(t, func() bool { return len(n.calls.attempt(key, 0).Evicted) == 1 }, 10*time.Second, time.Millisecond)
 	assert.True(t, c.neighbours(n, w, w.launchers[0], o.Record)[0].Deleting, "the stream has not told that it is gone")
+}
+
+func TestWhatASilentLauncherHasOnItsGPUsIsKnownByItsRecordsAndByWhatItSaidLast(t *testing.T) {
+	awake := beside("awake", gib)[0].Instance
+	v := &nodeViews{views: map[string]nodeview.View{
+		"mine": {Connected: true}, "ended": {Instances: map[string]launcherapi.Instance{awake.InstanceID: awake}},
+		"silent": {Lost: now, Why: "timeout", Instances: map[string]launcherapi.Instance{awake.InstanceID: awake}},
+	}}
+	c := New(t.Context(), Options{Views: v, Again: func(string) {}}, logr.Discard())
+	w := &world{pods: map[types.UID]*corev1.Pod{}}
+	for _, key := range []string{"mine", "silent", "ended"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, UID: types.UID(key)}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: podmeta.ServingContainer}}}}
+		if key != "ended" {
+			runs(pod, "10.1.0.2")
+		}
+		w.launchers = append(w.launchers, &launcherPod{pod: pod})
+	}
+	w.launchers[1].bindings = []podmeta.Binding{{Instance: "never-told", RequesterUID: "left", GPUs: []string{"GPU-0"}}, {Instance: "beside", RequesterUID: "left", GPUs: []string{"GPU-1"}}}
+	seen := map[string]Neighbour{}
+	for _, b := range c.neighbours(c.work("node-0"), w, w.launchers[0], recorded().Record) {
+		seen[b.key()] = b
+	}
+	require.Len(t, seen, 2)
+	assert.True(t, seen["silent/never-told"].Recorded && seen["silent/never-told"].Silent)
+	assert.Equal(t, "awake", seen["silent/other-0"].State)
+	assert.Equal(t, "timeout", seen["silent/other-0"].Why)
 }

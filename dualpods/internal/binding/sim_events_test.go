@@ -44,7 +44,7 @@ func (s *sim) happen(e simEvent) {
 		s.after(6*time.Second, func() { s.create(int((e.arg+1)%simModels), 1, false, false) })
 	case "odd programs":
 		s.odd = append(s.odd, simOddity{lies: e.arg/4%3 == 0, mute: time.Duration(e.arg%2) * long})
-	case "hang and delete", "lose both", "hang and edit":
+	case "hang and delete", "lose both", "hang and edit", "silence and vanish":
 		if name, ok := pick(s.bound(e.what != "hang and edit"), e.arg); ok {
 			s.happenTwice(e, s.api.pods[name], long)
 		}
@@ -157,6 +157,12 @@ func (s *sim) happenTwice(e simEvent, pod *corev1.Pod, long time.Duration) {
 	case "hang and edit":
 		first, soon = simEvent{what: "hang program"}, long // for good
 		second = func() { s.edit(pod, fmt.Sprintf("edition-%d", e.arg%5)) }
+	case "silence and vanish": // and its GPU goes to one of another launcher
+		if l, _ := s.programs[pod.UID].target(); l != nil {
+			s.happenToLauncher(simEvent{what: "silence launcher", arg: e.arg}, l, long)
+		}
+		first = simEvent{what: []string{"vanish", "end program"}[e.arg/16%2]}
+		second = func() { s.create(int(e.arg/64%2)*(simModels-1), 1, false, false) }
 	case "lose both":
 		l, _ := s.programs[pod.UID].target()
 		if l == nil {

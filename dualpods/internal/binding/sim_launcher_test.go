@@ -66,7 +66,7 @@ func (l *simLauncher) set(i *simInstance, change func(*launcherapi.Instance)) {
 		if i.State == string(launcher.Awake) {
 			i.awake = time.Now()
 		}
-		i.weigh()
+		i.weigh(l.s.awake)
 	}
 	i.since = time.Now()
 	l.rev++

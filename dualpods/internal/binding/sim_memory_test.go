@@ -12,11 +12,12 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// What there is of a GPU's memory, and how much an engine that is awake takes: it
-// leaves room for one sleeper or two.
+// What there is of a GPU's memory, and how much an engine that is awake takes: a
+// big one leaves room for one sleeper or two, and of small ones several fit.
 const (
 	simMemory = 100
-	simAwake  = 75
+	simBig    = 75
+	simSmall  = 30
 )
 
 // occupies says that an instance has its GPUs' memory.
@@ -43,30 +44,31 @@ func (l *simLauncher) on(gpus []string) (all []*simInstance) {
 	return all
 }
 
-// memoryFree says that nobody but id has memory of those GPUs, on any launcher
-// of the node.
+// memoryFree says that nobody else of the launcher has memory of those GPUs, and
+// that other launchers of the node leave room for one that is awake.
 func (l *simLauncher) memoryFree(id string, gpus []string) bool {
-	for _, other := range l.s.launchers {
-		if other.node != l.node || other.dead {
-			continue
-		}
-		for _, i := range other.on(gpus) {
-			if occupies(i) && (other != l || i.InstanceID != id) {
-				return false
+	if slices.ContainsFunc(l.on(gpus), func(i *simInstance) bool { return occupies(i) && i.InstanceID != id }) {
+		return false
+	}
+	return !slices.ContainsFunc(gpus, func(gpu string) bool {
+		room := uint64(simMemory)
+		for _, i := range l.beside(gpu) {
+			if occupies(i.simInstance) {
+				room -= min(room, i.holds)
 			}
 		}
-	}
-	return true
+		return room < l.s.awake
+	})
 }
 
 // weigh brings what an instance has of each of its GPUs up to its state. One that
 // is being ended has what it had.
-func (i *simInstance) weigh() {
+func (i *simInstance) weigh(awake uint64) {
 	switch {
 	case i.State == string(launcher.Stopping):
 		return
 	case occupies(i):
-		i.holds = simAwake
+		i.holds = awake
 	case i.State == string(launcher.Sleeping):
 		i.holds = i.residue
 	default:
@@ -109,14 +111,14 @@ func (l *simLauncher) makeRoom(sw *simSwap, id string) (evict []*simInstance, er
 			foreign += i.holds
 		}
 		slices.SortStableFunc(sleepers, func(a, b *simInstance) int { return lastUse(a.Instance).Compare(lastUse(b.Instance)) })
-		for own+foreign+simAwake > simMemory && len(sleepers) > 0 {
+		for own+foreign+l.s.awake > simMemory && len(sleepers) > 0 {
 			own -= sleepers[0].holds
 			evict, sleepers = append(evict, sleepers[0]), sleepers[1:]
 		}
-		if own+foreign+simAwake > simMemory {
+		if own+foreign+l.s.awake > simMemory {
 			l.s.refused(l, sw, others)
 			return nil, launcher.DoesNotFit(launcherapi.Fit{
-				GPUUUID: gpu, Bound: launcherapi.BoundDeviceMemory, Needed: simAwake, Available: simMemory - min(simMemory, own+foreign), Limit: simMemory, Foreign: foreign,
+				GPUUUID: gpu, Bound: launcherapi.BoundDeviceMemory, Needed: l.s.awake, Available: simMemory - min(simMemory, own+foreign), Limit: simMemory, Foreign: foreign,
 			}, "%s does not fit on GPU %s: other processes hold %d", id, gpu, foreign)
 		}
 	}

@@ -166,7 +166,10 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 		}
 	}
 	if at >= 0 && s.swapsBeside(s.records()[at]) {
-		reasons = append(reasons, "is under way")
+		reasons = append(reasons, "is under way", "may be awake on its GPU")
+	}
+	if at >= 0 && s.silentBeside(s.records()[at]) {
+		reasons = append(reasons, "may be awake on its GPU")
 	}
 	if at >= 0 && l != nil && slices.ContainsFunc(s.records()[at].GPUs, func(g string) bool {
 		return slices.ContainsFunc(l.beside(g), func(i simNeighbour) bool { return occupies(i.simInstance) })
@@ -183,6 +186,15 @@ func (s *sim) swapsBeside(record simRecord) bool {
 		beside := r.RequesterUID != record.RequesterUID && slices.ContainsFunc(r.GPUs, func(g string) bool { return slices.Contains(record.GPUs, g) })
 		l := s.launchers[string(r.on.UID)]
 		return beside && (l == nil || !l.reachable() || s.swapping(r.RequesterUID))
+	})
+}
+
+// silentBeside says that a launcher that does not answer may have a model awake on
+// a GPU of that record.
+func (s *sim) silentBeside(record simRecord) bool {
+	l := s.launchers[string(record.on.UID)]
+	return slices.ContainsFunc(record.GPUs, func(gpu string) bool {
+		return l != nil && slices.ContainsFunc(l.beside(gpu), func(i simNeighbour) bool { return !i.l.reachable() })
 	})
 }
 

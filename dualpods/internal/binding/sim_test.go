@@ -55,6 +55,7 @@ type sim struct {
 	doomed      map[types.UID]string    // requesters whose server died while it served, and how
 	leaves      map[types.UID]time.Time // since when requesters do
 	quiet       simQuiet
+	awake       uint64               // how much memory of a GPU an engine has that is awake
 	asksKubelet bool                 // launchers have a container beside them that asks the kubelet
 	kubelets    map[string]string    // what the kubelets of nodes do
 	kubeletsBy  map[string]time.Time // since when
@@ -335,6 +336,9 @@ func simulate(t *testing.T, seed uint64, script []simEvent, rules []rule, trace 
 		s.locked(func() {
 			s.api = newSimAPI(s)
 			s.asksKubelet = s.chance("asks kubelet", 50)
+			if s.awake = simBig; s.chance("small models", 35) {
+				s.awake = simSmall
+			}
 			s.setUp()
 			s.boot()
 			for _, e := range script {
