@@ -1,17 +1,23 @@
 package binding
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // Neighbour is an instance that another launcher of the node has on a GPU of the
@@ -34,12 +40,15 @@ type Neighbour struct {
 func (b *Neighbour) key() string { return b.Launcher + "/" + b.InstanceID }
 
 // neighbours are those of a requester with a record on launcher l.
-func (c *Controller) neighbours(n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) (found []Neighbour) {
+func (c *Controller) neighbours(ctx context.Context, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) (found []Neighbour) {
 	if record == nil || len(w.launchers) < 2 {
 		return nil
 	}
 	for _, other := range w.launchers {
 		if other == l || finished(other.pod) || containerEnded(other.pod) {
+			continue
+		}
+		if other.pod.Namespace != l.pod.Namespace && !c.genuine(ctx, other) {
 			continue
 		}
 		view := c.opts.Views.View(other.key())
@@ -65,6 +74,17 @@ func (c *Controller) neighbours(n *nodeWork, w *world, l *launcherPod, record *p
 	}
 	slices.SortFunc(found, func(a, b Neighbour) int { return lastUse(a.Instance).Compare(lastUse(b.Instance)) })
 	return found
+}
+
+// genuine says that a launcher is one of a LauncherConfig of its namespace: the
+// labels alone anybody may give to a Pod, who is not to hold requesters of other
+// namespaces up. Where that cannot be told it is taken for one.
+func (c *Controller) genuine(ctx context.Context, l *launcherPod) bool {
+	if metav1.GetControllerOf(l.pod) == nil { // the LauncherConfig itself, or its DaemonSet
+		return false
+	}
+	err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: l.pod.Namespace, Name: l.config()}, &v1alpha1.LauncherConfig{})
+	return !apierrors.IsNotFound(err)
 }
 
 // instances are those that a launcher has, as far as is known: one that does not

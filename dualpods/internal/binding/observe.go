@@ -54,7 +54,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	if record != nil {
 		id = record.Instance
 		o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
-		o.Neighbours = c.neighbours(n, w, l, record)
+		o.Neighbours = c.neighbours(ctx, n, w, l, record)
 		o.Earlier = w.swapping(n, record)
 		o.Calls.CallOff = n.calls.attempt(callOffKey(l, record), 0).Asked
 		o.Calls.Sleep, o.Calls.Delete = n.calls.underWay(sleepKey(l, id), l.view.Revision), n.calls.underWay(deleteKey(l, id), l.view.Revision)
