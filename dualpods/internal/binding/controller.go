@@ -180,8 +180,13 @@ func (n *nodeWork) pause() time.Duration {
 	return retryAfter << min(n.failed, doublings)
 }
 
-// tidy puts to rest what runs for nobody.
+// tidy puts to rest what runs for nobody. On a node that was deleted, and whose
+// machine may go on, requesters are not asked whether they carry traffic, and
+// nothing is put to rest under them.
 func (c *Controller) tidy(n *nodeWork, w *world) {
+	if w.node.Gone {
+		return
+	}
 	for _, l := range w.launchers {
 		view := c.opts.Views.View(l.key())
 		if !view.Connected {

@@ -85,7 +85,7 @@ func (s *sim) happen(e simEvent) {
 		s.disturb(long)
 		s.api.flaky = 30
 		s.after(long, func() { s.api.flaky = 0 })
-	case "cordon", "delete node":
+	case "cordon", "delete node", "forget node":
 		s.happenToNode(e, long)
 	}
 }
@@ -326,6 +326,15 @@ func (s *sim) happenToNode(e simEvent, long time.Duration) {
 	}
 	s.disturb(3 * time.Second)
 	s.api.dropNode(name)
+	if e.what == "forget node" { // somebody deletes the object alone; its machine goes on
+		s.after(5*time.Second+long, func() { s.endNode(name) })
+		return
+	}
+	s.endNode(name)
+}
+
+// endNode ends the machine of a node that was deleted.
+func (s *sim) endNode(name string) {
 	for _, pod := range sortedKeys(s.api.pods) { // the Pod garbage collector, and the end of the machine
 		if s.api.pods[pod].Spec.NodeName == name {
 			gone := s.api.pods[pod]

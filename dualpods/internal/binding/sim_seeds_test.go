@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -90,6 +91,12 @@ func TestAnUndisturbedActuationWritesThreeTimes(t *testing.T) {
 			assert.LessOrEqual(t, n, out.allowed[uid], "%s with seed %d", uid, seed)
 		}
 	}
+}
+
+func TestADeletedNodeWhoseMachineGoesOnIsLeftAlone(t *testing.T) {
+	script := []simEvent{{at: 3 * time.Second, what: "create"}, {at: 20 * time.Second, what: "forget node", arg: 8000}}
+	require.Equal(t, 1, simulate(t, 1, script[:1], rules, false).served)
+	assert.Empty(t, simulate(t, 1, script, rules, false).wrong)
 }
 
 // TestTakingAnyRuleOutIsSeen looks, for each row, for a schedule that
