@@ -146,7 +146,7 @@ var placed = []rule{
 	{"GPUs unknown", func(o *Observation) bool { return o.Record == nil && o.SPI.Wrong != "" },
 		func(o *Observation) Step {
 			step := warn(GPUsUnknown, "the requester program cannot tell its GPUs: %s", func(o *Observation) string { return o.SPI.Wrong })(o)
-			step.After = o.untilAsked()
+			step.After = o.untilGPUsAsked()
 			return step
 		}},
 	{"GPUs do not match", func(o *Observation) bool { return o.Record == nil && o.gpusDiffer() != "" },
@@ -344,14 +344,21 @@ func untilSilent(o *Observation) Step {
 // lostFor is for how long the launcher has been silent.
 func (o *Observation) lostFor() time.Duration { return o.Now.Sub(o.Launcher.Lost) }
 
-// untilAsked is when to ask a requester program again that did not answer: soon
-// after its container has started, less and less often later.
+// untilAsked is when to ask a requester program again that does not answer, less
+// and less often: by the controller's own clock.
 func (o *Observation) untilAsked() time.Duration {
-	return min(max(o.startedAgo()/4, 5*time.Millisecond), 5*time.Second)
+	return min(max(o.Now.Sub(o.Requester.Silent)/4, 5*time.Millisecond), longestUntilAsked)
 }
 
-// startedAgo is for how long the requester program has run.
-func (o *Observation) startedAgo() time.Duration { return o.Now.Sub(o.Requester.Started) }
+// untilGPUsAsked is when to ask a requester program again that cannot tell its
+// GPUs: soon after its container has started, less and less often later. The
+// clock of its node may be ahead.
+func (o *Observation) untilGPUsAsked() time.Duration {
+	const first = 250 * time.Millisecond
+	return min(max(o.Now.Sub(o.Requester.Started)/4, first), longestUntilAsked)
+}
+
+const longestUntilAsked = 5 * time.Second
 
 // shown says that labels, status or gate of the requester tell others to use it.
 func (o *Observation) shown() bool { return o.Requester.Shown || o.Requester.GateOpen }

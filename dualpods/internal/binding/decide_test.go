@@ -74,12 +74,6 @@ func unserved(o *Observation) {
 	o.Requester.Published, o.Requester.Shown = false, false
 }
 
-// crashed ends the launcher's container, which waits to be started again.
-func crashed(o *Observation) {
-	o.Launcher.Ended, o.Launcher.Connected, o.Instance = true, false, nil
-	o.Launcher.Waits = &Wait{Why: "launcher launcher-0 waits in its container inference-server: CrashLoopBackOff", Reason: LauncherStarting, Stuck: true}
-}
-
 // refusedFor is a swap, to make an instance or to wake it, that the launcher
 // refused with that code.
 func refusedFor(makes bool, code string) func(*Observation) {
@@ -101,24 +95,6 @@ var examples = map[string]example{
 	"a requester that was deleted before anybody looked at it": {"leaving, never bound", Nothing, but(fresh(), func(o *Observation) { deleting(o); o.Requester.Finalizer, o.SPI = false, nil })},
 	"a deleted one whose record is gone":                       {"leaving, released", RemoveFinalizer, but(fresh(), deleting)},
 	"a deleted one whose launcher has ended":                   {"leaving, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) { deleting(o); o.Launcher.Dead = true })},
-	"a deleted one whose launcher's container has ended":       {"leaving, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) { crashed(o); deleting(o); unserved(o) })},
-	"one deleted by force whose launcher's container has ended": {"leaving, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) {
-		crashed(o)
-		o.Requester, o.SPI = Requester{UID: "uid"}, nil
-	})},
-	"one that is not served yet, its launcher's container ended": {"leaving, launcher gone", RemoveRecord, but(recorded(), crashed)},
-	"one that carries traffic, not ready yet, its launcher's container ended": {"leaving, carries", Unbind, but(servedOne(), func(o *Observation) {
-		crashed(o)
-		o.SPI.Proxy.Ready, o.Requester.Published, o.Requester.Shown = false, false, false
-	})},
-	"a served one whose launcher's container has ended":                   {"not awake, ready", BecomeUnready, but(servedOne(), crashed)},
-	"the same, once it is unready, though its launcher's container ended": {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { crashed(o); o.SPI.Proxy.Ready = false })},
-	"a served one whose program hangs, its launcher's container ended":    {"died while it served", DeleteRequester, but(servedOne(), func(o *Observation) { crashed(o); o.SPI = nil })},
-	"one that is not bound, its launcher's container ended":               {"launcher starting", Tell, but(fresh(), crashed)},
-	"a served one whose launcher Pod is being deleted, and whose container has ended": {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) {
-		crashed(o)
-		o.Launcher.Deleting, o.SPI.Proxy.Ready = true, false
-	})},
 	"a deleted one on a node that is gone, its launcher silent": {"leaving, launcher gone", RemoveRecord, but(with("awake"), func(o *Observation) {
 		o.Node.Gone, o.Launcher.Connected = true, false
 	})},
