@@ -55,7 +55,7 @@ type Pool struct {
 	opts  Options
 	mu    sync.Mutex
 	owner map[string]client.ObjectKey // LauncherConfig by UID of a launcher Pod
-	made  map[string]bool             // by kind and name, what this Pool has made: the cache may not have heard of it yet
+	made  map[string]bool             // by kind and name, what this Pool has made and the cache has not heard of yet
 }
 
 // New makes a Pool.
@@ -214,6 +214,7 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 	if err != nil {
 		return fmt.Errorf("cannot read DaemonSet %s: %w", key, err)
 	}
+	p.heard("DaemonSet", &set)
 	if !metav1.IsControlledBy(&set, f.config) {
 		return fmt.Errorf("cannot make DaemonSet %s: it is somebody else's: delete it, or give the LauncherConfig another name", key)
 	}
@@ -233,7 +234,7 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 // create makes an object, unless this Pool has made it before. One of its name
 // that is somebody else's is an error.
 func (p *Pool) create(ctx context.Context, kind string, o client.Object) error {
-	name := kind + " " + o.GetNamespace() + "/" + o.GetName()
+	name := madeKey(kind, o)
 	err := p.opts.API.Create(ctx, o)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -246,6 +247,18 @@ func (p *Pool) create(ctx context.Context, kind string, o client.Object) error {
 		p.made[name] = true
 	}
 	return err
+}
+
+// heard forgets an object that this Pool has made and the cache knows by now: one
+// of its name that is there later may be somebody else's.
+func (p *Pool) heard(kind string, o client.Object) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.made, madeKey(kind, o))
+}
+
+func madeKey(kind string, o client.Object) string {
+	return kind + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
 // replace deletes launchers of an earlier template, and those that have ended

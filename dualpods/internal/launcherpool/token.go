@@ -46,6 +46,7 @@ func (p *Pool) ensureToken(ctx context.Context, config *v1alpha1.LauncherConfig,
 		switch used := slices.ContainsFunc(launchers, func(l *corev1.Pod) bool { return tokenOf(l) == s.Name }); {
 		case s.Name == want:
 			there = true
+			p.heard("Secret", s)
 		case !used && metav1.IsControlledBy(s, config):
 			if err := p.opts.API.Delete(ctx, s); client.IgnoreNotFound(err) != nil {
 				return fmt.Errorf("cannot remove the token %s that no launcher has: %w", s.Name, err)
