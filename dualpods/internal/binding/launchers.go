@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -105,6 +106,15 @@ func containerEnded(launcher *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// instance is one that is known to be there; nil where it is not.
+func (l *launcherPod) instance(id string) *launcherapi.Instance {
+	i, ok := l.view.Instances[id]
+	if !ok || containerEnded(l.pod) {
+		return nil
+	}
+	return &i
 }
 
 // observed is what is known of a launcher.

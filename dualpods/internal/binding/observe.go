@@ -68,9 +68,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	o.Calls.Unbind = n.calls.underWay(unbindKey(uid), 0)
 	if l != nil {
 		o.Failures = podmeta.ReadFailures(l.pod, id)
-		if i, ok := l.view.Instances[id]; ok && !o.Launcher.Ended {
-			o.Instance = &i
-		}
+		o.Instance = l.instance(id)
 	}
 	return o
 }
