@@ -32,6 +32,9 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 		err := c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 			c.setStatus(p, o, podmeta.Status{State: stateWaiting, Reason: string(step.Reason), Message: step.Why})
 		})
+		if err == nil {
+			n.toldNow(uid, step.Reason, o.Now)
+		}
 		if err == nil && told(readStatus(pod), step) { // a write that is refused is made again, and told then
 			c.event(pod, step, "Bind")
 		}
@@ -223,6 +226,9 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 	case Sleep:
 		n.calls.begin(sleepKey(l, id), false, func(ctx context.Context) (uint64, error) {
 			i, err := api.Sleep(ctx, id, launcherapi.SleepRequest{})
+			if err == nil || refuses(err) {
+				c.called(n, sleepKey(l, id), err)
+			}
 			return i.Revision, err
 		})
 	default:
@@ -230,6 +236,9 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 			i, err := api.Delete(ctx, id)
 			if launcherclient.IsNotFound(err) {
 				return untold, nil
+			}
+			if err == nil || refuses(err) {
+				c.called(n, deleteKey(l, id), err)
 			}
 			return i.Revision, err
 		})
@@ -268,6 +277,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 			ctx, stop := context.WithTimeout(ctx, drain+askLimit)
 			defer stop()
 			_, err := c.opts.Requesters.Unbind(ctx, address, binding, drain)
+			c.called(n, troubleKey(Unbind, o.Requester.UID, seat.Proxy.Instance), err)
 			return 0, err
 		})
 		return nil
@@ -277,13 +287,16 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 	switch step.Do {
 	case Bind:
 		proxy, err := c.opts.Requesters.Bind(ctx, address, o.proxy())
+		n.calls.count(troubleKey(Bind, o.Requester.UID, seat.Proxy.Instance), err)
 		if err != nil {
 			return err
 		}
 		seat.Proxy = proxy
 		return nil
 	case BecomeReady:
-		if err := c.opts.Requesters.BecomeReady(ctx, address, o.Record.SwapKey()); err != nil {
+		err := c.opts.Requesters.BecomeReady(ctx, address, o.Record.SwapKey())
+		n.calls.count(troubleKey(BecomeReady, o.Requester.UID, seat.Proxy.Instance), err)
+		if err != nil {
 			return err
 		}
 		seat.Proxy.Ready = true

@@ -15,11 +15,13 @@ import (
 // each is made by a goroutine of its own, once at a time for each key. What
 // became of a swap is kept until its record asks for another one.
 type calls struct {
-	ctx     context.Context //nolint:containedctx // the controller's life: calls outlive the pass that began them
-	notify  func()
-	mu      sync.Mutex
-	all     map[string]*outcome
-	running sync.WaitGroup
+	ctx    context.Context //nolint:containedctx // the controller's life: calls outlive the pass that began them
+	notify func()
+	mu     sync.Mutex
+	all    map[string]*outcome
+	// troubles are the calls that are made again and again.
+	troubles map[string]Trouble
+	running  sync.WaitGroup
 }
 
 // outcome is a call that is under way or over.

@@ -19,6 +19,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -101,6 +102,7 @@ type nodeWork struct {
 	gpus  map[types.UID]accelerators
 	quiet map[types.UID]silence // of requester programs that do not answer
 	mu    sync.Mutex            // guards gpus: requesters are asked side by side
+	told  map[types.UID]telling
 	// kubelet is what the kubelet said, and how it was asked in vain.
 	kubelet map[types.UID]Allocation
 	// failed counts the passes, one after the other, in which a step could not be taken.
@@ -118,8 +120,8 @@ func (c *Controller) work(name string) *nodeWork {
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
 	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, quiet: map[types.UID]silence{}}
-		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, notify: func() { c.opts.Again(name) }}
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}}
+		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]Trouble{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}
 	return n
@@ -162,6 +164,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	n.failed = failed
 	c.tidy(n, w)
 	n.keepSwaps(w)
+	n.calls.forgetTroubles(w.now)
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
@@ -196,7 +199,11 @@ func (c *Controller) tidy(n *nodeWork, w *world) {
 			if slices.ContainsFunc(l.bindings, func(b podmeta.Binding) bool { return b.Instance == id }) {
 				continue
 			}
-			step := DecideStray(i)
+			sleep, remove := n.calls.instanceTroubles(l, id, launcher.State(i.State))
+			step := DecideStray(i, sleep.Count >= enoughSleeps)
+			if w.now.Before(map[Action]Trouble{Sleep: sleep, DeleteInstance: remove}[step.Do].Until) {
+				continue
+			}
 			if step.Do == Nothing || n.calls.underWay(sleepKey(l, id), view.Revision) || n.calls.underWay(deleteKey(l, id), view.Revision) {
 				continue
 			}
@@ -305,6 +312,7 @@ func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
 	gone := func(uid types.UID) bool { return !there[uid] }
 	maps.DeleteFunc(n.own, func(uid types.UID, _ *corev1.Pod) bool { return gone(uid) })
 	maps.DeleteFunc(n.forms, func(uid types.UID, _ readForm) bool { return gone(uid) })
+	maps.DeleteFunc(n.told, func(uid types.UID, _ telling) bool { return gone(uid) })
 	maps.DeleteFunc(n.kubelet, func(uid types.UID, _ Allocation) bool { return gone(uid) })
 	n.mu.Lock()
 	defer n.mu.Unlock()

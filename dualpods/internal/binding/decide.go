@@ -26,11 +26,9 @@ func decide(o *Observation, rules []rule) Step {
 		if r.when(o) {
 			step := r.then(o)
 			step.Rule = r.name
+			step = o.paused(step)
 			step.shorten()
-			if step.Do == Tell && (o.Requester.Told == step.Why || !o.Requester.Exists) {
-				step.Do = Nothing
-			}
-			return step
+			return o.once(step)
 		}
 	}
 	return Step{Do: Nothing, Why: "served"}
@@ -87,6 +85,9 @@ var leaving = []rule{
 	{"leaving, moving", func(o *Observation) bool {
 		return o.letGo() && (o.in(launcher.Waking, launcher.FallingAsleep, launcher.Stopping) || o.Calls.Sleep || o.Calls.Delete)
 	}, do(Nothing, "instance %s is %s", instanceID, instanceState)},
+	{"leaving, never sleeps", func(o *Observation) bool {
+		return o.letGo() && o.in(launcher.Awake) && o.Troubles[Sleep].Count >= enoughSleeps
+	}, do(DeleteInstance, "instance %s is to sleep and does not: %s", instanceID, func(o *Observation) string { return o.Troubles[Sleep].Why })},
 	{"leaving, awake", func(o *Observation) bool { return o.letGo() && o.in(launcher.Awake) },
 		do(Sleep, "no requester is bound to instance %s any more", instanceID)},
 	{"leaving, starting or failed", func(o *Observation) bool {

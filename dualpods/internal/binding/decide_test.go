@@ -116,6 +116,10 @@ var examples = map[string]example{
 	"a deleted one whose model falls asleep":      {"leaving, moving", Nothing, but(with("falling_asleep"), deleting)},
 	"a deleted one whose model was told to sleep": {"leaving, moving", Nothing, but(with("awake"), func(o *Observation) { deleting(o); o.Calls.Sleep = true })},
 	"a deleted one whose model is awake":          {"leaving, awake", Sleep, but(with("awake"), deleting)},
+	"a deleted one whose model does not sleep": {"leaving, never sleeps", DeleteInstance, but(with("awake"), func(o *Observation) {
+		deleting(o)
+		o.Troubles = map[Action]Trouble{Sleep: {Count: enoughSleeps, Why: "the engine refused"}}
+	})},
 	"one deleted by force whose model is awake": {"leaving, awake", Sleep, but(with("awake"), func(o *Observation) {
 		o.Requester = Requester{UID: "uid"}
 		o.SPI = nil

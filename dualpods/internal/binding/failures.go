@@ -62,7 +62,7 @@ const (
 // pauseAfter is the pause after so many failures, one after the other: twice as
 // long each time.
 func pauseAfter(first time.Duration, failures int) time.Duration {
-	if shift := failures - 1; shift < 9 {
+	if shift := failures - 1; shift < 20 {
 		return min(longestPause, first<<shift)
 	}
 	return longestPause

@@ -32,6 +32,8 @@ type Observation struct {
 	Failures  *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
 	Attempt   Attempt           // the swap of the record's attempt
 	Calls     Calls
+	Troubles  map[Action]Trouble // of calls to the requester program, and about the instance
+	Told      telling            // what the requester was told last
 	// Neighbours are what other launchers of the node have on the record's GPUs,
 	// least recently used first.
 	Neighbours []Neighbour

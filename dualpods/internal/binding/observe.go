@@ -59,18 +59,25 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		o.Calls.CallOff = n.calls.attempt(callOffKey(l, record), 0).Asked
 		o.Calls.Sleep, o.Calls.Delete = n.calls.underWay(sleepKey(l, id), l.view.Revision), n.calls.underWay(deleteKey(l, id), l.view.Revision)
 	} else if l != nil {
-		for _, b := range l.bindings {
-			if b.Instance == id {
-				o.Holder = b.Namespace + "/" + b.Name
-			}
-		}
+		o.Holder = l.holder(id)
 	}
 	o.Calls.Unbind = n.calls.underWay(unbindKey(uid), 0)
 	if l != nil {
 		o.Failures = podmeta.ReadFailures(l.pod, id)
 		o.Instance = l.instance(id)
 	}
+	o.observeTroubles(n, l, id)
 	return o
+}
+
+// holder is the requester that is bound to an instance; empty: none is.
+func (l *launcherPod) holder(id string) string {
+	for _, b := range l.bindings {
+		if b.Instance == id {
+			return b.Namespace + "/" + b.Name
+		}
+	}
+	return ""
 }
 
 // observePod adds what the requester's Pod says.
@@ -89,8 +96,12 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
 	}
-	if status := readStatus(pod); status.State == stateServing {
+	status := readStatus(pod)
+	if status.State == stateServing {
 		o.Requester.ServesSince = status.Since
+	}
+	if last := n.told[pod.UID]; status.Reason == string(last.reason) {
+		o.Told = last
 	}
 }
 

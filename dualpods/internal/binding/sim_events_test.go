@@ -64,6 +64,16 @@ func (s *sim) happen(e simEvent) {
 				s.after(long, func() { s.kubelets[name] = kubeletAnswers })
 			}
 		}
+	case "refuse sleep":
+		if one, ok := pick(s.instances(launcher.Awake), e.arg); ok {
+			_, i := one()
+			i.sleepless = true
+			s.note("(%s does not sleep any more)", i.InstanceID)
+		}
+	case oddBind, oddProxy, oddRefusal:
+		for _, p := range s.programs {
+			p.odd = e.what
+		}
 	case "slow pulls":
 		s.slowPulls++
 	case "restart launcher", "kill launcher", "silence launcher", "delete launcher", "hold launcher", "vanish launcher", "end launcher":

@@ -33,13 +33,14 @@ type simLauncher struct {
 
 type simInstance struct {
 	launcherapi.Instance
-	changed chan struct{} // closed with the next change
-	gone    bool
-	awake   time.Time // since when; zero: it is not
-	up      time.Time // since when it has its GPUs' memory; zero: it has not
-	since   time.Time // of the last change
-	residue uint64    // what it holds of each GPU while it sleeps
-	holds   uint64    // and now
+	changed   chan struct{} // closed with the next change
+	gone      bool
+	sleepless bool      // its engine refuses to sleep
+	awake     time.Time // since when; zero: it is not
+	up        time.Time // since when it has its GPUs' memory; zero: it has not
+	since     time.Time // of the last change
+	residue   uint64    // what it holds of each GPU while it sleeps
+	holds     uint64    // and now
 }
 
 func (s *sim) newLauncher(key, pod, node, ip string, gpus []string) *simLauncher {

@@ -177,6 +177,8 @@ type simProgram struct {
 	placed  time.Time
 	up      bool
 	hung    bool
+	odd     string // what is wrong with its answers: one of odd…
+	asked   int
 	dead    bool // for good
 	proxy   requesterapi.Proxy
 	drained chan struct{}

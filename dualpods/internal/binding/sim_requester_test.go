@@ -3,11 +3,19 @@ package binding
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"hotseat.dev/hotseat/dualpods/internal/spi"
 	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// What may be wrong with the answers of a requester program.
+const (
+	oddBind    = "it refuses to bind"
+	oddProxy   = "it says that it carries for another, whatever it is told"
+	oddRefusal = "it cannot tell its GPUs, each time for another reason"
 )
 
 // simRequesters is the way of a controller process to requester programs.
@@ -51,6 +59,9 @@ func (r *simRequesters) Accelerators(ctx context.Context, address string) (uuids
 		if p.mute != "" {
 			return refusal(p.mute)
 		}
+		if p.asked++; p.odd == oddRefusal {
+			return refusal(fmt.Sprintf("no driver answers, for the time %d", p.asked))
+		}
 		uuids = slices.Clone(p.gpus)
 		if p.lie != nil {
 			uuids = slices.Clone(p.lie)
@@ -62,7 +73,9 @@ func (r *simRequesters) Accelerators(ctx context.Context, address string) (uuids
 
 func (r *simRequesters) Proxy(ctx context.Context, address string) (proxy requesterapi.Proxy, err error) {
 	err = r.call(ctx, address, func(p *simProgram) error {
-		proxy = p.proxy
+		if proxy = p.proxy; p.odd == oddProxy && proxy.State == requesterapi.StateBound {
+			proxy.Binding = "another"
+		}
 		return nil
 	})
 	return proxy, err
@@ -71,6 +84,8 @@ func (r *simRequesters) Proxy(ctx context.Context, address string) (proxy reques
 func (r *simRequesters) Bind(ctx context.Context, address string, config requesterapi.ProxyConfig) (proxy requesterapi.Proxy, err error) {
 	err = r.call(ctx, address, func(p *simProgram) error {
 		switch {
+		case p.odd == oddBind:
+			return refusal(requesterapi.CodePortTaken)
 		case p.proxy.State == requesterapi.StateDraining:
 			return refusal(requesterapi.CodeDraining)
 		case p.proxy.State == requesterapi.StateBound && p.proxy.ProxyConfig != config:
@@ -99,6 +114,9 @@ func (p *simProgram) meant(binding string) error {
 func (r *simRequesters) Unbind(ctx context.Context, address, binding string, drain time.Duration) (requesterapi.Unbound, error) {
 	var over chan struct{}
 	err := r.call(ctx, address, func(p *simProgram) error {
+		if p.odd == oddProxy {
+			return nil
+		}
 		if err := p.meant(binding); err != nil || p.proxy.State == requesterapi.StateUnbound {
 			return err
 		}

@@ -144,6 +144,9 @@ func (c simLauncherClient) Sleep(ctx context.Context, id string, _ launcherapi.S
 			return nil, launcher.Conflictf("instance %s is %s, claimed by %q", id, i.State, i.SwapID)
 		}
 		c.inc.s.putToSleep(c.l, i)
+		if i.sleepless {
+			return nil, launcher.EngineFailedf("the engine of %s refuses to sleep", id)
+		}
 		return func() { c.l.fallAsleep(i) }, nil
 	})
 }

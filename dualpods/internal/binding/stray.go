@@ -9,14 +9,18 @@ import (
 // DecideStray answers what to do with an instance that no record is of: unbound
 // means asleep. One that a swap has claimed is on its way to somewhere, unless
 // that is a start: a swap for a record that is gone is not waited for. One that
-// somebody made by hand is theirs.
-func DecideStray(i launcherapi.Instance) Step {
+// somebody made by hand is theirs. One that was told to sleep again and again, in
+// vain, is deleted.
+func DecideStray(i launcherapi.Instance, neverSleeps bool) Step {
 	claimed := i.SwapID != "" && i.State != string(launcher.Starting)
 	if claimed || i.Annotations[podmeta.AnnotationMadeFor] == "" {
 		return Step{Do: Nothing}
 	}
 	switch launcher.State(i.State) {
 	case launcher.Awake:
+		if neverSleeps {
+			return Step{Do: DeleteInstance, Why: "it is awake, does not sleep, and no requester is bound to it"}
+		}
 		return Step{Do: Sleep, Why: "it is awake, and no requester is bound to it"}
 	case launcher.Starting, launcher.Failed, launcher.Stopped:
 		return Step{Do: DeleteInstance, Why: "it is " + i.State + ", and no requester is bound to it"}

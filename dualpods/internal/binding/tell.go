@@ -26,6 +26,8 @@ const (
 	LauncherStarting Reason = "LauncherStarting" // or about to be made
 	LauncherGoing    Reason = "LauncherGoing"    // being deleted
 	LauncherSilent   Reason = "LauncherSilent"   // it runs and does not answer
+	RequesterRefuses Reason = "RequesterRefuses" // a call to the requester program fails again and again, or changes nothing
+	LauncherRefuses  Reason = "LauncherRefuses"  // so with a call to the launcher
 	InstanceBusy     Reason = "InstanceBusy"     // bound to a requester that leaves
 	GPUBusy          Reason = "GPUBusy"          // by an instance of another launcher that is about to sleep
 	AttemptFailed    Reason = "AttemptFailed"    // the swap came to nothing; there is another one later

@@ -1,0 +1,63 @@
+package binding
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// steps are those of a script that begins with a requester and two minutes in
+// which nothing else happens.
+func steps(t *testing.T, script ...simEvent) (lines []string) {
+	t.Helper()
+	script = append([]simEvent{{at: 3 * time.Second, what: "create", arg: 8}}, script...)
+	for _, line := range simulate(t, 1, script, rules, true).lines {
+		if strings.Contains(line, "all is mended") {
+			break
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// counted is how many lines have these words.
+func counted(lines []string, words string) (n int) {
+	for _, line := range lines {
+		if strings.Contains(line, words) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestARequesterProgramThatRefusesToBindIsAskedLessAndLessOftenAndPeopleAreTold(t *testing.T) {
+	lines := steps(t, simEvent{at: 3100 * time.Millisecond, what: oddBind})
+	binds := counted(lines, `"do"="bind"`)
+	assert.Greater(t, binds, tellTrouble)
+	assert.LessOrEqual(t, binds, 9)
+	assert.Equal(t, 1, counted(lines, `"do"="tell" "why"="the requester program does not bind: `), "it is told once")
+}
+
+func TestARequesterProgramThatUnbindsInVainIsAskedLessAndLessOftenAndPeopleAreTold(t *testing.T) {
+	lines := steps(t, simEvent{at: 3100 * time.Millisecond, what: oddProxy})
+	unbinds := counted(lines, `"do"="unbind"`)
+	assert.Greater(t, unbinds, tellTrouble)
+	assert.LessOrEqual(t, unbinds, 9)
+	assert.Equal(t, 1, counted(lines, `"do"="tell" "why"="the requester program does not unbind: `+nothingChanged), "it is told once")
+}
+
+func TestARefusalInEverOtherWordsIsToldLessAndLessOften(t *testing.T) {
+	tells := counted(steps(t, simEvent{at: 3100 * time.Millisecond, what: oddRefusal}), `"rule"="GPUs unknown" "do"="tell"`)
+	assert.Greater(t, tells, 3)
+	assert.LessOrEqual(t, tells, 10)
+}
+
+func TestAModelThatRefusesToSleepIsDeletedInTheEnd(t *testing.T) {
+	lines := steps(t, simEvent{at: 20 * time.Second, what: "refuse sleep"}, simEvent{at: 21 * time.Second, what: "delete"})
+	assert.Equal(t, enoughSleeps, counted(lines, `"do"="sleep"`))
+	assert.Equal(t, 1, counted(lines, `"do"="tell" "why"="launcher launcher-node-0-1 does not sleep: `))
+	assert.Equal(t, 1, counted(lines, `"rule"="leaving, never sleeps"`))
+	assert.Equal(t, 1, counted(lines, `"do"="remove finalizer"`))
+}
