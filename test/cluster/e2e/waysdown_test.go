@@ -40,13 +40,17 @@ func (s *site) watchAwake(launcher string) {
 	s.t.Cleanup(func() { <-over }) // the test's context has ended by then
 	go func() {
 		defer close(over)
+		is := func(i launcherapi.Instance) bool { return i.State == "awake" || i.State == "waking" || i.State == "falling_asleep" }
 		awake := map[string]bool{}
+		for _, i := range list.Instances {
+			awake[i.InstanceID] = is(i)
+		}
 		for event, err := range c.Watch(s.t.Context(), &list.Revision) {
 			if err != nil {
+				assert.Error(s.t, s.t.Context().Err(), "the launcher's events ended before the test: %v", err)
 				return
 			}
-			i := event.Object
-			awake[i.InstanceID] = event.Type != launcherapi.EventDeleted && (i.State == "awake" || i.State == "waking" || i.State == "falling_asleep")
+			awake[event.Object.InstanceID] = event.Type != launcherapi.EventDeleted && is(event.Object)
 			n := 0
 			for _, yes := range awake {
 				if yes {

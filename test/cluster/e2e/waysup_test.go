@@ -133,7 +133,7 @@ func TestReplicasComeAndGoOnTwoNodesAndAreWokenWhereTheySleep(t *testing.T) {
 	s.scale("many", 0)
 	s.gone("many")
 	assert.ElementsMatch(t, pids, s.pids("many", launchers, "sleeping"))
-	for _, n := range []int{1, 3, 0, 2} {
+	for _, n := range []int{1, 3, 1, 0, 2} {
 		s.scale("many", n)
 		if n == 0 {
 			s.gone("many")
