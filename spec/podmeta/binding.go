@@ -77,7 +77,7 @@ func ReadBindings(pod *corev1.Pod) ([]Binding, []Problem) {
 			wrong = b.check()
 		}
 		if wrong != "" {
-			problems = append(problems, invalid(annotationField(key), wrong+": the controller keeps this record, and whoever damaged it should restore it or remove it"))
+			problems = append(problems, invalid(annotationField(key), wrong+": the controller keeps this record: whoever damaged it should restore it, or delete the Pod"))
 			continue
 		}
 		bindings = append(bindings, b)

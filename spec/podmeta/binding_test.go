@@ -73,7 +73,7 @@ func TestADamagedRecordCostsItselfAlone(t *testing.T) {
 			require.Len(t, problems, 1)
 			assert.Equal(t, "metadata.annotations["+key+"]", problems[0].Field)
 			assert.Contains(t, problems[0].Message, tt.want)
-			assert.Contains(t, problems[0].Message, "should restore it or remove it")
+			assert.Contains(t, problems[0].Message, "should restore it, or delete the Pod")
 		})
 	}
 	pod := &corev1.Pod{}

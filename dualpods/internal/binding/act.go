@@ -152,7 +152,7 @@ func putRecord(p *corev1.Pod, b podmeta.Binding) error {
 func dropRecord(p *corev1.Pod, instance string, now time.Time) {
 	p.Annotations = annotationsOf(p)
 	delete(p.Annotations, podmeta.AnnotationBindingPrefix+instance)
-	if len(podmeta.BoundTo(p)) == 0 {
+	if left, damaged := podmeta.ReadBindings(p); len(left)+len(damaged) == 0 {
 		p.Annotations[podmeta.AnnotationUnboundSince] = now.UTC().Format(time.RFC3339)
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == podmeta.FinalizerProvider })
 	}

@@ -105,6 +105,7 @@ type nodeWork struct {
 	told  map[types.UID]telling
 	// kubelet is what the kubelet said, and how it was asked in vain.
 	kubelet map[types.UID]Allocation
+	damaged map[types.UID]string // records of launchers that cannot be read, as was told
 	// failed counts the passes, one after the other, in which a step could not be taken.
 	failed int
 }
@@ -120,7 +121,7 @@ func (c *Controller) work(name string) *nodeWork {
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
 	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}}
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, damaged: map[types.UID]string{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}}
 		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]Trouble{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}
@@ -138,6 +139,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	c.watchLaunchers(w)
+	c.tellDamaged(n, w)
 	var again time.Duration
 	failed := 0
 	subjects := w.subjects()
@@ -161,8 +163,11 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		}
 	}
 	c.opts.Observer.Passed(n.name, subjects)
+	if !c.tidy(ctx, n, w) {
+		failed = n.failed + 1
+		again = n.pause()
+	}
 	n.failed = failed
-	c.tidy(n, w)
 	n.keepSwaps(w)
 	n.calls.forgetTroubles(w.now)
 	return reconcile.Result{RequeueAfter: again}, nil
@@ -185,18 +190,20 @@ func (n *nodeWork) pause() time.Duration {
 
 // tidy puts to rest what runs for nobody. On a node that was deleted, and whose
 // machine may go on, requesters are not asked whether they carry traffic, and
-// nothing is put to rest under them.
-func (c *Controller) tidy(n *nodeWork, w *world) {
-	if w.node.Gone {
-		return
-	}
+// nothing is put to rest under them. ok says that nothing has to be tried again.
+func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (ok bool) {
+	ok = true
 	for _, l := range w.launchers {
+		if err := c.release(ctx, n, w, l); err != nil && ctx.Err() == nil {
+			c.log.Error(err, "cannot take our finalizer off a launcher", "launcher", l.pod.Name)
+			ok = false
+		}
 		view := c.opts.Views.View(l.key())
-		if !view.Connected {
+		if w.node.Gone || !view.Connected {
 			continue
 		}
 		for id, i := range view.Instances {
-			if slices.ContainsFunc(l.bindings, func(b podmeta.Binding) bool { return b.Instance == id }) {
+			if slices.ContainsFunc(l.bindings, func(b podmeta.Binding) bool { return b.Instance == id }) || w.mayServe(l, id) {
 				continue
 			}
 			sleep, remove := n.calls.instanceTroubles(l, id, launcher.State(i.State))
@@ -213,6 +220,7 @@ func (c *Controller) tidy(n *nodeWork, w *world) {
 			}
 		}
 	}
+	return ok
 }
 
 // settle takes steps for one requester until there is none to take now, and says
@@ -313,6 +321,7 @@ func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
 	maps.DeleteFunc(n.own, func(uid types.UID, _ *corev1.Pod) bool { return gone(uid) })
 	maps.DeleteFunc(n.forms, func(uid types.UID, _ readForm) bool { return gone(uid) })
 	maps.DeleteFunc(n.told, func(uid types.UID, _ telling) bool { return gone(uid) })
+	maps.DeleteFunc(n.damaged, func(uid types.UID, _ string) bool { return gone(uid) })
 	maps.DeleteFunc(n.kubelet, func(uid types.UID, _ Allocation) bool { return gone(uid) })
 	n.mu.Lock()
 	defer n.mu.Unlock()

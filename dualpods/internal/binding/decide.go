@@ -107,6 +107,14 @@ var leaving = []rule{
 
 // placed is what must be known before anything is bound.
 var placed = []rule{
+	{"record damaged", func(o *Observation) bool { return o.Unread != "" && (o.carries() || o.shown()) },
+		func(o *Observation) Step {
+			step := warn(RecordDamaged, "it is left as it is, since the record that it was bound by may be one that cannot be read, of %s", func(o *Observation) string { return o.Unread })(o)
+			if o.SPI == nil {
+				step.After = o.untilAsked()
+			}
+			return step
+		}},
 	{"launcher gone, ready", func(o *Observation) bool { return (o.Record == nil || o.gone()) && o.ready() },
 		do(BecomeUnready, "the launcher that served it is gone")},
 	{"not bound, shown", func(o *Observation) bool { return o.Record == nil && o.shown() },

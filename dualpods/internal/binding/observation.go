@@ -26,6 +26,7 @@ type Observation struct {
 	Launcher  *Launcher         // that of the record; else the one that would serve it; nil: there is none
 	Lacking   *Wait             // why there is no launcher and none can be made now; nil: one can
 	Record    *podmeta.Binding  // nil: not bound
+	Unread    string            // what is wrong with a record that may be the requester's, which has no other; empty: there is none
 	Earlier   string            // another requester, for which a swap is under way on one of the record's GPUs
 	Holder    string            // another requester that is bound to the instance that this one would have
 	Instance  *launcherapi.Instance

@@ -26,6 +26,9 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	o := Observation{Now: w.now, Node: w.node, SPI: w.spi[uid], Rivals: w.rivals(uid), Requester: Requester{UID: uid}}
 	l, record := w.boundTo(uid)
 	o.Record = record
+	if on := w.unread(uid); on != nil && on.pod.DeletionTimestamp.IsZero() { // else it is not served for long
+		o.Unread = "launcher " + on.pod.Name + ": " + join(on.damaged)
+	}
 	if pod := w.pods[uid]; pod != nil {
 		c.observePod(ctx, &o, n, w, pod)
 	} else if record != nil {

@@ -34,7 +34,7 @@ func (s *sim) readRecords() []simRecord {
 	all := []simRecord{}
 	for _, name := range sortedKeys(s.api.pods) {
 		if pod := s.api.pods[name]; IsLauncher(pod) {
-			records, problems := podmeta.ReadBindings(pod)
+			records, problems := podmeta.ReadBindings(s.restored(pod))
 			for _, p := range problems {
 				s.violated("a record cannot be read: %s", p)
 			}
@@ -44,6 +44,17 @@ func (s *sim) readRecords() []simRecord {
 		}
 	}
 	return all
+}
+
+// restored is a launcher Pod as it would be had nobody damaged its records.
+func (s *sim) restored(pod *corev1.Pod) *corev1.Pod {
+	for key, text := range pod.Annotations {
+		if was, ok := s.damaged[text]; ok {
+			pod = pod.DeepCopy()
+			pod.Annotations[key] = was
+		}
+	}
+	return pod
 }
 
 // living says that a requester is there and wanted.
@@ -63,7 +74,7 @@ func (s *sim) check() {
 		if pod := s.api.pods[r.Name]; pod != nil && pod.UID == r.RequesterUID && !slices.Contains(pod.Finalizers, podmeta.FinalizerRequester) && !s.byHand[pod.UID] {
 			s.violated("requester %s is bound, and nothing keeps it until its model sleeps", r.Name)
 		}
-		if seen[r.RequesterUID] {
+		if seen[r.RequesterUID] && !s.byHand[r.RequesterUID] {
 			s.violated("requester %s has two records", r.Name)
 		}
 		seen[r.RequesterUID] = true

@@ -44,6 +44,10 @@ func (s *sim) happen(e simEvent) {
 		s.after(6*time.Second, func() { s.create(int((e.arg+1)%simModels), 1, false, false) })
 	case "odd programs":
 		s.odd = append(s.odd, simOddity{lies: e.arg/4%3 == 0, mute: time.Duration(e.arg%2) * long})
+	case "damage record":
+		if name, ok := pick(s.bound(true), e.arg); ok {
+			s.damage(name, long)
+		}
 	case "hang and delete", "lose both", "hang and edit", "silence and vanish":
 		if name, ok := pick(s.bound(e.what != "hang and edit"), e.arg); ok {
 			s.happenTwice(e, s.api.pods[name], long)

@@ -89,6 +89,12 @@ func (s *sim) letGo(old, pod *corev1.Pod) {
 // next is to know that it ended.
 func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 	for _, r := range s.records() {
+		l, text := s.launchers[string(r.on.UID)], r.on.Annotations[podmeta.AnnotationBindingPrefix+r.Instance]
+		if s.damaged[text] != "" && r.RequesterUID == pod.UID && s.programs[pod.UID].proxy.Ready && !l.dead && r.on.DeletionTimestamp == nil {
+			s.violated("requester %s is deleted while it serves, since somebody damaged its record", pod.Name)
+		}
+	}
+	for _, r := range s.records() {
 		if r.RequesterUID != pod.UID || r.on.DeletionTimestamp != nil || readStatus(pod).State != stateServing {
 			continue
 		}

@@ -59,7 +59,8 @@ type sim struct {
 	asksKubelet bool                 // launchers have a container beside them that asks the kubelet
 	kubelets    map[string]string    // what the kubelets of nodes do
 	kubeletsBy  map[string]time.Time // since when
-	byHand      map[types.UID]bool   // Pods whose finalizers somebody took off
+	byHand      map[types.UID]bool   // Pods whose finalizers somebody took off, or whose records somebody damaged
+	damaged     map[string]string    // records that somebody damaged, as they were
 }
 
 // draw is the next number of a kind: taking an event out of a script does not
@@ -330,7 +331,7 @@ func simulate(t *testing.T, seed uint64, script []simEvent, rules []rule, trace 
 	synctest.Test(t, func(*testing.T) {
 		s := &sim{
 			seed: seed, start: time.Now(), rules: rules, trace: trace, draws: map[string]uint64{}, launchers: map[string]*simLauncher{},
-			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{},
+			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
 			evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
 		}
 		s.locked(func() {

@@ -32,6 +32,7 @@ const (
 	GPUBusy          Reason = "GPUBusy"          // by an instance of another launcher that is about to sleep
 	AttemptFailed    Reason = "AttemptFailed"    // the swap came to nothing; there is another one later
 	NotServing       Reason = "NotServing"       // not any more
+	RecordDamaged    Reason = "RecordDamaged"    // that it is bound by, perhaps; also of the launcher Pod that it is on
 	Outdated         Reason = "Outdated"         // what it asks for has changed since it was bound
 
 	// Of requesters that are deleted.

@@ -43,13 +43,14 @@ type requester struct {
 type launcherPod struct {
 	pod      *corev1.Pod
 	bindings []podmeta.Binding
+	damaged  []podmeta.Problem // of records that cannot be read
 	view     nodeview.View
 	began    uint64 // the view's revision when the pass began
 }
 
 func (l *launcherPod) read(pod *corev1.Pod) {
 	l.pod = pod
-	l.bindings, _ = podmeta.ReadBindings(pod)
+	l.bindings, l.damaged = podmeta.ReadBindings(pod)
 }
 
 func (l *launcherPod) key() string { return string(l.pod.UID) }

@@ -1,0 +1,95 @@
+package binding
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// unread is the launcher with a record that cannot be read, and that may be of a
+// requester that has no other: it carries traffic to the instance that the record
+// is of, or does not say whether it carries any.
+func (w *world) unread(uid types.UID) *launcherPod {
+	pod, said := w.pods[uid], w.spi[uid]
+	if pod == nil || !running(pod) {
+		return nil
+	}
+	if _, record := w.boundTo(uid); record != nil {
+		return nil
+	}
+	for _, l := range w.launchers {
+		if len(l.damaged) == 0 || l.pod.Namespace != pod.Namespace || finished(l.pod) {
+			continue
+		}
+		carries := said != nil && said.Proxy.State != requesterapi.StateUnbound && said.Proxy.Address == l.pod.Status.PodIP
+		if carries && l.serves(said.Proxy.Port) || said == nil && l.serves(0) {
+			return l
+		}
+	}
+	return nil
+}
+
+// serves says that an instance whose record cannot be read is awake at a port, or
+// at any where that is 0, or may be: the launcher does not answer.
+func (l *launcherPod) serves(port uint16) bool {
+	for id, i := range l.view.Instances {
+		if l.lost(id) && i.State == string(launcher.Awake) && (port == 0 || i.Port == int(port)) {
+			return true
+		}
+	}
+	return !l.view.Connected
+}
+
+// lost says that the record of an instance cannot be read.
+func (l *launcherPod) lost(id string) bool {
+	_, there := l.pod.Annotations[podmeta.AnnotationBindingPrefix+id]
+	return there && !slices.ContainsFunc(l.bindings, func(b podmeta.Binding) bool { return b.Instance == id })
+}
+
+// mayServe says that an instance whose record cannot be read may serve somebody.
+func (w *world) mayServe(l *launcherPod, id string) bool {
+	if !l.lost(id) {
+		return false
+	}
+	for uid := range w.pods {
+		if w.unread(uid) == l {
+			return true
+		}
+	}
+	return false
+}
+
+// tellDamaged says on a launcher Pod which of its records cannot be read, once.
+func (c *Controller) tellDamaged(n *nodeWork, w *world) {
+	for _, l := range w.launchers {
+		text := join(l.damaged)
+		if text != "" && n.damaged[l.pod.UID] != text {
+			c.event(l.pod, Step{Reason: RecordDamaged, Warn: true, Why: text}, "Read")
+		}
+		n.damaged[l.pod.UID] = text
+	}
+}
+
+// release takes our finalizer off a launcher that holds nothing for anybody: it
+// has no record, or none that can be read, and has ended while it was to go.
+func (c *Controller) release(ctx context.Context, n *nodeWork, w *world, l *launcherPod) error {
+	ended := !l.pod.DeletionTimestamp.IsZero() && (finished(l.pod) || w.node.Gone)
+	if !slices.Contains(l.pod.Finalizers, podmeta.FinalizerProvider) || len(l.bindings) > 0 || len(l.damaged) > 0 && !ended {
+		return nil
+	}
+	err := c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error {
+		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == podmeta.FinalizerProvider })
+		return nil
+	})
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) { // the Pod's next change begins the next pass
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,56 @@
+package binding
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// ofOneThatIsServed has the record of a served requester be damaged for 9 s.
+var ofOneThatIsServed = []simEvent{{at: 3 * time.Second, what: "create", arg: 8}, {at: 20 * time.Second, what: "damage record", arg: 8999}}
+
+func TestARequesterWhoseRecordIsDamagedIsServedOn(t *testing.T) {
+	out := simulate(t, 1, ofOneThatIsServed, rules, false)
+	assert.Empty(t, out.wrong)
+	assert.Equal(t, 1, out.served)
+}
+
+func TestALauncherThatGoesIsNotKeptByADamagedRecord(t *testing.T) {
+	script := append(ofOneThatIsServed[:2:2], simEvent{at: 21 * time.Second, what: "delete launcher"}, simEvent{at: 22 * time.Second, what: "delete launcher", arg: 1})
+	assert.Empty(t, simulate(t, 1, script, rules, false).wrong)
+}
+
+// damage has somebody damage the record of a requester that is served, and
+// restore it later.
+func (s *sim) damage(name string, d time.Duration) {
+	uid := s.api.pods[name].UID
+	at := slices.IndexFunc(s.records(), func(r simRecord) bool { return r.RequesterUID == uid })
+	r := s.records()[at]
+	launcherPod, key := r.on.Name, podmeta.AnnotationBindingPrefix+r.Instance
+	was := s.api.pods[launcherPod].Annotations[key]
+	if s.damaged[was] != "" {
+		return // it is damaged already
+	}
+	damaged := strings.Replace(was, `"attempt"`, `"attempts"`, 1)
+	s.damaged[damaged], s.byHand[uid] = was, true
+	s.api.changePod(launcherPod, func(p *corev1.Pod) { p.Annotations[key] = damaged })
+	s.after(d, func() {
+		if pod := s.api.pods[launcherPod]; pod == nil || pod.DeletionTimestamp != nil || pod.Annotations[key] != damaged {
+			return
+		}
+		another := slices.ContainsFunc(s.records(), func(r simRecord) bool {
+			return r.RequesterUID == uid && (r.on.Name != launcherPod || podmeta.AnnotationBindingPrefix+r.Instance != key)
+		})
+		s.api.changePod(launcherPod, func(p *corev1.Pod) {
+			if p.Annotations[key] = was; another || s.api.pods[name] == nil {
+				delete(p.Annotations, key)
+			}
+		})
+	})
+}
