@@ -40,7 +40,9 @@ func (s *site) watchAwake(launcher string) {
 	s.t.Cleanup(func() { <-over }) // the test's context has ended by then
 	go func() {
 		defer close(over)
-		is := func(i launcherapi.Instance) bool { return i.State == "awake" || i.State == "waking" || i.State == "falling_asleep" }
+		is := func(i launcherapi.Instance) bool {
+			return i.State == "awake" || i.State == "waking" || i.State == "falling_asleep"
+		}
 		awake := map[string]bool{}
 		for _, i := range list.Instances {
 			awake[i.InstanceID] = is(i)
