@@ -224,21 +224,23 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 		key := record.SwapKey()
 		n.calls.begin(callOffKey(l, record), true, func(ctx context.Context) (uint64, error) { return 0, api.CallOff(ctx, key) })
 	case Sleep:
-		n.calls.begin(sleepKey(l, id), false, func(ctx context.Context) (uint64, error) {
+		key := sleepKey(l, id)
+		n.calls.begin(key, false, func(ctx context.Context) (uint64, error) {
 			i, err := api.Sleep(ctx, id, launcherapi.SleepRequest{})
 			if err == nil || refuses(err) {
-				c.called(n, sleepKey(l, id), err)
+				c.called(n, key, err)
 			}
 			return i.Revision, err
 		})
 	default:
-		n.calls.begin(deleteKey(l, id), false, func(ctx context.Context) (uint64, error) {
+		key := deleteKey(l, id)
+		n.calls.begin(key, false, func(ctx context.Context) (uint64, error) {
 			i, err := api.Delete(ctx, id)
 			if launcherclient.IsNotFound(err) {
 				return untold, nil
 			}
 			if err == nil || refuses(err) {
-				c.called(n, deleteKey(l, id), err)
+				c.called(n, key, err)
 			}
 			return i.Revision, err
 		})
