@@ -165,7 +165,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	c.opts.Observer.Passed(n.name, subjects)
 	if !c.tidy(ctx, n, w) {
 		failed = n.failed + 1
-		again = n.pause()
+		if after := n.pause(); again == 0 || after < again {
+			again = after
+		}
 	}
 	n.failed = failed
 	n.keepSwaps(w)
