@@ -89,10 +89,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		return b.real(*vllm, *only, out, *write)
 	}
 	rows, err := parts.Run(ctx, b, *only, progress)
-	if err != nil {
-		return err
-	}
-	return figures.Publish(out, *write, beginMark, figures.Render("launcher", rows))
+	return errors.Join(err, figures.Publish(out, *write && err == nil, beginMark, figures.Render("launcher", rows)))
 }
 
 // real takes the figures of real vLLM, which test/vllm-cpu has set up in a

@@ -43,7 +43,7 @@ func (p Parts[B]) chosen(only string) (Parts[B], error) {
 
 // Run runs the parts that only names, with commas between them, one after the
 // other, and tells progress how long each took. Empty: all. Where a name is
-// wrong, none is run.
+// wrong, none is run. With an error come the rows of the parts before it.
 func (p Parts[B]) Run(ctx context.Context, bench B, only string, progress io.Writer) ([]Row, error) {
 	parts, err := p.chosen(only)
 	if err != nil {
@@ -57,7 +57,7 @@ func (p Parts[B]) Run(ctx context.Context, bench B, only string, progress io.Wri
 			err = ctx.Err()
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", part.Name, err)
+			return rows, fmt.Errorf("%s: %w", part.Name, err)
 		}
 		_, _ = fmt.Fprintf(progress, "%s took %s\n", part.Name, time.Since(began).Round(100*time.Millisecond))
 		rows = append(rows, more...)

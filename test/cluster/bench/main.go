@@ -88,6 +88,11 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if _, err := os.Stat("bin/controller"); err != nil {
 		return fmt.Errorf("the programs are not built (run `make build`, and this in the root of the repository): %w", err)
 	}
+	if *profiles != "" {
+		if err := os.MkdirAll(*profiles, 0o755); err != nil {
+			return fmt.Errorf("cannot make the folder for profiles: %w", err)
+		}
+	}
 	b := &bench{ctx: ctx, scale: *scale, profiles: *profiles, progress: progress}
 	if b.dir, err = os.MkdirTemp("", "hotseat-bench-cluster-"); err != nil {
 		return fmt.Errorf("cannot make a folder: %w", err)
@@ -97,10 +102,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 		return fmt.Errorf("cannot write the audit policy: %w", err)
 	}
 	rows, err := parts.Run(ctx, b, *only, progress)
-	if err != nil {
-		return err
-	}
-	return figures.Publish(out, *write, mark, figures.Render("dual pods", rows))
+	return errors.Join(err, figures.Publish(out, *write && err == nil, mark, figures.Render("dual pods", rows)))
 }
 
 func (b *bench) policy() string { return filepath.Join(b.dir, "audit.yaml") }
