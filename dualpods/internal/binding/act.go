@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -156,40 +155,6 @@ func dropRecord(p *corev1.Pod, instance string, now time.Time) {
 		p.Annotations[podmeta.AnnotationUnboundSince] = now.UTC().Format(time.RFC3339)
 		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == podmeta.FinalizerProvider })
 	}
-}
-
-// retract takes those labels off and shuts the gate.
-func (c *Controller) retract(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o Observation, step Step) error {
-	if o.Requester.GateOpen {
-		return c.setGate(ctx, n, w, pod, corev1.ConditionFalse, string(NotServing), step.Why)
-	}
-	relayed := w.asked[pod.UID].RelayedLabels
-	return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
-		for _, key := range relayed {
-			delete(p.Labels, key)
-		}
-		c.setStatus(p, o, podmeta.Status{State: stateWaiting, Reason: string(NotServing), Message: step.Why})
-		delete(p.Annotations, podmeta.AnnotationRelayedLabels)
-	})
-}
-
-func (c *Controller) setGate(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, status corev1.ConditionStatus, reason, message string) error {
-	changed := pod.DeepCopy()
-	condition := corev1.PodCondition{
-		Type: podmeta.ReadinessGate, Status: status, Reason: reason, Message: message,
-		LastTransitionTime: metav1.NewTime(c.opts.Now()),
-	}
-	at := slices.IndexFunc(changed.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == podmeta.ReadinessGate })
-	if at < 0 {
-		changed.Status.Conditions = append(changed.Status.Conditions, condition)
-	} else {
-		changed.Status.Conditions[at] = condition
-	}
-	if err := c.opts.API.Status().Patch(ctx, changed, client.StrategicMergeFrom(pod)); err != nil {
-		return err
-	}
-	w.wrote(n, changed)
-	return nil
 }
 
 func (c *Controller) deleteRequester(ctx context.Context, pod *corev1.Pod, step Step) error {

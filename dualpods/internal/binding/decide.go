@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
 // rule is a row of the table: the first whose condition holds says what to do.
@@ -248,10 +247,10 @@ var served = []rule{
 		do(Bind, "instance %s is awake", instanceID)},
 	{"not ready", func(o *Observation) bool { return !o.ready() },
 		do(BecomeReady, "instance %s is awake", instanceID)},
-	{"not published", func(o *Observation) bool { return !o.Requester.Published },
-		do(Publish, "instance %s serves it", instanceID)},
 	{"gate shut", func(o *Observation) bool { return o.Requester.Gate && !o.Requester.GateOpen },
 		do(OpenGate, "instance %s serves it", instanceID)},
+	{"not published", func(o *Observation) bool { return !o.Requester.Published },
+		do(Publish, "instance %s serves it", instanceID)},
 }
 
 // letGo says that the server of a record is to sleep: nobody wants it any more,
@@ -265,16 +264,6 @@ func (o *Observation) letGo() bool {
 func (o *Observation) bereft() bool {
 	return o.emptied() && !o.gone() && !o.Launcher.Deleting && !o.ready() && !o.shown()
 }
-
-// mayCarry says that the requester program does not say whether it carries
-// traffic to an instance that is to sleep.
-func (o *Observation) mayCarry() bool {
-	return o.letGo() && o.Requester.Running && !o.Requester.Finished && o.SPI == nil && o.Instance != nil && !o.in(launcher.Starting)
-}
-
-// silentForLong says that people are to be told that the requester program does
-// not answer.
-func (o *Observation) silentForLong() bool { return o.Now.Sub(o.Requester.Silent) >= patience }
 
 // atRest says that nothing of the instance is to be waited for.
 func (o *Observation) atRest() bool { return o.Instance == nil || o.in(launcher.Sleeping) }
@@ -353,27 +342,6 @@ func untilSilent(o *Observation) Step {
 // lostFor is for how long the launcher has been silent.
 func (o *Observation) lostFor() time.Duration { return o.Now.Sub(o.Launcher.Lost) }
 
-// untilAsked is when to ask a requester program again that does not answer, less
-// and less often: by the controller's own clock.
-func (o *Observation) untilAsked() time.Duration {
-	return min(max(o.Now.Sub(o.Requester.Silent)/4, 5*time.Millisecond), longestUntilAsked)
-}
-
-// untilGPUsAsked is when to ask a requester program again that cannot tell its
-// GPUs: soon after its container has started, less and less often later. The
-// clock of its node may be ahead.
-func (o *Observation) untilGPUsAsked() time.Duration {
-	const first = 250 * time.Millisecond
-	return min(max(o.Now.Sub(o.Requester.Started)/4, first), longestUntilAsked)
-}
-
-const longestUntilAsked = 5 * time.Second
-
-// shown says that labels, status or gate of the requester tell others to use it.
-func (o *Observation) shown() bool { return o.Requester.Shown || o.Requester.GateOpen }
-
-func (o *Observation) ready() bool { return o.SPI != nil && o.SPI.Proxy.Ready }
-
 // strangeGPU is one of the requester's that the launcher does not see.
 func (o *Observation) strangeGPU() string {
 	for _, gpu := range o.SPI.GPUs {
@@ -382,15 +350,4 @@ func (o *Observation) strangeGPU() string {
 		}
 	}
 	return ""
-}
-
-// proxy is what the requester program is to carry.
-func (o *Observation) proxy() requesterapi.ProxyConfig {
-	return requesterapi.ProxyConfig{
-		Binding:     o.Record.SwapKey(),
-		ServingPort: uint16(o.Record.ServingPort),
-		Address:     o.Launcher.IP,
-		Port:        uint16(o.Instance.Port),
-		MetricsURL:  fmt.Sprintf("http://%s:%d/metrics", o.Launcher.IP, o.Instance.Port),
-	}
 }

@@ -271,7 +271,12 @@ var examples = map[string]example{
 	"the same, once it is unready": {"not awake, shown", Retract, but(servedOne(), func(o *Observation) {
 		o.Instance.State, o.SPI.Proxy.Ready = "sleeping", false
 	})},
-	"the same, once its labels are off": {"not awake any more", NextAttempt, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping"; unserved(o) })},
+	"the same, once its labels are off, and its gate is open": {"not awake, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.Instance.State = "sleeping"
+		unserved(o)
+		o.Requester.Gate, o.Requester.GateOpen = true, true
+	})},
+	"the same, once nothing shows it any more": {"not awake any more", NextAttempt, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping"; unserved(o) })},
 	"the model died between the end of its swap and being ready": {"not awake any more", NextAttempt, but(recorded(), func(o *Observation) {
 		o.Attempt = Attempt{Asked: true, Over: true}
 	})},
@@ -334,7 +339,12 @@ var examples = map[string]example{
 		o.SPI.Proxy.Ready, o.Requester.Published, o.Requester.Shown = false, false, false
 	})},
 	"the requester is ready":                     {"not published", Publish, but(servedOne(), func(o *Observation) { o.Requester.Published = false })},
-	"the requester is ready and has a gate":      {"gate shut", OpenGate, but(servedOne(), func(o *Observation) { o.Requester.Gate = true })},
+	"the requester is ready and has a gate": {"gate shut", OpenGate, but(servedOne(), func(o *Observation) {
+		o.Requester.Gate, o.Requester.Published, o.Requester.Shown = true, false, false
+	})},
+	"its gate is open": {"not published", Publish, but(servedOne(), func(o *Observation) {
+		o.Requester.Gate, o.Requester.GateOpen, o.Requester.Published, o.Requester.Shown = true, true, false, false
+	})},
 	"all is done":                                {"", Nothing, servedOne()},
 	"all is done, and the configuration is gone": {"", Nothing, but(servedOne(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f"}} })},
 	"all is done, and the configuration changed": {"", Nothing, but(servedOne(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},

@@ -25,7 +25,8 @@ func (o *Observation) noted() bool {
 // failuresNow are those of the instance with the one that is seen now.
 func (o *Observation) failuresNow() podmeta.Failures {
 	f := podmeta.Failures{RequesterUID: o.Requester.UID, Count: 1, Last: o.Now, Why: fate(o)}
-	if o.Failures != nil && o.Now.Sub(o.Requester.ServesSince) < settled {
+	justBegun := o.Requester.ServesSince.IsZero() // its gate is open, its status not written yet
+	if o.Failures != nil && (justBegun || o.Now.Sub(o.Requester.ServesSince) < settled) {
 		f.Count += o.Failures.Count
 	}
 	return f

@@ -47,6 +47,7 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 	}
 	if !IsLauncher(old) {
 		s.told(inc, pod, readStatus(old), readStatus(pod))
+		s.labelled(pod)
 		s.letGo(old, pod)
 		return
 	}
@@ -82,6 +83,14 @@ func (s *sim) letGo(old, pod *corev1.Pod) {
 	ours := func(p *corev1.Pod) bool { return slices.Contains(p.Finalizers, podmeta.FinalizerRequester) }
 	if ours(old) && !ours(pod) && pod.DeletionTimestamp == nil && !finished(pod) && (readStatus(pod).State == stateServing || gateOpen(pod)) {
 		s.violated("requester %s is let go of, and tells others to use it", pod.Name)
+	}
+}
+
+// labelled looks at a requester's labels: whoever selects by them finds none whose
+// gate is shut.
+func (s *sim) labelled(pod *corev1.Pod) {
+	if len(pod.Spec.ReadinessGates) > 0 && pod.Labels["model"] != "" && !gateOpen(pod) {
+		s.violated("requester %s has its labels, and its gate is shut", pod.Name)
 	}
 }
 

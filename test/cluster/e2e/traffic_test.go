@@ -261,7 +261,7 @@ func TestRelayedLabelsAndTheReadinessGateTellWhoServes(t *testing.T) {
 	var wrong []string
 	stop := s.follow(pod, func(p *corev1.Pod) {
 		_, labelled := p.Labels[key]
-		if gate(p) && !labelled {
+		if labelled && !gate(p) {
 			wrong = append(wrong, fmt.Sprintf("%s: gate %v, label %v", p.ResourceVersion, gate(p), labelled))
 		}
 	})

@@ -1,0 +1,69 @@
+package binding
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// What tells others to use a requester: its program, which answers probes, its
+// readiness gate, and its labels and status. They come in this order, so that
+// whoever selects by labels finds those alone whose gate is open. Labels and
+// status go before the gate shuts.
+
+// shown says that labels, status or gate of the requester tell others to use it.
+func (o *Observation) shown() bool { return o.Requester.Shown || o.Requester.GateOpen }
+
+func (o *Observation) ready() bool { return o.SPI != nil && o.SPI.Proxy.Ready }
+
+// retract takes labels and status off, and shuts the gate by the next step.
+func (c *Controller) retract(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o Observation, step Step) error {
+	if !o.Requester.Shown {
+		return c.setGate(ctx, n, w, pod, corev1.ConditionFalse, string(NotServing), step.Why)
+	}
+	relayed := w.asked[pod.UID].RelayedLabels
+	return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
+		for _, key := range relayed {
+			delete(p.Labels, key)
+		}
+		c.setStatus(p, o, podmeta.Status{State: stateWaiting, Reason: string(NotServing), Message: step.Why})
+		delete(p.Annotations, podmeta.AnnotationRelayedLabels)
+	})
+}
+
+func (c *Controller) setGate(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, status corev1.ConditionStatus, reason, message string) error {
+	changed := pod.DeepCopy()
+	condition := corev1.PodCondition{
+		Type: podmeta.ReadinessGate, Status: status, Reason: reason, Message: message,
+		LastTransitionTime: metav1.NewTime(c.opts.Now()),
+	}
+	at := slices.IndexFunc(changed.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == podmeta.ReadinessGate })
+	if at < 0 {
+		changed.Status.Conditions = append(changed.Status.Conditions, condition)
+	} else {
+		changed.Status.Conditions[at] = condition
+	}
+	if err := c.opts.API.Status().Patch(ctx, changed, client.StrategicMergeFrom(pod)); err != nil {
+		return err
+	}
+	w.wrote(n, changed)
+	return nil
+}
+
+// proxy is what the requester program is to carry.
+func (o *Observation) proxy() requesterapi.ProxyConfig {
+	return requesterapi.ProxyConfig{
+		Binding:     o.Record.SwapKey(),
+		ServingPort: uint16(o.Record.ServingPort),
+		Address:     o.Launcher.IP,
+		Port:        uint16(o.Instance.Port),
+		MetricsURL:  fmt.Sprintf("http://%s:%d/metrics", o.Launcher.IP, o.Instance.Port),
+	}
+}

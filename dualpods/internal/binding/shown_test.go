@@ -1,0 +1,59 @@
+package binding
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// publishedPod is a requester Pod that is shown as one that serves.
+func publishedPod() *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "a", UID: "uid", Labels: map[string]string{"app": "x", "model": "m"},
+			Annotations: map[string]string{
+				podmeta.AnnotationServerPatch: "{}", podmeta.AnnotationRelayedLabels: `["model"]`, podmeta.AnnotationStatus: `{"state":"Serving"}`,
+			},
+		},
+		Spec:   corev1.PodSpec{ReadinessGates: []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}},
+		Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: podmeta.ReadinessGate, Status: corev1.ConditionTrue}}},
+	}
+}
+
+func TestLabelsGoBeforeTheGateShutsThoughAnotherControllerShutsIt(t *testing.T) {
+	pod := publishedPod()
+	api := fake.NewClientBuilder().WithObjects(pod).WithStatusSubresource(pod).Build()
+	retract := func() *corev1.Pod { // by a controller that knows what stands in the API alone
+		c := New(t.Context(), Options{API: api, Recorder: silentRecorder{}, Now: time.Now}, logr.Discard())
+		defer c.Close()
+		pod := &corev1.Pod{}
+		require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "a"}, pod))
+		w := &world{pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}}
+		n := c.work("node")
+		w.wrote(n, pod)
+		o := with("sleeping")
+		o.SPI, o.Requester.UID = nil, pod.UID
+		c.observePod(t.Context(), &o, n, w, pod)
+		o.Requester.Finalizer, o.Requester.Running, o.Problems = true, true, nil
+		step := Decide(o)
+		require.Equal(t, "not awake, shown", step.Rule)
+		require.NoError(t, c.act(t.Context(), n, w, o, step))
+		require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod))
+		return pod
+	}
+	first := retract()
+	assert.Equal(t, map[string]string{"app": "x"}, first.Labels)
+	assert.Equal(t, stateWaiting, readStatus(first).State)
+	assert.True(t, gateOpen(first), "the gate is shut by the next step")
+	assert.False(t, gateOpen(retract()))
+}
