@@ -32,8 +32,10 @@ type Binding struct {
 	LogFrom int64     `json:"logFrom,omitempty"` // where in the instance's log begins what is the requester's; 0: it is made for it; negative: at the end that it has
 	Attempt int       `json:"attempt"`           // counts the swaps asked for, from 1
 	Since   time.Time `json:"since"`             // when the record was made
-	Failure string    `json:"failure,omitempty"` // why the attempt before came to nothing
-	RetryAt time.Time `json:"retryAt,omitzero"`  // when the attempt may be made; zero: at once
+
+	Failures int       `json:"failures,omitempty"` // attempts, one after the other, that came to nothing since the requester was served last
+	Failure  string    `json:"failure,omitempty"`  // why the last of them did
+	RetryAt  time.Time `json:"retryAt,omitzero"`   // when the attempt may be made; zero: at once
 }
 
 // SwapKey is the idempotency key of the swap that the attempt asks for. A record
@@ -117,6 +119,8 @@ func (b Binding) check() string {
 		return fmt.Sprintf("servingPort %d is none: it should be 1 to 65535", b.ServingPort)
 	case b.Attempt < 1:
 		return fmt.Sprintf("attempt %d is none: they count from 1", b.Attempt)
+	case b.Failures < 0:
+		return fmt.Sprintf("failures %d is no number of them: it should be 0 or more", b.Failures)
 	case b.Since.IsZero():
 		return "since is missing"
 	}

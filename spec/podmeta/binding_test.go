@@ -58,6 +58,7 @@ func TestADamagedRecordCostsItselfAlone(t *testing.T) {
 		"a GPU twice":                  {"bad", strings.Replace(good, `["G"]`, `["G","H","G"]`, 1), "gpus names a GPU twice"},
 		"a port that is none":          {"bad", strings.Replace(good, `80`, `70000`, 1), "servingPort 70000 is none: it should be 1 to 65535"},
 		"an attempt before the first":  {"bad", strings.Replace(good, `1,`, `0,`, 1), "attempt 0 is none: they count from 1"},
+		"fewer failures than none":     {"bad", strings.Replace(good, `1,`, `1,"failures":-7,`, 1), "failures -7 is no number of them: it should be 0 or more"},
 		"no time":                      {"bad", strings.Replace(good, `since`, `when`, 1), "since is missing"},
 		"a time that is none":          {"bad", strings.Replace(good, `2026`, `26`, 1), "is no JSON"},
 		"no instance":                  {"", good, "the id of the instance is missing"},

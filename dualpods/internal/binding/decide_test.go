@@ -338,14 +338,14 @@ var examples = map[string]example{
 	"traffic is carried": {"not ready", BecomeReady, but(servedOne(), func(o *Observation) {
 		o.SPI.Proxy.Ready, o.Requester.Published, o.Requester.Shown = false, false, false
 	})},
-	"the requester is ready":                     {"not published", Publish, but(servedOne(), func(o *Observation) { o.Requester.Published = false })},
+	"the requester is ready": {"not published", Publish, but(servedOne(), func(o *Observation) { o.Requester.Published = false })},
 	"the requester is ready and has a gate": {"gate shut", OpenGate, but(servedOne(), func(o *Observation) {
 		o.Requester.Gate, o.Requester.Published, o.Requester.Shown = true, false, false
 	})},
 	"its gate is open": {"not published", Publish, but(servedOne(), func(o *Observation) {
 		o.Requester.Gate, o.Requester.GateOpen, o.Requester.Published, o.Requester.Shown = true, true, false, false
 	})},
-	"all is done":                                {"", Nothing, servedOne()},
+	"all is done": {"", Nothing, servedOne()},
 	"all is done, and the configuration is gone": {"", Nothing, but(servedOne(), func(o *Observation) { o.Problems = []podmeta.Problem{{Field: "f"}} })},
 	"all is done, and the configuration changed": {"", Nothing, but(servedOne(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
 	"the configuration changed while the launcher was silent": {"not published", Publish, but(servedOne(), func(o *Observation) {

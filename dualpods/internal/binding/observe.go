@@ -100,8 +100,11 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
 	}
 	status := readStatus(pod)
-	if status.State == stateServing {
+	switch status.State {
+	case stateServing:
 		o.Requester.ServesSince = status.Since
+	case stateWaiting:
+		o.Requester.WaitsSince = status.Since
 	}
 	if last := n.told[pod.UID]; status.Reason == string(last.reason) {
 		o.Told = last

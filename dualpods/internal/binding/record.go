@@ -58,10 +58,15 @@ func (o *Observation) otherAttempt() Step {
 	return Step{Do: NextAttempt, Why: "the attempt was to find instance " + record.Instance + " otherwise: " + o.Attempt.Failure, Record: record}
 }
 
-// nextAttempt is the record after an attempt that failed.
+// nextAttempt is the record after an attempt that failed. What failed before the
+// requester was served counts no more.
 func (o *Observation) nextAttempt(failure string) Step {
 	record := *o.Record
-	pause := pauseAfter(firstPause, record.Attempt)
+	if o.Requester.WaitsSince.After(record.RetryAt) {
+		record.Failures = 0
+	}
+	record.Failures++
+	pause := pauseAfter(firstPause, record.Failures)
 	record.Attempt++
 	if record.New = o.Instance == nil; record.New {
 		record.LogFrom = 0

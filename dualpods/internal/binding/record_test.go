@@ -15,13 +15,38 @@ func TestAttemptsBackOff(t *testing.T) {
 	o.Attempt = Attempt{Asked: true, Over: true, Failure: "boom"}
 	for n, pause := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 8: 128 * time.Second, 10: 5 * time.Minute, 200: 5 * time.Minute} {
 		record := *o.Record
-		record.Attempt = n
+		record.Attempt, record.Failures = n+40, n-1
 		o.Record = &record
 		step := Decide(o)
 		require.Equal(t, NextAttempt, step.Do)
-		assert.Equal(t, n+1, step.Record.Attempt)
+		assert.Equal(t, n+41, step.Record.Attempt, "each attempt has a key of its own")
+		assert.Equal(t, n, step.Record.Failures)
 		assert.Equal(t, "boom", step.Record.Failure)
 		assert.Equal(t, now.Add(pause), step.Record.RetryAt, n)
+	}
+}
+
+func TestWhatFailedBeforeARequesterWasServedMakesNoLaterAttemptWaitLonger(t *testing.T) {
+	failed := now.Add(-time.Hour)
+	for name, e := range map[string]struct {
+		waits    time.Time
+		failures int
+	}{
+		"served since":                      {now.Add(-time.Second), 1},
+		"it has waited since before":        {failed, 6},
+		"its status does not say it waits":  {time.Time{}, 6},
+		"served until the attempt was made": {failed.Add(time.Second), 6},
+	} {
+		o := but(with("sleeping"), func(o *Observation) {
+			o.Attempt = Attempt{Asked: true, Over: true}
+			o.Record.Attempt, o.Record.Failures, o.Record.Failure, o.Record.RetryAt = 9, 5, "boom", failed.Add(time.Minute)
+			o.Requester.WaitsSince = e.waits
+		})
+		step := Decide(o)
+		require.Equal(t, "not awake any more", step.Rule)
+		assert.Equal(t, 10, step.Record.Attempt)
+		assert.Equal(t, e.failures, step.Record.Failures, name)
+		assert.Equal(t, now.Add(pauseAfter(firstPause, e.failures)), step.Record.RetryAt, name)
 	}
 }
 

@@ -48,6 +48,7 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 	if !IsLauncher(old) {
 		s.told(inc, pod, readStatus(old), readStatus(pod))
 		s.labelled(pod)
+		s.notesService(old, pod)
 		s.letGo(old, pod)
 		return
 	}
@@ -127,6 +128,30 @@ func (s *sim) nextAttempt(inc *incarnation, l *simLauncher, before, after podmet
 	}
 	if !after.RetryAt.Equal(before.RetryAt) {
 		s.putOff(inc, l, before)
+		s.failures[before.RequesterUID]++
+		if n := s.failures[before.RequesterUID]; time.Until(after.RetryAt) > pauseAfter(firstPause, n) {
+			s.violated("attempt %d of %s is put off for %v, after it failed %d times since it was served", after.Attempt, before.Name, time.Until(after.RetryAt), n)
+		}
+	}
+}
+
+// notesService notes that a requester begins to be served, or that it was for
+// some time, after the attempt that brought it there was to be made.
+func (s *sim) notesService(old, pod *corev1.Pod) {
+	was, is := readStatus(old).State == stateServing, readStatus(pod).State == stateServing
+	switch {
+	case is && !was:
+		s.serves[pod.UID] = time.Now()
+	case was && !is:
+		began := s.serves[pod.UID]
+		for _, r := range s.records() {
+			if r.RequesterUID == pod.UID && r.RetryAt.After(began) {
+				began = r.RetryAt
+			}
+		}
+		if time.Since(began) > 2*time.Second {
+			s.failures[pod.UID] = 0
+		}
 	}
 }
 
@@ -140,6 +165,7 @@ func (s *sim) recorded(l *simLauncher, b podmeta.Binding) {
 	if f != nil && f.Count > 1 && time.Since(f.Last) < secondStart/2 && b.RetryAt.Before(f.Last.Add(secondStart)) {
 		s.violated("requester %s is to have %s at once, which ended %d times", b.Name, b.Instance, f.Count)
 	}
+	s.failures[b.RequesterUID] = 0
 	if n, _ := podmeta.GPUs(pod.Spec.Containers[0].Resources.Limits); n != len(b.GPUs) {
 		s.violated("requester %s asks for %d GPUs and is bound on %d", b.Name, n, len(b.GPUs))
 	}

@@ -50,6 +50,8 @@ type sim struct {
 	slowPulls   int                     // how many Pods are still to wait for their images
 	slowCalls   []time.Duration         // how long the next swaps take to come to their launchers
 	odd         []simOddity             // what is wrong with the next programs from their beginning
+	failures    map[types.UID]int       // of attempts, one after the other, since the requester was served
+	serves      map[types.UID]time.Time // since when the status of requesters says that they are served
 	evictions   map[string]simEviction  // by key of the swap that they are to make room for
 	unbound     map[string]time.Time    // when an instance had a record last, by launcher and id
 	doomed      map[types.UID]string    // requesters whose server died while it served, and how
@@ -332,7 +334,7 @@ func simulate(t *testing.T, seed uint64, script []simEvent, rules []rule, trace 
 		s := &sim{
 			seed: seed, start: time.Now(), rules: rules, trace: trace, draws: map[string]uint64{}, launchers: map[string]*simLauncher{},
 			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
-			evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
+			failures: map[types.UID]int{}, serves: map[types.UID]time.Time{}, evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
 		}
 		s.locked(func() {
 			s.api = newSimAPI(s)
