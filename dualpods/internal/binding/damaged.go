@@ -15,7 +15,8 @@ import (
 
 // unread is the launcher with a record that cannot be read, and that may be of a
 // requester that has no other: it carries traffic to the instance that the record
-// is of, or does not say whether it carries any.
+// is of, or does not say whether it carries any. What was in a container that has
+// ended serves nobody.
 func (w *world) unread(uid types.UID) *launcherPod {
 	pod, said := w.pods[uid], w.spi[uid]
 	if pod == nil || !running(pod) {
@@ -25,7 +26,7 @@ func (w *world) unread(uid types.UID) *launcherPod {
 		return nil
 	}
 	for _, l := range w.launchers {
-		if len(l.damaged) == 0 || l.pod.Namespace != pod.Namespace || finished(l.pod) {
+		if len(l.damaged) == 0 || l.pod.Namespace != pod.Namespace || finished(l.pod) || containerEnded(l.pod) {
 			continue
 		}
 		carries := said != nil && said.Proxy.State != requesterapi.StateUnbound && said.Proxy.Address == l.pod.Status.PodIP

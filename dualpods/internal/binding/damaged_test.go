@@ -1,12 +1,14 @@
 package binding
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -24,6 +26,16 @@ func TestARequesterWhoseRecordIsDamagedIsServedOn(t *testing.T) {
 func TestALauncherThatGoesIsNotKeptByADamagedRecord(t *testing.T) {
 	script := append(ofOneThatIsServed[:2:2], simEvent{at: 21 * time.Second, what: "delete launcher"}, simEvent{at: 22 * time.Second, what: "delete launcher", arg: 1})
 	assert.Empty(t, simulate(t, 1, script, rules, false).wrong)
+}
+
+func TestARequesterWhoseRecordIsDamagedIsReplacedOnceTheContainerOfItsLauncherHasEnded(t *testing.T) {
+	lines := steps(t, ofOneThatIsServed[1], simEvent{at: 21 * time.Second, what: "end launcher", arg: 10}) // for long
+	deleted := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, "API server: controller deletes req-1") })
+	require.Positive(t, deleted)
+	var at float64
+	_, err := fmt.Sscanf(lines[deleted], "%fs", &at)
+	require.NoError(t, err)
+	assert.Less(t, at, 29.0, "the record is restored later")
 }
 
 // damage has somebody damage the record of a requester that is served, and
