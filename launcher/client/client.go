@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -170,10 +169,13 @@ func do[T any](ctx context.Context, c *Client, what call) (T, error) {
 		return out, err
 	}
 	defer resp.Body.Close()
-	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
-		return out, fmt.Errorf("cannot read the answer to %s %s: %w", what.method, what.path, brokenOff(err))
+	content, err := readAll(resp.Body)
+	if err == nil {
+		err = json.Unmarshal(content, &out)
 	}
-	_, _ = io.Copy(io.Discard, resp.Body) // to the end, so that the connection can be used again
+	if err != nil {
+		return out, fmt.Errorf("cannot read the answer to %s %s: %w", what.method, what.path, err)
+	}
 	return out, nil
 }
 
@@ -184,17 +186,9 @@ func (c *Client) text(ctx context.Context, path string) ([]byte, error) {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	content, err := io.ReadAll(resp.Body)
+	content, err := readAll(resp.Body)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the answer to GET %s: %w", path, err)
 	}
 	return content, nil
-}
-
-// brokenOff makes an answer that ended before it began an unexpected end.
-func brokenOff(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
 }

@@ -63,8 +63,12 @@ func (r *retries) wait(ctx context.Context) error {
 }
 
 // temporary says whether another attempt may end better: the launcher could not
-// be reached, broke off, or is going down. What it refuses stays refused.
+// be reached, broke off, or is going down. What it refuses stays refused, and
+// what is too long would come again.
 func temporary(err error) bool {
+	if IsTooLong(err) {
+		return false
+	}
 	e, ok := errors.AsType[*launcher.Error](err)
 	if !ok {
 		return true

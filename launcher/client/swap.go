@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -38,11 +37,11 @@ func (c *Client) SwapOnce(ctx context.Context, key string, req launcherapi.SwapR
 		return launcherapi.SwapResult{}, err
 	}
 	defer resp.Body.Close()
-	lines := json.NewDecoder(bufio.NewReader(resp.Body))
-	for {
+	phases := linesOf(resp.Body)
+	for phases.Scan() {
 		var p launcherapi.SwapProgress
-		if err := lines.Decode(&p); err != nil {
-			return launcherapi.SwapResult{}, fmt.Errorf("cannot follow the swap, which goes on: %w", brokenOff(err))
+		if err := json.Unmarshal(phases.Bytes(), &p); err != nil {
+			return launcherapi.SwapResult{}, fmt.Errorf("cannot follow the swap, which goes on: %w", err)
 		}
 		switch {
 		case p.Result != nil:
@@ -52,6 +51,7 @@ func (c *Client) SwapOnce(ctx context.Context, key string, req launcherapi.SwapR
 		}
 		progress(p)
 	}
+	return launcherapi.SwapResult{}, fmt.Errorf("cannot follow the swap, which goes on: %w", phases.end())
 }
 
 // CallOff ends the wait of the swap that came with an idempotency key, which is
@@ -64,6 +64,6 @@ func (c *Client) CallOff(ctx context.Context, key string) error {
 
 // drained reads to the end, so that the connection can be used again.
 func drained(r io.Reader) error {
-	_, err := io.Copy(io.Discard, r)
+	_, err := io.Copy(io.Discard, io.LimitReader(r, maxAnswer))
 	return err
 }

@@ -40,7 +40,7 @@ const silences = 3
 // cannot be reached, see [Options].
 func (c *Client) Watch(ctx context.Context, since *uint64) iter.Seq2[launcherapi.WatchEvent, error] {
 	return func(yield func(launcherapi.WatchEvent, error) bool) {
-		w := watch{c: c, yield: yield, known: map[string]launcherapi.Instance{}, listing: since == nil, stale: since == nil}
+		w := watch{c: c, yield: yield, known: map[string]launcherapi.Instance{}, sizes: map[string]int{}, listing: since == nil, stale: since == nil}
 		if since != nil {
 			w.revision = *since
 		}
@@ -58,6 +58,8 @@ type watch struct {
 	stale    bool // a list is due
 	known    map[string]launcherapi.Instance
 	revision uint64
+	sizes    map[string]int // of the instances that events have told of, in bytes
+	size     int            // their sum
 }
 
 var (
@@ -108,10 +110,11 @@ func (w *watch) once(ctx context.Context, retry *retries) error {
 	}
 	defer resp.Body.Close()
 	retry.connected()
-	for lines := json.NewDecoder(resp.Body); ; {
+	events := linesOf(resp.Body)
+	for events.Scan() {
 		var event launcherapi.RawEvent
-		if err := lines.Decode(&event); err != nil {
-			return fmt.Errorf("cannot read the watch stream: %w", errors.Join(brokenOff(err), context.Cause(ctx)))
+		if err := json.Unmarshal(events.Bytes(), &event); err != nil {
+			return fmt.Errorf("cannot read the watch stream: %w", errors.Join(err, context.Cause(ctx)))
 		}
 		silence.Reset(silences * w.c.heartbeat)
 		if err := w.tell(event); err != nil {
@@ -119,6 +122,7 @@ func (w *watch) once(ctx context.Context, retry *retries) error {
 		}
 		retry.reset()
 	}
+	return fmt.Errorf("cannot read the watch stream: %w", errors.Join(events.end(), context.Cause(ctx)))
 }
 
 // tell passes an event on.
@@ -128,6 +132,9 @@ func (w *watch) tell(event launcherapi.RawEvent) error {
 		var object launcherapi.Instance
 		if err := json.Unmarshal(event.Object, &object); err != nil {
 			return fmt.Errorf("cannot read an event: %w", err)
+		}
+		if err := w.weigh(event.Type, object.InstanceID, len(event.Object)); err != nil {
+			return err
 		}
 		return w.pass(event.Type, object, object.Revision)
 	case launcherapi.EventError:
@@ -139,6 +146,22 @@ func (w *watch) tell(event launcherapi.RawEvent) error {
 	default:
 		return nil // a heartbeat, or what a later launcher tells
 	}
+}
+
+// weigh bounds how much there is of the instances that events tell of: whoever
+// watches keeps them all. Each takes up to keptBytes beside its text.
+func (w *watch) weigh(kind launcherapi.EventType, id string, bytes int) error {
+	const keptBytes = 4 << 10
+	w.size -= w.sizes[id]
+	delete(w.sizes, id)
+	if kind == launcherapi.EventDeleted {
+		return nil
+	}
+	w.sizes[id] = bytes + keptBytes
+	if w.size += w.sizes[id]; w.size > maxAnswer {
+		return fmt.Errorf("cannot follow the watch stream: what it tells of its instances %w", errTooLong)
+	}
+	return nil
 }
 
 // pass gives an event to the loop and remembers it.
@@ -182,6 +205,7 @@ func (w *watch) list(ctx context.Context) error {
 		}
 	}
 	w.revision, w.stale = list.Revision, false
+	w.sizes, w.size = map[string]int{}, 0
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package nodeview
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -78,6 +79,7 @@ type host struct {
 	gone      bool
 	silent    bool
 	noStreams bool
+	tooLong   bool // each stream is one event without end
 }
 
 const rightToken = "sesame"
@@ -137,7 +139,7 @@ func (h *host) list() launcherapi.InstanceList {
 func (h *host) watch(w http.ResponseWriter, r *http.Request) {
 	since, err := strconv.ParseUint(r.URL.Query().Get("since"), 10, 64)
 	h.mu.Lock()
-	gone, noStreams := h.gone, h.noStreams
+	gone, noStreams, tooLong := h.gone, h.noStreams, h.tooLong
 	h.gone = false
 	h.mu.Unlock()
 	switch {
@@ -151,7 +153,19 @@ func (h *host) watch(w http.ResponseWriter, r *http.Request) {
 		problem(w, http.StatusServiceUnavailable, launcherapi.CodeUnavailable, "no more streams")
 		return
 	}
+	if tooLong {
+		neverEnding(w)
+		return
+	}
 	h.stream(w, r, since)
+}
+
+// neverEnding sends one event until nobody listens any more.
+func neverEnding(w http.ResponseWriter) {
+	_, err := fmt.Fprintf(w, `{"type": %q, "object": {"reason": "`, launcherapi.EventUpdated)
+	for letters := bytes.Repeat([]byte("a"), 1<<20); err == nil; {
+		_, err = w.Write(letters)
+	}
 }
 
 // stream tells events until the streams are ended, with a heartbeat now and then.
@@ -231,6 +245,7 @@ func (h *host) refuse(status int) { h.change(func() { h.refusal = status }) }
 func (h *host) forgetOnce()       { h.change(func() { h.gone = true }) }
 func (h *host) fallSilent()       { h.change(func() { h.silent = true }) }
 func (h *host) refuseStreams()    { h.change(func() { h.noStreams = true }) }
+func (h *host) neverEnd(so bool)  { h.change(func() { h.tooLong = so }) }
 
 func (h *host) now() uint64 {
 	h.mu.Lock()

@@ -23,11 +23,15 @@ type View struct {
 	// Connected: its watch stream is up, and what follows is so. Otherwise it is
 	// what was so when the stream broke off.
 	Connected bool
-	Lost      time.Time                       // when the stream broke off; of one that never was up, when the watch began
-	Why       string                          // it is not connected
-	GPUs      []string                        // UUIDs of its node
-	Instances map[string]launcherapi.Instance // is never changed: a change makes another map
-	Revision  uint64                          // what has happened up to it is in Instances
+	// Lost is when the stream broke off: the first of several, one after the other,
+	// that ended at once. Of one that never was up it is when the watch began.
+	Lost time.Time
+	Why  string   // it is not connected
+	GPUs []string // UUIDs of its node
+	// Instances is never changed: a change makes another map. It is nil until the
+	// stream is up for the first time.
+	Instances map[string]launcherapi.Instance
+	Revision  uint64 // what has happened up to it is in Instances
 }
 
 // Target is where a launcher is.
@@ -188,7 +192,7 @@ func (l *launcher) run(ctx context.Context, opts Options, changed func()) {
 		Reconnect: time.Nanosecond, // what there is must be listed again before it is known
 	})
 	if err != nil {
-		l.lose(fmt.Errorf("cannot be asked at %s: %w", l.target.Address, err), changed)
+		l.lose(fmt.Errorf("cannot be asked at %s: %w", l.target.Address, err), false, changed)
 		return
 	}
 	defer c.Close()
@@ -202,9 +206,10 @@ func (l *launcher) run(ctx context.Context, opts Options, changed func()) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.lose(err, changed)
+		held := reached && time.Since(begun) > longestPause && !client.IsTooLong(err)
+		l.lose(err, held, changed)
 		opts.Logger.Debug("the stream of a launcher broke off", "launcher", l.target.Address, "error", err)
-		if reached && time.Since(begun) > longestPause { // one that ends at once is not asked at once again and again
+		if held { // one that ends at once is not asked at once again and again
 			pause = firstPause
 		}
 		select {
@@ -237,6 +242,7 @@ func (l *launcher) follow(ctx context.Context, c *client.Client, changed func())
 		view.Instances[i.InstanceID] = i
 	}
 	l.mu.Lock()
+	view.Lost = l.view.Lost
 	l.view = view
 	l.mu.Unlock()
 	changed()
@@ -262,11 +268,13 @@ func (l *launcher) apply(event launcherapi.WatchEvent) {
 	l.view.Instances[event.Object.InstanceID] = event.Object
 }
 
-func (l *launcher) lose(err error, changed func()) {
+// lose notes that there is no stream any more, and why. One that held breaks off
+// now; with any other the launcher is lost since it was before.
+func (l *launcher) lose(err error, held bool, changed func()) {
 	why := withoutPort(err)
 	l.mu.Lock()
 	tell := l.view.Connected || l.view.Why != why
-	if l.view.Connected {
+	if held {
 		l.view.Lost = time.Now()
 	}
 	l.view.Connected, l.view.Why = false, why

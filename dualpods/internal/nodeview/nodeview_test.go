@@ -3,6 +3,7 @@ package nodeview
 import (
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,4 +125,34 @@ func TestALauncherWhoseStreamEndsAtOnceIsAskedLessAndLessOften(t *testing.T) {
 	require.Eventually(t, func() bool { return l.lists() >= 6 }, patience, time.Millisecond)
 	least := firstPause * (1 + 2 + 4 + 8 + 16) // before the sixth
 	assert.GreaterOrEqual(t, time.Since(begun), least)
+}
+
+func TestALauncherWhoseEventDoesNotEndIsLostUntilItTellsOthers(t *testing.T) {
+	l := newHost(t)
+	l.neverEnd(true)
+	s := newSet(t, Options{})
+	s.Watch("one", l.target())
+	tooLong := func(v View) bool { return !v.Connected && strings.Contains(v.Why, "an event is longer than 32 MiB") }
+	first := s.until("the event is given up, and people are told why", "one", tooLong)
+	listed := l.lists()
+	again := s.until("it is asked again", "one", func(v View) bool { return tooLong(v) && l.lists() > listed+1 })
+	assert.Equal(t, first.Lost, again.Lost, "it has been lost ever since")
+	l.neverEnd(false)
+	l.put("a", "awake")
+	s.until("it is up again", "one", func(v View) bool { return v.Connected && l.streams() == 1 })
+	l.put("a", "sleeping")
+	s.until("it tells", "one", func(v View) bool { return v.Instances["a"].State == "sleeping" })
+}
+
+func TestALauncherWhoseStreamHeldIsLostFromItsEndOn(t *testing.T) {
+	l := newHost(t)
+	s := newSet(t, Options{})
+	s.Watch("one", l.target())
+	up := s.until("the stream is up", "one", func(v View) bool { return v.Connected && l.streams() == 1 })
+	s.until("it holds", "one", func(View) bool { return time.Since(up.Lost) > 2*longestPause })
+	l.refuse(http.StatusServiceUnavailable)
+	ended := time.Now()
+	l.breakOff()
+	v := s.until("the loss is said", "one", func(v View) bool { return !v.Connected && v.Why != "" })
+	assert.False(t, v.Lost.Before(ended))
 }

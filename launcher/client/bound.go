@@ -1,0 +1,48 @@
+package client
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// maxAnswer bounds an answer, one event of a stream, and what all the instances
+// have that a stream tells of: a list of a thousand instances has a few MiB.
+const maxAnswer = 32 << 20
+
+var errTooLong = fmt.Errorf("is longer than %d MiB", maxAnswer>>20)
+
+// IsTooLong says whether an answer or an event was given up since it did not end
+// within what any launcher says at once.
+func IsTooLong(err error) bool { return errors.Is(err, errTooLong) }
+
+// readAll reads an answer to its end.
+func readAll(answer io.Reader) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(answer, maxAnswer+1))
+	if err == nil && len(content) > maxAnswer {
+		return nil, fmt.Errorf("it %w", errTooLong)
+	}
+	return content, err
+}
+
+// lines reads a stream line by line.
+type lines struct{ *bufio.Scanner }
+
+func linesOf(stream io.Reader) lines {
+	l := lines{bufio.NewScanner(stream)}
+	l.Buffer(nil, maxAnswer)
+	return l
+}
+
+// end is why there is no next line.
+func (l lines) end() error {
+	switch err := l.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return fmt.Errorf("an event %w", errTooLong)
+	case err == nil:
+		return io.ErrUnexpectedEOF
+	default:
+		return err
+	}
+}
