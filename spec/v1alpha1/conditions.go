@@ -19,6 +19,7 @@ const (
 	ReasonInvalid               = "Invalid"               // the spec says something that means nothing
 	ReasonLauncherConfigMissing = "LauncherConfigMissing" // an InferenceServerConfig names one that is not there
 	ReasonMalformedTemplate     = "MalformedTemplate"     // the podTemplate of a LauncherConfig is no Pod template
+	ReasonNameTaken             = "NameTaken"             // a Secret or DaemonSet that a LauncherConfig is to have is there, and is somebody else's
 )
 
 // Reasons of ConditionAvailable.

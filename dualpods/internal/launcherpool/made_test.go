@@ -41,7 +41,10 @@ func TestWhatSomebodyMakesInPlaceOfWhatThePoolHadMadeIsSomebodyElses(t *testing.
 	ensure := func() error { return pool.ensureToken(t.Context(), config, nil) }
 	require.NoError(t, ensure())
 	require.NoError(t, ensure(), "the cache has not heard of it")
-	api.cached = []corev1.Secret{{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: secretName(config)}}}
+	api.cached = []corev1.Secret{{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: secretName(config), OwnerReferences: []metav1.OwnerReference{ownedBy(config)}},
+		Data:       map[string][]byte{tokenKey: []byte("sesame")},
+	}}
 	require.NoError(t, ensure(), "the cache has heard of it")
 	assert.Empty(t, pool.made, "what the cache knows need not be kept")
 	api.cached = nil // it was deleted, and one that the cache does not show is there

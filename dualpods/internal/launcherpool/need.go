@@ -44,6 +44,9 @@ func (p *Pool) Lacking(ctx context.Context, need binding.Need) *binding.Wait {
 		}
 	}
 	if config.Spec.Population.Mode == v1alpha1.OnDemand {
+		if !p.hasToken(ctx, config) {
+			return &binding.Wait{Reason: binding.LauncherStarting, Why: fmt.Sprintf("the launchers of LauncherConfig %s have no token yet", config.Name)}
+		}
 		return nil
 	}
 	return &binding.Wait{Reason: binding.LauncherStarting, Why: fmt.Sprintf("DaemonSet %s has no launcher on node %s yet", objectName(config.Name), need.Node)}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -94,6 +95,12 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		err = p.provide(ctx, &found)
 	}
 	again, idleErr := p.removeIdle(ctx, &found)
+	if taken, ok := errors.AsType[*takenError](err); ok {
+		found.taken, found.failure, err = taken.Error(), taken.Error(), nil
+		if again == 0 || takenPause < again {
+			again = takenPause
+		}
+	}
 	err = errors.Join(err, idleErr)
 	if err != nil && !apierrors.IsConflict(err) {
 		found.failure = err.Error()
@@ -115,6 +122,7 @@ type finding struct {
 	problems  []podmeta.Problem
 	launchers []*corev1.Pod
 	set       *appsv1.DaemonSet // with mode PerNode; nil: not there yet
+	taken     string            // what the launchers are to have, and is somebody else's
 	failure   string            // what the pass could not do
 }
 
@@ -216,7 +224,7 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 	}
 	p.heard("DaemonSet", &set)
 	if !metav1.IsControlledBy(&set, f.config) {
-		return fmt.Errorf("cannot make DaemonSet %s: it is somebody else's: delete it, or give the LauncherConfig another name", key)
+		return &takenError{madeKey("DaemonSet", &set)}
 	}
 	f.set = &set
 	if equality.Semantic.DeepDerivative(want, set.Spec) && set.Spec.Template.Annotations[podmeta.AnnotationTemplateHash] == f.hash() {
@@ -231,6 +239,18 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 	return nil
 }
 
+// takenError says that an object that a LauncherConfig is to have is there, and
+// is somebody else's.
+type takenError struct{ object string }
+
+func (e *takenError) Error() string {
+	return e.object + " is there, and is somebody else's: delete it, or give the LauncherConfig another name"
+}
+
+// takenPause is when to look again whether an object of somebody else is still in
+// the way: the cache has none of those, so that nobody tells when it is gone.
+const takenPause = 30 * time.Second
+
 // create makes an object, unless this Pool has made it before. One of its name
 // that is somebody else's is an error.
 func (p *Pool) create(ctx context.Context, kind string, o client.Object) error {
@@ -242,7 +262,7 @@ func (p *Pool) create(ctx context.Context, kind string, o client.Object) error {
 	case apierrors.IsAlreadyExists(err) && p.made[name]:
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("%s is there, and is somebody else's: delete it, or give the LauncherConfig another name", name)
+		return &takenError{name}
 	case err == nil:
 		p.made[name] = true
 	}

@@ -39,8 +39,11 @@ func (p *Pool) tell(ctx context.Context, f *finding) error {
 	acceptance := metav1.Condition{
 		Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, ObservedGeneration: f.config.Generation,
 	}
-	if len(f.problems) > 0 {
+	switch {
+	case len(f.problems) > 0:
 		acceptance.Status, acceptance.Reason, acceptance.Message = metav1.ConditionFalse, v1alpha1.ReasonMalformedTemplate, join(f.problems)
+	case f.taken != "":
+		acceptance.Status, acceptance.Reason, acceptance.Message = metav1.ConditionFalse, v1alpha1.ReasonNameTaken, f.taken
 	}
 	meta.SetStatusCondition(&s.Conditions, acceptance)
 	meta.SetStatusCondition(&s.Conditions, available(f, s))

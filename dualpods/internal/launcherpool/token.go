@@ -33,19 +33,20 @@ func secretName(config *v1alpha1.LauncherConfig) string {
 	return name
 }
 
-// ensureToken makes the Secret where there is none, and removes those that no
-// launcher has any more.
+// ensureToken makes the Secret where there is none, or none that can be used, and
+// removes those that no launcher has any more.
 func (p *Pool) ensureToken(ctx context.Context, config *v1alpha1.LauncherConfig, launchers []*corev1.Pod) error {
 	var all corev1.SecretList
 	if err := p.opts.API.List(ctx, &all, client.InNamespace(config.Namespace), client.MatchingLabels(Labels(config.Name))); err != nil {
 		return fmt.Errorf("cannot list the tokens of its launchers: %w", err)
 	}
-	want, there := secretName(config), false
+	want := secretName(config)
+	var there *corev1.Secret
 	for i := range all.Items {
 		s := &all.Items[i]
 		switch used := slices.ContainsFunc(launchers, func(l *corev1.Pod) bool { return tokenOf(l) == s.Name }); {
 		case s.Name == want:
-			there = true
+			there = s
 			p.heard("Secret", s)
 		case !used && metav1.IsControlledBy(s, config):
 			if err := p.opts.API.Delete(ctx, s); client.IgnoreNotFound(err) != nil {
@@ -53,12 +54,25 @@ func (p *Pool) ensureToken(ctx context.Context, config *v1alpha1.LauncherConfig,
 			}
 		}
 	}
-	if there {
+	switch {
+	case there == nil:
+	case !madeFor(there, config):
+		return &takenError{madeKey("Secret", there)}
+	case holdsToken(there, config):
 		return nil
+	default:
+		err := p.opts.API.Delete(ctx, there, client.Preconditions{UID: &there.UID, ResourceVersion: &there.ResourceVersion})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("cannot replace the token %s, which is no good: %w", there.Name, err)
+		}
 	}
+	return p.makeToken(ctx, config, want)
+}
+
+func (p *Pool) makeToken(ctx context.Context, config *v1alpha1.LauncherConfig, name string) error {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: config.Namespace, Name: want, Labels: Labels(config.Name), OwnerReferences: []metav1.OwnerReference{ownedBy(config)},
+			Namespace: config.Namespace, Name: name, Labels: Labels(config.Name), OwnerReferences: []metav1.OwnerReference{ownedBy(config)},
 		},
 		Data: map[string][]byte{tokenKey: []byte(rand.Text())},
 	}
@@ -66,6 +80,27 @@ func (p *Pool) ensureToken(ctx context.Context, config *v1alpha1.LauncherConfig,
 		return fmt.Errorf("cannot make the token of its launchers: %w", err)
 	}
 	return nil
+}
+
+// madeFor says that a Secret was made for a LauncherConfig of that name: for this
+// one, or for an earlier one, which is gone and whose Secret would go next.
+func madeFor(secret *corev1.Secret, config *v1alpha1.LauncherConfig) bool {
+	owner := metav1.GetControllerOf(secret)
+	return owner != nil && owner.Kind == ownedBy(config).Kind && owner.Name == config.Name
+}
+
+// holdsToken says that a Secret is a LauncherConfig's own, and has a token.
+func holdsToken(secret *corev1.Secret, config *v1alpha1.LauncherConfig) bool {
+	return metav1.IsControlledBy(secret, config) && token(secret) != ""
+}
+
+func token(secret *corev1.Secret) string { return string(bytes.TrimSpace(secret.Data[tokenKey])) }
+
+// hasToken says that the launchers that are made now can start, and be asked.
+func (p *Pool) hasToken(ctx context.Context, config *v1alpha1.LauncherConfig) bool {
+	var secret corev1.Secret
+	err := p.opts.API.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: secretName(config)}, &secret)
+	return err == nil && holdsToken(&secret, config)
 }
 
 // tokenOf is the name of the Secret that the launcher in a Pod has its token
@@ -101,5 +136,5 @@ func (p *Pool) Token(launcher *corev1.Pod) string {
 	if err := p.opts.API.Get(context.Background(), client.ObjectKey{Namespace: launcher.Namespace, Name: name}, &secret); err != nil {
 		return "" // the launcher refuses, which is told; the Secret's coming has it asked again
 	}
-	return string(bytes.TrimSpace(secret.Data[tokenKey]))
+	return token(&secret)
 }

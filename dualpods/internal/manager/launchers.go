@@ -49,10 +49,15 @@ func setUpPool(ctx context.Context, mgr ctrl.Manager, pool *launcherpool.Pool, c
 	return ctrl.NewControllerManagedBy(mgr).Named("launcherpool").
 		For(&v1alpha1.LauncherConfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&appsv1.DaemonSet{}).
-		Owns(&corev1.Secret{}).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(configOfToken)).
 		Watches(&corev1.Pod{}, launcherEvents()).
 		WatchesRawSource(source.Func(counts.begin)).
 		Complete(pool)
+}
+
+// configOfToken is the LauncherConfig that a Secret is labelled for, its own or not.
+func configOfToken(_ context.Context, o client.Object) []reconcile.Request {
+	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: o.GetLabels()[podmeta.LabelLauncherConfig]}}}
 }
 
 // launcherEvents have the LauncherConfig of a launcher Pod looked at, a moment later.
@@ -97,10 +102,11 @@ func nodesOfNamespace(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, _ client.Object) bool { return podmeta.IsRequester(pod) })
 }
 
-// nodesOfToken are those of the launchers that may have a token.
+// nodesOfToken are those of the launchers that may have a token, and of the
+// requesters that may wait for one.
 func nodesOfToken(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, secret client.Object) bool {
-		return binding.IsLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == secret.GetLabels()[podmeta.LabelLauncherConfig]
+		return podmeta.IsRequester(pod) || binding.IsLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == secret.GetLabels()[podmeta.LabelLauncherConfig]
 	})
 }
 

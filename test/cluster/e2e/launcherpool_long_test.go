@@ -3,16 +3,17 @@
 package e2e
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 )
@@ -54,11 +55,38 @@ func TestWhatIsInTheWayOfALauncherIsNamedAndItComesOnceThatIsGone(t *testing.T) 
 	s := newBareSite(t)
 	s.kubectl("create", "secret", "generic", "simulated-launcher-token")
 	s.apply("examples/dual-pods/launcherconfig.yaml")
-	s.configTold("the Secret is named", func(status v1alpha1.LauncherConfigStatus) bool {
-		c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAvailable)
-		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, "Secret "+s.ns+"/simulated-launcher-token is there")
+	named := "Secret " + s.ns + "/simulated-launcher-token is there, and is somebody else's"
+	status := s.configTold("the Secret is named", func(status v1alpha1.LauncherConfigStatus) bool {
+		return conditionIs(status, v1alpha1.ConditionAccepted, v1alpha1.ReasonNameTaken, metav1.ConditionFalse)
 	})
+	assert.Contains(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAccepted).Message, named)
+	s.eventually("an Event tells", func() bool { return s.event(s.config().UID, named) })
+	assert.Empty(t, s.poolPods())
 	s.kubectl("delete", "secret", "simulated-launcher-token")
-	s.kubectl("annotate", "launcherconfig/simulated", "note=look-again")
 	s.allReady()
+
+	s.kubectl("label", "secret/simulated-launcher-token", podmeta.LabelLauncherConfig+"-") // nobody can see whose it is
+	s.configTold("the Secret is named again", func(status v1alpha1.LauncherConfigStatus) bool {
+		return conditionIs(status, v1alpha1.ConditionAccepted, v1alpha1.ReasonNameTaken, metav1.ConditionFalse)
+	})
+	s.kubectl("label", "secret/simulated-launcher-token", podmeta.LabelLauncherConfig+"=simulated")
+	s.configTold("it is the LauncherConfig's own again", func(status v1alpha1.LauncherConfigStatus) bool {
+		return conditionIs(status, v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, metav1.ConditionTrue)
+	})
+}
+
+func TestATokenThatSomebodyEmptiedIsMadeAnew(t *testing.T) {
+	s := newPool(t, nil)
+	s.allReady()
+	var before corev1.Secret
+	key := client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-token"}
+	require.NoError(t, api.Get(t.Context(), key, &before))
+	s.kubectl("patch", "secret/simulated-launcher-token", "--type=json", `--patch=[{"op": "remove", "path": "/data/token"}]`)
+	s.eventually("there is another token", func() bool {
+		var now corev1.Secret
+		return api.Get(t.Context(), key, &now) == nil && len(now.Data["token"]) > 0 && string(now.Data["token"]) != string(before.Data["token"])
+	})
+	s.apply("examples/dual-pods/requesters.yaml")
+	s.served("model-a", 1) // the kubelets bring it to the launchers within a minute or two
+	s.answers("model-a")
 }
