@@ -18,7 +18,7 @@ import (
 // from its creation on, and below it
 //
 //	wait: ROW       nothing could be done but to wait, at that row of spec/binding.md
-//	wait: Pod ready it serves, and the kubelet has not said so yet
+//	wait: Pod ready its program is ready, the gate open, and the kubelet has not said so yet
 //	accelerators    its program was asked for its GPUs
 //	swap            the launcher was asked, with the phases of the swap below
 //	others          each step, by its name: add record, bind, become ready, …
@@ -31,10 +31,10 @@ type actuation struct {
 	calls  int       // swaps under way
 	row    string    // that it waits at; empty: it does not wait
 	since  time.Time // that it waits
+	// kubelet is since when the kubelet has all that makes the Pod ready, beside
+	// which labels and status are written; zero: it has not.
+	kubelet time.Time
 }
-
-// podReady is what a requester waits for that is served.
-const podReady = "Pod ready"
 
 func (t *Telemetry) newActuation(s binding.Sight, created time.Time) *actuation {
 	if t.opts.Tracing == nil {
@@ -50,13 +50,16 @@ func (t *Telemetry) newActuation(s binding.Sight, created time.Time) *actuation 
 	return &actuation{tracer: t.opts.Tracing.tracer, ctx: ctx, root: root, row: waitsFor(s), since: created}
 }
 
-// waitsFor is what a decision leaves to wait for; empty: there is something to do.
+// waitsFor is the row that a decision leaves the requester to wait at; empty: there
+// is something to do, or it is served.
 func waitsFor(s binding.Sight) string {
+	if s.Err != nil {
+		return s.Step.Rule // until the step is tried again
+	}
 	switch s.Step.Do {
 	case binding.Nothing, binding.Retry, binding.Tell:
-		if s.Served() {
-			return podReady
-		}
+		return s.Step.Rule
+	case binding.Unbind, binding.DeleteInstance, binding.CreateLauncher: // were begun
 		return s.Step.Rule
 	default:
 		return ""
@@ -73,6 +76,7 @@ func (a *actuation) saw(s binding.Sight) {
 		row = "" // the span of the swap says so
 	}
 	a.wait(row, s)
+	a.leave(s)
 	switch s.Step.Do {
 	case binding.Nothing, binding.Retry, binding.Swap: // a swap's call tells of itself
 	default:
@@ -89,6 +93,27 @@ func (a *actuation) wait(row string, s binding.Sight) {
 		a.child("wait: "+a.row, a.since, s.Began, nil)
 	}
 	a.row, a.since = row, s.Ended
+}
+
+// leave notes since when the Pod's readiness is left to the kubelet.
+func (a *actuation) leave(s binding.Sight) {
+	if s.Err != nil {
+		return
+	}
+	switch s.Step.Do {
+	case binding.BecomeUnready, binding.Retract:
+		a.kubelet = time.Time{}
+	case binding.OpenGate:
+		a.kubelet = s.Ended
+	case binding.BecomeReady:
+		if !s.Observation.Requester.Gate {
+			a.kubelet = s.Ended
+		}
+	default:
+		if s.Served() && a.kubelet.IsZero() && s.Observation.Requester.PodReady.IsZero() { // an earlier process did the rest
+			a.kubelet = s.Ended
+		}
+	}
 }
 
 func (a *actuation) child(name string, began, ended time.Time, err error, attributes ...attribute.KeyValue) {
@@ -113,6 +138,12 @@ func (a *actuation) end(at time.Time, why string, o *binding.Observation) {
 	}
 	if a.row != "" && a.since.Before(at) {
 		a.child("wait: "+a.row, a.since, at, nil)
+	}
+	if !a.kubelet.IsZero() {
+		if at.Before(a.kubelet) { // the kubelet was faster than the answer
+			a.kubelet = at
+		}
+		a.child("wait: Pod ready", a.kubelet, at, nil)
 	}
 	a.root.SetAttributes(attribute.String("k8s.node.name", o.Node.Name))
 	if o.Launcher != nil {

@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,6 +21,8 @@ import (
 	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
@@ -202,8 +205,8 @@ func TestOneActuationIsOneTrace(t *testing.T) {
     open
   bind
   become ready
-  publish
   wait: Pod ready
+  publish
 `, r.tree(t))
 	root, swap := r.span(t, "actuation"), r.span(t, "swap")
 	trace := strings.ReplaceAll(string(uid), "-", "")
@@ -223,6 +226,76 @@ func TestOneActuationIsOneTrace(t *testing.T) {
 	assert.Equal(t, 19*time.Millisecond, time.Duration(wake.EndTimeUnixNano-wake.StartTimeUnixNano))
 	assert.LessOrEqual(t, r.span(t, "open").EndTimeUnixNano, swap.EndTimeUnixNano)
 	assert.Empty(t, m.early)
+}
+
+// TestTheTraceHasNoGapWhereStepsAreTriedAgainAndThePodIsReadyMeanwhile: the
+// kubelet writes to the Pod at the same time, so that the first write of labels and
+// status is refused; when the second is done the Pod is ready.
+func TestTheTraceHasNoGapWhereStepsAreTriedAgainAndThePodIsReadyMeanwhile(t *testing.T) {
+	r := newReceiver(t)
+	m, send := r.traced(t)
+	uid := types.UID(uuid.NewString())
+	created := time.Now().Truncate(time.Second)
+	at := func(s binding.Sight, began, ended time.Duration) binding.Sight {
+		s.Observation.Requester.Created = created
+		s.Began, s.Ended = created.Add(began), created.Add(ended)
+		return s
+	}
+	ms := time.Millisecond
+	m.Saw(at(on(uid, "not running", binding.Nothing), 0, 0))
+	m.Saw(at(on(uid, "carries for another", binding.Unbind), 10*ms, 11*ms))
+	m.Saw(at(on(uid, "carries nothing", binding.Bind), 80*ms, 82*ms))
+	m.Saw(at(on(uid, "not ready", binding.BecomeReady), 82*ms, 85*ms))
+	refused := at(on(uid, "not published", binding.Publish), 85*ms, 90*ms)
+	refused.Err = apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "pod-x", errors.New("it was changed"))
+	m.Saw(refused)
+	last := ready(at(on(uid, "", binding.Nothing), 190*ms, 200*ms), false)
+	last.Step = binding.Step{Rule: "not published", Do: binding.Publish}
+	m.Saw(last)
+	send()
+
+	assert.Equal(t, `actuation
+  wait: not running
+  unbind
+  wait: carries for another
+  bind
+  become ready
+  publish
+  wait: Pod ready
+  wait: not published
+  publish
+`, r.tree(t))
+	root := r.span(t, "actuation")
+	shown := root.StartTimeUnixNano // until when there is a span below the root
+	for _, s := range r.spans {     // in the order of their beginnings
+		if s != root {
+			assert.LessOrEqual(t, s.StartTimeUnixNano, shown, s.Name)
+			shown = max(shown, s.EndTimeUnixNano)
+		}
+	}
+	assert.Equal(t, root.EndTimeUnixNano, shown)
+	assert.Equal(t, created.Add(85*ms).UnixNano(), int64(r.span(t, "wait: Pod ready").StartTimeUnixNano))
+	assert.Equal(t, created.Add(200*ms).UnixNano(), int64(root.EndTimeUnixNano))
+}
+
+func TestTheWaitForAReadyPodBeginsWhenItsGateIsOpen(t *testing.T) {
+	r := newReceiver(t)
+	m, send := r.traced(t)
+	uid := types.UID(uuid.NewString())
+	gated := func(row string, do binding.Action) binding.Sight {
+		s := on(uid, row, do)
+		s.Observation.Requester.Gate = true
+		return s
+	}
+	m.Saw(gated("not ready", binding.BecomeReady))
+	opened := gated("gate shut", binding.OpenGate)
+	m.Saw(opened)
+	m.Saw(gated("not published", binding.Publish))
+	m.Saw(gated("", binding.Nothing))
+	m.Saw(ready(gated("", binding.Nothing), false))
+	send()
+	assert.Equal(t, "actuation\n  become ready\n  open gate\n  wait: Pod ready\n  publish\n", r.tree(t))
+	assert.Equal(t, opened.Ended.UnixNano(), int64(r.span(t, "wait: Pod ready").StartTimeUnixNano))
 }
 
 func TestASwapThatWasUndoneSaysSoInTheTrace(t *testing.T) {
