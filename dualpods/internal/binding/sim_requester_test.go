@@ -22,7 +22,7 @@ const (
 type simRequesters struct{ inc *incarnation }
 
 func refusal(code string) error {
-	return &spi.RefusedError{Call: "simulated", Problem: requesterapi.Problem{Status: 409, Detail: code}}
+	return &spi.RefusedError{Call: "simulated", Problem: requesterapi.Problem{Status: 409, Code: code, Detail: code}}
 }
 
 func (r *simRequesters) at(address string) *simProgram {

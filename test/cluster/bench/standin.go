@@ -13,8 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"hotseat.dev/hotseat/dualpods/requestertest"
 	"hotseat.dev/hotseat/launcher/launchertest"
-	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
 // The addresses of Pods that KWOK plays say what they are: a range for each node,
@@ -56,12 +56,12 @@ type note struct {
 }
 
 // standIn is every launcher and every requester program of the played Pods, in one
-// process. It keeps to spec/launcherapi (package launchertest) and, as far as a
-// controller calls it, to spec/requesterapi; it carries no traffic.
+// process: those of packages launchertest and requestertest, whose tests compare
+// them with the real ones.
 type standIn struct {
 	mu         sync.Mutex
-	launchers  map[int]*launchertest.Launcher // by node
-	requesters map[[2]int]*requesterapi.Proxy // by node and number
+	launchers  map[int]*launchertest.Launcher      // by node
+	requesters map[[2]int]*requestertest.Requester // by node and number
 	notes      map[string]*note
 	hung       map[int]chan struct{} // by node; closed when it hangs no more
 }
@@ -71,12 +71,7 @@ const standInEnv = "HOTSEAT_BENCH_STAND_IN"
 
 // serveStandIn serves until ctx ends.
 func serveStandIn(ctx context.Context) error {
-	s := &standIn{launchers: map[int]*launchertest.Launcher{}, requesters: map[[2]int]*requesterapi.Proxy{}, notes: map[string]*note{}, hung: map[int]chan struct{}{}}
-	spi := http.NewServeMux()
-	spi.HandleFunc("GET "+requesterapi.PathAccelerators, s.accelerators)
-	spi.HandleFunc(requesterapi.PathProxyConfig, s.proxy)
-	spi.HandleFunc("POST "+requesterapi.PathBecomeReady, s.ready(true))
-	spi.HandleFunc("POST "+requesterapi.PathBecomeUnready, s.ready(false))
+	s := &standIn{launchers: map[int]*launchertest.Launcher{}, requesters: map[[2]int]*requestertest.Requester{}, notes: map[string]*note{}, hung: map[int]chan struct{}{}}
 	notes := http.NewServeMux()
 	notes.HandleFunc("GET /notes", s.showNotes)
 	notes.HandleFunc("POST /hang", s.hang)
@@ -84,7 +79,7 @@ func serveStandIn(ctx context.Context) error {
 	failed := make(chan error, 3)
 	var running sync.WaitGroup
 	for address, handler := range map[string]http.Handler{
-		fmt.Sprintf(":%d", launcherPort): http.HandlerFunc(s.launcher), fmt.Sprintf(":%d", spiPort): spi, notesAddress: notes,
+		fmt.Sprintf(":%d", launcherPort): http.HandlerFunc(s.launcher), fmt.Sprintf(":%d", spiPort): http.HandlerFunc(s.requester), notesAddress: notes,
 	} {
 		server := &http.Server{Addr: address, Handler: handler, ReadHeaderTimeout: time.Minute}
 		servers = append(servers, server)
@@ -158,7 +153,7 @@ func (s *standIn) hang(w http.ResponseWriter, r *http.Request) {
 		node, err := strconv.Atoi(text)
 		switch {
 		case err != nil:
-			reply(w, http.StatusBadRequest, err.Error())
+			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		case query.Get("on") == "true" && s.hung[node] == nil:
 			s.hung[node] = make(chan struct{})
@@ -188,65 +183,20 @@ func (s *standIn) showNotes(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(s.notes) // the reader is gone when this fails
 }
 
-func (s *standIn) accelerators(w http.ResponseWriter, r *http.Request) {
-	node, number := here(r)
-	reply(w, http.StatusOK, []string{gpuOf(node, number%gpusOfNode)})
-}
-
-// proxy binds, unbinds, and shows the binding.
-func (s *standIn) proxy(w http.ResponseWriter, r *http.Request) {
-	var config requesterapi.ProxyConfig
-	if r.Method == http.MethodPut {
-		if err := json.NewDecoder(r.Body).Decode(&config); err != nil {
-			reply(w, http.StatusBadRequest, requesterapi.Problem{Status: http.StatusBadRequest, Detail: err.Error(), Code: requesterapi.CodeInvalid})
-			return
-		}
-	}
-	p := s.requester(r, func(p *requesterapi.Proxy) {
-		switch r.Method {
-		case http.MethodPut:
-			p.ProxyConfig, p.State = config, requesterapi.StateBound
-		case http.MethodDelete:
-			*p = requesterapi.Proxy{Instance: p.Instance, State: requesterapi.StateUnbound}
-		}
-	})
-	switch {
-	case r.Method == http.MethodDelete:
-		reply(w, http.StatusOK, requesterapi.Unbound{})
-	case r.Method == http.MethodGet && p.State == requesterapi.StateUnbound:
-		reply(w, http.StatusNotFound, p)
-	default:
-		reply(w, http.StatusOK, p)
-	}
-}
-
-func (s *standIn) ready(ready bool) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		now := time.Now()
-		p := s.requester(r, func(p *requesterapi.Proxy) { p.Ready = ready })
-		if ready {
-			s.at(p.Binding, func(n *note) { n.Ready = now })
-		}
-		reply(w, http.StatusOK, p)
-	}
-}
-
-// requester changes the requester that a request is to, and gives what it is then.
-func (s *standIn) requester(r *http.Request, change func(*requesterapi.Proxy)) requesterapi.Proxy {
+func (s *standIn) requester(w http.ResponseWriter, r *http.Request) {
 	node, number := here(r)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	p, ok := s.requesters[[2]int{node, number}]
+	one, ok := s.requesters[[2]int{node, number}]
 	if !ok {
-		p = &requesterapi.Proxy{Instance: fmt.Sprintf("%d-%d", node, number), State: requesterapi.StateUnbound}
-		s.requesters[[2]int{node, number}] = p
+		one = requestertest.New(requestertest.Options{
+			Instance: fmt.Sprintf("%d-%d", node, number), GPUs: []string{gpuOf(node, number%gpusOfNode)}, BecameReady: s.becameReady,
+		})
+		s.requesters[[2]int{node, number}] = one
 	}
-	change(p)
-	return *p
+	s.mu.Unlock()
+	one.ServeHTTP(w, r)
 }
 
-func reply(w http.ResponseWriter, status int, body any) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // the client is gone when this fails
+func (s *standIn) becameReady(binding string, came time.Time) {
+	s.at(binding, func(n *note) { n.Ready = came })
 }
