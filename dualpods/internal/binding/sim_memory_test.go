@@ -164,10 +164,11 @@ type simEviction struct {
 	victims []Neighbour
 }
 
-// simObserver notes whom a controller process evicts.
+// simObserver notes whom a controller process evicts, and kills it after a step.
 type simObserver struct{ inc *incarnation }
 
 func (o simObserver) Saw(seen Sight) {
+	o.inc.s.locked(func() { o.inc.acted(seen) })
 	if seen.Step.Do == Evict && seen.Err == nil {
 		o.inc.s.locked(func() {
 			o.inc.s.evictions[seen.Observation.Record.SwapKey()] = simEviction{o.inc, seen.Step.Victims}

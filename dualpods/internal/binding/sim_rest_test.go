@@ -33,6 +33,7 @@ type simQuiet struct {
 func (s *sim) calmDown() {
 	s.note("--- nothing more happens")
 	s.inc.killAt = 0
+	s.after(stillFor-restFor-time.Minute, func() { s.killing.over = true }) // the next process has a minute
 	s.after(stillFor-restFor, func() { s.quiet = simQuiet{s.passes, s.api.version, s.revisions()} })
 }
 

@@ -36,42 +36,48 @@ func TestNoScheduleBreaksWhatMustHold(t *testing.T) {
 		t.Logf("%d schedules ran from seed %d on, %d failed; %d requesters were served at their ends", seeds, from, failed.Load(), served.Load())
 	})
 	var shown sync.Mutex
-	for n := range 4 {
-		t.Run(fmt.Sprintf("lane %d", n), func(t *testing.T) {
-			t.Parallel()
-			for {
-				seed := from + next.Add(1) - 1
-				if seed >= from+seeds {
-					return
-				}
-				script := drawScript(seed)
-				out := simulate(t, seed, script, rules, false)
-				served.Add(uint64(out.served))
-				if len(out.wrong) == 0 {
-					continue
-				}
-				if failed.Add(1) > 3 {
-					t.Errorf("seed %d: %s", seed, out.wrong[0])
-					continue
-				}
-				shown.Lock()
-				t.Errorf("%s", story(t, seed, script, out.wrong))
-				shown.Unlock()
+	kills := simSeeds{all: map[string][]uint64{}}
+	lane := func(t *testing.T) {
+		t.Parallel()
+		for {
+			seed := from + next.Add(1) - 1
+			if seed >= from+seeds {
+				return
 			}
-		})
+			script := drawScript(seed)
+			out := simulate(t, seed, script, rules, false)
+			served.Add(uint64(out.served))
+			kills.add(seed, out.acted)
+			if len(out.wrong) == 0 {
+				continue
+			}
+			if failed.Add(1) > 3 {
+				t.Errorf("seed %d: %s", seed, out.wrong[0])
+				continue
+			}
+			shown.Lock()
+			t.Errorf("%s", story(t, seed, script, out.wrong, ""))
+			shown.Unlock()
+		}
 	}
+	t.Run("as drawn", func(t *testing.T) {
+		for n := range 4 {
+			t.Run(fmt.Sprintf("lane %d", n), lane)
+		}
+	})
+	t.Run("killed after", func(t *testing.T) { kills.killAfterEach(t, seeds) })
 }
 
 // story is a failing schedule, shortened to the events that matter, and what
-// happened.
-func story(t *testing.T, seed uint64, script []simEvent, wrong []string) string {
+// happened; row is as simulateKilled has it.
+func story(t *testing.T, seed uint64, script []simEvent, wrong []string, row string) string {
 	for n := len(script) - 1; n >= 0; n-- {
 		shorter := slices.Delete(slices.Clone(script), n, n+1)
-		if len(shorter) > 0 && slices.ContainsFunc(simulate(t, seed, shorter, rules, false).wrong, func(w string) bool { return kindOf(w) == kindOf(wrong[0]) }) {
+		if len(shorter) > 0 && slices.ContainsFunc(simulateKilled(t, seed, shorter, rules, false, row).wrong, func(w string) bool { return kindOf(w) == kindOf(wrong[0]) }) {
 			script = shorter
 		}
 	}
-	out := simulate(t, seed, script, rules, true)
+	out := simulateKilled(t, seed, script, rules, true, row)
 	return fmt.Sprintf("seed %d: %s\nshortened to %d events; what happened:\n%s", seed, strings.Join(wrong, "\n    "), len(script), strings.Join(out.lines, "\n"))
 }
 

@@ -63,6 +63,7 @@ type sim struct {
 	kubeletsBy  map[string]time.Time // since when
 	byHand      map[types.UID]bool   // Pods whose finalizers somebody took off, or whose records somebody damaged
 	damaged     map[string]string    // records that somebody damaged, as they were
+	killing     simKilling
 }
 
 // draw is the next number of a kind: taking an event out of a script does not
@@ -325,16 +326,25 @@ type simOutcome struct {
 	writes       map[types.UID]int // to the API server, for each requester
 	allowed      map[types.UID]int // as many as an actuation needs
 	served       int
+	acted        map[string]bool // rows whose steps a controller has taken in the script
+	killed       bool            // the controller, after the step of the row
 }
 
 // simulate runs one script.
 func simulate(t *testing.T, seed uint64, script []simEvent, rules []rule, trace bool) simOutcome {
+	return simulateKilled(t, seed, script, rules, trace, "")
+}
+
+// simulateKilled runs one script, and kills the controller the first time that it
+// has taken the step of a row; empty: it goes by the script alone.
+func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, trace bool, row string) simOutcome {
 	var out simOutcome
 	synctest.Test(t, func(*testing.T) {
 		s := &sim{
 			seed: seed, start: time.Now(), rules: rules, trace: trace, draws: map[string]uint64{}, launchers: map[string]*simLauncher{},
 			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
 			failures: map[types.UID]int{}, serves: map[types.UID]time.Time{}, evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
+			killing: simKilling{after: row, acted: map[string]bool{}},
 		}
 		s.locked(func() {
 			s.api = newSimAPI(s)
@@ -370,7 +380,7 @@ func simulate(t *testing.T, seed uint64, script []simEvent, rules []rule, trace 
 			if !broken {
 				s.checkRest()
 			}
-			out = simOutcome{s.wrong, s.lines, s.passes, s.writes, s.allowed(), s.served()}
+			out = simOutcome{s.wrong, s.lines, s.passes, s.writes, s.allowed(), s.served(), s.killing.acted, s.killing.killed}
 			s.over = true
 			s.inc.dead = true
 			s.inc.cancel()

@@ -1,0 +1,93 @@
+package binding
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// simKilling kills the controller once, after the step of a row.
+type simKilling struct {
+	after  string          // the row; empty: none
+	acted  map[string]bool // rows whose steps were taken
+	killed bool
+	over   bool // the script has come to its end long ago: nobody is killed any more
+}
+
+// acted notes that a step was taken, and kills the process before it has noted
+// anything of it where it is to be killed after that.
+func (inc *incarnation) acted(seen Sight) {
+	k := &inc.s.killing
+	if inc.dead || k.over || seen.Err != nil || seen.Step.Do == Nothing || seen.Step.Do == Retry {
+		return
+	}
+	k.acted[seen.Step.Rule] = true
+	if k.after == seen.Step.Rule && !k.killed {
+		k.killed = true
+		inc.s.note("(after the step of the row %q)", k.after)
+		inc.kill()
+	}
+}
+
+// simSeeds are those by whose schedules the step of each row was taken, the
+// smallest of them.
+type simSeeds struct {
+	mu  sync.Mutex
+	all map[string][]uint64
+}
+
+func (k *simSeeds) add(seed uint64, rows map[string]bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for row := range rows {
+		seeds := append(k.all[row], seed)
+		slices.Sort(seeds)
+		k.all[row] = seeds[:min(len(seeds), simKilled)]
+	}
+}
+
+// writes are the rows whose steps are writes, by the examples of the table.
+func writes() (rows []string) {
+	for _, r := range rules {
+		for _, e := range examples {
+			if e.row == r.name && e.do != Nothing && e.do != Retry {
+				rows = append(rows, r.name)
+				break
+			}
+		}
+	}
+	return rows
+}
+
+// killAfterEach runs some of the schedules again by which a row's step was taken:
+// the controller is killed right after it. Where all were drawn that are drawn
+// without the race detector, they came by each row.
+func (k *simSeeds) killAfterEach(t *testing.T, seeds uint64) {
+	rows := slices.Sorted(maps.Keys(k.all))
+	var missed []string
+	for _, row := range writes() {
+		if !slices.Contains(rows, row) {
+			missed = append(missed, row)
+		}
+	}
+	t.Logf("the controller is killed after the steps of %d rows, in up to %d schedules each; no schedule came by %q", len(rows), simKilled, missed)
+	if seeds >= 1000 {
+		assert.Empty(t, missed, "rows that no schedule comes by: have simChances or simThemes bring them about")
+	}
+	for _, row := range rows {
+		t.Run(row, func(t *testing.T) {
+			t.Parallel()
+			for _, seed := range k.all[row] {
+				script := drawScript(seed)
+				out := simulateKilled(t, seed, script, rules, false, row)
+				assert.True(t, out.killed, "seed %d", seed)
+				if len(out.wrong) > 0 {
+					t.Errorf("killed after the step of the row %q: %s", row, story(t, seed, script, out.wrong, row))
+				}
+			}
+		})
+	}
+}
