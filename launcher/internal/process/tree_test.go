@@ -248,8 +248,8 @@ func TestAChildThatOneInstanceForkedForAnotherBelongsToTheOther(t *testing.T) {
 			require.True(t, alive(forked))
 
 			// It is our child now, so its exit is known exactly.
-			require.NoError(t, p.Signal(syscall.SIGHUP))
-			require.Equal(t, -int(syscall.SIGHUP), code(t, exited(t, p)))
+			require.NoError(t, p.Signal(syscall.SIGUSR1))
+			require.Equal(t, -int(syscall.SIGUSR1), code(t, exited(t, p)))
 			stop(t, p)
 		})
 	}
