@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -106,6 +107,43 @@ func containerEnded(launcher *corev1.Pod) bool {
 		}
 	}
 	return false
+}
+
+// prospect is how soon a launcher can serve somebody, the soonest first.
+type prospect int
+
+const (
+	works prospect = iota
+	isStarting
+	isDown // its container has ended, and is started again
+	isGoing
+)
+
+func (l *launcherPod) prospect() prospect {
+	switch {
+	case !l.pod.DeletionTimestamp.IsZero() || finished(l.pod):
+		return isGoing
+	case containerEnded(l.pod):
+		return isDown
+	case !running(l.pod):
+		return isStarting
+	default:
+		return works
+	}
+}
+
+// candidate is the launcher that would serve a requester of that namespace: one
+// of the same namespace and of the LauncherConfig that is named; where none is,
+// of the image that is asked for. Of several it is the one that can serve the
+// soonest, and of those the oldest.
+func (w *world) candidate(namespace string, form nominal.Form) (best *launcherPod) {
+	for _, l := range w.launchers {
+		named := form.LauncherConfig == l.config() || form.LauncherConfig == "" && (form.Image == "" || form.Image == l.image())
+		if named && l.pod.Namespace == namespace && (best == nil || l.prospect() < best.prospect()) {
+			best = l
+		}
+	}
+	return best
 }
 
 // instance is one that is known to be there; nil where it is not.

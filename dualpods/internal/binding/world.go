@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -108,8 +108,8 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 			w.asked[pod.UID] = requester{read, problems}
 		}
 	}
-	slices.SortFunc(w.launchers, func(a, b *launcherPod) int { // the oldest serves, where there are two
-		return a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time)
+	slices.SortFunc(w.launchers, func(a, b *launcherPod) int {
+		return cmp.Or(a.pod.CreationTimestamp.Compare(b.pod.CreationTimestamp.Time), cmp.Compare(a.pod.UID, b.pod.UID))
 	})
 	n.forgetOthers(pods.Items)
 	var asked sync.WaitGroup
@@ -261,21 +261,6 @@ func (w *world) swapping(n *nodeWork, record *podmeta.Binding) string {
 		}
 	}
 	return ""
-}
-
-// candidate is the launcher that would serve a requester of that namespace: one
-// of the same namespace and of the LauncherConfig that is named; where none is,
-// of the image that is asked for.
-func (w *world) candidate(namespace string, form nominal.Form) *launcherPod {
-	for _, l := range w.launchers {
-		if l.pod.Namespace != namespace {
-			continue
-		}
-		if form.LauncherConfig == l.config() || form.LauncherConfig == "" && (form.Image == "" || form.Image == l.image()) {
-			return l
-		}
-	}
-	return nil
 }
 
 // subjects are the requesters there are, and those of which a record alone tells.
