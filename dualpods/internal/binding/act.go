@@ -269,7 +269,9 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		seat.Proxy.Ready = true
 		return nil
 	default:
-		if err := c.opts.Requesters.BecomeUnready(ctx, address, seat.Proxy.Binding); err != nil {
+		err := c.opts.Requesters.BecomeUnready(ctx, address, seat.Proxy.Binding)
+		n.calls.count(troubleKey(BecomeUnready, o.Requester.UID, seat.Proxy.Instance), err)
+		if err != nil {
 			return err
 		}
 		seat.Proxy.Ready = false

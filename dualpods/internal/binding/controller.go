@@ -261,7 +261,7 @@ func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o Observat
 // ends says that an event has to come before there is more to do for a requester.
 func ends(do Action) bool {
 	switch do {
-	case Tell, DeleteRequester, RemoveFinalizer, Unbind, Sleep, DeleteInstance:
+	case Tell, DeleteRequester, RemoveFinalizer, Sleep, DeleteInstance:
 		return true
 	default:
 		return false

@@ -56,8 +56,11 @@ var leaving = []rule{
 	{"node gone, shown", func(o *Observation) bool {
 		return o.Node.Gone && o.Requester.Exists && !o.Requester.Deleting && !o.Requester.Finished && o.shown()
 	}, do(Retract, "its node %s is gone", nodeName)},
-	{"not awake, ready", func(o *Observation) bool { return !o.leaving() && o.known() && !o.in(launcher.Awake) && o.ready() },
+	{"not awake, ready", func(o *Observation) bool { return o.readyInVain() && o.toldUnready() },
 		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
+	{"not awake, stays ready", func(o *Observation) bool {
+		return o.readyInVain() && o.carries() && !o.Calls.Unbind && (!o.inVain(Unbind) || !o.shown())
+	}, do(Unbind, "instance %s, which served it, %s, and the requester program refuses to become unready", instanceID, fate)},
 	{"let go, shown", func(o *Observation) bool { return o.letGo() && !o.leaving() && o.shown() },
 		do(Retract, "instance %s is not what it is to have any more", instanceID)},
 	{"leaving, being unbound", func(o *Observation) bool { return (o.leaving() || o.letGo()) && o.Calls.Unbind },
@@ -114,7 +117,7 @@ var placed = []rule{
 			}
 			return step
 		}},
-	{"launcher gone, ready", func(o *Observation) bool { return (o.Record == nil || o.gone()) && o.ready() },
+	{"launcher gone, ready", func(o *Observation) bool { return (o.Record == nil || o.gone()) && o.toldUnready() },
 		do(BecomeUnready, "the launcher that served it is gone")},
 	{"not bound, shown", func(o *Observation) bool { return o.Record == nil && o.shown() },
 		do(Retract, "nobody is bound to it any more")},

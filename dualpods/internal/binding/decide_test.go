@@ -76,6 +76,15 @@ func refusedFor(makes bool, code string) func(*Observation) {
 	}
 }
 
+// refusedOf has the requester program refuse some calls, for the third time a
+// moment ago.
+func refusedOf(o *Observation, calls ...Action) {
+	o.Troubles = map[Action]Trouble{}
+	for _, do := range calls {
+		o.Troubles[do] = Trouble{Count: tellTrouble, Why: "no", Until: o.Now.Add(time.Second)}
+	}
+}
+
 // example is an observation, and the row that decides it.
 type example struct {
 	row string
@@ -247,6 +256,22 @@ var examples = map[string]example{
 	"its model is bound to one that leaves": {"instance bound to another", Tell, but(fresh(), func(o *Observation) { o.Holder = "ns/old" })},
 	"nothing stands in the way":             {"no record", AddRecord, fresh()},
 	"the engine was killed":                 {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
+	"the engine was killed, and the requester program refused to become unready a moment ago": {"not awake, stays ready", Unbind, but(servedOne(), func(o *Observation) {
+		o.Instance.State = "failed"
+		refusedOf(o, BecomeUnready)
+	})},
+	"the same, and it refused to unbind too": {"died, not noted", NoteFailure, but(servedOne(), func(o *Observation) {
+		o.Instance.State = "failed"
+		refusedOf(o, BecomeUnready, Unbind)
+	})},
+	"somebody put the model to sleep, and the requester program refused all": {"not awake, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.Instance.State = "sleeping"
+		refusedOf(o, BecomeUnready, Unbind)
+	})},
+	"a ready one whose record is gone, and that refused to become unready": {"not bound, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.Record = nil
+		refusedOf(o, BecomeUnready)
+	})},
 	"the engine was killed, and the requester is unready": {"died, not noted", NoteFailure, but(servedOne(), func(o *Observation) {
 		o.Instance.State, o.SPI.Proxy.Ready = "failed", false
 	})},

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
@@ -22,6 +23,18 @@ import (
 func (o *Observation) shown() bool { return o.Requester.Shown || o.Requester.GateOpen }
 
 func (o *Observation) ready() bool { return o.SPI != nil && o.SPI.Proxy.Ready }
+
+// readyInVain says that the requester, which is to stay, is ready and that its
+// instance is not awake.
+func (o *Observation) readyInVain() bool {
+	return !o.leaving() && o.known() && !o.in(launcher.Awake) && o.ready()
+}
+
+// toldUnready says that the requester is to be told to become unready. Where that
+// was in vain a moment ago its clients are kept from it otherwise first.
+func (o *Observation) toldUnready() bool {
+	return o.ready() && (!o.inVain(BecomeUnready) || !o.carries() && !o.shown())
+}
 
 // retract takes labels and status off, and shuts the gate by the next step.
 func (c *Controller) retract(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o Observation, step Step) error {

@@ -125,8 +125,8 @@ func (s *sim) checkProgram(p *simProgram, records []simRecord) {
 		return
 	}
 	since, ok := s.stale[p.pod]
-	if v := s.viewOf(l); l != nil && (v == nil || !v.Connected || !l.reachable()) || p.hung {
-		ok = false // nobody can know
+	if v := s.viewOf(l); l != nil && (v == nil || !v.Connected || !l.reachable()) || p.hung || p.odd == oddStays {
+		ok = false // nobody can know, or help it
 	}
 	if !ok {
 		since = time.Now()

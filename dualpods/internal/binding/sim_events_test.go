@@ -74,7 +74,7 @@ func (s *sim) happen(e simEvent) {
 			i.sleepless = true
 			s.note("(%s does not sleep any more)", i.InstanceID)
 		}
-	case oddBind, oddProxy, oddRefusal:
+	case oddBind, oddProxy, oddRefusal, oddUnready, oddStays:
 		for _, p := range s.programs {
 			p.odd = e.what
 		}
@@ -393,7 +393,7 @@ func (s *sim) heal() {
 	}
 	for _, key := range sortedKeys(s.api.pods) {
 		if p := s.programs[s.api.pods[key].UID]; p != nil {
-			p.hung = false
+			p.hung, p.odd = false, ""
 			if s.chance("stops lying", 50) && !p.honest() && p.up {
 				s.lie(p, 11)
 			}

@@ -15,6 +15,8 @@ import (
 const (
 	oddBind    = "it refuses to bind"
 	oddProxy   = "it says that it carries for another, whatever it is told"
+	oddUnready = "it refuses to become unready"
+	oddStays   = "it refuses to become unready, and to unbind"
 	oddRefusal = "it cannot tell its GPUs, each time for another reason"
 )
 
@@ -114,8 +116,11 @@ func (p *simProgram) meant(binding string) error {
 func (r *simRequesters) Unbind(ctx context.Context, address, binding string, drain time.Duration) (requesterapi.Unbound, error) {
 	var over chan struct{}
 	err := r.call(ctx, address, func(p *simProgram) error {
-		if p.odd == oddProxy {
+		switch p.odd {
+		case oddProxy:
 			return nil
+		case oddStays:
+			return refusal(p.odd)
 		}
 		if err := p.meant(binding); err != nil || p.proxy.State == requesterapi.StateUnbound {
 			return err
@@ -166,6 +171,9 @@ func (r *simRequesters) BecomeUnready(ctx context.Context, address, binding stri
 	return r.call(ctx, address, func(p *simProgram) error {
 		if err := p.meant(binding); err != nil {
 			return err
+		}
+		if p.odd == oddUnready || p.odd == oddStays {
+			return refusal(p.odd)
 		}
 		p.proxy.Ready = false
 		p.s.note("%s is unready", p.pod)

@@ -68,7 +68,7 @@ func (s *sim) checkStill() {
 // polled says that there is something of which nobody tells when it changes.
 func (s *sim) polled() bool {
 	for _, name := range s.requesters() {
-		if p := s.programs[s.api.pods[name].UID]; p != nil && !p.dead && (p.hung || p.mute != "" || s.kubelets[p.node] != kubeletAnswers || !p.up && running(s.api.pods[name])) {
+		if p := s.programs[s.api.pods[name].UID]; p != nil && !p.dead && (p.hung || p.odd != "" || p.mute != "" || s.kubelets[p.node] != kubeletAnswers || !p.up && running(s.api.pods[name])) {
 			return true
 		}
 	}
@@ -91,6 +91,7 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 		_, i := p.target()
 		switch {
 		case blind:
+		case p.odd == oddStays && strings.Contains(status.Message, p.odd):
 		case !awake(i) || s.records()[at].Instance != i.InstanceID:
 			s.violated("at rest: requester %s is ready without its instance", pod.Name)
 		case status.State != stateServing || !labelled:
@@ -134,6 +135,9 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	}
 	if p.hung {
 		reasons = append(reasons, "does not answer")
+	}
+	if p.odd == oddStays {
+		reasons = append(reasons, p.odd)
 	}
 	if at < 0 {
 		reasons = append(reasons, s.wrongGPUs(pod, p)...)
@@ -356,7 +360,7 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		switch {
 		case shown && !wakes:
 			s.violated("requester %s is shown as served, and its instance is not awake", name)
-		case answers && p.proxy.State == requesterapi.StateBound && p.proxy.Ready && !wakes && !inc.ctrl.work(node).calls.underWay(unbindKey(pod.UID), 0):
+		case answers && p.odd != oddStays && p.proxy.State == requesterapi.StateBound && p.proxy.Ready && !wakes && !inc.ctrl.work(node).calls.underWay(unbindKey(pod.UID), 0):
 			s.violated("requester %s is ready, and its instance is known not to be awake", name)
 		}
 	}

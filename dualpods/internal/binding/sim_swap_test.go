@@ -126,7 +126,7 @@ func (l *simLauncher) admit(sw *simSwap, req launcherapi.SwapRequest) (plan simP
 			return plan, err
 		}
 		pause := l.s.between("turn", 5*time.Millisecond, 30*time.Millisecond)
-		dead := l.dead
+		dead := l.dead || l.ctx.Err() != nil
 		l.s.mu.Unlock()
 		if dead || time.Now().After(limit) {
 			return plan, launcher.Unavailablef("the launcher is closing, or its GPUs are busy")

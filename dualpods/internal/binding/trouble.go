@@ -84,7 +84,7 @@ func refuses(err error) bool {
 }
 
 // requesterCalls are the calls to a process of a requester program.
-var requesterCalls = []Action{Bind, Unbind, BecomeReady}
+var requesterCalls = []Action{Bind, Unbind, BecomeReady, BecomeUnready}
 
 func troubleKey(do Action, uid types.UID, process string) string {
 	return string(do) + "/" + string(uid) + "/" + process
@@ -103,7 +103,7 @@ func (o *Observation) observeTroubles(n *nodeWork, l *launcherPod, id string) {
 	done := o.Record != nil && o.in(launcher.Awake) && o.ready() && o.SPI.Proxy.ProxyConfig == o.proxy()
 	for _, do := range requesterCalls {
 		key := troubleKey(do, o.Requester.UID, o.SPI.Proxy.Instance)
-		if done {
+		if done || do == BecomeUnready && !o.ready() {
 			n.calls.hadEffect(key)
 		}
 		o.Troubles[do] = n.calls.trouble(key)
@@ -121,13 +121,16 @@ func (c *calls) instanceTroubles(l *launcherPod, id string, state launcher.State
 	return c.trouble(sleepKey(l, id)), c.trouble(deleteKey(l, id))
 }
 
+// inVain says that a call was made in vain, and that it is not to be made again yet.
+func (o *Observation) inVain(do Action) bool { return o.Now.Before(o.Troubles[do].Until) }
+
 // paused is what to do instead of a call that is in trouble, until it is made
 // again: people are told when that lasts.
 func (o *Observation) paused(step Step) Step {
-	t := o.Troubles[step.Do]
-	if !o.Now.Before(t.Until) {
+	if !o.inVain(step.Do) {
 		return step
 	}
+	t := o.Troubles[step.Do]
 	who, reason := "the requester program", RequesterRefuses
 	if step.Do == Sleep || step.Do == DeleteInstance {
 		who, reason = "launcher "+o.Launcher.Name, LauncherRefuses

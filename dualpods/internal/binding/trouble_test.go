@@ -61,3 +61,38 @@ func TestAModelThatRefusesToSleepIsDeletedInTheEnd(t *testing.T) {
 	assert.Equal(t, 1, counted(lines, `"rule"="leaving, never sleeps"`))
 	assert.Equal(t, 1, counted(lines, `"do"="remove finalizer"`))
 }
+
+func TestARequesterProgramThatRefusesToBecomeUnreadyIsUnboundAndServedAgain(t *testing.T) {
+	lines := steps(t, simEvent{at: 20 * time.Second, what: oddUnready}, simEvent{at: 21 * time.Second, what: "sleep by hand"})
+	assert.Equal(t, 1, counted(lines, `"do"="become unready"`))
+	assert.Equal(t, 1, counted(lines, `"rule"="not awake, stays ready" "do"="unbind"`))
+	assert.Equal(t, 2, counted(lines, `"rule"="not awake, shown" "do"="retract"`), "labels, and the gate")
+	assert.Equal(t, 2, counted(lines, `"do"="publish"`), "it serves again")
+	assert.Zero(t, counted(lines, `"do"="tell" "why"="the requester program`))
+}
+
+func TestPeopleAreToldOfARequesterProgramThatRefusesToBecomeUnreadyAndToUnbind(t *testing.T) {
+	lines := steps(t, simEvent{at: 20 * time.Second, what: oddStays}, simEvent{at: 21 * time.Second, what: "sleep by hand"}, simEvent{at: 25 * time.Second, what: "delete"})
+	assert.Equal(t, 2, counted(lines, `"rule"="not awake, shown" "do"="retract"`), "labels, and the gate")
+	assert.Equal(t, 1, counted(lines, `"do"="tell" "why"="the requester program does not unbind: `))
+	assert.Greater(t, counted(lines, `"do"="become unready"`), 1, "it is asked again")
+}
+
+func TestARefusalToBecomeUnreadyIsToldOnceNothingElseKeepsClientsAway(t *testing.T) {
+	for words, o := range map[string]Observation{
+		"the requester program does not unbind: no": but(servedOne(), func(o *Observation) {
+			o.Instance.State, o.Requester.Shown = "sleeping", false
+			refusedOf(o, BecomeUnready, Unbind)
+		}),
+		"the requester program does not become unready: no": but(with("sleeping"), func(o *Observation) {
+			o.SPI.Proxy.Ready = true
+			refusedOf(o, BecomeUnready)
+		}),
+	} {
+		step := Decide(o)
+		assert.Equal(t, Tell, step.Do, step.Rule)
+		assert.Equal(t, RequesterRefuses, step.Reason)
+		assert.Equal(t, words, step.Why)
+		assert.Equal(t, time.Second, step.After)
+	}
+}
