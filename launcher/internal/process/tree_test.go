@@ -248,8 +248,8 @@ func TestAChildThatOneInstanceForkedForAnotherBelongsToTheOther(t *testing.T) {
 			require.True(t, alive(forked))
 
 			// It is our child now, so its exit is known exactly.
-			require.NoError(t, p.Signal(syscall.SIGUSR1))
-			require.Equal(t, -int(syscall.SIGUSR1), code(t, exited(t, p)))
+			require.NoError(t, p.Signal(syscall.SIGKILL))
+			require.Equal(t, -int(syscall.SIGKILL), code(t, exited(t, p)))
 			stop(t, p)
 		})
 	}
