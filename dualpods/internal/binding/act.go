@@ -270,12 +270,9 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		return nil
 	default:
 		err := c.opts.Requesters.BecomeUnready(ctx, address, seat.Proxy.Binding)
-		n.calls.count(troubleKey(BecomeUnready, o.Requester.UID, seat.Proxy.Instance), err)
-		if err != nil {
-			return err
-		}
-		seat.Proxy.Ready = false
-		return nil
+		c.called(n, troubleKey(BecomeUnready, o.Requester.UID, seat.Proxy.Instance), err)
+		seat.Proxy.Ready = err != nil
+		return nil // where it failed clients are kept away otherwise, in this pass
 	}
 }
 

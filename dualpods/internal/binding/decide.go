@@ -59,8 +59,8 @@ var leaving = []rule{
 	{"not awake, ready", func(o *Observation) bool { return o.readyInVain() && o.toldUnready() },
 		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
 	{"not awake, stays ready", func(o *Observation) bool {
-		return o.readyInVain() && o.carries() && !o.Calls.Unbind && (!o.inVain(Unbind) || !o.shown())
-	}, do(Unbind, "instance %s, which served it, %s, and the requester program refuses to become unready", instanceID, fate)},
+		return o.readyInVain() && o.carries() && (!o.inVain(Unbind) && !o.Calls.Unbind || !o.shown())
+	}, (*Observation).unbindStubborn},
 	{"let go, shown", func(o *Observation) bool { return o.letGo() && !o.leaving() && o.shown() },
 		do(Retract, "instance %s is not what it is to have any more", instanceID)},
 	{"leaving, being unbound", func(o *Observation) bool { return (o.leaving() || o.letGo()) && o.Calls.Unbind },

@@ -260,6 +260,10 @@ var examples = map[string]example{
 		o.Instance.State = "failed"
 		refusedOf(o, BecomeUnready)
 	})},
+	"somebody put the model to sleep, and a requester program that stays ready is being unbound": {"not awake, stays ready", Nothing, but(servedOne(), func(o *Observation) {
+		o.Instance.State, o.Requester.Shown, o.Calls.Unbind = "sleeping", false, true
+		refusedOf(o, BecomeUnready)
+	})},
 	"the same, and it refused to unbind too": {"died, not noted", NoteFailure, but(servedOne(), func(o *Observation) {
 		o.Instance.State = "failed"
 		refusedOf(o, BecomeUnready, Unbind)

@@ -36,6 +36,15 @@ func (o *Observation) toldUnready() bool {
 	return o.ready() && (!o.inVain(BecomeUnready) || !o.carries() && !o.shown())
 }
 
+// unbindStubborn keeps clients from a requester that is not to be ready and does
+// not become unready.
+func (o *Observation) unbindStubborn() Step {
+	if o.Calls.Unbind {
+		return Step{Do: Nothing, Why: "connections of its clients are ending"}
+	}
+	return do(Unbind, "instance %s, which served it, %s, and the requester program refuses to become unready", instanceID, fate)(o)
+}
+
 // retract takes labels and status off, and shuts the gate by the next step.
 func (c *Controller) retract(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o Observation, step Step) error {
 	if !o.Requester.Shown {

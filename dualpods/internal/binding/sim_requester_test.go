@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"hotseat.dev/hotseat/dualpods/internal/spi"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
@@ -19,6 +21,12 @@ const (
 	oddStays   = "it refuses to become unready, and to unbind"
 	oddRefusal = "it cannot tell its GPUs, each time for another reason"
 )
+
+// stays says that nobody can unbind a requester.
+func (s *sim) stays(uid types.UID) bool {
+	p := s.programs[uid]
+	return p != nil && p.up && p.odd == oddStays && p.proxy.State != requesterapi.StateUnbound
+}
 
 // simRequesters is the way of a controller process to requester programs.
 type simRequesters struct{ inc *incarnation }

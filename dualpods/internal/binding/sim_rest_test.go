@@ -56,7 +56,7 @@ func (s *sim) checkStill() {
 	}
 	s.checkDoomed()
 	for _, r := range s.records() {
-		if l := s.launchers[string(r.on.UID)]; l != nil && l.ended {
+		if l := s.launchers[string(r.on.UID)]; l != nil && l.ended && !s.stays(r.RequesterUID) {
 			s.violated("the record of %s is still there, and the container of its launcher ended long ago", r.Name)
 		}
 	}
