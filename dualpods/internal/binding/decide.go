@@ -138,6 +138,8 @@ var placed = []rule{
 		because(ServerGone, true, do(DeleteRequester, "instance %s, which served it, %s", instanceID, fate))},
 	{"not awake, shown", func(o *Observation) bool { return o.known() && !o.in(launcher.Awake) && o.shown() },
 		do(Retract, "instance %s is %s", instanceID, instanceState)},
+	{"not carried, shown", func(o *Observation) bool { return o.Record != nil && o.shown() && o.uncarried() },
+		do(Retract, "the requester program carries no traffic to instance %s", instanceID)},
 	{"no finalizer", func(o *Observation) bool {
 		return !o.Requester.Finalizer && o.Node.Name != "" && o.Launcher != nil && o.Launcher.Connected
 	},

@@ -192,7 +192,21 @@ var examples = map[string]example{
 		o.Record, o.Launcher, o.Instance, o.Requester.Shown, o.SPI.Proxy.Ready = nil, nil, nil, false, false
 		o.Problems = []podmeta.Problem{{Field: "f"}}
 	})},
-	"a launcher Pod that somebody deletes":         {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) { o.Launcher.Deleting = true })},
+	"a launcher Pod that somebody deletes":                      {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) { o.Launcher.Deleting = true })},
+	"a served one whose container is to be started again":       {"not carried, shown", Retract, but(servedOne(), func(o *Observation) { o.Requester.Running, o.SPI = false, nil })},
+	"the same, once nothing shows that it serves":               {"not running", Nothing, but(servedOne(), func(o *Observation) { o.Requester.Running, o.SPI, o.Requester.Shown = false, nil, false })},
+	"a served one whose program was started anew":               {"carries nothing", Bind, but(servedOne(), func(o *Observation) { o.SPI.Proxy = requesterapi.Proxy{State: requesterapi.StateUnbound} })},
+	"a served one whose program carries for another":            {"not carried, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI.Proxy.Binding = "another" })},
+	"a served one that a controller was unbinding that is gone": {"not carried, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI.Proxy.State, o.SPI.Proxy.Ready = requesterapi.StateDraining, false })},
+	"a served one whose program was started anew, and hangs":    {"requester silent", Retry, but(servedOne(), func(o *Observation) { o.SPI, o.Requester.Silent = nil, now })},
+	"a served one whose new program refuses to bind": {"not carried, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.SPI.Proxy = requesterapi.Proxy{State: requesterapi.StateUnbound}
+		refusedOf(o, Bind)
+	})},
+	"a served one whose program was started anew while the launcher is silent": {"not carried, shown", Retract, but(servedOne(), func(o *Observation) {
+		o.SPI.Proxy = requesterapi.Proxy{State: requesterapi.StateUnbound}
+		o.Launcher.Connected, o.Instance = false, nil
+	})},
 	"a container that does not run yet":            {"not running", Nothing, but(fresh(), func(o *Observation) { o.Requester.Running, o.SPI = false, nil })},
 	"a requester program that does not answer yet": {"requester silent", Retry, but(fresh(), func(o *Observation) { o.SPI, o.Requester.Silent = nil, now.Add(-time.Second) })},
 	"a requester program that has not answered for a minute": {"requester silent for long", Tell, but(fresh(), func(o *Observation) {
@@ -361,7 +375,7 @@ var examples = map[string]example{
 	})},
 	"somebody wakes the model by hand":                     {"moving", Nothing, but(with("waking"), func(o *Observation) { o.Attempt = Attempt{Asked: true, Over: true} })},
 	"an earlier binding's connections end":                 {"being unbound", Nothing, but(with("awake"), func(o *Observation) { o.Calls.Unbind = true })},
-	"the requester program carries for an earlier attempt": {"carries for another", Unbind, but(servedOne(), func(o *Observation) { o.Record.Attempt = 2 })},
+	"the requester program carries for an earlier attempt": {"carries for another", Unbind, but(servedOne(), func(o *Observation) { o.Record.Attempt, o.Requester.Shown = 2, false })},
 	"the model is awake":                                   {"carries nothing", Bind, but(servedOne(), unserved)},
 	"the model was awake when the controller came":         {"carries nothing", Bind, with("awake")},
 	"traffic is carried": {"not ready", BecomeReady, but(servedOne(), func(o *Observation) {

@@ -45,6 +45,22 @@ func (o *Observation) unbindStubborn() Step {
 	return do(Unbind, "instance %s, which served it, %s, and the requester program refuses to become unready", instanceID, fate)(o)
 }
 
+// uncarried says that the requester program is known not to carry traffic to the
+// instance, and not to do so as soon as it is told to: a program that was started
+// anew is bound again within milliseconds.
+func (o *Observation) uncarried() bool {
+	switch {
+	case !o.Requester.Running:
+		return true
+	case o.SPI == nil:
+		return false
+	case !o.carries():
+		return o.Troubles[Bind].Count > 0 || !o.Launcher.Connected
+	default: // where the instance listens a launcher that does not answer cannot tell
+		return o.SPI.Proxy.State != requesterapi.StateBound || o.Launcher.Connected && o.SPI.Proxy.ProxyConfig != o.proxy()
+	}
+}
+
 // retract takes labels and status off, and shuts the gate by the next step.
 func (c *Controller) retract(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o Observation, step Step) error {
 	if !o.Requester.Shown {

@@ -393,7 +393,9 @@ func (s *sim) heal() {
 	}
 	for _, key := range sortedKeys(s.api.pods) {
 		if p := s.programs[s.api.pods[key].UID]; p != nil {
-			p.hung, p.odd = false, ""
+			if p.hung = false; p.odd != oddStays { // which stays, for the next call may be minutes away
+				p.odd = ""
+			}
 			if s.chance("stops lying", 50) && !p.honest() && p.up {
 				s.lie(p, 11)
 			}

@@ -300,10 +300,18 @@ func (p *simProgram) begin() {
 	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound, Instance: fmt.Sprintf("%s-%d", p.pod, p.s.number("process"))}
 }
 
-// restartProgram is what the kubelet does when the container ends.
+// restartProgram is what the kubelet does when the container ends. It tells of an
+// end that lasts.
 func (s *sim) restartProgram(p *simProgram, d time.Duration) {
 	p.end()
 	s.disturb(2 * time.Second)
+	s.after(300*time.Millisecond, func() {
+		if pod := s.api.pods[p.pod]; !p.up && !p.dead && pod != nil && pod.UID == p.uid {
+			s.api.changePod(p.pod, func(o *corev1.Pod) {
+				o.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
+			})
+		}
+	})
 	s.after(d, func() {
 		p.begin()
 		if !p.dead {

@@ -95,7 +95,7 @@ func (r *simRequesters) Bind(ctx context.Context, address string, config request
 	err = r.call(ctx, address, func(p *simProgram) error {
 		switch {
 		case p.odd == oddBind:
-			return refusal(requesterapi.CodePortTaken)
+			return refusal(p.odd)
 		case p.proxy.State == requesterapi.StateDraining:
 			return refusal(requesterapi.CodeDraining)
 		case p.proxy.State == requesterapi.StateBound && p.proxy.ProxyConfig != config:
@@ -135,6 +135,9 @@ func (r *simRequesters) Unbind(ctx context.Context, address, binding string, dra
 		}
 		if p.proxy.State == requesterapi.StateBound {
 			p.proxy.State, p.proxy.Ready = requesterapi.StateDraining, false
+			if p.s.living(p.uid) != nil { // it is served no more, whatever became of its instance
+				delete(p.s.doomed, p.uid)
+			}
 			p.drained = make(chan struct{})
 			process, drained := p.proxy.Instance, p.drained
 			p.s.after(p.s.between("drain", time.Millisecond, max(drain, 2*time.Millisecond)), func() {

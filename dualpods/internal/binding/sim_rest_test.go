@@ -136,7 +136,7 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	if p.hung {
 		reasons = append(reasons, "does not answer")
 	}
-	if p.odd == oddStays {
+	if p.odd == oddStays || p.odd == oddBind {
 		reasons = append(reasons, p.odd)
 	}
 	if at < 0 {
@@ -352,6 +352,10 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 			continue
 		}
 		r := s.records()[at]
+		bound := p.proxy.State == requesterapi.StateBound
+		if shown && settled(r.on.Name) && (answers && !bound || !running(pod)) {
+			s.violated("requester %s is shown as served, and carries no traffic", name)
+		}
 		v, now := before.views[string(r.on.UID)], inc.views[string(r.on.UID)]
 		if !settled(r.on.Name) || now == nil || !v.Connected || v.stream != now.stream || !now.Connected || v.Revision != now.Revision {
 			continue
@@ -360,7 +364,7 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		switch {
 		case shown && !wakes:
 			s.violated("requester %s is shown as served, and its instance is not awake", name)
-		case answers && p.odd != oddStays && p.proxy.State == requesterapi.StateBound && p.proxy.Ready && !wakes && !inc.ctrl.work(node).calls.underWay(unbindKey(pod.UID), 0):
+		case answers && p.odd != oddStays && bound && p.proxy.Ready && !wakes && !inc.ctrl.work(node).calls.underWay(unbindKey(pod.UID), 0):
 			s.violated("requester %s is ready, and its instance is known not to be awake", name)
 		}
 	}

@@ -40,6 +40,20 @@ func TestARequesterProgramThatRefusesToBindIsAskedLessAndLessOftenAndPeopleAreTo
 	assert.Equal(t, 1, counted(lines, `"do"="tell" "why"="the requester program does not bind: `), "it is told once")
 }
 
+func TestAServedRequesterWhoseNewProgramRefusesToBindIsShownNoMore(t *testing.T) {
+	lines := steps(t, simEvent{at: 20 * time.Second, what: oddBind}, simEvent{at: 21 * time.Second, what: "restart program"})
+	assert.Equal(t, 2, counted(lines, `"rule"="not carried, shown" "do"="retract"`), "labels, and the gate")
+	assert.Equal(t, 1, counted(lines, `"do"="tell" "why"="the requester program does not bind: `), "it is told once")
+	assert.Zero(t, counted(lines, "VIOLATED"))
+}
+
+func TestAServedRequesterWhoseNewProgramBindsAtOnceIsShownOn(t *testing.T) {
+	lines := steps(t, simEvent{at: 20 * time.Second, what: "restart program"})
+	assert.Equal(t, 2, counted(lines, `"do"="bind"`))
+	assert.Zero(t, counted(lines, `"do"="retract"`))
+	assert.Equal(t, 1, counted(lines, `"do"="publish"`))
+}
+
 func TestARequesterProgramThatUnbindsInVainIsAskedLessAndLessOftenAndPeopleAreTold(t *testing.T) {
 	lines := steps(t, simEvent{at: 3100 * time.Millisecond, what: oddProxy})
 	unbinds := counted(lines, `"do"="unbind"`)
