@@ -121,3 +121,10 @@ func (c *calls) keep(kind string, keys map[string]bool) {
 		}
 	}
 }
+
+// none says that no call is under way, and no outcome is kept.
+func (c *calls) none() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.all) == 0
+}

@@ -3,7 +3,6 @@ package binding
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -92,42 +91,6 @@ func (c *Controller) NodeOf(launcher string) (node string, ok bool) {
 	return node, ok
 }
 
-// nodeWork is what is kept of a node between passes: calls that are under way,
-// and what is known to be newer than the cache. One pass has it at a time.
-type nodeWork struct {
-	name  string
-	calls *calls
-	own   map[types.UID]*corev1.Pod // as this controller wrote them last
-	forms map[types.UID]readForm
-	gpus  map[types.UID]accelerators
-	quiet map[types.UID]silence // of requester programs that do not answer
-	mu    sync.Mutex            // guards gpus: requesters are asked side by side
-	told  map[types.UID]telling
-	// kubelet is what the kubelet said, and how it was asked in vain.
-	kubelet map[types.UID]Allocation
-	damaged map[types.UID]string // records of launchers that cannot be read, as was told
-	// failed counts the passes, one after the other, in which a step could not be taken.
-	failed int
-}
-
-// accelerators are the GPUs that a process of a requester program has.
-type accelerators struct {
-	process string
-	uuids   []string
-}
-
-func (c *Controller) work(name string) *nodeWork {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	n, ok := c.nodes[name]
-	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, damaged: map[types.UID]string{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}}
-		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]Trouble{}, notify: func() { c.opts.Again(name) }}
-		c.nodes[name] = n
-	}
-	return n
-}
-
 // most bounds the steps for one requester in a pass.
 const most = 16
 
@@ -172,6 +135,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	n.failed = failed
 	n.keepSwaps(w)
 	n.calls.forgetTroubles(w.now)
+	c.forget(n, w)
 	return reconcile.Result{RequeueAfter: again}, nil
 }
 
@@ -291,66 +255,4 @@ func (c *Controller) watchLaunchers(w *world) {
 			delete(c.owner, key)
 		}
 	}
-}
-
-// newer is the Pod as it was read, or as this controller wrote it where the
-// cache does not have that yet.
-func (n *nodeWork) newer(pod *corev1.Pod) *corev1.Pod {
-	own, ok := n.own[pod.UID]
-	if !ok {
-		return pod
-	}
-	if older(pod.ResourceVersion, own.ResourceVersion) {
-		return own
-	}
-	delete(n.own, pod.UID)
-	return pod
-}
-
-// older compares resource versions of one kind of object, which are numbers that
-// grow (https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions).
-func older(a, b string) bool { return len(a) < len(b) || len(a) == len(b) && a < b }
-
-func (n *nodeWork) note(pod *corev1.Pod) { n.own[pod.UID] = pod }
-
-// forgetOthers forgets Pods that are gone.
-func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
-	there := map[types.UID]bool{}
-	for i := range pods {
-		there[pods[i].UID] = true
-	}
-	gone := func(uid types.UID) bool { return !there[uid] }
-	maps.DeleteFunc(n.own, func(uid types.UID, _ *corev1.Pod) bool { return gone(uid) })
-	maps.DeleteFunc(n.forms, func(uid types.UID, _ readForm) bool { return gone(uid) })
-	maps.DeleteFunc(n.told, func(uid types.UID, _ telling) bool { return gone(uid) })
-	maps.DeleteFunc(n.damaged, func(uid types.UID, _ string) bool { return gone(uid) })
-	maps.DeleteFunc(n.kubelet, func(uid types.UID, _ Allocation) bool { return gone(uid) })
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	maps.DeleteFunc(n.gpus, func(uid types.UID, _ accelerators) bool { return gone(uid) })
-	maps.DeleteFunc(n.quiet, func(uid types.UID, _ silence) bool { return gone(uid) })
-}
-
-func (n *nodeWork) accelerators(uid types.UID, process string) (uuids []string, ok bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	a, ok := n.gpus[uid]
-	return a.uuids, ok && a.process == process
-}
-
-func (n *nodeWork) noteAccelerators(uid types.UID, process string, uuids []string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.gpus[uid] = accelerators{process: process, uuids: uuids}
-}
-
-// keepSwaps forgets the outcomes of swaps that no record is waiting for.
-func (n *nodeWork) keepSwaps(w *world) {
-	keys := map[string]bool{}
-	for _, l := range w.launchers {
-		for i := range l.bindings {
-			keys[swapKey(l, &l.bindings[i])], keys[callOffKey(l, &l.bindings[i])] = true, true
-		}
-	}
-	n.calls.keep("swap/", keys)
 }

@@ -203,7 +203,10 @@ func (s *sim) checkRest() {
 			}
 		}
 	}
-	for _, n := range s.inc.ctrl.nodes {
+	for name, n := range s.inc.ctrl.nodes {
+		if !slices.ContainsFunc(sortedKeys(s.api.pods), func(pod string) bool { return s.api.pods[pod].Spec.NodeName == name }) {
+			s.violated("at rest: node %q has no Pods, and is not forgotten", name)
+		}
 		n.calls.mu.Lock()
 		for key, c := range n.calls.all {
 			if !c.over {

@@ -231,7 +231,7 @@ func (s *sim) goes(inc *incarnation, l *simLauncher, v Neighbour) bool {
 	if other == nil || other.all[v.InstanceID] == nil || other.all[v.InstanceID].State == string(launcher.Stopping) {
 		return true
 	}
-	return inc.ctrl.work(l.node).calls.underWay("delete/"+v.key(), other.rev)
+	return inc.kept(l.node).calls.underWay("delete/"+v.key(), other.rev)
 }
 
 // begins looks at a swap whose turn has come: one that nobody wants any more is

@@ -244,7 +244,7 @@ func (s *sim) step(inc *incarnation, node, requester string, do Action) {
 	if do == Unbind {
 		key = unbindKey(uid)
 	}
-	calls := inc.ctrl.work(node).calls
+	calls := inc.kept(node).calls
 	calls.mu.Lock()
 	defer calls.mu.Unlock()
 	if c := calls.all[key]; c != nil && !c.over {

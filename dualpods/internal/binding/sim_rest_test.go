@@ -307,8 +307,13 @@ func (inc *incarnation) snapshot(node string) simPass {
 	for key, v := range inc.views {
 		before.views[key] = *v
 	}
+	n := inc.kept(node)
 	for uid, p := range s.programs {
-		if _, hangs := inc.ctrl.work(node).hangs(uid); p.node == node && p.up && !p.hung && !hangs {
+		hangs := p.hung
+		if n != nil && !hangs {
+			_, hangs = n.hangs(uid)
+		}
+		if p.node == node && p.up && !hangs {
 			before.programs[uid] = p.proxy.Instance
 		}
 	}
@@ -364,7 +369,7 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		switch {
 		case shown && !wakes:
 			s.violated("requester %s is shown as served, and its instance is not awake", name)
-		case answers && p.odd != oddStays && bound && p.proxy.Ready && !wakes && !inc.ctrl.work(node).calls.underWay(unbindKey(pod.UID), 0):
+		case answers && p.odd != oddStays && bound && p.proxy.Ready && !wakes && !inc.kept(node).calls.underWay(unbindKey(pod.UID), 0):
 			s.violated("requester %s is ready, and its instance is known not to be awake", name)
 		}
 	}

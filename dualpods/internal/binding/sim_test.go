@@ -268,6 +268,13 @@ func (inc *incarnation) again(node string, d time.Duration) {
 	})
 }
 
+// kept is what the process keeps of a node; nil: nothing.
+func (inc *incarnation) kept(node string) *nodeWork {
+	inc.ctrl.mu.Lock()
+	defer inc.ctrl.mu.Unlock()
+	return inc.ctrl.nodes[node]
+}
+
 func (inc *incarnation) reconcile(node string) (result reconcile.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
