@@ -60,13 +60,17 @@ func (e *engine) overlap(s step) exchange {
 	e.t.Helper()
 	var x exchange
 	var body io.ReadCloser
-	answered := make(chan struct{})
+	var answered chan struct{}
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	asking.Go(func() {
-		defer close(answered)
-		x, body = e.open(s)
-	})
+	ask := func() {
+		answered = make(chan struct{})
+		asking.Go(func() {
+			defer close(answered)
+			x, body = e.open(s)
+		})
+	}
+	ask()
 	var reader *bufio.Reader
 	switch s.begun {
 	case streaming:
@@ -76,7 +80,16 @@ func (e *engine) overlap(s step) exchange {
 			x = e.events(x, reader, firstEvents)
 		}
 	case running:
-		e.eventually("a request runs", func() bool { return e.runs() })
+		e.eventually("a request runs", func() bool {
+			select {
+			case <-answered: // before anybody could see that it runs
+				require.NotNil(e.t, body, s.name)
+				require.NoError(e.t, body.Close())
+				ask()
+			default:
+			}
+			return e.runs()
+		})
 	case held:
 		select {
 		case <-answered:
