@@ -177,17 +177,14 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 		request, key := swapRequest(record, form), record.SwapKey()
 		n.calls.begin(swapKey(l, record), true, func(ctx context.Context) (uint64, error) {
 			result, err := api.SwapOnce(ForRequester(ctx, record.RequesterUID), key, request, nil)
-			switch {
-			case err != nil && (launcher.CodeOf(err) == "" || launcherclient.IsUnavailable(err)):
-				return 0, fmt.Errorf("%w: %w", errNoAnswer, err)
-			case err != nil || result.In == nil:
-				return 0, err
+			if err != nil || result.In == nil {
+				return 0, answered(err)
 			}
 			return result.In.Revision, nil
 		})
 	case CallOff: // one that has begun goes on, to be put to rest when its instance is there
 		key := record.SwapKey()
-		n.calls.begin(callOffKey(l, record), true, func(ctx context.Context) (uint64, error) { return 0, api.CallOff(ctx, key) })
+		n.calls.begin(callOffKey(l, record), true, func(ctx context.Context) (uint64, error) { return 0, answered(api.CallOff(ctx, key)) })
 	case Sleep:
 		key := sleepKey(l, id)
 		n.calls.begin(key, false, func(ctx context.Context) (uint64, error) {
@@ -211,6 +208,14 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 		})
 	}
 	return nil
+}
+
+// answered makes errNoAnswer of an error that is no answer of the launcher's.
+func answered(err error) error {
+	if err != nil && (launcher.CodeOf(err) == "" || launcherclient.IsUnavailable(err)) {
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
+	}
+	return err
 }
 
 // swapRequest asks for the record's instance on its GPUs. It is the same each

@@ -95,12 +95,12 @@ var leaving = []rule{
 	{"leaving, starting or failed", func(o *Observation) bool {
 		return o.letGo() && o.in(launcher.Starting, launcher.Failed, launcher.Stopped)
 	}, do(DeleteInstance, "instance %s is %s, and nobody wants it any more", instanceID, instanceState)},
-	{"leaving, swap waits", func(o *Observation) bool {
-		return o.letGo() && o.Attempt.Asked && !o.Attempt.Over && !o.Calls.CallOff && (o.Instance == nil || o.Instance.SwapID == "")
+	{"leaving, swap waits", func(o *Observation) bool { // one that this process does not know may have been asked for by an earlier one
+		return o.letGo() && !o.Attempt.Over && !o.Calls.CallOff && (o.Instance == nil || o.Instance.SwapID == "")
 	},
 		do(CallOff, "nobody wants instance %s any more, and its swap may be waiting for its turn", instanceID)},
 	{"leaving, swap under way", func(o *Observation) bool {
-		return o.letGo() && (o.Attempt.Asked && !o.Attempt.Over || o.Instance != nil && o.Instance.SwapID != "")
+		return o.letGo() && (o.Attempt.Asked && !o.Attempt.Over || o.Calls.CallingOff || o.Instance != nil && o.Instance.SwapID != "")
 	},
 		do(Nothing, "the launcher has a swap under way for it")},
 	{"leaving, asleep or gone", (*Observation).letGo,

@@ -146,9 +146,22 @@ var examples = map[string]example{
 		deleting(o)
 		o.Attempt.Asked, o.Instance.SwapID = true, "swap"
 	})},
-	"a deleted one whose model sleeps":                    {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), deleting)},
-	"a deleted one whose model was never started":         {"leaving, asleep or gone", RemoveRecord, but(recorded(), deleting)},
-	"one whose input changed before anything was started": {"leaving, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
+	"a deleted one whose swap an earlier controller may have asked for": {"leaving, swap waits", CallOff, but(recorded(), deleting)},
+	"the same, while it is being called off": {"leaving, swap under way", Nothing, but(recorded(), func(o *Observation) {
+		deleting(o)
+		o.Calls.CallOff, o.Calls.CallingOff = true, true
+	})},
+	"a deleted one whose model sleeps": {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), func(o *Observation) {
+		deleting(o)
+		o.Attempt = Attempt{Asked: true, Over: true}
+	})},
+	"a deleted one whose model was never started": {"leaving, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) {
+		deleting(o)
+		o.Calls.CallOff = true
+	})},
+	"one whose input changed before anything was started": {"leaving, asleep or gone", RemoveRecord, but(recorded(), func(o *Observation) {
+		o.Form.Args, o.Calls.CallOff = []string{"org/other"}, true
+	})},
 	"one whose input changed while its model starts": {"leaving, starting or failed", DeleteInstance, but(with("starting"), func(o *Observation) {
 		o.Form.Args, o.Attempt.Asked = []string{"org/other"}, true
 	})},
@@ -366,7 +379,7 @@ var examples = map[string]example{
 	"a swap to make what turns out to be there":                                               {"attempt outdated", NextAttempt, but(with("sleeping"), refusedFor(true, launcherapi.CodeExists))},
 	"a swap to wake what turns out to be gone":                                                {"attempt outdated", NextAttempt, but(recorded(), refusedFor(false, launcherapi.CodeNotFound))},
 	"a swap to make something by a launcher that does not know how":                           {"swap failed", NextAttempt, but(recorded(), refusedFor(true, launcherapi.CodeNotFound))},
-	"one whose input changed while its model was asleep":                                      {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), func(o *Observation) { o.Form.Args = []string{"org/other"} })},
+	"one whose input changed while its model was asleep":                                      {"leaving, asleep or gone", RemoveRecord, but(with("sleeping"), func(o *Observation) { o.Form.Args, o.Calls.CallOff = []string{"org/other"}, true })},
 	"a start that the controller does not remember":                                           {"moving", Nothing, with("starting")},
 	"a swap that starts the model":                                                            {"swap under way", Nothing, but(with("starting"), func(o *Observation) { o.Attempt.Asked = true })},
 	"a swap that opens the gate just now":                                                     {"swap under way", Nothing, but(with("awake"), func(o *Observation) { o.Attempt.Asked = true })},

@@ -121,10 +121,11 @@ type Attempt struct {
 // Calls says which calls to the requester and to the launcher are under way:
 // each is made once at a time.
 type Calls struct {
-	Unbind  bool // DELETE /v1/proxy/config, which waits for connections to end
-	CallOff bool // of the attempt's swap, once: it is under way, or over
-	Sleep   bool
-	Delete  bool // of the instance
+	Unbind     bool // DELETE /v1/proxy/config, which waits for connections to end
+	CallOff    bool // of the attempt's swap, once: it is under way, or over
+	CallingOff bool // it is under way
+	Sleep      bool
+	Delete     bool // of the instance
 }
 
 func (o *Observation) state() launcher.State {

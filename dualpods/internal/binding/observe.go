@@ -59,7 +59,8 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
 		o.Neighbours = c.neighbours(ctx, n, w, l, record)
 		o.Earlier = w.swapping(n, record)
-		o.Calls.CallOff = n.calls.attempt(callOffKey(l, record), 0).Asked
+		off := n.calls.attempt(callOffKey(l, record), 0)
+		o.Calls.CallOff, o.Calls.CallingOff = off.Asked, off.Asked && !off.Over
 		o.Calls.Sleep, o.Calls.Delete = n.calls.underWay(sleepKey(l, id), l.view.Revision), n.calls.underWay(deleteKey(l, id), l.view.Revision)
 	} else if l != nil {
 		o.Holder = l.holder(id)

@@ -201,6 +201,9 @@ func (s *sim) released(inc *incarnation, l *simLauncher, b podmeta.Binding) {
 	if sw := l.swaps[b.SwapKey()]; sw != nil && !sw.ended && sw.by == inc {
 		s.violated("the record of %s is removed while its swap is under way", b.Name)
 	}
+	if sw := l.swaps[b.SwapKey()]; sw != nil && !sw.ended && !sw.begun && !sw.off { // whoever asked for it
+		s.violated("the record of %s is removed while its swap waits for its turn", b.Name)
+	}
 }
 
 // told looks at a status that is written.
