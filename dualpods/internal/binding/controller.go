@@ -169,7 +169,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (ok bool) 
 			continue
 		}
 		for id, i := range view.Instances {
-			if slices.ContainsFunc(l.bindings, func(b podmeta.Binding) bool { return b.Instance == id }) || w.mayServe(l, id) {
+			if slices.ContainsFunc(l.bindings, func(b podmeta.Binding) bool { return b.Instance == id }) || w.mayServe(l, id) || w.carried(l, i) {
 				continue
 			}
 			sleep, remove := n.calls.instanceTroubles(l, id, launcher.State(i.State))

@@ -99,7 +99,7 @@ func (s *sim) happen(e simEvent) {
 		s.disturb(long)
 		s.api.flaky = 30
 		s.after(long, func() { s.api.flaky = 0 })
-	case "cordon", "delete node", "forget node":
+	case "cordon", "delete node", "forget node", "node comes back":
 		s.happenToNode(e, long)
 	}
 }
@@ -339,7 +339,13 @@ func (s *sim) happenToNode(e simEvent, long time.Duration) {
 		return
 	}
 	s.disturb(3 * time.Second)
+	node := s.api.nodes[name]
 	s.api.dropNode(name)
+	if e.what == "node comes back" { // its machine went on, and so did its Pods
+		s.disturb(long + 3*time.Second)
+		s.after(long, func() { s.api.putNode(node.DeepCopy()) })
+		return
+	}
 	if e.what == "forget node" { // somebody deletes the object alone; its machine goes on
 		s.after(5*time.Second+long, func() { s.endNode(name) })
 		return

@@ -25,3 +25,10 @@ func TestASwapThatAnEarlierControllerAskedForAndThatWaitsIsCalledOff(t *testing.
 		{at: 5*time.Second + 30*time.Millisecond, what: "delete"},
 	})
 }
+
+func TestWhatRunsOnANodeThatComesBackIsPutToRestOnceNobodyIsCarriedToIt(t *testing.T) {
+	several(t, []simEvent{
+		{at: 3 * time.Second, what: "create"},
+		{at: 20 * time.Second, what: "node comes back", arg: 3000},
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
 // DecideStray answers what to do with an instance that no record is of: unbound
@@ -27,4 +28,15 @@ func DecideStray(i launcherapi.Instance, neverSleeps bool) Step {
 	default:
 		return Step{Do: Nothing}
 	}
+}
+
+// carried says that a requester program carries traffic to an instance: it is to
+// be unbound first, as one is whose node was gone for a while.
+func (w *world) carried(l *launcherPod, i launcherapi.Instance) bool {
+	for _, said := range w.spi {
+		if said != nil && said.Proxy.State != requesterapi.StateUnbound && said.Proxy.Address == l.pod.Status.PodIP && int(said.Proxy.Port) == i.Port {
+			return true
+		}
+	}
+	return false
 }
