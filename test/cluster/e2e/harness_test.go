@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -28,8 +29,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	launcherclient "hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -50,11 +53,13 @@ const (
 )
 
 var (
-	shared *cluster.Cluster
-	api    client.Client
+	shared     *cluster.Cluster
+	api        client.Client
+	restConfig *rest.Config
 )
 
 func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard()) // the client's library complains without one
 	if err := setUp(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot set dual pods up:", err)
 		os.Exit(1)
@@ -68,11 +73,10 @@ func setUp(ctx context.Context) (err error) {
 	if shared, err = cluster.Find(""); err != nil {
 		return err
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", shared.Kubeconfig())
-	if err != nil {
+	if restConfig, err = clientcmd.BuildConfigFromFlags("", shared.Kubeconfig()); err != nil {
 		return err
 	}
-	config.QPS = -1
+	restConfig.QPS = -1
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		return err
@@ -80,7 +84,7 @@ func setUp(ctx context.Context) (err error) {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return err
 	}
-	if api, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+	if api, err = client.New(restConfig, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
 	for image, programs := range map[string][]string{"launcher": {"launcher", "podresources", "enginesim"}, "requester": {"requester"}, "controller": {"controller"}} {

@@ -30,16 +30,22 @@ import (
 func newPool(t *testing.T, change func(*v1alpha1.LauncherConfig)) *site {
 	t.Helper()
 	s := newBareSite(t)
+	s.addPool(change)
+	return s
+}
+
+// addPool makes the LauncherConfig of the examples, changed.
+func (s *site) addPool(change func(*v1alpha1.LauncherConfig)) {
+	s.t.Helper()
 	text, err := os.ReadFile(root("examples/dual-pods/launcherconfig.yaml"))
-	require.NoError(t, err)
+	require.NoError(s.t, err)
 	var config v1alpha1.LauncherConfig
-	require.NoError(t, yaml.UnmarshalStrict(text, &config))
+	require.NoError(s.t, yaml.UnmarshalStrict(text, &config))
 	config.Namespace = s.ns
 	if change != nil {
 		change(&config)
 	}
-	require.NoError(t, api.Create(t.Context(), &config))
-	return s
+	require.NoError(s.t, api.Create(s.t.Context(), &config))
 }
 
 func (s *site) config() *v1alpha1.LauncherConfig {

@@ -20,7 +20,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -216,19 +215,28 @@ func (s *site) endpoints(service string) (ready []string) {
 // follow gives the versions of a Pod as the API server tells them, until stop.
 func (s *site) follow(pod *corev1.Pod, each func(*corev1.Pod)) (stop func()) {
 	s.t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", shared.Kubeconfig())
-	require.NoError(s.t, err)
-	watching, err := client.NewWithWatch(config, client.Options{})
+	return s.followAll(func(p *corev1.Pod, gone bool) {
+		if !gone {
+			each(p)
+		}
+	}, client.MatchingFields{"metadata.name": pod.Name})
+}
+
+// followAll tells of all versions of the Pods of the namespace that are so, in the
+// order of the API server, until stop.
+func (s *site) followAll(each func(p *corev1.Pod, gone bool), so ...client.ListOption) (stop func()) {
+	s.t.Helper()
+	watching, err := client.NewWithWatch(restConfig, client.Options{})
 	require.NoError(s.t, err)
 	ctx, cancel := context.WithCancel(s.t.Context())
-	events, err := watching.Watch(ctx, &corev1.PodList{}, client.InNamespace(s.ns), client.MatchingFields{"metadata.name": pod.Name})
+	events, err := watching.Watch(ctx, &corev1.PodList{}, append(so, client.InNamespace(s.ns))...)
 	require.NoError(s.t, err)
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
 		for e := range events.ResultChan() {
-			if p, ok := e.Object.(*corev1.Pod); ok && e.Type != watch.Deleted {
-				each(p)
+			if p, ok := e.Object.(*corev1.Pod); ok {
+				each(p, e.Type == watch.Deleted)
 			}
 		}
 	}()
