@@ -2,6 +2,7 @@ package binding
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -41,6 +42,8 @@ type Options struct {
 	// Drain is how long the connections of a requester's clients may take to end
 	// when it is unbound, before they are cut.
 	Drain time.Duration
+	// Leads says that no other replica can be at work by now; nil: there is none.
+	Leads func() bool
 	// Again has a node looked at again.
 	Again func(node string)
 	// Observer is told what is seen and done; nil: nobody is.
@@ -165,7 +168,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (ok bool) 
 			ok = false
 		}
 		view := c.opts.Views.View(l.key())
-		if w.node.Gone || !view.Connected {
+		if w.node.Gone || !view.Connected || !c.leads() {
 			continue
 		}
 		for id, i := range view.Instances {
@@ -211,6 +214,9 @@ func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o Observat
 	if step.Do == Nothing || step.Do == Retry {
 		return step.After, true, nil
 	}
+	if !c.leads() {
+		return 0, false, errNotLeading
+	}
 	c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "rule", step.Rule, "do", string(step.Do), "why", step.Why)
 	if step.Do == CreateLauncher {
 		again, err = c.createLauncher(ctx, n, w, o)
@@ -221,6 +227,12 @@ func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o Observat
 	}
 	return step.After, ends(step.Do), nil
 }
+
+// errNotLeading is why no step is taken by a process that was frozen, and has not
+// been told yet that another leads.
+var errNotLeading = errors.New("another replica may lead by now")
+
+func (c *Controller) leads() bool { return c.opts.Leads == nil || c.opts.Leads() }
 
 // ends says that an event has to come before there is more to do for a requester.
 func ends(do Action) bool {

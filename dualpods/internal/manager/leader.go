@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -46,7 +47,52 @@ func elect(mopts *ctrl.Options, config *rest.Config, opts Options) error {
 	if err != nil {
 		return fmt.Errorf("cannot elect a leader: %w", err)
 	}
-	mopts.LeaderElectionResourceLockInterface = lock
+	mopts.LeaderElectionResourceLockInterface = &lease{Interface: lock}
+	return nil
+}
+
+// lease is a Lease that knows until when this replica leads by it.
+type lease struct {
+	resourcelock.Interface
+	renewed atomic.Pointer[time.Time] // nil: this replica has not led
+}
+
+// Create implements [resourcelock.Interface].
+func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, record, l.Interface.Create)
+}
+
+// Update implements [resourcelock.Interface].
+func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(ctx, record, l.Interface.Update)
+}
+
+func (l *lease) write(ctx context.Context, record resourcelock.LeaderElectionRecord, to func(context.Context, resourcelock.LeaderElectionRecord) error) error {
+	began := time.Now() // others count from when they see it, which is later
+	err := to(ctx, record)
+	switch {
+	case err != nil:
+	case record.HolderIdentity == l.Identity():
+		l.renewed.Store(&began)
+	default: // it is given back
+		l.renewed.Store(nil)
+	}
+	return err
+}
+
+// leads says that no other replica can lead by now. A process that was frozen, and
+// goes on in the middle of what it was about to do, learns so before the election does.
+func (l *lease) leads() bool {
+	renewed := l.renewed.Load()
+	return renewed != nil && time.Since(*renewed) < leaseDuration
+}
+
+// leading asks the lock of leader election whether this replica leads still; nil:
+// there is none that knows.
+func leading(lock resourcelock.Interface) func() bool {
+	if l, ok := lock.(*lease); ok {
+		return l.leads
+	}
 	return nil
 }
 
