@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/stretchr/testify/require"
@@ -66,8 +67,15 @@ func (s *site) controller() (leading corev1.Pod) {
 // killController ends the controller of a Pod by SIGKILL.
 func (s *site) killController(pod corev1.Pod) {
 	s.t.Helper()
+	s.signalController(s.t.Context(), pod, "KILL")
+}
+
+// signalController sends the controller of a Pod a signal, named as kill names it.
+func (s *site) signalController(ctx context.Context, pod corev1.Pod, signal string) {
+	s.t.Helper()
 	number := 0
 	_, err := fmt.Sscanf(pod.Spec.NodeName, "node-%d", &number)
 	require.NoError(s.t, err)
-	s.killProcess(number, cluster.Process{CommandLine: controllerProgram, Variable: "HOSTNAME=" + pod.Name})
+	_, err = shared.Signal(ctx, number, signal, cluster.Process{CommandLine: controllerProgram, Variable: "HOSTNAME=" + pod.Name})
+	require.NoError(s.t, err)
 }

@@ -3,15 +3,18 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/cluster"
 )
 
 func TestAControllerThatIsKilledAfterAnyStepUpOrDownIsFollowedByOneThatComesToTheSameEnd(t *testing.T) {
@@ -45,7 +48,7 @@ func TestAControllerThatIsKilledWhileItReplacesARequesterIsFollowedByOneThatDoes
 	s := newSite(t).crashing()
 	s.run("")
 	s.deploy(server{app: "victim", node: 1, gate: true}, 1)
-	for _, row := range []string{"not awake, ready", "died while it served", "leaving, starting or failed", "leftover"} {
+	for _, row := range []string{"not awake, ready", "died, not noted", "died while it served", "leaving, starting or failed", "leftover"} {
 		was := s.served("victim", 1)[0]
 		i := s.instance("launcher-node-1", "victim", "awake")
 		s.run(row)
@@ -65,7 +68,7 @@ func TestAControllerThatIsKilledWhileItWakesAModelAgainIsFollowedByOneThatDoes(t
 	s := newSite(t).crashing()
 	s.run("")
 	s.start(server{app: "tired", node: 1, gate: true, labels: map[string]string{"example.com/model": "tired"}})
-	for n, row := range []string{"not awake, ready", "not awake, shown", "not awake any more", "swap not asked"} {
+	for n, row := range []string{"not awake, ready", "not awake, shown", "not awake any more", "swap not asked", "carries for another"} {
 		was := s.served("tired", 1)[0]
 		i := s.instance("launcher-node-1", "tired", "awake")
 		s.run(row)
@@ -93,6 +96,67 @@ func TestAControllerThatIsKilledWhileALauncherGoesIsFollowedByOneThatLetsItGo(t 
 		s.gone(app)
 		s.eventually("the launcher is gone", func() bool { return len(s.launchers()) == 0 })
 		s.addLauncher(1)
+	}
+}
+
+func TestAControllerThatIsKilledAfterItDeletedARequesterOfAClosedNodeIsFollowedByOneThatIsDone(t *testing.T) {
+	s := newBareSite(t).crashing()
+	s.run("node closed")
+	s.start(server{app: "early", node: 1})
+	s.eventually("the requester runs", func() bool { return s.pod("early").Status.Phase == corev1.PodRunning })
+	s.kubectl("cordon", cluster.NodeName(1))
+	t.Cleanup(func() {
+		_, err := shared.Kubectl(context.Background(), nil, "uncordon", cluster.NodeName(1))
+		assert.NoError(t, err)
+	})
+	s.crashed("node closed", "")
+	s.gone("early")
+}
+
+func TestAControllerThatIsKilledWhenASwapFailedIsFollowedByOneThatBacksOffAsItWouldHave(t *testing.T) {
+	s := newSite(t).crashing()
+	s.run("swap failed")
+	s.start(server{app: "failing", node: 1, args: []string{"--sim-crash-at-load=exit:3"}})
+	s.crashed("swap failed", "")
+	s.told("failing", "the next one is at ")
+	record := s.records("launcher-node-1")[0]
+	assert.GreaterOrEqual(t, record.Attempt, 2)
+	assert.NotEmpty(t, record.Failure)
+	s.delete("failing")
+	s.gone("failing")
+	s.free("launcher-node-1")
+	s.eventually("nothing is left of it", func() bool { return len(s.instances(s.launcher("launcher-node-1"))) == 0 })
+}
+
+func TestAControllerThatIsKilledAfterItCalledASwapOffIsFollowedByOneThatLetsTheRequesterGo(t *testing.T) {
+	s := newSite(t).crashing()
+	s.onOneGPU()
+	s.run("leaving, swap waits")
+	endHeld := s.heldUp("queued")
+	s.delete("queued")
+	s.crashed("leaving, swap waits", "")
+	s.gone("queued")
+	s.free("launcher-node-1")
+	endHeld()
+	s.start(server{app: "next", node: 1})
+	s.served("next", 1)
+	assert.Len(t, s.instances(s.launcher("launcher-node-1")), 1)
+}
+
+func TestAControllerThatIsKilledWhileItMakesRoomOnAnotherLauncherIsFollowedByOneThatDoes(t *testing.T) {
+	for _, row := range []string{"room taken elsewhere", "room made"} {
+		t.Run(row, func(t *testing.T) {
+			plain, one, two := newPoolOfTwo(t)
+			s := plain.crashing()
+			s.run("")
+			s.sleepers()
+			s.run(row)
+			pod := s.start(server{app: "stranger", node: 1, of: "another", args: []string{"--gpu-memory-utilization=0.3"}})
+			s.crashed(row, "")
+			assert.Equal(t, pod.UID, s.served("stranger", 1)[0].UID)
+			assert.Equal(t, map[string]string{"org/newer": "sleeping"}, s.states(one), "the one that slept longest is gone, and no other")
+			assert.Equal(t, map[string]string{"org/stranger": "awake"}, s.states(two))
+		})
 	}
 }
 

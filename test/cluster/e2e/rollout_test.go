@@ -86,27 +86,37 @@ func TestStartsAreCancelledWhenTheirDeploymentIsScaledToNothing(t *testing.T) {
 	s.free("launcher-node-1")
 }
 
+// heldUp makes a requester whose swap waits for its turn behind a model that
+// somebody starts by hand, until end deletes that.
+func (s *site) heldUp(app string) (end func()) {
+	s.t.Helper()
+	c := s.launcher("launcher-node-1")
+	// On all GPUs of the node: a swap there waits until that has come up or is gone.
+	_, err := c.Create(s.t.Context(), "by-hand", launcherapi.InstanceSpec{
+		Args: []string{"org/by-hand", "--tensor-parallel-size=2", "--gpu-memory-utilization=0.4", "--sim-load-time=1h"}, GPUUUIDs: shared.UUIDs(1),
+	})
+	require.NoError(s.t, err)
+	s.start(server{app: app, node: 1})
+	s.eventually("the swap of the requester waits for its turn", func() bool {
+		gpus, err := c.GPUs(s.t.Context())
+		return err == nil && gpus.ActiveSwaps+gpus.QueuedSwaps == 1 && len(s.records("launcher-node-1")) == 1
+	})
+	return func() {
+		assert.Equal(s.t, "starting", s.instances(c)["org/by-hand"].State)
+		assert.Len(s.t, s.instances(c), 1)
+		_, err := c.Delete(s.t.Context(), "by-hand")
+		require.NoError(s.t, err)
+	}
+}
+
 func TestARequesterIsDeletedWhileItsSwapWaitsBehindAnother(t *testing.T) {
 	s := newSite(t)
 	s.onOneGPU()
-	c := s.launcher("launcher-node-1")
-	// Somebody starts a model by hand, on all GPUs of the node: a swap there waits until that has come up or is gone.
-	_, err := c.Create(t.Context(), "by-hand", launcherapi.InstanceSpec{
-		Args: []string{"org/by-hand", "--tensor-parallel-size=2", "--gpu-memory-utilization=0.4", "--sim-load-time=1h"}, GPUUUIDs: shared.UUIDs(1),
-	})
-	require.NoError(t, err)
-	s.start(server{app: "queued", node: 1})
-	s.eventually("the swap of the requester waits for its turn", func() bool {
-		gpus, err := c.GPUs(t.Context())
-		return err == nil && gpus.ActiveSwaps+gpus.QueuedSwaps == 1 && len(s.records("launcher-node-1")) == 1
-	})
+	end := s.heldUp("queued")
 	s.delete("queued")
 	s.gone("queued") // it is called off, and waits for nobody
 	s.free("launcher-node-1")
-	assert.Equal(t, "starting", s.instances(c)["org/by-hand"].State)
-	assert.Len(t, s.instances(c), 1)
-	_, err = c.Delete(t.Context(), "by-hand")
-	require.NoError(t, err)
+	end()
 	s.start(server{app: "next", node: 1})
 	next := s.served("next", 1)[0]
 	records := s.records("launcher-node-1")
