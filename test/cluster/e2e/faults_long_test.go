@@ -99,6 +99,24 @@ func TestAControllerThatIsKilledWhileALauncherGoesIsFollowedByOneThatLetsItGo(t 
 	}
 }
 
+func TestAControllerThatIsKilledWhileALauncherVanishesIsFollowedByOneThatLetsItsRequesterGo(t *testing.T) {
+	s := newSite(t).crashing()
+	for n, row := range []string{"launcher gone, ready", "not bound, shown", "provider vanished"} {
+		app := fmt.Sprintf("orphan-%d", n)
+		s.run("")
+		s.start(server{app: app, node: 1, gate: true})
+		s.served(app, 1)
+		s.stop() // it is away while the launcher vanishes
+		s.delete("launcher-node-1", "--grace-period=0", "--force")
+		s.kubectl("patch", "pod/launcher-node-1", "--type=merge", `--patch={"metadata":{"finalizers":null}}`)
+		s.eventually("the launcher is gone", func() bool { return len(s.launchers()) == 0 })
+		s.run(row)
+		s.crashed(row, "")
+		s.gone(app)
+		s.addLauncher(1)
+	}
+}
+
 func TestAControllerThatIsKilledAfterItDeletedARequesterOfAClosedNodeIsFollowedByOneThatIsDone(t *testing.T) {
 	s := newBareSite(t).crashing()
 	s.run("node closed")
