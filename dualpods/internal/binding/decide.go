@@ -59,7 +59,7 @@ var leaving = []rule{
 	{"not awake, ready", func(o *Observation) bool { return o.readyInVain() && o.toldUnready() },
 		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
 	{"not awake, stays ready", func(o *Observation) bool {
-		return o.readyInVain() && o.carries() && (!o.inVain(Unbind) && !o.Calls.Unbind || !o.shown())
+		return o.readyInVain() && o.Troubles[BecomeUnready].Count > 0 && o.carries() && (!o.inVain(Unbind) && !o.Calls.Unbind || !o.shown())
 	}, (*Observation).unbindStubborn},
 	{"let go, shown", func(o *Observation) bool { return o.letGo() && !o.leaving() && o.shown() },
 		do(Retract, "instance %s is not what it is to have any more", instanceID)},

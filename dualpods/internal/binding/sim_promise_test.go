@@ -12,6 +12,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
 // What must hold of each single write and call of a controller process. Where
@@ -95,12 +96,17 @@ func (s *sim) labelled(pod *corev1.Pod) {
 	}
 }
 
-// deletes looks at a requester that a controller deletes: whoever has its instance
-// next is to know that it ended.
+// deletes looks at a requester that a controller deletes: it is unready where
+// nobody serves it any more, and whoever has its instance next is to know that it
+// ended.
 func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
+	p := s.programs[pod.UID]
+	if since, stale := s.stale[pod.Name]; stale && !p.hung && p.odd == "" && time.Since(s.calm) > detection && time.Since(since) > justNow {
+		s.violated("requester %s is deleted since nobody serves it, and is ready", pod.Name)
+	}
 	for _, r := range s.records() {
 		l, text := s.launchers[string(r.on.UID)], r.on.Annotations[podmeta.AnnotationBindingPrefix+r.Instance]
-		if s.damaged[text] != "" && r.RequesterUID == pod.UID && s.programs[pod.UID].proxy.Ready && !l.dead && r.on.DeletionTimestamp == nil {
+		if s.damaged[text] != "" && r.RequesterUID == pod.UID && awake(l.all[r.Instance]) && p.proxy.State == requesterapi.StateBound && !l.dead && r.on.DeletionTimestamp == nil {
 			s.violated("requester %s is deleted while it serves, since somebody damaged its record", pod.Name)
 		}
 	}
