@@ -106,6 +106,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	c.watchLaunchers(w)
 	c.tellDamaged(n, w)
+	c.tellMute(n, w)
 	var again time.Duration
 	failed := 0
 	subjects := w.subjects()

@@ -350,6 +350,12 @@ var examples = map[string]example{
 		o.SPI.GPUs, o.Launcher.Connected = []string{"GPU-1"}, false
 	})},
 	"a new record": {"swap not asked", Swap, recorded()},
+	"a launcher that nobody has heard yet, which may have a model awake": {"neighbour not heard", Retry, but(recorded(), func(o *Observation) {
+		o.Unheard = &Launcher{Name: "launcher-1", Lost: now.Add(-time.Second), Why: "it has not answered yet"}
+	})},
+	"a launcher that has not been heard for long": {"swap not asked", Swap, but(recorded(), func(o *Observation) {
+		o.Unheard = &Launcher{Name: "launcher-1", Lost: now.Add(-patience), Why: "connection refused"}
+	})},
 	"a GPU on which a launcher that was lost had a model":  {"neighbour just lost", Retry, but(recorded(), func(o *Observation) { o.Neighbours = unheard(time.Second, "awake") })},
 	"a GPU on which a silent launcher had a model":         {"neighbour silent", Tell, but(recorded(), func(o *Observation) { o.Neighbours = unheard(time.Minute, "awake") })},
 	"a GPU that a silent launcher has a left record of":    {"neighbour silent", Tell, but(recorded(), func(o *Observation) { o.Neighbours = unheard(time.Minute, "", recordedFor(false)) })},

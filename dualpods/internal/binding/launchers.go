@@ -168,3 +168,16 @@ func (l *launcherPod) observed() *Launcher {
 	}
 	return seen
 }
+
+// tellMute says on a launcher Pod that the launcher runs and has not answered for
+// long, once until it does: other launchers of its node do not wait for it.
+func (c *Controller) tellMute(n *nodeWork, w *world) {
+	for _, l := range w.launchers {
+		asked := running(l.pod) && !l.view.Lost.IsZero() && !w.node.Gone
+		mute := asked && !l.view.Connected && w.now.Sub(l.view.Lost) >= patience
+		if mute && !n.mute[l.pod.UID] {
+			c.event(l.pod, Step{Reason: LauncherSilent, Warn: true, Why: "the launcher does not answer the controller: " + l.view.Why}, "Ask")
+		}
+		n.mute[l.pod.UID] = mute
+	}
+}

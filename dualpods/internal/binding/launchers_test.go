@@ -3,10 +3,15 @@ package binding
 import (
 	"maps"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -59,4 +64,24 @@ func TestALaunchersContainerHasEndedWhereTheKubeletSaysSo(t *testing.T) {
 		pod.Status.ContainerStatuses[1].Name = podmeta.ServingContainer
 		assert.Equal(t, c.ended, containerEnded(pod), name)
 	}
+}
+
+func TestALauncherThatDoesNotAnswerIsToldOnItsPodOnceUntilItDoes(t *testing.T) {
+	told := events.NewFakeRecorder(10)
+	c := New(t.Context(), Options{Views: &nodeViews{}, Again: func(string) {}, Recorder: told}, logr.Discard())
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "l", UID: "l"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: podmeta.ServingContainer}}}}
+	runs(pod, "10.1.0.2")
+	n := c.work("node-0")
+	look := func(view nodeview.View) int {
+		c.tellMute(n, &world{now: now, launchers: []*launcherPod{{pod: pod, view: view}}})
+		return len(told.Events)
+	}
+	silent := nodeview.View{Lost: now.Add(-patience), Why: "an event is longer than 32 MiB"}
+	assert.Zero(t, look(nodeview.View{}), "it has not been asked yet")
+	assert.Zero(t, look(nodeview.View{Lost: now.Add(-time.Second)}))
+	assert.Equal(t, 1, look(silent))
+	assert.Equal(t, 1, look(silent))
+	assert.Equal(t, "Warning LauncherSilent the launcher does not answer the controller: an event is longer than 32 MiB", <-told.Events)
+	assert.Zero(t, look(nodeview.View{Connected: true, Lost: silent.Lost}))
+	assert.Equal(t, 1, look(silent))
 }

@@ -39,22 +39,38 @@ type Neighbour struct {
 
 func (b *Neighbour) key() string { return b.Launcher + "/" + b.InstanceID }
 
+// beside are the other launchers of the node that may have something on the GPUs
+// of launcher l.
+func (c *Controller) beside(ctx context.Context, w *world, l *launcherPod) (others []*launcherPod) {
+	for _, other := range w.launchers {
+		switch {
+		case other == l || finished(other.pod) || containerEnded(other.pod):
+		case other.pod.Namespace != l.pod.Namespace && !c.genuine(ctx, other):
+		case !c.opts.Views.View(other.key()).Connected && !running(other.pod): // it has not begun
+		default:
+			others = append(others, other)
+		}
+	}
+	return others
+}
+
+// unheard is one of them that this process has not heard of since it began to ask,
+// the last one that it began with: nobody knows whether it has an instance awake
+// that no record is of.
+func (c *Controller) unheard(ctx context.Context, w *world, l *launcherPod) (last *Launcher) {
+	for _, other := range c.beside(ctx, w, l) {
+		view := c.opts.Views.View(other.key())
+		if !view.Connected && view.Instances == nil && (last == nil || view.Lost.After(last.Lost)) {
+			last = &Launcher{Name: other.pod.Name, Lost: view.Lost, Why: view.Why}
+		}
+	}
+	return last
+}
+
 // neighbours are those of a requester with a record on launcher l.
 func (c *Controller) neighbours(ctx context.Context, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) (found []Neighbour) {
-	if record == nil || len(w.launchers) < 2 {
-		return nil
-	}
-	for _, other := range w.launchers {
-		if other == l || finished(other.pod) || containerEnded(other.pod) {
-			continue
-		}
-		if other.pod.Namespace != l.pod.Namespace && !c.genuine(ctx, other) {
-			continue
-		}
+	for _, other := range c.beside(ctx, w, l) {
 		view := c.opts.Views.View(other.key())
-		if !view.Connected && !running(other.pod) { // it has not begun
-			continue
-		}
 		for id, i := range other.instances(view) {
 			if !slices.ContainsFunc(i.GPUUUIDs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {
 				continue
@@ -230,6 +246,11 @@ func (o *Observation) noRoom() bool { return o.Attempt.NoRoom != nil && !o.in(la
 // awakeElsewhere are the rows for a GPU on which another launcher's instance, which
 // nobody is bound to any more, is not asleep yet, or may be awake.
 var awakeElsewhere = []rule{
+	{"neighbour not heard", func(o *Observation) bool {
+		return o.beforeSwap() && o.Unheard != nil && o.Now.Sub(o.Unheard.Lost) < patience
+	}, func(o *Observation) Step {
+		return Step{Do: Retry, After: patience - o.Now.Sub(o.Unheard.Lost), Why: fmt.Sprintf("launcher %s has not told yet what it has on its GPU: %s", o.Unheard.Name, o.Unheard.Why)}
+	}},
 	{"neighbour just lost", func(o *Observation) bool {
 		return o.beforeSwap() && o.unseen() != nil && o.Now.Sub(o.unseen().Lost) < patience
 	}, func(o *Observation) Step {

@@ -22,6 +22,7 @@ type nodeWork struct {
 	// kubelet is what the kubelet said, and how it was asked in vain.
 	kubelet map[types.UID]Allocation
 	damaged map[types.UID]string // records of launchers that cannot be read, as was told
+	mute    map[types.UID]bool   // launchers that have not answered for long, as was told
 	// failed counts the passes, one after the other, in which a step could not be taken.
 	failed int
 }
@@ -37,7 +38,7 @@ func (c *Controller) work(name string) *nodeWork {
 	defer c.mu.Unlock()
 	n, ok := c.nodes[name]
 	if !ok {
-		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, damaged: map[types.UID]string{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}}
+		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}}
 		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]Trouble{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}
@@ -89,6 +90,7 @@ func (n *nodeWork) forgetOthers(pods []corev1.Pod) {
 	maps.DeleteFunc(n.forms, func(uid types.UID, _ readForm) bool { return gone(uid) })
 	maps.DeleteFunc(n.told, func(uid types.UID, _ telling) bool { return gone(uid) })
 	maps.DeleteFunc(n.damaged, func(uid types.UID, _ string) bool { return gone(uid) })
+	maps.DeleteFunc(n.mute, func(uid types.UID, _ bool) bool { return gone(uid) })
 	maps.DeleteFunc(n.kubelet, func(uid types.UID, _ Allocation) bool { return gone(uid) })
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -38,6 +38,9 @@ type Observation struct {
 	// Neighbours are what other launchers of the node have on the record's GPUs,
 	// least recently used first.
 	Neighbours []Neighbour
+	// Unheard is another launcher of the node that runs, and that this process has
+	// not heard of since it began to ask it; nil: there is none.
+	Unheard *Launcher
 }
 
 // Requester is the Pod.

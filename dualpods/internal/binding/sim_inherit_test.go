@@ -32,3 +32,12 @@ func TestWhatRunsOnANodeThatComesBackIsPutToRestOnceNobodyIsCarriedToIt(t *testi
 		{at: 20 * time.Second, what: "node comes back", arg: 3000},
 	})
 }
+
+func TestAControllerHearsEveryLauncherOfTheNodeBeforeItsFirstSwapThere(t *testing.T) {
+	several(t, []simEvent{
+		{at: 3 * time.Second, what: "create on demand", arg: 3}, // on the first GPU, with a launcher of its own
+		{at: 20 * time.Second, what: "delete"},
+		{at: 30 * time.Second, what: "wake unheard"},
+		{at: 31500 * time.Millisecond, what: "create", arg: 3 << 2}, // by another launcher, on the same GPU
+	})
+}

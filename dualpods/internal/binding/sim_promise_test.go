@@ -271,6 +271,7 @@ func (s *sim) callsLauncher(inc *incarnation, l *simLauncher) {
 // asked looks at a swap that is asked for the first time with its key.
 func (s *sim) asked(inc *incarnation, l *simLauncher, key string, req launcherapi.SwapRequest) {
 	id := req.In.InstanceID + req.In.ID
+	s.besideStray(inc, l, req)
 	for _, earlier := range l.swaps {
 		if !earlier.ended && strings.HasPrefix(key, earlier.record+".") {
 			s.violated("a swap is asked for requester %s while an earlier one is under way", key)
@@ -289,6 +290,20 @@ func (s *sim) asked(inc *incarnation, l *simLauncher, key string, req launcherap
 		return
 	}
 	s.violated("a swap is asked with the key %s, and no record is of it", key)
+}
+
+// besideStray looks at a swap that a controller asks for: who is awake beside its
+// launcher for nobody, and could have been heard, is put to rest before.
+func (s *sim) besideStray(inc *incarnation, l *simLauncher, req launcherapi.SwapRequest) {
+	for _, gpu := range req.GPUUUIDs {
+		for _, i := range l.beside(gpu) {
+			v := inc.views[i.l.key]
+			bound := slices.ContainsFunc(s.records(), func(r simRecord) bool { return r.on.Name == i.l.pod && r.Instance == i.InstanceID })
+			if v != nil && v.Instances == nil && time.Since(inc.born) < patience/2 && i.State == string(launcher.Awake) && !bound && i.Annotations[podmeta.AnnotationMadeFor] != "" {
+				s.violated("a swap on launcher %s is asked for, and nobody has heard whether %s of launcher %s is awake", l.pod, i.InstanceID, i.l.pod)
+			}
+		}
+	}
 }
 
 // startedUp looks at an engine that has started: nobody waits for one that
