@@ -27,7 +27,10 @@ import (
 type Options struct {
 	// API reads from a cache, in which Pods are indexed by IndexNode, and writes
 	// to the server.
-	API        client.Client
+	API client.Client
+	// Pods are those of a node as the API server has them, not a cache, which may
+	// lag behind what an earlier controller wrote; nil: there was none.
+	Pods       func(ctx context.Context, node string) ([]corev1.Pod, error)
 	Views      Views
 	Requesters Requesters
 	// Allocations asks the kubelets; nil: requesters' own word counts.
@@ -105,6 +108,9 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	c.watchLaunchers(w)
+	if after := c.untilCurrent(ctx, n, w); after > 0 {
+		return reconcile.Result{RequeueAfter: after}, nil
+	}
 	c.tellDamaged(n, w)
 	c.tellMute(n, w)
 	var again time.Duration

@@ -22,7 +22,9 @@ type nodeWork struct {
 	// kubelet is what the kubelet said, and how it was asked in vain.
 	kubelet map[types.UID]Allocation
 	damaged map[types.UID]string // records of launchers that cannot be read, as was told
-	mute    map[types.UID]bool   // launchers that have not answered for long, as was told
+	// current: the cache is as new as what an earlier controller wrote.
+	current bool
+	mute    map[types.UID]bool // launchers that have not answered for long, as was told
 	// failed counts the passes, one after the other, in which a step could not be taken.
 	failed int
 }

@@ -42,6 +42,8 @@ type simAPI struct {
 	down      bool
 	flaky     uint64 // percent of writes that fail
 	caches    []*simCache
+	behind    time.Duration  // how far the cache of the next controller process is, as it starts
+	standby   *simCache      // it; nil: that has all there is
 	unheard   string         // version of the last write whose answer was lost
 	others    map[string]int // version of each Pod as somebody else than the controller changed it last
 }
@@ -60,18 +62,15 @@ type simCache struct {
 	last    map[string]time.Time
 }
 
-func (a *simAPI) newCache(inc *incarnation) *simCache {
-	c := &simCache{inc: inc, pods: maps.Clone(a.pods), nodes: maps.Clone(a.nodes), configs: maps.Clone(a.configs), last: map[string]time.Time{}}
-	a.caches = []*simCache{c}
-	return c
-}
-
 // tell brings a change to the cache, after those of its kind before it.
 func (a *simAPI) tell(kind string, do func(*simCache)) {
 	for _, c := range a.caches {
 		lag := a.s.between("lag "+kind, 200*time.Microsecond, 4*time.Millisecond)
 		if a.s.chance("long lag", 5) {
 			lag *= 50
+		}
+		if c == a.standby {
+			lag += a.behind
 		}
 		at := time.Now().Add(lag)
 		if !at.After(c.last[kind]) {
@@ -187,6 +186,9 @@ func (a *simAPI) dropConfig(name string) {
 
 // enqueueRequesters has all nodes with requesters looked at.
 func (inc *incarnation) enqueueRequesters() {
+	if inc == nil {
+		return
+	}
 	for _, name := range sortedKeys(inc.cache.pods) {
 		if podmeta.IsRequester(inc.cache.pods[name]) {
 			inc.enqueue(inc.cache.pods[name].Spec.NodeName)

@@ -99,13 +99,8 @@ func (s *sim) happen(e simEvent) {
 		s.disturb(long)
 		s.api.flaky = 30
 		s.after(long, func() { s.api.flaky = 0 })
-	case "wake unheard": // while no controller runs, on a launcher that the next one hears late
-		if one, ok := pick(s.instances(launcher.Sleeping), e.arg); ok {
-			l, _ := one()
-			s.inc.kill()
-			s.happenToEngine(simEvent{what: "wake by hand", arg: e.arg})
-			s.after(500*time.Millisecond, func() { s.happenToLauncher(simEvent{what: "restart launcher", arg: 2400}, l, 0) })
-		}
+	case "fall behind", "wake unheard":
+		s.happenToTheNext(e)
 	case "cordon", "delete node", "forget node", "node comes back":
 		s.happenToNode(e, long)
 	}

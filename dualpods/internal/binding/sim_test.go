@@ -173,7 +173,7 @@ func (s *sim) boot() {
 		}, funcr.Options{})
 	}
 	inc.ctrl = New(inc.ctx, Options{
-		API: &simClient{inc: inc}, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
+		API: &simClient{inc: inc}, Pods: inc.podsOf, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
 		LauncherPort: 8001, Token: simToken, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc},
 		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now, Observer: simObserver{inc},
 	}, log)
@@ -204,7 +204,7 @@ func (inc *incarnation) kill() {
 
 // enqueue has a node looked at.
 func (inc *incarnation) enqueue(node string) {
-	if inc.dead {
+	if inc == nil || inc.dead {
 		return
 	}
 	inc.dirty[node] = true

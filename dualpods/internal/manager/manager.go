@@ -109,7 +109,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer func() { err = errors.Join(err, closeWatcher()) }()
 	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
 	binder = binding.New(life, binding.Options{
-		API: mgr.GetClient(), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
+		API: mgr.GetClient(), Pods: podsOf(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
 		LauncherPort: opts.LauncherPort, Token: pool.Token, Launchers: pool, Drain: opts.Drain,
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
 		Leads: leading(mopts.LeaderElectionResourceLockInterface),
@@ -151,6 +151,19 @@ func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {
 		mopts.Cache.DefaultNamespaces = map[string]cache.Config{opts.Namespace: {}}
 	}
 	return mopts, elect(&mopts, config, opts)
+}
+
+// podsOf are the Pods of a node as the API server has them by now: a list without
+// a resource version is never one of a server that lags behind
+// (https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list).
+func podsOf(api client.Reader, namespace string) func(context.Context, string) ([]corev1.Pod, error) {
+	return func(ctx context.Context, node string) ([]corev1.Pod, error) {
+		ctx, stop := context.WithTimeout(ctx, askLimit)
+		defer stop()
+		var pods corev1.PodList
+		err := api.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{binding.IndexNode: node})
+		return pods.Items, err
+	}
 }
 
 // watched are launchers as package binding asks for them.

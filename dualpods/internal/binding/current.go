@@ -1,0 +1,57 @@
+package binding
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// currentAgain is when a cache is compared again that was behind.
+const currentAgain = 50 * time.Millisecond
+
+// untilCurrent has a node's Pods be as new in the cache as the API server has them,
+// once before the process does anything on the node: from then on the cache moves
+// forward, and what the process writes itself it knows. It is 0 once that is so.
+func (c *Controller) untilCurrent(ctx context.Context, n *nodeWork, w *world) (again time.Duration) {
+	if n.current || c.opts.Pods == nil || n.name == "" || len(w.pods)+len(w.launchers) == 0 {
+		return 0
+	}
+	there, err := c.opts.Pods(ctx, n.name)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.log.Error(err, "cannot ask the API server for the Pods of a node", "node", n.name)
+		}
+		again, n.failed = n.pause(), n.failed+1
+		return again
+	}
+	if n.current = w.isAsNewAs(there); !n.current {
+		return currentAgain
+	}
+	return 0
+}
+
+// isAsNewAs says that requesters and launchers are the same, and as they are, among
+// the Pods of the node.
+func (w *world) isAsNewAs(there []corev1.Pod) bool {
+	known := map[string]bool{}
+	for _, pod := range w.pods {
+		known[string(pod.UID)+"/"+pod.ResourceVersion] = true
+	}
+	for _, l := range w.launchers {
+		known[string(l.pod.UID)+"/"+l.pod.ResourceVersion] = true
+	}
+	ours := 0
+	for i := range there {
+		pod := &there[i]
+		if !IsLauncher(pod) && !podmeta.IsRequester(pod) {
+			continue
+		}
+		if ours++; !known[string(pod.UID)+"/"+pod.ResourceVersion] {
+			return false
+		}
+	}
+	return ours == len(known)
+}
