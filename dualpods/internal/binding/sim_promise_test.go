@@ -101,7 +101,7 @@ func (s *sim) labelled(pod *corev1.Pod) {
 // ended.
 func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 	p := s.programs[pod.UID]
-	if since, stale := s.stale[pod.Name]; stale && !p.hung && p.odd == "" && time.Since(s.calm) > detection && time.Since(since) > justNow {
+	if since, stale := s.stale[pod.Name]; stale && !inc.silent(p) && p.odd == "" && time.Since(since) > justNow {
 		s.violated("requester %s is deleted since nobody serves it, and is ready", pod.Name)
 	}
 	for _, r := range s.records() {

@@ -28,6 +28,15 @@ func (s *sim) stays(uid types.UID) bool {
 	return p != nil && p.up && p.odd == oddStays && p.proxy.State != requesterapi.StateUnbound
 }
 
+// silent says that the process has not heard a program when it asked it last.
+func (inc *incarnation) silent(p *simProgram) bool {
+	n := inc.kept(p.node)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, quiet := n.quiet[p.uid]
+	return quiet
+}
+
 // simRequesters is the way of a controller process to requester programs.
 type simRequesters struct{ inc *incarnation }
 
