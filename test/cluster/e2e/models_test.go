@@ -210,14 +210,15 @@ func (s *site) killProcess(node int, so cluster.Process) {
 	require.NoError(s.t, err)
 }
 
-// proxy is what a requester program says that it carries.
+// proxy is what a requester program says that it carries. The address of a Pod that
+// has just gone answers nothing at all.
 func (s *site) proxy(ip string) (proxy requesterapi.Proxy, err error) {
 	transport := &http.Transport{DialContext: shared.Dial, DisableKeepAlives: true}
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+ip+":8081"+requesterapi.PathProxyConfig, nil)
 	if err != nil {
 		return proxy, err
 	}
-	resp, err := (&http.Client{Transport: transport}).Do(req)
+	resp, err := (&http.Client{Transport: transport, Timeout: 5 * time.Second}).Do(req)
 	if err != nil {
 		return proxy, err
 	}
