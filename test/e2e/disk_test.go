@@ -66,11 +66,23 @@ func refusedForStorage(t *testing.T, n *Node, a Answer) {
 	assert.Contains(t, p.Detail, n.State, "it names the file")
 }
 
-// brimful has the journal use up what is left of its last block, so that the
-// next record does not fit; a sleeps at the end.
+// brimful waits until nothing more can be written; a sleeps at the end. The
+// launcher writes in the room that it has: that is taken from it.
 func (n *Node) brimful(a launcherapi.Instance) {
 	n.t.Helper()
 	n.Eventually("nothing more can be written down", func() bool {
+		spares, err := filepath.Glob(filepath.Join(n.State, "*", ".spare"))
+		require.NoError(n.t, err)
+		for _, spare := range spares {
+			require.NoError(n.t, os.RemoveAll(spare))
+		}
+		ballast, err := os.OpenFile(filepath.Join(n.State, "ballast"), os.O_WRONLY|os.O_APPEND, 0)
+		require.NoError(n.t, err)
+		defer ballast.Close()
+		for err == nil {
+			_, err = ballast.Write(make([]byte, 4096))
+		}
+		require.ErrorIs(n.t, err, unix.ENOSPC)
 		n.Sleep(a.InstanceID, 1)
 		n.Wake(a.InstanceID)
 		return !bytes.Contains(n.Call("GET", "/metrics", nil).Body, []byte("hotseat_journal_failures_total 0\n"))
@@ -84,7 +96,7 @@ func TestAFullDiskInTheStateFolderHarmsNoEngineAndIsToldClearly(t *testing.T) {
 	a := n.Awake("a", On(0))
 	makeRoom := fill(t, n.State)
 	n.brimful(a)
-	assert.Contains(t, n.Log(), "cannot write the journal", "it is logged")
+	assert.Contains(t, n.Log(), "cannot write to the state folder", "it is logged")
 
 	assert.Equal(t, "sleeping", n.Get("a").State)
 	assert.Equal(t, "awake", n.Wake("a").State)
@@ -105,7 +117,6 @@ func TestAFullDiskInTheStateFolderHarmsNoEngineAndIsToldClearly(t *testing.T) {
 }
 
 // refusesNewOnes checks that nothing new is begun that cannot be written down.
-// What little is left of the last block may take one or two more.
 func (n *Node) refusesNewOnes() {
 	n.t.Helper()
 	var refused Answer
@@ -135,7 +146,7 @@ func TestARestartWithAFullStateFolderTakesEveryEngineOverAsItIs(t *testing.T) {
 			n := nodeOnDisks(t, "size=256k", "size=4m")
 			a := n.Awake("a", On(0))
 			makeRoom := fill(t, n.State)
-			n.brimful(a) // what the journal says last of a is not true any more
+			n.brimful(a) // what is written of a is not true any more
 			if last == "awake" {
 				n.Wake("a")
 			}

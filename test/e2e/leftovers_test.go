@@ -122,9 +122,6 @@ func TestManyCyclesOfCreateAndDeleteLeaveNothingOver(t *testing.T) {
 	exits, err := filepath.Glob(filepath.Join(n.State, "exits", "*"))
 	require.NoError(t, err)
 	assert.Less(t, len(exits), 1500)
-	journal, err := os.Stat(filepath.Join(n.State, "journal"))
-	require.NoError(t, err)
-	assert.Less(t, journal.Size(), int64(16<<20))
 	assert.Equal(t, 1, listening(t, n.PID()), "only the control API's port is open")
 }
 

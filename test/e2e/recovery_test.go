@@ -1,11 +1,11 @@
 package e2e
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,16 +18,15 @@ import (
 // What the launcher takes over when its files are damaged or lost, and what it
 // knows of its engines then.
 
-// damage flips a bit of the last line of the journal that holds a text.
-func (n *Node) damage(text string) {
+// written is the file of the state folder in which an instance is written down.
+func (n *Node) written(id string) string { return filepath.Join(n.State, "instances", id+".json") }
+
+// damage spoils what is written of an instance.
+func (n *Node) damage(id string) {
 	n.t.Helper()
-	path := filepath.Join(n.State, "journal")
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(n.written(id))
 	require.NoError(n.t, err)
-	at := bytes.LastIndex(data, []byte(text))
-	require.GreaterOrEqual(n.t, at, 0, "%s", data)
-	data[at+len(text)/2] ^= 0x04
-	require.NoError(n.t, os.WriteFile(path, data, 0o600))
+	require.NoError(n.t, os.WriteFile(n.written(id), data[:len(data)/2], 0o600))
 }
 
 // forgetAll removes what the launcher has written of its instances.
@@ -38,13 +37,13 @@ func (n *Node) forgetAll(what ...string) {
 	}
 }
 
-func TestADamagedLineOfTheJournalUndoesNoOldSwapAndHarmsNoEngine(t *testing.T) {
+func TestADamagedFileCostsWhatItSaidAndUndoesNoOldSwapAndHarmsNoEngine(t *testing.T) {
 	t.Parallel()
-	for name, text := range map[string]string{
-		"the end of the swap":       `"done":true`,
-		"its beginning":             `"done":false`,
-		"an instance in the middle": `"state":"falling_asleep"`,
-		"the start of the first":    `"state":"starting"`,
+	for name, damaged := range map[string][]string{
+		"of the one that left":      {"a"},
+		"of the one that came":      {"b"},
+		"of both":                   {"a", "b"},
+		"of a swap, and of the one": {"b", "../swaps/unreadable"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -54,7 +53,10 @@ func TestADamagedLineOfTheJournalUndoesNoOldSwapAndHarmsNoEngine(t *testing.T) {
 			n.Sleep("b", 1)
 			n.Wake("a") // a swap that is taken up now would not find b awake, and end it
 			n.Kill9()
-			n.damage(text)
+			require.NoError(t, os.WriteFile(n.written("../swaps/unreadable"), []byte("neither this nor that"), 0o600))
+			for _, id := range damaged {
+				n.damage(id)
+			}
 			n.Start()
 			all := n.settled()
 			require.Len(t, all, 2)
@@ -65,19 +67,22 @@ func TestADamagedLineOfTheJournalUndoesNoOldSwapAndHarmsNoEngine(t *testing.T) {
 			n.Ask(all["a"], "hello")
 			n.SwapDone(to("b"))
 			n.Ask(n.Get("b"), "hello")
-			kept, err := filepath.Glob(filepath.Join(n.State, "journal.broken*"))
+			kept, err := filepath.Glob(filepath.Join(n.State, "instances", "*.broken"))
 			require.NoError(t, err)
-			assert.Len(t, kept, 1, "the damaged journal is kept aside")
+			assert.Len(t, kept, len(slices.DeleteFunc(damaged, func(id string) bool { return len(id) > 1 })), "a damaged file is kept aside")
+			assert.FileExists(t, filepath.Join(n.State, "swaps", "unreadable.broken"))
 		})
 	}
 }
 
 func TestASleeperOfLevel2AnswersAsBeforeWhateverIsLost(t *testing.T) {
 	t.Parallel()
-	for name, lost := range map[string][]string{
-		"the journal":           {"journal"},
-		"the journal and marks": {"journal", "instances"},
-		"the marks":             {"instances"},
+	for name, lose := range map[string]func(n *Node){
+		"its file":         func(n *Node) { n.forgetAll("instances") },
+		"half of its file": func(n *Node) { n.damage("a") },
+		"what became of it last": func(n *Node) {
+			require.NoError(n.t, os.Rename(n.written("a"), strings.Replace(n.written("a"), ".json", ".doubted", 1)))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +91,7 @@ func TestASleeperOfLevel2AnswersAsBeforeWhateverIsLost(t *testing.T) {
 			says := n.Ask(a, "who are you?")
 			n.Sleep("a", 2)
 			n.Kill9()
-			n.forgetAll(lost...)
+			lose(n)
 			n.Start()
 			require.Equal(t, "sleeping", n.settled()["a"].State)
 			n.Wake("a")
@@ -102,7 +107,7 @@ func TestALivingEngineOfWhichNothingIsWrittenIsAdopted(t *testing.T) {
 	b := n.Awake("b", On(0))
 	n.Sleep("b", 1)
 	n.Kill9()
-	n.forgetAll("journal", "instances")
+	n.forgetAll("instances")
 	n.Start()
 	all := n.settled()
 	require.Len(t, all, 2)
@@ -136,7 +141,7 @@ func TestAForkedEngineOfWhichNothingIsWrittenIsAdopted(t *testing.T) {
 	n.preloader()
 	a := n.run("a", launcherapi.StartFork)
 	n.Kill9()
-	n.forgetAll("journal", "instances")
+	n.forgetAll("instances")
 	n.Start()
 	now := n.settled()["a"]
 	assert.Equal(t, "awake", now.State, now.Reason)
@@ -222,16 +227,16 @@ func TestNoRevisionIsGivenTwiceWhenTheDiskIsFull(t *testing.T) {
 
 func TestTheLauncherStartsOnAFullDisk(t *testing.T) {
 	t.Parallel()
-	for name, lost := range map[string]bool{"with its journal": false, "without one": true} {
+	for name, lost := range map[string]bool{"with a damaged file": false, "without one": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := nodeOnDisks(t, "size=256k", "size=4m")
 			a := n.Awake("a", On(0))
 			n.Kill9()
 			if lost {
-				n.forgetAll("journal")
+				n.forgetAll("instances")
 			} else {
-				n.damage(`"state":"starting"`)
+				n.damage("a")
 			}
 			makeRoom := fill(t, n.State)
 			n.Start()
@@ -261,31 +266,4 @@ func TestBudgetsThatBecameSmallerAreHeldAfterARestart(t *testing.T) {
 	all := n.settled()
 	assert.Equal(t, "sleeping", all["b"].State)
 	assert.Equal(t, "awake", all["c"].State)
-}
-
-func TestALivingEngineIsNotTakenForAnEarlierOneOfItsIdThatFailed(t *testing.T) {
-	t.Parallel()
-	n := NewNode(t)
-	n.Create("a", Spec("a", On(0), "--sim-crash-at-load", "exit:3"))
-	n.Await("a", "failed")
-	n.Delete("a")
-	a := n.Awake("a", On(0))
-	n.Kill9()
-	path := filepath.Join(n.State, "journal")
-	data, err := os.ReadFile(path)
-	require.NoError(t, err)
-	at := bytes.LastIndex(data, []byte(`"forgot":"a"`))
-	require.Positive(t, at, "%s", data)
-	for i := at; i < len(data); i++ { // a byte of each line that comes after the end of the first a
-		if i == at || data[i-1] == '\n' && i+4 < len(data) {
-			data[i+4] ^= 0x04
-		}
-	}
-	require.NoError(t, os.WriteFile(path, data, 0o600))
-	n.Start()
-	all := n.settled()
-	require.Len(t, all, 1)
-	assert.Equal(t, "awake", all["a"].State, all["a"].Reason)
-	assert.Equal(t, a.PID, all["a"].PID)
-	n.Ask(all["a"], "hello")
 }

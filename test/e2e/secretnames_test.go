@@ -43,10 +43,7 @@ func TestSecretsAreFoundByTheWordsOfTheirNamesAndHiddenEverywhere(t *testing.T) 
 	n.Await("c", "failed") // the engine repeats what it was given
 	look(n.Call("GET", instances+"/c", nil))
 
-	places := map[string]string{"the API": seen.String(), "the launcher's log": n.Log(), "the state folder": filesText(t, filepath.Join(n.State, "instances"))}
-	for _, name := range []string{"journal"} {
-		places[name] = filesText(t, filepath.Join(n.State, name))
-	}
+	places := map[string]string{"the API": seen.String(), "the launcher's log": n.Log(), "what is written": filesText(t, filepath.Join(n.State, "instances")) + filesText(t, filepath.Join(n.State, "swaps"))}
 	for place, text := range places {
 		assert.NotContains(t, text, "s3cret-", place)
 	}

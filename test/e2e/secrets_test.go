@@ -83,7 +83,7 @@ func TestSecretsReachTheEngineAndAreSeenNowhereElse(t *testing.T) {
 		}
 		return err
 	}))
-	assert.Greater(t, len(places), 5, "journal, logs and marks are among them")
+	assert.Greater(t, len(places), 5, "what is written of instances, and logs, are among them")
 	for place, text := range places {
 		for _, secret := range []string{inEnv, inFile, inOptions, inArgs, ofLauncher} {
 			assert.NotContains(t, text, secret, place)
@@ -156,7 +156,7 @@ func TestASecretThatTheEngineRepeatsIsNotToldOn(t *testing.T) {
 	for _, secret := range []string{inEnv, inArgs} {
 		assert.NotContains(t, string(out), secret)
 		assert.NotContains(t, string(n.Call("GET", instances, nil).Body), secret)
-		for _, path := range []string{"journal", "instances"} {
+		for _, path := range []string{"instances", "swaps"} {
 			assert.NotContains(t, filesText(t, filepath.Join(n.State, path)), secret)
 		}
 	}

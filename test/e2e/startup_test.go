@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"hash/crc32"
 	"net"
 	"os"
 	"os/exec"
@@ -161,13 +160,14 @@ func TestAStateFolderThatCannotBeUsedIsRefused(t *testing.T) {
 	folder := func(path string) error { return os.Mkdir(path, 0o700) }
 	plain := func(path string) error { return os.WriteFile(path, []byte("mine"), 0o600) }
 	for name, state := range map[string]string{
-		"a file":                        file,
-		"below a file":                  filepath.Join(file, "state"),
-		"where no folder can be made":   "/proc/hotseat/state",
-		"one whose lock is a folder":    odd("lock", folder),
-		"one whose journal is a folder": odd("journal", folder),
-		"one whose logs are a file":     odd("logs", plain),
-		"one whose marks are a file":    odd("instances", plain),
+		"a file":                         file,
+		"below a file":                   filepath.Join(file, "state"),
+		"where no folder can be made":    "/proc/hotseat/state",
+		"one whose lock is a folder":     odd("lock", folder),
+		"one of an earlier version":      odd("journal", plain),
+		"one whose logs are a file":      odd("logs", plain),
+		"one whose instances are a file": odd("instances", plain),
+		"one whose swaps are a file":     odd("swaps", plain),
 	} {
 		t.Run(name, func(t *testing.T) {
 			line := refused(t, nil, "--state-dir", state)
@@ -221,26 +221,23 @@ func TestAStateFolderOfANewerVersionIsRefusedAndItsEnginesLiveOn(t *testing.T) {
 	n := NewNode(t)
 	a := n.Awake("a", On(0))
 	n.Kill9()
-	journal := filepath.Join(n.State, "journal")
-	content, err := os.ReadFile(journal)
+	content, err := os.ReadFile(n.written("a"))
 	require.NoError(t, err)
-	first, rest, _ := bytes.Cut(content, []byte("\n"))
-	require.Contains(t, string(first), `"version":1,`)
-	payload := strings.Replace(string(first[len(`{"crc":"00000000",`):]), `"version":1,`, `"version":99,`, 1)
-	sum := crc32.Checksum([]byte(payload), crc32.MakeTable(crc32.Castagnoli))
-	newer := fmt.Sprintf("{\"crc\":\"%08x\",%s\n%s", sum, payload, rest)
-	require.NoError(t, os.WriteFile(journal, []byte(newer), 0o600))
+	require.Contains(t, string(content), `"version":1,`)
+	newer := strings.Replace(string(content), `"version":1,`, `"version":99,`, 1)
+	require.NoError(t, os.WriteFile(n.written("a"), []byte(newer), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(n.State, "swaps", "damaged.json"), nil, 0o600))
 
 	before := tree(t, n.State)
 	line := refused(t, func(cmd *exec.Cmd) { cmd.Env = n.env }, "--state-dir", n.State)
-	assert.Contains(t, line, journal)
+	assert.Contains(t, line, n.written("a"))
 	assert.Contains(t, line, "version 99")
 	assert.Contains(t, line, "start the newer program")
 	after := tree(t, n.State)
 	assert.Equal(t, withoutLock(before), withoutLock(after), "nothing was touched")
 	assert.NoError(t, syscall.Kill(a.PID, 0), "the engine lives on")
 
-	require.NoError(t, os.WriteFile(journal, content, 0o600))
+	require.NoError(t, os.WriteFile(n.written("a"), content, 0o600))
 	n.Start()
 	assert.Equal(t, a.PID, n.Get("a").PID)
 	n.Ask(n.Get("a"), "still there?")

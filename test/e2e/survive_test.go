@@ -282,33 +282,33 @@ func (n *Node) consistent(a launcherapi.Instance) {
 	}
 }
 
-func TestEnginesAreFoundAgainWithoutTheJournal(t *testing.T) {
+func TestEnginesAreFoundAgainWhateverBecomesOfTheirFiles(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		harm func(t *testing.T, path string)
-		kept int // journals kept aside
+		kept int // files kept aside
 	}{
-		"it is gone": {func(t *testing.T, path string) {
+		"they are gone": {func(t *testing.T, path string) {
 			t.Helper()
 			require.NoError(t, os.Remove(path))
 		}, 0},
-		"it is no journal": {func(t *testing.T, path string) {
+		"they hold something else": {func(t *testing.T, path string) {
 			t.Helper()
-			require.NoError(t, os.WriteFile(path, []byte("this is no journal\nat all\n"), 0o600))
-		}, 1},
-		"it is damaged in the middle": {func(t *testing.T, path string) {
+			require.NoError(t, os.WriteFile(path, []byte("this is no record\nat all\n"), 0o600))
+		}, 2},
+		"they are damaged in the middle": {func(t *testing.T, path string) {
 			t.Helper()
 			data, err := os.ReadFile(path)
 			require.NoError(t, err)
-			copy(data[len(data)/2:], "XXXXXXXXXXXXXXXX")
+			copy(data[len(data)/2:], "\x00\x00\x00\x00\x00\x00\x00\x00")
 			require.NoError(t, os.WriteFile(path, data, 0o600))
-		}, 1},
-		"its end is cut off": {func(t *testing.T, path string) {
+		}, 2},
+		"their ends are cut off": {func(t *testing.T, path string) {
 			t.Helper()
 			info, err := os.Stat(path)
 			require.NoError(t, err)
 			require.NoError(t, os.Truncate(path, info.Size()-20))
-		}, 0},
+		}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -316,7 +316,8 @@ func TestEnginesAreFoundAgainWithoutTheJournal(t *testing.T) {
 			a := n.Awake("a", On(0))
 			b := n.SwapDone(toNew("b", On(0))).In
 			n.Kill9()
-			c.harm(t, filepath.Join(n.State, "journal"))
+			c.harm(t, n.written("a"))
+			c.harm(t, n.written("b"))
 			n.Start()
 			all := n.settled()
 			assert.Equal(t, "sleeping", all["a"].State)
@@ -326,9 +327,9 @@ func TestEnginesAreFoundAgainWithoutTheJournal(t *testing.T) {
 			n.Ask(all["b"], "hello")
 			n.SwapDone(to("a"))
 			n.Ask(n.Get("a"), "hello")
-			kept, err := filepath.Glob(filepath.Join(n.State, "journal.broken*"))
+			kept, err := filepath.Glob(filepath.Join(n.State, "instances", "*.broken"))
 			require.NoError(t, err)
-			assert.Len(t, kept, c.kept, "a damaged journal is kept aside")
+			assert.Len(t, kept, c.kept, "a damaged file is kept aside")
 		})
 	}
 }

@@ -2,8 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
-	"hash/crc32"
 	"net"
 	"os"
 	"os/exec"
@@ -36,8 +34,12 @@ func TestServeDoesNotStartWhereItCannotAndSaysWhatHelps(t *testing.T) {
 	file := filepath.Join(dir, "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	newer := filepath.Join(dir, "newer")
-	require.NoError(t, os.Mkdir(newer, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(newer, "journal"), []byte(journalOfTheFuture), 0o600))
+	ofNewer := filepath.Join(newer, "swaps", "s.json")
+	require.NoError(t, os.MkdirAll(filepath.Dir(ofNewer), 0o700))
+	require.NoError(t, os.WriteFile(ofNewer, []byte(fileOfTheFuture), 0o600))
+	older := filepath.Join(dir, "older")
+	require.NoError(t, os.Mkdir(older, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(older, "journal"), nil, 0o600))
 	held := startDaemon(t)
 	engine := filepath.Join(bin, "enginesim")
 
@@ -50,7 +52,8 @@ func TestServeDoesNotStartWhereItCannotAndSaysWhatHelps(t *testing.T) {
 		"the state folder is a file":            {[]string{"--state-dir", file}, []string{file, "--state-dir"}},
 		"the state folder cannot be made":       {[]string{"--state-dir", "/proc/hotseat/state"}, []string{"/proc/hotseat", "--state-dir"}},
 		"another launcher has the state folder": {[]string{"--state-dir", held.stateDir}, []string{held.stateDir, "pid"}},
-		"a newer program wrote the journal":     {[]string{"--state-dir", newer}, []string{filepath.Join(newer, "journal"), "newer program"}},
+		"a newer program wrote its files":       {[]string{"--state-dir", newer}, []string{ofNewer, "newer program"}},
+		"an older program wrote its files":      {[]string{"--state-dir", older}, []string{older, "earlier version", "--state-dir"}},
 		"the GPUs are of no known kind":         {[]string{"--gpus", "many"}, []string{`"many"`, "simulated:N"}},
 		"the list of GPUs is not there":         {[]string{"--gpus", "file:/no/such/gpus.json"}, []string{"/no/such/gpus.json"}},
 		"the token file is not there":           {[]string{"--token-file", "/no/such/token"}, []string{"/no/such/token"}},
@@ -68,19 +71,15 @@ func TestServeDoesNotStartWhereItCannotAndSaysWhatHelps(t *testing.T) {
 		})
 	}
 	t.Run("and touches nothing of what it cannot read", func(t *testing.T) {
-		content, err := os.ReadFile(filepath.Join(newer, "journal"))
+		content, err := os.ReadFile(ofNewer)
 		require.NoError(t, err)
-		require.Equal(t, journalOfTheFuture, string(content))
+		require.Equal(t, fileOfTheFuture, string(content))
 		held.do("ps") // the other launcher serves on
 	})
 }
 
-// journalOfTheFuture is the beginning of a journal whose format this program
-// does not know.
-var journalOfTheFuture = func() string {
-	payload := `"header":{"version":99,"boot_id":"x","at":"2030-01-01T00:00:00Z"}}`
-	return fmt.Sprintf("{\"crc\":\"%08x\",%s\n", crc32.Checksum([]byte(payload), crc32.MakeTable(crc32.Castagnoli)), payload)
-}()
+// fileOfTheFuture has a form that this program does not know.
+const fileOfTheFuture = `{"version":99,"boot_id":"x","record":{}}`
 
 func TestTheEngineIsTheStandInOnlyForWantOfAVLLMAndThatIsSaidLoudly(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())

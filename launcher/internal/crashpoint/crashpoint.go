@@ -15,15 +15,15 @@ const Env = "HOTSEAT_CRASH_AT"
 // State(name), just after it was written down, and each phase of a swap has
 // Begun(name) and Done(name).
 const (
-	StartWritten = "start.written" // the intent is in the journal, no process is made
+	StartWritten = "start.written" // the intent is written, no process is made
 	StartAsked   = "start.asked"   // a preloader has been asked to fork, its answer is not read
 	StartForked  = "start.forked"  // the forked process is known, and waits at its gate
-	StartSpawned = "start.spawned" // the process runs, its id is not in the journal
+	StartSpawned = "start.spawned" // the process runs, its id is not written
 	SleepDrained = "sleep.drained" // the engine has not been told to sleep
-	SleepDone    = "sleep.done"    // the engine sleeps, that is not in the journal
-	WakeDone     = "wake.done"     // the engine is awake, that is not in the journal
-	StopGone     = "stop.gone"     // the tree is gone, that is not in the journal
-	SwapWritten  = "swap.written"  // the swap is in the journal, nothing is touched
+	SleepDone    = "sleep.done"    // the engine sleeps, that is not written
+	WakeDone     = "wake.done"     // the engine is awake, that is not written
+	StopGone     = "stop.gone"     // the tree is gone, that is not written
+	SwapWritten  = "swap.written"  // the swap is written, nothing is touched
 )
 
 // State is the point just after an instance's new state was written down.

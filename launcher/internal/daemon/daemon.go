@@ -23,11 +23,11 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/gateway"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/initd"
-	"hotseat.dev/hotseat/launcher/internal/journal"
 	"hotseat.dev/hotseat/launcher/internal/metrics"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
 	"hotseat.dev/hotseat/launcher/internal/preload"
 	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/swap"
 	"hotseat.dev/hotseat/launcher/internal/turns"
@@ -67,9 +67,9 @@ type Options struct {
 
 // Folders and files in the state folder.
 const (
-	journalFile  = "journal"
 	logsFolder   = "logs"
-	marksFolder  = "instances"
+	instances    = "instances" // what is written of them
+	swaps        = "swaps"     // the same
 	exitsFolder  = "exits"
 	preFolder    = "preloaders"
 	runFolder    = "run" // short: the addresses of sockets are
@@ -104,6 +104,7 @@ type Daemon struct {
 	swaps    *swap.Coordinator
 	feed     *feed.Feed
 	memory   supervisor.Memory
+	saved    []swap.Saved
 }
 
 // New opens everything that can refuse to be opened: token file, address, state
@@ -125,11 +126,11 @@ func (d *Daemon) open() error {
 		return fmt.Errorf("cannot listen for the control API: %w", err)
 	}
 	d.later(func() error { return ignoreClosed(d.listener.Close()) })
-	lock, err := journal.Lock(d.opts.StateDir)
+	state, err := statedir.Open(d.opts.StateDir)
 	if err != nil {
 		return err
 	}
-	d.later(lock.Close)
+	d.later(state.Close)
 	gpus, err := gpu.Open(gpu.Options{Source: d.opts.GPUs, StateDir: d.opts.StateDir, Logger: d.log})
 	if err != nil {
 		return fmt.Errorf("--gpus %s: %w", d.opts.GPUs, err)
@@ -139,17 +140,14 @@ func (d *Daemon) open() error {
 	if err != nil {
 		return err
 	}
-	found, jrn, err := d.openState()
+	if err := d.openLogs(); err != nil {
+		return err
+	}
+	written, err := d.openState(state)
 	if err != nil {
 		return err
 	}
-	if d.memory, err = supervisor.Replay(found.Records); err != nil {
-		return err
-	}
-	if !found.New {
-		d.memory.Revision = revisionAfter(d.memory.Revision, time.Now())
-	}
-	d.assemble(gpus, host, jrn, access)
+	d.assemble(gpus, host, written, access)
 	return nil
 }
 
@@ -193,41 +191,15 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// openState opens the logs and the journal in the state folder.
-func (d *Daemon) openState() (found journal.Found, jrn *journal.Journal, err error) {
-	// The folder of exits is init's to make: where there is none, no exit is
-	// waited for that nobody writes down.
-	if err := os.MkdirAll(filepath.Join(d.opts.StateDir, marksFolder), 0o700); err != nil {
-		return found, nil, fmt.Errorf("cannot make a folder in the state folder: %w", err)
-	}
+func (d *Daemon) openLogs() (err error) {
 	d.logs, err = outlog.Open(outlog.Options{
 		Dir: filepath.Join(d.opts.StateDir, logsFolder), MaxTotalBytes: d.opts.LogMaxBytes, MaxAge: d.opts.LogMaxAge, MaxFiles: d.opts.LogMaxFiles, Logger: d.log,
 	})
 	if err != nil {
-		return found, nil, err
+		return err
 	}
 	d.later(d.logs.Close)
-	jrn, found, err = journal.Open(filepath.Join(d.opts.StateDir, journalFile), journal.Options{
-		Snapshot: func() ([]any, error) { return d.sup.Snapshot(d.swaps.Saved()), nil },
-		Readable: supervisor.Readable,
-		Logger:   d.log,
-	})
-	if err != nil {
-		return found, nil, err
-	}
-	d.later(jrn.Close)
-	if found.Broken != nil {
-		d.log.Error("the journal was damaged: what its damaged lines said is lost, the others were read", "kept", found.Broken.SetAside, "lines", found.Broken.Lines, "reason", found.Broken.Reason)
-	}
-	return found, jrn, nil
-}
-
-// revisionAfter is where the revisions of a launcher begin that follows an
-// earlier one: beyond all that was given, though not all of them could be
-// written down. No launcher gives more than one for each millisecond of its
-// life.
-func revisionAfter(written uint64, now time.Time) uint64 {
-	return max(written, uint64(now.UnixMilli()))
+	return nil
 }
 
 func (d *Daemon) openHost() (*process.Host, error) {
@@ -258,7 +230,7 @@ func markOf(stateDir string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Journal, access api.Access) {
+func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) {
 	vllm := engine.NewVLLM(engine.VLLMOptions{})
 	d.later(func() error { vllm.Close(); return nil })
 	d.feed = feed.New(d.opts.WatchBuffer, d.memory.Revision)
@@ -279,14 +251,14 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, jrn *journal.Jo
 	}
 	d.sup = supervisor.New(supervisor.Options{
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
-		StartMethod: d.opts.StartMethod, GPUs: gpus, Runner: runner{host}, Forker: forks, Gates: g, Logs: d.logs, Journal: jrn, Feed: d.feed, Turns: queue,
-		MarkDir: filepath.Join(d.opts.StateDir, marksFolder),
-		Limits:  d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: observer, Logger: d.log,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Runner: runner{host}, Forker: forks, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
+		ConfigDir: state.instances.Dir(),
+		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: observer, Logger: d.log,
 	})
 	m = metrics.New(d.sup, d.preloaders)
 	observer.Metrics = m
 	d.swaps = swap.New(swap.Options{
-		Supervisor: d.sup, Turns: queue, Limits: d.opts.Limits, Logger: d.log,
+		Supervisor: d.sup, Turns: queue, Records: state.swaps, Limits: d.opts.Limits, Logger: d.log,
 		Finished: func(outcome string, r launcherapi.SwapResult) {
 			m.Swap(outcome, time.Duration(r.TotalMS*float64(time.Millisecond)))
 		},
@@ -340,7 +312,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.sup.Recover(ctx, d.memory); err != nil {
 		return errors.Join(err, d.Close())
 	}
-	d.swaps.Recover(d.memory.Ended, d.memory.Swaps)
+	d.swaps.Recover(d.saved)
 	d.sup.HoldBudgets()
 	if d.pool != nil {
 		d.pool.Begin() // what an earlier launcher left of its own is cleared away now

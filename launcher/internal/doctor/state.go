@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// leastDisk is room for logs and the journal.
+// leastDisk is room for logs.
 const leastDisk = 1 << 30
 
 // checkStateFolder tries to write where the state folder is or would be made.

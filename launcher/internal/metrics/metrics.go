@@ -28,7 +28,7 @@ type Metrics struct {
 	refusals    *prometheus.CounterVec
 	requests    *prometheus.HistogramVec
 	cut         prometheus.Counter
-	journal     prometheus.Counter
+	unwritten   prometheus.Counter
 	starts      *prometheus.CounterVec
 	api         *prometheus.HistogramVec
 }
@@ -52,13 +52,13 @@ func New(live Live, preloaders func() launcherapi.PreloaderList) *Metrics {
 		refusals:    counters("hotseat_refusals_total", "Calls that were refused, by code and, for want of room, by the bound that would be exceeded.", "code", "bound"),
 		requests:    histograms("hotseat_proxy_request_duration_seconds", "Requests at the instances' public ports, the wait at the gate included.", requestBuckets, "class", "outcome"),
 		cut:         prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_requests_cut_total", Help: "Answers in flight that were cut because a drain ran out of time."}),
-		journal:     prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_journal_failures_total", Help: "Records that could not be written to the state folder."}),
+		unwritten:   prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_journal_failures_total", Help: "Records that could not be written to the state folder."}),
 		starts:      counters("hotseat_starts_total", "Engines' processes that were made, by exec or by fork; fell_back: by exec because no preloader served.", "by", "fell_back"),
 		api:         histograms("hotseat_api_request_duration_seconds", "Requests at the control API.", requestBuckets, "route", "method", "status"),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hotseat_build_info", Help: "Always 1; the version is in the label."}, []string{"version"})
 	build.WithLabelValues(version.Version).Set(1)
-	m.registry.MustRegister(m.transitions, m.failures, m.phases, m.swaps, m.swapTime, m.refusals, m.requests, m.cut, m.journal, m.starts, m.api, build,
+	m.registry.MustRegister(m.transitions, m.failures, m.phases, m.swaps, m.swapTime, m.refusals, m.requests, m.cut, m.unwritten, m.starts, m.api, build,
 		liveCollector{live, preloaders},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -99,8 +99,8 @@ func (m *Metrics) Refused(code, bound string) { m.refusals.WithLabelValues(code,
 // Cut counts answers in flight that were cut.
 func (m *Metrics) Cut(requests int) { m.cut.Add(float64(requests)) }
 
-// JournalFailed counts a record that could not be written.
-func (m *Metrics) JournalFailed() { m.journal.Inc() }
+// WriteFailed counts what could not be written to the state folder.
+func (m *Metrics) WriteFailed() { m.unwritten.Inc() }
 
 // Started counts a process that was made.
 func (m *Metrics) Started(by string, fellBack bool) {

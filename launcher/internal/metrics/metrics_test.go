@@ -37,7 +37,7 @@ func scrape(t *testing.T) string {
 	m.Phase("drain", time.Second)
 	m.Refused("does_not_fit", "device_memory")
 	m.Cut(2)
-	m.JournalFailed()
+	m.WriteFailed()
 	m.Started("exec", true)
 	m.Swap("done", time.Second)
 	m.Request("inference", "answered", time.Millisecond)

@@ -19,7 +19,7 @@ import (
 // copied is the end of its name.
 const copied = ".yaml"
 
-func (s *Supervisor) configPath(id string) string { return filepath.Join(s.opts.MarkDir, id+copied) }
+func (s *Supervisor) configPath(id string) string { return filepath.Join(s.opts.ConfigDir, id+copied) }
 
 // withConfig gives the plan with a copy of its --config file, if it has one.
 func (s *Supervisor) withConfig(id string, plan engine.Plan) (engine.Plan, error) {
@@ -43,7 +43,7 @@ func (s *Supervisor) removeConfigs(memory Memory) {
 	for _, saved := range memory.Instances {
 		starting[saved.Facts.ID] = saved.State == launcher.Starting
 	}
-	files, err := os.ReadDir(s.opts.MarkDir)
+	files, err := os.ReadDir(s.opts.ConfigDir)
 	if err != nil {
 		s.log.Warn("cannot look for copies of --config files", "error", err)
 	}

@@ -44,7 +44,7 @@ func TestAnEngineReadsTheConfigFileThatTheLauncherRead(t *testing.T) {
 		info, err := os.Stat(told)
 		require.NoError(t, err)
 		assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
-		assert.Equal(t, filepath.Dir(told), r.opts.MarkDir)
+		assert.Equal(t, filepath.Dir(told), r.opts.ConfigDir)
 		r.runner.tree("a").exitCode(1)
 		synctest.Wait()
 		assert.Equal(t, "failed", r.state("a"))

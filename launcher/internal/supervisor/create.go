@@ -268,7 +268,7 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	}
 	s.mu.Lock()
 	i.facts.LogName = name
-	if err := s.append(i.saved()); err != nil {
+	if err := s.opts.Records.Put(d.ID, i.saved()); err != nil {
 		s.mu.Unlock()
 		s.abandon(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot write instance %s down: %w", d.ID, err)
@@ -293,7 +293,6 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	i.tree, i.root = tree, tree.ID()
 	i.noteInherited()
 	s.publish(i, launcherapi.EventCreated)
-	s.writeMark(i)
 	s.watch(i)
 	s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
 	op := i.op

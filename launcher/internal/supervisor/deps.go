@@ -91,9 +91,17 @@ type Logs interface {
 	Watch(name string) (<-chan struct{}, func(), error)
 }
 
-// Journal keeps what must be known after a crash; [journal.Journal] behind it.
-type Journal interface {
-	Append(record any) error
+// Records keep what must be known of instances after a crash, by id;
+// [statedir.Records] behind it.
+type Records interface {
+	// Put writes what is known of an id, in the place of what was. On error what
+	// was written before still stands.
+	Put(id string, record any) error
+	// Doubt notes that what is written of an id is not true any more; it takes no
+	// room on a disk.
+	Doubt(id string) error
+	// Remove forgets an id; it takes no room on a disk.
+	Remove(id string) error
 }
 
 // GPUs is the inventory; [gpu.Provider] behind it.
@@ -111,7 +119,7 @@ type Observer interface {
 	Phase(name string, took time.Duration)
 	Refused(code, bound string)
 	Cut(requests int)
-	JournalFailed()
+	WriteFailed()
 	// Started: a process was made by launcherapi.StartExec or StartFork; fellBack
 	// when it was to be forked and was not.
 	Started(by string, fellBack bool)

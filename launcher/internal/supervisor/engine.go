@@ -33,7 +33,6 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	}
 
 	crashpoint.At(crashpoint.SleepDrained)
-	s.markLevel(i)
 	before := s.holdsBefore(i, op)
 	ctx, stop := s.answerTime(op)
 	defer stop()

@@ -7,11 +7,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/feed"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/launcher/internal/turns"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -243,7 +242,8 @@ type fakeEngine struct {
 	ready, sleep, wake func(ctx context.Context) error
 	mu                 sync.Mutex
 	calls              []string
-	asleep             map[string]bool // by base
+	asleep             map[string]bool             // by base
+	sleeps             func(context.Context) error // whether the engine can say whether it sleeps
 }
 
 // set notes whether the engine at base sleeps, unless err says that the call failed.
@@ -295,7 +295,10 @@ func (e *fakeEngine) Running(argv, env []string) (engine.Running, error) {
 
 func (e *fakeEngine) Ready(ctx context.Context, _ string) error { return run(e.ready, ctx) }
 
-func (e *fakeEngine) IsSleeping(_ context.Context, base string) (bool, error) {
+func (e *fakeEngine) IsSleeping(ctx context.Context, base string) (bool, error) {
+	if err := run(e.sleeps, ctx); err != nil {
+		return false, err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.asleep[base], nil
@@ -394,31 +397,33 @@ func (l fakeLogs) Tail(string, int, int) ([]string, error) {
 
 func (fakeLogs) Watch(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil }
 
-type fakeJournal struct {
-	mu      sync.Mutex
-	records []Record
-	fail    error
+// fallibleRecords are files of a state folder that may be full.
+type fallibleRecords struct {
+	*statedir.Records
+	mu   sync.Mutex
+	fail error
 }
 
-func (j *fakeJournal) Append(r any) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.fail != nil {
-		return j.fail
+func newRecords(t *testing.T) *fallibleRecords {
+	t.Helper()
+	state, err := statedir.Open(t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, state.Close()) })
+	records, err := state.Records("instances")
+	require.NoError(t, err)
+	return &fallibleRecords{Records: records}
+}
+
+func (f *fallibleRecords) Put(id string, record any) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail != nil {
+		return f.fail
 	}
-	j.records = append(j.records, r.(Record))
-	return nil
+	return f.Records.Put(id, record)
 }
 
-// written gives the records, once all that happens just now has happened.
-func (j *fakeJournal) written() []Record {
-	synctest.Wait()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return slices.Clone(j.records)
-}
-
-func (j *fakeJournal) failing(err error) { j.mu.Lock(); j.fail = err; j.mu.Unlock() }
+func (f *fallibleRecords) failing(err error) { f.mu.Lock(); f.fail = err; f.mu.Unlock() }
 
 type nobody struct{}
 
@@ -427,7 +432,7 @@ func (nobody) Phase(string, time.Duration)                               {}
 func (nobody) Refused(string, string)                                    {}
 func (nobody) Cut(int)                                                   {}
 func (nobody) Started(string, bool)                                      {}
-func (nobody) JournalFailed()                                            {}
+func (nobody) WriteFailed()                                              {}
 
 // rig is a supervisor with everything around it faked.
 type rig struct {
@@ -437,7 +442,7 @@ type rig struct {
 	runner  *fakeRunner
 	gates   *fakeGates
 	gpus    *fakeGPUs
-	journal *fakeJournal
+	records *fallibleRecords
 }
 
 func newRig(t *testing.T, change ...func(*Options)) *rig {
@@ -445,12 +450,12 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	r := &rig{
 		t: t, engine: &fakeEngine{}, runner: &fakeRunner{trees: map[string]*fakeTree{}, gone: map[string]process.Exit{}},
 		gates: &fakeGates{gates: map[string]*fakeGate{}, taken: map[int]bool{}},
-		gpus:  &fakeGPUs{processes: map[string][]gpu.Process{}}, journal: &fakeJournal{},
+		gpus:  &fakeGPUs{processes: map[string][]gpu.Process{}}, records: newRecords(t),
 	}
 	opts := Options{
 		Engines: []engine.Engine{r.engine}, Program: []string{"/bin/engine"}, SleepMode: engine.SleepModeAuto,
-		GPUs: r.gpus, Runner: r.runner, Gates: r.gates, Logs: fakeLogs{dir: t.TempDir()}, Journal: r.journal,
-		Feed: feed.New(100, 0), Turns: &turns.Queue{}, MarkDir: t.TempDir(),
+		GPUs: r.gpus, Runner: r.runner, Gates: r.gates, Logs: fakeLogs{dir: t.TempDir()}, Records: r.records,
+		Feed: feed.New(100, 0), Turns: &turns.Queue{}, ConfigDir: t.TempDir(),
 		Limits: Limits{Start: 10 * time.Minute, Sleep: time.Minute, Wake: time.Minute, Drain: 30 * time.Second,
 			StopGrace: 10 * time.Second, StartingGrace: 2 * time.Second, Memory: 30 * time.Second},
 		Observer: nobody{}, Logger: slog.New(slog.DiscardHandler),

@@ -21,27 +21,13 @@ import (
 )
 
 // This file is what living engines tell of themselves: what they do, where no
-// journal knows them; all that there is, where nothing was written of them; and
+// is written of them is doubted; all that there is, where nothing is; and
 // their secrets in every case.
 
 // unwrittenReason begins the reason of an instance of which nothing was written.
 const unwrittenReason = "found running at the start of the launcher, nothing was written of it: "
 
-// unknown is the instance of a tree that no journal knows: as its mark tells, or
-// its processes.
-func (s *Supervisor) unknown(tree process.Found) SavedInstance {
-	saved, err := s.readMark(tree.Name)
-	if err == nil {
-		s.log.Warn("found an engine that the journal does not know", "instance", tree.Name, "pids", tree.PIDs)
-		saved.State = launcher.Starting // until it is asked
-		saved.Since = time.Now()        // it has all of the time that a start may take to answer
-		return saved
-	}
-	s.log.Error("found an engine of which nothing was written", "instance", tree.Name, "pids", tree.PIDs, "error", err)
-	return s.foundling(tree)
-}
-
-// probeAll asks the engines that no journal knows what they do. One that does
+// probeAll asks the engines of which nothing was written what they do. One that does
 // not answer is taken to start: when it answers it is asked again.
 func (s *Supervisor) probeAll(ctx context.Context, all []SavedInstance) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
@@ -55,7 +41,7 @@ func (s *Supervisor) probeAll(ctx context.Context, all []SavedInstance) {
 	asked.Wait()
 }
 
-// probe asks an engine that no journal knows what it does.
+// probe asks an engine of which nothing was written what it does.
 func (s *Supervisor) probe(ctx context.Context, saved SavedInstance) launcher.State {
 	eng, err := s.engine(saved.Engine)
 	if err != nil {
@@ -83,10 +69,11 @@ func (s *Supervisor) sleeps(ctx context.Context, i *instance) bool {
 // foundling is an instance of which nothing was written, as its processes show
 // it. One that cannot be read is shown as what is certain: that it runs.
 func (s *Supervisor) foundling(tree process.Found) SavedInstance {
+	s.log.Error("found an engine of which nothing was written", "instance", tree.Name, "pids", tree.PIDs)
 	eng, now := s.opts.Engines[0], time.Now()
 	saved := SavedInstance{
 		Facts:  facts{ID: tree.Name, LogName: logOf(tree)},
-		Engine: eng.Name(), State: launcher.Awake, Root: tree.Root, Created: now, Since: now, LastUsed: now,
+		Engine: eng.Name(), State: launcher.Awake, Root: tree.Root, Created: now, Since: now, LastUsed: now, Doubted: true,
 	}
 	roots := leaders(tree)
 	if len(roots) == 0 {

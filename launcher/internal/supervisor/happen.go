@@ -211,6 +211,5 @@ func (s *Supervisor) onReleased(i *instance) {
 // forget drops the instance. The lock is held.
 func (s *Supervisor) forget(i *instance) {
 	delete(s.instances, i.facts.ID)
-	s.removeMark(i.facts.ID)
 	s.publish(i, launcherapi.EventDeleted)
 }

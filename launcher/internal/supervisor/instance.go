@@ -56,9 +56,6 @@ type instance struct {
 	exit     *process.Exit
 	lastLog  []string
 	level    int // of the sleep it is in or going to
-	marked   int // the level that its mark tells; 0: it tells none
-	// unmarked: its mark was removed, since something of it could not be written.
-	unmarked bool
 	timings  []launcherapi.PhaseTime
 	revision uint64
 

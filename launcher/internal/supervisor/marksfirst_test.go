@@ -1,7 +1,7 @@
 package supervisor
 
 import (
-	"errors"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -11,18 +11,20 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestASwapIsNotWrittenDownBeforeTheMarksOfWhatItMoves(t *testing.T) {
+func TestWhatASwapHasClaimedAndCouldNotBeWrittenIsWrittenLaterOrRefused(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("out", "0.4")
-		r.journal.failing(errors.New("no space left on device"))
+		r.records.failing(syscall.ENOSPC)
 		_, err := r.Enlist("s", r.everyGPU(), func(ledger.World, []launcherapi.Instance) (Intent, error) {
 			return Intent{Out: []string{"out"}}, nil
 		})
 		require.NoError(t, err)
-		swap := SavedSwap{ID: "s", Out: []string{"out"}}
-		require.Error(t, r.WriteSwap(swap))
-		r.journal.failing(nil) // there is room for the small record of the swap
-		require.NoError(t, r.WriteSwap(swap))
-		assert.Len(t, remembered(t, r).Swaps, 1, "else the next life of the launcher takes it for over, and out never wakes")
+		require.ErrorIs(t, r.CatchUp(), syscall.ENOSPC)
+		assert.True(t, remembered(t, r).Instances[0].Doubted)
+		r.records.failing(nil)
+		require.NoError(t, r.CatchUp())
+		written := remembered(t, r).Instances[0]
+		assert.Equal(t, "s", written.SwapID)
+		assert.False(t, written.Doubted)
 	})
 }

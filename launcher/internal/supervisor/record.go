@@ -8,21 +8,11 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Record is one entry of the journal: what an instance is now, that it was
-// forgotten, or what a swap intends. Exactly one of the pointers is set. The
-// latest record of an instance or a swap says everything about it, so that
-// reading a record twice does no harm.
-type Record struct {
-	Instance *SavedInstance `json:"instance,omitempty"`
-	Forgot   string         `json:"forgot,omitempty"` // id of an instance
-	Swap     *SavedSwap     `json:"swap,omitempty"`
-	Revision uint64         `json:"revision"`
-}
-
-// SavedInstance is an instance in the journal. It holds no secret.
+// SavedInstance is an instance as it is written down. It holds no secret.
 type SavedInstance struct {
 	Facts    facts                   `json:"facts"`
 	Engine   string                  `json:"engine"`
@@ -45,47 +35,10 @@ type SavedInstance struct {
 	HoldGate bool                    `json:"hold_gate,omitempty"`
 	Deleting bool                    `json:"deleting,omitempty"`
 	Timings  []launcherapi.PhaseTime `json:"timings,omitempty"`
-}
+	Revision uint64                  `json:"revision"`
 
-// SavedSwap is a swap in the journal, from when it first touches anything.
-type SavedSwap struct {
-	ID    string   `json:"id"`
-	GPUs  []string `json:"gpus"`
-	In    string   `json:"in,omitempty"`
-	New   bool     `json:"new,omitempty"`   // in is made by the swap
-	Stays bool     `json:"stays,omitempty"` // in was awake before, or there is none: the swap does not move it
-	Out   []string `json:"out"`
-	Stop  bool     `json:"stop,omitempty"` // out ends rather than sleeps
-	Level int      `json:"level"`
-
-	Until   time.Time     `json:"until"`             // when its time is over
-	Phase   string        `json:"phase,omitempty"`   // the one under way
-	Failure *SavedFailure `json:"failure,omitempty"` // why it is undone, or came to nothing
-
-	Done   bool                    `json:"done"`             // finished or undone: nothing to do any more
-	Key    *SavedKey               `json:"key,omitempty"`    // that it came with
-	Result *launcherapi.SwapResult `json:"result,omitempty"` // what it came to, once it is done and when it has a key
-}
-
-// SavedKey is the idempotency key of a swap. The request that came with it is
-// known again, and cannot be read from it.
-type SavedKey struct {
-	Key  string `json:"key"`
-	Salt []byte `json:"salt"`
-	Hash []byte `json:"hash"` // of salt and request
-}
-
-// SavedFailure is why a swap failed or was refused.
-type SavedFailure struct {
-	Phase        string           `json:"phase,omitempty"`
-	Code         string           `json:"code,omitempty"`
-	Detail       string           `json:"detail"`
-	Undo         string           `json:"undo,omitempty"` // what could not be undone
-	InstanceID   string           `json:"instance_id,omitempty"`
-	ExitCode     *int             `json:"exit_code,omitempty"`
-	Cause        string           `json:"cause,omitempty"`
-	LastLogLines []string         `json:"last_log_lines,omitempty"`
-	Fit          *launcherapi.Fit `json:"fit,omitempty"`
+	// Doubted: something happened to it since that could not be written.
+	Doubted bool `json:"-"`
 }
 
 func (i *instance) saved() *SavedInstance {
@@ -93,7 +46,7 @@ func (i *instance) saved() *SavedInstance {
 		Facts: i.facts, Engine: i.engine.Name(), State: i.state, Root: i.root, Level: i.level,
 		Reason: i.reason, Cause: i.cause, LastLog: i.lastLog, Created: i.created, Since: i.since, LastUsed: i.lastUsed(),
 		Awake: i.awakeBytes, Asleep: i.asleepBytes, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.slept,
-		SwapID: i.swapID, HoldGate: i.holdGate, Deleting: i.deleting, Timings: i.timings,
+		SwapID: i.swapID, HoldGate: i.holdGate, Deleting: i.deleting, Timings: i.timings, Revision: i.revision,
 	}
 	if i.exit != nil {
 		v.ExitCode = i.exit.Code
@@ -101,198 +54,85 @@ func (i *instance) saved() *SavedInstance {
 	return v
 }
 
-// append writes a record about an instance.
-func (s *Supervisor) append(saved *SavedInstance) error {
-	return s.opts.Journal.Append(Record{Instance: saved, Revision: s.opts.Feed.Revision()})
-}
-
-// write puts the instance's present state into the journal, or that it is
-// forgotten, and whatever could not be written before, the ends of swaps
-// first: what happened after a swap must not be taken for a part of it. An engine that runs is
-// not harmed by a journal that cannot be written: that is logged and counted.
-// The lock is held.
+// write brings what is written of an instance up to date, and of those of which
+// that could not be done before. An engine that runs is not harmed by a disk that
+// is full: that is logged and counted. The lock is held.
 func (s *Supervisor) write(i *instance) {
-	s.unwritten[i.facts.ID] = true
-	if err := s.writeRest(); err != nil {
-		s.journalBehind(err)
+	id := i.facts.ID
+	err := s.writeOne(id)
+	if err == nil {
+		err = s.writeRest()
+	}
+	if err != nil {
+		s.opts.Observer.WriteFailed()
+		s.log.Error("cannot write to the state folder: the launcher goes on, and asks its engines what they do if it has to", "instance", id, "error", err)
 	}
 }
 
-// writeRest writes what could not be written before. The lock is held.
-func (s *Supervisor) writeRest() error {
-	for id, swap := range s.unwrittenEnds {
-		if err := s.appendSwap(swap); err != nil {
-			return err
-		}
-		delete(s.unwrittenEnds, id)
+// writeOne writes what there is to say of an id. Where that fails, what was
+// written before is doubted: the next life of the launcher asks the engine. The
+// lock is held.
+func (s *Supervisor) writeOne(id string) error {
+	var err error
+	if now, there := s.instances[id]; there {
+		err = s.opts.Records.Put(id, now.saved())
+	} else {
+		err = s.opts.Records.Remove(id)
 	}
-	for id := range s.unwritten {
-		record := Record{Forgot: id, Revision: s.opts.Feed.Revision()}
-		if now, ok := s.instances[id]; ok {
-			record = Record{Instance: now.saved(), Revision: record.Revision}
-		}
-		if err := s.opts.Journal.Append(record); err != nil {
-			return err
-		}
+	if err == nil {
 		delete(s.unwritten, id)
-		if now, ok := s.instances[id]; ok && now.unmarked {
-			s.writeMark(now)
-		}
+		return nil
 	}
-	return nil
-}
-
-// journalBehind takes the marks off the instances that the journal is behind on.
-func (s *Supervisor) journalBehind(err error) {
-	for id := range s.unwritten {
-		if i, ok := s.instances[id]; ok && !i.unmarked {
-			s.unmark(i)
-		}
-	}
-	s.opts.Observer.JournalFailed()
-	s.log.Error("cannot write the journal: the launcher goes on, and asks its engines what they do if it has to", "error", err)
-}
-
-// WriteSwap puts a swap into the journal. The end of one that cannot be written
-// is written before the next record of an instance. One under way is written
-// behind the marks of what it moves, by which it is known not to be over.
-func (s *Supervisor) WriteSwap(saved SavedSwap) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !saved.Done {
-		if err := s.writeRest(); err != nil {
-			return launcher.Storagef("cannot write down what swap %s moves: %w", saved.ID, err)
-		}
-	}
-	err := s.appendSwap(saved)
-	if err != nil && saved.Done {
-		s.unwrittenEnds[saved.ID] = saved
+	s.unwritten[id] = true
+	if doubted := s.opts.Records.Doubt(id); doubted != nil {
+		s.log.Error("what is written of an instance is out of date", "instance", id, "error", doubted)
 	}
 	return err
 }
 
-func (s *Supervisor) appendSwap(saved SavedSwap) error {
-	if err := s.opts.Journal.Append(Record{Swap: &saved, Revision: s.opts.Feed.Revision()}); err != nil {
-		return launcher.Storagef("cannot write swap %s down: %w", saved.ID, err)
+// writeRest writes what could not be written before. The lock is held.
+func (s *Supervisor) writeRest() error {
+	for id := range s.unwritten {
+		if err := s.writeOne(id); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// Snapshot gives records that say everything that there is to say now.
-// swaps are those that run, and those whose keys are remembered.
-func (s *Supervisor) Snapshot(swaps []SavedSwap) []any {
+// CatchUp writes what could not be written before. The error says that it still
+// cannot be.
+func (s *Supervisor) CatchUp() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	revision := s.opts.Feed.Revision()
-	out := []any{Record{Revision: revision}}
-	for _, i := range s.sorted() {
-		out = append(out, Record{Instance: i.saved(), Revision: revision})
-	}
-	for _, swap := range swaps {
-		out = append(out, Record{Swap: &swap, Revision: revision})
-	}
-	return out
+	return s.writeRest()
 }
 
-// Memory is what the journal remembers of an earlier life of the launcher.
+// Memory is what is remembered of an earlier life of the launcher.
 type Memory struct {
 	Instances []SavedInstance // in the order of their making
-	Swaps     []SavedSwap     // those that had not ended, in the order of their beginning
-	Ended     []SavedSwap     // those that had, and have a key
-	Revision  uint64
+	UnderWay  []string        // ids of the swaps that had not ended
+	Revision  uint64          // the highest of any instance
 }
 
-// Readable says what is wrong with a record of a journal.
-func Readable(raw json.RawMessage) error { return json.Unmarshal(raw, new(Record)) }
-
-// Replay reads the records of a journal.
-func Replay(records []json.RawMessage) (Memory, error) {
-	var m Memory
-	for n, raw := range records {
-		var r Record
-		if err := json.Unmarshal(raw, &r); err != nil {
-			return m, fmt.Errorf("cannot read record %d of the journal: %w", n, err)
-		}
-		m.Revision = max(m.Revision, r.Revision)
-		switch {
-		case r.Instance != nil:
-			m.putInstance(*r.Instance)
-		case r.Forgot != "":
-			m.dropInstance(r.Forgot)
-		case r.Swap != nil:
-			m.putSwap(*r.Swap)
-		}
-	}
-	for _, swap := range m.Swaps {
-		if swap.Key != nil && m.dismissed(swap) {
-			m.Ended = append(m.Ended, swap.endLost())
-		}
-	}
-	m.Swaps = slices.DeleteFunc(m.Swaps, m.dismissed)
-	return m, nil
-}
-
-// endLost is the swap with what can be told of an end that could not be written.
-func (swap SavedSwap) endLost() SavedSwap {
-	swap.Done = true
-	swap.Result = &launcherapi.SwapResult{
-		SwapID: swap.ID, Outcome: launcherapi.OutcomeInterrupted, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{},
-	}
-	swap.Failure = &SavedFailure{
-		Phase: swap.Phase, Code: launcherapi.CodeStorage,
-		Detail: fmt.Sprintf("swap %s is over, but how it ended could not be written down before the launcher died", swap.ID),
-	}
-	return swap
-}
-
-// dismissed says whether a swap of which no end was read has ended all the same:
-// the record of that is lost. While a swap is under way every instance that it
-// moves carries its mark, from before its first record until after its last. One
-// that does not was dismissed by it. An instance of which a record is lost may
-// speak wrongly for the end of a swap that was under way: then nothing is undone
-// and whoever moves settles by himself, which ends nobody. The opposite, to take
-// up a swap that is over, would.
-func (m *Memory) dismissed(swap SavedSwap) bool {
-	return slices.ContainsFunc(m.Instances, func(i SavedInstance) bool {
-		moved := i.Facts.ID == swap.In || slices.Contains(swap.Out, i.Facts.ID)
-		return moved && i.SwapID != swap.ID
-	})
-}
-
-func (m *Memory) putInstance(saved SavedInstance) {
-	for n := range m.Instances {
-		if m.Instances[n].Facts.ID == saved.Facts.ID {
-			m.Instances[n] = saved
-			return
-		}
-	}
-	m.Instances = append(m.Instances, saved)
-}
-
-func (m *Memory) dropInstance(id string) {
-	for n := range m.Instances {
-		if m.Instances[n].Facts.ID == id {
-			m.Instances = append(m.Instances[:n], m.Instances[n+1:]...)
-			return
-		}
-	}
-}
-
-func (m *Memory) putSwap(saved SavedSwap) {
-	m.Swaps = putSaved(m.Swaps, saved, !saved.Done)
-	m.Ended = putSaved(m.Ended, saved, saved.Done && saved.Key != nil)
-}
-
-// putSaved gives the list with the swap in its place, or without the swap.
-func putSaved(all []SavedSwap, saved SavedSwap, keep bool) []SavedSwap {
-	at := slices.IndexFunc(all, func(s SavedSwap) bool { return s.ID == saved.ID })
+// ReadSaved reads an instance that was written down.
+func ReadSaved(f statedir.Found) (SavedInstance, error) {
+	var saved SavedInstance
+	err := json.Unmarshal(f.Record, &saved)
 	switch {
-	case keep && at >= 0:
-		all[at] = saved
-	case keep:
-		all = append(all, saved)
-	case at >= 0:
-		all = slices.Delete(all, at, at+1)
+	case err != nil:
+	case saved.Facts.ID != f.Name:
+		err = fmt.Errorf("it is that of instance %q", saved.Facts.ID)
+	case !slices.Contains(launcher.States, saved.State):
+		err = fmt.Errorf("there is no state %q", saved.State)
 	}
-	return all
+	saved.Doubted = f.Doubted
+	return saved, err
+}
+
+// Add adds an instance to what is remembered.
+func (m *Memory) Add(saved SavedInstance) {
+	m.Instances = append(m.Instances, saved)
+	slices.SortStableFunc(m.Instances, func(a, b SavedInstance) int { return a.Created.Compare(b.Created) })
+	m.Revision = max(m.Revision, saved.Revision)
 }

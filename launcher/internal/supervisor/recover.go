@@ -17,20 +17,14 @@ import (
 // Recover takes over what an earlier life of the launcher left: every engine
 // that is alive is adopted in the state it was in, and what was on its way goes
 // on its way again; what has ended meanwhile is failed, with its exit code
-// where somebody saw it. Trees that carry the launcher's mark and are in no
-// journal are found by their marks, or else shown as what their processes tell
-// of them. No engine is ended because something of it is not known. Recover
+// where somebody saw it. A tree that carries the launcher's mark, and of which
+// nothing is written, is shown as what its processes tell of it. No engine is ended because something of it is not known. Recover
 // returns once every instance is listed again, and waits for no process: what is
 // to be cleared is cleared in the background. Swaps are the caller's to finish.
 func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
 	found, err := s.opts.Runner.Find()
 	if err != nil {
 		return fmt.Errorf("cannot look for running engines: %w", err)
-	}
-	for _, tree := range found {
-		if n := memory.index(tree.Name); n >= 0 && s.isAnother(memory.Instances[n], tree) {
-			memory.dropInstance(tree.Name) // later records are lost; what lives tells of itself
-		}
 	}
 	known := len(memory.Instances)
 	var helpers []process.Found
@@ -39,7 +33,7 @@ func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
 		case strings.HasPrefix(tree.Name, process.HelperPrefix):
 			helpers = append(helpers, tree)
 		case !memory.knows(tree.Name):
-			memory.Instances = append(memory.Instances, s.unknown(tree))
+			memory.Instances = append(memory.Instances, s.foundling(tree))
 		}
 	}
 	s.endHelpers(ctx, helpers)
@@ -48,37 +42,20 @@ func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
 	s.removeConfigs(memory)
 	for _, saved := range memory.Instances {
 		if !memory.runs(saved.SwapID) {
-			saved.SwapID, saved.HoldGate = "", false // its swap is over, or lost with the journal
+			saved.SwapID, saved.HoldGate = "", false // its swap is over, or what was written of that is lost
 		}
 		s.recoverOne(saved, found)
 	}
 	return nil
 }
 
-// isAnother says whether an engine lives in the tree of an instance that has
-// ended by what is written of it, and is not the one that ended: an engine that
-// was made later under that id.
-func (s *Supervisor) isAnother(saved SavedInstance, tree process.Found) bool {
-	eng, err := s.engine(saved.Engine)
-	if err != nil || !saved.State.Ended() {
-		return false
-	}
-	return slices.ContainsFunc(leaders(tree), func(root process.ID) bool {
-		_, err := runningIn(eng, root.PID)
-		return err == nil && root != saved.Root
-	})
-}
-
 // runs says whether a swap had not ended.
 func (m *Memory) runs(swapID string) bool {
-	return slices.ContainsFunc(m.Swaps, func(s SavedSwap) bool { return s.ID == swapID })
+	return slices.Contains(m.UnderWay, swapID)
 }
 
-func (m *Memory) knows(id string) bool { return m.index(id) >= 0 }
-
-// index is where the instance of an id stands; negative: nowhere.
-func (m *Memory) index(id string) int {
-	return slices.IndexFunc(m.Instances, func(saved SavedInstance) bool { return saved.Facts.ID == id })
+func (m *Memory) knows(id string) bool {
+	return slices.ContainsFunc(m.Instances, func(saved SavedInstance) bool { return saved.Facts.ID == id })
 }
 
 // endHelpers ends what an earlier launcher left of its helpers. It waits a
@@ -114,9 +91,9 @@ func (s *Supervisor) endHelpers(ctx context.Context, helpers []process.Found) {
 const askLimit = 2 * time.Second
 
 // askAll asks the engines that should live whether they sleep: what is written
-// down of them may be older than what they do, when the journal could not be
-// written. What was on its way goes on its way, unless the journal was behind.
-// One that does not answer is taken to be as written.
+// down of them may be older than what they do. What was on its way goes on its
+// way, unless what is written of it is doubted. One that does not answer is taken
+// to be as written.
 func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
@@ -125,7 +102,7 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 		saved := &all[n]
 		eng, err := s.engine(saved.Engine)
 		onItsWay := saved.State == launcher.FallingAsleep || saved.State == launcher.Waking
-		if err != nil || saved.State.Ended() || saved.State == launcher.Stopping || onItsWay && s.hasMark(saved.Facts.ID) {
+		if err != nil || saved.State.Ended() || saved.State == launcher.Stopping || onItsWay && !saved.Doubted {
 			continue
 		}
 		asked.Go(func() {
@@ -133,10 +110,10 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 			switch {
 			case err != nil:
 			case sleeping && saved.State != launcher.Sleeping:
-				s.log.Warn("an engine sleeps that the journal does not know to sleep", "instance", saved.Facts.ID, "journal", saved.State)
+				s.log.Warn("an engine sleeps that was not written down to sleep", "instance", saved.Facts.ID, "written", saved.State)
 				saved.State, saved.Level = launcher.Sleeping, 2 // the wake sequence of level 2 is right for both
 			case !sleeping && (saved.State == launcher.Sleeping || onItsWay):
-				s.log.Warn("an engine is awake that the journal does not know to be awake", "instance", saved.Facts.ID, "journal", saved.State)
+				s.log.Warn("an engine is awake that was not written down to be awake", "instance", saved.Facts.ID, "written", saved.State)
 				saved.State = launcher.Awake
 			}
 		})
@@ -178,9 +155,6 @@ func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
 	i.tree = tree
 	s.watch(i)
 	s.resume(i)
-	if i.marked == 0 {
-		i.unmarked = true // written with the record that follows
-	}
 	s.publish(i, launcherapi.EventUpdated)
 }
 
@@ -227,7 +201,7 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 	}
 	i := &instance{
 		facts: saved.Facts, engine: eng, root: saved.Root, state: saved.State, created: saved.Created, since: saved.Since,
-		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: max(saved.Level, 1),
+		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: sleepLevel(saved),
 		awakeBytes: saved.Awake, asleepBytes: saved.Asleep, hostBytes: saved.Host, asleepAt: saved.AsleepAt, slept: saved.Slept, lastWoken: saved.LastUsed,
 		swapID: saved.SwapID, holdGate: saved.HoldGate, deleting: saved.Deleting, timings: saved.Timings,
 		holders: map[int]bool{}, changed: make(chan struct{}), over: make(chan struct{}),
@@ -235,25 +209,16 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 	if saved.ExitCode != nil {
 		i.exit = &process.Exit{Code: saved.ExitCode}
 	}
-	if mark, err := s.readMark(saved.Facts.ID); err == nil {
-		i.marked = mark.Level
-	}
-	i.level = sleepLevel(saved, i.marked)
 	return i, nil
 }
 
-// sleepLevel is the level by whose sequence an instance is to be woken. Its mark
-// was written before it was told to sleep at another level than before, so that
-// neither a record nor a mark that is missing makes it too low. Where nothing
-// tells it is 2: that sequence is right for both.
-func sleepLevel(saved SavedInstance, marked int) int {
-	switch {
-	case marked == 0 && (saved.State == launcher.Sleeping || saved.State == launcher.Waking || saved.State == launcher.Starting):
+// sleepLevel is the level by whose sequence an instance is to be woken. Where what
+// is written of it is doubted it is 2: that sequence is right for both.
+func sleepLevel(saved SavedInstance) int {
+	if saved.Doubted && saved.State != launcher.Awake {
 		return 2
-	case saved.State == launcher.Awake:
-		return max(saved.Level, 1)
 	}
-	return max(saved.Level, marked, 1)
+	return max(saved.Level, 1)
 }
 
 // reopen makes the ports of an adopted instance again. When its public port is

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -19,6 +17,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
 	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -65,23 +64,28 @@ func nextLife(t *testing.T, old *rig, change ...func(*Options)) (*rig, *hardRunn
 	t.Helper()
 	require.NoError(t, old.Close(context.Background(), false))
 	hard := &hardRunner{fakeRunner: old.runner, ending: make(chan struct{})}
-	change = append(change, func(o *Options) { o.MarkDir, o.Runner, o.GPUs = old.opts.MarkDir, hard, old.gpus })
+	change = append(change, func(o *Options) {
+		o.Records, o.ConfigDir, o.Runner, o.GPUs = old.records, old.opts.ConfigDir, hard, old.gpus
+	})
 	fresh := newRig(t, change...)
+	fresh.records = old.records
 	fresh.runner, fresh.engine.ready, fresh.engine.asleep = old.runner, old.engine.ready, old.engine.asleep
 	return fresh, hard
 }
 
-// remembered is what the journal of a rig holds.
+// remembered is what is written of a rig's instances, once all that happens just
+// now has happened.
 func remembered(t *testing.T, r *rig) Memory {
 	t.Helper()
-	var raw []json.RawMessage
-	for _, record := range r.journal.written() {
-		data, err := json.Marshal(record)
-		require.NoError(t, err)
-		raw = append(raw, data)
-	}
-	memory, err := Replay(raw)
+	synctest.Wait()
+	all, err := r.records.Read()
 	require.NoError(t, err)
+	var memory Memory
+	for _, f := range all {
+		saved, err := ReadSaved(f)
+		require.NoError(t, err)
+		memory.Add(saved)
+	}
 	return memory
 }
 
@@ -94,53 +98,26 @@ func (r *rig) wakes(id string) []string {
 	return r.engine.noted()
 }
 
-func TestASwapWhoseEndIsLostIsOverWhenWhatItMovedDoesNotCarryItAnyMore(t *testing.T) {
-	swap := SavedSwap{ID: "s", In: "in", New: true, Out: []string{"out"}}
-	for name, c := range map[string]struct {
-		in, out string // the swaps that they carry
-		over    bool
-	}{
-		"it is under way":                             {"s", "s", false},
-		"both were dismissed":                         {"", "", true},
-		"the new one was dismissed":                   {"", "s", true},
-		"the one that left moves in a later swap":     {"s", "later", true},
-		"neither is there any more, or was ever made": {"-", "-", false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var raw []json.RawMessage
-			add := func(r Record) {
-				data, err := json.Marshal(r)
-				require.NoError(t, err)
-				raw = append(raw, data)
-			}
-			add(Record{Swap: &swap})
-			for id, carries := range map[string]string{"in": c.in, "out": c.out} {
-				if carries != "-" {
-					add(Record{Instance: &SavedInstance{Facts: facts{ID: id}, SwapID: carries}})
-				}
-			}
-			memory, err := Replay(raw)
-			require.NoError(t, err)
-			assert.Equal(t, c.over, len(memory.Swaps) == 0)
-		})
-	}
-}
-
-func TestASwapThatIsUnderWayIsCarriedByAllThatItMovesUntilItIsDismissed(t *testing.T) {
+func TestWhatASwapHasClaimedIsWrittenUntilItIsDismissed(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
+		carried := func() map[string]string {
+			out := map[string]string{}
+			for _, saved := range remembered(t, r).Instances {
+				out[saved.Facts.ID] = saved.SwapID
+			}
+			return out
+		}
 		r.awake("out", "0.4")
 		_, err := r.Enlist("s", r.everyGPU(), func(ledger.World, []launcherapi.Instance) (Intent, error) {
 			return Intent{In: "in", New: true, Out: []string{"out"}}, nil
 		})
 		require.NoError(t, err)
-		swap := SavedSwap{ID: "s", In: "in", New: true, Out: []string{"out"}}
-		require.NoError(t, r.WriteSwap(swap))
-		assert.Len(t, remembered(t, r).Swaps, 1)
+		assert.Equal(t, map[string]string{"out": "s"}, carried())
 		_, err = r.Create(Create{ID: "in", Spec: spec("0.4"), SwapID: "s"})
 		require.NoError(t, err)
-		assert.Len(t, remembered(t, r).Swaps, 1)
-		r.Dismiss("s") // the end of the swap is lost
-		assert.Empty(t, remembered(t, r).Swaps)
+		assert.Equal(t, map[string]string{"out": "s", "in": "s"}, carried())
+		r.Dismiss("s")
+		assert.Equal(t, map[string]string{"out": "", "in": ""}, carried())
 	})
 }
 
@@ -260,7 +237,6 @@ func TestALivingEngineOfWhichNothingIsKnownIsShownAndNotEnded(t *testing.T) {
 		tree := r.runner.tree("a")
 		r.gpus.hold("g0", tree.pid, 40)
 		r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
-		require.NoError(t, os.RemoveAll(r.opts.MarkDir))
 		fresh, hard := nextLife(t, r)
 		defer fresh.Close(context.Background(), false)
 		close(hard.ending)
@@ -283,23 +259,17 @@ func TestALivingEngineOfWhichNothingIsKnownIsShownAndNotEnded(t *testing.T) {
 	})
 }
 
-func TestTheLevelOfASleeperIsKnownFromItsMarkOrTakenToBe2(t *testing.T) {
+func TestTheLevelOfASleeperIsKnownOrTakenToBe2(t *testing.T) {
 	for name, c := range map[string]struct {
 		level int
-		harm  func(t *testing.T, marks string, m *Memory)
+		harm  func(m *Memory)
 		want  string
 	}{
-		"level 1":                  {1, func(*testing.T, string, *Memory) {}, "wake 1"},
-		"level 2":                  {2, func(*testing.T, string, *Memory) {}, "wake 2"},
-		"level 1, no journal":      {1, func(_ *testing.T, _ string, m *Memory) { m.Instances = nil }, "wake 1"},
-		"level 2, no journal":      {2, func(_ *testing.T, _ string, m *Memory) { m.Instances = nil }, "wake 2"},
-		"level 1, no mark":         {1, func(t *testing.T, marks string, _ *Memory) { t.Helper(); require.NoError(t, os.RemoveAll(marks)) }, "wake 2"},
-		"level 2, an older record": {2, func(_ *testing.T, _ string, m *Memory) { m.Instances[0].Level = 1 }, "wake 2"},
-		"level 2, a damaged mark and an older record": {2, func(t *testing.T, marks string, m *Memory) {
-			t.Helper()
-			m.Instances[0].Level = 1
-			require.NoError(t, os.WriteFile(filepath.Join(marks, "a.json"), []byte("{"), 0o600))
-		}, "wake 2"},
+		"level 1":                      {1, func(*Memory) {}, "wake 1"},
+		"level 2":                      {2, func(*Memory) {}, "wake 2"},
+		"level 1, doubted":             {1, func(m *Memory) { m.Instances[0].Doubted = true }, "wake 2"},
+		"level 2, of another time":     {2, func(m *Memory) { m.Instances[0].Level, m.Instances[0].Doubted = 1, true }, "wake 2"},
+		"level 2, written to be awake": {2, func(m *Memory) { m.Instances[0].Level, m.Instances[0].State = 1, launcher.Awake }, "wake 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
@@ -313,7 +283,7 @@ func TestTheLevelOfASleeperIsKnownFromItsMarkOrTakenToBe2(t *testing.T) {
 				tree := r.runner.tree("a")
 				r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
 				memory := remembered(t, r)
-				c.harm(t, r.opts.MarkDir, &memory)
+				c.harm(&memory)
 				fresh, _ := nextLife(t, r)
 				defer fresh.Close(context.Background(), false)
 				require.NoError(t, fresh.Recover(t.Context(), memory))
@@ -324,23 +294,28 @@ func TestTheLevelOfASleeperIsKnownFromItsMarkOrTakenToBe2(t *testing.T) {
 	}
 }
 
-func TestAMarkThatCannotBeWrittenIsRemovedSinceItTellsAnOldLevel(t *testing.T) {
+func TestTheLevelOfASleepIsWrittenBeforeTheEngineIsTold(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
-		r.asleep("a")
-		r.wakes("a")
-		mark := filepath.Join(r.opts.MarkDir, "a.json")
-		require.FileExists(t, mark)
-		require.NoError(t, os.MkdirAll(filepath.Join(mark+".new", "full"), 0o700)) // where the new one would be written
+		told := false
+		r.engine.sleep = func(context.Context) error {
+			all, err := r.records.Read()
+			require.NoError(t, err)
+			saved, err := ReadSaved(all[0])
+			require.NoError(t, err)
+			assert.Equal(t, 2, saved.Level)
+			told = true
+			return nil
+		}
 		_, err := r.Sleep("a", Ask{Level: 2})
 		require.NoError(t, err)
 		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
-		require.NoError(t, err, "the engine is not harmed by that")
-		assert.NoFileExists(t, mark)
+		require.NoError(t, err)
+		assert.True(t, told)
 	})
 }
 
-func TestWhatAnEngineDoesCountsMoreThanARecordThatTheJournalIsBehindOf(t *testing.T) {
+func TestWhatAnEngineDoesCountsMoreThanWhatIsDoubted(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		falls := make(chan struct{})
@@ -348,7 +323,7 @@ func TestWhatAnEngineDoesCountsMoreThanARecordThatTheJournalIsBehindOf(t *testin
 		_, err := r.Sleep("a", Ask{})
 		require.NoError(t, err)
 		synctest.Wait() // the last that can be written
-		r.journal.failing(syscall.ENOSPC)
+		r.records.failing(syscall.ENOSPC)
 		close(falls)
 		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
@@ -361,22 +336,27 @@ func TestWhatAnEngineDoesCountsMoreThanARecordThatTheJournalIsBehindOf(t *testin
 		synctest.Wait()
 		assert.Equal(t, "awake", fresh.state("a"))
 		assert.Empty(t, fresh.engine.noted(), "it is not put to sleep")
-		assert.FileExists(t, filepath.Join(fresh.opts.MarkDir, "a.json"), "the journal is not behind any more")
+		r.records.failing(nil)
+		fresh.asleep("a")
+		assert.False(t, remembered(t, fresh).Instances[0].Doubted, "what is written is true again")
 	})
 }
 
-func TestADamagedMarkIsKeptAside(t *testing.T) {
-	in(t, func(t *testing.T, r *rig) {
-		for name, text := range map[string]string{"cut": `{"facts":`, "of-another": `{"facts":{"id":"other"}}`} {
-			path := filepath.Join(r.opts.MarkDir, name+".json")
-			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-			_, err := r.readMark(name)
-			assert.ErrorContains(t, err, path+".broken")
-			kept, err := os.ReadFile(path + ".broken")
-			require.NoError(t, err)
-			assert.Equal(t, text, string(kept))
-		}
-	})
+func TestAnInstanceIsReadFromItsOwnFileAlone(t *testing.T) {
+	for name, record := range map[string]string{
+		"of another":       `{"facts":{"id":"other"},"state":"awake"}`,
+		"of no known kind": `"a text"`,
+		"of a wrong type":  `{"facts":{"id":"a"},"state":"awake","revision":"one"}`,
+		"of no state":      `{"facts":{"id":"a"},"state":"awakf"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ReadSaved(statedir.Found{Name: "a", Record: json.RawMessage(record)})
+			assert.Error(t, err)
+		})
+	}
+	saved, err := ReadSaved(statedir.Found{Name: "a", Record: json.RawMessage(`{"facts":{"id":"a"},"state":"awake"}`), Doubted: true})
+	require.NoError(t, err)
+	assert.True(t, saved.Doubted)
 }
 
 func TestASleepThatWasDoneBeforeARestartWaitsForNoMemory(t *testing.T) {
@@ -430,6 +410,8 @@ func TestAnEngineThatDidNotAnswerAtARestartAndSleepsIsNotTakenForAwake(t *testin
 		r.asleep("a")
 		tree := r.runner.tree("a")
 		r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
+		memory := remembered(t, r)
+		memory.Instances[0].State, memory.Instances[0].Doubted = launcher.Starting, true // what it became could not be written
 		fresh, _ := nextLife(t, r)
 		defer fresh.Close(context.Background(), false)
 		answers := time.Now().Add(time.Minute)
@@ -439,7 +421,8 @@ func TestAnEngineThatDidNotAnswerAtARestartAndSleepsIsNotTakenForAwake(t *testin
 			}
 			return nil
 		}
-		require.NoError(t, fresh.Recover(t.Context(), Memory{}))
+		fresh.engine.sleeps = fresh.engine.ready
+		require.NoError(t, fresh.Recover(t.Context(), memory))
 		require.Equal(t, "starting", fresh.state("a"))
 		_, err := fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
@@ -501,10 +484,4 @@ func TestBudgetsThatBecameSmallerAreHeldAfterARestart(t *testing.T) {
 		require.Len(t, all, 1)
 		assert.Equal(t, "third", all[0].InstanceID)
 	})
-}
-
-func TestAJournalThatHoldsARecordOfNoKnownFormIsNotReadable(t *testing.T) {
-	assert.NoError(t, Readable(json.RawMessage(`{"revision":1}`)))
-	assert.Error(t, Readable(json.RawMessage(`{"revision":"one"}`)))
-	assert.Error(t, Readable(json.RawMessage(`"a text"`)))
 }

@@ -52,10 +52,11 @@ type Options struct {
 	Forker  Forker // nil: every engine is started by exec
 	Gates   Gates
 	Logs    Logs
-	Journal Journal
+	Records Records
 	Feed    *feed.Feed
 	Turns   *turns.Queue // of swaps on GPUs
-	MarkDir string       // a small file for each running instance, to find it by without the journal
+	// ConfigDir holds copies of --config files while their engines start.
+	ConfigDir string
 
 	Limits      Limits
 	Budget      launcherapi.Budget
@@ -75,19 +76,18 @@ type Supervisor struct {
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 
-	mu            sync.Mutex
-	closing       bool
-	instances     map[string]*instance
-	unwritten     map[string]bool      // ids of instances that the journal is behind on
-	unwrittenEnds map[string]SavedSwap // swaps that the journal does not know to be over
-	claims        map[string]*claim    // by the id of the swap that holds it
+	mu        sync.Mutex
+	closing   bool
+	instances map[string]*instance
+	unwritten map[string]bool   // ids of instances of which what is written is not true
+	claims    map[string]*claim // by the id of the swap that holds it
 
 	owners owners
 }
 
 // New makes a supervisor that knows no instance yet; see [Supervisor.Recover].
 func New(opts Options) *Supervisor {
-	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}, unwrittenEnds: map[string]SavedSwap{}, claims: map[string]*claim{}}
+	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}, claims: map[string]*claim{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, e := range opts.Engines {
 		s.engines[e.Name()] = e

@@ -422,16 +422,16 @@ func TestAProgramThatCannotBeRunIsAFailureThatSaysSo(t *testing.T) {
 	})
 }
 
-func TestAJournalThatCannotBeWrittenRefusesNewOnesAndHarmsNoOther(t *testing.T) {
+func TestAStateFolderThatCannotBeWrittenRefusesNewOnesAndHarmsNoOther(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.4")
-		r.journal.failing(syscall.ENOSPC)
+		r.records.failing(syscall.ENOSPC)
 		_, err := r.Create(Create{ID: "b", Spec: spec("0.4")})
 		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(err))
 		assert.ErrorIs(t, err, syscall.ENOSPC)
 		assert.Len(t, r.runner.started, 1)
 		r.asleep("a")
-		r.journal.failing(nil)
+		r.records.failing(nil)
 		r.awake("b", "0.4")
 	})
 }
@@ -446,7 +446,7 @@ func TestSecretsAreShownNowhere(t *testing.T) {
 		synctest.Wait()
 		shown, err := json.Marshal(view)
 		require.NoError(t, err)
-		written, err := json.Marshal(r.journal.written())
+		written, err := json.Marshal(remembered(t, r))
 		require.NoError(t, err)
 		for _, text := range []string{string(shown), string(written)} {
 			assert.NotContains(t, text, "verysecret")
@@ -522,19 +522,13 @@ func TestClosingWithStopEndsEverything(t *testing.T) {
 	})
 }
 
-// restart makes a second supervisor from the first one's journal and processes.
+// restart makes a second supervisor from the first one's state folder and processes.
 func restart(t *testing.T, old *rig) *rig {
 	t.Helper()
 	require.NoError(t, old.Close(context.Background(), false))
-	var raw []json.RawMessage
-	for _, record := range old.journal.written() {
-		data, err := json.Marshal(record)
-		require.NoError(t, err)
-		raw = append(raw, data)
-	}
-	memory, err := Replay(raw)
-	require.NoError(t, err)
-	fresh := newRig(t, func(o *Options) { o.MarkDir = old.opts.MarkDir })
+	memory := remembered(t, old)
+	fresh := newRig(t, func(o *Options) { o.Records, o.ConfigDir = old.records, old.opts.ConfigDir })
+	fresh.records = old.records
 	fresh.runner.trees, fresh.runner.gone, fresh.runner.found = old.runner.trees, old.runner.gone, old.runner.found
 	fresh.engine.ready, fresh.engine.asleep = old.engine.ready, old.engine.asleep
 	require.NoError(t, fresh.Recover(t.Context(), memory))
@@ -583,12 +577,12 @@ func TestARestartAdoptsWhatLivesInTheStateItWasIn(t *testing.T) {
 	})
 }
 
-func TestARestartBelievesTheEnginesMoreThanAJournalThatCouldNotBeWritten(t *testing.T) {
+func TestARestartBelievesTheEnginesMoreThanWhatCouldNotBeWritten(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("slept", "0.1")
 		r.awake("woke", "0.1")
 		r.asleep("woke")
-		r.journal.failing(errors.New("no space left on device"))
+		r.records.failing(errors.New("no space left on device"))
 		r.asleep("slept")
 		_, err := r.Wake("woke", Ask{})
 		require.NoError(t, err)
@@ -605,33 +599,30 @@ func TestARestartBelievesTheEnginesMoreThanAJournalThatCouldNotBeWritten(t *test
 	})
 }
 
-func TestAJournalThatCouldNotBeWrittenCatchesUpWithTheNextRecord(t *testing.T) {
+func TestWhatCouldNotBeWrittenIsWrittenWithWhatHappensNext(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.1")
 		r.awake("b", "0.1")
 		r.awake("gone", "0.1")
-		r.journal.failing(errors.New("no space left on device"))
+		r.records.failing(errors.New("no space left on device"))
 		r.asleep("a")
 		_, err := r.Delete(t.Context(), "gone")
 		require.NoError(t, err)
-		r.journal.failing(nil)
+		r.records.failing(nil)
 		r.asleep("b")
 		synctest.Wait()
 		states := map[string]launcher.State{}
-		for _, record := range r.journal.written() {
-			if record.Instance != nil {
-				states[record.Instance.Facts.ID] = record.Instance.State
-			}
-			delete(states, record.Forgot)
+		for _, saved := range remembered(t, r).Instances {
+			assert.False(t, saved.Doubted)
+			states[saved.Facts.ID] = saved.State
 		}
 		assert.Equal(t, map[string]launcher.State{"a": launcher.Sleeping, "b": launcher.Sleeping}, states)
 	})
 }
 
-func TestAnEngineIsFoundAgainByItsMarkWhenTheJournalIsLost(t *testing.T) {
+func TestATreeWhoseProcessHasEndedIsFailedAndClearedThoughNothingIsWrittenOfIt(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
-		r.journal.records = nil
 		r.runner.found = []process.Found{
 			{Name: "a", Root: process.ID{PID: r.runner.tree("a").pid}},
 			{Name: "stranger", Root: process.ID{PID: 4}},
@@ -642,55 +633,5 @@ func TestAnEngineIsFoundAgainByItsMarkWhenTheJournalIsLost(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, "failed", fresh.state("stranger"), "its process cannot be adopted: it has ended")
 		assert.Equal(t, []string{"stranger"}, fresh.runner.cleared, "what that left is cleared")
-	})
-}
-
-func TestASnapshotSaysTheSameAsTheWholeJournal(t *testing.T) {
-	in(t, func(t *testing.T, r *rig) {
-		r.awake("a", "0.3")
-		r.asleep("a")
-		r.awake("b", "0.3")
-		_, err := r.Delete(t.Context(), "b")
-		require.NoError(t, err)
-		r.awake("c", "0.3")
-		require.NoError(t, r.WriteSwap(SavedSwap{ID: "s"}))
-		synctest.Wait()
-		read := func(records []any) Memory {
-			var raw []json.RawMessage
-			for _, record := range records {
-				data, err := json.Marshal(record)
-				require.NoError(t, err)
-				raw = append(raw, data)
-			}
-			m, err := Replay(raw)
-			require.NoError(t, err)
-			return m
-		}
-		var all []any
-		for _, record := range r.journal.written() {
-			all = append(all, record)
-		}
-		assert.Equal(t, read(all), read(r.Snapshot([]SavedSwap{{ID: "s"}})))
-	})
-}
-
-func TestTheEndOfASwapThatCouldNotBeWrittenIsWrittenBeforeWhatHappensNext(t *testing.T) {
-	in(t, func(t *testing.T, r *rig) {
-		r.awake("a", "0.4")
-		swap := SavedSwap{ID: "s", GPUs: []string{"g0"}, In: "a", New: true}
-		require.NoError(t, r.WriteSwap(swap))
-		r.journal.failing(syscall.ENOSPC)
-		swap.Done = true
-		require.ErrorIs(t, r.WriteSwap(swap), syscall.ENOSPC)
-		r.journal.failing(nil)
-		written := len(r.journal.written())
-		r.asleep("a") // else the next life of the launcher takes it for a swap that has to be undone
-		after := r.journal.written()[written:]
-		require.NotNil(t, after[0].Swap)
-		assert.True(t, after[0].Swap.Done)
-		require.NotNil(t, after[1].Instance)
-		for _, record := range after[1:] {
-			assert.Nil(t, record.Swap, "it is written once")
-		}
 	})
 }

@@ -128,8 +128,8 @@ func TestAnInterruptedSwapUndoesOnlyWhatItMadeItself(t *testing.T) {
 		w.asleep("a", "g0")
 		w.awake("x", "g1") // by somebody else, while nothing was known of the swap
 		w.awake("still", "g0")
-		saved := supervisor.SavedSwap{ID: "s", GPUs: []string{"g0"}, In: "x", New: true, Out: []string{"still"}, Level: 1}
-		w.Recover(nil, []supervisor.SavedSwap{saved})
+		saved := Saved{ID: "s", GPUs: []string{"g0"}, In: "x", New: true, Out: []string{"still"}, Level: 1}
+		w.Recover([]Saved{saved})
 		synctest.Wait()
 		assert.Equal(t, "awake", w.state("x"))
 		assert.Equal(t, "awake", w.state("still"))
@@ -143,8 +143,8 @@ func TestTheIdThatAnInterruptedSwapWasToMakeStaysItsOwnUntilItIsOver(t *testing.
 		w.gates.busy = make(chan struct{})
 		_, err := w.sup.Sleep("a", supervisor.Ask{Drain: time.Minute}) // it is on its way when the launcher comes back
 		require.NoError(t, err)
-		saved := supervisor.SavedSwap{ID: "s", GPUs: []string{"g0"}, In: "x", New: true, Out: []string{"a"}, Level: 1}
-		w.Recover(nil, []supervisor.SavedSwap{saved})
+		saved := Saved{ID: "s", GPUs: []string{"g0"}, In: "x", New: true, Out: []string{"a"}, Level: 1}
+		w.Recover([]Saved{saved})
 		x := supervisor.Create{ID: "x", Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{"g1"}}}
 		_, err = w.sup.Create(x)
 		assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err))

@@ -17,8 +17,8 @@ func TestAnInterruptedSwapIsNotDoneWhileTheOneThatLeavesFallsAsleep(t *testing.T
 		w.gates.busy = make(chan struct{})
 		_, err := w.sup.Sleep("a", supervisor.Ask{Drain: time.Hour}) // it goes on its way when the launcher comes back
 		require.NoError(t, err)
-		saved := supervisor.SavedSwap{ID: "s", GPUs: []string{"g0"}, Out: []string{"a"}, Stays: true, Level: 1, Until: time.Now().Add(-time.Hour)}
-		w.Recover(nil, []supervisor.SavedSwap{saved})
+		saved := Saved{ID: "s", GPUs: []string{"g0"}, Out: []string{"a"}, Stays: true, Level: 1, Until: time.Now().Add(-time.Hour)}
+		w.Recover([]Saved{saved})
 		w.tasks.Wait()
 		assert.Empty(t, w.unfinished())
 		assert.Equal(t, "awake", w.state("a"), "its time is over, so it is undone")

@@ -25,7 +25,6 @@ package swap
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +40,7 @@ import (
 type Options struct {
 	Supervisor *supervisor.Supervisor
 	Turns      *turns.Queue
+	Records    Records
 	Limits     supervisor.Limits // Start is the default limit of a whole swap; Wake and Sleep bound an undo
 	Finished   func(outcome string, result launcherapi.SwapResult)
 	Logger     *slog.Logger
@@ -56,8 +56,7 @@ type Coordinator struct {
 
 	mu      sync.Mutex
 	closed  bool
-	closing chan struct{}          // closed with closed
-	saved   []supervisor.SavedSwap // swaps that have touched something and not ended, in the order of their beginning
+	closing chan struct{} // closed with closed
 	keys    map[string]*kept
 	recent  []string // keys in the order of their coming
 }
@@ -102,20 +101,6 @@ func (c *Coordinator) isClosing() bool {
 	}
 }
 
-// Saved gives the swaps that have ended and whose keys are remembered, and
-// those that have touched something and not ended, for the journal's snapshot.
-func (c *Coordinator) Saved() []supervisor.SavedSwap {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []supervisor.SavedSwap
-	for _, key := range c.recent {
-		if k := c.keys[key]; k.run == nil {
-			out = append(out, k.saved)
-		}
-	}
-	return append(out, c.saved...)
-}
-
 // Begin reads a request and starts the swap. What is wrong with the request
 // itself comes back at once; everything else is for the Run to tell. With a
 // key that was used before for the same request, the earlier Run is given back
@@ -151,7 +136,8 @@ func (c *Coordinator) begin(id string, req launcherapi.SwapRequest, key string) 
 	}
 	if key != "" {
 		r.saved.Key = newKey(key, digest)
-		c.remember(&kept{saved: r.saved, run: r})
+		forgotten := c.remember(&kept{saved: r.saved, run: r})
+		c.tasks.Go(func() { c.forgetSwap(forgotten) })
 	}
 	c.tasks.Go(func() { r.run(c.ctx) })
 	return r, nil
@@ -162,7 +148,7 @@ func (c *Coordinator) newRun(id string) *Run {
 	return &Run{
 		c: c, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
 		order:  order{swapID: id},
-		saved:  supervisor.SavedSwap{ID: id},
+		saved:  Saved{ID: id, Began: time.Now()},
 		result: launcherapi.SwapResult{SwapID: id, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}},
 	}
 }
@@ -261,42 +247,22 @@ func (r *Run) readIn() error {
 // Recover remembers the keys of the swaps that had ended when the launcher died,
 // and finishes or undoes those that were under way: one whose instance is
 // awake, or becomes so, is finished. Their turns are asked for before anybody
-// else can; they are taken up in the background.
-func (c *Coordinator) Recover(ended, swaps []supervisor.SavedSwap) {
-	c.mu.Lock()
-	for _, saved := range ended {
-		if saved.Result != nil {
-			c.remember(&kept{saved: saved})
-		}
-	}
-	c.mu.Unlock()
-	for n, saved := range swaps {
-		if overlaps(swaps[n+1:], saved.GPUs) {
-			c.endUnseen(saved)
+// else can; they are taken up in the background. The swaps come in the order of
+// their beginning.
+func (c *Coordinator) Recover(swaps []Saved) {
+	for _, saved := range swaps {
+		if !saved.Done {
+			c.takeUp(saved)
 			continue
 		}
-		c.takeUp(saved)
+		c.mu.Lock()
+		forgotten := c.remember(&kept{saved: saved})
+		c.mu.Unlock()
+		c.forgetSwap(forgotten)
 	}
 }
 
-// overlaps says whether a swap was under way on any of those GPUs.
-func overlaps(swaps []supervisor.SavedSwap, gpus []string) bool {
-	return slices.ContainsFunc(swaps, func(s supervisor.SavedSwap) bool { return len(missing(s.GPUs, gpus)) < len(gpus) })
-}
-
-// endUnseen notes the end of a swap that another has followed on its GPUs. A
-// swap is written down while it has its turn: when the other one was, this one
-// was over, and only that could not be written.
-func (c *Coordinator) endUnseen(saved supervisor.SavedSwap) {
-	c.log.Warn("a swap had ended, which could not be written down then", "swap", saved.ID)
-	r := c.newRun(saved.ID)
-	r.saved, r.written = saved, true
-	lost := launcher.Storagef("swap %s is over, but how it ended could not be written down before the launcher died", saved.ID)
-	r.conclude(launcherapi.OutcomeInterrupted, &FailedError{Phase: phaseOf(saved), Err: lost})
-	c.opts.Supervisor.Dismiss(saved.ID)
-}
-
-func (c *Coordinator) takeUp(saved supervisor.SavedSwap) {
+func (c *Coordinator) takeUp(saved Saved) {
 	r := c.newRun(saved.ID)
 	r.saved, r.written = saved, true
 	r.limit, r.until = c.opts.Limits.Start, saved.Until
@@ -308,12 +274,12 @@ func (c *Coordinator) takeUp(saved supervisor.SavedSwap) {
 	if saved.New {
 		c.opts.Supervisor.ClaimID(saved.ID, saved.In)
 	}
-	c.mu.Lock()
-	c.saved = append(c.saved, saved)
 	if saved.Key != nil {
-		c.remember(&kept{saved: saved, run: r})
+		c.mu.Lock()
+		forgotten := c.remember(&kept{saved: saved, run: r})
+		c.mu.Unlock()
+		c.forgetSwap(forgotten)
 	}
-	c.mu.Unlock()
 	turn := c.opts.Turns.Enter(saved.ID, saved.GPUs)
 	c.tasks.Go(func() {
 		if turn.Await(c.ctx) != nil {

@@ -29,6 +29,7 @@ type world struct {
 	t     *testing.T
 	sup   *supervisor.Supervisor
 	gates *gates
+	paper *paper
 }
 
 func newWorld(t *testing.T, change ...func(*supervisor.Options)) *world {
@@ -37,17 +38,17 @@ func newWorld(t *testing.T, change ...func(*supervisor.Options)) *world {
 		Start: 10 * time.Minute, Sleep: time.Minute, Wake: time.Minute, Drain: 30 * time.Second,
 		StopGrace: 10 * time.Second, StartingGrace: 2 * time.Second, Memory: 30 * time.Second,
 	}
-	w := &world{t: t, gates: &gates{}}
+	w := &world{t: t, gates: &gates{}, paper: newPaper(t)}
 	opts := supervisor.Options{
 		Engines: []engine.Engine{obedient{engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/engine"}, SleepMode: engine.SleepModeAuto,
-		GPUs: empty{}, Runner: &runner{}, Gates: w.gates, Logs: logs{dir: t.TempDir()}, Journal: &paper{}, Feed: feed.New(100, 0),
-		Turns: &turns.Queue{}, MarkDir: t.TempDir(), Limits: limits, Observer: nobody{}, Logger: slog.New(slog.DiscardHandler),
+		GPUs: empty{}, Runner: &runner{}, Gates: w.gates, Logs: logs{dir: t.TempDir()}, Records: newPaper(t), Feed: feed.New(100, 0),
+		Turns: &turns.Queue{}, ConfigDir: t.TempDir(), Limits: limits, Observer: nobody{}, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&opts)
 	}
 	w.sup = supervisor.New(opts)
-	w.Coordinator = New(Options{Supervisor: w.sup, Turns: opts.Turns, Limits: limits, Logger: opts.Logger, Finished: func(string, launcherapi.SwapResult) {}})
+	w.Coordinator = New(Options{Records: w.paper, Supervisor: w.sup, Turns: opts.Turns, Limits: limits, Logger: opts.Logger, Finished: func(string, launcherapi.SwapResult) {}})
 	return w
 }
 
@@ -58,8 +59,8 @@ func (w *world) close() {
 }
 
 // unfinished are the swaps that are written down and not over.
-func (w *world) unfinished() []supervisor.SavedSwap {
-	return slices.DeleteFunc(w.Saved(), func(s supervisor.SavedSwap) bool { return s.Done })
+func (w *world) unfinished() []Saved {
+	return slices.DeleteFunc(w.paper.all(), func(s Saved) bool { return s.Done })
 }
 
 func (w *world) awake(id, gpu string) {
@@ -235,4 +236,4 @@ func (nobody) Phase(string, time.Duration)                               {}
 func (nobody) Refused(string, string)                                    {}
 func (nobody) Cut(int)                                                   {}
 func (nobody) Started(string, bool)                                      {}
-func (nobody) JournalFailed()                                            {}
+func (nobody) WriteFailed()                                              {}

@@ -9,7 +9,6 @@ import (
 	"slices"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -24,8 +23,8 @@ const (
 
 // kept is an idempotency key and the swap that came with it.
 type kept struct {
-	saved supervisor.SavedSwap // as it is written down
-	run   *Run                 // nil when it is over
+	saved Saved // as it is written down
+	run   *Run  // nil when it is over
 }
 
 // digestOf makes a request short.
@@ -38,10 +37,10 @@ func digestOf(req launcherapi.SwapRequest) ([sha256.Size]byte, error) {
 }
 
 // newKey makes what a request is known again by.
-func newKey(key string, digest [sha256.Size]byte) *supervisor.SavedKey {
+func newKey(key string, digest [sha256.Size]byte) *SavedKey {
 	salt := make([]byte, sha256.Size)
 	_, _ = rand.Read(salt) // never fails
-	return &supervisor.SavedKey{Key: key, Salt: salt, Hash: hashOf(salt, digest)}
+	return &SavedKey{Key: key, Salt: salt, Hash: hashOf(salt, digest)}
 }
 
 func hashOf(salt []byte, digest [sha256.Size]byte) []byte {
@@ -76,22 +75,27 @@ func (c *Coordinator) recall(key string, digest [sha256.Size]byte) (*Run, error)
 	return c.over(k.saved), nil
 }
 
-// remember keeps a key, and forgets the oldest beyond the bound. The lock is
-// held.
-func (c *Coordinator) remember(k *kept) {
+// remember keeps a key, and forgets the oldest beyond the bound: forgotten is the
+// swap that came with that, to be forgotten too once it is over; empty: none. The
+// lock is held.
+func (c *Coordinator) remember(k *kept) (forgotten string) {
 	key := k.saved.Key.Key
 	if _, known := c.keys[key]; !known {
 		c.recent = append(c.recent, key)
 	}
 	c.keys[key] = k
 	if len(c.recent) > keptKeys {
+		if oldest := c.keys[c.recent[0]]; oldest.run == nil {
+			forgotten = oldest.saved.ID
+		}
 		delete(c.keys, c.recent[0])
 		c.recent = slices.Delete(c.recent, 0, 1)
 	}
+	return forgotten
 }
 
 // over makes the Run of a swap that has ended.
-func (c *Coordinator) over(saved supervisor.SavedSwap) *Run {
+func (c *Coordinator) over(saved Saved) *Run {
 	r := c.newRun(saved.ID)
 	r.result, r.over = *saved.Result, true
 	if saved.Failure != nil {
@@ -104,11 +108,11 @@ func (c *Coordinator) over(saved supervisor.SavedSwap) *Run {
 }
 
 // savedFailure is what is written down of a failure.
-func savedFailure(failed *FailedError) *supervisor.SavedFailure {
+func savedFailure(failed *FailedError) *SavedFailure {
 	if failed == nil {
 		return nil
 	}
-	out := &supervisor.SavedFailure{Phase: failed.Phase, Detail: failed.Err.Error()}
+	out := &SavedFailure{Phase: failed.Phase, Detail: failed.Err.Error()}
 	if failed.Undo != nil {
 		out.Undo = failed.Undo.Error()
 	}
@@ -120,7 +124,7 @@ func savedFailure(failed *FailedError) *supervisor.SavedFailure {
 }
 
 // failedError is the error that was written down.
-func failedError(f supervisor.SavedFailure, result launcherapi.SwapResult) *FailedError {
+func failedError(f SavedFailure, result launcherapi.SwapResult) *FailedError {
 	code := f.Code
 	if code == "" {
 		code = launcherapi.CodeInternal
@@ -141,7 +145,7 @@ type errorText string
 func (e errorText) Error() string { return string(e) }
 
 // bound makes the answer of a swap no larger than is kept of it.
-func bound(saved *supervisor.SavedSwap) {
+func bound(saved *Saved) {
 	if size(saved) <= keptBytes {
 		return
 	}
@@ -162,10 +166,10 @@ func bound(saved *supervisor.SavedSwap) {
 	}
 }
 
-func size(saved *supervisor.SavedSwap) int {
+func size(saved *Saved) int {
 	data, err := json.Marshal(struct {
 		Result  *launcherapi.SwapResult
-		Failure *supervisor.SavedFailure
+		Failure *SavedFailure
 	}{saved.Result, saved.Failure})
 	if err != nil {
 		return keptBytes + 1

@@ -97,7 +97,7 @@ func (r *Run) orDeleted(ctx context.Context, id string, err error) error {
 	r.intent.Out = slices.DeleteFunc(slices.Clone(r.intent.Out), func(out string) bool { return out == id })
 	left := r.intent.Out
 	r.mu.Unlock()
-	if err := r.rewrite(func(s *supervisor.SavedSwap) { s.Out = left }); err != nil {
+	if err := r.rewrite(func(s *Saved) { s.Out = left }); err != nil {
 		r.c.log.Warn("cannot write down that an instance which leaves was deleted", "swap", r.order.swapID, "instance", id, "error", err)
 	}
 	return nil

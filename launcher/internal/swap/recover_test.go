@@ -22,14 +22,14 @@ import (
 // patience bounds every wait for something that has to happen.
 const patience = 30 * time.Second
 
-// life is one life of a launcher without instances, with a journal.
-func life(t *testing.T, journal *paper) *Coordinator {
+// life is one life of a launcher without instances.
+func life(t *testing.T, written *paper) *Coordinator {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	queue := &turns.Queue{}
-	sup := supervisor.New(supervisor.Options{Journal: journal, Feed: feed.New(1, 0), Turns: queue, Logger: log})
+	sup := supervisor.New(supervisor.Options{Records: newPaper(t), Feed: feed.New(1, 0), Turns: queue, Logger: log})
 	c := New(Options{
-		Supervisor: sup, Turns: queue, Logger: log, Finished: func(string, launcherapi.SwapResult) {},
+		Supervisor: sup, Turns: queue, Records: written, Logger: log, Finished: func(string, launcherapi.SwapResult) {},
 		Limits: supervisor.Limits{Start: time.Minute, Sleep: time.Minute, Wake: time.Minute, Memory: time.Second},
 	})
 	t.Cleanup(func() {
@@ -39,22 +39,8 @@ func life(t *testing.T, journal *paper) *Coordinator {
 	return c
 }
 
-// remembered is what a journal says.
-func (p *paper) remembered(t *testing.T) supervisor.Memory {
-	t.Helper()
-	var lines []json.RawMessage
-	for _, r := range p.written() {
-		line, err := json.Marshal(r)
-		require.NoError(t, err)
-		lines = append(lines, line)
-	}
-	m, err := supervisor.Replay(lines)
-	require.NoError(t, err)
-	return m
-}
-
-func saved(id string, gpus ...string) supervisor.SavedSwap {
-	return supervisor.SavedSwap{ID: id, GPUs: gpus, In: "new-" + id, New: true, Out: []string{"old-" + id}, Level: 1, Phase: "start"}
+func saved(id string, gpus ...string) Saved {
+	return Saved{ID: id, GPUs: gpus, In: "new-" + id, New: true, Out: []string{"old-" + id}, Level: 1, Phase: "start"}
 }
 
 func within(t *testing.T, what string, do func()) {
@@ -72,32 +58,27 @@ func within(t *testing.T, what string, do func()) {
 }
 
 func TestUnfinishedSwapsThatOverlapDoNotKeepTheLauncherFromServing(t *testing.T) {
-	journal := &paper{}
-	c := life(t, journal)
+	written := newPaper(t)
+	c := life(t, written)
 	within(t, "recovery", func() {
-		c.Recover(nil, []supervisor.SavedSwap{saved("s1", "g0"), saved("s2", "g0", "g1"), saved("s3", "g2")})
+		c.Recover([]Saved{saved("s1", "g0"), saved("s2", "g0", "g1"), saved("s3", "g2")})
 	})
 	within(t, "the swaps that were taken up", c.tasks.Wait)
-	m := journal.remembered(t)
-	assert.Empty(t, m.Swaps, "each is over, and that is written down")
-	var undone []string
-	for _, r := range journal.written() {
-		if r.Swap != nil && r.Swap.Failure != nil {
-			undone = append(undone, r.Swap.ID)
-		}
+	assert.Empty(t, written.all(), "each is over, and that is written down")
+	undone := map[string]bool{}
+	for _, s := range written.ever() {
+		undone[s.ID] = undone[s.ID] || s.Failure != nil
 	}
-	assert.NotContains(t, undone, "s1", "another swap had its turn there after it: it was over before")
-	assert.Contains(t, undone, "s2")
-	assert.Contains(t, undone, "s3")
+	assert.Equal(t, map[string]bool{"s1": true, "s2": true, "s3": true}, undone)
 }
 
 func TestARetryJoinsTheSwapThatIsTakenUpAndIsToldItsPhase(t *testing.T) {
-	journal := &paper{}
-	c := life(t, journal)
+	written := newPaper(t)
+	c := life(t, written)
 	request := launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}}
 	s := saved("s1", "g0")
 	s.Key = keyOf(t, "k", request)
-	c.Recover(nil, []supervisor.SavedSwap{s})
+	c.Recover([]Saved{s})
 	for range 2 { // while it runs, perhaps, and when it is over
 		r, err := c.Begin(request, "k")
 		require.NoError(t, err)
@@ -112,41 +93,37 @@ func TestARetryJoinsTheSwapThatIsTakenUpAndIsToldItsPhase(t *testing.T) {
 	}
 }
 
-func keyOf(t *testing.T, key string, request launcherapi.SwapRequest) *supervisor.SavedKey {
+func keyOf(t *testing.T, key string, request launcherapi.SwapRequest) *SavedKey {
 	t.Helper()
 	digest, err := digestOf(request)
 	require.NoError(t, err)
 	return newKey(key, digest)
 }
 
-func TestAKeyIsRememberedByTheNextLifeAndByTheOneAfterACompaction(t *testing.T) {
-	journal := &paper{}
-	c := life(t, journal)
+func TestAKeyIsRememberedByTheNextLifeAndByTheOneAfter(t *testing.T) {
+	written := newPaper(t)
+	c := life(t, written)
 	secret := "hf_verysecretword"
 	request := launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}, In: &launcherapi.SwapIn{
 		InstanceID: "b", EnvVars: map[string]launcherapi.EnvValue{"HF_TOKEN": {Value: secret}},
 	}}
-	s := saved("s1", "g0")
-	s.Done, s.Key = true, keyOf(t, "k", request)
-	s.Result = &launcherapi.SwapResult{SwapID: "s1", Outcome: launcherapi.OutcomeDone, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}}
-	c.Recover([]supervisor.SavedSwap{s}, nil)
+	first := c.newRun("s1")
+	first.saved.Key = keyOf(t, "k", request)
+	first.conclude(launcherapi.OutcomeDone, nil)
 	for range 2 {
-		snapshot := &paper{}
-		for _, r := range c.opts.Supervisor.Snapshot(c.Saved()) {
-			require.NoError(t, snapshot.Append(r))
-		}
-		m := snapshot.remembered(t)
-		require.Len(t, m.Ended, 1)
-		text, err := json.Marshal(m)
+		all := written.all()
+		require.Len(t, all, 1)
+		text, err := json.Marshal(all)
 		require.NoError(t, err)
 		assert.NotContains(t, string(text), secret)
-		c = life(t, snapshot)
-		c.Recover(m.Ended, m.Swaps)
+		c = life(t, written)
+		c.Recover(all)
 		r, err := c.Begin(request, "k")
 		require.NoError(t, err)
 		result, err := r.Wait(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, *s.Result, result)
+		assert.Equal(t, "s1", result.SwapID)
+		assert.Equal(t, launcherapi.OutcomeDone, result.Outcome)
 		var steps []launcherapi.SwapProgress
 		require.NoError(t, r.Follow(t.Context(), func(p launcherapi.SwapProgress) error { steps = append(steps, p); return nil }))
 		require.Len(t, steps, 1)
@@ -158,29 +135,35 @@ func TestAKeyIsRememberedByTheNextLifeAndByTheOneAfterACompaction(t *testing.T) 
 }
 
 func TestWhatIsRememberedOfKeysIsBounded(t *testing.T) {
-	c := life(t, &paper{})
+	written := newPaper(t)
+	c := life(t, written)
 	long := strings.Repeat("x", 2*keptBytes)
 	for n := range keptKeys + 10 {
-		s := saved(fmt.Sprint(n))
-		s.Done, s.Key = true, newKey(fmt.Sprint("key-", n), [32]byte{})
-		s.Result = &launcherapi.SwapResult{
-			SwapID: s.ID, In: &launcherapi.Instance{InstanceID: "b", Options: &long}, Out: []launcherapi.Instance{{InstanceID: "a", Args: []string{long}}},
+		r := c.newRun(fmt.Sprintf("s-%04d", n))
+		r.saved.Key = newKey(fmt.Sprint("key-", n), [32]byte{})
+		r.settled = true
+		r.result = launcherapi.SwapResult{
+			SwapID: r.saved.ID, In: &launcherapi.Instance{InstanceID: "b", Options: &long}, Out: []launcherapi.Instance{{InstanceID: "a", Args: []string{long}}},
 		}
-		s.Failure = &supervisor.SavedFailure{Detail: "why", LastLogLines: []string{long}}
-		bound(&s)
-		assert.LessOrEqual(t, size(&s), keptBytes)
-		c.Recover([]supervisor.SavedSwap{s}, nil)
+		r.err = &FailedError{Err: &launcher.Error{Detail: "why", LastLogLines: []string{long}}}
+		r.writeEnd()
 	}
-	all := c.Saved()
+	all := written.all()
 	require.Len(t, all, keptKeys)
-	assert.Equal(t, "10", all[0].ID, "the oldest are forgotten")
+	assert.Equal(t, "s-0010", all[0].ID, "the oldest are forgotten")
 	assert.Equal(t, "b", all[0].Result.In.InstanceID)
 	assert.Equal(t, "a", all[0].Result.Out[0].InstanceID)
+	for _, s := range all {
+		assert.LessOrEqual(t, size(&s), keptBytes)
+	}
+	c = life(t, written)
+	c.Recover(append(all, Saved{ID: "later", Done: true, Key: newKey("later", [32]byte{}), Result: all[0].Result}))
+	assert.Len(t, written.all(), keptKeys-1, "the oldest makes room")
 }
 
 func TestTheEndOfTheLauncherLeavesASwapInTheQueueRefusedAndForgetsItsKey(t *testing.T) {
-	journal := &paper{}
-	c := life(t, journal)
+	written := newPaper(t)
+	c := life(t, written)
 	r := c.newRun("s")
 	r.saved.Key = newKey("k", [32]byte{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,5 +174,5 @@ func TestTheEndOfTheLauncherLeavesASwapInTheQueueRefusedAndForgetsItsKey(t *test
 	result, err := r.Wait(t.Context())
 	assert.Equal(t, launcherapi.OutcomeRefused, result.Outcome)
 	assert.Equal(t, launcherapi.CodeUnavailable, launcher.CodeOf(err))
-	assert.Empty(t, journal.remembered(t).Ended, "a retry after the restart is a new swap: nothing was touched")
+	assert.Empty(t, written.all(), "a retry after the restart is a new swap: nothing was touched")
 }

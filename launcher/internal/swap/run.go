@@ -26,8 +26,8 @@ type Run struct {
 	until  time.Time // when its time is over
 	intent supervisor.Intent
 
-	saved   supervisor.SavedSwap // guarded by the coordinator's lock once it is written
-	written bool                 // it has touched something, and its end has to be written
+	saved   Saved // guarded by the coordinator's lock once it is written
+	written bool  // it has touched something, and its end has to be written
 
 	mu       sync.Mutex
 	progress []launcherapi.SwapProgress
@@ -147,7 +147,7 @@ func (r *Run) noteBegun(name, instanceID string) {
 	if !r.written {
 		return
 	}
-	if err := r.rewrite(func(s *supervisor.SavedSwap) { s.Phase = name }); err != nil {
+	if err := r.rewrite(func(s *Saved) { s.Phase = name }); err != nil {
 		r.c.log.Warn("cannot write down how far a swap is", "swap", r.order.swapID, "phase", name, "error", err)
 	}
 }

@@ -1,56 +1,115 @@
 package swap
 
 import (
-	"errors"
 	"log/slog"
-	"slices"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// paper is a journal that may be full.
+// paper is a folder of records, on a disk that may be full.
 type paper struct {
-	mu      sync.Mutex
-	full    bool
-	records []supervisor.Record
+	*statedir.Records
+	t    *testing.T
+	mu   sync.Mutex
+	full bool
+	said []any // all that was ever written
 }
 
-func (p *paper) Append(r any) error {
+func newPaper(t *testing.T) *paper {
+	t.Helper()
+	state, err := statedir.Open(t.TempDir())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, state.Close()) })
+	records, err := state.Records("swaps")
+	require.NoError(t, err)
+	return &paper{Records: records, t: t}
+}
+
+func (p *paper) Put(id string, record any) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.full {
-		return errors.New("no space left on device")
+		return syscall.ENOSPC
 	}
-	p.records = append(p.records, r.(supervisor.Record))
-	return nil
+	p.said = append(p.said, record)
+	return p.Records.Put(id, record)
 }
 
-func (p *paper) written() []supervisor.Record {
+func (p *paper) fill(full bool) { p.mu.Lock(); p.full = full; p.mu.Unlock() }
+
+// ever lists all swaps as they were ever written.
+func (p *paper) ever() (all []Saved) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.records)
+	for _, r := range p.said {
+		if saved, ok := r.(Saved); ok {
+			all = append(all, saved)
+		}
+	}
+	return all
 }
 
-func TestASwapThatCannotBeWrittenDownIsNotOneThatRuns(t *testing.T) {
-	journal := &paper{full: true}
-	sup := supervisor.New(supervisor.Options{Journal: journal, Feed: feed.New(1, 0), Logger: slog.New(slog.DiscardHandler)})
-	c := New(Options{Supervisor: sup, Logger: slog.New(slog.DiscardHandler)})
+// all lists the swaps that are written, in the order of their beginning.
+func (p *paper) all() (all []Saved) {
+	p.t.Helper()
+	found, err := p.Read()
+	require.NoError(p.t, err)
+	for _, f := range found {
+		saved, err := ReadSaved(f)
+		require.NoError(p.t, err)
+		all = append(all, saved)
+	}
+	InOrder(all)
+	return all
+}
+
+// alone makes a coordinator with a supervisor that has no instances.
+func alone(t *testing.T, written *paper) *Coordinator {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	sup := supervisor.New(supervisor.Options{Records: newPaper(t), Feed: feed.New(1, 0), Logger: log})
+	return New(Options{Supervisor: sup, Records: written, Logger: log})
+}
+
+func TestASwapThatCannotBeWrittenDownDoesNotBegin(t *testing.T) {
+	written := newPaper(t)
+	c := alone(t, written)
 	r := c.newRun("s")
 	r.order.held = []string{"g0"}
-	require.Error(t, r.save())
-	assert.Empty(t, c.Saved(), "else a snapshot of the journal has it, and the next life of the launcher undoes it")
+	written.fill(true)
+	require.ErrorIs(t, r.save(), syscall.ENOSPC)
+	assert.Empty(t, written.all(), "else the next life of the launcher undoes it")
 
-	journal.full = false
+	written.fill(false)
 	require.NoError(t, r.save())
-	assert.Len(t, c.Saved(), 1)
+	assert.Len(t, written.all(), 1)
+	written.fill(true)
 	r.conclude(launcherapi.OutcomeDone, nil)
-	assert.Empty(t, c.Saved())
-	assert.Len(t, journal.records, 2)
+	assert.Empty(t, written.all(), "its end needs no room")
+}
+
+func TestTheKeyOfASwapWhoseEndCouldNotBeWrittenIsStillKnown(t *testing.T) {
+	written := newPaper(t)
+	c := alone(t, written)
+	r := c.newRun("s")
+	r.order.held, r.saved.Key, r.saved.Phase = []string{"g0"}, newKey("k", [32]byte{}), "open"
+	require.NoError(t, r.save())
+	written.fill(true)
+	r.conclude(launcherapi.OutcomeDone, nil)
+	all := written.all()
+	require.Len(t, all, 1, "a retry with its key would do it again")
+	assert.True(t, all[0].Done, "it is over")
+	assert.Equal(t, r.saved.Key, all[0].Key)
+	assert.Equal(t, launcherapi.OutcomeInterrupted, all[0].Result.Outcome)
+	assert.Equal(t, launcherapi.CodeStorage, all[0].Failure.Code)
+	assert.Equal(t, "open", all[0].Failure.Phase)
 }

@@ -32,7 +32,7 @@ func (r *Run) answerBy() time.Time {
 func (r *Run) undo(failure error) {
 	failed := asFailed(failure)
 	r.c.log.Warn("undoing a swap", "swap", r.order.swapID, "because", failure)
-	if err := r.rewrite(func(s *supervisor.SavedSwap) { s.Failure = savedFailure(failed) }); err != nil {
+	if err := r.rewrite(func(s *Saved) { s.Failure = savedFailure(failed) }); err != nil {
 		r.c.log.Warn("cannot write down why a swap is undone", "swap", r.order.swapID, "error", err)
 	}
 	limits := r.c.opts.Limits

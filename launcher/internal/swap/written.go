@@ -1,82 +1,190 @@
 package swap
 
 import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
+	"time"
 
-	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // This file is what is written down of swaps.
 
-// save writes the swap down: from here on it is finished or undone, whatever
-// happens to the launcher.
+// Records keep what must be known of swaps after a crash, by id;
+// [statedir.Records] behind it.
+type Records interface {
+	// Put writes what is known of a swap, in the place of what was. On error what
+	// was written before still stands.
+	Put(id string, record any) error
+	// Doubt notes that what is written of a swap is not true any more; it takes no
+	// room on a disk.
+	Doubt(id string) error
+	// Remove forgets a swap; it takes no room on a disk.
+	Remove(id string) error
+}
+
+// Saved is a swap as it is written down: from when it first touches anything until
+// it is over, and as long after that as its key is remembered. It holds no secret.
+type Saved struct {
+	ID    string    `json:"id"`
+	Began time.Time `json:"began"`
+	GPUs  []string  `json:"gpus"`
+	In    string    `json:"in,omitempty"`
+	New   bool      `json:"new,omitempty"`   // in is made by the swap
+	Stays bool      `json:"stays,omitempty"` // in was awake before, or there is none: the swap does not move it
+	Out   []string  `json:"out"`
+	Stop  bool      `json:"stop,omitempty"` // out ends rather than sleeps
+	Level int       `json:"level"`
+
+	Until   time.Time     `json:"until"`             // when its time is over
+	Phase   string        `json:"phase,omitempty"`   // the one under way
+	Failure *SavedFailure `json:"failure,omitempty"` // why it is undone, or came to nothing
+
+	Done   bool                    `json:"done"`             // finished or undone: nothing to do any more
+	Key    *SavedKey               `json:"key,omitempty"`    // that it came with
+	Result *launcherapi.SwapResult `json:"result,omitempty"` // what it came to, once it is done and when it has a key
+}
+
+// SavedKey is the idempotency key of a swap. The request that came with it is
+// known again, and cannot be read from it.
+type SavedKey struct {
+	Key  string `json:"key"`
+	Salt []byte `json:"salt"`
+	Hash []byte `json:"hash"` // of salt and request
+}
+
+// SavedFailure is why a swap failed or was refused.
+type SavedFailure struct {
+	Phase        string           `json:"phase,omitempty"`
+	Code         string           `json:"code,omitempty"`
+	Detail       string           `json:"detail"`
+	Undo         string           `json:"undo,omitempty"` // what could not be undone
+	InstanceID   string           `json:"instance_id,omitempty"`
+	ExitCode     *int             `json:"exit_code,omitempty"`
+	Cause        string           `json:"cause,omitempty"`
+	LastLogLines []string         `json:"last_log_lines,omitempty"`
+	Fit          *launcherapi.Fit `json:"fit,omitempty"`
+}
+
+// ReadSaved reads a swap that was written down. One of which that is doubted is
+// over: how it ended could not be written.
+func ReadSaved(f statedir.Found) (Saved, error) {
+	var saved Saved
+	err := json.Unmarshal(f.Record, &saved)
+	if err == nil && saved.ID != f.Name {
+		err = fmt.Errorf("it is that of swap %q", saved.ID)
+	}
+	if f.Doubted && !saved.Done {
+		saved.loseEnd()
+	}
+	if err == nil && saved.Done && (saved.Key == nil || saved.Result == nil) {
+		err = errors.New("it is over, and has no key or no result")
+	}
+	return saved, err
+}
+
+// loseEnd fills in what can be told of an end that could not be written.
+func (saved *Saved) loseEnd() {
+	saved.Done = true
+	saved.Result = &launcherapi.SwapResult{
+		SwapID: saved.ID, Outcome: launcherapi.OutcomeInterrupted, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{},
+	}
+	saved.Failure = &SavedFailure{
+		Phase: saved.Phase, Code: launcherapi.CodeStorage,
+		Detail: fmt.Sprintf("swap %s is over, but how it ended could not be written down before the launcher died", saved.ID),
+	}
+}
+
+// InOrder sorts swaps by their beginning.
+func InOrder(all []Saved) {
+	slices.SortFunc(all, func(a, b Saved) int { return cmp.Or(a.Began.Compare(b.Began), strings.Compare(a.ID, b.ID)) })
+}
+
+// UnderWay lists the ids of the swaps that are not over.
+func UnderWay(all []Saved) []string {
+	var ids []string
+	for _, saved := range all {
+		if !saved.Done {
+			ids = append(ids, saved.ID)
+		}
+	}
+	return ids
+}
+
+// save writes the swap down, behind what is written of the instances that it has
+// claimed: from here on it is finished or undone, whatever happens to the
+// launcher.
 func (r *Run) save() error {
+	if err := r.c.opts.Supervisor.CatchUp(); err != nil {
+		return launcher.Storagef("cannot write down what swap %s moves: %w", r.saved.ID, err)
+	}
 	r.saved.GPUs, r.saved.In, r.saved.New, r.saved.Out = r.order.held, r.intent.In, r.intent.New, r.intent.Out
 	r.saved.Stays, r.saved.Stop, r.saved.Level, r.saved.Until = r.intent.Want == nil, r.intent.Stop, r.intent.Level, r.until
-	err := r.rewrite(func(*supervisor.SavedSwap) {})
+	err := r.rewrite(func(*Saved) {})
 	r.written = err == nil
-	if err != nil { // it will not be begun
-		r.c.drop(r.saved.ID)
-	}
 	return err
 }
 
 // rewrite changes what is written down of the swap.
-func (r *Run) rewrite(change func(*supervisor.SavedSwap)) error {
+func (r *Run) rewrite(change func(*Saved)) error {
 	r.c.mu.Lock()
 	change(&r.saved)
 	saved := r.saved
-	r.c.put(saved)
 	r.c.mu.Unlock()
-	return r.c.opts.Supervisor.WriteSwap(saved)
+	if err := r.c.opts.Records.Put(saved.ID, saved); err != nil {
+		return launcher.Storagef("cannot write swap %s down: %w", saved.ID, err)
+	}
+	return nil
 }
 
-// writeEnd writes down that the swap is over, and what it came to when it has a
-// key.
+// writeEnd writes down that the swap is over: what it came to when it has a key,
+// and else by removing what was written of it.
 func (r *Run) writeEnd() {
-	if !r.written && r.saved.Key == nil {
-		return
-	}
 	r.mu.Lock()
 	result, err := r.result, r.err
 	r.mu.Unlock()
+	forgotten := ""
 	r.c.mu.Lock()
 	r.saved.Done = true
 	if r.saved.Key != nil {
 		r.saved.Result, r.saved.Failure = &result, savedFailure(asFailed(err))
 		bound(&r.saved)
-		r.c.remember(&kept{saved: r.saved})
+		forgotten = r.c.remember(&kept{saved: r.saved})
 	}
 	saved := r.saved
 	r.c.mu.Unlock()
-	r.c.drop(saved.ID)
-	if err := r.c.opts.Supervisor.WriteSwap(saved); err != nil {
-		r.c.log.Error("cannot write down that a swap is over", "swap", saved.ID, "error", err)
+	if saved.Key == nil {
+		if r.written {
+			r.c.forgetSwap(saved.ID)
+		}
+		return
+	}
+	if err := r.c.opts.Records.Put(saved.ID, saved); err != nil {
+		r.c.log.Error("cannot write down what a swap came to", "swap", saved.ID, "error", errors.Join(err, r.c.opts.Records.Doubt(saved.ID)))
+	}
+	r.c.forgetSwap(forgotten)
+}
+
+// forgetSwap removes what is written of a swap; "" is none.
+func (c *Coordinator) forgetSwap(id string) {
+	if id == "" {
+		return
+	}
+	if err := c.opts.Records.Remove(id); err != nil {
+		c.log.Error("cannot forget a swap", "swap", id, "error", err)
 	}
 }
 
 // phaseOf is the phase that a swap is in by what is written of it.
-func phaseOf(saved supervisor.SavedSwap) string {
+func phaseOf(saved Saved) string {
 	if saved.Phase == "" {
 		return launcherapi.PhaseAdmit
 	}
 	return saved.Phase
-}
-
-// put notes a swap that runs. The lock is held.
-func (c *Coordinator) put(saved supervisor.SavedSwap) {
-	at := slices.IndexFunc(c.saved, func(s supervisor.SavedSwap) bool { return s.ID == saved.ID })
-	if at < 0 {
-		c.saved = append(c.saved, saved)
-		return
-	}
-	c.saved[at] = saved
-}
-
-// drop forgets a swap that runs no more.
-func (c *Coordinator) drop(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.saved = slices.DeleteFunc(c.saved, func(s supervisor.SavedSwap) bool { return s.ID == id })
 }

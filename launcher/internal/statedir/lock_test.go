@@ -1,4 +1,4 @@
-package journal_test
+package statedir
 
 import (
 	"bufio"
@@ -11,21 +11,19 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"hotseat.dev/hotseat/launcher/internal/journal"
 )
 
 // childLock takes the lock, says so, and holds it until its standard input
 // ends.
 func childLock(dir string) {
-	lock, err := journal.Lock(dir)
+	lock, err := lockFolder(dir)
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	fmt.Println("locked")
 	_, _ = io.Copy(io.Discard, os.Stdin)
-	_ = lock.Close()
+	_ = lock.close()
 }
 
 // childHold only lives until its standard input ends.
@@ -53,19 +51,19 @@ func TestTwoProcessesNeverShareAFolderAndTheSecondIsToldThePidOfTheFirst(t *test
 	line, stdin := start(t, holder)
 	require.Equal(t, "locked\n", line)
 
-	_, err := journal.Lock(dir)
-	var locked *journal.LockedError
+	_, err := lockFolder(dir)
+	var locked *LockedError
 	require.ErrorAs(t, err, &locked)
-	assert.Equal(t, &journal.LockedError{Dir: dir, PID: holder.Process.Pid}, locked)
+	assert.Equal(t, &LockedError{Dir: dir, PID: holder.Process.Pid}, locked)
 	assert.Contains(t, err.Error(), dir)
 	assert.Contains(t, err.Error(), fmt.Sprintf("pid %d", holder.Process.Pid))
 
 	require.NoError(t, stdin.Close())
 	require.NoError(t, holder.Wait())
-	lock, err := journal.Lock(dir)
+	lock, err := lockFolder(dir)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, lock.Close()) }()
-	_, err = journal.Lock(dir)
+	defer func() { require.NoError(t, lock.close()) }()
+	_, err = lockFolder(dir)
 	require.ErrorAs(t, err, &locked)
 	assert.Equal(t, os.Getpid(), locked.PID)
 }
@@ -77,34 +75,34 @@ func TestTheLockOfAKilledProcessIsFree(t *testing.T) {
 	require.Equal(t, "locked\n", line)
 	require.NoError(t, holder.Process.Kill())
 	require.Error(t, holder.Wait())
-	lock, err := journal.Lock(dir)
+	lock, err := lockFolder(dir)
 	require.NoError(t, err)
-	require.NoError(t, lock.Close())
+	require.NoError(t, lock.close())
 }
 
 func TestAChildDoesNotHoldTheLockOfItsParent(t *testing.T) {
 	dir := t.TempDir()
-	lock, err := journal.Lock(dir)
+	lock, err := lockFolder(dir)
 	require.NoError(t, err)
 	heir := child(t, "hold", dir)
 	line, stdin := start(t, heir)
 	require.Equal(t, "here\n", line)
-	require.NoError(t, lock.Close())
-	lock, err = journal.Lock(dir)
+	require.NoError(t, lock.close())
+	lock, err = lockFolder(dir)
 	require.NoError(t, err)
-	require.NoError(t, lock.Close())
+	require.NoError(t, lock.close())
 	require.NoError(t, stdin.Close())
 	require.NoError(t, heir.Wait())
 }
 
 func TestALockFileThatHoldsNoPidStillLocks(t *testing.T) {
 	dir := t.TempDir()
-	lock, err := journal.Lock(dir)
+	lock, err := lockFolder(dir)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, lock.Close()) }()
+	defer func() { require.NoError(t, lock.close()) }()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "lock"), []byte("?"), 0o600))
-	_, err = journal.Lock(dir)
-	var locked *journal.LockedError
+	_, err = lockFolder(dir)
+	var locked *LockedError
 	require.ErrorAs(t, err, &locked)
 	assert.Zero(t, locked.PID)
 	assert.Contains(t, err.Error(), "another process")
@@ -113,10 +111,10 @@ func TestALockFileThatHoldsNoPidStillLocks(t *testing.T) {
 func TestAFolderThatCannotBeLockedIsAnErrorThatNamesIt(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	_, err := journal.Lock(filepath.Join(file, "state"))
+	_, err := lockFolder(filepath.Join(file, "state"))
 	assert.ErrorContains(t, err, file)
 	dir := t.TempDir()
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "lock"), 0o700))
-	_, err = journal.Lock(dir)
+	_, err = lockFolder(dir)
 	assert.ErrorContains(t, err, filepath.Join(dir, "lock"))
 }

@@ -1,0 +1,221 @@
+package statedir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// version is that of the form of a file.
+const version = 1
+
+// The ends of the names of files.
+const (
+	current = ".json"    // it says what is true
+	doubted = ".doubted" // something happened since that could not be written
+	broken  = ".broken"  // it could not be read, and is kept for people
+)
+
+// spare is the file that takes the place of another once it is whole. It gets
+// what that said before, and is written over the next time: a rename that removes
+// a file has ext4 write out the new one at once, which takes 50 times as long as
+// the whole replacement (auto_da_alloc in
+// https://docs.kernel.org/admin-guide/ext4.html).
+const spare = ".spare"
+
+// envelope is what stands in a file.
+type envelope struct {
+	Version int             `json:"version"`
+	BootID  string          `json:"boot_id"` // of the machine's start under which it was written
+	Record  json.RawMessage `json:"record"`
+}
+
+// Records are the files of one kind, one for each name. Its methods may be called
+// from several goroutines at once.
+type Records struct {
+	dir  string
+	boot string
+
+	mu       sync.Mutex      // guards the file that takes the place of another, too
+	doubtful map[string]bool // names of which there is a doubted file
+}
+
+// Dir is the folder that the files are in.
+func (r *Records) Dir() string { return r.dir }
+
+func (r *Records) path(name, end string) string { return filepath.Join(r.dir, name+end) }
+
+// Put writes what is known under a name now, anything that encoding/json can
+// marshal, in the place of what was known before. On error, a full disk for
+// instance, the file says what it said before.
+func (r *Records) Put(name string, record any) error {
+	text, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("cannot encode what is to be written to %s: %w", r.path(name, current), err)
+	}
+	text, err = json.Marshal(envelope{Version: version, BootID: r.boot, Record: text})
+	if err != nil {
+		return fmt.Errorf("cannot encode what is to be written to %s: %w", r.path(name, current), err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	whole := filepath.Join(r.dir, spare)
+	if err = writeOver(whole, text); err == nil {
+		err = replace(whole, r.path(name, current))
+	}
+	if err != nil {
+		_ = os.Remove(whole) // what there is of it takes room
+		return fmt.Errorf("cannot write %s: %w", r.path(name, current), err)
+	}
+	if r.doubtful[name] {
+		_ = os.Remove(r.path(name, doubted)) // the newer file counts where both are there
+		delete(r.doubtful, name)
+	}
+	return nil
+}
+
+// writeOver writes a file from its beginning, in the blocks that it has.
+func writeOver(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err == nil {
+		err = f.Truncate(int64(len(text)))
+	}
+	return errors.Join(err, f.Close())
+}
+
+// replace gives a file the name of another, which gets its name, or of none.
+func replace(whole, path string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, whole, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // there is none yet, or the filesystem cannot
+		return os.Rename(whole, path)
+	}
+	return err
+}
+
+// Doubt notes that something has happened to what is known under a name that
+// could not be written: what the file says is not true any more. It takes no room
+// on a disk. Where there is no file there is nothing to doubt.
+func (r *Records) Doubt(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.doubtful[name] = true
+	err := os.Rename(r.path(name, current), r.path(name, doubted))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot note that %s is out of date: %w", r.path(name, current), err)
+	}
+	return nil
+}
+
+// Remove forgets what is known under a name. It takes no room on a disk. Where
+// there is no file there is nothing to remove.
+func (r *Records) Remove(name string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.doubtful, name)
+	for _, end := range []string{doubted, current} {
+		if err := os.Remove(r.path(name, end)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cannot remove what is written of %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Found is what an earlier life of the launcher wrote under a name.
+type Found struct {
+	Name    string
+	Record  json.RawMessage
+	BootID  string // of the machine's start under which it was written
+	Doubted bool   // something happened since that could not be written
+	Path    string
+	// Damage says why the file cannot be read; nil: it can.
+	Damage error
+}
+
+// Read reads what there is, by name. It changes nothing. The error is a
+// [*VersionError] for a file that a newer version of this program wrote.
+func (r *Records) Read() ([]Found, error) {
+	files, err := os.ReadDir(r.dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot look into the state folder: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := make([]Found, 0, len(files))
+	for _, file := range files {
+		end := filepath.Ext(file.Name())
+		if end != current && end != doubted {
+			continue
+		}
+		found := Found{Name: strings.TrimSuffix(file.Name(), end), Doubted: end == doubted, Path: filepath.Join(r.dir, file.Name())}
+		if found.Doubted {
+			r.doubtful[found.Name] = true
+		}
+		if err := found.read(); err != nil {
+			return nil, err
+		}
+		all = append(all, found)
+	}
+	newer := map[string]bool{}
+	for _, f := range all {
+		newer[f.Name] = newer[f.Name] || !f.Doubted
+	}
+	return slices.DeleteFunc(all, func(f Found) bool { return f.Doubted && newer[f.Name] }), nil
+}
+
+func (f *Found) read() error {
+	text, err := os.ReadFile(f.Path)
+	if err != nil {
+		f.Damage = err
+		return nil
+	}
+	var e envelope
+	switch err := json.Unmarshal(text, &e); {
+	case err != nil:
+		f.Damage = err
+	case e.Version > version:
+		return &VersionError{Path: f.Path, Found: e.Version}
+	case e.Version < 1 || len(e.Record) == 0:
+		f.Damage = errors.New("it has no version, or no record")
+	}
+	f.Record, f.BootID = e.Record, e.BootID
+	return nil
+}
+
+// SetAside keeps a file that cannot be read for people, under a name that is not
+// read again, and gives that.
+func (r *Records) SetAside(f Found) (kept string, err error) {
+	kept = r.path(f.Name, broken)
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(kept); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		kept = fmt.Sprintf("%s-%d", r.path(f.Name, broken), n)
+	}
+	if err := os.Rename(f.Path, kept); err != nil {
+		return f.Path, fmt.Errorf("cannot set %s aside: %w", f.Path, err)
+	}
+	return kept, nil
+}
+
+// VersionError is a file that a newer version of this program wrote.
+type VersionError struct {
+	Path  string
+	Found int
+}
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("cannot read %s: its form has version %d, this program knows up to %d; start the newer program, or move the file away",
+		e.Path, e.Found, version)
+}

@@ -1,0 +1,70 @@
+// Package statedir keeps what a launcher must know again after it died: one
+// small file for each instance and for each swap, in a folder that one process at
+// a time may use.
+//
+// A file is replaced whole by a rename, so that it says what it said before or
+// what it says now, wherever the launcher dies. What it says is about processes,
+// which do not outlive the machine: nothing is flushed to the disk.
+package statedir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
+)
+
+// Dir is a state folder that this process has locked.
+type Dir struct {
+	path string
+	boot string
+	lock *folderLock
+	// New says that no launcher has used the folder before.
+	New bool
+}
+
+// Open locks a state folder, which it makes where there is none. The error is a
+// [*LockedError] where another process has it, and an [*OldFormError] for a folder
+// of an earlier version of this program, in which nothing is changed.
+func Open(path string) (*Dir, error) {
+	boot, err := procfs.BootID()
+	if err != nil {
+		return nil, err
+	}
+	_, unused := os.Lstat(filepath.Join(path, lockFile))
+	lock, err := lockFolder(path)
+	if err != nil {
+		return nil, err
+	}
+	d := &Dir{path: path, boot: boot, lock: lock, New: errors.Is(unused, fs.ErrNotExist)}
+	if _, err := os.Lstat(filepath.Join(path, oldJournal)); err == nil {
+		return nil, errors.Join(&OldFormError{Dir: path}, d.Close())
+	}
+	return d, nil
+}
+
+// Close unlocks the folder.
+func (d *Dir) Close() error { return d.lock.close() }
+
+// Records opens the files of one kind, which have a folder of their own. The
+// error is that of the folder that cannot be made.
+func (d *Dir) Records(kind string) (*Records, error) {
+	r := &Records{dir: filepath.Join(d.path, kind), boot: d.boot, doubtful: map[string]bool{}}
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make a folder in the state folder: %w", err)
+	}
+	return r, nil
+}
+
+// oldJournal is the file in which earlier versions kept everything.
+const oldJournal = "journal"
+
+// OldFormError is a state folder of an earlier version of this program.
+type OldFormError struct{ Dir string }
+
+func (e *OldFormError) Error() string {
+	return fmt.Sprintf("cannot use the state folder %s: an earlier version of the launcher kept a journal in it, which this version does not read; end the engines that it left, if there are any, and remove the folder, or choose another by --state-dir", e.Dir)
+}
