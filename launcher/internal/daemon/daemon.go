@@ -27,6 +27,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/outlog"
 	"hotseat.dev/hotseat/launcher/internal/preload"
 	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/swap"
@@ -251,7 +252,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	}
 	d.sup = supervisor.New(supervisor.Options{
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
-		StartMethod: d.opts.StartMethod, GPUs: gpus, Runner: runner{host}, Forker: forks, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: observer, Logger: d.log,
 	})

@@ -291,7 +291,7 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 		return i.view(), err
 	}
 	i.tree, i.root = tree, tree.ID()
-	i.noteInherited()
+	s.noteInherited(i)
 	s.publish(i, launcherapi.EventCreated)
 	s.watch(i)
 	s.beginOperation(i, &operation{limit: s.opts.Limits.Start})

@@ -8,6 +8,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
 // Runner starts and finds process trees; [process.Host] behind it.
@@ -19,6 +20,19 @@ type Runner interface {
 	// left out. It looks at every process of the machine.
 	Owners() (map[int]string, error)
 	Clear(ctx context.Context, name string) error
+}
+
+// Processes tells of any process of the machine, by its id; [procfs.Table] behind
+// it. One that has ended is an error, or nothing.
+type Processes interface {
+	Read(pid int) (procfs.Stat, error)
+	// Session is the process that leads its session.
+	Session(pid int) (int, error)
+	Resident(pid int) procfs.Resident
+	Arguments(pid int) []string
+	Environ(pid int) ([]string, error)
+	// Output is the path of the file that it writes its standard output to.
+	Output(pid int) (string, error)
 }
 
 // Forker starts engines by forking them; package preload behind it.

@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/feed"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/launcher/internal/turns"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -454,7 +455,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	}
 	opts := Options{
 		Engines: []engine.Engine{r.engine}, Program: []string{"/bin/engine"}, SleepMode: engine.SleepModeAuto,
-		GPUs: r.gpus, Runner: r.runner, Gates: r.gates, Logs: fakeLogs{dir: t.TempDir()}, Records: r.records,
+		GPUs: r.gpus, Runner: r.runner, Processes: procfs.Table{}, Gates: r.gates, Logs: fakeLogs{dir: t.TempDir()}, Records: r.records,
 		Feed: feed.New(100, 0), Turns: &turns.Queue{}, ConfigDir: t.TempDir(),
 		Limits: Limits{Start: 10 * time.Minute, Sleep: time.Minute, Wake: time.Minute, Drain: 30 * time.Second,
 			StopGrace: 10 * time.Second, StartingGrace: 2 * time.Second, Memory: 30 * time.Second},

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -72,10 +71,10 @@ func (s *Supervisor) foundling(tree process.Found) SavedInstance {
 	s.log.Error("found an engine of which nothing was written", "instance", tree.Name, "pids", tree.PIDs)
 	eng, now := s.opts.Engines[0], time.Now()
 	saved := SavedInstance{
-		Facts:  facts{ID: tree.Name, LogName: logOf(tree)},
+		Facts:  facts{ID: tree.Name, LogName: s.logOf(tree)},
 		Engine: eng.Name(), State: launcher.Awake, Root: tree.Root, Created: now, Since: now, LastUsed: now, Doubted: true,
 	}
-	roots := leaders(tree)
+	roots := s.leaders(tree)
 	if len(roots) == 0 {
 		saved.Reason = unwrittenReason + "its first process has ended"
 		return saved
@@ -83,7 +82,7 @@ func (s *Supervisor) foundling(tree process.Found) SavedInstance {
 	saved.Root = roots[0]
 	var unread error
 	for _, root := range roots {
-		running, err := runningIn(eng, root.PID)
+		running, err := s.runningIn(eng, root.PID)
 		if err == nil {
 			saved.Root, saved.State = root, launcher.Starting // until it is asked
 			saved.Reason = unwrittenReason + "what is shown was read from its process, and its port is another one"
@@ -99,7 +98,7 @@ func (s *Supervisor) foundling(tree process.Found) SavedInstance {
 
 // leaders are the processes of a tree that may be an engine's first one: those
 // that lead a session. Those that it has forked do not.
-func leaders(tree process.Found) []process.ID {
+func (s *Supervisor) leaders(tree process.Found) []process.ID {
 	var found []process.ID
 	if tree.Root.PID != 0 {
 		found = append(found, tree.Root)
@@ -109,7 +108,7 @@ func leaders(tree process.Found) []process.ID {
 		return found
 	}
 	for _, pid := range tree.PIDs {
-		if stat, err := procfs.Read(pid); err == nil && stat.Session == pid && pid != tree.Root.PID {
+		if stat, err := s.opts.Processes.Read(pid); err == nil && stat.Session == pid && pid != tree.Root.PID {
 			found = append(found, process.ID{PID: pid, StartTime: stat.StartTime, BootID: boot})
 		}
 	}
@@ -117,19 +116,19 @@ func leaders(tree process.Found) []process.ID {
 }
 
 // runningIn reads the engine that runs in a process.
-func runningIn(eng engine.Engine, pid int) (engine.Running, error) {
-	env, err := procfs.Environ(pid)
+func (s *Supervisor) runningIn(eng engine.Engine, pid int) (engine.Running, error) {
+	env, err := s.opts.Processes.Environ(pid)
 	if err != nil {
 		return engine.Running{}, err
 	}
-	return eng.Running(procfs.Arguments(pid), env)
+	return eng.Running(s.opts.Processes.Arguments(pid), env)
 }
 
 // stillThere finds the engine of an instance whose root, as it was written down,
 // is gone: what was written may be wrong.
-func stillThere(eng engine.Engine, port int, tree process.Found) (process.ID, bool) {
-	for _, root := range leaders(tree) {
-		running, err := runningIn(eng, root.PID)
+func (s *Supervisor) stillThere(eng engine.Engine, port int, tree process.Found) (process.ID, bool) {
+	for _, root := range s.leaders(tree) {
+		running, err := s.runningIn(eng, root.PID)
 		if err == nil && running.Port == port {
 			return root, true
 		}
@@ -167,9 +166,9 @@ func (s *Supervisor) heldBy(tree process.Found) []string {
 }
 
 // logOf is the name of the file that the processes of a tree write to.
-func logOf(tree process.Found) string {
+func (s *Supervisor) logOf(tree process.Found) string {
 	for _, pid := range tree.PIDs {
-		if path, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/1", pid)); err == nil && strings.HasSuffix(path, ".log") {
+		if path, err := s.opts.Processes.Output(pid); err == nil && strings.HasSuffix(path, ".log") {
 			return filepath.Base(path)
 		}
 	}
@@ -180,10 +179,10 @@ func logOf(tree process.Found) string {
 // nowhere, from its process. The lock is held, or nobody else knows the instance
 // yet.
 func (s *Supervisor) readSecrets(i *instance) {
-	env, err := procfs.Environ(i.root.PID)
+	env, err := s.opts.Processes.Environ(i.root.PID)
 	var running engine.Running
 	if err == nil {
-		running, err = i.engine.Running(procfs.Arguments(i.root.PID), env)
+		running, err = i.engine.Running(s.opts.Processes.Arguments(i.root.PID), env)
 	}
 	i.keyForgotten = err != nil || running.ConfigGone
 	if err != nil {

@@ -11,10 +11,10 @@ func (s *Supervisor) hostBytes(i *instance) uint64 {
 	var others []procfs.Resident
 	for _, pid := range i.tree.Pids() {
 		if pid != i.root.PID {
-			others = append(others, procfs.ReadResident(pid))
+			others = append(others, s.opts.Processes.Resident(pid))
 		}
 	}
-	return heldInMain(procfs.ReadResident(i.root.PID), others, i.facts.Inherited)
+	return heldInMain(s.opts.Processes.Resident(i.root.PID), others, i.facts.Inherited)
 }
 
 // heldInMain adds up what the processes of an engine hold, from counts that the
@@ -37,8 +37,8 @@ func beyond(a, b uint64) uint64 { return a - min(a, b) }
 
 // noteInherited notes what a forked engine has of its preloader's memory, just
 // after the fork; the processes that it forks itself have it too.
-func (i *instance) noteInherited() {
+func (s *Supervisor) noteInherited(i *instance) {
 	if i.facts.StartedBy == launcherapi.StartFork {
-		i.facts.Inherited = procfs.ReadResident(i.root.PID).Anon
+		i.facts.Inherited = s.opts.Processes.Resident(i.root.PID).Anon
 	}
 }

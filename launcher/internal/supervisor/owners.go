@@ -5,10 +5,7 @@ import (
 	"maps"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"hotseat.dev/hotseat/launcher/internal/gpu"
-	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
 // reading is the memory of GPUs at one moment, and whose the processes are that
@@ -31,7 +28,7 @@ func (s *Supervisor) read(uuids []string) reading {
 	r.session = make(map[int]int, processes)
 	for _, m := range r.gpus {
 		for _, p := range m.Processes {
-			if session, err := unix.Getsid(p.PID); err == nil {
+			if session, err := s.opts.Processes.Session(p.PID); err == nil {
 				r.session[p.PID] = session
 			}
 		}
@@ -46,7 +43,7 @@ func (s *Supervisor) read(uuids []string) reading {
 		}
 	}
 	var err error
-	if r.tree, err = s.owners.of(outside, s.opts.Runner.Owners); err != nil {
+	if r.tree, err = s.owners.of(outside, s.opts.Processes, s.opts.Runner.Owners); err != nil {
 		s.log.Warn("cannot tell whose the processes are that hold device memory: they are counted as strangers", "error", err)
 	}
 	return r
@@ -141,7 +138,7 @@ type owned struct {
 
 // of names the tree of each process that lives. It looks at most once, and only
 // for processes that it does not know. An error is that of the look.
-func (o *owners) of(pids []int, look func() (map[int]string, error)) (map[int]string, error) {
+func (o *owners) of(pids []int, processes Processes, look func() (map[int]string, error)) (map[int]string, error) {
 	if len(pids) == 0 {
 		return nil, nil
 	}
@@ -149,7 +146,7 @@ func (o *owners) of(pids []int, look func() (map[int]string, error)) (map[int]st
 	defer o.mu.Unlock()
 	tree, fresh := map[int]string{}, map[int]uint64{}
 	for _, pid := range pids {
-		stat, err := procfs.Read(pid)
+		stat, err := processes.Read(pid)
 		if err != nil {
 			continue // it has ended
 		}
@@ -170,7 +167,7 @@ func (o *owners) of(pids []int, look func() (map[int]string, error)) (map[int]st
 		o.known = map[int]owned{}
 	}
 	maps.DeleteFunc(o.known, func(pid int, _ owned) bool {
-		_, err := unix.Getsid(pid)
+		_, err := processes.Session(pid)
 		return err != nil
 	})
 	for pid, startTime := range fresh {

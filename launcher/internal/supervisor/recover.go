@@ -170,7 +170,7 @@ func (s *Supervisor) adopt(i *instance, root process.ID, found []process.Found) 
 	if n < 0 {
 		return nil, err
 	}
-	other, ok := stillThere(i.engine, i.facts.EnginePort, found[n])
+	other, ok := s.stillThere(i.engine, i.facts.EnginePort, found[n])
 	if !ok || other == root {
 		return nil, err
 	}

@@ -47,8 +47,9 @@ type Options struct {
 	StartMethod string
 	Environ     []string // environment that engines inherit
 
-	GPUs    GPUs
-	Runner  Runner
+	GPUs      GPUs
+	Processes Processes
+	Runner    Runner
 	Forker  Forker // nil: every engine is started by exec
 	Gates   Gates
 	Logs    Logs
