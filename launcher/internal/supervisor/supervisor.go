@@ -50,12 +50,12 @@ type Options struct {
 	GPUs      GPUs
 	Processes Processes
 	Runner    Runner
-	Forker  Forker // nil: every engine is started by exec
-	Gates   Gates
-	Logs    Logs
-	Records Records
-	Feed    *feed.Feed
-	Turns   *turns.Queue // of swaps on GPUs
+	Forker    Forker // nil: every engine is started by exec
+	Gates     Gates
+	Logs      Logs
+	Records   Records
+	Feed      *feed.Feed
+	Turns     *turns.Queue // of swaps on GPUs
 	// ConfigDir holds copies of --config files while their engines start.
 	ConfigDir string
 
