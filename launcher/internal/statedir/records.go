@@ -175,22 +175,26 @@ func (r *Records) Read() ([]Found, error) {
 }
 
 func (f *Found) read() error {
-	text, err := os.ReadFile(f.Path)
-	if err != nil {
-		f.Damage = err
-		return nil
-	}
-	var e envelope
-	switch err := json.Unmarshal(text, &e); {
-	case err != nil:
-		f.Damage = err
-	case e.Version > version:
+	e, err := readEnvelope(f.Path)
+	if e.Version > version {
 		return &VersionError{Path: f.Path, Found: e.Version}
-	case e.Version < 1 || len(e.Record) == 0:
-		f.Damage = errors.New("it has no version, or no record")
 	}
-	f.Record, f.BootID = e.Record, e.BootID
+	f.Record, f.BootID, f.Damage = e.Record, e.BootID, err
 	return nil
+}
+
+func readEnvelope(path string) (e envelope, err error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return e, err
+	}
+	if err := json.Unmarshal(text, &e); err != nil {
+		return envelope{}, err
+	}
+	if e.Version < 1 || len(e.Record) == 0 {
+		return e, errors.New("it has no version, or no record")
+	}
+	return e, nil
 }
 
 // SetAside keeps a file that cannot be read for people, under a name that is not
