@@ -157,10 +157,12 @@ func (c *Controller) news(w *world) bool {
 	return slices.ContainsFunc(w.launchers, func(l *launcherPod) bool { return c.opts.Views.View(l.key()).Revision != l.began })
 }
 
+// doublings bound the time between two looks after steps that could not be taken.
+const doublings = 6
+
 // pause is when to look again at a node after a step that could not be taken,
 // later each time: an API server that is away is away for every requester.
 func (n *nodeWork) pause() time.Duration {
-	const doublings = 6
 	return retryAfter << min(n.failed, doublings)
 }
 

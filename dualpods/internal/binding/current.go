@@ -9,8 +9,13 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// currentAgain is when a cache is compared again that was behind.
-const currentAgain = 50 * time.Millisecond
+// currentAgain is when a cache is compared again that was behind, and longestAsk
+// the longest time between two questions to an API server that does not answer:
+// until it does, nobody is even told that a model has ended.
+const (
+	currentAgain = 50 * time.Millisecond
+	longestAsk   = 800 * time.Millisecond
+)
 
 // untilCurrent has a node's Pods be as new in the cache as the API server has them,
 // once before the process does anything on the node: from then on the cache moves
@@ -24,7 +29,7 @@ func (c *Controller) untilCurrent(ctx context.Context, n *nodeWork, w *world) (a
 		if ctx.Err() == nil {
 			c.log.Error(err, "cannot ask the API server for the Pods of a node", "node", n.name)
 		}
-		again, n.failed = n.pause(), n.failed+1
+		again, n.failed = min(n.pause(), longestAsk), n.failed+1
 		return again
 	}
 	if n.current = w.isAsNewAs(there); !n.current {

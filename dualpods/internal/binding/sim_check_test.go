@@ -135,7 +135,11 @@ func (s *sim) checkProgram(p *simProgram, records []simRecord) {
 	if s.calm.After(since) {
 		since = s.calm
 	}
-	if time.Since(since) > detection && s.living(p.uid) != nil {
+	limit := detection
+	if p.odd == oddUnready && !slices.ContainsFunc(records, func(r simRecord) bool { return r.RequesterUID == p.uid }) {
+		limit += retryAfter << doublings // all that helps is its end, which is asked of an API server that may have been away
+	}
+	if time.Since(since) > limit && s.living(p.uid) != nil {
 		s.violated("requester %s is ready, and its instance has not been awake for long", p.pod)
 	}
 }
