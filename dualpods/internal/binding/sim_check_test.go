@@ -110,6 +110,12 @@ func (s *sim) check() {
 }
 
 func (s *sim) checkProgram(p *simProgram, records []simRecord) {
+	bound := slices.ContainsFunc(records, func(r simRecord) bool { return r.RequesterUID == p.uid })
+	if _, noted := s.unrecorded[p.uid]; bound {
+		delete(s.unrecorded, p.uid)
+	} else if !noted {
+		s.unrecorded[p.uid] = time.Now()
+	}
 	if !p.up || p.proxy.State != requesterapi.StateBound || s.api.pods[p.pod] == nil {
 		delete(s.stale, p.pod)
 		return
@@ -136,7 +142,7 @@ func (s *sim) checkProgram(p *simProgram, records []simRecord) {
 		since = s.calm
 	}
 	limit := detection
-	if p.odd == oddUnready && !slices.ContainsFunc(records, func(r simRecord) bool { return r.RequesterUID == p.uid }) {
+	if p.odd == oddUnready && !bound {
 		limit += retryAfter << doublings // all that helps is its end, which is asked of an API server that may have been away
 	}
 	if time.Since(since) > limit && s.living(p.uid) != nil {

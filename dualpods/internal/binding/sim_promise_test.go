@@ -96,12 +96,26 @@ func (s *sim) labelled(pod *corev1.Pod) {
 	}
 }
 
+// heard says that the process that runs has known for a moment what became of the
+// instance that a requester is bound to.
+func (s *sim) heard(uid types.UID) bool {
+	for _, r := range s.records() {
+		if r.RequesterUID != uid {
+			continue
+		}
+		v := s.viewOf(s.launchers[string(r.on.UID)])
+		return finished(r.on) || containerEnded(r.on) || v != nil && v.Connected && time.Since(v.since) > justNow
+	}
+	since, noted := s.unrecorded[uid]
+	return noted && time.Since(since) > justNow
+}
+
 // deletes looks at a requester that a controller deletes: it is unready where
 // nobody serves it any more, and whoever has its instance next is to know that it
 // ended.
 func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 	p := s.programs[pod.UID]
-	if since, stale := s.stale[pod.Name]; stale && !inc.silent(p) && p.odd == "" && time.Since(since) > justNow {
+	if since, stale := s.stale[pod.Name]; stale && !inc.silent(p) && s.heard(pod.UID) && p.odd == "" && time.Since(since) > justNow {
 		s.violated("requester %s is deleted since nobody serves it, and is ready", pod.Name)
 	}
 	for _, r := range s.records() {

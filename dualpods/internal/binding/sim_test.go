@@ -42,7 +42,8 @@ type sim struct {
 	readAt      int         // version of the API server
 	calm        time.Time   // faults are over by then
 	stale       map[string]time.Time
-	steps       int // calls of controllers to anybody
+	unrecorded  map[types.UID]time.Time // since when no record is of a requester
+	steps       int                     // calls of controllers to anybody
 	passes      int
 	healed      bool
 	writes      map[types.UID]int       // to the API server, for each requester
@@ -349,7 +350,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, 
 	synctest.Test(t, func(*testing.T) {
 		s := &sim{
 			seed: seed, start: time.Now(), rules: rules, trace: trace, draws: map[string]uint64{}, launchers: map[string]*simLauncher{},
-			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
+			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
 			failures: map[types.UID]int{}, serves: map[types.UID]time.Time{}, evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
 			killing: simKilling{after: row, acted: map[string]bool{}},
 		}
