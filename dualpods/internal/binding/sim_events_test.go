@@ -76,7 +76,9 @@ func (s *sim) happen(e simEvent) {
 		}
 	case oddBind, oddProxy, oddRefusal, oddUnready, oddStays:
 		for _, p := range s.programs {
-			p.odd = e.what
+			if p.odd != oddStays { // which stays, for the next call may be minutes away
+				p.odd = e.what
+			}
 		}
 	case "slow pulls":
 		s.slowPulls++
@@ -401,7 +403,7 @@ func (s *sim) heal() {
 	}
 	for _, key := range sortedKeys(s.api.pods) {
 		if p := s.programs[s.api.pods[key].UID]; p != nil {
-			if p.hung = false; p.odd != oddStays { // which stays, for the next call may be minutes away
+			if p.hung = false; p.odd != oddStays {
 				p.odd = ""
 			}
 			if s.chance("stops lying", 50) && !p.honest() && p.up {
