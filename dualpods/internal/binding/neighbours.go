@@ -57,8 +57,8 @@ func (c *Controller) beside(ctx context.Context, w *world, l *launcherPod) (othe
 // unheard is one of them that this process has not heard of since it began to ask,
 // the last one that it began with: nobody knows whether it has an instance awake
 // that no record is of.
-func (c *Controller) unheard(ctx context.Context, w *world, l *launcherPod) (last *Launcher) {
-	for _, other := range c.beside(ctx, w, l) {
+func (c *Controller) unheard(others []*launcherPod) (last *Launcher) {
+	for _, other := range others {
 		view := c.opts.Views.View(other.key())
 		if !view.Connected && view.Instances == nil && (last == nil || view.Lost.After(last.Lost)) {
 			last = &Launcher{Name: other.pod.Name, Lost: view.Lost, Why: view.Why}
@@ -67,9 +67,9 @@ func (c *Controller) unheard(ctx context.Context, w *world, l *launcherPod) (las
 	return last
 }
 
-// neighbours are those of a requester with a record on launcher l.
-func (c *Controller) neighbours(ctx context.Context, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) (found []Neighbour) {
-	for _, other := range c.beside(ctx, w, l) {
+// neighbours are those of a requester with a record, among what those launchers have.
+func (c *Controller) neighbours(n *nodeWork, w *world, others []*launcherPod, record *podmeta.Binding) (found []Neighbour) {
+	for _, other := range others {
 		view := c.opts.Views.View(other.key())
 		for id, i := range other.instances(view) {
 			if !slices.ContainsFunc(i.GPUUUIDs, func(g string) bool { return slices.Contains(record.GPUs, g) }) {

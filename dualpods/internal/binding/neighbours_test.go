@@ -161,7 +161,7 @@ func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testin
 	w.launchers[1].bindings = []podmeta.Binding{{Instance: "other-1", RequesterUID: "living"}}
 	w.pods["living"] = &corev1.Pod{}
 	o := crowded()
-	o.Neighbours = c.neighbours(t.Context(), n, w, w.launchers[0], o.Record)
+	o.Neighbours = c.neighbours(n, w, c.beside(t.Context(), w, w.launchers[0]), o.Record)
 	require.Len(t, o.Neighbours, 2)
 	assert.Equal(t, []bool{false, true}, []bool{o.Neighbours[0].Recorded, o.Neighbours[1].Living})
 
@@ -172,7 +172,7 @@ func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testin
 	require.NoError(t, c.evict(n, w, w.launchers[0], o.Record, step.Victims))
 	assert.Equal(t, "theirs/other-0", <-v.deleted)
 	require.Eventually(t, func() bool { return len(n.calls.attempt(key, 0).Evicted) == 1 }, 10*time.Second, time.Millisecond)
-	assert.True(t, c.neighbours(t.Context(), n, w, w.launchers[0], o.Record)[0].Deleting, "the stream has not told that it is gone")
+	assert.True(t, c.neighbours(n, w, c.beside(t.Context(), w, w.launchers[0]), o.Record)[0].Deleting, "the stream has not told that it is gone")
 }
 
 func TestWhatASilentLauncherHasOnItsGPUsIsKnownByItsRecordsAndByWhatItSaidLast(t *testing.T) {
@@ -192,7 +192,7 @@ func TestWhatASilentLauncherHasOnItsGPUsIsKnownByItsRecordsAndByWhatItSaidLast(t
 	}
 	w.launchers[1].bindings = []podmeta.Binding{{Instance: "never-told", RequesterUID: "left", GPUs: []string{"GPU-0"}}, {Instance: "beside", RequesterUID: "left", GPUs: []string{"GPU-1"}}}
 	seen := map[string]Neighbour{}
-	for _, b := range c.neighbours(t.Context(), c.work("node-0"), w, w.launchers[0], recorded().Record) {
+	for _, b := range c.neighbours(c.work("node-0"), w, c.beside(t.Context(), w, w.launchers[0]), recorded().Record) {
 		seen[b.key()] = b
 	}
 	require.Len(t, seen, 2)
@@ -236,7 +236,7 @@ func TestAPodOfAnotherNamespaceThatIsNoLauncherConfigsHoldsNobodyUp(t *testing.T
 			}
 			w := &world{launchers: []*launcherPod{pod("mine", "ours", nil), pod("theirs", caseOf.namespace, caseOf.owners)}}
 			o := recorded()
-			o.Neighbours = c.neighbours(t.Context(), c.work("node-0"), w, w.launchers[0], o.Record)
+			o.Neighbours = c.neighbours(c.work("node-0"), w, c.beside(t.Context(), w, w.launchers[0]), o.Record)
 			assert.Equal(t, caseOf.held, Decide(o).Rule == "awake elsewhere")
 		})
 	}

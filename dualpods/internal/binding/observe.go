@@ -57,7 +57,8 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	if record != nil {
 		id = record.Instance
 		o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
-		o.Neighbours, o.Unheard = c.neighbours(ctx, n, w, l, record), c.unheard(ctx, w, l)
+		others := c.beside(ctx, w, l)
+		o.Neighbours, o.Unheard = c.neighbours(n, w, others, record), c.unheard(others)
 		o.Earlier = w.swapping(n, record)
 		off := n.calls.attempt(callOffKey(l, record), 0)
 		o.Calls.CallOff, o.Calls.CallingOff = off.Asked, off.Asked && !off.Over

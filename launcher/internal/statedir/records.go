@@ -136,8 +136,7 @@ func (r *Records) Remove(name string) error {
 type Found struct {
 	Name    string
 	Record  json.RawMessage
-	BootID  string // of the machine's start under which it was written
-	Doubted bool   // something happened since that could not be written
+	Doubted bool // something happened since that could not be written
 	Path    string
 	// Damage says why the file cannot be read; nil: it can.
 	Damage error
@@ -179,7 +178,7 @@ func (f *Found) read() error {
 	if e.Version > version {
 		return &VersionError{Path: f.Path, Found: e.Version}
 	}
-	f.Record, f.BootID, f.Damage = e.Record, e.BootID, err
+	f.Record, f.Damage = e.Record, err
 	return nil
 }
 

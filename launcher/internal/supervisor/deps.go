@@ -105,7 +105,7 @@ type Logs interface {
 	Watch(name string) (<-chan struct{}, func(), error)
 }
 
-// Records keep what must be known of instances after a crash, by id;
+// Records keep what must be known of instances, or of swaps, after a crash, by id;
 // [statedir.Records] behind it.
 type Records interface {
 	// Put writes what is known of an id, in the place of what was. On error what

@@ -159,8 +159,8 @@ func (s *Supervisor) OpenGate(id string) {
 func (s *Supervisor) Dismiss(swapID string) { s.endClaim(swapID, s.leaveInstances) }
 
 // BreakOff is Dismiss for a swap that the end of the launcher broke off: its
-// instances keep its mark, by which the next launcher knows that the swap is not
-// over.
+// instances stay claimed and their gates held, until the next launcher has finished
+// or undone it.
 func (s *Supervisor) BreakOff(swapID string) { s.endClaim(swapID, func(string) {}) }
 
 func (s *Supervisor) endClaim(swapID string, leave func(swapID string)) {

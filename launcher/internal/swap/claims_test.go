@@ -169,7 +169,7 @@ func TestASwapThatTheEndOfTheLauncherBrokeOffKeepsItsMarks(t *testing.T) {
 		require.Error(t, err)
 		a, err := w.sup.Get("a")
 		require.NoError(t, err)
-		assert.Equal(t, swap.ID(), a.SwapID, "by it the next launcher knows that the swap is not over")
+		assert.Equal(t, swap.ID(), a.SwapID, "it is claimed until the next launcher has finished or undone the swap")
 		assert.Len(t, w.unfinished(), 1)
 		close(w.gates.busy)
 	})

@@ -40,7 +40,7 @@ import (
 type Options struct {
 	Supervisor *supervisor.Supervisor
 	Turns      *turns.Queue
-	Records    Records
+	Records    supervisor.Records
 	Limits     supervisor.Limits // Start is the default limit of a whole swap; Wake and Sleep bound an undo
 	Finished   func(outcome string, result launcherapi.SwapResult)
 	Logger     *slog.Logger
@@ -255,10 +255,7 @@ func (c *Coordinator) Recover(swaps []Saved) {
 			c.takeUp(saved)
 			continue
 		}
-		c.mu.Lock()
-		forgotten := c.remember(&kept{saved: saved})
-		c.mu.Unlock()
-		c.forgetSwap(forgotten)
+		c.keep(&kept{saved: saved})
 	}
 }
 
@@ -275,10 +272,7 @@ func (c *Coordinator) takeUp(saved Saved) {
 		c.opts.Supervisor.ClaimID(saved.ID, saved.In)
 	}
 	if saved.Key != nil {
-		c.mu.Lock()
-		forgotten := c.remember(&kept{saved: saved, run: r})
-		c.mu.Unlock()
-		c.forgetSwap(forgotten)
+		c.keep(&kept{saved: saved, run: r})
 	}
 	turn := c.opts.Turns.Enter(saved.ID, saved.GPUs)
 	c.tasks.Go(func() {

@@ -94,6 +94,14 @@ func (c *Coordinator) remember(k *kept) (forgotten string) {
 	return forgotten
 }
 
+// keep is remember for a caller without the lock, which forgets what is forgotten.
+func (c *Coordinator) keep(k *kept) {
+	c.mu.Lock()
+	forgotten := c.remember(k)
+	c.mu.Unlock()
+	c.forgetSwap(forgotten)
+}
+
 // over makes the Run of a swap that has ended.
 func (c *Coordinator) over(saved Saved) *Run {
 	r := c.newRun(saved.ID)

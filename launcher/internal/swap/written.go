@@ -16,19 +16,6 @@ import (
 
 // This file is what is written down of swaps.
 
-// Records keep what must be known of swaps after a crash, by id;
-// [statedir.Records] behind it.
-type Records interface {
-	// Put writes what is known of a swap, in the place of what was. On error what
-	// was written before still stands.
-	Put(id string, record any) error
-	// Doubt notes that what is written of a swap is not true any more; it takes no
-	// room on a disk.
-	Doubt(id string) error
-	// Remove forgets a swap; it takes no room on a disk.
-	Remove(id string) error
-}
-
 // Saved is a swap as it is written down: from when it first touches anything until
 // it is over, and as long after that as its key is remembered. It holds no secret.
 type Saved struct {
