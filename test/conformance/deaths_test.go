@@ -24,7 +24,10 @@ type aftermath struct {
 	// Before names the processes below the API server.
 	Before []string `json:"before"`
 	// Health is each status of /health from the death on that differs from the
-	// one before, but for a 200 at first, which may come or not.
+	// one before, but for what may come or not: a 200 at first, and a 503 of an
+	// API server that was told to end (vLLM stops its engine in a thread
+	// before it closes its socket, and /health fails once the engine's output
+	// handler is gone; source: launchers/launcher.py, handle_shutdown).
 	Health   []string `json:"health"`
 	ExitCode int      `json:"exit_code"`
 	// Left names the processes that are there for good.
@@ -60,7 +63,7 @@ func (e *engine) die(d death) aftermath {
 	}
 	require.NoError(e.t, syscall.Kill(pid, d.signal))
 	seen.InFlight = inFlight()
-	seen.Health = e.healthUntilGone()
+	seen.Health = e.healthUntilGone(d)
 	seen.ExitCode = e.exitCode()
 	seen.Left = e.leftForGood()
 	return seen
@@ -68,12 +71,16 @@ func (e *engine) die(d death) aftermath {
 
 // healthUntilGone asks for /health until the process has ended and nobody
 // answers.
-func (e *engine) healthUntilGone() []string {
+func (e *engine) healthUntilGone(d death) []string {
+	mayCome := []string{"200"}
+	if d.signal == syscall.SIGTERM {
+		mayCome = append(mayCome, "503")
+	}
 	var seen []string
 	e.eventually("nobody answers", func() bool {
 		ended := e.ended()
 		h := e.health()
-		if len(seen) == 0 && h == "200" {
+		if len(seen) == 0 && slices.Contains(mayCome, h) {
 			return false
 		}
 		if len(seen) == 0 || seen[len(seen)-1] != h {
