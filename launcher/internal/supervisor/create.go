@@ -15,6 +15,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/launcher/internal/secrets"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -36,7 +37,7 @@ type Draft struct {
 	create  Create
 	engine  engine.Engine
 	plan    engine.Plan
-	secrets secrets
+	secrets secrets.Set
 	method  string // of launcherapi.StartAuto, …Exec, …Fork
 }
 
@@ -60,7 +61,7 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	env, secrets, err := s.resolveEnv(c.Spec)
+	env, hidden, err := secrets.Environment(c.Spec.EnvVars, s.opts.EnvFileDirs)
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +70,9 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 		Accelerator: s.opts.GPUs.Kind(), InstanceHost: s.opts.InstanceHost, SleepMode: s.opts.SleepMode,
 		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(),
 	})
-	secrets.find(c.Spec, plan.ConfigWords)
+	hidden.Find(c.Spec, plan.ConfigWords)
 	if err != nil {
-		return nil, invalidInput(err, secrets)
+		return nil, invalidInput(err, hidden)
 	}
 	method, err := s.startMethod(c, plan)
 	if err != nil {
@@ -81,15 +82,15 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	for _, d := range devices {
 		want.Bytes[d.UUID] = uint64(plan.GPUMemoryUtilization * float64(d.MemoryTotalBytes))
 	}
-	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: secrets, method: method}, nil
+	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, method: method}, nil
 }
 
-func invalidInput(err error, secrets secrets) error {
+func invalidInput(err error, hidden secrets.Set) error {
 	input, ok := errors.AsType[*engine.InputError](err)
 	if !ok {
 		return err
 	}
-	return launcher.Invalidf("body."+input.Field, "%s", secrets.hide(input.Message))
+	return launcher.Invalidf("body."+input.Field, "%s", hidden.Hide(input.Message))
 }
 
 func (s *Supervisor) engine(name string) (engine.Engine, error) {
@@ -197,7 +198,7 @@ func (s *Supervisor) admit(d *Draft) (*instance, error) {
 	if err := ledger.Admit(s.world(memory), s.wanted(d)); err != nil {
 		return nil, err
 	}
-	now, redacted := time.Now(), d.secrets.redact(d.create.Spec)
+	now, redacted := time.Now(), d.secrets.Redact(d.create.Spec)
 	if s.opts.LLMDCompat {
 		redacted = withDevices(redacted, d.plan.Env())
 	}

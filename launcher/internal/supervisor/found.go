@@ -16,6 +16,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
+	"hotseat.dev/hotseat/launcher/internal/secrets"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -138,10 +139,10 @@ func (s *Supervisor) stillThere(eng engine.Engine, port int, tree process.Found)
 
 // fill takes over what a process tells.
 func (s *Supervisor) fill(f *facts, running engine.Running) {
-	var hidden secrets
+	var hidden secrets.Set
 	devices := s.opts.GPUs.Devices()
 	f.Model, f.ServedNames, f.EnginePort, f.Expected = running.Model, running.ServedNames, running.Port, map[string]uint64{}
-	f.Spec = hidden.redact(launcherapi.InstanceSpec{Args: running.Args, GPUUUIDs: []string{}})
+	f.Spec = hidden.Redact(launcherapi.InstanceSpec{Args: running.Args, GPUUUIDs: []string{}})
 	for _, name := range running.Devices {
 		n := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.UUID == name || strconv.Itoa(d.Index) == name })
 		if n < 0 {
@@ -190,17 +191,5 @@ func (s *Supervisor) readSecrets(i *instance) {
 		return
 	}
 	i.apiKey = running.APIKey
-	i.secrets.redactArgs(append(slices.Clone(running.Args), running.ConfigWords...))
-	for name, v := range i.facts.Spec.EnvVars {
-		for _, variable := range env {
-			value, ok := strings.CutPrefix(variable, name+"=")
-			switch {
-			case !ok:
-			case v.FromFile != "" || isSecretName(name):
-				i.secrets.add(value)
-			default:
-				i.secrets.redactText(value)
-			}
-		}
-	}
+	i.secrets.FindInProcess(i.facts.Spec, slices.Concat(running.Args, running.ConfigWords), env)
 }

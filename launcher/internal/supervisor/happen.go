@@ -25,8 +25,8 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 	}
 	if note != nil {
 		note()
-		i.reason = i.secrets.hide(i.reason) // engines repeat what they are given
-		i.lastLog = i.secrets.hideIn(i.lastLog)
+		i.reason = i.secrets.Hide(i.reason) // engines repeat what they are given
+		i.lastLog = i.secrets.HideIn(i.lastLog)
 	}
 	if row.To != row.From {
 		now := time.Now()

@@ -11,6 +11,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
 	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/secrets"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -36,7 +37,7 @@ type instance struct {
 	facts   facts
 	engine  engine.Engine
 	apiKey  engine.Secret
-	secrets secrets // hidden in what is told of it
+	secrets secrets.Set // hidden in what is told of the instance
 	// keyForgotten: it was adopted, and its key could not be read from its process.
 	keyForgotten bool
 	tree         Tree            // nil before the start and when the start failed

@@ -59,7 +59,7 @@ func TestTheSecretsOfAnInstanceThatIsAdoptedLateAreRead(t *testing.T) {
 		require.NoError(t, err)
 		fresh.mu.Lock()
 		defer fresh.mu.Unlock()
-		assert.NotContains(t, fresh.instances["a"].secrets.hide("hf_verysecretword is refused"), "verysecret")
+		assert.NotContains(t, fresh.instances["a"].secrets.Hide("hf_verysecretword is refused"), "verysecret")
 	})
 	require.NoError(t, tell.Close())
 	_ = engine.Wait() // read says 1 at the end

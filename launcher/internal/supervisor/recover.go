@@ -11,6 +11,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/secrets"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -301,7 +302,7 @@ func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []stri
 		i.exit = &exit
 		if !wasStopping {
 			i.explain(exit, tail)
-			if hasHidden(i.facts.Spec) {
+			if secrets.Any(i.facts.Spec) {
 				i.reason, i.lastLog = exitText(exit), nil // the log may tell a secret, which went with the process
 			}
 			i.reason = join(i.reason, "it ended while the launcher was away")

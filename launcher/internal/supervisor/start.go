@@ -68,7 +68,7 @@ func (i *instance) noteStart(method string, notForked error) {
 	i.facts.StartedBy = launcherapi.StartExec
 	switch {
 	case notForked != nil:
-		i.reason = i.secrets.hide("started by exec: " + notForked.Error())
+		i.reason = i.secrets.Hide("started by exec: " + notForked.Error())
 	case method != launcherapi.StartExec:
 		i.facts.StartedBy = launcherapi.StartFork
 	}

@@ -1,110 +1,35 @@
-package supervisor
+// Package secrets finds the secrets of a create call and hides them in what is
+// told of the instance: values of variables, flags and keys of JSON whose names
+// say so ([IsName]), values that come from a file, passwords in addresses, and the
+// same values wherever else they stand.
+package secrets
 
 import (
 	"encoding/json"
-	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/kballard/go-shellquote"
-	"golang.org/x/sys/unix"
 
-	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// secrets are values of one create call that must not be seen again. They are
-// kept in memory alone: of an adopted instance they are not known.
-type secrets struct{ values []string } // the longest first
+// Set holds the secrets of one instance, in memory alone. The zero value holds
+// none. A Set belongs to one goroutine at a time.
+type Set struct{ values []string } // the longest first
 
-// maxEnvFile bounds a file that holds the value of a variable, in bytes.
-const maxEnvFile = 64 << 10
-
-// resolveEnv gives the environment of a create call with files read, and the
-// secrets in it.
-func (s *Supervisor) resolveEnv(spec launcherapi.InstanceSpec) (map[string]string, secrets, error) {
-	env := make(map[string]string, len(spec.EnvVars))
-	var found secrets
-	for name, v := range spec.EnvVars {
-		where := "body.env_vars." + name
-		if name == "" || strings.ContainsAny(name, "=\x00") {
-			return nil, found, launcher.Invalidf(where, "%q cannot be the name of an environment variable", name)
-		}
-		value := v.Value
-		if v.FromFile != "" {
-			read, err := s.readEnvFile(v.FromFile)
-			if err != nil {
-				return nil, found, launcher.Invalidf(where, "cannot take %s from a file: %w", name, err)
-			}
-			value = read
-		}
-		if strings.ContainsRune(value, 0) {
-			return nil, found, launcher.Invalidf(where, "the value of %s holds a NUL byte", name)
-		}
-		if v.FromFile != "" || isSecretName(name) {
-			found.add(value)
-		}
-		env[name] = value
-	}
-	return env, found, nil
-}
-
-func (s *Supervisor) readEnvFile(path string) (string, error) {
-	if !filepath.IsAbs(path) {
-		return "", fmt.Errorf("%s is not an absolute path", path)
-	}
-	target, err := filepath.EvalSymlinks(path)
-	if err != nil {
-		return "", fmt.Errorf("cannot find it: %w", err)
-	}
-	if !s.allowed(target) {
-		return "", fmt.Errorf("%s is in none of the folders of env_file_dirs (%s)", path, strings.Join(s.opts.EnvFileDirs, ", "))
-	}
-	f, err := os.OpenFile(target, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would hold the launcher for ever
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is not a regular file", path)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
-	if err != nil {
-		return "", fmt.Errorf("cannot read %s: %w", path, err)
-	}
-	if len(data) > maxEnvFile {
-		return "", fmt.Errorf("%s is longer than %d bytes", path, maxEnvFile)
-	}
-	return strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r"), nil
-}
-
-func (s *Supervisor) allowed(target string) bool {
-	for _, dir := range s.opts.EnvFileDirs {
-		dir, err := filepath.EvalSymlinks(dir)
-		if err != nil {
-			continue
-		}
-		if rel, err := filepath.Rel(dir, target); err == nil && filepath.IsLocal(rel) {
-			return true
-		}
-	}
-	return false
-}
-
-// hasHidden tells whether an instance was given secrets, by what is shown of it.
-func hasHidden(spec launcherapi.InstanceSpec) bool {
+// Any tells whether an instance was given secrets, by what is shown of the
+// instance.
+func Any(spec launcherapi.InstanceSpec) bool {
 	shown := marshal(spec)
 	return slices.ContainsFunc([]string{launcherapi.Redacted, `"from_file":`, "--config"}, func(trace string) bool { return strings.Contains(shown, trace) })
 }
 
-// add keeps a secret, and each longer line of one that has several: a log is
-// told line by line.
-func (x *secrets) add(value string) {
+// add keeps a secret, and each longer line of a secret that has several lines: a
+// log is told line by line.
+func (x *Set) add(value string) {
 	x.keep(value)
 	if lines := strings.Split(value, "\n"); len(lines) > 1 {
 		for _, line := range lines {
@@ -115,11 +40,11 @@ func (x *secrets) add(value string) {
 	}
 }
 
-// shortestLine is what a line of a secret has at least to be one itself: its
-// braces are none.
+// shortestLine is how many bytes a line of a secret needs to be hidden by itself:
+// a line that is a brace alone is no secret.
 const shortestLine = 8
 
-func (x *secrets) keep(value string) {
+func (x *Set) keep(value string) {
 	for _, v := range []string{value, withinJSON(value)} {
 		if hideable(v) && !slices.Contains(x.values, v) {
 			x.values = append(x.values, v)
@@ -128,9 +53,9 @@ func (x *secrets) keep(value string) {
 	slices.SortStableFunc(x.values, func(a, b string) int { return len(b) - len(a) })
 }
 
-// hideable tells whether a secret may be looked for anywhere. Short ones, and
-// words that stand for none, would blot out half of every line; they are hidden
-// under their names alone.
+// hideable tells whether a secret may be looked for anywhere. Short values, and
+// words that stand for no value, would blot out half of every line; they are
+// hidden under their names alone.
 func hideable(value string) bool {
 	return len(value) >= 4 && !slices.Contains([]string{"true", "false", "none", "null", "auto", "empty", "default"}, strings.ToLower(value))
 }
@@ -141,21 +66,38 @@ func withinJSON(text string) string {
 	return quoted[1 : len(quoted)-1]
 }
 
-// find finds the secrets of a spec, and those of its --config file, which is
-// given as arguments. What is redacted then shows none of them, also where it
+// Find finds the secrets of a spec and of its --config file, whose content is
+// given as arguments. [Set.Redact] then hides a secret also where the secret
 // stands before its name.
-func (x *secrets) find(spec launcherapi.InstanceSpec, config []string) {
-	x.redact(spec)
+func (x *Set) Find(spec launcherapi.InstanceSpec, config []string) {
+	x.Redact(spec)
 	x.redactArgs(config)
 }
 
-// redact gives the spec without its secrets: values of variables, flags and keys
-// of JSON whose names say so, and the same values wherever else they stand.
-func (x *secrets) redact(spec launcherapi.InstanceSpec) launcherapi.InstanceSpec {
+// FindInProcess finds the secrets of an instance again, in the arguments and the
+// environment (KEY=VALUE) of its process; spec is what is shown of the instance.
+func (x *Set) FindInProcess(spec launcherapi.InstanceSpec, args, env []string) {
+	x.redactArgs(args)
+	for name, v := range spec.EnvVars {
+		for _, variable := range env {
+			value, ok := strings.CutPrefix(variable, name+"=")
+			switch {
+			case !ok:
+			case v.FromFile != "" || IsName(name):
+				x.add(value)
+			default:
+				x.redactText(value)
+			}
+		}
+	}
+}
+
+// Redact gives the spec without its secrets.
+func (x *Set) Redact(spec launcherapi.InstanceSpec) launcherapi.InstanceSpec {
 	if spec.EnvVars != nil {
 		shown := make(map[string]launcherapi.EnvValue, len(spec.EnvVars))
 		for name, v := range spec.EnvVars {
-			if v.FromFile == "" && isSecretName(name) {
+			if v.FromFile == "" && IsName(name) {
 				x.add(v.Value)
 				v = launcherapi.EnvValue{Value: launcherapi.Redacted}
 			}
@@ -167,7 +109,7 @@ func (x *secrets) redact(spec launcherapi.InstanceSpec) launcherapi.InstanceSpec
 	if spec.Annotations != nil {
 		shown := make(map[string]string, len(spec.Annotations))
 		for name, value := range spec.Annotations {
-			shown[name] = x.hide(value)
+			shown[name] = x.Hide(value)
 		}
 		spec.Annotations = shown
 	}
@@ -181,8 +123,8 @@ func (x *secrets) redact(spec launcherapi.InstanceSpec) launcherapi.InstanceSpec
 	return spec
 }
 
-// hide hides the secrets in a text.
-func (x *secrets) hide(text string) string {
+// Hide hides the secrets in a text.
+func (x *Set) Hide(text string) string {
 	pairs := make([]string, 0, 2*len(x.values))
 	for _, v := range x.values {
 		pairs = append(pairs, v, launcherapi.Redacted)
@@ -190,10 +132,11 @@ func (x *secrets) hide(text string) string {
 	return strings.NewReplacer(pairs...).Replace(text) // the longest first
 }
 
-func (x *secrets) hideIn(lines []string) []string {
+// HideIn hides the secrets in lines of a text.
+func (x *Set) HideIn(lines []string) []string {
 	shown := make([]string, len(lines))
 	for n, line := range lines {
-		shown[n] = x.hide(line)
+		shown[n] = x.Hide(line)
 	}
 	return shown
 }
@@ -202,34 +145,34 @@ func (x *secrets) hideIn(lines []string) []string {
 var inAddress = regexp.MustCompile(`://[^/?#@\s:]*:([^/?#@\s]+)@`)
 
 // redactText hides secrets in a text that may be JSON, and may hold addresses.
-func (x *secrets) redactText(text string) string {
+func (x *Set) redactText(text string) string {
 	for _, found := range inAddress.FindAllStringSubmatch(text, -1) {
 		if found[1] != launcherapi.Redacted {
 			x.add(found[1])
 		}
 	}
 	if text == "" || text[0] != '{' && text[0] != '[' {
-		return x.hide(text)
+		return x.Hide(text)
 	}
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber()
 	var tree any
 	if decoder.Decode(&tree) != nil || decoder.More() {
-		return x.hide(text)
+		return x.Hide(text)
 	}
 	if tree, found := x.redactTree(tree, false); found {
 		text = marshal(tree)
 	}
-	return x.hide(text)
+	return x.Hide(text)
 }
 
 // redactTree hides what stands in JSON under names of secrets; under tells that
-// this does. found tells whether there was something.
-func (x *secrets) redactTree(tree any, under bool) (shown any, found bool) {
+// the tree stands under such a name. found tells whether there was something.
+func (x *Set) redactTree(tree any, under bool) (shown any, found bool) {
 	switch v := tree.(type) {
 	case map[string]any:
 		for key, value := range v {
-			inner, is := x.redactTree(value, under || isSecretName(key))
+			inner, is := x.redactTree(value, under || IsName(key))
 			v[key], found = inner, found || is
 		}
 	case []any:
@@ -257,20 +200,20 @@ func marshal(v any) string {
 	encoder := json.NewEncoder(&out)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(v); err != nil {
-		panic(err) // it was JSON before
+		panic(err) // v was JSON before
 	}
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
 // redactArgs hides the values of flags whose names say that they are secrets,
 // and all secrets that stand elsewhere.
-func (x *secrets) redactArgs(args []string) []string {
+func (x *Set) redactArgs(args []string) []string {
 	shown := make([]string, len(args))
 	left := 0 // how many of the words that follow are values of such a flag
 	for n, arg := range args {
 		flag, isFlag := engine.ReadFlag(arg)
 		name, value, _ := strings.Cut(arg, "=")
-		secret := isFlag && slices.ContainsFunc(flag.Names, isSecretName)
+		secret := isFlag && slices.ContainsFunc(flag.Names, IsName)
 		switch {
 		case secret && flag.Inline:
 			x.add(value)
@@ -279,7 +222,7 @@ func (x *secrets) redactArgs(args []string) []string {
 			x.add(arg)
 			shown[n] = launcherapi.Redacted
 		case strings.HasPrefix(value, "{"), strings.HasPrefix(value, "["):
-			shown[n] = x.hide(name) + "=" + x.redactText(value)
+			shown[n] = x.Hide(name) + "=" + x.redactText(value)
 		default:
 			shown[n] = x.redactText(arg)
 		}
@@ -295,10 +238,10 @@ func (x *secrets) redactArgs(args []string) []string {
 	return shown
 }
 
-// redactOptions gives a string of shell words without its secrets. They are
-// looked for as the engine sees them: quotes could hide a flag, or break a value
-// up. Where there are none the string stays as it was written.
-func (x *secrets) redactOptions(options string) string {
+// redactOptions gives a string of shell words without its secrets. The words are
+// searched as the engine sees them: quotes could hide a flag, or break a value up.
+// A string without secrets stays as it was written.
+func (x *Set) redactOptions(options string) string {
 	words, err := launcherapi.SplitOptions(options)
 	if err != nil {
 		return launcherapi.Redacted // the engine adapter refuses it

@@ -1,4 +1,4 @@
-package supervisor
+package secrets
 
 import (
 	"slices"
@@ -6,10 +6,10 @@ import (
 	"unicode"
 )
 
-// isSecretName tells by the words of a name, of a variable, a flag or a key of
-// JSON, whether its value is a secret. Where that is not certain it is taken for
-// one: what is hidden for nothing does less harm than what is shown.
-func isSecretName(name string) bool {
+// IsName tells by the words of a name, of a variable, a flag or a key of JSON,
+// whether its value is a secret. A doubtful value is taken for a secret: what is
+// hidden for nothing does less harm than what is shown.
+func IsName(name string) bool {
 	words := wordsOf(name)
 	for n, word := range words {
 		if secretWord(word, words[:n], words[n+1:]) {

@@ -1,4 +1,4 @@
-package supervisor
+package secrets
 
 import (
 	"bufio"
@@ -35,10 +35,10 @@ const (
 
 func TestANameSaysWhetherItsValueIsASecret(t *testing.T) {
 	for _, name := range strings.Fields(namesOfSecrets) {
-		assert.True(t, isSecretName(name), name)
+		assert.True(t, IsName(name), name)
 	}
 	for _, name := range strings.Fields(namesOfNone) {
-		assert.False(t, isSecretName(name), name)
+		assert.False(t, IsName(name), name)
 	}
 }
 
@@ -48,7 +48,7 @@ func TestOfVLLMsOwnFlagsTwoHoldSecrets(t *testing.T) {
 	defer func() { require.NoError(t, f.Close()) }()
 	var found []string
 	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if name, _, _ := strings.Cut(lines.Text(), " "); isSecretName(name) {
+		if name, _, _ := strings.Cut(lines.Text(), " "); IsName(name) {
 			found = append(found, name)
 		}
 	}

@@ -1,0 +1,89 @@
+package secrets
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// maxEnvFile bounds a file that holds the value of a variable, in bytes.
+const maxEnvFile = 64 << 10
+
+// Environment gives the variables of a create call, with the values that stand in
+// files read from these, and the secrets among them. A file has to be in one of
+// the folders. The error has code invalid.
+func Environment(variables map[string]launcherapi.EnvValue, folders []string) (env map[string]string, found Set, err error) {
+	env = make(map[string]string, len(variables))
+	for name, v := range variables {
+		where := "body.env_vars." + name
+		if name == "" || strings.ContainsAny(name, "=\x00") {
+			return nil, found, launcher.Invalidf(where, "%q cannot be the name of an environment variable", name)
+		}
+		value := v.Value
+		if v.FromFile != "" {
+			read, err := readEnvFile(v.FromFile, folders)
+			if err != nil {
+				return nil, found, launcher.Invalidf(where, "cannot take %s from a file: %w", name, err)
+			}
+			value = read
+		}
+		if strings.ContainsRune(value, 0) {
+			return nil, found, launcher.Invalidf(where, "the value of %s holds a NUL byte", name)
+		}
+		if v.FromFile != "" || IsName(name) {
+			found.add(value)
+		}
+		env[name] = value
+	}
+	return env, found, nil
+}
+
+func readEnvFile(path string, folders []string) (string, error) {
+	if !filepath.IsAbs(path) {
+		return "", fmt.Errorf("%s is not an absolute path", path)
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return "", fmt.Errorf("cannot find it: %w", err)
+	}
+	if !within(target, folders) {
+		return "", fmt.Errorf("%s is in none of the folders of env_file_dirs (%s)", path, strings.Join(folders, ", "))
+	}
+	f, err := os.OpenFile(target, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe would hold the launcher for ever
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return "", fmt.Errorf("%s is not a regular file", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
+	if err != nil {
+		return "", fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	if len(data) > maxEnvFile {
+		return "", fmt.Errorf("%s is longer than %d bytes", path, maxEnvFile)
+	}
+	return strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r"), nil
+}
+
+// within tells whether a file is in one of the folders, or in a folder of these.
+func within(target string, folders []string) bool {
+	for _, dir := range folders {
+		dir, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			continue
+		}
+		if rel, err := filepath.Rel(dir, target); err == nil && filepath.IsLocal(rel) {
+			return true
+		}
+	}
+	return false
+}
