@@ -210,7 +210,7 @@ func (s *Supervisor) admit(d *Draft) (*instance, error) {
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
 		swapID: d.create.SwapID, holdGate: d.create.HoldGate,
-		holders: map[int]bool{}, changed: make(chan struct{}), over: make(chan struct{}),
+		changed: make(chan struct{}), over: make(chan struct{}),
 	}
 	s.instances[d.ID] = i
 	return i, nil
@@ -292,7 +292,10 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 		return i.view(), err
 	}
 	i.tree, i.root = tree, tree.ID()
-	s.noteInherited(i)
+	s.meter.Follow(d.ID, i.root.PID)
+	if i.facts.StartedBy == launcherapi.StartFork { // before it forks itself: those have this memory too
+		i.facts.Inherited = s.opts.Processes.Resident(i.root.PID).Anon
+	}
 	s.publish(i, launcherapi.EventCreated)
 	s.watch(i)
 	s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
@@ -355,7 +358,7 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 	defer timer.Stop()
 	for {
 		if i.engine.Ready(ctx, i.base()) == nil {
-			measured := s.measure(i)
+			measured := s.held(i)
 			if op.resumed && s.sleeps(ctx, i) {
 				s.come(i, op, launcher.EventSlept, func() { i.asleepBytes = measured })
 				return

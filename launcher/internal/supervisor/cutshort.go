@@ -60,7 +60,7 @@ func (s *Supervisor) patience(op *operation) time.Duration {
 // The error is what the ledger refuses it for in the end.
 func (s *Supervisor) AwaitRoom(ctx context.Context, id, swapID string) error {
 	var refusal error
-	s.look(ctx, func() bool {
+	s.meter.PollUntil(ctx, func() bool {
 		memory := s.lockWithMemory(s.gpusOf(id))
 		defer s.mu.Unlock()
 		refusal = nil

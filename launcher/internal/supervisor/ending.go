@@ -47,7 +47,7 @@ func (s *Supervisor) endTree(i *instance, grace time.Duration, end func(context.
 	if !gone {
 		return // the launcher ends
 	}
-	late := s.awaitReturned(s.ctx, held)
+	late := s.meter.AwaitReturned(s.ctx, held)
 	if i.tree != nil {
 		<-i.exitTold // the exit of the root is told before the end of its tree, which is not told without the exit code
 	}
@@ -63,7 +63,7 @@ func (s *Supervisor) endTree(i *instance, grace time.Duration, end func(context.
 func (s *Supervisor) untilGone(i *instance, grace time.Duration, end func(context.Context) error) (held map[string][]int, gone bool) {
 	held = map[string][]int{}
 	for wait := shortestRetry; ; wait = min(2*wait, longestRetry) {
-		maps.Copy(held, s.holding(i))
+		maps.Copy(held, s.meter.Holders(i.facts.ID, i.gpus()))
 		ctx, cancel := context.WithTimeout(s.ctx, grace+attemptLimit)
 		err := end(ctx)
 		cancel()

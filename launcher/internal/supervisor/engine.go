@@ -42,7 +42,7 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 		return
 	}
 	crashpoint.At(crashpoint.SleepDone)
-	residue := s.awaitFreed(op.ctx, i, before)
+	residue := s.meter.AwaitFreed(op.ctx, i.facts.ID, i.gpus(), before)
 	s.come(i, op, launcher.EventSlept, func() {
 		i.timed("sleep", time.Since(drained))
 		i.asleepBytes = residue
@@ -78,7 +78,7 @@ func (i *instance) wakeEngine(ctx context.Context, level int) error {
 // weigh measures what a new sleeper holds of main memory, and then holds the
 // budgets.
 func (s *Supervisor) weigh(i *instance, op *operation) {
-	host := s.hostBytes(i)
+	host := s.meter.HostMemory(i.root.PID, i.tree.Pids(), i.facts.Inherited)
 	s.mu.Lock()
 	if i.op == op && i.state == launcher.Sleeping {
 		i.hostBytes = host
@@ -195,7 +195,7 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 		return
 	}
 	crashpoint.At(crashpoint.WakeDone)
-	measured := s.measure(i)
+	measured := s.held(i)
 	s.come(i, op, launcher.EventWoke, func() {
 		i.timed("wake", time.Since(began))
 		i.hostBytes = 0

@@ -157,9 +157,9 @@ func (s *Supervisor) fill(f *facts, running engine.Running) {
 // heldBy lists the GPUs whose memory the processes of a tree hold.
 func (s *Supervisor) heldBy(tree process.Found) []string {
 	held := []string{}
-	memory := s.memory(s.everyGPU())
+	memory := s.meter.Read(s.everyGPU())
 	for _, id := range s.everyGPU() {
-		if slices.ContainsFunc(memory[id].Processes, func(p gpu.Process) bool { return slices.Contains(tree.PIDs, p.PID) }) {
+		if slices.ContainsFunc(memory.GPUs[id].Processes, func(p gpu.Process) bool { return slices.Contains(tree.PIDs, p.PID) }) {
 			held = append(held, id)
 		}
 	}

@@ -199,7 +199,13 @@ func join(a, b string) string {
 func (s *Supervisor) onReleased(i *instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.release(i)
+}
+
+// release notes that nothing of the instance is held any more. The lock is held.
+func (s *Supervisor) release(i *instance) {
 	i.released = true
+	s.meter.Forget(i.facts.ID)
 	close(i.over)
 	if i.deleting {
 		s.forget(i)

@@ -60,7 +60,6 @@ type instance struct {
 	timings  []launcherapi.PhaseTime
 	revision uint64
 
-	holders     map[int]bool // processes of it that were seen to hold device memory
 	awakeBytes  map[string]uint64
 	asleepBytes map[string]uint64
 	hostBytes   uint64

@@ -17,6 +17,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/feed"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/launcher/internal/turns"
 )
 
@@ -69,19 +70,6 @@ func TestAWorkerThatLeftTheSessionIsCountedWithItsInstance(t *testing.T) {
 	})
 }
 
-func TestALookThatFailsIsTakenAgainForTheNextQuestion(t *testing.T) {
-	worker := bystander(t)
-	in(t, func(t *testing.T, r *rig) {
-		r.awake("a", "0.5")
-		r.gpus.hold("g0", r.runner.tree("a").pid, 10)
-		r.runner.owners, r.runner.lookFails = map[int]string{worker: "a"}, errNoFiles
-		r.gpus.hold("g0", worker, 30)
-		assert.Equal(t, 30*gib, r.GPUs().GPUs[0].ForeignBytes)
-		r.runner.lookFails = nil
-		assert.Zero(t, r.GPUs().GPUs[0].ForeignBytes)
-	})
-}
-
 // hosted is a real host of processes as the supervisor's runner.
 type hosted struct{ *process.Host }
 
@@ -101,7 +89,7 @@ func BenchmarkGPUs(b *testing.B) {
 				host, err := process.NewHost(process.Options{Mark: fmt.Sprintf("bench-%d", os.Getpid()), Cgroups: groups, Logger: logger})
 				require.NoError(b, err)
 				gpus := &fakeGPUs{processes: map[string][]gpu.Process{}}
-				s := New(Options{GPUs: gpus, Runner: hosted{host}, Feed: feed.New(100, 0), Turns: &turns.Queue{}, Logger: logger, Observer: nobody{}})
+				s := New(Options{GPUs: gpus, Runner: hosted{host}, Processes: procfs.Table{}, Feed: feed.New(100, 0), Turns: &turns.Queue{}, Logger: logger, Observer: nobody{}})
 				b.Cleanup(func() { require.NoError(b, host.Close()) })
 				var ended sync.WaitGroup
 				b.Cleanup(ended.Wait)
@@ -112,8 +100,9 @@ func BenchmarkGPUs(b *testing.B) {
 					b.Cleanup(func() { ended.Go(func() { _ = tree.Kill(b.Context()) }) })
 					s.instances[name] = &instance{
 						facts: facts{ID: name, Spec: spec("0.001")}, engine: &fakeEngine{}, tree: tree, root: tree.ID(),
-						state: launcher.Awake, holders: map[int]bool{},
+						state: launcher.Awake,
 					}
+					s.meter.Follow(name, tree.ID().PID)
 					gpus.hold("g0", tree.ID().PID, 0)
 					gpus.processes["g0"] = append(gpus.processes["g0"], gpu.Process{PID: tree.ID().PID, Bytes: 1 << 20})
 				}

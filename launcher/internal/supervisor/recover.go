@@ -145,7 +145,7 @@ func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
 	s.readSecrets(i)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.instances[i.facts.ID] = i
+	s.list(i)
 	if err != nil {
 		late := newLateTree(s.opts.Runner, i.facts.ID, i.root)
 		tree = late
@@ -205,7 +205,7 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: sleepLevel(saved),
 		awakeBytes: saved.Awake, asleepBytes: saved.Asleep, hostBytes: saved.Host, asleepAt: saved.AsleepAt, slept: saved.Slept, lastWoken: saved.LastUsed,
 		swapID: saved.SwapID, holdGate: saved.HoldGate, deleting: saved.Deleting, timings: saved.Timings,
-		holders: map[int]bool{}, changed: make(chan struct{}), over: make(chan struct{}),
+		changed: make(chan struct{}), over: make(chan struct{}),
 	}
 	if saved.ExitCode != nil {
 		i.exit = &process.Exit{Code: saved.ExitCode}
@@ -251,6 +251,12 @@ func (s *Supervisor) reopen(i *instance) error {
 	return taken
 }
 
+// list adds a recovered instance to those that there are. The lock is held.
+func (s *Supervisor) list(i *instance) {
+	s.instances[i.facts.ID] = i
+	s.meter.Follow(i.facts.ID, i.root.PID)
+}
+
 // resume goes on with what the instance was doing. The lock is held.
 func (s *Supervisor) resume(i *instance) {
 	limits := s.opts.Limits
@@ -290,7 +296,7 @@ func (s *Supervisor) recoverGone(i *instance, exit process.Exit) {
 	told := make(chan struct{})
 	close(told)
 	i.exitTold = told
-	s.instances[i.facts.ID] = i
+	s.list(i)
 	s.onGoneWhileAway(i, exit, tail)
 }
 
@@ -324,17 +330,11 @@ func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []stri
 func (s *Supervisor) recoverEnded(i *instance, found []process.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.instances[i.facts.ID] = i
+	s.list(i)
 	if slices.ContainsFunc(found, func(t process.Found) bool { return t.Name == i.facts.ID }) {
 		s.publish(i, launcherapi.EventUpdated)
 		s.clearLeft(i)
 		return
 	}
-	i.released = true
-	close(i.over)
-	if i.deleting {
-		s.forget(i)
-		return
-	}
-	s.publish(i, launcherapi.EventUpdated)
+	s.release(i)
 }

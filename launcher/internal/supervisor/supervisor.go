@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/devmem"
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/feed"
 	"hotseat.dev/hotseat/launcher/internal/turns"
@@ -83,12 +84,13 @@ type Supervisor struct {
 	unwritten map[string]bool   // ids of instances of which what is written is not true
 	claims    map[string]*claim // by the id of the swap that holds it
 
-	owners owners
+	meter *devmem.Meter
 }
 
 // New makes a supervisor that knows no instance yet; see [Supervisor.Recover].
 func New(opts Options) *Supervisor {
 	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}, claims: map[string]*claim{}}
+	s.meter = devmem.New(devmem.Options{GPUs: opts.GPUs, Processes: opts.Processes, Trees: opts.Runner, ReturnTime: opts.Limits.Memory, Logger: opts.Logger})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, e := range opts.Engines {
 		s.engines[e.Name()] = e

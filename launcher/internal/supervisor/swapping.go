@@ -269,7 +269,7 @@ func (s *Supervisor) enforce() {
 	if b := s.opts.Budget; b.MaxSleepersPerGPU == 0 && b.MaxSleeperBytesPerGPU == 0 && b.MaxHostSleeperBytes == 0 {
 		return
 	}
-	memory := s.read(s.everyGPU())
+	memory := s.meter.Read(s.everyGPU())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {

@@ -1,4 +1,4 @@
-package supervisor
+package devmem
 
 import (
 	"testing"
@@ -8,7 +8,10 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
-const mib = uint64(1) << 20
+const (
+	mib = uint64(1) << 20
+	gib = uint64(1) << 30
+)
 
 // The numbers are of vLLM 0.30.0 with a model that is hardly there, on CPUs,
 // asleep: API server, EngineCore, Worker, resource tracker.
@@ -37,7 +40,7 @@ func TestWhatASleeperHoldsOfMainMemory(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			held := heldInMain(c.root, c.others, c.inherited)
+			held := hostMemory(c.root, c.others, c.inherited)
 			assert.InEpsilon(t, c.private, held, 0.15)
 			assert.Less(t, held, c.pss*11/10)
 		})
@@ -46,10 +49,10 @@ func TestWhatASleeperHoldsOfMainMemory(t *testing.T) {
 
 func TestPinnedBuffersThatADriverMapsAreCountedForEachWorker(t *testing.T) {
 	worker := procfs.Resident{Anon: gib, File: 40 * gib}
-	held := heldInMain(procfs.Resident{Anon: gib, File: gib}, []procfs.Resident{worker, worker}, 0)
+	held := hostMemory(procfs.Resident{Anon: gib, File: gib}, []procfs.Resident{worker, worker}, 0)
 	assert.Equal(t, 3*gib+gib+2*39*gib, held)
 }
 
 func TestAHelperThatWasNotForkedOfThePreloaderCountsNoLessThanNothing(t *testing.T) {
-	assert.Equal(t, uint64(0), heldInMain(procfs.Resident{Anon: mib}, []procfs.Resident{{Anon: mib}}, gib))
+	assert.Equal(t, uint64(0), hostMemory(procfs.Resident{Anon: mib}, []procfs.Resident{{Anon: mib}}, gib))
 }

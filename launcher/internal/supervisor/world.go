@@ -1,0 +1,140 @@
+package supervisor
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/devmem"
+	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// everyGPU lists the UUIDs.
+func (s *Supervisor) everyGPU() []string {
+	var ids []string
+	for _, d := range s.opts.GPUs.Devices() {
+		ids = append(ids, d.UUID)
+	}
+	return ids
+}
+
+// freshReads is how often memory is read again when something happened to an
+// instance meanwhile: what was read and what is known would not fit together.
+const freshReads = 3
+
+// lockWithMemory reads the memory of GPUs and takes the lock.
+func (s *Supervisor) lockWithMemory(uuids []string) devmem.Reading {
+	for try := 1; ; try++ {
+		before := s.opts.Feed.Revision()
+		memory := s.meter.Read(uuids)
+		s.mu.Lock()
+		if try == freshReads || s.opts.Feed.Revision() == before {
+			return memory
+		}
+		s.mu.Unlock()
+	}
+}
+
+// world is the ledger's picture of now. The lock is held.
+func (s *Supervisor) world(memory devmem.Reading) ledger.World {
+	w := ledger.World{GPUs: map[string]ledger.GPU{}, Budget: s.opts.Budget, Reservations: s.reservations()}
+	for _, d := range s.opts.GPUs.Devices() {
+		m := memory.GPUs[d.UUID]
+		w.GPUs[d.UUID] = ledger.GPU{
+			UUID: d.UUID, TotalBytes: d.MemoryTotalBytes, UsedBytes: m.UsedBytes,
+			ProcessesKnown: m.ProcessesKnown && !s.unlisted(d.UUID, memory),
+		}
+	}
+	w.Instances = make([]ledger.Instance, 0, len(s.instances))
+	for _, i := range s.sorted() {
+		held := memory.Held[i.facts.ID]
+		if i.released {
+			held = nil // whoever holds it is a stranger by now
+		}
+		w.Instances = append(w.Instances, i.entry(held))
+	}
+	return w
+}
+
+// unlisted says whether an engine that must hold memory of a GPU is not among
+// the processes that the driver lists there: in a container with process ids
+// of its own the list is empty, or has the ids of the host. The lock is held.
+func (s *Supervisor) unlisted(uuid string, memory devmem.Reading) bool {
+	for id, i := range s.instances {
+		if i.state == launcher.Awake && slices.Contains(i.gpus(), uuid) && memory.Held[id][uuid] == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// held is the device memory that an instance's processes hold now, by GPU; GPUs
+// of which they hold nothing are left out.
+func (s *Supervisor) held(i *instance) map[string]uint64 { return s.meter.Held(i.facts.ID, i.gpus()) }
+
+// holdsBefore is the device memory that an instance holds before its sleep. One
+// that an earlier life of the launcher has told to sleep may have given it back:
+// then what it held while it was awake counts, as far as that is known.
+func (s *Supervisor) holdsBefore(i *instance, op *operation) map[string]uint64 {
+	before := s.held(i)
+	if !op.resumed {
+		return before
+	}
+	asleep := s.sleeps(op.ctx, i)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[string]uint64{}
+	maps.Copy(out, i.awakeBytes)
+	for id, bytes := range before {
+		if !asleep {
+			out[id] = max(out[id], bytes)
+		}
+	}
+	return out
+}
+
+// AwaitFree waits until that many bytes of each GPU are free, as the driver
+// says, for at most the time that memory may take to come back.
+func (s *Supervisor) AwaitFree(ctx context.Context, need map[string]uint64) error {
+	return s.meter.AwaitFree(ctx, need)
+}
+
+// GPUs shows every device with everything known to be on it.
+func (s *Supervisor) GPUs() launcherapi.GPUList {
+	memory := s.meter.Read(s.everyGPU())
+	health := map[string]gpu.Health{}
+	for _, d := range s.opts.GPUs.Devices() {
+		health[d.UUID] = s.opts.GPUs.Health(d.UUID)
+	}
+	served, waiting := s.opts.Turns.Counts()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.world(memory)
+	list := launcherapi.GPUList{
+		Source: s.opts.GPUs.Kind(), Budgets: s.opts.Budget, HostSleepers: w.HostSleeperBytes(),
+		QueuedSwaps: waiting, ActiveSwaps: served, InstanceCount: len(w.Instances), GPUs: []launcherapi.GPU{},
+	}
+	for _, d := range s.opts.GPUs.Devices() {
+		m, health := memory.GPUs[d.UUID], health[d.UUID]
+		g := launcherapi.GPU{
+			UUID: d.UUID, Index: d.Index, Product: d.Product, MIG: d.MIG, Healthy: health.OK, HealthReason: health.Reason,
+			MemoryTotalBytes: d.MemoryTotalBytes, MemoryUsedBytes: m.UsedBytes, MemoryFreeBytes: m.FreeBytes,
+			ForeignBytes: w.Foreign(d.UUID), SwapID: s.opts.Turns.Holder(d.UUID),
+		}
+		g.ReservedBytes, _ = w.Reserved(d.UUID, "")
+		holders := w.Holders(d.UUID, "")
+		g.Awake, g.Sleepers = []launcherapi.GPUHolder{}, make([]launcherapi.GPUHolder, 0, len(holders))
+		for _, h := range holders {
+			if h.State == "sleeping" {
+				g.Sleepers = append(g.Sleepers, h)
+			} else {
+				g.Awake = append(g.Awake, h)
+			}
+		}
+		list.GPUs = append(list.GPUs, g)
+	}
+	return list
+}
