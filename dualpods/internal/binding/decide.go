@@ -58,9 +58,8 @@ var leaving = []rule{
 	}, do(Retract, "its node %s is gone", nodeName)},
 	{"not awake, ready", func(o *Observation) bool { return o.readyInVain() && o.toldUnready() },
 		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
-	{"not awake, stays ready", func(o *Observation) bool {
-		return o.readyInVain() && o.Troubles[BecomeUnready].Count > 0 && o.carries() && (!o.inVain(Unbind) && !o.Calls.Unbind || !o.shown())
-	}, (*Observation).unbindStubborn},
+	{"not awake, stays ready", func(o *Observation) bool { return o.readyInVain() && o.stubborn() && (o.unbindable() || !o.shown()) },
+		unbindStubborn("instance %s, which served it, %s", instanceID, fate)},
 	{"let go, shown", func(o *Observation) bool { return o.letGo() && !o.leaving() && o.shown() },
 		do(Retract, "instance %s is not what it is to have any more", instanceID)},
 	{"leaving, being unbound", func(o *Observation) bool { return (o.leaving() || o.letGo()) && o.Calls.Unbind },
@@ -119,6 +118,10 @@ var placed = []rule{
 		}},
 	{"launcher gone, ready", func(o *Observation) bool { return (o.Record == nil || o.gone()) && o.toldUnready() },
 		do(BecomeUnready, "the launcher that served it is gone")},
+	{"launcher gone, stays ready", func(o *Observation) bool {
+		return o.Record != nil && o.gone() && o.ready() && o.stubborn() && o.unbindable()
+	},
+		unbindStubborn("launcher %s, which served it, is gone", launcherName)},
 	{"not bound, shown", func(o *Observation) bool { return o.Record == nil && o.shown() },
 		do(Retract, "nobody is bound to it any more")},
 	{"provider vanished", func(o *Observation) bool { return o.Record == nil && o.carries() },

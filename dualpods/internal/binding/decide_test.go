@@ -187,8 +187,20 @@ var examples = map[string]example{
 	"one whose input changed while its program has hung for a minute": {"leaving, requester silent for long", Tell, but(with("awake"), func(o *Observation) {
 		o.Form.Args, o.SPI, o.Requester.Silent = []string{"org/other"}, nil, now.Add(-time.Minute)
 	})},
-	"a published one whose record is gone":                     {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record, o.SPI.Proxy.Ready = nil, false })},
-	"a ready one whose record is gone":                         {"launcher gone, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Record = nil })},
+	"a published one whose record is gone": {"not bound, shown", Retract, but(servedOne(), func(o *Observation) { o.Record, o.SPI.Proxy.Ready = nil, false })},
+	"a ready one whose record is gone":     {"launcher gone, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Record = nil })},
+	"one whose launcher has ended, and whose program refused to become unready a moment ago": {"launcher gone, stays ready", Unbind, but(servedOne(), func(o *Observation) {
+		o.Launcher.Dead = true
+		refusedOf(o, BecomeUnready)
+	})},
+	"the same, which is being unbound and shown no more": {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) {
+		o.Launcher.Dead, o.Requester.Shown, o.Calls.Unbind = true, false, true
+		refusedOf(o, BecomeUnready)
+	})},
+	"one whose launcher has ended, and whose program refused to unbind too": {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) {
+		o.Launcher.Dead = true
+		refusedOf(o, BecomeUnready, Unbind)
+	})},
 	"a served one whose record somebody damaged":               {"record damaged", Tell, but(servedOne(), func(o *Observation) { o.Record, o.Unread = nil, "launcher l: binding.x is no JSON" })},
 	"one whose record may be damaged and that is silent":       {"record damaged", Tell, but(servedOne(), func(o *Observation) { o.Record, o.Unread, o.SPI = nil, "launcher l: binding.x is no JSON", nil })},
 	"a fresh one beside a record that somebody damaged":        {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Unread = "launcher l: binding.x is no JSON" })},

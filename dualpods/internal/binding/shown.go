@@ -36,13 +36,24 @@ func (o *Observation) toldUnready() bool {
 	return o.ready() && (!o.inVain(BecomeUnready) || !o.carries() && !o.shown())
 }
 
+// stubborn says that the requester program carries traffic, and does not become
+// unready though told to.
+func (o *Observation) stubborn() bool { return o.Troubles[BecomeUnready].Count > 0 && o.carries() }
+
+// unbindable says that the requester program is not being unbound, nor was told
+// to unbind in vain a moment ago.
+func (o *Observation) unbindable() bool { return !o.inVain(Unbind) && !o.Calls.Unbind }
+
 // unbindStubborn keeps clients from a requester that is not to be ready and does
 // not become unready.
-func (o *Observation) unbindStubborn() Step {
-	if o.Calls.Unbind {
-		return Step{Do: Nothing, Why: "connections of its clients are ending"}
+func unbindStubborn(format string, args ...func(*Observation) string) func(*Observation) Step {
+	unbind := do(Unbind, format+", and the requester program refuses to become unready", args...)
+	return func(o *Observation) Step {
+		if o.Calls.Unbind {
+			return Step{Do: Nothing, Why: "connections of its clients are ending"}
+		}
+		return unbind(o)
 	}
-	return do(Unbind, "instance %s, which served it, %s, and the requester program refuses to become unready", instanceID, fate)(o)
 }
 
 // uncarried says that the requester program is known not to carry traffic to the

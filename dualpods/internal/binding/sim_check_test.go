@@ -46,6 +46,12 @@ func (s *sim) readRecords() []simRecord {
 	return all
 }
 
+// unreadable says that somebody damaged a record.
+func (s *sim) unreadable(r simRecord) bool {
+	_, ok := s.damaged[r.on.Annotations[podmeta.AnnotationBindingPrefix+r.Instance]]
+	return ok
+}
+
 // restored is a launcher Pod as it would be had nobody damaged its records.
 func (s *sim) restored(pod *corev1.Pod) *corev1.Pod {
 	for key, text := range pod.Annotations {
@@ -79,7 +85,7 @@ func (s *sim) check() {
 		}
 		seen[r.RequesterUID] = true
 	}
-	owner := map[string]string{}
+	owner := map[string]simNeighbour{}
 	for _, key := range sortedKeys(s.launchers) {
 		l := s.launchers[key]
 		if l.dead {
@@ -91,10 +97,10 @@ func (s *sim) check() {
 				continue
 			}
 			for _, gpu := range i.GPUUUIDs {
-				if owner[gpu] != "" {
-					s.violated("%s and %s are awake on %s", owner[gpu], id, gpu)
+				if o := owner[gpu]; o.l != nil && (o.l == l || !o.byHand && !i.byHand) { // launchers see each other's memory, and nothing else
+					s.violated("%s and %s are awake on %s", o.InstanceID, id, gpu)
 				}
-				owner[gpu] = id
+				owner[gpu] = simNeighbour{i, l}
 			}
 		}
 	}
@@ -111,6 +117,7 @@ func (s *sim) check() {
 
 func (s *sim) checkProgram(p *simProgram, records []simRecord) {
 	bound := slices.ContainsFunc(records, func(r simRecord) bool { return r.RequesterUID == p.uid })
+	readable := slices.ContainsFunc(records, func(r simRecord) bool { return r.RequesterUID == p.uid && !s.unreadable(r) })
 	if _, noted := s.unrecorded[p.uid]; bound {
 		delete(s.unrecorded, p.uid)
 	} else if !noted {
@@ -142,7 +149,7 @@ func (s *sim) checkProgram(p *simProgram, records []simRecord) {
 		since = s.calm
 	}
 	limit := detection
-	if p.odd == oddUnready && !bound {
+	if p.odd == oddUnready && !readable {
 		limit += retryAfter << doublings // all that helps is its end, which is asked of an API server that may have been away
 	}
 	if time.Since(since) > limit && s.living(p.uid) != nil {

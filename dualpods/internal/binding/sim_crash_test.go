@@ -41,6 +41,21 @@ func (l *simLauncher) endContainer(how uint64, back time.Duration) {
 	}
 }
 
+// evict has the kubelet end the launcher's Pod for good, and whoever made the Pod
+// delete it some time later.
+func (l *simLauncher) evict() {
+	s := l.s
+	s.disturb(5 * time.Second)
+	l.die()
+	s.after(s.between("kubelet tells", time.Millisecond, 300*time.Millisecond), func() {
+		s.api.changePod(l.pod, func(p *corev1.Pod) {
+			ended(p)
+			p.Status.Reason = "Evicted"
+		})
+	})
+	s.after(s.between("its maker deletes it", 400*time.Millisecond, 3*time.Second), func() { s.api.deletePod(l.pod, 0) })
+}
+
 // kept says that the kubelet has the launcher's Pod still, and is not to end it.
 func (l *simLauncher) kept() bool {
 	pod := l.s.api.pods[l.pod]

@@ -82,7 +82,7 @@ func (s *sim) happen(e simEvent) {
 		}
 	case "slow pulls":
 		s.slowPulls++
-	case "restart launcher", "kill launcher", "silence launcher", "delete launcher", "hold launcher", "vanish launcher", "end launcher":
+	case "restart launcher", "kill launcher", "silence launcher", "delete launcher", "hold launcher", "vanish launcher", "end launcher", "evict launcher":
 		if l, ok := pick(s.livingLaunchers(), e.arg); ok {
 			s.happenToLauncher(e, l, long)
 		}
@@ -279,6 +279,8 @@ func (s *sim) happenToLauncher(e simEvent, l *simLauncher, long time.Duration) {
 		s.api.deletePod(l.pod, 30)
 	case "end launcher":
 		l.endContainer(e.arg, long)
+	case "evict launcher":
+		l.evict()
 	case "vanish launcher":
 		s.disturb(5 * time.Second)
 		l.die()
@@ -321,7 +323,7 @@ func (s *sim) happenToEngine(e simEvent) {
 		})
 	case "wake by hand":
 		if l.turns[i.GPUUUIDs[0]] == nil {
-			go l.wakeUp(i)
+			go l.wakeByHand(i)
 		}
 	case "delete by hand":
 		go l.stop(i)

@@ -36,6 +36,7 @@ type simInstance struct {
 	changed   chan struct{} // closed with the next change
 	gone      bool
 	sleepless bool      // its engine refuses to sleep
+	byHand    bool      // somebody woke it at its launcher since it slept last
 	awake     time.Time // since when; zero: it is not
 	up        time.Time // since when it has its GPUs' memory; zero: it has not
 	since     time.Time // of the last change
@@ -159,6 +160,14 @@ func (l *simLauncher) wakeUp(i *simInstance) bool {
 	l.s.mu.Unlock()
 	l.rest(i, d)
 	return l.finish(i, launcher.Waking, launcher.Awake)
+}
+
+// wakeByHand wakes an instance that no requester is bound to.
+func (l *simLauncher) wakeByHand(i *simInstance) {
+	l.s.locked(func() { i.byHand = true })
+	if !l.wakeUp(i) {
+		l.s.locked(func() { i.byHand = false })
+	}
 }
 
 // stop ends an instance.

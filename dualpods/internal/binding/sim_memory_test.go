@@ -70,7 +70,7 @@ func (i *simInstance) weigh(awake uint64) {
 	case occupies(i):
 		i.holds = awake
 	case i.State == string(launcher.Sleeping):
-		i.holds = i.residue
+		i.holds, i.byHand = i.residue, false
 	default:
 		i.holds = 0
 	}

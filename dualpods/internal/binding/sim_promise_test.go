@@ -119,8 +119,8 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 		s.violated("requester %s is deleted since nobody serves it, and is ready", pod.Name)
 	}
 	for _, r := range s.records() {
-		l, text := s.launchers[string(r.on.UID)], r.on.Annotations[podmeta.AnnotationBindingPrefix+r.Instance]
-		if s.damaged[text] != "" && r.RequesterUID == pod.UID && awake(l.all[r.Instance]) && p.proxy.State == requesterapi.StateBound && !l.dead && r.on.DeletionTimestamp == nil {
+		l := s.launchers[string(r.on.UID)]
+		if s.unreadable(r) && r.RequesterUID == pod.UID && awake(l.all[r.Instance]) && p.proxy.State == requesterapi.StateBound && !l.dead && r.on.DeletionTimestamp == nil {
 			s.violated("requester %s is deleted while it serves, since somebody damaged its record", pod.Name)
 		}
 	}
@@ -214,6 +214,9 @@ func (s *sim) released(inc *incarnation, l *simLauncher, b podmeta.Binding) {
 	is := launcher.State("")
 	if i := l.all[b.Instance]; i != nil && (i.State != string(launcher.Stopping) || !i.up.IsZero()) { // a sleeper may be being evicted
 		is = launcher.State(i.State)
+		if time.Since(i.since) < justNow {
+			is = "" // the write was on its way before: of a swap of an earlier process that had begun
+		}
 	}
 	if !rests(is) && !rests(known) {
 		s.violated("the record of %s is removed while its instance is %s", b.Name, is)

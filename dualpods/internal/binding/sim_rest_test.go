@@ -56,7 +56,8 @@ func (s *sim) checkStill() {
 	}
 	s.checkDoomed()
 	for _, r := range s.records() {
-		if l := s.launchers[string(r.on.UID)]; l != nil && l.ended && !s.stays(r.RequesterUID) {
+		abandoned := s.unreadable(r) && !slices.Contains(r.on.Finalizers, podmeta.FinalizerProvider) // somebody else keeps the Pod
+		if l := s.launchers[string(r.on.UID)]; l != nil && l.ended && !abandoned && !s.stays(r.RequesterUID) {
 			s.violated("the record of %s is still there, and the container of its launcher ended long ago", r.Name)
 		}
 	}

@@ -110,3 +110,9 @@ func TestARefusalToBecomeUnreadyIsToldOnceNothingElseKeepsClientsAway(t *testing
 		assert.Equal(t, time.Second, step.After)
 	}
 }
+
+func TestARequesterProgramThatRefusesToBecomeUnreadyIsUnboundOnceItsLauncherIsEvicted(t *testing.T) {
+	lines := steps(t, simEvent{at: 20 * time.Second, what: oddUnready}, simEvent{at: 21 * time.Second, what: "evict launcher"})
+	assert.Equal(t, 1, counted(lines, `"rule"="launcher gone, stays ready" "do"="unbind"`))
+	assert.Equal(t, 1, counted(lines, "req-1 is being deleted"))
+}
