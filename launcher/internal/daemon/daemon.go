@@ -272,8 +272,9 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 
 // How long a preloader may take to import everything, and to fork.
 const (
-	preloadTime = 5 * time.Minute
-	forkTime    = 3 * time.Second
+	preloadTime      = 5 * time.Minute
+	firstPreloadTime = 2 * time.Minute // that a start waits for it, where it has never loaded
+	forkTime         = 3 * time.Second
 )
 
 func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host) *preload.Pool {
@@ -281,7 +282,7 @@ func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host) *preload.Pool {
 	return preload.New(preload.Options{
 		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(os.Environ()),
 		Dir: filepath.Join(d.opts.StateDir, preFolder), Host: host,
-		MemoryLimit: d.opts.PreloadMemory, IdleTime: d.opts.PreloadIdleTime, LoadTime: preloadTime, AnswerTime: forkTime, Logger: d.log,
+		MemoryLimit: d.opts.PreloadMemory, IdleTime: d.opts.PreloadIdleTime, LoadTime: preloadTime, FirstLoad: firstPreloadTime, AnswerTime: forkTime, Logger: d.log,
 	})
 }
 

@@ -312,6 +312,9 @@ func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []stri
 				i.reason, i.lastLog = exitText(exit), nil // the log may tell a secret, which went with the process
 			}
 			i.reason = join(i.reason, "it ended while the launcher was away")
+			if i.root.PID == 0 {
+				i.reason = "the launcher ended before the engine was started: create the instance again"
+			}
 		}
 	})
 	if err != nil {
