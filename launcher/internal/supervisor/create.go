@@ -237,10 +237,10 @@ func (s *Supervisor) open(i *instance, d *Draft) error {
 			return err
 		}
 	}
-	opened.gate.Shut("the engine is starting")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i.private, i.gate = opened.private, opened.gate
+	s.setGate(i)
 	i.facts.EnginePort, i.facts.PublicPort = opened.private.Port(), opened.gate.Port()
 	return nil
 }

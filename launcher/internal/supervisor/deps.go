@@ -78,14 +78,15 @@ type Gates interface {
 // GateOptions say what a gate stands before.
 type GateOptions struct {
 	InstanceID string
-	Host       string // address that was asked for; where it listens is no wider than the launcher's instance_host
-	Port       int    // 0: any free one
-	TargetPort int    // the engine's, on loopback
+	Supervisor *Supervisor // that of the instance: clients may call its verbs at the port
+	Host       string      // address that was asked for; where it listens is no wider than the launcher's instance_host
+	Port       int         // 0: any free one
+	TargetPort int         // the engine's, on loopback
 }
 
 // Gate is an instance's public port.
 type Gate interface {
-	Host() string // where it listens; "" where it does not
+	Host() string // where it listens
 	Port() int
 	Open()
 	Shut(reason string)
