@@ -27,12 +27,7 @@ const stuckAfter = 10 * time.Second
 
 // stopTree ends the whole tree and waits for its device memory.
 func (s *Supervisor) stopTree(i *instance, grace time.Duration) {
-	s.endTree(i, grace, func(ctx context.Context) error {
-		if i.tree == nil { // it waited for a preloader
-			return s.opts.Runner.Clear(ctx, i.facts.ID)
-		}
-		return i.tree.Stop(ctx, grace)
-	})
+	s.endTree(i, grace, func(ctx context.Context) error { return i.tree.Stop(ctx, grace) })
 }
 
 // clearTree kills whatever the end of the API server left behind.
@@ -88,13 +83,16 @@ func (s *Supervisor) untilGone(i *instance, grace time.Duration, end func(contex
 }
 
 // noteAttempt notes why the tree of an instance could not be ended; nil: it is
-// gone. The watchers hear each reason once.
+// gone. The watchers hear each reason once, and when there is none any more.
 func (s *Supervisor) noteAttempt(i *instance, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := i.unended
 	if err == nil {
 		i.unended = ""
+		if before != "" {
+			s.publish(i, launcherapi.EventUpdated)
+		}
 		return
 	}
 	i.unended = fmt.Sprintf("it could not be ended yet, and the launcher goes on trying: %v", err)

@@ -79,7 +79,7 @@ func TestTheWatchersHearWhyAnInstanceDoesNotEnd(t *testing.T) {
 		heal()
 		time.Sleep(longestRetry)
 		synctest.Wait()
-		assert.Equal(t, []string{"starting", "awake", "stopping", "stopping", "stopped", "stopped"}, states(r))
+		assert.Equal(t, []string{"starting", "awake", "stopping", "stopping", "stopping", "stopped", "stopped"}, states(r), "and when nothing stands in the way any more")
 	})
 }
 
