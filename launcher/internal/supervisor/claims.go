@@ -77,7 +77,7 @@ func (s *Supervisor) openPorts(d *Draft) (ports, error) {
 		return ports{}, fmt.Errorf("cannot reserve a port for the engine: %w", err)
 	}
 	gate, err := s.opts.Gates.Listen(GateOptions{
-		InstanceID: d.ID, Supervisor: s, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetPort: private.Port(),
+		InstanceID: d.ID, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetPort: private.Port(),
 	})
 	if err != nil {
 		return ports{}, errors.Join(err, private.Close())
@@ -175,12 +175,25 @@ func (s *Supervisor) takeClaimed(swapID string) ports {
 	return taken
 }
 
-// ClaimID claims an id again for a swap of an earlier life of the launcher,
-// which may have been about to make that instance, until Dismiss.
-func (s *Supervisor) ClaimID(swapID, id string) {
+// Reclaim claims again, for a swap of an earlier life of the launcher, the instances
+// that it was moving, which may be written without its mark, and the id of one that
+// it may have been about to make; "" is none. An instance of that id of which nothing
+// was written is one that the swap has made: nobody else could have the id. What
+// another swap has claimed is left alone. [Supervisor.Dismiss] gives everything back.
+func (s *Supervisor) Reclaim(swapID, newID string, moved []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.claims[swapID] = &claim{newID: id}
+	s.claims[swapID] = &claim{newID: newID}
+	if i, ok := s.instances[newID]; ok && i.found {
+		i.facts.MadeBy = swapID
+	}
+	for _, id := range moved {
+		if i, ok := s.instances[id]; ok && i.swapID == "" {
+			i.swapID = swapID
+			s.write(i)
+			i.notify()
+		}
+	}
 }
 
 // idFree refuses the id of an instance, and one that another swap has claimed.

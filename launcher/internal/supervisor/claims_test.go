@@ -207,7 +207,7 @@ func TestAPlaceIsKeptForANewInstanceFromTheAdmissionOn(t *testing.T) {
 
 func TestTheIdOfASwapOfAnEarlierLifeIsClaimedAgain(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.ClaimID("s", "x")
+		r.Reclaim("s", "x", nil)
 		_, err := r.Create(Create{ID: "x", Spec: spec("0.1")})
 		assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err))
 		r.Dismiss("s")

@@ -73,7 +73,7 @@ func (s *Supervisor) foundling(tree process.Found) SavedInstance {
 	eng, now := s.opts.Engines[0], time.Now()
 	saved := SavedInstance{
 		Facts:  facts{ID: tree.Name, LogName: s.logOf(tree)},
-		Engine: eng.Name(), State: launcher.Awake, Root: tree.Root, Created: now, Since: now, LastUsed: now, Doubted: true,
+		Engine: eng.Name(), State: launcher.Awake, Root: tree.Root, Created: now, Since: now, LastUsed: now, Doubted: true, Found: true,
 	}
 	roots := s.leaders(tree)
 	if len(roots) == 0 {

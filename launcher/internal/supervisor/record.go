@@ -39,6 +39,8 @@ type SavedInstance struct {
 
 	// Doubted: something happened to it since that could not be written.
 	Doubted bool `json:"-"`
+	// Found: nothing was written of it. Its processes show what it is.
+	Found bool `json:"-"`
 }
 
 func (i *instance) saved() *SavedInstance {

@@ -148,7 +148,7 @@ func (s *Supervisor) drainAll(ctx context.Context) {
 	var open []Gate
 	for _, i := range s.instances {
 		if i.state == launcher.Awake && i.gate != nil {
-			s.setGate(i)
+			i.gate.Shut("the launcher is closing")
 			open = append(open, i.gate)
 		}
 	}

@@ -25,6 +25,7 @@ package swap
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -268,9 +269,14 @@ func (c *Coordinator) takeUp(saved Saved) {
 	}
 	r.order.gpus, r.order.held, r.order.in = saved.GPUs, saved.GPUs, saved.In
 	r.intent = supervisor.Intent{In: saved.In, New: saved.New, Out: saved.Out, Stop: saved.Stop, Level: saved.Level}
+	made, moved := "", saved.Out
 	if saved.New {
-		c.opts.Supervisor.ClaimID(saved.ID, saved.In)
+		made = saved.In
 	}
+	if !saved.Stays {
+		moved = append(slices.Clone(moved), saved.In)
+	}
+	c.opts.Supervisor.Reclaim(saved.ID, made, moved)
 	if saved.Key != nil {
 		c.keep(&kept{saved: saved, run: r})
 	}
