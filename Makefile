@@ -56,11 +56,11 @@ run: build ## start the launcher, walk through create, chat and swap, stay up (E
 .PHONY: test
 test: build ## all tests but those with real vLLM or Kubernetes (-race)
 	go test -race -timeout 14m ./...
-	go test -run NoSchedule ./dualpods/internal/binding
+	go test -run NoSchedule ./dualpods/internal/binding ./launcher/internal/simulation
 
 .PHONY: test-sim
-test-sim: ## the controller in simulated time, under SEEDS=100000 schedules of events and faults FROM=1 on
-	SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./dualpods/internal/binding
+test-sim: ## the launcher's core and the controller in simulated time, each under SEEDS=100000 schedules of events and faults FROM=1 on
+	SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/simulation ./dualpods/internal/binding
 
 .PHONY: test-long
 test-long: build ## the tests that take minutes: 1,000 cycles of create and delete

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // longestScratch is what a scratch folder's path may have in bytes, so that a
@@ -27,19 +28,28 @@ func (h *Host) scratch(name string) string {
 	return dir
 }
 
-// makeScratch makes the folder that a command is to have; "": it has none.
-func (h *Host) makeScratch(c Command) (dir string, err error) {
-	dir = h.scratch(c.Name)
+// withScratch makes the folder that a command is to have, and tells of it in
+// the command's environment.
+func (h *Host) withScratch(c Command) (Command, error) {
+	dir := h.scratch(c.Name)
 	if c.Scratch == "" || dir == "" {
-		return "", nil
+		return c, nil
 	}
-	if err = os.RemoveAll(dir); err == nil { // a tree may have gone while no launcher saw it go
+	err := os.RemoveAll(dir) // of one that is gone, and was not seen to go
+	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot make its folder: %w", err)
+		return c, fmt.Errorf("cannot make its folder: %w", err)
 	}
-	return dir, nil
+	env := make([]string, 0, len(c.Env)+1)
+	for _, variable := range c.Env {
+		if !strings.HasPrefix(variable, c.Scratch+"=") {
+			env = append(env, variable)
+		}
+	}
+	c.Env = append(env, c.Scratch+"="+dir)
+	return c, nil
 }
 
 // removeScratch removes the folder of a tree that is gone, with all in it.

@@ -2,11 +2,7 @@ package simulation
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -29,13 +25,21 @@ func (r runner) Start(c process.Command) (supervisor.Tree, error) {
 	}
 	m := r.l.m
 	m.mu.Lock()
+	if m.starved {
+		m.mu.Unlock()
+		return nil, errNoDescriptors
+	}
 	m.nextPID++
-	p := &proc{m: m, pid: m.nextPID, name: c.Name, argv: c.Args, env: c.Env, port: running.Port, need: map[string]uint64{}, done: make(chan struct{})}
+	p := &proc{
+		m: m, pid: m.nextPID, name: c.Name, model: running.Model, argv: c.Args, env: c.Env, port: running.Port,
+		need: map[string]uint64{}, done: make(chan struct{}), birth: time.Now(), since: time.Now(),
+	}
 	for _, index := range running.Devices {
 		uuid := "g" + index
 		p.gpus = append(p.gpus, uuid)
 		p.need[uuid] = uint64(running.GPUMemoryUtilization * float64(80*gib))
 	}
+	p.be(m.odd[p.model])
 	m.procs[p.pid] = p
 	m.mu.Unlock()
 	r.l.w.started(p)
@@ -43,42 +47,85 @@ func (r runner) Start(c process.Command) (supervisor.Tree, error) {
 	return &tree{r.l, p}, nil
 }
 
+// errNoDescriptors is what the kernel says when a process has no descriptor left.
+var errNoDescriptors = fmt.Errorf("cannot open a process: %w", syscall.EMFILE)
+
+// be makes an engine odd. The lock is held.
+func (p *proc) be(odd string) {
+	switch odd {
+	case "liar":
+		p.liar = true
+	case "refusing":
+		p.refusing = true
+	case "stubborn":
+		p.stubborn = true
+	case "dies of its first call":
+		p.crashNext = true
+	}
+	p.troubled = p.troubled || odd != "" && odd != "stubborn"
+}
+
 // load has the engine load its model and serve, or die for want of memory.
 func (p *proc) load() {
+	p.m.mu.Lock()
+	extra, dies := p.m.loading, p.m.odd[p.model] == "dies while it loads"
+	p.m.mu.Unlock()
 	select {
-	case <-time.After(time.Second + p.m.take("load "+p.name, 4*time.Second)):
+	case <-time.After(time.Second + extra + p.m.take("load "+p.name, 4*time.Second)):
 	case <-p.done:
 		return
 	}
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
-	if !p.alive() {
-		return
-	}
-	if !p.reserve() {
+	switch {
+	case !p.alive():
+	case dies:
+		p.fail()
+	case !p.reserve():
 		p.starve()
-		return
+	default:
+		p.ready, p.since = true, time.Now()
 	}
-	p.ready = true
 }
 
-// starve has the engine die for want of device memory, which nobody but a stranger
-// may bring about. The lock is held.
-func (p *proc) starve() {
-	foreign := p.m.late > 0 || p.m.blind
-	for _, uuid := range p.gpus {
-		foreign = foreign || p.m.strange[uuid] > 0
-	}
-	if !foreign && !p.asked {
-		p.m.broken = append(p.m.broken, fmt.Sprintf("%s has no room on %v", p.name, p.gpus))
-	}
+// fail has the engine die of an error. The lock is held.
+func (p *proc) fail() {
 	code := 1
+	p.troubled = true
 	p.end(process.Exit{Code: &code})
+}
+
+// starve has the engine die for want of device memory, which nobody but a stranger,
+// or an engine that does not do what it is told, may bring about. The lock is held.
+func (p *proc) starve() {
+	if !p.asked && !p.m.excused(p.gpus) {
+		p.m.violated(onlyWhatFitsIsAwake, "%s has no room on %v", p.name, p.gpus)
+	}
+	p.fail()
+}
+
+// excused says whether something was wrong by which the memory of GPUs may be
+// another than the launcher can know. The lock is held.
+func (m *machine) excused(gpus []string) bool {
+	for _, uuid := range gpus {
+		if m.ever["stranger "+uuid] {
+			return true
+		}
+		for _, p := range m.procs {
+			if p.held[uuid] > 0 && p.troubled {
+				return true
+			}
+		}
+	}
+	return m.ever["blind"] || m.ever["memory is lost"]
 }
 
 func (r runner) Adopt(name string, id process.ID) (supervisor.Tree, error) {
 	if err := r.l.call("adopt " + name); err != nil {
 		return nil, err
+	}
+	if r.l.m.isStarved() {
+		return nil, errNoDescriptors
 	}
 	p, err := r.l.m.find(id.PID)
 	if err != nil {
@@ -86,6 +133,8 @@ func (r runner) Adopt(name string, id process.ID) (supervisor.Tree, error) {
 	}
 	return &tree{r.l, p}, nil
 }
+
+func (m *machine) isStarved() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.starved }
 
 func (r runner) Find() ([]process.Found, error) {
 	if r.l.isDead() {
@@ -154,6 +203,9 @@ func (t *tree) Stop(ctx context.Context, grace time.Duration) error {
 	if err := t.l.call("stop " + t.p.name); err != nil {
 		return err
 	}
+	if t.p.m.isStarved() {
+		return errNoDescriptors
+	}
 	t.l.w.ended(t.p)
 	t.p.m.mu.Lock()
 	t.p.asked = true
@@ -183,6 +235,9 @@ func (t *tree) Kill(ctx context.Context) error {
 	if err := t.l.call("kill " + t.p.name); err != nil {
 		return err
 	}
+	if t.p.m.isStarved() {
+		return errNoDescriptors
+	}
 	t.l.w.ended(t.p)
 	for wait := time.Millisecond; ; wait = min(2*wait, time.Second) {
 		t.p.m.mu.Lock()
@@ -205,133 +260,4 @@ func (t *tree) Kill(ctx context.Context) error {
 			return errDead
 		}
 	}
-}
-
-// simEngine is vLLM as the launcher talks to it. What it was asked it does, also
-// when nobody waits for the answer any more.
-type simEngine struct {
-	l *life
-	*engine.VLLM
-}
-
-func (e *simEngine) Close() { e.VLLM.Close() }
-
-func portOf(base string) int {
-	port, err := strconv.Atoi(base[strings.LastIndex(base, ":")+1:])
-	if err != nil {
-		panic(err)
-	}
-	return port
-}
-
-// ask has the engine at base do something after a time, and waits for that.
-func (e *simEngine) ask(ctx context.Context, what, base string, most time.Duration, do func(p *proc) error) error {
-	if err := e.l.call(what); err != nil {
-		return err
-	}
-	m := e.l.m
-	took := time.Millisecond + m.take(what+" "+base, most)
-	answer := make(chan error, 1)
-	go func() {
-		time.Sleep(took)
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		p := m.at(portOf(base))
-		switch {
-		case p == nil || !p.ready:
-			answer <- &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
-		case p.deaf:
-		case p.crashNext:
-			p.end(signalled(syscall.SIGSEGV))
-			answer <- errors.New("the connection broke off")
-		default:
-			answer <- do(p)
-		}
-	}()
-	defer e.l.effected()
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-e.l.died:
-		return errDead
-	}
-}
-
-func (e *simEngine) Ready(ctx context.Context, base string) error {
-	return e.ask(ctx, "health", base, time.Millisecond, func(*proc) error { return nil })
-}
-
-func (e *simEngine) IsSleeping(ctx context.Context, base string) (sleeping bool, err error) {
-	err = e.ask(ctx, "is sleeping", base, 5*time.Millisecond, func(p *proc) error { sleeping = p.level > 0; return nil })
-	return sleeping, err
-}
-
-func (e *simEngine) Sleep(ctx context.Context, base string, level int, check bool) error {
-	for g := range e.l.gatesTo(portOf(base)) {
-		if g.isOpen() && !e.l.isDead() {
-			e.l.m.wrong("%s is put to sleep, and its gate is open", g.id)
-		}
-	}
-	return e.ask(ctx, "sleep", base, 800*time.Millisecond, func(p *proc) error {
-		switch {
-		case p.refusing:
-			return &engine.StatusError{Call: "POST /sleep", Status: 500}
-		case p.liar && check:
-			return errors.New("it says that it sleeps, and does not")
-		case p.liar || p.level > 0:
-			return nil
-		}
-		p.level = level
-		left := map[string]uint64{}
-		for uuid := range p.need {
-			left[uuid] = gib
-		}
-		go p.giveBack(p.m.take("memory of "+p.name, 500*time.Millisecond), left)
-		return nil
-	})
-}
-
-func (e *simEngine) Wake(ctx context.Context, base string, level int, check bool) error {
-	return e.ask(ctx, "wake", base, 800*time.Millisecond, func(p *proc) error {
-		switch {
-		case p.refusing:
-			return &engine.StatusError{Call: "POST /wake_up", Status: 500}
-		case p.level == 0:
-			return nil
-		case p.liar && check:
-			return errors.New("it says that it is awake, and is not")
-		case p.liar:
-			return nil
-		case !p.reserve():
-			p.starve()
-			return errors.New("the connection broke off")
-		}
-		p.garbage = p.garbage || level < p.level
-		p.level = 0
-		return nil
-	})
-}
-
-func (e *simEngine) Canary(ctx context.Context, base, _ string, _ engine.Secret) error {
-	return e.ask(ctx, "canary", base, 50*time.Millisecond, func(p *proc) error {
-		if p.level > 0 {
-			return errors.New("it sleeps")
-		}
-		return nil
-	})
-}
-
-// gatesTo are the gates before a port.
-func (l *life) gatesTo(port int) map[*gate]bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	out := map[*gate]bool{}
-	for g := range l.gates {
-		if g.target == port {
-			out[g] = true
-		}
-	}
-	return out
 }

@@ -22,8 +22,8 @@ import (
 
 // limits of the simulated launcher.
 var limits = supervisor.Limits{
-	Start: 20 * time.Second, Sleep: 5 * time.Second, Wake: 5 * time.Second, Drain: 2 * time.Second,
-	StopGrace: 2 * time.Second, StartingGrace: 500 * time.Millisecond, Memory: 5 * time.Second,
+	Start: time.Minute, Sleep: 40 * time.Second, Wake: 40 * time.Second, Drain: 2 * time.Second,
+	StopGrace: 5 * time.Second, StartingGrace: 500 * time.Millisecond, Memory: 20 * time.Second,
 }
 
 // errDead is what a launcher that was killed is told: nothing that it does has an
@@ -42,15 +42,22 @@ type life struct {
 	feed  *feed.Feed
 	turns *turns.Queue
 
+	// ctx ends with the life: so do the calls of its clients.
+	ctx  context.Context
+	over context.CancelCauseFunc
+	born time.Time
+
 	written *statedir.Records // of swaps
 
-	mu    sync.Mutex
-	dead  bool
-	calls int // into the world
+	mu      sync.Mutex
+	dead    bool
+	closing bool
+	calls   int // into the world
 	// killAt is the call at which it is killed, before its effect or after; 0: none.
-	killAt    int
-	killAfter bool
-	gates     map[*gate]bool
+	killAt       int
+	killAfter    bool
+	gates        map[*gate]bool
+	lastRevision uint64 // that it told of before its end
 }
 
 // begin starts the launcher on what is on the disk and in the processes.
@@ -61,22 +68,19 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 			panic(err)
 		}
 	}
+	l.ctx, l.over = context.WithCancelCause(context.Background())
+	l.born = time.Now()
 	var err error
 	l.state, err = statedir.Open(w.dir)
 	must(err)
 	instances, err := l.state.Records("instances")
 	must(err)
-	swaps, err := l.state.Records("swaps")
+	l.written, err = l.state.Records("swaps")
 	must(err)
 	var memory supervisor.Memory
-	found, err := instances.Read()
-	must(err)
-	for _, f := range found {
-		s, err := supervisor.ReadSaved(f)
-		must(errors.Join(f.Damage, err))
-		memory.Add(s)
+	for _, saved := range readable(l, instances, supervisor.ReadSaved) {
+		memory.Add(saved)
 	}
-	l.written = swaps
 	saved := l.saved()
 	memory.UnderWay = swap.UnderWay(saved)
 	if !l.state.New {
@@ -90,31 +94,68 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 		Feed: l.feed, Turns: l.turns, ConfigDir: w.dir, Limits: limits, Budget: w.budget, Observer: nobody{}, Logger: log,
 	})
 	l.swaps = swap.New(swap.Options{
-		Supervisor: l.sup, Turns: l.turns, Records: &records{l, "swap", swaps}, Limits: limits, Logger: log,
+		Supervisor: l.sup, Turns: l.turns, Records: &records{l, "swap", l.written}, Limits: limits, Logger: log,
 		Finished: func(string, launcherapi.SwapResult) {},
 	})
-	if err := l.sup.Recover(context.Background(), memory); err != nil && !l.isDead() {
-		w.m.wrong("recovery failed: %v", err)
-	}
-	l.swaps.Recover(saved)
-	l.sup.HoldBudgets()
+	l.recover(memory, saved)
 	return l
 }
 
-// saved are the swaps that are written, in the order of their beginning.
-func (l *life) saved() (all []swap.Saved) {
-	found, err := l.written.Read()
-	for _, f := range found {
-		s, damage := swap.ReadSaved(f)
-		err = errors.Join(err, f.Damage, damage)
-		all = append(all, s)
+// recoveryTime bounds a recovery: the API serves only after it.
+const recoveryTime = 10 * time.Second
+
+func (l *life) recover(memory supervisor.Memory, saved []swap.Saved) {
+	done := make(chan error, 1)
+	go func() { done <- l.sup.Recover(context.Background(), memory) }()
+	var err error
+	select {
+	case err = <-done:
+	case <-time.After(recoveryTime):
+		l.m.wrong(recoveryIsQuick, "the recovery takes longer than %s", recoveryTime)
+		l.kill()
+		err = <-done
 	}
+	if err != nil && !l.isDead() {
+		l.m.wrong(recoveryIsQuick, "the recovery failed: %v", err)
+	}
+	l.swaps.Recover(saved)
+	l.sup.HoldBudgets()
+}
+
+// readable gives what can be read, and sets the other files aside, as package daemon
+// does.
+func readable[T any](l *life, records *statedir.Records, read func(statedir.Found) (T, error)) (all []T) {
+	found, err := records.Read()
 	if err != nil {
 		panic(err)
 	}
+	for _, f := range found {
+		var record T
+		if err := f.Damage; err == nil {
+			record, err = read(f)
+			if err == nil {
+				all = append(all, record)
+				continue
+			}
+		}
+		if _, err := records.SetAside(f); err != nil {
+			l.m.wrong(filesAreTrue, "cannot set a file aside: %v", err)
+		}
+		if !l.w.damaged {
+			l.m.wrong(filesAreTrue, "the file of %s cannot be read, and nobody damaged it", f.Name)
+		}
+	}
+	return all
+}
+
+// saved are the swaps that are written, in the order of their beginning.
+func (l *life) saved() []swap.Saved {
+	all := readable(l, l.written, swap.ReadSaved)
 	swap.InOrder(all)
 	return all
 }
+
+func (l *life) isClosing() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.closing }
 
 func (l *life) isDead() bool { l.mu.Lock(); defer l.mu.Unlock(); return l.dead }
 
@@ -138,7 +179,7 @@ func (l *life) call(string) error {
 func (l *life) effected() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.calls == l.killAt && l.killAfter && !l.dead {
+	if l.killAfter && l.killAt > 0 && l.calls >= l.killAt && !l.dead {
 		l.die()
 	}
 }
@@ -146,7 +187,11 @@ func (l *life) effected() {
 // die ends what the launcher does, as kill -9 does. The lock is held.
 func (l *life) die() {
 	l.dead = true
+	if l.feed != nil {
+		l.lastRevision = l.feed.Revision()
+	}
 	close(l.died)
+	l.over(errDead)
 }
 
 // kill is kill -9.
@@ -170,8 +215,11 @@ func (l *life) bury() {
 		l.m.free(g.port)
 	}
 	l.mu.Unlock()
+	l.m.mu.Lock()
+	clear(l.m.private)
+	l.m.mu.Unlock()
 	if err := l.state.Close(); err != nil {
-		l.m.wrong("cannot unlock the state folder: %v", err)
+		l.m.wrong(nothingIsLeft, "cannot unlock the state folder: %v", err)
 	}
 }
 
@@ -223,145 +271,6 @@ func (g gpus) Memory(uuid string) (gpu.Memory, error) {
 		return gpu.Memory{}, errDead
 	}
 	return g.l.m.memory(uuid), nil
-}
-
-// ports are the kernel's, and gates that clients come to.
-type ports struct{ l *life }
-
-func (m *machine) free(port int) { m.mu.Lock(); delete(m.ports, port); m.mu.Unlock() }
-
-func (m *machine) listen(port int, who string) (int, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for port == 0 || port < 0 {
-		m.nextPort++
-		if m.ports[m.nextPort] == "" {
-			port = m.nextPort
-		}
-	}
-	if by := m.ports[port]; by != "" {
-		return 0, launcher.PortTakenf("port %d is taken by %s", port, by)
-	}
-	m.ports[port] = who
-	return port, nil
-}
-
-type reservation struct {
-	l    *life
-	port int
-}
-
-func (r *reservation) Port() int    { return r.port }
-func (r *reservation) Close() error { return nil } // the engine's, from its start to its end
-
-func (p ports) Reserve() (supervisor.Reservation, error) {
-	if err := p.l.call("reserve"); err != nil {
-		return nil, err
-	}
-	p.l.m.mu.Lock()
-	defer p.l.m.mu.Unlock()
-	p.l.m.nextPort++
-	return &reservation{p.l, p.l.m.nextPort}, nil
-}
-
-func (p ports) Claim(port int) (supervisor.Reservation, error) { return &reservation{p.l, port}, nil }
-
-func (p ports) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
-	if err := p.l.call("listen " + o.InstanceID); err != nil {
-		return nil, err
-	}
-	port, err := p.l.m.listen(o.Port, o.InstanceID)
-	if err != nil {
-		return nil, err
-	}
-	g := &gate{l: p.l, id: o.InstanceID, port: port, target: o.TargetPort, changed: make(chan struct{})}
-	p.l.mu.Lock()
-	p.l.gates[g] = true
-	p.l.mu.Unlock()
-	return g, nil
-}
-
-// gate is a public port with clients.
-type gate struct {
-	l            *life
-	id           string
-	port, target int
-
-	mu      sync.Mutex
-	open    bool
-	changed chan struct{} // closed and replaced when it opens
-}
-
-func (g *gate) Host() string        { return "127.0.0.1" }
-func (g *gate) Port() int           { return g.port }
-func (g *gate) InFlight() int       { return 0 }
-func (g *gate) Held() int           { return 0 }
-func (g *gate) LastUsed() time.Time { return time.Time{} }
-func (g *gate) Shut(string)         { g.set(false) }
-func (g *gate) Fail(string)         { g.set(false) }
-
-func (g *gate) Open() {
-	if g.l.isDead() {
-		return
-	}
-	g.l.m.mu.Lock()
-	p := g.l.m.at(g.target)
-	asleep := p != nil && (p.level > 0 || !p.ready)
-	garbage := p != nil && p.garbage
-	g.l.m.mu.Unlock()
-	if asleep {
-		g.l.m.wrong("the gate of %s opens, and its engine is not awake", g.id)
-	}
-	if garbage {
-		g.l.m.wrong("the gate of %s opens, and its engine was woken by the sequence of another level", g.id)
-	}
-	g.set(true)
-}
-
-func (g *gate) set(open bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.open = open
-	if open {
-		close(g.changed)
-		g.changed = make(chan struct{})
-	}
-}
-
-func (g *gate) isOpen() bool { g.mu.Lock(); defer g.mu.Unlock(); return g.open }
-
-// Drain waits for answers in flight, of which there are some now and then.
-func (g *gate) Drain(ctx context.Context) (cut int, err error) {
-	if err := g.l.call("drain " + g.id); err != nil {
-		return 0, err
-	}
-	g.mu.Lock()
-	opened := g.changed
-	g.mu.Unlock()
-	var longest time.Duration
-	if g.l.m.draw("in flight "+g.id, 3) == 0 {
-		longest = g.l.m.take("answers of "+g.id, 4*time.Second)
-	}
-	select {
-	case <-time.After(longest):
-		return 0, nil
-	case <-opened: // called off
-		return 0, nil
-	case <-ctx.Done():
-		return 1, ctx.Err()
-	}
-}
-
-func (g *gate) Close(context.Context) error {
-	g.l.mu.Lock()
-	dead := g.l.dead
-	delete(g.l.gates, g)
-	g.l.mu.Unlock()
-	if !dead {
-		g.set(false)
-	}
-	g.l.m.free(g.port) // the kernel closes those of the dead as well
-	return nil
 }
 
 // logs are files that nobody reads.

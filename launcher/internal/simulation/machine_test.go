@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"regexp"
 	"slices"
 	"sync"
 	"syscall"
@@ -32,20 +33,28 @@ type machine struct {
 	late     time.Duration     // what device memory takes beyond its time to come back
 	blind    bool              // the driver lists no process
 	ports    map[int]string    // who listens
+	private  map[int]bool      // ports that are kept for engines
 	nextPort int
-	broken   []string // what must never be, and was
+	starved  bool              // there are no descriptors left: nobody ends, adopts or starts a process
+	loading  time.Duration     // what a start takes beyond its time
+	odd      map[string]string // what is odd of an engine from its start on, by its model
+
+	ever   map[string]bool // what was ever wrong with the machine, by kind, or by kind and GPU
+	broken []string        // what must never be, and was: the invariant's name, then what happened
 }
 
 func newMachine(seed uint64) *machine {
 	return &machine{
 		seed: seed, drawn: map[string]uint64{}, procs: map[int]*proc{}, nextPID: 5_000_000, // beyond pid_max: no real process has it
-		strange: map[string]uint64{}, ports: map[int]string{}, nextPort: 20_000,
+		strange: map[string]uint64{}, ports: map[int]string{}, private: map[int]bool{}, nextPort: 20_000,
+		odd: map[string]string{}, ever: map[string]bool{},
 	}
 }
 
 // draw gives a number below n. It depends on the seed, the name and how often
 // there was a draw for that, and on nothing that runs side by side.
 func (m *machine) draw(name string, n uint64) uint64 {
+	name = plain(name)
 	m.draws.Lock()
 	defer m.draws.Unlock()
 	h := fnv.New64a()
@@ -59,24 +68,41 @@ func (m *machine) draw(name string, n uint64) uint64 {
 	return x % n
 }
 
+// plain is a text without the ids that a launcher has made, which are another in each
+// run.
+func plain(text string) string {
+	return madeIDs.ReplaceAllString(text, "MADE")
+}
+
+var madeIDs = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+
 // take lets the time of a call pass: up to most, with a fraction by which hardly
 // any two calls end at one instant.
 func (m *machine) take(name string, most time.Duration) time.Duration {
 	return time.Duration(m.draw(name, uint64(most)))
 }
 
-// wrong notes what must never be.
-func (m *machine) wrong(format string, args ...any) {
+// wrong notes what must never be, under the name of the invariant.
+func (m *machine) wrong(invariant, format string, args ...any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.broken = append(m.broken, fmt.Sprintf(format, args...))
+	m.violated(invariant, format, args...)
 }
+
+// violated is wrong for a caller that holds the lock.
+func (m *machine) violated(invariant, format string, args ...any) {
+	m.broken = append(m.broken, invariant+": "+fmt.Sprintf(format, args...))
+}
+
+// remember notes what was ever wrong with the machine.
+func (m *machine) remember(what string) { m.mu.Lock(); defer m.mu.Unlock(); m.ever[what] = true }
 
 // proc is a process with an engine in it.
 type proc struct {
 	m     *machine
 	pid   int
 	name  string // of its instance
+	model string // that it serves: the name of the request that it was made for
 	argv  []string
 	env   []string
 	port  int
@@ -85,18 +111,23 @@ type proc struct {
 	done  chan struct{}
 	exit  process.Exit
 	asked bool // somebody asked for its end
+	birth time.Time
 
 	// what the engine in it does; the machine's lock guards it
 	ready     bool
-	level     int // it sleeps at that; 0: it is awake
+	level     int       // it sleeps at that; 0: it is awake
+	since     time.Time // it is ready, at that level, and holds what it holds
 	garbage   bool
 	held      map[string]uint64
-	stubborn  bool // it does not end when it is told to
-	immortal  bool // it does not even end when it is killed
-	deaf      bool // it answers nothing
-	liar      bool // it says yes to a sleep or a wake, and does not do it
-	refusing  bool // it refuses to sleep and to wake
-	crashNext bool // it dies of the next call
+	stubborn  bool          // it does not end when it is told to
+	immortal  bool          // it does not even end when it is killed
+	liar      bool          // it says yes to a sleep or a wake, and does not do it
+	refusing  bool          // it refuses to sleep and to wake
+	crashNext bool          // it dies of the next call
+	hung      time.Time     // until then it does nothing that it is asked
+	slow      time.Duration // what it takes beyond its time to do what it is asked
+	troubled  bool          // something was ever wrong with it
+	last      chan struct{} // closed when it has done what it was asked last
 }
 
 func (p *proc) id() process.ID {
@@ -128,7 +159,7 @@ func (p *proc) end(exit process.Exit) {
 		return
 	}
 	exit.At = time.Now()
-	p.exit = exit
+	p.exit, p.since = exit, exit.At
 	close(p.done)
 	go p.giveBack(p.m.take("memory of "+p.name, 300*time.Millisecond), nil)
 }
@@ -144,7 +175,7 @@ func (p *proc) giveBack(after time.Duration, left map[string]uint64) {
 	if p.alive() && p.level == 0 {
 		return // it has woken since
 	}
-	p.held = left
+	p.held, p.since = left, time.Now()
 }
 
 func signalled(s syscall.Signal) process.Exit {
@@ -211,7 +242,7 @@ func (p *proc) reserve() bool {
 			return false
 		}
 	}
-	p.held = p.need
+	p.held, p.since = p.need, time.Now()
 	return true
 }
 
@@ -242,7 +273,16 @@ func (m *machine) Session(pid int) (int, error) {
 	return pid, err
 }
 
-func (m *machine) Resident(int) procfs.Resident { return procfs.Resident{} }
+// Resident: an engine that sleeps at level 1 keeps its weights in main memory.
+func (m *machine) Resident(pid int) procfs.Resident {
+	p, err := m.find(pid)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil || p.level != 1 {
+		return procfs.Resident{}
+	}
+	return procfs.Resident{Anon: 10 * gib}
+}
 
 func (m *machine) Arguments(pid int) []string {
 	p, err := m.find(pid)

@@ -1,0 +1,148 @@
+package simulation
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// acts are what the steps of a script do that are no calls of clients. Faults last
+// as long as their step says, and not beyond the end of the script.
+var acts = map[string]func(w *world, s step){
+	"retry":            func(w *world, s step) { w.retry(w.named(s.request)) },
+	"call off":         func(w *world, s step) { w.callOff(w.named(s.request)) },
+	"client goes away": func(w *world, s step) { w.goAway(w.named(s.request)) },
+
+	"crash": func(w *world, s step) {
+		w.engineOf(s.id, func(p *proc) { p.end(signalled(syscall.SIGSEGV)) })
+	},
+	"crash at next call": func(w *world, s step) { w.engineOf(s.id, func(p *proc) { p.crashNext = true }) },
+	"hang": func(w *world, s step) {
+		w.engineOf(s.id, func(p *proc) { p.hung = time.Now().Add(min(s.limit, time.Until(w.end))) })
+	},
+	"refuse": func(w *world, s step) {
+		w.forAWhile(s, func(p *proc) { p.refusing = true }, func(p *proc) { p.refusing = false })
+	},
+	"answer late": func(w *world, s step) {
+		w.forAWhile(s, func(p *proc) { p.slow = time.Duration(s.n) * time.Second }, func(p *proc) { p.slow = 0 })
+	},
+	"cannot be killed": func(w *world, s step) {
+		w.forAWhile(s, func(p *proc) { p.immortal = true }, func(p *proc) { p.immortal = false })
+	},
+	"be stubborn": func(w *world, s step) { w.engineOf(s.id, func(p *proc) { p.stubborn = true }) },
+
+	"memory comes late": func(w *world, s step) {
+		w.machineFor(s, "", func(m *machine) { m.late = time.Duration(s.n) * time.Second }, func(m *machine) { m.late = 0 })
+	},
+	"memory is lost": func(w *world, s step) {
+		w.machineFor(s, "memory is lost", func(m *machine) { m.late = 2 * limits.Memory }, func(m *machine) { m.late = 0 })
+	},
+	"driver lists nobody": func(w *world, s step) {
+		w.machineFor(s, "blind", func(m *machine) { m.blind = true }, func(m *machine) { m.blind = false })
+	},
+	"stranger": func(w *world, s step) {
+		gpu := s.gpus[0]
+		bytes := min(uint64(s.n)*gib, w.m.memory(gpu).FreeBytes)
+		w.machineFor(s, "stranger "+gpu, func(m *machine) { m.strange[gpu] += bytes }, func(m *machine) { m.strange[gpu] -= bytes })
+	},
+	"disk full": func(w *world, s step) { w.fillDisk(true); w.later(s.limit, func() { w.fillDisk(false) }) },
+	"port taken": func(w *world, s step) {
+		if _, err := w.m.listen(s.port, "a stranger"); err == nil {
+			w.m.remember("port taken")
+			w.later(s.limit, func() { w.m.free(s.port) })
+		}
+	},
+	"no descriptors": func(w *world, s step) {
+		w.machineFor(s, "no descriptors", func(m *machine) { m.starved = true }, func(m *machine) { m.starved = false })
+	},
+	"loads take long": func(w *world, s step) {
+		w.machineFor(s, "loads take long", func(m *machine) { m.loading = time.Duration(s.n) * time.Second }, func(m *machine) { m.loading = 0 })
+	},
+
+	"kill": func(w *world, s step) {
+		w.down = s
+		if w.life == nil {
+			return
+		}
+		if s.n == 0 {
+			w.life.kill()
+			return
+		}
+		w.life.killAtCall(s.n, s.after)
+	},
+	"close": func(w *world, s step) { w.down = s; w.closeLauncher() },
+}
+
+// killAtCall has the launcher be killed at the n-th of its calls from now on.
+func (l *life) killAtCall(n int, after bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.killAt, l.killAfter = 0, after
+	if n > 0 {
+		l.killAt = l.calls + n
+	}
+}
+
+// engineOf does something to the process of an instance, where there is one, with
+// the machine's lock.
+func (w *world) engineOf(id string, do func(*proc)) *proc {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	for _, p := range w.m.living() {
+		if p.name == id {
+			p.troubled = true
+			do(p)
+			return p
+		}
+	}
+	return nil
+}
+
+// forAWhile makes an engine odd until the step's limit is over.
+func (w *world) forAWhile(s step, begin, end func(*proc)) {
+	if p := w.engineOf(s.id, begin); p != nil {
+		w.later(s.limit, func() { w.m.mu.Lock(); defer w.m.mu.Unlock(); end(p) })
+	}
+}
+
+// machineFor makes the machine odd until the step's limit is over. ever is what is
+// remembered of that.
+func (w *world) machineFor(s step, ever string, begin, end func(*machine)) {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	if ever != "" {
+		w.m.ever[ever] = true
+	}
+	begin(w.m)
+	w.later(s.limit, func() { w.m.mu.Lock(); defer w.m.mu.Unlock(); end(w.m) })
+}
+
+// later does something when a time is over, at the latest at the end of the script.
+func (w *world) later(after time.Duration, do func()) {
+	time.AfterFunc(min(after, time.Until(w.end)), do)
+}
+
+func (w *world) fillDisk(full bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.diskFull = full
+	w.m.remember("disk full")
+}
+
+// damageFile spoils a file of the launcher, which is dead.
+func (w *world) damageFile(what string) {
+	folder := map[string]string{"an instance": "instances", "a swap": "swaps"}[what]
+	if folder == "" {
+		return
+	}
+	files, err := filepath.Glob(filepath.Join(w.dir, folder, "*.json"))
+	if err != nil || len(files) == 0 {
+		return
+	}
+	w.damaged = true
+	text := []byte(`{"version":1,"boot_id":"`)
+	if err := os.WriteFile(files[w.m.draw("damage", uint64(len(files)))], text, 0o600); err != nil {
+		panic(err)
+	}
+}

@@ -1,0 +1,43 @@
+package simulation
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// found are the scripts that showed what was wrong with the launcher, shortened.
+var found = map[string]script{
+	"The events tell when what could not be ended has ended": {seed: 108, steps: []step{
+		{at: 398 * time.Millisecond, what: "create", request: "r1", id: "d", gpus: []string{"g1"}, share: "0.9"},
+		{at: 10 * time.Second, what: "no descriptors", limit: 4 * time.Second},
+		{at: 13 * time.Second, what: "delete", id: "d"},
+		{at: 30 * time.Second, what: "wake", id: "d"},
+	}},
+	"A swap is undone though the file of the one that leaves is lost": {seed: 4950, steps: []step{
+		{at: 0, what: "create", request: "r1", id: "b", gpus: []string{"g0"}, share: "0.5"},
+		{at: 10 * time.Second, what: "swap in new", request: "r3", keyed: true, persist: true, id: "c", gpus: []string{"g0"}, share: "0.9"},
+		{at: 10*time.Second + 105*time.Millisecond, what: "kill", limit: time.Second, damage: "an instance"},
+		{at: 30 * time.Second, what: "wake", id: "b"},
+	}},
+	"A swap is undone though the file of the one that it made is lost": {seed: 7625, steps: []step{
+		{at: 0, what: "loads take long", limit: 13 * time.Second, n: 32},
+		{at: 9 * time.Second, what: "swap in new", request: "r12", keyed: true, persist: true, id: "b", gpus: []string{"g0"}, share: "0.9", limit: 8 * time.Second},
+		{at: 11 * time.Second, what: "kill", limit: time.Second, damage: "an instance"},
+		{at: 40 * time.Second, what: "wake", id: "b"},
+	}},
+}
+
+func TestWhatTheSimulationHasFoundIsMended(t *testing.T) {
+	for name, s := range found {
+		t.Run(name, func(t *testing.T) {
+			for range replays {
+				if out := playWatched(t, s, true); !assert.Empty(t, out.wrong) {
+					t.Logf("%s\n%s", s, out.log)
+					break
+				}
+			}
+		})
+	}
+}

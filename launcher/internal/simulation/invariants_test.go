@@ -1,0 +1,325 @@
+package simulation
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// The invariants, by the names that a failing script shows.
+const (
+	onlyWhatFitsIsAwake  = "only what fits is awake"
+	gatesTellTheTruth    = "gates are open only before those that are awake"
+	nobodyEndsUnasked    = "no instance is ended that nobody asked to end"
+	everyCallIsAnswered  = "every call is answered in time"
+	everythingRests      = "everything comes to rest"
+	gotThereIsSaid       = "who has got there is said to be there"
+	listedIsTrue         = "what is listed is true"
+	doneIsTrue           = "done is true"
+	refusedIsTrue        = "refused is true"
+	undoneIsTrue         = "undone is true"
+	undoFailedIsTrue     = "undo_failed is true"
+	failsForAReason      = "a swap fails for a reason"
+	refusedFirst         = "what an admission can know is refused before anything is touched"
+	deletedIsLeft        = "who is deleted while it leaves has left"
+	nobodyWaitsForNought = "no swap waits for nothing"
+	nothingIsLeft        = "nothing is left over"
+	filesAreTrue         = "files are true"
+	revisionsGrow        = "revisions grow, also across lives"
+	eventsTellTheList    = "events tell what the list tells"
+	actedOnOnce          = "each key and each id is acted on once"
+	recoveryIsQuick      = "a recovery is quick"
+)
+
+// check checks what must hold at every moment.
+func (w *world) check() {
+	w.checkAnswers()
+	if w.life == nil || w.life.isDead() {
+		return
+	}
+	all, revision := w.life.sup.List()
+	w.seen.follow(w, all, revision)
+	w.checkListed(all)
+	w.checkWaiting(all)
+}
+
+// checkAnswers looks for calls that are overdue.
+func (w *world) checkAnswers() {
+	w.mu.Lock()
+	var overdue []*request
+	for _, r := range w.requests {
+		if r.open && time.Since(r.began) > r.within+leeway {
+			r.open = false // told once
+			overdue = append(overdue, r)
+		}
+	}
+	w.mu.Unlock()
+	for _, r := range overdue {
+		w.m.wrong(everyCallIsAnswered, "no answer to %s after %s", r.step, time.Since(r.began))
+	}
+}
+
+// grace is how long something may be otherwise than it should before that is wrong.
+const grace = 5 * time.Second
+
+// lasts says whether something has been so for longer than may be. What was not
+// said at the last check begins anew.
+type lasting struct {
+	w   *world
+	now map[string]time.Time
+}
+
+func (l *lasting) tooLong(format string, args ...any) (what string, too bool) {
+	what = fmt.Sprintf(format, args...)
+	since, known := l.w.late[what]
+	if !known {
+		since = time.Now()
+	}
+	l.now[what] = since
+	return what, time.Since(since) > grace
+}
+
+// checkListed checks that the list tells of the processes, and soon.
+func (w *world) checkListed(all []launcherapi.Instance) {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	last := &lasting{w, map[string]time.Time{}}
+	defer func() { w.late = last.now }()
+	listed := map[string]bool{}
+	complain := func(invariant, format string, args ...any) {
+		if what, too := last.tooLong("life %d: %s", w.deaths, fmt.Sprintf(format, args...)); too {
+			w.m.violated(invariant, "%s, for more than %s", what, grace)
+		}
+	}
+	for _, i := range all {
+		p, state := w.m.procs[i.PID], launcher.State(i.State)
+		if !state.Ended() || i.Port != 0 {
+			listed[i.InstanceID] = true
+		}
+		switch {
+		case p == nil:
+		case p.alive() && (state == launcher.Stopped || state == launcher.Failed && i.Port == 0):
+			w.m.violated(listedIsTrue, "%s is %s, and its process lives", i.InstanceID, i.State)
+		case p.troubled:
+		case state == launcher.Awake && p.level > 0, state == launcher.Sleeping && p.level == 0, state != launcher.Stopping && !state.Ended() && !p.alive():
+			complain(listedIsTrue, "%s is %s, and its engine is not", i.InstanceID, i.State)
+		case w.gotThere(state, p):
+			complain(gotThereIsSaid, "%s is %s, and its engine is beyond that", i.InstanceID, i.State)
+		}
+	}
+	ids := map[string]bool{}
+	for _, p := range w.m.living() {
+		if ids[p.name] {
+			w.m.violated(actedOnOnce, "two processes of %s live", p.name)
+		}
+		ids[p.name] = true
+		if !listed[p.name] {
+			complain(listedIsTrue, "a process of %s lives, and is not listed", p.name)
+		}
+	}
+}
+
+// gotThere says whether the engine has done all that the state waits for. The
+// machine's lock is held.
+func (w *world) gotThere(state launcher.State, p *proc) bool {
+	settled := true
+	for uuid, held := range p.held {
+		settled = settled && held < p.need[uuid]
+	}
+	switch state {
+	case launcher.Starting:
+		return p.ready
+	case launcher.FallingAsleep:
+		return p.level > 0 && settled
+	case launcher.Waking:
+		return p.level == 0
+	case launcher.Stopping:
+		return !p.alive() && len(p.held) == 0 && !w.m.ever["no descriptors"]
+	case launcher.Awake, launcher.Sleeping, launcher.Stopped, launcher.Failed:
+	}
+	return false
+}
+
+// checkWaiting checks that a swap that waits has something to wait for: an instance
+// on its way, a swap under way, or one that is awake too short a time.
+func (w *world) checkWaiting(all []launcherapi.Instance) {
+	w.mu.Lock()
+	var waiting []*request
+	for _, r := range w.requests {
+		if r.open && r.isSwap() && r.l == w.life && time.Since(r.began) > grace && time.Since(w.life.born) > grace {
+			waiting = append(waiting, r)
+		}
+	}
+	w.mu.Unlock()
+	if len(waiting) == 0 || w.busy(all) {
+		w.idle = time.Time{}
+		return
+	}
+	if w.idle.IsZero() {
+		w.idle = time.Now()
+	}
+	if time.Since(w.idle) > 2*time.Second {
+		w.idle = time.Now().Add(time.Hour)
+		w.m.wrong(nobodyWaitsForNought, "%s waits, and nothing is under way", waiting[0].step)
+	}
+}
+
+// busy says whether there is anything that a swap may wait for.
+func (w *world) busy(all []launcherapi.Instance) bool {
+	for _, i := range all {
+		state := launcher.State(i.State)
+		if state.Moving() || i.SwapID != "" || state.Ended() && i.Port != 0 {
+			return true
+		}
+		if state == launcher.Awake && time.Since(i.StateSince) < w.budget.MinResidency.D() {
+			return true
+		}
+	}
+	for _, g := range w.life.sup.GPUs().GPUs {
+		if g.ReservedBytes > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// restless lists what is not at rest.
+func (w *world) restless() (out []string) {
+	w.mu.Lock()
+	for _, r := range w.requests {
+		if r.open {
+			out = append(out, r.String()+" is not answered")
+		}
+	}
+	w.mu.Unlock()
+	all, _ := w.life.sup.List()
+	for _, i := range all {
+		state := launcher.State(i.State)
+		if state.Moving() || i.SwapID != "" || state.Ended() && i.Port != 0 {
+			out = append(out, fmt.Sprintf("%s is %s, of swap %q", i.InstanceID, i.State, i.SwapID))
+		}
+	}
+	if served, waiting := w.life.turns.Counts(); served+waiting > 0 {
+		out = append(out, fmt.Sprintf("%d turns are taken, %d asked for", served, waiting))
+	}
+	for _, saved := range w.life.saved() {
+		if !saved.Done {
+			out = append(out, "a swap is not over")
+		}
+	}
+	return out
+}
+
+// checkRest checks what must hold when everything has come to rest.
+func (w *world) checkRest() {
+	for _, what := range w.restless() {
+		w.m.wrong(everythingRests, "%s", what)
+	}
+	if err := w.life.sup.CatchUp(); err != nil {
+		w.m.wrong(filesAreTrue, "what could not be written still cannot: %v", err)
+	}
+	all, _ := w.life.sup.List()
+	w.left = all
+	w.checkPorts(all)
+	w.checkFiles(all)
+	w.checkGates(all)
+	for _, g := range w.life.sup.GPUs().GPUs {
+		if g.ReservedBytes > 0 || g.SwapID != "" {
+			w.m.wrong(nothingIsLeft, "%d bytes of %s are reserved, by swap %q", g.ReservedBytes, g.UUID, g.SwapID)
+		}
+	}
+	w.checkActedOnce()
+	w.checkEndings()
+}
+
+// checkPorts checks that there are the ports of the instances, and no other.
+func (w *world) checkPorts(all []launcherapi.Instance) {
+	public, engines := map[int]bool{}, 0
+	for _, i := range all {
+		if i.Port != 0 {
+			public[i.Port] = true
+			engines++
+		}
+	}
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	for port, by := range w.m.ports {
+		if !public[port] {
+			w.m.violated(nothingIsLeft, "port %d is open still, by %s", port, by)
+		}
+	}
+	if len(w.m.ports) != len(public) || len(w.m.private) != engines {
+		w.m.violated(nothingIsLeft, "%d instances have %d public ports and %d of engines", len(public), len(w.m.ports), len(w.m.private))
+	}
+}
+
+// checkFiles checks that there is a file for each instance, and of swaps for those
+// with a key.
+func (w *world) checkFiles(all []launcherapi.Instance) {
+	var written []string
+	for _, end := range []string{".json", ".doubted"} {
+		files, err := filepath.Glob(filepath.Join(w.dir, "instances", "*"+end))
+		if err != nil {
+			panic(err)
+		}
+		for _, f := range files {
+			written = append(written, strings.TrimSuffix(filepath.Base(f), ".json"))
+		}
+	}
+	slices.Sort(written)
+	if !slices.Equal(written, names(all)) {
+		w.m.wrong(filesAreTrue, "there are files of instances %v, and the instances %v", written, names(all))
+	}
+	for _, saved := range w.life.saved() {
+		if saved.Done && saved.Key == nil {
+			w.m.wrong(filesAreTrue, "there is a file of a swap that is over and has no key")
+		}
+	}
+}
+
+// checkGates checks that a gate is open where one is awake, and nowhere else.
+func (w *world) checkGates(all []launcherapi.Instance) {
+	state := map[string]launcher.State{}
+	for _, i := range all {
+		state[i.InstanceID] = launcher.State(i.State)
+	}
+	w.life.mu.Lock()
+	defer w.life.mu.Unlock()
+	for g := range w.life.gates {
+		if g.isOpen() != (state[g.id] == launcher.Awake) {
+			w.m.wrong(gatesTellTheTruth, "%s is %q, and its gate is open: %v", g.id, state[g.id], g.isOpen())
+		}
+	}
+}
+
+// checkActedOnce checks that no swap made two processes, however often it was asked
+// for with its key.
+func (w *world) checkActedOnce() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.requests {
+		if n := w.starts[r.request]; n > 1 && r.isSwap() && !w.damaged {
+			w.m.wrong(actedOnOnce, "%d processes were made for %s", n, r.step)
+		}
+	}
+}
+
+// checkGone checks that nothing is left when everything was deleted.
+func (w *world) checkGone() {
+	all, _ := w.life.sup.List()
+	w.checkPorts(all)
+	w.checkFiles(all)
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	for _, p := range w.m.living() {
+		w.m.violated(nothingIsLeft, "a process of %s", p.name)
+	}
+	if len(all) > 0 {
+		w.m.violated(nothingIsLeft, "instances %v", names(all))
+	}
+}

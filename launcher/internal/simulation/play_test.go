@@ -1,0 +1,224 @@
+package simulation
+
+import (
+	"context"
+	"slices"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// played is what a script came to.
+type played struct {
+	wrong  []string // what must never be, and was: the invariant's name, then what happened
+	trace  []string // where it was asked for
+	log    string   // of the launcher
+	deaths int
+	starts map[string]int // processes made, by the request that they were made for
+	left   []launcherapi.Instance
+}
+
+// play plays a script from its beginning to when all is at rest, and then deletes
+// everything. It checks the invariants all along.
+func play(t *testing.T, s script, traced bool) (out played) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, s.seed)
+		w.budget, w.traced = s.budget, traced
+		w.play(s.steps)
+		out = played{wrong: w.m.broken, trace: w.trace, log: w.log.String(), deaths: w.deaths, starts: w.starts, left: w.left}
+	})
+	return out
+}
+
+func (w *world) play(steps []step) {
+	w.end = w.began.Add(2 * time.Second)
+	if len(steps) > 0 {
+		w.end = w.end.Add(steps[len(steps)-1].at)
+	}
+	w.bear(0)
+	for _, s := range steps {
+		w.waitUntil(w.began.Add(s.at))
+		w.note("— %s", s)
+		w.do(s)
+		synctest.Wait()
+		w.check()
+	}
+	w.waitUntil(w.end)
+	w.noMoreKills()
+	w.settle()
+	w.deleteEverything()
+	w.over()
+}
+
+func (w *world) do(s step) {
+	if act, ok := acts[s.what]; ok {
+		act(w, s)
+		return
+	}
+	r := &request{step: s}
+	w.mu.Lock()
+	w.requests = append(w.requests, r)
+	w.mu.Unlock()
+	if s.odd != "" {
+		w.m.mu.Lock()
+		w.m.odd[s.request] = s.odd
+		w.m.mu.Unlock()
+	}
+	w.ask(r)
+}
+
+// checkEvery is the time between two checks while nothing happens.
+const checkEvery = 500 * time.Millisecond
+
+// waitUntil lets time pass, checks the invariants meanwhile, and starts a launcher
+// that was killed again.
+func (w *world) waitUntil(at time.Time) {
+	for time.Now().Before(at) {
+		next := min(checkEvery, time.Until(at))
+		var died <-chan struct{}
+		if w.life != nil {
+			died = w.life.died
+		} else {
+			next = min(next, max(time.Until(w.back), time.Nanosecond))
+		}
+		select {
+		case <-time.After(next):
+		case <-died:
+		}
+		synctest.Wait()
+		w.check()
+		switch {
+		case w.life != nil && w.life.isDead():
+			w.bury()
+		case w.life == nil && !time.Now().Before(w.back):
+			w.bear(w.down.again)
+		}
+	}
+}
+
+// bear starts the launcher, to be killed at its n-th call; 0: at none.
+func (w *world) bear(n int) {
+	w.note("the launcher starts")
+	w.down.again = 0
+	w.life = w.begin(n, w.down.after)
+	w.askAgain()
+}
+
+// bury takes away what is left of a life.
+func (w *world) bury() {
+	w.note("the launcher is dead")
+	w.deaths++
+	w.seen.hearLast(w)
+	w.life.bury()
+	w.life, w.back = nil, time.Now().Add(max(w.down.limit, time.Millisecond))
+	w.damageFile(w.down.damage)
+}
+
+// closeLauncher ends the launcher as a SIGTERM does that leaves the engines.
+func (w *world) closeLauncher() {
+	if w.life == nil || w.life.isDead() {
+		return
+	}
+	began := time.Now()
+	w.life.mu.Lock()
+	w.life.closing = true
+	w.life.mu.Unlock()
+	ctx, stop := context.WithTimeout(context.Background(), swapsTime)
+	defer stop()
+	w.life.swaps.Close(ctx)
+	w.life.over(errDead) // the server cuts the calls that are left
+	patience, stop := context.WithTimeout(context.Background(), limits.Drain+limits.StopGrace+limits.Memory)
+	defer stop()
+	if err := w.life.sup.Close(patience, false); err != nil && !w.life.isDead() {
+		w.m.wrong(nothingIsLeft, "the launcher cannot close: %v", err)
+	}
+	if took := time.Since(began); took > swapsTime+limits.Drain+leeway {
+		w.m.wrong(everyCallIsAnswered, "the launcher took %s to close", took)
+	}
+	w.life.kill()
+}
+
+// swapsTime bounds the wait for swaps at a close.
+const swapsTime = 20 * time.Second
+
+func (w *world) noMoreKills() {
+	w.down = step{limit: 10 * time.Millisecond}
+	if w.life != nil {
+		w.life.killAtCall(0, false)
+	}
+}
+
+// restTime bounds the time after the last fault until all is at rest: the longest
+// swap, and the time to undo it.
+const restTime = 300 * time.Second
+
+// settle waits until everything has come to rest, and checks what must hold then.
+func (w *world) settle() {
+	for until := time.Now().Add(restTime); time.Now().Before(until) && (w.life == nil || len(w.restless()) > 0); {
+		w.waitUntil(time.Now().Add(time.Second))
+	}
+	w.waitUntil(time.Now().Add(15 * time.Second)) // what comes after the rest
+	if w.everWrong("memory is lost") {
+		w.waitUntil(time.Now().Add(3 * limits.Memory))
+	}
+	w.checkRest()
+}
+
+// deleteEverything deletes all that there is, and checks that nothing is left, by
+// using each GPU whole once more.
+func (w *world) deleteEverything() {
+	if len(w.m.broken) > 0 {
+		return
+	}
+	r := &request{step: step{what: "delete all", request: "the last"}}
+	w.requests = append(w.requests, r)
+	w.ask(r)
+	for r.isOpen(w) {
+		w.waitUntil(time.Now().Add(time.Second))
+	}
+	w.waitUntil(time.Now().Add(time.Second))
+	w.checkGone()
+	if len(w.m.broken) > 0 {
+		return
+	}
+	for _, uuid := range []string{"g0", "g1"} {
+		s := step{request: "probe of " + uuid, gpus: []string{uuid}, share: "0.95"}
+		if _, err := w.life.sup.Create(supervisor.Create{ID: "probe-" + uuid, Spec: s.spec()}); err != nil {
+			w.m.wrong(nothingIsLeft, "GPU %s cannot be used again: %v", uuid, err)
+		}
+		if _, err := w.life.sup.Delete(context.Background(), "probe-"+uuid); err != nil {
+			w.m.wrong(nothingIsLeft, "the probe of GPU %s cannot be deleted: %v", uuid, err)
+		}
+	}
+}
+
+func (r *request) isOpen(w *world) bool { w.mu.Lock(); defer w.mu.Unlock(); return r.open }
+
+// over ends the launcher and all processes.
+func (w *world) over() {
+	if w.life != nil {
+		w.closeLauncher()
+		w.life.bury()
+		w.life = nil
+	}
+	w.m.mu.Lock()
+	for _, p := range w.m.living() {
+		p.end(signalled(syscall.SIGKILL))
+	}
+	w.m.mu.Unlock()
+	time.Sleep(10 * time.Minute) // until the machine has come to rest, too
+}
+
+// names are those of instances, sorted.
+func names(all []launcherapi.Instance) (ids []string) {
+	for _, i := range all {
+		ids = append(ids, i.InstanceID)
+	}
+	slices.Sort(ids)
+	return ids
+}

@@ -1,0 +1,245 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// script is what happens to a simulated launcher.
+type script struct {
+	seed   uint64
+	budget launcherapi.Budget
+	steps  []step
+}
+
+// step is one thing that happens. What each kind of step reads is what its line in
+// draws sets.
+type step struct {
+	at   time.Duration // after the beginning of the script
+	what string        // a key of acts
+
+	request string // name of a client's request, and of the model that it is for
+	keyed   bool   // it comes with its name as idempotency key
+	persist bool   // its client asks again when the launcher is back
+	id      string // of an instance
+	gpus    []string
+	share   string // of each GPU's memory
+	port    int
+	pinned  bool
+	odd     string // of the engine that is made
+	level   int
+	out     string
+	canary  bool
+	dry     bool
+	limit   time.Duration // of a swap; of a fault: how long it lasts
+	n       int           // a number of calls, of GiB or of seconds
+	after   bool          // a kill comes after the effect of its call
+	again   int           // the next life is killed too, at that call; 0: not
+	damage  string        // what is damaged while the launcher is dead
+}
+
+func (s step) String() string {
+	words := []string{fmt.Sprintf("%9.3fs %s", s.at.Seconds(), s.what)}
+	add := func(show bool, format string, args ...any) {
+		if show {
+			words = append(words, fmt.Sprintf(format, args...))
+		}
+	}
+	add(s.id != "", "%s", s.id)
+	add(s.request != "", "(%s)", s.request)
+	add(len(s.gpus) > 0, "on %s", strings.Join(s.gpus, "+"))
+	add(s.share != "", "with %s of it", s.share)
+	add(s.port != 0, "port %d", s.port)
+	add(s.pinned, "pinned")
+	add(s.odd != "", "[engine: %s]", s.odd)
+	add(s.out != "", "out %s", s.out)
+	add(s.level != 0, "level %d", s.level)
+	add(s.canary, "canary")
+	add(s.dry, "dry run")
+	add(s.limit != 0, "for at most %s", s.limit)
+	add(s.n != 0, "%d", s.n)
+	add(s.after, "after its effect")
+	add(s.again != 0, "and again at call %d", s.again)
+	add(s.damage != "", "damage to the file of %s", s.damage)
+	add(s.keyed, "keyed")
+	add(s.persist, "asks again")
+	return strings.Join(words, " ")
+}
+
+// kinds of steps, how often each comes, and what it reads.
+var kinds = []struct {
+	what   string
+	weight int
+	draw   func(*drawing, *step)
+}{
+	{"create", 10, (*drawing).create},
+	{"delete", 5, (*drawing).known},
+	{"delete all", 1, nil},
+	{"sleep", 6, func(d *drawing, s *step) { d.known(s); s.level = d.n(3) }},
+	{"wake", 6, (*drawing).known},
+	{"swap in new", 14, func(d *drawing, s *step) { d.create(s); d.swap(s) }},
+	{"swap in sleeping", 14, func(d *drawing, s *step) { d.known(s); d.swap(s) }},
+	{"swap out", 3, func(d *drawing, s *step) { s.gpus = d.gpus(); d.swap(s) }},
+	{"retry", 5, (*drawing).earlier},
+	{"call off", 3, (*drawing).earlier},
+	{"client goes away", 3, (*drawing).earlier},
+
+	{"crash", 3, (*drawing).known},
+	{"crash at next call", 3, (*drawing).known},
+	{"hang", 4, (*drawing).lasting},
+	{"refuse", 3, (*drawing).lasting},
+	{"answer late", 3, func(d *drawing, s *step) { d.lasting(s); s.n = 1 + d.n(30) }},
+	{"be stubborn", 2, (*drawing).known},
+	{"cannot be killed", 2, (*drawing).lasting},
+	{"memory comes late", 3, func(d *drawing, s *step) { d.lasts(s); s.n = 1 + d.n(4) }},
+	{"memory is lost", 1, (*drawing).lasts},
+	{"driver lists nobody", 1, (*drawing).lasts},
+	{"stranger", 3, func(d *drawing, s *step) { d.lasts(s); s.gpus = d.gpus()[:1]; s.n = 5 + d.n(70) }},
+	{"disk full", 3, (*drawing).lasts},
+	{"port taken", 3, func(d *drawing, s *step) { d.lasts(s); s.port = 9000 + d.n(2) }},
+	{"no descriptors", 2, (*drawing).lasts},
+	{"loads take long", 2, func(d *drawing, s *step) { d.lasts(s); s.n = 5 + d.n(90) }},
+	{"kill", 7, (*drawing).kill},
+	{"close", 2, func(d *drawing, s *step) { s.limit = d.between(time.Millisecond, 2*time.Second) }},
+}
+
+// themes are the kinds of which some scripts have much.
+var themes = [][]string{
+	{}, {}, {},
+	{"swap in new", "create", "delete"},
+	{"swap in sleeping", "wake", "sleep"},
+	{"swap in new", "swap in sleeping", "memory comes late", "call off", "delete"},
+	{"swap in sleeping", "hang", "answer late", "refuse"},
+	{"kill", "retry", "swap in new"},
+	{"kill", "sleep", "swap in sleeping"},
+	{"kill", "disk full", "sleep", "wake"},
+	{"kill", "no descriptors", "delete", "cannot be killed"},
+	{"stranger", "swap in new", "swap in sleeping"},
+	{"port taken", "swap in new", "create"},
+	{"close", "create", "swap in new"},
+	{"crash", "crash at next call", "swap in sleeping"},
+}
+
+// drawing draws a script.
+type drawing struct {
+	*rand.Rand
+	requests []string
+	theme    []string
+}
+
+func (d *drawing) n(below int) int { return d.IntN(below) }
+
+func (d *drawing) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(d.Int64N(int64(most-least)))
+}
+
+func one[T any](d *drawing, of ...T) T { return of[d.n(len(of))] }
+
+func (d *drawing) known(s *step)   { s.id = one(d, "a", "b", "c", "d") }
+func (d *drawing) lasts(s *step)   { s.limit = d.between(time.Second, 2*time.Second) << d.n(6) }
+func (d *drawing) lasting(s *step) { d.known(s); d.lasts(s) }
+
+func (d *drawing) gpus() []string {
+	return one(d, []string{"g0"}, []string{"g0"}, []string{"g0"}, []string{"g1"}, []string{"g1"}, []string{"g0", "g1"})
+}
+
+func (d *drawing) earlier(s *step) {
+	if len(d.requests) > 0 {
+		s.request = one(d, d.requests...)
+	}
+}
+
+func (d *drawing) named(s *step) {
+	s.request = fmt.Sprintf("r%d", len(d.requests)+1)
+	d.requests = append(d.requests, s.request)
+}
+
+func (d *drawing) create(s *step) {
+	d.known(s)
+	s.gpus = d.gpus()
+	s.share = one(d, "0.9", "0.9", "0.5", "0.4", "0.3")
+	s.pinned = d.n(10) == 0
+	if d.n(4) == 0 {
+		s.port = 9000 + d.n(2)
+	}
+	if d.n(12) == 0 {
+		s.odd = one(d, "liar", "refusing", "stubborn", "dies of its first call", "dies while it loads")
+	}
+	if s.what == "create" {
+		d.named(s)
+	} else if d.n(6) == 0 {
+		s.id = "" // the launcher makes one
+	}
+}
+
+func (d *drawing) swap(s *step) {
+	d.named(s)
+	s.keyed = d.n(2) == 0
+	s.persist = s.keyed && d.n(2) == 0
+	s.out = one(d, "", "", "sleep", "stop")
+	s.level = d.n(3)
+	s.canary = d.n(6) == 0
+	s.dry = d.n(15) == 0
+	s.limit = one(d, 0, 0, 0, 3*time.Second, 8*time.Second, 20*time.Second)
+}
+
+// kill is at the n-th call of the launcher into the world, at once where n is 0.
+func (d *drawing) kill(s *step) {
+	s.n, s.after = d.n(40), d.n(2) == 0
+	if d.n(3) == 0 {
+		s.n = 0
+	}
+	s.limit = d.between(time.Millisecond, 3*time.Second)
+	if d.n(5) == 0 {
+		s.again = 1 + d.n(30)
+	}
+	if d.n(10) == 0 {
+		s.damage = one(d, "an instance", "a swap")
+	}
+}
+
+// drawScript draws the script of a seed.
+func drawScript(seed uint64) script {
+	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0x686f74))}
+	out := script{seed: seed, budget: d.budget()}
+	d.theme = themes[d.n(len(themes))]
+	weights, total := make([]int, len(kinds)), 0
+	for n, k := range kinds {
+		weights[n] = k.weight
+		if slices.Contains(d.theme, k.what) {
+			weights[n] = 4 * (k.weight + 3)
+		}
+		total += weights[n]
+	}
+	var at time.Duration
+	for range 4 + d.n(22) {
+		at += d.between(time.Millisecond, 30*time.Millisecond) << d.n(9)
+		n, x := 0, d.n(total)
+		for x >= weights[n] {
+			x -= weights[n]
+			n++
+		}
+		s := step{at: at, what: kinds[n].what}
+		if kinds[n].draw != nil {
+			kinds[n].draw(d, &s)
+		}
+		out.steps = append(out.steps, s)
+	}
+	return out
+}
+
+func (d *drawing) budget() (b launcherapi.Budget) {
+	if d.n(2) == 0 {
+		return b
+	}
+	b.MaxSleepersPerGPU = one(d, 0, 1, 2)
+	b.MaxInstances = one(d, 0, 0, 2, 3)
+	b.MinResidency = launcherapi.Duration(one(d, 0, 0, 4*time.Second, 10*time.Second))
+	b.MaxHostSleeperBytes = one(d, 0, 0, 15*gib, 25*gib)
+	return b
+}
