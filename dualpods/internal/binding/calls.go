@@ -68,13 +68,24 @@ func (c *calls) begin(key string, keep bool, do func(context.Context) (revision 
 		case <-time.After(outcomePause):
 		case <-c.ctx.Done():
 		}
-		c.mu.Lock()
-		if c.all[key] == o {
-			delete(c.all, key)
-		}
-		c.mu.Unlock()
+		c.forget(key, o)
 		c.notify()
 	})
+}
+
+// forget has a call made again that had that outcome. A swap that was called off
+// before it came to the launcher, and of whose end nobody told, may wait there:
+// it is called off again.
+func (c *calls) forget(key string, o *outcome) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.all[key] != o {
+		return
+	}
+	delete(c.all, key)
+	if off := c.all[callOffOf(key)]; off != nil && off.over {
+		delete(c.all, callOffOf(key))
+	}
 }
 
 // underWay says whether a call is being made, has just failed, or had an effect

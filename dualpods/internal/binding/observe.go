@@ -186,7 +186,9 @@ func sleepKey(l *launcherPod, id string) string            { return "sleep/" + l
 func deleteKey(l *launcherPod, id string) string           { return "delete/" + l.key() + "/" + id }
 func askKey(uid types.UID) string                          { return "ask/" + string(uid) }
 func unbindKey(uid types.UID) string                       { return "unbind/" + string(uid) }
-func callOffKey(l *launcherPod, b *podmeta.Binding) string { return swapKey(l, b) + "/call-off" }
+func callOffKey(l *launcherPod, b *podmeta.Binding) string { return callOffOf(swapKey(l, b)) }
+
+func callOffOf(swapKey string) string { return swapKey + "/call-off" }
 
 // annotationsOf is a copy that can be written to.
 func annotationsOf(pod *corev1.Pod) map[string]string {

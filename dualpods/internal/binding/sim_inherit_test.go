@@ -124,3 +124,11 @@ func TestAControllerActsOnNothingThatIsOlderThanTheLastWriteOfTheOneBeforeIt(t *
 		t.Run(name, func(t *testing.T) { several(t, script) })
 	}
 }
+
+func TestASwapThatComesToItsLauncherAfterItWasCalledOffIsCalledOffAgain(t *testing.T) {
+	several(t, []simEvent{
+		{at: 3 * time.Second, what: "late swap"}, // it comes ten seconds late, to a GPU that is not free
+		{at: 9 * time.Second, what: "hold GPU", arg: 8000},
+		{at: 13600 * time.Millisecond, what: "restart launcher", arg: 1000}, // of whose end nobody tells
+	})
+}

@@ -3,6 +3,7 @@ package binding
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,10 +92,11 @@ func (s *sim) address() string {
 	return fmt.Sprintf("10.1.%d.%d", n/200, n%200+1)
 }
 
-// launcherOn is a node's launcher Pod of a LauncherConfig.
+// launcherOn is a node's launcher Pod of a LauncherConfig, and not one that has
+// the labels of one.
 func (s *sim) launcherOn(node, config string) *corev1.Pod {
 	for _, pod := range s.api.pods {
-		if IsLauncher(pod) && pod.Spec.NodeName == node && pod.Labels[podmeta.LabelLauncherConfig] == config {
+		if strings.HasPrefix(pod.Name, "launcher-") && pod.Spec.NodeName == node && pod.Labels[podmeta.LabelLauncherConfig] == config {
 			return pod
 		}
 	}
