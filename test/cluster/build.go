@@ -60,8 +60,8 @@ func source(ctx context.Context) (string, error) {
 }
 
 // buildPrograms builds the keeper and the program of the pause image into bin,
-// and puts kubectl beside them.
-func buildPrograms(ctx context.Context, bin, kube string) error {
+// and puts programs of others beside them, by name.
+func buildPrograms(ctx context.Context, bin string, others map[string]string) error {
 	if err := os.MkdirAll(bin, 0o755); err != nil {
 		return fmt.Errorf("cannot make the folder of programs: %w", err)
 	}
@@ -70,8 +70,10 @@ func buildPrograms(ctx context.Context, bin, kube string) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("cannot build the cluster's own programs: %w: %s", err, out)
 	}
-	if err := os.Symlink(kube, filepath.Join(bin, "kubectl")); err != nil {
-		return fmt.Errorf("cannot put kubectl into the cluster's folder: %w", err)
+	for name, program := range others {
+		if err := os.Symlink(program, filepath.Join(bin, name)); err != nil {
+			return fmt.Errorf("cannot put %s into the cluster's folder: %w", name, err)
+		}
 	}
 	return nil
 }
@@ -87,13 +89,22 @@ type external struct {
 
 var (
 	kubernetes = external{folder: "kube", name: "Kubernetes", takes: "a quarter of an hour", program: ".", flags: kubeFlags}
-	kwok       = external{folder: "kwok", name: "KWOK", takes: "three minutes", program: "sigs.k8s.io/kwok/cmd/kwok", flags: func(context.Context, string) (string, error) { return "", nil }}
+	kwok       = external{folder: "kwok", name: "KWOK", takes: "three minutes", program: "sigs.k8s.io/kwok/cmd/kwok", flags: noFlags}
+	helm       = external{folder: "helm", name: "Helm", takes: "four minutes", program: "helm.sh/helm/v4/cmd/helm", flags: noFlags}
 )
+
+func noFlags(context.Context, string) (string, error) { return "", nil }
 
 // KWOK gives the path of the program kwok, which plays nodes and their Pods for
 // an API server (https://kwok.sigs.k8s.io), and builds it first if the cache does
 // not have it. progress is told then.
 func KWOK(ctx context.Context, progress io.Writer) (string, error) { return kwok.build(ctx, progress) }
+
+// HelmProgram gives the path of the program helm (https://helm.sh), and builds it
+// first if the cache does not have it. progress is told then.
+func HelmProgram(ctx context.Context, progress io.Writer) (string, error) {
+	return helm.build(ctx, progress)
+}
 
 // build gives the path of the program, and builds it first if the cache does not
 // have it.

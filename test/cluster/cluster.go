@@ -74,13 +74,17 @@ func (c *Cluster) AuditLog() string { return c.path("log", "audit.log") }
 
 // Environ is what a program that is to use the cluster finds in its environment.
 func (c *Cluster) Environ() []string {
-	return append(os.Environ(), EnvName+"="+c.Name, "KUBECONFIG="+c.Kubeconfig(), c.kubectlCache(), "PATH="+c.Bin()+":"+os.Getenv("PATH"))
+	return append(c.caches(), EnvName+"="+c.Name, "KUBECONFIG="+c.Kubeconfig(), "PATH="+c.Bin()+":"+os.Getenv("PATH"))
 }
 
-// kubectlCache keeps what kubectl remembers of an API server with the cluster: in
-// the home of the user, where kubectl has it else, it would stay.
-// (https://kubernetes.io/docs/reference/kubectl/kubectl/#environment-variables)
-func (c *Cluster) kubectlCache() string { return "KUBECACHEDIR=" + c.path("kubectl-cache") }
+// caches is this process' environment, with what kubectl and helm remember of an
+// API server kept with the cluster: in the home of the user, where they have that
+// else, it would stay.
+// (https://kubernetes.io/docs/reference/kubectl/kubectl/#environment-variables, https://helm.sh/docs/helm/helm/)
+func (c *Cluster) caches() []string {
+	of := func(variable, folder string) string { return variable + "=" + c.path("cache", folder) }
+	return append(os.Environ(), of("KUBECACHEDIR", "kubectl"), of("HELM_CACHE_HOME", "helm"), of("HELM_CONFIG_HOME", "helm-config"), of("HELM_DATA_HOME", "helm-data"))
+}
 
 // NodeName is the name of a node, from 1 on.
 func NodeName(number int) string { return fmt.Sprintf("node-%d", number) }
@@ -88,11 +92,22 @@ func NodeName(number int) string { return fmt.Sprintf("node-%d", number) }
 // Kubectl runs kubectl as the administrator and gives its standard output.
 // stdin can be nil.
 func (c *Cluster) Kubectl(ctx context.Context, stdin io.Reader, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin(), "kubectl"), append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)...)
-	cmd.Stdin, cmd.Env = stdin, append(os.Environ(), c.kubectlCache())
+	return c.client(ctx, "kubectl", stdin, args)
+}
+
+// Helm runs helm (https://helm.sh) as the administrator and gives its standard
+// output.
+func (c *Cluster) Helm(ctx context.Context, args ...string) ([]byte, error) {
+	return c.client(ctx, "helm", nil, args)
+}
+
+// client runs one of the programs that talk to the API server.
+func (c *Cluster) client(ctx context.Context, name string, stdin io.Reader, args []string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.Bin(), name), append([]string{"--kubeconfig=" + c.Kubeconfig()}, args...)...)
+	cmd.Stdin, cmd.Env = stdin, c.caches()
 	out, err := cmd.Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, exit.Stderr)
+		err = fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, exit.Stderr)
 	}
 	return out, err
 }
@@ -143,11 +158,15 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if c.Kube, err = kubernetes.build(ctx, o.Progress); err != nil {
 		return nil, err
 	}
+	helm, err := helm.build(ctx, o.Progress)
+	if err != nil {
+		return nil, err
+	}
 	lock, err := claim(c.Name)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.start(ctx, lock); err != nil {
+	if err := c.start(ctx, lock, helm); err != nil {
 		if c.cmd != nil && c.cmd.Process != nil {
 			_ = c.cmd.Process.Kill() // it may have ended by itself
 			_ = c.cmd.Wait()         // it was killed
@@ -158,8 +177,8 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 // start starts the keeper and waits until it says that the cluster is ready.
-func (c *Cluster) start(ctx context.Context, lock *os.File) error {
-	if err := buildPrograms(ctx, c.Bin(), c.Kube); err != nil {
+func (c *Cluster) start(ctx context.Context, lock *os.File, helm string) error {
+	if err := buildPrograms(ctx, c.Bin(), map[string]string{"kubectl": c.Kube, "helm": helm}); err != nil {
 		return err
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")

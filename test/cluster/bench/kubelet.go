@@ -89,10 +89,11 @@ func (s *site) setUpNode(ctx context.Context) (*launcherWatch, error) {
 			return nil, err
 		}
 	}
-	for _, path := range []string{"deploy/manifests", "examples/dual-pods/launcherconfig.yaml"} {
-		if err := s.apply(ctx, path); err != nil {
-			return nil, err
-		}
+	if err := s.install(ctx); err != nil {
+		return nil, err
+	}
+	if err := s.apply(ctx, "examples/dual-pods/launcherconfig.yaml"); err != nil {
+		return nil, err
 	}
 	if err := s.wait(ctx, "--for=condition=Available", "lcfg/simulated"); err != nil {
 		return nil, err

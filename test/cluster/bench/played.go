@@ -127,7 +127,7 @@ func (b *bench) newPlayed(part string, nodes int) (p *played, err error) {
 	if out, err := s.InNetwork(b.ctx, "ip", "route", "add", "local", podRange, "dev", "lo").CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("cannot give the stand-in the addresses of Pods: %w: %s", err, out)
 	}
-	if err := s.apply(b.ctx, "deploy/manifests"); err != nil {
+	if err := s.install(b.ctx); err != nil {
 		return nil, err
 	}
 	if err := p.kubeconfigs(); err != nil {

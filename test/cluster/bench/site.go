@@ -59,6 +59,12 @@ func (b *bench) newSite(part string, nodes, gpus int) (s *site, err error) {
 	return s, s.apply(b.ctx, "deploy/chart/crds")
 }
 
+// install installs the chart. Nobody waits for its controller.
+func (s *site) install(ctx context.Context) error {
+	_, err := s.Helm(ctx, "install", "hotseat", "deploy/chart", "--namespace", system, "--create-namespace", "--set", "controller.replicas=1")
+	return err
+}
+
 func (s *site) apply(ctx context.Context, path string) error {
 	_, err := s.Kubectl(ctx, nil, "apply", "--server-side", "-f", path)
 	return err

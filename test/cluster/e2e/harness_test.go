@@ -92,15 +92,8 @@ func setUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := ensureNamespace(ctx, system); err != nil {
-		return err
-	}
-	for _, path := range []string{"deploy/chart/crds", "deploy/manifests"} {
-		if err := apply(ctx, "", root(path)); err != nil {
-			return err
-		}
-	}
-	_, err = shared.Kubectl(ctx, nil, "-n", system, "rollout", "status", "deployment/hotseat-controller", "--timeout="+patience.String())
+	_, err = shared.Helm(ctx, "upgrade", "--install", "hotseat", root("deploy/chart"), "--namespace", system, "--create-namespace",
+		"--set", "controller.replicas=1", "--wait", "--timeout", patience.String())
 	return err
 }
 

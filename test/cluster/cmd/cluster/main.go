@@ -33,7 +33,7 @@ func main() {
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "A real Kubernetes on this machine, for tests", SilenceUsage: true, SilenceErrors: true}
-	cmd.AddCommand(upCommand(), downCommand(), kubectlCommand(), shellCommand(), runCommand(), imageCommand(), keepCommand(), nodeCommand())
+	cmd.AddCommand(upCommand(), downCommand(), kubectlCommand(), shellCommand(), runCommand(), imageCommand(), helmCommand(), keepCommand(), nodeCommand())
 	cmd.Long = "A real Kubernetes on this machine, for tests.\n\n" + cluster.EnvName + " names the cluster; without it the name is default."
 	return cmd
 }
@@ -108,9 +108,23 @@ func kubectlCommand() *cobra.Command {
 	}
 }
 
+func helmCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "helm-path", Short: "Print where the program helm is, which is built if need be", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := cluster.HelmProgram(cmd.Context(), os.Stderr)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), path)
+			return err
+		},
+	}
+}
+
 func shellCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "shell", Short: "Open a shell with a kubectl that just works", Args: cobra.NoArgs,
+		Use: "shell", Short: "Open a shell with a kubectl and a helm that just work", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := cluster.Find("")
 			if err != nil {

@@ -1,0 +1,41 @@
+{{/* What names the objects that are in no namespace: one release looks at all
+namespaces, or several at one each. */}}
+{{- define "hotseat.name" -}}
+hotseat-controller{{ with .Values.watchNamespace }}-{{ . }}{{ end }}
+{{- end }}
+
+{{- define "hotseat.labels" -}}
+{{ include "hotseat.selector" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "hotseat.selector" -}}
+app.kubernetes.io/name: hotseat
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{/* (dict "root" $ "name" "controller") */}}
+{{- define "hotseat.image" -}}
+{{ .root.Values.image.registry }}/{{ .name }}:{{ .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- end }}
+
+{{- define "hotseat.user" -}}
+system:serviceaccount:{{ .Release.Namespace }}:hotseat-controller
+{{- end }}
+
+{{/* Fails where another release looks at the same namespaces. */}}
+{{- define "hotseat.alone" -}}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "").items }}
+{{- $other := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" . }}
+{{- $watches := dig "metadata" "annotations" "hotseat.dev/watches" "" . }}
+{{- if and $watches $other (ne $other $.Release.Namespace) }}
+{{- $mine := $.Values.watchNamespace | default "*" }}
+{{- if or (eq $watches "*") (eq $mine "*") (eq $watches $mine) }}
+{{- fail (printf "the release %s in namespace %s has hotseat look at %s already: uninstall that one first, or have each look at a namespace of its own (watchNamespace)" (dig "metadata" "annotations" "meta.helm.sh/release-name" "" .) $other (eq $watches "*" | ternary "all namespaces" (printf "namespace %s" $watches))) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
