@@ -27,14 +27,12 @@ var Events = []Event{
 	EventWoke, EventWakeRefused, EventStopAsked, EventExited, EventTimedOut, EventGone,
 }
 
-// Effect is what the supervisor does because of a transition, in order.
+// Effect is what the supervisor does because of a transition.
 type Effect string
 
 // The effects of transitions.
 const (
-	OpenGate   Effect = "open_gate"    // let inference requests through
-	ShutGate   Effect = "shut_gate"    // hold inference requests, saying the new state
-	FailGate   Effect = "fail_gate"    // answer inference requests with 503
+	NoEffect   Effect = ""
 	PutToSleep Effect = "put_to_sleep" // drain, then the engine's sleep sequence
 	WakeUp     Effect = "wake_up"      // the engine's wake sequence
 	StopTree   Effect = "stop_tree"    // SIGTERM, grace, SIGKILL of the tree, wait for the memory
@@ -44,57 +42,57 @@ const (
 
 // Transition is one row of the table of states.
 type Transition struct {
-	From    State
-	Event   Event
-	To      State
-	Effects []Effect
+	From   State
+	Event  Event
+	To     State
+	Effect Effect
 }
 
 // Transitions is the whole table: an event that has no row for a state is
 // refused in it. spec/states.md shows the same rows.
 var Transitions = []Transition{
-	{Starting, EventReady, Awake, []Effect{OpenGate}},
-	{Starting, EventStartFailed, Failed, []Effect{FailGate, ClearTree}},
-	{Starting, EventSlept, Sleeping, nil},
-	{Starting, EventWakeAsked, Starting, nil},
-	{Starting, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
-	{Starting, EventExited, Failed, []Effect{FailGate, ClearTree}},
-	{Starting, EventTimedOut, Failed, []Effect{FailGate, ClearTree}},
+	{Starting, EventReady, Awake, NoEffect},
+	{Starting, EventStartFailed, Failed, ClearTree},
+	{Starting, EventSlept, Sleeping, NoEffect},
+	{Starting, EventWakeAsked, Starting, NoEffect},
+	{Starting, EventStopAsked, Stopping, StopTree},
+	{Starting, EventExited, Failed, ClearTree},
+	{Starting, EventTimedOut, Failed, ClearTree},
 
-	{Awake, EventSleepAsked, FallingAsleep, []Effect{ShutGate, PutToSleep}},
-	{Awake, EventWakeAsked, Awake, nil},
-	{Awake, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
-	{Awake, EventExited, Failed, []Effect{FailGate, ClearTree}},
-	{Awake, EventTimedOut, Failed, []Effect{FailGate, ClearTree}},
+	{Awake, EventSleepAsked, FallingAsleep, PutToSleep},
+	{Awake, EventWakeAsked, Awake, NoEffect},
+	{Awake, EventStopAsked, Stopping, StopTree},
+	{Awake, EventExited, Failed, ClearTree},
+	{Awake, EventTimedOut, Failed, ClearTree},
 
-	{FallingAsleep, EventSleepAsked, FallingAsleep, nil},
-	{FallingAsleep, EventSlept, Sleeping, []Effect{ShutGate}},
-	{FallingAsleep, EventSleepRefused, Awake, []Effect{OpenGate}},
-	{FallingAsleep, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
-	{FallingAsleep, EventExited, Failed, []Effect{FailGate, ClearTree}},
-	{FallingAsleep, EventTimedOut, Failed, []Effect{FailGate, ClearTree}},
+	{FallingAsleep, EventSleepAsked, FallingAsleep, NoEffect},
+	{FallingAsleep, EventSlept, Sleeping, NoEffect},
+	{FallingAsleep, EventSleepRefused, Awake, NoEffect},
+	{FallingAsleep, EventStopAsked, Stopping, StopTree},
+	{FallingAsleep, EventExited, Failed, ClearTree},
+	{FallingAsleep, EventTimedOut, Failed, ClearTree},
 
-	{Sleeping, EventSleepAsked, Sleeping, nil},
-	{Sleeping, EventWakeAsked, Waking, []Effect{ShutGate, WakeUp}},
-	{Sleeping, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
-	{Sleeping, EventExited, Failed, []Effect{FailGate, ClearTree}},
+	{Sleeping, EventSleepAsked, Sleeping, NoEffect},
+	{Sleeping, EventWakeAsked, Waking, WakeUp},
+	{Sleeping, EventStopAsked, Stopping, StopTree},
+	{Sleeping, EventExited, Failed, ClearTree},
 
-	{Waking, EventWakeAsked, Waking, nil},
-	{Waking, EventWoke, Awake, []Effect{OpenGate}},
-	{Waking, EventWakeRefused, Sleeping, []Effect{ShutGate}},
-	{Waking, EventStopAsked, Stopping, []Effect{FailGate, StopTree}},
-	{Waking, EventExited, Failed, []Effect{FailGate, ClearTree}},
-	{Waking, EventTimedOut, Failed, []Effect{FailGate, ClearTree}},
+	{Waking, EventWakeAsked, Waking, NoEffect},
+	{Waking, EventWoke, Awake, NoEffect},
+	{Waking, EventWakeRefused, Sleeping, NoEffect},
+	{Waking, EventStopAsked, Stopping, StopTree},
+	{Waking, EventExited, Failed, ClearTree},
+	{Waking, EventTimedOut, Failed, ClearTree},
 
-	{Stopping, EventStopAsked, Stopping, nil},
-	{Stopping, EventExited, Stopping, nil},
-	{Stopping, EventGone, Stopped, []Effect{ClosePort}},
+	{Stopping, EventStopAsked, Stopping, NoEffect},
+	{Stopping, EventExited, Stopping, NoEffect},
+	{Stopping, EventGone, Stopped, ClosePort},
 
-	{Stopped, EventStopAsked, Stopped, nil},
+	{Stopped, EventStopAsked, Stopped, NoEffect},
 
-	{Failed, EventStopAsked, Failed, nil},
-	{Failed, EventExited, Failed, nil},
-	{Failed, EventGone, Failed, []Effect{ClosePort}},
+	{Failed, EventStopAsked, Failed, NoEffect},
+	{Failed, EventExited, Failed, NoEffect},
+	{Failed, EventGone, Failed, ClosePort},
 }
 
 type stateEvent struct {

@@ -11,7 +11,7 @@ type InstanceSpec struct {
 	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" maxProperties:"4096" doc:"Environment of the engine, over the launcher's own. A value is a string or {\"from_file\": path}."`
 	Annotations map[string]string   `json:"annotations,omitempty" maxProperties:"1024" doc:"Kept and echoed. hotseat.dev/pinned=true keeps the instance from being evicted."`
 	Engine      string              `json:"engine,omitempty" enum:"vllm" doc:"Which engine adapter runs it. Default: vllm."`
-	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"fork: from a preloader, refused while none that fits is ready; auto: by fork when one is, else by exec. Default: the launcher's start_method."`
+	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"fork: from a preloader, refused while none that fits is ready; auto: by fork, waiting for one that loads, and by exec where there can be none. Default: the launcher's start_method."`
 }
 
 // AnnotationPinned is the annotation that, with the value "true", keeps a sleeper from being evicted.
@@ -44,7 +44,7 @@ type Instance struct {
 	Annotations map[string]string   `json:"annotations,omitempty"`
 	Engine      string              `json:"engine"`
 	StartMethod string              `json:"start_method,omitempty" doc:"As given."`
-	StartedBy   string              `json:"started_by,omitempty" enum:"exec,fork" doc:"How its process was made. With exec although it was to be forked, reason says why, until it is put to sleep or ended."`
+	StartedBy   string              `json:"started_by,omitempty" enum:"exec,fork" doc:"How its process was made; absent before that. With exec although it was to be forked, reason says why, until it is put to sleep or ended."`
 
 	Model            string   `json:"model" doc:"Model as the engine was told it."`
 	ServedModelNames []string `json:"served_model_names" doc:"Names that clients may ask for."`

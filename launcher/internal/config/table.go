@@ -54,7 +54,7 @@ func table(c *Config) []setting {
 		{"llm_d_compat", "false", "answer the engine's own sleep endpoints at the instances' ports", boolean(&c.LLMDCompat)},
 		{"enable_sleep_mode", "auto", "give engines --enable-sleep-mode", choice(&c.EnableSleepMode, "auto", "always", "never")},
 
-		{"start_method", "auto", "how engines are started: fork from a process that has them loaded, exec, or auto for fork where it can be; exec keeps no such process", choice(&c.StartMethod, "auto", "exec", "fork")},
+		{"start_method", "auto", "how engines are started: fork from a process that has them loaded, exec, or auto for fork where it can be (a start waits for a process that loads); exec keeps no such process", choice(&c.StartMethod, "auto", "exec", "fork")},
 		{"preload_python", "", "Python that loads engines to fork; empty for the one of the vllm command", optional(&c.PreloadPython, text)},
 		{"preload_memory_limit", "8GiB", "what processes with a loaded engine may hold together; 0 for no limit", size(&c.PreloadMemoryLimit)},
 		{"preload_idle_timeout", "24h", "how long such a process is kept that forks nothing; 0 for ever", duration(&c.PreloadIdleTimeout)},

@@ -42,14 +42,13 @@ func tree(p *process.Process, err error) (supervisor.Tree, error) {
 
 // gates gives the supervisor its ports, by package gateway.
 type gates struct {
-	ports    *gateway.Ports
-	host     string // where public ports listen, and no wider
-	maxHeld  int
-	hold     time.Duration
-	compat   bool // the launcher itself answers /sleep, /wake_up and /is_sleeping there
-	observe  func(instanceID string, o gateway.Observation)
-	logger   *slog.Logger
-	verbsFor func(id string) gateway.Verbs
+	ports   *gateway.Ports
+	host    string // where public ports listen, and no wider
+	maxHeld int
+	hold    time.Duration
+	compat  bool // the launcher itself answers /sleep, /wake_up and /is_sleeping there
+	observe func(gateway.Observation)
+	logger  *slog.Logger
 }
 
 func (g *gates) Reserve() (supervisor.Reservation, error) {
@@ -73,10 +72,10 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 	opts := gateway.Options{
 		Name: o.InstanceID, Host: host, Port: o.Port, Ports: g.ports, Target: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort)),
 		MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
-		Observe: func(seen gateway.Observation) { g.observe(o.InstanceID, seen) },
+		Observe: g.observe,
 	}
 	if g.compat {
-		opts.Verbs, opts.SleepTimeout = g.verbsFor(o.InstanceID), sleepCallTime
+		opts.Verbs, opts.SleepTimeout = verbs{sup: o.Supervisor, id: o.InstanceID}, sleepCallTime
 	}
 	proxy, err := gateway.Listen(opts)
 	if taken, ok := errors.AsType[*gateway.PortTakenError](err); ok {

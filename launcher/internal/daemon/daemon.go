@@ -236,14 +236,12 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	d.later(func() error { vllm.Close(); return nil })
 	d.feed = feed.New(d.opts.WatchBuffer, d.memory.Revision)
 	queue := &turns.Queue{}
-	var m *metrics.Metrics
+	m := metrics.New()
 	g := &gates{
 		ports: gateway.NewPorts(), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
 		compat: d.opts.LLMDCompat, logger: d.log,
-		observe: func(_ string, o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
+		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
 	}
-	g.verbsFor = func(id string) gateway.Verbs { return verbs{sup: d.sup, id: id} }
-	observer := &lateObserver{}
 	var forks supervisor.Forker
 	if d.opts.StartMethod != launcherapi.StartExec {
 		d.pool = d.newPool(vllm, host)
@@ -254,10 +252,9 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
-		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: observer, Logger: d.log,
+		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
 	})
-	m = metrics.New(d.sup, d.preloaders)
-	observer.Metrics = m
+	m.Watch(d.sup, d.preloaders)
 	d.swaps = swap.New(swap.Options{
 		Supervisor: d.sup, Turns: queue, Records: state.swaps, Limits: d.opts.Limits, Logger: d.log,
 		Finished: func(outcome string, r launcherapi.SwapResult) {
@@ -272,8 +269,9 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 
 // How long a preloader may take to import everything, and to fork.
 const (
-	preloadTime = 5 * time.Minute
-	forkTime    = 3 * time.Second
+	preloadTime      = 5 * time.Minute
+	firstPreloadTime = 2 * time.Minute // that a start waits for it, where it has never loaded
+	forkTime         = 3 * time.Second
 )
 
 func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host) *preload.Pool {
@@ -281,7 +279,7 @@ func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host) *preload.Pool {
 	return preload.New(preload.Options{
 		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(os.Environ()),
 		Dir: filepath.Join(d.opts.StateDir, preFolder), Host: host,
-		MemoryLimit: d.opts.PreloadMemory, IdleTime: d.opts.PreloadIdleTime, LoadTime: preloadTime, AnswerTime: forkTime, Logger: d.log,
+		MemoryLimit: d.opts.PreloadMemory, IdleTime: d.opts.PreloadIdleTime, LoadTime: preloadTime, FirstLoad: firstPreloadTime, AnswerTime: forkTime, Logger: d.log,
 	})
 }
 
@@ -299,10 +297,6 @@ func (d *Daemon) ready() launcherapi.Ready {
 	}
 	return launcherapi.Ready{Status: "ready"}
 }
-
-// lateObserver is the supervisor's observer: the metrics, which need the
-// supervisor to be made themselves.
-type lateObserver struct{ *metrics.Metrics }
 
 // Addr is where the control API listens.
 func (d *Daemon) Addr() string { return d.listener.Addr().String() }

@@ -184,7 +184,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // InputError is a request that cannot be honoured, in words for who sent it.
 type InputError struct {
-	Field   string // of the create body: options, args, env_vars, gpu_uuids
+	Field   string // of the create body: options, args, env_vars.NAME, gpu_uuids
 	Flag    string // the engine's flag at fault, such as --uds; "" for none
 	Message string // whole, and says what to do
 }

@@ -188,11 +188,11 @@ func TestRequestsThatAreWrongOutsideTheArgumentsNameTheirField(t *testing.T) {
 		{"a GPU twice", Request{Options: new("m -tp 2"), GPUs: gpus(1, 1)}, "gpu_uuids", "", "gpu_uuids names GPU-00000001 twice"},
 		{"two choices of GPUs", Request{Options: new("m --device-ids 0"), GPUs: gpus(1)}, "gpu_uuids", "--device-ids", "both choose the GPUs"},
 		{"a MIG device beside another", Request{Options: new("m -tp 2"), GPUs: append(gpus(1), mig)}, "gpu_uuids", "", "MIG-5c89852c-d268-c3f3-1b07-005d5ae1dc3f is a MIG device"},
-		{"a variable without a name", Request{Options: new("m"), Env: env("", "x")}, "env_vars", "", `""`},
-		{"a variable with = in its name", Request{Options: new("m"), Env: env("A=B", "x")}, "env_vars", "", `"A=B"`},
-		{"a zero byte in a variable", Request{Options: new("m"), Env: env("A", "a\x00")}, "env_vars", "", "the value of A"},
-		{"a variable that no program can be given", Request{Options: new("m"), Env: env("A", strings.Repeat("x", 128<<10-2))}, "env_vars", "", "A in env_vars has 131070 bytes"},
-		{"the launcher's mark", Request{Options: new("m"), Env: env("HOTSEAT_INSTANCE", "x")}, "env_vars", "", "HOTSEAT_INSTANCE cannot be set"},
+		{"a variable without a name", Request{Options: new("m"), Env: env("", "x")}, "env_vars.", "", `""`},
+		{"a variable with = in its name", Request{Options: new("m"), Env: env("A=B", "x")}, "env_vars.A=B", "", `"A=B"`},
+		{"a zero byte in a variable", Request{Options: new("m"), Env: env("A", "a\x00")}, "env_vars.A", "", "the value of A"},
+		{"a variable that no program can be given", Request{Options: new("m"), Env: env("A", strings.Repeat("x", 128<<10-2))}, "env_vars.A", "", "A in env_vars has 131070 bytes"},
+		{"the launcher's mark", Request{Options: new("m"), Env: env("HOTSEAT_INSTANCE", "x")}, "env_vars.HOTSEAT_INSTANCE", "", "HOTSEAT_INSTANCE cannot be set"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -77,15 +77,16 @@ func inherited(name, value string) bool {
 }
 
 func checkVariable(name, value string) error {
+	field := "env_vars." + name
 	switch {
 	case name == "" || strings.ContainsAny(name, "=\x00"):
-		return inputError("env_vars", "", "%q cannot be the name of an environment variable", name)
+		return inputError(field, "", "%q cannot be the name of an environment variable", name)
 	case len(name)+len("=")+len(value) >= maxArgument:
-		return inputError("env_vars", "", "%s in env_vars has %d bytes, and a program can be given fewer than %d in one variable", name, len(value), maxArgument)
+		return inputError(field, "", "%s in env_vars has %d bytes, and a program can be given fewer than %d in one variable", name, len(value), maxArgument)
 	case strings.ContainsRune(value, 0):
-		return inputError("env_vars", "", "the value of %s in env_vars holds a zero byte", name)
+		return inputError(field, "", "the value of %s in env_vars holds a zero byte", name)
 	case name == "HOTSEAT_INSTANCE", name == "HOTSEAT_LAUNCHER":
-		return inputError("env_vars", "", "%s cannot be set: by it the launcher knows its own children", name)
+		return inputError(field, "", "%s cannot be set: by it the launcher knows its own children", name)
 	}
 	return nil
 }

@@ -39,9 +39,8 @@ var (
 	requestBuckets = []float64{.0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300}
 )
 
-// New makes the metrics. live and preloaders are asked at each scrape for what is
-// true now.
-func New(live Live, preloaders func() launcherapi.PreloaderList) *Metrics {
+// New makes the metrics of what happens; [Metrics.Watch] adds those of what is.
+func New() *Metrics {
 	m := &Metrics{
 		registry:    prometheus.NewRegistry(),
 		transitions: counters("hotseat_instance_transitions_total", "Changes of an instance's state.", "from", "to"),
@@ -59,9 +58,14 @@ func New(live Live, preloaders func() launcherapi.PreloaderList) *Metrics {
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hotseat_build_info", Help: "Always 1; the version is in the label."}, []string{"version"})
 	build.WithLabelValues(version.Version).Set(1)
 	m.registry.MustRegister(m.transitions, m.failures, m.phases, m.swaps, m.swapTime, m.refusals, m.requests, m.cut, m.unwritten, m.starts, m.api, build,
-		liveCollector{live, preloaders},
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// Watch adds the metrics of what is true now: live and preloaders are asked for
+// these at each scrape. A second call panics.
+func (m *Metrics) Watch(live Live, preloaders func() launcherapi.PreloaderList) {
+	m.registry.MustRegister(liveCollector{live, preloaders})
 }
 
 func counters(name, help string, labels ...string) *prometheus.CounterVec {

@@ -32,7 +32,8 @@ func (world) GPUs() launcherapi.GPUList {
 // scrape gives the text of a registry in which every metric has a value.
 func scrape(t *testing.T) string {
 	t.Helper()
-	m := New(world{}, func() launcherapi.PreloaderList { return launcherapi.PreloaderList{} })
+	m := New()
+	m.Watch(world{}, func() launcherapi.PreloaderList { return launcherapi.PreloaderList{} })
 	m.Transition("a", launcher.Starting, launcher.Failed, "")
 	m.Phase("drain", time.Second)
 	m.Refused("does_not_fit", "device_memory")

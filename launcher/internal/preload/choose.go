@@ -26,8 +26,8 @@ func (p *Pool) pick(env variables) (*preloader, error) {
 		return nil, err
 	}
 	if p.outdated(l) {
-		p.changed(l)
-		return nil, notForked("the installation of the engine has changed, and is being loaded again")
+		p.renew(l)
+		return nil, p.notReady(l, "the installation of the engine has changed, and is being loaded again")
 	}
 	return l, nil
 }
@@ -101,7 +101,12 @@ func (p *Pool) fitting(env variables) (*preloader, error) {
 	if len(l.diff) > 0 {
 		reason += "; it is one of its own for " + strings.Join(l.diff, ", ")
 	}
-	return nil, notForked("%s", reason)
+	return nil, p.notReady(l, reason)
+}
+
+// notReady is why nothing is forked now from a preloader that is not ready.
+func (p *Pool) notReady(l *preloader, reason string) error {
+	return &NotForkedError{Reason: reason, wait: p.waitFor(l)}
 }
 
 // with is the preloader that has exactly that environment.
@@ -161,12 +166,14 @@ func (p *Pool) drop(l *preloader) {
 	p.all = slices.DeleteFunc(p.all, func(o *preloader) bool { return o == l })
 	l.state, l.why = Waiting, "it is no longer kept"
 	l.cancel()
+	p.tell()
 }
 
-// changed has a preloader that is ready load again.
-func (p *Pool) changed(l *preloader) {
+// renew has a preloader that is ready load again.
+func (p *Pool) renew(l *preloader) {
 	l.state, l.why, l.attempt = Waiting, "the installation of the engine has changed", 0
 	l.run.end(l.why)
+	p.tell()
 }
 
 // ensure begins a preloader for an environment.
@@ -185,6 +192,14 @@ func (p *Pool) ensure(diff []string, env variables) *preloader {
 
 // namePrefix begins the names of preloaders' trees; no instance is called so.
 const namePrefix = process.HelperPrefix + "preloader-"
+
+// title names one for those who wait for it.
+func (l *preloader) title() string {
+	if len(l.diff) > 0 {
+		return "a preloader of its own for " + strings.Join(l.diff, ", ")
+	}
+	return "the preloader"
+}
 
 // describe says why one that is not ready is not.
 func (l *preloader) describe() string {

@@ -58,7 +58,7 @@ func newFixtureIn(t *testing.T, mode cgroup.Mode, change ...func(*fixture)) *fix
 	require.NoError(t, err)
 	f.options = Options{
 		Command: f.command, Recipe: recipe, Environ: f.environ(), Dir: filepath.Join(f.logs, "preloaders"), Host: f.host,
-		LoadTime: patience, AnswerTime: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		LoadTime: patience, FirstLoad: patience, AnswerTime: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(f)

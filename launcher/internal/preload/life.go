@@ -25,14 +25,14 @@ func (p *Pool) live(ctx context.Context, l *preloader) {
 	defer l.cancel()
 	defer os.Remove(p.logOf(l)) // it may never have been made
 	for ctx.Err() == nil {
-		lasted, err := p.once(ctx, l)
+		served, lasted, err := p.once(ctx, l)
 		if err := p.finish(l); err != nil {
 			p.opts.Logger.Error("cannot end a preloader", "preloader", l.name, "error", err)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		pause := p.fail(l, lasted, err)
+		pause := p.fail(l, served, lasted, err)
 		p.opts.Logger.Warn("a preloader ended; engines are started by exec meanwhile", "preloader", l.name, "reason", err, "again_in", pause)
 		select {
 		case <-time.After(pause):
@@ -46,13 +46,15 @@ func (p *Pool) live(ctx context.Context, l *preloader) {
 var errTooLarge = errors.New("more than the limit of preloaders")
 
 // fail notes why a preloader does not serve, and says when to try again.
-func (p *Pool) fail(l *preloader, lasted time.Duration, err error) time.Duration {
+func (p *Pool) fail(l *preloader, served bool, lasted time.Duration, err error) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.state, l.bytes = Waiting, 0
+	l.failed = l.failed || !served
 	if err != nil {
 		l.why = err.Error()
 	}
+	p.tell()
 	if lasted >= longestBackOff {
 		l.attempt = 0
 	}
@@ -64,11 +66,14 @@ func (p *Pool) fail(l *preloader, lasted time.Duration, err error) time.Duration
 	return pause
 }
 
-// once runs the process once. It returns when that has ended, or shall.
-func (p *Pool) once(ctx context.Context, l *preloader) (served time.Duration, err error) {
+// once runs the process once. It returns when that has ended, or shall, and says
+// whether and for how long it served.
+func (p *Pool) once(ctx context.Context, l *preloader) (served bool, lasted time.Duration, err error) {
 	command := p.commandStamp()
 	p.mu.Lock()
 	l.state, l.began, l.command = Loading, time.Now(), command // why it ended before stays known
+	began := l.began
+	p.tell()
 	p.mu.Unlock()
 	loading, cancel := context.WithTimeout(ctx, p.opts.LoadTime)
 	r, h, err := p.begin(loading, l)
@@ -76,26 +81,27 @@ func (p *Pool) once(ctx context.Context, l *preloader) (served time.Duration, er
 	cancel()
 	switch {
 	case late:
-		return 0, fmt.Errorf("it had not loaded after %s", p.opts.LoadTime)
+		return false, 0, fmt.Errorf("it had not loaded after %s", p.opts.LoadTime)
 	case err != nil:
-		return 0, fmt.Errorf("it did not load: %w", err)
+		return false, 0, fmt.Errorf("it did not load: %w", err)
 	case h.Refused != "":
-		return 0, fmt.Errorf("it refuses to serve: %s", h.Refused)
+		return false, 0, fmt.Errorf("it refuses to serve: %s", h.Refused)
 	}
 	ready := time.Now()
 	if err := p.serve(l, r, h); err != nil {
-		return 0, err
+		return false, 0, err
 	}
+	p.noteTime(l, ready.Sub(began))
 	select {
 	case <-r.tree.Done():
 		if code := r.tree.Exit().Code; code != nil {
-			return time.Since(ready), fmt.Errorf("it ended with code %d", *code)
+			return true, time.Since(ready), fmt.Errorf("it ended with code %d", *code)
 		}
-		return time.Since(ready), errors.New("it ended")
+		return true, time.Since(ready), errors.New("it ended")
 	case reason := <-r.ended:
-		return time.Since(ready), errors.New(reason)
+		return true, time.Since(ready), errors.New(reason)
 	case <-ctx.Done():
-		return time.Since(ready), ctx.Err()
+		return true, time.Since(ready), ctx.Err()
 	}
 }
 
@@ -113,6 +119,7 @@ func (p *Pool) serve(l *preloader, r *run, h hello) error {
 	l.hello, l.bytes, l.stamp = h, bytes, stamp(h.Watch)
 	l.counts = set(h.Names)
 	l.state, l.why, l.lastUsed = Ready, "", time.Now()
+	p.tell()
 	p.opts.Logger.Info("a preloader is ready", "preloader", l.name, "engine", h.Version, "seconds", h.Seconds, "bytes", bytes, "modules_left_out", len(h.Skipped))
 	for name, why := range h.Skipped {
 		p.opts.Logger.Debug("a preloader left a module out", "preloader", l.name, "module", name, "reason", why)
@@ -153,7 +160,7 @@ func (p *Pool) lookAround() {
 			p.opts.Logger.Info("a preloader is ended: it was not used for long", "preloader", l.name)
 			p.drop(l)
 		case l.state == Ready && p.outdated(l):
-			p.changed(l)
+			p.renew(l)
 		}
 	}
 }

@@ -2,7 +2,7 @@
 // imported all that an engine imports, and waits. Forked from it, an engine is
 // up in a tenth of the time. The launcher keeps one preloader for each set of
 // load-time variables that instances ask for, and never depends on any: what
-// cannot be forked faithfully and at once is left to the caller to exec.
+// cannot be forked faithfully, and soon, is left to the caller to exec.
 package preload
 
 import (
@@ -44,13 +44,17 @@ type Options struct {
 	MemoryLimit uint64        // what all preloaders together may hold, in bytes; 0: no limit
 	IdleTime    time.Duration // one that forked nothing for so long is ended; 0: never
 	LoadTime    time.Duration // what the imports may take
+	FirstLoad   time.Duration // how long a start waits for them where it is not known how long they take
 	AnswerTime  time.Duration // what a fork may take
 	Logger      *slog.Logger
 }
 
 // NotForkedError says why an engine was not forked. Nothing is left of the
 // attempt.
-type NotForkedError struct{ Reason string }
+type NotForkedError struct {
+	Reason string
+	wait   *wait // for what will fork it soon; nil: nothing will
+}
 
 func (e *NotForkedError) Error() string { return e.Reason }
 
@@ -70,14 +74,16 @@ type Pool struct {
 	end     context.CancelFunc
 	wait    sync.WaitGroup
 
-	mu    sync.Mutex
-	all   []*preloader
-	count int // names given out
+	mu      sync.Mutex
+	all     []*preloader
+	count   int           // names given out
+	times   times         // of the loads that there were
+	changed chan struct{} // closed and replaced when a preloader changes its state
 }
 
 // New makes the pool. It always gives one: a pool that can fork nothing says why.
 func New(opts Options) *Pool {
-	p := &Pool{opts: opts, common: parse(opts.Environ)}
+	p := &Pool{opts: opts, common: parse(opts.Environ), changed: make(chan struct{})}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	if err := p.prepare(); err != nil {
 		p.cannot = err.Error()
@@ -106,8 +112,14 @@ func (p *Pool) prepare() (err error) {
 	if p.umask, err = ownUmask(); err != nil {
 		return err
 	}
+	p.times = readTimes(p.opts.Dir)
 	if err := errors.Join(os.RemoveAll(p.opts.Dir), os.MkdirAll(p.opts.Dir, 0o700)); err != nil {
 		return fmt.Errorf("cannot make the preloaders' folder: %w", err)
+	}
+	if p.times.Last > 0 {
+		if err := p.times.write(filepath.Join(p.opts.Dir, timesName), "pool"); err != nil {
+			return fmt.Errorf("cannot write down how long preloaders took to load: %w", err)
+		}
 	}
 	p.program = filepath.Join(p.opts.Dir, programName)
 	if err := writeProgram(p.program); err != nil {
@@ -137,6 +149,7 @@ func writeProgram(path string) error {
 func (p *Pool) Close() {
 	p.mu.Lock() // nobody begins one now
 	p.end()
+	p.tell()
 	p.mu.Unlock()
 	p.wait.Wait()
 }
@@ -192,6 +205,7 @@ func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	}
 	p.mu.Lock()
 	l.forks++
+	l.failed = false
 	p.mu.Unlock()
 	return tree, nil
 }
@@ -215,7 +229,8 @@ func (p *Pool) giveUp(l *preloader, r *run, reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.run == r && l.state == Ready {
-		l.state, l.why = Waiting, reason
+		l.state, l.why, l.failed = Waiting, reason, true
+		p.tell()
 	}
 	r.end(reason)
 }

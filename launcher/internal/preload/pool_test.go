@@ -229,7 +229,7 @@ func TestAPreloaderThatWasAskedForBeforeTheBeginningIsTheOnlyOne(t *testing.T) {
 }
 
 func TestOneThatIsTooLargeIsNotLoadedAgainSoon(t *testing.T) {
-	var p Pool
-	assert.Equal(t, longestBackOff, p.fail(&preloader{}, 0, fmt.Errorf("it holds 1 GiB, %w", errTooLarge)))
-	assert.Equal(t, shortestBackOff, p.fail(&preloader{}, 0, errors.New("it ended")))
+	p := Pool{changed: make(chan struct{})}
+	assert.Equal(t, longestBackOff, p.fail(&preloader{}, false, 0, fmt.Errorf("it holds 1 GiB, %w", errTooLarge)))
+	assert.Equal(t, shortestBackOff, p.fail(&preloader{}, false, 0, errors.New("it ended")))
 }

@@ -74,6 +74,7 @@ type preloader struct {
 	lastUsed time.Time
 	forks    int
 	attempt  int
+	failed   bool // its last load or fork failed, and none of its forks has succeeded since
 	hello    hello
 	counts   loadTime
 	stamp    string // of the installation it has loaded
@@ -174,6 +175,7 @@ func (p *Pool) finish(l *preloader) error {
 	r := l.run
 	if l.state == Ready {
 		l.state, l.why = Waiting, "it has ended"
+		p.tell()
 	}
 	p.mu.Unlock()
 	if r == nil {

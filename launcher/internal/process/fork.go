@@ -50,7 +50,7 @@ func (p *Process) takeOver(c Command, spawn func([]*os.File, []string) (ID, erro
 			_ = door.Close() // nothing is buffered
 		}
 	}()
-	if p.id, err = spawn(enter, p.host.marked(c.Name, c.Env)); err != nil {
+	if p.id, err = spawn(enter, c.Env); err != nil {
 		return err
 	}
 	p.id.BootID = p.host.bootID

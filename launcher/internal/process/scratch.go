@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // longestScratch is what a scratch folder's path may have in bytes, so that a
@@ -28,28 +27,19 @@ func (h *Host) scratch(name string) string {
 	return dir
 }
 
-// withScratch makes the folder that a command is to have, and tells of it in
-// the command's environment.
-func (h *Host) withScratch(c Command) (Command, error) {
-	dir := h.scratch(c.Name)
+// makeScratch makes the folder that a command is to have; "": it has none.
+func (h *Host) makeScratch(c Command) (dir string, err error) {
+	dir = h.scratch(c.Name)
 	if c.Scratch == "" || dir == "" {
-		return c, nil
+		return "", nil
 	}
-	err := os.RemoveAll(dir) // of one that is gone, and was not seen to go
-	if err == nil {
+	if err = os.RemoveAll(dir); err == nil { // a tree may have gone while no launcher saw it go
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {
-		return c, fmt.Errorf("cannot make its folder: %w", err)
+		return "", fmt.Errorf("cannot make its folder: %w", err)
 	}
-	env := make([]string, 0, len(c.Env)+1)
-	for _, variable := range c.Env {
-		if !strings.HasPrefix(variable, c.Scratch+"=") {
-			env = append(env, variable)
-		}
-	}
-	c.Env = append(env, c.Scratch+"="+dir)
-	return c, nil
+	return dir, nil
 }
 
 // removeScratch removes the folder of a tree that is gone, with all in it.

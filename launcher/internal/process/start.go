@@ -11,12 +11,6 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
-// The marks that every process of a tree inherits.
-const (
-	instanceMark = "HOTSEAT_INSTANCE="
-	launcherMark = "HOTSEAT_LAUNCHER="
-)
-
 // Command is what to start.
 type Command struct {
 	Name   string   // of the instance, unique among those of this launcher; no slash, at most 200 bytes
@@ -67,12 +61,13 @@ func (h *Host) start(c Command) (*Process, error) {
 }
 
 // prepare makes what a tree has before its root: the control group and the
-// folder, of which the command is told.
+// folder. The command that it gives has its whole environment.
 func (h *Host) prepare(c Command) (*Process, Command, error) {
-	c, err := h.withScratch(c)
+	scratch, err := h.makeScratch(c)
 	if err != nil {
 		return nil, c, err
 	}
+	c.Env = h.environment(c, scratch)
 	group, err := h.opts.Cgroups.Create(c.Name)
 	if err != nil {
 		return nil, c, errors.Join(err, h.removeScratch(c.Name))
@@ -90,7 +85,7 @@ func (p *Process) fork(c Command) error {
 	}
 	attr := syscall.ProcAttr{
 		Dir:   c.Dir,
-		Env:   p.host.marked(c.Name, c.Env),
+		Env:   c.Env,
 		Files: []uintptr{p.host.null.Fd(), output.Fd(), output.Fd()},
 	}
 	if c.Extra != nil {
@@ -146,15 +141,4 @@ func (p *Process) abandon() error {
 	}
 	_, err := p.handle.reap()
 	return err
-}
-
-// marked is the environment with our marks in place of any it had.
-func (h *Host) marked(name string, env []string) []string {
-	marked := make([]string, 0, len(env)+2)
-	for _, variable := range env {
-		if !strings.HasPrefix(variable, instanceMark) && !strings.HasPrefix(variable, launcherMark) {
-			marked = append(marked, variable)
-		}
-	}
-	return append(marked, instanceMark+name, launcherMark+h.opts.Mark)
 }

@@ -22,20 +22,13 @@ const maxEnvFile = 64 << 10
 func Environment(variables map[string]launcherapi.EnvValue, folders []string) (env map[string]string, found Set, err error) {
 	env = make(map[string]string, len(variables))
 	for name, v := range variables {
-		where := "body.env_vars." + name
-		if name == "" || strings.ContainsAny(name, "=\x00") {
-			return nil, found, launcher.Invalidf(where, "%q cannot be the name of an environment variable", name)
-		}
 		value := v.Value
 		if v.FromFile != "" {
 			read, err := readEnvFile(v.FromFile, folders)
 			if err != nil {
-				return nil, found, launcher.Invalidf(where, "cannot take %s from a file: %w", name, err)
+				return nil, found, launcher.Invalidf("body.env_vars."+name, "cannot take %s from a file: %w", name, err)
 			}
 			value = read
-		}
-		if strings.ContainsRune(value, 0) {
-			return nil, found, launcher.Invalidf(where, "the value of %s holds a NUL byte", name)
 		}
 		if v.FromFile != "" || IsName(name) {
 			found.add(value)

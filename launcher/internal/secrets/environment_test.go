@@ -45,13 +45,6 @@ func TestAFileIsReadOnlyFromTheFoldersThatAreAllowed(t *testing.T) {
 	}
 }
 
-func TestAVariableThatNoProcessCanHaveIsRefused(t *testing.T) {
-	for name, value := range map[string]string{"": "x", "A=B": "x", "A": "x\x00y"} {
-		_, _, err := Environment(map[string]launcherapi.EnvValue{name: {Value: value}}, nil)
-		assert.Equal(t, launcherapi.CodeInvalid, launcher.CodeOf(err), "%q", name)
-	}
-}
-
 func TestTheSecretsOfAProcessAreFoundByWhatIsShownOfItsInstance(t *testing.T) {
 	var x Set
 	x.FindInProcess(launcherapi.InstanceSpec{EnvVars: map[string]launcherapi.EnvValue{

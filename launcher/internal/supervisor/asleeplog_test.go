@@ -20,7 +20,9 @@ func TestAnInstanceSaysHowLongItsLogWasWhenItFellAsleep(t *testing.T) {
 		i, err = r.Get("a")
 		require.NoError(t, err)
 		assert.EqualValues(t, len("said awake\n"), i.AsleepAt)
+		r.mu.Lock() // its weighing may still be under way
 		saved := r.instances["a"].saved()
+		r.mu.Unlock()
 		assert.Equal(t, i.AsleepAt, saved.AsleepAt, "the next life of the launcher knows it too")
 	})
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/google/uuid"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/crashpoint"
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
@@ -238,10 +237,10 @@ func (s *Supervisor) open(i *instance, d *Draft) error {
 			return err
 		}
 	}
-	opened.gate.Shut("the engine is starting")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i.private, i.gate = opened.private, opened.gate
+	s.setGate(i)
 	i.facts.EnginePort, i.facts.PublicPort = opened.private.Port(), opened.gate.Port()
 	return nil
 }
@@ -254,57 +253,6 @@ func (s *Supervisor) abandon(i *instance) {
 	i.notify()
 	s.mu.Unlock()
 	s.drop(i.facts.ID, held)
-}
-
-// launch writes the intent down, starts the process and watches it.
-func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error) {
-	output, name, err := s.opts.Logs.Create(d.ID)
-	if err != nil {
-		s.abandon(i)
-		return launcherapi.Instance{}, launcher.Storagef("cannot make the log of instance %s: %w", d.ID, err)
-	}
-	defer output.Close() // the child has its own copy
-	for _, note := range d.plan.Notes {
-		_, _ = fmt.Fprintf(output, "hotseat: %s\n", note) // a note is a courtesy; the engine's own writes tell of a full disk
-	}
-	s.mu.Lock()
-	i.facts.LogName = name
-	if err := s.opts.Records.Put(d.ID, i.saved()); err != nil {
-		s.mu.Unlock()
-		s.abandon(i)
-		return launcherapi.Instance{}, launcher.Storagef("cannot write instance %s down: %w", d.ID, err)
-	}
-	s.mu.Unlock()
-
-	crashpoint.At(crashpoint.StartWritten)
-	tree, notForked, err := s.startProcess(i, d, output)
-	crashpoint.At(crashpoint.StartSpawned)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i.noteStart(d.method, notForked)
-	s.opts.Observer.Started(i.facts.StartedBy, notForked != nil)
-	if err != nil {
-		s.publish(i, launcherapi.EventCreated)
-		why := err.Error()
-		err = s.happen(i, launcher.EventStartFailed, func() {
-			i.cause, i.reason = string(engine.CauseProgramCannotBeRun), why
-		})
-		return i.view(), err
-	}
-	i.tree, i.root = tree, tree.ID()
-	s.meter.Follow(d.ID, i.root.PID)
-	if i.facts.StartedBy == launcherapi.StartFork { // before it forks itself: those have this memory too
-		i.facts.Inherited = s.opts.Processes.Resident(i.root.PID).Anon
-	}
-	s.publish(i, launcherapi.EventCreated)
-	s.watch(i)
-	s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
-	op := i.op
-	s.spawn(func() { s.awaitReady(i, op) })
-	if s.closing || i.deleting {
-		err = s.happen(i, launcher.EventStopAsked, nil)
-	}
-	return i.view(), err
 }
 
 // watch waits for the end of the instance's process. The lock is held.

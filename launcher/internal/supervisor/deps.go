@@ -45,6 +45,13 @@ type Forker interface {
 	Check(env []string) error
 	// Look says what Check says, and touches nothing.
 	Look(env []string) error
+	// Awaits says what a command with that environment has to wait for until it
+	// can be forked, and makes sure that it comes; empty when there is nothing to
+	// wait for.
+	Awaits(env []string) string
+	// Await waits for that, for a bounded time. told hears what is waited for,
+	// whenever that changes. The error says why it is not waited for.
+	Await(ctx context.Context, env []string, told func(reason string)) error
 	// Never says why nothing will ever be forked; empty when something may.
 	Never() string
 }
@@ -71,14 +78,15 @@ type Gates interface {
 // GateOptions say what a gate stands before.
 type GateOptions struct {
 	InstanceID string
-	Host       string // address that was asked for; where it listens is no wider than the launcher's instance_host
-	Port       int    // 0: any free one
-	TargetPort int    // the engine's, on loopback
+	Supervisor *Supervisor // that of the instance: clients may call its verbs at the port
+	Host       string      // address that was asked for; where it listens is no wider than the launcher's instance_host
+	Port       int         // 0: any free one
+	TargetPort int         // the engine's, on loopback
 }
 
 // Gate is an instance's public port.
 type Gate interface {
-	Host() string // where it listens; "" where it does not
+	Host() string // where it listens
 	Port() int
 	Open()
 	Shut(reason string)

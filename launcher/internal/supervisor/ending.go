@@ -27,7 +27,12 @@ const stuckAfter = 10 * time.Second
 
 // stopTree ends the whole tree and waits for its device memory.
 func (s *Supervisor) stopTree(i *instance, grace time.Duration) {
-	s.endTree(i, grace, func(ctx context.Context) error { return i.tree.Stop(ctx, grace) })
+	s.endTree(i, grace, func(ctx context.Context) error {
+		if i.tree == nil { // it waited for a preloader
+			return s.opts.Runner.Clear(ctx, i.facts.ID)
+		}
+		return i.tree.Stop(ctx, grace)
+	})
 }
 
 // clearTree kills whatever the end of the API server left behind.

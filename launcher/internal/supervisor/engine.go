@@ -21,22 +21,16 @@ const settleLimit = 15 * time.Second
 // putToSleep drains an instance whose gate is shut, and has its engine sleep.
 func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	began := time.Now()
-	drainCtx, stop := context.WithTimeout(op.ctx, op.drain)
-	cut, err := op.gate.Drain(drainCtx)
-	stop()
+	cut := s.drain(i, op)
 	drained := time.Now()
 	if !s.noteDrain(i, op, drained.Sub(began), cut) {
 		return
 	}
-	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn("a drain did not end well", "instance", i.facts.ID, "error", err)
-	}
-
 	crashpoint.At(crashpoint.SleepDrained)
 	before := s.holdsBefore(i, op)
 	ctx, stop := s.answerTime(op)
 	defer stop()
-	err = s.whileItListens(ctx, i, func(ctx context.Context) error { return i.sleepEngine(ctx, op.level) })
+	err := s.whileItListens(ctx, i, func(ctx context.Context) error { return i.sleepEngine(ctx, op.level) })
 	if err != nil {
 		s.sleepFailed(i, op, err)
 		return
@@ -51,6 +45,21 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 			s.spawn(func() { s.weigh(i, op) })
 		}
 	})
+}
+
+// drain waits until the answers in flight have ended, or cuts them at the end of
+// the drain's time: then it says how many.
+func (s *Supervisor) drain(i *instance, op *operation) (cut int) {
+	if op.gate == nil {
+		return 0 // nobody can ask the instance for anything
+	}
+	ctx, stop := context.WithTimeout(op.ctx, op.drain)
+	defer stop()
+	cut, err := op.gate.Drain(ctx)
+	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		s.log.Warn("a drain did not end well", "instance", i.facts.ID, "error", err)
+	}
+	return cut
 }
 
 // sleepEngine has an engine sleep. Whether it then does is asked the first time

@@ -127,3 +127,49 @@ func TestAShutGateSaysWhatStateItsInstanceIsIn(t *testing.T) {
 		require.Equal(t, []string{"waking", "sleeping"}, gates.all()[3:])
 	})
 }
+
+func TestAGateFollowsFromTheStateTheClaimAndTheClosingOfTheLauncher(t *testing.T) {
+	for _, state := range launcher.States {
+		for _, held := range []bool{false, true} {
+			for _, closing := range []bool{false, true} {
+				gate := &fakeGate{state: "new"}
+				s := &Supervisor{closing: closing}
+				s.setGate(&instance{state: state, holdGate: held, gate: gate})
+				want := "shut"
+				switch {
+				case state == launcher.Awake && !held && !closing:
+					want = "open"
+				case state == launcher.Stopping || state.Ended():
+					want = "failed"
+				}
+				require.Equal(t, want, gate.get(), "%s, held %v, closing %v", state, held, closing)
+			}
+		}
+	}
+}
+
+func TestAnInstanceThatIsAwakeOnlyWhenTheLauncherClosesOpensNoGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.awake("a", "0.3")
+		gate := r.gates.gate("a")
+		gate.drained, gate.inFlight = make(chan struct{}), 1
+		ready := make(chan struct{})
+		r.engine.ready = func(ctx context.Context) error {
+			select {
+			case <-ready:
+				return nil
+			default:
+				return errBroken
+			}
+		}
+		r.create("b", "0.3")
+		time.AfterFunc(time.Second, func() { close(ready) })
+		time.AfterFunc(2*time.Second, func() {
+			require.Equal(t, "shut", r.gates.gate("b").get())
+			close(gate.drained)
+		})
+		require.NoError(t, r.Close(t.Context(), false))
+		require.Equal(t, string(launcher.Awake), r.state("b"))
+	})
+}

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,16 +35,12 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 		i.timed(string(row.From), took)
 		i.slept = i.slept || row.From == launcher.Sleeping && row.To != launcher.Waking
 		i.state, i.since = row.To, now
-		if row.To == launcher.Sleeping {
-			i.asleepAt = s.opts.Logs.Size(i.facts.LogName)
-		}
+		s.enter(i)
 		s.log.Info("instance changed state", "instance", i.facts.ID, "from", row.From, "to", row.To, "event", event, "reason", i.reason)
 		s.opts.Observer.Transition(i.facts.ID, row.From, row.To, i.cause)
 		s.opts.Observer.Phase(string(row.From), took)
 	}
-	for _, effect := range row.Effects {
-		s.effect(i, row, effect)
-	}
+	s.effect(i, row)
 	if row.To != row.From {
 		if row.From == launcher.Starting {
 			s.removeConfig(i.facts.ID)
@@ -52,6 +49,22 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 		crashpoint.At(crashpoint.State(string(row.To)))
 	}
 	return nil
+}
+
+// enter does what every way into a state has in common. The lock is held.
+func (s *Supervisor) enter(i *instance) {
+	switch i.state {
+	case launcher.Awake:
+		i.lastWoken = i.since
+	case launcher.Sleeping:
+		i.asleepAt = s.opts.Logs.Size(i.facts.LogName)
+	case launcher.Stopping, launcher.Failed:
+		if i.op != nil {
+			i.op.cancel(errors.New(failText(i)))
+		}
+	case launcher.Starting, launcher.FallingAsleep, launcher.Waking, launcher.Stopped:
+	}
+	s.setGate(i)
 }
 
 func kindOf(s launcher.State) launcherapi.EventType {
@@ -70,22 +83,8 @@ func (s *Supervisor) publish(i *instance, kind launcherapi.EventType) {
 }
 
 // effect does what a transition asks for. Nothing here blocks. The lock is held.
-func (s *Supervisor) effect(i *instance, row launcher.Transition, effect launcher.Effect) {
-	switch effect {
-	case launcher.OpenGate:
-		i.lastWoken = time.Now()
-		if i.holdGate {
-			i.gate.Shut("a swap has not ended yet")
-		} else {
-			i.gate.Open()
-		}
-	case launcher.ShutGate:
-		i.gate.Shut(string(row.To))
-	case launcher.FailGate:
-		s.endOperation(i, fmt.Errorf("the instance is %s: %s", row.To, i.reason))
-		if i.gate != nil {
-			i.gate.Fail(failText(i))
-		}
+func (s *Supervisor) effect(i *instance, row launcher.Transition) {
+	switch row.Effect {
 	case launcher.PutToSleep:
 		op := i.op
 		s.spawn(func() { s.putToSleep(i, op) })
@@ -102,14 +101,8 @@ func (s *Supervisor) effect(i *instance, row launcher.Transition, effect launche
 		s.spawn(func() { s.clearTree(i) })
 	case launcher.ClosePort:
 		s.spawn(func() { s.closePorts(i) })
+	case launcher.NoEffect:
 	}
-}
-
-func failText(i *instance) string {
-	if i.reason == "" {
-		return "the instance is " + string(i.state)
-	}
-	return fmt.Sprintf("the instance is %s: %s", i.state, i.reason)
 }
 
 // beginOperation makes op the instance's current one. The lock is held.
@@ -117,13 +110,6 @@ func (s *Supervisor) beginOperation(i *instance, op *operation) {
 	op.ctx, op.cancel = context.WithCancelCause(s.ctx)
 	op.gate, op.level = i.gate, i.level
 	i.op = op
-}
-
-// endOperation cancels the current operation. The lock is held.
-func (s *Supervisor) endOperation(i *instance, why error) {
-	if i.op != nil {
-		i.op.cancel(why)
-	}
 }
 
 // come takes the lock and lets an event of an operation happen, unless the

@@ -70,6 +70,7 @@ type instance struct {
 	victim   bool   // that swap is going to evict it
 	holdGate bool   // stay shut when awake, until the swap opens it
 	deleting bool   // forget it once it is gone
+	waiting  bool   // no process is made yet: a preloader is waited for that will fork it
 	found    bool   // nothing was written of it: its process was found at a start
 
 	op      *operation

@@ -226,8 +226,7 @@ func sleepLevel(saved SavedInstance) int {
 // taken meanwhile it gets another, and says so.
 func (s *Supervisor) reopen(i *instance) error {
 	if i.facts.EnginePort == 0 {
-		i.gate = noGate{} // nobody knows where it listens
-		return nil
+		return nil // nobody knows where it listens
 	}
 	private, err := s.opts.Gates.Claim(i.facts.EnginePort)
 	if err != nil {
@@ -235,19 +234,16 @@ func (s *Supervisor) reopen(i *instance) error {
 	} else {
 		i.private = private
 	}
-	opts := GateOptions{InstanceID: i.facts.ID, Host: i.facts.PublicHost, Port: i.facts.PublicPort, TargetPort: i.facts.EnginePort}
-	i.gate, err = s.opts.Gates.Listen(opts)
-	if err == nil {
-		i.facts.PublicPort = i.gate.Port()
-		return nil
+	opts := GateOptions{InstanceID: i.facts.ID, Supervisor: s, Host: i.facts.PublicHost, Port: i.facts.PublicPort, TargetPort: i.facts.EnginePort}
+	gate, taken := s.opts.Gates.Listen(opts)
+	if taken != nil {
+		taken = fmt.Errorf("its port %d was taken while the launcher was away: %w", i.facts.PublicPort, taken)
+		opts.Port = 0
+		if gate, err = s.opts.Gates.Listen(opts); err != nil {
+			return errors.Join(taken, err)
+		}
 	}
-	taken := fmt.Errorf("its port %d was taken while the launcher was away: %w", i.facts.PublicPort, err)
-	opts.Port = 0
-	if i.gate, err = s.opts.Gates.Listen(opts); err != nil {
-		i.gate = noGate{}
-		return errors.Join(taken, err)
-	}
-	i.facts.PublicPort = i.gate.Port()
+	i.gate, i.facts.PublicPort = gate, gate.Port()
 	return taken
 }
 
@@ -260,17 +256,13 @@ func (s *Supervisor) list(i *instance) {
 // resume goes on with what the instance was doing. The lock is held.
 func (s *Supervisor) resume(i *instance) {
 	limits := s.opts.Limits
-	i.gate.Shut(string(i.state))
+	s.setGate(i)
 	switch i.state {
 	case launcher.Starting:
 		left := max(limits.Start-time.Since(i.since), settleLimit)
 		s.beginOperation(i, &operation{limit: left, resumed: true})
 		op := i.op
 		s.spawn(func() { s.awaitReady(i, op) })
-	case launcher.Awake:
-		if !i.holdGate {
-			i.gate.Open()
-		}
 	case launcher.FallingAsleep:
 		s.beginOperation(i, &operation{limit: limits.Sleep, resumed: true}) // what was in flight went with the old proxy
 		op := i.op
@@ -280,9 +272,8 @@ func (s *Supervisor) resume(i *instance) {
 		op := i.op
 		s.spawn(func() { s.wakeUp(i, op) })
 	case launcher.Stopping:
-		i.gate.Fail(failText(i))
 		s.spawn(func() { s.stopTree(i, limits.StopGrace) })
-	case launcher.Sleeping, launcher.Stopped, launcher.Failed:
+	case launcher.Awake, launcher.Sleeping, launcher.Stopped, launcher.Failed:
 	}
 }
 
@@ -312,6 +303,9 @@ func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []stri
 				i.reason, i.lastLog = exitText(exit), nil // the log may tell a secret, which went with the process
 			}
 			i.reason = join(i.reason, "it ended while the launcher was away")
+			if i.root.PID == 0 {
+				i.reason = "the launcher ended before the engine was started: create the instance again"
+			}
 		}
 	})
 	if err != nil {

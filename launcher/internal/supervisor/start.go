@@ -1,17 +1,22 @@
 package supervisor
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/crashpoint"
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// This file is how an engine's process is made: by exec, or by fork from a
-// preloader. Whichever it was, what comes after is the same.
+// This file is how an engine's process is made: by fork from a preloader, which
+// may have to be waited for, or by exec. Whichever it was, what comes after is the
+// same.
 
 // startMethod says how an instance is to be started. Where fork is insisted on,
 // a preloader has to be ready for it now; where none is, one is made ready,
@@ -43,6 +48,152 @@ func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
 	return launcherapi.StartFork, nil
 }
 
+// launch writes the intent down, starts the process and watches it. Where a
+// preloader is worth waiting for, that happens in the background.
+func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error) {
+	output, name, err := s.opts.Logs.Create(d.ID)
+	if err != nil {
+		s.abandon(i)
+		return launcherapi.Instance{}, launcher.Storagef("cannot make the log of instance %s: %w", d.ID, err)
+	}
+	for _, note := range d.plan.Notes {
+		_, _ = fmt.Fprintf(output, "hotseat: %s\n", note) // a note is a courtesy; the engine's own writes tell of a full disk
+	}
+	s.mu.Lock()
+	i.facts.LogName = name
+	if err := s.opts.Records.Put(d.ID, i.saved()); err != nil {
+		s.mu.Unlock()
+		_ = output.Close() // nothing of an engine was written
+		s.abandon(i)
+		return launcherapi.Instance{}, launcher.Storagef("cannot write instance %s down: %w", d.ID, err)
+	}
+	s.mu.Unlock()
+
+	crashpoint.At(crashpoint.StartWritten)
+	if reason := s.awaits(d); reason != "" {
+		return s.launchLater(i, d, output, reason), nil
+	}
+	defer output.Close() // the child has its own copy
+	tree, notForked, err := s.startProcess(i, d, output)
+	crashpoint.At(crashpoint.StartSpawned)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err = s.launched(i, d, tree, notForked, err, launcherapi.EventCreated)
+	if err == nil && s.closing {
+		err = s.happen(i, launcher.EventStopAsked, nil)
+	}
+	return i.view(), err
+}
+
+// launched: the process was made, or not; kind is of the event that tells of it.
+// The lock is held.
+func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err error, kind launcherapi.EventType) error {
+	i.noteStart(d.method, notForked)
+	s.opts.Observer.Started(i.facts.StartedBy, notForked != nil)
+	if err != nil {
+		s.publish(i, kind)
+		why := err.Error()
+		return s.happen(i, launcher.EventStartFailed, func() {
+			i.cause, i.reason = string(engine.CauseProgramCannotBeRun), why
+		})
+	}
+	i.tree, i.root = tree, tree.ID()
+	s.meter.Follow(d.ID, i.root.PID)
+	if i.facts.StartedBy == launcherapi.StartFork { // before it forks itself: those have this memory too
+		i.facts.Inherited = s.opts.Processes.Resident(i.root.PID).Anon
+	}
+	s.publish(i, kind)
+	s.watch(i)
+	if i.op == nil {
+		s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
+	}
+	op := i.op
+	s.spawn(func() { s.awaitReady(i, op) })
+	if i.deleting {
+		return s.happen(i, launcher.EventStopAsked, nil)
+	}
+	return nil
+}
+
+// awaits says what the start of a draft waits for: a preloader that loads, and is
+// ready sooner than an engine that is started by exec. Empty: for nothing.
+func (s *Supervisor) awaits(d *Draft) string {
+	if d.method != launcherapi.StartAuto {
+		return ""
+	}
+	return s.opts.Forker.Awaits(d.plan.Env())
+}
+
+// launchLater has the process of an instance made when a preloader can fork it,
+// or is not to be waited for any longer. output is closed then.
+func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason string) launcherapi.Instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.waiting, i.reason = true, i.secrets.Hide(reason)
+	s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
+	op := i.op
+	s.publish(i, launcherapi.EventCreated)
+	s.spawn(func() {
+		defer output.Close() // the child has its own copy
+		s.awaitFork(i, op, d)
+		s.launchWaited(i, op, d, output)
+	})
+	if i.deleting {
+		if err := s.happen(i, launcher.EventStopAsked, nil); err != nil {
+			s.log.Error("cannot stop an instance that waits for a preloader", "error", err)
+		}
+	}
+	return i.view()
+}
+
+// awaitFork returns when an instance's process is to be made, or its operation
+// has ended. At least half of the time for its start is left to the engine.
+func (s *Supervisor) awaitFork(i *instance, op *operation, d *Draft) {
+	began := time.Now()
+	ctx, stop := context.WithTimeout(op.ctx, op.limit/2)
+	defer stop()
+	// Why it is not waited for any longer Fork says too.
+	_ = s.opts.Forker.Await(ctx, d.plan.Env(), func(reason string) { s.noteWait(i, op, reason) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waited := time.Since(began)
+	i.timed("preload", waited)
+	op.limit -= waited
+}
+
+// noteWait tells the watchers what an instance waits for.
+func (s *Supervisor) noteWait(i *instance, op *operation, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reason = i.secrets.Hide(reason)
+	if i.op != op || op.ctx.Err() != nil || i.reason == reason {
+		return
+	}
+	i.reason = reason
+	s.publish(i, launcherapi.EventUpdated)
+}
+
+// launchWaited makes the process of an instance that waited for a preloader,
+// unless it was stopped meanwhile. When the launcher itself ends the process is
+// made all the same, and the next launcher adopts it.
+func (s *Supervisor) launchWaited(i *instance, op *operation, d *Draft, output *os.File) {
+	s.mu.Lock()
+	i.waiting = false
+	wanted := i.state == launcher.Starting
+	s.mu.Unlock()
+	if !wanted {
+		return
+	}
+	tree, notForked, err := s.startProcess(i, d, output)
+	crashpoint.At(crashpoint.StartSpawned)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.reason = ""
+	if err := s.launched(i, d, tree, notForked, err, launcherapi.EventUpdated); err != nil {
+		s.log.Error("cannot start an instance that waited for a preloader", "error", err)
+	}
+}
+
 // startProcess makes the engine's process. notForked says why it was not
 // forked, where that was to be tried: it was started by exec then.
 func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree Tree, notForked, err error) {
@@ -52,7 +203,11 @@ func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree 
 	}
 	argv := append(append([]string(nil), s.opts.Program...), plan.Argv("127.0.0.1", i.facts.EnginePort)...)
 	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: plan.Env(), Output: output, Scratch: plan.Scratch}
-	if d.method != launcherapi.StartExec {
+	switch {
+	case d.method == launcherapi.StartExec:
+	case s.ctx.Err() != nil:
+		notForked = errors.New("the launcher ended while a preloader was waited for")
+	default:
 		if tree, notForked = s.opts.Forker.Fork(command); notForked == nil {
 			return tree, nil, nil
 		}

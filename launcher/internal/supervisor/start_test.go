@@ -1,9 +1,11 @@
 package supervisor
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -19,12 +21,31 @@ type fakeForker struct {
 	never       string
 	check, fork error
 	forked      []string
-	checked     int // calls of Check, which may begin a preloader
+	checked     int           // calls of Check, which may begin a preloader
+	wait        chan struct{} // until a preloader is ready, or is not waited for any longer; nil: one is ready
 }
 
 func (f *fakeForker) Never() string        { return f.never }
 func (f *fakeForker) Check([]string) error { f.checked++; return f.check }
 func (f *fakeForker) Look([]string) error  { return f.check }
+
+func (f *fakeForker) Awaits([]string) string {
+	if f.wait == nil {
+		return ""
+	}
+	return "waiting for the preloader"
+}
+
+// Await waits until the channel is closed.
+func (f *fakeForker) Await(ctx context.Context, _ []string, told func(string)) error {
+	told("waiting for the preloader")
+	select {
+	case <-f.wait:
+		return f.fork
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
 
 func (f *fakeForker) Fork(c process.Command) (Tree, error) {
 	if f.fork != nil {
@@ -117,4 +138,73 @@ func TestADraftThatTouchesNothingBeginsNoPreloader(t *testing.T) {
 			assert.Equal(t, 1, forker.checked, "else one would never be ready")
 		}, func(o *Options) { o.Forker = forker })
 	}
+}
+
+// waits is a rig whose instances wait for a preloader until wait is closed.
+func waits(t *testing.T, do func(t *testing.T, r *rig, f *fakeForker), change ...func(*Options)) {
+	t.Helper()
+	f := &fakeForker{}
+	in(t, func(t *testing.T, r *rig) {
+		f.runner, f.wait = r.runner, make(chan struct{})
+		view, err := r.Create(Create{ID: "a", Spec: spec("0.3")})
+		require.NoError(t, err)
+		assert.Equal(t, string(launcher.Starting), view.State, "the call is answered at once")
+		assert.Equal(t, "waiting for the preloader", view.Reason)
+		assert.Empty(t, view.StartedBy)
+		do(t, r, f)
+	}, append([]func(*Options){func(o *Options) { o.StartMethod, o.Forker = launcherapi.StartAuto, f }}, change...)...)
+}
+
+func TestAStartWaitsForThePreloaderAndIsForked(t *testing.T) {
+	waits(t, func(t *testing.T, r *rig, f *fakeForker) {
+		time.Sleep(14 * time.Second)
+		close(f.wait)
+		view, err := r.AwaitVerb(t.Context(), "a", launcher.Awake)
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.StartFork, view.StartedBy)
+		assert.Empty(t, view.Reason)
+		assert.Contains(t, view.Timings, launcherapi.PhaseTime{Name: "preload", DurationMS: 14000})
+	})
+}
+
+func TestAStartWhosePreloaderIsNotToBeWaitedForIsAnExecWithTheReason(t *testing.T) {
+	waits(t, func(t *testing.T, r *rig, f *fakeForker) {
+		f.fork = errors.New("it did not load: ZeroDivisionError")
+		close(f.wait)
+		view, err := r.AwaitVerb(t.Context(), "a", launcher.Awake)
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.StartExec, view.StartedBy)
+		assert.Equal(t, "started by exec: it did not load: ZeroDivisionError", view.Reason)
+	})
+}
+
+func TestAnInstanceThatIsDeletedWhileItWaitsForAPreloaderIsNeverStarted(t *testing.T) {
+	waits(t, func(t *testing.T, r *rig, f *fakeForker) {
+		view, err := r.Delete(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, string(launcher.Stopped), view.State)
+		synctest.Wait()
+		assert.Empty(t, f.forked)
+		close(f.wait)
+		r.awake("a", "0.3")
+	})
+}
+
+func TestAWaitLeavesHalfOfTheTimeOfAStartToTheEngine(t *testing.T) {
+	waits(t, func(t *testing.T, r *rig, f *fakeForker) {
+		f.fork = errors.New("the preloader is loading")
+		view, err := r.AwaitVerb(t.Context(), "a", launcher.Awake)
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.StartExec, view.StartedBy)
+		assert.Contains(t, view.Timings, launcherapi.PhaseTime{Name: "preload", DurationMS: 10000})
+	}, func(o *Options) { o.Limits.Start = 20 * time.Second })
+}
+
+func TestALauncherThatEndsStartsWhatWaitsForAPreloader(t *testing.T) {
+	waits(t, func(t *testing.T, r *rig, f *fakeForker) {
+		again := restart(t, r)
+		view, err := again.AwaitVerb(t.Context(), "a", launcher.Awake)
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.StartExec, view.StartedBy)
+	})
 }

@@ -148,7 +148,7 @@ func (s *Supervisor) drainAll(ctx context.Context) {
 	var open []Gate
 	for _, i := range s.instances {
 		if i.state == launcher.Awake && i.gate != nil {
-			i.gate.Shut("the launcher is closing")
+			s.setGate(i)
 			open = append(open, i.gate)
 		}
 	}

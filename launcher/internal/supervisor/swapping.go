@@ -129,30 +129,6 @@ func (s *Supervisor) Neighbours(uuids []string) []string {
 	return out
 }
 
-// HoldGate keeps an instance's gate shut when it is awake, until OpenGate.
-func (s *Supervisor) HoldGate(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if i, ok := s.instances[id]; ok {
-		i.holdGate = true
-	}
-}
-
-// OpenGate ends HoldGate, and opens the gate when the instance is awake.
-func (s *Supervisor) OpenGate(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i, ok := s.instances[id]
-	if !ok {
-		return
-	}
-	i.holdGate = false
-	if i.state == launcher.Awake && i.gate != nil {
-		i.gate.Open()
-	}
-	s.write(i)
-}
-
 // Dismiss gives back everything that a swap has claimed: its marks on instances,
 // its room, and the ports of an instance that it did not make. Gates that the
 // swap held shut open.
@@ -186,9 +162,7 @@ func (s *Supervisor) leaveInstances(swapID string) {
 		i.swapID, i.victim = "", false
 		if i.holdGate {
 			i.holdGate = false
-			if i.state == launcher.Awake && i.gate != nil {
-				i.gate.Open()
-			}
+			s.setGate(i)
 		}
 		if op := i.op; i.state == launcher.Sleeping && !weighed {
 			s.spawn(func() { s.weigh(i, op) })

@@ -218,7 +218,9 @@ func (s *Supervisor) stop(id string, may func(*instance) error) (*instance, erro
 }
 
 // launching says whether the process is being made just now.
-func (i *instance) launching() bool { return i.state == launcher.Starting && i.tree == nil }
+func (i *instance) launching() bool {
+	return i.state == launcher.Starting && i.tree == nil && !i.waiting
+}
 
 // awaitOver waits until the instance is forgotten, and shows how it ended.
 func (s *Supervisor) awaitOver(ctx context.Context, i *instance) (launcherapi.Instance, error) {

