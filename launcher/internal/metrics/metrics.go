@@ -52,7 +52,7 @@ func New() *Metrics {
 		requests:    histograms("hotseat_proxy_request_duration_seconds", "Requests at the instances' public ports, the wait at the gate included.", requestBuckets, "class", "outcome"),
 		cut:         prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_requests_cut_total", Help: "Answers in flight that were cut because a drain ran out of time."}),
 		unwritten:   prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_journal_failures_total", Help: "Records that could not be written to the state folder."}),
-		starts:      counters("hotseat_starts_total", "Engines' processes that were made, by exec or by fork; fell_back: by exec because no preloader served.", "by", "fell_back"),
+		starts:      counters("hotseat_starts_total", "Engines' processes that were made, by exec or by fork; fell_back: by exec because no preloader served, nor was to be waited for.", "by", "fell_back"),
 		api:         histograms("hotseat_api_request_duration_seconds", "Requests at the control API.", requestBuckets, "route", "method", "status"),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hotseat_build_info", Help: "Always 1; the version is in the label."}, []string{"version"})
