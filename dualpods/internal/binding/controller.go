@@ -127,26 +127,32 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 				after = n.pause()
 			}
 		}
-		if after > 0 && (again == 0 || after < again) {
-			again = after
-		}
+		again = sooner(again, after)
 		if came && c.news(w) { // a model may be awake: whom it serves goes before others that come
 			again = soon
 			break
 		}
 	}
 	c.opts.Observer.Passed(n.name, subjects)
-	if !c.tidy(ctx, n, w) {
+	after, ok := c.tidy(ctx, n, w)
+	if !ok {
 		failed = n.failed + 1
-		if after := n.pause(); again == 0 || after < again {
-			again = after
-		}
+		after = sooner(after, n.pause())
 	}
+	again = sooner(again, after)
 	n.failed = failed
 	n.keepSwaps(w)
 	n.calls.forgetTroubles(w.now)
 	c.forget(n, w)
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// sooner is when to look again of two; 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b > 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // soon is when a pass is made that was broken off.
@@ -168,8 +174,9 @@ func (n *nodeWork) pause() time.Duration {
 
 // tidy puts to rest what runs for nobody. On a node that was deleted, and whose
 // machine may go on, requesters are not asked whether they carry traffic, and
-// nothing is put to rest under them. ok says that nothing has to be tried again.
-func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (ok bool) {
+// nothing is put to rest under them. again is when to look again at what did not
+// rest though told to; ok says that no write failed.
+func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (again time.Duration, ok bool) {
 	ok = true
 	for _, l := range w.launchers {
 		if err := c.release(ctx, n, w, l); err != nil && ctx.Err() == nil {
@@ -186,7 +193,8 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (ok bool) 
 			}
 			sleep, remove := n.calls.instanceTroubles(l, id, launcher.State(i.State))
 			step := DecideStray(i, sleep.Count >= enoughSleeps)
-			if w.now.Before(map[Action]Trouble{Sleep: sleep, DeleteInstance: remove}[step.Do].Until) {
+			if pause := map[Action]Trouble{Sleep: sleep, DeleteInstance: remove}[step.Do].Until.Sub(w.now); pause > 0 {
+				again = sooner(again, pause)
 				continue
 			}
 			if step.Do == Nothing || n.calls.underWay(sleepKey(l, id), view.Revision) || n.calls.underWay(deleteKey(l, id), view.Revision) {
@@ -198,7 +206,7 @@ func (c *Controller) tidy(ctx context.Context, n *nodeWork, w *world) (ok bool) 
 			}
 		}
 	}
-	return ok
+	return again, ok
 }
 
 // settle takes steps for one requester until there is none to take now, and says

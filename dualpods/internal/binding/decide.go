@@ -247,6 +247,8 @@ var served = []rule{
 		}},
 	{"moving", func(o *Observation) bool { return !o.in(launcher.Awake) },
 		do(Nothing, "instance %s is %s", instanceID, instanceState)},
+	{"told to sleep", func(o *Observation) bool { return o.Calls.Sleep },
+		do(Nothing, "instance %s was told to sleep before it was bound, and wakes once it does", instanceID)},
 	{"being unbound", func(o *Observation) bool { return o.Calls.Unbind },
 		do(Nothing, "connections of an earlier binding are ending")},
 	{"carries for another", func(o *Observation) bool { return o.carries() && o.SPI.Proxy.ProxyConfig != o.proxy() },

@@ -33,10 +33,12 @@ func TestAProcessThatWasFrozenUntilAnotherMayLeadTakesNoStep(t *testing.T) {
 	_, over, err := c.take(t.Context(), n, w, Observation{}, Step{Do: Nothing})
 	require.NoError(t, err)
 	assert.True(t, over)
-	assert.True(t, c.tidy(t.Context(), n, w))
+	_, ok := c.tidy(t.Context(), n, w)
+	assert.True(t, ok)
 	n.calls.running.Wait()
 	assert.Empty(t, v.deleted, "no stray instance is put to rest either")
 	leads = true
-	assert.True(t, c.tidy(t.Context(), n, w))
+	_, ok = c.tidy(t.Context(), n, w)
+	assert.True(t, ok)
 	assert.Equal(t, "theirs/stray", <-v.deleted)
 }

@@ -76,6 +76,12 @@ func TestAModelThatRefusesToSleepIsDeletedInTheEnd(t *testing.T) {
 	assert.Equal(t, 1, counted(lines, `"do"="remove finalizer"`))
 }
 
+func TestAModelOfNobodyThatRefusesToSleepIsDeletedInTheEnd(t *testing.T) {
+	lines := steps(t, simEvent{at: 20 * time.Second, what: "refuse sleep"}, simEvent{at: 21 * time.Second, what: "damage record", arg: 159_506}, simEvent{at: 22 * time.Second, what: "delete"})
+	assert.Equal(t, enoughSleeps, counted(lines, `"do"="sleep" "why"="it is awake, and no requester is bound to it"`))
+	assert.Equal(t, 1, counted(lines, `"do"="delete instance" "why"="it is awake, does not sleep, and no requester is bound to it"`))
+}
+
 func TestARequesterProgramThatRefusesToBecomeUnreadyIsUnboundAndServedAgain(t *testing.T) {
 	lines := steps(t, simEvent{at: 20 * time.Second, what: oddUnready}, simEvent{at: 21 * time.Second, what: "sleep by hand"})
 	assert.Equal(t, 1, counted(lines, `"do"="become unready"`))
