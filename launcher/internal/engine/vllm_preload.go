@@ -8,17 +8,15 @@ type Recipe struct {
 	// Platform is imported where vLLM finds that platform, by its device type.
 	Platform map[string][]string `json:"platform_modules"`
 
-	// ForkChildren has the engine's own processes forked as well. Where that
-	// needs a patch it is made for Versions alone.
-	ForkChildren bool     `json:"fork_children"`
-	Versions     []string `json:"versions"`
+	// ForkChildren has the engine's own processes forked as well.
+	ForkChildren bool `json:"fork_children"`
 }
 
-// Recipe of vLLM: what `vllm serve` imports in its three processes, checked
-// against 0.30.0. What other versions or platforms lack is left out by itself.
+// Recipe of vLLM: what `vllm serve` imports in its three processes. What a
+// release or a platform lacks is left out by itself.
 func (v *VLLM) Recipe() Recipe {
 	return Recipe{
-		Distribution: "vllm", ForkChildren: true, Versions: []string{"0.30.0"},
+		Distribution: "vllm", ForkChildren: true,
 		Modules: []string{
 			"vllm.entrypoints.cli.main", "vllm.entrypoints.cli.serve", "vllm.entrypoints.openai.api_server",
 			"vllm.v1.engine.core", "vllm.v1.engine.async_llm", "vllm.v1.executor.multiproc_executor",

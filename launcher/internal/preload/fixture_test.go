@@ -37,7 +37,7 @@ type fixture struct {
 }
 
 var recipe = Recipe{
-	Distribution: "vllm", Modules: []string{"vllm.engine"}, ForkChildren: true, Versions: []string{"0.30.0"},
+	Distribution: "vllm", Modules: []string{"vllm.engine"}, ForkChildren: true,
 }
 
 func newFixture(t *testing.T, change ...func(*fixture)) *fixture {

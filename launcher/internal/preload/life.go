@@ -33,9 +33,47 @@ func (p *Pool) live(ctx context.Context, l *preloader) {
 			return
 		}
 		pause := p.fail(l, served, lasted, err)
+		if never, ok := errors.AsType[*neverError](err); ok {
+			p.opts.Logger.Warn("engines are started by exec until another one is installed", "preloader", l.name, "reason", err)
+			p.awaitChange(ctx, never)
+			continue
+		}
 		p.opts.Logger.Warn("a preloader ended; engines are started by exec meanwhile", "preloader", l.name, "reason", err, "again_in", pause)
 		select {
 		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// neverError is why no preloader of an installation will ever serve.
+type neverError struct {
+	reason  string
+	watch   []string // files and folders that change with the installation
+	stamp   string   // of them
+	command string   // what command and interpreter were
+}
+
+func (e *neverError) Error() string { return e.reason }
+
+// refusal is why a preloader that has said so does not serve.
+func refusal(h hello, command string) error {
+	reason := "it refuses to serve: " + h.Refused
+	if h.Lasting {
+		return &neverError{reason: reason, watch: h.Watch, stamp: stamp(h.Watch), command: command}
+	}
+	return errors.New(reason)
+}
+
+// awaitChange returns when the installation is another one than that of which no
+// preloader will serve, or when ctx ends.
+func (p *Pool) awaitChange(ctx context.Context, never *neverError) {
+	tick := time.NewTicker(houseKeeping)
+	defer tick.Stop()
+	for stamp(never.watch) == never.stamp && p.commandStamp() == never.command {
+		select {
+		case <-tick.C:
 		case <-ctx.Done():
 			return
 		}
@@ -85,7 +123,7 @@ func (p *Pool) once(ctx context.Context, l *preloader) (served bool, lasted time
 	case err != nil:
 		return false, 0, fmt.Errorf("it did not load: %w", err)
 	case h.Refused != "":
-		return false, 0, fmt.Errorf("it refuses to serve: %s", h.Refused)
+		return false, 0, refusal(h, command)
 	}
 	ready := time.Now()
 	if err := p.serve(l, r, h); err != nil {

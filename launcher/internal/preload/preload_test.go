@@ -202,9 +202,10 @@ func TestAnInstallationThatCannotBeForkedIsLeftToExecWithTheReason(t *testing.T)
 		"an import that ends the process": {func(f *fixture) {
 			f.write("vllm/__init__.py", "import os\nprint('good bye', flush=True)\nos._exit(3)\n")
 		}, "good bye"},
-		"a version that was not checked": {func(f *fixture) {
-			f.options.Recipe.Versions = []string{"0.29.0"}
-		}, "was checked with 0.29.0, not with 0.30.0"},
+		"an engine that decides in another place how it makes its processes": {func(f *fixture) {
+			f.write("vllm/utils/system_utils.py", "")
+			f.options.Recipe.Modules = []string{"vllm.entrypoints"}
+		}, "this vLLM has no function get_mp_context"},
 		"an import that hangs": {func(f *fixture) {
 			f.write("vllm/__init__.py", "import signal\nsignal.pause()\n")
 			f.options.LoadTime = time.Second

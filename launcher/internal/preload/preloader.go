@@ -35,6 +35,7 @@ type order struct {
 // hello is what a preloader says once it has loaded.
 type hello struct {
 	Refused string   `json:"refused"` // why it does not serve
+	Lasting bool     `json:"lasting"` // and none will, of this installation
 	Version string   `json:"version"`
 	Python  string   `json:"python"`
 	Modules int      `json:"modules"`

@@ -4,8 +4,8 @@ The launcher runs it with the engine's own interpreter and talks to it over the
 socket on descriptor 3: frames of four bytes (big endian) with the length of
 the JSON that follows; descriptors travel with the four bytes.
 
-  order    launcher -> here   {script, modules, versions, ...}
-  hello    here -> launcher   {version, load_time, watch, ...} or {refused}
+  order    launcher -> here   {script, modules, ...}
+  hello    here -> launcher   {version, load_time, watch, ...} or {refused, lasting, watch}
   request  launcher -> here   {argv, flags, env, dir, umask}, descriptors: log, gate, cgroup.procs ...
   answer   here -> launcher   {pid, start_time} or {error}
 
@@ -26,8 +26,9 @@ import struct
 import sys
 
 from hotseat_child import become, run
+from hotseat_children import Unknown
 from hotseat_forkable import CONTROL, Refusal, check_forkable
-from hotseat_load import preload
+from hotseat_load import preload, watched_files
 from hotseat_proc import stat_field
 
 
@@ -91,7 +92,10 @@ def serve():
             os._exit(0)
         code, files, said, wrote, hello = preload(order)
     except BaseException as error:
-        send(control, {"refused": str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}"})
+        send(control, {
+            "refused": str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}",
+            "lasting": isinstance(error, Unknown), "watch": watched_files(),
+        })
         raise
     send(control, hello)
     while True:

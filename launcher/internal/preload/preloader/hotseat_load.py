@@ -8,7 +8,8 @@ import os
 import sys
 import time
 
-from hotseat_forkable import Files, Refusal, check_forkable, try_fork
+from hotseat_children import fork_children
+from hotseat_forkable import Files, Refusal, check_forkable
 from hotseat_proc import read_file
 
 
@@ -76,38 +77,6 @@ def import_all(order):
     return skipped
 
 
-def fork_children(order, version):
-    """Arranges that vLLM forks EngineCore and Worker too, and gives the variables that does it.
-
-    On CUDA vLLM has a documented switch, and itself spawns when it must. The
-    platform of CPUs overrides it, so there the function that decides is
-    replaced, for the versions that this was checked with.
-    """
-    import multiprocessing
-    from vllm.platforms import current_platform
-
-    if not current_platform.is_cpu():
-        if not try_fork():
-            raise Refusal("torch has looked for devices, and refuses CUDA to a forked process")
-        switch = "VLLM_WORKER_MULTIPROC_METHOD"
-        return {} if switch in os.environ else {switch: "fork"}
-    if version not in order["versions"]:
-        raise Refusal(f"that vLLM forks its own processes on CPUs was checked with {', '.join(order['versions'])}, not with {version}")
-    from vllm.utils import system_utils
-
-    original = system_utils.get_mp_context
-
-    def get_mp_context():
-        if "--numa-bind" in sys.argv or system_utils.is_in_ray_actor():
-            return original()
-        return multiprocessing.get_context("fork")
-
-    for module in list(sys.modules.values()):
-        if getattr(module, "get_mp_context", None) is original:
-            module.get_mp_context = get_mp_context
-    return {}
-
-
 def preload(order):
     """Imports, checks, freezes. Gives the engine's command, the files it has
     loaded, what the imports said and what they wrote into the environment, and the hello."""
@@ -118,7 +87,7 @@ def preload(order):
     stop = watch_reads()
     skipped = import_all(order)
     version = importlib.metadata.version(order["distribution"])
-    variables = fork_children(order, version) if order["fork_children"] else {}
+    variables = fork_children() if order["fork_children"] else {}
     read = stop()
     if "setproctitle" in sys.modules:
         sys.modules["setproctitle"].getproctitle()  # it finds its room while the arguments are as they were

@@ -94,6 +94,7 @@ def argument(name):
 
 def main():
     print(json.dumps(facts()), flush=True)
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # as the platform of CPUs does
     if argument("--exit") is not None:
         sys.exit(argument("--exit"))
     if "--child" in sys.argv:

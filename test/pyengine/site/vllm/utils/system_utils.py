@@ -1,9 +1,8 @@
 import multiprocessing
-
-
-def is_in_ray_actor():
-    return False
+import os
+import sys
 
 
 def get_mp_context():
-    return multiprocessing.get_context("spawn")
+    method = os.environ.get("VLLM_WORKER_MULTIPROC_METHOD", "fork")
+    return multiprocessing.get_context("spawn" if "--numa-bind" in sys.argv else method)
