@@ -10,6 +10,7 @@ type (
 // Each table of the document stands after one of these lines.
 const (
 	beginMark     = "<!-- written by `go run ./test/bench -write` -->"
+	firstsMark    = "<!-- first starts, written by `make bench-vllm` -->"
 	startsMark    = "<!-- starts, written by `make bench-vllm` -->"
 	realSwapsMark = "<!-- swaps, written by `make bench-vllm` -->"
 )

@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	write := flags.Bool("write", false, "put the table into "+figures.Document)
 	only := flags.String("only", "", "run these parts alone, separated by commas: "+parts.Names())
-	vllm := flags.String("vllm", "", "take the figures of real vLLM alone, which test/vllm-cpu has set up in this folder: starts, swaps")
+	vllm := flags.String("vllm", "", "take the figures of real vLLM alone, which test/vllm-cpu has set up in this folder: starts, firsts, swaps")
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -102,6 +102,15 @@ func (b *bench) real(setup, only string, out io.Writer, write bool) error {
 			return fmt.Errorf("starts: %w", err)
 		}
 		if err := figures.Publish(out, write, startsMark, renderStarts(ways)); err != nil {
+			return err
+		}
+	}
+	if only == "" || only == "firsts" {
+		all, err := b.firsts(setup)
+		if err != nil {
+			return fmt.Errorf("firsts: %w", err)
+		}
+		if err := figures.Publish(out, write, firstsMark, renderFirsts(all)); err != nil {
 			return err
 		}
 	}
