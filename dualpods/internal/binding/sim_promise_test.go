@@ -114,6 +114,9 @@ func (s *sim) heard(uid types.UID) bool {
 // nobody serves it any more, and whoever has its instance next is to know that it
 // ended.
 func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
+	if pod.DeletionTimestamp != nil {
+		return // it was deleted before
+	}
 	p := s.programs[pod.UID]
 	if since, stale := s.stale[pod.Name]; stale && !inc.silent(p) && s.heard(pod.UID) && p.odd == "" && time.Since(since) > justNow {
 		s.violated("requester %s is deleted since nobody serves it, and is ready", pod.Name)

@@ -273,7 +273,7 @@ func (s *sim) wrongGPUs(pod *corev1.Pod, p *simProgram) []string {
 	case s.asksKubelet:
 		return nil
 	case slices.ContainsFunc(p.said(), func(g string) bool { return !slices.Contains(nodeGPUs(p.node), g) }):
-		return []string{"does not see GPU"}
+		return []string{"does not see GPU", "has one of its GPUs too"} // two may name one that nobody has
 	}
 	for _, name := range s.requesters() {
 		other := s.programs[s.api.pods[name].UID]
