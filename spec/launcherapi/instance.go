@@ -1,6 +1,9 @@
 package launcherapi
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // InstanceSpec is the body of a create call: what to run and on which GPUs.
 // Exactly one of Options and Args is given.
@@ -109,6 +112,15 @@ type SleepRequest struct {
 	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long answers in flight may take to end before they are cut. Absent or 0: the launcher's drain_timeout. 1ms does not wait for them."`
 	Timeout      *Duration `json:"timeout,omitempty" doc:"How long the engine may take to fall asleep. Absent or 0: the launcher's sleep_timeout."`
 	Wait         *bool     `json:"wait,omitempty" doc:"false: answer 202 at once; the watch stream brings the outcome. Default: true."`
+}
+
+// CheckSleepLevel refuses a level that is neither 1 nor 2. Engines do not: vLLM
+// answers 200 to any level.
+func CheckSleepLevel(level int) error {
+	if level != 1 && level != 2 {
+		return fmt.Errorf("sleep level %d does not exist: 1 keeps the weights in host memory, 2 drops them", level)
+	}
+	return nil
 }
 
 // WakeRequest asks for a sleeping instance to be woken.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -35,13 +36,13 @@ func gpuTable(list launcherapi.GPUList) *table {
 	for _, g := range list.GPUs {
 		others := ""
 		if g.ForeignBytes > 0 {
-			others = gib(g.ForeignBytes)
+			others = launcher.BytesText(g.ForeignBytes)
 		}
 		trouble := ""
 		if !g.Healthy {
 			trouble = oneLine(g.HealthReason)
 		}
-		t.add(strconv.Itoa(g.Index), g.UUID, g.Product, gib(g.MemoryTotalBytes), gib(g.MemoryUsedBytes), gib(g.MemoryFreeBytes),
+		t.add(strconv.Itoa(g.Index), g.UUID, g.Product, launcher.BytesText(g.MemoryTotalBytes), launcher.BytesText(g.MemoryUsedBytes), launcher.BytesText(g.MemoryFreeBytes),
 			holders(g.Awake), holders(g.Sleepers), others, trouble)
 	}
 	return t
@@ -59,7 +60,7 @@ func holders(all []launcherapi.GPUHolder) string {
 		if !h.Measured {
 			about = "~"
 		}
-		words[n] = fmt.Sprintf("%s (%s%s)", h.InstanceID, about, gib(h.Bytes))
+		words[n] = fmt.Sprintf("%s (%s%s)", h.InstanceID, about, launcher.BytesText(h.Bytes))
 	}
 	return strings.Join(words, ", ")
 }

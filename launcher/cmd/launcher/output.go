@@ -106,9 +106,6 @@ func (t *table) filled(column int) bool {
 	return len(t.rows) == 0
 }
 
-// gib writes a number of bytes for people.
-func gib(n uint64) string { return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30)) }
-
 // age writes a span of time for people: its two largest units.
 func age(d time.Duration) string {
 	day := 24 * time.Hour

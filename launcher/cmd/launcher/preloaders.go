@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -43,7 +44,7 @@ func preloaderTable(all []launcherapi.Preloader, now time.Time) *table {
 		if l.PID != 0 {
 			pid = strconv.Itoa(l.PID)
 		}
-		t.add(l.Name, l.State, orDash(l.EngineVersion), pid, strconv.Itoa(l.Forks), gib(l.MemoryBytes), age(now.Sub(l.Since)),
+		t.add(l.Name, l.State, orDash(l.EngineVersion), pid, strconv.Itoa(l.Forks), launcher.BytesText(l.MemoryBytes), age(now.Sub(l.Since)),
 			strings.Join(l.Variables, ","), oneLine(l.Reason))
 	}
 	return t

@@ -24,8 +24,8 @@ func (c *cli) sleepCommand() *cobra.Command {
 	complete(cmd, "level", "1", "2")
 	c.formatFlag(cmd)
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
-		if level < 1 || level > 2 {
-			return usagef("--level is 1 or 2, not %d", level)
+		if err := launcherapi.CheckSleepLevel(level); err != nil {
+			return usagef("--level: %v", err)
 		}
 		return c.verb(ctx, cl, args[0], func(ctx context.Context) (launcherapi.Instance, error) {
 			return cl.Sleep(ctx, args[0], launcherapi.SleepRequest{Level: level, DrainTimeout: drain.value, Timeout: timeout.value})

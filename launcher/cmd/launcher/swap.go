@@ -87,8 +87,10 @@ func (f *swapFlags) check(dash int, args []string) error {
 		return usagef("--id, --env and --start-method are for a new instance, whose command line stands after --")
 	case f.out != launcherapi.OutSleep && f.out != launcherapi.OutStop:
 		return usagef("--out is sleep or stop, not %q", f.out)
-	case f.level < 0 || f.level > 2:
-		return usagef("--level is 1 or 2, not %d", f.level)
+	case f.level != 0:
+		if err := launcherapi.CheckSleepLevel(f.level); err != nil {
+			return usagef("--level: %v", err)
+		}
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 )
 
@@ -112,15 +113,7 @@ func judgeGPU(d deviceFacts) Result {
 		r.Status, r.Finding = Fail, fmt.Sprintf("%s: %v", what, d.err)
 		r.Remedy = "reset the GPU or restart the machine"
 	default:
-		r.Finding = fmt.Sprintf("%s, %s of %s free", what, size(d.memory.FreeBytes), size(d.memory.TotalBytes))
+		r.Finding = fmt.Sprintf("%s, %s of %s free", what, launcher.BytesText(d.memory.FreeBytes), launcher.BytesText(d.memory.TotalBytes))
 	}
 	return r
-}
-
-// size writes a number of bytes for people.
-func size(n uint64) string {
-	if n < 1<<30 {
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
-	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
 }

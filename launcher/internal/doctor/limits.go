@@ -6,6 +6,8 @@ import (
 	"math"
 
 	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/launcher"
 )
 
 // What engines need. vLLM raises its own limit of open files to wantedFiles
@@ -30,7 +32,7 @@ func checkSharedMemory(_ context.Context, e *examination) []Result {
 }
 
 func judgeSharedMemory(at string, total, free uint64) Result {
-	r := Result{Name: "shared memory", Status: OK, Finding: fmt.Sprintf("%s: %s of %s free", at, size(free), size(total))}
+	r := Result{Name: "shared memory", Status: OK, Finding: fmt.Sprintf("%s: %s of %s free", at, launcher.BytesText(free), launcher.BytesText(total))}
 	if total < wantedSharedMemory || free < wantedSharedMemory {
 		r.Status = Warn
 		r.Remedy = "engines on several GPUs need 1 GiB or more: docker run --shm-size=8g, or on Kubernetes an emptyDir with medium Memory at /dev/shm"
@@ -75,7 +77,7 @@ func judgeMemoryLock(hard uint64, gpus bool) Result {
 	if hard == math.MaxUint64 {
 		return r
 	}
-	r.Finding = fmt.Sprintf("limit %s", size(hard))
+	r.Finding = fmt.Sprintf("limit %s", launcher.BytesText(hard))
 	if gpus {
 		r.Status = Warn
 		r.Remedy = "pinned memory of sleepers (level 1) and of RDMA may count against it: LimitMEMLOCK=infinity in the unit, or docker run --ulimit memlock=-1"

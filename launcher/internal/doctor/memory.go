@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"hotseat.dev/hotseat/launcher"
 )
 
 func checkHostMemory(_ context.Context, e *examination) []Result {
@@ -35,11 +37,11 @@ func (e *examination) hostMemory() (uint64, error) {
 // its weights took on the device, so a full set of sleepers needs about as
 // much as the GPUs have.
 func judgeHostMemory(host, devices uint64) Result {
-	r := Result{Name: "host memory", Status: OK, Finding: fmt.Sprintf("%s for this process and its engines", size(host))}
+	r := Result{Name: "host memory", Status: OK, Finding: fmt.Sprintf("%s for this process and its engines", launcher.BytesText(host))}
 	if devices == 0 {
 		return r
 	}
-	r.Finding += fmt.Sprintf("; the GPUs have %s", size(devices))
+	r.Finding += fmt.Sprintf("; the GPUs have %s", launcher.BytesText(devices))
 	if host < devices {
 		r.Status = Warn
 		r.Remedy = "bound the sleepers by budgets.max_host_sleeper_bytes, or let them sleep at level 2"

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/preload"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -90,10 +91,10 @@ func judgePreloading(p preloading) Result {
 		r.Finding = "the launcher that runs here starts engines by exec: its preloader does not serve: " + p.tried
 		r.Remedy = "mend what the reason says, or say --start-method exec; `launcher preloaders` shows more"
 	case p.limit != 0 && p.limit < leastPreload:
-		r.Finding = fmt.Sprintf("preload_memory_limit is %s, and a process that has vLLM loaded holds about 0.9 GiB: none may be kept", size(p.limit))
+		r.Finding = fmt.Sprintf("preload_memory_limit is %s, and a process that has vLLM loaded holds about 0.9 GiB: none may be kept", launcher.BytesText(p.limit))
 		r.Remedy = "raise --preload-memory-limit, or say --start-method exec"
 	case p.host != 0 && (p.limit == 0 || p.limit > p.host/2):
-		r.Finding = fmt.Sprintf("processes that have the engine loaded may take more than half of the memory, %s (preload_memory_limit: %s)", size(p.host), limitText(p.limit))
+		r.Finding = fmt.Sprintf("processes that have the engine loaded may take more than half of the memory, %s (preload_memory_limit: %s)", launcher.BytesText(p.host), limitText(p.limit))
 		r.Remedy = "lower --preload-memory-limit: one takes about 0.9 GiB, and there is one for each set of variables that count when vLLM is loaded"
 	default:
 		r.Status, r.Finding = OK, fmt.Sprintf("engines can be forked from a process that has them loaded, run by %s (preload_memory_limit: %s)", strings.Join(p.python, " "), limitText(p.limit))
@@ -105,5 +106,5 @@ func limitText(bytes uint64) string {
 	if bytes == 0 {
 		return "none"
 	}
-	return size(bytes)
+	return launcher.BytesText(bytes)
 }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/launcher"
 )
 
 // leastDisk is room for logs.
@@ -34,9 +36,9 @@ func checkStateFolder(_ context.Context, e *examination) []Result {
 }
 
 func judgeDisk(dir string, missing bool, free uint64) Result {
-	r := Result{Name: "state folder", Status: OK, Finding: fmt.Sprintf("%s is writable, %s free", dir, size(free))}
+	r := Result{Name: "state folder", Status: OK, Finding: fmt.Sprintf("%s is writable, %s free", dir, launcher.BytesText(free))}
 	if missing {
-		r.Finding = fmt.Sprintf("%s can be made, %s free", dir, size(free))
+		r.Finding = fmt.Sprintf("%s can be made, %s free", dir, launcher.BytesText(free))
 	}
 	if free < leastDisk {
 		r.Status = Warn

@@ -191,8 +191,8 @@ func TestSleepAsksForTheLevelAndMakesSure(t *testing.T) {
 func TestALevelThatDoesNotExistNeverReachesTheEngine(t *testing.T) {
 	f, v := newFakeVLLM(t), newAdapter(t)
 	for _, level := range []int{-1, 0, 3} {
-		require.ErrorContains(t, v.Sleep(t.Context(), f.URL, level, true), fmt.Sprintf("there is no sleep level %d", level))
-		require.ErrorContains(t, v.Wake(t.Context(), f.URL, level, true), fmt.Sprintf("there is no sleep level %d", level))
+		require.ErrorContains(t, v.Sleep(t.Context(), f.URL, level, true), fmt.Sprintf("sleep level %d does not exist", level))
+		require.ErrorContains(t, v.Wake(t.Context(), f.URL, level, true), fmt.Sprintf("sleep level %d does not exist", level))
 	}
 	assert.Empty(t, f.asked())
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // StatusError is an answer with another status than 200.
@@ -88,7 +90,7 @@ func (v *VLLM) Sleep(ctx context.Context, base string, level int, check bool) er
 }
 
 func (v *VLLM) sleep(ctx context.Context, base string, level int) error {
-	if err := checkLevel(level); err != nil {
+	if err := launcherapi.CheckSleepLevel(level); err != nil {
 		return err
 	}
 	_, err := v.call(ctx, http.MethodPost, base, fmt.Sprintf("/sleep?level=%d", level), nil, "")
@@ -109,7 +111,7 @@ func (v *VLLM) Wake(ctx context.Context, base string, level int, check bool) err
 }
 
 func (v *VLLM) wake(ctx context.Context, base string, level int) error {
-	if err := checkLevel(level); err != nil {
+	if err := launcherapi.CheckSleepLevel(level); err != nil {
 		return err
 	}
 	if level == 1 {
@@ -148,14 +150,6 @@ func (v *VLLM) resetPrefixCache(ctx context.Context, base string) error {
 	}
 	if err := json.Unmarshal(answer, &body); err != nil || body.Success != nil && !*body.Success {
 		return fmt.Errorf("POST /reset_prefix_cache answered %q", excerpt(answer))
-	}
-	return nil
-}
-
-// checkLevel is needed because vLLM answers 200 to any level.
-func checkLevel(level int) error {
-	if level != 1 && level != 2 {
-		return fmt.Errorf("there is no sleep level %d, only 1 and 2", level)
 	}
 	return nil
 }

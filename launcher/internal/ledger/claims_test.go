@@ -69,7 +69,7 @@ func TestOnlyABudgetThatASwapMakesWorseRefusesIt(t *testing.T) {
 func TestAPlaceThatASwapHasClaimedCountsUnderMaxInstances(t *testing.T) {
 	claimed := func(there ...Instance) World {
 		w := budget(node(0, there...), launcherapi.Budget{MaxInstances: 2})
-		w.Reservations = []Reservation{{SwapID: "other", New: true}}
+		w.Reservations = []Want{{SwapID: "other", New: true}}
 		return w
 	}
 	a, c := on("a", launcher.Awake, 1), Want{ID: "c", New: true}

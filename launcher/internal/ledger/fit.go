@@ -29,6 +29,16 @@ type Want struct {
 	SwapID string            // whose own reservation does not stand in its way
 }
 
+// Want is the room that the instance needs to be awake, for a swap or, without an
+// id of one, for nobody's swap.
+func (i Instance) Want(swapID string) Want {
+	want := Want{ID: i.ID, SwapID: swapID, Bytes: map[string]uint64{}}
+	for _, uuid := range i.GPUs {
+		want.Bytes[uuid], _ = i.AwakeBytes(uuid)
+	}
+	return want
+}
+
 // Admit answers whether the wanted instance can be awake beside everything
 // that is there now. Nothing is evicted for it: only a swap makes room. The
 // error has code does_not_fit and holds the numbers.
@@ -95,7 +105,7 @@ func (w World) admitOn(uuid string, want Want) error {
 		Holders: w.Holders(uuid, want.ID), Foreign: foreign, ReservedBy: reservedBy,
 	}
 	return launcher.DoesNotFit(fit, "%s needs %s of GPU %s, but only %s of its %s are free: %s",
-		name(want.ID), BytesText(need), uuid, BytesText(free), BytesText(fit.Limit), fitText(fit))
+		name(want.ID), launcher.BytesText(need), uuid, launcher.BytesText(free), launcher.BytesText(fit.Limit), fitText(fit))
 }
 
 // freeFor is what a GPU has left for the wanted instance: its total less what
@@ -123,10 +133,10 @@ func fitText(fit launcherapi.Fit) string {
 		if h.Measured {
 			how = "measured"
 		}
-		parts = append(parts, fmt.Sprintf("%s (%s) holds %s, %s", h.InstanceID, h.State, BytesText(h.Bytes), how))
+		parts = append(parts, fmt.Sprintf("%s (%s) holds %s, %s", h.InstanceID, h.State, launcher.BytesText(h.Bytes), how))
 	}
 	if fit.Foreign > 0 {
-		parts = append(parts, "other processes hold "+BytesText(fit.Foreign))
+		parts = append(parts, "other processes hold "+launcher.BytesText(fit.Foreign))
 	}
 	if fit.ReservedBy != "" {
 		parts = append(parts, "swap "+fit.ReservedBy+" has promised the rest")
@@ -142,18 +152,6 @@ func name(id string) string {
 		return "the new instance"
 	}
 	return id
-}
-
-// BytesText writes an amount of memory for people.
-func BytesText(b uint64) string {
-	const gib, mib = 1 << 30, 1 << 20
-	switch {
-	case b >= gib/10:
-		return fmt.Sprintf("%.1f GiB", float64(b)/gib)
-	case b >= mib:
-		return fmt.Sprintf("%.1f MiB", float64(b)/mib)
-	}
-	return fmt.Sprintf("%d bytes", b)
 }
 
 func sortedKeys(m map[string]uint64) []string {

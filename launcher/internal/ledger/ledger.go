@@ -45,19 +45,21 @@ type GPU struct {
 	ProcessesKnown bool // the driver says how much each process holds
 }
 
-// Reservation is room promised by a running swap.
-type Reservation struct {
-	SwapID string
-	Bytes  map[string]uint64 // by GPU UUID
-	New    bool              // and a place under max_instances
-}
-
 // World is the one picture that a decision is made from.
 type World struct {
 	GPUs         map[string]GPU
 	Instances    []Instance
-	Reservations []Reservation
+	Reservations []Want // the room that running swaps have promised
 	Budget       launcherapi.Budget
+}
+
+// Instance finds an instance; the zero Instance when there is none of that id.
+func (w World) Instance(id string) Instance {
+	n := slices.IndexFunc(w.Instances, func(i Instance) bool { return i.ID == id })
+	if n < 0 {
+		return Instance{ID: id}
+	}
+	return w.Instances[n]
 }
 
 // AwakeBytes is what the instance needs on a GPU while awake.

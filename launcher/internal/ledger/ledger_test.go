@@ -103,7 +103,7 @@ func (i Instance) halfThere(gibs uint64) Instance {
 func released(i Instance) Instance { i.Released = true; return i }
 
 func reserved(w World, swapID string, gibs uint64) World {
-	w.Reservations = []Reservation{{SwapID: swapID, Bytes: map[string]uint64{"g0": gibs * gib}}}
+	w.Reservations = []Want{{SwapID: swapID, Bytes: map[string]uint64{"g0": gibs * gib}}}
 	return w
 }
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/process"
 )
 
@@ -146,7 +146,7 @@ func (p *Pool) room(bytes uint64) error {
 		}
 		if oldest == nil {
 			return notForked("one more preloader would hold %s with the others, and their limit is %s (preload_memory_limit)",
-				ledger.BytesText(held), ledger.BytesText(p.opts.MemoryLimit))
+				launcher.BytesText(held), launcher.BytesText(p.opts.MemoryLimit))
 		}
 		p.drop(oldest)
 	}

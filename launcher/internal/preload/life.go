@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
@@ -152,7 +152,7 @@ func (p *Pool) serve(l *preloader, r *run, h hello) error {
 	}
 	bytes := procfs.PSS(r.tree.ID().PID)
 	if limit := p.opts.MemoryLimit; limit > 0 && bytes > limit {
-		return fmt.Errorf("it holds %s, %w: %s (preload_memory_limit)", ledger.BytesText(bytes), errTooLarge, ledger.BytesText(limit))
+		return fmt.Errorf("it holds %s, %w: %s (preload_memory_limit)", launcher.BytesText(bytes), errTooLarge, launcher.BytesText(limit))
 	}
 	l.hello, l.bytes, l.stamp = h, bytes, stamp(h.Watch)
 	l.counts = set(h.Names)

@@ -20,11 +20,10 @@ import (
 
 // claim is what one swap owns, beside the marks on the instances that it moves.
 type claim struct {
-	newID string // of the instance that it will make; empty: none
-	port  int    // that was asked for it; 0: any
-	ports ports  // opened for it, until it is made
-	in    string // who comes in, and has the room
-	room  *ledger.Reservation
+	newID string       // of the instance that it will make; empty: none
+	port  int          // that was asked for it; 0: any
+	ports ports        // opened for it, until it is made
+	room  *ledger.Want // kept for the instance that comes in; nil: none, or that is counted itself by now
 }
 
 // ports are those of one instance.
@@ -130,12 +129,9 @@ func (i *instance) claimedError() error {
 // claim marks the parties of a swap, and notes what else is the swap's until
 // Dismiss. The lock is held.
 func (s *Supervisor) claim(swapID string, intent Intent) {
-	c := &claim{in: intent.In}
+	c := &claim{room: intent.Want}
 	if intent.Draft != nil {
 		c.newID, c.port = intent.Draft.ID, intent.Draft.plan.PublicPort
-	}
-	if intent.Want != nil {
-		c.room = &ledger.Reservation{SwapID: swapID, Bytes: intent.Want.Bytes, New: intent.Want.New}
 	}
 	s.claims[swapID] = c
 	for _, id := range intent.parties() {
@@ -236,14 +232,14 @@ func (s *Supervisor) portFree(port int, swapID string) error {
 }
 
 // reservations are the room that swaps have claimed. The lock is held.
-func (s *Supervisor) reservations() []ledger.Reservation {
-	var out []ledger.Reservation
+func (s *Supervisor) reservations() []ledger.Want {
+	var out []ledger.Want
 	for _, c := range s.claims {
 		if c.room != nil {
 			out = append(out, *c.room)
 		}
 	}
-	slices.SortFunc(out, func(a, b ledger.Reservation) int { return strings.Compare(a.SwapID, b.SwapID) })
+	slices.SortFunc(out, func(a, b ledger.Want) int { return strings.Compare(a.SwapID, b.SwapID) })
 	return out
 }
 
@@ -252,7 +248,7 @@ func (s *Supervisor) hasRoom(id, swapID string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c, ok := s.claims[swapID]
-	return ok && c.room != nil && c.in == id
+	return ok && c.room != nil && c.room.ID == id
 }
 
 // wanted is the room that a draft needs: a place under max_instances is kept

@@ -65,7 +65,7 @@ func (s *Supervisor) AwaitRoom(ctx context.Context, id, swapID string) error {
 		defer s.mu.Unlock()
 		refusal = nil
 		if i, ok := s.instances[id]; ok && i.state == launcher.Sleeping {
-			refusal = ledger.Admit(s.world(memory), i.want(swapID))
+			refusal = ledger.Admit(s.world(memory), i.entry(nil).Want(swapID))
 		}
 		return refusal == nil
 	})

@@ -166,31 +166,56 @@ func (s *Supervisor) CallOff(id string) {
 	}
 }
 
-// sleepFailed finds out what the engine does after a sleep that did not end
-// well, and makes sure that it is awake: a sleep that was only slow must not
-// come true after the gate is open again.
+// comeback is how an engine whose sleep or wake did not end well is brought back to
+// where it was.
+type comeback struct {
+	failed  string // what did not happen
+	cause   string
+	do      func(ctx context.Context, base string, level int, check bool) error
+	lost    string // what is said where the engine cannot be brought back either
+	refused launcher.Event
+}
+
+// sleepFailed makes sure that an engine whose sleep did not end well is awake: a
+// sleep that was only slow must not come true after the gate is open again.
 func (s *Supervisor) sleepFailed(i *instance, op *operation, why error) {
+	s.comeBack(i, op, why, s.patience(op), comeback{
+		failed: "did not fall asleep", cause: "sleep_failed", do: i.engine.Wake,
+		lost: "it could not be brought back", refused: launcher.EventSleepRefused,
+	})
+}
+
+// wakeFailed makes sure that an engine whose wake did not end well sleeps, so
+// that its device memory is free for whoever was there before.
+func (s *Supervisor) wakeFailed(i *instance, op *operation, why error) {
+	s.comeBack(i, op, why, settleLimit, comeback{
+		failed: "did not wake", cause: "wake_failed", do: i.engine.Sleep,
+		lost: "it could not be put back to sleep", refused: launcher.EventWakeRefused,
+	})
+}
+
+// comeBack brings an engine back within a limit. The engine is given up when that
+// fails, unless it is dying, which its exit tells.
+func (s *Supervisor) comeBack(i *instance, op *operation, why error, limit time.Duration, c comeback) {
 	if op.ctx.Err() != nil {
 		return
 	}
-	ctx, stop := context.WithTimeout(op.ctx, s.patience(op))
+	ctx, stop := context.WithTimeout(op.ctx, limit)
 	defer stop()
-	why = fmt.Errorf("did not fall asleep: %w", why)
-	if err := i.engine.Wake(ctx, i.base(), op.level, true); err != nil {
-		if died(ctx, i, err) {
-			return
-		}
-		s.come(i, op, launcher.EventTimedOut, func() {
-			op.err = why
-			i.reason = fmt.Sprintf("%v; and it could not be brought back: %v", why, err)
-			i.cause = "sleep_failed"
-			i.lastLog = s.tail(i.facts.LogName)
+	why = fmt.Errorf("%s: %w", c.failed, why)
+	err := c.do(ctx, i.base(), op.level, true)
+	switch {
+	case err == nil:
+		s.come(i, op, c.refused, func() {
+			op.err, i.reason, i.cause = why, why.Error(), c.cause
 		})
-		return
+	case died(ctx, i, err):
+	default:
+		s.come(i, op, launcher.EventTimedOut, func() {
+			op.err, i.cause, i.lastLog = why, c.cause, s.tail(i.facts.LogName)
+			i.reason = fmt.Sprintf("%v; and %s: %v", why, c.lost, err)
+		})
 	}
-	s.come(i, op, launcher.EventSleepRefused, func() {
-		op.err, i.reason, i.cause = why, why.Error(), "sleep_failed"
-	})
 }
 
 // wakeUp has the engine wake.
@@ -215,32 +240,6 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 	})
 }
 
-// wakeFailed makes sure that an engine whose wake did not end well sleeps, so
-// that its device memory is free for whoever was there before.
-func (s *Supervisor) wakeFailed(i *instance, op *operation, why error) {
-	if op.ctx.Err() != nil {
-		return
-	}
-	ctx, stop := context.WithTimeout(op.ctx, settleLimit)
-	defer stop()
-	why = fmt.Errorf("did not wake: %w", why)
-	if err := i.engine.Sleep(ctx, i.base(), op.level, true); err != nil {
-		if died(ctx, i, err) {
-			return
-		}
-		s.come(i, op, launcher.EventTimedOut, func() {
-			op.err = why
-			i.reason = fmt.Sprintf("%v; and it could not be put back to sleep: %v", why, err)
-			i.cause = "wake_failed"
-			i.lastLog = s.tail(i.facts.LogName)
-		})
-		return
-	}
-	s.come(i, op, launcher.EventWakeRefused, func() {
-		op.err, i.reason, i.cause = why, why.Error(), "wake_failed"
-	})
-}
-
 // died says whether an engine that gave an error at once, rather than no answer,
 // is dying: its exit, which may take a few seconds after that of its engine
 // core, then tells more than the error.
@@ -254,11 +253,4 @@ func died(ctx context.Context, i *instance, err error) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-func (s *Supervisor) closePorts(i *instance) {
-	if err := s.giveBack(s.ctx, i); err != nil {
-		s.log.Warn("cannot close the ports of an instance", "instance", i.facts.ID, "error", err)
-	}
-	s.onReleased(i)
 }

@@ -100,7 +100,12 @@ func (s *Supervisor) effect(i *instance, row launcher.Transition) {
 	case launcher.ClearTree:
 		s.spawn(func() { s.clearTree(i) })
 	case launcher.ClosePort:
-		s.spawn(func() { s.closePorts(i) })
+		s.spawn(func() {
+			if err := s.closePorts(s.ctx, i); err != nil {
+				s.log.Warn("cannot close the ports of an instance", "instance", i.facts.ID, "error", err)
+			}
+			s.onReleased(i)
+		})
 	case launcher.NoEffect:
 	}
 }

@@ -113,27 +113,27 @@ func (s *Supervisor) Close(ctx context.Context, stopAll bool) error {
 	}
 	s.cancel()
 	s.tasks.Wait()
-	return errors.Join(err, s.giveAllBack(ctx))
+	return errors.Join(err, s.closeAllPorts(ctx))
 }
 
-// giveAllBack returns the ports of every instance, side by side.
-func (s *Supervisor) giveAllBack(ctx context.Context) error {
+// closeAllPorts gives the ports of every instance back, side by side.
+func (s *Supervisor) closeAllPorts(ctx context.Context) error {
 	s.mu.Lock()
 	all := s.sorted()
 	s.mu.Unlock()
 	errs := make([]error, len(all))
 	var closing sync.WaitGroup
 	for n, i := range all {
-		closing.Go(func() { errs[n] = s.giveBack(ctx, i) })
+		closing.Go(func() { errs[n] = s.closePorts(ctx, i) })
 	}
 	closing.Wait()
 	return errors.Join(errs...)
 }
 
-// giveBack returns an instance's ports. The engine is not touched. The lock is
-// not held while the gate closes: the clients that it waits for may be asking
+// closePorts gives an instance's ports back. The engine is not touched. The lock is
+// not held while the gate closes: the clients that the gate waits for may be asking
 // for the instance.
-func (s *Supervisor) giveBack(ctx context.Context, i *instance) error {
+func (s *Supervisor) closePorts(ctx context.Context, i *instance) error {
 	s.mu.Lock()
 	held := i.takePorts()
 	s.mu.Unlock()

@@ -99,7 +99,7 @@ func (s *Supervisor) Lacking(id string) map[string]uint64 {
 	if !ok {
 		return out
 	}
-	for uuid, bytes := range i.want("").Bytes {
+	for uuid, bytes := range i.entry(nil).Want("").Bytes {
 		out[uuid] = bytes - min(bytes, i.asleepBytes[uuid])
 	}
 	return out

@@ -34,8 +34,8 @@ func (s *Supervisor) Sleep(id string, ask Ask) (launcherapi.Instance, error) {
 	if ask.Level == 0 {
 		ask.Level = 1
 	}
-	if ask.Level != LastLevel && (ask.Level < 1 || ask.Level > 2) {
-		return launcherapi.Instance{}, launcher.Invalidf("body.level", "sleep level %d does not exist: 1 keeps the weights in host memory, 2 drops them", ask.Level)
+	if err := launcherapi.CheckSleepLevel(ask.Level); err != nil && ask.Level != LastLevel {
+		return launcherapi.Instance{}, launcher.Invalidf("body.level", "%w", err)
 	}
 	if ask.Drain < 0 {
 		ask.Drain = s.opts.Limits.Drain
@@ -80,17 +80,8 @@ func (s *Supervisor) Wake(id string, ask Ask) (launcherapi.Instance, error) {
 		if err := s.notInSwap(i.gpus(), ask.SwapID); err != nil {
 			return err
 		}
-		return ledger.Admit(s.world(memory), i.want(ask.SwapID))
+		return ledger.Admit(s.world(memory), i.entry(nil).Want(ask.SwapID))
 	})
-}
-
-// want is the room that the instance needs to be awake.
-func (i *instance) want(swapID string) ledger.Want {
-	want := ledger.Want{ID: i.facts.ID, SwapID: swapID, Bytes: map[string]uint64{}}
-	for _, uuid := range i.gpus() {
-		want.Bytes[uuid], _ = i.entry(nil).AwakeBytes(uuid)
-	}
-	return want
 }
 
 func (s *Supervisor) gpusOf(id string) []string {

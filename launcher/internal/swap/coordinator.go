@@ -199,8 +199,8 @@ func (r *Run) readOut() error {
 			out.Level = 2 // it only sleeps until the other is awake: keep no weights for that
 		}
 	}
-	if out.Level < 1 || out.Level > 2 {
-		return launcher.Invalidf("body.out.level", "sleep level %d does not exist: 1 keeps the weights in host memory, 2 drops them", out.Level)
+	if err := launcherapi.CheckSleepLevel(out.Level); err != nil {
+		return launcher.Invalidf("body.out.level", "%w", err)
 	}
 	return nil
 }

@@ -111,23 +111,11 @@ func (o order) wanted(w ledger.World, in *launcherapi.Instance) (*ledger.Want, e
 	case launcher.Awake:
 		return nil, nil //nolint:nilnil // no room wanted, nothing wrong
 	case launcher.Sleeping:
-		return wantOf(w, o), nil
+		want := w.Instance(o.in).Want(o.swapID)
+		return &want, nil
 	case launcher.Starting, launcher.FallingAsleep, launcher.Waking, launcher.Stopping, launcher.Stopped, launcher.Failed:
 	}
 	return nil, launcher.Conflictf("instance %s is %s and cannot be brought in: delete it and make it anew", o.in, in.State)
-}
-
-func wantOf(w ledger.World, o order) *ledger.Want {
-	want := &ledger.Want{ID: o.in, SwapID: o.swapID, Bytes: map[string]uint64{}}
-	for _, i := range w.Instances {
-		if i.ID != o.in {
-			continue
-		}
-		for _, uuid := range i.GPUs {
-			want.Bytes[uuid], _ = i.AwakeBytes(uuid)
-		}
-	}
-	return want
 }
 
 // stillHolding are the ids of the instances that have ended and still hold

@@ -1,0 +1,17 @@
+package launcher
+
+import "fmt"
+
+// BytesText writes a number of bytes for people, as "79.6 GiB", "512.0 MiB" or
+// "17 bytes": always to a tenth, since two amounts that differ by less than a whole
+// GiB are what a refusal for want of memory is about.
+func BytesText(n uint64) string {
+	const mib, gib = 1 << 20, 1 << 30
+	switch {
+	case n >= gib:
+		return fmt.Sprintf("%.1f GiB", float64(n)/gib)
+	case n >= mib:
+		return fmt.Sprintf("%.1f MiB", float64(n)/mib)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
