@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
@@ -229,7 +230,12 @@ func (r *Run) stopOut(context.Context) error {
 func (r *Run) takeUp(ctx context.Context) {
 	sup := r.c.opts.Supervisor
 	defer r.letGo()
-	settle, cancel := context.WithDeadline(ctx, r.answerBy())
+	r.answer = r.answerBy() // of this life, whatever is to be waited for first
+	settleBy := time.Now().Add(settleGrace)
+	if settleBy.Before(r.until) {
+		settleBy = r.until
+	}
+	settle, cancel := context.WithDeadline(ctx, settleBy)
 	defer cancel()
 	for _, id := range append([]string{r.intent.In}, r.intent.Out...) {
 		if _, err := sup.AwaitRest(settle, id); err != nil && launcher.CodeOf(err) != launcherapi.CodeNotFound {

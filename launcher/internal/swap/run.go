@@ -24,6 +24,7 @@ type Run struct {
 	drain  time.Duration
 	began  time.Time
 	until  time.Time // when its time is over
+	answer time.Time // when it answers at the latest, of one that is taken up; zero: by until
 	intent supervisor.Intent
 
 	saved   Saved // guarded by the coordinator's lock once it is written

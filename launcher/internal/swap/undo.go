@@ -18,8 +18,15 @@ import (
 // its undoing, or for the end of whoever it stops.
 const undoGrace = 15 * time.Second
 
+// settleGrace is how long the instances of a swap that is taken up may take to come
+// to rest beyond its time. It is a part of undoGrace.
+const settleGrace = 5 * time.Second
+
 // answerBy is when the swap answers at the latest.
 func (r *Run) answerBy() time.Time {
+	if !r.answer.IsZero() {
+		return r.answer
+	}
 	if now := time.Now(); now.After(r.until) {
 		return now.Add(undoGrace)
 	}
