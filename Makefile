@@ -62,6 +62,10 @@ test: build ## all tests but those with real vLLM or Kubernetes (-race)
 test-sim: ## the launcher's core and the controller in simulated time, each under SEEDS=100000 schedules of events and faults FROM=1 on
 	SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/simulation ./dualpods/internal/binding
 
+.PHONY: test-sim-defects
+test-sim-defects: ## bring each defect that was mended in the launcher's core back, and see the simulation find it, within SEEDS=20000 schedules (DEFECT=part of its name)
+	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) DEFECT='$(DEFECT)' go test -count=1 -timeout 0 -v -run EachDefectIsFound ./launcher/internal/simulation
+
 .PHONY: test-long
 test-long: build ## the tests that take minutes: 1,000 cycles of create and delete
 	HOTSEAT_TEST_LONG=1 go test -race -count=1 -timeout 14m -run ManyCycles ./test/e2e

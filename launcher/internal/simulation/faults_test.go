@@ -140,7 +140,7 @@ func (w *world) damageFile(what string) {
 	if err != nil || len(files) == 0 {
 		return
 	}
-	w.damaged = true
+	w.damaged[what] = true
 	text := []byte(`{"version":1,"boot_id":"`)
 	if err := os.WriteFile(files[w.m.draw("damage", uint64(len(files)))], text, 0o600); err != nil {
 		panic(err)

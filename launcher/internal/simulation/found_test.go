@@ -27,6 +27,13 @@ var found = map[string]script{
 		{at: 11 * time.Second, what: "kill", limit: time.Second, damage: "an instance"},
 		{at: 40 * time.Second, what: "wake", id: "b"},
 	}},
+	"A swap that is taken up answers in time": {seed: 2848, steps: []step{
+		{at: 0, what: "create", request: "r1", id: "b", gpus: []string{"g1"}, share: "0.5"},
+		{at: 10 * time.Second, what: "answer late", id: "b", limit: 40 * time.Second, n: 30},
+		{at: 11 * time.Second, what: "swap in new", request: "r2", keyed: true, persist: true, id: "c", gpus: []string{"g1"}, share: "0.9", limit: 3 * time.Second},
+		{at: 13500 * time.Millisecond, what: "kill", limit: 2 * time.Second},
+		{at: 60 * time.Second, what: "wake", id: "b"},
+	}},
 }
 
 func TestWhatTheSimulationHasFoundIsMended(t *testing.T) {

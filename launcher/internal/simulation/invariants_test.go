@@ -303,7 +303,7 @@ func (w *world) checkActedOnce() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, r := range w.requests {
-		if n := w.starts[r.request]; n > 1 && r.isSwap() && !w.damaged {
+		if n := w.starts[r.request]; n > 1 && r.isSwap() && !w.damaged["a swap"] {
 			w.m.wrong(actedOnOnce, "%d processes were made for %s", n, r.step)
 		}
 	}

@@ -102,7 +102,7 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 }
 
 // recoveryTime bounds a recovery: the API serves only after it.
-const recoveryTime = 10 * time.Second
+const recoveryTime = 5 * time.Second
 
 func (l *life) recover(memory supervisor.Memory, saved []swap.Saved) {
 	done := make(chan error, 1)
@@ -141,7 +141,7 @@ func readable[T any](l *life, records *statedir.Records, read func(statedir.Foun
 		if _, err := records.SetAside(f); err != nil {
 			l.m.wrong(filesAreTrue, "cannot set a file aside: %v", err)
 		}
-		if !l.w.damaged {
+		if len(l.w.damaged) == 0 {
 			l.m.wrong(filesAreTrue, "the file of %s cannot be read, and nobody damaged it", f.Name)
 		}
 	}

@@ -63,9 +63,7 @@ func (w *world) swapIsTrue(r *request, l *life, a answer) {
 		w.failureIsTrue(r, a)
 	case launcherapi.OutcomeUndoFailed:
 		w.failureIsTrue(r, a)
-		if !w.excused(r, a) {
-			w.m.wrong(undoFailedIsTrue, "%s: %v, and nothing was wrong", r.step, a.err)
-		}
+		w.undoFailedIsTrue(r, a)
 	case launcherapi.OutcomeInterrupted:
 		if !l.isClosing() && !w.everWrong("disk full") {
 			w.m.wrong(refusedIsTrue, "%s was interrupted, by nobody", r.step)
@@ -103,6 +101,9 @@ func (w *world) undoneIsTrue(r *request, a answer) {
 			w.m.wrong(undoneIsTrue, "%s is undone, and %s is not awake", r.step, out.InstanceID)
 		}
 	}
+	if w.damaged["a swap"] {
+		return // nobody knows that the key was used before, or who made whom
+	}
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	woke := slices.ContainsFunc(a.result.Phases, func(p launcherapi.PhaseTime) bool { return p.Name == launcherapi.PhaseWake })
@@ -114,6 +115,55 @@ func (w *world) undoneIsTrue(r *request, a answer) {
 			w.m.violated(undoneIsTrue, "%s is undone, and %s is awake", r.step, p.name)
 		}
 	}
+}
+
+// undoFailedIsTrue: something was wrong, and with the swap itself: who left, is well
+// and sleeps still has no room, unless its way back goes on.
+func (w *world) undoFailedIsTrue(r *request, a answer) {
+	if !w.excused(r, a) {
+		w.m.wrong(undoFailedIsTrue, "%s: %v, and nothing was wrong", r.step, a.err)
+	}
+	if time.Since(a.result.BeganAt) > r.timeLimit()-2*leeway {
+		return
+	}
+	for _, out := range a.result.Out {
+		if w.wasDeleted(out.InstanceID) {
+			continue
+		}
+		w.m.mu.Lock()
+		for _, p := range w.m.living() {
+			if p.name == out.InstanceID && !p.troubled && p.level > 0 && p.birth.Before(a.result.BeganAt) && w.m.hasRoom(p) {
+				w.m.violated(undoFailedIsTrue, "%s: %v, and there is room for %s", r.step, a.err, p.name)
+			}
+		}
+		w.m.mu.Unlock()
+	}
+}
+
+// hasRoom says whether there is room for a sleeper to wake, now or when the memory
+// is back that others have given up. The lock is held.
+func (m *machine) hasRoom(sleeper *proc) bool {
+	if m.ever["blind"] || m.ever["memory is lost"] || m.ever["no descriptors"] {
+		return false // so the launcher cannot know
+	}
+	for uuid, need := range sleeper.need {
+		if m.ever["stranger "+uuid] {
+			return false
+		}
+		for _, p := range m.living() {
+			switch {
+			case p == sleeper || p.need[uuid] == 0:
+			case p.level > 0:
+				need += gib
+			default:
+				need += p.need[uuid]
+			}
+		}
+		if need > 80*gib {
+			return false
+		}
+	}
+	return true
 }
 
 // justDied says whether the last process of an instance ended at this very moment.
@@ -196,7 +246,8 @@ func (w *world) parties(r *request, a answer) (ids []string) {
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	for _, p := range w.m.procs {
-		if p.model == r.request {
+		diedMeanwhile := !p.alive() && p.troubled && p.exit.At.After(a.result.BeganAt) // who left, and is gone, is not listed
+		if p.model == r.request || diedMeanwhile {
 			ids = append(ids, p.name)
 		}
 	}
@@ -260,7 +311,7 @@ func (w *world) checkEndings() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.ends {
-		if !e.p.troubled && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || !w.mayGoAsleep(e)) {
+		if !e.p.troubled && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || e.woken || !w.mayGoAsleep(e)) {
 			w.m.wrong(nobodyEndsUnasked, "%s, made for %s, was ended after %s while it slept at level %d",
 				e.p.name, e.p.model, e.at.Sub(w.began), e.level)
 		}

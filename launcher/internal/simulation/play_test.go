@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -29,19 +30,20 @@ func play(t *testing.T, s script, traced bool) (out played) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, s.seed)
 		w.budget, w.traced = s.budget, traced
-		w.play(s.steps)
+		w.play(s)
 		out = played{wrong: w.m.broken, trace: w.trace, log: w.log.String(), deaths: w.deaths, starts: w.starts, left: w.left}
 	})
 	return out
 }
 
-func (w *world) play(steps []step) {
-	w.end = w.began.Add(2 * time.Second)
-	if len(steps) > 0 {
-		w.end = w.end.Add(steps[len(steps)-1].at)
+func (w *world) play(s script) {
+	end := s.end
+	if end == 0 && len(s.steps) > 0 {
+		end = s.steps[len(s.steps)-1].at + 2*time.Second
 	}
+	w.end = w.began.Add(end)
 	w.bear(0)
-	for _, s := range steps {
+	for _, s := range s.steps {
 		w.waitUntil(w.began.Add(s.at))
 		w.note("— %s", s)
 		w.do(s)
@@ -51,6 +53,7 @@ func (w *world) play(steps []step) {
 	w.waitUntil(w.end)
 	w.noMoreKills()
 	w.settle()
+	w.wakeEach()
 	w.deleteEverything()
 	w.over()
 }
@@ -169,6 +172,47 @@ func (w *world) settle() {
 	w.checkRest()
 }
 
+// wakeEach swaps each sleeper in, now that nothing is wrong any more, where no engine was
+// ever odd: it is awake then.
+func (w *world) wakeEach() {
+	if len(w.m.broken) > 0 || w.everTroubled() {
+		return
+	}
+	all, _ := w.life.sup.List()
+	for _, i := range all {
+		if i.State != string(launcher.Sleeping) {
+			continue
+		}
+		r := &request{step: step{what: "swap in sleeping", request: "last of " + i.InstanceID, id: i.InstanceID}}
+		w.mu.Lock()
+		w.requests = append(w.requests, r)
+		w.mu.Unlock()
+		w.ask(r)
+		w.awaitAnswer(r)
+		a := r.answers[0]
+		gone := launcher.CodeOf(a.err) == launcherapi.CodeNotFound // evicted by the swap before
+		// One whose memory did not come back in time is taken to hold it when it sleeps,
+		// until it has slept again.
+		full := launcher.CodeOf(a.err) == launcherapi.CodeDoesNotFit && (w.budget != launcherapi.Budget{} || w.everWrong("memory is lost"))
+		if a.result.Outcome != launcherapi.OutcomeDone && !gone && !full {
+			w.m.wrong(failsForAReason, "%s cannot be brought in at the end: %s", i.InstanceID, a)
+		}
+	}
+}
+
+func (w *world) awaitAnswer(r *request) {
+	for r.isOpen(w) {
+		w.waitUntil(time.Now().Add(time.Second))
+	}
+}
+
+// everTroubled says whether something was ever wrong with a living engine.
+func (w *world) everTroubled() bool {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	return slices.ContainsFunc(w.m.living(), func(p *proc) bool { return p.troubled })
+}
+
 // deleteEverything deletes all that there is, and checks that nothing is left, by
 // using each GPU whole once more.
 func (w *world) deleteEverything() {
@@ -178,9 +222,7 @@ func (w *world) deleteEverything() {
 	r := &request{step: step{what: "delete all", request: "the last"}}
 	w.requests = append(w.requests, r)
 	w.ask(r)
-	for r.isOpen(w) {
-		w.waitUntil(time.Now().Add(time.Second))
-	}
+	w.awaitAnswer(r)
 	w.waitUntil(time.Now().Add(time.Second))
 	w.checkGone()
 	if len(w.m.broken) > 0 {

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -15,6 +16,7 @@ type script struct {
 	seed   uint64
 	budget launcherapi.Budget
 	steps  []step
+	end    time.Duration // of the faults; 0: two seconds after the last step
 }
 
 // step is one thing that happens. What each kind of step reads is what its line in
@@ -108,28 +110,42 @@ var kinds = []struct {
 	{"close", 2, func(d *drawing, s *step) { s.limit = d.between(time.Millisecond, 2*time.Second) }},
 }
 
-// themes are the kinds of which some scripts have much.
-var themes = [][]string{
+// theme is what some scripts have much of.
+type theme struct {
+	much   []string // kinds of steps
+	budget launcherapi.Budget
+	pinned bool // many instances are pinned
+	damage bool // many kills come with damage to a file
+}
+
+var themes = []theme{
 	{}, {}, {},
-	{"swap in new", "create", "delete"},
-	{"swap in sleeping", "wake", "sleep"},
-	{"swap in new", "swap in sleeping", "memory comes late", "call off", "delete"},
-	{"swap in sleeping", "hang", "answer late", "refuse"},
-	{"kill", "retry", "swap in new"},
-	{"kill", "sleep", "swap in sleeping"},
-	{"kill", "disk full", "sleep", "wake"},
-	{"kill", "no descriptors", "delete", "cannot be killed"},
-	{"stranger", "swap in new", "swap in sleeping"},
-	{"port taken", "swap in new", "create"},
-	{"close", "create", "swap in new"},
-	{"crash", "crash at next call", "swap in sleeping"},
+	{much: []string{"swap in new", "create", "delete"}},
+	{much: []string{"swap in sleeping", "wake", "sleep"}},
+	{much: []string{"swap in new", "swap in sleeping", "memory comes late", "call off", "delete"}},
+	{much: []string{"swap in sleeping", "hang", "answer late", "refuse"}},
+	{much: []string{"swap in sleeping", "answer late", "memory comes late"}},
+	{much: []string{"kill", "retry", "swap in new"}},
+	{much: []string{"kill", "sleep", "swap in sleeping"}},
+	{much: []string{"kill", "swap in new", "wake"}, damage: true},
+	{much: []string{"kill", "disk full", "sleep", "wake"}},
+	{much: []string{"kill", "no descriptors", "delete", "cannot be killed"}},
+	{much: []string{"stranger", "swap in new", "swap in sleeping"}},
+	{much: []string{"port taken", "swap in new", "create"}},
+	{much: []string{"close", "create", "swap in new"}},
+	{much: []string{"crash", "crash at next call", "swap in sleeping"}},
+	{much: []string{"swap in new", "sleep", "wake"}, budget: launcherapi.Budget{MaxInstances: 3}},
+	{much: []string{"swap in new", "swap in sleeping", "sleep", "wake"}, budget: launcherapi.Budget{MaxHostSleeperBytes: 15 * gib}},
+	{much: []string{"swap in new", "delete"}, budget: launcherapi.Budget{MinResidency: launcherapi.Duration(10 * time.Second)}},
+	{much: []string{"delete", "kill", "cannot be killed"}},
+	{much: []string{"swap in new", "create", "sleep"}, budget: launcherapi.Budget{MaxSleepersPerGPU: 1}, pinned: true},
 }
 
 // drawing draws a script.
 type drawing struct {
 	*rand.Rand
 	requests []string
-	theme    []string
+	theme    theme
 }
 
 func (d *drawing) n(below int) int { return d.IntN(below) }
@@ -163,7 +179,7 @@ func (d *drawing) create(s *step) {
 	d.known(s)
 	s.gpus = d.gpus()
 	s.share = one(d, "0.9", "0.9", "0.5", "0.4", "0.3")
-	s.pinned = d.n(10) == 0
+	s.pinned = d.n(10) == 0 || d.theme.pinned && d.n(2) == 0
 	if d.n(4) == 0 {
 		s.port = 9000 + d.n(2)
 	}
@@ -198,7 +214,7 @@ func (d *drawing) kill(s *step) {
 	if d.n(5) == 0 {
 		s.again = 1 + d.n(30)
 	}
-	if d.n(10) == 0 {
+	if d.n(10) == 0 || d.theme.damage && d.n(2) == 0 {
 		s.damage = one(d, "an instance", "a swap")
 	}
 }
@@ -206,12 +222,12 @@ func (d *drawing) kill(s *step) {
 // drawScript draws the script of a seed.
 func drawScript(seed uint64) script {
 	d := &drawing{Rand: rand.New(rand.NewPCG(seed, 0x686f74))}
-	out := script{seed: seed, budget: d.budget()}
 	d.theme = themes[d.n(len(themes))]
+	out := script{seed: seed, budget: d.budget()}
 	weights, total := make([]int, len(kinds)), 0
 	for n, k := range kinds {
 		weights[n] = k.weight
-		if slices.Contains(d.theme, k.what) {
+		if slices.Contains(d.theme.much, k.what) {
 			weights[n] = 4 * (k.weight + 3)
 		}
 		total += weights[n]
@@ -230,16 +246,18 @@ func drawScript(seed uint64) script {
 		}
 		out.steps = append(out.steps, s)
 	}
+	out.end = at + d.between(2*time.Second, 20*time.Second)
 	return out
 }
 
-func (d *drawing) budget() (b launcherapi.Budget) {
+func (d *drawing) budget() launcherapi.Budget {
+	b := d.theme.budget
 	if d.n(2) == 0 {
 		return b
 	}
-	b.MaxSleepersPerGPU = one(d, 0, 1, 2)
-	b.MaxInstances = one(d, 0, 0, 2, 3)
-	b.MinResidency = launcherapi.Duration(one(d, 0, 0, 4*time.Second, 10*time.Second))
-	b.MaxHostSleeperBytes = one(d, 0, 0, 15*gib, 25*gib)
+	b.MaxSleepersPerGPU = cmp.Or(b.MaxSleepersPerGPU, one(d, 0, 1, 2))
+	b.MaxInstances = cmp.Or(b.MaxInstances, one(d, 0, 0, 2, 3))
+	b.MinResidency = cmp.Or(b.MinResidency, launcherapi.Duration(one(d, 0, 0, 4*time.Second, 10*time.Second)))
+	b.MaxHostSleeperBytes = cmp.Or(b.MaxHostSleeperBytes, one(d, 0, 0, 15*gib, 25*gib))
 	return b
 }

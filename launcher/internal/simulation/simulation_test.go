@@ -3,6 +3,7 @@ package simulation
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,9 +24,9 @@ type world struct {
 	began  time.Time
 	end    time.Time // of the script; faults last no longer
 
-	life    *life // nil while there is none
-	down    step  // how the launcher is away when it is killed next
-	damaged bool  // a file was damaged
+	life    *life           // nil while there is none
+	down    step            // how the launcher is away when it is killed next
+	damaged map[string]bool // kinds of files of which one was damaged
 	deaths  int
 	back    time.Time              // when it is started again
 	left    []launcherapi.Instance // at the end of the script
@@ -45,7 +46,8 @@ type world struct {
 type ending struct {
 	p     *proc
 	at    time.Time
-	level int // that it slept at
+	level int  // that it slept at
+	woken bool // a client waits for it to wake
 }
 
 // buffer is the launcher's log.
@@ -65,7 +67,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	t.Helper()
 	return &world{
 		m: newMachine(seed), dir: t.TempDir(), log: &buffer{}, began: time.Now(), end: time.Now(),
-		starts: map[string]int{}, late: map[string]time.Time{},
+		starts: map[string]int{}, late: map[string]time.Time{}, damaged: map[string]bool{},
 	}
 }
 
@@ -87,7 +89,10 @@ func (w *world) ended(p *proc) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if healthy {
-		w.ends = append(w.ends, ending{p, time.Now(), level})
+		woken := slices.ContainsFunc(w.requests, func(r *request) bool {
+			return r.open && r.what == "wake" && r.id == p.name && r.began.Before(time.Now())
+		})
+		w.ends = append(w.ends, ending{p, time.Now(), level, woken})
 	}
 }
 
