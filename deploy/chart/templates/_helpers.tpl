@@ -39,3 +39,31 @@ system:serviceaccount:{{ .Release.Namespace }}:hotseat-controller
 {{- end }}
 {{- end }}
 {{- end }}
+
+{{- define "hotseat.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "hotseat.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Hooks are no Pods of the controller, which its Deployment and Service select. */}}
+{{- define "hotseat.hookLabels" -}}
+app.kubernetes.io/name: hotseat
+app.kubernetes.io/component: hook
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* (list when weight) */}}
+{{- define "hotseat.hook" -}}
+helm.sh/hook: {{ index . 0 }}
+helm.sh/hook-weight: {{ index . 1 | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

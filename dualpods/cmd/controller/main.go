@@ -33,6 +33,14 @@ func main() {
 	}
 }
 
+// logTo has everything that logs do so on stderr.
+func logTo(level slog.Level) logr.Logger {
+	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	return log
+}
+
 func command() *cobra.Command {
 	var opts manager.Options
 	var level slog.Level
@@ -41,10 +49,7 @@ func command() *cobra.Command {
 		Short: "Bind server-requesting Pods to inference servers in the launchers of their nodes",
 		Args:  cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {
-			handler := slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})
-			opts.Log = logr.FromSlogHandler(handler)
-			ctrl.SetLogger(opts.Log)
-			klog.SetLogger(opts.Log)
+			opts.Log = logTo(level)
 			var err error
 			if opts.Config, err = config.GetConfig(); err != nil {
 				return fmt.Errorf("cannot find the API server (in a Pod, or by KUBECONFIG): %w", err)
@@ -52,6 +57,7 @@ func command() *cobra.Command {
 			return manager.Run(c.Context(), opts)
 		},
 	}
+	c.AddCommand(crdsCommand(), letGoCommand())
 	f := c.Flags()
 	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace to look at; empty for all")
 	f.BoolVar(&opts.LeaderElection, "leader-elect", false, "let one of several replicas work at a time")

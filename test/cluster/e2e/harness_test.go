@@ -92,8 +92,16 @@ func setUp(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	_, err = shared.Helm(ctx, "upgrade", "--install", "hotseat", root("deploy/chart"), "--namespace", system, "--create-namespace",
-		"--set", "controller.replicas=1", "--wait", "--timeout", patience.String())
+	return install(ctx)
+}
+
+// install installs the chart as tests have it, or upgrades it, with further values.
+func install(ctx context.Context, values ...string) error {
+	args := []string{"upgrade", "--install", "hotseat", root("deploy/chart"), "--namespace", system, "--create-namespace", "--wait", "--timeout", patience.String()}
+	for _, v := range append([]string{"controller.replicas=1"}, values...) {
+		args = append(args, "--set", v)
+	}
+	_, err := shared.Helm(ctx, args...)
 	return err
 }
 

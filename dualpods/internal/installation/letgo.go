@@ -1,0 +1,170 @@
+package installation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// Engines says what becomes of the launchers and their engines when the
+// controller goes.
+type Engines string
+
+// What may become of them.
+const (
+	// Leave has launchers and engines go on, and requesters carry what they
+	// carry. A controller that is installed later finds them as they are.
+	Leave Engines = "leave"
+	// Stop ends the launchers, and their engines with them, and deletes the
+	// requesters that were bound to them.
+	Stop Engines = "stop"
+)
+
+// LetGoOptions configure [LetGo].
+type LetGoOptions struct {
+	// Deployment is the controller's.
+	Deployment client.ObjectKey
+	// Namespace is the only one that the controller looks at; empty for all.
+	Namespace string
+	Engines   Engines
+	Log       logr.Logger
+}
+
+// LetGo stops the controller and lets go of all that it holds: no Pod has a
+// finalizer of ours any more. It returns once no Pod of the controller is left,
+// and with Stop no launcher. The caller bounds it by ctx.
+func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
+	if opts.Engines != Leave && opts.Engines != Stop {
+		return fmt.Errorf("what becomes of the engines is %q: say %s or %s", opts.Engines, Leave, Stop)
+	}
+	if err := stopController(ctx, api, opts); err != nil {
+		return err
+	}
+	if opts.Engines == Stop {
+		if err := deleteLaunchers(ctx, api, opts); err != nil {
+			return err
+		}
+	}
+	if err := letGoOfPods(ctx, api, opts); err != nil {
+		return err
+	}
+	if opts.Engines == Leave {
+		return nil
+	}
+	return poll(ctx, "the launchers are gone", func(ctx context.Context) (bool, error) {
+		var left corev1.PodList
+		err := api.List(ctx, &left, client.InNamespace(opts.Namespace), launchers)
+		return len(left.Items) == 0, err
+	})
+}
+
+// launchers are the Pods and DaemonSets that the controller made.
+var launchers = client.MatchingLabels{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelManagedBy: podmeta.ManagedBy}
+
+// stopController returns once no Pod of the controller is left: it would put
+// finalizers on again.
+func stopController(ctx context.Context, api client.Client, opts LetGoOptions) error {
+	var controller appsv1.Deployment
+	if err := api.Get(ctx, opts.Deployment, &controller); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("cannot read Deployment %s: %w", opts.Deployment, err)
+	}
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"replicas":0}}`))
+	if err := api.Patch(ctx, &controller, patch); err != nil {
+		return fmt.Errorf("cannot scale Deployment %s to nothing: %w", opts.Deployment, err)
+	}
+	opts.Log.Info("the controller ends", "deployment", opts.Deployment.String())
+	return poll(ctx, "the controller has ended", func(ctx context.Context) (bool, error) {
+		var left corev1.PodList
+		err := api.List(ctx, &left, client.InNamespace(opts.Deployment.Namespace), client.MatchingLabels(controller.Spec.Selector.MatchLabels))
+		return len(left.Items) == 0, err
+	})
+}
+
+// deleteLaunchers has Kubernetes end the launchers. They go once their finalizers do.
+func deleteLaunchers(ctx context.Context, api client.Client, opts LetGoOptions) error {
+	var sets appsv1.DaemonSetList
+	if err := api.List(ctx, &sets, client.InNamespace(opts.Namespace), client.MatchingLabels{podmeta.LabelManagedBy: podmeta.ManagedBy}); err != nil {
+		return fmt.Errorf("cannot list the launchers' DaemonSets: %w", err)
+	}
+	for i := range sets.Items {
+		if err := client.IgnoreNotFound(api.Delete(ctx, &sets.Items[i], client.PropagationPolicy("Background"))); err != nil {
+			return fmt.Errorf("cannot delete DaemonSet %s: %w", client.ObjectKeyFromObject(&sets.Items[i]), err)
+		}
+	}
+	var pods corev1.PodList
+	if err := api.List(ctx, &pods, client.InNamespace(opts.Namespace), launchers); err != nil {
+		return fmt.Errorf("cannot list the launchers: %w", err)
+	}
+	for i := range pods.Items {
+		if err := client.IgnoreNotFound(api.Delete(ctx, &pods.Items[i])); err != nil {
+			return fmt.Errorf("cannot delete launcher %s: %w", client.ObjectKeyFromObject(&pods.Items[i]), err)
+		}
+	}
+	return nil
+}
+
+// letGoOfPods takes our finalizers off every Pod that has one. With Stop it
+// deletes the requesters among them: nobody serves them any more.
+func letGoOfPods(ctx context.Context, api client.Client, opts LetGoOptions) error {
+	var pods corev1.PodList
+	if err := api.List(ctx, &pods, client.InNamespace(opts.Namespace)); err != nil {
+		return fmt.Errorf("cannot list Pods: %w", err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		requester := podmeta.Held(pod)
+		if !requester && !slices.Contains(pod.Finalizers, podmeta.FinalizerProvider) {
+			continue
+		}
+		key := client.ObjectKeyFromObject(pod)
+		if requester && opts.Engines == Stop {
+			if err := client.IgnoreNotFound(api.Delete(ctx, pod)); err != nil {
+				return fmt.Errorf("cannot delete requester %s: %w", key, err)
+			}
+		}
+		if err := takeOff(ctx, api, key); err != nil {
+			return err
+		}
+		opts.Log.Info("let go", "pod", key.String(), "engines", string(opts.Engines))
+	}
+	return nil
+}
+
+// takeOff takes our finalizers off a Pod, whatever others write to it.
+func takeOff(ctx context.Context, api client.Client, key client.ObjectKey) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		var pod corev1.Pod
+		if err := api.Get(ctx, key, &pod); err != nil {
+			return err
+		}
+		before := pod.DeepCopy()
+		pod.Finalizers = slices.DeleteFunc(pod.Finalizers, func(f string) bool {
+			return f == podmeta.FinalizerRequester || f == podmeta.FinalizerProvider
+		})
+		return api.Patch(ctx, &pod, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("cannot take our finalizers off Pod %s: %w", key, err)
+	}
+	return nil
+}
+
+func poll(ctx context.Context, what string, so func(context.Context) (bool, error)) error {
+	if err := wait.PollUntilContextCancel(ctx, pollEvery, true, so); err != nil {
+		return fmt.Errorf("waited in vain until %s: %w", what, err)
+	}
+	return nil
+}

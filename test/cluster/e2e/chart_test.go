@@ -1,0 +1,137 @@
+//go:build cluster
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// uninstalled takes the chart away, and has it installed again at the test's end.
+func (s *site) uninstalled(values ...string) {
+	s.t.Helper()
+	s.t.Cleanup(func() {
+		ctx, stop := context.WithTimeout(context.Background(), 2*patience)
+		defer stop()
+		assert.NoError(s.t, install(ctx), "the chart is installed again")
+	})
+	if len(values) > 0 {
+		require.NoError(s.t, install(s.t.Context(), values...))
+	}
+	_, err := shared.Helm(s.t.Context(), "uninstall", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
+	require.NoError(s.t, err)
+}
+
+// goesOn says that a streamed answer does.
+func goesOn(t *testing.T, in *bufio.Reader) {
+	t.Helper()
+	for range 40 {
+		line, err := in.ReadString('\n')
+		require.NoError(t, err)
+		require.NotContains(t, line, "[DONE]")
+	}
+}
+
+func TestTheChartRefusesValuesThatMeanNothing(t *testing.T) {
+	for value, says := range map[string]string{
+		"controller.replicas=0":           "at '/controller/replicas': minimum: got 0, want 1",
+		"controler.replicas=1":            "additional properties 'controler' not allowed",
+		"image.pullPolicy=Sometimes":      "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",
+		"watchNamespace=A_b":              "at '/watchNamespace': 'A_b' does not match",
+		"uninstall.engines=kill":          "at '/uninstall/engines': value must be one of 'leave', 'stop'",
+		"controller.drainTimeout=ten":     "at '/controller/drainTimeout': 'ten' does not match",
+		"metrics.port=70000":              "at '/metrics/port': maximum: got 70,000, want 65,535",
+		"launcherConfig.create=true":      "launcherConfig.spec: a LauncherConfig takes a podTemplate",
+		"metrics.podMonitor.enabled=true": "metrics.podMonitor.selector: say which Pods are requesters",
+	} {
+		_, err := shared.Helm(t.Context(), "template", "x", root("deploy/chart"), "--set", value)
+		assert.ErrorContains(t, err, says, value)
+	}
+}
+
+func TestTwoReleasesThatWouldLookAtTheSameNamespacesAreRefused(t *testing.T) {
+	for _, more := range [][]string{nil, {"--set", "watchNamespace=default"}} {
+		_, err := shared.Helm(t.Context(), append([]string{"install", "second", root("deploy/chart"), "--namespace", "e2e-second", "--create-namespace"}, more...)...)
+		assert.ErrorContains(t, err, "the release hotseat in namespace hotseat-system has hotseat look at all namespaces already: uninstall that one first, or have each look at a namespace of its own")
+	}
+	require.NoError(t, client.IgnoreNotFound(api.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "e2e-second"}})))
+}
+
+func TestAnUpgradeDisturbsNothingThatIsAwakeAndBringsTheDefinitionsUpToDate(t *testing.T) {
+	s := newPool(t, nil)
+	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
+	pod := s.served("talker", 1)[0]
+	_, in := s.stream(pod.Status.PodIP, "org/talker", 2000)
+	// A definition of an earlier version, which Helm itself would leave as it is.
+	column := "jsonpath={.spec.versions[0].additionalPrinterColumns[0].name}"
+	s.kubectl("patch", "crd", "launcherconfigs.hotseat.dev", "--type=json", `-p=[{"op":"remove","path":"/spec/versions/0/additionalPrinterColumns"}]`)
+	require.Empty(t, s.kubectl("get", "crd", "launcherconfigs.hotseat.dev", "-o", column))
+
+	require.NoError(t, install(t.Context(), "controller.logLevel=debug"))
+	t.Cleanup(func() { assert.NoError(t, install(context.Background())) })
+	assert.Equal(t, "Mode", s.kubectl("get", "crd", "launcherconfigs.hotseat.dev", "-o", column))
+	goesOn(t, in)
+	_, err := shared.Helm(t.Context(), "rollback", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
+	require.NoError(t, err)
+	goesOn(t, in)
+	again := s.served("talker", 1)[0]
+	assert.Equal(t, pod.UID, again.UID, "the requester is the same")
+	s.deploy(server{app: "next", node: 1}, 1)
+	s.served("next", 1)
+}
+
+func TestUninstallLetsGoOfAllPodsAndEnginesGoOnUntilTheNextInstallation(t *testing.T) {
+	s := newPool(t, nil)
+	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
+	pod := s.served("talker", 1)[0]
+	_, in := s.stream(pod.Status.PodIP, "org/talker", 2000)
+	launcher := s.pod(s.launchers()[0].Name)
+	s.uninstalled()
+	s.nothingIsHeld()
+	goesOn(t, in)
+	assert.Empty(t, strings.TrimSpace(s.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies,flowschemas", "-l", "app.kubernetes.io/name=hotseat", "-o", "name")), "nothing of the chart is left")
+
+	require.NoError(t, install(t.Context()))
+	s.eventually("the requester is held again", func() bool { return podmeta.Held(s.pod(pod.Name)) })
+	goesOn(t, in)
+	assert.Equal(t, launcher.UID, s.pod(launcher.Name).UID, "the launcher is the same")
+	assert.Equal(t, pod.UID, s.served("talker", 1)[0].UID)
+}
+
+func TestUninstallStopsLaunchersAndEnginesWhereThatIsAskedFor(t *testing.T) {
+	s := newPool(t, nil)
+	s.deploy(server{app: "talker", node: 1}, 1)
+	pod := s.served("talker", 1)[0]
+	s.uninstalled("uninstall.engines=stop")
+	assert.Empty(t, s.launchers())
+	s.nothingIsHeld()
+	s.eventually("the requester is replaced", func() bool {
+		pods := s.pods("talker")
+		return len(pods) == 1 && pods[0].UID != pod.UID && !readyPod(&pods[0])
+	})
+	s.kubectl("get", "lcfg/simulated") // what users wrote is theirs
+
+	require.NoError(t, install(t.Context()))
+	s.served("talker", 1)
+	s.answers("talker")
+}
+
+// nothingIsHeld says that no Pod of the namespace has a finalizer.
+func (s *site) nothingIsHeld() {
+	s.t.Helper()
+	var pods corev1.PodList
+	require.NoError(s.t, api.List(s.t.Context(), &pods, client.InNamespace(s.ns)))
+	for _, pod := range pods.Items {
+		assert.Empty(s.t, pod.Finalizers, pod.Name)
+	}
+}
