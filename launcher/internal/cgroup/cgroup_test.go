@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 )
@@ -390,14 +391,21 @@ func TestMountsAreReadAsTheyStandInMachinesAndContainers(t *testing.T) {
 				"cpuacct": {mount: "/sys/fs/cgroup/cpu,cpuacct", root: "/docker/abc", own: "/"},
 			}},
 		},
-		"no cgroups, and a broken line": {
-			info: "1 0 0:1 / / rw - ext4 /dev/vda rw\nbroken\n",
+		"a folder with a blank in its name": {
+			info: "30 24 0:26 / /mnt/my\\040cgroups rw - cgroup2 cgroup2 rw\n",
+			own2: "/a",
+			want: mounts{v2: []hierarchy{{mount: "/mnt/my cgroups", root: "/", own: "/a"}}, v1: map[string]hierarchy{}},
+		},
+		"no cgroups": {
+			info: "1 0 0:1 / / rw - ext4 /dev/vda rw\n",
 			want: mounts{v1: map[string]hierarchy{}},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, test.want, parseMounts(test.info, test.own1, test.own2))
+			table, err := mountinfo.GetMountsFromReader(strings.NewReader(test.info), mountinfo.FSTypeFilter("cgroup", "cgroup2"))
+			require.NoError(t, err)
+			require.Equal(t, test.want, hierarchies(table, test.own1, test.own2))
 		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/containerd/cgroups/v3"
+	"github.com/moby/sys/mountinfo"
 )
 
 // mounts are the mounted hierarchies, and where this process is in each.
@@ -47,32 +48,28 @@ func readMounts() (mounts, error) {
 	if err != nil {
 		return mounts{}, fmt.Errorf("cannot read the groups of this process: %w", err)
 	}
-	info, err := os.ReadFile("/proc/self/mountinfo")
+	table, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup", "cgroup2"))
 	if err != nil {
-		return mounts{}, err
+		return mounts{}, fmt.Errorf("cannot read the mounts: %w", err)
 	}
-	return parseMounts(string(info), own1, own2), nil
+	return hierarchies(table, own1, own2), nil
 }
 
-func parseMounts(info string, own1 map[string]string, own2 string) mounts {
+// hierarchies are those of a table of mounts, with the groups that this process is
+// in: own1 by controller, own2 of cgroup v2.
+func hierarchies(table []*mountinfo.Info, own1 map[string]string, own2 string) mounts {
 	m := mounts{v1: map[string]hierarchy{}}
-	for line := range strings.Lines(info) {
-		before, after, ok := strings.Cut(line, " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
-		if !ok || len(left) < 6 || len(right) < 3 {
-			continue
-		}
-		h := hierarchy{root: left[3], mount: left[4]}
-		switch right[0] {
-		case "cgroup2":
+	for _, mount := range table {
+		h := hierarchy{root: mount.Root, mount: mount.Mountpoint}
+		if mount.FSType == "cgroup2" {
 			h.own = h.fromMount(own2)
 			m.v2 = append(m.v2, h)
-		case "cgroup":
-			for _, controller := range strings.Split(right[2], ",") {
-				if own, ok := own1[controller]; ok {
-					h.own = h.fromMount(own)
-					m.v1[controller] = h
-				}
+			continue
+		}
+		for _, controller := range strings.Split(mount.VFSOptions, ",") {
+			if own, ok := own1[controller]; ok {
+				h.own = h.fromMount(own)
+				m.v1[controller] = h
 			}
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 )
 
@@ -56,35 +57,28 @@ func removeFolders(dir string) error {
 // (https://docs.kernel.org/admin-guide/cgroup-v2.html, un-populated notification).
 func waitUnpopulated(ctx context.Context, dir string) error {
 	events := filepath.Join(dir, "cgroup.events")
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	watch, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("cannot watch %s: %w", events, err)
 	}
-	watch := os.NewFile(uintptr(fd), "inotify")
 	defer watch.Close()
-	if _, err := unix.InotifyAddWatch(fd, events, unix.IN_MODIFY); err != nil {
+	if err := watch.Add(events); err != nil {
 		if gone(err) {
 			return nil
 		}
 		return fmt.Errorf("cannot watch %s: %w", events, err)
 	}
-	defer context.AfterFunc(ctx, func() { _ = watch.SetReadDeadline(time.Unix(1, 0)) })()
-	buf := make([]byte, 4096)
 	for {
 		if n, ok := readKey(events, "populated"); n == 0 || !ok {
 			return nil
 		}
-		if _, err := watch.Read(buf); err != nil {
-			return errors.Join(ctx.Err(), ignoreDeadline(err))
+		select {
+		case <-watch.Events:
+		case <-watch.Errors: // events were lost
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 	}
-}
-
-func ignoreDeadline(err error) error {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil
-	}
-	return err
 }
 
 // waitBriefly is all that cgroup v1 offers: it tells no one that a group

@@ -1,13 +1,14 @@
 package doctor
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
 
 	"hotseat.dev/hotseat/launcher"
 )
@@ -26,7 +27,7 @@ func checkHostMemory(_ context.Context, e *examination) []Result {
 
 // hostMemory is what this process and its engines may have, in bytes.
 func (e *examination) hostMemory() (uint64, error) {
-	total, err := memoryTotal(filepath.Join(e.proc, "meminfo"))
+	total, err := memoryTotal(e.proc)
 	if limit, ok := cgroupLimit(e.proc, e.cgroupRoot); ok {
 		total = min(total, limit)
 	}
@@ -49,20 +50,20 @@ func judgeHostMemory(host, devices uint64) Result {
 	return r
 }
 
-// memoryTotal reads MemTotal, in bytes.
-func memoryTotal(meminfo string) (uint64, error) {
-	f, err := os.Open(meminfo)
+// memoryTotal is the memory of the machine, in bytes.
+func memoryTotal(proc string) (uint64, error) {
+	fs, err := procfs.NewFS(proc)
 	if err != nil {
 		return 0, fmt.Errorf("cannot tell the host's memory: %w", err)
 	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if words := strings.Fields(lines.Text()); len(words) > 1 && words[0] == "MemTotal:" {
-			kib, err := strconv.ParseUint(words[1], 10, 64)
-			return kib << 10, err
-		}
+	info, err := fs.Meminfo()
+	if err != nil {
+		return 0, fmt.Errorf("cannot tell the host's memory: %w", err)
 	}
-	return 0, fmt.Errorf("cannot tell the host's memory: %s has no MemTotal", meminfo)
+	if info.MemTotalBytes == nil {
+		return 0, fmt.Errorf("cannot tell the host's memory: %s/meminfo has no MemTotal", proc)
+	}
+	return *info.MemTotalBytes, nil
 }
 
 // cgroupLimit is the least memory limit, in bytes, of the groups that this

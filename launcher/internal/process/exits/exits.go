@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/fsnotify/fsnotify"
 )
 
 // Entry is what is known of one exit.
@@ -111,23 +111,22 @@ func Find(dir, bootID string, pid int, start uint64) (entry Entry, ok bool) {
 // Await is Find for a process whose reaper is about to write: it waits for
 // the entry until ctx ends.
 func Await(ctx context.Context, dir, bootID string, pid int, start uint64) (Entry, bool) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	watch, err := fsnotify.NewWatcher()
 	if err != nil {
 		return Find(dir, bootID, pid, start)
 	}
-	watch := os.NewFile(uintptr(fd), "inotify")
 	defer watch.Close()
-	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MOVED_TO); err != nil {
+	if err := watch.Add(dir); err != nil {
 		return Find(dir, bootID, pid, start)
 	}
-	defer context.AfterFunc(ctx, func() { _ = watch.SetReadDeadline(time.Unix(1, 0)) })()
-	buf := make([]byte, 64<<10)
 	for {
-		entry, ok := Find(dir, bootID, pid, start)
-		if ok {
+		if entry, ok := Find(dir, bootID, pid, start); ok {
 			return entry, true
 		}
-		if _, err := watch.Read(buf); err != nil {
+		select {
+		case <-watch.Events:
+		case <-watch.Errors: // events were lost
+		case <-ctx.Done():
 			return Find(dir, bootID, pid, start)
 		}
 	}
