@@ -69,7 +69,7 @@ var defects = []defect{
 		{"return s.portFree(intent.Draft.plan.PublicPort, swapID)", "return nil"},
 	}},
 	{"a place under max_instances is not kept for a swap", []edit{
-		{"Bytes: intent.Want.Bytes, New: intent.Want.New}", "Bytes: intent.Want.Bytes}"},
+		{"	c := &claim{room: intent.Want}\n", "	c := &claim{}\n	if intent.Want != nil {\n		room := *intent.Want\n		room.New = false\n		c.room = &room\n	}\n"},
 	}},
 	{"budgets of GPUs that a swap does not touch refuse it", []edit{
 		{"return count > was || bound != BoundMaxSleepersPerGPU && bytes > held", "return count > was || bytes > held || true"},

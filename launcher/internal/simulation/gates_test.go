@@ -113,6 +113,9 @@ func (g *gate) Open() {
 	g.l.m.mu.Lock()
 	p := g.l.m.at(g.target)
 	asleep := p != nil && (p.level > 0 || !p.ready)
+	if asleep && g.l.m.ever["disk full"] && p.troubled && time.Since(g.l.born) < recoveryTime {
+		asleep = false // what is written is out of date, and the engine did not answer: it is taken to be as written
+	}
 	garbage := p != nil && p.garbage
 	g.l.m.mu.Unlock()
 	if asleep {

@@ -233,8 +233,25 @@ func (w *world) checkRest() {
 			w.m.wrong(nothingIsLeft, "%d bytes of %s are reserved, by swap %q", g.ReservedBytes, g.UUID, g.SwapID)
 		}
 	}
+	w.checkEngines(all)
 	w.checkActedOnce()
 	w.checkEndings()
+}
+
+// checkEngines checks that each engine is as it is listed, whatever was wrong with it
+// before: what it did late must not have come true behind the launcher's back.
+func (w *world) checkEngines(all []launcherapi.Instance) {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	for _, i := range all {
+		p := w.m.procs[i.PID]
+		if p == nil || !p.alive() || p.liar || w.m.ever["disk full"] && w.deaths > 0 {
+			continue
+		}
+		if (i.State == string(launcher.Sleeping)) != (p.level > 0) {
+			w.m.violated(listedIsTrue, "%s is %s at the end, and its engine is at level %d", i.InstanceID, i.State, p.level)
+		}
+	}
 }
 
 // checkPorts checks that there are the ports of the instances, and no other.
