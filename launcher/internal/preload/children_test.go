@@ -46,6 +46,15 @@ func TestTheEnginesOwnProcessesAreForkedWhereverTheirFunctionIs(t *testing.T) {
 	}
 }
 
+func TestAModuleThatImportsOthersWhenItIsAskedIsNotAsked(t *testing.T) {
+	f := newFixture(t, func(f *fixture) {
+		f.write("vllm/lazy.py", "def __getattr__(name):\n    if name.startswith('__'):\n        raise AttributeError(name)\n    import not_installed\n")
+		f.options.Recipe.Modules = append([]string{"vllm.lazy"}, f.options.Recipe.Modules...)
+	})
+	f.ready()
+	assert.Equal(t, "ForkProcess", f.kindOf())
+}
+
 func TestWhatForbidsTheEngineToForkItsProcessesIsHeeded(t *testing.T) {
 	f := newFixture(t)
 	f.ready()

@@ -80,7 +80,8 @@ def try_out(decide):
 
 
 def replace(function, by):
-    """Replaces a function in every module that has it."""
+    """Replaces a function in every module that has it. Modules are not asked for
+    it: some import others when they are asked for what they have not."""
     for module in list(sys.modules.values()):
-        if getattr(module, function.__name__, None) is function:
+        if getattr(module, "__dict__", {}).get(function.__name__) is function:
             setattr(module, function.__name__, by)
