@@ -130,11 +130,11 @@ func TestTheExitSaysWhatTheLogDoesNot(t *testing.T) {
 		{"a program that is missing", exited(127), []string{"sh: 1: exec: vllm: not found"}, CauseProgramCannotBeRun, "exit code 127"},
 		{"a quiet end", exited(0), nil, CauseExited, "it exited with code 0"},
 		{"an end that nobody saw", Exit{}, nil, CauseExited, "exit status that nobody saw"},
-		{"an unknown error", exited(1), []string{"ValueError: first", "(APIServer pid=1) KeyError: 'second'", "bye"}, CauseExited, "it exited with code 1; the last error is: KeyError: 'second'"},
+		{"an unknown error", exited(1), []string{"ValueError: first", "(APIServer pid=1) KeyError: 'second'", "bye"}, CauseExited, "it exited with code 1; the first error is: ValueError: first"},
 		{
 			"an unknown error behind the noise of other processes", exited(1),
 			[]string{"(Worker pid=2) ERROR 11-21 09:28:42 [x.py:1] ValueError: real", "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above."},
-			CauseEngineCoreDied, "the last error is: ValueError: real",
+			CauseEngineCoreDied, "the first error is: ValueError: real",
 		},
 	}
 	for _, tt := range tests {
@@ -143,6 +143,34 @@ func TestTheExitSaysWhatTheLogDoesNot(t *testing.T) {
 			assert.Equal(t, tt.code, cause.Code, cause.Message)
 			assert.Contains(t, cause.Message, tt.want)
 		})
+	}
+}
+
+func TestTheFirstErrorOfTheInnermostProcessIsTheRoot(t *testing.T) {
+	tail := []string{
+		"(APIServer pid=1) ERROR 11-21 09:28:40 [x.py:1] ValueError: of the API server, which noticed something first",
+		"(EngineCore_DP0 pid=2) ERROR 11-21 09:28:41 [core.py:1] KeyError: of EngineCore",
+		"(VllmWorker rank=0 pid=3) ERROR 11-21 09:28:42 [x.py:1] IndexError: the root",
+		"(VllmWorker rank=0 pid=3) ERROR 11-21 09:28:42 [x.py:1] During handling of the above exception, another exception occurred:",
+		"(VllmWorker rank=0 pid=3) ERROR 11-21 09:28:43 [x.py:1] AttributeError: 'NoneType' object has no attribute 'shutdown'",
+		"(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above.",
+	}
+	cause := NewVLLM(VLLMOptions{}).Diagnose(exited(1), tail)
+	assert.Equal(t, Cause{CauseEngineCoreDied, "a process of the engine died: see the log above its last stack trace; the first error is: IndexError: the root"}, cause)
+}
+
+func TestAPartThatIsCompiledAndCannotBeLoadedComesBeforeWhatFollowsFromIt(t *testing.T) {
+	const echo = "(EngineCore_DP0 pid=2) ERROR 11-21 09:28:41 [core.py:1] AttributeError: 'NoneType' object has no attribute 'ensure_kv_transfer_shutdown'"
+	for line, want := range map[string]string{
+		"WARNING 11-22 10:00:00 [_custom_ops.py:20] Failed to import from vllm._C with ImportError(\"/lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.32' not found (required by /v/vllm/_C.abi3.so)\")": "vllm._C, the part of vLLM that is compiled, needs GLIBCXX_3.4.32, which /lib/x86_64-linux-gnu/libstdc++.so.6 does not have",
+		"WARNING 11-22 10:00:00 [interface.py:20] Failed to import from vllm._C: ImportError('/v/vllm/_C.abi3.so: undefined symbol: _ZNK3c105Error4whatEv')":                                                       "vllm._C, the part of vLLM that is compiled, cannot be loaded (undefined symbol: _ZNK3c105Error4whatEv)",
+		"WARNING 11-22 10:00:00 [cuda.py:20] Failed to import from vllm._C_stable_libtorch ImportError('libcudart.so.13: cannot open shared object file: No such file or directory')":                              "(libcudart.so.13: cannot open shared object file)",
+	} {
+		cause := NewVLLM(VLLMOptions{}).Diagnose(exited(1), []string{line, echo})
+		assert.Equal(t, CauseBrokenInstallation, cause.Code, line)
+		assert.Contains(t, cause.Message, want)
+		cause = NewVLLM(VLLMOptions{}).Diagnose(exited(2), []string{line, "vllm serve: error: unrecognized arguments: --no-such-flag"})
+		assert.Equal(t, CauseWrongFlag, cause.Code, "a known cause comes first")
 	}
 }
 

@@ -16,7 +16,7 @@ func logs(code CauseCode, pattern, message string) symptom {
 }
 
 // vllmSymptoms stands in order: the first that any line matches is the cause.
-// The texts are those of vLLM 0.30.0, some also of releases since 0.9, of
+// The texts are those of vLLM 0.30.0, some also of releases since 0.9 and up to 0.32, of
 // PyTorch, Transformers and the Hugging Face Hub's client.
 var vllmSymptoms = []symptom{
 	logs(CauseWrongFlag, `^\S+(?: serve)?: error: ((?:unrecognized|argument|ambiguous option|the following arguments).+)`,
@@ -93,10 +93,24 @@ var vllmSymptoms = []symptom{
 		"the installation of vLLM is broken ($1): install it again, or choose another with the launcher's setting vllm"),
 	logs(CauseBrokenInstallation, `No working C\+\+ compiler found|Failed to find C compiler`,
 		"there is no C++ compiler, which PyTorch needs to compile parts of the model: install one (g++)"),
+}
 
-	// What only says that something else went wrong comes last.
+// vllmExtensions are what vLLM logs of a part of it that is compiled and cannot be
+// loaded: as a warning, long before it fails for want of that part. They count
+// where nothing else is known.
+var vllmExtensions = []symptom{
+	logs(CauseBrokenInstallation, "Failed to import from (vllm\\.\\w+).*?([^\\s'\"(]+): version [`']([^`']+)' not found",
+		"$1, the part of vLLM that is compiled, needs $3, which $2 does not have: install a newer one, or a release of vLLM that was built for this system"),
+	logs(CauseBrokenInstallation, `Failed to import from (vllm\.\w+).*?(undefined symbol: [^\s'")]+|[^\s'"(]+: cannot open shared object file)`,
+		"$1, the part of vLLM that is compiled, cannot be loaded ($2): install vLLM again, together with the PyTorch that it was built for"),
+}
+
+// vllmEchoes only say that something else went wrong.
+var vllmEchoes = []symptom{
 	logs(CauseEngineCoreDied, `Worker proc (\S+) died unexpectedly \(exit code: -(\d+)\)`,
 		"the engine's process $1 was killed by signal $2: for signal 9, look whether the host ran out of memory (dmesg)"),
 	logs(CauseEngineCoreDied, `(Worker proc \S+ died unexpectedly \(exit code: \d+\))`,
 		"a process of the engine died: $1"),
+	logs(CauseEngineCoreDied, `EngineDeadError|Engine core initialization failed`,
+		"a process of the engine died: see the log above its last stack trace"),
 }

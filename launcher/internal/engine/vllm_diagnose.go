@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -19,15 +18,28 @@ func (*VLLM) Diagnose(exit Exit, tail []string) Cause {
 	if signal := unix.Signal(exit.Signal); slices.Contains(fromOutside, signal) {
 		return Cause{CauseKilled, killedMessage(signal)}
 	}
-	lines := complaints(tail)
+	said := readLog(tail)
 	for _, s := range vllmSymptoms {
-		for _, line := range lines {
-			if m := s.pattern.FindStringSubmatchIndex(line); m != nil {
-				return Cause{s.code, short(tidy(string(s.pattern.ExpandString(nil, s.message, line, m))))}
-			}
+		if cause, ok := s.in(said.complaints()); ok {
+			return cause
 		}
 	}
-	return withoutSymptom(exit, lines)
+	for _, s := range vllmExtensions {
+		if cause, ok := s.in(said); ok {
+			return cause
+		}
+	}
+	return withoutSymptom(exit, said.complaints())
+}
+
+// in is the cause that a symptom tells of, where a line has it.
+func (s symptom) in(lines logLines) (Cause, bool) {
+	for _, line := range lines {
+		if m := s.pattern.FindStringSubmatchIndex(line.text); m != nil {
+			return Cause{s.code, short(tidy(string(s.pattern.ExpandString(nil, s.message, line.text, m))))}, true
+		}
+	}
+	return Cause{}, false
 }
 
 // fromOutside are the signals that no program sends itself when it crashes.
@@ -42,14 +54,18 @@ func killedMessage(signal unix.Signal) string {
 }
 
 // withoutSymptom says what is left to say when no line is known.
-func withoutSymptom(exit Exit, lines []string) Cause {
+func withoutSymptom(exit Exit, lines logLines) Cause {
 	said := ""
-	if e := lastException(lines); e != "" {
-		said = "; the last error is: " + short(e)
+	if e := lines.rootException(); e != "" {
+		said = "; the first error is: " + short(e)
+	}
+	for _, s := range vllmEchoes {
+		if cause, ok := s.in(lines); ok {
+			cause.Message += said
+			return cause
+		}
 	}
 	switch {
-	case engineDied(lines):
-		return Cause{CauseEngineCoreDied, "a process of the engine died: see the log above its last stack trace" + said}
 	case exit.Signal != 0:
 		return Cause{CauseKilled, "it crashed with " + unix.SignalName(unix.Signal(exit.Signal)) + said}
 	case exit.Code == nil:
@@ -59,56 +75,6 @@ func withoutSymptom(exit Exit, lines []string) Cause {
 			"the program cannot be run (exit code %d of a shell): check the launcher's setting vllm%s", *exit.Code, said)}
 	}
 	return Cause{CauseExited, fmt.Sprintf("it exited with code %d%s", *exit.Code, said)}
-}
-
-var (
-	ansiColor = regexp.MustCompile("\x1b\\[[0-9;]*m")
-	// "(EngineCore pid=7) " or, in releases of 2025, "(VllmWorker rank=1 pid=7) "
-	processPrefix = regexp.MustCompile(`^\([^)]*\bpid=\d+[^)]*\) `)
-	// "ERROR 11-21 09:28:44 [core.py:1366] "; uvicorn's is "INFO:     "
-	levelPrefix = regexp.MustCompile(`^(DEBUG|INFO|WARNING|ERROR|CRITICAL)(?::| \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]) ?`)
-	// The last line of a stack trace; where pydantic raised it, the next one.
-	exception = regexp.MustCompile(`^(?:([A-Za-z_][\w.]*(?:Error|Exception): .+)|  (?:Value error, )?(.+?) \[type=.*)$`)
-	// What a process says when it only noticed that another one failed.
-	noticed = regexp.MustCompile(`EngineDeadError|Engine core initialization failed|WorkerProc initialization failed|: cancelled$`)
-)
-
-// complaints strips the log's prefixes, and leaves out what was logged as
-// harmless: it may quote anything.
-func complaints(tail []string) []string {
-	var lines []string
-	for _, line := range tail {
-		line = strings.TrimRight(ansiColor.ReplaceAllString(line, ""), "\r\n")
-		line = processPrefix.ReplaceAllString(line, "")
-		if level := levelPrefix.FindStringSubmatch(line); level != nil {
-			if level[1] != "ERROR" && level[1] != "CRITICAL" {
-				continue
-			}
-			line = line[len(level[0]):]
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-// lastException is the last exception that is not about another process.
-func lastException(lines []string) string {
-	last := ""
-	for _, line := range lines {
-		if m := exception.FindStringSubmatch(line); m != nil && !noticed.MatchString(line) {
-			last = m[1] + m[2]
-		}
-	}
-	return last
-}
-
-func engineDied(lines []string) bool {
-	for _, line := range lines {
-		if strings.Contains(line, "EngineDeadError") || strings.Contains(line, "Engine core initialization failed") {
-			return true
-		}
-	}
-	return false
 }
 
 // tidy closes the gap that an empty group leaves.
