@@ -9,6 +9,16 @@ LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERS
 # Where the set-up of real vLLM and the built Kubernetes live, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
 run vllm-cpu test-vllm bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+# A release of vLLM for `make vllm-cpu` and `make test-vllm`, as VLLM=0.32.0; empty:
+# the one that test/vllm-cpu has locked. Any other has a place of its own.
+VLLM ?=
+LOCKED_VLLM := $(shell sed -n 's/^locked_release=//p' test/vllm-cpu/release.sh)
+OTHER_VLLM := $(filter-out $(LOCKED_VLLM),$(VLLM))
+vllm-cpu test-vllm: export VLLM := $(VLLM)
+vllm-cpu test-vllm: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)$(if $(OTHER_VLLM),/releases/$(OTHER_VLLM))
+# The releases that `make test-vllm-matrix` tries: an older one, the locked one and
+# the newest that is packaged for CPUs. engine.TriedReleases names the same.
+RELEASES ?= 0.20.2 $(LOCKED_VLLM) 0.32.0
 # What `make run` serves the models with: enginesim or vllm-cpu; a vllm on PATH
 # is used when there is one and a GPU.
 ENGINE ?= auto
@@ -22,7 +32,7 @@ NODES ?= 1
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-13s %s\n' "$$t" "$$d"; done
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-17s %s\n' "$$t" "$$d"; done
 
 .PHONY: build
 build: $(BIN)/launcher $(BIN)/podresources $(BIN)/requester $(BIN)/controller $(BIN)/enginesim ## build the programs into bin/
@@ -75,8 +85,12 @@ vllm-cpu: ## set real vLLM up for this machine without a GPU, in the cache folde
 	@bash test/vllm-cpu/setup.sh
 
 .PHONY: test-vllm
-test-vllm: build vllm-cpu ## the tests with real vLLM
-	go test -race -count=1 -p 1 -timeout 40m -tags vllm ./test/vllm/... ./test/conformance/... ./launcher/internal/engine/...
+test-vllm: build vllm-cpu ## the tests with real vLLM (VLLM=0.32.0: with that release, less what is recorded of the locked one)
+	go test -race -count=1 -p 1 -timeout 40m -tags vllm $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./launcher/internal/engine/...)
+
+.PHONY: test-vllm-matrix
+test-vllm-matrix: build ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.20.2", KEEP=1)
+	@bash test/vllm-cpu/matrix.sh $(RELEASES)
 
 .PHONY: cluster-up
 cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NODES=2; takes root)

@@ -36,6 +36,7 @@ install_release() {
   requirements_of "$2/bin/python" >"$3/requirements.in"
   "${pip[@]}" --compile-bytecode setuptools -r "$3/requirements.in"
   cp -r "$1/vllm-metadata" "$3/vllm-metadata"
-  sed -i "s/^version = .*/version = \"$4\"/" "$3/vllm-metadata/pyproject.toml"
+  # Releases before 0.30 know by this that they are built for CPUs.
+  sed -i "s/^version = .*/version = \"$4+cpu\"/" "$3/vllm-metadata/pyproject.toml"
   "${pip[@]}" --no-deps --no-build-isolation "$3/vllm-metadata"
 }

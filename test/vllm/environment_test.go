@@ -26,8 +26,8 @@ type environmentCase struct {
 	has         func(t *testing.T, n *node, i launcherapi.Instance) // checks that an instance has it
 }
 
-// An instance that has a load-time variable otherwise is started by exec. A
-// preloader of its own begins to load meanwhile, from which the next is forked.
+// An instance that has a load-time variable otherwise waits for a preloader of its
+// own, from which the next is forked at once.
 func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T) {
 	own, library := witness(t), emptyLibrary(t)
 	// The node's own witness is there for each instance but that which has
@@ -76,49 +76,44 @@ func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T)
 			}
 		}},
 	}
-	for k := 0; k < len(cases); k += 2 { // two start at a time
-		for _, c := range cases[k : k+2] {
-			n.show("by exec: "+c.name, func(t *testing.T) { n.startsByExec(t, c) })
-		}
-		for _, c := range cases[k : k+2] {
-			n.show("it has what it asks for: "+c.name, func(t *testing.T) { n.hasByExec(t, c) })
-			n.show("so has the next, which is forked: "+c.name, func(t *testing.T) { n.hasByFork(t, c) })
-		}
+	for _, c := range cases { // two start at a time
+		n.show("it waits for a preloader of its own: "+c.name, func(t *testing.T) { n.waitsForItsOwn(t, c) })
+		n.show("it has what it asks for by exec: "+c.name, func(t *testing.T) { n.hasBy(t, launcherapi.StartExec, c) })
+		n.show("and by fork: "+c.name, func(t *testing.T) { n.has(t, c.name, c) })
+		n.show("so has the next, which is forked at once: "+c.name, func(t *testing.T) { n.hasBy(t, launcherapi.StartFork, c) })
 	}
 }
 
-func (n *node) startsByExec(t *testing.T, c environmentCase) {
+func (n *node) waitsForItsOwn(t *testing.T, c environmentCase) {
 	i, err := n.Create(t.Context(), c.name, withVariables("", map[string]string{c.name: c.value}))
 	require.NoError(t, err)
-	assert.Equal(t, launcherapi.StartExec, i.StartedBy)
-	assert.Contains(t, i.Reason, c.name)
+	assert.Equal(t, "starting", i.State)
+	assert.Empty(t, i.StartedBy)
+	assert.Contains(t, i.Reason, "waiting for a preloader of its own for "+c.name)
 	list, err := n.Preloaders(t.Context())
 	require.NoError(t, err)
 	last := list.Preloaders[len(list.Preloaders)-1]
-	assert.Equal(t, []string{c.name}, last.Variables, "one begins to load for it")
+	assert.Equal(t, []string{c.name}, last.Variables)
 	assert.Equal(t, "loading", last.State)
 }
 
-func (n *node) hasByExec(t *testing.T, c environmentCase) {
-	i := n.await(c.name, "awake")
-	ask(t, i)
-	c.has(t, n, i)
-	n.remove(c.name)
+// hasBy makes an instance by a method, which has what it asks for.
+func (n *node) hasBy(t *testing.T, method string, c environmentCase) {
+	i, err := n.Create(t.Context(), method, withVariables(method, map[string]string{c.name: c.value}))
+	require.NoError(t, err)
+	assert.Equal(t, method, i.StartedBy, i.Reason)
+	n.has(t, method, c)
 }
 
-func (n *node) hasByFork(t *testing.T, c environmentCase) {
-	var i launcherapi.Instance
-	n.eventually("a preloader of its own is ready", func() (ok bool) {
-		var err error
-		i, err = n.Create(t.Context(), "forked", withVariables(launcherapi.StartFork, map[string]string{c.name: c.value}))
-		require.True(t, err == nil || client.IsUnavailable(err), "%v", err)
-		return err == nil
-	})
-	assert.Equal(t, launcherapi.StartFork, i.StartedBy, i.Reason)
-	i = n.await("forked", "awake")
+// has waits for an instance, which has what it asks for.
+func (n *node) has(t *testing.T, id string, c environmentCase) {
+	i := n.await(id, "awake")
+	if id == c.name {
+		assert.Equal(t, launcherapi.StartFork, i.StartedBy, i.Reason)
+	}
 	ask(t, i)
 	c.has(t, n, i)
-	n.remove("forked")
+	n.remove(id)
 }
 
 // withVariables is an instance of the first model, on no GPU.

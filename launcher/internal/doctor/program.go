@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/preload"
 )
 
@@ -35,7 +36,7 @@ func checkProgram(ctx context.Context, e *examination) []Result {
 }
 
 func judgeProgram(command, version string, standIn bool) Result {
-	r := Result{Name: "vllm", Status: OK, Finding: fmt.Sprintf("%s, version %s", command, version)}
+	r := Result{Name: "vllm", Status: OK, Finding: fmt.Sprintf("%s, version %s (tried: %s)", command, version, strings.Join(engine.TriedReleases, ", "))}
 	if standIn {
 		r.Status = Warn
 		r.Finding = fmt.Sprintf("no vllm on PATH: the stand-in %s is used, whose answers are made up", command)

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# matrix.sh RELEASE... shows that the launcher runs each release of vLLM: the life
+# of an instance by exec and by fork, and that nobody can tell them apart. Each is
+# set up on the spot and removed afterwards (KEEP=1 keeps it), but for the one that
+# the lock file holds, which has a place of its own.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+# shellcheck source=test/vllm-cpu/release.sh
+. "$here/release.sh"
+cache="${HOTSEAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hotseat}"
+
+# try RELEASE sets it up and shows it.
+try() {
+  export HOTSEAT_CACHE="$cache"
+  if [ "$1" != "$locked_release" ]; then
+    HOTSEAT_CACHE="$cache/releases/$1"
+  fi
+  VLLM="$1" bash "$here/setup.sh" || return 1
+  (cd "$here/../.." && go test -race -count=1 -timeout 20m -tags vllm -run TestARelease ./test/vllm)
+}
+
+results=()
+failed=0
+for release in "$@"; do
+  echo "vllm-cpu: trying $release"
+  if try "$release"; then
+    results+=("$release: passed")
+  else
+    results+=("$release: FAILED")
+    failed=1
+  fi
+  if [ "$release" != "$locked_release" ] && [ -z "${KEEP:-}" ]; then
+    rm -rf "$cache/releases/$release"
+  fi
+done
+printf '%s\n' "${results[@]}"
+exit $failed

@@ -1,0 +1,56 @@
+//go:build vllm
+
+package vllm
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// lifeOfAnyRelease is what holds of every release of vLLM that is tried, in about
+// two minutes: TestTheLifeOfAnInstance shows more of the locked one.
+func lifeOfAnyRelease() []row {
+	return []row{
+		{name: "it answers when it is awake", id: "a", show: (*life).answers},
+		{name: "it sleeps at level 1 and wakes, each asked for twice", id: "a", show: sleepsAndWakes(1)},
+		{name: "it sleeps at level 2 and wakes, each asked for twice", id: "a", show: sleepsAndWakes(2)},
+		{name: "it stops with code 0 when it is deleted", id: "a", show: func(l *life, id string) { l.node.stops(l.t, id) }},
+		{name: "it fails when its API server dies, and nothing of it stays", id: "api", show: dies("", "awake", -9, "killed")},
+		{name: "a model that is not there is told", id: "folder", show: failsToStart(1, "model_not_found", ""), args: arguments("/no/such/model", "x")},
+	}
+}
+
+// Each row is shown by exec and by fork, on a node each.
+func TestARelease(t *testing.T) {
+	seen := map[string]facts{}
+	for _, method := range []string{launcherapi.StartExec, launcherapi.StartFork} {
+		t.Run(method, func(t *testing.T) {
+			l := &life{node: newNode(t, by(method)), method: method, rows: lifeOfAnyRelease(), made: map[string]launcherapi.Instance{}}
+			if method == launcherapi.StartFork {
+				t.Logf("vLLM %s", l.preloaded("").EngineVersion)
+			}
+			before := l.inventory()
+			l.run()
+			l.show("nothing of them all is left", func(t *testing.T) { l.leftNothing(before) })
+			seen[method] = l.facts
+		})
+	}
+	assert.Equal(t, seen[launcherapi.StartExec], seen[launcherapi.StartFork], "nobody can tell from outside how an instance was started")
+	assert.NotEmpty(t, seen[launcherapi.StartFork].paths)
+}
+
+// The first instance after serve, for which nothing is ready yet.
+func TestTheFirstStartAfterServeWaitsForThePreloader(t *testing.T) {
+	n := newNode(t, auto)
+	i, err := n.Create(t.Context(), "a", launcherapi.InstanceSpec{Args: arguments(modelA, "tiny-a")})
+	require.NoError(t, err)
+	assert.Contains(t, i.Reason, "waiting for the preloader, which began to load at ")
+	i = n.await("a", "awake")
+	assert.Equal(t, launcherapi.StartFork, i.StartedBy, i.Reason)
+	ask(t, i)
+	n.remove("a")
+}
