@@ -1,7 +1,5 @@
 package launcher
 
-import "fmt"
-
 // Event is something that happens to an instance.
 type Event string
 
@@ -117,6 +115,3 @@ func Next(from State, event Event) (Transition, error) {
 	}
 	return t, nil
 }
-
-// String shows the row as "starting --ready--> awake".
-func (t Transition) String() string { return fmt.Sprintf("%s --%s--> %s", t.From, t.Event, t.To) }

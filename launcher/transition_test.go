@@ -42,7 +42,7 @@ func TestNoStateHasTwoRowsForOneEvent(t *testing.T) {
 	seen := map[stateEvent]bool{}
 	for _, tr := range Transitions {
 		key := stateEvent{tr.From, tr.Event}
-		assert.False(t, seen[key], tr.String())
+		assert.False(t, seen[key], "%v", tr)
 		seen[key] = true
 		assert.Contains(t, States, tr.To)
 		assert.Contains(t, Events, tr.Event)
@@ -67,7 +67,7 @@ func TestEveryStateButTheEndsCanBeStoppedAndSurvivesAnExit(t *testing.T) {
 func TestAnEndedInstanceNeverComesBack(t *testing.T) {
 	for _, tr := range Transitions {
 		if tr.From.Ended() {
-			assert.Equal(t, tr.From, tr.To, tr.String())
+			assert.Equal(t, tr.From, tr.To, "%v", tr)
 		}
 	}
 }

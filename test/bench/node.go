@@ -49,7 +49,7 @@ func (b *bench) newNode(name string, flags ...string) (n *node, err error) {
 	if n.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		return nil, fmt.Errorf("cannot make the log: %w", err)
 	}
-	args := []string{"serve", "--listen", addr, "--front-door", "", "--gpus", "simulated:2", "--state-dir", filepath.Join(dir, "state"), "--vllm", b.engine}
+	args := []string{"serve", "--listen", addr, "--gpus", "simulated:2", "--state-dir", filepath.Join(dir, "state"), "--vllm", b.engine}
 	n.cmd = exec.Command(b.launcher, append(args, flags...)...)
 	n.cmd.Env = append(os.Environ(), simgpu.EnvDir+"="+n.gpus)
 	n.cmd.Stdout, n.cmd.Stderr = n.log, n.log

@@ -127,7 +127,6 @@ func TestASettingThatCannotBeUsedIsRefusedBeforeAnythingIsTouched(t *testing.T) 
 		"a public address, no token":   {[]string{"--listen", "0.0.0.0:0"}, []string{"0.0.0.0:0", "--token-file", "--insecure-public"}},
 		"every address, no token":      {[]string{"--listen", ":0"}, []string{"--token-file"}},
 		"every IPv6 address, no token": {[]string{"--listen", "[::]:0"}, []string{"--token-file"}},
-		"a public front door":          {[]string{"--front-door", "0.0.0.0:0"}, []string{"--front-door", "--token-file"}},
 		"a missing token file":         {[]string{"--token-file", empty + "x"}, []string{empty + "x", "--token-file"}},
 		"an empty token file":          {[]string{"--token-file", empty}, []string{empty, "empty", "--token-file"}},
 		"an engine that is not there":  {[]string{"--vllm", "/nowhere/vllm"}, []string{"/nowhere/vllm", "--vllm"}},

@@ -134,7 +134,7 @@ func (n *node) start() {
 	require.NoError(n.t, err)
 	defer out.Close()
 	n.cmd = exec.Command(launcherPath, append([]string{
-		"serve", "--listen", n.addr, "--front-door", "", "--gpus", "simulated:4", "--state-dir", n.state, "--vllm", n.vllm, "--start-method", n.startMethod,
+		"serve", "--listen", n.addr, "--gpus", "simulated:4", "--state-dir", n.state, "--vllm", n.vllm, "--start-method", n.startMethod,
 	}, n.flags...)...)
 	n.cmd.Env = append(append(os.Environ(), n.mark, "TMPDIR="+n.temp, "TORCHINDUCTOR_CACHE_DIR="+compiled), n.env...)
 	n.cmd.Stdout, n.cmd.Stderr = out, out

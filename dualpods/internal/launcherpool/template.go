@@ -97,7 +97,7 @@ func (w *making) problem(field, message string) {
 // decided are the flags of `launcher serve` that are not the template's to give,
 // and who decides them.
 var decided = map[string]string{
-	"listen": "the controller", "instance-host": "the controller", "front-door": "the controller",
+	"listen": "the controller", "instance-host": "the controller",
 	"token-file": "the controller", "insecure-public": "the controller", "state-dir": "the controller",
 	"budgets-max-instances": "spec.maxInstances", "budgets-max-sleepers-per-gpu": "spec.budgets.maxSleepersPerGPU",
 	"budgets-max-sleeper-bytes-per-gpu": "spec.budgets.maxSleeperBytesPerGPU",
@@ -182,7 +182,7 @@ func (w *making) run() {
 
 func (w *making) flags() []string {
 	flags := []string{
-		fmt.Sprintf("--listen=0.0.0.0:%d", w.image.Port), "--instance-host=0.0.0.0", "--front-door=",
+		fmt.Sprintf("--listen=0.0.0.0:%d", w.image.Port), "--instance-host=0.0.0.0",
 		"--token-file=" + tokenDir + "/" + tokenKey, "--state-dir=" + stateDir,
 	}
 	b := w.config.Spec.Budgets

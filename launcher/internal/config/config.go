@@ -20,7 +20,6 @@ import (
 // negative.
 type Config struct {
 	Listen         string // host:port
-	FrontDoor      string // host:port; empty: no front door
 	GPUs           string // as package gpu reads it
 	StateDir       string
 	VLLM           string // program; empty: vllm on PATH
@@ -79,11 +78,9 @@ func (c *Config) check(where func(key string) string) error {
 	if c.InsecurePublic || c.TokenFile != "" {
 		return nil
 	}
-	for _, a := range []struct{ key, address string }{{"listen", c.Listen}, {"front_door", c.FrontDoor}} {
-		if a.address != "" && !isLoopback(a.address) {
-			return &Error{where(a.key), a.address + " can be reached from other machines, and there is no token: " +
-				"give one with --token-file, listen on 127.0.0.1, or allow it with --insecure-public"}
-		}
+	if !isLoopback(c.Listen) {
+		return &Error{where("listen"), c.Listen + " can be reached from other machines, and there is no token: " +
+			"give one with --token-file, listen on 127.0.0.1, or allow it with --insecure-public"}
 	}
 	return nil
 }

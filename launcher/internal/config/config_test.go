@@ -52,7 +52,6 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, Config{
 		Listen:          "127.0.0.1:8001",
-		FrontDoor:       "127.0.0.1:8000",
 		GPUs:            "auto",
 		StateDir:        "/home/a/.local/state/hotseat",
 		InstanceHost:    "127.0.0.1",
@@ -84,7 +83,6 @@ var other = map[string]struct {
 	want func(*Config)
 }{
 	"listen":               {"localhost:9001", func(c *Config) { c.Listen = "localhost:9001" }},
-	"front_door":           {"[::1]:0", func(c *Config) { c.FrontDoor = "[::1]:0" }},
 	"gpus":                 {"simulated:2", func(c *Config) { c.GPUs = "simulated:2" }},
 	"state_dir":            {"/state", func(c *Config) { c.StateDir = "/state" }},
 	"vllm":                 {"/bin/enginesim", func(c *Config) { c.VLLM = "/bin/enginesim" }},
@@ -212,10 +210,10 @@ func TestTheFileCanBeNamedByAVariableAndTheFlagWins(t *testing.T) {
 }
 
 func TestALowerSourceCanBeTakenBackByAnEmptyFlag(t *testing.T) {
-	file := "front_door: 127.0.0.1:9000\nvllm: x\ntoken_file: /t\nenv_file_dirs: [/a]\n"
-	c, err := load(t, file, nil, "--front-door=", "--vllm=", "--token-file=", "--env-file-dirs=")
+	file := "vllm: x\ntoken_file: /t\nenv_file_dirs: [/a]\n"
+	c, err := load(t, file, nil, "--vllm=", "--token-file=", "--env-file-dirs=")
 	require.NoError(t, err)
-	assert.Empty(t, c.FrontDoor+c.VLLM+c.TokenFile)
+	assert.Empty(t, c.VLLM+c.TokenFile)
 	assert.Empty(t, c.EnvFileDirs)
 }
 
@@ -274,8 +272,8 @@ func TestAPublicAddressNeedsATokenOrAWordThatItDoesNot(t *testing.T) {
 		require.ErrorContains(t, err, "--listen: "+listen+" can be reached from other machines", listen)
 		assert.ErrorContains(t, err, "--token-file")
 		assert.ErrorContains(t, err, "--insecure-public")
-		_, err = load(t, "front_door: \""+listen+"\"", nil)
-		require.ErrorContains(t, err, "hotseat.yaml:1: front_door: "+listen)
+		_, err = load(t, "listen: \""+listen+"\"", nil)
+		require.ErrorContains(t, err, "hotseat.yaml:1: listen: "+listen)
 		_, err = load(t, "", []string{"HOTSEAT_LISTEN=" + listen}, "--token-file", "/t")
 		require.NoError(t, err)
 		_, err = load(t, "", []string{"HOTSEAT_LISTEN=" + listen}, "--insecure-public")

@@ -33,7 +33,7 @@ func TestAMistakeInAFlagOrAVariableIsOneLineThatNamesIt(t *testing.T) {
 		"a level that there is not":        {args: []string{"--log-level=loud"}, want: `--log-level: must be one of debug, info, warn, error, not "loud"`},
 		"an address without a port":        {args: []string{"--listen=127.0.0.1"}, want: `--listen: must be an address such as "127.0.0.1:8001", not "127.0.0.1"`},
 		"an address with too large a port": {args: []string{"--listen=127.0.0.1:65536"}, want: `--listen: must be an address such as "127.0.0.1:8001", not "127.0.0.1:65536"`},
-		"an address with a port by name":   {args: []string{"--front-door=127.0.0.1:http"}, want: `--front-door: must be an address such as "127.0.0.1:8001", not "127.0.0.1:http"`},
+		"an address with a port by name":   {args: []string{"--listen=127.0.0.1:http"}, want: `--listen: must be an address such as "127.0.0.1:8001", not "127.0.0.1:http"`},
 		"a host with a port":               {args: []string{"--instance-host=0.0.0.0:80"}, want: `--instance-host: must be a host without a port, such as "127.0.0.1", not "0.0.0.0:80"`},
 		"an empty path in a list":          {args: []string{"--env-file-dirs=/a,,/b"}, want: `--env-file-dirs: a path in it is empty`},
 		"a bad variable under a good flag": {env: "HOTSEAT_START_TIMEOUT=x", args: []string{"--start-timeout=1s"}, want: `HOTSEAT_START_TIMEOUT: cannot read duration "x": write it like "1m30s" or as a number of seconds`},

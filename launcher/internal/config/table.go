@@ -24,7 +24,6 @@ func table(c *Config) []setting {
 	b := &c.Budgets
 	return []setting{
 		{"listen", "127.0.0.1:8001", "address of the control API", address(&c.Listen)},
-		{"front_door", "127.0.0.1:8000", "address of the OpenAI-compatible front door, which is not there yet; empty for none", optional(&c.FrontDoor, address)},
 		{"gpus", "auto", "where GPUs are found: auto, nvml, simulated:N or file:PATH", text(&c.GPUs)},
 		{"state_dir", "", "folder of the logs and of what outlives the launcher (default $XDG_STATE_HOME/hotseat, for root /var/lib/hotseat)", optional(&c.StateDir, path)},
 		{"vllm", "", "program to run in place of vllm; empty for vllm on PATH", optional(&c.VLLM, text)},

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/crashpoint"
+	"hotseat.dev/hotseat/launcher/internal/engine"
 )
 
 // causeStartTimeout marks an instance that was never healthy in time.
@@ -118,7 +118,7 @@ func (s *Supervisor) whileItListens(ctx context.Context, i *instance, verb func(
 			case <-ctx.Done():
 				return
 			}
-			if err := i.engine.Ready(ctx, i.base()); errors.Is(err, syscall.ECONNREFUSED) {
+			if engine.Refused(i.engine.Ready(ctx, i.base())) {
 				cancel(errDeaf)
 				return
 			}

@@ -44,7 +44,7 @@ func realLauncher(t *testing.T, ns, folder string) *corev1.Pod {
 		Name: podmeta.ServingContainer, Image: "hotseat.local/launcher:dev", ImagePullPolicy: corev1.PullNever,
 		Command: []string{"/launcher", "init", "--", "serve"},
 		Args: []string{
-			"--listen=0.0.0.0:8001", "--instance-host=0.0.0.0", "--front-door=", "--token-file=/etc/hotseat/token",
+			"--listen=0.0.0.0:8001", "--instance-host=0.0.0.0", "--token-file=/etc/hotseat/token",
 			"--state-dir=/var/lib/hotseat/state", fmt.Sprintf("--gpus=simulated:%d", shared.GPUs), "--vllm=" + filepath.Join(folder, "bin", "vllm"),
 		},
 		Env: []corev1.EnvVar{
