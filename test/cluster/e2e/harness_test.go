@@ -6,7 +6,9 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -212,7 +214,7 @@ func (m strict) Run() int {
 			}
 		}
 		if err == nil && len(left) == 0 {
-			return code
+			return cmp.Or(code, m.rights(ctx))
 		}
 		if ctx.Err() != nil {
 			fmt.Fprintln(os.Stderr, "namespaces do not go away:", left, err)
@@ -220,6 +222,16 @@ func (m strict) Run() int {
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+}
+
+// rights fails when the controller's are not what it takes.
+func (m strict) rights(ctx context.Context) int {
+	all := flag.Lookup("test.run").Value.String() == ""
+	if err := checkRights(ctx, all); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 // describe logs what a person would look at first.
