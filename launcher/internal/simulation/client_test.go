@@ -17,7 +17,8 @@ import (
 type request struct {
 	step
 	l       *life
-	began   time.Time // of the latest asking
+	first   time.Time // of the first asking
+	began   time.Time // of the latest
 	within  time.Duration
 	open    bool // it was not answered yet
 	asked   int
@@ -77,7 +78,9 @@ func (w *world) ask(r *request) {
 	ctx, stop := context.WithCancelCause(l.ctx)
 	w.mu.Lock()
 	r.l, r.began, r.within, r.open, r.stop, r.left, r.cut = l, time.Now(), r.timeLimit(), true, stop, false, false
-	r.asked++
+	if r.asked++; r.asked == 1 {
+		r.first = r.began
+	}
 	w.mu.Unlock()
 	go func() {
 		defer stop(nil)

@@ -246,7 +246,7 @@ func (w *world) parties(r *request, a answer) (ids []string) {
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	for _, p := range w.m.procs {
-		diedMeanwhile := !p.alive() && p.troubled && p.exit.At.After(a.result.BeganAt) // who left, and is gone, is not listed
+		diedMeanwhile := !p.alive() && p.exit.At.After(r.first) // who left, and is gone, is not listed
 		if p.model == r.request || diedMeanwhile {
 			ids = append(ids, p.name)
 		}
@@ -311,7 +311,8 @@ func (w *world) checkEndings() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.ends {
-		if !e.p.troubled && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || e.woken || !w.mayGoAsleep(e)) {
+		tooLate := e.at.Sub(e.p.birth) >= limits.Start && e.at.Sub(e.p.birth) < limits.Start+leeway // it was ready when its time was over
+		if !e.p.troubled && !tooLate && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || e.woken || !w.mayGoAsleep(e)) {
 			w.m.wrong(nobodyEndsUnasked, "%s, made for %s, was ended after %s while it slept at level %d",
 				e.p.name, e.p.model, e.at.Sub(w.began), e.level)
 		}

@@ -162,7 +162,7 @@ const restTime = 300 * time.Second
 
 // settle waits until everything has come to rest, and checks what must hold then.
 func (w *world) settle() {
-	for until := time.Now().Add(restTime); time.Now().Before(until) && (w.life == nil || len(w.restless()) > 0); {
+	for until := time.Now().Add(restTime); time.Now().Before(until) && (w.life == nil || w.life.isDead() || len(w.restless()) > 0); {
 		w.waitUntil(time.Now().Add(time.Second))
 	}
 	w.waitUntil(time.Now().Add(15 * time.Second)) // what comes after the rest
