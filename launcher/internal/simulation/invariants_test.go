@@ -106,7 +106,7 @@ func (w *world) checkListed(all []launcherapi.Instance) {
 		case p.alive() && (state == launcher.Stopped || state == launcher.Failed && i.Port == 0):
 			w.m.violated(listedIsTrue, "%s is %s, and its process lives", i.InstanceID, i.State)
 		case p.troubled:
-		case state == launcher.Awake && p.level > 0, state == launcher.Sleeping && p.level == 0, state != launcher.Stopping && !state.Ended() && !p.alive():
+		case state == launcher.Awake && p.level > 0, state == launcher.Sleeping && p.level == 0, state != launcher.Stopping && !state.Ended() && !p.alive() && !w.m.ever["no descriptors"]:
 			complain(listedIsTrue, "%s is %s, and its engine is not", i.InstanceID, i.State)
 		case w.gotThere(state, p):
 			complain(gotThereIsSaid, "%s is %s, and its engine is beyond that", i.InstanceID, i.State)
