@@ -112,6 +112,10 @@ make_command() {
   local site
   site=$("$venv/bin/python" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
   cp "$here/vllm_cpu_defaults.py" "$site/"
+  case $release in
+    # With nobind it ends in an IndexError (vllm/utils/ompmultiprocessing.py).
+    0.20.*) sed -i 's/"nobind"/"0"/' "$site/vllm_cpu_defaults.py" ;;
+  esac
   echo "import vllm_cpu_defaults" >"$site/vllm_cpu_defaults.pth"
   mkdir -p "$cache/bin"
   ln -sfn "$venv/bin/vllm" "$cache/bin/vllm"

@@ -21,7 +21,7 @@ func logOf(t *testing.T, name string) []string {
 	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
 }
 
-// transcripts are logs of vLLM 0.30.0, most of them without their stack frames,
+// transcripts are logs of vLLM, of 0.30.0 where their names say no other, most of them without their stack frames,
 // and the exit codes that went with them. What is made of them stands in
 // testdata/causes.golden.
 var transcripts = []struct {
@@ -46,6 +46,8 @@ var transcripts = []struct {
 	{"host-unresolvable", exited(1), CauseExited},
 	{"fractional-kv", exited(1), CauseExited},
 	{"no-compiler", exited(0), CauseBrokenInstallation},
+	{"no-platform-0.20.2", exited(1), CauseDeviceUnavailable},
+	{"omp-bind-0.20.2", exited(1), CauseEngineCoreDied},
 	{"kill9-enginecore", exited(0), CauseEngineCoreDied},
 	{"kill9-enginecore-asleep", exited(0), CauseEngineCoreDied},
 	{"kill9-worker", exited(0), CauseEngineCoreDied},

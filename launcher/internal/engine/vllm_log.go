@@ -23,6 +23,8 @@ var (
 	levelPrefix = regexp.MustCompile(`^(DEBUG|INFO|WARNING|ERROR|CRITICAL)(?::| \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]) ?`)
 	// The last line of a stack trace; where pydantic raised it, the next one.
 	exception = regexp.MustCompile(`^(?:([A-Za-z_][\w.]*(?:Error|Exception): .+)|  (?:Value error, )?(.+?) \[type=.*)$`)
+	// One call of a stack trace: the last before an exception raised it.
+	stackFrame = regexp.MustCompile(`^ +File "(?:.*/(?:site-packages|python[0-9.]+)/)?([^"]+)", line (\d+), in `)
 	// The first line of pydantic's, before those that say what is wrong.
 	heading = regexp.MustCompile(`: \d+ validation errors? for `)
 	// What a process says when it only noticed that another one failed.
@@ -71,15 +73,24 @@ func (lines logLines) complaints() (out logLines) {
 
 // rootException is the first exception of the innermost process that has one: what
 // stands after that, there and in the processes around it, follows from it. An
-// exception that another one led to is printed after that one (PEP 3134).
+// exception that another one led to is printed after that one (PEP 3134). Where its
+// stack trace is there, the place that raised it is told too.
 func (lines logLines) rootException() string {
-	first, depth := "", -1
+	first, depth, frame := "", -1, ""
 	for _, line := range lines {
-		if line.depth <= depth || noticed.MatchString(line.text) || heading.MatchString(line.text) {
+		if m := stackFrame.FindStringSubmatch(line.text); m != nil {
+			frame = " (" + m[1] + ", line " + m[2] + ")"
 			continue
 		}
-		if m := exception.FindStringSubmatch(line.text); m != nil {
-			first, depth = m[1]+m[2], line.depth
+		m := exception.FindStringSubmatch(line.text)
+		switch {
+		case m == nil || line.depth <= depth:
+		case noticed.MatchString(line.text), heading.MatchString(line.text):
+		default:
+			first, depth = m[1]+m[2]+frame, line.depth
+		}
+		if m != nil {
+			frame = ""
 		}
 	}
 	return first
