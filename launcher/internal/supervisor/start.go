@@ -136,7 +136,7 @@ func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason 
 	s.spawn(func() {
 		defer output.Close() // the child has its own copy
 		s.awaitFork(i, op, d)
-		s.launchWaited(i, op, d, output)
+		s.launchWaited(i, d, output)
 	})
 	if i.deleting {
 		if err := s.happen(i, launcher.EventStopAsked, nil); err != nil {
@@ -176,7 +176,7 @@ func (s *Supervisor) noteWait(i *instance, op *operation, reason string) {
 // launchWaited makes the process of an instance that waited for a preloader,
 // unless it was stopped meanwhile. When the launcher itself ends the process is
 // made all the same, and the next launcher adopts it.
-func (s *Supervisor) launchWaited(i *instance, op *operation, d *Draft, output *os.File) {
+func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
 	s.mu.Lock()
 	i.waiting = false
 	wanted := i.state == launcher.Starting
