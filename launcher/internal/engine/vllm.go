@@ -36,4 +36,4 @@ func (v *VLLM) Close() { v.client.CloseIdleConnections() }
 // TriedReleases of vLLM are those that `make test-vllm-matrix` tries, on CPUs.
 // Others are expected to work as well: what a release can do is found out from
 // it, not known by its number.
-var TriedReleases = []string{"0.20.2", "0.30.0", "0.32.0"}
+var TriedReleases = []string{"0.30.0", "0.32.0"}
