@@ -17,7 +17,7 @@ import (
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/launcher/internal/api"
 	"hotseat.dev/hotseat/launcher/internal/api/apitest"
-	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -36,7 +36,7 @@ type host struct {
 	token     *api.TokenFile
 	instances *apitest.Instances
 	swaps     *apitest.Swaps
-	feed      *feed.Feed
+	feed      *eventlog.Log
 	logs      *outlog.Store
 
 	server *api.Server
@@ -64,7 +64,7 @@ func newHost(t *testing.T) *host {
 
 // forget gives the launcher a new life, without instances and at a revision.
 func (h *host) forget(revision uint64) {
-	h.feed = feed.New(ring, revision)
+	h.feed = eventlog.New(ring, revision)
 	h.instances = apitest.NewInstances(h.feed, h.logs)
 }
 

@@ -13,7 +13,7 @@ import (
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/launcher/internal/api"
 	"hotseat.dev/hotseat/launcher/internal/api/apitest"
-	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -22,7 +22,7 @@ func TestAStartThatIsFollowedFromAnEventLongGoneIsNotAskedForOverAndOver(t *test
 	logs, err := outlog.Open(outlog.Options{Dir: t.TempDir()})
 	require.NoError(t, err)
 	defer logs.Close()
-	events := feed.New(4, 0)
+	events := eventlog.New(4, 0)
 	instances := apitest.NewInstances(events, logs)
 	server := httptest.NewServer(api.New(api.Options{Instances: instances, Events: events, Logs: logs, Logger: slog.New(slog.DiscardHandler)}))
 	defer server.Close()

@@ -21,7 +21,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/api"
 	"hotseat.dev/hotseat/launcher/internal/api/apitest"
-	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/conformance/openapi"
@@ -36,7 +36,7 @@ type rig struct {
 	api       *api.Server
 	instances *apitest.Instances
 	swaps     *apitest.Swaps
-	feed      *feed.Feed
+	feed      *eventlog.Log
 	logs      *outlog.Store
 	document  *openapi.Document
 	client    *http.Client
@@ -50,7 +50,7 @@ func newRig(t *testing.T, change ...func(*api.Options)) *rig {
 	dir := t.TempDir()
 	logs, err := outlog.Open(outlog.Options{Dir: dir})
 	require.NoError(t, err)
-	r := &rig{logDir: dir, feed: feed.New(ring, 0), logs: logs, swaps: &apitest.Swaps{}}
+	r := &rig{logDir: dir, feed: eventlog.New(ring, 0), logs: logs, swaps: &apitest.Swaps{}}
 	r.instances = apitest.NewInstances(r.feed, logs)
 	opts := api.Options{
 		Instances: r.instances, Swaps: r.swaps, Events: r.feed, Logs: logs, Version: "test",

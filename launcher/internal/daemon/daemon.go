@@ -19,9 +19,10 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/api"
 	"hotseat.dev/hotseat/launcher/internal/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/engine"
-	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/gateway"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/initd"
 	"hotseat.dev/hotseat/launcher/internal/metrics"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
@@ -31,7 +32,6 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/swap"
-	"hotseat.dev/hotseat/launcher/internal/turns"
 	"hotseat.dev/hotseat/launcher/internal/version"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -103,8 +103,8 @@ type Daemon struct {
 	sup      *supervisor.Supervisor
 	pool     *preload.Pool // nil: engines are started by exec alone
 	swaps    *swap.Coordinator
-	feed     *feed.Feed
-	memory   supervisor.Memory
+	feed     *eventlog.Log
+	state    supervisor.SavedState
 	saved    []swap.Saved
 }
 
@@ -234,8 +234,8 @@ func markOf(stateDir string) string {
 func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) {
 	vllm := engine.NewVLLM(engine.VLLMOptions{})
 	d.later(func() error { vllm.Close(); return nil })
-	d.feed = feed.New(d.opts.WatchBuffer, d.memory.Revision)
-	queue := &turns.Queue{}
+	d.feed = eventlog.New(d.opts.WatchBuffer, d.state.Revision)
+	queue := &gpuqueue.Queue{}
 	m := metrics.New()
 	g := &gates{
 		ports: gateway.NewPorts(), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
@@ -304,7 +304,7 @@ func (d *Daemon) Addr() string { return d.listener.Addr().String() }
 // Run recovers what an earlier life left, then serves until ctx ends, and takes
 // everything down in order.
 func (d *Daemon) Run(ctx context.Context) error {
-	if err := d.sup.Recover(ctx, d.memory); err != nil {
+	if err := d.sup.Recover(ctx, d.state); err != nil {
 		return errors.Join(err, d.Close())
 	}
 	d.swaps.Recover(d.saved)

@@ -29,13 +29,13 @@ func (d *Daemon) openState(state *statedir.Dir) (w written, err error) {
 		return w, err
 	}
 	for _, saved := range readable(d, w.instances, ofInstances, supervisor.ReadSaved) {
-		d.memory.Add(saved)
+		d.state.Add(saved)
 	}
 	d.saved = readable(d, w.swaps, ofSwaps, swap.ReadSaved)
 	swap.InOrder(d.saved)
-	d.memory.UnderWay = swap.UnderWay(d.saved)
+	d.state.UnderWay = swap.UnderWay(d.saved)
 	if !state.New {
-		d.memory.Revision = revisionAfter(d.memory.Revision, time.Now())
+		d.state.Revision = revisionAfter(d.state.Revision, time.Now())
 	}
 	return w, nil
 }

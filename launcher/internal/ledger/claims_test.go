@@ -16,7 +16,7 @@ func victim(i Instance) Instance { i.SwapID, i.Victim = "other", true; return i 
 // onGPU moves an instance to another GPU.
 func onGPU(uuid string, i Instance) Instance {
 	i.GPUs = []string{uuid}
-	for _, m := range []*map[string]uint64{&i.Expected, &i.Awake, &i.Asleep, &i.Now} {
+	for _, m := range []*map[string]uint64{&i.Expected, &i.Awake, &i.Residue, &i.Now} {
 		if bytes, ok := (*m)["g0"]; ok {
 			*m = map[string]uint64{uuid: bytes}
 		}

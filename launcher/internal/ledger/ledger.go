@@ -28,7 +28,7 @@ type Instance struct {
 	GPUs     []string
 	Expected map[string]uint64 // awake, from its command line
 	Awake    map[string]uint64 // measured when it was last awake
-	Asleep   map[string]uint64 // measured when it was last asleep
+	Residue  map[string]uint64 // measured when it was last asleep
 	Now      map[string]uint64 // measured now
 	Host     uint64            // main memory held while asleep
 	LastUsed time.Time
@@ -79,7 +79,7 @@ func (i Instance) Charge(uuid string) (bytes uint64, measured bool) {
 		if b := i.Now[uuid]; b > 0 {
 			return b, true
 		}
-		b := i.Asleep[uuid]
+		b := i.Residue[uuid]
 		return b, b > 0
 	default:
 		b, m := i.AwakeBytes(uuid)

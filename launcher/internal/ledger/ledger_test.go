@@ -22,7 +22,7 @@ func on(id string, state launcher.State, expected uint64) Instance {
 func (i Instance) holding(gibs uint64) Instance {
 	i.Now = map[string]uint64{"g0": gibs * gib}
 	if i.State == launcher.Sleeping {
-		i.Asleep = i.Now
+		i.Residue = i.Now
 	} else {
 		i.Awake = i.Now
 	}
@@ -266,7 +266,7 @@ func moved(i Instance) Instance { i.SwapID = "other"; return i }
 func hosting(i Instance, gibs uint64) Instance { i.Host = gibs * gib; return i }
 
 func withAsleep(i Instance, gibs uint64) Instance {
-	i.Asleep = map[string]uint64{"g0": gibs * gib}
+	i.Residue = map[string]uint64{"g0": gibs * gib}
 	return i
 }
 

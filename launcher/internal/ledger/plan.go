@@ -105,11 +105,11 @@ func (w World) after(s Swap) World {
 		if s.Stop {
 			// It sleeps until the one that comes in is awake, and only then
 			// ends: meanwhile its residue is nobody's, but in the way.
-			w.vacate(i, i.Asleep)
+			w.vacate(i, i.Residue)
 			i.Now, i.State, i.Released = nil, launcher.Stopped, true
 			continue
 		}
-		w.vacate(i, i.Asleep)
+		w.vacate(i, i.Residue)
 		i.State = launcher.Sleeping
 	}
 	return w

@@ -11,12 +11,12 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engine"
-	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/swap"
-	"hotseat.dev/hotseat/launcher/internal/turns"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -39,8 +39,8 @@ type life struct {
 	state *statedir.Dir
 	sup   *supervisor.Supervisor
 	swaps *swap.Coordinator
-	feed  *feed.Feed
-	turns *turns.Queue
+	feed  *eventlog.Log
+	turns *gpuqueue.Queue
 
 	// ctx ends with the life: so do the calls of its clients.
 	ctx  context.Context
@@ -62,7 +62,7 @@ type life struct {
 
 // begin starts the launcher on what is on the disk and in the processes.
 func (w *world) begin(killAt int, killAfter bool) *life {
-	l := &life{w: w, m: w.m, died: make(chan struct{}), turns: &turns.Queue{}, gates: map[*gate]bool{}, killAt: killAt, killAfter: killAfter}
+	l := &life{w: w, m: w.m, died: make(chan struct{}), turns: &gpuqueue.Queue{}, gates: map[*gate]bool{}, killAt: killAt, killAfter: killAfter}
 	must := func(err error) {
 		if err != nil {
 			panic(err)
@@ -77,7 +77,7 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 	must(err)
 	l.written, err = l.state.Records("swaps")
 	must(err)
-	var memory supervisor.Memory
+	var memory supervisor.SavedState
 	for _, saved := range readable(l, instances, supervisor.ReadSaved) {
 		memory.Add(saved)
 	}
@@ -87,7 +87,7 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 		memory.Revision = max(memory.Revision, uint64(time.Now().UnixMilli()))
 	}
 	log := slog.New(slog.NewTextHandler(w.log, nil))
-	l.feed = feed.New(10_000, memory.Revision)
+	l.feed = eventlog.New(10_000, memory.Revision)
 	l.sup = supervisor.New(supervisor.Options{
 		Engines: []engine.Engine{&simEngine{l, engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/vllm"}, SleepMode: engine.SleepModeAlways,
 		GPUs: gpus{l}, Processes: l.m, Runner: runner{l}, Gates: ports{l}, Logs: logs{}, Records: &records{l, "instance", instances},
@@ -104,7 +104,7 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 // recoveryTime bounds a recovery: the API serves only after it.
 const recoveryTime = 5 * time.Second
 
-func (l *life) recover(memory supervisor.Memory, saved []swap.Saved) {
+func (l *life) recover(memory supervisor.SavedState, saved []swap.Saved) {
 	done := make(chan error, 1)
 	go func() { done <- l.sup.Recover(context.Background(), memory) }()
 	var err error

@@ -18,7 +18,7 @@ import (
 // comes in, and its victims. Nobody else can take any of them meanwhile
 // (spec/decisions/0010).
 
-// claim is what one swap owns, beside the marks on the instances that it moves.
+// claim is what one swap owns, beside the instances that it moves.
 type claim struct {
 	newID string       // of the instance that it will make; empty: none
 	port  int          // that was asked for it; 0: any
@@ -277,7 +277,7 @@ func (s *Supervisor) Evict(ctx context.Context, id, swapID string) (evicted bool
 		return nil
 	})
 	if err == nil {
-		_, err = s.awaitOver(ctx, i)
+		_, err = s.awaitForgotten(ctx, i)
 		return err == nil, err
 	}
 	view, gone := s.Get(id)
@@ -302,7 +302,7 @@ func (s *Supervisor) StopOut(ctx context.Context, id, swapID string) (launcherap
 	if err != nil {
 		return launcherapi.Instance{}, err
 	}
-	return s.awaitOver(ctx, i)
+	return s.awaitForgotten(ctx, i)
 }
 
 // Remove is Delete of an instance that a swap has made. One of that id that it
@@ -317,6 +317,6 @@ func (s *Supervisor) Remove(ctx context.Context, id, swapID string) error {
 	if err != nil {
 		return err
 	}
-	_, err = s.awaitOver(ctx, i)
+	_, err = s.awaitForgotten(ctx, i)
 	return err
 }

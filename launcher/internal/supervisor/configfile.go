@@ -38,9 +38,9 @@ func (s *Supervisor) removeConfig(id string) {
 
 // removeConfigs removes the copies that an earlier life left, but for those that
 // an engine may still have to read.
-func (s *Supervisor) removeConfigs(memory Memory) {
+func (s *Supervisor) removeConfigs(state SavedState) {
 	starting := map[string]bool{}
-	for _, saved := range memory.Instances {
+	for _, saved := range state.Instances {
 		starting[saved.Facts.ID] = saved.State == launcher.Starting
 	}
 	files, err := os.ReadDir(s.opts.ConfigDir)

@@ -67,7 +67,7 @@ func TestCopiesOfConfigFilesAreLeftToEnginesThatStartAlone(t *testing.T) {
 		for _, id := range []string{"starting", "awake", "forgotten"} {
 			require.NoError(t, os.WriteFile(r.configPath(id), []byte("api-key: sk-1234\n"), 0o600))
 		}
-		r.removeConfigs(Memory{Instances: []SavedInstance{
+		r.removeConfigs(SavedState{Instances: []SavedInstance{
 			{Facts: facts{ID: "starting"}, State: launcher.Starting}, {Facts: facts{ID: "awake"}, State: launcher.Awake},
 		}})
 		assert.FileExists(t, r.configPath("starting"))

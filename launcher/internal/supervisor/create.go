@@ -308,7 +308,7 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 		if i.engine.Ready(ctx, i.base()) == nil {
 			measured := s.held(i)
 			if op.resumed && s.sleeps(ctx, i) {
-				s.come(i, op, launcher.EventSlept, func() { i.asleepBytes = measured })
+				s.come(i, op, launcher.EventSlept, func() { i.residue = measured })
 				return
 			}
 			s.come(i, op, launcher.EventReady, func() { i.awakeBytes = measured })

@@ -39,7 +39,7 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	residue := s.meter.AwaitFreed(op.ctx, i.facts.ID, i.gpus(), before)
 	s.come(i, op, launcher.EventSlept, func() {
 		i.timed("sleep", time.Since(drained))
-		i.asleepBytes = residue
+		i.residue = residue
 		s.opts.Observer.Phase("engine_sleep", time.Since(drained))
 		if i.swapID == "" { // else when the swap is over: it would take the processor from it
 			s.spawn(func() { s.weigh(i, op) })

@@ -16,12 +16,12 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engine"
-	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/launcher/internal/statedir"
-	"hotseat.dev/hotseat/launcher/internal/turns"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -455,7 +455,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	opts := Options{
 		Engines: []engine.Engine{r.engine}, Program: []string{"/bin/engine"}, SleepMode: engine.SleepModeAuto,
 		GPUs: r.gpus, Runner: r.runner, Processes: procfs.Table{}, Gates: r.gates, Logs: fakeLogs{dir: t.TempDir()}, Records: r.records,
-		Feed: feed.New(100, 0), Turns: &turns.Queue{}, ConfigDir: t.TempDir(),
+		Feed: eventlog.New(100, 0), Turns: &gpuqueue.Queue{}, ConfigDir: t.TempDir(),
 		Limits: Limits{Start: 10 * time.Minute, Sleep: time.Minute, Wake: time.Minute, Drain: 30 * time.Second,
 			StopGrace: 10 * time.Second, StartingGrace: 2 * time.Second, Memory: 30 * time.Second},
 		Observer: nobody{}, Logger: slog.New(slog.DiscardHandler),

@@ -60,11 +60,11 @@ type instance struct {
 	timings  []launcherapi.PhaseTime
 	revision uint64
 
-	awakeBytes  map[string]uint64
-	asleepBytes map[string]uint64
-	hostBytes   uint64
-	asleepAt    int64 // how long its log was when it last fell asleep
-	lastWoken   time.Time
+	awakeBytes map[string]uint64
+	residue    map[string]uint64
+	hostBytes  uint64
+	asleepAt   int64 // how long its log was when it last fell asleep
+	lastWoken  time.Time
 
 	swapID   string // the swap that has claimed it
 	victim   bool   // that swap is going to evict it
@@ -166,7 +166,7 @@ func (i *instance) view() launcherapi.Instance {
 	}
 	switch {
 	case i.state == launcher.Sleeping:
-		v.GPUBytes = i.asleepBytes
+		v.GPUBytes = i.residue
 	case !i.state.Ended():
 		v.GPUBytes = i.awakeBytes
 	}
@@ -177,7 +177,7 @@ func (i *instance) view() launcherapi.Instance {
 func (i *instance) entry(now map[string]uint64) ledger.Instance {
 	return ledger.Instance{
 		ID: i.facts.ID, State: i.state, Released: i.released, Slept: i.slept, GPUs: i.gpus(),
-		Expected: i.facts.Expected, Awake: i.awakeBytes, Asleep: i.asleepBytes, Now: now,
+		Expected: i.facts.Expected, Awake: i.awakeBytes, Residue: i.residue, Now: now,
 		Host: i.hostBytes, LastUsed: i.lastUsed(), Pinned: i.pinned(), SwapID: i.swapID, Victim: i.victim,
 	}
 }

@@ -47,7 +47,7 @@ func (i *instance) saved() *SavedInstance {
 	v := &SavedInstance{
 		Facts: i.facts, Engine: i.engine.Name(), State: i.state, Root: i.root, Level: i.level,
 		Reason: i.reason, Cause: i.cause, LastLog: i.lastLog, Created: i.created, Since: i.since, LastUsed: i.lastUsed(),
-		Awake: i.awakeBytes, Asleep: i.asleepBytes, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.slept,
+		Awake: i.awakeBytes, Asleep: i.residue, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.slept,
 		SwapID: i.swapID, HoldGate: i.holdGate, Deleting: i.deleting, Timings: i.timings, Revision: i.revision,
 	}
 	if i.exit != nil {
@@ -110,8 +110,8 @@ func (s *Supervisor) CatchUp() error {
 	return s.writeRest()
 }
 
-// Memory is what is remembered of an earlier life of the launcher.
-type Memory struct {
+// SavedState is what is remembered of an earlier life of the launcher.
+type SavedState struct {
 	Instances []SavedInstance // in the order of their making
 	UnderWay  []string        // ids of the swaps that had not ended
 	Revision  uint64          // the highest of any instance
@@ -133,8 +133,8 @@ func ReadSaved(f statedir.Found) (SavedInstance, error) {
 }
 
 // Add adds an instance to what is remembered.
-func (m *Memory) Add(saved SavedInstance) {
-	m.Instances = append(m.Instances, saved)
-	slices.SortStableFunc(m.Instances, func(a, b SavedInstance) int { return a.Created.Compare(b.Created) })
-	m.Revision = max(m.Revision, saved.Revision)
+func (s *SavedState) Add(saved SavedInstance) {
+	s.Instances = append(s.Instances, saved)
+	slices.SortStableFunc(s.Instances, func(a, b SavedInstance) int { return a.Created.Compare(b.Created) })
+	s.Revision = max(s.Revision, saved.Revision)
 }

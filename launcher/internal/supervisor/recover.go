@@ -22,27 +22,27 @@ import (
 // nothing is written, is shown as what its processes tell of it. No engine is ended because something of it is not known. Recover
 // returns once every instance is listed again, and waits for no process: what is
 // to be cleared is cleared in the background. Swaps are the caller's to finish.
-func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
+func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 	found, err := s.opts.Runner.Find()
 	if err != nil {
 		return fmt.Errorf("cannot look for running engines: %w", err)
 	}
-	known := len(memory.Instances)
+	known := len(state.Instances)
 	var helpers []process.Found
 	for _, tree := range found {
 		switch {
 		case strings.HasPrefix(tree.Name, process.HelperPrefix):
 			helpers = append(helpers, tree)
-		case !memory.knows(tree.Name):
-			memory.Instances = append(memory.Instances, s.foundling(tree))
+		case !state.knows(tree.Name):
+			state.Instances = append(state.Instances, s.foundling(tree))
 		}
 	}
 	s.endHelpers(ctx, helpers)
-	s.probeAll(ctx, memory.Instances[known:])
-	s.askAll(ctx, memory.Instances[:known])
-	s.removeConfigs(memory)
-	for _, saved := range memory.Instances {
-		if !memory.runs(saved.SwapID) {
+	s.probeAll(ctx, state.Instances[known:])
+	s.askAll(ctx, state.Instances[:known])
+	s.removeConfigs(state)
+	for _, saved := range state.Instances {
+		if !state.runs(saved.SwapID) {
 			saved.SwapID, saved.HoldGate = "", false // its swap is over, or what was written of that is lost
 		}
 		s.recoverOne(saved, found)
@@ -51,12 +51,12 @@ func (s *Supervisor) Recover(ctx context.Context, memory Memory) error {
 }
 
 // runs says whether a swap had not ended.
-func (m *Memory) runs(swapID string) bool {
-	return slices.Contains(m.UnderWay, swapID)
+func (s *SavedState) runs(swapID string) bool {
+	return slices.Contains(s.UnderWay, swapID)
 }
 
-func (m *Memory) knows(id string) bool {
-	return slices.ContainsFunc(m.Instances, func(saved SavedInstance) bool { return saved.Facts.ID == id })
+func (s *SavedState) knows(id string) bool {
+	return slices.ContainsFunc(s.Instances, func(saved SavedInstance) bool { return saved.Facts.ID == id })
 }
 
 // endHelpers ends what an earlier launcher left of its helpers. It waits a
@@ -203,7 +203,7 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 	i := &instance{
 		facts: saved.Facts, engine: eng, root: saved.Root, state: saved.State, created: saved.Created, since: saved.Since,
 		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: sleepLevel(saved),
-		awakeBytes: saved.Awake, asleepBytes: saved.Asleep, hostBytes: saved.Host, asleepAt: saved.AsleepAt, slept: saved.Slept, lastWoken: saved.LastUsed,
+		awakeBytes: saved.Awake, residue: saved.Asleep, hostBytes: saved.Host, asleepAt: saved.AsleepAt, slept: saved.Slept, lastWoken: saved.LastUsed,
 		swapID: saved.SwapID, holdGate: saved.HoldGate, deleting: saved.Deleting, found: saved.Found, timings: saved.Timings,
 		changed: make(chan struct{}), over: make(chan struct{}),
 	}

@@ -75,12 +75,12 @@ func nextLife(t *testing.T, old *rig, change ...func(*Options)) (*rig, *hardRunn
 
 // remembered is what is written of a rig's instances, once all that happens just
 // now has happened.
-func remembered(t *testing.T, r *rig) Memory {
+func remembered(t *testing.T, r *rig) SavedState {
 	t.Helper()
 	synctest.Wait()
 	all, err := r.records.Read()
 	require.NoError(t, err)
-	var memory Memory
+	var memory SavedState
 	for _, f := range all {
 		saved, err := ReadSaved(f)
 		require.NoError(t, err)
@@ -240,7 +240,7 @@ func TestALivingEngineOfWhichNothingIsKnownIsShownAndNotEnded(t *testing.T) {
 		fresh, hard := nextLife(t, r)
 		defer fresh.Close(context.Background(), false)
 		close(hard.ending)
-		require.NoError(t, fresh.Recover(t.Context(), Memory{}))
+		require.NoError(t, fresh.Recover(t.Context(), SavedState{}))
 		view, err := fresh.Get("a")
 		require.NoError(t, err)
 		assert.Equal(t, "awake", view.State)
@@ -262,14 +262,14 @@ func TestALivingEngineOfWhichNothingIsKnownIsShownAndNotEnded(t *testing.T) {
 func TestTheLevelOfASleeperIsKnownOrTakenToBe2(t *testing.T) {
 	for name, c := range map[string]struct {
 		level int
-		harm  func(m *Memory)
+		harm  func(m *SavedState)
 		want  string
 	}{
-		"level 1":                      {1, func(*Memory) {}, "wake 1"},
-		"level 2":                      {2, func(*Memory) {}, "wake 2"},
-		"level 1, doubted":             {1, func(m *Memory) { m.Instances[0].Doubted = true }, "wake 2"},
-		"level 2, of another time":     {2, func(m *Memory) { m.Instances[0].Level, m.Instances[0].Doubted = 1, true }, "wake 2"},
-		"level 2, written to be awake": {2, func(m *Memory) { m.Instances[0].Level, m.Instances[0].State = 1, launcher.Awake }, "wake 2"},
+		"level 1":                      {1, func(*SavedState) {}, "wake 1"},
+		"level 2":                      {2, func(*SavedState) {}, "wake 2"},
+		"level 1, doubted":             {1, func(m *SavedState) { m.Instances[0].Doubted = true }, "wake 2"},
+		"level 2, of another time":     {2, func(m *SavedState) { m.Instances[0].Level, m.Instances[0].Doubted = 1, true }, "wake 2"},
+		"level 2, written to be awake": {2, func(m *SavedState) { m.Instances[0].Level, m.Instances[0].State = 1, launcher.Awake }, "wake 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {

@@ -21,8 +21,8 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/devmem"
 	"hotseat.dev/hotseat/launcher/internal/engine"
-	"hotseat.dev/hotseat/launcher/internal/feed"
-	"hotseat.dev/hotseat/launcher/internal/turns"
+	"hotseat.dev/hotseat/launcher/internal/eventlog"
+	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -55,8 +55,8 @@ type Options struct {
 	Gates     Gates
 	Logs      Logs
 	Records   Records
-	Feed      *feed.Feed
-	Turns     *turns.Queue // of swaps on GPUs
+	Feed      *eventlog.Log
+	Turns     *gpuqueue.Queue // of swaps on GPUs
 	// ConfigDir holds copies of --config files while their engines start.
 	ConfigDir string
 

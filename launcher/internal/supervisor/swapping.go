@@ -89,9 +89,9 @@ func (s *Supervisor) decide(swapID string, gpus []string, decide Decide, then fu
 	return intent, nil
 }
 
-// Lacking is the device memory that a sleeper needs beyond what it holds, by
+// MissingBytes is the device memory that a sleeper needs beyond what it holds, by
 // GPU.
-func (s *Supervisor) Lacking(id string) map[string]uint64 {
+func (s *Supervisor) MissingBytes(id string) map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[string]uint64{}
@@ -100,7 +100,7 @@ func (s *Supervisor) Lacking(id string) map[string]uint64 {
 		return out
 	}
 	for uuid, bytes := range i.entry(nil).Want("").Bytes {
-		out[uuid] = bytes - min(bytes, i.asleepBytes[uuid])
+		out[uuid] = bytes - min(bytes, i.residue[uuid])
 	}
 	return out
 }
@@ -129,7 +129,7 @@ func (s *Supervisor) Neighbours(uuids []string) []string {
 	return out
 }
 
-// Dismiss gives back everything that a swap has claimed: its marks on instances,
+// Dismiss gives back everything that a swap has claimed: its instances,
 // its room, and the ports of an instance that it did not make. Gates that the
 // swap held shut open.
 func (s *Supervisor) Dismiss(swapID string) { s.endClaim(swapID, s.leaveInstances) }
@@ -152,7 +152,7 @@ func (s *Supervisor) endClaim(swapID string, leave func(swapID string)) {
 	s.drop(id, unused)
 }
 
-// leaveInstances takes a swap's marks off every instance. The lock is held.
+// leaveInstances ends a swap's claim on every instance. The lock is held.
 func (s *Supervisor) leaveInstances(swapID string) {
 	for _, i := range s.instances {
 		if i.swapID != swapID {
@@ -196,7 +196,7 @@ func (s *Supervisor) AwaitDeleted(ctx context.Context, id string, why error) err
 	if !ok {
 		return nil
 	}
-	_, err := s.awaitOver(ctx, i)
+	_, err := s.awaitForgotten(ctx, i)
 	return err
 }
 

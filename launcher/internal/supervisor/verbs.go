@@ -181,7 +181,7 @@ func (s *Supervisor) Delete(ctx context.Context, id string) (launcherapi.Instanc
 	if err != nil {
 		return launcherapi.Instance{}, err
 	}
-	return s.awaitOver(ctx, i)
+	return s.awaitForgotten(ctx, i)
 }
 
 // stop begins a Delete. may, which may be nil, refuses it.
@@ -213,8 +213,8 @@ func (i *instance) launching() bool {
 	return i.state == launcher.Starting && i.tree == nil && !i.waiting
 }
 
-// awaitOver waits until the instance is forgotten, and shows how it ended.
-func (s *Supervisor) awaitOver(ctx context.Context, i *instance) (launcherapi.Instance, error) {
+// awaitForgotten waits until the instance is forgotten, and shows how it ended.
+func (s *Supervisor) awaitForgotten(ctx context.Context, i *instance) (launcherapi.Instance, error) {
 	began := time.Now()
 	for {
 		s.mu.Lock()

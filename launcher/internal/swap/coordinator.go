@@ -32,15 +32,15 @@ import (
 	"github.com/google/uuid"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
-	"hotseat.dev/hotseat/launcher/internal/turns"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // Options of a Coordinator.
 type Options struct {
 	Supervisor *supervisor.Supervisor
-	Turns      *turns.Queue
+	Turns      *gpuqueue.Queue
 	Records    supervisor.Records
 	Limits     supervisor.Limits // Start is the default limit of a whole swap; Wake and Sleep bound an undo
 	Finished   func(outcome string, result launcherapi.SwapResult)

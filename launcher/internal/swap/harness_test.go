@@ -14,12 +14,12 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engine"
-	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
-	"hotseat.dev/hotseat/launcher/internal/turns"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -42,8 +42,8 @@ func newWorld(t *testing.T, change ...func(*supervisor.Options)) *world {
 	w := &world{t: t, gates: &gates{}, paper: newPaper(t)}
 	opts := supervisor.Options{
 		Engines: []engine.Engine{obedient{engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/engine"}, SleepMode: engine.SleepModeAuto,
-		GPUs: empty{}, Runner: &runner{}, Processes: procfs.Table{}, Gates: w.gates, Logs: logs{dir: t.TempDir()}, Records: newPaper(t), Feed: feed.New(100, 0),
-		Turns: &turns.Queue{}, ConfigDir: t.TempDir(), Limits: limits, Observer: nobody{}, Logger: slog.New(slog.DiscardHandler),
+		GPUs: empty{}, Runner: &runner{}, Processes: procfs.Table{}, Gates: w.gates, Logs: logs{dir: t.TempDir()}, Records: newPaper(t), Feed: eventlog.New(100, 0),
+		Turns: &gpuqueue.Queue{}, ConfigDir: t.TempDir(), Limits: limits, Observer: nobody{}, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&opts)

@@ -161,7 +161,7 @@ func (r *Run) start(ctx context.Context) error {
 
 func (r *Run) wake(ctx context.Context) error {
 	sup := r.c.opts.Supervisor
-	if err := sup.AwaitFree(ctx, sup.Lacking(r.intent.In)); err != nil {
+	if err := sup.AwaitFree(ctx, sup.MissingBytes(r.intent.In)); err != nil {
 		return err
 	}
 	sup.HoldGate(r.intent.In)

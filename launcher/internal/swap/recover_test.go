@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/eventlog"
+	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
-	"hotseat.dev/hotseat/launcher/internal/turns"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -26,8 +26,8 @@ const patience = 30 * time.Second
 func life(t *testing.T, written *paper) *Coordinator {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	queue := &turns.Queue{}
-	sup := supervisor.New(supervisor.Options{Records: newPaper(t), Feed: feed.New(1, 0), Turns: queue, Logger: log})
+	queue := &gpuqueue.Queue{}
+	sup := supervisor.New(supervisor.Options{Records: newPaper(t), Feed: eventlog.New(1, 0), Turns: queue, Logger: log})
 	c := New(Options{
 		Supervisor: sup, Turns: queue, Records: written, Logger: log, Finished: func(string, launcherapi.SwapResult) {},
 		Limits: supervisor.Limits{Start: time.Minute, Sleep: time.Minute, Wake: time.Minute, Memory: time.Second},

@@ -10,8 +10,8 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/crashpoint"
+	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
-	"hotseat.dev/hotseat/launcher/internal/turns"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -251,7 +251,7 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 // decideOnce decides as soon as nobody concerned is on its way to another state
 // and who leaves has been awake for long enough. While it waits for the latter
 // others that need not wait may have their turn.
-func (r *Run) decideOnce(ctx context.Context, turn *turns.Turn, decideOn func(string, []string, supervisor.Decide) (supervisor.Intent, error)) (supervisor.Intent, error) {
+func (r *Run) decideOnce(ctx context.Context, turn *gpuqueue.Turn, decideOn func(string, []string, supervisor.Decide) (supervisor.Intent, error)) (supervisor.Intent, error) {
 	sup := r.c.opts.Supervisor
 	for {
 		if r.c.isClosing() {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -76,7 +76,7 @@ func (p *paper) all() (all []Saved) {
 func alone(t *testing.T, written *paper) *Coordinator {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	sup := supervisor.New(supervisor.Options{Records: newPaper(t), Feed: feed.New(1, 0), Logger: log})
+	sup := supervisor.New(supervisor.Options{Records: newPaper(t), Feed: eventlog.New(1, 0), Logger: log})
 	return New(Options{Supervisor: sup, Records: written, Logger: log})
 }
 

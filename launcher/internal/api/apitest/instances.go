@@ -9,7 +9,7 @@ import (
 	"sync"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/feed"
+	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -18,7 +18,7 @@ import (
 // Instances is a supervisor that keeps its instances in a map, obeys at once,
 // and records what was asked of it.
 type Instances struct {
-	Feed *feed.Feed
+	Feed *eventlog.Log
 	Logs *outlog.Store
 
 	mu     sync.Mutex
@@ -31,7 +31,7 @@ type Instances struct {
 }
 
 // NewInstances makes a supervisor without instances.
-func NewInstances(f *feed.Feed, logs *outlog.Store) *Instances {
+func NewInstances(f *eventlog.Log, logs *outlog.Store) *Instances {
 	return &Instances{Feed: f, Logs: logs, byID: map[string]launcherapi.Instance{}, over: map[string]chan struct{}{}}
 }
 

@@ -1,7 +1,7 @@
-// Package feed keeps the last events of the launcher in a ring and lets any
+// Package eventlog keeps the last events of the launcher in a ring and lets any
 // number of readers follow it by revision. A reader holds no queue of its own:
 // one that falls behind the ring is told so, and costs nobody anything.
-package feed
+package eventlog
 
 import (
 	"context"
@@ -12,8 +12,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Feed is a ring of events with consecutive revisions.
-type Feed struct {
+// Log is a ring of events with consecutive revisions.
+type Log struct {
 	mu       sync.Mutex
 	events   []launcherapi.WatchEvent // the event of a revision is at slot(revision); it grows up to limit
 	base     uint64                   // revision of the first event ever
@@ -23,13 +23,13 @@ type Feed struct {
 	closed   bool
 }
 
-// New makes a feed that keeps limit events and goes on from revision.
-func New(limit int, revision uint64) *Feed {
-	return &Feed{limit: limit, base: revision + 1, revision: revision, grown: make(chan struct{})}
+// New makes a log that keeps limit events and goes on from revision.
+func New(limit int, revision uint64) *Log {
+	return &Log{limit: limit, base: revision + 1, revision: revision, grown: make(chan struct{})}
 }
 
 // Append gives the event the next revision, keeps it, and wakes the readers.
-func (f *Feed) Append(kind launcherapi.EventType, object launcherapi.Instance) (revision uint64) {
+func (f *Log) Append(kind launcherapi.EventType, object launcherapi.Instance) (revision uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.revision++
@@ -44,40 +44,40 @@ func (f *Feed) Append(kind launcherapi.EventType, object launcherapi.Instance) (
 	return f.revision
 }
 
-func (f *Feed) slot(revision uint64) int { return int((revision - f.base) % uint64(f.limit)) }
+func (f *Log) slot(revision uint64) int { return int((revision - f.base) % uint64(f.limit)) }
 
 // first is the revision of the oldest event that is kept.
-func (f *Feed) first() uint64 { return f.revision + 1 - uint64(len(f.events)) }
+func (f *Log) first() uint64 { return f.revision + 1 - uint64(len(f.events)) }
 
 // Revision is that of the latest event.
-func (f *Feed) Revision() uint64 {
+func (f *Log) Revision() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.revision
 }
 
 // Close ends every reader's wait with an error of code unavailable.
-func (f *Feed) Close() {
+func (f *Log) Close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
 	f.wake()
 }
 
-func (f *Feed) wake() {
+func (f *Log) wake() {
 	close(f.grown)
 	f.grown = make(chan struct{})
 }
 
 // Check says whether a reader can go on after a revision: an error of code
 // gone when the ring no longer holds what follows it.
-func (f *Feed) Check(since uint64) error {
+func (f *Log) Check(since uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.check(since)
 }
 
-func (f *Feed) check(since uint64) error {
+func (f *Log) check(since uint64) error {
 	if first := f.first(); since+1 < first {
 		return launcher.Gonef("Requested revision %d is no longer available. Oldest available: %d. List the instances and watch from the revision of that answer.", since, first-1)
 	}
@@ -93,8 +93,8 @@ const batchLimit = 256
 
 // Next waits for events after a revision and returns those that there are, in
 // order, the first of them where there are many. It ends with an error when ctx ends, when the reader has fallen
-// behind the ring (code gone) or when the feed is closed (code unavailable).
-func (f *Feed) Next(ctx context.Context, since uint64) ([]launcherapi.WatchEvent, error) {
+// behind the ring (code gone) or when the log is closed (code unavailable).
+func (f *Log) Next(ctx context.Context, since uint64) ([]launcherapi.WatchEvent, error) {
 	for {
 		f.mu.Lock()
 		if err := f.check(since); err != nil {

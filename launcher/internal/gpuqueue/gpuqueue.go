@@ -1,11 +1,11 @@
-// Package turns lets swaps take turns on sets of GPUs. A set is taken whole or
+// Package gpuqueue lets swaps take turns on sets of GPUs. A set is taken whole or
 // not at all, in the order of asking: a ticket is served as soon as no earlier
 // ticket, served or waiting, shares a key with it. So disjoint sets go side by
 // side, overlapping ones in order, and no two can wait for each other.
 //
 // Who has a turn and can do nothing with it yet may step aside: others pass
 // then, but nobody who has to step aside as well comes back before it.
-package turns
+package gpuqueue
 
 import (
 	"context"
