@@ -116,6 +116,7 @@ type theme struct {
 	budget launcherapi.Budget
 	pinned bool // many instances are pinned
 	damage bool // many kills come with damage to a file
+	wakes  bool // somebody wakes the sleeper of the other GPU while a swap makes room
 }
 
 var themes = []theme{
@@ -134,7 +135,7 @@ var themes = []theme{
 	{much: []string{"port taken", "swap in new", "create"}},
 	{much: []string{"close", "create", "swap in new"}},
 	{much: []string{"crash", "crash at next call", "swap in sleeping"}},
-	{much: []string{"swap in new", "sleep", "wake"}, budget: launcherapi.Budget{MaxInstances: 3}},
+	{much: []string{"swap in new", "sleep", "wake"}, budget: launcherapi.Budget{MaxInstances: 2}, wakes: true},
 	{much: []string{"swap in new", "swap in sleeping", "sleep", "wake"}, budget: launcherapi.Budget{MaxHostSleeperBytes: 15 * gib}},
 	{much: []string{"swap in new", "delete"}, budget: launcherapi.Budget{MinResidency: launcherapi.Duration(10 * time.Second)}},
 	{much: []string{"delete", "kill", "cannot be killed"}},
@@ -233,6 +234,14 @@ func drawScript(seed uint64) script {
 		total += weights[n]
 	}
 	var at time.Duration
+	if d.theme.wakes {
+		out.steps = []step{
+			{at: time.Millisecond, what: "create", request: "first", id: "b", gpus: []string{"g1"}, share: "0.3"},
+			{at: 8 * time.Second, what: "sleep", id: "b"},
+			{at: 8*time.Second + time.Millisecond, what: "create", request: "second", id: "c", gpus: []string{"g0"}, share: "0.9"},
+		}
+		at = 14 * time.Second
+	}
 	for range 4 + d.n(22) {
 		at += d.between(time.Millisecond, 30*time.Millisecond) << d.n(9)
 		n, x := 0, d.n(total)
@@ -245,6 +254,10 @@ func drawScript(seed uint64) script {
 			kinds[n].draw(d, &s)
 		}
 		out.steps = append(out.steps, s)
+		if d.theme.wakes && s.what == "swap in new" {
+			at += d.between(time.Millisecond, 2*time.Second)
+			out.steps = append(out.steps, step{at: at, what: "wake", id: "b"})
+		}
 	}
 	out.end = at + d.between(2*time.Second, 20*time.Second)
 	return out
