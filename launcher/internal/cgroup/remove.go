@@ -74,7 +74,7 @@ func waitUnpopulated(ctx context.Context, dir string) error {
 		}
 		select {
 		case <-watch.Events:
-		case <-watch.Errors: // events were lost
+		case _ = <-watch.Errors: // events were lost
 		case <-ctx.Done():
 			return ctx.Err()
 		}

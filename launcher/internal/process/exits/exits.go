@@ -125,7 +125,7 @@ func Await(ctx context.Context, dir, bootID string, pid int, start uint64) (Entr
 		}
 		select {
 		case <-watch.Events:
-		case <-watch.Errors: // events were lost
+		case _ = <-watch.Errors: // events were lost
 		case <-ctx.Done():
 			return Find(dir, bootID, pid, start)
 		}
