@@ -74,7 +74,7 @@ func waitUnpopulated(ctx context.Context, dir string) error {
 		}
 		select {
 		case <-watch.Events:
-		case _ = <-watch.Errors: // events were lost
+		case <-watch.Errors: //nolint:errcheck // events were lost: the loop looks for itself
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -125,7 +125,7 @@ func Await(ctx context.Context, dir, bootID string, pid int, start uint64) (Entr
 		}
 		select {
 		case <-watch.Events:
-		case _ = <-watch.Errors: // events were lost
+		case <-watch.Errors: //nolint:errcheck // events were lost: the loop looks for itself
 		case <-ctx.Done():
 			return Find(dir, bootID, pid, start)
 		}
