@@ -92,6 +92,9 @@ func readAsked(path string) (used map[string]bool, refused []string, err error) 
 			return nil, nil, fmt.Errorf("cannot read an event of the audit log: %w", err)
 		}
 		resource := a.Object.Resource
+		if resource == "" { // discovery, which everybody may do once the API server, started anew, has read its roles
+			continue
+		}
 		if a.Object.Subresource != "" {
 			resource += "/" + a.Object.Subresource
 		}
