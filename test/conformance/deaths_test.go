@@ -36,7 +36,7 @@ type aftermath struct {
 }
 
 var (
-	workerKilled = death{"the Worker is killed while a stream is in flight", "Worker", syscall.SIGKILL, completion("in flight when the Worker is killed", longStream)}
+	workerKilled = death{"the Worker is killed while a stream is in flight", "Worker", syscall.SIGKILL, completion("in flight when the Worker is killed", endlessStream)}
 	coreKilled   = death{"EngineCore is killed", "EngineCore", syscall.SIGKILL, step{}}
 	apiKilled    = death{"the API server is killed", "", syscall.SIGKILL, step{}}
 	terminated   = death{"SIGTERM while awake", "", syscall.SIGTERM, step{}}
@@ -110,7 +110,7 @@ func TestTheStandInDiesAsVLLM(t *testing.T) {
 	t.Parallel()
 	var seen []aftermath
 	for _, d := range []death{workerKilled, coreKilled, apiKilled, terminated} {
-		e := standIn.serve(t, nil)
+		e := standIn.serve(t, endlessEnv, endlessArgs...)
 		e.ready()
 		seen = append(seen, e.die(d))
 	}

@@ -18,6 +18,19 @@ func TestTheStandInShowsUsersWhatVLLMShowsThem(t *testing.T) {
 	compare(t, "users", e.converse(userSteps()), stepName)
 }
 
+func TestTheStandInTreatsWhatIsInFlightAsVLLM(t *testing.T) {
+	t.Parallel()
+	e := standIn.serve(t, endlessEnv, endlessArgs...)
+	e.ready()
+	compare(t, "in-flight", e.converse(inFlightSteps()), stepName)
+}
+
+// An engine whose context is long enough for answers that last for minutes.
+var (
+	endlessEnv  = []string{"VLLM_ALLOW_LONG_MAX_MODEL_LEN=1"}
+	endlessArgs = []string{"--max-model-len", "65536", "--hf-overrides", `{"max_position_embeddings":65536}`}
+)
+
 // An engine as users should have it.
 var (
 	userEnv  = []string{"VLLM_SERVER_DEV_MODE=0"}

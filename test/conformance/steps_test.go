@@ -176,6 +176,8 @@ func sleepSteps() []step {
 	}
 }
 
+// inFlightSteps are asked of an engine whose answers can be endless: whatever
+// comes meanwhile finds them in flight, however fast the machine is.
 func inFlightSteps() []step {
 	meanwhile := func(s step, begun begun, steps ...step) step {
 		s.begun, s.meanwhile = begun, steps
@@ -185,13 +187,13 @@ func inFlightSteps() []step {
 		post("sleep before a request", "/sleep?level=1", ""),
 		meanwhile(completion("a request while asleep", complete), held,
 			isSleeping("asleep while a request is held"), post("wake while a request is held", "/wake_up", "")),
-		meanwhile(completion("a stream when sleep comes", longStream), streaming,
+		meanwhile(completion("a stream when sleep comes", endlessStream), streaming,
 			post("sleep while streaming", "/sleep?level=1", "")),
 		post("wake after a stream", "/wake_up", ""),
-		meanwhile(completion("an answer when sleep comes", longComplete), running,
+		meanwhile(completion("an answer when sleep comes", endlessComplete), running,
 			post("sleep while answering", "/sleep?level=1", "")),
 		post("wake after an answer", "/wake_up", ""),
-		meanwhile(chatting("a chat when sleep comes", chat(`,"max_tokens":220,"stream":true`)), streaming,
+		meanwhile(chatting("a chat when sleep comes", chat(`,"max_tokens":60000,"stream":true`)), streaming,
 			post("sleep while chatting", "/sleep?level=2", "")),
 		post("wake after a chat", "/wake_up", ""),
 		post("reload after a chat", "/collective_rpc", `{"method":"reload_weights"}`),

@@ -70,7 +70,11 @@ func TestVLLMIsAsRecorded(t *testing.T) {
 			check(t, "users", e.converse(userSteps()), stepName)
 			deaths[2] = e.die(apiKilled)
 		})
-		t.Run("the Worker is killed", func(t *testing.T) { deaths[0] = start(t, nil).die(workerKilled) })
+		t.Run("asked with answers in flight, then the Worker is killed", func(t *testing.T) {
+			e := start(t, endlessEnv, endlessArgs...)
+			check(t, "in-flight", e.converse(inFlightSteps()), stepName)
+			deaths[0] = e.die(workerKilled)
+		})
 		t.Run("EngineCore is killed", func(t *testing.T) { deaths[1] = start(t, nil).die(coreKilled) })
 		t.Run("starts that fail", func(t *testing.T) {
 			t.Parallel()
