@@ -117,6 +117,37 @@ func TestAControllerThatIsKilledWhileALauncherVanishesIsFollowedByOneThatLetsIts
 	}
 }
 
+func TestAControllerThatIsKilledAfterItDroppedTheRecordOfALauncherThatWentFirstIsFollowedByOneThatLetsBothGo(t *testing.T) {
+	s := newSite(t).crashing()
+	s.run("")
+	s.start(server{app: "last", node: 1})
+	s.served("last", 1)
+	s.stop() // it is away while both go, which its finalizers hold
+	s.delete("launcher-node-1", "--grace-period=0", "--force")
+	s.delete("last")
+	s.eventually("the launcher's containers have ended", func() bool { return s.pod("launcher-node-1").Status.Phase == corev1.PodSucceeded })
+	s.run("leaving, launcher gone")
+	s.crashed("leaving, launcher gone", "")
+	s.gone("last")
+	s.eventually("the launcher is gone", func() bool { return len(s.launchers()) == 0 })
+	s.addLauncher(1)
+}
+
+func TestAControllerThatIsKilledAfterItDeletedAModelThatDoesNotSleepIsFollowedByOneThatLetsItsRequesterGo(t *testing.T) {
+	s := newSite(t).crashing()
+	s.onOneGPU()
+	s.run("leaving, never sleeps")
+	s.start(server{app: "wakeful", node: 1, args: []string{"--sim-fail-sleep=100"}})
+	s.served("wakeful", 1)
+	s.delete("wakeful")
+	s.crashed("leaving, never sleeps", "")
+	s.gone("wakeful")
+	s.free("launcher-node-1")
+	s.eventually("the model is gone", func() bool { return len(s.instances(s.launcher("launcher-node-1"))) == 0 })
+	s.start(server{app: "next", node: 1})
+	s.served("next", 1)
+}
+
 func TestAControllerThatIsKilledAfterItDeletedARequesterOfAClosedNodeIsFollowedByOneThatIsDone(t *testing.T) {
 	s := newBareSite(t).crashing()
 	s.run("node closed")
