@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/simgpu"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // bareEngine is an engine that nobody supervises: started by os/exec alone.
@@ -31,14 +32,14 @@ type bareEngine struct {
 // bareGPUs makes a folder of simulated GPUs for bare engines.
 func (b *bench) bareGPUs(name string) (string, error) {
 	dir := filepath.Join(b.dir, name)
-	_, err := simgpu.Create(dir, []simgpu.GPU{{UUID: gpu(0), Product: "simulated", MemoryTotalBytes: 80 << 30}})
+	_, err := simgpu.Create(dir, []simgpu.GPU{{UUID: harness.GPU(0), Product: "simulated", MemoryTotalBytes: 80 << 30}})
 	return dir, err
 }
 
 // startBare starts an engine as the launcher does, and asks for its health
 // every millisecond until it answers.
 func (b *bench) startBare(gpus string, env []string, args ...string) (*bareEngine, error) {
-	addr, err := freeAddress()
+	addr, err := harness.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +52,7 @@ func (b *bench) startBare(gpus string, env []string, args ...string) (*bareEngin
 		return nil, fmt.Errorf("cannot make the log: %w", err)
 	}
 	e.cmd = exec.Command(b.engine, append([]string{"serve", "model", "--host", "127.0.0.1", "--port", port, "--enable-sleep-mode"}, args...)...)
-	e.cmd.Env = append(os.Environ(), simgpu.EnvDir+"="+gpus, "CUDA_VISIBLE_DEVICES=0", "VLLM_SERVER_DEV_MODE=1", e.mark())
+	e.cmd.Env = append(os.Environ(), simgpu.EnvDir+"="+gpus, "CUDA_VISIBLE_DEVICES=0", "VLLM_SERVER_DEV_MODE=1", engineMark+"="+e.url)
 	e.cmd.Env = append(e.cmd.Env, env...)
 	e.cmd.Stdout, e.cmd.Stderr = e.log, e.log
 	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -98,13 +99,14 @@ func (e *bareEngine) kill() error {
 	return nil
 }
 
-// mark is a variable that every process of the tree inherits.
-func (e *bareEngine) mark() string { return "HOTSEAT_BENCH_ENGINE=" + e.url }
+// engineMark is a variable that every process of an engine inherits, with the
+// engine's address.
+const engineMark = "HOTSEAT_BENCH_ENGINE"
 
 // stop ends the whole tree.
 func (e *bareEngine) stop() error {
 	e.client.CloseIdleConnections()
-	t, err := hold(marked(e.mark() + "\x00"))
+	t, err := hold(marked(engineMark, e.url))
 	t.kill()
 	if !e.ended {
 		_ = e.cmd.Wait() // how it ended is known

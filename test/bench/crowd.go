@@ -10,6 +10,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/simgpu"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // Sizes of a crowd, and what the larger one may take of the smaller one's time.
@@ -46,14 +47,14 @@ func (b *bench) crowd() (rows []row, err error) {
 		}
 		have = size
 		for j, foreign := range []uint64{0, 1 << 30} {
-			if err := gpus.Set(gpu(0), os.Getpid(), foreign); err != nil {
+			if err := gpus.Set(harness.GPU(0), os.Getpid(), foreign); err != nil {
 				return nil, err
 			}
 			if seen[i][j], err = p.among(); err != nil {
 				return nil, err
 			}
 		}
-		if err := gpus.Set(gpu(0), os.Getpid(), 0); err != nil {
+		if err := gpus.Set(harness.GPU(0), os.Getpid(), 0); err != nil {
 			return nil, err
 		}
 	}

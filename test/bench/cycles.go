@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+	"hotseat.dev/hotseat/spec/simgpu"
+	"hotseat.dev/hotseat/test/harness"
 	"sync"
 	"syscall"
 	"time"
@@ -27,10 +29,11 @@ func (n *node) held(before *held) (held, error) {
 			return false, err
 		}
 		n.client.Close()
-		if h.descriptors, err = descriptors(n.pid()); err != nil {
+		open, err := harness.Descriptors(n.pid())
+		if err != nil {
 			return false, err
 		}
-		h.processes = len(marked("HOTSEAT_SIMGPU_DIR="+n.gpus+"\x00")) - 1
+		h.descriptors, h.processes = len(open), len(marked(simgpu.EnvDir, n.gpus))-1
 		if before == nil {
 			return true, nil
 		}

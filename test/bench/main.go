@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -23,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 func main() {
@@ -127,20 +127,14 @@ func (b *bench) real(setup, only string, out io.Writer, write bool) error {
 // build builds the programs as `make build` does.
 func (b *bench) build() error {
 	b.launcher, b.engine = filepath.Join(b.dir, "launcher"), filepath.Join(b.dir, "enginesim")
-	for _, p := range []struct{ path, source, cgo string }{
-		{b.launcher, "./launcher/cmd/launcher", "1"},
-		{b.engine, "./test/enginesim", "0"},
-	} {
-		cmd := exec.CommandContext(b.ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", p.path, p.source)
-		cmd.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("cannot build %s (run this in the root of the repository): %w\n%s", p.source, err, out)
-		}
-		if err := forget(p.path); err != nil {
-			return err
-		}
+	err := harness.Build(b.ctx, ".", b.dir, []string{"CGO_ENABLED=1"}, "launcher/cmd/launcher")
+	if err == nil {
+		err = harness.Build(b.ctx, ".", b.dir, []string{"CGO_ENABLED=0"}, "test/enginesim")
 	}
-	return nil
+	if err != nil {
+		return err
+	}
+	return errors.Join(forget(b.launcher), forget(b.engine))
 }
 
 // forget drops a file from the page cache, so that it is read from the disk as

@@ -1,83 +1,38 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"hotseat.dev/hotseat/spec/simgpu"
 	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/harness"
 )
 
-// marked lists the living processes that carry KEY=VALUE, or a variable that
-// begins so, in the environment they were started with.
-func marked(variable string) []int {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		env, err := os.ReadFile(filepath.Join("/proc", e.Name(), "environ"))
-		if err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00"+variable)) && !isZombie(pid) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+// marked lists the living processes that were started with a variable of that
+// value.
+func marked(variable, value string) []int {
+	return harness.PIDs(harness.Processes(func(p harness.Process) bool { return p.Has(variable, value) }))
 }
 
 // session lists the living processes of a session.
-func session(sid int) (pids []int) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		stat, err := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
-		if err != nil {
-			continue
-		}
-		// After the name: state, parent, group, session (proc_pid_stat(5)).
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if fields[3] == strconv.Itoa(sid) && fields[0] != "Z" && fields[0] != "X" {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
-}
-
-func isZombie(pid int) bool {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return true
-	}
-	_, rest, _ := bytes.Cut(data, []byte(") ")) // the name may hold a parenthesis, but ours do not
-	return bytes.HasPrefix(rest, []byte("Z")) || bytes.HasPrefix(rest, []byte("X"))
+func session(sid int) []int {
+	return harness.PIDs(harness.Processes(func(p harness.Process) bool { return p.Session == sid }))
 }
 
 // sweep kills whatever the run has left. It is an error when there was
 // anything: each part ends its own processes.
 func sweep(dir string) error {
 	var left []string
-	for _, pid := range marked("HOTSEAT_SIMGPU_DIR=" + dir + "/") {
-		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		left = append(left, strconv.Itoa(pid)+" "+strings.ReplaceAll(string(cmdline), "\x00", " "))
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+	for _, p := range harness.Processes(func(p harness.Process) bool { return p.HasBelow(simgpu.EnvDir, dir+"/") }) {
+		left = append(left, fmt.Sprintf("%d %s", p.PID, p.CommandLine()))
+		_ = syscall.Kill(p.PID, syscall.SIGKILL) // it may have ended meanwhile
 	}
 	if left != nil {
 		return fmt.Errorf("these processes were left over, and are killed now: %q", left)
@@ -147,13 +102,4 @@ func status(pid int, name string) (int, error) {
 		return 0, fmt.Errorf("cannot read %s of process %d: %w", name, pid, err)
 	}
 	return n << 10, nil
-}
-
-// descriptors counts the open ones of a process.
-func descriptors(pid int) (int, error) {
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		return 0, fmt.Errorf("cannot count the descriptors of process %d: %w", pid, err)
-	}
-	return len(entries), nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hotseat.dev/hotseat/test/harness"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -47,7 +48,7 @@ type bareProxy struct {
 }
 
 func (b *bench) startBareProxy(target string) (*bareProxy, error) {
-	addr, err := freeAddress()
+	addr, err := harness.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +103,11 @@ func (b *bench) proxy() (rows []row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	port, err := enginePort(made.PID)
+	port, err := harness.EnginePort(made.PID)
 	if err != nil {
 		return nil, err
 	}
-	engine := fmt.Sprintf("127.0.0.1:%d", port)
+	engine := "127.0.0.1:" + port
 	bare, err := b.startBareProxy(engine)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // What a swap of real models may take beyond what the engines take for
@@ -80,7 +81,7 @@ func (p *realPair) start(setup string) error {
 	ctx := p.r.b.ctx
 	for i, name := range realModels {
 		p.r.model = filepath.Join(setup, "models", name)
-		in := launcherapi.SwapIn{ID: name, Args: p.r.arguments(), GPUUUIDs: []string{gpu(0)}}
+		in := launcherapi.SwapIn{ID: name, Args: p.r.arguments(), GPUUUIDs: []string{harness.GPU(0)}}
 		if _, err := p.r.n.swap(in); err != nil {
 			return fmt.Errorf("cannot swap %s in for the first time: %w", name, err)
 		}

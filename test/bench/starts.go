@@ -15,6 +15,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/figures"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // What a forked start of real vLLM is to be: so many times faster than one by
@@ -175,7 +176,7 @@ type hands map[string]*hand
 
 // byHand starts vLLM as its user would, and waits until its health is good.
 func (r *realVLLM) byHand(hands hands, id string) (pid int, took time.Duration, err error) {
-	addr, err := freeAddress()
+	addr, err := harness.FreeAddress()
 	if err != nil {
 		return 0, 0, err
 	}

@@ -56,7 +56,7 @@ func (n *node) endStubborn(id, stray string, fromHere bool) (took time.Duration,
 	if _, err := n.awake(id, spec(0, "--sim-ignore-term", "--sim-stray="+stray)); err != nil {
 		return 0, err
 	}
-	t, err := hold(marked("HOTSEAT_INSTANCE=" + id + "\x00"))
+	t, err := hold(marked("HOTSEAT_INSTANCE", id))
 	if err != nil {
 		return 0, err
 	}
@@ -86,7 +86,7 @@ func (n *node) endStubborn(id, stray string, fromHere bool) (took time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	if left := marked("HOTSEAT_INSTANCE=" + id + "\x00"); len(left) > 0 {
+	if left := marked("HOTSEAT_INSTANCE", id); len(left) > 0 {
 		return 0, fmt.Errorf("processes %v of engine %s were left after its delete", left, id)
 	}
 	return gone.since(began), nil

@@ -46,7 +46,7 @@ var (
 func (e *engine) die(d death) aftermath {
 	e.t.Helper()
 	seen := aftermath{Death: d.name, Before: e.titles()}
-	pid := e.cmd.Process.Pid
+	pid := e.server.PID()
 	if d.title != "" {
 		pid = e.find(d.title)
 	}

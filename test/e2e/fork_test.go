@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/harness"
 	"hotseat.dev/hotseat/test/pyengine"
 )
 
@@ -54,15 +55,10 @@ func forkNodeWithGroups(t *testing.T, mode string) *forkNode {
 
 // preloaders lists the processes that show the command line of a preloader:
 // it, and what it forked that has not become an engine.
-func preloaders(n *Node) (pids []int) {
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range dirs {
-		var pid int
-		if _, err := fmt.Sscanf(filepath.Base(dir), "%d", &pid); err == nil && strings.Contains(cmdline(pid), n.State) && !strings.Contains(cmdline(pid), "--state-dir") {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+func preloaders(n *Node) []int {
+	return harness.PIDs(harness.Processes(func(p harness.Process) bool {
+		return strings.Contains(p.CommandLine(), n.State) && !slices.Contains(p.Args, "--state-dir")
+	}))
 }
 
 // preloader waits until the preloader is ready.

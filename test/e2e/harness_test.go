@@ -5,9 +5,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net"
+	"io/fs"
 	"net/http"
 	"os"
 	"os/exec"
@@ -22,8 +23,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/simgpu"
 	"hotseat.dev/hotseat/test/conformance/openapi"
 	"hotseat.dev/hotseat/test/enginesim/recorder"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // patience bounds every wait for something that has to happen. It is no
@@ -40,13 +43,9 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	bin.launcher, bin.enginesim = filepath.Join(dir, "launcher"), filepath.Join(dir, "enginesim")
-	for path, pkg := range map[string]string{bin.launcher: "./launcher/cmd/launcher", bin.enginesim: "./test/enginesim"} {
-		build := exec.Command("go", "build", "-o", path, pkg)
-		build.Dir = "../.."
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "cannot build %s: %v\n%s", pkg, err, out)
-			os.Exit(1)
-		}
+	if err := harness.Build(context.Background(), "../..", dir, nil, "launcher/cmd/launcher", "test/enginesim"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	code := m.Run()
 	_ = os.RemoveAll(dir)
@@ -63,10 +62,10 @@ type Node struct {
 	args  []string
 	env   []string
 
-	mu     sync.Mutex
-	cmd    *exec.Cmd
-	stderr *bytes.Buffer
-	exited chan struct{}
+	output string
+
+	mu      sync.Mutex
+	program *harness.Program // the launcher that was started last; nil: none was
 
 	Token    string            // sent with every call; empty: none
 	Document *openapi.Document // the API's, which every answer is held against
@@ -88,7 +87,7 @@ func (c *complaints) add(err error) {
 }
 
 // GPU gives the UUID of a simulated GPU.
-func GPU(n int) string { return fmt.Sprintf("GPU-00000000-0000-0000-0000-%012x", n) }
+func GPU(n int) string { return harness.GPU(n) }
 
 // NewNode makes a node with two simulated GPUs and starts its launcher.
 func NewNode(t *testing.T, flags ...string) *Node {
@@ -102,7 +101,7 @@ func NewNode(t *testing.T, flags ...string) *Node {
 func NewStoppedNode(t *testing.T, flags ...string) *Node {
 	t.Helper()
 	root := t.TempDir()
-	n := &Node{t: t, State: filepath.Join(root, "state"), SimFS: filepath.Join(root, "simgpu")}
+	n := &Node{t: t, State: filepath.Join(root, "state"), SimFS: filepath.Join(root, "simgpu"), output: filepath.Join(root, "launcher.log")}
 	addr := freeAddress(t)
 	n.URL = "http://" + addr
 	n.args = append([]string{
@@ -115,38 +114,36 @@ func NewStoppedNode(t *testing.T, flags ...string) *Node {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := harness.FreeAddress()
 	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	return address
 }
 
 // Start starts the launcher and waits until it serves.
 func (n *Node) Start() {
 	n.t.Helper()
+	log, err := os.Create(n.output)
+	require.NoError(n.t, err)
+	defer log.Close()
+	cmd := exec.Command(bin.launcher, n.args...)
+	cmd.Env = n.env
+	program, err := harness.Start(cmd, log)
+	require.NoError(n.t, err)
 	n.mu.Lock()
-	n.stderr, n.exited = &bytes.Buffer{}, make(chan struct{})
-	n.cmd = exec.Command(bin.launcher, n.args...)
-	n.cmd.Env = n.env
-	out := &lockedWriter{w: n.stderr}
-	n.cmd.Stdout, n.cmd.Stderr = out, out
-	require.NoError(n.t, n.cmd.Start())
-	cmd, exited := n.cmd, n.exited
+	n.program = program
 	n.mu.Unlock()
-	go func() { _ = cmd.Wait(); close(exited) }()
-	n.Eventually("the launcher serves", func() bool {
-		select {
-		case <-exited:
-			require.FailNow(n.t, "the launcher ended", n.Log())
-		default:
-		}
-		resp, err := http.Get(n.URL + "/health")
-		if err != nil {
-			return false
-		}
-		defer resp.Body.Close()
-		return resp.StatusCode == 200
-	})
+	ctx, stop := context.WithTimeout(context.Background(), patience) // the clean-up starts it too
+	defer stop()
+	if err := program.AwaitServing(ctx, strings.TrimPrefix(n.URL, "http://")); err != nil {
+		require.FailNow(n.t, err.Error(), n.Log())
+	}
+}
+
+// started is the launcher that was started last.
+func (n *Node) started() *harness.Program {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.program
 }
 
 type lockedWriter struct {
@@ -166,28 +163,23 @@ func (l *lockedWriter) String() string {
 	return l.w.String()
 }
 
-// Log is what the launcher wrote.
+// Log is what the launcher that was started last wrote.
 func (n *Node) Log() string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.cmd == nil {
-		return ""
+	text, err := os.ReadFile(n.output)
+	if !errors.Is(err, fs.ErrNotExist) { // it was not started yet
+		require.NoError(n.t, err)
 	}
-	return n.cmd.Stderr.(*lockedWriter).String()
+	return string(text)
 }
 
 // PID is the launcher's.
-func (n *Node) PID() int { return n.cmd.Process.Pid }
+func (n *Node) PID() int { return n.started().PID() }
 
 // Signal sends to the launcher.
-func (n *Node) Signal(s syscall.Signal) { _ = n.cmd.Process.Signal(s) }
+func (n *Node) Signal(s syscall.Signal) { n.started().Signal(s) }
 
 // Kill9 kills the launcher and waits until it is gone.
-func (n *Node) Kill9() {
-	n.t.Helper()
-	n.Signal(syscall.SIGKILL)
-	n.WaitExit()
-}
+func (n *Node) Kill9() { n.started().Kill() }
 
 // Stop ends the launcher as an operator would, and gives its exit code.
 func (n *Node) Stop() int {
@@ -199,34 +191,20 @@ func (n *Node) Stop() int {
 // WaitExit waits for the launcher's end and gives its exit code.
 func (n *Node) WaitExit() int {
 	n.t.Helper()
-	select {
-	case <-n.exited:
-	case <-time.After(patience):
-		n.Signal(syscall.SIGQUIT)
-		<-n.exited
-		require.FailNow(n.t, "the launcher does not end", n.Log())
+	if err := n.started().Wait(patience); err != nil {
+		require.FailNow(n.t, err.Error(), n.Log())
 	}
-	return n.cmd.ProcessState.ExitCode()
+	return n.started().State().ExitCode()
 }
 
 // Running says whether the launcher lives.
-func (n *Node) Running() bool {
-	if n.cmd == nil {
-		return false
-	}
-	select {
-	case <-n.exited:
-		return false
-	default:
-		return true
-	}
-}
+func (n *Node) Running() bool { return n.started().Running() }
 
 // cleanUp ends the launcher and checks that nothing is left: no process with
 // its mark, no charge on a GPU, and no moment at which two engines were awake
 // on one GPU that were not meant to share it.
 func (n *Node) cleanUp() {
-	if n.cmd != nil {
+	if n.started() != nil {
 		if !n.Running() { // killed by the test: a fresh one takes the engines over and ends them
 			n.Start()
 		}
@@ -251,29 +229,16 @@ func (n *Node) cleanUp() {
 // engines lists the processes that have the folder of simulated GPUs in their
 // environment, other than this one and launchers.
 func engines(simfs string) []int {
-	var out []int
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range dirs {
-		env, err := os.ReadFile(filepath.Join(dir, "environ"))
-		if err != nil || !bytes.Contains(env, []byte("HOTSEAT_SIMGPU_DIR="+simfs+"\x00")) {
-			continue
+	return harness.PIDs(harness.Processes(func(p harness.Process) bool {
+		if !p.Has(simgpu.EnvDir, simfs) {
+			return false
 		}
-		var pid int
-		if _, err := fmt.Sscanf(filepath.Base(dir), "%d", &pid); err != nil || pid == os.Getpid() {
-			continue
-		}
-		if exe, _ := os.Readlink(filepath.Join(dir, "exe")); exe == bin.launcher {
-			continue
-		}
-		out = append(out, pid)
-	}
-	return out
+		exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))
+		return exe != bin.launcher
+	}))
 }
 
-func cmdline(pid int) string {
-	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-	return strings.ReplaceAll(string(data), "\x00", " ")
-}
+func cmdline(pid int) string { return strings.Join(harness.ArgsOf(pid), " ") }
 
 // Eventually waits until done says true.
 func (n *Node) Eventually(what string, done func() bool) {

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // Of the section "Surviving" of the acceptance list: serve under launcher init.
@@ -35,7 +35,7 @@ func (n *Node) startDespite(told string, release func()) {
 	go func() {
 		defer close(released)
 		defer release()
-		for began := time.Now(); strings.Count(n.Log(), told) < 2 && !n.hasEnded(); time.Sleep(5 * time.Millisecond) {
+		for began := time.Now(); strings.Count(n.Log(), told) < 2 && !n.started().HasEnded(); time.Sleep(5 * time.Millisecond) {
 			if time.Since(began) > patience {
 				n.t.Errorf("the launcher does not say twice: %s:\n%s", told, n.Log())
 				return
@@ -46,38 +46,13 @@ func (n *Node) startDespite(told string, release func()) {
 	<-released
 }
 
-// hasEnded says whether the launcher was started and has ended, to another goroutine.
-func (n *Node) hasEnded() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	select {
-	case <-n.exited: // nil, which is never ready, before the start
-		return true
-	default:
-		return false
-	}
-}
-
 // serve gives the process of serve that init runs; 0 when there is none.
 func (n *Node) serve() int {
 	n.t.Helper()
-	stats, err := filepath.Glob("/proc/[0-9]*/stat")
-	require.NoError(n.t, err)
-	for _, path := range stats {
-		stat, err := os.ReadFile(path)
-		if err != nil {
-			continue // it has ended meanwhile
-		}
-		pid, _, _ := strings.Cut(string(stat), " ")
-		_, rest, _ := strings.Cut(string(stat), ") ")
-		fields := strings.Fields(rest)
-		if fields[1] != strconv.Itoa(n.PID()) || fields[0] == "Z" {
-			continue
-		}
-		child, err := strconv.Atoi(pid)
-		require.NoError(n.t, err)
-		if exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", child)); exe == bin.launcher {
-			return child
+	init := n.PID()
+	for _, p := range harness.Processes(func(p harness.Process) bool { return p.Parent == init }) {
+		if exe, _ := os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID)); exe == bin.launcher {
+			return p.PID
 		}
 	}
 	return 0

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
-	"strings"
 	"sync"
 	"testing"
 
@@ -15,6 +13,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/simgpu"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // Of the section "Life of an instance" of the acceptance list: start, awake,
@@ -321,21 +320,10 @@ func freePort(t *testing.T) string {
 	return port
 }
 
-// enginePort is the port that the engine itself listens on, from its command
-// line.
+// enginePort is the port that the engine itself listens on.
 func enginePort(t *testing.T, i launcherapi.Instance) string {
 	t.Helper()
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", i.PID))
+	port, err := harness.EnginePort(i.PID)
 	require.NoError(t, err)
-	args := strings.Split(string(data), "\x00")
-	for k, arg := range args {
-		if value, ok := strings.CutPrefix(arg, "--port="); ok {
-			return value
-		}
-		if arg == "--port" {
-			return args[k+1]
-		}
-	}
-	require.FailNow(t, "the engine has no port", "%q", args)
-	return ""
+	return port
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -392,10 +391,10 @@ func TestUnderInitTheLauncherIsBackAtOnceAndKnowsExitCodes(t *testing.T) {
 // and has adopted an instance.
 func (n *Node) killServe(i launcherapi.Instance) {
 	n.t.Helper()
-	serve := serveOf(n.PID(), 0)
+	serve := n.serve()
 	require.NotZero(n.t, serve)
 	require.NoError(n.t, syscall.Kill(serve, syscall.SIGKILL))
-	n.Eventually("another serve runs", func() bool { return serveOf(n.PID(), serve) != 0 })
+	n.serveAfter(serve)
 	n.Eventually("it serves", func() bool {
 		answer, err := tryCall(n.t.Context(), "GET", n.URL+"/v2/vllm/instances/"+i.InstanceID, nil)
 		return err == nil && answer.Status == 200
@@ -410,34 +409,4 @@ func (n *Node) killAndKnowWhy(i launcherapi.Instance) {
 	failed := n.Await(i.InstanceID, "failed")
 	require.NotNil(n.t, failed.ExitCode)
 	assert.Equal(n.t, -9, *failed.ExitCode)
-}
-
-// serveOf is the `launcher serve` among the children of init that is not the
-// one named, or 0.
-func serveOf(initPID, other int) int {
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range dirs {
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err == nil && pid != other && parentOf(dir) == initPID && strings.HasPrefix(cmdline(pid), bin.launcher) {
-			return pid
-		}
-	}
-	return 0
-}
-
-func parentOf(dir string) int {
-	data, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return 0
-	}
-	text := string(data)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) < 2 {
-		return 0
-	}
-	parent, err := strconv.Atoi(fields[1])
-	if err != nil {
-		return 0
-	}
-	return parent
 }

@@ -18,6 +18,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // environmentCase is a variable that counts when vLLM is loaded.
@@ -43,7 +44,7 @@ func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T)
 		assert.Empty(t, i.Reason)
 		n.await("mine", "awake")
 		ask(t, i)
-		assert.True(t, process{pid: i.PID}.marked("MY_SETTING=1"), "tools see it")
+		assert.True(t, harness.Process{PID: i.PID}.Has("MY_SETTING", "1"), "tools see it")
 		for _, p := range vllmProcesses(i) {
 			said := testimonyOf(t, n, common, p)
 			assert.Equal(t, "1", said.Environment["MY_SETTING"])
@@ -60,14 +61,14 @@ func TestAnInstanceGetsTheVariablesThatItAsksForHoweverItIsStarted(t *testing.T)
 			for _, p := range vllmProcesses(i) {
 				said := testimonyOf(t, n, common, p)
 				assert.Equal(t, "2", said.Environment["OMP_NUM_THREADS"])
-				assert.Equal(t, 2, said.Threads, "%s", p.cmdline)
+				assert.Equal(t, 2, said.Threads, "%s", p.CommandLine())
 			}
 		}},
 		{name: "LD_PRELOAD", value: library, has: func(t *testing.T, _ *node, i launcherapi.Instance) {
 			for _, p := range vllmProcesses(i) {
-				maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
+				maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.PID))
 				require.NoError(t, err)
-				assert.True(t, strings.Contains(string(maps), library), "%s has it not", p.cmdline)
+				assert.True(t, strings.Contains(string(maps), library), "%s has it not", p.CommandLine())
 			}
 		}},
 		{name: "PYTHONPATH", value: own, has: func(t *testing.T, n *node, i launcherapi.Instance) {
@@ -127,9 +128,9 @@ func withVariables(method string, variables map[string]string) launcherapi.Insta
 
 // vllmProcesses are those of an instance that run vLLM: the resource tracker
 // of Python's multiprocessing does not.
-func vllmProcesses(i launcherapi.Instance) (found []process) {
+func vllmProcesses(i launcherapi.Instance) (found []harness.Process) {
 	for _, p := range tree(i) {
-		if !strings.Contains(p.cmdline, "resource_tracker") {
+		if !strings.Contains(p.CommandLine(), "resource_tracker") {
 			found = append(found, p)
 		}
 	}
@@ -167,12 +168,12 @@ type testimony struct {
 	Environment map[string]string
 }
 
-func testimonyOf(t *testing.T, n *node, witness string, p process) (said testimony) {
+func testimonyOf(t *testing.T, n *node, witness string, p harness.Process) (said testimony) {
 	t.Helper()
-	file := filepath.Join(witness, fmt.Sprint(p.pid))
+	file := filepath.Join(witness, fmt.Sprint(p.PID))
 	_ = os.Remove(file) // of another that had this number
-	require.NoError(t, syscall.Kill(p.pid, syscall.SIGUSR2))
-	n.within(time.Minute, p.cmdline+" testifies", func() bool {
+	require.NoError(t, syscall.Kill(p.PID, syscall.SIGUSR2))
+	n.within(time.Minute, p.CommandLine()+" testifies", func() bool {
 		_, err := os.Stat(file)
 		return err == nil
 	})

@@ -57,7 +57,7 @@ func (n *node) look(t *testing.T, i launcherapi.Instance) facts {
 		}
 	}
 	for _, p := range tree(i) {
-		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.pid))
+		comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID))
 		require.NoError(t, err)
 		f.comms = append(f.comms, strings.TrimSpace(string(comm)))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 func TestForkedInstancesComeAndGoAndOutliveTheirPreloader(t *testing.T) {
@@ -40,7 +41,7 @@ func TestForkedInstancesComeAndGoAndOutliveTheirPreloader(t *testing.T) {
 	n.show("a new launcher adopts what was forked, and ends it", func(t *testing.T) {
 		n.kill()
 		n.eventually("the preloader ends with its launcher", func() bool {
-			return len(processes(func(p process) bool { return p.pid == preloader.PID })) == 0
+			return len(harness.Processes(func(p harness.Process) bool { return p.PID == preloader.PID })) == 0
 		})
 		n.start()
 		adopted := n.get("a")

@@ -16,6 +16,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // row is something of the life of an instance. Rows that follow one another and
@@ -307,7 +308,7 @@ func (l *life) hangsAtStart(string) {
 	}
 	i := n.create("hung", gpu(0), arguments(modelA, "tiny-a"))
 	for _, p := range tree(i) {
-		require.NoError(l.t, syscall.Kill(p.pid, syscall.SIGSTOP))
+		require.NoError(l.t, syscall.Kill(p.PID, syscall.SIGSTOP))
 	}
 	_, err := n.Wake(l.t.Context(), "hung", launcherapi.WakeRequest{}) // waits for the start
 	assert.True(l.t, client.IsEngineTimeout(err), "%v", err)
@@ -335,7 +336,7 @@ func dies(title, state string, exit int, cause string) func(*life, string) {
 		case "starting":
 			l.eventually("the process that is to die is there, and has logged something", func() bool {
 				require.Equal(l.t, "starting", l.get(id).State)
-				return l.logOf(l.t, id) != "" && (title == "" || slices.ContainsFunc(tree(i), func(p process) bool { return p.cmdline == title }))
+				return l.logOf(l.t, id) != "" && (title == "" || slices.ContainsFunc(tree(i), func(p harness.Process) bool { return p.CommandLine() == title }))
 			})
 			l.noteShared(i)
 		case "falling_asleep": // it stays so while the EngineCore stands still
@@ -396,7 +397,7 @@ func failsToStart(exit int, cause, logged string) func(*life, string) {
 func (l *life) standsStill(id string) {
 	i := l.await(id, "awake")
 	for _, p := range tree(i) {
-		require.NoError(l.t, syscall.Kill(p.pid, syscall.SIGSTOP))
+		require.NoError(l.t, syscall.Kill(p.PID, syscall.SIGSTOP))
 	}
 	limit := launcherapi.Duration(hung)
 	_, err := l.Sleep(l.t.Context(), id, launcherapi.SleepRequest{Timeout: &limit})

