@@ -66,7 +66,7 @@ var leaving = []rule{
 		do(Nothing, "connections of its clients are ending")},
 	{"leaving, carries", func(o *Observation) bool { return (o.leaving() || o.letGo()) && o.carries() },
 		do(Unbind, "its clients' connections must end before its model sleeps, and the requester program with its binding")},
-	{"leaving, released", func(o *Observation) bool { return o.leaving() && o.Record == nil },
+	{"leaving, released", func(o *Observation) bool { return o.leaving() && o.Record == nil && !o.mayCarry() },
 		do(RemoveFinalizer, "its inference server sleeps or is gone")},
 	{"leaving, launcher gone", func(o *Observation) bool { return o.letGo() && o.emptied() },
 		do(RemoveRecord, "what the launcher held is gone with it")},

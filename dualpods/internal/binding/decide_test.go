@@ -184,6 +184,11 @@ var examples = map[string]example{
 	})},
 	"one whose program names other GPUs after a restart, still published": {"let go, shown", Retract, but(servedOne(), func(o *Observation) { o.SPI.GPUs = []string{"GPU-1"} })},
 	"a deleted one whose program hangs, and carries traffic perhaps":      {"leaving, requester silent", Retry, but(servedOne(), func(o *Observation) { deleting(o); o.SPI, o.Requester.Silent = nil, now.Add(-time.Second) })},
+	"a deleted one whose record was damaged, and whose program hangs": {"leaving, requester silent", Retry, but(fresh(), func(o *Observation) {
+		deleting(o)
+		o.Requester.Finalizer, o.Unread = true, "launcher node-0: no record"
+		o.SPI, o.Requester.Silent = nil, now.Add(-time.Second)
+	})},
 	"one whose input changed while its program has hung for a minute": {"leaving, requester silent for long", Tell, but(with("awake"), func(o *Observation) {
 		o.Form.Args, o.SPI, o.Requester.Silent = []string{"org/other"}, nil, now.Add(-time.Minute)
 	})},
@@ -376,7 +381,11 @@ var examples = map[string]example{
 	"a GPU on which a silent launcher's model slept":       {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.Neighbours = unheard(time.Minute, "sleeping") })},
 	"sleepers of a silent launcher are not evicted":        {"swap failed", NextAttempt, but(crowded(), func(o *Observation) { o.Neighbours = unheard(time.Minute, "sleeping") })},
 	"a GPU on which another launcher's model falls asleep": {"awake elsewhere", Tell, but(recorded(), func(o *Observation) { o.Neighbours = beside("falling_asleep", 0) })},
-	"a GPU on which another launcher's model sleeps":       {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.Neighbours = beside("sleeping", gib) })},
+	"a GPU on which another launcher's swap has put a model to sleep, and may wake it again": {"awake elsewhere", Tell, but(recorded(), func(o *Observation) {
+		o.Neighbours = beside("sleeping", gib)
+		o.Neighbours[0].SwapID = "swap-1"
+	})},
+	"a GPU on which another launcher's model sleeps": {"swap not asked", Swap, but(recorded(), func(o *Observation) { o.Neighbours = beside("sleeping", gib) })},
 	"a GPU on which somebody woke another launcher's by hand": {"swap not asked", Swap, but(recorded(), func(o *Observation) {
 		o.Neighbours = beside("awake", gib)
 		o.Neighbours[0].Annotations = nil

@@ -153,9 +153,25 @@ func (o *Observation) restless() *Neighbour {
 	return nil
 }
 
-// rests says that an instance has no model awake, nor is about to.
+// rests says that an instance has no model awake, nor is about to. A sleeper that
+// a swap moves may be: its launcher wakes it again when that swap is undone.
 func (b *Neighbour) rests() bool {
-	return slices.Contains([]launcher.State{launcher.Sleeping, launcher.Stopped, launcher.Failed}, launcher.State(b.State))
+	switch launcher.State(b.State) {
+	case launcher.Sleeping:
+		return b.SwapID == ""
+	case launcher.Stopped, launcher.Failed:
+		return true
+	default:
+		return false
+	}
+}
+
+// unrest is why one does not.
+func (b *Neighbour) unrest() string {
+	if launcher.State(b.State) == launcher.Sleeping {
+		return "may be awake on its GPU again when swap " + b.SwapID + ", which moves it, is undone"
+	}
+	return "is still awake on its GPU, and has to sleep first"
 }
 
 // unseen is a neighbour that is to be put to rest, and whose launcher does not
@@ -262,8 +278,8 @@ var awakeElsewhere = []rule{
 			func(o *Observation) string { return o.unseen().InstanceID }, func(o *Observation) string { return o.unseen().Name },
 			func(o *Observation) string { return o.unseen().Name }, func(o *Observation) string { return o.unseen().Why })},
 	{"awake elsewhere", func(o *Observation) bool { return o.beforeSwap() && o.restless() != nil },
-		inform(GPUBusy, "instance %s of launcher %s is still awake on its GPU, and has to sleep first",
-			func(o *Observation) string { return o.restless().InstanceID }, func(o *Observation) string { return o.restless().Name })},
+		inform(GPUBusy, "instance %s of launcher %s %s", func(o *Observation) string { return o.restless().InstanceID },
+			func(o *Observation) string { return o.restless().Name }, func(o *Observation) string { return o.restless().unrest() })},
 }
 
 // beforeSwap says that a swap would be asked for, if nothing were in its way.

@@ -55,9 +55,13 @@ func (n *nodeWork) hangsNoMore(uid types.UID) {
 }
 
 // mayCarry says that the requester program does not say whether it carries
-// traffic to an instance that is to sleep.
+// traffic to an instance that is to sleep: that of its record, or one whose record
+// cannot be read.
 func (o *Observation) mayCarry() bool {
-	return o.letGo() && o.Requester.Running && !o.Requester.Finished && o.SPI == nil && o.Instance != nil && !o.in(launcher.Starting)
+	if !o.Requester.Running || o.Requester.Finished || o.SPI != nil {
+		return false
+	}
+	return o.letGo() && o.Instance != nil && !o.in(launcher.Starting) || o.leaving() && o.Unread != ""
 }
 
 // silentForLong says that people are to be told that the requester program does

@@ -42,14 +42,14 @@ type simAPI struct {
 	down      bool
 	flaky     uint64 // percent of writes that fail
 	caches    []*simCache
-	behind    time.Duration  // how far the cache of the next controller process is, as it starts
-	standby   *simCache      // it; nil: that has all there is
-	unheard   string         // version of the last write whose answer was lost
-	others    map[string]int // version of each Pod as somebody else than the controller changed it last
+	behind    time.Duration   // how far the cache of the next controller process is, as it starts
+	standby   *simCache       // it; nil: that has all there is
+	unheard   map[string]bool // versions of the writes whose answers were lost
+	others    map[string]int  // version of each Pod as somebody else than the controller changed it last
 }
 
 func newSimAPI(s *sim) *simAPI {
-	return &simAPI{s: s, pods: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.InferenceServerConfig{}, nodesEver: map[string]bool{}, others: map[string]int{}}
+	return &simAPI{s: s, pods: map[string]*corev1.Pod{}, nodes: map[string]*corev1.Node{}, configs: map[string]*v1alpha1.InferenceServerConfig{}, nodesEver: map[string]bool{}, unheard: map[string]bool{}, others: map[string]int{}}
 }
 
 // simCache is what a controller process knows of the objects: each kind lags
@@ -62,10 +62,13 @@ type simCache struct {
 	last    map[string]time.Time
 }
 
+// longestLag is how late a cache of a controller hears of a change at most.
+const longestLag = 200 * time.Millisecond
+
 // tell brings a change to the cache, after those of its kind before it.
 func (a *simAPI) tell(kind string, do func(*simCache)) {
 	for _, c := range a.caches {
-		lag := a.s.between("lag "+kind, 200*time.Microsecond, 4*time.Millisecond)
+		lag := a.s.between("lag "+kind, 200*time.Microsecond, longestLag/50)
 		if a.s.chance("long lag", 5) {
 			lag *= 50
 		}
@@ -290,7 +293,7 @@ func (c *simClient) write(ctx context.Context, effect func(*simAPI) error) error
 		if err := effect(s.api); err != nil || !fails {
 			return err
 		}
-		s.api.unheard = strconv.Itoa(s.api.version)
+		s.api.unheard[strconv.Itoa(s.api.version)] = true
 		return apierrors.NewTimeoutError("simulated: it was done", 1)
 	})
 }

@@ -145,10 +145,11 @@ func (s *sim) checkProgram(p *simProgram, records []simRecord) {
 		since = time.Now()
 		s.stale[p.pod] = since
 	}
+	limit := detection
 	if s.calm.After(since) {
 		since = s.calm
+		limit += retryAfter << doublings // a process that began while the API server was away asks it again only then
 	}
-	limit := detection
 	if p.odd == oddUnready && !readable {
 		limit += retryAfter << doublings // all that helps is its end, which is asked of an API server that may have been away
 	}

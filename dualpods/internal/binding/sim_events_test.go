@@ -258,6 +258,7 @@ func (s *sim) happenToLauncher(e simEvent, l *simLauncher, long time.Duration) {
 	case "restart launcher", "kill launcher":
 		l.lose(time.Duration(e.arg%50) * time.Millisecond)
 		l.down = true
+		clear(l.early)
 		if e.what == "kill launcher" { // with its engines
 			for _, id := range sortedKeys(l.all) {
 				l.move(l.all[id], launcher.Failed, "its launcher was killed")

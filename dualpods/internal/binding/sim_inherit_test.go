@@ -125,6 +125,13 @@ func TestAControllerActsOnNothingThatIsOlderThanTheLastWriteOfTheOneBeforeIt(t *
 	}
 }
 
+func TestASwapThatComesToItsLauncherAfterItWasCalledOffNeverHasItsTurn(t *testing.T) {
+	several(t, []simEvent{
+		{at: 3 * time.Second, what: "late swap"},
+		{at: 9 * time.Second, what: "hold GPU", arg: 15000},
+	})
+}
+
 func TestASwapThatComesToItsLauncherAfterItWasCalledOffIsCalledOffAgain(t *testing.T) {
 	several(t, []simEvent{
 		{at: 3 * time.Second, what: "late swap"}, // it comes ten seconds late, to a GPU that is not free

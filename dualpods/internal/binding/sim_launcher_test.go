@@ -27,6 +27,7 @@ type simLauncher struct {
 	port   int
 	all    map[string]*simInstance
 	swaps  map[string]*simSwap
+	early  map[string]bool     // keys that were called off before any swap came with them
 	turns  map[string]*simSwap // by GPU
 	queue  []*simSwap          // those that wait for theirs, in the order of asking
 }
@@ -47,7 +48,7 @@ type simInstance struct {
 func (s *sim) newLauncher(key, pod, node, ip string, gpus []string) *simLauncher {
 	l := &simLauncher{
 		s: s, key: key, pod: pod, node: node, ip: ip, gpus: gpus, port: 40000, broken: make(chan struct{}),
-		all: map[string]*simInstance{}, swaps: map[string]*simSwap{}, turns: map[string]*simSwap{},
+		all: map[string]*simInstance{}, swaps: map[string]*simSwap{}, early: map[string]bool{}, turns: map[string]*simSwap{},
 	}
 	l.ctx, l.end = context.WithCancel(context.Background())
 	s.launchers[key] = l

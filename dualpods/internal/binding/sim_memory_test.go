@@ -241,7 +241,7 @@ func (s *sim) begins(l *simLauncher, sw *simSwap) {
 	left, leaves := s.leaves[uid]
 	_, connected := s.inc.knows(l, "")
 	enough := 5 * detection // clients are seen off before
-	if p := s.programs[uid]; leaves && connected && sw.by == s.inc && !p.hung && time.Since(left) > enough && time.Since(s.calm) > enough && sw.asked.Before(left) {
+	if p := s.programs[uid]; leaves && connected && sw.by == s.inc && !p.hung && time.Since(left) > enough && time.Since(s.calm) > enough {
 		s.violated("the turn of a swap for %s comes, which left long ago", uid)
 	}
 }

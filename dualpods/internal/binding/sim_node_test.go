@@ -379,6 +379,7 @@ func (p *simProgram) target() (*simLauncher, *simInstance) {
 				return l, i
 			}
 		}
+		return l, nil
 	}
 	return nil, nil
 }

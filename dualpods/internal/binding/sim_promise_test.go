@@ -43,7 +43,7 @@ const justNow = 50 * time.Millisecond
 func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 	same := pod.DeepCopy()
 	same.ResourceVersion = old.ResourceVersion
-	if apiequality.Semantic.DeepEqual(old, same) && s.api.unheard != old.ResourceVersion {
+	if apiequality.Semantic.DeepEqual(old, same) && !s.api.unheard[old.ResourceVersion] {
 		s.violated("a write to %s changes nothing", pod.Name)
 	}
 	if !IsLauncher(old) {
@@ -107,7 +107,7 @@ func (s *sim) heard(uid types.UID) bool {
 		return finished(r.on) || containerEnded(r.on) || v != nil && v.Connected && time.Since(v.since) > justNow
 	}
 	since, noted := s.unrecorded[uid]
-	return noted && time.Since(since) > justNow
+	return noted && time.Since(since) > longestLag+justNow
 }
 
 // deletes looks at a requester that a controller deletes: it is unready where

@@ -42,6 +42,9 @@ func (l *simLauncher) begin(inc *incarnation, key string, req launcherapi.SwapRe
 		}
 		return earlier, nil
 	}
+	if l.early[key] {
+		return nil, launcher.Conflictf("the swap was called off before it came")
+	}
 	l.s.asked(inc, l, key, req)
 	if n := slices.IndexFunc(req.GPUUUIDs, func(g string) bool { return !slices.Contains(l.gpus, g) }); n >= 0 {
 		return nil, launcher.Invalidf("body.gpu_uuids", "unknown GPU UUID %q", req.GPUUUIDs[n])

@@ -123,6 +123,7 @@ func (c simLauncherClient) CallOff(ctx context.Context, key string) error {
 		sw := c.l.swaps[key]
 		switch {
 		case sw == nil:
+			c.l.early[key] = true
 			return nil, launcher.NotFound(key)
 		case sw.begun:
 			return nil, launcher.Conflictf("%s has begun", sw.id)

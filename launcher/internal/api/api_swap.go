@@ -71,7 +71,7 @@ func (s *Server) callOffSwap(_ context.Context, in *callOffInput) (*body[launche
 }
 
 func docCallOff(op *huma.Operation, _ huma.Registry) {
-	op.Description = "Who waits for the swap is told that it is refused (409): nothing was touched. A swap that has begun, or is over, is not called off (409): delete the instance that it makes, or swap back."
+	op.Description = "Who waits for the swap is told that it is refused (409): nothing was touched. A swap that has begun, or is over, is not called off (409): delete the instance that it makes, or swap back. Where no swap has come with the key (404) one that does later is refused: it was slower than its calling off."
 }
 
 // streamSwap writes each step of a swap as it happens. The last line has the

@@ -7,17 +7,22 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-var errCalledOff = launcher.Conflictf("the swap was called off while it waited for its turn")
+var (
+	errCalledOff  = launcher.Conflictf("the swap was called off while it waited for its turn")
+	errNeverComes = launcher.Conflictf("the swap was called off before it came: use a new Idempotency-Key for a new request")
+)
 
 // CallOff ends the wait of the swap that came with a key: it is refused, and has
 // touched nothing. One that has begun goes on and one that is over stays as it
 // is, which is an error of code conflict; a key that nobody knows is one of code
-// not_found.
+// not_found. A swap that comes with that key later is refused: its client, whose
+// request was slower than its calling off, wants it no more.
 func (c *Coordinator) CallOff(key string) (*Run, error) {
 	c.mu.Lock()
 	k, known := c.keys[key]
 	if !known {
 		k = &kept{}
+		c.callOffEarly(key)
 	}
 	r, id := k.run, k.saved.ID
 	c.mu.Unlock()
@@ -30,6 +35,15 @@ func (c *Coordinator) CallOff(key string) (*Run, error) {
 		return nil, launcher.Conflictf("swap %s has begun, and goes on", r.ID())
 	}
 	return r, nil
+}
+
+// callOffEarly has a swap refused that comes with a key from now on. The oldest
+// such keys are forgotten. The lock is held.
+func (c *Coordinator) callOffEarly(key string) {
+	c.early = append(c.early, key)
+	if len(c.early) > keptKeys {
+		c.early = c.early[1:]
+	}
 }
 
 // callOff says whether the swap waited still.

@@ -1,6 +1,7 @@
 package swap
 
 import (
+	"strconv"
 	"testing"
 	"testing/synctest"
 
@@ -48,6 +49,29 @@ func TestASwapThatIsCalledOffWhileItWaitsIsRefusedAndTheOthersGoOn(t *testing.T)
 		require.NoError(t, err)
 		_, err = again.Wait(t.Context())
 		assert.ErrorContains(t, err, "called off", "the key keeps its answer")
+	})
+}
+
+func TestASwapThatComesAfterItWasCalledOffIsRefusedAndTouchesNothing(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		_, err := w.CallOff("late")
+		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
+		for range 2 {
+			_, err = w.Begin(toNew("b", "g0"), "late")
+			assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err))
+			assert.ErrorContains(t, err, "called off before it came")
+		}
+		assert.Equal(t, []string{"awake", "gone"}, []string{w.state("a"), w.state("b")})
+		for n := range keptKeys { // whoever calls off keys that nobody has makes the launcher remember no more than that
+			_, err := w.CallOff(strconv.Itoa(n))
+			assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
+		}
+		assert.Len(t, w.early, keptKeys)
+		r, err := w.Begin(toNew("b", "g0"), "late")
+		require.NoError(t, err)
+		_, err = r.Wait(t.Context())
+		require.NoError(t, err)
 	})
 }
 

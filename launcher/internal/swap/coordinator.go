@@ -60,6 +60,7 @@ type Coordinator struct {
 	closing chan struct{} // closed with closed
 	keys    map[string]*kept
 	recent  []string // keys in the order of their coming
+	early   []string // keys that were called off before any swap came with them
 }
 
 // New makes a coordinator.
@@ -134,6 +135,9 @@ func (c *Coordinator) begin(id string, req launcherapi.SwapRequest, key string) 
 	}
 	if c.closed {
 		return nil, launcher.Unavailablef("the launcher is closing")
+	}
+	if slices.Contains(c.early, key) {
+		return nil, errNeverComes
 	}
 	if key != "" {
 		r.saved.Key = newKey(key, digest)
