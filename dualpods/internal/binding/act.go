@@ -184,7 +184,13 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 		})
 	case CallOff: // one that has begun goes on, to be put to rest when its instance is there
 		key := record.SwapKey()
-		n.calls.begin(callOffKey(l, record), true, func(ctx context.Context) (uint64, error) { return 0, answered(api.CallOff(ctx, key)) })
+		n.calls.begin(callOffKey(l, record), true, func(ctx context.Context) (uint64, error) {
+			err := api.CallOff(ctx, key)
+			if launcher.CodeOf(err) == launcherapi.CodeNotFound {
+				n.calls.hangUp(swapKey(l, record))
+			}
+			return 0, answered(err)
+		})
 	case Sleep:
 		key := sleepKey(l, id)
 		n.calls.begin(key, false, func(ctx context.Context) (uint64, error) {

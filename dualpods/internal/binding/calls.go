@@ -26,6 +26,7 @@ type calls struct {
 
 // outcome is a call that is under way or over.
 type outcome struct {
+	hangUp   context.CancelFunc
 	over     bool
 	err      error
 	revision uint64 // of the launcher, when the call was over
@@ -53,10 +54,12 @@ func (c *calls) begin(key string, keep bool, do func(context.Context) (revision 
 	if last := c.all[key]; c.ctx.Err() != nil || last != nil && (keep || !last.over || last.err != nil) {
 		return
 	}
-	o := &outcome{}
+	ctx, hangUp := context.WithCancel(c.ctx)
+	o := &outcome{hangUp: hangUp}
 	c.all[key] = o
 	c.running.Go(func() {
-		revision, err := do(c.ctx)
+		revision, err := do(ctx)
+		hangUp()
 		c.mu.Lock()
 		o.over, o.err, o.revision = true, err, revision
 		c.mu.Unlock()
@@ -71,6 +74,17 @@ func (c *calls) begin(key string, keep bool, do func(context.Context) (revision 
 		c.forget(key, o)
 		c.notify()
 	})
+}
+
+// hangUp ends the wait of a call that is under way: a request that is not sent yet
+// never is. One that is sent comes to a launcher that knows that its swap was
+// called off.
+func (c *calls) hangUp(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o := c.all[key]; o != nil {
+		o.hangUp()
+	}
 }
 
 // forget has a call made again that had that outcome. A swap that was called off

@@ -145,9 +145,17 @@ func (l *simLauncher) fallAsleep(i *simInstance) bool {
 	if l.s.chance("first sleep", 15) {
 		d *= 12
 	}
+	to := launcher.Sleeping
+	if i.sleepless {
+		to = launcher.Awake
+	}
 	l.s.mu.Unlock()
 	l.rest(i, d)
-	return l.finish(i, launcher.FallingAsleep, launcher.Sleeping)
+	return l.finish(i, launcher.FallingAsleep, to) && to == launcher.Sleeping
+}
+
+func refusesToSleep(i *simInstance) error {
+	return launcher.EngineFailedf("instance %s is awake, not sleeping: its engine refuses", i.InstanceID)
 }
 
 func (l *simLauncher) wakeUp(i *simInstance) bool {

@@ -179,7 +179,13 @@ func (l *simLauncher) run(sw *simSwap, req launcherapi.SwapRequest) error {
 		return err
 	}
 	for _, i := range plan.out {
-		l.fallAsleep(i)
+		if !l.fallAsleep(i) && i.sleepless {
+			err = refusesToSleep(i)
+		}
+	}
+	if err != nil {
+		l.bringBack(plan.out)
+		return err
 	}
 	var evicting time.Duration
 	l.s.locked(func() {
@@ -200,10 +206,15 @@ func (l *simLauncher) run(sw *simSwap, req launcherapi.SwapRequest) error {
 		l.move(in, launcher.Sleeping, "")
 	}
 	l.s.mu.Unlock()
-	for _, i := range plan.out {
+	l.bringBack(plan.out)
+	return err
+}
+
+// bringBack wakes those that had left for a swap that came to nothing.
+func (l *simLauncher) bringBack(out []*simInstance) {
+	for _, i := range out {
 		l.wakeUp(i)
 	}
-	return err
 }
 
 // bringIn wakes or starts the one that comes in.

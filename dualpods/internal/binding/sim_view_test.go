@@ -15,8 +15,9 @@ import (
 type simLauncherClient struct {
 	inc *incarnation
 	l   *simLauncher
-	// late is how much longer a call takes to come to the launcher.
-	late time.Duration
+	// late is how much longer it takes to connect to the launcher, and waits how long
+	// a call that has come there is left alone.
+	late, waits time.Duration
 }
 
 // call reaches the launcher, has it begin something, and waits for that.
@@ -34,6 +35,13 @@ func (c simLauncherClient) call(ctx context.Context, begin func() (wait <-chan s
 	}
 	if err != nil {
 		return err
+	}
+	if c.waits > 0 {
+		select {
+		case <-broken:
+			return errors.New("cannot ask the launcher: connection reset")
+		case <-time.After(c.waits):
+		}
 	}
 	if s.locked(func() { wait, err = begin() }); err != nil {
 		return err
@@ -73,7 +81,11 @@ func (c simLauncherClient) heard(ctx context.Context, broken <-chan struct{}) er
 
 func (c simLauncherClient) SwapOnce(ctx context.Context, key string, req launcherapi.SwapRequest, _ func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
 	var sw *simSwap
-	c.inc.s.locked(func() { c.late = c.inc.s.slowCall() })
+	c.inc.s.locked(func() {
+		if c.late = c.inc.s.slowCall(); c.late > 0 && c.inc.s.chance("it waits at the launcher", 50) {
+			c.late, c.waits = 0, c.late
+		}
+	})
 	err := c.call(ctx, func() (_ <-chan struct{}, err error) {
 		if sw, err = c.l.begin(c.inc, key, req); err != nil {
 			return nil, err
@@ -95,8 +107,9 @@ func (s *sim) slowCall() (d time.Duration) {
 }
 
 // verb begins something with an instance, and waits for its end.
-func (c simLauncherClient) verb(ctx context.Context, id string, do func(*simInstance) (func(), error)) (view launcherapi.Instance, err error) {
+func (c simLauncherClient) verb(ctx context.Context, id string, do func(*simInstance) (func() error, error)) (view launcherapi.Instance, err error) {
 	var i *simInstance
+	var failed error
 	err = c.call(ctx, func() (<-chan struct{}, error) {
 		if i = c.l.all[id]; i == nil {
 			return nil, launcher.NotFound(id)
@@ -108,12 +121,13 @@ func (c simLauncherClient) verb(ctx context.Context, id string, do func(*simInst
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			run()
+			failed = run()
 		}()
 		return over, nil
 	})
 	if err == nil {
 		c.inc.s.locked(func() { view = i.Instance })
+		err = failed
 	}
 	return view, err
 }
@@ -137,25 +151,30 @@ func (c simLauncherClient) CallOff(ctx context.Context, key string) error {
 }
 
 func (c simLauncherClient) Sleep(ctx context.Context, id string, _ launcherapi.SleepRequest) (launcherapi.Instance, error) {
-	return c.verb(ctx, id, func(i *simInstance) (func(), error) {
+	return c.verb(ctx, id, func(i *simInstance) (func() error, error) {
 		switch {
 		case i.State == string(launcher.Sleeping):
-			return func() {}, nil
+			return func() error { return nil }, nil
 		case i.SwapID != "" || i.State != string(launcher.Awake):
 			return nil, launcher.Conflictf("instance %s is %s, claimed by %q", id, i.State, i.SwapID)
 		}
 		c.inc.s.putToSleep(c.l, i)
-		if i.sleepless {
-			return nil, launcher.EngineFailedf("the engine of %s refuses to sleep", id)
-		}
-		return func() { c.l.fallAsleep(i) }, nil
+		return func() error {
+			if !c.l.fallAsleep(i) && i.sleepless {
+				return refusesToSleep(i)
+			}
+			return nil
+		}, nil
 	})
 }
 
 func (c simLauncherClient) Delete(ctx context.Context, id string) (launcherapi.Instance, error) {
-	return c.verb(ctx, id, func(i *simInstance) (func(), error) {
+	return c.verb(ctx, id, func(i *simInstance) (func() error, error) {
 		c.inc.s.putToSleep(c.l, i)
-		return func() { c.l.stop(i) }, nil
+		return func() error {
+			c.l.stop(i)
+			return nil
+		}, nil
 	})
 }
 

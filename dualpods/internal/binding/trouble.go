@@ -112,7 +112,9 @@ func (o *Observation) observeTroubles(n *nodeWork, l *launcherPod, id string) {
 
 // instanceTroubles are those of the calls that put an instance to rest.
 func (c *calls) instanceTroubles(l *launcherPod, id string, state launcher.State) (sleep, remove Trouble) {
-	if state != launcher.Awake {
+	switch state {
+	case launcher.Awake, launcher.FallingAsleep, launcher.Waking: // an engine that does not sleep is awake again soon
+	default:
 		c.hadEffect(sleepKey(l, id))
 	}
 	if state == "" || state == launcher.Stopping {
