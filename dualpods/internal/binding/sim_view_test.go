@@ -43,7 +43,14 @@ func (c simLauncherClient) call(ctx context.Context, begin func() (wait <-chan s
 		case <-time.After(c.waits):
 		}
 	}
-	if s.locked(func() { wait, err = begin() }); err != nil {
+	s.locked(func() {
+		if c.l.dead {
+			err = errors.New("cannot ask the launcher: connection reset")
+			return
+		}
+		wait, err = begin()
+	})
+	if err != nil {
 		return err
 	}
 	select {
