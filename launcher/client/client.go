@@ -3,6 +3,7 @@ package client
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,7 +23,9 @@ type Options struct {
 	Server string
 	// Token goes along with every call; empty for none.
 	Token string
-	// HTTPClient makes the calls. It must have no timeout of its own, which would
+	// TLS is how an https address is called; nil: as Go does by itself.
+	TLS *tls.Config
+	// HTTPClient makes the calls, and TLS counts nothing. It must have no timeout of its own, which would
 	// cut streams and long verbs. Nil: one of the client's own.
 	HTTPClient *http.Client
 	// Heartbeat is how often a quiet stream shows that it lives, at least 100 ms;
@@ -80,6 +83,7 @@ func New(opts Options) (*Client, error) {
 	if c.http == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: defaultHeartbeat}).DialContext
+		transport.TLSClientConfig = opts.TLS
 		c.http, c.own = &http.Client{Transport: transport}, true
 	}
 	if c.heartbeat == 0 {

@@ -22,9 +22,10 @@ type cli struct {
 	out, err io.Writer
 	init     *initd.Init // that runs this process; nil: none does
 
-	server    string // address of the launcher that is spoken to
-	tokenFile string
-	format    string // table, wide or json
+	server                          string // address of the launcher that is spoken to
+	tokenFile                       string
+	serverCA, clientCert, clientKey string
+	format                          string // table, wide or json
 
 	follows   bool          // the command is about what it follows, and tells when that breaks off
 	reconnect time.Duration // how long it then tries again; 0: defaultReconnect

@@ -13,10 +13,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 )
 
 func TestTheCommandsAgainstALauncher(t *testing.T) {
@@ -270,6 +272,49 @@ func TestTokens(t *testing.T) {
 		t.Setenv(envToken, "wrong")
 		d.do("ps", "--token-file", file)
 		require.Equal(t, exitFailed, d.call("ps").code)
+	})
+}
+
+func TestCertificates(t *testing.T) {
+	dir := t.TempDir()
+	ca, other := mtlstest.New(t, "ca"), mtlstest.New(t, "other")
+	cert, key := mtlstest.Write(t, dir, ca.Server(t, "launcher.example"))
+	cas, token := filepath.Join(dir, "ca.crt"), filepath.Join(dir, "token")
+	mtlstest.WriteCAs(t, cas, ca)
+	require.NoError(t, os.WriteFile(token, []byte("sesame\n"), 0o600))
+	certificate := func(by *mtlstest.CA) []string {
+		cert, key := mtlstest.Write(t, t.TempDir(), by.Client(t, time.Hour))
+		return []string{"ps", "--server-ca", cas, "--client-cert", cert, "--client-key", key}
+	}
+	served := func(more ...string) *daemonProcess {
+		d := startDaemon(t, append([]string{"--tls-cert", cert, "--tls-key", key, "--client-ca", cas}, more...)...)
+		d.address = "https://" + d.address
+		return d
+	}
+	refused := func(d *daemonProcess, says string, args ...string) {
+		t.Helper()
+		r := d.call(args...)
+		require.Equal(t, exitFailed, r.code)
+		require.Contains(t, r.err, says)
+	}
+	d := served()
+	d.do(certificate(ca)...)
+	refused(d, "who show a client certificate", certificate(other)...) // it is not even shown: the launcher has not named its authority
+	refused(d, "who show a client certificate", "ps", "--server-ca", cas)
+	refused(d, "who show a client certificate", "ps", "--server-ca", cas, "--token-file", token)
+	refused(d, "certificate signed by unknown authority", "ps")
+	t.Run("named in the environment", func(t *testing.T) {
+		named := certificate(ca)
+		t.Setenv(envServerCA, named[2])
+		t.Setenv(envClientCert, named[4])
+		t.Setenv(envClientKey, named[6])
+		d.do("ps")
+	})
+	t.Run("beside a token either counts", func(t *testing.T) {
+		d := served("--token-file", token)
+		d.do(certificate(ca)...)
+		d.do("ps", "--server-ca", cas, "--token-file", token)
+		refused(d, "token", "ps", "--server-ca", cas)
 	})
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -16,6 +17,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/spec/mtls"
 )
 
 // Where commands look for the launcher when no flag says it.
@@ -23,6 +25,9 @@ const (
 	envServer     = "HOTSEAT_SERVER"
 	envTokenFile  = "HOTSEAT_TOKEN_FILE"
 	envToken      = "HOTSEAT_TOKEN"
+	envServerCA   = "HOTSEAT_SERVER_CA"
+	envClientCert = "HOTSEAT_CLIENT_CERT"
+	envClientKey  = "HOTSEAT_CLIENT_KEY"
 	defaultServer = "http://127.0.0.1:8001"
 )
 
@@ -32,6 +37,9 @@ func (c *cli) remote(cmd *cobra.Command, run func(ctx context.Context, cl *clien
 	cmd.GroupID = clientGroup
 	cmd.Flags().StringVar(&c.server, "server", "", fmt.Sprintf("`ADDRESS` of the launcher (environment %s; default %s)", envServer, defaultServer))
 	cmd.Flags().StringVar(&c.tokenFile, "token-file", "", fmt.Sprintf("`FILE` with the token that the launcher asks for (environment %s, or the token itself in %s)", envTokenFile, envToken))
+	cmd.Flags().StringVar(&c.serverCA, "server-ca", "", fmt.Sprintf("`FILE` of certificates that vouch for the launcher's own, at an https address (environment %s; default those of the system)", envServerCA))
+	cmd.Flags().StringVar(&c.clientCert, "client-cert", "", fmt.Sprintf("`FILE` of the certificate to show to the launcher (environment %s)", envClientCert))
+	cmd.Flags().StringVar(&c.clientKey, "client-key", "", fmt.Sprintf("`FILE` of its key (environment %s)", envClientKey))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cl, err := c.client()
 		if err != nil {
@@ -82,7 +90,11 @@ func (c *cli) client() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	cl, err := client.New(client.Options{Server: server, Token: token, Reconnect: cmp.Or(c.reconnect, defaultReconnect), Lost: c.tellLost})
+	secured, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	cl, err := client.New(client.Options{Server: server, Token: token, TLS: secured, Reconnect: cmp.Or(c.reconnect, defaultReconnect), Lost: c.tellLost})
 	if err != nil {
 		return nil, usagef("%w; --server takes an address such as %s", err, defaultServer)
 	}
@@ -100,6 +112,28 @@ func (c *cli) tellLost(err error) {
 		_, _ = fmt.Fprintf(c.err, "launcher: the connection to the launcher broke off: %s; trying again for %s\n",
 			visible(err.Error()), cmp.Or(c.reconnect, defaultReconnect))
 	}
+}
+
+// tls is how the launcher is called at an https address.
+func (c *cli) tls() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if file := cmp.Or(c.serverCA, os.Getenv(envServerCA)); file != "" {
+		pool, err := mtls.ReadPool(file)
+		if err != nil {
+			return nil, usagef("%w; --server-ca names its file", err)
+		}
+		config.RootCAs = pool
+	}
+	cert, key := cmp.Or(c.clientCert, os.Getenv(envClientCert)), cmp.Or(c.clientKey, os.Getenv(envClientKey))
+	if cert == "" && key == "" {
+		return config, nil
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, usagef("cannot read the client certificate: %w; --client-cert and --client-key name its files", err)
+	}
+	config.Certificates = []tls.Certificate{pair}
+	return config, nil
 }
 
 // token is empty when the launcher asks for none.

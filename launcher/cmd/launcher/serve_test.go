@@ -57,6 +57,9 @@ func TestServeDoesNotStartWhereItCannotAndSaysWhatHelps(t *testing.T) {
 		"the GPUs are of no known kind":         {[]string{"--gpus", "many"}, []string{`"many"`, "simulated:N"}},
 		"the list of GPUs is not there":         {[]string{"--gpus", "file:/no/such/gpus.json"}, []string{"/no/such/gpus.json"}},
 		"the token file is not there":           {[]string{"--token-file", "/no/such/token"}, []string{"/no/such/token"}},
+		"a client CA without TLS":               {[]string{"--client-ca", file}, []string{"--client-ca", "--tls-cert"}},
+		"a certificate without a key":           {[]string{"--tls-cert", file}, []string{"--tls-cert and --tls-key", "give both"}},
+		"a certificate that is none":            {[]string{"--tls-cert", file, "--tls-key", file}, []string{file, "--tls-cert"}},
 		"the token file is empty":               {[]string{"--token-file", file}, []string{file, "empty"}},
 	} {
 		t.Run("because "+name, func(t *testing.T) {

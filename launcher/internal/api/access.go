@@ -13,6 +13,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/regular"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/mtls"
 )
 
 // TokenFile lets those through who know the token in a file. It is an Access,
@@ -69,6 +70,25 @@ func (t *TokenFile) Allow(r *http.Request) error {
 		return unauthorized("the token is not the one that this launcher asks for")
 	}
 	return nil
+}
+
+// Certificate lets those through who have shown a client certificate that the
+// launcher's --client-ca vouches for. It is an Access.
+type Certificate struct {
+	// Else decides about all others. Nil: they are refused.
+	Else Access
+}
+
+// Allow returns nil for a request that came with a certificate, and else what
+// Else says, or an error of code forbidden.
+func (c Certificate) Allow(r *http.Request) error {
+	switch {
+	case mtls.Shown(r):
+		return nil
+	case c.Else != nil:
+		return c.Else.Allow(r)
+	}
+	return &launcher.Error{Code: launcherapi.CodeForbidden, Detail: mtls.ErrNotShown.Error()}
 }
 
 func unauthorized(detail string) error {

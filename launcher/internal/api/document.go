@@ -35,7 +35,7 @@ func config() huma.Config {
 			Components: &huma.Components{
 				Schemas: schemas,
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"token": {Type: "http", Scheme: "bearer", Description: "Needed where the launcher was started with --token-file; without that nobody is asked for one."},
+					"token": {Type: "http", Scheme: "bearer", Description: "Needed where the launcher was started with --token-file, unless the client shows a certificate that the file of --client-ca vouches for; without both nobody is asked for anything."},
 				},
 			},
 			Servers: []*huma.Server{{URL: "/", Description: "The launcher that serves this document, by default at http://127.0.0.1:8001."}},

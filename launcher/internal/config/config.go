@@ -24,6 +24,9 @@ type Config struct {
 	StateDir       string
 	VLLM           string // program; empty: vllm on PATH
 	TokenFile      string // empty: no token is asked for
+	TLSCert        string // with TLSKey; both empty: plain HTTP
+	TLSKey         string
+	ClientCA       string // empty: no certificate is asked for
 	InsecurePublic bool
 	InstanceHost   string // without a port
 	Cgroups        string // auto, v2, v1 or none
@@ -75,12 +78,12 @@ func (e *Error) Error() string {
 // check sees to what no setting can say by itself. where tells where a setting
 // was made.
 func (c *Config) check(where func(key string) string) error {
-	if c.InsecurePublic || c.TokenFile != "" {
+	if c.InsecurePublic || c.TokenFile != "" || c.ClientCA != "" {
 		return nil
 	}
 	if !isLoopback(c.Listen) {
 		return &Error{where("listen"), c.Listen + " can be reached from other machines, and there is no token: " +
-			"give one with --token-file, listen on 127.0.0.1, or allow it with --insecure-public"}
+			"give one with --token-file, ask for certificates with --client-ca, listen on 127.0.0.1, or allow it with --insecure-public"}
 	}
 	return nil
 }

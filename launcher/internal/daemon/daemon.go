@@ -5,6 +5,7 @@ package daemon
 import (
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/swap"
 	"hotseat.dev/hotseat/launcher/internal/version"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/mtls"
 )
 
 // Options of a Daemon: the configuration, read and checked.
@@ -59,7 +61,8 @@ type Options struct {
 	LogMaxAge       time.Duration
 	LogMaxFiles     int
 	EnvFileDirs     []string
-	TokenFile       string // empty: no token is asked for
+	TokenFile       string      // empty: no token is asked for
+	TLS             mtls.Server // without a certificate: plain HTTP
 	Limits          supervisor.Limits
 	Budget          launcherapi.Budget
 	Serving         func() // is called once the launcher serves
@@ -127,6 +130,9 @@ func (d *Daemon) open() error {
 		return fmt.Errorf("cannot listen for the control API: %w", err)
 	}
 	d.later(func() error { return ignoreClosed(d.listener.Close()) })
+	if err := d.secure(); err != nil {
+		return err
+	}
 	state, err := statedir.Open(d.opts.StateDir)
 	if err != nil {
 		return err
@@ -154,7 +160,11 @@ func (d *Daemon) open() error {
 
 // openAccess says who may call: nil for everybody who reaches the port.
 func (d *Daemon) openAccess() (api.Access, error) {
+	certified := d.opts.TLS.ClientCAFile != ""
 	if d.opts.TokenFile == "" {
+		if certified {
+			return api.Certificate{}, nil
+		}
 		return nil, nil //nolint:nilnil // no rule at all
 	}
 	token, err := api.OpenTokenFile(d.opts.TokenFile)
@@ -166,7 +176,29 @@ func (d *Daemon) openAccess() (api.Access, error) {
 		d.log.Warn("EVERY USER OF THIS MACHINE CAN READ THE TOKEN: chmod o-r",
 			"token_file", d.opts.TokenFile, "mode", fmt.Sprintf("%#o", mode))
 	}
+	if certified {
+		return api.Certificate{Else: token}, err
+	}
 	return token, err
+}
+
+// secure has the control API served by TLS, where there is a certificate.
+func (d *Daemon) secure() error {
+	given := d.opts.TLS
+	switch {
+	case given == mtls.Server{}:
+		return nil
+	case given.CertFile == "" && given.KeyFile == "":
+		return errors.New("--client-ca: clients show certificates by TLS alone: give the launcher its own with --tls-cert and --tls-key")
+	case given.CertFile == "" || given.KeyFile == "":
+		return errors.New("--tls-cert and --tls-key are the two files of one certificate: give both")
+	}
+	config, err := given.Config()
+	if err != nil {
+		return fmt.Errorf("%w; see --tls-cert, --tls-key and --client-ca", err)
+	}
+	d.listener = tls.NewListener(d.listener, config)
+	return nil
 }
 
 // inPod says that the files of this process are those of a Pod of Kubernetes, in
