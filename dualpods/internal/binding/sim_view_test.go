@@ -44,7 +44,7 @@ func (c simLauncherClient) call(ctx context.Context, begin func() (wait <-chan s
 		}
 	}
 	s.locked(func() {
-		if c.l.dead {
+		if c.l.dead || c.waits > 0 && c.inc.dead { // what a controller that died has sent comes at once or never
 			err = errors.New("cannot ask the launcher: connection reset")
 			return
 		}
