@@ -27,6 +27,11 @@ TOUR ?= stay
 # How many inputs each fuzz target tries in `make fuzz` (or how long, as 1m).
 FUZZTIME ?= 20000x
 
+# What `make images` makes images for.
+ARCHES ?= amd64 arm64
+comma := ,
+space := $(subst ,, )
+
 # What the API server of the end-to-end suite notes.
 AUDIT := test/cluster/e2e/testdata/audit.yaml
 
@@ -38,13 +43,13 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-17s %s\n' "$$t" "$$d"; done
 
 .PHONY: build
-build: $(BIN)/launcher $(BIN)/podresources $(BIN)/requester $(BIN)/controller $(BIN)/enginesim ## build the programs into bin/
+build: $(BIN)/launcher $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/controller $(BIN)/enginesim ## build the programs into bin/
 
 # go build itself knows what goes into a program, files that are embedded too, and
 # does nothing where nothing has changed.
-.PHONY: $(BIN)/launcher $(BIN)/podresources $(BIN)/requester $(BIN)/requester-nvml $(BIN)/controller $(BIN)/enginesim
+.PHONY: $(BIN)/launcher $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/requester-nvml $(BIN)/controller $(BIN)/enginesim
 $(BIN)/launcher:
-	go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
+	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
 
 # Static, for images without a C library. NVML needs one: requester-nvml has it.
 $(BIN)/requester:
@@ -52,6 +57,9 @@ $(BIN)/requester:
 
 $(BIN)/podresources:
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/podresources
+
+$(BIN)/copier:
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./dualpods/cmd/copier
 
 $(BIN)/controller:
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/controller
@@ -101,8 +109,22 @@ cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NOD
 
 .PHONY: cluster-images
 cluster-images: build ## make the images of the project's programs known to that Kubernetes
-	@for i in "launcher launcher podresources enginesim" "requester requester" "controller controller"; do \
-	  set -- $$i; go run ./test/cluster/cmd/cluster image hotseat.local/$$1:dev $$(printf '$(BIN)/%s ' "$${@:2}"); done
+	@go run ./test/cluster/cmd/cluster images '$(BIN)'
+
+# The launcher takes a C compiler, for NVML: that of another architecture where there is one.
+CC_amd64 ?= x86_64-linux-gnu-gcc
+CC_arm64 ?= aarch64-linux-gnu-gcc
+compiler = $(if $(filter $1,$(shell go env GOARCH)),$(shell go env CC),$(shell command -v $(CC_$1)))
+
+.PHONY: images
+images: ## make the images controller, launcher and requester as OCI layouts in bin/images, with an SBOM of each (ARCHES="amd64 arm64")
+	@rm -rf '$(BIN)/programs'
+	@$(foreach a,$(ARCHES),$(MAKE) --no-print-directory programs BIN='$(BIN)/programs/$a' GOARCH=$a CC='$(call compiler,$a)' && ) true
+	@go run ./deploy/images/make --from '$(BIN)/programs' --to '$(BIN)/images' --version '$(VERSION)' --arch '$(subst $(space),$(comma),$(strip $(ARCHES)))'
+
+# What goes into images, for the architecture GOARCH.
+.PHONY: programs
+programs: $(if $(CC),$(BIN)/launcher) $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/controller
 
 .PHONY: cluster-down
 cluster-down: ## end that Kubernetes, and leave nothing of it

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"hotseat.dev/hotseat/deploy/images"
 	"hotseat.dev/hotseat/spec/simgpu"
 	"hotseat.dev/hotseat/test/cluster"
 )
@@ -119,7 +120,7 @@ const witnessImage = "e2e.local/witness:v1"
 
 func loadWitness(t *testing.T, c *cluster.Cluster) {
 	t.Helper()
-	require.NoError(t, c.LoadImage(t.Context(), witnessImage, map[string]string{"/witness": build(t, "test/cluster/witness", "CGO_ENABLED=0")}))
+	require.NoError(t, c.LoadImage(t.Context(), witnessImage, images.Image{Files: map[string]string{"/witness": build(t, "test/cluster/witness", "CGO_ENABLED=0")}}))
 }
 
 // build builds a program of this repository.
@@ -209,7 +210,7 @@ func TestAPodHasAGPUThatItsNodeSimulates(t *testing.T) {
 func TestALauncherSeesTheGPUsThatItsNodeGivesToPods(t *testing.T) {
 	c := shared(t)
 	ns := sharedNamespace(t, c)
-	require.NoError(t, c.LoadImage(t.Context(), "e2e.local/launcher:v1", map[string]string{"/launcher": build(t, "launcher/cmd/launcher")}))
+	require.NoError(t, c.LoadImage(t.Context(), "e2e.local/launcher:v1", images.Image{Files: map[string]string{"/launcher": build(t, "launcher/cmd/launcher")}}))
 	for node := 1; node <= 2; node++ {
 		name := fmt.Sprintf("launcher%d", node)
 		kubectl(t, c, fmt.Sprintf(`

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	"hotseat.dev/hotseat/deploy/images"
 )
 
 // startContainerd starts containerd, which keeps its files in /var/lib/containerd
@@ -51,8 +53,8 @@ func (n *node) writeCNI() error {
 
 func (n *node) importPause() error {
 	archive := n.path("pause.tar")
-	files := map[string]string{"/pause": filepath.Join(n.Bin(), "pause")}
-	if err := writeImage(archive, pauseImage, files, entrypoint(files)); err != nil {
+	pause := images.Image{Files: map[string]string{"/pause": filepath.Join(n.Bin(), "pause")}}
+	if err := writeImage(archive, pauseImage, pause); err != nil {
 		return err
 	}
 	return run("ctr", importArgs(archive)...)

@@ -152,7 +152,7 @@ func (w *making) refuseOfPod() {
 func (w *making) run() {
 	copying := corev1.Container{
 		Name: copier, Image: w.image.Name, ImagePullPolicy: corev1.PullIfNotPresent,
-		Command:      []string{"/launcher", "copy-to", programDir},
+		Command:      []string{"/copier", "/launcher", programDir},
 		VolumeMounts: []corev1.VolumeMount{{Name: programVolume, MountPath: programDir}},
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(bool), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},

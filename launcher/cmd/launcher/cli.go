@@ -107,7 +107,7 @@ line, the configuration, the state folder or the address is wrong.`),
 	root.AddCommand(
 		c.serveCommand(), c.initCommand(), c.doctorCommand(),
 		c.psCommand(), c.gpusCommand(), c.preloadersCommand(), c.runCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(),
-		c.stopCommand(), c.logsCommand(), c.versionCommand(), c.copyToCommand(),
+		c.stopCommand(), c.logsCommand(), c.versionCommand(),
 	)
 	return root
 }

@@ -80,14 +80,8 @@ func (b *bench) kubelet() (rows []figures.Row, err error) {
 
 // setUpNode has the controller, and a launcher on the node, as examples have it.
 func (s *site) setUpNode(ctx context.Context) (*launcherWatch, error) {
-	for image, programs := range map[string][]string{"launcher": {"launcher", "podresources", "enginesim"}, "requester": {"requester"}, "controller": {"controller"}} {
-		files := map[string]string{}
-		for _, p := range programs {
-			files["/"+p] = "bin/" + p
-		}
-		if err := s.LoadImage(ctx, "hotseat.local/"+image+":dev", files); err != nil {
-			return nil, err
-		}
+	if err := s.LoadProduct(ctx, "bin"); err != nil {
+		return nil, err
 	}
 	if err := s.install(ctx); err != nil {
 		return nil, err

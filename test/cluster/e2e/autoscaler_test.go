@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/deploy/images"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -25,7 +26,7 @@ func (s *site) customMetrics() {
 	build.Dir, build.Env = root("."), append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
-	require.NoError(s.t, shared.LoadImage(s.t.Context(), "hotseat.local/adapter:dev", map[string]string{"/adapter": program}))
+	require.NoError(s.t, shared.LoadImage(s.t.Context(), "hotseat.local/adapter:dev", images.Image{Files: map[string]string{"/adapter": program}}))
 	const manifest = "test/cluster/e2e/testdata/adapter.yaml"
 	s.t.Cleanup(func() {
 		_, err := shared.Kubectl(context.Background(), nil, "delete", "--ignore-not-found", "--wait=false", "-f", root(manifest))

@@ -89,10 +89,8 @@ func setUp(ctx context.Context) (err error) {
 	if api, err = client.New(restConfig, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	for image, programs := range map[string][]string{"launcher": {"launcher", "podresources", "enginesim"}, "requester": {"requester"}, "controller": {"controller"}} {
-		if err := loadImage(ctx, image, programs...); err != nil {
-			return err
-		}
+	if err := shared.LoadProduct(ctx, root("bin")); err != nil {
+		return err
 	}
 	return install(ctx)
 }
@@ -131,16 +129,6 @@ func ensureNamespace(ctx context.Context, name string) error {
 		return err
 	}
 	return nil
-}
-
-// loadImage makes an image of our programs known to the cluster, as
-// hotseat.local/<name>:dev.
-func loadImage(ctx context.Context, name string, programs ...string) error {
-	files := map[string]string{}
-	for _, p := range programs {
-		files["/"+p] = root("bin/" + p)
-	}
-	return shared.LoadImage(ctx, "hotseat.local/"+name+":dev", files)
 }
 
 // site is a namespace with launchers, for one test. Tests have the nodes' GPUs

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/deploy/images"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
@@ -41,7 +42,8 @@ func (s *site) launcherOf(config string) string {
 // and names them.
 func newPoolOfTwo(t *testing.T) (s *site, one, two string) {
 	t.Helper()
-	require.NoError(t, loadImage(t.Context(), "another-launcher", "launcher", "podresources", "enginesim"))
+	another := images.Image{Files: map[string]string{"/launcher": root("bin/launcher"), "/enginesim": root("bin/enginesim")}}
+	require.NoError(t, shared.LoadImage(t.Context(), "hotseat.local/another-launcher:dev", another))
 	onOneNode := func(c *v1alpha1.LauncherConfig) {
 		c.Spec.Population.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(1)}
 	}

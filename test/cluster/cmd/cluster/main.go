@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"hotseat.dev/hotseat/deploy/images"
 	"hotseat.dev/hotseat/test/cluster"
 )
 
@@ -33,7 +34,7 @@ func main() {
 
 func root() *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "A real Kubernetes on this machine, for tests", SilenceUsage: true, SilenceErrors: true}
-	cmd.AddCommand(upCommand(), downCommand(), kubectlCommand(), shellCommand(), runCommand(), imageCommand(), helmCommand(), keepCommand(), nodeCommand())
+	cmd.AddCommand(upCommand(), downCommand(), kubectlCommand(), shellCommand(), runCommand(), imageCommand(), productCommand(), helmCommand(), keepCommand(), nodeCommand())
 	cmd.Long = "A real Kubernetes on this machine, for tests.\n\n" + cluster.EnvName + " names the cluster; without it the name is default."
 	return cmd
 }
@@ -91,9 +92,22 @@ func imageCommand() *cobra.Command {
 		for _, file := range args[1:] {
 			files["/"+filepath.Base(file)] = file
 		}
-		return c.LoadImage(cmd.Context(), args[0], files)
+		return c.LoadImage(cmd.Context(), args[0], images.Image{Files: files})
 	}
 	return cmd
+}
+
+func productCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "images FOLDER", Short: "Make the images of hotseat, of the programs in a folder, known to every node", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := cluster.Find("")
+			if err != nil {
+				return err
+			}
+			return c.LoadProduct(cmd.Context(), args[0])
+		},
+	}
 }
 
 func kubectlCommand() *cobra.Command {
