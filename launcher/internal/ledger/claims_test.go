@@ -56,7 +56,7 @@ func TestOnlyABudgetThatASwapMakesWorseRefusesIt(t *testing.T) {
 				used[0], used[1] = used[0]+i.Now["g0"]/gib, used[1]+i.Now["g1"]/gib
 			}
 			w := budget(withSecondGPU(node(used[0], c.there...), used[1]), c.budget)
-			_, err := PlanSwap(w, Swap{Want: c.want, Out: []string{"a"}})
+			_, err := evictions(w, Plan{Room: c.want, Out: []string{"a"}})
 			if c.bound == "" {
 				require.NoError(t, err)
 				return

@@ -23,10 +23,10 @@ const (
 // Want is what somebody asks room for: an instance, existing or new, that
 // shall be awake on GPUs.
 type Want struct {
-	ID     string            // of the instance; may be new
-	Bytes  map[string]uint64 // needed while awake, by GPU UUID
-	New    bool              // it does not exist yet, so it counts against max_instances
-	SwapID string            // whose own reservation does not stand in its way
+	ID     string            `json:"id"`                // of the instance; may be new
+	Bytes  map[string]uint64 `json:"bytes"`             // needed while awake, by GPU UUID
+	New    bool              `json:"new,omitempty"`     // it does not exist yet, so it counts against max_instances
+	SwapID string            `json:"swap_id,omitempty"` // whose own reservation does not stand in its way
 }
 
 // Want is the room that the instance needs to be awake, for a swap or, without an

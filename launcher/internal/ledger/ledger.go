@@ -23,8 +23,9 @@ import (
 type Instance struct {
 	ID       string
 	State    launcher.State
-	Released bool // nothing of it is on a device any more (ended, and its memory is back)
-	Slept    bool // it ends or has ended, and was asleep until then
+	Since    time.Time // it is in that state
+	Released bool      // nothing of it is on a device any more (ended, and its memory is back)
+	Slept    bool      // it ends or has ended, and was asleep until then
 	GPUs     []string
 	Expected map[string]uint64 // awake, from its command line
 	Awake    map[string]uint64 // measured when it was last awake

@@ -140,84 +140,84 @@ func TestMaxInstancesCountsOnlyWhatLives(t *testing.T) {
 	assert.NoError(t, Admit(w, Want{ID: "a"}), "an instance that exists needs no new place")
 }
 
-func TestPlanSwap(t *testing.T) {
+func TestEvictions(t *testing.T) {
 	two := launcherapi.Budget{MaxSleepersPerGPU: 2}
 	for name, c := range map[string]struct {
 		world World
-		swap  Swap
+		swap  Plan
 		evict []string
 		bound string
 	}{
 		"who leaves makes room": {
 			world: node(72, on("a", launcher.Awake, 72).holding(72)),
-			swap:  Swap{Want: ptr(want("b", 72)), Out: []string{"a"}},
+			swap:  Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
 		},
 		"one larger than the GPU does not fit, whoever leaves": {
 			world: node(72, on("a", launcher.Awake, 72).holding(72)),
-			swap:  Swap{Want: ptr(want("b", 81)), Out: []string{"a"}},
+			swap:  Plan{Room: ptr(want("b", 81)), Out: []string{"a"}},
 			bound: BoundDeviceMemory,
 		},
 		"the known residue of who leaves is counted": {
 			world: node(72, withAsleep(on("a", launcher.Awake, 72).holding(72), 10)),
-			swap:  Swap{Want: ptr(want("b", 72)), Out: []string{"a"}},
+			swap:  Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
 			bound: BoundDeviceMemory,
 		},
 		"it is in the way also of a swap that ends who leaves, since that sleeps first": {
 			world: node(72, withAsleep(on("a", launcher.Awake, 72).holding(72), 10)),
-			swap:  Swap{Want: ptr(want("b", 72)), Out: []string{"a"}, Stop: true},
+			swap:  Plan{Room: ptr(want("b", 72)), Out: []string{"a"}, Stop: true},
 			bound: BoundDeviceMemory,
 		},
 		"the least recently used sleeper goes first": {
 			world: budget(node(76, on("a", launcher.Awake, 70).holding(70).used(0), on("old", launcher.Sleeping, 70).holding(3).used(9), on("new", launcher.Sleeping, 70).holding(3).used(1)), two),
-			swap:  Swap{Want: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 			evict: []string{"old"},
 		},
 		"a pinned sleeper never goes": {
 			world: budget(node(76, on("a", launcher.Awake, 70).holding(70).used(0), pinned(on("old", launcher.Sleeping, 70).holding(3).used(9)), on("new", launcher.Sleeping, 70).holding(3).used(1)), two),
-			swap:  Swap{Want: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 			evict: []string{"new"},
 		},
 		"when only pinned ones are left the budget refuses": {
 			world: budget(node(76, on("a", launcher.Awake, 70).holding(70), pinned(on("x", launcher.Sleeping, 70).holding(3)), pinned(on("y", launcher.Sleeping, 70).holding(3))), two),
-			swap:  Swap{Want: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 			bound: BoundMaxSleepersPerGPU,
 		},
 		"who comes in does not count as a sleeper, nor is it evicted": {
 			world: budget(node(76, on("a", launcher.Awake, 70).holding(70), on("b", launcher.Sleeping, 70).holding(3).used(9), on("c", launcher.Sleeping, 70).holding(3)), two),
-			swap:  Swap{Want: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 		},
 		"who leaves to end does not count as a sleeper": {
 			world: budget(node(76, on("a", launcher.Awake, 70).holding(70), on("x", launcher.Sleeping, 70).holding(3), on("y", launcher.Sleeping, 70).holding(3)), two),
-			swap:  Swap{Want: ptr(want("b", 70)), Out: []string{"a"}, Stop: true},
+			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}, Stop: true},
 		},
 		"sleepers are evicted for the room that their residues take": {
 			world: node(80, on("a", launcher.Awake, 70).holding(70), on("x", launcher.Sleeping, 70).holding(5).used(2), on("y", launcher.Sleeping, 70).holding(5).used(1)),
-			swap:  Swap{Want: ptr(want("b", 72)), Out: []string{"a"}},
+			swap:  Plan{Room: ptr(want("b", 72)), Out: []string{"a"}},
 			evict: []string{"x"},
 		},
 		"max_instances makes room by evicting a sleeper": {
 			world: budget(node(70, on("a", launcher.Awake, 70).holding(70), on("x", launcher.Sleeping, 70).used(3)), launcherapi.Budget{MaxInstances: 2}),
-			swap:  Swap{Want: &Want{ID: "b", New: true, Bytes: map[string]uint64{"g0": 70 * gib}}, Out: []string{"a"}},
+			swap:  Plan{Room: &Want{ID: "b", New: true, Bytes: map[string]uint64{"g0": 70 * gib}}, Out: []string{"a"}},
 			evict: []string{"x"},
 		},
 		"the bytes that sleepers hold of a GPU are bounded": {
 			world: budget(node(73, on("a", launcher.Awake, 70).holding(70), on("x", launcher.Sleeping, 70).holding(3)), launcherapi.Budget{MaxSleeperBytesPerGPU: 2 * gib}),
-			swap:  Swap{Want: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 			evict: []string{"x"},
 		},
 		"the main memory that sleepers hold is bounded": {
 			world: budget(node(70, on("a", launcher.Awake, 70).holding(70), hosting(on("x", launcher.Sleeping, 1), 9).used(5), on("y", launcher.Sleeping, 1).used(9)), launcherapi.Budget{MaxHostSleeperBytes: 8 * gib}),
-			swap:  Swap{Out: []string{"a"}},
+			swap:  Plan{Out: []string{"a"}},
 			evict: []string{"x"},
 		},
 		"a sleeper that another swap moves is let be": {
 			world: budget(node(76, on("a", launcher.Awake, 70).holding(70), moved(on("x", launcher.Sleeping, 70).holding(3)), on("y", launcher.Sleeping, 70).holding(3)), launcherapi.Budget{MaxSleepersPerGPU: 1}),
-			swap:  Swap{Want: ptr(want("b", 70)), Out: []string{"a"}},
+			swap:  Plan{Room: ptr(want("b", 70)), Out: []string{"a"}},
 			bound: BoundMaxSleepersPerGPU,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evict, err := PlanSwap(c.world, c.swap)
+			evict, err := evictions(c.world, c.swap)
 			if c.bound != "" {
 				assert.Equal(t, c.bound, fitOf(t, err).Bound)
 				return
@@ -233,10 +233,10 @@ func TestASwapFitsThoughTheDriverDoesNotSayWhoHoldsWhat(t *testing.T) {
 	w.GPUs["g0"] = GPU{UUID: "g0", TotalBytes: 80 * gib, UsedBytes: 74 * gib}
 	b := want("b", 74)
 	b.New = true
-	evict, err := PlanSwap(w, Swap{Want: &b, Out: []string{"a"}})
+	evict, err := evictions(w, Plan{Room: &b, Out: []string{"a"}})
 	require.NoError(t, err)
 	assert.Empty(t, evict)
-	_, err = PlanSwap(w, Swap{Want: &b})
+	_, err = evictions(w, Plan{Room: &b})
 	assert.EqualValues(t, 6*gib, fitOf(t, err).Available, "unless the one that holds it stays")
 }
 
@@ -251,7 +251,7 @@ func TestEnforceStopsSleepersUntilTheBudgetsHold(t *testing.T) {
 func TestADecisionLeavesThePictureAsItWas(t *testing.T) {
 	w := budget(node(76, on("a", launcher.Awake, 70).holding(70), on("x", launcher.Sleeping, 70).holding(6)), launcherapi.Budget{MaxSleepersPerGPU: 1})
 	before := w.GPUs["g0"].UsedBytes
-	_, err := PlanSwap(w, Swap{Want: ptr(want("b", 70)), Out: []string{"a"}})
+	_, err := evictions(w, Plan{Room: ptr(want("b", 70)), Out: []string{"a"}})
 	require.NoError(t, err)
 	assert.Equal(t, before, w.GPUs["g0"].UsedBytes)
 	assert.Equal(t, launcher.Awake, w.Instances[0].State)

@@ -28,12 +28,12 @@ type edit struct{ old, new string }
 
 var defects = []defect{
 	{"an undo deletes whoever has the id of the new one", []edit{
-		{"if c.newID == id && holder != swapID {", "if c == nil {"},
-		{"if i.facts.MadeBy != swapID {", "if false {"},
+		{"if c != own && c.plan.Makes() && c.plan.In == id {", "if c == nil {"},
+		{"	i := c.in\n	if i == nil || !c.s.lists(i) {", "	i := c.s.instances[c.plan.In]\n	if i == nil {"},
 	}},
 	{"a victim that was woken is evicted", []edit{
-		{"if i.state != launcher.Sleeping || !i.victim || i.swapID != swapID {", "if false {"},
-		{"all := append(append([]string(nil), intent.Out...), intent.Evict...)", "all := append([]string(nil), intent.Out...)"},
+		{"case i.state == launcher.Sleeping && i.victim && i.swapID == c.plan.SwapID && c.s.lists(i):", "case c.s.lists(i):"},
+		{"	for _, i := range c.all() {\n		if i.swapID == \"\" {", "	for _, i := range c.all() {\n		if i.swapID == \"\" && !slices.Contains(c.plan.Evict, i.facts.ID) {"},
 	}},
 	{"an end that failed is taken for one that succeeded", []edit{
 		{"		if err == nil {\n			return held, true\n		}", "		if err != nil || err == nil {\n			return held, true\n		}"},
@@ -52,7 +52,7 @@ var defects = []defect{
 		{"	if ended {\n		s.recoverGone(i, gone.Exit)", "	if err != nil && !ended {\n		gone, ended = &process.GoneError{}, true\n	}\n	if ended {\n		s.recoverGone(i, gone.Exit)"},
 	}},
 	{"an undo does not wait for the memory of the one that goes back", []edit{
-		{"	if err := sup.AwaitRoom(ctx, id, r.order.swapID); err != nil {\n		return err\n	}\n", ""},
+		{"	if err := c.awaitRoom(ctx, i); err != nil {\n		return err\n	}\n", ""},
 	}},
 	{"undone is said though nobody is awake", []edit{
 		{"outcome, failed.Undo = launcherapi.OutcomeUndoFailed, asFailed(err).Err", "failed.Undo = asFailed(err).Err"},
@@ -65,20 +65,20 @@ var defects = []defect{
 		{"	i.op.cutShort = true\n	if i.op.giveUp != nil {", "	if false {"},
 	}},
 	{"the port of a new one is opened when it is started", []edit{
-		{"	if err != nil || intent.Draft == nil {\n		return intent, err\n	}\n	if err := s.claimPorts(", "	if err != nil || intent.Draft == nil || swapID != \"\" {\n		return intent, err\n	}\n	if err := s.claimPorts("},
-		{"return s.portFree(intent.Draft.plan.PublicPort, swapID)", "return nil"},
+		{"	if err == nil && c.draft != nil {\n		err = c.openPorts()", "	if err == nil && c.draft != nil && !owns {\n		err = c.openPorts()"},
+		{"		if err := s.portFree(c.draft.plan.PublicPort, c); err != nil {\n			return nil, false, err\n		}\n", ""},
 	}},
 	{"a place under max_instances is not kept for a swap", []edit{
-		{"	c := &claim{room: intent.Want}\n", "	c := &claim{}\n	if intent.Want != nil {\n		room := *intent.Want\n		room.New = false\n		c.room = &room\n	}\n"},
+		{"	if owns = !ask.DryRun && !plan.Idle(); owns {\n", "	if owns = !ask.DryRun && !plan.Idle(); owns {\n		if plan.Room != nil {\n			room := *plan.Room\n			room.New = false\n			c.room = &room\n		}\n"},
 	}},
 	{"budgets of GPUs that a swap does not touch refuse it", []edit{
 		{"return count > was || bound != BoundMaxSleepersPerGPU && bytes > held", "return count > was || bytes > held || true"},
 	}},
 	{"a swap waits for min_residency of one that is gone", []edit{
-		{"	enough, stop := context.WithTimeout(ctx, soon.wait)\n", "	enough, stop := context.WithTimeout(ctx, soon.wait)\n	<-enough.Done()\n"},
+		{"	enough, stop := context.WithTimeout(ctx, soon.Wait)\n", "	enough, stop := context.WithTimeout(ctx, soon.Wait)\n	<-enough.Done()\n"},
 	}},
 	{"a swap fails because somebody deletes the one that leaves", []edit{
-		{"if err = r.c.opts.Supervisor.AwaitDeleted(ctx, id, err); err != nil {", "if err != nil {"},
+		{"deleted := i.deleting || !c.s.lists(i)", "deleted := false"},
 	}},
 	{"keys are lost with the launcher", []edit{
 		{"		c.keep(&kept{saved: saved})\n", ""},
@@ -88,10 +88,10 @@ var defects = []defect{
 		{"		if before != \"\" {\n			s.publish(i, launcherapi.EventUpdated)\n		}\n", ""},
 	}},
 	{"a swap that is taken up does not claim its instances", []edit{
-		{"	for _, id := range moved {\n		if i, ok := s.instances[id]; ok && i.swapID == \"\" {", "	for _, id := range moved {\n		if i, ok := s.instances[id]; ok && false {"},
+		{"return i.swapID == c.plan.SwapID || i.swapID == \"\" && i.found", "return i.swapID == c.plan.SwapID"},
 	}},
 	{"a swap that is taken up does not know the one that it has made", []edit{
-		{"if i, ok := s.instances[newID]; ok && i.found {", "if i, ok := s.instances[newID]; ok && false {"},
+		{"	if made && i.found {", "	if false {"},
 	}},
 	{"a swap that is taken up waits twice", []edit{
 		{"	if !r.answer.IsZero() {\n		return r.answer\n	}\n", ""},

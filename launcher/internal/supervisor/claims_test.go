@@ -12,46 +12,59 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/devmem"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// toMake is the intent of a swap that makes an instance on GPU g0.
-func (r *rig) toMake(swapID, id string, args ...string) Intent {
+// toMake asks for what a swap needs that makes an instance on GPU g0.
+func (r *rig) toMake(swapID, id string, args ...string) SwapAsk {
 	r.t.Helper()
 	s := spec("0.3")
 	s.Args = append(s.Args, args...)
-	d, err := r.Draft(Create{ID: id, Spec: s, SwapID: swapID, HoldGate: true})
+	d, err := r.Draft(Create{ID: id, Spec: s})
 	require.NoError(r.t, err)
-	return Intent{In: id, New: true, Draft: d, Want: &d.Want}
+	room := d.Want
+	room.SwapID = swapID
+	return SwapAsk{Plan: ledger.Plan{SwapID: swapID, In: id, Room: &room, Level: 1}, Draft: d}
 }
 
-func decided(intent Intent) Decide {
-	return func(ledger.World, []launcherapi.Instance) (Intent, error) { return intent, nil }
+// toDo asks for what was decided by the test.
+func toDo(plan ledger.Plan) SwapAsk {
+	plan.Level = 1
+	return SwapAsk{Plan: plan}
 }
 
-func (r *rig) enlist(swapID string, intent Intent) {
+// tryClaim claims what a plan needs that the test has decided.
+func (r *rig) tryClaim(ask SwapAsk) (*Claim, error) {
+	ask.Plan.GPUs = r.everyGPU()
+	return r.claim(ask, func(ledger.World) (ledger.Plan, error) { return ask.Plan, nil })
+}
+
+func (r *rig) claims(ask SwapAsk) *Claim {
 	r.t.Helper()
-	_, err := r.Enlist(swapID, r.everyGPU(), decided(intent))
+	c, err := r.tryClaim(ask)
 	require.NoError(r.t, err)
+	return c
 }
+
+func dry(ask SwapAsk) SwapAsk { ask.DryRun = true; return ask }
 
 func TestAnIdThatASwapHasClaimedIsNobodyElses(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.enlist("s", r.toMake("s", "x"))
+		c := r.claims(r.toMake("s", "x"))
 		_, created := r.Create(Create{ID: "x", Spec: spec("0.1")})
-		_, enlisted := r.Enlist("other", r.everyGPU(), decided(r.toMake("other", "x")))
-		_, considered := r.Consider("other", r.everyGPU(), decided(r.toMake("other", "x")))
-		for _, err := range []error{created, enlisted, considered} {
+		_, claimed := r.tryClaim(r.toMake("other", "x"))
+		_, considered := r.tryClaim(dry(r.toMake("other", "x")))
+		for _, err := range []error{created, claimed, considered} {
 			assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err), "%v", err)
 			assert.ErrorContains(t, err, "swap s")
 		}
-		_, err := r.Start(r.toMake("s", "x").Draft)
-		require.NoError(t, err, "its own swap makes it")
-		require.NoError(t, r.Remove(t.Context(), "x", "s"))
-		_, err = r.Create(Create{ID: "x", Spec: spec("0.1")})
+		require.NoError(t, c.Start(t.Context()), "its own swap makes it")
+		require.NoError(t, c.SendBack(t.Context()))
+		_, err := r.Create(Create{ID: "x", Spec: spec("0.1")})
 		assert.Error(t, err, "it is the swap's until that is over")
-		r.Dismiss("s")
+		c.Release()
 		r.create("x", "0.1")
 	})
 }
@@ -59,8 +72,40 @@ func TestAnIdThatASwapHasClaimedIsNobodyElses(t *testing.T) {
 func TestASwapRemovesOnlyWhatItMadeItself(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("x", "0.3")
-		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(r.Remove(t.Context(), "x", "s")))
+		c := r.Reclaim(r.toMake("s", "x").Plan)
+		require.NoError(t, c.SendBack(t.Context()))
+		c.Open()
+		in, _ := c.Show()
+		assert.Nil(t, in)
+		c.Release()
 		assert.Equal(t, "awake", r.state("x"))
+	})
+}
+
+func TestAClaimNeverTouchesAnInstanceThatWasMadeSinceWithAnIdOfIts(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.3")
+		r.awake("v", "0.3")
+		r.asleep("v")
+		c := r.claims(toDo(ledger.Plan{SwapID: "s", Out: []string{"a"}, Evict: []string{"v"}, Stop: true}))
+		for _, id := range []string{"a", "v"} {
+			_, err := r.Delete(t.Context(), id)
+			require.NoError(t, err)
+			r.awake(id, "0.3")
+		}
+		_, err := c.Drain(t.Context(), "a")
+		require.ErrorIs(t, err, ErrDeleted)
+		require.ErrorIs(t, c.Sleep(t.Context(), "a"), ErrDeleted)
+		evicted, err := c.Evict(t.Context(), "v")
+		require.NoError(t, err)
+		assert.False(t, evicted)
+		require.NoError(t, c.Stop(t.Context(), "a"))
+		require.ErrorIs(t, c.BringBack(t.Context(), "a"), ErrDeleted)
+		_, out := c.Show()
+		assert.Empty(t, out)
+		c.Release()
+		assert.Equal(t, []string{"awake", "awake"}, []string{r.state("a"), r.state("v")})
+		assert.Empty(t, r.engine.noted()[1:], "neither was told anything")
 	})
 }
 
@@ -68,34 +113,41 @@ func TestAVictimIsLeftAloneByEverybodyButItsSwap(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("v", "0.3")
 		r.asleep("v")
-		r.enlist("s", Intent{Evict: []string{"v"}})
+		c := r.claims(toDo(ledger.Plan{SwapID: "s", Evict: []string{"v"}, Out: []string{}, Room: &ledger.Want{}}))
 		_, woken := r.Wake("v", Ask{})
-		_, in := r.Enlist("other", r.everyGPU(), decided(Intent{In: "v"}))
-		_, victim := r.Enlist("other", r.everyGPU(), decided(Intent{Evict: []string{"v"}}))
-		_, evicted := r.Evict(t.Context(), "v", "other")
-		for _, err := range []error{woken, in, victim, evicted} {
+		_, in := r.tryClaim(toDo(ledger.Plan{SwapID: "other", In: "v", Room: &ledger.Want{ID: "v"}}))
+		_, victim := r.tryClaim(toDo(ledger.Plan{SwapID: "other", Evict: []string{"v"}}))
+		_, evicted := r.Reclaim(ledger.Plan{SwapID: "other", Evict: []string{"v"}}).Evict(t.Context(), "v")
+		for _, err := range []error{woken, in, victim} {
 			assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%v", err)
 		}
+		require.NoError(t, evicted, "it is none of another swap's")
 		assert.ErrorContains(t, woken, "swap s has claimed instance v and is going to evict it")
 		r.awake("w", "0.3")
 		r.asleep("w")
 		synctest.Wait()
 		assert.Equal(t, "sleeping", r.state("v"), "the budget is held by its swap")
 		assert.Equal(t, "sleeping", r.state("w"), "and by nobody else's end")
-		gone, err := r.Evict(t.Context(), "v", "s")
+		gone, err := c.Evict(t.Context(), "v")
 		require.NoError(t, err)
 		assert.True(t, gone)
-		r.Dismiss("s")
+		c.Release()
 	}, func(o *Options) { o.Budget.MaxSleepersPerGPU = 1 })
+}
+
+// evicting claims the victim v, for a swap that has nothing else to do.
+func (r *rig) evicting() *Claim {
+	r.t.Helper()
+	r.awake("v", "0.3")
+	r.asleep("v")
+	return r.claims(toDo(ledger.Plan{SwapID: "s", Evict: []string{"v"}, Room: &ledger.Want{}}))
 }
 
 func TestAVictimThatIsNotEvictedIsFreeWhenTheSwapIsOver(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.awake("v", "0.3")
-		r.asleep("v")
-		r.enlist("s", Intent{Evict: []string{"v"}})
-		r.Dismiss("s")
-		_, err := r.Evict(t.Context(), "v", "s")
+		c := r.evicting()
+		c.Release()
+		_, err := c.Evict(t.Context(), "v")
 		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "it is no victim any more")
 		_, err = r.Wake("v", Ask{})
 		assert.NoError(t, err)
@@ -108,23 +160,25 @@ func TestAnEvictionEndsOnlyASleeper(t *testing.T) {
 		code   string
 		listed bool
 	}{
-		"one that is awake is left alone":  {before: func(r *rig) { _, _ = r.Wake("v", Ask{SwapID: "s"}) }, code: launcherapi.CodeConflict, listed: true},
+		"one that is awake is left alone": {before: func(r *rig) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			require.NoError(r.t, r.wake(r.instances["v"], "s", Ask{}, devmem.Reading{}))
+		}, code: launcherapi.CodeConflict, listed: true},
 		"one that was deleted is gone":     {before: func(r *rig) { _, _ = r.Delete(r.t.Context(), "v") }},
 		"one that has failed stays listed": {before: func(r *rig) { r.runner.tree("v").exitCode(1) }, listed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
-				r.awake("v", "0.3")
-				r.asleep("v")
-				r.enlist("s", Intent{Evict: []string{"v"}})
+				claim := r.evicting()
 				c.before(r)
 				synctest.Wait()
-				evicted, err := r.Evict(t.Context(), "v", "s")
+				evicted, err := claim.Evict(t.Context(), "v")
 				assert.False(t, evicted)
 				assert.Equal(t, c.code, launcher.CodeOf(err), "%v", err)
 				_, err = r.Get("v")
 				assert.Equal(t, c.listed, err == nil)
-				r.Dismiss("s")
+				claim.Release()
 			})
 		})
 	}
@@ -132,35 +186,32 @@ func TestAnEvictionEndsOnlyASleeper(t *testing.T) {
 
 func TestThePortsOfANewInstanceAreOpenFromTheAdmissionOn(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		intent := r.toMake("s", "b", "--port", "8123")
-		r.enlist("s", intent)
+		c := r.claims(r.toMake("s", "b", "--port", "8123"))
 		gate := r.gates.gate("b")
 		require.NotNil(t, gate)
 		assert.Equal(t, "shut", gate.get())
 		_, err := r.Create(Create{ID: "c", Spec: r.toMake("", "c", "--port", "8123").Draft.create.Spec})
 		assert.Equal(t, launcherapi.CodePortTaken, launcher.CodeOf(err))
 		assert.ErrorContains(t, err, "swap s has claimed port 8123 for instance b")
-		_, err = r.Enlist("other", r.everyGPU(), decided(r.toMake("other", "d", "--port", "8123")))
+		_, err = r.tryClaim(r.toMake("other", "d", "--port", "8123"))
 		assert.Equal(t, launcherapi.CodePortTaken, launcher.CodeOf(err))
-		view, err := r.Start(intent.Draft)
+		require.NoError(t, c.Start(t.Context()))
+		view, err := r.Get("b")
 		require.NoError(t, err)
 		assert.Equal(t, 8123, view.Port)
 		assert.Same(t, gate, r.gates.gate("b"), "the new one has the port that was claimed for it")
-		r.Dismiss("s")
+		c.Release()
 		assert.False(t, gate.isClosed(), "it is the instance's")
 	})
 }
 
 func TestThePortsOfANewInstanceAreGivenBack(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.enlist("s", r.toMake("s", "b", "--port", "8123"))
-		r.Dismiss("s")
+		r.claims(r.toMake("s", "b", "--port", "8123")).Release()
 		assert.True(t, r.gates.gate("b").isClosed(), "when the swap did not make it")
-		_, err := r.Consider("dry", r.everyGPU(), decided(r.toMake("dry", "d", "--port", "8124")))
-		require.NoError(t, err)
+		r.claims(dry(r.toMake("dry", "d", "--port", "8124")))
 		assert.True(t, r.gates.gate("d").isClosed(), "when nothing was to be done")
-		r.enlist("s", r.toMake("s", "d", "--port", "8124"))
-		r.Dismiss("s")
+		r.claims(r.toMake("s", "d", "--port", "8124")).Release()
 	})
 }
 
@@ -172,10 +223,10 @@ func TestASwapToATakenPortIsRefusedAndLeavesNoClaim(t *testing.T) {
 		synctest.Wait()
 		revision := r.opts.Feed.Revision()
 		r.gates.taken[9999] = true
-		intent := r.toMake("s", "b", "--port", "9999")
-		intent.Out, intent.Evict = []string{"a"}, []string{"v"}
-		for _, try := range []func(string, []string, Decide) (Intent, error){r.Enlist, r.Consider} {
-			_, err := try("s", r.everyGPU(), decided(intent))
+		ask := r.toMake("s", "b", "--port", "9999")
+		ask.Plan.Out, ask.Plan.Evict = []string{"a"}, []string{"v"}
+		for _, try := range []SwapAsk{ask, dry(ask)} {
+			_, err := r.tryClaim(try)
 			assert.Equal(t, launcherapi.CodePortTaken, launcher.CodeOf(err))
 		}
 		list, _ := r.List()
@@ -192,44 +243,87 @@ func TestASwapToATakenPortIsRefusedAndLeavesNoClaim(t *testing.T) {
 func TestAPlaceIsKeptForANewInstanceFromTheAdmissionOn(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.1")
-		intent := r.toMake("s", "b")
-		r.enlist("s", intent)
+		claim := r.claims(r.toMake("s", "b"))
 		_, err := r.Create(Create{ID: "c", Spec: spec("0.1")})
 		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err))
 		assert.ErrorContains(t, err, "max_instances")
-		_, err = r.Start(intent.Draft)
-		require.NoError(t, err)
-		require.NoError(t, r.Remove(t.Context(), "b", "s"))
-		r.Dismiss("s")
+		require.NoError(t, claim.Start(t.Context()))
+		require.NoError(t, claim.SendBack(t.Context()))
+		claim.Release()
 		r.create("c", "0.1")
 	}, func(o *Options) { o.Budget.MaxInstances = 2 })
 }
 
+func TestASwapThatHasNothingToDoOwnsNothing(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.1")
+		c, err := r.Claim(SwapAsk{Plan: ledger.Plan{SwapID: "s", In: "a", GPUs: []string{"g0"}}, GPUs: []string{"g0"}})
+		require.NoError(t, err)
+		assert.True(t, c.Plan().Idle())
+		assert.Empty(t, r.Supervisor.claims)
+		in, out := c.Show()
+		assert.Equal(t, "a", in.InstanceID)
+		assert.Empty(t, out)
+		_, err = r.Sleep("a", Ask{})
+		require.NoError(t, err, "it is nobody's")
+		c.Release()
+	})
+}
+
 func TestTheIdOfASwapOfAnEarlierLifeIsClaimedAgain(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.Reclaim("s", "x", nil)
+		c := r.Reclaim(r.toMake("s", "x").Plan)
 		_, err := r.Create(Create{ID: "x", Spec: spec("0.1")})
 		assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err))
-		r.Dismiss("s")
+		c.Release()
 		r.create("x", "0.1")
+	})
+}
+
+func TestASwapOfAnEarlierLifeClaimsWhatIsWrittenWithItsMarkAndWhatWasNotWritten(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		for _, id := range []string{"its", "lost", "free", "others"} {
+			r.awake(id, "0.1")
+		}
+		r.mu.Lock()
+		r.instances["its"].swapID, r.instances["lost"].found, r.instances["others"].swapID = "s", true, "other"
+		r.mu.Unlock()
+		c := r.Reclaim(ledger.Plan{SwapID: "s", Out: []string{"its", "lost", "free", "others"}})
+		_, out := c.Show()
+		require.Len(t, out, 2)
+		assert.Equal(t, []string{"its", "lost"}, []string{out[0].InstanceID, out[1].InstanceID})
+		_, err := r.Sleep("lost", Ask{})
+		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "it is the swap's")
+		c.Release()
+		_, err = r.Sleep("lost", Ask{})
+		require.NoError(t, err)
+		others, err := r.Get("others")
+		require.NoError(t, err)
+		assert.Equal(t, "other", others.SwapID)
 	})
 }
 
 func TestWhoMadeAnInstanceIsKnownAfterARestart(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		_, err := r.Start(r.toMake("s", "x").Draft)
-		require.NoError(t, err)
-		r.Dismiss("s")
+		c := r.claims(r.toMake("s", "x"))
+		require.NoError(t, c.Start(t.Context()))
+		c.BreakOff()
 		fresh := restart(t, r)
 		defer fresh.Close(context.Background(), false)
-		require.NoError(t, fresh.Remove(t.Context(), "x", "s"))
+		require.NoError(t, fresh.Reclaim(c.Plan()).SendBack(t.Context()))
+		_, err := fresh.Get("x")
+		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
 	})
 }
 
 func TestWhatBecameOfOneThatLeavesIsAwaitedOnlyWhenItWasDeleted(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.3")
-		assert.ErrorIs(t, r.AwaitDeleted(t.Context(), "a", errBroken), errBroken)
+		c := r.claims(toDo(ledger.Plan{SwapID: "s", Out: []string{"a"}}))
+		r.engine.sleep = broken
+		_, err := c.Drain(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.CodeEngineFailed, launcher.CodeOf(c.Sleep(t.Context(), "a")))
 		tree := r.runner.tree("a")
 		tree.stuck = true
 		deleted := make(chan error, 1)
@@ -239,13 +333,14 @@ func TestWhatBecameOfOneThatLeavesIsAwaitedOnlyWhenItWasDeleted(t *testing.T) {
 		}()
 		synctest.Wait()
 		gone := make(chan error, 1)
-		go func() { gone <- r.AwaitDeleted(t.Context(), "a", errBroken) }()
+		go func() { gone <- c.Sleep(t.Context(), "a") }()
 		synctest.Wait()
 		assert.Empty(t, gone, "its processes still run")
 		close(tree.release)
-		assert.NoError(t, <-gone)
+		assert.ErrorIs(t, <-gone, ErrDeleted)
 		assert.NoError(t, <-deleted)
-		assert.NoError(t, r.AwaitDeleted(t.Context(), "a", errBroken), "it is gone already")
+		assert.ErrorIs(t, c.Sleep(t.Context(), "a"), ErrDeleted, "it is gone already")
+		c.Release()
 	})
 }
 

@@ -20,11 +20,9 @@ import (
 
 // Create is what is asked for when an instance is made.
 type Create struct {
-	ID       string // empty: made here
-	Spec     launcherapi.InstanceSpec
-	SwapID   string // the swap that makes it, if any
-	DryRun   bool   // nothing is to be touched, preloaders neither
-	HoldGate bool   // keep its gate shut when it is awake, until OpenGate
+	ID     string // empty: made here
+	Spec   launcherapi.InstanceSpec
+	DryRun bool // nothing is to be touched, preloaders neither
 }
 
 // Draft is a create call that has been read and found sound, and has touched
@@ -77,7 +75,7 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	want := ledger.Want{ID: c.ID, New: true, SwapID: c.SwapID, Bytes: map[string]uint64{}}
+	want := ledger.Want{ID: c.ID, New: true, Bytes: map[string]uint64{}}
 	for _, d := range devices {
 		want.Bytes[d.UUID] = uint64(plan.GPUMemoryUtilization * float64(d.MemoryTotalBytes))
 	}
@@ -160,17 +158,18 @@ func (s *Supervisor) Create(c Create) (launcherapi.Instance, error) {
 	if err != nil {
 		return launcherapi.Instance{}, err
 	}
-	return s.Start(d)
+	return s.start(d, nil)
 }
 
-// Start makes the instance of a draft and starts its engine, as Create does.
-func (s *Supervisor) Start(d *Draft) (launcherapi.Instance, error) {
-	i, err := s.admit(d)
+// start makes the instance of a draft and starts its engine. c is the claim of the
+// swap that makes the instance; nil: none does.
+func (s *Supervisor) start(d *Draft, c *Claim) (launcherapi.Instance, error) {
+	i, err := s.admit(d, c)
 	if err != nil {
 		s.refused(err)
 		return launcherapi.Instance{}, err
 	}
-	if err := s.open(i, d); err != nil {
+	if err := s.open(i, d, c); err != nil {
 		s.abandon(i)
 		s.refused(err)
 		return launcherapi.Instance{}, err
@@ -178,23 +177,28 @@ func (s *Supervisor) Start(d *Draft) (launcherapi.Instance, error) {
 	return s.launch(i, d)
 }
 
-// admit takes the id and the room for the instance.
-func (s *Supervisor) admit(d *Draft) (*instance, error) {
+// admit takes the id and the room for the instance. A place under max_instances is
+// kept for that of a swap since the swap's admission.
+func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 	memory := s.lockWithMemory(d.create.Spec.GPUUUIDs)
 	defer s.mu.Unlock()
 	if s.closing {
 		return nil, launcher.Unavailablef("the launcher is closing")
 	}
-	if err := s.idFree(d.ID, d.create.SwapID); err != nil {
+	want := d.Want
+	if c != nil {
+		want.SwapID, want.New = c.plan.SwapID, c.room == nil || !c.room.New
+	}
+	if err := s.idFree(d.ID, c); err != nil {
 		return nil, err
 	}
-	if err := s.portFree(d.plan.PublicPort, d.create.SwapID); err != nil {
+	if err := s.portFree(d.plan.PublicPort, c); err != nil {
 		return nil, err
 	}
-	if err := s.notInSwap(d.create.Spec.GPUUUIDs, d.create.SwapID); err != nil {
+	if err := s.notInSwap(d.create.Spec.GPUUUIDs, want.SwapID); err != nil {
 		return nil, err
 	}
-	if err := ledger.Admit(s.world(memory), s.wanted(d)); err != nil {
+	if err := ledger.Admit(s.world(memory), want); err != nil {
 		return nil, err
 	}
 	now, redacted := time.Now(), d.secrets.Redact(d.create.Spec)
@@ -204,14 +208,17 @@ func (s *Supervisor) admit(d *Draft) (*instance, error) {
 	i := &instance{
 		facts: facts{
 			ID: d.ID, Spec: redacted, Model: d.plan.Model, ServedNames: d.plan.ServedNames,
-			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: d.Want.Bytes, MadeBy: d.create.SwapID,
+			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: want.Bytes, MadeBy: want.SwapID,
 		},
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
-		swapID: d.create.SwapID, holdGate: d.create.HoldGate,
+		swapID: want.SwapID, holdGate: c != nil,
 		changed: make(chan struct{}), over: make(chan struct{}),
 	}
 	s.instances[d.ID] = i
+	if c != nil {
+		c.in, c.room = i, nil // the instance is counted itself from now on
+	}
 	return i, nil
 }
 
@@ -227,10 +234,13 @@ func (s *Supervisor) notInSwap(uuids []string, swapID string) error {
 
 // open makes the ports of a new instance, or takes those that its swap has
 // claimed for it.
-func (s *Supervisor) open(i *instance, d *Draft) error {
-	s.mu.Lock()
-	opened := s.takeClaimed(d.create.SwapID)
-	s.mu.Unlock()
+func (s *Supervisor) open(i *instance, d *Draft, c *Claim) error {
+	var opened ports
+	if c != nil {
+		s.mu.Lock()
+		opened, c.ports = c.ports, ports{}
+		s.mu.Unlock()
+	}
 	if opened.gate == nil {
 		var err error
 		if opened, err = s.openPorts(d); err != nil {

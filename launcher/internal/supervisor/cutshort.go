@@ -6,27 +6,36 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/ledger"
 )
 
-// This file is how a swap that has no time left gets the instances back that
-// it moves.
+// This file is how a sleep or a wake that is under way ends before its time.
 
 var errCutShort = errors.New("its swap is being undone")
 
-// CutShort ends the wait for an engine's answer to a sleep or a wake that is
+// cutShort ends the wait for an engine's answer to a sleep or a wake that is
 // under way, as if its time were over: the engine is brought back to where it
-// was.
-func (s *Supervisor) CutShort(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i, ok := s.instances[id]
-	if !ok || i.op == nil || i.state != launcher.FallingAsleep && i.state != launcher.Waking {
+// was. The lock is held.
+func (s *Supervisor) cutShort(i *instance) {
+	if i.op == nil || i.state != launcher.FallingAsleep && i.state != launcher.Waking {
 		return
 	}
 	i.op.cutShort = true
 	if i.op.giveUp != nil {
 		i.op.giveUp(errCutShort)
+	}
+}
+
+// callOff takes back a sleep that is still draining: the gate opens again and
+// no answer is cut. A sleep that has gone further goes on to its end. The lock is
+// held.
+func (s *Supervisor) callOff(i *instance) {
+	if i.state != launcher.FallingAsleep || i.op == nil || i.op.drained {
+		return
+	}
+	i.op = nil // its goroutine sees that when the open gate has ended the drain
+	i.reason = "its sleep was called off"
+	if err := s.happen(i, launcher.EventSleepRefused, nil); err != nil {
+		s.log.Error("cannot call a sleep off", "error", err)
 	}
 }
 
@@ -53,21 +62,4 @@ func (s *Supervisor) patience(op *operation) time.Duration {
 		return settleLimit
 	}
 	return max(settleLimit, op.limit-time.Since(op.asked))
-}
-
-// AwaitRoom waits until there is room for a sleeper to wake: until the memory
-// that others are giving back is free, for at most the time that it may take.
-// The error is what the ledger refuses it for in the end.
-func (s *Supervisor) AwaitRoom(ctx context.Context, id, swapID string) error {
-	var refusal error
-	s.meter.PollUntil(ctx, func() bool {
-		memory := s.lockWithMemory(s.gpusOf(id))
-		defer s.mu.Unlock()
-		refusal = nil
-		if i, ok := s.instances[id]; ok && i.state == launcher.Sleeping {
-			refusal = ledger.Admit(s.world(memory), i.entry(nil).Want(swapID))
-		}
-		return refusal == nil
-	})
-	return refusal
 }

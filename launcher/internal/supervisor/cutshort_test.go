@@ -21,8 +21,9 @@ func TestASleepThatIsCutShortIsTakenBackAtOnce(t *testing.T) {
 		_, err := r.Sleep("a", Ask{})
 		require.NoError(t, err)
 		synctest.Wait()
-		r.CutShort("a")
-		view, err := r.AwaitRest(t.Context(), "a")
+		r.under(func() { r.cutShort(r.instances["a"]) })
+		require.NoError(t, r.AwaitRest(t.Context(), "a"))
+		view, err := r.Get("a")
 		require.NoError(t, err)
 		assert.Equal(t, "awake", view.State)
 		assert.Zero(t, time.Since(began), "it waited for no limit")
@@ -45,8 +46,9 @@ func TestAnEngineThatIsSlowToSleepIsNotKilledForASleepThatIsCutShort(t *testing.
 		_, err := r.Sleep("a", Ask{})
 		require.NoError(t, err)
 		synctest.Wait()
-		r.CutShort("a")
-		view, err := r.AwaitRest(t.Context(), "a")
+		r.under(func() { r.cutShort(r.instances["a"]) })
+		require.NoError(t, r.AwaitRest(t.Context(), "a"))
+		view, err := r.Get("a")
 		require.NoError(t, err)
 		assert.Equal(t, "awake", view.State, "a sleep may take a minute here")
 		assert.Zero(t, r.runner.tree("a").killed)
@@ -65,8 +67,9 @@ func TestAWakeThatIsCutShortIsTakenBackAtOnce(t *testing.T) {
 		_, err = r.Wake("a", Ask{})
 		require.NoError(t, err)
 		synctest.Wait()
-		r.CutShort("a")
-		view, err := r.AwaitRest(t.Context(), "a")
+		r.under(func() { r.cutShort(r.instances["a"]) })
+		require.NoError(t, r.AwaitRest(t.Context(), "a"))
+		view, err := r.Get("a")
 		require.NoError(t, err)
 		assert.Equal(t, "sleeping", view.State)
 		assert.Equal(t, 2, view.SleepLevel)
@@ -77,9 +80,8 @@ func TestAWakeThatIsCutShortIsTakenBackAtOnce(t *testing.T) {
 func TestASleepAtTheLastLevelIsAtTheLevelOfTheOneBefore(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
-		for _, c := range []struct{ ask, level int }{{LastLevel, 1}, {2, 2}, {LastLevel, 2}, {0, 1}} {
-			_, err := r.Sleep("a", Ask{Level: c.ask})
-			require.NoError(t, err)
+		for _, c := range []struct{ ask, level int }{{lastLevel, 1}, {2, 2}, {lastLevel, 2}, {1, 1}} {
+			r.under(func() { require.NoError(t, r.sleep(r.instances["a"], "", Ask{Level: c.ask})) })
 			view, err := r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
 			require.NoError(t, err)
 			assert.Equal(t, c.level, view.SleepLevel)
@@ -98,12 +100,13 @@ func TestRoomIsAwaitedUntilTheMemoryIsFreeAndNoLongerThanThatMayTake(t *testing.
 		r.gpus.hold("g0", 77, 60) // a stranger's
 		var free atomic.Bool
 		time.AfterFunc(10*time.Second, func() { free.Store(true); r.gpus.hold("g0", 77, 0) })
-		require.NoError(t, r.AwaitRoom(t.Context(), "a", ""))
+		claim := &Claim{s: r.Supervisor}
+		require.NoError(t, claim.awaitRoom(t.Context(), r.instances["a"]))
 		assert.True(t, free.Load())
 
 		r.gpus.hold("g0", 77, 60)
 		began := time.Now()
-		err := r.AwaitRoom(t.Context(), "a", "")
+		err := claim.awaitRoom(t.Context(), r.instances["a"])
 		assert.ErrorContains(t, err, "other processes hold 60.0 GiB")
 		assert.Equal(t, r.opts.Limits.Memory, time.Since(began).Truncate(time.Second))
 	})

@@ -150,22 +150,6 @@ func (s *Supervisor) noteDrain(i *instance, op *operation, took time.Duration, c
 	return true
 }
 
-// CallOff takes back a sleep that is still draining: the gate opens again and
-// no answer is cut. A sleep that has gone further goes on to its end.
-func (s *Supervisor) CallOff(id string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i, ok := s.instances[id]
-	if !ok || i.state != launcher.FallingAsleep || i.op == nil || i.op.drained {
-		return
-	}
-	i.op = nil // its goroutine sees that when the open gate has ended the drain
-	i.reason = "its sleep was called off"
-	if err := s.happen(i, launcher.EventSleepRefused, nil); err != nil {
-		s.log.Error("cannot call a sleep off", "error", err)
-	}
-}
-
 // comeback is how an engine whose sleep or wake did not end well is brought back to
 // where it was.
 type comeback struct {

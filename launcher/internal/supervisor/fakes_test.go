@@ -509,3 +509,10 @@ func never(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) 
 var errBroken = errors.New("broken")
 
 func broken(context.Context) error { return errBroken }
+
+// under does something with the supervisor's lock held.
+func (r *rig) under(do func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	do()
+}

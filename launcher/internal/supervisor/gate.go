@@ -37,23 +37,3 @@ func failText(i *instance) string {
 	}
 	return fmt.Sprintf("the instance is %s: %s", i.state, i.reason)
 }
-
-// HoldGate keeps an instance's gate shut when the instance is awake, until OpenGate.
-func (s *Supervisor) HoldGate(id string) { s.holdGate(id, true) }
-
-// OpenGate ends HoldGate: the gate opens when the instance is awake.
-func (s *Supervisor) OpenGate(id string) { s.holdGate(id, false) }
-
-func (s *Supervisor) holdGate(id string, hold bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	i, ok := s.instances[id]
-	if !ok {
-		return
-	}
-	i.holdGate = hold
-	s.setGate(i)
-	if !hold {
-		s.write(i)
-	}
-}

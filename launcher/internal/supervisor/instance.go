@@ -176,7 +176,7 @@ func (i *instance) view() launcherapi.Instance {
 // entry is the instance as the ledger sees it; now is what was just measured.
 func (i *instance) entry(now map[string]uint64) ledger.Instance {
 	return ledger.Instance{
-		ID: i.facts.ID, State: i.state, Released: i.released, Slept: i.slept, GPUs: i.gpus(),
+		ID: i.facts.ID, State: i.state, Since: i.since, Released: i.released, Slept: i.slept, GPUs: i.gpus(),
 		Expected: i.facts.Expected, Awake: i.awakeBytes, Residue: i.residue, Now: now,
 		Host: i.hostBytes, LastUsed: i.lastUsed(), Pinned: i.pinned(), SwapID: i.swapID, Victim: i.victim,
 	}

@@ -98,7 +98,7 @@ func (r *rig) wakes(id string) []string {
 	return r.engine.noted()
 }
 
-func TestWhatASwapHasClaimedIsWrittenUntilItIsDismissed(t *testing.T) {
+func TestWhatASwapHasClaimedIsWrittenUntilItIsReleased(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		carried := func() map[string]string {
 			out := map[string]string{}
@@ -108,15 +108,13 @@ func TestWhatASwapHasClaimedIsWrittenUntilItIsDismissed(t *testing.T) {
 			return out
 		}
 		r.awake("out", "0.4")
-		_, err := r.Enlist("s", r.everyGPU(), func(ledger.World, []launcherapi.Instance) (Intent, error) {
-			return Intent{In: "in", New: true, Out: []string{"out"}}, nil
-		})
-		require.NoError(t, err)
+		ask := r.toMake("s", "in")
+		ask.Plan.Out = []string{"out"}
+		c := r.claims(ask)
 		assert.Equal(t, map[string]string{"out": "s"}, carried())
-		_, err = r.Create(Create{ID: "in", Spec: spec("0.4"), SwapID: "s"})
-		require.NoError(t, err)
+		require.NoError(t, c.Start(t.Context()))
 		assert.Equal(t, map[string]string{"out": "s", "in": "s"}, carried())
-		r.Dismiss("s")
+		c.Release()
 		assert.Equal(t, map[string]string{"out": "", "in": ""}, carried())
 	})
 }
@@ -446,9 +444,9 @@ func TestACanaryForWhichTheLauncherHasForgottenTheKeyIsNotAFailure(t *testing.T)
 			in(t, func(t *testing.T, r *rig) {
 				r.awake("a", "0.9")
 				ask := func(r *rig) error {
-					canary, err := r.Canary("a")
-					require.NoError(t, err)
-					return canary(t.Context())
+					c := r.claims(toDo(ledger.Plan{SwapID: "s", In: "a", Room: &ledger.Want{}}))
+					defer c.Release()
+					return c.Canary(t.Context())
 				}
 				require.NoError(t, ask(r))
 				memory := remembered(t, r)

@@ -82,14 +82,14 @@ type Supervisor struct {
 	closing   bool
 	instances map[string]*instance
 	unwritten map[string]bool   // ids of instances of which what is written is not true
-	claims    map[string]*claim // by the id of the swap that holds it
+	claims    map[string]*Claim // by the id of the swap that holds it
 
 	meter *devmem.Meter
 }
 
 // New makes a supervisor that knows no instance yet; see [Supervisor.Recover].
 func New(opts Options) *Supervisor {
-	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}, claims: map[string]*claim{}}
+	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}, claims: map[string]*Claim{}}
 	s.meter = devmem.New(devmem.Options{GPUs: opts.GPUs, Processes: opts.Processes, Trees: opts.Runner, ReturnTime: opts.Limits.Memory, Logger: opts.Logger})
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	for _, e := range opts.Engines {
@@ -233,59 +233,3 @@ func (s *Supervisor) LogsInUse() map[string]bool {
 	}
 	return inUse
 }
-
-// Await returns the instance as soon as done says so of it, whatever the state
-// is. It ends early when ctx does, or when the instance is forgotten (code
-// not_found).
-func (s *Supervisor) Await(ctx context.Context, id string, done func(launcherapi.Instance) bool) (launcherapi.Instance, error) {
-	for {
-		s.mu.Lock()
-		i, ok := s.instances[id]
-		if !ok {
-			s.mu.Unlock()
-			return launcherapi.Instance{}, launcher.NotFound(id)
-		}
-		view, changed := i.view(), i.changed
-		s.mu.Unlock()
-		if done(view) {
-			return view, nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return view, context.Cause(ctx)
-		}
-	}
-}
-
-// AwaitRest returns the instance once it is not on its way to another state
-// and, where it has ended, holds nothing any more. One that cannot be ended for
-// long is an error of code engine_timeout.
-func (s *Supervisor) AwaitRest(ctx context.Context, id string) (launcherapi.Instance, error) {
-	began := time.Now()
-	for {
-		s.mu.Lock()
-		i, ok := s.instances[id]
-		if !ok {
-			s.mu.Unlock()
-			return launcherapi.Instance{}, launcher.NotFound(id)
-		}
-		view, changed, stuck := i.view(), i.changed, i.stuck(began)
-		rests := !i.state.Moving() && (i.released || !i.state.Ended())
-		s.mu.Unlock()
-		switch {
-		case rests:
-			return view, nil
-		case stuck != nil:
-			return view, stuck
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return view, context.Cause(ctx)
-		}
-	}
-}
-
-// Settled says whether an instance is not on its way to another state.
-func Settled(i launcherapi.Instance) bool { return !launcher.State(i.State).Moving() }

@@ -254,7 +254,7 @@ func TestADrainThatRunsOutOfTimeCutsAndCounts(t *testing.T) {
 		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 		assert.Equal(t, 3*time.Second, time.Since(began))
-		assert.Equal(t, 2, r.Cut("a"))
+		assert.Equal(t, 2, r.instances["a"].op.cut)
 	})
 }
 
@@ -266,14 +266,14 @@ func TestASleepThatIsCalledOffCutsNothing(t *testing.T) {
 		_, err := r.Sleep("a", Ask{Drain: time.Minute})
 		require.NoError(t, err)
 		synctest.Wait()
-		r.CallOff("a")
+		r.under(func() { r.callOff(r.instances["a"]) })
 		assert.Equal(t, "awake", r.state("a"))
 		assert.Equal(t, "open", gate.get())
 		synctest.Wait()
 		assert.Empty(t, r.engine.noted(), "the engine was never told to sleep")
 		gate.drained = nil
 		r.asleep("a")
-		r.CallOff("a")
+		r.under(func() { r.callOff(r.instances["a"]) })
 		assert.Equal(t, "sleeping", r.state("a"), "too late")
 	})
 }

@@ -1,7 +1,6 @@
 package supervisor
 
 import (
-	"context"
 	"maps"
 	"slices"
 
@@ -94,12 +93,6 @@ func (s *Supervisor) holdsBefore(i *instance, op *operation) map[string]uint64 {
 		}
 	}
 	return out
-}
-
-// AwaitFree waits until that many bytes of each GPU are free, as the driver
-// says, for at most the time that memory may take to come back.
-func (s *Supervisor) AwaitFree(ctx context.Context, need map[string]uint64) error {
-	return s.meter.AwaitFree(ctx, need)
 }
 
 // GPUs shows every device with everything known to be on it.

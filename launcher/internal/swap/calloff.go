@@ -1,8 +1,6 @@
 package swap
 
 import (
-	"context"
-
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -24,7 +22,7 @@ func (c *Coordinator) CallOff(key string) (*Run, error) {
 		k = &kept{}
 		c.callOffEarly(key)
 	}
-	r, id := k.run, k.saved.ID
+	r, id := k.run, k.saved.Plan.SwapID
 	c.mu.Unlock()
 	switch {
 	case !known:
@@ -58,31 +56,4 @@ func (r *Run) callOff() bool {
 		r.giveUp(errCalledOff)
 	}
 	return true
-}
-
-// await admits the swap, unless it is called off before.
-func (r *Run) await(ctx context.Context) (release func(), err error) {
-	ctx, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	r.mu.Lock()
-	r.giveUp = giveUp
-	if r.off {
-		giveUp(errCalledOff)
-	}
-	r.mu.Unlock()
-	release, err = r.admit(ctx)
-	r.mu.Lock()
-	off := r.off
-	r.begun = !off
-	r.mu.Unlock()
-	if !off {
-		return release, err
-	}
-	if err == nil { // called off in the last moment
-		if !r.req.DryRun {
-			r.c.opts.Supervisor.Dismiss(r.order.swapID)
-		}
-		release()
-	}
-	return nil, errCalledOff
 }

@@ -128,8 +128,7 @@ func TestAnInterruptedSwapUndoesOnlyWhatItMadeItself(t *testing.T) {
 		w.asleep("a", "g0")
 		w.awake("x", "g1") // by somebody else, while nothing was known of the swap
 		w.awake("still", "g0")
-		saved := Saved{ID: "s", GPUs: []string{"g0"}, In: "x", New: true, Out: []string{"still"}, Level: 1}
-		w.Recover([]Saved{saved})
+		w.Recover([]Saved{{Plan: w.brokenOff(toMake("s", "x", "still"))}})
 		synctest.Wait()
 		assert.Equal(t, "awake", w.state("x"))
 		assert.Equal(t, "awake", w.state("still"))
@@ -141,10 +140,10 @@ func TestTheIdThatAnInterruptedSwapWasToMakeStaysItsOwnUntilItIsOver(t *testing.
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.gates.busy = make(chan struct{})
-		_, err := w.sup.Sleep("a", supervisor.Ask{Drain: time.Minute}) // it is on its way when the launcher comes back
-		require.NoError(t, err)
-		saved := Saved{ID: "s", GPUs: []string{"g0"}, In: "x", New: true, Out: []string{"a"}, Level: 1}
-		w.Recover([]Saved{saved})
+		plan := w.brokenOff(toMake("s", "x", "a"))
+		_, err := w.sup.Reclaim(plan).Drain(expired(t), "a") // it is on its way when the launcher comes back
+		require.ErrorIs(t, err, context.Canceled)
+		w.Recover([]Saved{{Plan: plan}})
 		x := supervisor.Create{ID: "x", Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{"g1"}}}
 		_, err = w.sup.Create(x)
 		assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err))

@@ -80,7 +80,7 @@ func TestNoSwapFollowsOneWhoseUndoingTheEndOfTheLauncherBreaksOff(t *testing.T) 
 		assert.Equal(t, launcherapi.CodeUnavailable, launcher.CodeOf(err))
 		var left []string
 		for _, s := range w.unfinished() {
-			left = append(left, s.ID)
+			left = append(left, s.Plan.SwapID)
 		}
 		assert.Equal(t, []string{first.ID()}, left, "of two on one GPU the next life of the launcher takes the first for over, and x would never wake")
 		assert.Equal(t, "gone", w.state("m"))

@@ -1,6 +1,7 @@
 package swap
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -8,17 +9,18 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
 )
 
 func TestAnInterruptedSwapIsNotDoneWhileTheOneThatLeavesFallsAsleep(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.gates.busy = make(chan struct{})
-		_, err := w.sup.Sleep("a", supervisor.Ask{Drain: time.Hour}) // it goes on its way when the launcher comes back
-		require.NoError(t, err)
-		saved := Saved{ID: "s", GPUs: []string{"g0"}, Out: []string{"a"}, Stays: true, Level: 1, Until: time.Now().Add(-time.Hour)}
-		w.Recover([]Saved{saved})
+		plan := w.brokenOff(ledger.Plan{SwapID: "s", GPUs: []string{"g0"}, Drain: time.Hour, Level: 1})
+		_, err := w.sup.Reclaim(plan).Drain(expired(t), "a") // it goes on its way when the launcher comes back
+		require.ErrorIs(t, err, context.Canceled)
+		plan.Until = time.Now().Add(-time.Hour)
+		w.Recover([]Saved{{Plan: plan}})
 		w.tasks.Wait()
 		assert.Empty(t, w.unfinished())
 		assert.Equal(t, "awake", w.state("a"), "its time is over, so it is undone")

@@ -27,7 +27,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/google/uuid"
 
@@ -148,107 +147,6 @@ func (c *Coordinator) begin(id string, req launcherapi.SwapRequest, key string) 
 	return r, nil
 }
 
-// newRun makes a Run that has not begun.
-func (c *Coordinator) newRun(id string) *Run {
-	return &Run{
-		c: c, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
-		order:  order{swapID: id},
-		saved:  Saved{ID: id, Began: time.Now()},
-		result: launcherapi.SwapResult{SwapID: id, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}},
-	}
-}
-
-// read makes a Run of a request.
-func (c *Coordinator) read(id string, req launcherapi.SwapRequest) (*Run, error) {
-	r := c.newRun(id)
-	r.req = req
-	r.limit, r.drain = orDefault(req.Timeout, c.opts.Limits.Start), orDefault(req.DrainTimeout, c.opts.Limits.Drain)
-	r.until = r.began.Add(r.limit)
-	r.order.gpus = req.GPUUUIDs
-	if err := r.readOut(); err != nil {
-		return nil, err
-	}
-	if err := r.readIn(); err != nil {
-		return nil, err
-	}
-	if len(r.order.gpus) == 0 {
-		return nil, launcher.Invalidf("body.gpu_uuids", "gpu_uuids is missing: name the GPUs to swap on")
-	}
-	return r, nil
-}
-
-// orDefault is a duration of a request: 0 is the default too.
-func orDefault(given *launcherapi.Duration, standard time.Duration) time.Duration {
-	if given == nil || *given == 0 {
-		return standard
-	}
-	return given.D()
-}
-
-func (r *Run) readOut() error {
-	if r.req.Out != nil {
-		r.order.out = *r.req.Out
-	}
-	out := &r.order.out
-	switch out.Mode {
-	case "":
-		out.Mode = launcherapi.OutSleep
-	case launcherapi.OutSleep, launcherapi.OutStop:
-	default:
-		return launcher.Invalidf("body.out.mode", "out.mode %q does not exist: it is sleep or stop", out.Mode)
-	}
-	if out.Level == 0 {
-		out.Level = 1
-		if out.Mode == launcherapi.OutStop {
-			out.Level = 2 // it only sleeps until the other is awake: keep no weights for that
-		}
-	}
-	if err := launcherapi.CheckSleepLevel(out.Level); err != nil {
-		return launcher.Invalidf("body.out.level", "%w", err)
-	}
-	return nil
-}
-
-func (r *Run) readIn() error {
-	in := r.req.In
-	sup := r.c.opts.Supervisor
-	if in == nil {
-		return sup.KnownGPUs("body.gpu_uuids", r.order.gpus)
-	}
-	if len(r.order.gpus) == 0 {
-		r.order.gpus = in.GPUUUIDs
-	}
-	if in.GPUUUIDs != nil && !sameSet(in.GPUUUIDs, r.order.gpus) {
-		return launcher.Invalidf("body.in.gpu_uuids", "in.gpu_uuids and gpu_uuids differ: give one of them")
-	}
-	if in.InstanceID != "" {
-		if in.Options != nil || in.Args != nil || in.ID != "" || in.EnvVars != nil || in.Engine != "" || in.Annotations != nil || in.StartMethod != "" {
-			return launcher.Invalidf("body.in", "in names the instance %s and describes a new one as well: give instance_id alone, or leave it out", in.InstanceID)
-		}
-		view, err := sup.Get(in.InstanceID)
-		if err != nil {
-			return err
-		}
-		r.order.in = in.InstanceID
-		if len(r.order.gpus) == 0 {
-			r.order.gpus = view.GPUUUIDs
-		}
-		return sup.KnownGPUs("body.gpu_uuids", r.order.gpus)
-	}
-	draft, err := sup.Draft(supervisor.Create{
-		ID: in.ID, SwapID: r.order.swapID, HoldGate: true, DryRun: r.req.DryRun,
-		Spec: launcherapi.InstanceSpec{
-			Options: in.Options, Args: in.Args, EnvVars: in.EnvVars, Annotations: in.Annotations, Engine: in.Engine,
-			GPUUUIDs: r.order.gpus, StartMethod: in.StartMethod,
-		},
-	})
-	if err != nil {
-		return err
-	}
-	r.order.draft, r.order.in, r.order.want = draft, draft.ID, &draft.Want
-	return nil
-}
-
 // Recover remembers the keys of the swaps that had ended when the launcher died,
 // and finishes or undoes those that were under way: one whose instance is
 // awake, or becomes so, is finished. Their turns are asked for before anybody
@@ -265,26 +163,17 @@ func (c *Coordinator) Recover(swaps []Saved) {
 }
 
 func (c *Coordinator) takeUp(saved Saved) {
-	r := c.newRun(saved.ID)
-	r.saved, r.written = saved, true
-	r.limit, r.until = c.opts.Limits.Start, saved.Until
-	if saved.Until.IsZero() {
-		r.until = r.began.Add(r.limit)
+	r := c.newRun(saved.Plan.SwapID)
+	if saved.Plan.Until.IsZero() {
+		saved.Plan.Until = r.began.Add(c.opts.Limits.Start)
 	}
-	r.order.gpus, r.order.held, r.order.in = saved.GPUs, saved.GPUs, saved.In
-	r.intent = supervisor.Intent{In: saved.In, New: saved.New, Out: saved.Out, Stop: saved.Stop, Level: saved.Level}
-	made, moved := "", saved.Out
-	if saved.New {
-		made = saved.In
-	}
-	if !saved.Stays {
-		moved = append(slices.Clone(moved), saved.In)
-	}
-	c.opts.Supervisor.Reclaim(saved.ID, made, moved)
+	r.saved, r.written, r.limit = saved, true, c.opts.Limits.Start
+	r.result.Deleted = saved.Deleted
+	r.claim = c.opts.Supervisor.Reclaim(saved.Plan)
 	if saved.Key != nil {
 		c.keep(&kept{saved: saved, run: r})
 	}
-	turn := c.opts.Turns.Enter(saved.ID, saved.GPUs)
+	turn := c.opts.Turns.Enter(saved.Plan.SwapID, saved.Plan.GPUs)
 	c.tasks.Go(func() {
 		if turn.Await(c.ctx) != nil {
 			return // the launcher closes
@@ -294,5 +183,3 @@ func (c *Coordinator) takeUp(saved Saved) {
 		r.finish()
 	})
 }
-
-var errLauncherCloses = launcher.Unavailablef("the launcher is closing; a swap that had begun is taken up again when it is back")

@@ -17,11 +17,14 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
+
+const gib = uint64(1) << 30
 
 // world is a coordinator and its supervisor, with two GPUs of 80 GiB and engines
 // that do at once what they are told.
@@ -79,6 +82,33 @@ func (w *world) asleep(id, gpu string) {
 	require.NoError(w.t, err)
 	_, err = w.sup.AwaitVerb(w.t.Context(), id, launcher.Sleeping)
 	require.NoError(w.t, err)
+}
+
+// toMake is the plan of a swap that makes an instance on GPU g0, where others leave.
+func toMake(swapID, in string, out ...string) ledger.Plan {
+	return ledger.Plan{
+		SwapID: swapID, GPUs: []string{"g0"}, In: in, Room: &ledger.Want{ID: in, New: true, SwapID: swapID}, Out: out, Level: 1, Drain: time.Minute,
+	}
+}
+
+// brokenOff claims what a swap needs that sends whoever is awake on GPU g0 away, and
+// breaks that off as the end of the launcher does. It gives the plan as asked for,
+// with those that leave.
+func (w *world) brokenOff(plan ledger.Plan) ledger.Plan {
+	w.t.Helper()
+	claim, err := w.sup.Claim(supervisor.SwapAsk{Plan: ledger.Plan{SwapID: plan.SwapID, GPUs: plan.GPUs, Level: 1}, GPUs: plan.GPUs})
+	require.NoError(w.t, err)
+	claim.BreakOff()
+	plan.Out = claim.Plan().Out
+	return plan
+}
+
+// expired is a context that has ended.
+func expired(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
 }
 
 func (w *world) begin(req launcherapi.SwapRequest) *Run {

@@ -66,7 +66,7 @@ func (c *Coordinator) recall(key string, digest [sha256.Size]byte) (*Run, error)
 	if !hmac.Equal(k.saved.Key.Hash, hashOf(k.saved.Key.Salt, digest)) {
 		return nil, &launcher.Error{
 			Code:   launcherapi.CodeKeyReused,
-			Detail: "this Idempotency-Key came with another request before, that of swap " + k.saved.ID + ": use a new key for a new request",
+			Detail: "this Idempotency-Key came with another request before, that of swap " + k.saved.Plan.SwapID + ": use a new key for a new request",
 		}
 	}
 	if k.run != nil {
@@ -86,7 +86,7 @@ func (c *Coordinator) remember(k *kept) (forgotten string) {
 	c.keys[key] = k
 	if len(c.recent) > keptKeys {
 		if oldest := c.keys[c.recent[0]]; oldest.run == nil {
-			forgotten = oldest.saved.ID
+			forgotten = oldest.saved.Plan.SwapID
 		}
 		delete(c.keys, c.recent[0])
 		c.recent = slices.Delete(c.recent, 0, 1)
@@ -104,7 +104,7 @@ func (c *Coordinator) keep(k *kept) {
 
 // over makes the Run of a swap that has ended.
 func (c *Coordinator) over(saved Saved) *Run {
-	r := c.newRun(saved.ID)
+	r := c.newRun(saved.Plan.SwapID)
 	r.result, r.over = *saved.Result, true
 	if saved.Failure != nil {
 		r.err = failedError(*saved.Failure, r.result)

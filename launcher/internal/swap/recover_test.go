@@ -15,6 +15,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -40,7 +41,9 @@ func life(t *testing.T, written *paper) *Coordinator {
 }
 
 func saved(id string, gpus ...string) Saved {
-	return Saved{ID: id, GPUs: gpus, In: "new-" + id, New: true, Out: []string{"old-" + id}, Level: 1, Phase: "start"}
+	plan := toMake(id, "new-"+id, "old-"+id)
+	plan.GPUs = gpus
+	return Saved{Plan: plan, Phase: "start"}
 }
 
 func within(t *testing.T, what string, do func()) {
@@ -67,7 +70,7 @@ func TestUnfinishedSwapsThatOverlapDoNotKeepTheLauncherFromServing(t *testing.T)
 	assert.Empty(t, written.all(), "each is over, and that is written down")
 	undone := map[string]bool{}
 	for _, s := range written.ever() {
-		undone[s.ID] = undone[s.ID] || s.Failure != nil
+		undone[s.Plan.SwapID] = undone[s.Plan.SwapID] || s.Failure != nil
 	}
 	assert.Equal(t, map[string]bool{"s1": true, "s2": true, "s3": true}, undone)
 }
@@ -143,21 +146,21 @@ func TestWhatIsRememberedOfKeysIsBounded(t *testing.T) {
 		r.saved.Key = newKey(fmt.Sprint("key-", n), [32]byte{})
 		r.settled = true
 		r.result = launcherapi.SwapResult{
-			SwapID: r.saved.ID, In: &launcherapi.Instance{InstanceID: "b", Options: &long}, Out: []launcherapi.Instance{{InstanceID: "a", Args: []string{long}}},
+			SwapID: r.ID(), In: &launcherapi.Instance{InstanceID: "b", Options: &long}, Out: []launcherapi.Instance{{InstanceID: "a", Args: []string{long}}},
 		}
 		r.err = &FailedError{Err: &launcher.Error{Detail: "why", LastLogLines: []string{long}}}
 		r.writeEnd()
 	}
 	all := written.all()
 	require.Len(t, all, keptKeys)
-	assert.Equal(t, "s-0010", all[0].ID, "the oldest are forgotten")
+	assert.Equal(t, "s-0010", all[0].Plan.SwapID, "the oldest are forgotten")
 	assert.Equal(t, "b", all[0].Result.In.InstanceID)
 	assert.Equal(t, "a", all[0].Result.Out[0].InstanceID)
 	for _, s := range all {
 		assert.LessOrEqual(t, size(&s), keptBytes)
 	}
 	c = life(t, written)
-	c.Recover(append(all, Saved{ID: "later", Done: true, Key: newKey("later", [32]byte{}), Result: all[0].Result}))
+	c.Recover(append(all, Saved{Plan: ledger.Plan{SwapID: "later"}, Done: true, Key: newKey("later", [32]byte{}), Result: all[0].Result}))
 	assert.Len(t, written.all(), keptKeys-1, "the oldest makes room")
 }
 

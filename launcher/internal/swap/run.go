@@ -4,47 +4,46 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/crashpoint"
-	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Run is one swap.
+// Run is one swap: its request, its claim, what is written of it, and its progress.
 type Run struct {
-	c      *Coordinator
-	req    launcherapi.SwapRequest
-	order  order
-	limit  time.Duration
-	drain  time.Duration
-	began  time.Time
-	until  time.Time // when its time is over
-	answer time.Time // when it answers at the latest, of one that is taken up; zero: by until
-	intent supervisor.Intent
+	c     *Coordinator
+	began time.Time
 
-	saved   Saved // guarded by the coordinator's lock once it is written
-	written bool  // it has touched something, and its end has to be written
+	req   launcherapi.SwapRequest
+	gpus  []string          // that the one that comes in is to have
+	draft *supervisor.Draft // of a new one
+	limit time.Duration
+
+	claim   Claim     // nil until the swap is admitted
+	saved   Saved     // with the plan; the rest of it is guarded by the coordinator's lock once it is written
+	written bool      // the swap touches something, and its end has to be written
+	reached int       // how many rows were begun
+	answer  time.Time // when a swap that is taken up answers at the latest; zero: by its plan
 
 	mu       sync.Mutex
 	progress []launcherapi.SwapProgress
 	changed  chan struct{}           // closed and replaced when progress grows
-	ended    chan struct{}           // closed when it is over
+	ended    chan struct{}           // closed when the swap is over
 	over     bool                    // answered; nothing is told any more
 	settled  bool                    // result and err are those to answer with
-	begun    bool                    // it waits for its turn no more, and cannot be called off
-	off      bool                    // it was called off before
+	begun    bool                    // the swap waits for its turn no more, and cannot be called off
+	off      bool                    // the swap was called off before
 	giveUp   context.CancelCauseFunc // ends the wait
 	result   launcherapi.SwapResult
 	err      error
 }
 
 // ID is the swap's.
-func (r *Run) ID() string { return r.order.swapID }
+func (r *Run) ID() string { return r.saved.Plan.SwapID }
 
 // FailedError says why a swap came to nothing. The outcome in its result says
 // what became of it: refused, undone, undo_failed or interrupted.
@@ -116,7 +115,7 @@ func (r *Run) Follow(ctx context.Context, tell func(launcherapi.SwapProgress) er
 
 // tell adds a step. The lock is held.
 func (r *Run) tell(p launcherapi.SwapProgress) {
-	p.SwapID = r.order.swapID
+	p.SwapID = r.ID()
 	r.progress = append(r.progress, p)
 	close(r.changed)
 	r.changed = make(chan struct{})
@@ -149,7 +148,7 @@ func (r *Run) noteBegun(name, instanceID string) {
 		return
 	}
 	if err := r.rewrite(func(s *Saved) { s.Phase = name }); err != nil {
-		r.c.log.Warn("cannot write down how far a swap is", "swap", r.order.swapID, "phase", name, "error", err)
+		r.c.log.Warn("cannot write down how far a swap is", "swap", r.ID(), "phase", name, "error", err)
 	}
 }
 
@@ -168,7 +167,7 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 
 // run does the swap from beginning to end.
 func (r *Run) run(parent context.Context) {
-	ctx, cancel := context.WithDeadlineCause(parent, r.until, errTimeout)
+	ctx, cancel := context.WithDeadlineCause(parent, r.saved.Plan.Until, errTimeout)
 	defer cancel()
 	r.do(ctx)
 	r.finish()
@@ -187,12 +186,12 @@ func (r *Run) do(ctx context.Context) {
 		return
 	}
 	defer release()
-	if r.req.DryRun {
+	defer r.letGo()
+	switch {
+	case r.req.DryRun:
 		r.conclude(launcherapi.OutcomeDryRun, nil)
 		return
-	}
-	defer r.letGo()
-	if len(r.intent.Out) == 0 && r.intent.Want == nil {
+	case r.saved.Plan.Idle():
 		r.conclude(launcherapi.OutcomeNoop, nil)
 		return
 	}
@@ -201,9 +200,13 @@ func (r *Run) do(ctx context.Context) {
 		return
 	}
 	crashpoint.At(crashpoint.SwapWritten)
-	if err := r.change(ctx); err != nil && r.c.ctx.Err() == nil {
+	err := r.execute(ctx)
+	if err != nil && r.c.ctx.Err() == nil {
 		r.undo(err)
 		return
+	}
+	if err == nil {
+		r.stopOut()
 	}
 	r.conclude(launcherapi.OutcomeDone, nil)
 }
@@ -214,82 +217,10 @@ func (r *Run) letGo() {
 	brokenOff := r.written && !r.saved.Done
 	r.c.mu.Unlock()
 	if brokenOff {
-		r.c.opts.Supervisor.BreakOff(r.order.swapID)
+		r.claim.BreakOff()
 		return
 	}
-	r.c.opts.Supervisor.Dismiss(r.order.swapID)
-}
-
-// admit takes the swap's turn, waits until nothing on its GPUs moves, and
-// decides. Until it succeeds nothing is touched.
-func (r *Run) admit(ctx context.Context) (release func(), err error) {
-	sup, keys := r.c.opts.Supervisor, slices.Clone(r.order.gpus)
-	decideOn := sup.Enlist
-	if r.req.DryRun {
-		decideOn = sup.Consider
-	}
-	for {
-		keys = append(keys, missing(keys, sup.Neighbours(keys))...)
-		turn, err := r.c.opts.Turns.Take(ctx, r.order.swapID, keys)
-		if err != nil {
-			return nil, err
-		}
-		r.order.held = keys
-		r.intent, err = r.decideOnce(ctx, turn, decideOn)
-		if err == nil {
-			return turn.Release, nil
-		}
-		turn.Release()
-		wider, ok := errors.AsType[*widerError](err)
-		if !ok {
-			return nil, err
-		}
-		keys = append(keys, wider.gpus...)
-	}
-}
-
-// decideOnce decides as soon as nobody concerned is on its way to another state
-// and who leaves has been awake for long enough. While it waits for the latter
-// others that need not wait may have their turn.
-func (r *Run) decideOnce(ctx context.Context, turn *gpuqueue.Turn, decideOn func(string, []string, supervisor.Decide) (supervisor.Intent, error)) (supervisor.Intent, error) {
-	sup := r.c.opts.Supervisor
-	for {
-		if r.c.isClosing() {
-			return supervisor.Intent{}, errLauncherCloses
-		}
-		intent, err := decideOn(r.order.swapID, r.order.held, func(w World, all []launcherapi.Instance) (supervisor.Intent, error) {
-			r.order.now = time.Now()
-			return decide(r.order, w, all)
-		})
-		if soon, ok := errors.AsType[*tooSoonError](err); ok {
-			if err := turn.Aside(ctx, func(ctx context.Context) error { return r.outlast(ctx, soon) }); err != nil {
-				return intent, err
-			}
-			continue
-		}
-		moving, ok := errors.AsType[*movingError](err)
-		if !ok {
-			return intent, err
-		}
-		_, err = sup.AwaitRest(ctx, moving.id)
-		if err != nil && launcher.CodeOf(err) != launcherapi.CodeNotFound {
-			return intent, err
-		}
-	}
-}
-
-// outlast waits until an instance has been awake for long enough, or is awake no
-// more.
-func (r *Run) outlast(ctx context.Context, soon *tooSoonError) error {
-	enough, stop := context.WithTimeout(ctx, soon.wait)
-	defer stop()
-	_, _ = r.c.opts.Supervisor.Await(enough, soon.id, func(i launcherapi.Instance) bool { // gone, or its time is over
-		return i.State != string(launcher.Awake)
-	})
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return nil
+	r.claim.Release()
 }
 
 // conclude settles what the swap came to and writes it down. One that the end
@@ -318,11 +249,7 @@ func (r *Run) settle(outcome string, err error) {
 	r.settled = true
 	r.result.Outcome = outcome
 	r.result.BeganAt, r.result.TotalMS = r.began.UTC(), milliseconds(time.Since(r.began))
-	if in, e := r.c.opts.Supervisor.Get(r.order.in); e == nil {
-		in.SwapID = "" // it is let go of before anybody reads this
-		r.result.In = &in
-	}
-	r.result.Out = r.outViews()
+	r.result.In, r.result.Out = r.show()
 	if failed := asFailed(err); failed != nil {
 		failed.Result = r.result
 	}
@@ -347,23 +274,18 @@ func (r *Run) finish() {
 	r.changed = make(chan struct{})
 	outcome := r.result.Outcome
 	r.c.opts.Finished(outcome, r.result)
-	r.c.log.Info("swap is over", "swap", r.order.swapID, "outcome", outcome, "in", r.order.in, "out", r.intent.Out, "total_ms", r.result.TotalMS, "error", r.err)
+	r.c.log.Info("swap is over", "swap", r.ID(), "outcome", outcome, "in", r.saved.Plan.In, "out", r.saved.Plan.Out, "total_ms", r.result.TotalMS, "error", r.err)
 }
 
-// outViews shows those who left; one that is gone is shown as it was last seen.
-func (r *Run) outViews() []launcherapi.Instance {
-	out := []launcherapi.Instance{}
-	for _, id := range r.intent.Out {
-		if view, err := r.c.opts.Supervisor.Get(id); err == nil {
-			view.SwapID = ""
-			out = append(out, view)
-			continue
-		}
-		for _, gone := range r.result.Out {
-			if gone.InstanceID == id {
-				out = append(out, gone)
-			}
-		}
+// show shows the one that comes in and those that leave; of a swap that was not
+// admitted, the one that it named.
+func (r *Run) show() (in *launcherapi.Instance, out []launcherapi.Instance) {
+	if r.claim != nil {
+		return r.claim.Show()
 	}
-	return out
+	if view, err := r.c.opts.Supervisor.Get(r.saved.Plan.In); err == nil {
+		view.SwapID = ""
+		in = &view
+	}
+	return in, []launcherapi.Instance{}
 }

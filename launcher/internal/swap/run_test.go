@@ -84,7 +84,6 @@ func TestASwapThatCannotBeWrittenDownDoesNotBegin(t *testing.T) {
 	written := newPaper(t)
 	c := alone(t, written)
 	r := c.newRun("s")
-	r.order.held = []string{"g0"}
 	written.fill(true)
 	require.ErrorIs(t, r.save(), syscall.ENOSPC)
 	assert.Empty(t, written.all(), "else the next life of the launcher undoes it")
@@ -101,7 +100,7 @@ func TestTheKeyOfASwapWhoseEndCouldNotBeWrittenIsStillKnown(t *testing.T) {
 	written := newPaper(t)
 	c := alone(t, written)
 	r := c.newRun("s")
-	r.order.held, r.saved.Key, r.saved.Phase = []string{"g0"}, newKey("k", [32]byte{}), "open"
+	r.saved.Key, r.saved.Phase = newKey("k", [32]byte{}), "open"
 	require.NoError(t, r.save())
 	written.fill(true)
 	r.conclude(launcherapi.OutcomeDone, nil)

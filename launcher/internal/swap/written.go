@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
 	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -19,18 +20,11 @@ import (
 // Saved is a swap as it is written down: from when it first touches anything until
 // it is over, and as long after that as its key is remembered. It holds no secret.
 type Saved struct {
-	ID    string    `json:"id"`
-	Began time.Time `json:"began"`
-	GPUs  []string  `json:"gpus"`
-	In    string    `json:"in,omitempty"`
-	New   bool      `json:"new,omitempty"`   // in is made by the swap
-	Stays bool      `json:"stays,omitempty"` // in was awake before, or there is none: the swap does not move it
-	Out   []string  `json:"out"`
-	Stop  bool      `json:"stop,omitempty"` // out ends rather than sleeps
-	Level int       `json:"level"`
+	Plan  ledger.Plan `json:"plan"`
+	Began time.Time   `json:"began"`
 
-	Until   time.Time     `json:"until"`             // when its time is over
 	Phase   string        `json:"phase,omitempty"`   // the one under way
+	Deleted []string      `json:"deleted,omitempty"` // ids of those that leave and that somebody has deleted
 	Failure *SavedFailure `json:"failure,omitempty"` // why it is undone, or came to nothing
 
 	Done   bool                    `json:"done"`             // finished or undone: nothing to do any more
@@ -64,8 +58,8 @@ type SavedFailure struct {
 func ReadSaved(f statedir.Found) (Saved, error) {
 	var saved Saved
 	err := json.Unmarshal(f.Record, &saved)
-	if err == nil && saved.ID != f.Name {
-		err = fmt.Errorf("it is that of swap %q", saved.ID)
+	if err == nil && saved.Plan.SwapID != f.Name {
+		err = fmt.Errorf("it is that of swap %q", saved.Plan.SwapID)
 	}
 	if f.Doubted && !saved.Done {
 		saved.loseEnd()
@@ -80,17 +74,19 @@ func ReadSaved(f statedir.Found) (Saved, error) {
 func (saved *Saved) loseEnd() {
 	saved.Done = true
 	saved.Result = &launcherapi.SwapResult{
-		SwapID: saved.ID, Outcome: launcherapi.OutcomeInterrupted, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{},
+		SwapID: saved.Plan.SwapID, Outcome: launcherapi.OutcomeInterrupted, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{},
 	}
 	saved.Failure = &SavedFailure{
 		Phase: saved.Phase, Code: launcherapi.CodeStorage,
-		Detail: fmt.Sprintf("swap %s is over, but how it ended could not be written down before the launcher died", saved.ID),
+		Detail: fmt.Sprintf("swap %s is over, but how it ended could not be written down before the launcher died", saved.Plan.SwapID),
 	}
 }
 
 // InOrder sorts swaps by their beginning.
 func InOrder(all []Saved) {
-	slices.SortFunc(all, func(a, b Saved) int { return cmp.Or(a.Began.Compare(b.Began), strings.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all, func(a, b Saved) int {
+		return cmp.Or(a.Began.Compare(b.Began), strings.Compare(a.Plan.SwapID, b.Plan.SwapID))
+	})
 }
 
 // UnderWay lists the ids of the swaps that are not over.
@@ -98,7 +94,7 @@ func UnderWay(all []Saved) []string {
 	var ids []string
 	for _, saved := range all {
 		if !saved.Done {
-			ids = append(ids, saved.ID)
+			ids = append(ids, saved.Plan.SwapID)
 		}
 	}
 	return ids
@@ -108,11 +104,6 @@ func UnderWay(all []Saved) []string {
 // claimed: from here on it is finished or undone, whatever happens to the
 // launcher.
 func (r *Run) save() error {
-	if err := r.c.opts.Supervisor.CatchUp(); err != nil {
-		return launcher.Storagef("cannot write down what swap %s moves: %w", r.saved.ID, err)
-	}
-	r.saved.GPUs, r.saved.In, r.saved.New, r.saved.Out = r.order.held, r.intent.In, r.intent.New, r.intent.Out
-	r.saved.Stays, r.saved.Stop, r.saved.Level, r.saved.Until = r.intent.Want == nil, r.intent.Stop, r.intent.Level, r.until
 	err := r.rewrite(func(*Saved) {})
 	r.written = err == nil
 	return err
@@ -124,8 +115,8 @@ func (r *Run) rewrite(change func(*Saved)) error {
 	change(&r.saved)
 	saved := r.saved
 	r.c.mu.Unlock()
-	if err := r.c.opts.Records.Put(saved.ID, saved); err != nil {
-		return launcher.Storagef("cannot write swap %s down: %w", saved.ID, err)
+	if err := r.c.opts.Records.Put(saved.Plan.SwapID, saved); err != nil {
+		return launcher.Storagef("cannot write swap %s down: %w", saved.Plan.SwapID, err)
 	}
 	return nil
 }
@@ -148,12 +139,12 @@ func (r *Run) writeEnd() {
 	r.c.mu.Unlock()
 	if saved.Key == nil {
 		if r.written {
-			r.c.forgetSwap(saved.ID)
+			r.c.forgetSwap(saved.Plan.SwapID)
 		}
 		return
 	}
-	if err := r.c.opts.Records.Put(saved.ID, saved); err != nil {
-		r.c.log.Error("cannot write down what a swap came to", "swap", saved.ID, "error", errors.Join(err, r.c.opts.Records.Doubt(saved.ID)))
+	if err := r.c.opts.Records.Put(saved.Plan.SwapID, saved); err != nil {
+		r.c.log.Error("cannot write down what a swap came to", "swap", saved.Plan.SwapID, "error", errors.Join(err, r.c.opts.Records.Doubt(saved.Plan.SwapID)))
 	}
 	r.c.forgetSwap(forgotten)
 }

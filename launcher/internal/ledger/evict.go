@@ -9,29 +9,20 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Swap is what a swap intends, for the ledger to judge.
-type Swap struct {
-	ID   string
-	Want *Want    // nil: swap out only
-	Out  []string // ids of the instances that leave
-	Stop bool     // they end afterwards, so that no budget of sleepers counts them
-}
-
-// PlanSwap answers whether a swap can succeed, and which sleepers have to be
+// evictions answers whether a swap can succeed, and which sleepers have to be
 // evicted for it, in the order of their eviction: least recently used first,
 // pinned ones and the parties of any swap never. A budget of sleepers counts
 // only where this swap makes it worse. A refusal touches nothing and names the
 // holder and the numbers.
-func PlanSwap(w World, s Swap) (evict []string, err error) {
-	after := w.after(s)
-	inID := ""
-	if s.Want != nil {
-		inID = s.Want.ID
+func evictions(w World, p Plan) (evict []string, err error) {
+	after := w.after(p)
+	protected := slices.Clone(p.Out)
+	if p.Room != nil {
+		protected = append(protected, p.Room.ID)
 	}
-	protected := append(slices.Clone(s.Out), inID)
 	worse := after.worseThan(w)
 	for {
-		refusal := after.judge(s, worse)
+		refusal := after.judge(p, worse)
 		if refusal == nil {
 			return evict, nil
 		}
@@ -64,9 +55,9 @@ func Enforce(w World, spare string) (evict []string) {
 	}
 }
 
-func (w World) judge(s Swap, worse where) *launcher.Error {
-	if s.Want != nil {
-		if e, ok := errors.AsType[*launcher.Error](Admit(w, *s.Want)); ok {
+func (w World) judge(p Plan, worse where) *launcher.Error {
+	if p.Room != nil {
+		if e, ok := errors.AsType[*launcher.Error](Admit(w, *p.Room)); ok {
 			return e
 		}
 	}
@@ -90,19 +81,19 @@ func (w World) worseThan(before World) where {
 
 // after is the world as it will be once the leaving ones have left and before
 // the wanted one has come: their memory is given back but for their residue.
-func (w World) after(s Swap) World {
+func (w World) after(p Plan) World {
 	w = w.clone()
 	for n := range w.Instances {
 		i := &w.Instances[n]
-		if s.Want != nil && i.ID == s.Want.ID && i.State == launcher.Sleeping {
+		if p.Room != nil && i.ID == p.Room.ID && i.State == launcher.Sleeping {
 			w.vacate(i, nil)
-			i.Released = true // counted again by the want
+			i.Released = true // counted again by the room
 			continue
 		}
-		if !slices.Contains(s.Out, i.ID) {
+		if !slices.Contains(p.Out, i.ID) {
 			continue
 		}
-		if s.Stop {
+		if p.Stop {
 			// It sleeps until the one that comes in is awake, and only then
 			// ends: meanwhile its residue is nobody's, but in the way.
 			w.vacate(i, i.Residue)

@@ -1,0 +1,353 @@
+package supervisor
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Claim is all that a swap owns from its admission to its end: the instances that
+// the swap moves or evicts, the room for the one that comes in, and the id, the
+// ports and the place of a new one. Nobody else can take any of them meanwhile
+// (spec/decisions/0010). Its methods are the phases of a swap (phases.go) and their
+// undoing (undoing.go).
+//
+// A claim finds its instances once, when it is made. An id that a method is given
+// names one of these: an instance of that id that was made since by somebody else
+// is never touched.
+type Claim struct {
+	s     *Supervisor
+	plan  ledger.Plan
+	draft *Draft // of a new instance; nil: the swap makes none, or an earlier life of the launcher may have made it
+
+	// Guarded by the supervisor's lock.
+	in      *instance            // that comes in; nil: there is none, or none yet
+	members map[string]*instance // those that leave and the victims, by id
+	stopped map[string]bool      // ids of those that leave and that the claim has stopped
+	ports   ports                // opened for a new instance, until that is made
+	room    *ledger.Want         // kept for the instance that comes in; nil: none, or that is counted itself by now
+}
+
+// ErrDeleted says that somebody has deleted an instance that leaves: that is as
+// good as asleep.
+var ErrDeleted = errors.New("somebody has deleted it")
+
+// SwapAsk is what a swap asks to claim.
+type SwapAsk struct {
+	Plan   ledger.Plan // as far as the request says; GPUs are those that the swap has its turn on
+	GPUs   []string    // UUIDs of those on which the instance that comes in is to be the one that is awake
+	Draft  *Draft      // of the instance that comes in; nil: it exists, or there is none
+	DryRun bool        // decide, and own nothing
+}
+
+// Claim decides what a swap has to do and, under the same lock, claims all that the
+// swap needs. Where there is nothing to do, and in a dry run, the claim owns
+// nothing; the ports of a new instance are opened for a moment even so, since only
+// so is it known whether they can be. On error nothing has changed: see
+// [ledger.Decide], and besides
+//
+//	needed                       by whom it is held            code
+//	in, out or a victim          another swap, as anything     conflict
+//	the new one's id             an instance, another swap     exists
+//	the new one's public port    an instance, another swap     port_taken
+//	what is moved is not written, and cannot be                storage
+//
+// A swap that wants the victim of another to come in is refused rather than
+// kept waiting: mostly there is nothing left to wait for.
+// [Claim.Release] gives everything back.
+func (s *Supervisor) Claim(ask SwapAsk) (*Claim, error) {
+	return s.claim(ask, func(w ledger.World) (ledger.Plan, error) {
+		return ledger.Decide(w, ask.Plan, ask.GPUs, time.Now())
+	})
+}
+
+func (s *Supervisor) claim(ask SwapAsk, decide func(ledger.World) (ledger.Plan, error)) (*Claim, error) {
+	c, owns, err := s.decide(ask, decide)
+	if err == nil && owns {
+		err = s.CatchUp()
+		if err != nil {
+			err = launcher.Storagef("cannot write down what swap %s moves: %w", c.plan.SwapID, err)
+		}
+	}
+	if err == nil && c.draft != nil {
+		err = c.openPorts()
+	}
+	if err == nil && owns {
+		return c, nil
+	}
+	if c != nil {
+		c.Release()
+	}
+	if err != nil {
+		s.refused(err)
+		return nil, err
+	}
+	return c, nil
+}
+
+// decide makes the claim of a swap, and marks what the claim owns, if anything.
+func (s *Supervisor) decide(ask SwapAsk, decide func(ledger.World) (ledger.Plan, error)) (c *Claim, owns bool, err error) {
+	memory := s.lockWithMemory(ask.Plan.GPUs)
+	defer s.mu.Unlock()
+	if s.closing {
+		return nil, false, launcher.Unavailablef("the launcher is closing")
+	}
+	plan, err := decide(s.world(memory))
+	if err != nil {
+		return nil, false, err
+	}
+	c = &Claim{s: s, plan: plan, draft: ask.Draft, room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
+	if err := c.find(func(i *instance) error {
+		if i.swapID != "" {
+			return i.claimedError()
+		}
+		return nil
+	}); err != nil {
+		return nil, false, err
+	}
+	if c.draft != nil {
+		if err := s.idFree(plan.In, c); err != nil {
+			return nil, false, err
+		}
+		if err := s.portFree(c.draft.plan.PublicPort, c); err != nil {
+			return nil, false, err
+		}
+	}
+	if owns = !ask.DryRun && !plan.Idle(); owns {
+		s.claims[plan.SwapID] = c
+		c.mark()
+		for _, id := range plan.Evict {
+			c.members[id].victim = true
+		}
+	}
+	return c, owns, nil
+}
+
+// find finds the instances of the plan, unless may refuses one. The lock is held.
+func (c *Claim) find(may func(*instance) error) error {
+	for _, id := range c.plan.Parties() {
+		i, ok := c.s.instances[id]
+		if !ok {
+			continue
+		}
+		if err := may(i); err != nil {
+			return err
+		}
+		if id == c.plan.In {
+			c.in = i
+		} else {
+			c.members[id] = i
+		}
+	}
+	return nil
+}
+
+// all are the instances of the claim that there still are. The lock is held.
+func (c *Claim) all() []*instance {
+	var all []*instance
+	for _, id := range append(slices.Concat(c.plan.Out, c.plan.Evict), c.plan.In) {
+		if i := c.handle(id); i != nil && c.s.lists(i) {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// handle is the instance of an id of the plan; nil: the claim has none. The lock is
+// held.
+func (c *Claim) handle(id string) *instance {
+	if id == c.plan.In {
+		return c.in
+	}
+	return c.members[id]
+}
+
+// mark notes with each instance whose it is. The lock is held.
+func (c *Claim) mark() {
+	for _, i := range c.all() {
+		if i.swapID == "" {
+			i.swapID = c.plan.SwapID
+			c.s.write(i)
+			i.notify()
+		}
+	}
+}
+
+// claimedError says that the instance belongs to a swap.
+func (i *instance) claimedError() error {
+	if i.victim {
+		return launcher.Conflictf("swap %s has claimed instance %s and is going to evict it: try again when the swap is over, or delete the instance", i.swapID, i.facts.ID)
+	}
+	return launcher.Conflictf("swap %s is moving instance %s: wait until the swap is over", i.swapID, i.facts.ID)
+}
+
+// openPorts opens the ports of the instance that the swap will make.
+func (c *Claim) openPorts() error {
+	opened, err := c.s.openPorts(c.draft)
+	if err != nil {
+		return err
+	}
+	opened.gate.Shut("a swap is making room for the instance")
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.ports = opened
+	return nil
+}
+
+// hasPort says whether the claim holds a port for a new instance. The lock is held.
+func (c *Claim) hasPort(port int) bool {
+	return c.draft != nil && c.draft.plan.PublicPort == port || c.ports.has(port)
+}
+
+// Reclaim claims again what a swap of an earlier life of the launcher owned: its
+// instances, which are written with its mark, and the id of a new one. An instance
+// of which nothing was written, and whose id the plan names, is the swap's too:
+// nobody else could have the id. What another swap has claimed is left alone.
+func (s *Supervisor) Reclaim(plan ledger.Plan) *Claim {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &Claim{s: s, plan: plan, members: map[string]*instance{}, stopped: map[string]bool{}}
+	s.claims[plan.SwapID] = c
+	_ = c.find(func(*instance) error { return nil }) // nobody is refused
+	if i, ok := s.instances[plan.In]; ok && plan.Makes() {
+		c.in = i
+	}
+	if c.in != nil && !c.owned(c.in) {
+		c.in = nil
+	}
+	for id, i := range c.members {
+		if !c.owned(i) {
+			delete(c.members, id)
+		}
+	}
+	c.mark()
+	return c
+}
+
+// owned says whether an instance that was found at a start is the claim's. The lock
+// is held.
+func (c *Claim) owned(i *instance) bool {
+	made := c.plan.Makes() && i.facts.ID == c.plan.In
+	if made && i.found {
+		i.facts.MadeBy = c.plan.SwapID
+	}
+	if made {
+		return i.facts.MadeBy == c.plan.SwapID
+	}
+	return i.swapID == c.plan.SwapID || i.swapID == "" && i.found
+}
+
+// Plan is what was decided.
+func (c *Claim) Plan() ledger.Plan { return c.plan }
+
+// Show shows the instance that comes in, nil when there is none, and those that
+// leave: those that there are, and as it ended each that the claim has stopped.
+func (c *Claim) Show() (in *launcherapi.Instance, out []launcherapi.Instance) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	if c.in != nil && c.s.lists(c.in) {
+		view := c.show(c.in)
+		in = &view
+	}
+	out = []launcherapi.Instance{}
+	for _, id := range c.plan.Out {
+		if i := c.members[id]; i != nil && (c.s.lists(i) || c.stopped[id]) {
+			out = append(out, c.show(i))
+		}
+	}
+	return in, out
+}
+
+// show shows an instance as it is when the claim is released, which comes before
+// anybody reads the answer. The lock is held.
+func (c *Claim) show(i *instance) launcherapi.Instance {
+	view := i.view()
+	view.SwapID = ""
+	return view
+}
+
+// Release gives back all that is left of the claim: its instances, its room, and the
+// ports of an instance that was not made. Gates that it held shut open.
+func (c *Claim) Release() {
+	c.end(func() {
+		for _, i := range c.all() {
+			c.leave(i)
+		}
+	})
+}
+
+// BreakOff is Release for a swap that the end of the launcher broke off: its
+// instances stay claimed and their gates held, until the next launcher has finished
+// or undone the swap.
+func (c *Claim) BreakOff() { c.end(func() {}) }
+
+func (c *Claim) end(leave func()) {
+	c.s.mu.Lock()
+	unused := c.ports
+	c.ports = ports{}
+	if c.s.claims[c.plan.SwapID] == c {
+		delete(c.s.claims, c.plan.SwapID)
+	}
+	leave()
+	c.s.mu.Unlock()
+	c.s.drop(c.plan.In, unused)
+}
+
+// leave ends the claim on one instance. The lock is held.
+func (c *Claim) leave(i *instance) {
+	if i.swapID != c.plan.SwapID {
+		return
+	}
+	weighed := i.victim // when it fell asleep, which was before this swap
+	i.swapID, i.victim = "", false
+	if i.holdGate {
+		i.holdGate = false
+		c.s.setGate(i)
+	}
+	if op := i.op; i.state == launcher.Sleeping && !weighed {
+		c.s.spawn(func() { c.s.weigh(i, op) })
+	}
+	c.s.write(i)
+	i.notify()
+}
+
+// reservations are the room that swaps have claimed. The lock is held.
+func (s *Supervisor) reservations() []ledger.Want {
+	var out []ledger.Want
+	for _, c := range s.claims {
+		if c.room != nil {
+			out = append(out, *c.room)
+		}
+	}
+	slices.SortFunc(out, func(a, b ledger.Want) int { return strings.Compare(a.SwapID, b.SwapID) })
+	return out
+}
+
+// Neighbours lists every GPU of the instances that are on any of those GPUs.
+func (s *Supervisor) Neighbours(uuids []string) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, i := range s.sorted() {
+		if !i.released && slices.ContainsFunc(i.gpus(), func(g string) bool { return slices.Contains(uuids, g) }) {
+			for _, g := range i.gpus() {
+				if !slices.Contains(out, g) {
+					out = append(out, g)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// KnownGPUs refuses UUIDs that no GPU of this node has; where is the field
+// that named them.
+func (s *Supervisor) KnownGPUs(where string, uuids []string) error {
+	_, err := s.devices(where, uuids)
+	return err
+}

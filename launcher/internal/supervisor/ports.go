@@ -1,0 +1,109 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+)
+
+// This file is who has which id and which ports.
+
+// ports are those of one instance.
+type ports struct {
+	gate    Gate // nil: there are none
+	private Reservation
+}
+
+// has says whether a port is one of them.
+func (p ports) has(port int) bool {
+	return p.gate != nil && (p.gate.Port() == port || p.private.Port() == port)
+}
+
+// close gives the ports back. It may take as long as ctx lets it.
+func (p ports) close(ctx context.Context) error {
+	var err error
+	if p.gate != nil {
+		err = p.gate.Close(ctx)
+	}
+	if p.private != nil {
+		err = errors.Join(err, p.private.Close())
+	}
+	return err
+}
+
+// unusedLimit bounds how long clients may hold on to a port that was opened for
+// an instance which was not made.
+const unusedLimit = time.Second
+
+// drop gives back the ports of an instance that was not made.
+func (s *Supervisor) drop(id string, p ports) {
+	ctx, stop := context.WithTimeout(s.ctx, unusedLimit)
+	defer stop()
+	if err := p.close(ctx); err != nil {
+		s.log.Warn("cannot give back the ports of an instance that was not made", "instance", id, "error", err)
+	}
+}
+
+// takePorts takes an instance's ports from it. The lock is held.
+func (i *instance) takePorts() ports {
+	taken := ports{gate: i.gate, private: i.private}
+	i.gate, i.private = nil, nil
+	return taken
+}
+
+// openPorts opens the public port of a draft, shut, and keeps one for its engine.
+func (s *Supervisor) openPorts(d *Draft) (ports, error) {
+	private, err := s.opts.Gates.Reserve()
+	if err != nil {
+		return ports{}, fmt.Errorf("cannot reserve a port for the engine: %w", err)
+	}
+	gate, err := s.opts.Gates.Listen(GateOptions{
+		InstanceID: d.ID, Supervisor: s, Host: d.plan.PublicHost, Port: d.plan.PublicPort, TargetPort: private.Port(),
+	})
+	if err != nil {
+		return ports{}, errors.Join(err, private.Close())
+	}
+	return ports{gate: gate, private: private}, nil
+}
+
+// idFree refuses the id of an instance, and one that a claim other than own, which
+// may be nil, holds. The lock is held.
+func (s *Supervisor) idFree(id string, own *Claim) error {
+	if _, taken := s.instances[id]; taken {
+		return launcher.Existsf("Instance with ID %s already exists", id)
+	}
+	for holder, c := range s.claims {
+		if c != own && c.plan.Makes() && c.plan.In == id {
+			return launcher.Existsf("swap %s is about to make instance %s: choose another id", holder, id)
+		}
+	}
+	return nil
+}
+
+// portFree refuses a public port that another instance has, or that a claim other
+// than own, which may be nil, holds. The lock is held.
+func (s *Supervisor) portFree(port int, own *Claim) error {
+	if port == 0 {
+		return nil
+	}
+	for _, i := range s.instances {
+		if i.released {
+			continue
+		}
+		if i.facts.PublicPort == port {
+			return launcher.PortTakenf("port %d is the public port of instance %s: choose another, or leave --port out", port, i.facts.ID)
+		}
+		if i.facts.EnginePort == port {
+			return launcher.PortTakenf("port %d is where the engine of instance %s listens behind its public port: choose another, or leave --port out", port, i.facts.ID)
+		}
+	}
+	for holder, c := range s.claims {
+		if c != own && c.hasPort(port) {
+			return launcher.PortTakenf("swap %s has claimed port %d for instance %s: choose another, or leave --port out", holder, port, c.plan.In)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package swap
+
+import (
+	"context"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// settleGrace is how long the instances of a swap that is taken up may take to come
+// to rest beyond its time. It is a part of undoGrace.
+const settleGrace = 5 * time.Second
+
+// takeUp finishes or undoes a swap that an earlier life of the launcher left. How far
+// the swap got shows in what its instances do.
+func (r *Run) takeUp(ctx context.Context) {
+	defer r.letGo()
+	r.answer = r.answerBy() // of this life, whatever is to be waited for first
+	settleBy := time.Now().Add(settleGrace)
+	if settleBy.Before(r.saved.Plan.Until) {
+		settleBy = r.saved.Plan.Until
+	}
+	settle, cancel := context.WithDeadline(ctx, settleBy)
+	defer cancel()
+	r.claim.Settle(settle)
+	if ctx.Err() != nil {
+		r.conclude(launcherapi.OutcomeInterrupted, errLauncherCloses)
+		return
+	}
+	if r.saved.Failure == nil && r.complete() {
+		r.claim.Open()
+		r.stopOut()
+		r.conclude(launcherapi.OutcomeDone, nil)
+		return
+	}
+	r.reached = len(rows)
+	failed := &FailedError{Phase: phaseOf(r.saved), Err: launcher.EngineFailedf("the launcher died in the middle of it")}
+	if r.saved.Failure != nil {
+		failed = failedError(*r.saved.Failure, r.result)
+	}
+	r.undo(failed)
+}
+
+// complete says whether an interrupted swap got where it was going.
+func (r *Run) complete() bool {
+	in, out := r.claim.Show()
+	for _, i := range out {
+		switch launcher.State(i.State) {
+		case launcher.Awake, launcher.Starting, launcher.FallingAsleep, launcher.Waking: // it may be awake in the end
+			return false
+		case launcher.Sleeping, launcher.Stopping, launcher.Stopped, launcher.Failed:
+		}
+	}
+	return r.saved.Plan.In == "" || in != nil && in.State == string(launcher.Awake)
+}
