@@ -163,13 +163,7 @@ func (c *Coordinator) Recover(swaps []Saved) {
 }
 
 func (c *Coordinator) takeUp(saved Saved) {
-	r := c.newRun(saved.Plan.SwapID)
-	if saved.Plan.Until.IsZero() {
-		saved.Plan.Until = r.began.Add(c.opts.Limits.Start)
-	}
-	r.saved, r.written, r.limit = saved, true, c.opts.Limits.Start
-	r.result.Deleted = saved.Deleted
-	r.claim = c.opts.Supervisor.Reclaim(saved.Plan)
+	r := c.resumed(saved, c.opts.Supervisor.Reclaim(saved.Plan))
 	if saved.Key != nil {
 		c.keep(&kept{saved: saved, run: r})
 	}
@@ -182,4 +176,15 @@ func (c *Coordinator) takeUp(saved Saved) {
 		turn.Release()
 		r.finish()
 	})
+}
+
+// resumed makes the Run of a swap that an earlier life of the launcher left.
+func (c *Coordinator) resumed(saved Saved, claim Claim) *Run {
+	r := c.newRun(saved.Plan.SwapID)
+	if saved.Plan.Until.IsZero() {
+		saved.Plan.Until = r.began.Add(c.opts.Limits.Start)
+	}
+	r.saved, r.written, r.limit, r.claim = saved, true, c.opts.Limits.Start, claim
+	r.result.Deleted = saved.Deleted
+	return r
 }

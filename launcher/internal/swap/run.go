@@ -187,6 +187,11 @@ func (r *Run) do(ctx context.Context) {
 	}
 	defer release()
 	defer r.letGo()
+	r.carryOut(ctx)
+}
+
+// carryOut does what was decided, or undoes it.
+func (r *Run) carryOut(ctx context.Context) {
 	switch {
 	case r.req.DryRun:
 		r.conclude(launcherapi.OutcomeDryRun, nil)
