@@ -24,16 +24,40 @@ func (s *Supervisor) everyGPU() []string {
 // instance meanwhile: what was read and what is known would not fit together.
 const freshReads = 3
 
-// lockWithMemory reads the memory of GPUs and takes the lock.
+// lockWithMemory reads the memory of GPUs and takes the lock. What sleepers turn out
+// to have given back since is noted.
 func (s *Supervisor) lockWithMemory(uuids []string) devmem.Reading {
 	for try := 1; ; try++ {
 		before := s.opts.Feed.Revision()
 		memory := s.meter.Read(uuids)
 		s.mu.Lock()
 		if try == freshReads || s.opts.Feed.Revision() == before {
+			s.noteResidues(memory)
 			return memory
 		}
 		s.mu.Unlock()
+	}
+}
+
+// noteResidues notes which sleepers hold clearly less than was measured when they
+// fell asleep: memory may come back later than memory_timeout. A driver that lists
+// nothing of a sleeper says nothing. The lock is held.
+func (s *Supervisor) noteResidues(memory devmem.Reading) {
+	for id, held := range memory.Held {
+		i, ok := s.instances[id]
+		if !ok || i.state != launcher.Sleeping {
+			continue
+		}
+		less := maps.Clone(i.residue)
+		for uuid, bytes := range held {
+			if bytes > 0 && bytes < less[uuid]/20*19 {
+				less[uuid] = bytes
+			}
+		}
+		if !maps.Equal(less, i.residue) {
+			i.residue = less
+			s.publish(i, launcherapi.EventUpdated)
+		}
 	}
 }
 
