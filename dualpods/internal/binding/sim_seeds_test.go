@@ -4,79 +4,43 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-)
 
-// number reads a number from the environment.
-func envNumber(t *testing.T, name string, standard uint64) uint64 {
-	t.Helper()
-	text, ok := os.LookupEnv(name)
-	if !ok || text == "" {
-		return standard
-	}
-	n, err := strconv.ParseUint(text, 10, 63)
-	require.NoError(t, err, "%s should be a number", name)
-	return n
-}
+	"hotseat.dev/hotseat/test/schedules"
+)
 
 // TestNoScheduleBreaksWhatMustHold runs schedules of events and faults; SEEDS
 // says how many, FROM from which seed on.
 func TestNoScheduleBreaksWhatMustHold(t *testing.T) {
-	from, seeds := envNumber(t, "FROM", 1), envNumber(t, "SEEDS", simStandard)
-	var next, failed, served atomic.Uint64
-	t.Cleanup(func() {
-		t.Logf("%d schedules ran from seed %d on, %d failed; %d requesters were served at their ends", seeds, from, failed.Load(), served.Load())
-	})
-	var shown sync.Mutex
+	r := schedules.FromEnvironment(t, simStandard)
+	var served atomic.Uint64
 	kills := simSeeds{all: map[string][]uint64{}}
-	lane := func(t *testing.T) {
-		t.Parallel()
-		for {
-			seed := from + next.Add(1) - 1
-			if seed >= from+seeds {
-				return
-			}
-			script := drawScript(seed)
-			out := simulate(t, seed, script, rules, false)
+	t.Run("as drawn", func(t *testing.T) {
+		schedules.Play(t, r, func(t *testing.T, seed uint64) []string {
+			out := simulate(t, seed, drawScript(seed), rules, false)
 			served.Add(uint64(out.served))
 			kills.add(seed, out.acted)
-			if len(out.wrong) == 0 {
-				continue
-			}
-			if failed.Add(1) > 3 {
-				t.Errorf("seed %d: %s", seed, out.wrong[0])
-				continue
-			}
-			shown.Lock()
-			t.Errorf("%s", story(t, seed, script, out.wrong, ""))
-			shown.Unlock()
-		}
-	}
-	t.Run("as drawn", func(t *testing.T) {
-		for n := range 4 {
-			t.Run(fmt.Sprintf("lane %d", n), lane)
-		}
+			return out.wrong
+		}, func(t *testing.T, seed uint64, wrong []string) string {
+			return story(t, seed, drawScript(seed), wrong, "")
+		})
 	})
-	t.Run("killed after", func(t *testing.T) { kills.killAfterEach(t, seeds) })
+	t.Logf("%d requesters were served at the ends of the schedules", served.Load())
+	t.Run("killed after", func(t *testing.T) { kills.killAfterEach(t, r.Seeds) })
 }
 
 // story is a failing schedule, shortened to the events that matter, and what
 // happened; row is as simulateKilled has it.
 func story(t *testing.T, seed uint64, script []simEvent, wrong []string, row string) string {
-	for n := len(script) - 1; n >= 0; n-- {
-		shorter := slices.Delete(slices.Clone(script), n, n+1)
-		if len(shorter) > 0 && slices.ContainsFunc(simulateKilled(t, seed, shorter, rules, false, row).wrong, func(w string) bool { return kindOf(w) == kindOf(wrong[0]) }) {
-			script = shorter
-		}
-	}
+	script = schedules.Shorten(script, func(less []simEvent) bool {
+		return slices.ContainsFunc(simulateKilled(t, seed, less, rules, false, row).wrong, func(w string) bool { return kindOf(w) == kindOf(wrong[0]) })
+	})
 	out := simulateKilled(t, seed, script, rules, true, row)
 	return fmt.Sprintf("seed %d: %s\nshortened to %d events; what happened:\n%s", seed, strings.Join(wrong, "\n    "), len(script), strings.Join(out.lines, "\n"))
 }
@@ -111,7 +75,7 @@ func TestTakingAnyRuleOutIsSeen(t *testing.T) {
 	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
 		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-rules RUNS IT")
 	}
-	seeds := envNumber(t, "RULE_SEEDS", 1000)
+	seeds := schedules.Number(t, "RULE_SEEDS", 1000)
 	for n, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
 			t.Parallel()

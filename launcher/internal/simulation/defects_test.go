@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/schedules"
 )
 
 // defect is something that was wrong with the launcher once, and what brings it back.
@@ -157,7 +159,7 @@ func TestEachDefectIsFound(t *testing.T) {
 	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
 		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-defects RUNS IT")
 	}
-	seeds := number(t, "SEEDS", 20_000)
+	seeds := schedules.Number(t, "SEEDS", 20_000)
 	only := regexp.MustCompile(os.Getenv("DEFECT"))
 	for _, d := range defects {
 		if only.MatchString(d.name) {

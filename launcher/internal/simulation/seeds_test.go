@@ -5,68 +5,21 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-)
 
-// number reads a number from the environment.
-func number(t *testing.T, name string, standard uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return standard
-	}
-	n, err := strconv.ParseUint(text, 10, 63)
-	require.NoError(t, err, "%s should be a number", name)
-	return n
-}
+	"hotseat.dev/hotseat/test/schedules"
+)
 
 // TestNoScheduleBreaksAnInvariant plays the scripts of SEEDS seeds, from FROM on; with
 // FIRST in the environment only until one fails.
 func TestNoScheduleBreaksAnInvariant(t *testing.T) {
-	from, seeds := number(t, "FROM", 1), number(t, "SEEDS", standardSeeds)
-	var next, ran, failed atomic.Uint64
-	t.Cleanup(func() {
-		t.Logf("%d schedules ran from seed %d on, %d failed", ran.Load(), from, failed.Load())
-	})
-	var shown sync.Mutex
-	lane := func(t *testing.T) {
-		t.Parallel()
-		for {
-			seed := from + next.Add(1) - 1
-			if seed >= from+seeds {
-				return
-			}
-			s := drawScript(seed)
-			out := playWatched(t, s, false)
-			ran.Add(1)
-			if len(out.wrong) == 0 {
-				continue
-			}
-			if os.Getenv("FIRST") != "" {
-				next.Store(seeds) // one is enough
-				t.Errorf("seed %d: %s", seed, out.wrong[0])
-				return
-			}
-			if failed.Add(1) > 3 {
-				t.Errorf("seed %d: %s", seed, out.wrong[0])
-				continue
-			}
-			shown.Lock()
-			t.Errorf("%s", story(t, s, out.wrong[0]))
-			shown.Unlock()
-		}
-	}
-	for n := range runtime.GOMAXPROCS(0) {
-		t.Run(fmt.Sprintf("lane %d", n), lane)
-	}
+	schedules.Play(t, schedules.FromEnvironment(t, standardSeeds),
+		func(t *testing.T, seed uint64) []string { return playWatched(t, drawScript(seed), false).wrong },
+		func(t *testing.T, seed uint64, wrong []string) string { return story(t, drawScript(seed), wrong[0]) })
 }
 
 // hangTime is how much time of this machine one script may take: it takes some
@@ -111,28 +64,16 @@ func breaks(t *testing.T, s script, invariant string) bool {
 	return false
 }
 
-// shorten gives the shortest script that breaks the invariant, as far as leaving out
-// one step after the other finds it.
-func shorten(t *testing.T, s script, invariant string) script {
-	t.Helper()
-	for shorter := true; shorter; {
-		shorter = false
-		for n := len(s.steps) - 1; n >= 0; n-- {
-			less := s
-			less.steps = slices.Delete(slices.Clone(s.steps), n, n+1)
-			if breaks(t, less, invariant) {
-				s, shorter = less, true
-			}
-		}
-	}
-	return s
-}
-
 // story is a failing script, shortened, and what happened.
 func story(t *testing.T, s script, wrong string) string {
 	t.Helper()
 	invariant, _, _ := strings.Cut(wrong, ":")
-	short := shorten(t, s, invariant)
+	short := s
+	short.steps = schedules.Shorten(s.steps, func(steps []step) bool {
+		less := s
+		less.steps = steps
+		return breaks(t, less, invariant)
+	})
 	var out played
 	for range replays {
 		if out = playWatched(t, short, true); len(out.wrong) > 0 {
