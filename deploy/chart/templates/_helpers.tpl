@@ -67,3 +67,10 @@ helm.sh/hook: {{ index . 0 }}
 helm.sh/hook-weight: {{ index . 1 | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
+
+{{/* Whether who asks is neither the controller, nor the hook that lets go of all
+Pods, nor an administrator: CEL. */}}
+{{- define "hotseat.notAdmin" -}}
+{{- $users := concat (list (include "hotseat.user" .) (printf "system:serviceaccount:%s:hotseat-let-go" .Release.Namespace)) .Values.admissionPolicy.admins.users -}}
+!(request.userInfo.username in {{ toJson $users }}) && !(has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in {{ toJson .Values.admissionPolicy.admins.groups }}))
+{{- end }}

@@ -3,17 +3,22 @@
 package e2e
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/test/cluster"
 )
 
 func TestOnlyTheControllerWritesRecordsAndStatus(t *testing.T) {
@@ -23,44 +28,45 @@ func TestOnlyTheControllerWritesRecordsAndStatus(t *testing.T) {
 	launcher := *s.pod("launcher-node-1")
 	record := podmeta.AnnotationBindingPrefix + s.records("launcher-node-1")[0].Instance
 
-	// change edits the newest version of a Pod as the cluster's administrator.
+	editor := s.editor()
+	// change edits the newest version of a Pod.
 	change := func(pod corev1.Pod, edit func(annotations map[string]string)) error {
 		now := s.pod(pod.Name)
 		was := now.DeepCopy()
 		edit(now.Annotations)
-		return api.Patch(t.Context(), now, client.MergeFrom(was))
+		return editor.Patch(t.Context(), now, client.MergeFrom(was))
 	}
 	// changeStatus does so as the kubelet does, which writes the status.
 	changeStatus := func(pod corev1.Pod, edit func(*corev1.Pod)) error {
 		now := s.pod(pod.Name)
 		was := now.DeepCopy()
 		edit(now)
-		return api.Status().Patch(t.Context(), now, client.StrategicMergeFrom(was))
+		return editor.Status().Patch(t.Context(), now, client.StrategicMergeFrom(was))
 	}
 	for name, denied := range map[string]struct {
 		err  error
 		says string
 	}{
 		"a record that is made up": {change(launcher, func(a map[string]string) { a[podmeta.AnnotationBindingPrefix+"x"] = "{}" }),
-			"only the controller of hotseat writes the annotation " + podmeta.AnnotationBindingPrefix + "x"},
+			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationBindingPrefix + "x"},
 		"a record that is changed": {change(launcher, func(a map[string]string) { a[record] = "{}" }),
-			"only the controller of hotseat writes the annotation " + record},
+			"only the controller of hotseat, or an administrator, writes the annotation " + record},
 		"a record that is removed": {change(launcher, func(a map[string]string) { delete(a, record) }),
-			"only the controller of hotseat removes the annotation " + record},
+			"only the controller of hotseat, or an administrator, removes the annotation " + record},
 		"a status that is changed": {change(requester, func(a map[string]string) { a[podmeta.AnnotationStatus] = "{}" }),
-			"only the controller of hotseat writes the annotation " + podmeta.AnnotationStatus},
+			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationStatus},
 		"labels that the controller would take for its own": {change(requester, func(a map[string]string) { a[podmeta.AnnotationRelayedLabels] = `["app"]` }),
-			"only the controller of hotseat writes the annotation " + podmeta.AnnotationRelayedLabels},
+			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationRelayedLabels},
 		"a launcher that is said to be idle": {change(launcher, func(a map[string]string) { a[podmeta.AnnotationUnboundSince] = "2000-01-01T00:00:00Z" }),
-			"only the controller of hotseat writes the annotation " + podmeta.AnnotationUnboundSince},
+			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationUnboundSince},
 		"a record that is removed with the status": {changeStatus(launcher, func(p *corev1.Pod) { delete(p.Annotations, record) }),
-			"only the controller of hotseat removes the annotation " + record},
+			"only the controller of hotseat, or an administrator, removes the annotation " + record},
 		"a status that is changed with that of the Pod": {changeStatus(requester, func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationStatus] = "{}" }),
-			"only the controller of hotseat writes the annotation " + podmeta.AnnotationStatus},
-		"a Pod that is made with a record": {api.Create(t.Context(), &corev1.Pod{
+			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationStatus},
+		"a Pod that is made with a record": {editor.Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "forged", Annotations: map[string]string{podmeta.AnnotationBindingPrefix + "x": "{}"}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}},
-		}), "only the controller of hotseat writes the annotation"},
+		}), "only the controller of hotseat, or an administrator, writes the annotation"},
 	} {
 		assert.True(t, apierrors.IsInvalid(denied.err), "%s: %v", name, denied.err)
 		require.ErrorContains(t, denied.err, denied.says, name)
@@ -70,4 +76,91 @@ func TestOnlyTheControllerWritesRecordsAndStatus(t *testing.T) {
 		p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: "example.com/noted", Status: corev1.ConditionTrue})
 	}), "so is the rest of the status")
 	s.answers("model-a")
+}
+
+func TestOnlyTheControllerAndAdministratorsLetGoOfAPodOrEndALauncherInUse(t *testing.T) {
+	s := newSite(t)
+	s.apply("examples/dual-pods/requesters.yaml")
+	requester := s.served("model-a", 1)[0].Name
+	editor := s.editor()
+	node := s.as("system:node:"+cluster.NodeName(1), "system:nodes", "system:authenticated")
+
+	// try makes a change of a Pod that goes no further than admission.
+	try := func(who client.Client, pod string, edit func(*corev1.Pod)) error {
+		now := s.pod(pod)
+		was := now.DeepCopy()
+		edit(now)
+		return who.Patch(t.Context(), now, client.MergeFrom(was), client.DryRunAll)
+	}
+	remove := func(who client.Client, pod string) error {
+		return who.Delete(t.Context(), s.pod(pod), client.DryRunAll)
+	}
+	letGo := func(p *corev1.Pod) { p.Finalizers = nil }
+	for name, denied := range map[string]struct {
+		err  error
+		says string
+	}{
+		"a requester that is let go":       {try(editor, requester, letGo), "puts its finalizers on a Pod or takes them off"},
+		"a launcher that is let go":        {try(editor, "launcher-node-1", letGo), "puts its finalizers on a Pod or takes them off"},
+		"a launcher of another config":     {try(editor, "launcher-node-1", func(p *corev1.Pod) { p.Labels[podmeta.LabelLauncherConfig] = "x" }), "changes the labels that say that a Pod is a launcher"},
+		"a launcher that is none any more": {try(editor, "launcher-node-1", func(p *corev1.Pod) { delete(p.Labels, podmeta.LabelComponent) }), "changes the labels that say that a Pod is a launcher"},
+		"a Pod that becomes a launcher": {try(editor, requester, func(p *corev1.Pod) {
+			p.Labels[podmeta.LabelComponent], p.Labels[podmeta.LabelLauncherConfig] = podmeta.ComponentLauncher, "simulated"
+		}), "changes the labels that say that a Pod is a launcher"},
+		"a Pod that is made with a finalizer": {editor.Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "held", Finalizers: []string{podmeta.FinalizerRequester}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}},
+		}, client.DryRunAll), "puts its finalizers on a Pod or takes them off"},
+		"a launcher that is deleted": {remove(editor, "launcher-node-1"), "deletes a launcher that has requesters, which would end with it (this one has 1)"},
+	} {
+		assert.True(t, apierrors.IsInvalid(denied.err) || apierrors.IsForbidden(denied.err), "%s: %v", name, denied.err)
+		require.ErrorContains(t, denied.err, denied.says, name)
+	}
+	for name, err := range map[string]error{
+		"other labels are anybody's":             try(editor, "launcher-node-1", func(p *corev1.Pod) { p.Labels["team"] = "x" }),
+		"other finalizers are anybody's":         try(editor, requester, func(p *corev1.Pod) { p.Finalizers = append(p.Finalizers, "example.com/x") }),
+		"a requester is deleted by its user":     remove(editor, requester),
+		"an administrator lets go":               try(api, requester, letGo),
+		"an administrator deletes":               remove(api, "launcher-node-1"),
+		"the kubelet deletes":                    remove(node, "launcher-node-1"),
+		"the scheduler deletes what it preempts": remove(s.as("system:kube-scheduler", "system:authenticated"), "launcher-node-1"),
+		"who may evict does, as a drain does":    editor.SubResource("eviction").Create(t.Context(), s.pod("launcher-node-1"), &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}}),
+	} {
+		require.NoError(t, err, name)
+	}
+	for _, controller := range []string{"daemon-set-controller", "generic-garbage-collector", "pod-garbage-collector", "namespace-controller"} {
+		who := s.as("system:serviceaccount:kube-system:"+controller, "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
+		require.NoError(t, remove(who, "launcher-node-1"), "%s deletes", controller)
+	}
+	s.scale("model-a", 0)
+	s.gone("model-a")
+	s.eventually("a launcher that nobody is bound to is anybody's", func() bool { return remove(editor, "launcher-node-1") == nil })
+}
+
+// as speaks to the API server as somebody.
+func (s *site) as(user string, groups ...string) client.Client {
+	s.t.Helper()
+	config := rest.CopyConfig(restConfig)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	c, err := client.New(config, client.Options{Scheme: api.Scheme(), Mapper: api.RESTMapper()})
+	require.NoError(s.t, err)
+	return c
+}
+
+// editor is somebody whose rights are all there are, and who is no administrator
+// to the policies.
+func (s *site) editor() client.Client {
+	s.t.Helper()
+	user := s.ns + "-editor"
+	all := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+	require.NoError(s.t, api.Create(s.t.Context(), all))
+	s.t.Cleanup(func() { assert.NoError(s.t, api.Delete(context.Background(), all)) })
+	editor := s.as(user, "system:authenticated")
+	s.eventually("the API server knows the rights of "+user, func() bool {
+		return editor.List(s.t.Context(), &corev1.PodList{}, client.InNamespace(s.ns)) == nil
+	})
+	return editor
 }
