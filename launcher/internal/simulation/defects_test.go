@@ -67,11 +67,11 @@ var defects = []defect{
 		{"	i.op.cutShort = true\n	if i.op.giveUp != nil {", "	if false {"},
 	}},
 	{"the port of a new one is opened when it is started", []edit{
-		{"	if err == nil && c.draft != nil {\n		err = c.openPorts()", "	if err == nil && c.draft != nil && !owns {\n		err = c.openPorts()"},
-		{"		if err := s.portFree(c.draft.plan.PublicPort, c); err != nil {\n			return nil, false, err\n		}\n", ""},
+		{"	if c.draft == nil {\n		return nil", "	if c.draft == nil || c.owns {\n		return nil"},
+		{"		if err := s.portFree(c.draft.plan.PublicPort, c); err != nil {\n			return nil, err\n		}\n", ""},
 	}},
 	{"a place under max_instances is not kept for a swap", []edit{
-		{"	if owns = !ask.DryRun && !plan.Idle(); owns {\n", "	if owns = !ask.DryRun && !plan.Idle(); owns {\n		if plan.Room != nil {\n			room := *plan.Room\n			room.New = false\n			c.room = &room\n		}\n"},
+		{"	if c.owns {\n		s.claims", "	if c.owns {\n		if plan.Room != nil {\n			room := *plan.Room\n			room.New = false\n			c.room = &room\n		}\n		s.claims"},
 	}},
 	{"budgets of GPUs that a swap does not touch refuse it", []edit{
 		{"return count > was || bound != BoundMaxSleepersPerGPU && bytes > held", "return count > was || bytes > held || true"},

@@ -24,6 +24,7 @@ type Claim struct {
 	s     *Supervisor
 	plan  ledger.Plan
 	draft *Draft // of a new instance; nil: the swap makes none, or an earlier life of the launcher may have made it
+	owns  bool   // a claim of which there is nothing to do, or that is a dry run, does not
 
 	// Guarded by the supervisor's lock.
 	in      *instance            // that comes in; nil: there is none, or none yet
@@ -67,21 +68,11 @@ func (s *Supervisor) Claim(ask SwapAsk) (*Claim, error) {
 }
 
 func (s *Supervisor) claim(ask SwapAsk, decide func(ledger.World) (ledger.Plan, error)) (*Claim, error) {
-	c, owns, err := s.decide(ask, decide)
-	if err == nil && owns {
-		err = s.CatchUp()
-		if err != nil {
-			err = launcher.Storagef("cannot write down what swap %s moves: %w", c.plan.SwapID, err)
+	c, err := s.decide(ask, decide)
+	if err == nil {
+		if err = c.secure(); err != nil || !c.owns {
+			c.Release()
 		}
-	}
-	if err == nil && c.draft != nil {
-		err = c.openPorts()
-	}
-	if err == nil && owns {
-		return c, nil
-	}
-	if c != nil {
-		c.Release()
 	}
 	if err != nil {
 		s.refused(err)
@@ -91,41 +82,41 @@ func (s *Supervisor) claim(ask SwapAsk, decide func(ledger.World) (ledger.Plan, 
 }
 
 // decide makes the claim of a swap, and marks what the claim owns, if anything.
-func (s *Supervisor) decide(ask SwapAsk, decide func(ledger.World) (ledger.Plan, error)) (c *Claim, owns bool, err error) {
+func (s *Supervisor) decide(ask SwapAsk, decide func(ledger.World) (ledger.Plan, error)) (*Claim, error) {
 	memory := s.lockWithMemory(ask.Plan.GPUs)
 	defer s.mu.Unlock()
 	if s.closing {
-		return nil, false, launcher.Unavailablef("the launcher is closing")
+		return nil, launcher.Unavailablef("the launcher is closing")
 	}
 	plan, err := decide(s.world(memory))
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	c = &Claim{s: s, plan: plan, draft: ask.Draft, room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
+	c := &Claim{s: s, plan: plan, draft: ask.Draft, owns: !ask.DryRun && !plan.Idle(), room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
 	if err := c.find(func(i *instance) error {
 		if i.swapID != "" {
 			return i.claimedError()
 		}
 		return nil
 	}); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	if c.draft != nil {
 		if err := s.idFree(plan.In, c); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 		if err := s.portFree(c.draft.plan.PublicPort, c); err != nil {
-			return nil, false, err
+			return nil, err
 		}
 	}
-	if owns = !ask.DryRun && !plan.Idle(); owns {
+	if c.owns {
 		s.claims[plan.SwapID] = c
 		c.mark()
 		for _, id := range plan.Evict {
 			c.members[id].victim = true
 		}
 	}
-	return c, owns, nil
+	return c, nil
 }
 
 // find finds the instances of the plan, unless may refuses one. The lock is held.
@@ -186,8 +177,17 @@ func (i *instance) claimedError() error {
 	return launcher.Conflictf("swap %s is moving instance %s: wait until the swap is over", i.swapID, i.facts.ID)
 }
 
-// openPorts opens the ports of the instance that the swap will make.
-func (c *Claim) openPorts() error {
+// secure makes sure that the marks of the claim are written, and opens the ports of
+// the instance that the swap will make.
+func (c *Claim) secure() error {
+	if c.owns {
+		if err := c.s.CatchUp(); err != nil {
+			return launcher.Storagef("cannot write down what swap %s moves: %w", c.plan.SwapID, err)
+		}
+	}
+	if c.draft == nil {
+		return nil
+	}
 	opened, err := c.s.openPorts(c.draft)
 	if err != nil {
 		return err
@@ -211,7 +211,7 @@ func (c *Claim) hasPort(port int) bool {
 func (s *Supervisor) Reclaim(plan ledger.Plan) *Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &Claim{s: s, plan: plan, members: map[string]*instance{}, stopped: map[string]bool{}}
+	c := &Claim{s: s, plan: plan, owns: true, members: map[string]*instance{}, stopped: map[string]bool{}}
 	s.claims[plan.SwapID] = c
 	_ = c.find(func(*instance) error { return nil }) // nobody is refused
 	if i, ok := s.instances[plan.In]; ok && plan.Makes() {
