@@ -13,8 +13,8 @@ import (
 // This file is the phases of a swap, forward. Whatever a method waits for ends early
 // when ctx does, with the error of that.
 
-// Drain begins the sleep of one that leaves, and returns when its answers in flight
-// have ended, or when its sleep has come to an end early. cut says how many answers
+// Drain begins the sleep of an instance that leaves, and returns when the instance's
+// answers in flight have ended, or when the sleep has come to an end early. cut says how many answers
 // were cut. The error is [ErrDeleted] when somebody has deleted the instance.
 func (c *Claim) Drain(ctx context.Context, id string) (cut int, err error) {
 	i, err := c.leaving(id)
@@ -35,7 +35,7 @@ func (c *Claim) Drain(ctx context.Context, id string) (cut int, err error) {
 	return cut, c.orDeleted(ctx, i, err)
 }
 
-// Sleep waits until one that leaves sleeps. The error is [ErrDeleted] when somebody
+// Sleep waits until an instance that leaves sleeps. The error is [ErrDeleted] when somebody
 // has deleted the instance.
 func (c *Claim) Sleep(ctx context.Context, id string) error {
 	i, err := c.leaving(id)
@@ -75,8 +75,8 @@ func (c *Claim) orDeleted(ctx context.Context, i *instance, err error) error {
 	return ErrDeleted
 }
 
-// Evict ends a victim, and waits until it is forgotten and its device memory is
-// back.
+// Evict ends a victim, and waits until the victim is forgotten and its device memory
+// is back.
 //
 //	the instance                    effect
 //	asleep, and the claim's         stopped and forgotten: evicted
@@ -109,8 +109,8 @@ func (c *Claim) Evict(ctx context.Context, id string) (evicted bool, err error) 
 	return evicted && err == nil, err
 }
 
-// Start makes the new instance and starts its engine, once the device memory is free
-// that the engine needs. Its gate stays shut until [Claim.Open].
+// Start makes the new instance and starts the engine, once the device memory is free
+// that the engine needs. The gate stays shut until [Claim.Open].
 func (c *Claim) Start(ctx context.Context) error {
 	if err := c.s.meter.AwaitFree(ctx, c.plan.Room.Bytes); err != nil {
 		return err
@@ -128,9 +128,10 @@ func (c *Claim) Healthy(ctx context.Context) error {
 	return err
 }
 
-// Wake wakes the instance that comes in, once the device memory is free that it
-// needs, and waits until it is awake. Its gate stays shut until [Claim.Open]. The
-// room was checked when the swap was admitted, and is not checked again.
+// Wake wakes the instance that comes in, once the device memory is free that the
+// instance needs, and waits until the instance is awake. The gate stays shut until
+// [Claim.Open]. The room was checked when the swap was admitted, and is not checked
+// again.
 func (c *Claim) Wake(ctx context.Context) error {
 	i, err := c.coming()
 	if err != nil {
@@ -211,8 +212,8 @@ func (c *Claim) Open() {
 	c.s.write(c.in)
 }
 
-// Stop ends one that has left, and waits until it is forgotten. One that somebody
-// has deleted is left alone.
+// Stop ends an instance that has left, and waits until the instance is forgotten. An
+// instance that somebody else has deleted is left alone.
 func (c *Claim) Stop(ctx context.Context, id string) error {
 	i, err := c.leaving(id)
 	if err != nil {

@@ -66,9 +66,9 @@ func (c *Claim) SendBack(ctx context.Context) error {
 	return err
 }
 
-// BringBack wakes one that leaves or has left, once the device memory is free that
-// others give back. The error says how the instance is left; it is [ErrDeleted] for
-// one that somebody has deleted.
+// BringBack wakes an instance that leaves or has left, once the device memory is free
+// that others give back. The error says in which state the instance is, and is an
+// [ErrDeleted] when somebody has deleted the instance.
 func (c *Claim) BringBack(ctx context.Context, id string) error {
 	i, err := c.leaving(id)
 	if err == nil {

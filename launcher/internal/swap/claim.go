@@ -8,39 +8,49 @@ import (
 )
 
 // Claim is what a swap owns from its admission to its end; [supervisor.Claim] behind
-// it. Its methods are the phases of a swap, and their undoing. Ids are those of the
-// plan. A wait ends early when ctx does.
+// it. The methods are the phases of a swap, and their undoing. An id names an
+// instance of the plan; a method without an id is for the instance that comes in.
+// Each wait ends early when ctx does, with the error of ctx.
 type Claim interface {
 	Plan() ledger.Plan
 
-	// Drain begins the sleep of one that leaves, and waits for its answers in
-	// flight; cut says how many were cut. Sleep waits until it sleeps. Both give
-	// supervisor.ErrDeleted when somebody has deleted it.
+	// Drain begins the sleep of an instance that leaves, and waits for the instance's
+	// answers in flight; cut says how many were cut. The error is
+	// supervisor.ErrDeleted when somebody has deleted the instance.
 	Drain(ctx context.Context, id string) (cut int, err error)
+	// Sleep waits until an instance that leaves sleeps; errors as of Drain.
 	Sleep(ctx context.Context, id string) error
-	// Evict ends a victim; not evicted without an error: somebody else was quicker.
+	// Evict ends a victim. Without an error and not evicted says that somebody else
+	// was quicker.
 	Evict(ctx context.Context, id string) (evicted bool, err error)
-	// Wake wakes the one that comes in. Start makes it, and Healthy waits until it is
-	// awake. Canary asks it for one token. Open opens its gate.
+	// Wake wakes the instance that comes in, whose gate stays shut.
 	Wake(ctx context.Context) error
+	// Start makes the instance that comes in, whose gate stays shut.
 	Start(ctx context.Context) error
+	// Healthy waits until the instance that was made is awake.
 	Healthy(ctx context.Context) error
+	// Canary asks the engine for one token.
 	Canary(ctx context.Context) error
+	// Open opens the gate.
 	Open()
-	// Stop ends one that has left.
+	// Stop ends an instance that has left.
 	Stop(ctx context.Context, id string) error
 
-	// SendBack removes the one that came in, or puts it back to sleep. BringBack wakes
-	// one that leaves or has left; the error says how it is left.
+	// SendBack removes the instance that came in, or puts that back to sleep.
 	SendBack(ctx context.Context) error
+	// BringBack wakes an instance that leaves or has left. The error says in which
+	// state the instance is.
 	BringBack(ctx context.Context, id string) error
 
-	// Settle waits until nobody moves, after an earlier life of the launcher died.
+	// Settle waits until no instance of a swap that is taken up is on its way to
+	// another state.
 	Settle(ctx context.Context)
-	// Show shows the one that comes in, nil when there is none, and those that leave.
+	// Show shows the instance that comes in, nil when there is none, and the
+	// instances that leave.
 	Show() (in *launcherapi.Instance, out []launcherapi.Instance)
-	// Release gives everything back. BreakOff leaves the instances claimed, for the
-	// next life of the launcher.
+	// Release gives everything back.
 	Release()
+	// BreakOff gives everything back but the instances, which stay claimed for the
+	// next life of the launcher.
 	BreakOff()
 }

@@ -11,8 +11,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// row is a part of a swap: what is done for some of its instances, and how that is
-// undone.
+// row is a part of a swap: what is done for some of the swap's instances, and how
+// that is undone.
 type row struct {
 	who      func(r *Run) []string // ids; none: nothing is to be done
 	oneByOne bool                  // else for all of them at once
@@ -26,7 +26,7 @@ type phase struct {
 	do   func(r *Run, ctx context.Context, id string) error
 }
 
-// rows are what a swap does once it is admitted, in this order. Its undoing goes
+// rows are what a swap does after its admission, in this order. The undoing goes
 // through those rows that were begun, from the last to the first. After the last row
 // nothing is undone: [Run.stopOut] follows.
 var rows = []row{
@@ -71,8 +71,8 @@ func (r *Run) execute(ctx context.Context) error {
 	return nil
 }
 
-// doPhases does the phases of a row for one instance. One that leaves, and that
-// somebody deletes meanwhile, has left.
+// doPhases does the phases of a row for one instance. An instance that somebody
+// deletes while it leaves has left.
 func (r *Run) doPhases(ctx context.Context, phases []phase, id string) error {
 	for _, p := range phases {
 		deleted := false
@@ -132,7 +132,7 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// leaving are those that leave, less those that somebody has deleted.
+// leaving are the instances that leave, but for those that somebody has deleted.
 func (r *Run) leaving() []string {
 	gone := r.deleted()
 	return slices.DeleteFunc(slices.Clone(r.saved.Plan.Out), func(id string) bool { return slices.Contains(gone, id) })
@@ -148,7 +148,7 @@ func (r *Run) movedIn() []string { return r.comes(r.saved.Plan.Room != nil) }
 
 func (r *Run) tested() []string { return r.comes(r.req.Canary && r.saved.Plan.In != "") }
 
-// comes is the one that comes in, if so.
+// comes is the instance that comes in, if so.
 func (r *Run) comes(so bool) []string {
 	if !so {
 		return nil
@@ -195,9 +195,9 @@ func (r *Run) sendBack(ctx context.Context, id string) error {
 	return nil
 }
 
-// stopOut ends those who left, when that was asked for: only after everything else, so
-// that they could be brought back until then. What does not end in time is left to
-// end.
+// stopOut ends the instances that left, when the request says so: only after all rows,
+// since until then an undoing brings them back. An instance that does not end in time
+// goes on ending after the swap.
 func (r *Run) stopOut() {
 	if !r.saved.Plan.Stop {
 		return
@@ -212,7 +212,7 @@ func (r *Run) stopOut() {
 	})
 }
 
-// deleted are those that left and that somebody has deleted.
+// deleted are the instances of the plan that somebody has deleted while they left.
 func (r *Run) deleted() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,8 +19,8 @@ type Run struct {
 	began time.Time
 
 	req   launcherapi.SwapRequest
-	gpus  []string          // that the one that comes in is to have
-	draft *supervisor.Draft // of a new one
+	gpus  []string          // that the instance that comes in is to have
+	draft *supervisor.Draft // of a new instance
 	limit time.Duration
 
 	claim   Claim     // nil until the swap is admitted
@@ -282,8 +282,8 @@ func (r *Run) finish() {
 	r.c.log.Info("swap is over", "swap", r.ID(), "outcome", outcome, "in", r.saved.Plan.In, "out", r.saved.Plan.Out, "total_ms", r.result.TotalMS, "error", r.err)
 }
 
-// show shows the one that comes in and those that leave; of a swap that was not
-// admitted, the one that it named.
+// show shows the instance that comes in and the instances that leave. A swap that was
+// not admitted shows the instance that its request named.
 func (r *Run) show() (in *launcherapi.Instance, out []launcherapi.Instance) {
 	if r.claim != nil {
 		return r.claim.Show()
