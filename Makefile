@@ -151,7 +151,7 @@ test-cluster-vllm: build vllm-cpu ## two real models take turns on a real Kubern
 	go run ./test/cluster/cmd/cluster run --nodes 1 --audit-policy $(AUDIT) go test -race -count=1 -timeout 30m -tags 'cluster vllm' -run RealModels ./test/cluster/e2e
 
 .PHONY: test-sim-rules
-test-sim-rules: ## which rows of spec/binding.md the simulation cannot miss (RULE_SEEDS=1000)
+test-sim-rules: ## which rows of spec/binding.md the simulation cannot miss (RULE_SEEDS=5000)
 	HOTSEAT_TEST_LONG=1 go test -count=1 -timeout 30m -v -run TakingAny ./dualpods/internal/binding
 
 .PHONY: bench

@@ -11,16 +11,18 @@ import (
 
 // simKilling kills the controller once, after the step of a row.
 type simKilling struct {
-	after  string          // the row; empty: none
-	acted  map[string]bool // rows whose steps were taken
-	killed bool
-	over   bool // the script has come to its end long ago: nobody is killed any more
+	after   string          // the row; empty: none
+	decided map[string]bool // rows that a decision was by
+	acted   map[string]bool // those of them whose steps were taken
+	killed  bool
+	over    bool // the script has come to its end long ago: nobody is killed any more
 }
 
 // acted notes that a step was taken, and kills the process before it has noted
 // anything of it where it is to be killed after that.
 func (inc *incarnation) acted(seen Sight) {
 	k := &inc.s.killing
+	k.decided[seen.Step.Rule] = true
 	if inc.dead || k.over || seen.Err != nil || seen.Step.Do == Nothing || seen.Step.Do == Retry {
 		return
 	}
@@ -32,12 +34,14 @@ func (inc *incarnation) acted(seen Sight) {
 	}
 }
 
-// simSeeds are those by whose schedules the step of each row was taken, the
-// smallest of them.
+// simSeeds are those whose schedules came by each row, the smallest of them.
 type simSeeds struct {
-	mu  sync.Mutex
-	all map[string][]uint64
+	most int // for each row
+	mu   sync.Mutex
+	all  map[string][]uint64
 }
+
+func seedsOfRows(most int) *simSeeds { return &simSeeds{most: most, all: map[string][]uint64{}} }
 
 func (k *simSeeds) add(seed uint64, rows map[string]bool) {
 	k.mu.Lock()
@@ -45,7 +49,7 @@ func (k *simSeeds) add(seed uint64, rows map[string]bool) {
 	for row := range rows {
 		seeds := append(k.all[row], seed)
 		slices.Sort(seeds)
-		k.all[row] = seeds[:min(len(seeds), simKilled)]
+		k.all[row] = seeds[:min(len(seeds), k.most)]
 	}
 }
 

@@ -334,7 +334,8 @@ type simOutcome struct {
 	writes       map[types.UID]int // to the API server, for each requester
 	allowed      map[types.UID]int // as many as an actuation needs
 	served       int
-	acted        map[string]bool // rows whose steps a controller has taken in the script
+	decided      map[string]bool // rows that a decision of a controller was by
+	acted        map[string]bool // those of them whose steps it has taken
 	killed       bool            // the controller, after the step of the row
 }
 
@@ -352,7 +353,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, 
 			seed: seed, start: time.Now(), rules: rules, trace: trace, draws: map[string]uint64{}, launchers: map[string]*simLauncher{},
 			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
 			failures: map[types.UID]int{}, serves: map[types.UID]time.Time{}, evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
-			killing: simKilling{after: row, acted: map[string]bool{}},
+			killing: simKilling{after: row, decided: map[string]bool{}, acted: map[string]bool{}},
 		}
 		s.locked(func() {
 			s.api = newSimAPI(s)
@@ -388,7 +389,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, 
 			if !broken {
 				s.checkRest()
 			}
-			out = simOutcome{s.wrong, s.lines, s.passes, s.writes, s.allowed(), s.served(), s.killing.acted, s.killing.killed}
+			out = simOutcome{s.wrong, s.lines, s.passes, s.writes, s.allowed(), s.served(), s.killing.decided, s.killing.acted, s.killing.killed}
 			s.over = true
 			s.inc.dead = true
 			s.inc.cancel()

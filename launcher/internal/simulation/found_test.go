@@ -27,6 +27,10 @@ var found = map[string]script{
 		{at: 11 * time.Second, what: "kill", limit: time.Second, damage: "an instance"},
 		{at: 40 * time.Second, what: "wake", id: "b"},
 	}},
+	"A swap whose time is over while the one that comes in is asked for a token says so": {seed: 1003445, steps: []step{
+		{at: 3084 * time.Millisecond, what: "swap in new", request: "r1", id: "d", gpus: []string{"g0"}, share: "0.5", out: "stop", level: 2},
+		{at: 11229 * time.Millisecond, what: "swap in new", request: "r2", keyed: true, persist: true, id: "c", gpus: []string{"g0"}, share: "0.5", pinned: true, out: "stop", canary: true, limit: 3 * time.Second},
+	}},
 	"A swap that is taken up answers in time": {seed: 2848, steps: []step{
 		{at: 0, what: "create", request: "r1", id: "b", gpus: []string{"g1"}, share: "0.5"},
 		{at: 10 * time.Second, what: "answer late", id: "b", limit: 40 * time.Second, n: 30},

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -196,6 +197,8 @@ func (c *Claim) Canary(ctx context.Context) error {
 	case forgotten && ok && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
 		c.s.log.Warn("the canary could not be asked: the launcher was started anew and does not know the key of the instance; its API server answers", "instance", c.plan.In, "error", err)
 		return nil
+	case ctx.Err() != nil: // why the swap gives up
+		return fmt.Errorf("the canary got no token: %w", context.Cause(ctx))
 	}
 	return launcher.EngineFailedf("the canary got no token: %w", err)
 }
