@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"hotseat.dev/hotseat/dualpods/internal/installation"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // What the chart's hooks run.
@@ -35,11 +36,10 @@ func letGoCommand() *cobra.Command {
 	var opts installation.LetGoOptions
 	var deployment, engines string
 	c := hook("let-go", "Stop the controller, and take its finalizers off all Pods", func(ctx context.Context, api client.Client) error {
-		namespace, name, ok := strings.Cut(deployment, "/")
-		if !ok {
-			return fmt.Errorf("--deployment is %q: give the controller's Deployment as namespace/name", deployment)
+		var err error
+		if opts.Deployment, err = keyOf(deployment); err != nil {
+			return err
 		}
-		opts.Deployment = client.ObjectKey{Namespace: namespace, Name: name}
 		opts.Engines, opts.Log = installation.Engines(engines), logTo(slog.LevelInfo)
 		return installation.LetGo(ctx, api, opts)
 	})
@@ -48,6 +48,31 @@ func letGoCommand() *cobra.Command {
 	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace that the controller looks at; empty for all")
 	f.StringVar(&engines, "engines", string(installation.Leave), "what becomes of launchers and engines: leave or stop")
 	return c
+}
+
+func checkCommand() *cobra.Command {
+	var opts installation.CheckOptions
+	var deployment string
+	c := hook("check", "Say whether the installation works: controller, definitions, launchers", func(ctx context.Context, api client.Client) error {
+		var err error
+		if opts.Deployment, err = keyOf(deployment); err != nil {
+			return err
+		}
+		opts.Log = logTo(slog.LevelInfo)
+		return installation.Check(ctx, api, opts)
+	})
+	f := c.Flags()
+	f.StringVar(&deployment, "deployment", "", "the controller's Deployment, as namespace/name")
+	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace that the controller looks at; empty for all")
+	return c
+}
+
+func keyOf(deployment string) (client.ObjectKey, error) {
+	namespace, name, ok := strings.Cut(deployment, "/")
+	if !ok {
+		return client.ObjectKey{}, fmt.Errorf("--deployment is %q: give the controller's Deployment as namespace/name", deployment)
+	}
+	return client.ObjectKey{Namespace: namespace, Name: name}, nil
 }
 
 // hook is a command that speaks to the API server for a limited time.
@@ -81,6 +106,9 @@ func apiServer() (client.Client, error) {
 	}
 	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("cannot know the kinds of definitions: %w", err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("cannot know the kinds of hotseat: %w", err)
 	}
 	api, err := client.New(where, client.Options{Scheme: scheme})
 	if err != nil {

@@ -1,6 +1,7 @@
 // Package installation does what an installation takes beyond applying objects,
-// and Helm leaves to hooks: CustomResourceDefinitions are brought up to date, and
-// nothing is held any more once the controller goes.
+// and Helm leaves to hooks: CustomResourceDefinitions are brought up to date,
+// nothing is held any more once the controller goes, and a test says whether the
+// installation works.
 package installation
 
 import (
@@ -100,14 +101,18 @@ func established(ctx context.Context, api client.Client, name string) error {
 		if err := api.Get(ctx, types.NamespacedName{Name: name}, &crd); err != nil {
 			return false, err
 		}
-		return slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
-			return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
-		}), nil
+		return isEstablished(&crd), nil
 	})
 	if err != nil {
 		return fmt.Errorf("cannot wait until %s is served: %w", name, err)
 	}
 	return nil
+}
+
+func isEstablished(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+		return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
+	})
 }
 
 // DeleteCRDs removes the CustomResourceDefinitions, and every object of these kinds

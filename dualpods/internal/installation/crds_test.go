@@ -4,6 +4,7 @@ package installation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -15,9 +16,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 )
 
@@ -37,7 +40,7 @@ func server(t *testing.T) client.Client {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig())
 	require.NoError(t, err)
 	scheme := runtime.NewScheme()
-	require.NoError(t, apiextensionsv1.AddToScheme(scheme))
+	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	api, err := client.New(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
 	return api
@@ -50,6 +53,14 @@ func read(t *testing.T, api client.Client) *apiextensionsv1.CustomResourceDefini
 	return &crd
 }
 
+// wrong says what is wrong with the installation.
+func wrong(t *testing.T, api client.Client) error {
+	t.Helper()
+	found, err := look(t.Context(), api, CheckOptions{Deployment: client.ObjectKey{Namespace: "hotseat-system", Name: "hotseat-controller"}})
+	require.NoError(t, err)
+	return found.wrong()
+}
+
 func TestDefinitionsAreMadeAndBroughtUpToDateAndADowngradeChangesNothing(t *testing.T) {
 	api := server(t)
 	require.NoError(t, ApplyCRDs(t.Context(), api))
@@ -59,8 +70,11 @@ func TestDefinitionsAreMadeAndBroughtUpToDateAndADowngradeChangesNothing(t *test
 	older := made.DeepCopy()
 	older.Spec.Versions[0].AdditionalPrinterColumns = nil
 	require.NoError(t, api.Patch(t.Context(), older, client.MergeFrom(made)))
+	const behind = "the definition launcherconfigs.hotseat.dev is of another version than the controller"
+	require.ErrorContains(t, wrong(t, api), behind)
 	require.NoError(t, ApplyCRDs(t.Context(), api))
 	assert.Equal(t, made.Spec, read(t, api).Spec)
+	require.EqualError(t, wrong(t, api), "the controller's Deployment hotseat-system/hotseat-controller is not there", "and that is all")
 	upToDate := read(t, api).Generation
 	require.NoError(t, ApplyCRDs(t.Context(), api))
 	assert.Equal(t, upToDate, read(t, api).Generation, "what is up to date stays as it is")

@@ -80,8 +80,10 @@ func TestAnUpgradeDisturbsNothingThatIsAwakeAndBringsTheDefinitionsUpToDate(t *t
 	require.NoError(t, install(t.Context(), "controller.logLevel=debug"))
 	t.Cleanup(func() { assert.NoError(t, install(context.Background())) })
 	assert.Equal(t, "Mode", s.kubectl("get", "crd", "launcherconfigs.hotseat.dev", "-o", column))
+	_, err := shared.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
+	require.NoError(t, err, "the installation works")
 	goesOn(t, in)
-	_, err := shared.Helm(t.Context(), "rollback", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
+	_, err = shared.Helm(t.Context(), "rollback", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
 	require.NoError(t, err)
 	goesOn(t, in)
 	again := s.served("talker", 1)[0]
