@@ -168,7 +168,7 @@ func TestEachDefectIsFound(t *testing.T) {
 	}
 }
 
-var firstBroken = regexp.MustCompile(`(?m)^\s*seeds_test.go:\d+: seed (\d+): ([^:\n]*)|seed (\d+) (hangs: [^\n]*)`)
+var firstBroken = regexp.MustCompile(`(?m)^\s*\w+\.go:\d+: seed (\d+): ([^:\n]*)|seed (\d+) (hangs: [^\n]*)`)
 
 func (d defect) find(t *testing.T, seeds uint64) {
 	t.Helper()
