@@ -59,7 +59,7 @@ func freePort(t *testing.T) uint16 {
 }
 
 func TestTheScriptedRequesterAnswersAsTheRealOneDoes(t *testing.T) {
-	c := spi.New()
+	c := spi.New(nil)
 	t.Cleanup(c.Close)
 	var became []string
 	port := freePort(t)

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"io"
+	"log"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -29,7 +30,7 @@ func serve(t *testing.T, server mtls.Server) (address string) {
 	require.NoError(t, err)
 	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	require.NoError(t, err)
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	s := &http.Server{ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !mtls.Shown(r) {
 			w.WriteHeader(http.StatusForbidden)
 		}
@@ -97,8 +98,7 @@ func TestOnlyWhoShowsACertificateOfTheAuthorityIsKnown(t *testing.T) {
 	_, err = status(client(t, theirs.Pool(), ours.Client(t, time.Hour)), url)
 	assert.ErrorContains(t, err, "unknown authority", "the client knows the server, too")
 	plain, err := status(client(t, nil), "http"+url[len("https"):])
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusBadRequest, plain, "plain HTTP")
+	assert.True(t, err != nil || plain == http.StatusBadRequest, "plain HTTP: %d", plain) // the connection is cut, before or after the answer is read
 }
 
 func TestAnAuthorityIsFollowedByAnotherWhileConnectionsLive(t *testing.T) {

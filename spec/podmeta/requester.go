@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"hotseat.dev/hotseat/spec/mtls"
 )
 
 // Input is how a requester says which inference server it wants.
@@ -38,6 +40,7 @@ type Requester struct {
 
 	LauncherConfig string   // name of the LauncherConfig that the requester asks for; empty where it does not
 	AdminPort      int32    // where the requester program listens for the controller
+	TLS            bool     // it takes orders by TLS, from the controller alone: it mounts the ConfigMap mtls.ConfigMap
 	GPUs           int      // how many GPUs the serving container holds
 	Gated          bool     // the Pod lists ReadinessGate
 	RelayedLabels  []string // keys of its labels that the controller put there, sorted
@@ -82,8 +85,29 @@ func ReadRequester(pod *corev1.Pod) (Requester, []Problem) {
 	got.AdminPort = r.adminPort(c)
 	if c != nil {
 		got.GPUs = r.gpus(c)
+		got.TLS = mountsCA(&pod.Spec, c)
 	}
 	return got, r.problems
+}
+
+// NoTLS is the problem of a requester that does not take orders by TLS where it
+// has to.
+func NoTLS() Problem {
+	return invalid("spec.containers["+ServingContainer+"].volumeMounts", fmt.Sprintf(
+		"do not have the ConfigMap %[1]s at %[2]s, and requesters have to take orders from the controller alone here: "+
+			"add to the container volumeMounts: [{name: %[1]s, mountPath: %[2]s, readOnly: true}], "+
+			"and to the Pod volumes: [{name: %[1]s, configMap: {name: %[1]s}}]", mtls.ConfigMap, mtls.Dir))
+}
+
+// mountsCA says that a container mounts the ConfigMap of the authorities whole,
+// where the requester program looks for it.
+func mountsCA(pod *corev1.PodSpec, c *corev1.Container) bool {
+	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return strings.TrimRight(m.MountPath, "/") == mtls.Dir && m.SubPath == "" && m.SubPathExpr == "" &&
+			slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
+				return v.Name == m.Name && v.ConfigMap != nil && v.ConfigMap.Name == mtls.ConfigMap
+			})
+	})
 }
 
 // OwnLabels returns the labels of a requester but for those that the controller

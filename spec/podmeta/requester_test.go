@@ -170,3 +170,27 @@ func TestAPodWithNothingInItIsReadWithoutHarm(t *testing.T) {
 	assert.Empty(t, bindings)
 	assert.Empty(t, problems)
 }
+
+func TestARequesterThatMountsTheAuthoritiesTakesOrdersByTLS(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*corev1.Pod)
+		want   bool
+	}{
+		"as the examples":                    {func(*corev1.Pod) {}, true},
+		"with a slash at the end":            {func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].MountPath += "/" }, true},
+		"elsewhere":                          {func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].MountPath = "/etc/other" }, false},
+		"one file, which would never change": {func(p *corev1.Pod) { p.Spec.Containers[0].VolumeMounts[0].SubPath = "ca.crt" }, false},
+		"another ConfigMap":                  {func(p *corev1.Pod) { p.Spec.Volumes[0].ConfigMap.Name = "mine" }, false},
+		"a Secret":                           {func(p *corev1.Pod) { p.Spec.Volumes[0].ConfigMap = nil }, false},
+		"in another container":               {func(p *corev1.Pod) { p.Spec.Containers[0].Name = "sidecar" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := requester(nil)
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "ca", MountPath: "/etc/hotseat"}}
+			pod.Spec.Volumes = []corev1.Volume{{Name: "ca", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "hotseat-ca"}}}}}
+			tt.change(pod)
+			read, _ := podmeta.ReadRequester(pod)
+			assert.Equal(t, tt.want, read.TLS)
+		})
+	}
+}

@@ -1,6 +1,9 @@
 // Package requesterapi holds the wire types of the requester's SPI, by which a
 // controller binds a server-requesting Pod to an inference server and relays to
-// it. It is plain HTTP/1.1 with JSON, by default on port 8081 of the Pod:
+// it. It is HTTP/1.1 with JSON, by default on port 8081 of the Pod; by TLS in a
+// Pod that mounts the controller's authorities (package mtls), where everything
+// but GET /ready is 403 forbidden for who shows no certificate of theirs; else
+// plain, and for everybody:
 //
 //	GET    /v1/dual-pods/accelerators               a list of UUIDs (strings)
 //	GET    /v1/dual-pods/accelerator-memory-usage   [MemoryUsage]

@@ -140,6 +140,7 @@ const ProblemContentType = "application/problem+json"
 // Codes of a Problem.
 const (
 	CodeInvalid        = "invalid"         // 400: the request itself is wrong
+	CodeForbidden      = "forbidden"       // 403: the client has shown no certificate that the requester asks for
 	CodeLogGap         = "log_gap"         // 400: the chunk begins beyond NextPos
 	CodeUnbound        = "unbound"         // 409: nobody is bound
 	CodeOtherBinding   = "other_binding"   // 409: Problem.Binding is bound

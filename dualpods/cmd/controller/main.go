@@ -63,6 +63,8 @@ func command() *cobra.Command {
 	f.BoolVar(&opts.LeaderElection, "leader-elect", false, "let one of several replicas work at a time")
 	f.StringVar(&opts.LeaseNamespace, "lease-namespace", "", "where the Lease of leader election is; empty for the controller's own")
 	f.StringVar(&opts.Identity, "leader-identity", "", "what tells this replica from others, such as its Pod's UID: the same when its container is started again; empty for a random one")
+	f.StringVar(&opts.CANamespace, "ca-namespace", "", "where the Secret hotseat-ca of the certificate authority is; empty for where the Lease is, or else the controller's own")
+	f.BoolVar(&opts.RequireTLS, "require-requester-tls", false, "refuse requesters that anybody could give orders to: those that do not mount the ConfigMap hotseat-ca")
 	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "where to answer /metrics, such as :8080; 0 for nowhere")
 	f.StringVar(&opts.PprofAddress, "pprof-address", "0", "where to answer /debug/pprof, such as 127.0.0.1:6060; 0 for nowhere")
 	f.StringVar(&opts.ProbesAddress, "probes-address", "0", "where to answer /healthz and /readyz; 0 for nowhere")

@@ -56,7 +56,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.Usage = func() {}
 	flags.StringVar(&opts.Listen, "listen", fmt.Sprintf(":%d", podresourcesapi.DefaultPort), "`address` and port to listen on")
 	flags.StringVar(&opts.Socket, "socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`path` of the kubelet's socket of its PodResources API")
-	flags.StringVar(&opts.TokenFile, "token-file", "/etc/hotseat/token", "`file` of the token that clients have to know")
+	flags.StringVar(&opts.TLS.CertFile, "tls-cert", "", "`file` of the certificate to serve with; empty for plain HTTP")
+	flags.StringVar(&opts.TLS.KeyFile, "tls-key", "", "`file` of its key")
+	flags.StringVar(&opts.TLS.ClientCAFile, "client-ca", "", "`file` of the certificates that must have signed a client's own")
+	flags.StringVar(&opts.TokenFile, "token-file", "", "`file` of the token that clients have to know who show no certificate")
 	showVersion := flags.Bool("version", false, "print the version and end")
 	err := flags.Parse(args)
 	if err == nil && flags.NArg() > 0 {

@@ -3,12 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
 	"hotseat.dev/hotseat/dualpods/internal/requester"
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
@@ -48,6 +51,7 @@ func parse(args []string, env func(string) (string, bool)) (settings, error) {
 	flags.IntVar(&o.ProbesPort, "probes-port", requesterapi.DefaultProbesPort, "`port` of /ready, /healthz and /metrics")
 	flags.IntVar(&o.SPIPort, "spi-port", requesterapi.DefaultSPIPort, "`port` of the SPI, which the controller uses")
 	flags.StringVar(&o.Host, "host", "", "`address` to listen on; empty is every one of the Pod's")
+	flags.StringVar(&o.ClientCAFile, "client-ca", "", "`file` of the certificates that must have signed a client's own at the SPI; empty is "+clientCA+" where that is there, else anybody may give orders")
 	flags.StringVar(&o.AcceleratorsFrom, "accelerators-from", "auto", "who tells the UUIDs of the Pod's GPUs: env (NVIDIA_VISIBLE_DEVICES), nvml, or auto: `source` env where it names UUIDs, else nvml")
 	flags.DurationVar(&o.TerminationGrace, "termination-grace", defaultGrace, "how long to stay bound after SIGTERM; `duration` shorter than the Pod's terminationGracePeriodSeconds")
 	flags.BoolVar(&s.version, "version", false, "print the version and end")
@@ -61,8 +65,16 @@ func parse(args []string, env func(string) (string, bool)) (settings, error) {
 	if err := fromEnvironment(flags, env); err != nil {
 		return s, err
 	}
+	if o.ClientCAFile == "" {
+		if _, err := os.Stat(clientCA); !errors.Is(err, fs.ErrNotExist) { // one that cannot be looked at is an error, and nobody is let in
+			o.ClientCAFile = clientCA
+		}
+	}
 	return s, s.check()
 }
+
+// clientCA is where a Pod mounts the ConfigMap that the controller publishes.
+const clientCA = mtls.Dir + "/" + mtls.CAFile
 
 func fromEnvironment(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 	var wrong []error

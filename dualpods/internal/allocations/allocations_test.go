@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"hotseat.dev/hotseat/dualpods/internal/allocations"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
 
@@ -67,9 +68,9 @@ func TestAnAnswerThatIsNoneIsAnErrorThatSaysSo(t *testing.T) {
 				_, _ = w.Write([]byte(c.body))
 			}))
 			t.Cleanup(server.Close)
-			client := allocations.New()
+			client := allocations.New(nil)
 			t.Cleanup(client.Close)
-			_, err := client.Pods(t.Context(), strings.TrimPrefix(server.URL, "http://"), "token", "ns")
+			_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://"), Access: nodeview.Access{Token: "token"}}, "ns")
 			require.ErrorContains(t, err, c.says)
 			require.ErrorContains(t, err, strings.TrimPrefix(server.URL, "http://"))
 		})
@@ -83,8 +84,8 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 	t.Cleanup(elsewhere.Close)
 	server := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
 	t.Cleanup(server.Close)
-	client := allocations.New()
+	client := allocations.New(nil)
 	t.Cleanup(client.Close)
-	_, err := client.Pods(t.Context(), strings.TrimPrefix(server.URL, "http://"), "token", "ns")
+	_, err := client.Pods(t.Context(), nodeview.Target{Address: strings.TrimPrefix(server.URL, "http://"), Access: nodeview.Access{Token: "token"}}, "ns")
 	require.ErrorContains(t, err, "307 Temporary Redirect")
 }

@@ -4,6 +4,7 @@ package allocations
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"net/url"
 	"time"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
 
@@ -20,11 +22,25 @@ import (
 // at once.
 type Client struct{ http *http.Client }
 
-// New makes a client.
-func New() *Client {
+// nameOf is the key of a context's value: the name in the certificate of the
+// program that is asked.
+type nameOf struct{}
+
+// New makes a client. secure is how a program of that name is called; nil: all
+// are called by plain HTTP.
+func New(secure func(ctx context.Context, name string) (*tls.Config, error)) *Client {
+	dialer := &net.Dialer{Timeout: 2 * time.Second}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a redirect is no answer
 	return &Client{http: &http.Client{CheckRedirect: stay, Transport: &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
+		DialContext: dialer.DialContext,
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			name, _ := ctx.Value(nameOf{}).(string)
+			config, err := secure(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
+		},
 		MaxIdleConnsPerHost: 1,
 		IdleConnTimeout:     30 * time.Second,
 		DisableCompression:  true,
@@ -35,19 +51,25 @@ func New() *Client {
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Pods are those of a namespace that have devices of the node, as its kubelet
-// tells the program at address, such as "10.1.2.3:8002".
-func (c *Client) Pods(ctx context.Context, address, token, namespace string) (pods []podresourcesapi.Pod, err error) {
+// tells the program at target.
+func (c *Client) Pods(ctx context.Context, target nodeview.Target, namespace string) (pods []podresourcesapi.Pod, err error) {
 	defer func() {
 		if err != nil {
-			err = fmt.Errorf("cannot ask podresources at %s: %w", address, err)
+			err = fmt.Errorf("cannot ask podresources at %s: %w", target.Address, err)
 		}
 	}()
-	u := url.URL{Scheme: "http", Host: address, Path: podresourcesapi.Path, RawQuery: url.Values{podresourcesapi.ParamNamespace: {namespace}}.Encode()}
+	scheme := "http"
+	if target.Name != "" {
+		scheme, ctx = "https", context.WithValue(ctx, nameOf{}, target.Name)
+	}
+	u := url.URL{Scheme: scheme, Host: target.Address, Path: podresourcesapi.Path, RawQuery: url.Values{podresourcesapi.ParamNamespace: {namespace}}.Encode()}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+token)
+	if target.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+target.Token)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		return nil, err

@@ -38,8 +38,12 @@ type Options struct {
 	Recorder    events.EventRecorder
 	// LauncherPort is where launchers have their control API.
 	LauncherPort int
-	// Token is what the launcher in a Pod asks its clients for.
-	Token func(launcher *corev1.Pod) string
+	// Access is how the launcher in a Pod, and the program beside it, know the
+	// controller.
+	Access func(launcher *corev1.Pod) nodeview.Access
+	// RequireTLS has requesters refused that do not take orders by TLS, from the
+	// controller alone.
+	RequireTLS bool
 	// Launchers makes launchers where there is none; nil: nobody does.
 	Launchers Launchers
 	// Drain is how long the connections of a requester's clients may take to end
@@ -273,7 +277,7 @@ func (c *Controller) watchLaunchers(w *world) {
 		c.owner[l.key()] = w.node.Name
 		c.mu.Unlock()
 		c.opts.Views.Watch(l.key(), nodeview.Target{
-			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(c.opts.LauncherPort)), Token: c.opts.Token(l.pod),
+			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(c.opts.LauncherPort)), Access: c.opts.Access(l.pod),
 		})
 	}
 	c.mu.Lock()

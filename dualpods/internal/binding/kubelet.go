@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/allocations"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
@@ -19,7 +20,7 @@ import (
 // Allocations asks the programs beside launchers what the kubelet has given to
 // whom, as [allocations.Client] does.
 type Allocations interface {
-	Pods(ctx context.Context, address, token, namespace string) ([]podresourcesapi.Pod, error)
+	Pods(ctx context.Context, target nodeview.Target, namespace string) ([]podresourcesapi.Pod, error)
 }
 
 // Bounds of the pause before a kubelet is asked again.
@@ -88,8 +89,9 @@ func (c *Controller) askNamespace(ctx context.Context, w *world, namespace strin
 			whys = append(whys, Starting(l.pod).Why)
 			continue
 		}
-		address := net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(podresourcesapi.DefaultPort))
-		pods, err := c.opts.Allocations.Pods(ctx, address, c.opts.Token(l.pod), namespace)
+		pods, err := c.opts.Allocations.Pods(ctx, nodeview.Target{
+			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(podresourcesapi.DefaultPort)), Access: c.opts.Access(l.pod),
+		}, namespace)
 		if err == nil {
 			return append([]podresourcesapi.Pod{}, pods...), ""
 		}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
@@ -23,8 +24,8 @@ type kubelets struct {
 	err   error
 }
 
-func (k *kubelets) Pods(_ context.Context, address, token, namespace string) ([]podresourcesapi.Pod, error) {
-	k.asked = append(k.asked, address+" "+token+" "+namespace)
+func (k *kubelets) Pods(_ context.Context, target nodeview.Target, namespace string) ([]podresourcesapi.Pod, error) {
+	k.asked = append(k.asked, target.Address+" "+target.Token+" "+namespace)
 	return k.pods[namespace], k.err
 }
 
@@ -51,7 +52,7 @@ type asking struct {
 
 func newAsking(t *testing.T) *asking {
 	a := &asking{kubelets: kubelets{pods: map[string][]podresourcesapi.Pod{}}}
-	a.c = New(t.Context(), Options{Allocations: &a.kubelets, Token: func(l *corev1.Pod) string { return "token-of-" + l.Namespace }}, logr.Discard())
+	a.c = New(t.Context(), Options{Allocations: &a.kubelets, Access: func(l *corev1.Pod) nodeview.Access { return nodeview.Access{Token: "token-of-" + l.Namespace} }}, logr.Discard())
 	a.n = a.c.work("node-0")
 	a.w = &world{now: now, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}}
 	for _, ns := range []string{"a", "b"} {

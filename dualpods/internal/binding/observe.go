@@ -89,6 +89,9 @@ func (l *launcherPod) holder(id string) string {
 func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork, w *world, pod *corev1.Pod) {
 	read := w.asked[pod.UID]
 	o.Problems = read.problems
+	if c.opts.RequireTLS && !read.TLS && o.Record == nil { // one that is bound is served until it goes
+		o.Problems = append(slices.Clip(o.Problems), podmeta.NoTLS())
+	}
 	if len(o.Problems) == 0 {
 		o.Form, o.Problems = c.form(ctx, n, pod, read.Requester)
 	}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -28,7 +29,7 @@ type silentRecorder struct{}
 func (silentRecorder) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {
 }
 
-func simToken(*corev1.Pod) string { return "" }
+func simAccess(*corev1.Pod) nodeview.Access { return nodeview.Access{} }
 
 // simAPI is the API server, with the kinds of objects that the controller reads.
 // What is stored is never changed: a write stores another object.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
@@ -15,13 +16,13 @@ import (
 // launchers that ask the kubelet.
 type simKubelets struct{ inc *incarnation }
 
-func (k *simKubelets) Pods(ctx context.Context, address, _, _ string) (pods []podresourcesapi.Pod, err error) {
+func (k *simKubelets) Pods(ctx context.Context, target nodeview.Target, _ string) (pods []podresourcesapi.Pod, err error) {
 	hangs := false
 	err = k.inc.call(ctx, "kubelet", func() error {
 		s := k.inc.s
 		for _, key := range sortedKeys(s.launchers) {
 			l := s.launchers[key]
-			if l.dead && !l.ended || !strings.HasPrefix(address, l.ip+":") {
+			if l.dead && !l.ended || !strings.HasPrefix(target.Address, l.ip+":") {
 				continue
 			}
 			switch s.kubelets[l.node] {

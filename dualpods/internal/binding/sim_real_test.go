@@ -30,7 +30,7 @@ func TestTheSimulatedRequesterAnswersAsTheRealOneDoes(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- real.Run(ctx) }()
-	c := spi.New()
+	c := spi.New(nil)
 	want := requestertest.Script(t.Context(), c, real.SPIAddr().String(), port)
 	c.Close()
 	stop()

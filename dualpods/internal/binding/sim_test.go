@@ -175,7 +175,7 @@ func (s *sim) boot() {
 	}
 	inc.ctrl = New(inc.ctx, Options{
 		API: &simClient{inc: inc}, Pods: inc.podsOf, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
-		LauncherPort: 8001, Token: simToken, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc},
+		LauncherPort: 8001, Access: simAccess, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc},
 		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now, Observer: simObserver{inc},
 	}, log)
 	inc.ctrl.opts.Recorder = silentRecorder{}

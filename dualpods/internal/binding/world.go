@@ -192,7 +192,11 @@ func (c *Controller) askRequester(ctx context.Context, n *nodeWork, uid types.UI
 }
 
 func (w *world) adminAddress(uid types.UID) string {
-	return net.JoinHostPort(w.pods[uid].Status.PodIP, strconv.Itoa(int(w.asked[uid].AdminPort)))
+	address := net.JoinHostPort(w.pods[uid].Status.PodIP, strconv.Itoa(int(w.asked[uid].AdminPort)))
+	if w.asked[uid].TLS {
+		return "https://" + address
+	}
+	return address
 }
 
 // claim is which GPUs a requester has: those that the kubelet gave it, where that

@@ -36,7 +36,7 @@ func (w *making) askKubelet() {
 	w.pod.Containers = append(w.pod.Containers, corev1.Container{
 		Name: podmeta.PodResourcesContainer, Image: w.image.Name, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/podresources"},
-		Args:    []string{fmt.Sprintf("--listen=0.0.0.0:%d", podresourcesapi.DefaultPort), "--socket=" + at + "/kubelet.sock", "--token-file=" + tokenDir + "/" + tokenKey},
+		Args:    append([]string{fmt.Sprintf("--listen=0.0.0.0:%d", podresourcesapi.DefaultPort), "--socket=" + at + "/kubelet.sock"}, trustFlags...),
 		Env:     []corev1.EnvVar{{Name: "GOMAXPROCS", Value: "2"}}, // more take memory on a node with many cores
 		Ports:   []corev1.ContainerPort{{Name: podmeta.PodResourcesContainer, ContainerPort: podresourcesapi.DefaultPort}},
 		Resources: corev1.ResourceRequirements{
@@ -44,7 +44,7 @@ func (w *making) askKubelet() {
 			Limits:   corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")},
 		},
 		VolumeMounts: []corev1.VolumeMount{
-			{Name: tokenVolume, MountPath: tokenDir, ReadOnly: true}, {Name: kubeletVolume, MountPath: at, ReadOnly: true},
+			{Name: trustVolume, MountPath: trustDir, ReadOnly: true}, {Name: kubeletVolume, MountPath: at, ReadOnly: true},
 		},
 		SecurityContext: &corev1.SecurityContext{
 			RunAsUser: &root, RunAsNonRoot: &no, AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: new(true),

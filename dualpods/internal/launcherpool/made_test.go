@@ -15,36 +15,34 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// tokens has Secrets, and a cache that has heard of some.
-type tokens struct {
+// secretsOnly has Secrets, and a cache that has heard of some.
+type secretsOnly struct {
 	client.Client // nil
-	there         bool
+	made          *corev1.Secret
 	cached        []corev1.Secret
 }
 
-func (s *tokens) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
+func (s *secretsOnly) List(_ context.Context, into client.ObjectList, _ ...client.ListOption) error {
 	into.(*corev1.SecretList).Items = s.cached
 	return nil
 }
 
-func (s *tokens) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
-	if s.there {
+func (s *secretsOnly) Create(_ context.Context, o client.Object, _ ...client.CreateOption) error {
+	if s.made != nil {
 		return apierrors.NewAlreadyExists(schema.GroupResource{Resource: "secrets"}, o.GetName())
 	}
-	s.there = true
+	s.made = o.(*corev1.Secret)
 	return nil
 }
 
 func TestWhatSomebodyMakesInPlaceOfWhatThePoolHadMadeIsSomebodyElses(t *testing.T) {
-	api := &tokens{}
+	api := &secretsOnly{}
 	pool, config := New(Options{API: api}), &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm", UID: "uid"}}
-	ensure := func() error { return pool.ensureToken(t.Context(), config, nil) }
+	ca := fixedAuthority(t).now
+	ensure := func() error { _, err := pool.ensureSecrets(t.Context(), config, ca, nil); return err }
 	require.NoError(t, ensure())
 	require.NoError(t, ensure(), "the cache has not heard of it")
-	api.cached = []corev1.Secret{{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: secretName(config), OwnerReferences: []metav1.OwnerReference{ownedBy(config)}},
-		Data:       map[string][]byte{tokenKey: []byte("sesame")},
-	}}
+	api.cached = []corev1.Secret{*api.made}
 	require.NoError(t, ensure(), "the cache has heard of it")
 	assert.Empty(t, pool.made, "what the cache knows need not be kept")
 	api.cached = nil // it was deleted, and one that the cache does not show is there

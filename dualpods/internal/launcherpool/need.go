@@ -44,8 +44,8 @@ func (p *Pool) Lacking(ctx context.Context, need binding.Need) *binding.Wait {
 		}
 	}
 	if config.Spec.Population.Mode == v1alpha1.OnDemand {
-		if !p.hasToken(ctx, config) {
-			return &binding.Wait{Reason: binding.LauncherStarting, Why: fmt.Sprintf("the launchers of LauncherConfig %s have no token yet", config.Name)}
+		if !p.hasKey(ctx, config) {
+			return &binding.Wait{Reason: binding.LauncherStarting, Why: fmt.Sprintf("the launchers of LauncherConfig %s have no certificate yet", config.Name)}
 		}
 		return nil
 	}

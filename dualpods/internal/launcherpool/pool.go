@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods/internal/authority"
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -48,6 +49,14 @@ type Options struct {
 	Views    Views
 	Recorder events.EventRecorder
 	Launcher Image
+	// Authority signs the launchers' certificates.
+	Authority Authority
+}
+
+// Authority has the certificate authorities that count now, as
+// [authority.Keeper] does.
+type Authority interface {
+	Current(ctx context.Context) (*authority.Authorities, error)
 }
 
 // Pool keeps the launchers of all LauncherConfigs. Its methods may be called
@@ -106,6 +115,9 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		err = p.provide(ctx, &found)
 	}
 	again, idleErr := p.removeIdle(ctx, &found)
+	if again == 0 || found.again > 0 && found.again < again {
+		again = found.again
+	}
 	if taken, ok := errors.AsType[*takenError](err); ok {
 		found.taken, found.failure, err = taken.Error(), taken.Error(), nil
 		if again == 0 || takenPause < again {
@@ -135,6 +147,7 @@ type finding struct {
 	set       *appsv1.DaemonSet // with mode PerNode; nil: not there yet
 	taken     string            // what the launchers are to have, and is somebody else's
 	failure   string            // what the pass could not do
+	again     time.Duration     // after it certificates are looked at again; 0: when something changes
 }
 
 func (f *finding) hash() string { return f.template.Annotations[podmeta.AnnotationTemplateHash] }
@@ -177,10 +190,10 @@ func (p *Pool) note(config client.ObjectKey, launchers []*corev1.Pod) {
 // of the present template. What the API server finds wrong with the template is
 // a problem of it.
 func (p *Pool) provide(ctx context.Context, f *finding) error {
-	if err := p.ensureToken(ctx, f.config, f.launchers); err != nil {
+	var err error
+	if f.again, err = p.ensureTrust(ctx, f.config, f.launchers); err != nil {
 		return err
 	}
-	var err error
 	if f.config.Spec.Population.Mode == v1alpha1.OnDemand {
 		err = p.try(ctx, f)
 	} else {

@@ -2,6 +2,7 @@ package launcherpool
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods/internal/authority"
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -33,7 +35,7 @@ func poolOf(t *testing.T, mode v1alpha1.PopulationMode, there ...client.Object) 
 	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).WithStatusSubresource(config).
 		WithIndex(&corev1.Pod{}, IndexConfig, func(o client.Object) []string { return IndexedConfig(o.(*corev1.Pod)) }).Build()
 	told := events.NewFakeRecorder(10)
-	return New(Options{API: api, Views: said{}, Recorder: told, Launcher: image}), config, told
+	return New(Options{API: api, Views: said{}, Recorder: told, Launcher: image, Authority: fixedAuthority(t)}), config, told
 }
 
 func (p *Pool) look(t *testing.T, config *v1alpha1.LauncherConfig) (reconcile.Result, *metav1.Condition) {
@@ -45,12 +47,12 @@ func (p *Pool) look(t *testing.T, config *v1alpha1.LauncherConfig) (reconcile.Re
 	return again, meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionAccepted)
 }
 
-// tokenSecret is a Secret of the name that the LauncherConfig's is to have.
-func tokenSecret(changes ...func(*corev1.Secret)) *corev1.Secret {
+// tlsSecret is a Secret of the name that the LauncherConfig's is to have.
+func tlsSecret(changes ...func(*corev1.Secret)) *corev1.Secret {
 	owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "LauncherConfig", Name: "vllm", UID: "config-uid", Controller: new(true)}
 	s := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm-launcher-token", Labels: Labels("vllm"), OwnerReferences: []metav1.OwnerReference{owner}},
-		Data:       map[string][]byte{"token": []byte("sesame")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm-launcher-tls", Labels: Labels("vllm"), OwnerReferences: []metav1.OwnerReference{owner}},
+		Data:       map[string][]byte{"tls.crt": []byte("an old one"), "tls.key": []byte("its key")},
 	}
 	for _, change := range changes {
 		change(s)
@@ -60,7 +62,7 @@ func tokenSecret(changes ...func(*corev1.Secret)) *corev1.Secret {
 
 func ownedByNobody(s *corev1.Secret) { s.OwnerReferences = nil }
 
-func TestATokenThatIsSomebodyElsesIsToldOnceAndNoLauncherIsMadeUntilItIsGone(t *testing.T) {
+func TestASecretThatIsSomebodyElsesIsToldOnceAndNoLauncherIsMadeUntilItIsGone(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Secret){
 		"one of nobody":         ownedByNobody,
 		"one of nobody, unseen": func(s *corev1.Secret) { s.OwnerReferences, s.Labels = nil, nil },
@@ -70,17 +72,17 @@ func TestATokenThatIsSomebodyElsesIsToldOnceAndNoLauncherIsMadeUntilItIsGone(t *
 		"one of something else of its name": func(s *corev1.Secret) { s.OwnerReferences[0].Kind = "Deployment" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			secret := tokenSecret(change)
+			secret := tlsSecret(change)
 			pool, config, told := poolOf(t, v1alpha1.PerNode, secret)
 			for range 2 {
 				again, accepted := pool.look(t, config)
 				assert.Equal(t, metav1.ConditionFalse, accepted.Status)
 				assert.Equal(t, v1alpha1.ReasonNameTaken, accepted.Reason)
-				assert.Equal(t, "Secret ns/vllm-launcher-token is there, and is somebody else's: delete it, or give the LauncherConfig another name", accepted.Message)
+				assert.Equal(t, "Secret ns/vllm-launcher-tls is there, and is somebody else's: delete it, or give the LauncherConfig another name", accepted.Message)
 				assert.Equal(t, takenPause, again.RequeueAfter, "nobody tells when one without a label is gone")
 			}
 			require.Len(t, told.Events, 1)
-			assert.Contains(t, <-told.Events, "Warning NameTaken Secret ns/vllm-launcher-token is there")
+			assert.Contains(t, <-told.Events, "Warning NameTaken Secret ns/vllm-launcher-tls is there")
 			var sets appsv1.DaemonSetList
 			require.NoError(t, pool.opts.API.List(t.Context(), &sets))
 			assert.Empty(t, sets.Items)
@@ -95,41 +97,58 @@ func TestATokenThatIsSomebodyElsesIsToldOnceAndNoLauncherIsMadeUntilItIsGone(t *
 	}
 }
 
-func TestATokenThatIsNoGoodIsMadeAnew(t *testing.T) {
+func TestASecretThatIsNoGoodIsMadeAnew(t *testing.T) {
+	now := time.Now()
+	other, _, err := authority.Next(nil, false, now)
+	require.NoError(t, err)
+	cert, key, err := other.Server("vllm.ns.launchers.hotseat.dev", now)
+	require.NoError(t, err)
 	for name, change := range map[string]func(*corev1.Secret){
-		"no token":                        func(s *corev1.Secret) { s.Data = nil },
-		"an empty one":                    func(s *corev1.Secret) { s.Data["token"] = []byte(" \n") },
+		"no certificate":                  func(s *corev1.Secret) { s.Data = nil },
+		"one that is none":                func(*corev1.Secret) {},
+		"one of another authority":        func(s *corev1.Secret) { s.Data = map[string][]byte{"tls.crt": cert, "tls.key": key} },
 		"that of a LauncherConfig before": func(s *corev1.Secret) { s.OwnerReferences[0].UID = "earlier" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			pool, config, told := poolOf(t, v1alpha1.PerNode, tokenSecret(change))
-			_, accepted := pool.look(t, config)
+			pool, config, told := poolOf(t, v1alpha1.PerNode, tlsSecret(change))
+			again, accepted := pool.look(t, config)
 			assert.Equal(t, metav1.ConditionTrue, accepted.Status, accepted.Message)
-			var now corev1.Secret
-			require.NoError(t, pool.opts.API.Get(t.Context(), client.ObjectKeyFromObject(tokenSecret()), &now))
-			assert.True(t, holdsToken(&now, config))
-			assert.NotEqual(t, "sesame", token(&now))
-			assert.Equal(t, Labels("vllm"), now.Labels)
+			ca := pool.opts.Authority.(fixed).now
+			var made corev1.Secret
+			require.NoError(t, pool.opts.API.Get(t.Context(), client.ObjectKeyFromObject(tlsSecret()), &made))
+			until, good := holdsKey(&made, config, ca, now)
+			assert.True(t, good)
+			assert.WithinDuration(t, until, now.Add(again.RequeueAfter), time.Minute, "it is looked at again when it has to be renewed")
+			assert.Equal(t, Labels("vllm"), made.Labels)
 			assert.Empty(t, told.Events)
+
+			pool.look(t, config)
+			var still corev1.Secret
+			require.NoError(t, pool.opts.API.Get(t.Context(), client.ObjectKeyFromObject(&made), &still))
+			assert.Equal(t, made.Data, still.Data, "a good one stays")
+			_, good = holdsKey(&made, config, ca, until)
+			assert.False(t, good, "and is renewed in time")
+			_, good = holdsKey(&made, config, other, now)
+			assert.False(t, good, "with another authority it is made anew")
 		})
 	}
 }
 
-func TestALauncherIsMadeOnDemandOnlyWithATokenOfItsOwn(t *testing.T) {
+func TestALauncherIsMadeOnDemandOnlyWithACertificateOfItsOwn(t *testing.T) {
 	need := binding.Need{Namespace: "ns", Config: "vllm", Node: "node-0"}
 	pool, config, _ := poolOf(t, v1alpha1.OnDemand)
 	wait := pool.Lacking(t.Context(), need)
 	require.NotNil(t, wait)
-	assert.Equal(t, "the launchers of LauncherConfig vllm have no token yet", wait.Why)
+	assert.Equal(t, "the launchers of LauncherConfig vllm have no certificate yet", wait.Why)
 	assert.False(t, wait.Stuck)
 	pool.look(t, config)
 	assert.Nil(t, pool.Lacking(t.Context(), need))
 
-	pool, config, _ = poolOf(t, v1alpha1.OnDemand, tokenSecret(ownedByNobody))
+	pool, config, _ = poolOf(t, v1alpha1.OnDemand, tlsSecret(ownedByNobody))
 	pool.look(t, config)
 	wait = pool.Lacking(t.Context(), need)
 	require.NotNil(t, wait)
-	assert.Contains(t, wait.Why, "Secret ns/vllm-launcher-token is there, and is somebody else's")
+	assert.Contains(t, wait.Why, "Secret ns/vllm-launcher-tls is there, and is somebody else's")
 	assert.True(t, wait.Stuck)
-	assert.ErrorContains(t, pool.Create(t.Context(), need), "Secret ns/vllm-launcher-token is there")
+	assert.ErrorContains(t, pool.Create(t.Context(), need), "Secret ns/vllm-launcher-tls is there")
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -20,16 +21,16 @@ import (
 // Where a launcher Pod has what the controller gives it.
 const (
 	programDir     = "/hotseat"               // the launcher, copied in
-	tokenDir       = "/etc/hotseat"           // the token of the control API
+	trustDir       = mtls.Dir                 // by what the launcher and the controller know each other
 	stateDir       = "/var/lib/hotseat/state" // what a launcher remembers
 	sharedDir      = "/dev/shm"               // shared memory of the engines
-	tokenKey       = "token"                  // of the Secret
+	tokenKey       = "token"                  // of the Secret, of launchers that were made before there were certificates
 	copier         = "copy-launcher"          // the init container
 	fieldTemplate  = "spec.podTemplate"       // field of a LauncherConfig
 	fieldContainer = fieldTemplate + ".spec.containers[" + podmeta.ServingContainer + "]"
 	devicesEnv     = "NVIDIA_VISIBLE_DEVICES" // read by NVIDIA's container runtime
 
-	programVolume, tokenVolume, stateVolume, sharedVolume, kubeletVolume = "hotseat-program", "hotseat-token", "hotseat-state", "hotseat-shm", "hotseat-pod-resources"
+	programVolume, trustVolume, stateVolume, sharedVolume, kubeletVolume = "hotseat-program", "hotseat-tls", "hotseat-state", "hotseat-shm", "hotseat-pod-resources"
 )
 
 // Image is where the launcher comes from.
@@ -39,7 +40,7 @@ type Image struct {
 }
 
 // Template makes the Pod template of the launchers of a LauncherConfig, which
-// find their token in the Secret of that name. Its annotation
+// find their certificate in the Secret of that name. Its annotation
 // podmeta.AnnotationTemplateHash tells it from others. With problems it should
 // not be used.
 func Template(config *v1alpha1.LauncherConfig, image Image, secret string) (corev1.PodTemplateSpec, []podmeta.Problem) {
@@ -98,7 +99,7 @@ func (w *making) problem(field, message string) {
 // and who decides them.
 var decided = map[string]string{
 	"listen": "the controller", "instance-host": "the controller",
-	"token-file": "the controller", "insecure-public": "the controller", "state-dir": "the controller",
+	"token-file": "the controller", "tls-cert": "the controller", "tls-key": "the controller", "client-ca": "the controller", "insecure-public": "the controller", "state-dir": "the controller",
 	"budgets-max-instances": "spec.maxInstances", "budgets-max-sleepers-per-gpu": "spec.budgets.maxSleepersPerGPU",
 	"budgets-max-sleeper-bytes-per-gpu": "spec.budgets.maxSleeperBytesPerGPU",
 	"budgets-max-host-sleeper-bytes":    "spec.budgets.maxHostSleeperBytes", "budgets-min-residency": "spec.budgets.minResidency",
@@ -121,7 +122,7 @@ func (w *making) refuse() {
 		}
 	}
 	for _, m := range w.main.VolumeMounts {
-		if at := strings.TrimRight(m.MountPath, "/"); at == programDir || at == tokenDir {
+		if at := strings.TrimRight(m.MountPath, "/"); at == programDir || at == trustDir {
 			w.problem(fieldContainer+".volumeMounts["+m.MountPath+"]", "is where the controller mounts something of its own: mount at another path")
 		}
 	}
@@ -131,7 +132,7 @@ func (w *making) refuse() {
 // refuseOfPod finds what it may not say outside its main container.
 func (w *making) refuseOfPod() {
 	for _, v := range w.pod.Volumes {
-		if slices.Contains([]string{programVolume, tokenVolume, stateVolume, sharedVolume, kubeletVolume}, v.Name) {
+		if slices.Contains([]string{programVolume, trustVolume, stateVolume, sharedVolume, kubeletVolume}, v.Name) {
 			w.problem(fieldTemplate+".spec.volumes["+v.Name+"]", "has the name of a volume of the controller: choose another")
 		}
 	}
@@ -167,9 +168,9 @@ func (w *making) run() {
 	if !slices.ContainsFunc(w.main.Ports, func(p corev1.ContainerPort) bool { return p.ContainerPort == w.image.Port }) {
 		w.main.Ports = append(w.main.Ports, corev1.ContainerPort{Name: "control", ContainerPort: w.image.Port})
 	}
-	if w.main.ReadinessProbe == nil { // this path needs no token
+	if w.main.ReadinessProbe == nil { // this path needs no certificate of the client
 		w.main.ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
-			HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(w.image.Port)},
+			HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(w.image.Port), Scheme: corev1.URISchemeHTTPS},
 		}}
 	}
 	if w.pod.AutomountServiceAccountToken == nil { // neither launcher nor engine asks the API server
@@ -180,11 +181,20 @@ func (w *making) run() {
 	}
 }
 
+// trustFlags are those of the launcher and of the program beside it.
+var trustFlags = []string{
+	"--tls-cert=" + trustDir + "/" + mtls.CertFile, "--tls-key=" + trustDir + "/" + mtls.KeyFile, clientCAFlag,
+}
+
+// clientCAFlag is of launchers that ask for a certificate.
+const clientCAFlag = "--client-ca=" + trustDir + "/" + mtls.CAFile
+
 func (w *making) flags() []string {
 	flags := []string{
 		fmt.Sprintf("--listen=0.0.0.0:%d", w.image.Port), "--instance-host=0.0.0.0",
-		"--token-file=" + tokenDir + "/" + tokenKey, "--state-dir=" + stateDir,
+		"--state-dir=" + stateDir,
 	}
+	flags = append(flags, trustFlags...)
 	b := w.config.Spec.Budgets
 	for _, n := range []struct {
 		flag  string
@@ -209,9 +219,9 @@ func (w *making) flags() []string {
 // mount gives the main container its volumes. For what is remembered and what is
 // shared the template may have better ones.
 func (w *making) mount() {
-	mode := int32(0o444) // whoever runs in the Pod is whom the token is for, by whatever user id
+	mode := int32(0o444) // whoever runs in the Pod is whom the key is for, by whatever user id
 	w.give(programDir, true, corev1.Volume{Name: programVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-	w.give(tokenDir, true, corev1.Volume{Name: tokenVolume, VolumeSource: corev1.VolumeSource{
+	w.give(trustDir, true, corev1.Volume{Name: trustVolume, VolumeSource: corev1.VolumeSource{
 		Secret: &corev1.SecretVolumeSource{SecretName: w.secret, DefaultMode: &mode},
 	}})
 	w.give(stateDir, false, corev1.Volume{Name: stateVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})

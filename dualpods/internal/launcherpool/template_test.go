@@ -114,7 +114,7 @@ func TestWhatATemplateMayNotSayIsToldWithTheNameOfTheField(t *testing.T) {
 		"fewer GPUs":                       {in("env: [{name: NVIDIA_VISIBLE_DEVICES, value: '0'}]"), "spec.podTemplate.spec.containers[inference-server].env[NVIDIA_VISIBLE_DEVICES]", "every GPU"},
 		"GPUs asked for":                   {in("resources: {limits: {nvidia.com/gpu: 1}}"), "spec.podTemplate.spec.containers[inference-server].resources", "ask for none"},
 		"a mount over the program":         {in("volumeMounts: [{name: x, mountPath: /hotseat/}]"), "spec.podTemplate.spec.containers[inference-server].volumeMounts[/hotseat/]", "another path"},
-		"a volume of the controller's":     {pod("volumes: [{name: hotseat-token}]"), "spec.podTemplate.spec.volumes[hotseat-token]", "choose another"},
+		"a volume of the controller's":     {pod("volumes: [{name: hotseat-tls}]"), "spec.podTemplate.spec.volumes[hotseat-tls]", "choose another"},
 		"a container of the controller's":  {pod("initContainers: [{name: copy-launcher}]"), "spec.podTemplate.spec.containers[copy-launcher]", "choose another"},
 		"the container beside it":          {pod("initContainers: [{name: pod-resources}]"), "spec.podTemplate.spec.containers[pod-resources]", "choose another"},
 		"that it ends for good":            {pod("restartPolicy: Never"), "spec.podTemplate.spec.restartPolicy", "leave it out"},

@@ -147,7 +147,7 @@ type rig struct {
 func newRig(t *testing.T, e *engine, change ...func(*Options)) *rig {
 	t.Helper()
 	ctx, end := context.WithCancel(context.Background())
-	r := &rig{t: t, spi: spi.New()}
+	r := &rig{t: t, spi: spi.New(nil)}
 	opts := Options{Launcher: func(string) Launcher { return e }, Requesters: r.spi, Log: logr.Discard()}
 	for _, c := range change {
 		c(&opts)

@@ -8,6 +8,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -22,16 +24,18 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/launcherpool"
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// ownOnly keeps DaemonSets of others, and Secrets that are no token of a
+// ownOnly keeps DaemonSets and ConfigMaps of others, and Secrets that are of no
 // launcher, out of the cache.
 func ownOnly() (map[client.Object]cache.ByObject, error) {
 	tokens, err := labels.Parse(podmeta.LabelLauncherConfig) // whatever its value
 	return map[client.Object]cache.ByObject{
 		&corev1.Secret{}:    {Label: tokens},
+		&corev1.ConfigMap{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, mtls.ConfigMap)},
 		&appsv1.DaemonSet{}: {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
 	}, err
 }
@@ -49,14 +53,14 @@ func setUpPool(ctx context.Context, mgr ctrl.Manager, pool *launcherpool.Pool, c
 	return ctrl.NewControllerManagedBy(mgr).Named("launcherpool").
 		For(&v1alpha1.LauncherConfig{}, builder.WithPredicates(predicate.Or(predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Owns(&appsv1.DaemonSet{}).
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(configOfToken)).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(configOfSecret)).
 		Watches(&corev1.Pod{}, launcherEvents()).
 		WatchesRawSource(source.Func(counts.begin)).
 		Complete(pool)
 }
 
-// configOfToken is the LauncherConfig that a Secret is labelled for, its own or not.
-func configOfToken(_ context.Context, o client.Object) []reconcile.Request {
+// configOfSecret is the LauncherConfig that a Secret is labelled for, its own or not.
+func configOfSecret(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: o.GetLabels()[podmeta.LabelLauncherConfig]}}}
 }
 
@@ -102,9 +106,9 @@ func nodesOfNamespace(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, _ client.Object) bool { return podmeta.IsRequester(pod) })
 }
 
-// nodesOfToken are those of the launchers that may have a token, and of the
+// nodesOfSecret are those of the launchers that may have a token, and of the
 // requesters that may wait for one.
-func nodesOfToken(api client.Client) handler.MapFunc {
+func nodesOfSecret(api client.Client) handler.MapFunc {
 	return nodesOf(api, func(pod *corev1.Pod, secret client.Object) bool {
 		return podmeta.IsRequester(pod) || binding.IsLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == secret.GetLabels()[podmeta.LabelLauncherConfig]
 	})

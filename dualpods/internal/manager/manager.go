@@ -53,7 +53,12 @@ type Options struct {
 	// Identity tells this replica from others, and is the same when its process
 	// is started again while nobody else can have it, as a Pod's UID is. Empty: a
 	// random one for each process. It takes LeaseNamespace.
-	Identity       string
+	Identity string
+	// CANamespace is where the Secret of the certificate authority is; empty: where
+	// the Lease is, or else the controller's own.
+	CANamespace string
+	// RequireTLS has requesters refused that anybody could give orders to.
+	RequireTLS     bool
 	MetricsAddress string // "0" for none
 	ProbesAddress  string // "0" for none
 	PprofAddress   string // of Go's profiles; "0" for none
@@ -82,14 +87,20 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	life, end := context.WithCancel(ctx)
 	defer end()
-	var again, counts requests
-	requesters := spi.New()
+	var again requests
+	var counts requests
+	trusted := &trust{api: mgr.GetClient(), configs: &counts}
+	keeper, err := openAuthority(ctx, mgr, config, opts, func() { trusted.changed(ctx) })
+	if err != nil {
+		return err
+	}
+	requesters := spi.New(keeper.Requester)
 	defer requesters.Close()
-	kubelets := allocations.New()
+	kubelets := allocations.New(keeper.Launcher)
 	defer kubelets.Close()
 	var binder *binding.Controller
 	var pool *launcherpool.Pool
-	views := nodeview.New(nodeview.Options{Header: telemetry.Header, Changed: func(launcher string) {
+	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, Changed: func(launcher string) {
 		if node, ok := binder.NodeOf(launcher); ok {
 			again.add(node)
 		}
@@ -99,7 +110,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}})
 	pool = launcherpool.New(launcherpool.Options{
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
-		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)},
+		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)}, Authority: keeper,
 	})
 	var relay *logrelay.Relay
 	watcher, closeWatcher, err := openTelemetry(ctx, views, func() int { return relay.Followers() }, opts.Log)
@@ -110,7 +121,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
 	binder = binding.New(life, binding.Options{
 		API: mgr.GetClient(), Pods: podsOf(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
-		LauncherPort: opts.LauncherPort, Token: pool.Token, Launchers: pool, Drain: opts.Drain,
+		LauncherPort: opts.LauncherPort, Access: pool.Access, RequireTLS: opts.RequireTLS, Launchers: pool, Drain: opts.Drain,
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
 		Leads: leading(mopts.LeaderElectionResourceLockInterface),
 	}, opts.Log.WithName("binding"))
@@ -119,7 +130,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer views.Close()
 	defer end()
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted)); err != nil {
 		return err
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
@@ -203,7 +214,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, binder *binding.Controller, ag
 		})).
 		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfConfig(mgr.GetClient())), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfNamespace(mgr.GetClient())), builder.WithPredicates(configChanged())).
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(nodesOfToken(mgr.GetClient()))).
+		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(nodesOfSecret(mgr.GetClient()))).
 		WatchesRawSource(source.Func(again.begin)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: nodes}).
 		Complete(binder)

@@ -118,8 +118,8 @@ func TestWhatChangesHasTheNodesLookedAtThatItConcerns(t *testing.T) {
 	launchers := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Name: "vllm"}}
 	assert.Equal(t, []string{"n3", "n4"}, names(nodesOfNamespace(cache)(t.Context(), launchers)))
 	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Labels: launcherpool.Labels("vllm")}}
-	assert.Equal(t, []string{"n1", "n3", "n4"}, names(nodesOfToken(cache)(t.Context(), token)), "launchers that have it, and requesters that may wait for one")
-	assert.Equal(t, []string{"vllm"}, names(configOfToken(t.Context(), token)))
+	assert.Equal(t, []string{"n1", "n3", "n4"}, names(nodesOfSecret(cache)(t.Context(), token)), "launchers that have it, and requesters that may wait for one")
+	assert.Equal(t, []string{"vllm"}, names(configOfSecret(t.Context(), token)))
 
 	for node, p := range map[string]corev1.Pod{"n1": cache.all[0], "n3": cache.all[2], "": cache.all[7]} {
 		assert.Equal(t, []string{node}, names(nodeOfPod(t.Context(), &p)))

@@ -1,6 +1,8 @@
 package nodeview
 
 import (
+	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
 	"syscall"
@@ -22,8 +24,8 @@ const (
 // watched, by one connection each.
 const buffer = 1 << 10
 
-// newHTTP makes the client for one launcher.
-func newHTTP() (client *http.Client, end func()) {
+// newHTTP makes the client for one launcher, of that name where it is called by TLS.
+func newHTTP(name string, secure func(context.Context, string) (*tls.Config, error)) (client *http.Client, end func()) {
 	dialer := &net.Dialer{
 		Timeout:         askLimit,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: idle, Interval: probe, Count: int((giveUp - idle) / probe)},
@@ -39,6 +41,13 @@ func newHTTP() (client *http.Client, end func()) {
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DialContext, transport.Proxy = dialer.DialContext, nil
+	transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		config, err := secure(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
+	}
 	transport.ReadBufferSize, transport.WriteBufferSize = buffer, buffer
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a redirect is no answer
 	return &http.Client{Transport: transport, CheckRedirect: stay}, transport.CloseIdleConnections

@@ -84,7 +84,10 @@ type host struct {
 
 const rightToken = "sesame"
 
-func newHost(t *testing.T) *host {
+func newHost(t *testing.T) *host { return serveHost(t, (*httptest.Server).Start) }
+
+// serveHost is a host that begins to serve so.
+func serveHost(t *testing.T, begin func(*httptest.Server)) *host {
 	t.Helper()
 	h := &host{instances: map[string]launcherapi.Instance{}, news: make(chan struct{})}
 	mux := http.NewServeMux()
@@ -93,7 +96,7 @@ func newHost(t *testing.T) *host {
 	})
 	mux.HandleFunc("GET /v2/vllm/instances", func(w http.ResponseWriter, _ *http.Request) { answer(w, h.list()) })
 	mux.HandleFunc("GET /v2/vllm/instances/watch", h.watch)
-	h.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()
 		refusal := h.refusal
 		h.mu.Unlock()
@@ -106,6 +109,7 @@ func newHost(t *testing.T) *host {
 			mux.ServeHTTP(w, r)
 		}
 	}))
+	begin(h.server)
 	t.Cleanup(func() {
 		h.breakOff()
 		h.server.CloseClientConnections()
@@ -115,7 +119,7 @@ func newHost(t *testing.T) *host {
 }
 
 func (h *host) target() Target {
-	return Target{Address: strings.TrimPrefix(h.server.URL, "http://"), Token: rightToken}
+	return Target{Address: strings.TrimPrefix(h.server.URL, "http://"), Access: Access{Token: rightToken}}
 }
 
 func answer(w http.ResponseWriter, what any) {

@@ -52,7 +52,7 @@ func TestARedirectOfALauncherIsNotFollowed(t *testing.T) {
 	launcher := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
 	t.Cleanup(launcher.Close)
 	s := newSet(t, Options{})
-	s.Watch("one", Target{Address: strings.TrimPrefix(launcher.URL, "http://"), Token: "secret"})
+	s.Watch("one", Target{Address: strings.TrimPrefix(launcher.URL, "http://"), Access: Access{Token: "secret"}})
 	v := s.until("the redirect is an answer that is none", "one", func(v View) bool { return v.Why != firstWords && v.Why != "" })
 	assert.Contains(t, v.Why, "307")
 }

@@ -5,6 +5,7 @@ package nodeview
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -37,7 +38,15 @@ type View struct {
 // Target is where a launcher is.
 type Target struct {
 	Address string // such as "10.1.2.3:8001"
-	Token   string
+	Access
+}
+
+// Access is how a launcher, or the program beside it, knows the controller.
+type Access struct {
+	// Name is the one in the certificate of a launcher that is called by TLS, and
+	// asks for a certificate. Empty: it is called by plain HTTP.
+	Name  string
+	Token string // empty: none is asked for
 }
 
 // Options configure a [Set].
@@ -48,6 +57,9 @@ type Options struct {
 	// Heartbeat is how often a quiet stream shows that it lives; one that is
 	// silent for three of them has broken off. 0: 2 s.
 	Heartbeat time.Duration
+	// TLS is how a launcher of that name is called, with the certificates that count
+	// now. Nil: all are called by plain HTTP.
+	TLS func(ctx context.Context, name string) (*tls.Config, error)
 	// Header gives what goes along with calls to launchers; see client.Options.
 	Header func(context.Context) map[string]string
 	Logger *slog.Logger
@@ -185,10 +197,14 @@ const (
 
 // run keeps a stream open until ctx ends.
 func (l *launcher) run(ctx context.Context, opts Options, changed func()) {
-	calls, end := newHTTP()
+	calls, end := newHTTP(l.target.Name, opts.TLS)
 	defer end()
+	scheme := "http://"
+	if l.target.Name != "" {
+		scheme = "https://"
+	}
 	c, err := client.New(client.Options{
-		Server: l.target.Address, Token: l.target.Token, Heartbeat: opts.Heartbeat, Header: opts.Header, HTTPClient: calls,
+		Server: scheme + l.target.Address, Token: l.target.Token, Heartbeat: opts.Heartbeat, Header: opts.Header, HTTPClient: calls,
 		Reconnect: time.Nanosecond, // what there is must be listed again before it is known
 	})
 	if err != nil {

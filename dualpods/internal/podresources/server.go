@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
 
@@ -27,8 +29,11 @@ import (
 type Options struct {
 	Listen string // address and port
 	Socket string // of the kubelet's PodResources API
-	// TokenFile holds what clients have to know. It is read for every request, so
-	// that another token counts at once.
+	// TLS is how the program serves. With a ClientCAFile those are told who show a
+	// certificate. Without a certificate of its own: plain HTTP.
+	TLS mtls.Server
+	// TokenFile holds what clients know that show no certificate. It is read for
+	// every request, so that another token counts at once. Empty: there are none.
 	TokenFile string
 	Logger    *slog.Logger
 }
@@ -57,15 +62,18 @@ var reconnect = grpc.ConnectParams{
 // New listens; Run serves.
 func New(ctx context.Context, opts Options) (*Server, error) {
 	s := &Server{opts: opts}
-	if _, err := s.token(); err != nil {
+	secured, err := s.access()
+	if err != nil {
 		return nil, err
 	}
-	var err error
 	if s.kubelet, err = newLister(opts.Socket); err != nil {
 		return nil, err
 	}
 	if s.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", opts.Listen); err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot listen: %w", err), s.kubelet.close())
+	}
+	if secured != nil {
+		s.listener = tls.NewListener(s.listener, secured)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET "+podresourcesapi.Path, s.pods)
@@ -137,6 +145,22 @@ func (s *Server) refuse(w http.ResponseWriter, status int, err error) {
 	_ = json.NewEncoder(w).Encode(podresourcesapi.Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()})
 }
 
+// access looks at the files by which clients are known; nil: plain HTTP.
+func (s *Server) access() (secured *tls.Config, err error) {
+	if s.opts.TLS.CertFile != "" {
+		if secured, err = s.opts.TLS.Config(); err != nil {
+			return nil, err
+		}
+	}
+	switch known := secured != nil && s.opts.TLS.ClientCAFile != ""; {
+	case s.opts.TokenFile != "":
+		_, err = s.token()
+	case !known:
+		err = errors.New("nobody could be told apart from anybody else: give --tls-cert, --tls-key and --client-ca, or --token-file")
+	}
+	return secured, err
+}
+
 func (s *Server) token() (string, error) {
 	content, err := os.ReadFile(s.opts.TokenFile)
 	if err != nil {
@@ -149,8 +173,14 @@ func (s *Server) token() (string, error) {
 	return token, nil
 }
 
-// allow lets those through who know the token.
+// allow lets those through who show a certificate, or know the token.
 func (s *Server) allow(r *http.Request) (status int, err error) {
+	switch {
+	case mtls.Shown(r):
+		return 0, nil
+	case s.opts.TokenFile == "":
+		return http.StatusForbidden, mtls.ErrNotShown
+	}
 	want, err := s.token()
 	if err != nil {
 		return http.StatusServiceUnavailable, fmt.Errorf("nobody is let in: %w", err)

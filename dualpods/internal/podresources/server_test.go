@@ -2,6 +2,7 @@ package podresources_test
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -22,7 +23,10 @@ import (
 	kubelet "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"hotseat.dev/hotseat/dualpods/internal/allocations"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/podresources"
+	"hotseat.dev/hotseat/spec/mtls"
+	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
 
@@ -69,15 +73,17 @@ func (n *node) startKubelet() (stop func()) {
 }
 
 // newNode starts the program, and no kubelet.
-func newNode(t *testing.T) *node {
+func newNode(t *testing.T, changes ...func(*podresources.Options)) *node {
 	t.Helper()
 	dir := t.TempDir()
 	n := &node{t: t, socket: filepath.Join(dir, "kubelet.sock"), token: filepath.Join(dir, "token")}
 	require.NoError(t, os.WriteFile(n.token, []byte(token+"\n"), 0o600))
 	ctx, stop := context.WithCancel(context.Background())
-	s, err := podresources.New(ctx, podresources.Options{
-		Listen: "127.0.0.1:0", Socket: n.socket, TokenFile: n.token, Logger: slog.New(slog.DiscardHandler),
-	})
+	opts := podresources.Options{Listen: "127.0.0.1:0", Socket: n.socket, TokenFile: n.token, Logger: slog.New(slog.DiscardHandler)}
+	for _, change := range changes {
+		change(&opts)
+	}
+	s, err := podresources.New(ctx, opts)
 	require.NoError(t, err)
 	n.address = s.Addr().String()
 	ended := make(chan error, 1)
@@ -123,9 +129,9 @@ func TestTheDevicesOfANamespaceArePassedOnAsTheKubeletTellsThem(t *testing.T) {
 		pod("ours", "none"), pod("ours", "empty", gpus()),
 	}
 	t.Cleanup(n.startKubelet())
-	c := allocations.New()
+	c := allocations.New(nil)
 	t.Cleanup(c.Close)
-	pods, err := c.Pods(t.Context(), n.address, token, "ours")
+	pods, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: token}}, "ours")
 	require.NoError(t, err)
 	assert.Equal(t, []podresourcesapi.Pod{
 		{Name: "one", Containers: []podresourcesapi.Container{{Name: "inference-server", Devices: map[string][]string{"nvidia.com/gpu": {"GPU-a"}}}}},
@@ -133,7 +139,7 @@ func TestTheDevicesOfANamespaceArePassedOnAsTheKubeletTellsThem(t *testing.T) {
 			"nvidia.com/gpu": {"GPU-b", "GPU-c::1"}, "rdma/hca": {"mlx5_0"},
 		}}}},
 	}, pods)
-	pods, err = c.Pods(t.Context(), n.address, token, "empty")
+	pods, err = c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: token}}, "empty")
 	require.NoError(t, err)
 	assert.Empty(t, pods)
 }
@@ -169,9 +175,12 @@ func TestAQuestionWithoutNamespaceIsRefusedWithItsName(t *testing.T) {
 func TestAKubeletThatIsAwayIsToldAndAskedAgainOnceItIsBack(t *testing.T) {
 	n := newNode(t)
 	n.pods = []*kubelet.PodResources{pod("ns", "one", gpus("GPU-a"))}
-	c := allocations.New()
+	c := allocations.New(nil)
 	t.Cleanup(c.Close)
-	ask := func() error { _, err := c.Pods(t.Context(), n.address, token, "ns"); return err }
+	ask := func() error {
+		_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: token}}, "ns")
+		return err
+	}
 	require.ErrorContains(t, ask(), n.socket)
 	for range 2 {
 		stop := n.startKubelet()
@@ -215,9 +224,36 @@ func TestWithoutATokenTheProgramDoesNotStart(t *testing.T) {
 
 func TestWhatTheControllerIsToldInAnErrorNamesTheReason(t *testing.T) {
 	n := newNode(t)
-	c := allocations.New()
+	c := allocations.New(nil)
 	t.Cleanup(c.Close)
-	_, err := c.Pods(t.Context(), n.address, "another", "ns")
+	_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Token: "another"}}, "ns")
 	require.ErrorContains(t, err, "401")
 	require.ErrorContains(t, err, "the token of the launcher")
+}
+
+func TestWhoShowsACertificateIsToldByTLSAndNobodyElse(t *testing.T) {
+	const name = "vllm.ns.launchers.hotseat.dev"
+	dir, ca, other := t.TempDir(), mtlstest.New(t, "ca"), mtlstest.New(t, "other")
+	cert, key := mtlstest.Write(t, dir, ca.Server(t, name))
+	mtlstest.WriteCAs(t, filepath.Join(dir, "ca.crt"), ca)
+	n := newNode(t, func(o *podresources.Options) {
+		o.TokenFile, o.TLS = "", mtls.Server{CertFile: cert, KeyFile: key, ClientCAFile: filepath.Join(dir, "ca.crt")}
+	})
+	n.pods = []*kubelet.PodResources{pod("ns", "one", gpus("GPU-a"))}
+	t.Cleanup(n.startKubelet())
+	ask := func(name string, certificates ...tls.Certificate) error {
+		c := allocations.New(func(_ context.Context, name string) (*tls.Config, error) {
+			return &tls.Config{RootCAs: ca.Pool(), ServerName: name, Certificates: certificates}, nil
+		})
+		defer c.Close()
+		_, err := c.Pods(t.Context(), nodeview.Target{Address: n.address, Access: nodeview.Access{Name: name, Token: token}}, "ns")
+		return err
+	}
+	require.NoError(t, ask(name, ca.Client(t, time.Hour)))
+	require.ErrorContains(t, ask(name), "403 orders are taken from those alone who show a client certificate")
+	require.ErrorContains(t, ask(name, other.Client(t, time.Hour)), "403")
+	require.ErrorContains(t, ask("other.ns.launchers.hotseat.dev", ca.Client(t, time.Hour)), "certificate is valid for "+name)
+	require.Error(t, ask("", ca.Client(t, time.Hour)), "plain HTTP")
+	_, err := podresources.New(t.Context(), podresources.Options{Listen: "127.0.0.1:0", Socket: n.socket, Logger: slog.New(slog.DiscardHandler)})
+	require.ErrorContains(t, err, "give --tls-cert, --tls-key and --client-ca, or --token-file")
 }

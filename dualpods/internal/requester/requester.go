@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -18,6 +19,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"hotseat.dev/hotseat/spec/mtls"
 )
 
 // closingTime bounds how long Close waits for answers under way at the two HTTP
@@ -30,6 +33,9 @@ type Options struct {
 	Host string
 	// ProbesPort and SPIPort are listened on at once; 0 is any free port.
 	ProbesPort, SPIPort int
+	// ClientCAFile has the certificates of those that must have signed a client's
+	// own at the SPI, which is served by TLS then. Empty: plain HTTP, to everybody.
+	ClientCAFile string
 	// AcceleratorsFrom is "auto", "nvml" or "env"; empty is auto.
 	AcceleratorsFrom string
 	// TerminationGrace is how long Run stays bound after its context ended.
@@ -90,6 +96,13 @@ func New(opts Options) (*Requester, error) {
 	spi, err := r.listen("SPI", opts.SPIPort)
 	if err != nil {
 		return nil, errors.Join(err, probes.Close())
+	}
+	if opts.ClientCAFile != "" {
+		secured, err := mtls.Server{ClientCAFile: opts.ClientCAFile}.Config()
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("%w; see --client-ca", err), probes.Close(), spi.Close())
+		}
+		spi = tls.NewListener(spi, secured)
 	}
 	r.probes = newServer(probes, r.probeRoutes(), opts.Logger)
 	r.spi = newServer(spi, r.spiRoutes(), opts.Logger)

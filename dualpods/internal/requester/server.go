@@ -66,6 +66,7 @@ func (f *failure) Error() string { return f.Detail }
 
 var statusOfCode = map[string]int{
 	requesterapi.CodeInvalid:        http.StatusBadRequest,
+	requesterapi.CodeForbidden:      http.StatusForbidden,
 	requesterapi.CodeLogGap:         http.StatusBadRequest,
 	requesterapi.CodeUnbound:        http.StatusConflict,
 	requesterapi.CodeOtherBinding:   http.StatusConflict,

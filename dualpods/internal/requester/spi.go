@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
@@ -36,6 +37,10 @@ func (r *Requester) spiRoutes() http.Handler {
 	mux.HandleFunc("DELETE "+requesterapi.PathProxyConfig, r.serve(r.deleteProxy))
 	return http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		w.Header().Set(requesterapi.InstanceHeader, r.instance)
+		if r.opts.ClientCAFile != "" && !mtls.Shown(request) && (request.Method != http.MethodGet || request.URL.Path != requesterapi.PathReady) {
+			r.answerProblem(w, request, failed(requesterapi.CodeForbidden, "%v", mtls.ErrNotShown))
+			return
+		}
 		mux.ServeHTTP(w, request)
 	})
 }

@@ -4,6 +4,7 @@ package spi
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,19 +13,29 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
 // Client asks requesters. Its methods take the address of a requester's SPI,
-// such as "10.1.2.3:8081", and may be called from several goroutines at once.
+// such as "10.1.2.3:8081", or "https://10.1.2.3:8081" of one that takes orders by
+// TLS, and may be called from several goroutines at once.
 type Client struct{ http *http.Client }
 
-// New makes a client.
-func New() *Client {
+// New makes a client. secure is how requesters are called by TLS; nil: none is.
+func New(secure func(context.Context) (*tls.Config, error)) *Client {
+	dialer := &net.Dialer{Timeout: 2 * time.Second}
 	return &Client{http: &http.Client{CheckRedirect: stay, Transport: &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: 2 * time.Second}).DialContext,
+		DialContext: dialer.DialContext,
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			config, err := secure(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
+		},
 		MaxIdleConns:        256, // there may be ten thousand requesters, and each is asked in its own time
 		MaxIdleConnsPerHost: 1,
 		IdleConnTimeout:     10 * time.Second,
@@ -33,6 +44,9 @@ func New() *Client {
 		DisableCompression:  true,
 	}}}
 }
+
+// tlsPrefix begins the address of a requester that takes orders by TLS.
+const tlsPrefix = "https://"
 
 // stay has a redirect be an answer that is no success: a requester program sends
 // the controller nowhere else.
@@ -122,6 +136,9 @@ func (c *Client) call(ctx context.Context, method, address, path string, query u
 		reader = bytes.NewReader(text)
 	}
 	u := url.URL{Scheme: "http", Host: address, Path: path, RawQuery: query.Encode()}
+	if host, ok := strings.CutPrefix(address, tlsPrefix); ok {
+		u.Scheme, u.Host = "https", host
+	}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), reader)
 	if err != nil {
 		return err

@@ -2,12 +2,14 @@ package spi
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"hotseat.dev/hotseat/dualpods/internal/requester"
+	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 
@@ -28,18 +31,22 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func newClient(t *testing.T) *Client {
 	t.Helper()
-	c := New()
+	c := New(nil)
 	t.Cleanup(c.Close)
 	return c
 }
 
 // start runs a requester and gives the address of its SPI.
-func start(t *testing.T, visible string) string {
+func start(t *testing.T, visible string, changes ...func(*requester.Options)) string {
 	t.Helper()
-	r, err := requester.New(requester.Options{
+	opts := requester.Options{
 		Host: "127.0.0.1", AcceleratorsFrom: "env", TerminationGrace: patience, Log: &strings.Builder{}, Logger: slog.New(slog.DiscardHandler),
 		Getenv: func(string) string { return visible },
-	})
+	}
+	for _, change := range changes {
+		change(&opts)
+	}
+	r, err := requester.New(opts)
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -67,6 +74,30 @@ func freePort(t *testing.T) uint16 {
 	require.NoError(t, err)
 	defer l.Close()
 	return uint16(l.Addr().(*net.TCPAddr).Port)
+}
+
+func TestARequesterThatTakesOrdersByTLSIsAskedByOneConnectionWithACertificate(t *testing.T) {
+	ca, file := mtlstest.New(t, "ca"), filepath.Join(t.TempDir(), "ca.crt")
+	mtlstest.WriteCAs(t, file, ca)
+	address := "https://" + start(t, "GPU-a", func(o *requester.Options) { o.ClientCAFile = file })
+	dialled := 0
+	c := New(func(context.Context) (*tls.Config, error) {
+		dialled++
+		return &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{ca.Client(t, time.Hour)}}, nil
+	})
+	t.Cleanup(c.Close)
+	for range 3 {
+		uuids, err := c.Accelerators(t.Context(), address)
+		require.NoError(t, err)
+		assert.Equal(t, []string{"GPU-a"}, uuids)
+	}
+	assert.Equal(t, 1, dialled, "no call pays for a handshake that an earlier one has paid for")
+	stranger := New(func(context.Context) (*tls.Config, error) { return &tls.Config{InsecureSkipVerify: true}, nil })
+	t.Cleanup(stranger.Close)
+	_, err := stranger.Accelerators(t.Context(), address)
+	refused, ok := errors.AsType[*RefusedError](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, requesterapi.CodeForbidden, refused.Problem.Code)
 }
 
 func TestARequesterIsBoundMadeReadyAndUnbound(t *testing.T) {

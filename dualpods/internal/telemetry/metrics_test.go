@@ -86,7 +86,7 @@ func TestTheMetricsAreThoseThatTheSpecificationLists(t *testing.T) {
 	defer dead.Close()
 	_, err = m.Launcher(dead).Sleep(t.Context(), "a", launcherapi.SleepRequest{})
 	require.Error(t, err)
-	programs := spi.New()
+	programs := spi.New(nil)
 	defer programs.Close()
 	_, err = m.Requesters(programs).Proxy(t.Context(), "127.0.0.1:1")
 	require.Error(t, err)
@@ -216,7 +216,7 @@ func TestWhatACallCameToIsCounted(t *testing.T) {
 	c, err := client.New(client.Options{Server: server.URL})
 	require.NoError(t, err)
 	defer c.Close()
-	programs := spi.New()
+	programs := spi.New(nil)
 	defer programs.Close()
 	address := strings.TrimPrefix(server.URL, "http://")
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,8 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods/authoritytest"
 	launcherclient "hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/figures"
 )
@@ -94,14 +97,18 @@ func (s *site) setUpNode(ctx context.Context) (*launcherWatch, error) {
 	}
 	ours := client.MatchingLabels{podmeta.LabelLauncherConfig: "simulated"}
 	var pods corev1.PodList
-	var secrets corev1.SecretList
-	if err := errors.Join(s.api.List(ctx, &pods, client.InNamespace(namespace), ours), s.api.List(ctx, &secrets, client.InNamespace(namespace), ours)); err != nil {
+	var authorities corev1.Secret
+	if err := errors.Join(s.api.List(ctx, &pods, client.InNamespace(namespace), ours), s.api.Get(ctx, client.ObjectKey{Namespace: system, Name: authoritytest.SecretName}, &authorities)); err != nil {
 		return nil, fmt.Errorf("cannot find the launcher: %w", err)
 	}
-	if len(pods.Items) != 1 || len(secrets.Items) != 1 {
-		return nil, fmt.Errorf("there are %d launchers and %d tokens, and not one of each", len(pods.Items), len(secrets.Items))
+	if len(pods.Items) != 1 {
+		return nil, fmt.Errorf("there are %d launchers, and not one", len(pods.Items))
 	}
-	return s.watchLauncher(pods.Items[0].Status.PodIP, string(secrets.Items[0].Data["token"]))
+	secured, err := authoritytest.Launcher(&authorities, mtls.LauncherName(namespace, "simulated"))
+	if err != nil {
+		return nil, err
+	}
+	return s.watchLauncher(pods.Items[0].Status.PodIP, secured)
 }
 
 // warmUp leaves a sleeper on each GPU.
@@ -187,9 +194,9 @@ type launcherWatch struct {
 	events []launcherapi.Instance
 }
 
-func (s *site) watchLauncher(ip, token string) (*launcherWatch, error) {
-	w := &launcherWatch{http: &http.Transport{DialContext: s.Dial}}
-	c, err := launcherclient.New(launcherclient.Options{Server: "http://" + ip + ":8001", Token: token, HTTPClient: &http.Client{Transport: w.http}})
+func (s *site) watchLauncher(ip string, secured *tls.Config) (*launcherWatch, error) {
+	w := &launcherWatch{http: &http.Transport{DialContext: s.Dial, TLSClientConfig: secured}}
+	c, err := launcherclient.New(launcherclient.Options{Server: "https://" + ip + ":8001", HTTPClient: &http.Client{Transport: w.http}})
 	if err != nil {
 		return nil, err
 	}

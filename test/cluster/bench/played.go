@@ -227,7 +227,7 @@ func (g *program) stop() {
 
 // startController starts the controller anew.
 func (p *played) startController(args ...string) (err error) {
-	p.controller, err = p.start("controller", []string{"KUBECONFIG=" + p.file("controller")}, "bin/controller", append(args, "--pprof-address="+pprofAddress)...)
+	p.controller, err = p.start("controller", []string{"KUBECONFIG=" + p.file("controller")}, "bin/controller", append(args, "--pprof-address="+pprofAddress, "--ca-namespace=default")...)
 	return err
 }
 

@@ -50,6 +50,7 @@ func TestTheChartRefusesValuesThatMeanNothing(t *testing.T) {
 		"watchNamespace=A_b":              "at '/watchNamespace': 'A_b' does not match",
 		"uninstall.engines=kill":          "at '/uninstall/engines': value must be one of 'leave', 'stop'",
 		"controller.drainTimeout=ten":     "at '/controller/drainTimeout': 'ten' does not match",
+		"trust.requireRequesters=maybe":   "at '/trust/requireRequesters': got string, want boolean",
 		"metrics.port=70000":              "at '/metrics/port': maximum: got 70,000, want 65,535",
 		"launcherConfig.create=true":      "launcherConfig.spec: a LauncherConfig takes a podTemplate",
 		"metrics.podMonitor.enabled=true": "metrics.podMonitor.selector: say which Pods are requesters",

@@ -38,6 +38,7 @@ import (
 
 	launcherclient "hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
@@ -338,27 +339,18 @@ func (s *site) launcher(name string) *launcherclient.Client {
 	if c, ok := s.clients[pod.UID]; ok {
 		return c
 	}
-	transport := &http.Transport{DialContext: shared.Dial}
+	scheme, transport := "http://", &http.Transport{DialContext: shared.Dial}
 	s.t.Cleanup(transport.CloseIdleConnections)
+	if secretOf(pod) != "" {
+		scheme, transport.TLSClientConfig = "https://", asController(s.t, mtls.LauncherName(s.ns, "simulated"))
+	}
 	c, err := launcherclient.New(launcherclient.Options{
-		Server: "http://" + pod.Status.PodIP + ":8001", Token: s.tokenOf(pod), HTTPClient: &http.Client{Transport: transport},
+		Server: scheme + pod.Status.PodIP + ":8001", Token: token, HTTPClient: &http.Client{Transport: transport},
 	})
 	require.NoError(s.t, err)
 	s.t.Cleanup(c.Close)
 	s.clients[pod.UID] = c
 	return c
-}
-
-// tokenOf is what the launcher in a Pod asks its clients for.
-func (s *site) tokenOf(pod *corev1.Pod) string {
-	s.t.Helper()
-	name := tokenSecretOf(pod)
-	if name == "" { // it was made by hand
-		return token
-	}
-	var secret corev1.Secret
-	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &secret))
-	return string(secret.Data["token"])
 }
 
 // instances are those of a launcher, by model.

@@ -18,23 +18,23 @@ import (
 	"hotseat.dev/hotseat/test/cluster"
 )
 
-func TestATokenIsRotatedByAnAnnotation(t *testing.T) {
+func TestAKeyIsRotatedByAnAnnotation(t *testing.T) {
 	s := newPool(t, nil)
 	s.allReady()
 	s.apply("examples/dual-pods/requesters.yaml")
 	s.served("model-a", 1)
 	before := s.poolPods()[cluster.NodeName(1)]
 	s.kubectl("annotate", "launcherconfig/simulated", "hotseat.dev/token-rotation=2")
-	s.eventually("the launcher without a requester has another token", func() bool {
+	s.eventually("the launcher without a requester has another key", func() bool {
 		pod, ok := s.poolPods()[cluster.NodeName(2)]
-		return ok && tokenSecretOf(&pod) != tokenSecretOf(&before)
+		return ok && secretOf(&pod) != secretOf(&before)
 	})
 	assert.Equal(t, before.UID, s.poolPods()[cluster.NodeName(1)].UID)
-	s.scale("model-a", 0) // the controller knows the token of the other one still
+	s.scale("model-a", 0) // the controller knows the other one still
 	s.gone("model-a")
-	s.eventually("the first token is gone with the last launcher that has it", func() bool {
+	s.eventually("the first key is gone with the last launcher that has it", func() bool {
 		var secret corev1.Secret
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: tokenSecretOf(&before)}, &secret))
+		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: secretOf(&before)}, &secret))
 	})
 	s.allReady()
 	s.scale("model-b", 1)
@@ -53,40 +53,40 @@ func TestWhateverIsMalformedInATemplateIsToldAndWorksOnceItIsMended(t *testing.T
 
 func TestWhatIsInTheWayOfALauncherIsNamedAndItComesOnceThatIsGone(t *testing.T) {
 	s := newBareSite(t)
-	s.kubectl("create", "secret", "generic", "simulated-launcher-token")
+	s.kubectl("create", "secret", "generic", "simulated-launcher-tls")
 	s.apply("examples/dual-pods/launcherconfig.yaml")
-	named := "Secret " + s.ns + "/simulated-launcher-token is there, and is somebody else's"
+	named := "Secret " + s.ns + "/simulated-launcher-tls is there, and is somebody else's"
 	status := s.configTold("the Secret is named", func(status v1alpha1.LauncherConfigStatus) bool {
 		return conditionIs(status, v1alpha1.ConditionAccepted, v1alpha1.ReasonNameTaken, metav1.ConditionFalse)
 	})
 	assert.Contains(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAccepted).Message, named)
 	s.eventually("an Event tells", func() bool { return s.event(s.config().UID, named) })
 	assert.Empty(t, s.poolPods())
-	s.kubectl("delete", "secret", "simulated-launcher-token")
+	s.kubectl("delete", "secret", "simulated-launcher-tls")
 	s.allReady()
 
-	s.kubectl("label", "secret/simulated-launcher-token", podmeta.LabelLauncherConfig+"-") // nobody can see whose it is
+	s.kubectl("label", "secret/simulated-launcher-tls", podmeta.LabelLauncherConfig+"-") // nobody can see whose it is
 	s.configTold("the Secret is named again", func(status v1alpha1.LauncherConfigStatus) bool {
 		return conditionIs(status, v1alpha1.ConditionAccepted, v1alpha1.ReasonNameTaken, metav1.ConditionFalse)
 	})
-	s.kubectl("label", "secret/simulated-launcher-token", podmeta.LabelLauncherConfig+"=simulated")
+	s.kubectl("label", "secret/simulated-launcher-tls", podmeta.LabelLauncherConfig+"=simulated")
 	s.configTold("it is the LauncherConfig's own again", func(status v1alpha1.LauncherConfigStatus) bool {
 		return conditionIs(status, v1alpha1.ConditionAccepted, v1alpha1.ReasonAccepted, metav1.ConditionTrue)
 	})
 }
 
-func TestATokenThatSomebodyEmptiedIsMadeAnew(t *testing.T) {
+func TestACertificateThatSomebodyRemovedIsMadeAnew(t *testing.T) {
 	s := newPool(t, nil)
 	s.allReady()
 	var before corev1.Secret
-	key := client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-token"}
+	key := client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-tls"}
 	require.NoError(t, api.Get(t.Context(), key, &before))
-	s.kubectl("patch", "secret/simulated-launcher-token", "--type=json", `--patch=[{"op": "remove", "path": "/data/token"}]`)
-	s.eventually("there is another token", func() bool {
+	s.kubectl("patch", "secret/simulated-launcher-tls", "--type=json", `--patch=[{"op": "remove", "path": "/data/tls.crt"}]`)
+	s.eventually("there is another certificate", func() bool {
 		var now corev1.Secret
-		return api.Get(t.Context(), key, &now) == nil && len(now.Data["token"]) > 0 && string(now.Data["token"]) != string(before.Data["token"])
+		return api.Get(t.Context(), key, &now) == nil && len(now.Data["tls.crt"]) > 0 && string(now.Data["tls.crt"]) != string(before.Data["tls.crt"])
 	})
 	s.apply("examples/dual-pods/requesters.yaml")
-	s.served("model-a", 1) // the kubelets bring it to the launchers within a minute or two
+	s.served("model-a", 1)
 	s.answers("model-a")
 }

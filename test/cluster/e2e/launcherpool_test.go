@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -134,30 +133,13 @@ func TestEachNodeHasALauncherThatServesRequestersAndIsOpenToTheControllerAlone(t
 		return status.Awake == 0 && status.Asleep == 1 && status.SleepsOn == cluster.NodeName(1)
 	})
 
-	var secret corev1.Secret
-	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-token"}, &secret))
-	for token, status := range map[string]int{string(secret.Data["token"]): http.StatusOK, "": http.StatusUnauthorized, "sesame": http.StatusUnauthorized} {
-		assert.Equal(t, status, s.list(pods[cluster.NodeName(1)].Status.PodIP, token))
-	}
+	s.openToTheControllerAlone(pods[cluster.NodeName(1)].Status.PodIP)
 }
 
-// list asks a launcher for its instances, and gives the status of the answer.
-func (s *site) list(ip, token string) int {
-	s.t.Helper()
-	transport := &http.Transport{DialContext: shared.Dial, DisableKeepAlives: true}
-	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+ip+":8001/v2/vllm/instances", nil)
-	require.NoError(s.t, err)
-	req.Header.Set("Authorization", "Bearer "+token)
-	resp, err := (&http.Client{Transport: transport}).Do(req)
-	require.NoError(s.t, err)
-	require.NoError(s.t, resp.Body.Close())
-	return resp.StatusCode
-}
-
-func tokenSecretOf(pod *corev1.Pod) string {
+// secretOf is the Secret with the certificate of a launcher that the controller made.
+func secretOf(pod *corev1.Pod) string {
 	for _, v := range pod.Spec.Volumes {
-		if v.Name == "hotseat-token" {
+		if v.Name == "hotseat-tls" {
 			return v.Secret.SecretName
 		}
 	}
