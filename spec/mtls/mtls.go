@@ -58,16 +58,18 @@ type Server struct {
 // the connection. A client without one gets through to the handler, which asks
 // [Shown]: probes of Kubernetes have none.
 func (s Server) Config() (*tls.Config, error) {
-	read := s.readCertificate
+	var own *tls.Certificate
 	if s.CertFile == "" {
-		own, err := makeOwn()
-		if err != nil {
+		var err error
+		if own, err = makeOwn(); err != nil {
 			return nil, err
 		}
-		read = func() (*tls.Certificate, error) { return own, nil }
 	}
 	now := func() (*tls.Config, error) {
-		certificate, err := read()
+		certificate, err := own, error(nil)
+		if own == nil {
+			certificate, err = s.readCertificate()
+		}
 		if err != nil {
 			return nil, err
 		}

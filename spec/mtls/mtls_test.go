@@ -39,7 +39,7 @@ func serve(t *testing.T, server mtls.Server) (address string) {
 	go func() { ended <- s.Serve(l) }()
 	t.Cleanup(func() {
 		assert.NoError(t, s.Close())
-		<-ended
+		assert.ErrorIs(t, <-ended, http.ErrServerClosed)
 	})
 	return l.Addr().String()
 }

@@ -85,7 +85,7 @@ const longestWait = 24 * time.Hour
 
 // Start keeps the authorities until ctx ends. It runs in the replica that leads.
 func (k *Keeper) Start(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		again, err := k.look(ctx)
 		if err != nil && ctx.Err() == nil {
 			k.opts.Log.Error(err, "cannot keep the certificate authority", "secret", k.opts.Namespace+"/"+SecretName)
@@ -98,10 +98,8 @@ func (k *Keeper) Start(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		timer.Stop()
-		if ctx.Err() != nil {
-			return nil
-		}
 	}
+	return nil
 }
 
 // look reads the Secret, and brings it up to date.

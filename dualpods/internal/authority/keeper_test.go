@@ -220,7 +220,7 @@ func serve(t *testing.T, k *kept) *served {
 	go func() { ended <- server.Serve(l) }()
 	t.Cleanup(func() {
 		assert.NoError(t, server.Close())
-		<-ended
+		assert.ErrorIs(t, <-ended, http.ErrServerClosed)
 	})
 	return s
 }

@@ -47,11 +47,12 @@ func caNamespace(opts Options) (string, error) {
 
 // openAuthority has the certificate authority kept by the replica that leads. Its
 // Secret, in a namespace that may not be among those that are looked at, has a
-// cache of its own. changed is called when there is another authority.
-func openAuthority(ctx context.Context, mgr ctrl.Manager, config *rest.Config, opts Options, changed func()) (*authority.Keeper, error) {
+// cache of its own. The trust is what follows when there is another
+// authority.
+func openAuthority(ctx context.Context, mgr ctrl.Manager, config *rest.Config, opts Options, configs *requests) (*authority.Keeper, *trust, error) {
 	namespace, err := caNamespace(opts)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	secrets, err := cache.New(config, cache.Options{
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(),
@@ -60,27 +61,28 @@ func openAuthority(ctx context.Context, mgr ctrl.Manager, config *rest.Config, o
 		}},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot watch the certificate authority: %w", err)
+		return nil, nil, fmt.Errorf("cannot watch the certificate authority: %w", err)
 	}
 	api, err := client.New(config, client.Options{
 		Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), Cache: &client.CacheOptions{Reader: secrets},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("cannot keep the certificate authority: %w", err)
+		return nil, nil, fmt.Errorf("cannot keep the certificate authority: %w", err)
 	}
+	follows := &trust{api: mgr.GetClient(), configs: configs}
 	keeper := authority.New(authority.Options{
 		API: api, Namespace: namespace, Now: time.Now, Log: opts.Log.WithName("authority"),
-		Changed: changed,
+		Changed: func() { follows.changed(ctx) },
 	})
 	informer, err := secrets.GetInformer(ctx, &corev1.Secret{}, cache.BlockUntilSynced(false))
 	if err != nil {
-		return nil, fmt.Errorf("cannot watch the certificate authority: %w", err)
+		return nil, nil, fmt.Errorf("cannot watch the certificate authority: %w", err)
 	}
 	nudge := func(any) { keeper.Nudge() }
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		AddFunc: nudge, UpdateFunc: func(any, any) { keeper.Nudge() }, DeleteFunc: nudge,
 	}); err != nil {
-		return nil, fmt.Errorf("cannot watch the certificate authority: %w", err)
+		return nil, nil, fmt.Errorf("cannot watch the certificate authority: %w", err)
 	}
 	keep := manager.RunnableFunc(func(ctx context.Context) error {
 		if !secrets.WaitForCacheSync(ctx) {
@@ -88,7 +90,7 @@ func openAuthority(ctx context.Context, mgr ctrl.Manager, config *rest.Config, o
 		}
 		return keeper.Start(ctx)
 	})
-	return keeper, errors.Join(mgr.Add(secrets), mgr.Add(keep))
+	return keeper, follows, errors.Join(mgr.Add(secrets), mgr.Add(keep))
 }
 
 // trust is what follows when there is another certificate authority.

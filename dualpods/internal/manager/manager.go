@@ -89,8 +89,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer end()
 	var again requests
 	var counts requests
-	trusted := &trust{api: mgr.GetClient(), configs: &counts}
-	keeper, err := openAuthority(ctx, mgr, config, opts, func() { trusted.changed(ctx) })
+	keeper, trusted, err := openAuthority(ctx, mgr, config, opts, &counts)
 	if err != nil {
 		return err
 	}
