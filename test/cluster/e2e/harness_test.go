@@ -342,7 +342,7 @@ func (s *site) launcher(name string) *launcherclient.Client {
 	scheme, transport := "http://", &http.Transport{DialContext: shared.Dial}
 	s.t.Cleanup(transport.CloseIdleConnections)
 	if secretOf(pod) != "" {
-		scheme, transport.TLSClientConfig = "https://", asController(s.t, mtls.LauncherName(s.ns, "simulated"))
+		scheme, transport.TLSClientConfig = "https://", asController(s.t, mtls.LauncherName(s.ns, pod.Labels[podmeta.LabelLauncherConfig]))
 	}
 	c, err := launcherclient.New(launcherclient.Options{
 		Server: scheme + pod.Status.PodIP + ":8001", Token: token, HTTPClient: &http.Client{Transport: transport},
