@@ -30,7 +30,7 @@ const (
 )
 
 // ConfigMap is the name of the ConfigMap with CAFile that the controller keeps in
-// each namespace that has a LauncherConfig. A requester whose container
+// each namespace that has a LauncherConfig or a requester. A requester whose container
 // inference-server mounts it at Dir takes orders from the controller alone.
 const ConfigMap = "hotseat-ca"
 
