@@ -29,7 +29,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	switch step.Do {
 	case Tell:
 		err := c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
-			c.setStatus(p, o, podmeta.Status{State: stateWaiting, Reason: string(step.Reason), Message: step.Why})
+			c.setStatus(p, o, toldStatus(o, readStatus(p), step))
 		})
 		if err == nil {
 			n.toldNow(uid, step.Reason, o.Now)

@@ -168,7 +168,7 @@ var placed = []rule{
 	{"GPUs do not match", func(o *Observation) bool { return o.Record == nil && o.gpusDiffer() != "" },
 		warn(GPUsDoNotMatch, "the Pod asks for %s GPUs, and the requester program says that it has %s",
 			func(o *Observation) string { return strconv.Itoa(o.Requester.GPUs) }, (*Observation).gpusDiffer)},
-	{"GPU claimed twice", func(o *Observation) bool { return o.Record == nil && len(o.Rivals) > 0 },
+	{"GPU claimed twice", func(o *Observation) bool { return (o.Record == nil || o.beforeSwap()) && len(o.Rivals) > 0 },
 		func(o *Observation) Step {
 			step := warn(GPUClaimedTwice, "%s has one of its GPUs too, or says so: neither gets it until that is clear", func(o *Observation) string { return strings.Join(o.Rivals, ", ") })(o)
 			if o.gpusNotTold() && o.Launcher.Connected { // the kubelet's word may make it clear

@@ -155,6 +155,18 @@ func TestOneThatLiesDisturbsNobodyWhoHasItsGPUsFromTheKubelet(t *testing.T) {
 	assert.Equal(t, []string{"a/honest"}, a.w.rivals(shared))
 }
 
+func TestOneThatIsBoundOnAGPUHasOnlyOthersThatAreBoundOnItForRivals(t *testing.T) {
+	a := newAsking(t)
+	first, second := a.add("a", "first", "GPU-0"), a.add("b", "second", "GPU-0")
+	l := a.w.launchers[0]
+	l.bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: first, GPUs: []string{"GPU-0"}}}
+	assert.Empty(t, a.w.rivals(first), "what one says who is not bound does not count")
+	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
+	l.bindings = append(l.bindings, podmeta.Binding{Instance: "model-2", RequesterUID: second, GPUs: []string{"GPU-0"}}) // as after a damaged record was mended
+	assert.Equal(t, []string{"b/second"}, a.w.rivals(first))
+	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
+}
+
 func TestTheKubeletIsAskedAgainWhileAGPUIsClaimedTwice(t *testing.T) {
 	o := fresh()
 	o.Rivals = []string{"ns/other"}

@@ -22,7 +22,7 @@ type Observation struct {
 	Problems  []podmeta.Problem // of the requester's input
 	SPI       *SPI              // nil: the requester program does not answer, or was not asked
 	Kubelet   *Allocation       // nil: nobody can ask the kubelet, and the requester's own word counts
-	Rivals    []string          // other living requesters that have one of its GPUs, as far as is known, or are bound on it
+	Rivals    []string          // other living requesters that are bound on one of its GPUs, or, while it is not bound, have one as far as is known
 	Launcher  *Launcher         // that of the record; else the one that would serve it; nil: there is none
 	Lacking   *Wait             // why there is no launcher and none can be made now; nil: one can
 	Record    *podmeta.Binding  // nil: not bound

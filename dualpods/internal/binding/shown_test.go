@@ -1,6 +1,8 @@
 package binding
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,4 +58,16 @@ func TestLabelsGoBeforeTheGateShutsThoughAnotherControllerShutsIt(t *testing.T) 
 	assert.Equal(t, stateWaiting, readStatus(first).State)
 	assert.True(t, gateOpen(first), "the gate is shut by the next step")
 	assert.False(t, gateOpen(retract()))
+}
+
+func TestARequesterThatWasServedWhenItsLauncherFellSilentIsReplacedOnceThatSaysThatTheEngineDied(t *testing.T) {
+	script := []simEvent{
+		{at: time.Millisecond, what: "create", arg: 56246},
+		{at: 4 * time.Second, what: "break input"},       // so that there are no labels to put on
+		{at: 20 * time.Second, what: "silence launcher"}, // for long
+		{at: 21 * time.Second, what: "kill engine"},
+	}
+	several(t, script)
+	told := func(line string) bool { return strings.Contains(line, "'state':'Serving','reason':'LauncherSilent'") }
+	assert.True(t, slices.ContainsFunc(simulate(t, 1, script, rules, true).lines, told), "it serves, as far as is known")
 }

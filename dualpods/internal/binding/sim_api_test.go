@@ -61,6 +61,7 @@ type simCache struct {
 	nodes   map[string]*corev1.Node
 	configs map[string]*v1alpha1.InferenceServerConfig
 	last    map[string]time.Time
+	heard   map[string]time.Time // of a Pod, when it heard of it last
 }
 
 // longestLag is how late a cache of a controller hears of a change at most.
@@ -101,6 +102,7 @@ func (a *simAPI) putPod(pod *corev1.Pod) {
 		a.pods[pod.Name] = pod
 	}
 	a.tell("pods", func(c *simCache) {
+		c.heard[pod.Name] = time.Now()
 		if gone {
 			delete(c.pods, pod.Name)
 		} else {

@@ -60,7 +60,7 @@ func (a *simAPI) newCache(inc *incarnation) *simCache {
 }
 
 func (a *simAPI) copied() *simCache {
-	return &simCache{pods: maps.Clone(a.pods), nodes: maps.Clone(a.nodes), configs: maps.Clone(a.configs), last: map[string]time.Time{}}
+	return &simCache{pods: maps.Clone(a.pods), nodes: maps.Clone(a.nodes), configs: maps.Clone(a.configs), last: map[string]time.Time{}, heard: map[string]time.Time{}}
 }
 
 // standBy has the cache of the next controller process lag behind.

@@ -234,7 +234,7 @@ func (s *sim) released(inc *incarnation, l *simLauncher, b podmeta.Binding) {
 
 // told looks at a status that is written.
 func (s *sim) told(inc *incarnation, pod *corev1.Pod, old, now podmeta.Status) {
-	if now.State != stateWaiting || now.Message == old.Message {
+	if now.Message == old.Message {
 		return
 	}
 	if p := s.programs[pod.UID]; strings.Contains(now.Message, "cannot be told") && max(s.kubeletsBy[p.node].Unix(), p.placed.Unix(), inc.born.Unix()) > time.Now().Unix()-5 {
@@ -244,7 +244,8 @@ func (s *sim) told(inc *incarnation, pod *corev1.Pod, old, now podmeta.Status) {
 		return
 	}
 	for _, name := range sortedKeys(s.api.pods) {
-		if IsLauncher(s.api.pods[name]) && !running(s.api.pods[name]) && inc.cache.pods[name] != nil && !running(inc.cache.pods[name]) && strings.Contains(now.Message, name+" ") {
+		known := inc.cache.pods[name] != nil && !running(inc.cache.pods[name]) && time.Since(inc.cache.heard[name]) > justNow
+		if IsLauncher(s.api.pods[name]) && !running(s.api.pods[name]) && known && strings.Contains(now.Message, name+" ") {
 			s.violated("%s is told that launcher %s does not answer, and that does not run", pod.Name, name)
 		}
 	}

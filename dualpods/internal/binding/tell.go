@@ -92,6 +92,17 @@ func Shortened(text string, room int) string {
 	return strings.ToValidUTF8(text[:room-3], "") + "..."
 }
 
+// toldStatus is the status of a requester that is told something, after the one
+// that was there. One that is served goes on to say so: it is how a later pass, of
+// another process perhaps, knows that the requester served when its instance died.
+func toldStatus(o Observation, old podmeta.Status, step Step) podmeta.Status {
+	s := podmeta.Status{State: stateWaiting, Reason: string(step.Reason), Message: step.Why}
+	if old.State == stateServing && !o.leaving() {
+		s.State, s.Launcher, s.Instance, s.Generation = old.State, old.Launcher, old.Instance, old.Generation
+	}
+	return s
+}
+
 // binding is the status of a requester that its launcher is to serve. Its
 // instance is known as soon as its GPUs are.
 func binding(o Observation) podmeta.Status {

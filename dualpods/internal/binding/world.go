@@ -213,18 +213,22 @@ func (w *world) claim(uid types.UID) (gpus []string, given bool) {
 
 // rivals are other living requesters that have a GPU of this one's, or that are
 // bound on it. What one says that it has counts for nothing against what the
-// kubelet gave to another.
+// kubelet gave to another, and against who is bound only another record counts.
 func (w *world) rivals(uid types.UID) (names []string) {
 	if w.spi[uid] == nil {
 		return nil
 	}
 	mine, given := w.claim(uid)
+	_, bound := w.boundTo(uid)
+	if bound != nil {
+		mine = bound.GPUs
+	}
 	for other, pod := range w.pods {
 		if other == uid || !pod.DeletionTimestamp.IsZero() || finished(pod) {
 			continue
 		}
 		theirs, theirsGiven := w.claim(other)
-		if given && !theirsGiven {
+		if given && !theirsGiven || bound != nil {
 			theirs = nil
 		}
 		if _, record := w.boundTo(other); record != nil {
