@@ -46,7 +46,7 @@ type simAPI struct {
 	behind    time.Duration   // how far the cache of the next controller process is, as it starts
 	standby   *simCache       // it; nil: that has all there is
 	unheard   map[string]bool // versions of the writes whose answers were lost
-	others    map[string]int  // version of each Pod as somebody else than the controller changed it last
+	others    map[string]int  // version of each Pod as it was changed last by somebody else than the controller, or by a write of which it has not heard
 }
 
 func newSimAPI(s *sim) *simAPI {
@@ -256,7 +256,7 @@ func (c *simClient) List(ctx context.Context, into client.ObjectList, opts ...cl
 func (c *simClient) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
 	var do client.DeleteOptions
 	do.ApplyOptions(opts)
-	return c.write(ctx, func(a *simAPI) error {
+	return c.write(ctx, o.GetName(), func(a *simAPI) error {
 		pod := a.pods[o.GetName()]
 		switch {
 		case pod == nil:
@@ -286,7 +286,7 @@ func (w simStatus) Patch(ctx context.Context, o client.Object, patch client.Patc
 	return w.c.patch(ctx, o, patch, true)
 }
 
-func (c *simClient) write(ctx context.Context, effect func(*simAPI) error) error {
+func (c *simClient) write(ctx context.Context, name string, effect func(*simAPI) error) error {
 	s := c.inc.s
 	return c.inc.call(ctx, "api", func() error {
 		fails := s.api.down || s.api.flaky > 0 && s.draw("flaky", 100) < s.api.flaky
@@ -297,6 +297,7 @@ func (c *simClient) write(ctx context.Context, effect func(*simAPI) error) error
 			return err
 		}
 		s.api.unheard[strconv.Itoa(s.api.version)] = true
+		s.api.others[name] = s.api.version
 		return apierrors.NewTimeoutError("simulated: it was done", 1)
 	})
 }
@@ -307,7 +308,7 @@ func (c *simClient) patch(ctx context.Context, o client.Object, patch client.Pat
 		return err
 	}
 	into := o.(*corev1.Pod)
-	return c.write(ctx, func(a *simAPI) error {
+	return c.write(ctx, o.GetName(), func(a *simAPI) error {
 		old := a.pods[o.GetName()]
 		if old == nil {
 			return notFound("pods", o.GetName())

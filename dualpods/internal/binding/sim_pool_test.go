@@ -16,7 +16,7 @@ func (p *simPool) Lacking(_ context.Context, need Need) *Wait {
 }
 
 func (p *simPool) Create(ctx context.Context, need Need) error {
-	return (&simClient{inc: p.inc}).write(ctx, func(a *simAPI) error {
+	return (&simClient{inc: p.inc}).write(ctx, "", func(a *simAPI) error {
 		if need.Config != "demand" {
 			a.s.violated("the controller makes a launcher of %s, which a DaemonSet is to make", need.Config)
 		}

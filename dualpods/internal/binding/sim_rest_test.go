@@ -303,7 +303,7 @@ type simPass struct {
 	faults   int
 	views    map[string]simView
 	programs map[types.UID]string // process, of those that answer
-	versions map[string]int       // of Pods as others changed them last
+	versions map[string]int       // of Pods as they were changed last, but by what the controller knows it has written
 	known    map[string]bool      // Pods that the cache has so
 }
 
