@@ -109,6 +109,13 @@ func (s *crashSite) stop() {
 // crashed waits until the controller has killed itself, and starts another.
 func (s *crashSite) crashed(row, next string) {
 	s.t.Helper()
+	s.ended(row)
+	s.run(next)
+}
+
+// ended waits until the controller has killed itself.
+func (s *crashSite) ended(row string) {
+	s.t.Helper()
 	ended := make(chan error, 1)
 	process := s.running
 	s.running = nil
@@ -122,7 +129,6 @@ func (s *crashSite) crashed(row, next string) {
 		s.t.Logf("it was killed: %v", <-ended)
 		require.Fail(s.t, "the controller did not come by "+row)
 	}
-	s.run(next)
 }
 
 // upAndDown makes a requester, and deletes it when it is served. One controller

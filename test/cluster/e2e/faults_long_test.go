@@ -218,3 +218,47 @@ func TestAControllerThatIsKilledAfterItMadeALauncherMakesNoOther(t *testing.T) {
 	s.answers("cold")
 	assert.Len(t, s.poolPods(), 1)
 }
+
+func TestAControllerThatIsKilledAfterItFoundItsAttemptOutdatedIsFollowedByOneThatMakesTheOther(t *testing.T) {
+	s := newSite(t).crashing()
+	s.onOneGPU()
+	first := s.upAndDown("sleeper", "", "")
+	s.run("no record")
+	pod := s.start(server{app: "sleeper", node: 1, gate: true, labels: map[string]string{"example.com/model": "sleeper"}, args: []string{"--sim-load-time=200ms"}})
+	s.ended("no record")
+	require.Equal(t, first.InstanceID, s.records("launcher-node-1")[0].Instance)
+	_, err := s.launcher("launcher-node-1").Delete(t.Context(), first.InstanceID) // which the record would have woken
+	require.NoError(t, err)
+	s.run("attempt outdated")
+	s.crashed("attempt outdated", "")
+	assert.Equal(t, pod.UID, s.served("sleeper", 1)[0].UID)
+	now := s.instance("launcher-node-1", "sleeper", "awake")
+	assert.NotEqual(t, first.PID, now.PID)
+	s.startedOnce(now, "sleeper")
+	assert.Equal(t, 2, s.records("launcher-node-1")[0].Attempt)
+}
+
+func TestAControllerThatIsKilledAfterItHidARequesterWhoseModelSleepsAndWhoseInputChangedIsFollowedByOneThatServesIt(t *testing.T) {
+	s := newSite(t).crashing()
+	s.onOneGPU()
+	v := server{app: "edited", node: 1, gate: true, config: "edited"}
+	s.configure(v, map[string]v1alpha1.LabelValue{"example.com/model": "edited"})
+	s.run("")
+	pod := s.start(v)
+	s.served("edited", 1)
+	first := s.serving("edited", 1)
+	s.stop() // it is away meanwhile
+	_, err := s.launcher("launcher-node-1").Sleep(t.Context(), first.InstanceID, launcherapi.SleepRequest{})
+	require.NoError(t, err)
+	second := s.edit("edited", `{"spec":{"modelServerConfig":{"args":["org/edited","--gpu-memory-utilization=0.4","--seed=3"]}}}`)
+	s.run("let go, shown")
+	s.crashed("let go, shown", "")
+	now := s.serving("edited", second)
+	assert.NotEqual(t, first.InstanceID, now.InstanceID)
+	serves := s.served("edited", 1)[0]
+	assert.Equal(t, pod.UID, serves.UID)
+	s.stillAnswers(serves)
+	old, err := s.launcher("launcher-node-1").Get(t.Context(), first.InstanceID)
+	require.NoError(t, err)
+	assert.Equal(t, "sleeping", old.State)
+}
