@@ -5,8 +5,12 @@ package e2e
 import (
 	"bufio"
 	"context"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -127,6 +131,65 @@ func TestUninstallStopsLaunchersAndEnginesWhereThatIsAskedFor(t *testing.T) {
 	require.NoError(t, install(t.Context()))
 	s.served("talker", 1)
 	s.answers("talker")
+}
+
+// TestFromNothingToTheFirstAnswer logs how long it takes from `helm install`, with
+// images present, to the first answer of the first model.
+func TestFromNothingToTheFirstAnswer(t *testing.T) {
+	s := newBareSite(t)
+	s.uninstalled("uninstall.engines=stop")
+	begun := time.Now()
+	require.NoError(t, install(t.Context()))
+	installed := time.Since(begun)
+	s.addPool(nil)
+	s.deploy(server{app: "first", node: 1}, 1)
+	s.answers("first")
+	t.Logf("from nothing to the first answer: %.1f s, of which helm install took %.1f s", time.Since(begun).Seconds(), installed.Seconds())
+}
+
+// monitors makes the definitions of ServiceMonitor and PodMonitor known to the API
+// server, until the test's end.
+func monitors(t *testing.T) {
+	t.Helper()
+	download := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", "github.com/prometheus-operator/prometheus-operator@v0.84.0")
+	download.Dir = t.TempDir() // no package is used, so that no go.mod can name the module
+	out, err := download.Output()
+	require.NoError(t, err, "%s", out)
+	var found struct{ Dir, Sum string }
+	require.NoError(t, json.Unmarshal(out, &found))
+	require.Equal(t, "h1:XXm7lKizTnnxeSwI01wjNAapKzw/4XAPdpcZqjRKgRU=", found.Sum)
+	for _, kind := range []string{"servicemonitors", "podmonitors"} {
+		require.NoError(t, apply(t.Context(), "", filepath.Join(found.Dir, "example", "prometheus-operator-crd", "monitoring.coreos.com_"+kind+".yaml")))
+		t.Cleanup(func() {
+			_, err := shared.Kubectl(context.Background(), nil, "delete", "crd", kind+".monitoring.coreos.com")
+			assert.NoError(t, err)
+		})
+	}
+}
+
+func TestTheChartIsInstalledWithEveryOptionOn(t *testing.T) {
+	s := newBareSite(t)
+	monitors(t)
+	t.Cleanup(func() { assert.NoError(t, install(context.Background())) }) // before the definitions go
+	require.NoError(t, install(t.Context(), "controller.replicas=2", "controller.logLevel=debug",
+		"controller.podAnnotations.example\\.com/team=serving", "controller.podLabels.team=serving",
+		"admissionPolicy.admins.users={alice}", "trust.requireRequesters=true",
+		"metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.labels.release=prometheus",
+		"metrics.podMonitor.enabled=true", "metrics.podMonitor.labels.release=prometheus", "metrics.podMonitor.selector.matchLabels.app=first",
+		"dashboards.enabled=true", "networkPolicy.enabled=true", "networkPolicy.namespaces={"+s.ns+"}",
+		"networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=monitoring", "uninstall.engines=stop"))
+	names := s.kubectl("-n", system, "get", "servicemonitors,podmonitors,poddisruptionbudgets,configmaps,networkpolicies", "-o", "name")
+	for _, want := range []string{"servicemonitor.monitoring.coreos.com/hotseat-controller", "podmonitor.monitoring.coreos.com/hotseat-requesters",
+		"poddisruptionbudget.policy/", "configmap/hotseat-dashboards", "networkpolicy.networking.k8s.io/"} {
+		assert.Contains(t, names, want)
+	}
+	assert.Equal(t, "8080", s.kubectl("-n", system, "get", "podmonitor/hotseat-requesters", "-o", "jsonpath={.spec.podMetricsEndpoints[0].portNumber}"))
+	_, err := shared.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
+	require.NoError(t, err)
+	s.apply("examples/dual-pods/launcherconfig.yaml")
+	s.apply("examples/dual-pods/requesters.yaml")
+	s.served("model-a", 1)
+	s.answers("model-a")
 }
 
 // nothingIsHeld says that no Pod of the namespace has a finalizer.
