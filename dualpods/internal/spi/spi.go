@@ -24,25 +24,29 @@ import (
 // TLS, and may be called from several goroutines at once.
 type Client struct{ http *http.Client }
 
-// New makes a client. secure is how requesters are called by TLS; nil: none is.
+// New makes a client. secure is how requesters are called by TLS; without it those
+// that take orders by TLS refuse the client, which has no certificate.
 func New(secure func(context.Context) (*tls.Config, error)) *Client {
 	dialer := &net.Dialer{Timeout: 2 * time.Second}
-	return &Client{http: &http.Client{CheckRedirect: stay, Transport: &http.Transport{
-		DialContext: dialer.DialContext,
-		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			config, err := secure(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
-		},
+	transport := &http.Transport{
+		DialContext:         dialer.DialContext,
 		MaxIdleConns:        256, // there may be ten thousand requesters, and each is asked in its own time
 		MaxIdleConnsPerHost: 1,
 		IdleConnTimeout:     10 * time.Second,
 		ReadBufferSize:      1 << 10,
 		WriteBufferSize:     1 << 10,
 		DisableCompression:  true,
-	}}}
+	}
+	if secure != nil {
+		transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+			config, err := secure(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
+		}
+	}
+	return &Client{http: &http.Client{CheckRedirect: stay, Transport: transport}}
 }
 
 // tlsPrefix begins the address of a requester that takes orders by TLS.

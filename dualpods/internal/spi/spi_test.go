@@ -98,6 +98,10 @@ func TestARequesterThatTakesOrdersByTLSIsAskedByOneConnectionWithACertificate(t 
 	refused, ok := errors.AsType[*RefusedError](err)
 	require.True(t, ok, "%v", err)
 	assert.Equal(t, requesterapi.CodeForbidden, refused.Problem.Code)
+	plain := New(nil)
+	t.Cleanup(plain.Close)
+	_, err = plain.Accelerators(t.Context(), address)
+	assert.ErrorContains(t, err, "certificate", "a client without TLS of its own is refused, and lives")
 }
 
 func TestARequesterIsBoundMadeReadyAndUnbound(t *testing.T) {
