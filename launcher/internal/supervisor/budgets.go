@@ -51,11 +51,16 @@ func (s *Supervisor) lastAsleep() string {
 	return last.facts.ID
 }
 
-// refused counts a refusal.
+// refused counts a refusal. A swap that has to wait for its decision (for
+// [ledger.TooSoonError] and its like) is not refused.
 func (s *Supervisor) refused(err error) {
+	e, ok := errors.AsType[*launcher.Error](err)
+	if !ok {
+		return
+	}
 	bound := ""
-	if e, ok := errors.AsType[*launcher.Error](err); ok && e.Fit != nil {
+	if e.Fit != nil {
 		bound = e.Fit.Bound
 	}
-	s.opts.Observer.Refused(launcher.CodeOf(err), bound)
+	s.opts.Observer.Refused(e.Code, bound)
 }

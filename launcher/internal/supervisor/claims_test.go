@@ -254,6 +254,33 @@ func TestAPlaceIsKeptForANewInstanceFromTheAdmissionOn(t *testing.T) {
 	}, func(o *Options) { o.Budget.MaxInstances = 2 })
 }
 
+// refusals counts what is refused, by code.
+type refusals struct {
+	nobody
+	of map[string]int
+}
+
+func (r refusals) Refused(code, _ string) { r.of[code]++ }
+
+func TestASwapThatHasToWaitIsNotCountedAsRefused(t *testing.T) {
+	seen := refusals{of: map[string]int{}}
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.1")
+		swap := r.toMake("s", "b")
+		swap.GPUs, swap.Plan.GPUs = []string{"g0"}, []string{"g0"}
+		_, err := r.Claim(swap)
+		_, soon := errors.AsType[*ledger.TooSoonError](err)
+		require.True(t, soon, "%v", err)
+		assert.Empty(t, seen.of)
+		_, err = r.Create(Create{ID: "a", Spec: spec("0.1")})
+		require.Error(t, err)
+		assert.Equal(t, map[string]int{launcherapi.CodeExists: 1}, seen.of)
+	}, func(o *Options) {
+		o.Observer = seen
+		o.Budget.MinResidency = launcherapi.Duration(time.Hour)
+	})
+}
+
 func TestASwapThatHasNothingToDoOwnsNothing(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.1")
