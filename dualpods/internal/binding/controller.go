@@ -238,12 +238,19 @@ func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o Observat
 	if !c.leads() {
 		return 0, false, errNotLeading
 	}
+	if step.Do == RemoveFinalizer && n.unheard {
+		if after := c.untilAsNew(ctx, n, w); after > 0 {
+			return after, true, nil
+		}
+		n.unheard = false
+	}
 	c.log.Info("step", "node", n.name, "requester", o.Requester.Namespace+"/"+o.Requester.Name, "rule", step.Rule, "do", string(step.Do), "why", step.Why)
 	if step.Do == CreateLauncher {
 		again, err = c.createLauncher(ctx, n, w, o)
 		return again, true, err
 	}
 	if err := c.act(ctx, n, w, o, step); err != nil {
+		n.unheard = n.unheard || step.Do == AddRecord && answerLost(err)
 		return 0, false, fmt.Errorf("cannot %s: %w", step.Do, err)
 	}
 	return step.After, ends(step.Do), nil

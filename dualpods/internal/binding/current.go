@@ -2,9 +2,11 @@ package binding
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -21,7 +23,18 @@ const (
 // once before the process does anything on the node: from then on the cache moves
 // forward, and what the process writes itself it knows. It is 0 once that is so.
 func (c *Controller) untilCurrent(ctx context.Context, n *nodeWork, w *world) (again time.Duration) {
-	if n.current || c.opts.Pods == nil || n.name == "" || len(w.pods)+len(w.launchers) == 0 {
+	if n.current || n.name == "" || len(w.pods)+len(w.launchers) == 0 {
+		return 0
+	}
+	again = c.untilAsNew(ctx, n, w)
+	n.current = again == 0
+	return again
+}
+
+// untilAsNew is 0 where a node's Pods are as new in the cache as the API server has
+// them, and else when to compare them again.
+func (c *Controller) untilAsNew(ctx context.Context, n *nodeWork, w *world) (again time.Duration) {
+	if c.opts.Pods == nil {
 		return 0
 	}
 	there, err := c.opts.Pods(ctx, n.name)
@@ -32,10 +45,17 @@ func (c *Controller) untilCurrent(ctx context.Context, n *nodeWork, w *world) (a
 		again, n.failed = min(n.pause(), longestAsk), n.failed+1
 		return again
 	}
-	if n.current = w.isAsNewAs(there); !n.current {
+	if !w.isAsNewAs(there) {
 		return currentAgain
 	}
 	return 0
+}
+
+// answerLost says that a write may have been made though it failed: the API server
+// has not refused it.
+func answerLost(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return !ok || status.ErrStatus.Code >= 500
 }
 
 // isAsNewAs says that requesters and launchers are the same, and as they are, among

@@ -24,6 +24,9 @@ type nodeWork struct {
 	damaged map[types.UID]string // records of launchers that cannot be read, as was told
 	// current: the cache is as new as what an earlier controller wrote.
 	current bool
+	// unheard: the API server may have a record that the cache lacks, since the answer
+	// to that write was lost.
+	unheard bool
 	mute    map[types.UID]bool // launchers that have not answered for long, as was told
 	// failed counts the passes, one after the other, in which a step could not be taken.
 	failed int

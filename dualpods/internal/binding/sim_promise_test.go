@@ -118,7 +118,7 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 		return // it was deleted before
 	}
 	p := s.programs[pod.UID]
-	if since, stale := s.stale[pod.Name]; stale && !inc.silent(p) && s.heard(pod.UID) && p.odd == "" && time.Since(since) > justNow {
+	if since, stale := s.stale[pod.Name]; stale && !inc.silent(p) && !p.hung && s.heard(pod.UID) && p.odd == "" && time.Since(since) > justNow {
 		s.violated("requester %s is deleted since nobody serves it, and is ready", pod.Name)
 	}
 	for _, r := range s.records() {
