@@ -333,6 +333,14 @@ func (inc *incarnation) snapshot(node string) simPass {
 	return before
 }
 
+// mayServe says that a pass knew of an instance that is awake on a launcher of the
+// node, and whose record cannot be read: that may be anybody's.
+func (s *sim) mayServe(node string, before simPass) bool {
+	return slices.ContainsFunc(s.records(), func(r simRecord) bool {
+		return r.on.Spec.NodeName == node && s.unreadable(r) && before.views[string(r.on.UID)].Instances[r.Instance].State == "awake"
+	})
+}
+
 // checkPass looks at what a pass leaves behind in which nothing failed, and
 // during which nobody else changed what it is about: what a requester shows is
 // so, as far as the controller knows.
@@ -357,7 +365,7 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		answers := before.programs[pod.UID] != "" && before.programs[pod.UID] == p.proxy.Instance && !p.hung
 		at := slices.IndexFunc(s.records(), func(r simRecord) bool { return r.RequesterUID == pod.UID })
 		if at < 0 {
-			if shown {
+			if shown && !s.mayServe(node, before) {
 				s.violated("requester %s is shown as served, and nobody is bound to it", name)
 			}
 			continue
