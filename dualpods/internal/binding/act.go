@@ -54,12 +54,16 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	case OpenGate:
 		return c.setGate(ctx, n, w, pod, corev1.ConditionTrue, "Serving", step.Why)
 	case DeleteRequester:
-		c.relayLog(ctx, o)
 		return c.deleteRequester(ctx, pod, step)
-	case AddRecord:
-		return c.patchLauncher(ctx, n, w.candidate(o.Requester.Namespace, o.Form), func(p *corev1.Pod) error { return putRecord(p, step.Record) })
-	case NextAttempt:
-		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
+	case AddRecord, NextAttempt:
+		if step.Do == AddRecord {
+			l = w.candidate(o.Requester.Namespace, o.Form)
+		}
+		err := c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error { return putRecord(p, step.Record) })
+		if err == nil {
+			n.calls.writes(swapKey(l, &step.Record))
+		}
+		return err
 	case NoteFailure:
 		return c.patchLauncher(ctx, n, l, func(p *corev1.Pod) error {
 			p.Annotations = annotationsOf(p)
@@ -78,17 +82,26 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	}
 }
 
-// relayLog brings the requester the end of its instance's log, as far as that can
-// be had soon.
-func (c *Controller) relayLog(ctx context.Context, o Observation) {
+// relaysLog has a requester that is to be deleted be brought the end of its
+// instance's log, as far as that can be had soon, and says whether that is under
+// way. It is done beside the passes: those who share the node do not wait for it.
+func (c *Controller) relaysLog(n *nodeWork, o Observation) bool {
 	if c.opts.RelayLog == nil || o.Record == nil || o.Instance == nil || o.SPI == nil || o.Launcher == nil || !o.Launcher.Connected {
-		return
+		return false
 	}
-	ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), askLimit)
-	defer stop()
-	if err := c.opts.RelayLog(ctx, o); err != nil {
-		c.log.Info("the end of an instance's log is not relayed", "requester", o.Requester.Namespace+"/"+o.Requester.Name, "instance", o.Record.Instance, "error", err.Error())
+	key := logKey(o.Requester.UID, o.Record)
+	if asked := n.calls.attempt(key, 0); asked.Asked {
+		return !asked.Over
 	}
+	n.calls.begin(key, true, func(ctx context.Context) (uint64, error) {
+		ctx, stop := context.WithTimeout(ForRequester(ctx, o.Requester.UID), askLimit)
+		defer stop()
+		if err := c.opts.RelayLog(ctx, o); err != nil {
+			c.log.Info("the end of an instance's log is not relayed", "requester", o.Requester.Namespace+"/"+o.Requester.Name, "instance", o.Record.Instance, "error", err.Error())
+		}
+		return 0, nil
+	})
+	return true
 }
 
 // patchRequester changes a requester's metadata by one write, which is refused
@@ -196,7 +209,7 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 		n.calls.begin(key, false, func(ctx context.Context) (uint64, error) {
 			i, err := api.Sleep(ctx, id, launcherapi.SleepRequest{})
 			if err == nil || refuses(err) {
-				c.called(n, key, err)
+				c.called(n, key, "", err)
 			}
 			return i.Revision, err
 		})
@@ -208,7 +221,7 @@ func (c *Controller) callLauncher(n *nodeWork, l *launcherPod, id string, do Act
 				return untold, nil
 			}
 			if err == nil || refuses(err) {
-				c.called(n, key, err)
+				c.called(n, key, "", err)
 			}
 			return i.Revision, err
 		})
@@ -247,7 +260,7 @@ func swapRequest(record *podmeta.Binding, form nominal.Form) launcherapi.SwapReq
 func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o Observation, step Step) error {
 	address, seat := o.Requester.AdminAddress, w.spi[o.Requester.UID]
 	if step.Do == Unbind {
-		binding, drain := seat.Proxy.Binding, c.opts.Drain
+		binding, drain, process := seat.Proxy.Binding, c.opts.Drain, seat.Proxy.Instance
 		if o.Record == nil || o.emptied() {
 			drain = 0 // nobody answers any more at the other end
 		}
@@ -255,7 +268,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 			ctx, stop := context.WithTimeout(ctx, drain+askLimit)
 			defer stop()
 			_, err := c.opts.Requesters.Unbind(ctx, address, binding, drain)
-			c.called(n, troubleKey(Unbind, o.Requester.UID, seat.Proxy.Instance), err)
+			c.called(n, troubleKey(Unbind, o.Requester.UID), process, err)
 			return 0, err
 		})
 		return nil
@@ -265,7 +278,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 	switch step.Do {
 	case Bind:
 		proxy, err := c.opts.Requesters.Bind(ctx, address, o.proxy())
-		n.calls.count(troubleKey(Bind, o.Requester.UID, seat.Proxy.Instance), err)
+		n.calls.count(troubleKey(Bind, o.Requester.UID), seat.Proxy.Instance, err)
 		if err != nil {
 			return err
 		}
@@ -273,7 +286,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		return nil
 	case BecomeReady:
 		err := c.opts.Requesters.BecomeReady(ctx, address, o.Record.SwapKey())
-		n.calls.count(troubleKey(BecomeReady, o.Requester.UID, seat.Proxy.Instance), err)
+		n.calls.count(troubleKey(BecomeReady, o.Requester.UID), seat.Proxy.Instance, err)
 		if err != nil {
 			return err
 		}
@@ -281,7 +294,7 @@ func (c *Controller) callRequester(ctx context.Context, n *nodeWork, w *world, o
 		return nil
 	default:
 		err := c.opts.Requesters.BecomeUnready(ctx, address, seat.Proxy.Binding)
-		c.called(n, troubleKey(BecomeUnready, o.Requester.UID, seat.Proxy.Instance), err)
+		c.called(n, troubleKey(BecomeUnready, o.Requester.UID), seat.Proxy.Instance, err)
 		seat.Proxy.Ready = err != nil
 		return nil // where it failed clients are kept away otherwise, in this pass
 	}

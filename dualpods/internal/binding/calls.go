@@ -3,6 +3,7 @@ package binding
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"strings"
 	"sync"
@@ -21,7 +22,9 @@ type calls struct {
 	all    map[string]*outcome
 	// troubles are the calls that are made again and again.
 	troubles map[string]Trouble
-	running  sync.WaitGroup
+	// written are the swaps whose attempts this process has written into a record.
+	written map[string]bool
+	running sync.WaitGroup
 }
 
 // outcome is a call that is under way or over.
@@ -136,6 +139,20 @@ func (c *calls) evict(key string, neighbours []string) {
 	}
 }
 
+// writes notes that this process has written the attempt of a swap into a record:
+// what the launcher answers is an answer of now.
+func (c *calls) writes(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.written[key] = true
+}
+
+func (c *calls) wrote(key string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.written[key]
+}
+
 // keep forgets the outcomes of that kind but for those keys.
 func (c *calls) keep(kind string, keys map[string]bool) {
 	c.mu.Lock()
@@ -145,6 +162,7 @@ func (c *calls) keep(kind string, keys map[string]bool) {
 			delete(c.all, key)
 		}
 	}
+	maps.DeleteFunc(c.written, func(key string, _ bool) bool { return strings.HasPrefix(key, kind) && !keys[key] })
 }
 
 // none says that no call is under way, and no outcome is kept.

@@ -238,6 +238,9 @@ func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o Observat
 	if !c.leads() {
 		return 0, false, errNotLeading
 	}
+	if step.Do == DeleteRequester && c.relaysLog(n, o) {
+		return 0, true, nil // whose end begins the next pass
+	}
 	if step.Do == RemoveFinalizer && n.unheard {
 		if after := c.untilAsNew(ctx, n, w); after > 0 {
 			return after, true, nil

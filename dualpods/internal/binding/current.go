@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/spec/podmeta"
 )
@@ -58,15 +59,15 @@ func answerLost(err error) bool {
 	return !ok || status.ErrStatus.Code >= 500
 }
 
-// isAsNewAs says that requesters and launchers are the same, and as they are, among
-// the Pods of the node.
+// isAsNewAs says that requesters and launchers are the same, and as they are or
+// newer, among the Pods of the node.
 func (w *world) isAsNewAs(there []corev1.Pod) bool {
-	known := map[string]bool{}
+	known := map[types.UID]string{}
 	for _, pod := range w.pods {
-		known[string(pod.UID)+"/"+pod.ResourceVersion] = true
+		known[pod.UID] = pod.ResourceVersion
 	}
 	for _, l := range w.launchers {
-		known[string(l.pod.UID)+"/"+l.pod.ResourceVersion] = true
+		known[l.pod.UID] = l.pod.ResourceVersion
 	}
 	ours := 0
 	for i := range there {
@@ -74,7 +75,8 @@ func (w *world) isAsNewAs(there []corev1.Pod) bool {
 		if !IsLauncher(pod) && !podmeta.IsRequester(pod) {
 			continue
 		}
-		if ours++; !known[string(pod.UID)+"/"+pod.ResourceVersion] {
+		version, ok := known[pod.UID]
+		if ours++; !ok || older(version, pod.ResourceVersion) {
 			return false
 		}
 	}

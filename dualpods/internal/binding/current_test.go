@@ -97,3 +97,14 @@ func TestAnAnswerIsLostUnlessTheAPIServerHasRefused(t *testing.T) {
 		assert.Equal(t, want, answerLost(err), err.Error())
 	}
 }
+
+func TestACacheThatIsNewerThanTheAnswerIsNewEnough(t *testing.T) {
+	of := func(version string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "a", ResourceVersion: version, Annotations: map[string]string{podmeta.AnnotationServerPatch: "{}"}}}
+	}
+	w := &world{pods: map[types.UID]*corev1.Pod{"a": of("10")}}
+	assert.True(t, w.isAsNewAs([]corev1.Pod{*of("9")}))
+	assert.True(t, w.isAsNewAs([]corev1.Pod{*of("10")}))
+	assert.False(t, w.isAsNewAs([]corev1.Pod{*of("11")}))
+	assert.False(t, w.isAsNewAs(nil), "whether the Pod is gone or new nobody knows")
+}

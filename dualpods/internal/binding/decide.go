@@ -53,9 +53,14 @@ func do(action Action, format string, args ...func(*Observation) string) func(*O
 var leaving = []rule{
 	{"leaving, never bound", func(o *Observation) bool { return o.leaving() && o.Record == nil && !o.Requester.Finalizer },
 		do(Nothing, "nothing is held for it")},
-	{"node gone, shown", func(o *Observation) bool {
-		return o.Node.Gone && o.Requester.Exists && !o.Requester.Deleting && !o.Requester.Finished && o.shown()
-	}, do(Retract, "its node %s is gone", nodeName)},
+	{"ended, shown", func(o *Observation) bool {
+		return (o.Node.Gone || o.Requester.Finished) && o.Requester.Exists && !o.Requester.Deleting && o.shown()
+	}, do(Retract, "%s", func(o *Observation) string {
+		if o.Requester.Finished {
+			return "its containers have ended"
+		}
+		return "its node " + o.Node.Name + " is gone"
+	})},
 	{"not awake, ready", func(o *Observation) bool { return o.readyInVain() && o.toldUnready() },
 		do(BecomeUnready, "instance %s, which served it, %s", instanceID, fate)},
 	{"not awake, stays ready", func(o *Observation) bool { return o.readyInVain() && o.stubborn() && (o.unbindable() || !o.shown()) },
@@ -128,7 +133,9 @@ var placed = []rule{
 		because(LauncherGone, true, do(DeleteRequester, "the launcher that served it is gone"))},
 	{"input wrong", func(o *Observation) bool { return len(o.Problems) > 0 && o.Record == nil },
 		warn(InvalidInput, "%s", problems)},
-	{"node closed", func(o *Observation) bool { return o.Record == nil && o.Node.Unschedulable },
+	{"node closed", func(o *Observation) bool {
+		return o.Record == nil && o.Node.Unschedulable && !o.Requester.Tolerates
+	},
 		because(NodeUnschedulable, false, do(DeleteRequester, "node %s was made unschedulable before it had its inference server", nodeName))},
 	{"provider leaving", func(o *Observation) bool { return o.Record != nil && (o.gone() || o.Launcher.Deleting) },
 		because(LauncherGone, true, do(DeleteRequester, "its launcher %s is going", launcherName))},

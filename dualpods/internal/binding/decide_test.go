@@ -174,7 +174,12 @@ var examples = map[string]example{
 	"one whose input changed, and whose model somebody put to sleep": {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) {
 		o.Form.Args, o.Instance.State = []string{"org/other"}, "sleeping"
 	})},
-	"a served one whose node is gone": {"node gone, shown", Retract, but(servedOne(), func(o *Observation) { o.Node.Gone, o.SPI = true, nil })},
+	"one whose containers have ended while it was shown": {"ended, shown", Retract, but(servedOne(), func(o *Observation) { o.Requester.Finished, o.Requester.Running, o.SPI = true, false, nil })},
+	"the same, shown no more": {"leaving, awake", Sleep, but(servedOne(), func(o *Observation) {
+		o.Requester.Finished, o.Requester.Running, o.Requester.Shown, o.SPI = true, false, false, nil
+	})},
+	"a DaemonSet's on a node that is closed": {"no record", AddRecord, but(fresh(), func(o *Observation) { o.Node.Unschedulable, o.Requester.Tolerates = true, true })},
+	"a served one whose node is gone":        {"ended, shown", Retract, but(servedOne(), func(o *Observation) { o.Node.Gone, o.SPI = true, nil })},
 	"one that is being deleted, and whose node is gone": {"leaving, launcher gone", RemoveRecord, but(servedOne(), func(o *Observation) {
 		deleting(o)
 		o.Node.Gone, o.SPI = true, nil

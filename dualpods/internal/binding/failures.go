@@ -39,7 +39,11 @@ func (o *Observation) backedOff(record podmeta.Binding) podmeta.Binding {
 	if f == nil || f.Count == 1 { // who ends once is started again at once
 		return record
 	}
-	if at := f.Last.Add(pauseAfter(secondStart, f.Count-1)); at.After(o.Now) {
+	last := f.Last
+	if last.After(o.Now) { // somebody wrote it
+		last = o.Now
+	}
+	if at := last.Add(pauseAfter(secondStart, f.Count-1)); at.After(o.Now) {
 		record.RetryAt = at
 		record.Failure = fmt.Sprintf("instance %s ended %d times soon after it served; at last it %s", record.Instance, f.Count, f.Why)
 	}

@@ -62,3 +62,9 @@ func TestTheNextRequesterOfAnInstanceThatEndsAgainAndAgainBacksOff(t *testing.T)
 	})
 	assert.Zero(t, Decide(o).Record.RetryAt, "it has been long enough")
 }
+
+func TestANoteOfTheFutureKeepsNobodyWaitingForLongerThanOneOfNow(t *testing.T) {
+	o := fresh()
+	o.Failures = &podmeta.Failures{Count: 2, Last: o.Now.AddDate(900, 0, 0), Why: "it ended"}
+	assert.Equal(t, o.Now.Add(secondStart), o.backedOff(podmeta.Binding{}).RetryAt)
+}

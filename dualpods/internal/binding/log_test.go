@@ -40,7 +40,7 @@ func TestARequesterIsDeletedAfterItsLogWasRelayedOrCouldNotBe(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", UID: "uid"}}
 			api := fake.NewClientBuilder().WithObjects(pod).Build()
 			relayed := 0
-			c := New(t.Context(), Options{API: api, Recorder: silentRecorder{}, Now: time.Now, RelayLog: func(ctx context.Context, o Observation) error {
+			c := New(t.Context(), Options{API: api, Recorder: silentRecorder{}, Now: time.Now, Again: func(string) {}, RelayLog: func(ctx context.Context, o Observation) error {
 				relayed++
 				_, bounded := ctx.Deadline()
 				assert.True(t, bounded)
@@ -52,10 +52,25 @@ func TestARequesterIsDeletedAfterItsLogWasRelayedOrCouldNotBe(t *testing.T) {
 			o := servedOne()
 			o.Requester.UID, o.Instance = pod.UID, &launcherapi.Instance{State: "failed"}
 			w := &world{pods: map[types.UID]*corev1.Pod{pod.UID: pod}}
-			require.NoError(t, c.act(t.Context(), c.work("node"), w, o, Step{Do: DeleteRequester, Reason: ServerGone, Why: "it ended"}))
+			n, step := c.work("node"), Step{Do: DeleteRequester, Reason: ServerGone, Why: "it ended"}
+			for range 2 {
+				_, over, err := c.take(t.Context(), n, w, o, step)
+				require.NoError(t, err)
+				assert.True(t, over)
+				n.calls.running.Wait()
+			}
 			assert.Equal(t, 1, relayed)
 			assert.True(t, apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{})))
 			c.Close()
 		})
 	}
+}
+
+func TestThoseWhoseEnginesDieAtOnceAreUnreadyAtOnceHoweverLongTheirLogsAre(t *testing.T) {
+	several(t, []simEvent{
+		{at: 3 * time.Second, what: "create", arg: 8},
+		{at: 3 * time.Second, what: "create", arg: 9},
+		{at: 20 * time.Second, what: "kill engine"},
+		{at: 20 * time.Second, what: "kill engine", arg: 1},
+	})
 }

@@ -44,7 +44,7 @@ func (c *Controller) work(name string) *nodeWork {
 	n, ok := c.nodes[name]
 	if !ok {
 		n = &nodeWork{name: name, own: map[types.UID]*corev1.Pod{}, forms: map[types.UID]readForm{}, gpus: map[types.UID]accelerators{}, kubelet: map[types.UID]Allocation{}, damaged: map[types.UID]string{}, mute: map[types.UID]bool{}, quiet: map[types.UID]silence{}, told: map[types.UID]telling{}}
-		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]Trouble{}, notify: func() { c.opts.Again(name) }}
+		n.calls = &calls{ctx: c.ctx, all: map[string]*outcome{}, troubles: map[string]Trouble{}, written: map[string]bool{}, notify: func() { c.opts.Again(name) }}
 		c.nodes[name] = n
 	}
 	return n
@@ -121,8 +121,11 @@ func (n *nodeWork) keepSwaps(w *world) {
 	keys := map[string]bool{}
 	for _, l := range w.launchers {
 		for i := range l.bindings {
-			keys[swapKey(l, &l.bindings[i])], keys[callOffKey(l, &l.bindings[i])] = true, true
+			b := &l.bindings[i]
+			keys[swapKey(l, b)], keys[callOffKey(l, b)] = true, true
+			keys[logKey(b.RequesterUID, b)] = w.pods[b.RequesterUID] != nil
 		}
 	}
 	n.calls.keep("swap/", keys)
+	n.calls.keep("log/", keys)
 }

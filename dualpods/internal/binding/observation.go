@@ -13,7 +13,8 @@ import (
 )
 
 // Observation is everything that one decision rests on: one requester, and what
-// it has to do with. Nothing in it is remembered from an earlier pass.
+// it has to do with. What is to be is never remembered from an earlier pass: only
+// calls that were made, what came of them, and what was told.
 type Observation struct {
 	Now       time.Time
 	Requester Requester
@@ -52,6 +53,7 @@ type Requester struct {
 	Deleting        bool
 	Finished        bool      // its containers have ended for good
 	Running         bool      // the requester program runs
+	Tolerates       bool      // that its node is made unschedulable, as the Pods of a DaemonSet do
 	Finalizer       bool      // ours
 	Gate            bool      // lists our readiness gate
 	GateOpen        bool      // and that is true

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
@@ -57,6 +58,9 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	if record != nil {
 		id = record.Instance
 		o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
+		if !n.calls.wrote(swapKey(l, record)) {
+			o.Attempt.NoRoom = nil // it may be long ago that the launcher said what is missing
+		}
 		others := c.beside(ctx, w, l)
 		o.Neighbours, o.Unheard = c.neighbours(n, w, others, record), c.unheard(others)
 		o.Earlier = w.swapping(n, record)
@@ -98,8 +102,8 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	o.Requester = Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
 		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), Finished: finished(pod), Running: running(pod),
-		Finalizer: podmeta.Held(pod),
-		Gate:      read.Gated, GateOpen: gateOpen(pod),
+		Finalizer: podmeta.Held(pod), Tolerates: toleratesClosed(pod),
+		Gate: read.Gated, GateOpen: gateOpen(pod),
 		Started: started(pod), Silent: w.silent[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
 		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
@@ -111,8 +115,9 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	case stateWaiting:
 		o.Requester.WaitsSince = status.Since
 	}
-	if last := n.told[pod.UID]; status.Reason == string(last.reason) {
-		o.Told = last
+	o.Told = n.told[pod.UID]
+	if status.Reason != string(o.Told.reason) { // the status tells something else by now
+		o.Told.reason = ""
 	}
 }
 
@@ -146,6 +151,13 @@ func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, rea
 		}}
 	}
 	return nominal.FromConfig(pod, &config)
+}
+
+// toleratesClosed says that a Pod is to run on a node that was made unschedulable,
+// as those of a DaemonSet are: one that is deleted there comes again at once.
+func toleratesClosed(pod *corev1.Pod) bool {
+	closed := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Background(), &closed, false) })
 }
 
 func gateOpen(pod *corev1.Pod) bool {
@@ -185,10 +197,13 @@ func InstanceIDs(form nominal.Form) func(gpus []string) (id string) {
 func swapKey(l *launcherPod, b *podmeta.Binding) string {
 	return "swap/" + l.key() + "/" + b.SwapKey()
 }
-func sleepKey(l *launcherPod, id string) string            { return "sleep/" + l.key() + "/" + id }
-func deleteKey(l *launcherPod, id string) string           { return "delete/" + l.key() + "/" + id }
-func askKey(uid types.UID) string                          { return "ask/" + string(uid) }
-func unbindKey(uid types.UID) string                       { return "unbind/" + string(uid) }
+func sleepKey(l *launcherPod, id string) string  { return "sleep/" + l.key() + "/" + id }
+func deleteKey(l *launcherPod, id string) string { return "delete/" + l.key() + "/" + id }
+func askKey(uid types.UID) string                { return "ask/" + string(uid) }
+func unbindKey(uid types.UID) string             { return "unbind/" + string(uid) }
+func logKey(uid types.UID, b *podmeta.Binding) string {
+	return "log/" + string(uid) + "/" + b.SwapKey()
+}
 func callOffKey(l *launcherPod, b *podmeta.Binding) string { return callOffOf(swapKey(l, b)) }
 
 func callOffOf(swapKey string) string { return swapKey + "/call-off" }

@@ -2,8 +2,11 @@ package binding
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,11 +102,33 @@ func (c *Controller) setGate(ctx context.Context, n *nodeWork, w *world, pod *co
 	} else {
 		changed.Status.Conditions[at] = condition
 	}
-	if err := c.opts.API.Status().Patch(ctx, changed, client.StrategicMergeFrom(pod)); err != nil {
+	patch, err := ofThisPod(pod, client.StrategicMergeFrom(pod), changed)
+	if err != nil {
+		return err
+	}
+	if err := c.opts.API.Status().Patch(ctx, changed, patch); err != nil {
 		return err
 	}
 	w.wrote(n, changed)
 	return nil
+}
+
+// ofThisPod is a patch that the API server refuses of another Pod of the same name.
+// A resource version would be too much: the kubelet writes the status as well.
+func ofThisPod(pod *corev1.Pod, patch client.Patch, changed *corev1.Pod) (client.Patch, error) {
+	data, err := patch.Data(changed)
+	if err != nil {
+		return nil, fmt.Errorf("cannot compare the status of Pod %s: %w", pod.Name, err)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, fmt.Errorf("cannot read what is to change in the status of Pod %s: %w", pod.Name, err)
+	}
+	fields["metadata"] = json.RawMessage(fmt.Sprintf(`{"uid":%q}`, pod.UID))
+	if data, err = json.Marshal(fields); err != nil {
+		return nil, fmt.Errorf("cannot write what is to change in the status of Pod %s: %w", pod.Name, err)
+	}
+	return client.RawPatch(patch.Type(), data), nil
 }
 
 // proxy is what the requester program is to carry.
@@ -113,6 +138,6 @@ func (o *Observation) proxy() requesterapi.ProxyConfig {
 		ServingPort: uint16(o.Record.ServingPort),
 		Address:     o.Launcher.IP,
 		Port:        uint16(o.Instance.Port),
-		MetricsURL:  fmt.Sprintf("http://%s:%d/metrics", o.Launcher.IP, o.Instance.Port),
+		MetricsURL:  "http://" + net.JoinHostPort(o.Launcher.IP, strconv.Itoa(o.Instance.Port)) + "/metrics",
 	}
 }

@@ -71,3 +71,21 @@ func TestARequesterThatWasServedWhenItsLauncherFellSilentIsReplacedOnceThatSaysT
 	told := func(line string) bool { return strings.Contains(line, "'state':'Serving','reason':'LauncherSilent'") }
 	assert.True(t, slices.ContainsFunc(simulate(t, 1, script, rules, true).lines, told), "it serves, as far as is known")
 }
+
+func TestTheGateOfAnotherPodOfTheSameNameIsLeftAlone(t *testing.T) {
+	old := publishedPod()
+	changed := old.DeepCopy()
+	changed.Status.Conditions[0].Status = corev1.ConditionFalse
+	patch, err := ofThisPod(old, client.StrategicMergeFrom(old), changed)
+	require.NoError(t, err)
+	data, err := patch.Data(changed)
+	require.NoError(t, err)
+	assert.Contains(t, string(data), `"metadata":{"uid":"uid"}`)
+	assert.Contains(t, string(data), `"status":"False"`)
+}
+
+func TestALauncherWithAnAddressOfIPv6IsNamedAsAURLHasIt(t *testing.T) {
+	o := with("awake")
+	o.Launcher.IP = "fd00::7"
+	assert.Equal(t, "http://[fd00::7]:40001/metrics", o.proxy().MetricsURL)
+}

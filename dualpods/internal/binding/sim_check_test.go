@@ -202,6 +202,9 @@ func (s *sim) checkRest() {
 			if slices.Contains(pod.Finalizers, podmeta.FinalizerRequester) || at >= 0 {
 				s.violated("at rest: requester %s has ended, and has a record or our finalizer", name)
 			}
+			if readStatus(pod).State == stateServing || gateOpen(pod) || pod.Labels["model"] != "" {
+				s.violated("at rest: requester %s has ended, and is shown as served: %s", name, pod.Annotations[podmeta.AnnotationStatus])
+			}
 		case pod.Spec.NodeName != "":
 			s.checkOne(pod)
 		}

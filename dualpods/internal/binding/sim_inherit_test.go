@@ -95,6 +95,14 @@ func TestWhatRunsOnANodeThatComesBackIsPutToRestOnceNobodyIsCarriedToIt(t *testi
 	})
 }
 
+func TestWhatRunsOnANodeThatComesBackIsLeftToARequesterThatDoesNotAnswer(t *testing.T) {
+	several(t, []simEvent{
+		{at: 3 * time.Second, what: "create"},
+		{at: 20 * time.Second, what: "hang program", arg: 8001},
+		{at: 21 * time.Second, what: "node comes back", arg: 3000},
+	})
+}
+
 func TestAControllerHearsEveryLauncherOfTheNodeBeforeItsFirstSwapThere(t *testing.T) {
 	several(t, []simEvent{
 		{at: 3 * time.Second, what: "create on demand", arg: 3}, // on the first GPU, with a launcher of its own

@@ -62,6 +62,7 @@ func (l *simLauncher) set(i *simInstance, change func(*launcherapi.Instance)) {
 	state := i.State
 	change(&i.Instance)
 	if state != i.State {
+		i.StateSince = time.Now()
 		if i.State == string(launcher.Failed) || i.State == string(launcher.Stopping) {
 			l.s.died(l, i, "instance "+i.InstanceID+" is "+i.State)
 		}

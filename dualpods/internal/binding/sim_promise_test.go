@@ -83,7 +83,7 @@ func (s *sim) wrote(inc *incarnation, old, pod *corev1.Pod) {
 // that stays, and that the controller has done with.
 func (s *sim) letGo(old, pod *corev1.Pod) {
 	ours := func(p *corev1.Pod) bool { return slices.Contains(p.Finalizers, podmeta.FinalizerRequester) }
-	if ours(old) && !ours(pod) && pod.DeletionTimestamp == nil && !finished(pod) && (readStatus(pod).State == stateServing || gateOpen(pod)) {
+	if ours(old) && !ours(pod) && pod.DeletionTimestamp == nil && (readStatus(pod).State == stateServing || gateOpen(pod)) {
 		s.violated("requester %s is let go of, and tells others to use it", pod.Name)
 	}
 }
@@ -107,7 +107,7 @@ func (s *sim) heard(uid types.UID) bool {
 		return finished(r.on) || containerEnded(r.on) || v != nil && v.Connected && time.Since(v.since) > justNow
 	}
 	since, noted := s.unrecorded[uid]
-	return noted && time.Since(since) > longestLag+justNow
+	return noted && time.Since(since) > longestLag+passLimit+justNow
 }
 
 // deletes looks at a requester that a controller deletes: it is unready where
@@ -118,7 +118,8 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 		return // it was deleted before
 	}
 	p := s.programs[pod.UID]
-	if since, stale := s.stale[pod.Name]; stale && !inc.silent(p) && !p.hung && s.heard(pod.UID) && p.odd == "" && time.Since(since) > justNow {
+	inVain := inc.kept(p.node).calls.trouble(troubleKey(BecomeUnready, pod.UID)).Count > 0
+	if since, stale := s.stale[pod.Name]; stale && !inc.silent(p) && !p.hung && !inVain && s.heard(pod.UID) && p.odd == "" && time.Since(since) > justNow {
 		s.violated("requester %s is deleted since nobody serves it, and is ready", pod.Name)
 	}
 	for _, r := range s.records() {

@@ -380,8 +380,9 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 			continue
 		}
 		wakes := now.Instances[r.Instance].State == "awake"
+		relays := inc.kept(node).calls.attempt(logKey(pod.UID, &r.Binding), 0).Asked // and is deleted by the next pass
 		switch {
-		case shown && !wakes:
+		case shown && !wakes && !relays:
 			s.violated("requester %s is shown as served, and its instance is not awake", name)
 		case answers && p.odd != oddStays && bound && p.proxy.Ready && !wakes && !inc.kept(node).calls.underWay(unbindKey(pod.UID), 0):
 			s.violated("requester %s is ready, and its instance is known not to be awake", name)

@@ -176,7 +176,7 @@ func (s *sim) boot() {
 	inc.ctrl = New(inc.ctx, Options{
 		API: &simClient{inc: inc}, Pods: inc.podsOf, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
 		LauncherPort: 8001, Access: simAccess, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc},
-		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now, Observer: simObserver{inc},
+		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now, Observer: simObserver{inc}, RelayLog: inc.relayLog,
 	}, log)
 	inc.ctrl.opts.Recorder = silentRecorder{}
 	inc.ctrl.rules = s.rules
@@ -187,6 +187,18 @@ func (s *sim) boot() {
 		inc.enqueue(node)
 	}
 	inc.enqueue("")
+}
+
+// relayLog takes its time, as with a log of many megabytes.
+func (inc *incarnation) relayLog(ctx context.Context, o Observation) error {
+	var d time.Duration
+	inc.s.locked(func() {
+		if d = inc.s.between("log", 0, 20*time.Millisecond); inc.s.chance("long log", 20) {
+			d = time.Hour
+		}
+	})
+	sleep(ctx, d)
+	return ctx.Err()
 }
 
 // kill ends the process, in the middle of whatever it does.

@@ -30,9 +30,18 @@ func DecideStray(i launcherapi.Instance, neverSleeps bool) Step {
 	}
 }
 
-// carried says that a requester program carries traffic to an instance: it is to
-// be unbound first, as one is whose node was gone for a while.
+// carried says that a requester program carries traffic to an instance, or may: it
+// is to be unbound first, as one is whose node was gone for a while. One that does
+// not answer may, if it was there when the instance woke.
 func (w *world) carried(l *launcherPod, i launcherapi.Instance) bool {
+	for uid, pod := range w.pods {
+		if w.spi[uid] != nil || pod.Namespace != l.pod.Namespace || !running(pod) || i.StateSince.Before(pod.CreationTimestamp.Time) {
+			continue
+		}
+		if _, record := w.boundTo(uid); record == nil {
+			return true
+		}
+	}
 	for _, said := range w.spi {
 		if said != nil && said.Proxy.State != requesterapi.StateUnbound && said.Proxy.Address == l.pod.Status.PodIP && int(said.Proxy.Port) == i.Port {
 			return true

@@ -17,7 +17,14 @@ type Trouble struct {
 	Count int
 	Why   string
 	Until time.Time // when it is made again
+
+	process string    // of the requester program that it is with
+	renewed time.Time // when another process was seen last
 }
+
+// renewal is how often a new process of a requester program begins anew: one that
+// calls itself something else with each answer is no new one.
+const renewal = 10 * time.Second
 
 // A call in trouble is told from the third time on. A model that was not put to
 // sleep that often is deleted.
@@ -29,11 +36,14 @@ const (
 // nothingChanged is what is wrong with a call that succeeded.
 const nothingChanged = "it answered that it did, and nothing has changed"
 
-// count notes that a call was made. Whoever sees that it had its effect forgets that.
-func (c *calls) count(key string, err error) {
+// count notes that a call was made, to that process of a requester program or,
+// where there is none, to a launcher. Whoever sees that it had its effect forgets
+// that.
+func (c *calls) count(key, process string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := Trouble{Count: c.troubles[key].Count + 1, Why: nothingChanged}
+	before := c.troubles[key]
+	t := Trouble{Count: before.Count + 1, Why: nothingChanged, process: process, renewed: before.renewed}
 	if err != nil {
 		t.Why = err.Error()
 	}
@@ -42,8 +52,8 @@ func (c *calls) count(key string, err error) {
 }
 
 // called notes a call that was made beside the passes.
-func (c *Controller) called(n *nodeWork, key string, err error) {
-	n.calls.count(key, err)
+func (c *Controller) called(n *nodeWork, key, process string, err error) {
+	n.calls.count(key, process, err)
 	if err != nil {
 		c.log.Info("a call failed", "node", n.name, "call", key, "error", err.Error())
 	}
@@ -65,11 +75,26 @@ func (c *calls) trouble(key string) Trouble {
 	return c.troubles[key]
 }
 
+// troubleWith is that of a call to a process of a requester program: none, where
+// the process is new.
+func (c *calls) troubleWith(key, process string, now time.Time) Trouble {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t, ok := c.troubles[key]
+	if ok && t.process != process && now.Sub(t.renewed) >= renewal {
+		t = Trouble{process: process, renewed: now}
+		c.troubles[key] = t
+	}
+	return t
+}
+
 // forgetTroubles forgets calls that have not been made for long.
 func (c *calls) forgetTroubles(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.troubles, func(_ string, t Trouble) bool { return now.Sub(t.Until) > settled })
+	maps.DeleteFunc(c.troubles, func(_ string, t Trouble) bool {
+		return now.Sub(t.Until) > settled && now.Sub(t.renewed) > settled
+	})
 }
 
 // refuses says that a launcher answered a call to one of its instances that it
@@ -86,9 +111,7 @@ func refuses(err error) bool {
 // requesterCalls are the calls to a process of a requester program.
 var requesterCalls = []Action{Bind, Unbind, BecomeReady, BecomeUnready}
 
-func troubleKey(do Action, uid types.UID, process string) string {
-	return string(do) + "/" + string(uid) + "/" + process
-}
+func troubleKey(do Action, uid types.UID) string { return string(do) + "/" + string(uid) }
 
 // observeTroubles adds the calls that are in trouble, and forgets those that had
 // their effect.
@@ -102,11 +125,11 @@ func (o *Observation) observeTroubles(n *nodeWork, l *launcherPod, id string) {
 	}
 	done := o.Record != nil && o.in(launcher.Awake) && o.ready() && o.SPI.Proxy.ProxyConfig == o.proxy()
 	for _, do := range requesterCalls {
-		key := troubleKey(do, o.Requester.UID, o.SPI.Proxy.Instance)
+		key := troubleKey(do, o.Requester.UID)
 		if done || do == BecomeUnready && !o.ready() {
 			n.calls.hadEffect(key)
 		}
-		o.Troubles[do] = n.calls.trouble(key)
+		o.Troubles[do] = n.calls.troubleWith(key, o.SPI.Proxy.Instance, o.Now)
 	}
 }
 
@@ -148,24 +171,40 @@ func (o *Observation) paused(step Step) Step {
 type telling struct {
 	reason Reason
 	times  int // for that reason, each time in other words
+	turns  int // how often the reason was another one
 	at     time.Time
 }
 
+// freely is how often a requester may be told something for another reason at once,
+// until it has been told nothing for long: on its way to serving there are about a
+// dozen reasons to wait, and two that take turns are no news.
+const freely = 20
+
 // toldNow notes that a requester was told something.
 func (n *nodeWork) toldNow(uid types.UID, reason Reason, now time.Time) {
-	last := n.told[uid]
-	if last.reason != reason || now.Sub(last.at) > settled {
-		last.times = 0
+	t := n.told[uid]
+	if now.Sub(t.at) > settled {
+		t = telling{}
 	}
-	n.told[uid] = telling{reason: reason, times: last.times + 1, at: now}
+	if t.reason != reason {
+		t.times = 0
+		t.turns++
+	}
+	t.reason, t.at = reason, now
+	t.times++
+	n.told[uid] = t
 }
 
-// reword is when a requester may be told the same in other words.
-func (t telling) reword() time.Time {
-	if t.times == 0 {
-		return time.Time{}
+// again is when a requester may be told something for that reason, in other words.
+func (t telling) again(reason Reason) time.Time {
+	var pause time.Duration
+	if t.reason == reason && t.times > 0 {
+		pause = pauseAfter(firstPause, t.times)
 	}
-	return t.at.Add(pauseAfter(firstPause, t.times))
+	if t.turns > freely {
+		pause = max(pause, pauseAfter(firstPause, t.turns-freely))
+	}
+	return t.at.Add(pause)
 }
 
 // once has nobody told what they were told already. Other words for the same
@@ -174,11 +213,11 @@ func (o *Observation) once(step Step) Step {
 	if step.Do != Tell {
 		return step
 	}
-	again := o.Told.reword().Sub(o.Now)
+	again := o.Told.again(step.Reason).Sub(o.Now)
 	switch {
 	case !o.Requester.Exists || o.Requester.Told == step.Why:
 		step.Do = Nothing
-	case o.Told.reason == step.Reason && again > 0:
+	case again > 0:
 		step.Do = Nothing
 		if step.After == 0 || again < step.After {
 			step.After = again

@@ -1,11 +1,14 @@
 package binding
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // steps are those of a script that begins with a requester and two minutes in
@@ -121,4 +124,42 @@ func TestARequesterProgramThatRefusesToBecomeUnreadyIsUnboundOnceItsLauncherIsEv
 	lines := steps(t, simEvent{at: 20 * time.Second, what: oddUnready}, simEvent{at: 21 * time.Second, what: "evict launcher"})
 	assert.Equal(t, 1, counted(lines, `"rule"="launcher gone, stays ready" "do"="unbind"`))
 	assert.Equal(t, 1, counted(lines, "req-1 is being deleted"))
+}
+
+func TestAProgramThatCallsItselfSomethingElseEachTimeBeginsAnewOnlyNowAndThen(t *testing.T) {
+	c := &calls{troubles: map[string]Trouble{}}
+	at, renewed := time.Now(), 0
+	for n := range 100 {
+		process := fmt.Sprint("process-", n)
+		if c.troubleWith("bind/a", process, at).Count == 0 {
+			renewed++
+		}
+		c.count("bind/a", process, errors.New("no"))
+		at = at.Add(100 * time.Millisecond)
+	}
+	assert.LessOrEqual(t, renewed, 3, "the first, a new one, and one after ten seconds")
+	assert.Greater(t, c.trouble("bind/a").Count, 50)
+	assert.Len(t, c.troubles, 1)
+	c.forgetTroubles(at.Add(2 * settled))
+	assert.Empty(t, c.troubles)
+}
+
+func TestReasonsThatTakeTurnsAreToldLessAndLessOften(t *testing.T) {
+	n, o := &nodeWork{told: map[types.UID]telling{}}, fresh()
+	at, told := now, 0
+	for turn := range 6000 {
+		reason := []Reason{GPUsUnknown, GPUsDoNotMatch}[turn%2]
+		o.Now, o.Told, o.Requester.Told = at, n.told["a"], ""
+		if o.once(Step{Do: Tell, Reason: reason, Why: fmt.Sprint(turn)}).Do == Tell {
+			n.toldNow("a", reason, at)
+			told++
+		}
+		at = at.Add(20 * time.Millisecond)
+	}
+	assert.Greater(t, told, freely)
+	assert.Less(t, told, 3*freely, "in two minutes")
+	at = at.Add(2 * settled)
+	o.Now, o.Told = at, n.told["a"]
+	n.toldNow("a", GPUsUnknown, at)
+	assert.Equal(t, 1, n.told["a"].turns, "it was told nothing for long")
 }

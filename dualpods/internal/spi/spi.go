@@ -119,8 +119,9 @@ func (c *Client) SetLog(ctx context.Context, address, log, binding string, start
 	return p, err
 }
 
-// maxAnswer is how many bytes of an answer are read.
-const maxAnswer = 1 << 20
+// maxAnswer is how many bytes of an answer are read: who makes a requester writes
+// its program, and there may be ten thousand of them.
+const maxAnswer = 64 << 10
 
 func (c *Client) call(ctx context.Context, method, address, path string, query url.Values, body, into any) (err error) {
 	defer func() {
