@@ -69,7 +69,10 @@ var leaving = []rule{
 		do(Retract, "instance %s is not what it is to have any more", instanceID)},
 	{"leaving, being unbound", func(o *Observation) bool { return (o.leaving() || o.letGo()) && o.Calls.Unbind },
 		do(Nothing, "connections of its clients are ending")},
-	{"leaving, carries", func(o *Observation) bool { return (o.leaving() || o.letGo()) && o.carries() },
+	{"leaving, carries", func(o *Observation) bool {
+		starting := o.known() && o.in(launcher.Starting) // what the program carries for died before
+		return (o.leaving() || o.letGo()) && o.carries() && !starting
+	},
 		do(Unbind, "its clients' connections must end before its model sleeps, and the requester program with its binding")},
 	{"leaving, released", func(o *Observation) bool { return o.leaving() && o.Record == nil && !o.mayCarry() },
 		do(RemoveFinalizer, "its inference server sleeps or is gone")},

@@ -174,6 +174,10 @@ var examples = map[string]example{
 	"one whose input changed, and whose model somebody put to sleep": {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) {
 		o.Form.Args, o.Instance.State = []string{"org/other"}, "sleeping"
 	})},
+	"a deleted one whose instance died and is started again while its program is bound": {"leaving, starting or failed", DeleteInstance, but(servedOne(), func(o *Observation) {
+		deleting(o)
+		o.Instance.State, o.Requester.Shown, o.Requester.Published = "starting", false, false
+	})},
 	"one whose containers have ended while it was shown": {"ended, shown", Retract, but(servedOne(), func(o *Observation) { o.Requester.Finished, o.Requester.Running, o.SPI = true, false, nil })},
 	"the same, shown no more": {"leaving, awake", Sleep, but(servedOne(), func(o *Observation) {
 		o.Requester.Finished, o.Requester.Running, o.Requester.Shown, o.SPI = true, false, false, nil

@@ -80,7 +80,7 @@ func (s *sim) polled() bool {
 // happened: it is served and shown so, or it says what is in its way.
 func (s *sim) checkOne(pod *corev1.Pod) {
 	status, p := readStatus(pod), s.programs[pod.UID]
-	at := slices.IndexFunc(s.records(), func(r simRecord) bool { return r.RequesterUID == pod.UID })
+	at := s.recordOf(pod.UID)
 	blind := p != nil && p.hung
 	if at >= 0 {
 		l := s.launchers[string(s.records()[at].on.UID)]
@@ -333,6 +333,18 @@ func (inc *incarnation) snapshot(node string) simPass {
 	return before
 }
 
+// recordOf is the index of a requester's record; where somebody has damaged one,
+// and the controller has written another, that of the other.
+func (s *sim) recordOf(uid types.UID) int {
+	found := -1
+	for at, r := range s.records() {
+		if r.RequesterUID == uid && (found < 0 || !s.unreadable(r)) {
+			found = at
+		}
+	}
+	return found
+}
+
 // mayServe says that a pass knew of an instance that is awake on a launcher of the
 // node, and whose record cannot be read: that may be anybody's.
 func (s *sim) mayServe(node string, before simPass) bool {
@@ -363,7 +375,7 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		}
 		shown := readStatus(pod).State == stateServing || pod.Labels["model"] != "" || gateOpen(pod)
 		answers := before.programs[pod.UID] != "" && before.programs[pod.UID] == p.proxy.Instance && !p.hung
-		at := slices.IndexFunc(s.records(), func(r simRecord) bool { return r.RequesterUID == pod.UID })
+		at := s.recordOf(pod.UID)
 		if at < 0 {
 			if shown && !s.mayServe(node, before) {
 				s.violated("requester %s is shown as served, and nobody is bound to it", name)
