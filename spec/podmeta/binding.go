@@ -28,6 +28,10 @@ type Binding struct {
 	ServingPort int32    `json:"servingPort"` // the requester's port that carries traffic to the instance
 	SpecHash    string   `json:"specHash"`    // identity of what runs, without the GPUs
 
+	// Annotations are what the instance is to have when the swap makes it: a swap is
+	// asked for in the same words whatever is edited meanwhile.
+	Annotations map[string]string `json:"annotations,omitempty"`
+
 	New     bool      `json:"new,omitempty"`     // the swap makes the instance; otherwise it wakes one that is there
 	LogFrom int64     `json:"logFrom,omitempty"` // where in the instance's log begins what is the requester's; 0: it is made for it; negative: at the end that it has
 	Attempt int       `json:"attempt"`           // counts the swaps asked for, from 1

@@ -248,7 +248,7 @@ func swapRequest(record *podmeta.Binding, form nominal.Form) launcherapi.SwapReq
 			Annotations: map[string]string{podmeta.AnnotationMadeFor: record.Namespace + "/" + record.Name},
 			EnvVars:     map[string]launcherapi.EnvValue{},
 		}
-		maps.Copy(in.Annotations, form.Annotations)
+		maps.Copy(in.Annotations, record.Annotations)
 		for name, value := range form.Env {
 			in.EnvVars[name] = launcherapi.EnvValue{Value: value}
 		}

@@ -242,8 +242,7 @@ var makingRoom = []rule{
 		_, left := o.evicting()
 		return len(o.Attempt.Evicted) > 0 && !left && o.noRoom()
 	}, func(o *Observation) Step {
-		record := *o.Record
-		record.Attempt++
+		record := o.renewed()
 		record.New = o.Instance == nil
 		return Step{Do: NextAttempt, Why: "sleepers of other launchers were evicted to make room", Record: record}
 	}},

@@ -28,6 +28,7 @@ func (o *Observation) newRecord() podmeta.Binding {
 	return podmeta.Binding{
 		Instance: o.Requester.Instance, RequesterUID: o.Requester.UID, Namespace: o.Requester.Namespace, Name: o.Requester.Name,
 		GPUs: slices.Sorted(slices.Values(o.SPI.GPUs)), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), New: o.Instance == nil, LogFrom: o.logFrom(), Attempt: 1, Since: o.Now,
+		Annotations: o.Form.Annotations,
 	}
 }
 
@@ -40,12 +41,21 @@ func (o *Observation) outdated() bool {
 	return o.Attempt.Code == launcherapi.CodeNotFound
 }
 
+// renewed is the record with the next attempt.
+func (o *Observation) renewed() podmeta.Binding {
+	record := *o.Record
+	record.Attempt++
+	if len(o.Problems) == 0 {
+		record.Annotations = o.Form.Annotations
+	}
+	return record
+}
+
 // otherAttempt is the record after one that is outdated: what was to be made is
 // woken, and what was to be woken is made. The launcher's word counts, which may
 // be newer than what its stream has told.
 func (o *Observation) otherAttempt() Step {
-	record := *o.Record
-	record.Attempt++
+	record := o.renewed()
 	record.New = !o.Record.New
 	switch {
 	case record.New:
@@ -61,13 +71,12 @@ func (o *Observation) otherAttempt() Step {
 // nextAttempt is the record after an attempt that failed. What failed before the
 // requester was served counts no more.
 func (o *Observation) nextAttempt(failure string) Step {
-	record := *o.Record
+	record := o.renewed()
 	if o.Requester.WaitsSince.After(record.RetryAt) {
 		record.Failures = 0
 	}
 	record.Failures++
 	pause := pauseAfter(firstPause, record.Failures)
-	record.Attempt++
 	if record.New = o.Instance == nil; record.New {
 		record.LogFrom = 0
 	}

@@ -75,3 +75,15 @@ func TestAnOutdatedAttemptIsFollowedAtOnceByOneThatAsksForTheOther(t *testing.T)
 		assert.Empty(t, step.Record.Failure, "nobody is told of a failure")
 	}
 }
+
+func TestAnAttemptIsAskedForInTheSameWordsThoughAnnotationsAreEdited(t *testing.T) {
+	o := fresh()
+	o.Form.Annotations = map[string]string{"hotseat.dev/pinned": "true"}
+	record := o.newRecord()
+	edited := o.Form
+	edited.Annotations = nil
+	assert.Equal(t, "true", swapRequest(&record, edited).In.Annotations["hotseat.dev/pinned"])
+	o.Record, o.Form = &record, edited
+	next := o.nextAttempt("it failed").Record
+	assert.NotContains(t, swapRequest(&next, edited).In.Annotations, "hotseat.dev/pinned", "the next attempt is of what is asked for now")
+}
