@@ -384,6 +384,9 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 		}
 		r := s.records()[at]
 		bound := p.proxy.State == requesterapi.StateBound
+		if inc.kept(node).calls.attempt(logKey(pod.UID, &r.Binding), 0).Asked {
+			continue // it is deleted as soon as it has its log
+		}
 		if shown && settled(r.on.Name) && (answers && !bound || !running(pod)) {
 			s.violated("requester %s is shown as served, and carries no traffic", name)
 		}
@@ -392,9 +395,8 @@ func (inc *incarnation) checkPass(node string, before simPass) {
 			continue
 		}
 		wakes := now.Instances[r.Instance].State == "awake"
-		relays := inc.kept(node).calls.attempt(logKey(pod.UID, &r.Binding), 0).Asked // and is deleted by the next pass
 		switch {
-		case shown && !wakes && !relays:
+		case shown && !wakes:
 			s.violated("requester %s is shown as served, and its instance is not awake", name)
 		case answers && p.odd != oddStays && bound && p.proxy.Ready && !wakes && !inc.kept(node).calls.underWay(unbindKey(pod.UID), 0):
 			s.violated("requester %s is ready, and its instance is known not to be awake", name)
