@@ -92,7 +92,7 @@ func ReadBindings(pod *corev1.Pod) ([]Binding, []Problem) {
 }
 
 // BoundTo returns the UIDs of the requesters that have a readable record on the
-// Pod; it serves as an index.
+// Pod.
 func BoundTo(pod *corev1.Pod) []string {
 	bindings, _ := ReadBindings(pod)
 	uids := make([]string, len(bindings))

@@ -128,8 +128,10 @@ type Population struct {
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
 	// With mode OnDemand: how long a launcher may be without a requester before it
-	// is removed, such as 1h; at least 5s. What sleeps in it ends with it, so that
-	// the next requester there starts cold. Without it launchers stay.
+	// is removed, such as 1h; at least 5s. One that has not become ready is removed
+	// too, but not while a requester waits for it. What sleeps in it ends with it, so
+	// that the next requester there starts cold. Without it launchers stay, but for
+	// those that were never placed and whose node is gone.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) >= duration('5s')",message="should be a duration of at least 5s, such as 1h or 30m"
 	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -42,9 +43,9 @@ type Views interface {
 
 // Options configure a [Pool].
 type Options struct {
-	// API reads from a cache, in which Pods are indexed by IndexConfig and which
-	// holds those Secrets alone that have the label podmeta.LabelLauncherConfig,
-	// and writes to the server.
+	// API reads from a cache, in which Pods are indexed by IndexConfig and by
+	// binding.IndexNode and which holds those Secrets alone that have the label
+	// podmeta.LabelLauncherConfig, and writes to the server.
 	API      client.Client
 	Views    Views
 	Recorder events.EventRecorder
@@ -67,6 +68,9 @@ type Pool struct {
 	owner map[string]client.ObjectKey  // LauncherConfig by UID of a launcher Pod
 	made  map[string]bool              // by kind and name, what this Pool has made and the cache has not heard of yet
 	sets  map[client.ObjectKey]edition // by LauncherConfig, its DaemonSet as this Pool wrote it last
+	// deserted is, by UID of a launcher Pod that a requester has waited for, since when
+	// none does any more; zero while one does.
+	deserted map[string]time.Time
 }
 
 // edition is one specification of an object. The API server gives each the next
@@ -80,7 +84,7 @@ func editionOf(o client.Object) edition { return edition{o.GetUID(), o.GetGenera
 
 // New makes a Pool.
 func New(opts Options) *Pool {
-	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, made: map[string]bool{}, sets: map[client.ObjectKey]edition{}}
+	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, made: map[string]bool{}, sets: map[client.ObjectKey]edition{}, deserted: map[string]time.Time{}}
 }
 
 // ConfigOf is the LauncherConfig of the launcher Pod of that UID, as nodeview
@@ -114,7 +118,7 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	if len(found.problems) == 0 {
 		err = p.provide(ctx, &found)
 	}
-	again, idleErr := p.removeIdle(ctx, &found)
+	again, removeErr := p.removeUnwanted(ctx, &found)
 	if again == 0 || found.again > 0 && found.again < again {
 		again = found.again
 	}
@@ -124,7 +128,7 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 			again = takenPause
 		}
 	}
-	err = errors.Join(err, idleErr)
+	err = errors.Join(err, removeErr)
 	if err != nil && !apierrors.IsConflict(err) {
 		found.failure = err.Error()
 	}
@@ -184,6 +188,7 @@ func (p *Pool) note(config client.ObjectKey, launchers []*corev1.Pod) {
 	for _, pod := range launchers {
 		p.owner[string(pod.UID)] = config
 	}
+	maps.DeleteFunc(p.deserted, func(uid string, _ time.Time) bool { _, there := p.owner[uid]; return !there })
 }
 
 // provide makes what the launchers need, the DaemonSet, and room for launchers

@@ -33,7 +33,8 @@ func poolOf(t *testing.T, mode v1alpha1.PopulationMode, there ...client.Object) 
 	config.Spec.Population.Mode = mode
 	there = append(there, config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0"}})
 	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).WithStatusSubresource(config).
-		WithIndex(&corev1.Pod{}, IndexConfig, func(o client.Object) []string { return IndexedConfig(o.(*corev1.Pod)) }).Build()
+		WithIndex(&corev1.Pod{}, IndexConfig, func(o client.Object) []string { return IndexedConfig(o.(*corev1.Pod)) }).
+		WithIndex(&corev1.Pod{}, binding.IndexNode, func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 	told := events.NewFakeRecorder(10)
 	return New(Options{API: api, Views: said{}, Recorder: told, Launcher: image, Authority: fixedAuthority(t)}), config, told
 }

@@ -55,6 +55,7 @@ func setUpPool(ctx context.Context, mgr ctrl.Manager, pool *launcherpool.Pool, c
 		Owns(&appsv1.DaemonSet{}).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(configOfSecret)).
 		Watches(&corev1.Pod{}, launcherEvents()).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(configsOfNode(mgr.GetClient())), builder.WithPredicates(goneOnly())).
 		WatchesRawSource(source.Func(counts.begin)).
 		Complete(pool)
 }
@@ -62,6 +63,34 @@ func setUpPool(ctx context.Context, mgr ctrl.Manager, pool *launcherpool.Pool, c
 // configOfSecret is the LauncherConfig that a Secret is labelled for, its own or not.
 func configOfSecret(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: o.GetLabels()[podmeta.LabelLauncherConfig]}}}
+}
+
+// goneOnly lets through what is gone.
+func goneOnly() predicate.Predicate {
+	return predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
+	}
+}
+
+// configsOfNode are the LauncherConfigs of the launchers that were made for a node
+// and not placed.
+func configsOfNode(api client.Client) handler.MapFunc {
+	return func(ctx context.Context, node client.Object) []reconcile.Request {
+		var pods corev1.PodList
+		if err := api.List(ctx, &pods, client.MatchingFields{binding.IndexNode: ""}, client.UnsafeDisableDeepCopy); err != nil {
+			return nil
+		}
+		var all []reconcile.Request
+		for i := range pods.Items {
+			pod := &pods.Items[i]
+			for _, config := range launcherpool.IndexedConfig(pod) {
+				if launcherpool.NodeOf(pod) == node.GetName() {
+					all = append(all, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: pod.Namespace, Name: config}})
+				}
+			}
+		}
+		return all
+	}
 }
 
 // launcherEvents have the LauncherConfig of a launcher Pod looked at, a moment later.

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/serverconfig"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -75,6 +76,9 @@ func (p pods) List(_ context.Context, into client.ObjectList, opts ...client.Lis
 			continue
 		}
 		if o.FieldSelector != nil {
+			if node, ok := o.FieldSelector.RequiresExactMatch(binding.IndexNode); ok && pod.Spec.NodeName != node {
+				continue
+			}
 			if name, ok := o.FieldSelector.RequiresExactMatch(serverconfig.IndexConfig); ok && !slices.Contains(serverconfig.IndexedConfig(&pod), name) {
 				continue
 			}
@@ -93,6 +97,17 @@ func pod(namespace, node string, labels, annotations map[string]string) corev1.P
 
 func launcherOn(node, config string) corev1.Pod {
 	return pod("ours", node, launcherpool.Labels(config), nil)
+}
+
+// launcherFor is one that the scheduler has not placed.
+func launcherFor(node, config string) corev1.Pod {
+	p := launcherOn("", config)
+	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
+		}}},
+	}}}
+	return p
 }
 
 func requesterOn(namespace, node, config string) corev1.Pod {
@@ -124,6 +139,11 @@ func TestWhatChangesHasTheNodesLookedAtThatItConcerns(t *testing.T) {
 	for node, p := range map[string]corev1.Pod{"n1": cache.all[0], "n3": cache.all[2], "": cache.all[7]} {
 		assert.Equal(t, []string{node}, names(nodeOfPod(t.Context(), &p)))
 	}
+	unplaced := pods{all: []corev1.Pod{launcherFor("n7", "vllm"), launcherFor("n8", "other"), requesterOn("ours", "", "llama"), launcherOn("n7", "placed")}}
+	assert.Equal(t, []string{"vllm"}, names(configsOfNode(unplaced)(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n7"}})))
+	assert.True(t, goneOnly().Delete(event.DeleteEvent{}))
+	assert.False(t, goneOnly().Update(event.UpdateEvent{}), "nodes change every few seconds")
+
 	other := cache.all[6]
 	assert.Empty(t, nodeOfPod(t.Context(), &other), "a Pod that is neither")
 }
