@@ -28,16 +28,7 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	l, record := w.boundTo(uid)
 	switch step.Do {
 	case Tell:
-		err := c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
-			c.setStatus(p, o, toldStatus(o, readStatus(p), step))
-		})
-		if err == nil {
-			n.toldNow(uid, step.Reason, o.Now)
-		}
-		if err == nil && told(readStatus(pod), step) { // a write that is refused is made again, and told then
-			c.event(pod, step, "Bind")
-		}
-		return err
+		return c.tell(ctx, n, w, pod, o, step)
 	case AddFinalizer:
 		return c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
 			p.Finalizers = append(p.Finalizers, podmeta.FinalizerRequester)
@@ -80,6 +71,21 @@ func (c *Controller) act(ctx context.Context, n *nodeWork, w *world, o Observati
 	default:
 		return fmt.Errorf("no such write: %q", step.Do)
 	}
+}
+
+// tell has a requester's status say what a step says.
+func (c *Controller) tell(ctx context.Context, n *nodeWork, w *world, pod *corev1.Pod, o Observation, step Step) error {
+	err := c.patchRequester(ctx, n, w, pod, func(p *corev1.Pod) {
+		c.setStatus(p, o, toldStatus(o, readStatus(p), step))
+	})
+	if err != nil { // the write is made again, and the event is told then
+		return err
+	}
+	n.toldNow(pod.UID, step.Reason, o.Now)
+	if told(readStatus(pod), step) {
+		c.event(pod, step, "Bind")
+	}
+	return nil
 }
 
 // relaysLog has a requester that is to be deleted be brought the end of its

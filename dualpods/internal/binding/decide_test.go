@@ -407,6 +407,9 @@ var examples = map[string]example{
 		o.Neighbours[0].Deleting = true
 	})},
 	"they are gone": {"room made", NextAttempt, but(crowded(), func(o *Observation) { o.Attempt.Evicted = []string{"uid-1/other-0"} })},
+	"an earlier process may have had some deleted": {"room made", NextAttempt, but(crowded(), func(o *Observation) {
+		o.Neighbours, o.Attempt.Earlier = beside("sleeping", gib), true
+	})},
 	"they did not go": {"swap failed", NextAttempt, but(crowded(), func(o *Observation) {
 		o.Neighbours, o.Attempt.Evicted = beside("sleeping", gib), []string{"uid-1/other-0"}
 	})},

@@ -240,11 +240,15 @@ var makingRoom = []rule{
 	}, do(Nothing, "a sleeper of another launcher is being evicted")},
 	{"room made", func(o *Observation) bool {
 		_, left := o.evicting()
-		return len(o.Attempt.Evicted) > 0 && !left && o.noRoom()
+		return o.noRoom() && (len(o.Attempt.Evicted) > 0 && !left || o.Attempt.Earlier && len(o.victims()) > 0)
 	}, func(o *Observation) Step {
 		record := o.renewed()
 		record.New = o.Instance == nil
-		return Step{Do: NextAttempt, Why: "sleepers of other launchers were evicted to make room", Record: record}
+		why := "sleepers of other launchers were evicted to make room"
+		if o.Attempt.Earlier {
+			why = "an earlier controller process may have evicted sleepers of other launchers to make room"
+		}
+		return Step{Do: NextAttempt, Why: why, Record: record}
 	}},
 	{"room taken elsewhere", func(o *Observation) bool { return o.noRoom() && len(o.Attempt.Evicted) == 0 && len(o.victims()) > 0 },
 		func(o *Observation) Step {

@@ -121,6 +121,7 @@ type Attempt struct {
 	Code    string           // of the launcher's error: one of launcherapi.Code…; empty where it gave none
 	NoRoom  *launcherapi.Fit // it came to nothing since others than the launcher hold memory
 	Evicted []string         // neighbours that were asked to go for it
+	Earlier bool             // it is an earlier process's: what it came to may be long ago
 }
 
 // Calls says which calls to the requester and to the launcher are under way:

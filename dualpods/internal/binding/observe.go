@@ -57,16 +57,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	id := o.Requester.Instance
 	if record != nil {
 		id = record.Instance
-		o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
-		if !n.calls.wrote(swapKey(l, record)) {
-			o.Attempt.NoRoom = nil // it may be long ago that the launcher said what is missing
-		}
-		others := c.beside(ctx, w, l)
-		o.Neighbours, o.Unheard = c.neighbours(n, w, others, record), c.unheard(others)
-		o.Earlier = w.swapping(n, record)
-		off := n.calls.attempt(callOffKey(l, record), 0)
-		o.Calls.CallOff, o.Calls.CallingOff = off.Asked, off.Asked && !off.Over
-		o.Calls.Sleep, o.Calls.Delete = n.calls.underWay(sleepKey(l, id), l.view.Revision), n.calls.underWay(deleteKey(l, id), l.view.Revision)
+		c.observeAttempt(ctx, &o, n, w, l, record)
 	} else if l != nil {
 		o.Holder = l.holder(id)
 	}
@@ -77,6 +68,20 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	}
 	o.observeTroubles(n, l, id)
 	return o
+}
+
+// observeAttempt adds what the attempt of a record has come to, and who else on
+// the node has to do with the record's GPUs.
+func (c *Controller) observeAttempt(ctx context.Context, o *Observation, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) {
+	o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
+	o.Attempt.Earlier = !n.calls.wrote(swapKey(l, record))
+	others := c.beside(ctx, w, l)
+	o.Neighbours, o.Unheard = c.neighbours(n, w, others, record), c.unheard(others)
+	o.Earlier = w.swapping(n, record)
+	off := n.calls.attempt(callOffKey(l, record), 0)
+	o.Calls.CallOff, o.Calls.CallingOff = off.Asked, off.Asked && !off.Over
+	o.Calls.Sleep = n.calls.underWay(sleepKey(l, record.Instance), l.view.Revision)
+	o.Calls.Delete = n.calls.underWay(deleteKey(l, record.Instance), l.view.Revision)
 }
 
 // holder is the requester that is bound to an instance; empty: none is.

@@ -110,7 +110,7 @@ func (s *sim) checkOne(pod *corev1.Pod) {
 	case none:
 	case len(reasons) == 0:
 		s.violated("at rest: requester %s is not served, and nothing is in its way: %s", pod.Name, pod.Annotations[podmeta.AnnotationStatus])
-	case status.State != stateWaiting && !(blind && status.State == stateServing) || !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(status.Message, r) }):
+	case status.State != stateWaiting && (!blind || status.State != stateServing) || !slices.ContainsFunc(reasons, func(r string) bool { return strings.Contains(status.Message, r) }):
 		s.violated("at rest: requester %s is not told %q: %s", pod.Name, reasons, pod.Annotations[podmeta.AnnotationStatus])
 	}
 }
