@@ -161,10 +161,10 @@ func (f *finding) outdated(pod *corev1.Pod) bool {
 }
 
 // launchers are the Pods that a LauncherConfig has made, those of its DaemonSet
-// among them.
+// among them. They are the cache's own: nobody changes them.
 func (p *Pool) launchers(ctx context.Context, config *v1alpha1.LauncherConfig) ([]*corev1.Pod, error) {
 	var list corev1.PodList
-	err := p.opts.API.List(ctx, &list, client.InNamespace(config.Namespace), client.MatchingFields{IndexConfig: config.Name})
+	err := p.opts.API.List(ctx, &list, client.InNamespace(config.Namespace), client.MatchingFields{IndexConfig: config.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the launchers of LauncherConfig %s: %w", client.ObjectKeyFromObject(config), err)
 	}

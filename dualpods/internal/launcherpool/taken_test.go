@@ -1,6 +1,8 @@
 package launcherpool
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods/internal/authority"
@@ -34,9 +37,20 @@ func poolOf(t *testing.T, mode v1alpha1.PopulationMode, there ...client.Object) 
 	there = append(there, config, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-0"}})
 	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).WithStatusSubresource(config).
 		WithIndex(&corev1.Pod{}, IndexConfig, func(o client.Object) []string { return IndexedConfig(o.(*corev1.Pod)) }).
-		WithIndex(&corev1.Pod{}, binding.IndexNode, func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
+		WithIndex(&corev1.Pod{}, binding.IndexNode, func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithInterceptorFuncs(interceptor.Funcs{List: listed}).Build()
 	told := events.NewFakeRecorder(10)
 	return New(Options{API: api, Views: said{}, Recorder: told, Launcher: image, Authority: fixedAuthority(t)}), config, told
+}
+
+// listed are objects as a cache gives them, where Pods must not be copied.
+func listed(ctx context.Context, api client.WithWatch, into client.ObjectList, opts ...client.ListOption) error {
+	var o client.ListOptions
+	o.ApplyOptions(opts)
+	if _, ok := into.(*corev1.PodList); ok && (o.UnsafeDisableDeepCopy == nil || !*o.UnsafeDisableDeepCopy) {
+		return errors.New("copies Pods at each of their changes")
+	}
+	return api.List(ctx, into, opts...)
 }
 
 func (p *Pool) look(t *testing.T, config *v1alpha1.LauncherConfig) (reconcile.Result, *metav1.Condition) {

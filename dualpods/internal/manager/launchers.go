@@ -147,7 +147,7 @@ func nodesOfSecret(api client.Client) handler.MapFunc {
 func nodesOf(api client.Client, concerns func(*corev1.Pod, client.Object) bool) handler.MapFunc {
 	return func(ctx context.Context, o client.Object) []reconcile.Request {
 		var pods corev1.PodList
-		if err := api.List(ctx, &pods, client.InNamespace(o.GetNamespace())); err != nil {
+		if err := api.List(ctx, &pods, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
 			return nil
 		}
 		var all []reconcile.Request

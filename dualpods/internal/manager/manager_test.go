@@ -2,6 +2,7 @@ package manager
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"testing"
@@ -71,6 +72,9 @@ type pods struct {
 func (p pods) List(_ context.Context, into client.ObjectList, opts ...client.ListOption) error {
 	var o client.ListOptions
 	o.ApplyOptions(opts)
+	if o.UnsafeDisableDeepCopy == nil || !*o.UnsafeDisableDeepCopy {
+		return errors.New("copies all Pods, of which there may be thousands")
+	}
 	for _, pod := range p.all {
 		if o.Namespace != "" && o.Namespace != pod.Namespace {
 			continue
