@@ -85,7 +85,7 @@ func ReadRequester(pod *corev1.Pod) (Requester, []Problem) {
 	got.AdminPort = r.adminPort(c)
 	if c != nil {
 		got.GPUs = r.gpus(c)
-		got.TLS = mountsCA(&pod.Spec, c)
+		got.TLS = r.mountsCA(c)
 	}
 	return got, r.problems
 }
@@ -99,15 +99,36 @@ func NoTLS() Problem {
 			"and to the Pod volumes: [{name: %[1]s, configMap: {name: %[1]s}}]", mtls.ConfigMap, mtls.Dir))
 }
 
-// mountsCA says that a container mounts the ConfigMap of the authorities whole,
-// where the requester program looks for it.
-func mountsCA(pod *corev1.PodSpec, c *corev1.Container) bool {
-	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
-		return strings.TrimRight(m.MountPath, "/") == mtls.Dir && m.SubPath == "" && m.SubPathExpr == "" &&
-			slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
-				return v.Name == m.Name && v.ConfigMap != nil && v.ConfigMap.Name == mtls.ConfigMap
-			})
-	})
+// mountsCA says that a container mounts the ConfigMap of the authorities, where
+// the requester program looks for it.
+func (r *reading) mountsCA(c *corev1.Container) bool {
+	for _, m := range c.VolumeMounts {
+		if strings.TrimRight(m.MountPath, "/") != mtls.Dir || m.SubPath != "" || m.SubPathExpr != "" {
+			continue
+		}
+		for _, v := range r.pod.Spec.Volumes {
+			if v.Name == m.Name && v.ConfigMap != nil && v.ConfigMap.Name == mtls.ConfigMap {
+				r.checkCA(v)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// checkCA finds what lets the requester program start without the authorities,
+// which it looks for once.
+func (r *reading) checkCA(v corev1.Volume) {
+	field := "spec.volumes[" + v.Name + "].configMap."
+	if v.ConfigMap.Optional != nil && *v.ConfigMap.Optional {
+		r.add(field+"optional", fmt.Sprintf(
+			"is true, so that the Pod may start before ConfigMap %s is there, and the requester program finds nobody to take orders from: leave optional out, and the Pod waits for it", mtls.ConfigMap))
+	}
+	has := func(item corev1.KeyToPath) bool { return item.Key == mtls.CAFile && item.Path == mtls.CAFile }
+	if len(v.ConfigMap.Items) > 0 && !slices.ContainsFunc(v.ConfigMap.Items, has) {
+		r.add(field+"items", fmt.Sprintf(
+			"do not put %[1]s at the path %[1]s, where the requester program looks for it: leave items out, or have {key: %[1]s, path: %[1]s} among them", mtls.CAFile))
+	}
 }
 
 // OwnLabels returns the labels of a requester but for those that the controller

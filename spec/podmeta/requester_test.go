@@ -194,3 +194,42 @@ func TestARequesterThatMountsTheAuthoritiesTakesOrdersByTLS(t *testing.T) {
 		})
 	}
 }
+
+func TestAMountOfTheAuthoritiesThatMayLackThemIsToldByItsField(t *testing.T) {
+	items := func(all ...corev1.KeyToPath) func(*corev1.ConfigMapVolumeSource) {
+		return func(c *corev1.ConfigMapVolumeSource) { c.Items = all }
+	}
+	optional := func(is bool) func(*corev1.ConfigMapVolumeSource) {
+		return func(c *corev1.ConfigMapVolumeSource) { c.Optional = &is }
+	}
+	for name, tt := range map[string]struct {
+		change func(*corev1.ConfigMapVolumeSource)
+		want   string // how the problem begins; empty: there is none
+	}{
+		"optional":                 {optional(true), "spec.volumes[ca].configMap.optional: is true, so that the Pod may start before ConfigMap hotseat-ca is there"},
+		"not optional, said":       {optional(false), ""},
+		"items that have it":       {items(corev1.KeyToPath{Key: "other", Path: "other"}, corev1.KeyToPath{Key: "ca.crt", Path: "ca.crt"}), ""},
+		"items that leave it out":  {items(corev1.KeyToPath{Key: "other", Path: "other"}), "spec.volumes[ca].configMap.items: do not put ca.crt at the path ca.crt"},
+		"items that rename it":     {items(corev1.KeyToPath{Key: "ca.crt", Path: "root.crt"}), "spec.volumes[ca].configMap.items: do not put ca.crt at the path ca.crt"},
+		"items that put another there": {items(corev1.KeyToPath{Key: "other", Path: "ca.crt"}), "spec.volumes[ca].configMap.items: do not put ca.crt at the path ca.crt"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pod := requester(map[string]string{"dual-pod.llm-d.ai/inference-server-config": "granite"})
+			of := &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "hotseat-ca"}}
+			tt.change(of)
+			pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "ca", MountPath: "/etc/hotseat"}}
+			pod.Spec.Volumes = []corev1.Volume{{Name: "ca", VolumeSource: corev1.VolumeSource{ConfigMap: of}}}
+			read, problems := podmeta.ReadRequester(pod)
+			assert.True(t, read.TLS, "its program, if it started, serves by TLS")
+			if tt.want == "" {
+				assert.Empty(t, problems)
+				return
+			}
+			require.Len(t, problems, 1)
+			assert.Contains(t, problems[0].String(), tt.want)
+			pod.Spec.Containers[0].VolumeMounts[0].MountPath = "/etc/other"
+			_, problems = podmeta.ReadRequester(pod)
+			assert.Empty(t, problems, "what is mounted elsewhere is nobody's concern")
+		})
+	}
+}

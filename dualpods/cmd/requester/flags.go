@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -65,9 +66,10 @@ func parse(args []string, env func(string) (string, bool)) (settings, error) {
 	if err := fromEnvironment(flags, env); err != nil {
 		return s, err
 	}
-	if o.ClientCAFile == "" {
-		if _, err := os.Stat(clientCA); !errors.Is(err, fs.ErrNotExist) { // one that cannot be looked at is an error, and nobody is let in
-			o.ClientCAFile = clientCA
+	if o.ClientCAFile == "" && !s.version {
+		var err error
+		if o.ClientCAFile, err = mountedCA(mtls.Dir); err != nil {
+			return s, err
 		}
 	}
 	return s, s.check()
@@ -75,6 +77,22 @@ func parse(args []string, env func(string) (string, bool)) (settings, error) {
 
 // clientCA is where a Pod mounts the ConfigMap that the controller publishes.
 const clientCA = mtls.Dir + "/" + mtls.CAFile
+
+// mountedCA is the file of the authorities in the folder where a Pod mounts their
+// ConfigMap; empty where there is no such folder. A folder without the file is an
+// error: the controller, which sees the mount, would ask by TLS a program that
+// serves without. The kubelet starts the program again, and puts the file there
+// meanwhile where it may.
+func mountedCA(dir string) (string, error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	file := filepath.Join(dir, mtls.CAFile)
+	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%s is there without %s: mount the ConfigMap %s there with that file, and without optional, so that the Pod waits for it", dir, mtls.CAFile, mtls.ConfigMap)
+	}
+	return file, nil // where it cannot be looked at, reading it fails, and nobody is let in
+}
 
 func fromEnvironment(flags *pflag.FlagSet, env func(string) (string, bool)) error {
 	var wrong []error

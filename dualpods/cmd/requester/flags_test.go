@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -74,4 +76,23 @@ func TestHelpListsEachFlagAndAWrongOneLeadsThere(t *testing.T) {
 	assert.Empty(t, out.String())
 	require.Equal(t, 0, run([]string{"--version"}, environ(), &out, &failed))
 	assert.Equal(t, version+"\n", out.String())
+}
+
+func TestAFolderForTheAuthoritiesThatLacksThemIsNotServedWithoutTLS(t *testing.T) {
+	dir := t.TempDir()
+	file, err := mountedCA(filepath.Join(dir, "none"))
+	require.NoError(t, err)
+	assert.Empty(t, file, "nothing is mounted: anybody may give orders")
+
+	_, err = mountedCA(dir)
+	require.EqualError(t, err, dir+" is there without ca.crt: mount the ConfigMap hotseat-ca there with that file, and without optional, so that the Pod waits for it")
+	require.NoError(t, os.Symlink(filepath.Join("..data", "ca.crt"), filepath.Join(dir, "ca.crt"))) // as the kubelet mounts files, of which this one is gone
+	_, err = mountedCA(dir)
+	require.ErrorContains(t, err, "without ca.crt")
+
+	require.NoError(t, os.Mkdir(filepath.Join(dir, "..data"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "..data", "ca.crt"), nil, 0o600))
+	file, err = mountedCA(dir)
+	require.NoError(t, err)
+	assert.Equal(t, filepath.Join(dir, "ca.crt"), file)
 }
