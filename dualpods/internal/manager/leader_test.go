@@ -3,6 +3,8 @@ package manager
 import (
 	"context"
 	"errors"
+	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,4 +59,24 @@ func TestAReplicaKnowsByItsOwnClockForHowLongItLeads(t *testing.T) {
 		assert.False(t, leads(), "it gave the Lease back")
 	})
 	assert.Nil(t, leading(nil))
+}
+
+func TestTheChartLetsTheControllerReadAndChangeItsOwnLeaseAlone(t *testing.T) {
+	text, err := os.ReadFile("../../../deploy/chart/templates/rbac.yaml")
+	require.NoError(t, err)
+	var verbs []string
+	for _, rule := range strings.Split(string(text), "- apiGroups: ")[1:] {
+		rule, _, _ = strings.Cut(rule, "---")
+		if !strings.Contains(rule, "resources: [leases]") {
+			continue
+		}
+		_, list, _ := strings.Cut(rule, "verbs: [")
+		list, _, _ = strings.Cut(list, "]")
+		own := strings.Contains(rule, "resourceNames: ["+leaseName+"]")
+		for verb := range strings.SplitSeq(list, ", ") {
+			assert.Equal(t, verb != "create", own, "%s: what is made has no name yet, all else has the Lease's", verb)
+			verbs = append(verbs, verb)
+		}
+	}
+	assert.ElementsMatch(t, []string{"create", "get", "update"}, verbs)
 }

@@ -9,9 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -25,6 +29,7 @@ type asked struct {
 		Group       string `json:"apiGroup"`
 		Resource    string `json:"resource"`
 		Subresource string `json:"subresource"`
+		Name        string `json:"name"` // of a list or watch: the one that its field selector names
 	} `json:"objectRef"`
 	Annotations struct {
 		Decision string `json:"authorization.k8s.io/decision"` // what admission refuses is allowed here
@@ -37,6 +42,21 @@ func right(group, resource, verb string) string {
 		resource += "." + group
 	}
 	return verb + " " + resource
+}
+
+// named is a right to the objects of a name alone.
+func named(right, name string) string { return right + " " + name }
+
+// rightsTo is a right to all objects, or that to each of some names.
+func rightsTo(right string, names []string) []string {
+	if len(names) == 0 {
+		return []string{right}
+	}
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = named(right, name)
+	}
+	return all
 }
 
 // checkRights compares what the controller asked of the API server, in all tests,
@@ -62,7 +82,14 @@ func checkRights(ctx context.Context, all bool) error {
 	if err != nil {
 		return err
 	}
-	var unused []string
+	if unused := neverUsed(granted, used); all && len(unused) > 0 {
+		return fmt.Errorf("the chart lets the controller do what it never does: %q", unused)
+	}
+	return nil
+}
+
+// neverUsed are the rights that nobody made use of.
+func neverUsed(granted []string, used map[string]bool) (unused []string) {
 	for _, r := range granted {
 		// An API server before 1.32 is asked for a list before each watch; later ones
 		// tell in a watch what there is (https://kubernetes.io/docs/reference/using-api/api-concepts/#streaming-lists).
@@ -70,13 +97,11 @@ func checkRights(ctx context.Context, all bool) error {
 			unused = append(unused, r)
 		}
 	}
-	if all && len(unused) > 0 {
-		return fmt.Errorf("the chart lets the controller do what it never does: %q", unused)
-	}
-	return nil
+	return unused
 }
 
-// readAsked reads the audit log.
+// readAsked reads the audit log. What was asked of an object of some name is a use
+// of the right to objects of that name, and of the right to all.
 func readAsked(path string) (used map[string]bool, refused []string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -100,6 +125,10 @@ func readAsked(path string) (used map[string]bool, refused []string, err error) 
 		}
 		r := right(a.Object.Group, resource, a.Verb)
 		used[r] = true
+		if a.Object.Name != "" {
+			r = named(r, a.Object.Name)
+			used[r] = true
+		}
 		if a.Annotations.Decision == "forbid" && !slices.Contains(refused, r) {
 			refused = append(refused, r)
 		}
@@ -131,7 +160,7 @@ func rights(ctx context.Context) (all []string, err error) {
 					continue
 				}
 				for _, verb := range rule.Verbs {
-					all = append(all, right(group, resource, verb))
+					all = append(all, rightsTo(right(group, resource, verb), rule.ResourceNames)...)
 				}
 			}
 		}
@@ -140,4 +169,21 @@ func rights(ctx context.Context) (all []string, err error) {
 		return nil, errors.New("the controller has no roles")
 	}
 	return all, nil
+}
+
+func TestARightToObjectsOfANameIsUsedByWhatIsAskedOfThem(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "audit.log")
+	event := func(verb, name, decision string) string {
+		return fmt.Sprintf(`{"verb":%q,"objectRef":{"apiGroup":"coordination.k8s.io","resource":"leases","name":%q},"annotations":{"authorization.k8s.io/decision":%q}}`+"\n", verb, name, decision)
+	}
+	require.NoError(t, os.WriteFile(log, []byte(event("create", "", "allow")+event("get", "ours", "allow")+event("watch", "ours", "allow")+event("get", "theirs", "forbid")), 0o600))
+	used, refused, err := readAsked(log)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"get leases.coordination.k8s.io theirs"}, refused)
+	to := func(verb string, names ...string) []string {
+		return rightsTo(right("coordination.k8s.io", "leases", verb), names)
+	}
+	assert.Empty(t, neverUsed(slices.Concat(to("create"), to("get"), to("get", "ours"), to("list", "ours")), used))
+	assert.Equal(t, []string{"get leases.coordination.k8s.io nobodys", "update leases.coordination.k8s.io ours"},
+		neverUsed(slices.Concat(to("get", "ours", "nobodys"), to("update", "ours")), used))
 }
