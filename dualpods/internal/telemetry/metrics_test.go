@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,11 +46,40 @@ func scrape(t *testing.T, of *Telemetry) string {
 	return answer.Body.String()
 }
 
+// rows are those of spec/binding.md, which package binding compares with what it does.
+var rows = sync.OnceValue(func() map[string]bool {
+	text, err := os.ReadFile("../../../spec/binding.md")
+	if err != nil {
+		panic(err)
+	}
+	all := map[string]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]+?) \|`).FindAllSubmatch(text, -1) {
+		all[string(row[1])] = true
+	}
+	return all
+})
+
+func TestTheRowsThatADocumentNamesAreThoseOfTheTable(t *testing.T) {
+	text, err := os.ReadFile("../../../spec/tracing.md")
+	require.NoError(t, err)
+	_, list, found := strings.Cut(string(text), "at that row of [binding.md](binding.md):")
+	require.True(t, found)
+	list, _, _ = strings.Cut(list, "|")
+	named := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(list, -1)
+	assert.NotEmpty(t, named)
+	for _, row := range named {
+		assert.True(t, rows()[row[1]], row[1])
+	}
+}
+
 const node = "node-7"
 
 // seen is a sight of the requester pod-x, which was created three seconds ago on
 // a node whose launcher is an hour old, and runs since a second.
 func seen(row string, do binding.Action) binding.Sight {
+	if row != "" && !rows()[row] {
+		panic("spec/binding.md has no row " + row)
+	}
 	now := time.Now()
 	return binding.Sight{
 		Node: node, Step: binding.Step{Rule: row, Do: do}, Began: now, Ended: now,
@@ -173,12 +203,12 @@ func TestRequestersAreCountedByWhatTheyWaitForUntilTheyAreGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newTelemetry()
 		m.Saw(seen("launcher silent", binding.Tell))
-		unplaced := seen("not scheduled", binding.Nothing)
+		unplaced := seen("not running", binding.Nothing)
 		unplaced.Node, unplaced.Observation.Requester.UID = "", "uid-y"
 		m.Saw(unplaced)
 		text := scrape(t, m)
 		assert.Contains(t, text, `hotseat_controller_requesters_waiting{row="launcher silent"} 1`)
-		assert.Contains(t, text, `hotseat_controller_requesters_waiting{row="not scheduled"} 1`)
+		assert.Contains(t, text, `hotseat_controller_requesters_waiting{row="not running"} 1`)
 		assert.Contains(t, text, `hotseat_controller_requesters{state="waiting"} 2`)
 		assert.Contains(t, text, `hotseat_controller_launcher_streams{state="broken"} 1`)
 
@@ -198,6 +228,21 @@ func TestRequestersAreCountedByWhatTheyWaitForUntilTheyAreGone(t *testing.T) {
 		assert.NotContains(t, text, "requesters_waiting")
 		assert.Empty(t, m.requesters)
 		assert.Empty(t, m.nodes)
+	})
+}
+
+func TestACallForARequesterOfWhichNothingElseIsToldIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Options{Tracing: &Tracing{}})
+		m.asked(forUID(t, "uid-gone"), call{time.Now(), time.Now(), nil}) // the pass breaks off, and the requester goes
+		time.Sleep(waitsForSight / 2)
+		m.asked(forUID(t, "uid-coming"), call{time.Now(), time.Now(), nil})
+		m.Passed(node, nil)
+		assert.Len(t, m.early, 2, "a pass over another node says nothing of them")
+		time.Sleep(waitsForSight/2 + time.Second)
+		m.Passed(node, nil)
+		assert.Contains(t, m.early, types.UID("uid-coming"))
+		assert.Len(t, m.early, 1)
 	})
 }
 

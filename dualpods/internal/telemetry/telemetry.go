@@ -146,10 +146,17 @@ func (t *Telemetry) displace(uid types.UID, r *requester) {
 	}
 }
 
-// Passed forgets the requesters of a node that are gone.
+// waitsForSight is how long a call for a requester is kept that Saw does not tell
+// of: a pass that has broken off is made again, and the requester may be gone by
+// then.
+const waitsForSight = 10 * time.Minute
+
+// Passed forgets the requesters of a node that are gone, and the calls for those
+// that Saw never told of, of which no node is known.
 func (t *Telemetry) Passed(node string, there []types.UID) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	maps.DeleteFunc(t.early, func(_ types.UID, c call) bool { return time.Since(c.ended) > waitsForSight })
 	if len(t.nodes[node]) == len(there) {
 		return // Saw has told of all that are there
 	}

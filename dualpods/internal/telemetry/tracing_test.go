@@ -171,7 +171,9 @@ func TestOneActuationIsOneTrace(t *testing.T) {
 	uid := types.UID(uuid.NewString())
 	l := &hotLauncher{}
 
-	m.Saw(on(uid, "not scheduled", binding.Nothing))
+	unplaced := on(uid, "not running", binding.Nothing)
+	unplaced.Node, unplaced.Observation.Node.Name = "", ""
+	m.Saw(unplaced)
 	m.Saw(on(uid, "not running", binding.Nothing))
 	m.Saw(on(uid, "requester silent", binding.Retry))
 	m.Saw(on(uid, "requester silent", binding.Retry))
@@ -192,7 +194,6 @@ func TestOneActuationIsOneTrace(t *testing.T) {
 	send()
 
 	assert.Equal(t, `actuation
-  wait: not scheduled
   wait: not running
   wait: requester silent
   accelerators
