@@ -1,6 +1,44 @@
 package podmeta
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Finished says that all containers of a Pod have ended for good.
+func Finished(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+// Ready says that the kubelet has said that a Pod is ready.
+func Ready(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Waits says, as in "POD waits in its container …", what a Pod waits for that is
+// more than the time that a start takes; empty: nothing that Kubernetes tells of.
+// What is stuck does not end until somebody does something.
+func Waits(pod *corev1.Pod) (why string, stuck bool) {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			return "has not been placed: " + c.Message, c.Reason == corev1.PodReasonUnschedulable
+		}
+	}
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := s.State.Waiting; w != nil && !slices.Contains(underWay, w.Reason) {
+			return fmt.Sprintf("waits in its container %s: %s %s", s.Name, w.Reason, w.Message), true
+		}
+	}
+	return "", false
+}
+
+// underWay are the reasons by which the kubelet says that a container comes
+// without anybody's help.
+var underWay = []string{"", "PodInitializing", "ContainerCreating"}
 
 // ServerEnded says that the serving container of a launcher has ended, and its
 // engines with it, and has not been started again yet. The kubelet says so: of one

@@ -1,5 +1,7 @@
 package podmeta
 
+import "strings"
+
 // Kind says what sort of problem there is.
 type Kind string
 
@@ -25,6 +27,15 @@ type Problem struct {
 
 // String gives the field and the message, for events and status.
 func (p Problem) String() string { return p.Field + ": " + p.Message }
+
+// Join gives problems behind one another.
+func Join(problems []Problem) string {
+	lines := make([]string, len(problems))
+	for n, p := range problems {
+		lines[n] = p.String()
+	}
+	return strings.Join(lines, "; ")
+}
 
 func invalid(field, message string) Problem {
 	return Problem{Kind: Invalid, Field: field, Message: message}

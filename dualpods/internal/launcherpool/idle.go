@@ -154,7 +154,7 @@ func (p *Pool) awaited(ctx context.Context, config *v1alpha1.LauncherConfig, nod
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if !podmeta.IsRequester(pod) || !pod.DeletionTimestamp.IsZero() || finished(pod) || slices.Contains(served, string(pod.UID)) {
+		if !podmeta.IsRequester(pod) || !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) || slices.Contains(served, string(pod.UID)) {
 			continue
 		}
 		wants, err := p.wants(ctx, config, pod)

@@ -1,9 +1,9 @@
 package launcherpool
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,27 +83,8 @@ func bound(pod *corev1.Pod) bool {
 	return len(bindings)+len(problems) > 0
 }
 
-func finished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-func ready(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
 // why says what a launcher Pod that is not ready waits for.
 func why(pod *corev1.Pod) string {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
-			return "has not been placed: " + c.Message
-		}
-	}
-	for _, c := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if w := c.State.Waiting; w != nil && w.Reason != "PodInitializing" {
-			return "waits in container " + c.Name + ": " + w.Reason + " " + w.Message
-		}
-	}
-	return "is starting"
+	why, _ := podmeta.Waits(pod)
+	return cmp.Or(why, "is starting")
 }

@@ -341,7 +341,7 @@ func madeKey(kind string, o client.Object) string {
 func (p *Pool) replace(ctx context.Context, f *finding) error {
 	var errs []error
 	for _, pod := range f.launchers {
-		if !pod.DeletionTimestamp.IsZero() || bound(pod) || !f.outdated(pod) && !finished(pod) {
+		if !pod.DeletionTimestamp.IsZero() || bound(pod) || !f.outdated(pod) && !podmeta.Finished(pod) {
 			continue
 		}
 		err := p.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})

@@ -85,11 +85,11 @@ func (p *Pool) count(f *finding, s *v1alpha1.LauncherConfigStatus) {
 		if f.outdated(pod) {
 			s.Outdated++
 		}
-		if !pod.DeletionTimestamp.IsZero() || finished(pod) {
+		if !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) {
 			continue
 		}
 		s.Launchers++
-		if ready(pod) {
+		if podmeta.Ready(pod) {
 			s.Ready++
 		}
 	}
@@ -147,7 +147,7 @@ func allocationsChecked(config *v1alpha1.LauncherConfig) metav1.Condition {
 func waiting(launchers []*corev1.Pod) *corev1.Pod {
 	var first *corev1.Pod
 	for _, pod := range launchers {
-		if pod.DeletionTimestamp.IsZero() && !ready(pod) && (first == nil || pod.Name < first.Name) {
+		if pod.DeletionTimestamp.IsZero() && !podmeta.Ready(pod) && (first == nil || pod.Name < first.Name) {
 			first = pod
 		}
 	}
@@ -164,11 +164,7 @@ func Listed(names []string, room int) string {
 }
 
 func join(problems []podmeta.Problem) string {
-	lines := make([]string, len(problems))
-	for n, p := range problems {
-		lines[n] = p.String()
-	}
-	return binding.Shortened(strings.Join(lines, "; "), 4096)
+	return binding.Shortened(podmeta.Join(problems), 4096)
 }
 
 // errOf makes problems one error.

@@ -43,11 +43,11 @@ func (f *finding) tell(s *v1alpha1.InferenceServerConfigStatus) {
 	var waits *corev1.Pod // the first, by name, that is not ready
 	for i := range f.requesters {
 		pod := &f.requesters[i]
-		if !pod.DeletionTimestamp.IsZero() || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) {
 			continue
 		}
 		s.Requesters++
-		if ready(pod) {
+		if podmeta.Ready(pod) {
 			s.Ready++
 		} else if waits == nil || pod.Name < waits.Name {
 			waits = pod
@@ -65,12 +65,8 @@ func (f *finding) accepted() metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, ObservedGeneration: f.generation}
 	switch {
 	case len(f.problems) > 0:
-		lines := make([]string, len(f.problems))
-		for n, p := range f.problems {
-			lines[n] = p.String()
-		}
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonInvalid
-		c.Message = binding.Shortened(strings.Join(lines, "; "), maxMessage)
+		c.Message = binding.Shortened(podmeta.Join(f.problems), maxMessage)
 	case !f.there && f.launchers == 0: // launchers that were made by hand need no LauncherConfig
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonLauncherConfigMissing
 		c.Message = fmt.Sprintf("spec.launcherConfigName: there is no LauncherConfig %s in namespace %s: make it, or name another one", f.launcherConfig, f.namespace)
@@ -92,20 +88,12 @@ func (f *finding) available(s *v1alpha1.InferenceServerConfigStatus, waits *core
 
 // why says what a Pod that is not ready waits for.
 func why(pod *corev1.Pod) string {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
-			return "has not been placed: " + c.Message
-		}
+	if why, _ := podmeta.Waits(pod); why != "" {
+		return why
 	}
 	var told podmeta.Status
 	if json.Unmarshal([]byte(pod.Annotations[podmeta.AnnotationStatus]), &told) == nil && told.State != "" {
 		return "is " + strings.ToLower(told.State) + ": " + cmp.Or(told.Message, "instance "+told.Instance+" on launcher "+told.Launcher)
 	}
 	return "is starting"
-}
-
-func ready(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }

@@ -39,6 +39,12 @@ func isPending(p *corev1.Pod) {
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no GPU is free"}}
 }
 
+func isPulling(p *corev1.Pod) {
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: podmeta.ServingContainer, State: corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"},
+	}}}
+}
+
 func isTold(status string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationStatus] = status }
 }
@@ -58,6 +64,8 @@ func TestTheStatusSaysWhetherAConfigurationServesAndWhatItsPodsWaitFor(t *testin
 		"all ready":   {[]corev1.Pod{requester("a", isReady), requester("b", isReady)}, 2, 2, "True", v1alpha1.ReasonAllReady, ""},
 		"one has no node": {[]corev1.Pod{requester("a", isReady), requester("b", isPending)}, 2, 1, "False", v1alpha1.ReasonNotReady,
 			"1 of 2 Pods are ready; b has not been placed: no GPU is free"},
+		"one cannot start": {[]corev1.Pod{requester("b", isTold(`{"state":"Waiting","message":"launcher x does not answer"}`), isPulling)}, 1, 0, "False", v1alpha1.ReasonNotReady,
+			"0 of 1 Pods are ready; b waits in its container inference-server: ErrImagePull no such image"},
 		"one was told": {[]corev1.Pod{requester("b", isTold(`{"state":"Waiting","message":"launcher x does not answer"}`))}, 1, 0, "False", v1alpha1.ReasonNotReady,
 			"0 of 1 Pods are ready; b is waiting: launcher x does not answer"},
 		"one is bound": {[]corev1.Pod{requester("b", isTold(`{"state":"Binding","launcher":"x","instance":"llama-1"}`))}, 1, 0, "False", v1alpha1.ReasonNotReady,
