@@ -206,11 +206,11 @@ func TestAMountOfTheAuthoritiesThatMayLackThemIsToldByItsField(t *testing.T) {
 		change func(*corev1.ConfigMapVolumeSource)
 		want   string // how the problem begins; empty: there is none
 	}{
-		"optional":                 {optional(true), "spec.volumes[ca].configMap.optional: is true, so that the Pod may start before ConfigMap hotseat-ca is there"},
-		"not optional, said":       {optional(false), ""},
-		"items that have it":       {items(corev1.KeyToPath{Key: "other", Path: "other"}, corev1.KeyToPath{Key: "ca.crt", Path: "ca.crt"}), ""},
-		"items that leave it out":  {items(corev1.KeyToPath{Key: "other", Path: "other"}), "spec.volumes[ca].configMap.items: do not put ca.crt at the path ca.crt"},
-		"items that rename it":     {items(corev1.KeyToPath{Key: "ca.crt", Path: "root.crt"}), "spec.volumes[ca].configMap.items: do not put ca.crt at the path ca.crt"},
+		"optional":                     {optional(true), "spec.volumes[ca].configMap.optional: is true, so that the Pod may start before ConfigMap hotseat-ca is there"},
+		"not optional, said":           {optional(false), ""},
+		"items that have it":           {items(corev1.KeyToPath{Key: "other", Path: "other"}, corev1.KeyToPath{Key: "ca.crt", Path: "ca.crt"}), ""},
+		"items that leave it out":      {items(corev1.KeyToPath{Key: "other", Path: "other"}), "spec.volumes[ca].configMap.items: do not put ca.crt at the path ca.crt"},
+		"items that rename it":         {items(corev1.KeyToPath{Key: "ca.crt", Path: "root.crt"}), "spec.volumes[ca].configMap.items: do not put ca.crt at the path ca.crt"},
 		"items that put another there": {items(corev1.KeyToPath{Key: "other", Path: "ca.crt"}), "spec.volumes[ca].configMap.items: do not put ca.crt at the path ca.crt"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func (w *world) unread(uid types.UID) *launcherPod {
 		return nil
 	}
 	for _, l := range w.launchers {
-		if len(l.damaged) == 0 || l.pod.Namespace != pod.Namespace || finished(l.pod) || containerEnded(l.pod) {
+		if len(l.damaged) == 0 || l.pod.Namespace != pod.Namespace || podmeta.Finished(l.pod) || podmeta.ServerEnded(l.pod) {
 			continue
 		}
 		carries := said != nil && said.Proxy.State != requesterapi.StateUnbound && said.Proxy.Address == l.pod.Status.PodIP
@@ -70,7 +70,7 @@ func (w *world) mayServe(l *launcherPod, id string) bool {
 // tellDamaged says on a launcher Pod which of its records cannot be read, once.
 func (c *Controller) tellDamaged(n *nodeWork, w *world) {
 	for _, l := range w.launchers {
-		text := join(l.damaged)
+		text := podmeta.Join(l.damaged)
 		if text != "" && n.damaged[l.pod.UID] != text {
 			c.event(l.pod, Step{Reason: RecordDamaged, Warn: true, Why: text}, "Read")
 		}
@@ -81,7 +81,7 @@ func (c *Controller) tellDamaged(n *nodeWork, w *world) {
 // release takes our finalizer off a launcher that holds nothing for anybody: it
 // has no record, or none that can be read, and has ended while it was to go.
 func (c *Controller) release(ctx context.Context, n *nodeWork, w *world, l *launcherPod) error {
-	ended := !l.pod.DeletionTimestamp.IsZero() && (finished(l.pod) || w.node.Gone)
+	ended := !l.pod.DeletionTimestamp.IsZero() && (podmeta.Finished(l.pod) || w.node.Gone)
 	if !slices.Contains(l.pod.Finalizers, podmeta.FinalizerProvider) || len(l.bindings) > 0 || len(l.damaged) > 0 && !ended {
 		return nil
 	}

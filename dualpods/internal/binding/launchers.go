@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,37 +75,10 @@ func (w *Wait) step() Step { return Step{Do: Tell, Why: w.Why, Reason: w.Reason,
 // Starting says what a launcher Pod waits for, whose program does not run.
 func Starting(launcher *corev1.Pod) *Wait {
 	w := &Wait{Reason: LauncherStarting, Why: "launcher " + launcher.Name + " is starting"}
-	for _, c := range launcher.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
-			w.Why = fmt.Sprintf("launcher %s has not been placed: %s", launcher.Name, c.Message)
-			w.Stuck = c.Reason == corev1.PodReasonUnschedulable
-			return w
-		}
-	}
-	for _, s := range slices.Concat(launcher.Status.InitContainerStatuses, launcher.Status.ContainerStatuses) {
-		if waits := s.State.Waiting; waits != nil && !slices.Contains(underWay, waits.Reason) {
-			w.Why = fmt.Sprintf("launcher %s waits in its container %s: %s %s", launcher.Name, s.Name, waits.Reason, waits.Message)
-			w.Stuck = true
-			return w
-		}
+	if why, stuck := podmeta.Waits(launcher); why != "" {
+		w.Why, w.Stuck = "launcher "+launcher.Name+" "+why, stuck
 	}
 	return w
-}
-
-// underWay are the reasons by which the kubelet says that a container comes
-// without anybody's help.
-var underWay = []string{"", "PodInitializing", "ContainerCreating"}
-
-// containerEnded says that the container of a launcher has ended, and its engines with it,
-// and has not been started again yet. The kubelet says so: of one that is away
-// nothing new is known.
-func containerEnded(launcher *corev1.Pod) bool {
-	for _, s := range launcher.Status.ContainerStatuses {
-		if s.Name == podmeta.ServingContainer {
-			return s.State.Terminated != nil || s.State.Waiting != nil && (s.RestartCount > 0 || s.LastTerminationState.Terminated != nil)
-		}
-	}
-	return false
 }
 
 // prospect is how soon a launcher can serve somebody, the soonest first.
@@ -121,9 +93,9 @@ const (
 
 func (l *launcherPod) prospect() prospect {
 	switch {
-	case !l.pod.DeletionTimestamp.IsZero() || finished(l.pod):
+	case !l.pod.DeletionTimestamp.IsZero() || podmeta.Finished(l.pod):
 		return isGoing
-	case containerEnded(l.pod):
+	case podmeta.ServerEnded(l.pod):
 		return isDown
 	case !running(l.pod):
 		return isStarting
@@ -149,7 +121,7 @@ func (w *world) candidate(namespace string, form nominal.Form) (best *launcherPo
 // instance is one that is known to be there; nil where it is not.
 func (l *launcherPod) instance(id string) *launcherapi.Instance {
 	i, ok := l.view.Instances[id]
-	if !ok || containerEnded(l.pod) {
+	if !ok || podmeta.ServerEnded(l.pod) {
 		return nil
 	}
 	return &i
@@ -159,7 +131,7 @@ func (l *launcherPod) instance(id string) *launcherapi.Instance {
 func (l *launcherPod) observed() *Launcher {
 	seen := &Launcher{
 		UID: l.pod.UID, Created: l.pod.CreationTimestamp.Time,
-		Name: l.pod.Name, Config: l.config(), IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: finished(l.pod), Ended: !finished(l.pod) && containerEnded(l.pod),
+		Name: l.pod.Name, Config: l.config(), IP: l.pod.Status.PodIP, Deleting: !l.pod.DeletionTimestamp.IsZero(), Dead: podmeta.Finished(l.pod), Ended: !podmeta.Finished(l.pod) && podmeta.ServerEnded(l.pod),
 		Connected: l.view.Connected, Lost: l.view.Lost, Why: l.view.Why, GPUs: l.view.GPUs,
 	}
 	if !running(l.pod) {

@@ -62,7 +62,7 @@ func TestALaunchersContainerHasEndedWhereTheKubeletSaysSo(t *testing.T) {
 		pod := &corev1.Pod{}
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "other", State: corev1.ContainerState{Terminated: terminated}}, c.status}
 		pod.Status.ContainerStatuses[1].Name = podmeta.ServingContainer
-		assert.Equal(t, c.ended, containerEnded(pod), name)
+		assert.Equal(t, c.ended, podmeta.ServerEnded(pod), name)
 	}
 }
 

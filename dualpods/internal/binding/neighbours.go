@@ -44,7 +44,7 @@ func (b *Neighbour) key() string { return b.Launcher + "/" + b.InstanceID }
 func (c *Controller) beside(ctx context.Context, w *world, l *launcherPod) (others []*launcherPod) {
 	for _, other := range w.launchers {
 		switch {
-		case other == l || finished(other.pod) || containerEnded(other.pod):
+		case other == l || podmeta.Finished(other.pod) || podmeta.ServerEnded(other.pod):
 		case other.pod.Namespace != l.pod.Namespace && !c.genuine(ctx, other):
 		case !c.opts.Views.View(other.key()).Connected && !running(other.pod): // it has not begun
 		default:
@@ -82,7 +82,7 @@ func (c *Controller) neighbours(n *nodeWork, w *world, others []*launcherPod, re
 			for _, theirs := range other.bindings {
 				if theirs.Instance == id {
 					pod := w.pods[theirs.RequesterUID]
-					b.Recorded, b.Living = true, pod != nil && pod.DeletionTimestamp.IsZero() && !finished(pod)
+					b.Recorded, b.Living = true, pod != nil && pod.DeletionTimestamp.IsZero() && !podmeta.Finished(pod)
 				}
 			}
 			found = append(found, b)

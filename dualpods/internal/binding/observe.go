@@ -28,7 +28,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 	l, record := w.boundTo(uid)
 	o.Record = record
 	if on := w.unread(uid); on != nil && on.pod.DeletionTimestamp.IsZero() { // else it is not served for long
-		o.Unread = "launcher " + on.pod.Name + ": " + join(on.damaged)
+		o.Unread = "launcher " + on.pod.Name + ": " + podmeta.Join(on.damaged)
 	}
 	if pod := w.pods[uid]; pod != nil {
 		c.observePod(ctx, &o, n, w, pod)
@@ -106,7 +106,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	}
 	o.Requester = Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
-		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), Finished: finished(pod), Running: running(pod),
+		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), Finished: podmeta.Finished(pod), Running: running(pod),
 		Finalizer: podmeta.Held(pod), Tolerates: toleratesClosed(pod),
 		Gate: read.Gated, GateOpen: gateOpen(pod),
 		Started: started(pod), Silent: w.silent[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,

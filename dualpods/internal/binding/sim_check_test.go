@@ -66,7 +66,7 @@ func (s *sim) restored(pod *corev1.Pod) *corev1.Pod {
 // living says that a requester is there and wanted.
 func (s *sim) living(uid types.UID) *corev1.Pod {
 	pod := s.api.pods[string(uid)]
-	if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil || finished(pod) || s.api.nodes[pod.Spec.NodeName] == nil {
+	if pod == nil || pod.UID != uid || pod.DeletionTimestamp != nil || podmeta.Finished(pod) || s.api.nodes[pod.Spec.NodeName] == nil {
 		return nil
 	}
 	return pod
@@ -198,7 +198,7 @@ func (s *sim) checkRest() {
 			}
 		case pod.DeletionTimestamp != nil:
 			s.violated("at rest: requester %s is still being deleted, finalizers %v", name, pod.Finalizers)
-		case finished(pod):
+		case podmeta.Finished(pod):
 			if slices.Contains(pod.Finalizers, podmeta.FinalizerRequester) || at >= 0 {
 				s.violated("at rest: requester %s has ended, and has a record or our finalizer", name)
 			}

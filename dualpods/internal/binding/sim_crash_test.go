@@ -7,6 +7,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
 )
 
 // endContainer ends a launcher's container with all that is in it. The kubelet
@@ -59,7 +60,7 @@ func (l *simLauncher) evict() {
 // kept says that the kubelet has the launcher's Pod still, and is not to end it.
 func (l *simLauncher) kept() bool {
 	pod := l.s.api.pods[l.pod]
-	return l.ended && l.s.launchers[l.key] == l && pod != nil && pod.DeletionTimestamp == nil && !finished(pod) && l.s.api.nodes[l.node] != nil
+	return l.ended && l.s.launchers[l.key] == l && pod != nil && pod.DeletionTimestamp == nil && !podmeta.Finished(pod) && l.s.api.nodes[l.node] != nil
 }
 
 // containerIs has the kubelet tell how the launcher's container is.

@@ -241,7 +241,7 @@ func (s *sim) free(node string) (gpus []string) {
 		taken := false
 		for _, p := range s.programs {
 			pod := s.api.pods[p.pod]
-			taken = taken || slices.Contains(p.gpus, gpu) && pod != nil && pod.UID == p.uid && !finished(pod)
+			taken = taken || slices.Contains(p.gpus, gpu) && pod != nil && pod.UID == p.uid && !podmeta.Finished(pod)
 		}
 		if !taken {
 			gpus = append(gpus, gpu)

@@ -104,7 +104,7 @@ func (s *sim) heard(uid types.UID) bool {
 			continue
 		}
 		v := s.viewOf(s.launchers[string(r.on.UID)])
-		return finished(r.on) || containerEnded(r.on) || v != nil && v.Connected && time.Since(v.since) > justNow
+		return podmeta.Finished(r.on) || podmeta.ServerEnded(r.on) || v != nil && v.Connected && time.Since(v.since) > justNow
 	}
 	since, noted := s.unrecorded[uid]
 	return noted && time.Since(since) > longestLag+passLimit+justNow
@@ -133,7 +133,7 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 			continue
 		}
 		l := s.launchers[string(r.on.UID)]
-		if state, connected := inc.knows(l, r.Instance); !connected || state != launcher.Failed || l.dead || finished(r.on) {
+		if state, connected := inc.knows(l, r.Instance); !connected || state != launcher.Failed || l.dead || podmeta.Finished(r.on) {
 			continue
 		}
 		if f := podmeta.ReadFailures(r.on, r.Instance); f == nil || f.RequesterUID != pod.UID {

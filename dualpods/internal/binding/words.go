@@ -2,7 +2,6 @@ package binding
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -16,7 +15,7 @@ func launcherWhy(o *Observation) string  { return o.Launcher.Why }
 func nodeName(o *Observation) string     { return o.Node.Name }
 func adminAddress(o *Observation) string { return o.Requester.AdminAddress }
 func container(*Observation) string      { return podmeta.ServingContainer }
-func problems(o *Observation) string     { return join(o.Problems) }
+func problems(o *Observation) string     { return podmeta.Join(o.Problems) }
 func retryAt(o *Observation) string      { return o.Record.RetryAt.UTC().Format(time.RFC3339) }
 
 func instanceState(o *Observation) string {
@@ -37,12 +36,4 @@ func fate(o *Observation) string {
 		return fmt.Sprintf("is %s (%s)", o.Instance.State, o.Instance.Reason)
 	}
 	return "is " + o.Instance.State
-}
-
-func join(problems []podmeta.Problem) string {
-	lines := make([]string, len(problems))
-	for n, p := range problems {
-		lines[n] = p.String()
-	}
-	return strings.Join(lines, "; ")
 }

@@ -224,7 +224,7 @@ func (w *world) rivals(uid types.UID) (names []string) {
 		mine = bound.GPUs
 	}
 	for other, pod := range w.pods {
-		if other == uid || !pod.DeletionTimestamp.IsZero() || finished(pod) {
+		if other == uid || !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) {
 			continue
 		}
 		theirs, theirsGiven := w.claim(other)
@@ -332,10 +332,6 @@ func (r rank) compare(other rank) int {
 		return 1
 	}
 	return 0
-}
-
-func finished(pod *corev1.Pod) bool {
-	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
 // started is when the requester program did.

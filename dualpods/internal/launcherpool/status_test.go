@@ -59,7 +59,7 @@ func TestTheStatusCountsLaunchersAndSaysWhatTheyWaitFor(t *testing.T) {
 		"all ready":        {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, isReady)}, "", 2, 0, v1alpha1.ReasonAllReady, ""},
 		"one of another":   {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", "old", isReady)}, "", 2, 1, v1alpha1.ReasonAllReady, ""},
 		"one is pulling":   {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, pulling)}, "", 1, 0, v1alpha1.ReasonNotReady, "1 of 2 launchers are ready; b on node node-of-b waits in its container inference-server: ImagePullBackOff no such image"},
-		"one is begun": {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, creating)}, "", 1, 0, v1alpha1.ReasonNotReady, "1 of 2 launchers are ready; b on node node-of-b is starting"},
+		"one is begun":     {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, creating)}, "", 1, 0, v1alpha1.ReasonNotReady, "1 of 2 launchers are ready; b on node node-of-b is starting"},
 		"one ended":        {v1alpha1.OnDemand, []*corev1.Pod{launcherPod("a", hash, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, "", 0, 0, v1alpha1.ReasonNoneNeeded, "no requester needs one yet"},
 		"none asked for":   {v1alpha1.OnDemand, nil, "", 0, 0, v1alpha1.ReasonNoneNeeded, "no requester needs one yet"},
 		"something failed": {v1alpha1.PerNode, nil, "cannot make DaemonSet x", 0, 0, v1alpha1.ReasonNotReady, "cannot make DaemonSet x"},
