@@ -6,6 +6,7 @@ package doctor
 import (
 	"cmp"
 	"context"
+	"runtime"
 	"time"
 )
 
@@ -48,6 +49,7 @@ type Options struct {
 	VersionTimeout time.Duration // for `vllm --version`, which imports much of vLLM; 0: a minute
 
 	shm, proc, cgroupRoot string // for tests; empty: /dev/shm, /proc, /sys/fs/cgroup
+	cpus                  int    // for tests; 0: those that this process may run on
 }
 
 // Program is the engine's program as serve would find it.
@@ -73,6 +75,7 @@ var checks = []func(context.Context, *examination) []Result{
 	checkOpenFiles,
 	checkMemoryLock,
 	checkHostMemory,
+	checkCPUs,
 	checkStateFolder,
 	checkProgram,
 	checkPython,
@@ -100,6 +103,7 @@ func (e *examination) fill() {
 	e.shm = cmp.Or(e.shm, "/dev/shm")
 	e.proc = cmp.Or(e.proc, "/proc")
 	e.cgroupRoot = cmp.Or(e.cgroupRoot, "/sys/fs/cgroup")
+	e.cpus = cmp.Or(e.cpus, runtime.NumCPU())
 }
 
 func worse(a, b Status) Status {

@@ -27,6 +27,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestVerdicts(t *testing.T) {
 	noDriver := errors.New("no libnvidia-ml.so.1")
 	well := gpu.Health{OK: true}
+	var noBytes groupLimit[uint64]
+	var noCPUs groupLimit[float64]
 	for name, c := range map[string]struct {
 		got            Result
 		want           Status
@@ -58,9 +60,20 @@ func TestVerdicts(t *testing.T) {
 		"no limit of locked memory is well":             {judgeMemoryLock(math.MaxUint64, true), OK, "no limit", ""},
 		"a limit of locked memory matters with a GPU":   {judgeMemoryLock(8<<20, true), Warn, "limit", "LimitMEMLOCK"},
 		"and does not without one":                      {judgeMemoryLock(8<<20, false), OK, "limit", ""},
-		"a host with more memory than its GPUs is well": {judgeHostMemory(512<<30, 160<<30), OK, "the GPUs have 160.0 GiB", ""},
-		"a host with less is warned of":                 {judgeHostMemory(64<<30, 160<<30), Warn, "64.0 GiB", "max_host_sleeper_bytes"},
-		"a host without GPUs is not":                    {judgeHostMemory(1<<30, 0), OK, "1.0 GiB", ""},
+		"a host with more memory than its GPUs is well": {judgeHostMemory(512<<30, noBytes, 160<<30), OK, "the GPUs have 160.0 GiB", ""},
+		"a host with less is warned of":                 {judgeHostMemory(64<<30, noBytes, 160<<30), Warn, "64.0 GiB", "max_host_sleeper_bytes"},
+		"a host without GPUs is not":                    {judgeHostMemory(1<<30, noBytes, 0), OK, "1.0 GiB", ""},
+
+		"a host whose memory is limited to less than its GPUs have is warned of": {
+			judgeHostMemory(512<<30, groupLimit[uint64]{64 << 30, "/c/memory.max"}, 160<<30), Warn, "64.0 GiB of 512.0 GiB for this process and its engines (limit in /c/memory.max)", "max_host_sleeper_bytes"},
+		"a limit above the memory of the host limits nothing": {
+			judgeHostMemory(64<<30, groupLimit[uint64]{1 << 62, "/c/memory.max"}, 0), OK, "64.0 GiB for this process", ""},
+		"as many CPUs as vLLM asks for are well": {judgeCPUs(10, noCPUs, 8), OK, "10 for this process", ""},
+		"fewer CPUs are warned of":               {judgeCPUs(9, noCPUs, 8), Warn, "9 for this process", "wants 10 CPUs"},
+		"a limit to fewer CPUs is warned of": {
+			judgeCPUs(64, groupLimit[float64]{2.5, "/c/cpu.max"}, 1), Warn, "2.5 of 64 for this process and its engines (limit in /c/cpu.max)", "CPUQuota="},
+		"a limit without GPUs is told":                    {judgeCPUs(64, groupLimit[float64]{2.5, "/c/cpu.max"}, 0), OK, "2.5 of 64", ""},
+		"a limit above the CPUs there are limits nothing": {judgeCPUs(4, groupLimit[float64]{8, "/c/cpu.max"}, 1), OK, "4 for this process", ""},
 
 		"cgroup v2 is well":                 {judgeCgroups(cgroup.V2, nil), OK, "mode v2", ""},
 		"v1 says why not v2":                {judgeCgroups(cgroup.V1, errors.New("read-only\nreally")), OK, "mode v1 (read-only; really)", ""},
@@ -110,7 +123,7 @@ func TestTheWholeReportOnThisMachine(t *testing.T) {
 		require.NotEmpty(t, r.Finding, r.Name)
 		names[r.Name] = r
 	}
-	for _, name := range []string{"driver", "cgroups", "shared memory", "open files", "locked memory", "host memory", "state folder", "vllm", "python", "preloading", "address"} {
+	for _, name := range []string{"driver", "cgroups", "shared memory", "open files", "locked memory", "host memory", "cpus", "state folder", "vllm", "python", "preloading", "address"} {
 		require.Contains(t, names, name)
 	}
 	require.Contains(t, names["vllm"].Finding, "version 0.30.0")
@@ -147,7 +160,29 @@ func TestHostMemoryIsBoundByTheContainersLimit(t *testing.T) {
 	require.Contains(t, look(), "8.0 GiB", "the group of cgroup v1")
 	write(t, filepath.Join(root, "pod/b/memory.max"), "max\n")
 	write(t, filepath.Join(root, "pod/memory.max"), fmt.Sprintln(4<<30))
-	require.Contains(t, look(), "4.0 GiB", "the group above that of cgroup v2")
+	require.Contains(t, look(), "4.0 GiB of 16.0 GiB", "the group above that of cgroup v2")
+	require.Contains(t, look(), filepath.Join(root, "pod/memory.max"), "the file that says so")
+}
+
+func TestCPUsAreBoundByTheContainersLimit(t *testing.T) {
+	root, proc := t.TempDir(), t.TempDir()
+	look := func() string {
+		e := &examination{Options: Options{proc: proc, cgroupRoot: root, cpus: 16}}
+		return checkCPUs(t.Context(), e)[0].Finding
+	}
+	require.Contains(t, look(), "16 for this process", "nothing tells of groups")
+	write(t, filepath.Join(proc, "self/cgroup"), "4:memory:/pod/a\n2:cpuacct,cpu:/pod/c\n0::/pod/b\n")
+	require.Contains(t, look(), "16 for this process", "no file, no limit")
+	write(t, filepath.Join(root, "cpu/pod/c/cpu.cfs_period_us"), "100000\n")
+	write(t, filepath.Join(root, "cpu/pod/c/cpu.cfs_quota_us"), "-1\n")
+	require.Contains(t, look(), "16 for this process", "no limit of cgroup v1")
+	write(t, filepath.Join(root, "cpu/pod/c/cpu.cfs_quota_us"), "800000\n")
+	require.Contains(t, look(), "8.0 of 16", "the group of cgroup v1")
+	write(t, filepath.Join(root, "pod/b/cpu.max"), "max 100000\n")
+	require.Contains(t, look(), "8.0 of 16", "no limit of cgroup v2")
+	write(t, filepath.Join(root, "cpu.max"), "75000 50000\n")
+	require.Contains(t, look(), "1.5 of 16", "the root that a container sees")
+	require.Contains(t, look(), filepath.Join(root, "cpu.max"), "the file that says so")
 }
 
 func TestTheStateFolder(t *testing.T) {

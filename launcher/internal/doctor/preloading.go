@@ -23,7 +23,7 @@ type preloading struct {
 	err    error    // why none can be forked
 	tried  string   // why the launcher that runs here has no preloader, after it tried
 	limit  uint64   // of memory, in bytes; 0: none
-	host   uint64   // memory of the machine, in bytes; 0: unknown
+	host   uint64   // main memory that engines may have, in bytes; 0: unknown
 }
 
 // checkPreloading tells whether engines can be forked. Loading one is not tried:
@@ -34,7 +34,7 @@ func checkPreloading(ctx context.Context, e *examination) []Result {
 	}
 	p := preloading{method: e.StartMethod, limit: e.PreloadMemory}
 	p.python, p.err = preload.PythonOf(e.Program.Argv[0], e.Program.Argv[1:], e.PreloadPython)
-	p.host, _ = e.hostMemory() // another check tells of it
+	p.host = e.usableMemory()
 	if p.method == launcherapi.StartExec || p.err != nil {
 		return one(judgePreloading(p))
 	}
