@@ -9,10 +9,10 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// This file is how somebody waits for what becomes of an instance.
+// This file has the waits for a change of an instance.
 
-// lists says whether an instance is one of those that there are: it is not
-// forgotten, and its id is nobody else's. The lock is held.
+// lists says whether an instance is still listed: not forgotten, so that its id may
+// already be another instance's. The lock is held.
 func (s *Supervisor) lists(i *instance) bool { return s.instances[i.facts.ID] == i }
 
 // find gives the instance of an id. The lock is held.
@@ -25,8 +25,8 @@ func (s *Supervisor) find(id string) (*instance, error) {
 }
 
 // await returns the instance as soon as done, which is called with the lock held,
-// says so. It ends early when ctx does, or when the instance is forgotten (code
-// not_found).
+// says so. The wait ends early when ctx does, or when the instance is forgotten
+// (code not_found).
 func (s *Supervisor) await(ctx context.Context, i *instance, done func() bool) (launcherapi.Instance, error) {
 	for {
 		s.mu.Lock()
@@ -47,8 +47,8 @@ func (s *Supervisor) await(ctx context.Context, i *instance, done func() bool) (
 	}
 }
 
-// awaitEnd is await for an end. When that cannot be had for long it gives an error of
-// code engine_timeout.
+// awaitEnd is await for the end of an instance. When the tree cannot be ended for
+// long, the error has code engine_timeout.
 func (s *Supervisor) awaitEnd(ctx context.Context, i *instance, done func() bool) (launcherapi.Instance, error) {
 	began := time.Now()
 	var stuck error
@@ -66,9 +66,9 @@ func (s *Supervisor) awaitEnd(ctx context.Context, i *instance, done func() bool
 	return view, err
 }
 
-// atRest waits until an instance is not on its way to another state and, where it has
-// ended, holds nothing any more, or is forgotten. One that cannot be ended for long
-// is an error of code engine_timeout.
+// atRest waits until an instance is at rest (not on its way to another state and,
+// where it has ended, released) or forgotten. When an instance cannot be ended for
+// long, the error has code engine_timeout.
 func (s *Supervisor) atRest(ctx context.Context, i *instance) error {
 	_, err := s.awaitEnd(ctx, i, func() bool {
 		return !s.lists(i) || !i.state.Moving() && (i.released || !i.state.Ended())
@@ -76,22 +76,22 @@ func (s *Supervisor) atRest(ctx context.Context, i *instance) error {
 	return err
 }
 
-// AwaitRest waits until an instance is not on its way to another state and, where it
-// has ended, holds nothing any more, or is forgotten. One that cannot be ended for
-// long is an error of code engine_timeout.
+// AwaitRest waits until an instance is at rest (not on its way to another state
+// and, where it has ended, released) or forgotten. When an instance cannot be ended
+// for long, the error has code engine_timeout.
 func (s *Supervisor) AwaitRest(ctx context.Context, id string) error {
 	s.mu.Lock()
 	i, err := s.find(id)
 	s.mu.Unlock()
 	if err != nil {
-		return nil //nolint:nilerr // nobody rests more
+		return nil //nolint:nilerr // it is forgotten
 	}
 	return s.atRest(ctx, i)
 }
 
-// Await returns the instance as soon as done says so of it, whatever the state
-// is. done is called with the supervisor's lock held. It ends early when ctx does,
-// or when the instance is forgotten (code not_found).
+// Await returns the instance as soon as done, which is called with the supervisor's
+// lock held, says so. The wait ends early when ctx does, or when the instance is
+// forgotten (code not_found).
 func (s *Supervisor) Await(ctx context.Context, id string, done func(launcherapi.Instance) bool) (launcherapi.Instance, error) {
 	s.mu.Lock()
 	i, err := s.find(id)
@@ -102,9 +102,9 @@ func (s *Supervisor) Await(ctx context.Context, id string, done func(launcherapi
 	return s.await(ctx, i, func() bool { return done(i.view()) })
 }
 
-// AwaitVerb waits until the instance has reached the wanted state, and says
-// why not when it ends up elsewhere: code engine_failed, engine_timeout or
-// conflict. When ctx ends first the engine goes on.
+// AwaitVerb waits until the instance has reached the wanted state. When the
+// instance ends up in another state the error says why, with code engine_failed,
+// engine_timeout or conflict. When ctx ends first the engine goes on.
 func (s *Supervisor) AwaitVerb(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error) {
 	s.mu.Lock()
 	i, err := s.find(id)
@@ -143,7 +143,7 @@ func (s *Supervisor) awaitForgotten(ctx context.Context, i *instance) (launchera
 		return view, err
 	}
 	view.Status = launcherapi.StatusStopped
-	if !launcher.State(view.State).Ended() { // it never ran
+	if !launcher.State(view.State).Ended() { // no process was ever made
 		view.State = string(launcher.Stopped)
 	}
 	return view, nil

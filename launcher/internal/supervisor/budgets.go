@@ -9,11 +9,10 @@ import (
 )
 
 // HoldBudgets stops sleepers that are over budget after a start: the budgets may
-// have become smaller. It is for when everything is recovered, and returns at
-// once.
+// have become smaller. Call it when everything is recovered; it returns at once.
 func (s *Supervisor) HoldBudgets() { s.spawn(s.enforce) }
 
-// enforce stops sleepers over budget, sparing the one that fell asleep last.
+// enforce evicts sleepers over budget, and spares the one that fell asleep last.
 func (s *Supervisor) enforce() {
 	if b := s.opts.Budget; b.MaxSleepersPerGPU == 0 && b.MaxSleeperBytesPerGPU == 0 && b.MaxHostSleeperBytes == 0 {
 		return

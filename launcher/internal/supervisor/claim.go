@@ -17,40 +17,40 @@ import (
 // (spec/decisions/0010). Its methods are the phases of a swap (phases.go) and their
 // undoing (undoing.go).
 //
-// A claim finds its instances once, when it is made. An id that a method is given
-// names one of these: an instance of that id that was made since by somebody else
-// is never touched.
+// A claim finds its instances once, when the claim is made. The id that a method is
+// given names one of these: an instance of the same id that somebody else has made
+// since is never touched.
 type Claim struct {
 	s     *Supervisor
 	plan  ledger.Plan
 	draft *Draft // of a new instance; nil: the swap makes none, or an earlier life of the launcher may have made it
-	owns  bool   // a claim of which there is nothing to do, or that is a dry run, does not
+	owns  bool   // false: the swap has nothing to do, or is a dry run
 
 	// Guarded by the supervisor's lock.
-	in      *instance            // that comes in; nil: there is none, or none yet
-	members map[string]*instance // those that leave and the victims, by id
-	stopped map[string]bool      // ids of those that leave and that the claim has stopped
-	ports   ports                // opened for a new instance, until that is made
-	room    *ledger.Want         // kept for the instance that comes in; nil: none, or that is counted itself by now
+	in      *instance            // the one that comes in; nil: the swap has none, or has not made it yet
+	members map[string]*instance // the instances that leave and the victims, by id
+	stopped map[string]bool      // ids of the instances that left and that the claim has stopped
+	ports   ports                // opened for a new instance, which takes them over
+	room    *ledger.Want         // reserved for the instance that comes in; nil: none is needed, or the ledger counts the instance itself by now
 }
 
-// ErrDeleted says that somebody has deleted an instance that leaves: that is as
-// good as asleep.
+// ErrDeleted says that somebody has deleted an instance that leaves. For the swap
+// that instance has left, as one that sleeps has.
 var ErrDeleted = errors.New("somebody has deleted it")
 
 // SwapAsk is what a swap asks to claim.
 type SwapAsk struct {
-	Plan   ledger.Plan // as far as the request says; GPUs are those that the swap has its turn on
-	GPUs   []string    // UUIDs of those on which the instance that comes in is to be the one that is awake
-	Draft  *Draft      // of the instance that comes in; nil: it exists, or there is none
+	Plan   ledger.Plan // what the request says of it, with the GPUs that the swap has its turn on
+	GPUs   []string    // UUIDs of the GPUs on which only the instance that comes in shall be awake
+	Draft  *Draft      // of a new instance; nil: the one that comes in exists, or there is none
 	DryRun bool        // decide, and own nothing
 }
 
 // Claim decides what a swap has to do and, under the same lock, claims all that the
 // swap needs. Where there is nothing to do, and in a dry run, the claim owns
-// nothing; the ports of a new instance are opened for a moment even so, since only
-// so is it known whether they can be. On error nothing has changed: see
-// [ledger.Decide], and besides
+// nothing; even then the ports of a new instance are opened for a moment, to find
+// out whether they can be. On error nothing has changed: see [ledger.Decide], and
+// besides
 //
 //	needed                       by whom it is held            code
 //	in, out or a victim          another swap, as anything     conflict
@@ -58,9 +58,9 @@ type SwapAsk struct {
 //	the new one's public port    an instance, another swap     port_taken
 //	what is moved is not written, and cannot be                storage
 //
-// A swap that wants the victim of another to come in is refused rather than
-// kept waiting: mostly there is nothing left to wait for.
-// [Claim.Release] gives everything back.
+// A swap that wants to bring in the victim of another swap is refused rather than
+// kept waiting: mostly the victim is gone afterwards. [Claim.Release] gives
+// everything back.
 func (s *Supervisor) Claim(ask SwapAsk) (*Claim, error) {
 	return s.claim(ask, func(w ledger.World) (ledger.Plan, error) {
 		return ledger.Decide(w, ask.Plan, ask.GPUs, time.Now())
@@ -81,7 +81,8 @@ func (s *Supervisor) claim(ask SwapAsk, decide func(ledger.World) (ledger.Plan, 
 	return c, nil
 }
 
-// decide makes the claim of a swap, and marks what the claim owns, if anything.
+// decide makes the claim of a swap, and marks the instances that the claim owns, if
+// any.
 func (s *Supervisor) decide(ask SwapAsk, decide func(ledger.World) (ledger.Plan, error)) (*Claim, error) {
 	memory := s.lockWithMemory(ask.Plan.GPUs)
 	defer s.mu.Unlock()
@@ -138,7 +139,7 @@ func (c *Claim) find(may func(*instance) error) error {
 	return nil
 }
 
-// all are the instances of the claim that there still are. The lock is held.
+// all are the instances of the claim that are still listed. The lock is held.
 func (c *Claim) all() []*instance {
 	var all []*instance
 	for _, id := range append(slices.Concat(c.plan.Out, c.plan.Evict), c.plan.In) {
@@ -158,7 +159,8 @@ func (c *Claim) handle(id string) *instance {
 	return c.members[id]
 }
 
-// mark notes with each instance whose it is. The lock is held.
+// mark notes with each instance of the claim the swap that owns the instance. The
+// lock is held.
 func (c *Claim) mark() {
 	for _, i := range c.all() {
 		if i.swapID == "" {
@@ -177,7 +179,7 @@ func (i *instance) claimedError() error {
 	return launcher.Conflictf("swap %s is moving instance %s: wait until the swap is over", i.swapID, i.facts.ID)
 }
 
-// secure makes sure that the marks of the claim are written, and opens the ports of
+// secure makes sure that the marks of the claim are on disk, and opens the ports of
 // the instance that the swap will make.
 func (c *Claim) secure() error {
 	if c.owns {
@@ -204,10 +206,10 @@ func (c *Claim) hasPort(port int) bool {
 	return c.draft != nil && c.draft.plan.PublicPort == port || c.ports.has(port)
 }
 
-// Reclaim claims again what a swap of an earlier life of the launcher owned: its
-// instances, which are written with its mark, and the id of a new one. An instance
-// of which nothing was written, and whose id the plan names, is the swap's too:
-// nobody else could have the id. What another swap has claimed is left alone.
+// Reclaim claims again what a swap of an earlier life of the launcher owned: the
+// instances, whose records name the swap, and the id of a new one. An instance
+// without a record, and whose id the plan names, is the swap's too: nobody else
+// could have the id. An instance that another swap has claimed is left alone.
 func (s *Supervisor) Reclaim(plan ledger.Plan) *Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,8 +231,8 @@ func (s *Supervisor) Reclaim(plan ledger.Plan) *Claim {
 	return c
 }
 
-// owned says whether an instance that was found at a start is the claim's. The lock
-// is held.
+// owned says whether an instance that was there when the launcher started is the
+// claim's. The lock is held.
 func (c *Claim) owned(i *instance) bool {
 	made := c.plan.Makes() && i.facts.ID == c.plan.In
 	if made && i.found {
@@ -242,11 +244,11 @@ func (c *Claim) owned(i *instance) bool {
 	return i.swapID == c.plan.SwapID || i.swapID == "" && i.found
 }
 
-// Plan is what was decided.
+// Plan is the plan that was decided.
 func (c *Claim) Plan() ledger.Plan { return c.plan }
 
 // Show shows the instance that comes in, nil when there is none, and those that
-// leave: those that there are, and as it ended each that the claim has stopped.
+// leave: as they are now, or as they ended where the claim has stopped them.
 func (c *Claim) Show() (in *launcherapi.Instance, out []launcherapi.Instance) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -271,8 +273,8 @@ func (c *Claim) show(i *instance) launcherapi.Instance {
 	return view
 }
 
-// Release gives back all that is left of the claim: its instances, its room, and the
-// ports of an instance that was not made. Gates that it held shut open.
+// Release gives back all that is left of the claim: its instances, its room, and
+// the ports of an instance that was not made. Gates that the claim held shut open.
 func (c *Claim) Release() {
 	c.end(func() {
 		for _, i := range c.all() {
@@ -303,7 +305,7 @@ func (c *Claim) leave(i *instance) {
 	if i.swapID != c.plan.SwapID {
 		return
 	}
-	weighed := i.victim // when it fell asleep, which was before this swap
+	weighed := i.victim // a victim fell asleep, and was weighed, before this swap
 	i.swapID, i.victim = "", false
 	if i.holdGate {
 		i.holdGate = false
@@ -316,7 +318,7 @@ func (c *Claim) leave(i *instance) {
 	i.notify()
 }
 
-// reservations are the room that swaps have claimed. The lock is held.
+// reservations are the rooms that swaps have claimed. The lock is held.
 func (s *Supervisor) reservations() []ledger.Want {
 	var out []ledger.Want
 	for _, c := range s.claims {
@@ -328,7 +330,7 @@ func (s *Supervisor) reservations() []ledger.Want {
 	return out
 }
 
-// Neighbours lists every GPU of the instances that are on any of those GPUs.
+// Neighbours lists every GPU of the instances that have any of those GPUs.
 func (s *Supervisor) Neighbours(uuids []string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -345,8 +347,8 @@ func (s *Supervisor) Neighbours(uuids []string) []string {
 	return out
 }
 
-// KnownGPUs refuses UUIDs that no GPU of this node has; where is the field
-// that named them.
+// KnownGPUs refuses UUIDs that no GPU of this node has; where is the field of the
+// request that names them.
 func (s *Supervisor) KnownGPUs(where string, uuids []string) error {
 	_, err := s.devices(where, uuids)
 	return err

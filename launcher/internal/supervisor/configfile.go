@@ -12,11 +12,11 @@ import (
 )
 
 // The file that an instance's arguments name with --config may be changed before
-// its engine reads it, and then hold what the launcher would have refused. So
-// the engine is given a copy of what the launcher has read. The copy may hold
-// secrets; it is gone as soon as the instance has left the state starting.
+// its engine reads it, and then hold what the launcher would have refused. So the
+// engine is given a copy of what the launcher has read. The copy, which may hold
+// secrets, is removed as soon as the instance has left the state starting.
 
-// copied is the end of its name.
+// copied is the end of the copy's name.
 const copied = ".yaml"
 
 func (s *Supervisor) configPath(id string) string { return filepath.Join(s.opts.ConfigDir, id+copied) }
@@ -36,8 +36,8 @@ func (s *Supervisor) removeConfig(id string) {
 	}
 }
 
-// removeConfigs removes the copies that an earlier life left, but for those that
-// an engine may still have to read.
+// removeConfigs removes the copies that an earlier life of the launcher left,
+// except those of engines that are starting and may still have to read theirs.
 func (s *Supervisor) removeConfigs(state SavedState) {
 	starting := map[string]bool{}
 	for _, saved := range state.Instances {

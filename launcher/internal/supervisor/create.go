@@ -18,11 +18,11 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Create is what is asked for when an instance is made.
+// Create is the request for a new instance.
 type Create struct {
-	ID     string // empty: made here
+	ID     string // empty: the supervisor makes one
 	Spec   launcherapi.InstanceSpec
-	DryRun bool // nothing is to be touched, preloaders neither
+	DryRun bool // nothing is to be touched, nor any preloader begun
 }
 
 // Draft is a create call that has been read and found sound, and has touched
@@ -40,14 +40,14 @@ type Draft struct {
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// Draft reads a create call: engine, GPUs, arguments, environment. It touches
-// nothing, but that where a fork is insisted on it may have a preloader begun.
-// What is wrong with the request comes back with code invalid.
+// Draft reads a create call: engine, GPUs, arguments, environment. Nothing is
+// touched, except that a preloader may be begun where the request insists on a
+// fork. A request that is wrong is an error of code invalid.
 func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	if c.ID == "" {
 		c.ID = uuid.NewString()
 	}
-	if !idPattern.MatchString(c.ID) || c.ID == "watch" { // no call could name it: GET …/instances/watch is the stream
+	if !idPattern.MatchString(c.ID) || c.ID == "watch" { // GET …/instances/watch is the stream of events, not an instance
 		return nil, launcher.Invalidf("path.id", "instance id %q is not usable: begin with a letter or digit, go on with letters, digits, '.', '_' or '-', at most 128 in all, and not \"watch\"", c.ID)
 	}
 	eng, err := s.engine(c.Spec.Engine)
@@ -100,8 +100,8 @@ func (s *Supervisor) engine(name string) (engine.Engine, error) {
 	return nil, launcher.Invalidf("body.engine", "no engine is called %q; there is %q", name, s.opts.Engines[0].Name())
 }
 
-// devices finds the GPUs of those UUIDs, in that order; field is where they
-// were named.
+// devices finds the GPUs of those UUIDs, in that order; field is the field of the
+// request that names them.
 func (s *Supervisor) devices(field string, uuids []string) ([]gpu.Device, error) {
 	known := s.opts.GPUs.Devices()
 	var out []gpu.Device
@@ -146,8 +146,8 @@ func engineGPUs(devices []gpu.Device) []engine.GPU {
 	return out
 }
 
-// Create makes an instance and starts its engine. It returns as soon as the
-// process runs, with state starting; the watchers hear of the rest. What is
+// Create makes an instance and starts its engine. It returns as soon as the process
+// runs, with state starting; the watchers hear of the rest. A create call that is
 // refused leaves nothing behind.
 //
 //	state of the id   effect
@@ -177,8 +177,8 @@ func (s *Supervisor) start(d *Draft, c *Claim) (launcherapi.Instance, error) {
 	return s.launch(i, d)
 }
 
-// admit takes the id and the room for the instance. A place under max_instances is
-// kept for that of a swap since the swap's admission.
+// admit takes the id and the room for the instance. The instance of a swap has its
+// place under max_instances since the swap's admission.
 func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 	memory := s.lockWithMemory(d.create.Spec.GPUUUIDs)
 	defer s.mu.Unlock()
@@ -217,12 +217,13 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 	}
 	s.instances[d.ID] = i
 	if c != nil {
-		c.in, c.room = i, nil // the instance is counted itself from now on
+		c.in, c.room = i, nil // from now on the ledger counts the instance itself
 	}
 	return i, nil
 }
 
-// notInSwap refuses GPUs on which another swap has its turn. The lock is held.
+// notInSwap refuses GPUs on which a swap other than swapID has its turn. The lock
+// is held.
 func (s *Supervisor) notInSwap(uuids []string, swapID string) error {
 	for _, id := range uuids {
 		if holder := s.opts.Turns.Holder(id); holder != "" && holder != swapID {
@@ -232,8 +233,8 @@ func (s *Supervisor) notInSwap(uuids []string, swapID string) error {
 	return nil
 }
 
-// open makes the ports of a new instance, or takes those that its swap has
-// claimed for it.
+// open makes the ports of a new instance, or takes the ports that the instance's
+// swap has claimed.
 func (s *Supervisor) open(i *instance, d *Draft, c *Claim) error {
 	var opened ports
 	if c != nil {
@@ -279,8 +280,9 @@ func (s *Supervisor) watch(i *instance) {
 	})
 }
 
-// Lines of a log that are shown with a failure, and those that are searched for
-// its cause: vLLM tells the root of it some hundred lines before the end.
+// Numbers of lines at the end of a log: those shown with a failure, and those
+// searched for its cause. vLLM tells the root of a failure some hundred lines
+// before the end.
 const (
 	shownLines    = 30
 	searchedLines = 400
@@ -300,8 +302,8 @@ func (s *Supervisor) longTail(name string) []string {
 }
 
 // awaitReady asks the engine for its health, more and more rarely while nothing
-// happens and at once when it has written to its log, which it does just before
-// it is ready.
+// happens, and at once when the engine has written to its log, as engines do just
+// before they are ready.
 func (s *Supervisor) awaitReady(i *instance, op *operation) {
 	ctx, stop := context.WithTimeout(op.ctx, op.limit)
 	defer stop()

@@ -8,7 +8,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// This file is how a sleep or a wake that is under way ends before its time.
+// This file ends a sleep or a wake that is under way before its time.
 
 var errCutShort = errors.New("its swap is being undone")
 
@@ -32,7 +32,7 @@ func (s *Supervisor) callOff(i *instance) {
 	if i.state != launcher.FallingAsleep || i.op == nil || i.op.drained {
 		return
 	}
-	i.op = nil // its goroutine sees that when the open gate has ended the drain
+	i.op = nil // the operation's goroutine sees that when the open gate has ended the drain
 	i.reason = "its sleep was called off"
 	if err := s.happen(i, launcher.EventSleepRefused, nil); err != nil {
 		s.log.Error("cannot call a sleep off", "error", err)
@@ -52,9 +52,9 @@ func (s *Supervisor) answerTime(op *operation) (context.Context, context.CancelF
 	return ctx, func() { stop(); giveUp(nil) }
 }
 
-// patience is how long an engine that did not fall asleep may take to wake
-// before it is given up: where the sleep was cut short it may only be slow, and
-// has its whole time.
+// patience is how long an engine that did not fall asleep may take to wake before
+// it is given up: an engine whose sleep was cut short may only be slow, and gets
+// the whole time of the sleep.
 func (s *Supervisor) patience(op *operation) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -16,22 +16,22 @@ type Runner interface {
 	Start(process.Command) (Tree, error)
 	Adopt(name string, id process.ID) (Tree, error)
 	Find() ([]process.Found, error)
-	// Owners says which tree each living process belongs to; one of none is
-	// left out. It looks at every process of the machine.
+	// Owners gives, by pid, the name of the tree that a living process belongs to;
+	// processes of no tree are left out. Every process of the machine is looked at.
 	Owners() (map[int]string, error)
 	Clear(ctx context.Context, name string) error
 }
 
 // Processes tells of any process of the machine, by its id; [procfs.Table] behind
-// it. One that has ended is an error, or nothing.
+// it. Of a process that has ended it gives an error, or nothing.
 type Processes interface {
 	Read(pid int) (procfs.Stat, error)
-	// Session is the process that leads its session.
+	// Session is the id of the process that leads the session of pid.
 	Session(pid int) (int, error)
 	Resident(pid int) procfs.Resident
 	Arguments(pid int) []string
 	Environ(pid int) ([]string, error)
-	// Output is the path of the file that it writes its standard output to.
+	// Output is the path of the file that is the standard output of pid.
 	Output(pid int) (string, error)
 }
 
@@ -41,18 +41,18 @@ type Forker interface {
 	// forked, and comes soon.
 	Fork(process.Command) (Tree, error)
 	// Check says why a command with that environment would not be forked now, and
-	// makes sure that one can be soon.
+	// has a preloader for the environment begun.
 	Check(env []string) error
 	// Look says what Check says, and touches nothing.
 	Look(env []string) error
-	// Awaits says what a command with that environment has to wait for until it
-	// can be forked, and makes sure that it comes; empty when there is nothing to
-	// wait for.
+	// Awaits says what a command with that environment has to wait for until it can
+	// be forked, and has a preloader for the environment begun; empty when there is
+	// nothing to wait for.
 	Awaits(env []string) string
-	// Await waits for that, for a bounded time. told hears what is waited for,
-	// whenever that changes. The error says why it is not waited for.
+	// Await waits, for a bounded time, for what Awaits names. told hears that anew
+	// whenever it changes. The error says why the wait was given up.
 	Await(ctx context.Context, env []string, told func(reason string)) error
-	// Never says why nothing will ever be forked; empty when something may.
+	// Never says why no command will ever be forked; empty when some may be.
 	Never() string
 }
 
@@ -75,18 +75,18 @@ type Gates interface {
 	Claim(port int) (Reservation, error)
 }
 
-// GateOptions say what a gate stands before.
+// GateOptions say where a gate listens, and which engine is behind the gate.
 type GateOptions struct {
 	InstanceID string
-	Supervisor *Supervisor // that of the instance: clients may call its verbs at the port
-	Host       string      // address that was asked for; where it listens is no wider than the launcher's instance_host
+	Supervisor *Supervisor // keeps the instance: clients may call the instance's verbs at the port
+	Host       string      // address that was asked for; the gate listens no wider than the launcher's instance_host
 	Port       int         // 0: any free one
 	TargetPort int         // the engine's, on loopback
 }
 
 // Gate is an instance's public port.
 type Gate interface {
-	Host() string // where it listens
+	Host() string // address that the gate listens at
 	Port() int
 	Open()
 	Shut(reason string)
@@ -113,16 +113,16 @@ type Logs interface {
 	Watch(name string) (<-chan struct{}, func(), error)
 }
 
-// Records keep what must be known of instances, or of swaps, after a crash, by id;
-// [statedir.Records] behind it.
+// Records keep what must be known of instances, or of swaps, after a crash, one
+// record for each id; [statedir.Records] behind it.
 type Records interface {
-	// Put writes what is known of an id, in the place of what was. On error what
-	// was written before still stands.
+	// Put writes the record of an id, in the place of the one before, which still
+	// stands on error.
 	Put(id string, record any) error
-	// Doubt notes that what is written of an id is not true any more; it takes no
-	// room on a disk.
+	// Doubt notes that the record of an id is out of date, without taking room on
+	// the disk.
 	Doubt(id string) error
-	// Remove forgets an id; it takes no room on a disk.
+	// Remove removes the record of an id, without taking room on the disk.
 	Remove(id string) error
 }
 
@@ -142,7 +142,7 @@ type Observer interface {
 	Refused(code, bound string)
 	Cut(requests int)
 	WriteFailed()
-	// Started: a process was made by launcherapi.StartExec or StartFork; fellBack
-	// when it was to be forked and was not.
+	// Started: an engine's process was made by launcherapi.StartExec or StartFork;
+	// fellBack when the process was to be forked and was not.
 	Started(by string, fellBack bool)
 }

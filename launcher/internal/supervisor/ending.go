@@ -11,31 +11,32 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Bounds of the time between two attempts at what failed for a reason that may
-// go away, such as a want of descriptors: to end a process tree, to adopt one.
+// Bounds of the time between two attempts to end or to adopt a process tree: an
+// attempt may fail for a reason that goes away, such as a want of descriptors.
 const (
 	shortestRetry = 100 * time.Millisecond
 	longestRetry  = 10 * time.Second
 )
 
-// attemptLimit bounds one attempt beyond its grace. A process that the kernel
-// cannot end, in a driver say, is told of then, and waited for again.
+// attemptLimit bounds one attempt beyond its grace. When a process does not end in
+// that time, since it hangs in a driver for example, the watchers are told, and the
+// next attempt begins.
 const attemptLimit = 30 * time.Second
 
-// stuckAfter is how long somebody is kept waiting while attempts fail.
+// stuckAfter is how long callers wait for an end while attempts fail.
 const stuckAfter = 10 * time.Second
 
 // stopTree ends the whole tree and waits for its device memory.
 func (s *Supervisor) stopTree(i *instance, grace time.Duration) {
 	s.endTree(i, grace, func(ctx context.Context) error {
-		if i.tree == nil { // it waited for a preloader
+		if i.tree == nil { // no process was made: the instance waited for a preloader
 			return s.opts.Runner.Clear(ctx, i.facts.ID)
 		}
 		return i.tree.Stop(ctx, grace)
 	})
 }
 
-// clearTree kills whatever the end of the API server left behind.
+// clearTree kills the processes that the API server left behind when it ended.
 func (s *Supervisor) clearTree(i *instance) {
 	s.endTree(i, 0, func(ctx context.Context) error {
 		if i.tree == nil {
@@ -45,16 +46,16 @@ func (s *Supervisor) clearTree(i *instance) {
 	})
 }
 
-// endTree tries until the tree is gone: only then its memory and its ports are
-// free.
+// endTree tries until the tree is gone: only then are the instance's memory and
+// ports free.
 func (s *Supervisor) endTree(i *instance, grace time.Duration, end func(context.Context) error) {
 	held, gone := s.untilGone(i, grace, end)
 	if !gone {
-		return // the launcher ends
+		return // the launcher is ending
 	}
 	late := s.meter.AwaitReturned(s.ctx, held)
 	if i.tree != nil {
-		<-i.exitTold // the exit of the root is told before the end of its tree, which is not told without the exit code
+		<-i.exitTold // the exit of the root, which has the exit code, is handled before the end of the tree
 	}
 	if s.ctx.Err() != nil {
 		return
@@ -64,7 +65,7 @@ func (s *Supervisor) endTree(i *instance, grace time.Duration, end func(context.
 }
 
 // untilGone tries until the tree is gone, and gives the processes that held its
-// device memory. When the launcher ends first it is not known to be gone.
+// device memory. gone is false when the launcher ends first.
 func (s *Supervisor) untilGone(i *instance, grace time.Duration, end func(context.Context) error) (held map[string][]int, gone bool) {
 	held = map[string][]int{}
 	for wait := shortestRetry; ; wait = min(2*wait, longestRetry) {
@@ -87,8 +88,8 @@ func (s *Supervisor) untilGone(i *instance, grace time.Duration, end func(contex
 	}
 }
 
-// noteAttempt notes why the tree of an instance could not be ended; nil: it is
-// gone. The watchers hear each reason once, and when there is none any more.
+// noteAttempt notes why the tree of an instance could not be ended; nil: the tree
+// is gone. The watchers hear each reason once, and that the last one holds no more.
 func (s *Supervisor) noteAttempt(i *instance, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +113,9 @@ func (s *Supervisor) noteAttempt(i *instance, err error) {
 	s.publish(i, launcherapi.EventUpdated)
 }
 
-// stuck says that attempts to end the instance have failed for so long that
-// whoever has waited since then should not wait any more. The lock is held.
+// stuck is the error for a caller that has waited since that time for the
+// instance's end, while attempts failed for longer than stuckAfter; nil: the caller
+// should wait on. The lock is held.
 func (i *instance) stuck(since time.Time) error {
 	if i.unended == "" || min(time.Since(since), time.Since(i.unendedSince)) < stuckAfter {
 		return nil

@@ -14,8 +14,8 @@ import (
 // causeStartTimeout marks an instance that was never healthy in time.
 const causeStartTimeout = "start_timeout"
 
-// settleLimit bounds the question what an engine is doing, after a sleep or a
-// wake has failed, and the attempt to bring it back to where it was.
+// settleLimit bounds the attempt to bring an engine, whose sleep or wake has
+// failed, back to where it was.
 const settleLimit = 15 * time.Second
 
 // putToSleep drains an instance whose gate is shut, and has its engine sleep.
@@ -41,17 +41,17 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 		i.timed("sleep", time.Since(drained))
 		i.residue = residue
 		s.opts.Observer.Phase("engine_sleep", time.Since(drained))
-		if i.swapID == "" { // else when the swap is over: it would take the processor from it
+		if i.swapID == "" { // else when the swap is over, which it would slow down
 			s.spawn(func() { s.weigh(i, op) })
 		}
 	})
 }
 
-// drain waits until the answers in flight have ended, or cuts them at the end of
-// the drain's time: then it says how many.
+// drain waits until the answers in flight have ended. Those that have not at the
+// end of the drain's time are cut, and counted.
 func (s *Supervisor) drain(i *instance, op *operation) (cut int) {
 	if op.gate == nil {
-		return 0 // nobody can ask the instance for anything
+		return 0 // no port, no requests
 	}
 	ctx, stop := context.WithTimeout(op.ctx, op.drain)
 	defer stop()
@@ -62,11 +62,11 @@ func (s *Supervisor) drain(i *instance, op *operation) (cut int) {
 	return cut
 }
 
-// sleepEngine has an engine sleep. Whether it then does is asked the first time
-// alone: vLLM answers when the sleep is done, and an engine that only says yes,
-// as one may that has no sleep mode, says it from the first time on. The
-// question takes a core that has just slept as long as the sleep of a small
-// model.
+// sleepEngine has an engine sleep. Only the first time is the engine asked
+// afterwards whether it sleeps: vLLM answers when the sleep is done, and an engine
+// that answers without sleeping, for want of a sleep mode, does so from the first
+// time on. An EngineCore that has just fallen asleep takes as long for that
+// question as for the sleep of a small model.
 func (i *instance) sleepEngine(ctx context.Context, level int) error {
 	if err := i.engine.Sleep(ctx, i.base(), level, !i.sleepChecked.Load()); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (i *instance) sleepEngine(ctx context.Context, level int) error {
 	return nil
 }
 
-// wakeEngine has an engine wake, as sleepEngine has it sleep.
+// wakeEngine has an engine wake, with the same question the first time.
 func (i *instance) wakeEngine(ctx context.Context, level int) error {
 	if err := i.engine.Wake(ctx, i.base(), level, !i.wakeChecked.Load()); err != nil {
 		return err
@@ -84,8 +84,8 @@ func (i *instance) wakeEngine(ctx context.Context, level int) error {
 	return nil
 }
 
-// weigh measures what a new sleeper holds of main memory, and then holds the
-// budgets.
+// weigh measures the main memory that a new sleeper holds, and then evicts sleepers
+// over budget.
 func (s *Supervisor) weigh(i *instance, op *operation) {
 	host := s.meter.HostMemory(i.root.PID, i.tree.Pids(), i.facts.Inherited)
 	s.mu.Lock()
@@ -100,12 +100,12 @@ func (s *Supervisor) weigh(i *instance, op *operation) {
 // errDeaf says that an engine's server has closed its port.
 var errDeaf = errors.New("the engine does not listen any more")
 
-// listenPoll is the time between two looks whether it does.
+// listenPoll is the time between two looks whether an engine still listens.
 const listenPoll = time.Second
 
-// whileItListens does a verb, and calls it off when the engine's server closes
-// its port meanwhile. vLLM does that when its engine core has died; then it
-// waits for ever for what the core was asked (seen with 0.30.0).
+// whileItListens does a verb, and calls the verb off when the engine's API server
+// closes its port meanwhile. vLLM's does so when the EngineCore has died, and waits
+// for ever for an answer of that core (seen with 0.30.0).
 func (s *Supervisor) whileItListens(ctx context.Context, i *instance, verb func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -131,7 +131,7 @@ func (s *Supervisor) whileItListens(ctx context.Context, i *instance, verb func(
 	return err
 }
 
-// noteDrain says whether the sleep goes on after its drain.
+// noteDrain notes the end of a drain, and says whether the sleep goes on.
 func (s *Supervisor) noteDrain(i *instance, op *operation, took time.Duration, cut int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,18 +150,18 @@ func (s *Supervisor) noteDrain(i *instance, op *operation, took time.Duration, c
 	return true
 }
 
-// comeback is how an engine whose sleep or wake did not end well is brought back to
-// where it was.
+// comeback says how to bring an engine back to where it was after its sleep or wake
+// has failed.
 type comeback struct {
-	failed  string // what did not happen
+	failed  string // says what the engine did not do
 	cause   string
 	do      func(ctx context.Context, base string, level int, check bool) error
-	lost    string // what is said where the engine cannot be brought back either
+	lost    string // says that the engine could not be brought back either
 	refused launcher.Event
 }
 
-// sleepFailed makes sure that an engine whose sleep did not end well is awake: a
-// sleep that was only slow must not come true after the gate is open again.
+// sleepFailed makes sure that an engine whose sleep has failed is awake: a sleep
+// that was only slow must not be completed after the gate is open again.
 func (s *Supervisor) sleepFailed(i *instance, op *operation, why error) {
 	s.comeBack(i, op, why, s.patience(op), comeback{
 		failed: "did not fall asleep", cause: "sleep_failed", do: i.engine.Wake,
@@ -169,8 +169,8 @@ func (s *Supervisor) sleepFailed(i *instance, op *operation, why error) {
 	})
 }
 
-// wakeFailed makes sure that an engine whose wake did not end well sleeps, so
-// that its device memory is free for whoever was there before.
+// wakeFailed makes sure that an engine whose wake has failed sleeps, so that its
+// device memory is free for the instance that was there before.
 func (s *Supervisor) wakeFailed(i *instance, op *operation, why error) {
 	s.comeBack(i, op, why, settleLimit, comeback{
 		failed: "did not wake", cause: "wake_failed", do: i.engine.Sleep,
@@ -178,8 +178,8 @@ func (s *Supervisor) wakeFailed(i *instance, op *operation, why error) {
 	})
 }
 
-// comeBack brings an engine back within a limit. The engine is given up when that
-// fails, unless it is dying, which its exit tells.
+// comeBack brings an engine back within a limit. When that fails the engine is
+// given up, unless the engine is dying: then its exit is the event to come.
 func (s *Supervisor) comeBack(i *instance, op *operation, why error, limit time.Duration, c comeback) {
 	if op.ctx.Err() != nil {
 		return
@@ -224,9 +224,9 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 	})
 }
 
-// died says whether an engine that gave an error at once, rather than no answer,
-// is dying: its exit, which may take a few seconds after that of its engine
-// core, then tells more than the error.
+// died says whether an engine that gave an error at once, rather than no answer, is
+// dying: the exit of the API server, which may come a few seconds after that of its
+// EngineCore, then tells more than the error.
 func died(ctx context.Context, i *instance, err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return false

@@ -20,15 +20,14 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// This file is what living engines tell of themselves: what they do, where no
-// is written of them is doubted; all that there is, where nothing is; and
-// their secrets in every case.
+// This file asks living engines about themselves: always for their secrets, which
+// are in no record; and for everything where there is no record.
 
-// unwrittenReason begins the reason of an instance of which nothing was written.
+// unwrittenReason begins the reason of an instance without a record.
 const unwrittenReason = "found running at the start of the launcher, nothing was written of it: "
 
-// probeAll asks the engines of which nothing was written what they do. One that does
-// not answer is taken to start: when it answers it is asked again.
+// probeAll asks the engines without a record for their state. An engine that does
+// not answer is taken to be starting, and asked again when it answers.
 func (s *Supervisor) probeAll(ctx context.Context, all []SavedInstance) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
@@ -41,7 +40,7 @@ func (s *Supervisor) probeAll(ctx context.Context, all []SavedInstance) {
 	asked.Wait()
 }
 
-// probe asks an engine of which nothing was written what it does.
+// probe asks an engine without a record for its state.
 func (s *Supervisor) probe(ctx context.Context, saved SavedInstance) launcher.State {
 	eng, err := s.engine(saved.Engine)
 	if err != nil {
@@ -60,14 +59,14 @@ func (s *Supervisor) probe(ctx context.Context, saved SavedInstance) launcher.St
 	return launcher.Awake
 }
 
-// sleeps says whether an engine that was taken for one that starts sleeps.
+// sleeps asks an engine whether it sleeps; no answer counts as no.
 func (s *Supervisor) sleeps(ctx context.Context, i *instance) bool {
 	sleeping, err := i.engine.IsSleeping(ctx, i.base())
 	return err == nil && sleeping
 }
 
-// foundling is an instance of which nothing was written, as its processes show
-// it. One that cannot be read is shown as what is certain: that it runs.
+// foundling is an instance without a record, as its processes show it. Where these
+// cannot be read, only what is certain is shown: that the instance runs.
 func (s *Supervisor) foundling(tree process.Found) SavedInstance {
 	s.log.Error("found an engine of which nothing was written", "instance", tree.Name, "pids", tree.PIDs)
 	eng, now := s.opts.Engines[0], time.Now()
@@ -85,7 +84,7 @@ func (s *Supervisor) foundling(tree process.Found) SavedInstance {
 	for _, root := range roots {
 		running, err := s.runningIn(eng, root.PID)
 		if err == nil {
-			saved.Root, saved.State = root, launcher.Starting // until it is asked
+			saved.Root, saved.State = root, launcher.Starting // until the engine is asked
 			saved.Reason = unwrittenReason + "what is shown was read from its process, and its port is another one"
 			s.fill(&saved.Facts, running)
 			return saved
@@ -97,8 +96,8 @@ func (s *Supervisor) foundling(tree process.Found) SavedInstance {
 	return saved
 }
 
-// leaders are the processes of a tree that may be an engine's first one: those
-// that lead a session. Those that it has forked do not.
+// leaders are the processes of a tree that may be the root of an engine: those that
+// lead a session, as no process does that the root has forked.
 func (s *Supervisor) leaders(tree process.Found) []process.ID {
 	var found []process.ID
 	if tree.Root.PID != 0 {
@@ -116,7 +115,7 @@ func (s *Supervisor) leaders(tree process.Found) []process.ID {
 	return found
 }
 
-// runningIn reads the engine that runs in a process.
+// runningIn reads from a process which model it serves, and how.
 func (s *Supervisor) runningIn(eng engine.Engine, pid int) (engine.Running, error) {
 	env, err := s.opts.Processes.Environ(pid)
 	if err != nil {
@@ -125,8 +124,8 @@ func (s *Supervisor) runningIn(eng engine.Engine, pid int) (engine.Running, erro
 	return eng.Running(s.opts.Processes.Arguments(pid), env)
 }
 
-// stillThere finds the engine of an instance whose root, as it was written down,
-// is gone: what was written may be wrong.
+// stillThere finds the engine of an instance when the root of its record is gone:
+// the record may be wrong.
 func (s *Supervisor) stillThere(eng engine.Engine, port int, tree process.Found) (process.ID, bool) {
 	for _, root := range s.leaders(tree) {
 		running, err := s.runningIn(eng, root.PID)
@@ -137,7 +136,7 @@ func (s *Supervisor) stillThere(eng engine.Engine, port int, tree process.Found)
 	return process.ID{}, false
 }
 
-// fill takes over what a process tells.
+// fill takes over into the facts what a process tells.
 func (s *Supervisor) fill(f *facts, running engine.Running) {
 	var hidden secrets.Set
 	devices := s.opts.GPUs.Devices()
@@ -166,7 +165,7 @@ func (s *Supervisor) heldBy(tree process.Found) []string {
 	return held
 }
 
-// logOf is the name of the file that the processes of a tree write to.
+// logOf is the name of the log that the processes of a tree write to.
 func (s *Supervisor) logOf(tree process.Found) string {
 	for _, pid := range tree.PIDs {
 		if path, err := s.opts.Processes.Output(pid); err == nil && strings.HasSuffix(path, ".log") {
@@ -176,8 +175,8 @@ func (s *Supervisor) logOf(tree process.Found) string {
 	return ""
 }
 
-// readSecrets takes the instance's key and its other secrets, which are written
-// nowhere, from its process. The lock is held, or nobody else knows the instance
+// readSecrets takes the instance's API key and its other secrets, which are in no
+// record, from its process. The lock is held, or nobody else knows the instance
 // yet.
 func (s *Supervisor) readSecrets(i *instance) {
 	env, err := s.opts.Processes.Environ(i.root.PID)

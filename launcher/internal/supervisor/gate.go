@@ -15,7 +15,7 @@ import (
 //	any other                  shut, saying the state
 func (s *Supervisor) setGate(i *instance) {
 	switch {
-	case i.gate == nil: // no port could be had, or it was given back
+	case i.gate == nil: // the public port could not be opened, or was given back
 	case i.state == launcher.Stopping || i.state.Ended():
 		i.gate.Fail(failText(i))
 	case i.state == launcher.Starting:

@@ -13,20 +13,20 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// happen moves an instance along the table of states: it is the one place that
-// writes a state. note, which may be nil, records what goes with the event
-// once the table has allowed it. The lock is held.
+// happen moves an instance along the table of states, and is the one place that
+// writes a state. note, which may be nil, records the event's details once the
+// table has allowed the event. The lock is held.
 func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) error {
 	row, err := launcher.Next(i.state, event)
 	if err != nil {
 		return fmt.Errorf("%s: %w", i.facts.ID, err)
 	}
 	if event == launcher.EventStopAsked && row.To != row.From {
-		i.reason, i.cause = "", "" // they told of the state that it leaves
+		i.reason, i.cause = "", "" // both are about the state that the instance leaves
 	}
 	if note != nil {
 		note()
-		i.reason = i.secrets.Hide(i.reason) // engines repeat what they are given
+		i.reason = i.secrets.Hide(i.reason) // engines may repeat their secrets in errors
 		i.lastLog = i.secrets.HideIn(i.lastLog)
 	}
 	if row.To != row.From {
@@ -51,7 +51,7 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 	return nil
 }
 
-// enter does what every way into a state has in common. The lock is held.
+// enter does what is the same for every transition into a state. The lock is held.
 func (s *Supervisor) enter(i *instance) {
 	switch i.state {
 	case launcher.Awake:
@@ -74,15 +74,15 @@ func kindOf(s launcher.State) launcherapi.EventType {
 	return launcherapi.EventUpdated
 }
 
-// publish gives the instance its next revision, tells the watchers, writes it
-// down and wakes whoever awaits it. The lock is held.
+// publish gives the instance its next revision, tells the watchers, writes the
+// instance down, and wakes all that wait for a change of it. The lock is held.
 func (s *Supervisor) publish(i *instance, kind launcherapi.EventType) {
 	i.revision = s.opts.Feed.Append(kind, i.view())
 	s.write(i)
 	i.notify()
 }
 
-// effect does what a transition asks for. Nothing here blocks. The lock is held.
+// effect begins the effect of a transition. Nothing here blocks. The lock is held.
 func (s *Supervisor) effect(i *instance, row launcher.Transition) {
 	switch row.Effect {
 	case launcher.PutToSleep:
@@ -110,7 +110,7 @@ func (s *Supervisor) effect(i *instance, row launcher.Transition) {
 	}
 }
 
-// beginOperation makes op the instance's current one. The lock is held.
+// beginOperation makes op the instance's current operation. The lock is held.
 func (s *Supervisor) beginOperation(i *instance, op *operation) {
 	op.ctx, op.cancel = context.WithCancelCause(s.ctx)
 	op.gate, op.level = i.gate, i.level
@@ -118,7 +118,7 @@ func (s *Supervisor) beginOperation(i *instance, op *operation) {
 }
 
 // come takes the lock and lets an event of an operation happen, unless the
-// operation is stale by now.
+// operation is stale.
 func (s *Supervisor) come(i *instance, op *operation, event launcher.Event, note func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,8 +163,8 @@ func exitText(exit process.Exit) string {
 	return "ended with an exit code that nobody saw"
 }
 
-// onGone: no process of it is left, and its device memory is back or was
-// waited for long enough (then late says so).
+// onGone: no process of the instance is left, and its device memory is back, or was
+// waited for long enough; then late says so.
 func (s *Supervisor) onGone(i *instance, late error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,14 +186,14 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
-// onReleased: nothing of the instance is held any more.
+// onReleased: the instance holds nothing any more.
 func (s *Supervisor) onReleased(i *instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.release(i)
 }
 
-// release notes that nothing of the instance is held any more. The lock is held.
+// release notes that the instance holds nothing any more. The lock is held.
 func (s *Supervisor) release(i *instance) {
 	i.released = true
 	s.meter.Forget(i.facts.ID)
@@ -205,7 +205,7 @@ func (s *Supervisor) release(i *instance) {
 	s.publish(i, launcherapi.EventUpdated)
 }
 
-// forget drops the instance. The lock is held.
+// forget takes the instance off the list. The lock is held.
 func (s *Supervisor) forget(i *instance) {
 	delete(s.instances, i.facts.ID)
 	s.publish(i, launcherapi.EventDeleted)

@@ -15,8 +15,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// facts are what is known of an instance from its making on. They hold no
-// secret, so they may be shown and written down.
+// facts are known of an instance from its making on. No secret is among them, so
+// facts may be shown and written down.
 type facts struct {
 	ID          string                   `json:"id"`
 	Spec        launcherapi.InstanceSpec `json:"spec"` // redacted
@@ -27,7 +27,7 @@ type facts struct {
 	EnginePort  int                      `json:"engine_port"`
 	LogName     string                   `json:"log_name"`
 	StartedBy   string                   `json:"started_by,omitempty"`
-	MadeBy      string                   `json:"made_by,omitempty"`   // the swap that made it; empty: none did
+	MadeBy      string                   `json:"made_by,omitempty"`   // the swap that made the instance; empty: none did
 	Expected    map[string]uint64        `json:"expected,omitempty"`  // device memory while awake
 	Inherited   uint64                   `json:"inherited,omitempty"` // main memory that each process of a forked engine began with
 }
@@ -37,11 +37,12 @@ type instance struct {
 	facts   facts
 	engine  engine.Engine
 	apiKey  engine.Secret
-	secrets secrets.Set // hidden in what is told of the instance
-	// keyForgotten: it was adopted, and its key could not be read from its process.
+	secrets secrets.Set // hidden in reasons and log lines that clients see
+	// keyForgotten: the instance was adopted, and its API key could not be read
+	// from its process.
 	keyForgotten bool
-	tree         Tree            // nil before the start and when the start failed
-	exitTold     <-chan struct{} // closed once the exit of the root is known to all, or nobody watches any more
+	tree         Tree            // nil before the process is made, and when making it failed
+	exitTold     <-chan struct{} // closed once the exit of the root was handled, or nobody watches any more
 	root         process.ID
 	gate         Gate
 	private      Reservation
@@ -49,29 +50,29 @@ type instance struct {
 	state    launcher.State
 	created  time.Time
 	since    time.Time
-	released bool // ended, tree gone, memory back, ports closed
-	slept    bool // it was asleep when its end began
+	released bool // ended, and nothing is held: tree gone, memory back, ports closed
+	slept    bool // the instance was asleep when its end began
 	reason   string
-	unended  string // why its tree could not be ended yet; empty: nothing is known to stand in the way
+	unended  string // why the tree could not be ended yet; empty: no attempt has failed
 	cause    string
 	exit     *process.Exit
 	lastLog  []string
-	level    int // of the sleep it is in or going to
+	level    int // of the present or the coming sleep
 	timings  []launcherapi.PhaseTime
 	revision uint64
 
 	awakeBytes map[string]uint64
 	residue    map[string]uint64
 	hostBytes  uint64
-	asleepAt   int64 // how long its log was when it last fell asleep
+	asleepAt   int64 // length of the log when the instance last fell asleep
 	lastWoken  time.Time
 
-	swapID   string // the swap that has claimed it
-	victim   bool   // that swap is going to evict it
-	holdGate bool   // stay shut when awake, until the swap opens it
-	deleting bool   // forget it once it is gone
-	waiting  bool   // no process is made yet: a preloader is waited for that will fork it
-	found    bool   // nothing was written of it: its process was found at a start
+	swapID   string // of the swap that has claimed the instance; empty: none has
+	victim   bool   // that swap is going to evict the instance
+	holdGate bool   // the gate of the awake instance stays shut until the swap opens the gate
+	deleting bool   // the instance is to be forgotten once it is released
+	waiting  bool   // no process is made yet: the launcher waits for a preloader to fork one
+	found    bool   // the instance had no record on disk: its process was found when the launcher started
 
 	op      *operation
 	changed chan struct{} // closed and replaced when anything changes
@@ -79,12 +80,12 @@ type instance struct {
 
 	unendedSince time.Time
 
-	sleepChecked, wakeChecked atomic.Bool // its engine was asked whether it obeyed, and had
+	sleepChecked, wakeChecked atomic.Bool // the engine was asked whether it sleeps, or is awake, after it was told to, and did
 }
 
-// operation is one conversation with an engine: a start, a sleep or a wake.
-// A happening that belongs to an operation which is not the current one any
-// more is stale and changes nothing.
+// operation is one conversation with an engine: a start, a sleep or a wake. An
+// event of an operation that is no longer the instance's current one is stale and
+// changes nothing.
 type operation struct {
 	ctx     context.Context //nolint:containedctx // the life of the operation, which outlives the call that began it
 	cancel  context.CancelCauseFunc
@@ -92,13 +93,13 @@ type operation struct {
 	level   int
 	drain   time.Duration
 	limit   time.Duration
-	err     error // why it came to nothing
-	cut     int   // requests cut by its drain
-	drained bool  // a sleep that has got beyond its drain
-	resumed bool  // an earlier life of the launcher began it: how far it has got is not known
+	err     error // why the operation failed
+	cut     int   // requests cut by the drain
+	drained bool  // the drain of a sleep is over
+	resumed bool  // an earlier life of the launcher began the operation: how far the engine has got is not known
 
-	asked    time.Time               // when the engine was asked to do it
-	giveUp   context.CancelCauseFunc // ends the wait for its answer
+	asked    time.Time               // when the engine was told to sleep or wake
+	giveUp   context.CancelCauseFunc // ends the wait for the engine's answer
 	cutShort bool
 }
 
@@ -110,7 +111,7 @@ func (i *instance) pinned() bool {
 	return i.facts.Spec.Annotations[launcherapi.AnnotationPinned] == "true"
 }
 
-// lastUsed is when it last served, or else was last woken.
+// lastUsed is when the instance last served a request, or else was last woken.
 func (i *instance) lastUsed() time.Time {
 	last := i.lastWoken
 	if i.gate != nil && i.gate.LastUsed().After(last) {
@@ -133,8 +134,8 @@ func (i *instance) timed(name string, took time.Duration) {
 	i.timings = append(i.timings, launcherapi.PhaseTime{Name: name, DurationMS: float64(took.Microseconds()) / 1000})
 }
 
-// view shows the instance as clients see it. It shares slices and maps with the
-// instance, of which each change makes new ones.
+// view shows the instance as clients see it. The view shares slices and maps with
+// the instance, which replaces and never changes them.
 func (i *instance) view() launcherapi.Instance {
 	v := launcherapi.Instance{
 		InstanceID: i.facts.ID, Status: i.state.Status(), State: string(i.state),
@@ -173,7 +174,8 @@ func (i *instance) view() launcherapi.Instance {
 	return v
 }
 
-// entry is the instance as the ledger sees it; now is what was just measured.
+// entry is the instance as the ledger sees it; now is the device memory that was
+// just measured, by GPU.
 func (i *instance) entry(now map[string]uint64) ledger.Instance {
 	return ledger.Instance{
 		ID: i.facts.ID, State: i.state, Since: i.since, Released: i.released, Slept: i.slept, GPUs: i.gpus(),

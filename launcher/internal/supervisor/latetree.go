@@ -11,10 +11,10 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// lateTree stands for the processes of an instance that was found at a start and
-// could not be adopted at once: because its root has ended, and only what that
-// left is to be cleared, or because the adoption failed, which says nothing of
-// the root. Then that is tried again, and meanwhile the instance is what it is.
+// lateTree stands for the processes of a recovered instance that could not be
+// adopted at once: either the root has ended, and only the processes that the root
+// left are to be cleared; or the adoption failed for another reason, and is tried
+// again while the instance keeps its state.
 type lateTree struct {
 	runner  Runner
 	name    string
@@ -29,7 +29,7 @@ func newLateTree(runner Runner, name string, id process.ID) *lateTree {
 	return &lateTree{runner: runner, name: name, id: id, adopted: make(chan struct{}), done: make(chan struct{})}
 }
 
-// remains is what a root that has ended left.
+// remains stands for the processes that a root which has ended left.
 func remains(runner Runner, name string, exit process.Exit) *lateTree {
 	t := newLateTree(runner, name, process.ID{})
 	t.ended(exit)
@@ -66,7 +66,8 @@ func (t *lateTree) Pids() []int {
 	return t.inner.Pids()
 }
 
-// Stop and Kill end the tree once it is adopted, or clear what its root left.
+// Stop ends the tree once it is adopted, or clears the processes that its root
+// left.
 func (t *lateTree) Stop(ctx context.Context, grace time.Duration) error {
 	return t.end(ctx, func() error { return t.inner.Stop(ctx, grace) })
 }
@@ -88,9 +89,8 @@ func (t *lateTree) end(ctx context.Context, adopted func() error) error {
 	return t.runner.Clear(ctx, t.name)
 }
 
-// again does something that may fail for a reason that goes away, such as a want
-// of descriptors, until it succeeds; when ctx ends first it gives the last
-// error.
+// again calls do until it succeeds: do may fail for a reason that goes away, such
+// as a want of descriptors. When ctx ends first again gives the last error.
 func again(ctx context.Context, do func() error) error {
 	wait := shortestRetry
 	for {
@@ -109,8 +109,8 @@ func again(ctx context.Context, do func() error) error {
 	}
 }
 
-// adoptLater tries to adopt the root of an instance until it is known whether
-// that lives, and then follows it. The lock is held.
+// adoptLater tries to adopt the root of an instance until it is known whether the
+// root lives, and then waits for the root's exit. The lock is held.
 func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
 	s.log.Error("cannot adopt an instance, which may live: trying again", "instance", late.name, "pid", late.id.PID, "error", why)
 	said := fmt.Sprintf("its end would not be seen, since it could not be adopted (%v); that is tried again", why)
@@ -144,8 +144,8 @@ func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
 	})
 }
 
-// readSecretsLate is readSecrets for an instance that others know: what kept it
-// from being adopted may have kept its process from being read as well.
+// readSecretsLate is readSecrets for an instance that is listed already: what kept
+// the process from being adopted may have kept it from being read as well.
 func (s *Supervisor) readSecretsLate(i *instance) {
 	s.mu.Lock()
 	read := &instance{facts: i.facts, engine: i.engine, root: i.root}
@@ -156,7 +156,7 @@ func (s *Supervisor) readSecretsLate(i *instance) {
 	i.apiKey, i.keyForgotten, i.secrets = read.apiKey, read.keyForgotten, read.secrets
 }
 
-// onAdopted: it is known by now whether the root of the instance lives.
+// onAdopted: the root of the instance is adopted, or known to have ended.
 func (s *Supervisor) onAdopted(i *instance, said string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,8 +169,9 @@ func (s *Supervisor) onAdopted(i *instance, said string) {
 	s.log.Info("adopted an instance", "instance", i.facts.ID, "state", i.state, "pid", i.root.PID)
 }
 
-// clearLeft ends in the background what may be left of an instance that had
-// ended before; it is charged until that is over. The lock is held.
+// clearLeft ends in the background the processes that may be left of an instance
+// which had ended before; until they are gone the ledger charges the instance. The
+// lock is held.
 func (s *Supervisor) clearLeft(i *instance) {
 	i.tree = remains(s.opts.Runner, i.facts.ID, process.Exit{})
 	s.spawn(func() {

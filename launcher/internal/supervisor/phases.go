@@ -11,8 +11,8 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engine"
 )
 
-// This file is the phases of a swap, forward. Whatever a method waits for ends early
-// when ctx does, with the error of that.
+// This file is the phases of a swap, forward. Every wait of a method ends early
+// when ctx does, with the error of ctx.
 
 // Drain begins the sleep of an instance that leaves, and returns when the instance's
 // answers in flight have ended, or when the sleep has come to an end early. cut says how many answers
@@ -47,7 +47,7 @@ func (c *Claim) Sleep(ctx context.Context, id string) error {
 	return c.orDeleted(ctx, i, err)
 }
 
-// leaving is an instance that leaves, or a victim.
+// leaving is the instance of that id among those that leave and the victims.
 func (c *Claim) leaving(id string) (*instance, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -149,7 +149,7 @@ func (c *Claim) Wake(ctx context.Context) error {
 	c.s.setGate(i)
 	err = c.s.verb(i, c.plan.SwapID, Ask{}, launcher.EventWakeAsked, c.s.opts.Limits.Wake, func() error { return nil })
 	if err == nil {
-		c.room = nil // the instance is counted itself from now on
+		c.room = nil // from now on the ledger counts the instance itself
 	}
 	c.s.mu.Unlock()
 	if err != nil {
@@ -169,7 +169,8 @@ func (i *instance) missing() map[string]uint64 {
 	return out
 }
 
-// coming is the instance that comes in.
+// coming is the instance that comes in; an error of code not_found when there is
+// none.
 func (c *Claim) coming() (*instance, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -197,7 +198,7 @@ func (c *Claim) Canary(ctx context.Context) error {
 	case forgotten && ok && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
 		c.s.log.Warn("the canary could not be asked: the launcher was started anew and does not know the key of the instance; its API server answers", "instance", c.plan.In, "error", err)
 		return nil
-	case ctx.Err() != nil: // why the swap gives up
+	case ctx.Err() != nil: // the cause is why the swap gives up
 		return fmt.Errorf("the canary got no token: %w", context.Cause(ctx))
 	}
 	return launcher.EngineFailedf("the canary got no token: %w", err)

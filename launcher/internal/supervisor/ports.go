@@ -9,9 +9,9 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// This file is who has which id and which ports.
+// This file opens ports, and keeps ids and ports from being given out twice.
 
-// ports are those of one instance.
+// ports are the two ports of one instance: the public one, and the engine's.
 type ports struct {
 	gate    Gate // nil: there are none
 	private Reservation
@@ -22,7 +22,7 @@ func (p ports) has(port int) bool {
 	return p.gate != nil && (p.gate.Port() == port || p.private.Port() == port)
 }
 
-// close gives the ports back. It may take as long as ctx lets it.
+// close gives the ports back. The gate waits for its clients until ctx ends.
 func (p ports) close(ctx context.Context) error {
 	var err error
 	if p.gate != nil {
@@ -54,7 +54,7 @@ func (i *instance) takePorts() ports {
 	return taken
 }
 
-// openPorts opens the public port of a draft, shut, and keeps one for its engine.
+// openPorts opens the public port of a draft, and reserves a port for the engine.
 func (s *Supervisor) openPorts(d *Draft) (ports, error) {
 	private, err := s.opts.Gates.Reserve()
 	if err != nil {

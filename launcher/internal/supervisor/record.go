@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// SavedInstance is an instance as it is written down. It holds no secret.
+// SavedInstance is the record of an instance on disk. It holds no secret.
 type SavedInstance struct {
 	Facts    facts                   `json:"facts"`
 	Engine   string                  `json:"engine"`
@@ -30,16 +30,17 @@ type SavedInstance struct {
 	Asleep   map[string]uint64       `json:"asleep_bytes,omitempty"`
 	Host     uint64                  `json:"host_bytes,omitempty"`
 	AsleepAt int64                   `json:"asleep_log_bytes,omitempty"`
-	Slept    bool                    `json:"slept,omitempty"` // it was asleep when its end began
+	Slept    bool                    `json:"slept,omitempty"` // the instance was asleep when its end began
 	SwapID   string                  `json:"swap_id,omitempty"`
 	HoldGate bool                    `json:"hold_gate,omitempty"`
 	Deleting bool                    `json:"deleting,omitempty"`
 	Timings  []launcherapi.PhaseTime `json:"timings,omitempty"`
 	Revision uint64                  `json:"revision"`
 
-	// Doubted: something happened to it since that could not be written.
+	// Doubted: the record is out of date, since a later one could not be written.
 	Doubted bool `json:"-"`
-	// Found: nothing was written of it. Its processes show what it is.
+	// Found: there was no record; what is known of the instance comes from its
+	// processes.
 	Found bool `json:"-"`
 }
 
@@ -56,9 +57,9 @@ func (i *instance) saved() *SavedInstance {
 	return v
 }
 
-// write brings what is written of an instance up to date, and of those of which
-// that could not be done before. An engine that runs is not harmed by a disk that
-// is full: that is logged and counted. The lock is held.
+// write brings the record of an instance up to date, and then the records of others
+// that could not be written before. A failure, such as that of a full disk, is
+// logged and counted, and harms no engine that runs. The lock is held.
 func (s *Supervisor) write(i *instance) {
 	id := i.facts.ID
 	err := s.writeOne(id)
@@ -71,9 +72,9 @@ func (s *Supervisor) write(i *instance) {
 	}
 }
 
-// writeOne writes what there is to say of an id. Where that fails, what was
-// written before is doubted: the next life of the launcher asks the engine. The
-// lock is held.
+// writeOne writes the record of an id, or removes that of an instance which is
+// forgotten. Where this fails, the record before is doubted: the next life of the
+// launcher asks the engine. The lock is held.
 func (s *Supervisor) writeOne(id string) error {
 	var err error
 	if now, there := s.instances[id]; there {
@@ -92,7 +93,7 @@ func (s *Supervisor) writeOne(id string) error {
 	return err
 }
 
-// writeRest writes what could not be written before. The lock is held.
+// writeRest writes the records that could not be written before. The lock is held.
 func (s *Supervisor) writeRest() error {
 	for id := range s.unwritten {
 		if err := s.writeOne(id); err != nil {
@@ -102,29 +103,29 @@ func (s *Supervisor) writeRest() error {
 	return nil
 }
 
-// CatchUp writes what could not be written before. The error says that it still
-// cannot be.
+// CatchUp writes the records that could not be written before. The error says why
+// one still cannot be.
 func (s *Supervisor) CatchUp() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.writeRest()
 }
 
-// SavedState is what is remembered of an earlier life of the launcher.
+// SavedState is all that an earlier life of the launcher wrote.
 type SavedState struct {
 	Instances []SavedInstance // in the order of their making
 	UnderWay  []string        // ids of the swaps that had not ended
 	Revision  uint64          // the highest of any instance
 }
 
-// ReadSaved reads an instance that was written down.
+// ReadSaved reads the record of an instance.
 func ReadSaved(f statedir.Found) (SavedInstance, error) {
 	var saved SavedInstance
 	err := json.Unmarshal(f.Record, &saved)
 	switch {
 	case err != nil:
 	case saved.Facts.ID != f.Name:
-		err = fmt.Errorf("it is that of instance %q", saved.Facts.ID)
+		err = fmt.Errorf("the record is that of instance %q", saved.Facts.ID)
 	case !slices.Contains(launcher.States, saved.State):
 		err = fmt.Errorf("there is no state %q", saved.State)
 	}
@@ -132,7 +133,7 @@ func ReadSaved(f statedir.Found) (SavedInstance, error) {
 	return saved, err
 }
 
-// Add adds an instance to what is remembered.
+// Add adds an instance to the saved state.
 func (s *SavedState) Add(saved SavedInstance) {
 	s.Instances = append(s.Instances, saved)
 	slices.SortStableFunc(s.Instances, func(a, b SavedInstance) int { return a.Created.Compare(b.Created) })

@@ -15,13 +15,14 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Recover takes over what an earlier life of the launcher left: every engine
-// that is alive is adopted in the state it was in, and what was on its way goes
-// on its way again; what has ended meanwhile is failed, with its exit code
-// where somebody saw it. A tree that carries the launcher's mark, and of which
-// nothing is written, is shown as what its processes tell of it. No engine is ended because something of it is not known. Recover
-// returns once every instance is listed again, and waits for no process: what is
-// to be cleared is cleared in the background. Swaps are the caller's to finish.
+// Recover takes over the engines of an earlier life of the launcher. An engine that
+// is alive is adopted in the state it was in; a start, sleep, wake or stop that was
+// under way goes on. An instance whose engine has ended meanwhile is failed, with
+// the exit code where somebody saw it. A process tree that carries the launcher's
+// mark and has no record is shown as its processes tell. No engine is ended for
+// want of knowledge about it. Recover returns once every instance is listed again,
+// and waits for no process: leftovers are cleared in the background. Swaps are the
+// caller's to finish.
 func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 	found, err := s.opts.Runner.Find()
 	if err != nil {
@@ -43,7 +44,7 @@ func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 	s.removeConfigs(state)
 	for _, saved := range state.Instances {
 		if !state.runs(saved.SwapID) {
-			saved.SwapID, saved.HoldGate = "", false // its swap is over, or what was written of that is lost
+			saved.SwapID, saved.HoldGate = "", false // the swap is over, or its record is lost
 		}
 		s.recoverOne(saved, found)
 	}
@@ -59,9 +60,9 @@ func (s *SavedState) knows(id string) bool {
 	return slices.ContainsFunc(s.Instances, func(saved SavedInstance) bool { return saved.Facts.ID == id })
 }
 
-// endHelpers ends what an earlier launcher left of its helpers. It waits a
-// little, since their names are to be used again, and no longer: one that does
-// not end is ended in the background.
+// endHelpers ends the helpers of an earlier launcher. It waits for at most
+// askLimit, since their names are to be used again; a helper that has not ended by
+// then is ended in the background.
 func (s *Supervisor) endHelpers(ctx context.Context, helpers []process.Found) {
 	if len(helpers) == 0 {
 		return
@@ -88,13 +89,14 @@ func (s *Supervisor) endHelpers(ctx context.Context, helpers []process.Found) {
 	}
 }
 
-// askLimit bounds the question to engines that are taken over what they do.
+// askLimit bounds the question to adopted engines whether they sleep, and the wait
+// for the end of helpers.
 const askLimit = 2 * time.Second
 
-// askAll asks the engines that should live whether they sleep: what is written
-// down of them may be older than what they do. What was on its way goes on its
-// way, unless what is written of it is doubted. One that does not answer is taken
-// to be as written.
+// askAll asks the engines that should live whether they sleep: their records may be
+// older than what they do. A sleep or wake that was under way goes on without the
+// question, unless the record is doubted. An engine that does not answer is taken
+// to be in the state of its record.
 func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
@@ -112,7 +114,7 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 			case err != nil:
 			case sleeping && saved.State != launcher.Sleeping:
 				s.log.Warn("an engine sleeps that was not written down to sleep", "instance", saved.Facts.ID, "written", saved.State)
-				saved.State, saved.Level = launcher.Sleeping, 2 // the wake sequence of level 2 is right for both
+				saved.State, saved.Level = launcher.Sleeping, 2 // the wake sequence of level 2 wakes sleepers of both levels
 			case !sleeping && (saved.State == launcher.Sleeping || onItsWay):
 				s.log.Warn("an engine is awake that was not written down to be awake", "instance", saved.Facts.ID, "written", saved.State)
 				saved.State = launcher.Awake
@@ -159,8 +161,9 @@ func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
 	s.publish(i, launcherapi.EventUpdated)
 }
 
-// adopt takes over the root of an instance. Where that is gone and the engine
-// is still there, what was written of the root was wrong.
+// adopt takes over the root of an instance. Where the root of the record is gone
+// and the engine is still there, the record was wrong, and the engine's process is
+// adopted.
 func (s *Supervisor) adopt(i *instance, root process.ID, found []process.Found) (Tree, error) {
 	i.root = root
 	tree, err := s.opts.Runner.Adopt(i.facts.ID, root)
@@ -180,8 +183,9 @@ func (s *Supervisor) adopt(i *instance, root process.ID, found []process.Found) 
 	return s.opts.Runner.Adopt(i.facts.ID, other)
 }
 
-// rootOf is the process to adopt: the one written down, or, when the launcher
-// died before it could write, the one that carries the instance's mark.
+// rootOf is the process to adopt: that of the record, or, when the launcher died
+// before it could write that process down, the one that carries the instance's
+// mark.
 func rootOf(saved SavedInstance, found []process.Found) process.ID {
 	if saved.Root.PID != 0 {
 		return saved.Root
@@ -194,7 +198,7 @@ func rootOf(saved SavedInstance, found []process.Found) process.ID {
 	return process.ID{}
 }
 
-// remember makes the instance of a saved one, without its process and ports.
+// remember makes an instance from its record, without its process and ports.
 func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 	eng, err := s.engine(saved.Engine)
 	if err != nil {
@@ -213,8 +217,8 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 	return i, nil
 }
 
-// sleepLevel is the level by whose sequence an instance is to be woken. Where what
-// is written of it is doubted it is 2: that sequence is right for both.
+// sleepLevel is the level by whose sequence an instance is to be woken. For a
+// doubted record it is 2: that sequence wakes sleepers of both levels.
 func sleepLevel(saved SavedInstance) int {
 	if saved.Doubted && saved.State != launcher.Awake {
 		return 2
@@ -222,15 +226,15 @@ func sleepLevel(saved SavedInstance) int {
 	return max(saved.Level, 1)
 }
 
-// reopen makes the ports of an adopted instance again. When its public port is
-// taken meanwhile it gets another, and says so.
+// reopen makes the ports of an adopted instance again. An instance whose public
+// port was taken meanwhile gets another, and its reason says so.
 func (s *Supervisor) reopen(i *instance) error {
 	if i.facts.EnginePort == 0 {
-		return nil // nobody knows where it listens
+		return nil // nobody knows where the engine listens
 	}
 	private, err := s.opts.Gates.Claim(i.facts.EnginePort)
 	if err != nil {
-		s.log.Warn("cannot keep an engine's port for it", "instance", i.facts.ID, "error", err)
+		s.log.Warn("cannot reserve the port of an adopted engine", "instance", i.facts.ID, "error", err)
 	} else {
 		i.private = private
 	}
@@ -247,13 +251,14 @@ func (s *Supervisor) reopen(i *instance) error {
 	return taken
 }
 
-// list adds a recovered instance to those that there are. The lock is held.
+// list adds a recovered instance to the list. The lock is held.
 func (s *Supervisor) list(i *instance) {
 	s.instances[i.facts.ID] = i
 	s.meter.Follow(i.facts.ID, i.root.PID)
 }
 
-// resume goes on with what the instance was doing. The lock is held.
+// resume goes on with the start, sleep, wake or stop that was under way. The lock
+// is held.
 func (s *Supervisor) resume(i *instance) {
 	limits := s.opts.Limits
 	s.setGate(i)
@@ -264,7 +269,7 @@ func (s *Supervisor) resume(i *instance) {
 		op := i.op
 		s.spawn(func() { s.awaitReady(i, op) })
 	case launcher.FallingAsleep:
-		s.beginOperation(i, &operation{limit: limits.Sleep, resumed: true}) // what was in flight went with the old proxy
+		s.beginOperation(i, &operation{limit: limits.Sleep, resumed: true}) // the answers in flight went with the old proxy
 		op := i.op
 		s.spawn(func() { s.putToSleep(i, op) })
 	case launcher.Waking:
@@ -277,8 +282,8 @@ func (s *Supervisor) resume(i *instance) {
 	}
 }
 
-// recoverGone lists an instance whose process ended while nobody looked. What
-// that left is cleared in the background.
+// recoverGone lists an instance whose root ended while the launcher was away. The
+// processes that the root left are cleared in the background.
 func (s *Supervisor) recoverGone(i *instance, exit process.Exit) {
 	tail := s.longTail(i.facts.LogName)
 	s.mu.Lock()
@@ -291,8 +296,7 @@ func (s *Supervisor) recoverGone(i *instance, exit process.Exit) {
 	s.onGoneWhileAway(i, exit, tail)
 }
 
-// onGoneWhileAway: the process ended while the launcher was away. The lock is
-// held.
+// onGoneWhileAway: the root ended while the launcher was away. The lock is held.
 func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []string) {
 	wasStopping := i.state == launcher.Stopping
 	err := s.happen(i, launcher.EventExited, func() {
@@ -300,7 +304,7 @@ func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []stri
 		if !wasStopping {
 			i.explain(exit, tail)
 			if secrets.Any(i.facts.Spec) {
-				i.reason, i.lastLog = exitText(exit), nil // the log may tell a secret, which went with the process
+				i.reason, i.lastLog = exitText(exit), nil // the log may tell a secret, and which text is one only the process told
 			}
 			i.reason = join(i.reason, "it ended while the launcher was away")
 			if i.root.PID == 0 {
@@ -313,14 +317,15 @@ func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []stri
 		return
 	}
 	if wasStopping {
-		i.reason = "its first process has ended; what that left is being ended"
+		i.reason = "its first process has ended; the processes that it left are being ended"
 		s.publish(i, launcherapi.EventUpdated)
 		s.spawn(func() { s.stopTree(i, 0) })
 	}
 }
 
-// recoverEnded lists an instance that had ended before. What may be left of it
-// is cleared in the background, and counted until then.
+// recoverEnded lists an instance whose record says that it had ended. Processes
+// that are left of it are cleared in the background, and their memory is charged
+// until then.
 func (s *Supervisor) recoverEnded(i *instance, found []process.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

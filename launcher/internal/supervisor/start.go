@@ -14,13 +14,12 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// This file is how an engine's process is made: by fork from a preloader, which
-// may have to be waited for, or by exec. Whichever it was, what comes after is the
-// same.
+// This file makes the process of an engine: by fork from a preloader, for which the
+// instance may have to wait, or by exec. What follows is the same for both.
 
-// startMethod says how an instance is to be started. Where fork is insisted on,
-// a preloader has to be ready for it now; where none is, one is made ready,
-// unless nothing is to be touched.
+// startMethod says how an instance is to be started. Where the request insists on
+// fork, a preloader has to be ready now; where none is, one is begun for the next
+// request, unless nothing is to be touched.
 func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
 	method := c.Spec.StartMethod
 	if method == "" {
@@ -48,8 +47,8 @@ func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
 	return launcherapi.StartFork, nil
 }
 
-// launch writes the intent down, starts the process and watches it. Where a
-// preloader is worth waiting for, that happens in the background.
+// launch writes the instance down, starts the process and watches it. Where a
+// preloader is worth waiting for, the process is started in the background.
 func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error) {
 	output, name, err := s.opts.Logs.Create(d.ID)
 	if err != nil {
@@ -63,7 +62,7 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	i.facts.LogName = name
 	if err := s.opts.Records.Put(d.ID, i.saved()); err != nil {
 		s.mu.Unlock()
-		_ = output.Close() // nothing of an engine was written
+		_ = output.Close() // no engine has written to the log
 		s.abandon(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot write instance %s down: %w", d.ID, err)
 	}
@@ -85,8 +84,8 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	return i.view(), err
 }
 
-// launched: the process was made, or not; kind is of the event that tells of it.
-// The lock is held.
+// launched: the process was made or, with an error, was not; kind is the event that
+// watchers are sent. The lock is held.
 func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err error, kind launcherapi.EventType) error {
 	i.noteStart(d.method, notForked)
 	s.opts.Observer.Started(i.facts.StartedBy, notForked != nil)
@@ -99,7 +98,7 @@ func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err e
 	}
 	i.tree, i.root = tree, tree.ID()
 	s.meter.Follow(d.ID, i.root.PID)
-	if i.facts.StartedBy == launcherapi.StartFork { // before it forks itself: those have this memory too
+	if i.facts.StartedBy == launcherapi.StartFork { // measured before the process forks: its children begin with this memory too
 		i.facts.Inherited = s.opts.Processes.Resident(i.root.PID).Anon
 	}
 	s.publish(i, kind)
@@ -115,8 +114,8 @@ func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err e
 	return nil
 }
 
-// awaits says what the start of a draft waits for: a preloader that loads, and is
-// ready sooner than an engine that is started by exec. Empty: for nothing.
+// awaits says what the start of a draft waits for: a preloader that loads, and will
+// be ready sooner than an engine that is started by exec. Empty: for nothing.
 func (s *Supervisor) awaits(d *Draft) string {
 	if d.method != launcherapi.StartAuto {
 		return ""
@@ -124,8 +123,8 @@ func (s *Supervisor) awaits(d *Draft) string {
 	return s.opts.Forker.Awaits(d.plan.Env())
 }
 
-// launchLater has the process of an instance made when a preloader can fork it,
-// or is not to be waited for any longer. output is closed then.
+// launchLater has the process of an instance made once a preloader can fork it, or
+// once the wait for the preloader is given up. output is closed then.
 func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason string) launcherapi.Instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,13 +145,13 @@ func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason 
 	return i.view()
 }
 
-// awaitFork returns when an instance's process is to be made, or its operation
-// has ended. At least half of the time for its start is left to the engine.
+// awaitFork returns when an instance's process is to be made, or when the operation
+// has ended. At least half of the time for the start is left to the engine.
 func (s *Supervisor) awaitFork(i *instance, op *operation, d *Draft) {
 	began := time.Now()
 	ctx, stop := context.WithTimeout(op.ctx, op.limit/2)
 	defer stop()
-	// Why it is not waited for any longer Fork says too.
+	// Why the wait was given up Fork says too.
 	_ = s.opts.Forker.Await(ctx, d.plan.Env(), func(reason string) { s.noteWait(i, op, reason) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,9 +172,9 @@ func (s *Supervisor) noteWait(i *instance, op *operation, reason string) {
 	s.publish(i, launcherapi.EventUpdated)
 }
 
-// launchWaited makes the process of an instance that waited for a preloader,
-// unless it was stopped meanwhile. When the launcher itself ends the process is
-// made all the same, and the next launcher adopts it.
+// launchWaited makes the process of an instance that waited for a preloader, unless
+// the instance was stopped meanwhile. When the launcher itself ends, the process is
+// made all the same, and the next launcher adopts the process.
 func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
 	s.mu.Lock()
 	i.waiting = false
@@ -194,8 +193,8 @@ func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
 	}
 }
 
-// startProcess makes the engine's process. notForked says why it was not
-// forked, where that was to be tried: it was started by exec then.
+// startProcess makes the engine's process. notForked says why a process that was to
+// be forked was started by exec instead.
 func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree Tree, notForked, err error) {
 	plan, err := s.withConfig(d.ID, d.plan)
 	if err != nil {

@@ -2,11 +2,10 @@
 // between their states, watches over what they hold, and finds them again after
 // the launcher itself has died.
 //
-// One lock guards every instance, the revision and the reservations. Whatever
-// happens to an instance comes in as one short method that takes the lock and
-// ends in [Supervisor.happen], the only place that writes a state. What takes
-// time runs in goroutines that belong to the supervisor and come back in as
-// happenings.
+// One lock guards every instance, the revision and the reservations. Each event of
+// an instance is one short method that takes the lock and ends in
+// [Supervisor.happen], the only place that writes a state. Work that takes time
+// runs in goroutines of the supervisor, whose ends are events too.
 package supervisor
 
 import (
@@ -29,22 +28,23 @@ import (
 // Limits bound what the supervisor waits for.
 type Limits struct {
 	Start         time.Duration // until an engine is healthy
-	Sleep         time.Duration // until it sleeps, after the drain
-	Wake          time.Duration // until it is awake
+	Sleep         time.Duration // until an engine sleeps, after the drain
+	Wake          time.Duration // until an engine is awake
 	Drain         time.Duration // default time for answers in flight to end
 	StopGrace     time.Duration // between SIGTERM and SIGKILL
-	StartingGrace time.Duration // the same while starting
+	StartingGrace time.Duration // the same for an engine that is starting
 	Memory        time.Duration // until device memory is back after a stop or a sleep
 }
 
 // Options of a Supervisor. Everything is required unless it says otherwise.
 type Options struct {
-	Engines   []engine.Engine // by the name they give themselves; the first is the default
+	Engines   []engine.Engine // each has a name; the first is the default
 	Program   []string        // argv before the engine's own arguments
 	SleepMode string          // engine.SleepModeAuto, …Always or …Never
 	// InstanceHost is where the public ports listen, and no wider.
 	InstanceHost string
-	// StartMethod of instances that do not say: launcherapi.StartAuto, …Exec or …Fork; empty: exec.
+	// StartMethod of instances that name none: launcherapi.StartAuto, …Exec or
+	// …Fork; empty: exec.
 	StartMethod string
 	Environ     []string // environment that engines inherit
 
@@ -81,8 +81,8 @@ type Supervisor struct {
 	mu        sync.Mutex
 	closing   bool
 	instances map[string]*instance
-	unwritten map[string]bool   // ids of instances of which what is written is not true
-	claims    map[string]*Claim // by the id of the swap that holds it
+	unwritten map[string]bool   // ids of instances whose record on disk is out of date
+	claims    map[string]*Claim // by the id of the swap
 
 	meter *devmem.Meter
 }
@@ -99,9 +99,9 @@ func New(opts Options) *Supervisor {
 }
 
 // Close lets answers in flight end, for at most the drain's limit, ends all
-// watching, gives the ports back and waits for every goroutine. It harms no
-// engine, unless with stopAll, which stops and forgets every instance after the
-// drain.
+// watching, gives the ports back and waits for every goroutine. Engines go on
+// running, unless stopAll is set: then every instance is stopped and forgotten
+// after the drain.
 func (s *Supervisor) Close(ctx context.Context, stopAll bool) error {
 	s.mu.Lock()
 	s.closing = true
@@ -180,8 +180,8 @@ func (s *Supervisor) Get(id string) (launcherapi.Instance, error) {
 	return i.view(), nil
 }
 
-// List shows every instance, in the order of their making, and the revision
-// that the list was true at.
+// List shows every instance, in the order of their making, and the revision of that
+// picture.
 func (s *Supervisor) List() ([]launcherapi.Instance, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -208,7 +208,7 @@ func (s *Supervisor) sorted() []*instance {
 }
 
 // LogName gives the log file of an instance, and a channel that is closed once
-// nobody writes to it any more.
+// nobody writes to the file any more.
 func (s *Supervisor) LogName(id string) (name string, over <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -219,8 +219,8 @@ func (s *Supervisor) LogName(id string) (name string, over <-chan struct{}, err 
 	return i.facts.LogName, i.over, nil
 }
 
-// LogsInUse names the logs of the instances that there are. The log that was
-// made for one that is only about to start is the latest of its id.
+// LogsInUse names the logs of all instances. An instance that is about to start may
+// have no log's name yet: its log is the latest of its id.
 func (s *Supervisor) LogsInUse() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

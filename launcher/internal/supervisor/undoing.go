@@ -8,9 +8,9 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// This file is the undoing of the phases of a swap, and what a swap begins with that
-// an earlier life of the launcher left. A swap undoes only what it did: the methods
-// move the instances of the claim alone, and what has not been moved stays.
+// This file undoes the phases of a swap, and begins a swap that an earlier life of
+// the launcher left. A swap undoes only what it did: the methods move the instances
+// of the claim alone, and leave those alone that the swap has not moved.
 
 // Settle waits until no instance that the swap moves is on its way to another state.
 func (c *Claim) Settle(ctx context.Context) {
@@ -35,7 +35,7 @@ func (c *Claim) SendBack(ctx context.Context) error {
 	i := c.in
 	if i == nil || !c.s.lists(i) {
 		c.s.mu.Unlock()
-		return nil // it was never made, or somebody has deleted it
+		return nil // the instance was never made, or somebody has deleted it
 	}
 	var err error
 	if c.plan.Makes() {
@@ -66,9 +66,9 @@ func (c *Claim) SendBack(ctx context.Context) error {
 	return err
 }
 
-// BringBack wakes an instance that leaves or has left, once the device memory is free
-// that others give back. The error says in which state the instance is, and is an
-// [ErrDeleted] when somebody has deleted the instance.
+// BringBack wakes an instance that leaves or has left, once the device memory is
+// free that other instances give back. The error says in which state the instance
+// is, and is an [ErrDeleted] when somebody has deleted the instance.
 func (c *Claim) BringBack(ctx context.Context, id string) error {
 	i, err := c.leaving(id)
 	if err == nil {
@@ -116,9 +116,9 @@ func (c *Claim) wakeAgain(ctx context.Context, i *instance) error {
 	return err
 }
 
-// awaitRoom waits until there is room for a sleeper to wake: until the memory
-// that others are giving back is free, for at most the time that it may take.
-// The error is what the ledger refuses the sleeper for in the end.
+// awaitRoom waits until there is room for a sleeper to wake, since other instances
+// may still be giving back their memory, and for at most the time that this may
+// take. The error is the ledger's last refusal.
 func (c *Claim) awaitRoom(ctx context.Context, i *instance) error {
 	var refusal error
 	c.s.meter.PollUntil(ctx, func() bool {

@@ -13,16 +13,17 @@ import (
 
 // Ask says how a verb is to be done.
 type Ask struct {
-	Level int           // of a sleep: 1 or 2; 0 means 1
+	Level int           // of the sleep: 1 or 2; 0 means 1
 	Drain time.Duration // negative: the launcher's default
-	Limit time.Duration // for the engine's answer; 0: the launcher's default
+	Limit time.Duration // for the answer of the engine; 0: the launcher's default
 }
 
-// lastLevel asks for the level that an instance slept at last; 1 if it never did.
+// lastLevel asks for the level of the instance's last sleep; 1 for one that never
+// slept.
 const lastLevel = -1
 
-// Sleep puts an instance to sleep. It returns once that has begun; the outcome
-// is awaited with [Supervisor.AwaitVerb].
+// Sleep begins to put an instance to sleep; [Supervisor.AwaitVerb] waits for the
+// outcome.
 //
 //	state            effect
 //	awake            gate shut, drain, engine's sleep sequence
@@ -49,7 +50,8 @@ func (s *Supervisor) Sleep(id string, ask Ask) (launcherapi.Instance, error) {
 	return i.view(), err
 }
 
-// sleep is Sleep for a swap, or for nobody's. The lock is held.
+// sleep is Sleep asked for by a swap, or without a swapID by a client. The lock is
+// held.
 func (s *Supervisor) sleep(i *instance, swapID string, ask Ask) error {
 	return s.verb(i, swapID, ask, launcher.EventSleepAsked, s.opts.Limits.Sleep, func() error {
 		switch {
@@ -63,8 +65,7 @@ func (s *Supervisor) sleep(i *instance, swapID string, ask Ask) error {
 	})
 }
 
-// Wake wakes an instance. It returns once that has begun; the outcome is
-// awaited with [Supervisor.AwaitVerb].
+// Wake begins to wake an instance; [Supervisor.AwaitVerb] waits for the outcome.
 //
 //	state              effect
 //	sleeping           room is checked, then the engine's wake sequence
@@ -82,7 +83,8 @@ func (s *Supervisor) Wake(id string, ask Ask) (launcherapi.Instance, error) {
 	return i.view(), err
 }
 
-// wake is Wake for a swap, or for nobody's. The lock is held.
+// wake is Wake asked for by a swap, or without a swapID by a client. The lock is
+// held.
 func (s *Supervisor) wake(i *instance, swapID string, ask Ask, memory devmem.Reading) error {
 	return s.verb(i, swapID, ask, launcher.EventWakeAsked, s.opts.Limits.Wake, func() error {
 		if i.state != launcher.Sleeping {
@@ -95,8 +97,8 @@ func (s *Supervisor) wake(i *instance, swapID string, ask Ask, memory devmem.Rea
 	})
 }
 
-// refusal says why there is no room for a sleeper to wake; nil: there is, or it
-// sleeps no more. The lock is held.
+// refusal says why there is no room for a sleeper to wake; nil: there is room, or
+// the instance sleeps no more. The lock is held.
 func (s *Supervisor) refusal(i *instance, swapID string, memory devmem.Reading) error {
 	if i.state != launcher.Sleeping {
 		return nil
@@ -113,8 +115,9 @@ func (s *Supervisor) gpusOf(id string) []string {
 	return nil
 }
 
-// verb lets an asked-for event happen, after check has allowed it. swapID is the
-// swap that asks; empty: none. The lock is held.
+// verb lets an event happen that a client or a swap asks for, after check has
+// allowed the event. swapID is the swap that asks; empty: a client does. The lock
+// is held.
 func (s *Supervisor) verb(i *instance, swapID string, ask Ask, event launcher.Event, limit time.Duration, check func() error) error {
 	if s.closing {
 		return launcher.Unavailablef("the launcher is closing")
@@ -161,10 +164,10 @@ func (i *instance) failure(want launcher.State) error {
 	return e
 }
 
-// Delete stops an instance's whole process tree, waits until it is gone and
-// its device memory is back, and forgets it. It goes on when ctx ends first, and
-// when the tree cannot be ended for long, which is an error of code
-// engine_timeout.
+// Delete stops an instance's whole process tree, waits until it is gone and its
+// device memory is back, and forgets it. When ctx ends first, or when the tree
+// cannot be ended for long (an error of code engine_timeout), the end of the
+// instance goes on after Delete has returned.
 //
 //	state               effect
 //	stopped, failed     what is left is cleared, then forgotten
@@ -191,7 +194,7 @@ func (s *Supervisor) stop(i *instance) error {
 		return nil
 	}
 	if i.launching() {
-		return nil // launch sees it as soon as the process is there
+		return nil // launched stops the instance as soon as the process is there
 	}
 	return s.happen(i, launcher.EventStopAsked, nil)
 }
@@ -222,7 +225,7 @@ func (s *Supervisor) DeleteAll(ctx context.Context) ([]launcherapi.Instance, err
 		switch {
 		case err == nil:
 			out = append(out, stopped[n])
-		case launcher.CodeOf(err) != launcherapi.CodeNotFound: // somebody else was quicker
+		case launcher.CodeOf(err) != launcherapi.CodeNotFound: // somebody else has deleted it
 			failed = append(failed, err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// everyGPU lists the UUIDs.
+// everyGPU lists the UUIDs of all GPUs.
 func (s *Supervisor) everyGPU() []string {
 	var ids []string
 	for _, d := range s.opts.GPUs.Devices() {
@@ -20,12 +20,13 @@ func (s *Supervisor) everyGPU() []string {
 	return ids
 }
 
-// freshReads is how often memory is read again when something happened to an
-// instance meanwhile: what was read and what is known would not fit together.
+// freshReads is how often memory is read at most until no instance changes
+// meanwhile: else the reading and the states of the instances would not fit
+// together.
 const freshReads = 3
 
-// lockWithMemory reads the memory of GPUs and takes the lock. What sleepers turn out
-// to have given back since is noted.
+// lockWithMemory reads the memory of GPUs and takes the lock. It notes residues
+// that have become less.
 func (s *Supervisor) lockWithMemory(uuids []string) devmem.Reading {
 	for try := 1; ; try++ {
 		before := s.opts.Feed.Revision()
@@ -41,7 +42,7 @@ func (s *Supervisor) lockWithMemory(uuids []string) devmem.Reading {
 
 // noteResidues notes which sleepers hold clearly less than was measured when they
 // fell asleep: memory may come back later than memory_timeout. A driver that lists
-// nothing of a sleeper says nothing. The lock is held.
+// no memory for a sleeper says nothing about its residue. The lock is held.
 func (s *Supervisor) noteResidues(memory devmem.Reading) {
 	for id, held := range memory.Held {
 		i, ok := s.instances[id]
@@ -61,7 +62,7 @@ func (s *Supervisor) noteResidues(memory devmem.Reading) {
 	}
 }
 
-// world is the ledger's picture of now. The lock is held.
+// world is the ledger's picture of the present. The lock is held.
 func (s *Supervisor) world(memory devmem.Reading) ledger.World {
 	w := ledger.World{GPUs: map[string]ledger.GPU{}, Budget: s.opts.Budget, Reservations: s.reservations()}
 	for _, d := range s.opts.GPUs.Devices() {
@@ -75,7 +76,7 @@ func (s *Supervisor) world(memory devmem.Reading) ledger.World {
 	for _, i := range s.sorted() {
 		held := memory.Held[i.facts.ID]
 		if i.released {
-			held = nil // whoever holds it is a stranger by now
+			held = nil // the instance's processes are gone: those that have their ids now are strangers
 		}
 		w.Instances = append(w.Instances, i.entry(held))
 	}
@@ -98,9 +99,10 @@ func (s *Supervisor) unlisted(uuid string, memory devmem.Reading) bool {
 // of which they hold nothing are left out.
 func (s *Supervisor) held(i *instance) map[string]uint64 { return s.meter.Held(i.facts.ID, i.gpus()) }
 
-// holdsBefore is the device memory that an instance holds before its sleep. One
-// that an earlier life of the launcher has told to sleep may have given it back:
-// then what it held while it was awake counts, as far as that is known.
+// holdsBefore is the device memory that an instance holds before its sleep. An
+// instance that an earlier life of the launcher has told to sleep may have given
+// its memory back already: then what it held while awake counts, as far as that is
+// known.
 func (s *Supervisor) holdsBefore(i *instance, op *operation) map[string]uint64 {
 	before := s.held(i)
 	if !op.resumed {
@@ -119,7 +121,7 @@ func (s *Supervisor) holdsBefore(i *instance, op *operation) map[string]uint64 {
 	return out
 }
 
-// GPUs shows every device with everything known to be on it.
+// GPUs shows every device with the instances on it.
 func (s *Supervisor) GPUs() launcherapi.GPUList {
 	memory := s.meter.Read(s.everyGPU())
 	health := map[string]gpu.Health{}
