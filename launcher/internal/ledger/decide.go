@@ -10,17 +10,17 @@ import (
 
 // Plan is what a swap does. A request fills in SwapID, In, Stop, Level, Drain and
 // Until, and the Room of a new instance; [Decide] fills in the rest. From then on
-// nothing of it changes: it is written down, executed and reported as it stands.
+// the plan does not change: it is written down, executed and reported as it stands.
 type Plan struct {
 	SwapID string        `json:"swap_id"`
-	GPUs   []string      `json:"gpus,omitempty"`  // UUIDs of those that the swap has its turn on
+	GPUs   []string      `json:"gpus,omitempty"`  // UUIDs of the GPUs that the swap has its turn on
 	In     string        `json:"in,omitempty"`    // id of the instance that comes in; empty: none
-	Room   *Want         `json:"room,omitempty"`  // that In needs; nil: In is awake already and stays, or there is none
+	Room   *Want         `json:"room,omitempty"`  // what In needs; nil: In is awake already and stays, or there is none
 	Out    []string      `json:"out,omitempty"`   // ids of the instances that are awake on the GPUs and leave
-	Stop   bool          `json:"stop,omitempty"`  // who leaves ends, once In is awake; until then it sleeps
-	Level  int           `json:"level"`           // of the sleep of who leaves
-	Evict  []string      `json:"evict,omitempty"` // ids of the sleepers that end first, in that order
-	Drain  time.Duration `json:"drain"`           // how long answers in flight of who leaves may take
+	Stop   bool          `json:"stop,omitempty"`  // the instances that leave are ended once In is awake; until then they sleep
+	Level  int           `json:"level"`           // at which the instances that leave sleep
+	Evict  []string      `json:"evict,omitempty"` // ids of the sleepers that are ended first, in that order
+	Drain  time.Duration `json:"drain"`           // how long answers in flight of the instances that leave may take
 	Until  time.Time     `json:"until"`           // when the swap's time is over
 }
 
@@ -30,7 +30,7 @@ func (p Plan) Makes() bool { return p.Room != nil && p.Room.New }
 // Idle says whether there is nothing to do.
 func (p Plan) Idle() bool { return len(p.Out) == 0 && p.Room == nil }
 
-// Parties are the ids of the instances that there are and that the plan names.
+// Parties are the ids of the existing instances that the plan names.
 func (p Plan) Parties() []string {
 	all := slices.Concat(p.Out, p.Evict)
 	if p.In != "" && !p.Makes() {
@@ -51,7 +51,7 @@ func (e *MovingError) Error() string {
 // sent away.
 type TooSoonError struct {
 	InstanceID string
-	Wait       time.Duration // until it has
+	Wait       time.Duration // until the instance has been awake for long enough
 }
 
 func (e *TooSoonError) Error() string {
@@ -64,8 +64,8 @@ type WiderError struct{ GPUs []string }
 
 func (e *WiderError) Error() string { return fmt.Sprintf("the swap touches GPUs %v", e.GPUs) }
 
-// Decide answers what a swap has to do for In to be the one that is awake on gpus.
-// It is pure: now is the time of the decision.
+// Decide answers what a swap has to do for In to be the only instance that is awake
+// on gpus. It is pure: now is the time of the decision.
 //
 //	in               others awake there   answer
 //	none             none                 nothing to do
@@ -104,8 +104,8 @@ func Decide(w World, p Plan, gpus []string, now time.Time) (Plan, error) {
 	return p, err
 }
 
-// room is what the instance that comes in needs; nil when it is awake already or
-// there is none.
+// room is what the instance that comes in needs; nil when that is awake already, or
+// when none comes in.
 func (w World) room(p Plan, gpus []string) (*Want, error) {
 	there := slices.ContainsFunc(w.Instances, func(i Instance) bool { return i.ID == p.In })
 	switch {
@@ -131,7 +131,7 @@ func (w World) room(p Plan, gpus []string) (*Want, error) {
 	return nil, launcher.Conflictf("instance %s is %s and cannot be brought in: delete it and make it anew", p.In, in.State)
 }
 
-// missing gives what have lacks of need.
+// missing gives the elements of need that have lacks.
 func missing(have, need []string) []string {
 	var out []string
 	for _, g := range need {

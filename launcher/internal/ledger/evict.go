@@ -10,10 +10,10 @@ import (
 )
 
 // evictions answers whether a swap can succeed, and which sleepers have to be
-// evicted for it, in the order of their eviction: least recently used first,
-// pinned ones and the parties of any swap never. A budget of sleepers counts
-// only where this swap makes it worse. A refusal touches nothing and names the
-// holder and the numbers.
+// evicted for it, in the order of their eviction: least recently used first, pinned
+// ones and the parties of any swap never. A budget of sleepers that is exceeded
+// counts only where this swap adds sleepers or bytes. A refusal touches nothing and
+// names the holder and the numbers.
 func evictions(w World, p Plan) (evict []string, err error) {
 	after := w.after(p)
 	protected := slices.Clone(p.Out)
@@ -35,10 +35,10 @@ func evictions(w World, p Plan) (evict []string, err error) {
 	}
 }
 
-// Enforce answers which sleepers have to go for the budgets of sleepers to
-// hold, least recently used first. The instance named is spared. What a swap
-// moves counts when that is over: until then one may sleep that is about to wake
-// or to end, and the swap has judged how many there will be.
+// Enforce answers which sleepers have to go for the budgets of sleepers to hold,
+// least recently used first. The instance named is spared. An instance that a swap
+// moves does not count before the swap is over: it may sleep and be about to wake
+// or to end, and the swap's own decision has counted it.
 func Enforce(w World, spare string) (evict []string) {
 	w.Instances = slices.DeleteFunc(slices.Clone(w.Instances), func(i Instance) bool { return i.SwapID != "" })
 	for {
@@ -64,13 +64,14 @@ func (w World) judge(p Plan, worse where) *launcher.Error {
 	return w.overBudget(worse)
 }
 
-// where says whether a bound counts, on a GPU or, without one, on the host.
+// where says whether a bound counts on a GPU or, without a uuid, on the host.
 type where func(bound, uuid string) bool
 
 func anywhere(string, string) bool { return true }
 
-// worseThan tells where there are more sleepers than before, or where they hold
-// more. What a new sleeper holds may be unknown: its coming is enough.
+// worseThan tells where there are more sleepers than before, or where sleepers hold
+// more. How much a new sleeper holds may be unknown: that there is one more is
+// enough.
 func (w World) worseThan(before World) where {
 	return func(bound, uuid string) bool {
 		count, bytes := w.sleepers(uuid)
@@ -79,23 +80,25 @@ func (w World) worseThan(before World) where {
 	}
 }
 
-// after is the world as it will be once the leaving ones have left and before
-// the wanted one has come: their memory is given back but for their residue.
+// after is the world as it will be when the instances that leave have left and the
+// one that comes in has not come: those that leave have given back their memory but
+// for the residue.
 func (w World) after(p Plan) World {
 	w = w.clone()
 	for n := range w.Instances {
 		i := &w.Instances[n]
 		if p.Room != nil && i.ID == p.Room.ID && i.State == launcher.Sleeping {
 			w.vacate(i, nil)
-			i.Released = true // counted again by the room
+			i.Released = true // the plan's room counts it
 			continue
 		}
 		if !slices.Contains(p.Out, i.ID) {
 			continue
 		}
 		if p.Stop {
-			// It sleeps until the one that comes in is awake, and only then
-			// ends: meanwhile its residue is nobody's, but in the way.
+			// The instance sleeps until the one that comes in is awake, and only
+			// then ends: until then its residue takes room, and no budget counts
+			// it.
 			w.vacate(i, i.Residue)
 			i.Now, i.State, i.Released = nil, launcher.Stopped, true
 			continue
@@ -106,8 +109,8 @@ func (w World) after(p Plan) World {
 	return w
 }
 
-// vacate takes an instance's memory off the GPUs, leaving a residue: what was
-// measured, or what it is counted with where the driver does not say.
+// vacate takes an instance's memory off the GPUs, leaving a residue: the measured
+// bytes, or the charge where the driver tells none.
 func (w World) vacate(i *Instance, residue map[string]uint64) {
 	for _, uuid := range i.GPUs {
 		gpu := w.GPUs[uuid]
@@ -142,8 +145,8 @@ func (w World) clone() World {
 	return w
 }
 
-// overBudget gives the first budget of sleepers that does not hold, of those
-// that count.
+// overBudget gives the refusal for the first budget of sleepers that counts and is
+// exceeded; nil: none is.
 func (w World) overBudget(counts where) *launcher.Error {
 	for _, uuid := range append(w.uuids(), "") {
 		count, bytes := w.sleepers(uuid)
@@ -168,9 +171,9 @@ type bounded struct {
 	have, limit uint64
 }
 
-// sleepers counts those of a GPU, or of the whole host where there is no UUID,
-// and sums what they hold there. One that a swap is going to evict counts no
-// more: its place is given away.
+// sleepers counts the sleepers of a GPU, or without a uuid of the whole host, and
+// sums the bytes that they hold there. A victim of a swap counts no more: its place
+// is given away.
 func (w World) sleepers(uuid string) (count, bytes uint64) {
 	for _, i := range w.Instances {
 		if i.State != launcher.Sleeping || i.Released || i.Victim || uuid != "" && !slices.Contains(i.GPUs, uuid) {

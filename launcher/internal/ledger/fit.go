@@ -20,17 +20,17 @@ const (
 	BoundMaxInstances          = "max_instances"
 )
 
-// Want is what somebody asks room for: an instance, existing or new, that
-// shall be awake on GPUs.
+// Want is a wish for room: for an instance, existing or new, that shall be awake on
+// GPUs.
 type Want struct {
-	ID     string            `json:"id"`                // of the instance; may be new
+	ID     string            `json:"id"`                // of the instance
 	Bytes  map[string]uint64 `json:"bytes"`             // needed while awake, by GPU UUID
-	New    bool              `json:"new,omitempty"`     // it does not exist yet, so it counts against max_instances
-	SwapID string            `json:"swap_id,omitempty"` // whose own reservation does not stand in its way
+	New    bool              `json:"new,omitempty"`     // the instance does not exist yet, and counts against max_instances
+	SwapID string            `json:"swap_id,omitempty"` // of the swap that wants it, whose reservation is not counted twice
 }
 
-// Want is the room that the instance needs to be awake, for a swap or, without an
-// id of one, for nobody's swap.
+// Want is the room that the instance needs to be awake, for the swap of that id, or
+// without an id for a client.
 func (i Instance) Want(swapID string) Want {
 	want := Want{ID: i.ID, SwapID: swapID, Bytes: map[string]uint64{}}
 	for _, uuid := range i.GPUs {
@@ -39,8 +39,8 @@ func (i Instance) Want(swapID string) Want {
 	return want
 }
 
-// Admit answers whether the wanted instance can be awake beside everything
-// that is there now. Nothing is evicted for it: only a swap makes room. The
+// Admit answers whether the wanted instance can be awake beside everything that is
+// there now. No sleeper is evicted for the instance: only a swap makes room. The
 // error has code does_not_fit and holds the numbers.
 func Admit(w World, want Want) error {
 	if want.New {
@@ -78,8 +78,8 @@ func (w World) roomForOneMore(swapID string) error {
 }
 
 // places counts the instances that swaps other than the one named are about to
-// make, and names one of those swaps. One whose victim still lives takes the
-// victim's place.
+// make, and names one of those swaps. A new instance whose swap has a victim that
+// still lives takes the victim's place.
 func (w World) places(except string) (count int, swapID string) {
 	for _, r := range w.Reservations {
 		victim := slices.ContainsFunc(w.Instances, func(i Instance) bool {

@@ -1,5 +1,6 @@
-// Package ledger decides who fits on a GPU. It is pure: it is given one
-// picture of the world and answers with numbers; it reads nothing itself.
+// Package ledger decides which instances fit on a GPU. Its functions are pure: they
+// are given one picture of the world, answer with numbers, and read nothing
+// themselves.
 //
 // Words used here:
 //
@@ -23,9 +24,9 @@ import (
 type Instance struct {
 	ID       string
 	State    launcher.State
-	Since    time.Time // it is in that state
-	Released bool      // nothing of it is on a device any more (ended, and its memory is back)
-	Slept    bool      // it ends or has ended, and was asleep until then
+	Since    time.Time // when the instance came into that state
+	Released bool      // ended, and its device memory is back
+	Slept    bool      // is ending or has ended, and was asleep until then
 	GPUs     []string
 	Expected map[string]uint64 // awake, from its command line
 	Awake    map[string]uint64 // measured when it was last awake
@@ -34,8 +35,8 @@ type Instance struct {
 	Host     uint64            // main memory held while asleep
 	LastUsed time.Time
 	Pinned   bool
-	SwapID   string // the swap that has claimed it, if any
-	Victim   bool   // that swap is going to evict it
+	SwapID   string // of the swap that has claimed the instance; empty: none has
+	Victim   bool   // that swap is going to evict the instance
 }
 
 // GPU is one device as measured.
@@ -91,8 +92,8 @@ func (i Instance) Charge(uuid string) (bytes uint64, measured bool) {
 	}
 }
 
-// Foreign is what processes that are not the launcher's use of a GPU, and
-// instances that it was not given to.
+// Foreign is the memory of a GPU that is used by processes which are not the
+// launcher's, or by instances which were not given that GPU.
 func (w World) Foreign(uuid string) uint64 {
 	gpu := w.GPUs[uuid]
 	var ours uint64
@@ -109,8 +110,8 @@ func (w World) Foreign(uuid string) uint64 {
 	return sub(gpu.UsedBytes, ours)
 }
 
-// Reserved is what swaps other than the one named have promised on a GPU, and
-// one of those swaps.
+// Reserved is the memory of a GPU that swaps other than except have promised, and
+// the id of one of those swaps.
 func (w World) Reserved(uuid, except string) (bytes uint64, swapID string) {
 	for _, r := range w.Reservations {
 		if r.SwapID != except && r.Bytes[uuid] > 0 {
@@ -121,7 +122,8 @@ func (w World) Reserved(uuid, except string) (bytes uint64, swapID string) {
 	return bytes, swapID
 }
 
-// Holders lists who is counted on a GPU, the instance named left out.
+// Holders lists the instances that are counted on a GPU, without the instance
+// except.
 func (w World) Holders(uuid, except string) []launcherapi.GPUHolder {
 	out := make([]launcherapi.GPUHolder, 0, len(w.Instances))
 	for _, i := range w.Instances {

@@ -14,7 +14,7 @@ import (
 
 var errLauncherCloses = launcher.Unavailablef("the launcher is closing; a swap that had begun is taken up again when it is back")
 
-// await admits the swap, unless the swap is called off before.
+// await waits until the swap is admitted, or was called off before.
 func (r *Run) await(ctx context.Context) (release func(), err error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -72,9 +72,9 @@ func withKey(keys []string, key string) []string {
 	return append(keys, key)
 }
 
-// claimOnce claims as soon as nobody concerned is on its way to another state and who
-// leaves has been awake for long enough. While it waits for the latter others that
-// need not wait may have their turn.
+// claimOnce claims as soon as none of the instances is on its way to another state,
+// and those that leave have been awake for long enough. While the swap waits for
+// the latter, swaps that need not wait may have their turn.
 func (r *Run) claimOnce(ctx context.Context, turn *gpuqueue.Turn, keys []string) error {
 	ask := supervisor.SwapAsk{Plan: r.saved.Plan, GPUs: r.gpus, Draft: r.draft, DryRun: r.req.DryRun}
 	ask.Plan.GPUs = slices.Clone(keys)
@@ -106,7 +106,7 @@ func (r *Run) claimOnce(ctx context.Context, turn *gpuqueue.Turn, keys []string)
 func (r *Run) outlast(ctx context.Context, soon *ledger.TooSoonError) error {
 	enough, stop := context.WithTimeout(ctx, soon.Wait)
 	defer stop()
-	_, _ = r.c.opts.Supervisor.Await(enough, soon.InstanceID, func(i launcherapi.Instance) bool { // gone, or its time is over
+	_, _ = r.c.opts.Supervisor.Await(enough, soon.InstanceID, func(i launcherapi.Instance) bool { // an error says that it is gone, or that its time is over
 		return i.State != string(launcher.Awake)
 	})
 	if ctx.Err() != nil {

@@ -10,11 +10,11 @@ var (
 	errNeverComes = launcher.Conflictf("the swap was called off before it came: use a new Idempotency-Key for a new request")
 )
 
-// CallOff ends the wait of the swap that came with a key: it is refused, and has
-// touched nothing. One that has begun goes on and one that is over stays as it
-// is, which is an error of code conflict; a key that nobody knows is one of code
-// not_found. A swap that comes with that key later is refused: its client, whose
-// request was slower than its calling off, wants it no more.
+// CallOff ends the wait of the swap that came with a key: the swap is refused, and
+// has touched nothing. A swap that has begun goes on, and one that is over stays as
+// it is: both are errors of code conflict. For a key that no swap has come with,
+// the error has code not_found, and a swap that comes with that key later is
+// refused: its client's request was slower than the calling off.
 func (c *Coordinator) CallOff(key string) (*Run, error) {
 	c.mu.Lock()
 	k, known := c.keys[key]
@@ -35,7 +35,7 @@ func (c *Coordinator) CallOff(key string) (*Run, error) {
 	return r, nil
 }
 
-// callOffEarly has a swap refused that comes with a key from now on. The oldest
+// callOffEarly has a swap refused that comes with this key from now on. The oldest
 // such keys are forgotten. The lock is held.
 func (c *Coordinator) callOffEarly(key string) {
 	c.early = append(c.early, key)
@@ -44,7 +44,7 @@ func (c *Coordinator) callOffEarly(key string) {
 	}
 }
 
-// callOff says whether the swap waited still.
+// callOff calls the swap off, and says whether it was still waiting.
 func (r *Run) callOff() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -20,8 +20,8 @@ type Claim interface {
 	Drain(ctx context.Context, id string) (cut int, err error)
 	// Sleep waits until an instance that leaves sleeps; errors as of Drain.
 	Sleep(ctx context.Context, id string) error
-	// Evict ends a victim. Without an error and not evicted says that somebody else
-	// was quicker.
+	// Evict ends a victim. evicted is false without an error when the victim has
+	// ended or was deleted otherwise.
 	Evict(ctx context.Context, id string) (evicted bool, err error)
 	// Wake wakes the instance that comes in, whose gate stays shut.
 	Wake(ctx context.Context) error
@@ -36,7 +36,8 @@ type Claim interface {
 	// Stop ends an instance that has left.
 	Stop(ctx context.Context, id string) error
 
-	// SendBack removes the instance that came in, or puts that back to sleep.
+	// SendBack removes the instance that came in if the swap made it, or else puts
+	// that instance back to sleep.
 	SendBack(ctx context.Context) error
 	// BringBack wakes an instance that leaves or has left. The error says in which
 	// state the instance is.

@@ -1,6 +1,6 @@
-// Package swap makes models take turns: it puts whatever is awake on a set of
-// GPUs to sleep and wakes or starts another in its place, or leaves everything
-// as it was.
+// Package swap makes models take turns: a swap puts the instances that are awake on
+// a set of GPUs to sleep and wakes or starts another in their place, or leaves
+// everything as it was.
 //
 // A swap runs by itself once it has begun: the client that asked may go away.
 // Its phases, in order, are
@@ -17,9 +17,9 @@
 //	open     its gate opens
 //
 // A failure in any of them, or the end of the swap's time, leads to undo: the
-// one that came in goes back to sleep or is removed, and whoever was awake
-// wakes again. The answer does not wait for that much longer than the swap's
-// time; the undoing goes on.
+// instance that came in goes back to sleep or is removed, and those that were awake
+// wake again. The answer comes at most undoGrace after the swap's time; an undoing
+// that takes longer goes on.
 package swap
 
 import (
@@ -59,7 +59,7 @@ type Coordinator struct {
 	closing chan struct{} // closed with closed
 	keys    map[string]*kept
 	recent  []string // keys in the order of their coming
-	early   []string // keys that were called off before any swap came with them
+	early   []string // keys called off before any swap came with them
 }
 
 // New makes a coordinator.
@@ -69,9 +69,10 @@ func New(opts Options) *Coordinator {
 	return c
 }
 
-// Close waits for the swaps that run, until ctx ends; those that are left then
-// are abandoned where they are, to be finished or undone by the next life of
-// the launcher. So are those at once that were answered and are still undone.
+// Close waits for the swaps that run, until ctx ends; swaps that still run then are
+// abandoned where they are, to be finished or undone by the next life of the
+// launcher. Swaps that are answered already and still being undone are abandoned at
+// once.
 func (c *Coordinator) Close(ctx context.Context) {
 	c.mu.Lock()
 	if !c.closed {
@@ -102,10 +103,9 @@ func (c *Coordinator) isClosing() bool {
 	}
 }
 
-// Begin reads a request and starts the swap. What is wrong with the request
-// itself comes back at once; everything else is for the Run to tell. With a
-// key that was used before for the same request, the earlier Run is given back
-// and nothing is done again.
+// Begin reads a request and starts the swap. Errors of the request itself are
+// returned at once; all others are the Run's. For a key that was used before with
+// the same request, Begin returns the earlier Run and begins nothing.
 func (c *Coordinator) Begin(req launcherapi.SwapRequest, key string) (*Run, error) {
 	id := uuid.NewString()
 	r, err := c.begin(id, req, key)
@@ -130,7 +130,7 @@ func (c *Coordinator) begin(id string, req launcherapi.SwapRequest, key string) 
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if earlier, err := c.recall(key, digest); earlier != nil || err != nil {
-		return earlier, err // it came while this one was read
+		return earlier, err // a swap with the same key came while this request was read
 	}
 	if c.closed {
 		return nil, launcher.Unavailablef("the launcher is closing")
@@ -148,10 +148,10 @@ func (c *Coordinator) begin(id string, req launcherapi.SwapRequest, key string) 
 }
 
 // Recover remembers the keys of the swaps that had ended when the launcher died,
-// and finishes or undoes those that were under way: one whose instance is
-// awake, or becomes so, is finished. Their turns are asked for before anybody
-// else can; they are taken up in the background. The swaps come in the order of
-// their beginning.
+// and finishes or undoes the swaps that were under way: a swap whose instance is
+// awake, or becomes so, is finished. Recover takes their places in the queue,
+// before any other swap can, and the swaps are then taken up in the background. The
+// swaps are given in the order of their beginning.
 func (c *Coordinator) Recover(swaps []Saved) {
 	for _, saved := range swaps {
 		if !saved.Done {

@@ -12,22 +12,22 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// This file is what is remembered of idempotency keys: which swap came with
-// each, and what it came to. Neither holds the request or a secret of it.
+// This file remembers idempotency keys: which swap came with each key, and the
+// swap's result. Neither a request nor a secret of one is kept.
 
-// Bounds of what is remembered.
+// Bounds of what is kept for keys.
 const (
 	keptKeys  = 1000
-	keptBytes = 8 << 10 // of an answer, as JSON; of a larger one what describes its instances is left out
+	keptBytes = 8 << 10 // of an answer, as JSON; from a larger one the descriptions of instances are left out
 )
 
 // kept is an idempotency key and the swap that came with it.
 type kept struct {
 	saved Saved // as it is written down
-	run   *Run  // nil when it is over
+	run   *Run  // nil once the swap is over
 }
 
-// digestOf makes a request short.
+// digestOf is the digest of a request, by which a repetition is recognized.
 func digestOf(req launcherapi.SwapRequest) ([sha256.Size]byte, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
@@ -36,7 +36,8 @@ func digestOf(req launcherapi.SwapRequest) ([sha256.Size]byte, error) {
 	return sha256.Sum256(body), nil
 }
 
-// newKey makes what a request is known again by.
+// newKey makes the record of a key, by which a repetition of its request is
+// recognized.
 func newKey(key string, digest [sha256.Size]byte) *SavedKey {
 	salt := make([]byte, sha256.Size)
 	_, _ = rand.Read(salt) // never fails
@@ -56,12 +57,12 @@ func (c *Coordinator) earlier(key string, digest [sha256.Size]byte) (*Run, error
 	return c.recall(key, digest)
 }
 
-// recall gives the swap that came with the key before, or nil. Another request
+// recall gives the swap that came with the key before, or nil. A different request
 // with the same key is refused. The lock is held.
 func (c *Coordinator) recall(key string, digest [sha256.Size]byte) (*Run, error) {
 	k, used := c.keys[key]
 	if key == "" || !used {
-		return nil, nil //nolint:nilnil // a new one
+		return nil, nil //nolint:nilnil // a new key
 	}
 	if !hmac.Equal(k.saved.Key.Hash, hashOf(k.saved.Key.Salt, digest)) {
 		return nil, &launcher.Error{
@@ -75,9 +76,9 @@ func (c *Coordinator) recall(key string, digest [sha256.Size]byte) (*Run, error)
 	return c.over(k.saved), nil
 }
 
-// remember keeps a key, and forgets the oldest beyond the bound: forgotten is the
-// swap that came with that, to be forgotten too once it is over; empty: none. The
-// lock is held.
+// remember keeps a key, and forgets the oldest key beyond the bound. forgotten is
+// the id of the swap that came with that key, when the swap is over: its record is
+// to be removed too; empty: no swap's is. The lock is held.
 func (c *Coordinator) remember(k *kept) (forgotten string) {
 	key := k.saved.Key.Key
 	if _, known := c.keys[key]; !known {
@@ -94,7 +95,8 @@ func (c *Coordinator) remember(k *kept) (forgotten string) {
 	return forgotten
 }
 
-// keep is remember for a caller without the lock, which forgets what is forgotten.
+// keep is remember for a caller without the lock, and removes the record of the
+// swap whose key is forgotten.
 func (c *Coordinator) keep(k *kept) {
 	c.mu.Lock()
 	forgotten := c.remember(k)
@@ -102,7 +104,7 @@ func (c *Coordinator) keep(k *kept) {
 	c.forgetSwap(forgotten)
 }
 
-// over makes the Run of a swap that has ended.
+// over makes the Run of a swap that had ended in an earlier life of the launcher.
 func (c *Coordinator) over(saved Saved) *Run {
 	r := c.newRun(saved.Plan.SwapID)
 	r.result, r.over = *saved.Result, true
@@ -115,7 +117,7 @@ func (c *Coordinator) over(saved Saved) *Run {
 	return r
 }
 
-// savedFailure is what is written down of a failure.
+// savedFailure is the part of a failure that is written down.
 func savedFailure(failed *FailedError) *SavedFailure {
 	if failed == nil {
 		return nil
@@ -147,12 +149,12 @@ func failedError(f SavedFailure, result launcherapi.SwapResult) *FailedError {
 	return out
 }
 
-// errorText is an error of an earlier life, of which the words are left.
+// errorText is the text of an error of an earlier life of the launcher.
 type errorText string
 
 func (e errorText) Error() string { return string(e) }
 
-// bound makes the answer of a swap no larger than is kept of it.
+// bound cuts the result of a swap to keptBytes.
 func bound(saved *Saved) {
 	if size(saved) <= keptBytes {
 		return
@@ -185,7 +187,7 @@ func size(saved *Saved) int {
 	return len(data)
 }
 
-// short leaves out what describes an instance, and came with a request.
+// short leaves out of an instance the fields that came with a request.
 func short(i launcherapi.Instance) launcherapi.Instance {
 	i.Options, i.Args, i.EnvVars, i.Annotations, i.LastLogLines = nil, nil, nil, nil, nil
 	return i

@@ -11,16 +11,17 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// row is a part of a swap: what is done for some of the swap's instances, and how
-// that is undone.
+// row is a part of a swap: phases for some of the swap's instances, and what undoes
+// them.
 type row struct {
-	who      func(r *Run) []string // ids; none: nothing is to be done
-	oneByOne bool                  // else for all of them at once
-	phases   []phase               // for each, one after the other
+	who      func(r *Run) []string // ids of the instances; none: the row does nothing
+	oneByOne bool                  // one instance after the other, rather than all at once
+	phases   []phase               // for each instance, one after the other
 	undo     func(r *Run, ctx context.Context, id string) error
 }
 
-// phase is one thing that is done for an instance, and reported under its name.
+// phase is one thing that a swap does for one instance, reported under the phase's
+// name.
 type phase struct {
 	name string
 	do   func(r *Run, ctx context.Context, id string) error
@@ -72,7 +73,7 @@ func (r *Run) execute(ctx context.Context) error {
 }
 
 // doPhases does the phases of a row for one instance. An instance that somebody
-// deletes while it leaves has left.
+// deletes while it leaves counts as one that has left.
 func (r *Run) doPhases(ctx context.Context, phases []phase, id string) error {
 	for _, p := range phases {
 		deleted := false
@@ -105,7 +106,7 @@ func (r *Run) undoRows(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// forEach does something for several instances and waits for all, or, one by one,
+// forEach calls do for all ids at once and waits for all, or calls do one by one
 // until it fails. The errors come in the order of the ids.
 func forEach(ids []string, oneByOne bool, do func(id string) error) []error {
 	errs := make([]error, len(ids))
@@ -132,7 +133,7 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// leaving are the instances that leave, but for those that somebody has deleted.
+// leaving are the instances that leave, without those that somebody has deleted.
 func (r *Run) leaving() []string {
 	gone := r.deleted()
 	return slices.DeleteFunc(slices.Clone(r.saved.Plan.Out), func(id string) bool { return slices.Contains(gone, id) })
@@ -148,7 +149,7 @@ func (r *Run) movedIn() []string { return r.comes(r.saved.Plan.Room != nil) }
 
 func (r *Run) tested() []string { return r.comes(r.req.Canary && r.saved.Plan.In != "") }
 
-// comes is the instance that comes in, if so.
+// comes is the instance that comes in if the condition holds, else none.
 func (r *Run) comes(so bool) []string {
 	if !so {
 		return nil

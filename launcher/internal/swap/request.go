@@ -38,7 +38,8 @@ func (c *Coordinator) read(id string, req launcherapi.SwapRequest) (*Run, error)
 	return r, nil
 }
 
-// orDefault is a duration of a request: 0 is the default too.
+// orDefault is a duration of a request, or the default where the request gives
+// none, or 0.
 func orDefault(given *launcherapi.Duration, standard time.Duration) time.Duration {
 	if given == nil || *given == 0 {
 		return standard
@@ -55,7 +56,7 @@ func (r *Run) readOut() error {
 	switch out.Mode {
 	case "", launcherapi.OutSleep:
 	case launcherapi.OutStop:
-		level = 2 // it only sleeps until the other is awake: keep no weights for that
+		level = 2 // the instance sleeps only until the other is awake, and needs no weights after that
 	default:
 		return launcher.Invalidf("body.out.mode", "out.mode %q does not exist: it is sleep or stop", out.Mode)
 	}

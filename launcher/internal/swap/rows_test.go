@@ -180,7 +180,7 @@ func TestAnUndoingThatHangsIsAnsweredInTimeAndGoesOn(t *testing.T) {
 			result, err := r.Wait(t.Context())
 			assert.Equal(t, time.Minute+undoGrace, time.Since(began))
 			assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
-			assert.ErrorContains(t, err, "that takes longer, and goes on; now a is waking, n is sleeping")
+			assert.ErrorContains(t, err, "the undoing takes longer, and goes on; now a is waking, n is sleeping")
 		}()
 		_, _ = s.play(t, r)
 		assert.Equal(t, 2*time.Minute+time.Second, time.Since(began).Truncate(time.Second), "as long as a sleep, a wake and their memory may take")

@@ -19,13 +19,13 @@ type Run struct {
 	began time.Time
 
 	req   launcherapi.SwapRequest
-	gpus  []string          // that the instance that comes in is to have
+	gpus  []string          // of the instance that comes in
 	draft *supervisor.Draft // of a new instance
 	limit time.Duration
 
 	claim   Claim     // nil until the swap is admitted
 	saved   Saved     // with the plan; the rest of it is guarded by the coordinator's lock once it is written
-	written bool      // the swap touches something, and its end has to be written
+	written bool      // the swap has a record on disk, so its end has to be written
 	reached int       // how many rows were begun
 	answer  time.Time // when a swap that is taken up answers at the latest; zero: by its plan
 
@@ -34,9 +34,9 @@ type Run struct {
 	changed  chan struct{}           // closed and replaced when progress grows
 	ended    chan struct{}           // closed when the swap is over
 	over     bool                    // answered; nothing is told any more
-	settled  bool                    // result and err are those to answer with
+	settled  bool                    // result and err are final
 	begun    bool                    // the swap waits for its turn no more, and cannot be called off
-	off      bool                    // the swap was called off before
+	off      bool                    // the swap was called off while it waited
 	giveUp   context.CancelCauseFunc // ends the wait
 	result   launcherapi.SwapResult
 	err      error
@@ -45,10 +45,10 @@ type Run struct {
 // ID is the swap's.
 func (r *Run) ID() string { return r.saved.Plan.SwapID }
 
-// FailedError says why a swap came to nothing. The outcome in its result says
-// what became of it: refused, undone, undo_failed or interrupted.
+// FailedError says why a swap failed. The outcome in its result says how the swap
+// ended: refused, undone, undo_failed or interrupted.
 type FailedError struct {
-	Phase  string // that failed; empty: the swap had not begun
+	Phase  string // the phase that failed; empty: the swap had not begun
 	Result launcherapi.SwapResult
 	Err    error
 	Undo   error // what could not be undone, or not in time
@@ -85,9 +85,9 @@ func (r *Run) Wait(ctx context.Context) (launcherapi.SwapResult, error) {
 	return r.result, r.err
 }
 
-// Follow calls tell with every step of the swap, those before the call
-// included, until it is over. It ends early with the error of tell or of ctx;
-// the swap goes on.
+// Follow calls tell with every step of the swap, those before the call included,
+// until the swap is over. Follow ends early with the error of tell or of ctx; the
+// swap goes on.
 func (r *Run) Follow(ctx context.Context, tell func(launcherapi.SwapProgress) error) error {
 	for n := 0; ; {
 		r.mu.Lock()
@@ -190,7 +190,7 @@ func (r *Run) do(ctx context.Context) {
 	r.carryOut(ctx)
 }
 
-// carryOut does what was decided, or undoes it.
+// carryOut executes the plan, or undoes it.
 func (r *Run) carryOut(ctx context.Context) {
 	switch {
 	case r.req.DryRun:
@@ -228,9 +228,9 @@ func (r *Run) letGo() {
 	r.claim.Release()
 }
 
-// conclude settles what the swap came to and writes it down. One that the end
-// of the launcher broke off is not over: it stays as it is written. One that the
-// end kept from beginning is not written at all.
+// conclude settles the result of the swap and writes the result down. A swap that
+// the end of the launcher broke off is not over: its record stays as it is. A swap
+// that the end of the launcher kept from beginning has no record.
 func (r *Run) conclude(outcome string, err error) {
 	if r.c.ctx.Err() == nil && !errors.Is(err, errLauncherCloses) {
 		r.settle(outcome, err)
@@ -244,7 +244,7 @@ func (r *Run) conclude(outcome string, err error) {
 	r.settle(outcome, &FailedError{Phase: phaseOf(r.saved), Err: errLauncherCloses})
 }
 
-// settle fills in what to answer with. The first call counts.
+// settle fills in the result and the error of the swap. The first call counts.
 func (r *Run) settle(outcome string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,8 +261,8 @@ func (r *Run) settle(outcome string, err error) {
 	r.err = err
 }
 
-// finish answers everybody who waits for the swap or follows it, with what was
-// settled. The first call counts.
+// finish answers everybody who waits for the swap or follows it, with the settled
+// result. The first call counts.
 func (r *Run) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -16,7 +16,7 @@ const settleGrace = 5 * time.Second
 // the swap got shows in what its instances do.
 func (r *Run) takeUp(ctx context.Context) {
 	defer r.letGo()
-	r.answer = r.answerBy() // of this life, whatever is to be waited for first
+	r.answer = r.answerBy() // counted from now on, in this life of the launcher
 	settleBy := time.Now().Add(settleGrace)
 	if settleBy.Before(r.saved.Plan.Until) {
 		settleBy = r.saved.Plan.Until
@@ -42,7 +42,7 @@ func (r *Run) takeUp(ctx context.Context) {
 	r.undo(failed)
 }
 
-// complete says whether an interrupted swap got where it was going.
+// complete says whether an interrupted swap reached its goal.
 func (r *Run) complete() bool {
 	in, out := r.claim.Show()
 	for _, i := range out {

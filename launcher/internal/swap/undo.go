@@ -10,8 +10,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// undoGrace is how much longer than its time a swap may take to answer: for
-// its undoing, or for the end of whoever it stops.
+// undoGrace is how much longer than its time a swap may take to answer: for its
+// undoing, or for the end of the instances that it stops.
 const undoGrace = 15 * time.Second
 
 // answerBy is when the swap answers at the latest.
@@ -25,9 +25,10 @@ func (r *Run) answerBy() time.Time {
 	return r.saved.Plan.Until.Add(undoGrace)
 }
 
-// undo brings everything back to how it was, as far as can be. It is answered
-// in time, and goes on when that is not enough, with the turn in hand. The end
-// of the launcher, or its closing once the swap is answered, breaks it off.
+// undo brings the instances of the swap back to how they were, as far as possible.
+// The swap is answered in time; an undoing that takes longer goes on and keeps the
+// turn. The undoing is broken off by the end of the launcher, or by its closing
+// once the swap is answered.
 func (r *Run) undo(failure error) {
 	failed := asFailed(failure)
 	r.c.log.Warn("undoing a swap", "swap", r.ID(), "because", failure)
@@ -43,7 +44,7 @@ func (r *Run) undo(failure error) {
 	err := r.phase(launcherapi.PhaseUndo, "", func() error { return r.undoRows(ctx) })
 	close(done)
 	if errors.Is(ctx.Err(), context.Canceled) && r.c.ctx.Err() == nil {
-		return // it is taken up again when the launcher is back
+		return // the next life of the launcher takes the swap up
 	}
 	outcome := launcherapi.OutcomeUndone
 	if err != nil {
@@ -53,8 +54,8 @@ func (r *Run) undo(failure error) {
 	r.conclude(outcome, failed)
 }
 
-// answerInTime answers a swap whose undoing takes too long, unless it is done
-// before. From then on it cancels the undoing when the launcher closes.
+// answerInTime answers a swap whose undoing is not done in time, and cancels that
+// undoing when the launcher closes.
 func (r *Run) answerInTime(failed FailedError, done <-chan struct{}, cancel func()) {
 	late := time.NewTimer(time.Until(r.answerBy()))
 	defer late.Stop()
@@ -63,7 +64,7 @@ func (r *Run) answerInTime(failed FailedError, done <-chan struct{}, cancel func
 	case <-done:
 		return
 	}
-	failed.Undo = fmt.Errorf("that takes longer, and goes on; now %s", strings.Join(r.leftHow(), ", "))
+	failed.Undo = fmt.Errorf("the undoing takes longer, and goes on; now %s", strings.Join(r.leftHow(), ", "))
 	r.settle(launcherapi.OutcomeUndoFailed, &failed)
 	r.finish()
 	select {

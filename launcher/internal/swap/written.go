@@ -15,25 +15,26 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// This file is what is written down of swaps.
+// This file writes and reads the records of swaps.
 
-// Saved is a swap as it is written down: from when it first touches anything until
-// it is over, and as long after that as its key is remembered. It holds no secret.
+// Saved is the record of a swap on disk: kept from before the swap first touches
+// anything until the swap is over, and after that as long as its key is remembered.
+// It holds no secret.
 type Saved struct {
 	Plan  ledger.Plan `json:"plan"`
 	Began time.Time   `json:"began"`
 
 	Phase   string        `json:"phase,omitempty"`   // the one under way
-	Deleted []string      `json:"deleted,omitempty"` // ids of those that leave and that somebody has deleted
-	Failure *SavedFailure `json:"failure,omitempty"` // why it is undone, or came to nothing
+	Deleted []string      `json:"deleted,omitempty"` // ids of the instances that somebody has deleted while they left
+	Failure *SavedFailure `json:"failure,omitempty"` // why the swap is undone, or was refused
 
-	Done   bool                    `json:"done"`             // finished or undone: nothing to do any more
+	Done   bool                    `json:"done"`             // the swap is over
 	Key    *SavedKey               `json:"key,omitempty"`    // that it came with
-	Result *launcherapi.SwapResult `json:"result,omitempty"` // what it came to, once it is done and when it has a key
+	Result *launcherapi.SwapResult `json:"result,omitempty"` // of a swap that is done and has a key
 }
 
-// SavedKey is the idempotency key of a swap. The request that came with it is
-// known again, and cannot be read from it.
+// SavedKey is the idempotency key of a swap. A repetition of the request can be
+// recognized by it; the request cannot be read from it.
 type SavedKey struct {
 	Key  string `json:"key"`
 	Salt []byte `json:"salt"`
@@ -53,8 +54,8 @@ type SavedFailure struct {
 	Fit          *launcherapi.Fit `json:"fit,omitempty"`
 }
 
-// ReadSaved reads a swap that was written down. One of which that is doubted is
-// over: how it ended could not be written.
+// ReadSaved reads the record of a swap. A swap whose record is doubted is over: how
+// it ended could not be written.
 func ReadSaved(f statedir.Found) (Saved, error) {
 	var saved Saved
 	err := json.Unmarshal(f.Record, &saved)
@@ -70,7 +71,7 @@ func ReadSaved(f statedir.Found) (Saved, error) {
 	return saved, err
 }
 
-// loseEnd fills in what can be told of an end that could not be written.
+// loseEnd fills in an error for a swap whose end could not be written.
 func (saved *Saved) loseEnd() {
 	saved.Done = true
 	saved.Result = &launcherapi.SwapResult{
@@ -100,8 +101,8 @@ func UnderWay(all []Saved) []string {
 	return ids
 }
 
-// save writes the swap down, behind what is written of the instances that it has
-// claimed: from here on it is finished or undone, whatever happens to the
+// save writes the swap down, after the records of the instances that it has
+// claimed: from here on the swap is finished or undone, whatever happens to the
 // launcher.
 func (r *Run) save() error {
 	err := r.rewrite(func(*Saved) {})
@@ -109,7 +110,7 @@ func (r *Run) save() error {
 	return err
 }
 
-// rewrite changes what is written down of the swap.
+// rewrite changes the record of the swap.
 func (r *Run) rewrite(change func(*Saved)) error {
 	r.c.mu.Lock()
 	change(&r.saved)
@@ -121,8 +122,8 @@ func (r *Run) rewrite(change func(*Saved)) error {
 	return nil
 }
 
-// writeEnd writes down that the swap is over: what it came to when it has a key,
-// and else by removing what was written of it.
+// writeEnd writes down that the swap is over: with its result when the swap has a
+// key, and else by removing its record.
 func (r *Run) writeEnd() {
 	r.mu.Lock()
 	result, err := r.result, r.err
@@ -144,12 +145,12 @@ func (r *Run) writeEnd() {
 		return
 	}
 	if err := r.c.opts.Records.Put(saved.Plan.SwapID, saved); err != nil {
-		r.c.log.Error("cannot write down what a swap came to", "swap", saved.Plan.SwapID, "error", errors.Join(err, r.c.opts.Records.Doubt(saved.Plan.SwapID)))
+		r.c.log.Error("cannot write down how a swap ended", "swap", saved.Plan.SwapID, "error", errors.Join(err, r.c.opts.Records.Doubt(saved.Plan.SwapID)))
 	}
 	r.c.forgetSwap(forgotten)
 }
 
-// forgetSwap removes what is written of a swap; "" is none.
+// forgetSwap removes the record of a swap; "" is none.
 func (c *Coordinator) forgetSwap(id string) {
 	if id == "" {
 		return
@@ -159,7 +160,7 @@ func (c *Coordinator) forgetSwap(id string) {
 	}
 }
 
-// phaseOf is the phase that a swap is in by what is written of it.
+// phaseOf is the phase that a swap is in by its record.
 func phaseOf(saved Saved) string {
 	if saved.Phase == "" {
 		return launcherapi.PhaseAdmit
