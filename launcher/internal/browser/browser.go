@@ -1,6 +1,6 @@
-// Package browser tells requests apart that a web page makes through somebody's
-// browser, which reaches ports that the page's site does not. Clients that are
-// no browsers are not concerned.
+// Package browser recognizes requests that a web page makes through somebody's
+// browser, which reaches ports that the page's site does not. Requests of other
+// clients pass.
 package browser
 
 import (
@@ -16,13 +16,13 @@ import (
 var (
 	protection = http.NewCrossOriginProtection()
 	hostname   = sync.OnceValue(func() string {
-		name, _ := os.Hostname() // without it, one name less is known
+		name, _ := os.Hostname() // without the name, the machine is called localhost alone
 		return name
 	})
 )
 
 // CheckSite returns an error for a request that a page of another site makes,
-// unless it only reads: what it reads the browser keeps from the page.
+// unless the request only reads: the browser keeps the answer from the page.
 func CheckSite(r *http.Request) error {
 	if protection.Check(r) != nil {
 		return errors.New("a page of another site must not call the launcher")

@@ -1,9 +1,8 @@
-// Package cgroup gives each instance a control group of its own where the
-// machine lets us, so that the whole process tree of an instance can be listed
-// and killed, whatever its members did to their session, parent or
-// environment. Groups are kept below the group that the launcher itself runs
-// in; no controller is ever enabled, so the rule of cgroup v2 against
-// processes in inner groups does not apply.
+// Package cgroup gives each instance a control group of its own where the machine
+// lets us, so that the whole process tree of an instance can be listed and killed,
+// even processes that changed their session, parent or environment. Groups are kept
+// below the group that the launcher itself runs in; no controller is ever enabled,
+// so the rule of cgroup v2 against processes in inner groups does not apply.
 package cgroup
 
 import (
@@ -24,9 +23,9 @@ import (
 type Mode string
 
 const (
-	// Auto takes the first of V2, V1 and None that works when tried.
+	// Auto takes the first of V2, V1 and None that works.
 	Auto Mode = "auto"
-	// V2 is cgroup v2, also the hierarchy of a hybrid machine that has no controllers.
+	// V2 is cgroup v2; on a hybrid machine, its hierarchy without controllers.
 	V2 Mode = "v2"
 	// V1 is the freezer, pids or memory hierarchy of cgroup v1.
 	V1 Mode = "v1"
@@ -41,12 +40,13 @@ var ErrBusy = errors.New("the group holds processes already")
 type Options struct {
 	// Mode to use; empty means Auto. A mode other than Auto that does not work is an error.
 	Mode Mode
-	// Parent is the path, from the mount point of the hierarchy, of the group to make ours below.
-	// Empty: the group this process is in, for each hierarchy.
+	// Parent is the path, from the mount point of the hierarchy, of the group below
+	// which the launcher's folder is made. Empty: the group this process is in, for
+	// each hierarchy.
 	Parent string
 	// Name of the launcher's folder, one path element, for example hotseat-MARK.
 	Name string
-	// Logger is told which mode was chosen, and why not a better one.
+	// Logger is told which mode was chosen, and why better ones were not.
 	Logger *slog.Logger
 }
 
@@ -55,22 +55,23 @@ type Options struct {
 type driver interface {
 	// base is the path of the launcher's folder.
 	base() string
-	// create makes the folder and those above it; it may exist. fresh says that
-	// it did not, so that no process can be in it.
+	// create makes the folder, and the folders above it, unless it exists. fresh
+	// says that the folder is new, so that no process can be in it.
 	create(path string) (fresh bool, err error)
-	// list names the folders directly below.
+	// list names the folders directly below path.
 	list(path string) ([]string, error)
 	// procs are the processes in the group and the groups below it.
 	procs(path string) ([]int, error)
-	// kill sends SIGKILL to all of them.
+	// kill sends SIGKILL to all processes of the group and the groups below it.
 	kill(path string) error
-	// fork calls start so that what it forks is born in the group.
+	// fork calls start so that the process that start forks is born in the group.
 	fork(path string, start func(*syscall.SysProcAttr) error) error
 	// remove removes the folder and those below it once no process is left.
 	remove(ctx context.Context, path string) error
 	// dirs are the folders of a group, one in each hierarchy.
 	dirs(path string) []string
-	// oomKills counts processes killed for want of memory.
+	// oomKills counts the group's processes that the kernel killed for want of
+	// memory; false: no controller counts.
 	oomKills(path string) (uint64, bool)
 	// groupOf is the path of the group that a process is in.
 	groupOf(pid int) (string, error)
@@ -110,9 +111,9 @@ func Open(opts Options) (*Manager, error) {
 	return nil, errors.Join(tried...)
 }
 
-// probe makes a group and forks a process into it that ends at once: its
-// program cannot exist. Whatever stands in the way (a read-only mount, missing
-// permissions, a threaded parent, a filter of system calls) shows here.
+// probe makes a group and forks a process into the group that ends at once: its
+// program cannot exist. Every obstacle (a read-only mount, missing permissions, a
+// threaded parent, a filter of system calls) shows here.
 func probe(d driver) error {
 	group := path.Join(d.base(), fmt.Sprintf("probe-%d", os.Getpid()))
 	if _, err := d.create(group); err != nil {
@@ -221,7 +222,7 @@ func (m *Manager) Close() error {
 		return err
 	}
 	over, cancel := context.WithCancel(context.Background())
-	cancel() // what is busy now is left alone
+	cancel() // groups that have processes now are left alone
 	var errs []error
 	for _, name := range names {
 		errs = append(errs, notCanceled(m.Group(name).Remove(over)))
@@ -276,19 +277,19 @@ func (g *Group) Kill() error {
 	return nil
 }
 
-// Start calls fork, once, with the attributes that make what it forks be born
-// in the group. fork runs on an OS thread that is inside the group meanwhile
-// where attributes alone do not do it (mode V1), so it must fork on the
-// goroutine it is called on. The error of fork comes back as it is.
+// Start calls fork, once, with the attributes by which the forked process is born
+// in the group. In mode V1, where no attribute does that, fork runs on an OS thread
+// that is inside the group meanwhile: it must fork on the goroutine it is called
+// on. The error of fork is returned as it is.
 func (g *Group) Start(fork func(*syscall.SysProcAttr) error) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.driver.fork(g.path, fork)
 }
 
-// Doors opens the files that a process enters the group by: writing "0" to
-// each moves the writer, and what it forks then is born there. None in mode
-// None. The caller closes them.
+// Doors opens the files by which a process enters the group: writing "0" to each
+// moves the writer, whose later children are born in the group. There are none in
+// mode None. The caller closes them.
 func (g *Group) Doors() ([]*os.File, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

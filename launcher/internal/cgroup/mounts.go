@@ -29,9 +29,9 @@ type hierarchy struct {
 
 func (h hierarchy) dir(group string) string { return filepath.Join(h.mount, group) }
 
-// fromMount turns a path as in /proc/PID/cgroup into one from the mount point.
-// A group outside of what is mounted, as is seen in containers that share the
-// host's view of cgroup v1, becomes the mount point itself.
+// fromMount turns a path as in /proc/PID/cgroup into one from the mount point. A
+// group that is not below the mounted one, as in containers that share the host's
+// view of cgroup v1, becomes the mount point itself.
 func (h hierarchy) fromMount(group string) string {
 	if h.root == "/" {
 		return group
@@ -55,8 +55,8 @@ func readMounts() (mounts, error) {
 	return hierarchies(table, own1, own2), nil
 }
 
-// hierarchies are those of a table of mounts, with the groups that this process is
-// in: own1 by controller, own2 of cgroup v2.
+// hierarchies reads the hierarchies out of a table of mounts. own1, by controller,
+// and own2, of cgroup v2, are the groups that this process is in.
 func hierarchies(table []*mountinfo.Info, own1 map[string]string, own2 string) mounts {
 	m := mounts{v1: map[string]hierarchy{}}
 	for _, mount := range table {
@@ -76,7 +76,7 @@ func hierarchies(table []*mountinfo.Info, own1 map[string]string, own2 string) m
 	return m
 }
 
-// drivers are those that could serve a mode, best first.
+// drivers are the drivers that could serve a mode, best first.
 func (m mounts) drivers(mode Mode, opts Options) []driver {
 	below := func(h hierarchy) string {
 		if opts.Parent != "" {
@@ -98,13 +98,13 @@ func (m mounts) drivers(mode Mode, opts Options) []driver {
 		}
 	case None:
 		found = append(found, none{})
-	case Auto: // candidates has put modes in its place
+	case Auto: // candidates gives modes in its place
 	}
 	return found
 }
 
-// oomFile is the file that counts this process's group's deaths for want of
-// memory: memory.events of cgroup v2 in the nearest group that has one,
+// oomFile is the file that counts the deaths for want of memory in this process's
+// group: memory.events of cgroup v2 in the nearest group that has one,
 // memory.oom_control of v1 otherwise.
 func (m mounts) oomFile() string {
 	for _, h := range m.v2 {

@@ -81,9 +81,8 @@ func waitUnpopulated(ctx context.Context, dir string) error {
 	}
 }
 
-// waitBriefly is all that cgroup v1 offers: it tells no one that a group
-// became empty. By the time a process is seen to have ended it has left its
-// group, or is about to.
+// waitBriefly is for cgroup v1, which has no event for a group that became empty. A
+// process that is seen to have ended has left its group, or is about to.
 func waitBriefly(ctx context.Context, _ string) error {
 	select {
 	case <-ctx.Done():

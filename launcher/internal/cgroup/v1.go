@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// v1 keeps each group in one or two hierarchies of cgroup v1. The first is
-// the one that is listed and killed by; memory beside it counts deaths for
-// want of memory.
+// v1 keeps each group in one or two hierarchies of cgroup v1. The first lists and
+// kills the processes; a memory hierarchy beside it counts deaths for want of
+// memory.
 type v1 struct {
 	names       []cgroup1.Name
 	hierarchies map[cgroup1.Name]hierarchy
@@ -83,7 +83,7 @@ func (d *v1) load(paths cgroup1.Path) (cgroup1.Cgroup, error) {
 
 func (d *v1) create(group string) (fresh bool, err error) {
 	_, err = cgroup1.New(d.paths(group), &specs.LinuxResources{}, cgroup1.WithHierarchy(d.subsystems))
-	return false, err // it does not tell
+	return false, err // cgroup1.New does not tell
 }
 
 func (d *v1) list(group string) ([]string, error) { return folders(d.first().dir(group)) }
@@ -105,9 +105,9 @@ func (d *v1) kill(group string) error {
 	return killFrozen(filepath.Join(d.first().dir(group), "freezer.state"), "FROZEN", "THAWED", kill)
 }
 
-// fork moves the calling thread into the group and back, as a child of cgroup
-// v1 is born where the thread is that forks it. A thread that could not be
-// moved back is not used again: its goroutine ends locked to it.
+// fork moves the calling thread into the group and back, as a child of cgroup v1 is
+// born where the thread is that forks it. A thread that could not be moved back is
+// not used again: its goroutine ends while locked to the thread.
 func (d *v1) fork(group string, start func(*syscall.SysProcAttr) error) error {
 	inside, err := d.load(d.paths(group))
 	if err != nil {

@@ -45,9 +45,9 @@ func (d *v2) procs(group string) ([]int, error) {
 	return pids, err
 }
 
-// members are the processes in a folder of cgroup v1 or v2 and in those below
-// it. It opens no other file than cgroup.procs: the first look at a file of a
-// new group makes the kernel build it.
+// members are the processes in a folder of cgroup v1 or v2 and in those below it.
+// It opens no other file than cgroup.procs: the kernel builds each file of a new
+// group at the first look, which takes time.
 func members(dir string) ([]int, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if err != nil {
@@ -131,14 +131,14 @@ func (d *v2) groupOf(pid int) (string, error) {
 	return d.fromMount(group), nil
 }
 
-// gone tells the errors that a group gives that was removed meanwhile.
+// gone says whether an error is that of a group that was removed meanwhile.
 func gone(err error) bool {
 	return errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENODEV)
 }
 
-// killFrozen calls kill while the group is frozen, as far as that can be had:
-// it does not wait for processes that do not freeze (in a driver, say). What
-// they fork meanwhile is for the next call.
+// killFrozen calls kill while the group is frozen. It does not wait for processes
+// that do not freeze, in a driver for example; their children are for the next
+// call.
 func killFrozen(file, freeze, thaw string, kill func() error) error {
 	_ = os.WriteFile(file, []byte(freeze), 0)
 	err := kill()
@@ -148,8 +148,8 @@ func killFrozen(file, freeze, thaw string, kill func() error) error {
 	return err
 }
 
-// killEach sends SIGKILL to the processes of a group one by one, never to one
-// that has been given the id of a member meanwhile.
+// killEach sends SIGKILL to the processes of a group one by one, never to a process
+// outside of the group that has the id of a former member.
 func killEach(d driver, group string) error {
 	pids, err := d.procs(group)
 	for _, pid := range pids {

@@ -1,6 +1,6 @@
-// Package crashpoint lets tests kill the launcher at a named point of its work,
-// to show that it survives that. Where the variable HOTSEAT_CRASH_AT is not
-// set, a point does nothing.
+// Package crashpoint lets tests kill the launcher at a named point of its work, to
+// show that engines, swaps and keys survive. Where the variable HOTSEAT_CRASH_AT is
+// not set, a point does nothing.
 package crashpoint
 
 import (
@@ -11,18 +11,18 @@ import (
 // Env names the variable that holds the point to die at.
 const Env = "HOTSEAT_CRASH_AT"
 
-// Points of an instance's life. Beside them each state has a point
-// State(name), just after it was written down, and each phase of a swap has
-// Begun(name) and Done(name).
+// Points of an instance's life. Beside them each state has a point State(name),
+// just after an instance's change to that state was written down, and each phase of
+// a swap has Begun(name) and Done(name).
 const (
-	StartWritten = "start.written" // the intent is written, no process is made
-	StartAsked   = "start.asked"   // a preloader has been asked to fork, its answer is not read
+	StartWritten = "start.written" // the instance is written, no process is made
+	StartAsked   = "start.asked"   // a preloader was asked to fork, its answer is not read
 	StartForked  = "start.forked"  // the forked process is known, and waits at its gate
 	StartSpawned = "start.spawned" // the process runs, its id is not written
 	SleepDrained = "sleep.drained" // the engine has not been told to sleep
-	SleepDone    = "sleep.done"    // the engine sleeps, that is not written
-	WakeDone     = "wake.done"     // the engine is awake, that is not written
-	StopGone     = "stop.gone"     // the tree is gone, that is not written
+	SleepDone    = "sleep.done"    // the engine sleeps, which is not written yet
+	WakeDone     = "wake.done"     // the engine is awake, which is not written yet
+	StopGone     = "stop.gone"     // the tree is gone, which is not written yet
 	SwapWritten  = "swap.written"  // the swap is written, nothing is touched
 )
 
@@ -37,7 +37,7 @@ func Done(phase string) string { return "swap." + phase + ".done" }
 
 var armed = os.Getenv(Env)
 
-// At kills this process when it is to die at the point.
+// At kills this process when the variable Env names the point.
 func At(point string) {
 	if armed == "" || armed != point {
 		return

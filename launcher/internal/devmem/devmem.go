@@ -1,6 +1,6 @@
-// Package devmem says whose the memory of devices is, and waits until memory that
-// is on its way back is free. An instance is known here by its id and by the
-// processes that are its own.
+// Package devmem tells which instance holds how much device memory, and waits until
+// memory that instances give back is free. An instance is known here by its id and
+// its processes.
 package devmem
 
 import (
@@ -17,18 +17,18 @@ type GPUs interface {
 }
 
 // Processes tells of any process of the machine, by its id; [procfs.Table] behind
-// it. A process that has ended is an error, or holds nothing.
+// it. For a process that has ended it gives an error, or no memory.
 type Processes interface {
 	Read(pid int) (procfs.Stat, error)
-	// Session is the process that leads the session of another.
+	// Session is the id of the process that leads the session of pid.
 	Session(pid int) (int, error)
 	Resident(pid int) procfs.Resident
 }
 
 // Trees tells the process trees of instances; [process.Host] behind it.
 type Trees interface {
-	// Owners says which instance each living process belongs to, strangers left out.
-	// It looks at every process of the machine.
+	// Owners gives, by pid, the id of the instance that a living process belongs
+	// to; strangers are left out. Every process of the machine is looked at.
 	Owners() (map[int]string, error)
 }
 
@@ -37,7 +37,7 @@ type Options struct {
 	GPUs      GPUs
 	Processes Processes
 	Trees     Trees
-	// ReturnTime bounds the wait for memory that is on its way back.
+	// ReturnTime bounds the wait for memory to come back.
 	ReturnTime time.Duration
 	Logger     *slog.Logger
 }
@@ -55,26 +55,27 @@ func New(opts Options) *Meter {
 }
 
 // Follow notes that an instance's first process, which leads a session of its own,
-// is root (0: unknown); what processes of that session hold is the instance's. It
-// waits for no look at processes.
+// is root (0: unknown): memory of processes of that session is the instance's.
+// Follow does not wait for a look at processes that is under way.
 func (m *Meter) Follow(id string, root int) { m.owners.follow(id, root) }
 
-// Forget ends Follow: no process of the instance is left. It waits for no look at
-// processes.
+// Forget ends Follow: no process of the instance is left. Nor does it wait for a
+// look at processes.
 func (m *Meter) Forget(id string) { m.owners.forget(id) }
 
 // Reading is the memory of GPUs at one moment, and who holds it.
 type Reading struct {
 	// GPUs is by UUID. A GPU that cannot be read is missing.
 	GPUs map[string]gpu.Memory
-	// Held is what each instance's processes hold, in bytes, by id and GPU UUID;
-	// instances that hold nothing are missing. An id may be that of an instance
-	// which was never followed, by the mark that its processes carry.
+	// Held is the memory that each instance's processes hold, in bytes, by id and
+	// GPU UUID; instances that hold none are missing. Instances that were never
+	// followed are here too, known by the mark that their processes carry.
 	Held map[string]map[string]uint64
 }
 
-// Read reads the memory of GPUs. Holders in no instance's session may cost a look
-// at every process of the machine. A GPU that cannot be read is logged.
+// Read reads the memory of GPUs. Processes that hold memory and are in no
+// instance's session may cost a look at every process of the machine. A GPU that
+// cannot be read is logged.
 func (m *Meter) Read(uuids []string) Reading {
 	r := Reading{GPUs: m.memory(uuids), Held: map[string]map[string]uint64{}}
 	m.eachHolder(r.GPUs, func(uuid, id string, p gpu.Process) {
@@ -86,8 +87,8 @@ func (m *Meter) Read(uuids []string) Reading {
 	return r
 }
 
-// Held is what an instance's processes hold of GPUs, in bytes, by UUID; GPUs of
-// which they hold nothing are missing, and nil is nothing at all.
+// Held is the memory that an instance's processes hold of GPUs, in bytes, by UUID;
+// GPUs of which they hold none are missing.
 func (m *Meter) Held(id string, uuids []string) map[string]uint64 { return m.Read(uuids).Held[id] }
 
 // Holders lists, by GPU UUID, the processes of an instance that hold memory of GPUs.
@@ -111,7 +112,7 @@ func (m *Meter) eachHolder(gpus map[string]gpu.Memory, do func(uuid, id string, 
 	}
 	named, err := m.owners.of(pids)
 	if err != nil {
-		m.opts.Logger.Warn("cannot tell whose the processes are that hold device memory: they are counted as strangers", "error", err)
+		m.opts.Logger.Warn("cannot tell which instances the processes belong to that hold device memory: they are counted as strangers", "error", err)
 	}
 	for uuid, memory := range gpus {
 		for _, p := range memory.Processes {

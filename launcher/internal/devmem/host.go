@@ -3,8 +3,8 @@ package devmem
 import "hotseat.dev/hotseat/launcher/internal/process/procfs"
 
 // HostMemory is the main memory, in bytes, that an instance's processes hold. root
-// is the first of them. inherited is the anonymous memory that each of them was
-// forked with, of a preloader; 0 where the engine was started by exec.
+// is the first of them. inherited is the anonymous memory of the preloader that
+// each of them was forked with; 0 where the engine was started by exec.
 func (m *Meter) HostMemory(root int, pids []int, inherited uint64) uint64 {
 	var others []procfs.Resident
 	for _, pid := range pids {
@@ -15,8 +15,9 @@ func (m *Meter) HostMemory(root int, pids []int, inherited uint64) uint64 {
 	return hostMemory(m.opts.Processes.Resident(root), others, inherited)
 }
 
-// hostMemory adds up what the processes of an engine hold, from counts that the
-// kernel keeps. The counts do not tell what is shared, but who shares is known:
+// hostMemory adds up the memory of an engine's processes from counts that the
+// kernel keeps. The counts do not tell which memory is shared, but which processes
+// share is known:
 //
 //	anonymous  each process less what it was forked with: a preloader's
 //	files      those of the API server, which are libraries, and what each other
@@ -30,5 +31,5 @@ func hostMemory(root procfs.Resident, others []procfs.Resident, inherited uint64
 	return sum
 }
 
-// beyond is what a has more than b.
+// beyond is how much a is more than b; 0 where it is less.
 func beyond(a, b uint64) uint64 { return a - min(a, b) }

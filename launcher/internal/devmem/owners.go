@@ -6,9 +6,9 @@ import (
 	"sync"
 )
 
-// owners says which instance each process belongs to that was seen to hold device
-// memory. An owner does not change while its process lives, so that each process
-// is looked for once, strangers too.
+// owners remembers the instance of each process that was seen to hold device
+// memory. The owner of a process does not change while the process lives, so that
+// each process, of strangers too, is looked up once.
 type owners struct {
 	processes Processes
 	trees     Trees
@@ -17,12 +17,12 @@ type owners struct {
 	roots map[int]string // instance by the process that leads its session
 	seen  map[int]owner
 
-	looking sync.Mutex // taken before mu, by whoever looks at every process of the machine
+	looking sync.Mutex // taken before mu for a look at every process of the machine
 }
 
-// owner is whose one process is.
+// owner is the owner of one process.
 type owner struct {
-	instance  string // empty: a stranger's
+	instance  string // id; empty: the process is a stranger's
 	startTime uint64 // with the process id it names the process; 0: the process was in the session of the instance
 }
 
@@ -43,10 +43,10 @@ func (o *owners) forget(id string) {
 }
 
 // of names the instance of each process, by the session that the launcher made for
-// the instance, or else by its tree; a stranger has none. A process that has ended
-// since the driver listed it is known where it was seen before. The error is that
-// of the look at every process of the machine; the processes that it was for
-// are then strangers until the next question.
+// the instance, or else by its tree; strangers have none. The instance of a process
+// that has ended since the driver listed it is known when the process was seen
+// before. The error is that of the look at every process of the machine; processes
+// whose instance is not known then count as strangers until the next call.
 func (o *owners) of(pids map[int]bool) (map[int]string, error) {
 	session := make(map[int]int, len(pids))
 	for pid := range pids {
@@ -76,9 +76,9 @@ func (o *owners) of(pids map[int]bool) (map[int]string, error) {
 	return named, o.byTree(outside, named)
 }
 
-// byTree names the instances of processes that are in no instance's session. It
-// looks at every process of the machine at most once, and not at all for those that
-// it has named before.
+// byTree names the instances of processes that are in no instance's session. At
+// most once does it look at every process of the machine, and not at all when all
+// pids were looked up before.
 func (o *owners) byTree(pids []int, named map[int]string) error {
 	o.looking.Lock()
 	defer o.looking.Unlock()

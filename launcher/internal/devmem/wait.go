@@ -9,15 +9,15 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 )
 
-// Bounds of the time between two looks at device memory that is on its way back:
-// the driver tells nobody when it is.
+// Bounds of the time between two looks whether device memory has come back: the
+// driver has no event for that.
 const (
 	shortestPoll = 2 * time.Millisecond
 	longestPoll  = 50 * time.Millisecond
 )
 
-// PollUntil calls done until done says true, ctx ends or the time that memory may
-// take to come back is over, and returns what done said last.
+// PollUntil calls done until done says true, ctx ends or ReturnTime is over, and
+// returns the last answer of done.
 func (m *Meter) PollUntil(ctx context.Context, done func() bool) bool {
 	deadline := time.NewTimer(m.opts.ReturnTime)
 	defer deadline.Stop()
@@ -40,10 +40,9 @@ func (m *Meter) PollUntil(ctx context.Context, done func() bool) bool {
 	}
 }
 
-// AwaitFreed waits, after an engine said that it sleeps, until the memory has come
-// back that its instance held before (in bytes, by GPU UUID), and gives what the
-// instance still holds. An engine whose memory did not change in time is left at
-// that.
+// AwaitFreed waits, after an engine said that it sleeps, until the instance holds
+// clearly less memory of each GPU than before (in bytes, by GPU UUID), for at most
+// ReturnTime, and gives the memory that the instance still holds.
 func (m *Meter) AwaitFreed(ctx context.Context, id string, uuids []string, before map[string]uint64) map[string]uint64 {
 	var now map[string]uint64
 	m.PollUntil(ctx, func() bool {
@@ -85,7 +84,7 @@ func heldBy(memory gpu.Memory, pids []int) (bytes uint64) {
 }
 
 // AwaitFree waits until that many bytes of each GPU (by UUID) are free, as the
-// driver says, for at most the time that memory may take to come back.
+// driver says, for at most ReturnTime.
 func (m *Meter) AwaitFree(ctx context.Context, need map[string]uint64) error {
 	for id, bytes := range need {
 		var free uint64

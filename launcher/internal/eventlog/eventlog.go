@@ -1,6 +1,6 @@
 // Package eventlog keeps the last events of the launcher in a ring and lets any
-// number of readers follow it by revision. A reader holds no queue of its own:
-// one that falls behind the ring is told so, and costs nobody anything.
+// number of readers follow it by revision. Readers have no queues: a reader that
+// falls behind the ring is told so, and delays nobody.
 package eventlog
 
 import (
@@ -15,7 +15,7 @@ import (
 // Log is a ring of events with consecutive revisions.
 type Log struct {
 	mu       sync.Mutex
-	events   []launcherapi.WatchEvent // the event of a revision is at slot(revision); it grows up to limit
+	events   []launcherapi.WatchEvent // the event of a revision is at slot(revision); the slice grows up to limit
 	base     uint64                   // revision of the first event ever
 	limit    int
 	revision uint64
@@ -49,7 +49,7 @@ func (f *Log) slot(revision uint64) int { return int((revision - f.base) % uint6
 // first is the revision of the oldest event that is kept.
 func (f *Log) first() uint64 { return f.revision + 1 - uint64(len(f.events)) }
 
-// Revision is that of the latest event.
+// Revision is the revision of the latest event.
 func (f *Log) Revision() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,8 +69,8 @@ func (f *Log) wake() {
 	f.grown = make(chan struct{})
 }
 
-// Check says whether a reader can go on after a revision: an error of code
-// gone when the ring no longer holds what follows it.
+// Check says whether a reader can go on after a revision: an error of code gone
+// when the ring no longer holds the events that follow.
 func (f *Log) Check(since uint64) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,9 +91,9 @@ func (f *Log) check(since uint64) error {
 // must not keep the others waiting for the lock.
 const batchLimit = 256
 
-// Next waits for events after a revision and returns those that there are, in
-// order, the first of them where there are many. It ends with an error when ctx ends, when the reader has fallen
-// behind the ring (code gone) or when the log is closed (code unavailable).
+// Next waits for events after a revision and returns them in order, batchLimit at
+// most. It ends with an error when ctx ends, when the reader has fallen behind the
+// ring (code gone) or when the log is closed (code unavailable).
 func (f *Log) Next(ctx context.Context, since uint64) ([]launcherapi.WatchEvent, error) {
 	for {
 		f.mu.Lock()

@@ -3,8 +3,8 @@
 // ticket, served or waiting, shares a key with it. So disjoint sets go side by
 // side, overlapping ones in order, and no two can wait for each other.
 //
-// Who has a turn and can do nothing with it yet may step aside: others pass
-// then, but nobody who has to step aside as well comes back before it.
+// A swap that has its turn and cannot use the turn yet may step aside: others pass
+// then, but no swap that has to step aside as well comes back before this one.
 package gpuqueue
 
 import (
@@ -24,11 +24,11 @@ type ticket struct {
 	keys     []string
 	served   chan struct{}
 	isServed bool
-	aside    bool // it lets others pass
-	returned bool // it has been aside
+	aside    bool // the ticket lets others pass
+	returned bool // the ticket was aside before
 }
 
-// Turn is a place in the queue, and then a turn that was taken.
+// Turn is a place in the queue and, once served, the right to its keys.
 type Turn struct {
 	queue  *Queue
 	ticket *ticket
@@ -42,7 +42,7 @@ func (q *Queue) Take(ctx context.Context, id string, keys []string) (*Turn, erro
 	return t, t.Await(ctx)
 }
 
-// Enter takes a place in the queue; the turn is to be awaited there, or released.
+// Enter takes a place in the queue; call Await or Release next.
 func (q *Queue) Enter(id string, keys []string) *Turn {
 	t := &Turn{queue: q, ticket: &ticket{id: id, keys: slices.Clone(keys), served: make(chan struct{})}}
 	q.mu.Lock()
@@ -63,8 +63,8 @@ func (t *Turn) Await(ctx context.Context) error {
 	}
 }
 
-// Aside lets others have the turn while wait runs, and takes it again then. On
-// an error, of wait or because ctx has ended, the turn is given back for good.
+// Aside lets others have the turn while wait runs, and takes the turn again
+// afterwards. On an error, of wait or because ctx has ended, the turn is released.
 func (t *Turn) Aside(ctx context.Context, wait func(context.Context) error) error {
 	t.step(true)
 	if err := wait(ctx); err != nil {
@@ -120,9 +120,9 @@ func (q *Queue) Counts() (served, waiting int) {
 	return served, waiting
 }
 
-// serve grants every ticket that no served one overlaps and no earlier one that
-// waits. Who is aside is in nobody's way but of those that come back behind it.
-// The lock is held.
+// serve serves every ticket that overlaps neither a served ticket nor an earlier
+// one that waits. A ticket that is aside is in the way only of tickets that come
+// back from aside behind it. The lock is held.
 func (q *Queue) serve() {
 	served, waiting, aside := keys{}, keys{}, keys{}
 	for _, t := range q.tickets {

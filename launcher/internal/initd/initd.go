@@ -1,7 +1,7 @@
-// Package initd is the code behind `launcher init -- serve …`: the first
-// process of a container, or the parent of the launcher elsewhere. It keeps
-// serve running, and reaps whatever becomes its child. It does nothing else,
-// so that nothing else can end it and what it looks after.
+// Package initd is the code behind `launcher init -- serve …`: the first process of
+// a container, or the parent of the launcher elsewhere. It keeps serve running, and
+// reaps the processes that become its children. It does nothing else, so that
+// nothing else can end it.
 package initd
 
 import (
@@ -81,8 +81,8 @@ type keeper struct {
 
 	serve   int              // process id; 0 while it does not run
 	words   int              // the pipe that serve speaks to init by, while serve runs
-	unready int              // deaths in a row of a serve that had not become ready
-	restart <-chan time.Time // set while serve does not run
+	unready int              // deaths in a row before serve was ready
+	restart <-chan time.Time // fires when serve is to be started again; nil while serve runs
 	ending  bool             // serve has been told to end
 }
 
@@ -123,7 +123,7 @@ func (k *keeper) start() error {
 		Files: []uintptr{os.Stdin.Fd(), stdout.Fd(), stderr.Fd(), uintptr(pipe[1])},
 		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
 	})
-	_ = unix.Close(pipe[1]) // serve has its own
+	_ = unix.Close(pipe[1]) // serve has its own copy
 	if err != nil {
 		_ = unix.Close(pipe[0])
 		return fmt.Errorf("cannot run %s: %w", k.program, err)
@@ -143,7 +143,8 @@ func (k *keeper) environ() []string {
 	return append(env, ExitDirEnv+"="+k.opts.ExitDir, fmt.Sprintf("%s=%d", wordsEnv, wordsFD))
 }
 
-// run handles what happens until it is over.
+// run handles signals, deaths of children and restarts until serve is not to run
+// any more.
 func (k *keeper) run(ctx context.Context) (exitCode int) {
 	stop := ctx.Done()
 	for {
@@ -165,7 +166,7 @@ func (k *keeper) run(ctx context.Context) (exitCode int) {
 	}
 }
 
-// onChildren reaps all that have ended.
+// onChildren reaps all children that have ended.
 func (k *keeper) onChildren() (exitCode int, over bool) {
 	for reaped := 1; reaped > 0; {
 		var err error
@@ -207,7 +208,7 @@ func (k *keeper) onServeEnded(status syscall.WaitStatus) (exitCode int, over boo
 	return 0, false
 }
 
-// hear takes what serve, which has ended, has said.
+// hear reads what serve, which has ended, had said.
 func (k *keeper) hear() heard {
 	said, err := hear(k.words)
 	if err := errors.Join(err, unix.Close(k.words)); err != nil {
@@ -222,7 +223,8 @@ func (k *keeper) pause(reason string) {
 	k.opts.Logger.Error("serve died and is started again", "reason", reason, "pause", d)
 }
 
-// onSignal forwards. A process that was not reaped keeps its id, so serve gets it or nobody.
+// onSignal forwards a signal to serve. A process that was not reaped keeps its id,
+// so that no other process can get the signal.
 func (k *keeper) onSignal(sig syscall.Signal) (over bool) {
 	if sig == syscall.SIGTERM || sig == syscall.SIGINT {
 		k.ending = true
@@ -243,9 +245,9 @@ func (k *keeper) onRestart() {
 	}
 }
 
-// delay before serve is started again, by how often in a row it died without
-// having become ready: 100 ms, doubled each time up to a second; none where it
-// was ready.
+// delay is the pause before serve is started again, by how often in a row it died
+// before it was ready: 100 ms, doubled each time up to a second; none where it was
+// ready.
 func delay(unready int) time.Duration {
 	const first, most = 100 * time.Millisecond, time.Second
 	if unready == 0 {

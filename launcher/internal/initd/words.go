@@ -18,19 +18,19 @@ const (
 	wordsFD  = 3
 )
 
-// The words that serve says to init, a line each. No exit code stands for them:
-// the Go runtime ends a process that panics, or gets SIGQUIT, with 2.
+// The words that serve says to init, a line each. Exit codes could not replace
+// them: the Go runtime ends a process that panics, or gets SIGQUIT, with 2.
 const (
 	readyWord         = "ready"
 	misconfiguredWord = "misconfigured"
 )
 
-// Init is the init that this process is run by, as serve sees it. A nil *Init
-// is none, and is told nothing.
+// Init is the init that runs this process, as serve sees it. The methods of a nil
+// *Init do nothing.
 type Init struct{ pipe *os.File }
 
-// Parent gives the init that runs this process; nil where none does. Children
-// of this process do not come to know of it.
+// Parent gives the init that runs this process; nil where none does. Children of
+// this process inherit neither variable nor descriptor.
 func Parent() *Init {
 	fd, err := strconv.Atoi(os.Getenv(wordsEnv))
 	if err != nil {
@@ -39,30 +39,31 @@ func Parent() *Init {
 	_ = os.Unsetenv(wordsEnv)
 	var stat unix.Stat_t
 	if err := unix.Fstat(fd, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFIFO {
-		return nil // the variable came from elsewhere
+		return nil // the variable was inherited from somewhere else
 	}
 	unix.CloseOnExec(fd)
 	return &Init{pipe: os.NewFile(uintptr(fd), "init")}
 }
 
-// Ready says that serve serves: should it die, it is to be started again at once.
+// Ready says that serve is ready: when serve dies it is to be started again at
+// once.
 func (i *Init) Ready() { i.say(readyWord) }
 
-// Misconfigured says that the configuration is wrong, so that to start serve
-// again is of no use.
+// Misconfigured says that the configuration is wrong, so that starting serve again
+// is of no use.
 func (i *Init) Misconfigured() { i.say(misconfiguredWord) }
 
 func (i *Init) say(word string) {
 	if i != nil {
-		_, _ = fmt.Fprintln(i.pipe, word) // an init that is gone has killed this process too
+		_, _ = fmt.Fprintln(i.pipe, word) // this process does not outlive init
 	}
 }
 
 // heard is what a serve that has ended said in its life.
 type heard struct{ ready, misconfigured bool }
 
-// hear takes the words out of the pipe, which is non-blocking. It waits for
-// nothing: serve is dead, and what it has said is there.
+// hear reads the words out of the pipe, which is non-blocking: serve is dead, and
+// its words are in the pipe.
 func hear(pipe int) (heard, error) {
 	text := make([]byte, 256) // more than all words together
 	n, err := unix.Read(pipe, text)

@@ -7,7 +7,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Live is asked at each scrape for what is true now.
+// Live is asked at each scrape for the present instances, GPUs and revision.
 type Live interface {
 	List() ([]launcherapi.Instance, uint64)
 	GPUs() launcherapi.GPUList

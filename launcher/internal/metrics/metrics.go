@@ -33,13 +33,14 @@ type Metrics struct {
 	api         *prometheus.HistogramVec
 }
 
-// Bounds of the histograms' buckets, in seconds.
+// Upper bounds of the histograms' buckets, in seconds.
 var (
 	phaseBuckets   = []float64{.001, .005, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
 	requestBuckets = []float64{.0005, .001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300}
 )
 
-// New makes the metrics of what happens; [Metrics.Watch] adds those of what is.
+// New makes the metrics that count events; [Metrics.Watch] adds those of the
+// present state.
 func New() *Metrics {
 	m := &Metrics{
 		registry:    prometheus.NewRegistry(),
@@ -62,8 +63,8 @@ func New() *Metrics {
 	return m
 }
 
-// Watch adds the metrics of what is true now: live and preloaders are asked for
-// these at each scrape. A second call panics.
+// Watch adds the metrics of the present state: live and preloaders are asked for it
+// at each scrape. A second call panics.
 func (m *Metrics) Watch(live Live, preloaders func() launcherapi.PreloaderList) {
 	m.registry.MustRegister(liveCollector{live, preloaders})
 }
@@ -92,7 +93,7 @@ func (m *Metrics) Transition(_ string, from, to launcher.State, cause string) {
 	}
 }
 
-// Phase notes how long something took.
+// Phase notes how long a phase, of an instance or of a swap, took.
 func (m *Metrics) Phase(name string, took time.Duration) {
 	m.phases.WithLabelValues(name).Observe(took.Seconds())
 }
@@ -103,10 +104,10 @@ func (m *Metrics) Refused(code, bound string) { m.refusals.WithLabelValues(code,
 // Cut counts answers in flight that were cut.
 func (m *Metrics) Cut(requests int) { m.cut.Add(float64(requests)) }
 
-// WriteFailed counts what could not be written to the state folder.
+// WriteFailed counts records that could not be written to the state folder.
 func (m *Metrics) WriteFailed() { m.unwritten.Inc() }
 
-// Started counts a process that was made.
+// Started counts an engine's process that was made.
 func (m *Metrics) Started(by string, fellBack bool) {
 	m.starts.WithLabelValues(by, strconv.FormatBool(fellBack)).Inc()
 }

@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// This file is the wait for a preloader that loads. A preloader imports once what
-// a start by exec imports three times, so waiting for one is quicker than not
-// waiting, even for a single instance (spec/decisions/0041).
+// This file waits for preloaders that load. A preloader imports once what a start
+// by exec imports three times, so that waiting for one is quicker than a start by
+// exec, even for a single instance (spec/decisions/0041).
 
-// margin is how much longer than twice its longest time a load may take before
-// nobody waits for it any more.
+// margin is how much longer than twice the longest load so far a load may take
+// before starts wait for it no longer.
 const margin = 5 * time.Second
 
-// Awaits says what a command with this environment has to wait for until it can
-// be forked: a preloader that loads, or that is begun now. Empty: it can be forked
-// at once, or is not to wait.
+// Awaits says what a command with this environment has to wait for until it can be
+// forked: a preloader that loads, or that is begun now. Empty: the command can be
+// forked at once, or is not to wait.
 func (p *Pool) Awaits(env []string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -26,10 +26,10 @@ func (p *Pool) Awaits(env []string) string {
 	return reason
 }
 
-// Await waits until a command with this environment can be forked. told hears
-// what is waited for, whenever that changes. The error is a *NotForkedError when
-// no preloader is to be waited for, or when one that loads takes longer than
-// Options.FirstLoad or clearly longer than any did before.
+// Await waits until a command with this environment can be forked. told hears what
+// the command waits for, whenever that changes. The error is a *NotForkedError when
+// there is no preloader to wait for, or when its load takes longer than
+// Options.FirstLoad or clearly longer than any load before.
 func (p *Pool) Await(ctx context.Context, env []string, told func(reason string)) error {
 	want, said := parse(env), ""
 	for {
@@ -59,8 +59,8 @@ func (p *Pool) Await(ctx context.Context, env []string, told func(reason string)
 	}
 }
 
-// awaited tells from an error of pick which preloader is to be waited for, in
-// words, and for how much longer; empty when none is.
+// awaited tells from an error of pick which preloader to wait for, in words, and
+// for how much longer; empty: for none.
 func awaited(err error) (reason string, left time.Duration) {
 	not, ok := errors.AsType[*NotForkedError](err)
 	if !ok || not.wait == nil {
@@ -69,14 +69,15 @@ func awaited(err error) (reason string, left time.Duration) {
 	return not.wait.reason, time.Until(not.wait.until)
 }
 
-// wait is what a start may wait for.
+// wait says which preloader a start may wait for, and how long.
 type wait struct {
 	reason string
 	until  time.Time
 }
 
-// waitFor says how long a preloader that is not ready may be waited for; nil: not
-// at all, because it has failed or takes longer than it should. The lock is held.
+// waitFor says how long a start may wait for a preloader that is not ready; nil:
+// not at all, because the preloader has failed or takes longer than it should. The
+// lock is held.
 func (p *Pool) waitFor(l *preloader) *wait {
 	if l.failed || l.state == Ready {
 		return nil
@@ -99,7 +100,7 @@ func (p *Pool) waitFor(l *preloader) *wait {
 	return w
 }
 
-// patience is how long a load may take before it is not waited for any more. The
+// patience is how long a load may take before starts wait for it no longer. The
 // lock is held.
 func (p *Pool) patience() time.Duration {
 	if p.times.Longest == 0 {
@@ -108,7 +109,7 @@ func (p *Pool) patience() time.Duration {
 	return min(2*p.times.Longest+margin, p.opts.LoadTime)
 }
 
-// tell wakes whoever awaits a preloader. The lock is held.
+// tell wakes the starts that wait for a preloader. The lock is held.
 func (p *Pool) tell() {
 	close(p.changed)
 	p.changed = make(chan struct{})

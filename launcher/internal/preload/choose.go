@@ -12,11 +12,11 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process"
 )
 
-// This file is the choice of a preloader, and which there are. The pool's lock
-// is held throughout.
+// This file chooses preloaders, begins them and drops them. The pool's lock is held
+// throughout.
 
 // pick finds a preloader that is ready and fits an environment. Where there is
-// none, one that fits is begun.
+// none, it begins one.
 func (p *Pool) pick(env variables) (*preloader, error) {
 	if err := p.excluded(env); err != nil {
 		return nil, err
@@ -32,8 +32,7 @@ func (p *Pool) pick(env variables) (*preloader, error) {
 	return l, nil
 }
 
-// excluded says why nothing is forked for an environment, whatever preloaders
-// there are.
+// excluded says why no preloader can ever fork for an environment; nil: one may.
 func (p *Pool) excluded(env variables) error {
 	if p.cannot != "" {
 		return notForked("%s", p.cannot)
@@ -47,7 +46,7 @@ func (p *Pool) excluded(env variables) error {
 	return nil
 }
 
-// look finds what pick would find, and begins and ends nothing.
+// look gives the error that pick would give, and begins and ends no preloader.
 func (p *Pool) look(env variables) error {
 	if err := p.excluded(env); err != nil {
 		return err
@@ -74,9 +73,10 @@ func (p *Pool) ready(env variables) *preloader {
 	return nil
 }
 
-// fitting is the preloader that is ready for an environment. Where there is none
-// it takes the common one, which tells what variables count, and from it the one
-// that has those as in the environment; that one may tell of more.
+// fitting is the preloader that is ready for an environment. Where there is none,
+// the common preloader tells which variables count, and the preloader with the
+// environment's values of those is looked for, which may itself tell of more
+// variables.
 func (p *Pool) fitting(env variables) (*preloader, error) {
 	if l := p.ready(env); l != nil {
 		return l, nil
@@ -104,12 +104,12 @@ func (p *Pool) fitting(env variables) (*preloader, error) {
 	return nil, p.notReady(l, reason)
 }
 
-// notReady is why nothing is forked now from a preloader that is not ready.
+// notReady is the error for a preloader that is not ready.
 func (p *Pool) notReady(l *preloader, reason string) error {
 	return &NotForkedError{Reason: reason, wait: p.waitFor(l)}
 }
 
-// with is the preloader that has exactly that environment.
+// with is the preloader that has exactly that environment; nil: none has.
 func (p *Pool) with(env variables) *preloader {
 	for _, l := range p.all {
 		if maps.Equal(l.env, env) {
@@ -125,9 +125,8 @@ func merge(a, b []string) []string {
 	return slices.Compact(out)
 }
 
-// room makes room in memory for one more preloader, by ending the one that was
-// used least recently among those for uncommon environments that do not load
-// just now.
+// room makes room in memory for one more preloader, by ending the least recently
+// used of the preloaders for uncommon environments, except those that are loading.
 func (p *Pool) room(bytes uint64) error {
 	if p.opts.MemoryLimit == 0 {
 		return nil
@@ -152,13 +151,14 @@ func (p *Pool) room(bytes uint64) error {
 	}
 }
 
-// untried says whether one is ready, and has had little time to be used yet.
+// untried says whether a preloader is ready, and has had little time to be used
+// yet.
 func (l *preloader) untried() bool {
 	return l.state == Ready && l.forks == 0 && time.Since(l.lastUsed) < trialTime
 }
 
-// trialTime keeps environments that take turns from ending each other's
-// preloaders before any is used.
+// trialTime keeps environments that take turns from ending each other's preloaders
+// before these are used.
 const trialTime = 5 * time.Minute
 
 // drop ends a preloader for good.
@@ -169,7 +169,8 @@ func (p *Pool) drop(l *preloader) {
 	p.tell()
 }
 
-// renew has a preloader that is ready load again.
+// renew ends the process of a preloader that is ready, so that the preloader loads
+// again.
 func (p *Pool) renew(l *preloader) {
 	l.state, l.why, l.attempt = Waiting, "the installation of the engine has changed", 0
 	l.run.end(l.why)
@@ -193,7 +194,7 @@ func (p *Pool) ensure(diff []string, env variables) *preloader {
 // namePrefix begins the names of preloaders' trees; no instance is called so.
 const namePrefix = process.HelperPrefix + "preloader-"
 
-// title names one for those who wait for it.
+// title names a preloader in the reasons of instances that wait for it.
 func (l *preloader) title() string {
 	if len(l.diff) > 0 {
 		return "a preloader of its own for " + strings.Join(l.diff, ", ")
@@ -201,7 +202,7 @@ func (l *preloader) title() string {
 	return "the preloader"
 }
 
-// describe says why one that is not ready is not.
+// describe says why a preloader is not ready.
 func (l *preloader) describe() string {
 	if l.state == Loading {
 		text := fmt.Sprintf("the preloader is loading, for %s so far", time.Since(l.began).Round(time.Second))

@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conn is the launcher's end of the control socket: a pair of connected
-// sockets without a name, so that nobody but the two processes can reach it.
-// preloader/__main__.py tells what goes over it.
+// conn is the launcher's end of the control socket: a pair of connected sockets
+// without a name, so that only the two processes can reach it.
+// preloader/__main__.py describes the messages.
 type conn struct{ *net.UnixConn }
 
 // maxFrame bounds what a preloader may send at once, in bytes.
 const maxFrame = 1 << 20
 
-// newConn makes the pair; theirs is for the preloader.
+// newConn makes the pair; theirs is the preloader's end.
 func newConn() (ours conn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

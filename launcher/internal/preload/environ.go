@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// variables is an environment by name, without those that the launcher gives
-// each process for itself.
+// variables is an environment by name, without the variables in own.
 type variables map[string]string
 
 func parse(env []string) variables {
@@ -18,7 +17,7 @@ func parse(env []string) variables {
 	return v
 }
 
-// all is an environment by name, whole.
+// all is a whole environment by name.
 func all(env []string) map[string]string {
 	v := map[string]string{}
 	for _, entry := range env {
@@ -29,8 +28,9 @@ func all(env []string) map[string]string {
 	return v
 }
 
-// own are the marks of a tree (package process), the room for those of a forked
-// one, and where simulated GPUs are, on which a preloader is not.
+// own are variables that each process has for itself: the marks of a tree (package
+// process), the padding that makes room for the marks of a forked one, and the
+// folder of simulated GPUs, which a preloader does not use.
 var own = []string{"HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER", padName, "HOTSEAT_SIMGPU_DIR"}
 
 const padName = "HOTSEAT_PAD"
@@ -43,8 +43,8 @@ func (v variables) list() []string {
 	return out
 }
 
-// unseen are the beginnings of the names of variables that are read when a C
-// library is loaded or an interpreter starts, where no Python code sees it.
+// unseen are prefixes of variables that are read when a C library is loaded or an
+// interpreter starts, which no Python code can observe.
 var unseen = []string{
 	"LD_", "PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "VECLIB_", "NUMEXPR_", "ONEDNN_", "DNNL_", "ATEN_",
 	"MALLOC_", "MIMALLOC_", "TCMALLOC_", "GLIBC_", "LC_", "LANG", "TZ", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_",
@@ -53,14 +53,15 @@ var unseen = []string{
 	"RUST_", "TOKENIZERS_", "NVRTC_", "SQLITE_", "LOCALTIME",
 }
 
-// runTime are read again whenever they are needed, although something reads
-// them while it is imported.
+// runTime are variables that are read again whenever they are needed, although an
+// import reads them too.
 var runTime = []string{
 	"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_API_KEY",
 }
 
-// loadTime holds the names of variables that the imports were seen to read or
-// to change. With those that are unseen they count when a program is loaded.
+// loadTime holds the names of variables that the imports were seen to read or to
+// change. These variables, and those that are unseen, count when a program is
+// loaded.
 type loadTime map[string]bool
 
 func (l loadTime) has(name string) bool {
@@ -91,7 +92,7 @@ func (l loadTime) differing(a, b variables) []string {
 	return out
 }
 
-// with is the environment with those variables as in another.
+// with is the environment with the named variables as in another environment.
 func (v variables) with(other variables, names []string) variables {
 	out := maps.Clone(v)
 	for _, name := range names {

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// This file is how a change of the engine's installation is seen.
+// This file notices changes of the engine's installation.
 
 // interpreter is the Python that loads the engine now, with its flags.
 func (p *Pool) interpreter() ([]string, error) {
 	return PythonOf(p.opts.Command, p.opts.Arguments, p.opts.Python)
 }
 
-// commandStamp tells whether command and interpreter are as they were, also
-// where they are links.
+// commandStamp changes when the command or the interpreter does, also where these
+// are links.
 func (p *Pool) commandStamp() string {
 	python, err := p.interpreter()
 	if err != nil {
@@ -26,12 +26,12 @@ func (p *Pool) commandStamp() string {
 	return fmt.Sprintf("%q\n%s", python, stamp([]string{p.opts.Command, python[0]}))
 }
 
-// outdated says whether one that is ready has loaded what is not installed any more.
+// outdated says whether the installation has changed since a preloader loaded it.
 func (p *Pool) outdated(l *preloader) bool {
 	return stamp(l.hello.Watch) != l.stamp || p.commandStamp() != l.command
 }
 
-// stamp tells whether files and folders are as they were.
+// stamp changes when one of the files and folders does.
 func stamp(paths []string) string {
 	var b strings.Builder
 	for _, path := range paths {
@@ -40,20 +40,20 @@ func stamp(paths []string) string {
 			fmt.Fprintf(&b, "%s %v\n", path, errors.Unwrap(err))
 			continue
 		}
-		target, _ := filepath.EvalSymlinks(path) // it is there
+		target, _ := filepath.EvalSymlinks(path) // os.Stat has found it
 		fmt.Fprintf(&b, "%s %s %d %d\n", path, target, info.Size(), info.ModTime().UnixNano())
 	}
 	return b.String()
 }
 
-// changedSince says whether files were written after a time. Of folders those
-// count that tell of installed packages: the first import of a package writes
-// into the others.
+// changedSince says whether files were written after a time. Of a folder only the
+// folders *.dist-info of installed packages count: the first import of a package
+// writes into the package's own folder.
 func changedSince(paths []string, when time.Time) bool {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return true // it was there when it was loaded
+			return true // the file was there when it was loaded, and is gone
 		}
 		written := []string{path}
 		if info.IsDir() {
@@ -62,7 +62,7 @@ func changedSince(paths []string, when time.Time) bool {
 		for _, file := range written {
 			info, err := os.Stat(file)
 			if err == nil && info.ModTime().After(when) && !info.ModTime().After(time.Now()) {
-				return true // what is of the future was there before
+				return true // a file with a time of the future was there before
 			}
 		}
 	}

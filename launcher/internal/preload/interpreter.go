@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// shPython is the second line of a script whose interpreter has too long a path
-// for a first line, or one with blanks: sh runs it, and Python reads it as a
-// string (pip and uv write it so).
+// shPython is the second line of a script whose interpreter has too long a path for
+// a first line, or one with blanks: sh runs that line, and Python reads it as a
+// string (pip and uv write such scripts).
 var shPython = regexp.MustCompile(`^'''exec' "?([^"]+?)"? "\$0" "\$@"`)
 
-// PythonOf tells which Python loads a command's engine, with its flags: the one
-// that was chosen, or when that is empty the command's own. The error says why
-// nothing can be forked.
+// PythonOf tells which Python, with its flags, loads a command's engine: the chosen
+// one, or when chosen is empty the command's own. The error says why no engine can
+// be forked.
 func PythonOf(command string, arguments []string, chosen string) ([]string, error) {
 	switch {
 	case len(arguments) > 0:
@@ -30,8 +30,8 @@ func PythonOf(command string, arguments []string, chosen string) ([]string, erro
 	return Interpreter(command)
 }
 
-// Interpreter reads from its first lines which Python a command is run by, with
-// the flags given there. The error says what is in the way.
+// Interpreter reads from the first lines of a command which Python runs it, with
+// the flags given there. The error says why that cannot be told.
 func Interpreter(command string) ([]string, error) {
 	argv, second, err := shebang(command)
 	if err != nil {
@@ -58,7 +58,7 @@ func Interpreter(command string) ([]string, error) {
 }
 
 // shebang splits the first line of a script as the kernel does: what follows the
-// program is one argument (execve(2)). It is empty for what is no script.
+// program is one argument (execve(2)). argv is empty for a file that is no script.
 func shebang(command string) (argv []string, second string, err error) {
 	file, err := os.Open(command)
 	if err != nil {
@@ -75,7 +75,7 @@ func shebang(command string) (argv []string, second string, err error) {
 		return nil, "", nil
 	}
 	run = strings.TrimSpace(run)
-	second, _ = lines.ReadString('\n') // there may be none
+	second, _ = lines.ReadString('\n') // there may be no second line
 	if n := strings.IndexAny(run, " \t"); n >= 0 {
 		return []string{run[:n], strings.TrimSpace(run[n:])}, second, nil
 	}

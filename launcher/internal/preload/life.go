@@ -12,8 +12,9 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
-// Bounds of the time before a preloader that ended is started again; it doubles
-// each time. One that served for so long as the longest begins anew.
+// Bounds of the time before a preloader that ended is started again, which doubles
+// each time. A preloader that has served for the longest of these times begins with
+// the shortest again.
 const (
 	shortestBackOff = time.Second
 	longestBackOff  = 5 * time.Minute
@@ -23,7 +24,7 @@ const (
 // live keeps one preloader running until ctx ends.
 func (p *Pool) live(ctx context.Context, l *preloader) {
 	defer l.cancel()
-	defer os.Remove(p.logOf(l)) // it may never have been made
+	defer os.Remove(p.logOf(l)) // the log may never have been made
 	for ctx.Err() == nil {
 		served, lasted, err := p.once(ctx, l)
 		if err := p.finish(l); err != nil {
@@ -47,17 +48,17 @@ func (p *Pool) live(ctx context.Context, l *preloader) {
 	}
 }
 
-// neverError is why no preloader of an installation will ever serve.
+// neverError says why no preloader of an installation will ever serve.
 type neverError struct {
 	reason  string
 	watch   []string // files and folders that change with the installation
-	stamp   string   // of them
-	command string   // what command and interpreter were
+	stamp   string   // of watch
+	command string   // stamp of command and interpreter
 }
 
 func (e *neverError) Error() string { return e.reason }
 
-// refusal is why a preloader that has said so does not serve.
+// refusal is the error for a preloader that has said that it does not serve.
 func refusal(h hello, command string) error {
 	reason := "it refuses to serve: " + h.Refused
 	if h.Lasting {
@@ -66,8 +67,7 @@ func refusal(h hello, command string) error {
 	return errors.New(reason)
 }
 
-// awaitChange returns when the installation is another one than that of which no
-// preloader will serve, or when ctx ends.
+// awaitChange returns when the installation has changed, or when ctx ends.
 func (p *Pool) awaitChange(ctx context.Context, never *neverError) {
 	tick := time.NewTicker(houseKeeping)
 	defer tick.Stop()
@@ -80,7 +80,8 @@ func (p *Pool) awaitChange(ctx context.Context, never *neverError) {
 	}
 }
 
-// errTooLarge is why one does not serve that is larger than all may be together.
+// errTooLarge is the error for a preloader that is larger than all preloaders
+// together may be.
 var errTooLarge = errors.New("more than the limit of preloaders")
 
 // fail notes why a preloader does not serve, and says when to try again.
@@ -104,12 +105,12 @@ func (p *Pool) fail(l *preloader, served bool, lasted time.Duration, err error) 
 	return pause
 }
 
-// once runs the process once. It returns when that has ended, or shall, and says
-// whether and for how long it served.
+// once runs a preloader's process once. It returns when the process has ended, or
+// is not to be used any more, and says whether and for how long the process served.
 func (p *Pool) once(ctx context.Context, l *preloader) (served bool, lasted time.Duration, err error) {
 	command := p.commandStamp()
 	p.mu.Lock()
-	l.state, l.began, l.command = Loading, time.Now(), command // why it ended before stays known
+	l.state, l.began, l.command = Loading, time.Now(), command // l.why still tells why the process before ended
 	began := l.began
 	p.tell()
 	p.mu.Unlock()
@@ -143,7 +144,7 @@ func (p *Pool) once(ctx context.Context, l *preloader) (served bool, lasted time
 	}
 }
 
-// serve makes a preloader that has loaded ready for use.
+// serve makes a preloader that has loaded ready.
 func (p *Pool) serve(l *preloader, r *run, h hello) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,7 +174,7 @@ func set(names []string) map[string]bool {
 	return out
 }
 
-// keepHouse ends preloaders that are idle for long, and has those load again
+// keepHouse ends preloaders that are idle for long, and has preloaders load again
 // whose installation has changed.
 func (p *Pool) keepHouse() {
 	tick := time.NewTicker(houseKeeping)

@@ -1,8 +1,8 @@
 // Package preload starts engines by forking: a preloader is a process that has
-// imported all that an engine imports, and waits. Forked from it, an engine is
-// up in a tenth of the time. The launcher keeps one preloader for each set of
-// load-time variables that instances ask for, and never depends on any: what
-// cannot be forked faithfully, and soon, is left to the caller to exec.
+// imported all that an engine imports, and waits. Forked from it, an engine is up
+// in a tenth of the time. The launcher keeps one preloader for each set of
+// load-time variables that instances ask for, and never depends on any: an engine
+// that cannot be forked faithfully, and soon, is left to the caller to exec.
 package preload
 
 import (
@@ -34,26 +34,26 @@ type Recipe = engine.Recipe
 // Options of a Pool. Everything is required unless it says otherwise.
 type Options struct {
 	Command   string   // path of the engine's command, which is a Python script
-	Arguments []string // given to it before an instance's own; only a command without any can be forked
-	Python    string   // its interpreter; empty: as its first line says
+	Arguments []string // given to the command before an instance's own; only a command without any can be forked
+	Python    string   // the interpreter; empty: as the first line of Command says
 	Recipe    Recipe   // what to load
 	Environ   []string // environment of a common instance
-	Dir       string   // folder for the program and the logs of preloaders, of its own; made anew
+	Dir       string   // folder for the program and the logs of preloaders, used for nothing else; made anew
 	Host      *process.Host
 
-	MemoryLimit uint64        // what all preloaders together may hold, in bytes; 0: no limit
-	IdleTime    time.Duration // one that forked nothing for so long is ended; 0: never
-	LoadTime    time.Duration // what the imports may take
-	FirstLoad   time.Duration // how long a start waits for them where it is not known how long they take
-	AnswerTime  time.Duration // what a fork may take
+	MemoryLimit uint64        // memory that all preloaders together may hold, in bytes; 0: no limit
+	IdleTime    time.Duration // a preloader that was not used for this long is ended; 0: never
+	LoadTime    time.Duration // bounds a load
+	FirstLoad   time.Duration // how long a start waits for a load while no load has told how long it takes
+	AnswerTime  time.Duration // bounds a fork
 	Logger      *slog.Logger
 }
 
-// NotForkedError says why an engine was not forked. Nothing is left of the
+// NotForkedError says why an engine was not forked. No process is left of the
 // attempt.
 type NotForkedError struct {
 	Reason string
-	wait   *wait // for what will fork it soon; nil: nothing will
+	wait   *wait // for the preloader that will fork it soon; nil: none will
 }
 
 func (e *NotForkedError) Error() string { return e.Reason }
@@ -68,7 +68,7 @@ type Pool struct {
 	python  []string // with flags, as it was when the pool was made
 	program string   // path of the preloader
 	umask   int
-	cannot  string // why there will never be one
+	cannot  string // why the pool will never fork; empty: it may
 	common  variables
 	ctx     context.Context //nolint:containedctx // the pool's own life, ended by Close
 	end     context.CancelFunc
@@ -76,12 +76,13 @@ type Pool struct {
 
 	mu      sync.Mutex
 	all     []*preloader
-	count   int           // names given out
-	times   times         // of the loads that there were
+	count   int           // how many names were given out
+	times   times         // of the loads so far
 	changed chan struct{} // closed and replaced when a preloader changes its state
 }
 
-// New makes the pool. It always gives one: a pool that can fork nothing says why.
+// New makes the pool. It never fails: a pool that can fork nothing says why, by
+// Never.
 func New(opts Options) *Pool {
 	p := &Pool{opts: opts, common: parse(opts.Environ), changed: make(chan struct{})}
 	p.ctx, p.end = context.WithCancel(context.Background())
@@ -145,17 +146,17 @@ func writeProgram(path string) error {
 	return os.WriteFile(path, program.Bytes(), 0o600)
 }
 
-// Close ends every preloader. What they forked lives on.
+// Close ends every preloader. The engines that they forked live on.
 func (p *Pool) Close() {
-	p.mu.Lock() // nobody begins one now
+	p.mu.Lock() // no preloader is begun from now on
 	p.end()
 	p.tell()
 	p.mu.Unlock()
 	p.wait.Wait()
 }
 
-// Check says, by a *NotForkedError, why an instance with this environment would
-// not be forked now; nil when it would. Where none fits, one is begun.
+// Check says, by a *NotForkedError, why an instance with this environment would not
+// be forked now; nil when it would. Where no preloader fits, one is begun.
 func (p *Pool) Check(env []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -163,7 +164,7 @@ func (p *Pool) Check(env []string) error {
 	return err
 }
 
-// Look says what Check says, and begins and ends nothing.
+// Look says what Check says, and begins and ends no preloader.
 func (p *Pool) Look(env []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -173,9 +174,9 @@ func (p *Pool) Look(env []string) error {
 // Never says why this pool will never fork anything; empty when it may.
 func (p *Pool) Never() string { return p.cannot }
 
-// Fork starts a command by forking. The error is a *NotForkedError whenever
-// nothing was begun that is not undone. It waits no longer for its turn than an
-// answer may take, and then for the answer.
+// Fork starts a command by forking. After a *NotForkedError no process is left, and
+// the command may be started by exec. Fork waits for the preloader's turn, and then
+// for its answer, for at most Options.AnswerTime each.
 func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	p.mu.Lock()
 	l, err := p.pick(parse(c.Env))
@@ -210,7 +211,7 @@ func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	return tree, nil
 }
 
-// use notes that a preloader is used, if that process of it still serves.
+// use notes that a preloader is used, if its process is still r.
 func (p *Pool) use(l *preloader, r *run) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,7 +225,7 @@ func (p *Pool) use(l *preloader, r *run) error {
 	return nil
 }
 
-// giveUp has a process of a preloader ended, with a reason.
+// giveUp has a preloader's process ended for a reason.
 func (p *Pool) giveUp(l *preloader, r *run, reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -21,9 +21,9 @@ type State string
 
 // The states.
 const (
-	Loading State = "loading" // it imports
-	Ready   State = "ready"   // it forks when asked to
-	Waiting State = "waiting" // it ended or refused, and is started again later
+	Loading State = "loading" // the process imports
+	Ready   State = "ready"   // the process forks when asked to
+	Waiting State = "waiting" // the process ended or refused to serve, and is started again later
 )
 
 // order tells a new preloader what to load.
@@ -34,8 +34,8 @@ type order struct {
 
 // hello is what a preloader says once it has loaded.
 type hello struct {
-	Refused string   `json:"refused"` // why it does not serve
-	Lasting bool     `json:"lasting"` // and none will, of this installation
+	Refused string   `json:"refused"` // why the preloader does not serve
+	Lasting bool     `json:"lasting"` // no preloader of this installation will serve
 	Version string   `json:"version"`
 	Python  string   `json:"python"`
 	Modules int      `json:"modules"`
@@ -49,9 +49,9 @@ type hello struct {
 // request asks for one fork; answer says what became of it.
 type request struct {
 	Argv  []string          `json:"argv"`
-	Flags int               `json:"flags"` // how many of argv follow the interpreter and are its own
+	Flags int               `json:"flags"` // how many elements of argv after the interpreter are its flags
 	Env   map[string]string `json:"env"`
-	Dir   string            `json:"dir"` // empty: where the preloader is, which is where the launcher is
+	Dir   string            `json:"dir"` // empty: the preloader's working folder, which is the launcher's
 	Umask int               `json:"umask"`
 }
 
@@ -59,7 +59,7 @@ type answer struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"start_time"`
 	Error     string `json:"error"`
-	Refused   string `json:"refused"` // and it has ended
+	Refused   string `json:"refused"` // why the child was refused; it has ended
 }
 
 // preloader is one process that has the engine loaded. The pool's lock guards
@@ -67,39 +67,39 @@ type answer struct {
 type preloader struct {
 	name string
 	env  variables
-	diff []string // names of the load-time variables that are not as in the common environment
+	diff []string // names of the load-time variables that differ from the common environment
 
 	state    State
-	why      string // when not ready
+	why      string // why the preloader is not ready
 	began    time.Time
 	lastUsed time.Time
 	forks    int
 	attempt  int
-	failed   bool // its last load or fork failed, and none of its forks has succeeded since
+	failed   bool // the last load or fork failed, and no fork has succeeded since
 	hello    hello
 	counts   loadTime
-	stamp    string // of the installation it has loaded
-	command  string // what command and interpreter were then
-	bytes    uint64 // of memory, when it became ready (PSS)
-	run      *run   // the process that runs now; nil when there is none
+	stamp    string // of the installation that was loaded
+	command  string // stamp of command and interpreter at that time
+	bytes    uint64 // of memory (PSS), when the preloader became ready
+	run      *run   // the present process; nil when there is none
 
-	cancel context.CancelFunc // ends it for good
+	cancel context.CancelFunc // ends the preloader for good
 }
 
 // run is one process of a preloader, from its start to its end.
 type run struct {
 	tree   *process.Process
-	python []string // its interpreter, with flags
+	python []string // the interpreter, with flags
 	conn   conn
-	talk   chan struct{} // holds one token: who has it speaks over conn
-	ended  chan string   // why it is not to be used any more
+	talk   chan struct{} // holds one token, which a goroutine takes to speak over conn
+	ended  chan string   // why the process is not to be used any more
 }
 
 // end has the process ended.
 func (r *run) end(reason string) {
 	select {
 	case r.ended <- reason:
-	default: // it is being ended already
+	default: // the process is being ended already
 	}
 }
 
@@ -139,7 +139,7 @@ func (p *Pool) begin(ctx context.Context, l *preloader) (r *run, h hello, err er
 	if err != nil {
 		return nil, h, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = ours.SetDeadline(time.Unix(1, 0)) }) // closed: it has ended
+	stop := context.AfterFunc(ctx, func() { _ = ours.SetDeadline(time.Unix(1, 0)) }) // fails only on a closed connection
 	defer stop()
 	if err := ours.send(order{Script: p.opts.Command, Recipe: p.opts.Recipe}); err != nil {
 		return nil, h, err
@@ -156,7 +156,7 @@ var pad = strings.Repeat(" ", 16<<10)
 
 func (p *Pool) logOf(l *preloader) string { return filepath.Join(p.opts.Dir, l.name+".log") }
 
-// lastWords is what a preloader wrote last.
+// lastWords is an error of what a preloader wrote last.
 func (p *Pool) lastWords(l *preloader) error {
 	data, err := os.ReadFile(p.logOf(l))
 	if err != nil {
@@ -169,8 +169,9 @@ func (p *Pool) lastWords(l *preloader) error {
 	return nil
 }
 
-// finish ends the process that runs now. One that cannot be ended is kept, and
-// tried again when the next one cannot be begun beside it.
+// finish ends the present process of a preloader. A process that cannot be ended is
+// kept, so that the next one cannot be begun beside it, and the call after that
+// tries again.
 func (p *Pool) finish(l *preloader) error {
 	p.mu.Lock()
 	r := l.run
@@ -197,8 +198,8 @@ func (p *Pool) finish(l *preloader) error {
 // killTime bounds the wait for the end of a preloader that was killed.
 const killTime = 10 * time.Second
 
-// fork has the preloader at the other end fork the command; broken says that it
-// is not to be used any more.
+// fork has the preloader at the other end fork the command; broken says that the
+// preloader's process is not to be used any more.
 func (p *Pool) fork(by *run, c process.Command) (tree *process.Process, broken bool, err error) {
 	gate, opener, err := os.Pipe()
 	if err != nil {

@@ -7,17 +7,18 @@ import (
 	"time"
 )
 
-// times are how long preloaders took to load: those of this pool, and of those
-// before it that had the same folder.
+// times are how long preloaders took to load, of this pool and of earlier ones that
+// had the same folder.
 type times struct {
-	Last    time.Duration `json:"last_ns"` // 0: none has loaded yet
+	Last    time.Duration `json:"last_ns"` // of the last load; 0: none has loaded yet
 	Longest time.Duration `json:"longest_ns"`
 }
 
-// timesName is the file that keeps them.
+// timesName is the file that keeps the times.
 const timesName = "times.json"
 
-// readTimes reads what an earlier pool has kept. Without that nothing is known.
+// readTimes reads the times that an earlier pool has kept; zero without a file that
+// can be read.
 func readTimes(dir string) (t times) {
 	data, err := os.ReadFile(filepath.Join(dir, timesName))
 	if err != nil || json.Unmarshal(data, &t) != nil || t.Last < 0 || t.Longest < t.Last {
@@ -37,7 +38,8 @@ func (p *Pool) noteTime(l *preloader, took time.Duration) {
 	}
 }
 
-// write replaces the file as a whole; writer is the only one of its name.
+// write replaces the file as a whole. writer, the name of a preloader, keeps the
+// temporary files of concurrent writers apart.
 func (t times) write(path, writer string) error {
 	data, err := json.Marshal(t)
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
-// GoneError says that the process to be adopted has ended, and how if it was recorded.
+// GoneError says that the process to be adopted has ended, and how, as far as that
+// was recorded.
 type GoneError struct {
 	Name string
 	ID   ID
@@ -22,17 +23,17 @@ func (e *GoneError) Error() string {
 }
 
 // Adopt takes over a process that an earlier launcher started, or one that was
-// forked on our behalf and became our child. It returns a *GoneError when that
-// process has ended, also when its id is another's now; Clear removes what it
-// left behind. Any other error says nothing of the process, which may live: the
-// call may be made again. Its exit code is known when this process is its parent, or when
-// whoever reaps it records that in Options.ExitDir.
+// forked on our behalf and became our child. The error is a *GoneError when that
+// process has ended, also when another process has its id now; Clear then ends the
+// processes that it left behind. After any other error the process may live, and
+// the call may be repeated. The exit code will be known when this process is the
+// parent, or when the parent records exits in Options.ExitDir.
 func (h *Host) Adopt(name string, id ID) (*Process, error) {
 	if err := h.reserve(name); err != nil {
 		return nil, fmt.Errorf("cannot adopt %q: %w", name, err)
 	}
 	p := &Process{host: h, name: name, id: id, done: make(chan struct{})}
-	_, err := children.fork(p.find) // if it is our child, its status is ours from here on
+	_, err := children.fork(p.find) // from here on only we reap the process, if it is our child
 	if err == nil {
 		p.group = h.opts.Cgroups.GroupOf(name, id.PID)
 		p.oom, _ = p.group.OOMKills()
@@ -57,14 +58,15 @@ func (p *Process) find() (pid int, err error) {
 	if p.handle, err = openHandle(p.id.PID); err != nil {
 		return 0, err
 	}
-	// Held now: if the id is still the one we look for, so is what we hold.
+	// The pidfd holds the process now: if its start time is right, it is the one we
+	// look for.
 	stat, err := procfs.Read(p.id.PID)
 	if err == nil && stat.StartTime == p.id.StartTime {
 		return p.id.PID, nil
 	}
 	p.handle.close()
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return 0, err // it may live
+		return 0, err // the process may live
 	}
 	return 0, os.ErrProcessDone
 }

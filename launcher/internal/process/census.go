@@ -15,18 +15,19 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
-// census says which instance each living process of the machine belongs to:
-// one at most. The links count in this order, so that what an instance forked
-// for another belongs to that other: control group, session, parent, and last
-// the marks in the environment.
+// census says which instance each living process of the machine belongs to: one at
+// most. The links count in this order, so that a process that one instance forked
+// for another belongs to the other: control group, session, parent, and last the
+// marks in the environment.
 type census struct {
 	living   map[int]procfs.Stat // without this process and its ancestors
 	owner    map[int]string      // instance by process
 	sessions map[int]string      // instance by session
-	// blurred says that a process ended between being listed and being read:
-	// it may have been of a tree, and have forked one that was not listed.
+	// blurred says that a process ended between being listed and being read: that
+	// process may have belonged to a tree, and have forked another that was not
+	// listed.
 	blurred bool
-	err     error // what could not be looked at; processes may be missing then
+	err     error // why a part could not be read; processes may be missing then
 }
 
 // census looks at all of /proc, but reads the environment only of processes
@@ -59,7 +60,7 @@ func (h *Host) census(since uint64) *census {
 	return c
 }
 
-// of are the processes of one instance, those that started first before the others.
+// of are the processes of one instance, the oldest first.
 func (c *census) of(name string) []procfs.Stat {
 	var found []procfs.Stat
 	for pid, owner := range c.owner {
@@ -84,8 +85,8 @@ func (c *census) own(pid int, name string) {
 	}
 }
 
-// outside tells a session that is not one of a tree: this process's own, in
-// which a child is for the first moments of its life.
+// outside says whether a session cannot be that of a tree, since it is this
+// process's own: a child is in it for the first moments of its life.
 func (c *census) outside(session int) bool {
 	own, err := unix.Getsid(0)
 	return err != nil || session == own || session == 0
@@ -108,7 +109,8 @@ func (h *Host) byGroup(c *census) error {
 	return nil
 }
 
-// groups are those of the processes we know and those in the launcher's folder.
+// groups are the control groups of the processes we know, and those in the
+// launcher's folder.
 func (h *Host) groups() (map[string]*cgroup.Group, error) {
 	names, err := h.opts.Cgroups.List()
 	if err != nil {
@@ -128,9 +130,9 @@ func (h *Host) groups() (map[string]*cgroup.Group, error) {
 	return groups, nil
 }
 
-// byRoot takes the sessions of the roots we know, and what was of their trees
-// when their stop began. A root whose id is another process's by now has no
-// session left: the kernel gives no id away that still names a session.
+// byRoot assigns the sessions of the roots we know, and the processes that were in
+// their trees when their stop began. A root whose id is another process's by now
+// has no session left: the kernel gives no id away that still names a session.
 func (h *Host) byRoot(c *census) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -200,8 +202,8 @@ func (c *census) spread() {
 	}
 }
 
-// Owners says which tree each living process of the machine belongs to; those
-// of none are left out.
+// Owners gives, by pid, the name of the tree that a living process of the machine
+// belongs to; processes of no tree are left out.
 func (h *Host) Owners() (map[int]string, error) {
 	c := h.census(0)
 	return c.owner, c.err

@@ -11,12 +11,12 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process/reaper"
 )
 
-// children knows which children of this process have an owner that reaps
-// them. There is one, as children belong to the process and not to a Host.
+// children knows which children of this process have an owner that reaps them. It
+// is one for all Hosts, as children belong to the process.
 var children = &family{owned: map[int]bool{}}
 
 type family struct {
-	births sync.RWMutex // held for writing while strays are reaped: no child is younger than its registration
+	births sync.RWMutex // held for writing while strays are reaped, so that each child is registered before it could be reaped
 	mu     sync.Mutex
 	owned  map[int]bool
 }
@@ -35,7 +35,7 @@ func (f *family) fork(start func() (pid int, err error)) (int, error) {
 	return pid, err
 }
 
-// release is to be called once the owner has reaped the process.
+// release ends the ownership; call it once the owner has reaped the process.
 func (f *family) release(pid int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,8 +49,8 @@ func (f *family) owns(pid int) bool {
 }
 
 // reapStrays reaps the orphans of our trees that became our children and have
-// ended. Those in this process's own session are children that other code
-// started, and will reap.
+// ended. Children in this process's own session were started by other code, which
+// will reap them.
 func (f *family) reapStrays(tell func(procfs.Stat, syscall.WaitStatus)) error {
 	f.births.Lock()
 	defer f.births.Unlock()

@@ -11,9 +11,9 @@ const (
 	launcherMark = "HOTSEAT_LAUNCHER="
 )
 
-// environment is the whole environment of a command's process: what the command
-// says, with the marks, and with the variable that names the scratch folder where
-// there is one, in the place of any that the command had.
+// environment is the whole environment of a command's process: the command's
+// variables, the marks, and the variable that names the scratch folder where there
+// is one; the latter replace the command's own of the same names.
 func (h *Host) environment(c Command, scratch string) []string {
 	own := []string{instanceMark + c.Name, launcherMark + h.opts.Mark}
 	if scratch != "" {

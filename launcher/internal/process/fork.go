@@ -7,14 +7,13 @@ import (
 	"os"
 )
 
-// Fork starts a command by having another process fork it, as Start does by
-// exec: same session, group and marks, same supervision. spawn asks that
-// process. It is given the files of the control group, by writing "0" to each
-// of which a process enters it, and the environment with the marks; it returns
+// Fork starts a command by having another process fork it, as Start does by exec:
+// with its own session, group, marks and supervision. spawn asks that process to
+// fork. spawn is given the files of the control group, by writing "0" to each of
+// which a process enters the group, and the environment with the marks. It returns
 // the id of a child that leads a session of its own, whose parent has ended (so
-// that it is this process's child), and that does nothing before it is told to:
-// the caller tells it when Fork has returned. What spawn returns of errors is
-// wrapped.
+// that the child is this process's), and that waits to be told to run: the caller
+// tells the child when Fork has returned. Errors of spawn are wrapped.
 func (h *Host) Fork(c Command, spawn func(enter []*os.File, env []string) (ID, error)) (*Process, error) {
 	if err := h.reserve(c.Name); err != nil {
 		return nil, fmt.Errorf("cannot fork %q: %w", c.Name, err)

@@ -21,7 +21,8 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
-// ErrNameTaken is returned for a name whose process has not been ended by Stop or Kill.
+// ErrNameTaken is returned for a name whose tree has not been ended by Stop or
+// Kill.
 var ErrNameTaken = errors.New("the name has a process already")
 
 // ErrClosed is returned by calls on a Host that is closed.
@@ -37,15 +38,15 @@ type Options struct {
 	// exits of orphans that this process reaps are recorded. Empty: none.
 	ExitDir string
 	// RecordWait bounds the wait for another process to record in ExitDir an exit
-	// that it reaps. 0: nobody does that but this process; then the end of an
-	// adopted process that is no child is told at once.
+	// that it reaps. 0: only this process records exits; then the end of an adopted
+	// process that is no child is told at once, without its exit code.
 	RecordWait time.Duration
 	// ScratchDir holds the folders that commands are given with Command.Scratch.
-	// Where its path is too long for the addresses of sockets, there are none.
-	// Empty: none.
+	// Empty, or a path that is too long for the addresses of sockets: commands are
+	// given none.
 	ScratchDir string
-	// Logger is told of what has no caller to be told: strays that cannot be
-	// reaped, and folders of ended trees that cannot be removed.
+	// Logger is told of failures in the background: strays that cannot be reaped,
+	// and folders of ended trees that cannot be removed.
 	Logger *slog.Logger
 }
 
@@ -66,10 +67,10 @@ type Host struct {
 }
 
 // NewHost makes this process the reaper of its orphaned descendants
-// (PR_SET_CHILD_SUBREAPER), which it stays for good. Orphans that ended are
-// reaped at once; children that other code of this process started with
-// os/exec, in the launcher's own session, are left to it. Descriptors that this
-// process inherited beyond the first three are not passed on to children.
+// (PR_SET_CHILD_SUBREAPER) for good. Orphans that ended are reaped at once;
+// children that other code of this process started with os/exec, in the launcher's
+// own session, are left to that code. Descriptors that this process inherited
+// beyond the first three are not passed on to children.
 func NewHost(opts Options) (*Host, error) {
 	if !validName(opts.Mark) {
 		return nil, fmt.Errorf("cannot make a process host: invalid mark %q", opts.Mark)
@@ -132,8 +133,8 @@ func (h *Host) reapStrays() {
 	}
 }
 
-// Close stops watching, and waits until nothing watches any more. It harms no
-// child: a later Host can adopt them.
+// Close stops watching, and waits for the goroutines that watch. Children run on: a
+// later Host can adopt them.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	h.shut()
@@ -148,8 +149,8 @@ func (h *Host) Close() error {
 }
 
 // Run runs a short command with the launcher's environment and returns what it
-// wrote to both outputs. The command, and what it started in its session, is
-// killed when ctx ends.
+// wrote to both outputs. The command, with the processes of its session, is killed
+// when ctx ends.
 func (h *Host) Run(ctx context.Context, path string, args ...string) ([]byte, error) {
 	var output bytes.Buffer
 	cmd := exec.CommandContext(ctx, path, args...)
@@ -219,8 +220,8 @@ func (h *Host) forget(p *Process) {
 	}
 }
 
-// oomRose says whether more processes died for want of memory in the
-// launcher's own group since it was last asked.
+// oomRose says whether more processes died for want of memory in the launcher's own
+// group since the last call.
 func (h *Host) oomRose() bool {
 	n, _ := h.opts.Cgroups.OOMKills()
 	h.mu.Lock()

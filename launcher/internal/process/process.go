@@ -1,13 +1,13 @@
 // Package process runs the process trees of instances: it starts and adopts
 // them, sees their end at once, and stops the whole of a tree.
 //
-// The tree of an instance is what is in its control group, in the session of
-// its root, descends from one of those, or carries the instance's marks in
-// the environment it was started with, or was so when its stop began. Each
-// process of the machine belongs to one instance at most. Without control
-// groups (cgroup.None) a process that left the session, cleared its environment
-// and lost its parent before the stop is linked to nothing and cannot be found;
-// with them it is.
+// The tree of an instance has the processes that are in its control group or in the
+// session of its root, descend from one of those, or carry the instance's marks in
+// the environment they were started with, now or when the stop of the tree began.
+// Each process of the machine belongs to one instance at most. Without control
+// groups (cgroup.None) a process that left the session, cleared its environment and
+// lost its parent before the stop has no link to the tree and cannot be found; with
+// control groups it is.
 package process
 
 import (
@@ -28,8 +28,8 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process/reaper"
 )
 
-// HelperPrefix begins the names of trees that are the launcher's own helpers and
-// no instance's; what an earlier launcher left of them is of no use.
+// HelperPrefix begins the names of trees that are helpers of the launcher, not
+// instances; helpers that an earlier launcher left are of no use to the next.
 const HelperPrefix = "@"
 
 // ID names one process for as long as the machine is up: a process id alone
@@ -43,23 +43,23 @@ type ID struct {
 // Exit says how the root of a tree ended.
 type Exit struct {
 	Code      *int           // exit code, −N for signal N; nil when nobody could tell
-	Signal    syscall.Signal // 0 when it was not a signal
-	OOMKilled bool           // the kernel killed for want of memory in this tree, as far as can be told
+	Signal    syscall.Signal // that ended the root; 0: none did
+	OOMKilled bool           // the kernel killed a process of this tree for want of memory, as far as can be told
 	At        time.Time
 }
 
-// Process is the root of one tree. Each is to be ended by Stop or Kill, also
-// when its root has exited by itself: that clears what the root left behind
-// and frees the name.
+// Process is the root of one tree. End each by Stop or Kill, also when the root has
+// exited by itself: that ends the processes that the root left behind, and frees
+// the name.
 type Process struct {
 	host   *Host
 	name   string
 	id     ID
 	group  *cgroup.Group
 	handle *handle
-	seen   []procfs.Stat // its tree when its stop began; the host's lock guards it
-	oom    uint64        // deaths for want of memory in the group when it began
-	killed atomic.Bool   // by Kill; then a SIGKILL tells nothing about memory
+	seen   []procfs.Stat // the tree when its stop began; guarded by the host's lock
+	oom    uint64        // deaths for want of memory in the group before the process began
+	killed atomic.Bool   // Kill was called, so that a death by SIGKILL tells nothing about memory
 	done   chan struct{}
 	exit   Exit // written before done is closed
 }
@@ -90,8 +90,9 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return p.handle.signal(sig)
 }
 
-// Pids are the living processes of the tree, in ascending order: of its control
-// group, or, where there is none or nothing is left in it, of all of /proc.
+// Pids are the living processes of the tree, in ascending order: those in its
+// control group, or, where there is no group or an empty one, those found in all of
+// /proc.
 func (p *Process) Pids() []int {
 	pids, err := p.group.Procs()
 	if err == nil && len(pids) > 0 {
@@ -106,12 +107,12 @@ func (p *Process) Pids() []int {
 	return pids
 }
 
-// watch waits for the root's end, reaps it where that is ours to do, and
-// tells. It ends early when the Host is closed.
+// watch waits for the end of the root, reaps the root when it is our child, and
+// closes done. It ends early when the Host is closed.
 func (p *Process) watch() {
 	defer p.host.watchers.Done()
 	if err := p.handle.wait(); err != nil {
-		children.release(p.id.PID) // the next Host's to reap
+		children.release(p.id.PID) // the next Host reaps it
 		return
 	}
 	p.exit = Exit{At: time.Now()}
@@ -140,9 +141,9 @@ func (p *Process) reap() (code int, ok bool) {
 	return entry.Code, ok
 }
 
-// oomKilled goes by the group's own count where there is one. Where memory is
-// counted for the whole launcher only, a rise since the last exit is put on a
-// root that died of a SIGKILL that we did not send.
+// oomKilled uses the group's own count where there is one. Where deaths are counted
+// for the whole launcher only, a rise since the last exit is put down to a root
+// that died of a SIGKILL that we did not send.
 func (p *Process) oomKilled() bool {
 	if n, ok := p.group.OOMKills(); ok {
 		return n > p.oom
@@ -159,7 +160,8 @@ type handle struct {
 	conn syscall.RawConn
 }
 
-// openHandle gets hold of a living or unreaped process; os.ErrProcessDone when there is none.
+// openHandle opens the pidfd of a living or unreaped process; os.ErrProcessDone
+// when there is none.
 func openHandle(pid int) (*handle, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) { // EINVAL: the id of a thread
@@ -188,8 +190,8 @@ func newHandle(pid, fd int) (*handle, error) {
 
 func (h *handle) close() { _ = h.file.Close() }
 
-// wait returns when the process has exited; os.ErrDeadlineExceeded when it is
-// cut before that, os.ErrClosed when the handle is closed.
+// wait returns when the process has exited; os.ErrDeadlineExceeded when cut was
+// called before that, os.ErrClosed when the handle is closed.
 func (h *handle) wait() error {
 	exited := false
 	poll := func(fd uintptr) bool {
@@ -214,7 +216,7 @@ func (h *handle) signal(sig syscall.Signal) error {
 	var sent error
 	err := h.conn.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), sig, nil, 0) })
 	if err != nil || errors.Is(sent, unix.ESRCH) {
-		return os.ErrProcessDone // closed: it was seen to exit
+		return os.ErrProcessDone // the handle is closed: the process was seen to exit
 	}
 	if sent != nil {
 		return fmt.Errorf("cannot signal process %d: %w", h.pid, sent)
@@ -222,9 +224,9 @@ func (h *handle) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// reap takes the status of an exited child; ECHILD when it is not our child.
-// The peek by descriptor makes sure that it is; from then on the id is safe,
-// as only its owner reaps it.
+// reap takes the status of an exited child; ECHILD when the process is not our
+// child. The first look, by descriptor, makes sure that it is; from then on its id
+// is safe to use, as only the owner reaps the process.
 func (h *handle) reap() (status syscall.WaitStatus, err error) {
 	control := h.conn.Control(func(fd uintptr) {
 		for {

@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 )
 
-// longestScratch is what a scratch folder's path may have in bytes, so that a
-// socket named by a UUID in it fits into an address (108 bytes with the zero
-// at its end, unix(7)).
+// longestScratch bounds the path of a scratch folder, in bytes, so that a socket in
+// it that is named by a UUID fits into an address (108 bytes with the zero at its
+// end, unix(7)).
 const longestScratch = 107 - len("/") - 36
 
-// scratch is the folder of one tree. It goes by the name alone, so that a later
-// Host finds it too. Empty: there is none.
+// scratch is the path of a tree's folder. It depends on the tree's name alone, so
+// that a later Host finds the folder too. Empty: trees have none.
 func (h *Host) scratch(name string) string {
 	if h.opts.ScratchDir == "" {
 		return ""
@@ -27,13 +27,13 @@ func (h *Host) scratch(name string) string {
 	return dir
 }
 
-// makeScratch makes the folder that a command is to have; "": it has none.
+// makeScratch makes the folder of a command; "": the command has none.
 func (h *Host) makeScratch(c Command) (dir string, err error) {
 	dir = h.scratch(c.Name)
 	if c.Scratch == "" || dir == "" {
 		return "", nil
 	}
-	if err = os.RemoveAll(dir); err == nil { // a tree may have gone while no launcher saw it go
+	if err = os.RemoveAll(dir); err == nil { // left by a tree that went while no launcher ran
 		err = os.MkdirAll(dir, 0o700)
 	}
 	if err != nil {

@@ -18,14 +18,14 @@ const shmFolder = "/dev/shm/"
 // part follows. Its resource tracker removes them, unless it is killed as well.
 var shmPrefixes = []string{"psm_", "sem.mp-"}
 
-// sharedMemory lists the files of shared memory that processes have mapped and
-// that nobody removes once they are killed.
+// sharedMemory lists the files of shared memory that processes have mapped, and
+// that nobody removes once these processes are killed.
 func sharedMemory(processes []procfs.Stat) []string {
 	seen := map[string]bool{}
 	for _, p := range processes {
 		maps, err := os.Open("/proc/" + strconv.Itoa(p.PID) + "/maps")
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		lines := bufio.NewScanner(maps)
 		for lines.Scan() {

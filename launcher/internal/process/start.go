@@ -11,7 +11,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
-// Command is what to start.
+// Command is a program to start, as the root of a tree.
 type Command struct {
 	Name   string   // of the instance, unique among those of this launcher; no slash, at most 200 bytes
 	Path   string   // of the program, with a slash
@@ -20,8 +20,8 @@ type Command struct {
 	Dir    string   // working folder; empty: the launcher's
 	Output *os.File // fd 1 and 2, nil for /dev/null; may be closed after Start. fd 0 is /dev/null
 	Extra  *os.File // fd 3, nil for none; may be closed after Start
-	// Scratch is a variable that tells the program of an empty folder of its own,
-	// which goes when its tree is gone; empty: none.
+	// Scratch is the name of a variable that gives the program the path of an empty
+	// folder of its own, which is removed when the tree is gone; empty: none.
 	Scratch string
 }
 
@@ -29,9 +29,9 @@ func validName(name string) bool {
 	return name != "" && name != "." && name != ".." && len(name) <= 200 && !strings.ContainsAny(name, "/\n\x00")
 }
 
-// Start starts a process in a session and a control group of its own, with
-// the marks HOTSEAT_INSTANCE (the name) and HOTSEAT_LAUNCHER in its
-// environment. It returns when the program runs, or could not be run.
+// Start starts a process in a session and a control group of its own, with the
+// marks HOTSEAT_INSTANCE (the name) and HOTSEAT_LAUNCHER in its environment. It
+// returns when the program runs, or an error when the program cannot be run.
 func (h *Host) Start(c Command) (*Process, error) {
 	if err := h.reserve(c.Name); err != nil {
 		return nil, fmt.Errorf("cannot start %q: %w", c.Name, err)
@@ -60,8 +60,8 @@ func (h *Host) start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// prepare makes what a tree has before its root: the control group and the
-// folder. The command that it gives has its whole environment.
+// prepare makes the control group and the folder of a tree, before there is a root.
+// The command that it returns has the whole environment.
 func (h *Host) prepare(c Command) (*Process, Command, error) {
 	scratch, err := h.makeScratch(c)
 	if err != nil {
@@ -77,7 +77,7 @@ func (h *Host) prepare(c Command) (*Process, Command, error) {
 	return p, c, nil
 }
 
-// fork makes the child, owned and held by its pidfd from birth.
+// fork makes the child, which is owned, and held by a pidfd, from birth.
 func (p *Process) fork(c Command) error {
 	output := c.Output
 	if output == nil {
@@ -112,13 +112,13 @@ func (p *Process) fork(c Command) error {
 	return fmt.Errorf("cannot run %s: %w", c.Path, err)
 }
 
-// born fills in what is known of the child now that it runs. A child that
-// something is wrong with is killed.
+// born fills in the facts of the child now that it runs. On an error the child is
+// killed.
 func (p *Process) born(pid, pidfd int, failed error) (err error) {
 	p.id = ID{PID: pid, BootID: p.host.bootID}
 	if p.handle, err = newHandle(pid, pidfd); err != nil {
 		failed = errors.Join(failed, err, syscall.Kill(pid, syscall.SIGKILL))
-		children.release(pid) // reaped as a stray
+		children.release(pid) // the child is reaped as a stray
 		return failed
 	}
 	stat, err := procfs.Read(pid)
@@ -129,7 +129,7 @@ func (p *Process) born(pid, pidfd int, failed error) (err error) {
 	return nil
 }
 
-// abandon kills and reaps a child that no one will ever know of.
+// abandon kills and reaps a child that could not be taken on.
 func (p *Process) abandon() error {
 	defer p.handle.close()
 	defer children.release(p.id.PID)

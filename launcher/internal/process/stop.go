@@ -12,9 +12,8 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
-// linger is what processes that outlived a root that has ended are given to
-// end by themselves: Python's resource tracker, for one, removes shared memory
-// then.
+// linger is the time that processes which outlived the root get to end by
+// themselves: Python's resource tracker, for example, removes shared memory then.
 const linger = 200 * time.Millisecond
 
 // lastWait is how long a kill waits for the end of the tree when its context
@@ -29,7 +28,7 @@ const lastWait = 2 * time.Second
 //	ctx ends within the grace      SIGKILL to the whole tree, and at most two seconds to be gone
 //	ctx ends after the SIGKILL     returns at once
 //
-// The error says why the tree may not be gone; it wraps that of the context when
+// The error says why the tree may not be gone; it wraps the context's error when
 // processes are still there. Stop may be called again. With a context that never
 // ends it waits for ever for a process that the kernel cannot end.
 func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
@@ -44,9 +43,10 @@ func (p *Process) Stop(ctx context.Context, grace time.Duration) error {
 	return p.Kill(ctx)
 }
 
-// lookAround remembers the tree while its parents live: a process that left
-// the session and cleared its environment is linked to it by its parent alone.
-// What an earlier call has seen it finds again by that.
+// lookAround remembers the processes of the tree while their parents live: a
+// process that left the session and cleared its environment is linked to the tree
+// by its parent alone. Processes that an earlier call has remembered are found
+// again.
 func (p *Process) lookAround() error {
 	c := p.host.census(p.id.StartTime)
 	if c.err != nil {
@@ -60,7 +60,7 @@ func (p *Process) lookAround() error {
 
 // endGracefully returns when the tree has ended by itself, or ctx ends.
 func (p *Process) endGracefully(ctx context.Context) {
-	_ = p.Signal(syscall.SIGTERM) // whatever is wrong with it, the kill comes
+	_ = p.Signal(syscall.SIGTERM) // on an error too the kill follows
 	select {
 	case <-p.done:
 	case <-p.host.open.Done():
@@ -101,9 +101,9 @@ func (p *Process) awaitExit(ctx context.Context) error {
 	}
 }
 
-// Clear kills the whole tree of a name that has no Process here, such as one
-// that Find found or that a root left behind which could not be adopted; it
-// returns when the tree is gone. ctx as in Stop; no tree is no error.
+// Clear kills the whole tree of a name that has no Process here, such as a tree
+// that Find found, or the rest of a tree whose root has ended; it returns when the
+// tree is gone. ctx as in Stop; no tree is no error.
 func (h *Host) Clear(ctx context.Context, name string) error {
 	if err := h.reserve(name); err != nil {
 		return fmt.Errorf("cannot clear %q: %w", name, err)
@@ -164,7 +164,8 @@ func empty(group *cgroup.Group) bool {
 	return err == nil && len(pids) == 0
 }
 
-// killing is the context for a kill: ctx, or when that is over one of lastWait.
+// killing is the context for a kill: ctx, or, when that has ended already, a new
+// one of lastWait.
 func killing(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
 		return ctx, func() {}
@@ -172,11 +173,11 @@ func killing(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), lastWait)
 }
 
-// killTree kills until nothing of the tree is left. The group goes in one
-// step where it can; what is outside of it is killed process by process,
-// parents before their children. A process that has a SIGKILL coming forks no
-// more, and what it forked before is found the next time. A blurred look that
-// finds nothing is followed by another. c is the first look, of just now.
+// killTree kills until no process of the tree is left. The group is killed in one
+// step where it can be; processes outside of it are killed one by one, parents
+// before their children. A process with a pending SIGKILL forks no more, and its
+// earlier children are found by the next look. A blurred look that finds no process
+// is followed by another. c is the first look, of just now.
 func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, since uint64, c *census) error {
 	for looks := 0; looks < 2; c = h.census(since) {
 		if err := group.Kill(); err != nil {
@@ -213,8 +214,8 @@ func (h *Host) killTree(ctx context.Context, name string, group *cgroup.Group, s
 	return nil
 }
 
-// hold gets hold of processes, of those that are still the ones that were
-// seen. The others have ended, and may have left children since.
+// hold opens the pidfds of the processes that are still those that were seen. The
+// others have ended, and may have left children.
 func hold(seen []procfs.Stat) (held []*handle, err error) {
 	var errs []error
 	for _, stat := range seen {
@@ -238,8 +239,8 @@ func hold(seen []procfs.Stat) (held []*handle, err error) {
 	return held, errors.Join(errs...)
 }
 
-// waitAll waits until all have exited, and closes them. When ctx ends first
-// it returns those that have not.
+// waitAll waits until all processes have exited, and closes their handles. When ctx
+// ends first it returns the processes that have not.
 func waitAll(ctx context.Context, held []*handle) (left []int) {
 	defer context.AfterFunc(ctx, func() {
 		for _, h := range held {

@@ -12,17 +12,17 @@ import (
 )
 
 // resourceTracker is in the command line of the process that removes the shared
-// memory and semaphores of Python's multiprocessing when all that used them
-// have ended (Lib/multiprocessing/resource_tracker.py). It alone knows of those
+// memory and semaphores of Python's multiprocessing when all that used them have
+// ended (Lib/multiprocessing/resource_tracker.py). It alone knows of shared memory
 // that no living process has mapped.
 const resourceTracker = "multiprocessing.resource_tracker"
 
-// tidyTime bounds what it is given for that.
+// tidyTime is the time that a resource tracker gets for that.
 const tidyTime = time.Second
 
-// killUsers kills what it sees of a tree but resource trackers, and waits for
-// these to tidy up and end. Where there is none it does nothing. It is a
-// courtesy before the kill of the whole tree, which sees to what goes wrong here.
+// killUsers kills the processes seen of a tree except resource trackers, and waits
+// for the trackers to tidy up and end. Without a tracker it does nothing. Errors do
+// not matter here: the kill of the whole tree follows.
 func killUsers(ctx context.Context, seen []procfs.Stat) {
 	var users, trackers []procfs.Stat
 	for _, stat := range seen {

@@ -1,5 +1,5 @@
-// Package regular opens files that must be regular ones, and never waits: to
-// open a pipe for reading waits until somebody writes to it.
+// Package regular opens files that must be regular ones, and never waits, as
+// opening a pipe would for somebody to write to it.
 package regular
 
 import (
@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NotRegularError says that there is something else than a regular file.
+// NotRegularError says that a path leads to something other than a regular file.
 type NotRegularError struct {
 	Path string
 	Mode os.FileMode

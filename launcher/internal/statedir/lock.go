@@ -13,14 +13,14 @@ import (
 
 const lockFile = "lock"
 
-// folderLock is the exclusive right to a state folder. It ends with close or
-// with the process, however the process ends.
+// folderLock is the exclusive right to a state folder. It lasts until close, or
+// until the process ends in whatever way.
 type folderLock struct{ file *flock.Flock }
 
 // LockedError says that another process holds the folder.
 type LockedError struct {
 	Dir string
-	// PID is that of the holder; 0 when it could not be read.
+	// PID is the process id of the holder; 0 when it could not be read.
 	PID int
 }
 
@@ -32,9 +32,9 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("cannot use the state folder %s: %s uses it; stop that one, or choose another folder", e.Dir, holder)
 }
 
-// lockFolder takes the folder, making it when it is missing, by a lock on the file
-// "lock" in it. It does not wait: the error is a *LockedError when another
-// process has it. Children do not inherit the lock.
+// lockFolder locks the folder, which is made when it is missing, by a lock on the
+// file "lock" in it. It does not wait: the error is a *LockedError when another
+// process has the lock. Children do not inherit the lock.
 func lockFolder(dir string) (*folderLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make the state folder: %w", err)
@@ -53,9 +53,10 @@ func lockFolder(dir string) (*folderLock, error) {
 	return l, nil
 }
 
-// notePID writes who holds the lock, to be told to people. The text has one length
-// always, so that a full disk has the room for it that the last holder had; if
-// there is no room, no pid is better than that of the last holder.
+// notePID writes the process id of the holder into the lock file, for messages to
+// people. The text always has the same length, so that it fits on a full disk where
+// the last holder's did; where it does not, no pid is better than that of the last
+// holder.
 func notePID(path string) {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -67,7 +68,7 @@ func notePID(path string) {
 	}
 }
 
-// close gives the folder free. The lock file stays.
+// close unlocks the folder. The lock file stays.
 func (l *folderLock) close() error {
 	if err := l.file.Close(); err != nil {
 		return fmt.Errorf("cannot unlock the state folder: %w", err)

@@ -14,27 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// version is that of the form of a file.
+// version is the version of the files' form.
 const version = 1
 
-// The ends of the names of files.
+// The endings of the files' names.
 const (
-	current = ".json"    // it says what is true
-	doubted = ".doubted" // something happened since that could not be written
-	broken  = ".broken"  // it could not be read, and is kept for people
+	current = ".json"    // the record
+	doubted = ".doubted" // the record is out of date: a later one could not be written
+	broken  = ".broken"  // a file that could not be read, kept for people
 )
 
-// spare is the file that takes the place of another once it is whole. It gets
-// what that said before, and is written over the next time: a rename that removes
-// a file has ext4 write out the new one at once, which takes 50 times as long as
-// the whole replacement (auto_da_alloc in
+// spare is the file that takes the place of another once it is whole. The two swap
+// names, and the spare one is written over the next time: where a rename removes a
+// file, ext4 writes out the new file at once, which takes 50 times as long as the
+// whole replacement (auto_da_alloc in
 // https://docs.kernel.org/admin-guide/ext4.html).
 const spare = ".spare"
 
-// envelope is what stands in a file.
+// envelope is the content of a file.
 type envelope struct {
 	Version int             `json:"version"`
-	BootID  string          `json:"boot_id"` // of the machine's start under which it was written
+	BootID  string          `json:"boot_id"` // of the boot under which the file was written
 	Record  json.RawMessage `json:"record"`
 }
 
@@ -44,8 +44,8 @@ type Records struct {
 	dir  string
 	boot string
 
-	mu       sync.Mutex      // guards the file that takes the place of another, too
-	doubtful map[string]bool // names of which there is a doubted file
+	mu       sync.Mutex      // guards the spare file too
+	doubtful map[string]bool // names that have a doubted file
 }
 
 // Dir is the folder that the files are in.
@@ -53,9 +53,9 @@ func (r *Records) Dir() string { return r.dir }
 
 func (r *Records) path(name, end string) string { return filepath.Join(r.dir, name+end) }
 
-// Put writes what is known under a name now, anything that encoding/json can
-// marshal, in the place of what was known before. On error, a full disk for
-// instance, the file says what it said before.
+// Put writes the record of a name, anything that encoding/json can marshal, in the
+// place of the record before. On error, of a full disk for example, the record
+// before still stands.
 func (r *Records) Put(name string, record any) error {
 	text, err := json.Marshal(record)
 	if err != nil {
@@ -72,11 +72,11 @@ func (r *Records) Put(name string, record any) error {
 		err = replace(whole, r.path(name, current))
 	}
 	if err != nil {
-		_ = os.Remove(whole) // what there is of it takes room
+		_ = os.Remove(whole) // a part of a file takes room
 		return fmt.Errorf("cannot write %s: %w", r.path(name, current), err)
 	}
 	if r.doubtful[name] {
-		_ = os.Remove(r.path(name, doubted)) // the newer file counts where both are there
+		_ = os.Remove(r.path(name, doubted)) // where both are there the newer one counts
 		delete(r.doubtful, name)
 	}
 	return nil
@@ -95,18 +95,18 @@ func writeOver(path string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// replace gives a file the name of another, which gets its name, or of none.
+// replace lets two files swap names, or renames the first where the second does not
+// exist.
 func replace(whole, path string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, whole, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // there is none yet, or the filesystem cannot
+	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // there is no second file yet, or the filesystem cannot swap names
 		return os.Rename(whole, path)
 	}
 	return err
 }
 
-// Doubt notes that something has happened to what is known under a name that
-// could not be written: what the file says is not true any more. It takes no room
-// on a disk. Where there is no file there is nothing to doubt.
+// Doubt notes that the record of a name is out of date, since a later one could not
+// be written. It takes no room on a disk. Where there is no record it does nothing.
 func (r *Records) Doubt(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,32 +118,32 @@ func (r *Records) Doubt(name string) error {
 	return nil
 }
 
-// Remove forgets what is known under a name. It takes no room on a disk. Where
-// there is no file there is nothing to remove.
+// Remove removes the record of a name. It takes no room on a disk. Where there is
+// no record it does nothing.
 func (r *Records) Remove(name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.doubtful, name)
 	for _, end := range []string{doubted, current} {
 		if err := os.Remove(r.path(name, end)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("cannot remove what is written of %s: %w", name, err)
+			return fmt.Errorf("cannot remove the record of %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// Found is what an earlier life of the launcher wrote under a name.
+// Found is the record of a name that an earlier life of the launcher wrote.
 type Found struct {
 	Name    string
 	Record  json.RawMessage
-	Doubted bool // something happened since that could not be written
+	Doubted bool // the record is out of date: a later one could not be written
 	Path    string
-	// Damage says why the file cannot be read; nil: it can.
+	// Damage says why the file cannot be read; nil: the file is sound.
 	Damage error
 }
 
-// Read reads what there is, by name. It changes nothing. The error is a
-// [*VersionError] for a file that a newer version of this program wrote.
+// Read reads all records, in the order of their names. It changes nothing. The
+// error is a [*VersionError] for a file that a newer version of this program wrote.
 func (r *Records) Read() ([]Found, error) {
 	files, err := os.ReadDir(r.dir)
 	if err != nil {
@@ -196,8 +196,8 @@ func readEnvelope(path string) (e envelope, err error) {
 	return e, nil
 }
 
-// SetAside keeps a file that cannot be read for people, under a name that is not
-// read again, and gives that.
+// SetAside renames a file that cannot be read, so that it is kept for people and
+// not read again, and gives its new path.
 func (r *Records) SetAside(f Found) (kept string, err error) {
 	kept = r.path(f.Name, broken)
 	for n := 2; ; n++ {
@@ -212,7 +212,7 @@ func (r *Records) SetAside(f Found) (kept string, err error) {
 	return kept, nil
 }
 
-// VersionError is a file that a newer version of this program wrote.
+// VersionError says that a newer version of this program wrote a file.
 type VersionError struct {
 	Path  string
 	Found int

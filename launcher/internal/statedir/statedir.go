@@ -1,10 +1,10 @@
-// Package statedir keeps what a launcher must know again after it died: one
-// small file for each instance and for each swap, in a folder that one process at
-// a time may use.
+// Package statedir keeps what the next launcher must know when one has died: one
+// small file for each instance and for each swap, in a folder that one process at a
+// time may use.
 //
-// A file is replaced whole by a rename, so that it says what it said before or
-// what it says now, wherever the launcher dies. What it says is about processes,
-// which do not outlive the machine: nothing is flushed to the disk.
+// A file is replaced whole by a rename, so that it holds the record before or the
+// new one, wherever the launcher dies. Records are about processes, which do not
+// outlive the machine: nothing is flushed to the disk.
 package statedir
 
 import (
@@ -49,8 +49,8 @@ func Open(path string) (*Dir, error) {
 // Close unlocks the folder.
 func (d *Dir) Close() error { return d.lock.close() }
 
-// Records opens the files of one kind, which have a folder of their own. The
-// error is that of the folder that cannot be made.
+// Records opens the files of one kind, which have a folder of their own. The error
+// says why that folder cannot be made.
 func (d *Dir) Records(kind string) (*Records, error) {
 	r := &Records{dir: filepath.Join(d.path, kind), boot: d.boot, doubtful: map[string]bool{}}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
@@ -62,7 +62,8 @@ func (d *Dir) Records(kind string) (*Records, error) {
 // oldJournal is the file in which earlier versions kept everything.
 const oldJournal = "journal"
 
-// OldFormError is a state folder of an earlier version of this program.
+// OldFormError says that a state folder is that of an earlier version of this
+// program.
 type OldFormError struct{ Dir string }
 
 func (e *OldFormError) Error() string {

@@ -1,6 +1,6 @@
-// Package exits keeps a folder with one small file for each process that its
-// reaper saw exit, so that others than the parent can learn the exit code:
-// a launcher that was restarted is not the parent of the children it adopts.
+// Package exits keeps a folder with one small file for each process that its reaper
+// saw exit, so that processes other than the parent can learn the exit code: a
+// launcher that was restarted is not the parent of the children it adopts.
 package exits
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Entry is what is known of one exit.
+// Entry is the record of one exit.
 type Entry struct {
 	Code   int       `json:"code"` // −N for signal N
 	At     time.Time `json:"at"`
@@ -33,7 +33,7 @@ func Code(status syscall.WaitStatus) int {
 	return status.ExitStatus()
 }
 
-// keep is how many entries a folder holds; the oldest go first.
+// keep is how many entries a folder holds; the oldest are removed first.
 const keep = 1024
 
 // Recorder writes entries. It may be used by several goroutines and beside

@@ -1,5 +1,5 @@
-// Package procfs reads the little of /proc that watching process trees needs,
-// quickly: a stop reads all of /proc within its last milliseconds.
+// Package procfs reads from /proc, quickly, the little that watching process trees
+// needs: a stop reads all of /proc within its last milliseconds.
 package procfs
 
 import (
@@ -23,7 +23,7 @@ type Stat struct {
 	StartTime uint64 // field 22, in clock ticks since boot
 }
 
-// Alive is false for a process that only waits to be reaped. One whose first
+// Alive is false for a process that only waits to be reaped. A process whose first
 // thread has ended while others run is alive.
 func (s Stat) Alive() bool {
 	return (s.State != 'Z' && s.State != 'X') || s.Threads > 1
@@ -34,9 +34,10 @@ func Read(pid int) (Stat, error) {
 	return read(pid, make([]byte, 1024))
 }
 
-// All reads the stat of every process that can be seen, in no order. It lists
-// them first and then reads each; vanished says that one ended in between, or
-// may not be read. Any other error, such as too many open files, is no answer.
+// All reads the stat of every process that can be seen, in no order. It lists the
+// processes first and then reads each; vanished says that one ended in between, or
+// may not be read. On any other error, such as too many open files, there is no
+// list.
 func All() (all []Stat, vanished bool, err error) {
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -74,7 +75,7 @@ func read(pid int, buf []byte) (Stat, error) {
 	return parse(buf[:n])
 }
 
-// readInto reads what one read gives, which for a stat file is all of it.
+// readInto reads with one call, which gives the whole of a stat file.
 func readInto(path string, buf []byte) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -96,7 +97,8 @@ func readInto(path string, buf []byte) (int, error) {
 	}
 }
 
-// parse takes the name in parentheses, which may hold spaces and parentheses, for what it is.
+// parse reads a line in which the name, in parentheses, may itself hold spaces and
+// parentheses.
 func parse(line []byte) (Stat, error) {
 	open, end := bytes.IndexByte(line, '('), bytes.LastIndexByte(line, ')')
 	if open < 0 || end < open {
@@ -127,8 +129,8 @@ func parse(line []byte) (Stat, error) {
 	return s, nil
 }
 
-// Arguments are those that a process shows; empty when it has ended or may not
-// be read.
+// Arguments are the arguments that a process shows; empty when it has ended or may
+// not be read.
 func Arguments(pid int) []string {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil || len(text) == 0 {
@@ -163,7 +165,7 @@ func Children() ([]int, error) {
 	for _, thread := range threads {
 		text, err := os.ReadFile("/proc/self/task/" + thread.Name() + "/children")
 		if err != nil {
-			continue // the thread has ended; its children are another's now
+			continue // the thread has ended; its children are another thread's now
 		}
 		for _, field := range strings.Fields(string(text)) {
 			pid, err := strconv.Atoi(field)
@@ -176,7 +178,7 @@ func Children() ([]int, error) {
 	return pids, nil
 }
 
-// BootID names the time since the machine was started last.
+// BootID is the id of the machine's present boot.
 func BootID() (string, error) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Resident is the main memory that a process has mapped and that is there, in
-// bytes, by kind (RssAnon, RssFile and RssShmem of proc_pid_status(5)). What it
-// shares with others is in it whole. The kernel keeps these counts: reading
-// them walks no page table and takes no lock of the process's memory.
+// Resident is the resident main memory of a process, in bytes, by kind (RssAnon,
+// RssFile and RssShmem of proc_pid_status(5)). Pages that are shared with other
+// processes count whole. The kernel keeps these counts: reading them walks no page
+// table and takes no lock of the process's memory.
 type Resident struct {
-	Anon  uint64 // its own, or shared with whoever it was forked from until either writes
-	File  uint64 // files, libraries above all, and what drivers map
+	Anon  uint64 // the process's own, or shared with the one it was forked from until either writes
+	File  uint64 // files, libraries above all, and memory that drivers map
 	Shmem uint64
 }
 
-// ReadResident reads it; all zero when the process has ended.
+// ReadResident reads the counts of a process; all zero when the process has ended.
 func ReadResident(pid int) Resident {
 	var r Resident
 	buf := make([]byte, 4096)

@@ -13,7 +13,8 @@ type Table struct{}
 // Read is [Read].
 func (Table) Read(pid int) (Stat, error) { return Read(pid) }
 
-// Session is the process that leads the session of another. It costs less than Read.
+// Session is the id of the process that leads the session of pid. It costs less
+// than Read.
 func (Table) Session(pid int) (int, error) { return unix.Getsid(pid) }
 
 // Resident is [ReadResident].
