@@ -1,6 +1,6 @@
-// Package engine adapts an inference engine to the launcher: it turns what a
-// client asked for into a command line and an environment, speaks the engine's
-// health, sleep and wake endpoints, and says in plain words why an engine died.
+// Package engine adapts an inference engine to the launcher: it turns a client's
+// request into a command line and an environment, speaks the engine's health, sleep
+// and wake endpoints, and says in plain words why an engine died.
 //
 // Deciding (Plan, Diagnose) has no side effects but for reading the file that
 // the arguments name with --config. A second engine is a second implementation
@@ -17,53 +17,55 @@ type Engine interface {
 	// Name is what a create body calls this engine, such as "vllm".
 	Name() string
 
-	// Plan decides how to run what was asked for. Its errors are *InputError
+	// Plan decides how to run the engine of a request. Its errors are *InputError
 	// where the request is at fault.
 	Plan(Request) (Plan, error)
 
-	// Running reads what the arguments and the environment of a process tell of
-	// the engine in it. The error says that it was not started with a Plan.
+	// Running reads from the arguments and the environment of a process how its
+	// engine was started. The error says that the process was not started with a
+	// Plan.
 	Running(argv, env []string) (Running, error)
 
-	// Ready asks once whether the engine at base (such as
-	// "http://127.0.0.1:40001") is up. It is nil when it is. Refused tells that
-	// nothing listens there yet; a *StatusError that something answered
-	// otherwise.
+	// Ready asks once whether the engine at base (such as "http://127.0.0.1:40001")
+	// is up. The error is nil when the engine is up; Refused recognizes the error
+	// of a port at which nothing listens yet, and a *StatusError is an answer with
+	// another status.
 	Ready(ctx context.Context, base string) error
 
 	// IsSleeping asks whether the engine sleeps.
 	IsSleeping(ctx context.Context, base string) (bool, error)
 
-	// Sleep puts the engine to sleep at level 1 (weights kept in host memory)
-	// or 2 (weights dropped), and returns once the engine has done so; check
-	// asks it afterwards whether it sleeps, and is an error when it does not.
-	// Requests in flight are aborted: drain first. Sleeping twice is no error.
+	// Sleep puts the engine to sleep at level 1 (weights kept in host memory) or 2
+	// (weights dropped), and returns once the engine has done so; with check the
+	// engine is asked afterwards whether it sleeps, and the error says when it does
+	// not. Requests in flight are aborted: drain first. Sleeping twice is no error.
 	Sleep(ctx context.Context, base string, level int, check bool) error
 
-	// Wake undoes a Sleep of that level and returns once the engine has woken;
-	// check asks it afterwards. Waking twice is no error.
+	// Wake undoes a Sleep of that level and returns once the engine has woken; with
+	// check the engine is asked afterwards whether it is awake. Waking twice is no
+	// error.
 	Wake(ctx context.Context, base string, level int, check bool) error
 
 	// Canary has the model make one token. The key is the plan's APIKey.
 	Canary(ctx context.Context, base, model string, key Secret) error
 
-	// Diagnose explains an exit from the last lines of the engine's log,
-	// oldest first. It always answers something.
+	// Diagnose explains an exit from the last lines of the engine's log, oldest
+	// first. There is always an answer.
 	Diagnose(exit Exit, tail []string) Cause
 
-	// Close gives back the idle connections.
+	// Close closes the idle connections.
 	Close()
 }
 
-// Request is what a create body asked for, with GPUs and secrets resolved.
+// Request is the create body of an instance, with GPUs and secrets resolved.
 type Request struct {
 	// Options is one string, split by the rules of a POSIX shell; Args is the
 	// list. Exactly one of them is given (not nil); both may be empty.
 	Options *string
 	Args    []string
 
-	// GPUs in the order asked for. Empty: the engine sees what the launcher
-	// sees, and the number of GPUs is not checked.
+	// GPUs in the order asked for. Empty: the engine sees the GPUs that the
+	// launcher sees, and their number is not checked.
 	GPUs []GPU
 
 	// Env is the user's environment, secrets resolved.
@@ -72,8 +74,8 @@ type Request struct {
 	// Accelerator is where the GPUs come from: "nvml", "simulated", "file".
 	Accelerator string
 
-	// InstanceHost is where the public ports of instances listen, and no wider;
-	// "" for loopback.
+	// InstanceHost is the address that the public ports of instances listen at, and
+	// no wider; "" for loopback.
 	InstanceHost string
 
 	// SleepMode says whether the engine is started with its sleep mode on:
@@ -81,10 +83,11 @@ type Request struct {
 	SleepMode string
 
 	// BaseEnv is the launcher's own environment (KEY=value), which the engine
-	// inherits but for the launcher's settings and secrets.
+	// inherits without the launcher's settings and secrets.
 	BaseEnv []string
 
-	// ExtraEnv is what the GPU provider adds (KEY=value). It wins over Env.
+	// ExtraEnv are the variables of the GPU provider (KEY=value). They win over
+	// Env.
 	ExtraEnv []string
 }
 
@@ -119,8 +122,8 @@ type Plan struct {
 	DPLocal int // data parallel ranks in this engine
 
 	// PublicHost and PublicPort are --host and --port of the arguments: where
-	// clients expect the instance. "" and 0: the launcher chooses. Where it does
-	// listen is for the function PublicHost to say.
+	// clients expect the instance. "" and 0: the launcher chooses. The function
+	// PublicHost gives the host at which it does listen.
 	PublicHost string
 	PublicPort int
 
@@ -139,9 +142,9 @@ type Plan struct {
 	// empty when the user or the operator set it.
 	Scratch string
 
-	// Config is what was read of the file that the arguments name with --config,
-	// nil without one. ConfigPath is where the engine finds it: that file, until
-	// a copy is made which nobody changes.
+	// Config is the content of the file that the arguments name with --config; nil:
+	// they name none. ConfigPath is the file that the engine reads: that one, or a
+	// copy once one is made, which nobody changes.
 	Config     []byte
 	ConfigPath string
 
@@ -149,7 +152,7 @@ type Plan struct {
 	// --config, as arguments. They may be secrets.
 	ConfigWords []string
 
-	// Notes are lines for the instance's log: what of the request was
+	// Notes are lines for the instance's log: which parts of the request were
 	// overridden, and why.
 	Notes []string
 
@@ -186,7 +189,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 type InputError struct {
 	Field   string // of the create body: options, args, env_vars.NAME, gpu_uuids
 	Flag    string // the engine's flag at fault, such as --uds; "" for none
-	Message string // whole, and says what to do
+	Message string // a whole sentence, which says what would be right
 }
 
 // Error gives the message alone: Field and Flag are for structured answers.
@@ -200,7 +203,7 @@ func inputError(field, flag, format string, args ...any) *InputError {
 type Exit struct {
 	Code      *int // exit code; nil when a signal ended it or nothing is known
 	Signal    int  // the signal's number; 0 for none
-	OOMKilled bool // the kernel killed something of it for want of host memory
+	OOMKilled bool // the kernel killed a process of the engine for want of main memory
 }
 
 // Cause is why an engine ended: a code for programs, a message for people.
@@ -220,7 +223,7 @@ const (
 	CauseMIGUnsupported       CauseCode = "mig_unsupported"
 
 	CauseOutOfDeviceMemory CauseCode = "out_of_device_memory" // while it loads or runs
-	CauseDeviceMemoryTaken CauseCode = "device_memory_taken"  // others hold it when it starts
+	CauseDeviceMemoryTaken CauseCode = "device_memory_taken"  // other processes hold it when the engine starts
 	CauseNoRoomForCache    CauseCode = "no_room_for_kv_cache"
 
 	CauseModelNotFound    CauseCode = "model_not_found"
@@ -233,7 +236,7 @@ const (
 	CauseDeviceUnavailable  CauseCode = "device_unavailable"
 	CauseDiskFull           CauseCode = "disk_full"
 	CauseOutOfHostMemory    CauseCode = "out_of_host_memory" // an allocation failed
-	CauseKilledForMemory    CauseCode = "killed_for_memory"  // the kernel killed it
+	CauseKilledForMemory    CauseCode = "killed_for_memory"  // the kernel killed the engine
 	CauseBrokenInstallation CauseCode = "broken_installation"
 	CauseProgramCannotBeRun CauseCode = "program_cannot_be_run"
 

@@ -5,12 +5,13 @@ import (
 	"net/netip"
 )
 
-// defaultInstanceHost is where instances listen when nothing is said of it.
+// defaultInstanceHost is where instances listen when the configuration names no
+// host.
 const defaultInstanceHost = "127.0.0.1"
 
 // PublicHost is where an instance listens whose arguments ask for a host, on a
-// launcher whose instances listen on limit (instance_host, "" for loopback) and
-// no wider. What is no wider than limit is taken, and else limit is.
+// launcher whose instances listen on limit (instance_host, "" for loopback) and no
+// wider: the host asked for where that is no wider than limit, and else limit.
 func PublicHost(asked, limit string) string {
 	limit = cmp.Or(limit, defaultInstanceHost)
 	if within(asked, limit) {
@@ -19,8 +20,8 @@ func PublicHost(asked, limit string) string {
 	return limit
 }
 
-// within tells that every address of the host asked for is one of limit, or can
-// be had from this machine alone.
+// within tells whether every address of the host asked for is one of limit, or can
+// be reached from this machine alone.
 func within(asked, limit string) bool {
 	a, ok := address(asked)
 	if !ok {
@@ -33,7 +34,7 @@ func within(asked, limit string) bool {
 	return ok && (a == l || l.IsUnspecified()) // package net listens at IPv6 for 0.0.0.0 as well
 }
 
-// address reads a host that is an address.
+// address reads a host that is an IP address or a name for loopback.
 func address(host string) (netip.Addr, bool) {
 	if host == "localhost" {
 		host = defaultInstanceHost
@@ -42,9 +43,9 @@ func address(host string) (netip.Addr, bool) {
 	return a.Unmap(), err == nil
 }
 
-// readHost decides about --host. One that means everywhere is so common in
-// scripts that it is taken for what the launcher allows; another address that is
-// not the launcher's cannot be had.
+// readHost decides about --host. A host that means all addresses is so common in
+// scripts that it is taken for the one that the launcher allows; another address
+// that the launcher does not allow is refused.
 func (l *commandLine) readHost(limit string) error {
 	host, limit := l.settings.host, cmp.Or(limit, defaultInstanceHost)
 	if host == "" {

@@ -14,8 +14,8 @@ var _ Engine = (*VLLM)(nil)
 
 // VLLMOptions configures a VLLM.
 type VLLMOptions struct {
-	// Client makes the calls to engines. Default: one made for calls to
-	// loopback, with no time limit of its own: contexts bound every call.
+	// Client makes the calls to engines. Default: a client for calls to loopback,
+	// without a time limit of its own, since contexts bound every call.
 	Client *http.Client
 }
 
@@ -30,10 +30,10 @@ func NewVLLM(o VLLMOptions) *VLLM {
 // Name is "vllm".
 func (*VLLM) Name() string { return "vllm" }
 
-// Close gives back the idle connections.
+// Close closes the idle connections.
 func (v *VLLM) Close() { v.client.CloseIdleConnections() }
 
-// TriedReleases of vLLM are those that `make test-vllm-matrix` tries, on CPUs.
-// Others are expected to work as well: what a release can do is found out from
-// it, not known by its number.
+// TriedReleases of vLLM are the releases that `make test-vllm-matrix` tries, on
+// CPUs. Others are expected to work as well: the launcher finds out from each what
+// it can do, and does not go by its number.
 var TriedReleases = []string{"0.30.0", "0.32.0"}

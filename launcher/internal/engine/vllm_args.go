@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// Reading arguments as vLLM does. Its FlexibleArgumentParser rewrites the
-// arguments (underscores, -O3, dotted keys) and hands them to Python's
-// argparse, which then decides by their looks alone what is a flag and what is
-// a value; see vllm/utils/argparse_utils.py of vLLM 0.30.0. Whatever could
-// make the two readings differ about a flag that matters to the launcher is
-// refused here.
+// Reading arguments as vLLM does. Its FlexibleArgumentParser rewrites the arguments
+// (underscores, -O3, dotted keys) and hands them to Python's argparse, which then
+// decides by their looks alone what is a flag and what is a value; see
+// vllm/utils/argparse_utils.py of vLLM 0.30.0. Arguments that could make the two
+// readings differ about a flag that matters to the launcher are refused here.
 
 //go:embed vllm_flags.txt
 var vllmFlagList string
@@ -34,15 +33,15 @@ func parseFlagList(list string) map[string]string {
 // item is one flag with its values, or a value that belongs to no flag.
 type item struct {
 	flag   string   // canonical long name; "" for a value without a flag
-	known  bool     // it is in vllmFlags
+	known  bool     // the flag is in vllmFlags
 	dotted bool     // --flag.key: one key of a flag that takes JSON
-	values []string // what follows, or stands after "="
+	values []string // the arguments that follow, or the text after "="
 	inline bool     // the value stands after "="
 	raw    []string // the arguments as they were
 }
 
-// readItems groups arguments into items. It refuses what would be read
-// differently once other arguments stand around it.
+// readItems groups arguments into items. It refuses arguments that would be read
+// differently once other arguments stand around them.
 func readItems(tokens []string) ([]item, error) {
 	var items []item
 	for i := 0; i < len(tokens); {
@@ -57,8 +56,8 @@ func readItems(tokens []string) ([]item, error) {
 	return items, nil
 }
 
-// readItem reads the item at the start of tokens, which are not empty. Of its
-// raw only the length is final.
+// readItem reads the item at the start of tokens, which are not empty. Only the
+// length of its raw is final.
 func readItem(tokens []string) (item, error) {
 	first := tokens[0]
 	switch {
@@ -66,7 +65,7 @@ func readItem(tokens []string) (item, error) {
 		return item{}, inputError("", "--", "-- cannot be honoured: vLLM takes no arguments after it; leave it out")
 	case !isFlag(first):
 		return item{values: tokens[:1], raw: tokens[:1]}, nil
-	case isNumber(first): // and has a point
+	case isNumber(first): // a number with a point
 		return item{}, inputError("", first, "vLLM takes %s for a key of a flag: write it behind =, as in --flag=%s", first, first)
 	case strings.HasPrefix(first, "-O") && first != "-O":
 		return readOptimizationLevel(tokens)
@@ -87,7 +86,8 @@ func readItem(tokens []string) (item, error) {
 		it.values = []string{value}
 		return it, nil
 	case dotted:
-		// vLLM takes the next argument for the value, whatever it is.
+		// vLLM takes the next argument for the value, even one that looks like a
+		// flag.
 		if len(tokens) == 1 || isFlag(tokens[1]) && !isNumber(tokens[1]) {
 			return item{}, inputError("", it.flag, "%s needs a value: write %s=VALUE", key, key)
 		}
@@ -99,8 +99,8 @@ func readItem(tokens []string) (item, error) {
 	return it, nil
 }
 
-// valuesOf takes the values of a flag from the arguments after it. A flag that
-// is not known may take any number.
+// valuesOf takes the values of a flag from the arguments after it. A flag that is
+// not known may take any number of values.
 func valuesOf(it item, rest []string) []string {
 	n := 0
 	for n < len(rest) && !isFlag(rest[n]) {
@@ -133,10 +133,10 @@ func attachedNodes(token string) (string, bool) {
 	return nodes, ok
 }
 
-// isFlag tells by the looks of an argument, as argparse does, whether it is a
-// flag. A negative number is a value, unless it has a point: vLLM takes that
-// for a dotted key. So is a text with a space, unless it comes after "=" or
-// has a point before it.
+// isFlag tells by the looks of an argument, as argparse does, whether it is a flag.
+// A negative number is a value, unless it has a point: vLLM takes that for a dotted
+// key. A text with a space is a value too, unless an "=" or a point comes before
+// the space.
 func isFlag(token string) bool {
 	if len(token) < 2 || token[0] != '-' {
 		return false
@@ -158,12 +158,12 @@ func isNumber(token string) bool {
 
 // Flag is a word of a command line that vLLM takes for a flag by its looks.
 type Flag struct {
-	Names  []string // what it may mean: itself, with dashes, or what it abbreviates
-	Inline bool     // its value stands after "="
-	Values int      // how many of the words that follow may be its values
+	Names  []string // flags that it may mean: itself, with dashes, or those that it abbreviates
+	Inline bool     // the value stands after "="
+	Values int      // how many of the words that follow may be values
 }
 
-// ReadFlag reads a word of a command line; it is false of a value.
+// ReadFlag reads a word of a command line; false: the word is a value.
 func ReadFlag(word string) (Flag, bool) {
 	if !isFlag(word) {
 		return Flag{}, false

@@ -2,9 +2,9 @@ package engine
 
 import "regexp"
 
-// symptom is a line that vLLM, or what it is built on, logs before it dies,
-// and what that means for the user. $1 and so on in the message are the
-// pattern's groups.
+// symptom is a line that vLLM, or a library under it, logs before it dies, and what
+// the line means for the user. $1 and so on in the message are the pattern's
+// groups.
 type symptom struct {
 	code    CauseCode
 	pattern *regexp.Regexp
@@ -15,9 +15,9 @@ func logs(code CauseCode, pattern, message string) symptom {
 	return symptom{code, regexp.MustCompile(pattern), message}
 }
 
-// vllmSymptoms stands in order: the first that any line matches is the cause.
-// The texts are those of vLLM 0.30.0, some also of releases since 0.9 and up to 0.32, of
-// PyTorch, Transformers and the Hugging Face Hub's client.
+// vllmSymptoms are in order: the first symptom that any line matches is the cause.
+// The texts are those of vLLM 0.30.0, some also of releases since 0.9 and up to
+// 0.32, of PyTorch, Transformers and the Hugging Face Hub's client.
 var vllmSymptoms = []symptom{
 	logs(CauseWrongFlag, `^\S+(?: serve)?: error: ((?:unrecognized|argument|ambiguous option|the following arguments).+)`,
 		"vLLM does not accept its arguments: $1"),
@@ -95,9 +95,9 @@ var vllmSymptoms = []symptom{
 		"there is no C++ compiler, which PyTorch needs to compile parts of the model: install one (g++)"),
 }
 
-// vllmExtensions are what vLLM logs of a part of it that is compiled and cannot be
-// loaded: as a warning, long before it fails for want of that part. They count
-// where nothing else is known.
+// vllmExtensions are warnings by vLLM that a compiled part of it cannot be loaded,
+// long before it fails for want of that part. They count where no other symptom is
+// known.
 var vllmExtensions = []symptom{
 	logs(CauseBrokenInstallation, "Failed to import from (vllm\\.\\w+).*?([^\\s'\"(]+): version [`']([^`']+)' not found",
 		"$1, the part of vLLM that is compiled, needs $3, which $2 does not have: install a newer one, or a release of vLLM that was built for this system"),
@@ -105,7 +105,7 @@ var vllmExtensions = []symptom{
 		"$1, the part of vLLM that is compiled, cannot be loaded ($2): install vLLM again, together with the PyTorch that it was built for"),
 }
 
-// vllmEchoes only say that something else went wrong.
+// vllmEchoes are lines that only say that something else went wrong.
 var vllmEchoes = []symptom{
 	logs(CauseEngineCoreDied, `Worker proc (\S+) died unexpectedly \(exit code: -(\d+)\)`,
 		"the engine's process $1 was killed by signal $2: for signal 9, look whether the host ran out of memory (dmesg)"),

@@ -2,13 +2,13 @@ package engine
 
 import "errors"
 
-// commandLine is the arguments, read.
+// commandLine is what the launcher has read from an instance's arguments.
 type commandLine struct {
 	settings    settings
-	rest        []string // the arguments but for model, address and --config
-	config      []byte   // what was read of the --config file
+	rest        []string // the arguments without model, address and --config
+	config      []byte   // content of the --config file
 	configPath  string
-	configWords []string // the arguments in it
+	configWords []string // the content as arguments
 	notes       []string
 }
 
@@ -82,8 +82,8 @@ func (l *commandLine) readEntries(tokens []string) error {
 	return nil
 }
 
-// chooseModel finds the model: the argument that belongs to no flag, or
-// --model, or else the one of the configuration file.
+// chooseModel finds the model: the argument that belongs to no flag, or --model, or
+// else that of the configuration file.
 func (l *commandLine) chooseModel(items []item) error {
 	var found []string
 	unsure := ""

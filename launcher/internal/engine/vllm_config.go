@@ -13,7 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// maxConfigFile bounds what is read of a --config file, in bytes.
+// maxConfigFile bounds a --config file, in bytes.
 const maxConfigFile = 1 << 20
 
 // readConfig reads a file given with --config, and flattens it to arguments as
@@ -39,7 +39,7 @@ func readConfig(path string) (data []byte, tokens []string, err error) {
 	}
 	var config yaml.MapSlice
 	if err := yaml.UnmarshalWithOptions(data, &config, yaml.UseOrderedMap()); err != nil {
-		// Without the lines of the file that the error would show.
+		// The lines of the file, which the error would show, are left out.
 		return nil, nil, errors.New(yaml.FormatError(err, false, false))
 	}
 	if len(config) == 0 {
@@ -55,7 +55,7 @@ func readConfig(path string) (data []byte, tokens []string, err error) {
 	return data, tokens, nil
 }
 
-// configTokens is one entry as arguments.
+// configTokens gives one entry as arguments.
 func configTokens(flag string, value any) []string {
 	switch v := value.(type) {
 	case bool:
@@ -75,7 +75,7 @@ func configTokens(flag string, value any) []string {
 	case yaml.MapSlice:
 		return []string{flag, configJSON(v)}
 	case string:
-		// vLLM's YAML reader takes these for booleans.
+		// vLLM's YAML reader takes these words for booleans.
 		if vllmFlags[canonicalFlag(flag)] == "0" {
 			switch strings.ToLower(v) {
 			case "yes", "on":
@@ -92,8 +92,8 @@ func configTokens(flag string, value any) []string {
 	}
 }
 
-// configJSON is a nested value as vLLM passes it on. Nobody but who looks for
-// secrets reads it here.
+// configJSON gives a nested value as vLLM passes it on. The launcher reads it to
+// find secrets only.
 func configJSON(v yaml.MapSlice) string {
 	text, err := yaml.MarshalWithOptions(v, yaml.JSON())
 	if err != nil {
@@ -113,8 +113,8 @@ func configSwitch(flag string, on bool) []string {
 	return nil
 }
 
-// readRegular reads a file that is neither a device nor a pipe, which could
-// hold the launcher for ever.
+// readRegular reads a regular file: reading a device or a pipe could hold the
+// launcher for ever.
 func readRegular(path string) (data []byte, err error) {
 	info, err := os.Stat(path)
 	if err != nil {

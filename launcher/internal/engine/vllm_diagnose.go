@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Diagnose explains an exit. The real cause stands up to 200 lines before the
-// end of vLLM's log, above the stack traces of the processes that only noticed
-// it: give some 400 lines.
+// Diagnose explains an exit. The real cause stands up to 200 lines before the end
+// of vLLM's log, above the stack traces of the processes that only noticed the
+// failure: give some 400 lines.
 func (*VLLM) Diagnose(exit Exit, tail []string) Cause {
 	if exit.OOMKilled {
 		return Cause{CauseKilledForMemory, "the kernel killed it since its memory limit was reached: raise the limit, or let fewer models sleep in host memory"}
@@ -32,7 +32,7 @@ func (*VLLM) Diagnose(exit Exit, tail []string) Cause {
 	return withoutSymptom(exit, said.complaints())
 }
 
-// in is the cause that a symptom tells of, where a line has it.
+// in is the cause that a symptom tells of; false: no line has the symptom.
 func (s symptom) in(lines logLines) (Cause, bool) {
 	for _, line := range lines {
 		if m := s.pattern.FindStringSubmatchIndex(line.text); m != nil {
@@ -53,7 +53,7 @@ func killedMessage(signal unix.Signal) string {
 	return text
 }
 
-// withoutSymptom says what is left to say when no line is known.
+// withoutSymptom is the cause when no line has a known symptom.
 func withoutSymptom(exit Exit, lines logLines) Cause {
 	said := ""
 	if e := lines.rootException(); e != "" {
@@ -77,12 +77,12 @@ func withoutSymptom(exit Exit, lines logLines) Cause {
 	return Cause{CauseExited, fmt.Sprintf("it exited with code %d%s", *exit.Code, said)}
 }
 
-// tidy closes the gap that an empty group leaves.
+// tidy closes the gap that an empty group leaves in a message.
 func tidy(message string) string {
 	return strings.Join(strings.Fields(message), " ")
 }
 
-// short cuts what a log line brought in to a length that people read.
+// short cuts a text from a log to a length that people read.
 func short(text string) string {
 	const most = 400
 	if runes := []rune(text); len(runes) > most {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// environment makes the environment of an engine, sorted by key: what the
-// launcher has, what the user gives, what the GPU provider adds, what the
-// launcher must decide itself; the later wins. Notes say which of the user's
-// variables lost.
+// environment makes the environment of an engine, sorted by key, from the
+// launcher's own variables, the user's, the GPU provider's, and those that the
+// launcher must decide; the later win. notes say which of the user's variables
+// lost.
 func environment(r Request) (env, notes []string, err error) {
 	vars := map[string]string{}
 	for _, entry := range r.BaseEnv {
@@ -37,8 +37,8 @@ func environment(r Request) (env, notes []string, err error) {
 	return env, notes, nil
 }
 
-// ownVariables are those that the launcher decides. GPUs go by their index in
-// PCI bus order, since many releases of vLLM crash on UUIDs; a MIG device has
+// ownVariables are the variables that the launcher decides. GPUs go by their index
+// in PCI bus order, since many releases of vLLM crash on UUIDs; a MIG device has
 // only a UUID.
 func ownVariables(gpus []GPU) []string {
 	own := []string{"VLLM_SERVER_DEV_MODE=1"} // opens the sleep endpoints
@@ -69,8 +69,8 @@ func inherited(name, value string) bool {
 	case strings.HasPrefix(name, launcherPrefix):
 		return name == simulatedGPUs
 	case name == "VLLM_PORT":
-		// Kubernetes sets it so for a Service called vllm, and vLLM then
-		// refuses to start (vllm/envs.py).
+		// Kubernetes sets VLLM_PORT to a URL for a Service called vllm, and vLLM
+		// then refuses to start (vllm/envs.py).
 		return !strings.Contains(value, "://")
 	}
 	return true

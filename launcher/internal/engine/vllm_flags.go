@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// settings is what the launcher reads from the arguments of vLLM.
+// settings are what the launcher reads from the arguments of vLLM.
 type settings struct {
 	model       string
 	servedNames []string
@@ -16,15 +16,15 @@ type settings struct {
 	tp, pp, pcp int
 	dp          int
 	dpLocal     *int
-	dpAlone     bool // this server is one rank, whatever the size
+	dpAlone     bool // this server is one rank of any number
 	utilization float64
 	sleepMode   *bool
 	apiKeys     []string
 	deviceIDs   bool
 }
 
-// The defaults of vLLM 0.30.0: vllm/config/parallel.py and
-// vllm/config/cache.py. Releases before 0.20 took 0.9 of the memory.
+// The defaults of vLLM 0.30.0: vllm/config/parallel.py and vllm/config/cache.py.
+// Releases before 0.20 had a memory utilization of 0.9.
 const (
 	vllmDefaultModel       = "Qwen/Qwen3-0.6B"
 	vllmDefaultUtilization = 0.92
@@ -69,7 +69,7 @@ var vllmReaders = map[string]reader{
 	"--served-model-name": texts(func(s *settings, v []string) { s.servedNames = v }),
 	"--host":              text(func(s *settings, v string) { s.host = v }),
 	"--port":              number(0, 65535, func(s *settings, n int) { s.port = n }),
-	"--config":            text(func(*settings, string) {}), // read by itself
+	"--config":            text(func(*settings, string) {}), // readConfigOf reads it
 	"--api-key":           texts(func(s *settings, v []string) { s.apiKeys = v }),
 
 	"--tensor-parallel-size":          number(1, maxRanks, func(s *settings, n int) { s.tp = n }),
@@ -86,8 +86,8 @@ var vllmReaders = map[string]reader{
 	"--no-enable-sleep-mode":   noValue(func(s *settings) { s.sleepMode = new(false) }),
 	"--device-ids":             text(func(s *settings, _ string) { s.deviceIDs = true }),
 
-	// What would change how a port or a path is read: decision 0015 goes through
-	// all flags of the server.
+	// Flags that would change the meaning of a port or a path: decision 0015 goes
+	// through all flags of the server.
 	"--root-path":          refuse("it has the engine answer at other paths, so that the public port would let its developer endpoints through"),
 	"--middleware":         refuse("it stands before the engine's paths and may rewrite them, so that nobody could say what the public port lets through"),
 	"--uds":                refuse("the launcher owns the engine's address"),
@@ -103,7 +103,7 @@ var vllmReaders = map[string]reader{
 		"it opens one server for each rank, each on a port of its own; make one instance for each instead"),
 	"--nnodes": onlyOne("an instance lives on one node"),
 	"--api-server-count": number(1, 1024, func(*settings, int) {
-		// None at all would be the same as --headless.
+		// No API server at all would be the same as --headless.
 	}),
 }
 
@@ -112,7 +112,7 @@ const (
 	noTLS    = "the launcher speaks plain HTTP to the engine over loopback, and TLS ends before it"
 )
 
-// vllmReadNames is every spelling that abbreviations are held against, sorted.
+// vllmReadNames are the spellings that a flag may abbreviate, sorted.
 var vllmReadNames = slices.Sorted(slices.Values(slices.AppendSeq(
 	slices.Collect(maps.Keys(vllmReaders)), maps.Keys(vllmShort))))
 
@@ -120,7 +120,7 @@ var vllmReadNames = slices.Sorted(slices.Values(slices.AppendSeq(
 func (s *settings) read(it item) error {
 	read, ok := vllmReaders[it.flag]
 	if !ok {
-		if strings.HasPrefix(it.flag, "--ssl-") { // of another release
+		if strings.HasPrefix(it.flag, "--ssl-") { // a flag of another release
 			return refuse(noTLS)(s, it)
 		}
 		return nil
@@ -177,7 +177,7 @@ func share(set func(*settings, float64)) reader {
 	})
 }
 
-// noValue is for flags that take none.
+// noValue is for flags that take no value.
 func noValue(set func(*settings)) reader {
 	return func(s *settings, it item) error {
 		if it.inline {

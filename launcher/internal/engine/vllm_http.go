@@ -20,7 +20,7 @@ import (
 type StatusError struct {
 	Call   string // such as "POST /sleep?level=1"
 	Status int
-	Body   string // its first bytes
+	Body   string // first bytes of the body
 }
 
 func (e *StatusError) Error() string {
@@ -31,12 +31,12 @@ func (e *StatusError) Error() string {
 	return text
 }
 
-// Refused tells whether a call failed because nothing listens there.
+// Refused tells whether a call failed because nothing listens at the port.
 func Refused(err error) bool { return errors.Is(err, syscall.ECONNREFUSED) }
 
 const (
 	maxAnswer   = 1 << 20 // bytes read of any answer
-	maxBodyText = 300     // bytes of it that an error shows
+	maxBodyText = 300     // bytes of an answer that an error shows
 )
 
 // newClient makes a client for calls over loopback. It has no time limit: a
@@ -44,7 +44,7 @@ const (
 func newClient() *http.Client {
 	return &http.Client{
 		Transport: &http.Transport{
-			Proxy:               nil, // never for loopback
+			Proxy:               nil, // loopback needs none
 			DialContext:         (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
 			MaxIdleConnsPerHost: 2,
 			IdleConnTimeout:     30 * time.Second,
@@ -76,8 +76,8 @@ func (v *VLLM) IsSleeping(ctx context.Context, base string) (bool, error) {
 	return *body.IsSleeping, nil
 }
 
-// Sleep posts /sleep, which vLLM answers when it is done. An engine that sleeps
-// already stays at its level.
+// Sleep posts /sleep, which vLLM answers when the engine sleeps. An engine that
+// sleeps already stays at its level.
 func (v *VLLM) Sleep(ctx context.Context, base string, level int, check bool) error {
 	err := v.sleep(ctx, base, level)
 	if err == nil && check {
@@ -97,8 +97,8 @@ func (v *VLLM) sleep(ctx context.Context, base string, level int) error {
 	return err
 }
 
-// Wake posts /wake_up. After level 2 the weights have to be loaded again
-// before the cache is given its memory, and what the cache held is void.
+// Wake posts /wake_up. After level 2 the weights have to be loaded again before the
+// cache gets its memory, and the cache's old content is void.
 func (v *VLLM) Wake(ctx context.Context, base string, level int, check bool) error {
 	err := v.wake(ctx, base, level)
 	if err == nil && check {
@@ -154,7 +154,8 @@ func (v *VLLM) resetPrefixCache(ctx context.Context, base string) error {
 	return nil
 }
 
-// expect asks whether the engine is as it said when it answered a sleep or a wake.
+// expect asks whether the engine really sleeps, or is awake, after its answer to a
+// sleep or a wake.
 func (v *VLLM) expect(ctx context.Context, base string, sleeping bool) error {
 	switch is, err := v.IsSleeping(ctx, base); {
 	case err != nil:
@@ -201,7 +202,7 @@ func (v *VLLM) call(ctx context.Context, method, base, path string, body any, ke
 	if err != nil {
 		return nil, err
 	}
-	// Every call here may be repeated. So told, net/http does that when the
+	// Every call here may be repeated. This header has net/http do so when the
 	// engine has just closed a connection that was idle.
 	req.Header["Idempotency-Key"] = nil
 	if body != nil {

@@ -9,7 +9,7 @@ import (
 type logLine struct {
 	text     string
 	depth    int  // of the process that wrote it: 0 API server, 1 EngineCore, 2 Worker
-	harmless bool // it was logged as less than an error: it may quote anything
+	harmless bool // logged as less than an error: the line may quote anything
 }
 
 type logLines []logLine
@@ -21,13 +21,16 @@ var (
 	processPrefix = regexp.MustCompile(`^\(([^)]*)\bpid=\d+[^)]*\) `)
 	// "ERROR 11-21 09:28:44 [core.py:1366] "; uvicorn's is "INFO:     "
 	levelPrefix = regexp.MustCompile(`^(DEBUG|INFO|WARNING|ERROR|CRITICAL)(?::| \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\]) ?`)
-	// The last line of a stack trace; where pydantic raised it, the next one.
+	// The last line of a stack trace; for an exception of pydantic, the line after
+	// it.
 	exception = regexp.MustCompile(`^(?:([A-Za-z_][\w.]*(?:Error|Exception): .+)|  (?:Value error, )?(.+?) \[type=.*)$`)
-	// One call of a stack trace: the last before an exception raised it.
+	// One call of a stack trace: the last one before an exception is where that was
+	// raised.
 	stackFrame = regexp.MustCompile(`^ +File "(?:.*/(?:site-packages|python[0-9.]+)/)?([^"]+)", line (\d+), in `)
-	// The first line of pydantic's, before those that say what is wrong.
+	// The first line of an exception of pydantic, before the lines that say what is
+	// wrong.
 	heading = regexp.MustCompile(`: \d+ validation errors? for `)
-	// What a process says when it only noticed that another one failed.
+	// Lines of a process that only noticed that another one failed.
 	noticed = regexp.MustCompile(`EngineDeadError|Engine core initialization failed|WorkerProc initialization failed|: cancelled$`)
 )
 
@@ -61,7 +64,7 @@ func depthOf(process string) int {
 	return 0
 }
 
-// complaints leaves out what was logged as harmless.
+// complaints are the lines that were not logged as harmless.
 func (lines logLines) complaints() (out logLines) {
 	for _, line := range lines {
 		if !line.harmless {
@@ -71,10 +74,10 @@ func (lines logLines) complaints() (out logLines) {
 	return out
 }
 
-// rootException is the first exception of the innermost process that has one: what
-// stands after that, there and in the processes around it, follows from it. An
-// exception that another one led to is printed after that one (PEP 3134). Where its
-// stack trace is there, the place that raised it is told too.
+// rootException is the first exception of the innermost process that has one: later
+// exceptions, of that process and of the processes around it, follow from the
+// first. An exception that another one led to is printed after that one (PEP 3134).
+// Where the stack trace is there too, the place that raised the exception is told.
 func (lines logLines) rootException() string {
 	first, depth, frame := "", -1, ""
 	for _, line := range lines {

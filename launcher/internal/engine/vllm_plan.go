@@ -15,8 +15,8 @@ import (
 //
 //	serve MODEL --host … --port … [--enable-sleep-mode] and the rest
 //
-// with the rest as it was given. The launcher's address stands before anything
-// that could take it for a value, and no other address is left after it.
+// with the rest as it was given. The launcher's address stands before any flag that
+// could take it for a value, and no later argument has an address.
 func (*VLLM) Plan(r Request) (Plan, error) {
 	tokens, field, err := splitArguments(r)
 	if err != nil {
@@ -76,7 +76,7 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 	return p, nil
 }
 
-// splitArguments gives the arguments asked for and the field they came from.
+// splitArguments gives the arguments of a request, and the field they came from.
 func splitArguments(r Request) (tokens []string, field string, err error) {
 	switch {
 	case r.Options != nil && r.Args != nil:
@@ -103,7 +103,7 @@ func splitArguments(r Request) (tokens []string, field string, err error) {
 }
 
 // maxArgument is the length, in bytes, from which on Linux refuses to start a
-// program with such an argument, or such a variable with its name: its
+// program with an argument, or a variable with its name, of that length: its
 // MAX_ARG_STRLEN (include/uapi/linux/binfmts.h), for pages of 4 KiB.
 const maxArgument = 128 << 10
 

@@ -1,19 +1,20 @@
 package engine
 
-// Recipe is what a preloader has to know to load an engine once and fork it.
+// Recipe tells a preloader how to load an engine once and fork it.
 type Recipe struct {
 	Distribution string   `json:"distribution"` // whose version counts
-	Modules      []string `json:"modules"`      // imported; one that fails makes preloading fail
+	Modules      []string `json:"modules"`      // to be imported; when one cannot be, preloading fails
 	Optional     []string `json:"optional_modules"`
-	// Platform is imported where vLLM finds that platform, by its device type.
+	// Platform are modules to be imported where vLLM finds that platform, by its
+	// device type.
 	Platform map[string][]string `json:"platform_modules"`
 
 	// ForkChildren has the engine's own processes forked as well.
 	ForkChildren bool `json:"fork_children"`
 }
 
-// Recipe of vLLM: what `vllm serve` imports in its three processes. What a
-// release or a platform lacks is left out by itself.
+// Recipe of vLLM: the modules that `vllm serve` imports in its three processes. The
+// preloader skips those that a release or a platform lacks.
 func (v *VLLM) Recipe() Recipe {
 	return Recipe{
 		Distribution: "vllm", ForkChildren: true,
@@ -61,11 +62,12 @@ var optionalModules = []string{
 }
 
 // CommonEnv is the environment of an instance that asks for nothing special,
-// without what is its own, such as its GPUs. base is the launcher's.
+// without the variables of a single instance, such as its GPUs. base is the
+// launcher's.
 func (v *VLLM) CommonEnv(base []string) []string {
 	env, _, err := environment(Request{BaseEnv: base})
 	if err != nil {
-		panic(err) // no user's variable is in it that could be wrong
+		panic(err) // only a user's variables could be wrong, and there are none
 	}
 	return env
 }

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// Running is what a process tells of the engine that runs in it.
+// Running describes the engine that runs in a process, as the process tells.
 type Running struct {
 	Args        []string // as a Request has them, without the launcher's own
-	Port        int      // where it listens on loopback
-	Devices     []string // what CUDA_VISIBLE_DEVICES names: indices, or UUIDs
+	Port        int      // at which it listens on loopback
+	Devices     []string // the GPUs in CUDA_VISIBLE_DEVICES: indices, or UUIDs
 	Model       string
 	ServedNames []string
 	APIKey      Secret
 
-	// ConfigGone says that what was read from a --config file is not known: the
-	// copy that the engine was given is gone, and with it a key that stood in it.
+	// ConfigGone says that the content of a --config file is not known: the
+	// engine's copy is gone, and with it a key that it may have held.
 	ConfigGone bool
 
 	// ConfigWords are as in the Plan.

@@ -12,26 +12,26 @@ import (
 // maxAhead is how much of a held request's body is read while it waits.
 const maxAhead = 1 << 20
 
-// ahead is the body of a held request, which is read on in the background while
-// the request waits, up to maxAhead: neither the server nor the kernel learns
-// that a client has left before everything that it had sent was read.
+// ahead is the body of a held request, of which up to maxAhead is read in the
+// background while the request waits: neither the server nor the kernel learns that
+// a client has left before all that the client had sent was read.
 type ahead struct {
 	io.ReadCloser
 
 	conn net.Conn      // the client's
-	done chan struct{} // closed when nothing more is read in the background
+	done chan struct{} // closed when the reading in the background is over
 
 	mu      sync.Mutex
-	arrived *sync.Cond // more has come, or nothing more will
+	arrived *sync.Cond // more bytes were read, or the reading in the background is over
 	read    bytes.Buffer
-	err     error // of the body, at the end of what was read
-	over    bool  // nothing more is read in the background
+	err     error // of the body, after the bytes that were read
+	over    bool  // the reading in the background is over
 }
 
 // readAhead begins to read a request's body, which Read then gives from its
-// beginning; end it with stop. Where there is no body, or the client waits to
-// be asked for it (Expect: 100-continue), the request stays as it is and the
-// answer is nil, whose stop does nothing.
+// beginning; end it with stop. Where there is no body, or the client waits to be
+// asked for the body (Expect: 100-continue), the request stays as it is and the
+// result is nil, whose stop does nothing.
 func readAhead(conn net.Conn, r *http.Request) *ahead {
 	if conn == nil || r.ContentLength == 0 || r.Header.Get("Expect") != "" {
 		return nil
@@ -55,7 +55,7 @@ func (a *ahead) run() {
 	}
 }
 
-// take keeps what was read, and says whether that was the last of it.
+// take keeps bytes that were read, and says whether the reading is over.
 func (a *ahead) take(b []byte, err error, full bool) (over bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,7 +65,8 @@ func (a *ahead) take(b []byte, err error, full bool) (over bool) {
 	return a.over
 }
 
-// Read gives first what was read in the background, then the rest of the body.
+// Read gives first the bytes that were read in the background, then the rest of the
+// body.
 func (a *ahead) Read(b []byte) (int, error) {
 	if n, err := a.next(b); n > 0 || err != nil {
 		return n, err
@@ -73,8 +74,8 @@ func (a *ahead) Read(b []byte) (int, error) {
 	return a.ReadCloser.Read(b)
 }
 
-// next gives nothing and no error when what was read in the background has been
-// given and the body goes on.
+// next gives bytes that were read in the background; none and no error when all
+// were given and the body goes on.
 func (a *ahead) next(b []byte) (int, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -87,8 +88,8 @@ func (a *ahead) next(b []byte) (int, error) {
 	return 0, a.err
 }
 
-// stop ends the reading in the background. A client that has not sent its body
-// by now does not get to use its connection again.
+// stop ends the reading in the background. The connection of a client that has not
+// sent its whole body by now is not used again.
 func (a *ahead) stop() {
 	if a == nil {
 		return

@@ -10,7 +10,7 @@ import (
 // connections knows the clients' connections and which of them are busy with a
 // request, so that closing waits for exactly those.
 type connections struct {
-	gone chan struct{} // closed when finish was called and none is left
+	gone chan struct{} // closed when finish was called and no connection is left
 
 	mu        sync.Mutex
 	busy      map[net.Conn]bool
@@ -21,9 +21,9 @@ func newConnections() *connections {
 	return &connections{gone: make(chan struct{}), busy: map[net.Conn]bool{}}
 }
 
-// track is the server's ConnState hook. The last call for a connection comes
-// when its goroutine ends, or when a handler takes it over for an upgrade;
-// from then on the gate counts it.
+// track is the server's ConnState hook. The last call for a connection comes when
+// its goroutine ends, or when a handler takes the connection over for an upgrade;
+// from then on the gate counts the request.
 func (c *connections) track(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,10 +40,10 @@ func (c *connections) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// finish closes the connections that are not busy and waits until the others
-// are closed too, which the server does when their request has ended. It says
-// how many were left when ctx ended. Call it once, when no new connection can
-// come and none is kept alive.
+// finish closes the connections that are not busy and waits until the others are
+// closed too, which the server does when their request has ended. left is how many
+// were not closed when ctx ended. Call finish once, when no new connection can come
+// and none is kept alive.
 func (c *connections) finish(ctx context.Context) (left int) {
 	c.mu.Lock()
 	c.finishing = true
@@ -66,14 +66,15 @@ func (c *connections) finish(ctx context.Context) (left int) {
 	return len(c.busy)
 }
 
-// connKey is where a request's context carries the client's connection.
+// connKey is the key of the client's connection in a request's context.
 type connKey struct{}
 
 func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// connOf is nil for a request that came over another server.
+// connOf is the client's connection of a request; nil when the request came over
+// another server.
 func connOf(ctx context.Context) net.Conn {
 	conn, _ := ctx.Value(connKey{}).(net.Conn)
 	return conn

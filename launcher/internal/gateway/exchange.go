@@ -21,9 +21,10 @@ const (
 	OutcomeRefused Outcome = "refused"
 	// OutcomeHeldFull means that too many requests were held already.
 	OutcomeHeldFull Outcome = "held_full"
-	// OutcomeHeldTimeout means that it was held until the hold's time was over.
+	// OutcomeHeldTimeout means that the request was held until HoldTimeout was
+	// over.
 	OutcomeHeldTimeout Outcome = "held_timeout"
-	// OutcomeFailed means that the engine is gone, by the launcher's word.
+	// OutcomeFailed means that the launcher had said that the engine is gone.
 	OutcomeFailed Outcome = "failed"
 	// OutcomeEngineFailed means that the engine did not listen, or broke off.
 	OutcomeEngineFailed Outcome = "engine_failed"
@@ -33,21 +34,21 @@ const (
 	OutcomeClientGone Outcome = "client_gone"
 )
 
-// statusClientGone stands for the answer nobody was there to read, as in
+// statusClientGone stands for an answer that no client was there to read, as in
 // nginx's log.
 const statusClientGone = 499
 
-// Observation is one request, told when it has ended.
+// Observation describes one request that has ended.
 type Observation struct {
 	Class    Class
 	Status   int // HTTP status as sent; 101 for an upgrade, 499 when the client left before an answer
 	Outcome  Outcome
-	Duration time.Duration // from the request's header to its end, Held included
-	Held     time.Duration // how long it waited at the gate
+	Duration time.Duration // from the request's header to the end of the answer, Held included
+	Held     time.Duration // how long the request waited at the gate
 }
 
 // exchange is one request with its answer. It is the ResponseWriter that the
-// reverse proxy writes to, and notes what went over it.
+// reverse proxy writes to, and notes status, bytes and failures.
 type exchange struct {
 	http.ResponseWriter
 
@@ -56,13 +57,13 @@ type exchange struct {
 	status  int
 	began   time.Time
 	held    time.Duration
-	hasBody bool // the request, so far as its header tells
+	hasBody bool // by the request's header
 
-	writeFailed  atomic.Bool // the client does not take the answer
-	uploadFailed atomic.Bool // the client's body broke off
+	writeFailed  atomic.Bool // the answer could not be written to the client
+	uploadFailed atomic.Bool // the body of the client's request broke off
 }
 
-// WriteHeader notes the status; informational ones are not the answer.
+// WriteHeader notes the status, unless it is an informational one.
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		x.status = status
@@ -94,9 +95,8 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // request is answered.
 const uploadGrace = 500 * time.Millisecond
 
-// endUpload bounds what the server does for an answer's sake before it writes
-// the answer and again after that: it reads the rest of the request's body, which
-// may never come.
+// endUpload bounds the time in which the server reads the rest of a request's body,
+// before it writes the answer and again afterwards: that rest may never come.
 func (x *exchange) endUpload() {
 	if x.hasBody {
 		// Fails only on a connection that is closed already, and in tests without one.
@@ -108,15 +108,15 @@ func (x *exchange) endUpload() {
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
 // upload is the body of a request on its way to the engine. net/http's server
-// takes what is left of a body away when the answer begins, while its transport
-// may still read, and breaks the connection to the engine, answer and all, when
-// that read fails. So a body that has ended stays ended, and a read that comes
-// too late waits for the answer to be through.
+// closes the body when the answer begins, while its transport may still read; when
+// that read fails, the transport breaks the connection to the engine, and with it
+// the answer. So a body that has ended stays ended, and a read that comes too late
+// waits for the end of the answer.
 type upload struct {
 	io.ReadCloser
 
 	done   <-chan struct{} // closed when the exchange is over
-	failed *atomic.Bool    // set when the client breaks it off
+	failed *atomic.Bool    // set when the client breaks the body off
 	ended  bool
 }
 

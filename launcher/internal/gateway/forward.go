@@ -17,15 +17,15 @@ const (
 	bufferBytes = 32 << 10
 	// maxIdleToEngine bounds the connections kept open to one engine.
 	maxIdleToEngine = 256
-	// engineIdleTimeout ends connections to the engine before it does: vLLM
-	// closes idle ones after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE), and a request
-	// sent into that moment would be lost.
+	// engineIdleTimeout closes idle connections to the engine before the engine
+	// does: vLLM closes them after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE), and a
+	// request sent at that moment would be lost.
 	engineIdleTimeout = 4 * time.Second
 	// maxAnswerHeaderBytes bounds the header of an engine's answer.
 	maxAnswerHeaderBytes = 1 << 20
 )
 
-// buffers are shared by all proxies, so that idle ones hold none.
+// buffers are shared by all proxies, so that idle proxies hold none.
 var buffers bufferPool
 
 type bufferPool struct{ pool sync.Pool }
@@ -61,8 +61,8 @@ func (p *Proxy) newReverseProxy(errorLog *log.Logger) *httputil.ReverseProxy {
 	}
 }
 
-// rewrite aims a request at the engine. The client's Host stays, since the
-// engine makes redirects from it, and the query stays as it was written. Of
+// rewrite addresses a request to the engine. The client's Host header stays, since
+// the engine makes redirects from it, and the query stays as it was written. Of
 // upgrades only WebSocket passes: an engine that switched to HTTP/2 would take
 // further requests on that connection, past every check made here.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
@@ -92,8 +92,7 @@ func wantsWebSocket(r *http.Request) bool {
 	return false
 }
 
-// ServeHTTP serves one request: refused, answered by the launcher, or
-// forwarded, as its class says.
+// ServeHTTP refuses a request, answers it, or forwards it, by its class.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{ResponseWriter: w, began: p.options.Now(), hasBody: r.ContentLength != 0}
 	defer p.observe(x)
@@ -162,9 +161,8 @@ func (p *Proxy) serveInference(x *exchange, r *http.Request) {
 	p.forward(ctx, x, r)
 }
 
-// forward hands the request to the engine and notes how it ended. A panic of
-// the reverse proxy is its way to break an answer off, and goes on to the
-// server.
+// forward hands the request to the engine and notes the outcome. The reverse proxy
+// breaks an answer off by a panic, which is passed on to the server.
 func (p *Proxy) forward(ctx context.Context, x *exchange, r *http.Request) {
 	r = r.WithContext(ctx) // a copy: the server goes by the body of its own
 	if r.ContentLength != 0 {
@@ -186,7 +184,8 @@ func (p *Proxy) forward(ctx context.Context, x *exchange, r *http.Request) {
 	}
 }
 
-// brokenOff says whose doing it was that an answer ended before its end.
+// brokenOff is the outcome of an answer that was broken off: by a cut, by the
+// client, or by the engine.
 func brokenOff(x *exchange, r *http.Request) Outcome {
 	switch {
 	case wasCut(r):

@@ -18,8 +18,8 @@ const (
 	gateClosed gateState = "closed"
 )
 
-// ErrOpen is Drain's error when the gate is open, or was opened meanwhile:
-// there is then no end to wait for.
+// ErrOpen is Drain's error when the gate is open, or was opened meanwhile: an open
+// gate has no end of its requests to wait for.
 var ErrOpen = errors.New("the gate is open")
 
 // errCut is the cause of a request's cancelled context when a drain cut it.
@@ -35,8 +35,8 @@ type ticket struct {
 	cancel context.CancelCauseFunc
 }
 
-// cut ends the request: its context, and whatever it does on the client's
-// connection, where a context does not reach.
+// cut ends the request: it cancels the context, and sets deadlines for reads and
+// writes of the client's connection, which a context does not end.
 func (t *ticket) cut() {
 	t.cancel(errCut)
 	if t.conn == nil {
@@ -48,8 +48,8 @@ func (t *ticket) cut() {
 	_ = t.conn.SetWriteDeadline(now.Add(cutGrace))
 }
 
-// waiter is a held request. When ready is closed it was either admitted, with
-// its ticket counted, or refused.
+// waiter is a held request. Once ready is closed the request is either admitted,
+// with its ticket counted, or refused.
 type waiter struct {
 	ticket  *ticket
 	ready   chan struct{}
@@ -67,7 +67,7 @@ type gate struct {
 	inFlight map[*ticket]struct{}
 	held     map[*waiter]struct{}
 	lastUsed time.Time
-	changed  chan struct{} // closed at the next change of state, or when the last request leaves; nil when nobody waits
+	changed  chan struct{} // closed at the next change of state, or when the last request leaves; nil when no drain waits
 }
 
 func newGate(maxHeld int, now func() time.Time) *gate {
@@ -81,8 +81,8 @@ func newGate(maxHeld int, now func() time.Time) *gate {
 	}
 }
 
-// set moves the gate to a state, unless it is closed for good, and settles the
-// held requests accordingly. It is the only place that writes the state.
+// set moves the gate to a state, unless the gate is closed for good, and admits or
+// refuses the held requests. It is the only place that writes the state.
 func (g *gate) set(state gateState, reason string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,8 +127,8 @@ func (g *gate) enter(t *ticket) (*waiter, *refusal) {
 	}
 }
 
-// settle ends the wait of a held request: with the verdict it was given, or, if
-// there is none yet, with a refusal for having waited too long.
+// settle ends the wait of a held request: by its admission or refusal, or, if there
+// is neither yet, by a refusal for having waited too long.
 func (g *gate) settle(w *waiter) *refusal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -156,7 +156,7 @@ func (g *gate) leave(t *ticket) {
 	}
 }
 
-// announce wakes whoever waits for a change; the lock is held.
+// announce wakes the drains that wait for a change; the lock is held.
 func (g *gate) announce() {
 	if g.changed != nil {
 		close(g.changed)
@@ -164,8 +164,8 @@ func (g *gate) announce() {
 	}
 }
 
-// drain waits until no request is in flight. When ctx ends it cuts those that
-// are, once, and says how many; it still waits until they have left.
+// drain waits until no request is in flight. When ctx ends it cuts, once, the
+// requests that are, returns their number, and still waits until they have left.
 func (g *gate) drain(ctx context.Context) (int, error) {
 	cut, ended := 0, ctx.Done()
 	for {
@@ -181,7 +181,7 @@ func (g *gate) drain(ctx context.Context) (int, error) {
 	}
 }
 
-// drained answers with a channel to wait on when requests are in flight still.
+// drained gives a channel to wait on while requests are in flight; nil: none is.
 func (g *gate) drained() (<-chan struct{}, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

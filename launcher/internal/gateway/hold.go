@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold waits at the shut gate: until it opens, the engine fails, the wait is
-// over, or the client leaves.
+// hold has a request wait at the shut gate: until the gate opens, the engine fails,
+// the wait takes too long, or the client leaves.
 func (p *Proxy) hold(ctx context.Context, x *exchange, w *waiter) *refusal {
 	began := p.options.Now()
 	defer func() { x.held = p.options.Now().Sub(began) }()
@@ -33,18 +33,18 @@ func (p *Proxy) hold(ctx context.Context, x *exchange, w *waiter) *refusal {
 	case <-gone:
 	}
 	if p.gate.settle(w) == nil {
-		p.gate.leave(w.ticket) // the gate had just opened for it
+		p.gate.leave(w.ticket) // the gate had just admitted the request
 	}
 	x.status, x.outcome = statusClientGone, OutcomeClientGone
 	panic(http.ErrAbortHandler)
 }
 
-// watchHangup tells when a client hangs up. The server notices that by reading
+// watchHangup tells when a client hangs up. The server notices a hang-up by reading
 // on, which it cannot do while a request's body stands unread; so the kernel is
-// asked, through an epoll descriptor that waits for nothing else. A client whose
-// body goes beyond maxAhead and the socket's buffers leaves unnoticed, since the
-// kernel too learns of its end only after all of its data. The channel is closed
-// at the hang-up; stop gives everything back and is never nil.
+// asked, through an epoll descriptor for that event alone. The hang-up of a client
+// whose body goes beyond maxAhead and the socket's buffers is not noticed, since it
+// comes after all of the client's data. The channel is closed at the hang-up; stop
+// closes the descriptor and is never nil.
 func watchHangup(conn net.Conn) (gone <-chan struct{}, stop func(), err error) {
 	nothing := func() {}
 	socket, ok := conn.(syscall.Conn)
@@ -67,7 +67,7 @@ func watchHangup(conn net.Conn) (gone <-chan struct{}, stop func(), err error) {
 			n, _ := unix.EpollWait(int(fd), make([]unix.EpollEvent, 1), 0)
 			return n > 0
 		})
-		if err == nil { // else stop was called
+		if err == nil { // an error: stop was called
 			close(hungUp)
 		}
 	}()
@@ -77,9 +77,8 @@ func watchHangup(conn net.Conn) (gone <-chan struct{}, stop func(), err error) {
 	}, nil
 }
 
-// hangupFile is an epoll descriptor, readable when the peer of a socket has
-// closed its side. Being non-blocking it can be waited for by the runtime's
-// own poller.
+// hangupFile is an epoll descriptor, readable when the peer of a socket has closed
+// its side. It is non-blocking, so that the runtime's poller can wait for it.
 func hangupFile(socket syscall.Conn) (*os.File, error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {

@@ -11,11 +11,11 @@ import (
 type Class string
 
 const (
-	// ClassInference is work for the model: gated, counted, and what an
-	// instance's last use is measured by.
+	// ClassInference is work for the model: it waits at the gate, is counted, and
+	// counts as a use of the instance.
 	ClassInference Class = "inference"
-	// ClassStatus only reads: it passes also while the engine sleeps, and is
-	// not counted.
+	// ClassStatus only reads: it passes while the engine sleeps too, and is not
+	// counted.
 	ClassStatus Class = "status"
 	// ClassVerb is one of the sleep calls that the launcher answers in the
 	// engine's place; see Verbs.
@@ -24,8 +24,7 @@ const (
 	ClassRefused Class = "refused"
 )
 
-// statusPaths are answered by the API server alone, also while the model
-// sleeps.
+// statusPaths are answered by vLLM's API server alone, also while the model sleeps.
 var statusPaths = map[string]bool{
 	"/health":    true,
 	"/ping":      true,
@@ -52,10 +51,10 @@ var inferencePaths = map[string]bool{
 	"/inference/v1/generate": true,
 }
 
-// administrativePaths stand below /v1/ but change the engine: vLLM serves them
-// when VLLM_ALLOW_RUNTIME_LORA_UPDATING is set, and they load weights from a
-// path that the caller names. What an instance serves is for whoever creates
-// it to say, with --lora-modules.
+// administrativePaths stand below /v1/ but change the engine: vLLM serves them when
+// VLLM_ALLOW_RUNTIME_LORA_UPDATING is set, and they load weights from a path that
+// the caller names. Which adapters an instance serves is decided when it is
+// created, by --lora-modules.
 var administrativePaths = map[string]bool{
 	"/v1/load_lora_adapter":   true,
 	"/v1/unload_lora_adapter": true,
@@ -85,7 +84,7 @@ func Classify(method, target string, webSocket bool) Class {
 	return ClassInference
 }
 
-// methods are those that inference APIs use; CONNECT, TRACE and unheard-of ones
+// methods are the methods that inference APIs use; CONNECT, TRACE and unknown ones
 // do not pass.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,

@@ -39,16 +39,17 @@ func NewPorts() *Ports { return &Ports{reserved: map[int]bool{}} }
 type Reservation struct {
 	ports *Ports
 	port  int
-	fd    int // -1: the engine holds the port by itself
+	fd    int // -1: the engine alone holds the port
 	once  sync.Once
 }
 
 // Reserve takes a port that is free on loopback.
 func (p *Ports) Reserve() (*Reservation, error) { return p.bind(0) }
 
-// Claim takes the given port of an engine that outlived an earlier launcher. The
-// engine listens there already, or will; where it does not share the port with
-// us it holds it itself. A *PortTakenError when the port is reserved.
+// Claim reserves the given port of an engine that outlived an earlier launcher. The
+// engine listens there already, or will; an engine that does not share the port
+// with us keeps it from others by itself. A *PortTakenError when the port is
+// reserved.
 func (p *Ports) Claim(port int) (*Reservation, error) {
 	if port < 1 || port > 65535 {
 		return nil, fmt.Errorf("cannot claim port %d: out of range", port)
@@ -73,9 +74,9 @@ func (p *Ports) bind(port int) (*Reservation, error) {
 	return &Reservation{ports: p, port: bound, fd: fd}, nil
 }
 
-// listen opens a public port. Package net listens with SO_REUSEADDR, so a
-// reserved port would let it in; the lock keeps one from being reserved
-// meanwhile.
+// listen opens a public port. Package net listens with SO_REUSEADDR, which a
+// reserved port would not refuse: so reservations are checked, and the lock keeps
+// new ones away meanwhile.
 func (p *Ports) listen(host string, port int) (net.Listener, error) {
 	if p != nil {
 		p.mu.Lock()
@@ -109,8 +110,8 @@ func bindShared(port int) (fd, bound int, err error) {
 	return fd, bound, nil
 }
 
-// bindThenShare sets the options of sharing after the bind where the kernel
-// chooses the port: with them it may choose one that is shared already.
+// bindThenShare sets the options for sharing after the bind when the kernel chooses
+// the port: with these options set it might choose a port that is shared already.
 func bindThenShare(fd, port int) (bound int, err error) {
 	share := func() error {
 		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
@@ -140,8 +141,8 @@ func bindThenShare(fd, port int) (bound int, err error) {
 // Port is the port's number.
 func (r *Reservation) Port() int { return r.port }
 
-// Close gives the port back; close it when the engine is gone. A second call
-// does nothing.
+// Close gives the port back; call it when the engine is gone. A second call does
+// nothing.
 func (r *Reservation) Close() error {
 	var err error
 	r.once.Do(func() {

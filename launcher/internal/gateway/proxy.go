@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Options say what a proxy listens on, whom it forwards to, and how patient it
-// is.
+// Options say where a proxy listens, which engine it forwards to, and how long
+// requests may wait.
 type Options struct {
 	// Name of the instance, for messages and logs.
 	Name string
@@ -21,25 +21,26 @@ type Options struct {
 	Host string
 	// Port is the public port; 0: any free one.
 	Port int
-	// Ports are those kept for engines, which Port must not be one of; nil:
-	// none are.
+	// Ports are the ports reserved for engines, of which Port must be none; nil:
+	// none is reserved.
 	Ports *Ports
 	// Target is the engine's address, such as 127.0.0.1:41234.
 	Target string
 	// MaxHeld is how many inference requests may wait while the gate is shut;
 	// 0: none.
 	MaxHeld int
-	// HoldTimeout is how long each of them may wait.
+	// HoldTimeout is how long each held request may wait.
 	HoldTimeout time.Duration
 	// Verbs answers /sleep, /wake_up and /is_sleeping in the engine's place;
 	// nil: these are 404.
 	Verbs Verbs
-	// SleepTimeout is how long a caller of /sleep waits at most for it to be done.
+	// SleepTimeout is how long a caller of /sleep waits at most until the instance
+	// sleeps.
 	SleepTimeout time.Duration
-	// Observe is told of each request when it has ended, on that request's
-	// goroutine; nil: nobody is.
+	// Observe is called for each request when it has ended, on that request's
+	// goroutine; nil: no call.
 	Observe func(Observation)
-	// Logger takes what is odd about single connections, at debug level.
+	// Logger is told of errors of single connections, at debug level.
 	Logger *slog.Logger
 	// Now is the clock that last use and durations are read from; nil:
 	// time.Now.
@@ -56,16 +57,16 @@ func (e *PortTakenError) Error() string {
 	return fmt.Sprintf("port %d on %q is taken", e.Port, e.Host)
 }
 
-// Bounds of the public server. An answer may take as long as it likes, so
-// nothing bounds the writing of one.
+// Bounds of the public server. An answer may take any time, so the writing of one
+// has no bound.
 const (
 	readHeaderTimeout = 30 * time.Second
 	clientIdleTimeout = 2 * time.Minute
 	maxHeaderBytes    = 64 << 10
 )
 
-// closeGrace is how long the requests of a port that closes may go on. Whoever
-// wants to wait longer for them drains first.
+// closeGrace is how long the requests of a port that closes may go on. Call Drain
+// first to wait longer for them.
 const closeGrace = time.Second
 
 // Proxy is an instance's public port. Its methods may be called from any
@@ -78,17 +79,17 @@ type Proxy struct {
 	reverse  *httputil.ReverseProxy
 	engine   *http.Transport
 	listener net.Listener
-	host     string // that it listens on
+	host     string // address that the proxy listens on
 	server   *http.Server
 	clients  *connections
 	stop     context.CancelCauseFunc // ends every request's context
 	served   chan struct{}           // closed when Serve has returned
-	grace    time.Duration           // closeGrace, but in tests
+	grace    time.Duration           // closeGrace, except in tests
 	close    sync.Once
 }
 
-// Listen opens the public port, with the gate shut. A port that is taken is a
-// *PortTakenError.
+// Listen opens the public port, with the gate shut. The error is a *PortTakenError
+// for a port that is taken.
 func Listen(o Options) (*Proxy, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -140,23 +141,23 @@ func (p *Proxy) Host() string { return p.host }
 // Port is the public port.
 func (p *Proxy) Port() int { return p.listener.Addr().(*net.TCPAddr).Port }
 
-// Open lets inference requests flow, those held first.
+// Open lets inference requests through, held ones first.
 func (p *Proxy) Open() { p.gate.set(gateOpen, "") }
 
-// Shut holds inference requests from now on; those in flight go on. The reason
-// is what a client reads whose request could not wait.
+// Shut holds inference requests from now on; those in flight go on. A client whose
+// request could not wait reads the reason.
 func (p *Proxy) Shut(reason string) { p.gate.set(gateShut, reason) }
 
-// Fail refuses every request from now on, those held too, with the reason:
-// the engine is gone. Those in flight go on until their connection breaks.
+// Fail refuses every request from now on, and those held, with the reason: the
+// engine is gone. Those in flight go on until their connection breaks.
 func (p *Proxy) Fail(reason string) { p.gate.set(gateFailed, reason) }
 
-// Drain waits until no inference request is in flight; call it after Shut or
-// Fail. When ctx ends it cuts those that are (the client of a streamed answer
-// sees it break off, one that has no answer yet gets a 503), says how many, and
-// returns when all have left: that takes no more than a second longer. The
-// engine is told of a cut by the end of its connection, which it may notice a
-// little later. ErrOpen when the gate is open or is opened meanwhile.
+// Drain waits until no inference request is in flight; call it after Shut or Fail.
+// When ctx ends it cuts the requests in flight (a streamed answer breaks off, a
+// client without an answer yet gets a 503), returns their number, and returns when
+// all have left, which takes no more than a second longer. The engine is told of a
+// cut by the end of its connection, which it may notice a little later. ErrOpen
+// when the gate is open or is opened meanwhile.
 func (p *Proxy) Drain(ctx context.Context) (cut int, err error) { return p.gate.drain(ctx) }
 
 // InFlight counts the inference requests admitted and not yet ended.
@@ -182,7 +183,7 @@ func (p *Proxy) LastUsed() time.Time {
 // within closeGrace, or until ctx does, then they are cut, which is an error that
 // says how many. It returns when every client's connection is closed, which takes
 // no more than two seconds longer whatever clients and verbs do: the port can be
-// had again at once. A second call does nothing.
+// opened again at once. A second call does nothing.
 func (p *Proxy) Close(ctx context.Context) error {
 	var err error
 	p.close.Do(func() { err = p.shutDown(ctx) })
@@ -211,8 +212,8 @@ func (p *Proxy) shutDown(ctx context.Context) error {
 }
 
 // awaitClients waits for the goroutines of the clients' connections, which are
-// closed. What none of them does can take longer than a cut, but for a verb that
-// waits for something else.
+// closed. None of them takes longer than a cut request, except a verb, which may
+// wait for something else.
 func (p *Proxy) awaitClients() error {
 	late := time.NewTimer(cutGrace)
 	defer late.Stop()

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// retryAfter is what a client is told to wait before it tries again, in
-// seconds. A wake takes seconds; a start takes longer, and the client comes
-// again.
+// retryAfter is the time, in seconds, after which a client is told to try again:
+// enough for a wake; during a start, which takes longer, the client tries again
+// more than once.
 const retryAfter = 5
 
 // refusal is an answer that the proxy gives itself.
 type refusal struct {
 	status  int
-	kind    string // the error's type in the body
+	kind    string // type of the error in the body
 	message string
 	outcome Outcome
 	retry   bool   // with Retry-After
 	hangUp  bool   // with Connection: close
-	allow   string // the methods that would do, with a 405
+	allow   string // the methods that are allowed, with a 405
 }
 
 func refuseFull(held int, reason string) *refusal {
@@ -91,7 +91,7 @@ func refuseBrowser(err error) *refusal {
 	}
 }
 
-// kinds are the error's type in the body by the status of a verb's answer.
+// kinds are the types of the error in the body, by the status of a verb's answer.
 var kinds = map[int]string{
 	http.StatusNotFound:           "NotFoundError",
 	http.StatusConflict:           "ConflictError",
@@ -158,8 +158,8 @@ func (x *exchange) answer(f *refusal) {
 	x.answerJSON(f.status, body)
 }
 
-// answerJSON writes a small JSON document. A client that is gone by then is
-// noted by Write.
+// answerJSON writes a small JSON document. Write notes a client that has left by
+// then.
 func (x *exchange) answerJSON(status int, body any) {
 	x.Header().Set("Content-Type", "application/json")
 	x.WriteHeader(status)

@@ -10,22 +10,23 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Verbs are the calls that clients of a bare vLLM use to put it to sleep, for
-// a launcher that serves such clients. The engine's own are never reached. The
-// code of an error decides the status of the answer.
+// Verbs answers the calls by which clients of a bare vLLM put it to sleep and wake
+// it, for a launcher that serves such clients. The engine's own endpoints are never
+// reached. The code of an error decides the status of the answer.
 type Verbs interface {
-	// Sleep at level 1 or 2; returns when the instance is asleep. What is in
-	// flight is cut, or with wait may end first. It goes on when ctx ends.
+	// Sleep puts the instance to sleep at level 1 or 2, and returns when it sleeps.
+	// Requests in flight are cut, or with wait may end first. The sleep goes on
+	// when ctx ends.
 	Sleep(ctx context.Context, level int, wait bool) error
 	// Wake returns when the instance serves again.
 	Wake(ctx context.Context) error
-	// IsSleeping says whether it is asleep, or on the way there or back; an
-	// error while it does not serve for another reason.
+	// IsSleeping says whether the instance is asleep, or on the way there or back;
+	// an error while it does not serve for another reason.
 	IsSleeping() (bool, error)
 }
 
-// verb is one of these calls as HTTP has it. The parameter tags of /wake_up is
-// not looked at: the launcher wakes whole.
+// verb is one of these calls as an HTTP request. The parameter tags of /wake_up is
+// ignored: the launcher wakes an instance whole.
 type verb struct {
 	method string
 	serve  func(*Proxy, *exchange, *http.Request)
@@ -37,7 +38,7 @@ var verbs = map[string]verb{
 	"/is_sleeping": {http.MethodGet, (*Proxy).serveIsSleeping},
 }
 
-// verbOf finds the verb that a request's target names, to the letter.
+// verbOf finds the verb that has exactly the path of a request.
 func verbOf(r *http.Request) (verb, bool) {
 	v, ok := verbs[rawPath(r)]
 	return v, ok
@@ -55,9 +56,9 @@ func (p *Proxy) serveVerb(v verb, x *exchange, r *http.Request) {
 	v.serve(p, x, r)
 }
 
-// serveSleep takes vLLM's parameters. Of its modes, "abort" cuts what is in
-// flight and is the standard; "wait" lets it end, and so does "keep", which in
-// vLLM freezes it.
+// serveSleep takes vLLM's parameters. Of its modes, "abort" cuts what is in flight
+// and is the standard; "wait" lets that end, and so does "keep", for which vLLM
+// would freeze it.
 func (p *Proxy) serveSleep(x *exchange, r *http.Request) {
 	query, level, wait := r.URL.Query(), 1, false
 	switch query.Get("level") {
@@ -96,7 +97,7 @@ func (p *Proxy) serveIsSleeping(x *exchange, r *http.Request) {
 	x.answerJSON(http.StatusOK, map[string]bool{"is_sleeping": asleep})
 }
 
-// answerVerb answers as vLLM does where all went well: 200 with nothing in it.
+// answerVerb answers a success as vLLM does: 200 with an empty body.
 func (p *Proxy) answerVerb(x *exchange, r *http.Request, err error) {
 	switch {
 	case err == nil:

@@ -1,6 +1,6 @@
-// Package gpu is the inventory of the machine's GPUs: which there are, how
-// much of their memory is used and by whom, and whether they are well. It asks
-// NVIDIA's driver, or reads a folder of simulated GPUs where there is none.
+// Package gpu is the inventory of the machine's GPUs: it lists them, and tells how
+// much of their memory is used, by which processes, and whether they are well. It
+// asks NVIDIA's driver, or reads a folder of simulated GPUs where there is none.
 package gpu
 
 import (
@@ -25,7 +25,7 @@ const (
 	fallbackCount = 2
 	// maxSimulated keeps a slip of the keyboard from making a million folders.
 	maxSimulated = 128
-	// simulatedBytes and simulatedProduct are what simulated:N makes.
+	// simulatedBytes and simulatedProduct describe the GPUs of simulated:N.
 	simulatedBytes   = 80 << 30
 	simulatedProduct = "Simulated GPU 80GiB"
 )
@@ -33,44 +33,46 @@ const (
 // Device is a GPU that an instance can be given, or a MIG device.
 type Device struct {
 	UUID string
-	// Index is the position in PCI bus order among the GPUs that can be used,
-	// which is what CUDA_VISIBLE_DEVICES means with
-	// CUDA_DEVICE_ORDER=PCI_BUS_ID. MIG devices have that of their GPU, which
-	// all of them share: they are addressed by UUID.
+	// Index is the position in PCI bus order among the GPUs that can be used, which
+	// is what CUDA_VISIBLE_DEVICES means with CUDA_DEVICE_ORDER=PCI_BUS_ID. MIG
+	// devices have the index of their GPU, which all of them share: they are
+	// addressed by UUID.
 	Index   int
 	Product string
-	// MemoryTotalBytes is what processes can hold of it together; see Memory.
+	// MemoryTotalBytes is the memory that all processes together can hold; see
+	// Memory.
 	MemoryTotalBytes uint64
 	MIG              bool
 }
 
-// Memory is the memory of a GPU at one moment. What the driver keeps for
-// itself is left out, as CUDA leaves it out, so that UsedBytes and FreeBytes
-// make TotalBytes; nvidia-smi's total is larger by that.
+// Memory is the memory of a GPU at one moment. Memory that the driver keeps for
+// itself is left out, as CUDA leaves it out, so that UsedBytes and FreeBytes make
+// TotalBytes; the total of nvidia-smi includes it.
 type Memory struct {
 	TotalBytes, UsedBytes, FreeBytes uint64
-	// Processes are those that hold memory, in the order of their numbers;
-	// nil when the driver does not say. It can leave out processes of other
-	// PID namespaces.
+	// Processes are the processes that hold memory, in the order of their ids; nil
+	// when the driver does not say. Processes of other PID namespaces may be
+	// missing.
 	Processes []Process
-	// ProcessesKnown tells "none" from "the driver does not say".
+	// ProcessesKnown is false when the driver does not say which processes hold
+	// memory.
 	ProcessesKnown bool
 }
 
-// Process is one that holds memory of a GPU.
+// Process is a process that holds memory of a GPU.
 type Process struct {
 	PID   int
 	Bytes uint64
 }
 
-// Health is what can be told cheaply of a GPU's health.
+// Health is the health of a GPU, as far as it can be told cheaply.
 type Health struct {
 	OK bool
 	// Reason says what is wrong and what to do; empty when OK.
 	Reason string
 }
 
-// What Health gives as reasons.
+// The reasons of Health.
 const (
 	reasonLost    = "the GPU is lost (fallen off the bus): reset it or restart the machine"
 	reasonReset   = "the GPU must be reset before it can be used: nvidia-smi --gpu-reset"
@@ -84,38 +86,36 @@ const (
 type Provider interface {
 	// Kind is "nvml", "simulated" or "file".
 	Kind() string
-	// Devices are fixed at start, in the order of index.
+	// Devices are the GPUs found at the start, in the order of their indices.
 	Devices() []Device
 	// Memory is read anew at each call.
 	Memory(uuid string) (Memory, error)
 	// Health is asked anew at each call. An unknown UUID is not OK.
 	Health(uuid string) Health
-	// Env is what the environment of children needs beside the usual.
+	// Env are variables that the environment of engines needs besides.
 	Env() []string
 	Close() error
 }
 
-// Options say where GPUs come from.
+// Options say where the GPUs come from.
 type Options struct {
 	// Source is "auto", "nvml", "simulated:N" or "file:PATH". Empty is auto:
 	// NVML where it finds a GPU, else two simulated ones, with a warning.
 	Source string
-	// StateDir is where simulated GPUs are made when SimDir is empty, in a
-	// folder simgpu.
+	// StateDir is the folder in which a folder simgpu of simulated GPUs is made
+	// when SimDir is empty.
 	StateDir string
-	// SimDir is the folder of simulated GPUs; empty means what
-	// HOTSEAT_SIMGPU_DIR says.
+	// SimDir is the folder of simulated GPUs; empty: that in HOTSEAT_SIMGPU_DIR.
 	SimDir string
-	// NVMLLibrary is the path of NVML; empty means what HOTSEAT_NVML_LIBRARY
-	// says, and when that is empty too, libnvidia-ml.so.1 wherever the dynamic
-	// linker finds it. A process keeps the first one that it opened.
+	// NVMLLibrary is the path of NVML; empty: that in HOTSEAT_NVML_LIBRARY, or else
+	// libnvidia-ml.so.1 where the dynamic linker finds it. A process keeps the
+	// first library that it opened.
 	NVMLLibrary string
-	// Logger is told what is found; nil is silent.
+	// Logger is told which GPUs are found; nil: nobody is.
 	Logger *slog.Logger
 }
 
-// SourceError says that Options.Source is written wrongly, whatever the machine
-// has.
+// SourceError says that Options.Source is wrong on any machine.
 type SourceError struct{ Problem string }
 
 func (e *SourceError) Error() string { return e.Problem }

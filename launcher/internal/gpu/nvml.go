@@ -19,8 +19,8 @@ var (
 	errClosed    = errors.New("NVML is closed")
 )
 
-// nvml answers from NVIDIA's management library, which is itself safe to call
-// from several goroutines; the lock keeps calls apart from its shutdown.
+// nvml answers from NVIDIA's management library, which may be called from several
+// goroutines; the lock keeps calls apart from the library's shutdown.
 type nvml struct {
 	lib     nv.Interface
 	devices []Device
@@ -29,14 +29,15 @@ type nvml struct {
 	handles map[string]handle // by UUID; nil after Close
 }
 
-// handle is what NVML is asked with: the device for its memory, and for its
-// health the board, which is another one when the device is a MIG device.
+// handle has the devices to ask NVML about: the device itself for its memory, and
+// for its health the board, which is a different device when the first is a MIG
+// device.
 type handle struct {
 	device, board nv.Device
 }
 
-// board is a GPU as NVML lists it, with what can be used of it: itself, or its
-// MIG devices.
+// board is a GPU as NVML lists it, with the devices of it that can be used: the GPU
+// itself, or its MIG devices.
 type board struct {
 	domain, bus, slot uint32
 	parts             []part
@@ -63,8 +64,8 @@ func openNVML(opts Options) (*nvml, error) {
 	return n, nil
 }
 
-// probe loads the library once to see that it is NVML: a function that is
-// missing when it is called would end the process.
+// probe loads the library once to see that it is NVML: calling a function that is
+// missing would end the process.
 func probe(path string) error {
 	const remedy = "install NVIDIA's driver, name its library in " + EnvNVMLLibrary + ", or use --gpus simulated:2 to go without a GPU"
 	lib := dl.New(path, dl.RTLD_LAZY)
@@ -165,7 +166,7 @@ func (n *nvml) migDevices(device nv.Device) ([]part, error) {
 	for i := range count {
 		mig, ret := device.GetMigDeviceHandleByIndex(i)
 		if ret == nv.ERROR_NOT_FOUND {
-			continue // the places of MIG devices need not be filled in a row
+			continue // the slots of MIG devices may have gaps
 		}
 		if ret != nv.SUCCESS {
 			return nil, failed("nvmlDeviceGetMigDeviceHandleByIndex", ret)
@@ -202,7 +203,8 @@ func (n *nvml) part(device, board nv.Device) (part, error) {
 	}, nil
 }
 
-// has says whether the library has the function; an old driver's may not.
+// has says whether the library has the function, which that of an old driver may
+// lack.
 func (n *nvml) has(function string) bool {
 	return n.lib.Extensions().LookupSymbol(function) == nil
 }

@@ -13,8 +13,8 @@ type check struct {
 	ask      func(board nv.Device) (reason string, ret nv.Return)
 }
 
-// checks stand gravest first. The first needs nothing of the GPU, so that one
-// that is lost is found where the others are not supported.
+// checks are in the order of gravity. The first works on every GPU, so that a lost
+// GPU is found where the others are not supported.
 var checks = []check{
 	{"nvmlDeviceGetMemoryInfo", func(board nv.Device) (string, nv.Return) {
 		_, ret := board.GetMemoryInfo()
@@ -46,8 +46,8 @@ var checks = []check{
 	}},
 }
 
-// Health asks what the driver can tell at once. What it does not support, or
-// not for this user, is not held against the GPU.
+// Health makes the checks that the driver answers at once. A check that the driver
+// does not support, or not for this user, counts as passed.
 func (n *nvml) Health(uuid string) Health {
 	health := Health{OK: true}
 	err := n.with(uuid, func(h handle) error {

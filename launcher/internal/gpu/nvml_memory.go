@@ -9,8 +9,8 @@ import (
 	nv "github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// notForThisDevice are the answers to a question that driver or device does
-// not support.
+// notForThisDevice are the answers to a call that driver or device does not
+// support.
 var notForThisDevice = []nv.Return{
 	nv.ERROR_NOT_SUPPORTED,
 	nv.ERROR_FUNCTION_NOT_FOUND,
@@ -32,9 +32,9 @@ func (n *nvml) Memory(uuid string) (m Memory, err error) {
 	return m, nil
 }
 
-// memory asks by version 2 where the driver has it: only that tells apart what
-// is reserved for the driver (nvmlMemory_v2_t: total = reserved + used + free),
-// which version 1 counts as used.
+// memory calls version 2 of the function where the driver has it: only that tells
+// apart the memory reserved for the driver (nvmlMemory_v2_t: total = reserved +
+// used + free), which version 1 counts as used.
 func (n *nvml) memory(device nv.Device) (Memory, error) {
 	if n.has("nvmlDeviceGetMemoryInfo_v2") {
 		info, ret := device.GetMemoryInfo_v2()
@@ -58,8 +58,8 @@ func ofFree(total, free uint64) Memory {
 	return Memory{TotalBytes: total, FreeBytes: free, UsedBytes: total - free}
 }
 
-// processes lists who holds memory; known is false when the driver does not
-// say, be it the list or how much one of them holds.
+// processes lists the processes that hold memory; known is false when the driver
+// gives no list, or does not say how much one of them holds.
 func processes(device nv.Device) (list []Process, known bool) {
 	infos, ret := device.GetComputeRunningProcesses()
 	if ret != nv.SUCCESS {

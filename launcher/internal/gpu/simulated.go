@@ -18,8 +18,8 @@ type simulated struct {
 	devices []Device
 }
 
-// newSimulated uses the folder at path as it is when it lists count GPUs, and
-// makes it when it lists none.
+// newSimulated uses the folder at path as it is when gpus.json there lists count
+// GPUs, and makes that file when there is none.
 func newSimulated(path string, count int) (*simulated, error) {
 	dir, err := simgpu.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -48,8 +48,8 @@ func simulatedGPUs(count int) []simgpu.GPU {
 	return gpus
 }
 
-// openFile reads a list of GPUs and accounts in its folder, where the engines
-// look for gpus.json: a list of another name is copied to that one.
+// openFile reads a list of GPUs, and uses its folder for the accounts. Engines look
+// for gpus.json there: a list of another name is copied to that.
 func openFile(path string) (*simulated, error) {
 	gpus, err := simgpu.ReadFile(path)
 	if err != nil {
@@ -70,7 +70,7 @@ func ofFolder(kind string, dir *simgpu.Dir) (*simulated, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot tell children where %s is: %w", dir.Path(), err)
 	}
-	_ = dir.Follow() // without that a look takes longer, and says the same
+	_ = dir.Follow() // on error looks take longer, and are as true
 	s := &simulated{kind: kind, dir: dir, path: path}
 	for _, g := range dir.GPUs() {
 		s.devices = append(s.devices, Device{
@@ -111,11 +111,12 @@ func (s *simulated) Memory(uuid string) (Memory, error) {
 	m := Memory{TotalBytes: s.devices[i].MemoryTotalBytes, ProcessesKnown: true}
 	for _, h := range holders {
 		m.UsedBytes += h.Bytes
-		if h.PID != 0 { // else of another container: a driver counts its memory and lists no process
+		if h.PID != 0 { // pid 0 is a process of another container, whose memory a driver counts without listing it
 			m.Processes = append(m.Processes, Process(h))
 		}
 	}
-	// Holders that do not ask for room can claim more than there is.
+	// Processes that write their bytes without asking for room can claim more than
+	// there is.
 	m.UsedBytes = min(m.UsedBytes, m.TotalBytes)
 	m.FreeBytes = m.TotalBytes - m.UsedBytes
 	return m, nil

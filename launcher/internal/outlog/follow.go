@@ -11,8 +11,8 @@ import (
 
 const followChunk = 32 << 10
 
-// Follow hands the bytes of a log to write, in order, beginning at the offset
-// from, and goes on as the log grows. It ends
+// Follow hands the bytes of a log to write, in order, beginning at the offset from,
+// and goes on as the log grows. Follow ends
 //
 //   - with nil when over is closed and all that the log then held was handed on;
 //   - with the error of ctx when ctx ends, at once;
@@ -61,8 +61,8 @@ func (s *Store) Follow(ctx context.Context, name string, from int64, over <-chan
 	}
 }
 
-// successor opens the file that has the name of another one now; nil where the
-// other still has it, or no file has.
+// successor opens the file that now has the name of the file of; nil where of still
+// has the name, or no file has.
 func (s *Store) successor(of *os.File, name string) *os.File {
 	before, err := of.Stat()
 	if err != nil {
@@ -81,12 +81,12 @@ func (s *Store) successor(of *os.File, name string) *os.File {
 // followed is a log that is followed.
 type followed struct {
 	file *os.File
-	at   int64 // offset of what is next
-	seen int64 // how long the file was seen to be
+	at   int64 // offset of the next byte
+	seen int64 // length of the file when it was last looked at
 }
 
-// deliver writes on to the end that the file has now: from its start where it
-// has become shorter than it was seen to be.
+// deliver writes up to the present end of the file: from the start when the file
+// has become shorter since the last look.
 func (l *followed) deliver(ctx context.Context, write func([]byte) error) error {
 	info, err := l.file.Stat()
 	if err != nil {
@@ -104,8 +104,8 @@ func (l *followed) deliver(ctx context.Context, write func([]byte) error) error 
 	return err
 }
 
-// deliver writes from the offset to the end that the file has now, and returns
-// the offset of that end.
+// deliver writes from the offset to the present end of the file, and returns the
+// offset of that end.
 func deliver(ctx context.Context, f *os.File, from int64, write func([]byte) error) (int64, error) {
 	buf := make([]byte, followChunk)
 	for {
@@ -128,9 +128,9 @@ func deliver(ctx context.Context, f *os.File, from int64, write func([]byte) err
 	}
 }
 
-// Watch gives a channel that is sent to when the log has grown. Wake-ups that
-// were not yet received are one. The second result ends the watch; it must be
-// called, and may be called more than once. The channel is never closed.
+// Watch gives a channel that is sent to when the log has grown; several wake-ups
+// that are not received yet become one. The second result ends the watch; call it
+// once or more. The channel is never closed.
 func (s *Store) Watch(name string) (<-chan struct{}, func(), error) {
 	f, err := s.open(name)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 )
 
 // notifier tells subscribers when a file of a folder was written to, or when
-// another file got its name. The folder is watched only while somebody wants to
-// know.
+// another file got its name. The folder is watched only while there are
+// subscriptions.
 type notifier struct {
 	watcher *fsnotify.Watcher
 	dir     string
 	logger  *slog.Logger
-	ended   chan struct{} // closed when the goroutine that hands events on is over
+	ended   chan struct{} // closed when the goroutine of run has ended
 
 	mu     sync.Mutex
 	closed bool
@@ -27,7 +27,7 @@ type notifier struct {
 
 type subscription struct {
 	name string        // of the file
-	wake chan struct{} // capacity 1: wake-ups that nobody took yet are one
+	wake chan struct{} // capacity 1: several wake-ups that are not received yet become one
 }
 
 func newNotifier(dir string, logger *slog.Logger) (*notifier, error) {
@@ -43,7 +43,7 @@ func newNotifier(dir string, logger *slog.Logger) (*notifier, error) {
 	return n, nil
 }
 
-// close ends the goroutine and waits for it.
+// close ends the goroutine of run, and waits for its end.
 func (n *notifier) close() error {
 	n.mu.Lock()
 	n.closed = true
@@ -78,7 +78,7 @@ func (n *notifier) subscribe(name string) (*subscription, error) {
 	return sub, nil
 }
 
-// unsubscribe may be called more than once.
+// unsubscribe ends a subscription. A second call does nothing.
 func (n *notifier) unsubscribe(sub *subscription) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -122,7 +122,7 @@ func (n *notifier) run() {
 	}
 }
 
-// wake wakes who follows a file.
+// wake wakes the subscriptions of a file.
 func (n *notifier) wake(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -131,7 +131,7 @@ func (n *notifier) wake(name string) {
 	}
 }
 
-// wakeAll wakes everybody: events may have been lost.
+// wakeAll wakes all subscriptions: events may have been lost.
 func (n *notifier) wakeAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()

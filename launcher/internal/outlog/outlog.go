@@ -24,8 +24,8 @@ var ErrClosed = errors.New("the log store is closed")
 type Options struct {
 	// Dir is the folder of the log files; it is made when it is missing.
 	Dir string
-	// MaxTotalBytes is what all log files together may hold before Prune drops
-	// the oldest ones that are not in use. 0 is no limit.
+	// MaxTotalBytes is the size that all log files together may have before Prune
+	// drops the oldest ones that are not in use. 0 is no limit.
 	MaxTotalBytes int64
 	// MaxFiles is how many log files there may be before Prune drops the oldest
 	// ones that are not in use. 0 is no limit.
@@ -34,7 +34,7 @@ type Options struct {
 	MaxAge time.Duration
 	// Now is the clock; time.Now when nil.
 	Now func() time.Time
-	// Logger gets what happens in the background; nothing is logged when nil.
+	// Logger is told of errors in the background; nil: nobody is.
 	Logger *slog.Logger
 }
 
@@ -47,11 +47,11 @@ type Store struct {
 
 	mu    sync.Mutex
 	last  map[string]int // the highest number in use of each id
-	files int            // how many there are
+	files int            // how many files there are
 }
 
-// Open opens the folder, making it when it is missing, and finds the files
-// that an earlier process left there. Close gives back what it holds.
+// Open opens the folder, making it when it is missing, and finds the files that an
+// earlier process left there. Close ends the watch of the folder.
 func Open(opts Options) (*Store, error) {
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -106,15 +106,15 @@ func (s *Store) Create(id string) (*os.File, string, error) {
 		if s.files++; s.opts.MaxFiles > 0 && s.files > s.opts.MaxFiles {
 			select {
 			case s.tooMany <- struct{}{}:
-			default: // it is said already
+			default: // one is waiting to be received
 			}
 		}
 		return f, name, nil
 	}
 }
 
-// TooMany is sent to when a log was made and there are more than MaxFiles now:
-// Prune is due.
+// TooMany is a channel that is sent to when a new log makes the files more than
+// MaxFiles: Prune is due.
 func (s *Store) TooMany() <-chan struct{} { return s.tooMany }
 
 // Latest gives the name of the newest log of the instance id. It knows the
@@ -143,8 +143,8 @@ func (s *Store) Size(name string) int64 {
 
 func (s *Store) path(name string) string { return filepath.Join(s.opts.Dir, name) }
 
-// open opens a log for reading. What cannot be the name of a log, a path for
-// instance, is answered as a file that does not exist.
+// open opens a log for reading. The error for a name that no log can have, such as
+// a path, is that for a file that does not exist.
 func (s *Store) open(name string) (*os.File, error) {
 	if _, _, ok := ParseName(name); !ok {
 		return nil, fmt.Errorf("cannot open the log %q: %w", name, fs.ErrNotExist)

@@ -21,12 +21,12 @@ type logFile struct {
 	changed time.Time
 }
 
-// Prune removes the logs that are older than MaxAge, then the oldest ones until
-// all together hold at most MaxTotalBytes and are at most MaxFiles. Logs that inUse
-// names count towards both and are never removed; it is asked once the files are
-// listed, so that it knows of all of them that are in use. It may be nil. Prune returns the names of what it removed,
-// also when there is an error: one file that cannot be removed does not keep
-// the others.
+// Prune removes the logs that are older than MaxAge, then the oldest ones until all
+// together hold at most MaxTotalBytes and are at most MaxFiles. Logs that inUse
+// names count towards both and are never removed; inUse, which may be nil, is
+// called after the files are listed, so that it names all of them that are in use.
+// Prune returns the names of the logs that it removed, also with an error: after a
+// file that cannot be removed it goes on with the others.
 func (s *Store) Prune(inUse func() map[string]bool) (removed []string, err error) {
 	files, err := s.list()
 	if err != nil {
@@ -90,8 +90,8 @@ func (s *Store) list() ([]logFile, error) {
 	return files, nil
 }
 
-// forget takes removed logs out of the index, which is left with the highest
-// number that is kept of each id, and without the ids of which nothing is kept.
+// forget takes removed logs out of the index, which keeps for each id the highest
+// number that is left, and drops ids of which no log is left.
 func (s *Store) forget(gone []logFile, kept map[string]int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

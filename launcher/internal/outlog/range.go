@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// MaxOpenEnded is how many bytes a read with no end gets at most.
+// MaxOpenEnded is how many bytes a read without a last offset gets at most.
 const MaxOpenEnded = 1 << 20
 
-// Range is the part of a log that is asked for. The zero Range is that of a
+// Range is the part of a log that a request asks for. The zero Range stands for a
 // request without a Range header: from the start, open-ended.
 type Range struct {
 	// Given says that there was a Range header.
 	Given bool
 	// First is the offset of the first byte.
 	First int64
-	// Last is the offset of the last byte, itself included. It counts only
-	// when Bounded is set; without it at most MaxOpenEnded bytes are read.
+	// Last is the offset of the last byte, inclusive, when Bounded is set; else at
+	// most MaxOpenEnded bytes are read.
 	Last    int64
 	Bounded bool
 }
@@ -95,15 +95,15 @@ func ParseRange(header string) (Range, error) {
 	return r, nil
 }
 
-// parseOffset reads a number; one that is too large for any log is as good as
-// the largest.
+// parseOffset reads a number; one that is too large for an int64 becomes the
+// largest.
 func parseOffset(s string) (int64, bool) {
 	n, err := strconv.ParseUint(s, 10, 63)
 	return int64(n), err == nil || errors.Is(err, strconv.ErrRange)
 }
 
-// Part is a part of a log, to be read from and closed. Its bytes are those
-// that the log had when Read was called.
+// Part is a part of a log, to be read from and closed. It ends at the latest where
+// the log ended when Read was called.
 type Part struct {
 	// Status is 206 when a range was asked for, else 200.
 	Status int

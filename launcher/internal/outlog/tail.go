@@ -9,14 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxLineBytes is what one line of a tail has at most, its ellipsis apart.
+// maxLineBytes bounds a line of a tail, without the ellipsis.
 const maxLineBytes = 2048
 
-// Tail gives the last lines of a log, the oldest first: at most so many lines,
-// out of its last maxBytes bytes. The lines are made to be read in a report:
-// without line ends, valid UTF-8, over-long ones cut, and of a line that
-// rewrites itself by carriage returns, as progress bars do, what is left to
-// see at the end.
+// Tail gives the last lines of a log, the oldest first: at most so many lines, out
+// of its last maxBytes bytes. The lines are made for a report: without line ends,
+// valid UTF-8, over-long ones cut, and of a line that rewrites itself by carriage
+// returns, as progress bars do, only the last text.
 func (s *Store) Tail(name string, lines, maxBytes int) ([]string, error) {
 	f, err := s.open(name)
 	if err != nil {

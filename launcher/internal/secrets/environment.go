@@ -16,9 +16,9 @@ import (
 // maxEnvFile bounds a file that holds the value of a variable, in bytes.
 const maxEnvFile = 64 << 10
 
-// Environment gives the variables of a create call, with the values that stand in
-// files read from these, and the secrets among them. A file has to be in one of
-// the folders. The error has code invalid.
+// Environment gives the variables of a create call, with values from files read,
+// and the secrets among them. A file has to be in one of the folders. The error has
+// code invalid.
 func Environment(variables map[string]launcherapi.EnvValue, folders []string) (env map[string]string, found Set, err error) {
 	env = make(map[string]string, len(variables))
 	for name, v := range variables {

@@ -7,8 +7,8 @@ import (
 )
 
 // IsName tells by the words of a name, of a variable, a flag or a key of JSON,
-// whether its value is a secret. A doubtful value is taken for a secret: what is
-// hidden for nothing does less harm than what is shown.
+// whether its value is a secret. In doubt a value counts as a secret: hiding one
+// that is none does less harm than showing one that is.
 func IsName(name string) bool {
 	words := wordsOf(name)
 	for n, word := range words {
@@ -23,7 +23,7 @@ func IsName(name string) bool {
 func secretWord(word string, before, after []string) bool {
 	last, previous, next := len(after) == 0, end(before), start(after)
 	if slices.Contains(whereabouts, end(after)) {
-		return false // API_KEY_FILE tells where a secret is
+		return false // API_KEY_FILE is the place of a secret
 	}
 	switch {
 	case word == "credentials" && previous == "allow": // a header's name, of CORS
@@ -56,12 +56,12 @@ var (
 	always = []string{
 		"secret", "password", "passwd", "passphrase", "credential", "apikey", "authkey", "accesskey", "privatekey", "secretkey", "authorization",
 	}
-	// alone are whole words that do.
+	// alone are whole words that tell a secret.
 	alone = []string{"pat", "bearer", "jwt", "cookie"}
 	// holders stand before tokens and keys that are secrets.
 	holders = []string{"api", "auth", "access", "bearer", "refresh", "session", "secret", "private", "signing", "encryption", "ssh", "service", "admin", "hf", "github"}
 
-	// Those that tell that it is none.
+	// Words that tell that a value is no secret.
 	whereabouts = []string{"file", "path", "dir", "folder", "name", "names"}
 	beforeToken = []string{
 		"num", "n", "max", "min", "per", "cost", "time", "first", "next", "last", "begin", "start", "stop", "end", "eos", "bos", "pad", "unk", "sep", "cls", "mask",
@@ -83,8 +83,8 @@ var (
 	beforeAuth = []string{"enable", "disable", "use", "require", "skip", "no", "with", "without"}
 )
 
-// wordsOf splits a name at what is neither letter nor digit, and where a capital
-// begins a word, into words of lower case. Numbers are left out.
+// wordsOf splits a name into words of lower case: at characters that are neither
+// letters nor digits, and where a capital begins a word. Numbers are left out.
 func wordsOf(name string) []string {
 	var words []string
 	for _, part := range strings.FieldsFunc(name, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {

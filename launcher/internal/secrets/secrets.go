@@ -1,7 +1,7 @@
-// Package secrets finds the secrets of a create call and hides them in what is
-// told of the instance: values of variables, flags and keys of JSON whose names
-// say so ([IsName]), values that come from a file, passwords in addresses, and the
-// same values wherever else they stand.
+// Package secrets finds the secrets of a create call and hides them in views and
+// logs of the instance: values of variables, flags and keys of JSON whose names say
+// so ([IsName]), values that come from a file, passwords in addresses, and the same
+// values in any other place.
 package secrets
 
 import (
@@ -20,15 +20,14 @@ import (
 // none. A Set belongs to one goroutine at a time.
 type Set struct{ values []string } // the longest first
 
-// Any tells whether an instance was given secrets, by what is shown of the
-// instance.
+// Any tells from the redacted spec of an instance whether it was given secrets.
 func Any(spec launcherapi.InstanceSpec) bool {
 	shown := marshal(spec)
 	return slices.ContainsFunc([]string{launcherapi.Redacted, `"from_file":`, "--config"}, func(trace string) bool { return strings.Contains(shown, trace) })
 }
 
-// add keeps a secret, and each longer line of a secret that has several lines: a
-// log is told line by line.
+// add keeps a secret and, of one with several lines, each longer line: logs are
+// shown line by line.
 func (x *Set) add(value string) {
 	x.keep(value)
 	if lines := strings.Split(value, "\n"); len(lines) > 1 {
@@ -53,14 +52,14 @@ func (x *Set) keep(value string) {
 	slices.SortStableFunc(x.values, func(a, b string) int { return len(b) - len(a) })
 }
 
-// hideable tells whether a secret may be looked for anywhere. Short values, and
-// words that stand for no value, would blot out half of every line; they are
-// hidden under their names alone.
+// hideable tells whether a secret is hidden everywhere. Short values, and words
+// such as true, would blot out half of every line; they are hidden under their
+// names only.
 func hideable(value string) bool {
 	return len(value) >= 4 && !slices.Contains([]string{"true", "false", "none", "null", "auto", "empty", "default"}, strings.ToLower(value))
 }
 
-// withinJSON is how a text stands between the quotes of JSON.
+// withinJSON escapes a text as between the quotes of JSON.
 func withinJSON(text string) string {
 	quoted := marshal(text)
 	return quoted[1 : len(quoted)-1]
@@ -75,7 +74,8 @@ func (x *Set) Find(spec launcherapi.InstanceSpec, config []string) {
 }
 
 // FindInProcess finds the secrets of an instance again, in the arguments and the
-// environment (KEY=VALUE) of its process; spec is what is shown of the instance.
+// environment (KEY=VALUE) of its process; spec is the redacted spec of the
+// instance.
 func (x *Set) FindInProcess(spec launcherapi.InstanceSpec, args, env []string) {
 	x.redactArgs(args)
 	for name, v := range spec.EnvVars {
@@ -166,8 +166,8 @@ func (x *Set) redactText(text string) string {
 	return x.Hide(text)
 }
 
-// redactTree hides what stands in JSON under names of secrets; under tells that
-// the tree stands under such a name. found tells whether there was something.
+// redactTree hides the values in JSON that stand under names of secrets; under
+// tells that the whole tree does. found tells whether there was such a value.
 func (x *Set) redactTree(tree any, under bool) (shown any, found bool) {
 	switch v := tree.(type) {
 	case map[string]any:
@@ -194,7 +194,7 @@ func (x *Set) redactTree(tree any, under bool) (shown any, found bool) {
 	return tree, found
 }
 
-// marshal is JSON without the escapes that are for HTML.
+// marshal gives JSON without the escapes for HTML.
 func marshal(v any) string {
 	var out strings.Builder
 	encoder := json.NewEncoder(&out)
@@ -205,8 +205,8 @@ func marshal(v any) string {
 	return strings.TrimSuffix(out.String(), "\n")
 }
 
-// redactArgs hides the values of flags whose names say that they are secrets,
-// and all secrets that stand elsewhere.
+// redactArgs hides the values of flags whose names say that they are secrets, and
+// all secrets in other places.
 func (x *Set) redactArgs(args []string) []string {
 	shown := make([]string, len(args))
 	left := 0 // how many of the words that follow are values of such a flag
@@ -256,7 +256,7 @@ func (x *Set) redactOptions(options string) string {
 	return strings.Join(shown, " ")
 }
 
-// quoted gives a word as it may stand in options.
+// quoted quotes a word for options, where that needs it.
 func quoted(word string) string {
 	if words, err := launcherapi.SplitOptions(word); err == nil && len(words) == 1 && words[0] == word {
 		return word
