@@ -2,9 +2,9 @@ package launcher
 
 import "fmt"
 
-// BytesText writes a number of bytes for people, as "79.6 GiB", "512.0 MiB" or
-// "17 bytes": always to a tenth, since two amounts that differ by less than a whole
-// GiB are what a refusal for want of memory is about.
+// BytesText writes a number of bytes for people, as "79.6 GiB", "512.0 MiB" or "17
+// bytes": always to a tenth, since a refusal for want of memory is often about two
+// amounts that differ by less than a GiB.
 func BytesText(n uint64) string {
 	const mib, gib = 1 << 20, 1 << 30
 	switch {

@@ -1,4 +1,4 @@
-// Package launcher says what the launcher is about: the states of an instance,
-// the happenings that move it between them, and the errors its parts share.
-// The packages below it adapt that to processes, GPUs, files and HTTP.
+// Package launcher has the concepts of the launcher: the states of an instance, the
+// events that move the instance between them, and the errors that its packages
+// share. The packages below adapt these to processes, GPUs, files and HTTP.
 package launcher

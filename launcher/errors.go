@@ -12,9 +12,9 @@ import (
 type Error struct {
 	Code   string // one of launcherapi.Code…
 	Detail string
-	Cause  error // what lies behind it; may be nil
+	Cause  error // the error behind this one; may be nil
 
-	// Facts that go to the client beside the words. Most errors have none.
+	// Facts that go to the client beside the detail. Most errors have none.
 	InstanceID   string
 	ExitCode     *int
 	FailureCause string
@@ -27,8 +27,8 @@ func (e *Error) Error() string { return e.Detail }
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf gives the code of the first domain error in err's chain, and "" when
-// there is none.
+// CodeOf gives the code of the first Error in err's chain, and "" when there is
+// none.
 func CodeOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -48,7 +48,7 @@ func Invalidf(location, format string, args ...any) *Error {
 	return e
 }
 
-// Conflictf says that the instance's state does not allow what was asked.
+// Conflictf says that the instance's state does not allow the call.
 func Conflictf(format string, args ...any) *Error {
 	return newf(launcherapi.CodeConflict, format, args...)
 }

@@ -2,19 +2,19 @@ package launcher
 
 import "hotseat.dev/hotseat/spec/launcherapi"
 
-// State is where an instance stands.
+// State is the state of an instance.
 type State string
 
 // The states of an instance; spec/states.md describes them.
 const (
 	Starting      State = "starting"       // the process runs and is not healthy yet
-	Awake         State = "awake"          // it answers inference requests
-	FallingAsleep State = "falling_asleep" // its gate is shut; it drains, then sleeps
+	Awake         State = "awake"          // the engine answers inference requests
+	FallingAsleep State = "falling_asleep" // the gate is shut; the instance drains, then sleeps
 	Sleeping      State = "sleeping"       // alive, its device memory given back
 	Waking        State = "waking"         // taking its device memory again
-	Stopping      State = "stopping"       // told to end; something of it is still there
-	Stopped       State = "stopped"        // gone, as asked
-	Failed        State = "failed"         // gone, or going, and nobody asked for it
+	Stopping      State = "stopping"       // told to end; processes or device memory of it are left
+	Stopped       State = "stopped"        // ended as asked, and gone
+	Failed        State = "failed"         // ended, though nobody asked for that; gone, or about to be
 )
 
 // States lists every state in the order of a life.
@@ -31,7 +31,8 @@ func (s State) Status() launcherapi.Status {
 	return launcherapi.StatusStopped
 }
 
-// Ended says whether the instance is over: no happening brings it back.
+// Ended says whether the instance has ended: no event leads out of these states to
+// a running one.
 func (s State) Ended() bool { return s == Stopped || s == Failed }
 
 // Moving says whether the instance is on its way to another state by itself.
@@ -39,8 +40,8 @@ func (s State) Moving() bool {
 	return s == Starting || s == FallingAsleep || s == Waking || s == Stopping
 }
 
-// OnDevice says whether the instance counts as awake on its GPUs: it holds
-// their memory, is about to take it, or has not given it back for certain.
+// OnDevice says whether the instance counts as awake on its GPUs: it holds their
+// memory, is about to take memory, or may not have given all back.
 func (s State) OnDevice() bool {
 	return s == Starting || s == Awake || s == FallingAsleep || s == Waking || s == Stopping
 }

@@ -1,22 +1,22 @@
 package launcher
 
-// Event is something that happens to an instance.
+// Event is an event of an instance, which may change the state.
 type Event string
 
-// What can happen to an instance.
+// The events.
 const (
 	EventReady        Event = "ready"         // the engine answered healthy
 	EventStartFailed  Event = "start_failed"  // no process could be made
-	EventSleepAsked   Event = "sleep_asked"   // somebody wants it asleep
+	EventSleepAsked   Event = "sleep_asked"   // a client or a swap wants the instance to sleep
 	EventSlept        Event = "slept"         // the engine says that it sleeps
 	EventSleepRefused Event = "sleep_refused" // the engine stayed awake
-	EventWakeAsked    Event = "wake_asked"    // somebody wants it awake
+	EventWakeAsked    Event = "wake_asked"    // a client or a swap wants the instance awake
 	EventWoke         Event = "woke"          // the engine says that it is awake
 	EventWakeRefused  Event = "wake_refused"  // the engine stayed asleep
-	EventStopAsked    Event = "stop_asked"    // somebody wants it gone
+	EventStopAsked    Event = "stop_asked"    // a client or a swap wants the instance ended
 	EventExited       Event = "exited"        // the API server's process ended
 	EventTimedOut     Event = "timed_out"     // no answer in time; what the engine does is unknown
-	EventGone         Event = "gone"          // every process of it has ended and its device memory is back
+	EventGone         Event = "gone"          // every process of the instance has ended, and its device memory is back
 )
 
 // Events lists every event.
@@ -34,7 +34,7 @@ const (
 	PutToSleep Effect = "put_to_sleep" // drain, then the engine's sleep sequence
 	WakeUp     Effect = "wake_up"      // the engine's wake sequence
 	StopTree   Effect = "stop_tree"    // SIGTERM, grace, SIGKILL of the tree, wait for the memory
-	ClearTree  Effect = "clear_tree"   // SIGKILL of whatever is left, wait for the memory
+	ClearTree  Effect = "clear_tree"   // SIGKILL of the processes that are left, wait for the memory
 	ClosePort  Effect = "close_port"   // give the ports back
 )
 
@@ -46,8 +46,8 @@ type Transition struct {
 	Effect Effect
 }
 
-// Transitions is the whole table: an event that has no row for a state is
-// refused in it. spec/states.md shows the same rows.
+// Transitions is the whole table: an event that has no row for a state is refused
+// in that state. spec/states.md shows the same rows.
 var Transitions = []Transition{
 	{Starting, EventReady, Awake, NoEffect},
 	{Starting, EventStartFailed, Failed, ClearTree},

@@ -7,14 +7,14 @@ import (
 	"io"
 )
 
-// maxAnswer bounds an answer, one event of a stream, and what all the instances
-// have that a stream tells of: a list of a thousand instances has a few MiB.
+// maxAnswer bounds an answer, one event of a stream, and the size of all instances
+// that a stream has told of: a list of a thousand instances has a few MiB.
 const maxAnswer = 32 << 20
 
 var errTooLong = fmt.Errorf("is longer than %d MiB", maxAnswer>>20)
 
-// IsTooLong says whether an answer or an event was given up since it did not end
-// within what any launcher says at once.
+// IsTooLong says whether an answer or an event was given up since it was longer
+// than any of a launcher's.
 func IsTooLong(err error) bool { return errors.Is(err, errTooLong) }
 
 // readAll reads an answer to its end.
@@ -35,7 +35,7 @@ func linesOf(stream io.Reader) lines {
 	return l
 }
 
-// end is why there is no next line.
+// end is the error for which there is no next line.
 func (l lines) end() error {
 	switch err := l.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):

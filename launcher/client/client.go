@@ -18,28 +18,29 @@ import (
 
 // Options of a Client.
 type Options struct {
-	// Server is where the launcher is: "http://127.0.0.1:8001", or without the
-	// scheme, which then is http.
+	// Server is the address of the launcher, such as "http://127.0.0.1:8001";
+	// without a scheme it is called by http.
 	Server string
-	// Token goes along with every call; empty for none.
+	// Token is sent with every call; empty: none is.
 	Token string
-	// TLS is how an https address is called; nil: as Go does by itself.
+	// TLS configures calls of an https address; nil: Go's defaults.
 	TLS *tls.Config
-	// HTTPClient makes the calls, and TLS counts nothing. It must have no timeout of its own, which would
-	// cut streams and long verbs. Nil: one of the client's own.
+	// HTTPClient makes the calls, and TLS is not used then. It must have no timeout
+	// of its own, which would cut streams and long verbs. Nil: the Client makes
+	// one.
 	HTTPClient *http.Client
-	// Heartbeat is how often a quiet stream shows that it lives, at least 100 ms;
-	// one that is silent for three of them is taken for dead. 0: 10 s.
+	// Heartbeat is the time between heartbeats of a quiet stream, at least 100 ms;
+	// a stream that is silent for three of them is taken for dead. 0: 10 s.
 	Heartbeat time.Duration
-	// Reconnect is how long a stream that broke off is tried to be taken up again
-	// before its error is given, as is that of a launcher which was never reached,
-	// and this at once. 0: for ever, whether the launcher was ever reached or not.
+	// Reconnect is how long the Client tries to take up a stream again that broke
+	// off, before it returns the error. The error for a launcher that was never
+	// reached is returned at once. 0: the Client tries for ever, in both cases.
 	Reconnect time.Duration
-	// Header gives what goes along with a call by its context, such as the
-	// traceparent of W3C Trace Context. Nil: nothing does.
+	// Header gives headers for a call from its context, such as the traceparent of
+	// W3C Trace Context. Nil: none.
 	Header func(context.Context) map[string]string
 	// Lost is called each time that a stream has broken off and is about to be
-	// taken up again. Nil: nothing is.
+	// taken up again. Nil: no call.
 	Lost func(error)
 	// Logger is told when a stream broke and is taken up again. Nil: nobody is.
 	Logger *slog.Logger
@@ -51,7 +52,7 @@ type Client struct {
 	base      *url.URL
 	token     string
 	http      *http.Client
-	own       bool // http is ours to close
+	own       bool // the Client has made http, and closes it
 	heartbeat time.Duration
 	reconnect time.Duration
 	header    func(context.Context) map[string]string
@@ -101,7 +102,7 @@ func New(opts Options) (*Client, error) {
 	return c, nil
 }
 
-// Close gives back idle connections. Calls that run are not cut short.
+// Close closes idle connections. Calls that run are not cut short.
 func (c *Client) Close() {
 	if c.own {
 		c.http.CloseIdleConnections()
@@ -122,8 +123,8 @@ func instancePath(id, verb string) string {
 	return "/v2/vllm/instances/" + url.PathEscape(id) + verb
 }
 
-// send makes a request and gives back a good answer, whose body the caller
-// closes.
+// send makes a request and returns the answer, whose body the caller closes, or an
+// error for any answer but a success.
 func (c *Client) send(ctx context.Context, what call) (*http.Response, error) {
 	var body io.Reader
 	if what.body != nil {
@@ -183,7 +184,7 @@ func do[T any](ctx context.Context, c *Client, what call) (T, error) {
 	return out, nil
 }
 
-// text makes a request and gives the whole answer as it is.
+// text makes a request and returns the body of the answer.
 func (c *Client) text(ctx context.Context, path string) ([]byte, error) {
 	resp, err := c.send(ctx, call{method: http.MethodGet, path: path})
 	if err != nil {

@@ -25,8 +25,8 @@ func (c *Client) Get(ctx context.Context, id string) (launcherapi.Instance, erro
 	return do[launcherapi.Instance](ctx, c, call{method: http.MethodGet, path: instancePath(id, "")})
 }
 
-// List shows every instance, and the revision at which the list was true, to
-// [Client.Watch] from.
+// List shows every instance, and the revision of the list, from which to
+// [Client.Watch].
 func (c *Client) List(ctx context.Context) (launcherapi.InstanceList, error) {
 	return do[launcherapi.InstanceList](ctx, c, call{method: http.MethodGet, path: instancesPath})
 }
@@ -36,13 +36,13 @@ func (c *Client) ListIDs(ctx context.Context) (launcherapi.InstanceIDList, error
 	return do[launcherapi.InstanceIDList](ctx, c, call{method: http.MethodGet, path: instancesPath, query: url.Values{"detail": {"false"}}})
 }
 
-// Delete stops an instance's whole process tree, waits until it is gone, and
-// has the launcher forget it. It goes on there when ctx ends first.
+// Delete stops an instance's whole process tree, waits until it is gone, and has
+// the launcher forget it. The launcher goes on with it when ctx ends first.
 func (c *Client) Delete(ctx context.Context, id string) (launcherapi.Instance, error) {
 	return do[launcherapi.Instance](ctx, c, call{method: http.MethodDelete, path: instancePath(id, "")})
 }
 
-// DeleteAll does the same for every instance, all at once.
+// DeleteAll is Delete for every instance, all at once.
 func (c *Client) DeleteAll(ctx context.Context) (launcherapi.StoppedList, error) {
 	return do[launcherapi.StoppedList](ctx, c, call{method: http.MethodDelete, path: instancesPath})
 }

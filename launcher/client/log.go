@@ -18,13 +18,13 @@ import (
 // LogPart is a part of a log.
 type LogPart struct {
 	Bytes []byte
-	First int64 // offset of its first byte
-	Total int64 // how long the log was
+	First int64 // offset of the part's first byte
+	Total int64 // length of the whole log
 }
 
 // Log reads the log of an instance from the offset first: to the offset last,
-// itself included, or, when last is negative, at most 1 MiB. A log that has
-// nothing there is an error of code range.
+// inclusive, or, when last is negative, at most 1 MiB. Where the log has no byte at
+// first, the error has code range.
 func (c *Client) Log(ctx context.Context, id string, first, last int64) (LogPart, error) {
 	end := ""
 	if last >= 0 {
@@ -50,8 +50,7 @@ func (c *Client) Log(ctx context.Context, id string, first, last int64) (LogPart
 	return LogPart{Bytes: content, First: first, Total: n}, nil
 }
 
-// CopyLog writes the log of an instance to w, from an offset to the end that it
-// has when that is reached.
+// CopyLog writes the log of an instance to w, from an offset to the end.
 func (c *Client) CopyLog(ctx context.Context, id string, from int64, w io.Writer) error {
 	for {
 		part, err := c.Log(ctx, id, from, -1)
@@ -71,11 +70,11 @@ func (c *Client) CopyLog(ctx context.Context, id string, from int64, w io.Writer
 	}
 }
 
-// FollowLog writes the log of an instance to w, from an offset on and as it
-// grows, and returns when nobody writes to it any more. A connection that
-// breaks is made again, and goes on where the last one ended. It ends early with
-// the error of ctx, of w, or of a launcher that refuses, for instance since it
-// has forgotten the instance, or of one that cannot be reached, see [Options].
+// FollowLog writes the log of an instance to w, from an offset on and as it grows,
+// and returns when nobody writes to the log any more. A connection that breaks is
+// made again, and goes on where the last one ended. FollowLog ends early with the
+// error of ctx or of w, with that of a launcher that refuses, for example since it
+// has forgotten the instance, or that of one that cannot be reached, see [Options].
 func (c *Client) FollowLog(ctx context.Context, id string, from int64, w io.Writer) error {
 	out := &counter{to: w, at: from}
 	for retry := c.retries(); ; {
@@ -120,7 +119,8 @@ func (c *Client) followOnce(ctx context.Context, retry *retries, id string, out 
 	return err
 }
 
-// counter knows how far into the log it is, and whether its writer failed.
+// counter is a writer that knows its offset in the log, and whether the writer
+// behind it failed.
 type counter struct {
 	to  io.Writer
 	at  int64

@@ -11,10 +11,10 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// maxProblemBytes bounds what is read of an error's body.
+// maxProblemBytes bounds the body of an error.
 const maxProblemBytes = 4 << 20
 
-// readProblem makes an error of an answer that is none of success.
+// readProblem makes an error of an answer that tells no success.
 func readProblem(resp *http.Response) error {
 	content, err := io.ReadAll(io.LimitReader(resp.Body, maxProblemBytes))
 	if err != nil {
@@ -28,9 +28,8 @@ func readProblem(resp *http.Response) error {
 	return errorOf(p)
 }
 
-// errorOf makes a problem document the error that it was in the launcher. A
-// document without a code, from something between here and there, gets one by
-// its status.
+// errorOf turns a problem document back into the launcher's error. A document
+// without a code, of a proxy on the way, gets a code by its status.
 func errorOf(p launcherapi.Problem) error {
 	e := &launcher.Error{
 		Code: p.Code, Detail: p.Detail, InstanceID: p.InstanceID, ExitCode: p.ExitCode,
@@ -48,8 +47,8 @@ func errorOf(p launcherapi.Problem) error {
 	return e
 }
 
-// UndoneError says that a swap failed, and by the outcome of its result whether
-// everything was undone. The [launcher.Error] behind it says why.
+// UndoneError says that a swap failed; the outcome in Result says whether it was
+// undone, and the [launcher.Error] behind it why it failed.
 type UndoneError struct {
 	Phase  string // the phase that failed
 	Result launcherapi.SwapResult
@@ -88,7 +87,7 @@ func IsNotFound(err error) bool { return has(err, launcherapi.CodeNotFound) }
 // IsExists says whether the id is taken.
 func IsExists(err error) bool { return has(err, launcherapi.CodeExists) }
 
-// IsConflict says whether the instance's state does not allow it.
+// IsConflict says whether the instance's state does not allow the call.
 func IsConflict(err error) bool { return has(err, launcherapi.CodeConflict) }
 
 // IsPortTaken says whether the port is taken.

@@ -17,11 +17,11 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// retries is a row of attempts, each later than the one before it.
+// retries makes attempts to take up one stream, after pauses that grow.
 type retries struct {
 	c    *Client
 	next time.Duration
-	lost time.Time // when the stream broke off; zero while it holds
+	lost time.Time // when the stream broke off; zero while it lasts
 }
 
 func (c *Client) retries() *retries { return &retries{c: c, next: firstRetry} }
@@ -29,11 +29,12 @@ func (c *Client) retries() *retries { return &retries{c: c, next: firstRetry} }
 // connected says that the launcher has answered.
 func (r *retries) connected() { r.lost = time.Time{} }
 
-// reset begins a new row, after an attempt that got somewhere.
+// reset makes the next pause the shortest again, after an attempt that brought
+// events.
 func (r *retries) reset() { r.next = firstRetry }
 
-// again waits before the attempt that follows one which ended with err. It
-// returns an error where there is to be none.
+// again waits after an attempt that ended with err. It returns an error when there
+// is to be no other attempt.
 func (r *retries) again(ctx context.Context, err error) error {
 	limited := r.c.reconnect > 0
 	switch {
@@ -48,10 +49,10 @@ func (r *retries) again(ctx context.Context, err error) error {
 	return r.wait(ctx)
 }
 
-// wait lets some time pass: up to twice as much each time, so that many clients
-// do not come back all at once.
+// wait waits for a pause, about twice as long each time and in part random, so that
+// many clients do not come back all at once.
 func (r *retries) wait(ctx context.Context) error {
-	timer := time.NewTimer(r.next/2 + rand.N(r.next/2)) //nolint:gosec // no secret
+	timer := time.NewTimer(r.next/2 + rand.N(r.next/2)) //nolint:gosec // need not be secret
 	defer timer.Stop()
 	r.next = min(2*r.next, lastRetry)
 	select {
@@ -62,9 +63,9 @@ func (r *retries) wait(ctx context.Context) error {
 	}
 }
 
-// temporary says whether another attempt may end better: the launcher could not
-// be reached, broke off, or is going down. What it refuses stays refused, and
-// what is too long would come again.
+// temporary says whether another attempt may end better: the launcher could not be
+// reached, broke off, or is going down. A refusal would be repeated, and so would
+// an answer that is too long.
 func temporary(err error) bool {
 	if IsTooLong(err) {
 		return false

@@ -18,8 +18,8 @@ func (c *Client) Health(ctx context.Context) error {
 	return err
 }
 
-// Ready returns nil when the launcher takes calls; [IsUnavailable] tells an
-// error that says it does not, yet or any more.
+// Ready returns nil when the launcher takes calls; [IsUnavailable] recognizes the
+// error of one that does not yet, or no longer.
 func (c *Client) Ready(ctx context.Context) error {
 	_, err := do[launcherapi.Ready](ctx, c, call{method: http.MethodGet, path: "/readyz"})
 	return err

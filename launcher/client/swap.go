@@ -11,18 +11,17 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Swap makes one instance the awake one on a set of GPUs, and returns when that
-// is over. With progress, which may be nil, it calls it with each phase as it
-// begins and ends. An *[UndoneError] holds what an undone swap did; after any
-// other [launcher.Error] nothing was touched. When ctx ends first, the swap
-// goes on.
+// Swap makes one instance the awake one on a set of GPUs, and returns when the swap
+// is over. progress, which may be nil, is called with each phase as it begins and
+// ends. An *[UndoneError] has the result of a swap that failed; after any other
+// [launcher.Error] nothing was touched. When ctx ends first, the swap goes on.
 func (c *Client) Swap(ctx context.Context, req launcherapi.SwapRequest, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
 	return c.SwapOnce(ctx, "", req, progress)
 }
 
-// SwapOnce is Swap with an idempotency key that the caller made: the same call
-// again, because the first one broke off for instance, joins the first one's
-// swap or gets its answer.
+// SwapOnce is Swap with an idempotency key of the caller's: the same call again,
+// after the first one broke off for example, joins the swap of the first or gets
+// its answer.
 func (c *Client) SwapOnce(ctx context.Context, key string, req launcherapi.SwapRequest, progress func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
 	what := call{method: http.MethodPost, path: "/v2/vllm/swap", body: req, header: map[string]string{"Accept": "application/json"}}
 	if key != "" {
@@ -54,15 +53,15 @@ func (c *Client) SwapOnce(ctx context.Context, key string, req launcherapi.SwapR
 	return launcherapi.SwapResult{}, fmt.Errorf("cannot follow the swap, which goes on: %w", phases.end())
 }
 
-// CallOff ends the wait of the swap that came with an idempotency key, which is
-// refused then. One that has begun goes on: an error of code conflict, as for one
-// that is over.
+// CallOff ends the wait of the swap that came with an idempotency key: the swap is
+// refused. A swap that has begun goes on: the error then has code conflict, as for
+// a swap that is over.
 func (c *Client) CallOff(ctx context.Context, key string) error {
 	_, err := do[launcherapi.CalledOff](ctx, c, call{method: http.MethodDelete, path: "/v2/vllm/swap", header: map[string]string{"Idempotency-Key": key}})
 	return err
 }
 
-// drained reads to the end, so that the connection can be used again.
+// drained reads an answer to its end, so that the connection can be used again.
 func drained(r io.Reader) error {
 	_, err := io.Copy(io.Discard, io.LimitReader(r, maxAnswer))
 	return err

@@ -21,23 +21,22 @@ const ndjson = "application/x-ndjson"
 // for dead.
 const silences = 3
 
-// Watch tells what happens to the launcher's instances, until the loop over it
-// ends or ctx does. A connection that breaks, or falls silent, is made again,
-// and no event is lost or told twice.
+// Watch gives the events of the launcher's instances, until the loop over it ends
+// or ctx does. A connection that breaks, or falls silent, is made again, and no
+// event is lost or told twice.
 //
-// With since it begins after that revision, such as that of a list. When the
-// launcher no longer has what follows, at the beginning or later, the error has
-// code gone ([IsGone]): list, and watch anew.
+// With since the events begin after that revision, such as that of a list. When the
+// launcher no longer has the events that follow, at the beginning or later, the
+// error has code gone ([IsGone]): list, and watch anew.
 //
-// Without since it begins with a CREATED for each instance that there is, and
-// does the listing by itself whenever the launcher no longer has what follows:
-// it then tells the difference between what it told last and what there is now,
-// as CREATED, UPDATED or STOPPED (by whether the state is an ended one) and
-// DELETED (with the last that was told of the instance). States in between are
-// not told then.
+// Without since the events begin with a CREATED for each instance. Whenever the
+// launcher no longer has the events that follow, Watch lists the instances and
+// gives the difference from those it gave last, as CREATED, UPDATED or STOPPED (by
+// whether the state is an ended one) and DELETED (with the last view of the
+// instance). States in between are then left out.
 //
-// An error that is given ends the loop: that of a launcher which refuses, or
-// cannot be reached, see [Options].
+// An error ends the loop: that of a launcher which refuses, or of one that cannot
+// be reached, see [Options].
 func (c *Client) Watch(ctx context.Context, since *uint64) iter.Seq2[launcherapi.WatchEvent, error] {
 	return func(yield func(launcherapi.WatchEvent, error) bool) {
 		w := watch{c: c, yield: yield, known: map[string]launcherapi.Instance{}, sizes: map[string]int{}, listing: since == nil, stale: since == nil}
@@ -54,11 +53,11 @@ func (c *Client) Watch(ctx context.Context, since *uint64) iter.Seq2[launcherapi
 type watch struct {
 	c        *Client
 	yield    func(launcherapi.WatchEvent, error) bool
-	listing  bool // list where the events leave off
+	listing  bool // list when the launcher no longer has the events that follow
 	stale    bool // a list is due
 	known    map[string]launcherapi.Instance
 	revision uint64
-	sizes    map[string]int // of the instances that events have told of, in bytes
+	sizes    map[string]int // of the instances that events were given of, in bytes
 	size     int            // their sum
 }
 
@@ -90,7 +89,7 @@ func (w *watch) run(ctx context.Context) error {
 	}
 }
 
-// once lists, when that is due, and tells events until the connection ends.
+// once lists, when a list is due, and gives events until the connection ends.
 func (w *watch) once(ctx context.Context, retry *retries) error {
 	if w.stale {
 		if err := w.list(ctx); err != nil {
@@ -125,7 +124,7 @@ func (w *watch) once(ctx context.Context, retry *retries) error {
 	return fmt.Errorf("cannot read the watch stream: %w", errors.Join(events.end(), context.Cause(ctx)))
 }
 
-// tell passes an event on.
+// tell passes an event of the stream on.
 func (w *watch) tell(event launcherapi.RawEvent) error {
 	switch event.Type {
 	case launcherapi.EventCreated, launcherapi.EventUpdated, launcherapi.EventStopped, launcherapi.EventDeleted:
@@ -144,12 +143,12 @@ func (w *watch) tell(event launcherapi.RawEvent) error {
 		}
 		return errorOf(p)
 	default:
-		return nil // a heartbeat, or what a later launcher tells
+		return nil // a heartbeat, or an event type of a later version
 	}
 }
 
-// weigh bounds how much there is of the instances that events tell of: whoever
-// watches keeps them all. Each takes up to keptBytes beside its text.
+// weigh bounds the size of all instances that events were given of, since clients
+// of Watch keep them all. Each takes up to keptBytes beside its text.
 func (w *watch) weigh(kind launcherapi.EventType, id string, bytes int) error {
 	const keptBytes = 4 << 10
 	w.size -= w.sizes[id]
@@ -164,7 +163,7 @@ func (w *watch) weigh(kind launcherapi.EventType, id string, bytes int) error {
 	return nil
 }
 
-// pass gives an event to the loop and remembers it.
+// pass gives an event to the loop and remembers the instance.
 func (w *watch) pass(kind launcherapi.EventType, object launcherapi.Instance, revision uint64) error {
 	w.revision = revision
 	if kind == launcherapi.EventDeleted {
@@ -178,7 +177,7 @@ func (w *watch) pass(kind launcherapi.EventType, object launcherapi.Instance, re
 	return nil
 }
 
-// list tells the difference between what is known and what there is.
+// list lists the instances and gives the difference from those it knows as events.
 func (w *watch) list(ctx context.Context) error {
 	list, err := w.c.List(ctx)
 	if err != nil {

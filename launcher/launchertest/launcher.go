@@ -1,6 +1,6 @@
-// Package launchertest has a scripted launcher, without engines and processes,
-// for tests and benches that need thousands. It speaks the launcher's HTTP API as
-// far as a controller of Kubernetes calls it:
+// Package launchertest has a scripted launcher, without engines and processes, for
+// tests and benches that need thousands of launchers. It speaks the launcher's HTTP
+// API as far as a controller of Kubernetes calls it:
 //
 //	GET    /v2/gpus
 //	GET    /v2/vllm/instances
@@ -9,12 +9,12 @@
 //	POST   /v2/vllm/instances/{id}/sleep
 //	DELETE /v2/vllm/instances/{id}
 //
-// Whatever it is asked for is so at once: swaps take no time, wait for no turn,
-// and do not fail; everything fits. Left out are therefore budgets and the ledger,
-// drains, timeouts, undoing and dry runs; also tokens, strict bodies, the front
-// door, logs, engines' own ports, the other calls, and the members of an instance
-// that tell of its process. An instance has a port that nobody listens on. A test
-// of test/e2e makes the same calls to it and to the real launcher.
+// Every call has its effect at once: swaps take no time, wait for no turn, and do
+// not fail; everything fits. Left out are therefore budgets and the ledger, drains,
+// timeouts, undoing and dry runs; also tokens, strict bodies, the front door, logs,
+// engines' own ports, the other calls, and the members of an instance that tell of
+// its process. An instance has a port that nobody listens on. A test of test/e2e
+// makes the same calls to it and to the real launcher.
 package launchertest
 
 import (
@@ -30,11 +30,11 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Options are what New needs.
+// Options of a Launcher.
 type Options struct {
 	GPUs []string // UUIDs
-	// Swapped is told of every swap, with its key, when it came and when it was
-	// over; nil: nobody is.
+	// Swapped is called for every swap, with its key, when it came and when it was
+	// over; nil: no call.
 	Swapped func(key string, came, over time.Time)
 }
 
@@ -71,7 +71,7 @@ func New(opts Options) *Launcher {
 // ServeHTTP implements [http.Handler].
 func (l *Launcher) ServeHTTP(w http.ResponseWriter, r *http.Request) { l.mux.ServeHTTP(w, r) }
 
-// answer answers with what a call gives, as JSON.
+// answer answers with the result of a call, as JSON.
 func answer(call func(*http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		result, err := call(r)

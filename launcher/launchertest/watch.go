@@ -11,7 +11,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// watch streams what happens after a revision.
+// watch streams the events after a revision.
 func (l *Launcher) watch(w http.ResponseWriter, r *http.Request) {
 	since, err := strconv.ParseUint(r.URL.Query().Get("since"), 10, 64)
 	if err == nil {
@@ -57,7 +57,7 @@ func (l *Launcher) watch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wait says whether there is more, rather than that the time is over or ctx is.
+// wait says whether more was closed before the time was over or ctx ended.
 func wait(ctx context.Context, more <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -70,7 +70,8 @@ func wait(ctx context.Context, more <-chan struct{}, limit time.Duration) bool {
 	return false
 }
 
-// after gives the events after a revision, and what is closed when there are more.
+// after gives the events after a revision, and a channel that is closed when there
+// are more.
 func (l *Launcher) after(since uint64) ([]launcherapi.WatchEvent, <-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

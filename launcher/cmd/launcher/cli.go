@@ -16,33 +16,33 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/version"
 )
 
-// cli is one call of the program: where it writes to, and the flags that more
-// than one command has.
+// cli is one call of the program: its outputs, and the flags that more than one
+// command has.
 type cli struct {
 	out, err io.Writer
-	init     *initd.Init // that runs this process; nil: none does
+	init     *initd.Init // the init that runs this process; nil: none does
 
-	server                          string // address of the launcher that is spoken to
+	server                          string // address of the launcher
 	tokenFile                       string
 	serverCA, clientCert, clientKey string
 	format                          string // table, wide or json
 
-	follows   bool          // the command is about what it follows, and tells when that breaks off
-	reconnect time.Duration // how long it then tries again; 0: defaultReconnect
+	follows   bool          // the command is all about a stream, and says when that breaks off
+	reconnect time.Duration // how long it then tries to connect again; 0: defaultReconnect
 }
 
 // Exit codes of every command; beside them 130 and 143 for an interrupted one.
 const (
 	exitOK     = 0
-	exitFailed = 1 // what was asked for was not done; standard error says why
+	exitFailed = 1 // the command was not done; standard error says why
 	exitUsage  = 2 // command line, configuration, state folder or address are wrong; nothing was touched
 )
 
 // exitError is an error with the exit code that it means.
 type exitError struct {
 	code    int
-	cause   error // nil: there is nothing left to say
-	passing bool  // it may be gone at another try, without a change of the configuration
+	cause   error // nil: nothing is left to say
+	passing bool  // another try may succeed without a change of the configuration
 }
 
 func (e *exitError) Error() string {
@@ -62,7 +62,7 @@ func usagef(format string, args ...any) error {
 // run runs the command that args name, and gives its exit code.
 func (c *cli) run(ctx context.Context, args []string) (exitCode int) {
 	root := c.rootCommand()
-	root.SetArgs(append([]string{}, args...)) // nil would mean those of the process
+	root.SetArgs(append([]string{}, args...)) // nil would mean the arguments of the process
 	root.SetOut(c.out)
 	root.SetErr(c.err)
 	err := root.ExecuteContext(ctx)
@@ -118,8 +118,9 @@ const (
 	clientGroup = "client"
 )
 
-// meant says what may have been meant by an unknown flag: the command's own
-// whose name is in the plural or is not (--gpu, --gpus), or one of the engine's.
+// meant adds to the error for an unknown flag which one may have been meant: the
+// command's flag in the plural or the singular (--gpu, --gpus), or one of the
+// engine's.
 func meant(cmd *cobra.Command, err error) string {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
@@ -152,7 +153,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return usagef("there is no command %q: did you mean %s?", args[0], strings.Join(near, " or "))
 }
 
-// exactly wants as many arguments as names.
+// exactly refuses any other number of arguments than that of names.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -11,8 +11,8 @@ import (
 // completionTime is how long a shell waits for the launcher's list of ids.
 const completionTime = 500 * time.Millisecond
 
-// completeInstances offers the ids that the launcher has, for the first so
-// many arguments; −1 means all. It keeps silent when the launcher does.
+// completeInstances offers the ids that the launcher has, for the first so many
+// arguments; −1 means all. When the launcher does not answer it offers none.
 func (c *cli) completeInstances(most int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, given []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if most >= 0 && len(given) >= most {

@@ -45,7 +45,7 @@ changed. The exit code is 1 when something will not work; warnings do not count.
 	return cmd
 }
 
-// writeReport writes a line for each check, and under it what to do.
+// writeReport writes a line for each check, and its remedy on a line below.
 func writeReport(w io.Writer, report doctor.Report) error {
 	widest := 0
 	for _, check := range report.Checks {

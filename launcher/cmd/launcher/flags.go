@@ -31,7 +31,7 @@ func (s *span) Set(text string) error {
 	return nil
 }
 
-// environment reads --env flags: NAME=VALUE, or NAME for the value that it has
+// environment reads --env flags: NAME=VALUE, or NAME for the value of that variable
 // in the command's own environment.
 func environment(flags []string) (map[string]launcherapi.EnvValue, error) {
 	var env map[string]launcherapi.EnvValue

@@ -48,8 +48,8 @@ func gpuTable(list launcherapi.GPUList) *table {
 	return t
 }
 
-// holders writes each holder with what it holds; ~ marks what is expected and
-// not measured yet.
+// holders writes each holder with the bytes that it holds; ~ marks bytes that are
+// expected and not measured yet.
 func holders(all []launcherapi.GPUHolder) string {
 	if len(all) == 0 {
 		return "-"

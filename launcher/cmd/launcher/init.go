@@ -39,7 +39,7 @@ died of, and gives up only where serve says that its configuration is wrong.`,
 	return cmd
 }
 
-// runServe is init, from the command line of serve on.
+// runServe runs init with the command line of serve.
 func (c *cli) runServe(cmd *cobra.Command, args []string, misconfigured int) error {
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	flags.Usage = func() {}

@@ -35,18 +35,18 @@ func (c *cli) logsCommand() *cobra.Command {
 	})
 }
 
-// tailChunk is how much of a log is looked at at once, from its end.
+// tailChunk is how many bytes of a log are read at once, from its end.
 const tailChunk = 256 << 10
 
-// startOfTail gives the offset in bytes that the last lines of a log begin at:
-// 0 for a negative number of lines, which means all.
+// startOfTail gives the offset in bytes of the last lines of a log: 0 for a
+// negative number of lines, which means all.
 func startOfTail(ctx context.Context, cl *client.Client, id string, lines int) (int64, error) {
 	if lines < 0 {
 		return 0, nil
 	}
 	first, err := cl.Log(ctx, id, 0, 0)
 	if launcher.CodeOf(err) == launcherapi.CodeRange {
-		return 0, nil // it is empty
+		return 0, nil // the log is empty
 	}
 	if err != nil {
 		return 0, err

@@ -18,7 +18,7 @@ import (
 // The forms of an answer.
 const (
 	formatTable = "table"
-	formatWide  = "wide" // the table with all that people may want to know
+	formatWide  = "wide" // the table with all columns
 	formatJSON  = "json"
 )
 
@@ -41,7 +41,8 @@ func (f *formFlag) Set(text string) error {
 	return nil
 }
 
-// formatFlag adds -o: table and json, and between them what else the command has.
+// formatFlag adds -o: table and json, and between them the other forms of the
+// command.
 func (c *cli) formatFlag(cmd *cobra.Command, more ...string) {
 	c.format = formatTable
 	forms := append(append([]string{formatTable}, more...), formatJSON)
@@ -49,7 +50,7 @@ func (c *cli) formatFlag(cmd *cobra.Command, more ...string) {
 	complete(cmd, "output", forms...)
 }
 
-// show writes an answer: as JSON, or in the words of people.
+// show writes an answer: as JSON, or by the function people.
 func (c *cli) show(answer any, people func(io.Writer) error) error {
 	if c.format == formatJSON {
 		enc := json.NewEncoder(c.out)
@@ -66,8 +67,8 @@ type table struct {
 	rows    [][]string
 }
 
-// add takes a row, with whatever a terminal would obey in place of showing it
-// made visible.
+// add adds a row, in which characters that a terminal would obey rather than show
+// are made visible.
 func (t *table) add(cells ...string) {
 	for n, cell := range cells {
 		cells[n] = visible(cell)

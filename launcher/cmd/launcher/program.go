@@ -13,13 +13,14 @@ import (
 // program is the engine's program.
 type program struct {
 	argv    []string // before the engine's own arguments; argv[0] is an absolute path
-	standIn bool     // it is the stand-in, for want of a vllm
+	standIn bool     // the program is the stand-in, for want of a vllm
 }
 
-// standInName is the stand-in engine's, which `make build` puts beside the launcher.
+// standInName is the file name of the stand-in engine, which `make build` puts
+// beside the launcher.
 const standInName = "enginesim"
 
-// findProgram finds what --vllm asks for:
+// findProgram finds the program of --vllm:
 //
 //	a path or name of a program      that program
 //	a shell-quoted command           its first word's program, with the other words
@@ -62,7 +63,7 @@ func lookUp(name string) (string, error) {
 	return filepath.Abs(path)
 }
 
-// ownFolder is where the launcher's own executable is.
+// ownFolder is the folder of the launcher's executable.
 func ownFolder() (string, error) {
 	own, err := os.Executable()
 	if err != nil {

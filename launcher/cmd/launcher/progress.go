@@ -9,25 +9,25 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// quiet is how long a phase may take before it is told of while it lasts.
+// quiet is how long a phase takes before a line says that it is under way.
 const quiet = time.Second
 
-// progress tells on standard error what happens while a command waits, each
-// line with the time since the command began.
+// progress writes to standard error, while a command waits, lines about states and
+// phases, each with the time since the command began.
 type progress struct {
 	began time.Time
 
 	mu      sync.Mutex
-	out     io.Writer         // nil once it is closed
-	last    map[string]string // state last told, by instance
-	lasting *time.Timer       // tells of the phase that lasts
+	out     io.Writer         // nil once progress is closed
+	last    map[string]string // state in the last line, by instance
+	lasting *time.Timer       // fires when the present phase has lasted for quiet
 }
 
 func newProgress(out io.Writer) *progress {
 	return &progress{out: out, began: time.Now(), last: map[string]string{}}
 }
 
-// close tells nothing any more.
+// close ends the output of lines.
 func (p *progress) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -42,14 +42,14 @@ func (p *progress) stopLasting() {
 	}
 }
 
-// line writes one line. A standard error that is gone stops nothing.
+// line writes one line. An error of standard error is ignored.
 func (p *progress) line(format string, args ...any) {
 	if p.out != nil {
 		_, _ = fmt.Fprintf(p.out, "%8.3fs  %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 	}
 }
 
-// state tells of an instance's state, once for each change.
+// state writes a line about an instance's state, once for each change.
 func (p *progress) state(i launcherapi.Instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,8 +60,8 @@ func (p *progress) state(i launcherapi.Instance) {
 	p.line("%s is %s", i.InstanceID, i.State)
 }
 
-// swap tells of a phase of a swap when it is over, and before that when it
-// takes long.
+// swap writes a line about a phase of a swap when it is over, and before that when
+// it takes long.
 func (p *progress) swap(step launcherapi.SwapProgress) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -43,8 +43,8 @@ there is to say, such as why one was not forked.`,
 	})
 }
 
-// instanceTable is what people see of instances; now is what ages are counted
-// to, and reason what stands in the column of that name.
+// instanceTable is the table of instances; ages are those at now, and reason gives
+// the text of the column of that name.
 func instanceTable(instances []launcherapi.Instance, gpus []launcherapi.GPU, now time.Time, reason func(launcherapi.Instance) string) *table {
 	t := &table{heading: []string{"ID", "MODEL", "STATE", "GPUS", "PORT", "PID", "START", "IN FLIGHT", "AGE", "REASON"}}
 	for _, i := range instances {
@@ -61,8 +61,8 @@ func instanceTable(instances []launcherapi.Instance, gpus []launcherapi.GPU, now
 	return t
 }
 
-// indices writes GPUs as people know them: by index, and MIG devices, which
-// share the index of their GPU, and unknown ones by UUID.
+// indices writes GPUs by index, and by UUID those that are unknown or MIG devices,
+// which share the index of their GPU.
 func indices(uuids []string, gpus []launcherapi.GPU) string {
 	if len(uuids) == 0 {
 		return "-"

@@ -20,7 +20,7 @@ import (
 	"hotseat.dev/hotseat/spec/mtls"
 )
 
-// Where commands look for the launcher when no flag says it.
+// Where commands look for the launcher without flags.
 const (
 	envServer     = "HOTSEAT_SERVER"
 	envTokenFile  = "HOTSEAT_TOKEN_FILE"
@@ -31,8 +31,8 @@ const (
 	defaultServer = "http://127.0.0.1:8001"
 )
 
-// remote makes cmd one that speaks to a launcher. It ends with 130 or 143 when
-// it is interrupted; what it has asked for goes on.
+// remote makes cmd a command that calls a launcher. A command that is interrupted
+// ends with 130 or 143; the launcher goes on with the call.
 func (c *cli) remote(cmd *cobra.Command, run func(ctx context.Context, cl *client.Client, args []string) error) *cobra.Command {
 	cmd.GroupID = clientGroup
 	cmd.Flags().StringVar(&c.server, "server", "", fmt.Sprintf("`ADDRESS` of the launcher (environment %s; default %s)", envServer, defaultServer))
@@ -101,12 +101,11 @@ func (c *cli) client() (*client.Client, error) {
 	return cl, nil
 }
 
-// defaultReconnect is how long a connection that broke off is tried to be made
-// again: longer than a launcher takes that is run again by init, by systemd or in
-// a container.
+// defaultReconnect is how long a command tries to make a connection again that
+// broke off: longer than init, systemd or a container take to run a launcher again.
 const defaultReconnect = time.Minute
 
-// tellLost says that what the command follows has broken off.
+// tellLost says that the stream of the command has broken off.
 func (c *cli) tellLost(err error) {
 	if c.follows {
 		_, _ = fmt.Fprintf(c.err, "launcher: the connection to the launcher broke off: %s; trying again for %s\n",
@@ -114,7 +113,7 @@ func (c *cli) tellLost(err error) {
 	}
 }
 
-// tls is how the launcher is called at an https address.
+// tls configures calls of an https address.
 func (c *cli) tls() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if file := cmp.Or(c.serverCA, os.Getenv(envServerCA)); file != "" {
@@ -136,7 +135,7 @@ func (c *cli) tls() (*tls.Config, error) {
 	return config, nil
 }
 
-// token is empty when the launcher asks for none.
+// token reads the token to send; empty: none was given.
 func (c *cli) token() (string, error) {
 	file := cmp.Or(c.tokenFile, os.Getenv(envTokenFile))
 	if c.tokenFile == "" && os.Getenv(envToken) != "" {

@@ -81,8 +81,8 @@ func startMethodFlag(cmd *cobra.Command, method *string) {
 	complete(cmd, "start-method", launcherapi.StartAuto, launcherapi.StartExec, launcherapi.StartFork)
 }
 
-// awaitAwake follows a start until the instance answers. One that ends is an
-// error that holds all that is known of it.
+// awaitAwake follows a start until the instance is awake. When the instance ends
+// instead, the error has all that is known about that.
 func awaitAwake(ctx context.Context, cl *client.Client, instance launcherapi.Instance, told *progress) (launcherapi.Instance, error) {
 	for since := instance.Revision; ; {
 		told.state(instance)
@@ -91,7 +91,7 @@ func awaitAwake(ctx context.Context, cl *client.Client, instance launcherapi.Ins
 		}
 		last, err := awaitEvent(ctx, cl, instance, since)
 		since = last.Revision
-		if client.IsGone(err) { // the launcher was started again, or has told too much since
+		if client.IsGone(err) { // the launcher was started again, or has had too many events since
 			last, since, err = listed(ctx, cl, instance.InstanceID)
 		}
 		if err != nil {
@@ -115,8 +115,8 @@ func listed(ctx context.Context, cl *client.Client, id string) (launcherapi.Inst
 	return launcherapi.Instance{}, 0, launcher.NotFound(id)
 }
 
-// startOver says whether a start has come to its end, and why if that is not the
-// wanted one.
+// startOver says whether a start is over, by an error when the instance is not
+// awake then.
 func startOver(i launcherapi.Instance) (bool, error) {
 	state := launcher.State(i.State)
 	if state.Ended() {
@@ -141,7 +141,7 @@ func awaitEvent(ctx context.Context, cl *client.Client, instance launcherapi.Ins
 	return instance, context.Cause(ctx)
 }
 
-// ended is the error of an instance that is over.
+// ended is the error for an instance that has ended.
 func ended(i launcherapi.Instance) error {
 	e := launcher.EngineFailedf("%s is %s: %s", i.InstanceID, i.State, i.Reason)
 	e.InstanceID, e.ExitCode, e.FailureCause, e.LastLogLines = i.InstanceID, i.ExitCode, i.Cause, i.LastLogLines

@@ -98,8 +98,8 @@ func daemonOptions(cfg config.Config, engine program, log *slog.Logger) daemon.O
 	}
 }
 
-// remedy adds which setting helps against what kept the launcher from opening,
-// where the error does not say it itself.
+// remedy adds to an error of daemon.New which setting helps, where the error does
+// not say so itself.
 func remedy(err error, cfg config.Config) error {
 	if _, ok := errors.AsType[*net.OpError](err); ok {
 		return fmt.Errorf("%w; end what listens at %s, or choose another address by --listen", err, cfg.Listen)
@@ -116,11 +116,11 @@ func onTheWay(a, b string) bool {
 }
 
 // together is the time within which signals count as one: timeout(1) and some
-// shells send theirs to the process and then to its group.
+// shells send a signal to the process and then to its group.
 const together = time.Second
 
-// untilTold ends the context at the first SIGTERM or SIGINT, and the process at
-// the next that is not sent together with it. SIGHUP ends nothing.
+// untilTold ends the context at the first SIGTERM or SIGINT, and the process at the
+// next one that comes more than together later. SIGHUP does nothing.
 func untilTold(parent context.Context, log *slog.Logger) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancel(parent)
 	signals := make(chan os.Signal, 2)

@@ -15,7 +15,7 @@ type settings struct{ loader *config.Loader }
 
 func addSettings(flags *pflag.FlagSet) settings { return settings{config.Register(flags)} }
 
-// load reads them. What is wrong with them is an error of usage, in one line.
+// load reads the settings. A mistake in them is an error of usage, in one line.
 func (s settings) load() (config.Config, error) {
 	cfg, err := s.loader.Load(os.LookupEnv)
 	if err != nil {

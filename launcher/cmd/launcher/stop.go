@@ -46,8 +46,8 @@ func (c *cli) stopCommand() *cobra.Command {
 	})
 }
 
-// stopEach stops the instances one after the other. One that cannot be stopped
-// does not keep the others from it.
+// stopEach stops the instances one after the other. After an instance that cannot
+// be stopped it goes on with the others.
 func (c *cli) stopEach(ctx context.Context, cl *client.Client, ids []string, told *progress) error {
 	var failed []error
 	stopped := []launcherapi.Instance{}
@@ -59,7 +59,7 @@ func (c *cli) stopEach(ctx context.Context, cl *client.Client, ids []string, tol
 		}
 		told.state(instance)
 		stopped = append(stopped, instance)
-		if c.format != formatJSON { // people need not wait for the last one
+		if c.format != formatJSON { // a line for each at once; JSON is one document at the end
 			if err := nameStopped(c.out, instance); err != nil {
 				return err
 			}
@@ -71,8 +71,8 @@ func (c *cli) stopEach(ctx context.Context, cl *client.Client, ids []string, tol
 	return errors.Join(failed...)
 }
 
-// showStopped writes one document: the instance, as the API gives it, where one
-// was asked for, else a list of those that were stopped.
+// showStopped writes one document: for a single id the instance, as the API gives
+// it, and else a list of the stopped instances.
 func (c *cli) showStopped(ids []string, stopped []launcherapi.Instance) error {
 	switch {
 	case len(ids) > 1:
@@ -80,7 +80,7 @@ func (c *cli) showStopped(ids []string, stopped []launcherapi.Instance) error {
 	case len(stopped) == 1:
 		return c.show(stopped[0], nil)
 	}
-	return nil // why it was not stopped stands on standard error
+	return nil // standard error says why it was not stopped
 }
 
 func nameStopped(w io.Writer, instances ...launcherapi.Instance) error {

@@ -70,8 +70,8 @@ that fails is undone: whoever was awake is awake again. Where that cannot be had
 	})
 }
 
-// check refuses what cannot be meant. dash is how many arguments stand before
-// "--", or −1 when it is not there.
+// check refuses flags and arguments that do not go together. dash is how many
+// arguments stand before "--", or −1 without one.
 func (f *swapFlags) check(dash int, args []string) error {
 	fresh := dash >= 0
 	switch {
@@ -117,7 +117,7 @@ func (f *swapFlags) request(ctx context.Context, cl *client.Client, dash int, ar
 	return req, nil
 }
 
-// describeSwap says in a line or two what a swap came to.
+// describeSwap describes the result of a swap in a line or two.
 func describeSwap(w io.Writer, r launcherapi.SwapResult) error {
 	awake := "nobody"
 	if r.In != nil {

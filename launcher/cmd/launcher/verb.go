@@ -12,8 +12,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// verb makes a call that ends when the instance is where it was asked to be,
-// tells of its states meanwhile, and shows the instance.
+// verb makes a call that returns when the instance is in the wanted state, writes
+// lines about its states meanwhile, and shows the instance.
 func (c *cli) verb(ctx context.Context, cl *client.Client, id string, call func(context.Context) (launcherapi.Instance, error)) error {
 	told := newProgress(c.err)
 	stop := tellStates(ctx, cl, id, told)
@@ -29,8 +29,8 @@ func (c *cli) verb(ctx context.Context, cl *client.Client, id string, call func(
 	})
 }
 
-// swapHelps says whether a swap may make the room that is missing: somebody who
-// is awake holds it.
+// swapHelps says whether a swap may make the room that is missing: instances that
+// are awake hold it.
 func swapHelps(err error) bool {
 	e, ok := errors.AsType[*launcher.Error](err)
 	return ok && e.Fit != nil && slices.ContainsFunc(e.Fit.Holders, func(h launcherapi.GPUHolder) bool {
@@ -38,8 +38,8 @@ func swapHelps(err error) bool {
 	})
 }
 
-// tellStates tells of an instance's states until stop is called. It only
-// tells: when the watch fails, the call that it goes beside says why.
+// tellStates writes lines about an instance's states until stop is called. Errors
+// of its watch are ignored: the caller's own call fails then too, and says why.
 func tellStates(ctx context.Context, cl *client.Client, id string, told *progress) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})

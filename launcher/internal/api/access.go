@@ -16,14 +16,14 @@ import (
 	"hotseat.dev/hotseat/spec/mtls"
 )
 
-// TokenFile lets those through who know the token in a file. It is an Access,
+// TokenFile lets requests through that have the token in a file. It is an Access,
 // and may be used by several servers at once.
 type TokenFile struct{ path string }
 
 // OpenTokenFile makes a TokenFile of a file that has a token now: its content
-// without the white space around it. The file is read again for every request,
-// so that a token which is renewed on disk counts at once. While it cannot be
-// read, nobody gets through.
+// without the white space around it. The file is read again for every request, so
+// that a token which is renewed on disk counts at once. While the file cannot be
+// read, no request gets through.
 func OpenTokenFile(path string) (*TokenFile, error) {
 	t := &TokenFile{path: path}
 	if _, err := t.read(); err != nil {
@@ -72,15 +72,15 @@ func (t *TokenFile) Allow(r *http.Request) error {
 	return nil
 }
 
-// Certificate lets those through who have shown a client certificate that the
+// Certificate lets requests through whose client has shown a certificate that the
 // launcher's --client-ca vouches for. It is an Access.
 type Certificate struct {
-	// Else decides about all others. Nil: they are refused.
+	// Else decides about all other requests. Nil: they are refused.
 	Else Access
 }
 
-// Allow returns nil for a request that came with a certificate, and else what
-// Else says, or an error of code forbidden.
+// Allow returns nil for a request that came with a certificate, and else the answer
+// of Else, or an error of code forbidden.
 func (c Certificate) Allow(r *http.Request) error {
 	switch {
 	case mtls.Shown(r):
@@ -95,8 +95,8 @@ func unauthorized(detail string) error {
 	return &launcher.Error{Code: launcherapi.CodeUnauthorized, Detail: detail}
 }
 
-// sameSecret takes the same time whatever the two have in common, their lengths
-// included.
+// sameSecret compares two secrets in a time that tells nothing of what they have in
+// common, nor of their lengths.
 func sameSecret(a, b []byte) bool {
 	x, y := sha256.Sum256(a), sha256.Sum256(b)
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1

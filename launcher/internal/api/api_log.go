@@ -55,8 +55,8 @@ func (s *Server) instanceLog(_ context.Context, in *logInput) (*streamOutput, er
 }
 
 // followLog writes the log as it grows. When it cannot go on before the log is
-// over, it breaks the connection, so that the client does not take what it has
-// for the whole.
+// over, it breaks the connection, so that the client does not take the part that it
+// has for the whole.
 func (s *Server) followLog(ctx huma.Context, name string, from int64, over <-chan struct{}) {
 	r, w := humachi.Unwrap(ctx)
 	w.Header().Set("Content-Type", bytesContentType)
@@ -79,8 +79,8 @@ func (s *Server) followLog(ctx huma.Context, name string, from int64, over <-cha
 	}
 }
 
-// logProblem gives the errors of package outlog their statuses. A log without
-// a file is an empty one.
+// logProblem gives the errors of package outlog their statuses. A log without a
+// file counts as empty.
 func logProblem(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = &outlog.UnsatisfiableRangeError{}

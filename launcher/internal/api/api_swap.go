@@ -39,17 +39,17 @@ func (s *Server) swap(ctx context.Context, in *swapInput) (*streamOutput, error)
 		ctx.SetHeader("Content-Type", jsonContentType)
 		ctx.SetStatus(http.StatusOK)
 		if err := jsonFormat.Marshal(ctx.BodyWriter(), result); err != nil {
-			panic(err) // nothing in it can fail to marshal
+			panic(err) // a SwapResult cannot fail to marshal
 		}
 	}}, nil
 }
 
-// traceparent is the header of https://www.w3.org/TR/trace-context/; a version to
-// come may add to it.
+// traceparent is the header of https://www.w3.org/TR/trace-context/; later versions
+// may append fields.
 var traceparent = regexp.MustCompile(`^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}(-|$)`)
 
-// traceID is that of a traceparent. One that cannot be read is ignored, as the
-// standard has it.
+// traceID is the trace id of a traceparent; empty for one that cannot be read,
+// which the standard says to ignore.
 func traceID(header string) string {
 	if parts := traceparent.FindStringSubmatch(header); parts != nil {
 		return parts[1]
@@ -61,7 +61,8 @@ type callOffInput struct {
 	Key string `header:"Idempotency-Key" required:"true" minLength:"1" maxLength:"255" doc:"That the swap came with."`
 }
 
-// callOffSwap answers at once: who waits for the swap is refused a moment later.
+// callOffSwap answers at once: the client that waits for the swap gets its refusal
+// a moment later.
 func (s *Server) callOffSwap(_ context.Context, in *callOffInput) (*body[launcherapi.CalledOff], error) {
 	run, err := s.opts.Swaps.CallOff(in.Key)
 	if err != nil {
@@ -89,7 +90,7 @@ func streamSwap(ctx huma.Context, run SwapRun, contentType string) {
 			return // the result was the last step
 		}
 	case launcher.CodeOf(err) == "":
-		return // nobody reads any more
+		return // the client has left
 	}
 	problem := problemOf(err).Problem
 	_ = send(launcherapi.SwapProgress{Type: launcherapi.ProgressProblem, SwapID: run.ID(), Problem: &problem}) // the stream ends either way

@@ -64,8 +64,8 @@ func orZero[T any](v *T) T {
 	return *v
 }
 
-// drainOf is negative, the launcher's default, for a time that was not given,
-// or 0.
+// drainOf is the drain time of a request. It is negative, for the launcher's
+// default, where none is given, or 0.
 func drainOf(d *launcherapi.Duration) time.Duration {
 	if d == nil || *d == 0 {
 		return -1

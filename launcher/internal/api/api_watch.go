@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// MinHeartbeat is the shortest time between heartbeats that may be asked for.
+// MinHeartbeat is the shortest time between heartbeats that a client may ask for.
 const MinHeartbeat = 100 * time.Millisecond
 
 type watchInput struct {
@@ -44,7 +44,8 @@ func (s *Server) watch(_ context.Context, in *watchInput) (*streamOutput, error)
 	}}, nil
 }
 
-// watchFrom says what a stream begins with and which revision it goes on from.
+// watchFrom gives the instances that a stream begins with, and the revision that it
+// goes on from.
 func (s *Server) watchFrom(in *watchInput) (initial []launcherapi.Instance, since uint64, err error) {
 	from := in.Since
 	if from == "" {
@@ -90,7 +91,7 @@ type event struct {
 }
 
 // run writes events until the reader leaves, falls behind, or the server shuts
-// down; the last two are told by an ERROR event.
+// down; the last two end with an ERROR event.
 func (w *watcher) run(ctx context.Context, initial []launcherapi.Instance) {
 	for _, i := range initial {
 		if w.send(launcherapi.EventCreated, i.Revision, i) != nil {

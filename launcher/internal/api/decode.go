@@ -10,8 +10,8 @@ import (
 	"unicode/utf8"
 )
 
-// decode reads a body: first into an any, which is held against the schema, and
-// then into the type of the operation. No error names a type of Go's.
+// decode reads a body: first into an any, which is checked against the schema, and
+// then into the type of the operation. No error names a Go type.
 func decode(data []byte, v any) error {
 	if !utf8.Valid(data) {
 		return errors.New("the body is not valid UTF-8")
@@ -51,7 +51,7 @@ func wholeNumbers(text []byte) []byte {
 }
 
 // tokenLength is the length of the string or the number that a JSON text begins
-// with; any other byte counts by itself.
+// with; any other byte has the length 1.
 func tokenLength(text []byte) int {
 	n := 1
 	switch c := text[0]; {

@@ -25,7 +25,7 @@ type Instances interface {
 	GPUs() launcherapi.GPUList
 }
 
-// Events is the stream of what happens to instances; [feed.Feed] behind it.
+// Events is the stream of the events of instances; [eventlog.Log] behind it.
 type Events interface {
 	Check(since uint64) error
 	Next(ctx context.Context, since uint64) ([]launcherapi.WatchEvent, error)

@@ -22,20 +22,20 @@ type documents struct {
 	json, yaml, html []byte
 }
 
-// Document gives the OpenAPI document of the API as YAML: that of any launcher,
-// whether it asks for a token or not.
+// Document gives the OpenAPI document of the API as YAML, for launchers that ask
+// for a token and for those that do not.
 func Document() ([]byte, error) {
 	d, err := newServer(Options{Logger: slog.New(slog.DiscardHandler)}, tokenOrNone).documents()
 	return d.yaml, err
 }
 
-// Who is let in, as the document says it.
+// How clients prove who they are, as the document says it.
 var (
 	tokenOrNone = []map[string][]string{{"token": {}}, {}}
 	tokenOnly   = []map[string][]string{{"token": {}}}
 )
 
-// security is what a launcher with these options asks for.
+// security says which proofs a launcher with these options asks for.
 func security(opts Options) []map[string][]string {
 	if opts.Access == nil {
 		return nil
@@ -52,7 +52,7 @@ func render(document *huma.OpenAPI) (documents, error) {
 	}
 	if err == nil {
 		allowNulls(tree)
-		leaveOut(tree, "patternDescription") // huma's own, for its messages; OpenAPI does not know it
+		leaveOut(tree, "patternDescription") // an extension for huma's messages, which OpenAPI does not know
 		d.json, err = json.MarshalIndent(tree, "", "  ")
 	}
 	var text bytes.Buffer
@@ -66,7 +66,7 @@ func render(document *huma.OpenAPI) (documents, error) {
 	return d, nil
 }
 
-// operations are the document's, in the order of the table.
+// operations are the operations of the document, in the order of the table.
 func operations(document *huma.OpenAPI) []*huma.Operation {
 	var all []*huma.Operation
 	for _, r := range routes() {

@@ -50,7 +50,7 @@ func page(document *huma.OpenAPI) []byte {
 // safe is markup that needs no escaping.
 type safe string
 
-// markup fills a format in; what is not safe is escaped.
+// markup fills in a format; arguments that are not safe are escaped.
 func markup(format string, args ...any) safe {
 	for n, a := range args {
 		if _, ok := a.(safe); !ok {
@@ -131,7 +131,7 @@ func choices(values []any) safe {
 	return safe(" One of " + strings.Join(of, ", ") + ".")
 }
 
-// shape says what a schema describes, with links to those that have a name.
+// shape says what a schema describes, with links to schemas that have a name.
 func shape(s *huma.Schema) safe {
 	switch {
 	case s == nil:

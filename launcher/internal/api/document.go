@@ -77,7 +77,7 @@ var jsonFormat = huma.Format{
 	Unmarshal: decode,
 }
 
-// buffers are those that answers are written in.
+// buffers are the buffers that answers are written in.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // encoded is a JSON document in pieces.
@@ -97,7 +97,8 @@ type (
 )
 
 const (
-	// durationPattern is what [time.ParseDuration] reads, less the negative ones.
+	// durationPattern matches the durations that [time.ParseDuration] reads,
+	// without the negative ones.
 	durationPattern = `^\+?(0|(([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 	maxSeconds      = math.MaxInt64 / int64(time.Second)
 )
@@ -130,8 +131,8 @@ func (envValueSchema) Schema(huma.Registry) *huma.Schema {
 	}
 }
 
-// noForm says what the forms are where a value has none of them. In a request
-// only the two types above have several.
+// noForm says which forms a value may have, for an error about one that has none of
+// them. In a request only the two types above have several.
 func noForm(location string) string {
 	if strings.Contains(location, ".env_vars.") {
 		return `write a string, or {"from_file": path}`

@@ -9,9 +9,9 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// listing makes lists of instances. It keeps what it last wrote of each, so that
-// of hundreds those alone are encoded again that look different by now. What it
-// keeps is what clients are shown, which holds no secret.
+// listing writes lists of instances. It keeps the JSON that it last wrote of each
+// instance, so that among hundreds only those that have changed are encoded again.
+// That JSON is the view of clients, which holds no secret.
 type listing struct {
 	written atomic.Pointer[map[string]*writtenInstance] // by id
 }
@@ -54,14 +54,14 @@ func (l *listing) encode(all []launcherapi.Instance, revision uint64) (encoded, 
 	if err := encode(&frame, list); err != nil {
 		return nil, err
 	}
-	inside := bytes.IndexByte(frame.Bytes(), ']') // of the list, which is empty and comes last
+	inside := bytes.IndexByte(frame.Bytes(), ']') // the end of the list, which is empty and comes last
 	document[0] = frame.Bytes()[:inside]
 	return append(document, frame.Bytes()[inside:]), nil
 }
 
 var comma = []byte{','}
 
-// same says whether two views of an instance read the same.
+// same says whether two views of an instance have the same JSON.
 func same(a, b *launcherapi.Instance) bool {
 	return sameState(a, b) && sameSpec(a, b) && sameUse(a, b)
 }
@@ -85,5 +85,5 @@ func sameUse(a, b *launcherapi.Instance) bool {
 		a.AsleepAt == b.AsleepAt && a.HostBytes == b.HostBytes && maps.Equal(a.GPUBytes, b.GPUBytes)
 }
 
-// equal says whether both point to the same, or neither to anything.
+// equal says whether two pointers are both nil or point to equal values.
 func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }

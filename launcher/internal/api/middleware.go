@@ -19,7 +19,8 @@ import (
 
 const requestIDHeader = "X-Request-Id"
 
-// observe gives every request an id, and tells of its end.
+// observe gives every request an id, and calls Options.Observe when the request has
+// ended.
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(requestIDHeader)
@@ -29,7 +30,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		out := &recorder{ResponseWriter: w, control: http.NewResponseController(w), stall: s.opts.StallTimeout, closing: s.streams.Done()}
 		out.Header().Set(requestIDHeader, id)
 		out.Header().Set("Server", "hotseat-launcher/"+s.opts.Version)
-		stop := context.AfterFunc(s.streams, out.extend) // a write to a reader that takes nothing does not hold the shutdown up
+		stop := context.AfterFunc(s.streams, out.extend) // so that a write to a client that reads nothing does not delay the shutdown
 		defer stop()
 		began := time.Now()
 		defer func() {
@@ -47,8 +48,8 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	})
 }
 
-// knownMethod is a method that HTTP knows by itself, and "other" for any else: a
-// client can make as many up as it likes.
+// knownMethod is a method of the HTTP standard, or "other" for any else, since
+// clients can invent as many as they like.
 func knownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
@@ -58,7 +59,7 @@ func knownMethod(method string) string {
 	return "other"
 }
 
-// recorder notes what was answered, and bounds each write.
+// recorder notes the status of an answer, and bounds each write.
 type recorder struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -93,8 +94,8 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// extend gives the next write its time. Writers that know no deadlines, in
-// tests, do without.
+// extend sets the deadline of the next write. Writers of tests, which have no
+// deadlines, do without.
 func (r *recorder) extend() {
 	patience := r.stall
 	select {
@@ -108,7 +109,7 @@ func (r *recorder) extend() {
 // Unwrap is for [http.ResponseController].
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// recoverPanics turns a panic into a 500, where nothing was answered yet.
+// recoverPanics turns a panic into a 500, where no answer was begun yet.
 func (s *Server) recoverPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -129,8 +130,8 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 	})
 }
 
-// refuseOtherSites keeps web pages of other sites from using a browser's way to
-// the launcher.
+// refuseOtherSites keeps web pages of other sites from calling the launcher through
+// a browser.
 func refuseOtherSites(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := browser.CheckSite(r); err != nil {
@@ -141,8 +142,8 @@ func refuseOtherSites(next http.Handler) http.Handler {
 	})
 }
 
-// refuseOtherNames keeps a web page from reaching a launcher without a token by
-// a name of its own.
+// refuseOtherNames keeps a web page from reaching a launcher without a token by a
+// host name of the page's own site.
 func (s *Server) refuseOtherNames(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.opts.Access == nil {
@@ -187,7 +188,7 @@ func (s *Server) isPublic(r *http.Request) bool {
 	return false
 }
 
-// routePath is what chi looks up.
+// routePath is the path that chi looks up.
 func routePath(r *http.Request) string {
 	if r.URL.RawPath != "" {
 		return r.URL.RawPath
@@ -212,7 +213,7 @@ func allowed(r *http.Request) []string {
 	return append(methods, http.MethodOptions)
 }
 
-// answerOptions tells what a path takes.
+// answerOptions answers OPTIONS with the methods that a path takes.
 func (s *Server) answerOptions(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodOptions {
@@ -229,8 +230,7 @@ func (s *Server) answerOptions(next http.Handler) http.Handler {
 	})
 }
 
-// headAsGet has HEAD answered by the handlers of GET; net/http leaves the body
-// away.
+// headAsGet has HEAD answered by the handlers of GET; net/http leaves out the body.
 func headAsGet(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodHead {

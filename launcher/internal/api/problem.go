@@ -23,8 +23,8 @@ const (
 	maxDetailMessages  = 3
 )
 
-// huma takes its settings from package variables. Nothing else in the launcher
-// uses it.
+// huma takes its settings from package variables. No other package of the launcher
+// uses huma.
 func init() {
 	huma.NewError = func(status int, msg string, errs ...error) huma.StatusError {
 		return newProblem(status, msg, errs)
@@ -47,8 +47,7 @@ func (p *problem) GetHeaders() http.Header { return p.header }
 // ContentType names the kind of document that the JSON is.
 func (p *problem) ContentType(string) string { return launcherapi.ProblemContentType }
 
-// newProblem tells of something that is wrong with a request before a handler
-// sees it.
+// newProblem is the answer to a request that is refused before a handler sees it.
 func newProblem(status int, msg string, errs []error) *problem {
 	p := &problem{Problem: launcherapi.Problem{
 		Title: http.StatusText(status), Status: status, Detail: msg, Code: launcherapi.CodeOf(status),
@@ -73,8 +72,7 @@ func newProblem(status int, msg string, errs []error) *problem {
 	return p
 }
 
-// detailOf says what huma found wrong and where, and leaves out the value that
-// it found there.
+// detailOf says what huma found wrong and where, and leaves out the value.
 func detailOf(err error) launcherapi.ProblemDetail {
 	d, ok := errors.AsType[*huma.ErrorDetail](err)
 	switch {
@@ -101,7 +99,7 @@ func shorten(s string, limit int) string {
 	return s[:end] + "…"
 }
 
-// problemOf tells of what a handler's call came to.
+// problemOf is the answer for the error of a handler's call.
 func problemOf(err error) *problem {
 	if p, ok := errors.AsType[*problem](err); ok {
 		return p
@@ -126,7 +124,7 @@ func problemOf(err error) *problem {
 	return p
 }
 
-// swap adds the members of a swap that came to nothing.
+// swap adds the members of a swap that failed.
 func (p *problem) swap(failed *swap.FailedError) {
 	r := failed.Result
 	if r.Outcome == launcherapi.OutcomeUndone || r.Outcome == launcherapi.OutcomeUndoFailed {
@@ -136,9 +134,9 @@ func (p *problem) swap(failed *swap.FailedError) {
 	p.In, p.Out, p.Evicted, p.Deleted, p.Cut, p.BeganAt, p.Phases, p.TotalMS = r.In, r.Out, r.Evicted, r.Deleted, r.Cut, r.BeganAt, r.Phases, r.TotalMS
 }
 
-// undone makes the status say whether the engine failed or time ran out,
-// whatever the code of the error behind it, which goes to cause: nothing of
-// that is the request's fault.
+// undone makes the status say whether the engine failed or time ran out: the
+// failure of a swap is not the request's fault, whatever the code of the error
+// behind it, which goes to cause.
 func (p *problem) undone() {
 	if p.Code != launcherapi.CodeEngineTimeout {
 		if p.Cause == "" && p.Code != launcherapi.CodeEngineFailed && p.Code != launcherapi.CodeInternal {

@@ -14,8 +14,8 @@ import (
 // client which sends before it reads gets to see the answer.
 const drainBytes = 4 * MaxBodyBytes
 
-// readBody reads the whole body before anything looks at it, within bounds of
-// size and time. Afterwards no deadline is left, since a verb may take long.
+// readBody reads the whole body before anything looks at it, within bounds of size
+// and time. Afterwards it takes the read deadline away, since a verb may take long.
 func (s *Server) readBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {

@@ -37,7 +37,8 @@ const (
 	metricsPath   = "/metrics"
 )
 
-// routes is the whole API. It is a function since the handler of GET / reads it.
+// routes is the whole API. It is a function, not a variable, since the handler of
+// GET / reads the table.
 func routes() []route {
 	return []route{
 		{id: "index", method: http.MethodGet, path: "/", tag: tagService, summary: "Name, version and operations", handle: handler((*Server).index)},
@@ -64,8 +65,8 @@ func routes() []route {
 	}
 }
 
-// register puts every route on the API. security is what those ask for that are
-// not public.
+// register puts every route on the API. security is what routes that are not public
+// ask for.
 func register(s *Server, api huma.API, security []map[string][]string) {
 	for _, r := range routes() {
 		op := huma.Operation{

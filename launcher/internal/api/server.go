@@ -17,8 +17,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Limits of the server. They are the same everywhere, so that clients can rely
-// on them.
+// Limits of the server. They cannot be configured, so that clients can rely on
+// them.
 const (
 	// MaxBodyBytes is the size of a body that is refused with 413; smaller ones
 	// are read.
@@ -39,9 +39,9 @@ type Options struct {
 	Swaps     Swaps // usually Swapper(coordinator)
 	Events    Events
 	Logs      Logs
-	// Preloaders lists them.
+	// Preloaders lists the preloaders.
 	Preloaders func() launcherapi.PreloaderList
-	// Ready says how the launcher stands, for GET /readyz.
+	// Ready says whether the launcher takes calls, for GET /readyz.
 	Ready func() launcherapi.Ready
 	// Metrics answers GET /metrics in the Prometheus text format.
 	Metrics http.Handler
@@ -51,14 +51,14 @@ type Options struct {
 	Access Access
 	// PublicMetrics lets GET /metrics through without a token.
 	PublicMetrics bool
-	// StallTimeout is how long one write may wait for a reader that takes nothing,
-	// before its connection is cut. 0: a minute.
+	// StallTimeout is how long one write may wait for a client that reads nothing,
+	// before the connection is cut. 0: a minute.
 	StallTimeout time.Duration
 	// Observe is told of every answer when it is over: the route's pattern
-	// ("unmatched" for paths that are none), the method ("other" for one that HTTP
-	// does not know), the status and how long it took, which for a stream is as
-	// long as somebody listened. What a client makes up is in none of them. It
-	// must not block. May be nil.
+	// ("unmatched" for a path without a route), the method ("other" for one that
+	// HTTP does not know), the status and how long the answer took, which for a
+	// stream is as long as somebody listened. None of these can be invented by a
+	// client. Observe must not block, and may be nil.
 	Observe func(route, method string, status int, took time.Duration)
 	Logger  *slog.Logger
 }
@@ -72,7 +72,7 @@ type Server struct {
 	http    *http.Server
 	listing listing
 
-	documents func() (documents, error) // made when they are first asked for
+	documents func() (documents, error) // made at the first request for one
 
 	streams    context.Context         //nolint:containedctx // ends when the server begins to shut down
 	endStreams context.CancelCauseFunc // ends the streams
@@ -84,7 +84,7 @@ var errClosing = launcher.Unavailablef("the launcher is closing")
 // New makes a server that does not listen yet.
 func New(opts Options) *Server { return newServer(opts, security(opts)) }
 
-// newServer makes one whose document says that security is asked for.
+// newServer makes a server whose document says that this security is asked for.
 func newServer(opts Options, security []map[string][]string) *Server {
 	if opts.StallTimeout == 0 {
 		opts.StallTimeout = stallTimeout
@@ -118,8 +118,9 @@ func newServer(opts Options, security []map[string][]string) *Server {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Serve answers what comes in at the listener until Shutdown, and closes it. It
-// may be called for several listeners. The error is nil after a Shutdown.
+// Serve answers the requests at the listener until Shutdown, and closes the
+// listener. It may be called for several listeners. The error is nil after a
+// Shutdown.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("cannot serve the control API at %s: %w", l.Addr(), err)
@@ -127,10 +128,10 @@ func (s *Server) Serve(l net.Listener) error {
 	return nil
 }
 
-// Shutdown stops listening, ends the watch and log streams at once, and waits
-// for the calls in hand until ctx ends. Those that are left then are cancelled
-// and get a 503 where they can; the error says so. Nothing of the server is
-// left when it returns.
+// Shutdown stops listening, ends the watch and log streams at once, and waits for
+// the other calls until ctx ends. Calls that are left then are cancelled and get a
+// 503 where they can; the error says so. No goroutine or connection of the server
+// is left when Shutdown returns.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.endStreams(errClosing)
 	err := s.http.Shutdown(ctx)

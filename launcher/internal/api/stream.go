@@ -17,13 +17,13 @@ const (
 	sseContentType    = "text/event-stream"
 )
 
-// streamOutput is an answer that is written as it comes to be.
+// streamOutput is an answer that is written piece by piece.
 type streamOutput struct {
 	Body func(huma.Context)
 }
 
-// untilShutdown is a call's context that ends when the server begins to shut
-// down as well, with errClosing as the cause.
+// untilShutdown gives a call's context that also ends when the server begins to
+// shut down, with errClosing as the cause.
 func (s *Server) untilShutdown(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(s.streams, func() { cancel(context.Cause(s.streams)) })
@@ -41,8 +41,8 @@ type eventStream struct {
 	sse   bool
 }
 
-// negotiate picks how to answer, by the Accept header; the first is for clients
-// that do not care.
+// negotiate picks a type for the answer by the Accept header; the first type is for
+// clients that do not care.
 func negotiate(accept string, types ...string) string {
 	if picked := negotiation.SelectQValueFast(accept, types); picked != "" {
 		return picked
@@ -50,7 +50,7 @@ func negotiate(accept string, types ...string) string {
 	return types[0]
 }
 
-// beginEvents writes the head of a stream. With a HEAD request that is all, and
+// beginEvents writes the head of a stream. For a HEAD request nothing follows, and
 // ok is false.
 func beginEvents(ctx huma.Context, contentType string) (out *eventStream, ok bool) {
 	r, w := humachi.Unwrap(ctx)
@@ -63,8 +63,8 @@ func beginEvents(ctx huma.Context, contentType string) (out *eventStream, ok boo
 	return out, r.Method != http.MethodHead && out.flush.Flush() == nil
 }
 
-// send writes one event. kind and id are for server-sent events only; the
-// document says the same by itself. An error means that nobody reads any more.
+// send writes one event. kind and id are for server-sent events only; the document
+// has them too. An error means that the client has left.
 func (e *eventStream) send(kind, id string, document any) error {
 	line, err := json.Marshal(document)
 	if err != nil {

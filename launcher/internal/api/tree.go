@@ -10,7 +10,7 @@ type object = map[string]any
 
 // allowNulls has the schemas of requests say what the server does with null: a
 // member that may be left out may be null, which means the same. The schemas by
-// which the server itself looks at a body need not say so.
+// which the server itself checks a body need not say so.
 func allowNulls(document object) {
 	schemas := in(document, "components", "schemas")
 	seen := map[string]bool{}
@@ -65,7 +65,7 @@ func orNull(schema object) object {
 	return schema
 }
 
-// leaveOut takes a member away wherever it stands.
+// leaveOut takes a member out of all objects of a tree.
 func leaveOut(from any, name string) {
 	switch v := from.(type) {
 	case object:
@@ -80,7 +80,7 @@ func leaveOut(from any, name string) {
 	}
 }
 
-// in goes down the names and gives the object there; nil when there is none.
+// in follows the names down to an object; nil when there is none.
 func in(from object, names ...string) object {
 	for _, name := range names {
 		from, _ = from[name].(object)

@@ -1,6 +1,6 @@
-// Package config reads the configuration of `launcher serve`. A setting is
-// taken from its flag, else from its environment variable, else from the
-// configuration file, else it has its default. All four come from one table.
+// Package config reads the configuration of `launcher serve`. A setting is taken
+// from its flag, else from its environment variable, else from the configuration
+// file, else from its default. One table has all four.
 package config
 
 import (
@@ -55,14 +55,14 @@ type Config struct {
 	EnableSleepMode string // auto, always or never
 
 	StartMethod        string // auto, exec or fork
-	PreloadPython      string // empty: that of the vllm command
+	PreloadPython      string // empty: the Python of the vllm command
 	PreloadMemoryLimit uint64 // bytes, of all preloaders; 0: no limit
 	PreloadIdleTimeout time.Duration
 
 	Budgets launcherapi.Budget
 }
 
-// Error is a mistake in the configuration, in one line: where it stands, what
+// Error is a mistake in the configuration, in one line: where the mistake is, what
 // is wrong and what would be right.
 type Error struct {
 	// Where is the flag, the environment variable, or the file with line and,
@@ -75,7 +75,7 @@ func (e *Error) Error() string {
 	return strings.Join(strings.Fields(e.Where+": "+e.Problem), " ")
 }
 
-// check sees to what no setting can say by itself. where tells where a setting
+// check finds mistakes that show only between settings. where tells where a setting
 // was made.
 func (c *Config) check(where func(key string) string) error {
 	if c.InsecurePublic || c.TokenFile != "" || c.ClientCA != "" {
@@ -109,7 +109,7 @@ func defaultStateDir(uid int, env func(string) (string, bool)) (string, error) {
 	return "", &Error{flagName("state_dir"), "there is no default without HOME or XDG_STATE_HOME: name the folder"}
 }
 
-// readFile reads the file that the settings stand in.
+// readFile reads the configuration file.
 func readFile(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 
 const envPrefix = "HOTSEAT_"
 
-// elsewhere are the variables that begin as the settings' do and are read by
-// other parts of the launcher, by its client, or by what builds and tests it.
+// elsewhere are variables with the prefix of the settings' that are read by other
+// parts of the launcher, by its client, or by its build and tests.
 var elsewhere = []string{
 	"HOTSEAT_SERVER", "HOTSEAT_TOKEN", // the client's
 	"HOTSEAT_SIMGPU_DIR", "HOTSEAT_NVML_LIBRARY", "HOTSEAT_CRASH_AT", "HOTSEAT_EXIT_DIR",
@@ -17,12 +17,12 @@ var elsewhere = []string{
 	"HOTSEAT_CACHE", "HOTSEAT_CLUSTER", "HOTSEAT_TEST_LONG",
 }
 
-// ofAService is what Kubernetes gives every container for a Service whose name
-// begins with hotseat.
+// ofAService matches the variables that Kubernetes gives every container for a
+// Service whose name begins with hotseat.
 var ofAService = regexp.MustCompile(`^HOTSEAT_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
 
-// Ignored tells of the variables of an environment (as of [os.Environ]) that
-// look like settings and are none, a line each: most likely they were misspelt.
+// Ignored gives a line about each variable of an environment (as of [os.Environ])
+// that looks like a setting and is none: most likely it was misspelt.
 func Ignored(environ []string) []string {
 	keys := []string{fileKey}
 	for _, s := range table(&Config{}) {

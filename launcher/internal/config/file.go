@@ -24,8 +24,8 @@ type fileReader struct {
 	assigned []assignment
 }
 
-// parseFile reads the settings of a file: one YAML document, a mapping. It
-// checks names and types; the texts themselves are not looked at.
+// parseFile reads the settings of a file: one YAML document, a mapping. It checks
+// names and types, and leaves the texts as they are.
 func parseFile(name string, data []byte, settings []setting) ([]assignment, error) {
 	r := fileReader{name: name, values: map[string]value{}, lines: map[string]int{}}
 	for _, s := range settings {
@@ -66,12 +66,12 @@ func parseFile(name string, data []byte, settings []setting) ([]assignment, erro
 	return r.assigned, nil
 }
 
-// deepest bounds the depth of lists and mappings within a line; over several
-// lines it costs the indentation of each. The parser keeps the whole path to
-// each: it would need gigabytes for some ten thousand.
+// deepest bounds the depth of lists and mappings within a line; deep nesting over
+// several lines takes a longer indentation each. The parser keeps the whole path to
+// each of them, and would need gigabytes for a depth of some ten thousand.
 const deepest = 100
 
-// tooDeep gives the first line that is; 0 when none is.
+// tooDeep gives the first line with a deeper nesting; 0 when there is none.
 func tooDeep(tokens token.Tokens) (line int) {
 	brackets, entries := 0, 0
 	for _, t := range tokens {
@@ -148,7 +148,7 @@ func (r *fileReader) isSection(prefix string) bool {
 	return slices.ContainsFunc(r.keys, func(key string) bool { return strings.HasPrefix(key, prefix) })
 }
 
-// texts gives the texts of a node, when it is of a type that the value takes.
+// texts gives the texts of a node whose type the value takes.
 func (r *fileReader) texts(key string, v value, node ast.Node) ([]string, error) {
 	got, text := scalarOf(node)
 	if got&v.file == 0 {

@@ -9,15 +9,14 @@ import (
 
 const fileKey = "config"
 
-// Loader knows the flags that it registered and reads the configuration when
-// they have been parsed.
+// Loader registers flags, and reads the configuration when these have been parsed.
 type Loader struct {
 	flags map[string]*flagValue // by key
 	uid   int
 }
 
-// flagValue only keeps what was given, so that every mistake is found, and
-// told, in Load.
+// flagValue only keeps the texts of a flag, so that Load finds every mistake and
+// tells each in the same way.
 type flagValue struct {
 	kind, standard string
 	texts          []string
@@ -80,14 +79,14 @@ func (l *Loader) Load(env func(string) (string, bool)) (Config, error) {
 	return c, nil
 }
 
-// assignment is what one source says about a setting.
+// assignment is the value of a setting in one source.
 type assignment struct {
 	key   string
 	texts []string
 	where string
 }
 
-// gather gives what the sources say about each setting, what counts most last.
+// gather gives the assignments of each setting, the one that counts most last.
 func (l *Loader) gather(settings []setting, env func(string) (string, bool)) (map[string][]assignment, error) {
 	given := map[string][]assignment{}
 	add := func(a assignment) { given[a.key] = append(given[a.key], a) }

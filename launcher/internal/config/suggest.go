@@ -14,13 +14,13 @@ func (r *fileReader) suggest(key string) string {
 	return fmt.Sprintf(": did you mean %s?", best)
 }
 
-// nearest is the key whose name is nearest to the one that was asked for, when
-// it is near enough to have been meant, and empty otherwise.
+// nearest is the key nearest to asked, if near enough to have been meant, and else
+// empty.
 func nearest(asked string, keys []string) string {
 	asked = strings.ToLower(strings.ReplaceAll(asked, "-", "_"))
 	best, least := "", 1+len(asked)/3
 	for _, known := range keys {
-		// A name can also be right but for its section.
+		// A name can also be right, in the wrong section.
 		_, inSection, _ := strings.Cut(known, ".")
 		distance := editDistance(asked, known)
 		if inSection != "" {

@@ -7,7 +7,7 @@ type setting struct {
 	// key is the name in the file, with a dot between a section and a name in
 	// it. The names of the flag and of the environment variable follow from it.
 	key string
-	// standard is the default, written as a flag would be.
+	// standard is the default, written as for the flag.
 	standard string
 	help     string
 	value    value

@@ -18,15 +18,15 @@ import (
 
 // value reads texts into a field of a Config.
 type value struct {
-	kind string // as the flags' help has it
+	kind string // for the flags' help
 	want string // what would be right, after "must be"
 	file yamlType
-	// set takes one text, or any number of them for a list.
+	// set takes one text, or for a list any number of texts.
 	set  func(texts []string) error
 	list bool
 }
 
-// yamlType is what a value may be in the file; types are or-ed.
+// yamlType is the set of types that a value may have in the file.
 type yamlType int
 
 const (
@@ -81,7 +81,7 @@ func path(p *string) value {
 	})
 }
 
-// paths is a list of paths; flags and variables part them by commas.
+// paths is a list of paths, which commas separate in flags and variables.
 func paths(p *[]string) value {
 	return value{kind: "paths", want: "a list of paths", file: yamlString | yamlList, list: true, set: func(texts []string) error {
 		*p = nil
@@ -162,8 +162,7 @@ func duration[T ~int64](p *T) value {
 	})
 }
 
-// limit is how long something may take. 0 is the default, which is what is set
-// first.
+// limit is how long something may take. 0 means the default, which was set first.
 func limit(p *time.Duration) value {
 	v := duration(p)
 	set := v.set
@@ -194,7 +193,8 @@ func size[T int64 | uint64](p *T) value {
 
 const wantBytes = `a number of bytes, or one with a unit such as "80GiB"`
 
-// units are those of IEC 80000-13 and, by the thousand, of the SI.
+// units are the units of IEC 80000-13 and, in powers of a thousand, those of the
+// SI.
 var units = map[string]float64{
 	"": 1, "b": 1,
 	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,

@@ -43,10 +43,10 @@ func tree(p *process.Process, err error) (supervisor.Tree, error) {
 // gates gives the supervisor its ports, by package gateway.
 type gates struct {
 	ports   *gateway.Ports
-	host    string // where public ports listen, and no wider
+	host    string // public ports listen there, and no wider
 	maxHeld int
 	hold    time.Duration
-	compat  bool // the launcher itself answers /sleep, /wake_up and /is_sleeping there
+	compat  bool // the launcher itself answers /sleep, /wake_up and /is_sleeping at public ports
 	observe func(gateway.Observation)
 	logger  *slog.Logger
 }
@@ -90,8 +90,8 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 	return proxy, nil
 }
 
-// sleepCallTime is how long a call of /sleep waits, so that it is answered within
-// 20 s: the llm-d controller gives up after 30 s.
+// sleepCallTime is how long a call of /sleep waits, so that it gets an answer
+// within 20 s: the llm-d controller gives up after 30 s.
 const sleepCallTime = 18 * time.Second
 
 // verbs answers the llm-d controller's calls to an engine's port by the
@@ -121,15 +121,16 @@ func (v verbs) Wake(ctx context.Context) error {
 	return err
 }
 
-// IsSleeping: a 200 is readiness to the llm-d controller, which then wakes what
-// sleeps and asks no more.
+// IsSleeping is an error while the instance is neither awake nor asleep nor on its
+// way between the two: the llm-d controller takes a 200 for readiness, wakes an
+// instance that sleeps, and asks no more.
 func (v verbs) IsSleeping() (bool, error) {
 	view, err := v.sup.Get(v.id)
 	if err != nil {
 		return false, err
 	}
 	switch launcher.State(view.State) {
-	case launcher.Awake: // that is claimed by a swap may go back to sleep before its gate opens
+	case launcher.Awake: // one that a swap has claimed may go back to sleep before its gate opens
 		return view.SwapID != "", nil
 	case launcher.FallingAsleep, launcher.Sleeping, launcher.Waking:
 		return true, nil

@@ -5,8 +5,9 @@ import (
 	"errors"
 )
 
-// Close ends the launcher: no new calls, swaps end, engines are stopped or
-// left, and everything is given back. A second call does nothing.
+// Close ends the launcher: it takes no new calls, ends the swaps, stops the engines
+// or leaves them running, and closes everything that New has opened. A second call
+// does nothing.
 func (d *Daemon) Close() error {
 	if d.undo == nil {
 		return nil
@@ -22,8 +23,8 @@ func (d *Daemon) Close() error {
 	return errors.Join(errs...)
 }
 
-// endCalls ends the swaps that run and then the calls, those for swaps with the
-// swap's outcome.
+// endCalls ends the swaps that run, and then the calls: those that wait for a swap
+// are answered with its outcome.
 func (d *Daemon) endCalls() error {
 	swapsOver := make(chan struct{})
 	go func() {

@@ -49,9 +49,9 @@ type Options struct {
 	Cgroups         string // auto, v2, v1 or none
 	StopOnExit      bool   // stop the engines when the launcher is told to end; otherwise they are left running
 	SleepMode       string // auto, always or never
-	StartMethod     string // of instances that do not say: auto, exec or fork; exec: no preloader is kept
+	StartMethod     string // of instances that name none: auto, exec or fork; exec: no preloader is kept
 	PreloadPython   string // interpreter of preloaders; empty: that of the program
-	PreloadMemory   uint64 // what preloaders may hold together, in bytes; 0: no limit
+	PreloadMemory   uint64 // memory that all preloaders together may hold, in bytes; 0: no limit
 	PreloadIdleTime time.Duration
 	LLMDCompat      bool // answer the engine's sleep endpoints at instances' ports
 	MaxHeldRequests int  // per instance
@@ -65,29 +65,29 @@ type Options struct {
 	TLS             mtls.Server // without a certificate: plain HTTP
 	Limits          supervisor.Limits
 	Budget          launcherapi.Budget
-	Serving         func() // is called once the launcher serves
+	Serving         func() // called once the launcher serves
 	Logger          *slog.Logger
 }
 
 // Folders and files in the state folder.
 const (
 	logsFolder   = "logs"
-	instances    = "instances" // what is written of them
-	swaps        = "swaps"     // the same
+	instances    = "instances" // records of instances
+	swaps        = "swaps"     // records of swaps
 	exitsFolder  = "exits"
 	preFolder    = "preloaders"
-	runFolder    = "run" // short: the addresses of sockets are
+	runFolder    = "run" // short, since the addresses of sockets are
 	pruneEvery   = 10 * time.Minute
 	shutdownTime = 5 * time.Second
 	// swapsTime is for swaps that run when the launcher is told to end: enough for
 	// a sleep and a wake, and not for a start, which may take minutes. It is
-	// shorter than shutdownTime, so that whoever waits for a swap that is broken
-	// off is told.
+	// shorter than shutdownTime, so that clients that wait for a swap which is
+	// broken off get an answer.
 	swapsTime = 4 * time.Second
 )
 
-// recordWait bounds the wait for init to write down what it reaps. Init does
-// so within milliseconds.
+// recordWait bounds the wait for init to record an exit that it has reaped. Init
+// does so within milliseconds.
 const recordWait = time.Second
 
 // ExitDir is where `launcher init` records the exits that it saw.
@@ -97,7 +97,7 @@ func ExitDir(stateDir string) string { return filepath.Join(stateDir, exitsFolde
 type Daemon struct {
 	opts Options
 	log  *slog.Logger
-	undo []func() error // gives back what was taken, last first
+	undo []func() error // closes what New has opened, the last first
 
 	listener net.Listener
 	server   *api.Server
@@ -111,8 +111,8 @@ type Daemon struct {
 	saved    []swap.Saved
 }
 
-// New opens everything that can refuse to be opened: token file, address, state
-// folder, GPUs, process host. What fails leaves nothing open behind.
+// New opens everything whose opening may fail: token file, address, state folder,
+// GPUs, process host. On error nothing stays open.
 func New(opts Options) (*Daemon, error) {
 	d := &Daemon{opts: opts, log: opts.Logger}
 	if err := d.open(); err != nil {
@@ -158,7 +158,7 @@ func (d *Daemon) open() error {
 	return nil
 }
 
-// openAccess says who may call: nil for everybody who reaches the port.
+// openAccess decides who may call; nil: everybody who reaches the port.
 func (d *Daemon) openAccess() (api.Access, error) {
 	certified := d.opts.TLS.ClientCAFile != ""
 	if d.opts.TokenFile == "" {
@@ -201,8 +201,8 @@ func (d *Daemon) secure() error {
 	return nil
 }
 
-// inPod says that the files of this process are those of a Pod of Kubernetes, in
-// whose containers nobody but the launcher and its engines runs
+// inPod says that this process runs in a Pod of Kubernetes, whose files only the
+// launcher and its engines can read
 // (https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables).
 func inPod() bool { return os.Getenv("KUBERNETES_SERVICE_HOST") != "" }
 
@@ -256,8 +256,8 @@ func (d *Daemon) openHost() (*process.Host, error) {
 	return host, nil
 }
 
-// markOf names the launcher of a state folder: the same after a restart, and
-// another for another folder.
+// markOf is the mark of the launcher that uses a state folder: the same after a
+// restart, and different for another folder.
 func markOf(stateDir string) string {
 	sum := sha256.Sum256([]byte(stateDir))
 	return hex.EncodeToString(sum[:6])
@@ -302,7 +302,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 // How long a preloader may take to import everything, and to fork.
 const (
 	preloadTime      = 5 * time.Minute
-	firstPreloadTime = 2 * time.Minute // that a start waits for it, where it has never loaded
+	firstPreloadTime = 2 * time.Minute // how long a start waits for a preloader where none has loaded before
 	forkTime         = 3 * time.Second
 )
 
@@ -315,7 +315,7 @@ func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host) *preload.Pool {
 	})
 }
 
-// preloaders lists them.
+// preloaders lists the preloaders.
 func (d *Daemon) preloaders() launcherapi.PreloaderList {
 	if d.pool == nil {
 		return launcherapi.PreloaderList{Reason: "the launcher's start_method is exec", Preloaders: []launcherapi.Preloader{}}
@@ -330,11 +330,11 @@ func (d *Daemon) ready() launcherapi.Ready {
 	return launcherapi.Ready{Status: "ready"}
 }
 
-// Addr is where the control API listens.
+// Addr is the address of the control API.
 func (d *Daemon) Addr() string { return d.listener.Addr().String() }
 
-// Run recovers what an earlier life left, then serves until ctx ends, and takes
-// everything down in order.
+// Run recovers the instances and swaps of an earlier life of the launcher, then
+// serves until ctx ends, and takes everything down in order.
 func (d *Daemon) Run(ctx context.Context) error {
 	if err := d.sup.Recover(ctx, d.state); err != nil {
 		return errors.Join(err, d.Close())
@@ -342,7 +342,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.swaps.Recover(d.saved)
 	d.sup.HoldBudgets()
 	if d.pool != nil {
-		d.pool.Begin() // what an earlier launcher left of its own is cleared away now
+		d.pool.Begin() // Recover has cleared away the preloaders of an earlier launcher
 	}
 	debug.FreeOSMemory() // the garbage of the start: 0.9 MB of 5.7 MB
 	d.log.Info("launcher is serving", "address", d.Addr(), "state_dir", d.opts.StateDir, "engine", d.opts.Program)
@@ -359,7 +359,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-d.logs.TooMany():
 			d.prune()
 		case err := <-failed:
-			d.opts.StopOnExit = false // nobody has asked for the engines' end: the next launcher adopts them
+			d.opts.StopOnExit = false // nobody has told the launcher to end: the next one adopts the engines
 			return errors.Join(err, d.Close())
 		case <-ctx.Done():
 			err := d.Close()

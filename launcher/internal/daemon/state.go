@@ -8,11 +8,11 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/swap"
 )
 
-// written are the files of the state folder that outlive the launcher.
+// written are the records in the state folder, which outlive the launcher.
 type written struct{ instances, swaps *statedir.Records }
 
-// openState reads what an earlier life of the launcher wrote. Nothing is changed
-// where a newer version of this program wrote a part of it.
+// openState reads what an earlier life of the launcher wrote. Where a newer version
+// of this program wrote a file, none is changed.
 func (d *Daemon) openState(state *statedir.Dir) (w written, err error) {
 	if w.instances, err = state.Records(instances); err != nil {
 		return w, err
@@ -40,8 +40,8 @@ func (d *Daemon) openState(state *statedir.Dir) (w written, err error) {
 	return w, nil
 }
 
-// readable gives what can be read, and sets the other files aside: each costs
-// what it alone said.
+// readable gives the records that can be read, and sets the other files aside: a
+// damaged file costs its own record and no other.
 func readable[T any](d *Daemon, records *statedir.Records, all []statedir.Found, read func(statedir.Found) (T, error)) []T {
 	var out []T
 	for _, f := range all {
@@ -58,15 +58,14 @@ func readable[T any](d *Daemon, records *statedir.Records, all []statedir.Found,
 		if err != nil {
 			d.log.Error("cannot set a damaged file aside", "error", err)
 		}
-		d.log.Error("a file of the state folder is damaged: what it said is lost, and no engine", "file", f.Path, "kept", kept, "reason", damage)
+		d.log.Error("a file of the state folder is damaged: its record is lost, but no engine", "file", f.Path, "kept", kept, "reason", damage)
 	}
 	return out
 }
 
-// revisionAfter is where the revisions of a launcher begin that follows an
-// earlier one: beyond all that was given, though not all of them could be
-// written down. No launcher gives more than one for each millisecond of its
-// life.
+// revisionAfter is where the revisions of a launcher begin that follows an earlier
+// one: beyond all that were given out, of which some may not have been written
+// down. No launcher gives out more than one for each millisecond of its life.
 func revisionAfter(written uint64, now time.Time) uint64 {
 	return max(written, uint64(now.UnixMilli()))
 }

@@ -1,5 +1,5 @@
-// Package apitest has hand-written stand-ins for what is behind the control
-// API, which obey at once and record what was asked of them.
+// Package apitest has hand-written stand-ins for the supervisor and the coordinator
+// of swaps behind the control API, which obey at once and record their calls.
 package apitest
 
 import (
@@ -15,8 +15,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Instances is a supervisor that keeps its instances in a map, obeys at once,
-// and records what was asked of it.
+// Instances is a supervisor that keeps its instances in a map, obeys at once, and
+// records its calls.
 type Instances struct {
 	Feed *eventlog.Log
 	Logs *outlog.Store
@@ -52,21 +52,21 @@ func (f *Instances) Record() []string {
 	return slices.Clone(f.calls)
 }
 
-// FailNext has the next call come to an error.
+// FailNext has the next call fail with an error.
 func (f *Instances) FailNext(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fail = err
 }
 
-// Panic has every call panic, or not any more.
+// Panic has every call panic, or with false no longer.
 func (f *Instances) Panic(yes bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.panics = yes
 }
 
-// Hold has verbs take until the channel is closed.
+// Hold has verbs wait until the channel is closed.
 func (f *Instances) Hold(until chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,7 +162,7 @@ func (f *Instances) Wake(id string, ask supervisor.Ask) (launcherapi.Instance, e
 	return f.verb(id, "wake", ask, launcher.Waking)
 }
 
-// AwaitVerb has an instance arrive where it is wanted.
+// AwaitVerb has an instance arrive in the wanted state.
 func (f *Instances) AwaitVerb(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error) {
 	f.mu.Lock()
 	hold := f.hold

@@ -9,7 +9,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Swaps gives back a run that was laid ready, and records the request.
+// Swaps begins the run that Next has set, and records the request.
 type Swaps struct {
 	mu   sync.Mutex
 	run  *SwapRun
@@ -18,7 +18,7 @@ type Swaps struct {
 	keys []string
 }
 
-// Next lays ready what the next calls come to.
+// Next sets what the next calls return.
 func (f *Swaps) Next(run *SwapRun, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,12 +62,12 @@ type SwapRun struct {
 	Left   chan struct{} // closed when somebody stopped waiting before the end
 }
 
-// NewSwapRun is a swap that goes on until its steps are closed.
+// NewSwapRun makes a swap that goes on until its steps are closed.
 func NewSwapRun(result launcherapi.SwapResult) *SwapRun {
 	return &SwapRun{Steps: make(chan launcherapi.SwapProgress, 10), Result: result, Left: make(chan struct{})}
 }
 
-// Over is a swap that came to that.
+// Over makes a swap that is over, with that result and error.
 func Over(result launcherapi.SwapResult, err error) *SwapRun {
 	r := NewSwapRun(result)
 	r.Err = err
@@ -96,7 +96,7 @@ func (r *SwapRun) Follow(ctx context.Context, tell func(launcherapi.SwapProgress
 	}
 }
 
-// Wait returns what the swap came to.
+// Wait returns the result of the swap.
 func (r *SwapRun) Wait(ctx context.Context) (launcherapi.SwapResult, error) {
 	if err := r.Follow(ctx, func(launcherapi.SwapProgress) error { return nil }); err != nil {
 		return launcherapi.SwapResult{}, err
