@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/launcher/internal/fswatch"
 )
 
 // within says whether a group is the other or below it.
@@ -57,28 +58,14 @@ func removeFolders(dir string) error {
 // (https://docs.kernel.org/admin-guide/cgroup-v2.html, un-populated notification).
 func waitUnpopulated(ctx context.Context, dir string) error {
 	events := filepath.Join(dir, "cgroup.events")
-	watch, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("cannot watch %s: %w", events, err)
+	err := fswatch.Until(ctx, events, func() bool {
+		n, ok := readKey(events, "populated")
+		return n == 0 || !ok
+	})
+	if gone(err) {
+		return nil
 	}
-	defer watch.Close()
-	if err := watch.Add(events); err != nil {
-		if gone(err) {
-			return nil
-		}
-		return fmt.Errorf("cannot watch %s: %w", events, err)
-	}
-	for {
-		if n, ok := readKey(events, "populated"); n == 0 || !ok {
-			return nil
-		}
-		select {
-		case <-watch.Events:
-		case <-watch.Errors: //nolint:errcheck // events were lost: the loop looks for itself
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	return err
 }
 
 // waitBriefly is for cgroup v1, which has no event for a group that became empty. A

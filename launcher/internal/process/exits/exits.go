@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
+	"hotseat.dev/hotseat/launcher/internal/fswatch"
 )
 
 // Entry is the record of one exit.
@@ -110,24 +110,13 @@ func Find(dir, bootID string, pid int, start uint64) (entry Entry, ok bool) {
 
 // Await is Find for a process whose reaper is about to write: it waits for
 // the entry until ctx ends.
-func Await(ctx context.Context, dir, bootID string, pid int, start uint64) (Entry, bool) {
-	watch, err := fsnotify.NewWatcher()
-	if err != nil {
-		return Find(dir, bootID, pid, start)
+func Await(ctx context.Context, dir, bootID string, pid int, start uint64) (entry Entry, ok bool) {
+	find := func() bool {
+		entry, ok = Find(dir, bootID, pid, start)
+		return ok
 	}
-	defer watch.Close()
-	if err := watch.Add(dir); err != nil {
-		return Find(dir, bootID, pid, start)
+	if fswatch.Until(ctx, dir, find) != nil {
+		find() // a last time, or the only time where the folder cannot be watched
 	}
-	for {
-		if entry, ok := Find(dir, bootID, pid, start); ok {
-			return entry, true
-		}
-		select {
-		case <-watch.Events:
-		case <-watch.Errors: //nolint:errcheck // events were lost: the loop looks for itself
-		case <-ctx.Done():
-			return Find(dir, bootID, pid, start)
-		}
-	}
+	return entry, ok
 }
