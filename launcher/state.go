@@ -39,9 +39,3 @@ func (s State) Ended() bool { return s == Stopped || s == Failed }
 func (s State) Moving() bool {
 	return s == Starting || s == FallingAsleep || s == Waking || s == Stopping
 }
-
-// OnDevice says whether the instance counts as awake on its GPUs: it holds their
-// memory, is about to take memory, or may not have given all back.
-func (s State) OnDevice() bool {
-	return s == Starting || s == Awake || s == FallingAsleep || s == Waking || s == Stopping
-}

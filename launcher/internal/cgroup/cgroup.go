@@ -79,7 +79,6 @@ type driver interface {
 
 // Manager holds the launcher's folder of groups.
 type Manager struct {
-	mode    Mode
 	driver  driver
 	oomFile string
 }
@@ -104,7 +103,7 @@ func Open(opts Options) (*Manager, error) {
 			if len(tried) > 0 {
 				opts.Logger.Info("other modes of process groups do not work here", "reason", errors.Join(tried...))
 			}
-			return &Manager{mode: mode, driver: d, oomFile: mounts.oomFile()}, nil
+			return &Manager{driver: d, oomFile: mounts.oomFile()}, nil
 		}
 	}
 	tried = append(tried, fmt.Errorf("no cgroup hierarchy serves mode %q", opts.Mode))
@@ -143,9 +142,6 @@ func candidates(mode Mode) []Mode {
 func validName(name string) bool {
 	return name != "" && name != "." && name != ".." && len(name) <= 200 && !strings.ContainsAny(name, "/\n\x00")
 }
-
-// Mode is V2, V1 or None.
-func (m *Manager) Mode() Mode { return m.mode }
 
 // folderPrefix keeps the folder of a group apart from the kernel's own files.
 const folderPrefix = "i-"
@@ -240,17 +236,11 @@ func notCanceled(err error) error {
 // Group is the control group of one instance. The calls of one Group value
 // exclude each other.
 type Group struct {
-	name   string
-	path   string
+	name   string // of the instance
+	path   string // from the mount point of the (first) hierarchy; without meaning in mode None
 	driver driver
 	mu     sync.Mutex
 }
-
-// Name of the instance.
-func (g *Group) Name() string { return g.name }
-
-// Path of the group from the mount point of its (first) hierarchy; without meaning in mode None.
-func (g *Group) Path() string { return g.path }
 
 // Procs are the ids of the processes in the group and below it; none when the
 // group is gone.

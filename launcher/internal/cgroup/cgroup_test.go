@@ -114,7 +114,7 @@ func TestAChildIsBornInsideItsGroupAndTheLauncherStaysOutside(t *testing.T) {
 			require.Equal(t, []int{pid}, pids)
 			where, err := m.driver.groupOf(pid)
 			require.NoError(t, err)
-			require.Equal(t, g.Path(), where)
+			require.Equal(t, g.path, where)
 			threads, err := filepath.Glob("/proc/self/task/*/cgroup")
 			require.NoError(t, err)
 			for _, thread := range threads {
@@ -156,11 +156,11 @@ func TestWhereTheKernelKillsNoGroupItIsFrozenAndKilledOneByOne(t *testing.T) {
 	g, err := m.Create("a")
 	require.NoError(t, err)
 	first, second := start(t, g, "wait"), start(t, g, "wait")
-	require.NoError(t, m.driver.(*v2).killFrozen(g.Path()))
+	require.NoError(t, m.driver.(*v2).killFrozen(g.path))
 	require.Equal(t, syscall.SIGKILL, reap(t, first).Signal())
 	require.Equal(t, syscall.SIGKILL, reap(t, second).Signal())
 	require.NoError(t, g.Remove(t.Context()))
-	require.NoError(t, m.driver.(*v2).killFrozen(g.Path()), "a group that is gone")
+	require.NoError(t, m.driver.(*v2).killFrozen(g.path), "a group that is gone")
 }
 
 func TestAForkThatFailsGivesItsOwnErrorAndLeavesTheGroupEmpty(t *testing.T) {
@@ -186,7 +186,7 @@ func TestRemoveWaitsUntilTheGroupIsEmpty(t *testing.T) {
 			g, err := m.Create("a")
 			require.NoError(t, err)
 			pid := start(t, g, "wait")
-			require.NoError(t, os.Mkdir(filepath.Join(directory(m, g.Path()), "below"), 0o755))
+			require.NoError(t, os.Mkdir(filepath.Join(directory(m, g.path), "below"), 0o755))
 
 			short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
@@ -199,7 +199,7 @@ func TestRemoveWaitsUntilTheGroupIsEmpty(t *testing.T) {
 			}
 			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 			require.NoError(t, <-removed)
-			require.NoDirExists(t, directory(m, g.Path()))
+			require.NoDirExists(t, directory(m, g.path))
 			require.NoError(t, g.Remove(t.Context()), "a group that is gone")
 		})
 	}
@@ -221,8 +221,8 @@ func TestTheLauncherIsNeverListedNotEvenWhileItForks(t *testing.T) {
 			g, err := m.Create("a")
 			require.NoError(t, err)
 			var pids []int
-			require.NoError(t, m.driver.fork(g.Path(), func(*syscall.SysProcAttr) (err error) {
-				pids, err = m.driver.procs(g.Path())
+			require.NoError(t, m.driver.fork(g.path, func(*syscall.SysProcAttr) (err error) {
+				pids, err = m.driver.procs(g.path)
 				return err
 			}))
 			require.Empty(t, pids)
@@ -283,7 +283,7 @@ func TestTheNextLauncherFindsTheGroupsThatHoldProcesses(t *testing.T) {
 			pid := start(t, g, "wait")
 			require.NoError(t, m.Close())
 
-			next, err := Open(Options{Mode: m.Mode(), Name: path.Base(m.driver.base()), Logger: slog.New(slog.DiscardHandler)})
+			next, err := Open(Options{Mode: mode, Name: path.Base(m.driver.base()), Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
 			names, err := next.List()
 			require.NoError(t, err)
@@ -304,14 +304,14 @@ func TestAGroupBelowAnotherParentIsFoundByItsProcess(t *testing.T) {
 			m := open(t, mode)
 			name := path.Base(m.driver.base())
 			parent := path.Join(path.Dir(m.driver.base()), name+"-parent")
-			before, err := Open(Options{Mode: m.Mode(), Parent: parent, Name: name, Logger: slog.New(slog.DiscardHandler)})
+			before, err := Open(Options{Mode: mode, Parent: parent, Name: name, Logger: slog.New(slog.DiscardHandler)})
 			require.NoError(t, err)
 			g, err := before.Create("a")
 			require.NoError(t, err)
 			pid := start(t, g, "wait")
 
-			require.Equal(t, g.Path(), m.GroupOf("a", pid).Path())
-			require.Equal(t, m.Group("b").Path(), m.GroupOf("b", pid).Path(), "not the group of another name")
+			require.Equal(t, g.path, m.GroupOf("a", pid).path)
+			require.Equal(t, m.Group("b").path, m.GroupOf("b", pid).path, "not the group of another name")
 			require.NoError(t, m.GroupOf("a", pid).Kill())
 			reap(t, pid)
 			require.NoError(t, before.Close())
@@ -330,7 +330,7 @@ func TestDeathsForWantOfMemoryAreCounted(t *testing.T) {
 	require.NoError(t, err)
 	before, ok := g.OOMKills()
 	require.True(t, ok)
-	limit := filepath.Join(d.hierarchies["memory"].dir(d.in("memory", g.Path())), "memory.limit_in_bytes")
+	limit := filepath.Join(d.hierarchies["memory"].dir(d.in("memory", g.path)), "memory.limit_in_bytes")
 	require.NoError(t, os.WriteFile(limit, []byte("64M"), 0))
 	require.Equal(t, syscall.SIGKILL, reap(t, start(t, g, "eat")).Signal())
 	after, ok := g.OOMKills()
@@ -340,7 +340,7 @@ func TestDeathsForWantOfMemoryAreCounted(t *testing.T) {
 
 func TestModeNoneKeepsNothingAndRefusesNothing(t *testing.T) {
 	m := open(t, None)
-	require.Equal(t, None, m.Mode())
+	require.IsType(t, none{}, m.driver)
 	g, err := m.Create("a")
 	require.NoError(t, err)
 	pid := start(t, g, "wait")
@@ -358,7 +358,7 @@ func TestWhereNoGroupCanBeMadeAutoDoesWithoutAndAForcedModeFails(t *testing.T) {
 	options := Options{Parent: "/cgroup.procs", Name: "x", Logger: slog.New(slog.DiscardHandler)} // a file
 	m, err := Open(options)
 	require.NoError(t, err)
-	require.Equal(t, None, m.Mode())
+	require.IsType(t, none{}, m.driver)
 	for _, mode := range []Mode{V1, V2, "v3"} {
 		options.Mode = mode
 		_, err := Open(options)

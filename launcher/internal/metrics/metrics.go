@@ -83,7 +83,7 @@ func (m *Metrics) Handler() http.Handler {
 }
 
 // Transition counts a change of state.
-func (m *Metrics) Transition(_ string, from, to launcher.State, cause string) {
+func (m *Metrics) Transition(from, to launcher.State, cause string) {
 	m.transitions.WithLabelValues(string(from), string(to)).Inc()
 	if to == launcher.Failed {
 		if cause == "" {

@@ -34,7 +34,7 @@ func scrape(t *testing.T) string {
 	t.Helper()
 	m := New()
 	m.Watch(world{}, func() launcherapi.PreloaderList { return launcherapi.PreloaderList{} })
-	m.Transition("a", launcher.Starting, launcher.Failed, "")
+	m.Transition(launcher.Starting, launcher.Failed, "")
 	m.Phase("drain", time.Second)
 	m.Refused("does_not_fit", "device_memory")
 	m.Cut(2)

@@ -91,9 +91,7 @@ func TestATreeWithoutItsRootIsFoundAsSuch(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			h := newHost(t, mode)
-			c := h.start(t, "a", "parent plain")
-			worker := c.saysPID("worker")
-			c.says("ready")
+			c, worker := h.startPair(t, "parent plain")
 			require.NoError(t, c.Signal(syscall.SIGKILL))
 			exited(t, c.Process)
 			found, err := h.Find()

@@ -117,9 +117,7 @@ func TestTreesAreNotOverlookedForWantOfDescriptors(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			h := newHost(t, mode)
-			c := h.start(t, "a", "parent plain")
-			worker := c.saysPID("worker")
-			c.says("ready")
+			c, worker := h.startPair(t, "parent plain")
 			for free := 0; ; free++ {
 				release := exhaust(t, free)
 				found, err := h.Find()

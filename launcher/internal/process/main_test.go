@@ -145,6 +145,16 @@ func (h *host) start(t *testing.T, name, role string) *child {
 	return h.begin(t, command(name, role))
 }
 
+// startPair starts the instance "a" in a role of a parent, and gives its worker too
+// when both are ready.
+func (h *host) startPair(t *testing.T, role string) (c *child, worker int) {
+	t.Helper()
+	c = h.start(t, "a", role)
+	worker = c.saysPID("worker")
+	c.says("ready")
+	return c, worker
+}
+
 func (h *host) begin(t *testing.T, c process.Command) *child {
 	t.Helper()
 	output, input, err := os.Pipe()

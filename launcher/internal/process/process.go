@@ -67,9 +67,6 @@ type Process struct {
 // ID of the root.
 func (p *Process) ID() ID { return p.id }
 
-// Name of the instance.
-func (p *Process) Name() string { return p.name }
-
 // Done is closed when the root has exited and its Exit is known. It stays
 // open when the Host is closed first.
 func (p *Process) Done() <-chan struct{} { return p.done }

@@ -3,7 +3,6 @@ package process_test
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -55,9 +54,7 @@ func TestAStopLeavesNothingOfATree(t *testing.T) {
 			for _, mode := range modes {
 				t.Run(string(mode), func(t *testing.T) {
 					h := newHost(t, mode)
-					c := h.start(t, "a", "parent "+kind)
-					worker := c.saysPID("worker")
-					c.says("ready")
+					c, worker := h.startPair(t, "parent "+kind)
 					require.NoError(t, syscall.Kill(c.ID().PID, syscall.SIGKILL))
 					require.Equal(t, -9, code(t, exited(t, c.Process)))
 					require.True(t, alive(worker), "an orphan lives on")
@@ -74,9 +71,7 @@ func TestAWorkerThatIsLinkedByItsParentOnlyIsKilled(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			h := newHost(t, mode)
-			c := h.start(t, "a", "parent child")
-			worker := c.saysPID("worker")
-			c.says("ready")
+			c, worker := h.startPair(t, "parent child")
 			require.NoError(t, c.Kill(patient(t)))
 			require.False(t, alive(worker))
 		})
@@ -87,9 +82,7 @@ func TestAStopFindsAWorkerThatLosesItsParentByIt(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			h := newHost(t, mode)
-			c := h.start(t, "a", "parent child")
-			worker := c.saysPID("worker")
-			c.says("ready")
+			c, worker := h.startPair(t, "parent child")
 			stop(t, c.Process)
 			require.False(t, alive(worker))
 		})
@@ -100,9 +93,7 @@ func TestAWorkerThatHidesCompletelyIsFoundByItsControlGroupOnly(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			h := newHost(t, mode)
-			c := h.start(t, "a", "parent hidden")
-			worker := c.saysPID("worker")
-			c.says("ready")
+			c, worker := h.startPair(t, "parent hidden")
 			stop(t, c.Process)
 			if h.mode != cgroup.None {
 				require.False(t, alive(worker))
@@ -176,9 +167,7 @@ func TestAProcessThatWasGivenTheIdOfADeadRootIsNotTouched(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			h := newHost(t, mode)
-			c := h.start(t, "a", "parent session")
-			worker := c.saysPID("worker")
-			c.says("ready")
+			c, worker := h.startPair(t, "parent session")
 			was, err := procfs.Read(worker)
 			require.NoError(t, err)
 			require.NoError(t, c.Signal(syscall.SIGKILL))
@@ -260,15 +249,12 @@ func (h *host) move(t *testing.T, name string, pid int) {
 	t.Helper()
 	g, err := h.groups.Create(name)
 	require.NoError(t, err)
-	if h.mode == cgroup.None {
-		return
-	}
-	folders, err := filepath.Glob("/sys/fs/cgroup/*/hotseat-" + h.mark + "/" + filepath.Base(g.Path()))
+	doors, err := g.Doors()
 	require.NoError(t, err)
-	inMemory, err := filepath.Glob("/sys/fs/cgroup/memory/*/*/hotseat-" + h.mark + "/" + filepath.Base(g.Path()))
-	require.NoError(t, err)
-	for _, folder := range append(folders, inMemory...) {
-		require.NoError(t, os.WriteFile(filepath.Join(folder, "cgroup.procs"), []byte(itoa(pid)), 0))
+	for _, door := range doors {
+		_, err := door.WriteString(itoa(pid))
+		require.NoError(t, err)
+		require.NoError(t, door.Close())
 	}
 }
 

@@ -9,13 +9,13 @@ import (
 	"syscall"
 	"time"
 
-	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/statedir"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/supervisor/supervisortest"
 	"hotseat.dev/hotseat/launcher/internal/swap"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -91,7 +91,7 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 	l.sup = supervisor.New(supervisor.Options{
 		Engines: []engine.Engine{&simEngine{l, engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/vllm"}, SleepMode: engine.SleepModeAlways,
 		GPUs: gpus{l}, Processes: l.m, Runner: runner{l}, Gates: ports{l}, Logs: logs{}, Records: &records{l, "instance", instances},
-		Feed: l.feed, Turns: l.turns, ConfigDir: w.dir, Limits: limits, Budget: w.budget, Observer: nobody{}, Logger: log,
+		Feed: l.feed, Turns: l.turns, ConfigDir: w.dir, Limits: limits, Budget: w.budget, Observer: supervisortest.Nobody{}, Logger: log,
 	})
 	l.swaps = swap.New(swap.Options{
 		Supervisor: l.sup, Turns: l.turns, Records: &records{l, "swap", l.written}, Limits: limits, Logger: log,
@@ -285,12 +285,3 @@ func (logs) Latest(string) (string, bool)                  { return "", false }
 func (logs) Tail(string, int, int) ([]string, error)       { return nil, nil }
 func (logs) Size(string) int64                             { return 0 }
 func (logs) Watch(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil }
-
-type nobody struct{}
-
-func (nobody) Transition(string, launcher.State, launcher.State, string) {}
-func (nobody) Phase(string, time.Duration)                               {}
-func (nobody) Refused(string, string)                                    {}
-func (nobody) Cut(int)                                                   {}
-func (nobody) Started(string, bool)                                      {}
-func (nobody) WriteFailed()                                              {}

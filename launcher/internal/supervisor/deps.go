@@ -137,7 +137,7 @@ type GPUs interface {
 
 // Observer is told what metrics count. Its calls must not block.
 type Observer interface {
-	Transition(id string, from, to launcher.State, cause string)
+	Transition(from, to launcher.State, cause string)
 	Phase(name string, took time.Duration)
 	Refused(code, bound string)
 	Cut(requests int)

@@ -22,6 +22,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/launcher/internal/statedir"
+	"hotseat.dev/hotseat/launcher/internal/supervisor/supervisortest"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -425,15 +426,6 @@ func (f *fallibleRecords) Put(id string, record any) error {
 
 func (f *fallibleRecords) failing(err error) { f.mu.Lock(); f.fail = err; f.mu.Unlock() }
 
-type nobody struct{}
-
-func (nobody) Transition(string, launcher.State, launcher.State, string) {}
-func (nobody) Phase(string, time.Duration)                               {}
-func (nobody) Refused(string, string)                                    {}
-func (nobody) Cut(int)                                                   {}
-func (nobody) Started(string, bool)                                      {}
-func (nobody) WriteFailed()                                              {}
-
 // rig is a supervisor with everything around it faked.
 type rig struct {
 	*Supervisor
@@ -458,7 +450,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 		Feed: eventlog.New(100, 0), Turns: &gpuqueue.Queue{}, ConfigDir: t.TempDir(),
 		Limits: Limits{Start: 10 * time.Minute, Sleep: time.Minute, Wake: time.Minute, Drain: 30 * time.Second,
 			StopGrace: 10 * time.Second, StartingGrace: 2 * time.Second, Memory: 30 * time.Second},
-		Observer: nobody{}, Logger: slog.New(slog.DiscardHandler),
+		Observer: supervisortest.Nobody{}, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&opts)

@@ -37,7 +37,7 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 		i.state, i.since = row.To, now
 		s.enter(i)
 		s.log.Info("instance changed state", "instance", i.facts.ID, "from", row.From, "to", row.To, "event", event, "reason", i.reason)
-		s.opts.Observer.Transition(i.facts.ID, row.From, row.To, i.cause)
+		s.opts.Observer.Transition(row.From, row.To, i.cause)
 		s.opts.Observer.Phase(string(row.From), took)
 	}
 	s.effect(i, row)

@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
+	"hotseat.dev/hotseat/launcher/internal/supervisor/supervisortest"
 )
 
 // bystander is a living process in a session of its own that is no instance's
@@ -89,7 +90,7 @@ func BenchmarkGPUs(b *testing.B) {
 				host, err := process.NewHost(process.Options{Mark: fmt.Sprintf("bench-%d", os.Getpid()), Cgroups: groups, Logger: logger})
 				require.NoError(b, err)
 				gpus := &fakeGPUs{processes: map[string][]gpu.Process{}}
-				s := New(Options{GPUs: gpus, Runner: hosted{host}, Processes: procfs.Table{}, Feed: eventlog.New(100, 0), Turns: &gpuqueue.Queue{}, Logger: logger, Observer: nobody{}})
+				s := New(Options{GPUs: gpus, Runner: hosted{host}, Processes: procfs.Table{}, Feed: eventlog.New(100, 0), Turns: &gpuqueue.Queue{}, Logger: logger, Observer: supervisortest.Nobody{}})
 				b.Cleanup(func() { require.NoError(b, host.Close()) })
 				var ended sync.WaitGroup
 				b.Cleanup(ended.Wait)

@@ -21,6 +21,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/supervisor/supervisortest"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -46,7 +47,7 @@ func newWorld(t *testing.T, change ...func(*supervisor.Options)) *world {
 	opts := supervisor.Options{
 		Engines: []engine.Engine{obedient{engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/engine"}, SleepMode: engine.SleepModeAuto,
 		GPUs: empty{}, Runner: &runner{}, Processes: procfs.Table{}, Gates: w.gates, Logs: logs{dir: t.TempDir()}, Records: newPaper(t), Feed: eventlog.New(100, 0),
-		Turns: &gpuqueue.Queue{}, ConfigDir: t.TempDir(), Limits: limits, Observer: nobody{}, Logger: slog.New(slog.DiscardHandler),
+		Turns: &gpuqueue.Queue{}, ConfigDir: t.TempDir(), Limits: limits, Observer: supervisortest.Nobody{}, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(&opts)
@@ -259,12 +260,3 @@ func (logs) Latest(string) (string, bool)                  { return "", false }
 func (logs) Tail(string, int, int) ([]string, error)       { return nil, nil }
 func (logs) Size(string) int64                             { return 0 }
 func (logs) Watch(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil }
-
-type nobody struct{}
-
-func (nobody) Transition(string, launcher.State, launcher.State, string) {}
-func (nobody) Phase(string, time.Duration)                               {}
-func (nobody) Refused(string, string)                                    {}
-func (nobody) Cut(int)                                                   {}
-func (nobody) Started(string, bool)                                      {}
-func (nobody) WriteFailed()                                              {}
