@@ -63,8 +63,8 @@ func New(opts Options) *Launcher {
 	l.mux.HandleFunc("GET /v2/vllm/instances", answer(l.list))
 	l.mux.HandleFunc("GET /v2/vllm/instances/watch", l.watch)
 	l.mux.HandleFunc("POST /v2/vllm/swap", answer(l.swap))
-	l.mux.HandleFunc("POST /v2/vllm/instances/{id}/sleep", answer(l.sleep))
-	l.mux.HandleFunc("DELETE /v2/vllm/instances/{id}", answer(l.remove))
+	l.mux.HandleFunc("POST /v2/vllm/instances/{id}/sleep", l.change(l.fallAsleep))
+	l.mux.HandleFunc("DELETE /v2/vllm/instances/{id}", l.change(l.remove))
 	return l
 }
 
@@ -125,16 +125,20 @@ func (l *Launcher) move(i *launcherapi.Instance, kind launcherapi.EventType, sta
 	l.more = make(chan struct{})
 }
 
-func (l *Launcher) sleep(r *http.Request) (any, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	id := r.PathValue("id")
-	i, ok := l.instances[id]
-	if !ok {
-		return nil, launcher.NotFound(id)
-	}
-	l.fallAsleep(i)
-	return *i, nil
+// change answers with the instance that the path names, after do has changed it
+// with the lock held.
+func (l *Launcher) change(do func(*launcherapi.Instance)) http.HandlerFunc {
+	return answer(func(r *http.Request) (any, error) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		id := r.PathValue("id")
+		i, ok := l.instances[id]
+		if !ok {
+			return nil, launcher.NotFound(id)
+		}
+		do(i)
+		return *i, nil
+	})
 }
 
 func (l *Launcher) fallAsleep(i *launcherapi.Instance) {
@@ -146,20 +150,12 @@ func (l *Launcher) fallAsleep(i *launcherapi.Instance) {
 	l.move(i, launcherapi.EventUpdated, launcher.Sleeping)
 }
 
-func (l *Launcher) remove(r *http.Request) (any, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	id := r.PathValue("id")
-	i, ok := l.instances[id]
-	if !ok {
-		return nil, launcher.NotFound(id)
-	}
-	delete(l.instances, id)
+func (l *Launcher) remove(i *launcherapi.Instance) {
+	delete(l.instances, i.InstanceID)
 	l.move(i, launcherapi.EventUpdated, launcher.Stopping)
 	i.Port = 0
 	l.move(i, launcherapi.EventStopped, launcher.Stopped)
 	l.move(i, launcherapi.EventDeleted, launcher.Stopped)
-	return *i, nil
 }
 
 func (l *Launcher) swap(r *http.Request) (any, error) {

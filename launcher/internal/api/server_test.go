@@ -69,17 +69,7 @@ func TestAShutdownDoesNotHangOnWatchers(t *testing.T) {
 func TestAShutdownDoesNotWaitForAReaderThatTakesNothing(t *testing.T) {
 	r := newRig(t)
 	addr, ended := r.serve(t)
-	conn, err := net.Dial("tcp", addr)
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "GET %s?since=0 HTTP/1.1\r\nHost: localhost\r\n\r\n", watchPath)
-	require.NoError(t, err)
-	_, err = bufio.NewReader(conn).ReadString('\n') // it has begun
-	require.NoError(t, err)
-	long := launcherapi.Instance{InstanceID: "a", Model: strings.Repeat("x", 4<<20)}
-	for range ring { // more than sockets and buffers hold
-		r.feed.Append(launcherapi.EventUpdated, long)
-	}
+	r.stall(t, addr)
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	require.NoError(t, r.api.Shutdown(ctx))

@@ -190,23 +190,30 @@ func TestWatchersThatLeaveLeaveNothingBehind(t *testing.T) {
 	// TestMain finds the goroutines of any that stayed.
 }
 
+// stall begins to watch at an address, reads nothing, and has the feed give more than
+// sockets and buffers hold.
+func (r *rig) stall(t *testing.T, addr string) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, conn.Close()) })
+	_, err = fmt.Fprintf(conn, "GET %s?since=0 HTTP/1.1\r\nHost: localhost\r\n\r\n", watchPath)
+	require.NoError(t, err)
+	_, err = bufio.NewReader(conn).ReadString('\n') // the answer has begun
+	require.NoError(t, err)
+	long := launcherapi.Instance{InstanceID: "a", Model: strings.Repeat("x", 4<<20)}
+	for range ring {
+		r.feed.Append(launcherapi.EventUpdated, long)
+	}
+}
+
 func TestAReaderThatTakesNothingIsCutOff(t *testing.T) {
 	ended := make(chan string, 10)
 	r := newRig(t, func(o *api.Options) {
 		o.StallTimeout = 50 * time.Millisecond
 		o.Observe = func(route, _ string, _ int, _ time.Duration) { ended <- route }
 	})
-	conn, err := net.Dial("tcp", r.Listener.Addr().String())
-	require.NoError(t, err)
-	defer conn.Close()
-	_, err = fmt.Fprintf(conn, "GET %s?since=0 HTTP/1.1\r\nHost: localhost\r\n\r\n", watchPath)
-	require.NoError(t, err)
-	_, err = bufio.NewReader(conn).ReadString('\n') // it has begun
-	require.NoError(t, err)
-	long := launcherapi.Instance{InstanceID: "a", Model: strings.Repeat("x", 4<<20)}
-	for range ring { // more than sockets and buffers hold
-		r.feed.Append(launcherapi.EventUpdated, long)
-	}
+	r.stall(t, r.Listener.Addr().String())
 	assert.Equal(t, watchPath, <-ended)
 }
 
