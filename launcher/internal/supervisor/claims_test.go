@@ -14,6 +14,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/devmem"
 	"hotseat.dev/hotseat/launcher/internal/ledger"
+	"hotseat.dev/hotseat/launcher/internal/supervisor/supervisortest"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -256,7 +257,7 @@ func TestAPlaceIsKeptForANewInstanceFromTheAdmissionOn(t *testing.T) {
 
 // refusals counts what is refused, by code.
 type refusals struct {
-	nobody
+	supervisortest.Nobody
 	of map[string]int
 }
 
