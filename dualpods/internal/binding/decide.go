@@ -127,9 +127,9 @@ var placed = []rule{
 	{"launcher gone, ready", func(o *Observation) bool { return (o.Record == nil || o.gone()) && o.toldUnready() },
 		do(BecomeUnready, "the launcher that served it is gone")},
 	{"launcher gone, stays ready", func(o *Observation) bool {
-		return o.Record != nil && o.gone() && o.ready() && o.stubborn() && o.unbindable()
+		return (o.Record == nil || o.gone()) && o.ready() && o.stubborn() && o.unbindable()
 	},
-		unbindStubborn("launcher %s, which served it, is gone", launcherName)},
+		unbindStubborn("the launcher that served it is gone")},
 	{"not bound, shown", func(o *Observation) bool { return o.Record == nil && o.shown() },
 		do(Retract, "nobody is bound to it any more")},
 	{"provider vanished", func(o *Observation) bool { return o.Record == nil && o.carries() },

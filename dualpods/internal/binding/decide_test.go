@@ -207,7 +207,7 @@ var examples = map[string]example{
 		o.Launcher.Dead = true
 		refusedOf(o, BecomeUnready)
 	})},
-	"the same, which is being unbound and shown no more": {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) {
+	"one whose launcher has ended, which is being unbound and shown no more": {"provider leaving", DeleteRequester, but(servedOne(), func(o *Observation) {
 		o.Launcher.Dead, o.Requester.Shown, o.Calls.Unbind = true, false, true
 		refusedOf(o, BecomeUnready)
 	})},
@@ -327,7 +327,7 @@ var examples = map[string]example{
 		o.Instance.State = "sleeping"
 		refusedOf(o, BecomeUnready, Unbind)
 	})},
-	"a ready one whose record is gone, and that refused to become unready": {"not bound, shown", Retract, but(servedOne(), func(o *Observation) {
+	"a ready one whose record is gone, and that refused to become unready": {"launcher gone, stays ready", Unbind, but(servedOne(), func(o *Observation) {
 		o.Record = nil
 		refusedOf(o, BecomeUnready)
 	})},

@@ -37,6 +37,8 @@ func (s *sim) happen(e simEvent) {
 		}
 	case "slow call":
 		s.slowCalls = append(s.slowCalls, long)
+	case "slow order":
+		s.slowOrders = append(s.slowOrders, long)
 	case "late swap": // of one that leaves before; its GPU is another's by then
 		s.slowCalls = append(s.slowCalls, 10*time.Second)
 		name := s.create(int(e.arg%simModels), 1, false, false)
@@ -394,7 +396,7 @@ func (s *sim) heal() {
 	s.note("--- all is mended")
 	s.disturb(5 * time.Second)
 	s.healed = true
-	s.slowCalls, s.odd = nil, nil
+	s.slowCalls, s.slowOrders, s.odd = nil, nil, nil
 	s.failStart, s.api.down, s.api.flaky, s.inc.killAt = 0, false, 0, 0
 	s.kubelets = map[string]string{}
 	for _, l := range s.launchers {

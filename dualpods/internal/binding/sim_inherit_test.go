@@ -103,13 +103,12 @@ func TestWhatRunsOnANodeThatComesBackIsLeftToARequesterThatDoesNotAnswer(t *test
 	})
 }
 
-func TestAControllerHearsEveryLauncherOfTheNodeBeforeItsFirstSwapThere(t *testing.T) {
-	several(t, []simEvent{
-		{at: 3 * time.Second, what: "create on demand", arg: 3}, // on the first GPU, with a launcher of its own
-		{at: 20 * time.Second, what: "delete"},
-		{at: 30 * time.Second, what: "wake unheard"},
-		{at: 31500 * time.Millisecond, what: "create", arg: 3 << 2}, // by another launcher, on the same GPU
-	})
+// wokenUnheard is of a model that is awake, and of which the controller has not heard.
+var wokenUnheard = []simEvent{
+	{at: 3 * time.Second, what: "create on demand", arg: 3}, // on the first GPU, with a launcher of its own
+	{at: 20 * time.Second, what: "delete"},
+	{at: 30 * time.Second, what: "wake unheard"},
+	{at: 31500 * time.Millisecond, what: "create", arg: 3 << 2}, // by another launcher, on the same GPU
 }
 
 func TestAControllerActsOnNothingThatIsOlderThanTheLastWriteOfTheOneBeforeIt(t *testing.T) {

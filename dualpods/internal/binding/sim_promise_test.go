@@ -96,15 +96,16 @@ func (s *sim) labelled(pod *corev1.Pod) {
 	}
 }
 
-// heard says that the process that runs has known for a moment what became of the
-// instance that a requester is bound to.
+// heard says that the process that runs has known for a moment that the instance
+// that a requester is bound to is not awake.
 func (s *sim) heard(uid types.UID) bool {
 	for _, r := range s.records() {
 		if r.RequesterUID != uid {
 			continue
 		}
 		v := s.viewOf(s.launchers[string(r.on.UID)])
-		return podmeta.Finished(r.on) || podmeta.ServerEnded(r.on) || v != nil && v.Connected && time.Since(v.since) > justNow
+		return podmeta.Finished(r.on) || podmeta.ServerEnded(r.on) ||
+			v != nil && v.Connected && v.Instances[r.Instance].State != string(launcher.Awake) && time.Since(v.since) > justNow && time.Since(v.told[r.Instance]) > justNow
 	}
 	since, noted := s.unrecorded[uid]
 	return noted && time.Since(since) > longestLag+passLimit+justNow
@@ -118,7 +119,12 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 		return // it was deleted before
 	}
 	p := s.programs[pod.UID]
-	inVain := inc.kept(p.node).calls.trouble(troubleKey(BecomeUnready, pod.UID)).Count > 0
+	calls := inc.kept(p.node).calls
+	inVain := calls.trouble(troubleKey(BecomeUnready, pod.UID)).Count > 0
+	unbound := p.proxy.State != requesterapi.StateBound || calls.underWay(unbindKey(pod.UID), 0) || calls.trouble(troubleKey(Unbind, pod.UID)).Count > 0
+	if p.odd == oddUnready && inVain && !unbound && !inc.silent(p) && !p.hung && s.heard(pod.UID) {
+		s.violated("requester %s is deleted since nobody serves it, stays ready, and is not unbound", pod.Name)
+	}
 	if since, stale := s.stale[pod.Name]; stale && !inc.silent(p) && !p.hung && !inVain && s.heard(pod.UID) && p.odd == "" && time.Since(since) > justNow {
 		s.violated("requester %s is deleted since nobody serves it, and is ready", pod.Name)
 	}
@@ -262,13 +268,15 @@ func (s *sim) told(inc *incarnation, pod *corev1.Pod, old, now podmeta.Status) {
 }
 
 // step looks at a step that a controller is about to take: what is being done
-// is not done again.
+// is not done again, and it has one swap under way on a GPU.
 func (s *sim) step(inc *incarnation, node, requester string, do Action) {
 	uid := types.UID(requester) // in this world
 	key := ""
+	var gpus []string
 	for _, r := range s.records() {
 		l := &launcherPod{pod: r.on}
 		if r.RequesterUID == uid {
+			gpus = r.GPUs
 			key = map[Action]string{Swap: swapKey(l, &r.Binding), Sleep: sleepKey(l, r.Instance), DeleteInstance: deleteKey(l, r.Instance)}[do]
 		}
 	}
@@ -278,8 +286,14 @@ func (s *sim) step(inc *incarnation, node, requester string, do Action) {
 	calls := inc.kept(node).calls
 	calls.mu.Lock()
 	defer calls.mu.Unlock()
-	if c := calls.all[key]; c != nil && !c.over {
+	underWay := func(key string) bool { c := calls.all[key]; return c != nil && !c.over }
+	if underWay(key) {
 		s.violated("the controller is to %s for %s, and does so already", do, requester)
+	}
+	for _, r := range s.records() {
+		if do == Swap && r.RequesterUID != uid && underWay(swapKey(&launcherPod{pod: r.on}, &r.Binding)) && slices.ContainsFunc(r.GPUs, func(gpu string) bool { return slices.Contains(gpus, gpu) }) {
+			s.violated("a swap is to be asked for for %s, and one for %s is under way on its GPU", requester, r.Name)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ var simChances = []struct {
 	{"fail starts", 3}, {"API down", 3}, {"API flaky", 3}, {"restart program", 4}, {"hang program", 4},
 	{"end program", 2}, {"touch", 3}, {"cordon", 2}, {"delete node", 1}, {"sleep by hand", 3}, {"wake by hand", 2}, {"delete by hand", 3}, {"lie", 3},
 	{"break input", 3}, {"mend input", 2}, {"hold launcher", 1}, {"vanish launcher", 3}, {"slow pulls", 1}, {"sleep and kill", 2}, {"silence kubelet", 2},
-	{"create on demand", 4}, {"hold GPU", 3}, {"slow call", 3}, {"odd programs", 3}, {"hang and delete", 2}, {"lose both", 2},
+	{"create on demand", 4}, {"hold GPU", 3}, {"slow call", 3}, {"slow order", 3}, {"odd programs", 3}, {"hang and delete", 2}, {"lose both", 2},
 	{"hang and edit", 2}, {"late swap", 2}, {"disguise", 2}, {"refuse sleep", 3}, {"end launcher", 3}, {"evict launcher", 3}, {"silence and vanish", 2}, {"damage record", 2}, {oddUnready, 2}, {oddStays, 2}, {oddBind, 2},
 }
 
@@ -48,9 +48,9 @@ var simThemes = [][]string{
 	{"silence kubelet", "kill controller", "create"},
 	{"API flaky", "API down", "kill engine", "lie"},
 	{"create on demand", "delete"},
-	{"create on demand", "force", "wake by hand"},
+	{"create on demand", "force", "wake by hand", "slow order"},
 	{"hold GPU", "delete"},
-	{"late swap", "slow call", "force"},
+	{"late swap", "slow call", "slow order", "force"},
 	{"odd programs", "hang and delete", "lose both", "hang and edit"},
 	{"end launcher", "delete", "vanish"},
 	{"silence and vanish", "create on demand"},

@@ -50,6 +50,7 @@ type sim struct {
 	failStart   int                     // how many engines are still to fail
 	slowPulls   int                     // how many Pods are still to wait for their images
 	slowCalls   []time.Duration         // how long the next swaps take to come to their launchers
+	slowOrders  []time.Duration         // the same of other calls
 	odd         []simOddity             // what is wrong with the next programs from their beginning
 	failures    map[types.UID]int       // of attempts, one after the other, since the requester was served
 	serves      map[types.UID]time.Time // since when the status of requesters says that they are served

@@ -89,7 +89,7 @@ func (c simLauncherClient) heard(ctx context.Context, broken <-chan struct{}) er
 func (c simLauncherClient) SwapOnce(ctx context.Context, key string, req launcherapi.SwapRequest, _ func(launcherapi.SwapProgress)) (launcherapi.SwapResult, error) {
 	var sw *simSwap
 	c.inc.s.locked(func() {
-		if c.late = c.inc.s.slowCall(); c.late > 0 && c.inc.s.chance("it waits at the launcher", 50) {
+		if c.late = next(&c.inc.s.slowCalls); c.late > 0 && c.inc.s.chance("it waits at the launcher", 50) {
 			c.late, c.waits = 0, c.late
 		}
 	})
@@ -105,11 +105,21 @@ func (c simLauncherClient) SwapOnce(ctx context.Context, key string, req launche
 	return sw.result, sw.err
 }
 
-// slowCall is how much longer the next swap takes to come to its launcher.
-func (s *sim) slowCall() (d time.Duration) {
-	if len(s.slowCalls) > 0 {
-		d, s.slowCalls = s.slowCalls[0], s.slowCalls[1:]
+// next takes the first of some times; 0 where there is none.
+func next(times *[]time.Duration) (d time.Duration) {
+	if len(*times) > 0 {
+		d, *times = (*times)[0], (*times)[1:]
 	}
+	return d
+}
+
+// slowOrder is how much longer a call other than a swap takes to come to its launcher.
+func (s *sim) slowOrder() (d time.Duration) {
+	s.locked(func() {
+		if d = next(&s.slowOrders); d > 0 {
+			s.disturb(d)
+		}
+	})
 	return d
 }
 
@@ -117,6 +127,7 @@ func (s *sim) slowCall() (d time.Duration) {
 func (c simLauncherClient) verb(ctx context.Context, id string, do func(*simInstance) (func() error, error)) (view launcherapi.Instance, err error) {
 	var i *simInstance
 	var failed error
+	c.late = c.inc.s.slowOrder()
 	err = c.call(ctx, func() (<-chan struct{}, error) {
 		if i = c.l.all[id]; i == nil {
 			return nil, launcher.NotFound(id)
@@ -140,6 +151,7 @@ func (c simLauncherClient) verb(ctx context.Context, id string, do func(*simInst
 }
 
 func (c simLauncherClient) CallOff(ctx context.Context, key string) error {
+	c.late = c.inc.s.slowOrder()
 	return c.call(ctx, func() (<-chan struct{}, error) {
 		sw := c.l.swaps[key]
 		switch {
@@ -189,8 +201,9 @@ func (c simLauncherClient) Delete(ctx context.Context, id string) (launcherapi.I
 type simView struct {
 	nodeview.View
 	target nodeview.Target
-	stream int       // counts: what belongs to an earlier one is dropped
-	since  time.Time // it is connected
+	stream int                  // counts: what belongs to an earlier one is dropped
+	since  time.Time            // it is connected
+	told   map[string]time.Time // when it last told of an instance
 	last   time.Time
 }
 
@@ -217,7 +230,7 @@ func (inc *incarnation) connect(key string, v *simView, d time.Duration) {
 			inc.connect(key, v, time.Second)
 		default:
 			v.View = nodeview.View{Connected: true, GPUs: l.gpus, Instances: map[string]launcherapi.Instance{}, Revision: l.rev}
-			v.since = time.Now()
+			v.since, v.told = time.Now(), map[string]time.Time{}
 			for id, i := range l.all {
 				v.Instances[id] = i.Instance
 			}
@@ -285,6 +298,7 @@ func (l *simLauncher) tell(event launcherapi.WatchEvent) {
 			return
 		}
 		v.Revision = max(v.Revision, event.Object.Revision)
+		v.told[event.Object.InstanceID] = time.Now()
 		if event.Type == launcherapi.EventDeleted {
 			delete(v.Instances, event.Object.InstanceID)
 		} else {
