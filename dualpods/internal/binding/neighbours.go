@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -168,10 +169,14 @@ func (b *Neighbour) rests() bool {
 
 // unrest is why one does not.
 func (b *Neighbour) unrest() string {
-	if launcher.State(b.State) == launcher.Sleeping {
+	switch launcher.State(b.State) {
+	case launcher.Sleeping:
 		return "may be awake on its GPU again when swap " + b.SwapID + ", which moves it, is undone"
+	case launcher.Stopping:
+		return "is still being stopped on its GPU, and has to end first"
+	default:
+		return "is " + strings.ReplaceAll(b.State, "_", " ") + " on its GPU, and has to sleep first"
 	}
-	return "is still awake on its GPU, and has to sleep first"
 }
 
 // unseen is a neighbour that is to be put to rest, and whose launcher does not

@@ -103,9 +103,17 @@ func (s *sim) heard(uid types.UID) bool {
 		if r.RequesterUID != uid {
 			continue
 		}
+		if on := s.inc.cache.pods[r.on.Name]; on != nil && (podmeta.Finished(on) || podmeta.ServerEnded(on)) {
+			limit := justNow
+			for _, p := range s.programs {
+				if p.hung && p.node == r.on.Spec.NodeName {
+					limit += passLimit // the pass may have begun before, and waited for its answer
+				}
+			}
+			return time.Since(s.inc.cache.heard[r.on.Name]) > limit
+		}
 		v := s.viewOf(s.launchers[string(r.on.UID)])
-		return podmeta.Finished(r.on) || podmeta.ServerEnded(r.on) ||
-			v != nil && v.Connected && v.Instances[r.Instance].State != string(launcher.Awake) && time.Since(v.since) > justNow && time.Since(v.told[r.Instance]) > justNow
+		return v != nil && v.Connected && v.Instances[r.Instance].State != string(launcher.Awake) && time.Since(v.since) > justNow && time.Since(v.told[r.Instance]) > justNow
 	}
 	since, noted := s.unrecorded[uid]
 	return noted && time.Since(since) > longestLag+passLimit+justNow

@@ -185,7 +185,7 @@ func (s *sim) reasons(pod *corev1.Pod, p *simProgram, at int, blind bool) (reaso
 	if at >= 0 && l != nil && slices.ContainsFunc(s.records()[at].GPUs, func(g string) bool {
 		return slices.ContainsFunc(l.beside(g), func(i simNeighbour) bool { return occupies(i.simInstance) })
 	}) {
-		reasons = append(reasons, "is still awake on its GPU")
+		reasons = append(reasons, "on its GPU, and has to")
 	}
 	return reasons, s.swapping(pod.UID)
 }
@@ -201,12 +201,25 @@ func (s *sim) swapsBeside(record simRecord) bool {
 }
 
 // silentBeside says that a launcher that does not answer may have a model awake on
-// a GPU of that record.
+// a GPU of that record, or had told of one that was not at rest.
 func (s *sim) silentBeside(record simRecord) bool {
-	l := s.launchers[string(record.on.UID)]
-	return slices.ContainsFunc(record.GPUs, func(gpu string) bool {
-		return l != nil && slices.ContainsFunc(l.beside(gpu), func(i simNeighbour) bool { return !i.l.reachable() })
-	})
+	on := s.launchers[string(record.on.UID)]
+	for _, l := range s.launchers {
+		if on == nil || l == on || l.node != on.node || l.dead || l.reachable() {
+			continue
+		}
+		if len(l.on(record.GPUs)) > 0 {
+			return true
+		}
+		if v := s.viewOf(l); v != nil {
+			for _, i := range v.Instances {
+				if overlap(i.GPUUUIDs, record.GPUs) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // swapping says that a swap for a requester is under way.
