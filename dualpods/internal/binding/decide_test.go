@@ -350,7 +350,10 @@ var examples = map[string]example{
 	"a changed configuration, and a launcher that has not answered the controller yet": {"launcher silent", Tell, but(servedOne(), func(o *Observation) {
 		o.Form.Args, o.Instance, o.Attempt, o.Launcher.Connected = []string{"org/other"}, nil, Attempt{}, false
 	})},
-	"its model is awake, and was told to sleep a moment ago, when nobody was bound to it": {"told to sleep", Nothing, but(with("awake"), func(o *Observation) { o.Calls.Sleep = true })},
+	"its model is awake, and was told to sleep a moment ago, when nobody was bound to it": {"told to rest", Nothing, but(with("awake"), func(o *Observation) { o.Calls.Sleep = true })},
+	"its model is awake, and was to be deleted a moment ago, while it was not wanted": {"told to rest", Nothing, but(with("awake"), func(o *Observation) {
+		o.Attempt, o.Calls.Delete = Attempt{Asked: true, Over: true}, true
+	})},
 	"a failed instance from earlier":  {"leftover", DeleteInstance, with("failed")},
 	"somebody put the model to sleep": {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "sleeping" })},
 	"the same, once it is unready": {"not awake, shown", Retract, but(servedOne(), func(o *Observation) {

@@ -130,7 +130,7 @@ func (s *sim) deletes(inc *incarnation, pod *corev1.Pod) {
 	calls := inc.kept(p.node).calls
 	inVain := calls.trouble(troubleKey(BecomeUnready, pod.UID)).Count > 0
 	unbound := p.proxy.State != requesterapi.StateBound || calls.underWay(unbindKey(pod.UID), 0) || calls.trouble(troubleKey(Unbind, pod.UID)).Count > 0
-	if p.odd == oddUnready && inVain && !unbound && !inc.silent(p) && !p.hung && s.heard(pod.UID) {
+	if p.odd == oddUnready && inVain && !unbound && !inc.silent(p) && !p.hung {
 		s.violated("requester %s is deleted since nobody serves it, stays ready, and is not unbound", pod.Name)
 	}
 	if since, stale := s.stale[pod.Name]; stale && !inc.silent(p) && !p.hung && !inVain && s.heard(pod.UID) && p.odd == "" && time.Since(since) > justNow {

@@ -89,7 +89,7 @@ var composed = map[string][]simEvent{
 		{at: 14 * time.Second, what: oddUnready},
 		{at: 15 * time.Second, what: "evict launcher"},
 	},
-	"told to sleep": { // over a connection that hangs
+	"told to rest": { // over a connection that hangs
 		{at: 3 * time.Second, what: "create", arg: 3},
 		{at: 20 * time.Second, what: "delete"},
 		{at: 29 * time.Second, what: "slow order", arg: 8000},
