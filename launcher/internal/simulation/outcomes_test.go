@@ -312,7 +312,7 @@ func (w *world) checkEndings() {
 	defer w.mu.Unlock()
 	for _, e := range w.ends {
 		tooLate := e.at.Sub(e.p.birth) >= limits.Start && e.at.Sub(e.p.birth) < limits.Start+leeway // it was ready when its time was over
-		if !e.p.troubled && !tooLate && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || e.woken || !w.mayGoAsleep(e)) {
+		if !e.p.troubled && !tooLate && !w.deletedAt(e) && !w.madeByAFailure(e.p) && (e.level == 0 || !w.stoppedAsItLeft(e) && (e.woken || !w.mayGoAsleep(e))) {
 			w.m.wrong(nobodyEndsUnasked, "%s, made for %s, was ended after %s while it slept at level %d",
 				e.p.name, e.p.model, e.at.Sub(w.began), e.level)
 		}
@@ -337,8 +337,18 @@ func (w *world) madeByAFailure(p *proc) bool {
 	return false
 }
 
-// mayGoAsleep says whether one that sleeps may have been evicted, or stopped by the
-// swap that it left for. The lock is held.
+// stoppedAsItLeft says whether one that sleeps was stopped by the swap that it left
+// for, whoever waited for it to wake. The lock is held.
+func (w *world) stoppedAsItLeft(e ending) bool {
+	return slices.ContainsFunc(w.requests, func(r *request) bool {
+		return r.isSwap() && r.out == launcherapi.OutStop && slices.ContainsFunc(r.answers, func(a answer) bool {
+			return slices.ContainsFunc(a.result.Out, func(i launcherapi.Instance) bool { return i.InstanceID == e.p.name })
+		})
+	})
+}
+
+// mayGoAsleep says whether one that sleeps may have been evicted, or ended by a swap
+// of which nobody knows what it came to. The lock is held.
 func (w *world) mayGoAsleep(e ending) bool {
 	b := w.budget
 	if b.MaxSleepersPerGPU > 0 || b.MaxHostSleeperBytes > 0 || b.MaxInstances > 0 {
@@ -352,8 +362,7 @@ func (w *world) mayGoAsleep(e ending) bool {
 			return true // nobody knows what it came to
 		}
 		for _, a := range r.answers {
-			out := slices.ContainsFunc(a.result.Out, func(i launcherapi.Instance) bool { return i.InstanceID == e.p.name })
-			if slices.Contains(a.result.Evicted, e.p.name) || out && r.out == launcherapi.OutStop {
+			if slices.Contains(a.result.Evicted, e.p.name) {
 				return true
 			}
 		}
