@@ -136,7 +136,7 @@ func (n *node) temporary() (files []string) {
 		if err != nil {
 			return err
 		}
-		if e.Type()&fs.ModeSocket != 0 || strings.HasPrefix(path, n.temp+"/") && !e.IsDir() && !strings.HasPrefix(e.Name(), rendezvous) {
+		if e.Type()&fs.ModeSocket != 0 || strings.HasPrefix(path, n.temp+"/") && !e.IsDir() && !strings.HasPrefix(e.Name(), rendezvous) && !strings.Contains(path, torchHeaders) {
 			files = append(files, strings.TrimPrefix(path, n.root+"/"))
 		}
 		return nil
@@ -150,6 +150,11 @@ func (n *node) temporary() (files []string) {
 // vllm/utils/network_utils.py); vLLM does not always remove it, and one that is
 // killed cannot.
 const rendezvous = "vllm_dist_"
+
+// torchHeaders is in the path of the C++ headers that torch 2.11 compiles once for
+// all processes of a user, and keeps in the temporary folder whatever
+// TORCHINDUCTOR_CACHE_DIR says (default_cache_dir in torch/_inductor/runtime/cache_dir_utils.py).
+const torchHeaders = "/torchinductor_"
 
 // descriptors are what the launcher has open.
 func (n *node) descriptors(t *testing.T) []string {
