@@ -18,7 +18,7 @@ vllm-cpu test-vllm: export VLLM := $(VLLM)
 vllm-cpu test-vllm: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)$(if $(OTHER_VLLM),/releases/$(OTHER_VLLM))
 # The releases that `make test-vllm-matrix` tries: the locked one and the newest
 # that is packaged for CPUs. engine.TriedReleases names the same.
-RELEASES ?= $(LOCKED_VLLM) 0.32.0
+RELEASES ?= $(LOCKED_VLLM) 0.32.0 0.26.0 0.22.1
 # What `make run` serves the models with: enginesim or vllm-cpu; a vllm on PATH
 # is used when there is one and a GPU.
 ENGINE ?= auto

@@ -36,4 +36,4 @@ func (v *VLLM) Close() { v.client.CloseIdleConnections() }
 // TriedReleases of vLLM are the releases that `make test-vllm-matrix` tries, on
 // CPUs. Others are expected to work as well: the launcher finds out from each what
 // it can do, and does not go by its number.
-var TriedReleases = []string{"0.30.0", "0.32.0"}
+var TriedReleases = []string{"0.30.0", "0.32.0", "0.26.0", "0.22.1"}

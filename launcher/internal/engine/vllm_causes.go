@@ -91,6 +91,8 @@ var vllmSymptoms = []symptom{
 		"the installation of vLLM is broken ($1): install it again, or choose another with the launcher's setting vllm"),
 	logs(CauseBrokenInstallation, `(error while loading shared libraries: .+|undefined symbol: \S+|PackageNotFoundError: .+)`,
 		"the installation of vLLM is broken ($1): install it again, or choose another with the launcher's setting vllm"),
+	logs(CauseBrokenInstallation, `(\S+) is not found in LD_PRELOAD`,
+		"this release of vLLM wants $1 loaded before all else: install it, and start the launcher with its path in LD_PRELOAD"),
 	logs(CauseBrokenInstallation, `No working C\+\+ compiler found|Failed to find C compiler`,
 		"there is no C++ compiler, which PyTorch needs to compile parts of the model: install one (g++)"),
 }
