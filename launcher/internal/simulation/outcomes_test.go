@@ -111,7 +111,7 @@ func (w *world) undoneIsTrue(r *request, a answer) {
 		switch {
 		case r.what == "swap in new" && p.model == r.request:
 			w.m.violated(undoneIsTrue, "%s is undone, and a process of %s lives", r.step, p.name)
-		case r.what == "swap in sleeping" && woke && p.name == r.id && p.level == 0 && !p.troubled:
+		case r.what == "swap in sleeping" && woke && p.name == r.id && !p.birth.After(a.result.BeganAt) && p.level == 0 && !p.troubled:
 			w.m.violated(undoneIsTrue, "%s is undone, and %s is awake", r.step, p.name)
 		}
 	}
