@@ -344,6 +344,24 @@ func TestWhoMadeAnInstanceIsKnownAfterARestart(t *testing.T) {
 	})
 }
 
+func TestAnInstanceWhoseRecordIsLostIsItsSwapsInEachLaterLife(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		c := r.claims(r.toMake("s", "x"))
+		require.NoError(t, c.Start(t.Context()))
+		c.BreakOff()
+		r.mu.Lock()
+		i := r.instances["x"]
+		i.facts.MadeBy, i.found = "", true // the life after the loss, which ends before the swap is taken up
+		r.write(i)
+		r.mu.Unlock()
+		fresh := restart(t, r)
+		defer fresh.Close(context.Background(), false)
+		require.NoError(t, fresh.Reclaim(c.Plan()).SendBack(t.Context()))
+		_, err := fresh.Get("x")
+		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
+	})
+}
+
 func TestWhatBecameOfOneThatLeavesIsAwaitedOnlyWhenItWasDeleted(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.3")

@@ -36,12 +36,12 @@ type SavedInstance struct {
 	Deleting bool                    `json:"deleting,omitempty"`
 	Timings  []launcherapi.PhaseTime `json:"timings,omitempty"`
 	Revision uint64                  `json:"revision"`
+	// Found: there was no record once; what is known of the instance comes from its
+	// processes, and who made it is not known.
+	Found bool `json:"found,omitempty"`
 
 	// Doubted: the record is out of date, since a later one could not be written.
 	Doubted bool `json:"-"`
-	// Found: there was no record; what is known of the instance comes from its
-	// processes.
-	Found bool `json:"-"`
 }
 
 func (i *instance) saved() *SavedInstance {
@@ -49,7 +49,7 @@ func (i *instance) saved() *SavedInstance {
 		Facts: i.facts, Engine: i.engine.Name(), State: i.state, Root: i.root, Level: i.level,
 		Reason: i.reason, Cause: i.cause, LastLog: i.lastLog, Created: i.created, Since: i.since, LastUsed: i.lastUsed(),
 		Awake: i.awakeBytes, Asleep: i.residue, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.slept,
-		SwapID: i.swapID, HoldGate: i.holdGate, Deleting: i.deleting, Timings: i.timings, Revision: i.revision,
+		SwapID: i.swapID, HoldGate: i.holdGate, Deleting: i.deleting, Timings: i.timings, Revision: i.revision, Found: i.found,
 	}
 	if i.exit != nil {
 		v.ExitCode = i.exit.Code
