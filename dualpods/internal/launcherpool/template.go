@@ -52,6 +52,7 @@ func Template(config *v1alpha1.LauncherConfig, image Image, secret string) (core
 	w := &making{config: config, image: image, secret: secret, pod: &theirs.Spec, main: main}
 	w.refuse()
 	w.run()
+	w.probe()
 	w.mount()
 	w.place()
 	w.askKubelet()
