@@ -131,6 +131,9 @@ func (w *world) gotThere(state launcher.State, p *proc) bool {
 	for uuid, held := range p.held {
 		settled = settled && held < p.need[uuid]
 	}
+	if w.m.starved {
+		return false // an instance that cannot be adopted yet is shown as it was written
+	}
 	switch state {
 	case launcher.Starting:
 		return p.ready

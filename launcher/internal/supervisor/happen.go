@@ -24,6 +24,7 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 	if event == launcher.EventStopAsked && row.To != row.From {
 		i.reason, i.cause = "", "" // both are about the state that the instance leaves
 	}
+	before := i.reason
 	if note != nil {
 		note()
 		i.reason = i.secrets.Hide(i.reason) // engines may repeat their secrets in errors
@@ -41,12 +42,15 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 		s.opts.Observer.Phase(string(row.From), took)
 	}
 	s.effect(i, row)
-	if row.To != row.From {
+	switch {
+	case row.To != row.From:
 		if row.From == launcher.Starting {
 			s.removeConfig(i.facts.ID)
 		}
 		s.publish(i, kindOf(row.To))
 		crashpoint.At(crashpoint.State(string(row.To)))
+	case i.reason != before:
+		s.publish(i, launcherapi.EventUpdated)
 	}
 	return nil
 }
