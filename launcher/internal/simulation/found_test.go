@@ -15,12 +15,6 @@ var found = map[string]script{
 		{at: 13 * time.Second, what: "delete", id: "d"},
 		{at: 30 * time.Second, what: "wake", id: "d"},
 	}},
-	"The events tell that the memory of one that failed does not come back": {seed: 8009925, steps: []step{
-		{at: 7 * time.Millisecond, what: "create", request: "r1", id: "a", gpus: []string{"g1"}, share: "0.5", port: 9001, pinned: true},
-		{at: 886 * time.Millisecond, what: "swap in new", request: "r4", id: "d", gpus: []string{"g1"}, share: "0.9", out: "stop", level: 1},
-		{at: 1118 * time.Millisecond, what: "memory is lost", limit: 34415 * time.Millisecond},
-		{at: 1145 * time.Millisecond, what: "crash at next call", id: "a"},
-	}},
 	"A swap is undone though the file of the one that leaves is lost": {seed: 4950, steps: []step{
 		{at: 0, what: "create", request: "r1", id: "b", gpus: []string{"g0"}, share: "0.5"},
 		{at: 10 * time.Second, what: "swap in new", request: "r3", keyed: true, persist: true, id: "c", gpus: []string{"g0"}, share: "0.9"},

@@ -176,7 +176,7 @@ func (w *world) checkWaiting(all []launcherapi.Instance) {
 func (w *world) busy(all []launcherapi.Instance) bool {
 	for _, i := range all {
 		state := launcher.State(i.State)
-		if state.Moving() || i.SwapID != "" || state.Ended() && i.Port != 0 {
+		if state.Moving() || i.SwapID != "" || state.Ended() && (i.Port != 0 || w.holds(i.PID)) {
 			return true
 		}
 		if state == launcher.Awake && time.Since(i.StateSince) < w.budget.MinResidency.D() {
@@ -191,6 +191,14 @@ func (w *world) busy(all []launcherapi.Instance) bool {
 	return false
 }
 
+// holds says whether device memory of a process has not come back yet.
+func (w *world) holds(pid int) bool {
+	w.m.mu.Lock()
+	defer w.m.mu.Unlock()
+	p := w.m.procs[pid]
+	return p != nil && len(p.held) > 0
+}
+
 // restless lists what is not at rest.
 func (w *world) restless() (out []string) {
 	w.mu.Lock()
@@ -203,7 +211,7 @@ func (w *world) restless() (out []string) {
 	all, _ := w.life.sup.List()
 	for _, i := range all {
 		state := launcher.State(i.State)
-		if state.Moving() || i.SwapID != "" || state.Ended() && i.Port != 0 {
+		if state.Moving() || i.SwapID != "" || state.Ended() && (i.Port != 0 || w.holds(i.PID)) {
 			out = append(out, fmt.Sprintf("%s is %s, of swap %q", i.InstanceID, i.State, i.SwapID))
 		}
 	}

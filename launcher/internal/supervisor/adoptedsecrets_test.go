@@ -5,11 +5,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/process"
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -27,6 +29,8 @@ func adopted(t *testing.T, env []string, args ...string) *instance {
 		_ = input.Close()
 		_ = engine.Wait() // read has come to the end of its input
 	})
+	require.Eventually(t, func() bool { return len(procfs.Table{}.Arguments(engine.Process.Pid)) > 0 },
+		10*time.Second, time.Millisecond, "the kernel shows arguments and variables only some time after an exec has begun")
 	i := &instance{engine: &fakeEngine{}, root: process.ID{PID: engine.Process.Pid}}
 	i.facts.Spec.EnvVars = map[string]launcherapi.EnvValue{"BLOB": {Value: `{"api_key":"[redacted]"}`}}
 	newRig(t).readSecrets(i)

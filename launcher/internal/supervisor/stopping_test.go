@@ -226,6 +226,23 @@ func TestAFailedInstanceListsNoPortOnceItIsGivenBackAndTheWatchersHearIt(t *test
 	})
 }
 
+func TestTheWatchersHearThatTheMemoryOfAFailedInstanceDoesNotComeBackAsSoonAsTheListSaysSo(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		r.gpus.hold("g0", r.runner.tree("a").pid, 2)
+		r.runner.tree("a").signalled(syscall.SIGSEGV)
+		synctest.Wait()
+		require.NoError(t, r.AwaitRest(t.Context(), "a"))
+		events, err := r.opts.Feed.Next(t.Context(), 0)
+		require.NoError(t, err)
+		require.Equal(t, []launcherapi.EventType{"CREATED", "UPDATED", "STOPPED", "UPDATED", "UPDATED"}, types(r))
+		assert.NotContains(t, events[2].Object.Reason, "had not come back")
+		assert.Contains(t, events[3].Object.Reason, "had not come back")
+		assert.NotZero(t, events[3].Object.Port, "its port is given back after that")
+		assert.Equal(t, events[3].Object.Reason, events[4].Object.Reason)
+	})
+}
+
 func TestASleeperThatEndsIsCountedWithItsResidueAfterARestartToo(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
