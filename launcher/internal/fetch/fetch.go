@@ -1,0 +1,222 @@
+// Package fetch brings the files of a model from its source into a folder: hashed as
+// they stream, synced now and then, and resumed where an earlier try broke off.
+//
+//	HASH            a file, whole and synced
+//	part-NAME       a file, as far as it has come; NAME is a hash of its path
+//	part-NAME.note  how many of its bytes are surely on the disk; once it is whole,
+//	                where the manifest does not say its hash, that
+package fetch
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+
+	"hotseat.dev/hotseat/launcher/internal/modelsource"
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// Options are those of a fetch.
+type Options struct {
+	Source   modelsource.Source
+	Manifest *fetchapi.Manifest
+	Staging  string
+	Have     []string // hashes of files that need not be fetched
+
+	Streams        int           // files that are fetched at once
+	BytesPerSecond int           // of all streams together; 0: as fast as it goes
+	Tries          int           // how often in succession a file may fail without progress
+	Backoff        time.Duration // before the second try; it grows
+	MaxWait        time.Duration // the longest that a source may ask to wait
+
+	Note func(text string) // what people may want to know
+}
+
+// Chunk is how many bytes are written between two syncs, and so how many may have to
+// be fetched twice.
+const Chunk = 16 << 20
+
+// progress is how many bytes a try has to bring for the next to count as the first:
+// a source that is cut off again and again after a few is given up.
+const progress = 64 << 10
+
+// Fetch is one on its way.
+type Fetch struct {
+	Options
+	limiter *rate.Limiter
+
+	fetched, network atomic.Int64
+}
+
+// New makes a fetch; Run runs it.
+func New(o Options) *Fetch {
+	f := &Fetch{Options: o}
+	if o.BytesPerSecond > 0 {
+		f.limiter = rate.NewLimiter(rate.Limit(o.BytesPerSecond), f.bufferSize())
+	}
+	return f
+}
+
+// Progress is how many bytes of the model are here, and how many this process has
+// received.
+func (f *Fetch) Progress() (fetched, network int64) { return f.fetched.Load(), f.network.Load() }
+
+func (f *Fetch) bufferSize() int {
+	const most = 1 << 20
+	if f.BytesPerSecond <= 0 {
+		return most
+	}
+	return min(most, max(4096, f.BytesPerSecond/20))
+}
+
+// Run fetches what is missing, and gives the manifest with the hash of each file.
+func (f *Fetch) Run(ctx context.Context) (*fetchapi.Manifest, error) {
+	whole := *f.Manifest
+	whole.Files = slices.Clone(whole.Files)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(f.Streams)
+	var mu sync.Mutex
+	taken := map[string]bool{}
+	for _, hash := range f.Have {
+		taken[hash] = true
+	}
+	for n, file := range f.Manifest.Files {
+		if taken[file.SHA256] {
+			f.fetched.Add(file.Size)
+			continue
+		}
+		if file.SHA256 != "" {
+			taken[file.SHA256] = true
+		}
+		group.Go(func() error {
+			hash, err := f.file(ctx, n)
+			mu.Lock()
+			defer mu.Unlock()
+			whole.Files[n].SHA256 = hash
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, described(err)
+	}
+	return &whole, nil
+}
+
+// described gives errors of this machine a reason.
+func described(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store is full: %v; free some room, and fetch again", err)}
+	}
+	return err
+}
+
+// file fetches one file, in as many tries as it takes.
+func (f *Fetch) file(ctx context.Context, n int) (hash string, err error) {
+	p := &part{f: f, n: n, file: f.Manifest.Files[n], path: filepath.Join(f.Staging, partName(f.Manifest.Files[n].Path))}
+	if hash := p.finished(); hash != "" {
+		f.fetched.Add(p.file.Size)
+		return hash, nil
+	}
+	if err := p.open(); err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	tries := 0
+	for {
+		before := p.offset
+		err := p.receive(ctx)
+		if err == nil {
+			again := p.resumed
+			hash, err := p.finish()
+			if err == nil || !again || !isMismatch(err) {
+				return hash, err
+			}
+			f.Note(fmt.Sprintf("%s: %v; what was there from an earlier try is fetched again", p.file.Path, err))
+			continue
+		}
+		temporary, ok := errors.AsType[*modelsource.TemporaryError](err)
+		if !ok || ctx.Err() != nil {
+			return "", errors.Join(err, p.sync())
+		}
+		if p.offset-before >= progress {
+			tries = 0
+		}
+		if tries++; tries >= f.Tries {
+			return "", errors.Join(fmt.Errorf("%s was tried %d times: %w", p.file.Path, tries, err), p.sync())
+		}
+		if err := f.Wait(ctx, p.file.Path, tries, temporary); err != nil {
+			return "", errors.Join(err, p.sync())
+		}
+	}
+}
+
+// partName does not depend on the order in which a source lists its files.
+func partName(path string) string {
+	sum := sha256.Sum256([]byte(path))
+	return "part-" + hex.EncodeToString(sum[:8])
+}
+
+func isMismatch(err error) bool {
+	e, ok := errors.AsType[*fetchapi.Error](err)
+	return ok && e.Reason == fetchapi.ReasonIntegrityMismatch
+}
+
+// Wait waits before another try: as long as the source asks for, else longer each
+// time.
+func (f *Options) Wait(ctx context.Context, path string, tries int, because *modelsource.TemporaryError) error {
+	pause := f.Backoff << min(tries-1, 6)
+	if because.After > 0 {
+		pause = because.After
+	}
+	if pause > f.MaxWait {
+		if because.After > 0 {
+			return fmt.Errorf("the source asks to wait for %s, which is longer than %s: %w", pause, f.MaxWait, because)
+		}
+		pause = f.MaxWait
+	}
+	f.Note(fmt.Sprintf("%s: %v; trying again in %s", path, because, pause))
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// DropParts removes what was left of files that cannot be resumed.
+func DropParts(staging string) error {
+	parts, err := filepath.Glob(filepath.Join(staging, "part-*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range parts {
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func size(n int64) string {
+	switch {
+	case n >= 1<<30:
+		return fmt.Sprintf("%d bytes (%.1f GiB)", n, float64(n)/(1<<30))
+	case n >= 1<<20:
+		return fmt.Sprintf("%d bytes (%.1f MiB)", n, float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%d bytes", n)
+}

@@ -1,0 +1,125 @@
+package modelsource
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// folder is a folder, or one file, of this machine. Links in it are followed as far
+// as they stay in it.
+type folder struct {
+	path  string
+	dir   string // that is read; the folder of path where that is a file
+	files []fetchapi.File
+	times []time.Time
+}
+
+func newFolder(u *url.URL) (Source, error) {
+	if u.Host != "" && u.Host != "localhost" || !filepath.IsAbs(u.Path) {
+		return nil, invalid("the address %q is not that of a folder or file of this machine; it is as file:///folder", u)
+	}
+	return &folder{path: filepath.Clean(u.Path)}, nil
+}
+
+func (s *folder) Resolve(context.Context) (*fetchapi.Manifest, error) {
+	info, err := os.Stat(s.path)
+	if err != nil {
+		return nil, fileError(err)
+	}
+	s.dir, s.files, s.times = s.path, nil, nil
+	single := !info.IsDir()
+	if single {
+		s.dir = filepath.Dir(s.path)
+	}
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return nil, fileError(err)
+	}
+	defer root.Close()
+	if single {
+		err = s.add(root, filepath.Base(s.path))
+	} else {
+		err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
+			if err != nil || e.IsDir() {
+				return err
+			}
+			return s.add(root, name)
+		})
+	}
+	if err != nil {
+		return nil, fileError(err)
+	}
+	h := sha256.New()
+	for n, f := range s.files {
+		fmt.Fprintf(h, "%q %d %d\n", f.Path, f.Size, s.times[n].UnixNano())
+	}
+	address := url.URL{Scheme: "file", Path: s.path}
+	return &fetchapi.Manifest{URI: address.String(), Revision: hex.EncodeToString(h.Sum(nil)), Files: s.files}, nil
+}
+
+func (s *folder) add(root *os.Root, name string) error {
+	info, err := root.Stat(name)
+	if err != nil {
+		return fmt.Errorf("%s cannot be read within its folder: %w", name, err)
+	}
+	if !info.Mode().IsRegular() {
+		return invalid("%s is not a file", filepath.Join(s.dir, name))
+	}
+	if len(s.files) > fetchapi.MaxFiles {
+		return invalid("%s has more than %d files", s.dir, fetchapi.MaxFiles)
+	}
+	s.files = append(s.files, fetchapi.File{Path: name, Size: info.Size()})
+	s.times = append(s.times, info.ModTime())
+	return nil
+}
+
+func (s *folder) Open(_ context.Context, n int, offset int64) (*Stream, error) {
+	root, err := os.OpenRoot(s.dir)
+	if err != nil {
+		return nil, fileError(err)
+	}
+	defer root.Close()
+	f, err := root.Open(s.files[n].Path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, ErrChanged
+	}
+	if err != nil {
+		return nil, fileError(err)
+	}
+	info, err := f.Stat()
+	if err == nil && (info.Size() != s.files[n].Size || !info.ModTime().Equal(s.times[n])) {
+		err = ErrChanged
+	}
+	if err == nil {
+		_, err = f.Seek(offset, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &Stream{ReadCloser: f, Offset: offset, Size: info.Size()}, nil
+}
+
+func fileError(err error) error {
+	if _, ok := errors.AsType[*fetchapi.Error](err); ok {
+		return err
+	}
+	reason := fetchapi.ReasonInvalid
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		reason = fetchapi.ReasonNotFound
+	case errors.Is(err, fs.ErrPermission):
+		reason = fetchapi.ReasonAccessDenied
+	}
+	return reasonf(reason, "cannot read the source: %v", err)
+}

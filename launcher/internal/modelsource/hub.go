@@ -1,0 +1,104 @@
+package modelsource
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/url"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// hub is a model of the Hugging Face hub, or of a server that answers as it does.
+type hub struct {
+	*caller
+	endpoint    *url.URL
+	name, asked string // the revision that was asked for
+	commit      string
+	files       []fetchapi.File
+}
+
+const (
+	publicHub     = "https://huggingface.co"
+	defaultBranch = "main"
+)
+
+// The names that the hub gives, and commits.
+var (
+	hubName   = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]*(/[A-Za-z0-9_][A-Za-z0-9._-]*)?$`)
+	hubCommit = regexp.MustCompile(`^[0-9a-f]{40}$`)
+)
+
+func newHub(uri string, o Options) (Source, error) {
+	name, revision, named := strings.Cut(strings.TrimPrefix(uri, "hf://"), "@")
+	if !hubName.MatchString(name) || strings.Contains(name, "--") || strings.Contains(name, "..") || named && fetchapi.CheckPath(revision) != nil {
+		return nil, invalid("the address %q is not that of a model of the hub; it is as hf://org/name or hf://org/name@revision", uri)
+	}
+	endpoint, err := url.Parse(strings.TrimSuffix(cmp.Or(o.HubEndpoint, publicHub), "/"))
+	if err != nil || endpoint.Host == "" {
+		return nil, invalid("cannot read %q as the address of a hub; HF_ENDPOINT is as %s", o.HubEndpoint, publicHub)
+	}
+	if err := encrypted(endpoint); err != nil {
+		return nil, err
+	}
+	return &hub{caller: newCaller(endpoint, o), endpoint: endpoint, name: name, asked: cmp.Or(revision, defaultBranch)}, nil
+}
+
+// hubInfo is what the hub says of a model.
+type hubInfo struct {
+	SHA      string `json:"sha"`
+	Siblings []struct {
+		Name   string `json:"rfilename"`
+		Size   *int64 `json:"size"`
+		BlobID string `json:"blobId"`
+		LFS    *struct {
+			SHA256 string `json:"sha256"`
+			Size   int64  `json:"size"`
+		} `json:"lfs"`
+	} `json:"siblings"`
+}
+
+func (s *hub) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
+	address := s.endpoint.JoinPath("api/models", s.name, "revision", url.PathEscape(s.asked))
+	address.RawQuery = "blobs=true"
+	text, err := s.text(ctx, address.String())
+	if err != nil {
+		return nil, err
+	}
+	var info hubInfo
+	if !utf8.Valid(text) {
+		return nil, invalid("what the hub says of %s is not UTF-8", s.name)
+	}
+	if err := json.Unmarshal(text, &info); err != nil {
+		return nil, invalid("cannot read what the hub says of %s: %v", s.name, err)
+	}
+	if !hubCommit.MatchString(info.SHA) {
+		return nil, invalid("the hub says that %s is at %q, which is no commit", s.name, info.SHA)
+	}
+	s.commit, s.files = info.SHA, nil
+	for _, one := range info.Siblings {
+		file := fetchapi.File{Path: one.Name, GitSHA1: one.BlobID}
+		switch {
+		case one.LFS != nil:
+			file.SHA256, file.Size, file.GitSHA1 = one.LFS.SHA256, one.LFS.Size, ""
+		case one.Size != nil:
+			file.Size = *one.Size
+		default:
+			return nil, invalid("the hub does not say how large %s of %s is", one.Name, s.name)
+		}
+		s.files = append(s.files, file)
+	}
+	m := &fetchapi.Manifest{URI: "hf://" + s.name, Revision: s.commit, Files: s.files}
+	if s.asked != s.commit {
+		m.Ref = s.asked
+	}
+	return m, nil
+}
+
+func (s *hub) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
+	address := s.endpoint.JoinPath(s.name, "resolve", s.commit, escaped(s.files[n].Path))
+	return s.open(ctx, address.String(), offset, "")
+}

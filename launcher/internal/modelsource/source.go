@@ -1,0 +1,81 @@
+// Package modelsource reads models where they come from: one file for each scheme of
+// addresses. Only modelfetch imports it.
+package modelsource
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"time"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// Source is a model where it comes from.
+type Source interface {
+	// Resolve says what the model consists of now.
+	Resolve(ctx context.Context) (*fetchapi.Manifest, error)
+	// Open reads the n-th file of the manifest that Resolve gave last, from offset on.
+	// The error is ErrChanged when the file is another since.
+	Open(ctx context.Context, n int, offset int64) (*Stream, error)
+}
+
+// Stream is a file that is being read.
+type Stream struct {
+	io.ReadCloser
+	Offset int64 // where it begins: as asked for, or 0 where the source cannot do that
+	Size   int64 // of the whole file, as the source says now; -1: it does not say
+}
+
+// ErrChanged says that the source is not what Resolve saw any more.
+var ErrChanged = errors.New("the source has changed since the fetch began")
+
+// TemporaryError is one that another try may not meet.
+type TemporaryError struct {
+	Cause error
+	After time.Duration // how long the source asks to wait; 0: it does not say
+}
+
+func (e *TemporaryError) Error() string { return e.Cause.Error() }
+
+func (e *TemporaryError) Unwrap() error { return e.Cause }
+
+// Options are what sources need beside the address.
+type Options struct {
+	Token       string        // a credential, for the host of the address alone
+	HubEndpoint string        // address of the hub; "" means https://huggingface.co
+	Stall       time.Duration // how long a source may be silent
+}
+
+// New gives the source of an address. It asks nobody yet.
+func New(uri string, o Options) (Source, error) {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return nil, invalid("cannot read the address %q: %v", uri, err)
+	}
+	if u.User != nil {
+		return nil, invalid("the address has a user or a password in it, which would be kept and shown; name a file with the credential by --token-file")
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return nil, invalid("the address %q has a query or a fragment, which are not known here", uri)
+	}
+	switch u.Scheme {
+	case "file":
+		return newFolder(u)
+	case "https", "http":
+		return newWeb(u, o)
+	case "hf":
+		return newHub(uri, o)
+	}
+	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path or file:///folder", uri)
+}
+
+func reasonf(reason, format string, args ...any) error {
+	return &fetchapi.Error{Reason: reason, Detail: fmt.Sprintf(format, args...)}
+}
+
+func invalid(format string, args ...any) error {
+	return reasonf(fetchapi.ReasonInvalid, format, args...)
+}

@@ -1,0 +1,288 @@
+package modelsource
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// options are those of most tests. No source of theirs is to be left.
+var options = Options{Stall: 30 * time.Second}
+
+func source(t *testing.T, uri string, o Options) Source {
+	t.Helper()
+	s, err := New(uri, o)
+	require.NoError(t, err)
+	return s
+}
+
+func reasonOf(t *testing.T, err error) string {
+	t.Helper()
+	var e *fetchapi.Error
+	require.ErrorAs(t, err, &e)
+	return e.Reason
+}
+
+func serve(t *testing.T, handler http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server
+}
+
+func TestAnAddressThatCannotBeMeantIsRefused(t *testing.T) {
+	for uri, says := range map[string]string{
+		"ftp://host/m":             "scheme",
+		"model":                    "scheme",
+		"http://example.com/m":     "not encrypted",
+		"https:///m":               "names no host",
+		"https://user:pw@host/m":   "user or a password",
+		"https://host/m?token=abc": "query",
+		"file://host/m":            "this machine",
+		"file:relative":            "this machine",
+		"hf://":                    "hf://org/name",
+		"hf://a/b/c":               "hf://org/name",
+		"hf://../..":               "hf://org/name",
+		"hf://a/b@":                "hf://org/name",
+		"hf://a--b/c":              "hf://org/name",
+		"hf://a/b@../../x":         "hf://org/name",
+		"https://host/%zz":         "cannot read",
+	} {
+		_, err := New(uri, options)
+		require.ErrorContains(t, err, says, uri)
+		assert.Equal(t, fetchapi.ReasonInvalid, reasonOf(t, err))
+	}
+}
+
+func TestAFolderIsReadWithinItsBounds(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "m", "blobs"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "m", "blobs", "x"), []byte("weights"), 0o600))
+	require.NoError(t, os.Symlink("blobs/x", filepath.Join(dir, "m", "model.safetensors")))
+	s := source(t, "file://"+dir+"/m", options)
+	m, err := s.Resolve(t.Context())
+	require.NoError(t, err)
+	require.Len(t, m.Files, 2)
+	require.NotEmpty(t, m.Revision)
+	stream, err := s.Open(t.Context(), 1, 3)
+	require.NoError(t, err)
+	text, err := io.ReadAll(stream)
+	require.NoError(t, err)
+	require.NoError(t, stream.Close())
+	assert.Equal(t, "ghts", string(text))
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "m", "blobs", "x"), []byte("other"), 0o600))
+	_, err = s.Open(t.Context(), 1, 0)
+	require.ErrorIs(t, err, ErrChanged)
+	again, err := s.Resolve(t.Context())
+	require.NoError(t, err)
+	assert.NotEqual(t, m.Revision, again.Revision)
+
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "secret"), nil, 0o600))
+	require.NoError(t, os.Symlink("../secret", filepath.Join(dir, "m", "leak")))
+	_, err = s.Resolve(t.Context())
+	require.ErrorContains(t, err, "leak cannot be read within its folder")
+	_, err = source(t, "file:///no/such/folder", options).Resolve(t.Context())
+	assert.Equal(t, fetchapi.ReasonNotFound, reasonOf(t, err))
+}
+
+func TestACredentialGoesToItsOwnHostAlone(t *testing.T) {
+	var atHome, elsewhere, back []string
+	home := serve(t, nil)
+	other := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		elsewhere = append(elsewhere, r.Header.Get("Authorization"))
+		http.Redirect(w, r, home.URL+"/back", http.StatusFound)
+	})
+	home.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/back" {
+			back = append(back, r.Header.Get("Authorization"))
+			_, _ = io.WriteString(w, "weights")
+			return
+		}
+		atHome = append(atHome, r.Header.Get("Authorization"))
+		http.Redirect(w, r, other.URL+"/cdn", http.StatusFound)
+	})
+	s := source(t, home.URL+"/m", Options{Stall: options.Stall, Token: "secret"})
+	_, err := s.Resolve(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"Bearer secret"}, atHome)
+	assert.Equal(t, []string{""}, elsewhere)
+	assert.Equal(t, []string{"Bearer secret"}, back)
+}
+
+func TestWhatAServerAnswersIsToldByItsReason(t *testing.T) {
+	for status, reason := range map[int]string{
+		401: fetchapi.ReasonAccessDenied, 403: fetchapi.ReasonAccessDenied,
+		404: fetchapi.ReasonNotFound, 410: fetchapi.ReasonNotFound,
+		418: fetchapi.ReasonInvalid,
+		429: fetchapi.ReasonUnavailable, 500: fetchapi.ReasonUnavailable, 503: fetchapi.ReasonUnavailable,
+	} {
+		server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			w.WriteHeader(status)
+		})
+		_, err := source(t, server.URL+"/m", options).Resolve(t.Context())
+		assert.Equal(t, reason, reasonOf(t, err), status)
+		temporary, again := errors.AsType[*TemporaryError](err)
+		assert.Equal(t, reason == fetchapi.ReasonUnavailable, again, status)
+		if again {
+			assert.Equal(t, 7*time.Second, temporary.After)
+		}
+	}
+}
+
+func TestASourceThatIsSilentIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, every := range map[string]time.Duration{"a hang": time.Hour, "a slow trickle": 20 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Content-Length", "1000")
+				tick := time.NewTicker(every)
+				defer tick.Stop()
+				for {
+					if _, err := io.WriteString(w, "a"); err != nil {
+						return
+					}
+					w.(http.Flusher).Flush()
+					select {
+					case <-tick.C:
+					case <-r.Context().Done():
+						return
+					}
+				}
+			})
+			s := source(t, server.URL+"/m", Options{Stall: 3 * time.Second})
+			_, err := s.Resolve(t.Context())
+			require.NoError(t, err)
+			stream, err := s.Open(t.Context(), 0, 0)
+			require.NoError(t, err)
+			text, err := io.ReadAll(stream)
+			require.NoError(t, stream.Close())
+			assert.Equal(t, byte('a'), text[0])
+			require.ErrorContains(t, err, "nothing came for too long")
+			var temporary *TemporaryError
+			require.ErrorAs(t, err, &temporary)
+
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, err = s.Open(ctx, 0, 0)
+			require.ErrorIs(t, err, context.Canceled)
+		})
+	}
+}
+
+// A reader that writes to a slow disk does not have its source cut off.
+func TestAReaderMayTakeItsTime(t *testing.T) {
+	t.Parallel()
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "weights") })
+	s := source(t, server.URL+"/m", Options{Stall: 3 * time.Second})
+	_, err := s.Resolve(t.Context())
+	require.NoError(t, err)
+	stream, err := s.Open(t.Context(), 0, 0)
+	require.NoError(t, err)
+	time.Sleep(4 * time.Second)
+	text, err := io.ReadAll(stream)
+	require.NoError(t, err)
+	require.NoError(t, stream.Close())
+	assert.Equal(t, "weights", string(text))
+}
+
+func TestAServerWhoseCertificateNobodyVouchesForIsNotTriedAgain(t *testing.T) {
+	server := httptest.NewTLSServer(nil)
+	t.Cleanup(server.Close)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	_, err := source(t, server.URL+"/m", options).Resolve(t.Context())
+	require.ErrorContains(t, err, "not who it should be")
+	var temporary *TemporaryError
+	require.NotErrorAs(t, err, &temporary)
+}
+
+func TestAServerThatNamesNoVersionIsReadFromTheBeginning(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, 100))
+	})
+	s := source(t, server.URL+"/m", options)
+	m, err := s.Resolve(t.Context())
+	require.NoError(t, err)
+	assert.Empty(t, m.Revision)
+	stream, err := s.Open(t.Context(), 0, 40)
+	require.NoError(t, err)
+	require.NoError(t, stream.Close())
+	assert.Zero(t, stream.Offset)
+}
+
+// A server need not repeat Last-Modified in a part that If-Range asked for
+// (RFC 9110, 15.3.7).
+func TestAPartNeedNotSayOfWhichVersionItIs(t *testing.T) {
+	seen := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC).Format(http.TimeFormat)
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("If-Range") == seen {
+			w.Header().Set("Content-Range", "bytes 40-99/100")
+			w.WriteHeader(http.StatusPartialContent)
+			return
+		}
+		w.Header().Set("Last-Modified", seen)
+		w.Header().Set("Content-Length", "100")
+	})
+	s := source(t, server.URL+"/m", options)
+	_, err := s.Resolve(t.Context())
+	require.NoError(t, err)
+	stream, err := s.Open(t.Context(), 0, 40)
+	require.NoError(t, err)
+	require.NoError(t, stream.Close())
+	assert.EqualValues(t, 40, stream.Offset)
+}
+
+func TestAFileThatChangesAtTheServerIsNotMixed(t *testing.T) {
+	tag := `"1"`
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("ETag", tag)
+		http.ServeContent(w, r, "", time.Time{}, io.NewSectionReader(zeros{}, 0, 100))
+	})
+	s := source(t, server.URL+"/m", options)
+	_, err := s.Resolve(t.Context())
+	require.NoError(t, err)
+	stream, err := s.Open(t.Context(), 0, 40)
+	require.NoError(t, err)
+	assert.EqualValues(t, 40, stream.Offset)
+	assert.EqualValues(t, 100, stream.Size)
+	require.NoError(t, stream.Close())
+	tag = `"2"`
+	_, err = s.Open(t.Context(), 0, 40)
+	require.ErrorIs(t, err, ErrChanged)
+}
+
+type zeros struct{}
+
+func (zeros) ReadAt(p []byte, _ int64) (int, error) { clear(p); return len(p), nil }
+
+func TestHostileListsAreRefused(t *testing.T) {
+	for name, c := range map[string]struct{ list, says string }{
+		"not JSON":       {"<html>", "no list of files"},
+		"not UTF-8":      {"{\"files\":[{\"path\":\"a\xff\"}]}", "not UTF-8"},
+		"without a hash": {`{"files":[{"path":"a","size":1}]}`, "no sha256"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.list) })
+			_, err := source(t, server.URL+"/m/", options).Resolve(t.Context())
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+	endless := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.Copy(w, io.NewSectionReader(zeros{}, 0, maxAnswer+10))
+	})
+	_, err := source(t, endless.URL+"/m/", options).Resolve(t.Context())
+	require.ErrorContains(t, err, "has more than")
+}

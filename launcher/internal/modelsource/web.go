@@ -1,0 +1,108 @@
+package modelsource
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"unicode/utf8"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// web is one file at a server; or, where the address ends with a slash, those that
+// manifest.json there lists: {"files": [{"path", "size", "sha256"}]}.
+type web struct {
+	*caller
+	address *url.URL
+	files   []fetchapi.File
+	tag     string // how the server names the one file
+}
+
+func newWeb(u *url.URL, o Options) (Source, error) {
+	if u.Host == "" {
+		return nil, invalid("the address %q names no host", u)
+	}
+	if err := encrypted(u); err != nil {
+		return nil, err
+	}
+	return &web{caller: newCaller(u, o), address: u}, nil
+}
+
+func (s *web) isFolder() bool { return strings.HasSuffix(s.address.Path, "/") || s.address.Path == "" }
+
+func (s *web) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
+	if s.isFolder() {
+		return s.resolveFolder(ctx)
+	}
+	// GET, of which nothing is read: hosts that are redirected to may refuse HEAD.
+	resp, err := s.do(ctx, s.address.String(), nil, http.StatusOK)
+	if err != nil {
+		return nil, err
+	}
+	_ = resp.Body.Close()
+	if resp.ContentLength < 0 {
+		return nil, invalid("%s does not say how large the file is, so that no room can be kept for it", s.address.Host)
+	}
+	s.tag = tagOf(resp.Header)
+	s.files = []fetchapi.File{{Path: path.Base(s.address.Path), Size: resp.ContentLength}}
+	m := &fetchapi.Manifest{URI: s.address.String(), Files: s.files}
+	if s.tag != "" {
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", s.tag, resp.ContentLength))
+		m.Revision = hex.EncodeToString(sum[:])
+	}
+	return m, nil
+}
+
+func (s *web) resolveFolder(ctx context.Context) (*fetchapi.Manifest, error) {
+	address := s.address.JoinPath("manifest.json").String()
+	text, err := s.text(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	if !utf8.Valid(text) {
+		return nil, invalid("%s is not UTF-8", address)
+	}
+	var list struct{ Files []fetchapi.File }
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, invalid("%s is no list of files: %v", address, err)
+	}
+	for _, f := range list.Files {
+		if f.SHA256 == "" {
+			return nil, invalid("%s has no sha256 of %q", address, f.Path)
+		}
+	}
+	s.files = list.Files
+	sum := sha256.Sum256(text)
+	return &fetchapi.Manifest{URI: s.address.String(), Revision: hex.EncodeToString(sum[:]), Files: s.files}, nil
+}
+
+func (s *web) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
+	if !s.isFolder() {
+		if s.tag == "" { // nobody could tell whether the rest is of the same file
+			offset = 0
+		}
+		return s.open(ctx, s.address.String(), offset, s.tag)
+	}
+	address := s.address.JoinPath(escaped(s.files[n].Path))
+	stream, err := s.open(ctx, address.String(), offset, "")
+	if e, ok := errors.AsType[*fetchapi.Error](err); ok && e.Reason == fetchapi.ReasonNotFound {
+		return nil, reasonf(fetchapi.ReasonNotFound, "manifest.json lists %s, but %s", s.files[n].Path, e.Detail)
+	}
+	return stream, err
+}
+
+// escaped makes a path that JoinPath takes as it stands.
+func escaped(name string) string {
+	parts := strings.Split(name, "/")
+	for n := range parts {
+		parts[n] = url.PathEscape(parts[n])
+	}
+	return strings.Join(parts, "/")
+}

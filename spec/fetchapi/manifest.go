@@ -1,0 +1,145 @@
+package fetchapi
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Manifest says what one version of a model consists of. Once each file has its
+// SHA256 it never changes.
+type Manifest struct {
+	URI      string `json:"uri"`                // of the source, without the revision
+	Ref      string `json:"ref,omitempty"`      // the revision that was asked for, as a branch
+	Revision string `json:"revision,omitempty"` // which version of the source this is; empty until everything is fetched, where only then it can be told
+	Files    []File `json:"files"`
+}
+
+// File is one file of a model.
+type File struct {
+	Path    string `json:"path"` // relative, with slashes
+	Size    int64  `json:"size"`
+	SHA256  string `json:"sha256,omitempty"`   // empty: the source does not say
+	GitSHA1 string `json:"git_sha1,omitempty"` // that of a Git blob, where the source says it
+}
+
+// Limits of a manifest.
+const (
+	MaxFiles    = 100_000
+	maxPath     = 1024
+	maxPathPart = 255
+)
+
+// Bytes is the size of all files.
+func (m *Manifest) Bytes() int64 {
+	var sum int64
+	for _, f := range m.Files {
+		sum += f.Size
+	}
+	return sum
+}
+
+// Key names the version: two versions with one key are the same.
+func (m *Manifest) Key() string {
+	sum := sha256.Sum256([]byte(m.URI + "\x00" + m.Revision))
+	return hex.EncodeToString(sum[:16])
+}
+
+// Check refuses a manifest that no source may give: with names that leave the
+// folder, that are no text or that collide, with sizes and hashes that are none,
+// with no file or far too many.
+func (m *Manifest) Check() error {
+	switch {
+	case m.URI == "":
+		return errors.New("the manifest names no source")
+	case len(m.Files) == 0:
+		return fmt.Errorf("%s has no files", m.URI)
+	case len(m.Files) > MaxFiles:
+		return fmt.Errorf("%s has %d files; at most %d are taken", m.URI, len(m.Files), MaxFiles)
+	}
+	for _, name := range []string{m.Ref, m.Revision} {
+		if name == "" {
+			continue
+		}
+		if err := CheckPath(name); err != nil {
+			return fmt.Errorf("%s is refused: its revision: %w", m.URI, err)
+		}
+	}
+	if strings.Contains(m.Revision, "/") {
+		return fmt.Errorf("%s is refused: its revision %q has a slash", m.URI, m.Revision)
+	}
+	return m.checkFiles()
+}
+
+func (m *Manifest) checkFiles() error {
+	var sum int64
+	files := make(map[string]bool, len(m.Files))
+	folders := map[string]bool{}
+	for _, f := range m.Files {
+		if err := f.check(); err != nil {
+			return fmt.Errorf("%s is refused: %w", m.URI, err)
+		}
+		if files[f.Path] {
+			return fmt.Errorf("%s is refused: it names the file %q twice", m.URI, f.Path)
+		}
+		files[f.Path] = true
+		for dir := path.Dir(f.Path); dir != "." && !folders[dir]; dir = path.Dir(dir) {
+			folders[dir] = true
+		}
+		if sum += f.Size; sum < 0 {
+			return fmt.Errorf("%s is refused: the sizes of its files are no possible sum", m.URI)
+		}
+	}
+	for dir := range folders {
+		if files[dir] {
+			return fmt.Errorf("%s is refused: %q is a file and a folder", m.URI, dir)
+		}
+	}
+	return nil
+}
+
+func (f *File) check() error {
+	if err := CheckPath(f.Path); err != nil {
+		return err
+	}
+	switch {
+	case f.Size < 0:
+		return fmt.Errorf("%q has the size %d", f.Path, f.Size)
+	case f.SHA256 != "" && !isHex(f.SHA256, 64):
+		return fmt.Errorf("%q has the sha256 %q, which is not 64 hexadecimal digits in lower case", f.Path, f.SHA256)
+	case f.GitSHA1 != "" && !isHex(f.GitSHA1, 40):
+		return fmt.Errorf("%q has the Git hash %q, which is not 40 hexadecimal digits in lower case", f.Path, f.GitSHA1)
+	}
+	return nil
+}
+
+// CheckPath refuses the name of a file that is not one below the model's folder.
+func CheckPath(name string) error {
+	switch {
+	case name == "":
+		return errors.New("a file has no name")
+	case !utf8.ValidString(name):
+		return fmt.Errorf("the name %q is not UTF-8", name)
+	case len(name) > maxPath:
+		return fmt.Errorf("the name of a file has %d bytes; at most %d are taken", len(name), maxPath)
+	case strings.HasPrefix(name, "/"):
+		return fmt.Errorf("the name %q is absolute; names are relative to the model's folder", name)
+	case strings.ContainsFunc(name, unicode.IsControl) || strings.Contains(name, `\`):
+		return fmt.Errorf("the name %q has a character that names of files may not have", name)
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == "" || part == "." || part == ".." || len(part) > maxPathPart {
+			return fmt.Errorf("the name %q is refused: its part %q is not a name below the model's folder", name, part)
+		}
+	}
+	return nil
+}
+
+func isHex(text string, digits int) bool {
+	return len(text) == digits && strings.Trim(text, "0123456789abcdef") == ""
+}

@@ -1,0 +1,55 @@
+package fetchapi
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAManifestThatNoSourceMayGiveIsRefused(t *testing.T) {
+	hash := strings.Repeat("a", 64)
+	many := make([]File, MaxFiles+1)
+	for n := range many {
+		many[n] = File{Path: fmt.Sprint(n)}
+	}
+	for name, c := range map[string]struct {
+		files []File
+		says  string
+	}{
+		"no files":                     {nil, "has no files"},
+		"too many files":               {many, "at most 100000"},
+		"a name that leaves":           {[]File{{Path: "a/../../b"}}, `".."`},
+		"a name that is absolute":      {[]File{{Path: "/etc/passwd"}}, "absolute"},
+		"an empty name":                {[]File{{}}, "no name"},
+		"an empty part":                {[]File{{Path: "a//b"}}, `""`},
+		"the folder itself":            {[]File{{Path: "."}}, `"."`},
+		"a name that is not UTF-8":     {[]File{{Path: "a\xff"}}, "not UTF-8"},
+		"a name that a terminal obeys": {[]File{{Path: "a\x1b[2J"}}, "character"},
+		"a backslash":                  {[]File{{Path: `..\a`}}, "character"},
+		"a part that is too long":      {[]File{{Path: strings.Repeat("x", 256)}}, "is refused"},
+		"a path that is too long":      {[]File{{Path: strings.Repeat("x/", 600)}}, "1200 bytes"},
+		"a name twice":                 {[]File{{Path: "a"}, {Path: "a"}}, "twice"},
+		"a file that is a folder":      {[]File{{Path: "a"}, {Path: "a/b/c"}}, "a file and a folder"},
+		"a negative size":              {[]File{{Path: "a", Size: -1}}, "-1"},
+		"sizes that overflow":          {[]File{{Path: "a", Size: 1 << 62}, {Path: "b", Size: 1 << 62}}, "no possible sum"},
+		"a hash that is a path":        {[]File{{Path: "a", SHA256: "../../x"}}, "64 hexadecimal digits"},
+		"a hash in upper case":         {[]File{{Path: "a", SHA256: strings.ToUpper(hash)}}, "lower case"},
+		"a Git hash that is none":      {[]File{{Path: "a", GitSHA1: "x"}}, "40 hexadecimal digits"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := Manifest{URI: "https://host/m", Files: c.files}
+			require.ErrorContains(t, m.Check(), c.says)
+		})
+	}
+	good := Manifest{URI: "hf://a/b", Files: []File{{Path: "a/b.txt", Size: 1, SHA256: hash}, {Path: "a/ü.txt"}, {Path: "..a"}}}
+	require.NoError(t, good.Check())
+}
+
+func TestTwoRevisionsHaveTwoKeys(t *testing.T) {
+	a := Manifest{URI: "hf://a/b", Revision: "1"}
+	b := Manifest{URI: "hf://a/b", Revision: "2"}
+	require.NotEqual(t, a.Key(), b.Key())
+	require.Len(t, a.Key(), 32)
+}
