@@ -1,0 +1,230 @@
+// Package modelpull brings a model into a store: modelfetch fetches, as a child, and
+// the store admits and publishes.
+package modelpull
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/modelstore"
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// Options are those of a pull.
+type Options struct {
+	Store   *modelstore.Store
+	Program []string // modelfetch and its flags
+	URI     string
+	Stderr  io.Writer // of modelfetch
+
+	Progress func(fetchapi.Line) // told of each line of progress and each note
+}
+
+// Result is what a pull has brought.
+type Result struct {
+	Version      modelstore.Version
+	There        bool  // nothing had to be fetched
+	NetworkBytes int64 // that came over the network
+}
+
+// memory is what Go's collector keeps modelfetch to, as far as it can.
+const memory = "GOMEMLIMIT=48MiB"
+
+// Run pulls a model. When the context ends, so does the child; what it has fetched
+// stays, to be resumed.
+func Run(ctx context.Context, o Options) (r Result, err error) {
+	c, err := start(o)
+	if err != nil {
+		return Result{}, err
+	}
+	stop := context.AfterFunc(ctx, c.hangUp)
+	defer stop()
+	p := &pull{Options: o, child: c}
+	err = p.follow()
+	if p.fetch != nil {
+		full := isFull(err)
+		err = errors.Join(err, p.fetch.GiveUp(full))
+	}
+	c.end()
+	if err != nil && ctx.Err() != nil {
+		return Result{}, context.Cause(ctx)
+	}
+	return p.result, err
+}
+
+// isFull says whether room was wanting: then what was fetched is no good where it is.
+func isFull(err error) bool {
+	e, ok := errors.AsType[*fetchapi.Error](err)
+	return ok && e.Reason == fetchapi.ReasonCapacityExceeded
+}
+
+// pull is one on its way.
+type pull struct {
+	Options
+	child  *child
+	fetch  *modelstore.Fetch // admitted; nil before and after
+	asked  *fetchapi.Manifest
+	result Result
+}
+
+// follow does what the child's lines call for, until it is done.
+func (p *pull) follow() error {
+	for {
+		line, err := p.child.read()
+		if err != nil {
+			return err
+		}
+		switch line.Type {
+		case fetchapi.TypeManifest:
+			there, err := p.admit(line.Manifest)
+			if there || err != nil {
+				return err
+			}
+		case fetchapi.TypeProgress:
+			p.result.NetworkBytes = line.NetworkBytes
+			p.Progress(line)
+		case fetchapi.TypeNote:
+			p.Progress(line)
+		case fetchapi.TypeDone:
+			return p.publish(line.Manifest)
+		case fetchapi.TypeError:
+			if line.Error == nil {
+				return errors.New("modelfetch has failed and does not say why")
+			}
+			return line.Error
+		default:
+			return fmt.Errorf("modelfetch says a line of the unknown type %q", line.Type)
+		}
+	}
+}
+
+// admit keeps the room for the model and lets the child fetch it, unless it is there.
+func (p *pull) admit(m *fetchapi.Manifest) (there bool, err error) {
+	if m == nil {
+		return false, errors.New("modelfetch gives no manifest")
+	}
+	if p.fetch != nil { // the source has changed meanwhile
+		if err := p.fetch.GiveUp(true); err != nil {
+			return false, err
+		}
+		p.fetch = nil
+	}
+	p.asked = m
+	p.fetch, err = p.Store.Admit(m)
+	if errors.Is(err, modelstore.ErrThere) {
+		p.result.There = true
+		p.result.Version, _ = p.Store.Version(m.Key())
+		return true, nil
+	}
+	if capacity, ok := errors.AsType[*modelstore.CapacityError](err); ok {
+		return false, &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: capacity.Error()}
+	}
+	if err != nil {
+		return false, err
+	}
+	return false, p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
+}
+
+// publish publishes what the child has fetched, when that is what was admitted.
+func (p *pull) publish(m *fetchapi.Manifest) error {
+	if p.fetch == nil || m == nil {
+		return errors.New("modelfetch says that it is done and was not told to begin")
+	}
+	same := m.URI == p.asked.URI && len(m.Files) == len(p.asked.Files) && (p.asked.Revision == "" || m.Revision == p.asked.Revision)
+	for n := 0; same && n < len(m.Files); n++ {
+		asked, got := p.asked.Files[n], m.Files[n]
+		same = asked.Path == got.Path && asked.Size == got.Size && (asked.SHA256 == "" || asked.SHA256 == got.SHA256)
+	}
+	if !same {
+		return errors.New("modelfetch has fetched something else than was admitted")
+	}
+	v, err := p.fetch.Publish(m)
+	if err != nil {
+		return err
+	}
+	p.fetch, p.result.Version = nil, v
+	return nil
+}
+
+// child is modelfetch.
+type child struct {
+	cmd   *exec.Cmd
+	in    *os.File // its standard input: it ends when that does
+	lines *bufio.Reader
+
+	hangUp func()      // tells it to end, once
+	kill   *time.Timer // armed when it is told
+}
+
+func start(o Options) (*child, error) {
+	cmd := exec.Command(o.Program[0], append(o.Program[1:len(o.Program):len(o.Program)], "--", o.URI)...) //nolint:noctx // it ends when its standard input does
+	cmd.Env = append(os.Environ(), memory)
+	cmd.Stderr = o.Stderr
+	cmd.ExtraFiles = []*os.File{o.Store.Lock()}           // nobody else changes the folder while the child does
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the parent, which ends it
+	cmd.WaitDelay = grace
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot start modelfetch: %w", err)
+	}
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot start modelfetch: %w", err), out.Close())
+	}
+	cmd.Stdin = theirs
+	err = cmd.Start()
+	_ = theirs.Close()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot start modelfetch: %w", err), ours.Close())
+	}
+	c := &child{cmd: cmd, in: ours, lines: bufio.NewReader(out)}
+	c.hangUp = sync.OnceFunc(func() {
+		_ = c.in.Close()
+		c.kill = time.AfterFunc(grace, func() { _ = c.cmd.Process.Kill() })
+	})
+	return c, nil
+}
+
+// read gives the child's next line.
+func (c *child) read() (line fetchapi.Line, err error) {
+	text, err := c.lines.ReadBytes('\n')
+	if err != nil {
+		return line, errors.New("modelfetch has ended without having finished; what it has fetched stays, to be resumed")
+	}
+	if err := json.Unmarshal(text, &line); err != nil {
+		return line, fmt.Errorf("cannot read a line of modelfetch: %w: %s", err, strings.TrimSpace(string(text)))
+	}
+	return line, nil
+}
+
+func (c *child) write(line fetchapi.Line) error {
+	text, err := json.Marshal(line)
+	if err != nil {
+		return err
+	}
+	if _, err := c.in.Write(append(text, '\n')); err != nil {
+		return fmt.Errorf("cannot answer modelfetch: %w", err)
+	}
+	return nil
+}
+
+// grace is how long the child may take to end when it has been told to.
+const grace = 5 * time.Second
+
+// end ends the child, by force when it takes too long.
+func (c *child) end() {
+	c.hangUp()
+	defer c.kill.Stop()
+	_, _ = io.Copy(io.Discard, c.lines)
+	_ = c.cmd.Wait()
+}

@@ -1,0 +1,305 @@
+package modelstore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// Fetch is a version on its way into the store: admitted, its bytes promised. It
+// ends with Publish or GiveUp.
+type Fetch struct {
+	store   *Store
+	bytes   int64 // promised
+	staging string
+	have    map[string]bool // blobs that it counts on
+}
+
+// ErrThere says that nothing is to be fetched.
+var ErrThere = errors.New("the model is there")
+
+// Admit promises the room for a version, less the files that are there. The error is
+// ErrThere when the whole version is, and a *CapacityError when it does not fit
+// together with all that has been promised and is not there yet.
+func (s *Store) Admit(m *fetchapi.Manifest) (*Fetch, error) {
+	if err := m.Check(); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v, ok := s.Version(m.Key()); ok && v.Damage == nil && m.Revision != "" {
+		return nil, ErrThere
+	}
+	f := &Fetch{store: s, have: map[string]bool{}, staging: s.staging(m.Key())}
+	counted := map[string]bool{}
+	for _, file := range m.Files {
+		switch {
+		case file.SHA256 != "" && checkFile(s.blob(file.SHA256), file.Size) == nil:
+			f.have[file.SHA256] = true
+		case file.SHA256 == "" || !counted[file.SHA256]:
+			counted[file.SHA256] = true
+			f.bytes += file.Size
+		}
+	}
+	for other := range s.pending {
+		if other.staging == f.staging {
+			return nil, fmt.Errorf("%s is being fetched already", m.URI)
+		}
+	}
+	s.pending[f] = true // its blobs are counted on from here
+	if err := s.makeRoom(f); err != nil {
+		delete(s.pending, f)
+		return nil, err
+	}
+	if err := f.begin(m); err != nil {
+		delete(s.pending, f)
+		return nil, fmt.Errorf("cannot make the folder to fetch into: %w", err)
+	}
+	return f, nil
+}
+
+// begin makes the folder to fetch into, which says what is to come.
+func (f *Fetch) begin(m *fetchapi.Manifest) error {
+	if err := os.MkdirAll(f.staging, 0o700); err != nil {
+		return err
+	}
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(f.staging, markFile), text, 0o600)
+}
+
+// makeRoom sees that a fetch fits. What fetches that were broken off have left to be
+// resumed goes where its room is needed.
+func (s *Store) makeRoom(f *Fetch) error {
+	err := s.fits(f)
+	if _, full := errors.AsType[*CapacityError](err); !full {
+		return err
+	}
+	for _, dir := range s.leftovers(f) {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("cannot free the room of what was broken off: %w", err)
+		}
+	}
+	if err := s.dropUnused(); err != nil {
+		return err
+	}
+	return s.fits(f)
+}
+
+// leftovers are the folders of fetches that were broken off, other than f's own.
+func (s *Store) leftovers(f *Fetch) []string {
+	all, _ := filepath.Glob(filepath.Join(s.dir, stagingDir, "*")) // the pattern is right
+	return slices.DeleteFunc(all, func(dir string) bool {
+		for other := range s.pending {
+			if other.staging == dir {
+				return true
+			}
+		}
+		return dir == f.staging
+	})
+}
+
+func (s *Store) fits(f *Fetch) error {
+	var pending, fetched int64 // what is promised, and how much of it is on the disk
+	for other := range s.pending {
+		fetched += folderBytes(other.staging)
+		if other != f {
+			pending += other.bytes
+		}
+	}
+	used, err := s.Used()
+	if err != nil {
+		return err
+	}
+	for _, dir := range s.leftovers(f) {
+		used += folderBytes(dir)
+	}
+	if s.limit > 0 && (f.bytes > s.limit || used+pending > s.limit-f.bytes) {
+		return &CapacityError{Needed: f.bytes, Limit: s.limit, Used: used, Pending: pending}
+	}
+	free, err := diskFree(s.dir)
+	if err != nil {
+		return err
+	}
+	if free += fetched; f.bytes > free-pending {
+		return &CapacityError{Needed: f.bytes, Limit: free, Pending: pending, Disk: true}
+	}
+	return nil
+}
+
+// folderBytes is how much has been fetched to a folder.
+func folderBytes(dir string) (sum int64) {
+	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.Name() == markFile {
+			return nil //nolint:nilerr // what cannot be counted counts nothing
+		}
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
+			sum += info.Size()
+		}
+		return nil
+	})
+	return sum
+}
+
+// Staging is the folder to fetch into: each file that is not there yet, whole and
+// synced, under its hash. What else is in the folder helps to resume.
+func (f *Fetch) Staging() string { return f.staging }
+
+// Have are the hashes of files that need not be fetched.
+func (f *Fetch) Have() []string { return slices.Sorted(maps.Keys(f.have)) }
+
+// GiveUp ends the fetch, and gives its promise back. What was fetched stays to be
+// resumed, unless it is to be dropped.
+func (f *Fetch) GiveUp(drop bool) error {
+	f.store.mu.Lock()
+	defer f.store.mu.Unlock()
+	delete(f.store.pending, f)
+	end := dropEmpty
+	if drop {
+		end = os.RemoveAll
+	}
+	if err := end(f.staging); err != nil {
+		return fmt.Errorf("cannot give back the room of what was fetched: %w", err)
+	}
+	return nil
+}
+
+// Publish makes the version one that is served, by one rename, and ends the fetch.
+// The manifest has the hash of each file. Whoever fetched has checked those.
+func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
+	s := f.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := f.publish(m); err != nil {
+		return Version{}, fmt.Errorf("cannot publish %s: %w", m.URI, err)
+	}
+	delete(s.pending, f)
+	if err := errors.Join(os.RemoveAll(f.staging), s.mendHub(), s.emptyTrash(), s.dropUnused()); err != nil {
+		return Version{}, err
+	}
+	v, _ := s.Version(m.Key())
+	return v, v.Damage
+}
+
+func (f *Fetch) publish(m *fetchapi.Manifest) error {
+	s := f.store
+	if err := m.Check(); err != nil {
+		return err
+	}
+	for _, file := range m.Files {
+		if file.SHA256 == "" {
+			return fmt.Errorf("%s has no hash", file.Path)
+		}
+	}
+	if v, ok := s.Version(m.Key()); ok && v.Damage == nil {
+		return nil // what could be told only after the fetch: the version was there
+	}
+	for _, file := range m.Files {
+		if err := f.takeBlob(file); err != nil {
+			return err
+		}
+	}
+	if err := syncDir(filepath.Join(s.dir, blobsDir)); err != nil {
+		return err
+	}
+	tree := filepath.Join(f.staging, treeDir)
+	if err := os.RemoveAll(tree); err != nil {
+		return err
+	}
+	if err := s.buildTree(tree, m); err != nil {
+		return err
+	}
+	target := s.version(m.Key())
+	if _, err := os.Lstat(target); err == nil { // damaged, or without its mark
+		if err := s.throwAway(target); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(tree, target); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(target))
+}
+
+// takeBlob makes a fetched file one of the store's, in place of one that is damaged.
+// Who has that open keeps it as it is. The file stays where it was fetched to as
+// well, so that an end before the version is published costs nothing.
+func (f *Fetch) takeBlob(file fetchapi.File) error {
+	blob := f.store.blob(file.SHA256)
+	if checkFile(blob, file.Size) == nil {
+		return nil
+	}
+	fetched := filepath.Join(f.staging, file.SHA256)
+	info, err := os.Lstat(fetched)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s was not fetched: %w", file.Path, err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s was not fetched as a file", file.Path)
+	case info.Size() != file.Size:
+		return fmt.Errorf("%s was fetched with %d bytes and should have %d", file.Path, info.Size(), file.Size)
+	}
+	if err := os.Chmod(fetched, 0o444); err != nil {
+		return err
+	}
+	if err := os.Chtimes(fetched, untouched, untouched); err != nil {
+		return err
+	}
+	if err := os.Remove(blob); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Link(fetched, blob)
+}
+
+// buildTree builds the folder of a version: its files as links to blobs, then the
+// mark.
+func (s *Store) buildTree(tree string, m *fetchapi.Manifest) error {
+	folders := map[string]bool{}
+	for _, file := range m.Files {
+		path := filepath.Join(tree, filesDir, filepath.FromSlash(file.Path))
+		dir := filepath.Dir(path)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		for ; len(dir) >= len(tree); dir = filepath.Dir(dir) {
+			folders[dir] = true
+		}
+		if err := os.Link(s.blob(file.SHA256), path); err != nil {
+			return err
+		}
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := writeSynced(filepath.Join(tree, markFile), text); err != nil {
+		return err
+	}
+	for dir := range folders {
+		if err := syncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func writeSynced(path string, text []byte) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Write(text); err != nil {
+		return err
+	}
+	return f.Sync()
+}

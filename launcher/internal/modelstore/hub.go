@@ -1,0 +1,227 @@
+package modelstore
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+const hubScheme = "hf://"
+
+// hubFolder is the name that the hub's client gives to the folder of a model.
+func hubFolder(m *fetchapi.Manifest) string {
+	return "models--" + strings.ReplaceAll(strings.TrimPrefix(m.URI, hubScheme), "/", "--")
+}
+
+// etag is the name that the hub's client gives to a file.
+func etag(f fetchapi.File) string {
+	if f.GitSHA1 != "" {
+		return f.GitSHA1
+	}
+	return f.SHA256
+}
+
+// mendHub makes the hub's layout show exactly the whole versions from the hub. What
+// it shows is derived, and made anew when it is not as it should be.
+func (s *Store) mendHub() error {
+	all, err := s.Versions()
+	if err != nil {
+		return err
+	}
+	models := map[string][]Version{}
+	for _, v := range all {
+		if v.Damage == nil && strings.HasPrefix(v.Manifest.URI, hubScheme) {
+			name := hubFolder(&v.Manifest)
+			models[name] = append(models[name], v)
+		}
+	}
+	entries, err := os.ReadDir(s.HubCache())
+	if err != nil {
+		return fmt.Errorf("cannot list what the hub's layout shows: %w", err)
+	}
+	for _, e := range entries {
+		if len(models[e.Name()]) == 0 {
+			if err := s.throwAway(filepath.Join(s.HubCache(), e.Name())); err != nil {
+				return fmt.Errorf("cannot take a model out of the hub's layout: %w", err)
+			}
+		}
+	}
+	for name, versions := range models {
+		if err := s.showModel(filepath.Join(s.HubCache(), name), versions); err != nil {
+			return fmt.Errorf("cannot show %s in the hub's layout: %w", name, err)
+		}
+	}
+	return s.emptyTrash()
+}
+
+// showModel makes the folder of one model: links to the blobs, a snapshot for each
+// commit, and last the names by which commits are asked for.
+func (s *Store) showModel(dir string, versions []Version) error {
+	snapshots, refs, blobs := map[string]bool{}, map[string]string{}, map[string]string{}
+	for _, v := range versions { // the oldest first: a branch names the newest
+		snapshots[v.Manifest.Revision] = true
+		if ref := v.Manifest.Ref; ref != "" && ref != v.Manifest.Revision {
+			maps.DeleteFunc(refs, func(other, _ string) bool { // a folder of the one cannot be a file of the other
+				return strings.HasPrefix(other, ref+"/") || strings.HasPrefix(ref, other+"/")
+			})
+			refs[ref] = v.Manifest.Revision
+		}
+		for _, f := range v.Manifest.Files {
+			blobs[etag(f)] = f.SHA256
+		}
+	}
+	for _, name := range []string{"blobs", "snapshots", "refs"} {
+		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
+			return err
+		}
+	}
+	if err := s.showBlobs(filepath.Join(dir, "blobs"), blobs); err != nil {
+		return err
+	}
+	if err := dropOthers(filepath.Join(dir, "snapshots"), func(name string) bool { return snapshots[name] }); err != nil {
+		return err
+	}
+	for _, v := range versions {
+		if err := s.showSnapshot(filepath.Join(dir, "snapshots"), &v.Manifest); err != nil {
+			return err
+		}
+	}
+	return s.showRefs(filepath.Join(dir, "refs"), refs)
+}
+
+// showRefs makes the names by which commits are asked for; a name may have slashes.
+func (s *Store) showRefs(dir string, refs map[string]string) error {
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err == nil && refs[name] == "" {
+			err = os.Remove(path)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for ref, commit := range refs {
+		if err := s.replaceText(filepath.Join(dir, ref), commit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) showBlobs(dir string, blobs map[string]string) error {
+	if err := dropOthers(dir, func(name string) bool { return blobs[name] != "" }); err != nil {
+		return err
+	}
+	for name, hash := range blobs {
+		shown := filepath.Join(dir, name)
+		if sameFile(shown, s.blob(hash)) {
+			continue
+		}
+		if err := os.Remove(shown); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err := os.Link(s.blob(hash), shown); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sameFile(a, b string) bool {
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
+}
+
+// showSnapshot makes the snapshot of a commit, by one rename.
+func (s *Store) showSnapshot(dir string, m *fetchapi.Manifest) error {
+	target := filepath.Join(dir, m.Revision)
+	if whole(target, m) {
+		return nil
+	}
+	tree, err := os.MkdirTemp(filepath.Join(s.dir, stagingDir), trashPrefix)
+	if err != nil {
+		return err
+	}
+	if err := os.Chmod(tree, 0o755); err != nil {
+		return err
+	}
+	for _, f := range m.Files {
+		path := filepath.Join(tree, filepath.FromSlash(f.Path))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.Symlink(linkText(f), path); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Lstat(target); err == nil {
+		if err := s.throwAway(target); err != nil {
+			return err
+		}
+	}
+	return os.Rename(tree, target)
+}
+
+// linkText leads from a file of a snapshot to its blob.
+func linkText(f fetchapi.File) string {
+	return strings.Repeat("../", 2+strings.Count(f.Path, "/")) + "blobs/" + etag(f)
+}
+
+func whole(snapshot string, m *fetchapi.Manifest) bool {
+	for _, f := range m.Files {
+		if text, err := os.Readlink(filepath.Join(snapshot, filepath.FromSlash(f.Path))); err != nil || text != linkText(f) {
+			return false
+		}
+	}
+	return true
+}
+
+// replaceText writes a short file whole, unless that is what it says.
+func (s *Store) replaceText(path, text string) error {
+	if old, err := os.ReadFile(path); err == nil && string(old) == text {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && info.IsDir() { // of names that are no more
+		if err := os.RemoveAll(path); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	staged := filepath.Join(s.dir, stagingDir, trashPrefix+"ref")
+	if err := writeSynced(staged, []byte(text)); err != nil {
+		return err
+	}
+	return os.Rename(staged, path)
+}
+
+// dropOthers removes what a folder has beside what is wanted there.
+func dropOthers(dir string, wanted func(name string) bool) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !wanted(e.Name()) {
+			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

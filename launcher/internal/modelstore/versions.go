@@ -1,0 +1,349 @@
+package modelstore
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// Version is one version of a model as it is on the disk.
+type Version struct {
+	Key       string            `json:"id"`
+	Manifest  fetchapi.Manifest `json:"manifest"`
+	Published time.Time         `json:"published"` // since when it is there
+	Damage    error             `json:"-"`         // why it is not served; nil: it is whole
+}
+
+// PartialError is the damage of a version that was not fetched to its end.
+type PartialError struct{ Fetched, Bytes int64 }
+
+func (e *PartialError) Error() string {
+	return fmt.Sprintf("%s of %s are fetched; a pull goes on from there", text(e.Fetched), text(e.Bytes))
+}
+
+// Versions lists what there is, the oldest first. A folder without its mark is no
+// version.
+func (r *Reader) Versions() ([]Version, error) {
+	keys := map[string]bool{}
+	for _, dir := range []string{modelsDir, stagingDir} {
+		entries, err := os.ReadDir(filepath.Join(r.dir, dir))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("cannot list the model store: %w", err)
+		}
+		for _, e := range entries {
+			keys[e.Name()] = true
+		}
+	}
+	var all []Version
+	for key := range keys {
+		if v, ok := r.Version(key); ok {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b Version) int {
+		return cmp.Or(a.Published.Compare(b.Published), cmp.Compare(a.Key, b.Key))
+	})
+	return all, nil
+}
+
+// Version gives a version by its key. It is to be served when its damage is nil:
+// each file is there, with its size, and was not written to.
+func (r *Reader) Version(key string) (v Version, found bool) {
+	v.Key = key
+	mark := filepath.Join(r.version(key), markFile)
+	info, err := os.Lstat(mark)
+	if err != nil || !info.Mode().IsRegular() {
+		return r.partial(key)
+	}
+	v.Published = info.ModTime().UTC()
+	text, err := os.ReadFile(mark)
+	if err != nil {
+		v.Damage = fmt.Errorf("its manifest cannot be read: %w", err)
+		return v, true
+	}
+	if err := json.Unmarshal(text, &v.Manifest); err != nil {
+		v.Damage = fmt.Errorf("its manifest is damaged: %w", err)
+		return v, true
+	}
+	v.Damage = r.damage(key, &v.Manifest)
+	return v, true
+}
+
+// partial gives a version as far as it was fetched.
+func (r *Reader) partial(key string) (v Version, found bool) {
+	staging := r.staging(key)
+	mark, err := os.ReadFile(filepath.Join(staging, markFile))
+	if err != nil || json.Unmarshal(mark, &v.Manifest) != nil || v.Manifest.Check() != nil || v.Manifest.Key() != key {
+		return Version{}, false
+	}
+	if info, err := os.Stat(staging); err == nil {
+		v.Published = info.ModTime().UTC()
+	}
+	fetched := folderBytes(staging)
+	for _, f := range v.Manifest.Files {
+		if f.SHA256 != "" && checkFile(r.blob(f.SHA256), f.Size) == nil {
+			fetched += f.Size
+		}
+	}
+	v.Key, v.Damage = key, &PartialError{Fetched: min(fetched, v.Manifest.Bytes()), Bytes: v.Manifest.Bytes()}
+	return v, true
+}
+
+// damage says what is wrong with the files of a version, as far as that can be seen
+// without reading them.
+func (r *Reader) damage(key string, m *fetchapi.Manifest) error {
+	if err := m.Check(); err != nil {
+		return err
+	}
+	if m.Key() != key {
+		return fmt.Errorf("its manifest is that of another version, %s", m.Key())
+	}
+	for _, f := range m.Files {
+		if f.SHA256 == "" {
+			return fmt.Errorf("its manifest has no hash of %s", f.Path)
+		}
+		if err := checkFile(filepath.Join(r.Files(key), f.Path), f.Size); err != nil {
+			return fmt.Errorf("its file %s %w", f.Path, err)
+		}
+	}
+	return nil
+}
+
+// checkFile sees that a file is as it was published, without reading it.
+func checkFile(path string, size int64) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return errors.New("is missing")
+	case err != nil:
+		return fmt.Errorf("cannot be looked at: %w", err)
+	case !info.Mode().IsRegular():
+		return errors.New("is not a file any more")
+	case info.Size() != size:
+		return fmt.Errorf("has %d bytes and should have %d", info.Size(), size)
+	case !info.ModTime().Equal(untouched):
+		return errors.New("was written to")
+	}
+	return nil
+}
+
+// Verify reads every file of a version and says which are not what they should be.
+// Where this process may, it has the disk say so, too: the file counts as written to
+// from then on, so that the version is not served and the file is fetched again.
+func (r *Reader) Verify(key string) error {
+	v, ok := r.Version(key)
+	if !ok {
+		return &NotFoundError{Dir: r.dir, Name: key}
+	}
+	if v.Damage != nil {
+		return v.Damage
+	}
+	var wrong []error
+	for _, f := range v.Manifest.Files {
+		hash, err := hashFile(filepath.Join(r.Files(key), f.Path))
+		switch {
+		case err != nil:
+			wrong = append(wrong, fmt.Errorf("cannot read its file %s: %w", f.Path, err))
+		case hash != f.SHA256:
+			now := time.Now()
+			_ = os.Chtimes(filepath.Join(r.Files(key), f.Path), now, now) // a user who may only read is told all the same
+			wrong = append(wrong, fmt.Errorf("its file %s has the sha256 %s and should have %s", f.Path, hash, f.SHA256))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+func hashFile(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Find gives the version that a person means: by its key or the first eight or more
+// characters of that, or by its address with the revision or, where there is only
+// one version, without.
+func (r *Reader) Find(name string) (Version, error) {
+	all, err := r.Versions()
+	if err != nil {
+		return Version{}, err
+	}
+	var found []Version
+	for _, v := range all {
+		if v.named(name) {
+			found = append(found, v)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return Version{}, &NotFoundError{Dir: r.dir, Name: name}
+	case 1:
+		return found[0], nil
+	}
+	var keys []string
+	for _, v := range found {
+		keys = append(keys, v.Key)
+	}
+	return Version{}, fmt.Errorf("%q may be any of %s; say which", name, strings.Join(keys, ", "))
+}
+
+// NotFoundError says that the store has no such model.
+type NotFoundError struct{ Dir, Name string }
+
+func (e *NotFoundError) Error() string {
+	return fmt.Sprintf("there is no model %q in %s; launcher models lists what there is", e.Name, e.Dir)
+}
+
+func (v *Version) named(name string) bool {
+	const enough = 8
+	if v.Key == name || len(name) >= enough && strings.HasPrefix(v.Key, name) {
+		return true
+	}
+	for _, uri := range []string{v.Manifest.URI, strings.TrimPrefix(v.Manifest.URI, "hf://")} {
+		if uri != "" && (name == uri || name == uri+"@"+v.Manifest.Revision || v.Manifest.Ref != "" && name == uri+"@"+v.Manifest.Ref) {
+			return true
+		}
+	}
+	return false
+}
+
+// Lease keeps a version from being removed until it is released. A version that is
+// damaged or not there takes none.
+func (s *Store) Lease(key, holder string) (release func(), err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, ok := s.Version(key)
+	if !ok {
+		return nil, &NotFoundError{Dir: s.dir, Name: key}
+	}
+	if v.Damage != nil {
+		return nil, fmt.Errorf("cannot use the model %s: %w; fetch it again", v.Manifest.URI, v.Damage)
+	}
+	if s.leases[key] == nil {
+		s.leases[key] = map[string]bool{}
+	}
+	if s.leases[key][holder] {
+		return nil, fmt.Errorf("%s has a lease on the model %s already", holder, key)
+	}
+	s.leases[key][holder] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.leases[key], holder)
+	}, nil
+}
+
+// InUseError says who keeps a version from being removed.
+type InUseError struct {
+	Model   string
+	Holders []string
+}
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("cannot remove %s: it is in use by %s; end that first", e.Model, strings.Join(e.Holders, ", "))
+}
+
+// Remove removes a version, and what was fetched of it, unless somebody has a lease
+// on it or it is being fetched.
+func (s *Store) Remove(key string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, ok := s.Version(key)
+	if !ok {
+		return &NotFoundError{Dir: s.dir, Name: key}
+	}
+	if holders := s.leases[key]; len(holders) > 0 {
+		e := &InUseError{Model: v.Manifest.URI}
+		for h := range holders {
+			e.Holders = append(e.Holders, h)
+		}
+		slices.Sort(e.Holders)
+		return e
+	}
+	for f := range s.pending {
+		if f.staging == s.staging(key) {
+			return fmt.Errorf("cannot remove %s: it is being fetched; end that first", v.Manifest.URI)
+		}
+	}
+	for _, path := range []string{s.version(key), s.staging(key)} {
+		if err := s.throwAway(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("cannot remove %s: %w", v.Manifest.URI, err)
+		}
+	}
+	return errors.Join(s.mendHub(), s.emptyTrash(), s.dropUnused())
+}
+
+// throwAway takes a folder out of what is served by one rename. emptyTrash frees
+// its room.
+func (s *Store) throwAway(path string) error {
+	trash, err := os.MkdirTemp(filepath.Join(s.dir, stagingDir), trashPrefix)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(path, filepath.Join(trash, "it")); err != nil {
+		return errors.Join(err, os.Remove(trash))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+const trashPrefix = "trash-"
+
+func (s *Store) emptyTrash() error {
+	left, err := filepath.Glob(filepath.Join(s.dir, stagingDir, trashPrefix+"*"))
+	if err != nil {
+		return fmt.Errorf("cannot look for what was thrown away: %w", err)
+	}
+	for _, path := range left {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("cannot free the room of what was removed: %w", err)
+		}
+	}
+	return nil
+}
+
+// dropUnused removes the blobs that no version links to and that no fetch counts on.
+func (s *Store) dropUnused() error {
+	counted := map[string]bool{}
+	for f := range s.pending {
+		for hash := range f.have {
+			counted[hash] = true
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
+	if err != nil {
+		return fmt.Errorf("cannot look for files that no model uses: %w", err)
+	}
+	for _, e := range entries {
+		var stat unix.Stat_t
+		path := s.blob(e.Name())
+		if err := unix.Lstat(path, &stat); err != nil {
+			return fmt.Errorf("cannot look at %s: %w", path, err)
+		}
+		if stat.Nlink > 1 || counted[e.Name()] {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("cannot remove a file that no model uses: %w", err)
+		}
+	}
+	return nil
+}
