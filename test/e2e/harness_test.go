@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	bin.launcher, bin.enginesim = filepath.Join(dir, "launcher"), filepath.Join(dir, "enginesim")
-	if err := harness.Build(context.Background(), "../..", dir, nil, "launcher/cmd/launcher", "test/enginesim"); err != nil {
+	if err := harness.Build(context.Background(), "../..", dir, nil, "launcher/cmd/launcher", "launcher/cmd/modelfetch", "test/enginesim"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

@@ -88,7 +88,8 @@ func (c *cli) rootCommand() *cobra.Command {
 		Short: "Models take turns on a GPU",
 		Long: strings.TrimSpace(`
 Models take turns on a GPU. "launcher serve" supervises engines (vllm serve) on
-this machine and swaps them; the other commands speak to it over its API.
+this machine and swaps them; the other commands speak to it over its API, but for
+pull, models and rm, which keep models in a folder.
 
 Exit codes: 0 done; 1 not done, with the reason on standard error; 2 the command
 line, the configuration, the state folder or the address is wrong.`),
@@ -103,11 +104,12 @@ line, the configuration, the state folder or the address is wrong.`),
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w%s; see: %s --help", err, meant(cmd, err), cmd.CommandPath())
 	})
-	root.AddGroup(&cobra.Group{ID: daemonGroup, Title: "The daemon:"}, &cobra.Group{ID: clientGroup, Title: "Its client:"})
+	root.AddGroup(&cobra.Group{ID: daemonGroup, Title: "The daemon:"}, &cobra.Group{ID: clientGroup, Title: "Its client:"}, &cobra.Group{ID: modelGroup, Title: "Models in a folder:"})
 	root.AddCommand(
 		c.serveCommand(), c.initCommand(), c.doctorCommand(),
 		c.psCommand(), c.gpusCommand(), c.preloadersCommand(), c.runCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(),
 		c.stopCommand(), c.logsCommand(), c.versionCommand(),
+		c.pullCommand(), c.modelsCommand(), c.rmCommand(),
 	)
 	return root
 }

@@ -182,7 +182,7 @@ func limit(p *time.Duration) value {
 
 func size[T int64 | uint64](p *T) value {
 	return scalar("bytes", wantBytes, yamlString|yamlNumber, func(s string) error {
-		n, err := parseBytes(s)
+		n, err := ParseBytes(s)
 		if err != nil {
 			return err
 		}
@@ -201,8 +201,8 @@ var units = map[string]float64{
 	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
 }
 
-// parseBytes reads a number of bytes such as "1024", "80GiB", "1.5 GB".
-func parseBytes(s string) (int64, error) {
+// ParseBytes reads a number of bytes such as "1024", "80GiB", "1.5 GB".
+func ParseBytes(s string) (int64, error) {
 	digits := strings.TrimRight(s, "kmgtibKMGTIB ")
 	unit := strings.ToLower(strings.TrimSpace(s[len(digits):]))
 	factor, known := units[unit]

@@ -1,0 +1,252 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/config"
+	"hotseat.dev/hotseat/launcher/internal/modelstore"
+)
+
+const envModelStore = "HOTSEAT_MODEL_STORE"
+
+// modelGroup has the commands that work on a folder of models, and speak to no
+// launcher.
+const modelGroup = "models"
+
+// storeFlags are those of each command about a folder of models.
+type storeFlags struct {
+	dir  string
+	wait time.Duration
+}
+
+func (s *storeFlags) add(cmd *cobra.Command) {
+	cmd.GroupID = modelGroup
+	cmd.Flags().StringVar(&s.dir, "model-store", "", fmt.Sprintf("`DIR` with the models (environment %s; default hotseat/models in the user's cache folder)", envModelStore))
+}
+
+func (s *storeFlags) addWait(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&s.wait, "wait", 10*time.Minute, "how long to wait while another process changes the store")
+}
+
+func (s *storeFlags) folder() (string, error) {
+	if dir := cmp.Or(s.dir, os.Getenv(envModelStore)); dir != "" {
+		return dir, nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", usagef("cannot tell where the models are: %w; name the folder by --model-store", err)
+	}
+	return filepath.Join(cache, "hotseat", "models"), nil
+}
+
+func (s *storeFlags) read() (*modelstore.Reader, error) {
+	dir, err := s.folder()
+	if err != nil {
+		return nil, err
+	}
+	r, err := modelstore.Read(dir)
+	if err != nil {
+		return nil, usagef("%w", err)
+	}
+	return r, nil
+}
+
+// open takes the folder, waiting for another owner.
+func (s *storeFlags) open(ctx context.Context, limit int64, waiting func()) (*modelstore.Store, error) {
+	dir, err := s.folder()
+	if err != nil {
+		return nil, err
+	}
+	deadline := time.NewTimer(s.wait)
+	defer deadline.Stop()
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for told := false; ; {
+		store, err := modelstore.Open(modelstore.Options{Dir: dir, Limit: limit})
+		if _, locked := errors.AsType[*modelstore.LockedError](err); !locked {
+			if err != nil {
+				return nil, usagef("%w", err)
+			}
+			return store, nil
+		}
+		if !told {
+			told = true
+			waiting()
+		}
+		select {
+		case <-again.C:
+		case <-deadline.C:
+			return nil, err
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// model is one version of a model, as commands show it.
+type model struct {
+	ID        string    `json:"id"`
+	URI       string    `json:"uri"`
+	Ref       string    `json:"ref,omitempty"`
+	Revision  string    `json:"revision"`
+	State     string    `json:"state"` // Ready, Partial or Damaged
+	Reason    string    `json:"reason,omitempty"`
+	Bytes     int64     `json:"size_bytes"`
+	Files     int       `json:"files"`
+	Path      string    `json:"path"`
+	HubCache  string    `json:"hub_cache,omitempty"` // for HF_HUB_CACHE
+	Published time.Time `json:"published"`
+}
+
+func describe(r *modelstore.Reader, v modelstore.Version) model {
+	m := model{
+		ID: v.Key, URI: v.Manifest.URI, Ref: v.Manifest.Ref, Revision: v.Manifest.Revision, State: "Ready",
+		Bytes: v.Manifest.Bytes(), Files: len(v.Manifest.Files), Path: r.Files(v.Key), Published: v.Published,
+	}
+	if strings.HasPrefix(m.URI, "hf://") {
+		m.HubCache = r.HubCache()
+	}
+	if _, partial := errors.AsType[*modelstore.PartialError](v.Damage); partial {
+		m.State, m.Reason = "Partial", v.Damage.Error()
+	} else if v.Damage != nil {
+		m.State, m.Reason = "Damaged", v.Damage.Error()
+	}
+	return m
+}
+
+func (c *cli) modelsCommand() *cobra.Command {
+	var folder storeFlags
+	var verify bool
+	cmd := &cobra.Command{
+		Use:   "models [flags]",
+		Short: "List the models of a store",
+		Args:  exactly(),
+	}
+	folder.add(cmd)
+	cmd.Flags().BoolVar(&verify, "verify", false, "read every file and compare its hash")
+	c.formatFlag(cmd, formatWide)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		store, err := folder.read()
+		if err != nil {
+			return err
+		}
+		versions, err := store.Versions()
+		if err != nil {
+			return err
+		}
+		models, damaged := []model{}, 0
+		for _, v := range versions {
+			if verify {
+				v.Damage = store.Verify(v.Key)
+			}
+			m := describe(store, v)
+			if m.State == "Damaged" {
+				damaged++
+			}
+			models = append(models, m)
+		}
+		if err := c.show(models, func(w io.Writer) error { return c.modelTable(w, models) }); err != nil {
+			return err
+		}
+		if verify && damaged > 0 {
+			return fmt.Errorf("%d of %d models are damaged: pull them again", damaged, len(models))
+		}
+		return nil
+	}
+	return cmd
+}
+
+func (c *cli) modelTable(w io.Writer, models []model) error {
+	t := table{heading: []string{"ID", "MODEL", "REVISION", "STATE", "SIZE", "AGE", "REASON"}}
+	if c.format == formatWide {
+		t.heading = append(t.heading, "PATH")
+	}
+	for _, m := range models {
+		cells := []string{m.ID[:min(12, len(m.ID))], m.URI, m.Revision[:min(12, len(m.Revision))], m.State, launcher.BytesText(uint64(max(0, m.Bytes))), age(time.Since(m.Published)), oneLine(m.Reason)}
+		if c.format == formatWide {
+			cells = append(cells, m.Path)
+		}
+		t.add(cells...)
+	}
+	return t.write(w)
+}
+
+func (c *cli) rmCommand() *cobra.Command {
+	var folder storeFlags
+	cmd := &cobra.Command{
+		Use:   "rm [flags] MODEL",
+		Short: "Remove a model from a store: by its id, or by its address",
+		Args:  exactly("MODEL"),
+	}
+	folder.add(cmd)
+	folder.addWait(cmd)
+	c.formatFlag(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		return interrupted(cmd.Context(), "interrupted; nothing was removed", func(ctx context.Context) (err error) {
+			reader, err := folder.read()
+			if err != nil {
+				return err
+			}
+			if _, err := reader.Find(args[0]); err != nil { // nothing is made where nothing is
+				return err
+			}
+			store, err := folder.open(ctx, 0, c.tellWaiting)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, store.Close()) }()
+			v, err := store.Find(args[0])
+			if err != nil {
+				return err
+			}
+			removed := describe(&store.Reader, v)
+			if err := store.Remove(v.Key); err != nil {
+				return err
+			}
+			return c.show(removed, func(w io.Writer) error {
+				_, err := fmt.Fprintln(w, removed.ID)
+				return err
+			})
+		})
+	}
+	return cmd
+}
+
+func (c *cli) tellWaiting() {
+	_, _ = fmt.Fprintln(c.err, "launcher: another process changes the model store; waiting for its end")
+}
+
+// interrupted runs a command that ends with 130 or 143 when it is interrupted, and
+// then says so.
+func interrupted(parent context.Context, says string, run func(context.Context) error) error {
+	ctx, stop := interruptible(parent)
+	defer stop()
+	err := run(ctx)
+	if by, ok := errors.AsType[*interruptedError](context.Cause(ctx)); ok && err != nil {
+		return &exitError{code: 128 + int(by.signal), cause: errors.New(says)}
+	}
+	return err
+}
+
+// limitOf reads --storage-limit.
+func limitOf(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := config.ParseBytes(text)
+	if err != nil {
+		return 0, usagef("--storage-limit: %w", err)
+	}
+	return n, nil
+}
