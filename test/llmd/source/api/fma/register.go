@@ -1,0 +1,3 @@
+package fma
+
+const GroupName = "fma.llm-d.ai"
