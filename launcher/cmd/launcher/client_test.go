@@ -206,7 +206,7 @@ func TestACommandThatIsInterruptedSaysSoAndWhatItAskedForGoesOn(t *testing.T) {
 		code   int
 	}{"sigint": {syscall.SIGINT, 130}, "sigterm": {syscall.SIGTERM, 143}} {
 		t.Run(name, func(t *testing.T) {
-			waiting := spawnClient(t, d, "run", "--id", name, "--wait", "m", "--sim-hang-at-load", "always")
+			waiting := spawnClient(t, d, "run", "--id", name, "--wait", "m", "--gpu-memory-utilization", "0.3", "--sim-hang-at-load", "always")
 			waiting.log.awaitText(t, name+" is starting")
 			require.NoError(t, waiting.cmd.Process.Signal(c.signal))
 			require.Equal(t, c.code, waiting.await())
