@@ -211,7 +211,7 @@ func (w *world) restless() (out []string) {
 	all, _ := w.life.sup.List()
 	for _, i := range all {
 		state := launcher.State(i.State)
-		if state.Moving() || i.SwapID != "" || state.Ended() && (i.Port != 0 || w.holds(i.PID)) {
+		if state.Moving() || i.SwapID != "" || state.Ended() && i.Port != 0 {
 			out = append(out, fmt.Sprintf("%s is %s, of swap %q", i.InstanceID, i.State, i.SwapID))
 		}
 	}
