@@ -331,7 +331,8 @@ func (w *world) deletedAt(e ending) bool {
 func (w *world) madeByAFailure(p *proc) bool {
 	for _, r := range w.requests {
 		if r.request == p.model && r.isSwap() {
-			return !slices.ContainsFunc(r.answers, func(a answer) bool { return a.result.Outcome == launcherapi.OutcomeDone })
+			done := slices.ContainsFunc(r.answers, func(a answer) bool { return a.result.Outcome == launcherapi.OutcomeDone })
+			return !done || w.damaged["a swap"] // its client may have asked again, and nobody knew of the first time
 		}
 	}
 	return false
