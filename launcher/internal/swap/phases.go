@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -102,6 +103,22 @@ func (r *Run) undoRows(ctx context.Context) error {
 	}
 	for _, id := range r.deleted() {
 		errs = append(errs, fmt.Errorf("%s is gone: %w", id, supervisor.ErrDeleted))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return r.fallen()
+}
+
+// fallen says which instances that were brought back have ended since, while others
+// were still brought back.
+func (r *Run) fallen() error {
+	_, out := r.claim.Show()
+	var errs []error
+	for _, i := range out {
+		if launcher.State(i.State).Ended() {
+			errs = append(errs, fmt.Errorf("%s is %s: %s", i.InstanceID, i.State, i.Reason))
+		}
 	}
 	return errors.Join(errs...)
 }

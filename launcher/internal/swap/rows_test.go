@@ -170,6 +170,15 @@ func TestWhatCannotBeUndoneKeepsNothingElseFromBeingUndone(t *testing.T) {
 	}
 }
 
+func TestASwapIsNotUndoneWhileOneThatWasBroughtBackHasEndedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeClaim{plan: toSleeper("a", "b"), fails: map[string]error{"wake": errBroken}, states: map[string]string{"n": "sleeping", "a": "failed", "b": "awake"}}
+		result, err := played(t, f)
+		assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
+		assert.EqualError(t, asFailed(err).Undo, "a is failed: ")
+	})
+}
+
 func TestAnUndoingThatHangsIsAnsweredInTimeAndGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeClaim{plan: toSleeper("a"), fails: map[string]error{"wake": errBroken}, hangs: "bring back a", states: map[string]string{"n": "sleeping", "a": "waking"}}
