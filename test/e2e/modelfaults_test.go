@@ -10,14 +10,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/test/harness"
 	"hotseat.dev/hotseat/test/hubserver"
 )
 
@@ -59,18 +58,15 @@ func kill(t *testing.T, victim string, pull *exec.Cmd) {
 	t.Helper()
 	process := pull.Process
 	if victim == "modelfetch" {
-		tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pull.Process.Pid))
-		require.NoError(t, err)
-		for _, task := range tasks {
-			text, err := os.ReadFile(task)
+		for _, child := range harness.Processes(func(p harness.Process) bool { return p.Parent == pull.Process.Pid }) {
+			found, err := os.FindProcess(child.PID)
 			require.NoError(t, err)
-			if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
-				process, err = os.FindProcess(pid)
-				require.NoError(t, err)
-			}
+			process = found
 		}
 	}
-	require.NoError(t, process.Kill())
+	if err := process.Kill(); !errors.Is(err, os.ErrProcessDone) {
+		require.NoError(t, err)
+	}
 }
 
 // Wherever it is killed, a pull leaves the model whole, or what the next goes on from.
