@@ -70,7 +70,7 @@ type SwapResult struct {
 	Outcome string      `json:"outcome" enum:"done,noop,refused,undone,undo_failed,interrupted,dry_run"`
 	In      *Instance   `json:"in,omitempty"`
 	Out     []Instance  `json:"out"`
-	Evicted []string    `json:"evicted,omitempty" doc:"Sleepers that were stopped to keep within the budgets."`
+	Evicted []string    `json:"evicted,omitempty" doc:"Sleepers that were stopped to keep within the budgets; in a swap that failed also those whose stop is not over."`
 	Deleted []string    `json:"deleted,omitempty" doc:"Those that were to leave and that somebody deleted meanwhile. An undo does not bring them back."`
 	Cut     int         `json:"cut_requests" doc:"Answers in flight that were cut when the drain ran out of time."`
 	BeganAt time.Time   `json:"began_at,omitzero" doc:"When the swap began, the wait for its turn included."`

@@ -136,7 +136,7 @@ func (w *world) gotThere(state launcher.State, p *proc) bool {
 	}
 	switch state {
 	case launcher.Starting:
-		return p.ready
+		return p.ready && p.alive() // one that has ended is held to what is listed of it
 	case launcher.FallingAsleep:
 		return p.level > 0 && settled
 	case launcher.Waking:

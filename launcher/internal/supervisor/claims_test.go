@@ -155,6 +155,22 @@ func TestAVictimThatIsNotEvictedIsFreeWhenTheSwapIsOver(t *testing.T) {
 	})
 }
 
+func TestAVictimWhoseStopIsNotOverInTimeIsSaidToBeEvicted(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		c := r.evicting()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		evicted, err := c.Evict(ctx, "v")
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.True(t, evicted)
+		_, err = c.Evict(t.Context(), "v")
+		require.NoError(t, err)
+		_, err = r.Get("v")
+		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err), "the stop goes on when nobody waits for it")
+		c.Release()
+	})
+}
+
 func TestAnEvictionEndsOnlyASleeper(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(r *rig)

@@ -77,7 +77,7 @@ func (c *Claim) orDeleted(ctx context.Context, i *instance, err error) error {
 }
 
 // Evict ends a victim, and waits until the victim is forgotten and its device memory
-// is back.
+// is back. A victim that was told to stop is evicted, also where the wait fails.
 //
 //	the instance                    effect
 //	asleep, and the claim's         stopped and forgotten: evicted
@@ -93,7 +93,8 @@ func (c *Claim) Evict(ctx context.Context, id string) (evicted bool, err error) 
 	var ends bool
 	switch {
 	case i.state == launcher.Sleeping && i.victim && i.swapID == c.plan.SwapID && c.s.lists(i):
-		err, evicted = c.s.stop(i), true
+		err = c.s.stop(i)
+		evicted = err == nil
 	case i.state == launcher.Stopping || i.state.Ended():
 		ends = true
 	default:
@@ -107,7 +108,7 @@ func (c *Claim) Evict(ctx context.Context, id string) (evicted bool, err error) 
 	default:
 		_, err = c.s.awaitForgotten(ctx, i)
 	}
-	return evicted && err == nil, err
+	return evicted, err
 }
 
 // Start makes the new instance and starts the engine, once the device memory is free
