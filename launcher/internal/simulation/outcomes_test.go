@@ -96,8 +96,10 @@ func (w *world) doneIsTrue(r *request, a answer) {
 
 // undoneIsTrue: who was awake is awake again, and who came in is gone or asleep.
 func (w *world) undoneIsTrue(r *request, a answer) {
+	unseen := w.everWrong("no descriptors") // whose end was not seen is shown as it was written, until it is adopted
 	for _, out := range a.result.Out {
-		if p := w.process(out.InstanceID); (p == nil || p.level > 0 || !p.ready) && !w.justDied(out.InstanceID) {
+		p := w.process(out.InstanceID)
+		if (p == nil && !unseen || p != nil && (p.level > 0 || !p.ready)) && !w.justDied(out.InstanceID) {
 			w.m.wrong(undoneIsTrue, "%s is undone, and %s is not awake", r.step, out.InstanceID)
 		}
 	}
