@@ -216,7 +216,7 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 	measured := s.held(i)
 	s.come(i, op, launcher.EventWoke, func() {
 		i.timed("wake", time.Since(began))
-		i.hostBytes = 0
+		i.hostBytes, i.unheard = 0, false
 		if len(measured) > 0 {
 			i.awakeBytes = measured
 		}

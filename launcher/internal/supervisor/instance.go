@@ -73,6 +73,7 @@ type instance struct {
 	deleting bool   // the instance is to be forgotten once it is released
 	waiting  bool   // no process is made yet: the launcher waits for a preloader to fork one
 	found    bool   // the instance had no record on disk: its process was found when the launcher started
+	unheard  bool   // the record was out of date, and the engine did not say whether it sleeps: it may, at level 2
 
 	op      *operation
 	changed chan struct{} // closed and replaced when anything changes

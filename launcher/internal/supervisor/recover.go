@@ -117,7 +117,9 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 				saved.State, saved.Level = launcher.Sleeping, 2 // the wake sequence of level 2 wakes sleepers of both levels
 			case !sleeping && (saved.State == launcher.Sleeping || onItsWay):
 				s.log.Warn("an engine is awake that was not written down to be awake", "instance", saved.Facts.ID, "written", saved.State)
-				saved.State = launcher.Awake
+				saved.State, saved.Doubted = launcher.Awake, false
+			case !sleeping:
+				saved.Doubted = false
 			}
 		})
 	}
@@ -208,7 +210,7 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 		facts: saved.Facts, engine: eng, root: saved.Root, state: saved.State, created: saved.Created, since: saved.Since,
 		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: sleepLevel(saved),
 		awakeBytes: saved.Awake, residue: saved.Asleep, hostBytes: saved.Host, asleepAt: saved.AsleepAt, slept: saved.Slept, lastWoken: saved.LastUsed,
-		swapID: saved.SwapID, holdGate: saved.HoldGate, deleting: saved.Deleting, found: saved.Found, timings: saved.Timings,
+		swapID: saved.SwapID, holdGate: saved.HoldGate, deleting: saved.Deleting, found: saved.Found, unheard: saved.Doubted && saved.State == launcher.Awake, timings: saved.Timings,
 		changed: make(chan struct{}), over: make(chan struct{}),
 	}
 	if saved.ExitCode != nil {

@@ -428,6 +428,27 @@ func TestAnEngineThatDidNotAnswerAtARestartAndSleepsIsNotTakenForAwake(t *testin
 	})
 }
 
+func TestAnEngineThatDidNotAnswerAtARestartIsWokenAsIfItHadSleptAtLevel2(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		tree := r.runner.tree("a")
+		r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
+		memory := remembered(t, r)
+		memory.Instances[0].Doubted = true // a sleep at level 2 could not be written, and the launcher was killed
+		fresh, _ := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		fresh.engine.sleeps = func(context.Context) error { return errBroken }
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		require.Equal(t, "awake", fresh.state("a"))
+		fresh.engine.sleeps = nil
+		for range 2 {
+			fresh.asleep("a")
+			fresh.wakes("a")
+		}
+		assert.Equal(t, []string{"sleep 2", "wake 2", "sleep 1, unchecked", "wake 1, unchecked"}, fresh.engine.noted(), "once awake, it is known again")
+	})
+}
+
 // refusing is an engine that answers a canary by a status.
 type refusing struct {
 	*fakeEngine

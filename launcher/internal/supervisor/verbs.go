@@ -61,6 +61,9 @@ func (s *Supervisor) sleep(i *instance, swapID string, ask Ask) error {
 		default:
 			i.level = ask.Level
 		}
+		if i.unheard && i.state == launcher.Awake {
+			i.level = 2 // the wake sequence of level 2 wakes sleepers of both levels
+		}
 		return nil
 	})
 }
