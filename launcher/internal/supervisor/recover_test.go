@@ -68,7 +68,7 @@ func nextLife(t *testing.T, old *rig, change ...func(*Options)) (*rig, *hardRunn
 		o.Records, o.ConfigDir, o.Runner, o.GPUs = old.records, old.opts.ConfigDir, hard, old.gpus
 	})
 	fresh := newRig(t, change...)
-	fresh.records = old.records
+	fresh.records, fresh.gpus = old.records, old.gpus
 	fresh.runner, fresh.engine.ready, fresh.engine.asleep = old.runner, old.engine.ready, old.engine.asleep
 	return fresh, hard
 }
@@ -385,21 +385,28 @@ func TestASleepThatWasDoneBeforeARestartWaitsForNoMemory(t *testing.T) {
 }
 
 func TestASleepThatWasToldBeforeARestartWaitsForMemoryThatComesBackLate(t *testing.T) {
-	in(t, func(t *testing.T, r *rig) {
-		r.awakeWith("a", 70)
-		r.engine.sleep = never
-		_, err := r.Sleep("a", Ask{})
-		require.NoError(t, err)
-		memory := remembered(t, r)
-		fresh, _ := nextLife(t, r)
-		defer fresh.Close(context.Background(), false)
-		require.NoError(t, fresh.Recover(t.Context(), memory))
-		time.Sleep(10 * time.Second)
-		assert.Equal(t, "falling_asleep", fresh.state("a"))
-		fresh.gpus.hold("g0", firstPID, 2)
-		_, err = fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
-		require.NoError(t, err)
-	})
+	for name, known := range map[string]uint64{"what it held awake is known": 70, "it is not known": 0} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awakeWith("a", known)
+				r.engine.sleep = never
+				_, err := r.Sleep("a", Ask{})
+				require.NoError(t, err)
+				memory := remembered(t, r)
+				fresh, _ := nextLife(t, r)
+				defer fresh.Close(context.Background(), false)
+				fresh.gpus.hold("g0", firstPID, 70)
+				require.NoError(t, fresh.engine.set("http://127.0.0.1:40001", true, nil))
+				require.NoError(t, fresh.Recover(t.Context(), memory))
+				time.Sleep(10 * time.Second)
+				assert.Equal(t, "falling_asleep", fresh.state("a"))
+				fresh.gpus.hold("g0", firstPID, 2)
+				view, err := fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+				require.NoError(t, err)
+				assert.Equal(t, 2*gib, view.GPUBytes["g0"])
+			})
+		})
+	}
 }
 
 func TestAnEngineThatDidNotAnswerAtARestartAndSleepsIsNotTakenForAwake(t *testing.T) {

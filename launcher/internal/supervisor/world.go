@@ -101,8 +101,8 @@ func (s *Supervisor) held(i *instance) map[string]uint64 { return s.meter.Held(i
 
 // holdsBefore is the device memory that an instance holds before its sleep. An
 // instance that an earlier life of the launcher has told to sleep may have given
-// its memory back already: then what it held while awake counts, as far as that is
-// known.
+// its memory back already: then what it held while awake counts, or where that was
+// never measured, what it was expected to hold.
 func (s *Supervisor) holdsBefore(i *instance, op *operation) map[string]uint64 {
 	before := s.held(i)
 	if !op.resumed {
@@ -112,7 +112,12 @@ func (s *Supervisor) holdsBefore(i *instance, op *operation) map[string]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[string]uint64{}
-	maps.Copy(out, i.awakeBytes)
+	maps.Copy(out, i.facts.Expected)
+	for id, bytes := range i.awakeBytes {
+		if bytes > 0 { // a driver may list a process without its bytes
+			out[id] = bytes
+		}
+	}
 	for id, bytes := range before {
 		if !asleep {
 			out[id] = max(out[id], bytes)
