@@ -31,6 +31,23 @@ var found = map[string]script{
 		{at: 3084 * time.Millisecond, what: "swap in new", request: "r1", id: "d", gpus: []string{"g0"}, share: "0.5", out: "stop", level: 2},
 		{at: 11229 * time.Millisecond, what: "swap in new", request: "r2", keyed: true, persist: true, id: "c", gpus: []string{"g0"}, share: "0.5", pinned: true, out: "stop", canary: true, limit: 3 * time.Second},
 	}},
+	"A sleeper whose stop is not over when its swap fails is said to be evicted": {seed: 15020449, steps: []step{
+		{at: 4061 * time.Millisecond, what: "swap in new", request: "r1", id: "b", gpus: []string{"g0"}, share: "0.4", out: "stop", level: 1, limit: 8 * time.Second},
+		{at: 5757 * time.Millisecond, what: "stranger", gpus: []string{"g0"}, limit: 8801 * time.Millisecond, n: 63},
+		{at: 8332 * time.Millisecond, what: "sleep", id: "b", level: 1},
+		{at: 10902 * time.Millisecond, what: "swap in new", request: "r8", keyed: true, persist: true, gpus: []string{"g0"}, share: "0.4", out: "sleep", limit: 8 * time.Second},
+		{at: 11512 * time.Millisecond, what: "memory is lost", limit: 48806 * time.Millisecond},
+		{at: 60 * time.Second, what: "wake", id: "b"},
+	}},
+	"An engine that did not say whether it sleeps is woken by the sequence of level 2": {seed: 17046941, steps: []step{
+		{at: 8287 * time.Millisecond, what: "swap in new", request: "r2", keyed: true, id: "c", gpus: []string{"g0"}, share: "0.4", level: 2, limit: 20 * time.Second},
+		{at: 8495 * time.Millisecond, what: "answer late", id: "c", limit: 23353 * time.Millisecond, n: 13},
+		{at: 13287 * time.Millisecond, what: "disk full", limit: 1631 * time.Millisecond},
+		{at: 13294 * time.Millisecond, what: "sleep", id: "c", level: 2},
+		{at: 13405 * time.Millisecond, what: "close", limit: 1616 * time.Millisecond},
+		{at: 19790 * time.Millisecond, what: "swap out", request: "r7", keyed: true, gpus: []string{"g0"}, out: "stop", level: 1, limit: 20 * time.Second},
+		{at: 60 * time.Second, what: "wake", id: "c"},
+	}},
 	"A swap that is taken up answers in time": {seed: 2848, steps: []step{
 		{at: 0, what: "create", request: "r1", id: "b", gpus: []string{"g1"}, share: "0.5"},
 		{at: 10 * time.Second, what: "answer late", id: "b", limit: 40 * time.Second, n: 30},
