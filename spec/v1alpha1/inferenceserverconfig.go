@@ -29,8 +29,10 @@ type InferenceServerConfig struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// What is asked for.
 	// +required
 	Spec InferenceServerConfigSpec `json:"spec"`
+	// What the controller tells.
 	// +optional
 	Status InferenceServerConfigStatus `json:"status,omitempty"`
 }
@@ -103,6 +105,7 @@ type LabelValue string
 
 // EnvVar is a variable of an environment.
 type EnvVar struct {
+	// Name of the variable: letters, digits and _, and no digit first.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
@@ -122,6 +125,7 @@ type InferenceServerConfigStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
+	// Accepted, and why not; Available, and what is waited for.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

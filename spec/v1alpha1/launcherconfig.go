@@ -29,8 +29,10 @@ type LauncherConfig struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
+	// What is asked for.
 	// +required
 	Spec LauncherConfigSpec `json:"spec"`
+	// What the controller tells.
 	// +optional
 	Status LauncherConfigStatus `json:"status,omitempty"`
 }
@@ -168,6 +170,8 @@ type LauncherConfigStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
+	// Accepted, and why not; Available, and what is waited for; AllocationsChecked,
+	// and by whom.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

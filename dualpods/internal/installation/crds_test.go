@@ -30,7 +30,7 @@ const patience = 2 * time.Minute
 const launcherConfigs = "launcherconfigs.hotseat.dev"
 
 // server starts an API server, and etcd, for a test.
-func server(t *testing.T) client.Client {
+func server(t *testing.T) (*cluster.Cluster, client.Client) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
@@ -43,7 +43,7 @@ func server(t *testing.T) client.Client {
 	require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), apiextensionsv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 	api, err := client.New(config, client.Options{Scheme: scheme})
 	require.NoError(t, err)
-	return api
+	return c, api
 }
 
 func read(t *testing.T, api client.Client) *apiextensionsv1.CustomResourceDefinition {
@@ -62,7 +62,7 @@ func wrong(t *testing.T, api client.Client) error {
 }
 
 func TestDefinitionsAreMadeAndBroughtUpToDateAndADowngradeChangesNothing(t *testing.T) {
-	api := server(t)
+	_, api := server(t)
 	require.NoError(t, ApplyCRDs(t.Context(), api))
 	made := read(t, api)
 
