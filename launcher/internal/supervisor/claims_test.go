@@ -158,11 +158,14 @@ func TestAVictimThatIsNotEvictedIsFreeWhenTheSwapIsOver(t *testing.T) {
 func TestAVictimWhoseStopIsNotOverInTimeIsSaidToBeEvicted(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := r.evicting()
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
+		tree := r.runner.tree("v")
+		tree.stuck = true
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
 		evicted, err := c.Evict(ctx, "v")
-		assert.ErrorIs(t, err, context.Canceled)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.True(t, evicted)
+		close(tree.release)
 		_, err = c.Evict(t.Context(), "v")
 		require.NoError(t, err)
 		_, err = r.Get("v")
