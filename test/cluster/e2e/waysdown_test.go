@@ -75,19 +75,59 @@ func TestTheModelOfARequesterDeletedByForceSleepsBeforeTheNextOneWakes(t *testin
 	s.served("forced", 1)
 	s.watchAwake("launcher-node-1")
 	s.scale("next", 1)
-	s.delete("forced", "--grace-period=0", "--force")
-	// Somebody takes the finalizers off too: the API server forgets the Pod at once.
-	pod := &corev1.Pod{}
-	pod.Namespace, pod.Name = s.ns, "forced"
-	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-	require.NoError(t, client.IgnoreNotFound(api.Patch(t.Context(), pod, patch)))
-	s.gone("forced")
+	s.vanish("forced")
 
 	next := s.served("next", 1)[0]
 	s.answers("next")
 	s.instance("launcher-node-1", "forced", "sleeping")
 	s.eventually("one record is left", func() bool { return len(s.records("launcher-node-1")) == 1 })
 	assert.Equal(t, next.UID, s.records("launcher-node-1")[0].RequesterUID)
+}
+
+// vanish deletes a Pod by force, and takes its finalizers off too: the API server
+// forgets the Pod at once.
+func (s *site) vanish(name string) {
+	s.t.Helper()
+	s.delete(name, "--grace-period=0", "--force")
+	pod := &corev1.Pod{}
+	pod.Namespace, pod.Name = s.ns, name
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
+	require.NoError(s.t, client.IgnoreNotFound(api.Patch(s.t.Context(), pod, patch)))
+	s.gone(name)
+}
+
+// As a StatefulSet makes them.
+func TestARequesterUnderTheNameOfAnEarlierOneIsAnotherRequester(t *testing.T) {
+	s := newSite(t)
+	s.onOneGPU()
+	s.service("again", map[string]string{"app": "again"})
+	s.start(server{app: "again", node: 1})
+	s.served("again", 1)
+	was := s.instance("launcher-node-1", "again", "awake")
+	s.watchAwake("launcher-node-1")
+	for _, next := range []struct {
+		model   string
+		deleted func(name string)
+	}{
+		{"again", func(name string) { s.delete(name); s.gone(name) }},
+		{"other", s.vanish},
+		{"again", s.vanish},
+	} {
+		next.deleted("again")
+		pod := s.start(server{app: "again", node: 1, patch: server{app: next.model}.serverPatch(t)})
+		s.served("again", 1)
+		address, model := s.address("again"), ""
+		s.eventually(next.model+" answers", func() (answers bool) { // kube-proxy follows the Pod's readiness in a moment
+			var err error
+			model, err = s.ask(address, "org/"+next.model)
+			return err == nil
+		})
+		assert.Equal(t, "org/"+next.model, model)
+		s.eventually("one record is left", func() bool { return len(s.records("launcher-node-1")) == 1 })
+		assert.Equal(t, pod.UID, s.records("launcher-node-1")[0].RequesterUID)
+	}
+	assert.Equal(t, was.InstanceID, s.instance("launcher-node-1", "again", "awake").InstanceID, "its model was woken, not started anew")
+	s.instance("launcher-node-1", "other", "sleeping")
 }
 
 // askedAllTheTime has a client ask the model of an app through its Service, on
