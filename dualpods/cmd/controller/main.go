@@ -57,7 +57,7 @@ func command() *cobra.Command {
 			return manager.Run(c.Context(), opts)
 		},
 	}
-	c.AddCommand(crdsCommand(), letGoCommand(), checkCommand())
+	c.AddCommand(crdsCommand(), letGoCommand(), checkCommand(), clientCertificateCommand())
 	f := c.Flags()
 	f.StringVar(&opts.Namespace, "namespace", "", "the only namespace to look at; empty for all")
 	f.BoolVar(&opts.LeaderElection, "leader-elect", false, "let one of several replicas work at a time")

@@ -198,6 +198,11 @@ func (a *Authorities) Server(name string, now time.Time) (certificate, key []byt
 	if err != nil {
 		return nil, nil, err
 	}
+	return inPEM(made)
+}
+
+// inPEM writes a certificate that sign has made, and its key.
+func inPEM(made *tls.Certificate) (certificate, key []byte, err error) {
 	der, err := x509.MarshalECPrivateKey(made.PrivateKey.(*ecdsa.PrivateKey))
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot write a key: %w", err)
@@ -219,9 +224,9 @@ func (a *Authorities) Good(certificate, key []byte, name string, now time.Time) 
 	return until, err == nil && now.Before(until)
 }
 
-// client makes a certificate of the controller.
-func (s *signer) client(now time.Time) (*tls.Certificate, error) {
-	t := template("hotseat-controller", now, clientLife)
+// client makes a certificate of who gives orders.
+func (s *signer) client(name string, life time.Duration, now time.Time) (*tls.Certificate, error) {
+	t := template(name, now, life)
 	t.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	return s.sign(t)
 }

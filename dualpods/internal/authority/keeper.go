@@ -227,7 +227,7 @@ func (k *Keeper) client(of *signer) (*tls.Certificate, error) {
 	if c := k.clients[of]; c != nil && k.opts.Now().Before(renewal(c.Leaf)) {
 		return c, nil
 	}
-	c, err := of.client(k.opts.Now())
+	c, err := of.client("hotseat-controller", clientLife, k.opts.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package authority
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"io"
 	"log"
 	"net/http"
@@ -309,4 +310,44 @@ func TestRequestersOfANamespaceAreToldWhomToTrust(t *testing.T) {
 	require.NoError(t, k.api.Delete(t.Context(), &changed))
 	look()
 	assert.False(t, apierrors.IsNotFound(k.api.Get(t.Context(), client.ObjectKeyFromObject(&first), &first)))
+}
+
+func TestAPersonCallsALauncherInTheControllersPlaceForALimitedTime(t *testing.T) {
+	k := newKept(t)
+	_, err := Read(t.Context(), k.api, "system")
+	require.EqualError(t, err, `cannot read the certificate authority in namespace system: secrets "hotseat-ca" not found`)
+	k.pass(k.Keeper)
+	k.ask("1")
+	k.pass(k.Keeper) // another authority follows
+	s := serve(t, k)
+	now, err := Read(t.Context(), k.api, "system")
+	require.NoError(t, err)
+	begun := time.Now()
+	text, until, err := now.ByHand(time.Hour, begun)
+	require.NoError(t, err)
+	assert.WithinDuration(t, begun.Add(time.Hour), until, time.Second) // certificates know whole seconds
+
+	own, err := tls.X509KeyPair(text, text)
+	require.NoError(t, err)
+	assert.Equal(t, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, own.Leaf.ExtKeyUsage, "whoever has it cannot pass for a launcher")
+	assert.Equal(t, until, own.Leaf.NotAfter)
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM(text))
+	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+		RootCAs: roots, ServerName: "vllm.ns.launchers.hotseat.dev", Certificates: []tls.Certificate{own},
+	}}
+	resp, err := (&http.Client{Transport: transport}).Get("https://" + s.address)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+
+	for _, life := range []time.Duration{0, -time.Second, clientLife + time.Second} {
+		_, _, err := now.ByHand(life, begun)
+		assert.ErrorContains(t, err, "a certificate cannot last "+life.String()+": it can last up to 24h0m0s")
+	}
+	secret := k.secret()
+	secret.Data[corev1.TLSCertKey] = []byte("spoiled")
+	require.NoError(t, k.api.Update(t.Context(), secret))
+	_, err = Read(t.Context(), k.api, "system")
+	assert.ErrorContains(t, err, "cannot use Secret system/hotseat-ca")
 }

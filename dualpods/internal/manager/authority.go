@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,27 +28,12 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// ownNamespace has the namespace of a Pod's ServiceAccount, which is its own
-// (https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/).
-const ownNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
-
-func caNamespace(opts Options) (string, error) {
-	if named := cmp.Or(opts.CANamespace, opts.LeaseNamespace); named != "" {
-		return named, nil
-	}
-	text, err := os.ReadFile(ownNamespace)
-	if err != nil {
-		return "", errors.New("cannot tell where the Secret of the certificate authority is: name its namespace by --ca-namespace")
-	}
-	return strings.TrimSpace(string(text)), nil
-}
-
 // openAuthority has the certificate authority kept by the replica that leads. Its
 // Secret, in a namespace that may not be among those that are looked at, has a
 // cache of its own. The trust is what follows when there is another
 // authority.
 func openAuthority(ctx context.Context, mgr ctrl.Manager, config *rest.Config, opts Options, configs *requests) (*authority.Keeper, *trust, error) {
-	namespace, err := caNamespace(opts)
+	namespace, err := authority.Namespace(cmp.Or(opts.CANamespace, opts.LeaseNamespace))
 	if err != nil {
 		return nil, nil, err
 	}
