@@ -51,11 +51,11 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	defer stop()
 	p := &pull{Options: o, child: c}
 	err = p.follow()
+	c.end() // before the fetch: the child writes where the fetch has its room
 	if p.fetch != nil {
 		full := isFull(err)
 		err = errors.Join(err, p.fetch.GiveUp(full))
 	}
-	c.end()
 	if err != nil && ctx.Err() != nil {
 		return Result{}, context.Cause(ctx)
 	}

@@ -78,21 +78,29 @@ func (f *Fetch) begin(m *fetchapi.Manifest) error {
 }
 
 // makeRoom sees that a fetch fits. What fetches that were broken off have left to be
-// resumed goes where its room is needed.
+// resumed goes where its room is needed, and is enough.
 func (s *Store) makeRoom(f *Fetch) error {
-	err := s.fits(f)
+	leftovers := s.leftovers(f)
+	var left int64
+	for _, dir := range leftovers {
+		left += folderBytes(dir)
+	}
+	err := s.fits(f, left, 0)
 	if _, full := errors.AsType[*CapacityError](err); !full {
 		return err
-	}
-	for _, dir := range s.leftovers(f) {
-		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("cannot free the room of what was broken off: %w", err)
-		}
 	}
 	if err := s.dropUnused(); err != nil {
 		return err
 	}
-	return s.fits(f)
+	if err := s.fits(f, 0, left); err != nil {
+		return err
+	}
+	for _, dir := range leftovers {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("cannot free the room of what was broken off: %w", err)
+		}
+	}
+	return s.fits(f, 0, 0)
 }
 
 // leftovers are the folders of fetches that were broken off, other than f's own.
@@ -108,7 +116,9 @@ func (s *Store) leftovers(f *Fetch) []string {
 	})
 }
 
-func (s *Store) fits(f *Fetch) error {
+// fits says whether a fetch fits beside what is there and promised, and beside so
+// many bytes of what was broken off; freed is what the disk will have free besides.
+func (s *Store) fits(f *Fetch, left, freed int64) error {
 	var pending, fetched int64 // what is promised, and how much of it is on the disk
 	for other := range s.pending {
 		fetched += folderBytes(other.staging)
@@ -120,9 +130,7 @@ func (s *Store) fits(f *Fetch) error {
 	if err != nil {
 		return err
 	}
-	for _, dir := range s.leftovers(f) {
-		used += folderBytes(dir)
-	}
+	used += left
 	if s.limit > 0 && (f.bytes > s.limit || used+pending > s.limit-f.bytes) {
 		return &CapacityError{Needed: f.bytes, Limit: s.limit, Used: used, Pending: pending}
 	}
@@ -130,7 +138,7 @@ func (s *Store) fits(f *Fetch) error {
 	if err != nil {
 		return err
 	}
-	if free += fetched; f.bytes > free-pending {
+	if free += fetched + freed; f.bytes > free-pending {
 		return &CapacityError{Needed: f.bytes, Limit: free, Pending: pending, Disk: true}
 	}
 	return nil

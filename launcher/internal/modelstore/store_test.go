@@ -229,12 +229,16 @@ func TestBytesAreAdmittedWithAllThatArePromised(t *testing.T) {
 	require.NoError(t, one.GiveUp(false))
 	require.NoError(t, two.GiveUp(false))
 
-	// What was broken off counts, until its room is needed.
+	// What was broken off counts, until its room is needed, and is enough.
 	small, err := s.Admit(big("https://host/three", 20))
 	require.NoError(t, err)
 	_, err = os.Lstat(one.Staging())
 	require.NoError(t, err)
 	require.NoError(t, small.GiveUp(false))
+	_, err = s.Admit(big("https://host/three", 91))
+	require.ErrorAs(t, err, &full)
+	_, err = os.Lstat(one.Staging())
+	require.NoError(t, err)
 	large, err := s.Admit(big("https://host/three", 90))
 	require.NoError(t, err)
 	_, err = os.Lstat(one.Staging())
