@@ -63,20 +63,20 @@ func (c *Cluster) LoadImage(ctx context.Context, name string, image images.Image
 	return nil
 }
 
-// LoadProduct makes the images of hotseat known to every node, by the names that the
-// examples have for them, of the programs in a folder. That of the launcher is also
+// LoadProduct makes the images of hotseat known to every node, of the programs in a
+// folder, with a tag; that of the examples is dev. That of the launcher is also
 // what examples have as the image of an engine: it has the stand-in, and runs as
 // root, as images of vLLM do.
-func (c *Cluster) LoadProduct(ctx context.Context, folder string) error {
+func (c *Cluster) LoadProduct(ctx context.Context, folder, tag string) error {
 	for _, p := range images.Products {
-		image, err := p.Image(folder, runtime.GOARCH, "dev")
+		image, err := p.Image(folder, runtime.GOARCH, tag)
 		if err != nil {
 			return fmt.Errorf("cannot make image %s: %w", p.Name, err)
 		}
 		if p.Name == "launcher" {
 			image.Files["/enginesim"], image.User = filepath.Join(folder, "enginesim"), ""
 		}
-		if err := c.LoadImage(ctx, "hotseat.local/"+p.Name+":dev", image); err != nil {
+		if err := c.LoadImage(ctx, "hotseat.local/"+p.Name+":"+tag, image); err != nil {
 			return err
 		}
 	}

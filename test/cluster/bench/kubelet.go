@@ -83,7 +83,7 @@ func (b *bench) kubelet() (rows []figures.Row, err error) {
 
 // setUpNode has the controller, and a launcher on the node, as examples have it.
 func (s *site) setUpNode(ctx context.Context) (*launcherWatch, error) {
-	if err := s.LoadProduct(ctx, "bin"); err != nil {
+	if err := s.LoadProduct(ctx, "bin", "dev"); err != nil {
 		return nil, err
 	}
 	if err := s.install(ctx); err != nil {

@@ -90,7 +90,7 @@ func setUp(ctx context.Context) (err error) {
 	if api, err = client.New(restConfig, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	if err := shared.LoadProduct(ctx, root("bin")); err != nil {
+	if err := shared.LoadProduct(ctx, root("bin"), "dev"); err != nil {
 		return err
 	}
 	return install(ctx)
@@ -98,7 +98,11 @@ func setUp(ctx context.Context) (err error) {
 
 // install installs the chart as tests have it, or upgrades it, with further values.
 func install(ctx context.Context, values ...string) error {
-	args := []string{"upgrade", "--install", "hotseat", root("deploy/chart"), "--namespace", system, "--create-namespace", "--wait", "--timeout", patience.String()}
+	return installChart(ctx, root("deploy/chart"), values...)
+}
+
+func installChart(ctx context.Context, chart string, values ...string) error {
+	args := []string{"upgrade", "--install", "hotseat", chart, "--namespace", system, "--create-namespace", "--wait", "--timeout", patience.String()}
 	for _, v := range append([]string{"controller.replicas=1"}, values...) {
 		args = append(args, "--set", v)
 	}

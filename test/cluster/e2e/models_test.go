@@ -39,6 +39,7 @@ type server struct {
 	patch  string            // the server patch, instead of the one made from the fields above
 	grace  int64             // seconds that the requester has to end
 	of     string            // name of the LauncherConfig; empty: simulated
+	tag    string            // of the requester's image; empty: dev
 	claims string            // GPUs that the requester program says it has, whatever it was given; empty: it tells the truth
 }
 
@@ -78,7 +79,7 @@ func (v server) template(t *testing.T) corev1.PodTemplateSpec {
 		pod.Spec.TerminationGracePeriodSeconds = &v.grace
 	}
 	pod.Spec.Containers = []corev1.Container{{
-		Name: podmeta.ServingContainer, Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullIfNotPresent,
+		Name: podmeta.ServingContainer, Image: "hotseat.local/requester:" + cmp.Or(v.tag, "dev"), ImagePullPolicy: corev1.PullIfNotPresent,
 		Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8000}},
 		ReadinessProbe: &corev1.Probe{PeriodSeconds: 1, TimeoutSeconds: 10, FailureThreshold: 1, ProbeHandler: corev1.ProbeHandler{
 			HTTPGet: &corev1.HTTPGetAction{Path: "/ready?wait=5s", Port: intstr.FromInt32(8080)},

@@ -105,7 +105,7 @@ func productCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return c.LoadProduct(cmd.Context(), args[0])
+			return c.LoadProduct(cmd.Context(), args[0], "dev")
 		},
 	}
 }

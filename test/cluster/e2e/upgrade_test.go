@@ -1,0 +1,90 @@
+//go:build cluster && upgrade
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/cluster"
+)
+
+// TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake installs that commit's
+// chart with its images, which make test-upgrade has built, and upgrades to this one.
+func TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake(t *testing.T) {
+	before := os.Getenv("HOTSEAT_TEST_BEFORE")
+	require.NotEmpty(t, before, "there is nothing to upgrade from: make test-upgrade")
+	const (
+		tag    = "before"
+		tokens = 2000
+		pace   = 200 * time.Millisecond // of the tokens, which take over six minutes
+	)
+	require.NoError(t, shared.LoadProduct(t.Context(), filepath.Join(before, "bin"), tag))
+	s := newBareSite(t)
+	s.uninstalled("uninstall.deleteCRDs=true")
+	require.NoError(t, installChart(t.Context(), filepath.Join(before, "deploy", "chart"), "image.tag="+tag))
+	s.addPool(nil)
+	s.allReady()
+	s.deploy(server{app: "sleeper", node: 1, tag: tag}, 1)
+	s.served("sleeper", 1)
+	s.scale("sleeper", 0)
+	s.gone("sleeper")
+	s.deploy(server{app: "talker", node: 1, tag: tag, args: []string{"--sim-token-time=" + pace.String(), fmt.Sprintf("--sim-tokens=%d", tokens)}}, 1)
+	talker := s.served("talker", 1)[0]
+	begun, came := time.Now(), 0
+	_, in := s.stream(talker.Status.PodIP, "org/talker", tokens)
+	answers := func() { // reads more than can have come until now
+		t.Helper()
+		for until := int(time.Since(begun)/pace) + 2; came < until; {
+			line, err := in.ReadString('\n')
+			require.NoError(t, err)
+			require.NotContains(t, line, "[DONE]")
+			if strings.HasPrefix(line, "data: ") {
+				came++
+			}
+		}
+	}
+	launchers, records := s.poolPods(), s.records(s.poolPods()[cluster.NodeName(1)].Name)
+	bound, unbound := launchers[cluster.NodeName(1)], launchers[cluster.NodeName(2)]
+	for _, launcher := range launchers {
+		require.True(t, strings.HasSuffix(launcher.Spec.InitContainers[0].Image, ":"+tag), "it is of the earlier commit")
+	}
+
+	require.NoError(t, install(t.Context()))
+	s.eventually("the launcher without a requester is replaced", func() bool {
+		now, ok := s.poolPods()[cluster.NodeName(2)]
+		return ok && now.UID != unbound.UID && readyPod(&now)
+	})
+	_, err := shared.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
+	require.NoError(t, err)
+	answers()
+	assert.Equal(t, bound.UID, s.poolPods()[cluster.NodeName(1)].UID, "the one with a requester stays")
+	assert.Equal(t, records, s.records(bound.Name))
+	s.deploy(server{app: "elsewhere", node: 2}, 1)
+	s.served("elsewhere", 1)
+	s.answers("elsewhere")
+	s.deploy(server{app: "beside", node: 1}, 1) // in a launcher of the earlier commit
+	s.served("beside", 1)
+	s.answers("beside")
+	answers()
+	assert.Equal(t, talker.UID, s.served("talker", 1)[0].UID)
+
+	s.scale("beside", 0)
+	s.gone("beside")
+	s.scale("talker", 0)
+	s.gone("talker")
+	s.eventually("it is replaced once nobody is bound to it", func() bool {
+		now, ok := s.poolPods()[cluster.NodeName(1)]
+		return ok && now.UID != bound.UID && readyPod(&now)
+	})
+	s.scale("talker", 1)
+	s.served("talker", 1)
+	s.answers("talker")
+}
