@@ -59,6 +59,13 @@ func TestThePresetInstallsNothingOfOurController(t *testing.T) {
 		assert.Contains(t, objects, kind)
 	}
 	assert.Len(t, objects, 4)
+
+	said, err := in(".", bin.helm, slices.Concat([]string{"install", "hotseat", root + "/deploy/chart", "--namespace", "models", "--dry-run=client"}, preset)...)
+	require.NoError(t, err)
+	_, notes, found := strings.Cut(said, "NOTES:")
+	require.True(t, found, said)
+	assert.Contains(t, notes, "kubectl -n models get launcherconfigs.fma.llm-d.ai hotseat\n")
+	assert.NotContains(t, notes, "hotseat-controller")
 }
 
 func TestThePresetIsRefusedBesideOurController(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -17,8 +18,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // uninstalled takes the chart away, and has it installed again at the test's end.
@@ -56,6 +59,7 @@ func TestTheChartRefusesValuesThatMeanNothing(t *testing.T) {
 		"controller.drainTimeout=ten":     "at '/controller/drainTimeout': 'ten' does not match",
 		"trust.requireRequesters=maybe":   "at '/trust/requireRequesters': got string, want boolean",
 		"metrics.port=70000":              "at '/metrics/port': maximum: got 70,000, want 65,535",
+		"controller.enabled=false":        "at '/admissionPolicy/enabled': value must be false",
 		"launcherConfig.create=true":      "launcherConfig.spec: a LauncherConfig takes a podTemplate",
 		"metrics.podMonitor.enabled=true": "metrics.podMonitor.selector: say which Pods are requesters",
 	} {
@@ -190,6 +194,72 @@ func TestTheChartIsInstalledWithEveryOptionOn(t *testing.T) {
 	s.apply("examples/dual-pods/requesters.yaml")
 	s.served("model-a", 1)
 	s.answers("model-a")
+}
+
+// notes are what helm tells the user about a release.
+func notes(t *testing.T, release, namespace string) string {
+	t.Helper()
+	out, err := shared.Helm(t.Context(), "get", "notes", release, "--namespace", namespace)
+	require.NoError(t, err)
+	return string(out)
+}
+
+// commandsOf are the commands in notes: lines that begin with one of the programs.
+func commandsOf(notes string) (commands [][]string) {
+	for line := range strings.Lines(notes) {
+		if words := strings.Fields(line); len(words) > 0 && (words[0] == "kubectl" || words[0] == "helm") {
+			commands = append(commands, words)
+		}
+	}
+	return commands
+}
+
+// run runs a command that notes have told.
+func run(t *testing.T, words []string) string {
+	t.Helper()
+	call := shared.Helm
+	if words[0] == "kubectl" {
+		call = func(ctx context.Context, args ...string) ([]byte, error) { return shared.Kubectl(ctx, nil, args...) }
+	}
+	out, err := call(t.Context(), words[1:]...)
+	require.NoError(t, err)
+	return string(out)
+}
+
+func TestTheCommandsThatTheNotesTellWork(t *testing.T) {
+	told := notes(t, "hotseat", system)
+	assert.True(t, strings.HasPrefix(strings.TrimPrefix(told, "NOTES:\n"), "hotseat dev looks at all namespaces."), told)
+	commands := commandsOf(told)
+	assert.Len(t, commands, 5, told)
+	for _, words := range commands {
+		run(t, words)
+	}
+}
+
+// TestAReleaseWithoutAControllerHasItsLauncherConfigServedByThatOfAnother is about a
+// team's namespace.
+func TestAReleaseWithoutAControllerHasItsLauncherConfigServedByThatOfAnother(t *testing.T) {
+	s := newBareSite(t)
+	text, err := os.ReadFile(root("examples/dual-pods/launcherconfig.yaml"))
+	require.NoError(t, err)
+	var config v1alpha1.LauncherConfig
+	require.NoError(t, yaml.UnmarshalStrict(text, &config))
+	spec, err := json.Marshal(config.Spec)
+	require.NoError(t, err)
+	_, err = shared.Helm(t.Context(), "install", "team", root("deploy/chart"), "--namespace", s.ns, "--wait", "--timeout", patience.String(), "--set", "controller.enabled=false",
+		"--set", "admissionPolicy.enabled=false", "--set", "apiPriority.enabled=false", "--set", "metrics.service.enabled=false",
+		"--set", "launcherConfig.create=true", "--set", "launcherConfig.name=simulated", "--set-json", "launcherConfig.spec="+string(spec))
+	require.NoError(t, err)
+	s.allReady()
+	commands := commandsOf(notes(t, "team", s.ns))
+	require.Len(t, commands, 1)
+	assert.Contains(t, run(t, commands[0]), "simulated")
+	s.deploy(server{app: "model-a", node: 1}, 1)
+	s.served("model-a", 1)
+	_, err = shared.Helm(t.Context(), "uninstall", "team", "--namespace", s.ns, "--wait", "--timeout", patience.String())
+	require.NoError(t, err)
+	s.answers("model-a") // whose launchers hold models: the LauncherConfig stays
+	s.kubectl("get", "lcfg/simulated")
 }
 
 // nothingIsHeld says that no Pod of the namespace has a finalizer.
