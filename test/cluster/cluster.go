@@ -34,6 +34,9 @@ type Options struct {
 	// AuditPolicy is the path of an audit policy of the API server, which then
 	// writes what the policy asks for to [Cluster.AuditLog]; empty: it writes none.
 	AuditPolicy string
+	// NetworkPolicies has every node enforce NetworkPolicies, which otherwise mean
+	// nothing here. It takes the Debian packages iptables and ipset.
+	NetworkPolicies bool
 }
 
 // The most that Options can ask for.
@@ -49,11 +52,12 @@ type Cluster struct {
 	GPUs   int    `json:"gpus"`   // on each node
 	Keeper int    `json:"keeper"` // process number on this machine
 
-	Kube     string `json:"kube"`            // the program that holds all of Kubernetes
-	Port     int    `json:"port"`            // of the API server on 127.0.0.1
-	NodePIDs []int  `json:"node_pids"`       // PID 1 of each node, as the keeper sees it
-	Held     bool   `json:"held"`            // ends with the process that started it
-	Audit    string `json:"audit,omitempty"` // policy of the API server's audit log
+	Kube     string `json:"kube"`             // the program that holds all of Kubernetes
+	Port     int    `json:"port"`             // of the API server on 127.0.0.1
+	NodePIDs []int  `json:"node_pids"`        // PID 1 of each node, as the keeper sees it
+	Held     bool   `json:"held"`             // ends with the process that started it
+	Audit    string `json:"audit,omitempty"`  // policy of the API server's audit log
+	Router   string `json:"router,omitempty"` // the program kube-router, where NetworkPolicies are enforced
 
 	cmd *exec.Cmd // the keeper, of a cluster that this process started
 }
@@ -138,7 +142,7 @@ func (o Options) cluster() (*Cluster, error) {
 			return nil, fmt.Errorf("cannot find the audit policy: %w", err)
 		}
 	}
-	return c, checkMachine(o.Nodes > 0)
+	return c, checkMachine(o.Nodes > 0, o.NetworkPolicies)
 }
 
 // Up starts a cluster and returns when its API server and every node are ready.
@@ -157,6 +161,11 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	}
 	if c.Kube, err = kubernetes.build(ctx, o.Progress); err != nil {
 		return nil, err
+	}
+	if o.NetworkPolicies {
+		if c.Router, err = kubeRouter.build(ctx, o.Progress); err != nil {
+			return nil, err
+		}
 	}
 	helm, err := helm.build(ctx, o.Progress)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 const etcdURL = "http://127.0.0.1:2379"
 
 func (k *keeper) startControlPlane() error {
-	for user, file := range map[string]string{userControllerManager: "controller-manager", userScheduler: "scheduler", userProxy: "proxy"} {
+	for user, file := range map[string]string{userControllerManager: "controller-manager", userScheduler: "scheduler", userProxy: "proxy", userRouter: "router"} {
 		if err := k.keys.kubeconfig(k.path("keys", file), Server, user); err != nil {
 			return err
 		}

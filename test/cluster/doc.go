@@ -8,7 +8,8 @@
 //	keeper           PID 1 of the cluster: own network, mounts, processes
 //	├─ etcd, kube-apiserver, kube-controller-manager, kube-scheduler
 //	└─ node          PID 1 of a node: own network, mounts, processes
-//	   └─ containerd, kubelet, kube-proxy, gpu-plugin
+//	   └─ containerd, kubelet, kube-proxy, gpu-plugin, and kube-router where
+//	      NetworkPolicies are asked for
 //
 // The kernel ends a namespace with its PID 1. So whatever ends the keeper, a
 // SIGKILL too, ends every process, mount, address and route of the cluster. What

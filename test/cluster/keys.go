@@ -31,6 +31,7 @@ const (
 	userControllerManager = "system:kube-controller-manager"
 	userScheduler         = "system:kube-scheduler"
 	userProxy             = "system:kube-proxy"
+	userRouter            = "kube-router"
 )
 
 // newKeys makes everything that the parts of a cluster know each other by.
@@ -132,7 +133,7 @@ func writePEM(path, kind string, der []byte) error {
 // writeTokens makes a bearer token for each user, in the form of the API
 // server's --token-auth-file.
 func (k *keys) writeTokens(nodes int) error {
-	groups := map[string]string{userAdmin: "system:masters", userControllerManager: "", userScheduler: "", userProxy: ""}
+	groups := map[string]string{userAdmin: "system:masters", userControllerManager: "", userScheduler: "", userProxy: "", userRouter: "system:masters"}
 	for number := 1; number <= nodes; number++ {
 		groups["system:node:"+NodeName(number)] = "system:nodes"
 	}

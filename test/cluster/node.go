@@ -49,7 +49,7 @@ func Node(name string, number int) error {
 	if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
 		return fmt.Errorf("cannot wait for the network: %w", err)
 	}
-	for _, step := range []func() error{n.isolate, n.address, n.makeGroups, n.makeGPUs, n.startContainerd, n.importPause, n.awaitAPI, n.startProxy, n.startKubelet, n.startPlugin} {
+	for _, step := range []func() error{n.isolate, n.address, n.makeGroups, n.makeGPUs, n.startContainerd, n.importPause, n.awaitAPI, n.startProxy, n.startKubelet, n.startRouter, n.startPlugin} {
 		if err := step(); err != nil {
 			return err
 		}

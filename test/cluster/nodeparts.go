@@ -93,6 +93,25 @@ func (n *node) startKubelet() error {
 		"--hostname-override="+n.name(), "--node-ip="+nodeAddress(n.number), "--cert-dir="+n.path("kubelet-keys"))
 }
 
+// startRouter starts what enforces NetworkPolicies: kube-router
+// (https://www.kube-router.io), which could be more than this firewall. It ends where
+// the API server does not know the node yet.
+func (n *node) startRouter() error {
+	if n.Router == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), startLimit)
+	defer cancel()
+	err := until(ctx, n.ended, "the API server knows the node", func() error {
+		return run(filepath.Join(n.Bin(), "kubectl"), "--kubeconfig="+n.path("kubeconfig"), "get", "node", n.name())
+	})
+	if err != nil {
+		return err
+	}
+	return n.begin(n.ended, n.name()+"-kube-router", exec.Command(n.Router, "--run-firewall=true", "--run-router=false", "--run-service-proxy=false",
+		"--kubeconfig="+n.Cluster.path("keys", "router"), "--hostname-override="+n.name()))
+}
+
 // inNode is how a command is run in the namespaces of a node.
 func (c *Cluster) inNode(number int) ([]string, error) {
 	if number < 1 || number > len(c.NodePIDs) {
