@@ -25,6 +25,7 @@ type SwapIn struct {
 	Engine      string              `json:"engine,omitempty" enum:"vllm"`
 	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" maxItems:"64" doc:"Must equal the swap's gpu_uuids when both are given."`
 	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"How a new instance is started, as in a create call."`
+	ModelCache  string              `json:"model_cache,omitempty" enum:"auto,require,off" doc:"From where a new instance has its model, as in a create call."`
 }
 
 // SwapOut says what becomes of whatever is awake on the GPUs.

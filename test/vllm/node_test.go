@@ -55,7 +55,7 @@ func run(m *testing.M) (code int, err error) {
 	}
 	defer os.RemoveAll(dir)
 	launcherPath = filepath.Join(dir, "launcher")
-	if err := harness.Build(context.Background(), "../..", dir, nil, "launcher/cmd/launcher"); err != nil {
+	if err := harness.Build(context.Background(), "../..", dir, nil, "launcher/cmd/launcher", "launcher/cmd/modelfetch"); err != nil {
 		return 1, err
 	}
 	return m.Run(), nil

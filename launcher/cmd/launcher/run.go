@@ -13,7 +13,7 @@ import (
 )
 
 func (c *cli) runCommand() *cobra.Command {
-	var id, method string
+	var id, method, cache string
 	var gpus, env []string
 	var wait bool
 	cmd := &cobra.Command{
@@ -34,12 +34,13 @@ Without --gpu the engine sees every GPU, and takes no turn on any.`,
 	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().StringVar(&id, "id", "", "`ID` of the instance; the launcher makes one when it is not given")
 	startMethodFlag(cmd, &method)
+	modelCacheFlag(cmd, &cache)
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it answers, or has failed")
 	gpuFlag(cmd, &gpus)
 	envFlag(cmd, &env)
 	c.formatFlag(cmd)
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
-		spec := launcherapi.InstanceSpec{Args: args, StartMethod: method}
+		spec := launcherapi.InstanceSpec{Args: args, StartMethod: method, ModelCache: cache}
 		var err error
 		if spec.EnvVars, err = environment(env); err != nil {
 			return err
@@ -79,6 +80,11 @@ func envFlag(cmd *cobra.Command, env *[]string) {
 func startMethodFlag(cmd *cobra.Command, method *string) {
 	cmd.Flags().StringVar(method, "start-method", "", "`HOW` its process is made: auto, exec or fork")
 	complete(cmd, "start-method", launcherapi.StartAuto, launcherapi.StartExec, launcherapi.StartFork)
+}
+
+func modelCacheFlag(cmd *cobra.Command, cache *string) {
+	cmd.Flags().StringVar(cache, "model-cache", "", "`WHERE` its model is read: auto for the launcher's model store where that has it, require or off")
+	complete(cmd, "model-cache", launcherapi.ModelCacheAuto, launcherapi.ModelCacheRequire, launcherapi.ModelCacheOff)
 }
 
 // awaitAwake follows a start until the instance is awake. When the instance ends

@@ -17,7 +17,7 @@ import (
 type swapFlags struct {
 	gpus, env      []string
 	id, out        string
-	method         string
+	method, cache  string
 	level          int
 	drain, timeout span
 	canary, dryRun bool
@@ -43,6 +43,7 @@ that fails is undone: whoever was awake is awake again. Where that cannot be had
 	envFlag(cmd, &f.env)
 	cmd.Flags().StringVar(&f.id, "id", "", "`ID` of the new instance; the launcher makes one when it is not given")
 	startMethodFlag(cmd, &f.method)
+	modelCacheFlag(cmd, &f.cache)
 	cmd.Flags().StringVar(&f.out, "out", launcherapi.OutSleep, "what becomes of whatever is awake there: `sleep|stop`")
 	cmd.Flags().IntVar(&f.level, "level", 0, "level that it sleeps at: 1 keeps the weights in host memory, 2 drops them (default 1)")
 	cmd.Flags().Var(&f.drain, "drain-timeout", "how long answers in flight may take to end before they are cut; 1ms does not wait for them")
@@ -83,8 +84,8 @@ func (f *swapFlags) check(dash int, args []string) error {
 		return usagef("%q is one argument too many: the command line of a new instance stands after --", args[1])
 	case !fresh && len(args) == 0 && len(f.gpus) == 0:
 		return usagef("say what shall come in, by its id or with a command line after --, or with --gpu what shall be free")
-	case !fresh && (f.id != "" || len(f.env) > 0 || f.method != ""):
-		return usagef("--id, --env and --start-method are for a new instance, whose command line stands after --")
+	case !fresh && (f.id+f.method+f.cache != "" || len(f.env) > 0):
+		return usagef("--id, --env, --start-method and --model-cache are for a new instance, whose command line stands after --")
 	case f.out != launcherapi.OutSleep && f.out != launcherapi.OutStop:
 		return usagef("--out is sleep or stop, not %q", f.out)
 	case f.level != 0:
@@ -110,7 +111,7 @@ func (f *swapFlags) request(ctx context.Context, cl *client.Client, dash int, ar
 		if err != nil {
 			return req, err
 		}
-		req.In = &launcherapi.SwapIn{ID: f.id, Args: args, EnvVars: env, StartMethod: f.method}
+		req.In = &launcherapi.SwapIn{ID: f.id, Args: args, EnvVars: env, StartMethod: f.method, ModelCache: f.cache}
 	case len(args) == 1:
 		req.In = &launcherapi.SwapIn{InstanceID: args[0]}
 	}

@@ -63,7 +63,7 @@ var comma = []byte{','}
 
 // same says whether two views of an instance have the same JSON.
 func same(a, b *launcherapi.Instance) bool {
-	return sameState(a, b) && sameSpec(a, b) && sameUse(a, b)
+	return sameState(a, b) && sameSpec(a, b) && sameModel(a, b) && sameUse(a, b)
 }
 
 func sameState(a, b *launcherapi.Instance) bool {
@@ -73,10 +73,15 @@ func sameState(a, b *launcherapi.Instance) bool {
 }
 
 func sameSpec(a, b *launcherapi.Instance) bool {
-	return a.InstanceID == b.InstanceID && a.CreatedAt.Equal(b.CreatedAt) && a.Engine == b.Engine && a.Model == b.Model &&
+	return a.InstanceID == b.InstanceID && a.CreatedAt.Equal(b.CreatedAt) && a.Engine == b.Engine &&
 		equal(a.Options, b.Options) && slices.Equal(a.Args, b.Args) && slices.Equal(a.GPUUUIDs, b.GPUUUIDs) &&
 		maps.Equal(a.EnvVars, b.EnvVars) && maps.Equal(a.Annotations, b.Annotations) &&
-		a.StartMethod == b.StartMethod && slices.Equal(a.ServedModelNames, b.ServedModelNames)
+		a.StartMethod == b.StartMethod
+}
+
+func sameModel(a, b *launcherapi.Instance) bool {
+	return a.Model == b.Model && slices.Equal(a.ServedModelNames, b.ServedModelNames) && a.ModelCache == b.ModelCache &&
+		a.ModelFrom == b.ModelFrom && a.ModelWhy == b.ModelWhy && a.ModelID == b.ModelID && a.ModelPath == b.ModelPath
 }
 
 func sameUse(a, b *launcherapi.Instance) bool {

@@ -59,6 +59,8 @@ type Config struct {
 	PreloadMemoryLimit uint64 // bytes, of all preloaders; 0: no limit
 	PreloadIdleTimeout time.Duration
 
+	ModelStore string // folder; empty: none
+
 	Budgets launcherapi.Budget
 }
 

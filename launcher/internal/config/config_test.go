@@ -117,6 +117,8 @@ var other = map[string]struct {
 	"preload_idle_timeout": {"9m", func(c *Config) { c.PreloadIdleTimeout = 9 * time.Minute }},
 	"enable_sleep_mode":    {"never", func(c *Config) { c.EnableSleepMode = "never" }},
 
+	"model_store": {"/models", func(c *Config) { c.ModelStore = "/models" }},
+
 	"budgets.max_sleepers_per_gpu":      {"3", func(c *Config) { c.Budgets.MaxSleepersPerGPU = 3 }},
 	"budgets.max_sleeper_bytes_per_gpu": {"4GiB", func(c *Config) { c.Budgets.MaxSleeperBytesPerGPU = 4 << 30 }},
 	"budgets.max_host_sleeper_bytes":    {"5GiB", func(c *Config) { c.Budgets.MaxHostSleeperBytes = 5 << 30 }},

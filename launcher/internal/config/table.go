@@ -61,6 +61,8 @@ func table(c *Config) []setting {
 		{"preload_memory_limit", "8GiB", "what processes with a loaded engine may hold together; 0 for no limit", size(&c.PreloadMemoryLimit)},
 		{"preload_idle_timeout", "24h", "how long such a process is kept that forks nothing; 0 for ever", duration(&c.PreloadIdleTimeout)},
 
+		{"model_store", "", "folder of the models that launcher pull has fetched; instances read from there what it has; empty for none", optional(&c.ModelStore, path)},
+
 		{"budgets.max_sleepers_per_gpu", "0", "how many instances may sleep on a GPU; 0 for no limit", number(&b.MaxSleepersPerGPU, 0)},
 		{"budgets.max_sleeper_bytes_per_gpu", "0", "what sleepers may hold of a GPU's memory; 0 for no limit", size(&b.MaxSleeperBytesPerGPU)},
 		{"budgets.max_host_sleeper_bytes", "0", "what sleepers may hold of the host's memory; 0 for no limit", size(&b.MaxHostSleeperBytes)},

@@ -26,6 +26,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/initd"
 	"hotseat.dev/hotseat/launcher/internal/metrics"
+	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
 	"hotseat.dev/hotseat/launcher/internal/preload"
 	"hotseat.dev/hotseat/launcher/internal/process"
@@ -65,6 +66,7 @@ type Options struct {
 	TLS             mtls.Server // without a certificate: plain HTTP
 	Limits          supervisor.Limits
 	Budget          launcherapi.Budget
+	ModelStore      string // folder of models; empty: none
 	Serving         func() // called once the launcher serves
 	Logger          *slog.Logger
 }
@@ -106,6 +108,7 @@ type Daemon struct {
 	sup      *supervisor.Supervisor
 	pool     *preload.Pool // nil: engines are started by exec alone
 	swaps    *swap.Coordinator
+	models   *modelstore.User // nil: no store of models
 	feed     *eventlog.Log
 	state    supervisor.SavedState
 	saved    []swap.Saved
@@ -149,6 +152,11 @@ func (d *Daemon) open() error {
 	}
 	if err := d.openLogs(); err != nil {
 		return err
+	}
+	if d.opts.ModelStore != "" {
+		if d.models, err = modelstore.NewUser(d.opts.ModelStore, "the launcher of "+d.opts.StateDir); err != nil {
+			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
+		}
 	}
 	written, err := d.openState(state)
 	if err != nil {
@@ -280,9 +288,13 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		d.later(func() error { d.pool.Close(); return nil })
 		forks = forker{d.pool}
 	}
+	var models supervisor.Models
+	if d.models != nil {
+		models = d.models
+	}
 	d.sup = supervisor.New(supervisor.Options{
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
-		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: models, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
 	})

@@ -110,8 +110,13 @@ const AcceleratorNVML = "nvml"
 
 // Plan is how an engine is to be run.
 type Plan struct {
-	// Model is the model's path or repository name.
-	Model string
+	// Model is the model's path or repository name, and Revision the branch, tag or
+	// commit that --revision names; "" for none.
+	Model, Revision string
+
+	// Folder is where the engine reads the model, in place of Model; "" for Model
+	// itself. The names that clients call it by are the same.
+	Folder string
 
 	// ServedNames are the names that clients call the model by, at least one.
 	ServedNames []string
@@ -156,7 +161,7 @@ type Plan struct {
 	// overridden, and why.
 	Notes []string
 
-	argv func(host string, port int, config string) []string
+	argv func(p Plan, host string, port int) []string
 	env  []string
 }
 
@@ -165,7 +170,7 @@ func (p Plan) GPUs() int { return p.TP * p.PP * p.PCP * p.DPLocal }
 
 // Argv is everything after the program's name, with the engine listening on
 // host and port and nowhere else. It is a fresh slice.
-func (p Plan) Argv(host string, port int) []string { return p.argv(host, port, p.ConfigPath) }
+func (p Plan) Argv(host string, port int) []string { return p.argv(p, host, port) }
 
 // Env is the engine's whole environment (KEY=value), sorted by key. It is a
 // fresh slice. It may hold secrets.

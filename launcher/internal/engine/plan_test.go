@@ -117,6 +117,27 @@ func TestThePlansAreThoseOfTheGoldenFile(t *testing.T) {
 	golden(t, "testdata/plans.golden", text.String())
 }
 
+func TestAModelInAFolderIsCalledAsTheRequestDoes(t *testing.T) {
+	for options, want := range map[string]string{
+		"org/model --seed 1":                              "serve /f --host 127.0.0.1 --port 40001 --served-model-name org/model --seed 1",
+		"--model org/model --seed 1 --revision v2":        "serve /f --host 127.0.0.1 --port 40001 --served-model-name org/model --seed 1 --revision v2",
+		"org/model --served-model-name mine":              "serve /f --host 127.0.0.1 --port 40001 --served-model-name mine",
+		"--config testdata/config/full.yaml --dtype auto": "serve /f --host 127.0.0.1 --port 40001 --config testdata/config/full.yaml --dtype auto",
+	} {
+		p, err := NewVLLM(VLLMOptions{}).Plan(Request{Options: &options})
+		require.NoError(t, err)
+		name := p.ServedNames[0]
+		p.Folder = "/f"
+		assert.Equal(t, want, strings.Join(p.Argv(testHost, testPort), " "))
+		running, err := NewVLLM(VLLMOptions{}).Running(append([]string{"vllm"}, p.Argv(testHost, testPort)...), p.Env())
+		require.NoError(t, err)
+		assert.Equal(t, name, running.ServedNames[0], "found again without a record")
+	}
+	p, err := NewVLLM(VLLMOptions{}).Plan(Request{Options: new("org/model --revision v2")})
+	require.NoError(t, err)
+	assert.Equal(t, "v2", p.Revision)
+}
+
 func TestTheFolderForSocketsIsTheUsersWhereTheySetOne(t *testing.T) {
 	for value, want := range map[string]string{"": "VLLM_RPC_BASE_PATH", "/run/mine": ""} {
 		request := Request{Args: []string{"org/model"}}

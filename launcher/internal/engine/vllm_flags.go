@@ -10,6 +10,7 @@ import (
 // settings are what the launcher reads from the arguments of vLLM.
 type settings struct {
 	model       string
+	revision    string
 	servedNames []string
 	host        string
 	port        int
@@ -66,6 +67,7 @@ type reader func(s *settings, it item) error
 // vllmReaders is every flag that matters to the launcher.
 var vllmReaders = map[string]reader{
 	"--model":             text(func(s *settings, v string) { s.model = v }),
+	"--revision":          text(func(s *settings, v string) { s.revision = v }),
 	"--served-model-name": texts(func(s *settings, v []string) { s.servedNames = v }),
 	"--host":              text(func(s *settings, v string) { s.host = v }),
 	"--port":              number(0, 65535, func(s *settings, n int) { s.port = n }),

@@ -38,6 +38,7 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 	inject := s.sleepMode == nil && wantsSleepMode(r)
 	p := Plan{
 		Model:                s.model,
+		Revision:             s.revision,
 		ServedNames:          s.servedNames,
 		TP:                   s.tp,
 		PP:                   s.pp,
@@ -63,13 +64,16 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 	if s.sleepMode != nil && !*s.sleepMode {
 		p.Notes = append(p.Notes, "--no-enable-sleep-mode: this instance will keep its device memory while it sleeps")
 	}
-	p.argv = func(host string, port int, config string) []string {
-		argv := []string{"serve", s.model, "--host", host, "--port", strconv.Itoa(port)}
+	p.argv = func(p Plan, host string, port int) []string {
+		argv := []string{"serve", cmp.Or(p.Folder, s.model), "--host", host, "--port", strconv.Itoa(port)}
+		if p.Folder != "" && len(s.servedNames) == 0 {
+			argv = append(argv, "--served-model-name", s.model)
+		}
 		if inject {
 			argv = append(argv, "--enable-sleep-mode")
 		}
-		if config != "" {
-			argv = append(argv, "--config", config)
+		if p.ConfigPath != "" {
+			argv = append(argv, "--config", p.ConfigPath)
 		}
 		return append(argv, line.rest...)
 	}

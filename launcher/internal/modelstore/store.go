@@ -9,6 +9,7 @@
 //	hub/models--ORG--NAME/…      versions from the hub as its own client keeps them
 //	staging/KEY/…                what has been fetched of a version, with its manifest
 //	staging/trash-…              what is being thrown away
+//	leases/…                     who uses which version, a file for each
 //	lock                         held by the owner
 package modelstore
 
@@ -32,6 +33,7 @@ const (
 	filesDir   = "files"
 	hubDir     = "hub"
 	stagingDir = "staging"
+	leasesDir  = "leases"
 	treeDir    = "tree" // in the folder of a fetch: the version before it is published
 	markFile   = "manifest.json"
 	lockFile   = "lock"
@@ -49,8 +51,7 @@ type Store struct {
 	lock  *os.File
 
 	mu      sync.Mutex
-	pending map[*Fetch]bool            // admitted, neither published nor given up
-	leases  map[string]map[string]bool // holders, by key
+	pending map[*Fetch]bool // admitted, neither published nor given up
 }
 
 // Reader looks at a folder that this process need not own.
@@ -89,7 +90,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the model store: %w", err)
 	}
-	for _, name := range []string{"", blobsDir, modelsDir, hubDir, stagingDir} {
+	for _, name := range []string{"", blobsDir, modelsDir, hubDir, stagingDir, leasesDir} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			return nil, fmt.Errorf("cannot make the model store: %w", err)
 		}
@@ -98,7 +99,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{Reader: Reader{dir: dir}, limit: o.Limit, lock: lock, pending: map[*Fetch]bool{}, leases: map[string]map[string]bool{}}
+	s := &Store{Reader: Reader{dir: dir}, limit: o.Limit, lock: lock, pending: map[*Fetch]bool{}}
 	if err := s.mend(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -138,7 +139,7 @@ func (s *Store) Close() error {
 // was thrown away is gone, what the hub's layout shows is what there is, what was
 // not published waits to be, and what no version uses is gone.
 func (s *Store) mend() error {
-	for _, step := range []func() error{s.emptyTrash, s.mendHub, s.mendStaging, s.dropUnused} {
+	for _, step := range []func() error{s.emptyTrash, s.mendHub, s.mendStaging, s.dropUnused, s.dropOldLeases} {
 		if err := step(); err != nil {
 			return err
 		}

@@ -2,9 +2,11 @@ package modelstore
 
 import (
 	"bufio"
+	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
@@ -109,14 +112,13 @@ func TestWhatIsNotAsItWasPublishedIsNotServedAndIsFetchedAgain(t *testing.T) {
 			if found {
 				require.ErrorContains(t, got.Damage, c.says)
 			}
-			_, err = s.Lease(v.Key, "a")
-			require.Error(t, err)
+			u := user(t, s, "x")
+			require.Error(t, u.Lease(v.Key, "a"))
 
 			put(t, s, "hf://org/name", "c0ffee", twoFiles)
 			require.NoError(t, s.Verify(v.Key))
-			release, err := s.Lease(v.Key, "a")
-			require.NoError(t, err)
-			release()
+			require.NoError(t, u.Lease(v.Key, "a"))
+			require.NoError(t, u.Release("a"))
 			text := make([]byte, 2)
 			_, err = used.ReadAt(text, 0)
 			require.NoError(t, err, "who has a file open keeps it")
@@ -270,8 +272,7 @@ func TestWhatWasFetchedOfAModelIsListedAndCanBeRemoved(t *testing.T) {
 	var partial *PartialError
 	require.ErrorAs(t, v.Damage, &partial)
 	assert.Equal(t, &PartialError{Fetched: 7, Bytes: 9}, partial)
-	_, err = s.Lease(v.Key, "a")
-	require.ErrorContains(t, err, "7 bytes of 9 bytes")
+	require.ErrorContains(t, user(t, s, "x").Lease(v.Key, "a"), "7 bytes of 9 bytes")
 	require.NoError(t, s.Remove(v.Key))
 	left, err := os.ReadDir(filepath.Join(s.dir, stagingDir))
 	require.NoError(t, err)
@@ -285,43 +286,133 @@ func TestWhatWasFetchedOfAModelIsListedAndCanBeRemoved(t *testing.T) {
 	assert.Empty(t, all, "nothing has come")
 }
 
+func user(t *testing.T, s *Store, name string) *User {
+	t.Helper()
+	u, err := NewUser(s.dir, name)
+	require.NoError(t, err)
+	return u
+}
+
 func TestARemovalWaitsForLeasesAndSaysWhoHasThem(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
-	release, err := s.Lease(v.Key, "instance b")
-	require.NoError(t, err)
-	other, err := s.Lease(v.Key, "instance a")
-	require.NoError(t, err)
-	_, err = s.Lease(v.Key, "instance a")
-	require.ErrorContains(t, err, "already")
+	u := user(t, s, "the launcher of /x")
+	for _, holder := range []string{"instance b", "instance a", "instance a"} {
+		require.NoError(t, u.Lease(v.Key, holder))
+	}
 	var used *InUseError
 	require.ErrorAs(t, s.Remove(v.Key), &used)
-	assert.Equal(t, []string{"instance a", "instance b"}, used.Holders)
-	release()
-	other()
+	assert.Equal(t, []string{"instance a of the launcher of /x", "instance b of the launcher of /x"}, used.Holders)
+	require.NoError(t, u.Release("instance a"))
+	require.NoError(t, u.Release("instance a"))
+	require.NoError(t, u.Release("instance b"))
 	require.NoError(t, s.Remove(v.Key))
-	_, err = s.Lease(v.Key, "instance a")
 	var none *NotFoundError
-	require.ErrorAs(t, err, &none)
+	require.ErrorAs(t, u.Lease(v.Key, "instance a"), &none)
+}
+
+func TestALeaseOutlivesItsLauncherAndNotTheMachine(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	require.NoError(t, err)
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	for _, holder := range []string{"instance a", "instance b"} {
+		require.NoError(t, user(t, s, "x").Lease(v.Key, holder))
+	}
+	gone := func(string) bool { return false }
+	require.NoError(t, user(t, s, "y").ReleaseOthers(gone), "those of another launcher are its own")
+	var used *InUseError
+	require.ErrorAs(t, s.Remove(v.Key), &used)
+	assert.Equal(t, []string{"instance a of x", "instance b of x"}, used.Holders)
+	again := user(t, s, "x")
+	require.NoError(t, again.ReleaseOthers(func(holder string) bool { return holder == "instance b" }))
+	require.ErrorAs(t, s.Remove(v.Key), &used)
+	assert.Equal(t, []string{"instance b of x"}, used.Holders)
+
+	file := again.leaseFile("instance b")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	boot, err := procfs.BootID()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(text), boot, "earlier")), 0o600))
+	holders, err := s.Holders(v.Key)
+	require.NoError(t, err)
+	assert.Empty(t, holders)
+	require.NoError(t, s.Close())
+	s, err = Open(Options{Dir: dir})
+	require.NoError(t, err)
+	assert.NoFileExists(t, file)
+	require.NoError(t, s.Remove(v.Key))
+	require.NoError(t, s.Close())
 }
 
 func TestARemovalThatRacesALeaseIsWonByOneOfThem(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
+	u := user(t, s, "x")
 	for range 50 {
 		v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 		var leased, removed error
-		var release func()
 		var both sync.WaitGroup
-		both.Go(func() { release, leased = s.Lease(v.Key, "a") })
+		both.Go(func() { leased = u.Lease(v.Key, "a") })
 		both.Go(func() { removed = s.Remove(v.Key) })
 		both.Wait()
 		require.NotEqual(t, leased == nil, removed == nil, "%v %v", leased, removed)
 		if leased == nil {
 			require.NoError(t, s.Verify(v.Key))
-			release()
+			require.NoError(t, u.Release("a"))
 			require.NoError(t, s.Remove(v.Key))
 		}
 	}
+}
+
+func TestAnEngineIsGivenTheVersionThatItsArgumentsMean(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	put(t, s, "hf://org/old", "1111", twoFiles)
+	mark := func(v Version, ref string) Version {
+		v.Manifest.Ref = ref
+		text, err := json.Marshal(v.Manifest)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(s.version(v.Key), markFile), text, 0o600))
+		return v
+	}
+	at := func(v Version, when time.Time) Version {
+		require.NoError(t, os.Chtimes(filepath.Join(s.version(v.Key), markFile), when, when))
+		return v
+	}
+	first := at(mark(put(t, s, "hf://org/name", "aaaa", twoFiles), "main"), time.Now().Add(-2*time.Hour))
+	second := at(mark(put(t, s, "hf://org/name", "bbbb", twoFiles), "main"), time.Now().Add(-time.Hour))
+	tagged := mark(put(t, s, "hf://org/name", "cccc", twoFiles), "v2")
+	mark(put(t, s, "hf://org/tagged", "dddd", twoFiles), "v2")
+	web := put(t, s, "https://host/m@1", "etag", twoFiles)
+	for name, c := range map[string]struct{ model, revision, key, says string }{
+		"its main branch where none is named":  {"org/name", "", second.Key, ""},
+		"by address":                           {"hf://org/name", "", second.Key, ""},
+		"an earlier commit":                    {"org/name", "aaaa", first.Key, ""},
+		"a tag":                                {"org/name@v2", "", tagged.Key, ""},
+		"a tag of an address":                  {"hf://org/name@v2", "", tagged.Key, ""},
+		"by its id":                            {tagged.Key, "", tagged.Key, ""},
+		"an address without branches":          {"https://host/m@1", "", web.Key, ""},
+		"a revision that is not there":         {"org/name", "v9", "", "the store has org/name in the revisions cccc, bbbb, aaaa, and not in v9"},
+		"no main branch there":                 {"org/tagged", "", "", "in the revisions dddd, and not in main"},
+		"a model that is not there":            {"org/nam", "", "", "no model"},
+		"a name that is the beginning of one ": {"org", "", "", "no model"},
+	} {
+		v, err := s.Wanted(c.model, c.revision)
+		if c.says != "" {
+			require.ErrorContains(t, err, c.says, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		assert.Equal(t, c.key, v.Key, name)
+	}
+	require.NoError(t, os.Remove(filepath.Join(s.Files(second.Key), "config.json")))
+	v, err := s.Wanted("org/name", "")
+	require.NoError(t, err)
+	assert.Equal(t, first.Key, v.Key)
+	var notWhole *NotWholeError
+	_, err = s.Wanted("org/name", "bbbb")
+	require.ErrorAs(t, err, &notWhole)
+	assert.ErrorContains(t, err, "config.json is missing; pull it again")
 }
 
 func TestAModelIsFoundByWhatPeopleCallIt(t *testing.T) {

@@ -226,32 +226,6 @@ func (v *Version) named(name string) bool {
 	return false
 }
 
-// Lease keeps a version from being removed until it is released. A version that is
-// damaged or not there takes none.
-func (s *Store) Lease(key, holder string) (release func(), err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v, ok := s.Version(key)
-	if !ok {
-		return nil, &NotFoundError{Dir: s.dir, Name: key}
-	}
-	if v.Damage != nil {
-		return nil, fmt.Errorf("cannot use the model %s: %w; fetch it again", v.Manifest.URI, v.Damage)
-	}
-	if s.leases[key] == nil {
-		s.leases[key] = map[string]bool{}
-	}
-	if s.leases[key][holder] {
-		return nil, fmt.Errorf("%s has a lease on the model %s already", holder, key)
-	}
-	s.leases[key][holder] = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.leases[key], holder)
-	}, nil
-}
-
 // InUseError says who keeps a version from being removed.
 type InUseError struct {
 	Model   string
@@ -271,13 +245,17 @@ func (s *Store) Remove(key string) error {
 	if !ok {
 		return &NotFoundError{Dir: s.dir, Name: key}
 	}
-	if holders := s.leases[key]; len(holders) > 0 {
-		e := &InUseError{Model: v.Manifest.URI}
-		for h := range holders {
-			e.Holders = append(e.Holders, h)
-		}
-		slices.Sort(e.Holders)
-		return e
+	unlock, err := s.lockLeases()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	holders, err := s.Holders(key)
+	if err != nil {
+		return err
+	}
+	if len(holders) > 0 {
+		return &InUseError{Model: v.Manifest.URI, Holders: holders}
 	}
 	for f := range s.pending {
 		if f.staging == s.staging(key) {
@@ -289,6 +267,7 @@ func (s *Store) Remove(key string) error {
 			return fmt.Errorf("cannot remove %s: %w", v.Manifest.URI, err)
 		}
 	}
+	unlock()
 	return errors.Join(s.mendHub(), s.emptyTrash(), s.dropUnused())
 }
 

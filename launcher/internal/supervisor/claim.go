@@ -179,8 +179,8 @@ func (i *instance) claimedError() error {
 	return launcher.Conflictf("swap %s is moving instance %s: wait until the swap is over", i.swapID, i.facts.ID)
 }
 
-// secure makes sure that the marks of the claim are on disk, and opens the ports of
-// the instance that the swap will make.
+// secure makes sure that the marks of the claim are on disk, and takes the lease and
+// opens the ports of the instance that the swap will make.
 func (c *Claim) secure() error {
 	if c.owns {
 		if err := c.s.CatchUp(); err != nil {
@@ -189,6 +189,11 @@ func (c *Claim) secure() error {
 	}
 	if c.draft == nil {
 		return nil
+	}
+	if c.owns {
+		if err := c.s.lease(c.draft); err != nil {
+			return err
+		}
 	}
 	opened, err := c.s.openPorts(c.draft)
 	if err != nil {
@@ -289,6 +294,12 @@ func (c *Claim) Release() {
 func (c *Claim) BreakOff() { c.end(func() {}) }
 
 func (c *Claim) end(leave func()) {
+	c.s.mu.Lock()
+	made := c.in != nil
+	c.s.mu.Unlock()
+	if c.owns && c.draft != nil && !made {
+		c.s.unlease(c.draft.ID)
+	}
 	c.s.mu.Lock()
 	unused := c.ports
 	c.ports = ports{}

@@ -35,6 +35,7 @@ type Draft struct {
 	engine  engine.Engine
 	plan    engine.Plan
 	secrets secrets.Set
+	local   local
 	method  string // of launcherapi.StartAuto, …Exec, …Fork
 }
 
@@ -71,6 +72,10 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	if err != nil {
 		return nil, invalidInput(err, hidden)
 	}
+	where, err := s.locate(c.Spec, &plan)
+	if err != nil {
+		return nil, err
+	}
 	method, err := s.startMethod(c, plan)
 	if err != nil {
 		return nil, err
@@ -79,7 +84,7 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	for _, d := range devices {
 		want.Bytes[d.UUID] = uint64(plan.GPUMemoryUtilization * float64(d.MemoryTotalBytes))
 	}
-	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, method: method}, nil
+	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, method: method}, nil
 }
 
 func invalidInput(err error, hidden secrets.Set) error {
@@ -169,7 +174,11 @@ func (s *Supervisor) start(d *Draft, c *Claim) (launcherapi.Instance, error) {
 		s.refused(err)
 		return launcherapi.Instance{}, err
 	}
-	if err := s.open(i, d, c); err != nil {
+	err = s.lease(d)
+	if err == nil {
+		err = s.open(i, d, c)
+	}
+	if err != nil {
 		s.abandon(i)
 		s.refused(err)
 		return launcherapi.Instance{}, err
@@ -209,6 +218,7 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 		facts: facts{
 			ID: d.ID, Spec: redacted, Model: d.plan.Model, ServedNames: d.plan.ServedNames,
 			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: want.Bytes, MadeBy: want.SwapID,
+			Local: d.local,
 		},
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
@@ -256,8 +266,9 @@ func (s *Supervisor) open(i *instance, d *Draft, c *Claim) error {
 	return nil
 }
 
-// abandon undoes admit and open.
+// abandon undoes admit, lease and open.
 func (s *Supervisor) abandon(i *instance) {
+	s.unlease(i.facts.ID)
 	s.mu.Lock()
 	held := i.takePorts()
 	delete(s.instances, i.facts.ID)

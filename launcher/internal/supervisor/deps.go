@@ -7,6 +7,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
+	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
@@ -124,6 +125,21 @@ type Records interface {
 	Doubt(id string) error
 	// Remove removes the record of an id, without taking room on the disk.
 	Remove(id string) error
+}
+
+// Models is the store of models; [modelstore.User] behind it. Its calls read and
+// write the disk.
+type Models interface {
+	// Wanted finds the version that an engine is to serve.
+	Wanted(model, revision string) (modelstore.Version, error)
+	// Files is the folder of a version.
+	Files(key string) string
+	// Lease keeps a version from being removed until Release.
+	Lease(key, holder string) error
+	Release(holder string) error
+	// ReleaseOthers ends the leases of an earlier life of the launcher whose holders
+	// are no more.
+	ReleaseOthers(there func(holder string) bool) error
 }
 
 // GPUs is the inventory; [gpu.Provider] behind it.

@@ -108,6 +108,7 @@ func (s *Supervisor) effect(i *instance, row launcher.Transition) {
 			if err := s.closePorts(s.ctx, i); err != nil {
 				s.log.Warn("cannot close the ports of an instance", "instance", i.facts.ID, "error", err)
 			}
+			s.unlease(i.facts.ID)
 			s.onReleased(i)
 		})
 	case launcher.NoEffect:

@@ -30,6 +30,7 @@ type facts struct {
 	MadeBy      string                   `json:"made_by,omitempty"`   // the swap that made the instance; empty: none did
 	Expected    map[string]uint64        `json:"expected,omitempty"`  // device memory while awake
 	Inherited   uint64                   `json:"inherited,omitempty"` // main memory that each process of a forked engine began with
+	Local       local                    `json:"local,omitzero"`
 }
 
 // instance is one supervised engine. The supervisor's lock guards all of it.
@@ -145,6 +146,7 @@ func (i *instance) view() launcherapi.Instance {
 		EnvVars: i.facts.Spec.EnvVars, Annotations: i.facts.Spec.Annotations, Engine: i.engine.Name(),
 		StartMethod: i.facts.Spec.StartMethod, StartedBy: i.facts.StartedBy,
 		Model: i.facts.Model, ServedModelNames: i.facts.ServedNames,
+		ModelCache: i.facts.Spec.ModelCache, ModelFrom: i.facts.Local.From, ModelWhy: i.facts.Local.Why, ModelID: i.facts.Local.ID, ModelPath: i.facts.Local.Folder,
 		Port: i.facts.PublicPort, PID: i.root.PID, LogName: i.facts.LogName, SwapID: i.swapID,
 		CreatedAt: i.created.UTC(), StateSince: i.since.UTC(), Timings: i.timings,
 		HostBytes: i.hostBytes, AsleepAt: i.asleepAt, Revision: i.revision,

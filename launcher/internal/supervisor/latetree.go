@@ -176,6 +176,7 @@ func (s *Supervisor) clearLeft(i *instance) {
 	i.tree = remains(s.opts.Runner, i.facts.ID, process.Exit{})
 	s.spawn(func() {
 		if _, gone := s.untilGone(i, 0, i.tree.Kill); gone {
+			s.unlease(i.facts.ID)
 			s.onReleased(i)
 		}
 	})

@@ -48,6 +48,7 @@ func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 		}
 		s.recoverOne(saved, found)
 	}
+	s.dropLeases()
 	return nil
 }
 

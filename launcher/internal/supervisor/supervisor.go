@@ -52,6 +52,7 @@ type Options struct {
 	Processes Processes
 	Runner    Runner
 	Forker    Forker // nil: every engine is started by exec
+	Models    Models // nil: the launcher has no store of models
 	Gates     Gates
 	Logs      Logs
 	Records   Records

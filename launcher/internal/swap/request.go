@@ -83,7 +83,7 @@ func (r *Run) readIn() error {
 		return launcher.Invalidf("body.in.gpu_uuids", "in.gpu_uuids and gpu_uuids differ: give one of them")
 	}
 	if in.InstanceID != "" {
-		if in.Options != nil || in.Args != nil || in.ID != "" || in.EnvVars != nil || in.Engine != "" || in.Annotations != nil || in.StartMethod != "" {
+		if in.Options != nil || in.Args != nil || in.ID != "" || in.EnvVars != nil || in.Engine != "" || in.Annotations != nil || in.StartMethod != "" || in.ModelCache != "" {
 			return launcher.Invalidf("body.in", "in names the instance %s and describes a new one as well: give instance_id alone, or leave it out", in.InstanceID)
 		}
 		view, err := sup.Get(in.InstanceID)
@@ -100,7 +100,7 @@ func (r *Run) readIn() error {
 		ID: in.ID, DryRun: r.req.DryRun,
 		Spec: launcherapi.InstanceSpec{
 			Options: in.Options, Args: in.Args, EnvVars: in.EnvVars, Annotations: in.Annotations, Engine: in.Engine,
-			GPUUUIDs: r.gpus, StartMethod: in.StartMethod,
+			GPUUUIDs: r.gpus, StartMethod: in.StartMethod, ModelCache: in.ModelCache,
 		},
 	})
 	if err != nil {

@@ -1,0 +1,85 @@
+package modelstore
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// NotWholeError says that a version cannot be used: it is partial or damaged.
+type NotWholeError struct{ Version Version }
+
+func (e *NotWholeError) Error() string {
+	return fmt.Sprintf("the model %s cannot be used: %v; pull it again", e.Version.Manifest.URI, e.Version.Damage)
+}
+
+func (e *NotWholeError) Unwrap() error { return e.Version.Damage }
+
+// OtherRevisionsError says that the store has the model, and not in the revision
+// that is wanted.
+type OtherRevisionsError struct {
+	Model, Revision string
+	There           []string
+}
+
+func (e *OtherRevisionsError) Error() string {
+	return fmt.Sprintf("the store has %s in the revisions %s, and not in %s", e.Model, strings.Join(e.There, ", "), e.Revision)
+}
+
+// mainBranch is the revision that is meant where none is named, as for the hub.
+const mainBranch = "main"
+
+// Wanted gives the version that an engine is to serve: model is an address or the
+// name of a model of the hub, with or without @revision, or the id of a version.
+// Where several versions bear the name, as those that a branch once was, it is the
+// newest that is whole. The error is a *NotFoundError, an *OtherRevisionsError, or a *NotWholeError.
+func (r *Reader) Wanted(model, revision string) (Version, error) {
+	all, err := r.Versions()
+	if err != nil {
+		return Version{}, err
+	}
+	slices.Reverse(all) // the newest first
+	var others []string
+	var notWhole *NotWholeError
+	for _, v := range all {
+		asked, ours := revision, v.Key == model
+		for _, name := range []string{v.Manifest.URI, strings.TrimPrefix(v.Manifest.URI, hubScheme)} {
+			if model == name {
+				ours = true
+			} else if rest, ok := strings.CutPrefix(model, name+"@"); ok && name != "" {
+				ours, asked = true, rest
+			}
+		}
+		switch {
+		case !ours:
+		case v.Key != model && !v.is(asked):
+			others = append(others, v.Manifest.Revision)
+			revision = asked
+		case v.Damage != nil && notWhole == nil:
+			notWhole = &NotWholeError{Version: v}
+		case v.Damage != nil:
+		default:
+			return v, nil
+		}
+	}
+	if notWhole != nil {
+		return Version{}, notWhole
+	}
+	if len(others) > 0 {
+		if revision == "" {
+			revision = mainBranch
+		}
+		return Version{}, &OtherRevisionsError{Model: model, Revision: revision, There: others}
+	}
+	return Version{}, &NotFoundError{Dir: r.dir, Name: model}
+}
+
+// is says whether a revision, or its absence, means the version. A source without
+// branches has one version at a time.
+func (v *Version) is(revision string) bool {
+	m := &v.Manifest
+	if revision == "" {
+		return m.Ref == "" || m.Ref == mainBranch
+	}
+	return revision == m.Revision || revision == m.Ref
+}

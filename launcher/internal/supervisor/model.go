@@ -1,0 +1,140 @@
+package supervisor
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engine"
+	"hotseat.dev/hotseat/launcher/internal/modelstore"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// A model that the store has is read from there: the engine is told the folder, and
+// clients call the model as the request does. From before its process is made until
+// it holds nothing any more the instance has a lease on that version, which nobody
+// can remove meanwhile.
+
+// local is where an instance's model is read.
+type local struct {
+	From   string `json:"from,omitempty"` // launcherapi.ModelFromCache, …Source; empty: the launcher has no store
+	Why    string `json:"why,omitempty"`  // the model is not read from the store
+	ID     string `json:"id,omitempty"`   // of the version in the store
+	Folder string `json:"folder,omitempty"`
+}
+
+// schemes begin the addresses that models are pulled from and that no engine reads.
+var schemes = []string{"hf://", "https://", "http://", "file://"}
+
+// locate finds the model of a plan in the store, and has the engine read it there.
+// What an engine could find by itself is left to the engine, unless the request
+// insists on the store.
+//
+//	model_cache   in the store, whole   not so, a name or a path   not so, an address
+//	auto          store                 the engine's own way       error
+//	require       store                 error                      error
+//	off           the engine's own way  the engine's own way       error
+func (s *Supervisor) locate(spec launcherapi.InstanceSpec, plan *engine.Plan) (local, error) {
+	field := "body.args"
+	if spec.Options != nil {
+		field = "body.options"
+	}
+	address := ""
+	for _, scheme := range schemes {
+		if strings.HasPrefix(plan.Model, scheme) {
+			address = scheme
+		}
+	}
+	var missing string
+	switch {
+	case spec.ModelCache == launcherapi.ModelCacheOff && address != "":
+		return local{}, launcher.Invalidf("body.model_cache", "model_cache is off, and engines do not read models from %s: leave model_cache out, or name the model otherwise", address)
+	case spec.ModelCache == launcherapi.ModelCacheOff:
+		return local{From: launcherapi.ModelFromSource, Why: "model_cache is off"}, nil
+	case s.opts.Models != nil:
+		v, err := s.opts.Models.Wanted(plan.Model, plan.Revision)
+		if err == nil {
+			plan.Folder = s.opts.Models.Files(v.Key)
+			plan.Notes = append(plan.Notes, fmt.Sprintf("the model %s is read from the store: %s, revision %s, in %s", plan.Model, v.Manifest.URI, v.Manifest.Revision, plan.Folder))
+			return local{From: launcherapi.ModelFromCache, ID: v.Key, Folder: plan.Folder}, nil
+		}
+		_, none := errors.AsType[*modelstore.NotFoundError](err)
+		_, other := errors.AsType[*modelstore.OtherRevisionsError](err)
+		_, broken := errors.AsType[*modelstore.NotWholeError](err)
+		if !none && !other && !broken {
+			return local{}, err
+		}
+		missing = err.Error()
+	case spec.ModelCache == launcherapi.ModelCacheRequire:
+		return local{}, launcher.Invalidf("body.model_cache", "model_cache is require, and this launcher has no model store: start it with --model-store, or ask for auto")
+	case address != "":
+		return local{}, launcher.Invalidf(field, "the model %s is an address to pull from, and this launcher has no model store: start it with --model-store, and pull the model", plan.Model)
+	default:
+		return local{}, nil
+	}
+	if spec.ModelCache == launcherapi.ModelCacheRequire || address != "" {
+		return local{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s", plan.Model, missing, pullable(plan, address))
+	}
+	return local{From: launcherapi.ModelFromSource, Why: missing}, nil
+}
+
+// pullable is the address by which the model of a plan is pulled.
+func pullable(plan *engine.Plan, scheme string) string {
+	uri := plan.Model
+	if scheme == "" {
+		uri = "hf://" + uri
+	}
+	if plan.Revision != "" && !strings.Contains(uri, "@") {
+		uri += "@" + plan.Revision
+	}
+	return uri
+}
+
+// holder is the name by which an instance has its lease.
+func holder(id string) string { return "instance " + id }
+
+// lease keeps the model of a draft from being removed. The instance's id is taken:
+// nobody else asks for a lease in its name.
+func (s *Supervisor) lease(d *Draft) error {
+	if d.local.ID == "" {
+		return nil
+	}
+	err := s.opts.Models.Lease(d.local.ID, holder(d.ID))
+	_, none := errors.AsType[*modelstore.NotFoundError](err)
+	_, broken := errors.AsType[*modelstore.NotWholeError](err)
+	switch {
+	case none || broken: // since the draft was made
+		return launcher.Conflictf("the model %s was removed or damaged meanwhile: %w", d.plan.Model, err)
+	case err != nil:
+		return launcher.Storagef("%w", err)
+	}
+	return nil
+}
+
+// unlease gives back the lease that an instance may have. The id is still taken.
+func (s *Supervisor) unlease(id string) {
+	if s.opts.Models == nil {
+		return
+	}
+	if err := s.opts.Models.Release(holder(id)); err != nil {
+		s.log.Error("a model that is not in use any more cannot be removed before the launcher is started again", "instance", id, "error", err)
+	}
+}
+
+// dropLeases gives back the leases of instances that an earlier life of the launcher
+// had, and that are no more or hold nothing.
+func (s *Supervisor) dropLeases() {
+	if s.opts.Models == nil {
+		return
+	}
+	s.mu.Lock()
+	hold := map[string]bool{}
+	for id, i := range s.instances {
+		hold[holder(id)] = !i.released
+	}
+	s.mu.Unlock()
+	if err := s.opts.Models.ReleaseOthers(func(holder string) bool { return hold[holder] }); err != nil {
+		s.log.Error("models may count as in use that are not", "error", err)
+	}
+}
