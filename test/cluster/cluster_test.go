@@ -365,6 +365,9 @@ func TestUpSaysWhatIsWrongAndWhatWouldBeRight(t *testing.T) {
 	}
 	_, err := cluster.Up(t.Context(), cluster.Options{Name: shared(t).Name})
 	require.ErrorContains(t, err, "runs already")
+	_, err = cluster.Up(t.Context(), cluster.Options{Name: ownName("spoiled"), AuditPolicy: "not-there.yaml"})
+	require.ErrorContains(t, err, "kube-apiserver ended: exit status 1:")
+	require.ErrorContains(t, err, "not-there.yaml")
 	t.Setenv("PATH", "")
 	_, err = cluster.Up(t.Context(), cluster.Options{Nodes: 1})
 	for _, pkg := range []string{"containerd", "runc", "nftables", "iproute2"} {

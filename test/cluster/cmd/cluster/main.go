@@ -23,8 +23,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := root().ExecuteContext(ctx)
 	stop()
-	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-		os.Exit(max(1, exit.ExitCode())) // the program that was run has said why
+	if status, ok := errors.AsType[exitStatus](err); ok {
+		os.Exit(int(status)) // the program that was run has said why
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "cluster: %v\n", err)
@@ -173,8 +173,17 @@ func inside(ctx context.Context, c *cluster.Cluster, args []string) error {
 	program := exec.CommandContext(ctx, args[0], args[1:]...)
 	program.Stdin, program.Stdout, program.Stderr, program.Env = os.Stdin, os.Stdout, os.Stderr, c.Environ()
 	program.Cancel = func() error { return program.Process.Signal(syscall.SIGTERM) }
-	return program.Run()
+	err := program.Run()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exitStatus(max(1, exit.ExitCode()))
+	}
+	return err
 }
+
+// exitStatus is that of a program that was run for the user.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // The commands below are what a cluster consists of; people do not call them.
 
