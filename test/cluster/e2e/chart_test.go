@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"os"
@@ -39,16 +38,6 @@ func (s *site) uninstalled(values ...string) {
 	require.NoError(s.t, err)
 }
 
-// goesOn says that a streamed answer does.
-func goesOn(t *testing.T, in *bufio.Reader) {
-	t.Helper()
-	for range 40 {
-		line, err := in.ReadString('\n')
-		require.NoError(t, err)
-		require.NotContains(t, line, "[DONE]")
-	}
-}
-
 func TestTheChartRefusesValuesThatMeanNothing(t *testing.T) {
 	for value, says := range map[string]string{
 		"controller.replicas=0":           "at '/controller/replicas': minimum: got 0, want 1",
@@ -78,9 +67,9 @@ func TestTwoReleasesThatWouldLookAtTheSameNamespacesAreRefused(t *testing.T) {
 
 func TestAnUpgradeDisturbsNothingThatIsAwakeAndBringsTheDefinitionsUpToDate(t *testing.T) {
 	s := newPool(t, nil)
-	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
+	s.deploy(talker(), 1)
 	pod := s.served("talker", 1)[0]
-	_, in := s.stream(pod.Status.PodIP, "org/talker", 2000)
+	answer := s.listen(&pod)
 	// A definition of an earlier version, which Helm itself would leave as it is.
 	column := "jsonpath={.spec.versions[0].additionalPrinterColumns[0].name}"
 	s.kubectl("patch", "crd", "launcherconfigs.hotseat.dev", "--type=json", `-p=[{"op":"remove","path":"/spec/versions/0/additionalPrinterColumns"}]`)
@@ -91,10 +80,10 @@ func TestAnUpgradeDisturbsNothingThatIsAwakeAndBringsTheDefinitionsUpToDate(t *t
 	assert.Equal(t, "Mode", s.kubectl("get", "crd", "launcherconfigs.hotseat.dev", "-o", column))
 	_, err := shared.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
 	require.NoError(t, err, "the installation works")
-	goesOn(t, in)
+	answer.goesOn()
 	_, err = shared.Helm(t.Context(), "rollback", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
 	require.NoError(t, err)
-	goesOn(t, in)
+	answer.goesOn()
 	again := s.served("talker", 1)[0]
 	assert.Equal(t, pod.UID, again.UID, "the requester is the same")
 	s.deploy(server{app: "next", node: 1}, 1)
@@ -103,18 +92,18 @@ func TestAnUpgradeDisturbsNothingThatIsAwakeAndBringsTheDefinitionsUpToDate(t *t
 
 func TestUninstallLetsGoOfAllPodsAndEnginesGoOnUntilTheNextInstallation(t *testing.T) {
 	s := newPool(t, nil)
-	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
+	s.deploy(talker(), 1)
 	pod := s.served("talker", 1)[0]
-	_, in := s.stream(pod.Status.PodIP, "org/talker", 2000)
+	answer := s.listen(&pod)
 	launcher := s.pod(s.launchers()[0].Name)
 	s.uninstalled()
 	s.nothingIsHeld()
-	goesOn(t, in)
+	answer.goesOn()
 	assert.Empty(t, strings.TrimSpace(s.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies,flowschemas", "-l", "app.kubernetes.io/name=hotseat", "-o", "name")), "nothing of the chart is left")
 
 	require.NoError(t, install(t.Context()))
 	s.eventually("the requester is held again", func() bool { return podmeta.Held(s.pod(pod.Name)) })
-	goesOn(t, in)
+	answer.goesOn()
 	assert.Equal(t, launcher.UID, s.pod(launcher.Name).UID, "the launcher is the same")
 	assert.Equal(t, pod.UID, s.served("talker", 1)[0].UID)
 }

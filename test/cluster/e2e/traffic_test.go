@@ -52,6 +52,47 @@ func (s *site) stream(ip, model string, tokens int) (net.Conn, *bufio.Reader) {
 	}
 }
 
+// talkPace is how long the stand-in takes for a token of a talk, and talkTokens how
+// many there are: they last over six minutes.
+const (
+	talkPace   = 200 * time.Millisecond
+	talkTokens = 2000
+)
+
+// talker is a model that talks.
+func talker() server {
+	return server{app: "talker", node: 1, args: []string{"--sim-token-time=" + talkPace.String(), fmt.Sprintf("--sim-tokens=%d", talkTokens)}}
+}
+
+// talk is a streamed answer that lasts longer than what a test does meanwhile.
+type talk struct {
+	t     *testing.T
+	in    *bufio.Reader
+	begun time.Time
+	came  int // tokens
+}
+
+// listen has the model of a Pod of talker talk.
+func (s *site) listen(pod *corev1.Pod) *talk {
+	s.t.Helper()
+	begun := time.Now()
+	_, in := s.stream(pod.Status.PodIP, "org/talker", talkTokens)
+	return &talk{t: s.t, in: in, begun: begun}
+}
+
+// goesOn reads more tokens than can have come by now.
+func (k *talk) goesOn() {
+	k.t.Helper()
+	for until := int(time.Since(k.begun)/talkPace) + 2; k.came < until; {
+		line, err := k.in.ReadString('\n')
+		require.NoError(k.t, err)
+		require.NotContains(k.t, line, "[DONE]")
+		if strings.HasPrefix(line, "data: ") {
+			k.came++
+		}
+	}
+}
+
 // caller is a client that keeps its connection to a Pod's port 8000. What it asks
 // has its mark in the path, and so in the access log of the engine that hears it.
 type caller struct {
@@ -307,17 +348,12 @@ func TestRelayedLabelsAndTheReadinessGateTellWhoServes(t *testing.T) {
 
 func TestAnAnswerGoesOnWhileAnotherModelTakesTheOtherGPU(t *testing.T) {
 	s := newSite(t)
-	s.deploy(server{app: "talker", node: 1, args: slowly}, 1)
-	pod := s.served("talker", 1)[0]
-	_, in := s.stream(pod.Status.PodIP, "org/talker", 2000)
+	s.deploy(talker(), 1)
+	answer := s.listen(&s.served("talker", 1)[0])
 	s.deploy(server{app: "other", node: 1}, 1)
 	s.served("other", 1)
 	s.scale("other", 0)
 	s.gone("other")
 	assert.Equal(t, 1, s.instance("launcher-node-1", "talker", "awake").InFlight, "the answer goes on")
-	for range 100 {
-		line, err := in.ReadString('\n')
-		require.NoError(t, err)
-		require.NotContains(t, line, "[DONE]")
-	}
+	answer.goesOn()
 }

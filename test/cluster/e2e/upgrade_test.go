@@ -3,12 +3,10 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,11 +19,7 @@ import (
 func TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake(t *testing.T) {
 	before := os.Getenv("HOTSEAT_TEST_BEFORE")
 	require.NotEmpty(t, before, "there is nothing to upgrade from: make test-upgrade")
-	const (
-		tag    = "before"
-		tokens = 2000
-		pace   = 200 * time.Millisecond // of the tokens, which take over six minutes
-	)
+	const tag = "before"
 	require.NoError(t, shared.LoadProduct(t.Context(), filepath.Join(before, "bin"), tag))
 	s := newBareSite(t)
 	s.uninstalled("uninstall.deleteCRDs=true")
@@ -36,21 +30,11 @@ func TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake(t *testing.T) {
 	s.served("sleeper", 1)
 	s.scale("sleeper", 0)
 	s.gone("sleeper")
-	s.deploy(server{app: "talker", node: 1, tag: tag, args: []string{"--sim-token-time=" + pace.String(), fmt.Sprintf("--sim-tokens=%d", tokens)}}, 1)
-	talker := s.served("talker", 1)[0]
-	begun, came := time.Now(), 0
-	_, in := s.stream(talker.Status.PodIP, "org/talker", tokens)
-	answers := func() { // reads more than can have come until now
-		t.Helper()
-		for until := int(time.Since(begun)/pace) + 2; came < until; {
-			line, err := in.ReadString('\n')
-			require.NoError(t, err)
-			require.NotContains(t, line, "[DONE]")
-			if strings.HasPrefix(line, "data: ") {
-				came++
-			}
-		}
-	}
+	talks := talker()
+	talks.tag = tag
+	s.deploy(talks, 1)
+	pod := s.served("talker", 1)[0]
+	answer := s.listen(&pod)
 	launchers, records := s.poolPods(), s.records(s.poolPods()[cluster.NodeName(1)].Name)
 	bound, unbound := launchers[cluster.NodeName(1)], launchers[cluster.NodeName(2)]
 	for _, launcher := range launchers {
@@ -64,7 +48,7 @@ func TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake(t *testing.T) {
 	})
 	_, err := shared.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
 	require.NoError(t, err)
-	answers()
+	answer.goesOn()
 	assert.Equal(t, bound.UID, s.poolPods()[cluster.NodeName(1)].UID, "the one with a requester stays")
 	assert.Equal(t, records, s.records(bound.Name))
 	s.deploy(server{app: "elsewhere", node: 2}, 1)
@@ -73,8 +57,8 @@ func TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake(t *testing.T) {
 	s.deploy(server{app: "beside", node: 1}, 1) // in a launcher of the earlier commit
 	s.served("beside", 1)
 	s.answers("beside")
-	answers()
-	assert.Equal(t, talker.UID, s.served("talker", 1)[0].UID)
+	answer.goesOn()
+	assert.Equal(t, pod.UID, s.served("talker", 1)[0].UID)
 
 	s.scale("beside", 0)
 	s.gone("beside")
