@@ -26,9 +26,10 @@ const (
 	CodeTooMany       = "too_many"        // 429
 	CodeInternal      = "internal"        // 500
 	CodeEngineFailed  = "engine_failed"   // 502: the engine died or refused
+	CodeSourceFailed  = "source_failed"   // 502: the source of a model did not send what it should
 	CodeUnavailable   = "unavailable"     // 503: the launcher is going down
 	CodeEngineTimeout = "engine_timeout"  // 504: the engine did not answer in time, or does not end
-	CodeStorage       = "storage_trouble" // 507: state or log folder cannot be written
+	CodeStorage       = "storage_trouble" // 507: the state, log or model folder cannot be written, or has no room
 )
 
 var statusOfCode = map[string]int{
@@ -47,6 +48,7 @@ var statusOfCode = map[string]int{
 	CodeTooMany:       http.StatusTooManyRequests,
 	CodeInternal:      http.StatusInternalServerError,
 	CodeEngineFailed:  http.StatusBadGateway,
+	CodeSourceFailed:  http.StatusBadGateway,
 	CodeUnavailable:   http.StatusServiceUnavailable,
 	CodeEngineTimeout: http.StatusGatewayTimeout,
 	CodeStorage:       http.StatusInsufficientStorage,
@@ -69,6 +71,8 @@ func CodeOf(status int) string {
 		return CodeConflict
 	case http.StatusUnprocessableEntity:
 		return CodeInvalid
+	case http.StatusBadGateway:
+		return CodeEngineFailed
 	}
 	for code, s := range statusOfCode {
 		if s == status {

@@ -487,8 +487,14 @@ func publicURL(i launcherapi.Instance, path string) string {
 // ends.
 func (n *Node) Watch(query string, headers ...string) (<-chan launcherapi.RawEvent, func()) {
 	n.t.Helper()
+	return n.WatchAt("/v2/vllm/instances/watch"+query, headers...)
+}
+
+// WatchAt follows a stream of events.
+func (n *Node) WatchAt(path string, headers ...string) (<-chan launcherapi.RawEvent, func()) {
+	n.t.Helper()
 	ctx, cancel := context.WithCancel(n.t.Context())
-	req, err := http.NewRequestWithContext(ctx, "GET", n.URL+"/v2/vllm/instances/watch"+query, nil)
+	req, err := http.NewRequestWithContext(ctx, "GET", n.URL+path, nil)
 	require.NoError(n.t, err)
 	headers = append(n.authorization(), headers...)
 	for i := 0; i+1 < len(headers); i += 2 {

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/hubserver"
 )
 
 // The last row of the section "API" of the acceptance list. That every answer
@@ -16,7 +18,11 @@ import (
 
 func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	t.Parallel()
-	n := NewNode(t)
+	hub := hubserver.New(t)
+	hub.Put("org/tiny", tiny(1000))
+	n := NewStoppedNode(t, "--model-store", filepath.Join(t.TempDir(), "models"))
+	n.env = append(n.env, "HF_ENDPOINT="+hub.URL)
+	n.Start()
 	expect := func(status int, method, path string, body any, headers ...string) Answer {
 		t.Helper()
 		a := n.Call(method, path, body, headers...)
@@ -67,6 +73,20 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	n.Delete("slow")
 	<-first
 	expect(200, "DELETE", instances, nil)
+	m := n.pull("hf://org/tiny")
+	expect(200, "PUT", "/v2/models", map[string]any{"uri": "hf://org/tiny"})
+	expect(200, "GET", "/v2/models", nil)
+	expect(200, "GET", "/v2/models/"+m.ID, nil)
+	expect(404, "GET", "/v2/models/none", nil)
+	expect(422, "PUT", "/v2/models", map[string]any{"uri": "ftp://host/x"})
+	models, away := n.WatchAt("/v2/models/watch?heartbeat=100ms")
+	defer away()
+	for e := range models { // held against the document too
+		if e.Type == launcherapi.EventHeartbeat {
+			break
+		}
+	}
+	expect(200, "DELETE", "/v2/models/"+m.ID, nil)
 	assert.Empty(t, n.Document.Missing())
 }
 

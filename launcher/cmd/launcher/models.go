@@ -8,14 +8,15 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/config"
+	"hotseat.dev/hotseat/launcher/internal/models"
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 const envModelStore = "HOTSEAT_MODEL_STORE"
@@ -94,37 +95,6 @@ func (s *storeFlags) open(ctx context.Context, limit int64, waiting func()) (*mo
 	}
 }
 
-// model is one version of a model, as commands show it.
-type model struct {
-	ID        string    `json:"id"`
-	URI       string    `json:"uri"`
-	Ref       string    `json:"ref,omitempty"`
-	Revision  string    `json:"revision"`
-	State     string    `json:"state"` // Ready, Partial or Damaged
-	Reason    string    `json:"reason,omitempty"`
-	Bytes     int64     `json:"size_bytes"`
-	Files     int       `json:"files"`
-	Path      string    `json:"path"`
-	HubCache  string    `json:"hub_cache,omitempty"` // for HF_HUB_CACHE
-	Published time.Time `json:"published"`
-}
-
-func describe(r *modelstore.Reader, v modelstore.Version) model {
-	m := model{
-		ID: v.Key, URI: v.Manifest.URI, Ref: v.Manifest.Ref, Revision: v.Manifest.Revision, State: "Ready",
-		Bytes: v.Manifest.Bytes(), Files: len(v.Manifest.Files), Path: r.Files(v.Key), Published: v.Published,
-	}
-	if strings.HasPrefix(m.URI, "hf://") {
-		m.HubCache = r.HubCache()
-	}
-	if _, partial := errors.AsType[*modelstore.PartialError](v.Damage); partial {
-		m.State, m.Reason = "Partial", v.Damage.Error()
-	} else if v.Damage != nil {
-		m.State, m.Reason = "Damaged", v.Damage.Error()
-	}
-	return m
-}
-
 func (c *cli) modelsCommand() *cobra.Command {
 	var folder storeFlags
 	var verify bool
@@ -145,41 +115,49 @@ func (c *cli) modelsCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		models, damaged := []model{}, 0
+		all, damaged := []launcherapi.Model{}, 0
 		for _, v := range versions {
 			if verify {
 				v.Damage = store.Verify(v.Key)
 			}
-			m := describe(store, v)
-			if m.State == "Damaged" {
+			m := models.Model(store, v)
+			if m.State == launcherapi.ModelDamaged {
 				damaged++
 			}
-			models = append(models, m)
+			all = append(all, m)
 		}
-		if err := c.show(models, func(w io.Writer) error { return c.modelTable(w, models) }); err != nil {
+		if err := c.show(all, func(w io.Writer) error { return c.modelTable(w, all) }); err != nil {
 			return err
 		}
 		if verify && damaged > 0 {
-			return fmt.Errorf("%d of %d models are damaged: pull them again", damaged, len(models))
+			return fmt.Errorf("%d of %d models are damaged: pull them again", damaged, len(all))
 		}
 		return nil
 	}
 	return cmd
 }
 
-func (c *cli) modelTable(w io.Writer, models []model) error {
+func (c *cli) modelTable(w io.Writer, all []launcherapi.Model) error {
 	t := table{heading: []string{"ID", "MODEL", "REVISION", "STATE", "SIZE", "AGE", "REASON"}}
 	if c.format == formatWide {
 		t.heading = append(t.heading, "PATH")
 	}
-	for _, m := range models {
-		cells := []string{m.ID[:min(12, len(m.ID))], m.URI, m.Revision[:min(12, len(m.Revision))], m.State, launcher.BytesText(uint64(max(0, m.Bytes))), age(time.Since(m.Published)), oneLine(m.Reason)}
+	for _, m := range all {
+		cells := []string{m.ID[:min(12, len(m.ID))], m.URI, m.Revision[:min(12, len(m.Revision))], m.State, launcher.BytesText(uint64(max(0, m.Bytes))), since(m.Published), oneLine(m.Reason)}
 		if c.format == formatWide {
 			cells = append(cells, m.Path)
 		}
 		t.add(cells...)
 	}
 	return t.write(w)
+}
+
+// since is the age of what is there since then.
+func since(then *time.Time) string {
+	if then == nil {
+		return ""
+	}
+	return age(time.Since(*then))
 }
 
 func (c *cli) rmCommand() *cobra.Command {
@@ -210,7 +188,7 @@ func (c *cli) rmCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			removed := describe(&store.Reader, v)
+			removed := models.Model(&store.Reader, v)
 			if err := store.Remove(v.Key); err != nil {
 				return err
 			}

@@ -15,7 +15,9 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/modelpull"
+	"hotseat.dev/hotseat/launcher/internal/models"
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // fetcherName is the program's that fetches, which `make build` puts beside the
@@ -70,7 +72,7 @@ func (c *cli) pullCommand() *cobra.Command {
 
 // pulled is what a pull answers.
 type pulled struct {
-	model
+	launcherapi.Model
 	There        bool  `json:"already_there"`
 	NetworkBytes int64 `json:"network_bytes"`
 }
@@ -82,7 +84,7 @@ func (c *cli) pull(ctx context.Context, folder storeFlags, limit int64, o modelp
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	told := newPullProgress(c.err, o.URI)
-	o.Store, o.Progress = store, told.line
+	o.Store, o.Progress, o.Admitted = store, told.line, func(*fetchapi.Manifest) {}
 	result, err := modelpull.Run(ctx, o)
 	told.close()
 	if failed, ok := errors.AsType[*fetchapi.Error](err); ok {
@@ -91,7 +93,7 @@ func (c *cli) pull(ctx context.Context, folder storeFlags, limit int64, o modelp
 	if err != nil {
 		return fmt.Errorf("cannot pull %s: %w", o.URI, err)
 	}
-	answer := pulled{describe(&store.Reader, result.Version), result.There, result.NetworkBytes}
+	answer := pulled{models.Model(&store.Reader, result.Version), result.There, result.NetworkBytes}
 	return c.show(answer, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, answer.Path)
 		return err

@@ -9,6 +9,8 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -64,6 +66,9 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 	ctx, stop := untilTold(ctx, log)
 	defer stop()
 	options := daemonOptions(cfg, engine, log)
+	if options.ModelFetch, err = fetchProgram(cfg); err != nil {
+		return &exitError{code: exitUsage, cause: err}
+	}
 	options.Serving = c.init.Ready
 	d, err := daemon.New(options)
 	if err != nil {
@@ -94,8 +99,22 @@ func daemonOptions(cfg config.Config, engine program, log *slog.Logger) daemon.O
 			Start: cfg.StartTimeout, Sleep: cfg.SleepTimeout, Wake: cfg.WakeTimeout, Drain: cfg.DrainTimeout,
 			StopGrace: cfg.StopGrace, StartingGrace: cfg.StartingGrace, Memory: cfg.MemoryTimeout,
 		},
-		Budget: cfg.Budgets, ModelStore: cfg.ModelStore, Logger: log,
+		Budget: cfg.Budgets, ModelStore: cfg.ModelStore, ModelLimit: cfg.ModelStorageLimit, Logger: log,
 	}
+}
+
+// fetchProgram is the program that fetches models, with its flags. Where it is
+// missing each pull says so.
+func fetchProgram(cfg config.Config) ([]string, error) {
+	folder, err := ownFolder()
+	if err != nil {
+		return nil, err
+	}
+	program := []string{filepath.Join(folder, fetcherName), "--streams", strconv.Itoa(cfg.ModelStreams)}
+	if cfg.ModelBytesPerSecond > 0 {
+		program = append(program, "--bytes-per-second", strconv.FormatInt(cfg.ModelBytesPerSecond, 10))
+	}
+	return program, nil
 }
 
 // remedy adds to an error of daemon.New which setting helps, where the error does

@@ -37,6 +37,9 @@ func TestEveryOperationOfTheDocumentAnswersAsItSays(t *testing.T) {
 		{http.MethodGet, "/v2/vllm/preloaders", ""},
 		{http.MethodPost, swapPath, `{"in":{"instance_id":"a"}}`},
 		{http.MethodDelete, swapPath, ""},
+		{http.MethodPut, "/v2/models", `{"uri":"m"}`},
+		{http.MethodGet, "/v2/models", ""},
+		{http.MethodGet, "/v2/models/m", ""},
 	} {
 		got := r.do(t, call.method, call.path, call.body, "Idempotency-Key", "k")
 		assert.Less(t, got.status, 300, "%s %s: %s", call.method, call.path, got.body)
@@ -47,6 +50,10 @@ func TestEveryOperationOfTheDocumentAnswersAsItSays(t *testing.T) {
 	w := r.watch(t, "?heartbeat=100ms")
 	for w.next(t).Type != launcherapi.EventHeartbeat {
 	}
+	models := r.follow(t, "/v2/models/watch?heartbeat=100ms")
+	for models.next(t).Type != launcherapi.EventHeartbeat {
+	}
+	r.do(t, http.MethodDelete, "/v2/models/m", "")
 	r.do(t, http.MethodDelete, instancesPath+"/a", "")
 	r.do(t, http.MethodDelete, instancesPath, "")
 	assert.Empty(t, r.document.Missing())

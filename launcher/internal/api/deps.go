@@ -52,6 +52,16 @@ type SwapRun interface {
 	Follow(ctx context.Context, tell func(launcherapi.SwapProgress) error) error
 }
 
+// Models keeps the models of the model store; [models.Keeper] behind it.
+type Models interface {
+	List() (launcherapi.ModelList, error)
+	Get(id string) (launcherapi.Model, error)
+	Pull(ctx context.Context, uri string) (launcherapi.Model, error)
+	Remove(ctx context.Context, id string) (launcherapi.Model, error)
+	// Changed gives a channel that is closed when anything has changed since the call.
+	Changed() <-chan struct{}
+}
+
 // Access decides who may call.
 type Access interface {
 	// Allow returns nil, or an error of code unauthorized or forbidden.

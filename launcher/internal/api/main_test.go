@@ -53,7 +53,7 @@ func newRig(t *testing.T, change ...func(*api.Options)) *rig {
 	r := &rig{logDir: dir, feed: eventlog.New(ring, 0), logs: logs, swaps: &apitest.Swaps{}}
 	r.instances = apitest.NewInstances(r.feed, logs)
 	opts := api.Options{
-		Instances: r.instances, Swaps: r.swaps, Events: r.feed, Logs: logs, Version: "test",
+		Instances: r.instances, Swaps: r.swaps, Events: r.feed, Logs: logs, Models: apitest.NewModels(), Version: "test",
 		Ready: func() launcherapi.Ready { return launcherapi.Ready{Status: launcherapi.ReadyStatus} },
 		Preloaders: func() launcherapi.PreloaderList {
 			return launcherapi.PreloaderList{Preloaders: []launcherapi.Preloader{}}

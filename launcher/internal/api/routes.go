@@ -14,6 +14,7 @@ const (
 	tagService   = "service"
 	tagInstances = "instances"
 	tagGPUs      = "gpus"
+	tagModels    = "models"
 )
 
 // route is one operation of the API.
@@ -32,6 +33,8 @@ type route struct {
 const (
 	instancesPath = "/v2/vllm/instances"
 	instancePath  = instancesPath + "/{instance_id}"
+	modelsPath    = "/v2/models"
+	modelPath     = modelsPath + "/{model_id}"
 	healthPath    = "/health"
 	readyPath     = "/readyz"
 	metricsPath   = "/metrics"
@@ -62,6 +65,12 @@ func routes() []route {
 		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 404, 409, 415, 422, 502, 504, 507}, doc: docSwap, handle: handler((*Server).swap)},
 		{id: "call_off_swap", method: http.MethodDelete, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Call off a swap that waits for its turn", errors: []int{404, 409, 422}, doc: docCallOff, handle: handler((*Server).callOffSwap)},
 		{id: "get_gpus", method: http.MethodGet, path: "/v2/gpus", tag: tagGPUs, summary: "GPUs, and what is on each", handle: handler((*Server).gpus)},
+
+		{id: "get_models", method: http.MethodGet, path: modelsPath, tag: tagModels, summary: "Every model of the model store", errors: []int{404, 507}, handle: handler((*Server).listModels)},
+		{id: "pull_model", method: http.MethodPut, path: modelsPath, tag: tagModels, summary: "Have a model fetched into the model store", errors: []int{400, 403, 404, 409, 415, 422, 502, 507}, doc: docPull, handle: handler((*Server).pullModel)},
+		{id: "get_model", method: http.MethodGet, path: modelPath, tag: tagModels, summary: "One model", errors: []int{404, 507}, handle: handler((*Server).getModel)},
+		{id: "delete_model", method: http.MethodDelete, path: modelPath, tag: tagModels, summary: "End the fetch of a model, and remove it", errors: []int{404, 409, 507}, handle: handler((*Server).deleteModel)},
+		{id: "watch_models", method: http.MethodGet, path: modelsPath + "/watch", tag: tagModels, summary: "Stream of what happens to models", errors: []int{404, 422}, doc: docWatchModels, handle: handler((*Server).watchModels)},
 	}
 }
 

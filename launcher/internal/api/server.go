@@ -39,6 +39,7 @@ type Options struct {
 	Swaps     Swaps // usually Swapper(coordinator)
 	Events    Events
 	Logs      Logs
+	Models    Models // nil: the launcher has no model store
 	// Preloaders lists the preloaders.
 	Preloaders func() launcherapi.PreloaderList
 	// Ready says whether the launcher takes calls, for GET /readyz.

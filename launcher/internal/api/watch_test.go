@@ -30,8 +30,14 @@ type watching struct {
 
 func (r *rig) watch(t *testing.T, query string, header ...string) watching {
 	t.Helper()
+	return r.follow(t, watchPath+query, header...)
+}
+
+// follow opens a stream of events.
+func (r *rig) follow(t *testing.T, path string, header ...string) watching {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	resp := r.open(t, ctx, http.MethodGet, watchPath+query, "", header...)
+	resp := r.open(t, ctx, http.MethodGet, path, "", header...)
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	t.Cleanup(func() {
 		cancel()

@@ -59,7 +59,10 @@ type Config struct {
 	PreloadMemoryLimit uint64 // bytes, of all preloaders; 0: no limit
 	PreloadIdleTimeout time.Duration
 
-	ModelStore string // folder; empty: none
+	ModelStore          string // folder; empty: none
+	ModelStorageLimit   int64  // bytes; 0: no limit
+	ModelStreams        int    // above 0
+	ModelBytesPerSecond int64  // of each pull; 0: no limit
 
 	Budgets launcherapi.Budget
 }

@@ -73,6 +73,7 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
 		EnableSleepMode: "auto", StartMethod: "auto", PreloadMemoryLimit: 8 << 30, PreloadIdleTimeout: 24 * time.Hour,
+		ModelStreams: 4,
 	}, c)
 }
 
@@ -117,7 +118,10 @@ var other = map[string]struct {
 	"preload_idle_timeout": {"9m", func(c *Config) { c.PreloadIdleTimeout = 9 * time.Minute }},
 	"enable_sleep_mode":    {"never", func(c *Config) { c.EnableSleepMode = "never" }},
 
-	"model_store": {"/models", func(c *Config) { c.ModelStore = "/models" }},
+	"model_store":            {"/models", func(c *Config) { c.ModelStore = "/models" }},
+	"model_storage_limit":    {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
+	"model_streams":          {"2", func(c *Config) { c.ModelStreams = 2 }},
+	"model_bytes_per_second": {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
 
 	"budgets.max_sleepers_per_gpu":      {"3", func(c *Config) { c.Budgets.MaxSleepersPerGPU = 3 }},
 	"budgets.max_sleeper_bytes_per_gpu": {"4GiB", func(c *Config) { c.Budgets.MaxSleeperBytesPerGPU = 4 << 30 }},

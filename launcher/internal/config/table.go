@@ -62,6 +62,9 @@ func table(c *Config) []setting {
 		{"preload_idle_timeout", "24h", "how long such a process is kept that forks nothing; 0 for ever", duration(&c.PreloadIdleTimeout)},
 
 		{"model_store", "", "folder of the models that launcher pull has fetched; instances read from there what it has; empty for none", optional(&c.ModelStore, path)},
+		{"model_storage_limit", "0", "what the models of that folder may take together when the launcher pulls one; 0 for as much as the disk has", size(&c.ModelStorageLimit)},
+		{"model_streams", "4", "how many files of a model are fetched at once", number(&c.ModelStreams, 1)},
+		{"model_bytes_per_second", "0", "what all streams of a pull may take together; 0 for as much as there is", size(&c.ModelBytesPerSecond)},
 
 		{"budgets.max_sleepers_per_gpu", "0", "how many instances may sleep on a GPU; 0 for no limit", number(&b.MaxSleepersPerGPU, 0)},
 		{"budgets.max_sleeper_bytes_per_gpu", "0", "what sleepers may hold of a GPU's memory; 0 for no limit", size(&b.MaxSleeperBytesPerGPU)},

@@ -14,6 +14,9 @@ func (d *Daemon) Close() error {
 	}
 	d.closing.Store(true)
 	d.log.Info("launcher is closing", "stop_engines", d.opts.StopOnExit)
+	if d.keeper != nil {
+		d.keeper.End()
+	}
 	errs := []error{d.endCalls()}
 	d.feed.Close()
 	patience := d.opts.Limits.Drain + d.opts.Limits.StopGrace + d.opts.Limits.Memory

@@ -26,6 +26,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
 	"hotseat.dev/hotseat/launcher/internal/initd"
 	"hotseat.dev/hotseat/launcher/internal/metrics"
+	"hotseat.dev/hotseat/launcher/internal/models"
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
 	"hotseat.dev/hotseat/launcher/internal/preload"
@@ -66,8 +67,10 @@ type Options struct {
 	TLS             mtls.Server // without a certificate: plain HTTP
 	Limits          supervisor.Limits
 	Budget          launcherapi.Budget
-	ModelStore      string // folder of models; empty: none
-	Serving         func() // called once the launcher serves
+	ModelStore      string   // folder of models; empty: none
+	ModelLimit      int64    // bytes that they may take; 0: no limit
+	ModelFetch      []string // modelfetch and its flags
+	Serving         func()   // called once the launcher serves
 	Logger          *slog.Logger
 }
 
@@ -109,6 +112,8 @@ type Daemon struct {
 	pool     *preload.Pool // nil: engines are started by exec alone
 	swaps    *swap.Coordinator
 	models   *modelstore.User // nil: no store of models
+	keeper   *models.Keeper   // nil likewise
+	metrics  *metrics.Metrics
 	feed     *eventlog.Log
 	state    supervisor.SavedState
 	saved    []swap.Saved
@@ -117,7 +122,7 @@ type Daemon struct {
 // New opens everything whose opening may fail: token file, address, state folder,
 // GPUs, process host. On error nothing stays open.
 func New(opts Options) (*Daemon, error) {
-	d := &Daemon{opts: opts, log: opts.Logger}
+	d := &Daemon{opts: opts, log: opts.Logger, metrics: metrics.New()}
 	if err := d.open(); err != nil {
 		return nil, errors.Join(err, d.giveBack())
 	}
@@ -157,6 +162,12 @@ func (d *Daemon) open() error {
 		if d.models, err = modelstore.NewUser(d.opts.ModelStore, "the launcher of "+d.opts.StateDir); err != nil {
 			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
 		}
+		if d.keeper, err = models.New(models.Options{
+			Dir: d.opts.ModelStore, Limit: d.opts.ModelLimit, Program: d.opts.ModelFetch, Stderr: os.Stderr, Pulled: d.metrics.Pulled, Logger: d.log,
+		}); err != nil {
+			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
+		}
+		d.later(d.keeper.Close)
 	}
 	written, err := d.openState(state)
 	if err != nil {
@@ -276,7 +287,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	d.later(func() error { vllm.Close(); return nil })
 	d.feed = eventlog.New(d.opts.WatchBuffer, d.state.Revision)
 	queue := &gpuqueue.Queue{}
-	m := metrics.New()
+	m := d.metrics
 	g := &gates{
 		ports: gateway.NewPorts(), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
 		compat: d.opts.LLMDCompat, logger: d.log,
@@ -288,13 +299,15 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		d.later(func() error { d.pool.Close(); return nil })
 		forks = forker{d.pool}
 	}
-	var models supervisor.Models
+	var store supervisor.Models
+	var keeper api.Models
 	if d.models != nil {
-		models = d.models
+		store, keeper = d.models, d.keeper
+		m.WatchModels(d.keeper.List)
 	}
 	d.sup = supervisor.New(supervisor.Options{
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
-		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: models, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
 	})
@@ -306,7 +319,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		},
 	})
 	d.server = api.New(api.Options{
-		Instances: d.sup, Swaps: api.Swapper(d.swaps), Events: d.feed, Logs: d.logs, Ready: d.ready, Preloaders: d.preloaders,
+		Instances: d.sup, Swaps: api.Swapper(d.swaps), Events: d.feed, Logs: d.logs, Models: keeper, Ready: d.ready, Preloaders: d.preloaders,
 		Metrics: m.Handler(), Version: version.Version, Access: access, Observe: m.API, Logger: d.log,
 	})
 }

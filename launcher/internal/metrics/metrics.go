@@ -31,6 +31,8 @@ type Metrics struct {
 	unwritten   prometheus.Counter
 	starts      *prometheus.CounterVec
 	api         *prometheus.HistogramVec
+	pulls       *prometheus.CounterVec
+	pulledBytes prometheus.Counter
 }
 
 // Upper bounds of the histograms' buckets, in seconds.
@@ -54,11 +56,13 @@ func New() *Metrics {
 		cut:         prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_requests_cut_total", Help: "Answers in flight that were cut because a drain ran out of time."}),
 		unwritten:   prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_journal_failures_total", Help: "Records that could not be written to the state folder."}),
 		starts:      counters("hotseat_starts_total", "Engines' processes that were made, by exec or by fork; fell_back: by exec because no preloader served, nor was to be waited for.", "by", "fell_back"),
+		pulls:       counters("hotseat_model_pulls_total", "Pulls of models that are over, by outcome: done, there, cancelled, or the reason of a failure.", "outcome"),
+		pulledBytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_model_network_bytes_total", Help: "What pulls of models have received, in bytes."}),
 		api:         histograms("hotseat_api_request_duration_seconds", "Requests at the control API.", requestBuckets, "route", "method", "status"),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hotseat_build_info", Help: "Always 1; the version is in the label."}, []string{"version"})
 	build.WithLabelValues(version.Version).Set(1)
-	m.registry.MustRegister(m.transitions, m.failures, m.phases, m.swaps, m.swapTime, m.refusals, m.requests, m.cut, m.unwritten, m.starts, m.api, build,
+	m.registry.MustRegister(m.transitions, m.failures, m.phases, m.swaps, m.swapTime, m.refusals, m.requests, m.cut, m.unwritten, m.starts, m.api, m.pulls, m.pulledBytes, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -91,6 +95,12 @@ func (m *Metrics) Transition(from, to launcher.State, cause string) {
 		}
 		m.failures.WithLabelValues(cause).Inc()
 	}
+}
+
+// Pulled counts a pull of a model.
+func (m *Metrics) Pulled(outcome string, networkBytes int64) {
+	m.pulls.WithLabelValues(outcome).Inc()
+	m.pulledBytes.Add(float64(networkBytes))
 }
 
 // Phase notes how long a phase, of an instance or of a swap, took.

@@ -34,6 +34,10 @@ func scrape(t *testing.T) string {
 	t.Helper()
 	m := New()
 	m.Watch(world{}, func() launcherapi.PreloaderList { return launcherapi.PreloaderList{} })
+	m.WatchModels(func() (launcherapi.ModelList, error) {
+		return launcherapi.ModelList{UsedBytes: 9, LimitBytes: 10, Models: []launcherapi.Model{{State: launcherapi.ModelReady}}}, nil
+	})
+	m.Pulled("done", 9)
 	m.Transition(launcher.Starting, launcher.Failed, "")
 	m.Phase("drain", time.Second)
 	m.Refused("does_not_fit", "device_memory")
@@ -99,6 +103,10 @@ func TestWhatIsTrueNowIsReadAtEachScrape(t *testing.T) {
 		`hotseat_gpu_memory_bytes{gpu="GPU-0",holder="_foreign",state=""} 5`,
 		`hotseat_instance_failures_total{cause="unknown"} 1`,
 		`hotseat_requests_cut_total 2`,
+		`hotseat_models{state="Ready"} 1`,
+		`hotseat_models{state="Downloading"} 0`,
+		`hotseat_model_store_bytes 9`,
+		`hotseat_model_network_bytes_total 9`,
 	} {
 		assert.Contains(t, text, line)
 	}

@@ -27,7 +27,8 @@ type Options struct {
 	URI     string
 	Stderr  io.Writer // of modelfetch
 
-	Progress func(fetchapi.Line) // told of each line of progress and each note
+	Admitted func(*fetchapi.Manifest) // told what is fetched, once there is room for it; again where the source has changed
+	Progress func(fetchapi.Line)      // told of each line of progress and each note
 }
 
 // Result is what a pull has brought.
@@ -132,6 +133,7 @@ func (p *pull) admit(m *fetchapi.Manifest) (there bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	p.Admitted(m)
 	return false, p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
 }
 

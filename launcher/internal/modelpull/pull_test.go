@@ -120,7 +120,7 @@ func by(ctx context.Context, t *testing.T, s *modelstore.Store, child string, pr
 	t.Setenv(childEnv, child)
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	return Run(ctx, Options{Store: s, Program: []string{exe}, URI: "x://m", Stderr: io.Discard, Progress: progress})
+	return Run(ctx, Options{Store: s, Program: []string{exe}, URI: "x://m", Stderr: io.Discard, Admitted: func(*fetchapi.Manifest) {}, Progress: progress})
 }
 
 func store(t *testing.T) (*modelstore.Store, string) {

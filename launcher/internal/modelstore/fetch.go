@@ -25,6 +25,11 @@ type Fetch struct {
 // ErrThere says that nothing is to be fetched.
 var ErrThere = errors.New("the model is there")
 
+// FetchingError says that a version is on its way already.
+type FetchingError struct{ Key, Model string }
+
+func (e *FetchingError) Error() string { return e.Model + " is being fetched already" }
+
 // Admit promises the room for a version, less the files that are there. The error is
 // ErrThere when the whole version is, and a *CapacityError when it does not fit
 // together with all that has been promised and is not there yet.
@@ -50,7 +55,7 @@ func (s *Store) Admit(m *fetchapi.Manifest) (*Fetch, error) {
 	}
 	for other := range s.pending {
 		if other.staging == f.staging {
-			return nil, fmt.Errorf("%s is being fetched already", m.URI)
+			return nil, &FetchingError{Key: m.Key(), Model: m.URI}
 		}
 	}
 	s.pending[f] = true // its blobs are counted on from here

@@ -225,3 +225,6 @@ func dropOthers(dir string, wanted func(name string) bool) error {
 	}
 	return nil
 }
+
+// FromHub says whether a version is from the hub, and therefore in its layout.
+func FromHub(m *fetchapi.Manifest) bool { return strings.HasPrefix(m.URI, hubScheme) }

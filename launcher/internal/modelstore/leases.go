@@ -200,3 +200,9 @@ func (s *Store) dropOldLeases() error {
 	}
 	return nil
 }
+
+// Shown are the folders whose entries tell what versions there are, what is being
+// fetched, and who uses what.
+func (r *Reader) Shown() []string {
+	return []string{filepath.Join(r.dir, modelsDir), filepath.Join(r.dir, stagingDir), filepath.Join(r.dir, leasesDir)}
+}

@@ -1,0 +1,210 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+type modelInput struct {
+	ID string `path:"model_id" doc:"Id of the model, as the list has it." example:"7d7595bb7c02b1a747c5e01ca5f89f0d"`
+}
+
+type pullInput struct {
+	Body launcherapi.ModelRequest
+}
+
+type pullOutput struct {
+	Status int
+	Body   launcherapi.Model
+}
+
+// errNoStore is the answer to every question about models where there are none.
+var errNoStore = &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "this launcher has no model store: start it with --model-store"}
+
+func (s *Server) listModels(context.Context, *none) (*body[launcherapi.ModelList], error) {
+	if s.opts.Models == nil {
+		return nil, errNoStore
+	}
+	return answer(s.opts.Models.List())
+}
+
+func (s *Server) getModel(_ context.Context, in *modelInput) (*body[launcherapi.Model], error) {
+	if s.opts.Models == nil {
+		return nil, errNoStore
+	}
+	return answer(s.opts.Models.Get(in.ID))
+}
+
+func (s *Server) pullModel(ctx context.Context, in *pullInput) (*pullOutput, error) {
+	if s.opts.Models == nil {
+		return nil, errNoStore
+	}
+	m, err := s.opts.Models.Pull(ctx, in.Body.URI)
+	if err != nil {
+		return nil, err
+	}
+	if m.State == launcherapi.ModelReady {
+		return &pullOutput{http.StatusOK, m}, nil
+	}
+	return &pullOutput{http.StatusAccepted, m}, nil
+}
+
+func docPull(op *huma.Operation, schemas huma.Registry) {
+	op.Description = "Answers once the source has said what the model consists of and there is room for it: 202 while it is fetched, 200 when it is there. The fetch goes on by itself; the watch stream tells how far it is. Asked again for what is being fetched, the call joins that fetch. A call that is broken off before its answer ends its fetch. The cause of an error is the reason of the fetch: NotFound, AccessDenied, Unavailable, IntegrityMismatch, CapacityExceeded, Invalid or Internal."
+	for status, text := range map[string]string{"200": "It is there", "202": "It is being fetched"} {
+		op.Responses[status] = &huma.Response{Description: text, Content: map[string]*huma.MediaType{jsonContentType: {Schema: schemaOf[launcherapi.Model](schemas)}}}
+	}
+}
+
+func (s *Server) deleteModel(ctx context.Context, in *modelInput) (*body[launcherapi.Model], error) {
+	if s.opts.Models == nil {
+		return nil, errNoStore
+	}
+	return answer(s.opts.Models.Remove(ctx, in.ID))
+}
+
+type watchModelsInput struct {
+	Heartbeat string `query:"heartbeat" doc:"Send a HEARTBEAT whenever nothing else was sent for this long: a string such as 10s, or a number of seconds. At least 100ms, or it is refused; absent or 0: none is sent." example:"10s"`
+	Accept    string `header:"Accept" hidden:"true"`
+}
+
+func (s *Server) watchModels(_ context.Context, in *watchModelsInput) (*streamOutput, error) {
+	if s.opts.Models == nil {
+		return nil, errNoStore
+	}
+	heartbeat, err := heartbeatOf(in.Heartbeat)
+	if err != nil {
+		return nil, err
+	}
+	contentType := negotiate(in.Accept, ndjsonContentType, sseContentType)
+	return &streamOutput{func(ctx huma.Context) {
+		out, ok := beginEvents(ctx, contentType)
+		if !ok {
+			return
+		}
+		until, cancel := s.untilShutdown(ctx.Context())
+		defer cancel()
+		w := modelWatcher{models: s.opts.Models, out: out, heartbeat: heartbeat, shown: map[string]launcherapi.Model{}}
+		w.run(until)
+	}}, nil
+}
+
+// modelWatcher is one reader of what happens to models. What the store has is on
+// the disk, so the watcher compares what is there with what it has told.
+type modelWatcher struct {
+	models    Models
+	out       *eventStream
+	heartbeat time.Duration // 0: none
+	shown     map[string]launcherapi.Model
+}
+
+// modelPause is the time between two looks: a fetch makes progress all the time.
+const modelPause = 250 * time.Millisecond
+
+// run tells of changes until the reader leaves or the server shuts down.
+func (w *modelWatcher) run(ctx context.Context) {
+	var beat <-chan time.Time
+	if w.heartbeat > 0 {
+		ticker := time.NewTicker(w.heartbeat)
+		defer ticker.Stop()
+		beat = ticker.C
+	}
+	for {
+		changed, pause := w.models.Changed(), time.NewTimer(modelPause)
+		err := w.tell()
+		if err == nil {
+			err = awaitOr(ctx, changed, beat, w.beat)
+		}
+		if err == nil {
+			err = awaitOr(ctx, pause.C, beat, w.beat)
+		}
+		pause.Stop()
+		switch {
+		case err == nil:
+		case launcher.CodeOf(err) != "":
+			_ = w.send(launcherapi.EventError, problemOf(err).Problem) // the stream ends either way
+			return
+		default:
+			return // the reader has left
+		}
+	}
+}
+
+// awaitOr waits for something, and calls do at each beat meanwhile.
+func awaitOr[T any](ctx context.Context, done <-chan T, beat <-chan time.Time, do func() error) error {
+	for {
+		select {
+		case <-done:
+			return nil
+		case <-beat:
+			if err := do(); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func (w *modelWatcher) beat() error {
+	return w.send(launcherapi.EventHeartbeat, launcherapi.ModelHeartbeat{TotalModels: len(w.shown)})
+}
+
+// tell sends what has changed since it was last called.
+func (w *modelWatcher) tell() error {
+	list, err := w.models.List()
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, m := range list.Models {
+		there[m.ID] = true
+		before, known := w.shown[m.ID]
+		kind := launcherapi.EventUpdated
+		if !known {
+			kind = launcherapi.EventCreated
+		} else if reflect.DeepEqual(before, m) {
+			continue
+		}
+		if err := w.send(kind, m); err != nil {
+			return err
+		}
+		w.shown[m.ID] = m
+	}
+	for id, m := range w.shown {
+		if !there[id] {
+			if err := w.send(launcherapi.EventDeleted, m); err != nil {
+				return err
+			}
+			delete(w.shown, id)
+		}
+	}
+	return nil
+}
+
+func (w *modelWatcher) send(kind launcherapi.EventType, object any) error {
+	return w.out.send(string(kind), "", event{kind, object})
+}
+
+func docWatchModels(op *huma.Operation, schemas huma.Registry) {
+	op.Description = "One document a line, or server-sent events with Accept: text/event-stream. The stream begins with a CREATED for each model that there is; what follows is what has changed, progress included, at most four times a second. It tells what other processes do to the store as well. It ends with an ERROR event when the launcher closes (503) or cannot read the store (507)."
+	op.Responses["200"] = &huma.Response{
+		Description: "What happens, as it happens; each line is one event",
+		Content: eventContent(&huma.Schema{OneOf: []*huma.Schema{
+			schemaOf[launcherapi.ModelEvent](schemas), schemaOf[modelHeartbeatEvent](schemas), schemaOf[errorEvent](schemas),
+		}}, "An event each"),
+	}
+}
+
+// modelHeartbeatEvent is an event in the document.
+type modelHeartbeatEvent struct {
+	Type   launcherapi.EventType      `json:"type" enum:"HEARTBEAT"`
+	Object launcherapi.ModelHeartbeat `json:"object"`
+}

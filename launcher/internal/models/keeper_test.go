@@ -1,0 +1,133 @@
+package models
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/modelstore"
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// childEnv makes the test binary a program that fetches, and that does what the
+// variable says.
+const childEnv = "MODELS_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(childEnv); how != "" {
+		fetch(how, json.NewEncoder(os.Stdout), json.NewDecoder(os.Stdin))
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var weights = []byte("weights")
+
+func announced() *fetchapi.Manifest {
+	sum := sha256.Sum256(weights)
+	return &fetchapi.Manifest{URI: "x://m", Revision: "1", Files: []fetchapi.File{{Path: "a", Size: int64(len(weights)), SHA256: hex.EncodeToString(sum[:])}}}
+}
+
+func fetch(how string, out *json.Encoder, in *json.Decoder) {
+	if how == "silent" {
+		_ = in.Decode(&fetchapi.Line{}) // until the end of the input
+		return
+	}
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+	var told fetchapi.Line
+	if in.Decode(&told) != nil {
+		return
+	}
+	if how == "slow" {
+		_ = in.Decode(&fetchapi.Line{})
+		return
+	}
+	_ = os.WriteFile(filepath.Join(told.Staging, announced().Files[0].SHA256), weights, 0o600)
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
+}
+
+// by makes a keeper whose models are fetched as the word says.
+func by(t *testing.T, how string) (*Keeper, *[]string) {
+	t.Helper()
+	t.Setenv(childEnv, how)
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	var outcomes []string
+	k, err := New(Options{
+		Dir: filepath.Join(t.TempDir(), "models"), Program: []string{exe}, Stderr: io.Discard,
+		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, k.Close()) })
+	return k, &outcomes
+}
+
+func TestACallThatIsBrokenOffBeforeTheSourceHasAnsweredEndsItsFetch(t *testing.T) {
+	k, outcomes := by(t, "silent")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := k.Pull(ctx, "x://m")
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, []string{"cancelled"}, *outcomes)
+}
+
+func TestTheEndOfTheKeeperEndsItsFetches(t *testing.T) {
+	k, outcomes := by(t, "slow")
+	m, err := k.Pull(t.Context(), "x://m")
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.ModelDownloading, m.State)
+	require.NoError(t, k.Close())
+	assert.Equal(t, []string{"cancelled"}, *outcomes)
+	_, err = k.Pull(t.Context(), "x://m")
+	assert.Equal(t, launcherapi.CodeUnavailable, launcher.CodeOf(err))
+}
+
+func TestTheStoreIsFreeForOthersWhileNothingIsFetched(t *testing.T) {
+	k, _ := by(t, "slow")
+	m, err := k.Pull(t.Context(), "x://m")
+	require.NoError(t, err)
+	_, err = modelstore.Open(modelstore.Options{Dir: k.opts.Dir})
+	var locked *modelstore.LockedError
+	require.ErrorAs(t, err, &locked)
+	_, err = k.Remove(t.Context(), m.ID)
+	require.NoError(t, err)
+	other, err := modelstore.Open(modelstore.Options{Dir: k.opts.Dir})
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = k.Pull(ctx, "x://m")
+	assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%v", err)
+	require.NoError(t, other.Close())
+}
+
+func TestAFetchThatIsDoneIsThere(t *testing.T) {
+	k, _ := by(t, "right")
+	changed := k.Changed()
+	m, err := k.Pull(t.Context(), "x://m")
+	require.NoError(t, err)
+	<-changed
+	for m.State != launcherapi.ModelReady {
+		changed := k.Changed()
+		m, err = k.Get(m.ID)
+		require.NoError(t, err)
+		if m.State != launcherapi.ModelReady {
+			<-changed
+		}
+	}
+	again, err := k.Pull(t.Context(), "x://m")
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.ModelReady, again.State)
+}

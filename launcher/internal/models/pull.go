@@ -1,0 +1,243 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/modelpull"
+	"hotseat.dev/hotseat/launcher/internal/modelstore"
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// pull is one on its way. The keeper's lock guards what changes of it.
+type pull struct {
+	uri      string
+	cancel   context.CancelCauseFunc
+	admitted chan struct{} // closed once the source has said what there is, and there is room for it
+	over     chan struct{} // closed at the end
+
+	manifest *fetchapi.Manifest // of what is fetched; nil: the source has not said
+	began    time.Time
+	line     fetchapi.Line // of progress, the last
+	note     string        // what it waits for
+
+	id  string // of the version, once over without an error
+	err error
+}
+
+// errRemoved is why a pull ends whose model is removed.
+var errRemoved = launcher.Conflictf("somebody has removed the model while it was fetched")
+
+// Pull has a model fetched, and returns once its source has said what it consists
+// of: the fetch goes on by itself. A model that is there is asked for at its source
+// all the same, since its branch may have moved.
+//
+//	the version            effect
+//	is there, whole        Ready
+//	is being fetched       joins that fetch
+//	partial or damaged     fetched: what is missing
+//	is not there           fetched
+//
+// When ctx ends before the source has answered, the pull ends.
+func (k *Keeper) Pull(ctx context.Context, uri string) (launcherapi.Model, error) {
+	p := &pull{uri: uri, admitted: make(chan struct{}), over: make(chan struct{}), began: time.Now()}
+	var running context.Context
+	running, p.cancel = context.WithCancelCause(k.ctx)
+	k.mu.Lock()
+	if k.closing {
+		k.mu.Unlock()
+		p.cancel(nil)
+		return launcherapi.Model{}, errClosing
+	}
+	k.tasks.Go(func() { k.run(running, p) })
+	k.mu.Unlock()
+	select {
+	case <-p.admitted:
+	case <-p.over:
+	case <-ctx.Done():
+		p.cancel(context.Cause(ctx))
+		<-p.over
+	}
+	k.mu.Lock()
+	id, err := p.id, p.err
+	if p.manifest != nil {
+		id, err = p.manifest.Key(), nil
+	}
+	k.mu.Unlock()
+	if err != nil {
+		return launcherapi.Model{}, err
+	}
+	return k.Get(id)
+}
+
+// run is a pull from its beginning to its end.
+func (k *Keeper) run(ctx context.Context, p *pull) {
+	defer p.cancel(nil)
+	result, err := k.fetch(ctx, p)
+	outcome := "done"
+	if result.There {
+		outcome = "there"
+	}
+	fetching, joins := errors.AsType[*modelstore.FetchingError](err)
+	if err != nil && !joins {
+		outcome = causeOf(err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case joins:
+		p.id = fetching.Key
+	case err != nil:
+		p.err = problem(err)
+	default:
+		p.id = result.Version.Key
+		delete(k.failed, p.id)
+	}
+	if p.manifest != nil {
+		delete(k.pulls, p.manifest.Key())
+		if err != nil && outcome != cancelled {
+			k.failed[p.manifest.Key()] = failure{manifest: *p.manifest, cause: outcome, reason: err.Error()}
+		}
+	}
+	p.manifest = nil
+	if !joins {
+		k.opts.Pulled(outcome, p.line.NetworkBytes)
+		k.opts.Logger.Info("a pull is over", "uri", p.uri, "outcome", outcome, "network_bytes", p.line.NetworkBytes, "error", err)
+	}
+	close(p.over)
+	k.notifyLocked()
+}
+
+func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, err error) {
+	store, release, err := k.owning.take(ctx)
+	if err != nil {
+		return result, err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	return modelpull.Run(ctx, modelpull.Options{
+		Store: store, Program: k.opts.Program, URI: p.uri, Stderr: k.opts.Stderr,
+		Admitted: func(m *fetchapi.Manifest) { k.admitted(p, m) },
+		Progress: func(l fetchapi.Line) { k.progress(p, l) },
+	})
+}
+
+// admitted: the source has said what the model consists of, and there is room for
+// it.
+func (k *Keeper) admitted(p *pull, m *fetchapi.Manifest) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p.manifest != nil { // the source has changed meanwhile
+		delete(k.pulls, p.manifest.Key())
+	} else {
+		close(p.admitted)
+	}
+	p.manifest = m
+	k.pulls[m.Key()] = p
+	delete(k.failed, m.Key())
+	k.notifyLocked()
+}
+
+func (k *Keeper) progress(p *pull, l fetchapi.Line) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if l.Type == fetchapi.TypeNote {
+		p.note = l.Text
+	} else {
+		p.line, p.note = l, ""
+	}
+	k.notifyLocked()
+}
+
+// Remove removes a version; where it is being fetched the fetch ends first.
+//
+//	the version          effect
+//	has a lease          error, code conflict, with the holders
+//	is being fetched     the fetch ends, and nothing is left of it
+//	is there             removed
+//	is not there         error, code not_found
+func (k *Keeper) Remove(ctx context.Context, id string) (launcherapi.Model, error) {
+	model, err := k.Get(id)
+	if err != nil {
+		return model, err
+	}
+	holders, err := k.Holders(id)
+	if err != nil {
+		return model, err
+	}
+	if len(holders) == 0 { // else the store refuses it, and what is fetched for a user goes on
+		if err := k.end(ctx, id); err != nil {
+			return model, err
+		}
+	}
+	k.mu.Lock()
+	delete(k.failed, id)
+	k.mu.Unlock()
+	defer k.notify()
+	store, release, err := k.owning.take(ctx)
+	if err != nil {
+		return model, err
+	}
+	err = store.Remove(id)
+	if _, none := errors.AsType[*modelstore.NotFoundError](err); none {
+		err = nil // nothing had come of it
+	}
+	if used, ok := errors.AsType[*modelstore.InUseError](err); ok {
+		err = launcher.Conflictf("%w", used)
+	}
+	return model, errors.Join(err, release())
+}
+
+// end ends the pull of a version, if there is one.
+func (k *Keeper) end(ctx context.Context, id string) error {
+	k.mu.Lock()
+	p := k.pulls[id]
+	k.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	p.cancel(errRemoved)
+	select {
+	case <-p.over:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// cancelled is the outcome of a pull that was ended.
+const cancelled = "cancelled"
+
+// causeOf is the reason of a pull's failure, as a short code.
+func causeOf(err error) string {
+	if failed, ok := errors.AsType[*fetchapi.Error](err); ok {
+		return failed.Reason
+	}
+	if errors.Is(err, errRemoved) || errors.Is(err, errClosing) || errors.Is(err, context.Canceled) {
+		return cancelled
+	}
+	return fetchapi.ReasonInternal
+}
+
+// codes are those of the launcher for the reasons of fetches.
+var codes = map[string]string{
+	fetchapi.ReasonInvalid: launcherapi.CodeInvalid, fetchapi.ReasonNotFound: launcherapi.CodeNotFound,
+	fetchapi.ReasonAccessDenied: launcherapi.CodeForbidden, fetchapi.ReasonCapacityExceeded: launcherapi.CodeStorage,
+	fetchapi.ReasonUnavailable: launcherapi.CodeSourceFailed, fetchapi.ReasonIntegrityMismatch: launcherapi.CodeSourceFailed,
+	fetchapi.ReasonInternal: launcherapi.CodeInternal,
+}
+
+// problem is the answer to who has asked for a pull that has failed.
+func problem(err error) error {
+	failed, ok := errors.AsType[*fetchapi.Error](err)
+	if !ok {
+		return err
+	}
+	e := &launcher.Error{Code: codes[failed.Reason], Detail: failed.Detail, Cause: err, FailureCause: failed.Reason}
+	if failed.Reason == fetchapi.ReasonInvalid {
+		e.Location = "body.uri"
+	}
+	return e
+}

@@ -1,0 +1,61 @@
+package launcherapi
+
+import "time"
+
+// ModelRequest asks for a model to be in the model store.
+type ModelRequest struct {
+	URI string `json:"uri" minLength:"1" maxLength:"2048" doc:"Address of the model: hf://org/name or hf://org/name@revision on the hub, or one of https or file, as launcher pull takes them." example:"hf://Qwen/Qwen3-0.6B"`
+}
+
+// States of a Model.
+const (
+	ModelDownloading = "Downloading" // this launcher fetches it
+	ModelReady       = "Ready"       // each of its files is as it was published
+	ModelPartial     = "Partial"     // it was not fetched to its end, or another process fetches it
+	ModelDamaged     = "Damaged"     // a file of it is missing or was changed
+	ModelFailed      = "Failed"      // this launcher could not fetch it
+)
+
+// Model is one version of a model in the model store.
+type Model struct {
+	ID       string `json:"id" doc:"Made of the address and the revision."`
+	URI      string `json:"uri" doc:"Address of its source, without the revision."`
+	Ref      string `json:"ref,omitempty" doc:"Revision that was asked for, such as a branch."`
+	Revision string `json:"revision" doc:"Which version of the source it is. Empty where that can be told only when everything is fetched."`
+	State    string `json:"state" enum:"Downloading,Ready,Partial,Damaged,Failed"`
+	Reason   string `json:"reason,omitempty" doc:"Why it is in this state, in words."`
+	Cause    string `json:"cause,omitempty" doc:"Of a failure, a short code: NotFound, AccessDenied, Unavailable, IntegrityMismatch, CapacityExceeded, Invalid or Internal."`
+
+	Bytes int64 `json:"size_bytes"`
+	Files int   `json:"files"`
+
+	FetchedBytes int64 `json:"fetched_bytes,omitempty" doc:"While it is fetched: how much of it is there."`
+	NetworkBytes int64 `json:"network_bytes,omitempty" doc:"While it is fetched: how much has come over the network."`
+	Rate         int64 `json:"bytes_per_second,omitempty" doc:"While it is fetched: how fast, since the fetch began."`
+	LeftMS       int64 `json:"left_ms,omitempty" doc:"While it is fetched: how long the rest takes at that rate."`
+
+	Path      string     `json:"path,omitempty" doc:"Folder that has its files by their names; absent while that is not there."`
+	HubCache  string     `json:"hub_cache,omitempty" doc:"Of a model from the hub: folder in which the hub's own libraries find it, for HF_HUB_CACHE."`
+	Published *time.Time `json:"published,omitempty" doc:"Since when it is there; of one that is partial: when its folder last changed."`
+	InUseBy   []string   `json:"in_use_by,omitempty" doc:"Whose leases keep it from being removed."`
+}
+
+// ModelList is the answer to a list call.
+type ModelList struct {
+	Store       string  `json:"store" doc:"The folder."`
+	UsedBytes   int64   `json:"used_bytes" doc:"What all files take, each counted once."`
+	LimitBytes  int64   `json:"limit_bytes,omitempty" doc:"What they may take. Absent: as much as the disk has."`
+	TotalModels int     `json:"total_models"`
+	Models      []Model `json:"models"`
+}
+
+// ModelEvent is one line of the watch stream of models.
+type ModelEvent struct {
+	Type   EventType `json:"type" enum:"CREATED,UPDATED,DELETED"`
+	Object Model     `json:"object"`
+}
+
+// ModelHeartbeat is the object of a HEARTBEAT event among those of models.
+type ModelHeartbeat struct {
+	TotalModels int `json:"total_models"`
+}
