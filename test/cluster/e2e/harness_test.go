@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -376,8 +377,19 @@ func (s *site) ask(address, model string) (string, error) {
 	return ask(s.t.Context(), address, model)
 }
 
+// connectTime is how long a client waits for a connection. Until kube-proxy has heard
+// that a Pod is gone a Service leads there, too, and nobody answers what is sent to an
+// address that no Pod has any more: a client that waits for such a connection waits
+// for minutes, one that makes another does not.
+const connectTime = 3 * time.Second
+
 func ask(ctx context.Context, address, model string) (string, error) {
-	transport := &http.Transport{DialContext: shared.Dial, DisableKeepAlives: true}
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		ctx, stop := context.WithTimeout(ctx, connectTime)
+		defer stop()
+		return shared.Dial(ctx, network, address)
+	}
+	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
 	body := fmt.Sprintf(`{"model":%q,"prompt":"Hello","max_tokens":4}`, model)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/v1/completions", bytes.NewBufferString(body))
