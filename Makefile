@@ -132,7 +132,7 @@ images: ## make the images controller, launcher and requester as OCI layouts in 
 
 # What goes into images, for the architecture GOARCH.
 .PHONY: programs
-programs: $(if $(CC),$(BIN)/launcher) $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/controller
+programs: $(if $(CC),$(BIN)/launcher) $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/controller
 
 .PHONY: cluster-down
 cluster-down: ## end that Kubernetes, and leave nothing of it

@@ -46,3 +46,30 @@ func (l lines) end() error {
 		return err
 	}
 }
+
+// weights bound the size of what a watch has told of all its objects, since its
+// readers keep them.
+type weights struct {
+	each map[string]int // bytes, by the object's id
+	sum  int
+}
+
+// put notes an object. Each takes up to keptBytes beside its text. The error is
+// errTooLong.
+func (w *weights) put(id string, bytes int) error {
+	const keptBytes = 4 << 10
+	w.drop(id)
+	if w.each == nil {
+		w.each = map[string]int{}
+	}
+	w.each[id] = bytes + keptBytes
+	if w.sum += w.each[id]; w.sum > maxAnswer {
+		return errTooLong
+	}
+	return nil
+}
+
+func (w *weights) drop(id string) {
+	w.sum -= w.each[id]
+	delete(w.each, id)
+}

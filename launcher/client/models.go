@@ -2,8 +2,14 @@ package client
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
 	"net/http"
 	"net/url"
+	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -12,8 +18,8 @@ const modelsPath = "/v2/models"
 
 // PullModel has a model fetched into the launcher's model store, and returns once its
 // source has said what it consists of: the fetch goes on by itself.
-func (c *Client) PullModel(ctx context.Context, uri string) (launcherapi.Model, error) {
-	return do[launcherapi.Model](ctx, c, call{method: http.MethodPut, path: modelsPath, body: launcherapi.ModelRequest{URI: uri}})
+func (c *Client) PullModel(ctx context.Context, request launcherapi.ModelRequest) (launcherapi.Model, error) {
+	return do[launcherapi.Model](ctx, c, call{method: http.MethodPut, path: modelsPath, body: request})
 }
 
 // Models shows every model of the launcher's model store.
@@ -26,7 +32,97 @@ func (c *Client) Model(ctx context.Context, id string) (launcherapi.Model, error
 	return do[launcherapi.Model](ctx, c, call{method: http.MethodGet, path: modelsPath + "/" + url.PathEscape(id)})
 }
 
-// RemoveModel ends the fetch of a model, and removes it.
-func (c *Client) RemoveModel(ctx context.Context, id string) (launcherapi.Model, error) {
-	return do[launcherapi.Model](ctx, c, call{method: http.MethodDelete, path: modelsPath + "/" + url.PathEscape(id)})
+// RemoveModel ends the fetch of a model, and removes it. Where a holder is named that
+// one wants it no more, and a model that others want stays.
+func (c *Client) RemoveModel(ctx context.Context, id, holder string) (launcherapi.Model, error) {
+	remove := call{method: http.MethodDelete, path: modelsPath + "/" + url.PathEscape(id)}
+	if holder != "" {
+		remove.query = url.Values{"wanted_by": {holder}}
+	}
+	return do[launcherapi.Model](ctx, c, remove)
+}
+
+// FollowModels gives the models of the launcher's model store, by their ids, and gives
+// them again whenever something has changed; progress included, four times a second at
+// most. Nobody changes what it gives. It ends, with an error, when the connection breaks
+// or falls silent, and is not made again.
+func (c *Client) FollowModels(ctx context.Context) iter.Seq2[map[string]launcherapi.Model, error] {
+	return func(yield func(map[string]launcherapi.Model, error) bool) {
+		err := c.followModels(ctx, func(all map[string]launcherapi.Model) bool { return yield(all, nil) })
+		if !errors.Is(err, errLeft) {
+			yield(nil, err)
+		}
+	}
+}
+
+func (c *Client) followModels(ctx context.Context, pass func(map[string]launcherapi.Model) bool) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(silences*c.heartbeat, func() { cancel(errSilent) })
+	defer silence.Stop()
+	resp, err := c.send(ctx, call{
+		method: http.MethodGet, path: modelsPath + "/watch", header: map[string]string{"Accept": ndjson},
+		query: url.Values{"heartbeat": {c.heartbeat.String()}},
+	})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	events := linesOf(resp.Body)
+	w := modelWatch{told: map[string]launcherapi.Model{}}
+	for events.Scan() {
+		silence.Reset(silences * c.heartbeat)
+		changed, err := w.read(events.Bytes())
+		if err != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		if changed && !pass(w.told) {
+			return errLeft
+		}
+	}
+	return fmt.Errorf("cannot read the watch stream of models: %w", errors.Join(events.end(), context.Cause(ctx)))
+}
+
+// modelWatch is what a stream has told so far.
+type modelWatch struct {
+	told    map[string]launcherapi.Model // never changed: a change makes another map
+	whole   bool                         // it has told of all that there is
+	weights weights
+}
+
+// read reads an event; changed says that there is another state to show.
+func (w *modelWatch) read(line []byte) (changed bool, err error) {
+	var event launcherapi.RawEvent
+	if err := json.Unmarshal(line, &event); err != nil {
+		return false, fmt.Errorf("cannot read the watch stream of models: %w", err)
+	}
+	switch event.Type {
+	case launcherapi.EventCreated, launcherapi.EventUpdated, launcherapi.EventDeleted:
+		var m launcherapi.Model
+		if err := json.Unmarshal(event.Object, &m); err != nil {
+			return false, fmt.Errorf("cannot read an event of a model: %w", err)
+		}
+		w.told = maps.Clone(w.told)
+		if event.Type == launcherapi.EventDeleted {
+			delete(w.told, m.ID)
+			w.weights.drop(m.ID)
+			return w.whole, nil
+		}
+		w.told[m.ID] = m
+		if err := w.weights.put(m.ID, len(event.Object)); err != nil {
+			return false, fmt.Errorf("cannot follow the watch stream: what it tells of models %w", err)
+		}
+		return w.whole, nil
+	case launcherapi.EventHeartbeat:
+		changed, w.whole = !w.whole, true
+		return changed, nil
+	case launcherapi.EventError:
+		var p launcherapi.Problem
+		if err := json.Unmarshal(event.Object, &p); err != nil {
+			return false, fmt.Errorf("cannot read the end of the watch stream of models: %w", err)
+		}
+		return false, errorOf(p)
+	default:
+		return false, nil // an event type of a later version
+	}
 }

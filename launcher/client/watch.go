@@ -39,7 +39,7 @@ const silences = 3
 // be reached, see [Options].
 func (c *Client) Watch(ctx context.Context, since *uint64) iter.Seq2[launcherapi.WatchEvent, error] {
 	return func(yield func(launcherapi.WatchEvent, error) bool) {
-		w := watch{c: c, yield: yield, known: map[string]launcherapi.Instance{}, sizes: map[string]int{}, listing: since == nil, stale: since == nil}
+		w := watch{c: c, yield: yield, known: map[string]launcherapi.Instance{}, listing: since == nil, stale: since == nil}
 		if since != nil {
 			w.revision = *since
 		}
@@ -57,8 +57,7 @@ type watch struct {
 	stale    bool // a list is due
 	known    map[string]launcherapi.Instance
 	revision uint64
-	sizes    map[string]int // of the instances that events were given of, in bytes
-	size     int            // their sum
+	weights  weights // of the instances that events were given of
 }
 
 var (
@@ -147,18 +146,14 @@ func (w *watch) tell(event launcherapi.RawEvent) error {
 	}
 }
 
-// weigh bounds the size of all instances that events were given of, since clients
-// of Watch keep them all. Each takes up to keptBytes beside its text.
+// weigh bounds what events were given of, since clients of Watch keep all instances.
 func (w *watch) weigh(kind launcherapi.EventType, id string, bytes int) error {
-	const keptBytes = 4 << 10
-	w.size -= w.sizes[id]
-	delete(w.sizes, id)
 	if kind == launcherapi.EventDeleted {
+		w.weights.drop(id)
 		return nil
 	}
-	w.sizes[id] = bytes + keptBytes
-	if w.size += w.sizes[id]; w.size > maxAnswer {
-		return fmt.Errorf("cannot follow the watch stream: what it tells of its instances %w", errTooLong)
+	if err := w.weights.put(id, bytes); err != nil {
+		return fmt.Errorf("cannot follow the watch stream: what it tells of its instances %w", err)
 	}
 	return nil
 }
@@ -204,7 +199,7 @@ func (w *watch) list(ctx context.Context) error {
 		}
 	}
 	w.revision, w.stale = list.Revision, false
-	w.sizes, w.size = map[string]int{}, 0
+	w.weights = weights{}
 	return nil
 }
 

@@ -5,6 +5,9 @@ import "time"
 // ModelRequest asks for a model to be in the model store.
 type ModelRequest struct {
 	URI string `json:"uri" minLength:"1" maxLength:"2048" doc:"Address of the model: hf://org/name or hf://org/name@revision on the hub, or one of https or file, as launcher pull takes them." example:"hf://Qwen/Qwen3-0.6B"`
+	Ref string `json:"ref,omitempty" maxLength:"1024" doc:"Another name by which the version is found besides, such as the branch whose commit the uri names." example:"main"`
+
+	WantedBy string `json:"wanted_by,omitempty" maxLength:"256" doc:"Who wants the model: as long as somebody does it is not removed by others." example:"pool-a"`
 }
 
 // States of a Model.
@@ -37,6 +40,8 @@ type Model struct {
 	Path      string     `json:"path,omitempty" doc:"Folder that has its files by their names; absent while that is not there."`
 	HubCache  string     `json:"hub_cache,omitempty" doc:"Of a model from the hub: folder in which the hub's own libraries find it, for HF_HUB_CACHE."`
 	Published *time.Time `json:"published,omitempty" doc:"Since when it is there; of one that is partial: when its folder last changed."`
+	Refs      []string   `json:"refs,omitempty" doc:"Names by which it was asked for, such as branches."`
+	WantedBy  []string   `json:"wanted_by,omitempty" doc:"Who wants it: it is removed when none of them does any more."`
 	InUseBy   []string   `json:"in_use_by,omitempty" doc:"Whose leases keep it from being removed."`
 }
 

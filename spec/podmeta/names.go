@@ -41,10 +41,14 @@ const (
 // without it was made by somebody by hand, and is left alone.
 const AnnotationMadeFor = PrefixOwn + "made-for"
 
+// VolumeModels is the volume of a launcher Pod that has the models of its node.
+const VolumeModels = "hotseat-models"
+
 // Labels.
 const (
 	LabelLauncherConfig = PrefixOwn + "launcher-config"  // on a launcher Pod: name of its LauncherConfig
 	LabelComponent      = "app.kubernetes.io/component"  // on a launcher Pod: ComponentLauncher
+	LabelModelNodeGroup = PrefixOwn + "model-node-group" // on a launcher Pod: ModelCacheNodeGroup whose folder it has; absent: it has no model store
 	LabelManagedBy      = "app.kubernetes.io/managed-by" // on whatever the controller makes: ManagedBy
 
 	ComponentLauncher = "launcher"
@@ -53,8 +57,9 @@ const (
 
 // Finalizers.
 const (
-	FinalizerRequester = Prefix + "requester" // until its server is asleep or gone
-	FinalizerProvider  = Prefix + "provider"  // while an instance of it is bound
+	FinalizerRequester  = Prefix + "requester"      // until its server is asleep or gone
+	FinalizerProvider   = Prefix + "provider"       // while an instance of it is bound
+	FinalizerModelCache = PrefixOwn + "model-cache" // on a ClusterModelCache, until no node has anything of it
 )
 
 // ReadinessGate is the condition of a requester that is true while its

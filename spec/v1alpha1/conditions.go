@@ -35,3 +35,33 @@ const (
 	ReasonKubeletAsked  = "KubeletAsked"
 	ReasonRequesterOnly = "RequesterOnly" // a requester's own word counts
 )
+
+// Types of conditions of a ClusterModelCache, besides ConditionAvailable.
+const (
+	// ConditionResolved is true once it is known which version the source has.
+	ConditionResolved = "Resolved"
+	// ConditionProgressing is true while the model is fetched or removed somewhere.
+	ConditionProgressing = "Progressing"
+	// ConditionDegraded is true while a node could not fetch the model.
+	ConditionDegraded = "Degraded"
+	// ConditionCapacityExceeded is true while that is for want of room.
+	ConditionCapacityExceeded = "CapacityExceeded"
+	// ConditionDeletionBlocked is true while the object is deleted and something keeps
+	// the model on a node.
+	ConditionDeletionBlocked = "DeletionBlocked"
+)
+
+// Reasons of the conditions of a ClusterModelCache, besides ReasonAllReady,
+// ReasonNotReady and ReasonNoNodes. A failure has the launcher's code for it as its
+// reason, such as NotFound.
+const (
+	ReasonResolved         = "Resolved"
+	ReasonNotAsked         = "NotAsked" // no launcher has asked the source yet
+	ReasonNodeGroupMissing = "NodeGroupMissing"
+	ReasonDownloading      = "Downloading"
+	ReasonRemoving         = "Removing"
+	ReasonIdle             = "Idle"
+	ReasonNoneFailed       = "NoneFailed"
+	ReasonFailed           = "Failed" // for no reason that has a code
+	ReasonInUse            = "InUse"
+)

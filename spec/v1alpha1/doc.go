@@ -1,6 +1,7 @@
 // Package v1alpha1 holds the custom resources of group hotseat.dev:
-// [InferenceServerConfig], which says what an inference server is, and
-// [LauncherConfig], which says what launchers there are.
+// [InferenceServerConfig], which says what an inference server is,
+// [LauncherConfig], which says what launchers there are, and [ClusterModelCache]
+// and [ModelCacheNodeGroup], which say what models are kept on which nodes.
 //
 // +kubebuilder:object:generate=true
 // +groupName=hotseat.dev
@@ -20,6 +21,8 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&InferenceServerConfig{}, &InferenceServerConfigList{},
 		&LauncherConfig{}, &LauncherConfigList{},
+		&ClusterModelCache{}, &ClusterModelCacheList{},
+		&ModelCacheNodeGroup{}, &ModelCacheNodeGroupList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -65,6 +65,21 @@ type LauncherConfigSpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	AllocationCheck AllocationCheck `json:"allocationCheck,omitempty"`
+
+	// Models that the nodes of the launchers keep. Without it launchers have none, and
+	// each engine finds its model by itself.
+	// +optional
+	ModelCache *LauncherModelCache `json:"modelCache,omitempty"`
+}
+
+// LauncherModelCache says where launchers keep models.
+type LauncherModelCache struct {
+	// Name of a ModelCacheNodeGroup: its folder of the node is mounted into each
+	// launcher, which fetches there what ClusterModelCaches ask for.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	NodeGroup string `json:"nodeGroup"`
 }
 
 // AllocationCheckMode says who is asked which GPUs a requester has.

@@ -8,9 +8,11 @@ import (
 	"cmp"
 	"crypto/sha1" // by which Git names files
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -60,10 +62,28 @@ type Request struct {
 // New starts a hub without models, until the test ends.
 func New(tb testing.TB) *Hub {
 	tb.Helper()
+	return serve(tb, func(h http.Handler) *httptest.Server { return httptest.NewServer(h) })
+}
+
+// NewTLS starts one that others than this machine's own programs reach: it listens on
+// what listen gives, encrypted.
+func NewTLS(tb testing.TB, config *tls.Config, listen func() net.Listener) *Hub {
+	tb.Helper()
+	return serve(tb, func(h http.Handler) *httptest.Server {
+		s := httptest.NewUnstartedServer(h)
+		_ = s.Listener.Close() // nobody has heard of it
+		s.Listener, s.TLS = listen(), config.Clone()
+		s.StartTLS()
+		return s
+	})
+}
+
+func serve(tb testing.TB, start func(http.Handler) *httptest.Server) *Hub {
+	tb.Helper()
 	h := &Hub{models: map[string]*Model{}, cut: map[string]int64{}}
-	own := httptest.NewServer(h.noting(false, h.serve))
+	own := start(h.noting(false, h.serve))
 	tb.Cleanup(own.Close)
-	h.content = httptest.NewServer(h.noting(true, h.serveContent))
+	h.content = start(h.noting(true, h.serveContent))
 	tb.Cleanup(h.content.Close)
 	h.URL = own.URL
 	return h

@@ -1,5 +1,5 @@
-// Copier puts a program of its image into a folder, as the init container of a
-// launcher Pod does: /copier /launcher /opt/hotseat. It needs no library, and so
+// Copier puts programs of its image into a folder, as the init container of a
+// launcher Pod does: /copier /launcher /modelfetch /hotseat. It needs no library, and so
 // runs in an image that has none, where the launcher itself would not.
 package main
 
@@ -12,13 +12,16 @@ import (
 )
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "copier: give a program and a folder: copier PROGRAM FOLDER")
+	last := len(os.Args) - 1
+	if last < 2 {
+		fmt.Fprintln(os.Stderr, "copier: give programs and a folder: copier PROGRAM... FOLDER")
 		os.Exit(2)
 	}
-	if err := copyTo(os.Args[1], os.Args[2]); err != nil {
-		fmt.Fprintln(os.Stderr, "copier:", err)
-		os.Exit(1)
+	for _, program := range os.Args[1:last] {
+		if err := copyTo(program, os.Args[last]); err != nil {
+			fmt.Fprintln(os.Stderr, "copier:", err)
+			os.Exit(1)
+		}
 	}
 }
 

@@ -287,7 +287,7 @@ func (c *Controller) watchLaunchers(w *world) {
 		c.owner[l.key()] = w.node.Name
 		c.mu.Unlock()
 		c.opts.Views.Watch(l.key(), nodeview.Target{
-			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(c.opts.LauncherPort)), Access: c.opts.Access(l.pod),
+			Address: net.JoinHostPort(l.pod.Status.PodIP, fmt.Sprint(c.opts.LauncherPort)), Access: c.opts.Access(l.pod), Models: l.pod.Labels[podmeta.LabelModelNodeGroup] != "",
 		})
 	}
 	c.mu.Lock()

@@ -9,11 +9,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // Engines says what becomes of the launchers and their engines when the
@@ -40,8 +43,8 @@ type LetGoOptions struct {
 	Log       logr.Logger
 }
 
-// LetGo stops the controller and lets go of all that it holds: no Pod has a
-// finalizer of ours any more. It returns once no Pod of the controller is left,
+// LetGo stops the controller and lets go of all that it holds: no Pod and no model
+// cache has a finalizer of ours any more. Models stay where they are. It returns once no Pod of the controller is left,
 // and with Stop no launcher. The caller bounds it by ctx.
 func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	if opts.Engines != Leave && opts.Engines != Stop {
@@ -56,6 +59,9 @@ func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 		}
 	}
 	if err := letGoOfPods(ctx, api, opts); err != nil {
+		return err
+	}
+	if err := letGoOfModels(ctx, api, opts); err != nil {
 		return err
 	}
 	if opts.Engines == Leave {
@@ -158,6 +164,34 @@ func takeOff(ctx context.Context, api client.Client, key client.ObjectKey) error
 	})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("cannot take our finalizers off Pod %s: %w", key, err)
+	}
+	return nil
+}
+
+// letGoOfModels takes our finalizer off the ClusterModelCaches, which are those of a
+// controller that looks at all namespaces.
+func letGoOfModels(ctx context.Context, api client.Client, opts LetGoOptions) error {
+	if opts.Namespace != "" {
+		return nil
+	}
+	var caches v1alpha1.ClusterModelCacheList
+	err := api.List(ctx, &caches)
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+		return nil // a chart from before there were any
+	}
+	if err != nil {
+		return fmt.Errorf("cannot list the ClusterModelCaches: %w", err)
+	}
+	for i := range caches.Items {
+		cache := &caches.Items[i]
+		before := cache.DeepCopy()
+		if !controllerutil.RemoveFinalizer(cache, podmeta.FinalizerModelCache) {
+			continue
+		}
+		if err := client.IgnoreNotFound(api.Patch(ctx, cache, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))); err != nil {
+			return fmt.Errorf("cannot take our finalizer off ClusterModelCache %s: %w", cache.Name, err)
+		}
+		opts.Log.Info("let go", "clustermodelcache", cache.Name)
 	}
 	return nil
 }

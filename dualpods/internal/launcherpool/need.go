@@ -84,7 +84,7 @@ func (p *Pool) config(ctx context.Context, need binding.Need) (*v1alpha1.Launche
 		if err != nil {
 			return nil, corev1.PodTemplateSpec{}, fmt.Errorf("cannot read LauncherConfig %s: %w", need.Config, err)
 		}
-		return p.usable(&config)
+		return p.usable(ctx, &config)
 	}
 	var all v1alpha1.LauncherConfigList
 	if err := p.opts.API.List(ctx, &all, client.InNamespace(need.Namespace)); err != nil {
@@ -94,7 +94,7 @@ func (p *Pool) config(ctx context.Context, need binding.Need) (*v1alpha1.Launche
 	for i := range all.Items {
 		theirs, _ := all.Items[i].Template()
 		if main := podmeta.Container(&theirs.Spec, podmeta.ServingContainer); main != nil && (need.Image == "" || main.Image == need.Image) {
-			return p.usable(&all.Items[i])
+			return p.usable(ctx, &all.Items[i])
 		}
 	}
 	return nil, corev1.PodTemplateSpec{}, fmt.Errorf("no LauncherConfig of namespace %s has the image %q: make one, or name one in the annotation %s",
@@ -102,12 +102,15 @@ func (p *Pool) config(ctx context.Context, need binding.Need) (*v1alpha1.Launche
 }
 
 // usable gives the template of a LauncherConfig that is not being deleted.
-func (p *Pool) usable(config *v1alpha1.LauncherConfig) (*v1alpha1.LauncherConfig, corev1.PodTemplateSpec, error) {
+func (p *Pool) usable(ctx context.Context, config *v1alpha1.LauncherConfig) (*v1alpha1.LauncherConfig, corev1.PodTemplateSpec, error) {
 	if !config.DeletionTimestamp.IsZero() {
 		return nil, corev1.PodTemplateSpec{}, fmt.Errorf("LauncherConfig %s is being deleted", config.Name)
 	}
-	template, problems := Template(config, p.opts.Launcher, secretName(config))
-	if err := errOf(problems); err != nil {
+	template, problems, err := p.template(ctx, config)
+	if err == nil {
+		err = errOf(problems)
+	}
+	if err != nil {
 		return nil, template, fmt.Errorf("LauncherConfig %s cannot be used: %w", config.Name, err)
 	}
 	if c := accepted(config); c != nil && c.ObservedGeneration == config.Generation && c.Status == "False" {

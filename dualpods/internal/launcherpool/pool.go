@@ -114,7 +114,9 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	}
 	p.note(request.NamespacedName, launchers)
 	found := finding{config: &config, launchers: launchers}
-	found.template, found.problems = Template(&config, p.opts.Launcher, secretName(&config))
+	if found.template, found.problems, err = p.template(ctx, &config); err != nil {
+		return reconcile.Result{}, err
+	}
 	if len(found.problems) == 0 {
 		err = p.provide(ctx, &found)
 	}
@@ -140,6 +142,16 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is behind
 	}
 	return reconcile.Result{RequeueAfter: again}, err
+}
+
+// template is what the launchers of a LauncherConfig are made from.
+func (p *Pool) template(ctx context.Context, config *v1alpha1.LauncherConfig) (corev1.PodTemplateSpec, []podmeta.Problem, error) {
+	group, missing, err := p.modelGroup(ctx, config)
+	if err != nil {
+		return corev1.PodTemplateSpec{}, nil, err
+	}
+	made, problems := Template(config, p.opts.Launcher, secretName(config), group)
+	return made, append(problems, missing...), nil
 }
 
 // finding is what a pass knows of a LauncherConfig.

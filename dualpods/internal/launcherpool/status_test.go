@@ -35,7 +35,7 @@ func isReady(pod *corev1.Pod) {
 func TestTheStatusCountsLaunchersAndSaysWhatTheyWaitFor(t *testing.T) {
 	pool := New(Options{Views: nodeview.New(nodeview.Options{})})
 	config := configOf(t, plain)
-	made, _ := Template(config, image, "token")
+	made, _ := Template(config, image, "token", nil)
 	hash := made.Annotations[podmeta.AnnotationTemplateHash]
 	pulling := func(pod *corev1.Pod) {
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "inference-server", State: corev1.ContainerState{

@@ -24,9 +24,10 @@ const (
 	trustDir       = mtls.Dir                 // by what the launcher and the controller know each other
 	stateDir       = "/var/lib/hotseat/state" // what a launcher remembers
 	sharedDir      = "/dev/shm"               // shared memory of the engines
-	tokenKey       = "token"                  // of the Secret, of launchers that were made before there were certificates
-	copier         = "copy-launcher"          // the init container
-	fieldTemplate  = "spec.podTemplate"       // field of a LauncherConfig
+	modelsDir      = "/var/lib/hotseat/models"
+	tokenKey       = "token"            // of the Secret, of launchers that were made before there were certificates
+	copier         = "copy-launcher"    // the init container
+	fieldTemplate  = "spec.podTemplate" // field of a LauncherConfig
 	fieldContainer = fieldTemplate + ".spec.containers[" + podmeta.ServingContainer + "]"
 	devicesEnv     = "NVIDIA_VISIBLE_DEVICES" // read by NVIDIA's container runtime
 
@@ -35,26 +36,27 @@ const (
 
 // Image is where the launcher comes from.
 type Image struct {
-	Name string // its file /launcher is the launcher, /podresources the program beside it
+	Name string // its file /launcher is the launcher, /podresources the program beside it, /modelfetch what fetches models
 	Port int32  // where launchers have their control API
 }
 
 // Template makes the Pod template of the launchers of a LauncherConfig, which
-// find their certificate in the Secret of that name. Its annotation
-// podmeta.AnnotationTemplateHash tells it from others. With problems it should
-// not be used.
-func Template(config *v1alpha1.LauncherConfig, image Image, secret string) (corev1.PodTemplateSpec, []podmeta.Problem) {
+// find their certificate in the Secret of that name, and keep models as the group
+// says; nil: none. Its annotation podmeta.AnnotationTemplateHash tells it from
+// others. With problems it should not be used.
+func Template(config *v1alpha1.LauncherConfig, image Image, secret string, group *v1alpha1.ModelCacheNodeGroup) (corev1.PodTemplateSpec, []podmeta.Problem) {
 	theirs, problems := config.Template()
 	main := podmeta.Container(&theirs.Spec, podmeta.ServingContainer)
 	if len(problems) > 0 || main == nil {
 		return theirs, problems
 	}
-	w := &making{config: config, image: image, secret: secret, pod: &theirs.Spec, main: main}
+	w := &making{config: config, image: image, secret: secret, group: group, pod: &theirs.Spec, main: main}
 	w.refuse()
 	w.run()
 	w.probe()
 	w.mount()
 	w.place()
+	w.keepModels()
 	w.askKubelet()
 	made := corev1.PodTemplateSpec{Spec: theirs.Spec}
 	made.Labels, made.Annotations = maps.Clone(theirs.Labels), maps.Clone(theirs.Annotations)
@@ -62,6 +64,10 @@ func Template(config *v1alpha1.LauncherConfig, image Image, secret string) (core
 		made.Labels = map[string]string{}
 	}
 	maps.Copy(made.Labels, Labels(config.Name))
+	delete(made.Labels, podmeta.LabelModelNodeGroup)
+	if group != nil {
+		made.Labels[podmeta.LabelModelNodeGroup] = group.Name
+	}
 	if made.Annotations == nil {
 		made.Annotations = map[string]string{}
 	}
@@ -87,6 +93,7 @@ type making struct {
 	config   *v1alpha1.LauncherConfig
 	image    Image
 	secret   string
+	group    *v1alpha1.ModelCacheNodeGroup // nil: no models are kept
 	pod      *corev1.PodSpec
 	main     *corev1.Container
 	problems []podmeta.Problem
@@ -104,6 +111,8 @@ var decided = map[string]string{
 	"budgets-max-instances": "spec.maxInstances", "budgets-max-sleepers-per-gpu": "spec.budgets.maxSleepersPerGPU",
 	"budgets-max-sleeper-bytes-per-gpu": "spec.budgets.maxSleeperBytesPerGPU",
 	"budgets-max-host-sleeper-bytes":    "spec.budgets.maxHostSleeperBytes", "budgets-min-residency": "spec.budgets.minResidency",
+	"model-store": "spec.modelCache", "model-user": "the controller", "model-storage-limit": "the ModelCacheNodeGroup of spec.modelCache",
+	"model-streams": "the ModelCacheNodeGroup of spec.modelCache", "model-bytes-per-second": "the ModelCacheNodeGroup of spec.modelCache",
 }
 
 // refuse finds what a template may not say.
@@ -133,7 +142,7 @@ func (w *making) refuse() {
 // refuseOfPod finds what it may not say outside its main container.
 func (w *making) refuseOfPod() {
 	for _, v := range w.pod.Volumes {
-		if slices.Contains([]string{programVolume, trustVolume, stateVolume, sharedVolume, kubeletVolume}, v.Name) {
+		if slices.Contains([]string{programVolume, trustVolume, stateVolume, sharedVolume, kubeletVolume, podmeta.VolumeModels}, v.Name) {
 			w.problem(fieldTemplate+".spec.volumes["+v.Name+"]", "has the name of a volume of the controller: choose another")
 		}
 	}

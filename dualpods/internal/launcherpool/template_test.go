@@ -81,14 +81,28 @@ func TestTheLaunchersOfATemplateAreThoseOfItsFile(t *testing.T) {
 	for name, spec := range map[string]string{"plain": plain, "rich": rich} {
 		t.Run(name, func(t *testing.T) {
 			config := configOf(t, spec)
-			made, problems := Template(config, image, secretName(config))
+			made, problems := Template(config, image, secretName(config), nil)
 			require.Empty(t, problems)
 			golden(t, name+".yaml", made)
 			golden(t, name+"-on-demand.yaml", podOn(config, made, "node-1"))
-			again, _ := Template(config, image, secretName(config))
+			again, _ := Template(config, image, secretName(config), nil)
 			assert.Equal(t, made, again)
 		})
 	}
+}
+
+// cached is a LauncherConfig whose launchers keep models.
+const cached = "modelCache: {nodeGroup: gpu-nodes}\n" + plain
+
+func TestLaunchersThatKeepModelsHaveTheFolderOfTheirGroupAndItsLimits(t *testing.T) {
+	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu-nodes"}}
+	require.NoError(t, yaml.UnmarshalStrict([]byte("path: /srv/models\nstorageLimit: 500Gi\nperNode: {streams: 8, bytesPerSecond: 100Mi}"), &group.Spec))
+	config := configOf(t, cached)
+	made, problems := Template(config, image, secretName(config), group)
+	require.Empty(t, problems)
+	golden(t, "models.yaml", made)
+	without, _ := Template(configOf(t, plain), image, secretName(config), nil)
+	assert.NotContains(t, without.Labels, podmeta.LabelModelNodeGroup)
 }
 
 func golden(t *testing.T, name string, made any) {
@@ -120,11 +134,13 @@ func TestWhatATemplateMayNotSayIsToldWithTheNameOfTheField(t *testing.T) {
 		"that it ends for good":            {pod("restartPolicy: Never"), "spec.podTemplate.spec.restartPolicy", "leave it out"},
 		"the node":                         {pod("nodeName: node-1"), "spec.podTemplate.spec.nodeName", "nodeSelector"},
 		"another node than its population": {"population: {nodeSelector: {zone: b}}" + pod("nodeSelector: {zone: a}"), "spec.population.nodeSelector[zone]", "no node has both"},
+		"where its models are":             {in("args: [--model-store=/m]"), "spec.podTemplate.spec.containers[inference-server].args", "decided by spec.modelCache"},
+		"a volume of models":               {pod("volumes: [{name: hotseat-models}]"), "spec.podTemplate.spec.volumes[hotseat-models]", "choose another"},
 		"nothing":                          {"maxInstances: 1", "spec.podTemplate", "is not there"},
 		"no container of that name":        {"podTemplate: {spec: {containers: [{name: x, image: example}]}}", "spec.podTemplate.spec.containers", "none is named inference-server"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, problems := Template(configOf(t, c.spec), image, "token")
+			_, problems := Template(configOf(t, c.spec), image, "token", nil)
 			require.Len(t, problems, 1)
 			assert.Equal(t, c.field, problems[0].Field)
 			assert.Contains(t, problems[0].Message, c.says)
@@ -136,7 +152,7 @@ func TestTheHashIsAnotherForWhateverChangesAPod(t *testing.T) {
 	hash := func(change func(*v1alpha1.LauncherConfig), image Image) string {
 		config := configOf(t, plain)
 		change(config)
-		made, problems := Template(config, image, secretName(config))
+		made, problems := Template(config, image, secretName(config), nil)
 		require.Empty(t, problems)
 		return made.Annotations[podmeta.AnnotationTemplateHash]
 	}
@@ -160,7 +176,7 @@ func TestTheHashIsAnotherForWhateverChangesAPod(t *testing.T) {
 }
 
 func TestWithoutTheAllocationCheckAPodTakesNothingOfItsHost(t *testing.T) {
-	made, problems := Template(configOf(t, "allocationCheck: {mode: None}\n"+plain), image, "token")
+	made, problems := Template(configOf(t, "allocationCheck: {mode: None}\n"+plain), image, "token", nil)
 	require.Empty(t, problems)
 	assert.Len(t, made.Spec.Containers, 1)
 	for _, v := range made.Spec.Volumes {
@@ -169,7 +185,7 @@ func TestWithoutTheAllocationCheckAPodTakesNothingOfItsHost(t *testing.T) {
 }
 
 func TestTheKubeletsFolderIsTheOneThatIsSaid(t *testing.T) {
-	made, problems := Template(configOf(t, "allocationCheck: {kubeletDir: /var/lib/k0s/kubelet/}\n"+plain), image, "token")
+	made, problems := Template(configOf(t, "allocationCheck: {kubeletDir: /var/lib/k0s/kubelet/}\n"+plain), image, "token", nil)
 	require.Empty(t, problems)
 	last := made.Spec.Volumes[len(made.Spec.Volumes)-1]
 	require.NotNil(t, last.HostPath)
@@ -178,7 +194,7 @@ func TestTheKubeletsFolderIsTheOneThatIsSaid(t *testing.T) {
 
 func TestALauncherIsMeantForTheNodeThatItsAffinityNames(t *testing.T) {
 	config := configOf(t, rich)
-	made, problems := Template(config, image, "token")
+	made, problems := Template(config, image, "token", nil)
 	require.Empty(t, problems)
 	pod := podOn(config, made, "node-1")
 	assert.Equal(t, "node-1", NodeOf(pod))

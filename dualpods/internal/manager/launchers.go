@@ -55,6 +55,7 @@ func setUpPool(ctx context.Context, mgr ctrl.Manager, pool *launcherpool.Pool, c
 		Owns(&appsv1.DaemonSet{}).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(configOfSecret)).
 		Watches(&corev1.Pod{}, launcherEvents()).
+		Watches(&v1alpha1.ModelCacheNodeGroup{}, handler.EnqueueRequestsFromMapFunc(configsOfGroup(mgr.GetClient())), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(configsOfNode(mgr.GetClient())), builder.WithPredicates(goneOnly())).
 		WatchesRawSource(source.Func(counts.begin)).
 		Complete(pool)

@@ -87,8 +87,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	life, end := context.WithCancel(ctx)
 	defer end()
-	var again requests
-	var counts requests
+	var again, counts, models requests
 	keeper, trusted, err := openAuthority(ctx, mgr, config, opts, &counts)
 	if err != nil {
 		return err
@@ -97,9 +96,12 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer requesters.Close()
 	kubelets := allocations.New(keeper.Launcher)
 	defer kubelets.Close()
-	var binder *binding.Controller
-	var pool *launcherpool.Pool
-	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, Changed: func(launcher string) {
+	var (
+		binder *binding.Controller
+		pool   *launcherpool.Pool
+		relay  *logrelay.Relay
+	)
+	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: func(string) { models.add("") }, Changed: func(launcher string) {
 		if node, ok := binder.NodeOf(launcher); ok {
 			again.add(node)
 		}
@@ -111,7 +113,6 @@ func Run(ctx context.Context, opts Options) (err error) {
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
 		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)}, Authority: keeper,
 	})
-	var relay *logrelay.Relay
 	watcher, closeWatcher, err := openTelemetry(ctx, views, func() int { return relay.Followers() }, opts.Log)
 	if err != nil {
 		return err
@@ -124,12 +125,14 @@ func Run(ctx context.Context, opts Options) (err error) {
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
 		Leads: leading(mopts.LeaderElectionResourceLockInterface),
 	}, opts.Log.WithName("binding"))
+	caches := newModels(life, mgr, views, &models, opts)
 	defer relay.Close()
 	defer binder.Close()
 	defer views.Close()
+	defer caches.Close()
 	defer end()
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace)); err != nil {
 		return err
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {

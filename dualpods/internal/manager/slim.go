@@ -18,12 +18,22 @@ func slim(in any) (any, error) {
 		slimPod(o)
 	case *corev1.Node:
 		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable}
-		o.Status, o.Annotations = corev1.NodeStatus{}, nil
+		o.Status, o.Annotations = corev1.NodeStatus{Conditions: readiness(o)}, nil
 	}
 	if o, err := meta.Accessor(in); err == nil { // else the last that is known of what is gone
 		o.SetManagedFields(nil)
 	}
 	return in, nil
+}
+
+// readiness is a node's condition Ready, but for times.
+func readiness(node *corev1.Node) []corev1.NodeCondition {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return nil
 }
 
 // slimPod leaves requesters and launchers as they are: a server patch may speak of

@@ -33,12 +33,18 @@ type View struct {
 	// stream is up for the first time.
 	Instances map[string]launcherapi.Instance
 	Revision  uint64 // what has happened up to it is in Instances
+
+	// Models are those of its model store, by their ids. It is never changed: a change
+	// makes another map. Nil: not known now; NoModels says why.
+	Models   map[string]launcherapi.Model
+	NoModels string
 }
 
 // Target is where a launcher is.
 type Target struct {
 	Address string // such as "10.1.2.3:8001"
 	Access
+	Models bool // it has a model store
 }
 
 // Access is how a launcher, or the program beside it, knows the controller.
@@ -54,6 +60,8 @@ type Options struct {
 	// Changed is called, from one of the Set's goroutines, when what the launcher
 	// of that key says has changed.
 	Changed func(key string)
+	// ModelsChanged is called likewise when its models have changed. Nil: nobody is told.
+	ModelsChanged func(key string)
 	// Heartbeat is how often a quiet stream shows that it lives; one that is
 	// silent for three of them has broken off. 0: 2 s.
 	Heartbeat time.Duration
@@ -83,6 +91,9 @@ func New(opts Options) *Set {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
+	if opts.ModelsChanged == nil {
+		opts.ModelsChanged = func(string) {}
+	}
 	return &Set{opts: opts, all: map[string]*launcher{}}
 }
 
@@ -102,9 +113,12 @@ func (s *Set) Watch(key string, target Target) {
 		s.drop(key)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &launcher{target: target, cancel: cancel, view: View{Lost: time.Now(), Why: "it has not answered yet"}}
+	const silent = "it has not answered yet"
+	l := &launcher{target: target, cancel: cancel, view: View{Lost: time.Now(), Why: silent, NoModels: silent}}
 	s.all[key] = l
-	s.running.Go(func() { l.run(ctx, s.opts, func() { s.opts.Changed(key) }) })
+	s.running.Go(func() {
+		l.run(ctx, s.opts, func() { s.opts.Changed(key) }, func() { s.opts.ModelsChanged(key) })
+	})
 }
 
 // Forget ends the watch of that key. It does not wait for its goroutine, which
@@ -195,8 +209,8 @@ const (
 	askLimit = 5 * time.Second
 )
 
-// run keeps a stream open until ctx ends.
-func (l *launcher) run(ctx context.Context, opts Options, changed func()) {
+// run keeps its streams open until ctx ends.
+func (l *launcher) run(ctx context.Context, opts Options, changed, modelsChanged func()) {
 	calls, end := newHTTP(l.target.Name, opts.TLS)
 	defer end()
 	scheme := "http://"
@@ -215,16 +229,31 @@ func (l *launcher) run(ctx context.Context, opts Options, changed func()) {
 	l.mu.Lock()
 	l.client = c
 	l.mu.Unlock()
+	var models sync.WaitGroup
+	defer models.Wait()
+	if l.target.Models {
+		models.Go(func() {
+			again(ctx, opts, l.target.Address, func() (bool, error) { return l.followModels(ctx, c, modelsChanged) },
+				func(err error, _ bool) { l.loseModels(err, modelsChanged) })
+		})
+	}
+	again(ctx, opts, l.target.Address, func() (bool, error) { return l.follow(ctx, c, changed) },
+		func(err error, held bool) { l.lose(err, held, changed) })
+}
+
+// again follows a stream of a launcher again and again until ctx ends. Each time the
+// stream breaks off, lost is told why, and whether the stream had held.
+func again(ctx context.Context, opts Options, address string, follow func() (reached bool, err error), lost func(err error, held bool)) {
 	pause := firstPause
 	for {
 		begun := time.Now()
-		reached, err := l.follow(ctx, c, changed)
+		reached, err := follow()
 		if ctx.Err() != nil {
 			return
 		}
 		held := reached && time.Since(begun) > longestPause && !client.IsTooLong(err)
-		l.lose(err, held, changed)
-		opts.Logger.Debug("the stream of a launcher broke off", "launcher", l.target.Address, "error", err)
+		lost(err, held)
+		opts.Logger.Debug("the stream of a launcher broke off", "launcher", address, "error", err)
 		if held { // one that ends at once is not asked at once again and again
 			pause = firstPause
 		}
@@ -258,7 +287,7 @@ func (l *launcher) follow(ctx context.Context, c *client.Client, changed func())
 		view.Instances[i.InstanceID] = i
 	}
 	l.mu.Lock()
-	view.Lost = l.view.Lost
+	view.Lost, view.Models, view.NoModels = l.view.Lost, l.view.Models, l.view.NoModels
 	l.view = view
 	l.mu.Unlock()
 	changed()
@@ -282,6 +311,34 @@ func (l *launcher) apply(event launcherapi.WatchEvent) {
 		return
 	}
 	l.view.Instances[event.Object.InstanceID] = event.Object
+}
+
+// followModels notes the models of the launcher whenever they change, until the
+// stream breaks off.
+func (l *launcher) followModels(ctx context.Context, c *client.Client, changed func()) (reached bool, err error) {
+	for models, err := range c.FollowModels(ctx) {
+		if err != nil {
+			return reached, err
+		}
+		reached = true
+		l.mu.Lock()
+		l.view.Models, l.view.NoModels = models, ""
+		l.mu.Unlock()
+		changed()
+	}
+	return reached, ctx.Err()
+}
+
+// loseModels notes that the models are not known any more, and why.
+func (l *launcher) loseModels(err error, changed func()) {
+	why := withoutPort(err)
+	l.mu.Lock()
+	tell := l.view.Models != nil || l.view.NoModels != why
+	l.view.Models, l.view.NoModels = nil, why
+	l.mu.Unlock()
+	if tell {
+		changed()
+	}
 }
 
 // lose notes that there is no stream any more, and why. One that held breaks off

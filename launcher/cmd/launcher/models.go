@@ -189,7 +189,7 @@ func (c *cli) rmCommand() *cobra.Command {
 				return err
 			}
 			removed := models.Model(&store.Reader, v)
-			if err := store.Remove(v.Key); err != nil {
+			if err := store.Remove(v.Key, ""); err != nil {
 				return err
 			}
 			return c.show(removed, func(w io.Writer) error {

@@ -46,7 +46,7 @@ func (s *Server) pullModel(ctx context.Context, in *pullInput) (*pullOutput, err
 	if s.opts.Models == nil {
 		return nil, errNoStore
 	}
-	m, err := s.opts.Models.Pull(ctx, in.Body.URI)
+	m, err := s.opts.Models.Pull(ctx, in.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -63,15 +63,24 @@ func docPull(op *huma.Operation, schemas huma.Registry) {
 	}
 }
 
-func (s *Server) deleteModel(ctx context.Context, in *modelInput) (*body[launcherapi.Model], error) {
+type removeModelInput struct {
+	ID       string `path:"model_id" doc:"Id of the model, as the list has it." example:"7d7595bb7c02b1a747c5e01ca5f89f0d"`
+	WantedBy string `query:"wanted_by" maxLength:"256" doc:"Who wants the model no more, as given when it was asked for. Where others want it too, it stays." example:"pool-a"`
+}
+
+func (s *Server) deleteModel(ctx context.Context, in *removeModelInput) (*body[launcherapi.Model], error) {
 	if s.opts.Models == nil {
 		return nil, errNoStore
 	}
-	return answer(s.opts.Models.Remove(ctx, in.ID))
+	return answer(s.opts.Models.Remove(ctx, in.ID, in.WantedBy))
+}
+
+func docRemoveModel(op *huma.Operation, _ huma.Registry) {
+	op.Description = "Refused (409) while instances use it, and while others want it than the one whom wanted_by names. With wanted_by a model that others want too stays, and the answer shows it as it was."
 }
 
 type watchModelsInput struct {
-	Heartbeat string `query:"heartbeat" doc:"Send a HEARTBEAT whenever nothing else was sent for this long: a string such as 10s, or a number of seconds. At least 100ms, or it is refused; absent or 0: none is sent." example:"10s"`
+	Heartbeat string `query:"heartbeat" doc:"Send a HEARTBEAT this often, and one after what there is: a string such as 10s, or a number of seconds. At least 100ms, or it is refused; absent or 0: none is sent." example:"10s"`
 	Accept    string `header:"Accept" hidden:"true"`
 }
 
@@ -116,9 +125,12 @@ func (w *modelWatcher) run(ctx context.Context) {
 		defer ticker.Stop()
 		beat = ticker.C
 	}
-	for {
+	for begun := false; ; begun = true {
 		changed, pause := w.models.Changed(), time.NewTimer(modelPause)
 		err := w.tell()
+		if err == nil && beat != nil && !begun { // by which the reader knows that this was all
+			err = w.beat()
+		}
 		if err == nil {
 			err = awaitOr(ctx, changed, beat, w.beat)
 		}
@@ -194,7 +206,7 @@ func (w *modelWatcher) send(kind launcherapi.EventType, object any) error {
 }
 
 func docWatchModels(op *huma.Operation, schemas huma.Registry) {
-	op.Description = "One document a line, or server-sent events with Accept: text/event-stream. The stream begins with a CREATED for each model that there is; what follows is what has changed, progress included, at most four times a second. It tells what other processes do to the store as well. It ends with an ERROR event when the launcher closes (503) or cannot read the store (507)."
+	op.Description = "One document a line, or server-sent events with Accept: text/event-stream. The stream begins with a CREATED for each model that there is, and, where heartbeats are asked for, with a HEARTBEAT after the last of these; what follows is what has changed, progress included, at most four times a second. It tells what other processes do to the store as well. It ends with an ERROR event when the launcher closes (503) or cannot read the store (507)."
 	op.Responses["200"] = &huma.Response{
 		Description: "What happens, as it happens; each line is one event",
 		Content: eventContent(&huma.Schema{OneOf: []*huma.Schema{

@@ -56,8 +56,8 @@ type SwapRun interface {
 type Models interface {
 	List() (launcherapi.ModelList, error)
 	Get(id string) (launcherapi.Model, error)
-	Pull(ctx context.Context, uri string) (launcherapi.Model, error)
-	Remove(ctx context.Context, id string) (launcherapi.Model, error)
+	Pull(ctx context.Context, r launcherapi.ModelRequest) (launcherapi.Model, error)
+	Remove(ctx context.Context, id, holder string) (launcherapi.Model, error)
 	// Changed gives a channel that is closed when anything has changed since the call.
 	Changed() <-chan struct{}
 }

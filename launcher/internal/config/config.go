@@ -60,6 +60,7 @@ type Config struct {
 	PreloadIdleTimeout time.Duration
 
 	ModelStore          string // folder; empty: none
+	ModelUser           string // empty: named by the state folder
 	ModelStorageLimit   int64  // bytes; 0: no limit
 	ModelStreams        int    // above 0
 	ModelBytesPerSecond int64  // of each pull; 0: no limit

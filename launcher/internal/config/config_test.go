@@ -119,6 +119,7 @@ var other = map[string]struct {
 	"enable_sleep_mode":    {"never", func(c *Config) { c.EnableSleepMode = "never" }},
 
 	"model_store":            {"/models", func(c *Config) { c.ModelStore = "/models" }},
+	"model_user":             {"a", func(c *Config) { c.ModelUser = "a" }},
 	"model_storage_limit":    {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
 	"model_streams":          {"2", func(c *Config) { c.ModelStreams = 2 }},
 	"model_bytes_per_second": {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},

@@ -62,6 +62,7 @@ func table(c *Config) []setting {
 		{"preload_idle_timeout", "24h", "how long such a process is kept that forks nothing; 0 for ever", duration(&c.PreloadIdleTimeout)},
 
 		{"model_store", "", "folder of the models that launcher pull has fetched; instances read from there what it has; empty for none", optional(&c.ModelStore, path)},
+		{"model_user", "", "name of this launcher, and of those that come after it, among launchers that share that folder; empty for one made of the state folder", optional(&c.ModelUser, text)},
 		{"model_storage_limit", "0", "what the models of that folder may take together when the launcher pulls one; 0 for as much as the disk has", size(&c.ModelStorageLimit)},
 		{"model_streams", "4", "how many files of a model are fetched at once", number(&c.ModelStreams, 1)},
 		{"model_bytes_per_second", "0", "what all streams of a pull may take together; 0 for as much as there is", size(&c.ModelBytesPerSecond)},

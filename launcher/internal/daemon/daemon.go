@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
@@ -68,6 +69,7 @@ type Options struct {
 	Limits          supervisor.Limits
 	Budget          launcherapi.Budget
 	ModelStore      string   // folder of models; empty: none
+	ModelUser       string   // whose leases are on them; empty: named by the state folder
 	ModelLimit      int64    // bytes that they may take; 0: no limit
 	ModelFetch      []string // modelfetch and its flags
 	Serving         func()   // called once the launcher serves
@@ -159,7 +161,7 @@ func (d *Daemon) open() error {
 		return err
 	}
 	if d.opts.ModelStore != "" {
-		if d.models, err = modelstore.NewUser(d.opts.ModelStore, "the launcher of "+d.opts.StateDir); err != nil {
+		if d.models, err = modelstore.NewUser(d.opts.ModelStore, "the launcher of "+cmp.Or(d.opts.ModelUser, d.opts.StateDir)); err != nil {
 			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
 		}
 		if d.keeper, err = models.New(models.Options{

@@ -4,6 +4,7 @@ package modelpull
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,6 +26,8 @@ type Options struct {
 	Store   *modelstore.Store
 	Program []string // modelfetch and its flags
 	URI     string
+	Ref     string    // another name by which the version is wanted, as the branch that the URI's commit is of; empty: none
+	Holder  string    // who wants it, see modelstore.Want; empty: nobody holds it
 	Stderr  io.Writer // of modelfetch
 
 	Admitted func(*fetchapi.Manifest) // told what is fetched, once there is room for it; again where the source has changed
@@ -122,6 +125,12 @@ func (p *pull) admit(m *fetchapi.Manifest) (there bool, err error) {
 	}
 	p.asked = m
 	p.fetch, err = p.Store.Admit(m)
+	_, joins := errors.AsType[*modelstore.FetchingError](err)
+	if err == nil && m.Revision != "" || joins || errors.Is(err, modelstore.ErrThere) {
+		if err := p.want(m); err != nil {
+			return false, err
+		}
+	}
 	if errors.Is(err, modelstore.ErrThere) {
 		p.result.There = true
 		p.result.Version, _ = p.Store.Version(m.Key())
@@ -135,6 +144,11 @@ func (p *pull) admit(m *fetchapi.Manifest) (there bool, err error) {
 	}
 	p.Admitted(m)
 	return false, p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
+}
+
+// want notes that the version was asked for.
+func (p *pull) want(m *fetchapi.Manifest) error {
+	return p.Store.Want(modelstore.Want{Key: m.Key(), URI: m.URI, Ref: cmp.Or(p.Ref, m.Ref), Holder: p.Holder, Since: time.Now().UTC()})
 }
 
 // publish publishes what the child has fetched, when that is what was admitted.
@@ -155,6 +169,9 @@ func (p *pull) publish(m *fetchapi.Manifest) error {
 		return err
 	}
 	p.fetch, p.result.Version = nil, v
+	if p.asked.Revision == "" { // by now it is known which version that is
+		return p.want(m)
+	}
 	return nil
 }
 

@@ -11,7 +11,9 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -55,6 +57,7 @@ type Keeper struct {
 // failure is why a version was not fetched.
 type failure struct {
 	manifest fetchapi.Manifest
+	holder   string
 	cause    string
 	reason   string
 }
@@ -208,7 +211,8 @@ func (o *owning) open(ctx context.Context) (*modelstore.Store, error) {
 // Model shows a version as it is on the disk.
 func Model(r *modelstore.Reader, v modelstore.Version) launcherapi.Model {
 	m := describe(&v.Manifest)
-	m.ID, m.State, m.Path = v.Key, launcherapi.ModelReady, r.Files(v.Key)
+	m.ID, m.State, m.Path, m.WantedBy = v.Key, launcherapi.ModelReady, r.Files(v.Key), v.WantedBy()
+	m.Refs = slices.Sorted(maps.Keys(v.Refs()))
 	if published := v.Published; !published.IsZero() {
 		m.Published = &published
 	}

@@ -78,37 +78,37 @@ func TestACallThatIsBrokenOffBeforeTheSourceHasAnsweredEndsItsFetch(t *testing.T
 	k, outcomes := by(t, "silent")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := k.Pull(ctx, "x://m")
+	_, err := k.Pull(ctx, launcherapi.ModelRequest{URI: "x://m"})
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, []string{"cancelled"}, *outcomes)
 }
 
 func TestTheEndOfTheKeeperEndsItsFetches(t *testing.T) {
 	k, outcomes := by(t, "slow")
-	m, err := k.Pull(t.Context(), "x://m")
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	assert.Equal(t, launcherapi.ModelDownloading, m.State)
 	require.NoError(t, k.Close())
 	assert.Equal(t, []string{"cancelled"}, *outcomes)
-	_, err = k.Pull(t.Context(), "x://m")
+	_, err = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	assert.Equal(t, launcherapi.CodeUnavailable, launcher.CodeOf(err))
 }
 
 func TestTheStoreIsFreeForOthersWhileNothingIsFetched(t *testing.T) {
 	k, _ := by(t, "slow")
-	m, err := k.Pull(t.Context(), "x://m")
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	_, err = modelstore.Open(modelstore.Options{Dir: k.opts.Dir})
 	var locked *modelstore.LockedError
 	require.ErrorAs(t, err, &locked)
-	_, err = k.Remove(t.Context(), m.ID)
+	_, err = k.Remove(t.Context(), m.ID, "")
 	require.NoError(t, err)
 	other, err := modelstore.Open(modelstore.Options{Dir: k.opts.Dir})
 	require.NoError(t, err)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = k.Pull(ctx, "x://m")
+	_, err = k.Pull(ctx, launcherapi.ModelRequest{URI: "x://m"})
 	assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%v", err)
 	require.NoError(t, other.Close())
 }
@@ -116,7 +116,7 @@ func TestTheStoreIsFreeForOthersWhileNothingIsFetched(t *testing.T) {
 func TestAFetchThatIsDoneIsThere(t *testing.T) {
 	k, _ := by(t, "right")
 	changed := k.Changed()
-	m, err := k.Pull(t.Context(), "x://m")
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	<-changed
 	for m.State != launcherapi.ModelReady {
@@ -127,7 +127,7 @@ func TestAFetchThatIsDoneIsThere(t *testing.T) {
 			<-changed
 		}
 	}
-	again, err := k.Pull(t.Context(), "x://m")
+	again, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	assert.Equal(t, launcherapi.ModelReady, again.State)
 }

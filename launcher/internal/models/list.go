@@ -82,6 +82,7 @@ func (f failure) shown(there launcherapi.Model) launcherapi.Model {
 	m := describe(&f.manifest)
 	m.State, m.Cause, m.Reason = launcherapi.ModelFailed, f.cause, f.reason
 	m.Path, m.Published, m.InUseBy = there.Path, there.Published, there.InUseBy
+	m.Refs, m.WantedBy = there.Refs, with(there.WantedBy, f.holder)
 	return m
 }
 
@@ -97,5 +98,14 @@ func (p *pull) shown(there launcherapi.Model) launcherapi.Model {
 		m.LeftMS = int64(float64(m.Bytes-m.FetchedBytes) / float64(m.Rate) * 1000)
 	}
 	m.Path, m.InUseBy = there.Path, there.InUseBy
+	m.Refs, m.WantedBy = there.Refs, with(there.WantedBy, p.WantedBy)
 	return m
+}
+
+// with adds a holder to those that the disk shows; empty: nobody.
+func with(holders []string, holder string) []string {
+	if holder == "" || slices.Contains(holders, holder) {
+		return holders
+	}
+	return append(slices.Clone(holders), holder)
 }

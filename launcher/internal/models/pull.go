@@ -3,6 +3,7 @@ package models
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -14,7 +15,7 @@ import (
 
 // pull is one on its way. The keeper's lock guards what changes of it.
 type pull struct {
-	uri      string
+	launcherapi.ModelRequest
 	cancel   context.CancelCauseFunc
 	admitted chan struct{} // closed once the source has said what there is, and there is room for it
 	over     chan struct{} // closed at the end
@@ -42,8 +43,8 @@ var errRemoved = launcher.Conflictf("somebody has removed the model while it was
 //	is not there           fetched
 //
 // When ctx ends before the source has answered, the pull ends.
-func (k *Keeper) Pull(ctx context.Context, uri string) (launcherapi.Model, error) {
-	p := &pull{uri: uri, admitted: make(chan struct{}), over: make(chan struct{}), began: time.Now()}
+func (k *Keeper) Pull(ctx context.Context, r launcherapi.ModelRequest) (launcherapi.Model, error) {
+	p := &pull{ModelRequest: r, admitted: make(chan struct{}), over: make(chan struct{}), began: time.Now()}
 	var running context.Context
 	running, p.cancel = context.WithCancelCause(k.ctx)
 	k.mu.Lock()
@@ -99,13 +100,13 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 	if p.manifest != nil {
 		delete(k.pulls, p.manifest.Key())
 		if err != nil && outcome != cancelled {
-			k.failed[p.manifest.Key()] = failure{manifest: *p.manifest, cause: outcome, reason: err.Error()}
+			k.failed[p.manifest.Key()] = failure{manifest: *p.manifest, holder: p.WantedBy, cause: outcome, reason: err.Error()}
 		}
 	}
 	p.manifest = nil
 	if !joins {
 		k.opts.Pulled(outcome, p.line.NetworkBytes)
-		k.opts.Logger.Info("a pull is over", "uri", p.uri, "outcome", outcome, "network_bytes", p.line.NetworkBytes, "error", err)
+		k.opts.Logger.Info("a pull is over", "uri", p.URI, "outcome", outcome, "network_bytes", p.line.NetworkBytes, "error", err)
 	}
 	close(p.over)
 	k.notifyLocked()
@@ -118,7 +119,7 @@ func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, e
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	return modelpull.Run(ctx, modelpull.Options{
-		Store: store, Program: k.opts.Program, URI: p.uri, Stderr: k.opts.Stderr,
+		Store: store, Program: k.opts.Program, URI: p.URI, Ref: p.Ref, Holder: p.WantedBy, Stderr: k.opts.Stderr,
 		Admitted: func(m *fetchapi.Manifest) { k.admitted(p, m) },
 		Progress: func(l fetchapi.Line) { k.progress(p, l) },
 	})
@@ -151,23 +152,22 @@ func (k *Keeper) progress(p *pull, l fetchapi.Line) {
 	k.notifyLocked()
 }
 
-// Remove removes a version; where it is being fetched the fetch ends first.
+// Remove removes a version for a holder, or for nobody; where it is being fetched the
+// fetch ends first.
 //
 //	the version          effect
 //	has a lease          error, code conflict, with the holders
+//	others want it       with a holder: that one wants it no more; else error, code conflict
 //	is being fetched     the fetch ends, and nothing is left of it
 //	is there             removed
 //	is not there         error, code not_found
-func (k *Keeper) Remove(ctx context.Context, id string) (launcherapi.Model, error) {
+func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Model, error) {
 	model, err := k.Get(id)
 	if err != nil {
 		return model, err
 	}
-	holders, err := k.Holders(id)
-	if err != nil {
-		return model, err
-	}
-	if len(holders) == 0 { // else the store refuses it, and what is fetched for a user goes on
+	others := slices.ContainsFunc(model.WantedBy, func(other string) bool { return other != holder })
+	if len(model.InUseBy) == 0 && !others { // else the store refuses it, and what is fetched goes on
 		if err := k.end(ctx, id); err != nil {
 			return model, err
 		}
@@ -180,12 +180,13 @@ func (k *Keeper) Remove(ctx context.Context, id string) (launcherapi.Model, erro
 	if err != nil {
 		return model, err
 	}
-	err = store.Remove(id)
+	err = store.Remove(id, holder)
 	if _, none := errors.AsType[*modelstore.NotFoundError](err); none {
 		err = nil // nothing had come of it
 	}
-	if used, ok := errors.AsType[*modelstore.InUseError](err); ok {
-		err = launcher.Conflictf("%w", used)
+	_, used := errors.AsType[*modelstore.InUseError](err)
+	if _, wanted := errors.AsType[*modelstore.WantedError](err); used || wanted {
+		err = launcher.Conflictf("%w", err)
 	}
 	return model, errors.Join(err, release())
 }

@@ -1,13 +1,16 @@
 package modelstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
@@ -63,15 +66,9 @@ func (s *Store) mendHub() error {
 // showModel makes the folder of one model: links to the blobs, a snapshot for each
 // commit, and last the names by which commits are asked for.
 func (s *Store) showModel(dir string, versions []Version) error {
-	snapshots, refs, blobs := map[string]bool{}, map[string]string{}, map[string]string{}
-	for _, v := range versions { // the oldest first: a branch names the newest
+	snapshots, blobs := map[string]bool{}, map[string]string{}
+	for _, v := range versions {
 		snapshots[v.Manifest.Revision] = true
-		if ref := v.Manifest.Ref; ref != "" && ref != v.Manifest.Revision {
-			maps.DeleteFunc(refs, func(other, _ string) bool { // a folder of the one cannot be a file of the other
-				return strings.HasPrefix(other, ref+"/") || strings.HasPrefix(ref, other+"/")
-			})
-			refs[ref] = v.Manifest.Revision
-		}
 		for _, f := range v.Manifest.Files {
 			blobs[etag(f)] = f.SHA256
 		}
@@ -92,7 +89,33 @@ func (s *Store) showModel(dir string, versions []Version) error {
 			return err
 		}
 	}
-	return s.showRefs(filepath.Join(dir, "refs"), refs)
+	return s.showRefs(filepath.Join(dir, "refs"), refsOf(versions))
+}
+
+// refsOf says which commit a name means: the one that was asked for by it last. Where
+// the one would be a folder of the other only the later is shown.
+func refsOf(versions []Version) map[string]string {
+	type naming struct {
+		ref, commit string
+		since       time.Time
+	}
+	var all []naming
+	for _, v := range versions {
+		for ref, since := range v.Refs() {
+			if ref != v.Manifest.Revision {
+				all = append(all, naming{ref, v.Manifest.Revision, since})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b naming) int { return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.ref, b.ref)) })
+	refs := map[string]string{}
+	for _, n := range all {
+		maps.DeleteFunc(refs, func(other, _ string) bool {
+			return strings.HasPrefix(other, n.ref+"/") || strings.HasPrefix(n.ref, other+"/")
+		})
+		refs[n.ref] = n.commit
+	}
+	return refs
 }
 
 // showRefs makes the names by which commits are asked for; a name may have slashes.

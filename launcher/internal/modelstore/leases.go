@@ -51,7 +51,7 @@ type lease struct {
 // that is being written.
 const (
 	leaseLock = ".lock"
-	newLease  = ".new"
+	newRecord = ".new"
 )
 
 // Lease keeps a version from being removed until its holder releases it. A version
@@ -76,10 +76,10 @@ func (u *User) Lease(key, holder string) error {
 	}
 	text, err := json.Marshal(lease{Key: key, Holder: holder, User: u.name, BootID: boot})
 	if err == nil {
-		err = os.WriteFile(filepath.Join(u.dir, leasesDir, newLease), text, 0o644)
+		err = os.WriteFile(filepath.Join(u.dir, leasesDir, newRecord), text, 0o644)
 	}
 	if err == nil {
-		err = os.Rename(filepath.Join(u.dir, leasesDir, newLease), u.leaseFile(holder))
+		err = os.Rename(filepath.Join(u.dir, leasesDir, newRecord), u.leaseFile(holder))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot note that %s uses the model %s: %w", holder, v.Manifest.URI, err)
@@ -202,7 +202,7 @@ func (s *Store) dropOldLeases() error {
 }
 
 // Shown are the folders whose entries tell what versions there are, what is being
-// fetched, and who uses what.
+// fetched, who uses what, and who wants what.
 func (r *Reader) Shown() []string {
-	return []string{filepath.Join(r.dir, modelsDir), filepath.Join(r.dir, stagingDir), filepath.Join(r.dir, leasesDir)}
+	return []string{filepath.Join(r.dir, modelsDir), filepath.Join(r.dir, stagingDir), filepath.Join(r.dir, leasesDir), filepath.Join(r.dir, wantsDir)}
 }

@@ -62,7 +62,7 @@ func childPublish(dir string) error {
 		if _, err := f.Publish(m); err != nil {
 			return err
 		}
-		if err := s.Remove(m.Key()); err != nil {
+		if err := s.Remove(m.Key(), ""); err != nil {
 			return err
 		}
 	}

@@ -10,6 +10,7 @@
 //	staging/KEY/…                what has been fetched of a version, with its manifest
 //	staging/trash-…              what is being thrown away
 //	leases/…                     who uses which version, a file for each
+//	wants/…                      who asked for which version, and by which name, a file for each
 //	lock                         held by the owner
 package modelstore
 
@@ -34,6 +35,7 @@ const (
 	hubDir     = "hub"
 	stagingDir = "staging"
 	leasesDir  = "leases"
+	wantsDir   = "wants"
 	treeDir    = "tree" // in the folder of a fetch: the version before it is published
 	markFile   = "manifest.json"
 	lockFile   = "lock"
@@ -90,7 +92,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the model store: %w", err)
 	}
-	for _, name := range []string{"", blobsDir, modelsDir, hubDir, stagingDir, leasesDir} {
+	for _, name := range []string{"", blobsDir, modelsDir, hubDir, stagingDir, leasesDir, wantsDir} {
 		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
 			return nil, fmt.Errorf("cannot make the model store: %w", err)
 		}
@@ -139,7 +141,7 @@ func (s *Store) Close() error {
 // was thrown away is gone, what the hub's layout shows is what there is, what was
 // not published waits to be, and what no version uses is gone.
 func (s *Store) mend() error {
-	for _, step := range []func() error{s.emptyTrash, s.mendHub, s.mendStaging, s.dropUnused, s.dropOldLeases} {
+	for _, step := range []func() error{s.emptyTrash, s.mendHub, s.mendStaging, s.dropUnused, s.dropOldLeases, s.dropOldWants} {
 		if err := step(); err != nil {
 			return err
 		}

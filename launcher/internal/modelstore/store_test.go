@@ -46,7 +46,7 @@ func TestAPublishedModelIsServedByItsNamesAndInTheHubsLayout(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, staged)
 
-	require.NoError(t, s.Remove(v.Key))
+	require.NoError(t, s.Remove(v.Key, ""))
 	left, err := os.ReadDir(s.HubCache())
 	require.NoError(t, err)
 	assert.Empty(t, left)
@@ -62,9 +62,9 @@ func TestAFileOfTwoModelsIsOnTheDiskOnceAndGoesWithTheLast(t *testing.T) {
 	used, err := s.Used()
 	require.NoError(t, err)
 	assert.EqualValues(t, len("{}")+len("weights"), used)
-	require.NoError(t, s.Remove(one.Key))
+	require.NoError(t, s.Remove(one.Key, ""))
 	require.NoError(t, s.Verify(two.Key))
-	require.NoError(t, s.Remove(two.Key))
+	require.NoError(t, s.Remove(two.Key, ""))
 	used, err = s.Used()
 	require.NoError(t, err)
 	assert.Zero(t, used)
@@ -157,7 +157,7 @@ func TestNamesOfCommitsThatCannotStandBesideEachOtherDoNotHarm(t *testing.T) {
 	for _, commit := range commits {
 		v, err := s.Find("org/name@" + commit)
 		require.NoError(t, err)
-		require.NoError(t, s.Remove(v.Key))
+		require.NoError(t, s.Remove(v.Key, ""))
 	}
 }
 
@@ -260,7 +260,7 @@ func TestWhatWasFetchedOfAModelIsListedAndCanBeRemoved(t *testing.T) {
 	m, content := manifest("hf://org/name", "c0ffee", twoFiles)
 	f, err := s.Admit(m)
 	require.NoError(t, err)
-	require.ErrorContains(t, s.Remove(m.Key()), "being fetched")
+	require.ErrorContains(t, s.Remove(m.Key(), ""), "being fetched")
 	for hash, text := range content {
 		if text == "weights" {
 			require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), hash), []byte(text), 0o600))
@@ -273,7 +273,7 @@ func TestWhatWasFetchedOfAModelIsListedAndCanBeRemoved(t *testing.T) {
 	require.ErrorAs(t, v.Damage, &partial)
 	assert.Equal(t, &PartialError{Fetched: 7, Bytes: 9}, partial)
 	require.ErrorContains(t, user(t, s, "x").Lease(v.Key, "a"), "7 bytes of 9 bytes")
-	require.NoError(t, s.Remove(v.Key))
+	require.NoError(t, s.Remove(v.Key, ""))
 	left, err := os.ReadDir(filepath.Join(s.dir, stagingDir))
 	require.NoError(t, err)
 	assert.Empty(t, left)
@@ -301,12 +301,12 @@ func TestARemovalWaitsForLeasesAndSaysWhoHasThem(t *testing.T) {
 		require.NoError(t, u.Lease(v.Key, holder))
 	}
 	var used *InUseError
-	require.ErrorAs(t, s.Remove(v.Key), &used)
+	require.ErrorAs(t, s.Remove(v.Key, ""), &used)
 	assert.Equal(t, []string{"instance a of the launcher of /x", "instance b of the launcher of /x"}, used.Holders)
 	require.NoError(t, u.Release("instance a"))
 	require.NoError(t, u.Release("instance a"))
 	require.NoError(t, u.Release("instance b"))
-	require.NoError(t, s.Remove(v.Key))
+	require.NoError(t, s.Remove(v.Key, ""))
 	var none *NotFoundError
 	require.ErrorAs(t, u.Lease(v.Key, "instance a"), &none)
 }
@@ -322,11 +322,11 @@ func TestALeaseOutlivesItsLauncherAndNotTheMachine(t *testing.T) {
 	gone := func(string) bool { return false }
 	require.NoError(t, user(t, s, "y").ReleaseOthers(gone), "those of another launcher are its own")
 	var used *InUseError
-	require.ErrorAs(t, s.Remove(v.Key), &used)
+	require.ErrorAs(t, s.Remove(v.Key, ""), &used)
 	assert.Equal(t, []string{"instance a of x", "instance b of x"}, used.Holders)
 	again := user(t, s, "x")
 	require.NoError(t, again.ReleaseOthers(func(holder string) bool { return holder == "instance b" }))
-	require.ErrorAs(t, s.Remove(v.Key), &used)
+	require.ErrorAs(t, s.Remove(v.Key, ""), &used)
 	assert.Equal(t, []string{"instance b of x"}, used.Holders)
 
 	file := again.leaseFile("instance b")
@@ -342,7 +342,7 @@ func TestALeaseOutlivesItsLauncherAndNotTheMachine(t *testing.T) {
 	s, err = Open(Options{Dir: dir})
 	require.NoError(t, err)
 	assert.NoFileExists(t, file)
-	require.NoError(t, s.Remove(v.Key))
+	require.NoError(t, s.Remove(v.Key, ""))
 	require.NoError(t, s.Close())
 }
 
@@ -354,13 +354,13 @@ func TestARemovalThatRacesALeaseIsWonByOneOfThem(t *testing.T) {
 		var leased, removed error
 		var both sync.WaitGroup
 		both.Go(func() { leased = u.Lease(v.Key, "a") })
-		both.Go(func() { removed = s.Remove(v.Key) })
+		both.Go(func() { removed = s.Remove(v.Key, "") })
 		both.Wait()
 		require.NotEqual(t, leased == nil, removed == nil, "%v %v", leased, removed)
 		if leased == nil {
 			require.NoError(t, s.Verify(v.Key))
 			require.NoError(t, u.Release("a"))
-			require.NoError(t, s.Remove(v.Key))
+			require.NoError(t, s.Remove(v.Key, ""))
 		}
 	}
 }
@@ -490,7 +490,7 @@ func TestAKilledOwnerLeavesNoHalfModelAndNothingElse(t *testing.T) {
 			put(t, s, "hf://org/name", "c0ffee", childFiles())
 		}
 		require.NoError(t, s.Verify(m.Key()))
-		require.NoError(t, s.Remove(m.Key()))
+		require.NoError(t, s.Remove(m.Key(), ""))
 		used, err := s.Used()
 		require.NoError(t, err)
 		require.Zero(t, used)

@@ -25,6 +25,7 @@ type Version struct {
 	Manifest  fetchapi.Manifest `json:"manifest"`
 	Published time.Time         `json:"published"` // since when it is there
 	Damage    error             `json:"-"`         // why it is not served; nil: it is whole
+	Wants     []Want            `json:"-"`         // the oldest first
 }
 
 // PartialError is the damage of a version that was not fetched to its end.
@@ -47,9 +48,18 @@ func (r *Reader) Versions() ([]Version, error) {
 			keys[e.Name()] = true
 		}
 	}
+	wants, err := r.wants()
+	if err != nil {
+		return nil, err
+	}
 	var all []Version
 	for key := range keys {
 		if v, ok := r.Version(key); ok {
+			for _, w := range wants {
+				if w.Key == key {
+					v.Wants = append(v.Wants, w)
+				}
+			}
 			all = append(all, v)
 		}
 	}
@@ -59,7 +69,7 @@ func (r *Reader) Versions() ([]Version, error) {
 	return all, nil
 }
 
-// Version gives a version by its key. It is to be served when its damage is nil:
+// Version gives a version by its key, without its wants. It is to be served when its damage is nil:
 // each file is there, with its size, and was not written to.
 func (r *Reader) Version(key string) (v Version, found bool) {
 	v.Key = key
@@ -219,7 +229,12 @@ func (v *Version) named(name string) bool {
 		return true
 	}
 	for _, uri := range []string{v.Manifest.URI, strings.TrimPrefix(v.Manifest.URI, "hf://")} {
-		if uri != "" && (name == uri || name == uri+"@"+v.Manifest.Revision || v.Manifest.Ref != "" && name == uri+"@"+v.Manifest.Ref) {
+		asked, ok := strings.CutPrefix(name, uri)
+		if uri == "" || !ok {
+			continue
+		}
+		revision, ok := strings.CutPrefix(asked, "@")
+		if _, isRef := v.Refs()[revision]; asked == "" || ok && (revision == v.Manifest.Revision || isRef) {
 			return true
 		}
 	}
@@ -236,14 +251,45 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("cannot remove %s: it is in use by %s; end that first", e.Model, strings.Join(e.Holders, ", "))
 }
 
+// WantedError says who wants a version that somebody else would remove.
+type WantedError struct {
+	Model   string
+	Holders []string
+}
+
+func (e *WantedError) Error() string {
+	return fmt.Sprintf("cannot remove %s: it is wanted by %s, which would have it fetched again; remove that first", e.Model, strings.Join(e.Holders, ", "))
+}
+
 // Remove removes a version, and what was fetched of it, unless somebody has a lease
-// on it or it is being fetched.
-func (s *Store) Remove(key string) error {
+// on it or it is being fetched. One that others want stays: where a holder is named
+// that one wants it no more, and otherwise the error is a *WantedError.
+func (s *Store) Remove(key, holder string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v, ok := s.Version(key)
 	if !ok {
 		return &NotFoundError{Dir: s.dir, Name: key}
+	}
+	wants, err := s.wants()
+	if err != nil {
+		return err
+	}
+	var own []Want
+	for _, w := range wants {
+		switch {
+		case w.Key != key:
+		case w.Holder == holder:
+			own = append(own, w)
+		default:
+			v.Wants = append(v.Wants, w)
+		}
+	}
+	if len(v.Wants) > 0 && holder != "" {
+		return errors.Join(s.dropWants(own), s.mendHub())
+	}
+	if len(v.Wants) > 0 {
+		return &WantedError{Model: v.Manifest.URI, Holders: v.WantedBy()}
 	}
 	unlock, err := s.lockLeases()
 	if err != nil {
@@ -268,7 +314,7 @@ func (s *Store) Remove(key string) error {
 		}
 	}
 	unlock()
-	return errors.Join(s.mendHub(), s.emptyTrash(), s.dropUnused())
+	return errors.Join(s.dropWants(own), s.mendHub(), s.emptyTrash(), s.dropUnused())
 }
 
 // throwAway takes a folder out of what is served by one rename. emptyTrash frees

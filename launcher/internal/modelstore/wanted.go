@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
 // NotWholeError says that a version cannot be used: it is partial or damaged.
@@ -38,7 +39,8 @@ func (r *Reader) Wanted(model, revision string) (Version, error) {
 	if err != nil {
 		return Version{}, err
 	}
-	slices.Reverse(all) // the newest first
+	var newest *Version
+	var named time.Time // when the newest was asked for by that name
 	var others []string
 	var notWhole *NotWholeError
 	for _, v := range all {
@@ -55,17 +57,20 @@ func (r *Reader) Wanted(model, revision string) (Version, error) {
 		case v.Key != model && !v.is(asked):
 			others = append(others, v.Manifest.Revision)
 			revision = asked
-		case v.Damage != nil && notWhole == nil:
-			notWhole = &NotWholeError{Version: v}
 		case v.Damage != nil:
-		default:
-			return v, nil
+			notWhole = &NotWholeError{Version: v}
+		case newest == nil || !v.since(asked).Before(named):
+			newest, named = &v, v.since(asked)
 		}
+	}
+	if newest != nil {
+		return *newest, nil
 	}
 	if notWhole != nil {
 		return Version{}, notWhole
 	}
 	if len(others) > 0 {
+		slices.Reverse(others) // the newest first
 		if revision == "" {
 			revision = mainBranch
 		}
@@ -77,9 +82,23 @@ func (r *Reader) Wanted(model, revision string) (Version, error) {
 // is says whether a revision, or its absence, means the version. A source without
 // branches has one version at a time.
 func (v *Version) is(revision string) bool {
-	m := &v.Manifest
+	refs := v.Refs()
 	if revision == "" {
-		return m.Ref == "" || m.Ref == mainBranch
+		_, main := refs[mainBranch]
+		return main || v.Manifest.Ref == ""
 	}
-	return revision == m.Revision || revision == m.Ref
+	_, named := refs[revision]
+	return named || revision == v.Manifest.Revision
+}
+
+// since is when the version was last asked for by a revision, or by none; else when
+// it came.
+func (v *Version) since(revision string) time.Time {
+	if revision == "" {
+		revision = mainBranch
+	}
+	if when, ok := v.Refs()[revision]; ok {
+		return when
+	}
+	return v.Published
 }

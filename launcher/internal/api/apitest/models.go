@@ -47,20 +47,20 @@ func (f *Models) Get(id string) (launcherapi.Model, error) {
 }
 
 // Pull has a model there.
-func (f *Models) Pull(_ context.Context, uri string) (launcherapi.Model, error) {
+func (f *Models) Pull(_ context.Context, r launcherapi.ModelRequest) (launcherapi.Model, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if n, err := f.find(uri); err == nil {
+	if n, err := f.find(r.URI); err == nil {
 		return f.all[n], nil
 	}
-	m := launcherapi.Model{ID: uri, URI: uri, State: launcherapi.ModelReady}
+	m := launcherapi.Model{ID: r.URI, URI: r.URI, State: launcherapi.ModelReady}
 	f.all = append(f.all, m)
 	f.change()
 	return m, nil
 }
 
 // Remove removes a model.
-func (f *Models) Remove(_ context.Context, id string) (launcherapi.Model, error) {
+func (f *Models) Remove(_ context.Context, id, _ string) (launcherapi.Model, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n, err := f.find(id)

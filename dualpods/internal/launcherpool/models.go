@@ -1,0 +1,61 @@
+package launcherpool
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// keepModels gives the main container the node's folder of models, and the program
+// that fetches them. Launchers that keep none are made as they ever were.
+func (w *making) keepModels() {
+	if w.group == nil {
+		return
+	}
+	spec := &w.group.Spec
+	kind := corev1.HostPathDirectoryOrCreate
+	w.give(modelsDir, false, corev1.Volume{Name: podmeta.VolumeModels, VolumeSource: corev1.VolumeSource{
+		HostPath: &corev1.HostPathVolumeSource{Path: spec.Path, Type: &kind},
+	}})
+	copying := &w.pod.InitContainers[0]
+	copying.Command = []string{"/copier", "/launcher", "/modelfetch", programDir}
+	// The next launcher of the configuration on the node drops the leases of this one.
+	flags := []string{"--model-store=" + modelsDir, "--model-user=" + w.config.Namespace + "/" + w.config.Name}
+	if q := spec.StorageLimit; q != nil {
+		flags = append(flags, "--model-storage-limit="+strconv.FormatInt(q.Value(), 10))
+	}
+	if n := spec.PerNode.Streams; n != nil {
+		flags = append(flags, fmt.Sprintf("--model-streams=%d", *n))
+	}
+	if q := spec.PerNode.BytesPerSecond; q != nil {
+		flags = append(flags, "--model-bytes-per-second="+strconv.FormatInt(q.Value(), 10))
+	}
+	w.main.Args = append(flags, w.main.Args...)
+}
+
+// modelGroup is the ModelCacheNodeGroup of a LauncherConfig; nil where it names none,
+// and with a problem where there is none of that name.
+func (p *Pool) modelGroup(ctx context.Context, config *v1alpha1.LauncherConfig) (*v1alpha1.ModelCacheNodeGroup, []podmeta.Problem, error) {
+	if config.Spec.ModelCache == nil {
+		return nil, nil, nil
+	}
+	var group v1alpha1.ModelCacheNodeGroup
+	err := p.opts.API.Get(ctx, client.ObjectKey{Name: config.Spec.ModelCache.NodeGroup}, &group)
+	if apierrors.IsNotFound(err) {
+		return nil, []podmeta.Problem{{
+			Kind: podmeta.Invalid, Field: "spec.modelCache.nodeGroup",
+			Message: fmt.Sprintf("there is no ModelCacheNodeGroup %s: make it, or name another one", config.Spec.ModelCache.NodeGroup),
+		}}, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read ModelCacheNodeGroup %s: %w", config.Spec.ModelCache.NodeGroup, err)
+	}
+	return &group, nil, nil
+}

@@ -1,0 +1,300 @@
+package modelcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// IndexGroup is the field that Pods are indexed by in the cache: the
+// ModelCacheNodeGroup whose folder they have as launchers.
+const IndexGroup = "modelNodeGroup"
+
+// IndexedGroup is the value of that field.
+func IndexedGroup(pod *corev1.Pod) []string {
+	if group := pod.Labels[podmeta.LabelModelNodeGroup]; group != "" && pod.Labels[podmeta.LabelComponent] == podmeta.ComponentLauncher {
+		return []string{group, anyGroup}
+	}
+	return nil
+}
+
+// anyGroup is a value of that field that all launchers with models have.
+const anyGroup = ""
+
+// Launchers knows what the launchers say, by the UID of their Pods.
+type Launchers interface {
+	View(key string) nodeview.View
+	Client(key string) Client
+}
+
+// Client asks one launcher, as client.Client does.
+type Client interface {
+	PullModel(ctx context.Context, request launcherapi.ModelRequest) (launcherapi.Model, error)
+	RemoveModel(ctx context.Context, id, holder string) (launcherapi.Model, error)
+}
+
+// Options configure a [Controller].
+type Options struct {
+	// API reads from a cache, in which Pods are indexed by IndexGroup, and writes to
+	// the server.
+	API       client.Client
+	Launchers Launchers
+	Recorder  events.EventRecorder
+	Again     func() // has the next pass made
+	Now       func() time.Time
+	Log       logr.Logger
+}
+
+// Controller keeps all ClusterModelCaches. One pass runs at a time.
+type Controller struct {
+	opts  Options
+	ctx   context.Context //nolint:containedctx // the life of the controller and its calls
+	end   context.CancelFunc
+	calls sync.WaitGroup
+	last  time.Time // when the last pass began
+
+	mu      sync.Mutex
+	answers map[Call]Answer
+}
+
+// New makes a Controller.
+func New(ctx context.Context, opts Options) *Controller {
+	c := &Controller{opts: opts, answers: map[Call]Answer{}}
+	c.ctx, c.end = context.WithCancel(ctx)
+	return c
+}
+
+// Close ends the calls to launchers, and waits for their end.
+func (c *Controller) Close() {
+	c.end()
+	c.calls.Wait()
+}
+
+// Pauses: between two passes, for one looks at everything; and after somebody else
+// was faster.
+const (
+	passPause     = time.Second
+	conflictPause = 100 * time.Millisecond
+)
+
+// Reconcile makes a pass; what it is asked for does not matter.
+func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	now := c.opts.Now()
+	if early := passPause - now.Sub(c.last); early > 0 && !c.last.IsZero() {
+		return reconcile.Result{RequeueAfter: early}, nil
+	}
+	c.last = now
+	w, err := c.observe(ctx, now)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	plan := Decide(w)
+	var errs []error
+	ready := map[string]bool{} // holders of caches that will be asked to clean up when they go
+	for i := range w.Caches {
+		cache := &w.Caches[i]
+		kept, err := c.keep(ctx, cache, plan.Told[cache.Name])
+		if err != nil {
+			errs = append(errs, err)
+		}
+		ready[Holder(cache)] = kept
+	}
+	for _, call := range plan.Calls {
+		if call.Remove != "" || ready[call.Holder] {
+			c.ask(call, plan.Pulls[call.Holder])
+		}
+	}
+	result := reconcile.Result{}
+	if !plan.Again.IsZero() {
+		result.RequeueAfter = max(plan.Again.Sub(now), conflictPause)
+	}
+	err = errors.Join(errs...)
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is behind
+	}
+	return result, err
+}
+
+// observe reads what a decision rests on.
+func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error) {
+	var caches v1alpha1.ClusterModelCacheList
+	var groups v1alpha1.ModelCacheNodeGroupList
+	var nodes corev1.NodeList
+	var pods corev1.PodList
+	err := errors.Join(
+		c.opts.API.List(ctx, &caches), c.opts.API.List(ctx, &groups),
+		c.opts.API.List(ctx, &nodes, client.UnsafeDisableDeepCopy),
+		c.opts.API.List(ctx, &pods, client.MatchingFields{IndexGroup: anyGroup}, client.UnsafeDisableDeepCopy),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("cannot look at the model caches: %w", err)
+	}
+	w := &World{Now: now, Caches: caches.Items, Groups: map[string]*v1alpha1.ModelCacheNodeGroup{}, Nodes: map[string]Node{}}
+	for i := range groups.Items {
+		w.Groups[groups.Items[i].Name] = &groups.Items[i]
+	}
+	for i := range nodes.Items {
+		w.Nodes[nodes.Items[i].Name] = Node{Labels: nodes.Items[i].Labels, Down: Down(&nodes.Items[i])}
+	}
+	there := map[string]bool{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Spec.NodeName == "" || podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero() {
+			continue
+		}
+		view := c.opts.Launchers.View(string(pod.UID))
+		why := view.NoModels
+		if why == "" && view.Models == nil {
+			why = "it is starting"
+		}
+		there[string(pod.UID)] = true
+		w.Launchers = append(w.Launchers, Launcher{
+			UID: string(pod.UID), Name: pod.Name, Node: pod.Spec.NodeName, Group: pod.Labels[podmeta.LabelModelNodeGroup], Path: pathOf(pod),
+			Created: pod.CreationTimestamp.Time, Models: view.Models, Why: why,
+		})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.answers, func(call Call, a Answer) bool { // what has been done is seen by now
+		return !a.Running && !there[call.Launcher] || a.Err == "" && !a.pending(now)
+	})
+	w.Answers = maps.Clone(c.answers)
+	return w, nil
+}
+
+// pathOf is the folder of its node in which a launcher has its models.
+func pathOf(pod *corev1.Pod) string {
+	for _, v := range pod.Spec.Volumes {
+		if v.Name == podmeta.VolumeModels && v.HostPath != nil {
+			return v.HostPath.Path
+		}
+	}
+	return ""
+}
+
+// Down says that a node is not ready, by what its conditions say.
+func Down(node *corev1.Node) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status != corev1.ConditionTrue
+		}
+	}
+	return true
+}
+
+// keep writes the status of a cache, where that has changed, and its finalizer; once
+// nothing is left of one that is being deleted, the finalizer goes. kept says that the
+// cache has its finalizer, without which no launcher is asked to fetch anything.
+func (c *Controller) keep(ctx context.Context, cache *v1alpha1.ClusterModelCache, told *Told) (kept bool, err error) {
+	deleting := !cache.DeletionTimestamp.IsZero()
+	has := controllerutil.ContainsFinalizer(cache, podmeta.FinalizerModelCache)
+	switch {
+	case deleting && !has:
+		return false, nil
+	case deleting && told.Clean || !deleting && !has:
+		changed := cache.DeepCopy()
+		if deleting {
+			controllerutil.RemoveFinalizer(changed, podmeta.FinalizerModelCache)
+		} else {
+			controllerutil.AddFinalizer(changed, podmeta.FinalizerModelCache)
+		}
+		if err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(cache, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
+			return false, fmt.Errorf("cannot write the finalizer of ClusterModelCache %s: %w", cache.Name, err)
+		}
+		return !deleting, nil // the status comes with the event of this change
+	}
+	changed := cache.DeepCopy()
+	told.show(changed)
+	if equality.Semantic.DeepEqual(changed.Status, cache.Status) {
+		return true, nil
+	}
+	if err := c.opts.API.Status().Update(ctx, changed); client.IgnoreNotFound(err) != nil {
+		return true, fmt.Errorf("cannot write the status of ClusterModelCache %s: %w", cache.Name, err)
+	}
+	c.announce(cache, changed)
+	return true, nil
+}
+
+// announce makes Events of what somebody may want to act on.
+func (c *Controller) announce(before, now *v1alpha1.ClusterModelCache) {
+	for _, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded, v1alpha1.ConditionDeletionBlocked} {
+		was, is := meta.FindStatusCondition(before.Status.Conditions, kind), meta.FindStatusCondition(now.Status.Conditions, kind)
+		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
+			continue
+		}
+		switch {
+		case kind == v1alpha1.ConditionAvailable && is.Status == metav1.ConditionTrue:
+			c.opts.Recorder.Eventf(now, nil, corev1.EventTypeNormal, is.Reason, "Keep", "%d nodes have the model", now.Status.Ready)
+		case kind != v1alpha1.ConditionAvailable && is.Status == metav1.ConditionTrue, is.Reason == v1alpha1.ReasonNodeGroupMissing:
+			c.opts.Recorder.Eventf(now, nil, corev1.EventTypeWarning, is.Reason, "Keep", "%s", is.Message)
+		}
+	}
+}
+
+// callTime bounds a call: the answer waits for the model's source.
+const callTime = 2 * time.Minute
+
+// ask makes a call in a goroutine of its own, and has the next pass made after it.
+func (c *Controller) ask(call Call, wanted Wanted) {
+	to := c.opts.Launchers.Client(call.Launcher)
+	if to == nil {
+		return // it is not watched any more, which begins another pass
+	}
+	c.mu.Lock()
+	answer := c.answers[call]
+	answer.Running = true
+	c.answers[call] = answer
+	c.mu.Unlock()
+	c.calls.Go(func() {
+		ctx, stop := context.WithTimeout(c.ctx, callTime)
+		defer stop()
+		var err error
+		if call.Remove != "" {
+			_, err = to.RemoveModel(ctx, call.Remove, call.Holder)
+		} else {
+			answer.Model, err = to.PullModel(ctx, launcherapi.ModelRequest{URI: wanted.URI, Ref: wanted.Ref, WantedBy: call.Holder})
+		}
+		if call.Remove != "" && launcher.CodeOf(err) == launcherapi.CodeNotFound {
+			err = nil
+		}
+		answer.Running, answer.At, answer.Err, answer.Cause = false, c.opts.Now(), "", ""
+		if answer.Tries++; err == nil {
+			answer.Tries = 0
+		} else {
+			answer.Err, answer.Cause = detail(err)
+			c.opts.Log.Info("a launcher could not do what it was asked for a model cache", "holder", call.Holder, "uri", wanted.URI, "remove", call.Remove, "error", err.Error())
+		}
+		c.mu.Lock()
+		c.answers[call] = answer
+		c.mu.Unlock()
+		c.opts.Again()
+	})
+}
+
+// detail is what an error says to people, and its code.
+func detail(err error) (text, cause string) {
+	if e, ok := errors.AsType[*launcher.Error](err); ok {
+		return e.Detail, e.FailureCause
+	}
+	return err.Error(), ""
+}

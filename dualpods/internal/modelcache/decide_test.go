@@ -1,0 +1,304 @@
+package modelcache
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const commit = "0123456789abcdef0123456789abcdef01234567"
+
+var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// world is one with two nodes of a group, a launcher on each, and a cache whose
+// version is known.
+func world() *World {
+	return &World{
+		Now: now,
+		Caches: []v1alpha1.ClusterModelCache{{
+			ObjectMeta: metav1.ObjectMeta{Name: "llama", UID: "u1", Generation: 1},
+			Spec:       v1alpha1.ClusterModelCacheSpec{Source: v1alpha1.ModelSource{URI: "hf://org/llama"}, NodeGroups: []string{"gpu"}},
+			Status:     v1alpha1.ClusterModelCacheStatus{Revision: commit},
+		}},
+		Groups: map[string]*v1alpha1.ModelCacheNodeGroup{"gpu": {
+			ObjectMeta: metav1.ObjectMeta{Name: "gpu"}, Spec: v1alpha1.ModelCacheNodeGroupSpec{Path: "/models", NodeSelector: map[string]string{"gpu": "yes"}},
+		}},
+		Nodes: map[string]Node{"n1": {Labels: map[string]string{"gpu": "yes"}}, "n2": {Labels: map[string]string{"gpu": "yes"}}, "cpu": {}},
+		Launchers: []Launcher{
+			{UID: "l1", Name: "launcher-1", Node: "n1", Group: "gpu", Path: "/models", Models: map[string]launcherapi.Model{}},
+			{UID: "l2", Name: "launcher-2", Node: "n2", Group: "gpu", Path: "/models", Models: map[string]launcherapi.Model{}},
+		},
+		Answers: map[Call]Answer{},
+	}
+}
+
+const holder = "ClusterModelCache/llama/u1"
+
+// has puts a model into the store of a launcher.
+func (w *World) has(launcher int, m launcherapi.Model) {
+	if m.ID == "" {
+		m.ID = "id"
+	}
+	if m.WantedBy == nil {
+		m.WantedBy = []string{holder}
+	}
+	w.Launchers[launcher].Models[m.ID] = m
+}
+
+func (w *World) delete() {
+	t := metav1.NewTime(now)
+	w.Caches[0].DeletionTimestamp = &t
+}
+
+func one[T any](v T) *T { return &v }
+
+// row is an example of a row of the table: what the first node is told, and what its
+// launcher is asked.
+type row struct {
+	make  func(w *World)
+	state v1alpha1.ModelNodeState // empty: the cache has no such node
+	why   string
+	asked []Call
+	clean bool // the object may go
+}
+
+var (
+	fetch1 = Call{Launcher: "l1", Holder: holder}
+	drop1  = Call{Launcher: "l1", Holder: holder, Remove: "id"}
+)
+
+var rows = map[string][]row{
+	"no launcher": {{make: func(w *World) { w.Launchers = w.Launchers[1:] }, state: v1alpha1.ModelNodeWaiting, why: "there is no launcher of node group gpu on it"}},
+	"silent launcher": {{
+		make: func(w *World) { w.Launchers[0].Models, w.Launchers[0].Why = nil, "connection refused" }, state: v1alpha1.ModelNodeWaiting, why: "launcher-1 does not answer: connection refused",
+	}},
+	"whole": {{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeReady}},
+	"on its way": {{make: func(w *World) {
+		w.has(0, launcherapi.Model{State: launcherapi.ModelDownloading, Bytes: 200, FetchedBytes: 50})
+	}, state: v1alpha1.ModelNodeDownloading}},
+	"just asked": {
+		{make: func(w *World) { w.Answers[fetch1] = Answer{Running: true} }, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
+		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second)} }, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
+	},
+	"failed": {
+		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "no room"} }, state: v1alpha1.ModelNodeFailed, why: "no room"},
+		{make: func(w *World) {
+			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "it was cut off"})
+			w.Answers[fetch1] = Answer{At: now.Add(-4 * time.Minute), Tries: 9, Err: "x"}
+		}, state: v1alpha1.ModelNodeFailed, why: "it was cut off"},
+	},
+	"source unknown": {
+		{make: func(w *World) {
+			w.Caches[0].Status.Revision = ""
+			w.Answers[Call{Launcher: "l2", Holder: holder}] = Answer{Running: true}
+		}, state: v1alpha1.ModelNodeWaiting, why: "another node asks the source"},
+		{make: func(w *World) {
+			w.Caches[0].Status.Revision = ""
+			w.Answers[Call{Launcher: "l2", Holder: holder}] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "there is no such model"}
+		}, state: v1alpha1.ModelNodeWaiting, why: "the source cannot be asked: there is no such model"},
+	},
+	"busy node": {{make: func(w *World) {
+		w.has(0, launcherapi.Model{ID: "other", URI: "hf://org/other", State: launcherapi.ModelDownloading, WantedBy: []string{"somebody"}})
+	}, state: v1alpha1.ModelNodeWaiting, why: "it fetches hf://org/other first"}},
+	"too many nodes": {{make: func(w *World) {
+		w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
+		w.has(1, launcherapi.Model{State: launcherapi.ModelDownloading})
+	}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu fetch"}},
+	"too many calls": {{make: func(w *World) {
+		for n := range maxCalls {
+			w.Answers[Call{Launcher: "l2", Holder: string(rune('a' + n))}] = Answer{Running: true}
+		}
+	}, state: v1alpha1.ModelNodeWaiting, why: "many launchers are being asked"}},
+	"to be fetched": {
+		{make: func(*World) {}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}, why: "asks the source"},
+		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelPartial}) }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
+		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged}) }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
+		{make: func(w *World) {
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, WantedBy: []string{"a person's, of the same address"}})
+		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
+		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-10 * time.Second), Tries: 1, Err: "no room"} }, state: v1alpha1.ModelNodeFailed, why: "no room", asked: []Call{fetch1}},
+		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-5 * time.Minute), Tries: 99, Err: "no room"} }, state: v1alpha1.ModelNodeFailed, asked: []Call{fetch1}},
+		{make: func(w *World) {
+			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "cut off"})
+		}, state: v1alpha1.ModelNodeFailed, why: "cut off", asked: []Call{fetch1}},
+		{make: func(w *World) { w.Caches[0].Status.Revision = "" }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
+		{make: func(w *World) { // which version it is the one knows that is done
+			w.Caches[0].Status.Revision = ""
+			w.has(1, launcherapi.Model{State: launcherapi.ModelReady, Revision: commit})
+		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
+		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-time.Minute)} }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
+	},
+	"a group is missing": {{make: func(w *World) {
+		delete(w.Groups, "gpu")
+		w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
+	}}},
+	"in use": {{make: func(w *World) {
+		w.delete()
+		w.has(0, launcherapi.Model{State: launcherapi.ModelReady, InUseBy: []string{"instance a"}})
+	}, state: v1alpha1.ModelNodeRemoving, why: "it is in use by instance a"}},
+	"to be dropped": {
+		{make: func(w *World) { w.delete(); w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeRemoving, asked: []Call{drop1}},
+		{make: func(w *World) {
+			w.Caches[0].Spec.NodeGroups = []string{"empty"}
+			w.Groups["empty"] = &v1alpha1.ModelCacheNodeGroup{Spec: v1alpha1.ModelCacheNodeGroupSpec{Path: "/other"}}
+			w.has(0, launcherapi.Model{State: launcherapi.ModelDownloading})
+		}, state: v1alpha1.ModelNodeRemoving, asked: []Call{drop1}},
+		{make: func(w *World) {
+			w.Nodes["n1"] = Node{} // it has left the group
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
+		}, state: v1alpha1.ModelNodeRemoving, asked: []Call{drop1}},
+		{make: func(w *World) {
+			w.delete()
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
+			w.Answers[drop1] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "the disk does not answer"}
+		}, state: v1alpha1.ModelNodeRemoving, why: "the disk does not answer"},
+		{make: func(w *World) { w.delete(); w.Answers[fetch1] = Answer{Running: true} }}, // it may begin still
+		{make: (*World).delete, clean: true},
+	},
+	"silent, of a cache that is deleted": {
+		{make: func(w *World) { w.delete(); w.Launchers[0].Models = nil }, state: v1alpha1.ModelNodeRemoving, why: "launcher launcher-1 does not answer"},
+		{make: func(w *World) { w.delete(); w.Launchers[0].Models, w.Nodes["n1"] = nil, Node{Down: true} }, clean: true},
+		{make: func(w *World) { w.delete(); w.Launchers[0].Models = nil; delete(w.Nodes, "n1") }, clean: true},
+		{make: func(w *World) { w.delete(); w.Launchers[0].Models, w.Launchers[0].Group = nil, "another" }, clean: true},
+	},
+	"of a cache that is gone": {{make: func(w *World) {
+		w.has(0, launcherapi.Model{State: launcherapi.ModelReady, WantedBy: []string{"ClusterModelCache/llama/earlier", "somebody"}})
+		w.has(0, launcherapi.Model{ID: "now", State: launcherapi.ModelReady})
+	}, state: v1alpha1.ModelNodeReady, asked: []Call{{Launcher: "l1", Holder: "ClusterModelCache/llama/earlier", Remove: "id"}}}},
+}
+
+func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
+	text, err := os.ReadFile("../../../spec/modelcache.md")
+	require.NoError(t, err)
+	var named []string
+	for _, line := range regexp.MustCompile(`(?m)^\| ([a-z][^|]*) \|`).FindAllStringSubmatch(string(text), -1) {
+		if line[1] != "row" {
+			named = append(named, line[1])
+		}
+	}
+	require.ElementsMatch(t, named, slices.Collect(maps.Keys(rows)), "each row of spec/modelcache.md has an example here")
+	for name, examples := range rows {
+		for _, r := range examples {
+			w := world()
+			r.make(w)
+			plan := Decide(w)
+			told := plan.Told["llama"]
+			var state v1alpha1.ModelNodeState
+			var why string
+			for _, n := range told.Nodes {
+				if n.Node == "n1" {
+					state, why = n.State, n.Why
+				}
+			}
+			assert.Equal(t, r.state, state, "%s: %s", name, why)
+			assert.Contains(t, why, r.why, name)
+			var asked []Call
+			for _, c := range plan.Calls {
+				if c.Launcher == "l1" {
+					asked = append(asked, c)
+				}
+			}
+			assert.Equal(t, r.asked, asked, name)
+			assert.Equal(t, r.clean, told.Clean, name)
+		}
+	}
+}
+
+func TestEachNodeIsAskedForTheSameCommitByTheNameOfItsBranch(t *testing.T) {
+	w := world()
+	assert.Equal(t, Wanted{URI: "hf://org/llama@" + commit, Ref: "main"}, Decide(w).Pulls[holder])
+	w.Caches[0].Spec.Source.Revision = "v1"
+	assert.Equal(t, Wanted{URI: "hf://org/llama@" + commit, Ref: "v1"}, Decide(w).Pulls[holder])
+	w.Caches[0].Status.Revision = ""
+	assert.Equal(t, Wanted{URI: "hf://org/llama@v1"}, Decide(w).Pulls[holder])
+	w.Caches[0].Spec.Source = v1alpha1.ModelSource{URI: "https://host/model"}
+	plan := Decide(w)
+	assert.Equal(t, Wanted{URI: "https://host/model"}, plan.Pulls[holder])
+	assert.Len(t, plan.Calls, 2, "a source without revisions is asked by all")
+}
+
+func TestOneNodeAtATimeFetchesWhereThatIsAskedFor(t *testing.T) {
+	w := world()
+	w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
+	assert.Equal(t, []Call{fetch1}, Decide(w).Calls)
+	other := w.Caches[0]
+	other.Name, other.UID, other.Spec.Source.URI = "other", types.UID("u2"), "hf://org/other"
+	w.Caches = append(w.Caches, other)
+	w.Groups["gpu"].Spec.MaxConcurrentNodes = nil
+	assert.Len(t, Decide(w).Calls, 2, "each node fetches one model at a time")
+}
+
+func TestTheNodeThatAsksTheSourceIsAnotherAfterAFailure(t *testing.T) {
+	w := world()
+	w.Caches[0].Status.Revision = ""
+	assert.Equal(t, []Call{fetch1}, Decide(w).Calls)
+	w.Answers[fetch1] = Answer{At: now.Add(-time.Minute), Tries: 1, Err: "unreachable", Cause: "Unavailable"}
+	plan := Decide(w)
+	assert.Equal(t, []Call{{Launcher: "l2", Holder: holder}}, plan.Calls)
+	assert.Equal(t, "unreachable", plan.Told["llama"].Source)
+	w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "unreachable"}
+	plan = Decide(w)
+	assert.Empty(t, plan.Calls)
+	assert.Equal(t, now.Add(9*time.Second), plan.Again, "the next try is not forgotten")
+}
+
+func TestTwoLaunchersWithOneFolderHaveOneStore(t *testing.T) {
+	w := world()
+	w.Launchers = append(w.Launchers, Launcher{UID: "l0", Name: "older", Node: "n1", Group: "other", Path: "/models", Created: now.Add(-time.Hour), Models: map[string]launcherapi.Model{}})
+	w.Launchers[0].Created = now
+	calls := Decide(w).Calls
+	assert.Equal(t, []Call{{Launcher: "l0", Holder: holder}, {Launcher: "l2", Holder: holder}}, calls, "the oldest is spoken to")
+	w.Launchers[2].Models = nil
+	assert.Contains(t, Decide(w).Calls, fetch1, "and another where that does not answer")
+}
+
+func TestAGroupWithoutLabelsIsTheNodesOfItsLaunchers(t *testing.T) {
+	w := world()
+	w.Groups["gpu"].Spec.NodeSelector = nil
+	w.Launchers[1].Group = "other"
+	told := Decide(w).Told["llama"]
+	require.Len(t, told.Nodes, 1)
+	assert.Equal(t, "n1", told.Nodes[0].Node)
+}
+
+func TestAStatusTellsOfAllNodesAndListsThoseThatAreNotReady(t *testing.T) {
+	var told Told
+	for n := range 300 {
+		node := v1alpha1.ModelNode{Node: fmt.Sprintf("node-%03d", n), State: v1alpha1.ModelNodeReady}
+		if n == 250 {
+			node.State, node.Why, told.Cause = v1alpha1.ModelNodeFailed, "no room", "CapacityExceeded"
+		}
+		told.Nodes = append(told.Nodes, node)
+	}
+	c := &world().Caches[0]
+	told.show(c)
+	assert.EqualValues(t, 300, c.Status.Desired)
+	assert.EqualValues(t, 299, c.Status.Ready)
+	assert.Equal(t, "299/300", c.Status.Progress)
+	assert.Len(t, c.Status.Nodes, v1alpha1.MaxListedNodes)
+	assert.EqualValues(t, 100, c.Status.NodesLeftOut)
+	assert.True(t, slices.ContainsFunc(c.Status.Nodes, func(n v1alpha1.ModelNode) bool { return n.State == v1alpha1.ModelNodeFailed }))
+	conditions := map[string]string{}
+	for _, c := range c.Status.Conditions {
+		conditions[c.Type] = string(c.Status) + " " + c.Reason
+	}
+	assert.Equal(t, map[string]string{
+		"Resolved": "False NotAsked", "Available": "False NotReady", "Progressing": "False Idle",
+		"Degraded": "True CapacityExceeded", "CapacityExceeded": "True CapacityExceeded",
+	}, conditions)
+}

@@ -1,0 +1,156 @@
+package modelcache
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Bounds of what a status says, in bytes.
+const (
+	maxWhy     = 1024
+	maxMessage = 4096
+	maxUsers   = 16 // of a node, in names
+)
+
+// show puts what is known of a cache in its status.
+func (t *Told) show(c *v1alpha1.ClusterModelCache) {
+	s := &c.Status
+	s.ObservedGeneration, s.Revision = c.Generation, t.Revision
+	if t.Bytes > 0 {
+		s.SizeBytes, s.Size = t.Bytes, launcher.BytesText(uint64(t.Bytes))
+	}
+	s.Desired, s.Ready, s.Downloading, s.Failed, s.InUse = 0, 0, 0, 0, 0
+	removing := 0
+	for _, n := range t.Nodes {
+		s.InUse += int32(len(n.InUseBy))
+		if n.State != v1alpha1.ModelNodeRemoving {
+			s.Desired++
+		}
+		switch n.State {
+		case v1alpha1.ModelNodeReady:
+			s.Ready++
+		case v1alpha1.ModelNodeDownloading:
+			s.Downloading++
+		case v1alpha1.ModelNodeFailed:
+			s.Failed++
+		case v1alpha1.ModelNodeRemoving:
+			removing++
+		case v1alpha1.ModelNodeWaiting:
+		}
+	}
+	s.Progress = fmt.Sprintf("%d/%d", s.Ready, s.Desired)
+	s.Nodes, s.NodesLeftOut = listed(t.Nodes)
+	set := func(kind string, is bool, reason, message string) {
+		status := metav1.ConditionFalse
+		if is {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: binding.Shortened(message, maxMessage), ObservedGeneration: c.Generation,
+		})
+	}
+	t.resolved(set)
+	t.available(s, set)
+	switch {
+	case s.Downloading > 0:
+		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonDownloading, fmt.Sprintf("%d nodes fetch it", s.Downloading))
+	case removing > 0:
+		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonRemoving, fmt.Sprintf("%d nodes are to drop it", removing))
+	default:
+		set(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonIdle, "")
+	}
+	t.degraded(s, set)
+	switch {
+	case c.DeletionTimestamp.IsZero():
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionDeletionBlocked)
+	case t.Blocked != "":
+		set(v1alpha1.ConditionDeletionBlocked, true, v1alpha1.ReasonInUse, t.Blocked)
+	default:
+		set(v1alpha1.ConditionDeletionBlocked, false, v1alpha1.ReasonRemoving, "")
+	}
+}
+
+// setter sets a condition.
+type setter func(kind string, is bool, reason, message string)
+
+func (t *Told) resolved(set setter) {
+	switch {
+	case t.Revision != "":
+		set(v1alpha1.ConditionResolved, true, v1alpha1.ReasonResolved, "")
+	case t.Source != "":
+		set(v1alpha1.ConditionResolved, false, cmp.Or(t.Cause, v1alpha1.ReasonFailed), t.Source)
+	default:
+		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonNotAsked, "no node has asked the source yet")
+	}
+}
+
+func (t *Told) available(s *v1alpha1.ClusterModelCacheStatus, set setter) {
+	switch {
+	case t.Problem != "":
+		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNodeGroupMissing, t.Problem)
+	case s.Desired == 0:
+		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNoNodes, "no node is in its groups")
+	case s.Ready == s.Desired:
+		set(v1alpha1.ConditionAvailable, true, v1alpha1.ReasonAllReady, "")
+	default:
+		message := fmt.Sprintf("%d of %d nodes have it", s.Ready, s.Desired)
+		for _, n := range s.Nodes {
+			if n.State != v1alpha1.ModelNodeReady && n.State != v1alpha1.ModelNodeRemoving {
+				message += fmt.Sprintf("; node %s is %s", n.Node, n.State)
+				if n.Why != "" {
+					message += ": " + n.Why
+				}
+				break
+			}
+		}
+		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNotReady, message)
+	}
+}
+
+func (t *Told) degraded(s *v1alpha1.ClusterModelCacheStatus, set setter) {
+	for _, n := range s.Nodes {
+		if n.State == v1alpha1.ModelNodeFailed {
+			set(v1alpha1.ConditionDegraded, true, cmp.Or(t.Cause, v1alpha1.ReasonFailed), "node "+n.Node+": "+n.Why)
+			if t.Cause == fetchapi.ReasonCapacityExceeded {
+				set(v1alpha1.ConditionCapacityExceeded, true, t.Cause, "node "+n.Node+": "+n.Why)
+			}
+			return
+		}
+	}
+	set(v1alpha1.ConditionDegraded, false, v1alpha1.ReasonNoneFailed, "")
+	meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionCapacityExceeded)
+}
+
+// listed are the nodes that have room in a status, sorted by name; of many it is those
+// that are not Ready that are shown.
+func listed(all []v1alpha1.ModelNode) (shown []v1alpha1.ModelNode, leftOut int32) {
+	shown = slices.Clone(all)
+	if len(shown) > v1alpha1.MaxListedNodes {
+		slices.SortStableFunc(shown, func(a, b v1alpha1.ModelNode) int { return cmp.Compare(rank(a), rank(b)) })
+		leftOut = int32(len(shown) - v1alpha1.MaxListedNodes)
+		shown = shown[:v1alpha1.MaxListedNodes]
+		slices.SortFunc(shown, func(a, b v1alpha1.ModelNode) int { return strings.Compare(a.Node, b.Node) })
+	}
+	for i := range shown {
+		shown[i].Why = binding.Shortened(shown[i].Why, maxWhy)
+		shown[i].InUseBy = shown[i].InUseBy[:min(len(shown[i].InUseBy), maxUsers)]
+	}
+	return shown, leftOut
+}
+
+func rank(n v1alpha1.ModelNode) int {
+	if n.State == v1alpha1.ModelNodeReady {
+		return 1
+	}
+	return 0
+}

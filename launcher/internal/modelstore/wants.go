@@ -1,0 +1,122 @@
+package modelstore
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Want says that a version was asked for: by which name, and by whom. One with a
+// holder keeps the version from being removed by others. Of each holder, address and
+// name there is one: a branch that has moved means the version that it was asked for
+// last.
+type Want struct {
+	Key    string    `json:"id"`               // of the version
+	URI    string    `json:"uri"`              // of the source, without the revision
+	Ref    string    `json:"ref,omitempty"`    // such as a branch; empty: none was named
+	Holder string    `json:"holder,omitempty"` // empty: a person, who holds nothing
+	Since  time.Time `json:"since"`
+
+	path string
+}
+
+// Want notes that a version was asked for. It need not be there yet.
+func (s *Store) Want(w Want) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := sha256.Sum256([]byte(w.Holder + "\x00" + w.URI + "\x00" + w.Ref))
+	path := filepath.Join(s.dir, wantsDir, hex.EncodeToString(sum[:16]))
+	text, err := json.Marshal(w)
+	if err == nil {
+		err = writeSynced(filepath.Join(s.dir, wantsDir, newRecord), text)
+	}
+	if err == nil {
+		err = os.Rename(filepath.Join(s.dir, wantsDir, newRecord), path)
+	}
+	if err == nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot note who wants the model %s: %w", w.URI, err)
+	}
+	return s.mendHub() // which shows versions by the names that they were asked for
+}
+
+// wants lists all, the oldest first.
+func (r *Reader) wants() ([]Want, error) {
+	files, err := os.ReadDir(filepath.Join(r.dir, wantsDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("cannot look who wants models: %w", err)
+	}
+	var all []Want
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), ".") {
+			continue
+		}
+		w := Want{path: filepath.Join(r.dir, wantsDir, f.Name())}
+		text, err := os.ReadFile(w.path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // dropped meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot read who wants a model: %w", err)
+		}
+		if json.Unmarshal(text, &w) != nil {
+			w.Key = "" // a damaged one is of no version
+		}
+		all = append(all, w)
+	}
+	slices.SortFunc(all, func(a, b Want) int { return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.path, b.path)) })
+	return all, nil
+}
+
+// WantedBy are those who hold a version, sorted.
+func (v *Version) WantedBy() []string {
+	var holders []string
+	for _, w := range v.Wants {
+		if w.Holder != "" {
+			holders = append(holders, w.Holder)
+		}
+	}
+	slices.Sort(holders)
+	return slices.Compact(holders)
+}
+
+// Refs are the names by which a version was asked for, and when it was by each.
+func (v *Version) Refs() map[string]time.Time {
+	refs := map[string]time.Time{v.Manifest.Ref: v.Published}
+	for _, w := range v.Wants {
+		refs[w.Ref] = w.Since
+	}
+	delete(refs, "")
+	return refs
+}
+
+func (s *Store) dropWants(these []Want) error {
+	for _, w := range these {
+		if err := os.Remove(w.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("cannot note that the model %s is not wanted any more: %w", w.URI, err)
+		}
+	}
+	return nil
+}
+
+// dropOldWants drops those of versions of which there is nothing.
+func (s *Store) dropOldWants() error {
+	all, err := s.wants()
+	if err != nil {
+		return err
+	}
+	return s.dropWants(slices.DeleteFunc(all, func(w Want) bool {
+		_, there := s.Version(w.Key)
+		return there
+	}))
+}

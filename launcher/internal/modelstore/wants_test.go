@@ -1,0 +1,112 @@
+package modelstore
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// want notes that somebody asked for a version.
+func want(t *testing.T, s *Store, v Version, ref, holder string, since time.Time) {
+	t.Helper()
+	require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Ref: ref, Holder: holder, Since: since}))
+}
+
+func wantedBy(t *testing.T, s *Store, key string) []string {
+	t.Helper()
+	all, err := s.Versions()
+	require.NoError(t, err)
+	for _, v := range all {
+		if v.Key == key {
+			return v.WantedBy()
+		}
+	}
+	return nil
+}
+
+func TestAVersionIsRemovedWhenTheLastOfThoseWhoWantItIsGone(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	want(t, s, v, "", "b", time.Now())
+	want(t, s, v, "main", "a", time.Now())
+	want(t, s, v, "main", "a", time.Now())
+	assert.Equal(t, []string{"a", "b"}, wantedBy(t, s, v.Key))
+	var wanted *WantedError
+	require.ErrorAs(t, s.Remove(v.Key, ""), &wanted)
+	assert.Equal(t, []string{"a", "b"}, wanted.Holders)
+	require.NoError(t, s.Remove(v.Key, "a"))
+	assert.Equal(t, []string{"b"}, wantedBy(t, s, v.Key))
+	require.NoError(t, s.Remove(v.Key, "nobody"), "who does not want it leaves it to those who do")
+	require.NoError(t, s.Verify(v.Key))
+	require.NoError(t, s.Remove(v.Key, "b"))
+	assert.NoDirExists(t, s.version(v.Key))
+	left, err := os.ReadDir(filepath.Join(s.dir, wantsDir))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}
+
+func TestAVersionThatAPersonPulledStaysWhenItsHoldersAreGone(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	want(t, s, v, "main", "", time.Now())
+	want(t, s, v, "main", "a", time.Now())
+	require.NoError(t, s.Remove(v.Key, "a"))
+	require.NoError(t, s.Verify(v.Key))
+	require.NoError(t, s.Remove(v.Key, ""))
+	assert.NoDirExists(t, s.version(v.Key))
+}
+
+func TestALeaseKeepsAVersionFromItsLastHolderToo(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	want(t, s, v, "main", "a", time.Now())
+	require.NoError(t, user(t, s, "x").Lease(v.Key, "instance i"))
+	var used *InUseError
+	require.ErrorAs(t, s.Remove(v.Key, "a"), &used)
+	assert.Equal(t, []string{"a"}, wantedBy(t, s, v.Key), "it is wanted until it is gone")
+}
+
+func TestABranchMeansTheVersionThatItWasAskedForLast(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	now := time.Now()
+	first := putRef(t, s, "hf://org/name", "aaaa", "main", twoFiles)
+	byCommit := put(t, s, "hf://org/name", "bbbb", map[string]string{"config.json": "{}"})
+	shows := func(key string) {
+		t.Helper()
+		v, err := s.Wanted("org/name", "main")
+		require.NoError(t, err)
+		assert.Equal(t, key, v.Key)
+		text, err := os.ReadFile(filepath.Join(s.HubCache(), "models--org--name", "refs", "main"))
+		require.NoError(t, err)
+		assert.Equal(t, v.Manifest.Revision, string(text))
+	}
+	shows(first.Key)
+	want(t, s, byCommit, "main", "a", now.Add(time.Second))
+	shows(byCommit.Key)
+	want(t, s, first, "main", "", now.Add(2*time.Second)) // the branch was moved back
+	shows(first.Key)
+	found, err := s.Find("org/name@main")
+	require.ErrorContains(t, err, "may be any of", "%v", found.Key)
+}
+
+func TestADamagedWantCostsThatOneAlone(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	require.NoError(t, err)
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	want(t, s, v, "main", "a", time.Now())
+	want(t, s, Version{Key: "gone", Manifest: v.Manifest}, "other", "a", time.Now())
+	damaged := filepath.Join(dir, wantsDir, "damaged")
+	require.NoError(t, os.WriteFile(damaged, []byte(`{"id": "`), 0o600))
+	assert.Equal(t, []string{"a"}, wantedBy(t, s, v.Key))
+	require.NoError(t, s.Close())
+	s = open(t, Options{Dir: dir})
+	assert.Equal(t, []string{"a"}, wantedBy(t, s, v.Key))
+	left, err := os.ReadDir(filepath.Join(dir, wantsDir))
+	require.NoError(t, err)
+	assert.Len(t, left, 1, "neither the damaged one nor that of a version of which there is nothing")
+}

@@ -1,0 +1,246 @@
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ClusterModelCache has a model kept on the nodes of one or more groups, so that
+// every inference server there finds it near, whatever its namespace.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=cmc,categories=hotseat
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$')",message="metadata.name should be at most 63 lower-case letters, digits, '-' and '.'"
+// +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.spec.source.uri`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.progress`,description="nodes that have it whole, of those that should"
+// +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.size`
+// +kubebuilder:printcolumn:name="In-Use",type=integer,JSONPath=`.status.inUse`,description="inference servers that read it"
+// +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.revision`
+// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Why",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Available")].message`
+type ClusterModelCache struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// What is asked for.
+	// +required
+	Spec ClusterModelCacheSpec `json:"spec"`
+	// What the controller tells.
+	// +optional
+	Status ClusterModelCacheStatus `json:"status,omitempty"`
+}
+
+// ClusterModelCacheSpec is what an administrator wants.
+type ClusterModelCacheSpec struct {
+	// Where the model comes from.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: make another ClusterModelCache for another model or revision, and delete this one when nobody needs it any more"
+	Source ModelSource `json:"source"`
+
+	// Names of the ModelCacheNodeGroups whose nodes have it.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	NodeGroups []string `json:"nodeGroups"`
+}
+
+// ModelSource says which model it is.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.revision) || self.uri.startsWith('hf://')",message="revision is for models of the hub, whose uri begins with hf://: other sources have one version at a time"
+type ModelSource struct {
+	// Address of the model, as `launcher pull` takes them: hf://org/name,
+	// https://host/path/of/folder or file:///path/of/folder.
+	// +required
+	// +kubebuilder:validation:MaxLength=2048
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z][a-z0-9+.-]*://.')",message="should be an address as hf://org/name"
+	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="should have no revision, user, query or fragment in it: a revision is a field of its own"
+	URI string `json:"uri"`
+
+	// Of a model of the hub: a branch, a tag or a commit; main where it is missing.
+	// What a branch was when the first node asked is what all nodes have.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=255
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._/-]*$')",message="should be a branch, a tag or a commit"
+	Revision string `json:"revision,omitempty"`
+}
+
+// ModelNodeState is how far a node is.
+//
+// +kubebuilder:validation:Enum=Waiting;Downloading;Ready;Failed;Removing
+type ModelNodeState string
+
+// The states of a model on a node.
+const (
+	ModelNodeWaiting     ModelNodeState = "Waiting"
+	ModelNodeDownloading ModelNodeState = "Downloading"
+	ModelNodeReady       ModelNodeState = "Ready" // whole, by what its launcher said last
+	ModelNodeFailed      ModelNodeState = "Failed"
+	ModelNodeRemoving    ModelNodeState = "Removing"
+)
+
+// ModelNode is a model on one node.
+type ModelNode struct {
+	Node  string         `json:"node"`
+	State ModelNodeState `json:"state"`
+	// While it is fetched: how much of it is there.
+	// +optional
+	Percent int32 `json:"percent,omitempty"`
+	// What is waited for, or what has failed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Why string `json:"why,omitempty"`
+	// Whose leases keep it there.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=16
+	InUseBy []string `json:"inUseBy,omitempty"`
+}
+
+// ClusterModelCacheStatus is what the controller tells.
+type ClusterModelCacheStatus struct {
+	// Generation of the object that the status is of.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Available: every node that should has it. Progressing: it is fetched or removed
+	// somewhere. Degraded: somewhere that has failed. DeletionBlocked, while it is
+	// deleted: who keeps it.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Which version of the source the nodes have, once the first of them knows.
+	// +optional
+	Revision string `json:"revision,omitempty"`
+	// What it takes on a disk.
+	// +optional
+	SizeBytes int64 `json:"sizeBytes,omitempty"`
+	// The same for people, such as 1.2 GiB.
+	// +optional
+	Size string `json:"size,omitempty"`
+
+	// Nodes that should have it.
+	// +optional
+	Desired int32 `json:"desired"`
+	// Nodes that have it whole.
+	// +optional
+	Ready int32 `json:"ready"`
+	// Nodes that fetch it.
+	// +optional
+	Downloading int32 `json:"downloading"`
+	// Nodes that could not fetch it.
+	// +optional
+	Failed int32 `json:"failed"`
+	// Nodes that have it whole, of those that should, as 2/3.
+	// +optional
+	Progress string `json:"progress,omitempty"`
+	// Inference servers that read it, awake or asleep.
+	// +optional
+	InUse int32 `json:"inUse"`
+
+	// The nodes, sorted by name, those that are Ready last. Where there are more than
+	// have room the list ends early, and nodesLeftOut counts the rest.
+	// +optional
+	// +listType=map
+	// +listMapKey=node
+	// +kubebuilder:validation:MaxItems=200
+	Nodes []ModelNode `json:"nodes,omitempty"`
+	// Nodes that are not in the list.
+	// +optional
+	NodesLeftOut int32 `json:"nodesLeftOut,omitempty"`
+}
+
+// MaxListedNodes is how many nodes the status of a ClusterModelCache lists.
+const MaxListedNodes = 200
+
+// ClusterModelCacheList is a list of ClusterModelCache.
+//
+// +kubebuilder:object:root=true
+type ClusterModelCacheList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ClusterModelCache `json:"items"`
+}
+
+// ModelCacheNodeGroup says which nodes keep models, where, and how many bytes of
+// them. The launchers of LauncherConfigs that name it in spec.modelCache do the work.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=mcng,categories=hotseat
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name should be at most 63 lower-case letters, digits and '-': launchers have it as the value of a label"
+// +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.spec.path`
+// +kubebuilder:printcolumn:name="Limit",type=string,JSONPath=`.spec.storageLimit`
+// +kubebuilder:printcolumn:name="At-Once",type=integer,JSONPath=`.spec.maxConcurrentNodes`,description="nodes that fetch at the same time"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ModelCacheNodeGroup struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// What is asked for.
+	// +required
+	Spec ModelCacheNodeGroupSpec `json:"spec"`
+}
+
+// ModelCacheNodeGroupSpec is what an administrator wants.
+type ModelCacheNodeGroupSpec struct {
+	// Labels of the nodes; without any it is all nodes that have such launchers.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// Folder of the nodes that has the models. It is made where it is missing.
+	// +optional
+	// +kubebuilder:default="/var/lib/hotseat/models"
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^/[^:]*[^:/]$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: make another ModelCacheNodeGroup with the other path, and name that one"
+	Path string `json:"path,omitempty"`
+
+	// What the models of a node may take together, such as 500Gi; without it they may
+	// fill the disk.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",message="should be a number of bytes above zero, such as 500Gi"
+	StorageLimit *resource.Quantity `json:"storageLimit,omitempty"`
+
+	// How many of the nodes fetch at the same time; without it all do.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	MaxConcurrentNodes *int32 `json:"maxConcurrentNodes,omitempty"`
+
+	// Bounds of what one node fetches.
+	// +optional
+	PerNode NodeFetchLimits `json:"perNode,omitempty"`
+}
+
+// NodeFetchLimits bound what one node fetches.
+type NodeFetchLimits struct {
+	// Files of a model that are fetched at the same time.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	Streams *int32 `json:"streams,omitempty"`
+	// What one model is fetched with in a second at most, such as 100Mi.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",message="should be a number of bytes above zero, such as 100Mi"
+	BytesPerSecond *resource.Quantity `json:"bytesPerSecond,omitempty"`
+}
+
+// ModelCacheNodeGroupList is a list of ModelCacheNodeGroup.
+//
+// +kubebuilder:object:root=true
+type ModelCacheNodeGroupList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ModelCacheNodeGroup `json:"items"`
+}

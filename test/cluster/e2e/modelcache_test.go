@@ -1,0 +1,309 @@
+//go:build cluster
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/hubserver"
+)
+
+const (
+	hubCommit = "0123456789abcdef0123456789abcdef01234567"
+	hubCA     = "hub-ca" // ConfigMap and volume
+)
+
+// modelSite is a namespace whose launchers keep models of a hub.
+type modelSite struct {
+	*site
+	hub   *hubserver.Hub
+	group string
+}
+
+// newModelSite makes a hub, a ModelCacheNodeGroup, and a launcher on each node that
+// keeps models in a folder of its own.
+func newModelSite(t *testing.T, change func(*v1alpha1.ModelCacheNodeGroup)) *modelSite {
+	t.Helper()
+	s := &modelSite{site: newBareSite(t)}
+	s.group = s.ns
+	control := s.listenAsControl()
+	certificate, ca := selfSigned(t, control.Addr().(*net.TCPAddr).IP)
+	first := control
+	s.hub = hubserver.NewTLS(t, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}, func() net.Listener {
+		if l := first; l != nil {
+			first = nil
+			return l
+		}
+		return s.listenAsControl()
+	})
+	require.NoError(t, api.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: hubCA}, Data: map[string]string{"ca.pem": string(ca)}}))
+	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.group}, Spec: v1alpha1.ModelCacheNodeGroupSpec{Path: "/var/lib/hotseat/" + s.ns}}
+	if change != nil {
+		change(group)
+	}
+	require.NoError(t, api.Create(t.Context(), group))
+	t.Cleanup(func() {
+		assert.NoError(t, client.IgnoreNotFound(api.Delete(context.Background(), group)))
+	})
+	s.addPool(func(config *v1alpha1.LauncherConfig) {
+		config.Spec.ModelCache = &v1alpha1.LauncherModelCache{NodeGroup: s.group}
+		changeTemplate(t, config, func(container map[string]any) {
+			container["env"] = append(container["env"].([]any),
+				map[string]any{"name": "HF_ENDPOINT", "value": s.hub.URL}, map[string]any{"name": "SSL_CERT_FILE", "value": "/etc/hub/ca.pem"})
+			container["volumeMounts"] = append(container["volumeMounts"].([]any), map[string]any{"name": hubCA, "mountPath": "/etc/hub"})
+		})
+		changeVolumes(t, config, map[string]any{"name": hubCA, "configMap": map[string]any{"name": hubCA}})
+	})
+	return s
+}
+
+func changeVolumes(t *testing.T, config *v1alpha1.LauncherConfig, more ...any) {
+	t.Helper()
+	var template map[string]any
+	require.NoError(t, json.Unmarshal(config.Spec.PodTemplate.Raw, &template))
+	spec := template["spec"].(map[string]any)
+	spec["volumes"] = append(spec["volumes"].([]any), more...)
+	raw, err := json.Marshal(template)
+	require.NoError(t, err)
+	config.Spec.PodTemplate.Raw = raw
+}
+
+func (s *modelSite) listenAsControl() net.Listener {
+	s.t.Helper()
+	l, err := shared.Listen(s.t.Context())
+	require.NoError(s.t, err)
+	return l
+}
+
+// selfSigned is the certificate of a server at an address, and the same as one that
+// clients trust.
+func selfSigned(t *testing.T, ip net.IP) (tls.Certificate, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{ip},
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// keep makes a ClusterModelCache of a model of the hub, which goes with the test.
+func (s *modelSite) keep(name, model string) *v1alpha1.ClusterModelCache {
+	s.t.Helper()
+	c := &v1alpha1.ClusterModelCache{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.ClusterModelCacheSpec{Source: v1alpha1.ModelSource{URI: "hf://" + model}, NodeGroups: []string{s.group}},
+	}
+	require.NoError(s.t, api.Create(s.t.Context(), c))
+	s.t.Cleanup(func() {
+		ctx, stop := context.WithTimeout(context.Background(), patience)
+		defer stop()
+		assert.NoError(s.t, client.IgnoreNotFound(api.Delete(ctx, c)))
+		for api.Get(ctx, client.ObjectKeyFromObject(c), c) == nil {
+			time.Sleep(50 * time.Millisecond)
+		}
+		assert.NoError(s.t, ctx.Err(), "%s is not deleted: %+v", name, c.Status)
+	})
+	return c
+}
+
+// told waits until the status of a cache is so.
+func (s *modelSite) told(name, what string, so func(*v1alpha1.ClusterModelCacheStatus) bool) *v1alpha1.ClusterModelCacheStatus {
+	s.t.Helper()
+	var c v1alpha1.ClusterModelCache
+	deadline := time.Now().Add(patience)
+	for {
+		require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Name: name}, &c))
+		if so(&c.Status) {
+			return &c.Status
+		}
+		require.True(s.t, time.Now().Before(deadline), "%s: %s: %+v", name, what, c.Status)
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func everywhere(s *v1alpha1.ClusterModelCacheStatus) bool {
+	return s.Progress == "2/2" && meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionAvailable)
+}
+
+// modelsOf are the models of the launcher on a node.
+func (s *modelSite) modelsOf(node int) []launcherapi.Model {
+	s.t.Helper()
+	pod, ok := s.poolPods()[cluster.NodeName(node)]
+	require.True(s.t, ok)
+	list, err := s.launcher(pod.Name).Models(s.t.Context())
+	require.NoError(s.t, err)
+	return list.Models
+}
+
+func TestAModelIsKeptOnEveryNodeOfItsGroupServedFromThereAndRemovedWithItsObject(t *testing.T) {
+	s := newModelSite(t, nil)
+	s.hub.Put("org/kept", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{
+		"config.json": []byte(`{}`), "model.safetensors": bytes.Repeat([]byte("w"), 1<<20),
+	}})
+	s.allReady()
+	c := s.keep("kept", "org/kept")
+	status := s.told(c.Name, "both nodes have it", everywhere)
+	assert.Equal(t, hubCommit, status.Revision)
+	assert.EqualValues(t, 1<<20+2, status.SizeBytes)
+	for node := range 2 {
+		models := s.modelsOf(node + 1)
+		require.Len(t, models, 1)
+		assert.Equal(t, []string{"main"}, models[0].Refs)
+	}
+
+	s.deploy(server{app: "kept"}, 1) // of model org/kept
+	pod := s.served("kept", 1)[0]
+	launcher := s.poolPods()[pod.Spec.NodeName]
+	i := s.instance(launcher.Name, "kept", "awake")
+	assert.Equal(t, launcherapi.ModelFromCache, i.ModelFrom, i.ModelWhy)
+	s.told(c.Name, "it is in use", func(s *v1alpha1.ClusterModelCacheStatus) bool { return s.InUse == 1 })
+
+	require.NoError(t, api.Delete(t.Context(), c))
+	status = s.told(c.Name, "who uses it is named", func(s *v1alpha1.ClusterModelCacheStatus) bool {
+		return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionDeletionBlocked)
+	})
+	blocked := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionDeletionBlocked)
+	assert.Contains(t, blocked.Message, i.InstanceID)
+	s.scale("kept", 0)
+	s.gone("kept")
+	_, err := s.launcher(launcher.Name).Delete(t.Context(), i.InstanceID)
+	require.NoError(t, err)
+	s.eventually("the object is gone", func() bool {
+		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(c), &v1alpha1.ClusterModelCache{}))
+	})
+	for node := range 2 {
+		assert.Empty(t, s.modelsOf(node+1))
+	}
+	assert.True(t, strings.HasPrefix(s.hub.URL, "https://"))
+}
+
+func TestNodesFetchOneAfterTheOtherAndTheModelLeavesANodeThatLeavesTheGroup(t *testing.T) {
+	label := "e2e.hotseat.dev/" + strings.TrimPrefix(t.Name(), "Test")[:20]
+	mark := func(node int, value string) {
+		t.Helper()
+		_, err := shared.Kubectl(t.Context(), nil, "label", "--overwrite", "node", cluster.NodeName(node), label+value)
+		require.NoError(t, err)
+	}
+	mark(1, "=yes")
+	mark(2, "=yes")
+	t.Cleanup(func() {
+		for node := range 2 {
+			_, err := shared.Kubectl(context.Background(), nil, "label", "node", cluster.NodeName(node+1), label+"-")
+			assert.NoError(t, err)
+		}
+	})
+	s := newModelSite(t, func(g *v1alpha1.ModelCacheNodeGroup) {
+		one, slow := int32(1), resource.MustParse("512Ki")
+		g.Spec.NodeSelector, g.Spec.MaxConcurrentNodes, g.Spec.PerNode.BytesPerSecond = map[string]string{label: "yes"}, &one, &slow
+	})
+	s.hub.Put("org/slow", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"model.safetensors": bytes.Repeat([]byte("w"), 2<<20)}})
+	s.allReady()
+	c := s.keep("slow", "org/slow")
+	fetched := map[string]bool{}
+	s.told(c.Name, "both nodes have it", func(status *v1alpha1.ClusterModelCacheStatus) bool {
+		require.LessOrEqual(t, status.Downloading, int32(1))
+		for _, n := range status.Nodes {
+			if n.State == v1alpha1.ModelNodeDownloading {
+				fetched[n.Node] = true
+			}
+		}
+		return everywhere(status)
+	})
+	assert.Len(t, fetched, 2, "each was seen to fetch, one after the other")
+
+	mark(2, "=no")
+	s.told(c.Name, "one node is to have it", func(status *v1alpha1.ClusterModelCacheStatus) bool { return status.Progress == "1/1" })
+	s.eventually("the other has dropped it", func() bool { return len(s.modelsOf(2)) == 0 })
+	mark(2, "=yes")
+	s.told(c.Name, "both nodes have it again", everywhere)
+}
+
+func TestWhyAModelIsNotFetchedIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
+	s := newModelSite(t, nil)
+	s.allReady()
+	c := s.keep("missing", "org/missing")
+	status := s.told(c.Name, "that the source has no such model", func(status *v1alpha1.ClusterModelCacheStatus) bool {
+		return status.Failed > 0
+	})
+	resolved := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionResolved)
+	assert.Equal(t, "NotFound", resolved.Reason)
+	assert.Contains(t, resolved.Message, "org/missing")
+	s.eventually("an Event says so", func() bool {
+		out, err := shared.Kubectl(t.Context(), nil, "get", "events", "-A", "--field-selector=reason=NotFound,type=Warning", "-o", "jsonpath={.items[*].regarding.name}{.items[*].involvedObject.name}")
+		return err == nil && strings.Contains(string(out), "missing")
+	})
+	s.hub.Put("org/missing", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte("{}")}})
+	s.told(c.Name, "both nodes have it", everywhere)
+	assert.Contains(t, s.kubectl("get", "cmc", "missing"), "2/2")
+	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.group}}
+	require.NoError(t, api.Delete(t.Context(), group))
+	s.told(c.Name, "the group is missing", func(status *v1alpha1.ClusterModelCacheStatus) bool {
+		available := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAvailable)
+		return available.Reason == v1alpha1.ReasonNodeGroupMissing
+	})
+	assert.Len(t, s.modelsOf(1), 1, "nothing is removed for want of a group")
+}
+
+func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
+	s := newBareSite(t)
+	const file = "examples/model-cache/tiny.yaml"
+	s.apply(file)
+	t.Cleanup(func() {
+		for _, object := range []string{"cmc/tiny", "mcng/all-nodes"} {
+			_, err := shared.Kubectl(context.Background(), nil, "delete", "--timeout="+patience.String(), "--ignore-not-found", object)
+			assert.NoError(t, err)
+		}
+	})
+	s.kubectl("rollout", "status", "deployment/tiny", "--timeout="+patience.String())
+	s.kubectl("wait", "--for=condition=Available", "--timeout="+patience.String(), "cmc/tiny")
+	var from []string
+	for _, pod := range s.launcherPods("cached") {
+		for _, instance := range s.instances(s.launcher(pod.Name)) {
+			from = append(from, instance.ModelFrom)
+		}
+	}
+	assert.Equal(t, []string{launcherapi.ModelFromCache}, from)
+	s.scale("tiny", 0)
+	s.gone("tiny")
+	s.kubectl("delete", "lcfg/cached") // what sleeps goes with its launcher, and its lease with both
+	s.eventually("no launcher is left", func() bool { return len(s.launcherPods("cached")) == 0 })
+}
+
+// launcherPods are the launchers of a LauncherConfig.
+func (s *site) launcherPods(config string) []corev1.Pod {
+	s.t.Helper()
+	var pods corev1.PodList
+	require.NoError(s.t, api.List(s.t.Context(), &pods, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelLauncherConfig: config}))
+	return pods.Items
+}
