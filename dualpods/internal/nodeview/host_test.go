@@ -80,6 +80,8 @@ type host struct {
 	silent    bool
 	noStreams bool
 	tooLong   bool // each stream is one event without end
+	models    map[string]launcherapi.Model
+	noModels  bool // streams of models end at once
 }
 
 const rightToken = "sesame"
@@ -90,13 +92,26 @@ func newHost(t *testing.T) *host { return serveHost(t, (*httptest.Server).Start)
 func serveHost(t *testing.T, begin func(*httptest.Server)) *host {
 	t.Helper()
 	h := &host{instances: map[string]launcherapi.Instance{}, news: make(chan struct{})}
+	h.server = httptest.NewUnstartedServer(h.routes())
+	begin(h.server)
+	t.Cleanup(func() {
+		h.breakOff()
+		h.server.CloseClientConnections()
+		h.server.Close()
+	})
+	return h
+}
+
+// routes answer as a launcher does.
+func (h *host) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v2/gpus", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, launcherapi.GPUList{GPUs: []launcherapi.GPU{{UUID: "GPU-0"}, {UUID: "GPU-1"}}})
 	})
 	mux.HandleFunc("GET /v2/vllm/instances", func(w http.ResponseWriter, _ *http.Request) { answer(w, h.list()) })
 	mux.HandleFunc("GET /v2/vllm/instances/watch", h.watch)
-	h.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /v2/models/watch", h.watchModels)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()
 		refusal := h.refusal
 		h.mu.Unlock()
@@ -108,14 +123,42 @@ func serveHost(t *testing.T, begin func(*httptest.Server)) *host {
 		default:
 			mux.ServeHTTP(w, r)
 		}
-	}))
-	begin(h.server)
-	t.Cleanup(func() {
-		h.breakOff()
-		h.server.CloseClientConnections()
-		h.server.Close()
 	})
-	return h
+}
+
+// watchModels tells of the models whenever the host changes.
+func (h *host) watchModels(w http.ResponseWriter, r *http.Request) {
+	lines := json.NewEncoder(w)
+	shown := map[string]launcherapi.Model{}
+	for begun := false; ; begun = true {
+		h.mu.Lock()
+		news, models, ends := h.news, maps.Clone(h.models), h.noModels
+		h.mu.Unlock()
+		if ends {
+			return
+		}
+		for id, m := range models {
+			kind := launcherapi.EventUpdated
+			if _, known := shown[id]; !known {
+				kind = launcherapi.EventCreated
+			}
+			_ = lines.Encode(launcherapi.ModelEvent{Type: kind, Object: m}) // who watches may be gone
+		}
+		for id, m := range shown {
+			if _, there := models[id]; !there {
+				_ = lines.Encode(launcherapi.ModelEvent{Type: launcherapi.EventDeleted, Object: m})
+			}
+		}
+		if shown = models; !begun {
+			_ = lines.Encode(map[string]any{"type": launcherapi.EventHeartbeat, "object": launcherapi.ModelHeartbeat{TotalModels: len(models)}})
+		}
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-news:
+		case <-r.Context().Done():
+			return
+		}
+	}
 }
 
 func (h *host) target() Target {

@@ -3,6 +3,7 @@ package nodeview
 import (
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -10,9 +11,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if how := os.Getenv(hostsEnv); how != "" {
+		serveBench(how)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 func TestAViewFollowsWhatTheLauncherTells(t *testing.T) {
 	l := newHost(t)
@@ -155,4 +163,32 @@ func TestALauncherWhoseStreamHeldIsLostFromItsEndOn(t *testing.T) {
 	l.breakOff()
 	v := s.until("the loss is said", "one", func(v View) bool { return !v.Connected && v.Why != "" })
 	assert.False(t, v.Lost.Before(ended))
+}
+
+func TestTheModelsOfALauncherAreKnownOnceItHasToldOfAll(t *testing.T) {
+	l := newHost(t)
+	l.change(func() { l.models = map[string]launcherapi.Model{"a": {ID: "a", State: launcherapi.ModelDownloading}} })
+	told := make(chan string, 100)
+	s := newSet(t, Options{ModelsChanged: func(key string) { told <- key }})
+	target := l.target()
+	s.Watch("without", target)
+	target.Models = true
+	s.Watch("one", target)
+	v := s.until("its models are known", "one", func(v View) bool { return v.Models != nil })
+	assert.Equal(t, launcherapi.ModelDownloading, v.Models["a"].State)
+	assert.Equal(t, "one", <-told)
+	l.change(func() {
+		l.models = map[string]launcherapi.Model{"a": {ID: "a", State: launcherapi.ModelReady}, "b": {ID: "b"}}
+	})
+	v = s.until("what changes is told", "one", func(v View) bool { return len(v.Models) == 2 })
+	s.until("each change", "one", func(v View) bool { return v.Models["a"].State == launcherapi.ModelReady })
+	assert.NotContains(t, s.View("without").Models, "a")
+	l.change(func() { l.models = map[string]launcherapi.Model{} })
+	s.until("what is removed is not there", "one", func(v View) bool { return v.Models != nil && len(v.Models) == 0 })
+	l.change(func() { l.noModels = true })
+	v = s.until("what a launcher does not tell is not known", "one", func(v View) bool { return v.Models == nil })
+	assert.NotEmpty(t, v.NoModels)
+	assert.True(t, v.Connected, "its instances are known all the same")
+	l.change(func() { l.noModels = false })
+	s.until("until it tells again", "one", func(v View) bool { return v.Models != nil && v.NoModels == "" })
 }

@@ -1,0 +1,117 @@
+package nodeview
+
+import (
+	"bufio"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// hostsEnv makes the test binary a process with a launcher's API, whose memory is not
+// that of who watches it.
+const hostsEnv = "NODEVIEW_BENCH_HOST"
+
+const benchName = "vllm.ns.launchers.hotseat.dev"
+
+// serveBench serves the API, by plain HTTP or by TLS, until the standard input ends.
+func serveBench(how string) {
+	h := &host{instances: nil, news: make(chan struct{})}
+	h.server = httptest.NewUnstartedServer(h.routes())
+	if how == "tls" {
+		h.server.TLS = &tls.Config{Certificates: []tls.Certificate{benchCertificate()}, ClientAuth: tls.RequireAnyClientCert}
+		h.server.StartTLS()
+	} else {
+		h.server.Start()
+	}
+	_ = json.NewEncoder(os.Stdout).Encode(h.server.URL)
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(0)
+}
+
+func benchCertificate() tls.Certificate {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{benchName}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		panic(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// BenchmarkMemoryOfStreams tells what the controller holds for each launcher that it
+// watches: heap and stacks after a collection.
+func BenchmarkMemoryOfStreams(b *testing.B) {
+	const launchers = 1000
+	for _, how := range []string{"plain", "tls"} {
+		for _, models := range []bool{false, true} {
+			b.Run(fmt.Sprintf("%s/models=%v", how, models), func(b *testing.B) {
+				exe, err := os.Executable()
+				require.NoError(b, err)
+				server := exec.Command(exe)
+				server.Env, server.Stderr = append(os.Environ(), hostsEnv+"="+how), os.Stderr
+				in, err := server.StdinPipe()
+				require.NoError(b, err)
+				out, err := server.StdoutPipe()
+				require.NoError(b, err)
+				require.NoError(b, server.Start())
+				var url string
+				require.NoError(b, json.NewDecoder(bufio.NewReader(out)).Decode(&url))
+				mine := benchCertificate()
+				var all sync.WaitGroup
+				all.Add(launchers)
+				s := New(Options{
+					Heartbeat: time.Minute,
+					Changed:   func(string) { all.Done() },
+					TLS: func(context.Context, string) (*tls.Config, error) {
+						return &tls.Config{InsecureSkipVerify: true, ServerName: benchName, Certificates: []tls.Certificate{mine}}, nil //nolint:gosec // its peer is this test's own
+					},
+				})
+				_, address, _ := strings.Cut(url, "://")
+				target := Target{Address: address, Access: Access{Token: rightToken}, Models: models}
+				if how == "tls" {
+					target.Name = benchName
+				}
+				before := held()
+				for n := range launchers {
+					s.Watch(fmt.Sprint(n), target)
+				}
+				all.Wait()
+				for b.Loop() {
+				}
+				b.ReportMetric(float64(held()-before)/launchers/1024, "KiB/launcher")
+				s.Close()
+				require.NoError(b, in.Close())
+				require.NoError(b, server.Wait())
+			})
+		}
+	}
+}
+
+// held is what is in use after two collections: the first may have begun before.
+func held() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapInuse + m.StackInuse)
+}
