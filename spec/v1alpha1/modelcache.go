@@ -87,7 +87,9 @@ const (
 
 // ModelNode is a model on one node.
 type ModelNode struct {
-	Node  string         `json:"node"`
+	// Name of the node.
+	Node string `json:"node"`
+	// How far it is: Waiting, Downloading, Ready, Failed or Removing.
 	State ModelNodeState `json:"state"`
 	// While it is fetched: how much of it is there.
 	// +optional

@@ -96,8 +96,19 @@ func TestUninstallLetsGoOfAllPodsAndEnginesGoOnUntilTheNextInstallation(t *testi
 	pod := s.served("talker", 1)[0]
 	answer := s.listen(&pod)
 	launcher := s.pod(s.launchers()[0].Name)
+	cache := &v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: s.ns}, Spec: v1alpha1.ClusterModelCacheSpec{
+		Source: v1alpha1.ModelSource{URI: "hf://org/none"}, NodeGroups: []string{"none"},
+	}}
+	require.NoError(t, api.Create(t.Context(), cache))
+	t.Cleanup(func() { assert.NoError(t, api.Delete(context.Background(), cache)) })
+	finalizers := func() []string {
+		require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(cache), cache))
+		return cache.Finalizers
+	}
+	s.eventually("the model cache is held", func() bool { return len(finalizers()) == 1 })
 	s.uninstalled()
 	s.nothingIsHeld()
+	assert.Empty(t, finalizers(), "nor is a model cache")
 	answer.goesOn()
 	assert.Empty(t, strings.TrimSpace(s.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies,flowschemas", "-l", "app.kubernetes.io/name=hotseat", "-o", "name")), "nothing of the chart is left")
 
