@@ -262,7 +262,7 @@ func (d *Dir) lock(uuid string) (unlock func(), err error) {
 	if err := os.MkdirAll(d.folder(uuid), 0o755); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(filepath.Join(d.folder(uuid), lockName), os.O_RDWR|os.O_CREATE, 0o644)
+	file, err := os.OpenFile(filepath.Join(d.folder(uuid), lockName), os.O_RDONLY|os.O_CREATE, 0o644) // which may be another user's
 	if err != nil {
 		return nil, err
 	}

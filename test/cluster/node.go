@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -158,7 +159,8 @@ func (n *node) makeGroups() error {
 }
 
 // makeGPUs makes the folder that a launcher with --gpus simulated:N takes as it
-// finds it.
+// finds it. Every user may have its GPUs, as those of NVIDIA's driver, whose device
+// files have mode 0666.
 func (n *node) makeGPUs() error {
 	if n.GPUs == 0 {
 		return nil
@@ -167,8 +169,15 @@ func (n *node) makeGPUs() error {
 	for index, uuid := range n.UUIDs(n.number) {
 		gpus = append(gpus, simgpu.GPU{UUID: uuid, Index: index, Product: "Simulated GPU 80GiB", MemoryTotalBytes: simGPUBytes})
 	}
-	_, err := simgpu.Create(SimGPUDir, gpus)
-	return err
+	if _, err := simgpu.Create(SimGPUDir, gpus); err != nil {
+		return err
+	}
+	return filepath.WalkDir(SimGPUDir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return err
+		}
+		return os.Chmod(path, 0o777)
+	})
 }
 
 // startPlugin starts the device plugin that advertises the simulated GPUs.

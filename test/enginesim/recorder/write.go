@@ -79,7 +79,7 @@ func (r *Recorder) append(kind Kind, others []Holder) error {
 	if err != nil {
 		return fmt.Errorf("cannot write the record: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(r.opts.Dir, logName), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	f, err := shared(filepath.Join(r.opts.Dir, logName), os.O_WRONLY|os.O_APPEND)
 	if err != nil {
 		return fmt.Errorf("cannot open the record: %w", err)
 	}
@@ -90,10 +90,20 @@ func (r *Recorder) append(kind Kind, others []Holder) error {
 	return nil
 }
 
+// shared opens a file, or makes it, for engines of every user to write to: a GPU is
+// for all of them.
+func shared(path string, how int) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|how, 0o666)
+	if err == nil {
+		_ = f.Chmod(0o666) // whose file it is has done so
+	}
+	return f, err
+}
+
 // locked hands the living holders of the GPU to change, under its lock, and
 // keeps what change returns, also when that fails.
 func (r *Recorder) locked(change func([]Holder) ([]Holder, error)) (err error) {
-	f, err := os.OpenFile(filepath.Join(r.opts.Dir, r.opts.GPU, ".awake"), os.O_CREATE|os.O_RDWR, 0o644)
+	f, err := shared(filepath.Join(r.opts.Dir, r.opts.GPU, ".awake"), os.O_RDWR)
 	if err != nil {
 		return fmt.Errorf("cannot open the lock of GPU %s: %w", r.opts.GPU, err)
 	}
