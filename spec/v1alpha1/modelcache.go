@@ -148,8 +148,8 @@ type ClusterModelCacheStatus struct {
 	// +optional
 	InUse int32 `json:"inUse"`
 
-	// The nodes, sorted by name, those that are Ready last. Where there are more than
-	// have room the list ends early, and nodesLeftOut counts the rest.
+	// The nodes, sorted by name. Where there are more than have room, some that are
+	// Ready are left out first, and nodesLeftOut counts what is left out.
 	// +optional
 	// +listType=map
 	// +listMapKey=node

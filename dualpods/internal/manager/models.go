@@ -46,8 +46,8 @@ func setUpModels(ctx context.Context, mgr ctrl.Manager, caches *modelcache.Contr
 	if namespace != "" {
 		return nil
 	}
-	index := func(o client.Object) []string { return modelcache.IndexedGroup(o.(*corev1.Pod)) }
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, modelcache.IndexGroup, index); err != nil {
+	index := func(o client.Object) []string { return modelcache.IndexedStore(o.(*corev1.Pod)) }
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, modelcache.IndexStore, index); err != nil {
 		return fmt.Errorf("cannot index Pods: %w", err)
 	}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request("") })
@@ -57,7 +57,7 @@ func setUpModels(ctx context.Context, mgr ctrl.Manager, caches *modelcache.Contr
 		Watches(&corev1.Node{}, all, builder.WithPredicates(placeChanged())).
 		Watches(&corev1.Pod{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
 			pod, ok := o.(*corev1.Pod)
-			return ok && len(modelcache.IndexedGroup(pod)) > 0
+			return ok && len(modelcache.IndexedStore(pod)) > 0
 		}))).
 		WatchesRawSource(source.Func(again.begin)).
 		Complete(caches)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -26,20 +27,19 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// IndexGroup is the field that Pods are indexed by in the cache: the
-// ModelCacheNodeGroup whose folder they have as launchers.
-const IndexGroup = "modelNodeGroup"
+// IndexStore is the field that Pods are indexed by in the cache: whether they are
+// launchers with a model store.
+const IndexStore = "modelStore"
 
-// IndexedGroup is the value of that field.
-func IndexedGroup(pod *corev1.Pod) []string {
-	if group := pod.Labels[podmeta.LabelModelNodeGroup]; group != "" && pod.Labels[podmeta.LabelComponent] == podmeta.ComponentLauncher {
-		return []string{group, anyGroup}
+// IndexedStore is the value of that field; nil: the Pod is no such launcher.
+func IndexedStore(pod *corev1.Pod) []string {
+	if pod.Labels[podmeta.LabelModelNodeGroup] != "" && binding.IsLauncher(pod) {
+		return []string{hasStore}
 	}
 	return nil
 }
 
-// anyGroup is a value of that field that all launchers with models have.
-const anyGroup = ""
+const hasStore = "yes"
 
 // Launchers knows what the launchers say, by the UID of their Pods.
 type Launchers interface {
@@ -55,7 +55,7 @@ type Client interface {
 
 // Options configure a [Controller].
 type Options struct {
-	// API reads from a cache, in which Pods are indexed by IndexGroup, and writes to
+	// API reads from a cache, in which Pods are indexed by IndexStore, and writes to
 	// the server.
 	API       client.Client
 	Launchers Launchers
@@ -144,7 +144,7 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 	err := errors.Join(
 		c.opts.API.List(ctx, &caches), c.opts.API.List(ctx, &groups),
 		c.opts.API.List(ctx, &nodes, client.UnsafeDisableDeepCopy),
-		c.opts.API.List(ctx, &pods, client.MatchingFields{IndexGroup: anyGroup}, client.UnsafeDisableDeepCopy),
+		c.opts.API.List(ctx, &pods, client.MatchingFields{IndexStore: hasStore}, client.UnsafeDisableDeepCopy),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("cannot look at the model caches: %w", err)
