@@ -99,6 +99,12 @@ var defects = []defect{
 		{"	if !r.answer.IsZero() {\n		return r.answer\n	}\n", ""},
 		{"settle, cancel := context.WithDeadline(ctx, settleBy)", "_ = settleBy\n	settle, cancel := context.WithDeadline(ctx, r.answerBy())"},
 	}},
+	{"a sleep that is resumed asks its engine without a bound", []edit{
+		{"before := s.holdsBefore(ctx, i, op)", "before := s.holdsBefore(op.ctx, i, op)"},
+	}},
+	{"who follows the events is not told that a swap is over", []edit{
+		{"		i.shownSwap = i.swapID\n		s.publish(i, launcherapi.EventUpdated)\n		return\n", "		i.shownSwap = i.swapID\n"},
+	}},
 }
 
 // launcherDir is the folder of the launcher, from that of this package.

@@ -8,7 +8,8 @@ import (
 )
 
 // acts are what the steps of a script do that are no calls of clients. Faults last
-// as long as their step says, and not beyond the end of the script.
+// as long as their step says, and not beyond the end of the script; but for engines that
+// hang for good.
 var acts = map[string]func(w *world, s step){
 	"retry":            func(w *world, s step) { w.retry(w.named(s.request)) },
 	"call off":         func(w *world, s step) { w.callOff(w.named(s.request)) },
@@ -20,6 +21,9 @@ var acts = map[string]func(w *world, s step){
 	"crash at next call": func(w *world, s step) { w.engineOf(s.id, func(p *proc) { p.crashNext = true }) },
 	"hang": func(w *world, s step) {
 		w.engineOf(s.id, func(p *proc) { p.hung = time.Now().Add(min(s.limit, time.Until(w.end))) })
+	},
+	"hang for good": func(w *world, s step) {
+		w.engineOf(s.id, func(p *proc) { p.hung = w.end.Add(100 * restTime) })
 	},
 	"refuse": func(w *world, s step) {
 		w.forAWhile(s, func(p *proc) { p.refusing = true }, func(p *proc) { p.refusing = false })

@@ -65,9 +65,9 @@ func (f *follower) compare(w *world, all []launcherapi.Instance) {
 	}
 	for _, i := range all {
 		told := f.known[i.InstanceID]
-		if told.State != i.State || told.PID != i.PID || told.Port != i.Port || told.Reason != i.Reason || told.SleepLevel != i.SleepLevel {
-			w.m.wrong(eventsTellTheList, "%s: %s, %d, port %d, level %d, %q by the events, %s, %d, port %d, level %d, %q by the list",
-				i.InstanceID, told.State, told.PID, told.Port, told.SleepLevel, told.Reason, i.State, i.PID, i.Port, i.SleepLevel, i.Reason)
+		if told.State != i.State || told.PID != i.PID || told.Port != i.Port || told.Reason != i.Reason || told.SleepLevel != i.SleepLevel || told.SwapID != i.SwapID {
+			w.m.wrong(eventsTellTheList, "%s: %s, %d, port %d, level %d, swap %q, %q by the events, %s, %d, port %d, level %d, swap %q, %q by the list",
+				i.InstanceID, told.State, told.PID, told.Port, told.SleepLevel, told.SwapID, told.Reason, i.State, i.PID, i.Port, i.SleepLevel, i.SwapID, i.Reason)
 		}
 	}
 }

@@ -94,6 +94,7 @@ var kinds = []struct {
 	{"crash", 3, (*drawing).known},
 	{"crash at next call", 3, (*drawing).known},
 	{"hang", 4, (*drawing).lasting},
+	{"hang for good", 2, (*drawing).known},
 	{"refuse", 3, (*drawing).lasting},
 	{"answer late", 3, func(d *drawing, s *step) { d.lasting(s); s.n = 1 + d.n(30) }},
 	{"be stubborn", 2, (*drawing).known},

@@ -72,6 +72,8 @@ func (s *Supervisor) claim(ask SwapAsk, decide func(ledger.World) (ledger.Plan, 
 	if err == nil {
 		if err = c.secure(); err != nil || !c.owns {
 			c.Release()
+		} else {
+			c.announce()
 		}
 	}
 	if err != nil {
@@ -171,6 +173,16 @@ func (c *Claim) mark() {
 	}
 }
 
+// announce tells of each instance of the claim which swap has it: a swap that is
+// refused tells nothing.
+func (c *Claim) announce() {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	for _, i := range c.all() {
+		c.s.tellSwap(i)
+	}
+}
+
 // claimedError says that the instance belongs to a swap.
 func (i *instance) claimedError() error {
 	if i.victim {
@@ -233,6 +245,9 @@ func (s *Supervisor) Reclaim(plan ledger.Plan) *Claim {
 		}
 	}
 	c.mark()
+	for _, i := range c.all() {
+		s.tellSwap(i)
+	}
 	return c
 }
 
@@ -325,7 +340,18 @@ func (c *Claim) leave(i *instance) {
 	if op := i.op; i.state == launcher.Sleeping && !weighed {
 		c.s.spawn(func() { c.s.weigh(i, op) })
 	}
-	c.s.write(i)
+	c.s.tellSwap(i)
+}
+
+// tellSwap shows which swap has the instance, or that none has any more, in lists and
+// by an event. The lock is held.
+func (s *Supervisor) tellSwap(i *instance) {
+	if i.shownSwap != i.swapID {
+		i.shownSwap = i.swapID
+		s.publish(i, launcherapi.EventUpdated)
+		return
+	}
+	s.write(i)
 	i.notify()
 }
 

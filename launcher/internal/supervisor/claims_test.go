@@ -346,7 +346,45 @@ func TestASwapOfAnEarlierLifeClaimsWhatIsWrittenWithItsMarkAndWhatWasNotWritten(
 		require.NoError(t, err)
 		others, err := r.Get("others")
 		require.NoError(t, err)
-		assert.Equal(t, "other", others.SwapID)
+		assert.Empty(t, others.SwapID, "no claim was announced")
+		r.mu.Lock()
+		assert.Equal(t, "other", r.instances["others"].swapID)
+		r.mu.Unlock()
+	})
+}
+
+func TestWhoFollowsTheEventsLearnsWhichSwapHasAnInstanceAndThatNoneHasAnyMore(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("out", "0.4")
+		ask := r.toMake("s", "in")
+		ask.Plan.Out = []string{"out"}
+		told := func() map[string]string {
+			t.Helper()
+			synctest.Wait()
+			events, err := r.opts.Feed.Next(t.Context(), 0)
+			require.NoError(t, err)
+			last, listed := map[string]string{}, map[string]string{}
+			for _, e := range events {
+				last[e.Object.InstanceID] = e.Object.State + " " + e.Object.SwapID
+			}
+			all, _ := r.List()
+			for _, i := range all {
+				listed[i.InstanceID] = i.State + " " + i.SwapID
+			}
+			assert.Equal(t, listed, last)
+			return last
+		}
+		c := r.claims(ask)
+		assert.Equal(t, map[string]string{"out": "awake s"}, told())
+		_, err := c.Drain(t.Context(), "out")
+		require.NoError(t, err)
+		require.NoError(t, c.Sleep(t.Context(), "out"))
+		require.NoError(t, c.Start(t.Context()))
+		require.NoError(t, c.Healthy(t.Context()))
+		c.Open()
+		assert.Equal(t, map[string]string{"out": "sleeping s", "in": "awake s"}, told())
+		c.Release()
+		assert.Equal(t, map[string]string{"out": "sleeping ", "in": "awake "}, told())
 	})
 }
 

@@ -222,7 +222,7 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 		},
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
-		swapID: want.SwapID, holdGate: c != nil,
+		swapID: want.SwapID, shownSwap: want.SwapID, holdGate: c != nil,
 		changed: make(chan struct{}), over: make(chan struct{}),
 	}
 	s.instances[d.ID] = i

@@ -27,9 +27,9 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 		return
 	}
 	crashpoint.At(crashpoint.SleepDrained)
-	before := s.holdsBefore(i, op)
 	ctx, stop := s.answerTime(op)
 	defer stop()
+	before := s.holdsBefore(ctx, i, op)
 	err := s.whileItListens(ctx, i, func(ctx context.Context) error { return i.sleepEngine(ctx, op.level) })
 	if err != nil {
 		s.sleepFailed(i, op, err)

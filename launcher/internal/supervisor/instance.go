@@ -68,13 +68,14 @@ type instance struct {
 	asleepAt   int64 // length of the log when the instance last fell asleep
 	lastWoken  time.Time
 
-	swapID   string // of the swap that has claimed the instance; empty: none has
-	victim   bool   // that swap is going to evict the instance
-	holdGate bool   // the gate of the awake instance stays shut until the swap opens the gate
-	deleting bool   // the instance is to be forgotten once it is released
-	waiting  bool   // no process is made yet: the launcher waits for a preloader to fork one
-	found    bool   // the instance had no record on disk: its process was found when the launcher started
-	unheard  bool   // the record was out of date, and the engine did not say whether it sleeps: it may, at level 2
+	swapID    string // of the swap that has claimed the instance; empty: none has
+	shownSwap string // swapID as clients see it: once the swap is admitted
+	victim    bool   // that swap is going to evict the instance
+	holdGate  bool   // the gate of the awake instance stays shut until the swap opens the gate
+	deleting  bool   // the instance is to be forgotten once it is released
+	waiting   bool   // no process is made yet: the launcher waits for a preloader to fork one
+	found     bool   // the instance had no record on disk: its process was found when the launcher started
+	unheard   bool   // the record was out of date, and the engine did not say whether it sleeps: it may, at level 2
 
 	op      *operation
 	changed chan struct{} // closed and replaced when anything changes
@@ -147,7 +148,7 @@ func (i *instance) view() launcherapi.Instance {
 		StartMethod: i.facts.Spec.StartMethod, StartedBy: i.facts.StartedBy,
 		Model: i.facts.Model, ServedModelNames: i.facts.ServedNames,
 		ModelCache: i.facts.Spec.ModelCache, ModelFrom: i.facts.Local.From, ModelWhy: i.facts.Local.Why, ModelID: i.facts.Local.ID, ModelPath: i.facts.Local.Folder,
-		Port: i.facts.PublicPort, PID: i.root.PID, LogName: i.facts.LogName, SwapID: i.swapID,
+		Port: i.facts.PublicPort, PID: i.root.PID, LogName: i.facts.LogName, SwapID: i.shownSwap,
 		CreatedAt: i.created.UTC(), StateSince: i.since.UTC(), Timings: i.timings,
 		HostBytes: i.hostBytes, AsleepAt: i.asleepAt, Revision: i.revision,
 	}

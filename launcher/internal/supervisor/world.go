@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"context"
 	"maps"
 	"slices"
 
@@ -102,13 +103,13 @@ func (s *Supervisor) held(i *instance) map[string]uint64 { return s.meter.Held(i
 // holdsBefore is the device memory that an instance holds before its sleep. An
 // instance that an earlier life of the launcher has told to sleep may have given
 // its memory back already: then what it held while awake counts, or where that was
-// never measured, what it was expected to hold.
-func (s *Supervisor) holdsBefore(i *instance, op *operation) map[string]uint64 {
+// never measured, what it was expected to hold. ctx bounds the question to its engine.
+func (s *Supervisor) holdsBefore(ctx context.Context, i *instance, op *operation) map[string]uint64 {
 	before := s.held(i)
 	if !op.resumed {
 		return before
 	}
-	asleep := s.sleeps(op.ctx, i)
+	asleep := s.sleeps(ctx, i)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[string]uint64{}

@@ -154,11 +154,14 @@ func (c *Coordinator) begin(id string, req launcherapi.SwapRequest, key string) 
 // swaps are given in the order of their beginning.
 func (c *Coordinator) Recover(swaps []Saved) {
 	for _, saved := range swaps {
-		if !saved.Done {
+		switch {
+		case !saved.Done:
 			c.takeUp(saved)
-			continue
+		case saved.Key == nil:
+			c.forgetSwap(saved.Plan.SwapID)
+		default:
+			c.keep(&kept{saved: saved})
 		}
-		c.keep(&kept{saved: saved})
 	}
 }
 
@@ -185,6 +188,7 @@ func (c *Coordinator) resumed(saved Saved, claim Claim) *Run {
 		saved.Plan.Until = r.began.Add(c.opts.Limits.Start)
 	}
 	r.saved, r.written, r.limit, r.claim = saved, true, c.opts.Limits.Start, claim
-	r.result.Deleted = saved.Deleted
+	r.begun = true // it has touched what it has claimed, so nobody calls it off
+	r.result.Deleted, r.result.Evicted, r.result.Cut = saved.Deleted, saved.Evicted, saved.Cut
 	return r
 }

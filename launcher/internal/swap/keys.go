@@ -76,9 +76,9 @@ func (c *Coordinator) recall(key string, digest [sha256.Size]byte) (*Run, error)
 	return c.over(k.saved), nil
 }
 
-// remember keeps a key, and forgets the oldest key beyond the bound. forgotten is
-// the id of the swap that came with that key, when the swap is over: its record is
-// to be removed too; empty: no swap's is. The lock is held.
+// remember keeps a key, and forgets the oldest key beyond the bound whose swap is
+// over. forgotten is the id of that swap, whose record is to be removed too; empty: no
+// swap's is. The lock is held.
 func (c *Coordinator) remember(k *kept) (forgotten string) {
 	key := k.saved.Key.Key
 	if _, known := c.keys[key]; !known {
@@ -86,11 +86,12 @@ func (c *Coordinator) remember(k *kept) (forgotten string) {
 	}
 	c.keys[key] = k
 	if len(c.recent) > keptKeys {
-		if oldest := c.keys[c.recent[0]]; oldest.run == nil {
-			forgotten = oldest.saved.Plan.SwapID
+		isOver := func(key string) bool { return c.keys[key].run == nil }
+		if oldest := slices.IndexFunc(c.recent, isOver); oldest >= 0 {
+			forgotten = c.keys[c.recent[oldest]].saved.Plan.SwapID
+			delete(c.keys, c.recent[oldest])
+			c.recent = slices.Delete(c.recent, oldest, oldest+1)
 		}
-		delete(c.keys, c.recent[0])
-		c.recent = slices.Delete(c.recent, 0, 1)
 	}
 	return forgotten
 }

@@ -164,7 +164,7 @@ func (r *Run) made() []string { return r.comes(r.saved.Plan.Makes()) }
 
 func (r *Run) movedIn() []string { return r.comes(r.saved.Plan.Room != nil) }
 
-func (r *Run) tested() []string { return r.comes(r.req.Canary && r.saved.Plan.In != "") }
+func (r *Run) tested() []string { return r.comes(r.saved.Canary && r.saved.Plan.In != "") }
 
 // comes is the instance that comes in if the condition holds, else none.
 func (r *Run) comes(so bool) []string {
@@ -176,9 +176,12 @@ func (r *Run) comes(so bool) []string {
 
 func (r *Run) drain(ctx context.Context, id string) error {
 	cut, err := r.claim.Drain(ctx, id)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.result.Cut += cut
+	if cut > 0 {
+		r.mu.Lock()
+		r.result.Cut += cut
+		r.mu.Unlock()
+		r.note(func(s *Saved) { s.Cut += cut })
+	}
 	return err
 }
 
@@ -186,10 +189,11 @@ func (r *Run) sleep(ctx context.Context, id string) error { return r.claim.Sleep
 
 func (r *Run) evict(ctx context.Context, id string) error {
 	evicted, err := r.claim.Evict(ctx, id)
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if evicted {
+		r.mu.Lock()
 		r.result.Evicted = append(r.result.Evicted, id)
+		r.mu.Unlock()
+		r.note(func(s *Saved) { s.Evicted = append(slices.Clone(s.Evicted), id) })
 	}
 	return err
 }
@@ -241,7 +245,13 @@ func (r *Run) noteDeleted(id string) {
 	r.mu.Lock()
 	r.result.Deleted = append(r.result.Deleted, id)
 	r.mu.Unlock()
-	if err := r.rewrite(func(s *Saved) { s.Deleted = append(slices.Clone(s.Deleted), id) }); err != nil {
-		r.c.log.Warn("cannot write down that an instance which leaves was deleted", "swap", r.ID(), "instance", id, "error", err)
+	r.note(func(s *Saved) { s.Deleted = append(slices.Clone(s.Deleted), id) })
+}
+
+// note writes down what the answer of the swap is to say, for a next life of the
+// launcher.
+func (r *Run) note(change func(*Saved)) {
+	if err := r.rewrite(change); err != nil {
+		r.c.log.Warn("cannot write down what a swap has done; its answer after a restart would lack that", "swap", r.ID(), "error", err)
 	}
 }

@@ -25,6 +25,7 @@ func (c *Coordinator) newRun(id string) *Run {
 func (c *Coordinator) read(id string, req launcherapi.SwapRequest) (*Run, error) {
 	r := c.newRun(id)
 	r.req, r.gpus, r.limit = req, req.GPUUUIDs, orDefault(req.Timeout, c.opts.Limits.Start)
+	r.saved.Canary = req.Canary
 	r.saved.Plan.Drain, r.saved.Plan.Until = orDefault(req.DrainTimeout, c.opts.Limits.Drain), r.began.Add(r.limit)
 	if err := r.readOut(); err != nil {
 		return nil, err

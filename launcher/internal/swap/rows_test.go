@@ -17,7 +17,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func withCanary(r *Run) { r.req.Canary = true }
+func withCanary(r *Run) { r.saved.Canary = true }
 
 func dryRun(r *Run) { r.req.DryRun = true }
 

@@ -23,11 +23,12 @@ type Run struct {
 	draft *supervisor.Draft // of a new instance
 	limit time.Duration
 
-	claim   Claim     // nil until the swap is admitted
-	saved   Saved     // with the plan; the rest of it is guarded by the coordinator's lock once it is written
-	written bool      // the swap has a record on disk, so its end has to be written
-	reached int       // how many rows were begun
-	answer  time.Time // when a swap that is taken up answers at the latest; zero: by its plan
+	claim   Claim      // nil until the swap is admitted
+	saved   Saved      // with the plan; the rest of it is guarded by the coordinator's lock once it is written
+	written bool       // the swap has a record on disk, so its end has to be written
+	writing sync.Mutex // held while the record is written; comes before the coordinator's lock
+	reached int        // how many rows were begun
+	answer  time.Time  // when a swap that is taken up answers at the latest; zero: by its plan
 
 	mu       sync.Mutex
 	progress []launcherapi.SwapProgress

@@ -2,6 +2,7 @@ package swap
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -28,18 +29,31 @@ func (r *Run) takeUp(ctx context.Context) {
 		r.conclude(launcherapi.OutcomeInterrupted, errLauncherCloses)
 		return
 	}
-	if r.saved.Failure == nil && r.complete() {
-		r.claim.Open()
-		r.stopOut()
-		r.conclude(launcherapi.OutcomeDone, nil)
-		return
+	failed := &FailedError{Phase: phaseOf(r.saved), Err: launcher.EngineFailedf("the launcher died in the middle of it")}
+	switch {
+	case r.saved.Failure != nil:
+		failed = failedError(*r.saved.Failure, r.result)
+	case r.complete():
+		if failed = r.tryCanary(settle); failed == nil {
+			r.claim.Open()
+			r.stopOut()
+			r.conclude(launcherapi.OutcomeDone, nil)
+			return
+		}
 	}
 	r.reached = len(rows)
-	failed := &FailedError{Phase: phaseOf(r.saved), Err: launcher.EngineFailedf("the launcher died in the middle of it")}
-	if r.saved.Failure != nil {
-		failed = failedError(*r.saved.Failure, r.result)
-	}
 	r.undo(failed)
+}
+
+// tryCanary has the instance that came in give the token that the request asks for,
+// unless that was done before the launcher died. Nil: the gate may open.
+func (r *Run) tryCanary(ctx context.Context) *FailedError {
+	if len(r.tested()) == 0 || r.saved.Phase == launcherapi.PhaseOpen {
+		return nil
+	}
+	err := r.phase(launcherapi.PhaseCanary, r.saved.Plan.In, func() error { return r.claim.Canary(ctx) })
+	failed, _ := errors.AsType[*FailedError](err)
+	return failed
 }
 
 // complete says whether an interrupted swap reached its goal.

@@ -26,6 +26,9 @@ type Saved struct {
 
 	Phase   string        `json:"phase,omitempty"`   // the one under way
 	Deleted []string      `json:"deleted,omitempty"` // ids of the instances that somebody has deleted while they left
+	Evicted []string      `json:"evicted,omitempty"` // ids of the victims that have ended
+	Cut     int           `json:"cut,omitempty"`     // answers that were cut off
+	Canary  bool          `json:"canary,omitempty"`  // the instance that comes in is to give a token before its gate opens
 	Failure *SavedFailure `json:"failure,omitempty"` // why the swap is undone, or was refused
 
 	Done   bool                    `json:"done"`             // the swap is over
@@ -55,7 +58,7 @@ type SavedFailure struct {
 }
 
 // ReadSaved reads the record of a swap. A swap whose record is doubted is over: how
-// it ended could not be written.
+// it ended could not be written or, of one without a key, its record not removed.
 func ReadSaved(f statedir.Found) (Saved, error) {
 	var saved Saved
 	err := json.Unmarshal(f.Record, &saved)
@@ -65,7 +68,7 @@ func ReadSaved(f statedir.Found) (Saved, error) {
 	if f.Doubted && !saved.Done {
 		saved.loseEnd()
 	}
-	if err == nil && saved.Done && (saved.Key == nil || saved.Result == nil) {
+	if err == nil && saved.Done && (saved.Key == nil && !f.Doubted || saved.Result == nil) {
 		err = errors.New("it is over, and has no key or no result")
 	}
 	return saved, err
@@ -110,8 +113,11 @@ func (r *Run) save() error {
 	return err
 }
 
-// rewrite changes the record of the swap.
+// rewrite changes the record of the swap. One change is on the disk before the next
+// is made: phases of several instances run side by side.
 func (r *Run) rewrite(change func(*Saved)) error {
+	r.writing.Lock()
+	defer r.writing.Unlock()
 	r.c.mu.Lock()
 	change(&r.saved)
 	saved := r.saved
@@ -155,8 +161,8 @@ func (c *Coordinator) forgetSwap(id string) {
 	if id == "" {
 		return
 	}
-	if err := c.opts.Records.Remove(id); err != nil {
-		c.log.Error("cannot forget a swap", "swap", id, "error", err)
+	if err := c.opts.Records.Remove(id); err != nil { // a record that is doubted is that of a swap that is over
+		c.log.Error("cannot forget a swap", "swap", id, "error", errors.Join(err, c.opts.Records.Doubt(id)))
 	}
 }
 

@@ -1,0 +1,35 @@
+package supervisor
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+)
+
+// The core of the engine hangs; its API server answers /health.
+func TestASleepThatARestartGoesOnWithEndsInTimeBeforeAnEngineThatHangs(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awakeWith("a", 40)
+		r.engine.sleep = never
+		_, err := r.Sleep("a", Ask{})
+		require.NoError(t, err)
+		synctest.Wait()
+		memory := remembered(t, r)
+		require.Equal(t, launcher.FallingAsleep, memory.Instances[0].State)
+		fresh, _ := nextLife(t, r)
+		fresh.engine.sleep, fresh.engine.sleeps = never, never
+		require.NoError(t, fresh.Recover(context.Background(), memory))
+		ctx, stop := context.WithTimeout(t.Context(), 24*time.Hour)
+		defer stop()
+		began := time.Now()
+		_, err = fresh.AwaitVerb(ctx, "a", launcher.Sleeping)
+		require.Error(t, err)
+		assert.Less(t, time.Since(began), 10*time.Minute, "a sleep may take a minute, a wake one, memory half a minute")
+	})
+}
