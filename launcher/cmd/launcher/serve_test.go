@@ -82,7 +82,7 @@ func TestServeDoesNotStartWhereItCannotAndSaysWhatHelps(t *testing.T) {
 }
 
 // fileOfTheFuture has a form that this program does not know.
-const fileOfTheFuture = `{"version":99,"boot_id":"x","record":{}}`
+const fileOfTheFuture = `{"version":99,"record":{}}`
 
 func TestTheEngineIsTheStandInOnlyForWantOfAVLLMAndThatIsSaidLoudly(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())

@@ -38,7 +38,7 @@ type answer struct {
 // Bounds of the time that the launcher may take to answer, which hold whatever the
 // engines do.
 const (
-	createTime = 2 * time.Second
+	createTime = 2*time.Second + forkTime
 	verbTime   = 150 * time.Second // drain, the engine's time, the time of its memory, its way back
 	deleteTime = 120 * time.Second // two attempts, the time of the memory
 	undoGrace  = 15 * time.Second  // beyond the time of a swap
@@ -130,7 +130,14 @@ func (r *request) callSwap(ctx context.Context, l *life) (launcherapi.SwapResult
 
 // spec is that of a new instance. Its model has the name of the request.
 func (s step) spec() launcherapi.InstanceSpec {
-	spec := launcherapi.InstanceSpec{Args: []string{s.request, "--gpu-memory-utilization", s.share}, GPUUUIDs: s.gpus}
+	spec := launcherapi.InstanceSpec{Args: []string{s.request, "--gpu-memory-utilization", s.share}, GPUUUIDs: s.gpus, StartMethod: s.start}
+	if s.stored != "" {
+		spec.Args = append([]string{storedModel, "--served-model-name", s.request}, spec.Args[1:]...)
+		spec.ModelCache = s.stored
+	}
+	if s.threads != "" {
+		spec.EnvVars = map[string]launcherapi.EnvValue{preloadVariable: {Value: s.threads}}
+	}
 	if len(s.gpus) > 1 {
 		spec.Args = append(spec.Args, "-tp", fmt.Sprint(len(s.gpus)))
 	}
@@ -148,7 +155,9 @@ func (s step) swapRequest() launcherapi.SwapRequest {
 	switch s.what {
 	case "swap in new":
 		spec := s.spec()
-		req.In = &launcherapi.SwapIn{ID: s.id, Args: spec.Args, Annotations: spec.Annotations}
+		req.In = &launcherapi.SwapIn{
+			ID: s.id, Args: spec.Args, Annotations: spec.Annotations, EnvVars: spec.EnvVars, StartMethod: spec.StartMethod, ModelCache: spec.ModelCache,
+		}
 	case "swap in sleeping":
 		req.In = &launcherapi.SwapIn{InstanceID: s.id}
 	}

@@ -105,6 +105,27 @@ var defects = []defect{
 	{"who follows the events is not told that a swap is over", []edit{
 		{"		i.shownSwap = i.swapID\n		s.publish(i, launcherapi.EventUpdated)\n		return\n", "		i.shownSwap = i.swapID\n"},
 	}},
+	{"an engine that never says whether it sleeps is taken to be awake", []edit{
+		{"			case unheard != nil: // asked again\n", "			case unheard != nil && ctx.Err() == nil: // asked again\n"},
+	}},
+	{"an instance is listed for as long as it is forked before anybody is told", []edit{
+		{"	s.tell(i, launcherapi.EventCreated)\n	s.mu.Unlock()\n", "	s.mu.Unlock()\n"},
+	}},
+	{"the lease of an engine without a record is ended", []edit{
+		{"hold[holder(id)] = !i.released", "hold[holder(id)] = !i.released && !i.found"},
+	}},
+	{"the lease of a new one is not given back with its swap", []edit{
+		{"	if c.owns && c.draft != nil && !made {\n		c.s.unlease(c.draft.ID)\n	}\n", "	_ = made\n"},
+	}},
+	{"leases of an earlier life are kept", []edit{
+		{"	s.dropLeases()\n	return nil\n", "	return nil\n"},
+	}},
+	{"preloaders of an earlier launcher are not ended", []edit{
+		{"	s.endHelpers(ctx, helpers)\n", "	_ = helpers\n"},
+	}},
+	{"a start waits for its preloader also when the instance has ended", []edit{
+		{"	wanted := i.state == launcher.Starting\n", "	wanted := true\n"},
+	}},
 }
 
 // launcherDir is the folder of the launcher, from that of this package.

@@ -3,6 +3,7 @@ package simulation
 import (
 	"context"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
@@ -31,7 +32,7 @@ func (r runner) Start(c process.Command) (supervisor.Tree, error) {
 	}
 	m.nextPID++
 	p := &proc{
-		m: m, pid: m.nextPID, name: c.Name, model: running.Model, argv: c.Args, env: c.Env, port: running.Port,
+		m: m, pid: m.nextPID, name: c.Name, model: running.ServedNames[0], reads: running.Model, argv: c.Args, env: c.Env, port: running.Port,
 		need: map[string]uint64{}, done: make(chan struct{}), birth: time.Now(), since: time.Now(),
 	}
 	for _, index := range running.Devices {
@@ -146,6 +147,11 @@ func (r runner) Find() ([]process.Found, error) {
 	for _, p := range r.l.m.living() {
 		all = append(all, process.Found{Name: p.name, Root: p.id(), PIDs: []int{p.pid}})
 	}
+	for _, h := range r.l.m.helpers {
+		if h.alive() {
+			all = append(all, process.Found{Name: h.name, PIDs: []int{h.pid}})
+		}
+	}
 	return all, nil
 }
 
@@ -165,6 +171,14 @@ func (r runner) Owners() (map[int]string, error) {
 func (r runner) Clear(ctx context.Context, name string) error {
 	if err := r.l.call("clear " + name); err != nil {
 		return err
+	}
+	if strings.HasPrefix(name, process.HelperPrefix) {
+		r.l.m.mu.Lock()
+		defer r.l.m.mu.Unlock()
+		if !r.l.m.endHelpers(name) {
+			return errNoDescriptors
+		}
+		return nil
 	}
 	r.l.m.mu.Lock()
 	var all []*proc

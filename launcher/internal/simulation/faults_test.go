@@ -50,7 +50,15 @@ var acts = map[string]func(w *world, s step){
 		bytes := min(uint64(s.n)*gib, w.m.memory(gpu).FreeBytes)
 		w.machineFor(s, "stranger "+gpu, func(m *machine) { m.strange[gpu] += bytes }, func(m *machine) { m.strange[gpu] -= bytes })
 	},
-	"disk full": func(w *world, s step) { w.fillDisk(true); w.later(s.limit, func() { w.fillDisk(false) }) },
+	"preloaders die": func(w *world, s step) {
+		w.machineFor(s, "", func(m *machine) { m.preloaders = "fail"; m.endHelpers("") }, func(m *machine) { m.preloaders = "" })
+	},
+	"preloaders hang": func(w *world, s step) {
+		w.machineFor(s, "", func(m *machine) { m.preloaders = "hang" }, func(m *machine) { m.preloaders = "" })
+	},
+	"pull the model":   func(w *world, _ step) { w.pullModel() },
+	"remove the model": func(w *world, _ step) { w.removeModel() },
+	"disk full":        func(w *world, s step) { w.fillDisk(true); w.later(s.limit, func() { w.fillDisk(false) }) },
 	"port taken": func(w *world, s step) {
 		if _, err := w.m.listen(s.port, "a stranger"); err == nil {
 			w.m.remember("port taken")
@@ -145,7 +153,7 @@ func (w *world) damageFile(what string) {
 		return
 	}
 	w.damaged[what] = true
-	text := []byte(`{"version":1,"boot_id":"`)
+	text := []byte(`{"version":1,"record":{"`)
 	if err := os.WriteFile(files[w.m.draw("damage", uint64(len(files)))], text, 0o600); err != nil {
 		panic(err)
 	}

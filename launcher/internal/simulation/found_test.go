@@ -48,6 +48,12 @@ var found = map[string]script{
 		{at: 19790 * time.Millisecond, what: "swap out", request: "r7", keyed: true, gpus: []string{"g0"}, out: "stop", level: 1, limit: 20 * time.Second},
 		{at: 60 * time.Second, what: "wake", id: "c"},
 	}},
+	"An engine whose record is lost, and that never says whether it sleeps, is not taken to be awake": {seed: 30017253, steps: []step{
+		{at: 8001 * time.Millisecond, what: "create", request: "second", id: "c", gpus: []string{"g0"}, share: "0.9"},
+		{at: 32803 * time.Millisecond, what: "sleep", id: "c"},
+		{at: 33800 * time.Millisecond, what: "kill", limit: 2 * time.Second, damage: "an instance"},
+		{at: 33900 * time.Millisecond, what: "hang for good", id: "c"},
+	}},
 	"A swap that is taken up answers in time": {seed: 2848, steps: []step{
 		{at: 0, what: "create", request: "r1", id: "b", gpus: []string{"g1"}, share: "0.5"},
 		{at: 10 * time.Second, what: "answer late", id: "b", limit: 40 * time.Second, n: 30},

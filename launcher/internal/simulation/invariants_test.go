@@ -33,12 +33,14 @@ const (
 	revisionsGrow        = "revisions grow, also across lives"
 	eventsTellTheList    = "events tell what the list tells"
 	actedOnOnce          = "each key and each id is acted on once"
+	modelsStay           = "a model that an engine reads has a lease, and stays"
 	recoveryIsQuick      = "a recovery is quick"
 )
 
 // check checks what must hold at every moment.
 func (w *world) check() {
 	w.checkAnswers()
+	w.checkModels()
 	if w.life == nil || w.life.isDead() {
 		return
 	}
@@ -239,6 +241,8 @@ func (w *world) checkRest() {
 	w.checkPorts(all)
 	w.checkFiles(all)
 	w.checkGates(all)
+	w.checkLeases(all)
+	w.checkHelpers()
 	for _, g := range w.life.sup.GPUs().GPUs {
 		if g.ReservedBytes > 0 || g.SwapID != "" {
 			w.m.wrong(nothingIsLeft, "%d bytes of %s are reserved, by swap %q", g.ReservedBytes, g.UUID, g.SwapID)
@@ -342,6 +346,7 @@ func (w *world) checkGone() {
 	all, _ := w.life.sup.List()
 	w.checkPorts(all)
 	w.checkFiles(all)
+	w.checkLeases(all)
 	w.m.mu.Lock()
 	defer w.m.mu.Unlock()
 	for _, p := range w.m.living() {

@@ -33,14 +33,15 @@ var errDead = errors.New("the launcher was killed")
 // life is one life of the launcher, from its start until it is killed. All that
 // it has of the world goes through it.
 type life struct {
-	w     *world
-	m     *machine
-	died  chan struct{}
-	state *statedir.Dir
-	sup   *supervisor.Supervisor
-	swaps *swap.Coordinator
-	feed  *eventlog.Log
-	turns *gpuqueue.Queue
+	w      *world
+	m      *machine
+	died   chan struct{}
+	state  *statedir.Dir
+	sup    *supervisor.Supervisor
+	swaps  *swap.Coordinator
+	feed   *eventlog.Log
+	turns  *gpuqueue.Queue
+	forker *forker
 
 	// ctx ends with the life: so do the calls of its clients.
 	ctx  context.Context
@@ -88,9 +89,10 @@ func (w *world) begin(killAt int, killAfter bool) *life {
 	}
 	log := slog.New(slog.NewTextHandler(w.log, nil))
 	l.feed = eventlog.New(10_000, memory.Revision)
+	l.forker = newForker(l)
 	l.sup = supervisor.New(supervisor.Options{
 		Engines: []engine.Engine{&simEngine{l, engine.NewVLLM(engine.VLLMOptions{})}}, Program: []string{"/bin/vllm"}, SleepMode: engine.SleepModeAlways,
-		GPUs: gpus{l}, Processes: l.m, Runner: runner{l}, Gates: ports{l}, Logs: logs{}, Records: &records{l, "instance", instances},
+		GPUs: gpus{l}, Processes: l.m, Runner: runner{l}, Forker: l.forker, Models: newModels(l), Gates: ports{l}, Logs: logs{}, Records: &records{l, "instance", instances},
 		Feed: l.feed, Turns: l.turns, ConfigDir: w.dir, Limits: limits, Budget: w.budget, Observer: supervisortest.Nobody{}, Logger: log,
 	})
 	l.swaps = swap.New(swap.Options{

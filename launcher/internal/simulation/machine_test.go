@@ -26,18 +26,20 @@ type machine struct {
 	draws sync.Mutex        // guards drawn alone
 	drawn map[string]uint64 // how often a name was drawn for
 
-	mu       sync.Mutex
-	procs    map[int]*proc
-	nextPID  int
-	strange  map[string]uint64 // device memory that strangers hold, by GPU
-	late     time.Duration     // what device memory takes beyond its time to come back
-	blind    bool              // the driver lists no process
-	ports    map[int]string    // who listens
-	private  map[int]bool      // ports that are kept for engines
-	nextPort int
-	starved  bool              // there are no descriptors left: nobody ends, adopts or starts a process
-	loading  time.Duration     // what a start takes beyond its time
-	odd      map[string]string // what is odd of an engine from its start on, by its model
+	mu         sync.Mutex
+	procs      map[int]*proc
+	nextPID    int
+	strange    map[string]uint64 // device memory that strangers hold, by GPU
+	late       time.Duration     // what device memory takes beyond its time to come back
+	blind      bool              // the driver lists no process
+	ports      map[int]string    // who listens
+	private    map[int]bool      // ports that are kept for engines
+	nextPort   int
+	starved    bool              // there are no descriptors left: nobody ends, adopts or starts a process
+	loading    time.Duration     // what a start takes beyond its time
+	odd        map[string]string // what is odd of an engine from its start on, by its model
+	helpers    []*helper         // of all launchers, oldest first
+	preloaders string            // how they are now: "" well, "fail" or "hang"
 
 	ever   map[string]bool // what was ever wrong with the machine, by kind, or by kind and GPU
 	broken []string        // what must never be, and was: the invariant's name, then what happened
@@ -103,6 +105,7 @@ type proc struct {
 	pid   int
 	name  string // of its instance
 	model string // that it serves: the name of the request that it was made for
+	reads string // where its model is
 	argv  []string
 	env   []string
 	port  int

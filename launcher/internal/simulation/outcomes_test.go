@@ -263,6 +263,9 @@ func (w *world) excused(r *request, a answer) bool {
 			return true
 		}
 	}
+	if w.wasDeleted(r.id) { // with all others, before it had a process
+		return true
+	}
 	waited := 0.0
 	for _, p := range a.result.Phases {
 		if p.Name == launcherapi.PhaseAdmit {

@@ -42,6 +42,9 @@ func (w *world) play(s script) {
 		end = s.steps[len(s.steps)-1].at + 2*time.Second
 	}
 	w.end = w.began.Add(end)
+	if slices.ContainsFunc(s.steps, func(s step) bool { return s.stored != "" }) {
+		w.pullModel()
+	}
 	w.bear(0)
 	for _, s := range s.steps {
 		w.waitUntil(w.began.Add(s.at))
@@ -140,6 +143,7 @@ func (w *world) closeLauncher() {
 	if err := w.life.sup.Close(patience, false); err != nil && !w.life.isDead() {
 		w.m.wrong(nothingIsLeft, "the launcher cannot close: %v", err)
 	}
+	w.life.forker.close()
 	if took := time.Since(began); took > swapsTime+limits.Drain+leeway {
 		w.m.wrong(everyCallIsAnswered, "the launcher took %s to close", took)
 	}
@@ -252,6 +256,8 @@ func (w *world) over() {
 	for _, p := range w.m.living() {
 		p.end(signalled(syscall.SIGKILL))
 	}
+	w.m.starved = false
+	w.m.endHelpers("")
 	w.m.mu.Unlock()
 	time.Sleep(10 * time.Minute) // until the machine has come to rest, too
 }

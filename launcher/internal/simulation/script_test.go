@@ -34,6 +34,9 @@ type step struct {
 	port    int
 	pinned  bool
 	odd     string // of the engine that is made
+	stored  string // its model is the store's, by that model_cache; empty: it is not
+	start   string // its start_method
+	threads string // a value of preloadVariable
 	level   int
 	out     string
 	canary  bool
@@ -58,6 +61,9 @@ func (s step) String() string {
 	add(s.share != "", "with %s of it", s.share)
 	add(s.port != 0, "port %d", s.port)
 	add(s.pinned, "pinned")
+	add(s.stored != "", "model of the store, model_cache %s", s.stored)
+	add(s.start != "", "by %s", s.start)
+	add(s.threads != "", "with %s threads", s.threads)
 	add(s.odd != "", "[engine: %s]", s.odd)
 	add(s.out != "", "out %s", s.out)
 	add(s.level != 0, "level %d", s.level)
@@ -103,6 +109,10 @@ var kinds = []struct {
 	{"memory is lost", 1, (*drawing).lasts},
 	{"driver lists nobody", 1, (*drawing).lasts},
 	{"stranger", 3, func(d *drawing, s *step) { d.lasts(s); s.gpus = d.gpus()[:1]; s.n = 5 + d.n(70) }},
+	{"preloaders die", 1, (*drawing).lasts},
+	{"preloaders hang", 1, (*drawing).lasts},
+	{"pull the model", 1, nil},
+	{"remove the model", 1, nil},
 	{"disk full", 3, (*drawing).lasts},
 	{"port taken", 3, func(d *drawing, s *step) { d.lasts(s); s.port = 9000 + d.n(2) }},
 	{"no descriptors", 2, (*drawing).lasts},
@@ -117,6 +127,8 @@ type theme struct {
 	budget launcherapi.Budget
 	pinned bool // many instances are pinned
 	damage bool // many kills come with damage to a file
+	stored bool // many instances read the model of the store
+	forked bool // many instances are forked
 	wakes  bool // somebody wakes the sleeper of the other GPU while a swap makes room
 }
 
@@ -141,6 +153,9 @@ var themes = []theme{
 	{much: []string{"swap in new", "delete"}, budget: launcherapi.Budget{MinResidency: launcherapi.Duration(10 * time.Second)}},
 	{much: []string{"delete", "kill", "cannot be killed"}},
 	{much: []string{"swap in new", "create", "sleep"}, budget: launcherapi.Budget{MaxSleepersPerGPU: 1}, pinned: true},
+	{much: []string{"remove the model", "pull the model", "kill", "create", "swap in new", "delete"}, stored: true},
+	{much: []string{"preloaders die", "preloaders hang", "kill", "create", "swap in new", "delete"}, forked: true},
+	{much: []string{"preloaders hang", "call off", "client goes away", "close", "swap in new", "delete"}, stored: true, forked: true},
 }
 
 // drawing draws a script.
@@ -187,6 +202,12 @@ func (d *drawing) create(s *step) {
 	}
 	if d.n(12) == 0 {
 		s.odd = one(d, "liar", "refusing", "stubborn", "dies of its first call", "dies while it loads")
+	}
+	if d.theme.stored && d.n(3) > 0 {
+		s.stored = one(d, launcherapi.ModelCacheAuto, launcherapi.ModelCacheRequire)
+	}
+	if d.theme.forked && d.n(4) > 0 || d.n(10) == 0 {
+		s.start, s.threads = one(d, launcherapi.StartAuto, launcherapi.StartAuto, launcherapi.StartFork), one(d, "", "", "2")
 	}
 	if s.what == "create" {
 		d.named(s)

@@ -26,6 +26,7 @@ type world struct {
 
 	life    *life           // nil while there is none
 	down    step            // how the launcher is away when it is killed next
+	pulled  bool            // the store of models was made
 	damaged map[string]bool // kinds of files of which one was damaged
 	deaths  int
 	back    time.Time              // when it is started again

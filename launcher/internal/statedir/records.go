@@ -34,15 +34,13 @@ const spare = ".spare"
 // envelope is the content of a file.
 type envelope struct {
 	Version int             `json:"version"`
-	BootID  string          `json:"boot_id"` // of the boot under which the file was written
 	Record  json.RawMessage `json:"record"`
 }
 
 // Records are the files of one kind, one for each name. Its methods may be called
 // from several goroutines at once.
 type Records struct {
-	dir  string
-	boot string
+	dir string
 
 	mu       sync.Mutex      // guards the spare file too
 	doubtful map[string]bool // names that have a doubted file
@@ -61,7 +59,7 @@ func (r *Records) Put(name string, record any) error {
 	if err != nil {
 		return fmt.Errorf("cannot encode what is to be written to %s: %w", r.path(name, current), err)
 	}
-	text, err = json.Marshal(envelope{Version: version, BootID: r.boot, Record: text})
+	text, err = json.Marshal(envelope{Version: version, Record: text})
 	if err != nil {
 		return fmt.Errorf("cannot encode what is to be written to %s: %w", r.path(name, current), err)
 	}

@@ -92,11 +92,11 @@ func TestWhatIsDoubtedIsReadAsSuchUntilItIsWrittenAnew(t *testing.T) {
 func TestADamagedFileCostsWhatItSaidAndIsKept(t *testing.T) {
 	for name, text := range map[string]string{
 		"empty":             "",
-		"cut":               `{"version":1,"boot_id":"x","record":{"te`,
+		"cut":               `{"version":1,"record":{"te`,
 		"no text":           "\x00\xff",
 		"another document":  `{"text":"here"}`,
-		"of version 0":      `{"version":0,"boot_id":"x","record":{"text":"here"}}`,
-		"without a record":  `{"version":1,"boot_id":"x"}`,
+		"of version 0":      `{"version":0,"record":{"text":"here"}}`,
+		"without a record":  `{"version":1}`,
 		"of another format": `["version"]`,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestADamagedFileCostsWhatItSaidAndIsKept(t *testing.T) {
 
 func TestAFileOfANewerVersionIsRefusedByItsName(t *testing.T) {
 	r := open(t, t.TempDir())
-	require.NoError(t, os.WriteFile(r.path("a", current), []byte(`{"version":99,"boot_id":"x","record":{}}`), 0o600))
+	require.NoError(t, os.WriteFile(r.path("a", current), []byte(`{"version":99,"record":{}}`), 0o600))
 	_, err := r.Read()
 	var newer *VersionError
 	require.ErrorAs(t, err, &newer)

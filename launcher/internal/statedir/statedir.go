@@ -13,14 +13,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"hotseat.dev/hotseat/launcher/internal/process/procfs"
 )
 
 // Dir is a state folder that this process has locked.
 type Dir struct {
 	path string
-	boot string
 	lock *folderLock
 	// New says that no launcher has used the folder before.
 	New bool
@@ -30,16 +27,12 @@ type Dir struct {
 // [*LockedError] where another process has it, and an [*OldFormError] for a folder
 // of an earlier version of this program, in which nothing is changed.
 func Open(path string) (*Dir, error) {
-	boot, err := procfs.BootID()
-	if err != nil {
-		return nil, err
-	}
 	_, unused := os.Lstat(filepath.Join(path, lockFile))
 	lock, err := lockFolder(path)
 	if err != nil {
 		return nil, err
 	}
-	d := &Dir{path: path, boot: boot, lock: lock, New: errors.Is(unused, fs.ErrNotExist)}
+	d := &Dir{path: path, lock: lock, New: errors.Is(unused, fs.ErrNotExist)}
 	if _, err := os.Lstat(filepath.Join(path, oldJournal)); err == nil {
 		return nil, errors.Join(&OldFormError{Dir: path}, d.Close())
 	}
@@ -52,7 +45,7 @@ func (d *Dir) Close() error { return d.lock.close() }
 // Records opens the files of one kind, which have a folder of their own. The error
 // says why that folder cannot be made.
 func (d *Dir) Records(kind string) (*Records, error) {
-	r := &Records{dir: filepath.Join(d.path, kind), boot: d.boot, doubtful: map[string]bool{}}
+	r := &Records{dir: filepath.Join(d.path, kind), doubtful: map[string]bool{}}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make a folder in the state folder: %w", err)
 	}

@@ -314,7 +314,8 @@ func (s *Supervisor) longTail(name string) []string {
 
 // awaitReady asks the engine for its health, more and more rarely while nothing
 // happens, and at once when the engine has written to its log, as engines do just
-// before they are ready.
+// before they are ready. An engine that an earlier life of the launcher has started
+// may sleep: it is asked, and has no state before it has answered.
 func (s *Supervisor) awaitReady(i *instance, op *operation) {
 	ctx, stop := context.WithTimeout(op.ctx, op.limit)
 	defer stop()
@@ -324,18 +325,25 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 		unwatch = func() {}
 	}
 	defer unwatch()
+	var unheard error
 	wait := shortestPoll
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
 		if i.engine.Ready(ctx, i.base()) == nil {
-			measured := s.held(i)
-			if op.resumed && s.sleeps(ctx, i) {
+			measured, asleep := s.held(i), false
+			if op.resumed {
+				asleep, unheard = i.asleep(ctx)
+			}
+			switch {
+			case unheard != nil: // asked again
+			case asleep:
 				s.come(i, op, launcher.EventSlept, func() { i.residue = measured })
 				return
+			default:
+				s.come(i, op, launcher.EventReady, func() { i.awakeBytes = measured })
+				return
 			}
-			s.come(i, op, launcher.EventReady, func() { i.awakeBytes = measured })
-			return
 		}
 		select {
 		case <-grown:
@@ -346,6 +354,9 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 			s.come(i, op, launcher.EventTimedOut, func() {
 				i.cause, i.lastLog = causeStartTimeout, s.tail(i.facts.LogName)
 				i.reason = fmt.Sprintf("was not healthy within %s (start_timeout)", op.limit)
+				if unheard != nil {
+					i.reason = fmt.Sprintf("is healthy, and did not say within %s whether it sleeps (start_timeout): %v", op.limit, unheard)
+				}
 			})
 			return
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -59,10 +60,13 @@ func (s *Supervisor) probe(ctx context.Context, saved SavedInstance) launcher.St
 	return launcher.Awake
 }
 
-// sleeps asks an engine whether it sleeps; no answer counts as no.
-func (s *Supervisor) sleeps(ctx context.Context, i *instance) bool {
+// asleep asks an engine whether it sleeps. One that knows no such question cannot.
+func (i *instance) asleep(ctx context.Context) (bool, error) {
 	sleeping, err := i.engine.IsSleeping(ctx, i.base())
-	return err == nil && sleeping
+	if status, ok := errors.AsType[*engine.StatusError](err); ok && status.Status == http.StatusNotFound {
+		return false, nil
+	}
+	return sleeping, err
 }
 
 // foundling is an instance without a record, as its processes show it. Where these

@@ -78,11 +78,16 @@ func kindOf(s launcher.State) launcherapi.EventType {
 	return launcherapi.EventUpdated
 }
 
-// publish gives the instance its next revision, tells the watchers, writes the
-// instance down, and wakes all that wait for a change of it. The lock is held.
+// publish writes the instance down, and tells of it. The lock is held.
 func (s *Supervisor) publish(i *instance, kind launcherapi.EventType) {
-	i.revision = s.opts.Feed.Append(kind, i.view())
+	s.tell(i, kind)
 	s.write(i)
+}
+
+// tell gives the instance its next revision, tells the watchers, and wakes all that
+// wait for a change of it. The lock is held.
+func (s *Supervisor) tell(i *instance, kind launcherapi.EventType) {
+	i.revision = s.opts.Feed.Append(kind, i.view())
 	i.notify()
 }
 

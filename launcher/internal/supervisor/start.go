@@ -47,8 +47,8 @@ func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
 	return launcherapi.StartFork, nil
 }
 
-// launch writes the instance down, starts the process and watches it. Where a
-// preloader is worth waiting for, the process is started in the background.
+// launch writes the instance down, tells of it, starts the process and watches that.
+// Where a preloader is worth waiting for, the process is started in the background.
 func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error) {
 	output, name, err := s.opts.Logs.Create(d.ID)
 	if err != nil {
@@ -66,6 +66,7 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 		s.abandon(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot write instance %s down: %w", d.ID, err)
 	}
+	s.tell(i, launcherapi.EventCreated)
 	s.mu.Unlock()
 
 	crashpoint.At(crashpoint.StartWritten)
@@ -77,20 +78,19 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	crashpoint.At(crashpoint.StartSpawned)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err = s.launched(i, d, tree, notForked, err, launcherapi.EventCreated)
+	err = s.launched(i, d, tree, notForked, err)
 	if err == nil && s.closing {
 		err = s.happen(i, launcher.EventStopAsked, nil)
 	}
 	return i.view(), err
 }
 
-// launched: the process was made or, with an error, was not; kind is the event that
-// watchers are sent. The lock is held.
-func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err error, kind launcherapi.EventType) error {
+// launched: the process was made or, with an error, was not. The lock is held.
+func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err error) error {
 	i.noteStart(d.method, notForked)
 	s.opts.Observer.Started(i.facts.StartedBy, notForked != nil)
 	if err != nil {
-		s.publish(i, kind)
+		s.publish(i, launcherapi.EventUpdated)
 		why := err.Error()
 		return s.happen(i, launcher.EventStartFailed, func() {
 			i.cause, i.reason = string(engine.CauseProgramCannotBeRun), why
@@ -101,7 +101,7 @@ func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err e
 	if i.facts.StartedBy == launcherapi.StartFork { // measured before the process forks: its children begin with this memory too
 		i.facts.Inherited = s.opts.Processes.Resident(i.root.PID).Anon
 	}
-	s.publish(i, kind)
+	s.publish(i, launcherapi.EventUpdated)
 	s.watch(i)
 	if i.op == nil {
 		s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
@@ -131,7 +131,7 @@ func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason 
 	i.waiting, i.reason = true, i.secrets.Hide(reason)
 	s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
 	op := i.op
-	s.publish(i, launcherapi.EventCreated)
+	s.publish(i, launcherapi.EventUpdated)
 	s.spawn(func() {
 		defer output.Close() // the child has its own copy
 		s.awaitFork(i, op, d)
@@ -188,7 +188,7 @@ func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i.reason = ""
-	if err := s.launched(i, d, tree, notForked, err, launcherapi.EventUpdated); err != nil {
+	if err := s.launched(i, d, tree, notForked, err); err != nil {
 		s.log.Error("cannot start an instance that waited for a preloader", "error", err)
 	}
 }

@@ -109,7 +109,8 @@ func (s *Supervisor) holdsBefore(ctx context.Context, i *instance, op *operation
 	if !op.resumed {
 		return before
 	}
-	asleep := s.sleeps(ctx, i)
+	asleep, err := i.asleep(ctx)
+	asleep = asleep && err == nil // no answer counts as no
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := map[string]uint64{}

@@ -14,7 +14,8 @@ var (
 // has touched nothing. A swap that has begun goes on, and one that is over stays as
 // it is: both are errors of code conflict. For a key that no swap has come with,
 // the error has code not_found, and a swap that comes with that key later is
-// refused: its client's request was slower than the calling off.
+// refused: its client's request was slower than the calling off. That is forgotten
+// with the launcher: a request that was on its way to it ends with it, too.
 func (c *Coordinator) CallOff(key string) (*Run, error) {
 	c.mu.Lock()
 	k, known := c.keys[key]
