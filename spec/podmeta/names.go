@@ -36,6 +36,14 @@ const (
 	AnnotationUnboundSince  = PrefixOwn + "unbound-since"  // on a launcher Pod: when the last requester was unbound, in RFC 3339; absent while one is bound
 )
 
+// AnnotationPlacement stands on a requester from which the controller took
+// SchedulingGate: [Placement] as JSON.
+const AnnotationPlacement = PrefixOwn + "placement"
+
+// SchedulingGate is the scheduling gate of a requester that is to be placed where its
+// model is near: the controller adds preferences for nodes, and takes the gate off.
+const SchedulingGate = PrefixOwn + "placement"
+
 // AnnotationMadeFor stands on an instance of a launcher that the controller had
 // made: the requester that it was made for, as namespace/name. An instance
 // without it was made by somebody by hand, and is left alone.

@@ -439,16 +439,29 @@ func (s *site) answers(app string) {
 // the rest.
 func (s *site) onOneGPU() {
 	s.t.Helper()
+	s.onOneGPUOf(1, "0")
+}
+
+// onOneGPUOf leaves one GPU of a node to the test's Pods. Another Pod has the rest,
+// and asks for so much CPU.
+func (s *site) onOneGPUOf(node int, cpu string) {
+	s.t.Helper()
 	var pod corev1.Pod
 	pod.Namespace, pod.Name = s.ns, "other-gpus"
-	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(1)}
+	if node != 1 {
+		pod.Name += "-" + cluster.NodeName(node)
+	}
+	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(node)}
 	pod.Spec.TerminationGracePeriodSeconds = new(int64)
 	pod.Spec.Containers = []corev1.Container{{
 		Name: "holder", Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullNever,
-		Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: quantity(shared.GPUs - 1)}},
+		Resources: corev1.ResourceRequirements{
+			Limits:   corev1.ResourceList{podmeta.ResourceGPU: quantity(shared.GPUs - 1)},
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+		},
 	}}
 	require.NoError(s.t, api.Create(s.t.Context(), &pod))
-	s.ready("pod/other-gpus")
+	s.ready("pod/" + pod.Name)
 }
 
 func quantity(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }

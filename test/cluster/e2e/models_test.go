@@ -40,6 +40,7 @@ type server struct {
 	grace  int64             // seconds that the requester has to end
 	of     string            // name of the LauncherConfig; empty: simulated
 	tag    string            // of the requester's image; empty: dev
+	placed bool              // carries the scheduling gate
 	claims string            // GPUs that the requester program says it has, whatever it was given; empty: it tells the truth
 }
 
@@ -74,6 +75,9 @@ func (v server) template(t *testing.T) corev1.PodTemplateSpec {
 	}
 	if v.gate {
 		pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}
+	}
+	if v.placed {
+		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: podmeta.SchedulingGate}}
 	}
 	if v.grace > 0 {
 		pod.Spec.TerminationGracePeriodSeconds = &v.grace

@@ -1,0 +1,292 @@
+package placement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Index is the field that Pods are indexed by in the cache for this package.
+const Index = "placement"
+
+// The values of that field.
+const (
+	gated    = "gated"    // requesters that carry the gate
+	promised = "promised" // requesters from which the gate was taken
+	provider = "provider" // launchers that are on a node
+)
+
+// Indexed gives the values of that field.
+func Indexed(pod *corev1.Pod) []string {
+	switch {
+	case binding.IsLauncher(pod):
+		if pod.Spec.NodeName == "" {
+			return nil
+		}
+		return []string{provider}
+	case !podmeta.IsRequester(pod) || podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero():
+		return nil
+	case podmeta.AwaitsPlacement(pod):
+		return []string{gated}
+	}
+	if _, ok := podmeta.ReadPlacement(pod); ok {
+		return []string{promised}
+	}
+	return nil
+}
+
+// Awaits says that a Pod waits for this package.
+func Awaits(pod *corev1.Pod) bool { return slices.Contains(Indexed(pod), gated) }
+
+// Views knows what the launchers say, by the UID of their Pods.
+type Views interface {
+	View(key string) nodeview.View
+}
+
+// Options configure a [Controller].
+type Options struct {
+	// API reads from a cache, in which Pods are indexed by Index, and writes to the
+	// server.
+	API      client.Client
+	Views    Views
+	Recorder events.EventRecorder
+	Now      func() time.Time
+}
+
+// Controller places all requesters that carry the gate. One pass runs at a time.
+type Controller struct {
+	opts    Options
+	began   time.Time
+	written map[types.UID]podmeta.Placement // of Pods whose gate was taken off, which the cache does not have yet
+}
+
+// New makes a Controller.
+func New(opts Options) *Controller {
+	return &Controller{opts: opts, began: opts.Now(), written: map[types.UID]podmeta.Placement{}}
+}
+
+// atOnce is how many Pods are written at the same time.
+const atOnce = 32
+
+// retryPause is the time until a Pod is looked at again that could not be written.
+const retryPause = 50 * time.Millisecond
+
+// Reconcile makes a pass; what it is asked for does not matter.
+func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	w, pods, err := c.observe(ctx)
+	if err != nil || len(w.Waiting) == 0 {
+		return reconcile.Result{}, err
+	}
+	var result reconcile.Result
+	var let []Decision
+	for _, d := range Decide(w) {
+		if d.Wait.IsZero() {
+			let = append(let, d)
+			continue
+		}
+		if wait := max(min(d.Wait.Sub(w.Now), waitPause), time.Millisecond); result.RequeueAfter == 0 || wait < result.RequeueAfter {
+			result.RequeueAfter = wait
+		}
+	}
+	errs := make([]error, len(let))
+	var writing sync.WaitGroup
+	turns := make(chan struct{}, atOnce)
+	for i := range let {
+		turns <- struct{}{}
+		writing.Go(func() { errs[i] = c.letGo(ctx, pods[let[i].UID], &let[i]); <-turns })
+	}
+	writing.Wait()
+	for i := range let {
+		if errs[i] == nil {
+			c.written[let[i].UID] = placement(&let[i], w.Now)
+		} else if apierrors.IsConflict(errs[i]) {
+			result.RequeueAfter, errs[i] = retryPause, nil // the cache is behind
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return reconcile.Result{}, err
+	}
+	return result, nil
+}
+
+// waitPause is how often launchers are looked at that have not been heard.
+const waitPause = 100 * time.Millisecond
+
+func placement(d *Decision, now time.Time) podmeta.Placement {
+	return podmeta.Placement{Launcher: d.Sleeper.Launcher, Instance: d.Sleeper.Instance, Why: d.Why, Since: now}
+}
+
+// letGo takes the gate off a Pod, after the preferences have been added, by one
+// write: a Pod without the gate takes no more (scheduling directives of gated Pods in
+// https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/).
+func (c *Controller) letGo(ctx context.Context, pod *corev1.Pod, d *Decision) error {
+	changed := pod.DeepCopy()
+	changed.Spec.SchedulingGates = slices.DeleteFunc(changed.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == podmeta.SchedulingGate })
+	prefer(&changed.Spec, d.Prefer)
+	if changed.Annotations == nil {
+		changed.Annotations = map[string]string{}
+	}
+	changed.Annotations[podmeta.AnnotationPlacement] = placement(d, c.opts.Now()).Encode()
+	err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{}))
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case apierrors.IsConflict(err):
+		return err
+	case err != nil:
+		return fmt.Errorf("cannot take the gate %s off Pod %s/%s: %w", podmeta.SchedulingGate, pod.Namespace, pod.Name, err)
+	}
+	c.opts.Recorder.Eventf(changed, nil, corev1.EventTypeNormal, "Placed", "Place", "%s", d.Why)
+	return nil
+}
+
+// prefer adds preferences for nodes to those that a Pod has.
+func prefer(spec *corev1.PodSpec, all []Preference) {
+	if len(all) == 0 {
+		return
+	}
+	if spec.Affinity == nil {
+		spec.Affinity = &corev1.Affinity{}
+	}
+	if spec.Affinity.NodeAffinity == nil {
+		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	terms := &spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	for _, p := range all {
+		*terms = append(*terms, corev1.PreferredSchedulingTerm{Weight: p.Weight, Preference: corev1.NodeSelectorTerm{
+			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{p.Node}}},
+		}})
+	}
+}
+
+// observe reads what a decision rests on.
+func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1.Pod, error) {
+	w := &World{Now: c.opts.Now(), Began: c.began, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
+	lists := map[string]*corev1.PodList{gated: {}, promised: {}, provider: {}}
+	pods := map[types.UID]*corev1.Pod{}
+	if err := c.list(ctx, lists[gated], gated); err != nil {
+		return nil, nil, err
+	}
+	still := map[types.UID]bool{}
+	for i := range lists[gated].Items {
+		pod := &lists[gated].Items[i]
+		still[pod.UID] = true
+		if _, done := c.written[pod.UID]; !done {
+			pods[pod.UID] = pod
+			w.Waiting = append(w.Waiting, c.requester(ctx, pod))
+		}
+	}
+	for _, p := range c.written { // the cache may have none of them yet
+		w.promise(p)
+	}
+	maps.DeleteFunc(c.written, func(uid types.UID, _ podmeta.Placement) bool { return !still[uid] })
+	if len(w.Waiting) == 0 {
+		return w, nil, nil
+	}
+	if err := errors.Join(c.list(ctx, lists[promised], promised), c.list(ctx, lists[provider], provider)); err != nil {
+		return nil, nil, err
+	}
+	bound := map[types.UID]bool{}
+	for i := range lists[provider].Items {
+		c.launcher(w, &lists[provider].Items[i], bound)
+	}
+	for i := range lists[promised].Items {
+		if pod := &lists[promised].Items[i]; !bound[pod.UID] {
+			p, _ := podmeta.ReadPlacement(pod)
+			w.promise(p)
+		}
+	}
+	return w, pods, nil
+}
+
+func (c *Controller) list(ctx context.Context, into *corev1.PodList, value string) error {
+	if err := c.opts.API.List(ctx, into, client.MatchingFields{Index: value}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("cannot list the Pods that placement looks at: %w", err)
+	}
+	return nil
+}
+
+// promiseTime is how long a sleeper is kept for a requester that was let go for it and
+// is not bound: the scheduler may have had to take another node, or none.
+const promiseTime = 30 * time.Second
+
+func (w *World) promise(p podmeta.Placement) {
+	if p.Instance != "" && w.Now.Sub(p.Since) < promiseTime {
+		w.Promised[Sleeper{p.Launcher, p.Instance}] = true
+	}
+}
+
+// requester reads one that carries the gate.
+func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
+	r := Requester{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time}
+	read, problems := podmeta.ReadRequester(pod)
+	if len(problems) == 0 && read.Input == podmeta.InputPatch {
+		r.Form, problems = nominal.FromPatch(pod, read.Patch)
+	} else if len(problems) == 0 {
+		var config v1alpha1.InferenceServerConfig
+		if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
+			problems = []podmeta.Problem{{
+				Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]",
+				Message: "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error(),
+			}}
+		} else {
+			r.Form, problems = nominal.FromConfig(pod, &config)
+		}
+	}
+	r.Problems = problems
+	return r
+}
+
+// launcher reads one, with what is taken of the GPUs of its node.
+func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]bool) {
+	taken := w.Taken[pod.Spec.NodeName]
+	if taken == nil {
+		taken = map[string]bool{}
+		w.Taken[pod.Spec.NodeName] = taken
+	}
+	take := func(gpus []string) {
+		for _, uuid := range gpus {
+			taken[uuid] = true
+		}
+	}
+	bindings, _ := podmeta.ReadBindings(pod)
+	for _, b := range bindings {
+		bound[b.RequesterUID] = true
+		take(b.GPUs)
+	}
+	view := c.opts.Views.View(string(pod.UID))
+	for _, i := range view.Instances {
+		if state := launcher.State(i.State); state != launcher.Sleeping && !state.Ended() {
+			take(i.GPUUUIDs)
+		}
+	}
+	if podmeta.Finished(pod) || podmeta.ServerEnded(pod) || !pod.DeletionTimestamp.IsZero() {
+		return
+	}
+	l := Launcher{
+		UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Node: pod.Spec.NodeName, Config: pod.Labels[podmeta.LabelLauncherConfig],
+		Spec: &pod.Spec, Runs: podmeta.Ready(pod), Instances: view.Instances, Models: view.Models,
+	}
+	if container := podmeta.Container(&pod.Spec, podmeta.ServingContainer); container != nil {
+		l.Image = container.Image
+	}
+	w.Launchers = append(w.Launchers, l)
+}

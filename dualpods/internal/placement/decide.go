@@ -1,0 +1,306 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// World is what a decision rests on.
+type World struct {
+	Now       time.Time
+	Began     time.Time // when this controller began to listen to launchers
+	Waiting   []Requester
+	Launchers []Launcher
+	// Taken are the GPUs of each node that a requester holds or an instance uses that
+	// does not sleep.
+	Taken map[string]map[string]bool
+	// Promised are the sleepers for which a requester was let go that is not bound yet.
+	Promised map[Sleeper]bool
+}
+
+// Requester is one that carries the gate.
+type Requester struct {
+	UID       types.UID
+	Namespace string
+	Name      string
+	Created   time.Time
+	Form      nominal.Form
+	Problems  []podmeta.Problem // why it cannot be read
+}
+
+// Launcher is one that may serve requesters of its namespace.
+type Launcher struct {
+	UID       types.UID
+	Name      string
+	Namespace string
+	Node      string
+	Config    string // name of its LauncherConfig
+	Image     string
+	Spec      *corev1.PodSpec
+	Runs      bool                            // its container does
+	Instances map[string]launcherapi.Instance // nil: it has not been heard
+	Models    map[string]launcherapi.Model
+}
+
+// Sleeper is an instance that sleeps.
+type Sleeper struct {
+	Launcher types.UID
+	Instance string
+}
+
+// Decision is what is to become of a requester: it stays gated until Wait, or the gate
+// comes off.
+type Decision struct {
+	UID      types.UID
+	Wait     time.Time // not zero: look again then
+	Prefer   []Preference
+	Sleeper  Sleeper // that the requester is let go for; empty: for none
+	Row, Why string
+}
+
+// Preference is a node, and its weight for the scheduler, 1 to 100.
+type Preference struct {
+	Node   string
+	Weight int32
+}
+
+// Weights of nodes, which the scheduler adds to what else it thinks of a node.
+const (
+	weightSleeper = 100 // the sleeper that is promised
+	weightOther   = 50  // another one
+	weightDisk    = 20  // the model is in the node's store
+)
+
+// maxPreferred is how many nodes of a kind a requester is told of: a Pod that names
+// all nodes of a large cluster is slow to schedule.
+const maxPreferred = 8
+
+// longestWait is how long a requester stays gated at most for launchers that have not
+// been heard.
+const longestWait = 5 * time.Second
+
+// The rows.
+const (
+	rowInputWrong = "input wrong"
+	rowNotHeard   = "launchers not heard"
+	rowAsleep     = "asleep on free GPUs"
+	rowOnDisk     = "on disk"
+	rowNowhere    = "nothing near"
+)
+
+// Decide says what is to become of each requester, by spec/placement.md. Of several
+// that want one sleeper the oldest has it. It changes nothing of w.
+func Decide(w *World) []Decision {
+	waiting := slices.Clone(w.Waiting)
+	slices.SortFunc(waiting, func(a, b Requester) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(string(a.UID), string(b.UID)))
+	})
+	d := &decision{World: w, promised: map[Sleeper]bool{}, near: map[string][]place{}}
+	for s := range w.Promised {
+		d.promised[s] = true
+	}
+	all := make([]Decision, 0, len(waiting))
+	for i := range waiting {
+		all = append(all, d.decide(&waiting[i]))
+	}
+	return all
+}
+
+// decision is one under way.
+type decision struct {
+	*World
+	promised map[Sleeper]bool
+	near     map[string][]place // by what is wanted: many requesters want the same
+}
+
+// place is where a model is near.
+type place struct {
+	node    string
+	sleeper Sleeper // empty: it is in the node's store
+}
+
+func (d *decision) decide(r *Requester) Decision {
+	out := Decision{UID: r.UID}
+	if len(r.Problems) > 0 {
+		out.Row, out.Why = rowInputWrong, podmeta.Join(r.Problems)
+		return out
+	}
+	if until := latest(r.Created, d.Began).Add(longestWait); until.After(d.Now) {
+		for i := range d.Launchers {
+			if l := &d.Launchers[i]; l.may(r) && l.Runs && l.Instances == nil {
+				out.Row, out.Why, out.Wait = rowNotHeard, "launcher "+l.Name+" has not said what it has", until
+				return out
+			}
+		}
+	}
+	var disk int
+	for _, p := range d.places(r) {
+		switch {
+		case p.sleeper == (Sleeper{}):
+			if disk < maxPreferred && !prefers(out.Prefer, p.node) {
+				disk++
+				out.Prefer = append(out.Prefer, Preference{p.node, weightDisk})
+			}
+		case d.promised[p.sleeper]:
+		case out.Sleeper == (Sleeper{}):
+			out.Sleeper, d.promised[p.sleeper] = p.sleeper, true
+			out.Prefer = append(out.Prefer, Preference{p.node, weightSleeper})
+		case len(out.Prefer) < maxPreferred && !prefers(out.Prefer, p.node):
+			out.Prefer = append(out.Prefer, Preference{p.node, weightOther})
+		}
+	}
+	switch {
+	case out.Sleeper != (Sleeper{}):
+		out.Row, out.Why = rowAsleep, fmt.Sprintf("its model sleeps on node %s, as instance %s", out.Prefer[0].Node, out.Sleeper.Instance)
+	case disk > 0:
+		out.Row, out.Why = rowOnDisk, "its model is on the disk of node "+out.Prefer[0].Node
+	default:
+		out.Row, out.Why = rowNowhere, "its model is near on no node"
+	}
+	return out
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func prefers(all []Preference, node string) bool {
+	return slices.ContainsFunc(all, func(p Preference) bool { return p.Node == node })
+}
+
+// may says that a launcher may serve a requester.
+func (l *Launcher) may(r *Requester) bool {
+	return l.Namespace == r.Namespace && (r.Form.LauncherConfig == l.Config || r.Form.LauncherConfig == "" && (r.Form.Image == "" || r.Form.Image == l.Image))
+}
+
+// places are where the model of a requester is near: first the sleepers whose GPUs are
+// free, those that were used last first, then the stores.
+func (d *decision) places(r *Requester) []place {
+	key := fmt.Sprintf("%s %s %s %d", r.Namespace, r.Form.LauncherConfig, r.Form.Hash(), r.Form.GPUs)
+	if known, ok := d.near[key]; ok {
+		return known
+	}
+	type found struct {
+		place
+		used time.Time
+	}
+	var asleep []found
+	var stored []place
+	model, revision := wanted(r.Form.Args)
+	ids := map[string]namer{} // by image, which is all that launchers add to the form
+	for i := range d.Launchers {
+		l := &d.Launchers[i]
+		if !l.may(r) {
+			continue
+		}
+		form, problems := r.Form.On(l.Spec)
+		if len(problems) > 0 {
+			continue
+		}
+		name, known := ids[form.Image]
+		if !known {
+			name = namerOf(form)
+			ids[form.Image] = name
+		}
+		for id := range l.Instances {
+			if !strings.HasPrefix(id, name.begins) {
+				continue
+			}
+			instance := l.Instances[id]
+			if instance.State == string(launcher.Sleeping) && len(instance.GPUUUIDs) == form.GPUs && id == name.of(instance.GPUUUIDs) && d.free(l.Node, instance.GPUUUIDs) {
+				last := found{place: place{l.Node, Sleeper{l.UID, id}}}
+				if instance.LastUsedAt != nil {
+					last.used = *instance.LastUsedAt
+				}
+				asleep = append(asleep, last)
+			}
+		}
+		for _, m := range l.Models {
+			if m.State == launcherapi.ModelReady && isModel(&m, model, revision) {
+				stored = append(stored, place{node: l.Node})
+				break
+			}
+		}
+	}
+	slices.SortFunc(asleep, func(a, b found) int {
+		return cmp.Or(b.used.Compare(a.used), strings.Compare(a.node, b.node), strings.Compare(a.sleeper.Instance, b.sleeper.Instance))
+	})
+	slices.SortFunc(stored, func(a, b place) int { return strings.Compare(a.node, b.node) })
+	places := make([]place, 0, len(asleep)+len(stored))
+	for _, f := range asleep {
+		places = append(places, f.place)
+	}
+	places = append(places, stored...)
+	d.near[key] = places
+	return places
+}
+
+// namer names the instances of a form, by their GPUs.
+type namer struct {
+	of     func(gpus []string) string
+	begins string // what all these names begin with: most others do not
+}
+
+func namerOf(form nominal.Form) namer {
+	of := binding.InstanceIDs(form)
+	name := of(nil)
+	return namer{of, name[:strings.LastIndex(name, "-")+1]}
+}
+
+// free says that nobody holds or uses any of those GPUs.
+func (d *decision) free(node string, gpus []string) bool {
+	return !slices.ContainsFunc(gpus, func(uuid string) bool { return d.Taken[node][uuid] })
+}
+
+// wanted is the model of the arguments of `vllm serve`, and its revision.
+func wanted(args []string) (model, revision string) {
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		model = args[0]
+	}
+	for i, arg := range args {
+		for flag, into := range map[string]*string{"--model": &model, "--revision": &revision} {
+			if value, ok := strings.CutPrefix(arg, flag+"="); ok {
+				*into = value
+			} else if arg == flag && i+1 < len(args) {
+				*into = args[i+1]
+			}
+		}
+	}
+	if name, at, ok := strings.Cut(model, "@"); ok && revision == "" {
+		return name, at
+	}
+	return model, revision
+}
+
+const hubScheme = "hf://"
+
+// isModel says that a model of a store is the one that is named.
+func isModel(m *launcherapi.Model, name, revision string) bool {
+	switch {
+	case name == "":
+		return false
+	case name == m.ID:
+		return true
+	case name != m.URI && hubScheme+name != m.URI:
+		return false
+	case revision == "" && !strings.HasPrefix(m.URI, hubScheme):
+		return true // such a source has one version at a time
+	}
+	revision = cmp.Or(revision, "main")
+	return m.Revision == revision || m.Ref == revision || slices.Contains(m.Refs, revision)
+}

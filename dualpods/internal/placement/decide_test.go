@@ -1,0 +1,242 @@
+package placement
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// form is that of a requester of one GPU.
+func form(args ...string) nominal.Form {
+	return nominal.Form{Args: args, GPUs: 1, LauncherConfig: "pool"}
+}
+
+// spec is that of the launchers, whose image is that of their instances.
+var spec = corev1.PodSpec{Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: image}}}
+
+const image = "vllm"
+
+// nameOf is the name of an instance on a launcher.
+func nameOf(f nominal.Form, gpus []string) string {
+	f.Image = image
+	return binding.InstanceID(f, gpus)
+}
+
+// gpu is the first GPU of a node.
+func gpu(node string) string { return "GPU-" + node }
+
+// world is one with three nodes of one GPU, a launcher on each, and a requester.
+func world() *World {
+	w := &World{
+		Now: now, Began: now.Add(-time.Hour), Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{},
+		Waiting: []Requester{{UID: "r1", Namespace: "ns", Name: "r1", Created: now, Form: form("org/llama")}},
+	}
+	for _, node := range []string{"n1", "n2", "n3"} {
+		w.Launchers = append(w.Launchers, Launcher{
+			UID: types.UID("l-" + node), Name: "launcher-" + node, Namespace: "ns", Node: node, Config: "pool", Spec: &spec, Runs: true,
+			Instances: map[string]launcherapi.Instance{}, Models: map[string]launcherapi.Model{},
+		})
+	}
+	return w
+}
+
+// sleeps has an instance of a form sleep on the first GPU of a launcher's node.
+func (w *World) sleeps(on int, f nominal.Form, lastUsed time.Duration) Sleeper {
+	l, used := &w.Launchers[on], now.Add(-lastUsed)
+	i := launcherapi.Instance{State: string(launcher.Sleeping), LastUsedAt: &used}
+	i.GPUUUIDs = []string{gpu(l.Node)}
+	i.InstanceID = nameOf(f, i.GPUUUIDs)
+	l.Instances[i.InstanceID] = i
+	return Sleeper{l.UID, i.InstanceID}
+}
+
+func (w *World) stores(on int, m launcherapi.Model) {
+	m.State = launcherapi.ModelReady
+	w.Launchers[on].Models["id"] = m
+}
+
+// rows are the examples of spec/placement.md, by row.
+var rows = []struct {
+	row    string
+	what   string
+	change func(w *World)
+	prefer []Preference
+}{
+	{rowInputWrong, "", func(w *World) {
+		w.Waiting[0].Problems = []podmeta.Problem{{Kind: podmeta.Invalid, Field: "f", Message: "m"}}
+		w.sleeps(0, w.Waiting[0].Form, 0)
+	}, nil},
+	{rowNotHeard, "of its namespace", func(w *World) { w.Launchers[2].Instances = nil; w.sleeps(0, w.Waiting[0].Form, 0) }, nil},
+	{rowNowhere, "not heard for long", func(w *World) { w.Launchers[2].Instances = nil; w.Waiting[0].Created = now.Add(-longestWait) }, nil},
+	{rowNotHeard, "the controller has just begun", func(w *World) {
+		w.Launchers[2].Instances = nil
+		w.Waiting[0].Created, w.Began = now.Add(-time.Hour), now
+	}, nil},
+	{rowNowhere, "one that is not heard starts", func(w *World) { w.Launchers[2].Instances, w.Launchers[2].Runs = nil, false }, nil},
+	{rowNowhere, "one that is not heard is of another namespace", func(w *World) { w.Launchers[2].Instances, w.Launchers[2].Namespace = nil, "other" }, nil},
+	{rowAsleep, "", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0) }, []Preference{{"n2", weightSleeper}}},
+	{rowAsleep, "on two nodes: the one that was used last", func(w *World) {
+		w.sleeps(0, w.Waiting[0].Form, time.Hour)
+		w.sleeps(1, w.Waiting[0].Form, time.Minute)
+	}, []Preference{{"n2", weightSleeper}, {"n1", weightOther}}},
+	{rowAsleep, "and on disk elsewhere", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.stores(0, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+	}, []Preference{{"n2", weightSleeper}, {"n1", weightDisk}}},
+	{rowNowhere, "its GPU is taken", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.Taken["n2"] = map[string]bool{gpu("n2"): true}
+	}, nil},
+	{rowAsleep, "a GPU of that name is taken on another node", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.Taken["n1"] = map[string]bool{gpu("n2"): true}
+	}, []Preference{{"n2", weightSleeper}}},
+	{rowNowhere, "it is promised", func(w *World) { w.Promised[w.sleeps(1, w.Waiting[0].Form, 0)] = true }, nil},
+	{rowNowhere, "another model sleeps", func(w *World) { w.sleeps(1, form("org/other"), 0) }, nil},
+	{rowNowhere, "it is awake", func(w *World) {
+		s := w.sleeps(1, w.Waiting[0].Form, 0)
+		i := w.Launchers[1].Instances[s.Instance]
+		i.State = string(launcher.Awake)
+		w.Launchers[1].Instances[s.Instance] = i
+	}, nil},
+	{rowNowhere, "it sleeps on two GPUs, and one is asked for", func(w *World) {
+		i := launcherapi.Instance{State: string(launcher.Sleeping)}
+		i.GPUUUIDs = []string{"a", "b"}
+		i.InstanceID = nameOf(w.Waiting[0].Form, i.GPUUUIDs)
+		w.Launchers[0].Instances[i.InstanceID] = i
+	}, nil},
+	{rowNowhere, "it sleeps with a launcher of another LauncherConfig", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Config = "other" }, nil},
+	{rowNowhere, "it sleeps with a launcher of another namespace", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Namespace = "other" }, nil},
+	{rowNowhere, "it sleeps with a launcher that lacks what it needs mounted", func(w *World) {
+		w.Waiting[0].Form.Mounts = []nominal.Mount{{Field: "f", Path: "/data", Source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		w.sleeps(1, w.Waiting[0].Form, 0)
+	}, nil},
+	{rowOnDisk, "", func(w *World) { w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}}) }, []Preference{{"n2", weightDisk}}},
+	{rowNowhere, "on disk, another revision", func(w *World) {
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"v1"}, Revision: "c1"})
+	}, nil},
+	{rowOnDisk, "that revision", func(w *World) {
+		w.Waiting[0].Form = form("org/llama", "--revision", "v1")
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Ref: "v1", Revision: "c1"})
+	}, []Preference{{"n2", weightDisk}}},
+	{rowOnDisk, "that commit, in the model's name", func(w *World) {
+		w.Waiting[0].Form = form("--model=hf://org/llama@c1")
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Ref: "v1", Revision: "c1"})
+	}, []Preference{{"n2", weightDisk}}},
+	{rowOnDisk, "from a source without revisions", func(w *World) {
+		w.Waiting[0].Form = form("https://host/llama")
+		w.stores(2, launcherapi.Model{URI: "https://host/llama", Revision: "e1"})
+	}, []Preference{{"n3", weightDisk}}},
+	{rowNowhere, "not whole", func(w *World) {
+		w.Launchers[1].Models["id"] = launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, State: launcherapi.ModelDownloading}
+	}, nil},
+	{rowNowhere, "", func(*World) {}, nil},
+}
+
+func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
+	shown := map[string]bool{}
+	for _, tt := range rows {
+		t.Run(tt.row+" "+tt.what, func(t *testing.T) {
+			w := world()
+			tt.change(w)
+			all := Decide(w)
+			require.Len(t, all, 1)
+			assert.Equal(t, tt.row, all[0].Row, all[0].Why)
+			assert.NotEmpty(t, all[0].Why)
+			assert.Equal(t, tt.prefer, all[0].Prefer)
+			assert.Equal(t, tt.row == rowAsleep, all[0].Sleeper != Sleeper{})
+			assert.Equal(t, tt.row == rowNotHeard, all[0].Wait.After(now))
+		})
+		shown[tt.row] = true
+	}
+	text, err := os.ReadFile("../../../spec/placement.md")
+	require.NoError(t, err)
+	for _, row := range regexp.MustCompile(`(?m)^\| ([a-zA-Z ]+) \|`).FindAllSubmatch(text, -1) {
+		if name := string(row[1]); name != "row" {
+			assert.True(t, shown[name], "no example of row %q", name)
+			delete(shown, name)
+		}
+	}
+	assert.Empty(t, shown, "these rows are not in the table")
+}
+
+func TestOneSleeperIsPromisedToOneRequesterTheOldestFirst(t *testing.T) {
+	w := world()
+	one, other := w.sleeps(0, w.Waiting[0].Form, time.Hour), w.sleeps(1, w.Waiting[0].Form, time.Minute)
+	for n := range 2 {
+		r := w.Waiting[0]
+		r.UID, r.Created = types.UID(fmt.Sprintf("r%d", n+2)), now.Add(-time.Duration(n+1)*time.Second)
+		w.Waiting = append(w.Waiting, r)
+	}
+	got := map[types.UID]Sleeper{}
+	for _, d := range Decide(w) {
+		got[d.UID] = d.Sleeper
+	}
+	assert.Equal(t, map[types.UID]Sleeper{"r3": other, "r2": one, "r1": {}}, got)
+	assert.Empty(t, w.Promised, "nothing of the world is changed")
+}
+
+func TestNotMoreThanSomeNodesOfAKindAreNamed(t *testing.T) {
+	w := world()
+	for n := range 50 {
+		l := w.Launchers[0]
+		l.UID, l.Node, l.Models = types.UID(fmt.Sprint("x", n)), fmt.Sprint("x", n), map[string]launcherapi.Model{}
+		l.Instances = map[string]launcherapi.Instance{}
+		w.Launchers = append(w.Launchers, l)
+		if n%2 == 0 {
+			w.sleeps(len(w.Launchers)-1, w.Waiting[0].Form, 0)
+		} else {
+			w.stores(len(w.Launchers)-1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+		}
+	}
+	all := Decide(w)
+	weights := map[int32]int{}
+	for _, p := range all[0].Prefer {
+		weights[p.Weight]++
+	}
+	assert.Equal(t, map[int32]int{weightSleeper: 1, weightOther: maxPreferred - 1, weightDisk: maxPreferred}, weights)
+}
+
+// BenchmarkDecide decides for one requester at 1,000 nodes with 8 sleepers each.
+func BenchmarkDecide(b *testing.B) {
+	w := world()
+	w.Launchers = nil
+	for n := range 1000 {
+		l := Launcher{
+			UID: types.UID(fmt.Sprint("l", n)), Namespace: "ns", Node: fmt.Sprint("n", n), Config: "pool", Spec: &spec, Runs: true,
+			Instances: map[string]launcherapi.Instance{}, Models: map[string]launcherapi.Model{},
+		}
+		for g := range 8 {
+			i := launcherapi.Instance{State: string(launcher.Sleeping)}
+			i.GPUUUIDs = []string{fmt.Sprintf("GPU-%d-%d", n, g)}
+			i.InstanceID = nameOf(form(fmt.Sprint("org/model-", (n+g)%100)), i.GPUUUIDs)
+			l.Instances[i.InstanceID] = i
+		}
+		w.Launchers = append(w.Launchers, l)
+	}
+	w.Waiting[0].Form = form("org/model-7")
+	for b.Loop() {
+		if d := Decide(w)[0]; d.Row != rowAsleep {
+			b.Fatal(d)
+		}
+	}
+}

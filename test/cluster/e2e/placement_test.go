@@ -1,0 +1,97 @@
+//go:build cluster
+
+package e2e
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/hubserver"
+)
+
+// placed waits until the gate of a requester is off, and gives why it was placed so.
+func (s *site) placed(name string) (pod *corev1.Pod, why podmeta.Placement) {
+	s.t.Helper()
+	s.eventually("the gate of "+name+" is off", func() bool {
+		pod = s.pod(name)
+		return len(pod.Spec.SchedulingGates) == 0
+	})
+	why, ok := podmeta.ReadPlacement(pod)
+	require.True(s.t, ok, "%v", pod.Annotations)
+	return pod, why
+}
+
+// TestAGatedRequesterGoesToTheNodeWhereItsModelSleeps leaves one GPU of each node to
+// the test; the scheduler alone would take the first node, where nothing else asks for CPU.
+func TestAGatedRequesterGoesToTheNodeWhereItsModelSleeps(t *testing.T) {
+	s := newSite(t)
+	s.addLauncher(2)
+	s.onOneGPU()
+	s.onOneGPUOf(2, "1200m")
+	s.deploy(server{app: "warm", node: 2}, 1)
+	s.served("warm", 1)
+	s.scale("warm", 0)
+	s.gone("warm")
+	asleep := s.instance("launcher-node-2", "warm", "sleeping")
+
+	began := time.Now()
+	s.start(server{app: "warm", placed: true})
+	pod := s.served("warm", 1)[0]
+	t.Logf("a requester that was steered to where its model sleeps is ready after %s", time.Since(began).Round(time.Millisecond))
+	assert.Equal(t, cluster.NodeName(2), pod.Spec.NodeName)
+	assert.Equal(t, asleep.PID, s.instance("launcher-node-2", "warm", "awake").PID, "it was woken, not started")
+	_, why := s.placed("warm")
+	assert.Equal(t, asleep.InstanceID, why.Instance)
+	assert.EqualValues(t, s.pod("launcher-node-2").UID, why.Launcher)
+	s.eventually("an Event tells of it", func() bool {
+		events := s.kubectl("get", "events", "--field-selector", "reason=Placed,involvedObject.name=warm", "-o", "jsonpath={.items[*].message}")
+		return events == "its model sleeps on node "+cluster.NodeName(2)+", as instance "+asleep.InstanceID
+	})
+	model, err := s.ask(pod.Status.PodIP+":8000", "org/warm")
+	require.NoError(t, err)
+	assert.Equal(t, "org/warm", model)
+
+	// Where nothing is near, or what is asked for cannot be read, the scheduler decides.
+	s.start(server{app: "cold", placed: true})
+	s.served("cold", 1)
+	cold, why := s.placed("cold")
+	assert.Equal(t, cluster.NodeName(1), cold.Spec.NodeName, "the other GPU is taken")
+	assert.Nil(t, cold.Spec.Affinity)
+	assert.Equal(t, "its model is near on no node", why.Why)
+	s.start(server{app: "wrong", placed: true, patch: "spec: [not a Pod]"})
+	_, why = s.placed("wrong")
+	assert.Contains(t, why.Why, "server-patch")
+}
+
+func TestAGatedRequesterGoesToTheNodeThatHasItsModelOnDisk(t *testing.T) {
+	s := newModelSite(t, func(group *v1alpha1.ModelCacheNodeGroup) {
+		group.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(2)}
+	})
+	s.hub.Put("org/stored", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte(`{}`), "model.safetensors": []byte("w")}})
+	s.allReady()
+	s.onOneGPUOf(2, "1200m") // the scheduler alone would take the first node
+	c := s.keep("stored", "org/stored")
+	s.told(c.Name, "the node has it", func(status *v1alpha1.ClusterModelCacheStatus) bool {
+		return status.Progress == "1/1" && status.Ready == 1
+	})
+
+	s.start(server{app: "stored", placed: true})
+	s.served("stored", 1)
+	pod, why := s.placed("stored")
+	assert.Equal(t, cluster.NodeName(2), pod.Spec.NodeName)
+	assert.Equal(t, "its model is on the disk of node "+cluster.NodeName(2), why.Why)
+	assert.Empty(t, why.Instance)
+
+	require.NoError(t, api.Delete(t.Context(), pod)) // what reads the model keeps it
+	s.gone("stored")
+	launcher := s.poolPods()[cluster.NodeName(2)].Name
+	_, err := s.launcher(launcher).Delete(t.Context(), s.instance(launcher, "stored", "sleeping").InstanceID)
+	require.NoError(t, err)
+}
