@@ -179,7 +179,7 @@ func prefer(spec *corev1.PodSpec, all []Preference) {
 
 // observe reads what a decision rests on.
 func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1.Pod, error) {
-	w := &World{Now: c.opts.Now(), Began: c.began, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
+	w := &World{Now: c.opts.Now(), Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
 	lists := map[string]*corev1.PodList{gated: {}, promised: {}, provider: {}}
 	pods := map[types.UID]*corev1.Pod{}
 	if err := c.list(ctx, lists[gated], gated); err != nil {
@@ -204,9 +204,13 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 	if err := errors.Join(c.list(ctx, lists[promised], promised), c.list(ctx, lists[provider], provider)); err != nil {
 		return nil, nil, err
 	}
+	closed, err := c.closed(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
 	bound := map[types.UID]bool{}
 	for i := range lists[provider].Items {
-		c.launcher(w, &lists[provider].Items[i], bound)
+		c.launcher(w, &lists[provider].Items[i], bound, closed)
 	}
 	for i := range lists[promised].Items {
 		if pod := &lists[promised].Items[i]; !bound[pod.UID] {
@@ -222,6 +226,26 @@ func (c *Controller) list(ctx context.Context, into *corev1.PodList, value strin
 		return fmt.Errorf("cannot list the Pods that placement looks at: %w", err)
 	}
 	return nil
+}
+
+// closed are the nodes that take no more Pods.
+func (c *Controller) closed(ctx context.Context) (map[string]bool, error) {
+	var nodes corev1.NodeList
+	if err := c.opts.API.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("cannot list the nodes: %w", err)
+	}
+	closed := map[string]bool{}
+	for i := range nodes.Items {
+		closed[nodes.Items[i].Name] = nodes.Items[i].Spec.Unschedulable
+	}
+	return closed, nil
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // promiseTime is how long a sleeper is kept for a requester that was let go for it and
@@ -256,7 +280,7 @@ func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
 }
 
 // launcher reads one, with what is taken of the GPUs of its node.
-func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]bool) {
+func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]bool, closed map[string]bool) {
 	taken := w.Taken[pod.Spec.NodeName]
 	if taken == nil {
 		taken = map[string]bool{}
@@ -283,7 +307,10 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]boo
 	}
 	l := Launcher{
 		UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Node: pod.Spec.NodeName, Config: pod.Labels[podmeta.LabelLauncherConfig],
-		Spec: &pod.Spec, Runs: podmeta.Ready(pod), Instances: view.Instances, Models: view.Models,
+		Spec: &pod.Spec, Runs: podmeta.Ready(pod), Closed: closed[pod.Spec.NodeName], Since: view.Lost, Instances: view.Instances, Models: view.Models,
+	}
+	if l.Since.IsZero() { // this process listens to it in a moment
+		l.Since = latest(c.began, pod.CreationTimestamp.Time)
 	}
 	if container := podmeta.Container(&pod.Spec, podmeta.ServingContainer); container != nil {
 		l.Image = container.Image

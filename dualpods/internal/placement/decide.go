@@ -20,7 +20,6 @@ import (
 // World is what a decision rests on.
 type World struct {
 	Now       time.Time
-	Began     time.Time // when this controller began to listen to launchers
 	Waiting   []Requester
 	Launchers []Launcher
 	// Taken are the GPUs of each node that a requester holds or an instance uses that
@@ -49,7 +48,9 @@ type Launcher struct {
 	Config    string // name of its LauncherConfig
 	Image     string
 	Spec      *corev1.PodSpec
-	Runs      bool                            // its container does
+	Runs      bool                            // it is ready
+	Closed    bool                            // its node takes no more Pods
+	Since     time.Time                       // when this controller began to listen to it
 	Instances map[string]launcherapi.Instance // nil: it has not been heard
 	Models    map[string]launcherapi.Model
 }
@@ -87,7 +88,7 @@ const (
 // all nodes of a large cluster is slow to schedule.
 const maxPreferred = 8
 
-// longestWait is how long a requester stays gated at most for launchers that have not
+// longestWait is how long requesters stay gated at most for a launcher that has not
 // been heard.
 const longestWait = 5 * time.Second
 
@@ -137,12 +138,11 @@ func (d *decision) decide(r *Requester) Decision {
 		out.Row, out.Why = rowInputWrong, podmeta.Join(r.Problems)
 		return out
 	}
-	if until := latest(r.Created, d.Began).Add(longestWait); until.After(d.Now) {
-		for i := range d.Launchers {
-			if l := &d.Launchers[i]; l.may(r) && l.Runs && l.Instances == nil {
-				out.Row, out.Why, out.Wait = rowNotHeard, "launcher "+l.Name+" has not said what it has", until
-				return out
-			}
+	for i := range d.Launchers {
+		l := &d.Launchers[i]
+		if until := l.Since.Add(longestWait); l.may(r) && l.Runs && l.Instances == nil && until.After(d.Now) {
+			out.Row, out.Why, out.Wait = rowNotHeard, "launcher "+l.Name+" has not said what it has", until
+			return out
 		}
 	}
 	var disk int
@@ -172,13 +172,6 @@ func (d *decision) decide(r *Requester) Decision {
 	return out
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 func prefers(all []Preference, node string) bool {
 	return slices.ContainsFunc(all, func(p Preference) bool { return p.Node == node })
 }
@@ -205,7 +198,7 @@ func (d *decision) places(r *Requester) []place {
 	ids := map[string]namer{} // by image, which is all that launchers add to the form
 	for i := range d.Launchers {
 		l := &d.Launchers[i]
-		if !l.may(r) {
+		if !l.may(r) || !l.Runs || l.Closed {
 			continue
 		}
 		form, problems := r.Form.On(l.Spec)

@@ -46,13 +46,13 @@ func gpu(node string) string { return "GPU-" + node }
 // world is one with three nodes of one GPU, a launcher on each, and a requester.
 func world() *World {
 	w := &World{
-		Now: now, Began: now.Add(-time.Hour), Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{},
+		Now: now, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{},
 		Waiting: []Requester{{UID: "r1", Namespace: "ns", Name: "r1", Created: now, Form: form("org/llama")}},
 	}
 	for _, node := range []string{"n1", "n2", "n3"} {
 		w.Launchers = append(w.Launchers, Launcher{
 			UID: types.UID("l-" + node), Name: "launcher-" + node, Namespace: "ns", Node: node, Config: "pool", Spec: &spec, Runs: true,
-			Instances: map[string]launcherapi.Instance{}, Models: map[string]launcherapi.Model{},
+			Since: now.Add(-time.Second), Instances: map[string]launcherapi.Instance{}, Models: map[string]launcherapi.Model{},
 		})
 	}
 	return w
@@ -85,11 +85,12 @@ var rows = []struct {
 		w.sleeps(0, w.Waiting[0].Form, 0)
 	}, nil},
 	{rowNotHeard, "of its namespace", func(w *World) { w.Launchers[2].Instances = nil; w.sleeps(0, w.Waiting[0].Form, 0) }, nil},
-	{rowNowhere, "not heard for long", func(w *World) { w.Launchers[2].Instances = nil; w.Waiting[0].Created = now.Add(-longestWait) }, nil},
-	{rowNotHeard, "the controller has just begun", func(w *World) {
-		w.Launchers[2].Instances = nil
-		w.Waiting[0].Created, w.Began = now.Add(-time.Hour), now
+	{rowNowhere, "not heard for long", func(w *World) { w.Launchers[2].Instances, w.Launchers[2].Since = nil, now.Add(-longestWait) }, nil},
+	{rowNotHeard, "by a requester that waits for long", func(w *World) {
+		w.Launchers[2].Instances, w.Waiting[0].Created = nil, now.Add(-time.Hour)
 	}, nil},
+	{rowNowhere, "it sleeps on a node that is closed", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Closed = true }, nil},
+	{rowNowhere, "it sleeps with a launcher that is not ready", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Runs = false }, nil},
 	{rowNowhere, "one that is not heard starts", func(w *World) { w.Launchers[2].Instances, w.Launchers[2].Runs = nil, false }, nil},
 	{rowNowhere, "one that is not heard is of another namespace", func(w *World) { w.Launchers[2].Instances, w.Launchers[2].Namespace = nil, "other" }, nil},
 	{rowAsleep, "", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0) }, []Preference{{"n2", weightSleeper}}},
