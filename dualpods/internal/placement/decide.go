@@ -130,6 +130,7 @@ type decision struct {
 type place struct {
 	node    string
 	sleeper Sleeper // empty: it is in the node's store
+	used    time.Time
 }
 
 func (d *decision) decide(r *Requester) Decision {
@@ -188,14 +189,9 @@ func (d *decision) places(r *Requester) []place {
 	if known, ok := d.near[key]; ok {
 		return known
 	}
-	type found struct {
-		place
-		used time.Time
-	}
-	var asleep []found
-	var stored []place
+	var asleep, stored []place
 	model, revision := wanted(r.Form.Args)
-	ids := map[string]namer{} // by image, which is all that launchers add to the form
+	names := map[string]namer{} // by image, which is all that launchers add to the form
 	for i := range d.Launchers {
 		l := &d.Launchers[i]
 		if !l.may(r) || !l.Runs || l.Closed {
@@ -205,54 +201,64 @@ func (d *decision) places(r *Requester) []place {
 		if len(problems) > 0 {
 			continue
 		}
-		name, known := ids[form.Image]
+		name, known := names[form.Image]
 		if !known {
 			name = namerOf(form)
-			ids[form.Image] = name
+			names[form.Image] = name
 		}
-		for id := range l.Instances {
-			if !strings.HasPrefix(id, name.begins) {
-				continue
-			}
-			instance := l.Instances[id]
-			if instance.State == string(launcher.Sleeping) && len(instance.GPUUUIDs) == form.GPUs && id == name.of(instance.GPUUUIDs) && d.free(l.Node, instance.GPUUUIDs) {
-				last := found{place: place{l.Node, Sleeper{l.UID, id}}}
-				if instance.LastUsedAt != nil {
-					last.used = *instance.LastUsedAt
-				}
-				asleep = append(asleep, last)
-			}
-		}
-		for _, m := range l.Models {
-			if m.State == launcherapi.ModelReady && isModel(&m, model, revision) {
-				stored = append(stored, place{node: l.Node})
-				break
-			}
+		asleep = append(asleep, d.sleepers(l, name)...)
+		if l.stores(model, revision) {
+			stored = append(stored, place{node: l.Node})
 		}
 	}
-	slices.SortFunc(asleep, func(a, b found) int {
+	slices.SortFunc(asleep, func(a, b place) int {
 		return cmp.Or(b.used.Compare(a.used), strings.Compare(a.node, b.node), strings.Compare(a.sleeper.Instance, b.sleeper.Instance))
 	})
 	slices.SortFunc(stored, func(a, b place) int { return strings.Compare(a.node, b.node) })
-	places := make([]place, 0, len(asleep)+len(stored))
-	for _, f := range asleep {
-		places = append(places, f.place)
+	d.near[key] = append(asleep, stored...)
+	return d.near[key]
+}
+
+// sleepers are those of a launcher that have such a name, and whose GPUs are free.
+func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
+	for id := range l.Instances {
+		if !strings.HasPrefix(id, name.begins) {
+			continue
+		}
+		i := l.Instances[id]
+		if i.State != string(launcher.Sleeping) || len(i.GPUUUIDs) != name.gpus || id != name.of(i.GPUUUIDs) || !d.free(l.Node, i.GPUUUIDs) {
+			continue
+		}
+		at := place{node: l.Node, sleeper: Sleeper{l.UID, id}}
+		if i.LastUsedAt != nil {
+			at.used = *i.LastUsedAt
+		}
+		all = append(all, at)
 	}
-	places = append(places, stored...)
-	d.near[key] = places
-	return places
+	return all
+}
+
+// stores says that a launcher has a model whole in its store.
+func (l *Launcher) stores(model, revision string) bool {
+	for _, m := range l.Models {
+		if m.State == launcherapi.ModelReady && isModel(&m, model, revision) {
+			return true
+		}
+	}
+	return false
 }
 
 // namer names the instances of a form, by their GPUs.
 type namer struct {
 	of     func(gpus []string) string
 	begins string // what all these names begin with: most others do not
+	gpus   int
 }
 
 func namerOf(form nominal.Form) namer {
 	of := binding.InstanceIDs(form)
 	name := of(nil)
-	return namer{of, name[:strings.LastIndex(name, "-")+1]}
+	return namer{of, name[:strings.LastIndex(name, "-")+1], form.GPUs}
 }
 
 // free says that nobody holds or uses any of those GPUs.
