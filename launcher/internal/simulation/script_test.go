@@ -127,7 +127,7 @@ type theme struct {
 	budget launcherapi.Budget
 	pinned bool // many instances are pinned
 	damage bool // many kills come with damage to a file
-	small  bool // many fit beside each other on a GPU
+	full   bool // more sleep on a GPU than its budget allows, and none may be evicted
 	stored bool // many instances read the model of the store
 	forked bool // many instances are forked
 	wakes  bool // somebody wakes the sleeper of the other GPU while a swap makes room
@@ -153,7 +153,7 @@ var themes = []theme{
 	{much: []string{"swap in new", "swap in sleeping", "sleep", "wake"}, budget: launcherapi.Budget{MaxHostSleeperBytes: 15 * gib}},
 	{much: []string{"swap in new", "delete"}, budget: launcherapi.Budget{MinResidency: launcherapi.Duration(10 * time.Second)}},
 	{much: []string{"delete", "kill", "cannot be killed"}},
-	{much: []string{"swap in new", "create", "sleep"}, budget: launcherapi.Budget{MaxSleepersPerGPU: 1}, pinned: true, small: true},
+	{much: []string{"swap in new", "create", "sleep"}, budget: launcherapi.Budget{MaxSleepersPerGPU: 1}, pinned: true, full: true},
 	{much: []string{"remove the model", "pull the model", "kill", "create", "swap in new", "delete"}, stored: true},
 	{much: []string{"preloaders die", "preloaders hang", "kill", "create", "swap in new", "delete"}, forked: true},
 	{much: []string{"preloaders hang", "call off", "client goes away", "close", "swap in new", "delete"}, stored: true, forked: true},
@@ -197,9 +197,6 @@ func (d *drawing) create(s *step) {
 	d.known(s)
 	s.gpus = d.gpus()
 	s.share = one(d, "0.9", "0.9", "0.5", "0.4", "0.3")
-	if d.theme.small && s.share > "0.4" {
-		s.share = "0.2"
-	}
 	s.pinned = d.n(10) == 0 || d.theme.pinned && d.n(2) == 0
 	if d.n(4) == 0 {
 		s.port = 9000 + d.n(2)
@@ -267,6 +264,13 @@ func drawScript(seed uint64) script {
 			{at: 8*time.Second + time.Millisecond, what: "create", request: "second", id: "c", gpus: []string{"g0"}, share: "0.9"},
 		}
 		at = 14 * time.Second
+	}
+	if d.theme.full {
+		for n, id := range []string{"a", "b"} {
+			out.steps = append(out.steps, step{at: time.Duration(1+n) * time.Second, what: "create", request: "first of " + id, id: id, gpus: []string{"g1"}, share: "0.3", pinned: true})
+		}
+		out.steps = append(out.steps, step{at: 12 * time.Second, what: "sleep", id: "a"}, step{at: 14 * time.Second, what: "sleep", id: "b"})
+		at = 16 * time.Second
 	}
 	for range 4 + d.n(22) {
 		at += d.between(time.Millisecond, 30*time.Millisecond) << d.n(9)
