@@ -102,6 +102,7 @@ func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
 			l.began = l.view.Revision
 			l.read(pod)
 			w.launchers = append(w.launchers, l)
+		case podmeta.AwaitsPlacement(pod) && !podmeta.Held(pod): // it runs nowhere before it is placed
 		case podmeta.IsRequester(pod):
 			w.pods[pod.UID] = pod
 			read, problems := podmeta.ReadRequester(pod)

@@ -228,7 +228,7 @@ func request(node string) []reconcile.Request {
 
 func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
 	pod, ok := o.(*corev1.Pod)
-	if !ok || !podmeta.IsRequester(pod) && !binding.IsLauncher(pod) {
+	if !ok || !podmeta.IsRequester(pod) && !binding.IsLauncher(pod) || podmeta.AwaitsPlacement(pod) {
 		return nil
 	}
 	if binding.IsLauncher(pod) {

@@ -154,7 +154,9 @@ func (c *Controller) letGo(ctx context.Context, pod *corev1.Pod, d *Decision) er
 	case err != nil:
 		return fmt.Errorf("cannot take the gate %s off Pod %s/%s: %w", podmeta.SchedulingGate, pod.Namespace, pod.Name, err)
 	}
-	c.opts.Recorder.Eventf(changed, nil, corev1.EventTypeNormal, "Placed", "Place", "%s", d.Why)
+	if len(d.Prefer) > 0 {
+		c.opts.Recorder.Eventf(changed, nil, corev1.EventTypeNormal, "Placed", "Place", "%s", d.Why)
+	}
 	return nil
 }
 

@@ -27,10 +27,11 @@ type crowd struct {
 	running    int // of all Pods
 	requesters int // of those that are there, being deleted or not
 	served     int // requesters of which the controller says so
+	placed     int // requesters from which it took the scheduling gate
 }
 
 // standing is what is known of one Pod.
-type standing struct{ running, requester, served bool }
+type standing struct{ running, requester, served, placed bool }
 
 func watchCrowd(ctx context.Context, config *rest.Config) (*crowd, error) {
 	pods, err := cache.New(config, cache.Options{DefaultNamespaces: map[string]cache.Config{namespace: {}}, DefaultTransform: cache.TransformStripManagedFields()})
@@ -76,6 +77,7 @@ func (c *crowd) take(o any, deleted bool) {
 	var status podmeta.Status
 	_ = json.Unmarshal([]byte(pod.Annotations[podmeta.AnnotationStatus]), &status) // none: it says nothing yet
 	now := standing{running: pod.Status.Phase == corev1.PodRunning, requester: podmeta.IsRequester(pod), served: status.State == "Serving"}
+	_, now.placed = podmeta.ReadPlacement(pod)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.count(c.all[pod.UID], -1)
@@ -97,6 +99,9 @@ func (c *crowd) count(s standing, by int) {
 	}
 	if s.served {
 		c.served += by
+	}
+	if s.placed {
+		c.placed += by
 	}
 }
 
@@ -120,7 +125,7 @@ func (c *crowd) until(ctx context.Context, so func(*crowd) bool) error {
 func (c *crowd) String() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return fmt.Sprintf("%d Pods run, %d are requesters, %d of these are served", c.running, c.requesters, c.served)
+	return fmt.Sprintf("%d Pods run, %d are requesters, %d of these are served and %d placed", c.running, c.requesters, c.served, c.placed)
 }
 
 // sideBySide does something for each of some objects, sixteen at a time.

@@ -56,6 +56,7 @@ var parts = figures.Parts[*bench]{
 	{Name: "kubelet", Run: (*bench).kubelet},
 	{Name: "at-once", Run: (*bench).atOnce},
 	{Name: "bindings", Run: (*bench).bindings},
+	{Name: "placement", Run: (*bench).placement},
 	{Name: "memory", Run: (*bench).memory},
 }
 
@@ -78,7 +79,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	write := flags.Bool("write", false, "put the table into "+figures.Document)
 	only := flags.String("only", "", "run these parts alone, separated by commas: "+parts.Names())
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples, nodes and Pods")
-	profiles := flags.String("profiles", "", "put profiles of the controller into this folder: CPU in part bindings, heap and goroutines in part memory")
+	profiles := flags.String("profiles", "", "put profiles of the controller into this folder: CPU in parts bindings and placement, heap and goroutines in part memory")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

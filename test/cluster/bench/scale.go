@@ -188,7 +188,7 @@ func (b *bench) bindings() (rows []figures.Row, err error) {
 		}
 	}
 	p.controller.stop()
-	bare, err := p.bareWrites(pods)
+	bare, err := p.bareWrites(pods, writesEach)
 	if err != nil {
 		return nil, err
 	}
@@ -229,11 +229,11 @@ func (p *played) writesAtOnce(rounds, each int) (times figures.Times, err error)
 	return times, nil
 }
 
-// bareWrites is how many times a second a client can write to Pods as often as a
-// binding takes, sixteen at a time, on the same API server with the same watchers.
-func (p *played) bareWrites(pods []*corev1.Pod) (perSecond float64, err error) {
+// bareWrites is how many Pods a second a client can write to so many times each,
+// sixteen at a time, on the same API server with the same watchers.
+func (p *played) bareWrites(pods []*corev1.Pod, each int) (perSecond float64, err error) {
 	began := time.Now()
-	for n := range writesEach {
+	for n := range each {
 		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"bench.hotseat.dev/write":"%d"}}}`, n))
 		err := sideBySide(p.ctx, pods, func(ctx context.Context, pod *corev1.Pod) error { return p.api.Patch(ctx, pod.DeepCopy(), patch) })
 		if err != nil {
