@@ -70,6 +70,36 @@ func TestAGatedRequesterGoesToTheNodeWhereItsModelSleeps(t *testing.T) {
 	assert.Contains(t, why.Why, "server-patch")
 }
 
+// TestAGatedRequesterWaitsForAControllerThatHearsLaunchersFirst: the controller is
+// stopped, and killed once the requester is there. The one that follows takes the gate
+// off only when it knows what sleeps where.
+func TestAGatedRequesterWaitsForAControllerThatHearsLaunchersFirst(t *testing.T) {
+	s := newSite(t)
+	s.addLauncher(2)
+	s.onOneGPUOf(2, "1200m")
+	s.deploy(server{app: "kept", node: 2}, 1)
+	s.served("kept", 1)
+	s.scale("kept", 0)
+	s.gone("kept")
+	asleep := s.instance("launcher-node-2", "kept", "sleeping")
+
+	leader := s.controller()
+	s.signalController(t.Context(), leader, "STOP")
+	s.start(server{app: "kept", placed: true})
+	s.eventually("the requester is said to be gated", func() bool {
+		for _, c := range s.pod("kept").Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonSchedulingGated {
+				return true
+			}
+		}
+		return false
+	})
+	s.killController(leader)
+	pod := s.served("kept", 1)[0]
+	assert.Equal(t, cluster.NodeName(2), pod.Spec.NodeName)
+	assert.Equal(t, asleep.PID, s.instance("launcher-node-2", "kept", "awake").PID, "it was woken, not started")
+}
+
 func TestAGatedRequesterGoesToTheNodeThatHasItsModelOnDisk(t *testing.T) {
 	s := newModelSite(t, func(group *v1alpha1.ModelCacheNodeGroup) {
 		group.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(2)}
