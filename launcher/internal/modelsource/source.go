@@ -69,7 +69,10 @@ func New(uri string, o Options) (Source, error) {
 	case "hf":
 		return newHub(uri, o)
 	}
-	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path or file:///folder", uri)
+	if store, ok := providers[u.Scheme]; ok {
+		return newBucket(u, o, store)
+	}
+	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://bucket/folder or azblob://container/folder", uri)
 }
 
 func reasonf(reason, format string, args ...any) error {
