@@ -146,6 +146,10 @@ cluster-shell: ## open a shell whose kubectl talks to that Kubernetes
 chart: ## check the chart and pack it into bin/
 	@helm=$$(go run ./test/cluster/cmd/cluster helm-path); "$$helm" lint --strict deploy/chart; "$$helm" package deploy/chart -d $(BIN)
 
+.PHONY: test-models
+test-models: ## models from servers of S3, Google Cloud Storage and OCI, which are built first
+	go test -race -count=1 -timeout 14m -tags modelservers ./test/modelsources
+
 .PHONY: test-llm-d
 test-llm-d: ## the launcher and the chart's values-llm-d.yaml against the code of the llm-d community's controller
 	cd test/llmd && go test -count=1 -timeout 10m .

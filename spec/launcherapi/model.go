@@ -4,7 +4,7 @@ import "time"
 
 // ModelRequest asks for a model to be in the model store.
 type ModelRequest struct {
-	URI string `json:"uri" minLength:"1" maxLength:"2048" doc:"Address of the model: hf://org/name or hf://org/name@revision on the hub, or one of https or file, as launcher pull takes them." example:"hf://Qwen/Qwen3-0.6B"`
+	URI string `json:"uri" minLength:"1" maxLength:"2048" doc:"Address of the model: hf://org/name or hf://org/name@revision on the hub, or one of https, file, s3, gs, azblob or oci, as launcher pull takes them." example:"hf://Qwen/Qwen3-0.6B"`
 	Ref string `json:"ref,omitempty" maxLength:"1024" doc:"Another name by which the version is found besides, such as the branch whose commit the uri names." example:"main"`
 
 	WantedBy string `json:"wanted_by,omitempty" maxLength:"256" doc:"Who wants the model: as long as somebody does it is not removed by others." example:"pool-a"`

@@ -55,11 +55,12 @@ type ClusterModelCacheSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.revision) || self.uri.startsWith('hf://')",message="revision is for models of the hub, whose uri begins with hf://: other sources have one version at a time"
 type ModelSource struct {
 	// Address of the model, as `launcher pull` takes them: hf://org/name,
-	// https://host/path/of/folder or file:///path/of/folder.
+	// https://host/path/of/folder, s3://bucket/folder, gs://bucket/folder,
+	// azblob://container/folder, oci://registry/repository:tag or file:///folder.
 	// +required
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z][a-z0-9+.-]*://.')",message="should be an address as hf://org/name"
-	// +kubebuilder:validation:XValidation:rule="!self.contains('@') && !self.contains('?') && !self.contains('#')",message="should have no revision, user, query or fragment in it: a revision is a field of its own"
+	// +kubebuilder:validation:XValidation:rule="(self.startsWith('oci://') || !self.contains('@')) && !self.contains('?') && !self.contains('#')",message="should have no revision, user, query or fragment in it: a revision is a field of its own"
 	URI string `json:"uri"`
 
 	// Of a model of the hub: a branch, a tag or a commit; main where it is missing.

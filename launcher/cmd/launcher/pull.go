@@ -30,7 +30,7 @@ func (c *cli) pullCommand() *cobra.Command {
 	var streams int
 	cmd := &cobra.Command{
 		Use:   "pull [flags] URI",
-		Short: "Fetch a model into a store: hf://org/name@revision, https://host/path, file:///folder",
+		Short: "Fetch a model into a store: hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://…, azblob://…, oci://registry/repository:tag",
 		Args:  exactly("URI"),
 	}
 	folder.add(cmd)

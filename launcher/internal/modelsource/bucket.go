@@ -132,14 +132,14 @@ func (s *bucket) Open(ctx context.Context, n int, offset int64) (*Stream, error)
 	return &Stream{ReadCloser: reading{r, ctx}, Offset: offset, Size: r.Size()}, nil
 }
 
-// reading tells what breaks it off as that of any source.
+// reading tells what breaks a body off as any source does.
 type reading struct {
-	*blob.Reader
+	io.ReadCloser
 	ctx context.Context //nolint:containedctx // that of the request whose answer this is
 }
 
 func (r reading) Read(p []byte) (int, error) {
-	n, err := r.Reader.Read(p)
+	n, err := r.ReadCloser.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
 		err = netError(r.ctx, err)
 	}
@@ -148,7 +148,13 @@ func (r reading) Read(p []byte) (int, error) {
 
 // last is how a provider answered last, by HTTP: its own library's errors say it each
 // in another way.
-type last struct{ answer atomic.Pointer[http.Response] }
+type last struct{ answer atomic.Pointer[answer] }
+
+type answer struct {
+	status int
+	header http.Header
+	asked  *url.URL
+}
 
 type lastKey struct{}
 
@@ -159,17 +165,17 @@ func withLast(ctx context.Context) (context.Context, *last) {
 
 func (l *last) status() int {
 	if a := l.answer.Load(); a != nil {
-		return a.StatusCode
+		return a.status
 	}
 	return 0
 }
 
 // error is what a failed call means.
 func (l *last) error(ctx context.Context, err error) error {
-	if a := l.answer.Load(); a != nil && a.StatusCode >= 300 {
-		e := statusError(a, a.Request.URL)
+	if a := l.answer.Load(); a != nil && a.status >= 300 {
+		e := statusError(a.status, a.header, a.asked)
 		if refused, ok := errors.AsType[*fetchapi.Error](e); ok && refused.Reason == fetchapi.ReasonAccessDenied {
-			return reasonf(fetchapi.ReasonAccessDenied, "the source refuses access: %s %d; give the credential as the provider's own programs take it, such as in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", a.Request.URL.Host, a.StatusCode)
+			return reasonf(fetchapi.ReasonAccessDenied, "the source refuses access: %s %d; give the credential as the provider's own programs take it, such as in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY", a.asked.Host, a.status)
 		}
 		return e
 	}
@@ -202,7 +208,7 @@ func (t *noting) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if l, ok := req.Context().Value(lastKey{}).(*last); ok {
-		l.answer.Store(&http.Response{StatusCode: resp.StatusCode, Header: resp.Header.Clone(), Request: req})
+		l.answer.Store(&answer{resp.StatusCode, resp.Header, req.URL})
 	}
 	resp.Body = &watched{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, watch: watch, stall: t.stall, left: t.stall}
 	return resp, nil

@@ -99,7 +99,7 @@ func (c *caller) do(ctx context.Context, address string, header http.Header, wan
 		}
 	}
 	defer resp.Body.Close()
-	return nil, statusError(resp, req.URL)
+	return nil, statusError(resp.StatusCode, resp.Header, req.URL)
 }
 
 var errSilent = errors.New("nothing came for too long")
@@ -160,13 +160,13 @@ func (w *watched) Close() error {
 }
 
 // statusError says what an answer means that is not the one that was asked for.
-func statusError(resp *http.Response, asked *url.URL) error {
-	said := resp.Header.Get("X-Error-Message") // the hub says why
+func statusError(code int, header http.Header, asked *url.URL) error {
+	said := header.Get("X-Error-Message") // the hub says why
 	if said == "" {
-		said = http.StatusText(resp.StatusCode)
+		said = http.StatusText(code)
 	}
-	what := fmt.Sprintf("%s://%s%s: %d %s", asked.Scheme, asked.Host, asked.Path, resp.StatusCode, said)
-	switch code := resp.StatusCode; {
+	what := fmt.Sprintf("%s://%s%s: %d %s", asked.Scheme, asked.Host, asked.Path, code, said)
+	switch {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
 		return reasonf(fetchapi.ReasonAccessDenied, "the source refuses access: %s; name a file with a token that may read it by --token-file", what)
 	case code == http.StatusNotFound || code == http.StatusGone:
@@ -174,7 +174,7 @@ func statusError(resp *http.Response, asked *url.URL) error {
 	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:
 		return &TemporaryError{
 			Cause: reasonf(fetchapi.ReasonUnavailable, "the source did not answer as it should: %s", what),
-			After: retryAfter(resp.Header.Get("Retry-After"), time.Now()),
+			After: retryAfter(header.Get("Retry-After"), time.Now()),
 		}
 	}
 	return reasonf(fetchapi.ReasonInvalid, "the source did not answer as it should: %s", what)

@@ -36,7 +36,7 @@ var s3Storage = provider{
 		return s3blob.OpenBucket(ctx, s3.NewFromConfig(settings, func(o *s3.Options) {
 			o.HTTPClient = &http.Client{Transport: &noting{o.HTTPClient.Do, stall}}
 			o.DisableLogOutputChecksumValidationSkipped = true // the store hashes everything itself
-			o.UsePathStyle = o.BaseEndpoint != nil // no name server knows the buckets of one's own server
+			o.UsePathStyle = o.BaseEndpoint != nil             // no name server knows the buckets of one's own server
 		}), name, nil)
 	},
 	tag: func(o *blob.ListObject) string {

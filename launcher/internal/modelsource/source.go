@@ -68,11 +68,13 @@ func New(uri string, o Options) (Source, error) {
 		return newWeb(u, o)
 	case "hf":
 		return newHub(uri, o)
+	case "oci":
+		return newArtifact(uri, o)
 	}
 	if store, ok := providers[u.Scheme]; ok {
 		return newBucket(u, o, store)
 	}
-	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://bucket/folder or azblob://container/folder", uri)
+	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://bucket/folder, azblob://container/folder or oci://registry/repository:tag", uri)
 }
 
 func reasonf(reason, format string, args ...any) error {

@@ -25,7 +25,7 @@ type local struct {
 }
 
 // schemes begin the addresses that models are pulled from and that no engine reads.
-var schemes = []string{"hf://", "https://", "http://", "file://"}
+var schemes = []string{"hf://", "https://", "http://", "file://", "s3://", "gs://", "azblob://", "oci://"}
 
 // locate finds the model of a plan in the store, and has the engine read it there.
 // What an engine could find by itself is left to the engine, unless the request
