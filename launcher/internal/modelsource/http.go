@@ -107,8 +107,14 @@ var errSilent = errors.New("nothing came for too long")
 // netError is one of the connection. Another try may do without it, unless what is
 // wrong is the certificate.
 func netError(ctx context.Context, err error) error {
+	if e, ok := errors.AsType[*TemporaryError](err); ok {
+		return e
+	}
 	if e, ok := errors.AsType[*fetchapi.Error](err); ok {
 		return e
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok { // whose address may have a credential in its query
+		err = e.Err
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errSilent) {
 		return cause

@@ -4,9 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
+	"fmt"
 	"net"
 	"net/http"
+	"regexp"
 	"strings"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
@@ -56,8 +57,7 @@ func newArtifact(uri string, o Options) (Source, error) {
 	}
 	ip := net.ParseIP(host)
 	repo.PlainHTTP = host == "localhost" || ip != nil && ip.IsLoopback()
-	transport := &noting{http.DefaultTransport.(*http.Transport).Clone().RoundTrip, o.Stall}
-	client := &auth.Client{Client: &http.Client{Transport: transport}, Cache: auth.NewCache()}
+	client := &auth.Client{Client: &http.Client{Transport: newNoting(o.Stall)}, Cache: auth.NewCache()}
 	if logins, err := credentials.NewStoreFromDocker(credentials.StoreOptions{}); err == nil {
 		client.Credential = credentials.Credential(logins)
 	}
@@ -70,16 +70,19 @@ func newArtifact(uri string, o Options) (Source, error) {
 const maxManifest = 4 << 20
 
 func (s *artifact) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
-	ctx, last := withLast(ctx)
+	ctx, call := newCall(ctx, s.remedy())
 	is, body, err := s.repo.FetchReference(ctx, s.repo.Reference.Reference)
 	if err != nil {
-		return nil, last.error(ctx, err)
+		return nil, call.error(ctx, err)
 	}
 	defer body.Close()
 	if is.Size > maxManifest {
 		return nil, invalid("the manifest of %s has %d bytes; at most %d are taken", s.uri, is.Size, maxManifest)
 	}
 	text, err := content.ReadAll(body, is) // which compares its digest
+	if broken := call.brokenOff(); broken != nil {
+		return nil, call.error(ctx, broken)
+	}
 	if err != nil {
 		return nil, reasonf(fetchapi.ReasonIntegrityMismatch, "cannot read the manifest of %s: %v", s.uri, err)
 	}
@@ -100,7 +103,7 @@ func (s *artifact) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		switch {
 		case name == "":
 			return nil, invalid("a layer of %s has no name in %s or %s: it is no artifact whose layers are files", s.uri, titleAnnotation, modelPackPath)
-		case layer.Annotations[unpack] == "true" || strings.Contains(layer.MediaType, "tar"):
+		case layer.Annotations[unpack] == "true" || archive.MatchString(layer.MediaType):
 			return nil, invalid("%s of %s is an archive, which is not unpacked here: push the files themselves", name, s.uri)
 		case !known:
 			return nil, invalid("%s of %s has the digest %s, and only sha256 is known here", name, s.uri, layer.Digest)
@@ -111,21 +114,50 @@ func (s *artifact) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	return &fetchapi.Manifest{URI: s.uri, Revision: is.Digest.Encoded(), Files: s.files}, nil
 }
 
+// archive is the type of a layer that is one, such as
+// application/vnd.cncf.model.weight.v1.tar+gzip.
+var archive = regexp.MustCompile(`[./+-]tar([.+]|$)`)
+
 // unpack is how ORAS marks a layer that is a folder, as an archive.
 const unpack = "io.deis.oras.content.unpack"
 
+// Open asks for the layer by itself: oras-go would have it sent from the beginning, to
+// ask for the rest only then.
 func (s *artifact) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
-	ctx, last := withLast(ctx)
-	body, err := s.repo.Blobs().Fetch(ctx, s.layers[n])
+	ctx, call := newCall(ctx, s.remedy())
+	at, layer := s.repo.Reference, s.layers[n]
+	ctx = auth.AppendRepositoryScope(ctx, at, auth.ActionPull)
+	scheme := "https"
+	if s.repo.PlainHTTP {
+		scheme = "http"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("%s://%s/v2/%s/blobs/%s", scheme, at.Host(), at.Repository, layer.Digest), http.NoBody)
 	if err != nil {
-		return nil, last.error(ctx, err)
+		return nil, invalid("cannot ask for a layer of %s: %v", s.uri, err)
 	}
-	if seeker, ok := body.(io.Seeker); ok && offset > 0 {
-		if _, err := seeker.Seek(offset, io.SeekStart); err != nil { // asks the registry for the rest
-			return nil, errors.Join(last.error(ctx, err), body.Close())
+	if offset > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", offset))
+	}
+	resp, err := s.repo.Client.Do(req)
+	if err != nil {
+		return nil, call.error(ctx, err)
+	}
+	body := reading{resp.Body, ctx, call}
+	switch resp.StatusCode {
+	case http.StatusOK:
+		return &Stream{ReadCloser: body, Size: resp.ContentLength}, nil
+	case http.StatusPartialContent:
+		if first, size, ok := contentRange(resp.Header.Get("Content-Range")); ok && first == offset {
+			return &Stream{ReadCloser: body, Offset: first, Size: size}, nil
 		}
-	} else {
-		offset = 0
+		_ = resp.Body.Close()
+		return nil, invalid("the source was asked for the bytes from %d on and answers with %q", offset, resp.Header.Get("Content-Range"))
 	}
-	return &Stream{ReadCloser: reading{body, ctx}, Offset: offset, Size: s.layers[n].Size}, nil
+	_ = resp.Body.Close()
+	return nil, call.error(ctx, errors.New(resp.Status))
+}
+
+// remedy says where a credential for the registry is taken from.
+func (s *artifact) remedy() string {
+	return fmt.Sprintf("a credential is taken from where `docker login %s` puts it, the file config.json in DOCKER_CONFIG or ~/.docker", s.repo.Reference.Registry)
 }

@@ -1,14 +1,18 @@
 package modelsource
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"net/http"
+	"errors"
+	"net/url"
+	"os"
 	"strconv"
-	"time"
+	"strings"
 
 	"cloud.google.com/go/storage"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	azblobblob "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -20,12 +24,20 @@ import (
 	"gocloud.dev/blob/gcsblob"
 	"gocloud.dev/blob/s3blob"
 	"gocloud.dev/gcp"
+	"google.golang.org/api/option"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
 )
+
+// providers are those of object storage, by their schemes. Each library is told not to
+// try again by itself: modelfetch does, waits as long as it is asked to, and says so.
+var providers = map[string]provider{"azblob": azure, "gs": gcs, "s3": s3Storage}
 
 // s3Storage is Amazon S3 and what speaks as it does: AWS_ENDPOINT_URL says where that
 // is. Without any credential it is asked as anybody may ask.
 var s3Storage = provider{
-	open: func(ctx context.Context, name string, stall time.Duration) (*blob.Bucket, error) {
+	remedy: "a credential is taken from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from ~/.aws, where AWS_PROFILE names the profile",
+	open: func(ctx context.Context, name string, via *noting) (*blob.Bucket, error) {
 		settings, err := config.LoadDefaultConfig(ctx, config.WithRetryMaxAttempts(1), config.WithDefaultRegion("us-east-1"))
 		if err != nil {
 			return nil, err
@@ -34,7 +46,7 @@ var s3Storage = provider{
 			settings.Credentials = aws.AnonymousCredentials{}
 		}
 		return s3blob.OpenBucket(ctx, s3.NewFromConfig(settings, func(o *s3.Options) {
-			o.HTTPClient = &http.Client{Transport: &noting{o.HTTPClient.Do, stall}}
+			o.HTTPClient = &noting{o.HTTPClient.Do, via.stall}
 			o.DisableLogOutputChecksumValidationSkipped = true // the store hashes everything itself
 			o.UsePathStyle = o.BaseEndpoint != nil             // no name server knows the buckets of one's own server
 		}), name, nil)
@@ -46,55 +58,77 @@ var s3Storage = provider{
 		}
 		return aws.ToString(object.ETag)
 	},
-	exactly: func(as func(any) bool, tag string) error {
+	exactly: func(as func(any) bool, tag string) {
 		var in *s3.GetObjectInput
-		if as(&in) && tag != "" && tag[0] == '"' {
+		if as(&in) {
 			in.IfMatch = &tag
 		}
-		return nil
 	},
 }
 
-// gcs is Google Cloud Storage, or what STORAGE_EMULATOR_HOST names.
+// gcs is Google Cloud Storage, or what STORAGE_EMULATOR_HOST names. Without any
+// credential it is asked as anybody may ask.
 var gcs = provider{
-	open: func(ctx context.Context, name string, stall time.Duration) (*blob.Bucket, error) {
-		transport := &noting{http.DefaultTransport.(*http.Transport).Clone().RoundTrip, stall}
-		calls := gcp.NewAnonymousHTTPClient(transport)
-		if credentials, err := gcp.DefaultCredentials(ctx); err == nil {
-			if calls, err = gcp.NewHTTPClient(transport, gcp.CredentialsTokenSource(credentials)); err != nil {
+	remedy: "a credential is taken from the file that GOOGLE_APPLICATION_CREDENTIALS names, or from `gcloud auth application-default login`",
+	open: func(ctx context.Context, name string, via *noting) (*blob.Bucket, error) {
+		calls := &gcp.NewAnonymousHTTPClient(via).Client
+		credentials, err := gcp.DefaultCredentials(ctx)
+		switch named := os.Getenv("GOOGLE_APPLICATION_CREDENTIALS"); {
+		case os.Getenv("STORAGE_EMULATOR_HOST") != "": // which is to see no credential
+		case err != nil && named != "":
+			return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; GOOGLE_APPLICATION_CREDENTIALS names its file", err)
+		case err == nil:
+			identified, err := gcp.NewHTTPClient(via, gcp.CredentialsTokenSource(credentials))
+			if err != nil {
 				return nil, err
 			}
+			calls = &identified.Client
 		}
-		return gcsblob.OpenBucket(ctx, calls, name, nil)
+		client, err := storage.NewClient(ctx, option.WithHTTPClient(calls))
+		if err != nil {
+			return nil, err
+		}
+		client.SetRetry(storage.WithPolicy(storage.RetryNever))
+		return gcsblob.OpenBucket(ctx, nil, name, &gcsblob.Options{Client: client})
 	},
 	tag: func(o *blob.ListObject) string {
 		var object storage.ObjectAttrs
 		if !o.As(&object) {
 			return ""
 		}
+		if object.Generation == 0 {
+			return ""
+		}
 		return strconv.FormatInt(object.Generation, 10)
 	},
-	exactly: func(as func(any) bool, tag string) error {
-		generation, err := strconv.ParseInt(tag, 10, 64)
-		if err != nil {
-			return nil
-		}
+	exactly: func(as func(any) bool, tag string) {
 		var object **storage.ObjectHandle
-		if as(&object) {
+		if !as(&object) {
+			return
+		}
+		*object = (*object).ReadCompressed(true) // as it was listed
+		if generation, err := strconv.ParseInt(tag, 10, 64); err == nil {
 			*object = (*object).Generation(generation)
 		}
-		return nil
 	},
 }
 
-// azure is Azure Blob Storage; AZURE_STORAGE_ACCOUNT names the account.
+// azure is Azure Blob Storage.
 var azure = provider{
-	open: func(ctx context.Context, name string, _ time.Duration) (*blob.Bucket, error) {
-		service, err := azureblob.NewServiceURL(azureblob.NewDefaultServiceURLOptions())
+	remedy: "AZURE_STORAGE_ACCOUNT names the account, and a credential is taken from AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_STORAGE_CONNECTION_STRING or `az login`",
+	open: func(ctx context.Context, name string, via *noting) (*blob.Bucket, error) {
+		where := azureblob.NewDefaultServiceURLOptions()
+		service, err := azureblob.NewServiceURL(where)
 		if err != nil {
-			return nil, fmt.Errorf("%w; AZURE_STORAGE_ACCOUNT names the account", err)
+			return nil, err
 		}
-		calls, err := azureblob.NewDefaultClient(service, azureblob.ContainerName(name))
+		address, err := url.JoinPath(string(service), name)
+		if err != nil {
+			return nil, errors.New("its address cannot be read") // which may have a credential in it
+		}
+		calls, err := azureClient(address, name, where, container.ClientOptions{ClientOptions: policy.ClientOptions{
+			Transport: via, Retry: policy.RetryOptions{MaxRetries: -1},
+		}})
 		if err != nil {
 			return nil, err
 		}
@@ -105,14 +139,49 @@ var azure = provider{
 		if !o.As(&item) || item.Properties == nil || item.Properties.ETag == nil {
 			return ""
 		}
-		return string(*item.Properties.ETag)
+		return quoted(string(*item.Properties.ETag))
 	},
-	exactly: func(as func(any) bool, tag string) error {
+	exactly: func(as func(any) bool, tag string) {
 		var options *azblobblob.DownloadStreamOptions
-		if as(&options) && tag != "" {
+		if as(&options) {
 			etag := azcore.ETag(tag)
 			options.AccessConditions = &azblobblob.AccessConditions{ModifiedAccessConditions: &azblobblob.ModifiedAccessConditions{IfMatch: &etag}}
 		}
-		return nil
 	},
+}
+
+// quoted makes an ETag as If-Match takes it; lists of Azure have it without quotes.
+func quoted(tag string) string {
+	if strings.HasPrefix(tag, `"`) {
+		return tag
+	}
+	return `"` + tag + `"`
+}
+
+// azureClient is one with the credential that the environment names, by the variables
+// that gocloud.dev/blob/azureblob documents; that package's own cannot be told how it
+// reaches servers.
+func azureClient(address, name string, where *azureblob.ServiceURLOptions, o container.ClientOptions) (*container.Client, error) {
+	if key := os.Getenv("AZURE_STORAGE_KEY"); key != "" {
+		shared, err := container.NewSharedKeyCredential(where.AccountName, key)
+		if err != nil {
+			return nil, errors.New("AZURE_STORAGE_KEY is not the key of an account, in base64")
+		}
+		return container.NewClientWithSharedKeyCredential(address, shared, &o)
+	}
+	if where.SASToken != "" { // it is in the address
+		return container.NewClientWithNoCredential(address, &o)
+	}
+	if connection := cmp.Or(os.Getenv("AZURE_STORAGE_CONNECTION_STRING"), os.Getenv("AZURE_STORAGEBLOB_CONNECTIONSTRING")); connection != "" {
+		client, err := container.NewClientFromConnectionString(connection, name, &o)
+		if err != nil {
+			return nil, errors.New("AZURE_STORAGE_CONNECTION_STRING cannot be read") // it is a credential
+		}
+		return client, nil
+	}
+	identity, err := azidentity.NewDefaultAzureCredential(nil)
+	if err != nil {
+		return nil, err
+	}
+	return container.NewClient(address, identity, &o)
 }

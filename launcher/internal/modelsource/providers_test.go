@@ -1,0 +1,249 @@
+package modelsource
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// theirs are addresses at providers of which each is the server of a test, reached as
+// its environment says, and the environment's variable that holds a credential.
+func theirs(t *testing.T, server string) map[string]string {
+	t.Helper()
+	host := strings.TrimPrefix(server, "http://")
+	for name, value := range map[string]string{
+		"AWS_ENDPOINT_URL": server, "AWS_ACCESS_KEY_ID": "ours", "AWS_SECRET_ACCESS_KEY": "hidden", "AWS_EC2_METADATA_DISABLED": "true",
+		"AWS_CONFIG_FILE": "/none", "AWS_SHARED_CREDENTIALS_FILE": "/none",
+		"STORAGE_EMULATOR_HOST": host, "GOOGLE_APPLICATION_CREDENTIALS": "",
+		"AZURE_STORAGE_ACCOUNT": "account", "AZURE_STORAGE_SAS_TOKEN": "sv=1&sig=hidden", "AZURE_STORAGE_KEY": "", "AZURE_STORAGE_DOMAIN": host, "AZURE_STORAGE_PROTOCOL": "http",
+		"DOCKER_CONFIG": t.TempDir(),
+	} {
+		t.Setenv(name, value)
+	}
+	return map[string]string{
+		"s3://models/m": "AWS_ACCESS_KEY_ID", "gs://models/m": "GOOGLE_APPLICATION_CREDENTIALS",
+		"azblob://models/m": "AZURE_STORAGE_KEY", "oci://" + host + "/models/m:v1": "docker login",
+	}
+}
+
+func TestWhatAProviderAnswersIsToldByItsReason(t *testing.T) {
+	var status, asked atomic.Int64
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		w.Header().Set("Retry-After", "7")
+		w.WriteHeader(int(status.Load()))
+	})
+	for uri, remedy := range theirs(t, server.URL) {
+		for code, reason := range map[int]string{
+			401: fetchapi.ReasonAccessDenied, 403: fetchapi.ReasonAccessDenied, 404: fetchapi.ReasonNotFound, 418: fetchapi.ReasonInvalid,
+			429: fetchapi.ReasonUnavailable, 500: fetchapi.ReasonUnavailable, 503: fetchapi.ReasonUnavailable,
+		} {
+			what := fmt.Sprintf("%s: %d", uri, code)
+			status.Store(int64(code))
+			asked.Store(0)
+			_, err := source(t, uri, options).Resolve(t.Context())
+			require.Error(t, err, what)
+			assert.Equal(t, reason, reasonOf(t, err), "%s: %v", what, err)
+			temporary, again := errors.AsType[*TemporaryError](err)
+			assert.Equal(t, reason == fetchapi.ReasonUnavailable, again, what)
+			if again {
+				assert.Equal(t, 7*time.Second, temporary.After, what)
+			}
+			if reason == fetchapi.ReasonAccessDenied {
+				assert.Contains(t, err.Error(), remedy, what)
+			}
+			assert.NotContains(t, err.Error(), "hidden", what)
+			assert.EqualValues(t, 1, asked.Load(), "%s: the library does not try again by itself", what)
+		}
+	}
+}
+
+func TestAProviderThatIsNotThereOrSilentIsToldInWords(t *testing.T) {
+	gone := serve(t, nil)
+	gone.Close()
+	for uri := range theirs(t, gone.URL) {
+		_, err := source(t, uri, options).Resolve(t.Context())
+		require.Error(t, err, uri)
+		assert.Equal(t, fetchapi.ReasonUnavailable, reasonOf(t, err), "%s: %v", uri, err)
+		assert.NotContains(t, err.Error(), "hidden", uri)
+		_, again := errors.AsType[*TemporaryError](err)
+		assert.True(t, again, uri)
+	}
+	hangs := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	})
+	for uri := range theirs(t, hangs.URL) {
+		_, err := source(t, uri, Options{Stall: 300 * time.Millisecond}).Resolve(t.Context())
+		require.ErrorContains(t, err, "nothing came for too long", uri)
+		assert.NotContains(t, err.Error(), "hidden", uri)
+	}
+}
+
+func TestABucketsAddressIsAFoldersName(t *testing.T) {
+	for _, uri := range []string{"s3://m/a/../b", "s3://m/a//b", "s3://m/./a", "gs://m/a/..", "azblob://m/%ff", "s3://m/a%00"} {
+		_, err := New(uri, options)
+		require.ErrorContains(t, err, "names no folder of a bucket", uri)
+	}
+	_, err := New("s3:///a", options)
+	require.ErrorContains(t, err, "names no bucket")
+}
+
+// objects is a bucket with one object, m/weights, and a registry with one artifact of
+// one layer, that answer each as their provider does. Real servers are pulled from in
+// test/modelsources; this one misbehaves.
+type objects struct {
+	content string
+	tag     string // of the content; "1" when it is listed
+	send    func(w http.ResponseWriter, r *http.Request, content string)
+
+	asked atomic.Int64 // for the content
+}
+
+func (o *objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	layer := digest.FromString(o.content)
+	switch {
+	case q.Get("list-type") == "2":
+		_, _ = fmt.Fprintf(w, `<ListBucketResult><Contents><Key>m/weights</Key><LastModified>2026-01-02T03:04:05Z</LastModified><ETag>"1"</ETag><Size>%d</Size></Contents></ListBucketResult>`, len(o.content))
+	case q.Get("comp") == "list":
+		w.Header().Set("Content-Type", "application/xml")
+		_, _ = fmt.Fprintf(w, `<EnumerationResults ContainerName="models"><Blobs><Blob><Name>m/weights</Name><Properties><Last-Modified>Fri, 02 Jan 2026 03:04:05 GMT</Last-Modified><Etag>1</Etag><Content-Length>%d</Content-Length><BlobType>BlockBlob</BlobType></Properties></Blob></Blobs></EnumerationResults>`, len(o.content))
+	case strings.HasSuffix(r.URL.Path, "/models/o"):
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"items": [{"name": "m/weights", "bucket": "models", "size": "%d", "generation": "1", "updated": "2026-01-02T03:04:05Z"}]}`, len(o.content))
+	case strings.Contains(r.URL.Path, "/manifests/"):
+		w.Header().Set("Content-Type", ocispec.MediaTypeImageManifest)
+		_, _ = fmt.Fprintf(w, `{"schemaVersion": 2, "layers": [{"digest": "%s", "size": %d, "annotations": {"org.opencontainers.image.title": "weights"}}]}`, layer, len(o.content))
+	default:
+		o.asked.Add(1)
+		if span := r.Header.Get("X-Ms-Range"); span != "" { // which Azure takes in its place
+			r.Header.Set("Range", span)
+		}
+		if condition := r.Header.Get("If-Match"); condition != "" && condition != `"`+o.tag+`"` {
+			w.WriteHeader(http.StatusPreconditionFailed)
+			return
+		}
+		if generation := q.Get("generation"); generation != "" && generation != o.tag {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Header().Set("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
+		w.Header().Set("ETag", `"`+o.tag+`"`)
+		w.Header().Set("X-Goog-Generation", o.tag)
+		o.send(w, r, o.content)
+	}
+}
+
+func properly(w http.ResponseWriter, r *http.Request, content string) {
+	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
+}
+
+// weights serves an object, and gives its sources by their schemes.
+func weights(t *testing.T, o *objects, options Options) map[string]Source {
+	t.Helper()
+	o.content, o.tag = strings.Repeat("weights.", 1000), "1"
+	server := serve(t, o.ServeHTTP)
+	sources := map[string]Source{}
+	for uri := range theirs(t, server.URL) {
+		s := source(t, uri, options)
+		m, err := s.Resolve(t.Context())
+		require.NoError(t, err, uri)
+		require.Len(t, m.Files, 1, uri)
+		require.Equal(t, "weights", m.Files[0].Path)
+		require.EqualValues(t, 8000, m.Files[0].Size)
+		scheme, _, _ := strings.Cut(uri, ":")
+		sources[scheme] = s
+	}
+	return sources
+}
+
+func TestAnObjectIsReadFromAnOffsetOn(t *testing.T) {
+	o := &objects{send: properly}
+	for scheme, s := range weights(t, o, options) {
+		for _, offset := range []int64{0, 5000} {
+			stream, err := s.Open(t.Context(), 0, offset)
+			require.NoError(t, err, scheme)
+			assert.Equal(t, offset, stream.Offset, scheme)
+			assert.EqualValues(t, 8000, stream.Size, scheme)
+			text, err := io.ReadAll(stream)
+			require.NoError(t, err, scheme)
+			require.NoError(t, stream.Close())
+			assert.True(t, o.content[offset:] == string(text), scheme)
+		}
+	}
+	assert.EqualValues(t, 8, o.asked.Load(), "each once")
+}
+
+func TestAnObjectThatIsReplacedWhileItIsFetchedIsSeen(t *testing.T) {
+	o := &objects{send: properly}
+	sources := weights(t, o, options)
+	o.tag = "2"
+	for scheme, s := range sources {
+		_, err := s.Open(t.Context(), 0, 5000)
+		if scheme == "oci" { // a layer is named by its hash
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorIs(t, err, ErrChanged, scheme)
+	}
+}
+
+func TestAServerThatKnowsNoPartsSendsFromTheBeginning(t *testing.T) {
+	o := &objects{send: func(w http.ResponseWriter, _ *http.Request, content string) { _, _ = io.WriteString(w, content) }}
+	for scheme, s := range weights(t, o, options) {
+		stream, err := s.Open(t.Context(), 0, 5000)
+		if scheme == "gs" { // whose library says so; no such server is known
+			require.Error(t, err)
+			continue
+		}
+		require.NoError(t, err, scheme)
+		assert.Zero(t, stream.Offset, scheme)
+		text, err := io.ReadAll(stream)
+		require.NoError(t, err, scheme)
+		require.NoError(t, stream.Close())
+		assert.Equal(t, o.content, string(text), scheme)
+	}
+}
+
+func TestABodyThatBreaksOffIsTriedAgainByNobodyButTheFetch(t *testing.T) {
+	for name, send := range map[string]func(w http.ResponseWriter, r *http.Request, content string){
+		"a cut": func(w http.ResponseWriter, _ *http.Request, content string) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+			_, _ = io.WriteString(w, content[:3000])
+		},
+		"a silence": func(w http.ResponseWriter, r *http.Request, content string) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+			_, _ = io.WriteString(w, content[:3000])
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &objects{send: send}
+			for scheme, s := range weights(t, o, Options{Stall: 500 * time.Millisecond}) {
+				o.asked.Store(0)
+				stream, err := s.Open(t.Context(), 0, 0)
+				require.NoError(t, err, scheme)
+				text, err := io.ReadAll(stream)
+				require.NoError(t, stream.Close(), scheme)
+				assert.Len(t, text, 3000, scheme)
+				var temporary *TemporaryError
+				require.ErrorAs(t, err, &temporary, scheme)
+				assert.EqualValues(t, 1, o.asked.Load(), scheme)
+			}
+		})
+	}
+}
