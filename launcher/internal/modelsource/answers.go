@@ -92,6 +92,8 @@ func (c *call) refusal(a answer, word string) error {
 	switch told, _ := errors.AsType[*fetchapi.Error](e); {
 	case told.Reason == fetchapi.ReasonAccessDenied || refusing[word]:
 		return reasonf(fetchapi.ReasonAccessDenied, "the source refuses access: %s answers %d %s%s; %s", a.asked.Host, a.status, http.StatusText(a.status), said, c.remedy)
+	case a.status == http.StatusBadRequest: // some say so of what is signed in another way, or not at all
+		return reasonf(told.Reason, "%s%s; %s", told.Detail, said, c.remedy)
 	case told.Reason == fetchapi.ReasonInvalid:
 		return reasonf(told.Reason, "%s%s", told.Detail, said)
 	}

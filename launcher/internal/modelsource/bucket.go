@@ -98,6 +98,7 @@ func (s *bucket) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 func (s *bucket) list(ctx context.Context, prefix string) error {
 	folder := prefix == "" || strings.HasSuffix(prefix, "/")
 	ctx, call := newCall(ctx, s.store.remedy)
+	listed := 0
 	for objects := s.opened.List(&blob.ListOptions{Prefix: prefix}); ; {
 		o, err := objects.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -106,11 +107,14 @@ func (s *bucket) list(ctx context.Context, prefix string) error {
 		if err != nil {
 			return call.error(ctx, err)
 		}
-		if strings.HasSuffix(o.Key, "/") && o.Size == 0 || !folder && o.Key != prefix { // what stands for a folder; and its neighbours
-			continue
-		}
-		if len(s.files) > fetchapi.MaxFiles {
+		if listed++; listed > fetchapi.MaxFiles {
 			return invalid("%s has more than %d objects", s.address, fetchapi.MaxFiles)
+		}
+		if !folder && o.Key != prefix { // a neighbour; the one that is looked for would come before it
+			return nil
+		}
+		if strings.HasSuffix(o.Key, "/") && o.Size == 0 { // it stands for a folder
+			continue
 		}
 		name := strings.TrimPrefix(o.Key, prefix)
 		if !folder {

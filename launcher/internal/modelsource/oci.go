@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2/content"
@@ -85,6 +86,9 @@ func (s *artifact) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	}
 	if err != nil {
 		return nil, reasonf(fetchapi.ReasonIntegrityMismatch, "cannot read the manifest of %s: %v", s.uri, err)
+	}
+	if !utf8.Valid(text) {
+		return nil, invalid("the manifest of %s is not UTF-8", s.uri)
 	}
 	if is.MediaType == ocispec.MediaTypeImageIndex {
 		return nil, invalid("%s is an index of several artifacts; name one of them by its digest", s.uri)

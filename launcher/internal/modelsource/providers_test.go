@@ -1,10 +1,13 @@
 package modelsource
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -246,4 +249,80 @@ func TestABodyThatBreaksOffIsTriedAgainByNobodyButTheFetch(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestAManifestOfARegistryThatIsNoModelIsRefused(t *testing.T) {
+	layer := func(kind, annotations string) string {
+		return fmt.Sprintf(`{"mediaType": "%s", "digest": "sha256:%s", "size": 1, "annotations": {%s}}`, kind, strings.Repeat("a", 64), annotations)
+	}
+	const titled = `"org.opencontainers.image.title": "model"`
+	for name, c := range map[string]struct{ kind, layers, says string }{
+		"an image":                  {"", layer("application/vnd.oci.image.layer.v1.tar+gzip", ""), "it is no artifact whose layers are files"},
+		"an archive":                {"", layer("application/vnd.cncf.model.weight.v1.tar", titled), "is an archive"},
+		"a folder of ORAS":          {"", layer("application/x", titled+`, "io.deis.oras.content.unpack": "true"`), "is an archive"},
+		"an index":                  {ocispec.MediaTypeImageIndex, "", "an index of several artifacts"},
+		"a name that is not UTF-8":  {"", layer("application/x", "\"org.opencontainers.image.title\": \"a\xff\""), "not UTF-8"},
+		"another hash":              {"", `{"digest": "sha512:` + strings.Repeat("a", 128) + `", "annotations": {` + titled + `}}`, "only sha256"},
+		"a type that is no archive": {"", layer("application/x.start", titled), ""},
+		"ModelPack":                 {"", layer("application/vnd.cncf.model.weight.v1.raw", `"org.cncf.model.filepath": "model"`), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", cmp.Or(c.kind, ocispec.MediaTypeImageManifest))
+				_, _ = fmt.Fprintf(w, `{"schemaVersion": 2, "layers": [%s]}`, c.layers)
+			})
+			t.Setenv("DOCKER_CONFIG", t.TempDir())
+			m, err := source(t, "oci://"+strings.TrimPrefix(server.URL, "http://")+"/models/m", options).Resolve(t.Context())
+			if c.says == "" {
+				require.NoError(t, err)
+				assert.Equal(t, "model", m.Files[0].Path)
+				assert.True(t, strings.HasSuffix(m.URI, "/models/m:latest"))
+				return
+			}
+			require.ErrorContains(t, err, c.says)
+		})
+	}
+}
+
+// A registry may send its layers from elsewhere, which sees no credential.
+func TestARegistrysCredentialGoesToTheRegistryAlone(t *testing.T) {
+	o := &objects{content: "weights", tag: "1", send: properly}
+	var atHome, elsewhere []string
+	other := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		elsewhere = append(elsewhere, r.Header.Get("Authorization"))
+		o.ServeHTTP(w, r)
+	})
+	port := other.URL[strings.LastIndex(other.URL, ":"):]
+	home := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		atHome = append(atHome, r.Header.Get("Authorization"))
+		switch {
+		case r.Header.Get("Authorization") == "":
+			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		case strings.Contains(r.URL.Path, "/blobs/"):
+			http.Redirect(w, r, "http://localhost"+port+"/cdn?signature=hidden", http.StatusTemporaryRedirect)
+		default:
+			o.ServeHTTP(w, r)
+		}
+	})
+	host := strings.TrimPrefix(home.URL, "http://")
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), fmt.Appendf(nil, `{"auths": {"%s": {"auth": "b3VyczpzZWNyZXQ="}}}`, host), 0o600))
+	t.Setenv("DOCKER_CONFIG", dir)
+	s := source(t, "oci://"+host+"/models/m:v1", options)
+	_, err := s.Resolve(t.Context())
+	require.NoError(t, err)
+	stream, err := s.Open(t.Context(), 0, 3)
+	require.NoError(t, err)
+	text, err := io.ReadAll(stream)
+	require.NoError(t, err)
+	require.NoError(t, stream.Close())
+	assert.Equal(t, "ghts", string(text))
+	assert.Equal(t, []string{"", "Basic b3VyczpzZWNyZXQ=", "Basic b3VyczpzZWNyZXQ="}, atHome)
+	assert.Equal(t, []string{""}, elsewhere)
+
+	other.Close()
+	_, err = s.Open(t.Context(), 0, 0)
+	require.ErrorContains(t, err, "does not answer")
+	assert.NotContains(t, err.Error(), "hidden")
 }
