@@ -1,6 +1,10 @@
 package e2e
 
 import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
@@ -71,6 +75,45 @@ func TestAnInstanceReadsItsModelFromTheStoreAndKeepsItsName(t *testing.T) {
 	i = n.Await("off", "awake")
 	assert.Equal(t, "source", i.ModelFrom)
 	assert.Contains(t, cmdline(i.PID), "serve org/tiny")
+}
+
+// Real servers of buckets are pulled from in test/modelsources; this one lists and
+// sends two folders as they do.
+func TestAnInstanceReadsAFolderOfABucketThatWasPulledWithTheOneAboveIt(t *testing.T) {
+	t.Parallel()
+	bucket := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if prefix := r.URL.Query().Get("prefix"); prefix != "" {
+			assert.Equal(t, "a/", prefix)
+			_, _ = io.WriteString(w, "<ListBucketResult>")
+			for _, name := range []string{"b", "c"} {
+				_, _ = fmt.Fprintf(w, `<Contents><Key>a/%s/config.json</Key><LastModified>2026-01-02T03:04:05Z</LastModified><ETag>"1"</ETag><Size>2</Size></Contents>`, name)
+			}
+			_, _ = io.WriteString(w, "</ListBucketResult>")
+			return
+		}
+		w.Header().Set("Last-Modified", "Fri, 02 Jan 2026 03:04:05 GMT")
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer bucket.Close()
+	f := models(t, nil)
+	f.env = append(f.env, "AWS_ENDPOINT_URL="+bucket.URL, "AWS_ACCESS_KEY_ID=ours", "AWS_SECRET_ACCESS_KEY=secret")
+	m := f.pull("s3://m/a/")
+	n := NewNode(t, "--model-store", f.dir)
+	for model, path := range map[string]string{"s3://m/a/": m.Path, "s3://m/a/b": filepath.Join(m.Path, "b")} {
+		n.Create("a", of(model, 0, "model_cache", "require"))
+		i := n.Await("a", "awake")
+		assert.Equal(t, m.ID, i.ModelID)
+		assert.Equal(t, path, i.ModelPath)
+		assert.Equal(t, []string{model}, i.ServedModelNames)
+		assert.Contains(t, cmdline(i.PID), "serve "+path)
+		n.Ask(i, "hello")
+		n.Delete("a")
+	}
+	for _, model := range []string{"s3://m/ab", "s3://m/a/none", "s3://m"} {
+		a := n.Call("POST", instances, of(model, 0))
+		assert.Equal(t, 422, a.Status, model)
+		assert.Contains(t, a.Problem(t).Detail, `no model "`+model+`"`)
+	}
 }
 
 func TestAModelInUseIsNotRemovedAndItsUserIsNamed(t *testing.T) {

@@ -415,6 +415,41 @@ func TestAnEngineIsGivenTheVersionThatItsArgumentsMean(t *testing.T) {
 	assert.ErrorContains(t, err, "config.json is missing; pull it again")
 }
 
+func TestAFolderOfABucketIsNeitherItsNeighbourNorTheOneAboveIt(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	put(t, s, "s3://m/a", "1", map[string]string{"config.json": "{}", "b/config.json": "{}", "b/c/config.json": "{}", "bc/config.json": "{}"})
+	put(t, s, "s3://m/a/own", "1", map[string]string{"config.json": "{}"})
+	put(t, s, "s3://whole", "1", map[string]string{"x/config.json": "{}"})
+	put(t, s, "oci://host:5000/m:latest", "1", map[string]string{"config.json": "{}"})
+	put(t, s, "file:///m/a", "1", map[string]string{"b/config.json": "{}"})
+	for model, found := range map[string]string{
+		"s3://m/a": "s3://m/a", "s3://m/a/": "s3://m/a", "s3://m/a/b": "s3://m/a b", "s3://m/a/b/": "s3://m/a b", "s3://m/a/b/c": "s3://m/a b/c",
+		"s3://m/ab": "", "s3://m/a/b/d": "", "s3://m": "", "s3://m/a/config.json": "", "gs://m/a": "", "s3://m/a/../a": "",
+		"s3://m/a/own": "s3://m/a/own", "s3://whole/x": "s3://whole x", "s3://whole/": "s3://whole",
+		"oci://host:5000/m": "oci://host:5000/m:latest", "oci://host:5000/m:v1": "",
+		"file:///m/a/": "file:///m/a", "file:///m/a/b": "",
+	} {
+		v, err := s.Wanted(model, "")
+		if found == "" {
+			var none *NotFoundError
+			require.ErrorAs(t, err, &none, model)
+			continue
+		}
+		require.NoError(t, err, model)
+		assert.Equal(t, found, strings.TrimSpace(v.Manifest.URI+" "+v.Sub), model)
+	}
+	v, err := s.Find("s3://m/a/")
+	require.NoError(t, err)
+	assert.Equal(t, "s3://m/a", v.Manifest.URI)
+
+	outer, err := s.Wanted("s3://m/a", "")
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(filepath.Join(s.Files(outer.Key), "b", "config.json")))
+	_, err = s.Wanted("s3://m/a/b", "")
+	var notWhole *NotWholeError
+	require.ErrorAs(t, err, &notWhole)
+}
+
 func TestAModelIsFoundByWhatPeopleCallIt(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	old := put(t, s, "hf://org/name", "c0ffee", twoFiles)

@@ -26,6 +26,7 @@ type Version struct {
 	Published time.Time         `json:"published"` // since when it is there
 	Damage    error             `json:"-"`         // why it is not served; nil: it is whole
 	Wants     []Want            `json:"-"`         // the oldest first
+	Sub       string            `json:"-"`         // of Wanted: the folder of the version that is meant; empty: all of it
 }
 
 // PartialError is the damage of a version that was not fetched to its end.
@@ -225,6 +226,7 @@ func (e *NotFoundError) Error() string {
 
 func (v *Version) named(name string) bool {
 	const enough = 8
+	name = addressOf(name)
 	if v.Key == name || len(name) >= enough && strings.HasPrefix(v.Key, name) {
 		return true
 	}

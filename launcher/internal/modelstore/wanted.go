@@ -1,10 +1,13 @@
 package modelstore
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
 // NotWholeError says that a version cannot be used: it is partial or damaged.
@@ -33,12 +36,55 @@ const mainBranch = "main"
 // Wanted gives the version that an engine is to serve: model is an address or the
 // name of a model of the hub, with or without @revision, or the id of a version.
 // Where several versions bear the name, as those that a branch once was, it is the
-// newest that is whole. The error is a *NotFoundError, an *OtherRevisionsError, or a *NotWholeError.
+// newest that is whole. The folder of a bucket that is not there itself is found in
+// one above it. The error is a *NotFoundError, an *OtherRevisionsError, or a *NotWholeError.
 func (r *Reader) Wanted(model, revision string) (Version, error) {
 	all, err := r.Versions()
 	if err != nil {
 		return Version{}, err
 	}
+	model = addressOf(model)
+	v, err := r.wanted(all, model, revision)
+	if _, none := errors.AsType[*NotFoundError](err); !none || !inBucket(model) {
+		return v, err
+	}
+	bucket := strings.Index(model, "://") + len("://")
+	for above := strings.LastIndex(model, "/"); above > bucket; above = strings.LastIndex(model[:above], "/") {
+		outer, failed := r.wanted(all, model[:above], revision)
+		broken, _ := errors.AsType[*NotWholeError](failed)
+		switch below := model[above+1:]; {
+		case failed == nil && outer.hasFolder(below):
+			outer.Sub = below
+			return outer, nil
+		case broken != nil && broken.Version.hasFolder(below):
+			return Version{}, failed
+		}
+	}
+	return Version{}, err
+}
+
+func (v *Version) hasFolder(name string) bool {
+	return slices.ContainsFunc(v.Manifest.Files, func(f fetchapi.File) bool { return strings.HasPrefix(f.Path, name+"/") })
+}
+
+// addressOf is a name as the manifests of models have it: folders of buckets and of
+// this machine without a slash at the end, artifacts with a tag.
+func addressOf(name string) string {
+	if rest, ok := strings.CutPrefix(name, "oci://"); ok && !strings.ContainsAny(rest[strings.LastIndex(rest, "/")+1:], ":@") {
+		return name + ":latest"
+	}
+	if inBucket(name) || strings.HasPrefix(name, "file://") {
+		return strings.TrimRight(name, "/")
+	}
+	return name
+}
+
+func inBucket(name string) bool {
+	return strings.HasPrefix(name, "s3://") || strings.HasPrefix(name, "gs://") || strings.HasPrefix(name, "azblob://")
+}
+
+// wanted gives the version whose own name or id is meant.
+func (r *Reader) wanted(all []Version, model, revision string) (Version, error) {
 	var newest *Version
 	var named time.Time // when the newest was asked for by that name
 	var others []string

@@ -3,6 +3,7 @@ package supervisor
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"hotseat.dev/hotseat/launcher"
@@ -55,7 +56,7 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, plan *engine.Plan) (l
 	case s.opts.Models != nil:
 		v, err := s.opts.Models.Wanted(plan.Model, plan.Revision)
 		if err == nil {
-			plan.Folder = s.opts.Models.Files(v.Key)
+			plan.Folder = filepath.Join(s.opts.Models.Files(v.Key), filepath.FromSlash(v.Sub))
 			plan.Notes = append(plan.Notes, fmt.Sprintf("the model %s is read from the store: %s, revision %s, in %s", plan.Model, v.Manifest.URI, v.Manifest.Revision, plan.Folder))
 			return local{From: launcherapi.ModelFromCache, ID: v.Key, Folder: plan.Folder}, nil
 		}
