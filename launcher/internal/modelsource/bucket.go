@@ -49,6 +49,9 @@ func newBucket(u *url.URL, o Options, store provider) (Source, error) {
 	if u.Host == "" {
 		return nil, invalid("the address %q names no bucket; it is as %s://bucket/folder", u, u.Scheme)
 	}
+	if o.Token != "" {
+		return nil, invalid("a token is for https and the hub: %s", store.remedy)
+	}
 	prefix := strings.Trim(u.Path, "/")
 	if prefix != "" {
 		if err := fetchapi.CheckPath(prefix); err != nil {

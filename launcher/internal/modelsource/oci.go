@@ -63,7 +63,11 @@ func newArtifact(uri string, o Options) (Source, error) {
 		client.Credential = credentials.Credential(logins)
 	}
 	repo.Client = client
-	return &artifact{uri: "oci://" + reference.String(), repo: repo}, nil
+	s := &artifact{uri: "oci://" + reference.String(), repo: repo}
+	if o.Token != "" {
+		return nil, invalid("a token is for https and the hub: %s", s.remedy())
+	}
+	return s, nil
 }
 
 // maxManifest bounds what is read of a manifest; registries take 4 MiB

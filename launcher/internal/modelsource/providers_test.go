@@ -2,6 +2,7 @@ package modelsource
 
 import (
 	"cmp"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -102,6 +103,11 @@ func TestABucketsAddressIsAFoldersName(t *testing.T) {
 	}
 	_, err := New("s3:///a", options)
 	require.ErrorContains(t, err, "names no bucket")
+	for uri, remedy := range theirs(t, "http://127.0.0.1:1") {
+		_, err := New(uri, Options{Stall: options.Stall, Token: "secret"})
+		require.ErrorContains(t, err, "a token is for https and the hub")
+		require.ErrorContains(t, err, remedy)
+	}
 }
 
 // objects is a bucket with one object, m/weights, and a registry with one artifact of
@@ -325,4 +331,46 @@ func TestARegistrysCredentialGoesToTheRegistryAlone(t *testing.T) {
 	_, err = s.Open(t.Context(), 0, 0)
 	require.ErrorContains(t, err, "does not answer")
 	assert.NotContains(t, err.Error(), "hidden")
+}
+
+func TestARegistrysTokenIsThatOfItsTokenService(t *testing.T) {
+	o := &objects{content: "weights", tag: "1", send: properly}
+	var asked []string
+	home := serve(t, nil)
+	home.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/token":
+			user, password, _ := r.BasicAuth()
+			asked = append(asked, user+" "+r.URL.Query().Get("scope"))
+			if user != "" && password != "secret" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			_, _ = fmt.Fprintf(w, `{"token": "for %s"}`, user)
+		case r.Header.Get("Authorization") != "Bearer for ours":
+			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="%s/token",service="registry"`, home.URL))
+			w.WriteHeader(http.StatusUnauthorized)
+		default:
+			o.ServeHTTP(w, r)
+		}
+	})
+	host := strings.TrimPrefix(home.URL, "http://")
+	resolve := func(login string) error {
+		dir := t.TempDir()
+		if login != "" {
+			auth := base64.StdEncoding.EncodeToString([]byte(login))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), fmt.Appendf(nil, `{"auths": {"%s": {"auth": "%s"}}}`, host, auth), 0o600))
+		}
+		t.Setenv("DOCKER_CONFIG", dir)
+		_, err := source(t, "oci://"+host+"/models/m:v1", options).Resolve(t.Context())
+		return err
+	}
+	require.NoError(t, resolve("ours:secret"))
+	assert.Equal(t, []string{"ours repository:models/m:pull"}, asked)
+	for _, login := range []string{"", "ours:wrong"} {
+		err := resolve(login)
+		require.ErrorContains(t, err, "docker login "+host, login)
+		assert.Equal(t, fetchapi.ReasonAccessDenied, reasonOf(t, err))
+		assert.NotContains(t, err.Error(), "wrong")
+	}
 }
