@@ -12,8 +12,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/launcher/internal/fetch"
@@ -22,6 +24,7 @@ import (
 )
 
 func main() {
+	signal.Ignore(syscall.SIGPIPE) // of a parent that has gone: what has come is still noted
 	ctx, cancel := context.WithCancelCause(context.Background())
 	p := &program{out: json.NewEncoder(os.Stdout), answers: make(chan fetchapi.Line, 1)}
 	if err := p.parse(os.Args[1:]); err != nil {
