@@ -60,7 +60,7 @@ type ModelSource struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z][a-z0-9+.-]*://.')",message="should be an address as hf://org/name"
-	// +kubebuilder:validation:XValidation:rule="(self.startsWith('oci://') || !self.contains('@')) && !self.contains('?') && !self.contains('#')",message="should have no revision, user, query or fragment in it: a revision is a field of its own"
+	// +kubebuilder:validation:XValidation:rule="(!self.contains('@') || self.matches('^oci://[^@]+@sha256:[0-9a-f]{64}$')) && !self.contains('?') && !self.contains('#')",message="should have no revision, user, query or fragment in it: a revision is a field of its own"
 	URI string `json:"uri"`
 
 	// Of a model of the hub: a branch, a tag or a commit; main where it is missing.

@@ -417,13 +417,13 @@ func TestAnEngineIsGivenTheVersionThatItsArgumentsMean(t *testing.T) {
 
 func TestAFolderOfABucketIsNeitherItsNeighbourNorTheOneAboveIt(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
-	put(t, s, "s3://m/a", "1", map[string]string{"config.json": "{}", "b/config.json": "{}", "b/c/config.json": "{}", "bc/config.json": "{}"})
+	put(t, s, "s3://m/a", "1", map[string]string{"config.json": "{}", "b/config.json": "{}", "b/c/config.json": "{}", "bc/config.json": "{}", "b 1%/config.json": "{}"})
 	put(t, s, "s3://m/a/own", "1", map[string]string{"config.json": "{}"})
 	put(t, s, "s3://whole", "1", map[string]string{"x/config.json": "{}"})
 	put(t, s, "oci://host:5000/m:latest", "1", map[string]string{"config.json": "{}"})
 	put(t, s, "file:///m/a", "1", map[string]string{"b/config.json": "{}"})
 	for model, found := range map[string]string{
-		"s3://m/a": "s3://m/a", "s3://m/a/": "s3://m/a", "s3://m/a/b": "s3://m/a b", "s3://m/a/b/": "s3://m/a b", "s3://m/a/b/c": "s3://m/a b/c",
+		"s3://m/a": "s3://m/a", "s3://m/a/": "s3://m/a", "s3://m/a/b": "s3://m/a b", "s3://m/a/b/": "s3://m/a b", "s3://m/a/b/c": "s3://m/a b/c", "s3://m/a/b%201%25": "s3://m/a b 1%",
 		"s3://m/ab": "", "s3://m/a/b/d": "", "s3://m": "", "s3://m/a/config.json": "", "gs://m/a": "", "s3://m/a/../a": "",
 		"s3://m/a/own": "s3://m/a/own", "s3://whole/x": "s3://whole x", "s3://whole/": "s3://whole",
 		"oci://host:5000/m": "oci://host:5000/m:latest", "oci://host:5000/m:v1": "",

@@ -3,6 +3,7 @@ package modelstore
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -50,9 +51,13 @@ func (r *Reader) Wanted(model, revision string) (Version, error) {
 	}
 	bucket := strings.Index(model, "://") + len("://")
 	for above := strings.LastIndex(model, "/"); above > bucket; above = strings.LastIndex(model[:above], "/") {
+		below, bad := url.PathUnescape(model[above+1:])
+		if bad != nil {
+			break
+		}
 		outer, failed := r.wanted(all, model[:above], revision)
 		broken, _ := errors.AsType[*NotWholeError](failed)
-		switch below := model[above+1:]; {
+		switch {
 		case failed == nil && outer.hasFolder(below):
 			outer.Sub = below
 			return outer, nil
