@@ -20,12 +20,18 @@ import (
 // servers answer is noted here: each library's errors say it in another way, and some
 // not at all.
 type call struct {
-	remedy string // where the provider's credential is taken from
+	remedy  string // where the provider's credential is taken from
+	bounded bool   // the answers are a list or a manifest, and not a file
 
 	mu       sync.Mutex
 	answered answer // the last one
 	broken   error  // what broke a body off: from then on nothing is asked
+	came     int    // bytes of answers that are no file
 }
+
+// maxListing bounds what is read of the answers to one call that are no file, which
+// libraries keep in memory: more than two KiB for each of fetchapi.MaxFiles.
+const maxListing = 256 << 20
 
 type answer struct {
 	status int // 0: there was none
@@ -52,6 +58,16 @@ func (c *call) note(a answer) {
 	c.answered = a
 }
 
+// take counts bytes of answers that are no file.
+func (c *call) take(n int) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.came += n; c.came > maxListing {
+		return invalid("the source answers with more than %d bytes that are not of a file", maxListing)
+	}
+	return nil
+}
+
 func (c *call) breakOff(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,6 +88,9 @@ func (c *call) error(ctx context.Context, err error) error {
 	if e, ok := errors.AsType[*TemporaryError](err); ok { // there was no answer
 		return e
 	}
+	if e, ok := errors.AsType[*fetchapi.Error](err); ok { // nobody was asked
+		return e
+	}
 	if a := c.last(); a.status >= 300 {
 		return c.refusal(a, wordOf(err))
 	}
@@ -89,7 +108,12 @@ func (c *call) refusal(a answer, word string) error {
 		said = " (" + word + ")"
 	}
 	e := statusError(a.status, a.header, a.asked)
+	region := a.header.Get("X-Amz-Bucket-Region")
 	switch told, _ := errors.AsType[*fetchapi.Error](e); {
+	case region != "" && (a.status < 400 || a.status == http.StatusBadRequest):
+		return reasonf(told.Reason, "%s%s; the bucket is in the region %s: set AWS_REGION", told.Detail, said, region)
+	case word == "ResourceNotFound": // so Azure answers whoever may not know whether it is there
+		return reasonf(told.Reason, "%s%s, or it may not be seen; %s", told.Detail, said, c.remedy)
 	case told.Reason == fetchapi.ReasonAccessDenied || refusing[word]:
 		return reasonf(fetchapi.ReasonAccessDenied, "the source refuses access: %s answers %d %s%s; %s", a.asked.Host, a.status, http.StatusText(a.status), said, c.remedy)
 	case a.status == http.StatusBadRequest: // some say so of what is signed in another way, or not at all
@@ -100,9 +124,9 @@ func (c *call) refusal(a answer, word string) error {
 	return e
 }
 
-// refusing are the words of S3 for a credential that is refused with another status
-// than that.
-var refusing = map[string]bool{"ExpiredToken": true, "InvalidToken": true, "TokenRefreshRequired": true}
+// refusing are the words of S3 and Azure for a credential that is refused, or is
+// missing, with another status than that.
+var refusing = map[string]bool{"ExpiredToken": true, "InvalidToken": true, "TokenRefreshRequired": true, "PublicAccessNotPermitted": true}
 
 // wordOf is the provider's own word for what is wrong, such as NoSuchBucket.
 func wordOf(err error) string {
@@ -178,7 +202,7 @@ func (t *noting) RoundTrip(req *http.Request) (*http.Response, error) {
 	body := &watched{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, watch: watch, stall: t.stall, left: t.stall}
 	resp.Body = body
 	if noted {
-		resp.Body = &notedBody{body, c}
+		resp.Body = &notedBody{body, c, c.bounded || resp.StatusCode >= 300}
 		c.note(answer{resp.StatusCode, resp.Header, req.URL})
 	}
 	return resp, nil
@@ -187,11 +211,17 @@ func (t *noting) RoundTrip(req *http.Request) (*http.Response, error) {
 // notedBody tells its call when it breaks off.
 type notedBody struct {
 	io.ReadCloser
-	call *call
+	call    *call
+	bounded bool
 }
 
 func (b *notedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
+	if b.bounded {
+		if over := b.call.take(n); over != nil {
+			n, err = 0, over
+		}
+	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		b.call.breakOff(err)
 	}

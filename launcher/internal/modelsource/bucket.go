@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,11 +30,16 @@ type bucket struct {
 	via     *noting
 	store   provider
 
-	opened *blob.Bucket
-	keys   []string // of the files, in their order
-	tags   []string // by which the provider tells one content of an object from another; may be empty
-	times  []time.Time
-	files  []fetchapi.File
+	opened  *blob.Bucket
+	objects []object // the files, in the order in which they are listed
+}
+
+// object is one that is a file of the model.
+type object struct {
+	key  string
+	tag  string // by which the provider tells one content from another; may be empty
+	time time.Time
+	file fetchapi.File
 }
 
 // provider is one of object storage.
@@ -41,6 +47,7 @@ type provider struct {
 	remedy string // where its library takes a credential from
 	open   func(ctx context.Context, name string, via *noting) (*blob.Bucket, error)
 	tag    func(o *blob.ListObject) string
+	header string // in which an answer has the tag of what it sends
 	// exactly has a read fail where the object has another tag by now.
 	exactly func(as func(any) bool, tag string)
 }
@@ -64,6 +71,9 @@ func newBucket(u *url.URL, o Options, store provider) (Source, error) {
 func (s *bucket) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	if s.opened == nil {
 		opened, err := s.store.open(ctx, s.address.Host, s.via)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		if e, ok := errors.AsType[*fetchapi.Error](err); ok {
 			return nil, e
 		}
@@ -72,7 +82,7 @@ func (s *bucket) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		}
 		s.opened = opened
 	}
-	s.keys, s.tags, s.times, s.files = nil, nil, nil, nil
+	s.objects = nil
 	folder := s.prefix + "/"
 	if s.prefix == "" {
 		folder = ""
@@ -80,20 +90,35 @@ func (s *bucket) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	if err := s.list(ctx, folder); err != nil {
 		return nil, err
 	}
-	if len(s.files) == 0 && folder != "" { // an address may be that of one object
+	s.dropFolders()
+	if len(s.objects) == 0 && folder != "" { // an address may be that of one object
 		if err := s.list(ctx, s.prefix); err != nil {
 			return nil, err
 		}
 	}
 	address := url.URL{Scheme: s.address.Scheme, Host: s.address.Host, Path: path.Join("/", s.prefix)}
-	if len(s.files) == 0 {
+	if len(s.objects) == 0 {
 		return nil, reasonf(fetchapi.ReasonNotFound, "there is no object below %s, and none of that name", &address)
 	}
 	h := sha256.New()
-	for n, f := range s.files {
-		fmt.Fprintf(h, "%q %d %q\n", f.Path, f.Size, cmp.Or(s.tags[n], s.times[n].UTC().Format(time.RFC3339Nano)))
+	var files []fetchapi.File
+	for _, o := range s.objects {
+		files = append(files, o.file)
+		fmt.Fprintf(h, "%q %d %q\n", o.file.Path, o.file.Size, cmp.Or(o.tag, o.time.UTC().Format(time.RFC3339Nano)))
 	}
-	return &fetchapi.Manifest{URI: strings.TrimSuffix(address.String(), "/"), Revision: hex.EncodeToString(h.Sum(nil)), Files: s.files}, nil
+	return &fetchapi.Manifest{URI: strings.TrimSuffix(address.String(), "/"), Revision: hex.EncodeToString(h.Sum(nil)), Files: files}, nil
+}
+
+// dropFolders leaves out objects without bytes that stand for a folder below which
+// others are, as Azure lists those of an account with a hierarchical namespace.
+func (s *bucket) dropFolders() {
+	folders := map[string]bool{}
+	for _, o := range s.objects {
+		for above := path.Dir(o.file.Path); above != "." && above != "/" && !folders[above]; above = path.Dir(above) {
+			folders[above] = true
+		}
+	}
+	s.objects = slices.DeleteFunc(s.objects, func(o object) bool { return o.file.Size == 0 && folders[o.file.Path] })
 }
 
 // list notes the objects below a folder, whose name ends with a slash, or the one of
@@ -101,9 +126,10 @@ func (s *bucket) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 func (s *bucket) list(ctx context.Context, prefix string) error {
 	folder := prefix == "" || strings.HasSuffix(prefix, "/")
 	ctx, call := newCall(ctx, s.store.remedy)
+	call.bounded = true
 	listed := 0
 	for objects := s.opened.List(&blob.ListOptions{Prefix: prefix}); ; {
-		o, err := objects.Next(ctx)
+		o, err := trusting(func() (*blob.ListObject, error) { return objects.Next(ctx) })
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -123,24 +149,38 @@ func (s *bucket) list(ctx context.Context, prefix string) error {
 		if !folder {
 			name = path.Base(o.Key)
 		}
-		s.keys = append(s.keys, o.Key)
-		s.tags = append(s.tags, s.store.tag(o))
-		s.times = append(s.times, o.ModTime)
-		s.files = append(s.files, fetchapi.File{Path: name, Size: o.Size})
+		s.objects = append(s.objects, object{o.Key, s.store.tag(o), o.ModTime, fetchapi.File{Path: name, Size: o.Size}})
 		if !folder {
 			return nil
 		}
 	}
 }
 
+// trusting calls a library that trusts servers to leave nothing out of their answers,
+// and panics where one does.
+func trusting[T any](call func() (T, error)) (given T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = invalid("the source does not answer as a bucket: %v", p)
+		}
+	}()
+	return call()
+}
+
+// bare is a tag as lists and headers have it in common.
+func bare(tag string) string { return strings.Trim(strings.TrimPrefix(tag, "W/"), `"`) }
+
 func (s *bucket) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	ctx, call := newCall(ctx, s.store.remedy)
-	r, err := s.opened.NewRangeReader(ctx, s.keys[n], offset, -1, &blob.ReaderOptions{BeforeRead: func(as func(any) bool) error {
-		if s.tags[n] != "" {
-			s.store.exactly(as, s.tags[n])
-		}
-		return nil
-	}})
+	o := s.objects[n]
+	r, err := trusting(func() (*blob.Reader, error) {
+		return s.opened.NewRangeReader(ctx, o.key, offset, -1, &blob.ReaderOptions{BeforeRead: func(as func(any) bool) error {
+			if o.tag != "" {
+				s.store.exactly(as, o.tag)
+			}
+			return nil
+		}})
+	})
 	if err != nil {
 		if code := gcerrors.Code(err); code == gcerrors.FailedPrecondition || code == gcerrors.NotFound || call.last().status == http.StatusPreconditionFailed {
 			return nil, ErrChanged
@@ -148,10 +188,18 @@ func (s *bucket) Open(ctx context.Context, n int, offset int64) (*Stream, error)
 		return nil, call.error(ctx, err)
 	}
 	stream := &Stream{ReadCloser: reading{r, ctx, call}, Offset: offset, Size: r.Size()}
+	answer := call.last()
+	sent := bare(answer.header.Get(s.store.header))
+	first, _, _ := contentRange(answer.header.Get("Content-Range"))
+	partial := answer.status == http.StatusPartialContent
 	switch {
-	case offset > 0 && call.last().status != http.StatusPartialContent: // the server knows no parts, and the library no size
+	case sent != "" && o.tag != "" && sent != bare(o.tag): // the server does not heed which one is asked for
+		return nil, errors.Join(ErrChanged, stream.Close())
+	case partial && first != offset:
+		return nil, errors.Join(invalid("the source was asked for the bytes from %d on and answers with %q", offset, answer.header.Get("Content-Range")), stream.Close())
+	case offset > 0 && !partial: // the server knows no parts, and the library no size
 		stream.Offset, stream.Size = 0, -1
-	case stream.Size != s.files[n].Size:
+	case stream.Size != o.file.Size:
 		return nil, errors.Join(ErrChanged, stream.Close())
 	}
 	return stream, nil

@@ -32,17 +32,25 @@ func newCaller(address *url.URL, o Options) *caller {
 	transport.TLSHandshakeTimeout = o.Stall
 	transport.DialContext = (&net.Dialer{Timeout: o.Stall}).DialContext
 	return &caller{stall: o.Stall, client: &http.Client{
-		Transport: &credential{base: transport, origin: origin(address), token: o.Token},
-		CheckRedirect: func(req *http.Request, via []*http.Request) error {
-			if req.URL.Scheme != "https" && via[0].URL.Scheme == "https" {
-				return invalid("%s redirects to %s, which is not encrypted", via[0].URL.Host, req.URL.Host)
-			}
-			if len(via) > 10 {
-				return invalid("%s redirects again and again", via[0].URL.Host)
-			}
-			return nil
-		},
+		Transport:     &credential{base: transport, origin: origin(address), token: o.Token},
+		CheckRedirect: redirected,
 	}}
+}
+
+// redirected lets a client go where a server sends it, but never from what is
+// encrypted to what is not, and to another origin without the request's credential.
+func redirected(req *http.Request, via []*http.Request) error {
+	if req.URL.Scheme != "https" && via[0].URL.Scheme == "https" {
+		return invalid("%s redirects to %s, which is not encrypted", via[0].URL.Host, req.URL.Host)
+	}
+	if len(via) > 10 {
+		return invalid("%s redirects again and again", via[0].URL.Host)
+	}
+	if origin(req.URL) != origin(via[0].URL) {
+		req.Header.Del("Authorization")
+		req.Header.Del("X-Amz-Security-Token")
+	}
+	return nil
 }
 
 // credential adds the token to requests to one origin.

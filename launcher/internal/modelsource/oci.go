@@ -58,12 +58,20 @@ func newArtifact(uri string, o Options) (Source, error) {
 	}
 	ip := net.ParseIP(host)
 	repo.PlainHTTP = host == "localhost" || ip != nil && ip.IsLoopback()
-	client := &auth.Client{Client: &http.Client{Transport: newNoting(o.Stall)}, Cache: auth.NewCache()}
-	if logins, err := credentials.NewStoreFromDocker(credentials.StoreOptions{}); err == nil {
-		client.Credential = credentials.Credential(logins)
+	via := newNoting(o.Stall)
+	reach := via.base
+	via.base = func(req *http.Request) (*http.Response, error) { // the registry's token service, too
+		if err := encrypted(req.URL); err != nil {
+			return nil, err
+		}
+		return reach(req)
 	}
-	repo.Client = client
 	s := &artifact{uri: "oci://" + reference.String(), repo: repo}
+	logins, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
+	if err != nil {
+		return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; %s", err, s.remedy())
+	}
+	repo.Client = &auth.Client{Client: &http.Client{Transport: via, CheckRedirect: redirected}, Cache: auth.NewCache(), Credential: credentials.Credential(logins)}
 	if o.Token != "" {
 		return nil, invalid("a token is for https and the hub: %s", s.remedy())
 	}
@@ -76,6 +84,7 @@ const maxManifest = 4 << 20
 
 func (s *artifact) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	ctx, call := newCall(ctx, s.remedy())
+	call.bounded = true
 	is, body, err := s.repo.FetchReference(ctx, s.repo.Reference.Reference)
 	if err != nil {
 		return nil, call.error(ctx, err)

@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"net/http"
 	"net/url"
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"cloud.google.com/go/storage"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -16,7 +18,9 @@ import (
 	azblobblob "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/ec2rolecreds"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"gocloud.dev/blob"
@@ -24,6 +28,7 @@ import (
 	"gocloud.dev/blob/gcsblob"
 	"gocloud.dev/blob/s3blob"
 	"gocloud.dev/gcp"
+	"golang.org/x/oauth2"
 	"google.golang.org/api/option"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
@@ -38,15 +43,25 @@ var providers = map[string]provider{"azblob": azure, "gs": gcs, "s3": s3Storage}
 var s3Storage = provider{
 	remedy: "a credential is taken from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from ~/.aws, where AWS_PROFILE names the profile",
 	open: func(ctx context.Context, name string, via *noting) (*blob.Bucket, error) {
-		settings, err := config.LoadDefaultConfig(ctx, config.WithRetryMaxAttempts(1), config.WithDefaultRegion("us-east-1"))
+		reach := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = via.stall })
+		settings, err := config.LoadDefaultConfig(ctx, config.WithHTTPClient(reach), config.WithRetryMaxAttempts(1), config.WithDefaultRegion("us-east-1"))
 		if err != nil {
 			return nil, err
 		}
 		if _, err := settings.Credentials.Retrieve(ctx); err != nil {
+			// Where nothing names a credential, it is the machine's own that is looked for.
+			if !aws.IsCredentialsProvider(settings.Credentials, (*ec2rolecreds.Provider)(nil)) {
+				return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot get the credential that AWS_… or ~/.aws names: %v", innermost(err))
+			}
 			settings.Credentials = aws.AnonymousCredentials{}
 		}
 		return s3blob.OpenBucket(ctx, s3.NewFromConfig(settings, func(o *s3.Options) {
-			o.HTTPClient = &noting{o.HTTPClient.Do, via.stall}
+			if built, ok := settings.HTTPClient.(*awshttp.BuildableClient); ok { // with the certificates of AWS_CA_BUNDLE
+				reach = built
+			}
+			transport := reach.GetTransport()
+			transport.ResponseHeaderTimeout = 0 // noting looks to that, and says so
+			o.HTTPClient = &noting{(&http.Client{Transport: transport, CheckRedirect: redirected}).Do, via.stall}
 			o.DisableLogOutputChecksumValidationSkipped = true // the store hashes everything itself
 			o.UsePathStyle = o.BaseEndpoint != nil             // no name server knows the buckets of one's own server
 		}), name, nil)
@@ -58,6 +73,7 @@ var s3Storage = provider{
 		}
 		return aws.ToString(object.ETag)
 	},
+	header: "ETag",
 	exactly: func(as func(any) bool, tag string) {
 		var in *s3.GetObjectInput
 		if as(&in) {
@@ -71,18 +87,9 @@ var s3Storage = provider{
 var gcs = provider{
 	remedy: "a credential is taken from the file that GOOGLE_APPLICATION_CREDENTIALS names, or from `gcloud auth application-default login`",
 	open: func(ctx context.Context, name string, via *noting) (*blob.Bucket, error) {
-		calls := &gcp.NewAnonymousHTTPClient(via).Client
-		credentials, err := gcp.DefaultCredentials(ctx)
-		switch named := os.Getenv("GOOGLE_APPLICATION_CREDENTIALS"); {
-		case os.Getenv("STORAGE_EMULATOR_HOST") != "": // which is to see no credential
-		case err != nil && named != "":
-			return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; GOOGLE_APPLICATION_CREDENTIALS names its file", err)
-		case err == nil:
-			identified, err := gcp.NewHTTPClient(via, gcp.CredentialsTokenSource(credentials))
-			if err != nil {
-				return nil, err
-			}
-			calls = &identified.Client
+		calls, err := gcsCalls(ctx, via)
+		if err != nil {
+			return nil, err
 		}
 		client, err := storage.NewClient(ctx, option.WithHTTPClient(calls))
 		if err != nil {
@@ -101,6 +108,7 @@ var gcs = provider{
 		}
 		return strconv.FormatInt(object.Generation, 10)
 	},
+	header: "X-Goog-Generation",
 	exactly: func(as func(any) bool, tag string) {
 		var object **storage.ObjectHandle
 		if !as(&object) {
@@ -113,7 +121,31 @@ var gcs = provider{
 	},
 }
 
-// azure is Azure Blob Storage.
+// gcsCalls is a client with the credential that there is, if any.
+func gcsCalls(ctx context.Context, via *noting) (*http.Client, error) {
+	anonymous := &gcp.NewAnonymousHTTPClient(via).Client
+	anonymous.CheckRedirect = redirected
+	if os.Getenv("STORAGE_EMULATOR_HOST") != "" { // which is to see no credential
+		return anonymous, nil
+	}
+	named := os.Getenv("GOOGLE_APPLICATION_CREDENTIALS") != ""
+	credentials, err := gcp.DefaultCredentials(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Timeout: via.stall}))
+	if err != nil && named {
+		return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; GOOGLE_APPLICATION_CREDENTIALS names its file", err)
+	}
+	if credentials == nil {
+		return anonymous, nil
+	}
+	identified, err := gcp.NewHTTPClient(via, gcp.CredentialsTokenSource(credentials))
+	if err != nil {
+		return nil, err
+	}
+	// The credential is put into each request, wherever that goes: it follows nobody.
+	identified.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return &identified.Client, nil
+}
+
+// azure is Azure Blob Storage. Without any credential it is asked as anybody may ask.
 var azure = provider{
 	remedy: "AZURE_STORAGE_ACCOUNT names the account, and a credential is taken from AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_STORAGE_CONNECTION_STRING or `az login`",
 	open: func(ctx context.Context, name string, via *noting) (*blob.Bucket, error) {
@@ -126,7 +158,7 @@ var azure = provider{
 		if err != nil {
 			return nil, errors.New("its address cannot be read") // which may have a credential in it
 		}
-		calls, err := azureClient(address, name, where, container.ClientOptions{ClientOptions: policy.ClientOptions{
+		calls, err := azureClient(ctx, via.stall, address, name, where, container.ClientOptions{ClientOptions: policy.ClientOptions{
 			Transport: via, Retry: policy.RetryOptions{MaxRetries: -1},
 		}})
 		if err != nil {
@@ -141,6 +173,7 @@ var azure = provider{
 		}
 		return quoted(string(*item.Properties.ETag))
 	},
+	header: "ETag",
 	exactly: func(as func(any) bool, tag string) {
 		var options *azblobblob.DownloadStreamOptions
 		if as(&options) {
@@ -161,7 +194,7 @@ func quoted(tag string) string {
 // azureClient is one with the credential that the environment names, by the variables
 // that gocloud.dev/blob/azureblob documents; that package's own cannot be told how it
 // reaches servers.
-func azureClient(address, name string, where *azureblob.ServiceURLOptions, o container.ClientOptions) (*container.Client, error) {
+func azureClient(ctx context.Context, patience time.Duration, address, name string, where *azureblob.ServiceURLOptions, o container.ClientOptions) (*container.Client, error) {
 	if key := os.Getenv("AZURE_STORAGE_KEY"); key != "" {
 		shared, err := container.NewSharedKeyCredential(where.AccountName, key)
 		if err != nil {
@@ -179,9 +212,19 @@ func azureClient(address, name string, where *azureblob.ServiceURLOptions, o con
 		}
 		return client, nil
 	}
-	identity, err := azidentity.NewDefaultAzureCredential(nil)
+	identity, err := azidentity.NewDefaultAzureCredential(&azidentity.DefaultAzureCredentialOptions{
+		ClientOptions: policy.ClientOptions{Transport: &http.Client{Timeout: patience}},
+	})
 	if err != nil {
 		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := identity.GetToken(ctx, policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}}); err != nil {
+		if refused, ok := errors.AsType[*azidentity.AuthenticationFailedError](err); ok {
+			return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot get the credential that AZURE_… names: %v", refused)
+		}
+		return container.NewClientWithNoCredential(address, &o)
 	}
 	return container.NewClient(address, identity, &o)
 }

@@ -2,7 +2,12 @@ package modelsource
 
 import (
 	"cmp"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -116,6 +121,7 @@ func TestABucketsAddressIsAFoldersName(t *testing.T) {
 type objects struct {
 	content string
 	tag     string // of the content; "1" when it is listed
+	heeds   bool   // which content is asked for
 	send    func(w http.ResponseWriter, r *http.Request, content string)
 
 	asked atomic.Int64 // for the content
@@ -141,11 +147,11 @@ func (o *objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if span := r.Header.Get("X-Ms-Range"); span != "" { // which Azure takes in its place
 			r.Header.Set("Range", span)
 		}
-		if condition := r.Header.Get("If-Match"); condition != "" && condition != `"`+o.tag+`"` {
+		if condition := r.Header.Get("If-Match"); o.heeds && condition != "" && condition != `"`+o.tag+`"` {
 			w.WriteHeader(http.StatusPreconditionFailed)
 			return
 		}
-		if generation := q.Get("generation"); generation != "" && generation != o.tag {
+		if generation := q.Get("generation"); o.heeds && generation != "" && generation != o.tag {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
@@ -200,13 +206,213 @@ func TestAnObjectThatIsReplacedWhileItIsFetchedIsSeen(t *testing.T) {
 	o := &objects{send: properly}
 	sources := weights(t, o, options)
 	o.tag = "2"
-	for scheme, s := range sources {
+	for _, o.heeds = range []bool{true, false} {
+		for scheme, s := range sources {
+			_, err := s.Open(t.Context(), 0, 5000)
+			if scheme == "oci" { // a layer is named by its hash
+				require.NoError(t, err)
+				continue
+			}
+			require.ErrorIs(t, err, ErrChanged, "%s, by a server that heeds what is asked for: %t", scheme, o.heeds)
+		}
+	}
+}
+
+func TestAnotherPartThanTheOneThatWasAskedForIsRefused(t *testing.T) {
+	o := &objects{send: func(w http.ResponseWriter, r *http.Request, content string) {
+		w.Header().Set("Content-Range", "bytes 0-7999/8000")
+		w.Header().Set("Content-Length", "8000")
+		w.WriteHeader(http.StatusPartialContent)
+		_, _ = io.WriteString(w, content)
+	}}
+	for scheme, s := range weights(t, o, options) {
 		_, err := s.Open(t.Context(), 0, 5000)
-		if scheme == "oci" { // a layer is named by its hash
-			require.NoError(t, err)
+		require.ErrorContains(t, err, "asked for the bytes from 5000 on", scheme)
+	}
+}
+
+func TestAnObjectWithoutBytesThatIsAFolderIsNoFile(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "<ListBucketResult>")
+		for _, name := range []string{"empty", "sub", "sub-x", "sub/deep", "sub/deep/config.json"} {
+			_, _ = fmt.Fprintf(w, `<Contents><Key>m/%s</Key><LastModified>2026-01-02T03:04:05Z</LastModified><ETag>"1"</ETag><Size>0</Size></Contents>`, name)
+		}
+		_, _ = io.WriteString(w, "</ListBucketResult>")
+	})
+	theirs(t, server.URL)
+	m, err := source(t, "s3://models/m", options).Resolve(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, m.Check())
+	var names []string
+	for _, f := range m.Files {
+		names = append(names, f.Path)
+	}
+	assert.Equal(t, []string{"empty", "sub-x", "sub/deep/config.json"}, names)
+}
+
+func TestAnAnswerThatLeavesOutWhatLibrariesTrustInIsRefused(t *testing.T) {
+	for uri := range theirs(t, "") {
+		if strings.HasPrefix(uri, "oci:") {
 			continue
 		}
-		require.ErrorIs(t, err, ErrChanged, scheme)
+		for _, list := range []string{
+			`<ListBucketResult><Contents></Contents></ListBucketResult>`, `<EnumerationResults><Blobs><Blob></Blob></Blobs></EnumerationResults>`,
+			`{"items": [{}]}`, `{"items": [null]}`, `{"items": 1}`, "[", "",
+		} {
+			server := serve(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, list) })
+			theirs(t, server.URL)
+			m, err := source(t, uri, options).Resolve(t.Context())
+			if err == nil {
+				err = m.Check()
+			}
+			require.Error(t, err, "%s: %s", uri, list)
+		}
+	}
+	o := &objects{send: func(w http.ResponseWriter, _ *http.Request, content string) {
+		for _, name := range []string{"Last-Modified", "ETag", "X-Goog-Generation"} {
+			w.Header().Del(name)
+		}
+		_, _ = io.WriteString(w, content)
+	}}
+	for scheme, s := range weights(t, o, options) {
+		stream, err := s.Open(t.Context(), 0, 0)
+		if err == nil {
+			require.NoError(t, stream.Close(), scheme)
+		}
+	}
+}
+
+func TestAListThatDoesNotEndIsLeft(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		for block := make([]byte, 1<<20); ; {
+			if _, err := w.Write(block); err != nil {
+				return
+			}
+		}
+	})
+	ctx, call := newCall(t.Context(), "")
+	call.bounded = true
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, http.NoBody)
+	require.NoError(t, err)
+	resp, err := newNoting(options.Stall).Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	n, err := io.Copy(io.Discard, resp.Body)
+	assert.LessOrEqual(t, n, int64(maxListing))
+	err = call.error(ctx, err)
+	require.ErrorContains(t, err, "not of a file")
+	assert.Equal(t, fetchapi.ReasonInvalid, reasonOf(t, err))
+}
+
+func TestWhoHasNoCredentialAsksAsAnybodyMay(t *testing.T) {
+	var seen []string
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		seen = append(seen, r.Header.Get("Authorization"))
+		w.WriteHeader(http.StatusForbidden)
+	})
+	for uri := range theirs(t, server.URL) {
+		for _, name := range []string{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AZURE_STORAGE_SAS_TOKEN"} {
+			t.Setenv(name, "")
+		}
+		t.Setenv("AZURE_TOKEN_CREDENTIALS", "EnvironmentCredential")
+		seen = nil
+		_, err := source(t, uri, options).Resolve(t.Context())
+		assert.Equal(t, fetchapi.ReasonAccessDenied, reasonOf(t, err), uri)
+		assert.Equal(t, []string{""}, seen, uri)
+	}
+}
+
+func TestACredentialThatIsNamedAndCannotBeHadIsNotDoneWithout(t *testing.T) {
+	server := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("the bucket was asked") })
+	theirs(t, server.URL)
+	for name, value := range map[string]string{
+		"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_REGION": "us-east-1",
+		"AWS_WEB_IDENTITY_TOKEN_FILE": "/none", "AWS_ROLE_ARN": "arn:aws:iam::1:role/reader",
+	} {
+		t.Setenv(name, value)
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), []byte("{"), 0o600))
+	t.Setenv("DOCKER_CONFIG", dir)
+	for uri, says := range map[string]string{"s3://models/m": "cannot get the credential", "oci://127.0.0.1:1/m": "cannot read the credential"} {
+		s, err := New(uri, options)
+		if err == nil {
+			_, err = s.Resolve(t.Context())
+		}
+		require.ErrorContains(t, err, says)
+		assert.Equal(t, fetchapi.ReasonAccessDenied, reasonOf(t, err))
+	}
+}
+
+func TestABucketOfAnotherRegionIsToldWithItsRegion(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Amz-Bucket-Region", "eu-west-1")
+		w.WriteHeader(http.StatusMovedPermanently)
+	})
+	theirs(t, server.URL)
+	_, err := source(t, "s3://models/m", options).Resolve(t.Context())
+	require.ErrorContains(t, err, "the region eu-west-1: set AWS_REGION")
+	assert.Equal(t, fetchapi.ReasonInvalid, reasonOf(t, err))
+}
+
+func TestACredentialOfABucketGoesNowhereElse(t *testing.T) {
+	var elsewhere []http.Header
+	other := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		elsewhere = append(elsewhere, r.Header)
+		w.WriteHeader(http.StatusNotFound)
+	})
+	home := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/token" {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"access_token": "hidden", "token_type": "Bearer", "expires_in": 3600}`)
+			return
+		}
+		http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+	})
+	theirs(t, home.URL)
+	t.Setenv("AWS_SESSION_TOKEN", "hidden")
+	_, err := source(t, "s3://models/m", options).Resolve(t.Context())
+	require.Error(t, err)
+
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	account, err := json.Marshal(map[string]string{
+		"type": "service_account", "client_email": "reader@project", "token_uri": home.URL + "/token",
+		"private_key": string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})),
+	})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "account.json")
+	require.NoError(t, os.WriteFile(file, account, 0o600))
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
+	t.Setenv("STORAGE_EMULATOR_HOST", "")
+	calls, err := gcsCalls(t.Context(), newNoting(options.Stall))
+	require.NoError(t, err)
+	resp, err := calls.Get(home.URL)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+
+	for _, header := range elsewhere {
+		assert.Empty(t, header.Get("Authorization"))
+		assert.Empty(t, header.Get("X-Amz-Security-Token"))
+	}
+}
+
+func TestARegistryLeadsToNothingThatIsNotEncrypted(t *testing.T) {
+	for name, answer := range map[string]http.HandlerFunc{
+		"its token service": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="http://registry.invalid/token",service="registry"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		},
+		"a redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://registry.invalid/manifest", http.StatusTemporaryRedirect)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := serve(t, answer)
+			theirs(t, server.URL)
+			_, err := source(t, "oci://"+strings.TrimPrefix(server.URL, "http://")+"/models/m", options).Resolve(t.Context())
+			require.ErrorContains(t, err, "is not encrypted")
+		})
 	}
 }
 
@@ -298,7 +504,6 @@ func TestARegistrysCredentialGoesToTheRegistryAlone(t *testing.T) {
 		elsewhere = append(elsewhere, r.Header.Get("Authorization"))
 		o.ServeHTTP(w, r)
 	})
-	port := other.URL[strings.LastIndex(other.URL, ":"):]
 	home := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		atHome = append(atHome, r.Header.Get("Authorization"))
 		switch {
@@ -306,7 +511,7 @@ func TestARegistrysCredentialGoesToTheRegistryAlone(t *testing.T) {
 			w.Header().Set("WWW-Authenticate", `Basic realm="registry"`)
 			w.WriteHeader(http.StatusUnauthorized)
 		case strings.Contains(r.URL.Path, "/blobs/"):
-			http.Redirect(w, r, "http://localhost"+port+"/cdn?signature=hidden", http.StatusTemporaryRedirect)
+			http.Redirect(w, r, other.URL+"/cdn?signature=hidden", http.StatusTemporaryRedirect)
 		default:
 			o.ServeHTTP(w, r)
 		}

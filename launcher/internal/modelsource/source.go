@@ -53,13 +53,16 @@ type Options struct {
 func New(uri string, o Options) (Source, error) {
 	u, err := url.Parse(uri)
 	if err != nil {
-		return nil, invalid("cannot read the address %q: %v", uri, err)
+		if e, ok := errors.AsType[*url.Error](err); ok { // which has the address in it, and what is secret there
+			err = e.Err
+		}
+		return nil, invalid("cannot read the address: %v", err)
 	}
 	if u.User != nil {
 		return nil, invalid("the address has a user or a password in it, which would be kept and shown; name a file with the credential by --token-file")
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
-		return nil, invalid("the address %q has a query or a fragment, which are not known here", uri)
+		return nil, invalid("the address %s://%s%s has a query or a fragment behind it, which are not known here; a credential is not part of an address", u.Scheme, u.Host, u.EscapedPath())
 	}
 	switch u.Scheme {
 	case "file":

@@ -59,9 +59,12 @@ func TestAnAddressThatCannotBeMeantIsRefused(t *testing.T) {
 		"hf://a--b/c":              "hf://org/name",
 		"hf://a/b@../../x":         "hf://org/name",
 		"https://host/%zz":         "cannot read",
+		"https://us:hidden@h/%zz":  "cannot read",
+		"azblob://c/m?sig=hidden":  "query",
 	} {
 		_, err := New(uri, options)
 		require.ErrorContains(t, err, says, uri)
+		assert.NotContains(t, err.Error(), "hidden")
 		assert.Equal(t, fetchapi.ReasonInvalid, reasonOf(t, err))
 	}
 }
