@@ -110,10 +110,13 @@ func TestAnInstanceReadsAFolderOfABucketThatWasPulledWithTheOneAboveIt(t *testin
 		n.Delete("a")
 	}
 	for _, model := range []string{"s3://m/ab", "s3://m/a/none", "s3://m"} {
-		a := n.Call("POST", instances, of(model, 0))
+		a := n.Call("POST", instances, of(model, 0, "model_cache", "require"))
 		assert.Equal(t, 422, a.Status, model)
 		assert.Contains(t, a.Problem(t).Detail, `no model "`+model+`"`)
+		assert.Contains(t, a.Problem(t).Detail, "launcher pull "+model)
 	}
+	n.Create("a", of("s3://m/ab", 0)) // which vLLM may stream by itself
+	assert.Contains(t, cmdline(n.Await("a", "awake").PID), "serve s3://m/ab")
 }
 
 func TestAModelInUseIsNotRemovedAndItsUserIsNamed(t *testing.T) {

@@ -26,7 +26,9 @@ type local struct {
 }
 
 // schemes begin the addresses that models are pulled from and that no engine reads.
-var schemes = []string{"hf://", "https://", "http://", "file://", "s3://", "gs://", "azblob://", "oci://"}
+// Those of s3 and gs are not among them: vLLM streams them where it has
+// runai-model-streamer.
+var schemes = []string{"hf://", "https://", "http://", "file://", "azblob://", "oci://"}
 
 // locate finds the model of a plan in the store, and has the engine read it there.
 // What an engine could find by itself is left to the engine, unless the request
@@ -75,15 +77,15 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, plan *engine.Plan) (l
 		return local{}, nil
 	}
 	if spec.ModelCache == launcherapi.ModelCacheRequire || address != "" {
-		return local{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s", plan.Model, missing, pullable(plan, address))
+		return local{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s", plan.Model, missing, pullable(plan))
 	}
 	return local{From: launcherapi.ModelFromSource, Why: missing}, nil
 }
 
 // pullable is the address by which the model of a plan is pulled.
-func pullable(plan *engine.Plan, scheme string) string {
+func pullable(plan *engine.Plan) string {
 	uri := plan.Model
-	if scheme == "" {
+	if !strings.Contains(uri, "://") {
 		uri = "hf://" + uri
 	}
 	if plan.Revision != "" && !strings.Contains(uri, "@") {
