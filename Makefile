@@ -146,8 +146,14 @@ cluster-shell: ## open a shell whose kubectl talks to that Kubernetes
 chart: ## check the chart and pack it into bin/
 	@helm=$$(go run ./test/cluster/cmd/cluster helm-path); "$$helm" lint --strict deploy/chart; "$$helm" package deploy/chart -d $(BIN)
 
+# The server of Azure Blob Storage is a program of Node.js.
+AZURITE := test/modelservers/node_modules/.package-lock.json
+$(AZURITE): test/modelservers/package-lock.json
+	npm ci --prefix test/modelservers --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
+
 .PHONY: test-models
-test-models: ## models from servers of S3, Google Cloud Storage and OCI, which are built first
+test-models: $(AZURITE) ## models from servers of S3, Google Cloud Storage, Azure Blob Storage and OCI, which are built or installed first (takes npm)
 	go test -race -count=1 -timeout 14m -tags modelservers ./test/modelsources
 
 .PHONY: test-llm-d

@@ -118,13 +118,12 @@ func gs(t *testing.T) *site {
 	}
 }
 
-// azblob is a container of azurite, which is a program of Node.js and is not built here.
+// azblob is a container of azurite, a program of Node.js, which make test-models installs.
 func azblob(t *testing.T) *site {
 	t.Helper()
-	azurite, err := exec.LookPath("azurite-blob")
-	if err != nil {
-		t.Skip("NOT SHOWN: azurite-blob is not on PATH; npm install azurite@3.35.0 brings it")
-	}
+	azurite, err := filepath.Abs("../modelservers/node_modules/.bin/azurite-blob")
+	require.NoError(t, err)
+	require.FileExists(t, azurite, "make test-models installs it")
 	const account = "devstoreaccount1" // azurite's own, with a key that everybody knows
 	const key = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 	address, err := harness.FreeAddress()

@@ -18,7 +18,7 @@ import (
 
 func TestAModelIsPulledOnceAndAnewWhenItHasChanged(t *testing.T) {
 	each(t, func(t *testing.T, s *site) {
-		files := map[string][]byte{"config.json": []byte("{}"), "sub/model.safetensors": random(3 << 20)}
+		files := map[string][]byte{"config.json": []byte("{}"), "sub/model.safetensors": random(3 << 20), "sub/empty": {}}
 		s.put(files, "org/tiny")
 		m := s.pull(s.uri("org/tiny"))
 		assert.Equal(t, s.uri("org/tiny"), m.URI)
