@@ -34,9 +34,27 @@ system:serviceaccount:{{ .Release.Namespace }}:hotseat-controller
 {{- if and $watches $other (ne $other $.Release.Namespace) }}
 {{- $mine := $.Values.watchNamespace | default "*" }}
 {{- if or (eq $watches "*") (eq $mine "*") (eq $watches $mine) }}
-{{- fail (printf "the release %s in namespace %s has hotseat look at %s already: uninstall that one first, or have each look at a namespace of its own (watchNamespace)" (dig "metadata" "annotations" "meta.helm.sh/release-name" "" .) $other (eq $watches "*" | ternary "all namespaces" (printf "namespace %s" $watches))) }}
+{{- fail (printf "the release %s in namespace %s has hotseat look at %s already: uninstall that one first, or have each look at a namespace of its own (watchNamespace); where it is gone with its namespace, install it there again, and uninstall it" (dig "metadata" "annotations" "meta.helm.sh/release-name" "" .) $other (eq $watches "*" | ternary "all namespaces" (printf "namespace %s" $watches))) }}
 {{- end }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Fails where this release would lose its controller, which has finalizers on Pods:
+what lets go of them goes with it. */}}
+{{- define "hotseat.stays" -}}
+{{- if .Release.IsUpgrade }}
+{{- $there := lookup "apps/v1" "Deployment" .Release.Namespace "hotseat-controller" }}
+{{- if eq .Release.Name (dig "metadata" "annotations" "meta.helm.sh/release-name" "" $there) }}
+{{- fail "controller.enabled: this release has a controller, which holds requesters and launchers by finalizers: uninstall it, which lets go of them, and install it without a controller" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Fails where a namespace is not there; without a cluster nobody knows. (list namespace value) */}}
+{{- define "hotseat.namespace" -}}
+{{- if and (lookup "v1" "Namespace" "" "default") (not (lookup "v1" "Namespace" "" (index . 0))) }}
+{{- fail (printf "%s: there is no namespace %s: make it first" (index . 1) (index . 0)) }}
 {{- end }}
 {{- end }}
 

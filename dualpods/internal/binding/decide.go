@@ -162,6 +162,9 @@ var placed = []rule{
 	{"requester silent for long", func(o *Observation) bool { return o.SPI == nil && o.silentForLong() },
 		func(o *Observation) Step {
 			step := warn(RequesterSilent, "the requester program does not answer at %s: container %s should run it", adminAddress, container)(o)
+			if o.Requester.Refuses {
+				step = warn(RequesterSilent, "the requester program at %s takes no orders of this controller: it knows another authority, and reads a new one within two minutes", adminAddress)(o)
+			}
 			step.After = o.untilAsked()
 			return step
 		}},

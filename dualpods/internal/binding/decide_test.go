@@ -253,6 +253,9 @@ var examples = map[string]example{
 	"a requester program that has not answered for a minute": {"requester silent for long", Tell, but(fresh(), func(o *Observation) {
 		o.SPI, o.Requester.Silent = nil, now.Add(-time.Minute)
 	})},
+	"a requester program that refuses the controller": {"requester silent for long", Tell, but(fresh(), func(o *Observation) {
+		o.SPI, o.Requester.Silent, o.Requester.Refuses = nil, now.Add(-time.Minute), true
+	})},
 	"the same, once it was told": {"requester silent for long", Nothing, but(fresh(), func(o *Observation) {
 		o.SPI, o.Requester.Silent = nil, now.Add(-time.Minute)
 		o.Requester.Told = "the requester program does not answer at 10.1.0.5:8081: container inference-server should run it"

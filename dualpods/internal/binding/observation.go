@@ -59,6 +59,7 @@ type Requester struct {
 	GateOpen        bool      // and that is true
 	Started         time.Time // the requester program
 	Silent          time.Time // since when it does not answer
+	Refuses         bool      // it answers, and takes no orders of this controller
 	AdminAddress    string
 	GPUs            int       // how many it asks for
 	Shown           bool      // its labels or its status tell others to use it

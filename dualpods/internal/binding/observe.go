@@ -109,7 +109,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), Finished: podmeta.Finished(pod), Running: running(pod),
 		Finalizer: podmeta.Held(pod), Tolerates: toleratesClosed(pod),
 		Gate: read.Gated, GateOpen: gateOpen(pod),
-		Started: started(pod), Silent: w.silent[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
+		Started: started(pod), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
 		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
 		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
 	}

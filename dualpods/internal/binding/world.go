@@ -31,6 +31,7 @@ type world struct {
 	kubelet   map[types.UID]Allocation
 	asked     map[types.UID]requester // of pods, as read
 	silent    map[types.UID]time.Time // since when the programs do not answer that do not
+	refusing  map[types.UID]bool      // of these: they answer, and take no orders of this controller
 }
 
 // requester is a requester Pod as read.
@@ -77,7 +78,7 @@ func IsLauncher(pod *corev1.Pod) bool {
 // gather reads everything about a node, of name "" what is on none yet. The Pods
 // are the cache's own: whoever changes one changes a copy.
 func (c *Controller) gather(ctx context.Context, n *nodeWork) (*world, error) {
-	w := &world{now: c.opts.Now(), node: Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}}
+	w := &world{now: c.opts.Now(), node: Node{Name: n.name}, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}, asked: map[types.UID]requester{}, silent: map[types.UID]time.Time{}, refusing: map[types.UID]bool{}}
 	if n.name != "" {
 		var node corev1.Node
 		switch err := c.opts.API.Get(ctx, client.ObjectKey{Name: n.name}, &node); {
@@ -166,6 +167,7 @@ func (c *Controller) askRequesters(ctx context.Context, n *nodeWork, w *world) {
 			defer mu.Unlock()
 			if w.spi[uid] = said; said == nil {
 				w.silent[uid] = n.silentSince(uid, w.now, errors.Is(err, context.DeadlineExceeded))
+				w.refusing[uid] = refused(err)
 			}
 		})
 	}

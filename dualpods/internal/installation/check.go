@@ -48,7 +48,10 @@ func Check(ctx context.Context, api client.Client, opts CheckOptions) error {
 		return err == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("the installation does not work: %w", errors.Join(last, err))
+		if last != nil {
+			err = last // rather than that the time is over
+		}
+		return fmt.Errorf("the installation does not work: %w", err)
 	}
 	opts.Log.Info("the installation works", "deployment", opts.Deployment.String())
 	return nil

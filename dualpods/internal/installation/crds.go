@@ -13,6 +13,7 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -116,7 +117,8 @@ func isEstablished(crd *apiextensionsv1.CustomResourceDefinition) bool {
 }
 
 // DeleteCRDs removes the CustomResourceDefinitions, and every object of these kinds
-// with them.
+// with them. It returns once they are gone, which objects with finalizers keep them
+// from; the caller bounds it by ctx.
 func DeleteCRDs(ctx context.Context, api client.Client) error {
 	crds, err := definitions()
 	if err != nil {
@@ -125,6 +127,17 @@ func DeleteCRDs(ctx context.Context, api client.Client) error {
 	for _, crd := range crds {
 		if err := client.IgnoreNotFound(api.Delete(ctx, crd)); err != nil {
 			return fmt.Errorf("cannot delete %s: %w", crd.GetName(), err)
+		}
+	}
+	for _, crd := range crds {
+		name := crd.GetName()
+		err := poll(ctx, name+" is gone: an object of that kind may have a finalizer", func(ctx context.Context) (bool, error) {
+			var left apiextensionsv1.CustomResourceDefinition
+			err := api.Get(ctx, types.NamespacedName{Name: name}, &left)
+			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+		})
+		if err != nil {
+			return err
 		}
 	}
 	return nil

@@ -202,7 +202,7 @@ const clientCAFlag = "--client-ca=" + trustDir + "/" + mtls.CAFile
 func (w *making) flags() []string {
 	flags := []string{
 		fmt.Sprintf("--listen=0.0.0.0:%d", w.image.Port), "--instance-host=0.0.0.0",
-		"--state-dir=" + stateDir,
+		"--state-dir=" + stateDir, "--public-metrics",
 	}
 	flags = append(flags, trustFlags...)
 	b := w.config.Spec.Budgets

@@ -94,7 +94,7 @@ func daemonOptions(cfg config.Config, engine program, log *slog.Logger) daemon.O
 		StartMethod: cfg.StartMethod, PreloadPython: cfg.PreloadPython, PreloadMemory: cfg.PreloadMemoryLimit, PreloadIdleTime: cfg.PreloadIdleTimeout,
 		MaxHeldRequests: cfg.MaxHeldRequests, HoldTimeout: cfg.HoldTimeout, WatchBuffer: cfg.WatchBuffer,
 		LogMaxBytes: cfg.LogMaxBytes, LogMaxAge: cfg.LogMaxAge, LogMaxFiles: cfg.LogMaxFiles,
-		EnvFileDirs: cfg.EnvFileDirs, TokenFile: cfg.TokenFile, TLS: mtls.Server{CertFile: cfg.TLSCert, KeyFile: cfg.TLSKey, ClientCAFile: cfg.ClientCA},
+		EnvFileDirs: cfg.EnvFileDirs, TokenFile: cfg.TokenFile, PublicMetrics: cfg.PublicMetrics, TLS: mtls.Server{CertFile: cfg.TLSCert, KeyFile: cfg.TLSKey, ClientCAFile: cfg.ClientCA},
 		Limits: supervisor.Limits{
 			Start: cfg.StartTimeout, Sleep: cfg.SleepTimeout, Wake: cfg.WakeTimeout, Drain: cfg.DrainTimeout,
 			StopGrace: cfg.StopGrace, StartingGrace: cfg.StartingGrace, Memory: cfg.MemoryTimeout,

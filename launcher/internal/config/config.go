@@ -28,6 +28,7 @@ type Config struct {
 	TLSKey         string
 	ClientCA       string // empty: no certificate is asked for
 	InsecurePublic bool
+	PublicMetrics  bool
 	InstanceHost   string // without a port
 	Cgroups        string // auto, v2, v1 or none
 	OnExit         string // stop or leave

@@ -91,6 +91,7 @@ var other = map[string]struct {
 	"tls_cert":             {"/run/tls.crt", func(c *Config) { c.TLSCert = "/run/tls.crt" }},
 	"tls_key":              {"/run/tls.key", func(c *Config) { c.TLSKey = "/run/tls.key" }},
 	"client_ca":            {"/run/ca.crt", func(c *Config) { c.ClientCA = "/run/ca.crt" }},
+	"public_metrics":       {"true", func(c *Config) { c.PublicMetrics = true }},
 	"insecure_public":      {"true", func(c *Config) { c.InsecurePublic = true }},
 	"instance_host":        {"0.0.0.0", func(c *Config) { c.InstanceHost = "0.0.0.0" }},
 	"cgroups":              {"none", func(c *Config) { c.Cgroups = "none" }},

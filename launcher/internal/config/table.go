@@ -32,6 +32,7 @@ func table(c *Config) []setting {
 		{"tls_key", "", "file of the certificate's key", optional(&c.TLSKey, path)},
 		{"client_ca", "", "file of the certificates that must have signed a client's own, in place of a token or, with --token-file, beside it; empty for none", optional(&c.ClientCA, path)},
 		{"insecure_public", "false", "allow addresses that other machines reach, without a token or certificate", boolean(&c.InsecurePublic)},
+		{"public_metrics", "false", "let everybody who reaches the control API read its metrics, which name models and instances", boolean(&c.PublicMetrics)},
 		{"instance_host", "127.0.0.1", "where the instances' public ports listen; --host of an instance's options may narrow it, and never widens it", host(&c.InstanceHost)},
 		{"cgroups", "auto", "cgroup of each instance", choice(&c.Cgroups, "auto", "v2", "v1", "none")},
 		{"on_exit", "stop", "what becomes of the engines when the launcher is told to end", choice(&c.OnExit, "stop", "leave")},

@@ -65,6 +65,7 @@ type Options struct {
 	LogMaxFiles     int
 	EnvFileDirs     []string
 	TokenFile       string      // empty: no token is asked for
+	PublicMetrics   bool        // everybody who reaches the control API may read GET /metrics
 	TLS             mtls.Server // without a certificate: plain HTTP
 	Limits          supervisor.Limits
 	Budget          launcherapi.Budget
@@ -322,7 +323,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	})
 	d.server = api.New(api.Options{
 		Instances: d.sup, Swaps: api.Swapper(d.swaps), Events: d.feed, Logs: d.logs, Models: keeper, Ready: d.ready, Preloaders: d.preloaders,
-		Metrics: m.Handler(), Version: version.Version, Access: access, Observe: m.API, Logger: d.log,
+		Metrics: m.Handler(), Version: version.Version, Access: access, PublicMetrics: d.opts.PublicMetrics, Observe: m.API, Logger: d.log,
 	})
 }
 

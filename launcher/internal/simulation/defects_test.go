@@ -109,7 +109,7 @@ var defects = []defect{
 		{"			case unheard != nil: // asked again\n", "			case unheard != nil && ctx.Err() == nil: // asked again\n"},
 	}},
 	{"an instance is listed for as long as it is forked before anybody is told", []edit{
-		{"	s.tell(i, launcherapi.EventCreated)\n	s.mu.Unlock()\n", "	s.mu.Unlock()\n"},
+		{"	if forks {\n", "	if forks && s == nil {\n"},
 	}},
 	{"the lease of an engine without a record is ended", []edit{
 		{"hold[holder(id)] = !i.released", "hold[holder(id)] = !i.released && !i.found"},

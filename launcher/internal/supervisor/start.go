@@ -47,8 +47,9 @@ func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
 	return launcherapi.StartFork, nil
 }
 
-// launch writes the instance down, tells of it, starts the process and watches that.
-// Where a preloader is worth waiting for, the process is started in the background.
+// launch writes the instance down, starts the process and watches that. Where a
+// preloader is worth waiting for, the process is started in the background. An
+// instance that can be forked now is told of before that, since it may take a while.
 func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error) {
 	output, name, err := s.opts.Logs.Create(d.ID)
 	if err != nil {
@@ -58,6 +59,7 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	for _, note := range d.plan.Notes {
 		_, _ = fmt.Fprintf(output, "hotseat: %s\n", note) // a note is a courtesy; the engine's own writes tell of a full disk
 	}
+	forks := d.method != launcherapi.StartExec && s.opts.Forker.Look(d.plan.Env()) == nil
 	s.mu.Lock()
 	i.facts.LogName = name
 	if err := s.opts.Records.Put(d.ID, i.saved()); err != nil {
@@ -66,31 +68,36 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 		s.abandon(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot write instance %s down: %w", d.ID, err)
 	}
-	s.tell(i, launcherapi.EventCreated)
+	kind := launcherapi.EventCreated
+	if forks {
+		s.tell(i, kind)
+		kind = launcherapi.EventUpdated
+	}
 	s.mu.Unlock()
 
 	crashpoint.At(crashpoint.StartWritten)
 	if reason := s.awaits(d); reason != "" {
-		return s.launchLater(i, d, output, reason), nil
+		return s.launchLater(i, d, output, reason, kind), nil
 	}
 	defer output.Close() // the child has its own copy
 	tree, notForked, err := s.startProcess(i, d, output)
 	crashpoint.At(crashpoint.StartSpawned)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err = s.launched(i, d, tree, notForked, err)
+	err = s.launched(i, d, tree, notForked, err, kind)
 	if err == nil && s.closing {
 		err = s.happen(i, launcher.EventStopAsked, nil)
 	}
 	return i.view(), err
 }
 
-// launched: the process was made or, with an error, was not. The lock is held.
-func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err error) error {
+// launched: the process was made or, with an error, was not; kind is the event that
+// watchers are sent. The lock is held.
+func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err error, kind launcherapi.EventType) error {
 	i.noteStart(d.method, notForked)
 	s.opts.Observer.Started(i.facts.StartedBy, notForked != nil)
 	if err != nil {
-		s.publish(i, launcherapi.EventUpdated)
+		s.publish(i, kind)
 		why := err.Error()
 		return s.happen(i, launcher.EventStartFailed, func() {
 			i.cause, i.reason = string(engine.CauseProgramCannotBeRun), why
@@ -101,7 +108,7 @@ func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err e
 	if i.facts.StartedBy == launcherapi.StartFork { // measured before the process forks: its children begin with this memory too
 		i.facts.Inherited = s.opts.Processes.Resident(i.root.PID).Anon
 	}
-	s.publish(i, launcherapi.EventUpdated)
+	s.publish(i, kind)
 	s.watch(i)
 	if i.op == nil {
 		s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
@@ -124,14 +131,15 @@ func (s *Supervisor) awaits(d *Draft) string {
 }
 
 // launchLater has the process of an instance made once a preloader can fork it, or
-// once the wait for the preloader is given up. output is closed then.
-func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason string) launcherapi.Instance {
+// once the wait for the preloader is given up. output is closed then. kind is the event
+// that watchers are sent now.
+func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason string, kind launcherapi.EventType) launcherapi.Instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i.waiting, i.reason = true, i.secrets.Hide(reason)
 	s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
 	op := i.op
-	s.publish(i, launcherapi.EventUpdated)
+	s.publish(i, kind)
 	s.spawn(func() {
 		defer output.Close() // the child has its own copy
 		s.awaitFork(i, op, d)
@@ -188,7 +196,7 @@ func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	i.reason = ""
-	if err := s.launched(i, d, tree, notForked, err); err != nil {
+	if err := s.launched(i, d, tree, notForked, err, launcherapi.EventUpdated); err != nil {
 		s.log.Error("cannot start an instance that waited for a preloader", "error", err)
 	}
 }

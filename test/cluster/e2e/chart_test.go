@@ -40,16 +40,23 @@ func (s *site) uninstalled(values ...string) {
 
 func TestTheChartRefusesValuesThatMeanNothing(t *testing.T) {
 	for value, says := range map[string]string{
-		"controller.replicas=0":           "at '/controller/replicas': minimum: got 0, want 1",
-		"controler.replicas=1":            "additional properties 'controler' not allowed",
-		"image.pullPolicy=Sometimes":      "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",
-		"watchNamespace=A_b":              "at '/watchNamespace': 'A_b' does not match",
-		"uninstall.engines=kill":          "at '/uninstall/engines': value must be one of 'leave', 'stop'",
-		"controller.drainTimeout=ten":     "at '/controller/drainTimeout': 'ten' does not match",
-		"trust.requireRequesters=maybe":   "at '/trust/requireRequesters': got string, want boolean",
-		"metrics.port=70000":              "at '/metrics/port': maximum: got 70,000, want 65,535",
-		"controller.enabled=false":        "at '/admissionPolicy/enabled': value must be false",
-		"launcherConfig.create=true":      "launcherConfig.spec: a LauncherConfig takes a podTemplate",
+		"controller.replicas=0":         "at '/controller/replicas': minimum: got 0, want 1",
+		"controler.replicas=1":          "additional properties 'controler' not allowed",
+		"image.pullPolicy=Sometimes":    "at '/image/pullPolicy': value must be one of 'Always', 'IfNotPresent', 'Never'",
+		"watchNamespace=A_b":            "at '/watchNamespace': 'A_b' does not match",
+		"uninstall.engines=kill":        "at '/uninstall/engines': value must be one of 'leave', 'stop'",
+		"controller.drainTimeout=ten":   "at '/controller/drainTimeout': 'ten' does not match",
+		"trust.requireRequesters=maybe": "at '/trust/requireRequesters': got string, want boolean",
+		"metrics.port=70000":            "at '/metrics/port': maximum: got 70,000, want 65,535",
+		"controller.enabled=false":      "at '/admissionPolicy/enabled': value must be false",
+		"launcherConfig.create=true":    "launcherConfig.spec: a LauncherConfig takes a podTemplate",
+		"controller.launcherPort=8002":  "at '/controller/launcherPort'",
+		"metrics.port=8082":             "at '/metrics/port'",
+		"controller=null":               "missing property 'controller'",
+		"uninstall.deleteCRDs=true":     "at '/uninstall/engines': value must be 'stop'",
+		"uninstall.deleteCRDs=true,uninstall.engines=stop,watchNamespace=a": "at '/watchNamespace': value must be ''",
+		"networkPolicy.enabled=true":                                        "networkPolicy.namespaces: say in which namespaces launchers are",
+		"networkPolicy.enabled=true,networkPolicy.namespaces={a},networkPolicy.instancePorts.first=60000,networkPolicy.instancePorts.last=40000": "networkPolicy.instancePorts: last is 40000, and first 60000",
 		"metrics.podMonitor.enabled=true": "metrics.podMonitor.selector: say which Pods are requesters",
 	} {
 		_, err := shared.Helm(t.Context(), "template", "x", root("deploy/chart"), "--set", value)
@@ -63,6 +70,17 @@ func TestTwoReleasesThatWouldLookAtTheSameNamespacesAreRefused(t *testing.T) {
 		assert.ErrorContains(t, err, "the release hotseat in namespace hotseat-system has hotseat look at all namespaces already: uninstall that one first, or have each look at a namespace of its own")
 	}
 	require.NoError(t, client.IgnoreNotFound(api.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "e2e-second"}})))
+}
+
+func TestAnUpgradeThatWouldLeaveThingsHalfMadeIsRefused(t *testing.T) {
+	for values, says := range map[string]string{
+		"controller.enabled=false,admissionPolicy.enabled=false,apiPriority.enabled=false,metrics.service.enabled=false": "this release has a controller, which holds requesters and launchers by finalizers: uninstall it",
+		"watchNamespace=e2e-nowhere":                                        "watchNamespace: there is no namespace e2e-nowhere: make it first",
+		"networkPolicy.enabled=true,networkPolicy.namespaces={e2e-nowhere}": "networkPolicy.namespaces: there is no namespace e2e-nowhere: make it first",
+	} {
+		_, err := shared.Helm(t.Context(), "upgrade", "hotseat", root("deploy/chart"), "--namespace", system, "--reuse-values", "--dry-run=server", "--set", values)
+		assert.ErrorContains(t, err, says, values)
+	}
 }
 
 func TestAnUpgradeDisturbsNothingThatIsAwakeAndBringsTheDefinitionsUpToDate(t *testing.T) {
@@ -179,7 +197,7 @@ func TestTheChartIsInstalledWithEveryOptionOn(t *testing.T) {
 		"controller.podAnnotations.example\\.com/team=serving", "controller.podLabels.team=serving",
 		"admissionPolicy.admins.users={alice}", "trust.requireRequesters=true",
 		"metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.labels.release=prometheus",
-		"metrics.podMonitor.enabled=true", "metrics.podMonitor.labels.release=prometheus", "metrics.podMonitor.selector.matchLabels.app=first",
+		"metrics.launcherMonitor.enabled=true", "metrics.podMonitor.enabled=true", "metrics.podMonitor.labels.release=prometheus", "metrics.podMonitor.selector.matchLabels.app=first",
 		"dashboards.enabled=true", "networkPolicy.enabled=true", "networkPolicy.namespaces={"+s.ns+"}",
 		"networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=monitoring", "uninstall.engines=stop"))
 	names := s.kubectl("-n", system, "get", "servicemonitors,podmonitors,poddisruptionbudgets,configmaps,networkpolicies", "-o", "name")
@@ -224,6 +242,13 @@ func run(t *testing.T, words []string) string {
 	out, err := call(t.Context(), words[1:]...)
 	require.NoError(t, err)
 	return string(out)
+}
+
+func TestTheExampleForNodesWithGPUsIsTakenByTheAPIServer(t *testing.T) {
+	out, err := shared.Kubectl(t.Context(), nil, "apply", "--dry-run=server", "-f", root("examples/gpu"))
+	require.NoError(t, err)
+	assert.Contains(t, string(out), "launcherconfig.hotseat.dev/vllm created (server dry run)")
+	assert.Contains(t, string(out), "deployment.apps/llama created (server dry run)")
 }
 
 func TestTheCommandsThatTheNotesTellWork(t *testing.T) {

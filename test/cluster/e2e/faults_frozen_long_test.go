@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/test/cluster"
 )
 
 // freeze stops a controller's process, until thaw lets it go on.
@@ -38,6 +40,25 @@ func (s *site) restarts(pod corev1.Pod) int32 {
 	require.Equal(s.t, pod.UID, now.UID)
 	require.Len(s.t, now.Status.ContainerStatuses, 1)
 	return now.Status.ContainerStatuses[0].RestartCount
+}
+
+func TestARequesterProgramThatIsFrozenIsToldAndServesOnceItGoesOn(t *testing.T) {
+	s := newSite(t)
+	s.deploy(server{app: "frozen", node: 1}, 1)
+	pod := s.served("frozen", 1)[0]
+	signal := func(ctx context.Context, name string) {
+		_, err := shared.Signal(ctx, 1, name, cluster.Process{CommandLine: "^/requester", Variable: "HOSTNAME=" + pod.Name})
+		require.NoError(t, err)
+	}
+	signal(t.Context(), "STOP")
+	s.eventually("the status says so", func() bool {
+		status := s.status(pod.Name)
+		return status.Reason == "RequesterSilent" && strings.HasPrefix(status.Message, "the requester program does not answer at ")
+	})
+	signal(context.Background(), "CONT")
+	s.eventually("it serves", func() bool { return s.status(pod.Name).State == "Serving" })
+	assert.Equal(t, pod.UID, s.served("frozen", 1)[0].UID)
+	s.answers("frozen")
 }
 
 // TestALeaderThatWasFrozenUntilAnotherLedTouchesNothingWhenItWakes freezes a leader

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -59,6 +60,8 @@ func TestOnlyTheControllerWritesRecordsAndStatus(t *testing.T) {
 			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationRelayedLabels},
 		"a launcher that is said to be idle": {change(launcher, func(a map[string]string) { a[podmeta.AnnotationUnboundSince] = "2000-01-01T00:00:00Z" }),
 			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationUnboundSince},
+		"a launcher that is said to be of another template": {change(launcher, func(a map[string]string) { a[podmeta.AnnotationTemplateHash] = "x" }),
+			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationTemplateHash},
 		"a record that is removed with the status": {changeStatus(launcher, func(p *corev1.Pod) { delete(p.Annotations, record) }),
 			"only the controller of hotseat, or an administrator, removes the annotation " + record},
 		"a status that is changed with that of the Pod": {changeStatus(requester, func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationStatus] = "{}" }),
@@ -135,6 +138,26 @@ func TestOnlyTheControllerAndAdministratorsLetGoOfAPodOrEndALauncherInUse(t *tes
 	s.scale("model-a", 0)
 	s.gone("model-a")
 	s.eventually("a launcher that nobody is bound to is anybody's", func() bool { return remove(editor, "launcher-node-1") == nil })
+}
+
+func TestOnlyTheControllerAndAdministratorsChangeADaemonSetOfLaunchers(t *testing.T) {
+	s := newPool(t, nil)
+	s.allReady()
+	var set appsv1.DaemonSet
+	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher"}, &set))
+	changed := set.DeepCopy()
+	changed.Spec.Template.Labels["team"] = "x"
+	patch := client.MergeFrom(&set)
+	editor := s.editor()
+	collector := s.as("system:serviceaccount:kube-system:generic-garbage-collector", "system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
+	for name, err := range map[string]error{
+		"deleted": editor.Delete(t.Context(), set.DeepCopy(), client.DryRunAll),
+		"changed": editor.Patch(t.Context(), changed.DeepCopy(), patch, client.DryRunAll),
+	} {
+		require.ErrorContains(t, err, "only the controller of hotseat, or an administrator, changes or deletes a DaemonSet of launchers: change or delete its LauncherConfig", name)
+	}
+	require.NoError(t, api.Delete(t.Context(), set.DeepCopy(), client.DryRunAll), "an administrator deletes")
+	require.NoError(t, collector.Delete(t.Context(), set.DeepCopy(), client.DryRunAll), "it goes with its LauncherConfig")
 }
 
 // as speaks to the API server as somebody.

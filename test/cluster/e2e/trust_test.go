@@ -177,8 +177,12 @@ func (s *site) openToTheControllerAlone(ip string) {
 	s.t.Helper()
 	list := attempt{http.MethodGet, ip + ":8001/v2/vllm/instances", ""}
 	s.refused(shared.Dial, list)
+	metrics := attempt{http.MethodGet, "https://" + ip + ":8001/metrics", ""}
+	status, err := try(s.t, shared.Dial, &tls.Config{InsecureSkipVerify: true}, metrics, "")
+	require.NoError(s.t, err)
+	assert.Equal(s.t, http.StatusOK, status, "metrics are for everybody")
 	list.url = "https://" + list.url
-	status, err := try(s.t, shared.Dial, asController(s.t, mtls.LauncherName(s.ns, "simulated")), list, "")
+	status, err = try(s.t, shared.Dial, asController(s.t, mtls.LauncherName(s.ns, "simulated")), list, "")
 	require.NoError(s.t, err)
 	assert.Equal(s.t, http.StatusOK, status)
 	_, err = try(s.t, shared.Dial, asController(s.t, mtls.LauncherName("another", "simulated")), list, "")

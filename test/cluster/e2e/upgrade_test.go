@@ -22,7 +22,7 @@ func TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake(t *testing.T) {
 	const tag = "before"
 	require.NoError(t, shared.LoadProduct(t.Context(), filepath.Join(before, "bin"), tag))
 	s := newBareSite(t)
-	s.uninstalled("uninstall.deleteCRDs=true")
+	s.uninstalled("uninstall.deleteCRDs=true", "uninstall.engines=stop")
 	require.NoError(t, installChart(t.Context(), filepath.Join(before, "deploy", "chart"), "image.tag="+tag))
 	s.addPool(nil)
 	s.allReady()
