@@ -63,6 +63,16 @@ const (
 	ManagedBy         = "hotseat"
 )
 
+// ModelLabel is the label of nodes that have the model of a ClusterModelCache whole,
+// with the value ModelReady.
+func ModelLabel(cache string) string { return ModelLabelPrefix + cache }
+
+// What ModelLabel is made of.
+const (
+	ModelLabelPrefix = "model." + PrefixOwn
+	ModelReady       = "ready"
+)
+
 // Finalizers.
 const (
 	FinalizerRequester  = Prefix + "requester"      // until its server is asleep or gone

@@ -48,7 +48,26 @@ type ClusterModelCacheSpec struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
 	NodeGroups []string `json:"nodeGroups"`
+
+	// What it means for requesters of the model that carry the scheduling gate
+	// hotseat.dev/placement. Prefer: nodes that have the model are preferred. Require:
+	// no other node is taken. None: it means nothing.
+	// +optional
+	// +kubebuilder:default=Prefer
+	Scheduling ModelScheduling `json:"scheduling,omitempty"`
 }
+
+// ModelScheduling is what it means for requesters that a node has their model.
+//
+// +kubebuilder:validation:Enum=None;Prefer;Require
+type ModelScheduling string
+
+// What it may mean.
+const (
+	SchedulingNone    ModelScheduling = "None"
+	SchedulingPrefer  ModelScheduling = "Prefer"
+	SchedulingRequire ModelScheduling = "Require"
+)
 
 // ModelSource says which model it is.
 //

@@ -3,7 +3,9 @@ package installation
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
@@ -44,7 +46,8 @@ type LetGoOptions struct {
 }
 
 // LetGo stops the controller and lets go of all that it holds: no Pod and no model
-// cache has a finalizer of ours any more. Models stay where they are. It returns once no Pod of the controller is left,
+// cache has a finalizer of ours any more, and no node a label. Models stay where they
+// are. It returns once no Pod of the controller is left,
 // and with Stop no launcher. The caller bounds it by ctx.
 func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	if opts.Engines != Leave && opts.Engines != Stop {
@@ -192,6 +195,26 @@ func letGoOfModels(ctx context.Context, api client.Client, opts LetGoOptions) er
 			return fmt.Errorf("cannot take our finalizer off ClusterModelCache %s: %w", cache.Name, err)
 		}
 		opts.Log.Info("let go", "clustermodelcache", cache.Name)
+	}
+	return unlabel(ctx, api)
+}
+
+// unlabel takes the labels of models off the nodes: nobody keeps them true any more.
+func unlabel(ctx context.Context, api client.Client) error {
+	var nodes corev1.NodeList
+	if err := api.List(ctx, &nodes); err != nil {
+		return fmt.Errorf("cannot list the nodes: %w", err)
+	}
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		before := node.DeepCopy()
+		maps.DeleteFunc(node.Labels, func(key, _ string) bool { return strings.HasPrefix(key, podmeta.ModelLabelPrefix) })
+		if len(node.Labels) == len(before.Labels) {
+			continue
+		}
+		if err := client.IgnoreNotFound(api.Patch(ctx, node, client.MergeFrom(before))); err != nil {
+			return fmt.Errorf("cannot take the labels of models off node %s: %w", node.Name, err)
+		}
 	}
 	return nil
 }

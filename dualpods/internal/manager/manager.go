@@ -132,7 +132,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer caches.Close()
 	defer end()
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpPlacement(ctx, mgr, views)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace)); err != nil {
 		return err
 	}
 	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {

@@ -19,7 +19,7 @@ import (
 
 // setUpPlacement has the requesters that carry the scheduling gate looked at, all at
 // once, whenever one comes.
-func setUpPlacement(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set) error {
+func setUpPlacement(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, namespace string) error {
 	index := func(o client.Object) []string { return placement.Indexed(o.(*corev1.Pod)) }
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, placement.Index, index); err != nil {
 		return fmt.Errorf("cannot index Pods: %w", err)
@@ -32,6 +32,6 @@ func setUpPlacement(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set) 
 	return ctrl.NewControllerManagedBy(mgr).Named("placement").
 		Watches(&corev1.Pod{}, all, builder.WithPredicates(waits)).
 		Complete(placement.New(placement.Options{
-			API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now,
+			API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"), Caches: namespace == "", Now: time.Now,
 		}))
 }

@@ -18,6 +18,9 @@ type Plan struct {
 	Told  map[string]*Told  // what is known of each cache, by its name
 	Again time.Time         // when to look again, though nothing changes; zero: never
 	Pulls map[string]Wanted // what a cache asks launchers for, by its holder
+	// Labels are those of nodes, by node and by name of the cache: true where it is to be
+	// there, false where it is to stay as it is. All others are to go.
+	Labels map[string]map[string]bool
 }
 
 // Wanted is a model as launchers are asked for it.
@@ -40,7 +43,7 @@ const maxCalls = 64
 
 // Decide says what is to be done, by spec/modelcache.md. It changes nothing of w.
 func Decide(w *World) *Plan {
-	d := &decision{view: look(w), plan: &Plan{Told: map[string]*Told{}, Pulls: map[string]Wanted{}}, room: maxCalls}
+	d := &decision{view: look(w), plan: &Plan{Told: map[string]*Told{}, Pulls: map[string]Wanted{}, Labels: map[string]map[string]bool{}}, room: maxCalls}
 	for _, a := range w.Answers {
 		if a.Running {
 			d.room--
@@ -90,11 +93,29 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	resolves := d.resolves(c, holder, told, where)
 	for _, at := range d.places {
 		if group, here := where[at]; here {
-			told.add(d.node(holder, told, at, group, resolves))
+			n := d.node(holder, told, at, group, resolves)
+			told.add(n)
+			d.label(c.Name, at, n.State)
 		} else if d.stores[at] != nil && (told.Problem == "" || !c.DeletionTimestamp.IsZero()) {
 			d.leave(c, holder, told, at)
 		}
 	}
+}
+
+// label says whether a node is to have the label of a model. It stays as it is while the
+// launcher does not answer.
+func (d *decision) label(cache string, at store, state v1alpha1.ModelNodeState) {
+	s := d.stores[at]
+	silent := s != nil && s.Models == nil
+	if state != v1alpha1.ModelNodeReady && !silent {
+		return
+	}
+	labels := d.plan.Labels[at.node]
+	if labels == nil {
+		labels = map[string]bool{}
+		d.plan.Labels[at.node] = labels
+	}
+	labels[cache] = labels[cache] || !silent
 }
 
 // add tells of a node. What of its stores is wanted counts; else what is to be dropped.

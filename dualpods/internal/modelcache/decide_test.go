@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -301,4 +302,34 @@ func TestAStatusTellsOfAllNodesAndListsThoseThatAreNotReady(t *testing.T) {
 		"Resolved": "False NotAsked", "Available": "False NotReady", "Progressing": "False Idle",
 		"Degraded": "True CapacityExceeded", "CapacityExceeded": "True CapacityExceeded",
 	}, conditions)
+}
+
+func TestNodesAreLabelledWithTheModelsThatTheyHave(t *testing.T) {
+	w := world()
+	w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
+	w.has(1, launcherapi.Model{State: launcherapi.ModelDownloading})
+	labels := Decide(w).Labels
+	assert.Equal(t, map[string]map[string]bool{"n1": {"llama": true}}, labels)
+
+	w.Launchers[0].Models = nil
+	labels = Decide(w).Labels
+	assert.Equal(t, map[string]map[string]bool{"n1": {"llama": false}}, labels, "what is not known stays as it is")
+	w.delete()
+	assert.Empty(t, Decide(w).Labels)
+
+	label := podmeta.ModelLabel("llama")
+	for _, tt := range []struct {
+		has     map[string]string
+		wanted  map[string]bool
+		changes map[string]any
+	}{
+		{nil, map[string]bool{"llama": true}, map[string]any{label: "ready"}},
+		{map[string]string{label: "ready", "other": "x"}, map[string]bool{"llama": true}, map[string]any{}},
+		{map[string]string{label: "no"}, map[string]bool{"llama": true}, map[string]any{label: "ready"}},
+		{map[string]string{label: "ready"}, map[string]bool{"llama": false}, map[string]any{}},
+		{nil, map[string]bool{"llama": false}, map[string]any{}},
+		{map[string]string{label: "ready", podmeta.ModelLabel("gone"): "ready", "other": "x"}, nil, map[string]any{label: nil, podmeta.ModelLabel("gone"): nil}},
+	} {
+		assert.Equal(t, tt.changes, labelChanges(tt.has, tt.wanted), "%v %v", tt.has, tt.wanted)
+	}
 }

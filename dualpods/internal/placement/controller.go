@@ -1,11 +1,13 @@
 package placement
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -68,6 +71,7 @@ type Options struct {
 	API      client.Client
 	Views    Views
 	Recorder events.EventRecorder
+	Caches   bool // ClusterModelCaches are looked at
 	Now      func() time.Time
 }
 
@@ -141,6 +145,7 @@ func (c *Controller) letGo(ctx context.Context, pod *corev1.Pod, d *Decision) er
 	changed := pod.DeepCopy()
 	changed.Spec.SchedulingGates = slices.DeleteFunc(changed.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == podmeta.SchedulingGate })
 	prefer(&changed.Spec, d.Prefer)
+	demand(&changed.Spec, d.Require)
 	if changed.Annotations == nil {
 		changed.Annotations = map[string]string{}
 	}
@@ -154,7 +159,7 @@ func (c *Controller) letGo(ctx context.Context, pod *corev1.Pod, d *Decision) er
 	case err != nil:
 		return fmt.Errorf("cannot take the gate %s off Pod %s/%s: %w", podmeta.SchedulingGate, pod.Namespace, pod.Name, err)
 	}
-	if len(d.Prefer) > 0 {
+	if len(d.Prefer) > 0 || d.Require != "" {
 		c.opts.Recorder.Eventf(changed, nil, corev1.EventTypeNormal, "Placed", "Place", "%s", d.Why)
 	}
 	return nil
@@ -165,18 +170,38 @@ func prefer(spec *corev1.PodSpec, all []Preference) {
 	if len(all) == 0 {
 		return
 	}
+	terms := &nodeAffinity(spec).PreferredDuringSchedulingIgnoredDuringExecution
+	for _, p := range all {
+		*terms = append(*terms, corev1.PreferredSchedulingTerm{Weight: p.Weight, Preference: corev1.NodeSelectorTerm{
+			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{p.Node}}},
+		}})
+	}
+}
+
+// demand has a Pod run on nodes alone that have a label: a further demand of each
+// alternative that the Pod gives, which is all that may be changed of these.
+func demand(spec *corev1.PodSpec, label string) {
+	if label == "" {
+		return
+	}
+	required := &nodeAffinity(spec).RequiredDuringSchedulingIgnoredDuringExecution
+	if *required == nil {
+		*required = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
+	}
+	for i := range (*required).NodeSelectorTerms {
+		terms := &(*required).NodeSelectorTerms[i].MatchExpressions
+		*terms = append(*terms, corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpIn, Values: []string{podmeta.ModelReady}})
+	}
+}
+
+func nodeAffinity(spec *corev1.PodSpec) *corev1.NodeAffinity {
 	if spec.Affinity == nil {
 		spec.Affinity = &corev1.Affinity{}
 	}
 	if spec.Affinity.NodeAffinity == nil {
 		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	terms := &spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
-	for _, p := range all {
-		*terms = append(*terms, corev1.PreferredSchedulingTerm{Weight: p.Weight, Preference: corev1.NodeSelectorTerm{
-			MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{p.Node}}},
-		}})
-	}
+	return spec.Affinity.NodeAffinity
 }
 
 // observe reads what a decision rests on.
@@ -207,6 +232,9 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 		return nil, nil, err
 	}
 	closed, err := c.closed(ctx)
+	if err == nil && c.opts.Caches {
+		w.Caches, err = c.caches(ctx)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -241,6 +269,27 @@ func (c *Controller) closed(ctx context.Context) (map[string]bool, error) {
 		closed[nodes.Items[i].Name] = nodes.Items[i].Spec.Unschedulable
 	}
 	return closed, nil
+}
+
+// caches are the ClusterModelCaches that are not being deleted, the oldest first.
+func (c *Controller) caches(ctx context.Context) (all []Cache, err error) {
+	var list v1alpha1.ClusterModelCacheList
+	if err := c.opts.API.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("cannot list the ClusterModelCaches: %w", err)
+	}
+	items := slices.Clone(list.Items)
+	slices.SortFunc(items, func(a, b v1alpha1.ClusterModelCache) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	for i := range items {
+		o := &items[i]
+		if !o.DeletionTimestamp.IsZero() {
+			continue
+		}
+		source := launcherapi.Model{URI: o.Spec.Source.URI, Ref: cmp.Or(o.Spec.Source.Revision, "main"), Revision: o.Status.Revision}
+		all = append(all, Cache{Name: o.Name, Model: source, Scheduling: o.Spec.Scheduling})
+	}
+	return all, nil
 }
 
 func latest(a, b time.Time) time.Time {

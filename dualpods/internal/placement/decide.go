@@ -15,6 +15,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // World is what a decision rests on.
@@ -27,6 +28,14 @@ type World struct {
 	Taken map[string]map[string]bool
 	// Promised are the sleepers for which a requester was let go that is not bound yet.
 	Promised map[Sleeper]bool
+	Caches   []Cache // oldest first
+}
+
+// Cache is what a ClusterModelCache says of the placement of its model's requesters.
+type Cache struct {
+	Name       string
+	Model      launcherapi.Model // its source: address and revisions
+	Scheduling v1alpha1.ModelScheduling
 }
 
 // Requester is one that carries the gate.
@@ -67,6 +76,7 @@ type Decision struct {
 	UID      types.UID
 	Wait     time.Time // not zero: look again then
 	Prefer   []Preference
+	Require  string  // label that the node has to have; empty: none
 	Sleeper  Sleeper // that the requester is let go for; empty: for none
 	Row, Why string
 }
@@ -95,6 +105,7 @@ const longestWait = 5 * time.Second
 // The rows.
 const (
 	rowInputWrong = "input wrong"
+	rowNone       = "scheduling None"
 	rowNotHeard   = "launchers not heard"
 	rowAsleep     = "asleep on free GPUs"
 	rowOnDisk     = "on disk"
@@ -139,6 +150,11 @@ func (d *decision) decide(r *Requester) Decision {
 		out.Row, out.Why = rowInputWrong, podmeta.Join(r.Problems)
 		return out
 	}
+	cache := d.cacheOf(r)
+	if cache != nil && cache.Scheduling == v1alpha1.SchedulingNone {
+		out.Row, out.Why = rowNone, "ClusterModelCache "+cache.Name+" says scheduling: None"
+		return out
+	}
 	for i := range d.Launchers {
 		l := &d.Launchers[i]
 		if until := l.Since.Add(longestWait); l.may(r) && l.Runs && l.Instances == nil && until.After(d.Now) {
@@ -170,7 +186,22 @@ func (d *decision) decide(r *Requester) Decision {
 	default:
 		out.Row, out.Why = rowNowhere, "its model is near on no node"
 	}
+	if cache != nil && cache.Scheduling == v1alpha1.SchedulingRequire {
+		out.Require = podmeta.ModelLabel(cache.Name)
+		out.Why += "; ClusterModelCache " + cache.Name + " says scheduling: Require"
+	}
 	return out
+}
+
+// cacheOf is the ClusterModelCache of a requester's model; nil: there is none.
+func (d *decision) cacheOf(r *Requester) *Cache {
+	model, revision := wanted(r.Form.Args)
+	for i := range d.Caches {
+		if c := &d.Caches[i]; isModel(&c.Model, model, revision) {
+			return c
+		}
+	}
+	return nil
 }
 
 func prefers(all []Preference, node string) bool {

@@ -18,6 +18,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -66,6 +67,11 @@ func (w *World) sleeps(on int, f nominal.Form, lastUsed time.Duration) Sleeper {
 	i.InstanceID = nameOf(f, i.GPUUUIDs)
 	l.Instances[i.InstanceID] = i
 	return Sleeper{l.UID, i.InstanceID}
+}
+
+// cached has a ClusterModelCache say where requesters of a model go.
+func (w *World) cached(uri string, scheduling v1alpha1.ModelScheduling) {
+	w.Caches = append(w.Caches, Cache{Name: "c", Model: launcherapi.Model{URI: uri, Ref: "main"}, Scheduling: scheduling})
 }
 
 func (w *World) stores(on int, m launcherapi.Model) {
@@ -151,6 +157,18 @@ var rows = []struct {
 		w.Launchers[1].Models["id"] = launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, State: launcherapi.ModelDownloading}
 	}, nil},
 	{rowNowhere, "", func(*World) {}, nil},
+	{rowNone, "", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.cached("hf://org/llama", v1alpha1.SchedulingNone)
+	}, nil},
+	{rowAsleep, "another model says None", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.cached("hf://org/other", v1alpha1.SchedulingNone)
+	}, []Preference{{"n2", weightSleeper}}},
+	{rowAsleep, "its model says Require", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.cached("hf://org/llama", v1alpha1.SchedulingRequire)
+	}, []Preference{{"n2", weightSleeper}}},
 }
 
 func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
@@ -166,6 +184,11 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 			assert.Equal(t, tt.prefer, all[0].Prefer)
 			assert.Equal(t, tt.row == rowAsleep, all[0].Sleeper != Sleeper{})
 			assert.Equal(t, tt.row == rowNotHeard, all[0].Wait.After(now))
+			if len(w.Caches) > 0 && w.Caches[0].Scheduling == v1alpha1.SchedulingRequire {
+				assert.Equal(t, "model.hotseat.dev/c", all[0].Require)
+			} else {
+				assert.Empty(t, all[0].Require)
+			}
 		})
 		shown[tt.row] = true
 	}
@@ -194,6 +217,27 @@ func TestOneSleeperIsPromisedToOneRequesterTheOldestFirst(t *testing.T) {
 	}
 	assert.Equal(t, map[types.UID]Sleeper{"r3": other, "r2": one, "r1": {}}, got)
 	assert.Empty(t, w.Promised, "nothing of the world is changed")
+}
+
+func TestADemandIsAddedToEachAlternativeOfAPod(t *testing.T) {
+	var spec corev1.PodSpec
+	demand(&spec, "")
+	assert.Nil(t, spec.Affinity)
+	demand(&spec, "l")
+	ours := corev1.NodeSelectorRequirement{Key: "l", Operator: corev1.NodeSelectorOpIn, Values: []string{"ready"}}
+	required := spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	assert.Equal(t, []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{ours}}}, required.NodeSelectorTerms)
+	other := func(key string) corev1.NodeSelectorRequirement {
+		return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpExists}
+	}
+	required.NodeSelectorTerms = []corev1.NodeSelectorTerm{
+		{MatchExpressions: []corev1.NodeSelectorRequirement{other("a")}}, {MatchFields: []corev1.NodeSelectorRequirement{other("metadata.name")}},
+	}
+	demand(&spec, "l")
+	assert.Equal(t, []corev1.NodeSelectorTerm{
+		{MatchExpressions: []corev1.NodeSelectorRequirement{other("a"), ours}},
+		{MatchFields: []corev1.NodeSelectorRequirement{other("metadata.name")}, MatchExpressions: []corev1.NodeSelectorRequirement{ours}},
+	}, required.NodeSelectorTerms)
 }
 
 func TestNotMoreThanSomeNodesOfAKindAreNamed(t *testing.T) {

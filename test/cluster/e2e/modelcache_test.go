@@ -120,9 +120,15 @@ func selfSigned(t *testing.T, ip net.IP) (tls.Certificate, []byte) {
 // keep makes a ClusterModelCache of a model of the hub, which goes with the test.
 func (s *modelSite) keep(name, model string) *v1alpha1.ClusterModelCache {
 	s.t.Helper()
+	return s.keepBy(name, model, "")
+}
+
+// keepBy is keep with what it means for requesters.
+func (s *modelSite) keepBy(name, model string, scheduling v1alpha1.ModelScheduling) *v1alpha1.ClusterModelCache {
+	s.t.Helper()
 	c := &v1alpha1.ClusterModelCache{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.ClusterModelCacheSpec{Source: v1alpha1.ModelSource{URI: "hf://" + model}, NodeGroups: []string{s.group}},
+		Spec:       v1alpha1.ClusterModelCacheSpec{Source: v1alpha1.ModelSource{URI: "hf://" + model}, NodeGroups: []string{s.group}, Scheduling: scheduling},
 	}
 	require.NoError(s.t, api.Create(s.t.Context(), c))
 	s.t.Cleanup(func() {

@@ -100,6 +100,51 @@ func TestAGatedRequesterWaitsForAControllerThatHearsLaunchersFirst(t *testing.T)
 	assert.Equal(t, asleep.PID, s.instance("launcher-node-2", "kept", "awake").PID, "it was woken, not started")
 }
 
+// TestAGatedRequesterThatRequiresItsModelWaitsForANodeThatHasIt keeps a model on the
+// second node, whose GPUs others have at first.
+func TestAGatedRequesterThatRequiresItsModelWaitsForANodeThatHasIt(t *testing.T) {
+	s := newModelSite(t, func(group *v1alpha1.ModelCacheNodeGroup) {
+		group.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(2)}
+	})
+	s.hub.Put("org/required", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte(`{}`), "model.safetensors": []byte("w")}})
+	s.allReady()
+	s.deploy(server{app: "other", node: 2, gpus: 2, args: []string{"--tensor-parallel-size=2"}}, 1)
+	s.served("other", 1)
+	c := s.keepBy("required", "org/required", v1alpha1.SchedulingRequire)
+	s.told(c.Name, "the node has it", func(status *v1alpha1.ClusterModelCacheStatus) bool {
+		return status.Progress == "1/1" && status.Ready == 1
+	})
+	s.eventually("the node that has it is labelled", func() bool {
+		return s.kubectl("get", "nodes", "-l", podmeta.ModelLabel(c.Name)+"="+podmeta.ModelReady, "-o", "name") == "node/"+cluster.NodeName(2)+"\n"
+	})
+
+	s.start(server{app: "required", placed: true})
+	s.eventually("the scheduler says that no node is left", func() bool {
+		for _, condition := range s.pod("required").Status.Conditions {
+			if condition.Type == corev1.PodScheduled && condition.Reason == corev1.PodReasonUnschedulable {
+				return true
+			}
+		}
+		return false
+	})
+	_, why := s.placed("required")
+	assert.Contains(t, why.Why, "ClusterModelCache required says scheduling: Require")
+	s.scale("other", 0)
+	s.served("required", 1)
+	pod := s.pod("required")
+	assert.Equal(t, cluster.NodeName(2), pod.Spec.NodeName)
+
+	require.NoError(t, api.Delete(t.Context(), pod)) // what reads the model keeps it
+	s.gone("required")
+	launcher := s.poolPods()[cluster.NodeName(2)].Name
+	_, err := s.launcher(launcher).Delete(t.Context(), s.instance(launcher, "required", "sleeping").InstanceID)
+	require.NoError(t, err)
+	require.NoError(t, api.Delete(t.Context(), c))
+	s.eventually("no node is labelled any more", func() bool {
+		return s.kubectl("get", "nodes", "-l", podmeta.ModelLabel(c.Name), "-o", "name") == ""
+	})
+}
+
 func TestAGatedRequesterGoesToTheNodeThatHasItsModelOnDisk(t *testing.T) {
 	s := newModelSite(t, func(group *v1alpha1.ModelCacheNodeGroup) {
 		group.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(2)}
