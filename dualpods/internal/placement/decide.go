@@ -155,15 +155,32 @@ func (d *decision) decide(r *Requester) Decision {
 		out.Row, out.Why = rowNone, "ClusterModelCache "+cache.Name+" says scheduling: None"
 		return out
 	}
+	if l := d.unheard(r); l != nil {
+		out.Row, out.Why, out.Wait = rowNotHeard, "launcher "+l.Name+" has not said what it has", l.Since.Add(longestWait)
+		return out
+	}
+	d.prefer(&out, d.places(r))
+	if cache != nil && cache.Scheduling == v1alpha1.SchedulingRequire {
+		out.Require = podmeta.ModelLabel(cache.Name)
+		out.Why += "; ClusterModelCache " + cache.Name + " says scheduling: Require"
+	}
+	return out
+}
+
+// unheard is a launcher that has to be heard before a requester is placed; nil: none.
+func (d *decision) unheard(r *Requester) *Launcher {
 	for i := range d.Launchers {
-		l := &d.Launchers[i]
-		if until := l.Since.Add(longestWait); l.may(r) && l.Runs && l.Instances == nil && until.After(d.Now) {
-			out.Row, out.Why, out.Wait = rowNotHeard, "launcher "+l.Name+" has not said what it has", until
-			return out
+		if l := &d.Launchers[i]; l.may(r) && l.Runs && l.Instances == nil && l.Since.Add(longestWait).After(d.Now) {
+			return l
 		}
 	}
+	return nil
+}
+
+// prefer chooses among the places where a requester's model is near.
+func (d *decision) prefer(out *Decision, near []place) {
 	var disk int
-	for _, p := range d.places(r) {
+	for _, p := range near {
 		switch {
 		case p.sleeper == (Sleeper{}):
 			if disk < maxPreferred && !prefers(out.Prefer, p.node) {
@@ -186,11 +203,6 @@ func (d *decision) decide(r *Requester) Decision {
 	default:
 		out.Row, out.Why = rowNowhere, "its model is near on no node"
 	}
-	if cache != nil && cache.Scheduling == v1alpha1.SchedulingRequire {
-		out.Require = podmeta.ModelLabel(cache.Name)
-		out.Why += "; ClusterModelCache " + cache.Name + " says scheduling: Require"
-	}
-	return out
 }
 
 // cacheOf is the ClusterModelCache of a requester's model; nil: there is none.
