@@ -143,12 +143,12 @@ type Found struct {
 // Read reads all records, in the order of their names. It changes nothing. The
 // error is a [*VersionError] for a file that a newer version of this program wrote.
 func (r *Records) Read() ([]Found, error) {
+	r.mu.Lock() // what is listed is there when it is read
+	defer r.mu.Unlock()
 	files, err := os.ReadDir(r.dir)
 	if err != nil {
 		return nil, fmt.Errorf("cannot look into the state folder: %w", err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	all := make([]Found, 0, len(files))
 	for _, file := range files {
 		end := filepath.Ext(file.Name())

@@ -258,3 +258,29 @@ func TestAKillInTheMiddleOfAWriteLeavesWhatWasWrittenLastOrTheNext(t *testing.T)
 		assert.Contains(t, []string{strings.Repeat(fmt.Sprint(n, " "), 1000), strings.Repeat(fmt.Sprint(n+1, " "), 1000)}, texts["a"])
 	}
 }
+
+func TestWhatIsRemovedWhileAllIsReadIsNoDamage(t *testing.T) {
+	r := open(t, t.TempDir())
+	over := make(chan struct{})
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		for {
+			select {
+			case <-over:
+				return
+			default:
+				assert.NoError(t, r.Put("a", note{"here"}))
+				assert.NoError(t, r.Remove("a"))
+			}
+		}
+	})
+	for range 300 {
+		all, err := r.Read()
+		require.NoError(t, err)
+		for _, f := range all {
+			assert.NoError(t, f.Damage)
+		}
+	}
+	close(over)
+	writing.Wait()
+}
