@@ -228,7 +228,7 @@ func request(node string) []reconcile.Request {
 
 func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
 	pod, ok := o.(*corev1.Pod)
-	if !ok || !podmeta.IsRequester(pod) && !binding.IsLauncher(pod) || podmeta.AwaitsPlacement(pod) {
+	if !ok || !podmeta.IsRequester(pod) && !binding.IsLauncher(pod) || podmeta.AwaitsPlacement(pod) && !podmeta.Held(pod) {
 		return nil
 	}
 	if binding.IsLauncher(pod) {

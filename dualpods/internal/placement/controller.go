@@ -78,28 +78,40 @@ type Options struct {
 // Controller places all requesters that carry the gate. One pass runs at a time.
 type Controller struct {
 	opts    Options
-	began   time.Time
+	began   time.Time                       // when this process began to lead; zero: it has not yet
 	written map[types.UID]podmeta.Placement // of Pods whose gate was taken off, which the cache does not have yet
+	refused map[types.UID]time.Time         // until then Pods are left alone that could not be written
 }
 
 // New makes a Controller.
 func New(opts Options) *Controller {
-	return &Controller{opts: opts, began: opts.Now(), written: map[types.UID]podmeta.Placement{}}
+	return &Controller{opts: opts, written: map[types.UID]podmeta.Placement{}, refused: map[types.UID]time.Time{}}
 }
 
 // atOnce is how many Pods are written at the same time.
 const atOnce = 32
 
-// retryPause is the time until a Pod is looked at again that could not be written.
-const retryPause = 50 * time.Millisecond
+// Pauses until a Pod is looked at again that could not be written: because somebody
+// else was faster, and else. writeTime bounds a write.
+const (
+	retryPause   = 50 * time.Millisecond
+	refusedPause = 10 * time.Second
+	writeTime    = 2 * time.Second
+)
 
 // Reconcile makes a pass; what it is asked for does not matter.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	if c.began.IsZero() {
+		c.began = c.opts.Now()
+	}
 	w, pods, err := c.observe(ctx)
-	if err != nil || len(w.Waiting) == 0 {
+	if err != nil {
 		return reconcile.Result{}, err
 	}
 	var result reconcile.Result
+	if len(c.refused) > 0 {
+		result.RequeueAfter = refusedPause
+	}
 	var let []Decision
 	for _, d := range Decide(w) {
 		if d.Wait.IsZero() {
@@ -121,12 +133,17 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	for i := range let {
 		if errs[i] == nil {
 			c.written[let[i].UID] = placement(&let[i], w.Now)
-		} else if apierrors.IsConflict(errs[i]) {
-			result.RequeueAfter, errs[i] = retryPause, nil // the cache is behind
+			continue
 		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return reconcile.Result{}, err
+		pause := retryPause // the cache is behind
+		if !apierrors.IsConflict(errs[i]) {
+			pause = refusedPause
+			c.refused[let[i].UID] = c.opts.Now().Add(refusedPause)
+			c.opts.Recorder.Eventf(pods[let[i].UID], nil, corev1.EventTypeWarning, "NotPlaced", "Place", "%s", binding.Shortened(errs[i].Error(), maxWhy))
+		}
+		if result.RequeueAfter == 0 || pause < result.RequeueAfter {
+			result.RequeueAfter = pause
+		}
 	}
 	return result, nil
 }
@@ -134,8 +151,11 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 // waitPause is how often launchers are looked at that have not been heard.
 const waitPause = 100 * time.Millisecond
 
+// maxWhy bounds what is told of a Pod, in bytes.
+const maxWhy = 1024
+
 func placement(d *Decision, now time.Time) podmeta.Placement {
-	return podmeta.Placement{Launcher: d.Sleeper.Launcher, Instance: d.Sleeper.Instance, Why: d.Why, Since: now}
+	return podmeta.Placement{Launcher: d.Sleeper.Launcher, Instance: d.Sleeper.Instance, Why: binding.Shortened(d.Why, maxWhy), Since: now}
 }
 
 // letGo takes the gate off a Pod, after the preferences have been added, by one
@@ -150,6 +170,8 @@ func (c *Controller) letGo(ctx context.Context, pod *corev1.Pod, d *Decision) er
 		changed.Annotations = map[string]string{}
 	}
 	changed.Annotations[podmeta.AnnotationPlacement] = placement(d, c.opts.Now()).Encode()
+	ctx, stop := context.WithTimeout(ctx, writeTime)
+	defer stop()
 	err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{}))
 	switch {
 	case apierrors.IsNotFound(err):
@@ -160,7 +182,7 @@ func (c *Controller) letGo(ctx context.Context, pod *corev1.Pod, d *Decision) er
 		return fmt.Errorf("cannot take the gate %s off Pod %s/%s: %w", podmeta.SchedulingGate, pod.Namespace, pod.Name, err)
 	}
 	if len(d.Prefer) > 0 || d.Require != "" {
-		c.opts.Recorder.Eventf(changed, nil, corev1.EventTypeNormal, "Placed", "Place", "%s", d.Why)
+		c.opts.Recorder.Eventf(changed, nil, corev1.EventTypeNormal, "Placed", "Place", "%s", binding.Shortened(d.Why, maxWhy))
 	}
 	return nil
 }
@@ -179,17 +201,23 @@ func prefer(spec *corev1.PodSpec, all []Preference) {
 }
 
 // demand has a Pod run on nodes alone that have a label: a further demand of each
-// alternative that the Pod gives, which is all that may be changed of these.
+// alternative that the Pod gives, which is all that may be changed of these. An empty
+// alternative fits no node, and is left as it is.
 func demand(spec *corev1.PodSpec, label string) {
 	if label == "" {
 		return
 	}
 	required := &nodeAffinity(spec).RequiredDuringSchedulingIgnoredDuringExecution
-	if *required == nil {
+	there := *required != nil
+	if !there {
 		*required = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
 	}
 	for i := range (*required).NodeSelectorTerms {
-		terms := &(*required).NodeSelectorTerms[i].MatchExpressions
+		term := &(*required).NodeSelectorTerms[i]
+		if there && len(term.MatchExpressions)+len(term.MatchFields) == 0 {
+			continue
+		}
+		terms := &term.MatchExpressions
 		*terms = append(*terms, corev1.NodeSelectorRequirement{Key: label, Operator: corev1.NodeSelectorOpIn, Values: []string{podmeta.ModelReady}})
 	}
 }
@@ -206,7 +234,7 @@ func nodeAffinity(spec *corev1.PodSpec) *corev1.NodeAffinity {
 
 // observe reads what a decision rests on.
 func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1.Pod, error) {
-	w := &World{Now: c.opts.Now(), Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
+	w := &World{Now: c.opts.Now(), Began: c.began, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
 	lists := map[string]*corev1.PodList{gated: {}, promised: {}, provider: {}}
 	pods := map[types.UID]*corev1.Pod{}
 	if err := c.list(ctx, lists[gated], gated); err != nil {
@@ -216,7 +244,7 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 	for i := range lists[gated].Items {
 		pod := &lists[gated].Items[i]
 		still[pod.UID] = true
-		if _, done := c.written[pod.UID]; !done {
+		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.refused[pod.UID].After(w.Now) {
 			pods[pod.UID] = pod
 			w.Waiting = append(w.Waiting, c.requester(ctx, pod))
 		}
@@ -225,6 +253,7 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 		w.promise(p)
 	}
 	maps.DeleteFunc(c.written, func(uid types.UID, _ podmeta.Placement) bool { return !still[uid] })
+	maps.DeleteFunc(c.refused, func(uid types.UID, _ time.Time) bool { return !still[uid] })
 	if len(w.Waiting) == 0 {
 		return w, nil, nil
 	}
@@ -243,8 +272,9 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 		c.launcher(w, &lists[provider].Items[i], bound, closed)
 	}
 	for i := range lists[promised].Items {
-		if pod := &lists[promised].Items[i]; !bound[pod.UID] {
-			p, _ := podmeta.ReadPlacement(pod)
+		pod := &lists[promised].Items[i]
+		p, _ := podmeta.ReadPlacement(pod)
+		if !bound[pod.UID] && w.mayHave(pod, p) {
 			w.promise(p)
 		}
 	}
@@ -304,9 +334,17 @@ func latest(a, b time.Time) time.Time {
 const promiseTime = 30 * time.Second
 
 func (w *World) promise(p podmeta.Placement) {
-	if p.Instance != "" && w.Now.Sub(p.Since) < promiseTime {
+	if ago := w.Now.Sub(p.Since); p.Instance != "" && ago < promiseTime && ago > -promiseTime {
 		w.Promised[Sleeper{p.Launcher, p.Instance}] = true
 	}
+}
+
+// mayHave says that a Pod may still get the sleeper that it was let go for: a launcher
+// of its namespace has that, and the Pod is on no other node.
+func (w *World) mayHave(pod *corev1.Pod, p podmeta.Placement) bool {
+	return slices.ContainsFunc(w.Launchers, func(l Launcher) bool {
+		return l.UID == p.Launcher && l.Namespace == pod.Namespace && (pod.Spec.NodeName == "" || pod.Spec.NodeName == l.Node)
+	})
 }
 
 // requester reads one that carries the gate.
@@ -318,6 +356,7 @@ func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
 	} else if len(problems) == 0 {
 		var config v1alpha1.InferenceServerConfig
 		if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
+			r.Lacks = "InferenceServerConfig " + read.ConfigName // it may come in a moment
 			problems = []podmeta.Problem{{
 				Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]",
 				Message: "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error(),
@@ -358,7 +397,7 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]boo
 	}
 	l := Launcher{
 		UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Node: pod.Spec.NodeName, Config: pod.Labels[podmeta.LabelLauncherConfig],
-		Spec: &pod.Spec, Runs: podmeta.Ready(pod), Closed: closed[pod.Spec.NodeName], Since: view.Lost, Instances: view.Instances, Models: view.Models,
+		Spec: &pod.Spec, Runs: podmeta.Ready(pod), Closed: closed[pod.Spec.NodeName], Since: view.Lost, Silent: !view.Connected, Instances: view.Instances, Models: view.Models,
 	}
 	if l.Since.IsZero() { // this process listens to it in a moment
 		l.Since = latest(c.began, pod.CreationTimestamp.Time)

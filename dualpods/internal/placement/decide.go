@@ -21,6 +21,7 @@ import (
 // World is what a decision rests on.
 type World struct {
 	Now       time.Time
+	Began     time.Time // when this controller began to lead
 	Waiting   []Requester
 	Launchers []Launcher
 	// Taken are the GPUs of each node that a requester holds or an instance uses that
@@ -46,6 +47,7 @@ type Requester struct {
 	Created   time.Time
 	Form      nominal.Form
 	Problems  []podmeta.Problem // why it cannot be read
+	Lacks     string            // what it names that is not there; empty: nothing
 }
 
 // Launcher is one that may serve requesters of its namespace.
@@ -59,7 +61,8 @@ type Launcher struct {
 	Spec      *corev1.PodSpec
 	Runs      bool                            // it is ready
 	Closed    bool                            // its node takes no more Pods
-	Since     time.Time                       // when this controller began to listen to it
+	Since     time.Time                       // when this controller began to listen to it, or its stream broke off
+	Silent    bool                            // it does not say now what it has
 	Instances map[string]launcherapi.Instance // nil: it has not been heard
 	Models    map[string]launcherapi.Model
 }
@@ -106,6 +109,7 @@ const longestWait = 5 * time.Second
 const (
 	rowInputWrong = "input wrong"
 	rowNone       = "scheduling None"
+	rowLacks      = "configuration not there"
 	rowNotHeard   = "launchers not heard"
 	rowAsleep     = "asleep on free GPUs"
 	rowOnDisk     = "on disk"
@@ -119,9 +123,15 @@ func Decide(w *World) []Decision {
 	slices.SortFunc(waiting, func(a, b Requester) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(string(a.UID), string(b.UID)))
 	})
-	d := &decision{World: w, promised: map[Sleeper]bool{}, near: map[string][]place{}}
-	for s := range w.Promised {
-		d.promised[s] = true
+	d := &decision{World: w, promised: map[Sleeper]bool{}, gpus: map[string]map[string]bool{}, near: map[string][]place{}}
+	for i := range w.Launchers {
+		l := &w.Launchers[i]
+		for id := range l.Instances {
+			if s := (Sleeper{l.UID, id}); w.Promised[s] {
+				d.promised[s] = true
+				d.promise(place{node: l.Node, gpus: l.Instances[id].GPUUUIDs})
+			}
+		}
 	}
 	all := make([]Decision, 0, len(waiting))
 	for i := range waiting {
@@ -134,18 +144,25 @@ func Decide(w *World) []Decision {
 type decision struct {
 	*World
 	promised map[Sleeper]bool
-	near     map[string][]place // by what is wanted: many requesters want the same
+	gpus     map[string]map[string]bool // of sleepers that are promised, by node
+	near     map[string][]place         // by what is wanted: many requesters want the same
 }
 
 // place is where a model is near.
 type place struct {
 	node    string
 	sleeper Sleeper // empty: it is in the node's store
+	gpus    []string
 	used    time.Time
 }
 
 func (d *decision) decide(r *Requester) Decision {
 	out := Decision{UID: r.UID}
+	until := latest(r.Created, d.Began).Add(longestWait)
+	if r.Lacks != "" && until.After(d.Now) {
+		out.Row, out.Why, out.Wait = rowLacks, "there is no "+r.Lacks, until
+		return out
+	}
 	if len(r.Problems) > 0 {
 		out.Row, out.Why = rowInputWrong, podmeta.Join(r.Problems)
 		return out
@@ -155,7 +172,7 @@ func (d *decision) decide(r *Requester) Decision {
 		out.Row, out.Why = rowNone, "ClusterModelCache "+cache.Name+" says scheduling: None"
 		return out
 	}
-	if l := d.unheard(r); l != nil {
+	if l := d.unheard(r); l != nil && until.Add(longestWait).After(d.Now) {
 		out.Row, out.Why, out.Wait = rowNotHeard, "launcher "+l.Name+" has not said what it has", l.Since.Add(longestWait)
 		return out
 	}
@@ -170,7 +187,7 @@ func (d *decision) decide(r *Requester) Decision {
 // unheard is a launcher that has to be heard before a requester is placed; nil: none.
 func (d *decision) unheard(r *Requester) *Launcher {
 	for i := range d.Launchers {
-		if l := &d.Launchers[i]; l.may(r) && l.Runs && l.Instances == nil && l.Since.Add(longestWait).After(d.Now) {
+		if l := &d.Launchers[i]; l.may(r) && l.Runs && !l.Closed && l.Silent && l.Since.Add(longestWait).After(d.Now) {
 			return l
 		}
 	}
@@ -187,9 +204,10 @@ func (d *decision) prefer(out *Decision, near []place) {
 				disk++
 				out.Prefer = append(out.Prefer, Preference{p.node, weightDisk})
 			}
-		case d.promised[p.sleeper]:
+		case d.promised[p.sleeper], !d.free(p.node, p.gpus):
 		case out.Sleeper == (Sleeper{}):
 			out.Sleeper, d.promised[p.sleeper] = p.sleeper, true
+			d.promise(p)
 			out.Prefer = append(out.Prefer, Preference{p.node, weightSleeper})
 		case len(out.Prefer) < maxPreferred && !prefers(out.Prefer, p.node):
 			out.Prefer = append(out.Prefer, Preference{p.node, weightOther})
@@ -249,7 +267,9 @@ func (d *decision) places(r *Requester) []place {
 			name = namerOf(form)
 			names[form.Image] = name
 		}
-		asleep = append(asleep, d.sleepers(l, name)...)
+		if !l.Silent {
+			asleep = append(asleep, d.sleepers(l, name)...)
+		}
 		if l.stores(model, revision) {
 			stored = append(stored, place{node: l.Node})
 		}
@@ -272,7 +292,7 @@ func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
 		if i.State != string(launcher.Sleeping) || len(i.GPUUUIDs) != name.gpus || id != name.of(i.GPUUUIDs) || !d.free(l.Node, i.GPUUUIDs) {
 			continue
 		}
-		at := place{node: l.Node, sleeper: Sleeper{l.UID, id}}
+		at := place{node: l.Node, sleeper: Sleeper{l.UID, id}, gpus: i.GPUUUIDs}
 		if i.LastUsedAt != nil {
 			at.used = *i.LastUsedAt
 		}
@@ -306,7 +326,17 @@ func namerOf(form nominal.Form) namer {
 
 // free says that nobody holds or uses any of those GPUs.
 func (d *decision) free(node string, gpus []string) bool {
-	return !slices.ContainsFunc(gpus, func(uuid string) bool { return d.Taken[node][uuid] })
+	return !slices.ContainsFunc(gpus, func(uuid string) bool { return d.Taken[node][uuid] || d.gpus[node][uuid] })
+}
+
+// promise keeps the GPUs of a sleeper for the requester that is let go for it.
+func (d *decision) promise(p place) {
+	if d.gpus[p.node] == nil {
+		d.gpus[p.node] = map[string]bool{}
+	}
+	for _, uuid := range p.gpus {
+		d.gpus[p.node][uuid] = true
+	}
 }
 
 // wanted is the model of the arguments of `vllm serve`, and its revision.

@@ -90,15 +90,30 @@ var rows = []struct {
 		w.Waiting[0].Problems = []podmeta.Problem{{Kind: podmeta.Invalid, Field: "f", Message: "m"}}
 		w.sleeps(0, w.Waiting[0].Form, 0)
 	}, nil},
-	{rowNotHeard, "of its namespace", func(w *World) { w.Launchers[2].Instances = nil; w.sleeps(0, w.Waiting[0].Form, 0) }, nil},
-	{rowNowhere, "not heard for long", func(w *World) { w.Launchers[2].Instances, w.Launchers[2].Since = nil, now.Add(-longestWait) }, nil},
-	{rowNotHeard, "by a requester that waits for long", func(w *World) {
-		w.Launchers[2].Instances, w.Waiting[0].Created = nil, now.Add(-time.Hour)
+	{rowNotHeard, "of its namespace", func(w *World) { w.Launchers[2].Silent = true; w.sleeps(0, w.Waiting[0].Form, 0) }, nil},
+	{rowNowhere, "not heard for long", func(w *World) { w.Launchers[2].Silent, w.Launchers[2].Since = true, now.Add(-longestWait) }, nil},
+	{rowNowhere, "by a requester that waits for long", func(w *World) {
+		w.Launchers[2].Silent, w.Waiting[0].Created = true, now.Add(-2*longestWait)
+	}, nil},
+	{rowNotHeard, "by one that waited for a controller", func(w *World) {
+		w.Launchers[2].Silent, w.Waiting[0].Created, w.Began = true, now.Add(-time.Hour), now
+	}, nil},
+	{rowNowhere, "one that is not heard is on a node that is closed", func(w *World) { w.Launchers[2].Silent, w.Launchers[2].Closed = true, true }, nil},
+	{rowNowhere, "it sleeps with a launcher that has not answered for long", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.Launchers[1].Silent, w.Launchers[1].Since = true, now.Add(-longestWait)
+	}, nil},
+	{rowLacks, "", func(w *World) {
+		w.Waiting[0].Lacks, w.Waiting[0].Problems = "InferenceServerConfig c", []podmeta.Problem{{Kind: podmeta.Invalid, Field: "f", Message: "m"}}
+	}, nil},
+	{rowInputWrong, "what it names does not come", func(w *World) {
+		w.Waiting[0].Lacks, w.Waiting[0].Problems = "InferenceServerConfig c", []podmeta.Problem{{Kind: podmeta.Invalid, Field: "f", Message: "m"}}
+		w.Waiting[0].Created = now.Add(-longestWait)
 	}, nil},
 	{rowNowhere, "it sleeps on a node that is closed", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Closed = true }, nil},
 	{rowNowhere, "it sleeps with a launcher that is not ready", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Runs = false }, nil},
-	{rowNowhere, "one that is not heard starts", func(w *World) { w.Launchers[2].Instances, w.Launchers[2].Runs = nil, false }, nil},
-	{rowNowhere, "one that is not heard is of another namespace", func(w *World) { w.Launchers[2].Instances, w.Launchers[2].Namespace = nil, "other" }, nil},
+	{rowNowhere, "one that is not heard starts", func(w *World) { w.Launchers[2].Silent, w.Launchers[2].Runs = true, false }, nil},
+	{rowNowhere, "one that is not heard is of another namespace", func(w *World) { w.Launchers[2].Silent, w.Launchers[2].Namespace = true, "other" }, nil},
 	{rowAsleep, "", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0) }, []Preference{{"n2", weightSleeper}}},
 	{rowAsleep, "on two nodes: the one that was used last", func(w *World) {
 		w.sleeps(0, w.Waiting[0].Form, time.Hour)
@@ -183,7 +198,7 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 			assert.NotEmpty(t, all[0].Why)
 			assert.Equal(t, tt.prefer, all[0].Prefer)
 			assert.Equal(t, tt.row == rowAsleep, all[0].Sleeper != Sleeper{})
-			assert.Equal(t, tt.row == rowNotHeard, all[0].Wait.After(now))
+			assert.Equal(t, tt.row == rowNotHeard || tt.row == rowLacks, all[0].Wait.After(now))
 			if len(w.Caches) > 0 && w.Caches[0].Scheduling == v1alpha1.SchedulingRequire {
 				assert.Equal(t, "model.hotseat.dev/c", all[0].Require)
 			} else {
@@ -219,6 +234,21 @@ func TestOneSleeperIsPromisedToOneRequesterTheOldestFirst(t *testing.T) {
 	assert.Empty(t, w.Promised, "nothing of the world is changed")
 }
 
+func TestTwoModelsThatSleepOnOneGPUAreNotBothPromised(t *testing.T) {
+	w := world()
+	other := w.Waiting[0]
+	other.UID, other.Created, other.Form = "r2", now.Add(time.Second), form("org/other")
+	w.Waiting = append(w.Waiting, other)
+	first := w.sleeps(0, w.Waiting[0].Form, 0)
+	w.sleeps(0, other.Form, 0)
+	elsewhere := w.sleeps(1, other.Form, time.Hour)
+	all := Decide(w)
+	assert.Equal(t, []Sleeper{first, elsewhere}, []Sleeper{all[0].Sleeper, all[1].Sleeper})
+	w.Promised[first] = true
+	w.Waiting = w.Waiting[1:]
+	assert.Equal(t, elsewhere, Decide(w)[0].Sleeper, "also by an earlier promise")
+}
+
 func TestADemandIsAddedToEachAlternativeOfAPod(t *testing.T) {
 	var spec corev1.PodSpec
 	demand(&spec, "")
@@ -231,13 +261,14 @@ func TestADemandIsAddedToEachAlternativeOfAPod(t *testing.T) {
 		return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpExists}
 	}
 	required.NodeSelectorTerms = []corev1.NodeSelectorTerm{
-		{MatchExpressions: []corev1.NodeSelectorRequirement{other("a")}}, {MatchFields: []corev1.NodeSelectorRequirement{other("metadata.name")}},
+		{MatchExpressions: []corev1.NodeSelectorRequirement{other("a")}}, {MatchFields: []corev1.NodeSelectorRequirement{other("metadata.name")}}, {},
 	}
 	demand(&spec, "l")
 	assert.Equal(t, []corev1.NodeSelectorTerm{
 		{MatchExpressions: []corev1.NodeSelectorRequirement{other("a"), ours}},
 		{MatchFields: []corev1.NodeSelectorRequirement{other("metadata.name")}, MatchExpressions: []corev1.NodeSelectorRequirement{ours}},
-	}, required.NodeSelectorTerms)
+		{},
+	}, required.NodeSelectorTerms, "an empty alternative fits nothing, and may not be changed")
 }
 
 func TestNotMoreThanSomeNodesOfAKindAreNamed(t *testing.T) {
