@@ -46,8 +46,8 @@ type LetGoOptions struct {
 }
 
 // LetGo stops the controller and lets go of all that it holds: no Pod and no model
-// cache has a finalizer of ours any more, and no node a label. Models stay where they
-// are. It returns once no Pod of the controller is left,
+// cache has a finalizer of ours any more, and no node a label of a model. Models stay
+// where they are. It returns once no Pod of the controller is left,
 // and with Stop no launcher. The caller bounds it by ctx.
 func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	if opts.Engines != Leave && opts.Engines != Stop {
