@@ -79,12 +79,13 @@ func (e *engine) healthUntilGone(d death) []string {
 	var seen []string
 	e.eventually("nobody answers", func() bool {
 		ended := e.ended()
-		h := e.health()
+		h, err := e.health()
 		if len(seen) == 0 && slices.Contains(mayCome, h) {
 			return false
 		}
 		if len(seen) == 0 || seen[len(seen)-1] != h {
 			seen = append(seen, h)
+			e.t.Logf("%s: /health is %s (%v)", d.name, h, err)
 		}
 		return ended && h == "none"
 	})

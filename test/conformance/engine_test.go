@@ -106,22 +106,29 @@ func (e *engine) ready() {
 		if e.ended() {
 			require.FailNow(e.t, "the engine ended", e.log())
 		}
-		return e.health() == "200"
+		h, _ := e.health()
+		return h == "200"
 	})
 }
 
-// health is the status of /health, "none" when there is no answer.
-func (e *engine) health() string {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+// health is the status of /health, "none" when nobody answers, and then why.
+// How long an answer may take is bounded by patience alone: a machine that
+// stands still for seconds makes no engine silent.
+func (e *engine) health() (string, error) {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url("/health"), nil)
 	require.NoError(e.t, err)
 	resp, err := client.Do(req)
+	if ctx.Err() != nil {
+		require.FailNow(e.t, "/health took the request and did not answer in good time", e.log())
+	}
 	if err != nil {
-		return "none"
+		return "none", err
 	}
 	defer resp.Body.Close()
-	return strconv.Itoa(resp.StatusCode)
+	return strconv.Itoa(resp.StatusCode), nil
 }
 
 func (e *engine) ended() bool { return e.server.HasEnded() }
