@@ -17,7 +17,7 @@ func slim(in any) (any, error) {
 	case *corev1.Pod:
 		slimPod(o)
 	case *corev1.Node:
-		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable}
+		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints}
 		o.Status, o.Annotations = corev1.NodeStatus{Conditions: readiness(o)}, nil
 	}
 	if o, err := meta.Accessor(in); err == nil { // else the last that is known of what is gone
@@ -36,10 +36,10 @@ func readiness(node *corev1.Node) []corev1.NodeCondition {
 	return nil
 }
 
-// slimPod leaves requesters and launchers as they are: a server patch may speak of
-// any field of its requester.
+// slimPod leaves requesters, launchers and Pods that wait for their placement as they
+// are: a server patch may speak of any field of its requester.
 func slimPod(pod *corev1.Pod) {
-	if binding.IsLauncher(pod) || podmeta.IsRequester(pod) {
+	if binding.IsLauncher(pod) || podmeta.IsRequester(pod) || podmeta.AwaitsPlacement(pod) {
 		return
 	}
 	pod.ObjectMeta = metav1.ObjectMeta{

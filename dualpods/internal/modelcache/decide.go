@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -174,17 +175,15 @@ func (d *decision) know(holder string, told *Told) {
 	}
 }
 
-const hubScheme = "hf://"
-
 // wanted is what launchers are asked for. Of a model of the hub it is one commit, by
 // the name that the cache has for it, so that all nodes have the same.
 func wanted(c *v1alpha1.ClusterModelCache, revision string) Wanted {
 	source := c.Spec.Source
 	switch {
-	case !strings.HasPrefix(source.URI, hubScheme):
+	case !strings.HasPrefix(source.URI, modelref.HubScheme):
 		return Wanted{URI: source.URI}
 	case revision != "":
-		return Wanted{URI: source.URI + "@" + revision, Ref: cmp.Or(source.Revision, "main")}
+		return Wanted{URI: source.URI + "@" + revision, Ref: cmp.Or(source.Revision, modelref.MainBranch)}
 	case source.Revision != "":
 		return Wanted{URI: source.URI + "@" + source.Revision}
 	default:
@@ -196,7 +195,7 @@ func wanted(c *v1alpha1.ClusterModelCache, revision string) Wanted {
 // a time, and after a pause when that could not be told. All may ask where that is
 // known.
 func (d *decision) resolves(c *v1alpha1.ClusterModelCache, holder string, told *Told, where map[store]string) func(store) bool {
-	if told.Revision != "" || !strings.HasPrefix(c.Spec.Source.URI, hubScheme) {
+	if told.Revision != "" || !strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme) {
 		return func(store) bool { return true }
 	}
 	var last Answer

@@ -1,13 +1,9 @@
 package placement
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -20,11 +16,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
-	"hotseat.dev/hotseat/dualpods/internal/nominal"
-	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
-	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // Index is the field that Pods are indexed by in the cache for this package.
@@ -32,7 +24,7 @@ const Index = "placement"
 
 // The values of that field.
 const (
-	gated    = "gated"    // requesters that carry the gate
+	gated    = "gated"    // Pods that carry the gate
 	promised = "promised" // requesters from which the gate was taken
 	provider = "provider" // launchers that are on a node
 )
@@ -45,10 +37,12 @@ func Indexed(pod *corev1.Pod) []string {
 			return nil
 		}
 		return []string{provider}
-	case !podmeta.IsRequester(pod) || podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero():
+	case podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero():
 		return nil
-	case podmeta.AwaitsPlacement(pod):
+	case podmeta.AwaitsPlacement(pod): // also one that is no requester: nobody else takes the gate off
 		return []string{gated}
+	case !podmeta.IsRequester(pod):
+		return nil
 	}
 	if _, ok := podmeta.ReadPlacement(pod); ok {
 		return []string{promised}
@@ -230,180 +224,4 @@ func nodeAffinity(spec *corev1.PodSpec) *corev1.NodeAffinity {
 		spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
 	return spec.Affinity.NodeAffinity
-}
-
-// observe reads what a decision rests on.
-func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1.Pod, error) {
-	w := &World{Now: c.opts.Now(), Began: c.began, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
-	lists := map[string]*corev1.PodList{gated: {}, promised: {}, provider: {}}
-	pods := map[types.UID]*corev1.Pod{}
-	if err := c.list(ctx, lists[gated], gated); err != nil {
-		return nil, nil, err
-	}
-	still := map[types.UID]bool{}
-	for i := range lists[gated].Items {
-		pod := &lists[gated].Items[i]
-		still[pod.UID] = true
-		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.refused[pod.UID].After(w.Now) {
-			pods[pod.UID] = pod
-			w.Waiting = append(w.Waiting, c.requester(ctx, pod))
-		}
-	}
-	for _, p := range c.written { // the cache may have none of them yet
-		w.promise(p)
-	}
-	maps.DeleteFunc(c.written, func(uid types.UID, _ podmeta.Placement) bool { return !still[uid] })
-	maps.DeleteFunc(c.refused, func(uid types.UID, _ time.Time) bool { return !still[uid] })
-	if len(w.Waiting) == 0 {
-		return w, nil, nil
-	}
-	if err := errors.Join(c.list(ctx, lists[promised], promised), c.list(ctx, lists[provider], provider)); err != nil {
-		return nil, nil, err
-	}
-	closed, err := c.closed(ctx)
-	if err == nil && c.opts.Caches {
-		w.Caches, err = c.caches(ctx)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	bound := map[types.UID]bool{}
-	for i := range lists[provider].Items {
-		c.launcher(w, &lists[provider].Items[i], bound, closed)
-	}
-	for i := range lists[promised].Items {
-		pod := &lists[promised].Items[i]
-		p, _ := podmeta.ReadPlacement(pod)
-		if !bound[pod.UID] && w.mayHave(pod, p) {
-			w.promise(p)
-		}
-	}
-	return w, pods, nil
-}
-
-func (c *Controller) list(ctx context.Context, into *corev1.PodList, value string) error {
-	if err := c.opts.API.List(ctx, into, client.MatchingFields{Index: value}, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("cannot list the Pods that placement looks at: %w", err)
-	}
-	return nil
-}
-
-// closed are the nodes that take no more Pods.
-func (c *Controller) closed(ctx context.Context) (map[string]bool, error) {
-	var nodes corev1.NodeList
-	if err := c.opts.API.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("cannot list the nodes: %w", err)
-	}
-	closed := map[string]bool{}
-	for i := range nodes.Items {
-		closed[nodes.Items[i].Name] = nodes.Items[i].Spec.Unschedulable
-	}
-	return closed, nil
-}
-
-// caches are the ClusterModelCaches that are not being deleted, the oldest first.
-func (c *Controller) caches(ctx context.Context) (all []Cache, err error) {
-	var list v1alpha1.ClusterModelCacheList
-	if err := c.opts.API.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("cannot list the ClusterModelCaches: %w", err)
-	}
-	items := slices.Clone(list.Items)
-	slices.SortFunc(items, func(a, b v1alpha1.ClusterModelCache) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
-	for i := range items {
-		o := &items[i]
-		if !o.DeletionTimestamp.IsZero() {
-			continue
-		}
-		source := launcherapi.Model{URI: o.Spec.Source.URI, Ref: cmp.Or(o.Spec.Source.Revision, "main"), Revision: o.Status.Revision}
-		all = append(all, Cache{Name: o.Name, Model: source, Scheduling: o.Spec.Scheduling})
-	}
-	return all, nil
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// promiseTime is how long a sleeper is kept for a requester that was let go for it and
-// is not bound: the scheduler may have had to take another node, or none.
-const promiseTime = 30 * time.Second
-
-func (w *World) promise(p podmeta.Placement) {
-	if ago := w.Now.Sub(p.Since); p.Instance != "" && ago < promiseTime && ago > -promiseTime {
-		w.Promised[Sleeper{p.Launcher, p.Instance}] = true
-	}
-}
-
-// mayHave says that a Pod may still get the sleeper that it was let go for: a launcher
-// of its namespace has that, and the Pod is on no other node.
-func (w *World) mayHave(pod *corev1.Pod, p podmeta.Placement) bool {
-	return slices.ContainsFunc(w.Launchers, func(l Launcher) bool {
-		return l.UID == p.Launcher && l.Namespace == pod.Namespace && (pod.Spec.NodeName == "" || pod.Spec.NodeName == l.Node)
-	})
-}
-
-// requester reads one that carries the gate.
-func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
-	r := Requester{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time}
-	read, problems := podmeta.ReadRequester(pod)
-	if len(problems) == 0 && read.Input == podmeta.InputPatch {
-		r.Form, problems = nominal.FromPatch(pod, read.Patch)
-	} else if len(problems) == 0 {
-		var config v1alpha1.InferenceServerConfig
-		if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
-			r.Lacks = "InferenceServerConfig " + read.ConfigName // it may come in a moment
-			problems = []podmeta.Problem{{
-				Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]",
-				Message: "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error(),
-			}}
-		} else {
-			r.Form, problems = nominal.FromConfig(pod, &config)
-		}
-	}
-	r.Problems = problems
-	return r
-}
-
-// launcher reads one, with what is taken of the GPUs of its node.
-func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]bool, closed map[string]bool) {
-	taken := w.Taken[pod.Spec.NodeName]
-	if taken == nil {
-		taken = map[string]bool{}
-		w.Taken[pod.Spec.NodeName] = taken
-	}
-	take := func(gpus []string) {
-		for _, uuid := range gpus {
-			taken[uuid] = true
-		}
-	}
-	bindings, _ := podmeta.ReadBindings(pod)
-	for _, b := range bindings {
-		bound[b.RequesterUID] = true
-		take(b.GPUs)
-	}
-	view := c.opts.Views.View(string(pod.UID))
-	for _, i := range view.Instances {
-		if state := launcher.State(i.State); state != launcher.Sleeping && !state.Ended() {
-			take(i.GPUUUIDs)
-		}
-	}
-	if podmeta.Finished(pod) || podmeta.ServerEnded(pod) || !pod.DeletionTimestamp.IsZero() {
-		return
-	}
-	l := Launcher{
-		UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Node: pod.Spec.NodeName, Config: pod.Labels[podmeta.LabelLauncherConfig],
-		Spec: &pod.Spec, Runs: podmeta.Ready(pod), Closed: closed[pod.Spec.NodeName], Since: view.Lost, Silent: !view.Connected, Instances: view.Instances, Models: view.Models,
-	}
-	if l.Since.IsZero() { // this process listens to it in a moment
-		l.Since = latest(c.began, pod.CreationTimestamp.Time)
-	}
-	if container := podmeta.Container(&pod.Spec, podmeta.ServingContainer); container != nil {
-		l.Image = container.Image
-	}
-	w.Launchers = append(w.Launchers, l)
 }

@@ -9,11 +9,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -23,7 +27,8 @@ type World struct {
 	Now       time.Time
 	Began     time.Time // when this controller began to lead
 	Waiting   []Requester
-	Launchers []Launcher
+	Launchers []Launcher // oldest first
+	Nodes     map[string]*corev1.Node
 	// Taken are the GPUs of each node that a requester holds or an instance uses that
 	// does not sleep.
 	Taken map[string]map[string]bool
@@ -35,7 +40,7 @@ type World struct {
 // Cache is what a ClusterModelCache says of the placement of its model's requesters.
 type Cache struct {
 	Name       string
-	Model      launcherapi.Model // its source: address and revisions
+	Model      modelref.Version // its source
 	Scheduling v1alpha1.ModelScheduling
 }
 
@@ -45,6 +50,7 @@ type Requester struct {
 	Namespace string
 	Name      string
 	Created   time.Time
+	Spec      *corev1.PodSpec
 	Form      nominal.Form
 	Problems  []podmeta.Problem // why it cannot be read
 	Lacks     string            // what it names that is not there; empty: nothing
@@ -56,11 +62,11 @@ type Launcher struct {
 	Name      string
 	Namespace string
 	Node      string
+	Created   time.Time
 	Config    string // name of its LauncherConfig
 	Image     string
 	Spec      *corev1.PodSpec
 	Runs      bool                            // it is ready
-	Closed    bool                            // its node takes no more Pods
 	Since     time.Time                       // when this controller began to listen to it, or its stream broke off
 	Silent    bool                            // it does not say now what it has
 	Instances map[string]launcherapi.Instance // nil: it has not been heard
@@ -123,7 +129,10 @@ func Decide(w *World) []Decision {
 	slices.SortFunc(waiting, func(a, b Requester) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(string(a.UID), string(b.UID)))
 	})
-	d := &decision{World: w, promised: map[Sleeper]bool{}, gpus: map[string]map[string]bool{}, near: map[string][]place{}}
+	d := &decision{
+		World: w, promised: map[Sleeper]bool{}, gpus: map[string]map[string]bool{},
+		servers: map[string][]*Launcher{}, near: map[string][]place{},
+	}
 	for i := range w.Launchers {
 		l := &w.Launchers[i]
 		for id := range l.Instances {
@@ -145,6 +154,7 @@ type decision struct {
 	*World
 	promised map[Sleeper]bool
 	gpus     map[string]map[string]bool // of sleepers that are promised, by node
+	servers  map[string][]*Launcher     // by what is asked of launchers
 	near     map[string][]place         // by what is wanted: many requesters want the same
 }
 
@@ -172,22 +182,41 @@ func (d *decision) decide(r *Requester) Decision {
 		out.Row, out.Why = rowNone, "ClusterModelCache "+cache.Name+" says scheduling: None"
 		return out
 	}
-	if l := d.unheard(r); l != nil && until.Add(longestWait).After(d.Now) {
+	if cache != nil && cache.Scheduling == v1alpha1.SchedulingRequire {
+		out.Require = podmeta.ModelLabel(cache.Name)
+	}
+	goes := d.goes(r, out.Require)
+	if l := d.unheard(r, goes); l != nil && until.Add(longestWait).After(d.Now) {
 		out.Row, out.Why, out.Wait = rowNotHeard, "launcher "+l.Name+" has not said what it has", l.Since.Add(longestWait)
 		return out
 	}
-	d.prefer(&out, d.places(r))
-	if cache != nil && cache.Scheduling == v1alpha1.SchedulingRequire {
-		out.Require = podmeta.ModelLabel(cache.Name)
+	d.prefer(&out, d.places(r), goes)
+	if out.Require != "" {
 		out.Why += "; ClusterModelCache " + cache.Name + " says scheduling: Require"
 	}
 	return out
 }
 
+// goes says to which nodes the scheduler may send a requester, which beside what the
+// requester asks for have to have a label, as far as labels and taints tell.
+func (d *decision) goes(r *Requester, label string) func(node string) bool {
+	affinity := nodeaffinity.NewRequiredNodeAffinity(r.Spec.NodeSelector, r.Spec.Affinity)
+	hard := func(t *corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule }
+	return func(name string) bool {
+		node := d.Nodes[name]
+		if node == nil || node.Spec.Unschedulable || label != "" && node.Labels[label] != podmeta.ModelReady {
+			return false
+		}
+		fits, err := affinity.Match(node)
+		_, kept := scheduling.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, r.Spec.Tolerations, hard, false)
+		return fits && err == nil && !kept
+	}
+}
+
 // unheard is a launcher that has to be heard before a requester is placed; nil: none.
-func (d *decision) unheard(r *Requester) *Launcher {
-	for i := range d.Launchers {
-		if l := &d.Launchers[i]; l.may(r) && l.Runs && !l.Closed && l.Silent && l.Since.Add(longestWait).After(d.Now) {
+func (d *decision) unheard(r *Requester, goes func(node string) bool) *Launcher {
+	for _, l := range d.serve(r) {
+		if l.Silent && l.Since.Add(longestWait).After(d.Now) && goes(l.Node) {
 			return l
 		}
 	}
@@ -195,10 +224,11 @@ func (d *decision) unheard(r *Requester) *Launcher {
 }
 
 // prefer chooses among the places where a requester's model is near.
-func (d *decision) prefer(out *Decision, near []place) {
+func (d *decision) prefer(out *Decision, near []place, goes func(node string) bool) {
 	var disk int
 	for _, p := range near {
 		switch {
+		case !goes(p.node):
 		case p.sleeper == (Sleeper{}):
 			if disk < maxPreferred && !prefers(out.Prefer, p.node) {
 				disk++
@@ -225,9 +255,9 @@ func (d *decision) prefer(out *Decision, near []place) {
 
 // cacheOf is the ClusterModelCache of a requester's model; nil: there is none.
 func (d *decision) cacheOf(r *Requester) *Cache {
-	model, revision := wanted(r.Form.Args)
+	name := modelref.FromArgs(r.Form.Args)
 	for i := range d.Caches {
-		if c := &d.Caches[i]; isModel(&c.Model, model, revision) {
+		if c := &d.Caches[i]; means(name, c.Model) {
 			return c
 		}
 	}
@@ -243,6 +273,25 @@ func (l *Launcher) may(r *Requester) bool {
 	return l.Namespace == r.Namespace && (r.Form.LauncherConfig == l.Config || r.Form.LauncherConfig == "" && (r.Form.Image == "" || r.Form.Image == l.Image))
 }
 
+// serve gives the launcher of each node that would serve a requester there: of several
+// that may the oldest that is ready.
+func (d *decision) serve(r *Requester) []*Launcher {
+	key := fmt.Sprintf("%s %s %s", r.Namespace, r.Form.LauncherConfig, r.Form.Image)
+	if known, ok := d.servers[key]; ok {
+		return known
+	}
+	has := map[string]bool{} // a launcher, by node
+	var all []*Launcher
+	for i := range d.Launchers {
+		if l := &d.Launchers[i]; l.Runs && !has[l.Node] && l.may(r) {
+			has[l.Node] = true
+			all = append(all, l)
+		}
+	}
+	d.servers[key] = all
+	return all
+}
+
 // places are where the model of a requester is near: first the sleepers whose GPUs are
 // free, those that were used last first, then the stores.
 func (d *decision) places(r *Requester) []place {
@@ -251,13 +300,9 @@ func (d *decision) places(r *Requester) []place {
 		return known
 	}
 	var asleep, stored []place
-	model, revision := wanted(r.Form.Args)
+	wanted := modelref.FromArgs(r.Form.Args)
 	names := map[string]namer{} // by image, which is all that launchers add to the form
-	for i := range d.Launchers {
-		l := &d.Launchers[i]
-		if !l.may(r) || !l.Runs || l.Closed {
-			continue
-		}
+	for _, l := range d.serve(r) {
 		form, problems := r.Form.On(l.Spec)
 		if len(problems) > 0 {
 			continue
@@ -270,7 +315,7 @@ func (d *decision) places(r *Requester) []place {
 		if !l.Silent {
 			asleep = append(asleep, d.sleepers(l, name)...)
 		}
-		if l.stores(model, revision) {
+		if l.stores(wanted) {
 			stored = append(stored, place{node: l.Node})
 		}
 	}
@@ -302,13 +347,19 @@ func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
 }
 
 // stores says that a launcher has a model whole in its store.
-func (l *Launcher) stores(model, revision string) bool {
+func (l *Launcher) stores(name modelref.Name) bool {
 	for _, m := range l.Models {
-		if m.State == launcherapi.ModelReady && isModel(&m, model, revision) {
+		if m.State == launcherapi.ModelReady && means(name, modelref.Version{ID: m.ID, URI: m.URI, Revision: m.Revision, Refs: m.Refs}) {
 			return true
 		}
 	}
 	return false
+}
+
+// means says that a name means a version, or a folder that is below one: whether a
+// version of a bucket has that folder is the launcher's to find out.
+func means(name modelref.Name, v modelref.Version) bool {
+	return name.Means(v) || slices.ContainsFunc(name.Above(), func(f modelref.Folder) bool { return f.Name.Means(v) })
 }
 
 // namer names the instances of a form, by their GPUs.
@@ -337,42 +388,4 @@ func (d *decision) promise(p place) {
 	for _, uuid := range p.gpus {
 		d.gpus[p.node][uuid] = true
 	}
-}
-
-// wanted is the model of the arguments of `vllm serve`, and its revision.
-func wanted(args []string) (model, revision string) {
-	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
-		model = args[0]
-	}
-	for i, arg := range args {
-		for flag, into := range map[string]*string{"--model": &model, "--revision": &revision} {
-			if value, ok := strings.CutPrefix(arg, flag+"="); ok {
-				*into = value
-			} else if arg == flag && i+1 < len(args) {
-				*into = args[i+1]
-			}
-		}
-	}
-	if name, at, ok := strings.Cut(model, "@"); ok && revision == "" {
-		return name, at
-	}
-	return model, revision
-}
-
-const hubScheme = "hf://"
-
-// isModel says that a model of a store is the one that is named.
-func isModel(m *launcherapi.Model, name, revision string) bool {
-	switch {
-	case name == "":
-		return false
-	case name == m.ID:
-		return true
-	case name != m.URI && hubScheme+name != m.URI:
-		return false
-	case revision == "" && !strings.HasPrefix(m.URI, hubScheme):
-		return true // such a source has one version at a time
-	}
-	revision = cmp.Or(revision, "main")
-	return m.Revision == revision || m.Ref == revision || slices.Contains(m.Refs, revision)
 }

@@ -11,12 +11,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -48,9 +50,11 @@ func gpu(node string) string { return "GPU-" + node }
 func world() *World {
 	w := &World{
 		Now: now, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{},
-		Waiting: []Requester{{UID: "r1", Namespace: "ns", Name: "r1", Created: now, Form: form("org/llama")}},
+		Waiting: []Requester{{UID: "r1", Namespace: "ns", Name: "r1", Created: now, Form: form("org/llama"), Spec: &corev1.PodSpec{}}},
+		Nodes:   map[string]*corev1.Node{},
 	}
 	for _, node := range []string{"n1", "n2", "n3"} {
+		w.Nodes[node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{}}}
 		w.Launchers = append(w.Launchers, Launcher{
 			UID: types.UID("l-" + node), Name: "launcher-" + node, Namespace: "ns", Node: node, Config: "pool", Spec: &spec, Runs: true,
 			Since: now.Add(-time.Second), Instances: map[string]launcherapi.Instance{}, Models: map[string]launcherapi.Model{},
@@ -71,7 +75,7 @@ func (w *World) sleeps(on int, f nominal.Form, lastUsed time.Duration) Sleeper {
 
 // cached has a ClusterModelCache say where requesters of a model go.
 func (w *World) cached(uri string, scheduling v1alpha1.ModelScheduling) {
-	w.Caches = append(w.Caches, Cache{Name: "c", Model: launcherapi.Model{URI: uri, Ref: "main"}, Scheduling: scheduling})
+	w.Caches = append(w.Caches, Cache{Name: "c", Model: modelref.Version{URI: uri, Refs: []string{"main"}}, Scheduling: scheduling})
 }
 
 func (w *World) stores(on int, m launcherapi.Model) {
@@ -98,7 +102,7 @@ var rows = []struct {
 	{rowNotHeard, "by one that waited for a controller", func(w *World) {
 		w.Launchers[2].Silent, w.Waiting[0].Created, w.Began = true, now.Add(-time.Hour), now
 	}, nil},
-	{rowNowhere, "one that is not heard is on a node that is closed", func(w *World) { w.Launchers[2].Silent, w.Launchers[2].Closed = true, true }, nil},
+	{rowNowhere, "one that is not heard is on a node that is closed", func(w *World) { w.Launchers[2].Silent, w.Nodes["n3"].Spec.Unschedulable = true, true }, nil},
 	{rowNowhere, "it sleeps with a launcher that has not answered for long", func(w *World) {
 		w.sleeps(1, w.Waiting[0].Form, 0)
 		w.Launchers[1].Silent, w.Launchers[1].Since = true, now.Add(-longestWait)
@@ -110,7 +114,7 @@ var rows = []struct {
 		w.Waiting[0].Lacks, w.Waiting[0].Problems = "InferenceServerConfig c", []podmeta.Problem{{Kind: podmeta.Invalid, Field: "f", Message: "m"}}
 		w.Waiting[0].Created = now.Add(-longestWait)
 	}, nil},
-	{rowNowhere, "it sleeps on a node that is closed", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Closed = true }, nil},
+	{rowNowhere, "it sleeps on a node that is closed", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Nodes["n2"].Spec.Unschedulable = true }, nil},
 	{rowNowhere, "it sleeps with a launcher that is not ready", func(w *World) { w.sleeps(1, w.Waiting[0].Form, 0); w.Launchers[1].Runs = false }, nil},
 	{rowNowhere, "one that is not heard starts", func(w *World) { w.Launchers[2].Silent, w.Launchers[2].Runs = true, false }, nil},
 	{rowNowhere, "one that is not heard is of another namespace", func(w *World) { w.Launchers[2].Silent, w.Launchers[2].Namespace = true, "other" }, nil},
@@ -158,11 +162,11 @@ var rows = []struct {
 	}, nil},
 	{rowOnDisk, "that revision", func(w *World) {
 		w.Waiting[0].Form = form("org/llama", "--revision", "v1")
-		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Ref: "v1", Revision: "c1"})
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"v1"}, Revision: "c1"})
 	}, []Preference{{"n2", weightDisk}}},
 	{rowOnDisk, "that commit, in the model's name", func(w *World) {
 		w.Waiting[0].Form = form("--model=hf://org/llama@c1")
-		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Ref: "v1", Revision: "c1"})
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"v1"}, Revision: "c1"})
 	}, []Preference{{"n2", weightDisk}}},
 	{rowOnDisk, "from a source without revisions", func(w *World) {
 		w.Waiting[0].Form = form("https://host/llama")
@@ -181,9 +185,51 @@ var rows = []struct {
 		w.cached("hf://org/other", v1alpha1.SchedulingNone)
 	}, []Preference{{"n2", weightSleeper}}},
 	{rowAsleep, "its model says Require", func(w *World) {
+		w.sleeps(0, w.Waiting[0].Form, 0)
+		w.sleeps(1, w.Waiting[0].Form, time.Hour)
+		w.cached("hf://org/llama", v1alpha1.SchedulingRequire)
+		w.Nodes["n2"].Labels["model.hotseat.dev/c"] = "ready"
+	}, []Preference{{"n2", weightSleeper}}},
+	{rowNowhere, "its model says Require, and sleeps where no copy is", func(w *World) {
 		w.sleeps(1, w.Waiting[0].Form, 0)
 		w.cached("hf://org/llama", v1alpha1.SchedulingRequire)
+	}, nil},
+	{rowAsleep, "also on a node that the requester does not select", func(w *World) {
+		w.sleeps(0, w.Waiting[0].Form, 0)
+		w.sleeps(1, w.Waiting[0].Form, time.Hour)
+		w.Waiting[0].Spec.NodeSelector = map[string]string{"zone": "b"}
+		w.Nodes["n2"].Labels["zone"] = "b"
 	}, []Preference{{"n2", weightSleeper}}},
+	{rowNowhere, "it sleeps on a node whose taint the requester does not tolerate", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.Nodes["n2"].Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}
+	}, nil},
+	{rowAsleep, "on a node whose taint the requester tolerates", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.Nodes["n2"].Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: corev1.TaintEffectNoSchedule}}
+		w.Waiting[0].Spec.Tolerations = []corev1.Toleration{{Key: "team", Operator: corev1.TolerationOpExists}}
+	}, []Preference{{"n2", weightSleeper}}},
+	{rowNowhere, "it sleeps with another launcher of the node than the one that would serve", func(w *World) {
+		w.Waiting[0].Form.LauncherConfig = ""
+		w.Launchers[1].Node, w.Launchers[1].Config = "n1", "other"
+		w.sleeps(1, w.Waiting[0].Form, 0)
+	}, nil},
+	{rowOnDisk, "an artifact without a tag", func(w *World) {
+		w.Waiting[0].Form = form("oci://host/m")
+		w.stores(1, launcherapi.Model{URI: "oci://host/m:latest", Revision: "sha256:1"})
+	}, []Preference{{"n2", weightDisk}}},
+	{rowOnDisk, "in a folder that was pulled with the one above it", func(w *World) {
+		w.Waiting[0].Form = form("s3://m/a/b/")
+		w.stores(1, launcherapi.Model{URI: "s3://m/a", Revision: "1"})
+	}, []Preference{{"n2", weightDisk}}},
+	{rowNowhere, "a folder whose name begins as that of another", func(w *World) {
+		w.Waiting[0].Form = form("s3://m/ab")
+		w.stores(1, launcherapi.Model{URI: "s3://m/a", Revision: "1"})
+	}, nil},
+	{rowOnDisk, "the revision in its name wins", func(w *World) {
+		w.Waiting[0].Form = form("hf://org/llama@v1", "--revision", "v2")
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"v1"}, Revision: "c1"})
+	}, []Preference{{"n2", weightDisk}}},
 }
 
 func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
@@ -277,6 +323,7 @@ func TestNotMoreThanSomeNodesOfAKindAreNamed(t *testing.T) {
 		l := w.Launchers[0]
 		l.UID, l.Node, l.Models = types.UID(fmt.Sprint("x", n)), fmt.Sprint("x", n), map[string]launcherapi.Model{}
 		l.Instances = map[string]launcherapi.Instance{}
+		w.Nodes[l.Node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node}}
 		w.Launchers = append(w.Launchers, l)
 		if n%2 == 0 {
 			w.sleeps(len(w.Launchers)-1, w.Waiting[0].Form, 0)
@@ -308,6 +355,7 @@ func BenchmarkDecide(b *testing.B) {
 			l.Instances[i.InstanceID] = i
 		}
 		w.Launchers = append(w.Launchers, l)
+		w.Nodes[l.Node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node}}
 	}
 	w.Waiting[0].Form = form("org/model-7")
 	for b.Loop() {

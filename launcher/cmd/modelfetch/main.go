@@ -21,6 +21,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/fetch"
 	"hotseat.dev/hotseat/launcher/internal/modelsource"
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 func main() {
@@ -103,7 +104,7 @@ func (p *program) credential() error {
 			return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: fmt.Sprintf("cannot read the token: %v; --token-file names its file", err)}
 		}
 		p.source.Token = strings.TrimSpace(string(text))
-	} else if strings.HasPrefix(p.uri, "hf://") {
+	} else if strings.HasPrefix(p.uri, modelref.HubScheme) {
 		p.source.Token = strings.TrimSpace(os.Getenv("HF_TOKEN"))
 	}
 	return nil

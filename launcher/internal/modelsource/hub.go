@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // hub is a model of the Hugging Face hub, or of a server that answers as it does.
@@ -22,8 +23,7 @@ type hub struct {
 }
 
 const (
-	publicHub     = "https://huggingface.co"
-	defaultBranch = "main"
+	publicHub = "https://huggingface.co"
 )
 
 // The names that the hub gives, and commits.
@@ -33,7 +33,7 @@ var (
 )
 
 func newHub(uri string, o Options) (Source, error) {
-	name, revision, named := strings.Cut(strings.TrimPrefix(uri, "hf://"), "@")
+	name, revision, named := strings.Cut(strings.TrimPrefix(uri, modelref.HubScheme), "@")
 	if !hubName.MatchString(name) || strings.Contains(name, "--") || strings.Contains(name, "..") || named && fetchapi.CheckPath(revision) != nil {
 		return nil, invalid("the address %q is not that of a model of the hub; it is as hf://org/name or hf://org/name@revision", uri)
 	}
@@ -44,7 +44,7 @@ func newHub(uri string, o Options) (Source, error) {
 	if err := encrypted(endpoint); err != nil {
 		return nil, err
 	}
-	return &hub{caller: newCaller(endpoint, o), endpoint: endpoint, name: name, asked: cmp.Or(revision, defaultBranch)}, nil
+	return &hub{caller: newCaller(endpoint, o), endpoint: endpoint, name: name, asked: cmp.Or(revision, modelref.MainBranch)}, nil
 }
 
 // hubInfo is what the hub says of a model.
@@ -91,7 +91,7 @@ func (s *hub) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 		}
 		s.files = append(s.files, file)
 	}
-	m := &fetchapi.Manifest{URI: "hf://" + s.name, Revision: s.commit, Files: s.files}
+	m := &fetchapi.Manifest{URI: modelref.HubScheme + s.name, Revision: s.commit, Files: s.files}
 	if s.asked != s.commit {
 		m.Ref = s.asked
 	}

@@ -13,13 +13,12 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
-
-const hubScheme = "hf://"
 
 // hubFolder is the name that the hub's client gives to the folder of a model.
 func hubFolder(m *fetchapi.Manifest) string {
-	return "models--" + strings.ReplaceAll(strings.TrimPrefix(m.URI, hubScheme), "/", "--")
+	return "models--" + strings.ReplaceAll(strings.TrimPrefix(m.URI, modelref.HubScheme), "/", "--")
 }
 
 // etag is the name that the hub's client gives to a file.
@@ -39,7 +38,7 @@ func (s *Store) mendHub() error {
 	}
 	models := map[string][]Version{}
 	for _, v := range all {
-		if v.Damage == nil && strings.HasPrefix(v.Manifest.URI, hubScheme) {
+		if v.Damage == nil && strings.HasPrefix(v.Manifest.URI, modelref.HubScheme) {
 			name := hubFolder(&v.Manifest)
 			models[name] = append(models[name], v)
 		}
@@ -250,4 +249,4 @@ func dropOthers(dir string, wanted func(name string) bool) error {
 }
 
 // FromHub says whether a version is from the hub, and therefore in its layout.
-func FromHub(m *fetchapi.Manifest) bool { return strings.HasPrefix(m.URI, hubScheme) }
+func FromHub(m *fetchapi.Manifest) bool { return strings.HasPrefix(m.URI, modelref.HubScheme) }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // Version is one version of a model as it is on the disk.
@@ -226,21 +227,11 @@ func (e *NotFoundError) Error() string {
 
 func (v *Version) named(name string) bool {
 	const enough = 8
-	name = addressOf(name)
 	if v.Key == name || len(name) >= enough && strings.HasPrefix(v.Key, name) {
 		return true
 	}
-	for _, uri := range []string{v.Manifest.URI, strings.TrimPrefix(v.Manifest.URI, "hf://")} {
-		asked, ok := strings.CutPrefix(name, uri)
-		if uri == "" || !ok {
-			continue
-		}
-		revision, ok := strings.CutPrefix(asked, "@")
-		if _, isRef := v.Refs()[revision]; asked == "" || ok && (revision == v.Manifest.Revision || isRef) {
-			return true
-		}
-	}
-	return false
+	revision, ours := modelref.Name{Model: name}.Of(v.Manifest.URI)
+	return ours && (revision == "" || v.ref().Is(revision))
 }
 
 // InUseError says who keeps a version from being removed.

@@ -3,12 +3,13 @@ package modelstore
 import (
 	"errors"
 	"fmt"
-	"net/url"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // NotWholeError says that a version cannot be used: it is partial or damaged.
@@ -31,9 +32,6 @@ func (e *OtherRevisionsError) Error() string {
 	return fmt.Sprintf("the store has %s in the revisions %s, and not in %s", e.Model, strings.Join(e.There, ", "), e.Revision)
 }
 
-// mainBranch is the revision that is meant where none is named, as for the hub.
-const mainBranch = "main"
-
 // Wanted gives the version that an engine is to serve: model is an address or the
 // name of a model of the hub, with or without @revision, or the id of a version.
 // Where several versions bear the name, as those that a branch once was, it is the
@@ -44,24 +42,19 @@ func (r *Reader) Wanted(model, revision string) (Version, error) {
 	if err != nil {
 		return Version{}, err
 	}
-	model = addressOf(model)
-	v, err := r.wanted(all, model, revision)
-	if _, none := errors.AsType[*NotFoundError](err); !none || !inBucket(model) {
+	name := modelref.Name{Model: model, Revision: revision}
+	v, err := r.wanted(all, name)
+	if _, none := errors.AsType[*NotFoundError](err); !none {
 		return v, err
 	}
-	bucket := strings.Index(model, "://") + len("://")
-	for above := strings.LastIndex(model, "/"); above > bucket; above = strings.LastIndex(model[:above], "/") {
-		below, bad := url.PathUnescape(model[above+1:])
-		if bad != nil {
-			break
-		}
-		outer, failed := r.wanted(all, model[:above], revision)
+	for _, outer := range name.Above() {
+		found, failed := r.wanted(all, outer.Name)
 		broken, _ := errors.AsType[*NotWholeError](failed)
 		switch {
-		case failed == nil && outer.hasFolder(below):
-			outer.Sub = below
-			return outer, nil
-		case broken != nil && broken.Version.hasFolder(below):
+		case failed == nil && found.hasFolder(outer.Path):
+			found.Sub = outer.Path
+			return found, nil
+		case broken != nil && broken.Version.hasFolder(outer.Path):
 			return Version{}, failed
 		}
 	}
@@ -72,40 +65,19 @@ func (v *Version) hasFolder(name string) bool {
 	return slices.ContainsFunc(v.Manifest.Files, func(f fetchapi.File) bool { return strings.HasPrefix(f.Path, name+"/") })
 }
 
-// addressOf is a name as the manifests of models have it: folders of buckets and of
-// this machine without a slash at the end, artifacts with a tag.
-func addressOf(name string) string {
-	if rest, ok := strings.CutPrefix(name, "oci://"); ok && !strings.ContainsAny(rest[strings.LastIndex(rest, "/")+1:], ":@") {
-		return name + ":latest"
-	}
-	if inBucket(name) || strings.HasPrefix(name, "file://") {
-		return strings.TrimRight(name, "/")
-	}
-	return name
-}
-
-func inBucket(name string) bool {
-	return strings.HasPrefix(name, "s3://") || strings.HasPrefix(name, "gs://") || strings.HasPrefix(name, "azblob://")
-}
-
 // wanted gives the version whose own name or id is meant.
-func (r *Reader) wanted(all []Version, model, revision string) (Version, error) {
+func (r *Reader) wanted(all []Version, name modelref.Name) (Version, error) {
 	var newest *Version
 	var named time.Time // when the newest was asked for by that name
 	var others []string
 	var notWhole *NotWholeError
+	revision := name.Revision
 	for _, v := range all {
-		asked, ours := revision, v.Key == model
-		for _, name := range []string{v.Manifest.URI, strings.TrimPrefix(v.Manifest.URI, hubScheme)} {
-			if model == name {
-				ours = true
-			} else if rest, ok := strings.CutPrefix(model, name+"@"); ok && name != "" {
-				ours, asked = true, rest
-			}
-		}
+		byID := v.Key == name.Model
+		asked, ours := name.Of(v.Manifest.URI)
 		switch {
-		case !ours:
-		case v.Key != model && !v.is(asked):
+		case !ours && !byID:
+		case !byID && !v.ref().Is(asked):
 			others = append(others, v.Manifest.Revision)
 			revision = asked
 		case v.Damage != nil:
@@ -123,30 +95,23 @@ func (r *Reader) wanted(all []Version, model, revision string) (Version, error) 
 	if len(others) > 0 {
 		slices.Reverse(others) // the newest first
 		if revision == "" {
-			revision = mainBranch
+			revision = modelref.MainBranch
 		}
-		return Version{}, &OtherRevisionsError{Model: model, Revision: revision, There: others}
+		return Version{}, &OtherRevisionsError{Model: name.Model, Revision: revision, There: others}
 	}
-	return Version{}, &NotFoundError{Dir: r.dir, Name: model}
+	return Version{}, &NotFoundError{Dir: r.dir, Name: modelref.Address(name.Model)}
 }
 
-// is says whether a revision, or its absence, means the version. A source without
-// branches has one version at a time.
-func (v *Version) is(revision string) bool {
-	refs := v.Refs()
-	if revision == "" {
-		_, main := refs[mainBranch]
-		return main || v.Manifest.Ref == ""
-	}
-	_, named := refs[revision]
-	return named || revision == v.Manifest.Revision
+// ref is the version by all that names may call it.
+func (v *Version) ref() modelref.Version {
+	return modelref.Version{ID: v.Key, URI: v.Manifest.URI, Revision: v.Manifest.Revision, Refs: slices.Collect(maps.Keys(v.Refs()))}
 }
 
 // since is when the version was last asked for by a revision, or by none; else when
 // it came.
 func (v *Version) since(revision string) time.Time {
 	if revision == "" {
-		revision = mainBranch
+		revision = modelref.MainBranch
 	}
 	if when, ok := v.Refs()[revision]; ok {
 		return when

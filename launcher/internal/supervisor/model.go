@@ -10,6 +10,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // A model that the store has is read from there: the engine is told the folder, and
@@ -28,7 +29,7 @@ type local struct {
 // schemes begin the addresses that models are pulled from and that no engine reads.
 // Those of s3 and gs are not among them: vLLM streams them where it has
 // runai-model-streamer.
-var schemes = []string{"hf://", "https://", "http://", "file://", "azblob://", "oci://"}
+var schemes = []string{modelref.HubScheme, "https://", "http://", "file://", "azblob://", "oci://"}
 
 // locate finds the model of a plan in the store, and has the engine read it there.
 // What an engine could find by itself is left to the engine, unless the request
@@ -86,7 +87,7 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, plan *engine.Plan) (l
 func pullable(plan *engine.Plan) string {
 	uri := plan.Model
 	if !strings.Contains(uri, "://") {
-		uri = "hf://" + uri
+		uri = modelref.HubScheme + uri
 	}
 	if plan.Revision != "" && !strings.Contains(uri, "@") {
 		uri += "@" + plan.Revision

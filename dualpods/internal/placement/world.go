@@ -1,0 +1,204 @@
+package placement
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/modelref"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// observe reads what a decision rests on.
+func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1.Pod, error) {
+	w := &World{Now: c.opts.Now(), Began: c.began, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
+	lists := map[string]*corev1.PodList{gated: {}, promised: {}, provider: {}}
+	pods := map[types.UID]*corev1.Pod{}
+	if err := c.list(ctx, lists[gated], gated); err != nil {
+		return nil, nil, err
+	}
+	still := map[types.UID]bool{}
+	for i := range lists[gated].Items {
+		pod := &lists[gated].Items[i]
+		still[pod.UID] = true
+		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.refused[pod.UID].After(w.Now) {
+			pods[pod.UID] = pod
+			w.Waiting = append(w.Waiting, c.requester(ctx, pod))
+		}
+	}
+	for _, p := range c.written { // the cache may have none of them yet
+		w.promise(p)
+	}
+	maps.DeleteFunc(c.written, func(uid types.UID, _ podmeta.Placement) bool { return !still[uid] })
+	maps.DeleteFunc(c.refused, func(uid types.UID, until time.Time) bool { return !still[uid] || !until.After(w.Now) })
+	if len(w.Waiting) == 0 {
+		return w, nil, nil
+	}
+	if err := errors.Join(c.list(ctx, lists[promised], promised), c.list(ctx, lists[provider], provider)); err != nil {
+		return nil, nil, err
+	}
+	var err error
+	if w.Nodes, err = c.nodes(ctx); err == nil && c.opts.Caches {
+		w.Caches, err = c.caches(ctx)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	bound := map[types.UID]bool{}
+	for i := range lists[provider].Items {
+		c.launcher(w, &lists[provider].Items[i], bound)
+	}
+	slices.SortFunc(w.Launchers, func(a, b Launcher) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+	})
+	for i := range lists[promised].Items {
+		pod := &lists[promised].Items[i]
+		p, _ := podmeta.ReadPlacement(pod)
+		if !bound[pod.UID] && w.mayHave(pod, p) {
+			w.promise(p)
+		}
+	}
+	return w, pods, nil
+}
+
+func (c *Controller) list(ctx context.Context, into *corev1.PodList, value string) error {
+	if err := c.opts.API.List(ctx, into, client.MatchingFields{Index: value}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("cannot list the Pods that placement looks at: %w", err)
+	}
+	return nil
+}
+
+// nodes are those of the cluster, by name.
+func (c *Controller) nodes(ctx context.Context) (map[string]*corev1.Node, error) {
+	var list corev1.NodeList
+	if err := c.opts.API.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("cannot list the nodes: %w", err)
+	}
+	all := make(map[string]*corev1.Node, len(list.Items))
+	for i := range list.Items {
+		all[list.Items[i].Name] = &list.Items[i]
+	}
+	return all, nil
+}
+
+// caches are the ClusterModelCaches that are not being deleted, the oldest first.
+func (c *Controller) caches(ctx context.Context) (all []Cache, err error) {
+	var list v1alpha1.ClusterModelCacheList
+	if err := c.opts.API.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("cannot list the ClusterModelCaches: %w", err)
+	}
+	items := slices.Clone(list.Items)
+	slices.SortFunc(items, func(a, b v1alpha1.ClusterModelCache) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	for i := range items {
+		o := &items[i]
+		if !o.DeletionTimestamp.IsZero() {
+			continue
+		}
+		source := modelref.Version{URI: o.Spec.Source.URI, Revision: o.Status.Revision}
+		if strings.HasPrefix(source.URI, modelref.HubScheme) {
+			source.Refs = []string{cmp.Or(o.Spec.Source.Revision, modelref.MainBranch)}
+		}
+		all = append(all, Cache{Name: o.Name, Model: source, Scheduling: o.Spec.Scheduling})
+	}
+	return all, nil
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// promiseTime is how long a sleeper is kept for a requester that was let go for it and
+// is not bound: the scheduler may have had to take another node, or none.
+const promiseTime = 30 * time.Second
+
+func (w *World) promise(p podmeta.Placement) {
+	if ago := w.Now.Sub(p.Since); p.Instance != "" && ago < promiseTime && ago > -promiseTime {
+		w.Promised[Sleeper{p.Launcher, p.Instance}] = true
+	}
+}
+
+// mayHave says that a Pod may still get the sleeper that it was let go for: a launcher
+// of its namespace has that, and the Pod is on no other node.
+func (w *World) mayHave(pod *corev1.Pod, p podmeta.Placement) bool {
+	return slices.ContainsFunc(w.Launchers, func(l Launcher) bool {
+		return l.UID == p.Launcher && l.Namespace == pod.Namespace && (pod.Spec.NodeName == "" || pod.Spec.NodeName == l.Node)
+	})
+}
+
+// requester reads one that carries the gate.
+func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
+	r := Requester{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time, Spec: &pod.Spec}
+	read, problems := podmeta.ReadRequester(pod)
+	if len(problems) == 0 && read.Input == podmeta.InputPatch {
+		r.Form, problems = nominal.FromPatch(pod, read.Patch)
+	} else if len(problems) == 0 {
+		var config v1alpha1.InferenceServerConfig
+		if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
+			r.Lacks = "InferenceServerConfig " + read.ConfigName // it may come in a moment
+			problems = []podmeta.Problem{{
+				Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]",
+				Message: "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error(),
+			}}
+		} else {
+			r.Form, problems = nominal.FromConfig(pod, &config)
+		}
+	}
+	r.Problems = problems
+	return r
+}
+
+// launcher reads one, with what is taken of the GPUs of its node.
+func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]bool) {
+	taken := w.Taken[pod.Spec.NodeName]
+	if taken == nil {
+		taken = map[string]bool{}
+		w.Taken[pod.Spec.NodeName] = taken
+	}
+	take := func(gpus []string) {
+		for _, uuid := range gpus {
+			taken[uuid] = true
+		}
+	}
+	bindings, _ := podmeta.ReadBindings(pod)
+	for _, b := range bindings {
+		bound[b.RequesterUID] = true
+		take(b.GPUs)
+	}
+	view := c.opts.Views.View(string(pod.UID))
+	for _, i := range view.Instances {
+		if state := launcher.State(i.State); state != launcher.Sleeping && !state.Ended() {
+			take(i.GPUUUIDs)
+		}
+	}
+	if podmeta.Finished(pod) || podmeta.ServerEnded(pod) || !pod.DeletionTimestamp.IsZero() {
+		return
+	}
+	l := Launcher{
+		UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Node: pod.Spec.NodeName, Config: pod.Labels[podmeta.LabelLauncherConfig],
+		Spec: &pod.Spec, Created: pod.CreationTimestamp.Time, Runs: podmeta.Ready(pod), Since: view.Lost, Silent: !view.Connected, Instances: view.Instances, Models: view.Models,
+	}
+	if l.Since.IsZero() { // this process listens to it in a moment
+		l.Since = latest(c.began, pod.CreationTimestamp.Time)
+	}
+	if container := podmeta.Container(&pod.Spec, podmeta.ServingContainer); container != nil {
+		l.Image = container.Image
+	}
+	w.Launchers = append(w.Launchers, l)
+}
