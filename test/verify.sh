@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Fails when a file that is made by a tool is not what the tool makes now, when
 # the OpenAPI document breaks OpenAPI's rules, when a Go file is not formatted,
-# or when a go.mod is not tidy. Touches nothing.
+# when a go.mod is not tidy, or when git keeps a file that .gitignore leaves out.
+# Touches nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 work=$(mktemp -d)
@@ -11,6 +12,12 @@ bad=0
 unformatted=$(gofmt -l dualpods launcher spec test | grep -v ^test/llmd/source/ || true) # which is not ours
 if [ -n "$unformatted" ]; then
   echo "not formatted (run: make generate): $unformatted" >&2
+  bad=1
+fi
+
+kept=$(git ls-files --cached --ignored --exclude-standard | head -5)
+if [ -n "$kept" ]; then
+  echo "git keeps files that .gitignore leaves out (run: git rm --cached): $kept" >&2
   bad=1
 fi
 

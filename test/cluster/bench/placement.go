@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -35,37 +34,22 @@ func (b *bench) placement() (rows []figures.Row, err error) {
 	if err := p.startController(); err != nil {
 		return nil, err
 	}
-	profiled := make(chan error, 1)
-	go func() {
-		err := p.until("the first requester is placed", func(c *crowd) bool { return c.placed > 0 })
-		profiled <- errors.Join(err, p.profile("profile?seconds=2"))
-	}()
-	err = p.until("all requesters are placed", func(c *crowd) bool { return c.placed == count })
-	if err := errors.Join(err, <-profiled); err != nil {
+	err = p.profiledUntil("the first requester is placed", func(c *crowd) bool { return c.placed > 0 },
+		"all requesters are placed", func(c *crowd) bool { return c.placed == count })
+	if err != nil {
 		return nil, err
 	}
 	writes, err := readAudit(b.ctx, p.AuditLog(), pods[count-1].Name, func(w *write) bool { return w.byController() })
 	if err != nil {
 		return nil, err
 	}
-	var first, last time.Time
-	for _, w := range writes {
-		if !w.byController() {
-			continue
-		}
-		if first.IsZero() || w.Received.Before(first) {
-			first = w.Received
-		}
-		if w.Answered.After(last) {
-			last = w.Answered
-		}
-	}
+	_, took := byController(writes)
 	p.controller.stop()
 	bare, err := p.bareWrites(pods, 1)
 	if err != nil {
 		return nil, err
 	}
-	rate := float64(count) / last.Sub(first).Seconds()
+	rate := float64(count) / took.Seconds()
 	return []figures.Row{{
 		Figure:  fmt.Sprintf("%d requesters with a scheduling gate at once, %d nodes: placed a second; bare: a client that does nothing but write once to each", count, nodes),
 		Samples: count, Ours: fmt.Sprintf("%.0f", rate), Bare: fmt.Sprintf("%.0f", bare), Beside: fmt.Sprintf("%.2f×", rate/bare),

@@ -160,39 +160,22 @@ func (b *bench) bindings() (rows []figures.Row, err error) {
 	if err := p.startController(); err != nil {
 		return nil, err
 	}
-	profiled := make(chan error, 1)
-	go func() {
-		err := p.until("the first requester is served", func(c *crowd) bool { return c.served > 0 })
-		profiled <- errors.Join(err, p.profile("profile?seconds=2"))
-	}()
-	err = p.until("all requesters are served", func(c *crowd) bool { return c.served == count })
-	if err := errors.Join(err, <-profiled); err != nil {
+	err = p.profiledUntil("the first requester is served", func(c *crowd) bool { return c.served > 0 },
+		"all requesters are served", func(c *crowd) bool { return c.served == count })
+	if err != nil {
 		return nil, err
 	}
 	writes, err := readAudit(b.ctx, p.AuditLog(), pods[count-1].Name, func(w *write) bool { return w.byController() })
 	if err != nil {
 		return nil, err
 	}
-	var first, last time.Time
-	mine := 0
-	for _, w := range writes {
-		if !w.byController() {
-			continue
-		}
-		mine++
-		if first.IsZero() || w.Received.Before(first) {
-			first = w.Received
-		}
-		if w.Answered.After(last) {
-			last = w.Answered
-		}
-	}
+	mine, took := byController(writes)
 	p.controller.stop()
 	bare, err := p.bareWrites(pods, writesEach)
 	if err != nil {
 		return nil, err
 	}
-	rate, each := float64(count)/last.Sub(first).Seconds(), float64(mine)/float64(count)
+	rate, each := float64(count)/took.Seconds(), float64(mine)/float64(count)
 	return []figures.Row{
 		{
 			Figure: fmt.Sprintf("%d requesters at once on %d nodes: bindings a second; bare: a client that does nothing but write as often", count, nodes), Samples: count,
@@ -203,6 +186,37 @@ func (b *bench) bindings() (rows []figures.Row, err error) {
 			Ours: fmt.Sprintf("%.2f", each), Target: fmt.Sprintf("≤ %d", writesEach), Met: each <= writesEach,
 		},
 	}, nil
+}
+
+// profiledUntil waits until all is done, and keeps a profile of the controller from when
+// it has begun.
+func (p *played) profiledUntil(beginsWhat string, begins func(*crowd) bool, doneWhat string, done func(*crowd) bool) error {
+	profiled := make(chan error, 1)
+	go func() {
+		err := p.until(beginsWhat, begins)
+		profiled <- errors.Join(err, p.profile("profile?seconds=2"))
+	}()
+	err := p.until(doneWhat, done)
+	return errors.Join(err, <-profiled)
+}
+
+// byController counts the controller's writes, and gives the time from the first to
+// the answer of the last.
+func byController(writes []write) (count int, took time.Duration) {
+	var first, last time.Time
+	for _, w := range writes {
+		if !w.byController() {
+			continue
+		}
+		count++
+		if first.IsZero() || w.Received.Before(first) {
+			first = w.Received
+		}
+		if w.Answered.After(last) {
+			last = w.Answered
+		}
+	}
+	return count, last.Sub(first)
 }
 
 // writesAtOnce are times of a write to each of so many Pods, all begun at once by
