@@ -2,6 +2,7 @@ package installation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,8 +48,8 @@ type LetGoOptions struct {
 
 // LetGo stops the controller and lets go of all that it holds: no Pod and no model
 // cache has a finalizer of ours any more, and no node a label of a model. Models stay
-// where they are. It returns once no Pod of the controller is left,
-// and with Stop no launcher. The caller bounds it by ctx.
+// where they are. It returns once no Pod of the controller is left, and with Stop no
+// launcher. The caller bounds it by ctx.
 func LetGo(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	if opts.Engines != Leave && opts.Engines != Stop {
 		return fmt.Errorf("what becomes of the engines is %q: say %s or %s", opts.Engines, Leave, Stop)
@@ -171,12 +172,16 @@ func takeOff(ctx context.Context, api client.Client, key client.ObjectKey) error
 	return nil
 }
 
-// letGoOfModels takes our finalizer off the ClusterModelCaches, which are those of a
-// controller that looks at all namespaces.
+// letGoOfModels takes our finalizer off the ClusterModelCaches, and the labels of models
+// off the nodes: both are those of a controller that looks at all namespaces.
 func letGoOfModels(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	if opts.Namespace != "" {
 		return nil
 	}
+	return errors.Join(letGoOfCaches(ctx, api, opts), unlabel(ctx, api))
+}
+
+func letGoOfCaches(ctx context.Context, api client.Client, opts LetGoOptions) error {
 	var caches v1alpha1.ClusterModelCacheList
 	err := api.List(ctx, &caches)
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
@@ -196,15 +201,17 @@ func letGoOfModels(ctx context.Context, api client.Client, opts LetGoOptions) er
 		}
 		opts.Log.Info("let go", "clustermodelcache", cache.Name)
 	}
-	return unlabel(ctx, api)
+	return nil
 }
 
-// unlabel takes the labels of models off the nodes: nobody keeps them true any more.
+// unlabel takes the labels of models off the nodes: nobody keeps them true any more. A
+// node that cannot be written keeps none of the others labelled.
 func unlabel(ctx context.Context, api client.Client) error {
 	var nodes corev1.NodeList
 	if err := api.List(ctx, &nodes); err != nil {
 		return fmt.Errorf("cannot list the nodes: %w", err)
 	}
+	var errs []error
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
 		before := node.DeepCopy()
@@ -213,10 +220,10 @@ func unlabel(ctx context.Context, api client.Client) error {
 			continue
 		}
 		if err := client.IgnoreNotFound(api.Patch(ctx, node, client.MergeFrom(before))); err != nil {
-			return fmt.Errorf("cannot take the labels of models off node %s: %w", node.Name, err)
+			errs = append(errs, fmt.Errorf("cannot take the labels of models off node %s: %w", node.Name, err))
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func poll(ctx context.Context, what string, so func(context.Context) (bool, error)) error {

@@ -1,0 +1,82 @@
+package installation
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// An API server that keeps objects in memory stands in for a real one, which refuses
+// nothing at will; the real one is in test/cluster/e2e (an uninstall).
+func TestNodesAndModelCachesAreLetGoOfWhateverElseCannotBe(t *testing.T) {
+	labelled := func(name string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{podmeta.ModelLabel("llama"): podmeta.ModelReady, "zone": "a"}}}
+	}
+	ours := map[string]string{"zone": "a"}
+	all := map[string]string{podmeta.ModelLabel("llama"): podmeta.ModelReady, "zone": "a"}
+	for name, c := range map[string]struct {
+		faults    interceptor.Funcs
+		namespace string
+		says      string
+		n1, n2    map[string]string
+		finalizer bool
+	}{
+		"all is let go of": {n1: ours, n2: ours},
+		"definitions are gone": {
+			faults: interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if _, ok := list.(*v1alpha1.ClusterModelCacheList); ok {
+					return &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: v1alpha1.GroupVersion.Group, Kind: "ClusterModelCache"}}
+				}
+				return c.List(ctx, list, opts...)
+			}},
+			n1: ours, n2: ours, finalizer: true,
+		},
+		"a node cannot be written": {
+			faults: interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if o.GetName() == "n1" {
+					return apierrors.NewForbidden(corev1.Resource("nodes"), "n1", errors.New("the policy says no"))
+				}
+				return c.Patch(ctx, o, p, opts...)
+			}},
+			says: "cannot take the labels of models off node n1", n1: all, n2: ours,
+		},
+		"a release for one namespace has none": {namespace: "ns", n1: all, n2: all, finalizer: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scheme := runtime.NewScheme()
+			require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
+			cache := &v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: "llama", Finalizers: []string{podmeta.FinalizerModelCache}}}
+			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(labelled("n1"), labelled("n2"), cache).WithInterceptorFuncs(c.faults).Build()
+			err := letGoOfModels(t.Context(), api, LetGoOptions{Namespace: c.namespace, Log: logr.Discard()})
+			if c.says == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.says)
+			}
+			for name, labels := range map[string]map[string]string{"n1": c.n1, "n2": c.n2} {
+				var node corev1.Node
+				require.NoError(t, api.Get(t.Context(), client.ObjectKey{Name: name}, &node))
+				assert.Equal(t, labels, node.Labels, name)
+			}
+			require.NoError(t, api.Get(t.Context(), client.ObjectKey{Name: "llama"}, cache))
+			assert.Equal(t, c.finalizer, len(cache.Finalizers) > 0)
+		})
+	}
+}
