@@ -78,3 +78,59 @@ func TestAnAutoscalerFollowsWhatIsInFlightAndThePoolHasThoseThatServe(t *testing
 	s.pooled(1)
 	s.configTold("the model of the other one sleeps", func(status v1alpha1.LauncherConfigStatus) bool { return status.Awake == 1 && status.Asleep == 1 })
 }
+
+// TestTwoModelsTakeTurnsOnFourGPUsAsTheirAutoscalersSay has the first model take three
+// GPUs, then the second, then the first again. At least one of the two GPUs that are
+// free then was the first model's before, whichever requesters were deleted meanwhile.
+func TestTwoModelsTakeTurnsOnFourGPUsAsTheirAutoscalersSay(t *testing.T) {
+	s := newPool(t, nil)
+	s.customMetrics()
+	s.allReady()
+	s.apply("examples/placement/two-models.yaml")
+	for _, model := range []string{"day", "night"} {
+		s.edit(model, `{"spec":{"modelServerConfig":{"args":["org/`+model+`","--gpu-memory-utilization=0.4","--sim-token-time=100ms","--sim-tokens=4000"]}}}`)
+		s.kubectl("patch", "hpa/"+model, "--type=merge", "-p", `{"spec":{"behavior":{"scaleDown":{"stabilizationWindowSeconds":0}}}}`)
+	}
+	var launchers []string
+	for _, pod := range s.poolPods() {
+		launchers = append(launchers, pod.Name)
+	}
+	// busy has a model asked for three times what one requester should have, until the end.
+	busy := func(model string) (end func()) {
+		pod := s.served(model, 1)[0]
+		var ends []func() error
+		for range 12 {
+			conn, _ := s.stream(pod.Status.PodIP, "org/"+model, 4000)
+			ends = append(ends, conn.Close)
+		}
+		return func() {
+			for _, end := range ends {
+				require.NoError(t, end())
+			}
+		}
+	}
+	s.served("night", 1)
+	end := busy("day")
+	s.served("day", 3)
+	before := s.pids("day", launchers, "awake")
+	end()
+	s.served("day", 1)
+	end = busy("night")
+	s.served("night", 3)
+	end()
+	s.served("night", 1)
+	end = busy("day")
+	defer end()
+	s.served("day", 3)
+	again := 0
+	for _, pid := range s.pids("day", launchers, "awake") {
+		if slices.Contains(before, pid) {
+			again++
+		}
+	}
+	assert.GreaterOrEqual(t, again, 2, "the one that stayed, and one that was woken at least")
+	for _, pod := range s.pods("day") {
+		_, why := s.placed(pod.Name)
+		assert.NotEmpty(t, why.Why)
+	}
+}
