@@ -2,11 +2,9 @@ package modelcache
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
@@ -75,6 +72,8 @@ type Controller struct {
 	end   context.CancelFunc
 	calls sync.WaitGroup
 	last  time.Time // when the last pass began
+	// refused are the nodes that could not be labelled, and until when they are left alone.
+	refused map[string]time.Time
 
 	mu      sync.Mutex
 	answers map[Call]Answer
@@ -82,7 +81,7 @@ type Controller struct {
 
 // New makes a Controller.
 func New(ctx context.Context, opts Options) *Controller {
-	c := &Controller{opts: opts, answers: map[Call]Answer{}}
+	c := &Controller{opts: opts, refused: map[string]time.Time{}, answers: map[Call]Answer{}}
 	c.ctx, c.end = context.WithCancel(ctx)
 	return c
 }
@@ -127,7 +126,9 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 			c.ask(call, plan.Pulls[call.Holder])
 		}
 	}
-	errs = append(errs, c.label(ctx, w, plan))
+	if again := c.label(ctx, w, plan); plan.Again.IsZero() || !again.IsZero() && again.Before(plan.Again) {
+		plan.Again = again
+	}
 	result := reconcile.Result{}
 	if !plan.Again.IsZero() {
 		result.RequeueAfter = max(plan.Again.Sub(now), conflictPause)
@@ -137,42 +138,6 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is behind
 	}
 	return result, err
-}
-
-// label has the nodes have the labels of the models that they have.
-func (c *Controller) label(ctx context.Context, w *World, plan *Plan) error {
-	var errs []error
-	for name, node := range w.Nodes {
-		changes := labelChanges(node.Labels, plan.Labels[name])
-		if len(changes) == 0 {
-			continue
-		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": changes}})
-		if err == nil {
-			err = c.opts.API.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, client.RawPatch(types.MergePatchType, patch))
-		}
-		if client.IgnoreNotFound(err) != nil {
-			errs = append(errs, fmt.Errorf("cannot label node %s with the models that it has: %w", name, err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// labelChanges are the labels to be set, and with nil those to be taken off.
-func labelChanges(has map[string]string, wanted map[string]bool) map[string]any {
-	changes := map[string]any{}
-	for cache, there := range wanted {
-		if key := podmeta.ModelLabel(cache); there && has[key] != podmeta.ModelReady {
-			changes[key] = podmeta.ModelReady
-		}
-	}
-	for key := range has {
-		cache, ours := strings.CutPrefix(key, podmeta.ModelLabelPrefix)
-		if _, stays := wanted[cache]; ours && !stays {
-			changes[key] = nil
-		}
-	}
-	return changes
 }
 
 // observe reads what a decision rests on.

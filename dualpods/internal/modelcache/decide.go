@@ -92,6 +92,9 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	d.know(holder, told)
 	d.plan.Pulls[holder] = wanted(c, told.Revision)
 	resolves := d.resolves(c, holder, told, where)
+	if told.Problem != "" && c.DeletionTimestamp.IsZero() {
+		d.stayLabelled(c.Name) // who is in a group that is not there is not known
+	}
 	for _, at := range d.places {
 		if group, here := where[at]; here {
 			n := d.node(holder, told, at, group, resolves)
@@ -101,22 +104,6 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 			d.leave(c, holder, told, at)
 		}
 	}
-}
-
-// label says whether a node is to have the label of a model. It stays as it is while the
-// launcher does not answer.
-func (d *decision) label(cache string, at store, state v1alpha1.ModelNodeState) {
-	s := d.stores[at]
-	silent := s != nil && s.Models == nil
-	if state != v1alpha1.ModelNodeReady && !silent {
-		return
-	}
-	labels := d.plan.Labels[at.node]
-	if labels == nil {
-		labels = map[string]bool{}
-		d.plan.Labels[at.node] = labels
-	}
-	labels[cache] = labels[cache] || !silent
 }
 
 // add tells of a node. What of its stores is wanted counts; else what is to be dropped.

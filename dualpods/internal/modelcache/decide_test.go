@@ -313,23 +313,18 @@ func TestNodesAreLabelledWithTheModelsThatTheyHave(t *testing.T) {
 
 	w.Launchers[0].Models = nil
 	labels = Decide(w).Labels
-	assert.Equal(t, map[string]map[string]bool{"n1": {"llama": false}}, labels, "what is not known stays as it is")
+	stays := map[string]map[string]bool{"n1": {"llama": false}}
+	assert.Equal(t, stays, labels, "what is not known stays as it is")
+	all := w.Launchers
+	w.Launchers = w.Launchers[1:]
+	assert.Equal(t, stays, Decide(w).Labels, "as while another launcher takes the place of the one that was")
+	w.Launchers = all
+	groups := w.Groups
+	w.Groups = nil
+	assert.Empty(t, Decide(w).Labels, "of a group that is not there nobody has a label")
+	w.Nodes["n1"].Labels[podmeta.ModelLabel("llama")] = podmeta.ModelReady
+	assert.Equal(t, stays, Decide(w).Labels, "or keeps the one that it has")
+	w.Groups = groups
 	w.delete()
 	assert.Empty(t, Decide(w).Labels)
-
-	label := podmeta.ModelLabel("llama")
-	for _, tt := range []struct {
-		has     map[string]string
-		wanted  map[string]bool
-		changes map[string]any
-	}{
-		{nil, map[string]bool{"llama": true}, map[string]any{label: "ready"}},
-		{map[string]string{label: "ready", "other": "x"}, map[string]bool{"llama": true}, map[string]any{}},
-		{map[string]string{label: "no"}, map[string]bool{"llama": true}, map[string]any{label: "ready"}},
-		{map[string]string{label: "ready"}, map[string]bool{"llama": false}, map[string]any{}},
-		{nil, map[string]bool{"llama": false}, map[string]any{}},
-		{map[string]string{label: "ready", podmeta.ModelLabel("gone"): "ready", "other": "x"}, nil, map[string]any{label: nil, podmeta.ModelLabel("gone"): nil}},
-	} {
-		assert.Equal(t, tt.changes, labelChanges(tt.has, tt.wanted), "%v %v", tt.has, tt.wanted)
-	}
 }
