@@ -75,11 +75,14 @@ func read(pid int, buf []byte) (Stat, error) {
 	return parse(buf[:n])
 }
 
-// readInto reads with one call, which gives the whole of a stat file.
+// readInto reads with one call, which gives the whole of a stat file. Of a process that
+// ends meanwhile each call may fail with ESRCH: opening does when the process ends between
+// the lookup of its folder and the check of who may search that (proc_pid_permission in
+// the kernel's fs/proc/base.c).
 func readInto(path string, buf []byte) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, &os.PathError{Op: "open", Path: path, Err: err}
+		return 0, &os.PathError{Op: "open", Path: path, Err: gone(err)}
 	}
 	defer unix.Close(fd)
 	for {
@@ -87,14 +90,19 @@ func readInto(path string, buf []byte) (int, error) {
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if errors.Is(err, unix.ESRCH) {
-			err = os.ErrNotExist
-		}
 		if err != nil {
-			return 0, &os.PathError{Op: "read", Path: path, Err: err}
+			return 0, &os.PathError{Op: "read", Path: path, Err: gone(err)}
 		}
 		return n, nil
 	}
+}
+
+// gone has an error say that a process is no more by os.ErrNotExist alone.
+func gone(err error) error {
+	if errors.Is(err, unix.ESRCH) {
+		return os.ErrNotExist
+	}
+	return err
 }
 
 // parse reads a line in which the name, in parentheses, may itself hold spaces and

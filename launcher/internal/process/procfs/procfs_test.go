@@ -80,3 +80,21 @@ func TestChildrenAreThoseOfEveryThread(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, children)
 }
+
+// TestAProcessThatEndsWhileItIsReadIsNotThere reads processes at the very moment of
+// their ends, as often as it takes to meet the kernel in each of its steps.
+func TestAProcessThatEndsWhileItIsReadIsNotThere(t *testing.T) {
+	for range 300 {
+		cmd := exec.Command("/bin/true")
+		require.NoError(t, cmd.Start())
+		over := make(chan error, 1)
+		go func() { over <- cmd.Wait() }()
+		for {
+			if _, err := Read(cmd.Process.Pid); err != nil {
+				require.ErrorIs(t, err, os.ErrNotExist)
+				break
+			}
+		}
+		require.NoError(t, <-over)
+	}
+}
