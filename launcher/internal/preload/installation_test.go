@@ -131,6 +131,29 @@ func TestAModuleThatIsWrittenAnewIsLoadedAgain(t *testing.T) {
 	f.forked("a")
 }
 
+func TestTheLastAnswerOfAPreloaderIsReadThoughItHasEndedMeanwhile(t *testing.T) {
+	f := newFixture(t)
+	f.ready()
+	f.pool.mu.Lock()
+	l := f.pool.all[0]
+	r := l.run
+	f.pool.mu.Unlock()
+	<-r.talk
+	f.write("vllm/engine.py", "vllm_was = 'written anew'\n")
+	require.NoError(t, r.conn.send(request{}))
+	<-r.tree.Done()
+	f.eventually("its end is seen", func() bool {
+		f.pool.mu.Lock()
+		defer f.pool.mu.Unlock()
+		return l.state == Waiting
+	})
+	time.Sleep(50 * time.Millisecond) // time to lose the answer
+	var last answer
+	require.NoError(t, r.conn.receive(&last))
+	assert.Contains(t, last.Refused, "has changed since it was loaded")
+	r.talk <- struct{}{}
+}
+
 func TestAnInstallationFromTheFutureIsLoadedOnce(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
 		tomorrow := time.Now().Add(24 * time.Hour)

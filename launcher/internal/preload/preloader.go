@@ -183,10 +183,13 @@ func (p *Pool) finish(l *preloader) error {
 	if r == nil {
 		return nil
 	}
-	_ = r.conn.Close() // nothing is buffered
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
-	if err := r.tree.Kill(ctx); err != nil {
+	err := r.tree.Kill(ctx)
+	<-r.talk             // whoever has it reads the preloader's last answer, or that it has ended
+	_ = r.conn.Close()   // nothing is buffered
+	r.talk <- struct{}{} // whoever gets it sees that the preloader is not ready
+	if err != nil {
 		return err
 	}
 	p.mu.Lock()
