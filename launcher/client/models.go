@@ -42,6 +42,11 @@ func (c *Client) RemoveModel(ctx context.Context, id, holder string) (launcherap
 	return do[launcherapi.Model](ctx, c, remove)
 }
 
+// WarmModel has a model read into main memory, and returns when that is done.
+func (c *Client) WarmModel(ctx context.Context, id string) (launcherapi.WarmedModel, error) {
+	return do[launcherapi.WarmedModel](ctx, c, call{method: http.MethodPost, path: modelsPath + "/" + url.PathEscape(id) + "/warm"})
+}
+
 // FollowModels gives the models of the launcher's model store, by their ids, and gives
 // them again whenever something has changed; progress included, four times a second at
 // most. Nobody changes what it gives. It ends, with an error, when the connection breaks

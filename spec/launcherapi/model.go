@@ -43,6 +43,19 @@ type Model struct {
 	Refs      []string   `json:"refs,omitempty" doc:"Names by which it was asked for, such as branches."`
 	WantedBy  []string   `json:"wanted_by,omitempty" doc:"Who wants it: it is removed when none of them does any more."`
 	InUseBy   []string   `json:"in_use_by,omitempty" doc:"Whose leases keep it from being removed."`
+
+	PageCacheBytes *int64 `json:"page_cache_bytes,omitempty" doc:"Where one model is asked for: how much of its files main memory holds. Absent where the kernel does not tell, which it does the owner of the files and who may write to them."`
+}
+
+// WarmedModel is the answer to a call that reads a model into main memory.
+type WarmedModel struct {
+	ID         string `json:"id"`
+	Bytes      int64  `json:"size_bytes"`
+	FreshBytes int64  `json:"fresh_bytes" doc:"How much of it was brought into main memory by this call; the rest was there, or had no room."`
+	LeftBytes  int64  `json:"left_bytes" doc:"How much of it, at most, is left on the disk, because no more main memory was free."`
+	TotalMS    int64  `json:"total_ms"`
+
+	PageCacheBytes *int64 `json:"page_cache_bytes,omitempty" doc:"How much of its files main memory holds now. Absent where the kernel does not tell."`
 }
 
 // ModelList is the answer to a list call.

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"encoding/json"
+	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +15,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/pagecachetest"
 )
 
 // Of the section "Store" of the acceptance list of model caches: a launcher fetches
@@ -111,6 +114,44 @@ func TestALauncherFetchesAModelShowsItServesItAndRemovesIt(t *testing.T) {
 	} {
 		assert.Contains(t, metrics, line+"\n")
 	}
+}
+
+func TestAModelIsReadIntoMainMemoryBeforeAnybodyAsksForIt(t *testing.T) {
+	t.Parallel()
+	hub := hubserver.New(t)
+	f := models(t, hub)
+	f.dir = filepath.Join(pagecachetest.Dir(t), "models")
+	n := NewStoppedNode(t, "--model-store", f.dir)
+	n.env = append(n.env, f.env...)
+	n.Start()
+	hub.Put("org/tiny", tiny(40<<20))
+	m := n.pull("hf://org/tiny")
+	files := 0
+	require.NoError(t, filepath.WalkDir(m.Path, func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			pagecachetest.Evict(t, path)
+			files++
+		}
+		return err
+	}))
+	require.Equal(t, m.Files, files)
+	show := func() *int64 { return model(t, n.Call("GET", "/v2/models/"+m.ID, nil)).PageCacheBytes }
+	require.NotNil(t, show())
+	assert.Zero(t, *show())
+	warm := func() (w launcherapi.WarmedModel) {
+		a := n.Call("POST", "/v2/models/"+m.ID+"/warm", nil)
+		require.Equal(t, 200, a.Status, "%s", a.Body)
+		a.Into(t, &w)
+		return w
+	}
+	w := warm()
+	assert.Equal(t, m.Bytes, w.Bytes)
+	assert.Equal(t, m.Bytes, w.FreshBytes)
+	assert.Zero(t, w.LeftBytes)
+	require.NotNil(t, show())
+	assert.Equal(t, m.Bytes, *show())
+	assert.Zero(t, warm().FreshBytes, "nothing is read again")
+	assert.Nil(t, n.models().Models[0].PageCacheBytes, "a list does not look into every file")
 }
 
 func TestTenCallsForOneModelAreOneDownload(t *testing.T) {

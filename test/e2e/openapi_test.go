@@ -78,6 +78,8 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 	expect(200, "GET", "/v2/models", nil)
 	expect(200, "GET", "/v2/models/"+m.ID, nil)
 	expect(404, "GET", "/v2/models/none", nil)
+	expect(200, "POST", "/v2/models/"+m.ID+"/warm", nil)
+	expect(404, "POST", "/v2/models/none/warm", nil)
 	expect(422, "PUT", "/v2/models", map[string]any{"uri": "ftp://host/x"})
 	models, away := n.WatchAt("/v2/models/watch?heartbeat=100ms")
 	defer away()

@@ -79,6 +79,17 @@ func docRemoveModel(op *huma.Operation, _ huma.Registry) {
 	op.Description = "Refused (409) while instances use it, and while others want it than the one whom wanted_by names. With wanted_by a model that others want too stays, and the answer shows it as it was."
 }
 
+func (s *Server) warmModel(ctx context.Context, in *modelInput) (*body[launcherapi.WarmedModel], error) {
+	if s.opts.Models == nil {
+		return nil, errNoStore
+	}
+	return answer(s.opts.Models.Warm(ctx, in.ID))
+}
+
+func docWarm(op *huma.Operation, _ huma.Registry) {
+	op.Description = "Reads the files of a model from the disk into the page cache, so that the next engine that loads it reads no disk. Answers when that is done; a call that is broken off ends the reading. No more is read than main memory has room for without what runs losing any of its own, the limits of the launcher's groups included: left_bytes is the rest. One model is read at a time. Refused (409) for a model that is not whole."
+}
+
 type watchModelsInput struct {
 	Heartbeat string `query:"heartbeat" doc:"Send a HEARTBEAT this often, and one after what there is: a string such as 10s, or a number of seconds. At least 100ms, or it is refused; absent or 0: none is sent." example:"10s"`
 	Accept    string `header:"Accept" hidden:"true"`

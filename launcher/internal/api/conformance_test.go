@@ -40,6 +40,7 @@ func TestEveryOperationOfTheDocumentAnswersAsItSays(t *testing.T) {
 		{http.MethodPut, "/v2/models", `{"uri":"m"}`},
 		{http.MethodGet, "/v2/models", ""},
 		{http.MethodGet, "/v2/models/m", ""},
+		{http.MethodPost, "/v2/models/m/warm", ""},
 	} {
 		got := r.do(t, call.method, call.path, call.body, "Idempotency-Key", "k")
 		assert.Less(t, got.status, 300, "%s %s: %s", call.method, call.path, got.body)

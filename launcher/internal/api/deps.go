@@ -58,6 +58,7 @@ type Models interface {
 	Get(id string) (launcherapi.Model, error)
 	Pull(ctx context.Context, r launcherapi.ModelRequest) (launcherapi.Model, error)
 	Remove(ctx context.Context, id, holder string) (launcherapi.Model, error)
+	Warm(ctx context.Context, id string) (launcherapi.WarmedModel, error)
 	// Changed gives a channel that is closed when anything has changed since the call.
 	Changed() <-chan struct{}
 }

@@ -35,6 +35,7 @@ const (
 	instancePath  = instancesPath + "/{instance_id}"
 	modelsPath    = "/v2/models"
 	modelPath     = modelsPath + "/{model_id}"
+	warmPath      = modelPath + "/warm"
 	healthPath    = "/health"
 	readyPath     = "/readyz"
 	metricsPath   = "/metrics"
@@ -70,6 +71,7 @@ func routes() []route {
 		{id: "pull_model", method: http.MethodPut, path: modelsPath, tag: tagModels, summary: "Have a model fetched into the model store", errors: []int{400, 403, 404, 409, 415, 422, 502, 507}, doc: docPull, handle: handler((*Server).pullModel)},
 		{id: "get_model", method: http.MethodGet, path: modelPath, tag: tagModels, summary: "One model", errors: []int{404, 507}, handle: handler((*Server).getModel)},
 		{id: "delete_model", method: http.MethodDelete, path: modelPath, tag: tagModels, summary: "End the fetch of a model, and remove it", errors: []int{404, 409, 422, 507}, doc: docRemoveModel, handle: handler((*Server).deleteModel)},
+		{id: "warm_model", method: http.MethodPost, path: warmPath, tag: tagModels, summary: "Read a model into main memory", errors: []int{404, 409, 507}, doc: docWarm, handle: handler((*Server).warmModel)},
 		{id: "watch_models", method: http.MethodGet, path: modelsPath + "/watch", tag: tagModels, summary: "Stream of what happens to models", errors: []int{404, 422}, doc: docWatchModels, handle: handler((*Server).watchModels)},
 	}
 }

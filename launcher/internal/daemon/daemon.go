@@ -30,6 +30,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/models"
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
+	"hotseat.dev/hotseat/launcher/internal/pagecache"
 	"hotseat.dev/hotseat/launcher/internal/preload"
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
@@ -166,7 +167,8 @@ func (d *Daemon) open() error {
 			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
 		}
 		if d.keeper, err = models.New(models.Options{
-			Dir: d.opts.ModelStore, Limit: d.opts.ModelLimit, Program: d.opts.ModelFetch, Stderr: os.Stderr, Pulled: d.metrics.Pulled, Logger: d.log,
+			Dir: d.opts.ModelStore, Limit: d.opts.ModelLimit, Program: d.opts.ModelFetch, Stderr: os.Stderr, Pulled: d.metrics.Pulled,
+			Room: pagecache.Room, Logger: d.log,
 		}); err != nil {
 			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
 		}

@@ -34,6 +34,9 @@ type Options struct {
 	// Pulled is told of each pull when it is over: "done", "there", "cancelled", or
 	// the reason of a failure; and how much has come over the network.
 	Pulled func(outcome string, networkBytes int64)
+	// Room is how many bytes may be read into main memory, after fresh ones were; see
+	// pagecache.Room.
+	Room   func(fresh int64) (int64, error)
 	Logger *slog.Logger
 }
 
@@ -42,10 +45,11 @@ type Keeper struct {
 	modelstore.Reader
 	opts Options
 
-	ctx    context.Context //nolint:containedctx // the life of the keeper and its pulls
-	cancel context.CancelCauseFunc
-	tasks  sync.WaitGroup
-	owning owning
+	ctx     context.Context //nolint:containedctx // the life of the keeper and its pulls
+	cancel  context.CancelCauseFunc
+	tasks   sync.WaitGroup
+	owning  owning
+	warming chan struct{} // held while a model is read into main memory
 
 	mu      sync.Mutex
 	closing bool
@@ -71,7 +75,7 @@ func New(o Options) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, changed: make(chan struct{})}
+	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, changed: make(chan struct{}), warming: make(chan struct{}, 1)}
 	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit}, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	watch, err := fsnotify.NewWatcher()

@@ -17,6 +17,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
+	"hotseat.dev/hotseat/launcher/internal/pagecache"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -67,7 +68,7 @@ func by(t *testing.T, how string) (*Keeper, *[]string) {
 	var outcomes []string
 	k, err := New(Options{
 		Dir: filepath.Join(t.TempDir(), "models"), Program: []string{exe}, Stderr: io.Discard,
-		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Logger: slog.New(slog.DiscardHandler),
+		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Room: pagecache.Room, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, k.Close()) })

@@ -59,8 +59,16 @@ func when(m launcherapi.Model) time.Time {
 	return *m.Published
 }
 
-// Get shows one version.
+// Get shows one version, and how much of it main memory holds.
 func (k *Keeper) Get(id string) (launcherapi.Model, error) {
+	m, err := k.get(id)
+	if err == nil && m.State == launcherapi.ModelReady {
+		m.PageCacheBytes = k.inPageCache(id)
+	}
+	return m, err
+}
+
+func (k *Keeper) get(id string) (launcherapi.Model, error) {
 	list, err := k.List()
 	if err != nil {
 		return launcherapi.Model{}, err

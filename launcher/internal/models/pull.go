@@ -71,7 +71,7 @@ func (k *Keeper) Pull(ctx context.Context, r launcherapi.ModelRequest) (launcher
 	if err != nil {
 		return launcherapi.Model{}, err
 	}
-	return k.Get(id)
+	return k.get(id)
 }
 
 // run is a pull from its beginning to its end.
@@ -162,7 +162,7 @@ func (k *Keeper) progress(p *pull, l fetchapi.Line) {
 //	is there             removed
 //	is not there         error, code not_found
 func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Model, error) {
-	model, err := k.Get(id)
+	model, err := k.get(id)
 	if err != nil {
 		return model, err
 	}

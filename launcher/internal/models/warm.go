@@ -1,0 +1,79 @@
+package models
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/modelstore"
+	"hotseat.dev/hotseat/launcher/internal/pagecache"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Warm reads a version into main memory, as far as there is room without what runs
+// losing any of its own. One is read at a time. When ctx ends, so does the reading.
+//
+//	the version            effect
+//	is there, whole        read; what had no room is left
+//	is not whole           error, code conflict
+//	is not there           error, code not_found
+//
+// Whoever removes a version that is being read need not wait: its files are open.
+func (k *Keeper) Warm(ctx context.Context, id string) (launcherapi.WarmedModel, error) {
+	began := time.Now()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(k.ctx, func() { cancel(errClosing) })()
+	select {
+	case k.warming <- struct{}{}:
+		defer func() { <-k.warming }()
+	case <-ctx.Done():
+		return launcherapi.WarmedModel{}, context.Cause(ctx)
+	}
+	v, ok := k.Version(id)
+	if !ok {
+		return launcherapi.WarmedModel{}, notFound(&modelstore.NotFoundError{Dir: k.opts.Dir, Name: id})
+	}
+	if v.Damage != nil {
+		return launcherapi.WarmedModel{}, launcher.Conflictf("the model is not whole: %w", v.Damage)
+	}
+	fresh, err := pagecache.Warm(ctx, pagecache.Options{Paths: k.paths(&v), Room: k.opts.Room})
+	warmed := launcherapi.WarmedModel{ID: id, Bytes: v.Manifest.Bytes(), FreshBytes: fresh, TotalMS: time.Since(began).Milliseconds()}
+	full, left := errors.AsType[*pagecache.FullError](err)
+	switch {
+	case left:
+		warmed.LeftBytes = full.Left
+	case ctx.Err() != nil:
+		return warmed, context.Cause(ctx)
+	case err != nil:
+		return warmed, launcher.Storagef("cannot read the model: %w", err)
+	}
+	warmed.PageCacheBytes = k.inPageCache(id)
+	k.opts.Logger.Info("a model was read into main memory", "uri", v.Manifest.URI, "fresh_bytes", fresh, "left_bytes", warmed.LeftBytes)
+	return warmed, nil
+}
+
+// paths are those of a version's files, in the order of its manifest.
+func (k *Keeper) paths(v *modelstore.Version) []string {
+	all := make([]string, len(v.Manifest.Files))
+	for i, f := range v.Manifest.Files {
+		all[i] = filepath.Join(k.Files(v.Key), f.Path)
+	}
+	return all
+}
+
+// inPageCache is how much of a version main memory holds; nil where nobody can tell, or
+// where it is gone meanwhile.
+func (k *Keeper) inPageCache(id string) *int64 {
+	v, ok := k.Version(id)
+	if !ok || v.Damage != nil {
+		return nil
+	}
+	n, err := pagecache.Resident(k.paths(&v))
+	if err != nil {
+		return nil
+	}
+	return &n
+}

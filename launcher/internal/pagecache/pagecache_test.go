@@ -1,0 +1,162 @@
+package pagecache
+
+import (
+	"context"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/test/pagecachetest"
+)
+
+// childEnv makes the test binary a user without rights who asks for a file.
+const childEnv = "PAGECACHE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(childEnv); path != "" {
+		_, err := Resident([]string{path})
+		if _, untold := errors.AsType[*UntoldError](err); untold {
+			os.Exit(7)
+		}
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// cold makes files of the given sizes of which main memory holds nothing.
+func cold(t *testing.T, sizes ...int64) []string {
+	t.Helper()
+	dir := pagecachetest.Dir(t)
+	var paths []string
+	for i, size := range sizes {
+		path := filepath.Join(dir, string(rune('a'+i)))
+		require.NoError(t, os.WriteFile(path, make([]byte, size), 0o600))
+		pagecachetest.Evict(t, path)
+		paths = append(paths, path)
+	}
+	n, err := Resident(paths)
+	require.NoError(t, err)
+	require.Zero(t, n)
+	return paths
+}
+
+func unbounded(int64) (int64, error) { return math.MaxInt64, nil }
+
+func TestWhatIsReadAheadIsInMainMemory(t *testing.T) {
+	paths := cold(t, 40<<20+5, 0, 3, 17<<20)
+	all := int64(57<<20 + 8)
+	fresh, err := Warm(t.Context(), Options{Paths: paths, Room: unbounded})
+	require.NoError(t, err)
+	assert.Equal(t, all, fresh)
+	n, err := Resident(paths)
+	require.NoError(t, err)
+	assert.Equal(t, all, n)
+
+	fresh, err = Warm(t.Context(), Options{Paths: paths, Room: func(int64) (int64, error) { return 0, nil }})
+	require.NoError(t, err, "what main memory holds already takes no room")
+	assert.Zero(t, fresh)
+}
+
+func TestNoMoreIsReadThanThereIsRoomFor(t *testing.T) {
+	paths := cold(t, 30<<20, 10<<20, 10<<20) // the kernel reads ahead within a file by itself
+	free := int64(35 << 20)
+	fresh, err := Warm(t.Context(), Options{Paths: paths, Room: func(fresh int64) (int64, error) { return free - fresh, nil }})
+	var full *FullError
+	require.ErrorAs(t, err, &full)
+	assert.Equal(t, int64(30<<20), fresh, "two windows fit, a third does not")
+	assert.Equal(t, &FullError{Read: 30 << 20, Left: 20 << 20}, full)
+	for i, want := range []int64{30 << 20, 0, 0} {
+		n, err := Resident(paths[i : i+1])
+		require.NoError(t, err)
+		assert.Equal(t, want, n)
+	}
+}
+
+func TestMemoryThatOthersTakeMeanwhileIsNotRead(t *testing.T) {
+	paths := cold(t, 64<<20)
+	asked := 0
+	fresh, err := Warm(t.Context(), Options{Paths: paths, Room: func(int64) (int64, error) {
+		if asked++; asked > 1 {
+			return 0, nil // somebody has taken the rest
+		}
+		return 1 << 30, nil
+	}})
+	var full *FullError
+	require.ErrorAs(t, err, &full)
+	assert.Equal(t, int64(16<<20), fresh)
+}
+
+func TestAReadingEndsWithItsContext(t *testing.T) {
+	paths := cold(t, 200<<20)
+	ctx, cancel := context.WithCancel(t.Context())
+	fresh, err := Warm(ctx, Options{Paths: paths, Room: func(fresh int64) (int64, error) {
+		if fresh > 0 {
+			cancel()
+		}
+		return math.MaxInt64, nil
+	}})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Less(t, fresh, int64(200<<20))
+}
+
+func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
+	paths := cold(t, 5)
+	_, err := Warm(t.Context(), Options{Paths: append(paths, paths[0]+"-none"), Room: unbounded})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	assert.ErrorContains(t, err, paths[0]+"-none")
+	_, err = Resident([]string{filepath.Dir(paths[0])})
+	assert.ErrorContains(t, err, "is not a file")
+	_, err = Warm(t.Context(), Options{Paths: cold(t, 5), Room: func(int64) (int64, error) { return 0, errors.New("no meminfo") }})
+	assert.ErrorContains(t, err, "no meminfo")
+}
+
+func TestTheRoomIsWhatNobodyMisses(t *testing.T) {
+	m := memory{total: 1600, free: 500, inactiveFile: 300, mappedFile: 100}
+	assert.EqualValues(t, 500+200-100, m.room(0))
+	m.free, m.inactiveFile = m.free-250, m.inactiveFile+250
+	assert.EqualValues(t, 500+200-100-250, m.room(250), "what has been read ahead counts as used, though the kernel could give it up")
+	m.mappedFile = 10_000
+	assert.EqualValues(t, 250-100-250, m.room(250), "what is mapped is not free")
+
+	here, err := Room(0)
+	require.NoError(t, err)
+	machine, err := readMachine()
+	require.NoError(t, err)
+	assert.Less(t, here, machine.total)
+	later, err := Room(1 << 50)
+	require.NoError(t, err)
+	assert.Negative(t, later)
+}
+
+func TestWhoMayOnlyReadAFileIsNotToldWhatMainMemoryHolds(t *testing.T) {
+	if os.Geteuid() != 0 {
+		_, err := Resident([]string{"/proc/self/exe"})
+		require.NoError(t, err, "one's own file")
+		_, err = Resident([]string{"/bin/sh"})
+		var untold *UntoldError
+		require.ErrorAs(t, err, &untold)
+		return
+	}
+	exe, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	dir := pagecachetest.Dir(t)
+	child := filepath.Join(dir, "child")
+	require.NoError(t, os.WriteFile(child, exe, 0o755)) //nolint:gosec // another user runs it
+	for d := dir; len(d) > len(os.TempDir()); d = filepath.Dir(d) {
+		require.NoError(t, os.Chmod(d, 0o755)) //nolint:gosec // another user goes through it
+	}
+	process, err := os.StartProcess(child, []string{child}, &os.ProcAttr{
+		Dir: "/", Env: []string{childEnv + "=/proc/self/exe"}, Sys: &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}},
+	})
+	require.NoError(t, err)
+	state, err := process.Wait()
+	require.NoError(t, err)
+	assert.Equal(t, 7, state.ExitCode())
+}
