@@ -8,7 +8,16 @@ type ModelRequest struct {
 	Ref string `json:"ref,omitempty" maxLength:"1024" doc:"Another name by which the version is found besides, such as the branch whose commit the uri names." example:"main"`
 
 	WantedBy string `json:"wanted_by,omitempty" maxLength:"256" doc:"Who wants the model: as long as somebody does it is not removed by others." example:"pool-a"`
+
+	Retention string `json:"retention,omitempty" enum:"keep,lru,default" doc:"What becomes of the model when its room is needed for another and nobody uses it. keep: it stays. lru: it goes, the one that was used longest ago first; nor does any other go for it, where wanted_by is given. default: what was said before is taken back. Absent: as said before, else keep where wanted_by is given, and as the launcher's --model-retention says where not." example:"keep"`
 }
+
+// What becomes of a model when its room is needed for another and nobody uses it.
+const (
+	RetentionKeep    = "keep"
+	RetentionLRU     = "lru"
+	RetentionDefault = "default" // of a request: as if nothing had been said
+)
 
 // States of a Model.
 const (
@@ -42,6 +51,9 @@ type Model struct {
 	Published *time.Time `json:"published,omitempty" doc:"Since when it is there; of one that is partial: when its folder last changed."`
 	Refs      []string   `json:"refs,omitempty" doc:"Names by which it was asked for, such as branches."`
 	WantedBy  []string   `json:"wanted_by,omitempty" doc:"Who wants it: it is removed when none of them does any more."`
+	LRUBy     []string   `json:"lru_by,omitempty" doc:"Those of them for whom it may go when its room is needed for another."`
+	Retention string     `json:"retention,omitempty" enum:"keep,lru" doc:"What becomes of it when its room is needed for another and nobody uses it: keep, it stays; lru, it goes. Absent: as the launcher's --model-retention says, for nobody has said otherwise."`
+	LastUsed  *time.Time `json:"last_used,omitempty" doc:"When an instance took it or gave it back last, or it was asked for; else since when it is there."`
 	InUseBy   []string   `json:"in_use_by,omitempty" doc:"Whose leases keep it from being removed."`
 
 	PageCacheBytes *int64 `json:"page_cache_bytes,omitempty" doc:"Where one model is asked for: how much of its files main memory holds. Absent where the kernel does not tell, which it does the owner of the files and who may write to them."`

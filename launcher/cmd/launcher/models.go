@@ -64,17 +64,18 @@ func (s *storeFlags) read() (*modelstore.Reader, error) {
 }
 
 // open takes the folder, waiting for another owner.
-func (s *storeFlags) open(ctx context.Context, limit int64, waiting func()) (*modelstore.Store, error) {
+func (s *storeFlags) open(ctx context.Context, o modelstore.Options, waiting func()) (*modelstore.Store, error) {
 	dir, err := s.folder()
 	if err != nil {
 		return nil, err
 	}
+	o.Dir = dir
 	deadline := time.NewTimer(s.wait)
 	defer deadline.Stop()
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
 	for told := false; ; {
-		store, err := modelstore.Open(modelstore.Options{Dir: dir, Limit: limit})
+		store, err := modelstore.Open(o)
 		if _, locked := errors.AsType[*modelstore.LockedError](err); !locked {
 			if err != nil {
 				return nil, usagef("%w", err)
@@ -138,12 +139,12 @@ func (c *cli) modelsCommand() *cobra.Command {
 }
 
 func (c *cli) modelTable(w io.Writer, all []launcherapi.Model) error {
-	t := table{heading: []string{"ID", "MODEL", "REVISION", "STATE", "SIZE", "AGE", "REASON"}}
+	t := table{heading: []string{"ID", "MODEL", "REVISION", "STATE", "SIZE", "AGE", "USED", "RETENTION", "REASON"}}
 	if c.format == formatWide {
 		t.heading = append(t.heading, "PATH")
 	}
 	for _, m := range all {
-		cells := []string{m.ID[:min(12, len(m.ID))], m.URI, m.Revision[:min(12, len(m.Revision))], m.State, launcher.BytesText(uint64(max(0, m.Bytes))), since(m.Published), oneLine(m.Reason)}
+		cells := []string{m.ID[:min(12, len(m.ID))], m.URI, m.Revision[:min(12, len(m.Revision))], m.State, launcher.BytesText(uint64(max(0, m.Bytes))), since(m.Published), since(m.LastUsed), m.Retention, oneLine(m.Reason)}
 		if c.format == formatWide {
 			cells = append(cells, m.Path)
 		}
@@ -179,7 +180,7 @@ func (c *cli) rmCommand() *cobra.Command {
 			if _, err := reader.Find(args[0]); err != nil { // nothing is made where nothing is
 				return err
 			}
-			store, err := folder.open(ctx, 0, c.tellWaiting)
+			store, err := folder.open(ctx, modelstore.Options{}, c.tellWaiting)
 			if err != nil {
 				return err
 			}

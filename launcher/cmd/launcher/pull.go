@@ -16,6 +16,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/modelpull"
 	"hotseat.dev/hotseat/launcher/internal/models"
+	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -26,7 +27,8 @@ const fetcherName = "modelfetch"
 
 func (c *cli) pullCommand() *cobra.Command {
 	var folder storeFlags
-	var limit, tokenFile, rate string
+	var limit, tokenFile, rate, retention string
+	var pin bool
 	var streams int
 	cmd := &cobra.Command{
 		Use:   "pull [flags] URI",
@@ -36,6 +38,8 @@ func (c *cli) pullCommand() *cobra.Command {
 	folder.add(cmd)
 	folder.addWait(cmd)
 	cmd.Flags().StringVar(&limit, "storage-limit", "", "what the models of the store may take together, such as 80GiB; default: as much as the disk has")
+	cmd.Flags().StringVar(&retention, "model-retention", string(modelstore.Keep), "what becomes of models that nobody uses, wants or has pinned when there is no room for this one, `keep|lru`: they stay, or go, the one that was used longest ago first")
+	cmd.Flags().BoolVar(&pin, "pin", false, "this model stays when room is needed for others; --pin=false takes that back")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
 	cmd.Flags().IntVar(&streams, "streams", 4, "files that are fetched at once")
 	cmd.Flags().StringVar(&rate, "bytes-per-second", "", "what all streams may take together, such as 50MiB; default: as much as there is")
@@ -44,8 +48,12 @@ func (c *cli) pullCommand() *cobra.Command {
 		if streams < 1 {
 			return usagef("--streams: at least 1")
 		}
-		bytes, err := limitOf(limit)
-		if err != nil {
+		options := modelstore.Options{Retention: modelstore.Retention(retention)}
+		if options.Retention != modelstore.Keep && options.Retention != modelstore.LRU {
+			return usagef("--model-retention: must be keep or lru, not %q", retention)
+		}
+		var err error
+		if options.Limit, err = limitOf(limit); err != nil {
 			return err
 		}
 		program, err := fetcher()
@@ -64,21 +72,34 @@ func (c *cli) pullCommand() *cobra.Command {
 			program = append(program, "--token-file", tokenFile)
 		}
 		return interrupted(cmd.Context(), "interrupted; what was fetched stays, and the next pull goes on from there", func(ctx context.Context) error {
-			return c.pull(ctx, folder, bytes, modelpull.Options{Program: program, URI: args[0], Stderr: c.err})
+			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Retention: pinned(cmd, pin), Stderr: c.err})
 		})
 	}
 	return cmd
 }
 
+// pinned is what --pin says of the model that is pulled.
+func pinned(cmd *cobra.Command, pin bool) modelstore.Retention {
+	switch {
+	case pin:
+		return modelstore.Keep
+	case cmd.Flags().Changed("pin"):
+		return modelstore.Default
+	default:
+		return ""
+	}
+}
+
 // pulled is what a pull answers.
 type pulled struct {
 	launcherapi.Model
-	There        bool  `json:"already_there"`
-	NetworkBytes int64 `json:"network_bytes"`
+	There        bool                `json:"already_there"`
+	NetworkBytes int64               `json:"network_bytes"`
+	Evicted      []launcherapi.Model `json:"evicted,omitempty"`
 }
 
-func (c *cli) pull(ctx context.Context, folder storeFlags, limit int64, o modelpull.Options) (err error) {
-	store, err := folder.open(ctx, limit, c.tellWaiting)
+func (c *cli) pull(ctx context.Context, folder storeFlags, options modelstore.Options, o modelpull.Options) (err error) {
+	store, err := folder.open(ctx, options, c.tellWaiting)
 	if err != nil {
 		return err
 	}
@@ -93,7 +114,12 @@ func (c *cli) pull(ctx context.Context, folder storeFlags, limit int64, o modelp
 	if err != nil {
 		return fmt.Errorf("cannot pull %s: %w", o.URI, err)
 	}
-	answer := pulled{models.Model(&store.Reader, result.Version), result.There, result.NetworkBytes}
+	answer := pulled{Model: models.Model(&store.Reader, result.Version), There: result.There, NetworkBytes: result.NetworkBytes}
+	for _, v := range result.Evicted {
+		gone := models.Model(&store.Reader, v)
+		gone.Path, gone.HubCache = "", ""
+		answer.Evicted = append(answer.Evicted, gone)
+	}
 	return c.show(answer, func(w io.Writer) error {
 		_, err := fmt.Fprintln(w, answer.Path)
 		return err

@@ -63,6 +63,7 @@ type Config struct {
 	ModelStore          string // folder; empty: none
 	ModelUser           string // empty: named by the state folder
 	ModelStorageLimit   int64  // bytes; 0: no limit
+	ModelRetention      string // keep or lru
 	ModelStreams        int    // above 0
 	ModelBytesPerSecond int64  // of each pull; 0: no limit
 

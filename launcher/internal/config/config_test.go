@@ -73,7 +73,7 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
 		EnableSleepMode: "auto", StartMethod: "auto", PreloadMemoryLimit: 8 << 30, PreloadIdleTimeout: 24 * time.Hour,
-		ModelStreams: 4,
+		ModelStreams: 4, ModelRetention: "keep",
 	}, c)
 }
 
@@ -122,6 +122,7 @@ var other = map[string]struct {
 	"model_store":            {"/models", func(c *Config) { c.ModelStore = "/models" }},
 	"model_user":             {"a", func(c *Config) { c.ModelUser = "a" }},
 	"model_storage_limit":    {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
+	"model_retention":        {"lru", func(c *Config) { c.ModelRetention = "lru" }},
 	"model_streams":          {"2", func(c *Config) { c.ModelStreams = 2 }},
 	"model_bytes_per_second": {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
 

@@ -73,6 +73,7 @@ type Options struct {
 	ModelStore      string   // folder of models; empty: none
 	ModelUser       string   // whose leases are on them; empty: named by the state folder
 	ModelLimit      int64    // bytes that they may take; 0: no limit
+	ModelRetention  string   // what becomes of those that nobody keeps when room is needed: keep or lru
 	ModelFetch      []string // modelfetch and its flags
 	Serving         func()   // called once the launcher serves
 	Logger          *slog.Logger
@@ -167,8 +168,8 @@ func (d *Daemon) open() error {
 			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
 		}
 		if d.keeper, err = models.New(models.Options{
-			Dir: d.opts.ModelStore, Limit: d.opts.ModelLimit, Program: d.opts.ModelFetch, Stderr: os.Stderr, Pulled: d.metrics.Pulled,
-			Room: pagecache.Room, Logger: d.log,
+			Dir: d.opts.ModelStore, Limit: d.opts.ModelLimit, Retention: modelstore.Retention(d.opts.ModelRetention), Program: d.opts.ModelFetch,
+			Stderr: os.Stderr, Pulled: d.metrics.Pulled, Room: pagecache.Room, Logger: d.log,
 		}); err != nil {
 			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
 		}

@@ -30,6 +30,8 @@ type Options struct {
 	Holder  string    // who wants it, see modelstore.Want; empty: nobody holds it
 	Stderr  io.Writer // of modelfetch
 
+	Retention modelstore.Retention // what whoever asks says of it, see modelstore.Want
+
 	Admitted func(*fetchapi.Manifest) // told what is fetched, once there is room for it; again where the source has changed
 	Progress func(fetchapi.Line)      // told of each line of progress and each note
 }
@@ -37,8 +39,9 @@ type Options struct {
 // Result is what a pull has brought.
 type Result struct {
 	Version      modelstore.Version
-	There        bool  // nothing had to be fetched
-	NetworkBytes int64 // that came over the network
+	There        bool                 // nothing had to be fetched
+	NetworkBytes int64                // that came over the network
+	Evicted      []modelstore.Version // what had to go for it, also where the pull has failed
 }
 
 // memory is what Go's collector keeps modelfetch to, as far as it can.
@@ -61,7 +64,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		err = errors.Join(err, p.fetch.GiveUp(full))
 	}
 	if err != nil && ctx.Err() != nil {
-		return Result{}, context.Cause(ctx)
+		err = context.Cause(ctx)
 	}
 	return p.result, err
 }
@@ -124,7 +127,7 @@ func (p *pull) admit(m *fetchapi.Manifest) (there bool, err error) {
 		p.fetch = nil
 	}
 	p.asked = m
-	p.fetch, err = p.Store.Admit(m)
+	p.fetch, err = p.Store.Admit(m, p.wanted(m))
 	_, joins := errors.AsType[*modelstore.FetchingError](err)
 	if err == nil && m.Revision != "" || joins || errors.Is(err, modelstore.ErrThere) {
 		if err := p.want(m); err != nil {
@@ -143,12 +146,20 @@ func (p *pull) admit(m *fetchapi.Manifest) (there bool, err error) {
 		return false, err
 	}
 	p.Admitted(m)
+	for _, v := range p.fetch.Evicted {
+		p.result.Evicted = append(p.result.Evicted, v)
+		p.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("%s, revision %s, is removed to make room: it was used longest ago, at %s", v.Manifest.URI, v.Manifest.Revision, v.LastUse.Format(time.RFC3339))})
+	}
 	return false, p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
 }
 
 // want notes that the version was asked for.
 func (p *pull) want(m *fetchapi.Manifest) error {
-	return p.Store.Want(modelstore.Want{Key: m.Key(), URI: m.URI, Ref: cmp.Or(p.Ref, m.Ref), Holder: p.Holder, Since: time.Now().UTC()})
+	return p.Store.Want(p.wanted(m))
+}
+
+func (p *pull) wanted(m *fetchapi.Manifest) modelstore.Want {
+	return modelstore.Want{Key: m.Key(), URI: m.URI, Ref: cmp.Or(p.Ref, m.Ref), Holder: p.Holder, Since: time.Now().UTC(), Retention: p.Retention}
 }
 
 // publish publishes what the child has fetched, when that is what was admitted.

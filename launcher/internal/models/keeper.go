@@ -27,10 +27,12 @@ import (
 
 // Options of a Keeper. Everything is required.
 type Options struct {
-	Dir     string
-	Limit   int64     // bytes; 0: as many as the disk has
-	Program []string  // modelfetch and its flags
-	Stderr  io.Writer // of modelfetch
+	Dir   string
+	Limit int64 // bytes; 0: as many as the disk has
+	// Retention is that of models of which nobody has said any.
+	Retention modelstore.Retention
+	Program   []string  // modelfetch and its flags
+	Stderr    io.Writer // of modelfetch
 	// Pulled is told of each pull when it is over: "done", "there", "cancelled", or
 	// the reason of a failure; and how much has come over the network.
 	Pulled func(outcome string, networkBytes int64)
@@ -76,7 +78,7 @@ func New(o Options) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, changed: make(chan struct{}), warming: make(chan struct{}, 1)}
-	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit}, turn: make(chan struct{}, 1)}
+	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention}, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -217,8 +219,12 @@ func Model(r *modelstore.Reader, v modelstore.Version) launcherapi.Model {
 	m := describe(&v.Manifest)
 	m.ID, m.State, m.Path, m.WantedBy = v.Key, launcherapi.ModelReady, r.Files(v.Key), v.WantedBy()
 	m.Refs = slices.Sorted(maps.Keys(v.Refs()))
+	m.LRUBy, m.Retention = v.LRUBy(), string(v.Retention())
 	if published := v.Published; !published.IsZero() {
 		m.Published = &published
+	}
+	if used := v.LastUse; !used.IsZero() {
+		m.LastUsed = &used
 	}
 	if v.Damage != nil {
 		m.State, m.Reason = launcherapi.ModelDamaged, v.Damage.Error()

@@ -86,6 +86,9 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 	if err != nil && !joins {
 		outcome = causeOf(err)
 	}
+	for _, v := range result.Evicted {
+		k.opts.Logger.Info("a model was removed to make room for another", "uri", v.Manifest.URI, "id", v.Key, "last_used", v.LastUse, "for", p.URI)
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -119,7 +122,7 @@ func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, e
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	return modelpull.Run(ctx, modelpull.Options{
-		Store: store, Program: k.opts.Program, URI: p.URI, Ref: p.Ref, Holder: p.WantedBy, Stderr: k.opts.Stderr,
+		Store: store, Program: k.opts.Program, URI: p.URI, Ref: p.Ref, Holder: p.WantedBy, Retention: modelstore.Retention(p.Retention), Stderr: k.opts.Stderr,
 		Admitted: func(m *fetchapi.Manifest) { k.admitted(p, m) },
 		Progress: func(l fetchapi.Line) { k.progress(p, l) },
 	})

@@ -16,6 +16,8 @@ import (
 // Fetch is a version on its way into the store: admitted, its bytes promised. It
 // ends with Publish or GiveUp.
 type Fetch struct {
+	Evicted []Version // what had to go for it
+
 	store   *Store
 	bytes   int64 // promised
 	staging string
@@ -30,10 +32,13 @@ type FetchingError struct{ Key, Model string }
 
 func (e *FetchingError) Error() string { return e.Model + " is being fetched already" }
 
-// Admit promises the room for a version, less the files that are there. The error is
-// ErrThere when the whole version is, and a *CapacityError when it does not fit
-// together with all that has been promised and is not there yet.
-func (s *Store) Admit(m *fetchapi.Manifest) (*Fetch, error) {
+// Admit promises the room for a version that is wanted, less the files that are
+// there. What lacks of it is made by removing versions that nobody keeps, unless this
+// one is only kept itself while there is room: so no two of that kind take each
+// other's place again and again. The error is ErrThere when the whole version is, and
+// a *CapacityError when it does not fit together with all that has been promised and
+// is not there yet; then nothing is removed.
+func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
@@ -59,7 +64,7 @@ func (s *Store) Admit(m *fetchapi.Manifest) (*Fetch, error) {
 		}
 	}
 	s.pending[f] = true // its blobs are counted on from here
-	if err := s.makeRoom(f); err != nil {
+	if err := s.makeRoom(f, w.evicts()); err != nil {
 		delete(s.pending, f)
 		return nil, err
 	}
@@ -80,32 +85,6 @@ func (f *Fetch) begin(m *fetchapi.Manifest) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(f.staging, markFile), text, 0o600)
-}
-
-// makeRoom sees that a fetch fits. What fetches that were broken off have left to be
-// resumed goes where its room is needed, and is enough.
-func (s *Store) makeRoom(f *Fetch) error {
-	leftovers := s.leftovers(f)
-	var left int64
-	for _, dir := range leftovers {
-		left += folderBytes(dir)
-	}
-	err := s.fits(f, left, 0)
-	if _, full := errors.AsType[*CapacityError](err); !full {
-		return err
-	}
-	if err := s.dropUnused(); err != nil {
-		return err
-	}
-	if err := s.fits(f, 0, left); err != nil {
-		return err
-	}
-	for _, dir := range leftovers {
-		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("cannot free the room of what was broken off: %w", err)
-		}
-	}
-	return s.fits(f, 0, 0)
 }
 
 // leftovers are the folders of fetches that were broken off, other than f's own.

@@ -84,7 +84,15 @@ func (u *User) Lease(key, holder string) error {
 	if err != nil {
 		return fmt.Errorf("cannot note that %s uses the model %s: %w", holder, v.Manifest.URI, err)
 	}
+	u.use(key)
 	return nil
+}
+
+// use notes that a version is used now, as the time of its folder. A user who may
+// write to the leases alone cannot; then it counts as used when it was asked for.
+func (u *User) use(key string) {
+	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
+	_ = unix.UtimesNanoAt(unix.AT_FDCWD, u.version(key), now, 0)
 }
 
 // lockLeases keeps leases from being taken, and versions from being removed, by
@@ -107,6 +115,10 @@ func (r *Reader) lockLeases() (unlock func(), err error) {
 
 // Release ends the lease of a holder, if it has one.
 func (u *User) Release(holder string) error {
+	l, err := readLease(u.leaseFile(holder))
+	if err == nil {
+		u.use(l.Key) // before it may be evicted
+	}
 	if err := os.Remove(u.leaseFile(holder)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("cannot note that %s does not use its model any more: %w", holder, err)
 	}
@@ -164,13 +176,9 @@ func (r *Reader) leases() ([]lease, error) {
 		if strings.HasPrefix(f.Name(), ".") {
 			continue
 		}
-		l := lease{path: filepath.Join(r.dir, leasesDir, f.Name())}
-		text, err := os.ReadFile(l.path)
+		l, err := readLease(filepath.Join(r.dir, leasesDir, f.Name()))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // released meanwhile
-		}
-		if err == nil {
-			err = json.Unmarshal(text, &l)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read who uses a model: %s: %w", l.path, err)
@@ -178,6 +186,15 @@ func (r *Reader) leases() ([]lease, error) {
 		all = append(all, l)
 	}
 	return all, nil
+}
+
+func readLease(path string) (lease, error) {
+	l := lease{path: path}
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &l)
+	}
+	return l, err
 }
 
 // dropOldLeases ends the leases of holders that have ended with the machine.

@@ -47,7 +47,7 @@ func childPublish(dir string) error {
 	fmt.Println("begins")
 	for {
 		m, content := manifest("hf://org/name", "c0ffee", childFiles())
-		f, err := s.Admit(m)
+		f, err := s.Admit(m, Want{})
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func putRef(t *testing.T, s *Store, uri, revision, ref string, files map[string]
 	t.Helper()
 	m, content := manifest(uri, revision, files)
 	m.Ref = ref
-	f, err := s.Admit(m)
+	f, err := s.Admit(m, Want{})
 	require.NoError(t, err)
 	for hash, text := range content {
 		if !f.have[hash] {

@@ -49,8 +49,9 @@ var untouched = time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
 // from any goroutine.
 type Store struct {
 	Reader
-	limit int64
-	lock  *os.File
+	limit     int64
+	retention Retention
+	lock      *os.File
 
 	mu      sync.Mutex
 	pending map[*Fetch]bool // admitted, neither published nor given up
@@ -63,6 +64,8 @@ type Reader struct{ dir string }
 type Options struct {
 	Dir   string
 	Limit int64 // bytes that all files may take together; 0: as many as the disk has
+	// Retention is that of models of which nobody has said any; empty: Keep.
+	Retention Retention
 }
 
 // LockedError says that another process owns the folder.
@@ -101,7 +104,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{Reader: Reader{dir: dir}, limit: o.Limit, lock: lock, pending: map[*Fetch]bool{}}
+	s := &Store{Reader: Reader{dir: dir}, limit: o.Limit, retention: o.Retention, lock: lock, pending: map[*Fetch]bool{}}
 	if err := s.mend(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -243,19 +246,6 @@ func (r *Reader) Files(key string) string { return filepath.Join(r.version(key),
 func (r *Reader) HubCache() string { return filepath.Join(r.dir, hubDir) }
 
 func text(n int64) string { return launcher.BytesText(uint64(max(0, n))) }
-
-// CapacityError says that a model does not fit.
-type CapacityError struct {
-	Needed, Limit, Used, Pending int64
-	Disk                         bool // it is the disk that has no room
-}
-
-func (e *CapacityError) Error() string {
-	if e.Disk {
-		return fmt.Sprintf("the model takes %s, and the disk has %s free, of which %s are promised to others that are being fetched; remove models, or choose another folder", text(e.Needed), text(e.Limit), text(e.Pending))
-	}
-	return fmt.Sprintf("the model takes %s, and of the limit of %s are %s in use and %s promised to others that are being fetched; remove models, or raise the limit", text(e.Needed), text(e.Limit), text(e.Used), text(e.Pending))
-}
 
 // syncDir makes what was renamed into a folder outlive the machine.
 func syncDir(dir string) error {

@@ -25,6 +25,7 @@ type Version struct {
 	Key       string            `json:"id"`
 	Manifest  fetchapi.Manifest `json:"manifest"`
 	Published time.Time         `json:"published"` // since when it is there
+	LastUse   time.Time         `json:"last_use"`  // when a lease on it was taken or given back last, or it was asked for; else when it came
 	Damage    error             `json:"-"`         // why it is not served; nil: it is whole
 	Wants     []Want            `json:"-"`         // the oldest first
 	Sub       string            `json:"-"`         // of Wanted: the folder of the version that is meant; empty: all of it
@@ -60,6 +61,7 @@ func (r *Reader) Versions() ([]Version, error) {
 			for _, w := range wants {
 				if w.Key == key {
 					v.Wants = append(v.Wants, w)
+					v.used(w.Since)
 				}
 			}
 			all = append(all, v)
@@ -81,6 +83,10 @@ func (r *Reader) Version(key string) (v Version, found bool) {
 		return r.partial(key)
 	}
 	v.Published = info.ModTime().UTC()
+	v.used(v.Published)
+	if folder, err := os.Stat(r.version(key)); err == nil {
+		v.used(folder.ModTime().UTC()) // see User.use
+	}
 	text, err := os.ReadFile(mark)
 	if err != nil {
 		v.Damage = fmt.Errorf("its manifest cannot be read: %w", err)
@@ -92,6 +98,13 @@ func (r *Reader) Version(key string) (v Version, found bool) {
 	}
 	v.Damage = r.damage(key, &v.Manifest)
 	return v, true
+}
+
+// used notes that a version was used then.
+func (v *Version) used(when time.Time) {
+	if when.After(v.LastUse) {
+		v.LastUse = when
+	}
 }
 
 // partial gives a version as far as it was fetched.

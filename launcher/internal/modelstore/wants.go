@@ -25,6 +25,10 @@ type Want struct {
 	Holder string    `json:"holder,omitempty"` // empty: a person, who holds nothing
 	Since  time.Time `json:"since"`
 
+	// Retention is Keep or LRU. Empty: as was said before, else Keep for a holder, and
+	// for a person that of the store.
+	Retention Retention `json:"retention,omitempty"`
+
 	path string
 }
 
@@ -34,6 +38,11 @@ func (s *Store) Want(w Want) error {
 	defer s.mu.Unlock()
 	sum := sha256.Sum256([]byte(w.Holder + "\x00" + w.URI + "\x00" + w.Ref))
 	path := filepath.Join(s.dir, wantsDir, hex.EncodeToString(sum[:16]))
+	if before, err := readWant(path); err == nil && w.Retention == "" {
+		w.Retention = before.Retention
+	} else if w.Retention == Default {
+		w.Retention = ""
+	}
 	text, err := json.Marshal(w)
 	if err == nil {
 		err = writeSynced(filepath.Join(s.dir, wantsDir, newRecord), text)
@@ -61,16 +70,12 @@ func (r *Reader) wants() ([]Want, error) {
 		if strings.HasPrefix(f.Name(), ".") {
 			continue
 		}
-		w := Want{path: filepath.Join(r.dir, wantsDir, f.Name())}
-		text, err := os.ReadFile(w.path)
+		w, err := readWant(filepath.Join(r.dir, wantsDir, f.Name()))
 		if errors.Is(err, os.ErrNotExist) {
 			continue // dropped meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read who wants a model: %w", err)
-		}
-		if json.Unmarshal(text, &w) != nil {
-			w.Key = "" // a damaged one is of no version
 		}
 		all = append(all, w)
 	}
@@ -78,11 +83,53 @@ func (r *Reader) wants() ([]Want, error) {
 	return all, nil
 }
 
+func readWant(path string) (Want, error) {
+	w := Want{path: path}
+	text, err := os.ReadFile(path)
+	if err == nil && json.Unmarshal(text, &w) != nil {
+		w.Key = "" // a damaged one is of no version
+	}
+	return w, err
+}
+
+// retention is what a want says of its version; empty: that of the store counts.
+func (w *Want) retention() Retention {
+	if (w.Retention == "" || w.Retention == Default) && w.Holder != "" {
+		return Keep
+	}
+	return w.Retention
+}
+
+// evicts says that versions may go to make room for what is wanted. For what a holder
+// wants only while there is room none does.
+func (w *Want) evicts() bool { return w.Holder == "" || w.retention() == Keep }
+
+// Retention is what those who want a version say of it together; empty: nothing.
+func (v *Version) Retention() Retention {
+	all := map[Retention]bool{}
+	for _, w := range v.Wants {
+		all[w.retention()] = true
+	}
+	switch {
+	case all[Keep]:
+		return Keep
+	case all[LRU] && !all[""]:
+		return LRU
+	default:
+		return ""
+	}
+}
+
+// LRUBy are those who want a version only while there is room, sorted.
+func (v *Version) LRUBy() []string { return v.holders(LRU) }
+
 // WantedBy are those who hold a version, sorted.
-func (v *Version) WantedBy() []string {
+func (v *Version) WantedBy() []string { return v.holders(Keep, LRU) }
+
+func (v *Version) holders(of ...Retention) []string {
 	var holders []string
 	for _, w := range v.Wants {
-		if w.Holder != "" {
+		if w.Holder != "" && slices.Contains(of, w.retention()) {
 			holders = append(holders, w.Holder)
 		}
 	}

@@ -49,7 +49,7 @@ func (w *world) owned(do func(*modelstore.Store) error) error {
 // pullModel has somebody pull the model.
 func (w *world) pullModel() {
 	err := w.owned(func(store *modelstore.Store) error {
-		fetch, err := store.Admit(storedManifest)
+		fetch, err := store.Admit(storedManifest, modelstore.Want{})
 		if errors.Is(err, modelstore.ErrThere) {
 			return nil
 		}

@@ -1,0 +1,263 @@
+package modelstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// sized is the content of a model of one file that takes so many bytes.
+func sized(name string, bytes int) map[string]string {
+	return map[string]string{"w": name + strings.Repeat(".", bytes-len(name))}
+}
+
+// usedAt puts the last use of a version, and its publication, at a time.
+func usedAt(t *testing.T, s *Store, v Version, when time.Time) {
+	t.Helper()
+	for _, path := range []string{filepath.Join(s.version(v.Key), markFile), s.version(v.Key)} {
+		require.NoError(t, os.Chtimes(path, when, when))
+	}
+}
+
+// idleSince puts a model of that many bytes into the store that was used so many hours
+// ago, and that nobody has said anything of.
+func idleSince(t *testing.T, s *Store, name string, bytes, hours int) Version {
+	t.Helper()
+	v := put(t, s, "x://"+name, "1", sized(name, bytes))
+	usedAt(t, s, v, time.Now().Add(-time.Duration(hours)*time.Hour))
+	return v
+}
+
+// there are the names of the models that the store has whole.
+func there(t *testing.T, s *Store) (names []string) {
+	t.Helper()
+	all, err := s.Versions()
+	require.NoError(t, err)
+	for _, v := range all {
+		if v.Damage == nil {
+			require.NoError(t, s.Verify(v.Key))
+			names = append(names, strings.TrimPrefix(v.Manifest.URI, "x://"))
+		}
+	}
+	return names
+}
+
+// admit asks for room for a model of that many bytes, and gives it back.
+func admit(t *testing.T, s *Store, bytes int, w Want) (evicted []string, err error) {
+	t.Helper()
+	m, _ := manifest("x://new", "1", sized("new", bytes))
+	f, err := s.Admit(m, w)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range f.Evicted {
+		evicted = append(evicted, strings.TrimPrefix(v.Manifest.URI, "x://"))
+	}
+	require.NoError(t, f.GiveUp(true))
+	return evicted, nil
+}
+
+func TestAsManyModelsGoAsAreNeededThoseThatWereUsedLongestAgo(t *testing.T) {
+	for name, c := range map[string]struct {
+		bytes int
+		gone  []string
+	}{
+		"it fits beside all":                              {10, nil},
+		"what was broken off is enough":                   {20, nil},
+		"one is enough":                                   {60, []string{"third"}},
+		"the one that was used longest ago is not enough": {61, []string{"second"}},
+		"two are needed":                                  {120, []string{"third", "second"}},
+		"all have to go":                                  {200, []string{"third", "second", "first"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, Options{Dir: t.TempDir(), Limit: 200, Retention: LRU})
+			idleSince(t, s, "first", 60, 1)
+			idleSince(t, s, "third", 40, 3)
+			idleSince(t, s, "second", 80, 2)
+			m, _ := manifest("x://broken-off", "1", sized("broken-off", 10))
+			f, err := s.Admit(m, Want{})
+			require.NoError(t, err)
+			require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), "part"), make([]byte, 10), 0o600))
+			require.NoError(t, f.GiveUp(false))
+			gone, err := admit(t, s, c.bytes, Want{})
+			require.NoError(t, err)
+			assert.Equal(t, c.gone, gone)
+			assert.Len(t, there(t, s), 3-len(c.gone))
+		})
+	}
+}
+
+func TestAModelCountsAsUsedWhenAnInstanceGivesItBackAndWhenItIsAskedFor(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir(), Limit: 40, Retention: LRU})
+	a, b := idleSince(t, s, "a", 10, 4), idleSince(t, s, "b", 10, 3)
+	c, d := idleSince(t, s, "c", 10, 2), idleSince(t, s, "d", 10, 1)
+	u := user(t, s, "x")
+	require.NoError(t, u.Lease(a.Key, "i"))
+	require.NoError(t, u.Release("i"))
+	want(t, s, b, "", "", time.Now().Add(-time.Minute))
+	for _, next := range []Version{c, d, b, a} {
+		gone, err := admit(t, s, 40-10*(len(there(t, s))-1), Want{})
+		require.NoError(t, err)
+		assert.Equal(t, []string{strings.TrimPrefix(next.Manifest.URI, "x://")}, gone)
+	}
+}
+
+func TestNothingGoesThatSomebodyKeepsNorWhereItWouldNotBeEnough(t *testing.T) {
+	for name, c := range map[string]struct {
+		says string
+		keep func(t *testing.T, s *Store, v Version)
+	}{
+		"an instance uses it": {"x://old (60 bytes), in use by instance i of x", func(t *testing.T, s *Store, v Version) {
+			require.NoError(t, user(t, s, "x").Lease(v.Key, "instance i"))
+		}},
+		"somebody wants it": {"x://old (60 bytes), wanted by pool-a", func(t *testing.T, s *Store, v Version) {
+			want(t, s, v, "", "pool-a", time.Time{})
+		}},
+		"somebody wants it for good, another while there is room": {"wanted by pool-a", func(t *testing.T, s *Store, v Version) {
+			want(t, s, v, "", "pool-a", time.Time{})
+			require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Holder: "pool-b", Retention: LRU}))
+		}},
+		"a person has pinned it": {"x://old (60 bytes), pinned", func(t *testing.T, s *Store, v Version) {
+			require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Retention: Keep}))
+			want(t, s, v, "", "", time.Time{}) // it is pulled again, and nothing said of it
+		}},
+		"it is being fetched anew": {"x://old (60 bytes), being fetched anew", func(t *testing.T, s *Store, v Version) {
+			require.NoError(t, os.Remove(filepath.Join(s.Files(v.Key), "w")))
+			m, _ := manifest("x://old", "1", sized("old", 60))
+			_, err := s.Admit(m, Want{})
+			require.NoError(t, err)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, Options{Dir: t.TempDir(), Limit: 100, Retention: LRU})
+			old := idleSince(t, s, "old", 60, 9)
+			idleSince(t, s, "idle", 20, 1)
+			c.keep(t, s, old)
+			before, err := s.Used()
+			require.NoError(t, err)
+			_, err = admit(t, s, 41, Want{})
+			var full *CapacityError
+			require.ErrorAs(t, err, &full)
+			require.ErrorContains(t, err, "what stays: x://old")
+			require.ErrorContains(t, err, c.says)
+			after, err := s.Used()
+			require.NoError(t, err)
+			assert.Equal(t, before, after, "nothing goes where it would not be enough")
+			gone, err := admit(t, s, 40, Want{})
+			require.NoError(t, err)
+			assert.Equal(t, []string{"idle"}, gone)
+		})
+	}
+}
+
+func TestOnlyModelsGoOfWhichThatWasSaidWhereTheStoreKeeps(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir(), Limit: 100})
+	idleSince(t, s, "pulled", 40, 9)
+	_, err := admit(t, s, 61, Want{})
+	var full *CapacityError
+	require.ErrorAs(t, err, &full)
+	cached := idleSince(t, s, "cached", 40, 1)
+	require.NoError(t, s.Want(Want{Key: cached.Key, URI: cached.Manifest.URI, Holder: "pool-a", Retention: LRU}))
+	gone, err := admit(t, s, 60, Want{Holder: "pool-b"})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"cached"}, gone)
+	assert.Equal(t, []string{"pulled"}, there(t, s))
+	left, err := os.ReadDir(filepath.Join(s.dir, wantsDir))
+	require.NoError(t, err)
+	assert.Empty(t, left, "nobody wants what is gone")
+}
+
+func TestAPinIsTakenBackByWhoeverSaysSo(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir(), Retention: LRU})
+	v := put(t, s, "x://a", "1", sized("a", 10))
+	says := func(r Retention) Retention {
+		require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Retention: r, Since: time.Now()}))
+		all, err := s.Versions()
+		require.NoError(t, err)
+		return all[0].Retention()
+	}
+	assert.Empty(t, says(""))
+	assert.Equal(t, Keep, says(Keep))
+	assert.Equal(t, Keep, says(""))
+	assert.Empty(t, says(Default))
+	assert.Equal(t, LRU, says(LRU))
+	want(t, s, v, "", "pool-a", time.Now())
+	assert.Equal(t, Keep, says(""))
+}
+
+// Two that are each kept only while there is room do not take each other's place again
+// and again.
+func TestAModelThatIsKeptWhileThereIsRoomTakesNobodysPlace(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir(), Limit: 100, Retention: LRU})
+	cached := Want{Holder: "pool-a", Retention: LRU}
+	first := idleSince(t, s, "first", 60, 9)
+	require.NoError(t, s.Want(Want{Key: first.Key, URI: first.Manifest.URI, Holder: "pool-b", Retention: LRU}))
+	for range 2 {
+		_, err := admit(t, s, 60, cached)
+		var full *CapacityError
+		require.ErrorAs(t, err, &full)
+		require.ErrorContains(t, err, "60 bytes of models that nobody uses could go, and do not for a model that itself is only kept while there is room")
+		assert.Equal(t, []string{"first"}, there(t, s))
+	}
+	_, err := admit(t, s, 40, cached)
+	require.NoError(t, err)
+	require.NoError(t, s.Remove(first.Key, "pool-b"))
+	_, err = admit(t, s, 60, cached)
+	require.NoError(t, err)
+}
+
+func TestAFileThatAnotherModelHasFreesNoRoom(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir(), Limit: 100, Retention: LRU})
+	shared := strings.Repeat("s", 50)
+	one := put(t, s, "x://one", "1", map[string]string{"s": shared, "again": shared, "own": strings.Repeat("1", 10)})
+	two := put(t, s, "x://two", "1", map[string]string{"s": shared, "own": strings.Repeat("2", 20)})
+	usedAt(t, s, one, time.Now().Add(-2*time.Hour))
+	usedAt(t, s, two, time.Now().Add(-time.Hour))
+	gone, err := admit(t, s, 30, Want{})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"one"}, gone)
+	m, content := manifest("x://three", "1", map[string]string{"s": shared, "own": strings.Repeat("3", 50)})
+	f, err := s.Admit(m, Want{})
+	require.NoError(t, err)
+	require.Len(t, f.Evicted, 1, "two goes, and the file that the new one has too does not")
+	for _, hash := range f.Have() {
+		assert.Equal(t, shared, content[hash])
+	}
+	assert.Len(t, f.Have(), 1)
+}
+
+func TestAnEvictionThatRacesALeaseIsWonByOneOfThem(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir(), Limit: 60, Retention: LRU})
+	u := user(t, s, "x")
+	for n := range 50 {
+		v := put(t, s, "x://old", fmt.Sprint(n), sized("old", 60))
+		var leased, admitted error
+		var both sync.WaitGroup
+		m := &fetchapi.Manifest{URI: "x://new", Revision: fmt.Sprint(n), Files: []fetchapi.File{{Path: "w", Size: 60}}}
+		var f *Fetch
+		both.Go(func() { leased = u.Lease(v.Key, "a") })
+		both.Go(func() { f, admitted = s.Admit(m, Want{}) })
+		both.Wait()
+		require.NotEqual(t, leased == nil, admitted == nil, "%v %v", leased, admitted)
+		if leased == nil {
+			require.ErrorContains(t, admitted, "in use by a of x")
+			require.NoError(t, s.Verify(v.Key))
+			require.NoError(t, u.Release("a"))
+			require.NoError(t, s.Remove(v.Key, ""))
+			continue
+		}
+		var none *NotFoundError
+		require.True(t, errors.As(leased, &none), "%v", leased)
+		require.NoError(t, f.GiveUp(true))
+	}
+}

@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/hubserver"
+)
+
+// Of the section "Store" of the acceptance list of model caches: which models go when
+// there is no room for another.
+
+// evicting is what a pull answers of models that had to go.
+type evicting struct {
+	Evicted []shown `json:"evicted"`
+}
+
+// hubWith makes a hub with models of 2 MiB.
+func hubWith(t *testing.T, names ...string) *hubserver.Hub {
+	t.Helper()
+	hub := hubserver.New(t)
+	for n, name := range names {
+		hub.Put(name, tiny(2<<20+n)) // no two share their weights
+	}
+	return hub
+}
+
+func TestAPullMakesRoomWhereItIsAskedToAndPinsStay(t *testing.T) {
+	t.Parallel()
+	f := models(t, hubWith(t, "org/a", "org/b", "org/c", "org/d"))
+	a := f.pull("--pin", "hf://org/a")
+	b := f.pull("hf://org/b")
+
+	_, errs, code := f.call("pull", "--storage-limit", "5MiB", "hf://org/c")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "CapacityExceeded")
+	assert.Contains(t, errs, "hf://org/a (2.0 MiB), pinned")
+	assert.Len(t, f.list(), 2, "nothing goes unless it is asked for")
+
+	out, errs, code := f.call("pull", "-o", "json", "--storage-limit", "5MiB", "--model-retention", "lru", "hf://org/c")
+	require.Zero(t, code, errs)
+	assert.Contains(t, errs, "hf://org/b, revision "+commit+", is removed to make room")
+	var gone evicting
+	require.NoError(t, json.Unmarshal([]byte(out), &gone))
+	require.Len(t, gone.Evicted, 1)
+	assert.Equal(t, b.ID, gone.Evicted[0].ID)
+	assert.NoDirExists(t, b.Path)
+	assert.DirExists(t, a.Path)
+
+	_, errs, code = f.call("pull", "--storage-limit", "3MiB", "--model-retention", "lru", "hf://org/d")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "hf://org/a (2.0 MiB), pinned")
+	assert.Len(t, f.list("--verify"), 2, "nothing goes where it is not enough")
+	assert.True(t, f.pull("--pin=false", "hf://org/a").There)
+	f.pull("--storage-limit", "3MiB", "--model-retention", "lru", "hf://org/d")
+	all := f.list("--verify")
+	require.Len(t, all, 1)
+	assert.Equal(t, "hf://org/d", all[0].URI)
+	blobs, err := filepath.Glob(filepath.Join(f.dir, "blobs", "*"))
+	require.NoError(t, err)
+	assert.Len(t, blobs, 2)
+
+	_, errs, code = f.call("pull", "--model-retention", "fifo", "hf://org/a")
+	assert.Equal(t, 2, code)
+	assert.Contains(t, errs, "must be keep or lru")
+}
+
+func TestALauncherMakesRoomOfModelsThatNoInstanceHasAndThatNobodyKeeps(t *testing.T) {
+	t.Parallel()
+	f := models(t, hubWith(t, "org/a", "org/b", "org/c", "org/d"))
+	n := NewStoppedNode(t, "--model-store", f.dir, "--model-storage-limit", "5MiB", "--model-retention", "lru")
+	n.env = append(n.env, f.env...)
+	n.Start()
+	names := func() (all []string) {
+		for _, m := range n.models().Models {
+			all = append(all, m.URI)
+		}
+		return all
+	}
+	n.pull("hf://org/a")
+	n.pull("hf://org/b")
+	n.Create("i", of("org/a", 0, "model_cache", "require"))
+	n.Await("i", "awake")
+	n.pull("hf://org/c")
+	assert.Equal(t, []string{"hf://org/a", "hf://org/c"}, names(), "one that an instance has stays")
+	n.Create("j", of("org/c", 1, "model_cache", "require"))
+	n.Await("j", "awake")
+	refused := n.ask("hf://org/b")
+	assert.Equal(t, 507, refused.Status)
+	assert.Contains(t, refused.Problem(t).Detail, "hf://org/a (2.0 MiB), in use by instance i of the launcher of "+n.State)
+	n.Delete("j")
+	n.Delete("i") // org/a was used last
+	m := n.pull("hf://org/b")
+	assert.Equal(t, []string{"hf://org/a", "hf://org/b"}, names())
+	require.NotNil(t, m.LastUsed)
+	assert.WithinDuration(t, time.Now(), *m.LastUsed, patience)
+
+	cached := model(t, n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/a", "wanted_by": "pool", "retention": "lru"}))
+	assert.Equal(t, []string{"pool"}, cached.LRUBy)
+	kept := model(t, n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/b", "wanted_by": "pool"}))
+	assert.Equal(t, launcherapi.RetentionKeep, kept.Retention)
+	assert.Empty(t, kept.LRUBy)
+	for range 2 {
+		refused = n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/c", "wanted_by": "other", "retention": "lru"})
+		assert.Equal(t, 507, refused.Status)
+		assert.Contains(t, refused.Problem(t).Detail, "do not for a model that itself is only kept while there is room")
+		assert.Equal(t, []string{"hf://org/a", "hf://org/b"}, names(), "who is kept while there is room takes nobody's place")
+	}
+	n.pull("hf://org/d")
+	assert.Equal(t, []string{"hf://org/b", "hf://org/d"}, names())
+	assert.Equal(t, 422, n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/a", "retention": "fifo"}).Status)
+}
