@@ -55,7 +55,26 @@ type ClusterModelCacheSpec struct {
 	// +optional
 	// +kubebuilder:default=Prefer
 	Scheduling ModelScheduling `json:"scheduling,omitempty"`
+
+	// What becomes of a node's copy when its room is needed for another model and no
+	// inference server uses it. Keep: it stays. LRU: it goes, the one that was used
+	// longest ago first; it is fetched only where there is room for it without any
+	// other's going, the first time as well.
+	// +optional
+	// +kubebuilder:default=Keep
+	Retention ModelRetention `json:"retention,omitempty"`
 }
+
+// ModelRetention is what becomes of copies when room is needed.
+//
+// +kubebuilder:validation:Enum=Keep;LRU
+type ModelRetention string
+
+// What may become of them.
+const (
+	RetentionKeep ModelRetention = "Keep"
+	RetentionLRU  ModelRetention = "LRU"
+)
 
 // ModelScheduling is what it means for requesters that a node has their model.
 //

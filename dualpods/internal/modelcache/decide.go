@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -25,7 +26,10 @@ type Plan struct {
 }
 
 // Wanted is a model as launchers are asked for it.
-type Wanted struct{ URI, Ref string }
+type Wanted struct {
+	URI, Ref  string
+	Retention string // of launcherapi; empty: as launchers take it for a holder, who keeps its model
+}
 
 // Told is what is known of a cache.
 type Told struct {
@@ -53,7 +57,7 @@ func Decide(w *World) *Plan {
 	d.countFetching()
 	caches := slices.Clone(w.Caches)
 	slices.SortFunc(caches, func(a, b v1alpha1.ClusterModelCache) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(givesWay(&a), givesWay(&b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	holders := map[string]bool{}
 	for i := range caches {
@@ -62,6 +66,15 @@ func Decide(w *World) *Plan {
 	}
 	d.orphans(holders)
 	return d.plan
+}
+
+// givesWay is 1 for a cache whose copies go when room is needed: it comes after those
+// whose copies stay, which would take its place.
+func givesWay(c *v1alpha1.ClusterModelCache) int {
+	if c.Spec.Retention == v1alpha1.RetentionLRU {
+		return 1
+	}
+	return 0
 }
 
 // decision is one under way.
@@ -90,14 +103,14 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	holder := Holder(c)
 	where := d.where(c, told)
 	d.know(holder, told)
-	d.plan.Pulls[holder] = wanted(c, told.Revision)
+	d.plan.Pulls[holder] = d.wanted(c, holder, told.Revision)
 	resolves := d.resolves(c, holder, told, where)
 	if told.Problem != "" && c.DeletionTimestamp.IsZero() {
 		d.stayLabelled(c.Name) // who is in a group that is not there is not known
 	}
 	for _, at := range d.places {
 		if group, here := where[at]; here {
-			n := d.node(holder, told, at, group, resolves)
+			n := d.node(c, told, at, group, resolves)
 			told.add(n)
 			d.label(c.Name, at, n.State)
 		} else if d.stores[at] != nil && (told.Problem == "" || !c.DeletionTimestamp.IsZero()) {
@@ -162,9 +175,23 @@ func (d *decision) know(holder string, told *Told) {
 	}
 }
 
-// wanted is what launchers are asked for. Of a model of the hub it is one commit, by
-// the name that the cache has for it, so that all nodes have the same.
-func wanted(c *v1alpha1.ClusterModelCache, revision string) Wanted {
+// wanted is what launchers are asked for. A launcher of before there was a retention
+// refuses one: that a copy stays is said where another launcher has noted that it goes.
+func (d *decision) wanted(c *v1alpha1.ClusterModelCache, holder, revision string) Wanted {
+	w := address(c, revision)
+	noted := func(s *speaker) bool { return slices.Contains(s.held[holder].LRUBy, holder) }
+	switch {
+	case c.Spec.Retention == v1alpha1.RetentionLRU:
+		w.Retention = launcherapi.RetentionLRU
+	case slices.ContainsFunc(slices.Collect(maps.Values(d.stores)), noted):
+		w.Retention = launcherapi.RetentionKeep
+	}
+	return w
+}
+
+// address is what launchers are asked for of a source. Of a model of the hub it is one
+// commit, by the name that the cache has for it, so that all nodes have the same.
+func address(c *v1alpha1.ClusterModelCache, revision string) Wanted {
 	source := c.Spec.Source
 	switch {
 	case !strings.HasPrefix(source.URI, modelref.HubScheme):
@@ -228,8 +255,9 @@ func (d *decision) later(when time.Time) bool {
 }
 
 // node decides for a node that should have the model.
-func (d *decision) node(holder string, told *Told, at store, group string, resolves func(store) bool) v1alpha1.ModelNode {
+func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, group string, resolves func(store) bool) v1alpha1.ModelNode {
 	told.Clean = false
+	holder := Holder(c)
 	n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeWaiting}
 	s := d.stores[at]
 	switch {
@@ -245,7 +273,7 @@ func (d *decision) node(holder string, told *Told, at store, group string, resol
 	answer := d.pulls[holder][s.UID]
 	switch {
 	case there && m.State == launcherapi.ModelReady:
-		n.State = v1alpha1.ModelNodeReady
+		n.State, n.Why = v1alpha1.ModelNodeReady, d.retain(c, s, m, answer)
 		return n
 	case there && m.State == launcherapi.ModelDownloading:
 		n.State, n.Why = v1alpha1.ModelNodeDownloading, m.Reason
@@ -265,7 +293,9 @@ func (d *decision) node(holder string, told *Told, at store, group string, resol
 	if free {
 		n.Why = "launcher " + s.Name + " asks the source"
 	}
-	if failed, why, cause := failure(m, answer); failed {
+	if failed, why, cause := failure(m, answer); failed && cause == fetchapi.ReasonCapacityExceeded && givesWay(c) == 1 {
+		n.Why = "there is no room for it; with retention LRU it gives way to others, and is fetched once there is room without any other's going: " + why
+	} else if failed {
 		n.State, n.Why = v1alpha1.ModelNodeFailed, why
 		told.Cause = cmp.Or(told.Cause, cause)
 	}
@@ -273,6 +303,25 @@ func (d *decision) node(holder string, told *Told, at store, group string, resol
 		d.fetch(at, Call{Launcher: s.UID, Holder: holder})
 	}
 	return n
+}
+
+// retain has a launcher note what becomes of a copy when room is needed, where that was
+// changed. It gives why that could not be noted.
+func (d *decision) retain(c *v1alpha1.ClusterModelCache, s *speaker, m launcherapi.Model, answer Answer) (why string) {
+	holder := Holder(c)
+	if noted := slices.Contains(m.LRUBy, holder); noted == (givesWay(c) == 1) {
+		return ""
+	}
+	if answer.Err != "" {
+		why = "its retention could not be changed: " + answer.Err
+	}
+	switch {
+	case answer.pending(d.Now):
+		d.later(d.Now.Add(settle))
+	case d.room > 0 && (answer.Err == "" || !d.later(answer.again())):
+		d.ask(Call{Launcher: s.UID, Holder: holder})
+	}
+	return why
 }
 
 // fetch has a launcher asked to fetch, and counts its node among those that do.

@@ -89,6 +89,33 @@ var rows = map[string][]row{
 		make: func(w *World) { w.Launchers[0].Models, w.Launchers[0].Why = nil, "connection refused" }, state: v1alpha1.ModelNodeWaiting, why: "launcher-1 does not answer: connection refused",
 	}},
 	"whole": {{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeReady}},
+	"kept otherwise": {
+		{make: func(w *World) {
+			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
+		}, state: v1alpha1.ModelNodeReady, asked: []Call{fetch1}},
+		{make: func(w *World) {
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
+		}, state: v1alpha1.ModelNodeReady, asked: []Call{fetch1}},
+		{make: func(w *World) {
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
+			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the hub is away"}
+		}, state: v1alpha1.ModelNodeReady, why: "its retention could not be changed: the hub is away"},
+		{make: func(w *World) {
+			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
+		}, state: v1alpha1.ModelNodeReady},
+	},
+	"no room": {
+		{make: func(w *World) {
+			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
+			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
+		}, state: v1alpha1.ModelNodeWaiting, why: "fetched once there is room without any other's going: the model takes 2 GiB"},
+		{make: func(w *World) {
+			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
+			w.Answers[fetch1] = Answer{At: now.Add(-10 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
+		}, state: v1alpha1.ModelNodeWaiting, why: "there is no room for it", asked: []Call{fetch1}},
+	},
 	"on its way": {{make: func(w *World) {
 		w.has(0, launcherapi.Model{State: launcherapi.ModelDownloading, Bytes: 200, FetchedBytes: 50})
 	}, state: v1alpha1.ModelNodeDownloading}},
@@ -231,6 +258,25 @@ func TestEachNodeIsAskedForTheSameCommitByTheNameOfItsBranch(t *testing.T) {
 	plan := Decide(w)
 	assert.Equal(t, Wanted{URI: "https://host/model"}, plan.Pulls[holder])
 	assert.Len(t, plan.Calls, 2, "a source without revisions is asked by all")
+}
+
+func TestALauncherIsToldOfARetentionWhereThatIsNotTheUsualOne(t *testing.T) {
+	w := world()
+	assert.Empty(t, Decide(w).Pulls[holder].Retention)
+	w.has(1, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
+	assert.Equal(t, "keep", Decide(w).Pulls[holder].Retention)
+	w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
+	assert.Equal(t, "lru", Decide(w).Pulls[holder].Retention)
+}
+
+func TestACacheWhoseCopiesStayComesBeforeThoseThatGiveWay(t *testing.T) {
+	w := world()
+	w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
+	keeps := w.Caches[0]
+	keeps.Name, keeps.UID, keeps.Spec.Retention = "younger", types.UID("u2"), v1alpha1.RetentionKeep
+	keeps.CreationTimestamp = metav1.NewTime(now)
+	w.Caches = append(w.Caches, keeps)
+	assert.Equal(t, []Call{{Launcher: "l1", Holder: Holder(&keeps)}, {Launcher: "l2", Holder: Holder(&keeps)}}, Decide(w).Calls)
 }
 
 func TestOneNodeAtATimeFetchesWhereThatIsAskedFor(t *testing.T) {
