@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // Manifest says what one version of a model consists of. Once each file has its
@@ -18,6 +20,9 @@ type Manifest struct {
 	Ref      string `json:"ref,omitempty"`      // the revision that was asked for, as a branch
 	Revision string `json:"revision,omitempty"` // which version of the source this is; empty until everything is fetched, where only then it can be told
 	Files    []File `json:"files"`
+
+	modelref.Selection          // which of the source's files these are, clean; none: all
+	LeftOut            []string `json:"left_out,omitempty"` // the source's other files, by their names
 }
 
 // File is one file of a model.
@@ -46,8 +51,38 @@ func (m *Manifest) Bytes() int64 {
 
 // Key names the version: two versions with one key are the same.
 func (m *Manifest) Key() string {
-	sum := sha256.Sum256([]byte(m.URI + "\x00" + m.Revision))
+	name := m.URI + "\x00" + m.Revision
+	if !m.All() {
+		name += "\x00" + strings.Join(m.Include, "\x00") + "\x00\x00" + strings.Join(m.Exclude, "\x00")
+	}
+	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:16])
+}
+
+// Lacks gives the files that its selection leaves out and that an engine may need, of
+// one folder of the model or, where that is empty, of all of it.
+func (m *Manifest) Lacks(folder string) []string {
+	if len(m.LeftOut) == 0 {
+		return nil
+	}
+	var has, leftOut []string
+	in := func(name string) (string, bool) {
+		if folder == "" {
+			return name, true
+		}
+		return strings.CutPrefix(name, folder+"/")
+	}
+	for _, f := range m.Files {
+		if name, ok := in(f.Path); ok {
+			has = append(has, name)
+		}
+	}
+	for _, path := range m.LeftOut {
+		if name, ok := in(path); ok {
+			leftOut = append(leftOut, name)
+		}
+	}
+	return modelref.Lacks(has, leftOut)
 }
 
 // Check refuses a manifest that no source may give: with names that leave the
@@ -59,8 +94,20 @@ func (m *Manifest) Check() error {
 		return errors.New("the manifest names no source")
 	case len(m.Files) == 0:
 		return fmt.Errorf("%s has no files", m.URI)
-	case len(m.Files) > MaxFiles:
-		return fmt.Errorf("%s has %d files; at most %d are taken", m.URI, len(m.Files), MaxFiles)
+	case len(m.Files)+len(m.LeftOut) > MaxFiles:
+		return fmt.Errorf("%s has %d files; at most %d are taken", m.URI, len(m.Files)+len(m.LeftOut), MaxFiles)
+	case len(m.LeftOut) > 0 && m.All():
+		return fmt.Errorf("%s is refused: it leaves files out, and no selection says so", m.URI)
+	case !m.Selection.Equal(m.Clean()):
+		return fmt.Errorf("%s is refused: its selection %q is not in order", m.URI, m.Selection)
+	}
+	if err := m.Selection.Check(); err != nil {
+		return fmt.Errorf("%s is refused: %w", m.URI, err)
+	}
+	for _, name := range m.LeftOut {
+		if err := CheckPath(name); err != nil {
+			return fmt.Errorf("%s is refused: %w", m.URI, err)
+		}
 	}
 	for _, name := range []string{m.Ref, m.Revision} {
 		if name == "" {

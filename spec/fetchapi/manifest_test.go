@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 func TestAManifestThatNoSourceMayGiveIsRefused(t *testing.T) {
@@ -43,6 +45,15 @@ func TestAManifestThatNoSourceMayGiveIsRefused(t *testing.T) {
 			require.ErrorContains(t, m.Check(), c.says)
 		})
 	}
+	for says, m := range map[string]Manifest{
+		"no selection says so": {LeftOut: []string{"b"}},
+		"is not in order":      {Selection: modelref.Selection{Include: []string{"b", "a"}}},
+		"matches nothing":      {Selection: modelref.Selection{Include: []string{"/a"}}},
+		`".."`:                 {Selection: modelref.Selection{Include: []string{"a"}}, LeftOut: []string{"../b"}},
+	} {
+		m.URI, m.Files = "https://host/m", []File{{Path: "a"}}
+		require.ErrorContains(t, m.Check(), says)
+	}
 	good := Manifest{URI: "hf://a/b", Files: []File{{Path: "a/b.txt", Size: 1, SHA256: hash}, {Path: "a/ü.txt"}, {Path: "..a"}}}
 	require.NoError(t, good.Check())
 }
@@ -51,5 +62,11 @@ func TestTwoRevisionsHaveTwoKeys(t *testing.T) {
 	a := Manifest{URI: "hf://a/b", Revision: "1"}
 	b := Manifest{URI: "hf://a/b", Revision: "2"}
 	require.NotEqual(t, a.Key(), b.Key())
+	keys := map[string]bool{a.Key(): true}
+	for _, s := range []modelref.Selection{{Include: []string{"x"}}, {Exclude: []string{"x"}}, {Include: []string{"x", "y"}}, {Include: []string{"x"}, Exclude: []string{"y"}}} {
+		a.Selection = s
+		require.False(t, keys[a.Key()], "two selections are two versions")
+		keys[a.Key()] = true
+	}
 	require.Len(t, a.Key(), 32)
 }

@@ -7,6 +7,9 @@ type ModelRequest struct {
 	URI string `json:"uri" minLength:"1" maxLength:"2048" doc:"Address of the model: hf://org/name or hf://org/name@revision on the hub, or one of https, file, s3, gs, azblob or oci, as launcher pull takes them." example:"hf://Qwen/Qwen3-0.6B"`
 	Ref string `json:"ref,omitempty" maxLength:"1024" doc:"Another name by which the version is found besides, such as the branch whose commit the uri names." example:"main"`
 
+	Include []string `json:"include,omitempty" maxItems:"64" doc:"Patterns of the files that are meant, as those of hf download --include: * is any text, slashes too; ? is one character; [a-z] one of a set. Absent: all files. Each has to match a file. Two selections of one revision are two models." example:"[\"*.safetensors\",\"*.json\"]"`
+	Exclude []string `json:"exclude,omitempty" maxItems:"64" doc:"Patterns of files that are not meant, though include may match them." example:"[\"original/\"]"`
+
 	WantedBy string `json:"wanted_by,omitempty" maxLength:"256" doc:"Who wants the model: as long as somebody does it is not removed by others." example:"pool-a"`
 
 	Retention string `json:"retention,omitempty" enum:"keep,lru,default" doc:"What becomes of the model when its room is needed for another and nobody uses it. keep: it stays. lru: it goes, the one that was used longest ago first; nor does any other go for it, where wanted_by is given. default: what was said before is taken back. Absent: as said before, else keep where wanted_by is given, and as the launcher's --model-retention says where not." example:"keep"`
@@ -30,13 +33,17 @@ const (
 
 // Model is one version of a model in the model store.
 type Model struct {
-	ID       string `json:"id" doc:"Made of the address and the revision."`
+	ID       string `json:"id" doc:"Made of the address, the revision, and of include and exclude."`
 	URI      string `json:"uri" doc:"Address of its source, without the revision."`
 	Ref      string `json:"ref,omitempty" doc:"Revision that was asked for, such as a branch."`
 	Revision string `json:"revision" doc:"Which version of the source it is. Empty where that can be told only when everything is fetched."`
 	State    string `json:"state" enum:"Downloading,Ready,Partial,Damaged,Failed"`
 	Reason   string `json:"reason,omitempty" doc:"Why it is in this state, in words."`
 	Cause    string `json:"cause,omitempty" doc:"Of a failure, a short code: NotFound, AccessDenied, Unavailable, IntegrityMismatch, CapacityExceeded, Invalid or Internal."`
+
+	Include []string `json:"include,omitempty" doc:"Patterns of the files that it has of its source."`
+	Exclude []string `json:"exclude,omitempty" doc:"Patterns of the files that it has not."`
+	Lacks   []string `json:"lacks,omitempty" doc:"Some of the files that include and exclude leave out and that an engine may need. Such a model is given to an instance by its id alone, not by its name."`
 
 	Bytes int64 `json:"size_bytes"`
 	Files int   `json:"files"`

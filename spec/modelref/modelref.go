@@ -47,6 +47,7 @@ type Version struct {
 	URI      string   // address of the model, without revision
 	Revision string   // what it is at its source: a commit, a digest, an ETag; empty: not known yet
 	Refs     []string // branches and tags by which it was asked for; none: its source has one version at a time
+	Lacks    bool     // it is a selection of the files that leaves out what an engine may need
 }
 
 // Address is a name as the manifests of models have it: folders of buckets and of
@@ -84,7 +85,8 @@ func (n Name) Of(uri string) (revision string, ours bool) {
 	return n.Revision, false
 }
 
-// Means says whether a name means a version.
+// Means says whether a name means a version. One that lacks files is meant by its id
+// alone: who names a model gets all of it that an engine needs.
 func (n Name) Means(v Version) bool {
 	if n.Model == "" {
 		return false
@@ -93,7 +95,7 @@ func (n Name) Means(v Version) bool {
 		return true
 	}
 	revision, ours := n.Of(v.URI)
-	return ours && v.Is(revision)
+	return ours && !v.Lacks && v.Is(revision)
 }
 
 // Is says whether a revision, or its absence, means the version.

@@ -108,6 +108,29 @@ type ModelSource struct {
 	// +kubebuilder:validation:MaxLength=255
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z0-9][A-Za-z0-9._/-]*$')",message="should be a branch, a tag or a commit"
 	Revision string `json:"revision,omitempty"`
+
+	// Patterns of the files that are kept, as those of hf download --include: * is any
+	// text, slashes too; ? is one character; [a-z] one of a set; a folder ends with a
+	// slash. Without any it is all files. Each has to match a file.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.all(p, !p.startsWith('/'))",message="patterns are of names below the model's folder, and begin without a slash"
+	Include []string `json:"include,omitempty"`
+
+	// Patterns of files that are left out, though include may match them. Inference
+	// servers that name the model read the copy only where nothing is left out that an
+	// engine may need. Weights of a format that is there in another whole, documents,
+	// and the folders original, onnx, openvino, coreml and metal may be left out.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=256
+	// +kubebuilder:validation:XValidation:rule="self.all(p, !p.startsWith('/'))",message="patterns are of names below the model's folder, and begin without a slash"
+	Exclude []string `json:"exclude,omitempty"`
 }
 
 // ModelNodeState is how far a node is.

@@ -277,7 +277,7 @@ func (c *Controller) ask(call Call, wanted Wanted) {
 		if call.Remove != "" {
 			_, err = to.RemoveModel(ctx, call.Remove, call.Holder)
 		} else {
-			answer.Model, err = to.PullModel(ctx, launcherapi.ModelRequest{URI: wanted.URI, Ref: wanted.Ref, WantedBy: call.Holder, Retention: wanted.Retention})
+			answer.Model, err = to.PullModel(ctx, launcherapi.ModelRequest{URI: wanted.URI, Ref: wanted.Ref, Include: wanted.Include, Exclude: wanted.Exclude, WantedBy: call.Holder, Retention: wanted.Retention})
 		}
 		if call.Remove != "" && launcher.CodeOf(err) == launcherapi.CodeNotFound {
 			err = nil

@@ -27,8 +27,9 @@ type Plan struct {
 
 // Wanted is a model as launchers are asked for it.
 type Wanted struct {
-	URI, Ref  string
-	Retention string // of launcherapi; empty: as launchers take it for a holder, who keeps its model
+	URI, Ref         string
+	Include, Exclude []string // patterns of its files
+	Retention        string   // of launcherapi; empty: as launchers take it for a holder, who keeps its model
 }
 
 // Told is what is known of a cache.
@@ -179,6 +180,7 @@ func (d *decision) know(holder string, told *Told) {
 // refuses one: that a copy stays is said where another launcher has noted that it goes.
 func (d *decision) wanted(c *v1alpha1.ClusterModelCache, holder, revision string) Wanted {
 	w := address(c, revision)
+	w.Include, w.Exclude = c.Spec.Source.Include, c.Spec.Source.Exclude
 	noted := func(s *speaker) bool { return slices.Contains(s.held[holder].LRUBy, holder) }
 	switch {
 	case c.Spec.Retention == v1alpha1.RetentionLRU:

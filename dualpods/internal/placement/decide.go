@@ -349,7 +349,7 @@ func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
 // stores says that a launcher has a model whole in its store.
 func (l *Launcher) stores(name modelref.Name) bool {
 	for _, m := range l.Models {
-		if m.State == launcherapi.ModelReady && means(name, modelref.Version{ID: m.ID, URI: m.URI, Revision: m.Revision, Refs: m.Refs}) {
+		if m.State == launcherapi.ModelReady && means(name, modelref.Version{ID: m.ID, URI: m.URI, Revision: m.Revision, Refs: m.Refs, Lacks: len(m.Lacks) > 0}) {
 			return true
 		}
 	}

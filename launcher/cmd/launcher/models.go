@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +18,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/models"
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 const envModelStore = "HOTSEAT_MODEL_STORE"
@@ -144,13 +146,18 @@ func (c *cli) modelTable(w io.Writer, all []launcherapi.Model) error {
 		t.heading = append(t.heading, "PATH")
 	}
 	for _, m := range all {
-		cells := []string{m.ID[:min(12, len(m.ID))], m.URI, m.Revision[:min(12, len(m.Revision))], m.State, launcher.BytesText(uint64(max(0, m.Bytes))), since(m.Published), since(m.LastUsed), m.Retention, oneLine(m.Reason)}
+		cells := []string{m.ID[:min(12, len(m.ID))], named(m), m.Revision[:min(12, len(m.Revision))], m.State, launcher.BytesText(uint64(max(0, m.Bytes))), since(m.Published), since(m.LastUsed), m.Retention, oneLine(m.Reason)}
 		if c.format == formatWide {
 			cells = append(cells, m.Path)
 		}
 		t.add(cells...)
 	}
 	return t.write(w)
+}
+
+// named is the address of a model, with the flags by which its files were selected.
+func named(m launcherapi.Model) string {
+	return oneLine(strings.TrimSpace(m.URI + " " + modelref.Selection{Include: m.Include, Exclude: m.Exclude}.String()))
 }
 
 // since is the age of what is there since then.

@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // fetcherName is the program's that fetches, which `make build` puts beside the
@@ -29,6 +30,7 @@ func (c *cli) pullCommand() *cobra.Command {
 	var folder storeFlags
 	var limit, tokenFile, rate, retention string
 	var pin bool
+	var selection modelref.Selection
 	var streams int
 	cmd := &cobra.Command{
 		Use:   "pull [flags] URI",
@@ -37,6 +39,8 @@ func (c *cli) pullCommand() *cobra.Command {
 	}
 	folder.add(cmd)
 	folder.addWait(cmd)
+	cmd.Flags().StringArrayVar(&selection.Include, "include", nil, "`PATTERN` of the files to fetch, as *.safetensors, where * is any text, slashes too; may be given more than once")
+	cmd.Flags().StringArrayVar(&selection.Exclude, "exclude", nil, "`PATTERN` of files to leave out, as original/; may be given more than once")
 	cmd.Flags().StringVar(&limit, "storage-limit", "", "what the models of the store may take together, such as 80GiB; default: as much as the disk has")
 	cmd.Flags().StringVar(&retention, "model-retention", string(modelstore.Keep), "what becomes of models that nobody uses, wants or has pinned when there is no room for this one, `keep|lru`: they stay, or go, the one that was used longest ago first")
 	cmd.Flags().BoolVar(&pin, "pin", false, "this model stays when room is needed for others; --pin=false takes that back")
@@ -51,6 +55,9 @@ func (c *cli) pullCommand() *cobra.Command {
 		options := modelstore.Options{Retention: modelstore.Retention(retention)}
 		if options.Retention != modelstore.Keep && options.Retention != modelstore.LRU {
 			return usagef("--model-retention: must be keep or lru, not %q", retention)
+		}
+		if err := selection.Check(); err != nil {
+			return usagef("--include, --exclude: %w", err)
 		}
 		var err error
 		if options.Limit, err = limitOf(limit); err != nil {
@@ -72,7 +79,7 @@ func (c *cli) pullCommand() *cobra.Command {
 			program = append(program, "--token-file", tokenFile)
 		}
 		return interrupted(cmd.Context(), "interrupted; what was fetched stays, and the next pull goes on from there", func(ctx context.Context) error {
-			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Retention: pinned(cmd, pin), Stderr: c.err})
+			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Selection: selection, Retention: pinned(cmd, pin), Stderr: c.err})
 		})
 	}
 	return cmd

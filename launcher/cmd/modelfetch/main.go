@@ -42,6 +42,7 @@ func main() {
 type program struct {
 	uri       string
 	source    modelsource.Options
+	selection modelref.Selection
 	fetch     fetch.Options
 	tokenFile string
 
@@ -59,6 +60,12 @@ func (p *program) parse(args []string) error {
 	flags.DurationVar(&p.fetch.MaxWait, "max-wait", 5*time.Minute, "the longest pause that a source may ask for")
 	flags.DurationVar(&p.source.Stall, "stall-timeout", 30*time.Second, "how long a source may be silent")
 	flags.StringVar(&p.tokenFile, "token-file", "", "file with the credential for the source's host")
+	for name, list := range map[string]*[]string{"include": &p.selection.Include, "exclude": &p.selection.Exclude} {
+		flags.Func(name, "pattern of files that are (not) fetched; may be given more than once", func(pattern string) error {
+			*list = append(*list, pattern)
+			return nil
+		})
+	}
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -117,11 +124,14 @@ func (p *program) run(ctx context.Context) error {
 	if err := p.credential(); err != nil {
 		return err
 	}
+	if err := p.selection.Check(); err != nil {
+		return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: err.Error()}
+	}
 	source, err := modelsource.New(p.uri, p.source)
 	if err != nil {
 		return err
 	}
-	p.fetch.Source = source
+	p.fetch.Source = modelsource.Select(source, p.selection.Clean(), func(text string) { p.fetch.Note(text) })
 	p.fetch.Note = func(text string) { p.say(fetchapi.Line{Type: fetchapi.TypeNote, Text: text}) }
 	for n := 1; ; n++ {
 		err := p.once(ctx)

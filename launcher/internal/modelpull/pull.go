@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,16 +20,18 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // Options are those of a pull.
 type Options struct {
-	Store   *modelstore.Store
-	Program []string // modelfetch and its flags
-	URI     string
-	Ref     string    // another name by which the version is wanted, as the branch that the URI's commit is of; empty: none
-	Holder  string    // who wants it, see modelstore.Want; empty: nobody holds it
-	Stderr  io.Writer // of modelfetch
+	Store              *modelstore.Store
+	Program            []string // modelfetch and its flags
+	URI                string
+	modelref.Selection           // of its files
+	Ref                string    // another name by which the version is wanted, as the branch that the URI's commit is of; empty: none
+	Holder             string    // who wants it, see modelstore.Want; empty: nobody holds it
+	Stderr             io.Writer // of modelfetch
 
 	Retention modelstore.Retention // what whoever asks says of it, see modelstore.Want
 
@@ -126,6 +129,9 @@ func (p *pull) admit(m *fetchapi.Manifest) (there bool, err error) {
 		}
 		p.fetch = nil
 	}
+	if !m.Selection.Equal(p.Clean()) {
+		return false, fmt.Errorf("modelfetch was asked for %q of the files, and gives %q", p.Selection, m.Selection)
+	}
 	p.asked = m
 	p.fetch, err = p.Store.Admit(m, p.wanted(m))
 	_, joins := errors.AsType[*modelstore.FetchingError](err)
@@ -159,7 +165,7 @@ func (p *pull) want(m *fetchapi.Manifest) error {
 }
 
 func (p *pull) wanted(m *fetchapi.Manifest) modelstore.Want {
-	return modelstore.Want{Key: m.Key(), URI: m.URI, Ref: cmp.Or(p.Ref, m.Ref), Holder: p.Holder, Since: time.Now().UTC(), Retention: p.Retention}
+	return modelstore.Want{Key: m.Key(), URI: m.URI, Selection: m.Selection, Ref: cmp.Or(p.Ref, m.Ref), Holder: p.Holder, Since: time.Now().UTC(), Retention: p.Retention}
 }
 
 // publish publishes what the child has fetched, when that is what was admitted.
@@ -167,7 +173,7 @@ func (p *pull) publish(m *fetchapi.Manifest) error {
 	if p.fetch == nil || m == nil {
 		return errors.New("modelfetch says that it is done and was not told to begin")
 	}
-	same := m.URI == p.asked.URI && len(m.Files) == len(p.asked.Files) && (p.asked.Revision == "" || m.Revision == p.asked.Revision)
+	same := m.URI == p.asked.URI && m.Selection.Equal(p.asked.Selection) && slices.Equal(m.LeftOut, p.asked.LeftOut) && len(m.Files) == len(p.asked.Files) && (p.asked.Revision == "" || m.Revision == p.asked.Revision)
 	for n := 0; same && n < len(m.Files); n++ {
 		asked, got := p.asked.Files[n], m.Files[n]
 		same = asked.Path == got.Path && asked.Size == got.Size && (asked.SHA256 == "" || asked.SHA256 == got.SHA256)
@@ -197,7 +203,7 @@ type child struct {
 }
 
 func start(o Options) (*child, error) {
-	cmd := exec.Command(o.Program[0], append(o.Program[1:len(o.Program):len(o.Program)], "--", o.URI)...) //nolint:noctx // it ends when its standard input does
+	cmd := exec.Command(o.Program[0], append(append(o.Program[1:len(o.Program):len(o.Program)], flags(o.Selection)...), "--", o.URI)...) //nolint:noctx // it ends when its standard input does
 	cmd.Env = append(os.Environ(), memory)
 	cmd.Stderr = o.Stderr
 	cmd.ExtraFiles = []*os.File{o.Store.Lock()}           // nobody else changes the folder while the child does
@@ -223,6 +229,17 @@ func start(o Options) (*child, error) {
 		c.kill = time.AfterFunc(grace, func() { _ = c.cmd.Process.Kill() })
 	})
 	return c, nil
+}
+
+// flags are those by which modelfetch is told a selection.
+func flags(s modelref.Selection) (all []string) {
+	for _, p := range s.Include {
+		all = append(all, "--include="+p)
+	}
+	for _, p := range s.Exclude {
+		all = append(all, "--exclude="+p)
+	}
+	return all
 }
 
 // read gives the child's next line.

@@ -238,5 +238,12 @@ func Model(r *modelstore.Reader, v modelstore.Version) launcherapi.Model {
 }
 
 func describe(m *fetchapi.Manifest) launcherapi.Model {
-	return launcherapi.Model{ID: m.Key(), URI: m.URI, Ref: m.Ref, Revision: m.Revision, Bytes: m.Bytes(), Files: len(m.Files)}
+	lacks := m.Lacks("")
+	return launcherapi.Model{
+		ID: m.Key(), URI: m.URI, Ref: m.Ref, Revision: m.Revision, Bytes: m.Bytes(), Files: len(m.Files),
+		Include: m.Include, Exclude: m.Exclude, Lacks: lacks[:min(maxLacks, len(lacks))],
+	}
 }
+
+// maxLacks is how many of the files that a selection lacks are shown.
+const maxLacks = 10

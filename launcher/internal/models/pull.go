@@ -11,6 +11,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // pull is one on its way. The keeper's lock guards what changes of it.
@@ -44,6 +45,9 @@ var errRemoved = launcher.Conflictf("somebody has removed the model while it was
 //
 // When ctx ends before the source has answered, the pull ends.
 func (k *Keeper) Pull(ctx context.Context, r launcherapi.ModelRequest) (launcherapi.Model, error) {
+	if err := selection(r).Check(); err != nil {
+		return launcherapi.Model{}, launcher.Invalidf("body", "%w", err)
+	}
 	p := &pull{ModelRequest: r, admitted: make(chan struct{}), over: make(chan struct{}), began: time.Now()}
 	var running context.Context
 	running, p.cancel = context.WithCancelCause(k.ctx)
@@ -74,6 +78,10 @@ func (k *Keeper) Pull(ctx context.Context, r launcherapi.ModelRequest) (launcher
 	return k.get(id)
 }
 
+func selection(r launcherapi.ModelRequest) modelref.Selection {
+	return modelref.Selection{Include: r.Include, Exclude: r.Exclude}
+}
+
 // run is a pull from its beginning to its end.
 func (k *Keeper) run(ctx context.Context, p *pull) {
 	defer p.cancel(nil)
@@ -95,7 +103,7 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 	case joins:
 		p.id = fetching.Key
 	case err != nil:
-		p.err = problem(err)
+		p.err = problem(err, selection(p.ModelRequest))
 	default:
 		p.id = result.Version.Key
 		delete(k.failed, p.id)
@@ -122,7 +130,7 @@ func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, e
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	return modelpull.Run(ctx, modelpull.Options{
-		Store: store, Program: k.opts.Program, URI: p.URI, Ref: p.Ref, Holder: p.WantedBy, Retention: modelstore.Retention(p.Retention), Stderr: k.opts.Stderr,
+		Store: store, Program: k.opts.Program, URI: p.URI, Selection: selection(p.ModelRequest), Ref: p.Ref, Holder: p.WantedBy, Retention: modelstore.Retention(p.Retention), Stderr: k.opts.Stderr,
 		Admitted: func(m *fetchapi.Manifest) { k.admitted(p, m) },
 		Progress: func(l fetchapi.Line) { k.progress(p, l) },
 	})
@@ -234,7 +242,7 @@ var codes = map[string]string{
 }
 
 // problem is the answer to who has asked for a pull that has failed.
-func problem(err error) error {
+func problem(err error, s modelref.Selection) error {
 	failed, ok := errors.AsType[*fetchapi.Error](err)
 	if !ok {
 		return err
@@ -242,6 +250,9 @@ func problem(err error) error {
 	e := &launcher.Error{Code: codes[failed.Reason], Detail: failed.Detail, Cause: err, FailureCause: failed.Reason}
 	if failed.Reason == fetchapi.ReasonInvalid {
 		e.Location = "body.uri"
+		if !s.All() { // it may be that no file is selected
+			e.Location = "body"
+		}
 	}
 	return e
 }

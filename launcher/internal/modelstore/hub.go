@@ -65,11 +65,15 @@ func (s *Store) mendHub() error {
 // showModel makes the folder of one model: links to the blobs, a snapshot for each
 // commit, and last the names by which commits are asked for.
 func (s *Store) showModel(dir string, versions []Version) error {
-	snapshots, blobs := map[string]bool{}, map[string]string{}
+	snapshots, blobs := map[string]map[string]fetchapi.File{}, map[string]string{}
 	for _, v := range versions {
-		snapshots[v.Manifest.Revision] = true
+		files := snapshots[v.Manifest.Revision] // of all selections of the commit
+		if files == nil {
+			files = map[string]fetchapi.File{}
+			snapshots[v.Manifest.Revision] = files
+		}
 		for _, f := range v.Manifest.Files {
-			blobs[etag(f)] = f.SHA256
+			blobs[etag(f)], files[f.Path] = f.SHA256, f
 		}
 	}
 	for _, name := range []string{"blobs", "snapshots", "refs"} {
@@ -80,11 +84,11 @@ func (s *Store) showModel(dir string, versions []Version) error {
 	if err := s.showBlobs(filepath.Join(dir, "blobs"), blobs); err != nil {
 		return err
 	}
-	if err := dropOthers(filepath.Join(dir, "snapshots"), func(name string) bool { return snapshots[name] }); err != nil {
+	if err := dropOthers(filepath.Join(dir, "snapshots"), func(name string) bool { return snapshots[name] != nil }); err != nil {
 		return err
 	}
-	for _, v := range versions {
-		if err := s.showSnapshot(filepath.Join(dir, "snapshots"), &v.Manifest); err != nil {
+	for commit, files := range snapshots {
+		if err := s.showSnapshot(filepath.Join(dir, "snapshots", commit), files); err != nil {
 			return err
 		}
 	}
@@ -169,9 +173,8 @@ func sameFile(a, b string) bool {
 }
 
 // showSnapshot makes the snapshot of a commit, by one rename.
-func (s *Store) showSnapshot(dir string, m *fetchapi.Manifest) error {
-	target := filepath.Join(dir, m.Revision)
-	if whole(target, m) {
+func (s *Store) showSnapshot(target string, files map[string]fetchapi.File) error {
+	if shows(target, files) {
 		return nil
 	}
 	tree, err := os.MkdirTemp(filepath.Join(s.dir, stagingDir), trashPrefix)
@@ -181,7 +184,7 @@ func (s *Store) showSnapshot(dir string, m *fetchapi.Manifest) error {
 	if err := os.Chmod(tree, 0o755); err != nil {
 		return err
 	}
-	for _, f := range m.Files {
+	for _, f := range files {
 		path := filepath.Join(tree, filepath.FromSlash(f.Path))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			return err
@@ -203,13 +206,21 @@ func linkText(f fetchapi.File) string {
 	return strings.Repeat("../", 2+strings.Count(f.Path, "/")) + "blobs/" + etag(f)
 }
 
-func whole(snapshot string, m *fetchapi.Manifest) bool {
-	for _, f := range m.Files {
+// shows says that a snapshot is of these files, and of no others.
+func shows(snapshot string, files map[string]fetchapi.File) bool {
+	for _, f := range files {
 		if text, err := os.Readlink(filepath.Join(snapshot, filepath.FromSlash(f.Path))); err != nil || text != linkText(f) {
 			return false
 		}
 	}
-	return true
+	there := 0
+	err := filepath.WalkDir(snapshot, func(_ string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			there++
+		}
+		return err
+	})
+	return err == nil && there == len(files)
 }
 
 // replaceText writes a short file whole, unless that is what it says.

@@ -32,29 +32,51 @@ func (e *OtherRevisionsError) Error() string {
 	return fmt.Sprintf("the store has %s in the revisions %s, and not in %s", e.Model, strings.Join(e.There, ", "), e.Revision)
 }
 
+// LackingError says that the store has the model only in selections of its files, and
+// which files these lack.
+type LackingError struct {
+	Model string
+	There map[string][]string // what is left out that an engine may need, by the ids of the versions
+}
+
+func (e *LackingError) Error() string {
+	var all []string
+	for _, id := range slices.Sorted(maps.Keys(e.There)) {
+		lacks := e.There[id]
+		text := id + " leaves out " + lacks[0]
+		if len(lacks) > 1 {
+			text += fmt.Sprintf(" and %d more", len(lacks)-1)
+		}
+		all = append(all, text)
+	}
+	return fmt.Sprintf("the store has %s only in selections of its files, without what an engine may need: %s; pull it without --include and --exclude, or name the id", e.Model, strings.Join(all, "; "))
+}
+
 // Wanted gives the version that an engine is to serve: model is an address or the
 // name of a model of the hub, with or without @revision, or the id of a version.
 // Where several versions bear the name, as those that a branch once was, it is the
 // newest that is whole. The folder of a bucket that is not there itself is found in
-// one above it. The error is a *NotFoundError, an *OtherRevisionsError, or a *NotWholeError.
+// one above it. A selection of the files that leaves out what an engine may need is
+// given by its id alone. The error is a *NotFoundError, an *OtherRevisionsError, a
+// *NotWholeError or a *LackingError.
 func (r *Reader) Wanted(model, revision string) (Version, error) {
 	all, err := r.Versions()
 	if err != nil {
 		return Version{}, err
 	}
 	name := modelref.Name{Model: model, Revision: revision}
-	v, err := r.wanted(all, name)
+	v, err := r.wanted(all, name, "")
 	if _, none := errors.AsType[*NotFoundError](err); !none {
 		return v, err
 	}
 	for _, outer := range name.Above() {
-		found, failed := r.wanted(all, outer.Name)
-		broken, _ := errors.AsType[*NotWholeError](failed)
-		switch {
-		case failed == nil && found.hasFolder(outer.Path):
+		found, failed := r.wanted(all, outer.Name, outer.Path)
+		if failed == nil {
 			found.Sub = outer.Path
 			return found, nil
-		case broken != nil && broken.Version.hasFolder(outer.Path):
+		}
+		_, broken := errors.AsType[*NotWholeError](failed)
+		if _, lacking := errors.AsType[*LackingError](failed); broken || lacking {
 			return Version{}, failed
 		}
 	}
@@ -65,21 +87,29 @@ func (v *Version) hasFolder(name string) bool {
 	return slices.ContainsFunc(v.Manifest.Files, func(f fetchapi.File) bool { return strings.HasPrefix(f.Path, name+"/") })
 }
 
-// wanted gives the version whose own name or id is meant.
-func (r *Reader) wanted(all []Version, name modelref.Name) (Version, error) {
+// wanted gives the version whose own name or id is meant, and that has a folder; empty:
+// whichever.
+func (r *Reader) wanted(all []Version, name modelref.Name, folder string) (Version, error) {
 	var newest *Version
 	var named time.Time // when the newest was asked for by that name
 	var others []string
 	var notWhole *NotWholeError
+	lacking := &LackingError{Model: name.Model, There: map[string][]string{}}
 	revision := name.Revision
 	for _, v := range all {
 		byID := v.Key == name.Model
 		asked, ours := name.Of(v.Manifest.URI)
+		var lacks []string
+		if !byID {
+			lacks = v.Manifest.Lacks(folder)
+		}
 		switch {
-		case !ours && !byID:
+		case !ours && !byID || folder != "" && !v.hasFolder(folder):
 		case !byID && !v.ref().Is(asked):
 			others = append(others, v.Manifest.Revision)
 			revision = asked
+		case len(lacks) > 0:
+			lacking.There[v.Key] = lacks
 		case v.Damage != nil:
 			notWhole = &NotWholeError{Version: v}
 		case newest == nil || !v.since(asked).Before(named):
@@ -91,6 +121,9 @@ func (r *Reader) wanted(all []Version, name modelref.Name) (Version, error) {
 	}
 	if notWhole != nil {
 		return Version{}, notWhole
+	}
+	if len(lacking.There) > 0 {
+		return Version{}, lacking
 	}
 	if len(others) > 0 {
 		slices.Reverse(others) // the newest first

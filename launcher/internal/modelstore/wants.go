@@ -12,18 +12,21 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // Want says that a version was asked for: by which name, and by whom. One with a
 // holder keeps the version from being removed by others. Of each holder, address and
 // name there is one: a branch that has moved means the version that it was asked for
-// last.
+// last. Two selections of the files are wanted each for itself.
 type Want struct {
-	Key    string    `json:"id"`               // of the version
-	URI    string    `json:"uri"`              // of the source, without the revision
-	Ref    string    `json:"ref,omitempty"`    // such as a branch; empty: none was named
-	Holder string    `json:"holder,omitempty"` // empty: a person, who holds nothing
-	Since  time.Time `json:"since"`
+	Key                string    `json:"id"`  // of the version
+	URI                string    `json:"uri"` // of the source, without the revision
+	modelref.Selection           // of its files
+	Ref                string    `json:"ref,omitempty"`    // such as a branch; empty: none was named
+	Holder             string    `json:"holder,omitempty"` // empty: a person, who holds nothing
+	Since              time.Time `json:"since"`
 
 	// Retention is Keep or LRU. Empty: as was said before, else Keep for a holder, and
 	// for a person that of the store.
@@ -36,7 +39,11 @@ type Want struct {
 func (s *Store) Want(w Want) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sum := sha256.Sum256([]byte(w.Holder + "\x00" + w.URI + "\x00" + w.Ref))
+	name := w.Holder + "\x00" + w.URI + "\x00" + w.Ref
+	if !w.All() {
+		name += "\x00" + strings.Join(w.Include, "\x00") + "\x00\x00" + strings.Join(w.Exclude, "\x00")
+	}
+	sum := sha256.Sum256([]byte(name))
 	path := filepath.Join(s.dir, wantsDir, hex.EncodeToString(sum[:16]))
 	if before, err := readWant(path); err == nil && w.Retention == "" {
 		w.Retention = before.Retention

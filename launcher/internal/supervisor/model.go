@@ -66,7 +66,8 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, plan *engine.Plan) (l
 		_, none := errors.AsType[*modelstore.NotFoundError](err)
 		_, other := errors.AsType[*modelstore.OtherRevisionsError](err)
 		_, broken := errors.AsType[*modelstore.NotWholeError](err)
-		if !none && !other && !broken {
+		_, lacking := errors.AsType[*modelstore.LackingError](err)
+		if !none && !other && !broken && !lacking {
 			return local{}, err
 		}
 		missing = err.Error()

@@ -1,0 +1,136 @@
+package modelstore
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/modelref"
+)
+
+// The files of a commit of a model that people have parts of.
+var parts = map[string]string{"config.json": "{}", "model.safetensors": "weights", "pytorch_model.bin": "pickled", "README.md": "words"}
+
+// putPart publishes a selection of the files.
+func putPart(t *testing.T, s *Store, selection modelref.Selection) Version {
+	t.Helper()
+	files := map[string]string{}
+	var leftOut []string
+	for name, text := range parts {
+		if selection.Takes(name) {
+			files[name] = text
+		} else {
+			leftOut = append(leftOut, name)
+		}
+	}
+	m, content := manifest("hf://org/name", "c0ffee", files)
+	m.Ref, m.Selection, m.LeftOut = "main", selection, leftOut
+	f, err := s.Admit(m, Want{})
+	require.NoError(t, err)
+	for hash, text := range content {
+		if !f.have[hash] {
+			require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), hash), []byte(text), 0o600))
+		}
+	}
+	v, err := f.Publish(m)
+	require.NoError(t, err)
+	require.NoError(t, s.Verify(v.Key))
+	return v
+}
+
+func TestTwoSelectionsOfOneRevisionAreTwoVersionsThatShareTheirFiles(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	safe := putPart(t, s, modelref.Selection{Include: []string{"*.json", "*.safetensors"}})
+	pickled := putPart(t, s, modelref.Selection{Exclude: []string{"*.safetensors"}})
+	require.NotEqual(t, safe.Key, pickled.Key)
+	used, err := s.Used()
+	require.NoError(t, err)
+	assert.EqualValues(t, len("{}weightspickledwords"), used, "each file is there once")
+
+	snapshot := filepath.Join(s.HubCache(), "models--org--name", "snapshots", "c0ffee")
+	shown := func() (names []string) {
+		entries, err := os.ReadDir(snapshot)
+		require.NoError(t, err)
+		for _, e := range entries {
+			_, err := os.Stat(filepath.Join(snapshot, e.Name()))
+			require.NoError(t, err, "it leads to a file")
+			names = append(names, e.Name())
+		}
+		return names
+	}
+	assert.Equal(t, []string{"README.md", "config.json", "model.safetensors", "pytorch_model.bin"}, shown(), "as the hub's own client would have it")
+	_, err = s.Find("org/name")
+	require.ErrorContains(t, err, "say which")
+	require.NoError(t, s.Remove(pickled.Key, ""))
+	assert.Equal(t, []string{"config.json", "model.safetensors"}, shown())
+	require.NoError(t, s.Verify(safe.Key))
+}
+
+func TestAHolderWantsEachSelectionForItself(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	for _, selection := range []modelref.Selection{{}, {Include: []string{"*.json", "*.safetensors"}}} {
+		v := putPart(t, s, selection)
+		require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Selection: selection, Ref: "main", Holder: "pool", Since: time.Now()}))
+	}
+	all, err := s.Versions()
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	for _, v := range all {
+		assert.Equal(t, []string{"pool"}, v.WantedBy())
+	}
+}
+
+func TestAnEngineIsGivenBySelectionsOnlyWhatHasAllThatItNeeds(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	tokens := putPart(t, s, modelref.Selection{Include: []string{"*.json"}})
+	var lacking *LackingError
+	for _, name := range []string{"org/name", "hf://org/name@c0ffee"} {
+		_, err := s.Wanted(name, "")
+		require.ErrorAs(t, err, &lacking, name)
+		require.ErrorContains(t, err, "the store has "+name+" only in selections of its files, without what an engine may need: "+tokens.Key+" leaves out model.safetensors and 1 more; pull it without --include and --exclude, or name the id")
+	}
+	v, err := s.Wanted(tokens.Key, "")
+	require.NoError(t, err, "by its id it is meant as it is")
+	assert.Equal(t, tokens.Key, v.Key)
+
+	safe := putPart(t, s, modelref.Selection{Exclude: []string{"*.bin", "*.md"}})
+	v, err = s.Wanted("org/name", "main")
+	require.NoError(t, err)
+	assert.Equal(t, safe.Key, v.Key, "weights of one format are enough")
+	require.NoError(t, os.Remove(filepath.Join(s.Files(safe.Key), "config.json")))
+	var notWhole *NotWholeError
+	_, err = s.Wanted("org/name", "")
+	require.ErrorAs(t, err, &notWhole)
+	whole := putPart(t, s, modelref.Selection{})
+	v, err = s.Wanted("org/name", "")
+	require.NoError(t, err)
+	assert.Equal(t, whole.Key, v.Key)
+}
+
+func TestAFolderOfABucketOfWhichAllIsThereIsRead(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	m, content := manifest("s3://m/a", "1", map[string]string{"b/config.json": "{}", "b/model.safetensors": "weights", "c/config.json": "{}"})
+	m.Selection, m.LeftOut = modelref.Selection{Exclude: []string{"c/model*", "d/*"}}, []string{"c/model.safetensors", "d/config.json"}
+	f, err := s.Admit(m, Want{})
+	require.NoError(t, err)
+	for hash, text := range content {
+		require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), hash), []byte(text), 0o600))
+	}
+	_, err = f.Publish(m)
+	require.NoError(t, err)
+	v, err := s.Wanted("s3://m/a/b", "")
+	require.NoError(t, err)
+	assert.Equal(t, "b", v.Sub)
+	var lacking *LackingError
+	_, err = s.Wanted("s3://m/a/c", "")
+	require.ErrorAs(t, err, &lacking)
+	_, err = s.Wanted("s3://m/a", "")
+	require.ErrorAs(t, err, &lacking)
+	var none *NotFoundError
+	_, err = s.Wanted("s3://m/a/d", "")
+	require.ErrorAs(t, err, &none)
+}
