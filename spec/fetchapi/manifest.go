@@ -98,7 +98,7 @@ func (m *Manifest) Check() error {
 		return fmt.Errorf("%s has %d files; at most %d are taken", m.URI, len(m.Files)+len(m.LeftOut), MaxFiles)
 	case len(m.LeftOut) > 0 && m.All():
 		return fmt.Errorf("%s is refused: it leaves files out, and no selection says so", m.URI)
-	case !m.Selection.Equal(m.Clean()):
+	case !m.SameSelection(m.Clean()):
 		return fmt.Errorf("%s is refused: its selection %q is not in order", m.URI, m.Selection)
 	}
 	if err := m.Selection.Check(); err != nil {

@@ -63,8 +63,8 @@ func (s Selection) Check() error {
 // All says that every file is meant.
 func (s Selection) All() bool { return len(s.Include) == 0 && len(s.Exclude) == 0 }
 
-// Equal says that two selections are the same, as they are written.
-func (s Selection) Equal(other Selection) bool {
+// SameSelection says that two selections are the same, as they are written.
+func (s Selection) SameSelection(other Selection) bool {
 	return slices.Equal(s.Include, other.Include) && slices.Equal(s.Exclude, other.Exclude)
 }
 

@@ -129,7 +129,7 @@ func (p *pull) admit(m *fetchapi.Manifest) (there bool, err error) {
 		}
 		p.fetch = nil
 	}
-	if !m.Selection.Equal(p.Clean()) {
+	if !m.SameSelection(p.Clean()) {
 		return false, fmt.Errorf("modelfetch was asked for %q of the files, and gives %q", p.Selection, m.Selection)
 	}
 	p.asked = m
@@ -173,7 +173,7 @@ func (p *pull) publish(m *fetchapi.Manifest) error {
 	if p.fetch == nil || m == nil {
 		return errors.New("modelfetch says that it is done and was not told to begin")
 	}
-	same := m.URI == p.asked.URI && m.Selection.Equal(p.asked.Selection) && slices.Equal(m.LeftOut, p.asked.LeftOut) && len(m.Files) == len(p.asked.Files) && (p.asked.Revision == "" || m.Revision == p.asked.Revision)
+	same := m.URI == p.asked.URI && m.SameSelection(p.asked.Selection) && slices.Equal(m.LeftOut, p.asked.LeftOut) && len(m.Files) == len(p.asked.Files) && (p.asked.Revision == "" || m.Revision == p.asked.Revision)
 	for n := 0; same && n < len(m.Files); n++ {
 		asked, got := p.asked.Files[n], m.Files[n]
 		same = asked.Path == got.Path && asked.Size == got.Size && (asked.SHA256 == "" || asked.SHA256 == got.SHA256)
