@@ -3,10 +3,16 @@
 // the same lines can take modelfetch's place.
 //
 //	modelfetch                                parent
+//	                                        ←   credentials, where it is called with --credentials
 //	  manifest: what the model consists of  →
 //	                                        ←   go: which files need not be fetched
 //	  progress, note, again and again       →
 //	  done: the manifest, with each hash    →   publishes
+//
+// Where the parent needs nothing fetched, it says prove in place of go:
+//
+//	                                      ←   prove
+//	proved: the source lets it read       →   ends it
 //
 // A source that has changed meanwhile has modelfetch begin with another manifest. In
 // place of any of its lines it may say error, and end. It ends, too, when its standard
@@ -15,17 +21,22 @@ package fetchapi
 
 // The types of lines.
 const (
-	TypeManifest = "manifest"
-	TypeGo       = "go"
-	TypeProgress = "progress"
-	TypeNote     = "note"
-	TypeDone     = "done"
-	TypeError    = "error"
+	TypeCredentials = "credentials"
+	TypeManifest    = "manifest"
+	TypeGo          = "go"
+	TypeProve       = "prove"
+	TypeProved      = "proved"
+	TypeProgress    = "progress"
+	TypeNote        = "note"
+	TypeDone        = "done"
+	TypeError       = "error"
 )
 
 // Line is one line, of either.
 type Line struct {
 	Type string `json:"type"`
+
+	Credentials Credentials `json:"credentials,omitempty"` // of credentials
 
 	Manifest *Manifest `json:"manifest,omitempty"` // of manifest and done
 	Have     []string  `json:"have,omitempty"`     // of go: hashes of files that the store has

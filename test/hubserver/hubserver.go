@@ -31,6 +31,7 @@ type Hub struct {
 	mu      sync.Mutex
 	models  map[string]*Model
 	token   string
+	open    bool             // what there is, is told without it
 	cut     map[string]int64 // bytes after which a file is cut off, once, by its name
 	trouble []Trouble
 	seen    []Request
@@ -96,11 +97,17 @@ func (h *Hub) Put(name string, m Model) {
 	h.models[name] = &m
 }
 
-// Gate asks for a token from now on.
-func (h *Hub) Gate(token string) {
+// Gate asks for a token from now on, as for private models.
+func (h *Hub) Gate(token string) { h.gate(token, false) }
+
+// GateFiles asks for a token for files alone, as for gated models: what files there
+// are is told to anybody.
+func (h *Hub) GateFiles(token string) { h.gate(token, true) }
+
+func (h *Hub) gate(token string, open bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.token = token
+	h.token, h.open = token, open
 }
 
 // Cut cuts the next answer with the file off after so many bytes.
@@ -178,6 +185,9 @@ func (h *Hub) nextTrouble() (Trouble, bool) {
 func (h *Hub) serve(w *counted, r *http.Request) {
 	h.mu.Lock()
 	token := h.token
+	if h.open && strings.HasPrefix(r.URL.Path, "/api/") {
+		token = ""
+	}
 	h.mu.Unlock()
 	if token != "" && r.Header.Get("Authorization") != "Bearer "+token {
 		w.Header().Set("X-Error-Code", "GatedRepo")

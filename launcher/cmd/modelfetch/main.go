@@ -45,6 +45,7 @@ type program struct {
 	selection modelref.Selection
 	fetch     fetch.Options
 	tokenFile string
+	given     bool // credentials come with the first line
 
 	saying  sync.Mutex // files are fetched side by side
 	out     *json.Encoder
@@ -66,10 +67,16 @@ func (p *program) parse(args []string) error {
 			return nil
 		})
 	}
+	flags.BoolVar(&p.given, "credentials", false, "take the credentials of the first line of standard input, and none of this machine's")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	p.uri = flags.Arg(0)
+	if p.given && p.tokenFile != "" {
+		err := errors.New("credentials come by --token-file or by --credentials, and not by both")
+		fmt.Fprintln(flags.Output(), err)
+		return err
+	}
 	if flags.NArg() != 1 || p.fetch.Streams < 1 || p.fetch.Tries < 1 || p.fetch.BytesPerSecond < 0 || p.source.Stall <= 0 {
 		err := errors.New("usage: modelfetch [flags] URI, with no number below what it can be")
 		fmt.Fprintln(flags.Output(), err)
@@ -101,10 +108,21 @@ func (p *program) listen(in io.Reader, cancel context.CancelCauseFunc) {
 	}
 }
 
-// credential sets the token: that of the file, or for the hub the one that its own
-// client would take.
-func (p *program) credential() error {
+// credential sets what the source is shown: what the parent gives, or the token of the
+// file or, for the hub, the one that its own client would take.
+func (p *program) credential(ctx context.Context) error {
 	p.source.HubEndpoint = os.Getenv("HF_ENDPOINT")
+	if p.given {
+		line, err := p.await(ctx)
+		if err != nil {
+			return err
+		}
+		p.source.Credentials, err = line.Credentials.For(p.uri)
+		if err != nil {
+			return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: "the credentials cannot be used: " + err.Error()}
+		}
+		return nil
+	}
 	if p.tokenFile != "" {
 		text, err := os.ReadFile(p.tokenFile)
 		if err != nil {
@@ -121,7 +139,7 @@ func (p *program) credential() error {
 const changes = 3
 
 func (p *program) run(ctx context.Context) error {
-	if err := p.credential(); err != nil {
+	if err := p.credential(ctx); err != nil {
 		return err
 	}
 	if err := p.selection.Check(); err != nil {
@@ -152,20 +170,25 @@ func (p *program) once(ctx context.Context) error {
 		return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: err.Error()}
 	}
 	p.say(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: manifest})
-	var answer fetchapi.Line
-	select {
-	case answer = <-p.answers:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	answer, err := p.await(ctx)
+	if err != nil {
+		return err
 	}
 	o := p.fetch
 	o.Manifest, o.Staging, o.Have = manifest, answer.Staging, answer.Have
-	if manifest.Revision == "" { // nobody can tell whether the parts are of this version
+	if manifest.Revision == "" && answer.Staging != "" { // nobody can tell whether the parts are of this version
 		if err := fetch.DropParts(o.Staging); err != nil {
 			return err
 		}
 	}
 	f := fetch.New(o)
+	if answer.Type == fetchapi.TypeProve {
+		if err := f.Prove(ctx); err != nil {
+			return err
+		}
+		p.say(fetchapi.Line{Type: fetchapi.TypeProved})
+		return nil
+	}
 	stop := p.report(f, manifest.Bytes())
 	whole, err := f.Run(ctx)
 	stop()
@@ -177,6 +200,16 @@ func (p *program) once(ctx context.Context) error {
 	}
 	p.say(fetchapi.Line{Type: fetchapi.TypeDone, Manifest: whole})
 	return nil
+}
+
+// await gives the parent's next line.
+func (p *program) await(ctx context.Context) (fetchapi.Line, error) {
+	select {
+	case line := <-p.answers:
+		return line, nil
+	case <-ctx.Done():
+		return fetchapi.Line{}, context.Cause(ctx)
+	}
 }
 
 // resolve asks the source, again where another try may help.

@@ -82,7 +82,12 @@ func (f *Fetch) bufferSize() int {
 }
 
 // Run fetches what is missing, and gives the manifest with the hash of each file.
+// What is here already, whoever fetched it, is taken once the source has shown that
+// this one may read it too.
 func (f *Fetch) Run(ctx context.Context) (*fetchapi.Manifest, error) {
+	if err := f.prove(ctx, f.here); err != nil {
+		return nil, err
+	}
 	whole := *f.Manifest
 	whole.Files = slices.Clone(whole.Files)
 	group, ctx := errgroup.WithContext(ctx)
@@ -122,9 +127,55 @@ func described(err error) error {
 	return err
 }
 
+func (f *Fetch) part(n int) *part {
+	file := f.Manifest.Files[n]
+	return &part{f: f, n: n, file: file, path: filepath.Join(f.Staging, partName(file.Path))}
+}
+
+// here says whether nothing of a file needs to be read at the source.
+func (f *Fetch) here(n int) bool {
+	p := f.part(n)
+	return slices.Contains(f.Have, p.file.SHA256) || p.finished() != "" || p.noted() == p.file.Size
+}
+
+// Prove has the source show that it lets read the model.
+func (f *Fetch) Prove(ctx context.Context) error {
+	return f.prove(ctx, func(int) bool { return true })
+}
+
+// prove opens the largest of some files at its last byte. That the source says what
+// the model consists of proves nothing: the hub tells that of a gated model to anybody
+// (https://github.com/huggingface/huggingface.js/issues/945).
+func (f *Fetch) prove(ctx context.Context, of func(n int) bool) error {
+	largest := -1
+	for n, file := range f.Manifest.Files {
+		if file.Size > 0 && (largest < 0 || file.Size > f.Manifest.Files[largest].Size) && of(n) {
+			largest = n
+		}
+	}
+	if largest < 0 {
+		return nil
+	}
+	file := f.Manifest.Files[largest]
+	for tries := 1; ; tries++ {
+		stream, err := f.Source.Open(ctx, largest, file.Size-1)
+		if err == nil {
+			_ = stream.Close() // nothing of it is needed
+			return nil
+		}
+		temporary, ok := errors.AsType[*modelsource.TemporaryError](err)
+		if !ok || ctx.Err() != nil || tries >= f.Tries {
+			return err
+		}
+		if err := f.Wait(ctx, file.Path, tries, temporary); err != nil {
+			return err
+		}
+	}
+}
+
 // file fetches one file, in as many tries as it takes.
 func (f *Fetch) file(ctx context.Context, n int) (hash string, err error) {
-	p := &part{f: f, n: n, file: f.Manifest.Files[n], path: filepath.Join(f.Staging, partName(f.Manifest.Files[n].Path))}
+	p := f.part(n)
 	if hash := p.finished(); hash != "" {
 		f.fetched.Add(p.file.Size)
 		return hash, nil

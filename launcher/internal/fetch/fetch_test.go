@@ -107,11 +107,29 @@ func TestAFileWhoseHashNobodySaysIsFinishedOnce(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, hashOf(content), m.Files[0].SHA256)
 	}
-	assert.Equal(t, []int64{0}, s.opened)
+	assert.Equal(t, []int64{0, int64(len(content) - 1)}, s.opened, "the second has the source show that it may read, and reads nothing")
+	s.opened = nil
 	require.NoError(t, os.Remove(filepath.Join(f.Staging, hashOf(content))))
 	_, err := New(f.Options).Run(t.Context())
 	require.NoError(t, err)
-	assert.Equal(t, []int64{0, 0}, s.opened)
+	assert.Equal(t, []int64{0}, s.opened)
+}
+
+// What somebody else has fetched is nobody's whom the source refuses it.
+func TestWhatIsHereIsTakenOnceTheSourceLetsItBeRead(t *testing.T) {
+	refused := &fetchapi.Error{Reason: fetchapi.ReasonAccessDenied, Detail: "no"}
+	s := &scripted{content: content, errs: []error{refused, refused, &modelsource.TemporaryError{Cause: refused}}}
+	f := of(t, s, content)
+	left(t, f, content, len(content))
+	_, err := f.Run(t.Context())
+	require.ErrorIs(t, err, refused, "all of it was fetched by another")
+	have := f.Options
+	have.Have, have.Staging = []string{hashOf(content)}, t.TempDir()
+	_, err = New(have).Run(t.Context())
+	require.ErrorIs(t, err, refused, "the store has it of another model")
+	require.NoError(t, New(have).Prove(t.Context()), "it is asked again where another try may help")
+	assert.Equal(t, []int64{999_999, 999_999, 999_999, 999_999}, s.opened)
+	fetched(t, f)
 }
 
 func TestASourceThatIsCutOffAgainAndAgainIsGivenUp(t *testing.T) {

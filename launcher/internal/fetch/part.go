@@ -56,21 +56,20 @@ func (p *part) open() (err error) {
 		return err
 	}
 	p.reset()
-	text, err := os.ReadFile(p.note())
-	if errors.Is(err, os.ErrNotExist) {
-		return p.out.Truncate(0)
-	}
-	if err != nil {
-		return errors.Join(err, p.out.Close())
-	}
-	synced, _ := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if synced <= 0 || synced > p.file.Size {
-		synced = 0
-	}
-	if err := p.reread(synced); err != nil {
+	if err := p.reread(p.noted()); err != nil {
 		return errors.Join(err, p.out.Close())
 	}
 	return nil
+}
+
+// noted is how many bytes are surely there.
+func (p *part) noted() int64 {
+	text, err := os.ReadFile(p.note())
+	synced, bad := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || bad != nil || synced < 0 || synced > p.file.Size {
+		return 0
+	}
+	return synced
 }
 
 // reread hashes the bytes that are there, and drops those beyond.

@@ -34,6 +34,9 @@ type Options struct {
 	Stderr             io.Writer // of modelfetch
 
 	Retention modelstore.Retention // what whoever asks says of it, see modelstore.Want
+	// Credentials are shown to the source in place of those of this process's own
+	// environment; nil: those.
+	Credentials fetchapi.Credentials
 
 	Admitted func(*fetchapi.Manifest) // told what is fetched, once there is room for it; again where the source has changed
 	Progress func(fetchapi.Line)      // told of each line of progress and each note
@@ -60,11 +63,19 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	stop := context.AfterFunc(ctx, c.hangUp)
 	defer stop()
 	p := &pull{Options: o, child: c}
-	err = p.follow()
+	if o.Credentials != nil {
+		err = c.write(fetchapi.Line{Type: fetchapi.TypeCredentials, Credentials: o.Credentials})
+	}
+	if err == nil {
+		err = p.follow()
+	}
 	c.end() // before the fetch: the child writes where the fetch has its room
 	if p.fetch != nil {
-		full := isFull(err)
-		err = errors.Join(err, p.fetch.GiveUp(full))
+		denied := failedFor(err, fetchapi.ReasonAccessDenied)
+		err = errors.Join(err, p.fetch.GiveUp(failedFor(err, fetchapi.ReasonCapacityExceeded))) // then it is no good where it is
+		if denied && o.Holder != "" {                                                           // what somebody else fetches is not this one's
+			err = errors.Join(err, o.Store.Unwant(p.asked.Key(), o.Holder))
+		}
 	}
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -72,10 +83,9 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	return p.result, err
 }
 
-// isFull says whether room was wanting: then what was fetched is no good where it is.
-func isFull(err error) bool {
+func failedFor(err error, reason string) bool {
 	e, ok := errors.AsType[*fetchapi.Error](err)
-	return ok && e.Reason == fetchapi.ReasonCapacityExceeded
+	return ok && e.Reason == reason
 }
 
 // pull is one on its way.
@@ -84,6 +94,7 @@ type pull struct {
 	child  *child
 	fetch  *modelstore.Fetch // admitted; nil before and after
 	asked  *fetchapi.Manifest
+	joins  *modelstore.FetchingError // somebody else fetches it; nil: nobody does
 	result Result
 }
 
@@ -96,10 +107,11 @@ func (p *pull) follow() error {
 		}
 		switch line.Type {
 		case fetchapi.TypeManifest:
-			there, err := p.admit(line.Manifest)
-			if there || err != nil {
+			if err := p.admit(line.Manifest); err != nil {
 				return err
 			}
+		case fetchapi.TypeProved:
+			return p.proved()
 		case fetchapi.TypeProgress:
 			p.result.NetworkBytes = line.NetworkBytes
 			p.Progress(line)
@@ -118,45 +130,59 @@ func (p *pull) follow() error {
 	}
 }
 
-// admit keeps the room for the model and lets the child fetch it, unless it is there.
-func (p *pull) admit(m *fetchapi.Manifest) (there bool, err error) {
+// admit keeps the room for the model and lets the child fetch it. What is there, or is
+// fetched by somebody else, the child need only be let read by the source.
+func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 	if m == nil {
-		return false, errors.New("modelfetch gives no manifest")
+		return errors.New("modelfetch gives no manifest")
 	}
 	if p.fetch != nil { // the source has changed meanwhile
 		if err := p.fetch.GiveUp(true); err != nil {
-			return false, err
+			return err
 		}
 		p.fetch = nil
 	}
 	if !m.SameSelection(p.Clean()) {
-		return false, fmt.Errorf("modelfetch was asked for %q of the files, and gives %q", p.Selection, m.Selection)
+		return fmt.Errorf("modelfetch was asked for %q of the files, and gives %q", p.Selection, m.Selection)
 	}
 	p.asked = m
 	p.fetch, err = p.Store.Admit(m, p.wanted(m))
-	_, joins := errors.AsType[*modelstore.FetchingError](err)
-	if err == nil && m.Revision != "" || joins || errors.Is(err, modelstore.ErrThere) {
-		if err := p.want(m); err != nil {
-			return false, err
-		}
-	}
-	if errors.Is(err, modelstore.ErrThere) {
-		p.result.There = true
-		p.result.Version, _ = p.Store.Version(m.Key())
-		return true, nil
+	p.joins, _ = errors.AsType[*modelstore.FetchingError](err)
+	if p.joins != nil || errors.Is(err, modelstore.ErrThere) {
+		return p.child.write(fetchapi.Line{Type: fetchapi.TypeProve})
 	}
 	if capacity, ok := errors.AsType[*modelstore.CapacityError](err); ok {
-		return false, &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: capacity.Error()}
+		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: capacity.Error()}
+	}
+	if err == nil && m.Revision != "" {
+		err = p.want(m)
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	p.Admitted(m)
 	for _, v := range p.fetch.Evicted {
 		p.result.Evicted = append(p.result.Evicted, v)
 		p.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("%s, revision %s, is removed to make room: it was used longest ago, at %s", v.Manifest.URI, v.Manifest.Revision, v.LastUse.Format(time.RFC3339))})
 	}
-	return false, p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
+	return p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
+}
+
+// proved notes that the version is wanted, now that the source has shown that it lets
+// this one read it.
+func (p *pull) proved() error {
+	if p.asked == nil || p.fetch != nil {
+		return errors.New("modelfetch says that it may read and was not asked")
+	}
+	if err := p.want(p.asked); err != nil {
+		return err
+	}
+	if p.joins != nil {
+		return p.joins
+	}
+	p.result.There = true
+	p.result.Version, _ = p.Store.Version(p.asked.Key())
+	return nil
 }
 
 // want notes that the version was asked for.
@@ -203,7 +229,11 @@ type child struct {
 }
 
 func start(o Options) (*child, error) {
-	cmd := exec.Command(o.Program[0], append(append(o.Program[1:len(o.Program):len(o.Program)], flags(o.Selection)...), "--", o.URI)...) //nolint:noctx // it ends when its standard input does
+	args := append(slices.Clone(o.Program[1:]), flags(o.Selection)...)
+	if o.Credentials != nil {
+		args = append(args, "--credentials")
+	}
+	cmd := exec.Command(o.Program[0], append(args, "--", o.URI)...) //nolint:noctx // it ends when its standard input does
 	cmd.Env = append(os.Environ(), memory)
 	cmd.Stderr = o.Stderr
 	cmd.ExtraFiles = []*os.File{o.Store.Lock()}           // nobody else changes the folder while the child does

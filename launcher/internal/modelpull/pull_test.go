@@ -52,6 +52,10 @@ func fetch(out *json.Encoder, in *json.Decoder, m *fetchapi.Manifest) {
 	if in.Decode(&told) != nil {
 		os.Exit(1)
 	}
+	if told.Type == fetchapi.TypeProve {
+		say(out, fetchapi.Line{Type: fetchapi.TypeProved})
+		os.Exit(0)
+	}
 	if err := os.WriteFile(filepath.Join(told.Staging, m.Files[0].SHA256), weights, 0o600); err != nil {
 		os.Exit(1)
 	}
@@ -96,6 +100,11 @@ var children = map[string]func(out *json.Encoder, in *json.Decoder){
 	"done at once": func(out *json.Encoder, _ *json.Decoder) {
 		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
 	},
+	"proved unasked": func(out *json.Encoder, in *json.Decoder) {
+		fetch(out, in, announced())
+		say(out, fetchapi.Line{Type: fetchapi.TypeProved})
+	},
+	"proved at once":  func(out *json.Encoder, _ *json.Decoder) { say(out, fetchapi.Line{Type: fetchapi.TypeProved}) },
 	"no manifest":     func(out *json.Encoder, _ *json.Decoder) { say(out, fetchapi.Line{Type: fetchapi.TypeManifest}) },
 	"no reason":       func(out *json.Encoder, _ *json.Decoder) { say(out, fetchapi.Line{Type: fetchapi.TypeError}) },
 	"an unknown line": func(out *json.Encoder, _ *json.Decoder) { say(out, fetchapi.Line{Type: "hello"}) },
@@ -155,6 +164,8 @@ func TestAChildIsNotBelieved(t *testing.T) {
 		"a name that leaves": `".."`,
 		"nothing fetched":    "was not fetched",
 		"done at once":       "was not told to begin",
+		"proved unasked":     "may read and was not asked",
+		"proved at once":     "may read and was not asked",
 		"no manifest":        "gives no manifest",
 		"no reason":          "does not say why",
 		"an unknown line":    `unknown type "hello"`,

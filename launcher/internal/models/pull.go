@@ -43,10 +43,20 @@ var errRemoved = launcher.Conflictf("somebody has removed the model while it was
 //	partial or damaged     fetched: what is missing
 //	is not there           fetched
 //
+// Each call asks by its own credentials, those of the request or else the launcher's.
+// One that takes what others have fetched, or are fetching, first has the source let it
+// read a byte of that; a fetch that is refused leaves nothing wanted by its holder.
+//
 // When ctx ends before the source has answered, the pull ends.
 func (k *Keeper) Pull(ctx context.Context, r launcherapi.ModelRequest) (launcherapi.Model, error) {
 	if err := selection(r).Check(); err != nil {
 		return launcherapi.Model{}, launcher.Invalidf("body", "%w", err)
+	}
+	if r.Credentials != nil {
+		var err error
+		if r.Credentials, err = r.Credentials.For(r.URI); err != nil {
+			return launcherapi.Model{}, launcher.Invalidf("body.credentials", "the credentials cannot be used: %w", err)
+		}
 	}
 	p := &pull{ModelRequest: r, admitted: make(chan struct{}), over: make(chan struct{}), began: time.Now()}
 	var running context.Context
@@ -130,7 +140,8 @@ func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, e
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	return modelpull.Run(ctx, modelpull.Options{
-		Store: store, Program: k.opts.Program, URI: p.URI, Selection: selection(p.ModelRequest), Ref: p.Ref, Holder: p.WantedBy, Retention: modelstore.Retention(p.Retention), Stderr: k.opts.Stderr,
+		Store: store, Program: k.opts.Program, URI: p.URI, Selection: selection(p.ModelRequest), Ref: p.Ref, Holder: p.WantedBy, Retention: modelstore.Retention(p.Retention),
+		Credentials: p.Credentials, Stderr: k.opts.Stderr,
 		Admitted: func(m *fetchapi.Manifest) { k.admitted(p, m) },
 		Progress: func(l fetchapi.Line) { k.progress(p, l) },
 	})

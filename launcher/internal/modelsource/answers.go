@@ -107,7 +107,7 @@ func (c *call) refusal(a answer, word string) error {
 	if word != "" {
 		said = " (" + word + ")"
 	}
-	e := statusError(a.status, a.header, a.asked)
+	e := statusError(a.status, a.header, a.asked, c.remedy)
 	region := a.header.Get("X-Amz-Bucket-Region")
 	switch told, _ := errors.AsType[*fetchapi.Error](e); {
 	case region != "" && (a.status < 400 || a.status == http.StatusBadRequest):

@@ -23,12 +23,13 @@ import (
 
 // bucket is a folder of a bucket, or one object, at a provider of object storage.
 // Whom the provider lets read is what its own programs go by: environment and files
-// of this machine's user.
+// of this machine's user; unless credentials are given, which count instead.
 type bucket struct {
 	address *url.URL
 	prefix  string // of the objects' keys; ends with a slash unless it is empty
 	via     *noting
 	store   provider
+	given   fetchapi.Credentials
 
 	opened  *blob.Bucket
 	objects []object // the files, in the order in which they are listed
@@ -45,7 +46,7 @@ type object struct {
 // provider is one of object storage.
 type provider struct {
 	remedy string // where its library takes a credential from
-	open   func(ctx context.Context, name string, via *noting) (*blob.Bucket, error)
+	open   func(ctx context.Context, name string, via *noting, given fetchapi.Credentials) (*blob.Bucket, error)
 	tag    func(o *blob.ListObject) string
 	header string // in which an answer has the tag of what it sends
 	// exactly has a read fail where the object has another tag by now.
@@ -65,12 +66,13 @@ func newBucket(u *url.URL, o Options, store provider) (Source, error) {
 			return nil, invalid("the address %q names no folder of a bucket: %v", u, err)
 		}
 	}
-	return &bucket{address: u, prefix: prefix, via: newNoting(o.Stall), store: store}, nil
+	store.remedy = o.remedy(store.remedy)
+	return &bucket{address: u, prefix: prefix, via: newNoting(o.Stall), store: store, given: o.Credentials}, nil
 }
 
 func (s *bucket) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	if s.opened == nil {
-		opened, err := s.store.open(ctx, s.address.Host, s.via)
+		opened, err := s.store.open(ctx, s.address.Host, s.via, s.given)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}

@@ -20,6 +20,7 @@ import (
 type caller struct {
 	client *http.Client
 	stall  time.Duration
+	remedy string // where the credential is taken from
 }
 
 // newCaller makes one whose credential goes to the origin of address, and to nobody
@@ -31,7 +32,7 @@ func newCaller(address *url.URL, o Options) *caller {
 	transport.ResponseHeaderTimeout = o.Stall
 	transport.TLSHandshakeTimeout = o.Stall
 	transport.DialContext = (&net.Dialer{Timeout: o.Stall}).DialContext
-	return &caller{stall: o.Stall, client: &http.Client{
+	return &caller{stall: o.Stall, remedy: o.remedy("name a file with a token that may read it by --token-file"), client: &http.Client{
 		Transport:     &credential{base: transport, origin: origin(address), token: o.Token},
 		CheckRedirect: redirected,
 	}}
@@ -107,7 +108,7 @@ func (c *caller) do(ctx context.Context, address string, header http.Header, wan
 		}
 	}
 	defer resp.Body.Close()
-	return nil, statusError(resp.StatusCode, resp.Header, req.URL)
+	return nil, statusError(resp.StatusCode, resp.Header, req.URL, c.remedy)
 }
 
 var errSilent = errors.New("nothing came for too long")
@@ -174,7 +175,7 @@ func (w *watched) Close() error {
 }
 
 // statusError says what an answer means that is not the one that was asked for.
-func statusError(code int, header http.Header, asked *url.URL) error {
+func statusError(code int, header http.Header, asked *url.URL, remedy string) error {
 	said := header.Get("X-Error-Message") // the hub says why
 	if said == "" {
 		said = http.StatusText(code)
@@ -182,7 +183,7 @@ func statusError(code int, header http.Header, asked *url.URL) error {
 	what := fmt.Sprintf("%s://%s%s: %d %s", asked.Scheme, asked.Host, asked.Path, code, said)
 	switch {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		return reasonf(fetchapi.ReasonAccessDenied, "the source refuses access: %s; name a file with a token that may read it by --token-file", what)
+		return reasonf(fetchapi.ReasonAccessDenied, "the source refuses access: %s; %s", what, remedy)
 	case code == http.StatusNotFound || code == http.StatusGone:
 		return reasonf(fetchapi.ReasonNotFound, "the source does not have this: %s", what)
 	case code == http.StatusTooManyRequests || code == http.StatusRequestTimeout || code >= 500:

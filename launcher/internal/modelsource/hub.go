@@ -44,6 +44,9 @@ func newHub(uri string, o Options) (Source, error) {
 	if err := encrypted(endpoint); err != nil {
 		return nil, err
 	}
+	if o.Credentials != nil {
+		o.Token = o.Credentials["HF_TOKEN"]
+	}
 	return &hub{caller: newCaller(endpoint, o), endpoint: endpoint, name: name, asked: cmp.Or(revision, modelref.MainBranch)}, nil
 }
 

@@ -22,10 +22,12 @@ import (
 )
 
 // artifact is a model at an OCI registry: an artifact each of whose layers is a file,
-// named by an annotation. Whom the registry lets read is what docker login has noted.
+// named by an annotation. Whom the registry lets read is what docker login has noted, or
+// the credentials that are given.
 type artifact struct {
 	uri    string
 	repo   *remote.Repository
+	remedy string // where a credential for the registry is taken from
 	layers []ocispec.Descriptor
 	files  []fetchapi.File
 }
@@ -67,15 +69,36 @@ func newArtifact(uri string, o Options) (Source, error) {
 		return reach(req)
 	}
 	s := &artifact{uri: "oci://" + reference.String(), repo: repo}
-	logins, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
+	s.remedy = o.remedy(fmt.Sprintf("a credential is taken from where `docker login %s` puts it, the file config.json in DOCKER_CONFIG or ~/.docker", reference.Registry))
+	logins, err := s.logins(o.Credentials)
 	if err != nil {
-		return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; %s", err, s.remedy())
+		return nil, err
 	}
 	repo.Client = &auth.Client{Client: &http.Client{Transport: via, CheckRedirect: redirected}, Cache: auth.NewCache(), Credential: credentials.Credential(logins)}
 	if o.Token != "" {
-		return nil, invalid("a token is for https and the hub: %s", s.remedy())
+		return nil, invalid("a token is for https and the hub: %s", s.remedy)
 	}
 	return s, nil
+}
+
+// logins are what docker login has noted, or what was given in its form.
+func (s *artifact) logins(given fetchapi.Credentials) (credentials.Store, error) {
+	if given == nil {
+		logins, err := credentials.NewStoreFromDocker(credentials.StoreOptions{})
+		if err != nil {
+			return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; %s", err, s.remedy)
+		}
+		return logins, nil
+	}
+	logins, err := credentials.NewMemoryStoreFromDockerConfig([]byte(given["DOCKER_AUTH_CONFIG"]))
+	if err != nil { // whose text may have a part of it
+		return nil, reasonf(fetchapi.ReasonAccessDenied, "DOCKER_AUTH_CONFIG is not the JSON that docker login writes into config.json")
+	}
+	host := s.repo.Reference.Registry
+	if login, err := credentials.Credential(logins)(context.Background(), host); err != nil || login == auth.EmptyCredential {
+		return nil, reasonf(fetchapi.ReasonAccessDenied, "DOCKER_AUTH_CONFIG has no credential for %s among its auths", host)
+	}
+	return logins, nil
 }
 
 // maxManifest bounds what is read of a manifest; registries take 4 MiB
@@ -83,7 +106,7 @@ func newArtifact(uri string, o Options) (Source, error) {
 const maxManifest = 4 << 20
 
 func (s *artifact) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
-	ctx, call := newCall(ctx, s.remedy())
+	ctx, call := newCall(ctx, s.remedy)
 	call.bounded = true
 	is, body, err := s.repo.FetchReference(ctx, s.repo.Reference.Reference)
 	if err != nil {
@@ -141,7 +164,7 @@ const unpack = "io.deis.oras.content.unpack"
 // Open asks for the layer by itself: oras-go would have it sent from the beginning, to
 // ask for the rest only then.
 func (s *artifact) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
-	ctx, call := newCall(ctx, s.remedy())
+	ctx, call := newCall(ctx, s.remedy)
 	at, layer := s.repo.Reference, s.layers[n]
 	ctx = auth.AppendRepositoryScope(ctx, at, auth.ActionPull)
 	scheme := "https"
@@ -172,9 +195,4 @@ func (s *artifact) Open(ctx context.Context, n int, offset int64) (*Stream, erro
 	}
 	_ = resp.Body.Close()
 	return nil, call.error(ctx, errors.New(resp.Status))
-}
-
-// remedy says where a credential for the registry is taken from.
-func (s *artifact) remedy() string {
-	return fmt.Sprintf("a credential is taken from where `docker login %s` puts it, the file config.json in DOCKER_CONFIG or ~/.docker", s.repo.Reference.Registry)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/ec2rolecreds"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
@@ -29,6 +30,7 @@ import (
 	"gocloud.dev/blob/s3blob"
 	"gocloud.dev/gcp"
 	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/google"
 	"google.golang.org/api/option"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
@@ -42,9 +44,10 @@ var providers = map[string]provider{"azblob": azure, "gs": gcs, "s3": s3Storage}
 // is. Without any credential it is asked as anybody may ask.
 var s3Storage = provider{
 	remedy: "a credential is taken from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from ~/.aws, where AWS_PROFILE names the profile",
-	open: func(ctx context.Context, name string, via *noting) (*blob.Bucket, error) {
+	open: func(ctx context.Context, name string, via *noting, given fetchapi.Credentials) (*blob.Bucket, error) {
 		reach := awshttp.NewBuildableClient().WithTransportOptions(func(t *http.Transport) { t.ResponseHeaderTimeout = via.stall })
-		settings, err := config.LoadDefaultConfig(ctx, config.WithHTTPClient(reach), config.WithRetryMaxAttempts(1), config.WithDefaultRegion("us-east-1"))
+		options := append(awsOf(given), config.WithHTTPClient(reach), config.WithRetryMaxAttempts(1), config.WithDefaultRegion("us-east-1"))
+		settings, err := config.LoadDefaultConfig(ctx, options...)
 		if err != nil {
 			return nil, err
 		}
@@ -82,12 +85,24 @@ var s3Storage = provider{
 	},
 }
 
+// awsOf has the library take the credentials that are given, and no file of the user.
+func awsOf(given fetchapi.Credentials) []func(*config.LoadOptions) error {
+	if given == nil {
+		return nil
+	}
+	_ = os.Unsetenv("AWS_PROFILE") // which would have to be in a file; the process is for one fetch
+	return []func(*config.LoadOptions) error{
+		config.WithSharedConfigFiles([]string{}), config.WithSharedCredentialsFiles([]string{}), config.WithRegion(given["AWS_REGION"]),
+		config.WithCredentialsProvider(credentials.NewStaticCredentialsProvider(given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"], given["AWS_SESSION_TOKEN"])),
+	}
+}
+
 // gcs is Google Cloud Storage, or what STORAGE_EMULATOR_HOST names. Without any
 // credential it is asked as anybody may ask.
 var gcs = provider{
 	remedy: "a credential is taken from the file that GOOGLE_APPLICATION_CREDENTIALS names, or from `gcloud auth application-default login`",
-	open: func(ctx context.Context, name string, via *noting) (*blob.Bucket, error) {
-		calls, err := gcsCalls(ctx, via)
+	open: func(ctx context.Context, name string, via *noting, given fetchapi.Credentials) (*blob.Bucket, error) {
+		calls, err := gcsCalls(ctx, via, given)
 		if err != nil {
 			return nil, err
 		}
@@ -122,16 +137,15 @@ var gcs = provider{
 }
 
 // gcsCalls is a client with the credential that there is, if any.
-func gcsCalls(ctx context.Context, via *noting) (*http.Client, error) {
+func gcsCalls(ctx context.Context, via *noting, given fetchapi.Credentials) (*http.Client, error) {
 	anonymous := &gcp.NewAnonymousHTTPClient(via).Client
 	anonymous.CheckRedirect = redirected
 	if os.Getenv("STORAGE_EMULATOR_HOST") != "" { // which is to see no credential
 		return anonymous, nil
 	}
-	named := os.Getenv("GOOGLE_APPLICATION_CREDENTIALS") != ""
-	credentials, err := gcp.DefaultCredentials(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Timeout: via.stall}))
-	if err != nil && named {
-		return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; GOOGLE_APPLICATION_CREDENTIALS names its file", err)
+	credentials, err := googleCredentials(context.WithValue(ctx, oauth2.HTTPClient, &http.Client{Timeout: via.stall}), given)
+	if err != nil {
+		return nil, err
 	}
 	if credentials == nil {
 		return anonymous, nil
@@ -145,11 +159,35 @@ func gcsCalls(ctx context.Context, via *noting) (*http.Client, error) {
 	return &identified.Client, nil
 }
 
+// googleCredentials are those that are given, or those of this machine; nil: it has
+// none.
+func googleCredentials(ctx context.Context, given fetchapi.Credentials) (*google.Credentials, error) {
+	const scope = "https://www.googleapis.com/auth/devstorage.read_only"
+	if given != nil {
+		text := []byte(given["GOOGLE_APPLICATION_CREDENTIALS_JSON"])
+		// Other types name servers and programs that are to be asked.
+		for _, kind := range []google.CredentialsType{google.ServiceAccount, google.AuthorizedUser} {
+			if credentials, err := google.CredentialsFromJSONWithType(ctx, text, kind, scope); err == nil {
+				return credentials, nil
+			}
+		}
+		return nil, reasonf(fetchapi.ReasonAccessDenied, "GOOGLE_APPLICATION_CREDENTIALS_JSON is not the JSON of a key of the type service_account or authorized_user")
+	}
+	credentials, err := gcp.DefaultCredentials(ctx)
+	if err != nil && os.Getenv("GOOGLE_APPLICATION_CREDENTIALS") != "" {
+		return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; GOOGLE_APPLICATION_CREDENTIALS names its file", err)
+	}
+	return credentials, nil //nolint:nilerr // this machine has none: the bucket is asked as anybody may ask
+}
+
 // azure is Azure Blob Storage. Without any credential it is asked as anybody may ask.
 var azure = provider{
 	remedy: "AZURE_STORAGE_ACCOUNT names the account, and a credential is taken from AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_STORAGE_CONNECTION_STRING or `az login`",
-	open: func(ctx context.Context, name string, via *noting) (*blob.Bucket, error) {
+	open: func(ctx context.Context, name string, via *noting, given fetchapi.Credentials) (*blob.Bucket, error) {
 		where := azureblob.NewDefaultServiceURLOptions()
+		if given != nil {
+			where.AccountName, where.SASToken = cmp.Or(given["AZURE_STORAGE_ACCOUNT"], where.AccountName), given["AZURE_STORAGE_SAS_TOKEN"]
+		}
 		service, err := azureblob.NewServiceURL(where)
 		if err != nil {
 			return nil, err
@@ -158,9 +196,13 @@ var azure = provider{
 		if err != nil {
 			return nil, errors.New("its address cannot be read") // which may have a credential in it
 		}
-		calls, err := azureClient(ctx, via.stall, address, name, where, container.ClientOptions{ClientOptions: policy.ClientOptions{
-			Transport: via, Retry: policy.RetryOptions{MaxRetries: -1},
-		}})
+		options := container.ClientOptions{ClientOptions: policy.ClientOptions{Transport: via, Retry: policy.RetryOptions{MaxRetries: -1}}}
+		var calls *container.Client
+		if given != nil {
+			calls, err = azureGiven(via.stall, address, where, given, options)
+		} else {
+			calls, err = azureClient(ctx, via.stall, address, name, where, options)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -196,11 +238,7 @@ func quoted(tag string) string {
 // reaches servers.
 func azureClient(ctx context.Context, patience time.Duration, address, name string, where *azureblob.ServiceURLOptions, o container.ClientOptions) (*container.Client, error) {
 	if key := os.Getenv("AZURE_STORAGE_KEY"); key != "" {
-		shared, err := container.NewSharedKeyCredential(where.AccountName, key)
-		if err != nil {
-			return nil, errors.New("AZURE_STORAGE_KEY is not the key of an account, in base64")
-		}
-		return container.NewClientWithSharedKeyCredential(address, shared, &o)
+		return azureByKey(address, where.AccountName, key, o)
 	}
 	if where.SASToken != "" { // it is in the address
 		return container.NewClientWithNoCredential(address, &o)
@@ -227,4 +265,29 @@ func azureClient(ctx context.Context, patience time.Duration, address, name stri
 		return container.NewClientWithNoCredential(address, &o)
 	}
 	return container.NewClient(address, identity, &o)
+}
+
+// azureGiven is one with the credentials that are given, and none of this machine's.
+func azureGiven(patience time.Duration, address string, where *azureblob.ServiceURLOptions, given fetchapi.Credentials, o container.ClientOptions) (*container.Client, error) {
+	if key := given["AZURE_STORAGE_KEY"]; key != "" {
+		return azureByKey(address, where.AccountName, key, o)
+	}
+	if where.SASToken != "" { // it is in the address
+		return container.NewClientWithNoCredential(address, &o)
+	}
+	identity, err := azidentity.NewClientSecretCredential(given["AZURE_TENANT_ID"], given["AZURE_CLIENT_ID"], given["AZURE_CLIENT_SECRET"], &azidentity.ClientSecretCredentialOptions{
+		ClientOptions: policy.ClientOptions{Transport: &http.Client{Timeout: patience}},
+	})
+	if err != nil {
+		return nil, errors.New("AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET are not those of an application")
+	}
+	return container.NewClient(address, identity, &o)
+}
+
+func azureByKey(address, account, key string, o container.ClientOptions) (*container.Client, error) {
+	shared, err := container.NewSharedKeyCredential(account, key)
+	if err != nil {
+		return nil, errors.New("AZURE_STORAGE_KEY is not the key of an account, in base64")
+	}
+	return container.NewClientWithSharedKeyCredential(address, shared, &o)
 }

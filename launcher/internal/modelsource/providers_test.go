@@ -385,7 +385,7 @@ func TestACredentialOfABucketGoesNowhereElse(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, account, 0o600))
 	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", file)
 	t.Setenv("STORAGE_EMULATOR_HOST", "")
-	calls, err := gcsCalls(t.Context(), newNoting(options.Stall))
+	calls, err := gcsCalls(t.Context(), newNoting(options.Stall), nil)
 	require.NoError(t, err)
 	resp, err := calls.Get(home.URL)
 	require.NoError(t, err)

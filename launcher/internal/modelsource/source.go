@@ -44,9 +44,21 @@ func (e *TemporaryError) Unwrap() error { return e.Cause }
 
 // Options are what sources need beside the address.
 type Options struct {
-	Token       string        // a credential, for the host of the address alone
+	Token string // a credential, for the host of the address alone
+	// Credentials are those of the address's scheme, see [fetchapi.Credentials.For]. Nil:
+	// those of the process's own environment and user.
+	Credentials fetchapi.Credentials
 	HubEndpoint string        // address of the hub; "" means https://huggingface.co
 	Stall       time.Duration // how long a source may be silent
+}
+
+// remedy is what helps whom a source refuses: own, where the credentials are the
+// process's own.
+func (o Options) remedy(own string) string {
+	if o.Credentials != nil {
+		return "the credentials that were given may not read it: have them given the right, or give others"
+	}
+	return own
 }
 
 // New gives the source of an address. It asks nobody yet.

@@ -66,6 +66,18 @@ func (s *Store) Want(w Want) error {
 	return s.mendHub() // which shows versions by the names that they were asked for
 }
 
+// Unwant drops what a holder wanted of a version. The version stays.
+func (s *Store) Unwant(key, holder string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all, err := s.wants()
+	if err != nil {
+		return err
+	}
+	theirs := slices.DeleteFunc(all, func(w Want) bool { return w.Key != key || w.Holder != holder })
+	return errors.Join(s.dropWants(theirs), s.mendHub())
+}
+
 // wants lists all, the oldest first.
 func (r *Reader) wants() ([]Want, error) {
 	files, err := os.ReadDir(filepath.Join(r.dir, wantsDir))

@@ -49,6 +49,18 @@ func TestAVersionIsRemovedWhenTheLastOfThoseWhoWantItIsGone(t *testing.T) {
 	assert.Empty(t, left)
 }
 
+func TestAHolderWhoMayNotHaveAVersionWantsItNoMoreAndTheVersionStays(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	want(t, s, v, "", "a", time.Now())
+	want(t, s, v, "main", "a", time.Now())
+	want(t, s, v, "main", "b", time.Now())
+	require.NoError(t, s.Unwant(v.Key, "a"))
+	assert.Equal(t, []string{"b"}, wantedBy(t, s, v.Key))
+	require.NoError(t, s.Unwant(v.Key, "b"))
+	require.NoError(t, s.Verify(v.Key))
+}
+
 func TestAVersionThatAPersonPulledStaysWhenItsHoldersAreGone(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)

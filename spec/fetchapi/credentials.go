@@ -1,0 +1,152 @@
+package fetchapi
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Credentials say to a source who asks: values by the names of variables, such as
+// HF_TOKEN. Where some are given, modelfetch takes nothing of that kind from its own
+// environment, nor from files of its user. Printed or logged they show no value.
+type Credentials map[string]string
+
+const redacted = "[credentials]"
+
+func (Credentials) String() string { return redacted }
+
+// GoString implements [fmt.GoStringer].
+func (Credentials) GoString() string { return redacted }
+
+// LogValue implements [slog.LogValuer].
+func (Credentials) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// variables are those of one scheme.
+type variables struct {
+	sets   [][]string // one of these is needed, whole
+	beside []string   // may stand beside it
+}
+
+// taken are the variables that credentials consist of, by scheme: none that says where
+// a source is, for whoever chose that could have his own server say that he may read.
+var taken = map[string]variables{
+	"hf":     {sets: [][]string{{"HF_TOKEN"}}},
+	"s3":     {sets: [][]string{{"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}}, beside: []string{"AWS_SESSION_TOKEN", "AWS_REGION"}},
+	"gs":     {sets: [][]string{{"GOOGLE_APPLICATION_CREDENTIALS_JSON"}}},
+	"azblob": {sets: [][]string{{"AZURE_STORAGE_KEY"}, {"AZURE_STORAGE_SAS_TOKEN"}, {"AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET"}}, beside: []string{"AZURE_STORAGE_ACCOUNT"}},
+	"oci":    {sets: [][]string{{"DOCKER_AUTH_CONFIG"}}},
+}
+
+// looks are what goes into the name of a host, and must lead to no other.
+var looks = map[string]*regexp.Regexp{"AWS_REGION": regexp.MustCompile(`^[a-z0-9-]{1,63}$`), "AZURE_STORAGE_ACCOUNT": regexp.MustCompile(`^[a-z0-9]{3,24}$`)}
+
+// Why variables that modelfetch reads from its environment are no credentials.
+const (
+	sayWhere = "says where a source is, which the launcher's own environment says"
+	nameFile = "names a file of the launcher's; what is in the file is taken as "
+)
+
+var notTaken = map[string]string{
+	"HF_ENDPOINT": sayWhere, "AWS_ENDPOINT_URL": sayWhere, "AWS_ENDPOINT_URL_S3": sayWhere, "STORAGE_EMULATOR_HOST": sayWhere, "AZURE_STORAGE_DOMAIN": sayWhere,
+	"AZURE_STORAGE_CONNECTION_STRING": sayWhere + ", beside AZURE_STORAGE_ACCOUNT and AZURE_STORAGE_KEY, which are taken",
+	"GOOGLE_APPLICATION_CREDENTIALS":  nameFile + "GOOGLE_APPLICATION_CREDENTIALS_JSON",
+	"DOCKER_CONFIG":                   nameFile + "DOCKER_AUTH_CONFIG",
+}
+
+// MaxCredentials is how many bytes credentials may have, names and values together.
+const MaxCredentials = 64 << 10
+
+// For gives those for the source of an address; those for other sources are left
+// out. The error says in words what is wrong and what would be right, and shows no value.
+func (c Credentials) For(uri string) (Credentials, error) {
+	scheme, _, _ := strings.Cut(uri, "://")
+	of, known := taken[scheme]
+	if !known {
+		return nil, fmt.Errorf("a source of the scheme %s takes no credentials; hf, s3, gs, azblob and oci do", scheme)
+	}
+	size := 0
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		if size += len(name) + len(c[name]); size > MaxCredentials {
+			return nil, fmt.Errorf("they have more than %d bytes", MaxCredentials)
+		}
+		if !slices.ContainsFunc(slices.Collect(maps.Values(taken)), func(v variables) bool { return v.has(name) }) {
+			return nil, unknown(name, of, scheme)
+		}
+		if strings.TrimSpace(c[name]) == "" || !utf8.ValidString(c[name]) || strings.ContainsRune(c[name], 0) {
+			return nil, fmt.Errorf("%s is empty, or no text", name)
+		}
+		if is := looks[name]; is != nil && !is.MatchString(strings.TrimSpace(c[name])) {
+			return nil, fmt.Errorf("%s is not the name of one: that is as %s", name, is)
+		}
+	}
+	return of.pick(c, scheme)
+}
+
+// unknown says why a variable is not taken.
+func unknown(name string, of variables, scheme string) error {
+	if why := notTaken[name]; why != "" {
+		return fmt.Errorf("%s is not taken: it %s", name, why)
+	}
+	if len(name) > 64 {
+		name = name[:64] + "…"
+	}
+	return fmt.Errorf("%q is not known: %s:// takes %s", name, scheme, of)
+}
+
+// pick takes the variables of one scheme, and wants one of its sets to be whole.
+func (v variables) pick(c Credentials, scheme string) (Credentials, error) {
+	var whole, begun []string // the sets, as people write them
+	picked := Credentials{}
+	for _, set := range v.sets {
+		has := 0
+		for _, name := range set {
+			if value, ok := c[name]; ok {
+				has++
+				picked[name] = strings.TrimSpace(value)
+			}
+		}
+		text := strings.Join(set, " with ")
+		switch has {
+		case 0:
+		case len(set):
+			whole = append(whole, text)
+		default:
+			begun = append(begun, text)
+		}
+	}
+	switch {
+	case len(begun) > 0:
+		return nil, fmt.Errorf("%s:// takes %s together, and a part of that is missing", scheme, begun[0])
+	case len(whole) == 0:
+		return nil, fmt.Errorf("there is none for %s://, which takes %s", scheme, v)
+	case len(whole) > 1:
+		return nil, fmt.Errorf("%s:// takes one of %s, and not several", scheme, strings.Join(whole, " and "))
+	}
+	for _, name := range v.beside {
+		if value, ok := c[name]; ok {
+			picked[name] = strings.TrimSpace(value)
+		}
+	}
+	return picked, nil
+}
+
+func (v variables) has(name string) bool {
+	return slices.Contains(v.beside, name) || slices.ContainsFunc(v.sets, func(set []string) bool { return slices.Contains(set, name) })
+}
+
+// String is as "A with B, or C; beside it D".
+func (v variables) String() string {
+	var sets []string
+	for _, set := range v.sets {
+		sets = append(sets, strings.Join(set, " with "))
+	}
+	text := strings.Join(sets, ", or ")
+	if len(v.beside) > 0 {
+		text += "; beside it " + strings.Join(v.beside, ", ")
+	}
+	return text
+}
