@@ -46,6 +46,10 @@ const (
 	ConditionDegraded = "Degraded"
 	// ConditionCapacityExceeded is true while that is for want of room.
 	ConditionCapacityExceeded = "CapacityExceeded"
+	// ConditionCredentialsAccepted is true while the Secret that is named is there, has
+	// what the source takes, and the source has not refused that. It is there where a
+	// Secret is named.
+	ConditionCredentialsAccepted = "CredentialsAccepted"
 	// ConditionDeletionBlocked is true while the object is deleted and something keeps
 	// the model on a node.
 	ConditionDeletionBlocked = "DeletionBlocked"
@@ -64,4 +68,8 @@ const (
 	ReasonNoneFailed       = "NoneFailed"
 	ReasonFailed           = "Failed" // for no reason that has a code
 	ReasonInUse            = "InUse"
+	ReasonSecretRead       = "SecretRead"
+	ReasonSecretMissing    = "SecretMissing"
+	ReasonSecretInvalid    = "SecretInvalid" // it has a key that is not known, or lacks one
+	ReasonAccessDenied     = "AccessDenied"
 )

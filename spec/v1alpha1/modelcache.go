@@ -34,6 +34,8 @@ type ClusterModelCache struct {
 }
 
 // ClusterModelCacheSpec is what an administrator wants.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.credentials) || self.source.uri.matches('^(hf|s3|gs|azblob|oci)://')",message="credentials are for models whose uri begins with hf://, s3://, gs://, azblob:// or oci://"
 type ClusterModelCacheSpec struct {
 	// Where the model comes from.
 	// +required
@@ -63,6 +65,30 @@ type ClusterModelCacheSpec struct {
 	// +optional
 	// +kubebuilder:default=Keep
 	Retention ModelRetention `json:"retention,omitempty"`
+
+	// What is shown to the source; without it what the launchers have in their own
+	// environment, if anything.
+	// +optional
+	Credentials *ModelCredentials `json:"credentials,omitempty"`
+}
+
+// ModelCredentials say where credentials for a model's source are.
+type ModelCredentials struct {
+	// The Secret, in the namespace in which hotseat is installed. Its keys are variables
+	// such as HF_TOKEN; spec/modelcache.md lists them. The launchers of the node groups
+	// are told them.
+	// +required
+	SecretRef SecretReference `json:"secretRef"`
+}
+
+// SecretReference names a Secret.
+type SecretReference struct {
+	// Its name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$')",message="should be the name of a Secret"
+	Name string `json:"name"`
 }
 
 // ModelRetention is what becomes of copies when room is needed.
@@ -174,8 +200,9 @@ type ClusterModelCacheStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// Available: every node that should has it. Progressing: it is fetched or removed
-	// somewhere. Degraded: somewhere that has failed. DeletionBlocked, while it is
-	// deleted: who keeps it.
+	// somewhere. Degraded: somewhere that has failed. CredentialsAccepted, where a
+	// Secret is named: it is there, has what the source takes, and was not refused.
+	// DeletionBlocked, while it is deleted: who keeps it.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

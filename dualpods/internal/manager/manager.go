@@ -125,7 +125,11 @@ func Run(ctx context.Context, opts Options) (err error) {
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
 		Leads: leading(mopts.LeaderElectionResourceLockInterface),
 	}, opts.Log.WithName("binding"))
-	caches := newModels(life, mgr, views, &models, opts)
+	secrets, err := openSecrets(ctx, mgr, config, opts, func() { models.add("") })
+	if err != nil {
+		return err
+	}
+	caches := newModels(life, mgr, views, secrets, &models, opts)
 	defer relay.Close()
 	defer binder.Close()
 	defer views.Close()

@@ -32,9 +32,9 @@ func (l modelLaunchers) Client(key string) modelcache.Client {
 }
 
 // newModels makes the controller of model caches.
-func newModels(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, again *requests, opts Options) *modelcache.Controller {
+func newModels(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, secrets *ownSecrets, again *requests, opts Options) *modelcache.Controller {
 	return modelcache.New(ctx, modelcache.Options{
-		API: mgr.GetClient(), Launchers: modelLaunchers{views}, Recorder: mgr.GetEventRecorder("hotseat"),
+		API: mgr.GetClient(), Launchers: modelLaunchers{views}, Secret: secrets.get, Namespace: secrets.namespace, Recorder: mgr.GetEventRecorder("hotseat"),
 		Again: func() { again.add("") }, Now: time.Now, Log: opts.Log.WithName("modelcache"),
 	})
 }

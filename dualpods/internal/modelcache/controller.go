@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -59,6 +61,10 @@ type Options struct {
 	// the server.
 	API       client.Client
 	Launchers Launchers
+	// Secret reads a Secret of Namespace, the controller's own. Its error is one of the
+	// API server's.
+	Secret    func(ctx context.Context, name string) (*corev1.Secret, error)
+	Namespace string
 	Recorder  events.EventRecorder
 	Again     func() // has the next pass made
 	Now       func() time.Time
@@ -133,7 +139,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	if !plan.Again.IsZero() {
 		result.RequeueAfter = max(plan.Again.Sub(now), conflictPause)
 	}
-	err = errors.Join(errs...)
+	err = errors.Join(append(errs, w.unread)...)
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is behind
 	}
@@ -161,6 +167,7 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 	for i := range nodes.Items {
 		w.Nodes[nodes.Items[i].Name] = Node{Labels: nodes.Items[i].Labels, Down: Down(&nodes.Items[i])}
 	}
+	c.readSecrets(ctx, w)
 	there := map[string]bool{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
@@ -175,16 +182,64 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 		there[string(pod.UID)] = true
 		w.Launchers = append(w.Launchers, Launcher{
 			UID: string(pod.UID), Name: pod.Name, Node: pod.Spec.NodeName, Group: pod.Labels[podmeta.LabelModelNodeGroup], Path: pathOf(pod),
-			Created: pod.CreationTimestamp.Time, Models: view.Models, Why: why,
+			Created: pod.CreationTimestamp.Time, Models: view.Models, Why: why, Plain: !view.Certified,
 		})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.noteFailures(w)
 	maps.DeleteFunc(c.answers, func(call Call, a Answer) bool { // what has been done is seen by now
 		return !a.Running && !there[call.Launcher] || a.Err == "" && !a.pending(now)
 	})
 	w.Answers = maps.Clone(c.answers)
 	return w, nil
+}
+
+// readSecrets reads those that caches name.
+func (c *Controller) readSecrets(ctx context.Context, w *World) {
+	w.Namespace, w.Secrets = c.opts.Namespace, map[string]Secret{}
+	for i := range w.Caches {
+		of := w.Caches[i].Spec.Credentials
+		if of == nil {
+			continue
+		}
+		secret, err := c.opts.Secret(ctx, of.SecretRef.Name)
+		switch {
+		case apierrors.IsNotFound(err):
+			continue
+		case err != nil:
+			w.Secrets[of.SecretRef.Name], w.unread = Secret{Unread: err.Error()}, err
+			continue
+		}
+		data := fetchapi.Credentials{}
+		for key, value := range secret.Data {
+			data[key] = string(value)
+		}
+		w.Secrets[of.SecretRef.Name] = Secret{Data: data}
+	}
+}
+
+// noteFailures makes what launchers show as failed, of what they were asked for last,
+// answers that say so: the next try comes later each time. The lock is held.
+func (c *Controller) noteFailures(w *World) {
+	launchers := map[string]*Launcher{}
+	for i := range w.Launchers {
+		launchers[w.Launchers[i].UID] = &w.Launchers[i]
+	}
+	for call, a := range c.answers {
+		l := launchers[call.Launcher]
+		if l == nil || call.Remove != "" || a.Running || a.Err != "" || a.pending(w.Now) {
+			continue
+		}
+		for _, m := range l.Models {
+			if m.State == launcherapi.ModelFailed && slices.Contains(m.WantedBy, call.Holder) {
+				a.At, a.Err, a.Cause = w.Now, m.Reason, m.Cause
+				a.Tries++
+				c.answers[call] = a
+				break
+			}
+		}
+	}
 }
 
 // pathOf is the folder of its node in which a launcher has its models.
@@ -242,12 +297,19 @@ func (c *Controller) keep(ctx context.Context, cache *v1alpha1.ClusterModelCache
 
 // announce makes Events of what somebody may want to act on.
 func (c *Controller) announce(before, now *v1alpha1.ClusterModelCache) {
-	for _, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded, v1alpha1.ConditionDeletionBlocked} {
+	for _, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded, v1alpha1.ConditionDeletionBlocked, v1alpha1.ConditionCredentialsAccepted} {
 		was, is := meta.FindStatusCondition(before.Status.Conditions, kind), meta.FindStatusCondition(now.Status.Conditions, kind)
 		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
 			continue
 		}
+		if kind == v1alpha1.ConditionDegraded && is.Reason == v1alpha1.ReasonAccessDenied && now.Spec.Credentials != nil {
+			continue // that of the credentials says so
+		}
 		switch {
+		case kind == v1alpha1.ConditionCredentialsAccepted:
+			if is.Status == metav1.ConditionFalse {
+				c.opts.Recorder.Eventf(now, nil, corev1.EventTypeWarning, is.Reason, "ReadSecret", "%s", is.Message)
+			}
 		case kind == v1alpha1.ConditionAvailable && is.Status == metav1.ConditionTrue:
 			c.opts.Recorder.Eventf(now, nil, corev1.EventTypeNormal, is.Reason, "Keep", "%d nodes have the model", now.Status.Ready)
 		case kind != v1alpha1.ConditionAvailable && is.Status == metav1.ConditionTrue, is.Reason == v1alpha1.ReasonNodeGroupMissing:
@@ -267,6 +329,9 @@ func (c *Controller) ask(call Call, wanted Wanted) {
 	}
 	c.mu.Lock()
 	answer := c.answers[call]
+	if answer.Sum != wanted.Sum {
+		answer = Answer{Sum: wanted.Sum}
+	}
 	answer.Running = true
 	c.answers[call] = answer
 	c.mu.Unlock()
@@ -277,15 +342,17 @@ func (c *Controller) ask(call Call, wanted Wanted) {
 		if call.Remove != "" {
 			_, err = to.RemoveModel(ctx, call.Remove, call.Holder)
 		} else {
-			answer.Model, err = to.PullModel(ctx, launcherapi.ModelRequest{URI: wanted.URI, Ref: wanted.Ref, Include: wanted.Include, Exclude: wanted.Exclude, WantedBy: call.Holder, Retention: wanted.Retention})
+			answer.Model, err = to.PullModel(ctx, launcherapi.ModelRequest{
+				URI: wanted.URI, Ref: wanted.Ref, Include: wanted.Include, Exclude: wanted.Exclude,
+				WantedBy: call.Holder, Retention: wanted.Retention, Credentials: wanted.Credentials,
+			})
 		}
 		if call.Remove != "" && launcher.CodeOf(err) == launcherapi.CodeNotFound {
 			err = nil
 		}
 		answer.Running, answer.At, answer.Err, answer.Cause = false, c.opts.Now(), "", ""
-		if answer.Tries++; err == nil {
-			answer.Tries = 0
-		} else {
+		if err != nil {
+			answer.Tries++
 			answer.Err, answer.Cause = detail(err)
 			c.opts.Log.Info("a launcher could not do what it was asked for a model cache", "holder", call.Holder, "uri", wanted.URI, "remove", call.Remove, "error", err.Error())
 		}

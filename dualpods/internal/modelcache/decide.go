@@ -28,8 +28,10 @@ type Plan struct {
 // Wanted is a model as launchers are asked for it.
 type Wanted struct {
 	URI, Ref         string
-	Include, Exclude []string // patterns of its files
-	Retention        string   // of launcherapi; empty: as launchers take it for a holder, who keeps its model
+	Include, Exclude []string             // patterns of its files
+	Retention        string               // of launcherapi; empty: as launchers take it for a holder, who keeps its model
+	Credentials      fetchapi.Credentials // nil: the launcher's own
+	Sum              string               // of them
 }
 
 // Told is what is known of a cache.
@@ -42,6 +44,9 @@ type Told struct {
 	Cause    string // of that or of the first node that failed: a code
 	Clean    bool   // nothing of it is left anywhere that answers
 	Blocked  string // what keeps it from being removed
+
+	Credentials credentials
+	Denied      string // what a source has said that refuses them
 }
 
 // maxCalls is how many calls run at the same time.
@@ -104,7 +109,10 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	holder := Holder(c)
 	where := d.where(c, told)
 	d.know(holder, told)
-	d.plan.Pulls[holder] = d.wanted(c, holder, told.Revision)
+	told.Credentials = d.shown[holder]
+	asked := d.wanted(c, holder, told.Revision)
+	asked.Credentials, asked.Sum = told.Credentials.values, told.Credentials.sum
+	d.plan.Pulls[holder] = asked
 	resolves := d.resolves(c, holder, told, where)
 	if told.Problem != "" && c.DeletionTimestamp.IsZero() {
 		d.stayLabelled(c.Name) // who is in a group that is not there is not known
@@ -225,7 +233,7 @@ func (d *decision) resolves(c *v1alpha1.ClusterModelCache, holder string, told *
 		}
 	}
 	if last.Err != "" {
-		told.Source, told.Cause = last.Err, last.Cause
+		told.Source, told.Cause = told.failed(last.Err, last.Cause), last.Cause
 		last.Tries = tries
 		if d.later(last.again()) {
 			return func(store) bool { return false }
@@ -275,7 +283,7 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 	answer := d.pulls[holder][s.UID]
 	switch {
 	case there && m.State == launcherapi.ModelReady:
-		n.State, n.Why = v1alpha1.ModelNodeReady, d.retain(c, s, m, answer)
+		n.State, n.Why = v1alpha1.ModelNodeReady, d.retain(c, told, s, m, answer)
 		return n
 	case there && m.State == launcherapi.ModelDownloading:
 		n.State, n.Why = v1alpha1.ModelNodeDownloading, m.Reason
@@ -290,6 +298,9 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 		}
 		return n
 	}
+	if n.Why = told.Credentials.cannot(s.Launcher); n.Why != "" {
+		return n
+	}
 	n.Why = d.mayNot(told, at, s, group, resolves)
 	free := n.Why == ""
 	if free {
@@ -298,7 +309,7 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 	if failed, why, cause := failure(m, answer); failed && cause == fetchapi.ReasonCapacityExceeded && givesWay(c) == 1 {
 		n.Why = "there is no room for it; with retention LRU it gives way to others, and is fetched once there is room without any other's going: " + why
 	} else if failed {
-		n.State, n.Why = v1alpha1.ModelNodeFailed, why
+		n.State, n.Why = v1alpha1.ModelNodeFailed, told.failed(why, cause)
 		told.Cause = cmp.Or(told.Cause, cause)
 	}
 	if free && (answer.Err == "" || !d.later(answer.again())) {
@@ -309,19 +320,30 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 
 // retain has a launcher note what becomes of a copy when room is needed, where that was
 // changed. It gives why that could not be noted.
-func (d *decision) retain(c *v1alpha1.ClusterModelCache, s *speaker, m launcherapi.Model, answer Answer) (why string) {
+func (d *decision) retain(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m launcherapi.Model, answer Answer) (why string) {
 	holder := Holder(c)
 	if noted := slices.Contains(m.LRUBy, holder); noted == (givesWay(c) == 1) {
 		return ""
 	}
-	if answer.Err != "" {
-		why = "its retention could not be changed: " + answer.Err
+	cannot := told.Credentials.cannot(s.Launcher)
+	if cannot := cmp.Or(cannot, answer.Err); cannot != "" {
+		why = "its retention could not be changed: " + cannot
 	}
 	switch {
+	case cannot != "":
 	case answer.pending(d.Now):
 		d.later(d.Now.Add(settle))
 	case d.room > 0 && (answer.Err == "" || !d.later(answer.again())):
 		d.ask(Call{Launcher: s.UID, Holder: holder})
+	}
+	return why
+}
+
+// failed gives what is told of a failure, and notes when a source refuses.
+func (t *Told) failed(why, cause string) string {
+	why = t.Credentials.remedy(why, cause)
+	if cause == fetchapi.ReasonAccessDenied {
+		t.Denied = cmp.Or(t.Denied, why)
 	}
 	return why
 }
@@ -376,7 +398,7 @@ func (d *decision) ask(call Call) {
 // leave decides for a store where the model is not wanted, or not any more.
 func (d *decision) leave(c *v1alpha1.ClusterModelCache, holder string, told *Told, at store) {
 	s := d.stores[at]
-	if d.pulls[holder][s.UID].pending(d.Now) { // a fetch may begin
+	if d.Answers[Call{Launcher: s.UID, Holder: holder}].pending(d.Now) { // a fetch may begin
 		told.Clean = false
 		d.later(d.Now.Add(settle))
 	}

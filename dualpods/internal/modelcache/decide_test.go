@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -66,6 +67,20 @@ func (w *World) delete() {
 	w.Caches[0].DeletionTimestamp = &t
 }
 
+// gated has the cache name a Secret: of these keys and values; without any there is
+// none.
+func (w *World) gated(data ...string) {
+	w.Namespace, w.Secrets = "hotseat-system", map[string]Secret{}
+	w.Caches[0].Spec.Credentials = &v1alpha1.ModelCredentials{SecretRef: v1alpha1.SecretReference{Name: "hub"}}
+	values := fetchapi.Credentials{}
+	for n := 0; n < len(data); n += 2 {
+		values[data[n]] = data[n+1]
+	}
+	if len(data) > 0 {
+		w.Secrets["hub"] = Secret{Data: values}
+	}
+}
+
 func one[T any](v T) *T { return &v }
 
 // row is an example of a row of the table: what the first node is told, and what its
@@ -88,7 +103,10 @@ var rows = map[string][]row{
 	"silent launcher": {{
 		make: func(w *World) { w.Launchers[0].Models, w.Launchers[0].Why = nil, "connection refused" }, state: v1alpha1.ModelNodeWaiting, why: "launcher-1 does not answer: connection refused",
 	}},
-	"whole": {{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeReady}},
+	"whole": {
+		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeReady},
+		{make: func(w *World) { w.gated(); w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeReady},
+	},
 	"kept otherwise": {
 		{make: func(w *World) {
 			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
@@ -101,6 +119,11 @@ var rows = map[string][]row{
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
 			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the hub is away"}
 		}, state: v1alpha1.ModelNodeReady, why: "its retention could not be changed: the hub is away"},
+		{make: func(w *World) {
+			w.gated()
+			w.Secrets = nil
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
+		}, state: v1alpha1.ModelNodeReady, why: "its retention could not be changed: there is no Secret"},
 		{make: func(w *World) {
 			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
@@ -120,10 +143,37 @@ var rows = map[string][]row{
 		w.has(0, launcherapi.Model{State: launcherapi.ModelDownloading, Bytes: 200, FetchedBytes: 50})
 	}, state: v1alpha1.ModelNodeDownloading}},
 	"just asked": {
+		{make: func(w *World) {
+			w.gated("HF_TOKEN", "t")
+			w.Answers[fetch1] = Answer{Running: true, Sum: "that of others"}
+		}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
 		{make: func(w *World) { w.Answers[fetch1] = Answer{Running: true} }, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
 		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second)} }, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
 	},
+	"no credentials": {
+		{make: func(w *World) { w.gated() }, state: v1alpha1.ModelNodeWaiting, why: "there is no Secret hotseat-system/hub, which spec.credentials.secretRef names: make it"},
+		{make: func(w *World) {
+			w.gated("HF_TOKEN", "t", "HF_TOKN", "t")
+		}, state: v1alpha1.ModelNodeWaiting, why: `the keys of Secret hotseat-system/hub cannot be used: "HF_TOKN" is not known: hf:// takes HF_TOKEN`},
+		{make: func(w *World) { w.gated("AWS_REGION", "eu") }, state: v1alpha1.ModelNodeWaiting, why: "there is none for hf://, which takes HF_TOKEN"},
+		{make: func(w *World) { w.gated(); w.Secrets["hub"] = Secret{Unread: "forbidden"} }, state: v1alpha1.ModelNodeWaiting, why: "cannot read Secret hotseat-system/hub: forbidden"},
+		{make: func(w *World) {
+			w.gated("HF_TOKEN", "t")
+			w.Launchers[0].Plain = true
+		}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 is told no credentials, since it is called without TLS"},
+		{make: func(w *World) { // what was refused before does not matter
+			w.gated()
+			w.Answers[fetch1] = Answer{At: now, Tries: 1, Err: "no", Cause: "AccessDenied"}
+		}, state: v1alpha1.ModelNodeWaiting, why: "there is no Secret"},
+	},
 	"failed": {
+		{make: func(w *World) {
+			w.gated("HF_TOKEN", "t")
+			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the source refuses access", Cause: "AccessDenied", Sum: sumOf(fetchapi.Credentials{"HF_TOKEN": "t"})}
+		}, state: v1alpha1.ModelNodeFailed, why: "the source refuses access; they are those of Secret hotseat-system/hub"},
+		{make: func(w *World) {
+			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the source refuses access", Cause: "AccessDenied"}
+		}, state: v1alpha1.ModelNodeFailed, why: "spec.credentials.secretRef names a Secret that has one"},
 		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "no room"} }, state: v1alpha1.ModelNodeFailed, why: "no room"},
 		{make: func(w *World) {
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "it was cut off"})
@@ -153,6 +203,19 @@ var rows = map[string][]row{
 		}
 	}, state: v1alpha1.ModelNodeWaiting, why: "many launchers are being asked"}},
 	"to be fetched": {
+		{make: func(w *World) { w.gated("HF_TOKEN", "t") }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}, why: "asks the source"},
+		{make: func(w *World) { // another token was refused
+			w.gated("HF_TOKEN", "t")
+			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 9, Err: "no", Cause: "AccessDenied", Sum: sumOf(fetchapi.Credentials{"HF_TOKEN": "before"})}
+		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
+		{make: func(w *World) { // the fetch by it has failed at once
+			w.gated("HF_TOKEN", "t")
+			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: "AccessDenied"})
+			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "that of others"}
+		}, state: v1alpha1.ModelNodeFailed, asked: []Call{fetch1}},
+		{make: func(w *World) { // the Secret is not named any more
+			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "no", Sum: "that of a Secret"}
+		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 		{make: func(*World) {}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}, why: "asks the source"},
 		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelPartial}) }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged}) }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
@@ -196,6 +259,11 @@ var rows = map[string][]row{
 			w.Answers[drop1] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "the disk does not answer"}
 		}, state: v1alpha1.ModelNodeRemoving, why: "the disk does not answer"},
 		{make: func(w *World) { w.delete(); w.Answers[fetch1] = Answer{Running: true} }}, // it may begin still
+		{make: func(w *World) { // with a Secret that is gone, too
+			w.gated()
+			w.delete()
+			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "that of the Secret"}
+		}},
 		{make: (*World).delete, clean: true},
 	},
 	"silent, of a cache that is deleted": {

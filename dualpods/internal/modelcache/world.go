@@ -20,7 +20,10 @@ type World struct {
 	Groups    map[string]*v1alpha1.ModelCacheNodeGroup // by name
 	Nodes     map[string]Node                          // by name
 	Launchers []Launcher
-	Answers   map[Call]Answer // what was asked of launchers, and what they said
+	Answers   map[Call]Answer   // what was asked of launchers, and what they said
+	Namespace string            // of the Secrets
+	Secrets   map[string]Secret // that caches name and that are there, by name
+	unread    error             // why one of them could not be read; it is tried again
 }
 
 // Node is one that there is.
@@ -39,6 +42,7 @@ type Launcher struct {
 	Created time.Time
 	Models  map[string]launcherapi.Model // by id; nil: it does not say
 	Why     string                       // it does not
+	Plain   bool                         // it is called without TLS
 }
 
 // Call is what is asked of a launcher: to fetch the model of a cache or, with Remove,
@@ -57,6 +61,7 @@ type Answer struct {
 	Err     string    // of the last; empty: it was done
 	Cause   string    // of the error, a code such as NotFound
 	Model   launcherapi.Model
+	Sum     string // of the credentials that it was asked with
 }
 
 // holderPrefix begins the names by which caches want models.
@@ -78,6 +83,7 @@ type view struct {
 	members map[string][]string          // nodes by group, sorted
 	places  []store                      // where there are launchers, or should be; sorted
 	pulls   map[string]map[string]Answer // of what was asked to be fetched: by holder, by launcher
+	shown   map[string]credentials       // to sources, by holder
 }
 
 // speaker is the launcher of a store that is spoken to.
@@ -89,7 +95,7 @@ type speaker struct {
 }
 
 func look(w *World) *view {
-	v := &view{World: w, stores: map[store]*speaker{}, members: map[string][]string{}, pulls: map[string]map[string]Answer{}}
+	v := &view{World: w, stores: map[store]*speaker{}, members: map[string][]string{}, pulls: map[string]map[string]Answer{}, shown: map[string]credentials{}}
 	for i := range w.Launchers {
 		l := &w.Launchers[i]
 		at := store{l.Node, l.Path}
@@ -109,9 +115,15 @@ func look(w *World) *view {
 		s.read()
 		byUID[s.UID], places[at] = s, true
 	}
+	for i := range w.Caches {
+		v.shown[Holder(&w.Caches[i])] = w.credentialsOf(&w.Caches[i])
+	}
 	for call, a := range w.Answers {
 		if call.Remove != "" {
 			continue
+		}
+		if a.Sum != v.shown[call.Holder].sum && !a.Running { // other credentials may have another answer
+			a = Answer{Model: a.Model}
 		}
 		if v.pulls[call.Holder] == nil {
 			v.pulls[call.Holder] = map[string]Answer{}

@@ -33,6 +33,7 @@ type View struct {
 	// stream is up for the first time.
 	Instances map[string]launcherapi.Instance
 	Revision  uint64 // what has happened up to it is in Instances
+	Certified bool   // it is called by TLS, and has shown the certificate of its name
 
 	// Models are those of its model store, by their ids. It is never changed: a change
 	// makes another map. Nil: not known now; NoModels says why.
@@ -148,7 +149,9 @@ func (s *Set) View(key string) View {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.view
+	view := l.view
+	view.Certified = l.target.Name != "" && s.opts.TLS != nil
+	return view
 }
 
 // Streams counts the launchers that are watched, and those of them whose watch
