@@ -126,10 +126,15 @@ func (s *modelSite) keep(name, model string) *v1alpha1.ClusterModelCache {
 // keepBy is keep with what it means for requesters.
 func (s *modelSite) keepBy(name, model string, scheduling v1alpha1.ModelScheduling) *v1alpha1.ClusterModelCache {
 	s.t.Helper()
-	c := &v1alpha1.ClusterModelCache{
+	return s.keepThis(&v1alpha1.ClusterModelCache{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       v1alpha1.ClusterModelCacheSpec{Source: v1alpha1.ModelSource{URI: "hf://" + model}, NodeGroups: []string{s.group}, Scheduling: scheduling},
-	}
+	})
+}
+
+// keepThis makes a ClusterModelCache, which goes with the test.
+func (s *modelSite) keepThis(c *v1alpha1.ClusterModelCache) *v1alpha1.ClusterModelCache {
+	s.t.Helper()
 	require.NoError(s.t, api.Create(s.t.Context(), c))
 	s.t.Cleanup(func() {
 		ctx, stop := context.WithTimeout(context.Background(), patience)
@@ -138,7 +143,7 @@ func (s *modelSite) keepBy(name, model string, scheduling v1alpha1.ModelScheduli
 		for api.Get(ctx, client.ObjectKeyFromObject(c), c) == nil {
 			time.Sleep(50 * time.Millisecond)
 		}
-		assert.NoError(s.t, ctx.Err(), "%s is not deleted: %+v", name, c.Status)
+		assert.NoError(s.t, ctx.Err(), "%s is not deleted: %+v", c.Name, c.Status)
 	})
 	return c
 }

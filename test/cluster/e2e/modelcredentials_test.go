@@ -1,0 +1,100 @@
+//go:build cluster
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/hubserver"
+)
+
+// credentialsTold waits until the condition of a cache's credentials has a reason.
+func (s *modelSite) credentialsTold(name, reason string) *metav1.Condition {
+	s.t.Helper()
+	var is *metav1.Condition
+	s.told(name, "its credentials are "+reason, func(status *v1alpha1.ClusterModelCacheStatus) bool {
+		is = meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionCredentialsAccepted)
+		return is != nil && is.Reason == reason
+	})
+	return is
+}
+
+// announced waits for a Warning about an object of the cluster.
+func (s *modelSite) announced(name, reason string) {
+	s.t.Helper()
+	s.eventually("an Event of "+name+" says "+reason, func() bool {
+		out, err := shared.Kubectl(s.t.Context(), nil, "get", "events", "-A", "--field-selector=type=Warning,reason="+reason, "-o", "jsonpath={.items[*].regarding.name}{.items[*].involvedObject.name}")
+		return err == nil && strings.Contains(string(out), name)
+	})
+}
+
+func TestAGatedModelIsFetchedByTheSecretThatItsCacheNames(t *testing.T) {
+	const token = "hf_aTokenThatNobodyIsToSee"
+	s := newModelSite(t, nil)
+	s.hub.Put("org/gated", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{
+		"config.json": []byte(`{}`), "model.safetensors": bytes.Repeat([]byte("w"), 1<<20),
+	}})
+	s.hub.GateFiles(token) // as the public hub has it: which files there are is told to anybody
+	s.allReady()
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "hub-" + s.ns}}
+	c := &v1alpha1.ClusterModelCache{
+		ObjectMeta: metav1.ObjectMeta{Name: "gated"},
+		Spec: v1alpha1.ClusterModelCacheSpec{
+			Source: v1alpha1.ModelSource{URI: "hf://org/gated"}, NodeGroups: []string{s.group},
+			Credentials: &v1alpha1.ModelCredentials{SecretRef: v1alpha1.SecretReference{Name: secret.Name}},
+		},
+	}
+	s.keepThis(c)
+	assert.Contains(t, s.credentialsTold(c.Name, v1alpha1.ReasonSecretMissing).Message, system+"/"+secret.Name)
+	s.announced(c.Name, v1alpha1.ReasonSecretMissing)
+
+	secret.StringData = map[string]string{"HF_TOKN": token}
+	require.NoError(t, api.Create(t.Context(), secret))
+	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(api.Delete(context.Background(), secret))) })
+	assert.Contains(t, s.credentialsTold(c.Name, v1alpha1.ReasonSecretInvalid).Message, `"HF_TOKN" is not known: hf:// takes HF_TOKEN`)
+	s.announced(c.Name, v1alpha1.ReasonSecretInvalid)
+
+	secret.Data, secret.StringData = nil, map[string]string{"HF_TOKEN": "hf_anotherToken"}
+	require.NoError(t, api.Update(t.Context(), secret))
+	assert.Contains(t, s.credentialsTold(c.Name, v1alpha1.ReasonAccessDenied).Message, system+"/"+secret.Name)
+	s.announced(c.Name, v1alpha1.ReasonAccessDenied)
+
+	secret.Data, secret.StringData = nil, map[string]string{"HF_TOKEN": token}
+	require.NoError(t, api.Update(t.Context(), secret))
+	s.told(c.Name, "both nodes have it", everywhere)
+	s.credentialsTold(c.Name, v1alpha1.ReasonSecretRead)
+
+	without := s.keep("gated-without", "org/gated")
+	status := s.told(without.Name, "that it may not read what the other has", func(status *v1alpha1.ClusterModelCacheStatus) bool {
+		degraded := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionDegraded)
+		return degraded != nil && degraded.Reason == v1alpha1.ReasonAccessDenied
+	})
+	assert.Zero(t, status.Ready)
+	assert.Contains(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionDegraded).Message, "spec.credentials.secretRef")
+
+	seen := s.kubectl("get", "cmc", "-o", "yaml") + s.kubectl("get", "events", "-A", "-o", "yaml")
+	logs, err := shared.Kubectl(t.Context(), nil, "-n", system, "logs", "--selector=app.kubernetes.io/component=controller", "--tail=-1")
+	require.NoError(t, err)
+	seen += string(logs)
+	for node := range 2 {
+		models, err := json.Marshal(s.modelsOf(node + 1))
+		require.NoError(t, err)
+		seen += string(models) + s.kubectl("logs", s.poolPods()[cluster.NodeName(node+1)].Name, "--all-containers")
+	}
+	for _, value := range []string{token, "hf_anotherToken"} {
+		assert.NotContains(t, seen, value)
+	}
+}
