@@ -88,7 +88,7 @@ func TestAGatedModelIsFetchedByTheCredentialsOfTheCallWhichNobodySees(t *testing
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			hub, f, n := keeper(t, "--model-bytes-per-second", "1MiB")
-			hub.Put("org/tiny", tiny(3<<20))
+			hub.Put("org/tiny", tiny(5<<20))
 			hub.Gate(hubToken)
 			if own != "" {
 				require.Zero(t, n.Stop())

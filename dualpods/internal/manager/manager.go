@@ -125,25 +125,28 @@ func Run(ctx context.Context, opts Options) (err error) {
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
 		Leads: leading(mopts.LeaderElectionResourceLockInterface),
 	}, opts.Log.WithName("binding"))
-	secrets, err := openSecrets(ctx, mgr, config, opts, func() { models.add("") })
+	caches, err := newModels(life, mgr, views, config, &models, opts)
 	if err != nil {
 		return err
 	}
-	caches := newModels(life, mgr, views, secrets, &models, opts)
 	defer relay.Close()
 	defer binder.Close()
 	defer views.Close()
 	defer caches.Close()
 	defer end()
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace), setUpProbes(mgr)); err != nil {
 		return err
-	}
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
-		return fmt.Errorf("cannot answer probes: %w", err)
 	}
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("cannot run the controllers: %w", err)
+	}
+	return nil
+}
+
+func setUpProbes(mgr ctrl.Manager) error {
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return fmt.Errorf("cannot answer probes: %w", err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -32,11 +33,15 @@ func (l modelLaunchers) Client(key string) modelcache.Client {
 }
 
 // newModels makes the controller of model caches.
-func newModels(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, secrets *ownSecrets, again *requests, opts Options) *modelcache.Controller {
+func newModels(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, config *rest.Config, again *requests, opts Options) (*modelcache.Controller, error) {
+	secrets, err := openSecrets(ctx, mgr, config, opts, func() { again.add("") })
+	if err != nil {
+		return nil, err
+	}
 	return modelcache.New(ctx, modelcache.Options{
 		API: mgr.GetClient(), Launchers: modelLaunchers{views}, Secret: secrets.get, Namespace: secrets.namespace, Recorder: mgr.GetEventRecorder("hotseat"),
 		Again: func() { again.add("") }, Now: time.Now, Log: opts.Log.WithName("modelcache"),
-	})
+	}), nil
 }
 
 // setUpModels has the model caches looked at, all at once, whenever something

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -92,10 +94,10 @@ func (c credentials) remedy(why, cause string) string {
 }
 
 // accepted tells of the credentials; of a cache that names none nothing is told.
-func (t *Told) accepted(set setter) (told bool) {
+func (t *Told) accepted(s *v1alpha1.ClusterModelCacheStatus, set setter) {
 	switch c := t.Credentials; {
 	case c.secret == "":
-		return false
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionCredentialsAccepted)
 	case c.problem != "":
 		set(v1alpha1.ConditionCredentialsAccepted, false, c.reason, c.problem)
 	case t.Denied != "":
@@ -103,5 +105,4 @@ func (t *Told) accepted(set setter) (told bool) {
 	default:
 		set(v1alpha1.ConditionCredentialsAccepted, true, v1alpha1.ReasonSecretRead, "")
 	}
-	return true
 }

@@ -70,9 +70,7 @@ func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 		set(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonIdle, "")
 	}
 	t.degraded(s, set)
-	if !t.accepted(set) {
-		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionCredentialsAccepted)
-	}
+	t.accepted(s, set)
 	switch {
 	case c.DeletionTimestamp.IsZero():
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionDeletionBlocked)

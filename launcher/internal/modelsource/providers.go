@@ -177,7 +177,7 @@ func googleCredentials(ctx context.Context, given fetchapi.Credentials) (*google
 	if err != nil && os.Getenv("GOOGLE_APPLICATION_CREDENTIALS") != "" {
 		return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; GOOGLE_APPLICATION_CREDENTIALS names its file", err)
 	}
-	return credentials, nil //nolint:nilerr // this machine has none: the bucket is asked as anybody may ask
+	return credentials, nil
 }
 
 // azure is Azure Blob Storage. Without any credential it is asked as anybody may ask.
