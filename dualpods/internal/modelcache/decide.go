@@ -286,10 +286,7 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 		n.State, n.Why = v1alpha1.ModelNodeReady, d.retain(c, told, s, m, answer)
 		return n
 	case there && m.State == launcherapi.ModelDownloading:
-		n.State, n.Why = v1alpha1.ModelNodeDownloading, m.Reason
-		if m.Bytes > 0 {
-			n.Percent = int32(100 * min(m.FetchedBytes, m.Bytes) / m.Bytes)
-		}
+		n.State, n.Why, n.Percent = v1alpha1.ModelNodeDownloading, m.Reason, percent(m)
 		return n
 	case answer.pending(d.Now):
 		n.Why = "launcher " + s.Name + " asks the source"
@@ -310,7 +307,6 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 		n.Why = "there is no room for it; with retention LRU it gives way to others, and is fetched once there is room without any other's going: " + why
 	} else if failed {
 		n.State, n.Why = v1alpha1.ModelNodeFailed, told.failed(why, cause)
-		told.Cause = cmp.Or(told.Cause, cause)
 	}
 	if free && (answer.Err == "" || !d.later(answer.again())) {
 		d.fetch(at, Call{Launcher: s.UID, Holder: holder})
@@ -339,8 +335,17 @@ func (d *decision) retain(c *v1alpha1.ClusterModelCache, told *Told, s *speaker,
 	return why
 }
 
-// failed gives what is told of a failure, and notes when a source refuses.
+// percent is how much of a model is fetched.
+func percent(m launcherapi.Model) int32 {
+	if m.Bytes <= 0 {
+		return 0
+	}
+	return int32(100 * min(m.FetchedBytes, m.Bytes) / m.Bytes)
+}
+
+// failed gives what is told of a failure, and notes its cause, and when a source refuses.
 func (t *Told) failed(why, cause string) string {
+	t.Cause = cmp.Or(t.Cause, cause)
 	why = t.Credentials.remedy(why, cause)
 	if cause == fetchapi.ReasonAccessDenied {
 		t.Denied = cmp.Or(t.Denied, why)
