@@ -253,7 +253,7 @@ func (c *Controller) take(ctx context.Context, n *nodeWork, w *world, o Observat
 		return again, true, err
 	}
 	if err := c.act(ctx, n, w, o, step); err != nil {
-		n.unheard = n.unheard || step.Do == AddRecord && answerLost(err)
+		n.unheard = n.unheard || step.Do == AddRecord && AnswerLost(err)
 		return 0, false, fmt.Errorf("cannot %s: %w", step.Do, err)
 	}
 	return step.After, ends(step.Do), nil

@@ -52,9 +52,9 @@ func (c *Controller) untilAsNew(ctx context.Context, n *nodeWork, w *world) (aga
 	return 0
 }
 
-// answerLost says that a write may have been made though it failed: the API server
+// AnswerLost says that a write may have been made though it failed: the API server
 // has not refused it.
-func answerLost(err error) bool {
+func AnswerLost(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return !ok || status.ErrStatus.Code >= 500
 }

@@ -94,7 +94,7 @@ func TestAnAnswerIsLostUnlessTheAPIServerHasRefused(t *testing.T) {
 		apierrors.NewTooManyRequestsError("later"):                                                false,
 		&apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusUnprocessableEntity}}:    false,
 	} {
-		assert.Equal(t, want, answerLost(err), err.Error())
+		assert.Equal(t, want, AnswerLost(err), err.Error())
 	}
 }
 

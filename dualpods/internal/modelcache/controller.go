@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -22,7 +21,6 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
-	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -77,6 +75,7 @@ type Controller struct {
 	ctx   context.Context //nolint:containedctx // the life of the controller and its calls
 	end   context.CancelFunc
 	calls sync.WaitGroup
+	began time.Time // when this process began to lead; zero: it has not yet
 	last  time.Time // when the last pass began
 	// refused are the nodes that could not be labelled, and until when they are left alone.
 	refused map[string]time.Time
@@ -98,24 +97,33 @@ func (c *Controller) Close() {
 	c.calls.Wait()
 }
 
-// Pauses: between two passes, for one looks at everything; and after somebody else
-// was faster.
+// Pauses: between two passes, for one looks at everything; after somebody else was
+// faster; and while launchers have not been heard that may be in a moment, for which the
+// first pass waits longestHear at most: by what they say its status is told.
 const (
 	passPause     = time.Second
 	conflictPause = 100 * time.Millisecond
+	hearPause     = 200 * time.Millisecond
+	longestHear   = 5 * time.Second
 )
 
 // Reconcile makes a pass; what it is asked for does not matter.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := c.opts.Now()
+	if c.began.IsZero() {
+		c.began = now
+	}
 	if early := passPause - now.Sub(c.last); early > 0 && !c.last.IsZero() {
 		return reconcile.Result{RequeueAfter: early}, nil
 	}
-	c.last = now
 	w, err := c.observe(ctx, now)
-	if err != nil {
+	switch {
+	case err != nil:
 		return reconcile.Result{}, err
+	case c.last.IsZero() && w.unheard && now.Sub(c.began) < longestHear:
+		return reconcile.Result{RequeueAfter: hearPause}, nil
 	}
+	c.last = now
 	plan := Decide(w)
 	var errs []error
 	ready := map[string]bool{} // holders of caches that will be asked to clean up when they go
@@ -168,7 +176,6 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 		w.Nodes[nodes.Items[i].Name] = Node{Labels: nodes.Items[i].Labels, Down: Down(&nodes.Items[i])}
 	}
 	c.readSecrets(ctx, w)
-	there := map[string]bool{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if pod.Spec.NodeName == "" || podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero() {
@@ -179,18 +186,16 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 		if why == "" && view.Models == nil {
 			why = "it is starting"
 		}
-		there[string(pod.UID)] = true
 		w.Launchers = append(w.Launchers, Launcher{
 			UID: string(pod.UID), Name: pod.Name, Node: pod.Spec.NodeName, Group: pod.Labels[podmeta.LabelModelNodeGroup], Path: pathOf(pod),
-			Created: pod.CreationTimestamp.Time, Models: view.Models, Why: why, Plain: !view.Certified,
+			Created: pod.CreationTimestamp.Time, Models: view.Models, Why: why, Lost: view.ModelsLost, Plain: !view.Certified,
 		})
+		node, known := w.Nodes[pod.Spec.NodeName]
+		w.unheard = w.unheard || known && !node.Down && podmeta.Ready(pod) && !view.ModelsAsked
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.noteFailures(w)
-	maps.DeleteFunc(c.answers, func(call Call, a Answer) bool { // what has been done is seen by now
-		return !a.Running && !there[call.Launcher] || a.Err == "" && !a.pending(now)
-	})
+	c.note(w)
 	w.Answers = maps.Clone(c.answers)
 	return w, nil
 }
@@ -216,29 +221,6 @@ func (c *Controller) readSecrets(ctx context.Context, w *World) {
 			data[key] = string(value)
 		}
 		w.Secrets[of.SecretRef.Name] = Secret{Data: data}
-	}
-}
-
-// noteFailures makes what launchers show as failed, of what they were asked for last,
-// answers that say so: the next try comes later each time. The lock is held.
-func (c *Controller) noteFailures(w *World) {
-	launchers := map[string]*Launcher{}
-	for i := range w.Launchers {
-		launchers[w.Launchers[i].UID] = &w.Launchers[i]
-	}
-	for call, a := range c.answers {
-		l := launchers[call.Launcher]
-		if l == nil || call.Remove != "" || a.Running || a.Err != "" || a.pending(w.Now) {
-			continue
-		}
-		for _, m := range l.Models {
-			if m.State == launcherapi.ModelFailed && slices.Contains(m.WantedBy, call.Holder) {
-				a.At, a.Err, a.Cause = w.Now, m.Reason, m.Cause
-				a.Tries++
-				c.answers[call] = a
-				break
-			}
-		}
 	}
 }
 
@@ -316,57 +298,4 @@ func (c *Controller) announce(before, now *v1alpha1.ClusterModelCache) {
 			c.opts.Recorder.Eventf(now, nil, corev1.EventTypeWarning, is.Reason, "Keep", "%s", is.Message)
 		}
 	}
-}
-
-// callTime bounds a call: the answer waits for the model's source.
-const callTime = 2 * time.Minute
-
-// ask makes a call in a goroutine of its own, and has the next pass made after it.
-func (c *Controller) ask(call Call, wanted Wanted) {
-	to := c.opts.Launchers.Client(call.Launcher)
-	if to == nil {
-		return // it is not watched any more, which begins another pass
-	}
-	c.mu.Lock()
-	answer := c.answers[call]
-	if answer.Sum != wanted.Sum {
-		answer = Answer{Sum: wanted.Sum}
-	}
-	answer.Running = true
-	c.answers[call] = answer
-	c.mu.Unlock()
-	c.calls.Go(func() {
-		ctx, stop := context.WithTimeout(c.ctx, callTime)
-		defer stop()
-		var err error
-		if call.Remove != "" {
-			_, err = to.RemoveModel(ctx, call.Remove, call.Holder)
-		} else {
-			answer.Model, err = to.PullModel(ctx, launcherapi.ModelRequest{
-				URI: wanted.URI, Ref: wanted.Ref, Include: wanted.Include, Exclude: wanted.Exclude,
-				WantedBy: call.Holder, Retention: wanted.Retention, Credentials: wanted.Credentials,
-			})
-		}
-		if call.Remove != "" && launcher.CodeOf(err) == launcherapi.CodeNotFound {
-			err = nil
-		}
-		answer.Running, answer.At, answer.Err, answer.Cause = false, c.opts.Now(), "", ""
-		if err != nil {
-			answer.Tries++
-			answer.Err, answer.Cause = detail(err)
-			c.opts.Log.Info("a launcher could not do what it was asked for a model cache", "holder", call.Holder, "uri", wanted.URI, "remove", call.Remove, "error", err.Error())
-		}
-		c.mu.Lock()
-		c.answers[call] = answer
-		c.mu.Unlock()
-		c.opts.Again()
-	})
-}
-
-// detail is what an error says to people, and its code.
-func detail(err error) (text, cause string) {
-	if e, ok := errors.AsType[*launcher.Error](err); ok {
-		return e.Detail, e.FailureCause
-	}
-	return err.Error(), ""
 }

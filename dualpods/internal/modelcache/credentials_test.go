@@ -30,7 +30,9 @@ import (
 
 // gate is a launcher whose source lets one token read, and notes what it was asked.
 type gate struct {
-	token string
+	token   string
+	silent  bool // it does not tell its models,
+	refuses bool // and says why
 
 	mu    sync.Mutex
 	asked []launcherapi.ModelRequest
@@ -57,7 +59,10 @@ func (g *gate) calls() []launcherapi.ModelRequest {
 }
 
 func (g *gate) View(string) nodeview.View {
-	return nodeview.View{Connected: true, Certified: true, Models: map[string]launcherapi.Model{}}
+	if g.silent {
+		return nodeview.View{ModelsAsked: g.refuses}
+	}
+	return nodeview.View{Connected: true, Certified: true, Models: map[string]launcherapi.Model{}, ModelsAsked: true}
 }
 
 func (g *gate) Client(string) Client { return g }
@@ -184,13 +189,17 @@ func TestAFetchThatFailsAfterItsBeginningIsTriedAgainLaterEachTime(t *testing.T)
 	s := newGatedSite(t)
 	failed := launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: fetchapi.ReasonAccessDenied, WantedBy: []string{holder}}
 	call := Call{Launcher: "l1", Holder: holder}
-	w := &World{Now: now, Launchers: []Launcher{{UID: "l1", Models: map[string]launcherapi.Model{"id": failed}}}}
+	w := world()
+	w.has(0, failed)
 	for tries := 1; tries < 4; tries++ {
 		s.c.answers[call] = Answer{At: w.Now, Tries: tries - 1} // it has said yes
-		s.c.noteFailures(w)
+		s.c.note(w)
 		assert.Empty(t, s.c.answers[call].Err, "the watch may not show it yet")
-		w.Now = w.Now.Add(settle)
-		s.c.noteFailures(w)
+		w.Launchers[0].Models = map[string]launcherapi.Model{"id": {State: launcherapi.ModelDownloading, WantedBy: []string{holder}}}
+		w.Now = w.Now.Add(time.Hour)
+		s.c.note(w)
+		w.has(0, failed)
+		s.c.note(w)
 		a := s.c.answers[call]
 		assert.Equal(t, Answer{At: w.Now, Tries: tries, Err: "no", Cause: fetchapi.ReasonAccessDenied}, a)
 		assert.Equal(t, w.Now.Add(firstPause<<(tries-1)), a.again())

@@ -3,14 +3,12 @@ package modelcache
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -93,12 +91,20 @@ type decision struct {
 
 func (d *decision) countFetching() {
 	d.fetching = map[string]int{}
-	for group, nodes := range d.members {
-		for _, node := range nodes {
-			if s := d.stores[store{node, d.Groups[group].Spec.Path}]; s != nil && s.fetches != "" {
-				d.fetching[group]++
-			}
+	for at, s := range d.stores {
+		if s.busy != "" {
+			d.fetches(at)
 		}
+		if !s.until.IsZero() {
+			d.later(s.until)
+		}
+	}
+}
+
+// fetches counts a node among those that fetch, for each group that has its store.
+func (d *decision) fetches(at store) {
+	for _, group := range d.groups[at] {
+		d.fetching[group]++
 	}
 }
 
@@ -114,29 +120,42 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	asked.Credentials, asked.Sum = told.Credentials.values, told.Credentials.sum
 	d.plan.Pulls[holder] = asked
 	resolves := d.resolves(c, holder, told, where)
-	if told.Problem != "" && c.DeletionTimestamp.IsZero() {
-		d.stayLabelled(c.Name) // who is in a group that is not there is not known
-	}
+	labels := map[string]labelling{}
 	for _, at := range d.places {
 		if group, here := where[at]; here {
 			n := d.node(c, told, at, group, resolves)
 			told.add(n)
-			d.label(c.Name, at, n.State)
+			labels[at.node] = max(labels[at.node], d.labelling(at, n.State))
 		} else if d.stores[at] != nil && (told.Problem == "" || !c.DeletionTimestamp.IsZero()) {
 			d.leave(c, holder, told, at)
 		}
 	}
+	if told.Problem != "" && c.DeletionTimestamp.IsZero() {
+		d.stayLabelled(c.Name) // who is in a group that is not there is not known
+	}
+	d.label(c.Name, labels)
 }
 
-// add tells of a node. What of its stores is wanted counts; else what is to be dropped.
+// add tells of a store of a node, whose stores come one after the other. Of several the
+// one counts that lacks more, whoever uses any of them.
 func (t *Told) add(n v1alpha1.ModelNode) {
 	last := len(t.Nodes) - 1
-	switch {
-	case last < 0 || t.Nodes[last].Node != n.Node:
+	if last < 0 || t.Nodes[last].Node != n.Node {
 		t.Nodes = append(t.Nodes, n)
-	case t.Nodes[last].State == v1alpha1.ModelNodeRemoving:
-		t.Nodes[last] = n
+		return
 	}
+	is := &t.Nodes[last]
+	users := append(slices.Clone(is.InUseBy), n.InUseBy...)
+	slices.Sort(users)
+	if slices.Index(byLack, n.State) > slices.Index(byLack, is.State) {
+		*is = n
+	}
+	is.InUseBy = slices.Compact(users)
+}
+
+// byLack are the states of a node, that come later the more it lacks of what is wanted.
+var byLack = []v1alpha1.ModelNodeState{
+	v1alpha1.ModelNodeRemoving, v1alpha1.ModelNodeReady, v1alpha1.ModelNodeDownloading, v1alpha1.ModelNodeWaiting, v1alpha1.ModelNodeFailed,
 }
 
 // where says in which stores a cache is wanted, and for which of its groups. A cache
@@ -184,75 +203,6 @@ func (d *decision) know(holder string, told *Told) {
 	}
 }
 
-// wanted is what launchers are asked for. A launcher of before there was a retention
-// refuses one: that a copy stays is said where another launcher has noted that it goes.
-func (d *decision) wanted(c *v1alpha1.ClusterModelCache, holder, revision string) Wanted {
-	w := address(c, revision)
-	w.Include, w.Exclude = c.Spec.Source.Include, c.Spec.Source.Exclude
-	noted := func(s *speaker) bool { return slices.Contains(s.held[holder].LRUBy, holder) }
-	switch {
-	case c.Spec.Retention == v1alpha1.RetentionLRU:
-		w.Retention = launcherapi.RetentionLRU
-	case slices.ContainsFunc(slices.Collect(maps.Values(d.stores)), noted):
-		w.Retention = launcherapi.RetentionKeep
-	}
-	return w
-}
-
-// address is what launchers are asked for of a source. Of a model of the hub it is one
-// commit, by the name that the cache has for it, so that all nodes have the same.
-func address(c *v1alpha1.ClusterModelCache, revision string) Wanted {
-	source := c.Spec.Source
-	switch {
-	case !strings.HasPrefix(source.URI, modelref.HubScheme):
-		return Wanted{URI: source.URI}
-	case revision != "":
-		return Wanted{URI: source.URI + "@" + revision, Ref: cmp.Or(source.Revision, modelref.MainBranch)}
-	case source.Revision != "":
-		return Wanted{URI: source.URI + "@" + source.Revision}
-	default:
-		return Wanted{URI: source.URI}
-	}
-}
-
-// resolves says which store asks which version a model of the hub is, for all: one at
-// a time, and after a pause when that could not be told. All may ask where that is
-// known.
-func (d *decision) resolves(c *v1alpha1.ClusterModelCache, holder string, told *Told, where map[store]string) func(store) bool {
-	if told.Revision != "" || !strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme) {
-		return func(store) bool { return true }
-	}
-	var last Answer
-	tries := 0
-	for _, a := range d.pulls[holder] {
-		if a.Running {
-			return func(store) bool { return false }
-		}
-		if tries += a.Tries; a.Err != "" && a.At.After(last.At) {
-			last = a
-		}
-	}
-	if last.Err != "" {
-		told.Source, told.Cause = told.failed(last.Err, last.Cause), last.Cause
-		last.Tries = tries
-		if d.later(last.again()) {
-			return func(store) bool { return false }
-		}
-	}
-	var first *store
-	var since time.Time // when it was asked last
-	for _, at := range d.places {
-		s := d.stores[at]
-		if _, here := where[at]; !here || s == nil || s.Models == nil {
-			continue
-		}
-		if asked := d.pulls[holder][s.UID].At; first == nil || asked.Before(since) {
-			first, since = &at, asked
-		}
-	}
-	return func(at store) bool { return first != nil && at == *first }
-}
-
 // later says that a time has not come, and has the next pass made then.
 func (d *decision) later(when time.Time) bool {
 	if !when.After(d.Now) {
@@ -298,7 +248,7 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 	if n.Why = told.Credentials.cannot(s.Launcher); n.Why != "" {
 		return n
 	}
-	n.Why = d.mayNot(told, at, s, group, resolves)
+	n.Why = d.mayNot(told, at, s, resolves)
 	free := n.Why == ""
 	if free {
 		n.Why = "launcher " + s.Name + " asks the source"
@@ -356,12 +306,8 @@ func (t *Told) failed(why, cause string) string {
 // fetch has a launcher asked to fetch, and counts its node among those that do.
 func (d *decision) fetch(at store, call Call) {
 	d.ask(call)
-	d.stores[at].fetches = "another model"
-	for name, nodes := range d.members {
-		if d.Groups[name].Spec.Path == at.path && slices.Contains(nodes, at.node) {
-			d.fetching[name]++
-		}
-	}
+	d.stores[at].fetches("another model")
+	d.fetches(at)
 }
 
 // failure says that a fetch has failed, and why.
@@ -377,102 +323,26 @@ func failure(m launcherapi.Model, answer Answer) (failed bool, why, cause string
 }
 
 // mayNot says why a node is not asked to fetch now; empty: it is.
-func (d *decision) mayNot(told *Told, at store, s *speaker, group string, resolves func(store) bool) string {
-	limit := d.Groups[group].Spec.MaxConcurrentNodes
+func (d *decision) mayNot(told *Told, at store, s *speaker, resolves func(store) bool) string {
 	switch {
 	case !resolves(at) && told.Source != "":
 		return "the source cannot be asked: " + told.Source
 	case !resolves(at):
 		return "another node asks the source which version it is"
-	case s.fetches != "":
-		return "it fetches " + s.fetches + " first"
-	case limit != nil && d.fetching[group] >= int(*limit):
-		return fmt.Sprintf("%d of the nodes of group %s fetch, which are as many as may at the same time", d.fetching[group], group)
+	case s.busy != "":
+		return s.busy
 	case d.room <= 0:
 		return "many launchers are being asked"
-	default:
-		return ""
 	}
+	for _, group := range d.groups[at] {
+		if limit := d.Groups[group].Spec.MaxConcurrentNodes; limit != nil && d.fetching[group] >= int(*limit) {
+			return fmt.Sprintf("%d of the nodes of group %s fetch, which are as many as may at the same time", d.fetching[group], group)
+		}
+	}
+	return ""
 }
 
 func (d *decision) ask(call Call) {
 	d.room--
 	d.plan.Calls = append(d.plan.Calls, call)
-}
-
-// leave decides for a store where the model is not wanted, or not any more.
-func (d *decision) leave(c *v1alpha1.ClusterModelCache, holder string, told *Told, at store) {
-	s := d.stores[at]
-	if d.Answers[Call{Launcher: s.UID, Holder: holder}].pending(d.Now) { // a fetch may begin
-		told.Clean = false
-		d.later(d.Now.Add(settle))
-	}
-	if s.Models == nil {
-		mayHave := slices.Contains(c.Spec.NodeGroups, s.Group) || slices.ContainsFunc(c.Status.Nodes, func(n v1alpha1.ModelNode) bool { return n.Node == at.node })
-		if node, exists := d.Nodes[at.node]; mayHave && exists && !node.Down && !c.DeletionTimestamp.IsZero() {
-			told.Clean = false
-			told.block("launcher " + s.Name + " on node " + at.node + " does not answer: " + s.Why)
-			told.add(v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeRemoving, Why: "launcher " + s.Name + " does not answer: " + s.Why})
-		}
-		return
-	}
-	if _, has := s.held[holder]; !has {
-		return
-	}
-	for _, id := range slices.Sorted(maps.Keys(s.Models)) {
-		m := s.Models[id]
-		if !slices.Contains(m.WantedBy, holder) {
-			continue
-		}
-		told.Clean = false
-		n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeRemoving, InUseBy: m.InUseBy}
-		if why := d.remove(s, holder, m); why != "" {
-			n.Why = why
-			told.block("node " + at.node + ": " + why)
-		}
-		told.add(n)
-	}
-}
-
-func (t *Told) block(why string) { t.Blocked = cmp.Or(t.Blocked, why) }
-
-// remove has a launcher drop what a holder wanted. It gives what is in the way.
-func (d *decision) remove(s *speaker, holder string, m launcherapi.Model) (blocked string) {
-	call := Call{Launcher: s.UID, Holder: holder, Remove: m.ID}
-	answer := d.Answers[call]
-	if len(m.InUseBy) > 0 { // the launcher tells when that is over
-		return "it is in use by " + strings.Join(m.InUseBy, ", ")
-	}
-	if answer.pending(d.Now) {
-		if !answer.Running {
-			d.later(answer.At.Add(settle))
-		}
-		return ""
-	}
-	if answer.Err != "" && d.later(answer.again()) || d.room <= 0 {
-		return answer.Err
-	}
-	d.ask(call)
-	return answer.Err
-}
-
-// orphans has launchers drop what caches wanted that are no more: their nodes were
-// away when they went.
-func (d *decision) orphans(holders map[string]bool) {
-	for _, at := range d.places {
-		s := d.stores[at]
-		if s == nil {
-			continue
-		}
-		for holder := range s.held {
-			if !strings.HasPrefix(holder, holderPrefix) || holders[holder] {
-				continue
-			}
-			for _, m := range s.Models {
-				if slices.Contains(m.WantedBy, holder) {
-					d.remove(s, holder, m)
-				}
-			}
-		}
-	}
 }

@@ -192,11 +192,28 @@ var rows = map[string][]row{
 	},
 	"busy node": {{make: func(w *World) {
 		w.has(0, launcherapi.Model{ID: "other", URI: "hf://org/other", State: launcherapi.ModelDownloading, WantedBy: []string{"somebody"}})
-	}, state: v1alpha1.ModelNodeWaiting, why: "it fetches hf://org/other first"}},
-	"too many nodes": {{make: func(w *World) {
-		w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
-		w.has(1, launcherapi.Model{State: launcherapi.ModelDownloading})
-	}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu fetch"}},
+	}, state: v1alpha1.ModelNodeWaiting, why: "it fetches hf://org/other first"}, {make: func(w *World) {
+		w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "launcher-3", Node: "n1", Group: "gpu", Path: "/models", Lost: now.Add(1 - settle)})
+	}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-3, which fell silent a moment ago, may be fetching"}},
+	"too many nodes": {
+		{make: func(w *World) {
+			w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
+			w.has(1, launcherapi.Model{State: launcherapi.ModelDownloading})
+		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu fetch"},
+		{make: func(w *World) { // the other node fetched when its launcher was heard last, for all anybody knows
+			w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
+			w.Launchers[1].Models, w.Launchers[1].Lost = nil, now.Add(1-settle)
+		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu fetch"},
+		{make: func(w *World) { // and one of the two launchers of its folder
+			w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
+			w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "launcher-3", Node: "n2", Group: "gpu", Path: "/models", Lost: now.Add(1 - settle)})
+		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu fetch"},
+		{make: func(w *World) { // of another group, that has the node too
+			w.Groups["narrow"] = w.Groups["gpu"].DeepCopy()
+			w.Groups["narrow"].Spec.MaxConcurrentNodes = one[int32](1)
+			w.has(1, launcherapi.Model{State: launcherapi.ModelDownloading})
+		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group narrow fetch"},
+	},
 	"too many calls": {{make: func(w *World) {
 		for n := range maxCalls {
 			w.Answers[Call{Launcher: "l2", Holder: string(rune('a' + n))}] = Answer{Running: true}
@@ -227,6 +244,10 @@ var rows = map[string][]row{
 		{make: func(w *World) {
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "cut off"})
 		}, state: v1alpha1.ModelNodeFailed, why: "cut off", asked: []Call{fetch1}},
+		{make: func(w *World) { // the launcher of the other node has been silent for long
+			w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
+			w.Launchers[1].Models, w.Launchers[1].Lost = nil, now.Add(-settle)
+		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 		{make: func(w *World) { w.Caches[0].Status.Revision = "" }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 		{make: func(w *World) { // which version it is the one knows that is done
 			w.Caches[0].Status.Revision = ""
@@ -380,6 +401,48 @@ func TestTwoLaunchersWithOneFolderHaveOneStore(t *testing.T) {
 	assert.Equal(t, []Call{{Launcher: "l0", Holder: holder}, {Launcher: "l2", Holder: holder}}, calls, "the oldest is spoken to")
 	w.Launchers[2].Models = nil
 	assert.Contains(t, Decide(w).Calls, fetch1, "and another where that does not answer")
+	w.Launchers[2].Models = map[string]launcherapi.Model{"id": {ID: "id", State: launcherapi.ModelPartial, WantedBy: []string{holder}}}
+	w.has(0, launcherapi.Model{State: launcherapi.ModelDownloading})
+	plan := Decide(w)
+	assert.Equal(t, v1alpha1.ModelNodeDownloading, plan.Told["llama"].Nodes[0].State, "the one that fetches is spoken to")
+	assert.Equal(t, []Call{{Launcher: "l2", Holder: holder}}, plan.Calls)
+}
+
+func TestASilentLauncherIsLookedAtAgainOnceItCountsNoMore(t *testing.T) {
+	w := world()
+	w.Launchers[0].Models, w.Launchers[0].Lost = nil, now.Add(-time.Second)
+	assert.Equal(t, now.Add(settle-time.Second), Decide(w).Again)
+}
+
+func TestOfSeveralFoldersOfANodeTheOneCountsThatLacksMore(t *testing.T) {
+	for what, c := range map[string]struct {
+		first, second launcherapi.Model
+		state         v1alpha1.ModelNodeState
+		labels        map[string]bool
+	}{
+		"both whole":          {launcherapi.Model{State: launcherapi.ModelReady}, launcherapi.Model{State: launcherapi.ModelReady}, v1alpha1.ModelNodeReady, map[string]bool{"llama": true}},
+		"the second is not":   {launcherapi.Model{State: launcherapi.ModelReady}, launcherapi.Model{State: launcherapi.ModelDownloading}, v1alpha1.ModelNodeDownloading, nil},
+		"the first is not":    {launcherapi.Model{State: launcherapi.ModelFailed}, launcherapi.Model{State: launcherapi.ModelReady}, v1alpha1.ModelNodeFailed, nil},
+		"one of them is mute": {launcherapi.Model{State: launcherapi.ModelReady}, launcherapi.Model{}, v1alpha1.ModelNodeWaiting, map[string]bool{"llama": false}},
+	} {
+		w := world()
+		w.Groups["other"] = w.Groups["gpu"].DeepCopy()
+		w.Groups["other"].Spec.Path = "/other"
+		w.Caches[0].Spec.NodeGroups = []string{"gpu", "other"}
+		w.Launchers[1] = Launcher{UID: "l3", Name: "launcher-3", Node: "n1", Group: "other", Path: "/other", Models: map[string]launcherapi.Model{}}
+		c.first.InUseBy, c.second.InUseBy = []string{"b", "c"}, []string{"a", "c"}
+		w.has(0, c.first)
+		w.has(1, c.second)
+		if c.second.State == "" {
+			w.Launchers[1].Models = nil
+		}
+		plan := Decide(w)
+		assert.Equal(t, c.state, plan.Told["llama"].Nodes[0].State, what)
+		assert.Equal(t, c.labels, plan.Labels["n1"], what)
+		if c.second.State != "" {
+			assert.Equal(t, []string{"a", "b", "c"}, plan.Told["llama"].Nodes[0].InUseBy, what)
+		}
+	}
 }
 
 func TestAGroupWithoutLabelsIsTheNodesOfItsLaunchers(t *testing.T) {

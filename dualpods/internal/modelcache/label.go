@@ -18,14 +18,37 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// label says whether a node is to have the label of a model. It stays as it is while no
+// labelling is what becomes of the label of a model on a node. Of several stores of the
+// node the one counts that comes last here.
+type labelling int
+
+const (
+	labelOn labelling = iota
+	labelStays
+	labelOff
+)
+
+// labelling says what becomes of it by what one store has. It stays as it is while no
 // launcher there says what it has: the one that was may be replaced just now.
-func (d *decision) label(cache string, at store, state v1alpha1.ModelNodeState) {
-	s := d.stores[at]
-	unknown := s == nil || s.Models == nil
-	if state == v1alpha1.ModelNodeReady || unknown {
-		labels := d.labelsOf(at.node)
-		labels[cache] = labels[cache] || !unknown
+func (d *decision) labelling(at store, state v1alpha1.ModelNodeState) labelling {
+	switch s := d.stores[at]; {
+	case state == v1alpha1.ModelNodeReady:
+		return labelOn
+	case s == nil || s.Models == nil:
+		return labelStays
+	default:
+		return labelOff
+	}
+}
+
+// label notes what becomes of the labels of a cache, by node.
+func (d *decision) label(cache string, nodes map[string]labelling) {
+	for node, is := range nodes {
+		if is == labelOff {
+			delete(d.plan.Labels[node], cache)
+		} else {
+			d.labelsOf(node)[cache] = is == labelOn
+		}
 	}
 }
 

@@ -39,6 +39,12 @@ type View struct {
 	// makes another map. Nil: not known now; NoModels says why.
 	Models   map[string]launcherapi.Model
 	NoModels string
+	// ModelsLost is since when Models are not known: when the watch began, or when its
+	// stream broke off.
+	ModelsLost time.Time
+	// ModelsAsked: the launcher has told its models since the watch began, or could not
+	// be asked for them.
+	ModelsAsked bool
 }
 
 // Target is where a launcher is.
@@ -115,7 +121,8 @@ func (s *Set) Watch(key string, target Target) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	const silent = "it has not answered yet"
-	l := &launcher{target: target, cancel: cancel, view: View{Lost: time.Now(), Why: silent, NoModels: silent}}
+	begun := time.Now()
+	l := &launcher{target: target, cancel: cancel, view: View{Lost: begun, Why: silent, NoModels: silent, ModelsLost: begun}}
 	s.all[key] = l
 	s.running.Go(func() {
 		l.run(ctx, s.opts, func() { s.opts.Changed(key) }, func() { s.opts.ModelsChanged(key) })
@@ -290,7 +297,8 @@ func (l *launcher) follow(ctx context.Context, c *client.Client, changed func())
 		view.Instances[i.InstanceID] = i
 	}
 	l.mu.Lock()
-	view.Lost, view.Models, view.NoModels = l.view.Lost, l.view.Models, l.view.NoModels
+	view.Lost = l.view.Lost
+	view.Models, view.NoModels, view.ModelsLost, view.ModelsAsked = l.view.Models, l.view.NoModels, l.view.ModelsLost, l.view.ModelsAsked
 	l.view = view
 	l.mu.Unlock()
 	changed()
@@ -325,7 +333,7 @@ func (l *launcher) followModels(ctx context.Context, c *client.Client, changed f
 		}
 		reached = true
 		l.mu.Lock()
-		l.view.Models, l.view.NoModels = models, ""
+		l.view.Models, l.view.NoModels, l.view.ModelsAsked = models, "", true
 		l.mu.Unlock()
 		changed()
 	}
@@ -337,7 +345,10 @@ func (l *launcher) loseModels(err error, changed func()) {
 	why := withoutPort(err)
 	l.mu.Lock()
 	tell := l.view.Models != nil || l.view.NoModels != why
-	l.view.Models, l.view.NoModels = nil, why
+	if l.view.Models != nil {
+		l.view.ModelsLost = time.Now()
+	}
+	l.view.Models, l.view.NoModels, l.view.ModelsAsked = nil, why, true
 	l.mu.Unlock()
 	if tell {
 		changed()

@@ -74,12 +74,20 @@ type Controller struct {
 	opts    Options
 	began   time.Time                       // when this process began to lead; zero: it has not yet
 	written map[types.UID]podmeta.Placement // of Pods whose gate was taken off, which the cache does not have yet
-	refused map[types.UID]time.Time         // until then Pods are left alone that could not be written
+	refused map[types.UID]refusal           // of Pods that could not be written
+}
+
+// refusal is what became of a write that failed.
+type refusal struct {
+	until time.Time // then the Pod is looked at again
+	// may is what was to be written and may have been: the server has not refused it.
+	// The zero value: it has.
+	may podmeta.Placement
 }
 
 // New makes a Controller.
 func New(opts Options) *Controller {
-	return &Controller{opts: opts, written: map[types.UID]podmeta.Placement{}, refused: map[types.UID]time.Time{}}
+	return &Controller{opts: opts, written: map[types.UID]podmeta.Placement{}, refused: map[types.UID]refusal{}}
 }
 
 // atOnce is how many Pods are written at the same time.
@@ -132,7 +140,11 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		pause := retryPause // the cache is behind
 		if !apierrors.IsConflict(errs[i]) {
 			pause = refusedPause
-			c.refused[let[i].UID] = c.opts.Now().Add(refusedPause)
+			failed := refusal{until: c.opts.Now().Add(refusedPause)}
+			if binding.AnswerLost(errs[i]) {
+				failed.may = placement(&let[i], w.Now)
+			}
+			c.refused[let[i].UID] = failed
 			c.opts.Recorder.Eventf(pods[let[i].UID], nil, corev1.EventTypeWarning, "NotPlaced", "Place", "%s", binding.Shortened(errs[i].Error(), maxWhy))
 		}
 		if result.RequeueAfter == 0 || pause < result.RequeueAfter {

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -228,4 +229,34 @@ func TestWhatIsToldOfAPodIsBounded(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{}, nil, pod, serverConfig())
 	c.pass()
 	assert.Less(t, len(c.pod("r").Annotations[podmeta.AnnotationPlacement]), 8<<10)
+}
+
+func TestASleeperIsPromisedToOneThoughTheAnswerToTheWriteIsLost(t *testing.T) {
+	for what, c := range map[string]struct {
+		err  error
+		free bool // the sleeper is, for the next one
+	}{
+		"nobody answers":       {errors.New("connection reset"), false},
+		"the server is broken": {apierrors.NewInternalError(errors.New("no leader")), false},
+		"the server refuses":   {apierrors.NewForbidden(corev1.Resource("pods"), "first", errors.New("the policy says no")), true},
+	} {
+		instances := map[string]launcherapi.Instance{}
+		site := newCluster(t, interceptor.Funcs{Patch: func(ctx context.Context, api client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if o.GetName() == "first" {
+				return c.err
+			}
+			return api.Patch(ctx, o, p, opts...)
+		}}, views{"l1": {Connected: true, GPUs: []string{"GPU-1"}, Instances: instances}},
+			gatedPod("first"), serverConfig(), node("n1"), launcherPod("l1", "n1", time.Hour))
+		id := nameOf(site.requester(t.Context(), gatedPod("first")).Form, []string{"GPU-1"})
+		instances[id] = launcherapi.Instance{InstanceID: id, State: string(launcher.Sleeping), GPUUUIDs: []string{"GPU-1"}}
+		site.pass()
+		second := gatedPod("second")
+		second.CreationTimestamp = metav1.NewTime(now.Add(time.Second))
+		require.NoError(t, site.api.Create(t.Context(), second))
+		site.pass()
+		told, ok := podmeta.ReadPlacement(site.pod("second"))
+		require.True(t, ok, what)
+		assert.Equal(t, c.free, told.Instance != "", "%s: %s", what, told.Why)
+	}
 }

@@ -33,7 +33,7 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 	for i := range lists[gated].Items {
 		pod := &lists[gated].Items[i]
 		still[pod.UID] = true
-		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.refused[pod.UID].After(w.Now) {
+		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.refused[pod.UID].until.After(w.Now) {
 			pods[pod.UID] = pod
 			w.Waiting = append(w.Waiting, c.requester(ctx, pod))
 		}
@@ -41,8 +41,13 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 	for _, p := range c.written { // the cache may have none of them yet
 		w.promise(p)
 	}
+	for uid, r := range c.refused {
+		if still[uid] && r.until.After(w.Now) {
+			w.promise(r.may)
+		}
+	}
 	maps.DeleteFunc(c.written, func(uid types.UID, _ podmeta.Placement) bool { return !still[uid] })
-	maps.DeleteFunc(c.refused, func(uid types.UID, until time.Time) bool { return !still[uid] || !until.After(w.Now) })
+	maps.DeleteFunc(c.refused, func(uid types.UID, r refusal) bool { return !still[uid] || !r.until.After(w.Now) })
 	if len(w.Waiting) == 0 {
 		return w, nil, nil
 	}

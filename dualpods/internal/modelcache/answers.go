@@ -1,0 +1,154 @@
+package modelcache
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Call is what is asked of a launcher: to fetch the model of a cache or, with Remove,
+// to have a model of that id wanted no more.
+type Call struct {
+	Launcher string // UID
+	Holder   string
+	Remove   string
+}
+
+// Answer is what has become of a call.
+type Answer struct {
+	Running bool
+	At      time.Time // when it was answered
+	Tries   int       // that have failed, one after the other
+	Err     string    // of the last; empty: it was done
+	Cause   string    // of the error, a code such as NotFound
+	Model   launcherapi.Model
+	Sum     string // of the credentials that it was asked with
+}
+
+// settle is how long after an answer the launcher's watch may take to show what has
+// come of the call.
+const settle = 10 * time.Second
+
+// pending says that a call runs, or that what has come of it is not known yet.
+func (a Answer) pending(now time.Time) bool {
+	return a.Running || a.Err == "" && !a.At.IsZero() && now.Sub(a.At) < settle
+}
+
+// Pauses before a call that has failed is made again.
+const (
+	firstPause   = 10 * time.Second
+	longestPause = 5 * time.Minute
+)
+
+// again is when a call that has failed is made again.
+func (a Answer) again() time.Time {
+	pause := firstPause << min(max(a.Tries-1, 0), 10)
+	return a.At.Add(min(pause, longestPause))
+}
+
+// note makes what launchers show as failed, of what they were asked for last, answers
+// that say so, so that the next try comes later each time; and forgets answers that
+// nobody needs any more. The lock is held.
+func (c *Controller) note(w *World) {
+	launchers, holders := map[string]*Launcher{}, map[string]bool{}
+	for i := range w.Launchers {
+		launchers[w.Launchers[i].UID] = &w.Launchers[i]
+	}
+	for i := range w.Caches {
+		holders[Holder(&w.Caches[i])] = true
+	}
+	maps.DeleteFunc(c.answers, func(call Call, a Answer) bool {
+		l := launchers[call.Launcher]
+		switch {
+		case a.Running:
+			return false
+		case l == nil:
+			return true
+		case a.pending(w.Now): // the watch may not show yet what has come of the call
+			return false
+		case call.Remove != "":
+			_, there := l.Models[call.Remove]
+			return a.Err == "" || l.Models != nil && !there
+		default:
+			return !holders[call.Holder] || a.Err == "" && l.shows(call.Holder, launcherapi.ModelReady) != nil
+		}
+	})
+	for call, a := range c.answers {
+		if call.Remove != "" || a.Running || a.Err != "" || a.pending(w.Now) {
+			continue
+		}
+		if m := launchers[call.Launcher].shows(call.Holder, launcherapi.ModelFailed); m != nil {
+			a.At, a.Err, a.Cause = w.Now, m.Reason, m.Cause
+			a.Tries++
+			c.answers[call] = a
+		}
+	}
+}
+
+// shows is a model that a launcher has in that state for a holder; nil: there is none.
+func (l *Launcher) shows(holder, state string) *launcherapi.Model {
+	for _, m := range l.Models {
+		if m.State == state && slices.Contains(m.WantedBy, holder) {
+			return &m
+		}
+	}
+	return nil
+}
+
+// callTime bounds a call: the answer waits for the model's source.
+const callTime = 2 * time.Minute
+
+// ask makes a call in a goroutine of its own, and has the next pass made after it.
+func (c *Controller) ask(call Call, wanted Wanted) {
+	to := c.opts.Launchers.Client(call.Launcher)
+	if to == nil {
+		return // it is not watched any more, which begins another pass
+	}
+	c.mu.Lock()
+	answer := c.answers[call]
+	if answer.Sum != wanted.Sum {
+		answer = Answer{Sum: wanted.Sum}
+	}
+	answer.Running = true
+	c.answers[call] = answer
+	c.mu.Unlock()
+	c.calls.Go(func() {
+		ctx, stop := context.WithTimeout(c.ctx, callTime)
+		defer stop()
+		var err error
+		if call.Remove != "" {
+			_, err = to.RemoveModel(ctx, call.Remove, call.Holder)
+		} else {
+			answer.Model, err = to.PullModel(ctx, launcherapi.ModelRequest{
+				URI: wanted.URI, Ref: wanted.Ref, Include: wanted.Include, Exclude: wanted.Exclude,
+				WantedBy: call.Holder, Retention: wanted.Retention, Credentials: wanted.Credentials,
+			})
+		}
+		if call.Remove != "" && launcher.CodeOf(err) == launcherapi.CodeNotFound {
+			err = nil
+		}
+		answer.Running, answer.At, answer.Err, answer.Cause = false, c.opts.Now(), "", ""
+		if err != nil {
+			answer.Tries++
+			answer.Err, answer.Cause = detail(err)
+			c.opts.Log.Info("a launcher could not do what it was asked for a model cache", "holder", call.Holder, "uri", wanted.URI, "remove", call.Remove, "error", err.Error())
+		}
+		c.mu.Lock()
+		c.answers[call] = answer
+		c.mu.Unlock()
+		c.opts.Again()
+	})
+}
+
+// detail is what an error says to people, and its code.
+func detail(err error) (text, cause string) {
+	if e, ok := errors.AsType[*launcher.Error](err); ok {
+		return e.Detail, e.FailureCause
+	}
+	return err.Error(), ""
+}

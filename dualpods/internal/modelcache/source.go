@@ -1,0 +1,82 @@
+package modelcache
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// wanted is what launchers are asked for. A launcher of before there was a retention
+// refuses one: that a copy stays is said where another launcher has noted that it goes.
+func (d *decision) wanted(c *v1alpha1.ClusterModelCache, holder, revision string) Wanted {
+	w := address(c, revision)
+	w.Include, w.Exclude = c.Spec.Source.Include, c.Spec.Source.Exclude
+	noted := func(s *speaker) bool { return slices.Contains(s.held[holder].LRUBy, holder) }
+	switch {
+	case c.Spec.Retention == v1alpha1.RetentionLRU:
+		w.Retention = launcherapi.RetentionLRU
+	case slices.ContainsFunc(slices.Collect(maps.Values(d.stores)), noted):
+		w.Retention = launcherapi.RetentionKeep
+	}
+	return w
+}
+
+// address is what launchers are asked for of a source. Of a model of the hub it is one
+// commit, by the name that the cache has for it, so that all nodes have the same.
+func address(c *v1alpha1.ClusterModelCache, revision string) Wanted {
+	source := c.Spec.Source
+	switch {
+	case !strings.HasPrefix(source.URI, modelref.HubScheme):
+		return Wanted{URI: source.URI}
+	case revision != "":
+		return Wanted{URI: source.URI + "@" + revision, Ref: cmp.Or(source.Revision, modelref.MainBranch)}
+	case source.Revision != "":
+		return Wanted{URI: source.URI + "@" + source.Revision}
+	default:
+		return Wanted{URI: source.URI}
+	}
+}
+
+// resolves says which store asks which version a model of the hub is, for all: one at
+// a time, and after a pause when that could not be told. All may ask where that is
+// known.
+func (d *decision) resolves(c *v1alpha1.ClusterModelCache, holder string, told *Told, where map[store]string) func(store) bool {
+	if told.Revision != "" || !strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme) {
+		return func(store) bool { return true }
+	}
+	var last Answer
+	tries := 0
+	for _, a := range d.pulls[holder] {
+		if a.Running {
+			return func(store) bool { return false }
+		}
+		if tries += a.Tries; a.Err != "" && a.At.After(last.At) {
+			last = a
+		}
+	}
+	if last.Err != "" {
+		told.Source, told.Cause = told.failed(last.Err, last.Cause), last.Cause
+		last.Tries = tries
+		if d.later(last.again()) {
+			return func(store) bool { return false }
+		}
+	}
+	var first *store
+	var since time.Time // when it was asked last
+	for _, at := range d.places {
+		s := d.stores[at]
+		if _, here := where[at]; !here || s == nil || s.Models == nil {
+			continue
+		}
+		if asked := d.pulls[holder][s.UID].At; first == nil || asked.Before(since) {
+			first, since = &at, asked
+		}
+	}
+	return func(at store) bool { return first != nil && at == *first }
+}
