@@ -86,6 +86,30 @@ func (c Credentials) For(uri string) (Credentials, error) {
 	return of.pick(c, scheme)
 }
 
+// FromEnvironment are the credentials for the source of an address among the variables
+// of an environment; nil: there are none. Whether they can be used [Credentials.For] says.
+func FromEnvironment(uri string, env func(name string) string) Credentials {
+	scheme, _, _ := strings.Cut(uri, "://")
+	of := taken[scheme]
+	there, sets := Credentials{}, false
+	for _, name := range append(slices.Concat(of.sets...), of.beside...) {
+		if value := strings.TrimSpace(env(name)); value != "" {
+			there[name] = value
+			sets = sets || !slices.Contains(of.beside, name)
+		}
+	}
+	if !sets {
+		return nil
+	}
+	return there
+}
+
+// Takes says which variables the source of an address takes, as "A with B, or C".
+func Takes(uri string) string {
+	scheme, _, _ := strings.Cut(uri, "://")
+	return taken[scheme].String()
+}
+
 // unknown says why a variable is not taken.
 func unknown(name string, of variables, scheme string) error {
 	if why := notTaken[name]; why != "" {

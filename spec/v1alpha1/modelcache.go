@@ -79,6 +79,12 @@ type ModelCredentials struct {
 	// are told them.
 	// +required
 	SecretRef SecretReference `json:"secretRef"`
+
+	// Whether every inference server may read what they have fetched. Without it each
+	// shows a right of its own: the source has to let it read the model by the
+	// credentials in its environment or in that of its launcher.
+	// +optional
+	Shared bool `json:"shared,omitempty"`
 }
 
 // SecretReference names a Secret.

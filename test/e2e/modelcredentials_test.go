@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/hubserver"
 )
 
 // A token that is looked for wherever it must not be.
@@ -214,4 +216,47 @@ func TestCredentialsThatCannotBeUsedAreRefusedInWordsAndNotRepeated(t *testing.T
 	assert.NotContains(t, n.Log(), hubToken)
 	assert.Empty(t, found(t, n.State, hubToken))
 	assert.Eventually(t, func() bool { return len(n.models().Models) == 0 }, patience, 10*time.Millisecond)
+}
+
+func TestAPrivateModelIsServedToWhoShowsARightOfHisOwn(t *testing.T) {
+	t.Parallel()
+	hub, _, n := keeper(t)
+	hub.Put("org/tiny", tiny(1000))
+	hub.GateFiles(hubToken)
+	ask := func(holder string, private bool) launcherapi.Model {
+		t.Helper()
+		return n.whole(model(t, n.Call("PUT", "/v2/models", map[string]any{
+			"uri": "hf://org/tiny", "wanted_by": holder, "private": private, "credentials": map[string]any{"HF_TOKEN": hubToken},
+		})).ID)
+	}
+	create := func(env map[string]any, more ...any) Answer {
+		t.Helper()
+		a := n.Call("PUT", "/v2/vllm/instances/a", of("org/tiny", 0, append([]any{"env_vars", env}, more...)...))
+		assert.NotContains(t, string(a.Body), hubToken)
+		return a
+	}
+	m := ask("a", true)
+	assert.Equal(t, []string{"a"}, m.PrivateBy)
+	for name, env := range map[string]map[string]any{"no token": {}, "another token": {"HF_TOKEN": "hf_aWrongOne"}} {
+		a := create(env)
+		require.Equal(t, 403, a.Status, "%s: %s", name, a.Body)
+		assert.Equal(t, "AccessDenied", a.Problem(t).Cause, name)
+		assert.Contains(t, a.Problem(t).Detail, "private: whoever has it served shows a right of his own", name)
+	}
+	swap := n.Swap(map[string]any{"gpu_uuids": On(0), "in": map[string]any{"id": "b", "args": []string{"org/tiny"}}})
+	assert.Equal(t, 403, swap.Status, "%s", swap.Body)
+	right := map[string]any{"HF_TOKEN": hubToken}
+	for _, when := range []string{"by its source", "by what its source has said, which is away"} {
+		a := create(right, "model_cache", "require")
+		require.Equal(t, 201, a.Status, "%s: %s", when, a.Body)
+		assert.Equal(t, "cache", n.Await("a", "awake").ModelFrom)
+		n.Delete("a")
+		hub.Answer(slices.Repeat([]hubserver.Trouble{{Status: 503}}, 99)...)
+	}
+	assert.Equal(t, "Unavailable", create(map[string]any{"HF_TOKEN": "hf_another"}).Problem(t).Cause)
+	require.Equal(t, 201, create(map[string]any{}, "model_cache", "off").Status, "the engine's own way is its own")
+	n.Delete("a")
+	assert.NotContains(t, n.Log(), hubToken)
+	assert.Empty(t, found(t, n.State, hubToken))
+	assert.Empty(t, found(t, m.Path, hubToken))
 }

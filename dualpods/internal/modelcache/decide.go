@@ -28,6 +28,7 @@ type Wanted struct {
 	URI, Ref         string
 	Include, Exclude []string             // patterns of its files
 	Retention        string               // of launcherapi; empty: as launchers take it for a holder, who keeps its model
+	Private          bool                 // who has it served shows a right of his own
 	Credentials      fetchapi.Credentials // nil: the launcher's own
 	Sum              string               // of them
 }
@@ -117,7 +118,7 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	d.know(holder, told)
 	told.Credentials = d.shown[holder]
 	asked := d.wanted(c, holder, told.Revision)
-	asked.Credentials, asked.Sum = told.Credentials.values, told.Credentials.sum
+	asked.Credentials, asked.Sum, asked.Private = told.Credentials.values, told.Credentials.sum, private(c)
 	d.plan.Pulls[holder] = asked
 	resolves := d.resolves(c, holder, told, where)
 	labels := map[string]labelling{}
@@ -233,7 +234,7 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 	answer := d.pulls[holder][s.UID]
 	switch {
 	case there && m.State == launcherapi.ModelReady:
-		n.State, n.Why = v1alpha1.ModelNodeReady, d.retain(c, told, s, m, answer)
+		n.State, n.Why = v1alpha1.ModelNodeReady, d.note(c, told, s, m, answer)
 		return n
 	case there && m.State == launcherapi.ModelDownloading:
 		n.State, n.Why, n.Percent = v1alpha1.ModelNodeDownloading, m.Reason, percent(m)
@@ -264,16 +265,23 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 	return n
 }
 
-// retain has a launcher note what becomes of a copy when room is needed, where that was
-// changed. It gives why that could not be noted.
-func (d *decision) retain(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m launcherapi.Model, answer Answer) (why string) {
+// note has a launcher note what becomes of a copy when room is needed, and who may read
+// it, where that was changed. It gives why that could not be noted.
+func (d *decision) note(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m launcherapi.Model, answer Answer) (why string) {
 	holder := Holder(c)
-	if noted := slices.Contains(m.LRUBy, holder); noted == (givesWay(c) == 1) {
+	var changed []string
+	if noted := slices.Contains(m.LRUBy, holder); noted != (givesWay(c) == 1) {
+		changed = append(changed, "its retention")
+	}
+	if noted := slices.Contains(m.PrivateBy, holder); noted != private(c) {
+		changed = append(changed, "who may read it")
+	}
+	if len(changed) == 0 {
 		return ""
 	}
 	cannot := told.Credentials.cannot(s.Launcher)
 	if cannot := cmp.Or(cannot, answer.Err); cannot != "" {
-		why = "its retention could not be changed: " + cannot
+		why = strings.Join(changed, " and ") + " could not be changed: " + cannot
 	}
 	switch {
 	case cannot != "":
@@ -283,6 +291,11 @@ func (d *decision) retain(c *v1alpha1.ClusterModelCache, told *Told, s *speaker,
 		d.ask(Call{Launcher: s.UID, Holder: holder})
 	}
 	return why
+}
+
+// private says that whoever has the model of a cache served shows a right of his own.
+func private(c *v1alpha1.ClusterModelCache) bool {
+	return c.Spec.Credentials != nil && !c.Spec.Credentials.Shared
 }
 
 // percent is how much of a model is fetched.

@@ -123,7 +123,20 @@ var rows = map[string][]row{
 			w.gated()
 			w.Secrets = nil
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
-		}, state: v1alpha1.ModelNodeReady, why: "its retention could not be changed: there is no Secret"},
+		}, state: v1alpha1.ModelNodeReady, why: "its retention and who may read it could not be changed: there is no Secret"},
+		{make: func(w *World) {
+			w.gated("HF_TOKEN", "t")
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
+		}, state: v1alpha1.ModelNodeReady, asked: []Call{fetch1}},
+		{make: func(w *World) {
+			w.gated("HF_TOKEN", "t")
+			w.Caches[0].Spec.Credentials.Shared = true
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, PrivateBy: []string{holder}})
+		}, state: v1alpha1.ModelNodeReady, asked: []Call{fetch1}},
+		{make: func(w *World) {
+			w.gated("HF_TOKEN", "t")
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, PrivateBy: []string{holder}})
+		}, state: v1alpha1.ModelNodeReady},
 		{make: func(w *World) {
 			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
@@ -356,6 +369,15 @@ func TestALauncherIsToldOfARetentionWhereThatIsNotTheUsualOne(t *testing.T) {
 	assert.Equal(t, "keep", Decide(w).Pulls[holder].Retention)
 	w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
 	assert.Equal(t, "lru", Decide(w).Pulls[holder].Retention)
+}
+
+func TestALauncherIsToldWhoMayReadAModel(t *testing.T) {
+	w := world()
+	assert.False(t, Decide(w).Pulls[holder].Private)
+	w.gated("HF_TOKEN", "t")
+	assert.True(t, Decide(w).Pulls[holder].Private)
+	w.Caches[0].Spec.Credentials.Shared = true
+	assert.False(t, Decide(w).Pulls[holder].Private)
 }
 
 func TestACacheWhoseCopiesStayComesBeforeThoseThatGiveWay(t *testing.T) {

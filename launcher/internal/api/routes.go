@@ -50,8 +50,8 @@ func routes() []route {
 		{id: "ready", method: http.MethodGet, path: readyPath, tag: tagService, summary: "The launcher takes calls", public: true, doc: docReady, handle: handler((*Server).ready)},
 		{id: "metrics", method: http.MethodGet, path: metricsPath, tag: tagService, summary: "Metrics for Prometheus", doc: docMetrics, handle: handler((*Server).metrics)},
 
-		{id: "create_instance", method: http.MethodPost, path: instancesPath, tag: tagInstances, summary: "Create and start an instance; the launcher makes its id", errors: []int{400, 409, 415, 422, 507}, doc: status(http.StatusCreated), handle: handler((*Server).createInstance)},
-		{id: "create_named_instance", method: http.MethodPut, path: instancePath, tag: tagInstances, summary: "Create and start an instance with a given id", errors: []int{400, 409, 415, 422, 507}, doc: status(http.StatusCreated), handle: handler((*Server).createNamedInstance)},
+		{id: "create_instance", method: http.MethodPost, path: instancesPath, tag: tagInstances, summary: "Create and start an instance; the launcher makes its id", errors: []int{400, 403, 409, 415, 422, 502, 507}, doc: status(http.StatusCreated), handle: handler((*Server).createInstance)},
+		{id: "create_named_instance", method: http.MethodPut, path: instancePath, tag: tagInstances, summary: "Create and start an instance with a given id", errors: []int{400, 403, 409, 415, 422, 502, 507}, doc: status(http.StatusCreated), handle: handler((*Server).createNamedInstance)},
 		{id: "get_all_instances", method: http.MethodGet, path: instancesPath, tag: tagInstances, summary: "Every instance, or with detail=false their ids", errors: []int{422}, doc: docList, handle: handler((*Server).listInstances)},
 		{id: "get_instance_status", method: http.MethodGet, path: instancePath, tag: tagInstances, summary: "One instance", errors: []int{404}, handle: handler((*Server).getInstance)},
 		{id: "delete_instance", method: http.MethodDelete, path: instancePath, tag: tagInstances, summary: "Stop an instance's whole process tree and forget it", errors: []int{404, 504}, handle: handler((*Server).deleteInstance)},
@@ -63,7 +63,7 @@ func routes() []route {
 
 		{id: "get_preloaders", method: http.MethodGet, path: "/v2/vllm/preloaders", tag: tagInstances, summary: "Processes that have the engine loaded, from which instances are forked", handle: handler((*Server).preloaders)},
 
-		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 404, 409, 415, 422, 502, 504, 507}, doc: docSwap, handle: handler((*Server).swap)},
+		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 403, 404, 409, 415, 422, 502, 504, 507}, doc: docSwap, handle: handler((*Server).swap)},
 		{id: "call_off_swap", method: http.MethodDelete, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Call off a swap that waits for its turn", errors: []int{404, 409, 422}, doc: docCallOff, handle: handler((*Server).callOffSwap)},
 		{id: "get_gpus", method: http.MethodGet, path: "/v2/gpus", tag: tagGPUs, summary: "GPUs, and what is on each", handle: handler((*Server).gpus)},
 

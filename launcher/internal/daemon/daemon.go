@@ -308,7 +308,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	var store supervisor.Models
 	var keeper api.Models
 	if d.models != nil {
-		store, keeper = d.models, d.keeper
+		store, keeper = usedModels{d.models, d.keeper.MayRead}, d.keeper
 		m.WatchModels(d.keeper.List)
 	}
 	d.sup = supervisor.New(supervisor.Options{
@@ -407,4 +407,14 @@ func (d *Daemon) prune() {
 	if len(removed) > 0 {
 		d.log.Info("dropped old logs", "logs", removed)
 	}
+}
+
+// usedModels are the models that instances use.
+type usedModels struct {
+	*modelstore.User
+	mayRead func(v modelstore.Version, env func(name string) string) error
+}
+
+func (u usedModels) MayRead(v modelstore.Version, env func(name string) string) error {
+	return u.mayRead(v, env)
 }

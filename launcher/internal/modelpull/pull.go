@@ -34,6 +34,7 @@ type Options struct {
 	Stderr             io.Writer // of modelfetch
 
 	Retention modelstore.Retention // what whoever asks says of it, see modelstore.Want
+	Private   bool                 // likewise
 	// Credentials are shown to the source in place of those of this process's own
 	// environment; nil: those.
 	Credentials fetchapi.Credentials
@@ -81,6 +82,29 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		err = context.Cause(ctx)
 	}
 	return p.result, err
+}
+
+// Prove has the source of a model let somebody read a byte of it, by o.Credentials or,
+// without any, by what this process has itself. It takes no store. The error is a
+// *fetchapi.Error where the source was asked.
+func Prove(ctx context.Context, o Options) error {
+	o.Program = append(slices.Clone(o.Program), "--tries=2") // somebody waits for the answer
+	c, err := start(o)
+	if err != nil {
+		return err
+	}
+	defer c.end()
+	defer context.AfterFunc(ctx, c.hangUp)()
+	if o.Credentials != nil {
+		err = c.write(fetchapi.Line{Type: fetchapi.TypeCredentials, Credentials: o.Credentials})
+	}
+	if err == nil {
+		err = c.prove()
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return err
 }
 
 func failedFor(err error, reason string) bool {
@@ -191,7 +215,7 @@ func (p *pull) want(m *fetchapi.Manifest) error {
 }
 
 func (p *pull) wanted(m *fetchapi.Manifest) modelstore.Want {
-	return modelstore.Want{Key: m.Key(), URI: m.URI, Selection: m.Selection, Ref: cmp.Or(p.Ref, m.Ref), Holder: p.Holder, Since: time.Now().UTC(), Retention: p.Retention}
+	return modelstore.Want{Key: m.Key(), URI: m.URI, Selection: m.Selection, Ref: cmp.Or(p.Ref, m.Ref), Holder: p.Holder, Since: time.Now().UTC(), Retention: p.Retention, Private: p.Private}
 }
 
 // publish publishes what the child has fetched, when that is what was admitted.
@@ -236,7 +260,9 @@ func start(o Options) (*child, error) {
 	cmd := exec.Command(o.Program[0], append(args, "--", o.URI)...) //nolint:noctx // it ends when its standard input does
 	cmd.Env = append(os.Environ(), memory)
 	cmd.Stderr = o.Stderr
-	cmd.ExtraFiles = []*os.File{o.Store.Lock()}           // nobody else changes the folder while the child does
+	if o.Store != nil {
+		cmd.ExtraFiles = []*os.File{o.Store.Lock()} // nobody else changes the folder while the child does
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the parent, which ends it
 	cmd.WaitDelay = grace
 	out, err := cmd.StdoutPipe()
@@ -282,6 +308,29 @@ func (c *child) read() (line fetchapi.Line, err error) {
 		return line, fmt.Errorf("cannot read a line of modelfetch: %w: %s", err, strings.TrimSpace(string(text)))
 	}
 	return line, nil
+}
+
+// prove has the child ask the source whether it may read.
+func (c *child) prove() error {
+	asked := false
+	for {
+		line, err := c.read()
+		switch {
+		case err != nil:
+			return err
+		case line.Type == fetchapi.TypeManifest && !asked:
+			asked = true
+			if err := c.write(fetchapi.Line{Type: fetchapi.TypeProve}); err != nil {
+				return err
+			}
+		case line.Type == fetchapi.TypeProved && asked:
+			return nil
+		case line.Type == fetchapi.TypeError && line.Error != nil:
+			return line.Error
+		case line.Type != fetchapi.TypeNote:
+			return fmt.Errorf("modelfetch was asked whether it may read, and says a line of the type %q", line.Type)
+		}
+	}
 }
 
 func (c *child) write(line fetchapi.Line) error {

@@ -52,12 +52,14 @@ type Keeper struct {
 	tasks   sync.WaitGroup
 	owning  owning
 	warming chan struct{} // held while a model is read into main memory
+	proving chan struct{} // held while a source is asked whether a model may be read
 
 	mu      sync.Mutex
 	closing bool
-	pulls   map[string]*pull   // admitted and not over, by the id of the version
-	failed  map[string]failure // what this launcher could not fetch, by the id of the version
-	changed chan struct{}      // closed and replaced when anything changes
+	pulls   map[string]*pull     // admitted and not over, by the id of the version
+	failed  map[string]failure   // what this launcher could not fetch, by the id of the version
+	proved  map[string]time.Time // when a source has let the launcher itself read a private version, by its id
+	changed chan struct{}        // closed and replaced when anything changes
 }
 
 // failure is why a version was not fetched.
@@ -77,7 +79,7 @@ func New(o Options) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, changed: make(chan struct{}), warming: make(chan struct{}, 1)}
+	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, proved: map[string]time.Time{}, changed: make(chan struct{}), warming: make(chan struct{}, 1), proving: make(chan struct{}, 1)}
 	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention}, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	watch, err := fsnotify.NewWatcher()
@@ -219,7 +221,7 @@ func Model(r *modelstore.Reader, v modelstore.Version) launcherapi.Model {
 	m := describe(&v.Manifest)
 	m.ID, m.State, m.Path, m.WantedBy = v.Key, launcherapi.ModelReady, r.Files(v.Key), v.WantedBy()
 	m.Refs = slices.Sorted(maps.Keys(v.Refs()))
-	m.LRUBy, m.Retention = v.LRUBy(), string(v.Retention())
+	m.LRUBy, m.Retention, m.PrivateBy = v.LRUBy(), string(v.Retention()), v.PrivateBy()
 	if published := v.Published; !published.IsZero() {
 		m.Published = &published
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -42,6 +43,11 @@ func announced() *fetchapi.Manifest {
 }
 
 func fetch(how string, out *json.Encoder, in *json.Decoder) {
+	switch how {
+	case "asks for a token", "lets all read", "refuses all", "is away":
+		source(how, out, in)
+		return
+	}
 	if how == "silent" {
 		_ = in.Decode(&fetchapi.Line{}) // until the end of the input
 		return
@@ -61,6 +67,28 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 	}
 	_ = os.WriteFile(filepath.Join(told.Staging, announced().Files[0].SHA256), weights, 0o600)
 	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
+}
+
+// source is one that is asked whether a model may be read.
+func source(how string, out *json.Encoder, in *json.Decoder) {
+	var told fetchapi.Line
+	if slices.Contains(os.Args, "--credentials") && in.Decode(&told) != nil {
+		return
+	}
+	if how == "is away" {
+		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonUnavailable, Detail: "nobody answers"}})
+		return
+	}
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+	var ask fetchapi.Line
+	if in.Decode(&ask) != nil || ask.Type != fetchapi.TypeProve {
+		return
+	}
+	if how == "lets all read" || how == "asks for a token" && told.Credentials["HF_TOKEN"] == "right" {
+		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeProved})
+		return
+	}
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonAccessDenied, Detail: "the hub says no"}})
 }
 
 // by makes a keeper whose models are fetched as the word says.

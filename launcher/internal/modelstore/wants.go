@@ -32,6 +32,9 @@ type Want struct {
 	// for a person that of the store.
 	Retention Retention `json:"retention,omitempty"`
 
+	// Private: whoever has the version served shows a right of his own to its source.
+	Private bool `json:"private,omitempty"`
+
 	path string
 }
 
@@ -149,6 +152,24 @@ func (v *Version) holders(of ...Retention) []string {
 	var holders []string
 	for _, w := range v.Wants {
 		if w.Holder != "" && slices.Contains(of, w.retention()) {
+			holders = append(holders, w.Holder)
+		}
+	}
+	slices.Sort(holders)
+	return slices.Compact(holders)
+}
+
+// Private says that whoever has a version served has to show a right of his own to its
+// source: all who want it say so.
+func (v *Version) Private() bool {
+	return len(v.Wants) > 0 && !slices.ContainsFunc(v.Wants, func(w Want) bool { return !w.Private })
+}
+
+// PrivateBy are the holders who say that a version is private, sorted.
+func (v *Version) PrivateBy() []string {
+	var holders []string
+	for _, w := range v.Wants {
+		if w.Private && w.Holder != "" {
 			holders = append(holders, w.Holder)
 		}
 	}

@@ -72,7 +72,7 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	if err != nil {
 		return nil, invalidInput(err, hidden)
 	}
-	where, err := s.locate(c.Spec, &plan)
+	where, err := s.locate(c.Spec, env, &plan)
 	if err != nil {
 		return nil, err
 	}

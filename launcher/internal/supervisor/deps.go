@@ -132,6 +132,9 @@ type Records interface {
 type Models interface {
 	// Wanted finds the version that an engine is to serve.
 	Wanted(model, revision string) (modelstore.Version, error)
+	// MayRead says whether instances with such an environment may read a version. It may
+	// ask the version's source.
+	MayRead(v modelstore.Version, env func(name string) string) error
 	// Files is the folder of a version.
 	Files(key string) string
 	// Lease keeps a version from being removed until Release.

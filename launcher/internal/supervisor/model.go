@@ -39,7 +39,10 @@ var schemes = []string{modelref.HubScheme, "https://", "http://", "file://", "az
 //	auto          store                 the engine's own way       error
 //	require       store                 error                      error
 //	off           the engine's own way  the engine's own way       error
-func (s *Supervisor) locate(spec launcherapi.InstanceSpec, plan *engine.Plan) (local, error) {
+//
+// Of a model in the store that is private, and that instances with such an environment
+// may not read, it is an error: their engine would not be let read it from its source.
+func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string, plan *engine.Plan) (local, error) {
 	field := "body.args"
 	if spec.Options != nil {
 		field = "body.options"
@@ -59,6 +62,9 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, plan *engine.Plan) (l
 	case s.opts.Models != nil:
 		v, err := s.opts.Models.Wanted(plan.Model, plan.Revision)
 		if err == nil {
+			if err := s.opts.Models.MayRead(v, s.seenBy(env)); err != nil {
+				return local{}, err
+			}
 			plan.Folder = filepath.Join(s.opts.Models.Files(v.Key), filepath.FromSlash(v.Sub))
 			plan.Notes = append(plan.Notes, fmt.Sprintf("the model %s is read from the store: %s, revision %s, in %s", plan.Model, v.Manifest.URI, v.Manifest.Revision, plan.Folder))
 			return local{From: launcherapi.ModelFromCache, ID: v.Key, Folder: plan.Folder}, nil
@@ -82,6 +88,23 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, plan *engine.Plan) (l
 		return local{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s", plan.Model, missing, pullable(plan))
 	}
 	return local{From: launcherapi.ModelFromSource, Why: missing}, nil
+}
+
+// seenBy looks variables up as an engine does that is given some beside those of the
+// launcher.
+func (s *Supervisor) seenBy(env map[string]string) func(name string) string {
+	return func(name string) string {
+		if value, given := env[name]; given {
+			return value
+		}
+		value := ""
+		for _, v := range s.opts.Environ {
+			if own, is, _ := strings.Cut(v, "="); own == name {
+				value = is
+			}
+		}
+		return value
+	}
 }
 
 // pullable is the address by which the model of a plan is pulled.

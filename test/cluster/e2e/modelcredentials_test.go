@@ -14,8 +14,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/hubserver"
@@ -97,4 +100,18 @@ func TestAGatedModelIsFetchedByTheSecretThatItsCacheNames(t *testing.T) {
 	for _, value := range []string{token, "hf_anotherToken"} {
 		assert.NotContains(t, seen, value)
 	}
+
+	// Whoever has it served shows a right of his own.
+	entitled := s.start(server{app: "gated", env: []corev1.EnvVar{{Name: "HF_TOKEN", Value: token}}}) // of model org/gated
+	pod := s.served("gated", 1)[0]
+	i := s.instance(s.poolPods()[pod.Spec.NodeName].Name, "gated", "awake")
+	assert.Equal(t, launcherapi.ModelFromCache, i.ModelFrom, i.ModelWhy)
+	require.NoError(t, api.Delete(t.Context(), entitled))
+	s.gone("gated")
+	s.deploy(server{app: "gated"}, 1)
+	refused := s.waitsFor("gated", "the model hf://org/gated is private")
+	assert.Contains(t, refused.Annotations[podmeta.AnnotationStatus], "HF_TOKEN")
+	patch := []byte(`{"spec": {"credentials": {"shared": true}}}`)
+	require.NoError(t, api.Patch(t.Context(), c, client.RawPatch(types.MergePatchType, patch)))
+	s.served("gated", 1)
 }
