@@ -31,6 +31,9 @@ type Binding struct {
 	// Annotations are what the instance is to have when the swap makes it: a swap is
 	// asked for in the same words whatever is edited meanwhile.
 	Annotations map[string]string `json:"annotations,omitempty"`
+	// ModelCache says, likewise, from where the instance is to have its model: one of
+	// ModelCacheModes; empty: as the launcher does without being told.
+	ModelCache string `json:"modelCache,omitempty"`
 
 	New     bool      `json:"new,omitempty"`     // the swap makes the instance; otherwise it wakes one that is there
 	LogFrom int64     `json:"logFrom,omitempty"` // where in the instance's log begins what is the requester's; 0: it is made for it; negative: at the end that it has

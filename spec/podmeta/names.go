@@ -25,6 +25,7 @@ const (
 	AnnotationInferenceServerConfig = Prefix + "inference-server-config" // name of an InferenceServerConfig
 	AnnotationAdminPort             = Prefix + "admin-port"              // number, or name of a port of the serving container
 	AnnotationLauncherConfig        = PrefixOwn + "launcher-config"      // name of a LauncherConfig
+	AnnotationModelCache            = PrefixOwn + "model-cache"          // on a requester or its namespace: auto, require or off, as launcherapi.InstanceSpec.ModelCache
 )
 
 // Annotations that the controller writes.

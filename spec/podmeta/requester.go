@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/mtls"
 )
 
@@ -39,6 +40,7 @@ type Requester struct {
 	ConfigName string // with InputConfig: name of the InferenceServerConfig
 
 	LauncherConfig string   // name of the LauncherConfig that the requester asks for; empty where it does not
+	ModelCache     string   // one of ModelCacheModes; empty where it does not say
 	AdminPort      int32    // where the requester program listens for the controller
 	TLS            bool     // it takes orders by TLS, from the controller alone: it mounts the ConfigMap mtls.ConfigMap
 	GPUs           int      // how many GPUs the serving container holds
@@ -75,6 +77,12 @@ func ReadRequester(pod *corev1.Pod) (Requester, []Problem) {
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName,
 		LauncherConfig: r.objectName(r.value(AnnotationLauncherConfig)),
 		RelayedLabels:  r.relayedLabels(),
+	}
+	if mode, says := pod.Annotations[AnnotationModelCache]; says {
+		got.ModelCache = mode
+		if wrong := CheckModelCache(mode); wrong != "" {
+			r.add(annotationField(AnnotationModelCache), wrong)
+		}
 	}
 	got.Input, got.Patch, got.ConfigName = r.input()
 	got.Gated = slices.ContainsFunc(pod.Spec.ReadinessGates, func(g corev1.PodReadinessGate) bool { return g.ConditionType == ReadinessGate })
@@ -200,6 +208,17 @@ func (r *reading) objectName(name, found string) string {
 		return ""
 	}
 	return name
+}
+
+// ModelCacheModes say from where an engine has its model.
+var ModelCacheModes = []string{launcherapi.ModelCacheAuto, launcherapi.ModelCacheRequire, launcherapi.ModelCacheOff}
+
+// CheckModelCache says what is wrong with a value of AnnotationModelCache; empty: nothing.
+func CheckModelCache(mode string) string {
+	if slices.Contains(ModelCacheModes, mode) {
+		return ""
+	}
+	return fmt.Sprintf("%q is none of auto (the launcher's copy of the model where it has one), require (nothing but that) and off (the engine finds its model by itself)", mode)
 }
 
 func (r *reading) adminPort(c *corev1.Container) int32 {

@@ -57,6 +57,10 @@ func TestARequesterIsReadInBothSpellings(t *testing.T) {
 			map[string]string{"dual-pod.llm-d.ai/server-patch": "x", "hotseat.dev/launcher-config": "lc", "hotseat.dev/relayed-labels": `["model","a","a"]`},
 			podmeta.Requester{Input: podmeta.InputPatch, Patch: "x", AdminPort: 8081, LauncherConfig: "lc", RelayedLabels: []string{"a", "model"}},
 		},
+		"from where the model comes": {
+			map[string]string{"dual-pod.llm-d.ai/server-patch": "x", "hotseat.dev/model-cache": "require"},
+			podmeta.Requester{Input: podmeta.InputPatch, Patch: "x", AdminPort: 8081, ModelCache: "require"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			pod := requester(tt.annotations)
@@ -97,6 +101,9 @@ func TestWhatIsWrongWithARequesterIsSaidByFieldAndCure(t *testing.T) {
 	}{
 		"neither input": {nil, nil, []string{
 			"metadata.annotations: neither dual-pod.llm-d.ai/server-patch nor dual-pod.llm-d.ai/inference-server-config is there: one of them says which inference server is wanted",
+		}},
+		"a word that says not from where the model comes": {map[string]string{patch: "x", "hotseat.dev/model-cache": "yes"}, nil, []string{
+			`metadata.annotations[hotseat.dev/model-cache]: "yes" is none of auto (the launcher's copy of the model where it has one), require (nothing but that) and off (the engine finds its model by itself)`,
 		}},
 		"both inputs": {map[string]string{patch: "x", "dual-pods.llm-d.ai/inference-server-config": "c"}, nil, []string{
 			"metadata.annotations[dual-pod.llm-d.ai/server-patch]: stands beside dual-pods.llm-d.ai/inference-server-config: keep one of the two",

@@ -15,6 +15,9 @@ type Status struct {
 	Launcher string    `json:"launcher,omitempty"` // name of the launcher Pod
 	Instance string    `json:"instance,omitempty"` // id of the instance on it
 
+	ModelFrom string `json:"modelFrom,omitempty"` // of one that serves: cache, the launcher's copy, or source, where the engine found the model by itself; empty: the launcher keeps no models
+	ModelWhy  string `json:"modelWhy,omitempty"`  // it is from the source
+
 	// Generation is the metadata.generation of the InferenceServerConfig that the
 	// requester serves; 0 with a server patch.
 	Generation int64 `json:"generation,omitempty"`

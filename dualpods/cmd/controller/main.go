@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	"hotseat.dev/hotseat/dualpods/internal/manager"
+	"hotseat.dev/hotseat/spec/podmeta"
 )
 
 // gcPercent is how much garbage there may be beside what is kept, unless the
@@ -50,6 +51,9 @@ func command() *cobra.Command {
 		Args:  cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(c *cobra.Command, _ []string) error {
 			opts.Log = logTo(level)
+			if wrong := podmeta.CheckModelCache(opts.ModelCache); wrong != "" {
+				return fmt.Errorf("--model-cache: %s", wrong)
+			}
 			var err error
 			if opts.Config, err = config.GetConfig(); err != nil {
 				return fmt.Errorf("cannot find the API server (in a Pod, or by KUBECONFIG): %w", err)
@@ -65,6 +69,7 @@ func command() *cobra.Command {
 	f.StringVar(&opts.Identity, "leader-identity", "", "what tells this replica from others, such as its Pod's UID: the same when its container is started again; empty for a random one")
 	f.StringVar(&opts.CANamespace, "ca-namespace", "", "where the Secret hotseat-ca of the certificate authority is; empty for where the Lease is, or else the controller's own")
 	f.BoolVar(&opts.RequireTLS, "require-requester-tls", false, "refuse requesters that anybody could give orders to: those that do not mount the ConfigMap hotseat-ca")
+	f.StringVar(&opts.ModelCache, "model-cache", "auto", "from where engines have their models where neither the requester nor its namespace has the annotation hotseat.dev/model-cache: auto, require or off")
 	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "where to answer /metrics, such as :8080; 0 for nowhere")
 	f.StringVar(&opts.PprofAddress, "pprof-address", "0", "where to answer /debug/pprof, such as 127.0.0.1:6060; 0 for nowhere")
 	f.StringVar(&opts.ProbesAddress, "probes-address", "0", "where to answer /healthz and /readyz; 0 for nowhere")

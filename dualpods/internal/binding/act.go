@@ -253,6 +253,7 @@ func swapRequest(record *podmeta.Binding, form nominal.Form) launcherapi.SwapReq
 			ID: record.Instance, Args: form.Args, GPUUUIDs: record.GPUs,
 			Annotations: map[string]string{podmeta.AnnotationMadeFor: record.Namespace + "/" + record.Name},
 			EnvVars:     map[string]launcherapi.EnvValue{},
+			ModelCache:  record.ModelCache,
 		}
 		maps.Copy(in.Annotations, record.Annotations)
 		for name, value := range form.Env {

@@ -44,6 +44,9 @@ type Options struct {
 	// RequireTLS has requesters refused that do not take orders by TLS, from the
 	// controller alone.
 	RequireTLS bool
+	// ModelCache says from where engines of a namespace have their models when their
+	// requesters do not say, or what is wrong with that; nil: launchers are told nothing.
+	ModelCache func(ctx context.Context, namespace string) (mode string, wrong []podmeta.Problem)
 	// Launchers makes launchers where there is none; nil: nobody does.
 	Launchers Launchers
 	// Drain is how long the connections of a requester's clients may take to end

@@ -19,23 +19,25 @@ type Observation struct {
 	Now       time.Time
 	Requester Requester
 	Node      Node
-	Form      nominal.Form      // what was asked for; only without Problems
-	Problems  []podmeta.Problem // of the requester's input
-	SPI       *SPI              // nil: the requester program does not answer, or was not asked
-	Kubelet   *Allocation       // nil: nobody can ask the kubelet, and the requester's own word counts
-	Rivals    []string          // other living requesters that are bound on one of its GPUs, or, while it is not bound, have one as far as is known
-	Launcher  *Launcher         // that of the record; else the one that would serve it; nil: there is none
-	Lacking   *Wait             // why there is no launcher and none can be made now; nil: one can
-	Record    *podmeta.Binding  // nil: not bound
-	Unread    string            // what is wrong with a record that may be the requester's, which has no other; empty: there is none
-	Earlier   string            // another requester, for which a swap is under way on one of the record's GPUs
-	Holder    string            // another requester that is bound to the instance that this one would have
-	Instance  *launcherapi.Instance
-	Failures  *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
-	Attempt   Attempt           // the swap of the record's attempt
-	Calls     Calls
-	Troubles  map[Action]Trouble // of calls to the requester program, and about the instance
-	Told      telling            // what the requester was told last
+	Form      nominal.Form // what was asked for; only without Problems
+	// ModelCache is from where a new instance has its model where Form does not say.
+	ModelCache string
+	Problems   []podmeta.Problem // of the requester's input
+	SPI        *SPI              // nil: the requester program does not answer, or was not asked
+	Kubelet    *Allocation       // nil: nobody can ask the kubelet, and the requester's own word counts
+	Rivals     []string          // other living requesters that are bound on one of its GPUs, or, while it is not bound, have one as far as is known
+	Launcher   *Launcher         // that of the record; else the one that would serve it; nil: there is none
+	Lacking    *Wait             // why there is no launcher and none can be made now; nil: one can
+	Record     *podmeta.Binding  // nil: not bound
+	Unread     string            // what is wrong with a record that may be the requester's, which has no other; empty: there is none
+	Earlier    string            // another requester, for which a swap is under way on one of the record's GPUs
+	Holder     string            // another requester that is bound to the instance that this one would have
+	Instance   *launcherapi.Instance
+	Failures   *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
+	Attempt    Attempt           // the swap of the record's attempt
+	Calls      Calls
+	Troubles   map[Action]Trouble // of calls to the requester program, and about the instance
+	Told       telling            // what the requester was told last
 	// Neighbours are what other launchers of the node have on the record's GPUs,
 	// least recently used first.
 	Neighbours []Neighbour

@@ -104,6 +104,12 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	if len(o.Problems) == 0 {
 		o.Form, o.Problems = c.form(ctx, n, pod, read.Requester)
 	}
+	if len(o.Problems) == 0 && o.Form.ModelCache == "" && c.opts.ModelCache != nil {
+		mode, wrong := c.opts.ModelCache(ctx, pod.Namespace)
+		if o.ModelCache = mode; o.Record == nil { // one that is bound is served on
+			o.Problems = wrong
+		}
+	}
 	o.Requester = Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
 		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), Finished: podmeta.Finished(pod), Running: running(pod),

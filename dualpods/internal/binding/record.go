@@ -1,6 +1,7 @@
 package binding
 
 import (
+	"cmp"
 	"slices"
 
 	"hotseat.dev/hotseat/launcher"
@@ -28,9 +29,13 @@ func (o *Observation) newRecord() podmeta.Binding {
 	return podmeta.Binding{
 		Instance: o.Requester.Instance, RequesterUID: o.Requester.UID, Namespace: o.Requester.Namespace, Name: o.Requester.Name,
 		GPUs: slices.Sorted(slices.Values(o.SPI.GPUs)), ServingPort: o.Form.Port, SpecHash: o.Form.Hash(), New: o.Instance == nil, LogFrom: o.logFrom(), Attempt: 1, Since: o.Now,
-		Annotations: o.Form.Annotations,
+		Annotations: o.Form.Annotations, ModelCache: o.modelCache(),
 	}
 }
+
+// modelCache says from where a new instance is to have its model: as the requester
+// says, or else its namespace, or else the controller's own flag.
+func (o *Observation) modelCache() string { return cmp.Or(o.Form.ModelCache, o.ModelCache) }
 
 // outdated says that the launcher refused the attempt since the instance that it
 // was to make is there, or the one that it was to wake is not.
@@ -46,7 +51,7 @@ func (o *Observation) renewed() podmeta.Binding {
 	record := *o.Record
 	record.Attempt++
 	if len(o.Problems) == 0 {
-		record.Annotations = o.Form.Annotations
+		record.Annotations, record.ModelCache = o.Form.Annotations, o.modelCache()
 	}
 	return record
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
 )
 
 func TestAttemptsBackOff(t *testing.T) {
@@ -86,4 +87,31 @@ func TestAnAttemptIsAskedForInTheSameWordsThoughAnnotationsAreEdited(t *testing.
 	o.Record, o.Form = &record, edited
 	next := o.nextAttempt("it failed").Record
 	assert.NotContains(t, swapRequest(&next, edited).In.Annotations, "hotseat.dev/pinned", "the next attempt is of what is asked for now")
+}
+
+func TestFromWhereAModelComesIsSaidByTheRequesterOrElseByItsNamespace(t *testing.T) {
+	for _, c := range []struct{ own, usual, asked string }{{"", "", ""}, {"", "off", "off"}, {"require", "off", "require"}, {"auto", "off", "auto"}} {
+		o := fresh()
+		o.Form.ModelCache, o.ModelCache = c.own, c.usual
+		record := o.newRecord()
+		o.ModelCache = "of now"
+		assert.Equal(t, c.asked, swapRequest(&record, o.Form).In.ModelCache, "%+v: in the same words", c)
+		woken := record
+		woken.New = false
+		assert.Empty(t, swapRequest(&woken, o.Form).In.ModelCache, "what is there has its model")
+		if c.own == "" {
+			o.Record = &record
+			assert.Equal(t, "of now", o.nextAttempt("it failed").Record.ModelCache)
+		}
+	}
+}
+
+func TestWhatServesTellsFromWhereItsModelCame(t *testing.T) {
+	o := servedOne()
+	o.Instance.ModelFrom, o.Instance.ModelWhy = "source", "there is no model org/m"
+	s := o.servingStatus(podmeta.Status{})
+	assert.Equal(t, "source", s.ModelFrom)
+	assert.Equal(t, "there is no model org/m", s.ModelWhy)
+	o.Instance = nil
+	assert.Empty(t, o.servingStatus(podmeta.Status{}).ModelFrom)
 }

@@ -65,6 +65,9 @@ func (o *Observation) follows() bool { return len(o.Problems) == 0 && o.current(
 // servingStatus is the status of one that is served, after the one that was there.
 func (o *Observation) servingStatus(old podmeta.Status) podmeta.Status {
 	s := podmeta.Status{State: stateServing, Launcher: o.Launcher.Name, Instance: o.Record.Instance}
+	if o.Instance != nil {
+		s.ModelFrom, s.ModelWhy = o.Instance.ModelFrom, Shortened(o.Instance.ModelWhy, maxNote)
+	}
 	if o.follows() {
 		s.Generation = o.Form.Generation
 		return s

@@ -1,6 +1,8 @@
 package manager
 
 import (
+	"maps"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +21,9 @@ func slim(in any) (any, error) {
 	case *corev1.Node:
 		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints}
 		o.Status, o.Annotations = corev1.NodeStatus{Conditions: readiness(o)}, nil
+	case *metav1.PartialObjectMetadata: // of a namespace
+		maps.DeleteFunc(o.Annotations, func(key, _ string) bool { return key != podmeta.AnnotationModelCache })
+		o.Labels, o.OwnerReferences, o.Finalizers = nil, nil, nil
 	}
 	if o, err := meta.Accessor(in); err == nil { // else the last that is known of what is gone
 		o.SetManagedFields(nil)

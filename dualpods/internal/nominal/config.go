@@ -15,7 +15,7 @@ import (
 func FromConfig(requester *corev1.Pod, config *v1alpha1.InferenceServerConfig) (Form, []podmeta.Problem) {
 	who, _ := podmeta.ReadRequester(requester)
 	w := ofConfig(config, who.OwnLabels(requester))
-	w.form.GPUs = who.GPUs
+	w.form.GPUs, w.form.ModelCache = who.GPUs, who.ModelCache
 	if named := who.LauncherConfig; named != "" && named != config.Spec.LauncherConfigName {
 		w.invalid("spec.launcherConfigName", fmt.Sprintf("%s is another than the requester's annotation %s, which is %s: keep one of the two",
 			config.Spec.LauncherConfigName, podmeta.AnnotationLauncherConfig, named))

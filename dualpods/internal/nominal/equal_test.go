@@ -45,16 +45,21 @@ spec: {containers: [{name: inference-server, args: [m], ports: [{containerPort: 
 	} {
 		t.Run(name, func(t *testing.T) {
 			launcher := &corev1.PodSpec{Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "vllm:1"}}}
-			fromPatch, problems := FromPatch(requester(t), tt.patch)
+			pod := requester(t)
+			pod.Annotations[podmeta.AnnotationModelCache] = "require"
+			fromPatch, problems := FromPatch(pod, tt.patch)
 			assert.Empty(t, problems)
 			fromPatch, problems = fromPatch.On(launcher)
 			assert.Empty(t, problems)
-			fromConfig, problems := FromConfig(requester(t), readConfig(t, tt.config))
+			fromConfig, problems := FromConfig(pod, readConfig(t, tt.config))
 			assert.Empty(t, problems)
 			fromConfig, problems = fromConfig.On(launcher)
 			assert.Empty(t, problems)
 			assert.Equal(t, fromConfig, fromPatch)
 			assert.Equal(t, fromConfig.Hash(), fromPatch.Hash())
+			assert.Equal(t, "require", fromPatch.ModelCache)
+			fromConfig.ModelCache = "off"
+			assert.NotEqual(t, fromConfig.Hash(), fromPatch.Hash(), "from where the model comes is part of what runs")
 		})
 	}
 }

@@ -18,6 +18,7 @@ type Form struct {
 	Image       string            // the image that vLLM is wanted from; empty where any launcher's will do
 	Mounts      []Mount           // what it needs to find mounted
 	Annotations map[string]string // of the instance on its launcher
+	ModelCache  string            // one of podmeta.ModelCacheModes; empty: the requester does not say
 
 	Port           int32             // where the requester answers inference requests
 	GPUs           int               // how many the requester holds
@@ -42,14 +43,16 @@ type Mount struct {
 	Source   corev1.VolumeSource
 }
 
-// Hash identifies what runs: arguments, environment and image. GPUs, port,
-// labels and annotations are no part of it. 32 hexadecimal digits.
+// Hash identifies what runs: arguments, environment, image, and from where the model
+// comes where the requester says so. GPUs, port, labels and annotations are no part of
+// it. 32 hexadecimal digits.
 func (f Form) Hash() string {
 	text, err := json.Marshal(struct {
-		Args  []string
-		Env   []string
-		Image string
-	}{append([]string{}, f.Args...), pairs(f.Env), f.Image})
+		Args       []string
+		Env        []string
+		Image      string
+		ModelCache string `json:",omitempty"` // what runs keeps its name over an upgrade from before there was one
+	}{append([]string{}, f.Args...), pairs(f.Env), f.Image, f.ModelCache})
 	if err != nil {
 		panic(err) // strings alone cannot fail
 	}

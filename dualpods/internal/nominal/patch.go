@@ -34,7 +34,7 @@ const (
 // community's patches; other braces are left as they are.
 func FromPatch(requester *corev1.Pod, patch string) (Form, []podmeta.Problem) {
 	who, _ := podmeta.ReadRequester(requester)
-	w := work{form: Form{Env: map[string]string{}, GPUs: who.GPUs}}
+	w := work{form: Form{Env: map[string]string{}, GPUs: who.GPUs, ModelCache: who.ModelCache}}
 	base := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: requester.Namespace, Labels: who.OwnLabels(requester)},

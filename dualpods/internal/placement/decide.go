@@ -253,8 +253,12 @@ func (d *decision) prefer(out *Decision, near []place, goes func(node string) bo
 	}
 }
 
-// cacheOf is the ClusterModelCache of a requester's model; nil: there is none.
+// cacheOf is the ClusterModelCache of a requester's model; nil: there is none, or the
+// requester does not want it.
 func (d *decision) cacheOf(r *Requester) *Cache {
+	if r.Form.ModelCache == launcherapi.ModelCacheOff {
+		return nil
+	}
 	name := modelref.FromArgs(r.Form.Args)
 	for i := range d.Caches {
 		if c := &d.Caches[i]; means(name, c.Model) {
@@ -315,7 +319,7 @@ func (d *decision) places(r *Requester) []place {
 		if !l.Silent {
 			asleep = append(asleep, d.sleepers(l, name)...)
 		}
-		if l.stores(wanted) {
+		if r.Form.ModelCache != launcherapi.ModelCacheOff && l.stores(wanted) {
 			stored = append(stored, place{node: l.Node})
 		}
 	}

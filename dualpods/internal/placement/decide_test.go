@@ -157,6 +157,15 @@ var rows = []struct {
 		w.sleeps(1, w.Waiting[0].Form, 0)
 	}, nil},
 	{rowOnDisk, "", func(w *World) { w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}}) }, []Preference{{"n2", weightDisk}}},
+	{rowNowhere, "on disk, where the requester says that it does not want that", func(w *World) {
+		w.Waiting[0].Form.ModelCache = "off"
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+		w.cached("hf://org/llama", v1alpha1.SchedulingNone)
+	}, nil},
+	{rowNowhere, "asleep with the model from elsewhere than is asked for", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.Waiting[0].Form.ModelCache = "require"
+	}, nil},
 	{rowNowhere, "on disk, another revision", func(w *World) {
 		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"v1"}, Revision: "c1"})
 	}, nil},

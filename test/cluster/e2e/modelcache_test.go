@@ -219,6 +219,51 @@ func TestAModelIsKeptOnEveryNodeOfItsGroupServedFromThereAndRemovedWithItsObject
 	assert.True(t, strings.HasPrefix(s.hub.URL, "https://"))
 }
 
+func TestARequesterOrItsNamespaceSaysFromWhereItsModelComes(t *testing.T) {
+	s := newModelSite(t, nil)
+	s.hub.Put("org/m", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte("{}")}})
+	s.allReady()
+	s.told(s.keep("from", "org/m").Name, "both nodes have it", everywhere)
+	from := func(v server) (podmeta.Status, launcherapi.Instance) {
+		t.Helper()
+		pod := s.start(v)
+		s.served(v.app, 1)
+		s.eventually("its status tells from where its model came", func() bool { return s.status(pod.Name).ModelFrom != "" })
+		status := s.status(pod.Name)
+		i, err := s.launcher(status.Launcher).Get(t.Context(), status.Instance)
+		require.NoError(t, err)
+		assert.Equal(t, i.ModelFrom, status.ModelFrom)
+		require.NoError(t, api.Delete(t.Context(), pod))
+		s.gone(v.app)
+		return status, i
+	}
+	status, kept := from(server{app: "m", node: 1})
+	assert.Equal(t, launcherapi.ModelFromCache, status.ModelFrom, status.ModelWhy)
+	status, i := from(server{app: "m", node: 1, from: "off"})
+	assert.Equal(t, launcherapi.ModelFromSource, status.ModelFrom)
+	assert.Equal(t, "model_cache is off", status.ModelWhy)
+	assert.NotEqual(t, kept.InstanceID, i.InstanceID, "what sleeps with the copy is not woken")
+
+	annotate := func(mode string) {
+		t.Helper()
+		_, err := shared.Kubectl(t.Context(), nil, "annotate", "--overwrite", "namespace", s.ns, podmeta.AnnotationModelCache+"="+mode)
+		require.NoError(t, err)
+	}
+	annotate("sometimes")
+	wrong := s.start(server{app: "wrong"})
+	s.waitsFor("wrong", `annotation hotseat.dev/model-cache of namespace `+s.ns+`: "sometimes" is none of auto`)
+	require.NoError(t, api.Delete(t.Context(), wrong))
+	annotate("require")
+	missing := s.start(server{app: "elsewhere"}) // of model org/elsewhere, which no cache keeps
+	s.waitsFor("elsewhere", "cannot serve the model org/elsewhere from the store")
+	require.NoError(t, api.Delete(t.Context(), missing))
+	status, _ = from(server{app: "own", node: 1, from: "auto"})
+	assert.Equal(t, launcherapi.ModelFromSource, status.ModelFrom, "the requester's own word counts")
+	annotate("off")
+	status, _ = from(server{app: "m", node: 2})
+	assert.Equal(t, launcherapi.ModelFromSource, status.ModelFrom)
+}
+
 func TestNodesFetchOneAfterTheOtherAndTheModelLeavesANodeThatLeavesTheGroup(t *testing.T) {
 	label := "e2e.hotseat.dev/" + strings.TrimPrefix(t.Name(), "Test")[:20]
 	mark := func(node int, value string) {

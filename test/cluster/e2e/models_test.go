@@ -41,6 +41,7 @@ type server struct {
 	of     string            // name of the LauncherConfig; empty: simulated
 	tag    string            // of the requester's image; empty: dev
 	placed bool              // carries the scheduling gate
+	from   string            // where the model comes from, as the annotation hotseat.dev/model-cache says it; empty: it is not there
 	claims string            // GPUs that the requester program says it has, whatever it was given; empty: it tells the truth
 }
 
@@ -69,6 +70,9 @@ func (v server) template(t *testing.T) corev1.PodTemplateSpec {
 		pod.Annotations = map[string]string{podmeta.AnnotationInferenceServerConfig: v.config}
 	} else {
 		pod.Annotations[podmeta.AnnotationServerPatch] = v.serverPatch(t)
+	}
+	if v.from != "" {
+		pod.Annotations[podmeta.AnnotationModelCache] = v.from
 	}
 	if v.node > 0 {
 		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(v.node)}
