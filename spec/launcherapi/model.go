@@ -20,6 +20,8 @@ type ModelRequest struct {
 
 	Credentials fetchapi.Credentials `json:"credentials,omitempty" writeOnly:"true" doc:"What is shown to the source in place of the launcher's own credential for it: values by the names of the variables that modelfetch else reads, such as HF_TOKEN, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS_JSON, AZURE_STORAGE_KEY or DOCKER_AUTH_CONFIG. They are for this call alone, are never shown, and are not kept."`
 
+	Warm bool `json:"warm,omitempty" doc:"It is read into main memory, as POST /v2/models/{model_id}/warm does, once it is there and whenever the launcher starts. The answer does not wait for that."`
+
 	Private bool `json:"private,omitempty" doc:"Whoever has the model served has to show a right of his own to its source: its instances are made only where the source lets them read, by the credentials in their env_vars or in the launcher's environment. Where others want the same version without it, it is not private."`
 }
 
@@ -68,6 +70,7 @@ type Model struct {
 	WantedBy  []string   `json:"wanted_by,omitempty" doc:"Who wants it: it is removed when none of them does any more."`
 	LRUBy     []string   `json:"lru_by,omitempty" doc:"Those of them for whom it may go when its room is needed for another."`
 	PrivateBy []string   `json:"private_by,omitempty" doc:"Those of them who say that it is private."`
+	WarmBy    []string   `json:"warm_by,omitempty" doc:"Those of them who want it in main memory."`
 	Retention string     `json:"retention,omitempty" enum:"keep,lru" doc:"What becomes of it when its room is needed for another and nobody uses it: keep, it stays; lru, it goes. Absent: as the launcher's --model-retention says, for nobody has said otherwise."`
 	LastUsed  *time.Time `json:"last_used,omitempty" doc:"When an instance took it or gave it back last, or it was asked for; else since when it is there."`
 	InUseBy   []string   `json:"in_use_by,omitempty" doc:"Whose leases keep it from being removed."`

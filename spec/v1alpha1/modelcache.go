@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -66,6 +67,13 @@ type ClusterModelCacheSpec struct {
 	// +kubebuilder:default=Keep
 	Retention ModelRetention `json:"retention,omitempty"`
 
+	// What is done with a node's copy when it has been fetched, and when its launcher
+	// starts. PageCache: it is read into main memory, as far as there is room without what
+	// runs losing any of its own, so that the next start is from there. None: nothing.
+	// +optional
+	// +kubebuilder:default=None
+	Warm ModelWarming `json:"warm,omitempty"`
+
 	// What is shown to the source; without it what the launchers have in their own
 	// environment, if anything.
 	// +optional
@@ -106,6 +114,17 @@ type ModelRetention string
 const (
 	RetentionKeep ModelRetention = "Keep"
 	RetentionLRU  ModelRetention = "LRU"
+)
+
+// ModelWarming is what is done with a copy before somebody asks for it.
+//
+// +kubebuilder:validation:Enum=None;PageCache
+type ModelWarming string
+
+// What may be done.
+const (
+	WarmNone      ModelWarming = "None"
+	WarmPageCache ModelWarming = "PageCache"
 )
 
 // ModelScheduling is what it means for requesters that a node has their model.
@@ -294,6 +313,13 @@ type ModelCacheNodeGroupSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+
+	// What the launchers of the group tolerate, beside what their LauncherConfigs say:
+	// nodes that are kept for models have a taint that keeps other Pods away.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
 	// Folder of the nodes that has the models. It is made where it is missing.
 	// +optional

@@ -127,14 +127,19 @@ func TestAModelIsReadIntoMainMemoryBeforeAnybodyAsksForIt(t *testing.T) {
 	hub.Put("org/tiny", tiny(40<<20))
 	m := n.pull("hf://org/tiny")
 	files := 0
-	require.NoError(t, filepath.WalkDir(m.Path, func(path string, e fs.DirEntry, err error) error {
-		if err == nil && !e.IsDir() {
-			pagecachetest.Evict(t, path)
-			files++
-		}
-		return err
-	}))
-	require.Equal(t, m.Files, files)
+	evict := func() {
+		t.Helper()
+		files = 0
+		require.NoError(t, filepath.WalkDir(m.Path, func(path string, e fs.DirEntry, err error) error {
+			if err == nil && !e.IsDir() {
+				pagecachetest.Evict(t, path)
+				files++
+			}
+			return err
+		}))
+		require.Equal(t, m.Files, files)
+	}
+	evict()
 	show := func() *int64 { return model(t, n.Call("GET", "/v2/models/"+m.ID, nil)).PageCacheBytes }
 	require.NotNil(t, show())
 	assert.Zero(t, *show())
@@ -152,6 +157,13 @@ func TestAModelIsReadIntoMainMemoryBeforeAnybodyAsksForIt(t *testing.T) {
 	assert.Equal(t, m.Bytes, *show())
 	assert.Zero(t, warm().FreshBytes, "nothing is read again")
 	assert.Nil(t, n.models().Models[0].PageCacheBytes, "a list does not look into every file")
+	evict()
+	model(t, n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/tiny", "warm": true}))
+	n.Eventually("it is read as the request for it says", func() bool { return *show() == m.Bytes })
+	require.Zero(t, n.Stop())
+	evict()
+	n.Start()
+	n.Eventually("and when the launcher starts", func() bool { return *show() == m.Bytes })
 }
 
 func TestTenCallsForOneModelAreOneDownload(t *testing.T) {

@@ -3,9 +3,11 @@ package launcherpool
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,6 +40,11 @@ func (w *making) keepModels() {
 		flags = append(flags, "--model-bytes-per-second="+strconv.FormatInt(q.Value(), 10))
 	}
 	w.main.Args = append(flags, w.main.Args...)
+	for _, t := range spec.Tolerations {
+		if !slices.ContainsFunc(w.pod.Tolerations, func(has corev1.Toleration) bool { return equality.Semantic.DeepEqual(has, t) }) {
+			w.pod.Tolerations = append(w.pod.Tolerations, t)
+		}
+	}
 }
 
 // modelGroup is the ModelCacheNodeGroup of a LauncherConfig; nil where it names none,

@@ -126,7 +126,7 @@ func (c *Controller) ask(call Call, wanted Wanted) {
 		} else {
 			answer.Model, err = to.PullModel(ctx, launcherapi.ModelRequest{
 				URI: wanted.URI, Ref: wanted.Ref, Include: wanted.Include, Exclude: wanted.Exclude,
-				WantedBy: call.Holder, Retention: wanted.Retention, Private: wanted.Private, Credentials: wanted.Credentials,
+				WantedBy: call.Holder, Retention: wanted.Retention, Private: wanted.Private, Warm: wanted.Warm, Credentials: wanted.Credentials,
 			})
 		}
 		if call.Remove != "" && launcher.CodeOf(err) == launcherapi.CodeNotFound {

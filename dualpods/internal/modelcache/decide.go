@@ -28,6 +28,7 @@ type Wanted struct {
 	URI, Ref         string
 	Include, Exclude []string             // patterns of its files
 	Retention        string               // of launcherapi; empty: as launchers take it for a holder, who keeps its model
+	Warm             bool                 // it is read into main memory once it is there
 	Private          bool                 // who has it served shows a right of his own
 	Credentials      fetchapi.Credentials // nil: the launcher's own
 	Sum              string               // of them
@@ -119,6 +120,7 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	told.Credentials = d.shown[holder]
 	asked := d.wanted(c, holder, told.Revision)
 	asked.Credentials, asked.Sum, asked.Private = told.Credentials.values, told.Credentials.sum, private(c)
+	asked.Warm = warm(c)
 	d.plan.Pulls[holder] = asked
 	resolves := d.resolves(c, holder, told, where)
 	labels := map[string]labelling{}
@@ -265,8 +267,8 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 	return n
 }
 
-// note has a launcher note what becomes of a copy when room is needed, and who may read
-// it, where that was changed. It gives why that could not be noted.
+// note has a launcher note what becomes of a copy when room is needed, who may read it,
+// and whether it is to be in main memory, where that was changed. It gives why that could not be noted.
 func (d *decision) note(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m launcherapi.Model, answer Answer) (why string) {
 	holder := Holder(c)
 	var changed []string
@@ -275,6 +277,9 @@ func (d *decision) note(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m
 	}
 	if noted := slices.Contains(m.PrivateBy, holder); noted != private(c) {
 		changed = append(changed, "who may read it")
+	}
+	if noted := slices.Contains(m.WarmBy, holder); noted != warm(c) {
+		changed = append(changed, "its warm-up")
 	}
 	if len(changed) == 0 {
 		return ""
@@ -297,6 +302,9 @@ func (d *decision) note(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m
 func private(c *v1alpha1.ClusterModelCache) bool {
 	return c.Spec.Credentials != nil && !c.Spec.Credentials.Shared
 }
+
+// warm says that copies of a cache are to be in main memory.
+func warm(c *v1alpha1.ClusterModelCache) bool { return c.Spec.Warm == v1alpha1.WarmPageCache }
 
 // percent is how much of a model is fetched.
 func percent(m launcherapi.Model) int32 {

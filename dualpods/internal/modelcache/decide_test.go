@@ -125,6 +125,17 @@ var rows = map[string][]row{
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
 		}, state: v1alpha1.ModelNodeReady, why: "its retention and who may read it could not be changed: there is no Secret"},
 		{make: func(w *World) {
+			w.Caches[0].Spec.Warm = v1alpha1.WarmPageCache
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
+		}, state: v1alpha1.ModelNodeReady, asked: []Call{fetch1}},
+		{make: func(w *World) {
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, WarmBy: []string{holder}})
+		}, state: v1alpha1.ModelNodeReady, asked: []Call{fetch1}},
+		{make: func(w *World) {
+			w.Caches[0].Spec.Warm = v1alpha1.WarmPageCache
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, WarmBy: []string{holder}})
+		}, state: v1alpha1.ModelNodeReady},
+		{make: func(w *World) {
 			w.gated("HF_TOKEN", "t")
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
 		}, state: v1alpha1.ModelNodeReady, asked: []Call{fetch1}},
@@ -369,6 +380,15 @@ func TestALauncherIsToldOfARetentionWhereThatIsNotTheUsualOne(t *testing.T) {
 	assert.Equal(t, "keep", Decide(w).Pulls[holder].Retention)
 	w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
 	assert.Equal(t, "lru", Decide(w).Pulls[holder].Retention)
+}
+
+func TestALauncherIsToldToReadAModelIntoMainMemory(t *testing.T) {
+	w := world()
+	assert.False(t, Decide(w).Pulls[holder].Warm)
+	w.Caches[0].Spec.Warm = v1alpha1.WarmPageCache
+	assert.True(t, Decide(w).Pulls[holder].Warm)
+	w.Caches[0].Spec.Warm = v1alpha1.WarmNone
+	assert.False(t, Decide(w).Pulls[holder].Warm)
 }
 
 func TestALauncherIsToldWhoMayReadAModel(t *testing.T) {

@@ -25,29 +25,10 @@ import (
 func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1.Pod, error) {
 	w := &World{Now: c.opts.Now(), Began: c.began, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
 	lists := map[string]*corev1.PodList{gated: {}, promised: {}, provider: {}}
-	pods := map[types.UID]*corev1.Pod{}
 	if err := c.list(ctx, lists[gated], gated); err != nil {
 		return nil, nil, err
 	}
-	still := map[types.UID]bool{}
-	for i := range lists[gated].Items {
-		pod := &lists[gated].Items[i]
-		still[pod.UID] = true
-		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.refused[pod.UID].until.After(w.Now) {
-			pods[pod.UID] = pod
-			w.Waiting = append(w.Waiting, c.requester(ctx, pod))
-		}
-	}
-	for _, p := range c.written { // the cache may have none of them yet
-		w.promise(p)
-	}
-	for uid, r := range c.refused {
-		if still[uid] && r.until.After(w.Now) {
-			w.promise(r.may)
-		}
-	}
-	maps.DeleteFunc(c.written, func(uid types.UID, _ podmeta.Placement) bool { return !still[uid] })
-	maps.DeleteFunc(c.refused, func(uid types.UID, r refusal) bool { return !still[uid] || !r.until.After(w.Now) })
+	pods := c.waiting(ctx, w, lists[gated])
 	if len(w.Waiting) == 0 {
 		return w, nil, nil
 	}
@@ -76,6 +57,31 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 		}
 	}
 	return w, pods, nil
+}
+
+// waiting notes who waits of the Pods that carry the gate, and what was promised to those
+// whose gate the cache may still show; the Pods that wait are given back.
+func (c *Controller) waiting(ctx context.Context, w *World, list *corev1.PodList) map[types.UID]*corev1.Pod {
+	pods, still := map[types.UID]*corev1.Pod{}, map[types.UID]bool{}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		still[pod.UID] = true
+		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.refused[pod.UID].until.After(w.Now) {
+			pods[pod.UID] = pod
+			w.Waiting = append(w.Waiting, c.requester(ctx, pod))
+		}
+	}
+	for _, p := range c.written { // the cache may have none of them yet
+		w.promise(p)
+	}
+	for uid, r := range c.refused {
+		if still[uid] && r.until.After(w.Now) {
+			w.promise(r.may)
+		}
+	}
+	maps.DeleteFunc(c.written, func(uid types.UID, _ podmeta.Placement) bool { return !still[uid] })
+	maps.DeleteFunc(c.refused, func(uid types.UID, r refusal) bool { return !still[uid] || !r.until.After(w.Now) })
+	return pods
 }
 
 func (c *Controller) list(ctx context.Context, into *corev1.PodList, value string) error {

@@ -35,6 +35,7 @@ type Options struct {
 
 	Retention modelstore.Retention // what whoever asks says of it, see modelstore.Want
 	Private   bool                 // likewise
+	Warm      bool                 // likewise
 	// Credentials are shown to the source in place of those of this process's own
 	// environment; nil: those.
 	Credentials fetchapi.Credentials
@@ -215,7 +216,7 @@ func (p *pull) want(m *fetchapi.Manifest) error {
 }
 
 func (p *pull) wanted(m *fetchapi.Manifest) modelstore.Want {
-	return modelstore.Want{Key: m.Key(), URI: m.URI, Selection: m.Selection, Ref: cmp.Or(p.Ref, m.Ref), Holder: p.Holder, Since: time.Now().UTC(), Retention: p.Retention, Private: p.Private}
+	return modelstore.Want{Key: m.Key(), URI: m.URI, Selection: m.Selection, Ref: cmp.Or(p.Ref, m.Ref), Holder: p.Holder, Since: time.Now().UTC(), Retention: p.Retention, Private: p.Private, Warm: p.Warm}
 }
 
 // publish publishes what the child has fetched, when that is what was admitted.

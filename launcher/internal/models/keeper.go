@@ -82,6 +82,7 @@ func New(o Options) (*Keeper, error) {
 	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, proved: map[string]time.Time{}, changed: make(chan struct{}), warming: make(chan struct{}, 1), proving: make(chan struct{}, 1)}
 	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention}, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
+	k.tasks.Go(k.warmAll)
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {
 		o.Logger.Warn("watchers of models do not hear at once of what other processes change", "error", err)
@@ -221,7 +222,7 @@ func Model(r *modelstore.Reader, v modelstore.Version) launcherapi.Model {
 	m := describe(&v.Manifest)
 	m.ID, m.State, m.Path, m.WantedBy = v.Key, launcherapi.ModelReady, r.Files(v.Key), v.WantedBy()
 	m.Refs = slices.Sorted(maps.Keys(v.Refs()))
-	m.LRUBy, m.Retention, m.PrivateBy = v.LRUBy(), string(v.Retention()), v.PrivateBy()
+	m.LRUBy, m.Retention, m.PrivateBy, m.WarmBy = v.LRUBy(), string(v.Retention()), v.PrivateBy(), v.WarmBy()
 	if published := v.Published; !published.IsZero() {
 		m.Published = &published
 	}

@@ -91,7 +91,7 @@ func (f failure) shown(there launcherapi.Model) launcherapi.Model {
 	m.State, m.Cause, m.Reason = launcherapi.ModelFailed, f.cause, f.reason
 	m.Path, m.Published, m.InUseBy = there.Path, there.Published, there.InUseBy
 	m.Refs, m.WantedBy = there.Refs, with(there.WantedBy, f.holder)
-	m.Retention, m.LRUBy, m.PrivateBy, m.LastUsed = there.Retention, there.LRUBy, there.PrivateBy, there.LastUsed
+	m.Retention, m.LRUBy, m.PrivateBy, m.WarmBy, m.LastUsed = there.Retention, there.LRUBy, there.PrivateBy, there.WarmBy, there.LastUsed
 	return m
 }
 
@@ -108,7 +108,7 @@ func (p *pull) shown(there launcherapi.Model) launcherapi.Model {
 	}
 	m.Path, m.InUseBy = there.Path, there.InUseBy
 	m.Refs, m.WantedBy = there.Refs, with(there.WantedBy, p.WantedBy)
-	m.Retention, m.LRUBy, m.PrivateBy, m.LastUsed = there.Retention, there.LRUBy, there.PrivateBy, there.LastUsed
+	m.Retention, m.LRUBy, m.PrivateBy, m.WarmBy, m.LastUsed = there.Retention, there.LRUBy, there.PrivateBy, there.WarmBy, there.LastUsed
 	return m
 }
 

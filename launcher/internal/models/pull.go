@@ -117,6 +117,9 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 	default:
 		p.id = result.Version.Key
 		delete(k.failed, p.id)
+		if p.Warm {
+			k.tasks.Go(func() { k.warmWanted(result.Version) })
+		}
 	}
 	if p.manifest != nil {
 		delete(k.pulls, p.manifest.Key())
@@ -140,7 +143,7 @@ func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, e
 	}
 	defer func() { err = errors.Join(err, release()) }()
 	return modelpull.Run(ctx, modelpull.Options{
-		Store: store, Program: k.opts.Program, URI: p.URI, Selection: selection(p.ModelRequest), Ref: p.Ref, Holder: p.WantedBy, Retention: modelstore.Retention(p.Retention), Private: p.Private,
+		Store: store, Program: k.opts.Program, URI: p.URI, Selection: selection(p.ModelRequest), Ref: p.Ref, Holder: p.WantedBy, Retention: modelstore.Retention(p.Retention), Private: p.Private, Warm: p.Warm,
 		Credentials: p.Credentials, Stderr: k.opts.Stderr,
 		Admitted: func(m *fetchapi.Manifest) { k.admitted(p, m) },
 		Progress: func(l fetchapi.Line) { k.progress(p, l) },

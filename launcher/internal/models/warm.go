@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -53,6 +54,28 @@ func (k *Keeper) Warm(ctx context.Context, id string) (launcherapi.WarmedModel, 
 	warmed.PageCacheBytes = k.inPageCache(id)
 	k.opts.Logger.Info("a model was read into main memory", "uri", v.Manifest.URI, "fresh_bytes", fresh, "left_bytes", warmed.LeftBytes)
 	return warmed, nil
+}
+
+// warmAll has the versions read that somebody wants in main memory, which holds nothing
+// after a start of the machine: first those that were used last.
+func (k *Keeper) warmAll() {
+	all, err := k.Versions()
+	if err != nil {
+		k.opts.Logger.Warn("cannot look which models are to be in main memory", "error", err)
+	}
+	slices.SortFunc(all, func(a, b modelstore.Version) int { return b.LastUse.Compare(a.LastUse) })
+	for _, v := range all {
+		if v.Damage == nil && v.Warm() && k.ctx.Err() == nil {
+			k.warmWanted(v)
+		}
+	}
+}
+
+// warmWanted is Warm for whoever does not wait for it.
+func (k *Keeper) warmWanted(v modelstore.Version) {
+	if _, err := k.Warm(k.ctx, v.Key); err != nil && k.ctx.Err() == nil {
+		k.opts.Logger.Warn("a model could not be read into main memory", "uri", v.Manifest.URI, "error", err)
+	}
 }
 
 // paths are those of a version's files, in the order of its manifest.

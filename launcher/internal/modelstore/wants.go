@@ -32,6 +32,9 @@ type Want struct {
 	// for a person that of the store.
 	Retention Retention `json:"retention,omitempty"`
 
+	// Warm: it is to be in main memory before somebody asks for it.
+	Warm bool `json:"warm,omitempty"`
+
 	// Private: whoever has the version served shows a right of his own to its source.
 	Private bool `json:"private,omitempty"`
 
@@ -143,38 +146,41 @@ func (v *Version) Retention() Retention {
 }
 
 // LRUBy are those who want a version only while there is room, sorted.
-func (v *Version) LRUBy() []string { return v.holders(LRU) }
+func (v *Version) LRUBy() []string {
+	return v.holders(func(w Want) bool { return w.retention() == LRU })
+}
 
 // WantedBy are those who hold a version, sorted.
-func (v *Version) WantedBy() []string { return v.holders(Keep, LRU) }
+func (v *Version) WantedBy() []string {
+	return v.holders(func(w Want) bool { return w.retention() != "" })
+}
 
-func (v *Version) holders(of ...Retention) []string {
+// WarmBy are those who want a version in main memory, sorted.
+func (v *Version) WarmBy() []string { return v.holders(func(w Want) bool { return w.Warm }) }
+
+// PrivateBy are the holders who say that a version is private, sorted.
+func (v *Version) PrivateBy() []string { return v.holders(func(w Want) bool { return w.Private }) }
+
+func (v *Version) holders(which func(Want) bool) []string {
 	var holders []string
 	for _, w := range v.Wants {
-		if w.Holder != "" && slices.Contains(of, w.retention()) {
+		if w.Holder != "" && which(w) {
 			holders = append(holders, w.Holder)
 		}
 	}
 	slices.Sort(holders)
 	return slices.Compact(holders)
+}
+
+// Warm says that somebody wants a version in main memory.
+func (v *Version) Warm() bool {
+	return slices.ContainsFunc(v.Wants, func(w Want) bool { return w.Warm })
 }
 
 // Private says that whoever has a version served has to show a right of his own to its
 // source: all who want it say so.
 func (v *Version) Private() bool {
 	return len(v.Wants) > 0 && !slices.ContainsFunc(v.Wants, func(w Want) bool { return !w.Private })
-}
-
-// PrivateBy are the holders who say that a version is private, sorted.
-func (v *Version) PrivateBy() []string {
-	var holders []string
-	for _, w := range v.Wants {
-		if w.Private && w.Holder != "" {
-			holders = append(holders, w.Holder)
-		}
-	}
-	slices.Sort(holders)
-	return slices.Compact(holders)
 }
 
 // Refs are the names by which a version was asked for, and when it was by each.

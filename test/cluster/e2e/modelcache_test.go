@@ -183,7 +183,9 @@ func TestAModelIsKeptOnEveryNodeOfItsGroupServedFromThereAndRemovedWithItsObject
 		"config.json": []byte(`{}`), "model.safetensors": bytes.Repeat([]byte("w"), 1<<20),
 	}})
 	s.allReady()
-	c := s.keep("kept", "org/kept")
+	c := s.keepThis(&v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: v1alpha1.ClusterModelCacheSpec{
+		Source: v1alpha1.ModelSource{URI: "hf://org/kept"}, NodeGroups: []string{s.group}, Warm: v1alpha1.WarmPageCache,
+	}})
 	status := s.told(c.Name, "both nodes have it", everywhere)
 	assert.Equal(t, hubCommit, status.Revision)
 	assert.EqualValues(t, 1<<20+2, status.SizeBytes)
@@ -191,6 +193,11 @@ func TestAModelIsKeptOnEveryNodeOfItsGroupServedFromThereAndRemovedWithItsObject
 		models := s.modelsOf(node + 1)
 		require.Len(t, models, 1)
 		assert.Equal(t, []string{"main"}, models[0].Refs)
+		launcher := s.launcher(s.poolPods()[cluster.NodeName(node+1)].Name)
+		s.eventually("its bytes are in main memory", func() bool {
+			m, err := launcher.Model(t.Context(), models[0].ID)
+			return err == nil && m.PageCacheBytes != nil && *m.PageCacheBytes >= m.Bytes
+		})
 	}
 
 	s.deploy(server{app: "kept"}, 1) // of model org/kept
