@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -57,6 +58,35 @@ func (m *Manifest) Key() string {
 	}
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:16])
+}
+
+// Digest is the SHA-256 of what the model consists of, as sha256:HEX: of a line for each
+// file, in the order of their names, as sha256sum prints them, with the file's hash, two
+// spaces and its name. Empty until each file has its hash. The address and the revision
+// are no part of it: the same files have the same digest wherever they come from.
+func (m *Manifest) Digest() string {
+	lines := make([]string, len(m.Files))
+	for i, f := range m.Files {
+		if f.SHA256 == "" {
+			return ""
+		}
+		lines[i] = f.Path + "\x00" + f.SHA256 + "  " + f.Path + "\n"
+	}
+	slices.Sort(lines)
+	h := sha256.New()
+	for _, line := range lines {
+		_, text, _ := strings.Cut(line, "\x00")
+		h.Write([]byte(text))
+	}
+	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// CheckDigest refuses what is no digest.
+func CheckDigest(digest string) error {
+	if hash, is := strings.CutPrefix(digest, "sha256:"); !is || !isHex(hash, 64) {
+		return fmt.Errorf("%q is no digest: that is sha256: and 64 hexadecimal digits in lower case", digest)
+	}
+	return nil
 }
 
 // Lacks gives the files that its selection leaves out and that an engine may need, of

@@ -1,6 +1,8 @@
 package fetchapi
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"testing"
@@ -69,4 +71,20 @@ func TestTwoRevisionsHaveTwoKeys(t *testing.T) {
 		keys[a.Key()] = true
 	}
 	require.Len(t, a.Key(), 32)
+}
+
+// By hand: (cd MODEL && LC_ALL=C sha256sum $(find . -type f -printf '%P\n' | LC_ALL=C sort)) | sha256sum
+func TestTheDigestIsThatOfWhatSha256sumPrints(t *testing.T) {
+	a, b := strings.Repeat("a", 64), strings.Repeat("b", 64)
+	m := Manifest{URI: "x://m", Revision: "1", Files: []File{{Path: "b", SHA256: b}, {Path: "a/c", SHA256: a}, {Path: "a.c", SHA256: b}}}
+	sum := sha256.Sum256([]byte(b + "  a.c\n" + a + "  a/c\n" + b + "  b\n"))
+	require.Equal(t, "sha256:"+hex.EncodeToString(sum[:]), m.Digest())
+	require.NoError(t, CheckDigest(m.Digest()))
+	m.URI, m.Revision = "y://m", "2"
+	require.Equal(t, "sha256:"+hex.EncodeToString(sum[:]), m.Digest(), "wherever they come from")
+	m.Files[0].SHA256 = ""
+	require.Empty(t, m.Digest())
+	for _, wrong := range []string{"", "sha256:", a, "sha256:" + strings.ToUpper(a), "sha512:" + a} {
+		require.ErrorContains(t, CheckDigest(wrong), "is no digest")
+	}
 }

@@ -14,6 +14,9 @@ type ModelRequest struct {
 	Include []string `json:"include,omitempty" maxItems:"64" doc:"Patterns of the files that are meant, as those of hf download --include: * is any text, slashes too; ? is one character; [a-z] one of a set. Absent: all files. Each has to match a file. Two selections of one revision are two models." example:"[\"*.safetensors\",\"*.json\"]"`
 	Exclude []string `json:"exclude,omitempty" maxItems:"64" doc:"Patterns of files that are not meant, though include may match them." example:"[\"original/\"]"`
 
+	ExpectedBytes  int64  `json:"expected_bytes,omitempty" minimum:"1" doc:"How large the model was said to be. One whose size differs by more than a tenth is refused before anything is fetched."`
+	ExpectedDigest string `json:"expected_digest,omitempty" pattern:"^sha256:[0-9a-f]{64}$" doc:"The digest that the model has to have. One with another is not served: it is refused before anything is fetched where its source tells the hash of each file, else once it is fetched."`
+
 	WantedBy string `json:"wanted_by,omitempty" maxLength:"256" doc:"Who wants the model: as long as somebody does it is not removed by others." example:"pool-a"`
 
 	Retention string `json:"retention,omitempty" enum:"keep,lru,default" doc:"What becomes of the model when its room is needed for another and nobody uses it. keep: it stays. lru: it goes, the one that was used longest ago first; nor does any other go for it, where wanted_by is given. default: what was said before is taken back. Absent: as said before, else keep where wanted_by is given, and as the launcher's --model-retention says where not." example:"keep"`
@@ -54,6 +57,8 @@ type Model struct {
 	Include []string `json:"include,omitempty" doc:"Patterns of the files that it has of its source."`
 	Exclude []string `json:"exclude,omitempty" doc:"Patterns of the files that it has not."`
 	Lacks   []string `json:"lacks,omitempty" doc:"Some of the files that include and exclude leave out and that an engine may need. Such a model is given to an instance by its id alone, not by its name."`
+
+	Digest string `json:"digest,omitempty" doc:"sha256: and the SHA-256 of a line for each file, sorted by name, as sha256sum prints them. Absent until the hash of each file is known."`
 
 	Bytes int64 `json:"size_bytes"`
 	Files int   `json:"files"`

@@ -37,20 +37,39 @@ type ClusterModelCache struct {
 // ClusterModelCacheSpec is what an administrator wants.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.credentials) || self.source.uri.matches('^(hf|s3|gs|azblob|oci)://')",message="credentials are for models whose uri begins with hf://, s3://, gs://, azblob:// or oci://"
+// +kubebuilder:validation:XValidation:rule="has(self.nodeGroups) != has(self.nodeGroup)",message="nodeGroups should name the ModelCacheNodeGroups, or nodeGroup the only one"
 type ClusterModelCacheSpec struct {
 	// Where the model comes from.
 	// +required
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: make another ClusterModelCache for another model or revision, and delete this one when nobody needs it any more"
 	Source ModelSource `json:"source"`
 
+	// How large it is said to be, such as 15Gi. A node does not fetch one whose size
+	// differs by more than a tenth.
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",message="should be a number of bytes above zero, such as 15Gi"
+	Size *resource.Quantity `json:"size,omitempty"`
+
+	// The digest that it has to have, as status.digest and `launcher pull -o json` tell it:
+	// sha256: and the SHA-256 of a line for each file, sorted by name, as sha256sum prints
+	// them. A node does not have a model with another.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
+	ExpectedDigest string `json:"expectedDigest,omitempty"`
+
 	// Names of the ModelCacheNodeGroups whose nodes have it.
-	// +required
+	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
-	NodeGroups []string `json:"nodeGroups"`
+	NodeGroups []string `json:"nodeGroups,omitempty"`
+	// The same where it is one.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	NodeGroup string `json:"nodeGroup,omitempty"`
 
 	// What it means for requesters of the model that carry the scheduling gate
 	// hotseat.dev/placement. Prefer: nodes that have the model are preferred. Require:
@@ -78,6 +97,14 @@ type ClusterModelCacheSpec struct {
 	// environment, if anything.
 	// +optional
 	Credentials *ModelCredentials `json:"credentials,omitempty"`
+}
+
+// Groups are the names of its ModelCacheNodeGroups.
+func (s *ClusterModelCacheSpec) Groups() []string {
+	if s.NodeGroup != "" {
+		return []string{s.NodeGroup}
+	}
+	return s.NodeGroups
 }
 
 // ModelCredentials say where credentials for a model's source are.
@@ -236,6 +263,9 @@ type ClusterModelCacheStatus struct {
 	// Which version of the source the nodes have, once the first of them knows.
 	// +optional
 	Revision string `json:"revision,omitempty"`
+	// What it consists of, by the hashes of its files; see spec.expectedDigest.
+	// +optional
+	Digest string `json:"digest,omitempty"`
 	// What it takes on a disk.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`

@@ -123,6 +123,11 @@ func (in *ClusterModelCacheList) DeepCopyObject() runtime.Object {
 func (in *ClusterModelCacheSpec) DeepCopyInto(out *ClusterModelCacheSpec) {
 	*out = *in
 	in.Source.DeepCopyInto(&out.Source)
+	if in.Size != nil {
+		in, out := &in.Size, &out.Size
+		x := (*in).DeepCopy()
+		*out = &x
+	}
 	if in.NodeGroups != nil {
 		in, out := &in.NodeGroups, &out.NodeGroups
 		*out = make([]string, len(*in))

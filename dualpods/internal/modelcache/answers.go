@@ -27,7 +27,7 @@ type Answer struct {
 	Err     string    // of the last; empty: it was done
 	Cause   string    // of the error, a code such as NotFound
 	Model   launcherapi.Model
-	Sum     string // of the credentials that it was asked with
+	Sum     string // Wanted.Sum of what was asked for
 }
 
 // settle is how long after an answer the launcher's watch may take to show what has
@@ -126,7 +126,8 @@ func (c *Controller) ask(call Call, wanted Wanted) {
 		} else {
 			answer.Model, err = to.PullModel(ctx, launcherapi.ModelRequest{
 				URI: wanted.URI, Ref: wanted.Ref, Include: wanted.Include, Exclude: wanted.Exclude,
-				WantedBy: call.Holder, Retention: wanted.Retention, Private: wanted.Private, Warm: wanted.Warm, Credentials: wanted.Credentials,
+				WantedBy: call.Holder, Retention: wanted.Retention, Private: wanted.Private, Warm: wanted.Warm,
+				ExpectedBytes: wanted.ExpectedBytes, ExpectedDigest: wanted.ExpectedDigest, Credentials: wanted.Credentials,
 			})
 		}
 		if call.Remove != "" && launcher.CodeOf(err) == launcherapi.CodeNotFound {

@@ -24,7 +24,6 @@ type Secret struct {
 type credentials struct {
 	secret  string               // namespace/name; empty: none is named
 	values  fetchapi.Credentials // nil: none that can be used
-	sum     string               // of the values, by which others are told from them; empty: there are none
 	reason  string               // of the problem, for a condition
 	problem string               // why none can be used; empty: they can
 }
@@ -60,13 +59,18 @@ func (w *World) credentialsOf(c *v1alpha1.ClusterModelCache) credentials {
 		of.reason, of.problem = v1alpha1.ReasonSecretInvalid, fmt.Sprintf("the keys of Secret %s cannot be used: %v", of.secret, err)
 		return of
 	}
-	of.values, of.sum = values, sumOf(values)
+	of.values = values
 	return of
 }
 
-// sumOf is a hash by which other credentials are told from these.
-func sumOf(values fetchapi.Credentials) string {
+// sumOf is a hash by which a call with other credentials, or with another size or digest
+// that is expected, is told from this; empty: it has none of these.
+func sumOf(values fetchapi.Credentials, c *v1alpha1.ClusterModelCache) string {
+	if len(values) == 0 && expectedBytes(c) == 0 && c.Spec.ExpectedDigest == "" {
+		return ""
+	}
 	h := sha256.New()
+	fmt.Fprintf(h, "%d %q\n", expectedBytes(c), c.Spec.ExpectedDigest)
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		fmt.Fprintf(h, "%q %q\n", name, values[name])
 	}

@@ -31,13 +31,16 @@ type Wanted struct {
 	Warm             bool                 // it is read into main memory once it is there
 	Private          bool                 // who has it served shows a right of his own
 	Credentials      fetchapi.Credentials // nil: the launcher's own
-	Sum              string               // of them
+	ExpectedBytes    int64                // that it is said to have; 0: nothing is said
+	ExpectedDigest   string               // likewise
+	Sum              string               // of the credentials and of what is expected
 }
 
 // Told is what is known of a cache.
 type Told struct {
 	Nodes    []v1alpha1.ModelNode // sorted by name
 	Revision string
+	Digest   string
 	Bytes    int64
 	Problem  string // of what it asks for: groups that are not there
 	Source   string // why its source cannot be asked
@@ -119,8 +122,8 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	d.know(holder, told)
 	told.Credentials = d.shown[holder]
 	asked := d.wanted(c, holder, told.Revision)
-	asked.Credentials, asked.Sum, asked.Private = told.Credentials.values, told.Credentials.sum, private(c)
-	asked.Warm = warm(c)
+	asked.Credentials, asked.Private, asked.Warm = told.Credentials.values, private(c), warm(c)
+	asked.ExpectedBytes, asked.ExpectedDigest, asked.Sum = expectedBytes(c), c.Spec.ExpectedDigest, d.sums[holder]
 	d.plan.Pulls[holder] = asked
 	resolves := d.resolves(c, holder, told, where)
 	labels := map[string]labelling{}
@@ -169,7 +172,7 @@ func (d *decision) where(c *v1alpha1.ClusterModelCache, told *Told) map[store]st
 		return where
 	}
 	var missing []string
-	for _, name := range c.Spec.NodeGroups {
+	for _, name := range c.Spec.Groups() {
 		group := d.Groups[name]
 		if group == nil {
 			missing = append(missing, name)
@@ -195,6 +198,9 @@ func (d *decision) know(holder string, told *Told) {
 			told.Revision = m.Revision
 		}
 		told.Bytes = max(told.Bytes, m.Bytes)
+		if told.Digest == "" {
+			told.Digest = m.Digest
+		}
 	}
 	for _, at := range d.places {
 		if s := d.stores[at]; s != nil {
@@ -235,6 +241,9 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 	n.InUseBy = m.InUseBy
 	answer := d.pulls[holder][s.UID]
 	switch {
+	case there && m.State == launcherapi.ModelReady && other(c, m):
+		n.State, n.Why = v1alpha1.ModelNodeFailed, told.failed(fmt.Sprintf("it has the digest %s, and spec.expectedDigest is %s", m.Digest, c.Spec.ExpectedDigest), fetchapi.ReasonIntegrityMismatch)
+		return n
 	case there && m.State == launcherapi.ModelReady:
 		n.State, n.Why = v1alpha1.ModelNodeReady, d.note(c, told, s, m, answer)
 		return n
@@ -296,6 +305,19 @@ func (d *decision) note(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m
 		d.ask(Call{Launcher: s.UID, Holder: holder})
 	}
 	return why
+}
+
+// other says that what a node has is not what is expected. Launchers refuse it, but for
+// what was there before it was expected.
+func other(c *v1alpha1.ClusterModelCache, m launcherapi.Model) bool {
+	return c.Spec.ExpectedDigest != "" && m.Digest != "" && m.Digest != c.Spec.ExpectedDigest
+}
+
+func expectedBytes(c *v1alpha1.ClusterModelCache) int64 {
+	if c.Spec.Size == nil {
+		return 0
+	}
+	return c.Spec.Size.Value()
 }
 
 // private says that whoever has the model of a cache served shows a right of his own.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -107,6 +108,12 @@ var rows = map[string][]row{
 		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeReady},
 		{make: func(w *World) { w.gated(); w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeReady},
 	},
+	"another digest": {{
+		make: func(w *World) {
+			w.Caches[0].Spec.ExpectedDigest = "sha256:a"
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, Digest: "sha256:b"})
+		}, state: v1alpha1.ModelNodeFailed, why: "it has the digest sha256:b, and spec.expectedDigest is sha256:a",
+	}},
 	"kept otherwise": {
 		{make: func(w *World) {
 			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
@@ -193,7 +200,7 @@ var rows = map[string][]row{
 	"failed": {
 		{make: func(w *World) {
 			w.gated("HF_TOKEN", "t")
-			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the source refuses access", Cause: "AccessDenied", Sum: sumOf(fetchapi.Credentials{"HF_TOKEN": "t"})}
+			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the source refuses access", Cause: "AccessDenied", Sum: sumOf(fetchapi.Credentials{"HF_TOKEN": "t"}, &v1alpha1.ClusterModelCache{})}
 		}, state: v1alpha1.ModelNodeFailed, why: "the source refuses access; they are those of Secret hotseat-system/hub"},
 		{make: func(w *World) {
 			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the source refuses access", Cause: "AccessDenied"}
@@ -247,7 +254,7 @@ var rows = map[string][]row{
 		{make: func(w *World) { w.gated("HF_TOKEN", "t") }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}, why: "asks the source"},
 		{make: func(w *World) { // another token was refused
 			w.gated("HF_TOKEN", "t")
-			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 9, Err: "no", Cause: "AccessDenied", Sum: sumOf(fetchapi.Credentials{"HF_TOKEN": "before"})}
+			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 9, Err: "no", Cause: "AccessDenied", Sum: sumOf(fetchapi.Credentials{"HF_TOKEN": "before"}, &w.Caches[0])}
 		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 		{make: func(w *World) { // the fetch by it has failed at once
 			w.gated("HF_TOKEN", "t")
@@ -389,6 +396,27 @@ func TestALauncherIsToldToReadAModelIntoMainMemory(t *testing.T) {
 	assert.True(t, Decide(w).Pulls[holder].Warm)
 	w.Caches[0].Spec.Warm = v1alpha1.WarmNone
 	assert.False(t, Decide(w).Pulls[holder].Warm)
+}
+
+func TestALauncherIsToldWhatIsExpectedOfAModel(t *testing.T) {
+	w := world()
+	assert.Empty(t, Decide(w).Pulls[holder].Sum)
+	size := resource.MustParse("15Gi")
+	w.Caches[0].Spec.Size, w.Caches[0].Spec.ExpectedDigest = &size, "sha256:a"
+	asked := Decide(w).Pulls[holder]
+	assert.EqualValues(t, 15<<30, asked.ExpectedBytes)
+	assert.Equal(t, "sha256:a", asked.ExpectedDigest)
+	w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "it has 1 byte, and 16106127360 were declared", Cause: "IntegrityMismatch", Sum: asked.Sum}
+	assert.NotContains(t, Decide(w).Calls, fetch1, "after a pause")
+	size = resource.MustParse("1")
+	assert.Contains(t, Decide(w).Calls, fetch1, "it is asked anew at once when another size is expected")
+}
+
+func TestOfOneGroupIsSaidWhatIsSaidOfSeveral(t *testing.T) {
+	w := world()
+	several := Decide(w)
+	w.Caches[0].Spec.NodeGroup, w.Caches[0].Spec.NodeGroups = "gpu", nil
+	assert.Equal(t, several, Decide(w))
 }
 
 func TestALauncherIsToldWhoMayReadAModel(t *testing.T) {

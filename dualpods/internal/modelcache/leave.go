@@ -18,7 +18,7 @@ func (d *decision) leave(c *v1alpha1.ClusterModelCache, holder string, told *Tol
 		d.later(d.Now.Add(settle))
 	}
 	if s.Models == nil {
-		mayHave := slices.Contains(c.Spec.NodeGroups, s.Group) || slices.ContainsFunc(c.Status.Nodes, func(n v1alpha1.ModelNode) bool { return n.Node == at.node })
+		mayHave := slices.Contains(c.Spec.Groups(), s.Group) || slices.ContainsFunc(c.Status.Nodes, func(n v1alpha1.ModelNode) bool { return n.Node == at.node })
 		if node, exists := d.Nodes[at.node]; mayHave && exists && !node.Down && !c.DeletionTimestamp.IsZero() {
 			told.Clean = false
 			told.block("launcher " + s.Name + " on node " + at.node + " does not answer: " + s.Why)

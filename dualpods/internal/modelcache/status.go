@@ -25,7 +25,7 @@ const (
 // show puts what is known of a cache in its status.
 func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 	s := &c.Status
-	s.ObservedGeneration, s.Revision = c.Generation, t.Revision
+	s.ObservedGeneration, s.Revision, s.Digest = c.Generation, t.Revision, cmp.Or(t.Digest, s.Digest)
 	if t.Bytes > 0 {
 		s.SizeBytes, s.Size = t.Bytes, launcher.BytesText(uint64(t.Bytes))
 	}

@@ -25,6 +25,7 @@ type view struct {
 	places  []store                      // where there are launchers, or should be; sorted
 	pulls   map[string]map[string]Answer // of what was asked to be fetched: by holder, by launcher
 	shown   map[string]credentials       // to sources, by holder
+	sums    map[string]string            // of what is asked for, by holder: what launchers said to other such words counts no more
 }
 
 // speaker is the launcher of a store that is spoken to.
@@ -37,16 +38,18 @@ type speaker struct {
 }
 
 func look(w *World) *view {
-	v := &view{World: w, stores: map[store]*speaker{}, members: map[string][]string{}, groups: map[store][]string{}, pulls: map[string]map[string]Answer{}, shown: map[string]credentials{}}
+	v := &view{World: w, stores: map[store]*speaker{}, members: map[string][]string{}, groups: map[store][]string{}, pulls: map[string]map[string]Answer{}, shown: map[string]credentials{}, sums: map[string]string{}}
 	byUID := v.readStores()
 	for i := range w.Caches {
-		v.shown[Holder(&w.Caches[i])] = w.credentialsOf(&w.Caches[i])
+		c := &w.Caches[i]
+		shown := w.credentialsOf(c)
+		v.shown[Holder(c)], v.sums[Holder(c)] = shown, sumOf(shown.values, c)
 	}
 	for call, a := range w.Answers {
 		if call.Remove != "" {
 			continue
 		}
-		if a.Sum != v.shown[call.Holder].sum && !a.Running { // other credentials may have another answer
+		if a.Sum != v.sums[call.Holder] && !a.Running {
 			a = Answer{Model: a.Model}
 		}
 		if v.pulls[call.Holder] == nil {

@@ -225,14 +225,14 @@ func interrupted(parent context.Context, says string, run func(context.Context) 
 	return err
 }
 
-// limitOf reads --storage-limit.
-func limitOf(text string) (int64, error) {
+// bytesOf reads a flag that is a number of bytes; 0 where it is not given.
+func bytesOf(flag, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
 	}
 	n, err := config.ParseBytes(text)
 	if err != nil {
-		return 0, usagef("--storage-limit: %w", err)
+		return 0, usagef("%s: %w", flag, err)
 	}
 	return n, nil
 }

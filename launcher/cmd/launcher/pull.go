@@ -28,7 +28,8 @@ const fetcherName = "modelfetch"
 
 func (c *cli) pullCommand() *cobra.Command {
 	var folder storeFlags
-	var limit, tokenFile, rate, retention string
+	var limit, tokenFile, rate, retention, size string
+	var expected modelpull.Expected
 	var pin bool
 	var selection modelref.Selection
 	var streams int
@@ -44,6 +45,8 @@ func (c *cli) pullCommand() *cobra.Command {
 	cmd.Flags().StringVar(&limit, "storage-limit", "", "what the models of the store may take together, such as 80GiB; default: as much as the disk has")
 	cmd.Flags().StringVar(&retention, "model-retention", string(modelstore.Keep), "what becomes of models that nobody uses, wants or has pinned when there is no room for this one, `keep|lru`: they stay, or go, the one that was used longest ago first")
 	cmd.Flags().BoolVar(&pin, "pin", false, "this model stays when room is needed for others; --pin=false takes that back")
+	cmd.Flags().StringVar(&size, "size", "", "how large the model was said to be, such as 15GiB; one whose size differs by more than a tenth is refused")
+	cmd.Flags().StringVar(&expected.Digest, "digest", "", "the digest that the model has to have, as -o json prints it (`sha256:…`); one with another is refused")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
 	cmd.Flags().IntVar(&streams, "streams", 4, "files that are fetched at once")
 	cmd.Flags().StringVar(&rate, "bytes-per-second", "", "what all streams may take together, such as 50MiB; default: as much as there is")
@@ -59,8 +62,16 @@ func (c *cli) pullCommand() *cobra.Command {
 		if err := selection.Check(); err != nil {
 			return usagef("--include, --exclude: %w", err)
 		}
+		if expected.Digest != "" {
+			if err := fetchapi.CheckDigest(expected.Digest); err != nil {
+				return usagef("--digest: %w", err)
+			}
+		}
 		var err error
-		if options.Limit, err = limitOf(limit); err != nil {
+		if options.Limit, err = bytesOf("--storage-limit", limit); err != nil {
+			return err
+		}
+		if expected.Bytes, err = bytesOf("--size", size); err != nil {
 			return err
 		}
 		program, err := fetcher()
@@ -69,9 +80,12 @@ func (c *cli) pullCommand() *cobra.Command {
 		}
 		program = append(program, "--streams", fmt.Sprint(streams))
 		if rate != "" {
-			n, err := limitOf(rate)
-			if err != nil || n <= 0 {
-				return usagef("--bytes-per-second: must be a number of bytes such as 50MiB, not %q", rate)
+			n, err := bytesOf("--bytes-per-second", rate)
+			if err != nil {
+				return err
+			}
+			if n <= 0 {
+				return usagef("--bytes-per-second: must be above zero, not %q", rate)
 			}
 			program = append(program, "--bytes-per-second", fmt.Sprint(n))
 		}
@@ -79,7 +93,7 @@ func (c *cli) pullCommand() *cobra.Command {
 			program = append(program, "--token-file", tokenFile)
 		}
 		return interrupted(cmd.Context(), "interrupted; what was fetched stays, and the next pull goes on from there", func(ctx context.Context) error {
-			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Selection: selection, Retention: pinned(cmd, pin), Stderr: c.err})
+			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Selection: selection, Retention: pinned(cmd, pin), Expected: expected, Stderr: c.err})
 		})
 	}
 	return cmd

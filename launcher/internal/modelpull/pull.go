@@ -36,12 +36,39 @@ type Options struct {
 	Retention modelstore.Retention // what whoever asks says of it, see modelstore.Want
 	Private   bool                 // likewise
 	Warm      bool                 // likewise
+	Expected                       // of the model, else it is not taken
 	// Credentials are shown to the source in place of those of this process's own
 	// environment; nil: those.
 	Credentials fetchapi.Credentials
 
 	Admitted func(*fetchapi.Manifest) // told what is fetched, once there is room for it; again where the source has changed
 	Progress func(fetchapi.Line)      // told of each line of progress and each note
+}
+
+// Expected is what whoever asks has been told about a model. What is empty is not known.
+type Expected struct {
+	Bytes  int64  // of all files
+	Digest string // of fetchapi.Manifest
+}
+
+// smallDifference is by how many parts of a hundred, and by how many bytes, a model may
+// have another size than was declared: people round, and count in one unit or another.
+const (
+	smallShare      = 10
+	smallDifference = 1 << 20
+)
+
+// check refuses a model that is not what was declared, as far as its manifest tells.
+func (e Expected) check(m *fetchapi.Manifest) error {
+	bytes, digest := m.Bytes(), m.Digest()
+	differs := max(bytes-e.Bytes, e.Bytes-bytes)
+	switch {
+	case e.Bytes > 0 && differs > max(smallDifference, e.Bytes/100*smallShare):
+		return &fetchapi.Error{Reason: fetchapi.ReasonIntegrityMismatch, Detail: fmt.Sprintf("%s has %d bytes, and %d were declared: mend the size that is declared, or the address", m.URI, bytes, e.Bytes)}
+	case e.Digest != "" && digest != "" && digest != e.Digest:
+		return &fetchapi.Error{Reason: fetchapi.ReasonIntegrityMismatch, Detail: fmt.Sprintf("%s has the digest %s, and %s is expected", m.URI, digest, e.Digest)}
+	}
+	return nil
 }
 
 // Result is what a pull has brought.
@@ -170,6 +197,9 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 	if !m.SameSelection(p.Clean()) {
 		return fmt.Errorf("modelfetch was asked for %q of the files, and gives %q", p.Selection, m.Selection)
 	}
+	if err := p.check(m); err != nil {
+		return err
+	}
 	p.asked = m
 	p.fetch, err = p.Store.Admit(m, p.wanted(m))
 	p.joins, _ = errors.AsType[*modelstore.FetchingError](err)
@@ -199,14 +229,20 @@ func (p *pull) proved() error {
 	if p.asked == nil || p.fetch != nil {
 		return errors.New("modelfetch says that it may read and was not asked")
 	}
+	var there modelstore.Version
+	if p.joins == nil {
+		there, _ = p.Store.Version(p.asked.Key())
+		if err := p.check(&there.Manifest); err != nil {
+			return err
+		}
+	}
 	if err := p.want(p.asked); err != nil {
 		return err
 	}
 	if p.joins != nil {
 		return p.joins
 	}
-	p.result.There = true
-	p.result.Version, _ = p.Store.Version(p.asked.Key())
+	p.result.There, p.result.Version = true, there
 	return nil
 }
 
@@ -231,6 +267,9 @@ func (p *pull) publish(m *fetchapi.Manifest) error {
 	}
 	if !same {
 		return errors.New("modelfetch has fetched something else than was admitted")
+	}
+	if err := p.check(m); err != nil {
+		return err
 	}
 	v, err := p.fetch.Publish(m)
 	if err != nil {

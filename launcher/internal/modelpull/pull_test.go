@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,6 +76,16 @@ var children = map[string]func(out *json.Encoder, in *json.Decoder){
 		fetch(out, in, announced())
 		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
 	},
+	"hashes last": func(out *json.Encoder, in *json.Decoder) {
+		m := announced()
+		m.Revision, m.Files[0].SHA256 = "", ""
+		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: m})
+		var told fetchapi.Line
+		if in.Decode(&told) != nil || os.WriteFile(filepath.Join(told.Staging, announced().Files[0].SHA256), weights, 0o600) != nil {
+			os.Exit(1)
+		}
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
+	},
 	"something else": func(out *json.Encoder, in *json.Decoder) {
 		fetch(out, in, announced())
 		other := announced()
@@ -126,10 +137,15 @@ func ignore(fetchapi.Line) {}
 // by runs a pull with one of the children.
 func by(ctx context.Context, t *testing.T, s *modelstore.Store, child string, progress func(fetchapi.Line)) (Result, error) {
 	t.Helper()
+	return expecting(ctx, t, s, child, progress, Expected{})
+}
+
+func expecting(ctx context.Context, t *testing.T, s *modelstore.Store, child string, progress func(fetchapi.Line), e Expected) (Result, error) {
+	t.Helper()
 	t.Setenv(childEnv, child)
 	exe, err := os.Executable()
 	require.NoError(t, err)
-	return Run(ctx, Options{Store: s, Program: []string{exe}, URI: "x://m", Stderr: io.Discard, Admitted: func(*fetchapi.Manifest) {}, Progress: progress})
+	return Run(ctx, Options{Store: s, Program: []string{exe}, URI: "x://m", Expected: e, Stderr: io.Discard, Admitted: func(*fetchapi.Manifest) {}, Progress: progress})
 }
 
 func store(t *testing.T) (*modelstore.Store, string) {
@@ -183,6 +199,33 @@ func TestAChildIsNotBelieved(t *testing.T) {
 				require.ErrorAs(t, v.Damage, &partial)
 			}
 		})
+	}
+}
+
+func TestAModelThatIsNotWhatWasDeclaredIsNotTaken(t *testing.T) {
+	other := "sha256:" + strings.Repeat("a", 64)
+	for child, at := range map[string]string{"right": "before it is fetched", "hashes last": "once it is fetched"} {
+		s, _ := store(t)
+		_, err := expecting(t.Context(), t, s, child, ignore, Expected{Digest: other})
+		require.ErrorContains(t, err, announced().Digest()+", and "+other+" is expected", at)
+		assert.True(t, failedFor(err, fetchapi.ReasonIntegrityMismatch))
+		if _, there := s.Version(announced().Key()); child == "right" {
+			assert.False(t, there)
+		}
+		r, err := expecting(t.Context(), t, s, child, ignore, Expected{Digest: announced().Digest(), Bytes: int64(len(weights))})
+		require.NoError(t, err)
+		assert.Nil(t, r.Version.Damage)
+		_, err = expecting(t.Context(), t, s, "right", ignore, Expected{Digest: other})
+		require.ErrorContains(t, err, "is expected", "what is there is looked at, too")
+	}
+	for declared, taken := range map[int64]bool{1 << 30: true, 1<<30 + 1<<20: true, 100<<30/91 + 1: true, 2 << 30: false, 1 << 20: false, 1<<30 - 1<<28: false} {
+		m := announced()
+		m.Files[0].Size = 1 << 30
+		if err := (Expected{Bytes: declared}).check(m); taken {
+			require.NoError(t, err, declared)
+		} else {
+			require.ErrorContains(t, err, fmt.Sprintf("has 1073741824 bytes, and %d were declared", declared))
+		}
 	}
 }
 

@@ -243,7 +243,7 @@ func Model(r *modelstore.Reader, v modelstore.Version) launcherapi.Model {
 func describe(m *fetchapi.Manifest) launcherapi.Model {
 	lacks := m.Lacks("")
 	return launcherapi.Model{
-		ID: m.Key(), URI: m.URI, Ref: m.Ref, Revision: m.Revision, Bytes: m.Bytes(), Files: len(m.Files),
+		ID: m.Key(), URI: m.URI, Ref: m.Ref, Revision: m.Revision, Digest: m.Digest(), Bytes: m.Bytes(), Files: len(m.Files),
 		Include: m.Include, Exclude: m.Exclude, Lacks: lacks[:min(maxLacks, len(lacks))],
 	}
 }
