@@ -48,9 +48,6 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		o.Launcher = l.observed()
 		o.Kubelet = c.allocation(w, l, uid)
 	}
-	if pod := w.pods[uid]; pod != nil {
-		o.Requester.Published = published(pod, w.asked[uid].RelayedLabels, o)
-	}
 	if o.SPI != nil && len(o.Problems) == 0 {
 		o.Requester.Instance = InstanceID(o.Form, o.SPI.GPUs)
 	}
@@ -67,6 +64,9 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		o.Instance = l.instance(id)
 	}
 	o.observeTroubles(n, l, id)
+	if pod := w.pods[uid]; pod != nil { // compared with what the rest of the observation calls for
+		o.Requester.Published = published(pod, w.asked[uid].RelayedLabels, o)
+	}
 	return o
 }
 

@@ -241,6 +241,7 @@ func (l *simLauncher) bringIn(sw *simSwap, req launcherapi.SwapRequest, in *simI
 	in = &simInstance{changed: make(chan struct{}), Instance: launcherapi.Instance{
 		InstanceID: id, State: string(launcher.Starting), GPUUUIDs: req.GPUUUIDs, Args: req.In.Args,
 		Annotations: req.In.Annotations, Port: l.port, SwapID: sw.id, CreatedAt: time.Now(),
+		ModelFrom: launcherapi.ModelFromSource, ModelWhy: "there is no such model in the store",
 	}, residue: min(4+s.draw("residue", 37), s.awake/2)}
 	in.weigh(s.awake)
 	l.all[id] = in
