@@ -43,7 +43,7 @@ func (g *Guard) Handle(ctx context.Context, request admission.Request) admission
 		uses = append(uses[:maxUses:maxUses], fmt.Sprintf("and at %d places more", more))
 	}
 	return admission.Denied(fmt.Sprintf("ClusterModelCache %s is in use: %s. Delete it again once they have ended: "+
-		"scale down the requesters of the model; instances that sleep end with the launcher's Pod or by `launcher rm` in it", cache.Name, strings.Join(uses, "; ")))
+		"scale down the requesters of the model; instances that sleep end with their launcher's Pod", cache.Name, strings.Join(uses, "; ")))
 }
 
 // unknown lets a deletion pass, and says that nobody looked.

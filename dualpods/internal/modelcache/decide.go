@@ -38,6 +38,7 @@ type Wanted struct {
 type Told struct {
 	Nodes    []v1alpha1.ModelNode // sorted by name
 	Revision string
+	ID       string // of the version in the stores
 	Bytes    int64
 	Problem  string // of what it asks for: groups that are not there
 	Source   string // why its source cannot be asked
@@ -47,6 +48,9 @@ type Told struct {
 
 	Credentials credentials
 	Denied      string // what a source has said that refuses them
+
+	Claim   string  // by which Pods mount it; empty: none
+	Mounted mounted // what is told of those that do
 }
 
 // maxCalls is how many calls run at the same time.
@@ -62,6 +66,11 @@ func Decide(w *World) *Plan {
 	}
 	d.countFetching()
 	caches := slices.Clone(w.Caches)
+	for i := range caches {
+		if c := &caches[i]; len(w.Mounted[c.Name]) > 0 {
+			c.Spec.Retention = v1alpha1.RetentionKeep // launchers know nothing of Pods that mount a copy
+		}
+	}
 	slices.SortFunc(caches, func(a, b v1alpha1.ClusterModelCache) int {
 		return cmp.Or(cmp.Compare(givesWay(&a), givesWay(&b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
@@ -112,7 +121,8 @@ func (d *decision) fetches(at store) {
 
 // cache decides for one cache.
 func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
-	told := &Told{Clean: !c.DeletionTimestamp.IsZero(), Revision: c.Status.Revision}
+	told := &Told{Clean: !c.DeletionTimestamp.IsZero(), Revision: c.Status.Revision, ID: c.Status.ID}
+	told.claim(c, d.World)
 	d.plan.Told[c.Name] = told
 	holder := Holder(c)
 	where := d.where(c, told)
@@ -168,9 +178,13 @@ func (d *decision) where(c *v1alpha1.ClusterModelCache, told *Told) map[store]st
 
 // know finds out which version the cache is, and its size.
 func (d *decision) know(holder string, told *Told) {
+	var ids []string
 	note := func(m launcherapi.Model) {
 		if told.Revision == "" {
 			told.Revision = m.Revision
+		}
+		if m.ID != "" {
+			ids = append(ids, m.ID)
 		}
 		told.Bytes = max(told.Bytes, m.Bytes)
 	}
@@ -181,6 +195,9 @@ func (d *decision) know(holder string, told *Told) {
 	}
 	for _, a := range d.pulls[holder] {
 		note(a.Model)
+	}
+	if len(ids) > 0 && !slices.Contains(ids, told.ID) {
+		told.ID = ids[0]
 	}
 }
 

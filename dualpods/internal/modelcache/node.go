@@ -37,7 +37,7 @@ var byLack = []v1alpha1.ModelNodeState{
 func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, group string, resolves func(store) bool) v1alpha1.ModelNode {
 	told.Clean = false
 	holder := Holder(c)
-	n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeWaiting}
+	n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeWaiting, InUseBy: d.users(c.Name, at.node, launcherapi.Model{})}
 	s := d.stores[at]
 	switch {
 	case s == nil:
@@ -48,7 +48,7 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 		return n
 	}
 	m, there := s.held[holder]
-	n.InUseBy = m.InUseBy
+	n.InUseBy = d.users(c.Name, at.node, m)
 	answer := d.pulls[holder][s.UID]
 	switch {
 	case there && m.State == launcherapi.ModelReady:

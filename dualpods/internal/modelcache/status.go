@@ -25,7 +25,7 @@ const (
 // show puts what is known of a cache in its status.
 func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 	s := &c.Status
-	s.ObservedGeneration, s.Revision = c.Generation, t.Revision
+	s.ObservedGeneration, s.Revision, s.ID, s.Claim = c.Generation, t.Revision, t.ID, t.Claim
 	if t.Bytes > 0 {
 		s.SizeBytes, s.Size = t.Bytes, launcher.BytesText(uint64(t.Bytes))
 	}
@@ -71,6 +71,7 @@ func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 	}
 	t.degraded(s, set)
 	t.accepted(s, set)
+	t.mountable(s, set)
 	switch {
 	case c.DeletionTimestamp.IsZero():
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionDeletionBlocked)

@@ -386,6 +386,10 @@ func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{launcherapi.ModelFromCache}, from)
+	s.apply("examples/model-volume/engine.yaml")
+	s.kubectl("rollout", "status", "deployment/own-engine", "--timeout="+patience.String())
+	s.kubectl("delete", "deployment/own-engine")
+	s.gone("own-engine")
 	s.scale("tiny", 0)
 	s.gone("tiny")
 	s.kubectl("delete", "lcfg/cached") // what sleeps goes with its launcher, and its lease with both
