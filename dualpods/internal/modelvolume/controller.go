@@ -42,7 +42,7 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	plan := Decide(w)
-	errs, result := c.make(ctx, plan.Make)
+	errs, result := c.make(ctx, plan)
 	for _, o := range plan.Delete {
 		if err := c.API.Delete(ctx, o, client.Preconditions{UID: ptr(o.GetUID())}); err != nil && !gone(err) {
 			errs = append(errs, fmt.Errorf("cannot delete %s: %w", named(o), err))
@@ -56,13 +56,13 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 const behind = 2 * time.Second
 
 // make makes objects. One that is there already the cache shows in a moment, or never:
-// then somebody else has made it.
-func (c *Controller) make(ctx context.Context, objects []client.Object) (errs []error, result reconcile.Result) {
+// then somebody else has made it. Pods are told of what cannot be made for them.
+func (c *Controller) make(ctx context.Context, plan *Plan) (errs []error, result reconcile.Result) {
 	before := c.taken
 	c.taken = map[string]time.Time{}
-	for _, o := range objects {
-		name := named(o)
-		err := c.API.Create(ctx, o)
+	for _, m := range plan.Make {
+		name := named(m)
+		err := c.API.Create(ctx, m.Object)
 		if apierrors.IsAlreadyExists(err) {
 			since, known := before[name]
 			if !known {
@@ -75,8 +75,13 @@ func (c *Controller) make(ctx context.Context, objects []client.Object) (errs []
 			}
 			err = fmt.Errorf("it is there, and is somebody else's; names that begin with %s are the controller's: %w", podmeta.ModelClaimPrefix, err)
 		}
-		if err != nil && !gone(err) {
-			errs = append(errs, fmt.Errorf("cannot make %s: %w", name, err))
+		if err == nil || gone(err) {
+			continue
+		}
+		err = fmt.Errorf("cannot make %s: %w", name, err)
+		errs = append(errs, err)
+		for _, pod := range m.For {
+			plan.Told = append(plan.Told, Told{Pod: pod, Reason: ReasonNotMade, Message: err.Error()})
 		}
 	}
 	return errs, result

@@ -118,6 +118,9 @@ func TestAClaimOfThatNameThatSomebodyMadeIsLeftAndTold(t *testing.T) {
 	_, err = s.c.Reconcile(t.Context(), reconcile.Request{})
 	require.ErrorContains(t, err, "cannot make PersistentVolumeClaim team/hotseat-model-llama.70b: it is there, and is somebody else's")
 	assert.True(t, apierrors.IsAlreadyExists(err))
+	told := s.announced()
+	require.Len(t, told, 1)
+	assert.Contains(t, told[0], "Warning ClaimNotMade cannot make PersistentVolumeClaim team/hotseat-model-llama.70b: it is there")
 	_, claim := s.there()
 	assert.True(t, claim)
 }

@@ -27,9 +27,15 @@ type World struct {
 
 // Plan is what is to be done.
 type Plan struct {
-	Make   []client.Object
+	Make   []Made
 	Delete []client.Object
 	Told   []Told
+}
+
+// Made is an object that is to be made, and for whom.
+type Made struct {
+	client.Object
+	For []*corev1.Pod
 }
 
 // Told is what somebody is told who waits for a claim that is not made.
@@ -42,6 +48,7 @@ type Told struct {
 const (
 	ReasonNoSuchCache = "NoSuchModelCache"
 	ReasonDeleting    = "ModelCacheDeleted"
+	ReasonNotMade     = "ClaimNotMade" // the API server refuses it
 )
 
 // Decide says what is to be done, by spec/modelcache.md. It changes nothing of w.
@@ -91,12 +98,12 @@ func (p *Plan) place(w *World, at Place, users []*corev1.Pod) {
 	case stale(cache, volumeThere, claimThere, store):
 		p.clear(volumeThere, claimThere)
 	case volumeThere == nil && claimThere == nil, volumeThere == nil && claimThere.Status.Phase == corev1.ClaimPending:
-		p.Make = append(p.Make, volume(cache, at, store))
+		p.Make = append(p.Make, Made{volume(cache, at, store), users})
 		if claimThere == nil {
-			p.Make = append(p.Make, claim(cache, at))
+			p.Make = append(p.Make, Made{claim(cache, at), users})
 		}
 	case volumeThere != nil && claimThere == nil && volumeThere.DeletionTimestamp.IsZero():
-		p.Make = append(p.Make, claim(cache, at))
+		p.Make = append(p.Make, Made{claim(cache, at), users})
 	}
 }
 

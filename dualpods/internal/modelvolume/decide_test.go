@@ -10,11 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -139,10 +137,11 @@ func one[T any](v T) *T { return &v }
 
 // done says in words what a plan does.
 func done(plan *Plan) (all []string) {
-	for sign, objects := range map[string][]client.Object{"+": plan.Make, "-": plan.Delete} {
-		for _, o := range objects {
-			all = append(all, sign+named(o))
-		}
+	for _, o := range plan.Make {
+		all = append(all, "+"+named(o))
+	}
+	for _, o := range plan.Delete {
+		all = append(all, "-"+named(o))
 	}
 	slices.Sort(all)
 	return all
@@ -178,7 +177,7 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 func TestAVolumeIsTheFolderOfTheModelOnNodesThatHaveItReadOnly(t *testing.T) {
 	plan := Decide(world())
 	require.Len(t, plan.Make, 2)
-	v, c := plan.Make[0].(*corev1.PersistentVolume), plan.Make[1].(*corev1.PersistentVolumeClaim)
+	v, c := plan.Make[0].Object.(*corev1.PersistentVolume), plan.Make[1].Object.(*corev1.PersistentVolumeClaim)
 	assert.Equal(t, store+"/models/key/files", v.Spec.Local.Path)
 	assert.Equal(t, []string{"ro"}, v.Spec.MountOptions)
 	assert.Equal(t, []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}, v.Spec.AccessModes)

@@ -388,12 +388,11 @@ func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
 	assert.Equal(t, []string{launcherapi.ModelFromCache}, from)
 	s.apply("examples/model-volume/engine.yaml")
 	s.kubectl("rollout", "status", "deployment/own-engine", "--timeout="+patience.String())
-	s.kubectl("delete", "deployment/own-engine")
-	s.gone("own-engine")
-	s.scale("tiny", 0)
-	s.gone("tiny")
-	s.kubectl("delete", "lcfg/cached") // what sleeps goes with its launcher, and its lease with both
-	s.eventually("no launcher is left", func() bool { return len(s.launcherPods("cached")) == 0 })
+	// What sleeps goes with its launcher, and its lease with both; as the README has it.
+	s.kubectl("delete", "deployment/own-engine", "deployment/tiny", "lcfg/cached")
+	s.kubectl("wait", "--for=delete", "--timeout=2m", "pod", "-l", "hotseat.dev/launcher-config=cached")
+	s.kubectl("wait", "--for=delete", "--timeout=2m", "pod", "-l", "app=own-engine")
+	s.kubectl("delete", "--ignore-not-found", "-f", root(file))
 }
 
 // launcherPods are the launchers of a LauncherConfig.
