@@ -74,6 +74,14 @@ const (
 	ModelReady       = "ready"
 )
 
+// ModelClaimPrefix and the name of a ClusterModelCache are the name of the
+// PersistentVolumeClaim by which Pods mount its model.
+const ModelClaimPrefix = "hotseat-model-"
+
+// LabelModelVolume is on the PersistentVolumes and PersistentVolumeClaims of models: the
+// name of the ClusterModelCache.
+const LabelModelVolume = PrefixOwn + "cluster-model-cache"
+
 // Finalizers.
 const (
 	FinalizerRequester  = Prefix + "requester"      // until its server is asleep or gone

@@ -50,6 +50,9 @@ const (
 	// what the source takes, and the source has not refused that. It is there where a
 	// Secret is named.
 	ConditionCredentialsAccepted = "CredentialsAccepted"
+	// ConditionMountable is true where the model can be mounted by a claim. It is there
+	// while Pods name that.
+	ConditionMountable = "Mountable"
 	// ConditionDeletionBlocked is true while the object is deleted and something keeps
 	// the model on a node.
 	ConditionDeletionBlocked = "DeletionBlocked"
@@ -72,4 +75,7 @@ const (
 	ReasonSecretMissing    = "SecretMissing"
 	ReasonSecretInvalid    = "SecretInvalid" // it has a key that is not known, or lacks one
 	ReasonAccessDenied     = "AccessDenied"
+	ReasonClaimed          = "Claimed"        // Pods mount the model by its claim
+	ReasonPrivate          = "Private"        // its credentials are not shared
+	ReasonSeveralFolders   = "SeveralFolders" // its node groups have different ones, and a volume has one
 )

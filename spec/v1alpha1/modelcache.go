@@ -16,7 +16,7 @@ import (
 // +kubebuilder:printcolumn:name="Source",type=string,JSONPath=`.spec.source.uri`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.progress`,description="nodes that have it whole, of those that should"
 // +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.size`
-// +kubebuilder:printcolumn:name="In-Use",type=integer,JSONPath=`.status.inUse`,description="inference servers that read it"
+// +kubebuilder:printcolumn:name="In-Use",type=integer,JSONPath=`.status.inUse`,description="inference servers and Pods that read it"
 // +kubebuilder:printcolumn:name="Revision",type=string,priority=1,JSONPath=`.status.revision`
 // +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -254,7 +254,8 @@ type ClusterModelCacheStatus struct {
 	// Available: every node that should has it. Progressing: it is fetched or removed
 	// somewhere. Degraded: somewhere that has failed. CredentialsAccepted, where a
 	// Secret is named: it is there, has what the source takes, and was not refused.
-	// DeletionBlocked, while it is deleted: who keeps it.
+	// DeletionBlocked, while it is deleted: who keeps it. Mountable, while Pods name its
+	// claim: whether it is made for them.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -266,6 +267,14 @@ type ClusterModelCacheStatus struct {
 	// What it consists of, by the hashes of its files; see spec.expectedDigest.
 	// +optional
 	Digest string `json:"digest,omitempty"`
+	// Id of that version in the folders of the nodes.
+	// +optional
+	ID string `json:"id,omitempty"`
+	// Name of the PersistentVolumeClaim by which Pods of any namespace mount it. The
+	// controller makes it where a Pod names it. Empty: none is made; of a model whose
+	// credentials are not shared, or whose node groups have different folders.
+	// +optional
+	Claim string `json:"claim,omitempty"`
 	// What it takes on a disk.
 	// +optional
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
@@ -288,7 +297,7 @@ type ClusterModelCacheStatus struct {
 	// Nodes that have it whole, of those that should, as 2/3.
 	// +optional
 	Progress string `json:"progress,omitempty"`
-	// Inference servers that read it, awake or asleep.
+	// Inference servers that read it, awake or asleep, and Pods that mount it.
 	// +optional
 	InUse int32 `json:"inUse"`
 

@@ -26,6 +26,11 @@ app.kubernetes.io/component: controller
 system:serviceaccount:{{ .Release.Namespace }}:hotseat-controller
 {{- end }}
 
+{{/* Whether the API server asks the controller: not empty. */}}
+{{- define "hotseat.admission" -}}
+{{- if and .Values.controller.enabled .Values.admissionWebhook.enabled (not .Values.watchNamespace) }}yes{{ end }}
+{{- end }}
+
 {{/* Fails where another release looks at the same namespaces. */}}
 {{- define "hotseat.alone" -}}
 {{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "").items }}

@@ -73,6 +73,8 @@ func command() *cobra.Command {
 	f.StringVar(&opts.MetricsAddress, "metrics-address", "0", "where to answer /metrics, such as :8080; 0 for nowhere")
 	f.StringVar(&opts.PprofAddress, "pprof-address", "0", "where to answer /debug/pprof, such as 127.0.0.1:6060; 0 for nowhere")
 	f.StringVar(&opts.ProbesAddress, "probes-address", "0", "where to answer /healthz and /readyz; 0 for nowhere")
+	f.IntVar(&opts.AdmissionPort, "admission-port", 0, "where the API server asks whether a ClusterModelCache may be deleted, such as 9443; 0 for nowhere")
+	f.StringVar(&opts.PodIP, "pod-ip", "", "address of this Pod, which the API server is told with --admission-port")
 	f.IntVar(&opts.LauncherPort, "launcher-port", 8001, "port of the launchers' control API")
 	f.StringVar(&opts.LauncherImage, "launcher-image", "hotseat.local/launcher:dev", "image whose /launcher is copied into the launchers that LauncherConfigs ask for")
 	f.DurationVar(&opts.Drain, "drain-timeout", 10*time.Second, "how long connections of a requester's clients may take to end before they are cut")

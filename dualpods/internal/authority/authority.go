@@ -191,14 +191,19 @@ func (s *signer) sign(t *x509.Certificate) (*tls.Certificate, error) {
 // Server makes the certificate of a server of that name, and its key, in PEM. It
 // is good for no client.
 func (a *Authorities) Server(name string, now time.Time) (certificate, key []byte, err error) {
-	t := template("", now, serverLife)
-	t.DNSNames, t.ExtKeyUsage = []string{name}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
-	t.Subject.CommonName = "hotseat launcher" // its name may be longer than a common name may
-	made, err := a.all[0].sign(t)
+	made, err := a.all[0].server("hotseat launcher", name, now)
 	if err != nil {
 		return nil, nil, err
 	}
 	return inPEM(made)
+}
+
+// server makes the certificate of a server of that name, which may be longer than a
+// common name may be.
+func (s *signer) server(common, name string, now time.Time) (*tls.Certificate, error) {
+	t := template(common, now, serverLife)
+	t.DNSNames, t.ExtKeyUsage = []string{name}, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	return s.sign(t)
 }
 
 // inPEM writes a certificate that sign has made, and its key.

@@ -51,11 +51,12 @@ type Keeper struct {
 	mu      sync.Mutex
 	now     *Authorities
 	clients map[*signer]*tls.Certificate
+	servers map[string]*tls.Certificate // by name
 }
 
 // New makes a Keeper; Start has it work.
 func New(opts Options) *Keeper {
-	return &Keeper{opts: opts, nudge: make(chan struct{}, 1), known: make(chan struct{}), clients: map[*signer]*tls.Certificate{}}
+	return &Keeper{opts: opts, nudge: make(chan struct{}, 1), known: make(chan struct{}), clients: map[*signer]*tls.Certificate{}, servers: map[string]*tls.Certificate{}}
 }
 
 // Fixed makes a Keeper of what a Secret has now, which need not be started.
@@ -161,6 +162,7 @@ func (k *Keeper) use(now *Authorities) {
 	}
 	k.now = now
 	clear(k.clients)
+	clear(k.servers)
 	k.mu.Unlock()
 	if before == nil {
 		close(k.known)
@@ -233,4 +235,24 @@ func (k *Keeper) client(of *signer) (*tls.Certificate, error) {
 	}
 	k.clients[of] = c
 	return c, nil
+}
+
+// Serving gives the certificate by which the controller itself answers under a name,
+// signed by the newest authority.
+func (k *Keeper) Serving(name string) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.now == nil {
+			return nil, errors.New("there is no certificate authority yet")
+		}
+		if c := k.servers[name]; c != nil && k.opts.Now().Before(renewal(c.Leaf)) {
+			return c, nil
+		}
+		c, err := k.now.all[0].server("hotseat-controller", name, k.opts.Now())
+		if err == nil {
+			k.servers[name] = c
+		}
+		return c, err
+	}
 }

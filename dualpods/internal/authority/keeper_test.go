@@ -351,3 +351,40 @@ func TestAPersonCallsALauncherInTheControllersPlaceForALimitedTime(t *testing.T)
 	_, err = Read(t.Context(), k.api, "system")
 	assert.ErrorContains(t, err, "cannot use Secret system/hotseat-ca")
 }
+
+func TestTheControllersOwnServerIsSignedByTheAuthorityOfNow(t *testing.T) {
+	k := newKept(t)
+	_, err := k.Serving("early")(nil)
+	require.ErrorContains(t, err, "no certificate authority yet")
+	k.pass(k.Keeper)
+	const name = "hotseat.system.svc"
+	serving := k.Serving(name)
+	verified := func(by []byte, c *tls.Certificate) error {
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(by)
+		_, err := c.Leaf.Verify(x509.VerifyOptions{DNSName: name, Roots: pool, CurrentTime: k.clock.read()})
+		return err
+	}
+	first, err := serving(nil)
+	require.NoError(t, err)
+	before, err := k.Current(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, verified(before.Certificates(), first))
+	same, err := serving(nil)
+	require.NoError(t, err)
+	assert.Same(t, first, same)
+
+	k.clock.pass(serverLife)
+	renewed, err := serving(nil)
+	require.NoError(t, err)
+	require.NoError(t, verified(before.Certificates(), renewed), "before it ends it is made anew")
+
+	k.ask("another")
+	k.pass(k.Keeper)
+	after, err := k.Current(t.Context())
+	require.NoError(t, err)
+	next, err := serving(nil)
+	require.NoError(t, err)
+	require.NoError(t, verified(after.Certificates(), next))
+	require.Error(t, verified(before.Certificates(), next), "another authority signs")
+}

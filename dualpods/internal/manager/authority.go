@@ -81,10 +81,13 @@ type trust struct {
 	api        client.Client
 	configs    *requests // LauncherConfigs
 	namespaces requests  // where it is published
+	asked      requests  // whom the API server asks
 }
 
-// changed has every LauncherConfig looked at, and every namespace.
+// changed has every LauncherConfig looked at, every namespace, and what the API server
+// is told.
 func (c *trust) changed(ctx context.Context) {
+	c.asked.add("")
 	var configs v1alpha1.LauncherConfigList
 	var published corev1.ConfigMapList
 	if errors.Join(c.api.List(ctx, &configs, client.UnsafeDisableDeepCopy), c.api.List(ctx, &published, client.UnsafeDisableDeepCopy)) != nil {

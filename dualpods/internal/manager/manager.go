@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
+	"hotseat.dev/hotseat/dualpods/internal/admission"
 	"hotseat.dev/hotseat/dualpods/internal/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/launcherpool"
@@ -65,7 +66,11 @@ type Options struct {
 	MetricsAddress string // "0" for none
 	ProbesAddress  string // "0" for none
 	PprofAddress   string // of Go's profiles; "0" for none
-	LauncherPort   int
+	// AdmissionPort is where the API server asks whether a model cache may be deleted, at
+	// PodIP, the address of this replica; 0: nowhere.
+	AdmissionPort int
+	PodIP         string
+	LauncherPort  int
 	// LauncherImage is copied from into the launchers that LauncherConfigs ask for.
 	LauncherImage string
 	Drain         time.Duration
@@ -138,7 +143,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer caches.Close()
 	defer end()
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpProbes(mgr)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpVolumes(mgr, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -160,7 +165,7 @@ func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {
 	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
 	utilruntime.Must(v1alpha1.AddToScheme(scheme))
 	own, err := ownOnly()
-	if err != nil {
+	if err := errors.Join(err, admissionOnly(own, opts), volumesOnly(own)); err != nil {
 		return ctrl.Options{}, fmt.Errorf("cannot say what is watched: %w", err)
 	}
 	mopts := ctrl.Options{

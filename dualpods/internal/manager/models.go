@@ -55,6 +55,9 @@ func setUpModels(ctx context.Context, mgr ctrl.Manager, caches *modelcache.Contr
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, modelcache.IndexStore, index); err != nil {
 		return fmt.Errorf("cannot index Pods: %w", err)
 	}
+	if err := indexClaims(ctx, mgr); err != nil {
+		return err
+	}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request("") })
 	return ctrl.NewControllerManagedBy(mgr).Named("modelcache").
 		Watches(&v1alpha1.ClusterModelCache{}, all).
@@ -62,7 +65,7 @@ func setUpModels(ctx context.Context, mgr ctrl.Manager, caches *modelcache.Contr
 		Watches(&corev1.Node{}, all, builder.WithPredicates(placeChanged())).
 		Watches(&corev1.Pod{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
 			pod, ok := o.(*corev1.Pod)
-			return ok && len(modelcache.IndexedStore(pod)) > 0
+			return ok && (len(modelcache.IndexedStore(pod)) > 0 || namesModel(pod))
 		}))).
 		WatchesRawSource(source.Func(again.begin)).
 		Complete(caches)

@@ -42,7 +42,8 @@ func readiness(node *corev1.Node) []corev1.NodeCondition {
 }
 
 // slimPod leaves requesters, launchers and Pods that wait for their placement as they
-// are: a server patch may speak of any field of its requester.
+// are: a server patch may speak of any field of its requester. Of others it leaves, where
+// they mount a model, which one, and whether they have finished.
 func slimPod(pod *corev1.Pod) {
 	if binding.IsLauncher(pod) || podmeta.IsRequester(pod) || podmeta.AwaitsPlacement(pod) {
 		return
@@ -50,5 +51,9 @@ func slimPod(pod *corev1.Pod) {
 	pod.ObjectMeta = metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 	}
-	pod.Spec, pod.Status = corev1.PodSpec{NodeName: pod.Spec.NodeName}, corev1.PodStatus{}
+	models, phase := slimVolumes(pod.Spec.Volumes), corev1.PodPhase("")
+	if len(models) > 0 {
+		phase = pod.Status.Phase
+	}
+	pod.Spec, pod.Status = corev1.PodSpec{NodeName: pod.Spec.NodeName, Volumes: models}, corev1.PodStatus{Phase: phase}
 }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/dualpods/internal/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -55,8 +56,8 @@ type Client interface {
 
 // Options configure a [Controller].
 type Options struct {
-	// API reads from a cache, in which Pods are indexed by IndexStore, and writes to
-	// the server.
+	// API reads from a cache, in which Pods are indexed by IndexStore and by
+	// modelvolume.Index, and writes to the server.
 	API       client.Client
 	Launchers Launchers
 	// Secret reads a Secret of Namespace, the controller's own. Its error is one of the
@@ -159,16 +160,17 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 	var caches v1alpha1.ClusterModelCacheList
 	var groups v1alpha1.ModelCacheNodeGroupList
 	var nodes corev1.NodeList
-	var pods corev1.PodList
+	var pods, mounting corev1.PodList
 	err := errors.Join(
 		c.opts.API.List(ctx, &caches), c.opts.API.List(ctx, &groups),
 		c.opts.API.List(ctx, &nodes, client.UnsafeDisableDeepCopy),
 		c.opts.API.List(ctx, &pods, client.MatchingFields{IndexStore: hasStore}, client.UnsafeDisableDeepCopy),
+		c.opts.API.List(ctx, &mounting, client.MatchingFields{modelvolume.Index: modelvolume.NamesOne}, client.UnsafeDisableDeepCopy),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("cannot look at the model caches: %w", err)
 	}
-	w := &World{Now: now, Caches: caches.Items, Groups: map[string]*v1alpha1.ModelCacheNodeGroup{}, Nodes: map[string]Node{}}
+	w := &World{Now: now, Caches: caches.Items, Groups: map[string]*v1alpha1.ModelCacheNodeGroup{}, Nodes: map[string]Node{}, Mounted: modelvolume.UsersOf(mounting.Items)}
 	for i := range groups.Items {
 		w.Groups[groups.Items[i].Name] = &groups.Items[i]
 	}
@@ -279,7 +281,7 @@ func (c *Controller) keep(ctx context.Context, cache *v1alpha1.ClusterModelCache
 
 // announce makes Events of what somebody may want to act on.
 func (c *Controller) announce(before, now *v1alpha1.ClusterModelCache) {
-	for _, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded, v1alpha1.ConditionDeletionBlocked, v1alpha1.ConditionCredentialsAccepted} {
+	for _, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded, v1alpha1.ConditionDeletionBlocked, v1alpha1.ConditionCredentialsAccepted, v1alpha1.ConditionMountable} {
 		was, is := meta.FindStatusCondition(before.Status.Conditions, kind), meta.FindStatusCondition(now.Status.Conditions, kind)
 		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
 			continue
@@ -291,6 +293,10 @@ func (c *Controller) announce(before, now *v1alpha1.ClusterModelCache) {
 		case kind == v1alpha1.ConditionCredentialsAccepted:
 			if is.Status == metav1.ConditionFalse {
 				c.opts.Recorder.Eventf(now, nil, corev1.EventTypeWarning, is.Reason, "ReadSecret", "%s", is.Message)
+			}
+		case kind == v1alpha1.ConditionMountable:
+			if is.Status == metav1.ConditionFalse {
+				c.opts.Recorder.Eventf(now, nil, corev1.EventTypeWarning, is.Reason, "MountModel", "%s", is.Message)
 			}
 		case kind == v1alpha1.ConditionAvailable && is.Status == metav1.ConditionTrue:
 			c.opts.Recorder.Eventf(now, nil, corev1.EventTypeNormal, is.Reason, "Keep", "%d nodes have the model", now.Status.Ready)

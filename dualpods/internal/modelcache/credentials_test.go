@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods/internal/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/fetchapi"
@@ -98,7 +99,8 @@ func newGatedSite(t *testing.T) *gatedSite {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"gpu": "yes"}}}
 	s := &gatedSite{gate: &gate{token: "right-token"}, t: t, now: now, again: make(chan struct{}, 9), events: events.NewFakeRecorder(99)}
 	s.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cache, group, pod, node).WithStatusSubresource(cache).
-		WithIndex(&corev1.Pod{}, IndexStore, func(o client.Object) []string { return IndexedStore(o.(*corev1.Pod)) }).Build()
+		WithIndex(&corev1.Pod{}, IndexStore, func(o client.Object) []string { return IndexedStore(o.(*corev1.Pod)) }).
+		WithIndex(&corev1.Pod{}, modelvolume.Index, func(o client.Object) []string { return modelvolume.Indexed(o.(*corev1.Pod)) }).Build()
 	s.c = New(t.Context(), Options{
 		API: s.api, Launchers: s.gate, Recorder: s.events, Namespace: "hotseat-system", Again: func() { s.again <- struct{}{} }, Now: func() time.Time { return s.now },
 		Secret: func(_ context.Context, name string) (*corev1.Secret, error) {

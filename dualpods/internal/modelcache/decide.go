@@ -41,6 +41,7 @@ type Told struct {
 	Nodes    []v1alpha1.ModelNode // sorted by name
 	Revision string
 	Digest   string
+	ID       string // of the version in the stores
 	Bytes    int64
 	Problem  string // of what it asks for: groups that are not there
 	Source   string // why its source cannot be asked
@@ -50,6 +51,9 @@ type Told struct {
 
 	Credentials credentials
 	Denied      string // what a source has said that refuses them
+
+	Claim   string  // by which Pods mount it; empty: none
+	Mounted mounted // what is told of those that do
 }
 
 // maxCalls is how many calls run at the same time.
@@ -65,6 +69,11 @@ func Decide(w *World) *Plan {
 	}
 	d.countFetching()
 	caches := slices.Clone(w.Caches)
+	for i := range caches {
+		if c := &caches[i]; len(w.Mounted[c.Name]) > 0 {
+			c.Spec.Retention = v1alpha1.RetentionKeep // launchers know nothing of Pods that mount a copy
+		}
+	}
 	slices.SortFunc(caches, func(a, b v1alpha1.ClusterModelCache) int {
 		return cmp.Or(cmp.Compare(givesWay(&a), givesWay(&b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
@@ -115,7 +124,8 @@ func (d *decision) fetches(at store) {
 
 // cache decides for one cache.
 func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
-	told := &Told{Clean: !c.DeletionTimestamp.IsZero(), Revision: c.Status.Revision}
+	told := &Told{Clean: !c.DeletionTimestamp.IsZero(), Revision: c.Status.Revision, ID: c.Status.ID}
+	told.claim(c, d.World)
 	d.plan.Told[c.Name] = told
 	holder := Holder(c)
 	where := d.where(c, told)
@@ -140,28 +150,6 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 		d.stayLabelled(c.Name) // who is in a group that is not there is not known
 	}
 	d.label(c.Name, labels)
-}
-
-// add tells of a store of a node, whose stores come one after the other. Of several the
-// one counts that lacks more, whoever uses any of them.
-func (t *Told) add(n v1alpha1.ModelNode) {
-	last := len(t.Nodes) - 1
-	if last < 0 || t.Nodes[last].Node != n.Node {
-		t.Nodes = append(t.Nodes, n)
-		return
-	}
-	is := &t.Nodes[last]
-	users := append(slices.Clone(is.InUseBy), n.InUseBy...)
-	slices.Sort(users)
-	if slices.Index(byLack, n.State) > slices.Index(byLack, is.State) {
-		*is = n
-	}
-	is.InUseBy = slices.Compact(users)
-}
-
-// byLack are the states of a node, that come later the more it lacks of what is wanted.
-var byLack = []v1alpha1.ModelNodeState{
-	v1alpha1.ModelNodeRemoving, v1alpha1.ModelNodeReady, v1alpha1.ModelNodeDownloading, v1alpha1.ModelNodeWaiting, v1alpha1.ModelNodeFailed,
 }
 
 // where says in which stores a cache is wanted, and for which of its groups. A cache
@@ -193,9 +181,13 @@ func (d *decision) where(c *v1alpha1.ClusterModelCache, told *Told) map[store]st
 
 // know finds out which version the cache is, and its size.
 func (d *decision) know(holder string, told *Told) {
+	var ids []string
 	note := func(m launcherapi.Model) {
 		if told.Revision == "" {
 			told.Revision = m.Revision
+		}
+		if m.ID != "" {
+			ids = append(ids, m.ID)
 		}
 		told.Bytes = max(told.Bytes, m.Bytes)
 		if told.Digest == "" {
@@ -210,6 +202,9 @@ func (d *decision) know(holder string, told *Told) {
 	for _, a := range d.pulls[holder] {
 		note(a.Model)
 	}
+	if len(ids) > 0 && !slices.Contains(ids, told.ID) {
+		told.ID = ids[0]
+	}
 }
 
 // later says that a time has not come, and has the next pass made then.
@@ -223,166 +218,11 @@ func (d *decision) later(when time.Time) bool {
 	return true
 }
 
-// node decides for a node that should have the model.
-func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, group string, resolves func(store) bool) v1alpha1.ModelNode {
-	told.Clean = false
-	holder := Holder(c)
-	n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeWaiting}
-	s := d.stores[at]
-	switch {
-	case s == nil:
-		n.Why = "there is no launcher of node group " + group + " on it: a LauncherConfig names the group in spec.modelCache.nodeGroup"
-		return n
-	case s.Models == nil:
-		n.Why = "launcher " + s.Name + " does not answer: " + s.Why
-		return n
-	}
-	m, there := s.held[holder]
-	n.InUseBy = m.InUseBy
-	answer := d.pulls[holder][s.UID]
-	switch {
-	case there && m.State == launcherapi.ModelReady && other(c, m):
-		n.State, n.Why = v1alpha1.ModelNodeFailed, told.failed(fmt.Sprintf("it has the digest %s, and spec.expectedDigest is %s", m.Digest, c.Spec.ExpectedDigest), fetchapi.ReasonIntegrityMismatch)
-		return n
-	case there && m.State == launcherapi.ModelReady:
-		n.State, n.Why = v1alpha1.ModelNodeReady, d.note(c, told, s, m, answer)
-		return n
-	case there && m.State == launcherapi.ModelDownloading:
-		n.State, n.Why, n.Percent = v1alpha1.ModelNodeDownloading, m.Reason, percent(m)
-		return n
-	case answer.pending(d.Now):
-		n.Why = "launcher " + s.Name + " asks the source"
-		if !answer.Running {
-			d.later(answer.At.Add(settle))
-		}
-		return n
-	}
-	if n.Why = told.Credentials.cannot(s.Launcher); n.Why != "" {
-		return n
-	}
-	n.Why = d.mayNot(told, at, s, resolves)
-	free := n.Why == ""
-	if free {
-		n.Why = "launcher " + s.Name + " asks the source"
-	}
-	if failed, why, cause := failure(m, answer); failed && cause == fetchapi.ReasonCapacityExceeded && givesWay(c) == 1 {
-		n.Why = "there is no room for it; with retention LRU it gives way to others, and is fetched once there is room without any other's going: " + why
-	} else if failed {
-		n.State, n.Why = v1alpha1.ModelNodeFailed, told.failed(why, cause)
-	}
-	if free && (answer.Err == "" || !d.later(answer.again())) {
-		d.fetch(at, Call{Launcher: s.UID, Holder: holder})
-	}
-	return n
-}
-
-// note has a launcher note what becomes of a copy when room is needed, who may read it,
-// and whether it is to be in main memory, where that was changed. It gives why that could not be noted.
-func (d *decision) note(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m launcherapi.Model, answer Answer) (why string) {
-	holder := Holder(c)
-	var changed []string
-	if noted := slices.Contains(m.LRUBy, holder); noted != (givesWay(c) == 1) {
-		changed = append(changed, "its retention")
-	}
-	if noted := slices.Contains(m.PrivateBy, holder); noted != private(c) {
-		changed = append(changed, "who may read it")
-	}
-	if noted := slices.Contains(m.WarmBy, holder); noted != warm(c) {
-		changed = append(changed, "its warm-up")
-	}
-	if len(changed) == 0 {
-		return ""
-	}
-	cannot := told.Credentials.cannot(s.Launcher)
-	if cannot := cmp.Or(cannot, answer.Err); cannot != "" {
-		why = strings.Join(changed, " and ") + " could not be changed: " + cannot
-	}
-	switch {
-	case cannot != "":
-	case answer.pending(d.Now):
-		d.later(d.Now.Add(settle))
-	case d.room > 0 && (answer.Err == "" || !d.later(answer.again())):
-		d.ask(Call{Launcher: s.UID, Holder: holder})
-	}
-	return why
-}
-
-// other says that what a node has is not what is expected. Launchers refuse it, but for
-// what was there before it was expected.
-func other(c *v1alpha1.ClusterModelCache, m launcherapi.Model) bool {
-	return c.Spec.ExpectedDigest != "" && m.Digest != "" && m.Digest != c.Spec.ExpectedDigest
-}
-
-func expectedBytes(c *v1alpha1.ClusterModelCache) int64 {
-	if c.Spec.Size == nil {
-		return 0
-	}
-	return c.Spec.Size.Value()
-}
-
-// private says that whoever has the model of a cache served shows a right of his own.
-func private(c *v1alpha1.ClusterModelCache) bool {
-	return c.Spec.Credentials != nil && !c.Spec.Credentials.Shared
-}
-
-// warm says that copies of a cache are to be in main memory.
-func warm(c *v1alpha1.ClusterModelCache) bool { return c.Spec.Warm == v1alpha1.WarmPageCache }
-
-// percent is how much of a model is fetched.
-func percent(m launcherapi.Model) int32 {
-	if m.Bytes <= 0 {
-		return 0
-	}
-	return int32(100 * min(m.FetchedBytes, m.Bytes) / m.Bytes)
-}
-
-// failed gives what is told of a failure, and notes its cause, and when a source refuses.
-func (t *Told) failed(why, cause string) string {
-	t.Cause = cmp.Or(t.Cause, cause)
-	why = t.Credentials.remedy(why, cause)
-	if cause == fetchapi.ReasonAccessDenied {
-		t.Denied = cmp.Or(t.Denied, why)
-	}
-	return why
-}
-
 // fetch has a launcher asked to fetch, and counts its node among those that do.
 func (d *decision) fetch(at store, call Call) {
 	d.ask(call)
 	d.stores[at].fetches("another model")
 	d.fetches(at)
-}
-
-// failure says that a fetch has failed, and why.
-func failure(m launcherapi.Model, answer Answer) (failed bool, why, cause string) {
-	switch {
-	case m.State == launcherapi.ModelFailed:
-		return true, m.Reason, m.Cause
-	case answer.Err != "":
-		return true, answer.Err, answer.Cause
-	default:
-		return false, "", ""
-	}
-}
-
-// mayNot says why a node is not asked to fetch now; empty: it is.
-func (d *decision) mayNot(told *Told, at store, s *speaker, resolves func(store) bool) string {
-	switch {
-	case !resolves(at) && told.Source != "":
-		return "the source cannot be asked: " + told.Source
-	case !resolves(at):
-		return "another node asks the source which version it is"
-	case s.busy != "":
-		return s.busy
-	case d.room <= 0:
-		return "many launchers are being asked"
-	}
-	for _, group := range d.groups[at] {
-		if limit := d.Groups[group].Spec.MaxConcurrentNodes; limit != nil && d.fetching[group] >= int(*limit) {
-			return fmt.Sprintf("%d of the nodes of group %s fetch, which are as many as may at the same time", d.fetching[group], group)
-		}
-	}
-	return ""
 }
 
 func (d *decision) ask(call Call) {

@@ -35,7 +35,7 @@ func (d *decision) leave(c *v1alpha1.ClusterModelCache, holder string, told *Tol
 			continue
 		}
 		told.Clean = false
-		n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeRemoving, InUseBy: m.InUseBy}
+		n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeRemoving, InUseBy: d.users(c.Name, at.node, m)}
 		if why := d.remove(s, holder, m); why != "" {
 			n.Why = why
 			told.block("node " + at.node + ": " + why)
@@ -50,8 +50,9 @@ func (t *Told) block(why string) { t.Blocked = cmp.Or(t.Blocked, why) }
 func (d *decision) remove(s *speaker, holder string, m launcherapi.Model) (blocked string) {
 	call := Call{Launcher: s.UID, Holder: holder, Remove: m.ID}
 	answer := d.Answers[call]
-	if len(m.InUseBy) > 0 { // the launcher tells when that is over
-		return "it is in use by " + strings.Join(m.InUseBy, ", ")
+	// The launcher, or the API server, tells when that is over.
+	if users := d.users(nameOf(holder), s.Node, m); len(users) > 0 {
+		return "it is in use by " + strings.Join(users, ", ")
 	}
 	if answer.pending(d.Now) {
 		if !answer.Running {
@@ -85,4 +86,10 @@ func (d *decision) orphans(holders map[string]bool) {
 			}
 		}
 	}
+}
+
+// users are those of a cache's model on a node: instances, by what its launcher says, and
+// Pods that mount it.
+func (d *decision) users(cache, node string, m launcherapi.Model) []string {
+	return append(slices.Clone(m.InUseBy), d.Mounted[cache][node]...)
 }

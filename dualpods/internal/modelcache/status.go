@@ -26,6 +26,7 @@ const (
 func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 	s := &c.Status
 	s.ObservedGeneration, s.Revision, s.Digest = c.Generation, t.Revision, cmp.Or(t.Digest, s.Digest)
+	s.ID, s.Claim = t.ID, t.Claim
 	if t.Bytes > 0 {
 		s.SizeBytes, s.Size = t.Bytes, launcher.BytesText(uint64(t.Bytes))
 	}
@@ -71,6 +72,7 @@ func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 	}
 	t.degraded(s, set)
 	t.accepted(s, set)
+	t.mountable(s, set)
 	switch {
 	case c.DeletionTimestamp.IsZero():
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionDeletionBlocked)

@@ -1,8 +1,10 @@
 package modelcache
 
 import (
+	"strings"
 	"time"
 
+	"hotseat.dev/hotseat/dualpods/internal/modelvolume"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -14,6 +16,7 @@ type World struct {
 	Groups    map[string]*v1alpha1.ModelCacheNodeGroup // by name
 	Nodes     map[string]Node                          // by name
 	Launchers []Launcher
+	Mounted   modelvolume.Users // Pods that mount models
 	Answers   map[Call]Answer   // what was asked of launchers, and what they said
 	Namespace string            // of the Secrets
 	Secrets   map[string]Secret // that caches name and that are there, by name
@@ -48,4 +51,10 @@ const holderPrefix = "ClusterModelCache/"
 // of the same name is another holder.
 func Holder(c *v1alpha1.ClusterModelCache) string {
 	return holderPrefix + c.Name + "/" + string(c.UID)
+}
+
+// nameOf is the name of the cache of a holder.
+func nameOf(holder string) string {
+	name, _, _ := strings.Cut(strings.TrimPrefix(holder, holderPrefix), "/")
+	return name
 }

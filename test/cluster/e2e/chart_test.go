@@ -52,6 +52,7 @@ func TestTheChartRefusesValuesThatMeanNothing(t *testing.T) {
 		"launcherConfig.create=true":    "launcherConfig.spec: a LauncherConfig takes a podTemplate",
 		"controller.launcherPort=8002":  "at '/controller/launcherPort'",
 		"metrics.port=8082":             "at '/metrics/port'",
+		"metrics.port=9443":             "at '/metrics/port'",
 		"controller=null":               "missing property 'controller'",
 		"uninstall.deleteCRDs=true":     "at '/uninstall/engines': value must be 'stop'",
 		"uninstall.deleteCRDs=true,uninstall.engines=stop,watchNamespace=a": "at '/watchNamespace': value must be ''",
@@ -128,7 +129,7 @@ func TestUninstallLetsGoOfAllPodsAndEnginesGoOnUntilTheNextInstallation(t *testi
 	s.nothingIsHeld()
 	assert.Empty(t, finalizers(), "nor is a model cache")
 	answer.goesOn()
-	assert.Empty(t, strings.TrimSpace(s.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies,flowschemas", "-l", "app.kubernetes.io/name=hotseat", "-o", "name")), "nothing of the chart is left")
+	assert.Empty(t, strings.TrimSpace(s.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingwebhookconfigurations,flowschemas", "-l", "app.kubernetes.io/name=hotseat", "-o", "name")), "nothing of the chart is left")
 
 	require.NoError(t, install(t.Context()))
 	s.eventually("the requester is held again", func() bool { return podmeta.Held(s.pod(pod.Name)) })

@@ -85,9 +85,10 @@ func TestTheChartsNetworkPoliciesLetThroughWhoIsMeantAndNobodyElse(t *testing.T)
 	})
 	check(map[string][]string{
 		control: {"the controller"}, resources: {"the controller"},
-		model:   {"the requester", "a Pod beside it"},             // that of its namespace
-		metrics: {"a Pod of another namespace", "the controller"}, // whose own they are
-		orders:  everybody,                                        // certificates keep these
+		model:                             {"the requester", "a Pod beside it"},             // that of its namespace
+		metrics:                           {"a Pod of another namespace", "the controller"}, // whose own they are
+		orders:                            everybody,                                        // certificates keep these
+		controller.Status.PodIP + ":9443": everybody,                                        // no policy can name the API server, which asks there
 	})
 	s.answers("model-a")
 	s.scale("model-a", 0)

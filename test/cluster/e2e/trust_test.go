@@ -24,6 +24,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -246,6 +247,10 @@ func TestAnotherAuthorityDisturbsNobodyAndBindingGoesOn(t *testing.T) {
 			api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-tls"}, &secret),
 			api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: mtls.ConfigMap}, &published))
 		return err == nil && bytes.Equal(secret.Data[mtls.CAFile], trusted) && published.Data[mtls.CAFile] == string(trusted)
+	})
+	s.eventually("the API server is told whom to trust", func() bool {
+		var hook admissionv1.ValidatingWebhookConfiguration
+		return api.Get(t.Context(), client.ObjectKey{Name: "hotseat-controller-models"}, &hook) == nil && bytes.Equal(hook.Webhooks[0].ClientConfig.CABundle, trusted)
 	})
 	answer.goesOn()
 	s.deploy(server{app: "next", node: 1}, 1) // while kubelets may not have brought the files yet

@@ -1,0 +1,78 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/dualpods/internal/modelvolume"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// setUpVolumes has the volumes and claims of model caches looked at, all at once,
+// whenever something changes that they rest on. A controller that looks at one namespace
+// leaves them, as it does the caches.
+func setUpVolumes(mgr ctrl.Manager, namespace string) error {
+	if namespace != "" {
+		return nil
+	}
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request("") })
+	return ctrl.NewControllerManagedBy(mgr).Named("modelvolume").
+		Watches(&v1alpha1.ClusterModelCache{}, all).
+		Watches(&v1alpha1.ModelCacheNodeGroup{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.PersistentVolume{}, all).
+		Watches(&corev1.PersistentVolumeClaim{}, all).
+		Watches(&corev1.Pod{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(namesModel))).
+		Complete(&modelvolume.Controller{API: mgr.GetClient(), Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now})
+}
+
+// indexClaims has the Pods found that name the claims of models.
+func indexClaims(ctx context.Context, mgr ctrl.Manager) error {
+	index := func(o client.Object) []string { return modelvolume.Indexed(o.(*corev1.Pod)) }
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, modelvolume.Index, index); err != nil {
+		return fmt.Errorf("cannot index Pods: %w", err)
+	}
+	return nil
+}
+
+// namesModel says that a Pod has a volume that is a model, though it may have finished.
+func namesModel(o client.Object) bool {
+	pod, ok := o.(*corev1.Pod)
+	return ok && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		_, is := modelvolume.Names(&v)
+		return is
+	})
+}
+
+// slimVolumes are those of a Pod that are models, and nothing of their mounts.
+func slimVolumes(volumes []corev1.Volume) []corev1.Volume {
+	var kept []corev1.Volume
+	for i := range volumes {
+		if _, is := modelvolume.Names(&volumes[i]); is {
+			kept = append(kept, volumes[i])
+		}
+	}
+	return kept
+}
+
+// volumesOnly keeps the volumes and claims of others out of the cache.
+func volumesOnly(into map[client.Object]cache.ByObject) error {
+	ours, err := labels.Parse(podmeta.LabelModelVolume) // whatever its value
+	if err != nil {
+		return err
+	}
+	into[&corev1.PersistentVolume{}], into[&corev1.PersistentVolumeClaim{}] = cache.ByObject{Label: ours}, cache.ByObject{Label: ours}
+	return nil
+}

@@ -1,0 +1,74 @@
+package modelvolume
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// Index is the field that Pods are indexed by in the cache: whether they name the claim
+// of a model.
+const Index = "modelClaim"
+
+// NamesOne is the value of that field.
+const NamesOne = "yes"
+
+// Indexed is the value of that field; nil: the Pod names none.
+func Indexed(pod *corev1.Pod) []string {
+	if len(Named(pod)) > 0 {
+		return []string{NamesOne}
+	}
+	return nil
+}
+
+// ClaimOf is the name of the claim of a cache, in every namespace.
+func ClaimOf(cache string) string { return podmeta.ModelClaimPrefix + cache }
+
+// Names says that a volume of a Pod is the model of a cache, and of which.
+func Names(v *corev1.Volume) (cache string, is bool) {
+	if v.PersistentVolumeClaim == nil {
+		return "", false
+	}
+	return strings.CutPrefix(v.PersistentVolumeClaim.ClaimName, podmeta.ModelClaimPrefix)
+}
+
+// Named are the caches whose claims a Pod names, while it has not finished.
+func Named(pod *corev1.Pod) []string {
+	if podmeta.Finished(pod) {
+		return nil
+	}
+	var caches []string
+	for i := range pod.Spec.Volumes {
+		if cache, is := Names(&pod.Spec.Volumes[i]); is && cache != "" && !slices.Contains(caches, cache) {
+			caches = append(caches, cache)
+		}
+	}
+	return caches
+}
+
+// Users are the Pods that name the claim of a cache, by the cache, by the nodes where they
+// are; those that the scheduler has not placed are under "".
+type Users map[string]map[string][]string
+
+// UsersOf are those among some Pods.
+func UsersOf(pods []corev1.Pod) Users {
+	users := Users{}
+	for i := range pods {
+		pod := &pods[i]
+		for _, cache := range Named(pod) {
+			if users[cache] == nil {
+				users[cache] = map[string][]string{}
+			}
+			users[cache][pod.Spec.NodeName] = append(users[cache][pod.Spec.NodeName], "Pod "+pod.Namespace+"/"+pod.Name)
+		}
+	}
+	for _, nodes := range users {
+		for _, names := range nodes {
+			slices.Sort(names)
+		}
+	}
+	return users
+}

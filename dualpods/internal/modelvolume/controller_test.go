@@ -1,0 +1,148 @@
+package modelvolume
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// site is a controller over an API server that keeps what it is given.
+type site struct {
+	t      *testing.T
+	c      *Controller
+	api    client.Client
+	events *events.FakeRecorder
+	now    time.Time
+}
+
+func newSite(t *testing.T, objects ...client.Object) *site {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	require.NoError(t, corev1.AddToScheme(scheme))
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	s := &site{t: t, events: events.NewFakeRecorder(9)}
+	s.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&corev1.Pod{}, Index, func(o client.Object) []string { return Indexed(o.(*corev1.Pod)) }).Build()
+	s.c = &Controller{API: s.api, Recorder: s.events, Now: func() time.Time { return s.now }}
+	return s
+}
+
+func (s *site) pass() {
+	s.t.Helper()
+	_, err := s.c.Reconcile(s.t.Context(), reconcile.Request{})
+	require.NoError(s.t, err)
+}
+
+// there says whether volume and claim are.
+func (s *site) there() (volume, claim bool) {
+	s.t.Helper()
+	is := func(key client.ObjectKey, o client.Object) bool {
+		err := s.api.Get(s.t.Context(), key, o)
+		require.NoError(s.t, client.IgnoreNotFound(err))
+		return err == nil
+	}
+	return is(client.ObjectKey{Name: volumeName(here)}, &corev1.PersistentVolume{}),
+		is(client.ObjectKey{Namespace: here.Namespace, Name: ClaimOf(here.Cache)}, &corev1.PersistentVolumeClaim{})
+}
+
+func (s *site) announced() (all []string) {
+	for {
+		select {
+		case e := <-s.events.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+// objects are those of a world without volumes, but for the cache.
+func objects() (cache *v1alpha1.ClusterModelCache, others []client.Object) {
+	w := world()
+	for name, group := range w.Groups {
+		group.Name = name
+		others = append(others, group)
+	}
+	return w.cache(), append(others, &w.Pods[0])
+}
+
+func TestVolumeAndClaimComeWithTheCacheAndGoWithTheLastPod(t *testing.T) {
+	cache, others := objects()
+	s := newSite(t, others...)
+	s.pass()
+	s.pass()
+	volume, claim := s.there()
+	assert.False(t, volume || claim)
+	assert.Equal(t, []string{"Warning NoSuchModelCache there is no ClusterModelCache llama.70b, whose model the claim hotseat-model-llama.70b would be"}, s.announced(), "told once")
+
+	require.NoError(t, s.api.Create(t.Context(), cache))
+	s.pass()
+	volume, claim = s.there()
+	assert.True(t, volume && claim)
+	s.pass()
+	assert.Empty(t, s.announced())
+
+	reader := pod("reader", here.Namespace)
+	require.NoError(t, s.api.Delete(t.Context(), &reader))
+	s.pass()
+	volume, claim = s.there()
+	assert.True(t, volume && !claim, "the claim first")
+	s.pass()
+	volume, _ = s.there()
+	assert.False(t, volume)
+}
+
+func TestAClaimOfThatNameThatSomebodyMadeIsLeftAndTold(t *testing.T) {
+	cache, others := objects()
+	theirs := &corev1.PersistentVolumeClaim{}
+	theirs.Namespace, theirs.Name = here.Namespace, ClaimOf(here.Cache)
+	s := newSite(t, append(others, cache, theirs)...)
+	// The controller's cache has those with its label alone.
+	s.c.API = labelled{s.api}
+	result, err := s.c.Reconcile(t.Context(), reconcile.Request{})
+	require.NoError(t, err, "the cache may be behind")
+	s.now = s.now.Add(result.RequeueAfter)
+	_, err = s.c.Reconcile(t.Context(), reconcile.Request{})
+	require.ErrorContains(t, err, "cannot make PersistentVolumeClaim team/hotseat-model-llama.70b: it is there, and is somebody else's")
+	assert.True(t, apierrors.IsAlreadyExists(err))
+	told := s.announced()
+	require.Len(t, told, 1)
+	assert.Contains(t, told[0], "Warning ClaimNotMade cannot make PersistentVolumeClaim team/hotseat-model-llama.70b: it is there")
+	_, claim := s.there()
+	assert.True(t, claim)
+}
+
+func TestWhatSomebodyLabelledIsNotTakenForOurs(t *testing.T) {
+	cache, others := objects()
+	w := world()
+	w.made()
+	theirs := w.Claims[here]
+	theirs.Name = "my-own"
+	s := newSite(t, append(others[:2], cache, theirs)...) // no Pod
+	s.pass()
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(theirs), theirs))
+}
+
+// labelled reads no claims that are not labelled as those of models, as the controller's
+// cache does.
+type labelled struct{ client.Client }
+
+func (l labelled) List(ctx context.Context, into client.ObjectList, opts ...client.ListOption) error {
+	if _, claims := into.(*corev1.PersistentVolumeClaimList); claims {
+		opts = append(opts, client.HasLabels{podmeta.LabelModelVolume})
+	}
+	return l.Client.List(ctx, into, opts...)
+}

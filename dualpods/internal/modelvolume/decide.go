@@ -1,0 +1,165 @@
+package modelvolume
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Place is a cache in a namespace: it has one volume and one claim.
+type Place struct{ Cache, Namespace string }
+
+// World is what a decision rests on.
+type World struct {
+	Caches  map[string]*v1alpha1.ClusterModelCache   // by name
+	Groups  map[string]*v1alpha1.ModelCacheNodeGroup // by name
+	Pods    []corev1.Pod                             // that name claims, and have not finished
+	Volumes map[Place]*corev1.PersistentVolume       // of ours
+	Claims  map[Place]*corev1.PersistentVolumeClaim  // of ours
+}
+
+// Plan is what is to be done.
+type Plan struct {
+	Make   []Made
+	Delete []client.Object
+	Told   []Told
+}
+
+// Made is an object that is to be made, and for whom.
+type Made struct {
+	client.Object
+	For []*corev1.Pod
+}
+
+// Told is what somebody is told who waits for a claim that is not made.
+type Told struct {
+	Pod             *corev1.Pod
+	Reason, Message string
+}
+
+// Reasons of what Pods are told, besides those of the conditions of a cache.
+const (
+	ReasonNoSuchCache = "NoSuchModelCache"
+	ReasonDeleting    = "ModelCacheDeleted"
+	ReasonNotMade     = "ClaimNotMade" // the API server refuses it
+)
+
+// Decide says what is to be done, by spec/modelcache.md. It changes nothing of w.
+func Decide(w *World) *Plan {
+	plan := &Plan{}
+	users := map[Place][]*corev1.Pod{}
+	places := map[Place]bool{}
+	for i := range w.Pods {
+		pod := &w.Pods[i]
+		for _, cache := range Named(pod) {
+			at := Place{cache, pod.Namespace}
+			users[at], places[at] = append(users[at], pod), true
+		}
+	}
+	for at := range w.Volumes {
+		places[at] = true
+	}
+	for at := range w.Claims {
+		places[at] = true
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(places), func(a, b Place) int {
+		return cmp.Or(strings.Compare(a.Cache, b.Cache), strings.Compare(a.Namespace, b.Namespace))
+	}) {
+		plan.place(w, at, users[at])
+	}
+	return plan
+}
+
+// place decides for a cache in a namespace.
+func (p *Plan) place(w *World, at Place, users []*corev1.Pod) {
+	cache, volumeThere, claimThere := w.Caches[at.Cache], w.Volumes[at], w.Claims[at]
+	if len(users) == 0 {
+		p.clear(volumeThere, claimThere)
+		return
+	}
+	if reason, message := why(cache, at.Cache, w.Groups); reason != "" {
+		for _, pod := range users {
+			p.Told = append(p.Told, Told{Pod: pod, Reason: reason, Message: message})
+		}
+		if cache == nil || reason == v1alpha1.ReasonPrivate {
+			p.clear(volumeThere, claimThere)
+		}
+		return
+	}
+	store := w.Groups[cache.Spec.Groups()[0]].Spec.Path
+	switch {
+	case stale(cache, volumeThere, claimThere, store):
+		p.clear(volumeThere, claimThere)
+	case volumeThere == nil && claimThere == nil, volumeThere == nil && claimThere.Status.Phase == corev1.ClaimPending:
+		p.Make = append(p.Make, Made{volume(cache, at, store), users})
+		if claimThere == nil {
+			p.Make = append(p.Make, Made{claim(cache, at), users})
+		}
+	case volumeThere != nil && claimThere == nil && volumeThere.DeletionTimestamp.IsZero():
+		p.Make = append(p.Make, Made{claim(cache, at), users})
+	}
+}
+
+// stale says that what is there has to go before it can be made anew: it is of an object
+// or a version of before, or one of the two has lost the other.
+func stale(cache *v1alpha1.ClusterModelCache, volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim, store string) bool {
+	if claim != nil && (!owned(cache, claim) || claim.Status.Phase == corev1.ClaimLost) {
+		return true
+	}
+	return volume != nil && (!of(cache, volume, store) || claim == nil && volume.Status.Phase == corev1.VolumeReleased)
+}
+
+// clear deletes the claim, which stays while Pods on nodes mount it, and then the volume.
+func (p *Plan) clear(volume *corev1.PersistentVolume, claim *corev1.PersistentVolumeClaim) {
+	switch {
+	case claim != nil:
+		if claim.DeletionTimestamp.IsZero() {
+			p.Delete = append(p.Delete, claim)
+		}
+	case volume != nil && volume.DeletionTimestamp.IsZero():
+		p.Delete = append(p.Delete, volume)
+	}
+}
+
+// why says why no claim is made for Pods that name it; empty: one is.
+func why(cache *v1alpha1.ClusterModelCache, name string, groups map[string]*v1alpha1.ModelCacheNodeGroup) (reason, message string) {
+	switch {
+	case cache == nil:
+		return ReasonNoSuchCache, fmt.Sprintf("there is no ClusterModelCache %s, whose model the claim %s would be", name, ClaimOf(name))
+	case !cache.DeletionTimestamp.IsZero():
+		return ReasonDeleting, fmt.Sprintf("ClusterModelCache %s is being deleted: its model is mounted by no further Pod", name)
+	}
+	if reason, message := Problem(cache, groups); reason != "" {
+		return reason, message
+	}
+	if cache.Status.ID == "" {
+		return v1alpha1.ReasonNotAsked, fmt.Sprintf("ClusterModelCache %s: no node knows yet which version the model has; the claim %s is made once one does", name, ClaimOf(name))
+	}
+	return "", ""
+}
+
+// Problem says why the model of a cache can be mounted by nobody; empty: it can.
+func Problem(cache *v1alpha1.ClusterModelCache, groups map[string]*v1alpha1.ModelCacheNodeGroup) (reason, message string) {
+	if cache.Spec.Credentials != nil && !cache.Spec.Credentials.Shared {
+		return v1alpha1.ReasonPrivate, fmt.Sprintf("ClusterModelCache %s is of a private model, which everybody who mounts it could read: no claim is made unless spec.credentials.shared is true", cache.Name)
+	}
+	path := ""
+	for _, name := range cache.Spec.Groups() {
+		group := groups[name]
+		if group == nil {
+			return v1alpha1.ReasonNodeGroupMissing, fmt.Sprintf("ClusterModelCache %s: there is no ModelCacheNodeGroup %s, so it is not known in which folder the model is", cache.Name, name)
+		}
+		if path != "" && path != group.Spec.Path {
+			return v1alpha1.ReasonSeveralFolders, fmt.Sprintf("ClusterModelCache %s: its node groups have the folders %s and %s, and a volume has one: no claim is made; make a ClusterModelCache of the same model for each folder", cache.Name, path, group.Spec.Path)
+		}
+		path = group.Spec.Path
+	}
+	return "", ""
+}

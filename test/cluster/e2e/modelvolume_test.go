@@ -1,0 +1,81 @@
+//go:build cluster
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/hubserver"
+)
+
+// mounting is a Pod that mounts the model of a cache at /models.
+func (s *site) mounting(name, cache string, readOnly bool) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name},
+		Spec: corev1.PodSpec{
+			TerminationGracePeriodSeconds: new(int64),
+			Volumes: []corev1.Volume{{Name: "model", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{
+				ClaimName: "hotseat-model-" + cache, ReadOnly: readOnly,
+			}}}},
+			Containers: []corev1.Container{{
+				Name: "c", Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullNever, Env: []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "GPU-none"}},
+				VolumeMounts: []corev1.VolumeMount{{Name: "model", MountPath: "/models"}},
+			}},
+		},
+	}
+}
+
+func TestAPodOfAnotherNamespaceMountsAModelByItsClaimAndCannotWriteIt(t *testing.T) {
+	s, other := newModelSite(t, nil), newBareSite(t)
+	s.hub.Put("org/mounted", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte(`{"of": "mounted"}`)}})
+	s.allReady()
+	err := api.Create(t.Context(), other.mounting("writer", "mounted", false))
+	require.ErrorContains(t, err, "volume model: the claim hotseat-model-mounted is a model, which is mounted read-only: its persistentVolumeClaim should say readOnly: true")
+	pod := other.mounting("reader", "mounted", true)
+	require.NoError(t, api.Create(t.Context(), pod))
+	other.eventually("an Event says that there is no such cache", func() bool {
+		return strings.Contains(other.kubectl("get", "events", "--field-selector=reason=NoSuchModelCache", "-o", "jsonpath={.items[*].message}{.items[*].note}"), "there is no ClusterModelCache mounted")
+	})
+
+	c := s.keep("mounted", "org/mounted")
+	other.eventually("the Pod runs", func() bool {
+		return api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod) == nil && readyOrRuns(pod)
+	})
+	file := filepath.Join(filepath.Dir(filepath.Dir(networkOf(t, pod.Name))), "root", "models", "config.json")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	assert.Equal(t, `{"of": "mounted"}`, string(text))
+	_, err = os.OpenFile(file, os.O_WRONLY, 0)
+	require.ErrorIs(t, err, syscall.EROFS)
+	require.ErrorIs(t, os.Remove(file), syscall.EROFS)
+
+	user := "Pod " + other.ns + "/reader"
+	status := s.told(c.Name, "it is in use", func(s *v1alpha1.ClusterModelCacheStatus) bool { return s.InUse == 1 })
+	assert.Equal(t, "hotseat-model-mounted", status.Claim)
+	assert.True(t, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionMountable))
+	err = api.Delete(t.Context(), c)
+	require.True(t, apierrors.IsForbidden(err), "%v", err)
+	assert.Contains(t, err.Error(), "on node "+pod.Spec.NodeName+" by "+user)
+
+	require.NoError(t, api.Delete(t.Context(), pod))
+	other.eventually("claim and volume are gone", func() bool {
+		var claim corev1.PersistentVolumeClaim
+		var volume corev1.PersistentVolume
+		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Namespace: other.ns, Name: "hotseat-model-mounted"}, &claim)) &&
+			apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Name: "hotseat-model-mounted." + other.ns}, &volume))
+	})
+	require.NoError(t, api.Delete(t.Context(), c))
+}
