@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -261,7 +262,7 @@ func (d *decision) cacheOf(r *Requester) *Cache {
 	}
 	name := modelref.FromArgs(r.Form.Args)
 	for i := range d.Caches {
-		if c := &d.Caches[i]; means(name, c.Model) {
+		if c := &d.Caches[i]; name.In(c.Model) {
 			return c
 		}
 	}
@@ -319,7 +320,7 @@ func (d *decision) places(r *Requester) []place {
 		if !l.Silent {
 			asleep = append(asleep, d.sleepers(l, name)...)
 		}
-		if r.Form.ModelCache != launcherapi.ModelCacheOff && l.stores(wanted) {
+		if r.Form.ModelCache != launcherapi.ModelCacheOff && nodeview.Whole(l.Models, wanted) {
 			stored = append(stored, place{node: l.Node})
 		}
 	}
@@ -348,22 +349,6 @@ func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
 		all = append(all, at)
 	}
 	return all
-}
-
-// stores says that a launcher has a model whole in its store.
-func (l *Launcher) stores(name modelref.Name) bool {
-	for _, m := range l.Models {
-		if m.State == launcherapi.ModelReady && means(name, modelref.Version{ID: m.ID, URI: m.URI, Revision: m.Revision, Refs: m.Refs, Lacks: len(m.Lacks) > 0}) {
-			return true
-		}
-	}
-	return false
-}
-
-// means says that a name means a version, or a folder that is below one: whether a
-// version of a bucket has that folder is the launcher's to find out.
-func means(name modelref.Name, v modelref.Version) bool {
-	return name.Means(v) || slices.ContainsFunc(name.Above(), func(f modelref.Folder) bool { return f.Name.Means(v) })
 }
 
 // namer names the instances of a form, by their GPUs.
