@@ -29,6 +29,9 @@ type Copy struct {
 // does not say: as its namespace says, or the controller's flag; where those leave it
 // open, as the ClusterModelCache of the model does.
 func (c *Controller) fromWhere(ctx context.Context, o *Observation, namespace string) {
+	if o.Form.ModelCache != "" {
+		return
+	}
 	var wrong []podmeta.Problem
 	if c.opts.ModelCache != nil {
 		o.ModelCache, wrong = c.opts.ModelCache(ctx, namespace)

@@ -107,7 +107,7 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	if len(o.Problems) == 0 {
 		o.Form, o.Problems = c.form(ctx, n, pod, read.Requester)
 	}
-	if len(o.Problems) == 0 && o.Form.ModelCache == "" {
+	if len(o.Problems) == 0 {
 		c.fromWhere(ctx, o, pod.Namespace)
 	}
 	o.Requester = Requester{
