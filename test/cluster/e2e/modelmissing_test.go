@@ -44,14 +44,14 @@ func TestARequesterWaitsForItsModelOrFailsWithoutItAsItsCacheSays(t *testing.T) 
 	}
 	s.start(server{app: "awaited", node: 1})
 	s.start(server{app: "failing", node: 2})
-	const cache = "ClusterModelCache awaited"
-	pod := s.waitsFor("awaited", cache)
-	assert.Contains(t, s.kubectl("get", "events", "--field-selector", "reason=ModelMissing,type=Normal", "-o", "jsonpath={.items[*].involvedObject.uid}"), string(pod.UID))
 	var status podmeta.Status
 	nobody := "nobody fetches its model on node " + cluster.NodeName(1) + ", which is in none of the ModelCacheNodeGroups " + s.group
 	s.eventually("it is told what it waits for", func() bool {
 		status = s.status("awaited")
-		return status.Reason == "ModelMissing" && strings.Contains(status.Message, nobody) && strings.Contains(status.Message, cache)
+		return status.Reason == "ModelMissing" && strings.Contains(status.Message, nobody) && strings.Contains(status.Message, "ClusterModelCache awaited")
+	})
+	s.eventually("an Event says so that is no Warning", func() bool {
+		return strings.Contains(s.kubectl("get", "events", "--field-selector", "reason=ModelMissing,type=Normal", "-o", "jsonpath={.items[*].message}"), "ClusterModelCache awaited")
 	})
 	s.waitsFor("failing", "cannot serve the model org/failing from the store")
 	assert.Equal(t, "AttemptFailed", s.status("failing").Reason)
@@ -73,7 +73,7 @@ func TestARequesterWaitsForItsModelOrFailsWithoutItAsItsCacheSays(t *testing.T) 
 	assert.False(t, i.CreatedAt.Before(*models[0].Published), "it was made once its model was whole")
 	t.Logf("it was told, one after the other: %q; its instance was made %s after its model was whole", told, i.CreatedAt.Sub(*models[0].Published).Round(time.Millisecond))
 
-	require.NoError(t, api.Delete(t.Context(), &pod))
+	require.NoError(t, api.Delete(t.Context(), s.pod("awaited")))
 	s.gone("awaited")
 	_, err = s.launcher(status.Launcher).Delete(t.Context(), i.InstanceID) // else it keeps the model, and that the cache
 	require.NoError(t, err)
