@@ -65,11 +65,9 @@ func (o *Observation) lacksModel() bool {
 	return o.Record == nil && o.Keeper != nil && o.Keeper.Waits && o.dead() && !o.Copy.Whole
 }
 
-// silentCopy is for how long the launcher has not said what models it has; ok says
-// that it does not.
-func (o *Observation) silentCopy() (d time.Duration, ok bool) {
-	return o.Now.Sub(o.Copy.Silent), !o.Copy.Silent.IsZero()
-}
+// untilMissing is how long a launcher is still waited for that does not say what models
+// it has; 0 and less: it says so, or has not for long.
+func (o *Observation) untilMissing() time.Duration { return patience - o.Now.Sub(o.Copy.Silent) }
 
 // missing says why a model is waited for.
 func (o *Observation) missing() string {
