@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -55,7 +54,7 @@ func (l *launcherPod) copyOf(name modelref.Name) Copy {
 	case l.view.Models == nil:
 		return Copy{Silent: l.view.ModelsLost, Why: "launcher " + l.pod.Name + " does not say what models it has: " + l.view.NoModels}
 	default:
-		return Copy{Whole: nodeview.Whole(l.view.Models, name)}
+		return Copy{Whole: l.view.Has(name)}
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 
-	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
@@ -148,7 +147,7 @@ func (s *sim) recordedWithout(l *simLauncher, b podmeta.Binding, pod *corev1.Pod
 	}
 	name := modelref.FromArgs(form.Args)
 	there, known := v.Instances[b.Instance]
-	if waitsFor(name) && !nodeview.Whole(v.Models, name) && (!known || launcher.State(there.State).Ended()) {
+	if waitsFor(name) && !v.Has(name) && (!known || launcher.State(there.State).Ended()) {
 		s.violated("requester %s is bound, and its launcher does not have its model whole", b.Name)
 	}
 }
@@ -167,7 +166,7 @@ func (s *sim) toldMissing(inc *incarnation, pod *corev1.Pod) {
 		s.violated("requester %s is told to wait for its model, and its cache says onMissing: Fail", pod.Name)
 	case v.Models == nil && time.Since(v.ModelsLost) < patience/2:
 		s.violated("requester %s is told that its model is missing, and its launcher was not asked for long", pod.Name)
-	case nodeview.Whole(v.Models, name):
+	case v.Has(name):
 		s.violated("requester %s is told that its model is missing, and its launcher has it whole", pod.Name)
 	}
 }

@@ -11,10 +11,15 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// Whole says that a launcher with those models has the one of that name whole.
-func Whole(models map[string]launcherapi.Model, name modelref.Name) bool {
-	for _, m := range models {
-		if m.State == launcherapi.ModelReady && name.In(modelref.Version{ID: m.ID, URI: m.URI, Revision: m.Revision, Refs: m.Refs, Lacks: len(m.Lacks) > 0}) {
+// Whole says that a model of a launcher is the one of that name, and is whole.
+func Whole(m launcherapi.Model, name modelref.Name) bool {
+	return m.State == launcherapi.ModelReady && name.In(modelref.Version{ID: m.ID, URI: m.URI, Revision: m.Revision, Refs: m.Refs, Lacks: len(m.Lacks) > 0})
+}
+
+// Has says that a launcher has the model of that name whole, as far as it says.
+func (v View) Has(name modelref.Name) bool {
+	for _, m := range v.Models {
+		if Whole(m, name) {
 			return true
 		}
 	}

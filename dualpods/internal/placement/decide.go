@@ -320,7 +320,7 @@ func (d *decision) places(r *Requester) []place {
 		if !l.Silent {
 			asleep = append(asleep, d.sleepers(l, name)...)
 		}
-		if r.Form.ModelCache != launcherapi.ModelCacheOff && nodeview.Whole(l.Models, wanted) {
+		if r.Form.ModelCache != launcherapi.ModelCacheOff && l.stores(wanted) {
 			stored = append(stored, place{node: l.Node})
 		}
 	}
@@ -349,6 +349,16 @@ func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
 		all = append(all, at)
 	}
 	return all
+}
+
+// stores says that a launcher has a model whole in its store.
+func (l *Launcher) stores(name modelref.Name) bool {
+	for _, m := range l.Models {
+		if nodeview.Whole(m, name) {
+			return true
+		}
+	}
+	return false
 }
 
 // namer names the instances of a form, by their GPUs.
