@@ -124,6 +124,12 @@ func (n Name) Above() (all []Folder) {
 	return all
 }
 
+// In says whether a name means a version, or a folder that may be in one: whether a
+// version of a bucket has that folder is for those to find out who have the version.
+func (n Name) In(v Version) bool {
+	return n.Means(v) || slices.ContainsFunc(n.Above(), func(f Folder) bool { return f.Name.Means(v) })
+}
+
 // Folder is a folder within what a name calls.
 type Folder struct {
 	Name Name

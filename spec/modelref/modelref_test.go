@@ -57,6 +57,13 @@ func TestAFolderOfABucketIsInThoseAboveIt(t *testing.T) {
 	}
 }
 
+func TestAFolderIsInAVersionThatIsAboveIt(t *testing.T) {
+	kept := Version{URI: "s3://m/a", Revision: "1"}
+	for name, in := range map[string]bool{"s3://m/a": true, "s3://m/a/b/c": true, "s3://m/ab": false, "s3://m": false, "org/a": false} {
+		assert.Equal(t, in, Name{Model: name}.In(kept), name)
+	}
+}
+
 func TestTheNameIsFoundAmongTheArguments(t *testing.T) {
 	for _, c := range []struct {
 		args []string

@@ -93,6 +93,16 @@ type ClusterModelCacheSpec struct {
 	// +kubebuilder:default=None
 	Warm ModelWarming `json:"warm,omitempty"`
 
+	// What becomes of an inference server that names the model on a node whose launcher
+	// does not have it whole. Download: its engine finds the model by itself. Wait: the
+	// requester waits until the launcher has it. Fail: the start fails, and is tried again
+	// as any that failed. Who has the annotation hotseat.dev/model-cache has said
+	// otherwise: on a requester it counts in place of this, on a namespace where it is off
+	// or require.
+	// +optional
+	// +kubebuilder:default=Download
+	OnMissing ModelMissing `json:"onMissing,omitempty"`
+
 	// What is shown to the source; without it what the launchers have in their own
 	// environment, if anything.
 	// +optional
@@ -152,6 +162,18 @@ type ModelWarming string
 const (
 	WarmNone      ModelWarming = "None"
 	WarmPageCache ModelWarming = "PageCache"
+)
+
+// ModelMissing is what becomes of inference servers whose model is not there.
+//
+// +kubebuilder:validation:Enum=Fail;Wait;Download
+type ModelMissing string
+
+// What may become of them.
+const (
+	MissingFail     ModelMissing = "Fail"
+	MissingWait     ModelMissing = "Wait"
+	MissingDownload ModelMissing = "Download"
 )
 
 // ModelScheduling is what it means for requesters that a node has their model.

@@ -20,6 +20,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -47,6 +48,9 @@ type Options struct {
 	// ModelCache says from where engines of a namespace have their models when their
 	// requesters do not say, or what is wrong with that; nil: launchers are told nothing.
 	ModelCache func(ctx context.Context, namespace string) (mode string, wrong []podmeta.Problem)
+	// Keeper is the ClusterModelCache of a model, where that has the model served from
+	// launchers' own copies alone, and how far a node is with it; nil: none does.
+	Keeper func(ctx context.Context, model modelref.Name, node string) (*Keeper, []podmeta.Problem)
 	// Launchers makes launchers where there is none; nil: nobody does.
 	Launchers Launchers
 	// Drain is how long the connections of a requester's clients may take to end

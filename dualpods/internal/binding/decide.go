@@ -220,6 +220,9 @@ var bound = []rule{
 		warn(GPUNotSeen, "launcher %s does not see GPU %s", launcherName, (*Observation).strangeGPU)},
 	{"instance bound to another", func(o *Observation) bool { return o.Record == nil && o.Holder != "" },
 		inform(InstanceBusy, "its instance %s is still bound to %s", func(o *Observation) string { return o.Requester.Instance }, func(o *Observation) string { return o.Holder })},
+	{"models just lost", func(o *Observation) bool { return o.lacksModel() && o.untilMissing() > 0 },
+		func(o *Observation) Step { return Step{Do: Retry, After: o.untilMissing(), Why: o.missing()} }},
+	{"model missing", (*Observation).lacksModel, inform(ModelMissing, "%s", (*Observation).missing)},
 	{"no record", func(o *Observation) bool { return o.Record == nil },
 		func(o *Observation) Step {
 			return Step{Do: AddRecord, Why: "launcher " + o.Launcher.Name + " has its GPUs", Record: o.backedOff(o.newRecord())}

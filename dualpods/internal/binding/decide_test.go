@@ -61,6 +61,11 @@ func but(o Observation, change func(*Observation)) Observation {
 
 func deleting(o *Observation) { o.Requester.Deleting = true }
 
+// waits has a ClusterModelCache have the requester wait for its model.
+func waits(o *Observation) {
+	o.Keeper = &Keeper{Name: "kept", Waits: true, Node: "node node-0 fetches its model, and has 40 % of it"}
+}
+
 // unserved takes from one that is served what the requester's side shows of it.
 func unserved(o *Observation) {
 	o.SPI.Proxy = requesterapi.Proxy{State: requesterapi.StateUnbound}
@@ -311,9 +316,28 @@ var examples = map[string]example{
 	"one that is looked at for the first time, while its launcher does not answer": {"launcher silent", Tell, but(fresh(), func(o *Observation) {
 		o.Requester.Finalizer, o.Launcher.Connected = false, false
 	})},
-	"its model is bound to one that leaves": {"instance bound to another", Tell, but(fresh(), func(o *Observation) { o.Holder = "ns/old" })},
-	"nothing stands in the way":             {"no record", AddRecord, fresh()},
-	"the engine was killed":                 {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
+	"its model is bound to one that leaves":                            {"instance bound to another", Tell, but(fresh(), func(o *Observation) { o.Holder = "ns/old" })},
+	"nothing stands in the way":                                        {"no record", AddRecord, fresh()},
+	"its model is to be waited for, and the launcher does not have it": {"model missing", Tell, but(fresh(), waits)},
+	"the same, once it was told what it waits for": {"model missing", Nothing, but(fresh(), func(o *Observation) {
+		waits(o)
+		o.Requester.Told = "node node-0 fetches its model, and has 40 % of it; ClusterModelCache kept has who names the model wait (onMissing: Wait)"
+	})},
+	"the same, and an instance of it ended before": {"model missing", Tell, but(fresh(), func(o *Observation) { waits(o); o.Instance = &launcherapi.Instance{State: "failed"} })},
+	"the same, and an instance of it sleeps":       {"no record", AddRecord, but(fresh(), func(o *Observation) { waits(o); o.Instance = &launcherapi.Instance{State: "sleeping"} })},
+	"the same, and the launcher has it whole":      {"no record", AddRecord, but(fresh(), func(o *Observation) { waits(o); o.Copy.Whole = true })},
+	"the same, and its launcher has no store":      {"model missing", Tell, but(fresh(), func(o *Observation) { waits(o); o.Copy.Why = "launcher launcher-0 has no model store" })},
+	"the same, and its launcher has not said yet what models it has": {"models just lost", Retry, but(fresh(), func(o *Observation) {
+		waits(o)
+		o.Copy = Copy{Silent: now.Add(-time.Second), Why: "it has not answered yet"}
+	})},
+	"the same, and its launcher does not say what models it has": {"model missing", Tell, but(fresh(), func(o *Observation) {
+		waits(o)
+		o.Copy = Copy{Silent: now.Add(-patience), Why: "not found"}
+	})},
+	"its model is not to be started without a copy":   {"no record", AddRecord, but(fresh(), func(o *Observation) { waits(o); o.Keeper.Waits = false })},
+	"a model that went after its requester was bound": {"swap not asked", Swap, but(recorded(), waits)},
+	"the engine was killed":                           {"not awake, ready", BecomeUnready, but(servedOne(), func(o *Observation) { o.Instance.State = "failed" })},
 	"the engine was killed, and the requester program refused to become unready a moment ago": {"not awake, stays ready", Unbind, but(servedOne(), func(o *Observation) {
 		o.Instance.State = "failed"
 		refusedOf(o, BecomeUnready)

@@ -22,6 +22,8 @@ type Observation struct {
 	Form      nominal.Form // what was asked for; only without Problems
 	// ModelCache is from where a new instance has its model where Form does not say.
 	ModelCache string
+	Keeper     *Keeper           // whose copy that is to be; nil: no ClusterModelCache says so
+	Copy       Copy              // of the launcher; only with a Keeper that waits
 	Problems   []podmeta.Problem // of the requester's input
 	SPI        *SPI              // nil: the requester program does not answer, or was not asked
 	Kubelet    *Allocation       // nil: nobody can ask the kubelet, and the requester's own word counts

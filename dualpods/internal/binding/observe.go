@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -45,7 +46,9 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		if o.Requester.Exists && len(o.Problems) == 0 {
 			o.Form, o.Problems = o.Form.On(&l.pod.Spec)
 		}
-		o.Launcher = l.observed()
+		if o.Launcher = l.observed(); o.Keeper != nil && o.Keeper.Waits {
+			o.Copy = l.copyOf(modelref.FromArgs(o.Form.Args))
+		}
 		o.Kubelet = c.allocation(w, l, uid)
 	}
 	if o.SPI != nil && len(o.Problems) == 0 {
@@ -104,11 +107,8 @@ func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork
 	if len(o.Problems) == 0 {
 		o.Form, o.Problems = c.form(ctx, n, pod, read.Requester)
 	}
-	if len(o.Problems) == 0 && o.Form.ModelCache == "" && c.opts.ModelCache != nil {
-		mode, wrong := c.opts.ModelCache(ctx, pod.Namespace)
-		if o.ModelCache = mode; o.Record == nil { // one that is bound is served on
-			o.Problems = wrong
-		}
+	if len(o.Problems) == 0 {
+		c.fromWhere(ctx, o, pod.Namespace)
 	}
 	o.Requester = Requester{
 		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,

@@ -1,13 +1,17 @@
 package binding
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -114,4 +118,55 @@ func TestWhatServesTellsFromWhereItsModelCame(t *testing.T) {
 	assert.Equal(t, "there is no model org/m", s.ModelWhy)
 	o.Instance = nil
 	assert.Empty(t, o.servingStatus(podmeta.Status{}).ModelFrom)
+}
+
+func TestTheCacheCountsWhereNobodyElseSaysFromWhereAModelComes(t *testing.T) {
+	for name, c := range map[string]struct {
+		own, says, asked string
+		asks             bool // the cache
+	}{
+		"nobody says anything":    {"", "", "require", true},
+		"its namespace says auto": {"", "auto", "require", true},
+		"off":                     {"", "off", "off", false},
+		"require":                 {"", "require", "require", false},
+		"the requester says auto": {"auto", "require", "auto", false},
+	} {
+		ctrl := &Controller{opts: Options{
+			ModelCache: func(context.Context, string) (string, []podmeta.Problem) { return c.says, nil },
+			Keeper: func(_ context.Context, model modelref.Name, node string) (*Keeper, []podmeta.Problem) {
+				assert.True(t, c.asks, name)
+				return map[string]*Keeper{"org/model": {Name: "kept", Node: node}}[model.Model], nil
+			},
+		}}
+		o := fresh()
+		o.Form.ModelCache = c.own
+		ctrl.fromWhere(t.Context(), &o, "ns")
+		assert.Equal(t, c.asks, o.Keeper != nil, name)
+		assert.Equal(t, c.asked, o.newRecord().ModelCache, name)
+		o = fresh()
+		o.Form.Args = []string{"org/other"} // which no cache keeps
+		if c.asks {
+			ctrl.fromWhere(t.Context(), &o, "ns")
+			assert.Equal(t, c.says, o.newRecord().ModelCache, name)
+		}
+	}
+	wrong := []podmeta.Problem{{Message: "cannot be read"}}
+	ctrl := &Controller{opts: Options{Keeper: func(context.Context, modelref.Name, string) (*Keeper, []podmeta.Problem) { return nil, wrong }}}
+	o := fresh()
+	ctrl.fromWhere(t.Context(), &o, "ns")
+	assert.Equal(t, wrong, o.Problems)
+	o = recorded()
+	ctrl.fromWhere(t.Context(), &o, "ns")
+	assert.Empty(t, o.Problems, "one that is bound is served on")
+}
+
+func TestALauncherSaysWhetherItHasAModelWhole(t *testing.T) {
+	l := &launcherPod{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "l"}}}
+	assert.Contains(t, l.copyOf(modelref.Name{Model: "org/m"}).Why, "launcher l has no model store")
+	l.pod.Labels = map[string]string{podmeta.LabelModelNodeGroup: "all"}
+	l.view.ModelsLost, l.view.NoModels = now, "connection refused"
+	assert.Equal(t, Copy{Silent: now, Why: "launcher l does not say what models it has: connection refused"}, l.copyOf(modelref.Name{Model: "org/m"}))
+	l.view.Models = map[string]launcherapi.Model{"1": {URI: "hf://org/m", Refs: []string{"main"}, State: launcherapi.ModelReady}}
+	assert.Equal(t, Copy{Whole: true}, l.copyOf(modelref.Name{Model: "org/m"}))
+	assert.Equal(t, Copy{}, l.copyOf(modelref.Name{Model: "org/other"}))
 }

@@ -103,6 +103,8 @@ func (s *sim) happen(e simEvent) {
 		s.disturb(long)
 		s.api.flaky = 30
 		s.after(long, func() { s.api.flaky = 0 })
+	case "model goes", "models go", "model comes", "models unheard":
+		s.happenToModels(e, long)
 	case "fall behind", "wake unheard":
 		s.happenToTheNext(e)
 	case "cordon", "delete node", "forget node", "node comes back":
@@ -399,6 +401,12 @@ func (s *sim) heal() {
 	s.slowCalls, s.slowOrders, s.odd = nil, nil, nil
 	s.failStart, s.api.down, s.api.flaky, s.inc.killAt = 0, false, 0, 0
 	s.kubelets = map[string]string{}
+	s.lateModels = 0
+	for _, node := range sortedKeys(s.lacks) {
+		for model := range simModels {
+			s.hasModel(node, model, true)
+		}
+	}
 	for _, l := range s.launchers {
 		l.down, l.silent = false, false
 		l.beginAgain(nil)

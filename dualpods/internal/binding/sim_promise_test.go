@@ -204,6 +204,7 @@ func (s *sim) recorded(l *simLauncher, b podmeta.Binding) {
 		s.violated("requester %s is to have %s at once, which ended %d times", b.Name, b.Instance, f.Count)
 	}
 	s.failures[b.RequesterUID] = 0
+	s.recordedWithout(l, b, pod)
 	if n, _ := podmeta.GPUs(pod.Spec.Containers[0].Resources.Limits); n != len(b.GPUs) {
 		s.violated("requester %s asks for %d GPUs and is bound on %d", b.Name, n, len(b.GPUs))
 	}
@@ -251,6 +252,9 @@ func (s *sim) released(inc *incarnation, l *simLauncher, b podmeta.Binding) {
 func (s *sim) told(inc *incarnation, pod *corev1.Pod, old, now podmeta.Status) {
 	if now.Message == old.Message {
 		return
+	}
+	if now.Reason == string(ModelMissing) {
+		s.toldMissing(inc, pod)
 	}
 	if p := s.programs[pod.UID]; strings.Contains(now.Message, "cannot be told") && max(s.kubeletsBy[p.node].Unix(), p.placed.Unix(), inc.born.Unix()) > time.Now().Unix()-5 {
 		s.violated("%s is told that the kubelet does not say what it has, and it was asked a moment ago", pod.Name)

@@ -89,6 +89,15 @@ var composed = map[string][]simEvent{
 		{at: 14 * time.Second, what: oddUnready},
 		{at: 15 * time.Second, what: "evict launcher"},
 	},
+	"model missing": { // for long, and until all is mended
+		{at: time.Second, what: "model goes", arg: 2 << 3},
+		{at: 3 * time.Second, what: "create", arg: 2},
+	},
+	"models just lost": {
+		{at: time.Second, what: "models unheard", arg: 2},
+		{at: 3 * time.Second, what: "create on demand"},
+		{at: 3500 * time.Millisecond, what: "create on demand"},
+	},
 	"told to rest": { // over a connection that hangs
 		{at: 3 * time.Second, what: "create", arg: 3},
 		{at: 20 * time.Second, what: "delete"},

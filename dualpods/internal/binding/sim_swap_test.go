@@ -149,6 +149,11 @@ func (l *simLauncher) decide(sw *simSwap, req launcherapi.SwapRequest) (plan sim
 	case plan.in != nil && !awake(plan.in) && plan.in.State != string(launcher.Sleeping):
 		return plan, launcher.Conflictf("instance %s is %s", id, plan.in.State)
 	}
+	if plan.in == nil {
+		if err := l.refusesWithout(req.In); err != nil {
+			return plan, err
+		}
+	}
 	for _, i := range l.on(req.GPUUUIDs) {
 		if i.InstanceID != id && awake(i) {
 			plan.out = append(plan.out, i)

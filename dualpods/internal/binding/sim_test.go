@@ -66,6 +66,8 @@ type sim struct {
 	byHand      map[types.UID]bool   // Pods whose finalizers somebody took off, or whose records somebody damaged
 	damaged     map[string]string    // records that somebody damaged, as they were
 	killing     simKilling
+	lacks       map[string]map[string]bool // models that are not whole, by node
+	lateModels  int                        // how many launchers are still to say late what models they have
 }
 
 // draw is the next number of a kind: taking an event out of a script does not
@@ -176,7 +178,7 @@ func (s *sim) boot() {
 	}
 	inc.ctrl = New(inc.ctx, Options{
 		API: &simClient{inc: inc}, Pods: inc.podsOf, Views: inc, Requesters: &simRequesters{inc}, Recorder: events.NewFakeRecorder(0),
-		LauncherPort: 8001, Access: simAccess, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc},
+		LauncherPort: 8001, Access: simAccess, Drain: 2 * time.Second, Launchers: &simPool{inc}, Allocations: &simKubelets{inc}, Keeper: s.keeper,
 		Again: func(node string) { s.locked(func() { inc.enqueue(node) }) }, Now: time.Now, Observer: simObserver{inc}, RelayLog: inc.relayLog,
 	}, log)
 	inc.ctrl.opts.Recorder = silentRecorder{}
@@ -365,6 +367,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, 
 		s := &sim{
 			seed: seed, start: time.Now(), rules: rules, trace: trace, draws: map[string]uint64{}, launchers: map[string]*simLauncher{},
 			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
+			lacks:    map[string]map[string]bool{},
 			failures: map[types.UID]int{}, serves: map[types.UID]time.Time{}, evictions: map[string]simEviction{}, unbound: map[string]time.Time{},
 			killing: simKilling{after: row, decided: map[string]bool{}, acted: map[string]bool{}},
 		}

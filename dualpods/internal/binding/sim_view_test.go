@@ -205,6 +205,8 @@ type simView struct {
 	since  time.Time            // it is connected
 	told   map[string]time.Time // when it last told of an instance
 	last   time.Time
+	// modelsAt is when it last told of models, or began to be asked for them.
+	modelsAt time.Time
 }
 
 // Watch begins a stream.
@@ -231,6 +233,7 @@ func (inc *incarnation) connect(key string, v *simView, d time.Duration) {
 		default:
 			v.View = nodeview.View{Connected: true, GPUs: l.gpus, Instances: map[string]launcherapi.Instance{}, Revision: l.rev}
 			v.since, v.told = time.Now(), map[string]time.Time{}
+			v.hears(l)
 			for id, i := range l.all {
 				v.Instances[id] = i.Instance
 			}

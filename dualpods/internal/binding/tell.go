@@ -30,6 +30,7 @@ const (
 	LauncherRefuses  Reason = "LauncherRefuses"  // so with a call to the launcher
 	InstanceBusy     Reason = "InstanceBusy"     // bound to a requester that leaves
 	GPUBusy          Reason = "GPUBusy"          // by an instance of another launcher that is about to sleep
+	ModelMissing     Reason = "ModelMissing"     // from the launcher; a ClusterModelCache has it waited for
 	AttemptFailed    Reason = "AttemptFailed"    // the swap came to nothing; there is another one later
 	NotServing       Reason = "NotServing"       // not any more
 	RecordDamaged    Reason = "RecordDamaged"    // that it is bound by, perhaps; also of the launcher Pod that it is on

@@ -109,10 +109,18 @@ func Run(ctx context.Context, opts Options) (err error) {
 		pool   *launcherpool.Pool
 		relay  *logrelay.Relay
 	)
-	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: func(string) { models.add("") }, Changed: func(launcher string) {
+	toNode := func(launcher string) {
 		if node, ok := binder.NodeOf(launcher); ok {
 			again.add(node)
 		}
+	}
+	modelsChanged := func(launcher string, whole bool) {
+		if models.add(""); whole { // requesters may wait for one
+			toNode(launcher)
+		}
+	}
+	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: modelsChanged, Changed: func(launcher string) {
+		toNode(launcher)
 		if config, ok := pool.ConfigOf(launcher); ok {
 			counts.addLater(config)
 		}
@@ -129,7 +137,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
 	binder = binding.New(life, binding.Options{
 		API: mgr.GetClient(), Pods: podsOf(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
-		LauncherPort: opts.LauncherPort, Access: pool.Access, RequireTLS: opts.RequireTLS, ModelCache: modelCacheOf(mgr.GetClient(), opts.Namespace, opts.ModelCache), Launchers: pool, Drain: opts.Drain,
+		LauncherPort: opts.LauncherPort, Access: pool.Access, RequireTLS: opts.RequireTLS, ModelCache: modelCacheOf(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: keeperOf(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
 		Leads: leading(mopts.LeaderElectionResourceLockInterface),
 	}, opts.Log.WithName("binding"))
@@ -143,7 +151,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer caches.Close()
 	defer end()
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpVolumes(mgr, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpVolumes(mgr, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -219,12 +227,16 @@ func (w watched) Client(key string) binding.LauncherClient {
 }
 
 // setUp has the controller look at a node whenever something of it changes.
-func setUp(ctx context.Context, mgr ctrl.Manager, binder *binding.Controller, again *requests, nodes int) error {
+func setUp(ctx context.Context, mgr ctrl.Manager, binder *binding.Controller, again *requests, opts Options) error {
 	index := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, binding.IndexNode, index); err != nil {
 		return fmt.Errorf("cannot index Pods: %w", err)
 	}
-	return ctrl.NewControllerManagedBy(mgr).Named("binding").
+	nodes := ctrl.NewControllerManagedBy(mgr).Named("binding")
+	if opts.Namespace == "" {
+		nodes = nodes.Watches(&v1alpha1.ClusterModelCache{}, waitingFor(mgr.GetClient()))
+	}
+	return nodes.
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 			return request(o.GetName())
@@ -233,7 +245,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, binder *binding.Controller, ag
 		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfNamespace(mgr.GetClient())), builder.WithPredicates(configChanged())).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(nodesOfSecret(mgr.GetClient()))).
 		WatchesRawSource(source.Func(again.begin)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: nodes}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: opts.Nodes}).
 		Complete(binder)
 }
 

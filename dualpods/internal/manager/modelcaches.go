@@ -6,12 +6,20 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/dualpods/internal/modelcache"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 // modelCacheOf says from where engines of a namespace have their models when their
@@ -42,6 +50,52 @@ func modelCacheOf(api client.Reader, only, usual string) func(ctx context.Contex
 			return "", []podmeta.Problem{{Kind: podmeta.Invalid, Field: field, Message: wrong}}
 		}
 		return mode, nil
+	}
+}
+
+// keeperOf says which ClusterModelCache has a model served from launchers' own copies
+// alone. They are of the whole cluster, and a controller that looks at one namespace
+// knows none.
+func keeperOf(api client.Reader, only string) func(ctx context.Context, model modelref.Name, node string) (*binding.Keeper, []podmeta.Problem) {
+	return func(ctx context.Context, model modelref.Name, node string) (*binding.Keeper, []podmeta.Problem) {
+		if only != "" || model.Model == "" {
+			return nil, nil
+		}
+		var caches v1alpha1.ClusterModelCacheList
+		if err := api.List(ctx, &caches, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, []podmeta.Problem{{Kind: podmeta.Invalid, Field: "ClusterModelCaches", Message: "cannot be read: " + err.Error()}}
+		}
+		return modelcache.KeeperOf(caches.Items, model, node), nil
+	}
+}
+
+// waitingFor has those nodes looked at on which requesters may wait for the model of a
+// ClusterModelCache, when something else is so of it.
+func waitingFor(api client.Client) handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	all := nodesOfNamespace(api) // a ClusterModelCache is in none: of all of them
+	add := func(requests []reconcile.Request, q queue) {
+		for _, r := range requests {
+			q.Add(r)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { add(all(ctx, e.Object), q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { add(all(ctx, e.Object), q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			before, ok := e.ObjectOld.(*v1alpha1.ClusterModelCache)
+			after, too := e.ObjectNew.(*v1alpha1.ClusterModelCache)
+			if !ok || !too {
+				return
+			}
+			everywhere, nodes := modelcache.Changed(before, after)
+			if everywhere {
+				add(all(ctx, after), q)
+			}
+			for _, node := range nodes {
+				add(request(node), q)
+			}
+		},
 	}
 }
 

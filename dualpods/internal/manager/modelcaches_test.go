@@ -1,15 +1,23 @@
 package manager
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 func TestANamespaceSaysFromWhereItsEnginesHaveTheirModelsOrElseTheController(t *testing.T) {
@@ -39,6 +47,59 @@ func TestANamespaceSaysFromWhereItsEnginesHaveTheirModelsOrElseTheController(t *
 			assert.Contains(t, wrong[0].String(), c.wrong, name)
 		}
 	}
+}
+
+func TestACacheSaysWhetherItsModelIsWaitedForWhereAllNamespacesAreLookedAt(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	c := &v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: "kept"}, Spec: v1alpha1.ClusterModelCacheSpec{
+		Source: v1alpha1.ModelSource{URI: "hf://org/m"}, NodeGroup: "all", OnMissing: v1alpha1.MissingWait,
+	}}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(c).Build()
+	of := func(only, model string) *binding.Keeper {
+		t.Helper()
+		keeper, wrong := keeperOf(api, only)(t.Context(), modelref.Name{Model: model}, "n1")
+		assert.Empty(t, wrong)
+		return keeper
+	}
+	require.NotNil(t, of("", "org/m"))
+	assert.True(t, of("", "org/m").Waits)
+	assert.Contains(t, of("", "org/m").Node, "n1")
+	assert.Nil(t, of("", "org/other"))
+	assert.Nil(t, of("", ""))
+	assert.Nil(t, of("ours", "org/m"), "it is of the whole cluster")
+	_, wrong := keeperOf(fake.NewClientBuilder().Build(), "")(t.Context(), modelref.Name{Model: "org/m"}, "n1") // which knows no such objects
+	assert.NotEmpty(t, wrong)
+}
+
+func TestThoseNodesAreLookedAtWhereAModelMayBeWaitedFor(t *testing.T) {
+	api := pods{all: []corev1.Pod{launcherOn("n1", "vllm"), requesterOn("ours", "n2", "llama"), requesterOn("theirs", "n3", "llama")}}
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	looked := func() (nodes []string) {
+		for queue.Len() > 0 {
+			r, _ := queue.Get()
+			queue.Done(r)
+			nodes = append(nodes, r.Name)
+		}
+		slices.Sort(nodes)
+		return nodes
+	}
+	before := &v1alpha1.ClusterModelCache{Spec: v1alpha1.ClusterModelCacheSpec{OnMissing: v1alpha1.MissingWait}}
+	fetches, elsewhere := before.DeepCopy(), before.DeepCopy()
+	fetches.Status.Nodes = []v1alpha1.ModelNode{{Node: "n3", State: v1alpha1.ModelNodeDownloading}}
+	elsewhere.Spec.OnMissing = v1alpha1.MissingDownload
+	events := waitingFor(api)
+	events.Create(t.Context(), event.CreateEvent{Object: before}, queue)
+	assert.Equal(t, []string{"n2", "n3"}, looked(), "it may be the one that counts")
+	events.Delete(t.Context(), event.DeleteEvent{Object: before}, queue)
+	assert.Equal(t, []string{"n2", "n3"}, looked())
+	events.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: elsewhere}, queue)
+	assert.Equal(t, []string{"n2", "n3"}, looked())
+	events.Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: fetches}, queue)
+	assert.Equal(t, []string{"n3"}, looked())
+	events.Update(t.Context(), event.UpdateEvent{ObjectOld: fetches, ObjectNew: fetches}, queue)
+	assert.Empty(t, looked())
 }
 
 func TestOfNamespacesIsCachedFromWhereTheirModelsComeAlone(t *testing.T) {

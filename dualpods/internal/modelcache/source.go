@@ -43,6 +43,31 @@ func address(c *v1alpha1.ClusterModelCache, revision string) Wanted {
 	}
 }
 
+// VersionOf is the model of a cache as names may call it.
+func VersionOf(c *v1alpha1.ClusterModelCache) modelref.Version {
+	v := modelref.Version{URI: c.Spec.Source.URI, Revision: c.Status.Revision}
+	if strings.HasPrefix(v.URI, modelref.HubScheme) {
+		v.Refs = []string{cmp.Or(c.Spec.Source.Revision, modelref.MainBranch)}
+	}
+	return v
+}
+
+// Older compares caches by their age: of several of one model the oldest counts.
+func Older(a, b *v1alpha1.ClusterModelCache) int {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+}
+
+// Of is the cache that counts for a model of that name: the oldest of its caches that
+// is not being deleted; nil: there is none.
+func Of(all []v1alpha1.ClusterModelCache, name modelref.Name) (oldest *v1alpha1.ClusterModelCache) {
+	for i := range all {
+		if c := &all[i]; c.DeletionTimestamp.IsZero() && name.In(VersionOf(c)) && (oldest == nil || Older(c, oldest) < 0) {
+			oldest = c
+		}
+	}
+	return oldest
+}
+
 // resolves says which store asks which version a model of the hub is, for all: one at
 // a time, and after a pause when that could not be told. All may ask where that is
 // known.

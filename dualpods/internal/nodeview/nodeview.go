@@ -67,8 +67,9 @@ type Options struct {
 	// Changed is called, from one of the Set's goroutines, when what the launcher
 	// of that key says has changed.
 	Changed func(key string)
-	// ModelsChanged is called likewise when its models have changed. Nil: nobody is told.
-	ModelsChanged func(key string)
+	// ModelsChanged is called likewise when its models have changed; whole: which of
+	// them it has whole, by which names, or whether it says so at all. Nil: nobody is told.
+	ModelsChanged func(key string, whole bool)
 	// Heartbeat is how often a quiet stream shows that it lives; one that is
 	// silent for three of them has broken off. 0: 2 s.
 	Heartbeat time.Duration
@@ -99,7 +100,7 @@ func New(opts Options) *Set {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	if opts.ModelsChanged == nil {
-		opts.ModelsChanged = func(string) {}
+		opts.ModelsChanged = func(string, bool) {}
 	}
 	return &Set{opts: opts, all: map[string]*launcher{}}
 }
@@ -125,7 +126,7 @@ func (s *Set) Watch(key string, target Target) {
 	l := &launcher{target: target, cancel: cancel, view: View{Lost: begun, Why: silent, NoModels: silent, ModelsLost: begun}}
 	s.all[key] = l
 	s.running.Go(func() {
-		l.run(ctx, s.opts, func() { s.opts.Changed(key) }, func() { s.opts.ModelsChanged(key) })
+		l.run(ctx, s.opts, func() { s.opts.Changed(key) }, func(whole bool) { s.opts.ModelsChanged(key, whole) })
 	})
 }
 
@@ -220,7 +221,7 @@ const (
 )
 
 // run keeps its streams open until ctx ends.
-func (l *launcher) run(ctx context.Context, opts Options, changed, modelsChanged func()) {
+func (l *launcher) run(ctx context.Context, opts Options, changed func(), modelsChanged func(whole bool)) {
 	calls, end := newHTTP(l.target.Name, opts.TLS)
 	defer end()
 	scheme := "http://"
@@ -322,37 +323,6 @@ func (l *launcher) apply(event launcherapi.WatchEvent) {
 		return
 	}
 	l.view.Instances[event.Object.InstanceID] = event.Object
-}
-
-// followModels notes the models of the launcher whenever they change, until the
-// stream breaks off.
-func (l *launcher) followModels(ctx context.Context, c *client.Client, changed func()) (reached bool, err error) {
-	for models, err := range c.FollowModels(ctx) {
-		if err != nil {
-			return reached, err
-		}
-		reached = true
-		l.mu.Lock()
-		l.view.Models, l.view.NoModels, l.view.ModelsAsked = models, "", true
-		l.mu.Unlock()
-		changed()
-	}
-	return reached, ctx.Err()
-}
-
-// loseModels notes that the models are not known any more, and why.
-func (l *launcher) loseModels(err error, changed func()) {
-	why := withoutPort(err)
-	l.mu.Lock()
-	tell := l.view.Models != nil || l.view.NoModels != why
-	if l.view.Models != nil {
-		l.view.ModelsLost = time.Now()
-	}
-	l.view.Models, l.view.NoModels, l.view.ModelsAsked = nil, why, true
-	l.mu.Unlock()
-	if tell {
-		changed()
-	}
 }
 
 // lose notes that there is no stream any more, and why. One that held breaks off

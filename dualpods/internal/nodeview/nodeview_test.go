@@ -169,7 +169,7 @@ func TestTheModelsOfALauncherAreKnownOnceItHasToldOfAll(t *testing.T) {
 	l := newHost(t)
 	l.change(func() { l.models = map[string]launcherapi.Model{"a": {ID: "a", State: launcherapi.ModelDownloading}} })
 	told := make(chan string, 100)
-	s := newSet(t, Options{ModelsChanged: func(key string) { told <- key }})
+	s := newSet(t, Options{ModelsChanged: func(key string, _ bool) { told <- key }})
 	target := l.target()
 	s.Watch("without", target)
 	target.Models = true

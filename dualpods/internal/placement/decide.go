@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -261,7 +262,7 @@ func (d *decision) cacheOf(r *Requester) *Cache {
 	}
 	name := modelref.FromArgs(r.Form.Args)
 	for i := range d.Caches {
-		if c := &d.Caches[i]; means(name, c.Model) {
+		if c := &d.Caches[i]; name.In(c.Model) {
 			return c
 		}
 	}
@@ -353,17 +354,11 @@ func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
 // stores says that a launcher has a model whole in its store.
 func (l *Launcher) stores(name modelref.Name) bool {
 	for _, m := range l.Models {
-		if m.State == launcherapi.ModelReady && means(name, modelref.Version{ID: m.ID, URI: m.URI, Revision: m.Revision, Refs: m.Refs, Lacks: len(m.Lacks) > 0}) {
+		if nodeview.Whole(m, name) {
 			return true
 		}
 	}
 	return false
-}
-
-// means says that a name means a version, or a folder that is below one: whether a
-// version of a bucket has that folder is the launcher's to find out.
-func means(name modelref.Name, v modelref.Version) bool {
-	return name.Means(v) || slices.ContainsFunc(name.Above(), func(f modelref.Folder) bool { return f.Name.Means(v) })
 }
 
 // namer names the instances of a form, by their GPUs.

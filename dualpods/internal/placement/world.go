@@ -7,16 +7,15 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/dualpods/internal/modelcache"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -111,19 +110,13 @@ func (c *Controller) caches(ctx context.Context) (all []Cache, err error) {
 		return nil, fmt.Errorf("cannot list the ClusterModelCaches: %w", err)
 	}
 	items := slices.Clone(list.Items)
-	slices.SortFunc(items, func(a, b v1alpha1.ClusterModelCache) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
-	})
+	slices.SortFunc(items, func(a, b v1alpha1.ClusterModelCache) int { return modelcache.Older(&a, &b) })
 	for i := range items {
 		o := &items[i]
 		if !o.DeletionTimestamp.IsZero() {
 			continue
 		}
-		source := modelref.Version{URI: o.Spec.Source.URI, Revision: o.Status.Revision}
-		if strings.HasPrefix(source.URI, modelref.HubScheme) {
-			source.Refs = []string{cmp.Or(o.Spec.Source.Revision, modelref.MainBranch)}
-		}
-		all = append(all, Cache{Name: o.Name, Model: source, Scheduling: o.Spec.Scheduling})
+		all = append(all, Cache{Name: o.Name, Model: modelcache.VersionOf(o), Scheduling: o.Spec.Scheduling})
 	}
 	return all, nil
 }

@@ -1,0 +1,63 @@
+package nodeview
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
+)
+
+func TestALauncherHasAModelThatIsWholeByItsNames(t *testing.T) {
+	v := View{Models: map[string]launcherapi.Model{
+		"a": {ID: "a", URI: "hf://org/a", Refs: []string{"main"}, State: launcherapi.ModelReady},
+		"b": {ID: "b", URI: "hf://org/b", Refs: []string{"main"}, State: launcherapi.ModelDownloading},
+		"c": {ID: "c", URI: "hf://org/c", Refs: []string{"v1"}, State: launcherapi.ModelReady},
+		"d": {ID: "d", URI: "hf://org/d", Refs: []string{"main"}, State: launcherapi.ModelReady, Lacks: []string{"config.json"}},
+		"e": {ID: "e", URI: "s3://m/e", State: launcherapi.ModelReady},
+	}}
+	for name, whole := range map[string]bool{"org/a": true, "hf://org/a": true, "a": true, "org/b": false, "org/c": false, "org/c@v1": true, "org/d": false, "d": true, "s3://m/e/f": true, "org/f": false} {
+		assert.Equal(t, whole, v.Has(modelref.Name{Model: name}), name)
+	}
+	assert.False(t, View{}.Has(modelref.Name{Model: "org/a"}))
+}
+
+func TestWhatIsFetchedIsToldApartFromWhichModelsAreWhole(t *testing.T) {
+	l := newHost(t)
+	say := func(m launcherapi.Model) {
+		m.ID, m.URI = "a", "hf://org/a"
+		l.change(func() { l.models = map[string]launcherapi.Model{"a": m} })
+	}
+	var whole, all atomic.Int64
+	s := newSet(t, Options{ModelsChanged: func(_ string, w bool) {
+		if w {
+			whole.Add(1)
+		}
+		all.Add(1)
+	}})
+	target := l.target()
+	target.Models = true
+	told := func(what string, m launcherapi.Model, times int64) {
+		t.Helper()
+		before := all.Load()
+		say(m)
+		s.until(what, "one", func(v View) bool {
+			return v.Models["a"].State == m.State && v.Models["a"].FetchedBytes == m.FetchedBytes && len(v.Models["a"].Refs) == len(m.Refs) && all.Load() > before
+		})
+		assert.Equal(t, times, whole.Load(), what)
+	}
+	say(launcherapi.Model{State: launcherapi.ModelDownloading})
+	s.Watch("one", target)
+	s.until("its models are known", "one", func(v View) bool { return v.Models != nil && all.Load() > 0 })
+	assert.EqualValues(t, 1, whole.Load(), "which it has is known")
+	told("more is fetched", launcherapi.Model{State: launcherapi.ModelDownloading, FetchedBytes: 1}, 1)
+	told("still more", launcherapi.Model{State: launcherapi.ModelDownloading, FetchedBytes: 2}, 1)
+	told("it is whole", launcherapi.Model{State: launcherapi.ModelReady}, 2)
+	told("by another name too", launcherapi.Model{State: launcherapi.ModelReady, Refs: []string{"main"}}, 3)
+	told("it is damaged", launcherapi.Model{State: launcherapi.ModelDamaged, Refs: []string{"main"}}, 4)
+	before := whole.Load()
+	l.change(func() { l.noModels = true })
+	s.until("nothing is known any more", "one", func(v View) bool { return v.Models == nil && whole.Load() > before })
+}
