@@ -165,6 +165,7 @@ func writeFile(out *tar.Writer, root *os.Root, f item) (hash string, err error) 
 // has not. Nothing is published before all of it is here and is what it should be.
 //
 //	the stream                                       effect
+//	for no key                                       error, code not_found
 //	of another kind than the launcher's own          error, code conflict
 //	while another is taken in                        error, code conflict
 //	not whole, not as its manifest says, or with
@@ -173,6 +174,9 @@ func writeFile(out *tar.Writer, root *os.Root, f item) (hash string, err error) 
 //	whole                                            published, file by file
 func (c *Cache) Import(key string, r io.Reader) (launcherapi.CompileCache, error) {
 	if key != c.key {
+		if !keyPattern.MatchString(key) {
+			return launcherapi.CompileCache{}, c.notFound(key)
+		}
 		return launcherapi.CompileCache{}, c.otherKind(key, nil)
 	}
 	turn, err := hold(c.path(c.key, incomingLock), unix.LOCK_EX|unix.LOCK_NB)

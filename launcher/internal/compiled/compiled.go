@@ -67,6 +67,9 @@ var (
 // Open makes the cache of a kind where it is missing, and keeps others from removing it
 // until Close.
 func Open(o Options) (*Cache, error) {
+	if o.Kind.GPUs == nil {
+		o.Kind.GPUs = []string{}
+	}
 	c := &Cache{opts: o, key: keyOf(o.Kind)}
 	text, err := json.MarshalIndent(o.Kind, "", "  ")
 	if err != nil {
@@ -198,7 +201,7 @@ func (c *Cache) show(key string) (launcherapi.CompileCache, error) {
 	one := launcherapi.CompileCache{Key: key, Own: key == c.key, Path: c.path(key, cacheDir)}
 	text, err := os.ReadFile(c.path(key, kindFile))
 	if !keyPattern.MatchString(key) || err != nil || json.Unmarshal(text, &one.Kind) != nil {
-		return one, &launcher.Error{Code: launcherapi.CodeNotFound, Detail: fmt.Sprintf("there is no compile cache %q in %s", key, c.opts.Dir)}
+		return one, c.notFound(key)
 	}
 	if info, err := os.Stat(c.path(key, lockFile)); err == nil {
 		one.LastUsed = info.ModTime().UTC()
@@ -218,6 +221,10 @@ func (c *Cache) show(key string) (launcherapi.CompileCache, error) {
 		return nil
 	})
 	return one, nil
+}
+
+func (c *Cache) notFound(key string) error {
+	return &launcher.Error{Code: launcherapi.CodeNotFound, Detail: fmt.Sprintf("there is no compile cache %q in %s", key, c.opts.Dir)}
 }
 
 // Remove removes a cache, and gives it as it was. That of the launcher's own engines is
