@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -90,4 +93,75 @@ func TestASwapOnAnotherGPUWaitsForWhatIsBeingCompiled(t *testing.T) {
 	compiled, found := n.compilations(n.Get("b"))
 	assert.Equal(t, 0, compiled)
 	assert.Equal(t, 1, found)
+}
+
+// commands runs a command of the client to its end.
+func (n *Node) commands(args ...string) (out, errs string, code int) {
+	n.t.Helper()
+	c := n.launcher(args...)
+	code = n.ends(c)
+	return c.out.String(), c.err.String(), code
+}
+
+// The other node compiles nothing, although its folders are elsewhere.
+func TestWhatIsCompiledIsCarriedToAnotherNodeOfItsKindAndToNoOther(t *testing.T) {
+	t.Parallel()
+	from, to := NewNode(t), NewNode(t)
+	from.Create("a", cold(0, "1ms"))
+	compiled, _ := from.compilations(from.Await("a", "awake"))
+	require.Equal(t, 1, compiled)
+	key, before := from.compiled().Key, to.compiled()
+	require.Equal(t, key, before.Key)
+	file := filepath.Join(t.TempDir(), "compiled.tar")
+	_, errs, code := from.commands("compiled", "export", "-f", file)
+	require.Equal(t, 0, code, errs)
+
+	whole, err := os.ReadFile(file)
+	require.NoError(t, err)
+	half := to.Call("PUT", "/v2/compile-caches/"+key, whole[:len(whole)-2048])
+	require.Equal(t, 422, half.Status, "%s", half.Body)
+	assert.Equal(t, before.Starts, to.compiled().Starts, "nothing of it is there")
+
+	_, errs, code = to.commands("compiled", "import", "-f", file)
+	require.Equal(t, 0, code, errs)
+	to.Create("a", cold(0, "1h"))
+	_, found := to.compilations(to.Await("a", "awake"))
+	assert.Equal(t, 1, found)
+
+	program, err := os.ReadFile(bin.enginesim)
+	require.NoError(t, err)
+	elsewhere := filepath.Join(t.TempDir(), "vllm")
+	require.NoError(t, os.WriteFile(elsewhere, program, 0o755))
+	other := NewNode(t, "--vllm", elsewhere)
+	_, errs, code = other.commands("compiled", "import", "-f", file)
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "what engines of another kind have compiled is of no use here")
+
+	out, _, _ := to.commands("compiled")
+	assert.Contains(t, out, key)
+	_, errs, code = to.commands("compiled", "rm", key)
+	require.Equal(t, 0, code, errs)
+	assert.Zero(t, to.compiled().Starts)
+}
+
+// Whoever may not have engines started may not say what engines run.
+func TestACompileCacheIsTakenFromTrustedCallersAlone(t *testing.T) {
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("sesame"), 0o600))
+	n := NewNode(t, "--token-file", token)
+	for _, method := range []string{"GET", "PUT", "DELETE"} {
+		a := call(t, method, n.URL+"/v2/compile-caches/"+strings.Repeat("0", 32), []byte("x"))
+		assert.Equal(t, 401, a.Status, method)
+	}
+}
+
+func TestWithoutACompileCacheEnginesKeepWhatTheyCompileThemselves(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t, "--compile-cache", "off")
+	i := n.Awake("a", On(0))
+	assert.Equal(t, 404, n.Call("GET", "/v2/compile-caches", nil).Status)
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", i.PID))
+	require.NoError(t, err)
+	assert.NotContains(t, string(env), n.State+"/compiled")
 }

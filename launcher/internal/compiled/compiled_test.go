@@ -134,7 +134,8 @@ func stream(t *testing.T, files ...*tar.Header) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	for _, head := range files {
+	for _, given := range files {
+		head := *given
 		text := head.Uname // what it has in it
 		head.Uname, head.Size = "", int64(len(text))
 		if head.Typeflag == 0 {
@@ -142,7 +143,7 @@ func stream(t *testing.T, files ...*tar.Header) []byte {
 		} else {
 			text, head.Size = "", 0
 		}
-		require.NoError(t, w.WriteHeader(head))
+		require.NoError(t, w.WriteHeader(&head))
 		_, err := w.Write([]byte(text))
 		require.NoError(t, err)
 	}
