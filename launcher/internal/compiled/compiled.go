@@ -207,7 +207,7 @@ func (c *Cache) show(key string) (launcherapi.CompileCache, error) {
 		one.LastUsed = info.ModTime().UTC()
 	}
 	// Engines write and remove files meanwhile: what is not there any more does not count.
-	_ = filepath.WalkDir(c.path(key), func(path string, e fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(one.Path, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return nil //nolint:nilerr // as said
 		}
@@ -215,11 +215,10 @@ func (c *Cache) show(key string) (launcherapi.CompileCache, error) {
 			one.Bytes += info.Size()
 			one.Files++
 		}
-		if filepath.Dir(path) == c.path(key, startedDir) {
-			one.Starts++
-		}
 		return nil
 	})
+	started, _ := os.ReadDir(c.path(key, startedDir)) // likewise
+	one.Starts = len(started)
 	return one, nil
 }
 
