@@ -98,7 +98,11 @@ func (s *Server) importCompiled(_ context.Context, in *importInput) (*body[launc
 	if s.opts.CompileCaches == nil {
 		return nil, errNoCompiled
 	}
-	return answer(s.opts.CompileCaches.Import(in.Key, in.stream))
+	taken, err := s.opts.CompileCaches.Import(in.Key, in.stream)
+	if err != nil {
+		_, _ = io.CopyN(io.Discard, in.stream, drainBytes) // as readBody does
+	}
+	return answer(taken, err)
 }
 
 func docImport(op *huma.Operation, _ huma.Registry) {
