@@ -115,7 +115,8 @@ type call struct {
 	path   string // escaped
 	query  url.Values
 	header map[string]string
-	body   any // nil: none
+	body   any       // nil: none
+	stream io.Reader // sent in place of a body, as it is read; nil: none
 }
 
 // instancePath is the escaped path of an instance.
@@ -126,7 +127,7 @@ func instancePath(id, verb string) string {
 // send makes a request and returns the answer, whose body the caller closes, or an
 // error for any answer but a success.
 func (c *Client) send(ctx context.Context, what call) (*http.Response, error) {
-	var body io.Reader
+	body := what.stream
 	if what.body != nil {
 		content, err := json.Marshal(what.body)
 		if err != nil {

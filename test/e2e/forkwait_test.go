@@ -119,7 +119,7 @@ func TestWhatWaitsForAPreloaderWhenTheLauncherIsToldToEnd(t *testing.T) {
 		n.Start()
 		i := n.Await("a", "awake")
 		assert.Equal(t, "exec", i.StartedBy)
-		assert.Equal(t, "started by exec: the launcher ended while a preloader was waited for", i.Reason)
+		assert.Equal(t, "started by exec: the launcher ended before the instance was forked", i.Reason)
 		n.Delete("a")
 	})
 	t.Run("is ended where they are stopped", func(t *testing.T) {

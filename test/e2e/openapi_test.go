@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -89,6 +90,13 @@ func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {
 		}
 	}
 	expect(200, "DELETE", "/v2/models/"+m.ID, nil)
+	own := "/v2/compile-caches/" + n.compiled().Key
+	carried := expect(200, "GET", own, nil)
+	expect(200, "PUT", own, carried.Body)
+	expect(422, "PUT", own, "no tar stream")
+	expect(404, "GET", "/v2/compile-caches/none", nil)
+	expect(409, "PUT", "/v2/compile-caches/"+strings.Repeat("0", 32), carried.Body)
+	expect(200, "DELETE", own, nil)
 	assert.Empty(t, n.Document.Missing())
 }
 

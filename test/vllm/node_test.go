@@ -80,6 +80,7 @@ type node struct {
 	startMethod string
 	flags       []string
 	env         []string
+	ownCache    bool // engines keep what they compile where the launcher says, and not from run to run
 	// sessions are those of the instances seen. Each has its own, and its
 	// processes cannot leave it but by a call that vLLM does not make; those that
 	// vLLM gives a title to lose their environment.
@@ -120,7 +121,10 @@ func (n *node) start() {
 	cmd := exec.Command(launcherPath, append([]string{
 		"serve", "--listen", n.addr, "--gpus", "simulated:4", "--state-dir", n.state, "--vllm", n.vllm, "--start-method", n.startMethod,
 	}, n.flags...)...)
-	cmd.Env = append(append(os.Environ(), n.mark, "TMPDIR="+n.temp, "TORCHINDUCTOR_CACHE_DIR="+compiled), n.env...)
+	cmd.Env = append(append(os.Environ(), n.mark, "TMPDIR="+n.temp), n.env...)
+	if !n.ownCache {
+		cmd.Env = append(cmd.Env, "TORCHINDUCTOR_CACHE_DIR="+compiled, "VLLM_CACHE_ROOT="+filepath.Join(compiled, "vllm"))
+	}
 	n.program, err = harness.Start(cmd, out)
 	require.NoError(n.t, err)
 	ctx, stop := context.WithTimeout(n.t.Context(), patience)

@@ -107,7 +107,7 @@ line, the configuration, the state folder or the address is wrong.`),
 	root.AddGroup(&cobra.Group{ID: daemonGroup, Title: "The daemon:"}, &cobra.Group{ID: clientGroup, Title: "Its client:"}, &cobra.Group{ID: modelGroup, Title: "Models in a folder:"})
 	root.AddCommand(
 		c.serveCommand(), c.initCommand(), c.doctorCommand(),
-		c.psCommand(), c.gpusCommand(), c.preloadersCommand(), c.runCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(),
+		c.psCommand(), c.gpusCommand(), c.preloadersCommand(), c.compiledCommand(), c.runCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(),
 		c.stopCommand(), c.logsCommand(), c.versionCommand(),
 		c.pullCommand(), c.modelsCommand(), c.rmCommand(),
 	)

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"net/http"
 	"testing"
 
@@ -55,6 +56,12 @@ func TestEveryOperationOfTheDocumentAnswersAsItSays(t *testing.T) {
 	for models.next(t).Type != launcherapi.EventHeartbeat {
 	}
 	r.do(t, http.MethodDelete, "/v2/models/m", "")
+	var caches launcherapi.CompileCacheList
+	require.NoError(t, json.Unmarshal([]byte(r.do(t, http.MethodGet, "/v2/compile-caches", "").body), &caches))
+	cache := "/v2/compile-caches/" + caches.Caches[0].Key
+	carried := r.do(t, http.MethodGet, cache, "")
+	assert.Equal(t, http.StatusOK, r.do(t, http.MethodPut, cache, carried.body).status)
+	r.do(t, http.MethodDelete, cache, "")
 	r.do(t, http.MethodDelete, instancesPath+"/a", "")
 	r.do(t, http.MethodDelete, instancesPath, "")
 	assert.Empty(t, r.document.Missing())

@@ -2,9 +2,11 @@ package api
 
 import (
 	"context"
+	"io"
 	"net/http"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/compiled"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/swap"
@@ -61,6 +63,15 @@ type Models interface {
 	Warm(ctx context.Context, id string) (launcherapi.WarmedModel, error)
 	// Changed gives a channel that is closed when anything has changed since the call.
 	Changed() <-chan struct{}
+}
+
+// CompileCaches keeps what engines compile when they start; [compiled.Cache] behind it.
+type CompileCaches interface {
+	List() (launcherapi.CompileCacheList, error)
+	Remove(key string) (launcherapi.CompileCache, error)
+	Export(key string) (*compiled.Export, error)
+	// Import takes in what a launcher of another node has exported.
+	Import(key string, r io.Reader) (launcherapi.CompileCache, error)
 }
 
 // Access decides who may call.

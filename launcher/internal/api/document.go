@@ -42,6 +42,7 @@ func config() huma.Config {
 			Tags: []*huma.Tag{
 				{Name: tagInstances, Description: "Engines that the launcher supervises."},
 				{Name: tagGPUs, Description: "Swaps, and what is on the GPUs."},
+				{Name: tagCompiled, Description: "What engines compile when they start, kept for the next start. Where the launcher keeps none, each of these operations answers 404."},
 				{Name: tagModels, Description: "Models in the folder of --model-store. Where the launcher has none, each of these operations answers 404."},
 				{Name: tagService, Description: "The launcher itself."},
 			},

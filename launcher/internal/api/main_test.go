@@ -21,6 +21,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/api"
 	"hotseat.dev/hotseat/launcher/internal/api/apitest"
+	"hotseat.dev/hotseat/launcher/internal/compiled"
 	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -52,8 +53,11 @@ func newRig(t *testing.T, change ...func(*api.Options)) *rig {
 	require.NoError(t, err)
 	r := &rig{logDir: dir, feed: eventlog.New(ring, 0), logs: logs, swaps: &apitest.Swaps{}}
 	r.instances = apitest.NewInstances(r.feed, logs)
+	caches, err := compiled.Open(compiled.Options{Dir: t.TempDir(), Starting: func() bool { return false }})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, caches.Close()) })
 	opts := api.Options{
-		Instances: r.instances, Swaps: r.swaps, Events: r.feed, Logs: logs, Models: apitest.NewModels(), Version: "test",
+		Instances: r.instances, Swaps: r.swaps, Events: r.feed, Logs: logs, Models: apitest.NewModels(), CompileCaches: caches, Version: "test",
 		Ready: func() launcherapi.Ready { return launcherapi.Ready{Status: launcherapi.ReadyStatus} },
 		Preloaders: func() launcherapi.PreloaderList {
 			return launcherapi.PreloaderList{Preloaders: []launcherapi.Preloader{}}

@@ -15,10 +15,10 @@ import (
 const drainBytes = 4 * MaxBodyBytes
 
 // readBody reads the whole body before anything looks at it, within bounds of size
-// and time. Afterwards it takes the read deadline away, since a verb may take long.
+// and time, but for calls that read theirs while it comes. Afterwards it takes the read deadline away, since a verb may take long.
 func (s *Server) readBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Body == nil || r.Body == http.NoBody {
+		if r.Body == nil || r.Body == http.NoBody || streamsBody(r) {
 			next.ServeHTTP(w, r)
 			return
 		}

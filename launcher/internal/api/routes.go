@@ -15,6 +15,7 @@ const (
 	tagInstances = "instances"
 	tagGPUs      = "gpus"
 	tagModels    = "models"
+	tagCompiled  = "compile caches"
 )
 
 // route is one operation of the API.
@@ -36,6 +37,8 @@ const (
 	modelsPath    = "/v2/models"
 	modelPath     = modelsPath + "/{model_id}"
 	warmPath      = modelPath + "/warm"
+	compiledPath  = "/v2/compile-caches"
+	oneCompiled   = compiledPath + "/{key}"
 	healthPath    = "/health"
 	readyPath     = "/readyz"
 	metricsPath   = "/metrics"
@@ -73,6 +76,11 @@ func routes() []route {
 		{id: "delete_model", method: http.MethodDelete, path: modelPath, tag: tagModels, summary: "End the fetch of a model, and remove it", errors: []int{404, 409, 422, 507}, doc: docRemoveModel, handle: handler((*Server).deleteModel)},
 		{id: "warm_model", method: http.MethodPost, path: warmPath, tag: tagModels, summary: "Read a model into main memory", errors: []int{404, 409, 507}, doc: docWarm, handle: handler((*Server).warmModel)},
 		{id: "watch_models", method: http.MethodGet, path: modelsPath + "/watch", tag: tagModels, summary: "Stream of what happens to models", errors: []int{404, 422}, doc: docWatchModels, handle: handler((*Server).watchModels)},
+
+		{id: "get_compile_caches", method: http.MethodGet, path: compiledPath, tag: tagCompiled, summary: "What engines have compiled and kept, for each kind of engine and GPU", errors: []int{404, 507}, handle: handler((*Server).listCompiled)},
+		{id: "export_compile_cache", method: http.MethodGet, path: oneCompiled, tag: tagCompiled, summary: "A compile cache as a tar stream, for a launcher of another node", errors: []int{404, 409, 507}, doc: docExport, handle: handler((*Server).exportCompiled)},
+		{id: "import_compile_cache", method: http.MethodPut, path: oneCompiled, tag: tagCompiled, summary: "Take in what a launcher of another node has exported", errors: []int{404, 409, 422, 507}, doc: docImport, handle: handler((*Server).importCompiled)},
+		{id: "delete_compile_cache", method: http.MethodDelete, path: oneCompiled, tag: tagCompiled, summary: "Remove a compile cache, or begin that of this launcher's engines anew", errors: []int{404, 409, 507}, handle: handler((*Server).deleteCompiled)},
 	}
 }
 

@@ -40,6 +40,8 @@ type Options struct {
 	Events    Events
 	Logs      Logs
 	Models    Models // nil: the launcher has no model store
+	// CompileCaches is nil where the launcher keeps nothing of what engines compile.
+	CompileCaches CompileCaches
 	// Preloaders lists the preloaders.
 	Preloaders func() launcherapi.PreloaderList
 	// Ready says whether the launcher takes calls, for GET /readyz.

@@ -67,6 +67,9 @@ type Config struct {
 	ModelStreams        int    // above 0
 	ModelBytesPerSecond int64  // of each pull; 0: no limit
 
+	CompileCache      string // auto, always or off
+	CompileCacheLimit int64  // bytes; 0: no limit
+
 	Budgets launcherapi.Budget
 }
 

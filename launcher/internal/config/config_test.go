@@ -73,7 +73,7 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
 		EnableSleepMode: "auto", StartMethod: "auto", PreloadMemoryLimit: 8 << 30, PreloadIdleTimeout: 24 * time.Hour,
-		ModelStreams: 4, ModelRetention: "keep",
+		ModelStreams: 4, ModelRetention: "keep", CompileCache: "auto", CompileCacheLimit: 50 << 30,
 	}, c)
 }
 
@@ -123,6 +123,8 @@ var other = map[string]struct {
 	"model_user":             {"a", func(c *Config) { c.ModelUser = "a" }},
 	"model_storage_limit":    {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
 	"model_retention":        {"lru", func(c *Config) { c.ModelRetention = "lru" }},
+	"compile_cache":          {"always", func(c *Config) { c.CompileCache = "always" }},
+	"compile_cache_limit":    {"1GiB", func(c *Config) { c.CompileCacheLimit = 1 << 30 }},
 	"model_streams":          {"2", func(c *Config) { c.ModelStreams = 2 }},
 	"model_bytes_per_second": {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
 

@@ -69,6 +69,9 @@ func table(c *Config) []setting {
 		{"model_streams", "4", "how many files of a model are fetched at once", number(&c.ModelStreams, 1)},
 		{"model_bytes_per_second", "0", "what all streams of a pull may take together; 0 for as much as there is", size(&c.ModelBytesPerSecond)},
 
+		{"compile_cache", "auto", "keep what engines compile for the next start, in the folder of models or else the state folder, and start one after the other that compile the same: auto does the latter for real GPUs alone; off leaves it to the engines", choice(&c.CompileCache, "auto", "always", "off")},
+		{"compile_cache_limit", "50GiB", "what is kept of it; beyond that, what engines of other versions or GPUs have left goes; 0 for no limit", size(&c.CompileCacheLimit)},
+
 		{"budgets.max_sleepers_per_gpu", "0", "how many instances may sleep on a GPU; 0 for no limit", number(&b.MaxSleepersPerGPU, 0)},
 		{"budgets.max_sleeper_bytes_per_gpu", "0", "what sleepers may hold of a GPU's memory; 0 for no limit", size(&b.MaxSleeperBytesPerGPU)},
 		{"budgets.max_host_sleeper_bytes", "0", "what sleepers may hold of the host's memory; 0 for no limit", size(&b.MaxHostSleeperBytes)},

@@ -20,6 +20,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/api"
 	"hotseat.dev/hotseat/launcher/internal/cgroup"
+	"hotseat.dev/hotseat/launcher/internal/compiled"
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/gateway"
@@ -49,34 +50,36 @@ type Options struct {
 	GPUs     string   // auto, nvml, simulated:N or file:PATH
 	Program  []string // argv before the engine's arguments; argv[0] is a path
 
-	InstanceHost    string // where the instances' public ports listen, and no wider
-	Cgroups         string // auto, v2, v1 or none
-	StopOnExit      bool   // stop the engines when the launcher is told to end; otherwise they are left running
-	SleepMode       string // auto, always or never
-	StartMethod     string // of instances that name none: auto, exec or fork; exec: no preloader is kept
-	PreloadPython   string // interpreter of preloaders; empty: that of the program
-	PreloadMemory   uint64 // memory that all preloaders together may hold, in bytes; 0: no limit
-	PreloadIdleTime time.Duration
-	LLMDCompat      bool // answer the engine's sleep endpoints at instances' ports
-	MaxHeldRequests int  // per instance
-	HoldTimeout     time.Duration
-	WatchBuffer     int // events
-	LogMaxBytes     int64
-	LogMaxAge       time.Duration
-	LogMaxFiles     int
-	EnvFileDirs     []string
-	TokenFile       string      // empty: no token is asked for
-	PublicMetrics   bool        // everybody who reaches the control API may read GET /metrics
-	TLS             mtls.Server // without a certificate: plain HTTP
-	Limits          supervisor.Limits
-	Budget          launcherapi.Budget
-	ModelStore      string   // folder of models; empty: none
-	ModelUser       string   // whose leases are on them; empty: named by the state folder
-	ModelLimit      int64    // bytes that they may take; 0: no limit
-	ModelRetention  string   // what becomes of those that nobody keeps when room is needed: keep or lru
-	ModelFetch      []string // modelfetch and its flags
-	Serving         func()   // called once the launcher serves
-	Logger          *slog.Logger
+	InstanceHost      string // where the instances' public ports listen, and no wider
+	Cgroups           string // auto, v2, v1 or none
+	StopOnExit        bool   // stop the engines when the launcher is told to end; otherwise they are left running
+	SleepMode         string // auto, always or never
+	StartMethod       string // of instances that name none: auto, exec or fork; exec: no preloader is kept
+	PreloadPython     string // interpreter of preloaders; empty: that of the program
+	PreloadMemory     uint64 // memory that all preloaders together may hold, in bytes; 0: no limit
+	PreloadIdleTime   time.Duration
+	LLMDCompat        bool // answer the engine's sleep endpoints at instances' ports
+	MaxHeldRequests   int  // per instance
+	HoldTimeout       time.Duration
+	WatchBuffer       int // events
+	LogMaxBytes       int64
+	LogMaxAge         time.Duration
+	LogMaxFiles       int
+	EnvFileDirs       []string
+	TokenFile         string      // empty: no token is asked for
+	PublicMetrics     bool        // everybody who reaches the control API may read GET /metrics
+	TLS               mtls.Server // without a certificate: plain HTTP
+	Limits            supervisor.Limits
+	Budget            launcherapi.Budget
+	ModelStore        string   // folder of models; empty: none
+	ModelUser         string   // whose leases are on them; empty: named by the state folder
+	ModelLimit        int64    // bytes that they may take; 0: no limit
+	ModelRetention    string   // what becomes of those that nobody keeps when room is needed: keep or lru
+	ModelFetch        []string // modelfetch and its flags
+	CompileCache      string   // auto, always or off
+	CompileCacheLimit int64    // bytes; 0: no limit
+	Serving           func()   // called once the launcher serves
+	Logger            *slog.Logger
 }
 
 // Folders and files in the state folder.
@@ -118,6 +121,7 @@ type Daemon struct {
 	swaps    *swap.Coordinator
 	models   *modelstore.User // nil: no store of models
 	keeper   *models.Keeper   // nil likewise
+	compiled *compiled.Cache  // nil: engines keep what they compile where they like
 	metrics  *metrics.Metrics
 	feed     *eventlog.Log
 	state    supervisor.SavedState
@@ -179,6 +183,7 @@ func (d *Daemon) open() error {
 	if err != nil {
 		return err
 	}
+	d.openCompiled(gpus)
 	d.assemble(gpus, host, written, access)
 	return nil
 }
@@ -299,11 +304,16 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		compat: d.opts.LLMDCompat, logger: d.log,
 		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
 	}
+	environ := d.compiled.AddTo(os.Environ())
 	var forks supervisor.Forker
 	if d.opts.StartMethod != launcherapi.StartExec {
-		d.pool = d.newPool(vllm, host)
+		d.pool = d.newPool(vllm, host, environ)
 		d.later(func() error { d.pool.Close(); return nil })
 		forks = forker{d.pool}
+	}
+	var caches api.CompileCaches
+	if d.compiled != nil {
+		caches = d.compiled
 	}
 	var store supervisor.Models
 	var keeper api.Models
@@ -312,8 +322,8 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		m.WatchModels(d.keeper.List)
 	}
 	d.sup = supervisor.New(supervisor.Options{
-		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
-		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
+		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: environ,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Compiled: d.awaited(gpus), Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
 	})
@@ -325,7 +335,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		},
 	})
 	d.server = api.New(api.Options{
-		Instances: d.sup, Swaps: api.Swapper(d.swaps), Events: d.feed, Logs: d.logs, Models: keeper, Ready: d.ready, Preloaders: d.preloaders,
+		Instances: d.sup, Swaps: api.Swapper(d.swaps), Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, Preloaders: d.preloaders,
 		Metrics: m.Handler(), Version: version.Version, Access: access, PublicMetrics: d.opts.PublicMetrics, Observe: m.API, Logger: d.log,
 	})
 }
@@ -337,10 +347,10 @@ const (
 	forkTime         = 3 * time.Second
 )
 
-func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host) *preload.Pool {
+func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host, environ []string) *preload.Pool {
 	command := d.opts.Program[0]
 	return preload.New(preload.Options{
-		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(os.Environ()),
+		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(environ),
 		Dir: filepath.Join(d.opts.StateDir, preFolder), Host: host,
 		MemoryLimit: d.opts.PreloadMemory, IdleTime: d.opts.PreloadIdleTime, LoadTime: preloadTime, FirstLoad: firstPreloadTime, AnswerTime: forkTime, Logger: d.log,
 	})
@@ -407,6 +417,7 @@ func (d *Daemon) prune() {
 	if len(removed) > 0 {
 		d.log.Info("dropped old logs", "logs", removed)
 	}
+	d.pruneCompiled()
 }
 
 // usedModels are the models that instances use.

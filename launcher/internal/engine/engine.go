@@ -136,6 +136,11 @@ type Plan struct {
 	// 1, that the engine takes for itself.
 	GPUMemoryUtilization float64
 
+	// Compiles is a text of all that the arguments say about what the engine compiles
+	// when it starts: two with the same text compile the same for the same GPUs. ""
+	// for an engine that compiles nothing.
+	Compiles string
+
 	// SleepMode says whether the engine is started with its sleep mode on. vLLM
 	// without it can still be paused by Sleep, but keeps its device memory.
 	SleepMode bool

@@ -6,6 +6,7 @@ import "errors"
 type commandLine struct {
 	settings    settings
 	rest        []string // the arguments without model, address and --config
+	compiled    []string // the words that may decide what the engine compiles
 	config      []byte   // content of the --config file
 	configPath  string
 	configWords []string // the content as arguments
@@ -30,6 +31,7 @@ func readCommandLine(tokens []string, instanceHost string) (commandLine, error) 
 		if err := line.settings.read(it); err != nil {
 			return commandLine{}, err
 		}
+		line.noteCompiled(it)
 		switch it.flag {
 		case "", "--model", "--host", "--port", "--config":
 		default:
@@ -78,6 +80,7 @@ func (l *commandLine) readEntries(tokens []string) error {
 		if err := l.settings.read(it); err != nil {
 			return err
 		}
+		l.noteCompiled(it)
 	}
 	return nil
 }

@@ -22,6 +22,9 @@ type settings struct {
 	sleepMode   *bool
 	apiKeys     []string
 	deviceIDs   bool
+	// What keeps vLLM from compiling: --enforce-eager, -O0, and the mode of
+	// --compilation-config.
+	eager, unoptimized, uncompiled bool
 }
 
 // The defaults of vLLM 0.30.0: vllm/config/parallel.py and vllm/config/cache.py.

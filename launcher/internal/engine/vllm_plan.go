@@ -49,6 +49,7 @@ func (*VLLM) Plan(r Request) (Plan, error) {
 		GPUMemoryUtilization: s.utilization,
 		SleepMode:            inject || s.sleepMode != nil && *s.sleepMode,
 		APIKey:               apiKey(s.apiKeys, env),
+		Compiles:             line.compiles(),
 		Config:               line.config,
 		ConfigPath:           line.configPath,
 		ConfigWords:          line.configWords,

@@ -31,12 +31,13 @@ type Draft struct {
 	ID   string
 	Want ledger.Want
 
-	create  Create
-	engine  engine.Engine
-	plan    engine.Plan
-	secrets secrets.Set
-	local   local
-	method  string // of launcherapi.StartAuto, …Exec, …Fork
+	create   Create
+	engine   engine.Engine
+	plan     engine.Plan
+	secrets  secrets.Set
+	local    local
+	compiles string // names what the engine compiles
+	method   string // of launcherapi.StartAuto, …Exec, …Fork
 }
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
@@ -84,7 +85,7 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	for _, d := range devices {
 		want.Bytes[d.UUID] = uint64(plan.GPUMemoryUtilization * float64(d.MemoryTotalBytes))
 	}
-	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, method: method}, nil
+	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compiles(&plan, devices), method: method}, nil
 }
 
 func invalidInput(err error, hidden secrets.Set) error {
@@ -218,7 +219,7 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 		facts: facts{
 			ID: d.ID, Spec: redacted, Model: d.plan.Model, ServedNames: d.plan.ServedNames,
 			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: want.Bytes, MadeBy: want.SwapID,
-			Local: d.local,
+			Local: d.local, Compiles: d.compiles,
 		},
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
@@ -331,6 +332,7 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 	defer timer.Stop()
 	for {
 		if i.engine.Ready(ctx, i.base()) == nil {
+			s.noteCompiled(i)
 			measured, asleep := s.held(i), false
 			if op.resumed {
 				asleep, unheard = i.asleep(ctx)

@@ -145,6 +145,17 @@ type Models interface {
 	ReleaseOthers(there func(holder string) bool) error
 }
 
+// Compiled is where engines keep what they compile when they start; [compiled.Cache]
+// behind it. Its calls read and write the disk.
+type Compiled interface {
+	// Keeps says whether an engine with that environment keeps there what it compiles.
+	Keeps(env []string) bool
+	// Has says whether an engine has started with what is called so.
+	Has(name string) bool
+	// Note notes that.
+	Note(name string) error
+}
+
 // GPUs is the inventory; [gpu.Provider] behind it.
 type GPUs interface {
 	Kind() string

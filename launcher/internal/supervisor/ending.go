@@ -29,7 +29,7 @@ const stuckAfter = 10 * time.Second
 // stopTree ends the whole tree and waits for its device memory.
 func (s *Supervisor) stopTree(i *instance, grace time.Duration) {
 	s.endTree(i, grace, func(ctx context.Context) error {
-		if i.tree == nil { // no process was made: the instance waited for a preloader
+		if i.tree == nil { // no process was made: the instance still waited to be started
 			return s.opts.Runner.Clear(ctx, i.facts.ID)
 		}
 		return i.tree.Stop(ctx, grace)

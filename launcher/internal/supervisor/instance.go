@@ -31,6 +31,7 @@ type facts struct {
 	Expected    map[string]uint64        `json:"expected,omitempty"`  // device memory while awake
 	Inherited   uint64                   `json:"inherited,omitempty"` // main memory that each process of a forked engine began with
 	Local       local                    `json:"local,omitzero"`
+	Compiles    string                   `json:"compiles,omitempty"` // names what the engine compiles when it starts; empty: nothing that is kept
 }
 
 // instance is one supervised engine. The supervisor's lock guards all of it.
@@ -73,7 +74,8 @@ type instance struct {
 	victim    bool   // that swap is going to evict the instance
 	holdGate  bool   // the gate of the awake instance stays shut until the swap opens the gate
 	deleting  bool   // the instance is to be forgotten once it is released
-	waiting   bool   // no process is made yet: the launcher waits for a preloader to fork one
+	waiting   bool   // no process is made yet: the launcher waits for a preloader to fork one, or for what another instance compiles
+	compiling bool   // the instance has had the turn to compile; it has it while it is starting
 	found     bool   // the instance had no record on disk: its process was found when the launcher started
 	unheard   bool   // the record was out of date, and the engine did not say whether it sleeps: it may, at level 2
 

@@ -211,7 +211,7 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 		facts: saved.Facts, engine: eng, root: saved.Root, state: saved.State, created: saved.Created, since: saved.Since,
 		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: sleepLevel(saved),
 		awakeBytes: saved.Awake, residue: saved.Asleep, hostBytes: saved.Host, asleepAt: saved.AsleepAt, slept: saved.Slept, lastWoken: saved.LastUsed,
-		swapID: saved.SwapID, shownSwap: saved.SwapID, holdGate: saved.HoldGate, deleting: saved.Deleting, found: saved.Found, unheard: saved.Doubted && saved.State == launcher.Awake, timings: saved.Timings,
+		compiling: true, swapID: saved.SwapID, shownSwap: saved.SwapID, holdGate: saved.HoldGate, deleting: saved.Deleting, found: saved.Found, unheard: saved.Doubted && saved.State == launcher.Awake, timings: saved.Timings,
 		changed: make(chan struct{}), over: make(chan struct{}),
 	}
 	if saved.ExitCode != nil {

@@ -15,7 +15,8 @@ import (
 )
 
 // This file makes the process of an engine: by fork from a preloader, for which the
-// instance may have to wait, or by exec. What follows is the same for both.
+// instance may have to wait, or by exec. What follows is the same for both. A wait for
+// what another instance compiles is in compile.go.
 
 // startMethod says how an instance is to be started. Where the request insists on
 // fork, a preloader has to be ready now; where none is, one is begun for the next
@@ -47,8 +48,8 @@ func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
 	return launcherapi.StartFork, nil
 }
 
-// launch writes the instance down, starts the process and watches that. Where a
-// preloader is worth waiting for, the process is started in the background. An
+// launch writes the instance down, starts the process and watches that. Where there is
+// something to wait for first, the process is started in the background. An
 // instance that can be forked now is told of before that, since it may take a while.
 func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error) {
 	output, name, err := s.opts.Logs.Create(d.ID)
@@ -76,7 +77,11 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	s.mu.Unlock()
 
 	crashpoint.At(crashpoint.StartWritten)
-	if reason := s.awaits(d); reason != "" {
+	reason := s.awaits(d)
+	if reason == "" {
+		reason, _ = s.compilesFirst(i)
+	}
+	if reason != "" {
 		return s.launchLater(i, d, output, reason, kind), nil
 	}
 	defer output.Close() // the child has its own copy
@@ -130,8 +135,9 @@ func (s *Supervisor) awaits(d *Draft) string {
 	return s.opts.Forker.Awaits(d.plan.Env())
 }
 
-// launchLater has the process of an instance made once a preloader can fork it, or
-// once the wait for the preloader is given up. output is closed then. kind is the event
+// launchLater has the process of an instance made once a preloader can fork it and
+// nobody compiles what it would compile, or once these waits are given up. output is
+// closed then. kind is the event
 // that watchers are sent now.
 func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason string, kind launcherapi.EventType) launcherapi.Instance {
 	s.mu.Lock()
@@ -142,12 +148,15 @@ func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason 
 	s.publish(i, kind)
 	s.spawn(func() {
 		defer output.Close() // the child has its own copy
-		s.awaitFork(i, op, d)
+		if s.awaits(d) != "" {
+			s.awaitFork(i, op, d)
+		}
+		s.awaitCompiler(i, op)
 		s.launchWaited(i, d, output)
 	})
 	if i.deleting {
 		if err := s.happen(i, launcher.EventStopAsked, nil); err != nil {
-			s.log.Error("cannot stop an instance that waits for a preloader", "error", err)
+			s.log.Error("cannot stop an instance that waits to be started", "error", err)
 		}
 	}
 	return i.view()
@@ -180,7 +189,7 @@ func (s *Supervisor) noteWait(i *instance, op *operation, reason string) {
 	s.publish(i, launcherapi.EventUpdated)
 }
 
-// launchWaited makes the process of an instance that waited for a preloader, unless
+// launchWaited makes the process of an instance that has waited, unless
 // the instance was stopped meanwhile. When the launcher itself ends, the process is
 // made all the same, and the next launcher adopts the process.
 func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
@@ -197,7 +206,7 @@ func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
 	defer s.mu.Unlock()
 	i.reason = ""
 	if err := s.launched(i, d, tree, notForked, err, launcherapi.EventUpdated); err != nil {
-		s.log.Error("cannot start an instance that waited for a preloader", "error", err)
+		s.log.Error("cannot start an instance that has waited", "error", err)
 	}
 }
 
@@ -213,7 +222,7 @@ func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree 
 	switch {
 	case d.method == launcherapi.StartExec:
 	case s.ctx.Err() != nil:
-		notForked = errors.New("the launcher ended while a preloader was waited for")
+		notForked = errors.New("the launcher ended before the instance was forked")
 	default:
 		if tree, notForked = s.opts.Forker.Fork(command); notForked == nil {
 			return tree, nil, nil

@@ -51,8 +51,9 @@ type Options struct {
 	GPUs      GPUs
 	Processes Processes
 	Runner    Runner
-	Forker    Forker // nil: every engine is started by exec
-	Models    Models // nil: the launcher has no store of models
+	Forker    Forker   // nil: every engine is started by exec
+	Models    Models   // nil: the launcher has no store of models
+	Compiled  Compiled // nil: no start waits for what another one compiles
 	Gates     Gates
 	Logs      Logs
 	Records   Records

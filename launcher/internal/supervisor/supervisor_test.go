@@ -504,7 +504,9 @@ func restart(t *testing.T, old *rig) *rig {
 	t.Helper()
 	require.NoError(t, old.Close(context.Background(), false))
 	memory := remembered(t, old)
-	fresh := newRig(t, func(o *Options) { o.Records, o.ConfigDir = old.records, old.opts.ConfigDir })
+	fresh := newRig(t, func(o *Options) {
+		o.Records, o.ConfigDir, o.Compiled = old.records, old.opts.ConfigDir, old.opts.Compiled
+	})
 	fresh.records = old.records
 	fresh.runner.trees, fresh.runner.gone, fresh.runner.found = old.runner.trees, old.runner.gone, old.runner.found
 	fresh.engine.ready, fresh.engine.asleep = old.engine.ready, old.engine.asleep

@@ -48,6 +48,7 @@ func FromEnv(s *Settings, getenv func(string) string) error {
 var Options = []Option{
 	{"import-time", "DURATION", "time before the process handles SIGTERM, which until then ends it at once", duration(func(s *Settings) *time.Duration { return &s.ImportTime })},
 	{"load-time", "DURATION", "loading takes so long", duration(func(s *Settings) *time.Duration { return &s.LoadTime })},
+	{"compile-time", "DURATION", "compiling takes so long, after loading, unless VLLM_CACHE_ROOT has what an engine of the same model compiled; it is kept there", duration(func(s *Settings) *time.Duration { return &s.CompileTime })},
 	{"sleep-time", "DURATION", "falling asleep takes so long", duration(func(s *Settings) *time.Duration { return &s.SleepTime })},
 	{"wake-time", "DURATION", "waking takes so long", duration(func(s *Settings) *time.Duration { return &s.WakeTime })},
 	{"token-time", "DURATION", "time between two tokens of an answer", duration(func(s *Settings) *time.Duration { return &s.TokenTime })},

@@ -8,13 +8,14 @@ import "time"
 // Settings are the stand-in's own options, sent whole to each process of the
 // engine's tree.
 type Settings struct {
-	ImportTime time.Duration // before there is a handler for SIGTERM
-	LoadTime   time.Duration // how long a worker takes to load the model
-	SleepTime  time.Duration // how long falling asleep takes
-	WakeTime   time.Duration // how long waking takes
-	TokenTime  time.Duration // between two tokens of an answer
-	Tokens     int           // tokens of an answer that nothing cuts short
-	DeadDelay  time.Duration // from the death of a child to the exit of the API server
+	ImportTime  time.Duration // before there is a handler for SIGTERM
+	LoadTime    time.Duration // how long a worker takes to load the model
+	CompileTime time.Duration // how long it takes to compile the model; 0: it compiles nothing
+	SleepTime   time.Duration // how long falling asleep takes
+	WakeTime    time.Duration // how long waking takes
+	TokenTime   time.Duration // between two tokens of an answer
+	Tokens      int           // tokens of an answer that nothing cuts short
+	DeadDelay   time.Duration // from the death of a child to the exit of the API server
 
 	ResidueBytes uint64 // device memory a sleeping worker keeps
 	WeightsBytes uint64 // host memory a worker really fills

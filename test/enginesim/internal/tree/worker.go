@@ -134,7 +134,7 @@ func (w *worker) fill(b Boot) error {
 		return err
 	}
 	w.log.Info("default_loader.py:430", "Loading weights took %.2f seconds", time.Since(began).Seconds())
-	return nil
+	return w.compile(b)
 }
 
 // crash ends this process when the fault is one of a worker.

@@ -1,0 +1,129 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+type compiledInput struct {
+	Key string `path:"key" doc:"Key of the compile cache, as the list has it." example:"7d7595bb7c02b1a747c5e01ca5f89f0d"`
+}
+
+// errNoCompiled is the answer to every question about compile caches where there are none.
+var errNoCompiled = &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "this launcher keeps nothing of what engines compile: its compile_cache is off, or its folder cannot be written"}
+
+func (s *Server) listCompiled(context.Context, *none) (*body[launcherapi.CompileCacheList], error) {
+	if s.opts.CompileCaches == nil {
+		return nil, errNoCompiled
+	}
+	return answer(s.opts.CompileCaches.List())
+}
+
+func (s *Server) deleteCompiled(_ context.Context, in *compiledInput) (*body[launcherapi.CompileCache], error) {
+	if s.opts.CompileCaches == nil {
+		return nil, errNoCompiled
+	}
+	return answer(s.opts.CompileCaches.Remove(in.Key))
+}
+
+func (s *Server) exportCompiled(_ context.Context, in *compiledInput) (*streamOutput, error) {
+	if s.opts.CompileCaches == nil {
+		return nil, errNoCompiled
+	}
+	export, err := s.opts.CompileCaches.Export(in.Key)
+	if err != nil {
+		return nil, err
+	}
+	return &streamOutput{func(ctx huma.Context) {
+		r, w := humachi.Unwrap(ctx)
+		w.Header().Set("Content-Type", launcherapi.CompileCacheType)
+		w.WriteHeader(http.StatusOK)
+		if r.Method == http.MethodHead {
+			return
+		}
+		until, cancel := s.untilShutdown(r.Context())
+		defer cancel()
+		if err := export.Write(writerUntil{until, w}); err != nil {
+			s.log.WarnContext(until, "a compile cache could not be carried to its end", "key", in.Key, "error", err)
+			panic(http.ErrAbortHandler) // the reader sees that it has not got all
+		}
+	}}, nil
+}
+
+// writerUntil writes until its context ends.
+type writerUntil struct {
+	ctx context.Context //nolint:containedctx // the life of one answer
+	w   io.Writer
+}
+
+func (w writerUntil) Write(p []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		return 0, context.Cause(w.ctx)
+	}
+	return w.w.Write(p)
+}
+
+func docExport(op *huma.Operation, _ huma.Registry) {
+	op.Description = "Refused (409) while an engine is starting, which may be writing to it. A connection that breaks off before the end of the stream has not sent all."
+	op.Responses["200"] = &huma.Response{Description: "For the same call with PUT, of a launcher of another node", Content: tarContent()}
+}
+
+func tarContent() map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{launcherapi.CompileCacheType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}
+}
+
+// importInput has its body read while it comes: it may be larger than main memory.
+type importInput struct {
+	Key    string `path:"key" doc:"Key of this launcher's own compile cache." example:"7d7595bb7c02b1a747c5e01ca5f89f0d"`
+	stream io.Reader
+}
+
+// Resolve implements [huma.Resolver].
+func (in *importInput) Resolve(ctx huma.Context) []error {
+	r, w := humachi.Unwrap(ctx)
+	in.stream = readerUntil{r.Body, http.NewResponseController(w)}
+	return nil
+}
+
+func (s *Server) importCompiled(_ context.Context, in *importInput) (*body[launcherapi.CompileCache], error) {
+	if s.opts.CompileCaches == nil {
+		return nil, errNoCompiled
+	}
+	taken, err := s.opts.CompileCaches.Import(in.Key, in.stream)
+	if err != nil {
+		_, _ = io.CopyN(io.Discard, in.stream, drainBytes) // as readBody does
+	}
+	return answer(taken, err)
+}
+
+func docImport(op *huma.Operation, _ huma.Registry) {
+	op.Description = "What it has is run by engines: only who may have engines started may call it. Refused (409) where it is of another kind of engine or GPU than this launcher's, and nothing is taken in unless all of it is there and as it was sent (422). Files that are there stay as they are."
+	op.RequestBody = &huma.RequestBody{Required: true, Description: "As it was exported", Content: tarContent()}
+}
+
+// streamsBody says whether a call reads its body while it comes.
+func streamsBody(r *http.Request) bool {
+	return r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, compiledPath+"/")
+}
+
+// readerUntil gives each read of a body the time for one that stalls.
+type readerUntil struct {
+	io.Reader
+	control *http.ResponseController
+}
+
+func (r readerUntil) Read(p []byte) (int, error) {
+	_ = r.control.SetReadDeadline(time.Now().Add(readBodyTimeout)) // writers in tests know none
+	n, err := r.Reader.Read(p)
+	_ = r.control.SetReadDeadline(time.Time{})
+	return n, err
+}

@@ -1,0 +1,195 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// fakeCompiled remembers what engines have started with.
+type fakeCompiled struct {
+	mu        sync.Mutex
+	noted     map[string]bool
+	elsewhere bool // engines keep what they compile somewhere else
+}
+
+func (f *fakeCompiled) Keeps([]string) bool { return !f.elsewhere }
+
+func (f *fakeCompiled) Has(name string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.noted[name]
+}
+
+func (f *fakeCompiled) Note(name string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noted[name] = true
+	return nil
+}
+
+// compiles is a rig with engines that are ready when the test says so.
+func compiles(t *testing.T, do func(t *testing.T, r *rig, ready *atomic.Bool), change ...func(*Options)) {
+	t.Helper()
+	in(t, func(t *testing.T, r *rig) {
+		ready := &atomic.Bool{}
+		r.engine.ready = func(context.Context) error {
+			if ready.Load() {
+				return nil
+			}
+			return errors.New("it compiles")
+		}
+		do(t, r, ready)
+	}, append([]func(*Options){func(o *Options) { o.Compiled = &fakeCompiled{noted: map[string]bool{}} }}, change...)...)
+}
+
+// coldly makes an instance on a GPU, which is starting, and says whether it has a
+// process.
+func (r *rig) coldly(id, gpu string, more ...string) (started bool) {
+	r.t.Helper()
+	s := launcherapi.InstanceSpec{Args: append([]string{"model", "--gpu-memory-utilization", "0.2"}, more...), GPUUUIDs: []string{gpu}}
+	view, err := r.Create(Create{ID: id, Spec: s})
+	require.NoError(r.t, err)
+	require.Equal(r.t, string(launcher.Starting), view.State)
+	return r.runs(id)
+}
+
+func (r *rig) runs(id string) bool { return r.runner.tree(id) != nil }
+
+func (r *rig) isAwake(id string) launcherapi.Instance {
+	r.t.Helper()
+	view, err := r.AwaitVerb(r.t.Context(), id, launcher.Awake)
+	require.NoError(r.t, err)
+	return view
+}
+
+func TestTwoThatCompileTheSameStartOneAfterTheOther(t *testing.T) {
+	compiles(t, func(t *testing.T, r *rig, ready *atomic.Bool) {
+		assert.True(t, r.coldly("a", "g0"))
+		assert.False(t, r.coldly("b", "g1"))
+		assert.False(t, r.coldly("c", "g1"))
+		view, err := r.Get("b")
+		require.NoError(t, err)
+		assert.Contains(t, view.Reason, "waiting for what instance a compiles, which began to start at ")
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		assert.False(t, r.runs("b"))
+		ready.Store(true)
+		for _, id := range []string{"a", "b", "c"} {
+			view := r.isAwake(id)
+			assert.Empty(t, view.Reason)
+			waited := view.Timings[0].Name == "compile_wait" && view.Timings[0].DurationMS >= 40000
+			assert.Equal(t, id != "a", waited, "%s: %v", id, view.Timings)
+		}
+		ready.Store(false)
+		assert.True(t, r.coldly("d", "g1"), "it is compiled")
+		assert.True(t, r.coldly("e", "g1"))
+	})
+}
+
+func TestWhoCompilesSomethingElseOrNothingWaitsForNobody(t *testing.T) {
+	compiles(t, func(t *testing.T, r *rig, _ *atomic.Bool) {
+		assert.True(t, r.coldly("a", "g0"))
+		assert.True(t, r.coldly("b", "g1", "--max-model-len", "256"))
+		assert.True(t, r.coldly("c", "g1", "--enforce-eager"))
+		assert.True(t, r.coldly("d", "g1", "--enforce-eager"))
+		assert.False(t, r.coldly("e", "g1", "--served-model-name", "another"))
+	})
+}
+
+func TestWhoCompilesElsewhereWaitsForNobody(t *testing.T) {
+	compiles(t, func(t *testing.T, r *rig, _ *atomic.Bool) {
+		assert.True(t, r.coldly("a", "g0"))
+		assert.True(t, r.coldly("b", "g1"))
+	}, func(o *Options) { o.Compiled.(*fakeCompiled).elsewhere = true })
+}
+
+func TestWhenWhoCompilesEndsTheNextHasTheTurn(t *testing.T) {
+	for name, end := range map[string]func(r *rig){
+		"it dies":       func(r *rig) { r.runner.tree("a").exitCode(1) },
+		"it is deleted": func(r *rig) { _, err := r.Delete(r.t.Context(), "a"); require.NoError(r.t, err) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			compiles(t, func(t *testing.T, r *rig, ready *atomic.Bool) {
+				assert.True(t, r.coldly("a", "g0"))
+				r.coldly("b", "g1")
+				r.coldly("c", "g1")
+				synctest.Wait()
+				end(r)
+				synctest.Wait()
+				assert.NotEqual(t, r.runs("b"), r.runs("c"), "one of them")
+				ready.Store(true)
+				r.isAwake("b")
+				r.isAwake("c")
+			})
+		})
+	}
+}
+
+func TestAWaitForACompilationLeavesHalfOfTheTimeOfAStart(t *testing.T) {
+	compiles(t, func(t *testing.T, r *rig, _ *atomic.Bool) {
+		r.coldly("a", "g0")
+		time.Sleep(time.Second)
+		r.coldly("b", "g1")
+		time.Sleep(10*time.Second + time.Millisecond)
+		synctest.Wait()
+		assert.True(t, r.runs("b"))
+		view, err := r.AwaitVerb(t.Context(), "b", launcher.Awake)
+		require.Error(t, err)
+		assert.Equal(t, string(launcher.Failed), view.State)
+		assert.Equal(t, "was not healthy within 10s (start_timeout)", view.Reason)
+	}, func(o *Options) { o.Limits.Start = 20 * time.Second })
+}
+
+func TestAnInstanceThatIsDeletedWhileItWaitsForACompilationIsNeverStarted(t *testing.T) {
+	compiles(t, func(t *testing.T, r *rig, ready *atomic.Bool) {
+		r.coldly("a", "g0")
+		r.coldly("b", "g1")
+		_, err := r.Delete(t.Context(), "b")
+		require.NoError(t, err)
+		ready.Store(true)
+		r.isAwake("a")
+		synctest.Wait()
+		assert.False(t, r.runs("b"))
+	})
+}
+
+func TestTheNextLifeOfTheLauncherKnowsWhoCompiles(t *testing.T) {
+	compiles(t, func(t *testing.T, r *rig, ready *atomic.Bool) {
+		r.coldly("a", "g0")
+		again := restart(t, r)
+		assert.False(t, again.coldly("b", "g1"))
+		ready.Store(true)
+		again.isAwake("a")
+		again.isAwake("b")
+	})
+}
+
+func TestWhoWaitsForAPreloaderHasNotTheTurnToCompile(t *testing.T) {
+	f := &fakeForker{}
+	compiles(t, func(t *testing.T, r *rig, ready *atomic.Bool) {
+		f.runner, f.wait = r.runner, make(chan struct{})
+		assert.False(t, r.coldly("a", "g0"))
+		s := launcherapi.InstanceSpec{Args: []string{"model", "--gpu-memory-utilization", "0.2"}, GPUUUIDs: []string{"g1"}, StartMethod: launcherapi.StartExec}
+		_, err := r.Create(Create{ID: "b", Spec: s})
+		require.NoError(t, err)
+		assert.True(t, r.runs("b"))
+		close(f.wait)
+		synctest.Wait()
+		view, err := r.Get("a")
+		require.NoError(t, err)
+		assert.Contains(t, view.Reason, "waiting for what instance b compiles")
+		ready.Store(true)
+		assert.Equal(t, launcherapi.StartFork, r.isAwake("a").StartedBy)
+	}, func(o *Options) { o.StartMethod, o.Forker = launcherapi.StartAuto, f })
+}
