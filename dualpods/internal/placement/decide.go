@@ -100,6 +100,7 @@ type Preference struct {
 const (
 	weightSleeper = 100 // the sleeper that is promised
 	weightOther   = 50  // another one
+	weightMemory  = 35  // the model is in the node's store, and main memory holds it
 	weightDisk    = 20  // the model is in the node's store
 )
 
@@ -118,6 +119,7 @@ const (
 	rowLacks      = "configuration not there"
 	rowNotHeard   = "launchers not heard"
 	rowAsleep     = "asleep on free GPUs"
+	rowInMemory   = "in the page cache"
 	rowOnDisk     = "on disk"
 	rowNowhere    = "nothing near"
 )
@@ -162,6 +164,7 @@ type decision struct {
 type place struct {
 	node    string
 	sleeper Sleeper // empty: it is in the node's store
+	memory  bool    // which main memory holds
 	gpus    []string
 	used    time.Time
 }
@@ -225,14 +228,14 @@ func (d *decision) unheard(r *Requester, goes func(node string) bool) *Launcher 
 
 // prefer chooses among the places where a requester's model is near.
 func (d *decision) prefer(out *Decision, near []place, goes func(node string) bool) {
-	var disk int
+	stored := map[int32]int{} // nodes by weight
 	for _, p := range near {
 		switch {
 		case !goes(p.node):
 		case p.sleeper == (Sleeper{}):
-			if disk < maxPreferred && !prefers(out.Prefer, p.node) {
-				disk++
-				out.Prefer = append(out.Prefer, Preference{p.node, weightDisk})
+			if weight := p.weight(); stored[weight] < maxPreferred && !prefers(out.Prefer, p.node) {
+				stored[weight]++
+				out.Prefer = append(out.Prefer, Preference{p.node, weight})
 			}
 		case d.promised[p.sleeper], !d.free(p.node, p.gpus):
 		case out.Sleeper == (Sleeper{}):
@@ -246,7 +249,9 @@ func (d *decision) prefer(out *Decision, near []place, goes func(node string) bo
 	switch {
 	case out.Sleeper != (Sleeper{}):
 		out.Row, out.Why = rowAsleep, fmt.Sprintf("its model sleeps on node %s, as instance %s", out.Prefer[0].Node, out.Sleeper.Instance)
-	case disk > 0:
+	case stored[weightMemory] > 0:
+		out.Row, out.Why = rowInMemory, "its model is in the main memory of node "+out.Prefer[0].Node
+	case stored[weightDisk] > 0:
 		out.Row, out.Why = rowOnDisk, "its model is on the disk of node "+out.Prefer[0].Node
 	default:
 		out.Row, out.Why = rowNowhere, "its model is near on no node"
@@ -266,6 +271,14 @@ func (d *decision) cacheOf(r *Requester) *Cache {
 		}
 	}
 	return nil
+}
+
+// weight is that of the node of a store.
+func (p place) weight() int32 {
+	if p.memory {
+		return weightMemory
+	}
+	return weightDisk
 }
 
 func prefers(all []Preference, node string) bool {
@@ -297,7 +310,8 @@ func (d *decision) serve(r *Requester) []*Launcher {
 }
 
 // places are where the model of a requester is near: first the sleepers whose GPUs are
-// free, those that were used last first, then the stores.
+// free, those that were used last first, then the stores, first those whose model main
+// memory holds.
 func (d *decision) places(r *Requester) []place {
 	key := fmt.Sprintf("%s %s %s %d", r.Namespace, r.Form.LauncherConfig, r.Form.Hash(), r.Form.GPUs)
 	if known, ok := d.near[key]; ok {
@@ -319,14 +333,16 @@ func (d *decision) places(r *Requester) []place {
 		if !l.Silent {
 			asleep = append(asleep, d.sleepers(l, name)...)
 		}
-		if r.Form.ModelCache != launcherapi.ModelCacheOff && l.stores(wanted) {
-			stored = append(stored, place{node: l.Node})
+		if there, memory := l.stores(wanted); there && r.Form.ModelCache != launcherapi.ModelCacheOff {
+			stored = append(stored, place{node: l.Node, memory: memory})
 		}
 	}
 	slices.SortFunc(asleep, func(a, b place) int {
 		return cmp.Or(b.used.Compare(a.used), strings.Compare(a.node, b.node), strings.Compare(a.sleeper.Instance, b.sleeper.Instance))
 	})
-	slices.SortFunc(stored, func(a, b place) int { return strings.Compare(a.node, b.node) })
+	slices.SortFunc(stored, func(a, b place) int {
+		return cmp.Or(cmp.Compare(b.weight(), a.weight()), strings.Compare(a.node, b.node))
+	})
 	d.near[key] = append(asleep, stored...)
 	return d.near[key]
 }
@@ -350,14 +366,15 @@ func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
 	return all
 }
 
-// stores says that a launcher has a model whole in its store.
-func (l *Launcher) stores(name modelref.Name) bool {
+// stores says that a launcher has a model whole in its store, and whether main memory
+// holds that.
+func (l *Launcher) stores(name modelref.Name) (there, memory bool) {
 	for _, m := range l.Models {
 		if m.State == launcherapi.ModelReady && means(name, modelref.Version{ID: m.ID, URI: m.URI, Revision: m.Revision, Refs: m.Refs, Lacks: len(m.Lacks) > 0}) {
-			return true
+			there, memory = true, memory || m.PageCache == launcherapi.PageCacheWhole
 		}
 	}
-	return false
+	return there, memory
 }
 
 // means says that a name means a version, or a folder that is below one: whether a

@@ -33,6 +33,12 @@ func (k *Keeper) List() (launcherapi.ModelList, error) {
 		byID[v.Key] = m
 	}
 	k.mu.Lock()
+	for id, held := range k.held {
+		if m := byID[id]; m.State == launcherapi.ModelReady {
+			m.PageCache = held
+			byID[id] = m
+		}
+	}
 	for id, f := range k.failed {
 		if m := byID[id]; m.State != launcherapi.ModelReady {
 			byID[id] = f.shown(m)
@@ -63,7 +69,7 @@ func when(m launcherapi.Model) time.Time {
 func (k *Keeper) Get(id string) (launcherapi.Model, error) {
 	m, err := k.get(id)
 	if err == nil && m.State == launcherapi.ModelReady {
-		m.PageCacheBytes = k.inPageCache(id)
+		m.PageCacheBytes = k.look(id)
 	}
 	return m, err
 }
