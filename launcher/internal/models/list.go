@@ -67,9 +67,10 @@ func when(m launcherapi.Model) time.Time {
 
 // Get shows one version, and how much of it main memory holds.
 func (k *Keeper) Get(id string) (launcherapi.Model, error) {
+	held := k.look(id)
 	m, err := k.get(id)
-	if err == nil && m.State == launcherapi.ModelReady {
-		m.PageCacheBytes = k.look(id)
+	if m.State == launcherapi.ModelReady {
+		m.PageCacheBytes = held
 	}
 	return m, err
 }
