@@ -158,6 +158,7 @@ type decision struct {
 	gpus     map[string]map[string]bool // of sleepers that are promised, by node
 	servers  map[string][]*Launcher     // by what is asked of launchers
 	near     map[string][]place         // by what is wanted: many requesters want the same
+	stored   map[string]string          // addresses of all models in stores, by their ids; nil: nobody has looked
 }
 
 // place is where a model is near.
@@ -231,11 +232,12 @@ func (d *decision) prefer(out *Decision, near []place, goes func(node string) bo
 	stored := map[int32]int{} // nodes by weight
 	for _, p := range near {
 		switch {
+		case p.sleeper == (Sleeper{}) && stored[p.weight()] == maxPreferred: // enough are named
 		case !goes(p.node):
 		case p.sleeper == (Sleeper{}):
-			if weight := p.weight(); stored[weight] < maxPreferred && !prefers(out.Prefer, p.node) {
-				stored[weight]++
-				out.Prefer = append(out.Prefer, Preference{p.node, weight})
+			if !prefers(out.Prefer, p.node) {
+				stored[p.weight()]++
+				out.Prefer = append(out.Prefer, Preference{p.node, p.weight()})
 			}
 		case d.promised[p.sleeper], !d.free(p.node, p.gpus):
 		case out.Sleeper == (Sleeper{}):
@@ -319,6 +321,7 @@ func (d *decision) places(r *Requester) []place {
 	}
 	var asleep, stored []place
 	wanted := modelref.FromArgs(r.Form.Args)
+	called := d.called(wanted)
 	names := map[string]namer{} // by image, which is all that launchers add to the form
 	for _, l := range d.serve(r) {
 		form, problems := r.Form.On(l.Spec)
@@ -333,7 +336,7 @@ func (d *decision) places(r *Requester) []place {
 		if !l.Silent {
 			asleep = append(asleep, d.sleepers(l, name)...)
 		}
-		if there, memory := l.stores(wanted); there && r.Form.ModelCache != launcherapi.ModelCacheOff {
+		if there, memory := l.stores(wanted, called); there && r.Form.ModelCache != launcherapi.ModelCacheOff {
 			stored = append(stored, place{node: l.Node, memory: memory})
 		}
 	}
@@ -366,10 +369,34 @@ func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
 	return all
 }
 
+// called are the ids of all versions whose address a name calls, by whatever revision: a
+// thousand launchers have a hundred models each, most of them the same.
+func (d *decision) called(name modelref.Name) (ids []string) {
+	if d.stored == nil {
+		d.stored = map[string]string{}
+		for i := range d.Launchers {
+			models := d.Launchers[i].Models
+			for id := range models {
+				if _, known := d.stored[id]; !known {
+					d.stored[id] = models[id].URI
+				}
+			}
+		}
+	}
+	for id, uri := range d.stored {
+		calls := func(n modelref.Name) bool { _, ours := n.Of(uri); return ours || n.Model == id }
+		if calls(name) || slices.ContainsFunc(name.Above(), func(f modelref.Folder) bool { return calls(f.Name) }) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
 // stores says that a launcher has a model whole in its store, and whether main memory
-// holds that.
-func (l *Launcher) stores(name modelref.Name) (there, memory bool) {
-	for _, m := range l.Models {
+// holds that. It is among those of the ids.
+func (l *Launcher) stores(name modelref.Name, ids []string) (there, memory bool) {
+	for _, id := range ids {
+		m := l.Models[id]
 		if m.State == launcherapi.ModelReady && means(name, modelref.Version{ID: m.ID, URI: m.URI, Revision: m.Revision, Refs: m.Refs, Lacks: len(m.Lacks) > 0}) {
 			there, memory = true, memory || m.PageCache == launcherapi.PageCacheWhole
 		}

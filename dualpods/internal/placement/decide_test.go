@@ -378,8 +378,15 @@ func TestNotMoreThanSomeNodesOfAKindAreNamed(t *testing.T) {
 	assert.Equal(t, map[int32]int{weightSleeper: 1, weightOther: maxPreferred - 1, weightMemory: maxPreferred, weightDisk: maxPreferred}, weights)
 }
 
-// BenchmarkDecide decides for one requester at 1,000 nodes with 8 sleepers each.
+// BenchmarkDecide decides for one requester at 1,000 nodes with 8 sleepers each, and so
+// many models in their stores.
 func BenchmarkDecide(b *testing.B) {
+	for _, models := range []int{0, 10, 100} {
+		b.Run(fmt.Sprintf("models=%d", models), func(b *testing.B) { benchmarkDecide(b, models) })
+	}
+}
+
+func benchmarkDecide(b *testing.B, models int) {
 	w := world()
 	w.Launchers = nil
 	for n := range 1000 {
@@ -392,6 +399,10 @@ func BenchmarkDecide(b *testing.B) {
 			i.GPUUUIDs = []string{fmt.Sprintf("GPU-%d-%d", n, g)}
 			i.InstanceID = nameOf(form(fmt.Sprint("org/model-", (n+g)%100)), i.GPUUUIDs)
 			l.Instances[i.InstanceID] = i
+		}
+		for m := range models {
+			id := fmt.Sprintf("%032x", m)
+			l.Models[id] = launcherapi.Model{ID: id, URI: fmt.Sprint("hf://org/model-", m), Refs: []string{"main"}, Revision: fmt.Sprintf("%040x", m), State: launcherapi.ModelReady}
 		}
 		w.Launchers = append(w.Launchers, l)
 		w.Nodes[l.Node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node}}
