@@ -90,7 +90,7 @@ func (c *Client) followModels(ctx context.Context, pass func(map[string]launcher
 
 // modelWatch is what a stream has told so far.
 type modelWatch struct {
-	told    map[string]launcherapi.Model // never changed: a change makes another map
+	told    map[string]launcherapi.Model // not changed once it is whole: a change makes another map
 	whole   bool                         // it has told of all that there is
 	weights weights
 }
@@ -107,13 +107,15 @@ func (w *modelWatch) read(line []byte) (changed bool, err error) {
 		if err := json.Unmarshal(event.Object, &m); err != nil {
 			return false, fmt.Errorf("cannot read an event of a model: %w", err)
 		}
-		w.told = maps.Clone(w.told)
+		if w.whole { // else nobody has been given it yet
+			w.told = maps.Clone(w.told)
+		}
 		if event.Type == launcherapi.EventDeleted {
 			delete(w.told, m.ID)
 			w.weights.drop(m.ID)
 			return w.whole, nil
 		}
-		w.told[m.ID] = m
+		w.told[m.ID] = sharing(m)
 		if err := w.weights.put(m.ID, len(event.Object)); err != nil {
 			return false, fmt.Errorf("cannot follow the watch stream: what it tells of models %w", err)
 		}

@@ -44,6 +44,13 @@ const (
 	ModelFailed      = "Failed"      // this launcher could not fetch it
 )
 
+// How much of a Model main memory held when that was looked at last.
+const (
+	PageCacheNone  = "none"  // less than a tenth
+	PageCachePart  = "part"  // more than that
+	PageCacheWhole = "whole" // at least nine tenths
+)
+
 // Model is one version of a model in the model store.
 type Model struct {
 	ID       string `json:"id" doc:"Made of the address, the revision, and of include and exclude."`
@@ -80,6 +87,7 @@ type Model struct {
 	LastUsed  *time.Time `json:"last_used,omitempty" doc:"When an instance took it or gave it back last, or it was asked for; else since when it is there."`
 	InUseBy   []string   `json:"in_use_by,omitempty" doc:"Whose leases keep it from being removed."`
 
+	PageCache      string `json:"page_cache,omitempty" enum:"none,part,whole" doc:"How much of its files main memory held when that was looked at last, some ten seconds ago: none, less than a tenth; whole, nine tenths or more; part, else. Absent where it is not whole, before the first look, and where the kernel does not tell."`
 	PageCacheBytes *int64 `json:"page_cache_bytes,omitempty" doc:"Where one model is asked for: how much of its files main memory holds. Absent where the kernel does not tell, which it does the owner of the files and who may write to them."`
 }
 

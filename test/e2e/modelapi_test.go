@@ -156,8 +156,12 @@ func TestAModelIsReadIntoMainMemoryBeforeAnybodyAsksForIt(t *testing.T) {
 	require.NotNil(t, show())
 	assert.Equal(t, m.Bytes, *show())
 	assert.Zero(t, warm().FreshBytes, "nothing is read again")
-	assert.Nil(t, n.models().Models[0].PageCacheBytes, "a list does not look into every file")
+	listed := n.models().Models[0]
+	assert.Nil(t, listed.PageCacheBytes, "a list does not look into every file")
+	assert.Equal(t, launcherapi.PageCacheWhole, listed.PageCache, "it tells what was seen at the last look")
 	evict()
+	assert.Zero(t, *show())
+	assert.Equal(t, launcherapi.PageCacheNone, n.models().Models[0].PageCache)
 	model(t, n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/tiny", "warm": true}))
 	n.Eventually("it is read as the request for it says", func() bool { return *show() == m.Bytes })
 	require.Zero(t, n.Stop())

@@ -114,6 +114,9 @@ const most = 16
 // Reconcile looks at one node, named by the request.
 func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	n := c.work(request.Name)
+	if early := n.tooEarly(c.opts.Now()); early > 0 {
+		return reconcile.Result{RequeueAfter: early}, nil
+	}
 	w, err := c.gather(ctx, n)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -156,6 +159,23 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	n.calls.forgetTroubles(w.now)
 	c.forget(n, w)
 	return reconcile.Result{RequeueAfter: again}, nil
+}
+
+// nowherePause is the time between two passes over what is on no node yet, which may be
+// thousands of requesters: each of them that comes, or is placed, asks for a pass, and
+// nothing of them is urgent.
+const nowherePause = 100 * time.Millisecond
+
+// tooEarly is how long a pass has to wait; it notes one that need not.
+func (n *nodeWork) tooEarly(now time.Time) time.Duration {
+	if n.name != "" {
+		return 0
+	}
+	if early := nowherePause - now.Sub(n.passed); early > 0 && early <= nowherePause {
+		return early
+	}
+	n.passed = now
+	return 0
 }
 
 // sooner is when to look again of two; 0 is never.

@@ -3,6 +3,7 @@ package binding
 import (
 	"maps"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -30,6 +31,7 @@ type nodeWork struct {
 	mute    map[types.UID]bool // launchers that have not answered for long, as was told
 	// failed counts the passes, one after the other, in which a step could not be taken.
 	failed int
+	passed time.Time // of what is on no node: when the last pass began
 }
 
 // accelerators are the GPUs that a process of a requester program has.

@@ -22,17 +22,30 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
 // hostsEnv makes the test binary a process with a launcher's API, whose memory is not
 // that of who watches it.
 const hostsEnv = "NODEVIEW_BENCH_HOST"
 
+// benchModels is how many models each launcher has.
+const benchModels = 100
+
 const benchName = "vllm.ns.launchers.hotseat.dev"
 
 // serveBench serves the API, by plain HTTP or by TLS, until the standard input ends.
 func serveBench(how string) {
-	h := &host{instances: nil, news: make(chan struct{})}
+	h := &host{instances: nil, news: make(chan struct{}), models: map[string]launcherapi.Model{}}
+	for n := range benchModels {
+		id, published := fmt.Sprintf("%032x", n), time.Now()
+		h.models[id] = launcherapi.Model{
+			ID: id, URI: fmt.Sprintf("hf://organisation/model-%d", n), Ref: "main", Revision: fmt.Sprintf("%040x", n), State: launcherapi.ModelReady,
+			Path: "/var/lib/hotseat/models/models/" + id + "/files", HubCache: "/var/lib/hotseat/models/hub", Refs: []string{"main"},
+			WantedBy: []string{fmt.Sprintf("ClusterModelCache/model-%d/%036d", n, n)}, Published: &published, LastUsed: &published,
+		}
+	}
 	h.server = httptest.NewUnstartedServer(h.routes())
 	if how == "tls" {
 		h.server.TLS = &tls.Config{Certificates: []tls.Certificate{benchCertificate()}, ClientAuth: tls.RequireAnyClientCert}
@@ -78,10 +91,21 @@ func BenchmarkMemoryOfStreams(b *testing.B) {
 				require.NoError(b, json.NewDecoder(bufio.NewReader(out)).Decode(&url))
 				mine := benchCertificate()
 				var all sync.WaitGroup
+				var heard sync.Map
+				once := func(what string) func(string) {
+					return func(key string) {
+						if _, again := heard.LoadOrStore(what+key, true); !again {
+							all.Done()
+						}
+					}
+				}
 				all.Add(launchers)
+				if models {
+					all.Add(launchers)
+				}
 				s := New(Options{
 					Heartbeat: time.Minute,
-					Changed:   func(string) { all.Done() },
+					Changed:   once("instances"), ModelsChanged: func(key string, _ bool) { once("models")(key) },
 					TLS: func(context.Context, string) (*tls.Config, error) {
 						return &tls.Config{InsecureSkipVerify: true, ServerName: benchName, Certificates: []tls.Certificate{mine}}, nil //nolint:gosec // its peer is this test's own
 					},

@@ -101,6 +101,7 @@ type Preference struct {
 const (
 	weightSleeper = 100 // the sleeper that is promised
 	weightOther   = 50  // another one
+	weightMemory  = 35  // the model is in the node's store, and main memory holds it
 	weightDisk    = 20  // the model is in the node's store
 )
 
@@ -119,6 +120,7 @@ const (
 	rowLacks      = "configuration not there"
 	rowNotHeard   = "launchers not heard"
 	rowAsleep     = "asleep on free GPUs"
+	rowInMemory   = "in the page cache"
 	rowOnDisk     = "on disk"
 	rowNowhere    = "nothing near"
 )
@@ -157,12 +159,14 @@ type decision struct {
 	gpus     map[string]map[string]bool // of sleepers that are promised, by node
 	servers  map[string][]*Launcher     // by what is asked of launchers
 	near     map[string][]place         // by what is wanted: many requesters want the same
+	stored   map[string]string          // addresses of all models in stores, by their ids; nil: nobody has looked
 }
 
 // place is where a model is near.
 type place struct {
 	node    string
 	sleeper Sleeper // empty: it is in the node's store
+	memory  bool    // which main memory holds
 	gpus    []string
 	used    time.Time
 }
@@ -226,14 +230,15 @@ func (d *decision) unheard(r *Requester, goes func(node string) bool) *Launcher 
 
 // prefer chooses among the places where a requester's model is near.
 func (d *decision) prefer(out *Decision, near []place, goes func(node string) bool) {
-	var disk int
+	stored := map[int32]int{} // nodes by weight
 	for _, p := range near {
 		switch {
+		case p.sleeper == (Sleeper{}) && stored[p.weight()] == maxPreferred: // enough are named
 		case !goes(p.node):
 		case p.sleeper == (Sleeper{}):
-			if disk < maxPreferred && !prefers(out.Prefer, p.node) {
-				disk++
-				out.Prefer = append(out.Prefer, Preference{p.node, weightDisk})
+			if !prefers(out.Prefer, p.node) {
+				stored[p.weight()]++
+				out.Prefer = append(out.Prefer, Preference{p.node, p.weight()})
 			}
 		case d.promised[p.sleeper], !d.free(p.node, p.gpus):
 		case out.Sleeper == (Sleeper{}):
@@ -247,7 +252,9 @@ func (d *decision) prefer(out *Decision, near []place, goes func(node string) bo
 	switch {
 	case out.Sleeper != (Sleeper{}):
 		out.Row, out.Why = rowAsleep, fmt.Sprintf("its model sleeps on node %s, as instance %s", out.Prefer[0].Node, out.Sleeper.Instance)
-	case disk > 0:
+	case stored[weightMemory] > 0:
+		out.Row, out.Why = rowInMemory, "its model is in the main memory of node "+out.Prefer[0].Node
+	case stored[weightDisk] > 0:
 		out.Row, out.Why = rowOnDisk, "its model is on the disk of node "+out.Prefer[0].Node
 	default:
 		out.Row, out.Why = rowNowhere, "its model is near on no node"
@@ -267,6 +274,14 @@ func (d *decision) cacheOf(r *Requester) *Cache {
 		}
 	}
 	return nil
+}
+
+// weight is that of the node of a store.
+func (p place) weight() int32 {
+	if p.memory {
+		return weightMemory
+	}
+	return weightDisk
 }
 
 func prefers(all []Preference, node string) bool {
@@ -298,7 +313,8 @@ func (d *decision) serve(r *Requester) []*Launcher {
 }
 
 // places are where the model of a requester is near: first the sleepers whose GPUs are
-// free, those that were used last first, then the stores.
+// free, those that were used last first, then the stores, first those whose model main
+// memory holds.
 func (d *decision) places(r *Requester) []place {
 	key := fmt.Sprintf("%s %s %s %d", r.Namespace, r.Form.LauncherConfig, r.Form.Hash(), r.Form.GPUs)
 	if known, ok := d.near[key]; ok {
@@ -306,6 +322,7 @@ func (d *decision) places(r *Requester) []place {
 	}
 	var asleep, stored []place
 	wanted := modelref.FromArgs(r.Form.Args)
+	called := d.called(wanted)
 	names := map[string]namer{} // by image, which is all that launchers add to the form
 	for _, l := range d.serve(r) {
 		form, problems := r.Form.On(l.Spec)
@@ -320,14 +337,16 @@ func (d *decision) places(r *Requester) []place {
 		if !l.Silent {
 			asleep = append(asleep, d.sleepers(l, name)...)
 		}
-		if r.Form.ModelCache != launcherapi.ModelCacheOff && l.stores(wanted) {
-			stored = append(stored, place{node: l.Node})
+		if there, memory := l.stores(wanted, called); there && r.Form.ModelCache != launcherapi.ModelCacheOff {
+			stored = append(stored, place{node: l.Node, memory: memory})
 		}
 	}
 	slices.SortFunc(asleep, func(a, b place) int {
 		return cmp.Or(b.used.Compare(a.used), strings.Compare(a.node, b.node), strings.Compare(a.sleeper.Instance, b.sleeper.Instance))
 	})
-	slices.SortFunc(stored, func(a, b place) int { return strings.Compare(a.node, b.node) })
+	slices.SortFunc(stored, func(a, b place) int {
+		return cmp.Or(cmp.Compare(b.weight(), a.weight()), strings.Compare(a.node, b.node))
+	})
 	d.near[key] = append(asleep, stored...)
 	return d.near[key]
 }
@@ -351,14 +370,39 @@ func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
 	return all
 }
 
-// stores says that a launcher has a model whole in its store.
-func (l *Launcher) stores(name modelref.Name) bool {
-	for _, m := range l.Models {
-		if nodeview.Whole(m, name) {
-			return true
+// called are the ids of all versions whose address a name calls, by whatever revision: a
+// thousand launchers have a hundred models each, most of them the same.
+func (d *decision) called(name modelref.Name) (ids []string) {
+	if d.stored == nil {
+		d.stored = map[string]string{}
+		for i := range d.Launchers {
+			models := d.Launchers[i].Models
+			for id := range models {
+				if _, known := d.stored[id]; !known {
+					d.stored[id] = models[id].URI
+				}
+			}
 		}
 	}
-	return false
+	for id, uri := range d.stored {
+		calls := func(n modelref.Name) bool { _, ours := n.Of(uri); return ours || n.Model == id }
+		if calls(name) || slices.ContainsFunc(name.Above(), func(f modelref.Folder) bool { return calls(f.Name) }) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// stores says that a launcher has a model whole in its store, and whether main memory
+// holds that. It is among those of the ids.
+func (l *Launcher) stores(name modelref.Name, ids []string) (there, memory bool) {
+	for _, id := range ids {
+		m := l.Models[id]
+		if nodeview.Whole(m, name) {
+			there, memory = true, memory || m.PageCache == launcherapi.PageCacheWhole
+		}
+	}
+	return there, memory
 }
 
 // namer names the instances of a form, by their GPUs.

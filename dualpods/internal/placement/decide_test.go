@@ -156,6 +156,33 @@ var rows = []struct {
 		w.Waiting[0].Form.Mounts = []nominal.Mount{{Field: "f", Path: "/data", Source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
 		w.sleeps(1, w.Waiting[0].Form, 0)
 	}, nil},
+	{rowInMemory, "and on disk elsewhere", func(w *World) {
+		w.stores(0, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+		w.stores(2, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, PageCache: launcherapi.PageCacheWhole})
+	}, []Preference{{"n3", weightMemory}, {"n1", weightDisk}}},
+	{rowAsleep, "and in the page cache elsewhere", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.stores(0, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, PageCache: launcherapi.PageCacheWhole})
+		w.stores(2, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, PageCache: launcherapi.PageCacheWhole})
+	}, []Preference{{"n2", weightSleeper}, {"n3", weightMemory}, {"n1", weightDisk}}},
+	{rowInMemory, "it sleeps there on a GPU that is taken", func(w *World) {
+		w.sleeps(1, w.Waiting[0].Form, 0)
+		w.Taken["n2"] = map[string]bool{gpu("n2"): true}
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, PageCache: launcherapi.PageCacheWhole})
+	}, []Preference{{"n2", weightMemory}}},
+	{rowOnDisk, "in the page cache of a node that is closed", func(w *World) {
+		w.stores(0, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, PageCache: launcherapi.PageCacheWhole})
+		w.Nodes["n2"].Spec.Unschedulable = true
+	}, []Preference{{"n1", weightDisk}}},
+	{rowOnDisk, "main memory holds a part of it", func(w *World) {
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, PageCache: launcherapi.PageCachePart})
+	}, []Preference{{"n2", weightDisk}}},
+	{rowOnDisk, "main memory holds another model", func(w *World) {
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+		w.Launchers[1].Models["other"] = launcherapi.Model{URI: "hf://org/other", State: launcherapi.ModelReady, PageCache: launcherapi.PageCacheWhole}
+	}, []Preference{{"n2", weightDisk}}},
 	{rowOnDisk, "", func(w *World) { w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}}) }, []Preference{{"n2", weightDisk}}},
 	{rowNowhere, "on disk, where the requester says that it does not want that", func(w *World) {
 		w.Waiting[0].Form.ModelCache = "off"
@@ -334,10 +361,13 @@ func TestNotMoreThanSomeNodesOfAKindAreNamed(t *testing.T) {
 		l.Instances = map[string]launcherapi.Instance{}
 		w.Nodes[l.Node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node}}
 		w.Launchers = append(w.Launchers, l)
-		if n%2 == 0 {
+		switch n % 3 {
+		case 0:
 			w.sleeps(len(w.Launchers)-1, w.Waiting[0].Form, 0)
-		} else {
+		case 1:
 			w.stores(len(w.Launchers)-1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+		default:
+			w.stores(len(w.Launchers)-1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, PageCache: launcherapi.PageCacheWhole})
 		}
 	}
 	all := Decide(w)
@@ -345,11 +375,18 @@ func TestNotMoreThanSomeNodesOfAKindAreNamed(t *testing.T) {
 	for _, p := range all[0].Prefer {
 		weights[p.Weight]++
 	}
-	assert.Equal(t, map[int32]int{weightSleeper: 1, weightOther: maxPreferred - 1, weightDisk: maxPreferred}, weights)
+	assert.Equal(t, map[int32]int{weightSleeper: 1, weightOther: maxPreferred - 1, weightMemory: maxPreferred, weightDisk: maxPreferred}, weights)
 }
 
-// BenchmarkDecide decides for one requester at 1,000 nodes with 8 sleepers each.
+// BenchmarkDecide decides for one requester at 1,000 nodes with 8 sleepers each, and so
+// many models in their stores.
 func BenchmarkDecide(b *testing.B) {
+	for _, models := range []int{0, 10, 100} {
+		b.Run(fmt.Sprintf("models=%d", models), func(b *testing.B) { benchmarkDecide(b, models) })
+	}
+}
+
+func benchmarkDecide(b *testing.B, models int) {
 	w := world()
 	w.Launchers = nil
 	for n := range 1000 {
@@ -362,6 +399,10 @@ func BenchmarkDecide(b *testing.B) {
 			i.GPUUUIDs = []string{fmt.Sprintf("GPU-%d-%d", n, g)}
 			i.InstanceID = nameOf(form(fmt.Sprint("org/model-", (n+g)%100)), i.GPUUUIDs)
 			l.Instances[i.InstanceID] = i
+		}
+		for m := range models {
+			id := fmt.Sprintf("%032x", m)
+			l.Models[id] = launcherapi.Model{ID: id, URI: fmt.Sprint("hf://org/model-", m), Refs: []string{"main"}, Revision: fmt.Sprintf("%040x", m), State: launcherapi.ModelReady}
 		}
 		w.Launchers = append(w.Launchers, l)
 		w.Nodes[l.Node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node}}

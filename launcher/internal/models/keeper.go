@@ -59,6 +59,7 @@ type Keeper struct {
 	pulls   map[string]*pull     // admitted and not over, by the id of the version
 	failed  map[string]failure   // what this launcher could not fetch, by the id of the version
 	proved  map[string]time.Time // when a source has let the launcher itself read a private version, by its id
+	held    map[string]string    // how much of a version main memory held at the last look, by its id
 	changed chan struct{}        // closed and replaced when anything changes
 }
 
@@ -79,10 +80,11 @@ func New(o Options) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, proved: map[string]time.Time{}, changed: make(chan struct{}), warming: make(chan struct{}, 1), proving: make(chan struct{}, 1)}
+	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, proved: map[string]time.Time{}, held: map[string]string{}, changed: make(chan struct{}), warming: make(chan struct{}, 1), proving: make(chan struct{}, 1)}
 	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention}, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	k.tasks.Go(k.warmAll)
+	k.tasks.Go(k.lookAgainAndAgain)
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {
 		o.Logger.Warn("watchers of models do not hear at once of what other processes change", "error", err)

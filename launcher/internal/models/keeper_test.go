@@ -94,12 +94,18 @@ func source(how string, out *json.Encoder, in *json.Decoder) {
 // by makes a keeper whose models are fetched as the word says.
 func by(t *testing.T, how string) (*Keeper, *[]string) {
 	t.Helper()
+	return keeps(t, how, filepath.Join(t.TempDir(), "models"))
+}
+
+// keeps is by, with models in that folder.
+func keeps(t *testing.T, how, dir string) (*Keeper, *[]string) {
+	t.Helper()
 	t.Setenv(childEnv, how)
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	var outcomes []string
 	k, err := New(Options{
-		Dir: filepath.Join(t.TempDir(), "models"), Program: []string{exe}, Stderr: io.Discard,
+		Dir: dir, Program: []string{exe}, Stderr: io.Discard,
 		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Room: pagecache.Room, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)

@@ -33,6 +33,12 @@ func (k *Keeper) List() (launcherapi.ModelList, error) {
 		byID[v.Key] = m
 	}
 	k.mu.Lock()
+	for id, held := range k.held {
+		if m := byID[id]; m.State == launcherapi.ModelReady {
+			m.PageCache = held
+			byID[id] = m
+		}
+	}
 	for id, f := range k.failed {
 		if m := byID[id]; m.State != launcherapi.ModelReady {
 			byID[id] = f.shown(m)
@@ -61,9 +67,10 @@ func when(m launcherapi.Model) time.Time {
 
 // Get shows one version, and how much of it main memory holds.
 func (k *Keeper) Get(id string) (launcherapi.Model, error) {
+	held := k.look(id)
 	m, err := k.get(id)
-	if err == nil && m.State == launcherapi.ModelReady {
-		m.PageCacheBytes = k.inPageCache(id)
+	if m.State == launcherapi.ModelReady {
+		m.PageCacheBytes = held
 	}
 	return m, err
 }

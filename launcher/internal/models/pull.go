@@ -104,6 +104,9 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 	if err != nil && !joins {
 		outcome = causeOf(err)
 	}
+	if err == nil {
+		k.look(result.Version.Key) // what has just been written is often in main memory still
+	}
 	for _, v := range result.Evicted {
 		k.opts.Logger.Info("a model was removed to make room for another", "uri", v.Manifest.URI, "id", v.Key, "last_used", v.LastUse, "for", p.URI)
 	}

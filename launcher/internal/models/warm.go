@@ -51,7 +51,7 @@ func (k *Keeper) Warm(ctx context.Context, id string) (launcherapi.WarmedModel, 
 	case err != nil:
 		return warmed, launcher.Storagef("cannot read the model: %w", err)
 	}
-	warmed.PageCacheBytes = k.inPageCache(id)
+	warmed.PageCacheBytes = k.look(id)
 	k.opts.Logger.Info("a model was read into main memory", "uri", v.Manifest.URI, "fresh_bytes", fresh, "left_bytes", warmed.LeftBytes)
 	return warmed, nil
 }
@@ -85,18 +85,4 @@ func (k *Keeper) paths(v *modelstore.Version) []string {
 		all[i] = filepath.Join(k.Files(v.Key), f.Path)
 	}
 	return all
-}
-
-// inPageCache is how much of a version main memory holds; nil where nobody can tell, or
-// where it is gone meanwhile.
-func (k *Keeper) inPageCache(id string) *int64 {
-	v, ok := k.Version(id)
-	if !ok || v.Damage != nil {
-		return nil
-	}
-	n, err := pagecache.Resident(k.paths(&v))
-	if err != nil {
-		return nil
-	}
-	return &n
 }

@@ -45,6 +45,13 @@ func residentOf(path string) (int64, error) {
 	if !told(f) {
 		return 0, &UntoldError{Path: path}
 	}
+	if n, known := cachestat(f, size); known {
+		return n, nil
+	}
+	return residentByPage(f, size)
+}
+
+func residentByPage(f *os.File, size int64) (int64, error) {
 	var all int64
 	for offset := int64(0); offset < size; offset += window {
 		n, err := resident(f, offset, min(window, size-offset))

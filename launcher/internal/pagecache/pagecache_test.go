@@ -106,6 +106,47 @@ func TestAReadingEndsWithItsContext(t *testing.T) {
 	assert.Less(t, fresh, int64(200<<20))
 }
 
+func TestWhatIsHeldIsTheSameByBothWaysOfAsking(t *testing.T) {
+	paths := cold(t, 40<<20+5)
+	f, size, err := open(paths[0])
+	require.NoError(t, err)
+	defer f.Close()
+	for _, read := range []int64{0, size} {
+		_, err := f.ReadAt(make([]byte, read), 0)
+		require.NoError(t, err)
+		byPage, err := residentByPage(f, size)
+		require.NoError(t, err)
+		assert.Equal(t, read, byPage)
+		if n, known := cachestat(f, size); known {
+			assert.Equal(t, byPage, n)
+		}
+	}
+}
+
+// BenchmarkResident looks at 15 GB of which main memory holds nothing, by each way of
+// asking.
+func BenchmarkResident(b *testing.B) {
+	f, err := os.Create(filepath.Join(b.TempDir(), "model"))
+	require.NoError(b, err)
+	defer f.Close()
+	const size = 15_000_000_000
+	require.NoError(b, f.Truncate(size))
+	b.Run("cachestat", func(b *testing.B) {
+		for b.Loop() {
+			if _, known := cachestat(f, size); !known {
+				b.Skip("this kernel does not know it")
+			}
+		}
+	})
+	b.Run("mincore", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := residentByPage(f, size); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
 func TestAFileThatCannotBeReadIsNamed(t *testing.T) {
 	paths := cold(t, 5)
 	_, err := Warm(t.Context(), Options{Paths: append(paths, paths[0]+"-none"), Room: unbounded})

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
@@ -157,6 +158,7 @@ func TestAGatedRequesterGoesToTheNodeThatHasItsModelOnDisk(t *testing.T) {
 		return status.Progress == "1/1" && status.Ready == 1
 	})
 
+	s.evict(2)
 	s.start(server{app: "stored", placed: true})
 	s.served("stored", 1)
 	pod, why := s.placed("stored")
@@ -169,4 +171,48 @@ func TestAGatedRequesterGoesToTheNodeThatHasItsModelOnDisk(t *testing.T) {
 	launcher := s.poolPods()[cluster.NodeName(2)].Name
 	_, err := s.launcher(launcher).Delete(t.Context(), s.instance(launcher, "stored", "sleeping").InstanceID)
 	require.NoError(t, err)
+}
+
+func TestAGatedRequesterGoesToTheNodeWhoseMainMemoryHoldsItsModel(t *testing.T) {
+	s := newModelSite(t, nil)
+	s.hub.Put("org/held", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte(`{}`), "model.safetensors": []byte("w")}})
+	s.allReady()
+	s.onOneGPUOf(2, "1200m") // the scheduler alone would take the first node
+	c := s.keep("held", "org/held")
+	s.told(c.Name, "both nodes have it", everywhere)
+	s.evict(1)
+
+	s.start(server{app: "held", placed: true})
+	s.served("held", 1)
+	pod, why := s.placed("held")
+	assert.Equal(t, cluster.NodeName(2), pod.Spec.NodeName)
+	assert.Equal(t, "its model is in the main memory of node "+cluster.NodeName(2), why.Why)
+
+	require.NoError(t, api.Delete(t.Context(), pod)) // what reads the model keeps it
+	s.gone("held")
+	launcher := s.poolPods()[cluster.NodeName(2)].Name
+	_, err := s.launcher(launcher).Delete(t.Context(), s.instance(launcher, "held", "sleeping").InstanceID)
+	require.NoError(t, err)
+}
+
+// evict has main memory give up the one model of a node, and waits until watchers of the
+// node's launcher hear of that.
+func (s *modelSite) evict(node int) {
+	s.t.Helper()
+	const giveUp = `find "$0" -type f -exec sync {} + -exec dd if={} iflag=nocache count=0 status=none ';'`
+	cmd, err := shared.InNode(s.t.Context(), node, "sh", "-c", giveUp, "/var/lib/hotseat/"+s.ns+"/blobs")
+	require.NoError(s.t, err)
+	out, err := cmd.CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
+	launcher := s.launcher(s.poolPods()[cluster.NodeName(node)].Name)
+	m, err := launcher.Model(s.t.Context(), s.modelsOf(node)[0].ID) // which looks
+	require.NoError(s.t, err)
+	require.Equal(s.t, launcherapi.PageCacheNone, m.PageCache, "%+v", m)
+	for models, err := range launcher.FollowModels(s.t.Context()) {
+		require.NoError(s.t, err)
+		if models[m.ID].PageCache == launcherapi.PageCacheNone {
+			break
+		}
+	}
+	time.Sleep(time.Second) // the controller's own stream may come a quarter of a second later
 }
