@@ -5,6 +5,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -66,9 +67,13 @@ type Config struct {
 	ModelRetention      string // keep or lru
 	ModelStreams        int    // above 0
 	ModelBytesPerSecond int64  // of each pull; 0: no limit
+	ModelFetchMemory    int64  // bytes, of each pull, at least minFetchMemory; 0: no limit
 
 	Budgets launcherapi.Budget
 }
+
+// minFetchMemory is what modelfetch takes with what it is about to write.
+const minFetchMemory = 64 << 20
 
 // Error is a mistake in the configuration, in one line: where the mistake is, what
 // is wrong and what would be right.
@@ -86,6 +91,9 @@ func (e *Error) Error() string {
 // check finds mistakes that show only between settings. where tells where a setting
 // was made.
 func (c *Config) check(where func(key string) string) error {
+	if n := c.ModelFetchMemory; n > 0 && n < minFetchMemory {
+		return &Error{where("model_fetch_memory"), fmt.Sprintf("must be 0, for no limit, or at least 64MiB, which modelfetch needs for itself, not %d", n)}
+	}
 	if c.InsecurePublic || c.TokenFile != "" || c.ClientCA != "" {
 		return nil
 	}

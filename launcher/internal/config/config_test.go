@@ -73,7 +73,8 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
 		EnableSleepMode: "auto", StartMethod: "auto", PreloadMemoryLimit: 8 << 30, PreloadIdleTimeout: 24 * time.Hour,
-		ModelStreams: 4, ModelRetention: "keep",
+		ModelFetchMemory: 256 << 20,
+		ModelStreams:     4, ModelRetention: "keep",
 	}, c)
 }
 
@@ -124,6 +125,7 @@ var other = map[string]struct {
 	"model_storage_limit":    {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
 	"model_retention":        {"lru", func(c *Config) { c.ModelRetention = "lru" }},
 	"model_streams":          {"2", func(c *Config) { c.ModelStreams = 2 }},
+	"model_fetch_memory":     {"128MiB", func(c *Config) { c.ModelFetchMemory = 128 << 20 }},
 	"model_bytes_per_second": {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
 
 	"budgets.max_sleepers_per_gpu":      {"3", func(c *Config) { c.Budgets.MaxSleepersPerGPU = 3 }},

@@ -67,6 +67,7 @@ func table(c *Config) []setting {
 		{"model_storage_limit", "0", "what the models of that folder may take together when the launcher pulls one; 0 for as much as the disk has", size(&c.ModelStorageLimit)},
 		{"model_retention", "keep", "what becomes of a model that nobody uses, wants or has pinned when the launcher pulls one that has no room: it stays, or goes (lru: the one that was used longest ago first)", choice(&c.ModelRetention, "keep", "lru")},
 		{"model_streams", "4", "how many files of a model are fetched at once", number(&c.ModelStreams, 1)},
+		{"model_fetch_memory", "256MiB", "what modelfetch, which fetches a model, may take of main memory, with its files as far as they are there, where the launcher's control group has a memory controller; 0 for no limit", size(&c.ModelFetchMemory)},
 		{"model_bytes_per_second", "0", "what all streams of a pull may take together; 0 for as much as there is", size(&c.ModelBytesPerSecond)},
 
 		{"budgets.max_sleepers_per_gpu", "0", "how many instances may sleep on a GPU; 0 for no limit", number(&b.MaxSleepersPerGPU, 0)},

@@ -49,34 +49,35 @@ type Options struct {
 	GPUs     string   // auto, nvml, simulated:N or file:PATH
 	Program  []string // argv before the engine's arguments; argv[0] is a path
 
-	InstanceHost    string // where the instances' public ports listen, and no wider
-	Cgroups         string // auto, v2, v1 or none
-	StopOnExit      bool   // stop the engines when the launcher is told to end; otherwise they are left running
-	SleepMode       string // auto, always or never
-	StartMethod     string // of instances that name none: auto, exec or fork; exec: no preloader is kept
-	PreloadPython   string // interpreter of preloaders; empty: that of the program
-	PreloadMemory   uint64 // memory that all preloaders together may hold, in bytes; 0: no limit
-	PreloadIdleTime time.Duration
-	LLMDCompat      bool // answer the engine's sleep endpoints at instances' ports
-	MaxHeldRequests int  // per instance
-	HoldTimeout     time.Duration
-	WatchBuffer     int // events
-	LogMaxBytes     int64
-	LogMaxAge       time.Duration
-	LogMaxFiles     int
-	EnvFileDirs     []string
-	TokenFile       string      // empty: no token is asked for
-	PublicMetrics   bool        // everybody who reaches the control API may read GET /metrics
-	TLS             mtls.Server // without a certificate: plain HTTP
-	Limits          supervisor.Limits
-	Budget          launcherapi.Budget
-	ModelStore      string   // folder of models; empty: none
-	ModelUser       string   // whose leases are on them; empty: named by the state folder
-	ModelLimit      int64    // bytes that they may take; 0: no limit
-	ModelRetention  string   // what becomes of those that nobody keeps when room is needed: keep or lru
-	ModelFetch      []string // modelfetch and its flags
-	Serving         func()   // called once the launcher serves
-	Logger          *slog.Logger
+	InstanceHost     string // where the instances' public ports listen, and no wider
+	Cgroups          string // auto, v2, v1 or none
+	StopOnExit       bool   // stop the engines when the launcher is told to end; otherwise they are left running
+	SleepMode        string // auto, always or never
+	StartMethod      string // of instances that name none: auto, exec or fork; exec: no preloader is kept
+	PreloadPython    string // interpreter of preloaders; empty: that of the program
+	PreloadMemory    uint64 // memory that all preloaders together may hold, in bytes; 0: no limit
+	PreloadIdleTime  time.Duration
+	LLMDCompat       bool // answer the engine's sleep endpoints at instances' ports
+	MaxHeldRequests  int  // per instance
+	HoldTimeout      time.Duration
+	WatchBuffer      int // events
+	LogMaxBytes      int64
+	LogMaxAge        time.Duration
+	LogMaxFiles      int
+	EnvFileDirs      []string
+	TokenFile        string      // empty: no token is asked for
+	PublicMetrics    bool        // everybody who reaches the control API may read GET /metrics
+	TLS              mtls.Server // without a certificate: plain HTTP
+	Limits           supervisor.Limits
+	Budget           launcherapi.Budget
+	ModelStore       string   // folder of models; empty: none
+	ModelUser        string   // whose leases are on them; empty: named by the state folder
+	ModelLimit       int64    // bytes that they may take; 0: no limit
+	ModelRetention   string   // what becomes of those that nobody keeps when room is needed: keep or lru
+	ModelFetch       []string // modelfetch and its flags
+	ModelFetchMemory int64    // bytes that each modelfetch may take, with its files as far as they are in main memory; 0: no limit
+	Serving          func()   // called once the launcher serves
+	Logger           *slog.Logger
 }
 
 // Folders and files in the state folder.
@@ -169,7 +170,7 @@ func (d *Daemon) open() error {
 		}
 		if d.keeper, err = models.New(models.Options{
 			Dir: d.opts.ModelStore, Limit: d.opts.ModelLimit, Retention: modelstore.Retention(d.opts.ModelRetention), Program: d.opts.ModelFetch,
-			Stderr: os.Stderr, Pulled: d.metrics.Pulled, Room: pagecache.Room, Logger: d.log,
+			Stderr: os.Stderr, Start: (&fetches{host: host, dir: d.opts.ModelStore, memory: d.opts.ModelFetchMemory, logger: d.log}).start, Pulled: d.metrics.Pulled, Room: pagecache.Room, Logger: d.log,
 		}); err != nil {
 			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
 		}

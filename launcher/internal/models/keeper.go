@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"sync"
 	"time"
@@ -33,6 +34,8 @@ type Options struct {
 	Retention modelstore.Retention
 	Program   []string  // modelfetch and its flags
 	Stderr    io.Writer // of modelfetch
+	// Start starts modelfetch, see modelpull.Options.
+	Start func(modelfetch *exec.Cmd) (end func() (oomKilled bool), err error)
 	// Pulled is told of each pull when it is over: "done", "there", "cancelled", or
 	// the reason of a failure; and how much has come over the network.
 	Pulled func(outcome string, networkBytes int64)

@@ -144,7 +144,7 @@ func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, e
 	defer func() { err = errors.Join(err, release()) }()
 	return modelpull.Run(ctx, modelpull.Options{
 		Store: store, Program: k.opts.Program, URI: p.URI, Selection: selection(p.ModelRequest), Ref: p.Ref, Holder: p.WantedBy, Retention: modelstore.Retention(p.Retention), Private: p.Private, Warm: p.Warm,
-		Credentials: p.Credentials, Stderr: k.opts.Stderr,
+		Credentials: p.Credentials, Stderr: k.opts.Stderr, Start: k.opts.Start,
 		Admitted: func(m *fetchapi.Manifest) { k.admitted(p, m) },
 		Progress: func(l fetchapi.Line) { k.progress(p, l) },
 	})
