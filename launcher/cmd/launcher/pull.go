@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/config"
 	"hotseat.dev/hotseat/launcher/internal/modelpull"
 	"hotseat.dev/hotseat/launcher/internal/models"
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
@@ -32,6 +33,7 @@ func (c *cli) pullCommand() *cobra.Command {
 	var pin bool
 	var selection modelref.Selection
 	var streams int
+	var marks modelstore.Watermarks
 	cmd := &cobra.Command{
 		Use:   "pull [flags] URI",
 		Short: "Fetch a model into a store: hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://…, azblob://…, oci://registry/repository:tag",
@@ -43,6 +45,8 @@ func (c *cli) pullCommand() *cobra.Command {
 	cmd.Flags().StringArrayVar(&selection.Exclude, "exclude", nil, "`PATTERN` of files to leave out, as original/; may be given more than once")
 	cmd.Flags().StringVar(&limit, "storage-limit", "", "what the models of the store may take together, such as 80GiB; default: as much as the disk has")
 	cmd.Flags().StringVar(&retention, "model-retention", string(modelstore.Keep), "what becomes of models that nobody uses, wants or has pinned when there is no room for this one, `keep|lru`: they stay, or go, the one that was used longest ago first")
+	cmd.Flags().IntVar(&marks.High, "model-gc-high-threshold", 100, "how full the store may be, in percent of its limit and of its disk: above that, once the model is fetched, others go that nobody uses, wants or has pinned, with --model-retention lru; 100 for none")
+	cmd.Flags().IntVar(&marks.Low, "model-gc-low-threshold", 80, "how full it is then at most, in percent")
 	cmd.Flags().BoolVar(&pin, "pin", false, "this model stays when room is needed for others; --pin=false takes that back")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
 	cmd.Flags().IntVar(&streams, "streams", 4, "files that are fetched at once")
@@ -52,7 +56,10 @@ func (c *cli) pullCommand() *cobra.Command {
 		if streams < 1 {
 			return usagef("--streams: at least 1")
 		}
-		options := modelstore.Options{Retention: modelstore.Retention(retention)}
+		if err := config.CheckThresholds(marks.High, marks.Low); err != nil {
+			return usagef("--model-gc-high-threshold: %w", err)
+		}
+		options := modelstore.Options{Retention: modelstore.Retention(retention), Marks: marks}
 		if options.Retention != modelstore.Keep && options.Retention != modelstore.LRU {
 			return usagef("--model-retention: must be keep or lru, not %q", retention)
 		}
@@ -123,7 +130,7 @@ func (c *cli) pull(ctx context.Context, folder storeFlags, options modelstore.Op
 	}
 	answer := pulled{Model: models.Model(&store.Reader, result.Version), There: result.There, NetworkBytes: result.NetworkBytes}
 	for _, v := range result.Evicted {
-		gone := models.Model(&store.Reader, v)
+		gone := models.Model(&store.Reader, v.Version)
 		gone.Path, gone.HubCache = "", ""
 		answer.Evicted = append(answer.Evicted, gone)
 	}

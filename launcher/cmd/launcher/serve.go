@@ -99,7 +99,7 @@ func daemonOptions(cfg config.Config, engine program, log *slog.Logger) daemon.O
 			Start: cfg.StartTimeout, Sleep: cfg.SleepTimeout, Wake: cfg.WakeTimeout, Drain: cfg.DrainTimeout,
 			StopGrace: cfg.StopGrace, StartingGrace: cfg.StartingGrace, Memory: cfg.MemoryTimeout,
 		},
-		Budget: cfg.Budgets, ModelStore: cfg.ModelStore, ModelUser: cfg.ModelUser, ModelLimit: cfg.ModelStorageLimit, ModelRetention: cfg.ModelRetention, ModelFetchMemory: cfg.ModelFetchMemory, Logger: log,
+		Budget: cfg.Budgets, ModelStore: cfg.ModelStore, ModelUser: cfg.ModelUser, ModelLimit: cfg.ModelStorageLimit, ModelRetention: cfg.ModelRetention, ModelFetchMemory: cfg.ModelFetchMemory, ModelGCHigh: cfg.ModelGCHigh, ModelGCLow: cfg.ModelGCLow, Logger: log,
 	}
 }
 

@@ -74,6 +74,8 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 		LogFormat:       "text",
 		EnableSleepMode: "auto", StartMethod: "auto", PreloadMemoryLimit: 8 << 30, PreloadIdleTimeout: 24 * time.Hour,
 		ModelFetchMemory: 256 << 20,
+		ModelGCHigh:      100,
+		ModelGCLow:       80,
 		ModelStreams:     4, ModelRetention: "keep",
 	}, c)
 }
@@ -120,13 +122,15 @@ var other = map[string]struct {
 	"preload_idle_timeout": {"9m", func(c *Config) { c.PreloadIdleTimeout = 9 * time.Minute }},
 	"enable_sleep_mode":    {"never", func(c *Config) { c.EnableSleepMode = "never" }},
 
-	"model_store":            {"/models", func(c *Config) { c.ModelStore = "/models" }},
-	"model_user":             {"a", func(c *Config) { c.ModelUser = "a" }},
-	"model_storage_limit":    {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
-	"model_retention":        {"lru", func(c *Config) { c.ModelRetention = "lru" }},
-	"model_streams":          {"2", func(c *Config) { c.ModelStreams = 2 }},
-	"model_fetch_memory":     {"128MiB", func(c *Config) { c.ModelFetchMemory = 128 << 20 }},
-	"model_bytes_per_second": {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
+	"model_store":             {"/models", func(c *Config) { c.ModelStore = "/models" }},
+	"model_user":              {"a", func(c *Config) { c.ModelUser = "a" }},
+	"model_storage_limit":     {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
+	"model_retention":         {"lru", func(c *Config) { c.ModelRetention = "lru" }},
+	"model_gc_high_threshold": {"90", func(c *Config) { c.ModelGCHigh = 90 }},
+	"model_gc_low_threshold":  {"70", func(c *Config) { c.ModelGCLow = 70 }},
+	"model_streams":           {"2", func(c *Config) { c.ModelStreams = 2 }},
+	"model_fetch_memory":      {"128MiB", func(c *Config) { c.ModelFetchMemory = 128 << 20 }},
+	"model_bytes_per_second":  {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
 
 	"budgets.max_sleepers_per_gpu":      {"3", func(c *Config) { c.Budgets.MaxSleepersPerGPU = 3 }},
 	"budgets.max_sleeper_bytes_per_gpu": {"4GiB", func(c *Config) { c.Budgets.MaxSleeperBytesPerGPU = 4 << 30 }},

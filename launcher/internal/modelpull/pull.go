@@ -50,9 +50,9 @@ type Options struct {
 // Result is what a pull has brought.
 type Result struct {
 	Version      modelstore.Version
-	There        bool                 // nothing had to be fetched
-	NetworkBytes int64                // that came over the network
-	Evicted      []modelstore.Version // what had to go for it, also where the pull has failed
+	There        bool                  // nothing had to be fetched
+	NetworkBytes int64                 // that came over the network
+	Evicted      []modelstore.Eviction // what had to go for it, also where the pull has failed
 }
 
 // memory is what Go's collector keeps modelfetch to, as far as it can.
@@ -191,11 +191,16 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 		return err
 	}
 	p.Admitted(m)
-	for _, v := range p.fetch.Evicted {
+	p.evicted(0)
+	return p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
+}
+
+// evicted tells what had to go for the fetch after the first so many.
+func (p *pull) evicted(first int) {
+	for _, v := range p.fetch.Evicted[first:] {
 		p.result.Evicted = append(p.result.Evicted, v)
 		p.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("%s, revision %s, is removed to make room: it was used longest ago, at %s", v.Manifest.URI, v.Manifest.Revision, v.LastUse.Format(time.RFC3339))})
 	}
-	return p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
 }
 
 // proved notes that the version is wanted, now that the source has shown that it lets
@@ -237,7 +242,9 @@ func (p *pull) publish(m *fetchapi.Manifest) error {
 	if !same {
 		return errors.New("modelfetch has fetched something else than was admitted")
 	}
+	before := len(p.fetch.Evicted)
 	v, err := p.fetch.Publish(m)
+	p.evicted(before)
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func by(t *testing.T, how string) (*Keeper, *[]string) {
 	var outcomes []string
 	k, err := New(Options{
 		Dir: filepath.Join(t.TempDir(), "models"), Program: []string{exe}, Stderr: io.Discard,
-		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Room: pagecache.Room, Logger: slog.New(slog.DiscardHandler),
+		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Evicted: func(string, int64) {}, Room: pagecache.Room, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, k.Close()) })

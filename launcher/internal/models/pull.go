@@ -105,7 +105,8 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 		outcome = causeOf(err)
 	}
 	for _, v := range result.Evicted {
-		k.opts.Logger.Info("a model was removed to make room for another", "uri", v.Manifest.URI, "id", v.Key, "last_used", v.LastUse, "for", p.URI)
+		k.opts.Evicted(v.Why, v.Bytes)
+		k.opts.Logger.Info("a model was removed to make room for another", "uri", v.Manifest.URI, "id", v.Key, "last_used", v.LastUse, "for", p.URI, "why", v.Why)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
