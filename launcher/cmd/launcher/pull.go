@@ -31,6 +31,7 @@ func (c *cli) pullCommand() *cobra.Command {
 	var folder storeFlags
 	var limit, tokenFile, rate, retention string
 	var pin bool
+	var sources []string
 	var selection modelref.Selection
 	var streams int
 	var marks modelstore.Watermarks
@@ -49,6 +50,7 @@ func (c *cli) pullCommand() *cobra.Command {
 	cmd.Flags().IntVar(&marks.Low, "model-gc-low-threshold", 80, "how full it is then at most, in percent")
 	cmd.Flags().BoolVar(&pin, "pin", false, "this model stays when room is needed for others; --pin=false takes that back")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
+	cmd.Flags().StringArrayVar(&sources, "model-source", nil, "`SCHEME=PROGRAM` that is the source of models of a scheme which there is no other for; may be given more than once")
 	cmd.Flags().IntVar(&streams, "streams", 4, "files that are fetched at once")
 	cmd.Flags().StringVar(&rate, "bytes-per-second", "", "what all streams may take together, such as 50MiB; default: as much as there is")
 	c.formatFlag(cmd)
@@ -75,6 +77,12 @@ func (c *cli) pullCommand() *cobra.Command {
 			return err
 		}
 		program = append(program, "--streams", fmt.Sprint(streams))
+		if sources, err = config.Programs(sources); err != nil {
+			return usagef("--model-source: %w", err)
+		}
+		for _, source := range sources {
+			program = append(program, "--"+fetchapi.ProgramFlag, source)
+		}
 		if rate != "" {
 			n, err := limitOf(rate)
 			if err != nil || n <= 0 {

@@ -126,6 +126,7 @@ var other = map[string]struct {
 	"model_user":              {"a", func(c *Config) { c.ModelUser = "a" }},
 	"model_storage_limit":     {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
 	"model_retention":         {"lru", func(c *Config) { c.ModelRetention = "lru" }},
+	"model_source":            {"x=/y", func(c *Config) { c.ModelSources = []string{"x=/y"} }},
 	"model_gc_high_threshold": {"90", func(c *Config) { c.ModelGCHigh = 90 }},
 	"model_gc_low_threshold":  {"70", func(c *Config) { c.ModelGCLow = 70 }},
 	"model_streams":           {"2", func(c *Config) { c.ModelStreams = 2 }},

@@ -77,6 +77,7 @@ type Options struct {
 	ModelGCHigh      int      // percent of limit and disk above which models go that nobody keeps; 100: none go
 	ModelGCLow       int      // percent at which that ends
 	ModelFetch       []string // modelfetch and its flags
+	ModelSchemes     []string // as myscheme://, that modelfetch has a program for
 	ModelFetchMemory int64    // bytes that each modelfetch may take, with its files as far as they are in main memory; 0: no limit
 	Serving          func()   // called once the launcher serves
 	Logger           *slog.Logger
@@ -315,7 +316,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		m.WatchModels(d.keeper.List)
 	}
 	d.sup = supervisor.New(supervisor.Options{
-		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
+		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: os.Environ(), Schemes: d.opts.ModelSchemes,
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
