@@ -42,6 +42,7 @@ def read(path, revision, name, offset):
         member = next(m for m in archive if os.path.normpath(m.name) == name)
         file = archive.extractfile(member)
         file.seek(int(offset))
+        say(type="opened", offset=int(offset))
         shutil.copyfileobj(file, content, 1 << 20)
 
 

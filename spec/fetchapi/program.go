@@ -14,13 +14,18 @@ import (
 // once for each question, with the question as its arguments:
 //
 //	PROGRAM resolve URI                        →   manifest: its revision and its files
-//	PROGRAM open URI REVISION PATH OFFSET      →   the content of the file from the offset on, to descriptor 3
+//	PROGRAM open URI REVISION PATH OFFSET      →   opened, and the content of the file to descriptor 3
 //
 // It answers by lines on its standard output, and ends with the status 0. A manifest
 // has the revision, a name without a slash that another content never has, and of each
 // file path and size, and sha256 where it is known:
 //
 //	{"type": "manifest", "manifest": {"revision": "7", "files": [{"path": "config.json", "size": 2}]}}
+//
+// Opened says from which byte on the content is: the offset that was asked for, or 0
+// where the program cannot begin there; then the file is fetched anew.
+//
+//	{"type": "opened", "offset": 1048576}
 //
 // A note says what people may want to know. An error says why it cannot be, with one of
 // the reasons; Unavailable is asked again after a while, Changed begins again with resolve:

@@ -28,7 +28,7 @@ import (
 )
 
 func main() {
-	signal.Ignore(syscall.SIGPIPE) // of a parent that has gone: what has come is still noted
+	signal.Ignore(syscall.SIGPIPE)                                  // of a parent that has gone: what has come is still noted
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // the store's lock is for no program that is a source
 	ctx, cancel := context.WithCancelCause(context.Background())
 	p := &program{out: json.NewEncoder(os.Stdout), answers: make(chan fetchapi.Line, 1)}

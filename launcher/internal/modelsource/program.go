@@ -33,14 +33,14 @@ func newProgram(uri, scheme, path string, o Options) (Source, error) {
 // Resolve leaves everything but revision and files to us: no program can give out what
 // it has for a model of another address.
 func (s *program) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
-	c, err := s.ask(ctx, nil, fetchapi.AskResolve, s.uri)
+	q, err := s.ask(ctx, nil, fetchapi.AskResolve, s.uri)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.wait(); err != nil {
+	if err := q.wait(); err != nil {
 		return nil, err
 	}
-	m := c.heard.manifest
+	m := q.heard.manifest
 	switch {
 	case m == nil:
 		return nil, s.wrong("was asked to resolve the model, and ended without a manifest")
@@ -51,91 +51,108 @@ func (s *program) Resolve(ctx context.Context) (*fetchapi.Manifest, error) {
 	return &fetchapi.Manifest{URI: s.uri, Revision: m.Revision, Files: m.Files}, nil
 }
 
+// Open waits until the program has said from where its content is: so one that does not
+// heed the offset is not taken to go on where another has ended.
 func (s *program) Open(ctx context.Context, n int, offset int64) (*Stream, error) {
 	in, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.ask(ctx, theirs, fetchapi.AskOpen, s.uri, s.revision, s.files[n].Path, strconv.FormatInt(offset, 10))
+	q, err := s.ask(ctx, theirs, fetchapi.AskOpen, s.uri, s.revision, s.files[n].Path, strconv.FormatInt(offset, 10))
 	_ = theirs.Close() // the program has it
 	if err != nil {
 		return nil, errors.Join(err, in.Close())
 	}
-	r := &written{question: c, in: in}
-	context.AfterFunc(c.ctx, func() { _ = in.SetReadDeadline(time.Unix(1, 0)) }) // whoever has it open still
-	// A program that refuses has written nothing: that is told before it counts as open.
-	first := make([]byte, 1)
-	if _, err := io.ReadFull(r, first); err != nil && !errors.Is(err, io.EOF) {
-		_ = r.Close() // err says more
-		return nil, err
-	} else if err == nil {
-		r.first = first
+	w := &written{question: q, ctx: ctx, in: in}
+	select {
+	case <-q.heard.opened:
+		q.patience.set(false) // from here on while we read
+	case <-q.done:
 	}
-	return &Stream{ReadCloser: r, Offset: offset, Size: -1}, nil
+	said, ok := q.heard.from()
+	if err = nil; !ok {
+		if err = q.wait(); err == nil {
+			err = s.wrong("was asked to open a file, and ended without having said that it is opened")
+		}
+	} else if said != 0 && said != offset {
+		err = s.wrong("was asked to open a file at byte %d, and opens it at %d; it may begin there or at 0", offset, said)
+	}
+	if err != nil {
+		_ = w.Close() // err says more
+		return nil, err
+	}
+	return &Stream{ReadCloser: w, Offset: said, Size: -1}, nil
 }
 
 // written is what a program writes to descriptor 3.
 type written struct {
 	*question
-	in    *os.File
-	first []byte // was read already
-	over  error  // as the last Read said
+	ctx  context.Context //nolint:containedctx // of whoever reads
+	in   *os.File
+	over error // as the last Read said
 }
 
-func (c *written) Read(b []byte) (n int, err error) {
-	if len(c.first) > 0 {
-		n = copy(b, c.first)
-		c.first = c.first[n:]
-		return n, nil
+func (w *written) Read(b []byte) (n int, err error) {
+	if w.over != nil {
+		return 0, w.over
 	}
-	if c.over != nil {
-		return 0, c.over
+	defer context.AfterFunc(w.ctx, w.cut)()
+	late := time.AfterFunc(w.source.Stall, w.cut) // it is the program that is waited for now, and not we
+	n, err = w.in.Read(b)
+	if !late.Stop() && errors.Is(err, os.ErrDeadlineExceeded) {
+		w.cancel(errMute)
 	}
-	c.patience.begin() // from here on it is the program that is waited for, and not we
-	n, err = c.in.Read(b)
-	if err == nil {
-		c.patience.end()
-	} else {
-		if c.over = c.wait(); c.over == nil {
-			c.over = err
-		}
-		err = c.over
+	if err != nil {
+		w.over = w.end(err)
+		err = w.over
 	}
 	return n, err
 }
 
+// cut ends a Read, whoever has the other end open.
+func (w *written) cut() { _ = w.in.SetReadDeadline(time.Unix(1, 0)) }
+
+// end says why there is no more to read.
+func (w *written) end(err error) error {
+	w.patience.set(true) // it may take a while to end
+	switch told := w.wait(); {
+	case told != nil:
+		return told
+	case errors.Is(err, io.EOF) || w.ctx.Err() == nil && !errors.Is(err, os.ErrDeadlineExceeded):
+		return err
+	case w.ctx.Err() != nil:
+		return context.Cause(w.ctx)
+	}
+	return w.source.mute()
+}
+
 // Close ends the program, of which no more is needed.
-func (c *written) Close() error {
-	c.cancel(errEnough)
-	_ = c.wait() // what it says of its end is of no use
-	return c.in.Close()
+func (w *written) Close() error {
+	w.cancel(errEnough)
+	_ = w.wait() // what it says of its end is of no use
+	return w.in.Close()
 }
 
 // question is one question to a program.
 type question struct {
-	source *program
-	cmd    *exec.Cmd
-	heard  heard
-	stderr tail
-
-	ctx      context.Context //nolint:containedctx // the life of the program
-	cancel   context.CancelCauseFunc
+	source   *program
+	cmd      *exec.Cmd
+	heard    heard
+	stderr   tail
+	cancel   context.CancelCauseFunc // ends the program
 	patience patience
 
-	waited bool
-	err    error
+	done chan struct{} // closed once it has ended
+	err  error         // then: what was wrong
 }
 
-// patience is how long a program may be silent while it is waited for.
+// patience is how long a program may say nothing while it is waited for.
 type patience struct {
 	stall time.Duration
 	mu    sync.Mutex
 	timer *time.Timer
 	waits bool
 }
-
-func (p *patience) begin() { p.set(true) }
-func (p *patience) end()   { p.set(false) }
 
 func (p *patience) set(waits bool) {
 	p.mu.Lock()
@@ -167,58 +184,64 @@ const lingering = time.Second
 
 // ask runs the program; content, if any, is its descriptor 3.
 func (s *program) ask(ctx context.Context, content *os.File, args ...string) (*question, error) {
-	c := &question{source: s}
-	c.ctx, c.cancel = context.WithCancelCause(ctx)
-	c.patience = patience{stall: s.Stall, waits: true, timer: time.AfterFunc(s.Stall, func() { c.cancel(errMute) })}
-	c.heard = heard{note: s.Note, alive: c.patience.alive, stop: func() { c.cancel(errEnough) }}
-	c.cmd = exec.CommandContext(c.ctx, s.path, args...)
-	c.cmd.Env = fetchapi.WithoutCredentials(os.Environ())
-	c.cmd.Stdout, c.cmd.Stderr = &c.heard, &c.stderr
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	c.cmd.Cancel = func() error { return syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) }
-	c.cmd.WaitDelay = lingering
+	ctx, cancel := context.WithCancelCause(ctx)
+	q := &question{source: s, cancel: cancel, done: make(chan struct{})}
+	q.patience = patience{stall: s.Stall, waits: true, timer: time.AfterFunc(s.Stall, func() { cancel(errMute) })}
+	q.heard = heard{note: s.Note, alive: q.patience.alive, stop: func() { cancel(errEnough) }, opened: make(chan struct{})}
+	q.cmd = exec.CommandContext(ctx, s.path, args...)
+	q.cmd.Env = fetchapi.WithoutCredentials(os.Environ())
+	q.cmd.Stdout, q.cmd.Stderr = &q.heard, &q.stderr
+	q.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	q.cmd.Cancel = func() error { return syscall.Kill(-q.cmd.Process.Pid, syscall.SIGKILL) }
+	q.cmd.WaitDelay = lingering
 	if content != nil {
-		c.cmd.ExtraFiles = []*os.File{content}
+		q.cmd.ExtraFiles = []*os.File{content}
 	}
-	var err error
-	if _, err = c.cmd.StdinPipe(); err == nil { // it ends when we do
-		err = c.cmd.Start()
+	_, err := q.cmd.StdinPipe() // it ends when we do
+	if err == nil {
+		err = q.cmd.Start()
 	}
 	if err != nil {
-		c.patience.end()
-		c.cancel(err)
+		q.patience.set(false)
+		cancel(err)
 		return nil, invalid("cannot run the source of %s://: %v; see --model-source", s.scheme, err)
 	}
-	return c, nil
+	go func() {
+		defer close(q.done)
+		err := q.cmd.Wait()
+		cause := context.Cause(ctx)
+		cancel(nil)
+		q.patience.set(false)
+		q.err = q.judge(err, cause)
+	}()
+	return q, nil
 }
 
 // wait waits for the end of the program, and says what was wrong.
-func (c *question) wait() error {
-	if c.waited {
-		return c.err
-	}
-	err := c.cmd.Wait()
-	c.patience.end()
-	cause := context.Cause(c.ctx)
-	c.cancel(nil)
-	c.waited, c.err = true, c.judge(err, cause)
-	return c.err
+func (q *question) wait() error {
+	<-q.done
+	q.patience.set(false)
+	return q.err
 }
 
-func (c *question) judge(err, cause error) error {
+func (q *question) judge(err, cause error) error {
 	switch {
-	case c.heard.wrong != nil:
-		return c.source.wrong("%v", c.heard.wrong)
-	case c.heard.refusal != nil:
-		return c.source.refused(c.heard.refusal)
+	case q.heard.wrong != nil:
+		return q.source.wrong("%v", q.heard.wrong)
+	case q.heard.refusal != nil:
+		return q.source.refused(q.heard.refusal)
 	case errors.Is(cause, errMute):
-		return c.source.unavailable("has said and written nothing for %s", c.source.Stall)
+		return q.source.mute()
 	case cause != nil:
 		return cause
 	case err != nil:
-		return c.source.unavailable("has failed: %v%s", err, c.stderr.said())
+		return q.source.unavailable("has failed: %v%s", err, q.stderr.said())
 	}
 	return nil
+}
+
+func (s *program) mute() error {
+	return s.unavailable("has said and written nothing for %s", s.Stall)
 }
 
 func (s *program) wrong(format string, args ...any) error {

@@ -16,6 +16,9 @@ type heard struct {
 	alive func()
 	stop  func() // ends the program
 
+	opened chan struct{} // closed when it has said from where the content is
+	offset int64         // then: that
+
 	manifest *fetchapi.Manifest
 	refusal  *fetchapi.Error // what the program says is wrong
 	wrong    error           // with what the program says
@@ -64,6 +67,12 @@ func (h *heard) take(text []byte) error {
 			return errors.New("says that a manifest comes, and none does")
 		}
 		h.manifest = line.Manifest
+	case fetchapi.TypeOpened:
+		if _, twice := h.from(); twice {
+			return errors.New("says twice that a file is opened")
+		}
+		h.offset = line.Offset
+		close(h.opened)
 	case fetchapi.TypeNote:
 		h.note(short(line.Text))
 	case fetchapi.TypeError:
@@ -72,9 +81,19 @@ func (h *heard) take(text []byte) error {
 		}
 		h.refusal = &fetchapi.Error{Reason: line.Error.Reason, Detail: short(line.Error.Detail)}
 	default:
-		return fmt.Errorf("says a line of the type %q; it may be manifest, note or error", line.Type)
+		return fmt.Errorf("says a line of the type %q; it may be manifest, opened, note or error", line.Type)
 	}
 	return nil
+}
+
+// from is where the content begins, once that was said.
+func (h *heard) from() (offset int64, said bool) {
+	select {
+	case <-h.opened:
+		return h.offset, true
+	default:
+		return 0, false
+	}
 }
 
 func short(text string) string {
