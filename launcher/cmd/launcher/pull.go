@@ -29,12 +29,7 @@ const fetcherName = "modelfetch"
 
 func (c *cli) pullCommand() *cobra.Command {
 	var folder storeFlags
-	var limit, tokenFile, rate, retention string
-	var pin bool
-	var sources []string
-	var selection modelref.Selection
-	var streams int
-	var marks modelstore.Watermarks
+	var f pullFlags
 	cmd := &cobra.Command{
 		Use:   "pull [flags] URI",
 		Short: "Fetch a model into a store: hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://…, azblob://…, oci://registry/repository:tag",
@@ -42,62 +37,94 @@ func (c *cli) pullCommand() *cobra.Command {
 	}
 	folder.add(cmd)
 	folder.addWait(cmd)
-	cmd.Flags().StringArrayVar(&selection.Include, "include", nil, "`PATTERN` of the files to fetch, as *.safetensors, where * is any text, slashes too; may be given more than once")
-	cmd.Flags().StringArrayVar(&selection.Exclude, "exclude", nil, "`PATTERN` of files to leave out, as original/; may be given more than once")
-	cmd.Flags().StringVar(&limit, "storage-limit", "", "what the models of the store may take together, such as 80GiB; default: as much as the disk has")
-	cmd.Flags().StringVar(&retention, "model-retention", string(modelstore.Keep), "what becomes of models that nobody uses, wants or has pinned when there is no room for this one, `keep|lru`: they stay, or go, the one that was used longest ago first")
-	cmd.Flags().IntVar(&marks.High, "model-gc-high-threshold", 100, "how full the store may be, in percent of its limit and of its disk: above that, once the model is fetched, others go that nobody uses, wants or has pinned, with --model-retention lru; 100 for none")
-	cmd.Flags().IntVar(&marks.Low, "model-gc-low-threshold", 80, "how full it is then at most, in percent")
-	cmd.Flags().BoolVar(&pin, "pin", false, "this model stays when room is needed for others; --pin=false takes that back")
-	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
-	cmd.Flags().StringArrayVar(&sources, "model-source", nil, "`SCHEME=PROGRAM` that is the source of models of a scheme which there is no other for; may be given more than once")
-	cmd.Flags().IntVar(&streams, "streams", 4, "files that are fetched at once")
-	cmd.Flags().StringVar(&rate, "bytes-per-second", "", "what all streams may take together, such as 50MiB; default: as much as there is")
+	f.add(cmd)
 	c.formatFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if streams < 1 {
-			return usagef("--streams: at least 1")
-		}
-		if err := config.CheckThresholds(marks.High, marks.Low); err != nil {
-			return usagef("--model-gc-high-threshold: %w", err)
-		}
-		options := modelstore.Options{Retention: modelstore.Retention(retention), Marks: marks}
-		if options.Retention != modelstore.Keep && options.Retention != modelstore.LRU {
-			return usagef("--model-retention: must be keep or lru, not %q", retention)
-		}
-		if err := selection.Check(); err != nil {
-			return usagef("--include, --exclude: %w", err)
-		}
-		var err error
-		if options.Limit, err = limitOf(limit); err != nil {
-			return err
-		}
-		program, err := fetcher()
+		options, err := f.options()
 		if err != nil {
 			return err
 		}
-		program = append(program, "--streams", fmt.Sprint(streams))
-		if sources, err = config.Programs(sources); err != nil {
-			return usagef("--model-source: %w", err)
-		}
-		for _, source := range sources {
-			program = append(program, "--"+fetchapi.ProgramFlag, source)
-		}
-		if rate != "" {
-			n, err := limitOf(rate)
-			if err != nil || n <= 0 {
-				return usagef("--bytes-per-second: must be a number of bytes such as 50MiB, not %q", rate)
-			}
-			program = append(program, "--bytes-per-second", fmt.Sprint(n))
-		}
-		if tokenFile != "" {
-			program = append(program, "--token-file", tokenFile)
+		program, err := f.program()
+		if err != nil {
+			return err
 		}
 		return interrupted(cmd.Context(), "interrupted; what was fetched stays, and the next pull goes on from there", func(ctx context.Context) error {
-			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Selection: selection, Retention: pinned(cmd, pin), Stderr: c.err})
+			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Selection: f.selection, Retention: pinned(cmd, f.pin), Stderr: c.err})
 		})
 	}
 	return cmd
+}
+
+// pullFlags say what is pulled, and how.
+type pullFlags struct {
+	limit, tokenFile, rate, retention string
+
+	pin       bool
+	sources   []string
+	selection modelref.Selection
+	streams   int
+	marks     modelstore.Watermarks
+}
+
+func (f *pullFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.selection.Include, "include", nil, "`PATTERN` of the files to fetch, as *.safetensors, where * is any text, slashes too; may be given more than once")
+	flags.StringArrayVar(&f.selection.Exclude, "exclude", nil, "`PATTERN` of files to leave out, as original/; may be given more than once")
+	flags.StringVar(&f.limit, "storage-limit", "", "what the models of the store may take together, such as 80GiB; default: as much as the disk has")
+	flags.StringVar(&f.retention, "model-retention", string(modelstore.Keep), "what becomes of models that nobody uses, wants or has pinned when there is no room for this one, `keep|lru`: they stay, or go, the one that was used longest ago first")
+	flags.IntVar(&f.marks.High, "model-gc-high-threshold", 100, "how full the store may be, in percent of its limit and of its disk: above that, once the model is fetched, others go that nobody uses, wants or has pinned, with --model-retention lru; 100 for none")
+	flags.IntVar(&f.marks.Low, "model-gc-low-threshold", 80, "how full it is then at most, in percent")
+	flags.BoolVar(&f.pin, "pin", false, "this model stays when room is needed for others; --pin=false takes that back")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
+	flags.StringArrayVar(&f.sources, "model-source", nil, "`SCHEME=PROGRAM` that is the source of models of a scheme which there is no other for; may be given more than once")
+	flags.IntVar(&f.streams, "streams", 4, "files that are fetched at once")
+	flags.StringVar(&f.rate, "bytes-per-second", "", "what all streams may take together, such as 50MiB; default: as much as there is")
+}
+
+// options are those of the store.
+func (f *pullFlags) options() (o modelstore.Options, err error) {
+	if err := config.CheckThresholds(f.marks.High, f.marks.Low); err != nil {
+		return o, usagef("--model-gc-high-threshold: %w", err)
+	}
+	o = modelstore.Options{Retention: modelstore.Retention(f.retention), Marks: f.marks}
+	if o.Retention != modelstore.Keep && o.Retention != modelstore.LRU {
+		return o, usagef("--model-retention: must be keep or lru, not %q", f.retention)
+	}
+	o.Limit, err = limitOf(f.limit)
+	return o, err
+}
+
+// program is modelfetch with its flags.
+func (f *pullFlags) program() ([]string, error) {
+	if f.streams < 1 {
+		return nil, usagef("--streams: at least 1")
+	}
+	if err := f.selection.Check(); err != nil {
+		return nil, usagef("--include, --exclude: %w", err)
+	}
+	sources, err := config.Programs(f.sources)
+	if err != nil {
+		return nil, usagef("--model-source: %w", err)
+	}
+	program, err := fetcher()
+	if err != nil {
+		return nil, err
+	}
+	program = append(program, "--streams", fmt.Sprint(f.streams))
+	for _, source := range sources {
+		program = append(program, "--"+fetchapi.ProgramFlag, source)
+	}
+	if f.rate != "" {
+		n, err := limitOf(f.rate)
+		if err != nil || n <= 0 {
+			return nil, usagef("--bytes-per-second: must be a number of bytes such as 50MiB, not %q", f.rate)
+		}
+		program = append(program, "--bytes-per-second", fmt.Sprint(n))
+	}
+	if f.tokenFile != "" {
+		program = append(program, "--token-file", f.tokenFile)
+	}
+	return program, nil
 }
 
 // pinned is what --pin says of the model that is pulled.
