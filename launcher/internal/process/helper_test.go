@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -18,7 +19,7 @@ import (
 // helping starts a shell as a helper, which says a line before it goes on.
 func helping(t *testing.T, h *host, memory int64, script string) (*process.Helper, *exec.Cmd, string) {
 	t.Helper()
-	cmd := exec.Command("/bin/sh", "-c", script) //nolint:noctx // each test ends it
+	cmd := exec.Command("/bin/sh", "-c", script)
 	cmd.Env = append(os.Environ(), "FILE="+filepath.Join(t.TempDir(), "file"))
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -26,9 +27,7 @@ func helping(t *testing.T, h *host, memory int64, script string) (*process.Helpe
 	require.NoError(t, err)
 	line := make([]byte, 100)
 	n, err := out.Read(line)
-	if err != io.EOF {
-		require.NoError(t, err)
-	}
+	require.True(t, err == nil || errors.Is(err, io.EOF), "%v", err)
 	return helper, cmd, strings.TrimSpace(string(line[:n]))
 }
 
@@ -61,11 +60,11 @@ func TestAHelperThatCannotBeStartedLeavesNothing(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			h := newHost(t, mode)
 			for range 2 {
-				_, err := h.StartHelper(process.HelperPrefix+"fetch", 0, exec.Command("/nonexistent")) //nolint:noctx // there is no such program
+				_, err := h.StartHelper(process.HelperPrefix+"fetch", 0, exec.Command("/nonexistent"))
 				require.ErrorIs(t, err, os.ErrNotExist)
 				require.Empty(t, take(t, h).groups)
 			}
-			_, err := h.StartHelper("fetch", 0, exec.Command("/bin/true")) //nolint:noctx // it is refused
+			_, err := h.StartHelper("fetch", 0, exec.Command("/bin/true"))
 			require.ErrorContains(t, err, "has to begin with @")
 		})
 	}
