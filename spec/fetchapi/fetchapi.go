@@ -30,6 +30,7 @@ const (
 	TypeNote        = "note"
 	TypeDone        = "done"
 	TypeError       = "error"
+	TypeOpened      = "opened" // of a program that is a source, see program.go
 )
 
 // Line is one line, of either.
@@ -48,6 +49,8 @@ type Line struct {
 	Text         string `json:"text,omitempty"`          // of note: what people may want to know, as that it waits
 
 	Error *Error `json:"error,omitempty"` // of error
+
+	Offset int64 `json:"offset,omitempty"` // of opened: from where the content is
 }
 
 // The reasons of errors.

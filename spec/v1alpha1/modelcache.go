@@ -369,6 +369,9 @@ type ModelCacheNodeGroup struct {
 }
 
 // ModelCacheNodeGroupSpec is what an administrator wants.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.gcHighThresholdPercent) || self.gcHighThresholdPercent == 100 || (has(self.gcLowThresholdPercent) ? self.gcLowThresholdPercent : 80) < self.gcHighThresholdPercent",message="gcLowThresholdPercent (80 where it is not given) should be below gcHighThresholdPercent"
+// +kubebuilder:validation:XValidation:rule="!has(self.gcLowThresholdPercent) || has(self.gcHighThresholdPercent)",message="gcLowThresholdPercent means nothing without gcHighThresholdPercent"
 type ModelCacheNodeGroupSpec struct {
 	// Labels of the nodes; without any it is all nodes that have such launchers.
 	// +optional
@@ -395,6 +398,21 @@ type ModelCacheNodeGroupSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",message="should be a number of bytes above zero, such as 500Gi"
 	StorageLimit *resource.Quantity `json:"storageLimit,omitempty"`
+
+	// How full a node's store may be, in percent of the limit and of its disk: above that,
+	// once a model was fetched, copies with retention LRU go that nobody uses, the one
+	// that was used longest ago first. Without it, or with 100, they go only where
+	// another model needs the room.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	GCHighThresholdPercent *int32 `json:"gcHighThresholdPercent,omitempty"`
+	// How full it is then at most; 80 where it is not given. Copies with retention LRU are
+	// not fetched beyond it, so that they do not come to go again.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=99
+	GCLowThresholdPercent *int32 `json:"gcLowThresholdPercent,omitempty"`
 
 	// How many of the nodes fetch at the same time; without it all do.
 	// +optional

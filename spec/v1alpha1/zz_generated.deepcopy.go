@@ -524,6 +524,16 @@ func (in *ModelCacheNodeGroupSpec) DeepCopyInto(out *ModelCacheNodeGroupSpec) {
 		x := (*in).DeepCopy()
 		*out = &x
 	}
+	if in.GCHighThresholdPercent != nil {
+		in, out := &in.GCHighThresholdPercent, &out.GCHighThresholdPercent
+		*out = new(int32)
+		**out = **in
+	}
+	if in.GCLowThresholdPercent != nil {
+		in, out := &in.GCLowThresholdPercent, &out.GCLowThresholdPercent
+		*out = new(int32)
+		**out = **in
+	}
 	if in.MaxConcurrentNodes != nil {
 		in, out := &in.MaxConcurrentNodes, &out.MaxConcurrentNodes
 		*out = new(int32)

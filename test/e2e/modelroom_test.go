@@ -114,5 +114,40 @@ func TestALauncherMakesRoomOfModelsThatNoInstanceHasAndThatNobodyKeeps(t *testin
 	}
 	n.pull("hf://org/d")
 	assert.Equal(t, []string{"hf://org/b", "hf://org/d"}, names())
+	assert.Contains(t, string(n.Call("GET", "/metrics", nil).Body), `hotseat_model_evictions_total{reason="room"} 3`)
 	assert.Equal(t, 422, n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/a", "retention": "fifo"}).Status)
+}
+
+// Above the high watermark models go down to the low one; what is only kept while there
+// is room is not fetched beyond that, so that it does not come to go again.
+func TestALauncherKeepsItsStoreBetweenTheWatermarks(t *testing.T) {
+	t.Parallel()
+	f := models(t, hubWith(t, "org/a", "org/b", "org/c", "org/d", "org/e"))
+	// The high one is below 8 MiB, and so high that no disk on which tests run is above it.
+	n := NewStoppedNode(t, "--model-store", f.dir, "--model-storage-limit", "8440000", "--model-retention", "lru", "--model-gc-high-threshold", "99", "--model-gc-low-threshold", "60")
+	n.env = append(n.env, f.env...)
+	n.Start()
+	names := func() (all []string) {
+		for _, m := range n.models().Models {
+			all = append(all, m.URI)
+		}
+		return all
+	}
+	for _, name := range []string{"hf://org/a", "hf://org/b", "hf://org/c"} {
+		n.pull(name)
+	}
+	assert.Len(t, names(), 3)
+	n.Create("i", of("org/a", 0, "model_cache", "require"))
+	n.Await("i", "awake")
+	n.pull("hf://org/d")
+	n.Eventually("down to the low watermark", func() bool { return len(names()) == 2 })
+	assert.Equal(t, []string{"hf://org/a", "hf://org/d"}, names(), "one that an instance has stays, and the one that came")
+	metrics := string(n.Call("GET", "/metrics", nil).Body)
+	assert.Contains(t, metrics, `hotseat_model_evictions_total{reason="watermark"} 2`)
+	assert.Contains(t, metrics, `hotseat_model_evicted_bytes_total{reason="watermark"} 4.194`)
+	refused := n.Call("PUT", "/v2/models", map[string]any{"uri": "hf://org/e", "wanted_by": "pool", "retention": "lru"})
+	assert.Equal(t, 507, refused.Status)
+	assert.Contains(t, refused.Problem(t).Detail, "that is what 60% of it leave")
+	n.pull("hf://org/e")
+	assert.Len(t, names(), 3, "a person's is fetched beyond it")
 }

@@ -96,7 +96,7 @@ const cached = "modelCache: {nodeGroup: gpu-nodes}\n" + plain
 
 func TestLaunchersThatKeepModelsHaveTheFolderOfTheirGroupAndItsLimits(t *testing.T) {
 	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu-nodes"}}
-	require.NoError(t, yaml.UnmarshalStrict([]byte("path: /srv/models\nstorageLimit: 500Gi\nperNode: {streams: 8, bytesPerSecond: 100Mi}\ntolerations: [{key: models, operator: Exists}, {key: nvidia.com/gpu, operator: Exists}]"), &group.Spec))
+	require.NoError(t, yaml.UnmarshalStrict([]byte("path: /srv/models\nstorageLimit: 500Gi\ngcHighThresholdPercent: 90\ngcLowThresholdPercent: 70\nperNode: {streams: 8, bytesPerSecond: 100Mi}\ntolerations: [{key: models, operator: Exists}, {key: nvidia.com/gpu, operator: Exists}]"), &group.Spec))
 	config := configOf(t, cached)
 	made, problems := Template(config, image, secretName(config), group)
 	require.Empty(t, problems)

@@ -29,10 +29,14 @@ changed. The exit code is 1 when something will not work; warnings do not count.
 		ctx, stop := interruptible(cmd.Context())
 		defer stop()
 		engine, err := engineOf(cfg)
+		var fetches int64
+		if cfg.ModelStore != "" {
+			fetches = cfg.ModelFetchMemory
+		}
 		report := doctor.Run(ctx, doctor.Options{
 			Listen: cfg.Listen, StateDir: cfg.StateDir, GPUs: cfg.GPUs, Cgroups: cfg.Cgroups,
 			Program:     doctor.Program{Argv: engine.argv, StandIn: engine.standIn, Err: err},
-			StartMethod: cfg.StartMethod, PreloadPython: cfg.PreloadPython, PreloadMemory: cfg.PreloadMemoryLimit,
+			StartMethod: cfg.StartMethod, PreloadPython: cfg.PreloadPython, PreloadMemory: cfg.PreloadMemoryLimit, FetchMemory: fetches,
 		})
 		if err := c.show(report, func(w io.Writer) error { return writeReport(w, report) }); err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/config"
 	"hotseat.dev/hotseat/launcher/internal/modelpull"
 	"hotseat.dev/hotseat/launcher/internal/models"
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
@@ -28,11 +29,7 @@ const fetcherName = "modelfetch"
 
 func (c *cli) pullCommand() *cobra.Command {
 	var folder storeFlags
-	var limit, tokenFile, rate, retention, size string
-	var expected modelpull.Expected
-	var pin bool
-	var selection modelref.Selection
-	var streams int
+	var f pullFlags
 	cmd := &cobra.Command{
 		Use:   "pull [flags] URI",
 		Short: "Fetch a model into a store: hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://…, azblob://…, oci://registry/repository:tag",
@@ -40,63 +37,112 @@ func (c *cli) pullCommand() *cobra.Command {
 	}
 	folder.add(cmd)
 	folder.addWait(cmd)
-	cmd.Flags().StringArrayVar(&selection.Include, "include", nil, "`PATTERN` of the files to fetch, as *.safetensors, where * is any text, slashes too; may be given more than once")
-	cmd.Flags().StringArrayVar(&selection.Exclude, "exclude", nil, "`PATTERN` of files to leave out, as original/; may be given more than once")
-	cmd.Flags().StringVar(&limit, "storage-limit", "", "what the models of the store may take together, such as 80GiB; default: as much as the disk has")
-	cmd.Flags().StringVar(&retention, "model-retention", string(modelstore.Keep), "what becomes of models that nobody uses, wants or has pinned when there is no room for this one, `keep|lru`: they stay, or go, the one that was used longest ago first")
-	cmd.Flags().BoolVar(&pin, "pin", false, "this model stays when room is needed for others; --pin=false takes that back")
-	cmd.Flags().StringVar(&size, "size", "", "how large the model was said to be, such as 15GiB; one whose size differs by more than a tenth is refused")
-	cmd.Flags().StringVar(&expected.Digest, "digest", "", "the digest that the model has to have, as -o json prints it (`sha256:…`); one with another is refused")
-	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
-	cmd.Flags().IntVar(&streams, "streams", 4, "files that are fetched at once")
-	cmd.Flags().StringVar(&rate, "bytes-per-second", "", "what all streams may take together, such as 50MiB; default: as much as there is")
+	f.add(cmd)
 	c.formatFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if streams < 1 {
-			return usagef("--streams: at least 1")
-		}
-		options := modelstore.Options{Retention: modelstore.Retention(retention)}
-		if options.Retention != modelstore.Keep && options.Retention != modelstore.LRU {
-			return usagef("--model-retention: must be keep or lru, not %q", retention)
-		}
-		if err := selection.Check(); err != nil {
-			return usagef("--include, --exclude: %w", err)
-		}
-		if expected.Digest != "" {
-			if err := fetchapi.CheckDigest(expected.Digest); err != nil {
-				return usagef("--digest: %w", err)
-			}
-		}
-		var err error
-		if options.Limit, err = bytesOf("--storage-limit", limit); err != nil {
-			return err
-		}
-		if expected.Bytes, err = bytesOf("--size", size); err != nil {
-			return err
-		}
-		program, err := fetcher()
+		options, err := f.options()
 		if err != nil {
 			return err
 		}
-		program = append(program, "--streams", fmt.Sprint(streams))
-		if rate != "" {
-			n, err := bytesOf("--bytes-per-second", rate)
-			if err != nil {
-				return err
-			}
-			if n <= 0 {
-				return usagef("--bytes-per-second: must be above zero, not %q", rate)
-			}
-			program = append(program, "--bytes-per-second", fmt.Sprint(n))
+		expected, err := f.expects()
+		if err != nil {
+			return err
 		}
-		if tokenFile != "" {
-			program = append(program, "--token-file", tokenFile)
+		program, err := f.program()
+		if err != nil {
+			return err
 		}
 		return interrupted(cmd.Context(), "interrupted; what was fetched stays, and the next pull goes on from there", func(ctx context.Context) error {
-			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Selection: selection, Retention: pinned(cmd, pin), Expected: expected, Stderr: c.err})
+			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Selection: f.selection, Retention: pinned(cmd, f.pin), Expected: expected, Stderr: c.err})
 		})
 	}
 	return cmd
+}
+
+// pullFlags say what is pulled, and how.
+type pullFlags struct {
+	limit, tokenFile, rate, retention, size string
+
+	pin       bool
+	sources   []string
+	selection modelref.Selection
+	streams   int
+	marks     modelstore.Watermarks
+	expected  modelpull.Expected
+}
+
+func (f *pullFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.selection.Include, "include", nil, "`PATTERN` of the files to fetch, as *.safetensors, where * is any text, slashes too; may be given more than once")
+	flags.StringArrayVar(&f.selection.Exclude, "exclude", nil, "`PATTERN` of files to leave out, as original/; may be given more than once")
+	flags.StringVar(&f.limit, "storage-limit", "", "what the models of the store may take together, such as 80GiB; default: as much as the disk has")
+	flags.StringVar(&f.retention, "model-retention", string(modelstore.Keep), "what becomes of models that nobody uses, wants or has pinned when there is no room for this one, `keep|lru`: they stay, or go, the one that was used longest ago first")
+	flags.IntVar(&f.marks.High, "model-gc-high-threshold", 100, "how full the store may be, in percent of its limit and of its disk: above that, once the model is fetched, others go that nobody uses, wants or has pinned, with --model-retention lru; 100 for none")
+	flags.IntVar(&f.marks.Low, "model-gc-low-threshold", 80, "how full it is then at most, in percent")
+	flags.BoolVar(&f.pin, "pin", false, "this model stays when room is needed for others; --pin=false takes that back")
+	flags.StringVar(&f.size, "size", "", "how large the model was said to be, such as 15GiB; one whose size differs by more than a tenth is refused")
+	flags.StringVar(&f.expected.Digest, "digest", "", "the digest that the model has to have, as -o json prints it (`sha256:…`); one with another is refused")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
+	flags.StringArrayVar(&f.sources, "model-source", nil, "`SCHEME=PROGRAM` that is the source of models of a scheme which there is no other for; may be given more than once")
+	flags.IntVar(&f.streams, "streams", 4, "files that are fetched at once")
+	flags.StringVar(&f.rate, "bytes-per-second", "", "what all streams may take together, such as 50MiB; default: as much as there is")
+}
+
+// options are those of the store.
+func (f *pullFlags) options() (o modelstore.Options, err error) {
+	if err := config.CheckThresholds(f.marks.High, f.marks.Low); err != nil {
+		return o, usagef("--model-gc-high-threshold: %w", err)
+	}
+	o = modelstore.Options{Retention: modelstore.Retention(f.retention), Marks: f.marks}
+	if o.Retention != modelstore.Keep && o.Retention != modelstore.LRU {
+		return o, usagef("--model-retention: must be keep or lru, not %q", f.retention)
+	}
+	o.Limit, err = bytesOf("--storage-limit", f.limit)
+	return o, err
+}
+
+// expects is what the model has to be.
+func (f *pullFlags) expects() (e modelpull.Expected, err error) {
+	if e = f.expected; e.Digest != "" {
+		if err := fetchapi.CheckDigest(e.Digest); err != nil {
+			return e, usagef("--digest: %w", err)
+		}
+	}
+	e.Bytes, err = bytesOf("--size", f.size)
+	return e, err
+}
+
+// program is modelfetch with its flags.
+func (f *pullFlags) program() ([]string, error) {
+	if f.streams < 1 {
+		return nil, usagef("--streams: at least 1")
+	}
+	if err := f.selection.Check(); err != nil {
+		return nil, usagef("--include, --exclude: %w", err)
+	}
+	sources, err := config.Programs(f.sources)
+	if err != nil {
+		return nil, usagef("--model-source: %w", err)
+	}
+	program, err := fetcher()
+	if err != nil {
+		return nil, err
+	}
+	program = append(program, "--streams", fmt.Sprint(f.streams))
+	for _, source := range sources {
+		program = append(program, "--"+fetchapi.ProgramFlag, source)
+	}
+	if f.rate != "" {
+		n, err := bytesOf("--bytes-per-second", f.rate)
+		if err != nil || n <= 0 {
+			return nil, usagef("--bytes-per-second: must be a number of bytes such as 50MiB, not %q", f.rate)
+		}
+		program = append(program, "--bytes-per-second", fmt.Sprint(n))
+	}
+	if f.tokenFile != "" {
+		program = append(program, "--token-file", f.tokenFile)
+	}
+	return program, nil
 }
 
 // pinned is what --pin says of the model that is pulled.
@@ -137,7 +183,7 @@ func (c *cli) pull(ctx context.Context, folder storeFlags, options modelstore.Op
 	}
 	answer := pulled{Model: models.Model(&store.Reader, result.Version), There: result.There, NetworkBytes: result.NetworkBytes}
 	for _, v := range result.Evicted {
-		gone := models.Model(&store.Reader, v)
+		gone := models.Model(&store.Reader, v.Version)
 		gone.Path, gone.HubCache = "", ""
 		answer.Evicted = append(answer.Evicted, gone)
 	}

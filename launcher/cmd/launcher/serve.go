@@ -21,6 +21,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/daemon"
 	"hotseat.dev/hotseat/launcher/internal/gpu"
 	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/mtls"
 )
 
@@ -69,6 +70,10 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 	if options.ModelFetch, err = fetchProgram(cfg); err != nil {
 		return &exitError{code: exitUsage, cause: err}
 	}
+	for _, source := range cfg.ModelSources {
+		scheme, _, _ := strings.Cut(source, "=")
+		options.ModelSchemes = append(options.ModelSchemes, scheme+"://")
+	}
 	options.Serving = c.init.Ready
 	d, err := daemon.New(options)
 	if err != nil {
@@ -99,7 +104,7 @@ func daemonOptions(cfg config.Config, engine program, log *slog.Logger) daemon.O
 			Start: cfg.StartTimeout, Sleep: cfg.SleepTimeout, Wake: cfg.WakeTimeout, Drain: cfg.DrainTimeout,
 			StopGrace: cfg.StopGrace, StartingGrace: cfg.StartingGrace, Memory: cfg.MemoryTimeout,
 		},
-		Budget: cfg.Budgets, ModelStore: cfg.ModelStore, ModelUser: cfg.ModelUser, ModelLimit: cfg.ModelStorageLimit, ModelRetention: cfg.ModelRetention,
+		Budget: cfg.Budgets, ModelStore: cfg.ModelStore, ModelUser: cfg.ModelUser, ModelLimit: cfg.ModelStorageLimit, ModelRetention: cfg.ModelRetention, ModelFetchMemory: cfg.ModelFetchMemory, ModelGCHigh: cfg.ModelGCHigh, ModelGCLow: cfg.ModelGCLow,
 		CompileCache: cfg.CompileCache, CompileCacheLimit: cfg.CompileCacheLimit, Logger: log,
 	}
 }
@@ -112,6 +117,9 @@ func fetchProgram(cfg config.Config) ([]string, error) {
 		return nil, err
 	}
 	program := []string{filepath.Join(folder, fetcherName), "--streams", strconv.Itoa(cfg.ModelStreams)}
+	for _, source := range cfg.ModelSources {
+		program = append(program, "--"+fetchapi.ProgramFlag, source)
+	}
 	if cfg.ModelBytesPerSecond > 0 {
 		program = append(program, "--bytes-per-second", strconv.FormatInt(cfg.ModelBytesPerSecond, 10))
 	}

@@ -11,12 +11,15 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher/internal/fetch"
 	"hotseat.dev/hotseat/launcher/internal/modelsource"
@@ -25,7 +28,8 @@ import (
 )
 
 func main() {
-	signal.Ignore(syscall.SIGPIPE) // of a parent that has gone: what has come is still noted
+	signal.Ignore(syscall.SIGPIPE)                                  // of a parent that has gone: what has come is still noted
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // the store's lock is for no program that is a source
 	ctx, cancel := context.WithCancelCause(context.Background())
 	p := &program{out: json.NewEncoder(os.Stdout), answers: make(chan fetchapi.Line, 1)}
 	if err := p.parse(os.Args[1:]); err != nil {
@@ -53,6 +57,7 @@ type program struct {
 }
 
 func (p *program) parse(args []string) error {
+	p.source.Programs = map[string]string{}
 	flags := flag.NewFlagSet("modelfetch", flag.ContinueOnError)
 	flags.IntVar(&p.fetch.Streams, "streams", 4, "files that are fetched at once")
 	flags.IntVar(&p.fetch.BytesPerSecond, "bytes-per-second", 0, "of all streams together; 0: as fast as it goes")
@@ -67,6 +72,14 @@ func (p *program) parse(args []string) error {
 			return nil
 		})
 	}
+	flags.Func(fetchapi.ProgramFlag, "SCHEME=PROGRAM that is the source of a scheme, see spec/fetchapi; may be given more than once", func(text string) error {
+		scheme, path, err := fetchapi.ParseProgram(text)
+		if err != nil {
+			return err
+		}
+		p.source.Programs[scheme] = path
+		return nil
+	})
 	flags.BoolVar(&p.given, "credentials", false, "take the credentials of the first line of standard input, and none of this machine's")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -145,12 +158,13 @@ func (p *program) run(ctx context.Context) error {
 	if err := p.selection.Check(); err != nil {
 		return &fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: err.Error()}
 	}
+	p.fetch.Note = func(text string) { p.say(fetchapi.Line{Type: fetchapi.TypeNote, Text: text}) }
+	p.source.Note = p.fetch.Note
 	source, err := modelsource.New(p.uri, p.source)
 	if err != nil {
 		return err
 	}
-	p.fetch.Source = modelsource.Select(source, p.selection.Clean(), func(text string) { p.fetch.Note(text) })
-	p.fetch.Note = func(text string) { p.say(fetchapi.Line{Type: fetchapi.TypeNote, Text: text}) }
+	p.fetch.Source = modelsource.Select(source, p.selection.Clean(), p.fetch.Note)
 	for n := 1; ; n++ {
 		err := p.once(ctx)
 		if !errors.Is(err, modelsource.ErrChanged) || n == changes {

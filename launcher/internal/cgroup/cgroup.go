@@ -1,8 +1,9 @@
 // Package cgroup gives each instance a control group of its own where the machine
 // lets us, so that the whole process tree of an instance can be listed and killed,
 // even processes that changed their session, parent or environment. Groups are kept
-// below the group that the launcher itself runs in; no controller is ever enabled,
-// so the rule of cgroup v2 against processes in inner groups does not apply.
+// below the group that the launcher itself runs in. No controller is enabled, so that
+// the rule of cgroup v2 against processes in inner groups does not apply, but that of
+// memory, in the launcher's folder, where a group's memory is to be limited.
 package cgroup
 
 import (
@@ -70,6 +71,9 @@ type driver interface {
 	remove(ctx context.Context, path string) error
 	// dirs are the folders of a group, one in each hierarchy.
 	dirs(path string) []string
+	// limitMemory limits what the group's processes and files hold of main memory;
+	// ErrNoLimit: no controller can.
+	limitMemory(path string, bytes int64) error
 	// oomKills counts the group's processes that the kernel killed for want of
 	// memory; false: no controller counts.
 	oomKills(path string) (uint64, bool)

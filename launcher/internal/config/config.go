@@ -5,6 +5,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -60,18 +61,37 @@ type Config struct {
 	PreloadMemoryLimit uint64 // bytes, of all preloaders; 0: no limit
 	PreloadIdleTimeout time.Duration
 
-	ModelStore          string // folder; empty: none
-	ModelUser           string // empty: named by the state folder
-	ModelStorageLimit   int64  // bytes; 0: no limit
-	ModelRetention      string // keep or lru
-	ModelStreams        int    // above 0
-	ModelBytesPerSecond int64  // of each pull; 0: no limit
+	ModelStore          string   // folder; empty: none
+	ModelUser           string   // empty: named by the state folder
+	ModelStorageLimit   int64    // bytes; 0: no limit
+	ModelRetention      string   // keep or lru
+	ModelSources        []string // SCHEME=PROGRAM, of schemes that modelfetch does not have
+	ModelGCHigh         int      // percent; 100: none
+	ModelGCLow          int      // percent, below ModelGCHigh where that is not 100
+	ModelStreams        int      // above 0
+	ModelBytesPerSecond int64    // of each pull; 0: no limit
+	ModelFetchMemory    int64    // bytes, of each pull, at least minFetchMemory; 0: no limit
 
 	CompileCache      string // auto, always or off
 	CompileCacheLimit int64  // bytes; 0: no limit
 
 	Budgets launcherapi.Budget
 }
+
+// CheckThresholds says what is wrong with the percentages between which a store of
+// models is kept.
+func CheckThresholds(high, low int) error {
+	switch {
+	case high < 1 || high > 100 || low < 0 || low > 100:
+		return fmt.Errorf("the thresholds %d and %d are no percentages: the high one is from 1 to 100, the low one from 0", high, low)
+	case high < 100 && low >= high:
+		return fmt.Errorf("the high threshold is %d percent, and the low one, %d, has to be below it", high, low)
+	}
+	return nil
+}
+
+// minFetchMemory is what modelfetch takes with what it is about to write.
+const minFetchMemory = 64 << 20
 
 // Error is a mistake in the configuration, in one line: where the mistake is, what
 // is wrong and what would be right.
@@ -89,6 +109,12 @@ func (e *Error) Error() string {
 // check finds mistakes that show only between settings. where tells where a setting
 // was made.
 func (c *Config) check(where func(key string) string) error {
+	if n := c.ModelFetchMemory; n > 0 && n < minFetchMemory {
+		return &Error{where("model_fetch_memory"), fmt.Sprintf("must be 0, for no limit, or at least 64MiB, which modelfetch needs for itself, not %d", n)}
+	}
+	if err := CheckThresholds(c.ModelGCHigh, c.ModelGCLow); err != nil {
+		return &Error{where("model_gc_high_threshold"), err.Error()}
+	}
 	if c.InsecurePublic || c.TokenFile != "" || c.ClientCA != "" {
 		return nil
 	}

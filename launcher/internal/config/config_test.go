@@ -73,7 +73,10 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 		LogLevel:        slog.LevelInfo,
 		LogFormat:       "text",
 		EnableSleepMode: "auto", StartMethod: "auto", PreloadMemoryLimit: 8 << 30, PreloadIdleTimeout: 24 * time.Hour,
-		ModelStreams: 4, ModelRetention: "keep", CompileCache: "auto", CompileCacheLimit: 50 << 30,
+		ModelFetchMemory: 256 << 20,
+		ModelGCHigh:      100,
+		ModelGCLow:       80,
+		ModelStreams:     4, ModelRetention: "keep", CompileCache: "auto", CompileCacheLimit: 50 << 30,
 	}, c)
 }
 
@@ -119,14 +122,18 @@ var other = map[string]struct {
 	"preload_idle_timeout": {"9m", func(c *Config) { c.PreloadIdleTimeout = 9 * time.Minute }},
 	"enable_sleep_mode":    {"never", func(c *Config) { c.EnableSleepMode = "never" }},
 
-	"model_store":            {"/models", func(c *Config) { c.ModelStore = "/models" }},
-	"model_user":             {"a", func(c *Config) { c.ModelUser = "a" }},
-	"model_storage_limit":    {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
-	"model_retention":        {"lru", func(c *Config) { c.ModelRetention = "lru" }},
-	"compile_cache":          {"always", func(c *Config) { c.CompileCache = "always" }},
-	"compile_cache_limit":    {"1GiB", func(c *Config) { c.CompileCacheLimit = 1 << 30 }},
-	"model_streams":          {"2", func(c *Config) { c.ModelStreams = 2 }},
-	"model_bytes_per_second": {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
+	"model_store":             {"/models", func(c *Config) { c.ModelStore = "/models" }},
+	"model_user":              {"a", func(c *Config) { c.ModelUser = "a" }},
+	"model_storage_limit":     {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
+	"model_retention":         {"lru", func(c *Config) { c.ModelRetention = "lru" }},
+	"model_source":            {"x=/y", func(c *Config) { c.ModelSources = []string{"x=/y"} }},
+	"model_gc_high_threshold": {"90", func(c *Config) { c.ModelGCHigh = 90 }},
+	"model_gc_low_threshold":  {"70", func(c *Config) { c.ModelGCLow = 70 }},
+	"model_streams":           {"2", func(c *Config) { c.ModelStreams = 2 }},
+	"model_fetch_memory":      {"128MiB", func(c *Config) { c.ModelFetchMemory = 128 << 20 }},
+	"model_bytes_per_second":  {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
+	"compile_cache":           {"always", func(c *Config) { c.CompileCache = "always" }},
+	"compile_cache_limit":     {"1GiB", func(c *Config) { c.CompileCacheLimit = 1 << 30 }},
 
 	"budgets.max_sleepers_per_gpu":      {"3", func(c *Config) { c.Budgets.MaxSleepersPerGPU = 3 }},
 	"budgets.max_sleeper_bytes_per_gpu": {"4GiB", func(c *Config) { c.Budgets.MaxSleeperBytesPerGPU = 4 << 30 }},

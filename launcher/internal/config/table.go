@@ -66,7 +66,11 @@ func table(c *Config) []setting {
 		{"model_user", "", "name of this launcher, and of those that come after it, among launchers that share that folder; empty for one made of the state folder", optional(&c.ModelUser, text)},
 		{"model_storage_limit", "0", "what the models of that folder may take together when the launcher pulls one; 0 for as much as the disk has", size(&c.ModelStorageLimit)},
 		{"model_retention", "keep", "what becomes of a model that nobody uses, wants or has pinned when the launcher pulls one that has no room: it stays, or goes (lru: the one that was used longest ago first)", choice(&c.ModelRetention, "keep", "lru")},
+		{"model_gc_high_threshold", "100", "how full the store may be, in percent of its limit and of its disk: above that, once a model was fetched, models go that nobody uses and whose retention is lru, the one that was used longest ago first; 100 for none", number(&c.ModelGCHigh, 1)},
+		{"model_gc_low_threshold", "80", "how full it is then at most, in percent; what is wanted with retention lru is not fetched beyond it", number(&c.ModelGCLow, 0)},
+		{"model_source", "", "programs that are sources of models, SCHEME=PROGRAM, for schemes that there are no others for; see spec/fetchapi", programs(&c.ModelSources)},
 		{"model_streams", "4", "how many files of a model are fetched at once", number(&c.ModelStreams, 1)},
+		{"model_fetch_memory", "256MiB", "what modelfetch, which fetches a model, may take of main memory, with its files as far as they are there, where the launcher's control group has a memory controller; 0 for no limit", size(&c.ModelFetchMemory)},
 		{"model_bytes_per_second", "0", "what all streams of a pull may take together; 0 for as much as there is", size(&c.ModelBytesPerSecond)},
 
 		{"compile_cache", "auto", "keep what engines compile for the next start, in the folder of models or else the state folder, and start one after the other that compile the same: auto does the latter for real GPUs alone; off leaves it to the engines", choice(&c.CompileCache, "auto", "always", "off")},

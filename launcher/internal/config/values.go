@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -97,6 +98,34 @@ func paths(p *[]string) value {
 		}
 		return nil
 	}}
+}
+
+// programs is a list of schemes with the programs that are their sources.
+func programs(p *[]string) value {
+	return value{kind: "scheme=path", want: "a list of schemes with programs", file: yamlString | yamlList, list: true, set: func(texts []string) (err error) {
+		*p, err = Programs(texts)
+		return err
+	}}
+}
+
+// Programs checks schemes with the programs that are their sources, as SCHEME=PATH.
+func Programs(texts []string) (all []string, err error) {
+	seen := map[string]bool{}
+	for _, t := range texts {
+		scheme, path, err := fetchapi.ParseProgram(t)
+		if err != nil {
+			return nil, err
+		}
+		if seen[scheme] {
+			return nil, fmt.Errorf("names two programs for the scheme %s", scheme)
+		}
+		seen[scheme] = true
+		if path, err = filepath.Abs(path); err != nil {
+			return nil, err
+		}
+		all = append(all, scheme+"="+path)
+	}
+	return all, nil
 }
 
 func boolean(p *bool) value {

@@ -75,7 +75,11 @@ type Options struct {
 	ModelUser         string   // whose leases are on them; empty: named by the state folder
 	ModelLimit        int64    // bytes that they may take; 0: no limit
 	ModelRetention    string   // what becomes of those that nobody keeps when room is needed: keep or lru
+	ModelGCHigh       int      // percent of limit and disk above which models go that nobody keeps; 100: none go
+	ModelGCLow        int      // percent at which that ends
 	ModelFetch        []string // modelfetch and its flags
+	ModelSchemes      []string // as myscheme://, that modelfetch has a program for
+	ModelFetchMemory  int64    // bytes that each modelfetch may take, with its files as far as they are in main memory; 0: no limit
 	CompileCache      string   // auto, always or off
 	CompileCacheLimit int64    // bytes; 0: no limit
 	Serving           func()   // called once the launcher serves
@@ -172,8 +176,8 @@ func (d *Daemon) open() error {
 			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
 		}
 		if d.keeper, err = models.New(models.Options{
-			Dir: d.opts.ModelStore, Limit: d.opts.ModelLimit, Retention: modelstore.Retention(d.opts.ModelRetention), Program: d.opts.ModelFetch,
-			Stderr: os.Stderr, Pulled: d.metrics.Pulled, Room: pagecache.Room, Logger: d.log,
+			Dir: d.opts.ModelStore, Limit: d.opts.ModelLimit, Retention: modelstore.Retention(d.opts.ModelRetention), Marks: modelstore.Watermarks{High: d.opts.ModelGCHigh, Low: d.opts.ModelGCLow}, Program: d.opts.ModelFetch,
+			Stderr: os.Stderr, Start: (&fetches{host: host, dir: d.opts.ModelStore, memory: d.opts.ModelFetchMemory, logger: d.log}).start, Pulled: d.metrics.Pulled, Evicted: d.metrics.Evicted, Room: pagecache.Room, Logger: d.log,
 		}); err != nil {
 			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
 		}
@@ -322,7 +326,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		m.WatchModels(d.keeper.List)
 	}
 	d.sup = supervisor.New(supervisor.Options{
-		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: environ,
+		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Compiled: d.awaited(gpus), Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/cgroup"
 )
 
@@ -20,9 +21,13 @@ func checkCgroups(_ context.Context, e *examination) []Result {
 	}
 	var refused []error
 	for _, mode := range modes {
-		err := tryCgroups(mode)
+		unlimited, err := tryCgroups(mode)
 		if err == nil {
-			return one(judgeCgroups(mode, errors.Join(refused...)))
+			results := one(judgeCgroups(mode, errors.Join(refused...)))
+			if e.FetchMemory > 0 {
+				results = append(results, judgeFetches(e.FetchMemory, unlimited))
+			}
+			return results
 		}
 		refused = append(refused, err)
 	}
@@ -32,14 +37,33 @@ func checkCgroups(_ context.Context, e *examination) []Result {
 	})
 }
 
-func tryCgroups(mode cgroup.Mode) error {
+// tryCgroups makes a group, and says why its memory cannot be limited.
+func tryCgroups(mode cgroup.Mode) (unlimited, err error) {
 	m, err := cgroup.Open(cgroup.Options{
 		Mode: mode, Name: fmt.Sprintf("hotseat-doctor-%d", os.Getpid()), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return m.Close()
+	g, err := m.Create("memory")
+	if err == nil {
+		unlimited = g.LimitMemory(tried)
+	}
+	return unlimited, errors.Join(err, m.Close())
+}
+
+// tried is the limit of a group that is made to see whether there can be one.
+const tried = 64 << 20
+
+// judgeFetches: a fetch without a limit leaves as much of a model in main memory as
+// there is room, where the kernel may drop what engines are about to read.
+func judgeFetches(memory int64, unlimited error) Result {
+	r := Result{Name: "model fetches", Status: OK, Finding: fmt.Sprintf("each is kept to %s of main memory", launcher.BytesText(uint64(memory)))}
+	if unlimited != nil {
+		r.Status, r.Finding = Warn, fmt.Sprintf("their main memory is not limited: %s", flat(unlimited))
+		r.Remedy = "have the launcher's control group offer the memory controller to groups below it (on cgroup v1: --cgroups v1), or say --model-fetch-memory 0; their CPU and disk priority are low all the same"
+	}
+	return r
 }
 
 // judgeCgroups: with groups, whatever a process of an engine did to hide, it is

@@ -46,6 +46,8 @@ type Options struct {
 	PreloadPython string // that loads engines to fork; empty: the program's own
 	PreloadMemory uint64 // what preloaders may hold together, in bytes; 0: no limit
 
+	FetchMemory int64 // what a fetch of a model may take, in bytes; 0: no limit, or no fetches
+
 	VersionTimeout time.Duration // for `vllm --version`, which imports much of vLLM; 0: a minute
 
 	shm, proc, cgroupRoot string // for tests; empty: /dev/shm, /proc, /sys/fs/cgroup

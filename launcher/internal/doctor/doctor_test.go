@@ -77,6 +77,8 @@ func TestVerdicts(t *testing.T) {
 
 		"cgroup v2 is well":                 {judgeCgroups(cgroup.V2, nil), OK, "mode v2", ""},
 		"v1 says why not v2":                {judgeCgroups(cgroup.V1, errors.New("read-only\nreally")), OK, "mode v1 (read-only; really)", ""},
+		"the memory of fetches is limited":  {judgeFetches(64<<20, nil), OK, "each is kept to 64.0 MiB of main memory", ""},
+		"fetches have no limit":             {judgeFetches(64<<20, cgroup.ErrNoLimit), Warn, "not limited: no memory controller", "--cgroups v1"},
 		"no cgroups at all are warned of":   {judgeCgroups(cgroup.None, errors.New("read-only")), Warn, "read-only", "Delegate=yes"},
 		"a state folder with room is well":  {judgeDisk("/s", false, 9<<30), OK, "/s is writable, 9.0 GiB free", ""},
 		"one that is not there can be made": {judgeDisk("/s", true, 9<<30), OK, "/s can be made", ""},

@@ -20,19 +20,21 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	transitions *prometheus.CounterVec
-	failures    *prometheus.CounterVec
-	phases      *prometheus.HistogramVec
-	swaps       *prometheus.CounterVec
-	swapTime    *prometheus.HistogramVec
-	refusals    *prometheus.CounterVec
-	requests    *prometheus.HistogramVec
-	cut         prometheus.Counter
-	unwritten   prometheus.Counter
-	starts      *prometheus.CounterVec
-	api         *prometheus.HistogramVec
-	pulls       *prometheus.CounterVec
-	pulledBytes prometheus.Counter
+	transitions  *prometheus.CounterVec
+	failures     *prometheus.CounterVec
+	phases       *prometheus.HistogramVec
+	swaps        *prometheus.CounterVec
+	swapTime     *prometheus.HistogramVec
+	refusals     *prometheus.CounterVec
+	requests     *prometheus.HistogramVec
+	cut          prometheus.Counter
+	unwritten    prometheus.Counter
+	starts       *prometheus.CounterVec
+	api          *prometheus.HistogramVec
+	pulls        *prometheus.CounterVec
+	pulledBytes  prometheus.Counter
+	evictions    *prometheus.CounterVec
+	evictedBytes *prometheus.CounterVec
 }
 
 // Upper bounds of the histograms' buckets, in seconds.
@@ -45,24 +47,26 @@ var (
 // present state.
 func New() *Metrics {
 	m := &Metrics{
-		registry:    prometheus.NewRegistry(),
-		transitions: counters("hotseat_instance_transitions_total", "Changes of an instance's state.", "from", "to"),
-		failures:    counters("hotseat_instance_failures_total", "Instances that failed, by the cause that was recognised.", "cause"),
-		phases:      histograms("hotseat_phase_duration_seconds", "How long instances stayed in each state, and the drain, engine_sleep and engine_wake within them.", phaseBuckets, "phase"),
-		swaps:       counters("hotseat_swaps_total", "Swaps that are over, by outcome: done, noop, dry_run, refused, undone, undo_failed or interrupted.", "outcome"),
-		swapTime:    histograms("hotseat_swap_duration_seconds", "How long swaps took, the wait for their turn included.", phaseBuckets, "outcome"),
-		refusals:    counters("hotseat_refusals_total", "Calls that were refused, by code and, for want of room, by the bound that would be exceeded.", "code", "bound"),
-		requests:    histograms("hotseat_proxy_request_duration_seconds", "Requests at the instances' public ports, the wait at the gate included.", requestBuckets, "class", "outcome"),
-		cut:         prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_requests_cut_total", Help: "Answers in flight that were cut because a drain ran out of time."}),
-		unwritten:   prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_journal_failures_total", Help: "Records that could not be written to the state folder."}),
-		starts:      counters("hotseat_starts_total", "Engines' processes that were made, by exec or by fork; fell_back: by exec because no preloader served, nor was to be waited for.", "by", "fell_back"),
-		pulls:       counters("hotseat_model_pulls_total", "Pulls of models that are over, by outcome: done, there, cancelled, or the reason of a failure.", "outcome"),
-		pulledBytes: prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_model_network_bytes_total", Help: "What pulls of models have received, in bytes."}),
-		api:         histograms("hotseat_api_request_duration_seconds", "Requests at the control API.", requestBuckets, "route", "method", "status"),
+		registry:     prometheus.NewRegistry(),
+		transitions:  counters("hotseat_instance_transitions_total", "Changes of an instance's state.", "from", "to"),
+		failures:     counters("hotseat_instance_failures_total", "Instances that failed, by the cause that was recognised.", "cause"),
+		phases:       histograms("hotseat_phase_duration_seconds", "How long instances stayed in each state, and the drain, engine_sleep and engine_wake within them.", phaseBuckets, "phase"),
+		swaps:        counters("hotseat_swaps_total", "Swaps that are over, by outcome: done, noop, dry_run, refused, undone, undo_failed or interrupted.", "outcome"),
+		swapTime:     histograms("hotseat_swap_duration_seconds", "How long swaps took, the wait for their turn included.", phaseBuckets, "outcome"),
+		refusals:     counters("hotseat_refusals_total", "Calls that were refused, by code and, for want of room, by the bound that would be exceeded.", "code", "bound"),
+		requests:     histograms("hotseat_proxy_request_duration_seconds", "Requests at the instances' public ports, the wait at the gate included.", requestBuckets, "class", "outcome"),
+		cut:          prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_requests_cut_total", Help: "Answers in flight that were cut because a drain ran out of time."}),
+		unwritten:    prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_journal_failures_total", Help: "Records that could not be written to the state folder."}),
+		starts:       counters("hotseat_starts_total", "Engines' processes that were made, by exec or by fork; fell_back: by exec because no preloader served, nor was to be waited for.", "by", "fell_back"),
+		pulls:        counters("hotseat_model_pulls_total", "Pulls of models that are over, by outcome: done, there, cancelled, or the reason of a failure.", "outcome"),
+		pulledBytes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_model_network_bytes_total", Help: "What pulls of models have received, in bytes."}),
+		evictions:    counters("hotseat_model_evictions_total", "Models that had to go, by reason: room, which another needed; or watermark, above which the store was.", "reason"),
+		evictedBytes: counters("hotseat_model_evicted_bytes_total", "What became free by that, in bytes.", "reason"),
+		api:          histograms("hotseat_api_request_duration_seconds", "Requests at the control API.", requestBuckets, "route", "method", "status"),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hotseat_build_info", Help: "Always 1; the version is in the label."}, []string{"version"})
 	build.WithLabelValues(version.Version).Set(1)
-	m.registry.MustRegister(m.transitions, m.failures, m.phases, m.swaps, m.swapTime, m.refusals, m.requests, m.cut, m.unwritten, m.starts, m.api, m.pulls, m.pulledBytes, build,
+	m.registry.MustRegister(m.transitions, m.failures, m.phases, m.swaps, m.swapTime, m.refusals, m.requests, m.cut, m.unwritten, m.starts, m.api, m.pulls, m.pulledBytes, m.evictions, m.evictedBytes, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -101,6 +105,12 @@ func (m *Metrics) Transition(from, to launcher.State, cause string) {
 func (m *Metrics) Pulled(outcome string, networkBytes int64) {
 	m.pulls.WithLabelValues(outcome).Inc()
 	m.pulledBytes.Add(float64(networkBytes))
+}
+
+// Evicted counts a model that had to go for others.
+func (m *Metrics) Evicted(why string, bytes int64) {
+	m.evictions.WithLabelValues(why).Inc()
+	m.evictedBytes.WithLabelValues(why).Add(float64(bytes))
 }
 
 // Phase notes how long a phase, of an instance or of a swap, took.

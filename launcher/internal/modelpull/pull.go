@@ -32,6 +32,9 @@ type Options struct {
 	Ref                string    // another name by which the version is wanted, as the branch that the URI's commit is of; empty: none
 	Holder             string    // who wants it, see modelstore.Want; empty: nobody holds it
 	Stderr             io.Writer // of modelfetch
+	// Start starts modelfetch; end is called once it has been waited for, and says
+	// whether the kernel has killed it for want of memory. Nil: as any child.
+	Start func(modelfetch *exec.Cmd) (end func() (oomKilled bool), err error)
 
 	Retention modelstore.Retention // what whoever asks says of it, see modelstore.Want
 	Private   bool                 // likewise
@@ -74,9 +77,9 @@ func (e Expected) check(m *fetchapi.Manifest) error {
 // Result is what a pull has brought.
 type Result struct {
 	Version      modelstore.Version
-	There        bool                 // nothing had to be fetched
-	NetworkBytes int64                // that came over the network
-	Evicted      []modelstore.Version // what had to go for it, also where the pull has failed
+	There        bool                  // nothing had to be fetched
+	NetworkBytes int64                 // that came over the network
+	Evicted      []modelstore.Eviction // what had to go for it, also where the pull has failed
 }
 
 // memory is what Go's collector keeps modelfetch to, as far as it can.
@@ -98,7 +101,9 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 	if err == nil {
 		err = p.follow()
 	}
-	c.end() // before the fetch: the child writes where the fetch has its room
+	if oomKilled := c.end(); oomKilled && err != nil { // before the fetch: the child writes where the fetch has its room
+		err = errOutOfMemory
+	}
 	if p.fetch != nil {
 		denied := failedFor(err, fetchapi.ReasonAccessDenied)
 		err = errors.Join(err, p.fetch.GiveUp(failedFor(err, fetchapi.ReasonCapacityExceeded))) // then it is no good where it is
@@ -216,11 +221,16 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 		return err
 	}
 	p.Admitted(m)
-	for _, v := range p.fetch.Evicted {
+	p.evicted(0)
+	return p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
+}
+
+// evicted tells what had to go for the fetch after the first so many.
+func (p *pull) evicted(first int) {
+	for _, v := range p.fetch.Evicted[first:] {
 		p.result.Evicted = append(p.result.Evicted, v)
 		p.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("%s, revision %s, is removed to make room: it was used longest ago, at %s", v.Manifest.URI, v.Manifest.Revision, v.LastUse.Format(time.RFC3339))})
 	}
-	return p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
 }
 
 // proved notes that the version is wanted, now that the source has shown that it lets
@@ -271,7 +281,9 @@ func (p *pull) publish(m *fetchapi.Manifest) error {
 	if err := p.check(m); err != nil {
 		return err
 	}
+	before := len(p.fetch.Evicted)
 	v, err := p.fetch.Publish(m)
+	p.evicted(before)
 	if err != nil {
 		return err
 	}
@@ -288,8 +300,9 @@ type child struct {
 	in    *os.File // its standard input: it ends when that does
 	lines *bufio.Reader
 
-	hangUp func()      // tells it to end, once
-	kill   *time.Timer // armed when it is told
+	ended  func() (oomKilled bool) // to be called once it has been waited for
+	hangUp func()                  // tells it to end, once
+	kill   *time.Timer             // armed when it is told
 }
 
 func start(o Options) (*child, error) {
@@ -314,17 +327,27 @@ func start(o Options) (*child, error) {
 		return nil, errors.Join(fmt.Errorf("cannot start modelfetch: %w", err), out.Close())
 	}
 	cmd.Stdin = theirs
-	err = cmd.Start()
+	begin := o.Start
+	if begin == nil {
+		begin = plainly
+	}
+	ended, err := begin(cmd)
 	_ = theirs.Close()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot start modelfetch: %w", err), ours.Close())
 	}
-	c := &child{cmd: cmd, in: ours, lines: bufio.NewReader(out)}
+	lower(cmd.Process.Pid)
+	c := &child{cmd: cmd, in: ours, lines: bufio.NewReader(out), ended: ended}
 	c.hangUp = sync.OnceFunc(func() {
 		_ = c.in.Close()
 		c.kill = time.AfterFunc(grace, func() { _ = c.cmd.Process.Kill() })
 	})
 	return c, nil
+}
+
+// plainly starts a child that has no limits of its own.
+func plainly(cmd *exec.Cmd) (end func() bool, err error) {
+	return func() bool { return false }, cmd.Start()
 }
 
 // flags are those by which modelfetch is told a selection.
@@ -388,9 +411,10 @@ func (c *child) write(line fetchapi.Line) error {
 const grace = 5 * time.Second
 
 // end ends the child, by force when it takes too long.
-func (c *child) end() {
+func (c *child) end() (oomKilled bool) {
 	c.hangUp()
 	defer c.kill.Stop()
 	_, _ = io.Copy(io.Discard, c.lines)
 	_ = c.cmd.Wait()
+	return c.ended()
 }

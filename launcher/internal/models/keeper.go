@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"os/exec"
 	"slices"
 	"sync"
 	"time"
@@ -31,11 +32,17 @@ type Options struct {
 	Limit int64 // bytes; 0: as many as the disk has
 	// Retention is that of models of which nobody has said any.
 	Retention modelstore.Retention
+	Marks     modelstore.Watermarks
 	Program   []string  // modelfetch and its flags
 	Stderr    io.Writer // of modelfetch
+	// Start starts modelfetch, see modelpull.Options.
+	Start func(modelfetch *exec.Cmd) (end func() (oomKilled bool), err error)
 	// Pulled is told of each pull when it is over: "done", "there", "cancelled", or
 	// the reason of a failure; and how much has come over the network.
 	Pulled func(outcome string, networkBytes int64)
+	// Evicted is told of each model that had to go: why, see modelstore.Eviction, and how
+	// many bytes became free.
+	Evicted func(why string, bytes int64)
 	// Room is how many bytes may be read into main memory, after fresh ones were; see
 	// pagecache.Room.
 	Room   func(fresh int64) (int64, error)
@@ -81,7 +88,7 @@ func New(o Options) (*Keeper, error) {
 		return nil, err
 	}
 	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, proved: map[string]time.Time{}, held: map[string]string{}, changed: make(chan struct{}), warming: make(chan struct{}, 1), proving: make(chan struct{}, 1)}
-	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention}, turn: make(chan struct{}, 1)}
+	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention, Marks: o.Marks}, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	k.tasks.Go(k.warmAll)
 	k.tasks.Go(k.lookAgainAndAgain)

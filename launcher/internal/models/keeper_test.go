@@ -106,7 +106,7 @@ func keeps(t *testing.T, how, dir string) (*Keeper, *[]string) {
 	var outcomes []string
 	k, err := New(Options{
 		Dir: dir, Program: []string{exe}, Stderr: io.Discard,
-		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Room: pagecache.Room, Logger: slog.New(slog.DiscardHandler),
+		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Evicted: func(string, int64) {}, Room: pagecache.Room, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, k.Close()) })

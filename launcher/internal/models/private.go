@@ -56,7 +56,7 @@ func (k *Keeper) MayRead(v modelstore.Version, env func(name string) string) err
 	if modelstore.FromHub(&v.Manifest) {
 		uri += "@" + v.Manifest.Revision
 	}
-	err := modelpull.Prove(ctx, modelpull.Options{Program: k.opts.Program, URI: uri, Selection: v.Manifest.Selection, Credentials: credentials, Stderr: k.opts.Stderr})
+	err := modelpull.Prove(ctx, modelpull.Options{Program: k.opts.Program, URI: uri, Selection: v.Manifest.Selection, Credentials: credentials, Stderr: k.opts.Stderr, Start: k.opts.Start})
 	cause := causeOf(err)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err, cause = fmt.Errorf("it has not answered within %v", proveTime), fetchapi.ReasonUnavailable

@@ -108,7 +108,8 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 		k.look(result.Version.Key) // what has just been written is often in main memory still
 	}
 	for _, v := range result.Evicted {
-		k.opts.Logger.Info("a model was removed to make room for another", "uri", v.Manifest.URI, "id", v.Key, "last_used", v.LastUse, "for", p.URI)
+		k.opts.Evicted(v.Why, v.Bytes)
+		k.opts.Logger.Info("a model was removed to make room for another", "uri", v.Manifest.URI, "id", v.Key, "last_used", v.LastUse, "for", p.URI, "why", v.Why)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -148,7 +149,7 @@ func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, e
 	return modelpull.Run(ctx, modelpull.Options{
 		Store: store, Program: k.opts.Program, URI: p.URI, Selection: selection(p.ModelRequest), Ref: p.Ref, Holder: p.WantedBy, Retention: modelstore.Retention(p.Retention), Private: p.Private, Warm: p.Warm,
 		Expected:    modelpull.Expected{Bytes: p.ExpectedBytes, Digest: p.ExpectedDigest},
-		Credentials: p.Credentials, Stderr: k.opts.Stderr,
+		Credentials: p.Credentials, Stderr: k.opts.Stderr, Start: k.opts.Start,
 		Admitted: func(m *fetchapi.Manifest) { k.admitted(p, m) },
 		Progress: func(l fetchapi.Line) { k.progress(p, l) },
 	})

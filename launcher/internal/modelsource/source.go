@@ -48,8 +48,10 @@ type Options struct {
 	// Credentials are those of the address's scheme, see [fetchapi.Credentials.For]. Nil:
 	// those of the process's own environment and user.
 	Credentials fetchapi.Credentials
-	HubEndpoint string        // address of the hub; "" means https://huggingface.co
-	Stall       time.Duration // how long a source may be silent
+	HubEndpoint string            // address of the hub; "" means https://huggingface.co
+	Stall       time.Duration     // how long a source may be silent
+	Programs    map[string]string // by scheme, those that are sources for schemes which are not here
+	Note        func(text string) // told what such a program says to people
 }
 
 // remedy is what helps whom a source refuses: own, where the credentials are the
@@ -89,7 +91,10 @@ func New(uri string, o Options) (Source, error) {
 	if store, ok := providers[u.Scheme]; ok {
 		return newBucket(u, o, store)
 	}
-	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://bucket/folder, azblob://container/folder or oci://registry/repository:tag", uri)
+	if path, ok := o.Programs[u.Scheme]; ok {
+		return newProgram(uri, u.Scheme, path, o)
+	}
+	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://bucket/folder, azblob://container/folder or oci://registry/repository:tag, or of a scheme that a program is the source of (--model-source)", uri)
 }
 
 func reasonf(reason, format string, args ...any) error {

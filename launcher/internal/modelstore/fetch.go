@@ -16,12 +16,13 @@ import (
 // Fetch is a version on its way into the store: admitted, its bytes promised. It
 // ends with Publish or GiveUp.
 type Fetch struct {
-	Evicted []Version // what had to go for it
+	Evicted []Eviction // what had to go for it
 
 	store   *Store
 	bytes   int64 // promised
 	staging string
 	have    map[string]bool // blobs that it counts on
+	yields  bool            // it is only kept while there is room
 }
 
 // ErrThere says that nothing is to be fetched.
@@ -47,7 +48,7 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 	if v, ok := s.Version(m.Key()); ok && v.Damage == nil && m.Revision != "" {
 		return nil, ErrThere
 	}
-	f := &Fetch{store: s, have: map[string]bool{}, staging: s.staging(m.Key())}
+	f := &Fetch{store: s, have: map[string]bool{}, staging: s.staging(m.Key()), yields: !w.evicts()}
 	counted := map[string]bool{}
 	for _, file := range m.Files {
 		switch {
@@ -64,7 +65,7 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 		}
 	}
 	s.pending[f] = true // its blobs are counted on from here
-	if err := s.makeRoom(f, w.evicts()); err != nil {
+	if err := s.makeRoom(f, !f.yields); err != nil {
 		delete(s.pending, f)
 		return nil, err
 	}
@@ -115,15 +116,20 @@ func (s *Store) fits(f *Fetch, left, freed int64) error {
 		return err
 	}
 	used += left
-	if s.limit > 0 && (f.bytes > s.limit || used+pending > s.limit-f.bytes) {
-		return &CapacityError{Needed: f.bytes, Limit: s.limit, Used: used, Pending: pending}
-	}
-	free, err := diskFree(s.dir)
+	size, free, err := s.disk(s.dir)
 	if err != nil {
 		return err
 	}
+	limit, low := s.limit, 0
+	if f.yields && s.marks.set() {
+		low = s.marks.Low
+		limit, free = part(low, limit), max(0, free-part(100-low, size))
+	}
+	if s.limit > 0 && (f.bytes > limit || used+pending > limit-f.bytes) {
+		return &CapacityError{Needed: f.bytes, Limit: limit, Used: used, Pending: pending, Low: low}
+	}
 	if free += fetched + freed; f.bytes > free-pending {
-		return &CapacityError{Needed: f.bytes, Limit: free, Pending: pending, Disk: true}
+		return &CapacityError{Needed: f.bytes, Limit: free, Pending: pending, Disk: true, Low: low}
 	}
 	return nil
 }
@@ -166,7 +172,8 @@ func (f *Fetch) GiveUp(drop bool) error {
 }
 
 // Publish makes the version one that is served, by one rename, and ends the fetch.
-// The manifest has the hash of each file. Whoever fetched has checked those.
+// The manifest has the hash of each file. Whoever fetched has checked those. Where the
+// store is above its high watermark then, others go, see Evicted.
 func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
 	s := f.store
 	s.mu.Lock()
@@ -179,7 +186,7 @@ func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
 		return Version{}, err
 	}
 	v, _ := s.Version(m.Key())
-	return v, v.Damage
+	return v, errors.Join(v.Damage, s.giveWay(f, v.Key))
 }
 
 func (f *Fetch) publish(m *fetchapi.Manifest) error {

@@ -111,13 +111,19 @@ func putRef(t *testing.T, s *Store, uri, revision, ref string, files map[string]
 	m.Ref = ref
 	f, err := s.Admit(m, Want{})
 	require.NoError(t, err)
+	putFiles(t, f, content)
+	v, err := f.Publish(m)
+	require.NoError(t, err)
+	require.NoError(t, v.Damage)
+	return v
+}
+
+// putFiles has the files there as a fetch does.
+func putFiles(t *testing.T, f *Fetch, content map[string]string) {
+	t.Helper()
 	for hash, text := range content {
 		if !f.have[hash] {
 			require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), hash), []byte(text), 0o600))
 		}
 	}
-	v, err := f.Publish(m)
-	require.NoError(t, err)
-	require.NoError(t, v.Damage)
-	return v
 }

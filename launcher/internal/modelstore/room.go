@@ -78,14 +78,8 @@ func (s *Store) evict(f *Fetch, left int64, full *CapacityError, evicts bool) er
 		full.Idle = who.frees(who.idle)
 		return full
 	}
-	for _, v := range fewest(who.idle, enough) {
-		if err := s.throwAway(s.version(v.Key)); err != nil {
-			return fmt.Errorf("cannot remove %s to make room: %w", v.Manifest.URI, err)
-		}
-		f.Evicted = append(f.Evicted, v)
-		if err := s.dropWants(v.Wants); err != nil {
-			return err
-		}
+	if err := s.throwOut(f, who, fewest(who.idle, enough), ForRoom); err != nil {
+		return err
 	}
 	unlock()
 	return errors.Join(s.mendHub(), s.emptyTrash(), s.dropUnused())
@@ -209,6 +203,7 @@ func (m *mayGo) frees(gone []Version) (sum int64) {
 type CapacityError struct {
 	Needed, Limit, Used, Pending int64
 	Disk                         bool     // it is the disk that has no room
+	Low                          int      // Limit is this part of it, in percent, as the model is only kept while there is room; 0: all of it
 	Kept                         []string // the versions that somebody keeps, and who
 	Idle                         int64    // bytes of versions that may go, and not for this one; 0: they would not be enough
 }
@@ -230,6 +225,9 @@ func (e *CapacityError) Error() string {
 	}
 	if more := len(e.Kept) - maxKept; more > 0 {
 		fmt.Fprintf(&b, "; and %d others", more)
+	}
+	if e.Low > 0 {
+		fmt.Fprintf(&b, "; that is what %d%% of it leave, beyond which no model is fetched that is only kept while there is room (retention lru)", e.Low)
 	}
 	if e.Idle > 0 {
 		fmt.Fprintf(&b, "; %s of models that nobody uses could go, and do not for a model that itself is only kept while there is room (retention lru)", text(e.Idle))

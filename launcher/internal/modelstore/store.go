@@ -51,7 +51,9 @@ type Store struct {
 	Reader
 	limit     int64
 	retention Retention
+	marks     Watermarks
 	lock      *os.File
+	disk      func(dir string) (size, free int64, err error)
 
 	mu      sync.Mutex
 	pending map[*Fetch]bool // admitted, neither published nor given up
@@ -66,6 +68,7 @@ type Options struct {
 	Limit int64 // bytes that all files may take together; 0: as many as the disk has
 	// Retention is that of models of which nobody has said any; empty: Keep.
 	Retention Retention
+	Marks     Watermarks
 }
 
 // LockedError says that another process owns the folder.
@@ -104,7 +107,7 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{Reader: Reader{dir: dir}, limit: o.Limit, retention: o.Retention, lock: lock, pending: map[*Fetch]bool{}}
+	s := &Store{Reader: Reader{dir: dir}, limit: o.Limit, retention: o.Retention, marks: o.Marks, lock: lock, disk: disk, pending: map[*Fetch]bool{}}
 	if err := s.mend(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
@@ -255,13 +258,4 @@ func syncDir(dir string) error {
 	}
 	defer f.Close()
 	return f.Sync()
-}
-
-// diskFree is how many bytes may still be written to the disk of the folder.
-func diskFree(dir string) (int64, error) {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(dir, &stat); err != nil {
-		return 0, fmt.Errorf("cannot tell how much room the disk of %s has: %w", dir, err)
-	}
-	return int64(stat.Bavail) * stat.Bsize, nil
 }

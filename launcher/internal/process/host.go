@@ -98,6 +98,9 @@ func NewHost(opts Options) (*Host, error) {
 		h.null.Close()
 		return nil, fmt.Errorf("cannot become the reaper of orphans: %w", err)
 	}
+	if err := h.dropHelperGroups(); err != nil {
+		opts.Logger.Warn("cannot remove control groups of an earlier launcher's helpers", "error", err)
+	}
 	h.oomSeen, _ = opts.Cgroups.OOMKills()
 	h.open, h.shut = context.WithCancel(context.Background())
 	h.watchers.Add(1)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"hotseat.dev/hotseat/launcher"
@@ -48,7 +49,7 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 		field = "body.options"
 	}
 	address := ""
-	for _, scheme := range schemes {
+	for _, scheme := range slices.Concat(schemes, s.opts.Schemes) {
 		if strings.HasPrefix(plan.Model, scheme) {
 			address = scheme
 		}

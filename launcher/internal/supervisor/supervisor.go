@@ -47,6 +47,7 @@ type Options struct {
 	// …Fork; empty: exec.
 	StartMethod string
 	Environ     []string // environment that engines inherit
+	Schemes     []string // as myscheme://, of addresses that models are pulled from, beside those that every launcher pulls from
 
 	GPUs      GPUs
 	Processes Processes
