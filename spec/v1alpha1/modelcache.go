@@ -237,12 +237,14 @@ type ClusterModelCacheStatus struct {
 	// Which version of the source the nodes have, once the first of them knows.
 	// +optional
 	Revision string `json:"revision,omitempty"`
-	// Id of that version in the folders of the nodes.
+	// Id of that version in the folders of the nodes. Empty: not known yet, or not the
+	// same on all, as of file://.
 	// +optional
 	ID string `json:"id,omitempty"`
 	// Name of the PersistentVolumeClaim by which Pods of any namespace mount it. The
 	// controller makes it where a Pod names it. Empty: none is made; of a model whose
-	// credentials are not shared, or whose node groups have different folders.
+	// credentials are not shared, whose node groups have different folders, or whose
+	// nodes have different versions.
 	// +optional
 	Claim string `json:"claim,omitempty"`
 	// What it takes on a disk.
