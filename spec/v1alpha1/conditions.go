@@ -75,7 +75,8 @@ const (
 	ReasonSecretMissing    = "SecretMissing"
 	ReasonSecretInvalid    = "SecretInvalid" // it has a key that is not known, or lacks one
 	ReasonAccessDenied     = "AccessDenied"
-	ReasonClaimed          = "Claimed"        // Pods mount the model by its claim
-	ReasonPrivate          = "Private"        // its credentials are not shared
-	ReasonSeveralFolders   = "SeveralFolders" // its node groups have different ones, and a volume has one
+	ReasonClaimed          = "Claimed"         // Pods mount the model by its claim
+	ReasonPrivate          = "Private"         // its credentials are not shared
+	ReasonSeveralVersions  = "SeveralVersions" // its nodes have different ones
+	ReasonSeveralFolders   = "SeveralFolders"  // its node groups have different ones, and a volume has one
 )

@@ -289,12 +289,14 @@ type ClusterModelCacheStatus struct {
 	// What it consists of, by the hashes of its files; see spec.expectedDigest.
 	// +optional
 	Digest string `json:"digest,omitempty"`
-	// Id of that version in the folders of the nodes.
+	// Id of that version in the folders of the nodes. Empty: not known yet, or not the
+	// same on all, as of file://.
 	// +optional
 	ID string `json:"id,omitempty"`
 	// Name of the PersistentVolumeClaim by which Pods of any namespace mount it. The
 	// controller makes it where a Pod names it. Empty: none is made; of a model whose
-	// credentials are not shared, or whose node groups have different folders.
+	// credentials are not shared, whose node groups have different folders, or whose
+	// nodes have different versions.
 	// +optional
 	Claim string `json:"claim,omitempty"`
 	// What it takes on a disk.

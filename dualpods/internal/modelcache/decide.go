@@ -41,7 +41,8 @@ type Told struct {
 	Nodes    []v1alpha1.ModelNode // sorted by name
 	Revision string
 	Digest   string
-	ID       string // of the version in the stores
+	ID       string // of the version in the stores; empty: not known, or not the same in all
+	several  bool   // stores have different ones, whole
 	Bytes    int64
 	Problem  string // of what it asks for: groups that are not there
 	Source   string // why its source cannot be asked
@@ -125,11 +126,11 @@ func (d *decision) fetches(at store) {
 // cache decides for one cache.
 func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	told := &Told{Clean: !c.DeletionTimestamp.IsZero(), Revision: c.Status.Revision, ID: c.Status.ID}
-	told.claim(c, d.World)
 	d.plan.Told[c.Name] = told
 	holder := Holder(c)
 	where := d.where(c, told)
 	d.know(holder, told)
+	told.claim(c, d.World)
 	told.Credentials = d.shown[holder]
 	asked := d.wanted(c, holder, told.Revision)
 	asked.Credentials, asked.Private, asked.Warm = told.Credentials.values, private(c), warm(c)
@@ -182,12 +183,16 @@ func (d *decision) where(c *v1alpha1.ClusterModelCache, told *Told) map[store]st
 // know finds out which version the cache is, and its size.
 func (d *decision) know(holder string, told *Told) {
 	var ids []string
+	whole := map[string]bool{}
 	note := func(m launcherapi.Model) {
 		if told.Revision == "" {
 			told.Revision = m.Revision
 		}
 		if m.ID != "" {
 			ids = append(ids, m.ID)
+		}
+		if m.State == launcherapi.ModelReady {
+			whole[m.ID] = true
 		}
 		told.Bytes = max(told.Bytes, m.Bytes)
 		if told.Digest == "" {
@@ -202,7 +207,10 @@ func (d *decision) know(holder string, told *Told) {
 	for _, a := range d.pulls[holder] {
 		note(a.Model)
 	}
-	if len(ids) > 0 && !slices.Contains(ids, told.ID) {
+	switch told.several = len(whole) > 1; {
+	case told.several:
+		told.ID = ""
+	case len(ids) > 0 && !slices.Contains(ids, told.ID):
 		told.ID = ids[0]
 	}
 }

@@ -18,7 +18,12 @@ type mounted struct {
 // claim notes the claim by which Pods mount a model, and how that goes.
 func (t *Told) claim(c *v1alpha1.ClusterModelCache, w *World) {
 	t.Mounted.reason, t.Mounted.problem = modelvolume.Problem(c, w.Groups)
-	if t.Mounted.problem == "" {
+	switch {
+	case t.Mounted.problem != "":
+	case t.several:
+		t.Mounted.reason = v1alpha1.ReasonSeveralVersions
+		t.Mounted.problem = "ClusterModelCache " + c.Name + ": its nodes have different versions of the model, and a volume could have one: no claim is made; sources that tell versions by the times of files, as file:// does, have another on each node"
+	default:
 		t.Claim = modelvolume.ClaimOf(c.Name)
 	}
 	for _, pods := range w.Mounted[c.Name] {

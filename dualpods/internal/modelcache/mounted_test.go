@@ -65,10 +65,23 @@ func TestTheVersionThatIsToldStaysWhileAStoreHasIt(t *testing.T) {
 	w.Caches[0].Status.ID = "second"
 	assert.Equal(t, "second", Decide(w).Told["llama"].ID, "while no launcher says")
 	w.has(0, launcherapi.Model{ID: "first", State: launcherapi.ModelReady})
-	w.has(1, launcherapi.Model{ID: "second", State: launcherapi.ModelReady})
+	w.has(1, launcherapi.Model{ID: "second", State: launcherapi.ModelDownloading})
 	assert.Equal(t, "second", Decide(w).Told["llama"].ID)
 	delete(w.Launchers[1].Models, "second")
 	assert.Equal(t, "first", Decide(w).Told["llama"].ID)
+}
+
+func TestAModelThatIsAnotherVersionOnEachNodeHasNoClaim(t *testing.T) {
+	w := world()
+	w.mounted()
+	w.has(0, launcherapi.Model{ID: "first", State: launcherapi.ModelReady})
+	w.has(1, launcherapi.Model{ID: "second", State: launcherapi.ModelReady})
+	c := &w.Caches[0]
+	c.Status.ID = "first"
+	Decide(w).Told["llama"].show(c)
+	assert.Empty(t, c.Status.ID)
+	assert.Empty(t, c.Status.Claim)
+	assert.Equal(t, v1alpha1.ReasonSeveralVersions, meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionMountable).Reason)
 }
 
 func TestWhyAModelIsMountedByNobodyIsToldWhilePodsNameItsClaim(t *testing.T) {

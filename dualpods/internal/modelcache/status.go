@@ -73,18 +73,23 @@ func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 	t.degraded(s, set)
 	t.accepted(s, set)
 	t.mountable(s, set)
+	t.blocked(c, set)
+}
+
+// setter sets a condition.
+type setter func(kind string, is bool, reason, message string)
+
+// blocked tells what keeps an object that is being deleted.
+func (t *Told) blocked(c *v1alpha1.ClusterModelCache, set setter) {
 	switch {
 	case c.DeletionTimestamp.IsZero():
-		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionDeletionBlocked)
+		meta.RemoveStatusCondition(&c.Status.Conditions, v1alpha1.ConditionDeletionBlocked)
 	case t.Blocked != "":
 		set(v1alpha1.ConditionDeletionBlocked, true, v1alpha1.ReasonInUse, t.Blocked)
 	default:
 		set(v1alpha1.ConditionDeletionBlocked, false, v1alpha1.ReasonRemoving, "")
 	}
 }
-
-// setter sets a condition.
-type setter func(kind string, is bool, reason, message string)
 
 func (t *Told) resolved(set setter) {
 	switch {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -138,6 +139,9 @@ func why(cache *v1alpha1.ClusterModelCache, name string, groups map[string]*v1al
 	}
 	if reason, message := Problem(cache, groups); reason != "" {
 		return reason, message
+	}
+	if is := meta.FindStatusCondition(cache.Status.Conditions, v1alpha1.ConditionMountable); cache.Status.ID == "" && is != nil && is.Reason == v1alpha1.ReasonSeveralVersions {
+		return is.Reason, is.Message
 	}
 	if cache.Status.ID == "" {
 		return v1alpha1.ReasonNotAsked, fmt.Sprintf("ClusterModelCache %s: no node knows yet which version the model has; the claim %s is made once one does", name, ClaimOf(name))

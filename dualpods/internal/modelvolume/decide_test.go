@@ -101,7 +101,12 @@ var rows = map[string][]row{
 	},
 	"no folder":       {{make: func(w *World) { w.made(); delete(w.Groups, "more") }, told: v1alpha1.ReasonNodeGroupMissing}},
 	"several folders": {{make: func(w *World) { w.Groups["more"].Spec.Path = "/other" }, told: v1alpha1.ReasonSeveralFolders}},
-	"not resolved":    {{make: func(w *World) { w.cache().Status.ID = "" }, told: v1alpha1.ReasonNotAsked}},
+	"several versions": {{make: func(w *World) {
+		w.made()
+		w.cache().Status.ID = ""
+		w.cache().Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionMountable, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonSeveralVersions, Message: "ClusterModelCache llama.70b: …"}}
+	}, told: v1alpha1.ReasonSeveralVersions}},
+	"not resolved": {{make: func(w *World) { w.cache().Status.ID = "" }, told: v1alpha1.ReasonNotAsked}},
 	"of before": {
 		{make: func(w *World) { w.made(); w.cache().UID = "u2" }, done: claimGoes},
 		{make: func(w *World) { w.made(); delete(w.Claims, here); w.cache().UID = "u2" }, done: volumeGoes},

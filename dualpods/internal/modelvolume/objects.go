@@ -18,8 +18,8 @@ func folder(store, id string) string { return path.Join(store, "models", id, "fi
 // volumeName is that of the volume of a cache for a namespace, whose name has no dot.
 func volumeName(at Place) string { return ClaimOf(at.Cache) + "." + at.Namespace }
 
-// meta has both go with the cache, also where no controller runs.
-func meta(cache *v1alpha1.ClusterModelCache, name string) metav1.ObjectMeta {
+// head has both go with the cache, also where no controller runs.
+func head(cache *v1alpha1.ClusterModelCache, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{podmeta.LabelModelVolume: cache.Name, podmeta.LabelManagedBy: podmeta.ManagedBy},
 		OwnerReferences: []metav1.OwnerReference{{
@@ -37,7 +37,7 @@ func size(cache *v1alpha1.ClusterModelCache) corev1.ResourceList {
 func volume(cache *v1alpha1.ClusterModelCache, at Place, store string) *corev1.PersistentVolume {
 	mode := corev1.PersistentVolumeFilesystem
 	return &corev1.PersistentVolume{
-		ObjectMeta: meta(cache, volumeName(at)),
+		ObjectMeta: head(cache, volumeName(at)),
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity: size(cache), AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}, VolumeMode: &mode,
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
@@ -57,7 +57,7 @@ func volume(cache *v1alpha1.ClusterModelCache, at Place, store string) *corev1.P
 func claim(cache *v1alpha1.ClusterModelCache, at Place) *corev1.PersistentVolumeClaim {
 	mode, class := corev1.PersistentVolumeFilesystem, ""
 	made := &corev1.PersistentVolumeClaim{
-		ObjectMeta: meta(cache, ClaimOf(cache.Name)),
+		ObjectMeta: head(cache, ClaimOf(cache.Name)),
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}, VolumeMode: &mode, StorageClassName: &class,
 			Resources: corev1.VolumeResourceRequirements{Requests: size(cache)}, VolumeName: volumeName(at),

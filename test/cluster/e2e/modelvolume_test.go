@@ -42,15 +42,15 @@ func TestAPodOfAnotherNamespaceMountsAModelByItsClaimAndCannotWriteIt(t *testing
 	s, other := newModelSite(t, nil), newBareSite(t)
 	s.hub.Put("org/mounted", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte(`{"of": "mounted"}`)}})
 	s.allReady()
-	err := api.Create(t.Context(), other.mounting("writer", "mounted", false))
-	require.ErrorContains(t, err, "volume model: the claim hotseat-model-mounted is a model, which is mounted read-only: its persistentVolumeClaim should say readOnly: true")
-	pod := other.mounting("reader", "mounted", true)
+	err := api.Create(t.Context(), other.mounting("writer", "tiny", false))
+	require.ErrorContains(t, err, "volume model: the claim hotseat-model-tiny is a model, which is mounted read-only: its persistentVolumeClaim should say readOnly: true")
+	pod := other.mounting("reader", "tiny", true)
 	require.NoError(t, api.Create(t.Context(), pod))
 	other.eventually("an Event says that there is no such cache", func() bool {
-		return strings.Contains(other.kubectl("get", "events", "--field-selector=reason=NoSuchModelCache", "-o", "jsonpath={.items[*].message}{.items[*].note}"), "there is no ClusterModelCache mounted")
+		return strings.Contains(other.kubectl("get", "events", "--field-selector=reason=NoSuchModelCache", "-o", "jsonpath={.items[*].message}{.items[*].note}"), "there is no ClusterModelCache tiny")
 	})
 
-	c := s.keep("mounted", "org/mounted")
+	c := s.keep("tiny", "org/mounted")
 	other.eventually("the Pod runs", func() bool {
 		return api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod) == nil && readyOrRuns(pod)
 	})
@@ -62,9 +62,13 @@ func TestAPodOfAnotherNamespaceMountsAModelByItsClaimAndCannotWriteIt(t *testing
 	require.ErrorIs(t, err, syscall.EROFS)
 	require.ErrorIs(t, os.Remove(file), syscall.EROFS)
 
+	other.apply("examples/model-volume/engine.yaml")
+	other.kubectl("rollout", "status", "deployment/own-engine", "--timeout="+patience.String())
+	other.kubectl("delete", "deployment/own-engine")
+	other.gone("own-engine")
 	user := "Pod " + other.ns + "/reader"
 	status := s.told(c.Name, "it is in use", func(s *v1alpha1.ClusterModelCacheStatus) bool { return s.InUse == 1 })
-	assert.Equal(t, "hotseat-model-mounted", status.Claim)
+	assert.Equal(t, "hotseat-model-tiny", status.Claim)
 	assert.True(t, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionMountable))
 	err = api.Delete(t.Context(), c)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
@@ -74,8 +78,8 @@ func TestAPodOfAnotherNamespaceMountsAModelByItsClaimAndCannotWriteIt(t *testing
 	other.eventually("claim and volume are gone", func() bool {
 		var claim corev1.PersistentVolumeClaim
 		var volume corev1.PersistentVolume
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Namespace: other.ns, Name: "hotseat-model-mounted"}, &claim)) &&
-			apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Name: "hotseat-model-mounted." + other.ns}, &volume))
+		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Namespace: other.ns, Name: "hotseat-model-tiny"}, &claim)) &&
+			apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Name: "hotseat-model-tiny." + other.ns}, &volume))
 	})
 	require.NoError(t, api.Delete(t.Context(), c))
 }
