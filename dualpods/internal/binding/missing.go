@@ -46,7 +46,15 @@ func (c *Controller) fromWhere(ctx context.Context, o *Observation, namespace st
 	}
 }
 
-// copyOf is what a launcher says of the model of that name.
+// copyFor is what a launcher says of the model that a requester waits for.
+func (l *launcherPod) copyFor(o *Observation) Copy {
+	if o.Keeper == nil || !o.Keeper.Waits {
+		return Copy{}
+	}
+	return l.copyOf(modelref.FromArgs(o.Form.Args))
+}
+
+// copyOf is what it says of the model of that name.
 func (l *launcherPod) copyOf(name modelref.Name) Copy {
 	switch {
 	case l.pod.Labels[podmeta.LabelModelNodeGroup] == "":

@@ -18,7 +18,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
-	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -46,9 +45,7 @@ func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid typ
 		if o.Requester.Exists && len(o.Problems) == 0 {
 			o.Form, o.Problems = o.Form.On(&l.pod.Spec)
 		}
-		if o.Launcher = l.observed(); o.Keeper != nil && o.Keeper.Waits {
-			o.Copy = l.copyOf(modelref.FromArgs(o.Form.Args))
-		}
+		o.Launcher, o.Copy = l.observed(), l.copyFor(&o)
 		o.Kubelet = c.allocation(w, l, uid)
 	}
 	if o.SPI != nil && len(o.Problems) == 0 {

@@ -163,6 +163,36 @@ func nodesOf(api client.Client, concerns func(*corev1.Pod, client.Object) bool) 
 	}
 }
 
+// ears have what a launcher says looked at by those that it concerns.
+type ears struct {
+	nodeOf   func(launcher string) (node string, ok bool)
+	configOf func(launcher string) (config client.ObjectKey, ok bool)
+
+	nodes, configs, models *requests
+}
+
+// changed is for something else of its instances, or that it is silent.
+func (e ears) changed(launcher string) {
+	e.toNode(launcher)
+	if config, ok := e.configOf(launcher); ok {
+		e.configs.addLater(config)
+	}
+}
+
+// modelsChanged is for something else of its models; whole: for others that it has
+// whole, for which requesters may wait.
+func (e ears) modelsChanged(launcher string, whole bool) {
+	if e.models.add(""); whole {
+		e.toNode(launcher)
+	}
+}
+
+func (e ears) toNode(launcher string) {
+	if node, ok := e.nodeOf(launcher); ok {
+		e.nodes.add(node)
+	}
+}
+
 // addLater has a LauncherConfig looked at a moment later.
 func (r *requests) addLater(config client.ObjectKey) {
 	r.mu.Lock()

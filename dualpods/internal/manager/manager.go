@@ -109,22 +109,12 @@ func Run(ctx context.Context, opts Options) (err error) {
 		pool   *launcherpool.Pool
 		relay  *logrelay.Relay
 	)
-	toNode := func(launcher string) {
-		if node, ok := binder.NodeOf(launcher); ok {
-			again.add(node)
-		}
+	heard := ears{
+		nodeOf:   func(launcher string) (string, bool) { return binder.NodeOf(launcher) },
+		configOf: func(launcher string) (client.ObjectKey, bool) { return pool.ConfigOf(launcher) },
+		nodes:    &again, configs: &counts, models: &models,
 	}
-	modelsChanged := func(launcher string, whole bool) {
-		if models.add(""); whole { // requesters may wait for one
-			toNode(launcher)
-		}
-	}
-	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: modelsChanged, Changed: func(launcher string) {
-		toNode(launcher)
-		if config, ok := pool.ConfigOf(launcher); ok {
-			counts.addLater(config)
-		}
-	}})
+	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: heard.modelsChanged, Changed: heard.changed})
 	pool = launcherpool.New(launcherpool.Options{
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"),
 		Launcher: launcherpool.Image{Name: opts.LauncherImage, Port: int32(opts.LauncherPort)}, Authority: keeper,

@@ -102,6 +102,26 @@ func TestThoseNodesAreLookedAtWhereAModelMayBeWaitedFor(t *testing.T) {
 	assert.Empty(t, looked())
 }
 
+func TestANodeIsLookedAtWhenItsLauncherHasOtherModelsWhole(t *testing.T) {
+	queued := func() (*requests, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		var r requests
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+		t.Cleanup(queue.ShutDown)
+		require.NoError(t, r.begin(t.Context(), queue))
+		return &r, queue
+	}
+	nodes, looked := queued()
+	models, told := queued()
+	heard := ears{nodeOf: func(launcher string) (string, bool) { return "n1", launcher == "one" }, nodes: nodes, models: models}
+	heard.modelsChanged("one", false)
+	assert.Equal(t, 1, told.Len())
+	assert.Zero(t, looked.Len(), "more of one is fetched")
+	heard.modelsChanged("of before", true)
+	assert.Zero(t, looked.Len(), "nobody knows it")
+	heard.modelsChanged("one", true)
+	assert.Equal(t, 1, looked.Len())
+}
+
 func TestOfNamespacesIsCachedFromWhereTheirModelsComeAlone(t *testing.T) {
 	ns := aNamespace()
 	ns.Name, ns.Labels, ns.Annotations = "n", map[string]string{"a": "b"}, map[string]string{podmeta.AnnotationModelCache: "off", "other": "x"}
