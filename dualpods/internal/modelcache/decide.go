@@ -9,6 +9,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -116,7 +117,7 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	d.plan.Told[c.Name] = told
 	holder := Holder(c)
 	where := d.where(c, told)
-	d.know(holder, told)
+	d.know(holder, told, strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme))
 	told.Credentials = d.shown[holder]
 	asked := d.wanted(c, holder, told.Revision)
 	asked.Credentials, asked.Sum, asked.Private = told.Credentials.values, told.Credentials.sum, private(c)
@@ -188,8 +189,11 @@ func (d *decision) where(c *v1alpha1.ClusterModelCache, told *Told) map[store]st
 	return where
 }
 
-// know finds out which version the cache is, and its size.
-func (d *decision) know(holder string, told *Told) {
+// know finds out which version the cache is, and its size. Where launchers can be asked for
+// one, it is the first that a node had; else the one that came last: nodes that fetch
+// again, or later, have what the source has then.
+func (d *decision) know(holder string, told *Told, named bool) {
+	var last time.Time
 	note := func(m launcherapi.Model) {
 		if told.Revision == "" {
 			told.Revision = m.Revision
@@ -197,8 +201,13 @@ func (d *decision) know(holder string, told *Told) {
 		told.Bytes = max(told.Bytes, m.Bytes)
 	}
 	for _, at := range d.places {
-		if s := d.stores[at]; s != nil {
-			note(s.held[holder])
+		s := d.stores[at]
+		if s == nil {
+			continue
+		}
+		m := s.held[holder]
+		if note(m); !named && m.State == launcherapi.ModelReady && m.Revision != "" && m.Published != nil && m.Published.After(last) {
+			last, told.Revision = *m.Published, m.Revision
 		}
 	}
 	for _, a := range d.pulls[holder] {

@@ -46,7 +46,7 @@ func look(w *World) *view {
 		if call.Remove != "" {
 			continue
 		}
-		if a.Sum != v.shown[call.Holder].sum && !a.Running { // other credentials may have another answer
+		if a.Sum != v.shown[call.Holder].sum && !a.pending(w.Now) { // other credentials may have another answer
 			a = Answer{Model: a.Model}
 		}
 		if v.pulls[call.Holder] == nil {
@@ -106,13 +106,16 @@ func (v *view) readStores() map[string]*speaker {
 }
 
 // before says that of two launchers of one store this one is spoken to: one that
-// answers, then one that fetches, then the older.
+// answers, then one that fetches, then one that may be told credentials, then the older.
 func (l *Launcher) before(other *Launcher) bool {
 	if answers := l.Models != nil; answers != (other.Models != nil) {
 		return answers
 	}
 	if fetches := l.fetches(); fetches != other.fetches() {
 		return fetches
+	}
+	if l.Plain != other.Plain {
+		return other.Plain
 	}
 	return cmp.Or(l.Created.Compare(other.Created), strings.Compare(l.UID, other.UID)) < 0
 }

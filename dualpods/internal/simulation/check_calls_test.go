@@ -149,7 +149,8 @@ func (c *callCheck) knows(p *process, l *launcher, f *pull) bool {
 		fresh := time.Since(l.silence) < 9*time.Second && p.born.Before(l.silence.Add(-notices))
 		return fresh && f.began.Before(l.silence.Add(-2*longestLag)) && l.reachable.Before(l.silence.Add(-notices))
 	}
-	return f.by == p || time.Since(f.began) > notices && time.Since(l.reachable) > notices && time.Since(p.born) > notices
+	heard := l.reachable.Before(f.began) || time.Since(l.reachable) > notices
+	return f.by == p && heard || time.Since(f.began) > notices && time.Since(l.reachable) > notices && time.Since(p.born) > notices
 }
 
 // nodes looks whether more nodes of a group fetch than may.
@@ -204,6 +205,16 @@ func (c *callCheck) failed(p *process, of asking) {
 	}
 	t.n++
 	t.at = time.Now()
+}
+
+// ended forgets what has failed of a launcher that ends: it may be that no controller has
+// heard of it.
+func (c *callCheck) ended(l *launcher) {
+	for of := range c.tries {
+		if of.l == l {
+			delete(c.tries, of)
+		}
+	}
 }
 
 // broke notes that a fetch broke off, of which the controller hears that has asked for

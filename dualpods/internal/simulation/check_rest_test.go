@@ -37,6 +37,9 @@ func (w *world) checkGates() {
 func (w *world) checkRest() {
 	for _, c := range all[*v1alpha1.ClusterModelCache](w.api, caches) {
 		if c.DeletionTimestamp != nil {
+			if w.leased(c, "") {
+				continue
+			}
 			w.violated("not let go", "%s is being deleted, and nothing keeps it", c.Name)
 			continue
 		}
@@ -71,13 +74,27 @@ func (w *world) checkCache(c *v1alpha1.ClusterModelCache) {
 				w.violated("not told at rest", "%s has %s; told: %s, labelled: %v", node.Name, c.Name, state, labelled)
 			}
 		case noPlace:
-			if labelled || shown && state != "" {
+			if labelled || shown && state != "" && !w.leased(c, node.Name) {
 				w.violated("told at rest", "%s is not to have %s; told: %s, labelled: %v", node.Name, c.Name, state, labelled)
 			}
 		case lacks:
 			w.checkLack(c, node.Name, state, labelled)
 		}
 	}
+}
+
+// leased says that instances keep what a cache wants on a node, or on any.
+func (w *world) leased(c *v1alpha1.ClusterModelCache, node string) bool {
+	for _, m := range w.machines {
+		for _, d := range m.disks {
+			for _, v := range d.versions {
+				if hasKey(v.wants, modelcache.Holder(c)) && len(v.leases) > 0 && (node == "" || node == d.node) {
+					return true
+				}
+			}
+		}
+	}
+	return false
 }
 
 // checkLack looks why a node has not what it should have.
@@ -129,15 +146,33 @@ func (w *world) checkStores() {
 				}
 				is, _ := w.truth.is(fact{"cache", uidOf(holder), "", ""}, 0)
 				wanted, _ := w.truth.is(fact{"wanted", uidOf(holder), l.disk.node, l.disk.path}, 0)
-				if is != missing && wanted != yes {
+				if is != missing && wanted != yes && len(v.leases) == 0 {
 					w.violated("left behind", "%s on %s%s for %s", id, l.disk.node, l.disk.path, holder)
 				}
-				if c := w.cacheOf(holder); c != nil && v.whole() && c.Status.Revision != v.revision && c.Status.Revision != "" && is == kept && w.held(store{l.disk.node, l.disk.path}, holder) == v {
+				if c := w.cacheOf(holder); c != nil && v.whole() && is == kept && wanted == yes && c.Status.Revision != w.versionOf(c) {
+					w.violated("another version", "%s has %s, and %s is called %s", l.name, id, c.Name, c.Status.Revision)
+				} else if c != nil && strings.HasPrefix(v.uri, "hf:") && v.whole() && is == kept && v.revision != c.Status.Revision {
 					w.violated("another version", "%s has %s, and %s is %s", l.name, id, c.Name, c.Status.Revision)
 				}
 			}
 		}
 	}
+}
+
+// versionOf is the version of a cache's model: of the hub it is one for all nodes, and of
+// other sources that which came last where the controller hears of it.
+func (w *world) versionOf(c *v1alpha1.ClusterModelCache) string {
+	if strings.HasPrefix(c.Spec.Source.URI, "hf:") {
+		return c.Status.Revision
+	}
+	var last time.Time
+	is := c.Status.Revision
+	for _, l := range w.alive() {
+		if v := w.held(store{l.disk.node, l.disk.path}, modelcache.Holder(c)); v != nil && v.whole() && v.published.After(last) {
+			last, is = v.published, v.revision
+		}
+	}
+	return is
 }
 
 // checkStill looks how much was done while there was next to nothing to do: who has not

@@ -29,14 +29,28 @@ func (w *world) checkStatus(p *process, c *v1alpha1.ClusterModelCache) {
 	for _, o := range w.api.objects[nodes] {
 		node := o.GetName()
 		state, told := states[node]
-		if w.truth.steady(fact{"node", string(c.UID), node, ""}, has) && state != v1alpha1.ModelNodeReady && c.Status.NodesLeftOut == 0 {
+		if w.truth.steady(fact{"node", string(c.UID), node, ""}, has) && w.heard(c, node) && state != v1alpha1.ModelNodeReady && c.Status.NodesLeftOut == 0 {
 			w.violated("not called Ready", "%s for %s, which has it; told: %v %s", node, c.Name, told, state)
 		}
 	}
 }
 
+// heard says that in each store of a node in which a cache is wanted one launcher has
+// answered for a while.
+func (w *world) heard(c *v1alpha1.ClusterModelCache, node string) bool {
+	for at := range w.wanted(c, node) {
+		if _, steady := w.truth.is(fact{"voice", "", at.node, at.path}, notices); !steady {
+			return false
+		}
+	}
+	return true
+}
+
 // checkPatch looks at a write of a controller that changes an object from there to next.
 func (w *world) checkPatch(p *process, there, next client.Object) {
+	if pod, is := next.(*corev1.Pod); is && !podmeta.AwaitsPlacement(pod) {
+		delete(w.waits, pod.Name)
+	}
 	if p.dead {
 		return
 	}
@@ -97,7 +111,7 @@ func (w *world) checkLabels(there, next *corev1.Node) {
 			continue
 		}
 		is, steady := w.truth.is(fact{"node", string(c.GetUID()), next.Name, ""}, notices)
-		if steady && (is == has || is == unheard) || w.truth.steady(fact{"cache", string(c.GetUID()), "", ""}, missing) {
+		if steady && (is == has || is == unheard) || is == noPlace && w.truth.steady(fact{"cache", string(c.GetUID()), "", ""}, missing) {
 			w.violated("label taken off", "%s, of %s, which %q", next.Name, name, is)
 		}
 	}
@@ -110,7 +124,6 @@ func (w *world) checkPlaced(p *process, pod *corev1.Pod) {
 		w.violated("no reason", "%s is let go, and nobody says why", pod.Name)
 		return
 	}
-	delete(w.waits, pod.Name)
 	w.checkRequired(pod)
 	if placed.Instance == "" {
 		return

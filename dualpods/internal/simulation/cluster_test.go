@@ -29,9 +29,13 @@ const (
 var groupNames = []string{"labelled", "second", "everywhere"}
 
 func (w *world) setUp() {
+	count := simNodes
+	if w.Chance("many", 1) {
+		count, w.many = manyNodes, true
+	}
 	w.relaunch = w.Between("relaunch", time.Second, 20*time.Second)
 	for n, uri := range []string{"hf://org/a", "hf://org/b", "https://host/c", "hf://org/gated"} {
-		s := &source{uri: uri, bytes: gib * (1 + int64(w.Draw("size", 4))), slow: w.Chance("slow source", 15)}
+		s := &source{uri: uri, bytes: gib * (1 + int64(w.Draw("size", 4))), slow: w.many || w.Chance("slow source", 15)}
 		if n == 3 {
 			s.token = simToken
 		}
@@ -45,13 +49,6 @@ func (w *world) setUp() {
 	w.putSecret(simToken)
 	for n := range groupNames {
 		w.putGroup(uint64(n))
-	}
-	count := simNodes
-	if w.Chance("many", 1) {
-		count = manyNodes
-		for _, s := range w.sources {
-			s.slow = true
-		}
 	}
 	for n := range count {
 		w.putNode(fmt.Sprint("n", n))
@@ -89,7 +86,7 @@ func (w *world) putGroup(n uint64) {
 // limitNodes draws how many nodes of a group may fetch at the same time.
 func (w *world) limitNodes(g *v1alpha1.ModelCacheNodeGroup) {
 	g.Spec.MaxConcurrentNodes = nil
-	if most := int32(w.Draw("most", 4)); most > 0 && len(w.machines) < manyNodes {
+	if most := int32(w.Draw("most", 4)); most > 0 && !w.many {
 		g.Spec.MaxConcurrentNodes = &most
 	}
 }

@@ -156,6 +156,12 @@ func (l *launcher) admit(p *pull, r launcherapi.ModelRequest, from *source, comm
 	if was, there := v.wants[r.WantedBy]; !there || was != noted {
 		delete(v.noted, r.WantedBy)
 	}
+	for _, other := range l.disk.versions { // of each holder and name there is one
+		if other != v && other.uri == v.uri {
+			delete(other.wants, r.WantedBy)
+			delete(other.noted, r.WantedBy)
+		}
+	}
 	v.wants[r.WantedBy] = noted
 	if whole {
 		v.used = time.Now()
@@ -273,6 +279,7 @@ func (l *launcher) end() {
 		l.disk.owner, l.disk.pulls = nil, 0
 	}
 	clear(l.failed)
+	l.w.calls.ended(l)
 	for id := range l.instances {
 		for _, v := range l.disk.versions {
 			delete(v.leases, id)

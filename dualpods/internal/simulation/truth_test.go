@@ -81,12 +81,20 @@ func (t *truth) look() {
 	w := t.w
 	t.looks++
 	spoken := map[store]bool{} // somebody answers there
+	voices := map[store]*launcher{} // who has answered there for the longest time
 	launched := map[fact]bool{}
 	for _, l := range w.programs {
 		if l.answers() {
 			spoken[store{l.disk.node, l.disk.path}] = true
 			t.set(fact{"answers", l.uid, "", ""}, yes)
+			at := store{l.disk.node, l.disk.path}
+			if other := voices[at]; other == nil || l.reachable.Before(other.reachable) {
+				voices[at] = l
+			}
 		}
+	}
+	for at, l := range voices {
+		t.set(fact{"voice", "", at.node, at.path}, l.uid)
 	}
 	for _, o := range w.api.objects[pods] {
 		if pod := o.(*corev1.Pod); len(modelcache.IndexedStore(pod)) > 0 && pod.DeletionTimestamp == nil {

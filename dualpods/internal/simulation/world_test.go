@@ -43,7 +43,8 @@ type world struct {
 	passes   int
 	calm     bool // nothing happens any more but what the controllers do
 	healed   int  // of the checks at the end, how many nodes had their model
-	relaunch time.Duration
+	relaunch time.Duration // how long a launcher is away that is replaced
+	many     bool          // there are many nodes, which may all fetch at once
 }
 
 // locked does something while nobody else does.
