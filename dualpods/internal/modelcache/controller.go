@@ -79,6 +79,7 @@ type Controller struct {
 	last  time.Time // when the last pass began
 	// refused are the nodes that could not be labelled, and until when they are left alone.
 	refused map[string]time.Time
+	seen    map[member]time.Time // when a launcher of a group was on a node last
 
 	mu      sync.Mutex
 	answers map[Call]Answer
@@ -86,7 +87,7 @@ type Controller struct {
 
 // New makes a Controller.
 func New(ctx context.Context, opts Options) *Controller {
-	c := &Controller{opts: opts, refused: map[string]time.Time{}, answers: map[Call]Answer{}}
+	c := &Controller{opts: opts, refused: map[string]time.Time{}, seen: map[member]time.Time{}, answers: map[Call]Answer{}}
 	c.ctx, c.end = context.WithCancel(ctx)
 	return c
 }
@@ -193,11 +194,21 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 		node, known := w.Nodes[pod.Spec.NodeName]
 		w.unheard = w.unheard || known && !node.Down && podmeta.Ready(pod) && !view.ModelsAsked
 	}
+	c.see(w)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.note(w)
 	w.Answers = maps.Clone(c.answers)
 	return w, nil
+}
+
+// see notes which groups have launchers where.
+func (c *Controller) see(w *World) {
+	for _, l := range w.Launchers {
+		c.seen[member{l.Group, l.Node}] = w.Now
+	}
+	maps.DeleteFunc(c.seen, func(_ member, last time.Time) bool { return w.Now.Sub(last) >= replaceTime })
+	w.Began, w.Seen = c.began, maps.Clone(c.seen)
 }
 
 // readSecrets reads those that caches name.

@@ -183,10 +183,39 @@ func (d *decision) where(c *v1alpha1.ClusterModelCache, told *Told) map[store]st
 			}
 		}
 	}
+	d.replaced(c, where)
 	if len(missing) > 0 {
 		told.Problem = fmt.Sprintf("spec.nodeGroups: there is no ModelCacheNodeGroup %s: make it, or name another one; nothing is removed until then", strings.Join(missing, ", "))
 	}
 	return where
+}
+
+// replaceTime is how long a node stays in a group without labels, where it has the model,
+// after the group's last launcher on it has gone: that may be replaced just now.
+const replaceTime = time.Minute
+
+// replaced adds the stores to where from which a launcher of a group without labels has
+// gone a moment ago, and in which another group's launcher shows what the cache wants. Of
+// what was before it began a controller knows nothing.
+func (d *decision) replaced(c *v1alpha1.ClusterModelCache, where map[store]string) {
+	for at, s := range d.stores {
+		if _, has := s.held[Holder(c)]; !has {
+			continue
+		}
+		for _, name := range c.Spec.NodeGroups {
+			group := d.Groups[name]
+			if _, there := where[at]; there || group == nil || len(group.Spec.NodeSelector) > 0 || group.Spec.Path != at.path {
+				continue
+			}
+			last := d.Began
+			if seen := d.Seen[member{name, at.node}]; seen.After(last) {
+				last = seen
+			}
+			if d.later(last.Add(replaceTime)) {
+				where[at] = name
+			}
+		}
+	}
 }
 
 // know finds out which version the cache is, and its size. Where launchers can be asked for

@@ -14,12 +14,17 @@ type World struct {
 	Groups    map[string]*v1alpha1.ModelCacheNodeGroup // by name
 	Nodes     map[string]Node                          // by name
 	Launchers []Launcher
-	Answers   map[Call]Answer   // what was asked of launchers, and what they said
-	Namespace string            // of the Secrets
-	Secrets   map[string]Secret // that caches name and that are there, by name
-	unread    error             // why one of them could not be read; it is tried again
-	unheard   bool              // a launcher that is ready was not heard yet, on a node that is
+	Began     time.Time            // when this controller began to lead
+	Seen      map[member]time.Time // when a launcher of a group was on a node last
+	Answers   map[Call]Answer      // what was asked of launchers, and what they said
+	Namespace string               // of the Secrets
+	Secrets   map[string]Secret    // that caches name and that are there, by name
+	unread    error                // why one of them could not be read; it is tried again
+	unheard   bool                 // a launcher that is ready was not heard yet, on a node that is
 }
+
+// member is a node of a group, by the group's name.
+type member struct{ group, node string }
 
 // Node is one that there is.
 type Node struct {

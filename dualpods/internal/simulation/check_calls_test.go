@@ -72,6 +72,11 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 		delete(c.tries, of)
 	}
 	c.last[of] = shown
+	if cache := w.cacheOf(holder); shown != "" && l.plain {
+		w.violated("credentials without TLS", "%s is told some", l.name)
+	} else if cache != nil && cache.Spec.Credentials != nil && shown == "" {
+		w.violated("asked without credentials", "%s for %s", l.name, holder)
+	}
 	uid, at := uidOf(holder), store{l.disk.node, l.disk.path}
 	if w.truth.steady(fact{"cache", uid, "", ""}, "") || w.truth.steady(fact{"cache", uid, "", ""}, deleting) {
 		w.violated("fetched for nobody", "%s, which is gone or being deleted", holder)
@@ -240,9 +245,28 @@ func (c *callCheck) remove(p *process, l *launcher, id, holder string) {
 	switch {
 	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.truth.steady(fact{"wanted", uid, at.node, at.path}, yes):
 		w.violated("dropped where it is wanted", "%s of %s on %s%s", id, holder, at.node, at.path)
+	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.replaced(holder, at):
+		w.violated("dropped while a launcher is replaced", "%s of %s on %s%s", id, holder, at.node, at.path)
 	case w.truth.steady(fact{"cache", uid, "", ""}, missing):
 		w.violated("dropped for want of a group", "%s of %s on %s%s", id, holder, at.node, at.path)
 	}
+}
+
+// replaced says that a launcher of a group without labels, which a cache names, has gone
+// from a store a moment ago.
+func (w *world) replaced(holder string, at store) bool {
+	c := w.cacheOf(holder)
+	for _, name := range c.Spec.NodeGroups {
+		g, there := w.api.objects[groups][name].(*v1alpha1.ModelCacheNodeGroup)
+		if !there || len(g.Spec.NodeSelector) > 0 || g.Spec.Path != at.path || w.api.objects[nodes][at.node] == nil {
+			continue
+		}
+		k := w.truth.facts[fact{"member", name, at.node, ""}]
+		if _, steady := w.truth.is(fact{"named", string(c.UID), name, ""}, notices); steady && k != nil && k.is == "" && time.Since(k.since) < 30*time.Second {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *callCheck) removed(p *process) { c.runs[p]-- }

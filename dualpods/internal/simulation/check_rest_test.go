@@ -70,6 +70,7 @@ func (w *world) checkCache(c *v1alpha1.ClusterModelCache) {
 		switch is {
 		case has:
 			w.healed++
+			w.checkNoted(c, node.Name)
 			if state != v1alpha1.ModelNodeReady && shown || !labelled || !shown {
 				w.violated("not told at rest", "%s has %s; told: %s, labelled: %v", node.Name, c.Name, state, labelled)
 			}
@@ -79,6 +80,21 @@ func (w *world) checkCache(c *v1alpha1.ClusterModelCache) {
 			}
 		case lacks:
 			w.checkLack(c, node.Name, state, labelled)
+		}
+	}
+}
+
+// checkNoted looks whether launchers have noted what a cache says of its copies.
+func (w *world) checkNoted(c *v1alpha1.ClusterModelCache, node string) {
+	of := c.Spec.Credentials
+	says := want{lru: c.Spec.Retention == v1alpha1.RetentionLRU, private: of != nil && !of.Shared, warm: c.Spec.Warm == v1alpha1.WarmPageCache}
+	for at := range w.wanted(c, node) {
+		plain := of != nil
+		for _, l := range w.alive() {
+			plain = plain && (l.disk.node != node || l.disk.path != at.path || l.plain)
+		}
+		if noted := w.held(at, modelcache.Holder(c)).wants[modelcache.Holder(c)]; noted != says && !plain {
+			w.violated("not noted", "%s%s has noted %+v for %s, which says %+v", node, at.path, noted, c.Name, says)
 		}
 	}
 }

@@ -22,17 +22,31 @@ func (w *world) checkStatus(p *process, c *v1alpha1.ClusterModelCache) {
 	for _, n := range c.Status.Nodes {
 		states[n.Node] = n.State
 		is, steady := w.truth.is(fact{"node", string(c.UID), n.Node, ""}, notices)
-		if n.State == v1alpha1.ModelNodeReady && steady && (is == lacks || is == noPlace || is == "") {
+		if n.State == v1alpha1.ModelNodeReady && steady && (is == lacks || is == noPlace && !w.mayStay(p, c, n.Node) || is == "") {
 			w.violated("called Ready", "%s for %s, which %q", n.Node, c.Name, is)
 		}
 	}
 	for _, o := range w.api.objects[nodes] {
 		node := o.GetName()
 		state, told := states[node]
-		if w.truth.steady(fact{"node", string(c.UID), node, ""}, has) && w.heard(c, node) && state != v1alpha1.ModelNodeReady && c.Status.NodesLeftOut == 0 {
+		if w.truth.steady(fact{"node", string(c.UID), node, ""}, has) && w.heard(c, node) && w.truth.steady(fact{"ready", "", node, ""}, yes) && state != v1alpha1.ModelNodeReady && c.Status.NodesLeftOut == 0 {
 			w.violated("not called Ready", "%s for %s, which has it; told: %v %s", node, c.Name, told, state)
 		}
 	}
+}
+
+// mayStay says that a launcher of a group without labels may be replaced on a node, which
+// stays in the group meanwhile.
+func (w *world) mayStay(p *process, c *v1alpha1.ClusterModelCache, node string) bool {
+	const minute = time.Minute + notices
+	for _, name := range c.Spec.NodeGroups {
+		g, there := w.api.objects[groups][name].(*v1alpha1.ModelCacheNodeGroup)
+		k := w.truth.facts[fact{"member", name, node, ""}]
+		if there && len(g.Spec.NodeSelector) == 0 && (time.Since(p.born) < minute || k != nil && time.Since(k.since) < minute) {
+			return true
+		}
+	}
+	return false
 }
 
 // heard says that in each store of a node in which a cache is wanted one launcher has
@@ -60,7 +74,7 @@ func (w *world) checkPatch(p *process, there, next client.Object) {
 			w.checkLetGo(next)
 		}
 	case *corev1.Node:
-		w.checkLabels(there.(*corev1.Node), next)
+		w.checkLabels(p, there.(*corev1.Node), next)
 	case *corev1.Pod:
 		w.checkPlaced(p, next)
 	}
@@ -72,6 +86,10 @@ func (w *world) checkLetGo(c *v1alpha1.ClusterModelCache) {
 	for _, l := range w.alive() {
 		at := store{l.disk.node, l.disk.path}
 		v := w.held(at, holder)
+		node := w.api.objects[nodes][at.node]
+		if v != nil && l.silent && time.Since(l.silence) > notices && node != nil && w.truth.steady(fact{"ready", "", at.node, ""}, yes) && slices.Contains(c.Spec.NodeGroups, l.group) && w.alone(l) {
+			w.violated("let go unheard", "%s has %s for %s, and does not answer", l.name, v.id, c.Name)
+		}
 		if v == nil || !w.truth.steady(fact{"answers", l.uid, "", ""}, yes) {
 			continue
 		}
@@ -86,8 +104,18 @@ func (w *world) checkLetGo(c *v1alpha1.ClusterModelCache) {
 	}
 }
 
+// alone says that a launcher is the only one of its store.
+func (w *world) alone(l *launcher) bool {
+	for _, pod := range all[*corev1.Pod](w.api, pods) {
+		if pod.Labels[podmeta.LabelModelNodeGroup] != "" && pod.Spec.NodeName == l.disk.node && pod.Name != l.name && w.pathOf(pod.Labels[podmeta.LabelModelNodeGroup]) == l.disk.path {
+			return false
+		}
+	}
+	return true
+}
+
 // checkLabels looks at what a controller makes of a node's labels.
-func (w *world) checkLabels(there, next *corev1.Node) {
+func (w *world) checkLabels(p *process, there, next *corev1.Node) {
 	for key := range next.Labels {
 		name, ours := strings.CutPrefix(key, podmeta.ModelLabelPrefix)
 		if _, before := there.Labels[key]; !ours || before {
@@ -97,7 +125,7 @@ func (w *world) checkLabels(there, next *corev1.Node) {
 		if !known {
 			continue
 		}
-		if is, steady := w.truth.is(fact{"node", string(c.GetUID()), next.Name, ""}, notices); steady && is != has && is != unheard {
+		if is, steady := w.truth.is(fact{"node", string(c.GetUID()), next.Name, ""}, notices); steady && is != has && is != unheard && !(is == noPlace && w.mayStay(p, c.(*v1alpha1.ClusterModelCache), next.Name)) {
 			w.violated("labelled", "%s with %s, which %q", next.Name, name, is)
 		}
 	}

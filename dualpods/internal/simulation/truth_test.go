@@ -80,7 +80,7 @@ func (t *truth) steady(f fact, is string) bool {
 func (t *truth) look() {
 	w := t.w
 	t.looks++
-	spoken := map[store]bool{} // somebody answers there
+	spoken := map[store]bool{}      // somebody answers there
 	voices := map[store]*launcher{} // who has answered there for the longest time
 	launched := map[fact]bool{}
 	for _, l := range w.programs {
@@ -115,7 +115,10 @@ func (t *truth) look() {
 			}
 		}
 	}
-	for _, m := range w.machines {
+	for name, m := range w.machines {
+		if m.up {
+			t.set(fact{"ready", "", name, ""}, yes)
+		}
 		for _, d := range m.disks {
 			for id, v := range d.versions {
 				if len(v.leases) > 0 {
@@ -158,6 +161,7 @@ func (t *truth) cache(c *v1alpha1.ClusterModelCache, spoken map[store]bool) {
 	w := t.w
 	stands := kept
 	for _, name := range c.Spec.NodeGroups {
+		t.set(fact{"named", string(c.UID), name, ""}, yes)
 		if w.api.objects[groups][name] == nil {
 			stands = missing
 		}

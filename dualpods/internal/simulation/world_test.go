@@ -41,8 +41,8 @@ type world struct {
 	breaks   int                  // how many fetches are still to break off
 	writes   int                  // of controllers, that were made
 	passes   int
-	calm     bool // nothing happens any more but what the controllers do
-	healed   int  // of the checks at the end, how many nodes had their model
+	calm     bool          // nothing happens any more but what the controllers do
+	healed   int           // of the checks at the end, how many nodes had their model
 	relaunch time.Duration // how long a launcher is away that is replaced
 	many     bool          // there are many nodes, which may all fetch at once
 }
