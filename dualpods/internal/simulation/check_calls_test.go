@@ -84,7 +84,7 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 	if cache := w.cacheOf(holder); cache != nil && len(cache.Finalizers) == 0 {
 		w.violated("fetched before anybody would clean up", "%s has no finalizer %s", holder, podmeta.FinalizerModelCache)
 	}
-	if w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") {
+	if cache := w.cacheOf(holder); w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") && (cache == nil || !w.mayStay(p, cache, at.node)) {
 		w.violated("fetched where it is not wanted", "%s on %s%s", holder, at.node, at.path)
 	}
 	v := w.held(at, holder)

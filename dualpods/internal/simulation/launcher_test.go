@@ -227,6 +227,7 @@ func (l *launcher) fetch(p *pull, from *source) {
 			v.mark, v.fetched, v.published, v.used = true, v.bytes, time.Now(), time.Now()
 			for holder := range v.wants {
 				v.noted[holder] = time.Now()
+				delete(w.calls.tries, asking{l, holder})
 			}
 			p.end(nil)
 		}
