@@ -3,4 +3,4 @@
 package simulation
 
 // standard is how many schedules run where nobody says how many.
-const standard = 300
+const standard = 200
