@@ -195,11 +195,11 @@ func (d *decision) where(c *v1alpha1.ClusterModelCache, told *Told) map[store]st
 const replaceTime = time.Minute
 
 // replaced adds the stores to where from which a launcher of a group without labels has
-// gone a moment ago, and in which another group's launcher shows what the cache wants. Of
-// what was before it began a controller knows nothing.
+// gone a moment ago, and in which another group's launcher shows the model whole. Of what
+// was before it began a controller knows nothing.
 func (d *decision) replaced(c *v1alpha1.ClusterModelCache, where map[store]string) {
 	for at, s := range d.stores {
-		if _, has := s.held[Holder(c)]; !has {
+		if s.held[Holder(c)].State != launcherapi.ModelReady {
 			continue
 		}
 		for _, name := range c.Spec.NodeGroups {
@@ -207,11 +207,11 @@ func (d *decision) replaced(c *v1alpha1.ClusterModelCache, where map[store]strin
 			if _, there := where[at]; there || group == nil || len(group.Spec.NodeSelector) > 0 || group.Spec.Path != at.path {
 				continue
 			}
-			last := d.Began
-			if seen := d.Seen[member{name, at.node}]; seen.After(last) {
-				last = seen
+			since := d.Began
+			if left := d.Left[member{name, at.node}]; left.After(since) {
+				since = left
 			}
-			if d.later(last.Add(replaceTime)) {
+			if d.later(since.Add(replaceTime)) {
 				where[at] = name
 			}
 		}

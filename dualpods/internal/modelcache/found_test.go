@@ -59,20 +59,41 @@ func TestANodeKeepsItsModelWhileALauncherOfAGroupWithoutLabelsIsReplaced(t *test
 	w.Launchers = w.Launchers[:1]
 	w.Launchers[0].Group = "other" // of the same folder
 	w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
-	w.Seen = map[member]time.Time{{"gpu", "n1"}: now.Add(-time.Second)}
-	for what, began := range map[string]time.Time{"it was here a moment ago": {}, "nobody knows who was here": now.Add(-time.Second)} {
-		w.Began = began
+	left := map[member]time.Time{{"gpu", "n1"}: now.Add(-time.Second)}
+	for what, c := range map[string]struct {
+		left  map[member]time.Time
+		began time.Time
+	}{
+		"it was here a moment ago":  {left: left},
+		"nobody knows who was here": {began: now.Add(-time.Second)},
+	} {
+		w.Began, w.Left = c.began, c.left
 		plan := Decide(w)
 		require.Len(t, plan.Told["llama"].Nodes, 1, what)
 		assert.Equal(t, v1alpha1.ModelNodeReady, plan.Told["llama"].Nodes[0].State, what)
 		assert.Equal(t, map[string]map[string]bool{"n1": {"llama": true}}, plan.Labels, what)
 		assert.Empty(t, plan.Calls, what)
 		assert.Equal(t, now.Add(replaceTime-time.Second), plan.Again, what)
-		w.Seen = nil
 	}
-	w.Began = now.Add(-replaceTime)
+	w.Began, w.Left = now.Add(-replaceTime), nil
 	assert.Equal(t, []Call{{Launcher: "l1", Holder: holder, Remove: "id"}}, Decide(w).Calls, "it is not replaced")
-	w.Seen = map[member]time.Time{{"gpu", "n1"}: now}
+	w.Left = map[member]time.Time{{"gpu", "n1"}: now}
 	w.delete()
 	assert.Equal(t, []Call{{Launcher: "l1", Holder: holder, Remove: "id"}}, Decide(w).Calls, "the cache is deleted")
+}
+
+func TestALauncherIsGoneSinceItWasFoundToBeAndNotSinceTheLastPass(t *testing.T) {
+	s := newGatedSite(t)
+	w := world()
+	s.c.see(w)
+	assert.Empty(t, w.Left)
+	w.Now, w.Launchers = now.Add(time.Hour), w.Launchers[1:]
+	s.c.see(w)
+	assert.Equal(t, map[member]time.Time{{"gpu", "n1"}: now.Add(time.Hour)}, w.Left)
+	w.Now = w.Now.Add(replaceTime - 1)
+	s.c.see(w)
+	assert.Len(t, w.Left, 1)
+	w.Now = w.Now.Add(1)
+	s.c.see(w)
+	assert.Empty(t, w.Left)
 }

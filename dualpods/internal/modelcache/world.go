@@ -15,7 +15,7 @@ type World struct {
 	Nodes     map[string]Node                          // by name
 	Launchers []Launcher
 	Began     time.Time            // when this controller began to lead
-	Seen      map[member]time.Time // when a launcher of a group was on a node last
+	Left      map[member]time.Time // when the last launcher of a group was found to be gone from a node
 	Answers   map[Call]Answer      // what was asked of launchers, and what they said
 	Namespace string               // of the Secrets
 	Secrets   map[string]Secret    // that caches name and that are there, by name

@@ -84,10 +84,12 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 	if cache := w.cacheOf(holder); cache != nil && len(cache.Finalizers) == 0 {
 		w.violated("fetched before anybody would clean up", "%s has no finalizer %s", holder, podmeta.FinalizerModelCache)
 	}
-	if cache := w.cacheOf(holder); w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") && (cache == nil || !w.mayStay(p, cache, at.node)) {
+	cache := w.cacheOf(holder)
+	v := w.held(at, holder)
+	stays := cache != nil && v != nil && v.whole() && w.mayStay(p, cache, at.node)
+	if w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") && !stays {
 		w.violated("fetched where it is not wanted", "%s on %s%s", holder, at.node, at.path)
 	}
-	v := w.held(at, holder)
 	if v != nil && v.whole() {
 		c.again(l, v, r)
 		return
@@ -245,7 +247,7 @@ func (c *callCheck) remove(p *process, l *launcher, id, holder string) {
 	switch {
 	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.truth.steady(fact{"wanted", uid, at.node, at.path}, yes):
 		w.violated("dropped where it is wanted", "%s of %s on %s%s", id, holder, at.node, at.path)
-	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.replaced(holder, at):
+	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.replaced(holder, at, id):
 		w.violated("dropped while a launcher is replaced", "%s of %s on %s%s", id, holder, at.node, at.path)
 	case w.truth.steady(fact{"cache", uid, "", ""}, missing):
 		w.violated("dropped for want of a group", "%s of %s on %s%s", id, holder, at.node, at.path)
@@ -253,9 +255,12 @@ func (c *callCheck) remove(p *process, l *launcher, id, holder string) {
 }
 
 // replaced says that a launcher of a group without labels, which a cache names, has gone
-// from a store a moment ago.
-func (w *world) replaced(holder string, at store) bool {
+// from a store a moment ago that has the model.
+func (w *world) replaced(holder string, at store, id string) bool {
 	c := w.cacheOf(holder)
+	if v := w.disk(at.node, at.path).versions[id]; v == nil || !v.whole() {
+		return false
+	}
 	for _, name := range c.Spec.NodeGroups {
 		g, there := w.api.objects[groups][name].(*v1alpha1.ModelCacheNodeGroup)
 		if !there || len(g.Spec.NodeSelector) > 0 || g.Spec.Path != at.path || w.api.objects[nodes][at.node] == nil {

@@ -48,7 +48,7 @@ var defects = schedules.Defects{Dirs: []string{"../modelcache", "../placement"},
 		"note(m); !named && m.State", "note(m); false && m.State",
 	),
 	schedules.NewDefect("a copy is dropped while a launcher of a group without labels is replaced",
-		"			if d.later(last.Add(replaceTime)) {", "			if false {",
+		"			if d.later(since.Add(replaceTime)) {", "			if false {",
 	),
 
 	// Rules that are taken out.
