@@ -138,8 +138,8 @@ func (w *world) checkLabels(p *process, there, next *corev1.Node) {
 		if !known || there.Labels[key] == "odd" {
 			continue
 		}
-		is, steady := w.truth.is(fact{"node", string(c.GetUID()), next.Name, ""}, notices)
-		if steady && (is == has || is == unheard) || is == noPlace && w.truth.steady(fact{"cache", string(c.GetUID()), "", ""}, missing) {
+		is, _ := w.truth.is(fact{"node", string(c.GetUID()), next.Name, ""}, notices)
+		if w.truth.steady(fact{"whole", string(c.GetUID()), next.Name, ""}, yes) || is == noPlace && w.truth.steady(fact{"cache", string(c.GetUID()), "", ""}, missing) {
 			w.violated("label taken off", "%s, of %s, which %q", next.Name, name, is)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hotseat.dev/hotseat/dualpods/internal/modelcache"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -34,6 +35,16 @@ func (w *world) happenToCaches(e event) bool {
 	case "delete cache":
 		if name, ok := pick(sorted(a.objects[caches]), e.arg); ok {
 			a.remove(caches, name)
+		}
+	case "silence and delete": // one that somebody has who does not answer
+		for _, l := range w.alive() {
+			for _, name := range sorted(a.objects[caches]) {
+				if v := w.held(store{l.disk.node, l.disk.path}, modelcache.Holder(a.objects[caches][name].(*v1alpha1.ClusterModelCache))); v != nil && !l.silent {
+					w.silenceOne(l, time.Minute)
+					w.after(e.lasts(12*time.Second, 30*time.Second), func() { a.remove(caches, name) })
+					return true
+				}
+			}
 		}
 	case "edit cache":
 		if name, ok := pick(sorted(a.objects[caches]), e.arg); ok {
@@ -278,6 +289,8 @@ func (w *world) happenToSources(e event) bool {
 		w.breaks += 1 + int(e.arg%8)
 	case "move branch":
 		s.commits++
+	case "secret at a fetch": // that begins next
+		w.secretNext = true
 	case "secret":
 		switch e.arg % 3 {
 		case 0:
@@ -342,7 +355,7 @@ func (w *world) happenToRequesters(e event) bool {
 func (w *world) calmDown() {
 	w.note("--- nothing happens any more")
 	w.calm = true
-	w.api.down, w.api.flaky, w.breaks = false, 0, 0
+	w.api.down, w.api.flaky, w.breaks, w.secretNext = false, 0, 0, false
 	clear(w.api.refuses)
 	w.trouble = later(w.trouble, time.Now())
 	w.proc.killAt = 0

@@ -177,6 +177,10 @@ func (l *launcher) admit(p *pull, r launcherapi.ModelRequest, from *source, comm
 		v.mark, v.damaged = false, false
 		v.fetched = min(v.fetched, v.bytes-1)
 		l.fetch(p, from)
+		if w.secretNext && from.token != "" {
+			w.secretNext = false
+			w.putSecret("wrong")
+		}
 	}
 	l.changed()
 	m := l.shown()[id]

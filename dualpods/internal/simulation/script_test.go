@@ -27,6 +27,7 @@ var chances = []struct {
 	{"end launcher", 4}, {"replace launcher", 5}, {"silence launcher", 7}, {"add launcher", 6}, {"remove launcher", 3},
 	{"trouble source", 4}, {"hang source", 2}, {"break fetches", 5}, {"move branch", 3}, {"damage", 4}, {"secret", 4},
 	{"take lease", 4}, {"give lease", 3}, {"API down", 2}, {"API flaky", 3}, {"refuse labels", 2}, {"odd label", 2}, {"kill controller", 5}, {"kill at step", 5},
+	{"silence and delete", 3}, {"secret at a fetch", 3},
 	{"make requester", 10}, {"delete requester", 7}, {"refuse requester", 2}, {"cordon", 2}, {"end instance", 2},
 }
 
@@ -42,7 +43,7 @@ var themes = [][]string{
 	{"delete cache", "make cache", "take lease", "silence launcher"},
 	{"edit group", "delete group", "make group", "label node"},
 	{"node down", "node leaves", "node joins", "node comes back empty"},
-	{"secret", "kill controller", "edit cache", "make cache"},
+	{"secret", "secret at a fetch", "kill controller", "edit cache", "make cache"},
 	{"API down", "API flaky", "refuse labels", "label node", "kill controller"},
 	{"hang source", "kill controller", "move branch"},
 }

@@ -186,6 +186,9 @@ func (t *truth) cache(c *v1alpha1.ClusterModelCache, spoken map[store]bool) {
 			}
 		}
 		t.set(fact{"node", string(c.UID), node, ""}, state)
+		if state == has || state == unheard {
+			t.set(fact{"whole", string(c.UID), node, ""}, yes)
+		}
 	}
 }
 

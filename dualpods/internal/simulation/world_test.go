@@ -21,30 +21,31 @@ type world struct {
 	trace bool
 	start time.Time
 
-	mu       sync.Mutex // guards all that follows, and the draws
-	over     bool
-	lines    []string
-	wrong    []string
-	api      *api
-	sources  []*source
-	machines map[string]*machine
-	programs map[string]*launcher // by UID of their Pods
-	proc     *process
-	steps    int // calls of controllers to anybody
-	names    int // of objects that were made
-	truth    *truth
-	calls    *callCheck
-	waits    map[string]time.Time // since when a requester waits for its gate alone
-	trouble  time.Time            // until when writes of Pods are disturbed, or a controller begins
-	cares    map[string]bool      // Pods that have been bound
-	given    map[string]string    // GPUs, to Pods
-	breaks   int                  // how many fetches are still to break off
-	writes   int                  // of controllers, that were made
-	passes   int
-	calm     bool          // nothing happens any more but what the controllers do
-	healed   int           // of the checks at the end, how many nodes had their model
-	relaunch time.Duration // how long a launcher is away that is replaced
-	many     bool          // there are many nodes, which may all fetch at once
+	mu         sync.Mutex // guards all that follows, and the draws
+	over       bool
+	lines      []string
+	wrong      []string
+	api        *api
+	sources    []*source
+	machines   map[string]*machine
+	programs   map[string]*launcher // by UID of their Pods
+	proc       *process
+	steps      int // calls of controllers to anybody
+	names      int // of objects that were made
+	truth      *truth
+	calls      *callCheck
+	waits      map[string]time.Time // since when a requester waits for its gate alone
+	trouble    time.Time            // until when writes of Pods are disturbed, or a controller begins
+	cares      map[string]bool      // Pods that have been bound
+	given      map[string]string    // GPUs, to Pods
+	breaks     int                  // how many fetches are still to break off
+	writes     int                  // of controllers, that were made
+	passes     int
+	secretNext bool          // the Secret changes when the next fetch of a gated model begins
+	calm       bool          // nothing happens any more but what the controllers do
+	healed     int           // of the checks at the end, how many nodes had their model
+	relaunch   time.Duration // how long a launcher is away that is replaced
+	many       bool          // there are many nodes, which may all fetch at once
 }
 
 // locked does something while nobody else does.
@@ -126,6 +127,9 @@ func simulate(t *testing.T, seed uint64, script []event, trace bool) (out outcom
 			w.tick()
 		})
 		end := time.Second
+		if slices.ContainsFunc(script, func(e event) bool { return e.what == "silence and delete" }) {
+			end += 30 * time.Second
+		}
 		if len(script) > 0 {
 			end += script[len(script)-1].at
 		}
