@@ -125,7 +125,7 @@ func (w *world) checkLack(c *v1alpha1.ClusterModelCache, node string, state v1al
 		}
 		spoken := false
 		for _, l := range w.alive() {
-			spoken = spoken || l.disk.node == at.node && l.disk.path == at.path && !(l.plain && c.Spec.Credentials != nil)
+			spoken = spoken || l.disk.node == at.node && l.disk.path == at.path && (!l.plain || c.Spec.Credentials == nil)
 		}
 		silent = silent || !spoken
 		could = could && spoken && w.fits(c, at)

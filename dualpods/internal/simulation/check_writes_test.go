@@ -125,7 +125,7 @@ func (w *world) checkLabels(p *process, there, next *corev1.Node) {
 		if !known {
 			continue
 		}
-		if is, steady := w.truth.is(fact{"node", string(c.GetUID()), next.Name, ""}, notices); steady && is != has && is != unheard && !(is == noPlace && w.mayStay(p, c.(*v1alpha1.ClusterModelCache), next.Name)) {
+		if is, steady := w.truth.is(fact{"node", string(c.GetUID()), next.Name, ""}, notices); steady && is != has && is != unheard && (is != noPlace || !w.mayStay(p, c.(*v1alpha1.ClusterModelCache), next.Name)) {
 			w.violated("labelled", "%s with %s, which %q", next.Name, name, is)
 		}
 	}

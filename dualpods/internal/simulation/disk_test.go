@@ -43,13 +43,6 @@ type want struct{ lru, private, warm bool }
 
 func (v *version) whole() bool { return v.mark && !v.damaged }
 
-func (d *disk) used() (sum int64) {
-	for _, v := range d.versions {
-		sum += v.fetched
-	}
-	return sum
-}
-
 // model is how a launcher shows a version.
 func (v *version) model() launcherapi.Model {
 	m := launcherapi.Model{
