@@ -49,7 +49,7 @@ type pull struct {
 	version *version
 	began   time.Time // when it was admitted; zero: it is not yet
 	by      *process  // that has asked for it, and heard the answer; nil: none
-	again   bool     // the launcher showed it as failed before
+	again   bool      // the launcher showed it as failed before
 	end     func(error)
 	ended   bool
 }
