@@ -85,15 +85,15 @@ run: build ## start the launcher, walk through create, chat and swap, stay up (E
 .PHONY: test
 test: build ## all tests but those with real vLLM or Kubernetes (-race)
 	go test -race -timeout 14m ./...
-	go test -run NoSchedule ./dualpods/internal/binding ./launcher/internal/simulation
+	go test -run NoSchedule ./dualpods/internal/binding ./dualpods/internal/simulation ./launcher/internal/simulation
 
 .PHONY: test-sim
-test-sim: ## the launcher's core and the controller in simulated time, each under SEEDS=100000 schedules of events and faults FROM=1 on
-	SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/simulation ./dualpods/internal/binding
+test-sim: ## the launcher's core and the controllers in simulated time, each under SEEDS=100000 schedules of events and faults FROM=1 on
+	SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/simulation ./dualpods/internal/binding ./dualpods/internal/simulation
 
 .PHONY: test-sim-defects
-test-sim-defects: ## bring each defect that was mended in the launcher's core back, and see the simulation find it, within SEEDS=20000 schedules (DEFECT=part of its name)
-	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) DEFECT='$(DEFECT)' go test -count=1 -timeout 0 -v -run EachDefectIsFound ./launcher/internal/simulation
+test-sim-defects: ## bring each defect back that was mended in the launcher's core and in model caches and placement, take their rules out one by one, and see the simulations find it, within SEEDS=20000 schedules (DEFECT=part of its name)
+	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) DEFECT='$(DEFECT)' go test -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/simulation ./dualpods/internal/simulation
 
 .PHONY: test-long
 test-long: build ## the tests that take minutes: 1,000 cycles of create and delete

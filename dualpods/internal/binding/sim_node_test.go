@@ -82,8 +82,8 @@ func nodeGPUs(node string) (gpus []string) {
 
 // number makes names and addresses.
 func (s *sim) number(kind string) int {
-	s.draws["number "+kind]++
-	return int(s.draws["number "+kind])
+	s.numbers[kind]++
+	return s.numbers[kind]
 }
 
 // address is one that no Pod has had.

@@ -39,7 +39,7 @@ func TestTheSimulatedRequesterAnswersAsTheRealOneDoes(t *testing.T) {
 
 	var got []string
 	synctest.Test(t, func(t *testing.T) {
-		s := &sim{draws: map[string]uint64{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, programs: map[types.UID]*simProgram{}}
+		s := &sim{numbers: map[string]int{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, programs: map[types.UID]*simProgram{}}
 		s.api = newSimAPI(s)
 		p := &simProgram{s: s, up: true, pod: "one", ip: "10.1.0.1", gpus: []string{"GPU-a", "GPU-b"}, proxy: requesterapi.Proxy{State: requesterapi.StateUnbound}}
 		s.programs["one"] = p

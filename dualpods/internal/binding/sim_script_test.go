@@ -7,6 +7,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/test/schedules"
 )
 
 // simEvent is something that happens to the simulated world.
@@ -61,7 +62,7 @@ var simThemes = [][]string{
 
 // drawScript makes the script of a seed.
 func drawScript(seed uint64) (script []simEvent) {
-	s := &sim{seed: seed, draws: map[string]uint64{}}
+	s := &sim{draws: schedules.Draws{Seed: seed}}
 	chances, total := slices.Clone(simChances), 0
 	theme := simThemes[s.draw("theme", uint64(len(simThemes)))]
 	for n := range chances {

@@ -3,7 +3,6 @@ package binding
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"slices"
 	"strings"
@@ -18,20 +17,22 @@ import (
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/test/schedules"
 )
 
 // sim is a small world around the real Controller, in simulated time: an API
 // server, kubelets, launchers and requester programs. All that happens is drawn
 // from a seed.
 type sim struct {
-	seed  uint64
 	start time.Time
 	rules []rule
 	trace bool
 
 	mu          sync.Mutex // guards all that follows
 	over        bool
-	draws       map[string]uint64
+	draws       schedules.Draws
+	numbers     map[string]int // of objects, by kind
 	lines       []string
 	wrong       []string
 	api         *simAPI
@@ -70,25 +71,13 @@ type sim struct {
 	lateModels  int                        // how many launchers are still to say late what models they have
 }
 
-// draw is the next number of a kind: taking an event out of a script does not
-// change the numbers of other kinds.
-func (s *sim) draw(kind string, below uint64) uint64 {
-	n := s.draws[kind]
-	s.draws[kind]++
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d/%s/%d", s.seed, kind, n)
-	x := h.Sum64()
-	x ^= x >> 33
-	x *= 0xff51afd7ed558ccd
-	x ^= x >> 33
-	return x % below
-}
+func (s *sim) draw(kind string, below uint64) uint64 { return s.draws.Draw(kind, below) }
 
 func (s *sim) between(kind string, from, to time.Duration) time.Duration {
-	return from + time.Duration(s.draw(kind, uint64(to-from)))
+	return s.draws.Between(kind, from, to)
 }
 
-func (s *sim) chance(kind string, percent uint64) bool { return s.draw(kind, 100) < percent }
+func (s *sim) chance(kind string, percent uint64) bool { return s.draws.Chance(kind, percent) }
 
 // locked does something while nobody else does.
 func (s *sim) locked(do func()) {
@@ -365,7 +354,7 @@ func simulateKilled(t *testing.T, seed uint64, script []simEvent, rules []rule, 
 	var out simOutcome
 	synctest.Test(t, func(*testing.T) {
 		s := &sim{
-			seed: seed, start: time.Now(), rules: rules, trace: trace, draws: map[string]uint64{}, launchers: map[string]*simLauncher{},
+			start: time.Now(), rules: rules, trace: trace, draws: schedules.Draws{Seed: seed}, numbers: map[string]int{}, launchers: map[string]*simLauncher{},
 			programs: map[types.UID]*simProgram{}, stale: map[string]time.Time{}, unrecorded: map[types.UID]time.Time{}, writes: map[types.UID]int{}, doomed: map[types.UID]string{}, leaves: map[types.UID]time.Time{}, kubelets: map[string]string{}, kubeletsBy: map[string]time.Time{}, byHand: map[types.UID]bool{}, damaged: map[string]string{},
 			lacks:    map[string]map[string]bool{},
 			failures: map[types.UID]int{}, serves: map[types.UID]time.Time{}, evictions: map[string]simEviction{}, unbound: map[string]time.Time{},

@@ -80,6 +80,8 @@ type Controller struct {
 	last  time.Time // when the last pass began
 	// refused are the nodes that could not be labelled, and until when they are left alone.
 	refused map[string]time.Time
+	here    map[member]bool      // where the last pass has seen launchers
+	left    map[member]time.Time // as World has it
 
 	mu      sync.Mutex
 	answers map[Call]Answer
@@ -87,7 +89,7 @@ type Controller struct {
 
 // New makes a Controller.
 func New(ctx context.Context, opts Options) *Controller {
-	c := &Controller{opts: opts, refused: map[string]time.Time{}, answers: map[Call]Answer{}}
+	c := &Controller{opts: opts, refused: map[string]time.Time{}, left: map[member]time.Time{}, answers: map[Call]Answer{}}
 	c.ctx, c.end = context.WithCancel(ctx)
 	return c
 }
@@ -195,11 +197,28 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 		node, known := w.Nodes[pod.Spec.NodeName]
 		w.unheard = w.unheard || known && !node.Down && podmeta.Ready(pod) && !view.ModelsAsked
 	}
+	c.see(w)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.note(w)
 	w.Answers = maps.Clone(c.answers)
 	return w, nil
+}
+
+// see notes which groups have launchers where, and where none is any more.
+func (c *Controller) see(w *World) {
+	here := map[member]bool{}
+	for _, l := range w.Launchers {
+		here[member{l.Group, l.Node}] = true
+	}
+	for m := range c.here {
+		if !here[m] {
+			c.left[m] = w.Now
+		}
+	}
+	maps.DeleteFunc(c.left, func(m member, since time.Time) bool { return here[m] || w.Now.Sub(since) >= replaceTime })
+	c.here = here
+	w.Began, w.Left = c.began, maps.Clone(c.left)
 }
 
 // readSecrets reads those that caches name.

@@ -9,6 +9,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -129,7 +130,7 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	d.plan.Told[c.Name] = told
 	holder := Holder(c)
 	where := d.where(c, told)
-	d.know(holder, told)
+	d.know(holder, told, strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme))
 	told.claim(c, d.World)
 	told.Credentials = d.shown[holder]
 	asked := d.wanted(c, holder, told.Revision)
@@ -174,14 +175,46 @@ func (d *decision) where(c *v1alpha1.ClusterModelCache, told *Told) map[store]st
 			}
 		}
 	}
+	d.replaced(c, where)
 	if len(missing) > 0 {
 		told.Problem = fmt.Sprintf("spec.nodeGroups: there is no ModelCacheNodeGroup %s: make it, or name another one; nothing is removed until then", strings.Join(missing, ", "))
 	}
 	return where
 }
 
-// know finds out which version the cache is, and its size.
-func (d *decision) know(holder string, told *Told) {
+// replaceTime is how long a node stays in a group without labels, where it has the model,
+// after the group's last launcher on it has gone: that may be replaced just now.
+const replaceTime = time.Minute
+
+// replaced adds the stores to where from which a launcher of a group without labels has
+// gone a moment ago, and in which another group's launcher shows the model whole. Of what
+// was before it began a controller knows nothing.
+func (d *decision) replaced(c *v1alpha1.ClusterModelCache, where map[store]string) {
+	for at, s := range d.stores {
+		if s.held[Holder(c)].State != launcherapi.ModelReady {
+			continue
+		}
+		for _, name := range c.Spec.Groups() {
+			group := d.Groups[name]
+			if _, there := where[at]; there || group == nil || len(group.Spec.NodeSelector) > 0 || group.Spec.Path != at.path {
+				continue
+			}
+			since := d.Began
+			if left := d.Left[member{name, at.node}]; left.After(since) {
+				since = left
+			}
+			if d.later(since.Add(replaceTime)) {
+				where[at] = name
+			}
+		}
+	}
+}
+
+// know finds out which version the cache is, and its size. Where launchers can be asked for
+// one, it is the first that a node had; else the one that came last: nodes that fetch
+// again, or later, have what the source has then.
+func (d *decision) know(holder string, told *Told, named bool) {
+	var last time.Time
 	var ids []string
 	whole := map[string]bool{}
 	note := func(m launcherapi.Model) {
@@ -200,8 +233,13 @@ func (d *decision) know(holder string, told *Told) {
 		}
 	}
 	for _, at := range d.places {
-		if s := d.stores[at]; s != nil {
-			note(s.held[holder])
+		s := d.stores[at]
+		if s == nil {
+			continue
+		}
+		m := s.held[holder]
+		if note(m); !named && m.State == launcherapi.ModelReady && m.Revision != "" && m.Published != nil && m.Published.After(last) {
+			last, told.Revision, told.Digest = *m.Published, m.Revision, m.Digest
 		}
 	}
 	for _, a := range d.pulls[holder] {

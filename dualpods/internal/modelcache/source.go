@@ -96,7 +96,7 @@ func (d *decision) resolves(c *v1alpha1.ClusterModelCache, holder string, told *
 	var since time.Time // when it was asked last
 	for _, at := range d.places {
 		s := d.stores[at]
-		if _, here := where[at]; !here || s == nil || s.Models == nil {
+		if _, here := where[at]; !here || s == nil || s.Models == nil || told.Credentials.cannot(s.Launcher) != "" {
 			continue
 		}
 		if asked := d.pulls[holder][s.UID].At; first == nil || asked.Before(since) {

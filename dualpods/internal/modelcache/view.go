@@ -49,14 +49,16 @@ func look(w *World) *view {
 		if call.Remove != "" {
 			continue
 		}
-		if a.Sum != v.sums[call.Holder] && !a.Running {
+		s := byUID[call.Launcher]
+		failed := s != nil && s.held[call.Holder].State == launcherapi.ModelFailed
+		if a.Sum != v.sums[call.Holder] && !a.Running && (failed || !a.pending(w.Now)) { // other words may have another answer
 			a = Answer{Model: a.Model}
 		}
 		if v.pulls[call.Holder] == nil {
 			v.pulls[call.Holder] = map[string]Answer{}
 		}
 		v.pulls[call.Holder][call.Launcher] = a
-		if s := byUID[call.Launcher]; s != nil && a.pending(w.Now) && s.held[call.Holder].State != launcherapi.ModelReady {
+		if s != nil && a.pending(w.Now) && s.held[call.Holder].State != launcherapi.ModelReady {
 			s.fetches("another model")
 		}
 	}
@@ -109,13 +111,16 @@ func (v *view) readStores() map[string]*speaker {
 }
 
 // before says that of two launchers of one store this one is spoken to: one that
-// answers, then one that fetches, then the older.
+// answers, then one that fetches, then one that may be told credentials, then the older.
 func (l *Launcher) before(other *Launcher) bool {
 	if answers := l.Models != nil; answers != (other.Models != nil) {
 		return answers
 	}
 	if fetches := l.fetches(); fetches != other.fetches() {
 		return fetches
+	}
+	if l.Plain != other.Plain {
+		return other.Plain
 	}
 	return cmp.Or(l.Created.Compare(other.Created), strings.Compare(l.UID, other.UID)) < 0
 }

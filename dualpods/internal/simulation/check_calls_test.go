@@ -1,0 +1,278 @@
+package simulation
+
+import (
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/dualpods/internal/modelcache"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// callCheck looks at what controllers ask of launchers.
+type callCheck struct {
+	w     *world
+	runs  map[*process]int            // calls
+	asked map[asking]*process         // to fetch, and not answered yet
+	tries map[asking]*tries           // that have failed, one after the other
+	last  map[asking]fetchCredentials // that were shown
+}
+
+type asking struct {
+	l      *launcher
+	holder string
+}
+
+type tries struct {
+	by *process
+	n  int
+	at time.Time // of the last
+}
+
+type fetchCredentials string
+
+func newCallCheck(w *world) *callCheck {
+	return &callCheck{w: w, runs: map[*process]int{}, asked: map[asking]*process{}, tries: map[asking]*tries{}, last: map[asking]fetchCredentials{}}
+}
+
+const mostCalls = 64
+
+func (c *callCheck) begin(p *process) {
+	if c.runs[p]++; c.runs[p] > mostCalls {
+		c.w.violated("too many calls", "%d run at once", c.runs[p])
+	}
+}
+
+// cacheOf is the cache of a holder; nil: it is gone.
+func (w *world) cacheOf(holder string) *v1alpha1.ClusterModelCache {
+	for _, o := range w.api.objects[caches] {
+		if cache := o.(*v1alpha1.ClusterModelCache); modelcache.Holder(cache) == holder {
+			return cache
+		}
+	}
+	return nil
+}
+
+// uidOf is that of the cache that a holder is.
+func uidOf(holder string) string { return holder[strings.LastIndex(holder, "/")+1:] }
+
+// pull looks at a call to fetch.
+func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
+	w, holder := c.w, r.WantedBy
+	if p.dead {
+		return
+	}
+	w.note("%s is asked to fetch %s for %s", l.name, r.URI, holder)
+	c.begin(p)
+	of := asking{l, holder}
+	defer func() { c.asked[of] = p }()
+	shown := fetchCredentials(r.Credentials["HF_TOKEN"])
+	changed := c.last[of] != shown // then what is shown as failed is tried again at once
+	if changed {
+		delete(c.tries, of)
+	}
+	c.last[of] = shown
+	if cache := w.cacheOf(holder); shown != "" && l.plain {
+		w.violated("credentials without TLS", "%s is told some", l.name)
+	} else if cache != nil && cache.Spec.Credentials != nil && shown == "" {
+		w.violated("asked without credentials", "%s for %s", l.name, holder)
+	}
+	uid, at := uidOf(holder), store{l.disk.node, l.disk.path}
+	if w.truth.steady(fact{"cache", uid, "", ""}, "") || w.truth.steady(fact{"cache", uid, "", ""}, deleting) {
+		w.violated("fetched for nobody", "%s, which is gone or being deleted", holder)
+	}
+	if cache := w.cacheOf(holder); cache != nil && len(cache.Finalizers) == 0 {
+		w.violated("fetched before anybody would clean up", "%s has no finalizer %s", holder, podmeta.FinalizerModelCache)
+	}
+	cache := w.cacheOf(holder)
+	v := w.held(at, holder)
+	stays := cache != nil && v != nil && v.whole() && w.mayStay(p, cache, at.node)
+	if w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") && !stays {
+		w.violated("fetched where it is not wanted", "%s on %s%s", holder, at.node, at.path)
+	}
+	if v != nil && v.whole() {
+		c.again(l, v, r)
+		return
+	}
+	c.pauses(p, of)
+	for other, why := range c.fetches(p, at) {
+		if again := v != nil && l.fetching[v.id] != nil && l.fetching[v.id].again; other == at && (!changed || !again) {
+			w.violated("two fetches into one store", "%s%s: %s is asked for %s, %s", at.node, at.path, l.name, holder, why)
+		}
+	}
+	c.nodes(p, at)
+}
+
+// again looks at a call for what is whole.
+func (c *callCheck) again(l *launcher, v *version, r launcherapi.ModelRequest) {
+	noted := v.wants[r.WantedBy]
+	same := noted.lru == (r.Retention == launcherapi.RetentionLRU) && noted.private == r.Private && noted.warm == r.Warm
+	if since := v.noted[r.WantedBy]; same && !since.IsZero() && time.Since(since) > notices && c.w.truth.steady(fact{"answers", l.uid, "", ""}, yes) {
+		c.w.violated("asked for what is there", "%s has %s for %s", l.name, v.id, r.WantedBy)
+	}
+}
+
+// pauses looks whether enough time has passed since the last tries failed. Of the last
+// one a controller may not have heard.
+func (c *callCheck) pauses(p *process, of asking) {
+	t := c.tries[of]
+	if t == nil || t.by != p {
+		return
+	}
+	pause := 8 * time.Second
+	if t.n > 2 {
+		pause = min(10*time.Second<<min(t.n-2, 10), 5*time.Minute) - 2*time.Second
+	}
+	if ago := time.Since(t.at); ago < pause {
+		c.w.violated("no growing pause", "%s is asked for %s again %v after it failed the %d. time", of.l.name, of.holder, ago.Round(time.Second), t.n)
+	}
+}
+
+// fetches are the stores into which something is fetched, as far as a process knows that.
+func (c *callCheck) fetches(p *process, to store) map[store]string {
+	w, all := c.w, map[store]string{}
+	for _, l := range w.alive() {
+		at := store{l.disk.node, l.disk.path}
+		for _, id := range sorted(l.fetching) {
+			if c.knows(p, l, l.fetching[id]) {
+				all[at] = l.name + " fetches " + id
+			}
+		}
+		for of, by := range c.asked {
+			if of.l == l && by == p && (at != to || !l.silent) {
+				if v := w.held(at, of.holder); v == nil || !v.whole() {
+					all[at] = l.name + " is asked for " + of.holder
+				}
+			}
+		}
+	}
+	return all
+}
+
+// knows says that a process has to know of a fetch: it has asked for that, or has heard
+// the launcher for long enough; of one that has fallen silent that counts for a while.
+func (c *callCheck) knows(p *process, l *launcher, f *pull) bool {
+	if l.silent {
+		fresh := time.Since(l.silence) < 9*time.Second && p.born.Before(l.silence.Add(-notices))
+		return fresh && f.began.Before(l.silence.Add(-2*longestLag)) && l.reachable.Before(l.silence.Add(-notices))
+	}
+	heard := l.reachable.Before(f.began) || time.Since(l.reachable) > notices
+	return f.by == p && heard || time.Since(f.began) > notices && time.Since(l.reachable) > notices && time.Since(p.born) > notices
+}
+
+// nodes looks whether more nodes of a group fetch than may.
+func (c *callCheck) nodes(p *process, at store) {
+	w := c.w
+	fetching := c.fetches(p, at)
+	for _, g := range all[*v1alpha1.ModelCacheNodeGroup](w.api, groups) {
+		if _, steady := w.truth.is(fact{"group", g.Name, "", ""}, notices); !steady || g.Spec.MaxConcurrentNodes == nil || g.Spec.Path != at.path {
+			continue
+		}
+		member := func(node string) bool { return w.truth.steady(fact{"member", g.Name, node, ""}, yes) }
+		var others []string
+		for other, why := range fetching {
+			if other != at && other.path == at.path && member(other.node) {
+				others = append(others, why)
+			}
+		}
+		if member(at.node) && len(others) >= int(*g.Spec.MaxConcurrentNodes) {
+			w.violated("too many nodes fetch", "%s is asked, and of group %s %d may: %s", at.node, g.Name, *g.Spec.MaxConcurrentNodes, strings.Join(others, ", "))
+		}
+	}
+}
+
+// pulled notes what has become of a call to fetch.
+func (c *callCheck) pulled(p *process, l *launcher, r launcherapi.ModelRequest, m launcherapi.Model, err error) {
+	c.runs[p]--
+	of := asking{l, r.WantedBy}
+	if c.asked[of] == p {
+		delete(c.asked, of)
+	}
+	if p.dead {
+		return
+	}
+	switch {
+	case err != nil:
+		c.w.note("%s could not: %v", l.name, err)
+		c.failed(p, of)
+	case m.State == launcherapi.ModelReady:
+		delete(c.tries, of)
+	default:
+		if f := l.fetching[m.ID]; f != nil {
+			f.by = p
+		}
+	}
+}
+
+func (c *callCheck) failed(p *process, of asking) {
+	t := c.tries[of]
+	if t == nil || t.by != p {
+		t = &tries{by: p}
+		c.tries[of] = t
+	}
+	t.n++
+	t.at = time.Now()
+}
+
+// ended forgets what has failed of a launcher that ends: it may be that no controller has
+// heard of it.
+func (c *callCheck) ended(l *launcher) {
+	for of := range c.tries {
+		if of.l == l {
+			delete(c.tries, of)
+		}
+	}
+}
+
+// broke notes that a fetch broke off, of which the controller hears that has asked for
+// it: another one, which leads since, has not counted the tries.
+func (c *callCheck) broke(l *launcher, f *pull) {
+	if l.answers() && f.by == c.w.proc {
+		c.failed(c.w.proc, asking{l, f.holder})
+	}
+}
+
+// remove looks at a call that has a model wanted no more.
+func (c *callCheck) remove(p *process, l *launcher, id, holder string) {
+	w := c.w
+	if p.dead {
+		return
+	}
+	w.note("%s is asked to drop %s for %s", l.name, id, holder)
+	c.begin(p)
+	uid, at := uidOf(holder), store{l.disk.node, l.disk.path}
+	if w.truth.steady(fact{"leased", id, at.node, at.path}, yes) {
+		w.violated("dropped while it is in use", "%s on %s%s", id, at.node, at.path)
+	}
+	switch {
+	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.truth.steady(fact{"wanted", uid, at.node, at.path}, yes):
+		w.violated("dropped where it is wanted", "%s of %s on %s%s", id, holder, at.node, at.path)
+	case w.truth.steady(fact{"cache", uid, "", ""}, kept) && w.replaced(holder, at, id):
+		w.violated("dropped while a launcher is replaced", "%s of %s on %s%s", id, holder, at.node, at.path)
+	case w.truth.steady(fact{"cache", uid, "", ""}, missing):
+		w.violated("dropped for want of a group", "%s of %s on %s%s", id, holder, at.node, at.path)
+	}
+}
+
+// replaced says that a launcher of a group without labels, which a cache names, has gone
+// from a store a moment ago that has the model.
+func (w *world) replaced(holder string, at store, id string) bool {
+	c := w.cacheOf(holder)
+	if v := w.disk(at.node, at.path).versions[id]; v == nil || !v.whole() {
+		return false
+	}
+	for _, name := range c.Spec.NodeGroups {
+		g, there := w.api.objects[groups][name].(*v1alpha1.ModelCacheNodeGroup)
+		if !there || len(g.Spec.NodeSelector) > 0 || g.Spec.Path != at.path || w.api.objects[nodes][at.node] == nil {
+			continue
+		}
+		k := w.truth.facts[fact{"member", name, at.node, ""}]
+		if _, steady := w.truth.is(fact{"named", string(c.UID), name, ""}, notices); steady && k != nil && k.is == "" && time.Since(k.since) < 30*time.Second {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *callCheck) removed(p *process) { c.runs[p]-- }

@@ -1,0 +1,140 @@
+package simulation
+
+import (
+	"os"
+	"testing"
+
+	"hotseat.dev/hotseat/test/schedules"
+)
+
+// defects are what was wrong with the controllers once, and rules that are taken out one
+// by one.
+var defects = schedules.Defects{Dirs: []string{"../modelcache", "../placement"}, All: []schedules.Defect{
+	// What was wrong once.
+	schedules.NewDefect("a new leader tells of launchers it has not heard that they are silent",
+		"case c.last.IsZero() && w.unheard && now.Sub(c.began) < longestHear:", "case false:",
+	),
+	schedules.NewDefect("a launcher that falls silent while it fetches does not count any more",
+		"			byUID[l.UID].silent(l)\n", "			_ = l\n",
+	),
+	schedules.NewDefect("a node of two groups with one folder is held to the limit of the first",
+		"	for _, group := range d.groups[at] {\n		if limit", "	for _, group := range d.groups[at][:min(1, len(d.groups[at]))] {\n		if limit",
+	),
+	schedules.NewDefect("of two folders of a node the one counts that comes first",
+		"	if slices.Index(byLack, n.State) > slices.Index(byLack, is.State) {", "	if false {",
+	),
+	schedules.NewDefect("of two launchers with one folder the older is spoken to while the other fetches",
+		"	if fetches := l.fetches(); fetches != other.fetches() {", "	if fetches := l.fetches(); false {",
+	),
+	schedules.NewDefect("a fetch that breaks off after its answer is begun again without a growing pause",
+		"shows(call.Holder, launcherapi.ModelFailed); m != nil {", "shows(call.Holder, launcherapi.ModelFailed); m != nil && false {",
+	),
+	schedules.NewDefect("of two launchers with one folder the one that fetches falls silent and is not counted",
+		"			byUID[l.UID].silent(l)\n", "			if byUID[l.UID].Launcher == l {\n				byUID[l.UID].silent(l)\n			}\n",
+	),
+	schedules.NewDefect("a sleeper is promised to a second requester where the answer to a write is lost",
+		"if binding.AnswerLost(errs[i]) {", "if errs[i] == nil {",
+	),
+	schedules.NewDefect("a launcher that is told no credentials is to ask the source for all",
+		` || told.Credentials.cannot(s.Launcher) != "" {`, " {",
+	),
+	schedules.NewDefect("of two launchers with one folder the older is spoken to though it is told no credentials",
+		"	if l.Plain != other.Plain {", "	if false {",
+	),
+	schedules.NewDefect("a fetch that began a moment ago is begun again because its Secret changes",
+		"!a.Running && (failed || !a.pending(w.Now)) {", "!a.Running && (failed || true) {",
+	),
+	schedules.NewDefect("the version of a source without names is the one that came first",
+		"note(m); !named && m.State", "note(m); false && m.State",
+	),
+	schedules.NewDefect("a copy is dropped while a launcher of a group without labels is replaced",
+		"			if d.later(since.Add(replaceTime)) {", "			if false {",
+	),
+
+	// Rules that are taken out.
+	schedules.NewDefect("without: busy node",
+		`	case s.busy != "":`, "	case false:",
+	),
+	schedules.NewDefect("without: too many nodes",
+		"d.fetching[group] >= int(*limit) {", "d.fetching[group] > 999 {",
+	),
+	schedules.NewDefect("without: too many calls",
+		"	case d.room <= 0:", "	case false:",
+	),
+	schedules.NewDefect("without: no credentials",
+		`	if n.Why = told.Credentials.cannot(s.Launcher); n.Why != "" {`, `	if n.Why = told.Credentials.cannot(s.Launcher); n.Why == "?" {`,
+	),
+	schedules.NewDefect("without: just asked",
+		"	case answer.pending(d.Now):\n		n.Why", "	case answer.Running:\n		n.Why",
+	),
+	schedules.NewDefect("without: kept otherwise",
+		"n.State, n.Why = v1alpha1.ModelNodeReady, d.note(c, told, s, m, answer)", "n.State = v1alpha1.ModelNodeReady",
+	),
+	schedules.NewDefect("without: the pause after a failure",
+		`	if free && (answer.Err == "" || !d.later(answer.again())) {`, "	if free {",
+	),
+	schedules.NewDefect("without: source unknown",
+		"return func(at store) bool { return first != nil && at == *first }", "return func(at store) bool { return true }",
+	),
+	schedules.NewDefect("without: a group is missing",
+		`(told.Problem == "" || !c.DeletionTimestamp.IsZero())`, "(true)",
+	),
+	schedules.NewDefect("without: in use",
+		"	if len(m.InUseBy) > 0 { // the launcher tells", "	if false { // the launcher tells",
+	),
+	schedules.NewDefect("without: to be dropped",
+		"		d.cache(&caches[i])\n", "		d.cache(&caches[i])\n		d.plan.Calls = slices.DeleteFunc(d.plan.Calls, func(c Call) bool { return c.Remove != \"\" })\n",
+	),
+	schedules.NewDefect("without: silent, of a cache that is deleted",
+		"mayHave && exists && !node.Down &&", "mayHave && exists && !node.Down && node.Down &&",
+	),
+	schedules.NewDefect("without: of a cache that is gone",
+		"	d.orphans(holders)\n", "	_ = holders\n",
+	),
+	schedules.NewDefect("without: the object stays until nothing of it is left",
+		"		told.Clean = false\n		n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeRemoving, InUseBy", "		n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeRemoving, InUseBy",
+	),
+	schedules.NewDefect("without: the finalizer comes before the first call",
+		`if call.Remove != "" || ready[call.Holder] {`, "if true {",
+	),
+	schedules.NewDefect("without: a label stays while no launcher says what it has",
+		"	case s == nil || s.Models == nil:\n		return labelStays", "	case s == nil && false:\n		return labelStays",
+	),
+	schedules.NewDefect("without: a label stays while a group is missing",
+		"		d.stayLabelled(c.Name) //", "		//",
+	),
+	schedules.NewDefect("without: it is looked again though nothing changes",
+		"result.RequeueAfter = max(plan.Again.Sub(now), conflictPause)", "_ = max(plan.Again.Sub(now), conflictPause)",
+	),
+	schedules.NewDefect("without: a sleeper is promised until its requester is bound",
+		"if !bound[pod.UID] && w.mayHave(pod, p) {", "if false {",
+	),
+	schedules.NewDefect("without: what was written is promised until the cache has it",
+		"	for _, p := range c.written { //", "	for _, p := range map[types.UID]podmeta.Placement{} { //",
+	),
+	schedules.NewDefect("without: free GPUs",
+		"		case d.promised[p.sleeper], !d.free(p.node, p.gpus):", "		case d.promised[p.sleeper]:",
+		" || !d.free(l.Node, i.GPUUUIDs) {", " {",
+	),
+	schedules.NewDefect("without: a configuration is waited for a while only",
+		`	if r.Lacks != "" && until.After(d.Now) {`, `	if r.Lacks != "" {`,
+	),
+	schedules.NewDefect("without: launchers are waited for a while only",
+		"l != nil && until.Add(longestWait).After(d.Now) {", "l != nil {",
+		"		if l.Silent && l.Since.Add(longestWait).After(d.Now) && goes(l.Node) {", "		if l.Silent && goes(l.Node) {",
+	),
+	schedules.NewDefect("without: Require",
+		"		out.Require = podmeta.ModelLabel(cache.Name)\n", "",
+	),
+}}
+
+func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }
+
+// TestEachDefectIsFound builds the simulation with each defect, and plays seeds until one
+// shows it. SEEDS bounds them.
+func TestEachDefectIsFound(t *testing.T) {
+	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
+		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-defects RUNS IT")
+	}
+	defects.Find(t)
+}
