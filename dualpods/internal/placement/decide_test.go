@@ -387,6 +387,7 @@ func BenchmarkDecide(b *testing.B) {
 }
 
 func benchmarkDecide(b *testing.B, models int) {
+	b.Helper()
 	w := world()
 	w.Launchers = nil
 	for n := range 1000 {

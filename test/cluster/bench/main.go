@@ -58,8 +58,6 @@ var parts = figures.Parts[*bench]{
 	{Name: "bindings", Run: (*bench).bindings},
 	{Name: "placement", Run: (*bench).placement},
 	{Name: "memory", Run: (*bench).memory},
-	{Name: "models", Run: (*bench).models},
-	{Name: "ping-pong", Run: (*bench).pingPong},
 }
 
 // bench is one run of the program.

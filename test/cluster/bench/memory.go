@@ -22,7 +22,7 @@ const settle = 130 * time.Second
 func (b *bench) memory() (rows []figures.Row, err error) {
 	nodes := b.n(mostNodes)
 	count := 9 * nodes
-	p, err := b.newPlayed("memory", nodes, "0")
+	p, err := b.newPlayed("memory", nodes)
 	if err != nil {
 		return nil, err
 	}
