@@ -35,7 +35,7 @@ func TestOfAHelperThatHasEndedNothingIsLeft(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(string(mode), func(t *testing.T) {
 			h := newHost(t, mode)
-			helper, cmd, said := helping(t, h, 0, "setsid sleep 300 >/dev/null & echo $!; wait")
+			helper, cmd, said := helping(t, h, 0, "setsid sh -c 'echo $$; while :; do sleep 1; done' & wait")
 			left, err := strconv.Atoi(said)
 			require.NoError(t, err)
 			require.True(t, alive(left))
