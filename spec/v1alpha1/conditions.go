@@ -73,3 +73,12 @@ const (
 	ReasonSecretInvalid    = "SecretInvalid" // it has a key that is not known, or lacks one
 	ReasonAccessDenied     = "AccessDenied"
 )
+
+// Reasons of the conditions of a ModelCache, besides those.
+const (
+	ReasonWhole        = "Whole"        // the claim has the model
+	ReasonPreparing    = "Preparing"    // something is made that is there in a moment
+	ReasonClaimMissing = "ClaimMissing" // there is no claim of that name, or it is being deleted
+	ReasonClaimPending = "ClaimPending" // it has no volume yet
+	ReasonClaimRefused = "ClaimRefused" // the API server lets it not be changed so
+)

@@ -90,7 +90,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	life, end := context.WithCancel(ctx)
 	defer end()
-	var again, counts, models requests
+	var again, counts, models, claims requests
 	keeper, trusted, err := openAuthority(ctx, mgr, config, opts, &counts)
 	if err != nil {
 		return err
@@ -110,6 +110,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		}
 		if config, ok := pool.ConfigOf(launcher); ok {
 			counts.addLater(config)
+			claims.addAll(cachesOfLauncher(life, mgr.GetClient(), config))
 		}
 	}})
 	pool = launcherpool.New(launcherpool.Options{
@@ -138,7 +139,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer caches.Close()
 	defer end()
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpProbes(mgr)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts.Nodes), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpClaims(life, mgr, views, config, &claims, opts), setUpPlacement(ctx, mgr, views, opts.Namespace), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpProbes(mgr)); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -31,10 +32,11 @@ func (c *cli) pullCommand() *cobra.Command {
 	var limit, tokenFile, rate, retention string
 	var pin bool
 	var selection modelref.Selection
+	var claims []string
 	var streams int
 	cmd := &cobra.Command{
 		Use:   "pull [flags] URI",
-		Short: "Fetch a model into a store: hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://…, azblob://…, oci://registry/repository:tag",
+		Short: "Fetch a model into a store: hf://org/name@revision, https://host/path, file:///folder, pvc://claim/folder, s3://bucket/folder, gs://…, azblob://…, oci://registry/repository:tag",
 		Args:  exactly("URI"),
 	}
 	folder.add(cmd)
@@ -46,6 +48,7 @@ func (c *cli) pullCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&pin, "pin", false, "this model stays when room is needed for others; --pin=false takes that back")
 	cmd.Flags().StringVar(&tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
 	cmd.Flags().IntVar(&streams, "streams", 4, "files that are fetched at once")
+	cmd.Flags().StringArrayVar(&claims, "claim", nil, "`CLAIM=DIR`, where the claim of an address as pvc://claim/folder is mounted; may be given more than once")
 	cmd.Flags().StringVar(&rate, "bytes-per-second", "", "what all streams may take together, such as 50MiB; default: as much as there is")
 	c.formatFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -74,6 +77,12 @@ func (c *cli) pullCommand() *cobra.Command {
 				return usagef("--bytes-per-second: must be a number of bytes such as 50MiB, not %q", rate)
 			}
 			program = append(program, "--bytes-per-second", fmt.Sprint(n))
+		}
+		for _, claim := range claims {
+			if name, dir, ok := strings.Cut(claim, "="); !ok || name == "" || dir == "" {
+				return usagef("--claim: must be as CLAIM=DIR, not %q", claim)
+			}
+			program = append(program, "--claim", claim)
 		}
 		if tokenFile != "" {
 			program = append(program, "--token-file", tokenFile)

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -99,7 +101,7 @@ func daemonOptions(cfg config.Config, engine program, log *slog.Logger) daemon.O
 			Start: cfg.StartTimeout, Sleep: cfg.SleepTimeout, Wake: cfg.WakeTimeout, Drain: cfg.DrainTimeout,
 			StopGrace: cfg.StopGrace, StartingGrace: cfg.StartingGrace, Memory: cfg.MemoryTimeout,
 		},
-		Budget: cfg.Budgets, ModelStore: cfg.ModelStore, ModelUser: cfg.ModelUser, ModelLimit: cfg.ModelStorageLimit, ModelRetention: cfg.ModelRetention, Logger: log,
+		Budget: cfg.Budgets, ModelStore: cfg.ModelStore, ModelUser: cfg.ModelUser, ModelLimit: cfg.ModelStorageLimit, ModelRetention: cfg.ModelRetention, ModelClaims: cfg.ModelClaims, Logger: log,
 	}
 }
 
@@ -113,6 +115,9 @@ func fetchProgram(cfg config.Config) ([]string, error) {
 	program := []string{filepath.Join(folder, fetcherName), "--streams", strconv.Itoa(cfg.ModelStreams)}
 	if cfg.ModelBytesPerSecond > 0 {
 		program = append(program, "--bytes-per-second", strconv.FormatInt(cfg.ModelBytesPerSecond, 10))
+	}
+	for _, claim := range slices.Sorted(maps.Keys(cfg.ModelClaims)) {
+		program = append(program, "--claim", claim+"="+cfg.ModelClaims[claim])
 	}
 	return program, nil
 }

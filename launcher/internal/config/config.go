@@ -60,12 +60,13 @@ type Config struct {
 	PreloadMemoryLimit uint64 // bytes, of all preloaders; 0: no limit
 	PreloadIdleTimeout time.Duration
 
-	ModelStore          string // folder; empty: none
-	ModelUser           string // empty: named by the state folder
-	ModelStorageLimit   int64  // bytes; 0: no limit
-	ModelRetention      string // keep or lru
-	ModelStreams        int    // above 0
-	ModelBytesPerSecond int64  // of each pull; 0: no limit
+	ModelStore          string            // folder; empty: none
+	ModelUser           string            // empty: named by the state folder
+	ModelStorageLimit   int64             // bytes; 0: no limit
+	ModelRetention      string            // keep or lru
+	ModelClaims         map[string]string // where volumes with models are mounted, by their names
+	ModelStreams        int               // above 0
+	ModelBytesPerSecond int64             // of each pull; 0: no limit
 
 	Budgets launcherapi.Budget
 }

@@ -123,6 +123,7 @@ var other = map[string]struct {
 	"model_user":             {"a", func(c *Config) { c.ModelUser = "a" }},
 	"model_storage_limit":    {"2GiB", func(c *Config) { c.ModelStorageLimit = 2 << 30 }},
 	"model_retention":        {"lru", func(c *Config) { c.ModelRetention = "lru" }},
+	"model_claims":           {"a=/x,b=/y", func(c *Config) { c.ModelClaims = map[string]string{"a": "/x", "b": "/y"} }},
 	"model_streams":          {"2", func(c *Config) { c.ModelStreams = 2 }},
 	"model_bytes_per_second": {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
 

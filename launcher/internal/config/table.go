@@ -66,6 +66,7 @@ func table(c *Config) []setting {
 		{"model_user", "", "name of this launcher, and of those that come after it, among launchers that share that folder; empty for one made of the state folder", optional(&c.ModelUser, text)},
 		{"model_storage_limit", "0", "what the models of that folder may take together when the launcher pulls one; 0 for as much as the disk has", size(&c.ModelStorageLimit)},
 		{"model_retention", "keep", "what becomes of a model that nobody uses, wants or has pinned when the launcher pulls one that has no room: it stays, or goes (lru: the one that was used longest ago first)", choice(&c.ModelRetention, "keep", "lru")},
+		{"model_claims", "", "volumes with models, as CLAIM=DIR where each is mounted; instances read what a ModelCache keeps there after what the model store has, and pvc://CLAIM/folder is a folder of one; empty for none", claims(&c.ModelClaims)},
 		{"model_streams", "4", "how many files of a model are fetched at once", number(&c.ModelStreams, 1)},
 		{"model_bytes_per_second", "0", "what all streams of a pull may take together; 0 for as much as there is", size(&c.ModelBytesPerSecond)},
 

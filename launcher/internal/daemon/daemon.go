@@ -70,12 +70,13 @@ type Options struct {
 	TLS             mtls.Server // without a certificate: plain HTTP
 	Limits          supervisor.Limits
 	Budget          launcherapi.Budget
-	ModelStore      string   // folder of models; empty: none
-	ModelUser       string   // whose leases are on them; empty: named by the state folder
-	ModelLimit      int64    // bytes that they may take; 0: no limit
-	ModelRetention  string   // what becomes of those that nobody keeps when room is needed: keep or lru
-	ModelFetch      []string // modelfetch and its flags
-	Serving         func()   // called once the launcher serves
+	ModelStore      string            // folder of models; empty: none
+	ModelUser       string            // whose leases are on them; empty: named by the state folder
+	ModelLimit      int64             // bytes that they may take; 0: no limit
+	ModelRetention  string            // what becomes of those that nobody keeps when room is needed: keep or lru
+	ModelFetch      []string          // modelfetch and its flags
+	ModelClaims     map[string]string // where volumes with models are mounted, by their names
+	Serving         func()            // called once the launcher serves
 	Logger          *slog.Logger
 }
 
@@ -313,7 +314,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	}
 	d.sup = supervisor.New(supervisor.Options{
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: os.Environ(),
-		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
 	})

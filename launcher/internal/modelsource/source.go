@@ -48,8 +48,9 @@ type Options struct {
 	// Credentials are those of the address's scheme, see [fetchapi.Credentials.For]. Nil:
 	// those of the process's own environment and user.
 	Credentials fetchapi.Credentials
-	HubEndpoint string        // address of the hub; "" means https://huggingface.co
-	Stall       time.Duration // how long a source may be silent
+	Claims      map[string]string // where claims are mounted, by their names
+	HubEndpoint string            // address of the hub; "" means https://huggingface.co
+	Stall       time.Duration     // how long a source may be silent
 }
 
 // remedy is what helps whom a source refuses: own, where the credentials are the
@@ -79,6 +80,8 @@ func New(uri string, o Options) (Source, error) {
 	switch u.Scheme {
 	case "file":
 		return newFolder(u)
+	case "pvc":
+		return newClaim(u, o)
 	case "https", "http":
 		return newWeb(u, o)
 	case "hf":
@@ -89,7 +92,7 @@ func New(uri string, o Options) (Source, error) {
 	if store, ok := providers[u.Scheme]; ok {
 		return newBucket(u, o, store)
 	}
-	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://bucket/folder, azblob://container/folder or oci://registry/repository:tag", uri)
+	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path, file:///folder, pvc://claim/folder, s3://bucket/folder, gs://bucket/folder, azblob://container/folder or oci://registry/repository:tag", uri)
 }
 
 func reasonf(reason, format string, args ...any) error {

@@ -22,6 +22,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
+	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -53,6 +54,7 @@ type Options struct {
 	Runner    Runner
 	Forker    Forker // nil: every engine is started by exec
 	Models    Models // nil: the launcher has no store of models
+	Claims    modelstore.Claims
 	Gates     Gates
 	Logs      Logs
 	Records   Records
