@@ -6,6 +6,9 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
@@ -116,18 +120,8 @@ func (s *claimSite) absent(o client.Object, name string) bool {
 	return apierrors.IsNotFound(api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, o))
 }
 
-// sent is how many bytes of models the hub has sent.
-func sent(hub *hubserver.Hub) (n int64) {
-	for _, r := range hub.Seen() {
-		if r.Content {
-			n += r.Sent
-		}
-	}
-	return n
-}
-
 func TestAModelIsKeptOnAClaimThatIsMadeForItAndGoesWithIt(t *testing.T) {
-	const size = 3 << 20
+	const size = 2 << 20
 	s := newClaimSite(t)
 	s.hub.Put("org/mine", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte("{}"), "model.safetensors": bytes.Repeat([]byte("w"), size)}})
 	root, rate := int64(0), resource.MustParse("1Mi")
@@ -152,24 +146,61 @@ func TestAModelIsKeptOnAClaimThatIsMadeForItAndGoesWithIt(t *testing.T) {
 	status := s.told("mine", "the claim has it", whole)
 	assert.Equal(t, hubCommit, status.Revision)
 	assert.EqualValues(t, size+2, status.SizeBytes)
-	assert.Less(t, sent(s.hub), int64(size+size/2), "it went on where it was")
+	assert.True(t, slices.ContainsFunc(s.hub.Seen(), func(r hubserver.Request) bool {
+		return r.Content && strings.HasPrefix(r.Range, "bytes=") && r.Range != "bytes=0-"
+	}), "it went on where it was: %+v", s.hub.Seen())
 	s.eventually("its Job is gone", func() bool { return s.absent(&batchv1.Job{}, "mine-fetch") })
-	assert.Regexp(t, `mine +hf://org/mine +mine +3.0 MiB +0 +True`, s.kubectl("get", "mc", "mine"))
+	assert.Regexp(t, `mine +hf://org/mine +mine +2.0 MiB +0 +True`, s.kubectl("get", "mc", "mine"))
 
+	user := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "user"}, Spec: corev1.PodSpec{
+		NodeSelector: map[string]string{"no": "node"}, // it need not run to count
+		Containers:   []corev1.Container{{Name: "c", Image: "hotseat.local/launcher:dev"}},
+		Volumes:      []corev1.Volume{{Name: "m", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "mine"}}}},
+	}}
+	require.NoError(t, api.Create(t.Context(), user))
+	s.told("mine", "who mounts the claim", func(status *v1alpha1.ModelCacheStatus) bool {
+		return slices.Equal(status.InUseBy, []string{"Pod user"})
+	})
 	require.NoError(t, api.Delete(t.Context(), c))
+	assert.Contains(t, s.says("mine", v1alpha1.ConditionDeletionBlocked, v1alpha1.ReasonInUse), "is mounted by Pod user")
+	require.NoError(t, api.Delete(t.Context(), user))
 	s.eventually("the claim is gone with it", func() bool {
 		return s.absent(&v1alpha1.ModelCache{}, "mine") && s.absent(&corev1.PersistentVolumeClaim{}, "mine")
 	})
 }
 
-// sharedFolder is one that all nodes have and everybody may write to.
-func sharedFolder(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "hotseat-claim-")
+// The example is for a cluster whose default StorageClass has volumes that all nodes have.
+func TestTheExampleOfAModelOnAClaimIsServedFromThereAndTheClaimStays(t *testing.T) {
+	s := newClaimSite(t)
+	_, err := shared.Kubectl(t.Context(), nil, "annotate", "storageclass", s.ns, "storageclass.kubernetes.io/is-default-class=true")
 	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
-	require.NoError(t, os.Chmod(dir, 0o777))
-	return dir
-}
+	folder, err := os.MkdirTemp("/tmp", "hotseat-claim-")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(folder)) })
+	require.NoError(t, os.Chmod(folder, 0o777))
+	tiny := filepath.Join(folder, "from", "tiny")
+	require.NoError(t, os.MkdirAll(tiny, 0o755))
+	for _, name := range []string{"config.json", "model.safetensors"} {
+		require.NoError(t, os.WriteFile(filepath.Join(tiny, name), []byte("{}"), 0o644))
+	}
+	s.volume("models", folder, "2Gi")
 
-var _ = sharedFolder
+	s.apply("examples/model-cache/claim.yaml")
+	s.kubectl("wait", "--for=condition=Available", "--timeout="+patience.String(), "mc/tiny")
+	s.kubectl("rollout", "status", "deployment/tiny", "--timeout="+patience.String())
+	var from []string
+	for _, pod := range s.launcherPods("claimed") {
+		for _, i := range s.instances(s.launcher(pod.Name)) {
+			from = append(from, i.ModelFrom, i.ModelPath)
+			s.told("tiny", "which inference server reads it", func(status *v1alpha1.ModelCacheStatus) bool {
+				return slices.Contains(status.InUseBy, "inference server "+i.InstanceID+" of "+pod.Name)
+			})
+		}
+	}
+	status := s.told("tiny", "it is whole", whole)
+	assert.Equal(t, []string{launcherapi.ModelFromCache, podmeta.ClaimDir("models") + "/" + status.Folder}, from)
+	assert.FileExists(t, filepath.Join(folder, status.Folder, "model.safetensors"))
+	s.kubectl("delete", "mc/tiny", "--timeout="+patience.String())
+	assert.FileExists(t, filepath.Join(folder, status.Folder, "model.safetensors"), "a claim that was there is left as it is")
+	assert.False(t, s.absent(&corev1.PersistentVolumeClaim{}, "models"))
+}
