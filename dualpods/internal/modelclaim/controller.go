@@ -272,6 +272,9 @@ var quiet = []string{v1alpha1.ReasonDownloading, v1alpha1.ReasonRemoving, v1alph
 
 func (c *Controller) announce(before, now *v1alpha1.ModelCache) {
 	said := map[string]bool{} // one message under two conditions is one Event
+	for _, c := range before.Status.Conditions {
+		said[c.Message] = true
+	}
 	for _, kind := range []string{v1alpha1.ConditionCredentialsAccepted, v1alpha1.ConditionDegraded, v1alpha1.ConditionDeletionBlocked, v1alpha1.ConditionAvailable} {
 		was, is := meta.FindStatusCondition(before.Status.Conditions, kind), meta.FindStatusCondition(now.Status.Conditions, kind)
 		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
