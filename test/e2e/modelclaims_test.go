@@ -61,6 +61,7 @@ func TestAJobsProgramFillsAClaimThatInstancesReadWithoutALease(t *testing.T) {
 	require.Zero(t, code, log)
 	assert.Equal(t, commit, o.Revision)
 	require.NoError(t, os.MkdirAll(filepath.Join(c.mount, "plain", "m"), 0o755))
+	require.NoError(t, os.Symlink("/etc", filepath.Join(c.mount, "out")))
 	n := NewNode(t, "--model-claims", "shared="+c.mount+",empty="+t.TempDir())
 	path := filepath.Join(c.dir, "models", o.ID, "files")
 
@@ -84,6 +85,7 @@ func TestAJobsProgramFillsAClaimThatInstancesReadWithoutALease(t *testing.T) {
 	assert.Equal(t, []string{"pvc://shared/plain/m"}, i.ServedModelNames)
 	for model, says := range map[string]string{
 		"pvc://shared/plain/none": `claim shared has no folder "/plain/none"`,
+		"pvc://shared/out":        `claim shared has no folder "/out": `,
 		"pvc://other/m":           `this launcher has no claim "other", it has empty, shared: name it in spec.modelCache.claims`,
 		"pvc://shared/../../etc":  `claim shared has no folder "/etc"`,
 	} {

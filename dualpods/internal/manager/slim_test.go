@@ -42,8 +42,8 @@ func TestThePodsOfOthersAreCachedByNameAlone(t *testing.T) {
 	}, slimmed(mounts), "which claims it mounts, and whether it has ended")
 
 	for what, mark := range map[string]func(*corev1.Pod){
-		"one that fetches a model": func(p *corev1.Pod) { p.Labels = map[string]string{podmeta.LabelModelCacheUID: "u"} },
-		"a requester": func(p *corev1.Pod) { p.Annotations = map[string]string{podmeta.AnnotationServerPatch: "{}"} },
+		"one that fetches a model":                   func(p *corev1.Pod) { p.Labels = map[string]string{podmeta.LabelModelCacheUID: "u"} },
+		"a requester":                                func(p *corev1.Pod) { p.Annotations = map[string]string{podmeta.AnnotationServerPatch: "{}"} },
 		"a requester whose input somebody took away": func(p *corev1.Pod) { p.Finalizers = []string{podmeta.FinalizerRequester} },
 		"a launcher": func(p *corev1.Pod) {
 			p.Labels = map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "simulated"}

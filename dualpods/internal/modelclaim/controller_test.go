@@ -233,3 +233,29 @@ func TestAJobThatWasMadeAndIsNotHeardOfYetIsNoOtherOnes(t *testing.T) {
 	p.passes(2)
 	assert.Equal(t, v1alpha1.ReasonDownloading, p.condition(v1alpha1.ConditionAvailable).Reason)
 }
+
+// Each pass is one of a controller that knows nothing of the passes before.
+func TestAControllerThatIsNewAtEachStepMakesNothingTwice(t *testing.T) {
+	var made []string
+	p := newPlace(t, nil, interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+		made = append(made, o.GetName())
+		return c.Create(ctx, o, opts...)
+	}})
+	passes := func(n int) {
+		for range n {
+			p.c = New(p.c.opts)
+			p.passes(1)
+		}
+	}
+	passes(5)
+	p.worker("w", `{"id":"id","revision":"r","bytes":1}`, batchv1.JobComplete)
+	passes(5)
+	assert.Equal(t, v1alpha1.ReasonWhole, p.condition(v1alpha1.ConditionAvailable).Reason)
+	var c v1alpha1.ModelCache
+	require.True(t, p.there(&c, "m"))
+	require.NoError(t, p.api.Delete(t.Context(), &c))
+	passes(5)
+	assert.False(t, p.there(&c, "m"))
+	assert.False(t, p.there(&corev1.PersistentVolumeClaim{}, "m"))
+	assert.Equal(t, []string{"m", "m-fetch", "w"}, made)
+}

@@ -24,6 +24,7 @@ import (
 // as they stay in it.
 type folder struct {
 	uri   string
+	claim string // where the claim is mounted that path stays in; empty: it is no claim's
 	path  string
 	dir   string // that is read; the folder of path where that is a file
 	files []fetchapi.File
@@ -45,7 +46,24 @@ func newClaim(u *url.URL, o Options) (Source, error) {
 		return nil, invalid("the claim %q of %s is not mounted here, %s: name it where it is said which claims are", u.Host, u, mounted(o.Claims))
 	}
 	address := url.URL{Scheme: "pvc", Host: u.Host, Path: strings.TrimRight(path.Clean("/"+u.Path), "/")}
-	return &folder{uri: address.String(), path: filepath.Join(dir, filepath.FromSlash(address.Path))}, nil
+	return &folder{uri: address.String(), claim: filepath.Clean(dir), path: filepath.Join(dir, filepath.FromSlash(address.Path))}, nil
+}
+
+// open opens a folder: one of a claim within that, wherever links lead.
+func (s *folder) open(dir string) (*os.Root, error) {
+	if s.claim == "" {
+		return os.OpenRoot(dir)
+	}
+	claim, err := os.OpenRoot(s.claim)
+	if err != nil {
+		return nil, err
+	}
+	defer claim.Close()
+	below, err := filepath.Rel(s.claim, dir)
+	if err != nil {
+		return nil, err
+	}
+	return claim.OpenRoot(below)
 }
 
 func mounted(claims map[string]string) string {
@@ -65,7 +83,7 @@ func (s *folder) Resolve(context.Context) (*fetchapi.Manifest, error) {
 	if single {
 		s.dir = filepath.Dir(s.path)
 	}
-	root, err := os.OpenRoot(s.dir)
+	root, err := s.open(s.dir)
 	if err != nil {
 		return nil, fileError(err)
 	}
@@ -107,7 +125,7 @@ func (s *folder) add(root *os.Root, name string) error {
 }
 
 func (s *folder) Open(_ context.Context, n int, offset int64) (*Stream, error) {
-	root, err := os.OpenRoot(s.dir)
+	root, err := s.open(s.dir)
 	if err != nil {
 		return nil, fileError(err)
 	}

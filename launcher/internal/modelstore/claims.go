@@ -1,6 +1,7 @@
 package modelstore
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -60,12 +61,25 @@ func (c Claims) Folder(address string) (string, error) {
 		}
 		return "", fmt.Errorf("this launcher has no claim %q, %s: name it in spec.modelCache.claims of its LauncherConfig, or by --model-claims", claim, has)
 	}
-	folder := filepath.Join(dir, filepath.FromSlash(path.Clean("/"+below)))
-	info, err := os.Stat(folder)
-	if err != nil || !info.IsDir() {
-		return "", fmt.Errorf("claim %s has no folder %q", claim, path.Clean("/"+below))
+	name := path.Clean("/" + below)
+	if err := isFolder(dir, strings.TrimPrefix(name, "/")); err != nil {
+		return "", fmt.Errorf("claim %s has no folder %q: %w", claim, name, err)
 	}
-	return folder, nil
+	return filepath.Join(dir, filepath.FromSlash(name)), nil
+}
+
+// isFolder says whether there is a folder within another one, wherever links lead.
+func isFolder(dir, name string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	folder, err := root.OpenRoot(cmp.Or(name, "."))
+	if err != nil {
+		return err
+	}
+	return folder.Close()
 }
 
 // Absent says that an error of Wanted is that there is no such version, or none that is

@@ -152,6 +152,17 @@ func TestAModelIsKeptOnAClaimThatIsMadeForItAndGoesWithIt(t *testing.T) {
 	s.eventually("its Job is gone", func() bool { return s.absent(&batchv1.Job{}, "mine-fetch") })
 	assert.Regexp(t, `mine +hf://org/mine +mine +2.0 MiB +0 +True`, s.kubectl("get", "mc", "mine"))
 
+	for _, policy := range []v1alpha1.ModelReclaimPolicy{v1alpha1.ReclaimRetain, v1alpha1.ReclaimDelete} {
+		s.kubectl("patch", "mc/mine", "--type=merge", "-p", `{"spec":{"reclaimPolicy":"`+string(policy)+`"}}`)
+		s.eventually("the claim is owned as its policy says", func() bool {
+			var claim corev1.PersistentVolumeClaim
+			require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(c), &claim))
+			return len(claim.OwnerReferences) > 0 == (policy == v1alpha1.ReclaimDelete)
+		})
+	}
+	namesake := &v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.ClusterModelCacheSpec{Source: c.Spec.Source, NodeGroups: []string{"none"}}}
+	require.NoError(t, api.Create(t.Context(), namesake))
+	t.Cleanup(func() { assert.NoError(t, api.Delete(context.Background(), namesake)) })
 	user := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "user"}, Spec: corev1.PodSpec{
 		NodeSelector: map[string]string{"no": "node"}, // it need not run to count
 		Containers:   []corev1.Container{{Name: "c", Image: "hotseat.local/launcher:dev"}},
@@ -167,6 +178,61 @@ func TestAModelIsKeptOnAClaimThatIsMadeForItAndGoesWithIt(t *testing.T) {
 	s.eventually("the claim is gone with it", func() bool {
 		return s.absent(&v1alpha1.ModelCache{}, "mine") && s.absent(&corev1.PersistentVolumeClaim{}, "mine")
 	})
+	require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(namesake), namesake))
+	assert.True(t, namesake.DeletionTimestamp.IsZero(), "one of the cluster by the same name is another")
+}
+
+// sharedFolder is one that all nodes have and everybody may write to.
+func sharedFolder(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "hotseat-claim-")
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o777))
+	return dir
+}
+
+func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
+	const token = "hf_aTokenThatNobodyIsToSee"
+	s := newClaimSite(t)
+	for _, name := range []string{"small", "gated", "classless"} {
+		s.hub.Put("org/"+name, hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"model.safetensors": bytes.Repeat([]byte("w"), 2<<20)}})
+	}
+	s.hub.Gate(token)
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "hub"}, StringData: map[string]string{"TOKEN": token}}
+	gated := func(spec *v1alpha1.ModelCacheSpec) {
+		spec.Credentials = &v1alpha1.ModelClaimCredentials{SecretRef: &v1alpha1.SecretReference{Name: secret.Name}}
+	}
+	s.keep("gated", func(spec *v1alpha1.ModelCacheSpec) { gated(spec); spec.Claim = &v1alpha1.ClaimReference{Name: "later"} })
+	assert.Contains(t, s.says("gated", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimMissing), "spec.claim")
+	s.volume("gated", sharedFolder(t), "16Mi")
+	require.NoError(t, api.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "later"}, Spec: corev1.PersistentVolumeClaimSpec{
+		StorageClassName: &s.ns, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("16Mi")}},
+	}}))
+	s.says("gated", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonSecretMissing)
+	require.NoError(t, api.Create(t.Context(), secret))
+	assert.Contains(t, s.says("gated", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonSecretInvalid), `"TOKEN" is not known`)
+	secret.Data, secret.StringData = map[string][]byte{"HF_TOKEN": []byte(token)}, nil
+	require.NoError(t, api.Update(t.Context(), secret))
+	s.told("gated", "the claim has it", whole)
+
+	s.keep("classless", func(spec *v1alpha1.ModelCacheSpec) {
+		gated(spec)
+		class := "none-" + s.ns
+		spec.ClaimTemplate = &v1alpha1.ModelClaimTemplate{StorageClassName: &class, Storage: resource.MustParse("16Mi")}
+	})
+	assert.Contains(t, s.says("classless", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending), "there is no StorageClass")
+	s.volume("small", sharedFolder(t), "1Mi")
+	s.keep("small", func(spec *v1alpha1.ModelCacheSpec) {
+		gated(spec)
+		spec.ClaimTemplate = s.template("1Mi")
+		spec.ClaimTemplate.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	})
+	said := s.says("small", v1alpha1.ConditionCapacityExceeded, "CapacityExceeded")
+	assert.Contains(t, said, "the model takes 2.0 MiB, and of the limit of 1.0 MiB")
+	assert.Contains(t, said, "raise spec.claimTemplate.storage")
+	assert.NotContains(t, s.kubectl("get", "mc,jobs,pods", "-o", "yaml"), token)
 }
 
 // The example is for a cluster whose default StorageClass has volumes that all nodes have.
@@ -174,10 +240,7 @@ func TestTheExampleOfAModelOnAClaimIsServedFromThereAndTheClaimStays(t *testing.
 	s := newClaimSite(t)
 	_, err := shared.Kubectl(t.Context(), nil, "annotate", "storageclass", s.ns, "storageclass.kubernetes.io/is-default-class=true")
 	require.NoError(t, err)
-	folder, err := os.MkdirTemp("/tmp", "hotseat-claim-")
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(folder)) })
-	require.NoError(t, os.Chmod(folder, 0o777))
+	folder := sharedFolder(t)
 	tiny := filepath.Join(folder, "from", "tiny")
 	require.NoError(t, os.MkdirAll(tiny, 0o755))
 	for _, name := range []string{"config.json", "model.safetensors"} {
