@@ -95,9 +95,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return err
 	}
-	requesters := spi.New(keeper.Requester)
+	requesters, kubelets := spi.New(keeper.Requester), allocations.New(keeper.Launcher)
 	defer requesters.Close()
-	kubelets := allocations.New(keeper.Launcher)
 	defer kubelets.Close()
 	var (
 		binder *binding.Controller

@@ -36,7 +36,6 @@ type place struct {
 	now    time.Time
 	secret *corev1.Secret // nil: there is none
 	events *events.FakeRecorder
-	faults interceptor.Funcs
 }
 
 func newPlace(t *testing.T, change func(*v1alpha1.ModelCache), faults interceptor.Funcs) *place {
