@@ -15,7 +15,7 @@ type InstanceSpec struct {
 	Annotations map[string]string   `json:"annotations,omitempty" maxProperties:"1024" doc:"Kept and echoed. hotseat.dev/pinned=true keeps the instance from being evicted."`
 	Engine      string              `json:"engine,omitempty" enum:"vllm" doc:"Which engine adapter runs it. Default: vllm."`
 	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"fork: from a preloader, refused while none that fits is ready; auto: by fork, waiting for one that loads, and by exec where there can be none. Default: the launcher's start_method."`
-	ModelCache  string              `json:"model_cache,omitempty" enum:"auto,require,off" doc:"auto (default): a model that the launcher's model store has is read from there, any other the engine finds by itself; require: refused unless the store has it whole; off: the store is not looked at."`
+	ModelCache  string              `json:"model_cache,omitempty" enum:"auto,require,off" doc:"auto (default): a model that the launcher's model store or a claim of its has is read from there, any other the engine finds by itself; require: refused unless one of them has it whole; off: they are not looked at."`
 }
 
 // Values of InstanceSpec.ModelCache, and of Instance.ModelFrom.
@@ -62,10 +62,10 @@ type Instance struct {
 
 	Model            string   `json:"model" doc:"Model as the request names it."`
 	ModelCache       string   `json:"model_cache,omitempty" doc:"As given."`
-	ModelFrom        string   `json:"model_from,omitempty" enum:"cache,source" doc:"cache: the engine reads the model from the launcher's model store; source: it finds the model by itself, and model_why says why. Absent where the launcher has no store."`
+	ModelFrom        string   `json:"model_from,omitempty" enum:"cache,source" doc:"cache: the engine reads the model from the launcher's model store, or from that of a claim; source: it finds the model by itself, and model_why says why. Absent where the launcher has no store."`
 	ModelWhy         string   `json:"model_why,omitempty"`
-	ModelID          string   `json:"model_id,omitempty" doc:"With model_from cache: id of the version in the store. It cannot be removed while the instance lives."`
-	ModelPath        string   `json:"model_path,omitempty" doc:"With model_from cache: the folder that the engine was told."`
+	ModelID          string   `json:"model_id,omitempty" doc:"With model_from cache: id of the version in the store. From the launcher's own store it cannot be removed while the instance lives."`
+	ModelPath        string   `json:"model_path,omitempty" doc:"The folder that the engine was told: with model_from cache, or of a claim."`
 	ServedModelNames []string `json:"served_model_names" doc:"Names that clients may ask for."`
 	SleepLevel       int      `json:"sleep_level,omitempty" minimum:"1" maximum:"2" doc:"Level at which it sleeps: 1 keeps the weights in host memory, 2 drops them."`
 

@@ -56,7 +56,7 @@ func Address(name string) string {
 	if rest, ok := strings.CutPrefix(name, "oci://"); ok && !strings.ContainsAny(rest[strings.LastIndex(rest, "/")+1:], ":@") {
 		return name + ":latest"
 	}
-	if InBucket(name) || strings.HasPrefix(name, "file://") {
+	if InBucket(name) || strings.HasPrefix(name, "file://") || strings.HasPrefix(name, "pvc://") {
 		return strings.TrimRight(name, "/")
 	}
 	return name

@@ -53,11 +53,19 @@ const AnnotationMadeFor = PrefixOwn + "made-for"
 // VolumeModels is the volume of a launcher Pod that has the models of its node.
 const VolumeModels = "hotseat-models"
 
+// ClaimDir is where a launcher Pod has a PersistentVolumeClaim that its LauncherConfig
+// names for models.
+func ClaimDir(claim string) string { return claimsDir + claim }
+
+const claimsDir = "/var/lib/hotseat/claims/"
+
 // Labels.
 const (
 	LabelLauncherConfig = PrefixOwn + "launcher-config"  // on a launcher Pod: name of its LauncherConfig
 	LabelComponent      = "app.kubernetes.io/component"  // on a launcher Pod: ComponentLauncher
 	LabelModelNodeGroup = PrefixOwn + "model-node-group" // on a launcher Pod: ModelCacheNodeGroup whose folder it has; absent: it has no model store
+	LabelModelCache     = PrefixOwn + "model-cache"      // on a Job and its Pods: the ModelCache that they fetch for
+	LabelModelCacheUID  = PrefixOwn + "model-cache-uid"  // likewise, and on the claim that was made for it: its UID
 	LabelManagedBy      = "app.kubernetes.io/managed-by" // on whatever the controller makes: ManagedBy
 
 	ComponentLauncher = "launcher"
@@ -86,7 +94,7 @@ const LabelModelVolume = PrefixOwn + "cluster-model-cache"
 const (
 	FinalizerRequester  = Prefix + "requester"      // until its server is asleep or gone
 	FinalizerProvider   = Prefix + "provider"       // while an instance of it is bound
-	FinalizerModelCache = PrefixOwn + "model-cache" // on a ClusterModelCache, until no node has anything of it
+	FinalizerModelCache = PrefixOwn + "model-cache" // on a ClusterModelCache, until no node has anything of it; on a ModelCache, until its claim is gone or let go
 )
 
 // ReadinessGate is the condition of a requester that is true while its

@@ -80,3 +80,12 @@ const (
 	ReasonSeveralVersions  = "SeveralVersions" // its nodes have different ones
 	ReasonSeveralFolders   = "SeveralFolders"  // its node groups have different ones, and a volume has one
 )
+
+// Reasons of the conditions of a ModelCache, besides those.
+const (
+	ReasonWhole        = "Whole"        // the claim has the model
+	ReasonPreparing    = "Preparing"    // something is made that is there in a moment
+	ReasonClaimMissing = "ClaimMissing" // there is no claim of that name, or it is being deleted
+	ReasonClaimPending = "ClaimPending" // it has no volume yet
+	ReasonClaimRefused = "ClaimRefused" // the API server lets it not be changed so
+)

@@ -1,7 +1,8 @@
 // Package v1alpha1 holds the custom resources of group hotseat.dev:
 // [InferenceServerConfig], which says what an inference server is,
-// [LauncherConfig], which says what launchers there are, and [ClusterModelCache]
-// and [ModelCacheNodeGroup], which say what models are kept on which nodes.
+// [LauncherConfig], which says what launchers there are, [ClusterModelCache] and
+// [ModelCacheNodeGroup], which say what models are kept on which nodes, and
+// [ModelCache], which has one kept on a PersistentVolumeClaim.
 //
 // +kubebuilder:object:generate=true
 // +groupName=hotseat.dev
@@ -23,6 +24,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 		&LauncherConfig{}, &LauncherConfigList{},
 		&ClusterModelCache{}, &ClusterModelCacheList{},
 		&ModelCacheNodeGroup{}, &ModelCacheNodeGroupList{},
+		&ModelCache{}, &ModelCacheList{},
 	)
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil

@@ -72,14 +72,28 @@ type LauncherConfigSpec struct {
 	ModelCache *LauncherModelCache `json:"modelCache,omitempty"`
 }
 
-// LauncherModelCache says where launchers keep models.
+// LauncherModelCache says where launchers have models.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.nodeGroup) || has(self.claims) && size(self.claims) > 0",message="give nodeGroup, claims or both"
 type LauncherModelCache struct {
 	// Name of a ModelCacheNodeGroup: its folder of the node is mounted into each
 	// launcher, which fetches there what ClusterModelCaches ask for.
-	// +required
+	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
-	NodeGroup string `json:"nodeGroup"`
+	NodeGroup string `json:"nodeGroup,omitempty"`
+
+	// Names of PersistentVolumeClaims of the namespace, which are mounted into each
+	// launcher to be read: what ModelCaches keep there is served from there, and
+	// pvc://CLAIM/folder is a folder of one. One that is ReadWriteOnce is on one node at a
+	// time.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Claims []string `json:"claims,omitempty"`
 }
 
 // AllocationCheckMode says who is asked which GPUs a requester has.

@@ -194,7 +194,8 @@ const (
 type ModelSource struct {
 	// Address of the model, as `launcher pull` takes them: hf://org/name,
 	// https://host/path/of/folder, s3://bucket/folder, gs://bucket/folder,
-	// azblob://container/folder, oci://registry/repository:tag or file:///folder.
+	// azblob://container/folder, oci://registry/repository:tag, file:///folder, or
+	// pvc://claim/folder where the claim is mounted.
 	// +required
 	// +kubebuilder:validation:MaxLength=2048
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z][a-z0-9+.-]*://.')",message="should be an address as hf://org/name"

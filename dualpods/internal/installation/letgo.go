@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -172,36 +173,37 @@ func takeOff(ctx context.Context, api client.Client, key client.ObjectKey) error
 	return nil
 }
 
-// letGoOfModels takes our finalizer off the ClusterModelCaches, and the labels of models
-// off the nodes: both are those of a controller that looks at all namespaces.
+// letGoOfModels takes our finalizer off the ModelCaches and ClusterModelCaches, and the
+// labels of models off the nodes: the last two are those of a controller that looks at all
+// namespaces.
 func letGoOfModels(ctx context.Context, api client.Client, opts LetGoOptions) error {
+	err := letGoOfCaches(ctx, api, opts, "ModelCache", &v1alpha1.ModelCacheList{})
 	if opts.Namespace != "" {
-		return nil
+		return err
 	}
-	return errors.Join(letGoOfCaches(ctx, api, opts), unlabel(ctx, api))
+	return errors.Join(err, letGoOfCaches(ctx, api, opts, "ClusterModelCache", &v1alpha1.ClusterModelCacheList{}), unlabel(ctx, api))
 }
 
-func letGoOfCaches(ctx context.Context, api client.Client, opts LetGoOptions) error {
-	var caches v1alpha1.ClusterModelCacheList
-	err := api.List(ctx, &caches)
+func letGoOfCaches(ctx context.Context, api client.Client, opts LetGoOptions, kind string, caches client.ObjectList) error {
+	err := api.List(ctx, caches, client.InNamespace(opts.Namespace))
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		return nil // a chart from before there were any
 	}
 	if err != nil {
-		return fmt.Errorf("cannot list the ClusterModelCaches: %w", err)
+		return fmt.Errorf("cannot list the %ss: %w", kind, err)
 	}
-	for i := range caches.Items {
-		cache := &caches.Items[i]
-		before := cache.DeepCopy()
+	return meta.EachListItem(caches, func(o runtime.Object) error {
+		cache := o.(client.Object)
+		before := o.DeepCopyObject().(client.Object)
 		if !controllerutil.RemoveFinalizer(cache, podmeta.FinalizerModelCache) {
-			continue
+			return nil
 		}
 		if err := client.IgnoreNotFound(api.Patch(ctx, cache, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))); err != nil {
-			return fmt.Errorf("cannot take our finalizer off ClusterModelCache %s: %w", cache.Name, err)
+			return fmt.Errorf("cannot take our finalizer off %s %s: %w", kind, client.ObjectKeyFromObject(cache), err)
 		}
-		opts.Log.Info("let go", "clustermodelcache", cache.Name)
-	}
-	return nil
+		opts.Log.Info("let go", strings.ToLower(kind), client.ObjectKeyFromObject(cache).String())
+		return nil
+	})
 }
 
 // unlabel takes the labels of models off the nodes: nobody keeps them true any more. A

@@ -63,7 +63,8 @@ func TestNodesAndModelCachesAreLetGoOfWhateverElseCannotBe(t *testing.T) {
 			scheme := runtime.NewScheme()
 			require.NoError(t, errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)))
 			cache := &v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: "llama", Finalizers: []string{podmeta.FinalizerModelCache}}}
-			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(labelled("n1"), labelled("n2"), cache).WithInterceptorFuncs(c.faults).Build()
+			claimed := &v1alpha1.ModelCache{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "llama", Finalizers: []string{podmeta.FinalizerModelCache}}}
+			api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(labelled("n1"), labelled("n2"), cache, claimed).WithInterceptorFuncs(c.faults).Build()
 			err := letGoOfModels(t.Context(), api, LetGoOptions{Namespace: c.namespace, Log: logr.Discard()})
 			if c.says == "" {
 				require.NoError(t, err)
@@ -77,6 +78,8 @@ func TestNodesAndModelCachesAreLetGoOfWhateverElseCannotBe(t *testing.T) {
 			}
 			require.NoError(t, api.Get(t.Context(), client.ObjectKey{Name: "llama"}, cache))
 			assert.Equal(t, c.finalizer, len(cache.Finalizers) > 0)
+			require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(claimed), claimed))
+			assert.Empty(t, claimed.Finalizers)
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,12 +16,32 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// keepModels gives the main container the node's folder of models, and the program
-// that fetches them. Launchers that keep none are made as they ever were.
-func (w *making) keepModels() {
-	if w.group == nil {
-		return
+// haveModels gives the main container the node's folder of models with the program that
+// fetches them, and the claims that have some. Launchers that have none are made as they
+// ever were.
+func (w *making) haveModels() {
+	if w.group != nil {
+		w.keepModels()
 	}
+	var claims []string
+	if of := w.config.Spec.ModelCache; of != nil {
+		claims = of.Claims
+	}
+	var mounted []string
+	for n, claim := range claims {
+		name, dir := fmt.Sprintf("%s-%d", claimVolume, n), podmeta.ClaimDir(claim)
+		w.pod.Volumes = append(w.pod.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim},
+		}})
+		w.main.VolumeMounts = append(w.main.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: dir, ReadOnly: true})
+		mounted = append(mounted, claim+"="+dir)
+	}
+	if len(mounted) > 0 {
+		w.main.Args = append([]string{"--model-claims=" + strings.Join(mounted, ",")}, w.main.Args...)
+	}
+}
+
+func (w *making) keepModels() {
 	spec := &w.group.Spec
 	kind := corev1.HostPathDirectoryOrCreate
 	w.give(modelsDir, false, corev1.Volume{Name: podmeta.VolumeModels, VolumeSource: corev1.VolumeSource{
@@ -56,7 +77,7 @@ func (w *making) keepModels() {
 // modelGroup is the ModelCacheNodeGroup of a LauncherConfig; nil where it names none,
 // and with a problem where there is none of that name.
 func (p *Pool) modelGroup(ctx context.Context, config *v1alpha1.LauncherConfig) (*v1alpha1.ModelCacheNodeGroup, []podmeta.Problem, error) {
-	if config.Spec.ModelCache == nil {
+	if config.Spec.ModelCache == nil || config.Spec.ModelCache.NodeGroup == "" {
 		return nil, nil, nil
 	}
 	var group v1alpha1.ModelCacheNodeGroup
@@ -71,4 +92,24 @@ func (p *Pool) modelGroup(ctx context.Context, config *v1alpha1.LauncherConfig) 
 		return nil, nil, fmt.Errorf("cannot read ModelCacheNodeGroup %s: %w", config.Spec.ModelCache.NodeGroup, err)
 	}
 	return &group, nil, nil
+}
+
+// missingClaims are problems for the claims that a LauncherConfig names and that are not
+// there: a launcher would wait for them for ever.
+func (p *Pool) missingClaims(ctx context.Context, config *v1alpha1.LauncherConfig) (problems []podmeta.Problem, err error) {
+	if config.Spec.ModelCache == nil {
+		return nil, nil
+	}
+	for n, claim := range config.Spec.ModelCache.Claims {
+		err := p.opts.API.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: claim}, &corev1.PersistentVolumeClaim{})
+		if apierrors.IsNotFound(err) {
+			problems = append(problems, podmeta.Problem{
+				Kind: podmeta.Invalid, Field: fmt.Sprintf("spec.modelCache.claims[%d]", n),
+				Message: fmt.Sprintf("there is no PersistentVolumeClaim %s in namespace %s: make it, or a ModelCache that has it made, or name another one", claim, config.Namespace),
+			})
+		} else if err != nil {
+			return nil, fmt.Errorf("cannot read PersistentVolumeClaim %s: %w", claim, err)
+		}
+	}
+	return problems, nil
 }

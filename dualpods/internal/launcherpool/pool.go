@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -150,8 +151,12 @@ func (p *Pool) template(ctx context.Context, config *v1alpha1.LauncherConfig) (c
 	if err != nil {
 		return corev1.PodTemplateSpec{}, nil, err
 	}
+	claims, err := p.missingClaims(ctx, config)
+	if err != nil {
+		return corev1.PodTemplateSpec{}, nil, err
+	}
 	made, problems := Template(config, p.opts.Launcher, secretName(config), group)
-	return made, append(problems, missing...), nil
+	return made, slices.Concat(problems, missing, claims), nil
 }
 
 // finding is what a pass knows of a LauncherConfig.

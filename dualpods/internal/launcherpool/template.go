@@ -32,6 +32,7 @@ const (
 	devicesEnv     = "NVIDIA_VISIBLE_DEVICES" // read by NVIDIA's container runtime
 
 	programVolume, trustVolume, stateVolume, sharedVolume, kubeletVolume = "hotseat-program", "hotseat-tls", "hotseat-state", "hotseat-shm", "hotseat-pod-resources"
+	claimVolume                                                          = "hotseat-claim" // and a number
 )
 
 // Image is where the launcher comes from.
@@ -56,7 +57,7 @@ func Template(config *v1alpha1.LauncherConfig, image Image, secret string, group
 	w.probe()
 	w.mount()
 	w.place()
-	w.keepModels()
+	w.haveModels()
 	w.askKubelet()
 	made := corev1.PodTemplateSpec{Spec: theirs.Spec}
 	made.Labels, made.Annotations = maps.Clone(theirs.Labels), maps.Clone(theirs.Annotations)
@@ -111,7 +112,7 @@ var decided = map[string]string{
 	"budgets-max-instances": "spec.maxInstances", "budgets-max-sleepers-per-gpu": "spec.budgets.maxSleepersPerGPU",
 	"budgets-max-sleeper-bytes-per-gpu": "spec.budgets.maxSleeperBytesPerGPU",
 	"budgets-max-host-sleeper-bytes":    "spec.budgets.maxHostSleeperBytes", "budgets-min-residency": "spec.budgets.minResidency",
-	"model-store": "spec.modelCache", "model-user": "the controller", "model-storage-limit": "the ModelCacheNodeGroup of spec.modelCache",
+	"model-store": "spec.modelCache", "model-claims": "spec.modelCache.claims", "model-user": "the controller", "model-storage-limit": "the ModelCacheNodeGroup of spec.modelCache",
 	"model-streams": "the ModelCacheNodeGroup of spec.modelCache", "model-bytes-per-second": "the ModelCacheNodeGroup of spec.modelCache",
 }
 
@@ -142,7 +143,7 @@ func (w *making) refuse() {
 // refuseOfPod finds what it may not say outside its main container.
 func (w *making) refuseOfPod() {
 	for _, v := range w.pod.Volumes {
-		if slices.Contains([]string{programVolume, trustVolume, stateVolume, sharedVolume, kubeletVolume, podmeta.VolumeModels}, v.Name) {
+		if slices.Contains([]string{programVolume, trustVolume, stateVolume, sharedVolume, kubeletVolume, podmeta.VolumeModels}, v.Name) || strings.HasPrefix(v.Name, claimVolume+"-") {
 			w.problem(fieldTemplate+".spec.volumes["+v.Name+"]", "has the name of a volume of the controller: choose another")
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -105,6 +106,19 @@ func TestLaunchersThatKeepModelsHaveTheFolderOfTheirGroupAndItsLimits(t *testing
 	assert.NotContains(t, without.Labels, podmeta.LabelModelNodeGroup)
 }
 
+func TestLaunchersHaveTheClaimsThatAreNamedToBeRead(t *testing.T) {
+	config := configOf(t, "modelCache: {claims: [llama, team.qwen]}\n"+plain)
+	made, problems := Template(config, image, secretName(config), nil)
+	require.Empty(t, problems)
+	golden(t, "claims.yaml", made)
+	api := fake.NewClientBuilder().WithObjects(&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: "llama"}}).Build()
+	missing, err := New(Options{API: api}).missingClaims(t.Context(), config)
+	require.NoError(t, err)
+	require.Len(t, missing, 1)
+	assert.Equal(t, "spec.modelCache.claims[1]", missing[0].Field)
+	assert.Contains(t, missing[0].Message, "there is no PersistentVolumeClaim team.qwen")
+}
+
 func golden(t *testing.T, name string, made any) {
 	t.Helper()
 	got, err := yaml.Marshal(made)
@@ -135,6 +149,8 @@ func TestWhatATemplateMayNotSayIsToldWithTheNameOfTheField(t *testing.T) {
 		"the node":                         {pod("nodeName: node-1"), "spec.podTemplate.spec.nodeName", "nodeSelector"},
 		"another node than its population": {"population: {nodeSelector: {zone: b}}" + pod("nodeSelector: {zone: a}"), "spec.population.nodeSelector[zone]", "no node has both"},
 		"where its models are":             {in("args: [--model-store=/m]"), "spec.podTemplate.spec.containers[inference-server].args", "decided by spec.modelCache"},
+		"what claims it has":               {in("args: [--model-claims=a=/b]"), "spec.podTemplate.spec.containers[inference-server].args", "decided by spec.modelCache.claims"},
+		"a volume of a claim":              {pod("volumes: [{name: hotseat-claim-3}]"), "spec.podTemplate.spec.volumes[hotseat-claim-3]", "choose another"},
 		"a volume of models":               {pod("volumes: [{name: hotseat-models}]"), "spec.podTemplate.spec.volumes[hotseat-models]", "choose another"},
 		"nothing":                          {"maxInstances: 1", "spec.podTemplate", "is not there"},
 		"no container of that name":        {"podTemplate: {spec: {containers: [{name: x, image: example}]}}", "spec.podTemplate.spec.containers", "none is named inference-server"},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +30,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// ownOnly keeps DaemonSets and ConfigMaps of others, and Secrets that are of no
+// ownOnly keeps DaemonSets, Jobs and ConfigMaps of others, and Secrets that are of no
 // launcher, out of the cache.
 func ownOnly() (map[client.Object]cache.ByObject, error) {
 	tokens, err := labels.Parse(podmeta.LabelLauncherConfig) // whatever its value
@@ -37,6 +38,7 @@ func ownOnly() (map[client.Object]cache.ByObject, error) {
 		&corev1.Secret{}:    {Label: tokens},
 		&corev1.ConfigMap{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, mtls.ConfigMap)},
 		&appsv1.DaemonSet{}: {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
+		&batchv1.Job{}:      {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
 	}, err
 }
 
@@ -56,6 +58,7 @@ func setUpPool(ctx context.Context, mgr ctrl.Manager, pool *launcherpool.Pool, c
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(configOfSecret)).
 		Watches(&corev1.Pod{}, launcherEvents()).
 		Watches(&v1alpha1.ModelCacheNodeGroup{}, handler.EnqueueRequestsFromMapFunc(configsOfGroup(mgr.GetClient())), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(configsOfClaim(mgr.GetClient())), builder.WithPredicates(comesOrGoes())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(configsOfNode(mgr.GetClient())), builder.WithPredicates(goneOnly())).
 		WatchesRawSource(source.Func(counts.begin)).
 		Complete(pool)
@@ -71,6 +74,11 @@ func goneOnly() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false }, UpdateFunc: func(event.UpdateEvent) bool { return false },
 	}
+}
+
+// comesOrGoes lets through what is new, and what is gone.
+func comesOrGoes() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
 }
 
 // configsOfNode are the LauncherConfigs of the launchers that were made for a node
@@ -168,7 +176,9 @@ type ears struct {
 	nodeOf   func(launcher string) (node string, ok bool)
 	configOf func(launcher string) (config client.ObjectKey, ok bool)
 
-	nodes, configs, models *requests
+	claimsOf func(config client.ObjectKey) []reconcile.Request // ModelCaches
+
+	nodes, configs, models, claims *requests
 }
 
 // changed is for something else of its instances, or that it is silent.
@@ -176,6 +186,7 @@ func (e ears) changed(launcher string) {
 	e.toNode(launcher)
 	if config, ok := e.configOf(launcher); ok {
 		e.configs.addLater(config)
+		e.claims.addAll(e.claimsOf(config))
 	}
 }
 

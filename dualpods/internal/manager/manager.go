@@ -95,14 +95,13 @@ func Run(ctx context.Context, opts Options) (err error) {
 	}
 	life, end := context.WithCancel(ctx)
 	defer end()
-	var again, counts, models requests
+	var again, counts, models, claims requests
 	keeper, trusted, err := openAuthority(ctx, mgr, config, opts, &counts)
 	if err != nil {
 		return err
 	}
-	requesters := spi.New(keeper.Requester)
+	requesters, kubelets := spi.New(keeper.Requester), allocations.New(keeper.Launcher)
 	defer requesters.Close()
-	kubelets := allocations.New(keeper.Launcher)
 	defer kubelets.Close()
 	var (
 		binder *binding.Controller
@@ -113,6 +112,9 @@ func Run(ctx context.Context, opts Options) (err error) {
 		nodeOf:   func(launcher string) (string, bool) { return binder.NodeOf(launcher) },
 		configOf: func(launcher string) (client.ObjectKey, bool) { return pool.ConfigOf(launcher) },
 		nodes:    &again, configs: &counts, models: &models,
+		claimsOf: func(config client.ObjectKey) []reconcile.Request {
+			return cachesOfLauncher(life, mgr.GetClient(), config)
+		}, claims: &claims,
 	}
 	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: heard.modelsChanged, Changed: heard.changed})
 	pool = launcherpool.New(launcherpool.Options{
@@ -141,7 +143,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer caches.Close()
 	defer end()
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpVolumes(mgr, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpClaims(life, mgr, views, config, &claims, opts), setUpVolumes(mgr, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {

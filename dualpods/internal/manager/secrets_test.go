@@ -71,7 +71,7 @@ func TestTheChartLetsTheControllerGetSecretsOfItsOwnNamespaceAlone(t *testing.T)
 				assert.Contains(t, object, "namespace: {{ .Release.Namespace }}")
 			}
 			if kind == "ClusterRole" && strings.Contains(rule, "resources: [secrets]") {
-				assert.NotContains(t, rule, "get", "of other namespaces the controller reads none but those with the label of launchers")
+				assert.NotContains(t, rule, "get", "of other namespaces the controller reads those with the label of launchers and, by a list of one name, those that ModelCaches name")
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -41,19 +42,20 @@ func readiness(node *corev1.Node) []corev1.NodeCondition {
 	return nil
 }
 
-// slimPod leaves requesters, launchers and Pods that wait for their placement as they
-// are: a server patch may speak of any field of its requester. Of others it leaves, where
-// they mount a model, which one, and whether they have finished.
+// slimPod leaves requesters, launchers, Pods that wait for their placement and those that
+// fetch a model as they are: a server patch may speak of any field of its requester. Of
+// others that mount a claim it is known which, where, and whether they have ended.
 func slimPod(pod *corev1.Pod) {
-	if binding.IsLauncher(pod) || podmeta.IsRequester(pod) || podmeta.AwaitsPlacement(pod) {
+	if binding.IsLauncher(pod) || podmeta.IsRequester(pod) || podmeta.AwaitsPlacement(pod) || pod.Labels[podmeta.LabelModelCacheUID] != "" {
 		return
 	}
 	pod.ObjectMeta = metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
 	}
-	models, phase := slimVolumes(pod.Spec.Volumes), corev1.PodPhase("")
-	if len(models) > 0 {
-		phase = pod.Status.Phase
+	claims := slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim == nil })
+	phase := pod.Status.Phase
+	pod.Spec, pod.Status = corev1.PodSpec{NodeName: pod.Spec.NodeName}, corev1.PodStatus{}
+	if len(claims) > 0 {
+		pod.Spec.Volumes, pod.Status.Phase = slices.Clone(claims), phase
 	}
-	pod.Spec, pod.Status = corev1.PodSpec{NodeName: pod.Spec.NodeName, Volumes: models}, corev1.PodStatus{Phase: phase}
 }

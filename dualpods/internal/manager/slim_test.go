@@ -34,17 +34,16 @@ func TestThePodsOfOthersAreCachedByNameAlone(t *testing.T) {
 	}, slimmed(theirs()))
 
 	mounts := theirs()
-	mounts.Status.Phase = corev1.PodSucceeded
-	model := corev1.Volume{Name: "m", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: podmeta.ModelClaimPrefix + "llama"}}}
-	other := corev1.Volume{Name: "o", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}
-	mounts.Spec.Volumes = []corev1.Volume{{Name: "e"}, model, other}
+	claim := corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}
+	mounts.Spec.Volumes, mounts.Status.Phase = []corev1.Volume{{Name: "other"}, claim}, corev1.PodSucceeded
 	assert.Equal(t, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u", ResourceVersion: "7"},
-		Spec:       corev1.PodSpec{NodeName: "n", Volumes: []corev1.Volume{model}}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
-	}, slimmed(mounts), "of one that mounts a model, that too")
+		Spec:       corev1.PodSpec{NodeName: "n", Volumes: []corev1.Volume{claim}}, Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
+	}, slimmed(mounts), "which claims it mounts, and whether it has ended")
 
 	for what, mark := range map[string]func(*corev1.Pod){
-		"a requester": func(p *corev1.Pod) { p.Annotations = map[string]string{podmeta.AnnotationServerPatch: "{}"} },
+		"one that fetches a model":                   func(p *corev1.Pod) { p.Labels = map[string]string{podmeta.LabelModelCacheUID: "u"} },
+		"a requester":                                func(p *corev1.Pod) { p.Annotations = map[string]string{podmeta.AnnotationServerPatch: "{}"} },
 		"a requester whose input somebody took away": func(p *corev1.Pod) { p.Finalizers = []string{podmeta.FinalizerRequester} },
 		"a launcher": func(p *corev1.Pod) {
 			p.Labels = map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "simulated"}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -32,7 +33,7 @@ func (c *cli) pullCommand() *cobra.Command {
 	var f pullFlags
 	cmd := &cobra.Command{
 		Use:   "pull [flags] URI",
-		Short: "Fetch a model into a store: hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://…, azblob://…, oci://registry/repository:tag",
+		Short: "Fetch a model into a store: hf://org/name@revision, https://host/path, file:///folder, pvc://claim/folder, s3://bucket/folder, gs://…, azblob://…, oci://registry/repository:tag",
 		Args:  exactly("URI"),
 	}
 	folder.add(cmd)
@@ -65,6 +66,7 @@ type pullFlags struct {
 
 	pin       bool
 	sources   []string
+	claims    []string // where they are mounted
 	selection modelref.Selection
 	streams   int
 	marks     modelstore.Watermarks
@@ -84,6 +86,7 @@ func (f *pullFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.expected.Digest, "digest", "", "the digest that the model has to have, as -o json prints it (`sha256:…`); one with another is refused")
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
 	flags.StringArrayVar(&f.sources, "model-source", nil, "`SCHEME=PROGRAM` that is the source of models of a scheme which there is no other for; may be given more than once")
+	flags.StringArrayVar(&f.claims, "claim", nil, "`CLAIM=DIR`, where the claim of an address as pvc://claim/folder is mounted; may be given more than once")
 	flags.IntVar(&f.streams, "streams", 4, "files that are fetched at once")
 	flags.StringVar(&f.rate, "bytes-per-second", "", "what all streams may take together, such as 50MiB; default: as much as there is")
 }
@@ -138,6 +141,12 @@ func (f *pullFlags) program() ([]string, error) {
 			return nil, usagef("--bytes-per-second: must be a number of bytes such as 50MiB, not %q", f.rate)
 		}
 		program = append(program, "--bytes-per-second", fmt.Sprint(n))
+	}
+	for _, claim := range f.claims {
+		if name, dir, ok := strings.Cut(claim, "="); !ok || name == "" || dir == "" {
+			return nil, usagef("--claim: must be as CLAIM=DIR, not %q", claim)
+		}
+		program = append(program, "--claim", claim)
 	}
 	if f.tokenFile != "" {
 		program = append(program, "--token-file", f.tokenFile)

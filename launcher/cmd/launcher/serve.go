@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -104,7 +106,7 @@ func daemonOptions(cfg config.Config, engine program, log *slog.Logger) daemon.O
 			Start: cfg.StartTimeout, Sleep: cfg.SleepTimeout, Wake: cfg.WakeTimeout, Drain: cfg.DrainTimeout,
 			StopGrace: cfg.StopGrace, StartingGrace: cfg.StartingGrace, Memory: cfg.MemoryTimeout,
 		},
-		Budget: cfg.Budgets, ModelStore: cfg.ModelStore, ModelUser: cfg.ModelUser, ModelLimit: cfg.ModelStorageLimit, ModelRetention: cfg.ModelRetention, ModelFetchMemory: cfg.ModelFetchMemory, ModelGCHigh: cfg.ModelGCHigh, ModelGCLow: cfg.ModelGCLow,
+		Budget: cfg.Budgets, ModelStore: cfg.ModelStore, ModelUser: cfg.ModelUser, ModelLimit: cfg.ModelStorageLimit, ModelRetention: cfg.ModelRetention, ModelFetchMemory: cfg.ModelFetchMemory, ModelGCHigh: cfg.ModelGCHigh, ModelGCLow: cfg.ModelGCLow, ModelClaims: cfg.ModelClaims,
 		CompileCache: cfg.CompileCache, CompileCacheLimit: cfg.CompileCacheLimit, Logger: log,
 	}
 }
@@ -122,6 +124,9 @@ func fetchProgram(cfg config.Config) ([]string, error) {
 	}
 	if cfg.ModelBytesPerSecond > 0 {
 		program = append(program, "--bytes-per-second", strconv.FormatInt(cfg.ModelBytesPerSecond, 10))
+	}
+	for _, claim := range slices.Sorted(maps.Keys(cfg.ModelClaims)) {
+		program = append(program, "--claim", claim+"="+cfg.ModelClaims[claim])
 	}
 	return program, nil
 }

@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	_ "golang.org/x/crypto/x509roots/fallback" // for images that have no certificates of authorities, as our own
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher/internal/fetch"
@@ -30,6 +31,9 @@ import (
 func main() {
 	signal.Ignore(syscall.SIGPIPE)                                  // of a parent that has gone: what has come is still noted
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // the store's lock is for no program that is a source
+	if len(os.Args) > 1 && os.Args[1] == "pull" {
+		os.Exit(pull(os.Args[2:]))
+	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	p := &program{out: json.NewEncoder(os.Stdout), answers: make(chan fetchapi.Line, 1)}
 	if err := p.parse(os.Args[1:]); err != nil {
@@ -80,6 +84,9 @@ func (p *program) parse(args []string) error {
 		p.source.Programs[scheme] = path
 		return nil
 	})
+	where := claims{}
+	p.source.Claims = where
+	flags.Func("claim", claimUsage, where.set)
 	flags.BoolVar(&p.given, "credentials", false, "take the credentials of the first line of standard input, and none of this machine's")
 	if err := flags.Parse(args); err != nil {
 		return err

@@ -61,16 +61,17 @@ type Config struct {
 	PreloadMemoryLimit uint64 // bytes, of all preloaders; 0: no limit
 	PreloadIdleTimeout time.Duration
 
-	ModelStore          string   // folder; empty: none
-	ModelUser           string   // empty: named by the state folder
-	ModelStorageLimit   int64    // bytes; 0: no limit
-	ModelRetention      string   // keep or lru
-	ModelSources        []string // SCHEME=PROGRAM, of schemes that modelfetch does not have
-	ModelGCHigh         int      // percent; 100: none
-	ModelGCLow          int      // percent, below ModelGCHigh where that is not 100
-	ModelStreams        int      // above 0
-	ModelBytesPerSecond int64    // of each pull; 0: no limit
-	ModelFetchMemory    int64    // bytes, of each pull, at least minFetchMemory; 0: no limit
+	ModelStore          string            // folder; empty: none
+	ModelUser           string            // empty: named by the state folder
+	ModelStorageLimit   int64             // bytes; 0: no limit
+	ModelRetention      string            // keep or lru
+	ModelSources        []string          // SCHEME=PROGRAM, of schemes that modelfetch does not have
+	ModelGCHigh         int               // percent; 100: none
+	ModelGCLow          int               // percent, below ModelGCHigh where that is not 100
+	ModelClaims         map[string]string // where volumes with models are mounted, by their names
+	ModelStreams        int               // above 0
+	ModelBytesPerSecond int64             // of each pull; 0: no limit
+	ModelFetchMemory    int64             // bytes, of each pull, at least minFetchMemory; 0: no limit
 
 	CompileCache      string // auto, always or off
 	CompileCacheLimit int64  // bytes; 0: no limit

@@ -134,6 +134,7 @@ var other = map[string]struct {
 	"model_bytes_per_second":  {"1MiB", func(c *Config) { c.ModelBytesPerSecond = 1 << 20 }},
 	"compile_cache":           {"always", func(c *Config) { c.CompileCache = "always" }},
 	"compile_cache_limit":     {"1GiB", func(c *Config) { c.CompileCacheLimit = 1 << 30 }},
+	"model_claims":            {"a=/x,b=/y", func(c *Config) { c.ModelClaims = map[string]string{"a": "/x", "b": "/y"} }},
 
 	"budgets.max_sleepers_per_gpu":      {"3", func(c *Config) { c.Budgets.MaxSleepersPerGPU = 3 }},
 	"budgets.max_sleeper_bytes_per_gpu": {"4GiB", func(c *Config) { c.Budgets.MaxSleeperBytesPerGPU = 4 << 30 }},

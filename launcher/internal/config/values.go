@@ -128,6 +128,33 @@ func Programs(texts []string) (all []string, err error) {
 	return all, nil
 }
 
+// claims is a list of volumes by name and folder, which commas separate in flags and
+// variables.
+func claims(p *map[string]string) value {
+	return value{kind: "claims", want: "a list as CLAIM=DIR", file: yamlString | yamlList, list: true, set: func(texts []string) error {
+		*p = nil
+		all := map[string]string{}
+		for _, t := range texts {
+			name, dir, ok := strings.Cut(t, "=")
+			if !ok || name == "" || strings.ContainsAny(name, "/@?#:") || dir == "" {
+				return fmt.Errorf("must be as CLAIM=DIR, not %q", t)
+			}
+			if all[name] != "" {
+				return fmt.Errorf("names %s twice", name)
+			}
+			abs, err := filepath.Abs(dir)
+			if err != nil {
+				return err
+			}
+			all[name] = abs
+		}
+		if len(all) > 0 {
+			*p = all
+		}
+		return nil
+	}}
+}
+
 func boolean(p *bool) value {
 	return scalar("bool", "true or false", yamlBool, func(s string) error {
 		b, err := strconv.ParseBool(s)

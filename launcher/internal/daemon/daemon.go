@@ -71,18 +71,19 @@ type Options struct {
 	TLS               mtls.Server // without a certificate: plain HTTP
 	Limits            supervisor.Limits
 	Budget            launcherapi.Budget
-	ModelStore        string   // folder of models; empty: none
-	ModelUser         string   // whose leases are on them; empty: named by the state folder
-	ModelLimit        int64    // bytes that they may take; 0: no limit
-	ModelRetention    string   // what becomes of those that nobody keeps when room is needed: keep or lru
-	ModelGCHigh       int      // percent of limit and disk above which models go that nobody keeps; 100: none go
-	ModelGCLow        int      // percent at which that ends
-	ModelFetch        []string // modelfetch and its flags
-	ModelSchemes      []string // as myscheme://, that modelfetch has a program for
-	ModelFetchMemory  int64    // bytes that each modelfetch may take, with its files as far as they are in main memory; 0: no limit
-	CompileCache      string   // auto, always or off
-	CompileCacheLimit int64    // bytes; 0: no limit
-	Serving           func()   // called once the launcher serves
+	ModelStore        string            // folder of models; empty: none
+	ModelUser         string            // whose leases are on them; empty: named by the state folder
+	ModelLimit        int64             // bytes that they may take; 0: no limit
+	ModelRetention    string            // what becomes of those that nobody keeps when room is needed: keep or lru
+	ModelGCHigh       int               // percent of limit and disk above which models go that nobody keeps; 100: none go
+	ModelGCLow        int               // percent at which that ends
+	ModelFetch        []string          // modelfetch and its flags
+	ModelSchemes      []string          // as myscheme://, that modelfetch has a program for
+	ModelFetchMemory  int64             // bytes that each modelfetch may take, with its files as far as they are in main memory; 0: no limit
+	CompileCache      string            // auto, always or off
+	CompileCacheLimit int64             // bytes; 0: no limit
+	ModelClaims       map[string]string // where volumes with models are mounted, by their names
+	Serving           func()            // called once the launcher serves
 	Logger            *slog.Logger
 }
 
@@ -327,7 +328,7 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 	}
 	d.sup = supervisor.New(supervisor.Options{
 		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
-		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Compiled: d.awaited(gpus), Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
 		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
 	})

@@ -8,9 +8,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/url"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
@@ -19,6 +23,8 @@ import (
 // folder is a folder, or one file, of this machine. Links in it are followed as far
 // as they stay in it.
 type folder struct {
+	uri   string
+	claim string // where the claim is mounted that path stays in; empty: it is no claim's
 	path  string
 	dir   string // that is read; the folder of path where that is a file
 	files []fetchapi.File
@@ -29,7 +35,42 @@ func newFolder(u *url.URL) (Source, error) {
 	if u.Host != "" && u.Host != "localhost" || !filepath.IsAbs(u.Path) {
 		return nil, invalid("the address %q is not that of a folder or file of this machine; it is as file:///folder", u)
 	}
-	return &folder{path: filepath.Clean(u.Path)}, nil
+	address := url.URL{Scheme: "file", Path: filepath.Clean(u.Path)}
+	return &folder{uri: address.String(), path: filepath.Clean(u.Path)}, nil
+}
+
+// newClaim is the folder of a claim where that is mounted.
+func newClaim(u *url.URL, o Options) (Source, error) {
+	dir, ok := o.Claims[u.Host]
+	if !ok {
+		return nil, invalid("the claim %q of %s is not mounted here, %s: name it where it is said which claims are", u.Host, u, mounted(o.Claims))
+	}
+	address := url.URL{Scheme: "pvc", Host: u.Host, Path: strings.TrimRight(path.Clean("/"+u.Path), "/")}
+	return &folder{uri: address.String(), claim: filepath.Clean(dir), path: filepath.Join(dir, filepath.FromSlash(address.Path))}, nil
+}
+
+// open opens a folder: one of a claim within that, wherever links lead.
+func (s *folder) open(dir string) (*os.Root, error) {
+	if s.claim == "" {
+		return os.OpenRoot(dir)
+	}
+	claim, err := os.OpenRoot(s.claim)
+	if err != nil {
+		return nil, err
+	}
+	defer claim.Close()
+	below, err := filepath.Rel(s.claim, dir)
+	if err != nil {
+		return nil, err
+	}
+	return claim.OpenRoot(below)
+}
+
+func mounted(claims map[string]string) string {
+	if len(claims) == 0 {
+		return "where none is"
+	}
+	return "where " + strings.Join(slices.Sorted(maps.Keys(claims)), ", ") + " are"
 }
 
 func (s *folder) Resolve(context.Context) (*fetchapi.Manifest, error) {
@@ -42,7 +83,7 @@ func (s *folder) Resolve(context.Context) (*fetchapi.Manifest, error) {
 	if single {
 		s.dir = filepath.Dir(s.path)
 	}
-	root, err := os.OpenRoot(s.dir)
+	root, err := s.open(s.dir)
 	if err != nil {
 		return nil, fileError(err)
 	}
@@ -64,8 +105,7 @@ func (s *folder) Resolve(context.Context) (*fetchapi.Manifest, error) {
 	for n, f := range s.files {
 		fmt.Fprintf(h, "%q %d %d\n", f.Path, f.Size, s.times[n].UnixNano())
 	}
-	address := url.URL{Scheme: "file", Path: s.path}
-	return &fetchapi.Manifest{URI: address.String(), Revision: hex.EncodeToString(h.Sum(nil)), Files: s.files}, nil
+	return &fetchapi.Manifest{URI: s.uri, Revision: hex.EncodeToString(h.Sum(nil)), Files: s.files}, nil
 }
 
 func (s *folder) add(root *os.Root, name string) error {
@@ -85,7 +125,7 @@ func (s *folder) add(root *os.Root, name string) error {
 }
 
 func (s *folder) Open(_ context.Context, n int, offset int64) (*Stream, error) {
-	root, err := os.OpenRoot(s.dir)
+	root, err := s.open(s.dir)
 	if err != nil {
 		return nil, fileError(err)
 	}

@@ -48,6 +48,7 @@ type Options struct {
 	// Credentials are those of the address's scheme, see [fetchapi.Credentials.For]. Nil:
 	// those of the process's own environment and user.
 	Credentials fetchapi.Credentials
+	Claims      map[string]string // where claims are mounted, by their names
 	HubEndpoint string            // address of the hub; "" means https://huggingface.co
 	Stall       time.Duration     // how long a source may be silent
 	Programs    map[string]string // by scheme, those that are sources for schemes which are not here
@@ -81,6 +82,8 @@ func New(uri string, o Options) (Source, error) {
 	switch u.Scheme {
 	case "file":
 		return newFolder(u)
+	case "pvc":
+		return newClaim(u, o)
 	case "https", "http":
 		return newWeb(u, o)
 	case "hf":
@@ -94,7 +97,7 @@ func New(uri string, o Options) (Source, error) {
 	if path, ok := o.Programs[u.Scheme]; ok {
 		return newProgram(uri, u.Scheme, path, o)
 	}
-	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path, file:///folder, s3://bucket/folder, gs://bucket/folder, azblob://container/folder or oci://registry/repository:tag, or of a scheme that a program is the source of (--model-source)", uri)
+	return nil, invalid("the scheme of %q is not known; addresses are as hf://org/name@revision, https://host/path, file:///folder, pvc://claim/folder, s3://bucket/folder, gs://bucket/folder, azblob://container/folder or oci://registry/repository:tag, or of a scheme that a program is the source of (--model-source)", uri)
 }
 
 func reasonf(reason, format string, args ...any) error {

@@ -289,3 +289,29 @@ func TestHostileListsAreRefused(t *testing.T) {
 	_, err := source(t, endless.URL+"/m/", options).Resolve(t.Context())
 	require.ErrorContains(t, err, "has more than")
 }
+
+func TestAFolderOfAClaimIsReadWithinTheClaim(t *testing.T) {
+	outside, dir := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(outside, "secret"), []byte("x"), 0o600))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, "a", "b"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a", "b", "config.json"), []byte("{}"), 0o600))
+	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "out")))
+	require.NoError(t, os.Symlink("a", filepath.Join(dir, "in")))
+	resolve := func(uri string) (*fetchapi.Manifest, error) {
+		source, err := New(uri, Options{Claims: map[string]string{"c": dir}})
+		if err != nil {
+			return nil, err
+		}
+		return source.Resolve(t.Context())
+	}
+	for uri, is := range map[string]string{"pvc://c/a/": "pvc://c/a", "pvc://c/a/b/config.json": "pvc://c/a/b/config.json", "pvc://c/in": "pvc://c/in", "pvc://c/../a/b": "pvc://c/a/b"} {
+		m, err := resolve(uri)
+		require.NoError(t, err, uri)
+		assert.Equal(t, is, m.URI)
+		assert.Len(t, m.Files, 1)
+	}
+	for uri, says := range map[string]string{"pvc://c/out": "escapes", "pvc://c/out/secret": "escapes", "pvc://c/none": "no such file", "pvc://d/a": `"d" of pvc://d/a is not mounted here, where c are`, "pvc:///a": "is not mounted here"} {
+		_, err := resolve(uri)
+		assert.ErrorContains(t, err, says, uri)
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
 )
@@ -21,16 +22,17 @@ import (
 
 // local is where an instance's model is read.
 type local struct {
-	From   string `json:"from,omitempty"` // launcherapi.ModelFromCache, …Source; empty: the launcher has no store
-	Why    string `json:"why,omitempty"`  // the model is not read from the store
-	ID     string `json:"id,omitempty"`   // of the version in the store
+	From   string `json:"from,omitempty"`  // launcherapi.ModelFromCache, …Source; empty: the launcher has no store
+	Why    string `json:"why,omitempty"`   // the model is not read from the store
+	ID     string `json:"id,omitempty"`    // of the version in the store
+	Claim  string `json:"claim,omitempty"` // whose store that is; empty: the launcher's own
 	Folder string `json:"folder,omitempty"`
 }
 
 // schemes begin the addresses that models are pulled from and that no engine reads.
 // Those of s3 and gs are not among them: vLLM streams them where it has
 // runai-model-streamer.
-var schemes = []string{modelref.HubScheme, "https://", "http://", "file://", "azblob://", "oci://"}
+var schemes = []string{modelref.HubScheme, "https://", "http://", "file://", "azblob://", "oci://", fetchapi.ClaimScheme}
 
 // locate finds the model of a plan in the store, and has the engine read it there.
 // What an engine could find by itself is left to the engine, unless the request
@@ -41,8 +43,10 @@ var schemes = []string{modelref.HubScheme, "https://", "http://", "file://", "az
 //	require       store                 error                      error
 //	off           the engine's own way  the engine's own way       error
 //
-// Of a model in the store that is private, and that instances with such an environment
-// may not read, it is an error: their engine would not be let read it from its source.
+// The stores of claims are looked at after the launcher's own, and count as that. A
+// folder of a claim, pvc://CLAIM/folder, an engine reads by itself. Of a model in the store
+// that is private, and that instances with such an environment may not read, it is an
+// error: their engine would not be let read it from its source.
 func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string, plan *engine.Plan) (local, error) {
 	field := "body.args"
 	if spec.Options != nil {
@@ -54,41 +58,97 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 			address = scheme
 		}
 	}
-	var missing string
+	claimed := address == fetchapi.ClaimScheme
 	switch {
+	case spec.ModelCache == launcherapi.ModelCacheOff && claimed:
+		return s.folderOfClaim(plan, field, "model_cache is off")
 	case spec.ModelCache == launcherapi.ModelCacheOff && address != "":
 		return local{}, launcher.Invalidf("body.model_cache", "model_cache is off, and engines do not read models from %s: leave model_cache out, or name the model otherwise", address)
 	case spec.ModelCache == launcherapi.ModelCacheOff:
 		return local{From: launcherapi.ModelFromSource, Why: "model_cache is off"}, nil
-	case s.opts.Models != nil:
-		v, err := s.opts.Models.Wanted(plan.Model, plan.Revision)
-		if err == nil {
-			if err := s.opts.Models.MayRead(v, s.seenBy(env)); err != nil {
-				return local{}, err
-			}
-			plan.Folder = filepath.Join(s.opts.Models.Files(v.Key), filepath.FromSlash(v.Sub))
-			plan.Notes = append(plan.Notes, fmt.Sprintf("the model %s is read from the store: %s, revision %s, in %s", plan.Model, v.Manifest.URI, v.Manifest.Revision, plan.Folder))
-			return local{From: launcherapi.ModelFromCache, ID: v.Key, Folder: plan.Folder}, nil
-		}
-		_, none := errors.AsType[*modelstore.NotFoundError](err)
-		_, other := errors.AsType[*modelstore.OtherRevisionsError](err)
-		_, broken := errors.AsType[*modelstore.NotWholeError](err)
-		_, lacking := errors.AsType[*modelstore.LackingError](err)
-		if !none && !other && !broken && !lacking {
-			return local{}, err
-		}
-		missing = err.Error()
-	case spec.ModelCache == launcherapi.ModelCacheRequire:
-		return local{}, launcher.Invalidf("body.model_cache", "model_cache is require, and this launcher has no model store: start it with --model-store, or ask for auto")
-	case address != "":
-		return local{}, launcher.Invalidf(field, "the model %s is an address to pull from, and this launcher has no model store: start it with --model-store, and pull the model", plan.Model)
-	default:
-		return local{}, nil
+	case s.opts.Models == nil && len(s.opts.Claims) == 0:
+		return s.withoutStore(spec, plan, field, address)
+	}
+	from, missing, err := s.look(plan, env)
+	if err != nil || from.ID != "" {
+		return from, err
+	}
+	if spec.ModelCache != launcherapi.ModelCacheRequire && claimed {
+		return s.folderOfClaim(plan, field, "the folder of a claim is read where it is")
 	}
 	if spec.ModelCache == launcherapi.ModelCacheRequire || address != "" {
 		return local{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s", plan.Model, missing, pullable(plan))
 	}
 	return local{From: launcherapi.ModelFromSource, Why: missing}, nil
+}
+
+// look looks for the model of a plan in the store, and then in those of the claims;
+// missing says why it is in none.
+func (s *Supervisor) look(plan *engine.Plan, env map[string]string) (from local, missing string, err error) {
+	var refused error
+	if s.opts.Models != nil {
+		v, err := s.opts.Models.Wanted(plan.Model, plan.Revision)
+		switch {
+		case err == nil:
+			if refused = s.opts.Models.MayRead(v, s.seenBy(env)); refused == nil {
+				return tell(plan, v, s.opts.Models.Files(v.Key), ""), "", nil
+			}
+		case !modelstore.Absent(err):
+			return local{}, "", err
+		default:
+			missing = err.Error()
+		}
+	}
+	if len(s.opts.Claims) > 0 {
+		v, err := s.opts.Claims.Wanted(plan.Model, plan.Revision)
+		if err == nil {
+			return tell(plan, v.Version, v.Files, v.Claim), "", nil
+		}
+		if !modelstore.Absent(err) {
+			return local{}, "", launcher.Storagef("%w", err)
+		}
+		_, none := errors.AsType[*modelstore.NotFoundError](err)
+		if missing == "" || !none {
+			missing = err.Error()
+		}
+	}
+	return local{}, missing, refused
+}
+
+// tell has the engine of a plan told the folder of a version.
+func tell(plan *engine.Plan, v modelstore.Version, files, claim string) local {
+	plan.Folder = filepath.Join(files, filepath.FromSlash(v.Sub))
+	store := "the store"
+	if claim != "" {
+		store = "claim " + claim
+	}
+	plan.Notes = append(plan.Notes, fmt.Sprintf("the model %s is read from %s: %s, revision %s, in %s", plan.Model, store, v.Manifest.URI, v.Manifest.Revision, plan.Folder))
+	return local{From: launcherapi.ModelFromCache, ID: v.Key, Claim: claim, Folder: plan.Folder}
+}
+
+// folderOfClaim has the engine read the folder of a claim that its model is.
+func (s *Supervisor) folderOfClaim(plan *engine.Plan, field, why string) (local, error) {
+	folder, err := s.opts.Claims.Folder(plan.Model)
+	if err != nil {
+		return local{}, launcher.Invalidf(field, "cannot serve the model %s: %w", plan.Model, err)
+	}
+	plan.Folder = folder
+	plan.Notes = append(plan.Notes, fmt.Sprintf("the model %s is read in %s", plan.Model, folder))
+	return local{From: launcherapi.ModelFromSource, Why: why, Folder: folder}, nil
+}
+
+// withoutStore is where a launcher that has none has the model of a plan read.
+func (s *Supervisor) withoutStore(spec launcherapi.InstanceSpec, plan *engine.Plan, field, address string) (local, error) {
+	switch {
+	case spec.ModelCache == launcherapi.ModelCacheRequire:
+		return local{}, launcher.Invalidf("body.model_cache", "model_cache is require, and this launcher has no model store: start it with --model-store, or ask for auto")
+	case address == fetchapi.ClaimScheme:
+		return s.folderOfClaim(plan, field, "") // which says that there is none
+	case address != "":
+		return local{}, launcher.Invalidf(field, "the model %s is an address to pull from, and this launcher has no model store: start it with --model-store, and pull the model", plan.Model)
+	default:
+		return local{}, nil
+	}
 }
 
 // seenBy looks variables up as an engine does that is given some beside those of the
@@ -126,7 +186,7 @@ func holder(id string) string { return "instance " + id }
 // lease keeps the model of a draft from being removed. The instance's id is taken:
 // nobody else asks for a lease in its name.
 func (s *Supervisor) lease(d *Draft) error {
-	if d.local.ID == "" {
+	if d.local.ID == "" || d.local.Claim != "" {
 		return nil
 	}
 	err := s.opts.Models.Lease(d.local.ID, holder(d.ID))

@@ -22,6 +22,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engine"
 	"hotseat.dev/hotseat/launcher/internal/eventlog"
 	"hotseat.dev/hotseat/launcher/internal/gpuqueue"
+	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -52,9 +53,10 @@ type Options struct {
 	GPUs      GPUs
 	Processes Processes
 	Runner    Runner
-	Forker    Forker   // nil: every engine is started by exec
-	Models    Models   // nil: the launcher has no store of models
-	Compiled  Compiled // nil: no start waits for what another one compiles
+	Forker    Forker            // nil: every engine is started by exec
+	Models    Models            // nil: the launcher has no store of models
+	Compiled  Compiled          // nil: no start waits for what another one compiles
+	Claims    modelstore.Claims // volumes with models; nil: none
 	Gates     Gates
 	Logs      Logs
 	Records   Records

@@ -52,17 +52,7 @@ func newModelSite(t *testing.T, change func(*v1alpha1.ModelCacheNodeGroup)) *mod
 	t.Helper()
 	s := &modelSite{site: newBareSite(t)}
 	s.group = s.ns
-	control := s.listenAsControl()
-	certificate, ca := selfSigned(t, control.Addr().(*net.TCPAddr).IP)
-	first := control
-	s.hub = hubserver.NewTLS(t, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}, func() net.Listener {
-		if l := first; l != nil {
-			first = nil
-			return l
-		}
-		return s.listenAsControl()
-	})
-	require.NoError(t, api.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: hubCA}, Data: map[string]string{"ca.pem": string(ca)}}))
+	s.hub = s.newHub()
 	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.group}, Spec: v1alpha1.ModelCacheNodeGroupSpec{Path: "/var/lib/hotseat/" + s.ns}}
 	if change != nil {
 		change(group)
@@ -75,12 +65,30 @@ func newModelSite(t *testing.T, change func(*v1alpha1.ModelCacheNodeGroup)) *mod
 		config.Spec.ModelCache = &v1alpha1.LauncherModelCache{NodeGroup: s.group}
 		changeTemplate(t, config, func(container map[string]any) {
 			container["env"] = append(container["env"].([]any),
-				map[string]any{"name": "HF_ENDPOINT", "value": s.hub.URL}, map[string]any{"name": "SSL_CERT_FILE", "value": "/etc/hub/ca.pem"})
+				map[string]any{"name": "HF_ENDPOINT", "value": s.hub.URL}, map[string]any{"name": "SSL_CERT_FILE", "value": "/etc/hub/ca.crt"})
 			container["volumeMounts"] = append(container["volumeMounts"].([]any), map[string]any{"name": hubCA, "mountPath": "/etc/hub"})
 		})
 		changeVolumes(t, config, map[string]any{"name": hubCA, "configMap": map[string]any{"name": hubCA}})
 	})
 	return s
+}
+
+// newHub makes a hub that Pods reach, and a ConfigMap of the namespace by which they trust
+// it.
+func (s *site) newHub() *hubserver.Hub {
+	s.t.Helper()
+	control := s.listenAsControl()
+	certificate, ca := selfSigned(s.t, control.Addr().(*net.TCPAddr).IP)
+	first := control
+	hub := hubserver.NewTLS(s.t, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13}, func() net.Listener {
+		if l := first; l != nil {
+			first = nil
+			return l
+		}
+		return s.listenAsControl()
+	})
+	require.NoError(s.t, api.Create(s.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: hubCA}, Data: map[string]string{"ca.crt": string(ca)}}))
+	return hub
 }
 
 func changeVolumes(t *testing.T, config *v1alpha1.LauncherConfig, more ...any) {
@@ -94,7 +102,7 @@ func changeVolumes(t *testing.T, config *v1alpha1.LauncherConfig, more ...any) {
 	config.Spec.PodTemplate.Raw = raw
 }
 
-func (s *modelSite) listenAsControl() net.Listener {
+func (s *site) listenAsControl() net.Listener {
 	s.t.Helper()
 	l, err := shared.Listen(s.t.Context())
 	require.NoError(s.t, err)

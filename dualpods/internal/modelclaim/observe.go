@@ -1,0 +1,122 @@
+package modelclaim
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// observe reads what a decision rests on.
+func (c *Controller) observe(ctx context.Context, cache *v1alpha1.ModelCache) (*World, error) {
+	w := &World{Now: c.opts.Now(), Image: c.opts.Image, Cache: cache}
+	var claim corev1.PersistentVolumeClaim
+	there, err := c.get(ctx, w.claimName(), cache.Namespace, &claim)
+	if err != nil {
+		return nil, err
+	}
+	if there {
+		w.Claim = &claim
+		c.heard("PersistentVolumeClaim", &claim)
+	}
+	var job batchv1.Job
+	there, err = c.get(ctx, JobName(cache.Name), cache.Namespace, &job)
+	if err != nil {
+		return nil, err
+	}
+	if there && metav1.IsControlledBy(&job, cache) {
+		w.Job = &job
+		c.heard("Job", &job)
+	}
+	if source := SourceClaim(cache); source != "" {
+		there, err := c.get(ctx, source, cache.Namespace, &corev1.PersistentVolumeClaim{})
+		if err != nil {
+			return nil, err
+		}
+		w.NoSource = !there
+	}
+	return w, errors.Join(c.observePods(ctx, w), c.observeClass(ctx, w), c.observeSecret(ctx, w))
+}
+
+func (c *Controller) get(ctx context.Context, name, namespace string, into client.Object) (there bool, err error) {
+	err = c.opts.API.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, into)
+	return err == nil, client.IgnoreNotFound(err)
+}
+
+// observePods looks who has the claim.
+func (c *Controller) observePods(ctx context.Context, w *World) error {
+	if w.Claim == nil {
+		return nil
+	}
+	var pods corev1.PodList
+	if err := c.opts.API.List(ctx, &pods, client.InNamespace(w.Cache.Namespace), client.MatchingFields{IndexClaim: w.claimName()}, client.UnsafeDisableDeepCopy); err != nil {
+		return err
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		switch {
+		case pod.Labels[podmeta.LabelModelCacheUID] == string(w.Cache.UID):
+			w.Workers = append(w.Workers, pod)
+		case podmeta.Finished(pod):
+		default:
+			w.Users = append(w.Users, pod)
+			w.Instances = append(w.Instances, c.instances(w, pod)...)
+		}
+	}
+	slices.SortFunc(w.Users, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(w.Workers, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	slices.Sort(w.Instances)
+	return nil
+}
+
+// instances are those of a launcher that read from the claim.
+func (c *Controller) instances(w *World, pod *corev1.Pod) (all []string) {
+	if pod.Labels[podmeta.LabelComponent] != podmeta.ComponentLauncher {
+		return nil
+	}
+	for _, i := range c.opts.Launchers.View(string(pod.UID)).Instances {
+		if strings.HasPrefix(i.ModelPath, podmeta.ClaimDir(w.claimName())+"/") {
+			all = append(all, fmt.Sprintf("inference server %s of %s", i.InstanceID, pod.Name))
+		}
+	}
+	return all
+}
+
+// observeClass looks whether a claim waits for a class that is not there.
+func (c *Controller) observeClass(ctx context.Context, w *World) error {
+	if w.Claim == nil || w.Claim.Status.Phase == corev1.ClaimBound || w.Claim.Spec.StorageClassName == nil || *w.Claim.Spec.StorageClassName == "" {
+		return nil
+	}
+	there, err := c.opts.Class(ctx, *w.Claim.Spec.StorageClassName)
+	w.NoClass = err == nil && !there
+	return err
+}
+
+func (c *Controller) observeSecret(ctx context.Context, w *World) error {
+	name := SecretName(w.Cache)
+	if name == "" {
+		return nil
+	}
+	secret, err := c.opts.Secret(ctx, client.ObjectKey{Namespace: w.Cache.Namespace, Name: name})
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	w.Secret = Secret{Version: secret.ResourceVersion, Data: fetchapi.Credentials{}}
+	for key, value := range secret.Data {
+		w.Secret.Data[key] = string(value)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package modelclaim
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// recordOutcome tells what a Job has brought. The Job goes once that stands in the status.
+func recordOutcome(w *World, p *Plan) bool {
+	if w.Job == nil || w.whole() || !w.Job.DeletionTimestamp.IsZero() {
+		return false
+	}
+	done, _, _, _ := finished(w.Job)
+	if o := w.outcome(); done && o != nil && o.Error == nil && o.ID != "" {
+		p.Told.Outcome, p.Told.Claim, p.Told.Whole, p.Told.Tries, p.Told.Forget = o, w.Claim.UID, true, 0, false
+		return true
+	}
+	return false
+}
+
+// failedRow waits out the pause after a failure, and has the Job made anew then.
+func failedRow(w *World, p *Plan) bool {
+	_, failed, since, why := finished(w.Job)
+	if !failed {
+		return false
+	}
+	cause := v1alpha1.ReasonFailed
+	if o := w.outcome(); o != nil && o.Error != nil {
+		cause, why = o.Error.Reason, o.Error.Detail
+	} else if said := w.lastWords(); said != "" {
+		why = said
+	}
+	why = p.Told.Credentials.remedy(why, cause)
+	tries := triesOf(w.Job)
+	p.Told.Tries, p.Told.Cause, p.Told.Failed = tries, cause, why
+	if cause == fetchapi.ReasonAccessDenied {
+		p.Told.Denied = why
+	}
+	if cause == fetchapi.ReasonCapacityExceeded {
+		p.Told.Failed += w.room()
+	}
+	p.wait(cause, p.Told.Failed)
+	if left := pauseAfter(tries) - w.Now.Sub(since.Time); left > 0 {
+		p.Again = left
+	} else {
+		p.Do = DeleteJob
+	}
+	return true
+}
+
+// pauseAfter is how long is waited after so many failures in succession.
+func pauseAfter(tries int32) time.Duration {
+	pause := firstPause
+	for range min(tries-1, 10) {
+		pause = min(2*pause, longestPause)
+	}
+	return pause
+}
+
+// room says how to have more of it.
+func (w *World) room() string {
+	remedy := "have it made larger, and the model is fetched at once"
+	if w.Cache.Spec.ClaimTemplate != nil {
+		remedy = "raise spec.claimTemplate.storage, where its StorageClass lets claims grow"
+	}
+	return fmt.Sprintf("; PersistentVolumeClaim %s has %s: %s", w.claimName(), launcher.BytesText(uint64(capacity(w.Claim))), remedy)
+}
+
+// outcome is what the last Pod of the Job that has ended says; nil: nothing.
+func (w *World) outcome() *fetchapi.Outcome {
+	var o fetchapi.Outcome
+	if text := w.ended(); text != nil && json.Unmarshal([]byte(text.Message), &o) == nil {
+		return &o
+	}
+	return nil
+}
+
+// lastWords is why the last Pod that has ended did, where it told no outcome.
+func (w *World) lastWords() string {
+	text := w.ended()
+	if text == nil {
+		return ""
+	}
+	return strings.TrimSpace(cmp.Or(text.Reason, "Error") + fmt.Sprintf(" (%d) ", text.ExitCode) + text.Message)
+}
+
+func (w *World) ended() *corev1.ContainerStateTerminated {
+	for _, pod := range slices.Backward(w.Workers) {
+		for _, s := range pod.Status.ContainerStatuses {
+			if s.State.Terminated != nil {
+				return s.State.Terminated
+			}
+		}
+	}
+	return nil
+}
+
+// waits says what keeps the Job from beginning; empty: nothing that Kubernetes tells of.
+func (w *World) waits() (reason, why string) {
+	pending := w.Claim.Status.Phase != corev1.ClaimBound
+	if pending && w.NoClass {
+		return v1alpha1.ReasonClaimPending, fmt.Sprintf("PersistentVolumeClaim %s is Pending: there is no StorageClass %q, which %s names, nor a volume of that class: make one of them, or make another ModelCache with another class", w.claimName(), *w.Claim.Spec.StorageClassName, w.classField())
+	}
+	if len(w.Workers) > 0 {
+		if waits, stuck := podmeta.Waits(w.Workers[len(w.Workers)-1]); stuck {
+			reason = v1alpha1.ReasonNotReady
+			if pending {
+				reason = v1alpha1.ReasonClaimPending
+			}
+			return reason, "Pod " + w.Workers[len(w.Workers)-1].Name + " " + waits
+		}
+	}
+	return "", ""
+}
+
+func (w *World) classField() string {
+	if w.Cache.Spec.ClaimTemplate != nil {
+		return "spec.claimTemplate.storageClassName"
+	}
+	return "its spec.storageClassName"
+}

@@ -1,0 +1,100 @@
+package modelclaim
+
+import (
+	"cmp"
+	"path"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Bounds of what a status says.
+const (
+	maxMessage = 4096 // bytes
+	maxUsers   = 16
+)
+
+// show puts what is known of a cache in its status.
+func (t *Told) show(c *v1alpha1.ModelCache) {
+	s := &c.Status
+	s.ObservedGeneration, s.ClaimName, s.Job, s.FailedTries = c.Generation, ClaimName(c), t.Job, t.Tries
+	switch o := t.Outcome; {
+	case o != nil:
+		s.ModelID, s.Revision, s.SizeBytes, s.Size, s.ClaimUID = o.ID, o.Revision, o.Bytes, launcher.BytesText(uint64(o.Bytes)), t.Claim
+		s.Folder = path.Join(fetchapi.ClaimStore, "models", o.ID, "files")
+	case t.Forget:
+		s.ModelID, s.Revision, s.SizeBytes, s.Size, s.ClaimUID, s.Folder = "", "", 0, "", "", ""
+	}
+	s.InUse, s.InUseBy = int32(t.Pods), t.Users[:min(len(t.Users), maxUsers)]
+	set := func(kind string, is bool, reason, message string) {
+		status := metav1.ConditionFalse
+		if is {
+			status = metav1.ConditionTrue
+		}
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: binding.Shortened(message, maxMessage), ObservedGeneration: c.Generation,
+		})
+	}
+	set(v1alpha1.ConditionAvailable, t.Whole, cmp.Or(t.Reason, v1alpha1.ReasonWhole), t.Why)
+	switch {
+	case s.Revision != "":
+		set(v1alpha1.ConditionResolved, true, v1alpha1.ReasonResolved, "")
+	case t.Failed != "" && t.Cause != fetchapi.ReasonCapacityExceeded:
+		set(v1alpha1.ConditionResolved, false, t.Cause, t.Failed)
+	default:
+		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonNotAsked, "what the source has is known once it is fetched")
+	}
+	switch {
+	case t.Leaving != "":
+		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonRemoving, t.Leaving)
+	case t.Fetches != "":
+		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonDownloading, t.Fetches)
+	default:
+		set(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonIdle, "")
+	}
+	t.problems(c, set)
+}
+
+// setter sets a condition.
+type setter func(kind string, is bool, reason, message string)
+
+// problems tells what somebody may want to act on.
+func (t *Told) problems(c *v1alpha1.ModelCache, set setter) {
+	s := &c.Status
+	again := t.Tries > 0 && t.Failed == "" // what the last try met is told until one has ended well
+	switch {
+	case t.Failed != "":
+		set(v1alpha1.ConditionDegraded, true, t.Cause, t.Failed)
+	case !again:
+		set(v1alpha1.ConditionDegraded, false, v1alpha1.ReasonNoneFailed, "")
+	}
+	switch {
+	case t.Cause == fetchapi.ReasonCapacityExceeded:
+		set(v1alpha1.ConditionCapacityExceeded, true, t.Cause, t.Failed)
+	case !again:
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionCapacityExceeded)
+	}
+	switch of := t.Credentials; {
+	case of.secret == "":
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionCredentialsAccepted)
+	case of.problem != "":
+		set(v1alpha1.ConditionCredentialsAccepted, false, of.reason, of.problem)
+	case t.Denied != "":
+		set(v1alpha1.ConditionCredentialsAccepted, false, v1alpha1.ReasonAccessDenied, t.Denied)
+	case !again || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionCredentialsAccepted) == nil:
+		set(v1alpha1.ConditionCredentialsAccepted, true, v1alpha1.ReasonSecretRead, "")
+	}
+	switch {
+	case c.DeletionTimestamp.IsZero():
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionDeletionBlocked)
+	case t.Blocked != "":
+		set(v1alpha1.ConditionDeletionBlocked, true, v1alpha1.ReasonInUse, t.Blocked)
+	default:
+		set(v1alpha1.ConditionDeletionBlocked, false, v1alpha1.ReasonRemoving, "")
+	}
+}
