@@ -17,6 +17,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -72,14 +74,14 @@ func (b *bench) n(full int) int { return max(2, int(float64(full)*b.scale)) }
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	write := flags.Bool("write", false, "put the table into "+figures.Document)
-	only := flags.String("only", "", "run these parts alone, separated by commas: "+parts.Names()+"; or "+fetchPart+", which is a table of its own")
+	only := flags.String("only", "", "run these parts alone, separated by commas: "+parts.Names()+"; or one of those with a table of their own: "+strings.Join(tables, ", "))
 	vllm := flags.String("vllm", "", "take the figures of real vLLM alone, which test/vllm-cpu has set up in this folder: starts, firsts, swaps")
 	clients := flags.String("clients", "", "folder of the programs that `make bench-clients` has made; empty: no "+fetchPart)
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *write && (*only != "" && *only != fetchPart && *vllm == "" || *scale != 1) { // of real vLLM each part is a table
+	if *write && (*only != "" && !slices.Contains(tables, *only) && *vllm == "" || *scale != 1) { // of real vLLM each part is a table
 		return errors.New("cannot write a table of a part: leave -only and -scale out")
 	}
 	dir, err := os.MkdirTemp("", "hotseat-bench-")
@@ -94,18 +96,35 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if *vllm != "" {
 		return b.real(*vllm, *only, out, *write)
 	}
-	if *only != fetchPart {
+	if !slices.Contains(tables, *only) {
 		rows, err := parts.Run(ctx, b, *only, progress)
 		err = errors.Join(err, figures.Publish(out, *write && err == nil, beginMark, figures.Render("launcher", rows)))
 		if err != nil || *only != "" {
 			return err
 		}
 	}
-	return b.fetching(out, *write)
+	if *only == "" || *only == weightsPart {
+		all, err := b.weights()
+		if err == nil {
+			err = figures.Publish(out, *write, weightsMark, renderWeights(all))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", weightsPart, err)
+		}
+	}
+	if *only == "" || *only == fetchPart {
+		return b.fetching(out, *write)
+	}
+	return nil
 }
 
-// fetchPart is the name of the part that times fetches.
-const fetchPart = "fetch"
+// The parts that have a table of their own.
+const (
+	weightsPart = "weights"
+	fetchPart   = "fetch"
+)
+
+var tables = []string{weightsPart, fetchPart}
 
 // fetching takes the figures of fetches.
 func (b *bench) fetching(out io.Writer, write bool) error {
