@@ -57,7 +57,7 @@ type contest struct {
 
 // fetches times `launcher pull` beside other clients.
 func (b *bench) fetches() (all []*contest, err error) {
-	big := int64(float64(bigBytes) * min(1, b.scale))
+	big := b.scaled(bigBytes)
 	if err := b.roomFor(3 * big); err != nil {
 		return nil, err
 	}
@@ -83,6 +83,9 @@ func (b *bench) fetches() (all []*contest, err error) {
 	}
 	return all, nil
 }
+
+// scaled is the size of a large file.
+func (b *bench) scaled(bytes int64) int64 { return int64(float64(bytes) * min(1, b.scale)) }
 
 func (b *bench) roomFor(bytes int64) error {
 	var disk unix.Statfs_t

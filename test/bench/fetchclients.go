@@ -20,7 +20,7 @@ func (b *bench) byHTTPS(folder string) ([]*contest, *site, error) {
 	curl := b.client("curl", "curl")
 	var all []*contest
 	for _, model := range []string{"big", "small"} {
-		c := &contest{name: "HTTPS, " + modelNames[model]}
+		c := &contest{name: "HTTPS, " + b.modelName(model)}
 		c.clients = append(c.clients, b.pull(env, s.url+"/"+model+"/"), curl.with(func(into string) *exec.Cmd {
 			return curling(folder, model, into, s.url+"/"+model, "--cacert", certificate(folder))
 		}))
@@ -29,7 +29,13 @@ func (b *bench) byHTTPS(folder string) ([]*contest, *site, error) {
 	return all, s, nil
 }
 
-var modelNames = map[string]string{"big": "one file of 4 GiB", "small": "2,000 files of 32 KiB"}
+// modelName says what a model consists of.
+func (b *bench) modelName(model string) string {
+	if model == "big" {
+		return "one file of " + gibOf(float64(b.scaled(bigBytes)))
+	}
+	return fmt.Sprintf("%d files of %d KiB", smallFiles, smallBytes>>10)
+}
 
 // byS3 are those at a server of S3, beside s5cmd.
 func (b *bench) byS3(folder string) ([]*contest, *site, error) {
@@ -41,11 +47,11 @@ func (b *bench) byS3(folder string) ([]*contest, *site, error) {
 	s5cmd := b.client("s5cmd", filepath.Join(b.clients, "s5cmd"))
 	var all []*contest
 	for _, model := range []string{"big", "small"} {
-		c := &contest{name: "S3, " + modelNames[model]}
+		c := &contest{name: "S3, " + b.modelName(model)}
 		c.clients = append(c.clients, b.pull(env, "s3://models/"+model),
 			s5cmd.with(func(into string) *exec.Cmd {
-				cmd := exec.Command(s5cmd.name, "--log", "error", "cp", "s3://models/"+model+"/*", into+"/")
-				cmd.Path, cmd.Env = filepath.Join(b.clients, "s5cmd"), append(os.Environ(), env...)
+				cmd := exec.Command(filepath.Join(b.clients, "s5cmd"), "--log", "error", "cp", "s3://models/"+model+"/*", into+"/")
+				cmd.Env = append(os.Environ(), env...)
 				return cmd
 			}))
 		all = append(all, c)

@@ -81,7 +81,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *write && (*only != "" && !slices.Contains(tables, *only) && *vllm == "" || *scale != 1) { // of real vLLM each part is a table
+	own := slices.Contains(tables, *only) || *only != "" && *vllm != "" // whose tables say how much was taken
+	if *write && !own && (*only != "" || *scale != 1) {
 		return errors.New("cannot write a table of a part: leave -only and -scale out")
 	}
 	dir, err := os.MkdirTemp("", "hotseat-bench-")

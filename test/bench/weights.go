@@ -26,7 +26,7 @@ type weighed struct {
 // weights times starts of the stand-in, which reads its weights whole, beside a bare
 // read of the file: from the disk, and at once again.
 func (b *bench) weights() (all []*weighed, err error) {
-	bytes := int64(float64(weightsBytes) * min(1, b.scale))
+	bytes := b.scaled(weightsBytes)
 	if err := b.roomFor(bytes); err != nil {
 		return nil, err
 	}
@@ -40,8 +40,8 @@ func (b *bench) weights() (all []*weighed, err error) {
 	}
 	defer func() { err = errors.Join(err, n.stop()) }()
 	all = []*weighed{
-		{name: "create call → `awake`", run: func(id string) (time.Duration, error) { return n.startWith(id, file, bytes) }},
-		{name: "bare read of the file", run: func(string) (time.Duration, error) { return readWhole(file) }},
+		{name: "create call → `awake`, with weights of " + gibOf(float64(bytes)), run: func(id string) (time.Duration, error) { return n.startWith(id, file, bytes) }},
+		{name: "bare read of that file", run: func(string) (time.Duration, error) { return readWhole(file) }},
 	}
 	for round := range max(5, b.n(5)) {
 		for _, w := range all {
@@ -108,7 +108,7 @@ func readWhole(path string) (took time.Duration, err error) {
 // renderWeights makes the table of the starts with weights.
 func renderWeights(all []*weighed) string {
 	var b strings.Builder
-	b.WriteString("| 2 GiB of weights | samples | from the disk: median (fastest – slowest), s | from the page cache, s | times faster |\n")
+	b.WriteString("| from weights in a file | samples | from the disk: median (fastest – slowest), s | from the page cache, s | times faster |\n")
 	b.WriteString("|---|---:|---:|---:|---:|\n")
 	for _, w := range all {
 		fmt.Fprintf(&b, "| %s | %d | %s | %s | %.1f |\n", w.name, len(w.disk), spread(w.disk), spread(w.cached), w.disk.P50().Seconds()/w.cached.P50().Seconds())
