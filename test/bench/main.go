@@ -81,8 +81,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	own := slices.Contains(tables, *only) || *only != "" && *vllm != "" // whose tables say how much was taken
-	if *write && !own && (*only != "" || *scale != 1) {
+	own := slices.Contains(tables, *only) // which say how much was taken
+	if *write && !own && (*only != "" && *vllm == "" || *scale != 1) {
 		return errors.New("cannot write a table of a part: leave -only and -scale out")
 	}
 	dir, err := os.MkdirTemp("", "hotseat-bench-")
@@ -97,24 +97,29 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if *vllm != "" {
 		return b.real(*vllm, *only, out, *write)
 	}
-	if !slices.Contains(tables, *only) {
-		rows, err := parts.Run(ctx, b, *only, progress)
-		err = errors.Join(err, figures.Publish(out, *write && err == nil, beginMark, figures.Render("launcher", rows)))
-		if err != nil || *only != "" {
+	return b.take(*only, out, *write)
+}
+
+// take takes the figures of the launcher, or those of one of the tables.
+func (b *bench) take(only string, out io.Writer, write bool) error {
+	if !slices.Contains(tables, only) {
+		rows, err := parts.Run(b.ctx, b, only, b.progress)
+		err = errors.Join(err, figures.Publish(out, write && err == nil, beginMark, figures.Render("launcher", rows)))
+		if err != nil || only != "" {
 			return err
 		}
 	}
-	if *only == "" || *only == weightsPart {
+	if only == "" || only == weightsPart {
 		all, err := b.weights()
 		if err == nil {
-			err = figures.Publish(out, *write, weightsMark, renderWeights(all))
+			err = figures.Publish(out, write, weightsMark, renderWeights(all))
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", weightsPart, err)
 		}
 	}
-	if *only == "" || *only == fetchPart {
-		return b.fetching(out, *write)
+	if only == "" || only == fetchPart {
+		return b.fetching(out, write)
 	}
 	return nil
 }
