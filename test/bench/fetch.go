@@ -143,6 +143,9 @@ func makeModel(folder string, content io.Reader, files int, bytes int64) error {
 	return os.WriteFile(filepath.Join(folder, "manifest.json"), text, 0o600)
 }
 
+// light says whether modelfetch was seen, and kept to its memory.
+func (f *fetcher) light() bool { return f.memory > 0 && f.memory <= fetchMemory }
+
 // contend has each client fetch in turn, and again.
 func (b *bench) contend(c *contest) error {
 	for range max(3, b.n(3)) {
@@ -210,8 +213,13 @@ func (f *fetcher) watchMemory(parent int, ended <-chan struct{}) {
 			return
 		case <-tick.C:
 		}
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent)) // it may have ended
-		for _, field := range strings.Fields(string(text)) {
+		threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent)) // the pattern is right
+		var children strings.Builder
+		for _, path := range threads {
+			text, _ := os.ReadFile(path) // it may have ended
+			children.Write(text)
+		}
+		for _, field := range strings.Fields(children.String()) {
 			pid, err := strconv.Atoi(field)
 			if err != nil || figures.Field(fmt.Sprintf("/proc/%d/status", pid), "Name") != "modelfetch" {
 				continue

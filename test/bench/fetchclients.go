@@ -123,7 +123,7 @@ func renderFetches(all []*contest) string {
 				continue
 			}
 			speed := best.synced.P50().Seconds() / f.synced.P50().Seconds()
-			fmt.Fprintf(&b, " %.2f× %s | %s, %s | ≥ %.1f×, ≤ %s | %s |\n", speed, best.name, mb(f.memory), mb(f.own), besideOthers, mb(fetchMemory), figures.Verdict(speed >= besideOthers && f.memory <= fetchMemory))
+			fmt.Fprintf(&b, " %.2f× %s | %s, %s | ≥ %.1f×, ≤ %s | %s |\n", speed, best.name, mb(f.memory), mb(f.own), besideOthers, mb(fetchMemory), figures.Verdict(speed >= besideOthers && f.light()))
 		}
 	}
 	return b.String()
