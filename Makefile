@@ -186,9 +186,16 @@ test-upgrade: build ## upgrade an installation of an earlier commit, which is bu
 test-sim-rules: ## which rows of spec/binding.md the simulation cannot miss (RULE_SEEDS=5000)
 	HOTSEAT_TEST_LONG=1 go test -count=1 -timeout 30m -v -run TakingAny ./dualpods/internal/binding
 
+CLIENTS := $(HOTSEAT_CACHE)/fetchclients
+.PHONY: bench-clients
+bench-clients: ## build the S3 server and the S3 client that `make bench` fetches with, in the cache folder
+	@mkdir -p '$(CLIENTS)'
+	go -C test/modelservers build -o '$(CLIENTS)/' github.com/versity/versitygw/cmd/versitygw
+	go -C test/fetchclients build -o '$(CLIENTS)/' github.com/peak/s5cmd/v2 || echo 'NOT BUILT: s5cmd cannot be had; the fetches are timed without it' >&2
+
 .PHONY: bench
-bench: build ## time the launcher against bare baselines; the table is spec/benchmarks.md
-	go run ./test/bench
+bench: build bench-clients ## time the launcher against bare baselines, and its fetches beside other clients (ONLY=fetch: those); the tables are spec/benchmarks.md
+	go run ./test/bench -clients '$(CLIENTS)' $(if $(ONLY),-only '$(ONLY)')
 
 .PHONY: bench-cluster
 bench-cluster: build ## time dual pods on clusters of their own; the table goes to spec/benchmarks.md (takes root)

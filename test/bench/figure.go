@@ -9,6 +9,8 @@ type (
 
 // Each table of the document stands after one of these lines.
 const (
+	fetchMark     = "<!-- fetches, written by `go run ./test/bench -write -only fetch` -->"
+	weightsMark   = "<!-- weights, written by `go run ./test/bench -write -only weights` -->"
 	beginMark     = "<!-- written by `go run ./test/bench -write` -->"
 	firstsMark    = "<!-- first starts, written by `make bench-vllm` -->"
 	startsMark    = "<!-- starts, written by `make bench-vllm` -->"

@@ -17,6 +17,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -28,6 +30,10 @@ import (
 func main() {
 	if target := os.Getenv(bareProxyEnv); target != "" {
 		serveBareProxy(target)
+		return
+	}
+	if told := os.Getenv(fileServerEnv); told != "" {
+		serveFiles(told)
 		return
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
@@ -57,6 +63,7 @@ type bench struct {
 	ctx              context.Context
 	dir              string  // of everything that the run makes
 	launcher, engine string  // programs
+	clients          string  // folder of those that fetch models beside the launcher
 	scale            float64 // of the number of samples
 	progress         io.Writer
 }
@@ -67,20 +74,22 @@ func (b *bench) n(full int) int { return max(2, int(float64(full)*b.scale)) }
 func run(ctx context.Context, args []string, out, progress io.Writer) (err error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	write := flags.Bool("write", false, "put the table into "+figures.Document)
-	only := flags.String("only", "", "run these parts alone, separated by commas: "+parts.Names())
+	only := flags.String("only", "", "run these parts alone, separated by commas: "+parts.Names()+"; or one of those with a table of their own: "+strings.Join(tables, ", "))
 	vllm := flags.String("vllm", "", "take the figures of real vLLM alone, which test/vllm-cpu has set up in this folder: starts, firsts, swaps")
+	clients := flags.String("clients", "", "folder of the programs that `make bench-clients` has made; empty: no "+fetchPart)
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *write && (*only != "" && *vllm == "" || *scale != 1) { // of real vLLM each part is a table
+	own := slices.Contains(tables, *only) // which say how much was taken
+	if *write && !own && (*only != "" && *vllm == "" || *scale != 1) {
 		return errors.New("cannot write a table of a part: leave -only and -scale out")
 	}
 	dir, err := os.MkdirTemp("", "hotseat-bench-")
 	if err != nil {
 		return fmt.Errorf("cannot make a folder: %w", err)
 	}
-	b := &bench{ctx: ctx, dir: dir, scale: *scale, progress: progress}
+	b := &bench{ctx: ctx, dir: dir, clients: *clients, scale: *scale, progress: progress}
 	defer func() { err = errors.Join(err, sweep(dir), os.RemoveAll(dir)) }()
 	if err := b.build(); err != nil {
 		return err
@@ -88,8 +97,56 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	if *vllm != "" {
 		return b.real(*vllm, *only, out, *write)
 	}
-	rows, err := parts.Run(ctx, b, *only, progress)
-	return errors.Join(err, figures.Publish(out, *write && err == nil, beginMark, figures.Render("launcher", rows)))
+	return b.take(*only, out, *write)
+}
+
+// take takes the figures of the launcher, or those of one of the tables.
+func (b *bench) take(only string, out io.Writer, write bool) error {
+	if !slices.Contains(tables, only) {
+		rows, err := parts.Run(b.ctx, b, only, b.progress)
+		err = errors.Join(err, figures.Publish(out, write && err == nil, beginMark, figures.Render("launcher", rows)))
+		if err != nil || only != "" {
+			return err
+		}
+	}
+	if only == "" || only == weightsPart {
+		all, err := b.weights()
+		if err == nil {
+			err = figures.Publish(out, write, weightsMark, renderWeights(all))
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", weightsPart, err)
+		}
+	}
+	if only == "" || only == fetchPart {
+		return b.fetching(out, write)
+	}
+	return nil
+}
+
+// The parts that have a table of their own.
+const (
+	weightsPart = "weights"
+	fetchPart   = "fetch"
+)
+
+var tables = []string{weightsPart, fetchPart}
+
+// fetching takes the figures of fetches.
+func (b *bench) fetching(out io.Writer, write bool) error {
+	if b.clients == "" {
+		fmt.Fprintln(b.progress, "NOT MEASURED: no fetches, since -clients names no folder; `make bench` does")
+		return nil
+	}
+	err := harness.Build(b.ctx, ".", b.dir, []string{"CGO_ENABLED=0"}, "launcher/cmd/modelfetch")
+	if err != nil {
+		return err
+	}
+	all, err := b.fetches()
+	if err != nil {
+		return fmt.Errorf("%s: %w", fetchPart, err)
+	}
+	return figures.Publish(out, write, fetchMark, renderFetches(all))
 }
 
 // real takes the figures of real vLLM, which test/vllm-cpu has set up in a

@@ -44,9 +44,13 @@ type Options struct {
 	Note func(text string) // what people may want to know
 }
 
-// Chunk is how many bytes are written between two syncs, and so how many may have to
-// be fetched twice.
+// Chunk is how many bytes of a file may have been written and not be noted, and so how
+// many may have to be fetched twice.
 const Chunk = 16 << 20
+
+// finishing is how many files may wait for the disk to take their last bytes, and not
+// keep a stream: of small files the disk takes many in the time of one.
+const finishing = 12
 
 // progress is how many bytes a try has to bring for the next to count as the first:
 // a source that is cut off again and again after a few is given up.
@@ -55,14 +59,16 @@ const progress = 64 << 10
 // Fetch is one on its way.
 type Fetch struct {
 	Options
-	limiter *rate.Limiter
+	limiter  *rate.Limiter
+	streams  chan struct{} // as many as are busy
+	released chan []byte   // buffers that wait for their next use
 
 	fetched, network atomic.Int64
 }
 
 // New makes a fetch; Run runs it.
 func New(o Options) *Fetch {
-	f := &Fetch{Options: o}
+	f := &Fetch{Options: o, streams: make(chan struct{}, max(1, o.Streams)), released: make(chan []byte, ahead*max(1, o.Streams))}
 	if o.BytesPerSecond > 0 {
 		f.limiter = rate.NewLimiter(rate.Limit(o.BytesPerSecond), f.bufferSize())
 	}
@@ -74,7 +80,7 @@ func New(o Options) *Fetch {
 func (f *Fetch) Progress() (fetched, network int64) { return f.fetched.Load(), f.network.Load() }
 
 func (f *Fetch) bufferSize() int {
-	const most = 1 << 20
+	const most = 128 << 10
 	if f.BytesPerSecond <= 0 {
 		return most
 	}
@@ -91,7 +97,7 @@ func (f *Fetch) Run(ctx context.Context) (*fetchapi.Manifest, error) {
 	whole := *f.Manifest
 	whole.Files = slices.Clone(whole.Files)
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(f.Streams)
+	group.SetLimit(f.Streams + finishing)
 	var mu sync.Mutex
 	taken := map[string]bool{}
 	for _, hash := range f.Have {
@@ -173,42 +179,54 @@ func (f *Fetch) prove(ctx context.Context, of func(n int) bool) error {
 	}
 }
 
-// file fetches one file, in as many tries as it takes.
+// file fetches one file.
 func (f *Fetch) file(ctx context.Context, n int) (hash string, err error) {
 	p := f.part(n)
 	if hash := p.finished(); hash != "" {
 		f.fetched.Add(p.file.Size)
 		return hash, nil
 	}
-	if err := p.open(); err != nil {
-		return "", err
-	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	tries := 0
 	for {
+		if err := f.stream(ctx, p); err != nil {
+			return "", errors.Join(err, p.sync())
+		}
+		again := p.resumed
+		hash, err := p.finish()
+		if err == nil || !again || !isMismatch(err) {
+			return hash, err
+		}
+		f.Note(fmt.Sprintf("%s: %v; what was there from an earlier try is fetched again", p.file.Path, err))
+	}
+}
+
+// stream receives the rest of a file, in as many tries as it takes, once one of the
+// streams is free.
+func (f *Fetch) stream(ctx context.Context, p *part) error {
+	select {
+	case f.streams <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-f.streams }()
+	if err := p.open(); err != nil {
+		return err
+	}
+	for tries := 0; ; {
 		before := p.offset
 		err := p.receive(ctx)
-		if err == nil {
-			again := p.resumed
-			hash, err := p.finish()
-			if err == nil || !again || !isMismatch(err) {
-				return hash, err
-			}
-			f.Note(fmt.Sprintf("%s: %v; what was there from an earlier try is fetched again", p.file.Path, err))
-			continue
-		}
 		temporary, ok := errors.AsType[*modelsource.TemporaryError](err)
 		if !ok || ctx.Err() != nil {
-			return "", errors.Join(err, p.sync())
+			return err
 		}
 		if p.offset-before >= progress {
 			tries = 0
 		}
 		if tries++; tries >= f.Tries {
-			return "", errors.Join(fmt.Errorf("%s was tried %d times: %w", p.file.Path, tries, err), p.sync())
+			return fmt.Errorf("%s was tried %d times: %w", p.file.Path, tries, err)
 		}
 		if err := f.Wait(ctx, p.file.Path, tries, temporary); err != nil {
-			return "", errors.Join(err, p.sync())
+			return err
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package fetch
 
 import (
-	"context"
 	"crypto/sha1" // by which Git names files
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"hotseat.dev/hotseat/launcher/internal/modelsource"
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
@@ -28,9 +26,10 @@ type part struct {
 	out     *os.File
 	sums    hash.Hash // SHA-256
 	git     hash.Hash // that of the Git blob; nil: nobody says what it should be
-	offset  int64     // as far as it is written and hashed
-	synced  int64
-	resumed bool // the first bytes are those of an earlier process
+	offset  int64     // as far as it is written
+	synced  int64     // as far as the note says
+	syncing *syncing  // on its way; nil: none is
+	resumed bool      // the first bytes are those of an earlier process
 }
 
 // finished gives the hash of the file when an earlier process has finished it.
@@ -50,14 +49,19 @@ func (p *part) finished() string {
 	return hash
 }
 
-// open opens the part as far as an earlier process has surely written it.
+// open opens the part as far as an earlier process has surely written it, once.
 func (p *part) open() (err error) {
+	if p.out != nil {
+		return nil
+	}
 	if p.out, err = os.OpenFile(p.path, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 		return err
 	}
 	p.reset()
 	if err := p.reread(p.noted()); err != nil {
-		return errors.Join(err, p.out.Close())
+		err = errors.Join(err, p.out.Close())
+		p.out = nil
+		return err
 	}
 	return nil
 }
@@ -105,78 +109,21 @@ func (p *part) reset() {
 
 // restart begins the file anew.
 func (p *part) restart() error {
+	if err := p.settle(); err != nil {
+		return err
+	}
 	p.f.fetched.Add(-p.offset)
 	p.reset()
 	p.offset, p.synced, p.resumed = 0, 0, false
 	return errors.Join(p.writeNote("0"), p.out.Truncate(0))
 }
 
-// receive reads from the source until the file is whole.
-func (p *part) receive(ctx context.Context) (err error) {
-	if p.offset == p.file.Size && p.offset > 0 {
-		return nil
-	}
-	stream, err := p.f.Source.Open(ctx, p.n, p.offset)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, stream.Close()) }()
-	if stream.Size >= 0 && stream.Size != p.file.Size {
-		return mismatch("%s was announced with %s, and the source sends %s", p.file.Path, size(p.file.Size), size(stream.Size))
-	}
-	if stream.Offset != p.offset { // the source gives it from the beginning only
-		if err := p.restart(); err != nil {
-			return err
-		}
-	}
-	buffer := make([]byte, p.f.bufferSize())
-	for {
-		n, err := stream.Read(buffer)
-		if n > 0 {
-			if err := p.take(ctx, buffer[:n]); err != nil {
-				return err
-			}
-		}
-		switch {
-		case errors.Is(err, io.EOF) && p.offset < p.file.Size:
-			return &modelsource.TemporaryError{Cause: &fetchapi.Error{
-				Reason: fetchapi.ReasonUnavailable,
-				Detail: fmt.Sprintf("%s was cut off after %s of %s", p.file.Path, size(p.offset), size(p.file.Size)),
-			}}
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return err
-		}
-	}
-}
-
-// take writes what has come.
-func (p *part) take(ctx context.Context, b []byte) error {
-	p.f.network.Add(int64(len(b)))
-	if p.offset+int64(len(b)) > p.file.Size {
-		return mismatch("%s was announced with %s, and the source sends %s or more", p.file.Path, size(p.file.Size), size(p.offset+int64(len(b))))
-	}
-	if p.f.limiter != nil {
-		if err := p.f.limiter.WaitN(ctx, len(b)); err != nil {
-			return err
-		}
-	}
-	if _, err := p.out.WriteAt(b, p.offset); err != nil {
-		return err
-	}
-	_, _ = p.hashes().Write(b) // a hash takes everything
-	p.offset += int64(len(b))
-	p.f.fetched.Add(int64(len(b)))
-	if p.offset-p.synced >= Chunk {
-		return p.sync()
-	}
-	return nil
-}
-
 // close leaves what has come to the next process.
 func (p *part) close() error {
-	err := p.out.Close()
+	if p.out == nil {
+		return nil
+	}
+	err := errors.Join(p.settle(), p.out.Close())
 	if p.offset > 0 || p.file.Size == 0 {
 		return err
 	}
@@ -186,18 +133,6 @@ func (p *part) close() error {
 		}
 	}
 	return err
-}
-
-// sync brings what was written to the disk, and then notes how much that is.
-func (p *part) sync() error {
-	if p.offset == p.synced {
-		return nil
-	}
-	if err := p.out.Sync(); err != nil {
-		return err
-	}
-	p.synced = p.offset
-	return p.writeNote(strconv.FormatInt(p.synced, 10))
 }
 
 // writeNote replaces the note whole. A note that an end of the machine takes back to
@@ -216,7 +151,7 @@ func (p *part) finish() (hash string, err error) {
 	if wrong := p.wrong(hash); wrong != nil {
 		return "", errors.Join(wrong, p.restart())
 	}
-	if err := p.out.Sync(); err != nil {
+	if err := errors.Join(p.settle(), p.out.Sync()); err != nil {
 		return "", err
 	}
 	if err := os.Rename(p.path, filepath.Join(p.f.Staging, hash)); err != nil {

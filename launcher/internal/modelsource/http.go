@@ -26,12 +26,15 @@ type caller struct {
 // newCaller makes one whose credential goes to the origin of address, and to nobody
 // else, wherever that may redirect to.
 func newCaller(address *url.URL, o Options) *caller {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DisableCompression = true // sizes and hashes are of what is sent
-	transport.MaxIdleConnsPerHost = 16
-	transport.ResponseHeaderTimeout = o.Stall
-	transport.TLSHandshakeTimeout = o.Stall
-	transport.DialContext = (&net.Dialer{Timeout: o.Stall}).DialContext
+	transport := &http.Transport{ // HTTP/1.1: HTTP/2 has all streams on one connection, and takes more of the processor
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: o.Stall}).DialContext,
+		TLSHandshakeTimeout:   o.Stall,
+		ResponseHeaderTimeout: o.Stall,
+		IdleConnTimeout:       90 * time.Second,
+		MaxIdleConnsPerHost:   16,
+		DisableCompression:    true, // sizes and hashes are of what is sent
+	}
 	return &caller{stall: o.Stall, remedy: o.remedy("name a file with a token that may read it by --token-file"), client: &http.Client{
 		Transport:     &credential{base: transport, origin: origin(address), token: o.Token},
 		CheckRedirect: redirected,
