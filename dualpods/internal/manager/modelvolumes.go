@@ -33,7 +33,7 @@ func setUpVolumes(mgr ctrl.Manager, namespace string) error {
 		Watches(&v1alpha1.ClusterModelCache{}, all).
 		Watches(&v1alpha1.ModelCacheNodeGroup{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.PersistentVolume{}, all).
-		Watches(&corev1.PersistentVolumeClaim{}, all).
+		Watches(&corev1.PersistentVolumeClaim{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(ofModel))).
 		Watches(&corev1.Pod{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(namesModel))).
 		Complete(&modelvolume.Controller{API: mgr.GetClient(), Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now})
 }
@@ -47,6 +47,9 @@ func indexClaims(ctx context.Context, mgr ctrl.Manager) error {
 	return nil
 }
 
+// ofModel says that a claim is the controller's, by which Pods mount a model.
+func ofModel(o client.Object) bool { return o.GetLabels()[podmeta.LabelModelVolume] != "" }
+
 // namesModel says that a Pod has a volume that is a model, though it may have finished.
 func namesModel(o client.Object) bool {
 	pod, ok := o.(*corev1.Pod)
@@ -56,23 +59,13 @@ func namesModel(o client.Object) bool {
 	})
 }
 
-// slimVolumes are those of a Pod that are models, and nothing of their mounts.
-func slimVolumes(volumes []corev1.Volume) []corev1.Volume {
-	var kept []corev1.Volume
-	for i := range volumes {
-		if _, is := modelvolume.Names(&volumes[i]); is {
-			kept = append(kept, volumes[i])
-		}
-	}
-	return kept
-}
-
-// volumesOnly keeps the volumes and claims of others out of the cache.
+// volumesOnly keeps the volumes of others out of the cache. Claims are there all: those
+// that ModelCaches name are users' own.
 func volumesOnly(into map[client.Object]cache.ByObject) error {
 	ours, err := labels.Parse(podmeta.LabelModelVolume) // whatever its value
 	if err != nil {
 		return err
 	}
-	into[&corev1.PersistentVolume{}], into[&corev1.PersistentVolumeClaim{}] = cache.ByObject{Label: ours}, cache.ByObject{Label: ours}
+	into[&corev1.PersistentVolume{}] = cache.ByObject{Label: ours}
 	return nil
 }

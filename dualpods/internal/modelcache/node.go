@@ -51,11 +51,8 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 	n.InUseBy = d.users(c.Name, at.node, m)
 	answer := d.pulls[holder][s.UID]
 	switch {
-	case there && m.State == launcherapi.ModelReady && other(c, m):
-		n.State, n.Why = v1alpha1.ModelNodeFailed, told.failed(fmt.Sprintf("it has the digest %s, and spec.expectedDigest is %s", m.Digest, c.Spec.ExpectedDigest), fetchapi.ReasonIntegrityMismatch)
-		return n
 	case there && m.State == launcherapi.ModelReady:
-		n.State, n.Why = v1alpha1.ModelNodeReady, d.note(c, told, s, m, answer)
+		n.State, n.Why = d.whole(c, told, s, m, answer)
 		return n
 	case there && m.State == launcherapi.ModelDownloading:
 		n.State, n.Why, n.Percent = v1alpha1.ModelNodeDownloading, m.Reason, percent(m)
@@ -67,9 +64,24 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 		}
 		return n
 	}
-	if n.Why = told.Credentials.cannot(s.Launcher); n.Why != "" {
-		return n
+	if n.Why = told.Credentials.cannot(s.Launcher); n.Why == "" {
+		d.lacks(c, told, at, s, resolves, &n)
 	}
+	return n
+}
+
+// whole decides for a node that has the model whole, which may be another than is expected.
+func (d *decision) whole(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m launcherapi.Model, answer Answer) (v1alpha1.ModelNodeState, string) {
+	if other(c, m) {
+		return v1alpha1.ModelNodeFailed, told.failed(fmt.Sprintf("it has the digest %s, and spec.expectedDigest is %s", m.Digest, c.Spec.ExpectedDigest), fetchapi.ReasonIntegrityMismatch)
+	}
+	return v1alpha1.ModelNodeReady, d.note(c, told, s, m, answer)
+}
+
+// lacks decides for a node that has not the model, and whose launcher may be asked for it.
+func (d *decision) lacks(c *v1alpha1.ClusterModelCache, told *Told, at store, s *speaker, resolves func(store) bool, n *v1alpha1.ModelNode) {
+	holder := Holder(c)
+	m, answer := s.held[holder], d.pulls[holder][s.UID]
 	n.Why = d.mayNot(told, at, s, resolves)
 	free := n.Why == ""
 	if free {
@@ -83,7 +95,6 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 	if free && (answer.Err == "" || !d.later(answer.again())) {
 		d.fetch(at, Call{Launcher: s.UID, Holder: holder})
 	}
-	return n
 }
 
 // note has a launcher note what becomes of a copy when room is needed, who may read it,

@@ -183,7 +183,7 @@ var keeping = []rule{
 		want := w.newJob(p.Told.Credentials, 1).Annotations
 		has := w.Job.Annotations
 		changed := has[podmeta.AnnotationTemplateHash] != want[podmeta.AnnotationTemplateHash]
-		if !changed && !(failed && has[annotationInputs] != want[annotationInputs]) && !w.elsewhere() {
+		if mended := failed && has[annotationInputs] != want[annotationInputs]; !changed && !mended && !w.elsewhere() {
 			return false
 		}
 		p.Do, p.Told.Tries = DeleteJob, 0

@@ -19,8 +19,8 @@ import (
 
 // Controller keeps the volumes and claims of all caches. One pass runs at a time.
 type Controller struct {
-	// API reads from a cache, in which Pods are indexed by Index and of volumes and claims
-	// there are those with the label podmeta.LabelModelVolume, and writes to the server.
+	// API reads from a cache, in which Pods are indexed by Index and of volumes there are
+	// those with the label podmeta.LabelModelVolume, and writes to the server.
 	API      client.Client
 	Recorder events.EventRecorder
 	Now      func() time.Time
@@ -108,10 +108,11 @@ func (c *Controller) observe(ctx context.Context) (*World, error) {
 	var pods corev1.PodList
 	var volumes corev1.PersistentVolumeList
 	var claims corev1.PersistentVolumeClaimList
+	ours := client.HasLabels{podmeta.LabelModelVolume}
 	err := errors.Join(
 		c.API.List(ctx, &caches, client.UnsafeDisableDeepCopy), c.API.List(ctx, &groups, client.UnsafeDisableDeepCopy),
 		c.API.List(ctx, &pods, client.MatchingFields{Index: NamesOne}, client.UnsafeDisableDeepCopy),
-		c.API.List(ctx, &volumes, client.UnsafeDisableDeepCopy), c.API.List(ctx, &claims, client.UnsafeDisableDeepCopy),
+		c.API.List(ctx, &volumes, ours, client.UnsafeDisableDeepCopy), c.API.List(ctx, &claims, ours, client.UnsafeDisableDeepCopy),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("cannot look at the volumes of models: %w", err)
