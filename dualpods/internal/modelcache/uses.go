@@ -16,8 +16,8 @@ import (
 )
 
 // Uses says whose leases keep the model of a cache, by what the launchers say now, and
-// which Pods mount it on nodes that are ready: a text for each node. A launcher that is silent says nothing, and neither does what the
-// status of the cache says of before.
+// which Pods mount it on nodes that are ready: a text for each node. A launcher that is
+// silent says nothing, and neither does what the status of the cache says of before.
 func (c *Controller) Uses(ctx context.Context, cache *v1alpha1.ClusterModelCache) ([]string, error) {
 	var pods, mounting corev1.PodList
 	if err := errors.Join(
