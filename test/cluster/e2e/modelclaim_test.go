@@ -251,6 +251,7 @@ func TestTheExampleOfAModelOnAClaimIsServedFromThereAndTheClaimStays(t *testing.
 	s.apply("examples/model-cache/claim.yaml")
 	s.kubectl("wait", "--for=condition=Available", "--timeout="+patience.String(), "mc/tiny")
 	s.kubectl("rollout", "status", "deployment/tiny", "--timeout="+patience.String())
+	s.kubectl("rollout", "status", "daemonset/claimed-launcher", "--timeout="+patience.String()) // that of the other node may come later
 	var from []string
 	for _, pod := range s.launcherPods("claimed") {
 		for _, i := range s.instances(s.launcher(pod.Name)) {
