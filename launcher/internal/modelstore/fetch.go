@@ -45,7 +45,7 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v, ok := s.Version(m.Key()); ok && v.Damage == nil && m.Revision != "" {
+	if m.Revision != "" && s.whole(m.Key()) {
 		return nil, ErrThere
 	}
 	f := &Fetch{store: s, have: map[string]bool{}, staging: s.staging(m.Key()), yields: !w.evicts()}
@@ -182,7 +182,7 @@ func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
 		return Version{}, fmt.Errorf("cannot publish %s: %w", m.URI, err)
 	}
 	delete(s.pending, f)
-	if err := errors.Join(os.RemoveAll(f.staging), s.mendHub(), s.emptyTrash(), s.dropUnused()); err != nil {
+	if err := errors.Join(os.RemoveAll(f.staging), s.mendHubFor(m.URI), s.emptyTrash(), s.dropUnused()); err != nil {
 		return Version{}, err
 	}
 	v, _ := s.Version(m.Key())
@@ -199,7 +199,7 @@ func (f *Fetch) publish(m *fetchapi.Manifest) error {
 			return fmt.Errorf("%s has no hash", file.Path)
 		}
 	}
-	if v, ok := s.Version(m.Key()); ok && v.Damage == nil {
+	if s.whole(m.Key()) {
 		return nil // what could be told only after the fetch: the version was there
 	}
 	for _, file := range m.Files {
@@ -234,7 +234,7 @@ func (f *Fetch) publish(m *fetchapi.Manifest) error {
 // well, so that an end before the version is published costs nothing.
 func (f *Fetch) takeBlob(file fetchapi.File) error {
 	blob := f.store.blob(file.SHA256)
-	if checkFile(blob, file.Size) == nil {
+	if f.have[file.SHA256] && checkFile(blob, file.Size) == nil {
 		return nil
 	}
 	fetched := filepath.Join(f.staging, file.SHA256)
@@ -253,7 +253,13 @@ func (f *Fetch) takeBlob(file fetchapi.File) error {
 	if err := os.Chtimes(fetched, untouched, untouched); err != nil {
 		return err
 	}
-	if err := os.Remove(blob); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Link(fetched, blob); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if checkFile(blob, file.Size) == nil { // another version has brought it meanwhile, or this one has it twice
+		return nil
+	}
+	if err := os.Remove(blob); err != nil {
 		return err
 	}
 	return os.Link(fetched, blob)
@@ -266,10 +272,12 @@ func (s *Store) buildTree(tree string, m *fetchapi.Manifest) error {
 	for _, file := range m.Files {
 		path := filepath.Join(tree, filesDir, filepath.FromSlash(file.Path))
 		dir := filepath.Dir(path)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
+		if !folders[dir] {
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				return err
+			}
 		}
-		for ; len(dir) >= len(tree); dir = filepath.Dir(dir) {
+		for ; len(dir) >= len(tree) && !folders[dir]; dir = filepath.Dir(dir) {
 			folders[dir] = true
 		}
 		if err := os.Link(s.blob(file.SHA256), path); err != nil {
