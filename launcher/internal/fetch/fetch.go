@@ -118,12 +118,32 @@ func (f *Fetch) Run(ctx context.Context) (whole *fetchapi.Manifest, err error) {
 	return whole, nil
 }
 
-// files fetches the files that are missing, some at a time.
+// files fetches the files that are missing, some at a time. Goroutines that fetch one
+// after the other have stacks that have grown once.
 func (f *Fetch) files(ctx context.Context) (*fetchapi.Manifest, error) {
 	whole := *f.Manifest
 	whole.Files = slices.Clone(whole.Files)
+	missing := f.missing()
+	var next atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(f.Streams + finishing)
+	for range min(len(missing), cap(f.streams)+finishing) {
+		group.Go(func() (err error) {
+			for err == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(missing) {
+					return nil
+				}
+				n := missing[i]
+				whole.Files[n].SHA256, err = f.file(ctx, n)
+			}
+			return err
+		})
+	}
+	return &whole, group.Wait()
+}
+
+// missing are the files that are to be fetched, of several with one hash the first.
+func (f *Fetch) missing() (all []int) {
 	taken := map[string]bool{}
 	for _, hash := range f.Have {
 		taken[hash] = true
@@ -136,12 +156,9 @@ func (f *Fetch) files(ctx context.Context) (*fetchapi.Manifest, error) {
 		if file.SHA256 != "" {
 			taken[file.SHA256] = true
 		}
-		group.Go(func() (err error) {
-			whole.Files[n].SHA256, err = f.file(ctx, n)
-			return err
-		})
+		all = append(all, n)
 	}
-	return &whole, group.Wait()
+	return all
 }
 
 // described gives errors of this machine a reason.

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
@@ -173,8 +175,9 @@ func (p *part) finish() error {
 
 // rename gives the file, which is surely on the disk, its name.
 func (p *part) rename() error {
-	if err := os.Rename(p.path, filepath.Join(p.f.Staging, p.whole)); err != nil {
-		return err
+	to := filepath.Join(p.f.Staging, p.whole)
+	if err := unix.Rename(p.path, to); err != nil { // os.Rename looks whether a folder is in the way
+		return &os.LinkError{Op: "rename", Old: p.path, New: to, Err: err}
 	}
 	if p.file.SHA256 == "" {
 		if err := p.f.noteHash(p.name, p.whole); err != nil {
