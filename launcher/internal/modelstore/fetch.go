@@ -49,10 +49,14 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 		return nil, ErrThere
 	}
 	f := &Fetch{store: s, have: map[string]bool{}, staging: s.staging(m.Key()), yields: !w.evicts()}
+	blobs, err := s.blobs()
+	if err != nil {
+		return nil, err
+	}
 	counted := map[string]bool{}
 	for _, file := range m.Files {
 		switch {
-		case file.SHA256 != "" && checkFile(s.blob(file.SHA256), file.Size) == nil:
+		case blobs[file.SHA256] && checkFile(s.blob(file.SHA256), file.Size) == nil:
 			f.have[file.SHA256] = true
 		case file.SHA256 == "" || !counted[file.SHA256]:
 			counted[file.SHA256] = true
@@ -74,6 +78,19 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 		return nil, fmt.Errorf("cannot make the folder to fetch into: %w", err)
 	}
 	return f, nil
+}
+
+// blobs are the names of those that are there.
+func (s *Store) blobs() (map[string]bool, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
+	if err != nil {
+		return nil, fmt.Errorf("cannot look which files the model store has: %w", err)
+	}
+	names := map[string]bool{}
+	for _, e := range entries {
+		names[e.Name()] = true
+	}
+	return names, nil
 }
 
 // begin makes the folder to fetch into, which says what is to come.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sync/errgroup"
+
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
@@ -68,13 +70,8 @@ func (f *Fetch) build(tree string, m *fetchapi.Manifest) error {
 	if err != nil {
 		return err
 	}
-	for _, file := range m.Files {
-		if err := f.takeBlob(file); err != nil {
-			return err
-		}
-		if err := os.Link(f.store.blob(file.SHA256), treePath(tree, file)); err != nil {
-			return err
-		}
+	if err := f.take(tree, m); err != nil {
+		return err
 	}
 	if err := syncDir(filepath.Join(f.store.dir, blobsDir)); err != nil {
 		return err
@@ -115,6 +112,35 @@ func makeFolders(tree string, m *fetchapi.Manifest) (folders map[string]bool, er
 // treePath is where a file of a version is.
 func treePath(tree string, file fetchapi.File) string {
 	return filepath.Join(tree, filesDir, filepath.FromSlash(file.Path))
+}
+
+// linkers is how many files are linked at once: each into two folders, which the kernel
+// locks one by one.
+const linkers = 2
+
+// take makes the files blobs, and links these by the files' names. Those of one content
+// come one after the other.
+func (f *Fetch) take(tree string, m *fetchapi.Manifest) error {
+	same := map[string][]fetchapi.File{}
+	for _, file := range m.Files {
+		same[file.SHA256] = append(same[file.SHA256], file)
+	}
+	var group errgroup.Group
+	group.SetLimit(linkers)
+	for hash, files := range same {
+		group.Go(func() error {
+			for _, file := range files {
+				if err := f.takeBlob(file); err != nil {
+					return err
+				}
+				if err := os.Link(f.store.blob(hash), treePath(tree, file)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
 // takeBlob makes a fetched file one of the store's, in place of one that is damaged.
