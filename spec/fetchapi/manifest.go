@@ -156,7 +156,7 @@ func (m *Manifest) Check() error {
 func (m *Manifest) checkFiles() error {
 	var sum int64
 	files := make(map[string]bool, len(m.Files))
-	folders := map[string]bool{}
+	folders, sizes := map[string]bool{}, map[string]int64{}
 	for _, f := range m.Files {
 		if err := f.check(); err != nil {
 			return fmt.Errorf("%s is refused: %w", m.URI, err)
@@ -165,6 +165,10 @@ func (m *Manifest) checkFiles() error {
 			return fmt.Errorf("%s is refused: it names the file %q twice", m.URI, f.Path)
 		}
 		files[f.Path] = true
+		if size, twice := sizes[f.SHA256]; twice && f.SHA256 != "" && size != f.Size {
+			return fmt.Errorf("%s is refused: the file %q has the sha256 of another, and another size", m.URI, f.Path)
+		}
+		sizes[f.SHA256] = f.Size
 		for dir := path.Dir(f.Path); dir != "." && !folders[dir]; dir = path.Dir(dir) {
 			folders[dir] = true
 		}

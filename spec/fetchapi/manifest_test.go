@@ -35,6 +35,7 @@ func TestAManifestThatNoSourceMayGiveIsRefused(t *testing.T) {
 		"a part that is too long":      {[]File{{Path: strings.Repeat("x", 256)}}, "is refused"},
 		"a path that is too long":      {[]File{{Path: strings.Repeat("x/", 600)}}, "1200 bytes"},
 		"a name twice":                 {[]File{{Path: "a"}, {Path: "a"}}, "twice"},
+		"one content of two sizes":     {[]File{{Path: "a", SHA256: hash}, {Path: "b", SHA256: hash, Size: 1}}, "another size"},
 		"a file that is a folder":      {[]File{{Path: "a"}, {Path: "a/b/c"}}, "a file and a folder"},
 		"a negative size":              {[]File{{Path: "a", Size: -1}}, "-1"},
 		"sizes that overflow":          {[]File{{Path: "a", Size: 1 << 62}, {Path: "b", Size: 1 << 62}}, "no possible sum"},

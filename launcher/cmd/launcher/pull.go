@@ -41,6 +41,9 @@ func (c *cli) pullCommand() *cobra.Command {
 	f.add(cmd)
 	c.formatFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := fetchapi.CheckAddress(args[0]); err != nil {
+			return usagef("URI: %w", err)
+		}
 		options, err := f.options()
 		if err != nil {
 			return err

@@ -13,6 +13,7 @@
 package compiled
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -83,8 +84,9 @@ func Open(o Options) (*Cache, error) {
 			c.lock, err = hold(c.path(c.key, lockFile), unix.LOCK_SH)
 		}
 	}
-	if _, missing := os.Stat(c.path(c.key, kindFile)); err == nil && missing != nil {
-		err = os.WriteFile(c.path(c.key, kindFile), append(text, '\n'), 0o644)
+	text = append(text, '\n')
+	if there, _ := os.ReadFile(c.path(c.key, kindFile)); err == nil && !bytes.Equal(there, text) { // it may be damaged
+		err = os.WriteFile(c.path(c.key, kindFile), text, 0o644)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot make the compile cache: %w", err), c.Close())

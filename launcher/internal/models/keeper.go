@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sync/singleflight"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
@@ -58,8 +59,8 @@ type Keeper struct {
 	cancel  context.CancelCauseFunc
 	tasks   sync.WaitGroup
 	owning  owning
-	warming chan struct{} // held while a model is read into main memory
-	proving chan struct{} // held while a source is asked whether a model may be read
+	warming chan struct{}      // held while a model is read into main memory
+	proving singleflight.Group // by what is shown to the source of a version that is asked whether it may be read
 
 	mu      sync.Mutex
 	closing bool
@@ -87,7 +88,7 @@ func New(o Options) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, proved: map[string]time.Time{}, held: map[string]string{}, changed: make(chan struct{}), warming: make(chan struct{}, 1), proving: make(chan struct{}, 1)}
+	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, proved: map[string]time.Time{}, held: map[string]string{}, changed: make(chan struct{}), warming: make(chan struct{}, 1)}
 	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention, Marks: o.Marks}, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	k.tasks.Go(k.warmAll)

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -38,18 +39,23 @@ func (k *Keeper) MayRead(v modelstore.Version, env func(name string) string) err
 	if !v.Private() {
 		return nil
 	}
-	ctx, stop := context.WithTimeout(k.ctx, proveTime)
-	defer stop()
-	select {
-	case k.proving <- struct{}{}: // one source is asked at a time: many ask for one model at once
-		defer func() { <-k.proving }()
-	case <-ctx.Done():
-		return launcher.Unavailablef("cannot find out whether the model %s may be read: %w", v.Manifest.URI, context.Cause(ctx))
-	}
 	credentials := fetchapi.FromEnvironment(v.Manifest.URI, env)
 	proof := k.proofOf(v.Key, credentials)
+	if before, proved := proof.when(); proved && time.Since(before) < proofFresh {
+		return nil
+	}
+	_, err, _ := k.proving.Do(cmp.Or(proof.path, proof.key), func() (any, error) { // many ask for one model at once
+		return nil, k.prove(v, credentials, proof)
+	})
+	return err
+}
+
+// prove has the source of a version asked whether it lets somebody read.
+func (k *Keeper) prove(v modelstore.Version, credentials fetchapi.Credentials, proof proof) error {
+	ctx, stop := context.WithTimeout(k.ctx, proveTime)
+	defer stop()
 	before, proved := proof.when()
-	if proved && time.Since(before) < proofFresh {
+	if proved && time.Since(before) < proofFresh { // since somebody else has asked
 		return nil
 	}
 	uri := v.Manifest.URI

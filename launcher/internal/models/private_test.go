@@ -2,6 +2,7 @@ package models
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -90,4 +91,42 @@ func TestProofsThatCountNoMoreAreThrownAway(t *testing.T) {
 	info, err := os.Stat(filepath.Join(k.opts.Dir, proofsDir))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+}
+
+func TestAModelThatWasProvedWaitsForNoOthersSource(t *testing.T) {
+	k, _ := by(t, "lets all read")
+	v, other := private(), private()
+	other.Key = "other"
+	require.NoError(t, k.MayRead(v, token("x")))
+	t.Setenv(childEnv, "silent")
+	asking, over := make(chan struct{}), make(chan error, 1)
+	k.opts.Start = func(modelfetch *exec.Cmd) (func() bool, error) {
+		close(asking)
+		return func() bool { return false }, modelfetch.Start()
+	}
+	go func() { over <- k.MayRead(other, token("x")) }()
+	<-asking
+	require.NoError(t, k.MayRead(v, token("x")))
+	select {
+	case err := <-over:
+		require.Fail(t, "the other source has answered", "%v", err)
+	default:
+	}
+	require.NoError(t, k.Close())
+	require.Error(t, <-over)
+}
+
+func TestWhatIsNoAddressOrNoNameOfAVersionIsRefusedBeforeAnythingIsAsked(t *testing.T) {
+	k, outcomes := by(t, "silent")
+	for location, r := range map[string]launcherapi.ModelRequest{
+		"body.uri": {URI: "https://user:s3cret@host/m"},
+		"body.ref": {URI: "hf://org/m", Ref: "../../x"},
+	} {
+		_, err := k.Pull(t.Context(), r)
+		var refused *launcher.Error
+		require.ErrorAs(t, err, &refused)
+		assert.Equal(t, location, refused.Location)
+		assert.NotContains(t, err.Error(), "s3cret")
+	}
+	assert.Empty(t, *outcomes, "no pull has begun")
 }

@@ -52,6 +52,12 @@ func (k *Keeper) Pull(ctx context.Context, r launcherapi.ModelRequest) (launcher
 	if err := selection(r).Check(); err != nil {
 		return launcherapi.Model{}, launcher.Invalidf("body", "%w", err)
 	}
+	if err := fetchapi.CheckAddress(r.URI); err != nil {
+		return launcherapi.Model{}, problem(&fetchapi.Error{Reason: fetchapi.ReasonInvalid, Detail: err.Error()}, modelref.Selection{})
+	}
+	if err := fetchapi.CheckRef(r.Ref); err != nil {
+		return launcherapi.Model{}, launcher.Invalidf("body.ref", "%w", err)
+	}
 	if r.Credentials != nil {
 		var err error
 		if r.Credentials, err = r.Credentials.For(r.URI); err != nil {

@@ -32,9 +32,13 @@ var (
 	hubCommit = regexp.MustCompile(`^[0-9a-f]{40}$`)
 )
 
+// maxHubName is how long a name may be, in bytes, so that one folder can be named by it,
+// as the hub's own client does.
+const maxHubName = 200
+
 func newHub(uri string, o Options) (Source, error) {
 	name, revision, named := strings.Cut(strings.TrimPrefix(uri, modelref.HubScheme), "@")
-	if !hubName.MatchString(name) || strings.Contains(name, "--") || strings.Contains(name, "..") || named && fetchapi.CheckPath(revision) != nil {
+	if !hubName.MatchString(name) || len(name) > maxHubName || strings.Contains(name, "--") || strings.Contains(name, "..") || named && fetchapi.CheckPath(revision) != nil {
 		return nil, invalid("the address %q is not that of a model of the hub; it is as hf://org/name or hf://org/name@revision", uri)
 	}
 	endpoint, err := url.Parse(strings.TrimSuffix(cmp.Or(o.HubEndpoint, publicHub), "/"))

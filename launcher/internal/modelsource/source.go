@@ -66,18 +66,12 @@ func (o Options) remedy(own string) string {
 
 // New gives the source of an address. It asks nobody yet.
 func New(uri string, o Options) (Source, error) {
+	if err := fetchapi.CheckAddress(uri); err != nil {
+		return nil, invalid("%v", err)
+	}
 	u, err := url.Parse(uri)
 	if err != nil {
-		if e, ok := errors.AsType[*url.Error](err); ok { // which has the address in it, and what is secret there
-			err = e.Err
-		}
-		return nil, invalid("cannot read the address: %v", err)
-	}
-	if u.User != nil {
-		return nil, invalid("the address has a user or a password in it, which would be kept and shown; name a file with the credential by --token-file")
-	}
-	if u.RawQuery != "" || u.Fragment != "" {
-		return nil, invalid("the address %s://%s%s has a query or a fragment behind it, which are not known here; a credential is not part of an address", u.Scheme, u.Host, u.EscapedPath())
+		return nil, invalid("cannot read the address")
 	}
 	switch u.Scheme {
 	case "file":

@@ -30,8 +30,16 @@ func etag(f fetchapi.File) string {
 }
 
 // mendHub makes the hub's layout show exactly the whole versions from the hub. What
-// it shows is derived, and made anew when it is not as it should be.
-func (s *Store) mendHub() error {
+// it shows is derived, and made anew when it is not as it should be. A model that cannot
+// be shown is left out, until the next time.
+func (s *Store) mendHub() error { return s.mendHubFor("") }
+
+// mendHubFor does so where something has changed of the versions from an address, which
+// have to be shown.
+func (s *Store) mendHubFor(uri string) error {
+	if uri != "" && !strings.HasPrefix(uri, modelref.HubScheme) {
+		return nil
+	}
 	all, err := s.versions(modelsDir)
 	if err != nil {
 		return err
@@ -55,19 +63,12 @@ func (s *Store) mendHub() error {
 		}
 	}
 	for name, versions := range models {
-		if err := s.showModel(filepath.Join(s.HubCache(), name), versions); err != nil {
+		err := s.showModel(filepath.Join(s.HubCache(), name), versions)
+		if err != nil && versions[0].Manifest.URI == uri {
 			return fmt.Errorf("cannot show %s in the hub's layout: %w", name, err)
 		}
 	}
 	return s.emptyTrash()
-}
-
-// mendHubFor does so where something has changed of the versions from an address.
-func (s *Store) mendHubFor(uri string) error {
-	if !strings.HasPrefix(uri, modelref.HubScheme) {
-		return nil
-	}
-	return s.mendHub()
 }
 
 // showModel makes the folder of one model: links to the blobs, a snapshot for each
@@ -113,7 +114,7 @@ func refsOf(versions []Version) map[string]string {
 	var all []naming
 	for _, v := range versions {
 		for ref, since := range v.Refs() {
-			if ref != v.Manifest.Revision {
+			if ref != v.Manifest.Revision && fetchapi.CheckRef(ref) == nil {
 				all = append(all, naming{ref, v.Manifest.Revision, since})
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -108,7 +109,7 @@ func (r *Reader) lockLeases() (unlock func(), err error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot lock the leases of models: %w", err)
+		return nil, fmt.Errorf("cannot lock the leases of models, which takes the right to write in %s: %w", filepath.Join(r.dir, leasesDir), err)
 	}
 	return sync.OnceFunc(func() { _ = f.Close() }), nil // nothing was written to it
 }
@@ -181,18 +182,23 @@ func (r *Reader) leases() ([]lease, error) {
 			continue // released meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("cannot read who uses a model: %s: %w", l.path, err)
+			return nil, fmt.Errorf("cannot read who uses a model: %w", err)
 		}
 		all = append(all, l)
 	}
 	return all, nil
 }
 
+// readLease reads one. One that is damaged, as the end of the machine may leave it, is of
+// no version, and of no start of the machine.
 func readLease(path string) (lease, error) {
 	l := lease{path: path}
 	text, err := os.ReadFile(path)
-	if err == nil {
-		err = json.Unmarshal(text, &l)
+	if errors.Is(err, syscall.EISDIR) {
+		err = nil
+	}
+	if err == nil && json.Unmarshal(text, &l) != nil {
+		l = lease{path: path}
 	}
 	return l, err
 }
@@ -211,7 +217,7 @@ func (s *Store) dropOldLeases() error {
 		if l.BootID == boot {
 			continue
 		}
-		if err := os.Remove(l.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.RemoveAll(l.path); err != nil {
 			return fmt.Errorf("cannot drop a lease of before the machine was started: %w", err)
 		}
 	}

@@ -147,7 +147,7 @@ func (s *Store) Close() error {
 // was thrown away is gone, what the hub's layout shows is what there is, what was
 // not published waits to be, and what no version uses is gone.
 func (s *Store) mend() error {
-	for _, step := range []func() error{s.emptyTrash, s.mendHub, s.mendStaging, s.dropUnused, s.dropOldLeases, s.dropOldWants} {
+	for _, step := range []func() error{s.emptyTrash, s.dropOldLeases, s.dropUnmarked, s.mendHub, s.mendStaging, s.dropUnused, s.dropOldWants} {
 		if err := step(); err != nil {
 			return err
 		}

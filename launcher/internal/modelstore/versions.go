@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,8 @@ type Version struct {
 	Damage    error             `json:"-"`         // why it is not served; nil: it is whole
 	Wants     []Want            `json:"-"`         // the oldest first
 	Sub       string            `json:"-"`         // of Wanted: the folder of the version that is meant; empty: all of it
+
+	moved bool // the name by which it was fetched is wanted of another version
 }
 
 // PartialError is the damage of a version that was not fetched to its end.
@@ -61,9 +64,12 @@ func (r *Reader) versions(dirs ...string) ([]Version, error) {
 	for key := range keys {
 		if v, ok := r.Version(key); ok {
 			for _, w := range wants {
-				if w.Key == key {
+				switch {
+				case w.Key == key:
 					v.Wants = append(v.Wants, w)
 					v.used(w.Since)
+				case w.URI == v.Manifest.URI && w.Ref == v.Manifest.Ref && w.SameSelection(v.Manifest.Selection):
+					v.moved = true // unless somebody wants this, too, by that name
 				}
 			}
 			all = append(all, v)
@@ -332,6 +338,29 @@ func (s *Store) Remove(key, holder string) error {
 	}
 	unlock()
 	return errors.Join(s.dropWants(own), s.mendHub(), s.emptyTrash(), s.dropUnused())
+}
+
+// dropUnmarked throws away what has no mark, and so is no version, unless an instance
+// still reads it.
+func (s *Store) dropUnmarked() error {
+	entries, err := os.ReadDir(filepath.Join(s.dir, modelsDir))
+	if err != nil {
+		return fmt.Errorf("cannot look for what is no model: %w", err)
+	}
+	for _, e := range entries {
+		path := s.version(e.Name())
+		if _, err := os.Lstat(filepath.Join(path, markFile)); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			continue
+		}
+		holders, err := s.Holders(e.Name())
+		if err == nil && len(holders) == 0 {
+			err = s.throwAway(path)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot throw away %s, which has no mark: %w", path, err)
+		}
+	}
+	return nil
 }
 
 // throwAway takes a folder out of what is served by one rename. emptyTrash frees

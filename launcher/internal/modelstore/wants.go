@@ -11,8 +11,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
@@ -43,8 +45,20 @@ type Want struct {
 
 // Want notes that a version was asked for. It need not be there yet.
 func (s *Store) Want(w Want) error {
+	if err := fetchapi.CheckRef(w.Ref); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	all, err := s.wants()
+	if err != nil {
+		return err
+	}
+	for _, before := range all { // a clock may have been ahead
+		if before.URI == w.URI && before.Ref == w.Ref && !w.Since.After(before.Since) {
+			w.Since = before.Since.Add(time.Microsecond)
+		}
+	}
 	name := w.Holder + "\x00" + w.URI + "\x00" + w.Ref
 	if !w.All() {
 		name += "\x00" + strings.Join(w.Include, "\x00") + "\x00\x00" + strings.Join(w.Exclude, "\x00")
@@ -56,8 +70,8 @@ func (s *Store) Want(w Want) error {
 	} else if w.Retention == Default {
 		w.Retention = ""
 	}
-	text, err := json.Marshal(w)
-	if err == nil {
+	var text []byte
+	if text, err = json.Marshal(w); err == nil {
 		err = writeSynced(filepath.Join(s.dir, wantsDir, newRecord), text)
 	}
 	if err == nil {
@@ -111,8 +125,11 @@ func (r *Reader) wants() ([]Want, error) {
 func readWant(path string) (Want, error) {
 	w := Want{path: path}
 	text, err := os.ReadFile(path)
+	if errors.Is(err, syscall.EISDIR) {
+		err = nil
+	}
 	if err == nil && json.Unmarshal(text, &w) != nil {
-		w.Key = "" // a damaged one is of no version
+		w = Want{path: path} // a damaged one is of no version
 	}
 	return w, err
 }
@@ -185,7 +202,10 @@ func (v *Version) Private() bool {
 
 // Refs are the names by which a version was asked for, and when it was by each.
 func (v *Version) Refs() map[string]time.Time {
-	refs := map[string]time.Time{v.Manifest.Ref: v.Published}
+	refs := map[string]time.Time{}
+	if !v.moved {
+		refs[v.Manifest.Ref] = v.Published
+	}
 	for _, w := range v.Wants {
 		refs[w.Ref] = w.Since
 	}
@@ -195,7 +215,7 @@ func (v *Version) Refs() map[string]time.Time {
 
 func (s *Store) dropWants(these []Want) error {
 	for _, w := range these {
-		if err := os.Remove(w.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.RemoveAll(w.path); err != nil {
 			return fmt.Errorf("cannot note that the model %s is not wanted any more: %w", w.URI, err)
 		}
 	}

@@ -52,11 +52,9 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 	if spec.Options != nil {
 		field = "body.options"
 	}
-	address := ""
-	for _, scheme := range slices.Concat(schemes, s.opts.Schemes) {
-		if strings.HasPrefix(plan.Model, scheme) {
-			address = scheme
-		}
+	address, err := s.schemeOf(plan.Model)
+	if err != nil {
+		return local{}, launcher.Invalidf(field, "%w", err)
 	}
 	claimed := address == fetchapi.ClaimScheme
 	switch {
@@ -80,6 +78,22 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 		return local{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s", plan.Model, missing, pullable(plan))
 	}
 	return local{From: launcherapi.ModelFromSource, Why: missing}, nil
+}
+
+// schemeOf is the scheme of an address of a model; empty: it is a name or a path.
+func (s *Supervisor) schemeOf(model string) (string, error) {
+	if !strings.Contains(model, "://") {
+		return "", nil
+	}
+	if err := fetchapi.CheckAddress(model); err != nil {
+		return "", err
+	}
+	for _, scheme := range slices.Concat(schemes, s.opts.Schemes) {
+		if strings.HasPrefix(model, scheme) {
+			return scheme, nil
+		}
+	}
+	return "", nil
 }
 
 // look looks for the model of a plan in the store, and then in those of the claims;

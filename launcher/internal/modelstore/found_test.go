@@ -1,0 +1,130 @@
+package modelstore
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// refs are those that the hub's layout of a model shows.
+func refs(t *testing.T, s *Store) map[string]string {
+	t.Helper()
+	dir := filepath.Join(s.HubCache(), "models--org--name", "refs")
+	all := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		require.NoError(t, err)
+		all[e.Name()] = string(text)
+	}
+	return all
+}
+
+func TestANameThatIsNoneLeadsNowhereAndStopsNothing(t *testing.T) {
+	dir := t.TempDir()
+	victim := filepath.Join(dir, "victim", "file")
+	require.NoError(t, os.MkdirAll(filepath.Dir(victim), 0o755))
+	require.NoError(t, os.WriteFile(victim, []byte("precious"), 0o644))
+	s, err := Open(Options{Dir: filepath.Join(dir, "store")})
+	require.NoError(t, err)
+	v := putRef(t, s, "hf://org/name", "aaaa", "main", twoFiles)
+	for _, ref := range []string{"../../../../victim", "..", ".", "/victim", "a//b", "a\x00b", strings.Repeat("x", 300)} {
+		require.ErrorContains(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Ref: ref, Since: time.Now()}), "no name of a version", "%q", ref)
+	}
+	for name, text := range map[string]string{ // as an earlier launcher may have written them
+		"out":  `{"id": "` + v.Key + `", "uri": "hf://org/name", "ref": "../../../../victim"}`,
+		"long": `{"id": "` + v.Key + `", "uri": "hf://org/name", "ref": "` + strings.Repeat("x", 300) + `"}`,
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(s.dir, wantsDir, name), []byte(text), 0o644))
+	}
+	require.NoError(t, s.Close())
+	s = open(t, Options{Dir: filepath.Join(dir, "store")})
+	assert.Equal(t, map[string]string{"main": "aaaa"}, refs(t, s))
+	text, err := os.ReadFile(victim)
+	require.NoError(t, err)
+	assert.Equal(t, "precious", string(text))
+}
+
+func TestAModelThatTheHubsLayoutCannotShowStopsNoOther(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	require.NoError(t, err)
+	put(t, s, "hf://org/other", "bbbb", twoFiles)
+	// Nobody can make anything in a folder that is a file.
+	shown := filepath.Join(s.HubCache(), "models--org--other")
+	require.NoError(t, os.RemoveAll(shown))
+	require.NoError(t, os.WriteFile(shown, nil, 0o644))
+	putRef(t, s, "hf://org/name", "aaaa", "main", twoFiles)
+	assert.Equal(t, map[string]string{"main": "aaaa"}, refs(t, s))
+	other, err := s.Wanted("org/other", "")
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Want(Want{Key: other.Key, URI: "hf://org/other", Since: time.Now()}), "cannot show models--org--other")
+	require.NoError(t, s.Close())
+	s = open(t, Options{Dir: dir})
+	require.NoError(t, s.Remove(other.Key, ""))
+}
+
+func TestADamagedLeaseStopsNothingAndIsDropped(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	require.NoError(t, err)
+	v := put(t, s, "hf://org/name", "aaaa", twoFiles)
+	require.NoError(t, user(t, s, "u").Lease(v.Key, "instance a"))
+	leases := filepath.Join(dir, leasesDir)
+	require.NoError(t, os.WriteFile(filepath.Join(leases, "empty"), nil, 0o644))
+	require.NoError(t, os.MkdirAll(filepath.Join(leases, "folder", "x"), 0o755))
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, wantsDir, "folder"), 0o755))
+	holders, err := s.Holders(v.Key)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"instance a of u"}, holders)
+	_, err = s.Versions()
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	s = open(t, Options{Dir: dir})
+	for _, gone := range []string{filepath.Join(leases, "empty"), filepath.Join(leases, "folder"), filepath.Join(dir, wantsDir, "folder")} {
+		assert.NoFileExists(t, gone)
+		assert.NoDirExists(t, gone)
+	}
+	require.ErrorContains(t, s.Remove(v.Key, ""), "instance a of u")
+}
+
+func TestABranchThatMovedWhileTheClockWasAheadIsServedAsItIs(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	ahead := time.Now().Add(24 * time.Hour)
+	first := putRef(t, s, "hf://org/name", "aaaa", "main", twoFiles)
+	for _, path := range []string{s.version(first.Key), filepath.Join(s.version(first.Key), markFile)} {
+		require.NoError(t, os.Chtimes(path, ahead, ahead))
+	}
+	want(t, s, first, "main", "", ahead)
+	second := putRef(t, s, "hf://org/name", "bbbb", "main", map[string]string{"config.json": "{}"})
+	want(t, s, second, "main", "", time.Now())
+	assert.Equal(t, map[string]string{"main": "bbbb"}, refs(t, s))
+	v, err := s.Wanted("org/name", "")
+	require.NoError(t, err)
+	assert.Equal(t, second.Key, v.Key)
+}
+
+func TestAModelWithoutItsMarkGivesItsRoomBackUnlessAnInstanceReadsIt(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	require.NoError(t, err)
+	gone := put(t, s, "hf://org/name", "aaaa", map[string]string{"config.json": "{}"})
+	read := put(t, s, "hf://org/read", "bbbb", map[string]string{"model.safetensors": "weights"})
+	require.NoError(t, user(t, s, "u").Lease(read.Key, "instance a"))
+	for _, v := range []Version{gone, read} {
+		require.NoError(t, os.Remove(filepath.Join(s.version(v.Key), markFile)))
+	}
+	require.NoError(t, s.Close())
+	s = open(t, Options{Dir: dir})
+	used, err := s.Used()
+	require.NoError(t, err)
+	assert.EqualValues(t, len("weights"), used)
+	assert.FileExists(t, filepath.Join(s.Files(read.Key), "model.safetensors"))
+	assert.NoDirExists(t, s.version(gone.Key))
+}
