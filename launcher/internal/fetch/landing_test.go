@@ -40,13 +40,13 @@ func (s *many) Open(_ context.Context, n int, offset int64) (*modelsource.Stream
 	return &modelsource.Stream{ReadCloser: io.NopCloser(bytes.NewReader(s.contents[n][offset:])), Offset: offset, Size: -1}, nil
 }
 
-// ofMany makes a fetch of so many files of so many bytes; that of the last has no hash
+// ofMany makes a fetch, by one stream, of so many files of so many bytes; that of the last has no hash
 // in the manifest.
 func ofMany(t *testing.T, files, size int) (*Fetch, *many) {
 	t.Helper()
 	s := &many{lacks: -1}
 	o := of(t, &scripted{}, nil).Options
-	o.Source, o.Manifest.Files = s, nil
+	o.Source, o.Streams, o.Manifest.Files = s, 1, nil
 	for n := range files {
 		content := bytes.Repeat(fmt.Appendf(nil, "%07d\n", n), size/8)
 		s.contents = append(s.contents, content)
@@ -97,7 +97,6 @@ func TestShortFilesGetTheirNamesTogetherOnceTheyAreOnTheDisk(t *testing.T) {
 					f.landing.together = false
 				}
 			}
-			f.Streams = 1
 			m, err := f.Run(t.Context())
 			require.NoError(t, err)
 			names, parts := whole(t, f)
@@ -116,7 +115,7 @@ func TestShortFilesGetTheirNamesTogetherOnceTheyAreOnTheDisk(t *testing.T) {
 
 func TestShortFilesThatHaveComeAreNotFetchedAgainWhenAnotherCannotBe(t *testing.T) {
 	f, s := ofMany(t, 40, 8)
-	f.Streams, s.lacks = 1, 39
+	s.lacks = 39
 	_, err := f.Run(t.Context())
 	require.ErrorContains(t, err, "denied")
 	names, _ := whole(t, f)
