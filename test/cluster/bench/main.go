@@ -58,6 +58,8 @@ var parts = figures.Parts[*bench]{
 	{Name: "bindings", Run: (*bench).bindings},
 	{Name: "placement", Run: (*bench).placement},
 	{Name: "memory", Run: (*bench).memory},
+	{Name: "models", Run: (*bench).models},
+	{Name: "ping-pong", Run: (*bench).pingPong},
 }
 
 // bench is one run of the program.
