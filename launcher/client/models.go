@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+	"unique"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -47,20 +48,22 @@ func (c *Client) WarmModel(ctx context.Context, id string) (launcherapi.WarmedMo
 	return do[launcherapi.WarmedModel](ctx, c, call{method: http.MethodPost, path: modelsPath + "/" + url.PathEscape(id) + "/warm"})
 }
 
-// FollowModels gives the models of the launcher's model store, by their ids, and gives
+// FollowModels gives the models of a launcher's model store, by their ids, and gives
 // them again whenever something has changed; progress included, four times a second at
-// most. Nobody changes what it gives. It ends, with an error, when the connection breaks
-// or falls silent, and is not made again.
-func (c *Client) FollowModels(ctx context.Context) iter.Seq2[map[string]launcherapi.Model, error] {
-	return func(yield func(map[string]launcherapi.Model, error) bool) {
-		err := c.followModels(ctx, func(all map[string]launcherapi.Model) bool { return yield(all, nil) })
+// most. keep gives what is kept of each. Nobody changes what it gives. It ends, with an
+// error, when the connection breaks or falls silent, and is not made again.
+func FollowModels[T any](ctx context.Context, c *Client, keep func(launcherapi.Model) T) iter.Seq2[map[string]T, error] {
+	return func(yield func(map[string]T, error) bool) {
+		w := modelWatch[T]{keep: keep, told: map[string]T{}}
+		err := c.followModels(ctx, w.read, func() bool { return yield(w.told, nil) })
 		if !errors.Is(err, errLeft) {
 			yield(nil, err)
 		}
 	}
 }
 
-func (c *Client) followModels(ctx context.Context, pass func(map[string]launcherapi.Model) bool) error {
+// followModels has each line of the stream read, and passes on what has changed.
+func (c *Client) followModels(ctx context.Context, read func(line []byte) (changed bool, err error), pass func() bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	silence := time.AfterFunc(silences*c.heartbeat, func() { cancel(errSilent) })
@@ -74,14 +77,13 @@ func (c *Client) followModels(ctx context.Context, pass func(map[string]launcher
 	}
 	defer resp.Body.Close()
 	events := linesOf(resp.Body)
-	w := modelWatch{told: map[string]launcherapi.Model{}}
 	for events.Scan() {
 		silence.Reset(silences * c.heartbeat)
-		changed, err := w.read(events.Bytes())
+		changed, err := read(events.Bytes())
 		if err != nil {
 			return errors.Join(err, context.Cause(ctx))
 		}
-		if changed && !pass(w.told) {
+		if changed && !pass() {
 			return errLeft
 		}
 	}
@@ -89,14 +91,15 @@ func (c *Client) followModels(ctx context.Context, pass func(map[string]launcher
 }
 
 // modelWatch is what a stream has told so far.
-type modelWatch struct {
-	told    map[string]launcherapi.Model // not changed once it is whole: a change makes another map
-	whole   bool                         // it has told of all that there is
+type modelWatch[T any] struct {
+	keep    func(launcherapi.Model) T
+	told    map[string]T // not changed once it is whole: a change makes another map
+	whole   bool         // it has told of all that there is
 	weights weights
 }
 
 // read reads an event; changed says that there is another state to show.
-func (w *modelWatch) read(line []byte) (changed bool, err error) {
+func (w *modelWatch[T]) read(line []byte) (changed bool, err error) {
 	var event launcherapi.RawEvent
 	if err := json.Unmarshal(line, &event); err != nil {
 		return false, fmt.Errorf("cannot read the watch stream of models: %w", err)
@@ -107,7 +110,8 @@ func (w *modelWatch) read(line []byte) (changed bool, err error) {
 		if err := json.Unmarshal(event.Object, &m); err != nil {
 			return false, fmt.Errorf("cannot read an event of a model: %w", err)
 		}
-		if w.whole { // else nobody has been given it yet
+		m.ID = unique.Make(m.ID).Value() // who follows a thousand launchers hears it a thousand times
+		if w.whole {                     // else nobody has been given it yet
 			w.told = maps.Clone(w.told)
 		}
 		if event.Type == launcherapi.EventDeleted {
@@ -115,7 +119,7 @@ func (w *modelWatch) read(line []byte) (changed bool, err error) {
 			w.weights.drop(m.ID)
 			return w.whole, nil
 		}
-		w.told[m.ID] = sharing(m)
+		w.told[m.ID] = w.keep(m)
 		if err := w.weights.put(m.ID, len(event.Object)); err != nil {
 			return false, fmt.Errorf("cannot follow the watch stream: what it tells of models %w", err)
 		}

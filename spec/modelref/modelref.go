@@ -85,6 +85,15 @@ func (n Name) Of(uri string) (revision string, ours bool) {
 	return n.Revision, false
 }
 
+// Addresses are those, as [Address] has them, of the models that the name calls; see [Name.Of].
+func (n Name) Addresses() (all []string) {
+	model := Address(n.Model)
+	for at := len(model); at > 0; at = strings.LastIndex(model[:at], "@") {
+		all = append(all, model[:at], HubScheme+model[:at])
+	}
+	return all
+}
+
 // Means says whether a name means a version. One that lacks files is meant by its id
 // alone: who names a model gets all of it that an engine needs.
 func (n Name) Means(v Version) bool {

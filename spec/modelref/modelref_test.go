@@ -47,6 +47,9 @@ func TestANameMeansTheVersionThatTheTableSays(t *testing.T) {
 		{Name{"file:///m/a/", ""}, Version{URI: "file:///m/a", Revision: "1"}, true},
 	} {
 		assert.Equal(t, c.means, c.name.Means(c.version), "%+v and %+v", c.name, c.version)
+		if _, ours := c.name.Of(c.version.URI); ours {
+			assert.Contains(t, c.name.Addresses(), Address(c.version.URI), "%+v", c.name)
+		}
 	}
 }
 

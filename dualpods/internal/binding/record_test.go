@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -166,7 +167,7 @@ func TestALauncherSaysWhetherItHasAModelWhole(t *testing.T) {
 	l.pod.Labels = map[string]string{podmeta.LabelModelNodeGroup: "all"}
 	l.view.ModelsLost, l.view.NoModels = now, "connection refused"
 	assert.Equal(t, Copy{Silent: now, Why: "launcher l does not say what models it has: connection refused"}, l.copyOf(modelref.Name{Model: "org/m"}))
-	l.view.Models = map[string]launcherapi.Model{"1": {URI: "hf://org/m", Refs: []string{"main"}, State: launcherapi.ModelReady}}
+	l.view.Models = map[string]nodeview.Model{"1": nodeview.Kept(launcherapi.Model{URI: "hf://org/m", Refs: []string{"main"}, State: launcherapi.ModelReady})}
 	assert.Equal(t, Copy{Whole: true}, l.copyOf(modelref.Name{Model: "org/m"}))
 	assert.Equal(t, Copy{}, l.copyOf(modelref.Name{Model: "org/other"}))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
@@ -85,14 +86,14 @@ func (s *sim) hasModel(node string, model int, has bool) {
 }
 
 // models are what a launcher says of its store.
-func (l *simLauncher) models() map[string]launcherapi.Model {
-	all := map[string]launcherapi.Model{}
+func (l *simLauncher) models() map[string]nodeview.Model {
+	all := map[string]nodeview.Model{}
 	for model := range simModels {
 		m := launcherapi.Model{ID: modelName(model), URI: modelref.HubScheme + "org/" + modelName(model), Refs: []string{modelref.MainBranch}, State: launcherapi.ModelReady}
 		if l.s.lacks[l.node]["org/"+modelName(model)] {
 			m.State = launcherapi.ModelDownloading
 		}
-		all[m.ID] = m
+		all[m.ID] = nodeview.Kept(m)
 	}
 	return all
 }

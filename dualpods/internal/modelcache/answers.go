@@ -94,7 +94,7 @@ func (c *Controller) note(w *World) {
 func (l *Launcher) shows(holder, state string) *launcherapi.Model {
 	for _, m := range l.Models {
 		if m.State == state && slices.Contains(m.WantedBy, holder) {
-			return &m
+			return m.Model
 		}
 	}
 	return nil

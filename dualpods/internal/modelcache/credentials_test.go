@@ -63,7 +63,7 @@ func (g *gate) View(string) nodeview.View {
 	if g.silent {
 		return nodeview.View{ModelsAsked: g.refuses}
 	}
-	return nodeview.View{Connected: true, Certified: true, Models: map[string]launcherapi.Model{}, ModelsAsked: true}
+	return nodeview.View{Connected: true, Certified: true, Models: map[string]nodeview.Model{}, ModelsAsked: true}
 }
 
 func (g *gate) Client(string) Client { return g }
@@ -197,7 +197,7 @@ func TestAFetchThatFailsAfterItsBeginningIsTriedAgainLaterEachTime(t *testing.T)
 		s.c.answers[call] = Answer{At: w.Now, Tries: tries - 1} // it has said yes
 		s.c.note(w)
 		assert.Empty(t, s.c.answers[call].Err, "the watch may not show it yet")
-		w.Launchers[0].Models = map[string]launcherapi.Model{"id": {State: launcherapi.ModelDownloading, WantedBy: []string{holder}}}
+		w.Launchers[0].Models = map[string]nodeview.Model{"id": nodeview.Kept(launcherapi.Model{State: launcherapi.ModelDownloading, WantedBy: []string{holder}})}
 		w.Now = w.Now.Add(time.Hour)
 		s.c.note(w)
 		w.has(0, failed)

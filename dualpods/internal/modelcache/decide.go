@@ -191,7 +191,7 @@ const replaceTime = time.Minute
 // was before it began a controller knows nothing.
 func (d *decision) replaced(c *v1alpha1.ClusterModelCache, where map[store]string) {
 	for at, s := range d.stores {
-		if s.held[Holder(c)].State != launcherapi.ModelReady {
+		if s.held(Holder(c)).State != launcherapi.ModelReady {
 			continue
 		}
 		for _, name := range c.Spec.Groups() {
@@ -217,7 +217,7 @@ func (d *decision) know(holder string, told *Told, named bool) {
 	var last time.Time
 	var ids []string
 	whole := map[string]bool{}
-	note := func(m launcherapi.Model) {
+	note := func(m *launcherapi.Model) {
 		if told.Revision == "" {
 			told.Revision = m.Revision
 		}
@@ -237,13 +237,13 @@ func (d *decision) know(holder string, told *Told, named bool) {
 		if s == nil {
 			continue
 		}
-		m := s.held[holder]
-		if note(m); !named && m.State == launcherapi.ModelReady && m.Revision != "" && m.Published != nil && m.Published.After(last) {
+		m := s.held(holder)
+		if note(m.Model); !named && m.State == launcherapi.ModelReady && m.Revision != "" && m.Published != nil && m.Published.After(last) {
 			last, told.Revision, told.Digest = *m.Published, m.Revision, m.Digest
 		}
 	}
 	for _, a := range d.pulls[holder] {
-		note(a.Model)
+		note(&a.Model)
 	}
 	switch told.several = len(whole) > 1; {
 	case told.several:

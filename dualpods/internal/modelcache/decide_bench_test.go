@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -23,11 +24,11 @@ func BenchmarkDecide(b *testing.B) {
 		})
 	}
 	for n := range 1000 {
-		l := Launcher{UID: fmt.Sprint("l", n), Node: fmt.Sprint("n", n), Group: "gpu", Path: "/models", Models: map[string]launcherapi.Model{}}
+		l := Launcher{UID: fmt.Sprint("l", n), Node: fmt.Sprint("n", n), Group: "gpu", Path: "/models", Models: map[string]nodeview.Model{}}
 		w.Nodes[l.Node] = Node{Labels: map[string]string{"gpu": "yes"}}
 		for i := range w.Caches {
 			id := fmt.Sprint(i)
-			l.Models[id] = launcherapi.Model{ID: id, State: launcherapi.ModelReady, Revision: commit, WantedBy: []string{Holder(&w.Caches[i])}}
+			l.Models[id] = nodeview.Kept(launcherapi.Model{ID: id, State: launcherapi.ModelReady, Revision: commit, WantedBy: []string{Holder(&w.Caches[i])}})
 		}
 		w.Launchers = append(w.Launchers, l)
 	}

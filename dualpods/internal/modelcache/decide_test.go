@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -43,8 +44,8 @@ func world() *World {
 		}},
 		Nodes: map[string]Node{"n1": {Labels: map[string]string{"gpu": "yes"}}, "n2": {Labels: map[string]string{"gpu": "yes"}}, "cpu": {}},
 		Launchers: []Launcher{
-			{UID: "l1", Name: "launcher-1", Node: "n1", Group: "gpu", Path: "/models", Models: map[string]launcherapi.Model{}},
-			{UID: "l2", Name: "launcher-2", Node: "n2", Group: "gpu", Path: "/models", Models: map[string]launcherapi.Model{}},
+			{UID: "l1", Name: "launcher-1", Node: "n1", Group: "gpu", Path: "/models", Models: map[string]nodeview.Model{}},
+			{UID: "l2", Name: "launcher-2", Node: "n2", Group: "gpu", Path: "/models", Models: map[string]nodeview.Model{}},
 		},
 		Answers: map[Call]Answer{},
 	}
@@ -60,7 +61,7 @@ func (w *World) has(launcher int, m launcherapi.Model) {
 	if m.WantedBy == nil {
 		m.WantedBy = []string{holder}
 	}
-	w.Launchers[launcher].Models[m.ID] = m
+	w.Launchers[launcher].Models[m.ID] = nodeview.Kept(m)
 }
 
 func (w *World) delete() {
@@ -465,13 +466,13 @@ func TestTheNodeThatAsksTheSourceIsAnotherAfterAFailure(t *testing.T) {
 
 func TestTwoLaunchersWithOneFolderHaveOneStore(t *testing.T) {
 	w := world()
-	w.Launchers = append(w.Launchers, Launcher{UID: "l0", Name: "older", Node: "n1", Group: "other", Path: "/models", Created: now.Add(-time.Hour), Models: map[string]launcherapi.Model{}})
+	w.Launchers = append(w.Launchers, Launcher{UID: "l0", Name: "older", Node: "n1", Group: "other", Path: "/models", Created: now.Add(-time.Hour), Models: map[string]nodeview.Model{}})
 	w.Launchers[0].Created = now
 	calls := Decide(w).Calls
 	assert.Equal(t, []Call{{Launcher: "l0", Holder: holder}, {Launcher: "l2", Holder: holder}}, calls, "the oldest is spoken to")
 	w.Launchers[2].Models = nil
 	assert.Contains(t, Decide(w).Calls, fetch1, "and another where that does not answer")
-	w.Launchers[2].Models = map[string]launcherapi.Model{"id": {ID: "id", State: launcherapi.ModelPartial, WantedBy: []string{holder}}}
+	w.Launchers[2].Models = map[string]nodeview.Model{"id": nodeview.Kept(launcherapi.Model{ID: "id", State: launcherapi.ModelPartial, WantedBy: []string{holder}})}
 	w.has(0, launcherapi.Model{State: launcherapi.ModelDownloading})
 	plan := Decide(w)
 	assert.Equal(t, v1alpha1.ModelNodeDownloading, plan.Told["llama"].Nodes[0].State, "the one that fetches is spoken to")
@@ -499,7 +500,7 @@ func TestOfSeveralFoldersOfANodeTheOneCountsThatLacksMore(t *testing.T) {
 		w.Groups["other"] = w.Groups["gpu"].DeepCopy()
 		w.Groups["other"].Spec.Path = "/other"
 		w.Caches[0].Spec.NodeGroups = []string{"gpu", "other"}
-		w.Launchers[1] = Launcher{UID: "l3", Name: "launcher-3", Node: "n1", Group: "other", Path: "/other", Models: map[string]launcherapi.Model{}}
+		w.Launchers[1] = Launcher{UID: "l3", Name: "launcher-3", Node: "n1", Group: "other", Path: "/other", Models: map[string]nodeview.Model{}}
 		c.first.InUseBy, c.second.InUseBy = []string{"b", "c"}, []string{"a", "c"}
 		w.has(0, c.first)
 		w.has(1, c.second)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -23,7 +24,7 @@ func TestALauncherThatIsToldNoCredentialsLetsAnotherAskTheSource(t *testing.T) {
 
 func TestOfTwoLaunchersWithOneFolderTheOneThatMayBeToldCredentialsIsSpokenTo(t *testing.T) {
 	w := world()
-	older := Launcher{UID: "l0", Name: "older", Node: "n1", Group: "gpu", Path: "/models", Created: now.Add(-time.Hour), Models: map[string]launcherapi.Model{}, Plain: true}
+	older := Launcher{UID: "l0", Name: "older", Node: "n1", Group: "gpu", Path: "/models", Created: now.Add(-time.Hour), Models: map[string]nodeview.Model{}, Plain: true}
 	w.Launchers[0].Created = now
 	w.Launchers = append(w.Launchers, older)
 	assert.Contains(t, Decide(w).Calls, fetch1)

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -26,7 +26,7 @@ func (d *decision) leave(c *v1alpha1.ClusterModelCache, holder string, told *Tol
 		}
 		return
 	}
-	if _, has := s.held[holder]; !has {
+	if _, has := s.holds[holder]; !has {
 		return
 	}
 	for _, id := range slices.Sorted(maps.Keys(s.Models)) {
@@ -35,7 +35,7 @@ func (d *decision) leave(c *v1alpha1.ClusterModelCache, holder string, told *Tol
 			continue
 		}
 		told.Clean = false
-		n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeRemoving, InUseBy: d.users(c.Name, at.node, m)}
+		n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeRemoving, InUseBy: d.users(c.Name, at.node, m.InUseBy)}
 		if why := d.remove(s, holder, m); why != "" {
 			n.Why = why
 			told.block("node " + at.node + ": " + why)
@@ -47,11 +47,11 @@ func (d *decision) leave(c *v1alpha1.ClusterModelCache, holder string, told *Tol
 func (t *Told) block(why string) { t.Blocked = cmp.Or(t.Blocked, why) }
 
 // remove has a launcher drop what a holder wanted. It gives what is in the way.
-func (d *decision) remove(s *speaker, holder string, m launcherapi.Model) (blocked string) {
+func (d *decision) remove(s *speaker, holder string, m nodeview.Model) (blocked string) {
 	call := Call{Launcher: s.UID, Holder: holder, Remove: m.ID}
 	answer := d.Answers[call]
 	// The launcher, or the API server, tells when that is over.
-	if users := d.users(nameOf(holder), s.Node, m); len(users) > 0 {
+	if users := d.users(nameOf(holder), s.Node, m.InUseBy); len(users) > 0 {
 		return "it is in use by " + strings.Join(users, ", ")
 	}
 	if answer.pending(d.Now) {
@@ -75,7 +75,7 @@ func (d *decision) orphans(holders map[string]bool) {
 		if s == nil {
 			continue
 		}
-		for holder := range s.held {
+		for holder := range s.holds {
 			if !strings.HasPrefix(holder, holderPrefix) || holders[holder] {
 				continue
 			}
@@ -90,6 +90,6 @@ func (d *decision) orphans(holders map[string]bool) {
 
 // users are those of a cache's model on a node: instances, by what its launcher says, and
 // Pods that mount it.
-func (d *decision) users(cache, node string, m launcherapi.Model) []string {
-	return append(slices.Clone(m.InUseBy), d.Mounted[cache][node]...)
+func (d *decision) users(cache, node string, instances []string) []string {
+	return append(slices.Clone(instances), d.Mounted[cache][node]...)
 }

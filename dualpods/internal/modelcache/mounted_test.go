@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/modelvolume"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -34,7 +35,7 @@ func TestACopyThatPodsMountIsInUse(t *testing.T) {
 	assert.Equal(t, "hotseat-model-llama", c.Status.Claim)
 	assert.Equal(t, "3 Pods name the claim hotseat-model-llama", meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionMountable).Message)
 
-	w.Launchers[0].Models = map[string]launcherapi.Model{}
+	w.Launchers[0].Models = map[string]nodeview.Model{}
 	w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
 	w.delete()
 	plan := Decide(w)

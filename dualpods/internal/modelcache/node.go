@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -37,7 +38,7 @@ var byLack = []v1alpha1.ModelNodeState{
 func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, group string, resolves func(store) bool) v1alpha1.ModelNode {
 	told.Clean = false
 	holder := Holder(c)
-	n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeWaiting, InUseBy: d.users(c.Name, at.node, launcherapi.Model{})}
+	n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeWaiting, InUseBy: d.users(c.Name, at.node, nil)}
 	s := d.stores[at]
 	switch {
 	case s == nil:
@@ -47,14 +48,14 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 		n.Why = "launcher " + s.Name + " does not answer: " + s.Why
 		return n
 	}
-	m, there := s.held[holder]
-	n.InUseBy = d.users(c.Name, at.node, m)
+	m := s.held(holder)
+	n.InUseBy = d.users(c.Name, at.node, m.InUseBy)
 	answer := d.pulls[holder][s.UID]
 	switch {
-	case there && m.State == launcherapi.ModelReady:
+	case m.State == launcherapi.ModelReady:
 		n.State, n.Why = d.whole(c, told, s, m, answer)
 		return n
-	case there && m.State == launcherapi.ModelDownloading:
+	case m.State == launcherapi.ModelDownloading:
 		n.State, n.Why, n.Percent = v1alpha1.ModelNodeDownloading, m.Reason, percent(m)
 		return n
 	case answer.pending(d.Now):
@@ -71,7 +72,7 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 }
 
 // whole decides for a node that has the model whole, which may be another than is expected.
-func (d *decision) whole(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m launcherapi.Model, answer Answer) (v1alpha1.ModelNodeState, string) {
+func (d *decision) whole(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m nodeview.Model, answer Answer) (v1alpha1.ModelNodeState, string) {
 	if other(c, m) {
 		return v1alpha1.ModelNodeFailed, told.failed(fmt.Sprintf("it has the digest %s, and spec.expectedDigest is %s", m.Digest, c.Spec.ExpectedDigest), fetchapi.ReasonIntegrityMismatch)
 	}
@@ -81,7 +82,7 @@ func (d *decision) whole(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, 
 // lacks decides for a node that has not the model, and whose launcher may be asked for it.
 func (d *decision) lacks(c *v1alpha1.ClusterModelCache, told *Told, at store, s *speaker, resolves func(store) bool, n *v1alpha1.ModelNode) {
 	holder := Holder(c)
-	m, answer := s.held[holder], d.pulls[holder][s.UID]
+	m, answer := s.held(holder), d.pulls[holder][s.UID]
 	n.Why = d.mayNot(told, at, s, resolves)
 	free := n.Why == ""
 	if free {
@@ -99,7 +100,7 @@ func (d *decision) lacks(c *v1alpha1.ClusterModelCache, told *Told, at store, s 
 
 // note has a launcher note what becomes of a copy when room is needed, who may read it,
 // and whether it is to be in main memory, where that was changed. It gives why that could not be noted.
-func (d *decision) note(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m launcherapi.Model, answer Answer) (why string) {
+func (d *decision) note(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m nodeview.Model, answer Answer) (why string) {
 	holder := Holder(c)
 	var changed []string
 	if noted := slices.Contains(m.LRUBy, holder); noted != (givesWay(c) == 1) {
@@ -130,7 +131,7 @@ func (d *decision) note(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m
 
 // other says that what a node has is not what is expected. Launchers refuse it, but for
 // what was there before it was expected.
-func other(c *v1alpha1.ClusterModelCache, m launcherapi.Model) bool {
+func other(c *v1alpha1.ClusterModelCache, m nodeview.Model) bool {
 	return c.Spec.ExpectedDigest != "" && m.Digest != "" && m.Digest != c.Spec.ExpectedDigest
 }
 
@@ -150,7 +151,7 @@ func private(c *v1alpha1.ClusterModelCache) bool {
 func warm(c *v1alpha1.ClusterModelCache) bool { return c.Spec.Warm == v1alpha1.WarmPageCache }
 
 // percent is how much of a model is fetched.
-func percent(m launcherapi.Model) int32 {
+func percent(m nodeview.Model) int32 {
 	if m.Bytes <= 0 {
 		return 0
 	}
@@ -168,7 +169,7 @@ func (t *Told) failed(why, cause string) string {
 }
 
 // failure says that a fetch has failed, and why.
-func failure(m launcherapi.Model, answer Answer) (failed bool, why, cause string) {
+func failure(m nodeview.Model, answer Answer) (failed bool, why, cause string) {
 	switch {
 	case m.State == launcherapi.ModelFailed:
 		return true, m.Reason, m.Cause

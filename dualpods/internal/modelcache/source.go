@@ -17,7 +17,7 @@ import (
 func (d *decision) wanted(c *v1alpha1.ClusterModelCache, holder, revision string) Wanted {
 	w := address(c, revision)
 	w.Include, w.Exclude = c.Spec.Source.Include, c.Spec.Source.Exclude
-	noted := func(s *speaker) bool { return slices.Contains(s.held[holder].LRUBy, holder) }
+	noted := func(s *speaker) bool { return slices.Contains(s.held(holder).LRUBy, holder) }
 	switch {
 	case c.Spec.Retention == v1alpha1.RetentionLRU:
 		w.Retention = launcherapi.RetentionLRU

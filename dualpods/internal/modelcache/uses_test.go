@@ -22,9 +22,9 @@ func (l *tells) View(string) nodeview.View {
 	if l.models == nil {
 		return nodeview.View{NoModels: "it does not answer"}
 	}
-	view := nodeview.View{Models: map[string]launcherapi.Model{}}
+	view := nodeview.View{Models: map[string]nodeview.Model{}}
 	for _, m := range l.models {
-		view.Models[m.ID] = m
+		view.Models[m.ID] = nodeview.Kept(m)
 	}
 	return view
 }

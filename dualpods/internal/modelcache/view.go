@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -31,10 +32,10 @@ type view struct {
 // speaker is the launcher of a store that is spoken to.
 type speaker struct {
 	*Launcher
-	held     map[string]launcherapi.Model // by holder
-	busy     string                       // why nothing is fetched into the store now; empty: something may be
-	until    time.Time                    // it is busy only until then; zero: the launcher tells
-	launched map[string]bool              // groups of the launchers of the store
+	holds    map[string]nodeview.Model // by holder
+	busy     string                    // why nothing is fetched into the store now; empty: something may be
+	until    time.Time                 // it is busy only until then; zero: the launcher tells
+	launched map[string]bool           // groups of the launchers of the store
 }
 
 func look(w *World) *view {
@@ -50,7 +51,7 @@ func look(w *World) *view {
 			continue
 		}
 		s := byUID[call.Launcher]
-		failed := s != nil && s.held[call.Holder].State == launcherapi.ModelFailed
+		failed := s != nil && s.held(call.Holder).State == launcherapi.ModelFailed
 		if a.Sum != v.sums[call.Holder] && !a.Running && (failed || !a.pending(w.Now)) { // other words may have another answer
 			a = Answer{Model: a.Model}
 		}
@@ -58,7 +59,7 @@ func look(w *World) *view {
 			v.pulls[call.Holder] = map[string]Answer{}
 		}
 		v.pulls[call.Holder][call.Launcher] = a
-		if s != nil && a.pending(w.Now) && s.held[call.Holder].State != launcherapi.ModelReady {
+		if s != nil && a.pending(w.Now) && s.held(call.Holder).State != launcherapi.ModelReady {
 			s.fetches("another model")
 		}
 	}
@@ -138,17 +139,25 @@ func (l *Launcher) fetches() bool {
 
 // read notes what a store holds for whom, and what is fetched into it.
 func (s *speaker) read() {
-	s.held = map[string]launcherapi.Model{}
+	s.holds = map[string]nodeview.Model{}
 	for _, m := range s.Models {
 		for _, holder := range m.WantedBy {
-			if before, ok := s.held[holder]; !ok || better(m, before) {
-				s.held[holder] = m
+			if before, ok := s.holds[holder]; !ok || better(m, before) {
+				s.holds[holder] = m
 			}
 		}
 		if m.State == launcherapi.ModelDownloading {
 			s.fetches(cmp.Or(m.URI, m.ID))
 		}
 	}
+}
+
+// held is what a store has for a holder; a model without a state where it has nothing.
+func (s *speaker) held(holder string) nodeview.Model {
+	if m, ok := s.holds[holder]; ok {
+		return m
+	}
+	return nodeview.Model{Model: &launcherapi.Model{}}
 }
 
 // fetches notes that a model is fetched into a store.
@@ -168,7 +177,7 @@ func (s *speaker) silent(l *Launcher) {
 
 // better says which of two versions that one holder wants counts: one that is whole,
 // then the one that came later.
-func better(a, b launcherapi.Model) bool {
+func better(a, b nodeview.Model) bool {
 	if ready := a.State == launcherapi.ModelReady; ready != (b.State == launcherapi.ModelReady) {
 		return ready
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/dualpods/internal/modelvolume"
-	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -43,10 +43,10 @@ type Launcher struct {
 	Group   string // that it was made for
 	Path    string // of the node: two launchers with one path have one store
 	Created time.Time
-	Models  map[string]launcherapi.Model // by id; nil: it does not say
-	Why     string                       // it does not
-	Lost    time.Time                    // since when it does not; zero: nobody has asked it yet
-	Plain   bool                         // it is called without TLS
+	Models  map[string]nodeview.Model // by id; nil: it does not say
+	Why     string                    // it does not
+	Lost    time.Time                 // since when it does not; zero: nobody has asked it yet
+	Plain   bool                      // it is called without TLS
 }
 
 // holderPrefix begins the names by which caches want models.

@@ -12,7 +12,7 @@ import (
 )
 
 // Whole says that a model of a launcher is the one of that name, and is whole.
-func Whole(m launcherapi.Model, name modelref.Name) bool {
+func Whole(m Model, name modelref.Name) bool {
 	return m.State == launcherapi.ModelReady && name.In(modelref.Version{ID: m.ID, URI: m.URI, Revision: m.Revision, Refs: m.Refs, Lacks: len(m.Lacks) > 0})
 }
 
@@ -28,7 +28,7 @@ func (v View) Has(name modelref.Name) bool {
 
 // wholeOf are the names of the models that a launcher has whole, by their ids: what
 // else may call a version does not change.
-func wholeOf(models map[string]launcherapi.Model) map[string][]string {
+func wholeOf(models map[string]Model) map[string][]string {
 	names := map[string][]string{}
 	for id, m := range models {
 		if m.State == launcherapi.ModelReady {
@@ -41,7 +41,7 @@ func wholeOf(models map[string]launcherapi.Model) map[string][]string {
 // followModels notes the models of the launcher whenever they change, until the
 // stream breaks off.
 func (l *launcher) followModels(ctx context.Context, c *client.Client, changed func(whole bool)) (reached bool, err error) {
-	for models, err := range c.FollowModels(ctx) {
+	for models, err := range client.FollowModels(ctx, c, l.models.keep) {
 		if err != nil {
 			return reached, err
 		}

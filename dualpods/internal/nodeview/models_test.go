@@ -11,12 +11,12 @@ import (
 )
 
 func TestALauncherHasAModelThatIsWholeByItsNames(t *testing.T) {
-	v := View{Models: map[string]launcherapi.Model{
-		"a": {ID: "a", URI: "hf://org/a", Refs: []string{"main"}, State: launcherapi.ModelReady},
-		"b": {ID: "b", URI: "hf://org/b", Refs: []string{"main"}, State: launcherapi.ModelDownloading},
-		"c": {ID: "c", URI: "hf://org/c", Refs: []string{"v1"}, State: launcherapi.ModelReady},
-		"d": {ID: "d", URI: "hf://org/d", Refs: []string{"main"}, State: launcherapi.ModelReady, Lacks: []string{"config.json"}},
-		"e": {ID: "e", URI: "s3://m/e", State: launcherapi.ModelReady},
+	v := View{Models: map[string]Model{
+		"a": Kept(launcherapi.Model{ID: "a", URI: "hf://org/a", Refs: []string{"main"}, State: launcherapi.ModelReady}),
+		"b": Kept(launcherapi.Model{ID: "b", URI: "hf://org/b", Refs: []string{"main"}, State: launcherapi.ModelDownloading}),
+		"c": Kept(launcherapi.Model{ID: "c", URI: "hf://org/c", Refs: []string{"v1"}, State: launcherapi.ModelReady}),
+		"d": Kept(launcherapi.Model{ID: "d", URI: "hf://org/d", Refs: []string{"main"}, State: launcherapi.ModelReady, Lacks: []string{"config.json"}}),
+		"e": Kept(launcherapi.Model{ID: "e", URI: "s3://m/e", State: launcherapi.ModelReady}),
 	}}
 	for name, whole := range map[string]bool{"org/a": true, "hf://org/a": true, "a": true, "org/b": false, "org/c": false, "org/c@v1": true, "org/d": false, "d": true, "s3://m/e/f": true, "org/f": false} {
 		assert.Equal(t, whole, v.Has(modelref.Name{Model: name}), name)

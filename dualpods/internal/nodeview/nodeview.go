@@ -17,6 +17,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // View is what a launcher says.
@@ -37,7 +38,7 @@ type View struct {
 
 	// Models are those of its model store, by their ids. It is never changed: a change
 	// makes another map. Nil: not known now; NoModels says why.
-	Models   map[string]launcherapi.Model
+	Models   map[string]Model
 	NoModels string
 	// ModelsLost is since when Models are not known: when the watch began, or when its
 	// stream broke off.
@@ -87,6 +88,7 @@ type Set struct {
 	opts    Options
 	mu      sync.Mutex
 	all     map[string]*launcher
+	models  *pool
 	closed  bool
 	running sync.WaitGroup
 }
@@ -102,7 +104,7 @@ func New(opts Options) *Set {
 	if opts.ModelsChanged == nil {
 		opts.ModelsChanged = func(string, bool) {}
 	}
-	return &Set{opts: opts, all: map[string]*launcher{}}
+	return &Set{opts: opts, all: map[string]*launcher{}, models: newPool()}
 }
 
 // Watch begins to watch the launcher of that key, such as the UID of its Pod, or
@@ -123,7 +125,7 @@ func (s *Set) Watch(key string, target Target) {
 	ctx, cancel := context.WithCancel(context.Background())
 	const silent = "it has not answered yet"
 	begun := time.Now()
-	l := &launcher{target: target, cancel: cancel, view: View{Lost: begun, Why: silent, NoModels: silent, ModelsLost: begun}}
+	l := &launcher{target: target, cancel: cancel, models: s.models, view: View{Lost: begun, Why: silent, NoModels: silent, ModelsLost: begun}}
 	s.all[key] = l
 	s.running.Go(func() {
 		l.run(ctx, s.opts, func() { s.opts.Changed(key) }, func(whole bool) { s.opts.ModelsChanged(key, whole) })
@@ -161,6 +163,10 @@ func (s *Set) View(key string) View {
 	view.Certified = l.target.Name != "" && s.opts.TLS != nil
 	return view
 }
+
+// Called are ids of the versions in stores that a name may mean, sorted: all of those that
+// some View has, and others. Whether a version is meant, [Whole] says.
+func (s *Set) Called(name modelref.Name) []string { return s.models.called(name) }
 
 // Streams counts the launchers that are watched, and those of them whose watch
 // stream is up.
@@ -206,6 +212,7 @@ func (s *Set) Close() {
 type launcher struct {
 	target Target
 	cancel context.CancelFunc
+	models *pool
 
 	mu     sync.Mutex
 	view   View

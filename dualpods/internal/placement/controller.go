@@ -16,6 +16,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -56,6 +57,8 @@ func Awaits(pod *corev1.Pod) bool { return slices.Contains(Indexed(pod), gated) 
 // Views knows what the launchers say, by the UID of their Pods.
 type Views interface {
 	View(key string) nodeview.View
+	// Called gives ids of the versions in the launchers' stores that a name may mean.
+	Called(name modelref.Name) []string
 }
 
 // Options configure a [Controller].

@@ -25,6 +25,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -36,6 +37,8 @@ import (
 type views map[string]nodeview.View
 
 func (v views) View(key string) nodeview.View { return v[key] }
+
+func (v views) Called(modelref.Name) []string { return []string{"id"} }
 
 // gatedPod is a requester of one GPU that carries the gate.
 func gatedPod(name string) *corev1.Pod {
@@ -76,8 +79,8 @@ func serverConfig() *v1alpha1.InferenceServerConfig {
 
 // has is what a launcher says that has a model on disk.
 func has(uri string) nodeview.View {
-	return nodeview.View{Connected: true, Instances: map[string]launcherapi.Instance{}, Models: map[string]launcherapi.Model{
-		"id": {ID: "id", URI: uri, Refs: []string{"main"}, State: launcherapi.ModelReady},
+	return nodeview.View{Connected: true, Instances: map[string]launcherapi.Instance{}, Models: map[string]nodeview.Model{
+		"id": nodeview.Kept(launcherapi.Model{ID: "id", URI: uri, Refs: []string{"main"}, State: launcherapi.ModelReady}),
 	}}
 }
 

@@ -36,6 +36,8 @@ type World struct {
 	// Promised are the sleepers for which a requester was let go that is not bound yet.
 	Promised map[Sleeper]bool
 	Caches   []Cache // oldest first
+	// Called gives ids of the versions in the launchers' stores that a name may mean.
+	Called func(modelref.Name) []string
 }
 
 // Cache is what a ClusterModelCache says of the placement of its model's requesters.
@@ -71,7 +73,7 @@ type Launcher struct {
 	Since     time.Time                       // when this controller began to listen to it, or its stream broke off
 	Silent    bool                            // it does not say now what it has
 	Instances map[string]launcherapi.Instance // nil: it has not been heard
-	Models    map[string]launcherapi.Model
+	Models    map[string]nodeview.Model
 }
 
 // Sleeper is an instance that sleeps.
@@ -159,7 +161,6 @@ type decision struct {
 	gpus     map[string]map[string]bool // of sleepers that are promised, by node
 	servers  map[string][]*Launcher     // by what is asked of launchers
 	near     map[string][]place         // by what is wanted: many requesters want the same
-	stored   map[string]string          // addresses of all models in stores, by their ids; nil: nobody has looked
 }
 
 // place is where a model is near.
@@ -322,8 +323,9 @@ func (d *decision) places(r *Requester) []place {
 	}
 	var asleep, stored []place
 	wanted := modelref.FromArgs(r.Form.Args)
-	called := d.called(wanted)
-	names := map[string]namer{} // by image, which is all that launchers add to the form
+	called := d.Called(wanted)
+	names := map[string]namer{}            // by image, which is all that launchers add to the form
+	whole := map[*launcherapi.Model]bool{} // what is wanted: launchers that say the same share what they say
 	for _, l := range d.serve(r) {
 		form, problems := r.Form.On(l.Spec)
 		if len(problems) > 0 {
@@ -337,7 +339,7 @@ func (d *decision) places(r *Requester) []place {
 		if !l.Silent {
 			asleep = append(asleep, d.sleepers(l, name)...)
 		}
-		if there, memory := l.stores(wanted, called); there && r.Form.ModelCache != launcherapi.ModelCacheOff {
+		if there, memory := l.stores(wanted, called, whole); there && r.Form.ModelCache != launcherapi.ModelCacheOff {
 			stored = append(stored, place{node: l.Node, memory: memory})
 		}
 	}
@@ -370,35 +372,20 @@ func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
 	return all
 }
 
-// called are the ids of all versions whose address a name calls, by whatever revision: a
-// thousand launchers have a hundred models each, most of them the same.
-func (d *decision) called(name modelref.Name) (ids []string) {
-	if d.stored == nil {
-		d.stored = map[string]string{}
-		for i := range d.Launchers {
-			models := d.Launchers[i].Models
-			for id := range models {
-				if _, known := d.stored[id]; !known {
-					d.stored[id] = models[id].URI
-				}
-			}
-		}
-	}
-	for id, uri := range d.stored {
-		calls := func(n modelref.Name) bool { _, ours := n.Of(uri); return ours || n.Model == id }
-		if calls(name) || slices.ContainsFunc(name.Above(), func(f modelref.Folder) bool { return calls(f.Name) }) {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
 // stores says that a launcher has a model whole in its store, and whether main memory
-// holds that. It is among those of the ids.
-func (l *Launcher) stores(name modelref.Name, ids []string) (there, memory bool) {
+// holds that. It is among those of the ids. whole is what is known of models already.
+func (l *Launcher) stores(name modelref.Name, ids []string, whole map[*launcherapi.Model]bool) (there, memory bool) {
 	for _, id := range ids {
-		m := l.Models[id]
-		if nodeview.Whole(m, name) {
+		m, has := l.Models[id]
+		if !has {
+			continue
+		}
+		is, known := whole[m.Model]
+		if !known {
+			is = nodeview.Whole(m, name)
+			whole[m.Model] = is
+		}
+		if is {
 			there, memory = true, memory || m.PageCache == launcherapi.PageCacheWhole
 		}
 	}

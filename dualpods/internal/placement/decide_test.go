@@ -2,8 +2,10 @@ package placement
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"regexp"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -57,8 +60,14 @@ func world() *World {
 		w.Nodes[node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: map[string]string{}}}
 		w.Launchers = append(w.Launchers, Launcher{
 			UID: types.UID("l-" + node), Name: "launcher-" + node, Namespace: "ns", Node: node, Config: "pool", Spec: &spec, Runs: true,
-			Since: now.Add(-time.Second), Instances: map[string]launcherapi.Instance{}, Models: map[string]launcherapi.Model{},
+			Since: now.Add(-time.Second), Instances: map[string]launcherapi.Instance{}, Models: map[string]nodeview.Model{},
 		})
+	}
+	w.Called = func(modelref.Name) (ids []string) { // each of them may be meant
+		for i := range w.Launchers {
+			ids = slices.AppendSeq(ids, maps.Keys(w.Launchers[i].Models))
+		}
+		return ids
 	}
 	return w
 }
@@ -80,7 +89,7 @@ func (w *World) cached(uri string, scheduling v1alpha1.ModelScheduling) {
 
 func (w *World) stores(on int, m launcherapi.Model) {
 	m.State = launcherapi.ModelReady
-	w.Launchers[on].Models["id"] = m
+	w.Launchers[on].Models["id"] = nodeview.Kept(m)
 }
 
 // rows are the examples of spec/placement.md, by row.
@@ -181,7 +190,7 @@ var rows = []struct {
 	}, []Preference{{"n2", weightDisk}}},
 	{rowOnDisk, "main memory holds another model", func(w *World) {
 		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
-		w.Launchers[1].Models["other"] = launcherapi.Model{URI: "hf://org/other", State: launcherapi.ModelReady, PageCache: launcherapi.PageCacheWhole}
+		w.Launchers[1].Models["other"] = nodeview.Kept(launcherapi.Model{URI: "hf://org/other", State: launcherapi.ModelReady, PageCache: launcherapi.PageCacheWhole})
 	}, []Preference{{"n2", weightDisk}}},
 	{rowOnDisk, "", func(w *World) { w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}}) }, []Preference{{"n2", weightDisk}}},
 	{rowNowhere, "on disk, where the requester says that it does not want that", func(w *World) {
@@ -209,7 +218,7 @@ var rows = []struct {
 		w.stores(2, launcherapi.Model{URI: "https://host/llama", Revision: "e1"})
 	}, []Preference{{"n3", weightDisk}}},
 	{rowNowhere, "not whole", func(w *World) {
-		w.Launchers[1].Models["id"] = launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, State: launcherapi.ModelDownloading}
+		w.Launchers[1].Models["id"] = nodeview.Kept(launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, State: launcherapi.ModelDownloading})
 	}, nil},
 	{rowNowhere, "", func(*World) {}, nil},
 	{rowNone, "", func(w *World) {
@@ -357,7 +366,7 @@ func TestNotMoreThanSomeNodesOfAKindAreNamed(t *testing.T) {
 	w := world()
 	for n := range 50 {
 		l := w.Launchers[0]
-		l.UID, l.Node, l.Models = types.UID(fmt.Sprint("x", n)), fmt.Sprint("x", n), map[string]launcherapi.Model{}
+		l.UID, l.Node, l.Models = types.UID(fmt.Sprint("x", n)), fmt.Sprint("x", n), map[string]nodeview.Model{}
 		l.Instances = map[string]launcherapi.Instance{}
 		w.Nodes[l.Node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node}}
 		w.Launchers = append(w.Launchers, l)
@@ -390,10 +399,15 @@ func benchmarkDecide(b *testing.B, models int) {
 	b.Helper()
 	w := world()
 	w.Launchers = nil
+	stored := map[string]nodeview.Model{}
+	for m := range models {
+		id := fmt.Sprintf("%032x", m)
+		stored[id] = nodeview.Kept(launcherapi.Model{ID: id, URI: fmt.Sprint("hf://org/model-", m), Refs: []string{"main"}, Revision: fmt.Sprintf("%040x", m), State: launcherapi.ModelReady})
+	}
 	for n := range 1000 {
 		l := Launcher{
 			UID: types.UID(fmt.Sprint("l", n)), Namespace: "ns", Node: fmt.Sprint("n", n), Config: "pool", Spec: &spec, Runs: true,
-			Instances: map[string]launcherapi.Instance{}, Models: map[string]launcherapi.Model{},
+			Instances: map[string]launcherapi.Instance{}, Models: map[string]nodeview.Model{},
 		}
 		for g := range 8 {
 			i := launcherapi.Instance{State: string(launcher.Sleeping)}
@@ -401,14 +415,12 @@ func benchmarkDecide(b *testing.B, models int) {
 			i.InstanceID = nameOf(form(fmt.Sprint("org/model-", (n+g)%100)), i.GPUUUIDs)
 			l.Instances[i.InstanceID] = i
 		}
-		for m := range models {
-			id := fmt.Sprintf("%032x", m)
-			l.Models[id] = launcherapi.Model{ID: id, URI: fmt.Sprint("hf://org/model-", m), Refs: []string{"main"}, Revision: fmt.Sprintf("%040x", m), State: launcherapi.ModelReady}
-		}
+		maps.Copy(l.Models, stored)
 		w.Launchers = append(w.Launchers, l)
 		w.Nodes[l.Node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node}}
 	}
 	w.Waiting[0].Form = form("org/model-7")
+	w.Called = func(modelref.Name) []string { return []string{fmt.Sprintf("%032x", 7)} }
 	for b.Loop() {
 		if d := Decide(w)[0]; d.Row != rowAsleep {
 			b.Fatal(d)

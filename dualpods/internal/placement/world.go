@@ -22,7 +22,7 @@ import (
 
 // observe reads what a decision rests on.
 func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1.Pod, error) {
-	w := &World{Now: c.opts.Now(), Began: c.began, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
+	w := &World{Now: c.opts.Now(), Began: c.began, Called: c.opts.Views.Called, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
 	lists := map[string]*corev1.PodList{gated: {}, promised: {}, provider: {}}
 	if err := c.list(ctx, lists[gated], gated); err != nil {
 		return nil, nil, err

@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +11,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/modelcache"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
@@ -75,7 +78,11 @@ func (p *process) ask(s *stream) {
 }
 
 func (p *process) deliver(s *stream, models map[string]launcherapi.Model, instances map[string]launcherapi.Instance) {
-	s.view.Models, s.view.NoModels, s.view.ModelsAsked, s.view.Instances = models, "", true, instances
+	s.view.Models = map[string]nodeview.Model{}
+	for id, m := range models {
+		s.view.Models[id] = nodeview.Kept(m)
+	}
+	s.view.NoModels, s.view.ModelsAsked, s.view.Instances = "", true, instances
 	p.toCaches.add()
 }
 
@@ -160,6 +167,16 @@ func (p *process) View(key string) nodeview.View {
 		return s.view
 	}
 	return nodeview.View{}
+}
+
+// Called are the ids of all versions that launchers tell.
+func (p *process) Called(modelref.Name) (ids []string) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	for _, s := range p.streams {
+		ids = slices.AppendSeq(ids, maps.Keys(s.view.Models))
+	}
+	return ids
 }
 
 // Client asks a launcher.

@@ -48,7 +48,10 @@ func TestANodeThatDiesWhileItFetchesLeavesTheStatusAndFetchesAnewWhenItComesBack
 	})
 	const size = 4 << 20
 	s.hub.Put("org/m", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte("{}"), "model.safetensors": bytes.Repeat([]byte("w"), size)}})
+	s.hub.Put("org/other", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte("{}")}})
 	s.allReady()
+	other := s.keep("other", "org/other")
+	s.told(other.Name, "both nodes have it", everywhere)
 	c := s.keep("dies", "org/m")
 	s.told(c.Name, "node 2 fetches", func(status *v1alpha1.ClusterModelCacheStatus) bool {
 		for _, n := range status.Nodes {
@@ -62,6 +65,14 @@ func TestANodeThatDiesWhileItFetchesLeavesTheStatusAndFetchesAnewWhenItComesBack
 	back := s.loseNode(2)
 	s.told(c.Name, "the node that is gone counts no more", func(status *v1alpha1.ClusterModelCacheStatus) bool {
 		return status.Progress == "1/1" && len(status.Nodes) == 1 && status.Nodes[0].Node == cluster.NodeName(1)
+	})
+	require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(other), other))
+	stale := other.DeepCopy()
+	stale.Status.Nodes[0].InUseBy = []string{"an instance that has ended long ago"}
+	require.NoError(t, api.Status().Patch(t.Context(), stale, client.MergeFrom(other)))
+	require.NoError(t, api.Delete(t.Context(), other), "a user of before keeps nobody from it")
+	s.eventually("a cache is deleted that the node that is gone has had", func() bool {
+		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(other), other))
 	})
 	s.delete(lost.Name, "--grace-period=0", "--force") // what Kubernetes does by itself in a minute
 	s.empty(2)

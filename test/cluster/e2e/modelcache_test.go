@@ -389,7 +389,7 @@ func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
 		}
 	})
 	s.kubectl("rollout", "status", "deployment/tiny", "--timeout="+patience.String())
-	s.kubectl("rollout", "status", "daemonset/cached-launcher", "--timeout="+patience.String()) // that of the other node may come later
+	s.kubectl("wait", "--for=jsonpath={.status.ready}=2", "lcfg/cached", "--timeout="+patience.String()) // the launcher of the other node may come later
 	s.kubectl("wait", "--for=condition=Available", "--timeout="+patience.String(), "cmc/tiny")
 	var from []string
 	for _, pod := range s.launcherPods("cached") {

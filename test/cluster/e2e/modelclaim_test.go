@@ -247,11 +247,17 @@ func TestTheExampleOfAModelOnAClaimIsServedFromThereAndTheClaimStays(t *testing.
 		require.NoError(t, os.WriteFile(filepath.Join(tiny, name), []byte("{}"), 0o644))
 	}
 	s.volume("models", folder, "2Gi")
+	namesake := &v1alpha1.ClusterModelCache{
+		ObjectMeta: metav1.ObjectMeta{Name: "tiny"},
+		Spec:       v1alpha1.ClusterModelCacheSpec{Source: v1alpha1.ModelSource{URI: "hf://org/another"}, NodeGroups: []string{s.ns}},
+	}
+	require.NoError(t, api.Create(t.Context(), namesake))
+	t.Cleanup(func() { assert.NoError(t, api.Delete(context.Background(), namesake)) })
 
 	s.apply("examples/model-cache/claim.yaml")
 	s.kubectl("wait", "--for=condition=Available", "--timeout="+patience.String(), "mc/tiny")
 	s.kubectl("rollout", "status", "deployment/tiny", "--timeout="+patience.String())
-	s.kubectl("rollout", "status", "daemonset/claimed-launcher", "--timeout="+patience.String()) // that of the other node may come later
+	s.kubectl("wait", "--for=jsonpath={.status.ready}=2", "lcfg/claimed", "--timeout="+patience.String()) // the launcher of the other node may come later
 	var from []string
 	for _, pod := range s.launcherPods("claimed") {
 		for _, i := range s.instances(s.launcher(pod.Name)) {
@@ -267,4 +273,8 @@ func TestTheExampleOfAModelOnAClaimIsServedFromThereAndTheClaimStays(t *testing.
 	s.kubectl("delete", "mc/tiny", "--timeout="+patience.String())
 	assert.FileExists(t, filepath.Join(folder, status.Folder, "model.safetensors"), "a claim that was there is left as it is")
 	assert.False(t, s.absent(&corev1.PersistentVolumeClaim{}, "models"))
+	require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(namesake), namesake), "a ClusterModelCache of that name is another object")
+	available := meta.FindStatusCondition(namesake.Status.Conditions, v1alpha1.ConditionAvailable)
+	require.NotNil(t, available)
+	assert.Equal(t, v1alpha1.ReasonNodeGroupMissing, available.Reason)
 }

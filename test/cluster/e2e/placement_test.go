@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 
+	launcherclient "hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -208,7 +209,7 @@ func (s *modelSite) evict(node int) {
 	m, err := launcher.Model(s.t.Context(), s.modelsOf(node)[0].ID) // which looks
 	require.NoError(s.t, err)
 	require.Equal(s.t, launcherapi.PageCacheNone, m.PageCache, "%+v", m)
-	for models, err := range launcher.FollowModels(s.t.Context()) {
+	for models, err := range launcherclient.FollowModels(s.t.Context(), launcher, func(m launcherapi.Model) launcherapi.Model { return m }) {
 		require.NoError(s.t, err)
 		if models[m.ID].PageCache == launcherapi.PageCacheNone {
 			break
