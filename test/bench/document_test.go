@@ -14,7 +14,7 @@ import (
 func TestTheDocumentHasItsMarks(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join("..", "..", figures.Document))
 	require.NoError(t, err)
-	for _, mark := range []string{beginMark, fetchMark, weightsMark, startsMark, firstsMark, realSwapsMark, figures.EndMark} {
+	for _, mark := range []string{beginMark, fetchMark, weightsMark, startsMark, firstsMark, tokensMark, realSwapsMark, figures.EndMark} {
 		assert.Contains(t, string(data), mark)
 	}
 }

@@ -13,6 +13,7 @@ const (
 	weightsMark   = "<!-- weights, written by `go run ./test/bench -write -only weights` -->"
 	beginMark     = "<!-- written by `go run ./test/bench -write` -->"
 	firstsMark    = "<!-- first starts, written by `make bench-vllm` -->"
+	tokensMark    = "<!-- first tokens, written by `go run ./test/bench -write -vllm DIR -only tokens` -->"
 	startsMark    = "<!-- starts, written by `make bench-vllm` -->"
 	realSwapsMark = "<!-- swaps, written by `make bench-vllm` -->"
 )

@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	write := flags.Bool("write", false, "put the table into "+figures.Document)
 	only := flags.String("only", "", "run these parts alone, separated by commas: "+parts.Names()+"; or one of those with a table of their own: "+strings.Join(tables, ", "))
-	vllm := flags.String("vllm", "", "take the figures of real vLLM alone, which test/vllm-cpu has set up in this folder: starts, firsts, swaps")
+	vllm := flags.String("vllm", "", "take the figures of real vLLM alone, which test/vllm-cpu has set up in this folder: starts, firsts, tokens, swaps")
 	clients := flags.String("clients", "", "folder of the programs that `make bench-clients` has made; empty: no "+fetchPart)
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples")
 	if err := flags.Parse(args); err != nil {
@@ -168,6 +168,15 @@ func (b *bench) real(setup, only string, out io.Writer, write bool) error {
 			return fmt.Errorf("firsts: %w", err)
 		}
 		if err := figures.Publish(out, write, firstsMark, renderFirsts(all)); err != nil {
+			return err
+		}
+	}
+	if only == "" || only == "tokens" {
+		all, err := b.firstTokens(setup)
+		if err != nil {
+			return fmt.Errorf("tokens: %w", err)
+		}
+		if err := figures.Publish(out, write, tokensMark, renderTokens(all)); err != nil {
 			return err
 		}
 	}

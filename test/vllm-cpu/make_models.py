@@ -3,6 +3,8 @@
 They have the same shape and the same tokenizer and differ in the seed of their
 weights, so their answers to one prompt at temperature 0 differ and a test can
 tell which of them answered. A model is about half a megabyte.
+
+With --large NAME it makes one alone, DIR/NAME, whose weights take 2 GiB.
 """
 
 import os
@@ -94,6 +96,27 @@ def answer(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> list[
     )[0].tolist()
 
 
+def make_large(target: str) -> None:
+    """Makes a model of 2.0 GiB of bfloat16, whose answers mean nothing."""
+    shutil.rmtree(target, ignore_errors=True)
+    tokenizer = make_tokenizer()
+    torch.set_default_dtype(torch.bfloat16)
+    model = LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=VOCABULARY,
+            hidden_size=2048,
+            intermediate_size=5632,
+            num_hidden_layers=21,
+            num_attention_heads=16,
+            max_position_embeddings=CONTEXT,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+        )
+    )
+    model.save_pretrained(target, max_shard_size="4GB")
+    tokenizer.save_pretrained(target)
+
+
 def main(folder: str) -> None:
     torch.set_num_threads(1)
     tokenizer = make_tokenizer()
@@ -110,4 +133,7 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1] == "--large":
+        make_large(os.path.join(sys.argv[3], sys.argv[2]))
+    else:
+        main(sys.argv[1])

@@ -208,13 +208,3 @@ func TestAFetchThatFailsAfterItsBeginningIsTriedAgainLaterEachTime(t *testing.T)
 		w.Now = a.again()
 	}
 }
-
-func TestALoginOfARegistryIsTakenFromTheSecretThatKubectlMakes(t *testing.T) {
-	w := world()
-	w.gated(dockerConfig, `{"auths": {}}`)
-	w.Caches[0].Spec.Source.URI = "oci://ghcr.io/org/m:v1"
-	of := w.credentialsOf(&w.Caches[0])
-	assert.Empty(t, of.problem)
-	assert.True(t, assert.ObjectsAreEqual(fetchapi.Credentials{"DOCKER_AUTH_CONFIG": `{"auths": {}}`}, of.values))
-	assert.Contains(t, w.Secrets["hub"].Data, dockerConfig, "what was read is not changed")
-}

@@ -134,7 +134,7 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	told.claim(c, d.World)
 	told.Credentials = d.shown[holder]
 	asked := d.wanted(c, holder, told.Revision)
-	asked.Credentials, asked.Private, asked.Warm = told.Credentials.values, private(c), warm(c)
+	asked.Credentials, asked.Private, asked.Warm = told.Credentials.Values, private(c), warm(c)
 	asked.ExpectedBytes, asked.ExpectedDigest, asked.Sum = expectedBytes(c), c.Spec.ExpectedDigest, d.sums[holder]
 	d.plan.Pulls[holder] = asked
 	resolves := d.resolves(c, holder, told, where)

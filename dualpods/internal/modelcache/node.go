@@ -161,7 +161,7 @@ func percent(m nodeview.Model) int32 {
 // failed gives what is told of a failure, and notes its cause, and when a source refuses.
 func (t *Told) failed(why, cause string) string {
 	t.Cause = cmp.Or(t.Cause, cause)
-	why = t.Credentials.remedy(why, cause)
+	why = t.Credentials.Remedy("ClusterModelCache", why, cause)
 	if cause == fetchapi.ReasonAccessDenied {
 		t.Denied = cmp.Or(t.Denied, why)
 	}

@@ -71,7 +71,7 @@ func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 		set(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonIdle, "")
 	}
 	t.degraded(s, set)
-	t.accepted(s, set)
+	t.Credentials.Tell(&s.Conditions, set, t.Denied, false)
 	t.mountable(s, set)
 	t.blocked(c, set)
 }

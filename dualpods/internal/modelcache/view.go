@@ -44,7 +44,7 @@ func look(w *World) *view {
 	for i := range w.Caches {
 		c := &w.Caches[i]
 		shown := w.credentialsOf(c)
-		v.shown[Holder(c)], v.sums[Holder(c)] = shown, sumOf(shown.values, c)
+		v.shown[Holder(c)], v.sums[Holder(c)] = shown, sumOf(shown.Values, c)
 	}
 	for call, a := range w.Answers {
 		if call.Remove != "" {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -54,7 +55,7 @@ type Told struct {
 	Failed  string // what has failed, in words; empty: nothing has
 	Tries   int32  // that have failed in succession
 
-	Credentials credentials
+	Credentials sourcesecret.Shown
 	Denied      string // what the source says that refuses them
 	Blocked     string // who keeps an object that is deleted
 	Job         string // its name; empty: there is none
@@ -158,13 +159,13 @@ var keeping = []rule{
 		return w.Job != nil && !w.Job.DeletionTimestamp.IsZero() && p.wait(v1alpha1.ReasonDownloading, "an earlier Job ends")
 	}},
 	{"no credentials", func(w *World, p *Plan) bool {
-		if p.Told.Credentials.problem == "" {
+		if p.Told.Credentials.Problem == "" {
 			return false
 		}
 		if w.Job != nil {
 			p.Do = DeleteJob
 		}
-		return p.wait(p.Told.Credentials.reason, p.Told.Credentials.problem)
+		return p.wait(p.Told.Credentials.Reason, p.Told.Credentials.Problem)
 	}},
 	{"no source", func(w *World, p *Plan) bool {
 		return w.NoSource && w.Job == nil &&

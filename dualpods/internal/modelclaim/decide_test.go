@@ -127,7 +127,7 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 		"it is there, and its Job still":    {so: func(w *World) { w.has(); w.runs(1) }, row: "whole", do: DeleteJob, reason: v1alpha1.ReasonWhole},
 		"another claim of that name had it": {so: func(w *World) { w.has(); w.Claim.UID = "new" }, row: "to be fetched", do: MakeJob, reason: v1alpha1.ReasonDownloading},
 		"an earlier Job ends":               {so: func(w *World) { w.runs(1); w.Job.DeletionTimestamp = &metav1.Time{Time: now} }, row: "Job that goes", reason: v1alpha1.ReasonDownloading},
-		"its Secret is missing":             {so: func(w *World) { w.gated(); w.Secret = Secret{} }, row: "no credentials", reason: v1alpha1.ReasonSecretMissing, says: "there is no Secret s"},
+		"its Secret is missing":             {so: func(w *World) { w.gated(); w.Secret = Secret{} }, row: "no credentials", reason: v1alpha1.ReasonSecretMissing, says: "there is no Secret ns/s"},
 		"its Secret cannot be used": {so: func(w *World) { w.gated(); w.runs(1); w.Secret.Data = fetchapi.Credentials{"TOKEN": "t"} }, row: "no credentials", do: DeleteJob, reason: v1alpha1.ReasonSecretInvalid,
 			says: `"TOKEN" is not known`},
 		"the claim that it is copied from is missing": {so: func(w *World) { w.Cache.Spec.Source.URI, w.NoSource = "pvc://from/x", true }, row: "no source", reason: fetchapi.ReasonNotFound, says: "there is no PersistentVolumeClaim from"},
@@ -171,7 +171,7 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 		"it has no room": {so: func(w *World) { w.failed(1, 0, fetchapi.ReasonCapacityExceeded) }, row: "failed", again: firstPause, reason: fetchapi.ReasonCapacityExceeded,
 			says: "PersistentVolumeClaim m has 10.0 GiB: raise spec.claimTemplate.storage"},
 		"its source refuses the Secret": {so: func(w *World) { w.gated(); w.failed(1, 0, fetchapi.ReasonAccessDenied) }, row: "failed", again: firstPause, reason: fetchapi.ReasonAccessDenied,
-			says: "they are those of Secret s",
+			says: "they are those of Secret ns/s",
 			check: func(t *testing.T, _ *World, _ *Plan, s *v1alpha1.ModelCacheStatus) {
 				assert.Equal(t, fetchapi.ReasonAccessDenied, meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionCredentialsAccepted).Reason)
 			}},

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -52,7 +53,7 @@ func SourceClaim(c *v1alpha1.ModelCache) string {
 }
 
 // newJob is the Job that fetches the model, for the so many'th time.
-func (w *World) newJob(creds credentials, tries int32) *batchv1.Job {
+func (w *World) newJob(creds sourcesecret.Shown, tries int32) *batchv1.Job {
 	c := w.Cache
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
 		Namespace: c.Namespace, Name: JobName(c.Name), Labels: labelsOf(c),
@@ -122,7 +123,7 @@ func ownedBy(c *v1alpha1.ModelCache) metav1.OwnerReference {
 	return *metav1.NewControllerRef(c, v1alpha1.GroupVersion.WithKind("ModelCache"))
 }
 
-func (w *World) podSpec(creds credentials) corev1.PodSpec {
+func (w *World) podSpec(creds sourcesecret.Shown) corev1.PodSpec {
 	c, fetch := w.Cache, &w.Cache.Spec.Fetch
 	account := ""
 	if c.Spec.Credentials != nil {
@@ -200,15 +201,15 @@ func (w *World) args() []string {
 }
 
 // env says where sources are, and what they are shown.
-func (w *World) env(creds credentials) (env []corev1.EnvVar) {
+func (w *World) env(creds sourcesecret.Shown) (env []corev1.EnvVar) {
 	for _, name := range slices.Sorted(maps.Keys(w.Cache.Spec.Fetch.Env)) {
-		if _, given := creds.keys[name]; !given {
+		if _, given := creds.Keys[name]; !given {
 			env = append(env, corev1.EnvVar{Name: name, Value: w.Cache.Spec.Fetch.Env[name]})
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(creds.keys)) {
+	for _, name := range slices.Sorted(maps.Keys(creds.Keys)) {
 		env = append(env, corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-			LocalObjectReference: corev1.LocalObjectReference{Name: creds.secret}, Key: creds.keys[name],
+			LocalObjectReference: corev1.LocalObjectReference{Name: SecretName(w.Cache)}, Key: creds.Keys[name],
 		}}})
 	}
 	return env

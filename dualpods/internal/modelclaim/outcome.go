@@ -41,7 +41,7 @@ func failedRow(w *World, p *Plan) bool {
 	} else if said := w.lastWords(); said != "" {
 		why = said
 	}
-	why = p.Told.Credentials.remedy(why, cause)
+	why = p.Told.Credentials.Remedy("ModelCache", why, cause)
 	tries := triesOf(w.Job)
 	p.Told.Tries, p.Told.Cause, p.Told.Failed = tries, cause, why
 	if cause == fetchapi.ReasonAccessDenied {

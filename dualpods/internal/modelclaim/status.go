@@ -79,16 +79,7 @@ func (t *Told) problems(c *v1alpha1.ModelCache, set setter) {
 	case !again:
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionCapacityExceeded)
 	}
-	switch of := t.Credentials; {
-	case of.secret == "":
-		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionCredentialsAccepted)
-	case of.problem != "":
-		set(v1alpha1.ConditionCredentialsAccepted, false, of.reason, of.problem)
-	case t.Denied != "":
-		set(v1alpha1.ConditionCredentialsAccepted, false, v1alpha1.ReasonAccessDenied, t.Denied)
-	case !again || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionCredentialsAccepted) == nil:
-		set(v1alpha1.ConditionCredentialsAccepted, true, v1alpha1.ReasonSecretRead, "")
-	}
+	t.Credentials.Tell(&s.Conditions, set, t.Denied, again)
 	switch {
 	case c.DeletionTimestamp.IsZero():
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionDeletionBlocked)
