@@ -28,35 +28,48 @@ const steeredShare = 0.9
 
 // pingPong has two models take turns as two autoscalers would say, and counts how many
 // of their requesters found their model asleep on the GPU that they got: with the
-// scheduling gate, by which they are steered, and without. A launcher has main memory for
-// one model: it keeps the one that ran there last. The scheduler is Kubernetes' own.
+// scheduling gate, by which they are steered, and without: where launchers have main
+// memory for both models, and where they have it for the one alone that ran there last.
+// The scheduler is Kubernetes' own.
 func (b *bench) pingPong() (rows []figures.Row, err error) {
+	for _, of := range []struct{ most, memory string }{{"2", "both models"}, {"1", "one model"}} {
+		row, err := b.pingPongIn(of.most, of.memory)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// pingPongIn is pingPong with launchers that have as many instances at most.
+func (b *bench) pingPongIn(most, memory string) (row figures.Row, err error) {
 	nodes, turns := pingNodes, b.n(pingTurns)
-	p, err := b.newPlayed("ping-pong", nodes, "1")
+	p, err := b.newPlayed("ping-pong-"+most, nodes, most)
 	if err != nil {
-		return nil, err
+		return row, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
 	_, err = p.start("scheduler", nil, p.Kube, "kube-scheduler", "--kubeconfig="+p.file("kwok"), "--authentication-kubeconfig="+p.file("kwok"), "--authorization-kubeconfig="+p.file("kwok"), "--leader-elect=false", "--bind-address=127.0.0.1")
 	if err != nil {
-		return nil, err
+		return row, err
 	}
 	if err := errors.Join(p.makeNodes(), p.startController()); err != nil {
-		return nil, err
+		return row, err
 	}
 	left, count, err := p.turns("left", turns, false)
 	if err != nil {
-		return nil, err
+		return row, err
 	}
 	steered, _, err := p.turns("steered", turns, true)
 	if err != nil {
-		return nil, err
+		return row, err
 	}
-	return []figures.Row{{
-		Figure: fmt.Sprintf("two models take turns on %d nodes of one GPU, %d and %d replicas and the other way round: share of hot starts with the scheduling gate; bare: without it", nodes, pingMany, pingFew), Samples: count,
+	return figures.Row{
+		Figure: fmt.Sprintf("two models take turns on %d nodes of one GPU with main memory for %s, %d and %d replicas and the other way round: share of hot starts with the scheduling gate; bare: without it", nodes, memory, pingMany, pingFew), Samples: count,
 		Ours: fmt.Sprintf("%.0f %%", 100*steered), Bare: fmt.Sprintf("%.0f %%", 100*left), Beside: fmt.Sprintf("%+.0f points", 100*(steered-left)),
 		Target: fmt.Sprintf("≥ %.0f %%", 100*steeredShare), Met: steered >= steeredShare,
-	}}, nil
+	}, nil
 }
 
 // turns has two models take turns, and gives the share of hot starts among the
@@ -79,13 +92,16 @@ func (p *played) turns(name string, turns int, gated bool) (share float64, count
 		return 0, 0, err
 	}
 	hot := 0
-	for _, pod := range counted {
+	for i, pod := range counted {
 		n, ok := notes[string(pod.UID)]
 		if !ok {
 			return 0, 0, fmt.Errorf("the stand-in has no note of Pod %s", pod.Name)
 		}
 		if n.Woke {
 			hot++
+		}
+		if each := pingMany - pingFew; (i+1)%each == 0 {
+			p.b.say("ping-pong, %s: %d of %d requesters started hot after %d turns", name, hot, i+1, (i+1)/each)
 		}
 	}
 	for _, m := range models {
