@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,10 +19,8 @@ import (
 	"hotseat.dev/hotseat/test/figures"
 )
 
-// Bounds of the part, and how long the controller has nothing to do before its memory is
-// read.
+// Bounds of the part.
 const (
-	modelsSettle = time.Minute
 	modelsTold   = 60 * time.Second
 	modelsMemory = 150_000_000
 )
@@ -70,7 +69,7 @@ func (b *bench) models() (rows []figures.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.rest(modelsSettle)
+	p.rest(settle)
 	full, err := p.resident(p.controller, "VmRSS")
 	if err != nil {
 		return nil, err
@@ -90,11 +89,11 @@ func (b *bench) models() (rows []figures.Row, err error) {
 			Ours: fmt.Sprintf("%.1f", told.Seconds()), Target: fmt.Sprintf("≤ %.0f s", modelsTold.Seconds()), Met: told <= modelsTold,
 		},
 		{
-			Figure: "the same: writes a second to the status of the ClusterModelCache that is written to most", Samples: count,
+			Figure: "the same: writes a second to the status of one ClusterModelCache, in the ten seconds with most", Samples: count,
 			Ours: fmt.Sprintf("%.2f", often), Target: "≤ 1", Met: often <= 1,
 		},
 		{
-			Figure: fmt.Sprintf("the same: resident memory of the controller, a minute later (%s at most meanwhile)", mb(most)), Samples: 1,
+			Figure: fmt.Sprintf("the same: resident memory of the controller after two minutes of rest (%s at most before)", mb(most)), Samples: 1,
 			Ours: mb(full), Target: "≤ " + mb(modelsMemory), Met: full <= modelsMemory,
 		},
 	}, nil
@@ -176,21 +175,29 @@ func (p *played) untilModels(what string, so func(*v1alpha1.ClusterModelCache) b
 	}
 }
 
+// busiest is the time in which perSecond counts.
+const busiest = 10 * time.Second
+
 // perSecond is how often a second the controller wrote to the status of a
-// ClusterModelCache, of the one to which it did most often, while it did.
-func perSecond(writes []write) (most float64) {
-	times := map[string][]time.Time{}
+// ClusterModelCache: of the one, and in the ten seconds, in which it did most often.
+func perSecond(writes []write) float64 {
+	times, most := map[string][]time.Time{}, 0
 	for _, w := range writes {
 		if w.byController() && w.Object.Resource == "clustermodelcaches" && w.Object.Subresource == "status" {
 			times[w.Object.Name] = append(times[w.Object.Name], w.Received)
 		}
 	}
 	for _, all := range times {
-		if took := all[len(all)-1].Sub(all[0]); took > 0 {
-			most = max(most, float64(len(all)-1)/took.Seconds())
+		slices.SortFunc(all, time.Time.Compare)
+		first := 0
+		for last := range all {
+			for all[last].Sub(all[first]) >= busiest {
+				first++
+			}
+			most = max(most, last-first+1)
 		}
 	}
-	return most
+	return float64(most) / busiest.Seconds()
 }
 
 // grouped makes a launcher one of the part's group.

@@ -82,6 +82,7 @@ func serveStandIn(ctx context.Context) error {
 	notes.HandleFunc("GET /notes", s.showNotes)
 	notes.HandleFunc("POST /hang", s.hang)
 	notes.HandleFunc("POST /models", s.fetch)
+	notes.HandleFunc("POST /alike", alike)
 	var servers []*http.Server
 	failed := make(chan error, 3)
 	var running sync.WaitGroup
@@ -173,6 +174,26 @@ func (s *standIn) hang(w http.ResponseWriter, r *http.Request) {
 			delete(s.hung, node)
 		}
 	}
+}
+
+// alike is what a scheduler's extender says that thinks the same of all nodes
+// (https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/).
+func alike(w http.ResponseWriter, r *http.Request) {
+	var asked struct{ NodeNames []string }
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	type priority struct {
+		Host  string
+		Score int64
+	}
+	all := []priority{}
+	for _, name := range asked.NodeNames {
+		all = append(all, priority{Host: name})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(all) // the scheduler is gone when this fails
 }
 
 func (s *standIn) at(key string, change func(*note)) {
