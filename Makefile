@@ -55,9 +55,10 @@ build: $(BIN)/launcher $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN
 $(BIN)/launcher:
 	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
 
-# Static, as all that is copied into images of others.
+# Static, as all that is copied into images of others. Google's client speaks HTTP here;
+# without its gRPC modules the program starts in half the time, and is a quarter smaller.
 $(BIN)/modelfetch:
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./launcher/cmd/modelfetch
+	CGO_ENABLED=0 go build -trimpath -tags disable_grpc_modules -ldflags '-s -w' -o $@ ./launcher/cmd/modelfetch
 
 # Static, for images without a C library. NVML needs one: requester-nvml has it.
 $(BIN)/requester:

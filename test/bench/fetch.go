@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,8 +44,8 @@ type fetcher struct {
 
 	ended  times // until it had ended
 	synced times // until what it wrote was on the disk
-	memory int   // the most that its child modelfetch had resident; 0: it has none
-	own    int   // of that, what is not of files
+	memory int   // the most that it, or a child of it, had resident at a time
+	own    int   // the most that its child modelfetch had, of that what is not of files
 }
 
 // contest is one model at one server, fetched by each client in turn: the first is
@@ -65,7 +66,7 @@ func (b *bench) fetches() (all []*contest, err error) {
 	if err := makeModels(folder, big); err != nil {
 		return nil, fmt.Errorf("cannot make the models: %w", err)
 	}
-	for _, server := range []func(string) ([]*contest, *site, error){b.byHTTPS, b.byS3} {
+	for _, server := range []func(string) ([]*contest, *site, error){b.byHTTPS, b.byHub, b.byS3} {
 		contests, s, err := server(folder)
 		if err != nil {
 			return nil, err
@@ -116,13 +117,8 @@ func makeModel(folder string, content io.Reader, files int, bytes int64) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
-	type file struct {
-		Path   string `json:"path"`
-		Size   int64  `json:"size"`
-		SHA256 string `json:"sha256"`
-	}
 	var list struct {
-		Files []file `json:"files"`
+		Files []listed `json:"files"`
 	}
 	for n := range files {
 		name, h := fmt.Sprintf("part-%04d.safetensors", n), sha256.New()
@@ -134,7 +130,7 @@ func makeModel(folder string, content io.Reader, files int, bytes int64) error {
 		if err := errors.Join(err, f.Close()); err != nil {
 			return err
 		}
-		list.Files = append(list.Files, file{name, bytes, hex.EncodeToString(h.Sum(nil))})
+		list.Files = append(list.Files, listed{name, bytes, hex.EncodeToString(h.Sum(nil))})
 	}
 	text, err := json.Marshal(list)
 	if err != nil {
@@ -143,7 +139,7 @@ func makeModel(folder string, content io.Reader, files int, bytes int64) error {
 	return os.WriteFile(filepath.Join(folder, "manifest.json"), text, 0o600)
 }
 
-// light says whether modelfetch was seen, and kept to its memory.
+// light says whether it kept to its memory.
 func (f *fetcher) light() bool { return f.memory > 0 && f.memory <= fetchMemory }
 
 // contend has each client fetch in turn, and again.
@@ -193,6 +189,9 @@ func (b *bench) fetchOnce(c *contest, f *fetcher) (err error) {
 	f.ended = append(f.ended, now().since(began))
 	close(ended)
 	<-looked
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok { // with that of who was waited for
+		f.memory = max(f.memory, int(usage.Maxrss)<<10)
+	}
 	if err != nil {
 		return fmt.Errorf("%w: %s", err, said.String())
 	}
@@ -203,7 +202,8 @@ func (b *bench) fetchOnce(c *contest, f *fetcher) (err error) {
 	return fetchedAll(into, c.bytes)
 }
 
-// watchMemory looks at the child modelfetch of a process until that has ended.
+// watchMemory looks what the child modelfetch of a process has of its own, until that
+// has ended.
 func (f *fetcher) watchMemory(parent int, ended <-chan struct{}) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -223,9 +223,6 @@ func (f *fetcher) watchMemory(parent int, ended <-chan struct{}) {
 			pid, err := strconv.Atoi(field)
 			if err != nil || figures.Field(fmt.Sprintf("/proc/%d/status", pid), "Name") != "modelfetch" {
 				continue
-			}
-			if most, err := status(pid, "VmHWM"); err == nil {
-				f.memory = max(f.memory, most)
 			}
 			if own, err := status(pid, "RssAnon"); err == nil {
 				f.own = max(f.own, own)

@@ -16,10 +16,10 @@ func (b *bench) byHTTPS(folder string) ([]*contest, *site, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	env := []string{"SSL_CERT_FILE=" + certificate(folder)}
-	curl := b.client("curl", "curl")
+	env := trusting(folder)
+	curl := b.client("curl", "curl", "install it")
 	var all []*contest
-	for _, model := range []string{"big", "small"} {
+	for _, model := range models {
 		c := &contest{name: "HTTPS, " + b.modelName(model)}
 		c.clients = append(c.clients, b.pull(env, s.url+"/"+model+"/"), curl.with(func(into string) *exec.Cmd {
 			return curling(folder, model, into, s.url+"/"+model, "--cacert", certificate(folder))
@@ -27,6 +27,15 @@ func (b *bench) byHTTPS(folder string) ([]*contest, *site, error) {
 		all = append(all, c)
 	}
 	return all, s, nil
+}
+
+// models are the names of those that are fetched.
+var models = []string{"big", "small"}
+
+// trusting has a program trust the bench's server and, as curl by --cacert, nobody
+// else.
+func trusting(folder string) []string {
+	return []string{"SSL_CERT_FILE=" + certificate(folder), "SSL_CERT_DIR=/none"}
 }
 
 // modelName says what a model consists of.
@@ -44,9 +53,9 @@ func (b *bench) byS3(folder string) ([]*contest, *site, error) {
 		return nil, nil, err
 	}
 	env := []string{"AWS_ENDPOINT_URL=" + s.url, "S3_ENDPOINT_URL=" + s.url, "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=" + s3User, "AWS_SECRET_ACCESS_KEY=" + s3Secret, "AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/none", "AWS_SHARED_CREDENTIALS_FILE=/none"}
-	s5cmd := b.client("s5cmd", filepath.Join(b.clients, "s5cmd"))
+	s5cmd := b.client("s5cmd", filepath.Join(b.clients, "s5cmd"), "`make bench-clients` builds it")
 	var all []*contest
-	for _, model := range []string{"big", "small"} {
+	for _, model := range models {
 		c := &contest{name: "S3, " + b.modelName(model)}
 		c.clients = append(c.clients, b.pull(env, "s3://models/"+model),
 			s5cmd.with(func(into string) *exec.Cmd {
@@ -69,11 +78,11 @@ func (b *bench) pull(env []string, uri string) *fetcher {
 }
 
 // client is another program, which may not be there.
-func (b *bench) client(name, program string) *fetcher {
+func (b *bench) client(name, program, remedy string) *fetcher {
 	f := &fetcher{name: name}
 	if _, err := exec.LookPath(program); err != nil {
 		f.missing = err.Error()
-		fmt.Fprintf(b.progress, "NOT MEASURED: there is no %s: %v; `make bench-clients` makes those that can be had\n", name, err)
+		fmt.Fprintf(b.progress, "NOT MEASURED: there is no %s: %v; %s\n", name, err, remedy)
 	}
 	return f
 }

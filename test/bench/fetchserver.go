@@ -20,25 +20,40 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"hotseat.dev/hotseat/test/harness"
 )
 
-// fileServerEnv makes this program a server of files by HTTPS: "LISTEN FOLDER", with
-// certificate and key beside the folder. It ends when its standard input does.
+// fileServerEnv makes this program a server of files, and a hub, by HTTPS: "LISTEN
+// FOLDER", with certificate and key beside the folder. It ends when its standard input does.
 const fileServerEnv = "HOTSEAT_BENCH_FILES"
 
 func serveFiles(told string) {
 	listen, folder, _ := strings.Cut(told, " ")
-	server := &http.Server{Addr: listen, ReadHeaderTimeout: patience, Handler: http.FileServer(http.Dir(folder)), ErrorLog: log.New(io.Discard, "", 0)}
+	server := &http.Server{ReadHeaderTimeout: patience, Handler: hub{folder}.handler(contentHost(listen)), ErrorLog: log.New(io.Discard, "", 0)}
 	go func() {
 		_, _ = os.Stdin.Read(make([]byte, 1)) // the end of it is what is waited for
 		_ = server.Close()                    // the process ends with it
 	}()
-	if err := server.ListenAndServeTLS(certificate(folder), key(folder)); !errors.Is(err, http.ErrServerClosed) {
+	var group errgroup.Group
+	for _, addr := range []string{listen, contentHost(listen)} {
+		group.Go(func() error {
+			l, err := net.Listen("tcp", addr)
+			if err != nil {
+				return err
+			}
+			return server.ServeTLS(l, certificate(folder), key(folder))
+		})
+	}
+	if err := group.Wait(); !errors.Is(err, http.ErrServerClosed) {
 		fmt.Fprintf(os.Stderr, "server of files: %v\n", err)
 		os.Exit(1)
 	}
 }
+
+// contentHost is another host of this machine, from which the hub has files sent.
+func contentHost(listen string) string { return strings.Replace(listen, "127.0.0.1", "127.0.0.2", 1) }
 
 func certificate(folder string) string { return folder + ".crt" }
 
@@ -52,7 +67,7 @@ func makeCertificate(folder string) error {
 	}
 	what := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "hotseat bench"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(127, 0, 0, 2)}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	signed, err := x509.CreateCertificate(rand.Reader, what, what, private.Public(), private)

@@ -20,7 +20,7 @@ import (
 // of the repository; env is added to the environment of the build.
 func Build(ctx context.Context, root, into string, env []string, packages ...string) error {
 	for _, p := range packages {
-		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(into, filepath.Base(p)), "./"+p)
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "disable_grpc_modules", "-ldflags", "-s -w", "-o", filepath.Join(into, filepath.Base(p)), "./"+p)
 		cmd.Dir, cmd.Env = root, append(os.Environ(), env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("cannot build %s in %s, which has to be the root of the repository: %w\n%s", p, root, err, out)

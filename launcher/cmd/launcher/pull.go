@@ -87,7 +87,7 @@ func (f *pullFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
 	flags.StringArrayVar(&f.sources, "model-source", nil, "`SCHEME=PROGRAM` that is the source of models of a scheme which there is no other for; may be given more than once")
 	flags.StringArrayVar(&f.claims, "claim", nil, "`CLAIM=DIR`, where the claim of an address as pvc://claim/folder is mounted; may be given more than once")
-	flags.IntVar(&f.streams, "streams", 4, "files that are fetched at once")
+	flags.IntVar(&f.streams, "streams", 8, "files that are fetched at once")
 	flags.StringVar(&f.rate, "bytes-per-second", "", "what all streams may take together, such as 50MiB; default: as much as there is")
 }
 

@@ -63,7 +63,7 @@ type program struct {
 func (p *program) parse(args []string) error {
 	p.source.Programs = map[string]string{}
 	flags := flag.NewFlagSet("modelfetch", flag.ContinueOnError)
-	flags.IntVar(&p.fetch.Streams, "streams", 4, "files that are fetched at once")
+	flags.IntVar(&p.fetch.Streams, "streams", 8, "files that are fetched at once")
 	flags.IntVar(&p.fetch.BytesPerSecond, "bytes-per-second", 0, "of all streams together; 0: as fast as it goes")
 	flags.IntVar(&p.fetch.Tries, "tries", 6, "how often in succession a file may fail without progress")
 	flags.DurationVar(&p.fetch.Backoff, "backoff", time.Second, "pause before the second try; it grows")

@@ -68,7 +68,7 @@ func (p *pulling) parse(args []string) error {
 	flags.Int64Var(&p.store.Limit, "storage-limit", 0, "bytes that all models of the folder may take; 0: as many as the disk has")
 	flags.StringVar(&p.options.Holder, "holder", "", "by whose name the model is wanted")
 	flags.StringVar(&p.result, "result", "", "file that the outcome is written to")
-	streams := flags.Int("streams", 4, "files that are fetched at once")
+	streams := flags.Int("streams", 8, "files that are fetched at once")
 	rate := flags.Int("bytes-per-second", 0, "of all streams together; 0: as fast as it goes")
 	var more []string
 	listed(flags, "include", "pattern of files that are fetched; may be given more than once", &p.options.Include)

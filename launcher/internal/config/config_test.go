@@ -76,7 +76,7 @@ func TestWithoutAnySourceEverySettingHasItsDefault(t *testing.T) {
 		ModelFetchMemory: 256 << 20,
 		ModelGCHigh:      100,
 		ModelGCLow:       80,
-		ModelStreams:     4, ModelRetention: "keep", CompileCache: "auto", CompileCacheLimit: 50 << 30,
+		ModelStreams:     8, ModelRetention: "keep", CompileCache: "auto", CompileCacheLimit: 50 << 30,
 	}, c)
 }
 

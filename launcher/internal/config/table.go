@@ -70,7 +70,7 @@ func table(c *Config) []setting {
 		{"model_gc_low_threshold", "80", "how full it is then at most, in percent; what is wanted with retention lru is not fetched beyond it", number(&c.ModelGCLow, 0)},
 		{"model_source", "", "programs that are sources of models, SCHEME=PROGRAM, for schemes that there are no others for; see spec/fetchapi", programs(&c.ModelSources)},
 		{"model_claims", "", "volumes with models, as CLAIM=DIR where each is mounted; instances read what a ModelCache keeps there after what the model store has, and pvc://CLAIM/folder is a folder of one; empty for none", claims(&c.ModelClaims)},
-		{"model_streams", "4", "how many files of a model are fetched at once", number(&c.ModelStreams, 1)},
+		{"model_streams", "8", "how many files of a model are fetched at once", number(&c.ModelStreams, 1)},
 		{"model_fetch_memory", "256MiB", "what modelfetch, which fetches a model, may take of main memory, with its files as far as they are there, where the launcher's control group has a memory controller; 0 for no limit", size(&c.ModelFetchMemory)},
 		{"model_bytes_per_second", "0", "what all streams of a pull may take together; 0 for as much as there is", size(&c.ModelBytesPerSecond)},
 

@@ -3,8 +3,8 @@
 //
 //	HASH            a file, whole and synced
 //	part-NAME       a file, as far as it has come; NAME is a hash of its path
-//	part-NAME.note  how many of its bytes are surely on the disk; once it is whole,
-//	                where the manifest does not say its hash, that
+//	part-NAME.note  how many of its bytes are surely on the disk
+//	hashes          of the whole files, where the manifest does not say them
 package fetch
 
 import (
@@ -16,7 +16,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -49,7 +48,7 @@ type Options struct {
 const Chunk = 16 << 20
 
 // finishing is how many files may wait for the disk to take their last bytes, and not
-// keep a stream: of small files the disk takes many in the time of one.
+// keep a stream.
 const finishing = 12
 
 // progress is how many bytes a try has to bring for the next to count as the first:
@@ -62,6 +61,9 @@ type Fetch struct {
 	limiter  *rate.Limiter
 	streams  chan struct{} // as many as are busy
 	released chan []byte   // buffers that wait for their next use
+	left     leftovers
+	hashes   *os.File // nil: the manifest says all
+	landing  *landing
 
 	fetched, network atomic.Int64
 }
@@ -90,15 +92,58 @@ func (f *Fetch) bufferSize() int {
 // Run fetches what is missing, and gives the manifest with the hash of each file.
 // What is here already, whoever fetched it, is taken once the source has shown that
 // this one may read it too.
-func (f *Fetch) Run(ctx context.Context) (*fetchapi.Manifest, error) {
+func (f *Fetch) Run(ctx context.Context) (whole *fetchapi.Manifest, err error) {
+	if f.left, err = look(f.Staging); err != nil {
+		return nil, err
+	}
 	if err := f.prove(ctx, f.here); err != nil {
 		return nil, err
 	}
+	if err := f.openHashes(); err != nil {
+		return nil, described(err)
+	}
+	defer func() {
+		if f.hashes != nil {
+			err = errors.Join(err, f.hashes.Close())
+		}
+	}()
+	if f.landing, err = land(f.Staging); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.landing.close()) }()
+	whole, err = f.files(ctx)
+	if err := errors.Join(err, f.landing.rest()); err != nil { // also what came before something went wrong
+		return nil, described(err)
+	}
+	return whole, nil
+}
+
+// files fetches the files that are missing, some at a time. Goroutines that fetch one
+// after the other have stacks that have grown once.
+func (f *Fetch) files(ctx context.Context) (*fetchapi.Manifest, error) {
 	whole := *f.Manifest
 	whole.Files = slices.Clone(whole.Files)
+	missing := f.missing()
+	var next atomic.Int64
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(f.Streams + finishing)
-	var mu sync.Mutex
+	for range min(len(missing), cap(f.streams)+finishing) {
+		group.Go(func() (err error) {
+			for err == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(missing) {
+					return nil
+				}
+				n := missing[i]
+				whole.Files[n].SHA256, err = f.file(ctx, n)
+			}
+			return err
+		})
+	}
+	return &whole, group.Wait()
+}
+
+// missing are the files that are to be fetched, of several with one hash the first.
+func (f *Fetch) missing() (all []int) {
 	taken := map[string]bool{}
 	for _, hash := range f.Have {
 		taken[hash] = true
@@ -111,18 +156,9 @@ func (f *Fetch) Run(ctx context.Context) (*fetchapi.Manifest, error) {
 		if file.SHA256 != "" {
 			taken[file.SHA256] = true
 		}
-		group.Go(func() error {
-			hash, err := f.file(ctx, n)
-			mu.Lock()
-			defer mu.Unlock()
-			whole.Files[n].SHA256 = hash
-			return err
-		})
+		all = append(all, n)
 	}
-	if err := group.Wait(); err != nil {
-		return nil, described(err)
-	}
-	return &whole, nil
+	return all
 }
 
 // described gives errors of this machine a reason.
@@ -135,13 +171,14 @@ func described(err error) error {
 
 func (f *Fetch) part(n int) *part {
 	file := f.Manifest.Files[n]
-	return &part{f: f, n: n, file: file, path: filepath.Join(f.Staging, partName(file.Path))}
+	name := partName(file.Path)
+	return &part{f: f, n: n, file: file, name: name, path: filepath.Join(f.Staging, name)}
 }
 
 // here says whether nothing of a file needs to be read at the source.
 func (f *Fetch) here(n int) bool {
 	p := f.part(n)
-	return slices.Contains(f.Have, p.file.SHA256) || p.finished() != "" || p.noted() == p.file.Size
+	return slices.Contains(f.Have, p.file.SHA256) || p.finished() != "" || f.left.names[p.name] && p.noted() == p.file.Size
 }
 
 // Prove has the source show that it lets read the model.
@@ -192,9 +229,9 @@ func (f *Fetch) file(ctx context.Context, n int) (hash string, err error) {
 			return "", errors.Join(err, p.sync())
 		}
 		again := p.resumed
-		hash, err := p.finish()
+		err := p.finish()
 		if err == nil || !again || !isMismatch(err) {
-			return hash, err
+			return p.whole, err
 		}
 		f.Note(fmt.Sprintf("%s: %v; what was there from an earlier try is fetched again", p.file.Path, err))
 	}
@@ -264,20 +301,6 @@ func (f *Options) Wait(ctx context.Context, path string, tries int, because *mod
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-// DropParts removes what was left of files that cannot be resumed.
-func DropParts(staging string) error {
-	parts, err := filepath.Glob(filepath.Join(staging, "part-*"))
-	if err != nil {
-		return err
-	}
-	for _, path := range parts {
-		if err := os.Remove(path); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func size(n int64) string {

@@ -1,6 +1,7 @@
 package fetch
 
 import (
+	"cmp"
 	"crypto/sha1" // by which Git names files
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
@@ -21,26 +24,25 @@ type part struct {
 	f    *Fetch
 	n    int
 	file fetchapi.File
+	name string
 	path string
 
 	out     *os.File
 	sums    hash.Hash // SHA-256
 	git     hash.Hash // that of the Git blob; nil: nobody says what it should be
+	whole   string    // its hash, once it has come
 	offset  int64     // as far as it is written
 	synced  int64     // as far as the note says
 	syncing *syncing  // on its way; nil: none is
 	resumed bool      // the first bytes are those of an earlier process
+	hasNote bool
 }
 
 // finished gives the hash of the file when an earlier process has finished it.
 func (p *part) finished() string {
-	hash := p.file.SHA256
-	if hash == "" {
-		text, err := os.ReadFile(p.note())
-		if err != nil || len(text) != hex.EncodedLen(sha256.Size) {
-			return ""
-		}
-		hash = string(text)
+	hash := cmp.Or(p.file.SHA256, p.f.left.hashes[p.name])
+	if !p.f.left.names[hash] {
+		return ""
 	}
 	info, err := os.Lstat(filepath.Join(p.f.Staging, hash))
 	if err != nil || !info.Mode().IsRegular() || info.Size() != p.file.Size {
@@ -58,6 +60,10 @@ func (p *part) open() (err error) {
 		return err
 	}
 	p.reset()
+	if !p.f.left.names[p.name] {
+		return nil
+	}
+	p.hasNote = true
 	if err := p.reread(p.noted()); err != nil {
 		err = errors.Join(err, p.out.Close())
 		p.out = nil
@@ -138,6 +144,7 @@ func (p *part) close() error {
 // writeNote replaces the note whole. A note that an end of the machine takes back to
 // an earlier one says less than there is, which costs a chunk and no more.
 func (p *part) writeNote(text string) error {
+	p.hasNote = true
 	staged := p.note() + ".new"
 	if err := os.WriteFile(staged, []byte(text), 0o600); err != nil {
 		return err
@@ -145,25 +152,45 @@ func (p *part) writeNote(text string) error {
 	return os.Rename(staged, p.note())
 }
 
-// finish checks the file and gives it its name.
-func (p *part) finish() (hash string, err error) {
-	hash = hex.EncodeToString(p.sums.Sum(nil))
-	if wrong := p.wrong(hash); wrong != nil {
-		return "", errors.Join(wrong, p.restart())
+// finish checks the file, and has it brought to the disk and get its name: at once, or
+// with others.
+func (p *part) finish() error {
+	p.whole = hex.EncodeToString(p.sums.Sum(nil))
+	if wrong := p.wrong(p.whole); wrong != nil {
+		return errors.Join(wrong, p.restart())
 	}
-	if err := errors.Join(p.settle(), p.out.Sync()); err != nil {
-		return "", err
+	if p.file.Size >= short {
+		if err := errors.Join(p.settle(), p.out.Sync()); err != nil {
+			return err
+		}
+		return p.rename()
 	}
-	if err := os.Rename(p.path, filepath.Join(p.f.Staging, hash)); err != nil {
-		return "", err
+	err := errors.Join(p.settle(), p.out.Close())
+	p.out = nil
+	if err != nil {
+		return err
+	}
+	return p.f.landing.take(p)
+}
+
+// rename gives the file, which is surely on the disk, its name.
+func (p *part) rename() error {
+	to := filepath.Join(p.f.Staging, p.whole)
+	if err := unix.Rename(p.path, to); err != nil { // os.Rename looks whether a folder is in the way
+		return &os.LinkError{Op: "rename", Old: p.path, New: to, Err: err}
 	}
 	if p.file.SHA256 == "" {
-		return hash, p.writeNote(hash)
+		if err := p.f.noteHash(p.name, p.whole); err != nil {
+			return err
+		}
+	}
+	if !p.hasNote {
+		return nil
 	}
 	if err := os.Remove(p.note()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", err
+		return err
 	}
-	return hash, nil
+	return nil
 }
 
 func (p *part) wrong(hash string) error {

@@ -41,7 +41,7 @@ func (p *part) receive(ctx context.Context) (err error) {
 				return err
 			}
 		}
-		h.written <- b[:n]
+		h.put(b[:n])
 		switch {
 		case errors.Is(err, io.EOF) && p.offset < p.file.Size:
 			return &modelsource.TemporaryError{Cause: &fetchapi.Error{
@@ -90,35 +90,55 @@ func (p *part) take(ctx context.Context, b []byte) error {
 // ahead is how many buffers of a file may wait to be hashed.
 const ahead = 4
 
-// hashing hashes what was written of a part, in its order, in a goroutine of its own.
+// hashing hashes what was written of a part, in its order: in a goroutine of its own,
+// unless the file is so short that one buffer is enough.
 type hashing struct {
 	f             *Fetch
+	sums          io.Writer
 	written, free chan []byte
-	ended         chan struct{}
+	ended         chan struct{} // nil: there is no goroutine
 }
 
-// hash begins it, with one buffer for a file that has room in it.
+// hash begins it.
 func (p *part) hash() *hashing {
 	n := min(ahead, 1+int(p.file.Size/int64(p.f.bufferSize())))
-	h := &hashing{f: p.f, written: make(chan []byte, n), free: make(chan []byte, n), ended: make(chan struct{})}
+	h := &hashing{f: p.f, sums: p.hashes(), free: make(chan []byte, n)}
 	for range n {
 		h.free <- p.f.buffer()
 	}
-	sums := p.hashes()
+	if n == 1 {
+		return h
+	}
+	h.written, h.ended = make(chan []byte, n), make(chan struct{})
 	go func() {
 		defer close(h.ended)
 		for b := range h.written {
-			_, _ = sums.Write(b) // a hash takes everything
-			h.free <- b[:cap(b)]
+			h.take(b)
 		}
 	}()
 	return h
 }
 
+// put has a buffer hashed, and used again.
+func (h *hashing) put(b []byte) {
+	if h.ended == nil {
+		h.take(b)
+		return
+	}
+	h.written <- b
+}
+
+func (h *hashing) take(b []byte) {
+	_, _ = h.sums.Write(b) // a hash takes everything
+	h.free <- b[:cap(b)]
+}
+
 // end waits until all that was written is hashed.
 func (h *hashing) end() {
-	close(h.written)
-	<-h.ended
+	if h.ended != nil {
+		close(h.written)
+		<-h.ended
+	}
 	close(h.free)
 	for b := range h.free {
 		h.f.release(b)

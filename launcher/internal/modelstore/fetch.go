@@ -45,14 +45,18 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v, ok := s.Version(m.Key()); ok && v.Damage == nil && m.Revision != "" {
+	if m.Revision != "" && s.whole(m.Key()) {
 		return nil, ErrThere
 	}
 	f := &Fetch{store: s, have: map[string]bool{}, staging: s.staging(m.Key()), yields: !w.evicts()}
+	blobs, err := s.blobs()
+	if err != nil {
+		return nil, err
+	}
 	counted := map[string]bool{}
 	for _, file := range m.Files {
 		switch {
-		case file.SHA256 != "" && checkFile(s.blob(file.SHA256), file.Size) == nil:
+		case blobs[file.SHA256] && checkFile(s.blob(file.SHA256), file.Size) == nil:
 			f.have[file.SHA256] = true
 		case file.SHA256 == "" || !counted[file.SHA256]:
 			counted[file.SHA256] = true
@@ -74,6 +78,19 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 		return nil, fmt.Errorf("cannot make the folder to fetch into: %w", err)
 	}
 	return f, nil
+}
+
+// blobs are the names of those that are there.
+func (s *Store) blobs() (map[string]bool, error) {
+	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
+	if err != nil {
+		return nil, fmt.Errorf("cannot look which files the model store has: %w", err)
+	}
+	names := map[string]bool{}
+	for _, e := range entries {
+		names[e.Name()] = true
+	}
+	return names, nil
 }
 
 // begin makes the folder to fetch into, which says what is to come.
@@ -167,126 +184,6 @@ func (f *Fetch) GiveUp(drop bool) error {
 	}
 	if err := end(f.staging); err != nil {
 		return fmt.Errorf("cannot give back the room of what was fetched: %w", err)
-	}
-	return nil
-}
-
-// Publish makes the version one that is served, by one rename, and ends the fetch.
-// The manifest has the hash of each file. Whoever fetched has checked those. Where the
-// store is above its high watermark then, others go, see Evicted.
-func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
-	s := f.store
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := f.publish(m); err != nil {
-		return Version{}, fmt.Errorf("cannot publish %s: %w", m.URI, err)
-	}
-	delete(s.pending, f)
-	if err := errors.Join(os.RemoveAll(f.staging), s.mendHub(), s.emptyTrash(), s.dropUnused()); err != nil {
-		return Version{}, err
-	}
-	v, _ := s.Version(m.Key())
-	return v, errors.Join(v.Damage, s.giveWay(f, v.Key))
-}
-
-func (f *Fetch) publish(m *fetchapi.Manifest) error {
-	s := f.store
-	if err := m.Check(); err != nil {
-		return err
-	}
-	for _, file := range m.Files {
-		if file.SHA256 == "" {
-			return fmt.Errorf("%s has no hash", file.Path)
-		}
-	}
-	if v, ok := s.Version(m.Key()); ok && v.Damage == nil {
-		return nil // what could be told only after the fetch: the version was there
-	}
-	for _, file := range m.Files {
-		if err := f.takeBlob(file); err != nil {
-			return err
-		}
-	}
-	if err := syncDir(filepath.Join(s.dir, blobsDir)); err != nil {
-		return err
-	}
-	tree := filepath.Join(f.staging, treeDir)
-	if err := os.RemoveAll(tree); err != nil {
-		return err
-	}
-	if err := s.buildTree(tree, m); err != nil {
-		return err
-	}
-	target := s.version(m.Key())
-	if _, err := os.Lstat(target); err == nil { // damaged, or without its mark
-		if err := s.throwAway(target); err != nil {
-			return err
-		}
-	}
-	if err := os.Rename(tree, target); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(target))
-}
-
-// takeBlob makes a fetched file one of the store's, in place of one that is damaged.
-// Who has that open keeps it as it is. The file stays where it was fetched to as
-// well, so that an end before the version is published costs nothing.
-func (f *Fetch) takeBlob(file fetchapi.File) error {
-	blob := f.store.blob(file.SHA256)
-	if checkFile(blob, file.Size) == nil {
-		return nil
-	}
-	fetched := filepath.Join(f.staging, file.SHA256)
-	info, err := os.Lstat(fetched)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s was not fetched: %w", file.Path, err)
-	case !info.Mode().IsRegular():
-		return fmt.Errorf("%s was not fetched as a file", file.Path)
-	case info.Size() != file.Size:
-		return fmt.Errorf("%s was fetched with %d bytes and should have %d", file.Path, info.Size(), file.Size)
-	}
-	if err := os.Chmod(fetched, 0o444); err != nil {
-		return err
-	}
-	if err := os.Chtimes(fetched, untouched, untouched); err != nil {
-		return err
-	}
-	if err := os.Remove(blob); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return os.Link(fetched, blob)
-}
-
-// buildTree builds the folder of a version: its files as links to blobs, then the
-// mark.
-func (s *Store) buildTree(tree string, m *fetchapi.Manifest) error {
-	folders := map[string]bool{}
-	for _, file := range m.Files {
-		path := filepath.Join(tree, filesDir, filepath.FromSlash(file.Path))
-		dir := filepath.Dir(path)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return err
-		}
-		for ; len(dir) >= len(tree); dir = filepath.Dir(dir) {
-			folders[dir] = true
-		}
-		if err := os.Link(s.blob(file.SHA256), path); err != nil {
-			return err
-		}
-	}
-	text, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := writeSynced(filepath.Join(tree, markFile), text); err != nil {
-		return err
-	}
-	for dir := range folders {
-		if err := syncDir(dir); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func etag(f fetchapi.File) string {
 // mendHub makes the hub's layout show exactly the whole versions from the hub. What
 // it shows is derived, and made anew when it is not as it should be.
 func (s *Store) mendHub() error {
-	all, err := s.Versions()
+	all, err := s.versions(modelsDir)
 	if err != nil {
 		return err
 	}
@@ -60,6 +60,14 @@ func (s *Store) mendHub() error {
 		}
 	}
 	return s.emptyTrash()
+}
+
+// mendHubFor does so where something has changed of the versions from an address.
+func (s *Store) mendHubFor(uri string) error {
+	if !strings.HasPrefix(uri, modelref.HubScheme) {
+		return nil
+	}
+	return s.mendHub()
 }
 
 // showModel makes the folder of one model: links to the blobs, a snapshot for each

@@ -200,7 +200,7 @@ func (s *Store) unpublish(staging string) error {
 			return err
 		}
 	}
-	if v, ok := s.Version(filepath.Base(staging)); ok && v.Damage == nil { // it was published
+	if s.whole(filepath.Base(staging)) { // it was published
 		return os.RemoveAll(staging)
 	}
 	return dropEmpty(staging)

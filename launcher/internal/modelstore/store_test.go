@@ -173,10 +173,7 @@ func TestAPublicationThatWasNotFinishedCostsNothing(t *testing.T) {
 	for hash, text := range content {
 		require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), hash), []byte(text), 0o600))
 	}
-	for _, file := range m.Files {
-		require.NoError(t, f.takeBlob(file))
-	}
-	require.NoError(t, s.buildTree(filepath.Join(f.Staging(), treeDir), m))
+	require.NoError(t, f.build(filepath.Join(f.Staging(), treeDir), m))
 	require.NoError(t, s.Close())
 
 	s = open(t, Options{Dir: dir})

@@ -40,9 +40,11 @@ func (e *PartialError) Error() string {
 
 // Versions lists what there is, the oldest first. A folder without its mark is no
 // version.
-func (r *Reader) Versions() ([]Version, error) {
+func (r *Reader) Versions() ([]Version, error) { return r.versions(modelsDir, stagingDir) }
+
+func (r *Reader) versions(dirs ...string) ([]Version, error) {
 	keys := map[string]bool{}
-	for _, dir := range []string{modelsDir, stagingDir} {
+	for _, dir := range dirs {
 		entries, err := os.ReadDir(filepath.Join(r.dir, dir))
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("cannot list the model store: %w", err)
@@ -98,6 +100,15 @@ func (r *Reader) Version(key string) (v Version, found bool) {
 	}
 	v.Damage = r.damage(key, &v.Manifest)
 	return v, true
+}
+
+// whole says whether a version is to be served.
+func (r *Reader) whole(key string) bool {
+	if _, err := os.Lstat(filepath.Join(r.version(key), markFile)); err != nil {
+		return false // and what was fetched of it need not be counted
+	}
+	v, ok := r.Version(key)
+	return ok && v.Damage == nil
 }
 
 // used notes that a version was used then.

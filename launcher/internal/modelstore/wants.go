@@ -69,7 +69,7 @@ func (s *Store) Want(w Want) error {
 	if err != nil {
 		return fmt.Errorf("cannot note who wants the model %s: %w", w.URI, err)
 	}
-	return s.mendHub() // which shows versions by the names that they were asked for
+	return s.mendHubFor(w.URI) // which shows versions by the names that they were asked for
 }
 
 // Unwant drops what a holder wanted of a version. The version stays.

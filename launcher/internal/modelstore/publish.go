@@ -1,0 +1,180 @@
+package modelstore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// Publish makes the version one that is served, by one rename, and ends the fetch.
+// The manifest has the hash of each file. Whoever fetched has checked those. Where the
+// store is above its high watermark then, others go, see Evicted.
+func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
+	s := f.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := f.publish(m); err != nil {
+		return Version{}, fmt.Errorf("cannot publish %s: %w", m.URI, err)
+	}
+	delete(s.pending, f)
+	if err := errors.Join(os.RemoveAll(f.staging), s.mendHubFor(m.URI), s.emptyTrash(), s.dropUnused()); err != nil {
+		return Version{}, err
+	}
+	v, _ := s.Version(m.Key())
+	return v, errors.Join(v.Damage, s.giveWay(f, v.Key))
+}
+
+func (f *Fetch) publish(m *fetchapi.Manifest) error {
+	s := f.store
+	if err := m.Check(); err != nil {
+		return err
+	}
+	for _, file := range m.Files {
+		if file.SHA256 == "" {
+			return fmt.Errorf("%s has no hash", file.Path)
+		}
+	}
+	if s.whole(m.Key()) {
+		return nil // what could be told only after the fetch: the version was there
+	}
+	tree := filepath.Join(f.staging, treeDir)
+	if err := f.build(tree, m); err != nil {
+		return err
+	}
+	target := s.version(m.Key())
+	if _, err := os.Lstat(target); err == nil { // damaged, or without its mark
+		if err := s.throwAway(target); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(tree, target); err != nil {
+		return err
+	}
+	return syncDir(filepath.Dir(target))
+}
+
+// build builds the folder of a version: its files, which become the store's, then the
+// mark.
+func (f *Fetch) build(tree string, m *fetchapi.Manifest) error {
+	if err := os.RemoveAll(tree); err != nil {
+		return err
+	}
+	folders, err := makeFolders(tree, m)
+	if err != nil {
+		return err
+	}
+	if err := f.take(tree, m); err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Join(f.store.dir, blobsDir)); err != nil {
+		return err
+	}
+	text, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := writeSynced(filepath.Join(tree, markFile), text); err != nil {
+		return err
+	}
+	for dir := range folders {
+		if err := syncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// makeFolders makes those that the files of a version are in.
+func makeFolders(tree string, m *fetchapi.Manifest) (folders map[string]bool, err error) {
+	folders = map[string]bool{}
+	for _, file := range m.Files {
+		dir := filepath.Dir(treePath(tree, file))
+		if folders[dir] {
+			continue
+		}
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, err
+		}
+		for ; len(dir) >= len(tree); dir = filepath.Dir(dir) {
+			folders[dir] = true
+		}
+	}
+	return folders, nil
+}
+
+// treePath is where a file of a version is.
+func treePath(tree string, file fetchapi.File) string {
+	return filepath.Join(tree, filesDir, filepath.FromSlash(file.Path))
+}
+
+// linkers is how many files are linked at once: each into two folders, which the kernel
+// locks one by one.
+const linkers = 2
+
+// take makes the files blobs, and links these by the files' names. Those of one content
+// come one after the other.
+func (f *Fetch) take(tree string, m *fetchapi.Manifest) error {
+	same := map[string][]fetchapi.File{}
+	for _, file := range m.Files {
+		same[file.SHA256] = append(same[file.SHA256], file)
+	}
+	var group errgroup.Group
+	group.SetLimit(linkers)
+	for hash, files := range same {
+		group.Go(func() error {
+			for _, file := range files {
+				if err := f.takeBlob(file); err != nil {
+					return err
+				}
+				if err := os.Link(f.store.blob(hash), treePath(tree, file)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// takeBlob makes a fetched file one of the store's, in place of one that is damaged.
+// Who has that open keeps it as it is. The file stays where it was fetched to as
+// well, so that an end before the version is published costs nothing.
+func (f *Fetch) takeBlob(file fetchapi.File) error {
+	blob := f.store.blob(file.SHA256)
+	if f.have[file.SHA256] && checkFile(blob, file.Size) == nil {
+		return nil
+	}
+	fetched := filepath.Join(f.staging, file.SHA256)
+	info, err := os.Lstat(fetched)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s was not fetched: %w", file.Path, err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("%s was not fetched as a file", file.Path)
+	case info.Size() != file.Size:
+		return fmt.Errorf("%s was fetched with %d bytes and should have %d", file.Path, info.Size(), file.Size)
+	}
+	if err := os.Chmod(fetched, 0o444); err != nil {
+		return err
+	}
+	if err := os.Chtimes(fetched, untouched, untouched); err != nil {
+		return err
+	}
+	if err := os.Link(fetched, blob); !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if checkFile(blob, file.Size) == nil { // another version has brought it meanwhile
+		return nil
+	}
+	if err := os.Remove(blob); err != nil {
+		return err
+	}
+	return os.Link(fetched, blob)
+}
