@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,7 @@ import (
 const (
 	modelsTold   = 60 * time.Second
 	modelsMemory = 150_000_000
+	modelsWrites = int(busiest/time.Second) + 1
 )
 
 // modelsGroup is the ModelCacheNodeGroup of all launchers of the part.
@@ -78,7 +80,7 @@ func (b *bench) models() (rows []figures.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	often := perSecond(writes)
+	often := mostWrites(writes)
 	if err := errors.Join(p.profile("heap?gc=1"), p.profile("goroutine")); err != nil {
 		return nil, err
 	}
@@ -89,8 +91,8 @@ func (b *bench) models() (rows []figures.Row, err error) {
 			Ours: fmt.Sprintf("%.1f", told.Seconds()), Target: fmt.Sprintf("≤ %.0f s", modelsTold.Seconds()), Met: told <= modelsTold,
 		},
 		{
-			Figure: "the same: writes a second to the status of one ClusterModelCache, in the ten seconds with most", Samples: count,
-			Ours: fmt.Sprintf("%.2f", often), Target: "≤ 1", Met: often <= 1,
+			Figure: "the same: writes to the status of one ClusterModelCache, in the ten seconds with most: one a second", Samples: count,
+			Ours: strconv.Itoa(often), Target: fmt.Sprintf("≤ %d", modelsWrites), Met: often <= modelsWrites,
 		},
 		{
 			Figure: fmt.Sprintf("the same: resident memory of the controller after two minutes of rest (%s at most before)", mb(most)), Samples: 1,
@@ -175,13 +177,14 @@ func (p *played) untilModels(what string, so func(*v1alpha1.ClusterModelCache) b
 	}
 }
 
-// busiest is the time in which perSecond counts.
+// busiest is the time in which writes are counted. As many seconds and one fit into it of
+// writes of which each comes a second after the one before.
 const busiest = 10 * time.Second
 
-// perSecond is how often a second the controller wrote to the status of a
-// ClusterModelCache: of the one, and in the ten seconds, in which it did most often.
-func perSecond(writes []write) float64 {
-	times, most := map[string][]time.Time{}, 0
+// mostWrites is how often the controller wrote to the status of a ClusterModelCache: of
+// the one, and in the ten seconds, in which it did most often.
+func mostWrites(writes []write) (most int) {
+	times := map[string][]time.Time{}
 	for _, w := range writes {
 		if w.byController() && w.Object.Resource == "clustermodelcaches" && w.Object.Subresource == "status" {
 			times[w.Object.Name] = append(times[w.Object.Name], w.Received)
@@ -191,13 +194,13 @@ func perSecond(writes []write) float64 {
 		slices.SortFunc(all, time.Time.Compare)
 		first := 0
 		for last := range all {
-			for all[last].Sub(all[first]) >= busiest {
+			for all[last].Sub(all[first]) > busiest {
 				first++
 			}
 			most = max(most, last-first+1)
 		}
 	}
-	return float64(most) / busiest.Seconds()
+	return most
 }
 
 // grouped makes a launcher one of the part's group.
