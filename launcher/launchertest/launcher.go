@@ -33,9 +33,12 @@ import (
 // Options of a Launcher.
 type Options struct {
 	GPUs []string // UUIDs
-	// Swapped is called for every swap, with its key, when it came and when it was
-	// over; nil: no call.
-	Swapped func(key string, came, over time.Time)
+	// Swapped is called for every swap, with its key, whether it woke an instance, when
+	// it came and when it was over; nil: no call.
+	Swapped func(key string, woke bool, came, over time.Time)
+	// Most is how many instances there may be: where a swap makes one more, those that
+	// sleep go first, the one that was used longest ago before the others. 0: any number.
+	Most int
 }
 
 // kept is how many events a watcher may be behind.
@@ -168,24 +171,24 @@ func (l *Launcher) swap(r *http.Request) (any, error) {
 		return nil, errors.New("this launcher swaps nothing out alone: give in")
 	}
 	key := r.Header.Get("Idempotency-Key")
-	result, err := l.swapOnce(key, req)
+	result, woke, err := l.swapOnce(key, req)
 	if l.opts.Swapped != nil {
-		l.opts.Swapped(key, came, time.Now())
+		l.opts.Swapped(key, woke, came, time.Now())
 	}
 	return result, err
 }
 
-func (l *Launcher) swapOnce(key string, req launcherapi.SwapRequest) (launcherapi.SwapResult, error) {
+func (l *Launcher) swapOnce(key string, req launcherapi.SwapRequest) (result launcherapi.SwapResult, woke bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if earlier, ok := l.swaps[key]; ok && key != "" {
-		return earlier, nil
+		return earlier, false, nil
 	}
 	l.swapped++
-	result := launcherapi.SwapResult{SwapID: fmt.Sprintf("swap-%d", l.swapped), Outcome: launcherapi.OutcomeDone, Out: []launcherapi.Instance{}}
+	result = launcherapi.SwapResult{SwapID: fmt.Sprintf("swap-%d", l.swapped), Outcome: launcherapi.OutcomeDone, Out: []launcherapi.Instance{}}
 	in, made, err := l.incoming(&req)
 	if err != nil {
-		return launcherapi.SwapResult{}, err
+		return launcherapi.SwapResult{}, false, err
 	}
 	for _, other := range l.instances {
 		if other != in && other.State == string(launcher.Awake) && overlap(other.GPUUUIDs, req.GPUUUIDs) {
@@ -195,12 +198,13 @@ func (l *Launcher) swapOnce(key string, req launcherapi.SwapRequest) (launcherap
 	}
 	switch {
 	case made:
+		l.makeRoom()
 		l.instances[in.InstanceID] = in
 		l.move(in, launcherapi.EventCreated, launcher.Starting)
 		l.move(in, launcherapi.EventUpdated, launcher.Awake)
 	case in.State == string(launcher.Sleeping):
 		l.move(in, launcherapi.EventUpdated, launcher.Waking)
-		in.SleepLevel = 0
+		in.SleepLevel, woke = 0, true
 		l.move(in, launcherapi.EventUpdated, launcher.Awake)
 	default:
 		result.Outcome = launcherapi.OutcomeNoop
@@ -208,7 +212,23 @@ func (l *Launcher) swapOnce(key string, req launcherapi.SwapRequest) (launcherap
 	view := *in
 	result.In = &view
 	l.swaps[key] = result
-	return result, nil
+	return result, woke, nil
+}
+
+// makeRoom removes sleepers until there may be one instance more. The lock is held.
+func (l *Launcher) makeRoom() {
+	for l.opts.Most > 0 && len(l.instances) >= l.opts.Most {
+		var oldest *launcherapi.Instance
+		for _, i := range l.instances {
+			if i.State == string(launcher.Sleeping) && (oldest == nil || i.StateSince.Before(oldest.StateSince)) {
+				oldest = i
+			}
+		}
+		if oldest == nil {
+			return // all are awake: there is one more than there should be
+		}
+		l.remove(oldest)
+	}
 }
 
 // incoming is the instance that is to be awake, and whether the swap makes it.

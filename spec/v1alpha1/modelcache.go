@@ -329,8 +329,7 @@ type ClusterModelCacheStatus struct {
 	// The nodes, sorted by name. Where there are more than have room, some that are
 	// Ready are left out first, and nodesLeftOut counts what is left out.
 	// +optional
-	// +listType=map
-	// +listMapKey=node
+	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=200
 	Nodes []ModelNode `json:"nodes,omitempty"`
 	// Nodes that are not in the list.

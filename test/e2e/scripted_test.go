@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -136,4 +137,32 @@ func TestTheScriptedLauncherSaysWhenARevisionIsNotKept(t *testing.T) {
 	for _, err := range c.Watch(t.Context(), &old) {
 		assert.True(t, launcherclient.IsGone(err), "%v", err)
 	}
+}
+
+func TestAScriptedLauncherKeepsAsManyInstancesAsItMayHave(t *testing.T) {
+	t.Parallel()
+	var woke []bool
+	l := launchertest.New(launchertest.Options{GPUs: []string{GPU(0)}, Most: 2, Swapped: func(_ string, w bool, _, _ time.Time) { woke = append(woke, w) }})
+	server := httptest.NewServer(l)
+	defer server.Close()
+	c, err := launcherclient.New(launcherclient.Options{Server: server.URL})
+	require.NoError(t, err)
+	defer c.Close()
+	swap := func(in launcherapi.SwapIn) {
+		t.Helper()
+		_, err := c.Swap(t.Context(), launcherapi.SwapRequest{GPUUUIDs: []string{GPU(0)}, In: &in}, nil)
+		require.NoError(t, err)
+	}
+	swap(launcherapi.SwapIn{ID: "a"})
+	swap(launcherapi.SwapIn{ID: "b"})
+	swap(launcherapi.SwapIn{InstanceID: "a"})
+	swap(launcherapi.SwapIn{ID: "c"})
+	assert.Equal(t, []bool{false, false, true, false}, woke)
+	list, err := c.List(t.Context())
+	require.NoError(t, err)
+	var there []string
+	for _, i := range list.Instances {
+		there = append(there, i.InstanceID)
+	}
+	assert.ElementsMatch(t, []string{"a", "c"}, there, "b slept longest")
 }

@@ -26,6 +26,9 @@ rules:
 - level: Metadata
   verbs: [create, update, patch, delete]
   resources: [{group: "", resources: [pods, pods/status]}]
+- level: Metadata
+  verbs: [update, patch]
+  resources: [{group: hotseat.dev, resources: [clustermodelcaches/status]}]
 - level: None
 `
 
@@ -42,6 +45,7 @@ type write struct {
 	} `json:"impersonatedUser"`
 	Agent  string `json:"userAgent"`
 	Object struct {
+		Resource    string `json:"resource"`
 		Namespace   string `json:"namespace"`
 		Name        string `json:"name"`
 		Subresource string `json:"subresource"`

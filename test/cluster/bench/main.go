@@ -58,6 +58,8 @@ var parts = figures.Parts[*bench]{
 	{Name: "bindings", Run: (*bench).bindings},
 	{Name: "placement", Run: (*bench).placement},
 	{Name: "memory", Run: (*bench).memory},
+	{Name: "models", Run: (*bench).models},
+	{Name: "ping-pong", Run: (*bench).pingPong},
 }
 
 // bench is one run of the program.
@@ -79,7 +81,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) (err error
 	write := flags.Bool("write", false, "put the table into "+figures.Document)
 	only := flags.String("only", "", "run these parts alone, separated by commas: "+parts.Names())
 	scale := flags.Float64("scale", 1, "take so many times the usual number of samples, nodes and Pods")
-	profiles := flags.String("profiles", "", "put profiles of the controller into this folder: CPU in parts bindings and placement, heap and goroutines in part memory")
+	profiles := flags.String("profiles", "", "put profiles of the controller into this folder: CPU in parts bindings, placement and models, heap and goroutines in parts memory and models")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ const settle = 130 * time.Second
 func (b *bench) memory() (rows []figures.Row, err error) {
 	nodes := b.n(mostNodes)
 	count := 9 * nodes
-	p, err := b.newPlayed("memory", nodes)
+	p, err := b.newPlayed("memory", nodes, "0")
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (b *bench) memory() (rows []figures.Row, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.rest()
+	p.rest(settle)
 	idle, err := p.resident(p.controller, "VmRSS")
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (b *bench) memory() (rows []figures.Row, err error) {
 		}
 		b.say("memory: %s after %s", p.crowd, time.Since(began).Round(time.Second))
 	}
-	p.rest()
+	p.rest(settle)
 	full, err := p.resident(p.controller, "VmRSS")
 	if err != nil {
 		return nil, err
@@ -78,9 +78,9 @@ func (b *bench) memory() (rows []figures.Row, err error) {
 }
 
 // rest waits until the controller's memory is what it needs.
-func (p *played) rest() {
+func (p *played) rest(full time.Duration) {
 	select {
-	case <-time.After(time.Duration(float64(settle) * min(1, p.b.scale))):
+	case <-time.After(time.Duration(float64(full) * min(1, p.b.scale))):
 	case <-p.ctx.Done():
 	}
 }

@@ -48,6 +48,7 @@ spec:
   next:
     statusTemplate: |
       conditions: [{type: Ready, status: "True", reason: Played, lastTransitionTime: {{ Now | Quote }}}]
+      allocatable: {cpu: "64", memory: 512Gi, pods: "100", nvidia.com/gpu: "1"} # for who has a scheduler
 ---
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: Stage
@@ -58,6 +59,7 @@ spec:
     matchExpressions:
     - {key: .metadata.deletionTimestamp, operator: DoesNotExist}
     - {key: .status.phase, operator: In, values: [Pending]}
+    - {key: '.metadata.annotations["bench.hotseat.dev/ip"]', operator: Exists}
   delay: {durationMilliseconds: 300}
   next:
     statusTemplate: |
@@ -89,6 +91,7 @@ type played struct {
 	*site
 	b          *bench
 	nodes      int
+	group      string          // ModelCacheNodeGroup of the launchers; empty: none
 	ctx        context.Context // ends when a program does that should not
 	fail       context.CancelCauseFunc
 	programs   []*program
@@ -108,7 +111,9 @@ type program struct {
 }
 
 // newPlayed starts all but the controller. There are no nodes yet.
-func (b *bench) newPlayed(part string, nodes int) (p *played, err error) {
+//
+// most is how many instances a launcher has at most; "0": any number.
+func (b *bench) newPlayed(part string, nodes int, most string) (p *played, err error) {
 	kwok, err := cluster.KWOK(b.ctx, b.progress)
 	if err != nil {
 		return nil, err
@@ -140,7 +145,7 @@ func (b *bench) newPlayed(part string, nodes int) (p *played, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot find this program: %w", err)
 	}
-	if _, err := p.start("stand-in", []string{standInEnv + "=1"}, self); err != nil {
+	if _, err := p.start("stand-in", []string{standInEnv + "=" + most}, self); err != nil {
 		return nil, err
 	}
 	if _, err := p.start("kwok", nil, kwok, "--config", p.file("kwok.yaml"), "--kubeconfig", p.file("kwok")); err != nil {
@@ -262,7 +267,9 @@ func (p *played) close() error {
 	return p.Down()
 }
 
-func nodeName(n int) string { return fmt.Sprintf("played-%d", n) }
+const nodeFormat = "played-%d"
+
+func nodeName(n int) string { return fmt.Sprintf(nodeFormat, n) }
 
 func launcherName(n int) string { return "launcher-" + nodeName(n) }
 
@@ -280,6 +287,9 @@ func (p *played) makeNodes() error {
 			},
 			Spec: corev1.PodSpec{NodeName: nodeName(n), Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "hotseat.local/launcher:dev"}}},
 		})
+	}
+	for _, l := range launchers {
+		grouped(l, p.group)
 	}
 	if err := sideBySide(p.ctx, nodes, func(ctx context.Context, n *corev1.Node) error { return p.api.Create(ctx, n) }); err != nil {
 		return fmt.Errorf("cannot make the nodes: %w", err)

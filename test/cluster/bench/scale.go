@@ -32,7 +32,7 @@ const crowdNodes = 100
 // one on each of a hundred nodes at once; then the same while some launchers hang.
 func (b *bench) atOnce() (rows []figures.Row, err error) {
 	nodes := b.n(crowdNodes)
-	p, err := b.newPlayed("at-once", nodes)
+	p, err := b.newPlayed("at-once", nodes, "0")
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (p *played) rounds(rounds, each int) (figures.Times, error) {
 // controller finds a thousand requesters that all want to be served.
 func (b *bench) bindings() (rows []figures.Row, err error) {
 	nodes, count := b.n(crowdNodes), b.n(1000)
-	p, err := b.newPlayed("bindings", nodes)
+	p, err := b.newPlayed("bindings", nodes, "0")
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -50,6 +51,7 @@ func gpuOf(node, n int) string { return fmt.Sprintf("GPU-%08x-0000-0000-0000-%01
 
 // note is what the stand-ins saw of one binding, named by its swap's key.
 type note struct {
+	Woke  bool      `json:"woke"`  // the swap woke an instance, and made none
 	Came  time.Time `json:"came"`  // the swap
 	Over  time.Time `json:"over"`  // and was answered
 	Ready time.Time `json:"ready"` // the requester was told so
@@ -64,17 +66,23 @@ type standIn struct {
 	requesters map[[2]int]*requestertest.Requester // by node and number
 	notes      map[string]*note
 	hung       map[int]chan struct{} // by node; closed when it hangs no more
+	models     *fetching             // into the stores of all launchers; nil: there is none
+	most       int                   // instances of a launcher; 0: any number
 }
 
-// standInEnv makes a process of this program the stand-in.
+// standInEnv makes a process of this program the stand-in, whose launchers have as many
+// instances at most as it says; 0: any number.
 const standInEnv = "HOTSEAT_BENCH_STAND_IN"
 
 // serveStandIn serves until ctx ends.
 func serveStandIn(ctx context.Context) error {
-	s := &standIn{launchers: map[int]*launchertest.Launcher{}, requesters: map[[2]int]*requestertest.Requester{}, notes: map[string]*note{}, hung: map[int]chan struct{}{}}
+	most, _ := strconv.Atoi(os.Getenv(standInEnv))
+	s := &standIn{most: most, launchers: map[int]*launchertest.Launcher{}, requesters: map[[2]int]*requestertest.Requester{}, notes: map[string]*note{}, hung: map[int]chan struct{}{}}
 	notes := http.NewServeMux()
 	notes.HandleFunc("GET /notes", s.showNotes)
 	notes.HandleFunc("POST /hang", s.hang)
+	notes.HandleFunc("POST /models", s.fetch)
+	notes.HandleFunc("POST /alike", alike)
 	var servers []*http.Server
 	failed := make(chan error, 3)
 	var running sync.WaitGroup
@@ -104,6 +112,10 @@ func here(r *http.Request) (node, number int) {
 
 func (s *standIn) launcher(w http.ResponseWriter, r *http.Request) {
 	node, _ := here(r)
+	if r.URL.Path == "/v2/models/watch" {
+		s.watchModels(w, r, node)
+		return
+	}
 	s.mu.Lock()
 	l, ok := s.launchers[node]
 	if !ok {
@@ -111,7 +123,7 @@ func (s *standIn) launcher(w http.ResponseWriter, r *http.Request) {
 		for n := range gpus {
 			gpus[n] = gpuOf(node, n)
 		}
-		l = launchertest.New(launchertest.Options{GPUs: gpus, Swapped: s.swapped})
+		l = launchertest.New(launchertest.Options{GPUs: gpus, Swapped: s.swapped, Most: s.most})
 		s.launchers[node] = l
 	}
 	s.mu.Unlock()
@@ -164,6 +176,26 @@ func (s *standIn) hang(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// alike is what a scheduler's extender says that thinks the same of all nodes
+// (https://kubernetes.io/docs/reference/config-api/kube-scheduler-config.v1/).
+func alike(w http.ResponseWriter, r *http.Request) {
+	var asked struct{ NodeNames []string }
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	type priority struct {
+		Host  string
+		Score int64
+	}
+	all := []priority{}
+	for _, name := range asked.NodeNames {
+		all = append(all, priority{Host: name})
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(all) // the scheduler is gone when this fails
+}
+
 func (s *standIn) at(key string, change func(*note)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,8 +205,8 @@ func (s *standIn) at(key string, change func(*note)) {
 	change(s.notes[key])
 }
 
-func (s *standIn) swapped(key string, came, over time.Time) {
-	s.at(key, func(n *note) { n.Came, n.Over = came, over })
+func (s *standIn) swapped(key string, woke bool, came, over time.Time) {
+	s.at(key, func(n *note) { n.Woke, n.Came, n.Over = n.Woke || woke, came, over })
 }
 
 func (s *standIn) showNotes(w http.ResponseWriter, _ *http.Request) {
