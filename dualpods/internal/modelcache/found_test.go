@@ -35,6 +35,8 @@ func TestAFetchThatBeganAMomentAgoIsNotBegunAgainBecauseItsSecretChanges(t *test
 	w.Launchers = w.Launchers[:1]
 	w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "of others"}
 	assert.Empty(t, Decide(w).Calls, "the launcher's watch does not show it yet")
+	w.has(0, launcherapi.Model{State: launcherapi.ModelFailed})
+	assert.Empty(t, Decide(w).Calls, "what the launcher's watch shows is the try before")
 	w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "of others", Tries: 1, Err: "no"}
 	assert.Equal(t, []Call{fetch1}, Decide(w).Calls)
 }

@@ -49,16 +49,14 @@ func look(w *World) *view {
 		if call.Remove != "" {
 			continue
 		}
-		s := byUID[call.Launcher]
-		failed := s != nil && s.held[call.Holder].State == launcherapi.ModelFailed
-		if a.Sum != v.sums[call.Holder] && !a.Running && (failed || !a.pending(w.Now)) { // other words may have another answer
+		if a.Sum != v.sums[call.Holder] && !a.pending(w.Now) { // other words may have another answer
 			a = Answer{Model: a.Model}
 		}
 		if v.pulls[call.Holder] == nil {
 			v.pulls[call.Holder] = map[string]Answer{}
 		}
 		v.pulls[call.Holder][call.Launcher] = a
-		if s != nil && a.pending(w.Now) && s.held[call.Holder].State != launcherapi.ModelReady {
+		if s := byUID[call.Launcher]; s != nil && a.pending(w.Now) && s.held[call.Holder].State != launcherapi.ModelReady {
 			s.fetches("another model")
 		}
 	}

@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -172,9 +174,10 @@ func (t *truth) cache(c *v1alpha1.ClusterModelCache, spoken map[store]bool) {
 	t.set(fact{"cache", string(c.UID), "", ""}, stands)
 	holder := modelcache.Holder(c)
 	for node := range w.api.objects[nodes] {
-		state := noPlace
+		state, folders := noPlace, []string{}
 		for at := range w.wanted(c, node) {
 			t.set(fact{"wanted", string(c.UID), at.node, at.path}, yes)
+			folders = append(folders, at.path)
 			now := has
 			if v := w.held(at, holder); v == nil || !v.whole() {
 				now = lacks
@@ -185,7 +188,9 @@ func (t *truth) cache(c *v1alpha1.ClusterModelCache, spoken map[store]bool) {
 				state = now
 			}
 		}
+		slices.Sort(folders)
 		t.set(fact{"node", string(c.UID), node, ""}, state)
+		t.set(fact{"folders", string(c.UID), node, ""}, strings.Join(folders, " "))
 		if state == has || state == unheard {
 			t.set(fact{"whole", string(c.UID), node, ""}, yes)
 		}
