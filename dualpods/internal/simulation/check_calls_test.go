@@ -87,7 +87,8 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 	cache := w.cacheOf(holder)
 	v := w.held(at, holder)
 	stays := cache != nil && v != nil && v.whole() && w.mayStay(p, cache, at.node)
-	if w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") && !stays {
+	_, known := w.truth.is(fact{"cache", uid, "", ""}, notices) // else who hears of it may not know its groups as they are
+	if known && w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") && !stays {
 		w.violated("fetched where it is not wanted", "%s on %s%s", holder, at.node, at.path)
 	}
 	if v != nil && v.whole() {
