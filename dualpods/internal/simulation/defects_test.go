@@ -7,8 +7,8 @@ import (
 	"hotseat.dev/hotseat/test/schedules"
 )
 
-// defects are what was wrong with the controllers once, and rules that are taken out one
-// by one.
+// defects are what was wrong with the controllers once, rules that are taken out one by
+// one, and what shows that the other checks can fail.
 var defects = schedules.Defects{Dirs: []string{"../modelcache", "../placement"}, All: []schedules.Defect{
 	// What was wrong once.
 	schedules.NewDefect("a new leader tells of launchers it has not heard that they are silent",
@@ -129,6 +129,51 @@ var defects = schedules.Defects{Dirs: []string{"../modelcache", "../placement"},
 	),
 	schedules.NewDefect("without: Require",
 		"		out.Require = podmeta.ModelLabel(cache.Name)\n", "",
+	),
+
+	// What the checks are there for that none of these breaks.
+	schedules.NewDefect("check: a requester waits for an hour",
+		"const longestWait = 5 * time.Second", "const longestWait = time.Hour",
+	),
+	schedules.NewDefect("check: nobody says why a requester is let go",
+		"	changed.Annotations[podmeta.AnnotationPlacement] = placement(d, c.opts.Now()).Encode()\n", "",
+	),
+	schedules.NewDefect("check: Prefer is taken for Require",
+		"cache != nil && cache.Scheduling == v1alpha1.SchedulingRequire {", "cache != nil {",
+	),
+	schedules.NewDefect("check: nodes without the model are required",
+		"Operator: corev1.NodeSelectorOpIn, Values: []string{podmeta.ModelReady}", "Operator: corev1.NodeSelectorOpNotIn, Values: []string{podmeta.ModelReady}",
+	),
+	schedules.NewDefect("check: a node that fetches is labelled",
+		"	case state == v1alpha1.ModelNodeReady:\n		return labelOn", "	case state == v1alpha1.ModelNodeReady || state == v1alpha1.ModelNodeDownloading:\n		return labelOn",
+	),
+	schedules.NewDefect("check: no node is labelled",
+		"there && has[key] != podmeta.ModelReady {", "there && has[key] == podmeta.ModelReady {",
+	),
+	schedules.NewDefect("check: labels stay",
+		"ours && !stays {", "ours && !stays && false {",
+	),
+	schedules.NewDefect("check: what is wanted is dropped",
+		"			labels[at.node] = max(labels[at.node], d.labelling(at, n.State))\n", "			labels[at.node] = max(labels[at.node], d.labelling(at, n.State))\n			if s := d.stores[at]; s != nil {\n				d.leave(c, holder, told, at)\n			}\n",
+	),
+	schedules.NewDefect("check: launchers of other groups fetch",
+		"	if _, has := s.held[holder]; !has {\n		return\n", "	if _, has := s.held[holder]; !has {\n		if c.DeletionTimestamp.IsZero() && told.Credentials.cannot(s.Launcher)+d.mayNot(told, at, s, func(store) bool { return true }) == \"\" {\n			d.fetch(at, Call{Launcher: s.UID, Holder: holder})\n		}\n		return\n",
+	),
+	schedules.NewDefect("check: launchers fetch for a cache that is being deleted",
+		"	if _, has := s.held[holder]; !has {\n		return\n", "	if _, has := s.held[holder]; !has {\n		if !c.DeletionTimestamp.IsZero() && told.Credentials.cannot(s.Launcher)+d.mayNot(told, at, s, func(store) bool { return true }) == \"\" {\n			d.fetch(at, Call{Launcher: s.UID, Holder: holder})\n		}\n		return\n",
+	),
+	schedules.NewDefect("check: a launcher is asked without the credentials that a cache names",
+		"	return c.problem\n", "	return \"\"\n",
+	),
+	schedules.NewDefect("check: what a launcher has noted is told it again and again",
+		"noted != warm(c) {", "noted == warm(c) {",
+	),
+	schedules.NewDefect("check: a status is written again and again",
+		"	if equality.Semantic.DeepEqual(changed.Status, cache.Status) {", "	if false && equality.Semantic.DeepEqual(changed.Status, cache.Status) {",
+	),
+	schedules.NewDefect("check: a status never forgets a node",
+		"	s.Nodes, s.NodesLeftOut = listed(t.Nodes)\n",
+		"	for _, n := range s.Nodes {\n		if !slices.ContainsFunc(t.Nodes, func(m v1alpha1.ModelNode) bool { return m.Node == n.Node }) {\n			t.Nodes = append(t.Nodes, n)\n		}\n	}\n	s.Nodes, s.NodesLeftOut = listed(t.Nodes)\n",
 	),
 }}
 
