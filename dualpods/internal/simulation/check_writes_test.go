@@ -49,12 +49,9 @@ func (w *world) mayStay(p *process, c *v1alpha1.ClusterModelCache, node string) 
 	return false
 }
 
-// heard says that a cache has been wanted in the same stores of a node for a while, and
-// that in each of them one launcher has answered for as long.
+// heard says that in each store of a node in which a cache is wanted one launcher has
+// answered for a while.
 func (w *world) heard(c *v1alpha1.ClusterModelCache, node string) bool {
-	if _, steady := w.truth.is(fact{"folders", string(c.UID), node, ""}, notices); !steady {
-		return false
-	}
 	for at := range w.wanted(c, node) {
 		if _, steady := w.truth.is(fact{"voice", "", at.node, at.path}, notices); !steady {
 			return false

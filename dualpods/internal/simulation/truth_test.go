@@ -51,16 +51,18 @@ const (
 	missing  = "a group of it is missing"
 )
 
-func (t *truth) set(f fact, is string) {
+// set notes how it stands with a fact, and says whether that has changed.
+func (t *truth) set(f fact, is string) (changed bool) {
 	k := t.facts[f]
 	if k == nil {
 		k = &known{since: time.Now()}
 		t.facts[f] = k
 	}
-	if k.is != is {
+	if changed = k.is != is; changed {
 		k.is, k.since = is, time.Now()
 	}
 	k.seen = t.looks
+	return changed
 }
 
 // is says how it stands with a fact, and whether it has stood so for d.
@@ -189,8 +191,11 @@ func (t *truth) cache(c *v1alpha1.ClusterModelCache, spoken map[store]bool) {
 			}
 		}
 		slices.Sort(folders)
-		t.set(fact{"node", string(c.UID), node, ""}, state)
-		t.set(fact{"folders", string(c.UID), node, ""}, strings.Join(folders, " "))
+		is := fact{"node", string(c.UID), node, ""}
+		t.set(is, state)
+		if t.set(fact{"folders", string(c.UID), node, ""}, strings.Join(folders, " ")) {
+			t.facts[is].since = time.Now() // it has it, or lacks it, elsewhere
+		}
 		if state == has || state == unheard {
 			t.set(fact{"whole", string(c.UID), node, ""}, yes)
 		}
