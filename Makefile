@@ -93,7 +93,7 @@ test-sim: ## the launcher's core and the controllers in simulated time, each und
 	SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/simulation ./dualpods/internal/binding ./dualpods/internal/simulation
 
 .PHONY: test-sim-defects
-test-sim-defects: ## bring each defect back that was mended in the launcher's core and in model caches and placement, take their rules out one by one, and see the simulations find it, within SEEDS=20000 schedules (DEFECT=part of its name)
+test-sim-defects: ## bring each defect back that was mended in the launcher's core and in model caches and placement, take their rules out one by one, break each check, and see the simulations find it, within SEEDS=20000 schedules (DEFECT=part of its name)
 	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) DEFECT='$(DEFECT)' go test -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/simulation ./dualpods/internal/simulation
 
 .PHONY: test-long

@@ -181,6 +181,11 @@ var rows = map[string][]row{
 		}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
 		{make: func(w *World) { w.Answers[fetch1] = Answer{Running: true} }, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
 		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second)} }, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
+		{make: func(w *World) { // by another token, and it may show how the try before went
+			w.gated("HF_TOKEN", "t")
+			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: "AccessDenied"})
+			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "that of others"}
+		}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
 	},
 	"no credentials": {
 		{make: func(w *World) { w.gated() }, state: v1alpha1.ModelNodeWaiting, why: "there is no Secret hotseat-system/hub, which spec.credentials.secretRef names: make it"},
@@ -257,10 +262,10 @@ var rows = map[string][]row{
 			w.gated("HF_TOKEN", "t")
 			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 9, Err: "no", Cause: "AccessDenied", Sum: sumOf(fetchapi.Credentials{"HF_TOKEN": "before"}, &w.Caches[0])}
 		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
-		{make: func(w *World) { // the fetch by it has failed at once
+		{make: func(w *World) { // the fetch by it has failed
 			w.gated("HF_TOKEN", "t")
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: "AccessDenied"})
-			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "that of others"}
+			w.Answers[fetch1] = Answer{At: now.Add(-settle), Sum: "that of others"}
 		}, state: v1alpha1.ModelNodeFailed, asked: []Call{fetch1}},
 		{make: func(w *World) { // the Secret is not named any more
 			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "no", Sum: "that of a Secret"}

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -36,7 +37,35 @@ func TestAFetchThatBeganAMomentAgoIsNotBegunAgainBecauseItsSecretChanges(t *test
 	w.Launchers = w.Launchers[:1]
 	w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "of others"}
 	assert.Empty(t, Decide(w).Calls, "the launcher's watch does not show it yet")
+	w.has(0, launcherapi.Model{State: launcherapi.ModelFailed})
+	assert.Empty(t, Decide(w).Calls, "what the launcher's watch shows is the try before")
 	w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "of others", Tries: 1, Err: "no"}
+	assert.Equal(t, []Call{fetch1}, Decide(w).Calls)
+}
+
+func TestAnObjectStaysWhileAnotherLauncherOfAStoreMayBeginAFetch(t *testing.T) {
+	w := world()
+	w.delete()
+	assert.True(t, Decide(w).Told["llama"].Clean)
+	w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "silent", Node: "n1", Group: "gpu", Path: "/models"})
+	w.Answers[Call{Launcher: "l3", Holder: holder}] = Answer{Running: true}
+	assert.False(t, Decide(w).Told["llama"].Clean, "launcher-1 answers for the store, and was not asked")
+}
+
+func TestANodeWithoutRoomLetsAnotherAskTheSource(t *testing.T) {
+	w := world()
+	w.Caches[0].Status.Revision = ""
+	full := Answer{At: now.Add(-time.Second), Tries: 9, Err: "no room", Cause: fetchapi.ReasonCapacityExceeded}
+	w.Answers[fetch1] = full
+	plan := Decide(w)
+	assert.Equal(t, []Call{{Launcher: "l2", Holder: holder}}, plan.Calls)
+	assert.Empty(t, plan.Told["llama"].Source, "the source has answered")
+	w.Answers[Call{Launcher: "l2", Holder: holder}] = full
+	plan = Decide(w)
+	assert.Empty(t, plan.Calls)
+	assert.Equal(t, "no room", plan.Told["llama"].Source)
+	assert.Equal(t, full.again(), plan.Again)
+	w.Now = full.again()
 	assert.Equal(t, []Call{fetch1}, Decide(w).Calls)
 }
 

@@ -13,9 +13,11 @@ import (
 // leave decides for a store where the model is not wanted, or not any more.
 func (d *decision) leave(c *v1alpha1.ClusterModelCache, holder string, told *Told, at store) {
 	s := d.stores[at]
-	if d.Answers[Call{Launcher: s.UID, Holder: holder}].pending(d.Now) { // a fetch may begin
-		told.Clean = false
-		d.later(d.Now.Add(settle))
+	for launcher, answer := range d.pulls[holder] {
+		if d.byUID[launcher] == s && answer.pending(d.Now) { // a fetch may begin
+			told.Clean = false
+			d.later(d.Now.Add(settle))
+		}
 	}
 	if s.Models == nil {
 		mayHave := slices.Contains(c.Spec.Groups(), s.Group) || slices.ContainsFunc(c.Status.Nodes, func(n v1alpha1.ModelNode) bool { return n.Node == at.node })

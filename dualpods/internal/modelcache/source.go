@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -69,39 +70,67 @@ func Of(all []v1alpha1.ClusterModelCache, name modelref.Name) (oldest *v1alpha1.
 }
 
 // resolves says which store asks which version a model of the hub is, for all: one at
-// a time, and after a pause when that could not be told. All may ask where that is
-// known.
+// a time, and after a pause when that could not be told; where only the room was lacking
+// the next one asks. All may ask where that is known.
 func (d *decision) resolves(c *v1alpha1.ClusterModelCache, holder string, told *Told, where map[store]string) func(store) bool {
 	if told.Revision != "" || !strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme) {
 		return func(store) bool { return true }
 	}
-	var last Answer
-	tries := 0
-	for _, a := range d.pulls[holder] {
-		if a.Running {
-			return func(store) bool { return false }
-		}
-		if tries += a.Tries; a.Err != "" && a.At.After(last.At) {
-			last = a
-		}
+	nobody := func(store) bool { return false }
+	last, full, asks := unresolved(d.pulls[holder])
+	if asks {
+		return nobody
 	}
 	if last.Err != "" {
 		told.Source, told.Cause = told.failed(last.Err, last.Cause), last.Cause
-		last.Tries = tries
 		if d.later(last.again()) {
-			return func(store) bool { return false }
+			return nobody
 		}
 	}
-	var first *store
-	var since time.Time // when it was asked last
+	first := d.asksNext(holder, told, where)
+	if first == nil && full.Err != "" { // there is room nowhere
+		told.Source, told.Cause = told.failed(full.Err, full.Cause), full.Cause
+	}
+	return func(at store) bool { return first != nil && at == *first }
+}
+
+// unresolved says how it stands with the question for the version of a source: the last
+// answer that none could be told, with the tries of all launchers; the last of one that
+// had no room; and whether one asks.
+func unresolved(pulls map[string]Answer) (last, full Answer, asks bool) {
+	tries := 0
+	for _, a := range pulls {
+		of := &last
+		if a.Cause == fetchapi.ReasonCapacityExceeded {
+			of = &full
+		} else {
+			tries += a.Tries
+		}
+		if a.Err != "" && a.At.After(of.At) {
+			*of = a
+		}
+		asks = asks || a.Running
+	}
+	last.Tries = tries
+	return last, full, asks
+}
+
+// asksNext is the store that asks next: the one that was asked longest ago, and that was
+// not found a moment ago to have no room; nil: there is none.
+func (d *decision) asksNext(holder string, told *Told, where map[store]string) (first *store) {
+	var since time.Time
 	for _, at := range d.places {
 		s := d.stores[at]
 		if _, here := where[at]; !here || s == nil || s.Models == nil || told.Credentials.cannot(s.Launcher) != "" {
 			continue
 		}
-		if asked := d.pulls[holder][s.UID].At; first == nil || asked.Before(since) {
-			first, since = &at, asked
+		answer := d.pulls[holder][s.UID]
+		if answer.Cause == fetchapi.ReasonCapacityExceeded && d.later(answer.again()) {
+			continue
+		}
+		if first == nil || answer.At.Before(since) {
+			first, since = &at, answer.At
 		}
 	}
-	return func(at store) bool { return first != nil && at == *first }
+	return first
 }

@@ -21,6 +21,7 @@ type store struct{ node, path string }
 type view struct {
 	*World
 	stores  map[store]*speaker
+	byUID   map[string]*speaker          // of the stores of the launchers
 	members map[string][]string          // nodes by group, sorted
 	groups  map[store][]string           // that have the node and the folder, sorted
 	places  []store                      // where there are launchers, or should be; sorted
@@ -40,7 +41,7 @@ type speaker struct {
 
 func look(w *World) *view {
 	v := &view{World: w, stores: map[store]*speaker{}, members: map[string][]string{}, groups: map[store][]string{}, pulls: map[string]map[string]Answer{}, shown: map[string]credentials{}, sums: map[string]string{}}
-	byUID := v.readStores()
+	v.readStores()
 	for i := range w.Caches {
 		c := &w.Caches[i]
 		shown := w.credentialsOf(c)
@@ -50,16 +51,14 @@ func look(w *World) *view {
 		if call.Remove != "" {
 			continue
 		}
-		s := byUID[call.Launcher]
-		failed := s != nil && s.held(call.Holder).State == launcherapi.ModelFailed
-		if a.Sum != v.sums[call.Holder] && !a.Running && (failed || !a.pending(w.Now)) { // other words may have another answer
+		if a.Sum != v.sums[call.Holder] && !a.pending(w.Now) { // other words may have another answer
 			a = Answer{Model: a.Model}
 		}
 		if v.pulls[call.Holder] == nil {
 			v.pulls[call.Holder] = map[string]Answer{}
 		}
 		v.pulls[call.Holder][call.Launcher] = a
-		if s != nil && a.pending(w.Now) && s.held(call.Holder).State != launcherapi.ModelReady {
+		if s := v.byUID[call.Launcher]; s != nil && a.pending(w.Now) && s.held(call.Holder).State != launcherapi.ModelReady {
 			s.fetches("another model")
 		}
 	}
@@ -84,10 +83,9 @@ func look(w *World) *view {
 	return v
 }
 
-// readStores finds out who is spoken to of each store, and what is in it. It gives the
-// store of each launcher.
-func (v *view) readStores() map[string]*speaker {
-	byUID := map[string]*speaker{}
+// readStores finds out who is spoken to of each store, and what is in it.
+func (v *view) readStores() {
+	v.byUID = map[string]*speaker{}
 	for i := range v.Launchers {
 		l := &v.Launchers[i]
 		at := store{l.Node, l.Path}
@@ -98,17 +96,16 @@ func (v *view) readStores() map[string]*speaker {
 		} else if l.before(s.Launcher) {
 			s.Launcher = l
 		}
-		s.launched[l.Group], byUID[l.UID] = true, s
+		s.launched[l.Group], v.byUID[l.UID] = true, s
 	}
 	for _, s := range v.stores {
 		s.read()
 	}
 	for i := range v.Launchers {
 		if l := &v.Launchers[i]; l.Models == nil && v.Now.Sub(l.Lost) < settle {
-			byUID[l.UID].silent(l)
+			v.byUID[l.UID].silent(l)
 		}
 	}
-	return byUID
 }
 
 // before says that of two launchers of one store this one is spoken to: one that

@@ -68,8 +68,7 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 	of := asking{l, holder}
 	defer func() { c.asked[of] = p }()
 	shown := fetchCredentials(r.Credentials["HF_TOKEN"])
-	changed := c.last[of] != shown // then what is shown as failed is tried again at once
-	if changed {
+	if c.last[of] != shown { // what has failed is tried again at once
 		delete(c.tries, of)
 	}
 	c.last[of] = shown
@@ -88,7 +87,8 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 	cache := w.cacheOf(holder)
 	v := w.held(at, holder)
 	stays := cache != nil && v != nil && v.whole() && w.mayStay(p, cache, at.node)
-	if w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") && !stays {
+	_, known := w.truth.is(fact{"cache", uid, "", ""}, notices) // else who hears of it may not know its groups as they are
+	if known && w.truth.steady(fact{"wanted", uid, at.node, at.path}, "") && !stays {
 		w.violated("fetched where it is not wanted", "%s on %s%s", holder, at.node, at.path)
 	}
 	if v != nil && v.whole() {
@@ -97,7 +97,7 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 	}
 	c.pauses(p, of)
 	for other, why := range c.fetches(p, at) {
-		if again := v != nil && l.fetching[v.id] != nil && l.fetching[v.id].again; other == at && (!changed || !again) {
+		if other == at {
 			w.violated("two fetches into one store", "%s%s: %s is asked for %s, %s", at.node, at.path, l.name, holder, why)
 		}
 	}

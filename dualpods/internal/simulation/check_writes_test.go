@@ -71,7 +71,7 @@ func (w *world) checkPatch(p *process, there, next client.Object) {
 	switch next := next.(type) {
 	case *v1alpha1.ClusterModelCache:
 		if len(there.GetFinalizers()) > 0 && len(next.Finalizers) == 0 {
-			w.checkLetGo(next)
+			w.checkLetGo(p, next)
 		}
 	case *corev1.Node:
 		w.checkLabels(p, there.(*corev1.Node), next)
@@ -80,8 +80,9 @@ func (w *world) checkPatch(p *process, there, next client.Object) {
 	}
 }
 
-// checkLetGo looks whether nothing of a cache is left where somebody answers.
-func (w *world) checkLetGo(c *v1alpha1.ClusterModelCache) {
+// checkLetGo looks whether nothing of a cache is left where somebody answers. A node that is
+// not ready holds up nobody, and who leads since a moment ago has not heard its launchers.
+func (w *world) checkLetGo(p *process, c *v1alpha1.ClusterModelCache) {
 	holder := modelcache.Holder(c)
 	for _, l := range w.alive() {
 		at := store{l.disk.node, l.disk.path}
@@ -90,7 +91,8 @@ func (w *world) checkLetGo(c *v1alpha1.ClusterModelCache) {
 		if v != nil && l.silent && time.Since(l.silence) > notices && node != nil && w.truth.steady(fact{"ready", "", at.node, ""}, yes) && slices.Contains(c.Spec.NodeGroups, l.group) && w.alone(l) {
 			w.violated("let go unheard", "%s has %s for %s, and does not answer", l.name, v.id, c.Name)
 		}
-		if v == nil || !w.truth.steady(fact{"answers", l.uid, "", ""}, yes) {
+		unheard := time.Since(p.born) < notices && !w.truth.steady(fact{"ready", "", at.node, ""}, yes)
+		if v == nil || unheard || !w.truth.steady(fact{"answers", l.uid, "", ""}, yes) {
 			continue
 		}
 		for _, f := range l.fetching { // it may have come just now

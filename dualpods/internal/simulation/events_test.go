@@ -333,6 +333,8 @@ func (w *world) happenToRequesters(e event) bool {
 		for n := range 1 + e.arg/512%3 {
 			w.putRequester(e.arg + n*uint64(len(w.sources)*7))
 		}
+	case "race for a sleeper":
+		w.raceForSleeper(e)
 	case "delete requester":
 		if ok {
 			w.dropRequester(name, e.arg/8%4 == 0)

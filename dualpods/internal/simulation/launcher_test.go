@@ -49,7 +49,6 @@ type pull struct {
 	version *version
 	began   time.Time // when it was admitted; zero: it is not yet
 	by      *process  // that has asked for it, and heard the answer; nil: none
-	again   bool      // the launcher showed it as failed before
 	end     func(error)
 	ended   bool
 }
@@ -172,7 +171,6 @@ func (l *launcher) admit(p *pull, r launcherapi.ModelRequest, from *source, comm
 	}
 	if !whole && !joins {
 		w.note("%s begins to fetch %s", l.name, id)
-		_, p.again = l.failed[id]
 		delete(l.failed, id)
 		p.version, p.began = v, time.Now()
 		l.fetching[id] = p

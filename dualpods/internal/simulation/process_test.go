@@ -88,6 +88,8 @@ type queue struct {
 	working  bool
 	at       time.Time // when it is added by itself; zero: never
 	failures int
+	since    time.Time // when the second began in which passes are counted
+	passes   int       // in that second
 }
 
 func (q *queue) add() {
@@ -111,7 +113,7 @@ func (q *queue) work() {
 	w := q.p.w
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for q.dirty && !q.p.dead {
+	for q.dirty && !q.p.dead && !q.spins() {
 		q.dirty = false
 		w.passes++
 		w.mu.Unlock()
@@ -129,6 +131,23 @@ func (q *queue) work() {
 		}
 	}
 	q.working = false
+}
+
+// mostPasses are those of a second: whoever makes more keeps a processor busy, here too.
+const mostPasses = 500
+
+// spins says that a controller makes one pass after the other, and has none made any more.
+func (q *queue) spins() bool {
+	if time.Since(q.since) >= time.Second {
+		q.since, q.passes = time.Now(), 0
+	}
+	if q.passes++; q.passes <= mostPasses {
+		return false
+	}
+	q.p.w.violated("makes no pause", "%d passes for %s in a second", mostPasses, q.name)
+	q.p.dead = true
+	q.p.cancel()
+	return true
 }
 
 func (q *queue) pass() (result reconcile.Result, err error) {

@@ -26,17 +26,7 @@ const otherGate = "example.com/quota"
 func (w *world) putRequester(arg uint64) {
 	w.names++
 	name := fmt.Sprint("requester-", w.names)
-	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{
-			podmeta.AnnotationInferenceServerConfig: fmt.Sprint("config-", arg%uint64(len(w.sources))),
-		}},
-		Spec: corev1.PodSpec{
-			SchedulingGates: []corev1.PodSchedulingGate{{Name: podmeta.SchedulingGate}},
-			Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "requester", Resources: corev1.ResourceRequirements{
-				Limits: corev1.ResourceList{podmeta.ResourceGPU: resource.MustParse("1")},
-			}}},
-		},
-	}
+	pod := requester(name, fmt.Sprint("config-", arg%uint64(len(w.sources))))
 	switch arg / 7 % 12 {
 	case 0:
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: otherGate})
@@ -54,6 +44,18 @@ func (w *world) putRequester(arg uint64) {
 	}
 	w.api.put(pod)
 	w.after(100*time.Millisecond, func() { w.schedule(name) })
+}
+
+func requester(name, config string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: config}},
+		Spec: corev1.PodSpec{
+			SchedulingGates: []corev1.PodSchedulingGate{{Name: podmeta.SchedulingGate}},
+			Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "requester", Resources: corev1.ResourceRequirements{
+				Limits: corev1.ResourceList{podmeta.ResourceGPU: resource.MustParse("1")},
+			}}},
+		},
+	}
 }
 
 func (w *world) modelOf(pod *corev1.Pod) string {
@@ -142,12 +144,7 @@ func (w *world) bind(name, node, gpu string) {
 	if !there || pod.DeletionTimestamp != nil || pod.Spec.NodeName != node {
 		return
 	}
-	var l *launcher
-	for _, other := range w.alive() {
-		if other.disk.node == node && (l == nil || other.name < l.name) {
-			l = other
-		}
-	}
+	l := w.server(node)
 	config, known := w.api.objects[configs][pod.Annotations[podmeta.AnnotationInferenceServerConfig]].(*v1alpha1.InferenceServerConfig)
 	if !known {
 		return
@@ -158,9 +155,7 @@ func (w *world) bind(name, node, gpu string) {
 		}
 		return
 	}
-	form, _ := nominal.FromConfig(pod, config)
-	form, _ = form.On(&w.api.objects[pods][l.name].(*corev1.Pod).Spec)
-	id := binding.InstanceID(form, []string{gpu})
+	form, id := w.instanceOf(l, pod, config, gpu)
 	for _, other := range sorted(l.instances) { // one is awake on a GPU
 		if i := l.instances[other]; i.GPUUUIDs[0] == gpu && i.State == string(program.Awake) {
 			i.State = string(program.Sleeping)
@@ -181,6 +176,24 @@ func (w *world) bind(name, node, gpu string) {
 	w.note("%s is bound to %s of %s", name, id, l.name)
 	change(w.api, pods, l.name, func(p *corev1.Pod) { setAnnotation(p, key, value) })
 	l.changed()
+}
+
+// server is the launcher of a node that serves requesters there: the oldest.
+func (w *world) server(node string) (oldest *launcher) {
+	for _, l := range w.alive() {
+		pod := w.api.objects[pods][l.name]
+		if l.disk.node == node && (oldest == nil || pod.GetCreationTimestamp().Time.Before(w.api.objects[pods][oldest.name].GetCreationTimestamp().Time)) {
+			oldest = l
+		}
+	}
+	return oldest
+}
+
+// instanceOf is the instance of a launcher that a requester gets with a GPU.
+func (w *world) instanceOf(l *launcher, requester *corev1.Pod, config *v1alpha1.InferenceServerConfig, gpu string) (form nominal.Form, id string) {
+	form, _ = nominal.FromConfig(requester, config)
+	form, _ = form.On(&w.api.objects[pods][l.name].(*corev1.Pod).Spec)
+	return form, binding.InstanceID(form, []string{gpu})
 }
 
 func setAnnotation(p *corev1.Pod, key, value string) {

@@ -2,6 +2,8 @@ package simulation
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,16 +51,18 @@ const (
 	missing  = "a group of it is missing"
 )
 
-func (t *truth) set(f fact, is string) {
+// set notes how it stands with a fact, and says whether that has changed.
+func (t *truth) set(f fact, is string) (changed bool) {
 	k := t.facts[f]
 	if k == nil {
 		k = &known{since: time.Now()}
 		t.facts[f] = k
 	}
-	if k.is != is {
+	if changed = k.is != is; changed {
 		k.is, k.since = is, time.Now()
 	}
 	k.seen = t.looks
+	return changed
 }
 
 // is says how it stands with a fact, and whether it has stood so for d.
@@ -172,9 +176,10 @@ func (t *truth) cache(c *v1alpha1.ClusterModelCache, spoken map[store]bool) {
 	t.set(fact{"cache", string(c.UID), "", ""}, stands)
 	holder := modelcache.Holder(c)
 	for node := range w.api.objects[nodes] {
-		state := noPlace
+		state, folders := noPlace, []string{}
 		for at := range w.wanted(c, node) {
 			t.set(fact{"wanted", string(c.UID), at.node, at.path}, yes)
+			folders = append(folders, at.path)
 			now := has
 			if v := w.held(at, holder); v == nil || !v.whole() {
 				now = lacks
@@ -185,7 +190,12 @@ func (t *truth) cache(c *v1alpha1.ClusterModelCache, spoken map[store]bool) {
 				state = now
 			}
 		}
-		t.set(fact{"node", string(c.UID), node, ""}, state)
+		slices.Sort(folders)
+		is := fact{"node", string(c.UID), node, ""}
+		t.set(is, state)
+		if t.set(fact{"folders", string(c.UID), node, ""}, strings.Join(folders, " ")) {
+			t.facts[is].since = time.Now() // it has it, or lacks it, elsewhere
+		}
 		if state == has || state == unheard {
 			t.set(fact{"whole", string(c.UID), node, ""}, yes)
 		}
