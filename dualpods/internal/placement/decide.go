@@ -13,10 +13,8 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 
-	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/nominal"
-	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -105,6 +103,7 @@ const (
 	weightOther   = 50  // another one
 	weightMemory  = 35  // the model is in the node's store, and main memory holds it
 	weightDisk    = 20  // the model is in the node's store
+	weightAwake   = 10  // it is near nowhere, and nothing sleeps on the node that it would drive out
 )
 
 // maxPreferred is how many nodes of a kind a requester is told of: a Pod that names
@@ -136,7 +135,7 @@ func Decide(w *World) []Decision {
 	})
 	d := &decision{
 		World: w, promised: map[Sleeper]bool{}, gpus: map[string]map[string]bool{},
-		servers: map[string][]*Launcher{}, near: map[string][]place{},
+		servers: map[string][]*Launcher{}, near: map[string][]place{}, awake: map[string][]string{},
 	}
 	for i := range w.Launchers {
 		l := &w.Launchers[i]
@@ -161,6 +160,7 @@ type decision struct {
 	gpus     map[string]map[string]bool // of sleepers that are promised, by node
 	servers  map[string][]*Launcher     // by what is asked of launchers
 	near     map[string][]place         // by what is wanted: many requesters want the same
+	awake    map[string][]string        // nodes on which nothing sleeps, by what is asked of launchers
 }
 
 // place is where a model is near.
@@ -197,6 +197,9 @@ func (d *decision) decide(r *Requester) Decision {
 		return out
 	}
 	d.prefer(&out, d.places(r), goes)
+	if out.Row == rowNowhere {
+		d.spare(&out, r, goes)
+	}
 	if out.Require != "" {
 		out.Why += "; ClusterModelCache " + cache.Name + " says scheduling: Require"
 	}
@@ -277,14 +280,6 @@ func (d *decision) cacheOf(r *Requester) *Cache {
 	return nil
 }
 
-// weight is that of the node of a store.
-func (p place) weight() int32 {
-	if p.memory {
-		return weightMemory
-	}
-	return weightDisk
-}
-
 func prefers(all []Preference, node string) bool {
 	return slices.ContainsFunc(all, func(p Preference) bool { return p.Node == node })
 }
@@ -294,10 +289,15 @@ func (l *Launcher) may(r *Requester) bool {
 	return l.Namespace == r.Namespace && (r.Form.LauncherConfig == l.Config || r.Form.LauncherConfig == "" && (r.Form.Image == "" || r.Form.Image == l.Image))
 }
 
+// asked is what a requester asks of launchers.
+func asked(r *Requester) string {
+	return fmt.Sprintf("%s %s %s", r.Namespace, r.Form.LauncherConfig, r.Form.Image)
+}
+
 // serve gives the launcher of each node that would serve a requester there: of several
 // that may the oldest that is ready.
 func (d *decision) serve(r *Requester) []*Launcher {
-	key := fmt.Sprintf("%s %s %s", r.Namespace, r.Form.LauncherConfig, r.Form.Image)
+	key := asked(r)
 	if known, ok := d.servers[key]; ok {
 		return known
 	}
@@ -311,98 +311,6 @@ func (d *decision) serve(r *Requester) []*Launcher {
 	}
 	d.servers[key] = all
 	return all
-}
-
-// places are where the model of a requester is near: first the sleepers whose GPUs are
-// free, those that were used last first, then the stores, first those whose model main
-// memory holds.
-func (d *decision) places(r *Requester) []place {
-	key := fmt.Sprintf("%s %s %s %d", r.Namespace, r.Form.LauncherConfig, r.Form.Hash(), r.Form.GPUs)
-	if known, ok := d.near[key]; ok {
-		return known
-	}
-	var asleep, stored []place
-	wanted := modelref.FromArgs(r.Form.Args)
-	called := d.Called(wanted)
-	names := map[string]namer{}            // by image, which is all that launchers add to the form
-	whole := map[*launcherapi.Model]bool{} // what is wanted: launchers that say the same share what they say
-	for _, l := range d.serve(r) {
-		form, problems := r.Form.On(l.Spec)
-		if len(problems) > 0 {
-			continue
-		}
-		name, known := names[form.Image]
-		if !known {
-			name = namerOf(form)
-			names[form.Image] = name
-		}
-		if !l.Silent {
-			asleep = append(asleep, d.sleepers(l, name)...)
-		}
-		if there, memory := l.stores(wanted, called, whole); there && r.Form.ModelCache != launcherapi.ModelCacheOff {
-			stored = append(stored, place{node: l.Node, memory: memory})
-		}
-	}
-	slices.SortFunc(asleep, func(a, b place) int {
-		return cmp.Or(b.used.Compare(a.used), strings.Compare(a.node, b.node), strings.Compare(a.sleeper.Instance, b.sleeper.Instance))
-	})
-	slices.SortFunc(stored, func(a, b place) int {
-		return cmp.Or(cmp.Compare(b.weight(), a.weight()), strings.Compare(a.node, b.node))
-	})
-	d.near[key] = append(asleep, stored...)
-	return d.near[key]
-}
-
-// sleepers are those of a launcher that have such a name, and whose GPUs are free.
-func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
-	for id := range l.Instances {
-		if !strings.HasPrefix(id, name.begins) {
-			continue
-		}
-		i := l.Instances[id]
-		if i.State != string(launcher.Sleeping) || len(i.GPUUUIDs) != name.gpus || id != name.of(i.GPUUUIDs) || !d.free(l.Node, i.GPUUUIDs) {
-			continue
-		}
-		at := place{node: l.Node, sleeper: Sleeper{l.UID, id}, gpus: i.GPUUUIDs}
-		if i.LastUsedAt != nil {
-			at.used = *i.LastUsedAt
-		}
-		all = append(all, at)
-	}
-	return all
-}
-
-// stores says that a launcher has a model whole in its store, and whether main memory
-// holds that. It is among those of the ids. whole is what is known of models already.
-func (l *Launcher) stores(name modelref.Name, ids []string, whole map[*launcherapi.Model]bool) (there, memory bool) {
-	for _, id := range ids {
-		m, has := l.Models[id]
-		if !has {
-			continue
-		}
-		is, known := whole[m.Model]
-		if !known {
-			is = nodeview.Whole(m, name)
-			whole[m.Model] = is
-		}
-		if is {
-			there, memory = true, memory || m.PageCache == launcherapi.PageCacheWhole
-		}
-	}
-	return there, memory
-}
-
-// namer names the instances of a form, by their GPUs.
-type namer struct {
-	of     func(gpus []string) string
-	begins string // what all these names begin with: most others do not
-	gpus   int
-}
-
-func namerOf(form nominal.Form) namer {
-	of := binding.InstanceIDs(form)
-	name := of(nil)
-	return namer{of, name[:strings.LastIndex(name, "-")+1], form.GPUs}
 }
 
 // free says that nobody holds or uses any of those GPUs.

@@ -287,7 +287,13 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 			require.Len(t, all, 1)
 			assert.Equal(t, tt.row, all[0].Row, all[0].Why)
 			assert.NotEmpty(t, all[0].Why)
-			assert.Equal(t, tt.prefer, all[0].Prefer)
+			if tt.row == rowNowhere { // which nodes it prefers then has a test of its own
+				for _, p := range all[0].Prefer {
+					assert.EqualValues(t, weightAwake, p.Weight)
+				}
+			} else {
+				assert.Equal(t, tt.prefer, all[0].Prefer)
+			}
 			assert.Equal(t, tt.row == rowAsleep, all[0].Sleeper != Sleeper{})
 			assert.Equal(t, tt.row == rowNotHeard || tt.row == rowLacks, all[0].Wait.After(now))
 			if len(w.Caches) > 0 && w.Caches[0].Scheduling == v1alpha1.SchedulingRequire {
@@ -307,6 +313,49 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 		}
 	}
 	assert.Empty(t, shown, "these rows are not in the table")
+}
+
+func TestARequesterWhoseModelIsNearNowhereLeavesWhatSleepsToOthers(t *testing.T) {
+	w := world()
+	assert.Nil(t, Decide(w)[0].Prefer, "nothing sleeps anywhere")
+	w.sleeps(0, form("org/other"), 0)
+	prefers := func(what string, nodes ...Preference) {
+		t.Helper()
+		assert.Equal(t, nodes, Decide(w)[0].Prefer, what)
+	}
+	prefers("of equal nodes", Preference{"n2", weightAwake}, Preference{"n3", weightAwake})
+	w.Taken["n2"] = map[string]bool{gpu("n2"): true}
+	prefers("first those whose GPUs are not taken", Preference{"n3", weightAwake}, Preference{"n2", weightAwake})
+	w.Nodes["n3"].Spec.Unschedulable = true
+	prefers("none that is closed", Preference{"n2", weightAwake})
+	w.Launchers[1].Instances = nil
+	assert.Nil(t, Decide(w)[0].Prefer, "none that has not been heard")
+	w.Launchers[1].Instances = map[string]launcherapi.Instance{}
+	w.sleeps(1, form("org/third"), 0)
+	assert.Nil(t, Decide(w)[0].Prefer, "none where something sleeps")
+}
+
+func TestRequestersWhoseModelIsNearNowherePreferDifferentNodes(t *testing.T) {
+	w := world()
+	w.sleeps(0, form("org/other"), 0)
+	for n := range 20 {
+		l := w.Launchers[1]
+		l.UID, l.Node = types.UID(fmt.Sprint("x", n)), fmt.Sprintf("x%02d", n)
+		w.Nodes[l.Node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node}}
+		w.Launchers = append(w.Launchers, l)
+	}
+	second := w.Waiting[0]
+	second.UID, second.Created = "r2", now.Add(time.Second)
+	w.Waiting = append(w.Waiting, second)
+	all := Decide(w)
+	named := map[string]bool{}
+	for _, d := range all {
+		require.Len(t, d.Prefer, maxPreferred)
+		for _, p := range d.Prefer {
+			named[p.Node] = true
+		}
+	}
+	assert.Len(t, named, 2*maxPreferred)
 }
 
 func TestOneSleeperIsPromisedToOneRequesterTheOldestFirst(t *testing.T) {
