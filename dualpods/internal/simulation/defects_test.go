@@ -55,9 +55,9 @@ var defects = schedules.Defects{Dirs: []string{"../modelcache", "../placement"},
 		"			if d.later(since.Add(replaceTime)) {", "			if false {",
 	),
 
-	schedules.NewDefect("an object is let go while another launcher of a store may begin a fetch",
-		"		if d.byUID[launcher] == s && answer", "		if launcher == s.UID && answer",
-	),
+	// Two are shown by less than one schedule in 10,000: modelcache's found_test.go has them,
+	// as TestANodeWithoutRoomLetsAnotherAskTheSource and
+	// TestAnObjectStaysWhileAnotherLauncherOfAStoreMayBeginAFetch.
 
 	// Rules that are taken out.
 	schedules.NewDefect("without: busy node",
