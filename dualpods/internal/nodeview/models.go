@@ -2,7 +2,6 @@ package nodeview
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -26,16 +25,25 @@ func (v View) Has(name modelref.Name) bool {
 	return false
 }
 
-// wholeOf are the names of the models that a launcher has whole, by their ids: what
-// else may call a version does not change.
-func wholeOf(models map[string]Model) map[string][]string {
-	names := map[string][]string{}
-	for id, m := range models {
-		if m.State == launcherapi.ModelReady {
-			names[id] = m.Refs
+// sameWhole says that a launcher has the same models whole, by the same names, as before:
+// what else may call a version does not change.
+func sameWhole(before, now map[string]Model) bool {
+	for id, m := range now {
+		was, known := before[id]
+		if known && was.Model == m.Model { // what is said alike is held once
+			continue
+		}
+		ready := m.State == launcherapi.ModelReady
+		if wasReady := known && was.State == launcherapi.ModelReady; ready != wasReady || ready && !slices.Equal(was.Refs, m.Refs) {
+			return false
 		}
 	}
-	return names
+	for id, was := range before {
+		if _, still := now[id]; !still && was.State == launcherapi.ModelReady {
+			return false
+		}
+	}
+	return true
 }
 
 // followModels notes the models of the launcher whenever they change, until the
@@ -47,7 +55,7 @@ func (l *launcher) followModels(ctx context.Context, c *client.Client, changed f
 		}
 		reached = true
 		l.mu.Lock()
-		whole := !maps.EqualFunc(wholeOf(l.view.Models), wholeOf(models), slices.Equal) || l.view.Models == nil
+		whole := l.view.Models == nil || !sameWhole(l.view.Models, models)
 		l.view.Models, l.view.NoModels, l.view.ModelsAsked = models, "", true
 		l.mu.Unlock()
 		changed(whole)

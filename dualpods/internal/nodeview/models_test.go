@@ -61,3 +61,27 @@ func TestWhatIsFetchedIsToldApartFromWhichModelsAreWhole(t *testing.T) {
 	l.change(func() { l.noModels = true })
 	s.until("nothing is known any more", "one", func(v View) bool { return v.Models == nil && whole.Load() > before })
 }
+
+func TestWhichModelsAreWholeChangesWithThoseThatComeAndGo(t *testing.T) {
+	model := func(state string, refs ...string) map[string]Model {
+		return map[string]Model{"a": Kept(launcherapi.Model{ID: "a", State: state, Refs: refs})}
+	}
+	ready, failed, none := model(launcherapi.ModelReady, "main"), model(launcherapi.ModelFailed), map[string]Model{}
+	for what, c := range map[string]struct {
+		before, now map[string]Model
+		same        bool
+	}{
+		"nothing":                {none, none, true},
+		"as before":              {ready, ready, true},
+		"as before, heard again": {ready, model(launcherapi.ModelReady, "main"), true},
+		"it comes":               {none, ready, false},
+		"it goes":                {ready, none, false},
+		"it is whole":            {failed, ready, false},
+		"it is not whole":        {ready, failed, false},
+		"another name":           {ready, model(launcherapi.ModelReady, "main", "v1"), false},
+		"one that is not comes":  {none, failed, true},
+		"one that is not goes":   {failed, none, true},
+	} {
+		assert.Equal(t, c.same, sameWhole(c.before, c.now), what)
+	}
+}
