@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -304,7 +305,7 @@ func inPlace(name string) bool {
 	if dir, note := path.Split(name); dir == startedDir+"/" {
 		return namePattern.MatchString(note)
 	}
-	return fs.ValidPath(name) && strings.HasPrefix(name, cacheDir+"/") && !strings.ContainsAny(name, "\x00\\")
+	return fetchapi.CheckPath(name) == nil && strings.HasPrefix(name, cacheDir+"/")
 }
 
 func (in *incoming) readFile(head *tar.Header) error {

@@ -183,6 +183,7 @@ func TestAStreamThatNoLauncherHasExportedIsRefusedAndNothingIsPublished(t *testi
 		"a file twice":                {stream(t, kindOf(h100), file(x, "x"), file(x, "x"), manifest), "comes twice", launcherapi.CodeInvalid},
 		"something after the end":     {stream(t, kindOf(h100), file(x, "x"), manifest, file("cache/y", "y")), "something follows", launcherapi.CodeInvalid},
 		"a way out":                   {stream(t, kindOf(h100), file("cache/../../x", "x"), manifest), "is no name of a file of a cache", launcherapi.CodeInvalid},
+		"a name that is too long":     {stream(t, kindOf(h100), file("cache/"+strings.Repeat("x/", 600)+"x", "x"), manifest), "is no name of a file of a cache", launcherapi.CodeInvalid},
 		"an absolute path":            {stream(t, kindOf(h100), file("/etc/x", "x"), manifest), "is no name of a file of a cache", launcherapi.CodeInvalid},
 		"beside the cache":            {stream(t, kindOf(h100), file("kind.json", "x"), manifest), "is no name of a file of a cache", launcherapi.CodeInvalid},
 		"a note that is none":         {stream(t, kindOf(h100), file("started/x", "x"), manifest), "is no name of a file of a cache", launcherapi.CodeInvalid},

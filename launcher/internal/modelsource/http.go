@@ -44,6 +44,9 @@ func newCaller(address *url.URL, o Options) *caller {
 // redirected lets a client go where a server sends it, but never from what is
 // encrypted to what is not, and to another origin without the request's credential.
 func redirected(req *http.Request, via []*http.Request) error {
+	if req.URL.Scheme != "https" && req.URL.Scheme != "http" {
+		return invalid("%s redirects to an address that begins with %q, which is not of the web", via[0].URL.Host, req.URL.Scheme)
+	}
 	if req.URL.Scheme != "https" && via[0].URL.Scheme == "https" {
 		return invalid("%s redirects to %s, which is not encrypted", via[0].URL.Host, req.URL.Host)
 	}

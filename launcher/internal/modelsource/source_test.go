@@ -146,6 +146,16 @@ func TestWhatAServerAnswersIsToldByItsReason(t *testing.T) {
 	}
 }
 
+func TestARedirectOutOfTheWebIsNotTriedAgain(t *testing.T) {
+	server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Location", "file:///etc/passwd")
+		w.WriteHeader(http.StatusFound)
+	})
+	_, err := source(t, server.URL+"/m", options).Resolve(t.Context())
+	assert.Equal(t, fetchapi.ReasonInvalid, reasonOf(t, err))
+	assert.ErrorContains(t, err, "not of the web")
+}
+
 func TestASourceThatIsSilentIsLeft(t *testing.T) {
 	t.Parallel()
 	for name, every := range map[string]time.Duration{"a hang": time.Hour, "a slow trickle": 20 * time.Millisecond} {
