@@ -51,13 +51,13 @@ func newClaimSite(t *testing.T) *claimSite {
 // machine, one that all nodes have.
 func (s *claimSite) volume(name, folder, size string) {
 	s.t.Helper()
-	kind := corev1.HostPathDirectoryOrCreate
+	kind := corev1.HostPathDirectory // of the machine: nobody makes it again once the test has removed it
 	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: s.ns + "-" + name}, Spec: corev1.PersistentVolumeSpec{
 		StorageClassName: s.ns, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
 	}}
 	if folder == "" {
-		folder = "/var/lib/hotseat/" + v.Name
+		kind, folder = corev1.HostPathDirectoryOrCreate, "/var/lib/hotseat/"+v.Name
 		v.Spec.AccessModes[0] = corev1.ReadWriteOnce
 		v.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
 			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{cluster.NodeName(1)}}},
