@@ -110,8 +110,9 @@ func (w *modelWatch[T]) read(line []byte) (changed bool, err error) {
 		if err := json.Unmarshal(event.Object, &m); err != nil {
 			return false, fmt.Errorf("cannot read an event of a model: %w", err)
 		}
-		m.ID = unique.Make(m.ID).Value() // who follows a thousand launchers hears it a thousand times
-		if w.whole {                     // else nobody has been given it yet
+		// Who follows a thousand launchers hears it a thousand times, and holds it once.
+		m.ID = unique.Make(m.ID).Value()
+		if w.whole { // else nobody has been given it yet
 			w.told = maps.Clone(w.told)
 		}
 		if event.Type == launcherapi.EventDeleted {

@@ -6,24 +6,29 @@ import (
 	"net/url"
 )
 
-// CheckAddress refuses an address of a model that cannot be read as one, and one that
-// may have a credential in it: addresses are kept, logged and shown. The error has none
-// of what may be secret.
-func CheckAddress(uri string) error {
+// ParseAddress reads the address of a model. It refuses one that may have a credential in
+// it: addresses are kept, logged and shown. The error has none of what may be secret.
+func ParseAddress(uri string) (*url.URL, error) {
 	u, err := url.Parse(uri)
 	if escape, ok := errors.AsType[url.EscapeError](err); ok {
-		return fmt.Errorf("cannot read the address: %w; a percent sign is written as %%25, a space as %%20", escape)
+		return nil, fmt.Errorf("cannot read the address: %w; a percent sign is written as %%25, a space as %%20", escape)
 	}
 	if err != nil { // other errors have more of the address in them, and what may be secret there
-		return errors.New("cannot read the address: it is as hf://org/name, https://host/path or file:///folder")
+		return nil, errors.New("cannot read the address: it is as hf://org/name, https://host/path or file:///folder")
 	}
 	if u.User != nil {
-		return errors.New("the address has a user or a password in it, which would be kept and shown; name a file with the credential by --token-file")
+		return nil, errors.New("the address has a user or a password in it, which would be kept and shown; name a file with the credential by --token-file")
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("the address %s://%s%s has a query or a fragment behind it, which are not known here; a credential is not part of an address", u.Scheme, u.Host, u.EscapedPath())
+		return nil, fmt.Errorf("the address %s://%s%s has a query or a fragment behind it, which are not known here; a credential is not part of an address", u.Scheme, u.Host, u.EscapedPath())
 	}
-	return nil
+	return u, nil
+}
+
+// CheckAddress is ParseAddress for who needs no more than its error.
+func CheckAddress(uri string) error {
+	_, err := ParseAddress(uri)
+	return err
 }
 
 // CheckRef refuses what can be no name of a version, such as a branch or a tag: names

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"time"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
@@ -66,12 +65,9 @@ func (o Options) remedy(own string) string {
 
 // New gives the source of an address. It asks nobody yet.
 func New(uri string, o Options) (Source, error) {
-	if err := fetchapi.CheckAddress(uri); err != nil {
-		return nil, invalid("%v", err)
-	}
-	u, err := url.Parse(uri)
+	u, err := fetchapi.ParseAddress(uri)
 	if err != nil {
-		return nil, invalid("cannot read the address")
+		return nil, invalid("%v", err)
 	}
 	switch u.Scheme {
 	case "file":

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -192,15 +191,22 @@ func (r *Reader) leases() ([]lease, error) {
 // readLease reads one. One that is damaged, as the end of the machine may leave it, is of
 // no version, and of no start of the machine.
 func readLease(path string) (lease, error) {
-	l := lease{path: path}
-	text, err := os.ReadFile(path)
-	if errors.Is(err, syscall.EISDIR) {
-		err = nil
-	}
-	if err == nil && json.Unmarshal(text, &l) != nil {
-		l = lease{path: path}
-	}
+	l, err := readRecord[lease](path)
+	l.path = path
 	return l, err
+}
+
+// readRecord reads what a file says of a lease or a want; nothing, where that is damaged,
+// or a folder.
+func readRecord[T any](path string) (record T, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, unix.EISDIR) {
+		return record, nil
+	}
+	if err == nil && json.Unmarshal(text, &record) != nil {
+		record = *new(T)
+	}
+	return record, err
 }
 
 // dropOldLeases ends the leases of holders that have ended with the machine.

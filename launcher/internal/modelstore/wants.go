@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
@@ -123,14 +122,8 @@ func (r *Reader) wants() ([]Want, error) {
 }
 
 func readWant(path string) (Want, error) {
-	w := Want{path: path}
-	text, err := os.ReadFile(path)
-	if errors.Is(err, syscall.EISDIR) {
-		err = nil
-	}
-	if err == nil && json.Unmarshal(text, &w) != nil {
-		w = Want{path: path} // a damaged one is of no version
-	}
+	w, err := readRecord[Want](path) // a damaged one is of no version
+	w.path = path
 	return w, err
 }
 

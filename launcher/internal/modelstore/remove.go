@@ -1,0 +1,167 @@
+package modelstore
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// InUseError says who keeps a version from being removed.
+type InUseError struct {
+	Model   string
+	Holders []string
+}
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("cannot remove %s: it is in use by %s; end that first", e.Model, strings.Join(e.Holders, ", "))
+}
+
+// WantedError says who wants a version that somebody else would remove.
+type WantedError struct {
+	Model   string
+	Holders []string
+}
+
+func (e *WantedError) Error() string {
+	return fmt.Sprintf("cannot remove %s: it is wanted by %s, which would have it fetched again; remove that first", e.Model, strings.Join(e.Holders, ", "))
+}
+
+// Remove removes a version, and what was fetched of it, unless somebody has a lease
+// on it or it is being fetched. One that others want stays: where a holder is named
+// that one wants it no more, and otherwise the error is a *WantedError.
+func (s *Store) Remove(key, holder string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, ok := s.Version(key)
+	if !ok {
+		return &NotFoundError{Dir: s.dir, Name: key}
+	}
+	wants, err := s.wants()
+	if err != nil {
+		return err
+	}
+	var own []Want
+	for _, w := range wants {
+		switch {
+		case w.Key != key:
+		case w.Holder == holder:
+			own = append(own, w)
+		default:
+			v.Wants = append(v.Wants, w)
+		}
+	}
+	if len(v.Wants) > 0 && holder != "" {
+		return errors.Join(s.dropWants(own), s.mendHub())
+	}
+	if len(v.Wants) > 0 {
+		return &WantedError{Model: v.Manifest.URI, Holders: v.WantedBy()}
+	}
+	unlock, err := s.lockLeases()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	holders, err := s.Holders(key)
+	if err != nil {
+		return err
+	}
+	if len(holders) > 0 {
+		return &InUseError{Model: v.Manifest.URI, Holders: holders}
+	}
+	for f := range s.pending {
+		if f.staging == s.staging(key) {
+			return fmt.Errorf("cannot remove %s: it is being fetched; end that first", v.Manifest.URI)
+		}
+	}
+	for _, path := range []string{s.version(key), s.staging(key)} {
+		if err := s.throwAway(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("cannot remove %s: %w", v.Manifest.URI, err)
+		}
+	}
+	unlock()
+	return errors.Join(s.dropWants(own), s.mendHub(), s.emptyTrash(), s.dropUnused())
+}
+
+// dropUnmarked throws away what has no mark, and so is no version, unless an instance
+// still reads it.
+func (s *Store) dropUnmarked() error {
+	entries, err := os.ReadDir(filepath.Join(s.dir, modelsDir))
+	if err != nil {
+		return fmt.Errorf("cannot look for what is no model: %w", err)
+	}
+	for _, e := range entries {
+		path := s.version(e.Name())
+		if _, err := os.Lstat(filepath.Join(path, markFile)); !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			continue
+		}
+		holders, err := s.Holders(e.Name())
+		if err == nil && len(holders) == 0 {
+			err = s.throwAway(path)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot throw away %s, which has no mark: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// throwAway takes a folder out of what is served by one rename. emptyTrash frees
+// its room.
+func (s *Store) throwAway(path string) error {
+	trash, err := os.MkdirTemp(filepath.Join(s.dir, stagingDir), trashPrefix)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(path, filepath.Join(trash, "it")); err != nil {
+		return errors.Join(err, os.Remove(trash))
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+const trashPrefix = "trash-"
+
+func (s *Store) emptyTrash() error {
+	left, err := filepath.Glob(filepath.Join(s.dir, stagingDir, trashPrefix+"*"))
+	if err != nil {
+		return fmt.Errorf("cannot look for what was thrown away: %w", err)
+	}
+	for _, path := range left {
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("cannot free the room of what was removed: %w", err)
+		}
+	}
+	return nil
+}
+
+// dropUnused removes the blobs that no version links to and that no fetch counts on.
+func (s *Store) dropUnused() error {
+	counted := map[string]bool{}
+	for f := range s.pending {
+		for hash := range f.have {
+			counted[hash] = true
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
+	if err != nil {
+		return fmt.Errorf("cannot look for files that no model uses: %w", err)
+	}
+	for _, e := range entries {
+		var stat unix.Stat_t
+		path := s.blob(e.Name())
+		if err := unix.Lstat(path, &stat); err != nil {
+			return fmt.Errorf("cannot look at %s: %w", path, err)
+		}
+		if stat.Nlink > 1 || counted[e.Name()] {
+			continue
+		}
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("cannot remove a file that no model uses: %w", err)
+		}
+	}
+	return nil
+}
