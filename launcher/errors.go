@@ -3,6 +3,8 @@ package launcher
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"syscall"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -95,7 +97,12 @@ func Unavailablef(format string, args ...any) *Error {
 	return newf(launcherapi.CodeUnavailable, format, args...)
 }
 
-// Storagef says that the state folder or the log folder cannot be written.
+// Storagef says that the state, log or model folder cannot be written, or has no room. Of
+// an error by which the launcher may not, the code says that: more room does not help.
 func Storagef(format string, args ...any) *Error {
-	return newf(launcherapi.CodeStorage, format, args...)
+	e := newf(launcherapi.CodeStorage, format, args...)
+	if errors.Is(e.Cause, fs.ErrPermission) || errors.Is(e.Cause, syscall.EROFS) {
+		e.Code = launcherapi.CodeNoAccess
+	}
+	return e
 }

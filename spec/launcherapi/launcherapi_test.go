@@ -62,7 +62,7 @@ func TestACodeHasAStatusThatLeadsBackToOneOfItsKind(t *testing.T) {
 		launcherapi.CodeInvalid: 422, launcherapi.CodeUnauthorized: 401, launcherapi.CodeForbidden: 403, launcherapi.CodeNotFound: 404,
 		launcherapi.CodeExists: 409, launcherapi.CodeConflict: 409, launcherapi.CodePortTaken: 409, launcherapi.CodeDoesNotFit: 409,
 		launcherapi.CodeGone: 410, launcherapi.CodeTooLarge: 413, launcherapi.CodeRange: 416, launcherapi.CodeKeyReused: 422,
-		launcherapi.CodeTooMany: 429, launcherapi.CodeInternal: 500, launcherapi.CodeEngineFailed: 502, launcherapi.CodeUnavailable: 503,
+		launcherapi.CodeTooMany: 429, launcherapi.CodeInternal: 500, launcherapi.CodeNoAccess: 500, launcherapi.CodeEngineFailed: 502, launcherapi.CodeUnavailable: 503,
 		launcherapi.CodeEngineTimeout: 504, launcherapi.CodeStorage: 507,
 	} {
 		assert.Equal(t, status, launcherapi.StatusOf(code), code)
@@ -72,5 +72,6 @@ func TestACodeHasAStatusThatLeadsBackToOneOfItsKind(t *testing.T) {
 	assert.Equal(t, launcherapi.CodeConflict, launcherapi.CodeOf(409))
 	assert.Equal(t, launcherapi.CodeInvalid, launcherapi.CodeOf(422))
 	assert.Equal(t, launcherapi.CodeInvalid, launcherapi.CodeOf(418))
+	assert.Equal(t, launcherapi.CodeInternal, launcherapi.CodeOf(500))
 	assert.Equal(t, launcherapi.CodeInternal, launcherapi.CodeOf(599))
 }

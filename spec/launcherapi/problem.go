@@ -25,6 +25,7 @@ const (
 	CodeKeyReused     = "key_reused"      // 422: the Idempotency-Key came with another body
 	CodeTooMany       = "too_many"        // 429
 	CodeInternal      = "internal"        // 500
+	CodeNoAccess      = "no_access"       // 500: the launcher may not write, or read, in its state, log or model folder
 	CodeEngineFailed  = "engine_failed"   // 502: the engine died or refused
 	CodeSourceFailed  = "source_failed"   // 502: the source of a model did not send what it should
 	CodeUnavailable   = "unavailable"     // 503: the launcher is going down
@@ -47,6 +48,7 @@ var statusOfCode = map[string]int{
 	CodeKeyReused:     http.StatusUnprocessableEntity,
 	CodeTooMany:       http.StatusTooManyRequests,
 	CodeInternal:      http.StatusInternalServerError,
+	CodeNoAccess:      http.StatusInternalServerError,
 	CodeEngineFailed:  http.StatusBadGateway,
 	CodeSourceFailed:  http.StatusBadGateway,
 	CodeUnavailable:   http.StatusServiceUnavailable,
@@ -71,6 +73,8 @@ func CodeOf(status int) string {
 		return CodeConflict
 	case http.StatusUnprocessableEntity:
 		return CodeInvalid
+	case http.StatusInternalServerError:
+		return CodeInternal
 	case http.StatusBadGateway:
 		return CodeEngineFailed
 	}

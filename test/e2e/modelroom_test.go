@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/hubserver"
@@ -150,4 +151,33 @@ func TestALauncherKeepsItsStoreBetweenTheWatermarks(t *testing.T) {
 	assert.Contains(t, refused.Problem(t).Detail, "that is what 60% of it leave")
 	n.pull("hf://org/e")
 	assert.Len(t, names(), 3, "a person's is fetched beyond it")
+}
+
+func TestAStoreThatMayOnlyBeReadIsToldApartFromOneWithoutRoom(t *testing.T) {
+	t.Parallel()
+	f := models(t, hubWith(t, "org/a", "org/b"))
+	f.pull("hf://org/a")
+	if err := unix.Mount(f.dir, f.dir, "", unix.MS_BIND, ""); err != nil {
+		t.Skipf("NOT TESTED: A STORE CANNOT BE MADE READ-ONLY, SINCE ONLY ROOT MAY MOUNT ONE: %v", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(f.dir, unix.MNT_DETACH)) })
+	require.NoError(t, unix.Mount("", f.dir, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	n := NewStoppedNode(t, "--model-store", f.dir)
+	n.env = append(n.env, f.env...)
+	n.Start()
+	all := n.models().Models
+	require.Len(t, all, 1)
+	assert.Equal(t, "Ready", all[0].State)
+	for _, refused := range []Answer{
+		n.Call("PUT", "/v2/vllm/instances/i", of("org/a", 0, "model_cache", "require")),
+		n.ask("hf://org/b"), n.Call("DELETE", "/v2/models/"+all[0].ID, nil),
+	} {
+		p := refused.Problem(t)
+		assert.Equal(t, 500, p.Status, p.Detail)
+		assert.Equal(t, launcherapi.CodeNoAccess, p.Code)
+		assert.Contains(t, p.Detail, f.dir)
+		assert.Contains(t, p.Detail, "read-only file system")
+	}
+	n.Create("i", of("org/a", 0, "model_cache", "off"))
+	n.Await("i", "awake")
 }

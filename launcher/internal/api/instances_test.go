@@ -125,7 +125,7 @@ func TestEveryKindOfErrorHasItsStatus(t *testing.T) {
 	r.client = r.Client() // which holds nothing against the document: a GET comes to few of these
 	for code, status := range map[string]int{
 		launcherapi.CodeInvalid: 422, launcherapi.CodeNotFound: 404, launcherapi.CodeExists: 409, launcherapi.CodeConflict: 409,
-		launcherapi.CodePortTaken: 409, launcherapi.CodeDoesNotFit: 409, launcherapi.CodeInternal: 500, launcherapi.CodeEngineFailed: 502,
+		launcherapi.CodePortTaken: 409, launcherapi.CodeDoesNotFit: 409, launcherapi.CodeInternal: 500, launcherapi.CodeNoAccess: 500, launcherapi.CodeEngineFailed: 502,
 		launcherapi.CodeUnavailable: 503, launcherapi.CodeEngineTimeout: 504, launcherapi.CodeStorage: 507, launcherapi.CodeTooMany: 429,
 	} {
 		r.instances.FailNext(&launcher.Error{Code: code, Detail: "because"})

@@ -53,8 +53,8 @@ func routes() []route {
 		{id: "ready", method: http.MethodGet, path: readyPath, tag: tagService, summary: "The launcher takes calls", public: true, doc: docReady, handle: handler((*Server).ready)},
 		{id: "metrics", method: http.MethodGet, path: metricsPath, tag: tagService, summary: "Metrics for Prometheus", doc: docMetrics, handle: handler((*Server).metrics)},
 
-		{id: "create_instance", method: http.MethodPost, path: instancesPath, tag: tagInstances, summary: "Create and start an instance; the launcher makes its id", errors: []int{400, 403, 409, 415, 422, 502, 507}, doc: status(http.StatusCreated), handle: handler((*Server).createInstance)},
-		{id: "create_named_instance", method: http.MethodPut, path: instancePath, tag: tagInstances, summary: "Create and start an instance with a given id", errors: []int{400, 403, 409, 415, 422, 502, 507}, doc: status(http.StatusCreated), handle: handler((*Server).createNamedInstance)},
+		{id: "create_instance", method: http.MethodPost, path: instancesPath, tag: tagInstances, summary: "Create and start an instance; the launcher makes its id", errors: []int{400, 403, 409, 415, 422, 500, 502, 507}, doc: status(http.StatusCreated), handle: handler((*Server).createInstance)},
+		{id: "create_named_instance", method: http.MethodPut, path: instancePath, tag: tagInstances, summary: "Create and start an instance with a given id", errors: []int{400, 403, 409, 415, 422, 500, 502, 507}, doc: status(http.StatusCreated), handle: handler((*Server).createNamedInstance)},
 		{id: "get_all_instances", method: http.MethodGet, path: instancesPath, tag: tagInstances, summary: "Every instance, or with detail=false their ids", errors: []int{422}, doc: docList, handle: handler((*Server).listInstances)},
 		{id: "get_instance_status", method: http.MethodGet, path: instancePath, tag: tagInstances, summary: "One instance", errors: []int{404}, handle: handler((*Server).getInstance)},
 		{id: "delete_instance", method: http.MethodDelete, path: instancePath, tag: tagInstances, summary: "Stop an instance's whole process tree and forget it", errors: []int{404, 504}, handle: handler((*Server).deleteInstance)},
@@ -66,21 +66,21 @@ func routes() []route {
 
 		{id: "get_preloaders", method: http.MethodGet, path: "/v2/vllm/preloaders", tag: tagInstances, summary: "Processes that have the engine loaded, from which instances are forked", handle: handler((*Server).preloaders)},
 
-		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 403, 404, 409, 415, 422, 502, 504, 507}, doc: docSwap, handle: handler((*Server).swap)},
+		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 403, 404, 409, 415, 422, 500, 502, 504, 507}, doc: docSwap, handle: handler((*Server).swap)},
 		{id: "call_off_swap", method: http.MethodDelete, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Call off a swap that waits for its turn", errors: []int{404, 409, 422}, doc: docCallOff, handle: handler((*Server).callOffSwap)},
 		{id: "get_gpus", method: http.MethodGet, path: "/v2/gpus", tag: tagGPUs, summary: "GPUs, and what is on each", handle: handler((*Server).gpus)},
 
-		{id: "get_models", method: http.MethodGet, path: modelsPath, tag: tagModels, summary: "Every model of the model store", errors: []int{404, 507}, handle: handler((*Server).listModels)},
-		{id: "pull_model", method: http.MethodPut, path: modelsPath, tag: tagModels, summary: "Have a model fetched into the model store", errors: []int{400, 403, 404, 409, 415, 422, 502, 507}, doc: docPull, handle: handler((*Server).pullModel)},
-		{id: "get_model", method: http.MethodGet, path: modelPath, tag: tagModels, summary: "One model", errors: []int{404, 507}, handle: handler((*Server).getModel)},
-		{id: "delete_model", method: http.MethodDelete, path: modelPath, tag: tagModels, summary: "End the fetch of a model, and remove it", errors: []int{404, 409, 422, 507}, doc: docRemoveModel, handle: handler((*Server).deleteModel)},
-		{id: "warm_model", method: http.MethodPost, path: warmPath, tag: tagModels, summary: "Read a model into main memory", errors: []int{404, 409, 507}, doc: docWarm, handle: handler((*Server).warmModel)},
+		{id: "get_models", method: http.MethodGet, path: modelsPath, tag: tagModels, summary: "Every model of the model store", errors: []int{404, 500, 507}, handle: handler((*Server).listModels)},
+		{id: "pull_model", method: http.MethodPut, path: modelsPath, tag: tagModels, summary: "Have a model fetched into the model store", errors: []int{400, 403, 404, 409, 415, 422, 500, 502, 507}, doc: docPull, handle: handler((*Server).pullModel)},
+		{id: "get_model", method: http.MethodGet, path: modelPath, tag: tagModels, summary: "One model", errors: []int{404, 500, 507}, handle: handler((*Server).getModel)},
+		{id: "delete_model", method: http.MethodDelete, path: modelPath, tag: tagModels, summary: "End the fetch of a model, and remove it", errors: []int{404, 409, 422, 500, 507}, doc: docRemoveModel, handle: handler((*Server).deleteModel)},
+		{id: "warm_model", method: http.MethodPost, path: warmPath, tag: tagModels, summary: "Read a model into main memory", errors: []int{404, 409, 500, 507}, doc: docWarm, handle: handler((*Server).warmModel)},
 		{id: "watch_models", method: http.MethodGet, path: modelsPath + "/watch", tag: tagModels, summary: "Stream of what happens to models", errors: []int{404, 422}, doc: docWatchModels, handle: handler((*Server).watchModels)},
 
-		{id: "get_compile_caches", method: http.MethodGet, path: compiledPath, tag: tagCompiled, summary: "What engines have compiled and kept, for each kind of engine and GPU", errors: []int{404, 507}, handle: handler((*Server).listCompiled)},
-		{id: "export_compile_cache", method: http.MethodGet, path: oneCompiled, tag: tagCompiled, summary: "A compile cache as a tar stream, for a launcher of another node", errors: []int{404, 409, 507}, doc: docExport, handle: handler((*Server).exportCompiled)},
-		{id: "import_compile_cache", method: http.MethodPut, path: oneCompiled, tag: tagCompiled, summary: "Take in what a launcher of another node has exported", errors: []int{404, 409, 422, 507}, doc: docImport, handle: handler((*Server).importCompiled)},
-		{id: "delete_compile_cache", method: http.MethodDelete, path: oneCompiled, tag: tagCompiled, summary: "Remove a compile cache, or begin that of this launcher's engines anew", errors: []int{404, 409, 507}, handle: handler((*Server).deleteCompiled)},
+		{id: "get_compile_caches", method: http.MethodGet, path: compiledPath, tag: tagCompiled, summary: "What engines have compiled and kept, for each kind of engine and GPU", errors: []int{404, 500, 507}, handle: handler((*Server).listCompiled)},
+		{id: "export_compile_cache", method: http.MethodGet, path: oneCompiled, tag: tagCompiled, summary: "A compile cache as a tar stream, for a launcher of another node", errors: []int{404, 409, 500, 507}, doc: docExport, handle: handler((*Server).exportCompiled)},
+		{id: "import_compile_cache", method: http.MethodPut, path: oneCompiled, tag: tagCompiled, summary: "Take in what a launcher of another node has exported", errors: []int{404, 409, 422, 500, 507}, doc: docImport, handle: handler((*Server).importCompiled)},
+		{id: "delete_compile_cache", method: http.MethodDelete, path: oneCompiled, tag: tagCompiled, summary: "Remove a compile cache, or begin that of this launcher's engines anew", errors: []int{404, 409, 500, 507}, handle: handler((*Server).deleteCompiled)},
 	}
 }
 
@@ -149,6 +149,8 @@ func meaning(status int) string {
 		return "No JSON, no UTF-8, no body where one is needed, or a malformed Range"
 	case http.StatusUnauthorized:
 		return "No token, or a wrong one"
+	case http.StatusInternalServerError:
+		return "The launcher may not write, or read, in its own folders, or something went wrong in it"
 	case http.StatusServiceUnavailable:
 		return "The launcher is closing, or cannot do that just now"
 	}
