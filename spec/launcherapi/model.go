@@ -19,6 +19,8 @@ type ModelRequest struct {
 
 	WantedBy string `json:"wanted_by,omitempty" maxLength:"256" doc:"Who wants the model: as long as somebody does it is not removed by others." example:"pool-a"`
 
+	UnlessThere bool `json:"unless_there,omitempty" doc:"Where wanted_by has the model whole already, what this request says of it is noted, and its source is not asked which version it has now. The source is asked all the same where private is said otherwise than before, or the model is not as expected."`
+
 	Retention string `json:"retention,omitempty" enum:"keep,lru,default" doc:"What becomes of the model when its room is needed for another and nobody uses it. keep: it stays. lru: it goes, the one that was used longest ago first; nor does any other go for it, where wanted_by is given. default: what was said before is taken back. Absent: as said before, else keep where wanted_by is given, and as the launcher's --model-retention says where not." example:"keep"`
 
 	Credentials fetchapi.Credentials `json:"credentials,omitempty" writeOnly:"true" doc:"What is shown to the source in place of the launcher's own credential for it: values by the names of the variables that modelfetch else reads, such as HF_TOKEN, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS_JSON, AZURE_STORAGE_KEY or DOCKER_AUTH_CONFIG. They are for this call alone, are never shown, and are not kept."`

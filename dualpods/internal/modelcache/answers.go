@@ -128,6 +128,7 @@ func (c *Controller) ask(call Call, wanted Wanted) {
 				URI: wanted.URI, Ref: wanted.Ref, Include: wanted.Include, Exclude: wanted.Exclude,
 				WantedBy: call.Holder, Retention: wanted.Retention, Private: wanted.Private, Warm: wanted.Warm,
 				ExpectedBytes: wanted.ExpectedBytes, ExpectedDigest: wanted.ExpectedDigest, Credentials: wanted.Credentials,
+				UnlessThere: true, // what is whole was asked for once, and only what is said of it has changed
 			})
 		}
 		if call.Remove != "" && launcher.CodeOf(err) == launcherapi.CodeNotFound {

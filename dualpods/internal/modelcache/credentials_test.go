@@ -181,6 +181,7 @@ func TestASecretThatIsMadeOrChangedIsToldTheLaunchersAtOnce(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonSecretRead, is.Reason)
 	require.Len(t, s.calls(), 2)
 	assert.True(t, assert.ObjectsAreEqual(fetchapi.Credentials{"HF_TOKEN": "right-token"}, s.calls()[1].Credentials))
+	assert.True(t, s.calls()[1].UnlessThere, "a launcher asks no source for what it has")
 	s.secret.Labels = map[string]string{"new": "label"}
 	s.pass()
 	require.Len(t, s.calls(), 2, "what is in it is the same")

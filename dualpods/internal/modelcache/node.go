@@ -98,8 +98,9 @@ func (d *decision) lacks(c *v1alpha1.ClusterModelCache, told *Told, at store, s 
 	}
 }
 
-// note has a launcher note what becomes of a copy when room is needed, who may read it,
-// and whether it is to be in main memory, where that was changed. It gives why that could not be noted.
+// note has a launcher note what becomes of a copy when room is needed and whether it is to
+// be in main memory, where that was changed, and who may read it, of which the launcher asks
+// the source. It gives why that could not be noted.
 func (d *decision) note(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m nodeview.Model, answer Answer) (why string) {
 	holder := Holder(c)
 	var changed []string

@@ -38,7 +38,7 @@ var errRemoved = launcher.Conflictf("somebody has removed the model while it was
 // all the same, since its branch may have moved.
 //
 //	the version            effect
-//	is there, whole        Ready
+//	is there, whole        Ready; with unless_there its holder's source is not asked
 //	is being fetched       joins that fetch
 //	partial or damaged     fetched: what is missing
 //	is not there           fetched
@@ -154,6 +154,7 @@ func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, e
 	defer func() { err = errors.Join(err, release()) }()
 	return modelpull.Run(ctx, modelpull.Options{
 		Store: store, Program: k.opts.Program, URI: p.URI, Selection: selection(p.ModelRequest), Ref: p.Ref, Holder: p.WantedBy, Retention: modelstore.Retention(p.Retention), Private: p.Private, Warm: p.Warm,
+		UnlessThere: p.UnlessThere,
 		Expected:    modelpull.Expected{Bytes: p.ExpectedBytes, Digest: p.ExpectedDigest},
 		Credentials: p.Credentials, Stderr: k.opts.Stderr, Start: k.opts.Start,
 		Admitted: func(m *fetchapi.Manifest) { k.admitted(p, m) },

@@ -85,6 +85,24 @@ func (s *Store) Want(w Want) error {
 	return s.mendHubFor(w.URI) // which shows versions by the names that they were asked for
 }
 
+// Held gives the version that a holder has whole by a name, and what the holder has said
+// of it. Of several, as of two branches, ref says which is meant.
+func (r *Reader) Held(holder string, name modelref.Name, ref string, of modelref.Selection) (Version, Want, bool) {
+	all, _ := r.Versions() // without them nobody has any
+	for _, v := range slices.Backward(all) {
+		asked, ours := name.Of(v.Manifest.URI)
+		if v.Damage != nil || !ours || !v.ref().Is(asked) {
+			continue
+		}
+		for _, w := range v.Wants {
+			if w.Holder == holder && holder != "" && (ref == "" || w.Ref == ref) && w.SameSelection(of) {
+				return v, w, true
+			}
+		}
+	}
+	return Version{}, Want{}, false
+}
+
 // Unwant drops what a holder wanted of a version. The version stays.
 func (s *Store) Unwant(key, holder string) error {
 	s.mu.Lock()
