@@ -3,10 +3,8 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
-	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -31,7 +29,6 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/models"
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/launcher/internal/outlog"
-	"hotseat.dev/hotseat/launcher/internal/pagecache"
 	"hotseat.dev/hotseat/launcher/internal/preload"
 	"hotseat.dev/hotseat/launcher/internal/process"
 	"hotseat.dev/hotseat/launcher/internal/process/procfs"
@@ -172,17 +169,8 @@ func (d *Daemon) open() error {
 	if err := d.openLogs(); err != nil {
 		return err
 	}
-	if d.opts.ModelStore != "" {
-		if d.models, err = modelstore.NewUser(d.opts.ModelStore, "the launcher of "+cmp.Or(d.opts.ModelUser, d.opts.StateDir)); err != nil {
-			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
-		}
-		if d.keeper, err = models.New(models.Options{
-			Dir: d.opts.ModelStore, Limit: d.opts.ModelLimit, Retention: modelstore.Retention(d.opts.ModelRetention), Marks: modelstore.Watermarks{High: d.opts.ModelGCHigh, Low: d.opts.ModelGCLow}, Program: d.opts.ModelFetch,
-			Stderr: os.Stderr, Start: (&fetches{host: host, dir: d.opts.ModelStore, memory: d.opts.ModelFetchMemory, logger: d.log}).start, Pulled: d.metrics.Pulled, Evicted: d.metrics.Evicted, Room: pagecache.Room, Logger: d.log,
-		}); err != nil {
-			return fmt.Errorf("--model-store %s: %w", d.opts.ModelStore, err)
-		}
-		d.later(d.keeper.Close)
+	if err := d.openModels(host); err != nil {
+		return err
 	}
 	written, err := d.openState(state)
 	if err != nil {
@@ -192,54 +180,6 @@ func (d *Daemon) open() error {
 	d.assemble(gpus, host, written, access)
 	return nil
 }
-
-// openAccess decides who may call; nil: everybody who reaches the port.
-func (d *Daemon) openAccess() (api.Access, error) {
-	certified := d.opts.TLS.ClientCAFile != ""
-	if d.opts.TokenFile == "" {
-		if certified {
-			return api.Certificate{}, nil
-		}
-		return nil, nil //nolint:nilnil // no rule at all
-	}
-	token, err := api.OpenTokenFile(d.opts.TokenFile)
-	if err != nil {
-		return nil, err
-	}
-	mode, exposed, err := token.Exposed()
-	if exposed && !inPod() {
-		d.log.Warn("EVERY USER OF THIS MACHINE CAN READ THE TOKEN: chmod o-r",
-			"token_file", d.opts.TokenFile, "mode", fmt.Sprintf("%#o", mode))
-	}
-	if certified {
-		return api.Certificate{Else: token}, err
-	}
-	return token, err
-}
-
-// secure has the control API served by TLS, where there is a certificate.
-func (d *Daemon) secure() error {
-	given := d.opts.TLS
-	switch {
-	case given == mtls.Server{}:
-		return nil
-	case given.CertFile == "" && given.KeyFile == "":
-		return errors.New("--client-ca: clients show certificates by TLS alone: give the launcher its own with --tls-cert and --tls-key")
-	case given.CertFile == "" || given.KeyFile == "":
-		return errors.New("--tls-cert and --tls-key are the two files of one certificate: give both")
-	}
-	config, err := given.Config()
-	if err != nil {
-		return fmt.Errorf("%w; see --tls-cert, --tls-key and --client-ca", err)
-	}
-	d.listener = tls.NewListener(d.listener, config)
-	return nil
-}
-
-// inPod says that this process runs in a Pod of Kubernetes, whose files only the
-// launcher and its engines can read
-// (https://kubernetes.io/docs/concepts/services-networking/service/#environment-variables).
-func inPod() bool { return os.Getenv("KUBERNETES_SERVICE_HOST") != "" }
 
 func (d *Daemon) later(f func() error) { d.undo = append(d.undo, f) }
 
@@ -423,14 +363,4 @@ func (d *Daemon) prune() {
 		d.log.Info("dropped old logs", "logs", removed)
 	}
 	d.pruneCompiled()
-}
-
-// usedModels are the models that instances use.
-type usedModels struct {
-	*modelstore.User
-	mayRead func(v modelstore.Version, env func(name string) string) error
-}
-
-func (u usedModels) MayRead(v modelstore.Version, env func(name string) string) error {
-	return u.mayRead(v, env)
 }

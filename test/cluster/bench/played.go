@@ -16,12 +16,9 @@ import (
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
 )
 
@@ -265,114 +262,6 @@ func (p *played) close() error {
 	}
 	p.fail(nil)
 	return p.Down()
-}
-
-const nodeFormat = "played-%d"
-
-func nodeName(n int) string { return fmt.Sprintf(nodeFormat, n) }
-
-func launcherName(n int) string { return "launcher-" + nodeName(n) }
-
-// makeNodes makes the nodes, each with a launcher, and waits until these run.
-func (p *played) makeNodes() error {
-	var launchers []*corev1.Pod
-	var nodes []*corev1.Node
-	for n := range p.nodes {
-		p.next[n] = firstRequester
-		nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName(n), Labels: map[string]string{corev1.LabelHostname: nodeName(n)}}})
-		launchers = append(launchers, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{
-				Namespace: namespace, Name: launcherName(n), Annotations: map[string]string{ipAnnotation: podAddress(n, 1)},
-				Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: "simulated"},
-			},
-			Spec: corev1.PodSpec{NodeName: nodeName(n), Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "hotseat.local/launcher:dev"}}},
-		})
-	}
-	for _, l := range launchers {
-		grouped(l, p.group)
-	}
-	if err := sideBySide(p.ctx, nodes, func(ctx context.Context, n *corev1.Node) error { return p.api.Create(ctx, n) }); err != nil {
-		return fmt.Errorf("cannot make the nodes: %w", err)
-	}
-	if err := p.create(launchers); err != nil {
-		return err
-	}
-	return p.until("the launchers run", func(c *crowd) bool { return c.running == p.nodes })
-}
-
-func (p *played) create(pods []*corev1.Pod) error {
-	err := sideBySide(p.ctx, pods, func(ctx context.Context, pod *corev1.Pod) error { return p.api.Create(ctx, pod) })
-	if err != nil {
-		return fmt.Errorf("cannot make Pods: %w", err)
-	}
-	return nil
-}
-
-func (p *played) delete(pods []*corev1.Pod) error {
-	err := sideBySide(p.ctx, pods, func(ctx context.Context, pod *corev1.Pod) error { return p.api.Delete(ctx, pod) })
-	if err != nil {
-		return fmt.Errorf("cannot delete Pods: %w", err)
-	}
-	return nil
-}
-
-// come makes requesters and waits until all are served.
-func (p *played) come(pods []*corev1.Pod) error {
-	there := p.served() + len(pods)
-	if err := p.create(pods); err != nil {
-		return err
-	}
-	return p.until("all requesters are served", func(c *crowd) bool { return c.served == there })
-}
-
-// leave deletes requesters and waits until they are gone. The next ones have the
-// same GPUs.
-func (p *played) leave(pods []*corev1.Pod) error {
-	left := p.present() - len(pods)
-	if err := p.delete(pods); err != nil {
-		return err
-	}
-	for n := range p.next {
-		p.next[n] += (gpusOfNode - p.next[n]%gpusOfNode) % gpusOfNode
-	}
-	return p.until("the requesters are gone", func(c *crowd) bool { return c.requesters == left })
-}
-
-func (p *played) served() int {
-	p.crowd.mu.Lock()
-	defer p.crowd.mu.Unlock()
-	return p.crowd.served
-}
-
-func (p *played) present() int {
-	p.crowd.mu.Lock()
-	defer p.crowd.mu.Unlock()
-	return p.crowd.requesters
-}
-
-// requesters are new ones, not made yet: one on each of count nodes, and from the
-// first node again when there are more than nodes.
-func (p *played) requesters(count int) []*corev1.Pod {
-	var pods []*corev1.Pod
-	for i := range count {
-		node := i % p.nodes
-		pod := requesterPod("probe", fmt.Sprintf("r-%d-%d", node, p.next[node]))
-		pod.Spec.NodeName = nodeName(node)
-		pod.Annotations[ipAnnotation] = podAddress(node, p.next[node])
-		p.next[node]++
-		pods = append(pods, pod)
-	}
-	return pods
-}
-
-// until waits until so is true of the Pods.
-func (p *played) until(what string, so func(*crowd) bool) error {
-	ctx, stop := context.WithTimeout(p.ctx, patience)
-	defer stop()
-	if err := p.crowd.until(ctx, so); err != nil {
-		return fmt.Errorf("waited in vain that %s: %w (%s)", what, err, p.crowd)
-	}
-	return nil
 }
 
 // notes are what the stand-in saw, by the UIDs of requesters.
