@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
+	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/modelvolume"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -32,7 +33,7 @@ func (t *Told) claim(c *v1alpha1.ClusterModelCache, w *World) {
 }
 
 // mountable tells of the claim, while Pods name it.
-func (t *Told) mountable(s *v1alpha1.ClusterModelCacheStatus, set setter) {
+func (t *Told) mountable(s *v1alpha1.ClusterModelCacheStatus, set binding.Setter) {
 	switch m := t.Mounted; {
 	case m.pods == 0:
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionMountable)

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/launcher"
@@ -17,9 +16,8 @@ import (
 
 // Bounds of what a status says, in bytes.
 const (
-	maxWhy     = 1024
-	maxMessage = 4096
-	maxUsers   = 16 // of a node, in names
+	maxWhy   = 1024
+	maxUsers = 16 // of a node, in names
 )
 
 // show puts what is known of a cache in its status.
@@ -51,15 +49,7 @@ func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 	}
 	s.Progress = fmt.Sprintf("%d/%d", s.Ready, s.Desired)
 	s.Nodes, s.NodesLeftOut = listed(t.Nodes)
-	set := func(kind string, is bool, reason, message string) {
-		status := metav1.ConditionFalse
-		if is {
-			status = metav1.ConditionTrue
-		}
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: binding.Shortened(message, maxMessage), ObservedGeneration: c.Generation,
-		})
-	}
+	set := binding.SetterOf(&s.Conditions, c.Generation)
 	t.resolved(set)
 	t.available(s, set)
 	switch {
@@ -76,11 +66,8 @@ func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 	t.blocked(c, set)
 }
 
-// setter sets a condition.
-type setter func(kind string, is bool, reason, message string)
-
 // blocked tells what keeps an object that is being deleted.
-func (t *Told) blocked(c *v1alpha1.ClusterModelCache, set setter) {
+func (t *Told) blocked(c *v1alpha1.ClusterModelCache, set binding.Setter) {
 	switch {
 	case c.DeletionTimestamp.IsZero():
 		meta.RemoveStatusCondition(&c.Status.Conditions, v1alpha1.ConditionDeletionBlocked)
@@ -91,7 +78,7 @@ func (t *Told) blocked(c *v1alpha1.ClusterModelCache, set setter) {
 	}
 }
 
-func (t *Told) resolved(set setter) {
+func (t *Told) resolved(set binding.Setter) {
 	switch {
 	case t.Revision != "":
 		set(v1alpha1.ConditionResolved, true, v1alpha1.ReasonResolved, "")
@@ -102,7 +89,7 @@ func (t *Told) resolved(set setter) {
 	}
 }
 
-func (t *Told) available(s *v1alpha1.ClusterModelCacheStatus, set setter) {
+func (t *Told) available(s *v1alpha1.ClusterModelCacheStatus, set binding.Setter) {
 	switch {
 	case t.Problem != "":
 		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNodeGroupMissing, t.Problem)
@@ -125,7 +112,7 @@ func (t *Told) available(s *v1alpha1.ClusterModelCacheStatus, set setter) {
 	}
 }
 
-func (t *Told) degraded(s *v1alpha1.ClusterModelCacheStatus, set setter) {
+func (t *Told) degraded(s *v1alpha1.ClusterModelCacheStatus, set binding.Setter) {
 	for _, n := range s.Nodes {
 		if n.State == v1alpha1.ModelNodeFailed {
 			set(v1alpha1.ConditionDegraded, true, cmp.Or(t.Cause, v1alpha1.ReasonFailed), "node "+n.Node+": "+n.Why)

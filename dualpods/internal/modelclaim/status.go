@@ -5,7 +5,6 @@ import (
 	"path"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/launcher"
@@ -13,11 +12,8 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Bounds of what a status says.
-const (
-	maxMessage = 4096 // bytes
-	maxUsers   = 16
-)
+// maxUsers is how many of those that use a model a status names.
+const maxUsers = 16
 
 // show puts what is known of a cache in its status.
 func (t *Told) show(c *v1alpha1.ModelCache) {
@@ -31,15 +27,7 @@ func (t *Told) show(c *v1alpha1.ModelCache) {
 		s.ModelID, s.Revision, s.SizeBytes, s.Size, s.ClaimUID, s.Folder = "", "", 0, "", "", ""
 	}
 	s.InUse, s.InUseBy = int32(t.Pods), t.Users[:min(len(t.Users), maxUsers)]
-	set := func(kind string, is bool, reason, message string) {
-		status := metav1.ConditionFalse
-		if is {
-			status = metav1.ConditionTrue
-		}
-		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
-			Type: kind, Status: status, Reason: reason, Message: binding.Shortened(message, maxMessage), ObservedGeneration: c.Generation,
-		})
-	}
+	set := binding.SetterOf(&s.Conditions, c.Generation)
 	set(v1alpha1.ConditionAvailable, t.Whole, cmp.Or(t.Reason, v1alpha1.ReasonWhole), t.Why)
 	switch {
 	case s.Revision != "":
@@ -60,11 +48,8 @@ func (t *Told) show(c *v1alpha1.ModelCache) {
 	t.problems(c, set)
 }
 
-// setter sets a condition.
-type setter func(kind string, is bool, reason, message string)
-
 // problems tells what somebody may want to act on.
-func (t *Told) problems(c *v1alpha1.ModelCache, set setter) {
+func (t *Told) problems(c *v1alpha1.ModelCache, set binding.Setter) {
 	s := &c.Status
 	again := t.Tries > 0 && t.Failed == "" // what the last try met is told until one has ended well
 	switch {
