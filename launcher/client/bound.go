@@ -31,7 +31,7 @@ type lines struct{ *bufio.Scanner }
 
 func linesOf(stream io.Reader) lines {
 	l := lines{bufio.NewScanner(stream)}
-	l.Buffer(nil, maxAnswer)
+	l.Buffer(make([]byte, 0, 1<<10), maxAnswer) // what one grows to stays as long as the stream
 	return l
 }
 
@@ -48,28 +48,36 @@ func (l lines) end() error {
 }
 
 // weights bound the size of what a watch has told of all its objects, since its
-// readers keep them.
+// readers keep them. Who watches a thousand launchers has a thousand of these, and most
+// objects are short.
 type weights struct {
-	each map[string]int // bytes, by the object's id
-	sum  int
+	beyond map[string]int // bytes of long ones beyond shortBytes, by the object's id
+	sum    int
 }
 
-// put notes an object. Each takes up to keptBytes beside its text. The error is
-// errTooLong.
-func (w *weights) put(id string, bytes int) error {
-	const keptBytes = 4 << 10
+// Each object takes up to keptBytes beside its text.
+const (
+	shortBytes = 1 << 10
+	keptBytes  = 4<<10 + shortBytes
+)
+
+// put notes an object, beside so many others. The error is errTooLong.
+func (w *weights) put(id string, bytes, others int) error {
 	w.drop(id)
-	if w.each == nil {
-		w.each = map[string]int{}
+	if bytes > shortBytes {
+		if w.beyond == nil {
+			w.beyond = map[string]int{}
+		}
+		w.beyond[id] = bytes - shortBytes
+		w.sum += bytes - shortBytes
 	}
-	w.each[id] = bytes + keptBytes
-	if w.sum += w.each[id]; w.sum > maxAnswer {
+	if w.sum+others*keptBytes > maxAnswer {
 		return errTooLong
 	}
 	return nil
 }
 
 func (w *weights) drop(id string) {
-	w.sum -= w.each[id]
-	delete(w.each, id)
+	w.sum -= w.beyond[id]
+	delete(w.beyond, id)
 }

@@ -29,6 +29,8 @@ type Options struct {
 	// of its own, which would cut streams and long verbs. Nil: the Client makes
 	// one.
 	HTTPClient *http.Client
+	// Streams makes the calls of watches, which last. Nil: HTTPClient.
+	Streams *http.Client
 	// Heartbeat is the time between heartbeats of a quiet stream, at least 100 ms;
 	// a stream that is silent for three of them is taken for dead. 0: 10 s.
 	Heartbeat time.Duration
@@ -53,6 +55,7 @@ type Client struct {
 	token     string
 	http      *http.Client
 	own       bool // the Client has made http, and closes it
+	streams   *http.Client
 	heartbeat time.Duration
 	reconnect time.Duration
 	header    func(context.Context) map[string]string
@@ -80,12 +83,15 @@ func New(opts Options) (*Client, error) {
 		return nil, fmt.Errorf("cannot use the address %q: write it like http://127.0.0.1:8001", opts.Server)
 	}
 	base.Path = strings.TrimSuffix(base.Path, "/")
-	c := &Client{base: base, token: opts.Token, http: opts.HTTPClient, heartbeat: opts.Heartbeat, reconnect: opts.Reconnect, header: opts.Header, lost: opts.Lost, log: opts.Logger}
+	c := &Client{base: base, token: opts.Token, http: opts.HTTPClient, streams: opts.Streams, heartbeat: opts.Heartbeat, reconnect: opts.Reconnect, header: opts.Header, lost: opts.Lost, log: opts.Logger}
 	if c.http == nil {
 		transport := http.DefaultTransport.(*http.Transport).Clone()
 		transport.DialContext = (&net.Dialer{Timeout: dialTimeout, KeepAlive: defaultHeartbeat}).DialContext
 		transport.TLSClientConfig = opts.TLS
 		c.http, c.own = &http.Client{Transport: transport}, true
+	}
+	if c.streams == nil {
+		c.streams = c.http
 	}
 	if c.heartbeat == 0 {
 		c.heartbeat = defaultHeartbeat
@@ -117,6 +123,7 @@ type call struct {
 	header map[string]string
 	body   any       // nil: none
 	stream io.Reader // sent in place of a body, as it is read; nil: none
+	lasts  bool      // it is a watch
 }
 
 // instancePath is the escaped path of an instance.
@@ -155,7 +162,11 @@ func (c *Client) send(ctx context.Context, what call) (*http.Response, error) {
 	for name, value := range what.header {
 		req.Header.Set(name, value)
 	}
-	resp, err := c.http.Do(req)
+	by := c.http
+	if what.lasts {
+		by = c.streams
+	}
+	resp, err := by.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach the launcher: %w", err)
 	}

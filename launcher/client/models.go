@@ -9,7 +9,6 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
-	"time"
 	"unique"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -55,39 +54,19 @@ func (c *Client) WarmModel(ctx context.Context, id string) (launcherapi.WarmedMo
 func FollowModels[T any](ctx context.Context, c *Client, keep func(launcherapi.Model) T) iter.Seq2[map[string]T, error] {
 	return func(yield func(map[string]T, error) bool) {
 		w := modelWatch[T]{keep: keep, told: map[string]T{}}
-		err := c.followModels(ctx, w.read, func() bool { return yield(w.told, nil) })
+		err := c.stream(ctx, modelsPath+"/watch", url.Values{}, func() {}, func(event launcherapi.RawEvent) error {
+			if changed, err := w.read(event); err != nil || !changed {
+				return err
+			}
+			if !yield(w.told, nil) {
+				return errLeft
+			}
+			return nil
+		})
 		if !errors.Is(err, errLeft) {
 			yield(nil, err)
 		}
 	}
-}
-
-// followModels has each line of the stream read, and passes on what has changed.
-func (c *Client) followModels(ctx context.Context, read func(line []byte) (changed bool, err error), pass func() bool) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	silence := time.AfterFunc(silences*c.heartbeat, func() { cancel(errSilent) })
-	defer silence.Stop()
-	resp, err := c.send(ctx, call{
-		method: http.MethodGet, path: modelsPath + "/watch", header: map[string]string{"Accept": ndjson},
-		query: url.Values{"heartbeat": {c.heartbeat.String()}},
-	})
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	events := linesOf(resp.Body)
-	for events.Scan() {
-		silence.Reset(silences * c.heartbeat)
-		changed, err := read(events.Bytes())
-		if err != nil {
-			return errors.Join(err, context.Cause(ctx))
-		}
-		if changed && !pass() {
-			return errLeft
-		}
-	}
-	return fmt.Errorf("cannot read the watch stream of models: %w", errors.Join(events.end(), context.Cause(ctx)))
 }
 
 // modelWatch is what a stream has told so far.
@@ -99,11 +78,7 @@ type modelWatch[T any] struct {
 }
 
 // read reads an event; changed says that there is another state to show.
-func (w *modelWatch[T]) read(line []byte) (changed bool, err error) {
-	var event launcherapi.RawEvent
-	if err := json.Unmarshal(line, &event); err != nil {
-		return false, fmt.Errorf("cannot read the watch stream of models: %w", err)
-	}
+func (w *modelWatch[T]) read(event launcherapi.RawEvent) (changed bool, err error) {
 	switch event.Type {
 	case launcherapi.EventCreated, launcherapi.EventUpdated, launcherapi.EventDeleted:
 		var m launcherapi.Model
@@ -121,7 +96,7 @@ func (w *modelWatch[T]) read(line []byte) (changed bool, err error) {
 			return w.whole, nil
 		}
 		w.told[m.ID] = w.keep(m)
-		if err := w.weights.put(m.ID, len(event.Object)); err != nil {
+		if err := w.weights.put(m.ID, len(event.Object), len(w.told)); err != nil {
 			return false, fmt.Errorf("cannot follow the watch stream: what it tells of models %w", err)
 		}
 		return w.whole, nil

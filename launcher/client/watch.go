@@ -6,20 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
-
-const ndjson = "application/x-ndjson"
-
-// silences is how many heartbeats may be missed before a connection is taken
-// for dead.
-const silences = 3
 
 // Watch gives the events of the launcher's instances, until the loop over it ends
 // or ctx does. A connection that breaks, or falls silent, is made again, and no
@@ -43,9 +35,7 @@ func (c *Client) Watch(ctx context.Context, since *uint64) iter.Seq2[launcherapi
 		if since != nil {
 			w.revision = *since
 		}
-		if err := w.run(ctx); err != nil && !errors.Is(err, errLeft) {
-			yield(launcherapi.WatchEvent{}, err)
-		}
+		w.end(w.run(ctx))
 	}
 }
 
@@ -60,32 +50,44 @@ type watch struct {
 	weights  weights // of the instances that events were given of
 }
 
-var (
-	errLeft   = errors.New("the loop has ended")
-	errSilent = errors.New("the launcher has fallen silent")
-)
+var errLeft = errors.New("the loop has ended")
+
+// end gives the loop the error that ends it, if it has not ended by itself.
+func (w *watch) end(err error) {
+	if err != nil && !errors.Is(err, errLeft) {
+		w.yield(launcherapi.WatchEvent{}, err)
+	}
+}
 
 func (w *watch) run(ctx context.Context) error {
 	for retry := w.c.retries(); ; {
-		err := w.once(ctx, retry)
-		switch {
-		case errors.Is(err, errLeft):
+		if err := w.retry(ctx, retry, w.once(ctx, retry)); err != nil {
 			return err
-		case ctx.Err() != nil:
-			return fmt.Errorf("cannot watch any longer: %w", context.Cause(ctx))
-		case IsGone(err) && w.listing:
-			w.stale = true
-			err = retry.wait(ctx)
-		case temporary(err):
-			w.c.log.Debug("the watch broke off", "revision", w.revision, "error", err)
-			err = retry.again(ctx, err)
-		default:
-			return err
-		}
-		if err != nil {
-			return fmt.Errorf("cannot watch any longer: %w", err)
 		}
 	}
+}
+
+// retry waits until it is time for another attempt after one that ended with err. It
+// returns an error when there is to be none.
+func (w *watch) retry(ctx context.Context, retry *retries, err error) error {
+	switch {
+	case errors.Is(err, errLeft):
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("cannot watch any longer: %w", context.Cause(ctx))
+	case IsGone(err) && w.listing:
+		w.stale = true
+		err = retry.wait(ctx)
+	case temporary(err):
+		w.c.log.Debug("the watch broke off", "revision", w.revision, "error", err)
+		err = retry.again(ctx, err)
+	default:
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("cannot watch any longer: %w", err)
+	}
+	return nil
 }
 
 // once lists, when a list is due, and gives events until the connection ends.
@@ -95,32 +97,13 @@ func (w *watch) once(ctx context.Context, retry *retries) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	silence := time.AfterFunc(silences*w.c.heartbeat, func() { cancel(errSilent) })
-	defer silence.Stop()
-	resp, err := w.c.send(ctx, call{
-		method: http.MethodGet, path: instancesPath + "/watch", header: map[string]string{"Accept": ndjson},
-		query: url.Values{"since": {strconv.FormatUint(w.revision, 10)}, "heartbeat": {w.c.heartbeat.String()}},
-	})
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	retry.connected()
-	events := linesOf(resp.Body)
-	for events.Scan() {
-		var event launcherapi.RawEvent
-		if err := json.Unmarshal(events.Bytes(), &event); err != nil {
-			return fmt.Errorf("cannot read the watch stream: %w", errors.Join(err, context.Cause(ctx)))
-		}
-		silence.Reset(silences * w.c.heartbeat)
+	return w.c.stream(ctx, instancesPath+"/watch", url.Values{"since": {strconv.FormatUint(w.revision, 10)}}, retry.connected, func(event launcherapi.RawEvent) error {
 		if err := w.tell(event); err != nil {
 			return err
 		}
 		retry.reset()
-	}
-	return fmt.Errorf("cannot read the watch stream: %w", errors.Join(events.end(), context.Cause(ctx)))
+		return nil
+	})
 }
 
 // tell passes an event of the stream on.
@@ -152,7 +135,7 @@ func (w *watch) weigh(kind launcherapi.EventType, id string, bytes int) error {
 		w.weights.drop(id)
 		return nil
 	}
-	if err := w.weights.put(id, bytes); err != nil {
+	if err := w.weights.put(id, bytes, len(w.known)); err != nil {
 		return fmt.Errorf("cannot follow the watch stream: what it tells of its instances %w", err)
 	}
 	return nil

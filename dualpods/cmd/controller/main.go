@@ -3,10 +3,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,15 +20,8 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// gcPercent is how much garbage there may be beside what is kept, unless the
-// environment variable GOGC says so: what is known of a cluster is kept for long,
-// and as much again in garbage, Go's default, is memory that nobody uses.
-const gcPercent = 40
-
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	boundGarbage()
 	if err := command().ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		fmt.Fprintln(os.Stderr, "controller:", err)
 		os.Exit(1)
@@ -58,7 +52,12 @@ func command() *cobra.Command {
 			if opts.Config, err = config.GetConfig(); err != nil {
 				return fmt.Errorf("cannot find the API server (in a Pod, or by KUBECONFIG): %w", err)
 			}
-			return manager.Run(c.Context(), opts)
+			ctx, end := context.WithCancel(c.Context())
+			var beside sync.WaitGroup
+			defer beside.Wait()
+			defer end()
+			beside.Go(func() { giveBack(ctx, givenBack) })
+			return manager.Run(ctx, opts)
 		},
 	}
 	c.AddCommand(crdsCommand(), letGoCommand(), checkCommand(), clientCertificateCommand())

@@ -3,6 +3,7 @@ package manager
 import (
 	"maps"
 	"slices"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,6 +23,7 @@ func slim(in any) (any, error) {
 	case *corev1.Node:
 		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints}
 		o.Status, o.Annotations = corev1.NodeStatus{Conditions: readiness(o)}, nil
+		o.Labels = once(o.Labels)
 	case *metav1.PartialObjectMetadata: // of a namespace
 		maps.DeleteFunc(o.Annotations, func(key, _ string) bool { return key != podmeta.AnnotationModelCache })
 		o.Labels, o.OwnerReferences, o.Finalizers = nil, nil, nil
@@ -30,6 +32,19 @@ func slim(in any) (any, error) {
 		o.SetManagedFields(nil)
 	}
 	return in, nil
+}
+
+// once are labels whose texts are held once for all objects: a thousand nodes have one for
+// each of the same hundred models.
+func once(all map[string]string) map[string]string {
+	if all == nil {
+		return nil
+	}
+	shared := make(map[string]string, len(all))
+	for key, value := range all {
+		shared[unique.Make(key).Value()] = unique.Make(value).Value()
+	}
+	return shared
 }
 
 // readiness is a node's condition Ready, but for times.

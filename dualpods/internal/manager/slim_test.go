@@ -1,7 +1,9 @@
 package manager
 
 import (
+	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -71,4 +73,25 @@ func TestOfNodesIsCachedWhetherPodsMayComeAndTheirLabels(t *testing.T) {
 	assert.Equal(t, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"gpu": "yes"}}, Spec: corev1.NodeSpec{Unschedulable: true},
 	}, got)
+}
+
+func TestLabelsThatManyNodesHaveAreHeldOnce(t *testing.T) {
+	read := func(name string) *corev1.Node { // each of them has texts of its own
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{strings.Clone("models/a"): strings.Clone("ready")}}}
+		_, err := slim(node)
+		require.NoError(t, err)
+		return node
+	}
+	held := func(node *corev1.Node) (where []*byte) {
+		for key, value := range node.Labels {
+			where = append(where, unsafe.StringData(key), unsafe.StringData(value))
+		}
+		return where
+	}
+	first, second := read("n1"), read("n2")
+	assert.Equal(t, map[string]string{"models/a": "ready"}, second.Labels)
+	assert.Len(t, held(first), 2)
+	for n, where := range held(first) {
+		assert.Same(t, where, held(second)[n])
+	}
 }

@@ -214,7 +214,7 @@ func (d *decision) replaced(c *v1alpha1.ClusterModelCache, where map[store]strin
 // one, it is the first that a node had; else the one that came last: nodes that fetch
 // again, or later, have what the source has then.
 func (d *decision) know(holder string, told *Told, named bool) {
-	var last time.Time
+	var last int64
 	var ids []string
 	whole := map[string]bool{}
 	note := func(m *launcherapi.Model) {
@@ -238,8 +238,8 @@ func (d *decision) know(holder string, told *Told, named bool) {
 			continue
 		}
 		m := s.held(holder)
-		if note(m.Model); !named && m.State == launcherapi.ModelReady && m.Revision != "" && m.Published != nil && m.Published.After(last) {
-			last, told.Revision, told.Digest = *m.Published, m.Revision, m.Digest
+		if note(m.Model); !named && m.State == launcherapi.ModelReady && m.Revision != "" && m.Published > last {
+			last, told.Revision, told.Digest = m.Published, m.Revision, m.Digest
 		}
 	}
 	for _, a := range d.pulls[holder] {

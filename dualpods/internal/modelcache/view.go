@@ -178,7 +178,7 @@ func better(a, b nodeview.Model) bool {
 	if ready := a.State == launcherapi.ModelReady; ready != (b.State == launcherapi.ModelReady) {
 		return ready
 	}
-	return a.Published != nil && (b.Published == nil || a.Published.After(*b.Published))
+	return a.Published > b.Published
 }
 
 // nodesOf are the nodes of a group: those with its labels or, where it names none,

@@ -20,13 +20,20 @@ const (
 	giveUp = 12 * time.Second // without an acknowledgement
 )
 
-// buffer is the size of those of a connection, in bytes: a thousand launchers are
-// watched, by one connection each.
-const buffer = 1 << 10
+const (
+	// buffer is the size of those of a connection, in bytes: a thousand launchers are
+	// watched, by a connection or two each.
+	buffer = 1 << 10
+	// unused is how long a connection stays open that no call uses.
+	unused = 90 * time.Second
+)
 
-// newHTTP makes the client for one launcher, of that name where it is called by TLS.
-func newHTTP(name string, secure func(context.Context, string) (*tls.Config, error)) (client *http.Client, end func()) {
-	dialer := &net.Dialer{
+// dialer connects to a launcher.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+
+// newDialer makes that of one launcher, of that name where it is called by TLS.
+func newDialer(name string, secure func(context.Context, string) (*tls.Config, error)) dialer {
+	plain := &net.Dialer{
 		Timeout:         askLimit,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: idle, Interval: probe, Count: int((giveUp - idle) / probe)},
 		Control: func(_, _ string, c syscall.RawConn) (err error) {
@@ -39,16 +46,22 @@ func newHTTP(name string, secure func(context.Context, string) (*tls.Config, err
 			return err
 		},
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.DialContext, transport.Proxy = dialer.DialContext, nil
-	transport.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+	if name == "" {
+		return plain.DialContext
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		config, err := secure(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
+		return (&tls.Dialer{NetDialer: plain, Config: config}).DialContext(ctx, network, address)
 	}
-	transport.ReadBufferSize, transport.WriteBufferSize = buffer, buffer
+}
+
+// newHTTP makes the clients for one launcher: for calls that end, and for streams.
+func newHTTP(name string, secure func(context.Context, string) (*tls.Config, error)) (calls, lasting *http.Client, end func()) {
+	dial := newDialer(name, secure)
+	transport := &http.Transport{DialContext: dial, DialTLSContext: dial, ReadBufferSize: buffer, WriteBufferSize: buffer, IdleConnTimeout: unused}
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a redirect is no answer
-	return &http.Client{Transport: transport, CheckRedirect: stay}, transport.CloseIdleConnections
+	return &http.Client{Transport: transport, CheckRedirect: stay}, &http.Client{Transport: streams{dial}, CheckRedirect: stay}, transport.CloseIdleConnections
 }

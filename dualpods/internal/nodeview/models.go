@@ -48,8 +48,8 @@ func sameWhole(before, now map[string]Model) bool {
 
 // followModels notes the models of the launcher whenever they change, until the
 // stream breaks off.
-func (l *launcher) followModels(ctx context.Context, c *client.Client, changed func(whole bool)) (reached bool, err error) {
-	for models, err := range client.FollowModels(ctx, c, l.models.keep) {
+func (l *launcher) followModels(ctx context.Context) (reached bool, err error) {
+	for models, err := range client.FollowModels(ctx, l.client, l.models.keep) {
 		if err != nil {
 			return reached, err
 		}
@@ -58,13 +58,13 @@ func (l *launcher) followModels(ctx context.Context, c *client.Client, changed f
 		whole := l.view.Models == nil || !sameWhole(l.view.Models, models)
 		l.view.Models, l.view.NoModels, l.view.ModelsAsked = models, "", true
 		l.mu.Unlock()
-		changed(whole)
+		l.opts.ModelsChanged(l.key, whole)
 	}
 	return reached, ctx.Err()
 }
 
 // loseModels notes that the models are not known any more, and why.
-func (l *launcher) loseModels(err error, changed func(whole bool)) {
+func (l *launcher) loseModels(err error, _ bool) {
 	why := withoutPort(err)
 	l.mu.Lock()
 	known := l.view.Models != nil
@@ -75,6 +75,6 @@ func (l *launcher) loseModels(err error, changed func(whole bool)) {
 	l.view.Models, l.view.NoModels, l.view.ModelsAsked = nil, why, true
 	l.mu.Unlock()
 	if tell {
-		changed(true)
+		l.opts.ModelsChanged(l.key, true)
 	}
 }

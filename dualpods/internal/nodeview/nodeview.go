@@ -125,11 +125,9 @@ func (s *Set) Watch(key string, target Target) {
 	ctx, cancel := context.WithCancel(context.Background())
 	const silent = "it has not answered yet"
 	begun := time.Now()
-	l := &launcher{target: target, cancel: cancel, models: s.models, view: View{Lost: begun, Why: silent, NoModels: silent, ModelsLost: begun}}
+	l := &launcher{key: key, target: target, opts: &s.opts, cancel: cancel, models: s.models, view: View{Lost: begun, Why: silent, NoModels: silent, ModelsLost: begun}}
 	s.all[key] = l
-	s.running.Go(func() {
-		l.run(ctx, s.opts, func() { s.opts.Changed(key) }, func(whole bool) { s.opts.ModelsChanged(key, whole) })
-	})
+	s.running.Go(func() { l.run(ctx) })
 }
 
 // Forget ends the watch of that key. It does not wait for its goroutine, which
@@ -210,13 +208,15 @@ func (s *Set) Close() {
 
 // launcher is one watch.
 type launcher struct {
+	key    string
 	target Target
+	opts   *Options
 	cancel context.CancelFunc
 	models *pool
 
 	mu     sync.Mutex
 	view   View
-	client *client.Client
+	client *client.Client // not changed once its streams are followed
 }
 
 // Bounds of the pause before a launcher is asked again.
@@ -228,74 +228,100 @@ const (
 )
 
 // run keeps its streams open until ctx ends.
-func (l *launcher) run(ctx context.Context, opts Options, changed func(), modelsChanged func(whole bool)) {
-	calls, end := newHTTP(l.target.Name, opts.TLS)
-	defer end()
-	scheme := "http://"
-	if l.target.Name != "" {
-		scheme = "https://"
-	}
-	c, err := client.New(client.Options{
-		Server: scheme + l.target.Address, Token: l.target.Token, Heartbeat: opts.Heartbeat, Header: opts.Header, HTTPClient: calls,
-		Reconnect: time.Nanosecond, // what there is must be listed again before it is known
-	})
+func (l *launcher) run(ctx context.Context) {
+	c, end, err := l.connect()
 	if err != nil {
-		l.lose(fmt.Errorf("cannot be asked at %s: %w", l.target.Address, err), false, changed)
+		l.lose(fmt.Errorf("cannot be asked at %s: %w", l.target.Address, err), false)
 		return
 	}
-	defer c.Close()
+	defer end()
 	l.mu.Lock()
 	l.client = c
 	l.mu.Unlock()
 	var models sync.WaitGroup
 	defer models.Wait()
 	if l.target.Models {
-		models.Go(func() {
-			again(ctx, opts, l.target.Address, func() (bool, error) { return l.followModels(ctx, c, modelsChanged) },
-				func(err error, _ bool) { l.loseModels(err, modelsChanged) })
-		})
+		models.Go(func() { l.again(ctx, l.followModels, l.loseModels) })
 	}
-	again(ctx, opts, l.target.Address, func() (bool, error) { return l.follow(ctx, c, changed) },
-		func(err error, held bool) { l.lose(err, held, changed) })
+	l.again(ctx, l.follow, l.lose)
+}
+
+// connect makes the client for it. end closes its connections that no call uses.
+func (l *launcher) connect() (c *client.Client, end func(), err error) {
+	calls, lasting, end := newHTTP(l.target.Name, l.opts.TLS)
+	scheme := "http://"
+	if l.target.Name != "" {
+		scheme = "https://"
+	}
+	c, err = client.New(client.Options{
+		Server: scheme + l.target.Address, Token: l.target.Token, Heartbeat: l.opts.Heartbeat, Header: l.opts.Header, HTTPClient: calls, Streams: lasting,
+		Reconnect: time.Nanosecond, // what there is must be listed again before it is known
+	})
+	return c, end, err
 }
 
 // again follows a stream of a launcher again and again until ctx ends. Each time the
 // stream breaks off, lost is told why, and whether the stream had held.
-func again(ctx context.Context, opts Options, address string, follow func() (reached bool, err error), lost func(err error, held bool)) {
-	pause := firstPause
-	for {
+func (l *launcher) again(ctx context.Context, follow func(context.Context) (reached bool, err error), lost func(err error, held bool)) {
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		begun := time.Now()
-		reached, err := follow()
+		reached, err := follow(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		held := reached && time.Since(begun) > longestPause && !client.IsTooLong(err)
-		lost(err, held)
-		opts.Logger.Debug("the stream of a launcher broke off", "launcher", address, "error", err)
 		if held { // one that ends at once is not asked at once again and again
 			pause = firstPause
 		}
-		select {
-		case <-time.After(pause):
-			pause = min(2*pause, longestPause)
-		case <-ctx.Done():
-			return
-		}
+		lost(err, held)
+		l.rest(ctx, pause, err)
+	}
+}
+
+// rest waits until the pause after a stream that broke off is over, or until ctx ends.
+func (l *launcher) rest(ctx context.Context, pause time.Duration, why error) {
+	l.opts.Logger.Debug("the stream of a launcher broke off", "launcher", l.target.Address, "error", why)
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
 	}
 }
 
 // follow lists what the launcher has and tells what changes, until the stream
 // breaks off. reached says that it began.
-func (l *launcher) follow(ctx context.Context, c *client.Client, changed func()) (reached bool, err error) {
+func (l *launcher) follow(ctx context.Context) (reached bool, err error) {
+	revision, err := l.list(ctx)
+	if err != nil {
+		return false, err
+	}
+	l.opts.Changed(l.key)
+	for event, err := range l.client.Watch(ctx, &revision) {
+		if err != nil {
+			return true, err
+		}
+		l.apply(event)
+		l.opts.Changed(l.key)
+	}
+	return true, ctx.Err()
+}
+
+// list notes what the launcher has, as of a revision. The connection for these questions
+// ends with them, and with it what [http.Transport] keeps once it has been used.
+func (l *launcher) list(ctx context.Context) (revision uint64, err error) {
+	c, end, err := l.connect()
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	ask, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
 	gpus, err := c.GPUs(ask)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	list, err := c.List(ask)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	view := View{Connected: true, Revision: list.Revision, Instances: map[string]launcherapi.Instance{}}
 	for _, g := range gpus.GPUs {
@@ -305,19 +331,11 @@ func (l *launcher) follow(ctx context.Context, c *client.Client, changed func())
 		view.Instances[i.InstanceID] = i
 	}
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	view.Lost = l.view.Lost
 	view.Models, view.NoModels, view.ModelsLost, view.ModelsAsked = l.view.Models, l.view.NoModels, l.view.ModelsLost, l.view.ModelsAsked
 	l.view = view
-	l.mu.Unlock()
-	changed()
-	for event, err := range c.Watch(ctx, &list.Revision) {
-		if err != nil {
-			return true, err
-		}
-		l.apply(event)
-		changed()
-	}
-	return true, ctx.Err()
+	return list.Revision, nil
 }
 
 func (l *launcher) apply(event launcherapi.WatchEvent) {
@@ -334,7 +352,7 @@ func (l *launcher) apply(event launcherapi.WatchEvent) {
 
 // lose notes that there is no stream any more, and why. One that held breaks off
 // now; with any other the launcher is lost since it was before.
-func (l *launcher) lose(err error, held bool, changed func()) {
+func (l *launcher) lose(err error, held bool) {
 	why := withoutPort(err)
 	l.mu.Lock()
 	tell := l.view.Connected || l.view.Why != why
@@ -344,7 +362,7 @@ func (l *launcher) lose(err error, held bool, changed func()) {
 	l.view.Connected, l.view.Why = false, why
 	l.mu.Unlock()
 	if tell {
-		changed()
+		l.opts.Changed(l.key)
 	}
 }
 

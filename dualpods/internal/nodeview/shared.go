@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"time"
 	"weak"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -19,12 +18,16 @@ type Model struct {
 	// Model is nil in the zero Model alone. It is held once for all launchers that say the
 	// same, and never changed.
 	*launcherapi.Model
-	Published *time.Time // when it came to this store
+	// Published is when it came to this store, in nanoseconds since 1970; 0: not said.
+	Published int64
 }
 
 // Kept is what is kept of a model.
 func Kept(m launcherapi.Model) Model {
-	published := m.Published
+	var published int64
+	if m.Published != nil {
+		published = m.Published.UnixNano()
+	}
 	m.Path, m.HubCache, m.Published, m.LastUsed, m.PageCacheBytes = "", "", nil, nil, nil
 	m.NetworkBytes, m.Rate, m.LeftMS = 0, 0, 0
 	return Model{&m, published}

@@ -26,7 +26,7 @@ func TestWhatLaunchersSayAlikeIsHeldOnceAndWhatTheySayOtherwiseApart(t *testing.
 		m.Published, m.LastUsed, m.Path, m.Rate = &later, &later, "/disk/a/files", 1
 	})
 	assert.Same(t, first.Model, second.Model)
-	assert.Equal(t, []time.Time{earlier, later}, []time.Time{*first.Published, *second.Published})
+	assert.Equal(t, []int64{earlier.UnixNano(), later.UnixNano()}, []int64{first.Published, second.Published})
 	for what, change := range map[string]func(*launcherapi.Model){
 		"state":     func(m *launcherapi.Model) { m.State = launcherapi.ModelDamaged },
 		"names":     func(m *launcherapi.Model) { m.Refs = append(m.Refs, "v1") },

@@ -29,7 +29,7 @@ func TestALauncherIsWatchedByTLSAndAnotherAuthorityDoesNotBreakItsStream(t *test
 	}})
 	target := Target{Address: strings.TrimPrefix(h.server.URL, "https://"), Access: Access{Name: name, Token: rightToken}}
 	s.Watch("one", target)
-	s.until("it is connected", "one", func(v View) bool { return v.Connected })
+	s.until("the stream is up", "one", func(v View) bool { return v.Connected && h.streams() == 1 })
 	now.Store(next) // which the launcher does not know
 	h.put("i", "awake")
 	s.until("an event comes by the stream that there was", "one", func(v View) bool { return v.Connected && len(v.Instances) == 1 })

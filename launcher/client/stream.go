@@ -1,0 +1,65 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+const ndjson = "application/x-ndjson"
+
+// silences is how many heartbeats may be missed before a connection is taken
+// for dead.
+const silences = 3
+
+var errSilent = errors.New("the launcher has fallen silent")
+
+// stream asks for a watch stream, and has each event of it told until the connection ends
+// or falls silent, or until tell returns an error. begun is called once the launcher has
+// answered.
+func (c *Client) stream(ctx context.Context, path string, query url.Values, begun func(), tell func(launcherapi.RawEvent) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silence := time.AfterFunc(silences*c.heartbeat, func() { cancel(errSilent) })
+	defer silence.Stop()
+	resp, err := c.ask(ctx, path, query)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	begun()
+	events := linesOf(resp.Body)
+	for events.Scan() {
+		if err := tellLine(events.Bytes(), tell); err != nil {
+			return errors.Join(err, context.Cause(ctx))
+		}
+		silence.Reset(silences * c.heartbeat)
+	}
+	return brokenOff(ctx, events)
+}
+
+// brokenOff is the error for which a stream has no next event.
+func brokenOff(ctx context.Context, events lines) error {
+	return fmt.Errorf("cannot read the watch stream: %w", errors.Join(events.end(), context.Cause(ctx)))
+}
+
+// ask asks for a watch stream.
+func (c *Client) ask(ctx context.Context, path string, query url.Values) (*http.Response, error) {
+	query.Set("heartbeat", c.heartbeat.String())
+	return c.send(ctx, call{method: http.MethodGet, path: path, query: query, lasts: true, header: map[string]string{"Accept": ndjson}})
+}
+
+// tellLine has the event of a line told.
+func tellLine(line []byte, tell func(launcherapi.RawEvent) error) error {
+	var event launcherapi.RawEvent
+	if err := json.Unmarshal(line, &event); err != nil {
+		return fmt.Errorf("cannot read the watch stream: %w", err)
+	}
+	return tell(event)
+}
