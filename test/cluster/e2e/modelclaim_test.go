@@ -224,11 +224,17 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	})
 	assert.Contains(t, s.says("classless", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending), "there is no StorageClass")
 	s.volume("small", sharedFolder(t), "1Mi")
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "reader"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "none"}}}
 	s.keep("small", func(spec *v1alpha1.ModelCacheSpec) {
-		gated(spec)
+		spec.Credentials = &v1alpha1.ModelClaimCredentials{ServiceAccountName: account.Name}
 		spec.ClaimTemplate = s.template("1Mi")
 		spec.ClaimTemplate.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	})
+	s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccountMissing)
+	require.NoError(t, api.Create(t.Context(), account))
+	assert.Contains(t, s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccessDenied), "lists (none, which is not there) has HF_TOKEN")
+	account.Secrets = []corev1.ObjectReference{{Name: secret.Name}}
+	require.NoError(t, api.Update(t.Context(), account))
 	said := s.says("small", v1alpha1.ConditionCapacityExceeded, "CapacityExceeded")
 	assert.Contains(t, said, "the model takes 2.0 MiB, and of the limit of 1.0 MiB")
 	assert.Contains(t, said, "raise spec.claimTemplate.storage")
