@@ -17,6 +17,9 @@ func (d *decision) claimed(out *Decision, r *Requester, goes func(node string) b
 	var claim string
 	var nodes []Preference
 	for _, l := range d.serve(r) {
+		if len(nodes) > maxPreferred {
+			break
+		}
 		n := slices.IndexFunc(claims, func(claim string) bool { return slices.Contains(l.Claims, claim) })
 		if n >= 0 && goes(l.Node) {
 			claim, nodes = claims[n], append(nodes, Preference{l.Node, weightClaim})
@@ -25,10 +28,12 @@ func (d *decision) claimed(out *Decision, r *Requester, goes func(node string) b
 	switch {
 	case len(nodes) == 0:
 		return
-	case len(nodes) <= maxPreferred:
-		out.Prefer = append(out.Prefer, nodes...)
+	case len(nodes) > maxPreferred:
+		out.Why = "which the launchers of many nodes read"
+	default:
+		out.Prefer, out.Why = nodes, "which the launcher of node "+nodes[0].Node+" reads"
 	}
-	out.Row, out.Why = rowOnClaim, "its model is on PersistentVolumeClaim "+claim+", which the launcher of node "+nodes[0].Node+" reads"
+	out.Row, out.Why = rowOnClaim, "its model is on PersistentVolumeClaim "+claim+", "+out.Why
 }
 
 // claimsOf are the claims of a requester's namespace that have its model.
