@@ -210,7 +210,7 @@ func (i *informer) hear(k kind, o client.Object, gone bool) {
 		}
 	case caches, groups, secrets:
 		i.p.toCaches.add()
-	case configs:
+	case configs, claimed:
 	}
 }
 
