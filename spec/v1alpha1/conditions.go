@@ -46,9 +46,9 @@ const (
 	ConditionDegraded = "Degraded"
 	// ConditionCapacityExceeded is true while that is for want of room.
 	ConditionCapacityExceeded = "CapacityExceeded"
-	// ConditionCredentialsAccepted is true while the Secret that is named is there, has
-	// what the source takes, and the source has not refused that. It is there where a
-	// Secret is named.
+	// ConditionCredentialsAccepted is true while the Secret or the ServiceAccount that is
+	// named is there, has what the source takes, and the source has not refused that. It
+	// is there where one is named.
 	ConditionCredentialsAccepted = "CredentialsAccepted"
 	// ConditionMountable is true where the model can be mounted by a claim. It is there
 	// while Pods name that.
@@ -72,8 +72,9 @@ const (
 	ReasonFailed           = "Failed" // for no reason that has a code
 	ReasonInUse            = "InUse"
 	ReasonSecretRead       = "SecretRead"
-	ReasonSecretMissing    = "SecretMissing"
-	ReasonSecretInvalid    = "SecretInvalid" // it has a key that is not known, or lacks one
+	ReasonSecretMissing    = "SecretMissing" // also: a ServiceAccount lists none that has what the source takes
+	ReasonSecretInvalid    = "SecretInvalid" // it has a key that is not known, or lacks one; or two say different things
+	ReasonAccountMissing   = "ServiceAccountMissing"
 	ReasonAccessDenied     = "AccessDenied"
 	ReasonClaimed          = "Claimed"         // Pods mount the model by its claim
 	ReasonPrivate          = "Private"         // its credentials are not shared
@@ -83,9 +84,10 @@ const (
 
 // Reasons of the conditions of a ModelCache, besides those.
 const (
-	ReasonWhole        = "Whole"        // the claim has the model
-	ReasonPreparing    = "Preparing"    // something is made that is there in a moment
-	ReasonClaimMissing = "ClaimMissing" // there is no claim of that name, or it is being deleted
-	ReasonClaimPending = "ClaimPending" // it has no volume yet
-	ReasonClaimRefused = "ClaimRefused" // the API server lets it not be changed so
+	ReasonWhole        = "Whole"              // the claim has the model
+	ReasonAccountUsed  = "ServiceAccountUsed" // its Job runs as that, and is shown no Secret
+	ReasonPreparing    = "Preparing"          // something is made that is there in a moment
+	ReasonClaimMissing = "ClaimMissing"       // there is no claim of that name, or it is being deleted
+	ReasonClaimPending = "ClaimPending"       // it has no volume yet
+	ReasonClaimRefused = "ClaimRefused"       // the API server lets it not be changed so
 )

@@ -117,13 +117,22 @@ func (s *ClusterModelCacheSpec) Groups() []string {
 	return s.NodeGroups
 }
 
-// ModelCredentials say where credentials for a model's source are.
+// ModelCredentials say where credentials for a model's source are. The launchers of the
+// node groups are told them.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.secretRef) != has(self.serviceAccountName)",message="give either secretRef or serviceAccountName"
 type ModelCredentials struct {
 	// The Secret, in the namespace in which hotseat is installed. Its keys are variables
-	// such as HF_TOKEN; spec/modelcache.md lists them. The launchers of the node groups
-	// are told them.
-	// +required
-	SecretRef SecretReference `json:"secretRef"`
+	// such as HF_TOKEN; spec/modelcache.md lists them.
+	// +optional
+	SecretRef *SecretReference `json:"secretRef,omitempty"`
+
+	// A ServiceAccount of that namespace: of the Secrets that it lists, as secrets or as
+	// imagePullSecrets, the one that has what the source takes.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
 	// Whether every inference server may read what they have fetched. Without it each
 	// shows a right of its own: the source has to let it read the model by the
@@ -275,8 +284,9 @@ type ClusterModelCacheStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// Available: every node that should has it. Progressing: it is fetched or removed
-	// somewhere. Degraded: somewhere that has failed. CredentialsAccepted, where a
-	// Secret is named: it is there, has what the source takes, and was not refused.
+	// somewhere. Degraded: somewhere that has failed. CredentialsAccepted, where
+	// credentials are named: they are there, are what the source takes, and were not
+	// refused.
 	// DeletionBlocked, while it is deleted: who keeps it. Mountable, while Pods name its
 	// claim: whether it is made for them.
 	// +optional

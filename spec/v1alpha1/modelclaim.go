@@ -139,8 +139,9 @@ type ModelClaimCredentials struct {
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`
 
-	// The ServiceAccount of the Job, for sources that know it (workload identity). Its
-	// token is mounted.
+	// The ServiceAccount of the Job, whose token is mounted: for sources that know it
+	// (workload identity). Without secretRef also: of the Secrets that it lists, as
+	// secrets or as imagePullSecrets, the one that has what the source takes.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -201,7 +202,7 @@ type ModelCacheStatus struct {
 	// Available: the claim has the model whole. Resolved: it is known which version the
 	// source has. Progressing: a Job fetches it, or the claim is removed. Degraded: that
 	// has failed. CapacityExceeded, where that is for want of room. CredentialsAccepted,
-	// where a Secret is named. DeletionBlocked, while it is deleted: who keeps it.
+	// where credentials are named. DeletionBlocked, while it is deleted: who keeps it.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -4,18 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -23,6 +18,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/modelclaim"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -37,8 +33,9 @@ func setUpClaims(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, con
 	if err != nil {
 		return err
 	}
+	accounts := newAccounts(mgr, func(account client.ObjectKey) { again.addAll(cachesOfAccount(ctx, api, account)) })
 	caches := modelclaim.New(modelclaim.Options{
-		API: api, Launchers: views, Secret: secrets.get, Class: classOf(mgr.GetAPIReader()), Image: opts.LauncherImage,
+		API: api, Launchers: views, Credentials: sourcesecret.Reader{Secret: secrets.get, Account: accounts.get}, Class: classOf(mgr.GetAPIReader()), Image: opts.LauncherImage,
 		Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now,
 	})
 	return ctrl.NewControllerManagedBy(mgr).Named("modelclaim").
@@ -64,8 +61,16 @@ func cachesOfClaims(ctx context.Context, api client.Reader, namespace string, cl
 	})
 }
 
+// cachesOfSecret are the ModelCaches that name a Secret, or an account, which may list it.
 func cachesOfSecret(ctx context.Context, api client.Reader, secret client.ObjectKey) []reconcile.Request {
-	return cachesThat(ctx, api, secret.Namespace, func(c *v1alpha1.ModelCache) bool { return modelclaim.SecretName(c) == secret.Name })
+	return cachesThat(ctx, api, secret.Namespace, func(c *v1alpha1.ModelCache) bool {
+		named := modelclaim.Names(c)
+		return named.Secret == secret.Name || named.Secret == "" && named.Account != ""
+	})
+}
+
+func cachesOfAccount(ctx context.Context, api client.Reader, account client.ObjectKey) []reconcile.Request {
+	return cachesThat(ctx, api, account.Namespace, func(c *v1alpha1.ModelCache) bool { return modelclaim.Names(c).Account == account.Name })
 }
 
 func cachesThat(ctx context.Context, api client.Reader, namespace string, rests func(*v1alpha1.ModelCache) bool) (all []reconcile.Request) {
@@ -117,73 +122,6 @@ func classOf(api client.Reader) func(context.Context, string) (bool, error) {
 		}
 		return err == nil, nil
 	}
-}
-
-// namedSecrets are Secrets that ModelCaches name. Nothing is watched before the first is
-// asked for; from then on it is heard which there are, and that one has changed. What is
-// in one is asked for by its name.
-type namedSecrets struct {
-	watch   cache.Cache // of metadata
-	api     client.Reader
-	changed func(client.ObjectKey)
-	open    sync.Mutex
-	heard   bool // of changes, from the watch
-}
-
-func newNamedSecrets(mgr ctrl.Manager, config *rest.Config, opts Options, changed func(client.ObjectKey)) (*namedSecrets, error) {
-	o := cache.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(), HTTPClient: mgr.GetHTTPClient(), DefaultTransform: versionAlone}
-	if opts.Namespace != "" {
-		o.DefaultNamespaces = map[string]cache.Config{opts.Namespace: {}}
-	}
-	watch, err := cache.New(config, o)
-	if err != nil {
-		return nil, fmt.Errorf("cannot watch the Secrets of model caches: %w", err)
-	}
-	return &namedSecrets{watch: watch, api: mgr.GetAPIReader(), changed: changed}, mgr.Add(watch)
-}
-
-// listen hears of changes from the first call on.
-func (s *namedSecrets) listen(ctx context.Context) error {
-	s.open.Lock()
-	defer s.open.Unlock()
-	if s.heard {
-		return nil
-	}
-	informer, err := s.watch.GetInformer(ctx, aSecret())
-	if err == nil {
-		tell := func(o any) {
-			if gone, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
-				o = gone.Obj
-			}
-			if secret, ok := o.(*metav1.PartialObjectMetadata); ok {
-				s.changed(client.ObjectKeyFromObject(secret))
-			}
-		}
-		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, now any) { tell(now) }, DeleteFunc: tell})
-	}
-	if err != nil {
-		return fmt.Errorf("cannot watch the Secrets of model caches: %w", err)
-	}
-	s.heard = true
-	return nil
-}
-
-// get reads a Secret, by a list of the one of that name: the controller may list Secrets,
-// among which are those of its launchers, and may get none.
-func (s *namedSecrets) get(ctx context.Context, key client.ObjectKey) (*corev1.Secret, error) {
-	ctx, stop := context.WithTimeout(ctx, askLimit)
-	defer stop()
-	if err := s.listen(ctx); err != nil {
-		return nil, err
-	}
-	var secrets corev1.SecretList
-	if err := s.api.List(ctx, &secrets, client.InNamespace(key.Namespace), client.MatchingFields{metav1.ObjectNameField: key.Name}); err != nil {
-		return nil, fmt.Errorf("cannot read Secret %s: %w", key, err)
-	}
-	if len(secrets.Items) == 0 {
-		return nil, apierrors.NewNotFound(corev1.Resource("secrets"), key.Name)
-	}
-	return &secrets.Items[0], nil
 }
 
 // addAll has some more looked at.

@@ -19,6 +19,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/modelcache"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -38,9 +39,15 @@ func newModels(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, confi
 	if err != nil {
 		return nil, err
 	}
+	accounts := newAccounts(mgr, func(account client.ObjectKey) {
+		if account.Namespace == secrets.namespace {
+			again.add("")
+		}
+	})
 	return modelcache.New(ctx, modelcache.Options{
-		API: mgr.GetClient(), Launchers: modelLaunchers{views}, Secret: secrets.get, Namespace: secrets.namespace, Recorder: mgr.GetEventRecorder("hotseat"),
-		Again: func() { again.add("") }, Now: time.Now, Log: opts.Log.WithName("modelcache"),
+		API: mgr.GetClient(), Launchers: modelLaunchers{views}, Namespace: secrets.namespace, Recorder: mgr.GetEventRecorder("hotseat"),
+		Credentials: sourcesecret.Reader{Secret: secrets.get, Account: accounts.get},
+		Again:       func() { again.add("") }, Now: time.Now, Log: opts.Log.WithName("modelcache"),
 	}), nil
 }
 

@@ -70,10 +70,10 @@ func aSecret() *metav1.PartialObjectMetadata {
 
 // get reads a Secret, and asks the API server only for one that has changed since it
 // was read last. Two calls at once are not made.
-func (s *ownSecrets) get(ctx context.Context, name string) (*corev1.Secret, error) {
+func (s *ownSecrets) get(ctx context.Context, key client.ObjectKey) (*corev1.Secret, error) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
-	key, now := client.ObjectKey{Namespace: s.namespace, Name: name}, aSecret()
+	name, now := key.Name, aSecret()
 	if err := s.heard.Get(ctx, key, now); err != nil {
 		delete(s.read, name)
 		return nil, err

@@ -24,6 +24,8 @@ func slim(in any) (any, error) {
 		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints}
 		o.Status, o.Annotations = corev1.NodeStatus{Conditions: readiness(o)}, nil
 		o.Labels = once(o.Labels)
+	case *corev1.ServiceAccount:
+		o.Annotations, o.Labels, o.OwnerReferences = nil, nil, nil
 	case *metav1.PartialObjectMetadata: // of a namespace
 		maps.DeleteFunc(o.Annotations, func(key, _ string) bool { return key != podmeta.AnnotationModelCache })
 		o.Labels, o.OwnerReferences, o.Finalizers = nil, nil, nil

@@ -35,6 +35,12 @@ func TestThePodsOfOthersAreCachedByNameAlone(t *testing.T) {
 		Spec:       corev1.PodSpec{NodeName: "n"},
 	}, slimmed(theirs()))
 
+	account := &corev1.ServiceAccount{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", ResourceVersion: "7", Annotations: map[string]string{"a": "b"}, Labels: map[string]string{"a": "b"}},
+		Secrets:    []corev1.ObjectReference{{Name: "s"}},
+	}
+	assert.Equal(t, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a", ResourceVersion: "7"}, Secrets: account.Secrets}, slimmed(account))
+
 	mounts := theirs()
 	claim := corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}
 	mounts.Spec.Volumes, mounts.Status.Phase = []corev1.Volume{{Name: "other"}, claim}, corev1.PodSucceeded

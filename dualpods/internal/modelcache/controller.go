@@ -22,7 +22,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/binding"
 	"hotseat.dev/hotseat/dualpods/internal/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
-	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -60,14 +60,13 @@ type Options struct {
 	// modelvolume.Index, and writes to the server.
 	API       client.Client
 	Launchers Launchers
-	// Secret reads a Secret of Namespace, the controller's own. Its error is one of the
-	// API server's.
-	Secret    func(ctx context.Context, name string) (*corev1.Secret, error)
-	Namespace string
-	Recorder  events.EventRecorder
-	Again     func() // has the next pass made
-	Now       func() time.Time
-	Log       logr.Logger
+	// Credentials reads what caches name of Namespace, the controller's own.
+	Credentials sourcesecret.Reader
+	Namespace   string
+	Recorder    events.EventRecorder
+	Again       func() // has the next pass made
+	Now         func() time.Time
+	Log         logr.Logger
 }
 
 // Controller keeps all ClusterModelCaches. One pass runs at a time.
@@ -179,7 +178,7 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 	for i := range nodes.Items {
 		w.Nodes[nodes.Items[i].Name] = Node{Labels: nodes.Items[i].Labels, Down: Down(&nodes.Items[i])}
 	}
-	c.readSecrets(ctx, w)
+	c.readCredentials(ctx, w)
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if pod.Spec.NodeName == "" || podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero() {
@@ -221,27 +220,18 @@ func (c *Controller) see(w *World) {
 	w.Began, w.Left = c.began, maps.Clone(c.left)
 }
 
-// readSecrets reads those that caches name.
-func (c *Controller) readSecrets(ctx context.Context, w *World) {
-	w.Namespace, w.Secrets = c.opts.Namespace, map[string]Secret{}
+// readCredentials reads what caches name.
+func (c *Controller) readCredentials(ctx context.Context, w *World) {
+	w.Found = map[string]sourcesecret.Found{}
 	for i := range w.Caches {
-		of := w.Caches[i].Spec.Credentials
-		if of == nil {
+		cache := &w.Caches[i]
+		if cache.Spec.Credentials == nil {
 			continue
 		}
-		secret, err := c.opts.Secret(ctx, of.SecretRef.Name)
-		switch {
-		case apierrors.IsNotFound(err):
-			continue
-		case err != nil:
-			w.Secrets[of.SecretRef.Name], w.unread = Secret{Unread: err.Error()}, err
-			continue
+		found, err := c.opts.Credentials.Read(ctx, namedBy(cache, c.opts.Namespace))
+		if w.Found[cache.Name] = found; err != nil {
+			w.unread = err
 		}
-		data := fetchapi.Credentials{}
-		for key, value := range secret.Data {
-			data[key] = string(value)
-		}
-		w.Secrets[of.SecretRef.Name] = Secret{Data: data}
 	}
 }
 
@@ -311,7 +301,7 @@ func (c *Controller) announce(before, now *v1alpha1.ClusterModelCache) {
 		switch {
 		case kind == v1alpha1.ConditionCredentialsAccepted:
 			if is.Status == metav1.ConditionFalse {
-				c.opts.Recorder.Eventf(now, nil, corev1.EventTypeWarning, is.Reason, "ReadSecret", "%s", is.Message)
+				c.opts.Recorder.Eventf(now, nil, corev1.EventTypeWarning, is.Reason, "ReadCredentials", "%s", is.Message)
 			}
 		case kind == v1alpha1.ConditionMountable:
 			if is.Status == metav1.ConditionFalse {

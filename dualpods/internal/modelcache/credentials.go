@@ -12,31 +12,25 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Secret is one that a cache names, as it was read.
-type Secret struct {
-	Data   fetchapi.Credentials // by the Secret's keys
-	Unread string               // why it could not be read; empty: it was
-}
-
 // credentials are what the source of a cache is shown. The zero value: nothing is
 // named, and launchers show what they have in their own environment.
 type credentials struct{ sourcesecret.Shown }
 
+// namedBy is what a cache names.
+func namedBy(c *v1alpha1.ClusterModelCache, namespace string) sourcesecret.Named {
+	named := sourcesecret.Named{Namespace: namespace}
+	if of := c.Spec.Credentials; of != nil {
+		named.Account = of.ServiceAccountName
+		if of.SecretRef != nil {
+			named.Secret = of.SecretRef.Name
+		}
+	}
+	return named
+}
+
 // credentialsOf are those of a cache.
 func (w *World) credentialsOf(c *v1alpha1.ClusterModelCache) credentials {
-	if c.Spec.Credentials == nil {
-		return credentials{}
-	}
-	name := c.Spec.Credentials.SecretRef.Name
-	told := w.Namespace + "/" + name
-	switch secret, there := w.Secrets[name]; {
-	case !there:
-		return credentials{sourcesecret.Missing(told)}
-	case secret.Unread != "":
-		return credentials{sourcesecret.Unread(told, secret.Unread)}
-	default:
-		return credentials{sourcesecret.For(told, secret.Data, c.Spec.Source.URI)}
-	}
+	return credentials{w.Found[c.Name].Shown(c.Spec.Source.URI)}
 }
 
 // sumOf is a hash by which a call with other credentials, or with another size or digest

@@ -22,6 +22,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -75,7 +76,8 @@ type gatedSite struct {
 	c       *Controller
 	api     client.Client
 	now     time.Time
-	secret  *corev1.Secret // nil: there is none
+	secret  *corev1.Secret         // nil: there is none
+	account *corev1.ServiceAccount // nil: there is none
 	again   chan struct{}
 	events  *events.FakeRecorder
 	written string // of the log
@@ -103,11 +105,21 @@ func newGatedSite(t *testing.T) *gatedSite {
 		WithIndex(&corev1.Pod{}, modelvolume.Index, func(o client.Object) []string { return modelvolume.Indexed(o.(*corev1.Pod)) }).Build()
 	s.c = New(t.Context(), Options{
 		API: s.api, Launchers: s.gate, Recorder: s.events, Namespace: "hotseat-system", Again: func() { s.again <- struct{}{} }, Now: func() time.Time { return s.now },
-		Secret: func(_ context.Context, name string) (*corev1.Secret, error) {
-			if s.secret == nil {
-				return nil, apierrors.NewNotFound(corev1.Resource("secrets"), name)
-			}
-			return s.secret, nil
+		Credentials: sourcesecret.Reader{
+			Secret: func(_ context.Context, key client.ObjectKey) (*corev1.Secret, error) {
+				assert.Equal(t, client.ObjectKey{Namespace: "hotseat-system", Name: "hub"}, key)
+				if s.secret == nil {
+					return nil, apierrors.NewNotFound(corev1.Resource("secrets"), key.Name)
+				}
+				return s.secret, nil
+			},
+			Account: func(_ context.Context, key client.ObjectKey) (*corev1.ServiceAccount, error) {
+				assert.Equal(t, client.ObjectKey{Namespace: "hotseat-system", Name: "reader"}, key)
+				if s.account == nil {
+					return nil, apierrors.NewNotFound(corev1.Resource("serviceaccounts"), key.Name)
+				}
+				return s.account, nil
+			},
 		},
 		Log: funcr.New(func(_, args string) { s.written += args + "\n" }, funcr.Options{Verbosity: 9}),
 	})
@@ -151,7 +163,7 @@ func (s *gatedSite) announced() string {
 }
 
 func (s *gatedSite) token(key, value string) {
-	s.secret = &corev1.Secret{Data: map[string][]byte{key: []byte(value)}}
+	s.secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, Data: map[string][]byte{key: []byte(value)}}
 }
 
 func TestASecretThatIsMadeOrChangedIsToldTheLaunchersAtOnce(t *testing.T) {
@@ -186,6 +198,34 @@ func TestASecretThatIsMadeOrChangedIsToldTheLaunchersAtOnce(t *testing.T) {
 	s.pass()
 	require.Len(t, s.calls(), 2, "what is in it is the same")
 	assert.Empty(t, s.announced())
+}
+
+func TestWhatAServiceAccountListsIsToldTheLaunchersAtOnce(t *testing.T) {
+	s := newGatedSite(t)
+	var cache v1alpha1.ClusterModelCache
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Name: "llama"}, &cache))
+	cache.Spec.Credentials = &v1alpha1.ModelCredentials{ServiceAccountName: "reader"}
+	require.NoError(t, s.api.Update(t.Context(), &cache))
+	assert.Equal(t, v1alpha1.ReasonAccountMissing, s.pass().Reason)
+	assert.Contains(t, s.announced(), "Warning ServiceAccountMissing there is no ServiceAccount hotseat-system/reader")
+
+	s.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
+	is := s.pass()
+	assert.Equal(t, v1alpha1.ReasonSecretMissing, is.Reason)
+	assert.Equal(t, "ServiceAccount hotseat-system/reader lists no Secret with HF_TOKEN: list one that has it among its secrets", is.Message)
+	assert.Contains(t, s.announced(), "Warning SecretMissing")
+
+	s.account.Secrets = []corev1.ObjectReference{{Name: "hub"}}
+	assert.Contains(t, s.pass().Message, "hub, which is not there")
+	assert.Empty(t, s.calls())
+	s.token("HF_TOKEN", "wrong-token")
+	is = s.pass()
+	assert.Equal(t, v1alpha1.ReasonAccessDenied, is.Reason)
+	assert.Contains(t, is.Message, "they are those of Secret hotseat-system/hub of ServiceAccount hotseat-system/reader")
+	s.token("HF_TOKEN", "right-token")
+	assert.Equal(t, v1alpha1.ReasonSecretRead, s.pass().Reason)
+	require.Len(t, s.calls(), 2)
+	assert.True(t, s.calls()[1].Private)
 }
 
 func TestAFetchThatFailsAfterItsBeginningIsTriedAgainLaterEachTime(t *testing.T) {

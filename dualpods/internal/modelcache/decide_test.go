@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -72,15 +73,13 @@ func (w *World) delete() {
 // gated has the cache name a Secret: of these keys and values; without any there is
 // none.
 func (w *World) gated(data ...string) {
-	w.Namespace, w.Secrets = "hotseat-system", map[string]Secret{}
-	w.Caches[0].Spec.Credentials = &v1alpha1.ModelCredentials{SecretRef: v1alpha1.SecretReference{Name: "hub"}}
-	values := fetchapi.Credentials{}
+	c := &w.Caches[0]
+	c.Spec.Credentials = &v1alpha1.ModelCredentials{SecretRef: &v1alpha1.SecretReference{Name: "hub"}}
+	secret := sourcesecret.Secret{Name: "hub", Data: fetchapi.Credentials{}}
 	for n := 0; n < len(data); n += 2 {
-		values[data[n]] = data[n+1]
+		secret.Version, secret.Data[data[n]] = "1", data[n+1]
 	}
-	if len(data) > 0 {
-		w.Secrets["hub"] = Secret{Data: values}
-	}
+	w.Found = map[string]sourcesecret.Found{c.Name: {Named: namedBy(c, "hotseat-system"), Secrets: []sourcesecret.Secret{secret}}}
 }
 
 func one[T any](v T) *T { return &v }
@@ -129,7 +128,6 @@ var rows = map[string][]row{
 		}, state: v1alpha1.ModelNodeReady, why: "its retention could not be changed: the hub is away"},
 		{make: func(w *World) {
 			w.gated()
-			w.Secrets = nil
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
 		}, state: v1alpha1.ModelNodeReady, why: "its retention and who may read it could not be changed: there is no Secret"},
 		{make: func(w *World) {
@@ -193,7 +191,10 @@ var rows = map[string][]row{
 			w.gated("HF_TOKEN", "t", "HF_TOKN", "t")
 		}, state: v1alpha1.ModelNodeWaiting, why: `the keys of Secret hotseat-system/hub cannot be used: "HF_TOKN" is not known: hf:// takes HF_TOKEN`},
 		{make: func(w *World) { w.gated("AWS_REGION", "eu") }, state: v1alpha1.ModelNodeWaiting, why: "there is none for hf://, which takes HF_TOKEN"},
-		{make: func(w *World) { w.gated(); w.Secrets["hub"] = Secret{Unread: "forbidden"} }, state: v1alpha1.ModelNodeWaiting, why: "cannot read Secret hotseat-system/hub: forbidden"},
+		{make: func(w *World) {
+			w.gated()
+			w.Found["llama"] = sourcesecret.Found{Named: w.Found["llama"].Named, Unread: "cannot read Secret hotseat-system/hub: forbidden"}
+		}, state: v1alpha1.ModelNodeWaiting, why: "cannot read Secret hotseat-system/hub: forbidden"},
 		{make: func(w *World) {
 			w.gated("HF_TOKEN", "t")
 			w.Launchers[0].Plain = true

@@ -44,11 +44,11 @@ func address(c *v1alpha1.ClusterModelCache, revision string) Wanted {
 	}
 }
 
-// VersionOf is the model of a cache as names may call it.
-func VersionOf(c *v1alpha1.ClusterModelCache) modelref.Version {
-	v := modelref.Version{URI: c.Spec.Source.URI, Revision: c.Status.Revision}
+// VersionOf is the model of a source, at a revision, as names may call it.
+func VersionOf(source v1alpha1.ModelSource, revision string) modelref.Version {
+	v := modelref.Version{URI: source.URI, Revision: revision}
 	if strings.HasPrefix(v.URI, modelref.HubScheme) {
-		v.Refs = []string{cmp.Or(c.Spec.Source.Revision, modelref.MainBranch)}
+		v.Refs = []string{cmp.Or(source.Revision, modelref.MainBranch)}
 	}
 	return v
 }
@@ -62,7 +62,7 @@ func Older(a, b *v1alpha1.ClusterModelCache) int {
 // is not being deleted; nil: there is none.
 func Of(all []v1alpha1.ClusterModelCache, name modelref.Name) (oldest *v1alpha1.ClusterModelCache) {
 	for i := range all {
-		if c := &all[i]; c.DeletionTimestamp.IsZero() && name.In(VersionOf(c)) && (oldest == nil || Older(c, oldest) < 0) {
+		if c := &all[i]; c.DeletionTimestamp.IsZero() && name.In(VersionOf(c.Spec.Source, c.Status.Revision)) && (oldest == nil || Older(c, oldest) < 0) {
 			oldest = c
 		}
 	}

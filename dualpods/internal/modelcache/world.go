@@ -6,6 +6,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -16,14 +17,13 @@ type World struct {
 	Groups    map[string]*v1alpha1.ModelCacheNodeGroup // by name
 	Nodes     map[string]Node                          // by name
 	Launchers []Launcher
-	Mounted   modelvolume.Users    // Pods that mount models
-	Began     time.Time            // when this controller began to lead
-	Left      map[member]time.Time // when the last launcher of a group was found to be gone from a node
-	Answers   map[Call]Answer      // what was asked of launchers, and what they said
-	Namespace string               // of the Secrets
-	Secrets   map[string]Secret    // that caches name and that are there, by name
-	unread    error                // why one of them could not be read; it is tried again
-	unheard   bool                 // a launcher that is ready was not heard yet, on a node that is
+	Mounted   modelvolume.Users             // Pods that mount models
+	Began     time.Time                     // when this controller began to lead
+	Left      map[member]time.Time          // when the last launcher of a group was found to be gone from a node
+	Answers   map[Call]Answer               // what was asked of launchers, and what they said
+	Found     map[string]sourcesecret.Found // of what caches name for credentials, by the name of the cache
+	unread    error                         // why some of it could not be read; it is tried again
+	unheard   bool                          // a launcher that is ready was not heard yet, on a node that is
 }
 
 // member is a node of a group, by the group's name.

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -48,8 +49,8 @@ type Options struct {
 	// Jobs alone that have the label podmeta.LabelModelCache, and writes to the server.
 	API       client.Client
 	Launchers Launchers
-	// Secret reads a Secret. Its error is one of the API server's.
-	Secret func(ctx context.Context, key client.ObjectKey) (*corev1.Secret, error)
+	// Credentials reads what ModelCaches name.
+	Credentials sourcesecret.Reader
 	// Class says whether there is a StorageClass of that name.
 	Class    func(ctx context.Context, name string) (bool, error)
 	Image    string // that has modelfetch

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -30,12 +31,13 @@ import (
 
 // place is a controller with one ModelCache, m of namespace ns, that is new.
 type place struct {
-	t      *testing.T
-	c      *Controller
-	api    client.Client
-	now    time.Time
-	secret *corev1.Secret // nil: there is none
-	events *events.FakeRecorder
+	t       *testing.T
+	c       *Controller
+	api     client.Client
+	now     time.Time
+	secret  *corev1.Secret         // nil: there is none
+	account *corev1.ServiceAccount // nil: there is none
+	events  *events.FakeRecorder
 }
 
 func newPlace(t *testing.T, change func(*v1alpha1.ModelCache), faults interceptor.Funcs) *place {
@@ -53,12 +55,21 @@ func newPlace(t *testing.T, change func(*v1alpha1.ModelCache), faults intercepto
 	p.c = New(Options{
 		API: p.api, Launchers: p, Image: "launcher", Recorder: p.events, Now: func() time.Time { return p.now },
 		Class: func(context.Context, string) (bool, error) { return true, nil },
-		Secret: func(_ context.Context, key client.ObjectKey) (*corev1.Secret, error) {
-			assert.Equal(t, client.ObjectKey{Namespace: "ns", Name: "s"}, key)
-			if p.secret == nil {
-				return nil, apierrors.NewNotFound(corev1.Resource("secrets"), key.Name)
-			}
-			return p.secret, nil
+		Credentials: sourcesecret.Reader{
+			Secret: func(_ context.Context, key client.ObjectKey) (*corev1.Secret, error) {
+				assert.Equal(t, client.ObjectKey{Namespace: "ns", Name: "s"}, key)
+				if p.secret == nil {
+					return nil, apierrors.NewNotFound(corev1.Resource("secrets"), key.Name)
+				}
+				return p.secret, nil
+			},
+			Account: func(_ context.Context, key client.ObjectKey) (*corev1.ServiceAccount, error) {
+				assert.Equal(t, client.ObjectKey{Namespace: "ns", Name: "reader"}, key)
+				if p.account == nil {
+					return nil, apierrors.NewNotFound(corev1.Resource("serviceaccounts"), key.Name)
+				}
+				return p.account, nil
+			},
 		},
 	})
 	return p
@@ -190,6 +201,42 @@ func TestASecretThatIsMadeOrMendedIsTriedAtOnce(t *testing.T) {
 	text, err := job.Marshal()
 	require.NoError(t, err)
 	assert.NotContains(t, string(text), "right")
+}
+
+func TestTheJobRunsAsTheServiceAccountAndIsShownTheSecretThatThisLists(t *testing.T) {
+	p := newPlace(t, func(c *v1alpha1.ModelCache) {
+		c.Spec.Credentials = &v1alpha1.ModelClaimCredentials{ServiceAccountName: "reader"}
+	}, interceptor.Funcs{})
+	accepted := func() string { return p.condition(v1alpha1.ConditionCredentialsAccepted).Reason }
+	p.passes(3)
+	assert.Equal(t, v1alpha1.ReasonAccountMissing, accepted())
+	assert.Contains(t, p.said(), "Warning ServiceAccountMissing there is no ServiceAccount ns/reader, which spec.credentials.serviceAccountName names: make it, or name another one of that namespace")
+	assert.False(t, p.there(&batchv1.Job{}, "m-fetch"))
+
+	p.account = &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}}
+	p.passes(1)
+	assert.Equal(t, v1alpha1.ReasonAccountUsed, accepted())
+	var job batchv1.Job
+	require.True(t, p.there(&job, "m-fetch"))
+	assert.Equal(t, "reader", job.Spec.Template.Spec.ServiceAccountName)
+	assert.Empty(t, job.Spec.Template.Spec.Containers[0].Env)
+	p.worker("w", `{"error":{"reason":"AccessDenied","detail":"the source refuses"}}`, batchv1.JobFailed)
+	assert.Equal(t, firstPause, p.passes(1).RequeueAfter)
+	assert.Equal(t, v1alpha1.ReasonAccessDenied, accepted())
+	assert.Contains(t, p.condition(v1alpha1.ConditionCredentialsAccepted).Message, "lists no Secret with HF_TOKEN")
+
+	p.account.ResourceVersion = "2" // an annotation of a cloud's, for example
+	p.passes(2)
+	require.True(t, p.there(&job, "m-fetch"))
+	assert.Empty(t, job.Status.Conditions, "another Job tries at once")
+
+	p.account.Secrets = []corev1.ObjectReference{{Name: "s"}}
+	p.secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, Data: map[string][]byte{"HF_TOKEN": []byte("right")}}
+	p.passes(2)
+	assert.Equal(t, v1alpha1.ReasonSecretRead, accepted())
+	require.True(t, p.there(&job, "m-fetch"))
+	assert.Equal(t, "reader", job.Spec.Template.Spec.ServiceAccountName)
+	assert.Equal(t, "s", job.Spec.Template.Spec.Containers[0].Env[0].ValueFrom.SecretKeyRef.Name)
 }
 
 func TestWhatTheAPIServerRefusesIsToldAndHoldsNothingElseUp(t *testing.T) {

@@ -5,23 +5,17 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// SecretName is the name of the Secret that a cache names; empty: none.
-func SecretName(c *v1alpha1.ModelCache) string {
-	if c.Spec.Credentials == nil || c.Spec.Credentials.SecretRef == nil {
-		return ""
+// Names is what a cache names for credentials.
+func Names(c *v1alpha1.ModelCache) sourcesecret.Named {
+	named := sourcesecret.Named{Namespace: c.Namespace, Runs: true}
+	if of := c.Spec.Credentials; of != nil {
+		named.Account = of.ServiceAccountName
+		if of.SecretRef != nil {
+			named.Secret = of.SecretRef.Name
+		}
 	}
-	return c.Spec.Credentials.SecretRef.Name
+	return named
 }
 
 // credentials are what the source of the cache is shown.
-func (w *World) credentials() sourcesecret.Shown {
-	name := SecretName(w.Cache)
-	if name == "" {
-		return sourcesecret.Shown{}
-	}
-	told := w.Cache.Namespace + "/" + name
-	if w.Secret.Version == "" {
-		return sourcesecret.Missing(told)
-	}
-	return sourcesecret.For(told, w.Secret.Data, w.Cache.Spec.Source.URI)
-}
+func (w *World) credentials() sourcesecret.Shown { return w.Found.Shown(w.Cache.Spec.Source.URI) }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -67,7 +68,7 @@ func (w *World) failed(tries int32, ago time.Duration, reason string) {
 
 func (w *World) gated() {
 	w.Cache.Spec.Credentials = &v1alpha1.ModelClaimCredentials{SecretRef: &v1alpha1.SecretReference{Name: "s"}}
-	w.Secret = Secret{Version: "1", Data: fetchapi.Credentials{"HF_TOKEN": "t"}}
+	w.Found = sourcesecret.Found{Named: Names(w.Cache), Secrets: []sourcesecret.Secret{{Name: "s", Version: "1", Data: fetchapi.Credentials{"HF_TOKEN": "t"}}}}
 }
 
 func user(name, node string) *corev1.Pod {
@@ -127,8 +128,8 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 		"it is there, and its Job still":    {so: func(w *World) { w.has(); w.runs(1) }, row: "whole", do: DeleteJob, reason: v1alpha1.ReasonWhole},
 		"another claim of that name had it": {so: func(w *World) { w.has(); w.Claim.UID = "new" }, row: "to be fetched", do: MakeJob, reason: v1alpha1.ReasonDownloading},
 		"an earlier Job ends":               {so: func(w *World) { w.runs(1); w.Job.DeletionTimestamp = &metav1.Time{Time: now} }, row: "Job that goes", reason: v1alpha1.ReasonDownloading},
-		"its Secret is missing":             {so: func(w *World) { w.gated(); w.Secret = Secret{} }, row: "no credentials", reason: v1alpha1.ReasonSecretMissing, says: "there is no Secret ns/s"},
-		"its Secret cannot be used": {so: func(w *World) { w.gated(); w.runs(1); w.Secret.Data = fetchapi.Credentials{"TOKEN": "t"} }, row: "no credentials", do: DeleteJob, reason: v1alpha1.ReasonSecretInvalid,
+		"its Secret is missing":             {so: func(w *World) { w.gated(); w.Found.Secrets[0].Version = "" }, row: "no credentials", reason: v1alpha1.ReasonSecretMissing, says: "there is no Secret ns/s"},
+		"its Secret cannot be used": {so: func(w *World) { w.gated(); w.runs(1); w.Found.Secrets[0].Data = fetchapi.Credentials{"TOKEN": "t"} }, row: "no credentials", do: DeleteJob, reason: v1alpha1.ReasonSecretInvalid,
 			says: `"TOKEN" is not known`},
 		"the claim that it is copied from is missing": {so: func(w *World) { w.Cache.Spec.Source.URI, w.NoSource = "pvc://from/x", true }, row: "no source", reason: fetchapi.ReasonNotFound, says: "there is no PersistentVolumeClaim from"},
 		"it is to be fetched": {so: func(w *World) { w.gated(); w.Cache.Status.FailedTries = 2 }, row: "to be fetched", do: MakeJob, reason: v1alpha1.ReasonDownloading,
@@ -156,7 +157,11 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 			w.runs(1)
 			w.Claim.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("20Gi")}
 		}, row: "under way", reason: v1alpha1.ReasonDownloading},
-		"it failed, and the Secret is another since": {so: func(w *World) { w.gated(); w.failed(1, 0, fetchapi.ReasonAccessDenied); w.Secret.Version = "2" }, row: "outdated", do: DeleteJob, reason: v1alpha1.ReasonDownloading},
+		"it failed, and the Secret is another since": {so: func(w *World) {
+			w.gated()
+			w.failed(1, 0, fetchapi.ReasonAccessDenied)
+			w.Found.Secrets[0].Version = "2"
+		}, row: "outdated", do: DeleteJob, reason: v1alpha1.ReasonDownloading},
 		"its Pod waits for a claim that is elsewhere": {so: func(w *World) {
 			w.runs(1)
 			w.Workers[0].Status.Phase, w.Workers[0].Spec.NodeName, w.Users = corev1.PodPending, "n2", []*corev1.Pod{user("a", "n1")}

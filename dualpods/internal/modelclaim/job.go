@@ -94,7 +94,7 @@ const (
 
 // inputs are what a failure may be due to that is not in the Job itself.
 func (w *World) inputs() string {
-	return fmt.Sprintf("room=%d secret=%s", capacity(w.Claim), w.Secret.Version)
+	return fmt.Sprintf("room=%d secret=%s", capacity(w.Claim), w.Found.Versions())
 }
 
 func hashOf(spec batchv1.JobSpec) string {
@@ -125,10 +125,7 @@ func ownedBy(c *v1alpha1.ModelCache) metav1.OwnerReference {
 
 func (w *World) podSpec(creds sourcesecret.Shown) corev1.PodSpec {
 	c, fetch := w.Cache, &w.Cache.Spec.Fetch
-	account := ""
-	if c.Spec.Credentials != nil {
-		account = c.Spec.Credentials.ServiceAccountName
-	}
+	account := Names(c).Account
 	user := int64(65532)
 	if fetch.RunAsUser != nil {
 		user = *fetch.RunAsUser
@@ -209,7 +206,7 @@ func (w *World) env(creds sourcesecret.Shown) (env []corev1.EnvVar) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(creds.Keys)) {
 		env = append(env, corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
-			LocalObjectReference: corev1.LocalObjectReference{Name: SecretName(w.Cache)}, Key: creds.Keys[name],
+			LocalObjectReference: corev1.LocalObjectReference{Name: creds.Secret}, Key: creds.Keys[name],
 		}}})
 	}
 	return env

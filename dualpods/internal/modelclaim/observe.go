@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -46,7 +45,8 @@ func (c *Controller) observe(ctx context.Context, cache *v1alpha1.ModelCache) (*
 		}
 		w.NoSource = !there
 	}
-	return w, errors.Join(c.observePods(ctx, w), c.observeClass(ctx, w), c.observeSecret(ctx, w))
+	w.Found, err = c.opts.Credentials.Read(ctx, Names(cache))
+	return w, errors.Join(err, c.observePods(ctx, w), c.observeClass(ctx, w))
 }
 
 func (c *Controller) get(ctx context.Context, name, namespace string, into client.Object) (there bool, err error) {
@@ -103,20 +103,4 @@ func (c *Controller) observeClass(ctx context.Context, w *World) error {
 	there, err := c.opts.Class(ctx, *w.Claim.Spec.StorageClassName)
 	w.NoClass = err == nil && !there
 	return err
-}
-
-func (c *Controller) observeSecret(ctx context.Context, w *World) error {
-	name := SecretName(w.Cache)
-	if name == "" {
-		return nil
-	}
-	secret, err := c.opts.Secret(ctx, client.ObjectKey{Namespace: w.Cache.Namespace, Name: name})
-	if err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	w.Secret = Secret{Version: secret.ResourceVersion, Data: fetchapi.Credentials{}}
-	for key, value := range secret.Data {
-		w.Secret.Data[key] = string(value)
-	}
-	return nil
 }

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -25,18 +25,12 @@ type World struct {
 	Refused string
 	// NoSource: the claim that the source is a folder of is not there.
 	NoSource bool
-	Secret   Secret
-	Job      *batchv1.Job  // of the cache; nil: there is none
-	Workers  []*corev1.Pod // of the Job, the oldest first
-	Users    []*corev1.Pod // others that mount the claim and have not finished, by name
+	Found    sourcesecret.Found // of what it names for credentials
+	Job      *batchv1.Job       // of the cache; nil: there is none
+	Workers  []*corev1.Pod      // of the Job, the oldest first
+	Users    []*corev1.Pod      // others that mount the claim and have not finished, by name
 	// Instances are the inference servers that read the model, in words.
 	Instances []string
-}
-
-// Secret is the one that a cache names, as it was read.
-type Secret struct {
-	Version string               // its resource version; empty: there is none of that name
-	Data    fetchapi.Credentials // by its keys
 }
 
 func (w *World) claimName() string { return ClaimName(w.Cache) }

@@ -54,7 +54,7 @@ func (w *World) made() {
 }
 
 func (w *World) private() {
-	w.cache().Spec.Credentials = &v1alpha1.ModelCredentials{SecretRef: v1alpha1.SecretReference{Name: "hub"}}
+	w.cache().Spec.Credentials = &v1alpha1.ModelCredentials{SecretRef: &v1alpha1.SecretReference{Name: "hub"}}
 }
 
 // What is done.

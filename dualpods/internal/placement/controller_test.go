@@ -117,6 +117,28 @@ func (c *cluster) pod(name string) *corev1.Pod {
 	return &pod
 }
 
+func TestARequesterGoesWhereALauncherReadsTheClaimOfItsModelCache(t *testing.T) {
+	cache := &v1alpha1.ModelCache{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "mine"}, Spec: v1alpha1.ModelCacheSpec{Source: v1alpha1.ModelSource{URI: "hf://org/llama"}}}
+	cache.Status = v1alpha1.ModelCacheStatus{ClaimName: "models", ModelID: "id", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue}}}
+	fetched := cache.DeepCopy()
+	fetched.Name, fetched.Status.ClaimName, fetched.Status.Conditions[0].Status = "other", "others", metav1.ConditionFalse
+	reads := func(name, node, claim, at string) *corev1.Pod {
+		pod := launcherPod(name, node, time.Hour)
+		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}
+		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: at}}
+		return pod
+	}
+	empty := nodeview.View{Connected: true, Instances: map[string]launcherapi.Instance{}}
+	c := newCluster(t, interceptor.Funcs{}, views{"l1": empty, "l2": empty, "l3": empty}, gatedPod("r"), serverConfig(), cache, fetched, node("n1"), node("n2"), node("n3"),
+		reads("l1", "n1", "others", podmeta.ClaimDir("others")), reads("l2", "n2", "models", podmeta.ClaimDir("models")), reads("l3", "n3", "models", "/data"))
+	c.opts.Caches = false // as in a release for one namespace
+	c.pass()
+	terms := c.pod("r").Spec.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution
+	require.Len(t, terms, 1)
+	assert.Equal(t, []string{"n2"}, terms[0].Preference.MatchFields[0].Values)
+	assert.Equal(t, "Normal Placed its model is on PersistentVolumeClaim models, which the launcher of node n2 reads", <-c.events.Events)
+}
+
 func TestTheGateComesOffByTheWriteThatAddsThePreferences(t *testing.T) {
 	writes := 0
 	c := newCluster(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {

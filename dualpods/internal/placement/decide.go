@@ -34,6 +34,7 @@ type World struct {
 	// Promised are the sleepers for which a requester was let go that is not bound yet.
 	Promised map[Sleeper]bool
 	Caches   []Cache // oldest first
+	Claims   []Claim
 	// Called gives ids of the versions in the launchers' stores that a name may mean.
 	Called func(modelref.Name) []string
 }
@@ -43,6 +44,12 @@ type Cache struct {
 	Name       string
 	Model      modelref.Version // its source
 	Scheduling v1alpha1.ModelScheduling
+}
+
+// Claim is a PersistentVolumeClaim that has the model of a ModelCache whole.
+type Claim struct {
+	Namespace, Name string
+	Model           modelref.Version
 }
 
 // Requester is one that carries the gate.
@@ -72,6 +79,7 @@ type Launcher struct {
 	Silent    bool                            // it does not say now what it has
 	Instances map[string]launcherapi.Instance // nil: it has not been heard
 	Models    map[string]nodeview.Model
+	Claims    []string // whose models it reads
 }
 
 // Sleeper is an instance that sleeps.
@@ -103,6 +111,7 @@ const (
 	weightOther   = 50  // another one
 	weightMemory  = 35  // the model is in the node's store, and main memory holds it
 	weightDisk    = 20  // the model is in the node's store
+	weightClaim   = 15  // it is near nowhere, and the node's launcher reads a claim that has it
 	weightAwake   = 10  // it is near nowhere, and nothing sleeps on the node that it would drive out
 )
 
@@ -123,6 +132,7 @@ const (
 	rowAsleep     = "asleep on free GPUs"
 	rowInMemory   = "in the page cache"
 	rowOnDisk     = "on disk"
+	rowOnClaim    = "on a claim"
 	rowNowhere    = "nothing near"
 )
 
@@ -198,6 +208,7 @@ func (d *decision) decide(r *Requester) Decision {
 	}
 	d.prefer(&out, d.places(r), goes)
 	if out.Row == rowNowhere {
+		d.claimed(&out, r, goes)
 		d.spare(&out, r, goes)
 	}
 	if out.Require != "" {

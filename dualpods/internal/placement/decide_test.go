@@ -92,6 +92,14 @@ func (w *World) stores(on int, m launcherapi.Model) {
 	w.Launchers[on].Models["id"] = nodeview.Kept(m)
 }
 
+// claimed has a ModelCache keep a model on a claim of the namespace, and launchers read it.
+func (w *World) claimed(uri, claim string, readers ...int) {
+	w.Claims = append(w.Claims, Claim{Namespace: "ns", Name: claim, Model: modelref.Version{URI: uri, Refs: []string{"main"}}})
+	for _, n := range readers {
+		w.Launchers[n].Claims = append(w.Launchers[n].Claims, claim)
+	}
+}
+
 // rows are the examples of spec/placement.md, by row.
 var rows = []struct {
 	row    string
@@ -219,6 +227,53 @@ var rows = []struct {
 	}, []Preference{{"n3", weightDisk}}},
 	{rowNowhere, "not whole", func(w *World) {
 		w.Launchers[1].Models["id"] = nodeview.Kept(launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}, State: launcherapi.ModelDownloading})
+	}, nil},
+	{rowOnClaim, "", func(w *World) { w.claimed("hf://org/llama", "models", 1) }, []Preference{{"n2", weightClaim}}},
+	{rowOnClaim, "one of several claims, that several read", func(w *World) {
+		w.claimed("hf://org/other", "others", 0)
+		w.claimed("hf://org/llama", "models", 0, 2)
+	}, []Preference{{"n1", weightClaim}, {"n3", weightClaim}}},
+	{rowOnClaim, "also of a node that is closed", func(w *World) {
+		w.claimed("hf://org/llama", "models", 0, 1)
+		w.Nodes["n1"].Spec.Unschedulable = true
+	}, []Preference{{"n2", weightClaim}}},
+	{rowOnClaim, "some that read it have what sleeps", func(w *World) {
+		w.claimed("hf://org/llama", "models", 0, 1)
+		w.sleeps(0, form("org/other"), 0)
+	}, []Preference{{"n1", weightClaim}, {"n2", weightClaim}, {"n2", weightAwake}, {"n3", weightAwake}}},
+	{rowOnClaim, "more read it than are named", func(w *World) {
+		w.claimed("hf://org/llama", "models", 0, 1, 2)
+		for n := range maxPreferred {
+			l := w.Launchers[0]
+			l.Node = fmt.Sprintf("m%d", n)
+			w.Nodes[l.Node] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: l.Node}}
+			w.Launchers = append(w.Launchers, l)
+		}
+	}, nil},
+	{rowOnDisk, "and on a claim elsewhere", func(w *World) {
+		w.claimed("hf://org/llama", "models", 0, 1)
+		w.stores(1, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+	}, []Preference{{"n2", weightDisk}}},
+	{rowNowhere, "on a claim that no launcher reads", func(w *World) { w.claimed("hf://org/llama", "models") }, nil},
+	{rowNowhere, "on a claim that launchers of another LauncherConfig read", func(w *World) {
+		w.claimed("hf://org/llama", "models", 1)
+		w.Launchers[1].Config = "other"
+	}, nil},
+	{rowNowhere, "on a claim whose launcher is not ready", func(w *World) {
+		w.claimed("hf://org/llama", "models", 1)
+		w.Launchers[1].Runs = false
+	}, nil},
+	{rowNowhere, "on a claim of that name in another namespace", func(w *World) {
+		w.claimed("hf://org/llama", "models", 1)
+		w.Claims[0].Namespace = "other"
+	}, nil},
+	{rowNowhere, "on a claim, where the requester says that it does not want that", func(w *World) {
+		w.Waiting[0].Form.ModelCache = "off"
+		w.claimed("hf://org/llama", "models", 1)
+	}, nil},
+	{rowNowhere, "another revision on a claim", func(w *World) {
+		w.Waiting[0].Form = form("org/llama@v1")
+		w.claimed("hf://org/llama", "models", 1)
 	}, nil},
 	{rowNowhere, "", func(*World) {}, nil},
 	{rowNone, "", func(w *World) {

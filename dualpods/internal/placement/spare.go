@@ -18,19 +18,21 @@ func (d *decision) spare(out *Decision, r *Requester, goes func(node string) boo
 	if !known {
 		nodes = d.nodesAwake(r)
 	}
+	var prefer []Preference
 	named := len(nodes)
 	for n, node := range nodes {
-		if len(out.Prefer) == maxPreferred {
+		if len(prefer) == maxPreferred {
 			named = n
 			break
 		}
 		if goes(node) {
-			out.Prefer = append(out.Prefer, Preference{node, weightAwake})
+			prefer = append(prefer, Preference{node, weightAwake})
 		}
 	}
-	if d.awake[key] = slices.Concat(nodes[named:], nodes[:named]); len(out.Prefer) > 0 {
-		out.Why += "; on the nodes that it prefers nothing sleeps"
+	if d.awake[key] = slices.Concat(nodes[named:], nodes[:named]); len(prefer) > 0 {
+		out.Why += "; it prefers nodes on which nothing sleeps"
 	}
+	out.Prefer = append(out.Prefer, prefer...)
 }
 
 // nodesAwake are the nodes on which nothing sleeps of those where launchers serve a

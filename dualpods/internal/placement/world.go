@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,7 +36,10 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 		return nil, nil, err
 	}
 	var err error
-	if w.Nodes, err = c.nodes(ctx); err == nil && c.opts.Caches {
+	if w.Nodes, err = c.nodes(ctx); err == nil {
+		w.Claims, err = c.claims(ctx)
+	}
+	if err == nil && c.opts.Caches {
 		w.Caches, err = c.caches(ctx)
 	}
 	if err != nil {
@@ -116,9 +120,42 @@ func (c *Controller) caches(ctx context.Context) (all []Cache, err error) {
 		if !o.DeletionTimestamp.IsZero() {
 			continue
 		}
-		all = append(all, Cache{Name: o.Name, Model: modelcache.VersionOf(o), Scheduling: o.Spec.Scheduling})
+		all = append(all, Cache{Name: o.Name, Model: modelcache.VersionOf(o.Spec.Source, o.Status.Revision), Scheduling: o.Spec.Scheduling})
 	}
 	return all, nil
+}
+
+// claims are those that have a model whole.
+func (c *Controller) claims(ctx context.Context) (all []Claim, err error) {
+	var list v1alpha1.ModelCacheList
+	if err := c.opts.API.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("cannot list the ModelCaches: %w", err)
+	}
+	for i := range list.Items {
+		if o := &list.Items[i]; meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionAvailable) {
+			model := modelcache.VersionOf(o.Spec.Source, o.Status.Revision)
+			model.ID = o.Status.ModelID
+			all = append(all, Claim{Namespace: o.Namespace, Name: o.Status.ClaimName, Model: model})
+		}
+	}
+	return all, nil
+}
+
+// claimsRead are the claims whose models a launcher reads, where its LauncherConfig says so.
+func claimsRead(pod *corev1.Pod) (names []string) {
+	for _, v := range pod.Spec.Volumes {
+		claim := v.PersistentVolumeClaim
+		if claim == nil {
+			continue
+		}
+		serving := podmeta.Container(&pod.Spec, podmeta.ServingContainer)
+		if serving != nil && slices.ContainsFunc(serving.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.Name == v.Name && m.MountPath == podmeta.ClaimDir(claim.ClaimName)
+		}) {
+			names = append(names, claim.ClaimName)
+		}
+	}
+	return names
 }
 
 func latest(a, b time.Time) time.Time {
@@ -197,6 +234,7 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]boo
 	l := Launcher{
 		UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Node: pod.Spec.NodeName, Config: pod.Labels[podmeta.LabelLauncherConfig],
 		Spec: &pod.Spec, Created: pod.CreationTimestamp.Time, Runs: podmeta.Ready(pod), Since: view.Lost, Silent: !view.Connected, Instances: view.Instances, Models: view.Models,
+		Claims: claimsRead(pod),
 	}
 	if l.Since.IsZero() { // this process listens to it in a moment
 		l.Since = latest(c.began, pod.CreationTimestamp.Time)

@@ -29,6 +29,7 @@ const (
 	pods    kind = "pods"
 	configs kind = "inferenceserverconfigs"
 	secrets kind = "secrets"
+	claimed kind = "modelcaches" // of which there are none
 )
 
 func kindOf(o any) kind {
@@ -45,6 +46,8 @@ func kindOf(o any) kind {
 		return configs
 	case *corev1.Secret:
 		return secrets
+	case *v1alpha1.ModelCacheList:
+		return claimed
 	}
 	panic(fmt.Sprintf("the simulated API server has no %T", o))
 }
@@ -207,7 +210,7 @@ func (i *informer) hear(k kind, o client.Object, gone bool) {
 		}
 	case caches, groups, secrets:
 		i.p.toCaches.add()
-	case configs:
+	case configs, claimed:
 	}
 }
 

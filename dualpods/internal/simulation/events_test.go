@@ -95,7 +95,7 @@ func (w *world) makeCache(arg uint64) {
 		c.Spec.NodeGroups = []string{groupNames[arg/4%3]}
 	}
 	if w.sources[n].token != "" {
-		c.Spec.Credentials = &v1alpha1.ModelCredentials{SecretRef: v1alpha1.SecretReference{Name: simSecret}, Shared: arg/8%2 == 0}
+		c.Spec.Credentials = &v1alpha1.ModelCredentials{SecretRef: &v1alpha1.SecretReference{Name: simSecret}, Shared: arg/8%2 == 0}
 	}
 	w.api.put(c)
 }

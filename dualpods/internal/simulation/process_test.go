@@ -9,10 +9,12 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/dualpods/internal/modelcache"
 	"hotseat.dev/hotseat/dualpods/internal/placement"
+	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
 )
 
 // process is a controller process that leads: all of its memory goes with it.
@@ -42,7 +44,7 @@ func (w *world) boot() {
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	p.informer = w.api.follow(p)
 	p.caches = modelcache.New(p.ctx, modelcache.Options{
-		API: &apiClient{p: p}, Launchers: p, Secret: p.secret, Namespace: "hotseat", Recorder: silentRecorder{},
+		API: &apiClient{p: p}, Launchers: p, Credentials: sourcesecret.Reader{Secret: p.secret}, Namespace: "hotseat", Recorder: silentRecorder{},
 		Again: func() { w.locked(p.toCaches.add) }, Now: time.Now, Log: logr.Discard(),
 	})
 	p.places = placement.New(placement.Options{API: &apiClient{p: p}, Views: p, Recorder: silentRecorder{}, Caches: true, Now: time.Now})
@@ -207,7 +209,8 @@ func (p *process) call(ctx context.Context, who string, effect func() error) err
 
 // secret reads a Secret, as the manager does: from what was heard of it, and else from
 // the API server, which may not answer.
-func (p *process) secret(_ context.Context, name string) (*corev1.Secret, error) {
+func (p *process) secret(_ context.Context, key client.ObjectKey) (*corev1.Secret, error) {
+	name := key.Name
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	if p.informer.objects[secrets][name] == nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"oras.land/oras-go/v2/registry/remote/auth"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
@@ -119,4 +120,18 @@ func TestGivenCredentialsOfGoogleAreAKeyAndNotAFile(t *testing.T) {
 	}
 	require.Error(t, err)
 	assert.NotContains(t, err.Error(), "hidden")
+}
+
+func TestALoginForDockersOwnRegistryIsFoundByAllItsNames(t *testing.T) {
+	given := fetchapi.Credentials{"DOCKER_AUTH_CONFIG": `{"auths": {"https://index.docker.io/v1/": {"username": "us", "password": "theirs"}}}`}
+	for _, name := range []string{"docker.io", "registry-1.docker.io"} {
+		s, err := newArtifact("oci://"+name+"/org/m:v1", Options{Credentials: given})
+		require.NoError(t, err, name)
+		repo := s.(*artifact).repo
+		login, err := repo.Client.(*auth.Client).Credential(t.Context(), repo.Reference.Host())
+		require.NoError(t, err)
+		assert.Equal(t, auth.Credential{Username: "us", Password: "theirs"}, login, name)
+	}
+	_, err := newArtifact("oci://docker.io/org/m:v1", Options{Credentials: fetchapi.Credentials{"DOCKER_AUTH_CONFIG": `{"auths": {"ghcr.io": {"username": "us", "password": "theirs"}}}`}})
+	assert.ErrorContains(t, err, "has no credential for docker.io")
 }

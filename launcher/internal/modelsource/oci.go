@@ -81,6 +81,10 @@ func newArtifact(uri string, o Options) (Source, error) {
 	return s, nil
 }
 
+// dockerHost is by which host the login of Docker's own registry is kept in memory, which
+// docker login notes, and the registry's client asks for, by an address with a path.
+const dockerHost = "index.docker.io"
+
 // logins are what docker login has noted, or what was given in its form.
 func (s *artifact) logins(given fetchapi.Credentials) (credentials.Store, error) {
 	if given == nil {
@@ -94,8 +98,16 @@ func (s *artifact) logins(given fetchapi.Credentials) (credentials.Store, error)
 	if err != nil { // whose text may have a part of it
 		return nil, reasonf(fetchapi.ReasonAccessDenied, "DOCKER_AUTH_CONFIG is not the JSON that docker login writes into config.json")
 	}
-	host := s.repo.Reference.Registry
-	if login, err := credentials.Credential(logins)(context.Background(), host); err != nil || login == auth.EmptyCredential {
+	ctx, host := context.Background(), s.repo.Reference.Registry
+	address := credentials.ServerAddressFromRegistry(host) // by which the login of this registry is asked for
+	if address != host {
+		kept, err := logins.Get(ctx, dockerHost)
+		if err = errors.Join(err, logins.Put(ctx, address, kept)); err != nil {
+			return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; %s", err, s.remedy)
+		}
+	}
+	login, err := logins.Get(ctx, address)
+	if err != nil || login == auth.EmptyCredential {
 		return nil, reasonf(fetchapi.ReasonAccessDenied, "DOCKER_AUTH_CONFIG has no credential for %s among its auths", host)
 	}
 	return logins, nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -224,11 +225,17 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	})
 	assert.Contains(t, s.says("classless", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending), "there is no StorageClass")
 	s.volume("small", sharedFolder(t), "1Mi")
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "reader"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "none"}}}
 	s.keep("small", func(spec *v1alpha1.ModelCacheSpec) {
-		gated(spec)
+		spec.Credentials = &v1alpha1.ModelClaimCredentials{ServiceAccountName: account.Name}
 		spec.ClaimTemplate = s.template("1Mi")
 		spec.ClaimTemplate.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	})
+	s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccountMissing)
+	require.NoError(t, api.Create(t.Context(), account))
+	assert.Contains(t, s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccessDenied), "lists (none, which is not there) has HF_TOKEN")
+	account.Secrets = []corev1.ObjectReference{{Name: secret.Name}}
+	require.NoError(t, api.Update(t.Context(), account))
 	said := s.says("small", v1alpha1.ConditionCapacityExceeded, "CapacityExceeded")
 	assert.Contains(t, said, "the model takes 2.0 MiB, and of the limit of 1.0 MiB")
 	assert.Contains(t, said, "raise spec.claimTemplate.storage")
@@ -270,6 +277,17 @@ func TestTheExampleOfAModelOnAClaimIsServedFromThereAndTheClaimStays(t *testing.
 	status := s.told("tiny", "it is whole", whole)
 	assert.Equal(t, []string{launcherapi.ModelFromCache, podmeta.ClaimDir("models") + "/" + status.Folder}, from)
 	assert.FileExists(t, filepath.Join(folder, status.Folder, "model.safetensors"))
+
+	var like appsv1.Deployment
+	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "tiny"}, &like))
+	gated := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "gated", Annotations: like.Spec.Template.Annotations}, Spec: like.Spec.Template.Spec}
+	gated.Annotations[podmeta.AnnotationServerPatch] = strings.Replace(gated.Annotations[podmeta.AnnotationServerPatch], "0.4", "0.3", 1) // of which nothing sleeps
+	gated.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: podmeta.SchedulingGate}}
+	require.NoError(t, api.Create(t.Context(), gated))
+	_, why := s.placed("gated")
+	assert.Contains(t, why.Why, "its model is on PersistentVolumeClaim models, which the launcher of node ")
+	require.NoError(t, api.Delete(t.Context(), gated))
+
 	s.kubectl("delete", "mc/tiny", "--timeout="+patience.String())
 	assert.FileExists(t, filepath.Join(folder, status.Folder, "model.safetensors"), "a claim that was there is left as it is")
 	assert.False(t, s.absent(&corev1.PersistentVolumeClaim{}, "models"))

@@ -44,6 +44,29 @@ func (s *modelSite) announced(name, reason string) {
 	})
 }
 
+// keepsByAccount has a model of the hub kept by a Secret that a ServiceAccount lists, once
+// the account is there, and lists it.
+func (s *modelSite) keepsByAccount(name, model, secret string) {
+	s.t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "reader-" + s.ns}}
+	s.keepThis(&v1alpha1.ClusterModelCache{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.ClusterModelCacheSpec{
+			Source: v1alpha1.ModelSource{URI: "hf://" + model}, NodeGroups: []string{s.group},
+			Credentials: &v1alpha1.ModelCredentials{ServiceAccountName: account.Name},
+		},
+	})
+	assert.Contains(s.t, s.credentialsTold(name, v1alpha1.ReasonAccountMissing).Message, system+"/"+account.Name)
+	s.announced(name, v1alpha1.ReasonAccountMissing)
+	require.NoError(s.t, api.Create(s.t.Context(), account))
+	s.t.Cleanup(func() { assert.NoError(s.t, client.IgnoreNotFound(api.Delete(context.Background(), account))) })
+	assert.Contains(s.t, s.credentialsTold(name, v1alpha1.ReasonSecretMissing).Message, "lists no Secret with HF_TOKEN")
+	account.Secrets = []corev1.ObjectReference{{Name: secret}}
+	require.NoError(s.t, api.Update(s.t.Context(), account))
+	s.told(name, "both nodes have it", everywhere)
+	s.credentialsTold(name, v1alpha1.ReasonSecretRead)
+}
+
 func TestAGatedModelIsFetchedByTheSecretThatItsCacheNames(t *testing.T) {
 	const token = "hf_aTokenThatNobodyIsToSee"
 	s := newModelSite(t, nil)
@@ -57,7 +80,7 @@ func TestAGatedModelIsFetchedByTheSecretThatItsCacheNames(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "gated"},
 		Spec: v1alpha1.ClusterModelCacheSpec{
 			Source: v1alpha1.ModelSource{URI: "hf://org/gated"}, NodeGroups: []string{s.group},
-			Credentials: &v1alpha1.ModelCredentials{SecretRef: v1alpha1.SecretReference{Name: secret.Name}},
+			Credentials: &v1alpha1.ModelCredentials{SecretRef: &v1alpha1.SecretReference{Name: secret.Name}},
 		},
 	}
 	s.keepThis(c)
@@ -80,6 +103,7 @@ func TestAGatedModelIsFetchedByTheSecretThatItsCacheNames(t *testing.T) {
 	s.told(c.Name, "both nodes have it", everywhere)
 	s.credentialsTold(c.Name, v1alpha1.ReasonSecretRead)
 
+	s.keepsByAccount("gated-account", "org/gated", secret.Name)
 	without := s.keep("gated-without", "org/gated")
 	status := s.told(without.Name, "that it may not read what the other has", func(status *v1alpha1.ClusterModelCacheStatus) bool {
 		degraded := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionDegraded)
