@@ -67,8 +67,10 @@ const memory = "GOMEMLIMIT=48MiB"
 // Run pulls a model. When the context ends, so does the child; what it has fetched
 // stays, to be resumed.
 func Run(ctx context.Context, o Options) (r Result, err error) {
-	if v, want, there := o.there(); o.UnlessThere && there {
-		return Result{Version: v, There: true}, o.Store.Want(want)
+	if o.UnlessThere {
+		if v, want, there := o.there(); there {
+			return Result{Version: v, There: true}, o.Store.Want(want)
+		}
 	}
 	c, err := start(o)
 	if err != nil {
@@ -97,16 +99,6 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		err = context.Cause(ctx)
 	}
 	return p.result, err
-}
-
-// there gives the version that the holder has whole already, and the want that says of it
-// what is said now, where the source need not be asked: who may read the version is said as
-// before, and it is as expected.
-func (o *Options) there() (v modelstore.Version, w modelstore.Want, is bool) {
-	v, w, held := o.Store.Held(o.Holder, modelref.Name{Model: o.URI}, o.Ref, o.Clean())
-	is = held && w.Private == o.Private && o.check(&v.Manifest) == nil
-	w.Since, w.Retention, w.Warm = time.Now().UTC(), o.Retention, o.Warm
-	return v, w, is
 }
 
 // Prove has the source of a model let somebody read a byte of it, by o.Credentials or,
