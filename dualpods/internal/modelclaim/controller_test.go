@@ -160,6 +160,45 @@ func TestAModelIsFetchedOntoAClaimThatIsMadeAndBothGoWithTheModelCache(t *testin
 	assert.False(t, p.there(&c, "m"))
 }
 
+// kept has the claim stay as Kubernetes has it, while there are Pods that were on a node
+// with it.
+func (p *place) kept() {
+	p.t.Helper()
+	var claim corev1.PersistentVolumeClaim
+	require.True(p.t, p.there(&claim, "m"))
+	claim.Finalizers = []string{"kubernetes.io/pvc-protection"}
+	require.NoError(p.t, p.api.Update(p.t.Context(), &claim))
+}
+
+func TestWhoseJobIsDoneDoesNotKeepAClaimThatIsDeleted(t *testing.T) {
+	p := newPlace(t, nil, interceptor.Funcs{})
+	p.passes(3)
+	p.kept()
+	var claim corev1.PersistentVolumeClaim
+	require.True(t, p.there(&claim, "m"))
+	require.NoError(t, p.api.Delete(t.Context(), &claim))
+	p.worker("w", `{"id":"id","revision":"r","bytes":1}`, batchv1.JobComplete)
+	p.passes(1)
+	assert.False(t, p.there(&batchv1.Job{}, "m-fetch"))
+	assert.Equal(t, v1alpha1.ReasonClaimMissing, p.condition(v1alpha1.ConditionAvailable).Reason)
+}
+
+func TestPodsThatHaveFinishedAndKeepTheClaimOfADeletedModelCacheAreNamed(t *testing.T) {
+	p := newPlace(t, nil, interceptor.Funcs{})
+	p.passes(2)
+	p.kept()
+	ended := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "e"}, Spec: corev1.PodSpec{NodeName: "n", Volumes: []corev1.Volume{volumeOf("v", "m")}}}
+	ended.Status.Phase = corev1.PodSucceeded
+	require.NoError(t, p.api.Create(t.Context(), ended))
+	var c v1alpha1.ModelCache
+	require.True(t, p.there(&c, "m"))
+	require.NoError(t, p.api.Delete(t.Context(), &c))
+	p.passes(3)
+	blocked := p.condition(v1alpha1.ConditionDeletionBlocked)
+	assert.Equal(t, metav1.ConditionTrue, blocked.Status)
+	assert.Contains(t, blocked.Message, "though they have finished: delete Pod e")
+}
+
 func TestAClaimThatIsRetainedIsNobodysWhenItsModelCacheHasGone(t *testing.T) {
 	p := newPlace(t, func(c *v1alpha1.ModelCache) { c.Spec.ReclaimPolicy = v1alpha1.ReclaimRetain }, interceptor.Funcs{})
 	p.passes(3)

@@ -2,6 +2,7 @@ package modelclaim
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -130,8 +131,17 @@ var keeping = []rule{
 			p.wait(v1alpha1.ReasonNameTaken, fmt.Sprintf("PersistentVolumeClaim %s is there, and was not made for this ModelCache: name it by spec.claim, or give the ModelCache another name", w.claimName()))
 	}},
 	{"claim that goes", func(w *World, p *Plan) bool {
-		return !w.Claim.DeletionTimestamp.IsZero() &&
-			p.wait(v1alpha1.ReasonClaimMissing, fmt.Sprintf("PersistentVolumeClaim %s is being deleted", w.claimName()))
+		if w.Claim.DeletionTimestamp.IsZero() {
+			return false
+		}
+		if w.Job != nil && w.Job.DeletionTimestamp.IsZero() {
+			p.Do = DeleteJob // whose Pod keeps the claim, also once it has finished
+		}
+		why := fmt.Sprintf("PersistentVolumeClaim %s is being deleted", w.claimName())
+		if keep := append(slices.Clone(p.Told.Users[:p.Told.Pods]), w.Done...); len(keep) > 0 {
+			why += fmt.Sprintf(", and stays until there are no Pods any more that mount it: delete %s", named(keep))
+		}
+		return p.wait(v1alpha1.ReasonClaimMissing, why)
 	}},
 	{"claim to be changed", func(w *World, p *Plan) bool {
 		claim := w.changedClaim()

@@ -100,6 +100,15 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 			}},
 		"a claim of its name is somebody else's": {so: func(w *World) { w.Claim.Labels = nil }, row: "somebody else's claim", reason: v1alpha1.ReasonNameTaken, says: "was not made for this ModelCache"},
 		"its claim is being deleted":             {so: func(w *World) { w.Claim.DeletionTimestamp = &metav1.Time{Time: now} }, row: "claim that goes", reason: v1alpha1.ReasonClaimMissing},
+		"its claim is being deleted, and its Job's Pod keeps it": {so: func(w *World) {
+			w.runs(1)
+			w.ends(batchv1.JobComplete, 0, `{"id":"id","revision":"r","bytes":1}`)
+			w.Claim.DeletionTimestamp = &metav1.Time{Time: now}
+		}, row: "claim that goes", do: DeleteJob, reason: v1alpha1.ReasonClaimMissing},
+		"its claim is being deleted, and others keep it": {so: func(w *World) {
+			w.Claim.DeletionTimestamp, w.Users, w.Done = &metav1.Time{Time: now}, []*corev1.Pod{user("a", "n1")}, []string{"Pod b"}
+			w.Instances = []string{"inference server i of a"}
+		}, row: "claim that goes", reason: v1alpha1.ReasonClaimMissing, says: "stays until there are no Pods any more that mount it: delete Pod a, Pod b"},
 		"its claim is to grow": {so: func(w *World) { w.has(); w.Cache.Spec.ClaimTemplate.Storage = resource.MustParse("20Gi") }, row: "claim to be changed", do: ChangeClaim, reason: v1alpha1.ReasonWhole,
 			check: func(t *testing.T, w *World, p *Plan, _ *v1alpha1.ModelCacheStatus) {
 				assert.Equal(t, "20Gi", p.Claim.Spec.Resources.Requests.Storage().String())
@@ -205,10 +214,14 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 		"deleted, its Job is going": {so: func(w *World) { w.deleted(); w.runs(1); w.Job.DeletionTimestamp = &metav1.Time{Time: now} }, row: "its Job goes", reason: v1alpha1.ReasonRemoving},
 		"deleted, the claim is not its own": {so: func(w *World) { w.deleted(); w.named(); w.Users = []*corev1.Pod{user("a", "n1")} },
 			row: "nothing left", do: RemoveFinalizer, reason: v1alpha1.ReasonRemoving},
-		"deleted, the claim is gone":  {so: func(w *World) { w.deleted(); w.Claim = nil }, row: "nothing left", do: RemoveFinalizer, reason: v1alpha1.ReasonRemoving},
-		"deleted, the claim stays":    {so: func(w *World) { w.deleted(); w.Cache.Spec.ReclaimPolicy = v1alpha1.ReclaimRetain }, row: "claim that stays", do: ReleaseClaim, reason: v1alpha1.ReasonRemoving},
-		"deleted, and in use":         {so: func(w *World) { w.deleted(); w.Users = []*corev1.Pod{user("a", "n1")} }, row: "in use", reason: v1alpha1.ReasonRemoving, says: "is mounted by Pod a"},
-		"deleted":                     {so: (*World).deleted, row: "claim to be deleted", do: DeleteClaim, reason: v1alpha1.ReasonRemoving},
+		"deleted, the claim is gone": {so: func(w *World) { w.deleted(); w.Claim = nil }, row: "nothing left", do: RemoveFinalizer, reason: v1alpha1.ReasonRemoving},
+		"deleted, the claim stays":   {so: func(w *World) { w.deleted(); w.Cache.Spec.ReclaimPolicy = v1alpha1.ReclaimRetain }, row: "claim that stays", do: ReleaseClaim, reason: v1alpha1.ReasonRemoving},
+		"deleted, and in use":        {so: func(w *World) { w.deleted(); w.Users = []*corev1.Pod{user("a", "n1")} }, row: "in use", reason: v1alpha1.ReasonRemoving, says: "is mounted by Pod a"},
+		"deleted":                    {so: (*World).deleted, row: "claim to be deleted", do: DeleteClaim, reason: v1alpha1.ReasonRemoving},
+		"deleted, and kept by who has finished": {so: func(w *World) {
+			w.deleted()
+			w.Claim.DeletionTimestamp, w.Done = &metav1.Time{Time: now}, []string{"Pod b"}
+		}, row: "claim to be deleted", reason: v1alpha1.ReasonRemoving, says: "though they have finished: delete Pod b"},
 		"deleted, the claim is going": {so: func(w *World) { w.deleted(); w.Claim.DeletionTimestamp = &metav1.Time{Time: now} }, row: "claim to be deleted", reason: v1alpha1.ReasonRemoving},
 	} {
 		t.Run(name, func(t *testing.T) {

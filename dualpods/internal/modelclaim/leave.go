@@ -49,6 +49,9 @@ var leaving = []rule{
 		if w.Claim.DeletionTimestamp.IsZero() {
 			p.Do = DeleteClaim
 		}
+		if len(w.Done) > 0 {
+			p.Told.Blocked = fmt.Sprintf("PersistentVolumeClaim %s stays until there are no Pods any more that mounted it, though they have finished: delete %s", w.claimName(), named(w.Done))
+		}
 		return p.leave("its claim is deleted")
 	}},
 }

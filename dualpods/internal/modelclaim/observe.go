@@ -69,6 +69,9 @@ func (c *Controller) observePods(ctx context.Context, w *World) error {
 		case pod.Labels[podmeta.LabelModelCacheUID] == string(w.Cache.UID):
 			w.Workers = append(w.Workers, pod)
 		case podmeta.Finished(pod):
+			if pod.Spec.NodeName != "" {
+				w.Done = append(w.Done, "Pod "+pod.Name)
+			}
 		default:
 			w.Users = append(w.Users, pod)
 			w.Instances = append(w.Instances, c.instances(w, pod)...)
@@ -78,6 +81,7 @@ func (c *Controller) observePods(ctx context.Context, w *World) error {
 	slices.SortFunc(w.Workers, func(a, b *corev1.Pod) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
+	slices.Sort(w.Done)
 	slices.Sort(w.Instances)
 	return nil
 }

@@ -29,6 +29,9 @@ type World struct {
 	Job      *batchv1.Job       // of the cache; nil: there is none
 	Workers  []*corev1.Pod      // of the Job, the oldest first
 	Users    []*corev1.Pod      // others that mount the claim and have not finished, by name
+	// Done are others that have, in words: Kubernetes keeps a claim that is deleted until
+	// the last Pod is gone that has been on a node with it.
+	Done []string
 	// Instances are the inference servers that read the model, in words.
 	Instances []string
 }
