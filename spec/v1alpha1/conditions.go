@@ -89,5 +89,6 @@ const (
 	ReasonPreparing    = "Preparing"          // something is made that is there in a moment
 	ReasonClaimMissing = "ClaimMissing"       // there is no claim of that name, or it is being deleted
 	ReasonClaimPending = "ClaimPending"       // it has no volume yet
-	ReasonClaimRefused = "ClaimRefused"       // the API server lets it not be changed so
+	ReasonClaimRefused = "ClaimRefused"       // the API server lets it not be made, or not be changed so
+	ReasonJobRefused   = "JobRefused"         // likewise its Job, as one with a variable whose name is none
 )

@@ -93,9 +93,10 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 		err = c.do(ctx, w, plan)
 	}
 	if taken, ok := errors.AsType[*takenError](err); ok {
-		plan.Told.Reason, plan.Told.Why, plan.Again, err = v1alpha1.ReasonNameTaken, taken.Error(), takenPause, nil
+		plan.Told.notMade(v1alpha1.ReasonNameTaken, taken.Error())
+		plan.Again, err = takenPause, nil
 	} else if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		plan.Told.Cause, plan.Told.Failed = v1alpha1.ReasonClaimRefused, fmt.Sprintf("cannot %s: %v", plan.Do, err)
+		plan.refused(err)
 	}
 	err = errors.Join(err, c.tell(ctx, &cache, plan))
 	switch {
@@ -106,6 +107,21 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	return reconcile.Result{RequeueAfter: plan.Again}, err
 }
+
+// refused tells that the API server has refused the write of a plan.
+func (p *Plan) refused(err error) {
+	p.Told.Cause, p.Told.Failed = v1alpha1.ReasonClaimRefused, err.Error()
+	if p.Do == MakeJob || p.Do == DeleteJob {
+		p.Told.Cause = v1alpha1.ReasonJobRefused
+		p.Told.Failed += "; the Job is made from spec.fetch, spec.source and spec.credentials"
+	}
+	if p.Do == MakeJob || p.Do == MakeClaim {
+		p.Told.notMade(p.Told.Cause, p.Told.Failed)
+	}
+}
+
+// notMade tells that what the model needs could not be made.
+func (t *Told) notMade(reason, why string) { t.Reason, t.Why, t.Fetches = reason, why, "" }
 
 // do makes the one write of a plan, but for the status.
 func (c *Controller) do(ctx context.Context, w *World, p *Plan) error {

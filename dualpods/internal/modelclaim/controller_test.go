@@ -3,6 +3,8 @@ package modelclaim
 import (
 	"context"
 	"errors"
+	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -296,6 +298,42 @@ func TestWhatTheAPIServerRefusesIsToldAndHoldsNothingElseUp(t *testing.T) {
 	assert.True(t, p.there(&batchv1.Job{}, "m-fetch"), "the model may fit all the same")
 }
 
+func TestWhatTheAPIServerDoesNotLetBeMadeIsNotUnderWay(t *testing.T) {
+	for what, c := range map[string]struct {
+		kind    client.Object
+		refused *apierrors.StatusError
+		reason  string
+	}{
+		"a claim above a quota": {&corev1.PersistentVolumeClaim{}, apierrors.NewForbidden(corev1.Resource("persistentvolumeclaims"), "m", errors.New("exceeded quota: q")), v1alpha1.ReasonClaimRefused},
+		"a Job that is none":    {&batchv1.Job{}, apierrors.NewInvalid(batchv1.SchemeGroupVersion.WithKind("Job").GroupKind(), "m-fetch", nil), v1alpha1.ReasonJobRefused},
+	} {
+		t.Run(what, func(t *testing.T) {
+			refuses := true
+			p := newPlace(t, nil, interceptor.Funcs{Create: func(ctx context.Context, api client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+				if reflect.TypeOf(o) == reflect.TypeOf(c.kind) && refuses {
+					return c.refused
+				}
+				return api.Create(ctx, o, opts...)
+			}})
+			for range 3 {
+				_, err := p.c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "m"}})
+				assert.True(t, err == nil || errors.Is(err, c.refused), "it is tried again: %v", err)
+			}
+			for _, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded} {
+				is := p.condition(kind)
+				assert.Equal(t, c.reason, is.Reason)
+				assert.Equal(t, 1, strings.Count(is.Message, "cannot make"), is.Message)
+			}
+			assert.Equal(t, metav1.ConditionFalse, p.condition(v1alpha1.ConditionProgressing).Status)
+			assert.Equal(t, v1alpha1.ReasonNotAsked, p.condition(v1alpha1.ConditionResolved).Reason)
+			refuses = false
+			p.passes(3)
+			assert.Equal(t, v1alpha1.ReasonDownloading, p.condition(v1alpha1.ConditionAvailable).Reason)
+			assert.Equal(t, metav1.ConditionFalse, p.condition(v1alpha1.ConditionDegraded).Status)
+		})
+	}
+}
+
 func TestAJobOfSomebodyElsesIsLeftAlone(t *testing.T) {
 	p := newPlace(t, nil, interceptor.Funcs{})
 	require.NoError(t, p.api.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "m-fetch"}}))
@@ -303,6 +341,7 @@ func TestAJobOfSomebodyElsesIsLeftAlone(t *testing.T) {
 	available := p.condition(v1alpha1.ConditionAvailable)
 	assert.Equal(t, v1alpha1.ReasonNameTaken, available.Reason)
 	assert.Contains(t, available.Message, "Job m-fetch is there, and was not made for this ModelCache")
+	assert.Equal(t, metav1.ConditionFalse, p.condition(v1alpha1.ConditionProgressing).Status)
 }
 
 func TestAJobThatWasMadeAndIsNotHeardOfYetIsNoOtherOnes(t *testing.T) {

@@ -3,6 +3,7 @@ package modelclaim
 import (
 	"cmp"
 	"path"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
@@ -14,6 +15,9 @@ import (
 
 // maxUsers is how many of those that use a model a status names.
 const maxUsers = 16
+
+// noneOfTheSource are causes of failures that say nothing of the source.
+var noneOfTheSource = []string{fetchapi.ReasonCapacityExceeded, v1alpha1.ReasonClaimRefused, v1alpha1.ReasonJobRefused}
 
 // show puts what is known of a cache in its status.
 func (t *Told) show(c *v1alpha1.ModelCache) {
@@ -32,7 +36,7 @@ func (t *Told) show(c *v1alpha1.ModelCache) {
 	switch {
 	case s.Revision != "":
 		set(v1alpha1.ConditionResolved, true, v1alpha1.ReasonResolved, "")
-	case t.Failed != "" && t.Cause != fetchapi.ReasonCapacityExceeded:
+	case t.Failed != "" && !slices.Contains(noneOfTheSource, t.Cause):
 		set(v1alpha1.ConditionResolved, false, t.Cause, t.Failed)
 	default:
 		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonNotAsked, "what the source has is known once it is fetched")
