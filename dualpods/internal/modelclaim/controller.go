@@ -98,7 +98,7 @@ func (c *Controller) Reconcile(ctx context.Context, request reconcile.Request) (
 	} else if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		plan.refused(err)
 	}
-	err = errors.Join(err, c.tell(ctx, &cache, plan))
+	err = errors.Join(err, c.tell(ctx, &cache, plan), w.unread)
 	switch {
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return reconcile.Result{}, nil // everything of it is going

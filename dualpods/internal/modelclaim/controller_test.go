@@ -244,6 +244,34 @@ func TestASecretThatIsMadeOrMendedIsTriedAtOnce(t *testing.T) {
 	assert.NotContains(t, string(text), "right")
 }
 
+func TestASecretThatCannotBeReadIsToldEndsNoJobAndKeepsNothingThatIsDeleted(t *testing.T) {
+	p := newPlace(t, func(c *v1alpha1.ModelCache) {
+		c.Spec.Credentials = &v1alpha1.ModelClaimCredentials{SecretRef: &v1alpha1.SecretReference{Name: "s"}}
+	}, interceptor.Funcs{})
+	p.secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, Data: map[string][]byte{"HF_TOKEN": []byte("right")}}
+	p.passes(4)
+	refused := errors.New("forbidden")
+	p.c.opts.Credentials.Secret = func(context.Context, client.ObjectKey) (*corev1.Secret, error) { return nil, refused }
+	pass := func() {
+		t.Helper()
+		_, err := p.c.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "ns", Name: "m"}})
+		require.ErrorIs(t, err, refused, "it is tried again")
+	}
+	pass()
+	assert.Contains(t, p.condition(v1alpha1.ConditionCredentialsAccepted).Message, "cannot read Secret ns/s: forbidden")
+	var job batchv1.Job
+	require.True(t, p.there(&job, "m-fetch"))
+	assert.True(t, job.DeletionTimestamp.IsZero())
+	var c v1alpha1.ModelCache
+	require.True(t, p.there(&c, "m"))
+	require.NoError(t, p.api.Delete(t.Context(), &c))
+	for range 3 {
+		pass()
+	}
+	p.passes(1)
+	assert.False(t, p.there(&c, "m"))
+}
+
 func TestTheJobRunsAsTheServiceAccountAndIsShownTheSecretThatThisLists(t *testing.T) {
 	p := newPlace(t, func(c *v1alpha1.ModelCache) {
 		c.Spec.Credentials = &v1alpha1.ModelClaimCredentials{ServiceAccountName: "reader"}

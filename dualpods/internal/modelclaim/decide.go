@@ -172,7 +172,7 @@ var keeping = []rule{
 		if p.Told.Credentials.Problem == "" {
 			return false
 		}
-		if w.Job != nil {
+		if w.Job != nil && w.Found.Unread == "" { // else it may be as it was
 			p.Do = DeleteJob
 		}
 		return p.wait(p.Told.Credentials.Reason, p.Told.Credentials.Problem)

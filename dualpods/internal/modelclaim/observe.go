@@ -45,8 +45,8 @@ func (c *Controller) observe(ctx context.Context, cache *v1alpha1.ModelCache) (*
 		}
 		w.NoSource = !there
 	}
-	w.Found, err = c.opts.Credentials.Read(ctx, Names(cache))
-	return w, errors.Join(err, c.observePods(ctx, w), c.observeClass(ctx, w))
+	w.Found, w.unread = c.opts.Credentials.Read(ctx, Names(cache))
+	return w, errors.Join(c.observePods(ctx, w), c.observeClass(ctx, w))
 }
 
 func (c *Controller) get(ctx context.Context, name, namespace string, into client.Object) (there bool, err error) {

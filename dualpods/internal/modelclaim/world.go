@@ -26,6 +26,7 @@ type World struct {
 	// NoSource: the claim that the source is a folder of is not there.
 	NoSource bool
 	Found    sourcesecret.Found // of what it names for credentials
+	unread   error              // why some of that could not be read; it is tried again
 	Job      *batchv1.Job       // of the cache; nil: there is none
 	Workers  []*corev1.Pod      // of the Job, the oldest first
 	Users    []*corev1.Pod      // others that mount the claim and have not finished, by name
