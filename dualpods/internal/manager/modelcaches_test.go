@@ -130,3 +130,10 @@ func TestOfNamespacesIsCachedFromWhereTheirModelsComeAlone(t *testing.T) {
 	assert.Equal(t, map[string]string{podmeta.AnnotationModelCache: "off"}, got.(*metav1.PartialObjectMetadata).Annotations)
 	assert.Empty(t, got.(*metav1.PartialObjectMetadata).Labels)
 }
+
+func TestWhatCouldNotBeMadeIsTriedAgainSoon(t *testing.T) {
+	limiter := triedAgain().RateLimiter
+	for range 100 {
+		assert.LessOrEqual(t, limiter.When(reconcile.Request{}), longestRetry)
+	}
+}

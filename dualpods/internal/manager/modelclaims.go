@@ -10,8 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -48,7 +50,17 @@ func setUpClaims(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, con
 			return cachesOfClaims(ctx, api, o.GetNamespace(), modelclaim.IndexedClaims(o.(*corev1.Pod)))
 		})).
 		WatchesRawSource(source.Func(again.begin)).
+		WithOptions(triedAgain()).
 		Complete(caches)
+}
+
+// longestRetry bounds the pause until what has failed is tried again, by default a quarter
+// of an hour: of much that keeps a claim from being made, as a quota, nobody hears that it
+// has been mended.
+const longestRetry = 10 * time.Second
+
+func triedAgain() controller.Options {
+	return controller.Options{RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](5*time.Millisecond, longestRetry)}
 }
 
 // cachesOfClaims are the ModelCaches that rest on some claims of a namespace.

@@ -35,6 +35,7 @@ func setUpVolumes(mgr ctrl.Manager, namespace string) error {
 		Watches(&corev1.PersistentVolume{}, all).
 		Watches(&corev1.PersistentVolumeClaim{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(ofModel))).
 		Watches(&corev1.Pod{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(namesModel))).
+		WithOptions(triedAgain()).
 		Complete(&modelvolume.Controller{API: mgr.GetClient(), Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now})
 }
 
