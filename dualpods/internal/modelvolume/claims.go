@@ -16,9 +16,10 @@ const Index = "modelClaim"
 // NamesOne is the value of that field.
 const NamesOne = "yes"
 
-// Indexed is the value of that field; nil: the Pod names none.
+// Indexed is the value of that field; nil: the Pod names none. One that has finished keeps
+// a claim all the same.
 func Indexed(pod *corev1.Pod) []string {
-	if len(Named(pod)) > 0 {
+	if len(naming(pod)) > 0 {
 		return []string{NamesOne}
 	}
 	return nil
@@ -40,7 +41,11 @@ func Named(pod *corev1.Pod) []string {
 	if podmeta.Finished(pod) {
 		return nil
 	}
-	var caches []string
+	return naming(pod)
+}
+
+// naming are the caches whose claims a Pod names.
+func naming(pod *corev1.Pod) (caches []string) {
 	for i := range pod.Spec.Volumes {
 		if cache, is := Names(&pod.Spec.Volumes[i]); is && cache != "" && !slices.Contains(caches, cache) {
 			caches = append(caches, cache)

@@ -105,6 +105,25 @@ func TestVolumeAndClaimComeWithTheCacheAndGoWithTheLastPod(t *testing.T) {
 	assert.False(t, volume)
 }
 
+func TestAClaimIsThereForTheNextPodWhileOneIsThereThatHasFinished(t *testing.T) {
+	cache, others := objects()
+	s := newSite(t, append(others[:2], cache)...) // no Pod
+	ended := pod("ended", here.Namespace, here.Cache)
+	ended.Spec.NodeName, ended.Status.Phase = "n1", corev1.PodRunning
+	require.NoError(t, s.api.Create(t.Context(), &ended))
+	s.pass()
+	ended.Status.Phase = corev1.PodSucceeded
+	require.NoError(t, s.api.Update(t.Context(), &ended))
+	s.pass()
+	volume, claim := s.there()
+	assert.True(t, volume && claim)
+	require.NoError(t, s.api.Delete(t.Context(), &ended))
+	s.pass()
+	s.pass()
+	volume, claim = s.there()
+	assert.False(t, volume || claim)
+}
+
 func TestAClaimOfThatNameThatSomebodyMadeIsLeftAndTold(t *testing.T) {
 	cache, others := objects()
 	theirs := &corev1.PersistentVolumeClaim{}

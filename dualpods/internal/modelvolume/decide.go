@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -21,7 +22,7 @@ type Place struct{ Cache, Namespace string }
 type World struct {
 	Caches  map[string]*v1alpha1.ClusterModelCache   // by name
 	Groups  map[string]*v1alpha1.ModelCacheNodeGroup // by name
-	Pods    []corev1.Pod                             // that name claims, and have not finished
+	Pods    []corev1.Pod                             // that name claims
 	Volumes map[Place]*corev1.PersistentVolume       // of ours
 	Claims  map[Place]*corev1.PersistentVolumeClaim  // of ours
 }
@@ -50,18 +51,19 @@ const (
 	ReasonNoSuchCache = "NoSuchModelCache"
 	ReasonDeleting    = "ModelCacheDeleted"
 	ReasonNotMade     = "ClaimNotMade" // the API server refuses it
+	ReasonGoing       = "ClaimGoing"   // one that has to go is kept by Pods
 )
 
 // Decide says what is to be done, by spec/modelcache.md. It changes nothing of w.
 func Decide(w *World) *Plan {
 	plan := &Plan{}
-	users := map[Place][]*corev1.Pod{}
+	pods := map[Place]mounting{}
 	places := map[Place]bool{}
 	for i := range w.Pods {
 		pod := &w.Pods[i]
-		for _, cache := range Named(pod) {
+		for _, cache := range naming(pod) {
 			at := Place{cache, pod.Namespace}
-			users[at], places[at] = append(users[at], pod), true
+			pods[at], places[at] = pods[at].and(pod), true
 		}
 	}
 	for at := range w.Volumes {
@@ -73,16 +75,37 @@ func Decide(w *World) *Plan {
 	for _, at := range slices.SortedFunc(maps.Keys(places), func(a, b Place) int {
 		return cmp.Or(strings.Compare(a.Cache, b.Cache), strings.Compare(a.Namespace, b.Namespace))
 	}) {
-		plan.place(w, at, users[at])
+		plan.place(w, at, pods[at])
 	}
 	return plan
 }
 
+// mounting are the Pods that name a claim.
+type mounting struct {
+	users []*corev1.Pod // that have not finished
+	// keepers are the names of those that have been on a node, of which Kubernetes lets a
+	// claim go with the last, though all have finished.
+	keepers []string
+}
+
+func (m mounting) and(pod *corev1.Pod) mounting {
+	if !podmeta.Finished(pod) {
+		m.users = append(m.users, pod)
+	}
+	if pod.Spec.NodeName != "" {
+		m.keepers = append(m.keepers, pod.Name)
+	}
+	return m
+}
+
 // place decides for a cache in a namespace.
-func (p *Plan) place(w *World, at Place, users []*corev1.Pod) {
+func (p *Plan) place(w *World, at Place, pods mounting) {
 	cache, volumeThere, claimThere := w.Caches[at.Cache], w.Volumes[at], w.Claims[at]
+	users := pods.users
 	if len(users) == 0 {
-		p.clear(volumeThere, claimThere)
+		if claimThere == nil || len(pods.keepers) == 0 { // else it would go on going, and be of no use to the next
+			p.clear(volumeThere, claimThere)
+		}
 		return
 	}
 	if reason, message := why(cache, at.Cache, w.Groups); reason != "" {
@@ -93,6 +116,9 @@ func (p *Plan) place(w *World, at Place, users []*corev1.Pod) {
 			p.clear(volumeThere, claimThere)
 		}
 		return
+	}
+	if claimThere != nil && !claimThere.DeletionTimestamp.IsZero() {
+		p.going(claimThere, pods)
 	}
 	store := w.Groups[cache.Spec.Groups()[0]].Spec.Path
 	switch {
@@ -105,6 +131,25 @@ func (p *Plan) place(w *World, at Place, users []*corev1.Pod) {
 		}
 	case volumeThere != nil && claimThere == nil && volumeThere.DeletionTimestamp.IsZero():
 		p.Make = append(p.Make, Made{claim(cache, at), users})
+	}
+}
+
+// going tells the Pods that wait for a claim that is being deleted who keeps it.
+func (p *Plan) going(claim *corev1.PersistentVolumeClaim, pods mounting) {
+	if len(pods.keepers) == 0 {
+		return
+	}
+	const some = 5
+	slices.Sort(pods.keepers)
+	names := strings.Join(pods.keepers[:min(len(pods.keepers), some)], ", ")
+	if more := len(pods.keepers) - some; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	for _, pod := range pods.users {
+		if pod.Spec.NodeName == "" {
+			p.Told = append(p.Told, Told{Pod: pod, Reason: ReasonGoing, Message: fmt.Sprintf(
+				"the claim %s is being deleted, and is made anew once there are no Pods any more that mount it, also such as have finished: delete %s", claim.Name, names)})
+		}
 	}
 }
 

@@ -53,6 +53,11 @@ func (w *World) made() {
 	w.Volumes[here].Status.Phase, w.Claims[here].Status.Phase = corev1.VolumeBound, corev1.ClaimBound
 }
 
+// finished has the Pod have been on a node, where it has finished.
+func (w *World) finished() {
+	w.Pods[0].Spec.NodeName, w.Pods[0].Status.Phase = "n1", corev1.PodSucceeded
+}
+
 func (w *World) private() {
 	w.cache().Spec.Credentials = &v1alpha1.ModelCredentials{SecretRef: &v1alpha1.SecretReference{Name: "hub"}}
 }
@@ -86,6 +91,19 @@ var rows = map[string][]row{
 			delete(w.Claims, here)
 			w.Volumes[here].DeletionTimestamp = one(metav1.Now())
 		}},
+	},
+	"kept": {
+		{make: func(w *World) { w.made(); w.finished() }},
+		{make: func(w *World) { w.made(); w.finished(); w.Caches = nil }},
+		{make: func(w *World) { w.made(); w.finished(); delete(w.Claims, here) }, done: volumeGoes},
+	},
+	"claim going": {
+		{make: func(w *World) {
+			w.made()
+			w.finished()
+			w.Pods = append(w.Pods, pod("next", here.Namespace, here.Cache))
+			w.Claims[here].DeletionTimestamp = one(metav1.Now())
+		}, told: ReasonGoing},
 	},
 	"no cache": {
 		{make: func(w *World) { w.Caches = nil }, told: ReasonNoSuchCache},
