@@ -356,7 +356,8 @@ func TestWhatTheAPIServerDoesNotLetBeMadeIsNotUnderWay(t *testing.T) {
 			assert.Equal(t, v1alpha1.ReasonNotAsked, p.condition(v1alpha1.ConditionResolved).Reason)
 			refuses = false
 			p.passes(3)
-			assert.Equal(t, v1alpha1.ReasonDownloading, p.condition(v1alpha1.ConditionAvailable).Reason)
+			assert.True(t, p.there(&batchv1.Job{}, "m-fetch"))
+			assert.NotEqual(t, c.reason, p.condition(v1alpha1.ConditionAvailable).Reason)
 			assert.Equal(t, metav1.ConditionFalse, p.condition(v1alpha1.ConditionDegraded).Status)
 		})
 	}

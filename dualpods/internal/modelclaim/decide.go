@@ -64,7 +64,8 @@ type Told struct {
 	Pods        int
 }
 
-// Pauses after a failure, and until a Pod that the cache may lack has been heard of.
+// Pauses after a failure, and until a Pod has been heard of that the cache may lack, or that
+// is made.
 const (
 	firstPause   = 10 * time.Second
 	longestPause = 5 * time.Minute
@@ -218,6 +219,13 @@ var keeping = []rule{
 		reason, why := w.waits()
 		if why == "" {
 			reason, why = v1alpha1.ReasonDownloading, p.Told.Fetches
+		}
+		if len(w.Workers) == 0 && w.Job.Status.Active == 0 { // as they come and go it is heard
+			if left := hearLimit - w.Now.Sub(w.Job.CreationTimestamp.Time); left > 0 {
+				p.Again = left
+			} else if reason == v1alpha1.ReasonDownloading {
+				reason, why = v1alpha1.ReasonNotReady, fmt.Sprintf("Job %s has no Pod: kubectl describe job/%s says why, as that a quota of the namespace or a policy refuses it", w.Job.Name, w.Job.Name)
+			}
 		}
 		return p.wait(reason, why)
 	}},

@@ -209,6 +209,15 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 			w.Workers[0].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no node"}}
 		}, row: "under way", reason: v1alpha1.ReasonNotReady, says: "Pod worker has not been placed: no node"},
 
+		"its Pod is to be made": {so: func(w *World) {
+			w.runs(1)
+			w.Workers, w.Job.CreationTimestamp = nil, metav1.Time{Time: now.Add(-time.Second)}
+		}, row: "under way", again: hearLimit - time.Second, reason: v1alpha1.ReasonDownloading},
+		"its Pod cannot be made": {so: func(w *World) {
+			w.runs(1)
+			w.Workers, w.Job.CreationTimestamp = nil, metav1.Time{Time: now.Add(-hearLimit)}
+		}, row: "under way", reason: v1alpha1.ReasonNotReady, says: "Job m-fetch has no Pod: kubectl describe job/m-fetch says why"},
+
 		"deleted, it is let go":     {so: func(w *World) { w.deleted(); w.Cache.Finalizers = nil }, row: "let go", reason: v1alpha1.ReasonWhole},
 		"deleted, its Job goes":     {so: func(w *World) { w.deleted(); w.runs(1) }, row: "its Job goes", do: DeleteJob, reason: v1alpha1.ReasonRemoving},
 		"deleted, its Job is going": {so: func(w *World) { w.deleted(); w.runs(1); w.Job.DeletionTimestamp = &metav1.Time{Time: now} }, row: "its Job goes", reason: v1alpha1.ReasonRemoving},
