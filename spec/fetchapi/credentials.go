@@ -41,6 +41,10 @@ var taken = map[string]variables{
 	"oci":    {sets: [][]string{{"DOCKER_AUTH_CONFIG"}}},
 }
 
+// DockerHosts are the names that the logins of Docker's own registry have, that of docker
+// login first.
+var DockerHosts = []string{"index.docker.io", "docker.io", "registry-1.docker.io"}
+
 // looks are what goes into the name of a host, and must lead to no other.
 var looks = map[string]*regexp.Regexp{"AWS_REGION": regexp.MustCompile(`^[a-z0-9-]{1,63}$`), "AZURE_STORAGE_ACCOUNT": regexp.MustCompile(`^[a-z0-9]{3,24}$`)}
 

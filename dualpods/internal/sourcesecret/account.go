@@ -1,6 +1,7 @@
 package sourcesecret
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -83,33 +84,51 @@ func wanted(uri string) string {
 // oci://ghcr.io/org/model:v1.
 func registryOf(uri string) string {
 	_, rest, _ := strings.Cut(uri, "://")
-	host := hostOf(rest)
-	if host == "docker.io" || host == "registry-1.docker.io" {
-		return "index.docker.io" // as docker login has it
+	return hostOf(rest)
+}
+
+// hostOf is the host of a server, as docker login and others note it: with a scheme and a
+// path, or without. Docker's own registry has several names.
+func hostOf(server string) string {
+	host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(server, "https://"), "http://"), "/")
+	if slices.Contains(fetchapi.DockerHosts, host) {
+		return fetchapi.DockerHosts[0]
 	}
 	return host
 }
 
-// hostOf is the host of a server, as docker login notes it: with a scheme and a path, or
-// without.
-func hostOf(server string) string {
-	host, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(server, "https://"), "http://"), "/")
-	return host
+// login is one of those in the config.json of docker login.
+type login struct {
+	Auth          string `json:"auth,omitempty"` // user and password, in base64; they count in place of the two
+	Username      string `json:"username,omitempty"`
+	Password      string `json:"password,omitempty"`
+	IdentityToken string `json:"identitytoken,omitempty"`
+	RegistryToken string `json:"registrytoken,omitempty"`
 }
 
-// loginOf is what the config.json of docker login says of a registry, as JSON; empty:
-// nothing.
+// loginOf is what a config.json says of a registry, in a form that is the same of all that
+// say the same; empty: nothing.
 func loginOf(config, registry string) string {
 	var is struct {
-		Auths map[string]json.RawMessage `json:"auths"`
+		Auths map[string]login `json:"auths"`
 	}
 	if json.Unmarshal([]byte(config), &is) != nil {
 		return ""
 	}
 	for _, server := range slices.Sorted(maps.Keys(is.Auths)) {
-		if hostOf(server) == registry {
-			return string(is.Auths[server])
+		l := is.Auths[server]
+		if hostOf(server) != registry || l == (login{}) { // as of one that a program keeps
+			continue
 		}
+		if both, err := base64.StdEncoding.DecodeString(l.Auth); err == nil && l.Auth != "" {
+			l.Auth = ""
+			l.Username, l.Password, _ = strings.Cut(string(both), ":")
+		}
+		text, err := json.Marshal(l)
+		if err != nil {
+			return "" // plain texts can be written
+		}
+		return string(text)
 	}
 	return ""
 }

@@ -81,7 +81,9 @@ func TestOfTheSecretsThatAServiceAccountListsTheOneCountsThatHasWhatTheSourceTak
 		"hub":   {"HF_TOKEN": "a"}, "same": {"HF_TOKEN": "a\n", "AWS_REGION": "eu"}, "other": {"HF_TOKEN": "b"}, "mistyped": {"HF_TOKEN": "a", "HF_TOKN": "a"}, "empty": {"HF_TOKEN": " "},
 		"bucket": {"AWS_ACCESS_KEY_ID": "i", "AWS_SECRET_ACCESS_KEY": "s"}, "half": {"AWS_ACCESS_KEY_ID": "i"}, "region": {"AWS_REGION": "eu"},
 		"ghcr": logins(`"https://ghcr.io/v2/": {"auth": "a"}`), "quay": logins(`"quay.io": {"auth": "q"}`), "both": logins(`"ghcr.io": {"auth": "a"}, "docker.io": {}`),
-		"differs": logins(`"ghcr.io": {"auth": "b"}`), "hubless": {DockerConfig: "no JSON"}, "docker": logins(`"https://index.docker.io/v1/": {"auth": "d"}`),
+		"differs": logins(`"ghcr.io": {"auth": "b"}`), "hubless": {DockerConfig: "no JSON"}, "docker": logins(`"https://index.docker.io/v1/": {"auth": "d"}`), "podman": logins(`"docker.io": {"auth": "d"}`),
+		"login": logins(`"ghcr.io": {"auth": "dTpw"}`), "kubectl": logins(`"https://ghcr.io": {"username": "u", "password": "p", "email": "e", "auth": "dTpw"}`),
+		"kept": logins(`"ghcr.io": {}`),
 	}
 	const s3, oci = "s3://bucket/m", "oci://ghcr.io/org/m:v1"
 	for name, c := range map[string]struct {
@@ -111,6 +113,9 @@ func TestOfTheSecretsThatAServiceAccountListsTheOneCountsThatHasWhatTheSourceTak
 		"two logins":                            {uri: oci, pulls: []string{"ghcr", "differs"}, reason: v1alpha1.ReasonSecretInvalid, says: "say different things of a login for ghcr.io in DOCKER_AUTH_CONFIG or .dockerconfigjson"},
 		"no login for that registry":            {uri: oci, pulls: []string{"quay", "hubless"}, reason: v1alpha1.ReasonSecretMissing, says: "has a login for ghcr.io in"},
 		"of Docker's own registry":              {uri: "oci://docker.io/org/m", pulls: []string{"ghcr", "docker"}, is: "docker", key: "DOCKER_AUTH_CONFIG"},
+		"of Docker's own registry, otherwise":   {uri: "oci://registry-1.docker.io/org/m", pulls: []string{"both", "podman"}, is: "podman", key: "DOCKER_AUTH_CONFIG"},
+		"one login in two forms":                {uri: oci, pulls: []string{"login", "kubectl"}, is: "login", key: "DOCKER_AUTH_CONFIG"},
+		"a login that a program keeps":          {uri: oci, pulls: []string{"kept", "ghcr"}, is: "ghcr", key: "DOCKER_AUTH_CONFIG"},
 		"of a source that takes no credentials": {uri: "https://host/m", lists: []string{"hub"}, runs: true, reason: v1alpha1.ReasonAccountUsed, says: "(hub) has what the source takes, which is nothing: the Job shows what it is given as that account"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -123,14 +123,16 @@ func TestGivenCredentialsOfGoogleAreAKeyAndNotAFile(t *testing.T) {
 }
 
 func TestALoginForDockersOwnRegistryIsFoundByAllItsNames(t *testing.T) {
-	given := fetchapi.Credentials{"DOCKER_AUTH_CONFIG": `{"auths": {"https://index.docker.io/v1/": {"username": "us", "password": "theirs"}}}`}
-	for _, name := range []string{"docker.io", "registry-1.docker.io"} {
-		s, err := newArtifact("oci://"+name+"/org/m:v1", Options{Credentials: given})
-		require.NoError(t, err, name)
-		repo := s.(*artifact).repo
-		login, err := repo.Client.(*auth.Client).Credential(t.Context(), repo.Reference.Host())
-		require.NoError(t, err)
-		assert.Equal(t, auth.Credential{Username: "us", Password: "theirs"}, login, name)
+	for _, noted := range []string{"https://index.docker.io/v1/", "docker.io", "registry-1.docker.io"} {
+		given := fetchapi.Credentials{"DOCKER_AUTH_CONFIG": `{"auths": {"` + noted + `": {"username": "us", "password": "theirs"}}}`}
+		for _, name := range []string{"docker.io", "registry-1.docker.io"} {
+			s, err := newArtifact("oci://"+name+"/org/m:v1", Options{Credentials: given})
+			require.NoError(t, err, "%s by %s", name, noted)
+			repo := s.(*artifact).repo
+			login, err := repo.Client.(*auth.Client).Credential(t.Context(), repo.Reference.Host())
+			require.NoError(t, err)
+			assert.Equal(t, auth.Credential{Username: "us", Password: "theirs"}, login, "%s by %s", name, noted)
+		}
 	}
 	_, err := newArtifact("oci://docker.io/org/m:v1", Options{Credentials: fetchapi.Credentials{"DOCKER_AUTH_CONFIG": `{"auths": {"ghcr.io": {"username": "us", "password": "theirs"}}}`}})
 	assert.ErrorContains(t, err, "has no credential for docker.io")

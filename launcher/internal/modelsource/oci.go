@@ -1,6 +1,7 @@
 package modelsource
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -81,10 +82,6 @@ func newArtifact(uri string, o Options) (Source, error) {
 	return s, nil
 }
 
-// dockerHost is by which host the login of Docker's own registry is kept in memory, which
-// docker login notes, and the registry's client asks for, by an address with a path.
-const dockerHost = "index.docker.io"
-
 // logins are what docker login has noted, or what was given in its form.
 func (s *artifact) logins(given fetchapi.Credentials) (credentials.Store, error) {
 	if given == nil {
@@ -100,9 +97,15 @@ func (s *artifact) logins(given fetchapi.Credentials) (credentials.Store, error)
 	}
 	ctx, host := context.Background(), s.repo.Reference.Registry
 	address := credentials.ServerAddressFromRegistry(host) // by which the login of this registry is asked for
-	if address != host {
-		kept, err := logins.Get(ctx, dockerHost)
-		if err = errors.Join(err, logins.Put(ctx, address, kept)); err != nil {
+	if address != host { // Docker's own: an address with a path, while logins are kept by hosts
+		var kept auth.Credential
+		var errs []error
+		for _, name := range fetchapi.DockerHosts {
+			is, err := logins.Get(ctx, name)
+			errs = append(errs, err)
+			kept = cmp.Or(kept, is)
+		}
+		if err = errors.Join(append(errs, logins.Put(ctx, address, kept))...); err != nil {
 			return nil, reasonf(fetchapi.ReasonAccessDenied, "cannot read the credential: %v; %s", err, s.remedy)
 		}
 	}
