@@ -224,6 +224,17 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 		spec.ClaimTemplate = &v1alpha1.ModelClaimTemplate{StorageClassName: &class, Storage: resource.MustParse("16Mi")}
 	})
 	assert.Contains(t, s.says("classless", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending), "there is no StorageClass")
+	s.keep("refused", func(spec *v1alpha1.ModelCacheSpec) {
+		spec.ClaimTemplate, spec.Fetch.Env["no=name"] = s.template("16Mi"), "x"
+	})
+	assert.Contains(t, s.says("refused", v1alpha1.ConditionAvailable, v1alpha1.ReasonJobRefused), "env")
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "pods"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
+	require.NoError(t, api.Create(t.Context(), quota))
+	s.kubectl("wait", "--for=jsonpath={.status.hard.pods}=0", "quota/pods", "--timeout="+patience.String())
+	podless := s.keep("podless", func(spec *v1alpha1.ModelCacheSpec) { spec.ClaimTemplate = s.template("16Mi") })
+	assert.Contains(t, s.says("podless", v1alpha1.ConditionAvailable, v1alpha1.ReasonNotReady), "Job podless-fetch has no Pod")
+	require.NoError(t, api.Delete(t.Context(), podless))
+	require.NoError(t, api.Delete(t.Context(), quota))
 	s.volume("small", sharedFolder(t), "1Mi")
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "reader"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "none"}}}
 	s.keep("small", func(spec *v1alpha1.ModelCacheSpec) {
@@ -239,6 +250,7 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	said := s.says("small", v1alpha1.ConditionCapacityExceeded, "CapacityExceeded")
 	assert.Contains(t, said, "the model takes 2.0 MiB, and of the limit of 1.0 MiB")
 	assert.Contains(t, said, "raise spec.claimTemplate.storage")
+	s.kubectl("delete", "pvc/small", "--timeout="+patience.String()) // which goes, though the Pod that has failed has mounted it
 	assert.NotContains(t, s.kubectl("get", "mc,jobs,pods", "-o", "yaml"), token)
 }
 

@@ -74,6 +74,17 @@ func TestAPodOfAnotherNamespaceMountsAModelByItsClaimAndCannotWriteIt(t *testing
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	assert.Contains(t, err.Error(), "on node "+pod.Spec.NodeName+" by "+user)
 
+	other.kubectl("patch", "pod/reader", "--type=merge", "-p", `{"spec":{"activeDeadlineSeconds":1}}`)
+	other.eventually("the Pod has finished, and uses no copy", func() bool {
+		return api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod) == nil && pod.Status.Phase == corev1.PodFailed
+	})
+	s.told(c.Name, "it is not in use", func(s *v1alpha1.ClusterModelCacheStatus) bool { return s.InUse == 0 })
+	next := other.mounting("next", "tiny", true)
+	require.NoError(t, api.Create(t.Context(), next))
+	other.eventually("the next Pod mounts it, though the first is there still", func() bool {
+		return api.Get(t.Context(), client.ObjectKeyFromObject(next), next) == nil && readyOrRuns(next)
+	})
+	require.NoError(t, api.Delete(t.Context(), next))
 	require.NoError(t, api.Delete(t.Context(), pod))
 	other.eventually("claim and volume are gone", func() bool {
 		var claim corev1.PersistentVolumeClaim
