@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -32,7 +33,16 @@ type lines struct{ *bufio.Scanner }
 func linesOf(stream io.Reader) lines {
 	l := lines{bufio.NewScanner(stream)}
 	l.Buffer(make([]byte, 0, 1<<10), maxAnswer) // what one grows to stays as long as the stream
+	l.Split(wholeLine)
 	return l
+}
+
+// wholeLine is [bufio.ScanLines] without a last line that does not end: it is a part of one.
+func wholeLine(text []byte, last bool) (taken int, line []byte, err error) {
+	if last && bytes.IndexByte(text, '\n') < 0 {
+		return len(text), nil, nil
+	}
+	return bufio.ScanLines(text, last)
 }
 
 // end is the error for which there is no next line.

@@ -30,23 +30,26 @@ func (c *Client) stream(ctx context.Context, path string, query url.Values, begu
 	defer silence.Stop()
 	resp, err := c.ask(ctx, path, query)
 	if err != nil {
-		return err
+		return broken(ctx, err)
 	}
 	defer resp.Body.Close()
 	begun()
 	events := linesOf(resp.Body)
 	for events.Scan() {
 		if err := tellLine(events.Bytes(), tell); err != nil {
-			return errors.Join(err, context.Cause(ctx))
+			return err
 		}
 		silence.Reset(silences * c.heartbeat)
 	}
-	return brokenOff(ctx, events)
+	return broken(ctx, fmt.Errorf("cannot read the watch stream: %w", events.end()))
 }
 
-// brokenOff is the error for which a stream has no next event.
-func brokenOff(ctx context.Context, events lines) error {
-	return fmt.Errorf("cannot read the watch stream: %w", errors.Join(events.end(), context.Cause(ctx)))
+// broken is why a stream has no next event: where the launcher has fallen silent, that.
+func broken(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return fmt.Errorf("cannot read the watch stream: %w", cause)
+	}
+	return err
 }
 
 // ask asks for a watch stream.
