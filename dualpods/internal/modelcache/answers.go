@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -28,6 +29,9 @@ type Answer struct {
 	Cause   string    // of the error, a code such as NotFound
 	Model   launcherapi.Model
 	Sum     string // Wanted.Sum of what was asked for
+	// Held is what the launcher's store held, in bytes, when it was looked at last since it
+	// had no room; 0: it was not.
+	Held int64
 }
 
 // settle is how long after an answer the launcher's watch may take to show what has
@@ -88,6 +92,32 @@ func (c *Controller) note(w *World) {
 			c.answers[call] = a
 		}
 	}
+	for call, a := range c.answers {
+		if l := launchers[call.Launcher]; a.Err != "" && a.Cause == fetchapi.ReasonCapacityExceeded && l != nil && l.Models != nil {
+			c.answers[call] = a.beside(l.published())
+		}
+	}
+}
+
+// beside is an answer that there is no room beside so many bytes. Once there are less of
+// them it is asked again at once.
+func (a Answer) beside(held int64) Answer {
+	if held < a.Held {
+		a.At = time.Time{}
+	}
+	a.Held = held
+	return a
+}
+
+// published is what the models take, in bytes, that are or were whole in a launcher's store.
+// What else is there comes and goes with each fetch.
+func (l *Launcher) published() (bytes int64) {
+	for _, m := range l.Models {
+		if m.Published != 0 {
+			bytes += m.Bytes
+		}
+	}
+	return bytes
 }
 
 // shows is a model that a launcher has in that state for a holder; nil: there is none.

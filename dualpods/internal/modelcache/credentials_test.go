@@ -228,6 +228,36 @@ func TestWhatAServiceAccountListsIsToldTheLaunchersAtOnce(t *testing.T) {
 	assert.True(t, s.calls()[1].Private)
 }
 
+func TestWhoHadNoRoomIsAskedAgainOnceAModelHasGone(t *testing.T) {
+	s := newGatedSite(t)
+	call := Call{Launcher: "l1", Holder: holder}
+	s.c.answers[call] = Answer{At: now, Tries: 5, Err: "it is full", Cause: fetchapi.ReasonCapacityExceeded}
+	whole, came := launcherapi.Model{ID: "a", Bytes: 7, State: launcherapi.ModelReady}, now
+	whole.Published = &came
+	w := world()
+	due := func(models ...launcherapi.Model) bool {
+		t.Helper()
+		all := map[string]nodeview.Model{}
+		for _, m := range models {
+			all[m.ID] = nodeview.Kept(m)
+		}
+		w.Launchers[0].Models = all
+		s.c.note(w)
+		return !s.c.answers[call].again().After(w.Now)
+	}
+	partial := launcherapi.Model{ID: "b", Bytes: 9, State: launcherapi.ModelPartial}
+	assert.False(t, due(whole, partial))
+	assert.False(t, due(whole), "what is not whole comes and goes with each fetch")
+	w.Launchers[0].Models = nil
+	s.c.note(w)
+	assert.True(t, s.c.answers[call].again().After(w.Now), "nobody says what there is")
+	assert.True(t, due(), "it has gone")
+	assert.Equal(t, 5, s.c.answers[call].Tries, "if there is no room the pauses go on growing")
+	s.c.answers[call] = Answer{At: now, Tries: 1, Err: "no", Cause: fetchapi.ReasonAccessDenied}
+	assert.False(t, due(whole))
+	assert.False(t, due(), "of another reason")
+}
+
 func TestAFetchThatFailsAfterItsBeginningIsTriedAgainLaterEachTime(t *testing.T) {
 	s := newGatedSite(t)
 	failed := launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: fetchapi.ReasonAccessDenied, WantedBy: []string{holder}}

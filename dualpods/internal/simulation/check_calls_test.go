@@ -1,10 +1,13 @@
 package simulation
 
 import (
+	"errors"
 	"strings"
 	"time"
 
 	"hotseat.dev/hotseat/dualpods/internal/modelcache"
+	program "hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -28,6 +31,8 @@ type tries struct {
 	by *process
 	n  int
 	at time.Time // of the last
+	// full: that was for want of room.
+	full bool
 }
 
 type fetchCredentials string
@@ -117,7 +122,7 @@ func (c *callCheck) again(l *launcher, v *version, r launcherapi.ModelRequest) {
 // one a controller may not have heard.
 func (c *callCheck) pauses(p *process, of asking) {
 	t := c.tries[of]
-	if t == nil || t.by != p {
+	if t == nil || t.by != p || t.full && of.l.disk.freed.After(t.at.Add(-notices)) { // there may be room by now
 		return
 	}
 	pause := 8 * time.Second
@@ -195,7 +200,7 @@ func (c *callCheck) pulled(p *process, l *launcher, r launcherapi.ModelRequest, 
 	switch {
 	case err != nil:
 		c.w.note("%s could not: %v", l.name, err)
-		c.failed(p, of)
+		c.failed(p, of, err)
 	case m.State == launcherapi.ModelReady:
 		delete(c.tries, of)
 	default:
@@ -205,12 +210,14 @@ func (c *callCheck) pulled(p *process, l *launcher, r launcherapi.ModelRequest, 
 	}
 }
 
-func (c *callCheck) failed(p *process, of asking) {
+func (c *callCheck) failed(p *process, of asking, err error) {
 	t := c.tries[of]
 	if t == nil || t.by != p {
 		t = &tries{by: p}
 		c.tries[of] = t
 	}
+	refused, is := errors.AsType[*program.Error](err)
+	t.full = is && refused.FailureCause == fetchapi.ReasonCapacityExceeded
 	t.n++
 	t.at = time.Now()
 }
@@ -227,9 +234,9 @@ func (c *callCheck) ended(l *launcher) {
 
 // broke notes that a fetch broke off, of which the controller hears that has asked for
 // it: another one, which leads since, has not counted the tries.
-func (c *callCheck) broke(l *launcher, f *pull) {
+func (c *callCheck) broke(l *launcher, f *pull, err error) {
 	if l.answers() && f.by == c.w.proc {
-		c.failed(c.w.proc, asking{l, f.holder})
+		c.failed(c.w.proc, asking{l, f.holder}, err)
 	}
 }
 

@@ -24,6 +24,7 @@ type disk struct {
 	owner      *launcher           // whose pulls run; nil: nobody's
 	pulls      int                 // of the owner, that run
 	limit      int64               // bytes; 0: none
+	freed      time.Time           // when a version went that was whole
 }
 
 // version is one of a model, as far as it is on a disk.
@@ -127,7 +128,7 @@ func (d *disk) makeRoom(w *world, v *version, evicts bool) bool {
 	}
 	for _, other := range gone {
 		w.note("%s of %s goes from %s to make room", other.uri, other.revision, d.node)
-		delete(d.versions, other.id)
+		d.drop(other)
 	}
 	return true
 }
@@ -149,7 +150,14 @@ func (d *disk) remove(id, holder string) {
 	delete(v.wants, holder)
 	delete(v.noted, holder)
 	if len(v.wants) == 0 {
-		delete(d.versions, id)
+		d.drop(v)
+	}
+}
+
+func (d *disk) drop(v *version) {
+	delete(d.versions, v.id)
+	if v.mark {
+		d.freed = time.Now()
 	}
 }
 

@@ -177,6 +177,9 @@ func (l *launcher) admit(p *pull, r launcherapi.ModelRequest, from *source, comm
 		delete(l.failed, id)
 		p.version, p.began = v, time.Now()
 		l.fetching[id] = p
+		if v.mark { // its room may seem free for a moment
+			l.disk.freed = time.Now()
+		}
 		v.mark, v.damaged = false, false
 		v.fetched = min(v.fetched, v.bytes-1)
 		l.fetch(p, from)
@@ -204,7 +207,7 @@ func (l *launcher) fetch(p *pull, from *source) {
 		if failed, is := errors.AsType[*program.Error](err); is {
 			w.note("%s breaks off: %s of %s", l.name, p.version.id, err)
 			l.failed[p.version.id] = failure{p.version, p.holder, failed.FailureCause, failed.Detail}
-			w.calls.broke(l, p)
+			w.calls.broke(l, p, err)
 		}
 		l.changed()
 	}
