@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -536,7 +537,7 @@ func TestAStatusTellsOfAllNodesAndListsThoseThatAreNotReady(t *testing.T) {
 	for n := range 300 {
 		node := v1alpha1.ModelNode{Node: fmt.Sprintf("node-%03d", n), State: v1alpha1.ModelNodeReady}
 		if n == 250 {
-			node.State, node.Why, told.Cause = v1alpha1.ModelNodeFailed, "no room", "CapacityExceeded"
+			node.State, node.Why, told.Causes = v1alpha1.ModelNodeFailed, "no room", map[string]string{node.Node: "CapacityExceeded"}
 		}
 		told.Nodes = append(told.Nodes, node)
 	}
@@ -581,4 +582,26 @@ func TestNodesAreLabelledWithTheModelsThatTheyHave(t *testing.T) {
 	w.Groups = groups
 	w.delete()
 	assert.Empty(t, Decide(w).Labels)
+}
+
+func TestOfNodesThatFailForDifferentReasonsEachIsTold(t *testing.T) {
+	w := world()
+	c := &w.Caches[0]
+	w.Answers = map[Call]Answer{
+		{Launcher: "l1", Holder: holder}: {At: now, Tries: 1, Err: "the source refuses", Cause: fetchapi.ReasonAccessDenied},
+		{Launcher: "l2", Holder: holder}: {At: now, Tries: 1, Err: "it is full", Cause: fetchapi.ReasonCapacityExceeded},
+	}
+	says := func(kind string) string {
+		Decide(w).Told["llama"].show(c)
+		is := meta.FindStatusCondition(c.Status.Conditions, kind)
+		require.NotNil(t, is, kind)
+		return is.Reason + " " + is.Message
+	}
+	assert.Contains(t, says(v1alpha1.ConditionDegraded), "AccessDenied node n1: the source refuses")
+	assert.Equal(t, "CapacityExceeded node n2: it is full", says(v1alpha1.ConditionCapacityExceeded))
+
+	c.Status.Revision = "" // nobody knows yet which version the source has
+	w.Answers[Call{Launcher: "l1", Holder: holder}], w.Answers[Call{Launcher: "l2", Holder: holder}] = w.Answers[Call{Launcher: "l2", Holder: holder}], w.Answers[Call{Launcher: "l1", Holder: holder}]
+	assert.Equal(t, "CapacityExceeded node n1: it is full", says(v1alpha1.ConditionDegraded), "the reason is that of the message")
+	assert.Contains(t, says(v1alpha1.ConditionResolved), "AccessDenied the source refuses")
 }

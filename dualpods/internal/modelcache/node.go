@@ -74,7 +74,7 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 // whole decides for a node that has the model whole, which may be another than is expected.
 func (d *decision) whole(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m nodeview.Model, answer Answer) (v1alpha1.ModelNodeState, string) {
 	if other(c, m) {
-		return v1alpha1.ModelNodeFailed, told.failed(fmt.Sprintf("it has the digest %s, and spec.expectedDigest is %s", m.Digest, c.Spec.ExpectedDigest), fetchapi.ReasonIntegrityMismatch)
+		return v1alpha1.ModelNodeFailed, told.nodeFailed(s.Node, fmt.Sprintf("it has the digest %s, and spec.expectedDigest is %s", m.Digest, c.Spec.ExpectedDigest), fetchapi.ReasonIntegrityMismatch)
 	}
 	return v1alpha1.ModelNodeReady, d.note(c, told, s, m, answer)
 }
@@ -91,7 +91,7 @@ func (d *decision) lacks(c *v1alpha1.ClusterModelCache, told *Told, at store, s 
 	if failed, why, cause := failure(m, answer); failed && cause == fetchapi.ReasonCapacityExceeded && givesWay(c) == 1 {
 		n.Why = "there is no room for it; with retention LRU it gives way to others, and is fetched once there is room without any other's going: " + why
 	} else if failed {
-		n.State, n.Why = v1alpha1.ModelNodeFailed, told.failed(why, cause)
+		n.State, n.Why = v1alpha1.ModelNodeFailed, told.nodeFailed(at.node, why, cause)
 	}
 	if free && (answer.Err == "" || !d.later(answer.again())) {
 		d.fetch(at, Call{Launcher: s.UID, Holder: holder})
@@ -159,9 +159,14 @@ func percent(m nodeview.Model) int32 {
 	return int32(100 * min(m.FetchedBytes, m.Bytes) / m.Bytes)
 }
 
-// failed gives what is told of a failure, and notes its cause, and when a source refuses.
+// nodeFailed is failed, of a node.
+func (t *Told) nodeFailed(node, why, cause string) string {
+	t.Causes[node] = cmp.Or(t.Causes[node], cause)
+	return t.failed(why, cause)
+}
+
+// failed gives what is told of a failure, and notes when a source refuses.
 func (t *Told) failed(why, cause string) string {
-	t.Cause = cmp.Or(t.Cause, cause)
 	why = t.Credentials.Remedy("ClusterModelCache", why, cause)
 	if cause == fetchapi.ReasonAccessDenied {
 		t.Denied = cmp.Or(t.Denied, why)

@@ -113,17 +113,26 @@ func (t *Told) available(s *v1alpha1.ClusterModelCacheStatus, set binding.Setter
 }
 
 func (t *Told) degraded(s *v1alpha1.ClusterModelCacheStatus, set binding.Setter) {
-	for _, n := range s.Nodes {
-		if n.State == v1alpha1.ModelNodeFailed {
-			set(v1alpha1.ConditionDegraded, true, cmp.Or(t.Cause, v1alpha1.ReasonFailed), "node "+n.Node+": "+n.Why)
-			if t.Cause == fetchapi.ReasonCapacityExceeded {
-				set(v1alpha1.ConditionCapacityExceeded, true, t.Cause, "node "+n.Node+": "+n.Why)
-			}
-			return
+	if cause, why := t.firstFailed(func(string) bool { return true }); why != "" {
+		set(v1alpha1.ConditionDegraded, true, cmp.Or(cause, v1alpha1.ReasonFailed), why)
+	} else {
+		set(v1alpha1.ConditionDegraded, false, v1alpha1.ReasonNoneFailed, "")
+	}
+	if cause, why := t.firstFailed(func(cause string) bool { return cause == fetchapi.ReasonCapacityExceeded }); why != "" {
+		set(v1alpha1.ConditionCapacityExceeded, true, cause, why)
+	} else {
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionCapacityExceeded)
+	}
+}
+
+// firstFailed is the first node that failed for such a cause; an empty text: none did.
+func (t *Told) firstFailed(of func(cause string) bool) (cause, why string) {
+	for _, n := range t.Nodes {
+		if cause := t.Causes[n.Node]; n.State == v1alpha1.ModelNodeFailed && of(cause) {
+			return cause, "node " + n.Node + ": " + binding.Shortened(n.Why, maxWhy)
 		}
 	}
-	set(v1alpha1.ConditionDegraded, false, v1alpha1.ReasonNoneFailed, "")
-	meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionCapacityExceeded)
+	return "", ""
 }
 
 // listed are the nodes that have room in a status, sorted by name; of many it is those
