@@ -79,6 +79,9 @@ func (s *namedSecrets) get(ctx context.Context, key client.ObjectKey) (*corev1.S
 	if err := s.watch.listen(ctx); err != nil {
 		return nil, err
 	}
+	if err := s.watch.in.Get(ctx, key, aSecret()); err != nil { // who is heard of later is read then
+		return nil, err
+	}
 	var secrets corev1.SecretList
 	if err := s.api.List(ctx, &secrets, client.InNamespace(key.Namespace), client.MatchingFields{metav1.ObjectNameField: key.Name}); err != nil {
 		return nil, fmt.Errorf("cannot list Secret %s: %w", key, err)

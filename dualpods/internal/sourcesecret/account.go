@@ -48,6 +48,9 @@ func (f Found) lacks(uri string) string {
 		}
 		names = append(names, name)
 	}
+	if f.More > 0 {
+		names = append(names, fmt.Sprintf("and %d more, which are not looked at", f.More))
+	}
 	if len(names) == 0 {
 		return f.account() + " lists no Secret with " + wanted(uri)
 	}

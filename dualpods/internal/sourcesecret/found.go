@@ -26,6 +26,7 @@ type Found struct {
 	Named
 	Version string   // the account's resource version; empty: it is not there
 	Secrets []Secret // the one that is named, or else those that the account lists, in its order
+	More    int      // that it lists and that were not looked at
 	Unread  string   // why some of it could not be read; empty: it was
 }
 
@@ -55,10 +56,12 @@ func (r Reader) Read(ctx context.Context, named Named) (Found, error) {
 			errs = append(errs, fmt.Errorf("cannot read %s: %w", f.account(), err))
 		default:
 			f.Version, secrets = account.ResourceVersion, listed(account)
+			f.More = max(len(secrets)-mostListed, 0)
+			secrets = secrets[:len(secrets)-f.More]
 		}
 	}
 	if named.Secret != "" {
-		secrets = []string{named.Secret}
+		secrets, f.More = []string{named.Secret}, 0
 	}
 	for _, name := range secrets {
 		secret, err := r.secret(ctx, client.ObjectKey{Namespace: named.Namespace, Name: name})
@@ -73,6 +76,10 @@ func (r Reader) Read(ctx context.Context, named Named) (Found, error) {
 	}
 	return f, err
 }
+
+// mostListed is how many of the Secrets that an account lists are looked at. Each is a
+// question to the API server, whoever may write the account, and others wait meanwhile.
+const mostListed = 32
 
 // listed are the names of the Secrets that an account lists, those of registries last.
 func listed(account *corev1.ServiceAccount) (names []string) {

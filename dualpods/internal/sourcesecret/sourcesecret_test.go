@@ -3,6 +3,7 @@ package sourcesecret
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -182,6 +183,27 @@ func TestWhatACacheNamesIsReadAndWhatIsMissingIsTold(t *testing.T) {
 		assert.Equal(t, v1alpha1.ReasonSecretInvalid, s.Reason)
 		assert.Contains(t, s.Problem, "ns/"+refused+": forbidden")
 	}
+}
+
+func TestOfAnAccountThatListsThousandsOfSecretsTheFirstAreLookedAt(t *testing.T) {
+	h := &holder{secrets: map[string]fetchapi.Credentials{"hub": {"HF_TOKEN": "a"}}}
+	var names []string
+	for n := range 5000 {
+		names = append(names, fmt.Sprint("s", n))
+	}
+	shown := func(lists ...string) (Shown, int) {
+		t.Helper()
+		h.lists(lists...)
+		found, err := h.reader(t).Read(t.Context(), Named{Namespace: "ns", Account: "reader"})
+		require.NoError(t, err)
+		return found.Shown("hf://org/m"), len(found.Secrets)
+	}
+	s, read := shown(append(names, "hub")...)
+	assert.Equal(t, mostListed, read)
+	assert.Equal(t, v1alpha1.ReasonSecretMissing, s.Reason)
+	assert.Contains(t, s.Problem, "and 4969 more, which are not looked at) has HF_TOKEN")
+	s, _ = shown(append([]string{"hub"}, names...)...)
+	assert.Equal(t, "hub", s.Secret)
 }
 
 func TestAnotherVersionOfAnAccountOrOfASecretThatItListsIsToldFromTheOneBefore(t *testing.T) {
