@@ -229,9 +229,7 @@ func (c *Controller) readCredentials(ctx context.Context, w *World) {
 			continue
 		}
 		found, err := c.opts.Credentials.Read(ctx, namedBy(cache, c.opts.Namespace))
-		if w.Found[cache.Name] = found; err != nil {
-			w.unread = err
-		}
+		w.Found[cache.Name], w.unread = found, errors.Join(w.unread, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package modelcache
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -198,6 +199,20 @@ func TestASecretThatIsMadeOrChangedIsToldTheLaunchersAtOnce(t *testing.T) {
 	s.pass()
 	require.Len(t, s.calls(), 2, "what is in it is the same")
 	assert.Empty(t, s.announced())
+}
+
+func TestEachSecretThatCannotBeReadIsSaidAndTriedAgain(t *testing.T) {
+	s := newGatedSite(t)
+	var cache v1alpha1.ClusterModelCache
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Name: "llama"}, &cache))
+	cache.Name, cache.UID, cache.ResourceVersion, cache.Spec.Credentials.SecretRef.Name = "mistral", "u2", "", "other"
+	require.NoError(t, s.api.Create(t.Context(), &cache))
+	s.c.opts.Credentials.Secret = func(_ context.Context, key client.ObjectKey) (*corev1.Secret, error) {
+		return nil, errors.New(key.Name + " is forbidden")
+	}
+	_, err := s.c.Reconcile(t.Context(), reconcile.Request{})
+	assert.ErrorContains(t, err, "hub is forbidden")
+	assert.ErrorContains(t, err, "other is forbidden")
 }
 
 func TestWhatAServiceAccountListsIsToldTheLaunchersAtOnce(t *testing.T) {
