@@ -62,11 +62,11 @@ type Options struct {
 type Controller struct {
 	opts Options
 	mu   sync.Mutex
-	made map[string]bool // by kind and name, what this process has made and the cache has not heard of yet
+	made map[string]time.Time // by kind and name, when this process has made what the cache has not heard of yet
 }
 
 // New makes a Controller.
-func New(opts Options) *Controller { return &Controller{opts: opts, made: map[string]bool{}} }
+func New(opts Options) *Controller { return &Controller{opts: opts, made: map[string]time.Time{}} }
 
 // conflictPause is how long is waited after somebody else was faster, and takenPause until
 // a Job of somebody else's is looked for again, of which the cache knows nothing.
@@ -218,15 +218,25 @@ func (c *Controller) create(ctx context.Context, kind string, o client.Object) e
 	err := c.opts.API.Create(ctx, o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	_, made := c.made[name]
 	switch {
-	case apierrors.IsAlreadyExists(err) && c.made[name]:
+	case apierrors.IsAlreadyExists(err) && made:
 		return nil
 	case apierrors.IsAlreadyExists(err):
 		return &takenError{kind + " " + o.GetName()}
 	case err == nil:
-		c.made[name] = true
+		c.made[name] = c.opts.Now()
 	}
 	return err
+}
+
+// unheard says that this process has made an object a moment ago, of which the cache knows
+// nothing. One that somebody has deleted at once it may never hear of.
+func (c *Controller) unheard(kind string, o client.Object) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	since, made := c.made[madeKey(kind, o)]
+	return made && c.opts.Now().Sub(since) < hearLimit
 }
 
 // heard forgets an object that this process has made and the cache knows by now.

@@ -387,6 +387,41 @@ func TestAJobThatWasMadeAndIsNotHeardOfYetIsNoOtherOnes(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonDownloading, p.condition(v1alpha1.ConditionAvailable).Reason)
 }
 
+func TestAModelCacheWaitsUntilItsClaimIsHeardOfThatWasJustMade(t *testing.T) {
+	for what, hears := range map[string]bool{"it is heard of": true, "it never is, as of one that somebody has deleted at once": false} {
+		t.Run(what, func(t *testing.T) {
+			behind := false
+			p := newPlace(t, func(c *v1alpha1.ModelCache) { c.Spec.ReclaimPolicy = v1alpha1.ReclaimRetain }, interceptor.Funcs{
+				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+					if _, claim := o.(*corev1.PersistentVolumeClaim); claim && behind {
+						return apierrors.NewNotFound(corev1.Resource("persistentvolumeclaims"), key.Name)
+					}
+					return c.Get(ctx, key, o, opts...)
+				},
+			})
+			p.passes(1)
+			behind = true
+			p.passes(1)
+			var c v1alpha1.ModelCache
+			require.True(t, p.there(&c, "m"))
+			require.NoError(t, p.api.Delete(t.Context(), &c))
+			assert.Equal(t, hearLimit, p.passes(2).RequeueAfter)
+			require.True(t, p.there(&c, "m"))
+			if hears {
+				behind = false
+			} else {
+				p.now = p.now.Add(hearLimit)
+			}
+			p.passes(3)
+			assert.False(t, p.there(&c, "m"))
+			behind = false
+			var claim corev1.PersistentVolumeClaim
+			require.True(t, p.there(&claim, "m"))
+			assert.Equal(t, hears, len(claim.Labels) == 0, "it is nobody's")
+		})
+	}
+}
+
 // Each pass is one of a controller that knows nothing of the passes before.
 func TestAControllerThatIsNewAtEachStepMakesNothingTwice(t *testing.T) {
 	var made []string

@@ -223,10 +223,11 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 		"deleted, its Job is going": {so: func(w *World) { w.deleted(); w.runs(1); w.Job.DeletionTimestamp = &metav1.Time{Time: now} }, row: "its Job goes", reason: v1alpha1.ReasonRemoving},
 		"deleted, the claim is not its own": {so: func(w *World) { w.deleted(); w.named(); w.Users = []*corev1.Pod{user("a", "n1")} },
 			row: "nothing left", do: RemoveFinalizer, reason: v1alpha1.ReasonRemoving},
-		"deleted, the claim is gone": {so: func(w *World) { w.deleted(); w.Claim = nil }, row: "nothing left", do: RemoveFinalizer, reason: v1alpha1.ReasonRemoving},
-		"deleted, the claim stays":   {so: func(w *World) { w.deleted(); w.Cache.Spec.ReclaimPolicy = v1alpha1.ReclaimRetain }, row: "claim that stays", do: ReleaseClaim, reason: v1alpha1.ReasonRemoving},
-		"deleted, and in use":        {so: func(w *World) { w.deleted(); w.Users = []*corev1.Pod{user("a", "n1")} }, row: "in use", reason: v1alpha1.ReasonRemoving, says: "is mounted by Pod a"},
-		"deleted":                    {so: (*World).deleted, row: "claim to be deleted", do: DeleteClaim, reason: v1alpha1.ReasonRemoving},
+		"deleted, the claim was just made": {so: func(w *World) { w.deleted(); w.Claim, w.Unheard = nil, true }, row: "claim that was just made", again: hearLimit, reason: v1alpha1.ReasonRemoving},
+		"deleted, the claim is gone":       {so: func(w *World) { w.deleted(); w.Claim = nil }, row: "nothing left", do: RemoveFinalizer, reason: v1alpha1.ReasonRemoving},
+		"deleted, the claim stays":         {so: func(w *World) { w.deleted(); w.Cache.Spec.ReclaimPolicy = v1alpha1.ReclaimRetain }, row: "claim that stays", do: ReleaseClaim, reason: v1alpha1.ReasonRemoving},
+		"deleted, and in use":              {so: func(w *World) { w.deleted(); w.Users = []*corev1.Pod{user("a", "n1")} }, row: "in use", reason: v1alpha1.ReasonRemoving, says: "is mounted by Pod a"},
+		"deleted":                          {so: (*World).deleted, row: "claim to be deleted", do: DeleteClaim, reason: v1alpha1.ReasonRemoving},
 		"deleted, and kept by who has finished": {so: func(w *World) {
 			w.deleted()
 			w.Claim.DeletionTimestamp, w.Done = &metav1.Time{Time: now}, []string{"Pod b"}

@@ -24,6 +24,13 @@ var leaving = []rule{
 		}
 		return p.leave("its Job ends")
 	}},
+	{"claim that was just made", func(w *World, p *Plan) bool {
+		if !w.Unheard {
+			return false
+		}
+		p.Again = hearLimit
+		return p.leave("its claim was just made")
+	}},
 	{"nothing left", func(w *World, p *Plan) bool {
 		if w.made() {
 			return false

@@ -28,6 +28,9 @@ func (c *Controller) observe(ctx context.Context, cache *v1alpha1.ModelCache) (*
 	if there {
 		w.Claim = &claim
 		c.heard("PersistentVolumeClaim", &claim)
+	} else {
+		claim.Namespace, claim.Name = cache.Namespace, w.claimName()
+		w.Unheard = c.unheard("PersistentVolumeClaim", &claim)
 	}
 	var job batchv1.Job
 	there, err = c.get(ctx, JobName(cache.Name), cache.Namespace, &job)

@@ -19,6 +19,8 @@ type World struct {
 	Image string // that has modelfetch
 	Cache *v1alpha1.ModelCache
 	Claim *corev1.PersistentVolumeClaim // nil: there is none of that name
+	// Unheard: it was made a moment ago, and the cache has not heard of it.
+	Unheard bool
 	// NoClass: the claim waits, and the StorageClass that it names is not there.
 	NoClass bool
 	// Refused is why the claim could not be changed as it should; empty: it was not tried.
