@@ -1,6 +1,7 @@
 package modelstore
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -111,14 +112,10 @@ func (s *Store) dropUnmarked() error {
 }
 
 // throwAway takes a folder out of what is served by one rename. emptyTrash frees
-// its room.
+// its room. Nothing is made for it, for which a full disk would have no room.
 func (s *Store) throwAway(path string) error {
-	trash, err := os.MkdirTemp(filepath.Join(s.dir, stagingDir), trashPrefix)
-	if err != nil {
+	if err := os.Rename(path, filepath.Join(s.dir, stagingDir, trashPrefix+rand.Text())); err != nil {
 		return err
-	}
-	if err := os.Rename(path, filepath.Join(trash, "it")); err != nil {
-		return errors.Join(err, os.Remove(trash))
 	}
 	return syncDir(filepath.Dir(path))
 }
