@@ -68,8 +68,8 @@ const memory = "GOMEMLIMIT=48MiB"
 // stays, to be resumed.
 func Run(ctx context.Context, o Options) (r Result, err error) {
 	if o.UnlessThere {
-		if v, want, there := o.there(); there {
-			return Result{Version: v, There: true}, o.Store.Want(want)
+		if v, there, err := o.amend(); there || err != nil {
+			return Result{Version: v, There: there}, err
 		}
 	}
 	c, err := start(o)

@@ -1,18 +1,12 @@
 package modelpull
 
 import (
-	"time"
-
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// there gives the version that the holder has whole already, and the want that says of it
-// what is said now, where the source need not be asked: who may read the version is said as
-// before, and it is as expected.
-func (o *Options) there() (v modelstore.Version, w modelstore.Want, is bool) {
-	v, w, held := o.Store.Held(o.Holder, modelref.Name{Model: o.URI}, o.Ref, o.Clean())
-	is = held && w.Private == o.Private && o.check(&v.Manifest) == nil
-	w.Since, w.Retention, w.Warm = time.Now().UTC(), o.Retention, o.Warm
-	return v, w, is
+// amend notes what is said now of the version that the holder has whole already, where the
+// source need not be asked.
+func (o *Options) amend() (v modelstore.Version, there bool, err error) {
+	return o.Store.Amend(modelref.Name{Model: o.URI}, modelstore.Want{Selection: o.Clean(), Ref: o.Ref, Holder: o.Holder, Retention: o.Retention, Private: o.Private, Warm: o.Warm}, o.check)
 }
