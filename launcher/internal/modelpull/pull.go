@@ -66,12 +66,21 @@ const memory = "GOMEMLIMIT=48MiB"
 
 // Run pulls a model. When the context ends, so does the child; what it has fetched
 // stays, to be resumed.
-func Run(ctx context.Context, o Options) (r Result, err error) {
+func Run(ctx context.Context, o Options) (Result, error) {
 	if o.UnlessThere {
 		if v, there, err := o.amend(); there || err != nil {
 			return Result{Version: v, There: there}, err
 		}
 	}
+	for {
+		if r, err := once(ctx, o); !errors.Is(err, errGone) {
+			return r, err
+		}
+	}
+}
+
+// once has one child pull it.
+func once(ctx context.Context, o Options) (r Result, err error) {
 	c, err := start(o)
 	if err != nil {
 		return Result{}, err
@@ -215,29 +224,6 @@ func (p *pull) evicted(first int) {
 		p.result.Evicted = append(p.result.Evicted, v)
 		p.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("%s, revision %s, is removed to make room: it was used longest ago, at %s", v.Manifest.URI, v.Manifest.Revision, v.LastUse.Format(time.RFC3339))})
 	}
-}
-
-// proved notes that the version is wanted, now that the source has shown that it lets
-// this one read it.
-func (p *pull) proved() error {
-	if p.asked == nil || p.fetch != nil {
-		return errors.New("modelfetch says that it may read and was not asked")
-	}
-	var there modelstore.Version
-	if p.joins == nil {
-		there, _ = p.Store.Version(p.asked.Key())
-		if err := p.check(&there.Manifest); err != nil {
-			return err
-		}
-	}
-	if err := p.want(p.asked); err != nil {
-		return err
-	}
-	if p.joins != nil {
-		return p.joins
-	}
-	p.result.There, p.result.Version = true, there
-	return nil
 }
 
 // want notes that the version was asked for.

@@ -74,10 +74,8 @@ func (s *Store) Remove(key, holder string) error {
 	if len(holders) > 0 {
 		return &InUseError{Model: v.Manifest.URI, Holders: holders}
 	}
-	for f := range s.pending {
-		if f.staging == s.staging(key) {
-			return fmt.Errorf("cannot remove %s: it is being fetched; end that first", v.Manifest.URI)
-		}
+	if s.fetching(key) != nil {
+		return fmt.Errorf("cannot remove the model: %w; end that first", &FetchingError{Key: key, Model: v.Manifest.URI})
 	}
 	for _, path := range []string{s.version(key), s.staging(key)} {
 		if err := s.throwAway(path); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -49,6 +49,17 @@ func (s *Store) Want(w Want) error {
 	return s.want(w)
 }
 
+// WantThere is Want for a version that is there whole, or on its way; otherwise nothing is
+// noted, and there is false.
+func (s *Store) WantThere(w Want) (there bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if there = s.fetching(w.Key) != nil || s.whole(w.Key); !there {
+		return false, nil
+	}
+	return true, s.want(w)
+}
+
 // want is Want with the lock held.
 func (s *Store) want(w Want) error {
 	if err := fetchapi.CheckRef(w.Ref); err != nil {
