@@ -207,8 +207,8 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 	if capacity, ok := errors.AsType[*modelstore.CapacityError](err); ok {
 		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: capacity.Error()}
 	}
-	if err == nil && m.Revision != "" {
-		err = p.want(m)
+	if err == nil && m.Revision != "" { // else the store notes it when it knows of which version it is
+		err = p.Store.Want(p.wanted(m))
 	}
 	if err != nil {
 		return err
@@ -224,11 +224,6 @@ func (p *pull) evicted(first int) {
 		p.result.Evicted = append(p.result.Evicted, v)
 		p.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("%s, revision %s, is removed to make room: it was used longest ago, at %s", v.Manifest.URI, v.Manifest.Revision, v.LastUse.Format(time.RFC3339))})
 	}
-}
-
-// want notes that the version was asked for.
-func (p *pull) want(m *fetchapi.Manifest) error {
-	return p.Store.Want(p.wanted(m))
 }
 
 func (p *pull) wanted(m *fetchapi.Manifest) modelstore.Want {
@@ -258,9 +253,6 @@ func (p *pull) publish(m *fetchapi.Manifest) error {
 		return err
 	}
 	p.fetch, p.result.Version = nil, v
-	if p.asked.Revision == "" { // by now it is known which version that is
-		return p.want(m)
-	}
 	return nil
 }
 

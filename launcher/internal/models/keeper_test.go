@@ -52,7 +52,11 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 		_ = in.Decode(&fetchapi.Line{}) // until the end of the input
 		return
 	}
-	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+	m := announced()
+	if how == "slow, of no version" {
+		m.Revision = ""
+	}
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: m})
 	var told fetchapi.Line
 	if in.Decode(&told) != nil {
 		return
@@ -61,7 +65,7 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeProved})
 		return
 	}
-	if how == "slow" {
+	if how == "slow" || how == "slow, of no version" {
 		_ = in.Decode(&fetchapi.Line{})
 		return
 	}
@@ -169,4 +173,24 @@ func TestAFetchThatIsDoneIsThere(t *testing.T) {
 	again, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	assert.Equal(t, launcherapi.ModelReady, again.State)
+}
+
+func TestWhatAHolderFetchesIsRemovedByNobodyElse(t *testing.T) {
+	for _, how := range []string{"slow", "slow, of no version"} {
+		k, _ := by(t, how)
+		m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"})
+		require.NoError(t, err)
+		_, err = k.Remove(t.Context(), m.ID, "")
+		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%s: %v", how, err)
+		require.ErrorContains(t, err, "wanted by pool")
+		_, err = k.Remove(t.Context(), m.ID, "other")
+		require.NoError(t, err)
+		m, err = k.Get(m.ID)
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.ModelDownloading, m.State)
+		_, err = k.Remove(t.Context(), m.ID, "pool")
+		require.NoError(t, err)
+		_, err = k.Get(m.ID)
+		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err), "%v", err)
+	}
 }

@@ -222,7 +222,8 @@ func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Mod
 		err = nil // nothing had come of it
 	}
 	_, used := errors.AsType[*modelstore.InUseError](err)
-	if _, wanted := errors.AsType[*modelstore.WantedError](err); used || wanted {
+	_, fetched := errors.AsType[*modelstore.FetchingError](err) // by a pull that came meanwhile
+	if _, wanted := errors.AsType[*modelstore.WantedError](err); used || fetched || wanted {
 		err = launcher.Conflictf("%w", err)
 	}
 	return model, errors.Join(err, release())

@@ -23,6 +23,7 @@ type Fetch struct {
 	staging string
 	have    map[string]bool // blobs that it counts on
 	yields  bool            // it is only kept while there is room
+	later   []Want          // noted once it is known of which version they are
 }
 
 // ErrThere says that nothing is to be fetched.
@@ -65,6 +66,9 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 	}
 	if s.fetching(m.Key()) != nil {
 		return nil, &FetchingError{Key: m.Key(), Model: m.URI}
+	}
+	if m.Revision == "" {
+		f.later = []Want{w}
 	}
 	s.pending[f] = true // its blobs are counted on from here
 	if err := s.makeRoom(f, !f.yields); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -24,11 +25,32 @@ func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
 		return Version{}, fmt.Errorf("cannot publish %s: %w", m.URI, err)
 	}
 	delete(s.pending, f)
-	if err := errors.Join(os.RemoveAll(f.staging), s.mendHubFor(m.URI), s.emptyTrash(), s.dropUnused()); err != nil {
+	if err := errors.Join(f.wantPublished(m), os.RemoveAll(f.staging), s.mendHubFor(m.URI), s.emptyTrash(), s.dropUnused()); err != nil {
 		return Version{}, err
 	}
 	v, _ := s.Version(m.Key())
 	return v, errors.Join(v.Damage, s.giveWay(f, v.Key))
+}
+
+// wantPublished notes who wants the version, where only now can be told which one it is:
+// who has it fetched, and who has joined that fetch.
+func (f *Fetch) wantPublished(m *fetchapi.Manifest) error {
+	announced := filepath.Base(f.staging)
+	if announced == m.Key() {
+		return nil
+	}
+	all, err := f.store.wants()
+	if err != nil {
+		return err
+	}
+	joined := slices.DeleteFunc(all, func(w Want) bool { return w.Key != announced })
+	for _, w := range append(joined, f.later...) {
+		w.Key = m.Key()
+		if err := f.store.want(w); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (f *Fetch) publish(m *fetchapi.Manifest) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -46,6 +47,10 @@ func (s *Store) Remove(key, holder string) error {
 	if err != nil {
 		return err
 	}
+	fetch := s.fetching(key)
+	if fetch != nil {
+		wants = append(wants, fetch.later...)
+	}
 	var own []Want
 	for _, w := range wants {
 		switch {
@@ -57,6 +62,9 @@ func (s *Store) Remove(key, holder string) error {
 		}
 	}
 	if len(v.Wants) > 0 && holder != "" {
+		if fetch != nil {
+			fetch.later = slices.DeleteFunc(fetch.later, func(w Want) bool { return w.Holder == holder })
+		}
 		return errors.Join(s.dropWants(own), s.mendHub())
 	}
 	if len(v.Wants) > 0 {
@@ -74,7 +82,7 @@ func (s *Store) Remove(key, holder string) error {
 	if len(holders) > 0 {
 		return &InUseError{Model: v.Manifest.URI, Holders: holders}
 	}
-	if s.fetching(key) != nil {
+	if fetch != nil {
 		return fmt.Errorf("cannot remove the model: %w; end that first", &FetchingError{Key: key, Model: v.Manifest.URI})
 	}
 	for _, path := range []string{s.version(key), s.staging(key)} {

@@ -183,3 +183,45 @@ func TestACopyIsNotRemovedWhileItIsNotedWhatIsSaidOfIt(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, there)
 }
+
+// Of a server that names no version its version can be told once all is fetched.
+func TestWhoWantsAVersionThatIsNotKnownBeforeItIsFetchedHasItThen(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	m, content := manifest("x://m", "", map[string]string{"a": "weights"})
+	key := m.Key()
+	by := func(holder string) Want { return Want{Key: key, URI: m.URI, Holder: holder, Since: time.Now()} }
+	f, err := s.Admit(m, by("first"))
+	require.NoError(t, err)
+	join := func() {
+		t.Helper()
+		there, err := s.WantThere(by("second"))
+		require.NoError(t, err)
+		assert.True(t, there)
+	}
+	join()
+	var wanted *WantedError
+	require.ErrorAs(t, s.Remove(key, ""), &wanted)
+	assert.Equal(t, []string{"first", "second"}, wanted.Holders)
+	require.NoError(t, s.Remove(key, "third"), "who does not want it leaves it to those who do")
+	require.NoError(t, s.Remove(key, "second"))
+	join()
+	require.NoError(t, s.Remove(key, "first"))
+	putFiles(t, f, content)
+	m.Revision = "1"
+	v, err := f.Publish(m)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"second"}, wantedBy(t, s, v.Key))
+	require.NoError(t, s.Remove(v.Key, "second"))
+	left, err := os.ReadDir(filepath.Join(s.dir, wantsDir))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+
+	m.Revision = ""
+	f, err = s.Admit(m, by("first"))
+	require.NoError(t, err)
+	putFiles(t, f, content)
+	m.Revision = "1"
+	v, err = f.Publish(m)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"first"}, wantedBy(t, s, v.Key))
+}
