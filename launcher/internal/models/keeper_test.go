@@ -5,12 +5,15 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -193,4 +196,39 @@ func TestWhatAHolderFetchesIsRemovedByNobodyElse(t *testing.T) {
 		_, err = k.Get(m.ID)
 		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err), "%v", err)
 	}
+}
+
+// A pull is over a moment after the store has given up its fetch: another may have begun
+// by then.
+func TestAPullThatIsOverTakesNothingFromTheOneThatCameAfterIt(t *testing.T) {
+	k, _ := by(t, "slow")
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	require.NoError(t, err)
+	k.mu.Lock()
+	first := k.pulls[m.ID]
+	k.mu.Unlock()
+	starting, start, second := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	k.opts.Start = func(modelfetch *exec.Cmd) (func() bool, error) {
+		close(starting)
+		<-start
+		return func() bool { return false }, modelfetch.Start()
+	}
+	go func() {
+		_, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+		second <- err
+	}()
+	<-starting
+	k.owning.turn <- struct{}{} // which the first needs to give the store back
+	first.cancel(errors.New("its source is away"))
+	staging := filepath.Join(k.opts.Dir, "staging", m.ID)
+	require.Eventually(t, func() bool { _, err := os.Stat(staging); return err != nil }, 30*time.Second, time.Millisecond)
+	close(start)
+	require.NoError(t, <-second)
+	<-k.owning.turn
+	<-first.over
+	m, err = k.Get(m.ID)
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.ModelDownloading, m.State, m.Reason)
+	_, err = k.Remove(t.Context(), m.ID, "")
+	require.NoError(t, err)
 }

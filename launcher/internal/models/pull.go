@@ -131,7 +131,7 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 			k.tasks.Go(func() { k.warmWanted(result.Version) })
 		}
 	}
-	if p.manifest != nil {
+	if p.manifest != nil && k.pulls[p.manifest.Key()] == p { // else another one fetches it by now
 		delete(k.pulls, p.manifest.Key())
 		if err != nil && outcome != cancelled {
 			k.failed[p.manifest.Key()] = failure{manifest: *p.manifest, holder: p.WantedBy, cause: outcome, reason: err.Error()}
@@ -167,10 +167,11 @@ func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, e
 func (k *Keeper) admitted(p *pull, m *fetchapi.Manifest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p.manifest != nil { // the source has changed meanwhile
-		delete(k.pulls, p.manifest.Key())
-	} else {
+	switch {
+	case p.manifest == nil:
 		close(p.admitted)
+	case k.pulls[p.manifest.Key()] == p: // the source has changed meanwhile
+		delete(k.pulls, p.manifest.Key())
 	}
 	p.manifest = m
 	k.pulls[m.Key()] = p
