@@ -69,7 +69,7 @@ const memory = "GOMEMLIMIT=48MiB"
 func Run(ctx context.Context, o Options) (Result, error) {
 	if o.UnlessThere {
 		if v, there, err := o.amend(); there || err != nil {
-			return Result{Version: v, There: there}, err
+			return Result{Version: v, There: there}, described(err)
 		}
 	}
 	for {
@@ -77,6 +77,14 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			return r, err
 		}
 	}
+}
+
+// described gives errors of the store a reason where its disk is full.
+func described(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store is full: %v; free some room, and fetch again", err)}
+	}
+	return err
 }
 
 // once has one child pull it.
@@ -92,7 +100,7 @@ func once(ctx context.Context, o Options) (r Result, err error) {
 		err = c.write(fetchapi.Line{Type: fetchapi.TypeCredentials, Credentials: o.Credentials})
 	}
 	if err == nil {
-		err = p.follow()
+		err = described(p.follow())
 	}
 	if oomKilled := c.end(); oomKilled && err != nil { // before the fetch: the child writes where the fetch has its room
 		err = errOutOfMemory

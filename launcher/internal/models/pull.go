@@ -3,7 +3,9 @@ package models
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"slices"
+	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -227,7 +229,17 @@ func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Mod
 	if _, wanted := errors.AsType[*modelstore.WantedError](err); used || fetched || wanted {
 		err = launcher.Conflictf("%w", err)
 	}
-	return model, errors.Join(err, release())
+	return model, errors.Join(stored(err), release())
+}
+
+// stored gives an error of the store the code of what the launcher may not do there, or of
+// what has no room there. Others stay as they are.
+func stored(err error) error {
+	ofStore := slices.ContainsFunc([]error{fs.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT}, func(e error) bool { return errors.Is(err, e) })
+	if ofStore && launcher.CodeOf(err) == "" {
+		return launcher.Storagef("%w", err)
+	}
+	return err
 }
 
 // end ends the pull of a version, if there is one.
@@ -273,7 +285,7 @@ var codes = map[string]string{
 func problem(err error, s modelref.Selection) error {
 	failed, ok := errors.AsType[*fetchapi.Error](err)
 	if !ok {
-		return err
+		return stored(err)
 	}
 	e := &launcher.Error{Code: codes[failed.Reason], Detail: failed.Detail, Cause: err, FailureCause: failed.Reason}
 	if failed.Reason == fetchapi.ReasonInvalid {
