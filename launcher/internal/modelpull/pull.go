@@ -335,7 +335,7 @@ func flags(s modelref.Selection) (all []string) {
 func (c *child) read() (line fetchapi.Line, err error) {
 	text, err := c.lines.ReadBytes('\n')
 	if err != nil {
-		return line, errors.New("modelfetch has ended without having finished; what it has fetched stays, to be resumed")
+		return line, errEnded
 	}
 	if err := json.Unmarshal(text, &line); err != nil {
 		return line, fmt.Errorf("cannot read a line of modelfetch: %w: %s", err, strings.TrimSpace(string(text)))
@@ -371,11 +371,17 @@ func (c *child) write(line fetchapi.Line) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.in.Write(append(text, '\n')); err != nil {
+	_, err = c.in.Write(append(text, '\n'))
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		return errEnded
+	case err != nil:
 		return fmt.Errorf("cannot answer modelfetch: %w", err)
 	}
 	return nil
 }
+
+var errEnded = errors.New("modelfetch has ended without having finished; what it has fetched stays, to be resumed")
 
 // grace is how long the child may take to end when it has been told to.
 const grace = 5 * time.Second

@@ -126,6 +126,10 @@ var children = map[string]func(out *json.Encoder, in *json.Decoder){
 	"an unknown line": func(out *json.Encoder, _ *json.Decoder) { say(out, fetchapi.Line{Type: "hello"}) },
 	"no JSON":         func(*json.Encoder, *json.Decoder) { fmt.Println("hello") },
 	"an end":          func(*json.Encoder, *json.Decoder) {},
+	"an early end": func(out *json.Encoder, _ *json.Decoder) {
+		_ = os.Stdin.Close() // before it can be answered
+		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+	},
 	"a full disk": func(out *json.Encoder, in *json.Decoder) {
 		fetch(out, in, announced())
 		say(out, fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: "full"}})
@@ -228,6 +232,7 @@ func TestAChildIsNotBelieved(t *testing.T) {
 		"an unknown line":    `unknown type "hello"`,
 		"no JSON":            "cannot read a line of modelfetch",
 		"an end":             "ended without having finished",
+		"an early end":       "ended without having finished",
 	} {
 		t.Run(child, func(t *testing.T) {
 			s, _ := store(t)

@@ -232,3 +232,19 @@ func TestAPullThatIsOverTakesNothingFromTheOneThatCameAfterIt(t *testing.T) {
 	_, err = k.Remove(t.Context(), m.ID, "")
 	require.NoError(t, err)
 }
+
+func TestAPullWhoseModelIsRemovedBeforeItsAnswerSaysSo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "models")
+	s, err := modelstore.Open(modelstore.Options{Dir: dir})
+	require.NoError(t, err)
+	f, err := s.Admit(announced(), modelstore.Want{})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), announced().Files[0].SHA256), weights, 0o600))
+	v, err := f.Publish(announced())
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	k, _ := keeps(t, "right", dir)
+	k.opts.Pulled = func(string, int64) { assert.NoError(t, os.RemoveAll(filepath.Dir(k.Files(v.Key)))) }
+	_, err = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "not_found would be said of its source: %v", err)
+}

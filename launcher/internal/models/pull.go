@@ -93,7 +93,11 @@ func (k *Keeper) Pull(ctx context.Context, r launcherapi.ModelRequest) (launcher
 	if err != nil {
 		return launcherapi.Model{}, err
 	}
-	return k.get(id)
+	m, err := k.get(id)
+	if launcher.CodeOf(err) == launcherapi.CodeNotFound { // which would be said of its source
+		err = errRemoved
+	}
+	return m, err
 }
 
 func selection(r launcherapi.ModelRequest) modelref.Selection {
