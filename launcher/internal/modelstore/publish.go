@@ -1,15 +1,18 @@
 package modelstore
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
@@ -155,7 +158,7 @@ func (f *Fetch) take(tree string, m *fetchapi.Manifest) error {
 				if err := f.takeBlob(file); err != nil {
 					return err
 				}
-				if err := os.Link(f.store.blob(hash), treePath(tree, file)); err != nil {
+				if err := f.store.link(hash, treePath(tree, file)); err != nil {
 					return err
 				}
 			}
@@ -199,4 +202,40 @@ func (f *Fetch) takeBlob(file fetchapi.File) error {
 		return err
 	}
 	return os.Link(fetched, blob)
+}
+
+// link gives a blob one more name. Of a file there are so many at most, 65,000 on ext4,
+// and an empty one is in many models: then the blob is made anew, and the names that
+// there are stay with the old one.
+func (s *Store) link(hash, name string) error {
+	err := os.Link(s.blob(hash), name)
+	if !errors.Is(err, unix.EMLINK) {
+		return err
+	}
+	fresh := filepath.Join(s.dir, stagingDir, trashPrefix+rand.Text())
+	if err := copyBlob(s.blob(hash), fresh); err != nil {
+		return errors.Join(err, os.Remove(fresh))
+	}
+	if err := os.Rename(fresh, s.blob(hash)); err != nil {
+		return err
+	}
+	return os.Link(s.blob(hash), name)
+}
+
+// copyBlob makes a file that is as a blob is, and brings it to the disk.
+func copyBlob(blob, to string) (err error) {
+	from, err := os.Open(blob)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := io.Copy(f, from); err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(0o444), os.Chtimes(to, untouched, untouched), f.Sync())
 }
