@@ -25,13 +25,7 @@ func TestWhatTheStoreHasNoRoomForIsToldApartFromWhatItMayNotWrite(t *testing.T) 
 	k, _ := keeps(t, "right", dir)
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"})
 	require.NoError(t, err)
-	for m.State != launcherapi.ModelReady {
-		changed := k.Changed()
-		if m, err = k.Get(m.ID); m.State != launcherapi.ModelReady {
-			<-changed
-		}
-		require.NoError(t, err)
-	}
+	await(t, k, m.ID, launcherapi.ModelReady)
 	refused := func(code, cause string) {
 		t.Helper()
 		for _, r := range []launcherapi.ModelRequest{

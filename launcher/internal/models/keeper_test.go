@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -56,8 +57,11 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 		return
 	}
 	m := announced()
-	if how == "slow, of no version" {
+	switch how {
+	case "slow, of no version":
 		m.Revision = ""
+	case "cut off":
+		m.Revision = "0"
 	}
 	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: m})
 	var told fetchapi.Line
@@ -70,6 +74,10 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 	}
 	if how == "slow" || how == "slow, of no version" {
 		_ = in.Decode(&fetchapi.Line{})
+		return
+	}
+	if how == "cut off" {
+		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonUnavailable, Detail: "it was cut off"}})
 		return
 	}
 	_ = os.WriteFile(filepath.Join(told.Staging, announced().Files[0].SHA256), weights, 0o600)
@@ -165,14 +173,7 @@ func TestAFetchThatIsDoneIsThere(t *testing.T) {
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	<-changed
-	for m.State != launcherapi.ModelReady {
-		changed := k.Changed()
-		m, err = k.Get(m.ID)
-		require.NoError(t, err)
-		if m.State != launcherapi.ModelReady {
-			<-changed
-		}
-	}
+	await(t, k, m.ID, launcherapi.ModelReady)
 	again, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	assert.Equal(t, launcherapi.ModelReady, again.State)
@@ -247,4 +248,39 @@ func TestAPullWhoseModelIsRemovedBeforeItsAnswerSaysSo(t *testing.T) {
 	k.opts.Pulled = func(string, int64) { assert.NoError(t, os.RemoveAll(filepath.Dir(k.Files(v.Key)))) }
 	_, err = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "not_found would be said of its source: %v", err)
+}
+
+func TestWhatCouldNotBeFetchedIsToldUntilItsHolderWantsAnotherVersion(t *testing.T) {
+	for _, other := range []string{"", "other"} {
+		k, _ := by(t, "cut off")
+		m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"})
+		if err == nil { // it may have failed by now
+			await(t, k, m.ID, launcherapi.ModelFailed)
+		}
+		t.Setenv(childEnv, "right")
+		m, err = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: cmp.Or(other, "pool")})
+		require.NoError(t, err)
+		await(t, k, m.ID, launcherapi.ModelReady)
+		all, err := k.List()
+		require.NoError(t, err)
+		told := 1
+		if other != "" {
+			told = 2
+		}
+		assert.Len(t, all.Models, told, "%q", other)
+	}
+}
+
+// await waits until a model is in a state.
+func await(t *testing.T, k *Keeper, id, state string) {
+	t.Helper()
+	for {
+		changed := k.Changed()
+		m, err := k.Get(id)
+		require.NoError(t, err)
+		if m.State == state {
+			return
+		}
+		<-changed
+	}
 }

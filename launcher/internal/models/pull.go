@@ -1,9 +1,11 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"slices"
 	"syscall"
 	"time"
@@ -132,7 +134,7 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 		p.err = problem(err, selection(p.ModelRequest))
 	default:
 		p.id = result.Version.Key
-		delete(k.failed, p.id)
+		k.forget(p, &result.Version.Manifest)
 		if p.Warm {
 			k.tasks.Go(func() { k.warmWanted(result.Version) })
 		}
@@ -140,7 +142,7 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 	if p.manifest != nil && k.pulls[p.manifest.Key()] == p { // else another one fetches it by now
 		delete(k.pulls, p.manifest.Key())
 		if err != nil && outcome != cancelled {
-			k.failed[p.manifest.Key()] = failure{manifest: *p.manifest, holder: p.WantedBy, cause: outcome, reason: err.Error()}
+			k.failed[p.manifest.Key()] = failure{manifest: *p.manifest, ref: p.ref(p.manifest), holder: p.WantedBy, cause: outcome, reason: err.Error()}
 		}
 	}
 	p.manifest = nil
@@ -181,8 +183,20 @@ func (k *Keeper) admitted(p *pull, m *fetchapi.Manifest) {
 	}
 	p.manifest = m
 	k.pulls[m.Key()] = p
-	delete(k.failed, m.Key())
+	k.forget(p, m)
 	k.notifyLocked()
+}
+
+// ref is the name by which a pull wants a version.
+func (p *pull) ref(m *fetchapi.Manifest) string { return cmp.Or(p.Ref, m.Ref) }
+
+// forget drops what is told of a failure to fetch a version, and of those that the pull's
+// holder wanted by the same name before. The lock is held.
+func (k *Keeper) forget(p *pull, m *fetchapi.Manifest) {
+	maps.DeleteFunc(k.failed, func(id string, f failure) bool {
+		before := f.holder == p.WantedBy && f.ref == p.ref(m) && f.manifest.URI == m.URI && f.manifest.SameSelection(m.Selection)
+		return before || id == m.Key()
+	})
 }
 
 func (k *Keeper) progress(p *pull, l fetchapi.Line) {
