@@ -101,6 +101,37 @@ func TestAFolderIsReadWithinItsBounds(t *testing.T) {
 	assert.Equal(t, fetchapi.ReasonNotFound, reasonOf(t, err))
 }
 
+func TestAFileThatIsWrittenToWhileItIsReadIsNotMixed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	for what, change := range map[string]func(f *os.File) error{
+		"nothing":     func(*os.File) error { return nil },
+		"overwritten": func(f *os.File) error { _, err := f.WriteAt([]byte("NEW!"), 4); return err },
+		"longer":      func(f *os.File) error { _, err := f.WriteAt([]byte("new"), 8); return err },
+		"shorter":     func(f *os.File) error { return f.Truncate(5) },
+	} {
+		require.NoError(t, os.WriteFile(path, []byte("old, old"), 0o600))
+		require.NoError(t, os.Chtimes(path, time.Time{}, time.Unix(1, 0)))
+		s := source(t, "file://"+path, options)
+		_, err := s.Resolve(t.Context())
+		require.NoError(t, err)
+		stream, err := s.Open(t.Context(), 0, 1)
+		require.NoError(t, err)
+		_, err = io.ReadFull(stream, make([]byte, 3))
+		require.NoError(t, err)
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(change(f), f.Close()))
+		rest, err := io.ReadAll(stream)
+		if what == "nothing" {
+			require.NoError(t, err)
+			assert.Equal(t, " old", string(rest))
+		} else {
+			require.ErrorIs(t, err, ErrChanged, what)
+		}
+		require.NoError(t, stream.Close())
+	}
+}
+
 func TestACredentialGoesToItsOwnHostAlone(t *testing.T) {
 	var atHome, elsewhere, back []string
 	home := serve(t, nil)
