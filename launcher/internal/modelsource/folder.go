@@ -18,6 +18,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
@@ -131,7 +133,7 @@ func (s *folder) Open(_ context.Context, n int, offset int64) (*Stream, error) {
 		return nil, fileError(err)
 	}
 	defer root.Close()
-	f, err := root.Open(s.files[n].Path)
+	f, err := root.OpenFile(s.files[n].Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe in its place would be waited for
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrChanged
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
@@ -130,6 +131,18 @@ func TestAFileThatIsWrittenToWhileItIsReadIsNotMixed(t *testing.T) {
 		}
 		require.NoError(t, stream.Close())
 	}
+}
+
+func TestAPipeInTheFilesPlaceIsNotWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
+	s := source(t, "file://"+path, options)
+	_, err := s.Resolve(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	_, err = s.Open(t.Context(), 0, 0)
+	require.ErrorIs(t, err, ErrChanged)
 }
 
 func TestACredentialGoesToItsOwnHostAlone(t *testing.T) {
