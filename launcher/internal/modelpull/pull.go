@@ -66,12 +66,29 @@ const memory = "GOMEMLIMIT=48MiB"
 
 // Run pulls a model. When the context ends, so does the child; what it has fetched
 // stays, to be resumed.
-func Run(ctx context.Context, o Options) (r Result, err error) {
+func Run(ctx context.Context, o Options) (Result, error) {
 	if o.UnlessThere {
-		if v, want, there := o.there(); there {
-			return Result{Version: v, There: true}, o.Store.Want(want)
+		if v, there, err := o.amend(); there || err != nil {
+			return Result{Version: v, There: there}, described(err)
 		}
 	}
+	for {
+		if r, err := once(ctx, o); !errors.Is(err, errGone) {
+			return r, err
+		}
+	}
+}
+
+// described gives errors of the store a reason where its disk is full.
+func described(err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store is full: %v; free some room, and fetch again", err)}
+	}
+	return err
+}
+
+// once has one child pull it.
+func once(ctx context.Context, o Options) (r Result, err error) {
 	c, err := start(o)
 	if err != nil {
 		return Result{}, err
@@ -83,7 +100,7 @@ func Run(ctx context.Context, o Options) (r Result, err error) {
 		err = c.write(fetchapi.Line{Type: fetchapi.TypeCredentials, Credentials: o.Credentials})
 	}
 	if err == nil {
-		err = p.follow()
+		err = described(p.follow())
 	}
 	if oomKilled := c.end(); oomKilled && err != nil { // before the fetch: the child writes where the fetch has its room
 		err = errOutOfMemory
@@ -198,8 +215,8 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 	if capacity, ok := errors.AsType[*modelstore.CapacityError](err); ok {
 		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: capacity.Error()}
 	}
-	if err == nil && m.Revision != "" {
-		err = p.want(m)
+	if err == nil && m.Revision != "" { // else the store notes it when it knows of which version it is
+		err = p.Store.Want(p.wanted(m))
 	}
 	if err != nil {
 		return err
@@ -215,34 +232,6 @@ func (p *pull) evicted(first int) {
 		p.result.Evicted = append(p.result.Evicted, v)
 		p.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("%s, revision %s, is removed to make room: it was used longest ago, at %s", v.Manifest.URI, v.Manifest.Revision, v.LastUse.Format(time.RFC3339))})
 	}
-}
-
-// proved notes that the version is wanted, now that the source has shown that it lets
-// this one read it.
-func (p *pull) proved() error {
-	if p.asked == nil || p.fetch != nil {
-		return errors.New("modelfetch says that it may read and was not asked")
-	}
-	var there modelstore.Version
-	if p.joins == nil {
-		there, _ = p.Store.Version(p.asked.Key())
-		if err := p.check(&there.Manifest); err != nil {
-			return err
-		}
-	}
-	if err := p.want(p.asked); err != nil {
-		return err
-	}
-	if p.joins != nil {
-		return p.joins
-	}
-	p.result.There, p.result.Version = true, there
-	return nil
-}
-
-// want notes that the version was asked for.
-func (p *pull) want(m *fetchapi.Manifest) error {
-	return p.Store.Want(p.wanted(m))
 }
 
 func (p *pull) wanted(m *fetchapi.Manifest) modelstore.Want {
@@ -272,9 +261,6 @@ func (p *pull) publish(m *fetchapi.Manifest) error {
 		return err
 	}
 	p.fetch, p.result.Version = nil, v
-	if p.asked.Revision == "" { // by now it is known which version that is
-		return p.want(m)
-	}
 	return nil
 }
 
@@ -349,7 +335,7 @@ func flags(s modelref.Selection) (all []string) {
 func (c *child) read() (line fetchapi.Line, err error) {
 	text, err := c.lines.ReadBytes('\n')
 	if err != nil {
-		return line, errors.New("modelfetch has ended without having finished; what it has fetched stays, to be resumed")
+		return line, errEnded
 	}
 	if err := json.Unmarshal(text, &line); err != nil {
 		return line, fmt.Errorf("cannot read a line of modelfetch: %w: %s", err, strings.TrimSpace(string(text)))
@@ -385,11 +371,17 @@ func (c *child) write(line fetchapi.Line) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.in.Write(append(text, '\n')); err != nil {
+	_, err = c.in.Write(append(text, '\n'))
+	switch {
+	case errors.Is(err, syscall.EPIPE):
+		return errEnded
+	case err != nil:
 		return fmt.Errorf("cannot answer modelfetch: %w", err)
 	}
 	return nil
 }
+
+var errEnded = errors.New("modelfetch has ended without having finished; what it has fetched stays, to be resumed")
 
 // grace is how long the child may take to end when it has been told to.
 const grace = 5 * time.Second

@@ -49,6 +49,11 @@ func say(out *json.Encoder, line fetchapi.Line) {
 // fetch does what is right: it announces a manifest, and has the files there.
 func fetch(out *json.Encoder, in *json.Decoder, m *fetchapi.Manifest) {
 	say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: m})
+	fetchTold(out, in, m)
+}
+
+// fetchTold does what it is told of a manifest that it has announced.
+func fetchTold(out *json.Encoder, in *json.Decoder, m *fetchapi.Manifest) {
 	var told fetchapi.Line
 	if in.Decode(&told) != nil {
 		os.Exit(1)
@@ -121,9 +126,19 @@ var children = map[string]func(out *json.Encoder, in *json.Decoder){
 	"an unknown line": func(out *json.Encoder, _ *json.Decoder) { say(out, fetchapi.Line{Type: "hello"}) },
 	"no JSON":         func(*json.Encoder, *json.Decoder) { fmt.Println("hello") },
 	"an end":          func(*json.Encoder, *json.Decoder) {},
+	"an early end": func(out *json.Encoder, _ *json.Decoder) {
+		_ = os.Stdin.Close() // before it can be answered
+		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+	},
 	"a full disk": func(out *json.Encoder, in *json.Decoder) {
 		fetch(out, in, announced())
 		say(out, fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: "full"}})
+	},
+	"asks first": func(out *json.Encoder, in *json.Decoder) {
+		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+		say(out, fetchapi.Line{Type: fetchapi.TypeNote, Text: "the source is asked"})
+		fetchTold(out, in, announced())
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
 	},
 	"is deaf": func(out *json.Encoder, in *json.Decoder) {
 		fetch(out, in, announced())
@@ -173,6 +188,36 @@ func TestWhatAChildFetchesIsPublishedOnce(t *testing.T) {
 	}
 }
 
+// Between the manifest and the answer of its source a model may be removed that nothing
+// was to be fetched of.
+func TestAModelThatGoesWhileItsSourceIsAskedIsFetched(t *testing.T) {
+	for what, begin := range map[string]func(t *testing.T, s *modelstore.Store) (goes func() error){
+		"it was there": func(t *testing.T, s *modelstore.Store) func() error {
+			_, err := by(t.Context(), t, s, "right", ignore)
+			require.NoError(t, err)
+			return func() error { return s.Remove(announced().Key(), "") }
+		},
+		"somebody else fetched it": func(t *testing.T, s *modelstore.Store) func() error {
+			f, err := s.Admit(announced(), modelstore.Want{})
+			require.NoError(t, err)
+			return func() error { return f.GiveUp(true) }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s, _ := store(t)
+			goes, asked := begin(t, s), 0
+			r, err := expecting(t.Context(), t, s, "asks first", func(l fetchapi.Line) {
+				if asked++; asked == 1 {
+					assert.NoError(t, goes())
+				}
+			}, Expected{Bytes: int64(len(weights))})
+			require.NoError(t, err)
+			assert.False(t, r.There)
+			require.NoError(t, s.Verify(r.Version.Key))
+		})
+	}
+}
+
 func TestAChildIsNotBelieved(t *testing.T) {
 	for child, says := range map[string]string{
 		"something else":     "something else than was admitted",
@@ -187,6 +232,7 @@ func TestAChildIsNotBelieved(t *testing.T) {
 		"an unknown line":    `unknown type "hello"`,
 		"no JSON":            "cannot read a line of modelfetch",
 		"an end":             "ended without having finished",
+		"an early end":       "ended without having finished",
 	} {
 		t.Run(child, func(t *testing.T) {
 			s, _ := store(t)

@@ -74,6 +74,7 @@ type Keeper struct {
 // failure is why a version was not fetched.
 type failure struct {
 	manifest fetchapi.Manifest
+	ref      string // by which it was wanted
 	holder   string
 	cause    string
 	reason   string

@@ -1,16 +1,20 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -52,7 +56,14 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 		_ = in.Decode(&fetchapi.Line{}) // until the end of the input
 		return
 	}
-	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+	m := announced()
+	switch how {
+	case "slow, of no version":
+		m.Revision = ""
+	case "cut off":
+		m.Revision = "0"
+	}
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: m})
 	var told fetchapi.Line
 	if in.Decode(&told) != nil {
 		return
@@ -61,8 +72,12 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeProved})
 		return
 	}
-	if how == "slow" {
+	if how == "slow" || how == "slow, of no version" {
 		_ = in.Decode(&fetchapi.Line{})
+		return
+	}
+	if how == "cut off" {
+		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonUnavailable, Detail: "it was cut off"}})
 		return
 	}
 	_ = os.WriteFile(filepath.Join(told.Staging, announced().Files[0].SHA256), weights, 0o600)
@@ -158,15 +173,114 @@ func TestAFetchThatIsDoneIsThere(t *testing.T) {
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	<-changed
-	for m.State != launcherapi.ModelReady {
-		changed := k.Changed()
-		m, err = k.Get(m.ID)
-		require.NoError(t, err)
-		if m.State != launcherapi.ModelReady {
-			<-changed
-		}
-	}
+	await(t, k, m.ID, launcherapi.ModelReady)
 	again, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	assert.Equal(t, launcherapi.ModelReady, again.State)
+}
+
+func TestWhatAHolderFetchesIsRemovedByNobodyElse(t *testing.T) {
+	for _, how := range []string{"slow", "slow, of no version"} {
+		k, _ := by(t, how)
+		m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"})
+		require.NoError(t, err)
+		_, err = k.Remove(t.Context(), m.ID, "")
+		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%s: %v", how, err)
+		require.ErrorContains(t, err, "wanted by pool")
+		_, err = k.Remove(t.Context(), m.ID, "other")
+		require.NoError(t, err)
+		m, err = k.Get(m.ID)
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.ModelDownloading, m.State)
+		_, err = k.Remove(t.Context(), m.ID, "pool")
+		require.NoError(t, err)
+		_, err = k.Get(m.ID)
+		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err), "%v", err)
+	}
+}
+
+// A pull is over a moment after the store has given up its fetch: another may have begun
+// by then.
+func TestAPullThatIsOverTakesNothingFromTheOneThatCameAfterIt(t *testing.T) {
+	k, _ := by(t, "slow")
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	require.NoError(t, err)
+	k.mu.Lock()
+	first := k.pulls[m.ID]
+	k.mu.Unlock()
+	starting, start, second := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	k.opts.Start = func(modelfetch *exec.Cmd) (func() bool, error) {
+		close(starting)
+		<-start
+		return func() bool { return false }, modelfetch.Start()
+	}
+	go func() {
+		_, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+		second <- err
+	}()
+	<-starting
+	k.owning.turn <- struct{}{} // which the first needs to give the store back
+	first.cancel(errors.New("its source is away"))
+	staging := filepath.Join(k.opts.Dir, "staging", m.ID)
+	require.Eventually(t, func() bool { _, err := os.Stat(staging); return err != nil }, 30*time.Second, time.Millisecond)
+	close(start)
+	require.NoError(t, <-second)
+	<-k.owning.turn
+	<-first.over
+	m, err = k.Get(m.ID)
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.ModelDownloading, m.State, m.Reason)
+	_, err = k.Remove(t.Context(), m.ID, "")
+	require.NoError(t, err)
+}
+
+func TestAPullWhoseModelIsRemovedBeforeItsAnswerSaysSo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "models")
+	s, err := modelstore.Open(modelstore.Options{Dir: dir})
+	require.NoError(t, err)
+	f, err := s.Admit(announced(), modelstore.Want{})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), announced().Files[0].SHA256), weights, 0o600))
+	v, err := f.Publish(announced())
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	k, _ := keeps(t, "right", dir)
+	k.opts.Pulled = func(string, int64) { assert.NoError(t, os.RemoveAll(filepath.Dir(k.Files(v.Key)))) }
+	_, err = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "not_found would be said of its source: %v", err)
+}
+
+func TestWhatCouldNotBeFetchedIsToldUntilItsHolderWantsAnotherVersion(t *testing.T) {
+	for _, other := range []string{"", "other"} {
+		k, _ := by(t, "cut off")
+		m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"})
+		if err == nil { // it may have failed by now
+			await(t, k, m.ID, launcherapi.ModelFailed)
+		}
+		t.Setenv(childEnv, "right")
+		m, err = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: cmp.Or(other, "pool")})
+		require.NoError(t, err)
+		await(t, k, m.ID, launcherapi.ModelReady)
+		all, err := k.List()
+		require.NoError(t, err)
+		told := 1
+		if other != "" {
+			told = 2
+		}
+		assert.Len(t, all.Models, told, "%q", other)
+	}
+}
+
+// await waits until a model is in a state.
+func await(t *testing.T, k *Keeper, id, state string) {
+	t.Helper()
+	for {
+		changed := k.Changed()
+		m, err := k.Get(id)
+		require.NoError(t, err)
+		if m.State == state {
+			return
+		}
+		<-changed
+	}
 }

@@ -1,9 +1,13 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"io/fs"
+	"maps"
 	"slices"
+	"syscall"
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
@@ -91,7 +95,11 @@ func (k *Keeper) Pull(ctx context.Context, r launcherapi.ModelRequest) (launcher
 	if err != nil {
 		return launcherapi.Model{}, err
 	}
-	return k.get(id)
+	m, err := k.get(id)
+	if launcher.CodeOf(err) == launcherapi.CodeNotFound { // which would be said of its source
+		err = errRemoved
+	}
+	return m, err
 }
 
 func selection(r launcherapi.ModelRequest) modelref.Selection {
@@ -126,15 +134,15 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 		p.err = problem(err, selection(p.ModelRequest))
 	default:
 		p.id = result.Version.Key
-		delete(k.failed, p.id)
+		k.forget(p, &result.Version.Manifest)
 		if p.Warm {
 			k.tasks.Go(func() { k.warmWanted(result.Version) })
 		}
 	}
-	if p.manifest != nil {
+	if p.manifest != nil && k.pulls[p.manifest.Key()] == p { // else another one fetches it by now
 		delete(k.pulls, p.manifest.Key())
 		if err != nil && outcome != cancelled {
-			k.failed[p.manifest.Key()] = failure{manifest: *p.manifest, holder: p.WantedBy, cause: outcome, reason: err.Error()}
+			k.failed[p.manifest.Key()] = failure{manifest: *p.manifest, ref: p.ref(p.manifest), holder: p.WantedBy, cause: outcome, reason: err.Error()}
 		}
 	}
 	p.manifest = nil
@@ -167,15 +175,28 @@ func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, e
 func (k *Keeper) admitted(p *pull, m *fetchapi.Manifest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if p.manifest != nil { // the source has changed meanwhile
-		delete(k.pulls, p.manifest.Key())
-	} else {
+	switch {
+	case p.manifest == nil:
 		close(p.admitted)
+	case k.pulls[p.manifest.Key()] == p: // the source has changed meanwhile
+		delete(k.pulls, p.manifest.Key())
 	}
 	p.manifest = m
 	k.pulls[m.Key()] = p
-	delete(k.failed, m.Key())
+	k.forget(p, m)
 	k.notifyLocked()
+}
+
+// ref is the name by which a pull wants a version.
+func (p *pull) ref(m *fetchapi.Manifest) string { return cmp.Or(p.Ref, m.Ref) }
+
+// forget drops what is told of a failure to fetch a version, and of those that the pull's
+// holder wanted by the same name before. The lock is held.
+func (k *Keeper) forget(p *pull, m *fetchapi.Manifest) {
+	maps.DeleteFunc(k.failed, func(id string, f failure) bool {
+		before := f.holder == p.WantedBy && f.ref == p.ref(m) && f.manifest.URI == m.URI && f.manifest.SameSelection(m.Selection)
+		return before || id == m.Key()
+	})
 }
 
 func (k *Keeper) progress(p *pull, l fetchapi.Line) {
@@ -222,10 +243,21 @@ func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Mod
 		err = nil // nothing had come of it
 	}
 	_, used := errors.AsType[*modelstore.InUseError](err)
-	if _, wanted := errors.AsType[*modelstore.WantedError](err); used || wanted {
+	_, fetched := errors.AsType[*modelstore.FetchingError](err) // by a pull that came meanwhile
+	if _, wanted := errors.AsType[*modelstore.WantedError](err); used || fetched || wanted {
 		err = launcher.Conflictf("%w", err)
 	}
-	return model, errors.Join(err, release())
+	return model, errors.Join(stored(err), release())
+}
+
+// stored gives an error of the store the code of what the launcher may not do there, or of
+// what has no room there. Others stay as they are.
+func stored(err error) error {
+	ofStore := slices.ContainsFunc([]error{fs.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT}, func(e error) bool { return errors.Is(err, e) })
+	if ofStore && launcher.CodeOf(err) == "" {
+		return launcher.Storagef("%w", err)
+	}
+	return err
 }
 
 // end ends the pull of a version, if there is one.
@@ -271,7 +303,7 @@ var codes = map[string]string{
 func problem(err error, s modelref.Selection) error {
 	failed, ok := errors.AsType[*fetchapi.Error](err)
 	if !ok {
-		return err
+		return stored(err)
 	}
 	e := &launcher.Error{Code: codes[failed.Reason], Detail: failed.Detail, Cause: err, FailureCause: failed.Reason}
 	if failed.Reason == fetchapi.ReasonInvalid {

@@ -1,6 +1,7 @@
 package modelsource
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -16,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
@@ -130,24 +133,48 @@ func (s *folder) Open(_ context.Context, n int, offset int64) (*Stream, error) {
 		return nil, fileError(err)
 	}
 	defer root.Close()
-	f, err := root.Open(s.files[n].Path)
+	f, err := root.OpenFile(s.files[n].Path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe in its place would be waited for
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, ErrChanged
 	}
 	if err != nil {
 		return nil, fileError(err)
 	}
-	info, err := f.Stat()
-	if err == nil && (info.Size() != s.files[n].Size || !info.ModTime().Equal(s.times[n])) {
-		err = ErrChanged
-	}
+	steady := &steady{File: f, size: s.files[n].Size, time: s.times[n], left: s.files[n].Size - offset}
+	err = steady.check()
 	if err == nil {
 		_, err = f.Seek(offset, io.SeekStart)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return &Stream{ReadCloser: f, Offset: offset, Size: info.Size()}, nil
+	return &Stream{ReadCloser: steady, Offset: offset, Size: steady.size}, nil
+}
+
+// steady is a file that has to be what Resolve saw to its end: whoever writes to it while
+// it is read would have parts of two versions taken for one.
+type steady struct {
+	*os.File
+	size int64
+	time time.Time
+	left int64 // to be read
+}
+
+func (s *steady) Read(p []byte) (int, error) {
+	n, err := io.LimitReader(s.File, s.left).Read(p)
+	s.left -= int64(n)
+	if errors.Is(err, io.EOF) {
+		err = cmp.Or(s.check(), err)
+	}
+	return n, err
+}
+
+func (s *steady) check() error {
+	info, err := s.Stat()
+	if err == nil && (info.Size() != s.size || !info.ModTime().Equal(s.time)) {
+		return ErrChanged
+	}
+	return err
 }
 
 func fileError(err error) error {

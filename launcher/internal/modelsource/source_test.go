@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
@@ -99,6 +100,49 @@ func TestAFolderIsReadWithinItsBounds(t *testing.T) {
 	require.ErrorContains(t, err, "leak cannot be read within its folder")
 	_, err = source(t, "file:///no/such/folder", options).Resolve(t.Context())
 	assert.Equal(t, fetchapi.ReasonNotFound, reasonOf(t, err))
+}
+
+func TestAFileThatIsWrittenToWhileItIsReadIsNotMixed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	for what, change := range map[string]func(f *os.File) error{
+		"nothing":     func(*os.File) error { return nil },
+		"overwritten": func(f *os.File) error { _, err := f.WriteAt([]byte("NEW!"), 4); return err },
+		"longer":      func(f *os.File) error { _, err := f.WriteAt([]byte("new"), 8); return err },
+		"shorter":     func(f *os.File) error { return f.Truncate(5) },
+	} {
+		require.NoError(t, os.WriteFile(path, []byte("old, old"), 0o600))
+		require.NoError(t, os.Chtimes(path, time.Time{}, time.Unix(1, 0)))
+		s := source(t, "file://"+path, options)
+		_, err := s.Resolve(t.Context())
+		require.NoError(t, err)
+		stream, err := s.Open(t.Context(), 0, 1)
+		require.NoError(t, err)
+		_, err = io.ReadFull(stream, make([]byte, 3))
+		require.NoError(t, err)
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		require.NoError(t, err)
+		require.NoError(t, errors.Join(change(f), f.Close()))
+		rest, err := io.ReadAll(stream)
+		if what == "nothing" {
+			require.NoError(t, err)
+			assert.Equal(t, " old", string(rest))
+		} else {
+			require.ErrorIs(t, err, ErrChanged, what)
+		}
+		require.NoError(t, stream.Close())
+	}
+}
+
+func TestAPipeInTheFilesPlaceIsNotWaitedFor(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "m")
+	require.NoError(t, os.WriteFile(path, []byte("old"), 0o600))
+	s := source(t, "file://"+path, options)
+	_, err := s.Resolve(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(path))
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	_, err = s.Open(t.Context(), 0, 0)
+	require.ErrorIs(t, err, ErrChanged)
 }
 
 func TestACredentialGoesToItsOwnHostAlone(t *testing.T) {

@@ -23,6 +23,7 @@ type Fetch struct {
 	staging string
 	have    map[string]bool // blobs that it counts on
 	yields  bool            // it is only kept while there is room
+	later   []Want          // noted once it is known of which version they are
 }
 
 // ErrThere says that nothing is to be fetched.
@@ -63,10 +64,11 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 			f.bytes += file.Size
 		}
 	}
-	for other := range s.pending {
-		if other.staging == f.staging {
-			return nil, &FetchingError{Key: m.Key(), Model: m.URI}
-		}
+	if s.fetching(m.Key()) != nil {
+		return nil, &FetchingError{Key: m.Key(), Model: m.URI}
+	}
+	if m.Revision == "" {
+		f.later = []Want{w}
 	}
 	s.pending[f] = true // its blobs are counted on from here
 	if err := s.makeRoom(f, !f.yields); err != nil {
@@ -78,6 +80,16 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 		return nil, fmt.Errorf("cannot make the folder to fetch into: %w", err)
 	}
 	return f, nil
+}
+
+// fetching is what brings a version; nil: nothing does.
+func (s *Store) fetching(key string) *Fetch {
+	for f := range s.pending {
+		if f.staging == s.staging(key) {
+			return f
+		}
+	}
+	return nil
 }
 
 // blobs are the names of those that are there.

@@ -1,6 +1,7 @@
 package modelstore
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 // refs are those that the hub's layout of a model shows.
@@ -68,6 +70,32 @@ func TestAModelThatTheHubsLayoutCannotShowStopsNoOther(t *testing.T) {
 	require.NoError(t, s.Close())
 	s = open(t, Options{Dir: dir})
 	require.NoError(t, s.Remove(other.Key, ""))
+}
+
+// An empty file is in many models, and has as many names as all of them have such files.
+func TestAFileOfWhichThereAreTooManyNamesIsInOtherModelsAllTheSame(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	first := put(t, s, "x://first", "1", map[string]string{"a": "shared"})
+	var err error
+	for n := 0; err == nil; n++ {
+		if n == 200_000 {
+			t.Skip("NOT TESTED: THIS FILE SYSTEM TAKES AS MANY NAMES OF A FILE AS THERE ARE")
+		}
+		err = os.Link(s.blob(first.Manifest.Files[0].SHA256), filepath.Join(s.dir, fmt.Sprint("name", n)))
+	}
+	require.ErrorIs(t, err, unix.EMLINK)
+	second := put(t, s, "hf://org/second", "c1", map[string]string{"b": "shared"})
+	for _, v := range []Version{first, second} {
+		require.NoError(t, s.Verify(v.Key))
+	}
+	used, err := s.Used()
+	require.NoError(t, err)
+	assert.EqualValues(t, len("shared"), used)
+	require.NoError(t, s.Remove(second.Key, ""))
+	require.NoError(t, s.Verify(first.Key))
+	left, err := os.ReadDir(filepath.Join(s.dir, stagingDir))
+	require.NoError(t, err)
+	assert.Empty(t, left)
 }
 
 func TestADamagedLeaseStopsNothingAndIsDropped(t *testing.T) {

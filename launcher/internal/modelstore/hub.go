@@ -165,7 +165,7 @@ func (s *Store) showBlobs(dir string, blobs map[string]string) error {
 		if err := os.Remove(shown); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		if err := os.Link(s.blob(hash), shown); err != nil {
+		if err := s.link(hash, shown); err != nil {
 			return err
 		}
 	}

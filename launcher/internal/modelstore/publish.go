@@ -1,14 +1,18 @@
 package modelstore
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
@@ -24,11 +28,32 @@ func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
 		return Version{}, fmt.Errorf("cannot publish %s: %w", m.URI, err)
 	}
 	delete(s.pending, f)
-	if err := errors.Join(os.RemoveAll(f.staging), s.mendHubFor(m.URI), s.emptyTrash(), s.dropUnused()); err != nil {
+	if err := errors.Join(f.wantPublished(m), os.RemoveAll(f.staging), s.mendHubFor(m.URI), s.emptyTrash(), s.dropUnused()); err != nil {
 		return Version{}, err
 	}
 	v, _ := s.Version(m.Key())
 	return v, errors.Join(v.Damage, s.giveWay(f, v.Key))
+}
+
+// wantPublished notes who wants the version, where only now can be told which one it is:
+// who has it fetched, and who has joined that fetch.
+func (f *Fetch) wantPublished(m *fetchapi.Manifest) error {
+	announced := filepath.Base(f.staging)
+	if announced == m.Key() {
+		return nil
+	}
+	all, err := f.store.wants()
+	if err != nil {
+		return err
+	}
+	joined := slices.DeleteFunc(all, func(w Want) bool { return w.Key != announced })
+	for _, w := range append(joined, f.later...) {
+		w.Key = m.Key()
+		if err := f.store.want(w); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (f *Fetch) publish(m *fetchapi.Manifest) error {
@@ -133,7 +158,7 @@ func (f *Fetch) take(tree string, m *fetchapi.Manifest) error {
 				if err := f.takeBlob(file); err != nil {
 					return err
 				}
-				if err := os.Link(f.store.blob(hash), treePath(tree, file)); err != nil {
+				if err := f.store.link(hash, treePath(tree, file)); err != nil {
 					return err
 				}
 			}
@@ -177,4 +202,40 @@ func (f *Fetch) takeBlob(file fetchapi.File) error {
 		return err
 	}
 	return os.Link(fetched, blob)
+}
+
+// link gives a blob one more name. Of a file there are so many at most, 65,000 on ext4,
+// and an empty one is in many models: then the blob is made anew, and the names that
+// there are stay with the old one.
+func (s *Store) link(hash, name string) error {
+	err := os.Link(s.blob(hash), name)
+	if !errors.Is(err, unix.EMLINK) {
+		return err
+	}
+	fresh := filepath.Join(s.dir, stagingDir, trashPrefix+rand.Text())
+	if err := copyBlob(s.blob(hash), fresh); err != nil {
+		return errors.Join(err, os.Remove(fresh))
+	}
+	if err := os.Rename(fresh, s.blob(hash)); err != nil {
+		return err
+	}
+	return os.Link(s.blob(hash), name)
+}
+
+// copyBlob makes a file that is as a blob is, and brings it to the disk.
+func copyBlob(blob, to string) (err error) {
+	from, err := os.Open(blob)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	f, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o444)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := io.Copy(f, from); err != nil {
+		return err
+	}
+	return errors.Join(f.Chmod(0o444), os.Chtimes(to, untouched, untouched), f.Sync())
 }

@@ -1,10 +1,12 @@
 package modelstore
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -45,6 +47,10 @@ func (s *Store) Remove(key, holder string) error {
 	if err != nil {
 		return err
 	}
+	fetch := s.fetching(key)
+	if fetch != nil {
+		wants = append(wants, fetch.later...)
+	}
 	var own []Want
 	for _, w := range wants {
 		switch {
@@ -56,6 +62,9 @@ func (s *Store) Remove(key, holder string) error {
 		}
 	}
 	if len(v.Wants) > 0 && holder != "" {
+		if fetch != nil {
+			fetch.later = slices.DeleteFunc(fetch.later, func(w Want) bool { return w.Holder == holder })
+		}
 		return errors.Join(s.dropWants(own), s.mendHub())
 	}
 	if len(v.Wants) > 0 {
@@ -73,10 +82,8 @@ func (s *Store) Remove(key, holder string) error {
 	if len(holders) > 0 {
 		return &InUseError{Model: v.Manifest.URI, Holders: holders}
 	}
-	for f := range s.pending {
-		if f.staging == s.staging(key) {
-			return fmt.Errorf("cannot remove %s: it is being fetched; end that first", v.Manifest.URI)
-		}
+	if fetch != nil {
+		return fmt.Errorf("cannot remove the model: %w; end that first", &FetchingError{Key: key, Model: v.Manifest.URI})
 	}
 	for _, path := range []string{s.version(key), s.staging(key)} {
 		if err := s.throwAway(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -111,14 +118,10 @@ func (s *Store) dropUnmarked() error {
 }
 
 // throwAway takes a folder out of what is served by one rename. emptyTrash frees
-// its room.
+// its room. Nothing is made for it, for which a full disk would have no room.
 func (s *Store) throwAway(path string) error {
-	trash, err := os.MkdirTemp(filepath.Join(s.dir, stagingDir), trashPrefix)
-	if err != nil {
+	if err := os.Rename(path, filepath.Join(s.dir, stagingDir, trashPrefix+rand.Text())); err != nil {
 		return err
-	}
-	if err := os.Rename(path, filepath.Join(trash, "it")); err != nil {
-		return errors.Join(err, os.Remove(trash))
 	}
 	return syncDir(filepath.Dir(path))
 }

@@ -148,10 +148,8 @@ func (s *Store) whoMayGo() (*mayGo, error) {
 
 // keeps says who keeps a version, in words; empty: nobody has asked for that.
 func (s *Store) keeps(v *Version) (why string, err error) {
-	for f := range s.pending {
-		if f.staging == s.staging(v.Key) {
-			return "being fetched anew", nil
-		}
+	if s.fetching(v.Key) != nil {
+		return "being fetched anew", nil
 	}
 	holders, err := s.Holders(v.Key)
 	if len(holders) > 0 || err != nil {

@@ -44,11 +44,27 @@ type Want struct {
 
 // Want notes that a version was asked for. It need not be there yet.
 func (s *Store) Want(w Want) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.want(w)
+}
+
+// WantThere is Want for a version that is there whole, or on its way; otherwise nothing is
+// noted, and there is false.
+func (s *Store) WantThere(w Want) (there bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if there = s.fetching(w.Key) != nil || s.whole(w.Key); !there {
+		return false, nil
+	}
+	return true, s.want(w)
+}
+
+// want is Want with the lock held.
+func (s *Store) want(w Want) error {
 	if err := fetchapi.CheckRef(w.Ref); err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	all, err := s.wants()
 	if err != nil {
 		return err
@@ -58,26 +74,44 @@ func (s *Store) Want(w Want) error {
 			w.Since = before.Since.Add(time.Microsecond)
 		}
 	}
+	before, _ := readWant(s.wantFile(&w)) // nothing, where nothing was said
+	w.Retention = w.Retention.after(before.Retention)
+	return s.note(w)
+}
+
+// after is what is said of a version now, where before was said.
+func (r Retention) after(before Retention) Retention {
+	switch r {
+	case "":
+		return before
+	case Default:
+		return ""
+	default:
+		return r
+	}
+}
+
+// wantFile is the one of a want.
+func (r *Reader) wantFile(w *Want) string {
 	name := w.Holder + "\x00" + w.URI + "\x00" + w.Ref
 	if !w.All() {
 		name += "\x00" + strings.Join(w.Include, "\x00") + "\x00\x00" + strings.Join(w.Exclude, "\x00")
 	}
 	sum := sha256.Sum256([]byte(name))
-	path := filepath.Join(s.dir, wantsDir, hex.EncodeToString(sum[:16]))
-	if before, err := readWant(path); err == nil && w.Retention == "" {
-		w.Retention = before.Retention
-	} else if w.Retention == Default {
-		w.Retention = ""
-	}
-	var text []byte
-	if text, err = json.Marshal(w); err == nil {
+	return filepath.Join(r.dir, wantsDir, hex.EncodeToString(sum[:16]))
+}
+
+// note writes a want in place of what was noted before. The lock is held.
+func (s *Store) note(w Want) error {
+	text, err := json.Marshal(w)
+	if err == nil {
 		err = writeSynced(filepath.Join(s.dir, wantsDir, newRecord), text)
 	}
 	if err == nil {
-		err = os.Rename(filepath.Join(s.dir, wantsDir, newRecord), path)
+		err = os.Rename(filepath.Join(s.dir, wantsDir, newRecord), s.wantFile(&w))
 	}
 	if err == nil {
-		err = syncDir(filepath.Dir(path))
+		err = syncDir(filepath.Join(s.dir, wantsDir))
 	}
 	if err != nil {
 		return fmt.Errorf("cannot note who wants the model %s: %w", w.URI, err)
@@ -85,9 +119,24 @@ func (s *Store) Want(w Want) error {
 	return s.mendHubFor(w.URI) // which shows versions by the names that they were asked for
 }
 
-// Held gives the version that a holder has whole by a name, and what the holder has said
-// of it. Of several, as of two branches, ref says which is meant.
-func (r *Reader) Held(holder string, name modelref.Name, ref string, of modelref.Selection) (Version, Want, bool) {
+// Amend notes what a holder says now of a version that it has whole by a name, where its
+// manifest is as it should be and who may read it is said as before; otherwise nothing is
+// noted, and there is false. Since when it wants the version stays as it was: a name means
+// the version that was asked for by it last, and nobody has asked for this one. Of several,
+// as of two branches, now.Ref says which is meant.
+func (s *Store) Amend(name modelref.Name, now Want, check func(*fetchapi.Manifest) error) (v Version, there bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v, w, there := s.held(name, &now)
+	if !there || w.Private != now.Private || check(&v.Manifest) != nil {
+		return Version{}, false, nil
+	}
+	w.Retention, w.Warm = now.Retention.after(w.Retention), now.Warm
+	return v, true, s.note(w)
+}
+
+// held gives the version that a holder has whole by a name, and what it wanted of it.
+func (r *Reader) held(name modelref.Name, now *Want) (Version, Want, bool) {
 	all, _ := r.Versions() // without them nobody has any
 	for _, v := range slices.Backward(all) {
 		asked, ours := name.Of(v.Manifest.URI)
@@ -95,12 +144,21 @@ func (r *Reader) Held(holder string, name modelref.Name, ref string, of modelref
 			continue
 		}
 		for _, w := range v.Wants {
-			if w.Holder == holder && holder != "" && (ref == "" || w.Ref == ref) && w.SameSelection(of) {
+			if w.Holder == now.Holder && now.Holder != "" && w.SameSelection(now.Selection) && (w.Ref == now.Ref || now.Ref == "" && w.by(asked, &v)) {
 				return v, w, true
 			}
 		}
 	}
 	return Version{}, Want{}, false
+}
+
+// by says that a version is wanted by a revision, or by none.
+func (w *Want) by(revision string, v *Version) bool {
+	named := modelref.Version{Revision: v.Manifest.Revision}
+	if w.Ref != "" {
+		named.Refs = []string{w.Ref}
+	}
+	return named.Is(revision)
 }
 
 // Unwant drops what a holder wanted of a version. The version stays.

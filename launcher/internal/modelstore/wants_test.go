@@ -8,6 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/modelref"
 )
 
 // want notes that somebody asked for a version.
@@ -121,4 +124,104 @@ func TestADamagedWantCostsThatOneAlone(t *testing.T) {
 	left, err := os.ReadDir(filepath.Join(dir, wantsDir))
 	require.NoError(t, err)
 	assert.Len(t, left, 1, "neither the damaged one nor that of a version of which there is nothing")
+}
+
+// takes takes any manifest as it is.
+func takes(*fetchapi.Manifest) error { return nil }
+
+func TestWhatIsSaidOfACopyMovesNoNameToIt(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	now := time.Now().Add(-time.Hour)
+	first, second := put(t, s, "hf://org/name", "aaaa", twoFiles), put(t, s, "hf://org/name", "bbbb", map[string]string{"config.json": "{}"})
+	want(t, s, first, "main", "pool", now)
+	want(t, s, second, "main", "other", now.Add(time.Second)) // since the branch has moved
+	name := modelref.Name{Model: "hf://org/name"}
+	v, there, err := s.Amend(name, Want{Holder: "pool", Retention: LRU, Warm: true}, takes)
+	require.NoError(t, err)
+	require.True(t, there)
+	assert.Equal(t, first.Key, v.Key)
+	meant, err := s.Wanted("org/name", "main")
+	require.NoError(t, err)
+	assert.Equal(t, second.Key, meant.Key, "nobody has asked for the first by that name since")
+	all, err := s.Versions()
+	require.NoError(t, err)
+	for _, v := range all {
+		if v.Key == first.Key {
+			assert.Equal(t, []string{"pool"}, v.LRUBy())
+			assert.Equal(t, []string{"pool"}, v.WarmBy())
+		}
+	}
+	_, there, err = s.Amend(name, Want{Holder: "pool", Retention: Default}, takes)
+	require.NoError(t, err)
+	require.True(t, there)
+	_, there, err = s.Amend(name, Want{Holder: "pool"}, takes)
+	require.NoError(t, err)
+	require.True(t, there)
+	assert.Equal(t, []string{"pool"}, wantedBy(t, s, first.Key))
+}
+
+func TestABranchThatAnotherHasAskedForIsNotWhatAHolderHas(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "aaaa", twoFiles)
+	want(t, s, v, "v2", "pool", time.Now())
+	want(t, s, v, "main", "", time.Now())
+	for name, held := range map[string]bool{"hf://org/name": false, "hf://org/name@main": false, "hf://org/name@v2": true, "hf://org/name@aaaa": true, "hf://org/name@v3": false} {
+		_, there, err := s.Amend(modelref.Name{Model: name}, Want{Holder: "pool"}, takes)
+		require.NoError(t, err)
+		assert.Equal(t, held, there, name)
+	}
+}
+
+func TestACopyIsNotRemovedWhileItIsNotedWhatIsSaidOfIt(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	want(t, s, v, "main", "pool", time.Now())
+	_, there, err := s.Amend(modelref.Name{Model: "org/name"}, Want{Holder: "pool"}, func(*fetchapi.Manifest) error {
+		assert.False(t, s.mu.TryLock(), "who removes it waits")
+		return nil
+	})
+	require.NoError(t, err)
+	assert.True(t, there)
+}
+
+// Of a server that names no version its version can be told once all is fetched.
+func TestWhoWantsAVersionThatIsNotKnownBeforeItIsFetchedHasItThen(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	m, content := manifest("x://m", "", map[string]string{"a": "weights"})
+	key := m.Key()
+	by := func(holder string) Want { return Want{Key: key, URI: m.URI, Holder: holder, Since: time.Now()} }
+	f, err := s.Admit(m, by("first"))
+	require.NoError(t, err)
+	join := func() {
+		t.Helper()
+		there, err := s.WantThere(by("second"))
+		require.NoError(t, err)
+		assert.True(t, there)
+	}
+	join()
+	var wanted *WantedError
+	require.ErrorAs(t, s.Remove(key, ""), &wanted)
+	assert.Equal(t, []string{"first", "second"}, wanted.Holders)
+	require.NoError(t, s.Remove(key, "third"), "who does not want it leaves it to those who do")
+	require.NoError(t, s.Remove(key, "second"))
+	join()
+	require.NoError(t, s.Remove(key, "first"))
+	putFiles(t, f, content)
+	m.Revision = "1"
+	v, err := f.Publish(m)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"second"}, wantedBy(t, s, v.Key))
+	require.NoError(t, s.Remove(v.Key, "second"))
+	left, err := os.ReadDir(filepath.Join(s.dir, wantsDir))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+
+	m.Revision = ""
+	f, err = s.Admit(m, by("first"))
+	require.NoError(t, err)
+	putFiles(t, f, content)
+	m.Revision = "1"
+	v, err = f.Publish(m)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"first"}, wantedBy(t, s, v.Key))
 }

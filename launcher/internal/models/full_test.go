@@ -1,0 +1,51 @@
+package models
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func TestWhatTheStoreHasNoRoomForIsToldApartFromWhatItMayNotWrite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "models")
+	wants := filepath.Join(dir, "wants")
+	require.NoError(t, os.MkdirAll(wants, 0o700))
+	if err := unix.Mount("tmpfs", wants, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "size=1m,nr_inodes=20"); err != nil {
+		t.Skipf("NOT TESTED: A DISK CANNOT BE MADE FULL, SINCE ONLY ROOT MAY MOUNT ONE: %v", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(wants, unix.MNT_DETACH)) })
+	k, _ := keeps(t, "right", dir)
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"})
+	require.NoError(t, err)
+	await(t, k, m.ID, launcherapi.ModelReady)
+	refused := func(code, cause string) {
+		t.Helper()
+		for _, r := range []launcherapi.ModelRequest{
+			{URI: "x://m", WantedBy: "other"}, {URI: "x://m", WantedBy: "pool", UnlessThere: true},
+		} {
+			_, err := k.Pull(t.Context(), r)
+			var told *launcher.Error
+			require.ErrorAs(t, err, &told)
+			assert.Equal(t, code, told.Code, told.Detail)
+			assert.Equal(t, cause, told.FailureCause)
+			assert.Contains(t, told.Detail, wants)
+		}
+	}
+	for err == nil {
+		_, err = os.MkdirTemp(wants, ".ballast")
+	}
+	require.ErrorIs(t, err, unix.ENOSPC)
+	refused(launcherapi.CodeStorage, fetchapi.ReasonCapacityExceeded)
+	require.NoError(t, unix.Mount("", wants, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	refused(launcherapi.CodeNoAccess, "")
+	_, err = k.Remove(t.Context(), m.ID, "pool")
+	assert.Equal(t, launcherapi.CodeNoAccess, launcher.CodeOf(err), "%v", err)
+}

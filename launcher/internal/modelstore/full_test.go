@@ -1,0 +1,53 @@
+package modelstore
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// onSmallDisk opens a store on a disk of its own, and gives what leaves no room there for
+// as much as an empty file.
+func onSmallDisk(t *testing.T, o Options) (s *Store, fill func()) {
+	t.Helper()
+	disk := t.TempDir()
+	if err := unix.Mount("tmpfs", disk, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "size=1m,nr_inodes=200"); err != nil {
+		t.Skipf("NOT TESTED: A DISK CANNOT BE MADE FULL, SINCE ONLY ROOT MAY MOUNT ONE: %v", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(disk, unix.MNT_DETACH)) })
+	o.Dir = filepath.Join(disk, "models")
+	return open(t, o), func() {
+		var err error
+		for err == nil {
+			_, err = os.MkdirTemp(disk, "ballast")
+		}
+		require.ErrorIs(t, err, unix.ENOSPC)
+	}
+}
+
+func TestOfAFullDiskModelsAreRemovedAndGiveWay(t *testing.T) {
+	s, fill := onSmallDisk(t, Options{Retention: LRU})
+	first, second := put(t, s, "hf://org/first", "c1", childFiles()), put(t, s, "x://second", "1", map[string]string{"a": "second"})
+	u := user(t, s, "launcher")
+	require.NoError(t, u.Lease(second.Key, "i"))
+	require.NoError(t, u.Release("i"))
+	usedAt(t, s, second, time.Now().Add(-time.Hour))
+	fill()
+	require.NoError(t, s.Remove(first.Key, ""))
+	fill()
+	m, _ := manifest("x://third", "1", map[string]string{"a": "third"})
+	s.limit = 10 // so that the second has to go for it
+	f, err := s.Admit(m, Want{})
+	require.NoError(t, err)
+	assert.Len(t, f.Evicted, 1)
+	assert.Empty(t, there(t, s))
+	trash, err := filepath.Glob(filepath.Join(s.dir, stagingDir, trashPrefix+"*"))
+	require.NoError(t, err)
+	assert.Empty(t, trash)
+	require.NoError(t, f.GiveUp(true))
+}
