@@ -75,8 +75,9 @@ type Launcher struct {
 	Image     string
 	Spec      *corev1.PodSpec
 	Runs      bool                            // it is ready
-	Since     time.Time                       // when this controller began to listen to it, or its stream broke off
+	Since     time.Time                       // when this controller began to listen to it, or the stream broke off that it is waited for
 	Silent    bool                            // it does not say now what it has
+	Store     bool                            // it has a model store; nil Models: it does not say now what is in there
 	Instances map[string]launcherapi.Instance // nil: it has not been heard
 	Models    map[string]nodeview.Model
 	Claims    []string // whose models it reads
@@ -236,7 +237,7 @@ func (d *decision) goes(r *Requester, label string) func(node string) bool {
 // unheard is a launcher that has to be heard before a requester is placed; nil: none.
 func (d *decision) unheard(r *Requester, goes func(node string) bool) *Launcher {
 	for _, l := range d.serve(r) {
-		if l.Silent && l.Since.Add(longestWait).After(d.Now) && goes(l.Node) {
+		if (l.Silent || l.Store && l.Models == nil) && l.Since.Add(longestWait).After(d.Now) && goes(l.Node) {
 			return l
 		}
 	}

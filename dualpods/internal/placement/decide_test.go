@@ -112,6 +112,8 @@ var rows = []struct {
 		w.sleeps(0, w.Waiting[0].Form, 0)
 	}, nil},
 	{rowNotHeard, "of its namespace", func(w *World) { w.Launchers[2].Silent = true; w.sleeps(0, w.Waiting[0].Form, 0) }, nil},
+	{rowNotHeard, "its models are not known yet", func(w *World) { w.Launchers[2].Store, w.Launchers[2].Models = true, nil }, nil},
+	{rowNowhere, "it has no store of models", func(w *World) { w.Launchers[2].Models = nil }, nil},
 	{rowNowhere, "not heard for long", func(w *World) { w.Launchers[2].Silent, w.Launchers[2].Since = true, now.Add(-longestWait) }, nil},
 	{rowNowhere, "by a requester that waits for long", func(w *World) {
 		w.Launchers[2].Silent, w.Waiting[0].Created = true, now.Add(-2*longestWait)
