@@ -91,7 +91,7 @@ func New(o Options) (*Keeper, error) {
 	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, proved: map[string]time.Time{}, held: map[string]string{}, changed: make(chan struct{}), warming: make(chan struct{}, 1)}
 	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention, Marks: o.Marks}, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
-	k.tasks.Go(k.warmAll)
+	k.tasks.Go(func() { k.warmWanted("") })
 	k.tasks.Go(k.lookAgainAndAgain)
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -64,6 +65,9 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 	if how == "slow" {
 		_ = in.Decode(&fetchapi.Line{})
 		return
+	}
+	if gate, held := strings.CutPrefix(how, "once somebody writes to "); held {
+		_, _ = os.ReadFile(gate)
 	}
 	_ = os.WriteFile(filepath.Join(told.Staging, announced().Files[0].SHA256), weights, 0o600)
 	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})

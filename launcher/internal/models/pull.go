@@ -127,9 +127,9 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 	default:
 		p.id = result.Version.Key
 		delete(k.failed, p.id)
-		if p.Warm {
-			k.tasks.Go(func() { k.warmWanted(result.Version) })
-		}
+	}
+	if id := p.id; id != "" { // also where another fetch was joined: the one that ends last finds what both want
+		k.tasks.Go(func() { k.warmWanted(id) })
 	}
 	if p.manifest != nil {
 		delete(k.pulls, p.manifest.Key())

@@ -56,25 +56,22 @@ func (k *Keeper) Warm(ctx context.Context, id string) (launcherapi.WarmedModel, 
 	return warmed, nil
 }
 
-// warmAll has the versions read that somebody wants in main memory, which holds nothing
-// after a start of the machine: first those that were used last.
-func (k *Keeper) warmAll() {
+// warmWanted has a version read, where somebody wants that in main memory. With no id it
+// has all such read, those that were used last first: after a start of the machine main
+// memory holds nothing.
+func (k *Keeper) warmWanted(id string) {
 	all, err := k.Versions()
 	if err != nil {
 		k.opts.Logger.Warn("cannot look which models are to be in main memory", "error", err)
 	}
 	slices.SortFunc(all, func(a, b modelstore.Version) int { return b.LastUse.Compare(a.LastUse) })
 	for _, v := range all {
-		if v.Damage == nil && v.Warm() && k.ctx.Err() == nil {
-			k.warmWanted(v)
+		if id != "" && v.Key != id || v.Damage != nil || !v.Warm() || k.ctx.Err() != nil {
+			continue
 		}
-	}
-}
-
-// warmWanted is Warm for whoever does not wait for it.
-func (k *Keeper) warmWanted(v modelstore.Version) {
-	if _, err := k.Warm(k.ctx, v.Key); err != nil && k.ctx.Err() == nil {
-		k.opts.Logger.Warn("a model could not be read into main memory", "uri", v.Manifest.URI, "error", err)
+		if _, err := k.Warm(k.ctx, v.Key); err != nil && k.ctx.Err() == nil {
+			k.opts.Logger.Warn("a model could not be read into main memory", "uri", v.Manifest.URI, "error", err)
+		}
 	}
 }
 

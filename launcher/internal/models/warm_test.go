@@ -2,7 +2,13 @@ package models
 
 import (
 	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,6 +26,34 @@ func TestAModelThatIsNotWholeIsNotReadAhead(t *testing.T) {
 	_, err = k.Warm(t.Context(), m.ID)
 	assert.Contains(t, []string{launcherapi.CodeConflict, launcherapi.CodeNotFound}, launcher.CodeOf(err), "%v", err)
 }
+
+// TestWhoJoinsAFetchHasTheModelReadAhead: who has begun the fetch does not ask for that.
+func TestWhoJoinsAFetchHasTheModelReadAhead(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	require.NoError(t, syscall.Mkfifo(gate, 0o600))
+	k, _ := by(t, "once somebody writes to "+gate)
+	said := make(logged, 10)
+	k.opts.Logger = slog.New(slog.NewTextHandler(said, nil))
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "first"})
+	require.NoError(t, err)
+	joined, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "second", Warm: true})
+	require.NoError(t, err)
+	assert.Equal(t, m.ID, joined.ID)
+	assert.Equal(t, launcherapi.ModelDownloading, joined.State)
+	require.NoError(t, os.WriteFile(gate, nil, 0o600))
+	for line := ""; !strings.Contains(line, "a model was read into main memory"); {
+		select {
+		case line = <-said:
+		case <-time.After(time.Minute):
+			require.Fail(t, "nobody reads the model ahead")
+		}
+	}
+}
+
+// logged are the lines of a log.
+type logged chan string
+
+func (l logged) Write(line []byte) (int, error) { l <- string(line); return len(line), nil }
 
 func TestOneModelIsReadAheadAtATimeAndWhoWaitsMayLeave(t *testing.T) {
 	k, _ := by(t, "right")
