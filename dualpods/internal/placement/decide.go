@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -303,11 +304,15 @@ func (l *Launcher) may(r *Requester) bool {
 
 // asked is what a requester asks of launchers.
 func asked(r *Requester) string {
-	return fmt.Sprintf("%s %s %s", r.Namespace, r.Form.LauncherConfig, r.Form.Image)
+	mounts, err := json.Marshal(r.Form.Mounts)
+	if err != nil {
+		panic(err) // it came as JSON
+	}
+	return fmt.Sprintf("%s %s %s %s", r.Namespace, r.Form.LauncherConfig, r.Form.Image, mounts)
 }
 
 // serve gives the launcher of each node that would serve a requester there: of several
-// that may the oldest that is ready.
+// that may the oldest that is ready, unless that lacks what the requester needs.
 func (d *decision) serve(r *Requester) []*Launcher {
 	key := asked(r)
 	if known, ok := d.servers[key]; ok {
@@ -316,8 +321,12 @@ func (d *decision) serve(r *Requester) []*Launcher {
 	has := map[string]bool{} // a launcher, by node
 	var all []*Launcher
 	for i := range d.Launchers {
-		if l := &d.Launchers[i]; l.Runs && !has[l.Node] && l.may(r) {
-			has[l.Node] = true
+		l := &d.Launchers[i]
+		if !l.Runs || has[l.Node] || !l.may(r) {
+			continue
+		}
+		has[l.Node] = true
+		if _, problems := r.Form.On(l.Spec); len(problems) == 0 {
 			all = append(all, l)
 		}
 	}

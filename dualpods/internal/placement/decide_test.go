@@ -446,6 +446,27 @@ func TestTwoModelsThatSleepOnOneGPUAreNotBothPromised(t *testing.T) {
 	assert.Equal(t, elsewhere, Decide(w)[0].Sleeper, "also by an earlier promise")
 }
 
+func TestOfTwoRequestersOfOneModelThatLackingMountsKeepAwayOneIsPlacedWhereItSleeps(t *testing.T) {
+	w := world()
+	asleep := w.sleeps(1, w.Waiting[0].Form, 0)
+	w.sleeps(2, form("org/other"), 0)
+	w.claimed("hf://org/llama", "models", 0)
+	other := w.Waiting[0]
+	other.UID = "r2"
+	other.Form.Mounts = []nominal.Mount{{Field: "f", Path: "/data", Source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	for _, age := range []time.Duration{time.Second, -time.Second} { // whichever is decided first
+		other.Created = now.Add(age)
+		w.Waiting = []Requester{w.Waiting[0], other}
+		got := map[types.UID]Decision{}
+		for _, d := range Decide(w) {
+			got[d.UID] = d
+		}
+		assert.Equal(t, asleep, got["r1"].Sleeper)
+		assert.Equal(t, rowNowhere, got["r2"].Row)
+		assert.Empty(t, got["r2"].Prefer, "no launcher gives what it needs mounted")
+	}
+}
+
 func TestADemandIsAddedToEachAlternativeOfAPod(t *testing.T) {
 	var spec corev1.PodSpec
 	demand(&spec, "")
