@@ -44,9 +44,9 @@ type Options struct {
 	// Evicted is told of each model that had to go: why, see modelstore.Eviction, and how
 	// many bytes became free.
 	Evicted func(why string, bytes int64)
-	// Room is how many bytes may be read into main memory, after fresh ones were; see
-	// pagecache.Room.
-	Room   func(fresh int64) (int64, error)
+	// Room is how many bytes may be read into main memory beside so many that it is to go on
+	// holding; see pagecache.Room.
+	Room   func(held int64) (int64, error)
 	Logger *slog.Logger
 }
 

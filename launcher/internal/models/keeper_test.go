@@ -36,11 +36,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var weights = []byte("weights")
-
+// announced is the model that the program is asked for: its address is its weights.
 func announced() *fetchapi.Manifest {
-	sum := sha256.Sum256(weights)
-	return &fetchapi.Manifest{URI: "x://m", Revision: "1", Files: []fetchapi.File{{Path: "a", Size: int64(len(weights)), SHA256: hex.EncodeToString(sum[:])}}}
+	uri := os.Args[len(os.Args)-1]
+	sum := sha256.Sum256([]byte(uri))
+	return &fetchapi.Manifest{URI: uri, Revision: "1", Files: []fetchapi.File{{Path: "a", Size: int64(len(uri)), SHA256: hex.EncodeToString(sum[:])}}}
 }
 
 func fetch(how string, out *json.Encoder, in *json.Decoder) {
@@ -69,7 +69,7 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 	if gate, held := strings.CutPrefix(how, "once somebody writes to "); held {
 		_, _ = os.ReadFile(gate)
 	}
-	_ = os.WriteFile(filepath.Join(told.Staging, announced().Files[0].SHA256), weights, 0o600)
+	_ = os.WriteFile(filepath.Join(told.Staging, announced().Files[0].SHA256), []byte(announced().URI), 0o600)
 	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
 }
 
@@ -104,13 +104,19 @@ func by(t *testing.T, how string) (*Keeper, *[]string) {
 // keeps is by, with models in that folder.
 func keeps(t *testing.T, how, dir string) (*Keeper, *[]string) {
 	t.Helper()
+	return keepsWithin(t, how, dir, pagecache.Room)
+}
+
+// keepsWithin is keeps, with so much room in main memory.
+func keepsWithin(t *testing.T, how, dir string, room func(held int64) (int64, error)) (*Keeper, *[]string) {
+	t.Helper()
 	t.Setenv(childEnv, how)
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	var outcomes []string
 	k, err := New(Options{
 		Dir: dir, Program: []string{exe}, Stderr: io.Discard,
-		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Evicted: func(string, int64) {}, Room: pagecache.Room, Logger: slog.New(slog.DiscardHandler),
+		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Evicted: func(string, int64) {}, Room: room, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, k.Close()) })

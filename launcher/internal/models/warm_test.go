@@ -15,6 +15,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/pagecachetest"
 )
 
 func TestAModelThatIsNotWholeIsNotReadAhead(t *testing.T) {
@@ -47,6 +48,37 @@ func TestWhoJoinsAFetchHasTheModelReadAhead(t *testing.T) {
 		case <-time.After(time.Minute):
 			require.Fail(t, "nobody reads the model ahead")
 		}
+	}
+}
+
+// TestAtItsStartALauncherReadsAheadWhatWasUsedLast: main memory has room for one of two
+// models, and to read the other would have it give that up.
+func TestAtItsStartALauncherReadsAheadWhatWasUsedLast(t *testing.T) {
+	dir := filepath.Join(pagecachetest.Dir(t), "models")
+	k, _ := keeps(t, "right", dir)
+	for _, uri := range []string{"x://older", "x://later"} {
+		m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: uri, WantedBy: "holder", Warm: true})
+		require.NoError(t, err)
+		for changed := k.Changed(); m.State != launcherapi.ModelReady; changed = k.Changed() {
+			<-changed
+			m, err = k.get(m.ID)
+			require.NoError(t, err)
+		}
+	}
+	require.NoError(t, k.Close())
+	list, err := k.List()
+	require.NoError(t, err)
+	for _, m := range list.Models {
+		pagecachetest.Evict(t, filepath.Join(m.Path, "a"))
+	}
+	k, _ = keepsWithin(t, "right", dir, func(held int64) (int64, error) { return int64(len("x://later")) + 3 - held, nil })
+	for range 2 {
+		k.warmWanted("")
+		held := map[string]int64{}
+		for _, m := range list.Models {
+			held[m.URI] = *k.look(m.ID)
+		}
+		assert.Equal(t, map[string]int64{"x://later": int64(len("x://later")), "x://older": 0}, held)
 	}
 }
 
