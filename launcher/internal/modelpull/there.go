@@ -1,8 +1,6 @@
 package modelpull
 
 import (
-	"time"
-
 	"hotseat.dev/hotseat/launcher/internal/modelstore"
 	"hotseat.dev/hotseat/spec/modelref"
 )
@@ -13,6 +11,6 @@ import (
 func (o *Options) there() (v modelstore.Version, w modelstore.Want, is bool) {
 	v, w, held := o.Store.Held(o.Holder, modelref.Name{Model: o.URI}, o.Ref, o.Clean())
 	is = held && w.Private == o.Private && o.check(&v.Manifest) == nil
-	w.Since, w.Retention, w.Warm = time.Now().UTC(), o.Retention, o.Warm
+	w.Retention, w.Warm = o.Retention, o.Warm
 	return v, w, is
 }

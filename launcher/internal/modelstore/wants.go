@@ -39,10 +39,11 @@ type Want struct {
 	// Private: whoever has the version served shows a right of his own to its source.
 	Private bool `json:"private,omitempty"`
 
-	path string
+	path string // where it is noted; empty: nowhere yet
 }
 
-// Want notes that a version was asked for. It need not be there yet.
+// Want notes that a version was asked for, which need not be there yet. Of a want that is
+// noted it notes what is said of it now: nobody asks for the version anew.
 func (s *Store) Want(w Want) error {
 	if err := fetchapi.CheckRef(w.Ref); err != nil {
 		return err
@@ -54,7 +55,7 @@ func (s *Store) Want(w Want) error {
 		return err
 	}
 	for _, before := range all { // a clock may have been ahead
-		if before.URI == w.URI && before.Ref == w.Ref && !w.Since.After(before.Since) {
+		if w.path == "" && before.URI == w.URI && before.Ref == w.Ref && !w.Since.After(before.Since) {
 			w.Since = before.Since.Add(time.Microsecond)
 		}
 	}
