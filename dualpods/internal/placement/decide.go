@@ -248,10 +248,12 @@ func (d *decision) unheard(r *Requester, goes func(node string) bool) *Launcher 
 // prefer chooses among the places where a requester's model is near.
 func (d *decision) prefer(out *Decision, near []place, goes func(node string) bool) {
 	stored := map[int32]int{} // nodes by weight
+	barred := ""              // the first node on which it is, and to which the requester does not go
 	for _, p := range near {
 		switch {
 		case p.sleeper == (Sleeper{}) && stored[p.weight()] == maxPreferred: // enough are named
 		case !goes(p.node):
+			barred = cmp.Or(barred, p.node)
 		case p.sleeper == (Sleeper{}):
 			if !prefers(out.Prefer, p.node) {
 				stored[p.weight()]++
@@ -273,6 +275,8 @@ func (d *decision) prefer(out *Decision, near []place, goes func(node string) bo
 		out.Row, out.Why = rowInMemory, "its model is in the main memory of node "+out.Prefer[0].Node
 	case stored[weightDisk] > 0:
 		out.Row, out.Why = rowOnDisk, "its model is on the disk of node "+out.Prefer[0].Node
+	case barred != "":
+		out.Row, out.Why = rowNowhere, "its model is near on node "+barred+", to which it may not go"
 	default:
 		out.Row, out.Why = rowNowhere, "its model is near on no node"
 	}

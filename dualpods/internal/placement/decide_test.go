@@ -392,6 +392,16 @@ func TestARequesterWhoseModelIsNearNowhereLeavesWhatSleepsToOthers(t *testing.T)
 	assert.Nil(t, Decide(w)[0].Prefer, "none where something sleeps")
 }
 
+func TestARequesterIsToldWhereItsModelIsThoughItMayNotGoThere(t *testing.T) {
+	w := world()
+	assert.Equal(t, "its model is near on no node", Decide(w)[0].Why)
+	w.sleeps(1, w.Waiting[0].Form, 0)
+	w.stores(2, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+	w.Waiting[0].Spec.NodeSelector = map[string]string{"zone": "b"}
+	w.cached("hf://org/llama", v1alpha1.SchedulingRequire)
+	assert.Equal(t, "its model is near on node n2, to which it may not go; ClusterModelCache c says scheduling: Require", Decide(w)[0].Why)
+}
+
 func TestRequestersWhoseModelIsNearNowherePreferDifferentNodes(t *testing.T) {
 	w := world()
 	w.sleeps(0, form("org/other"), 0)
