@@ -128,7 +128,8 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 		p.id = result.Version.Key
 		delete(k.failed, p.id)
 	}
-	if id := p.id; id != "" { // also where another fetch was joined: the one that ends last finds what both want
+	fetched := err == nil && !result.There
+	if id := p.id; id != "" && (p.Warm || fetched) { // of a fetch and who joins it the one that ends last finds what both want
 		k.tasks.Go(func() { k.warmWanted(id) })
 	}
 	if p.manifest != nil {
