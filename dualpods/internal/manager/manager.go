@@ -143,7 +143,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer caches.Close()
 	defer end()
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpClaims(life, mgr, views, config, &claims, opts), setUpVolumes(mgr, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), setUpPool(ctx, mgr, pool, &counts), setUpConfigs(ctx, mgr, configs), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpClaims(life, mgr, views, config, &claims, opts), setUpVolumes(ctx, mgr, opts.Namespace), setUpPlacement(ctx, mgr, views, opts.Namespace), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {

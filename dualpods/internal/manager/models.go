@@ -62,9 +62,6 @@ func setUpModels(ctx context.Context, mgr ctrl.Manager, caches *modelcache.Contr
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, modelcache.IndexStore, index); err != nil {
 		return fmt.Errorf("cannot index Pods: %w", err)
 	}
-	if err := indexClaims(ctx, mgr); err != nil {
-		return err
-	}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request("") })
 	return ctrl.NewControllerManagedBy(mgr).Named("modelcache").
 		Watches(&v1alpha1.ClusterModelCache{}, all).

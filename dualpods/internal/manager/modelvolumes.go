@@ -23,20 +23,25 @@ import (
 
 // setUpVolumes has the volumes and claims of model caches looked at, all at once,
 // whenever something changes that they rest on. A controller that looks at one namespace
-// leaves them, as it does the caches.
-func setUpVolumes(mgr ctrl.Manager, namespace string) error {
-	if namespace != "" {
-		return nil
+// leaves them, as it does the caches, and says so to the Pods that wait for a claim.
+func setUpVolumes(ctx context.Context, mgr ctrl.Manager, namespace string) error {
+	if err := indexClaims(ctx, mgr); err != nil {
+		return err
 	}
+	controller := &modelvolume.Controller{API: mgr.GetClient(), Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now, Namespace: namespace}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request("") })
-	return ctrl.NewControllerManagedBy(mgr).Named("modelvolume").
+	volumes := ctrl.NewControllerManagedBy(mgr).Named("modelvolume").
+		Watches(&corev1.Pod{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(namesModel)))
+	if namespace != "" {
+		return volumes.Complete(controller)
+	}
+	return volumes.
 		Watches(&v1alpha1.ClusterModelCache{}, all).
 		Watches(&v1alpha1.ModelCacheNodeGroup{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.PersistentVolume{}, all).
 		Watches(&corev1.PersistentVolumeClaim{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(ofModel))).
-		Watches(&corev1.Pod{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(namesModel))).
 		WithOptions(triedAgain()).
-		Complete(&modelvolume.Controller{API: mgr.GetClient(), Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now})
+		Complete(controller)
 }
 
 // indexClaims has the Pods found that name the claims of models.

@@ -24,6 +24,9 @@ type Controller struct {
 	API      client.Client
 	Recorder events.EventRecorder
 	Now      func() time.Time
+	// Namespace is the only one that is looked at: volumes and ClusterModelCaches, which are
+	// of the whole cluster, are not, and nothing is made. Empty: all are.
+	Namespace string
 
 	told  map[notice]bool      // what Pods were told
 	taken map[string]time.Time // since when what is to be made is there, though the cache has it not
@@ -37,6 +40,9 @@ type notice struct {
 
 // Reconcile makes a pass; what it is asked for does not matter.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	if c.Namespace != "" {
+		return reconcile.Result{}, c.makeNothing(ctx)
+	}
 	w, err := c.observe(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -50,6 +56,30 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	c.tell(plan.Told)
 	return result, errors.Join(errs...)
+}
+
+// makeNothing tells Pods that name claims which are not there that nobody makes those.
+func (c *Controller) makeNothing(ctx context.Context) error {
+	var pods corev1.PodList
+	if err := c.API.List(ctx, &pods, client.MatchingFields{Index: NamesOne}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("cannot look who mounts models: %w", err)
+	}
+	var told []Told
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		for _, cache := range Named(pod) {
+			name := ClaimOf(cache)
+			err := c.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, &corev1.PersistentVolumeClaim{})
+			if client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("cannot look whether there is a claim %s: %w", name, err)
+			}
+			if err != nil {
+				told = append(told, Told{Pod: pod, Reason: ReasonOneNamespace, Message: fmt.Sprintf("the claim %s is not made: this release of hotseat looks at namespace %s alone, and leaves ClusterModelCaches to one that looks at all", name, c.Namespace)})
+			}
+		}
+	}
+	c.tell(told)
+	return nil
 }
 
 // behind is how long the cache may take to show what was made.

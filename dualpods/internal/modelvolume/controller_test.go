@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -164,4 +166,23 @@ func (l labelled) List(ctx context.Context, into client.ObjectList, opts ...clie
 		opts = append(opts, client.HasLabels{podmeta.LabelModelVolume})
 	}
 	return l.Client.List(ctx, into, opts...)
+}
+
+func TestAControllerOfOneNamespaceSaysThatItMakesNoClaims(t *testing.T) {
+	pod := func(name string, claims ...string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)}}
+		for _, claim := range claims {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: claim, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
+		}
+		return p
+	}
+	own := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "hotseat-model-own"}}
+	s := newSite(t, pod("waits", "hotseat-model-m"), pod("has", "hotseat-model-own", "other"), own)
+	s.c.Namespace = "ns"
+	s.pass()
+	s.pass()
+	assert.Equal(t, []string{"Warning OneNamespace the claim hotseat-model-m is not made: this release of hotseat looks at namespace ns alone, and leaves ClusterModelCaches to one that looks at all"}, s.announced())
+	var claims corev1.PersistentVolumeClaimList
+	require.NoError(t, s.api.List(t.Context(), &claims))
+	assert.Len(t, claims.Items, 1)
 }

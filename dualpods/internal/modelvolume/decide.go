@@ -48,10 +48,11 @@ type Told struct {
 
 // Reasons of what Pods are told, besides those of the conditions of a cache.
 const (
-	ReasonNoSuchCache = "NoSuchModelCache"
-	ReasonDeleting    = "ModelCacheDeleted"
-	ReasonNotMade     = "ClaimNotMade" // the API server refuses it
-	ReasonGoing       = "ClaimGoing"   // one that has to go is kept by Pods
+	ReasonNoSuchCache  = "NoSuchModelCache"
+	ReasonDeleting     = "ModelCacheDeleted"
+	ReasonNotMade      = "ClaimNotMade" // the API server refuses it
+	ReasonGoing        = "ClaimGoing"   // one that has to go is kept by Pods
+	ReasonOneNamespace = "OneNamespace" // the controller looks at no more, and makes none
 )
 
 // Decide says what is to be done, by spec/modelcache.md. It changes nothing of w.

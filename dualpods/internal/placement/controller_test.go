@@ -240,6 +240,26 @@ func TestAPromiseCountsForThePodsThatMayStillHaveIt(t *testing.T) {
 	}
 }
 
+func TestALauncherWithAStoreIsNotHeardBeforeItHasToldItsModels(t *testing.T) {
+	kept := launcherPod("l1", "n1", time.Hour)
+	kept.Labels[podmeta.LabelModelNodeGroup] = "all"
+	began := nodeview.View{Connected: true, Lost: now, ModelsLost: now, NoModels: "it has not answered yet", Instances: map[string]launcherapi.Instance{}}
+	says := views{"l1": began}
+	c := newCluster(t, interceptor.Funcs{}, says, gatedPod("r"), serverConfig(), node("n1"), kept)
+	assert.Positive(t, c.pass().RequeueAfter)
+	assert.NotEmpty(t, c.pod("r").Spec.SchedulingGates)
+	says["l1"] = has("hf://org/llama")
+	c.pass()
+	told, _ := podmeta.ReadPlacement(c.pod("r"))
+	assert.Equal(t, "its model is on the disk of node n1", told.Why)
+
+	broken := began
+	broken.ModelsLost = now.Add(-longestWait)
+	c = newCluster(t, interceptor.Funcs{}, views{"l1": broken}, gatedPod("r"), serverConfig(), node("n1"), kept)
+	c.pass()
+	assert.Empty(t, c.pod("r").Spec.SchedulingGates, "one that does not say so is not waited for longer")
+}
+
 func TestTheOldestLauncherOfANodeIsAsked(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{}, views{"a-new": has("hf://org/llama"), "old": has("hf://org/other")},
 		gatedPod("r"), serverConfig(), node("n1"), launcherPod("a-new", "n1", time.Minute), launcherPod("old", "n1", time.Hour))

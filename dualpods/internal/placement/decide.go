@@ -2,6 +2,7 @@ package placement
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,8 +76,9 @@ type Launcher struct {
 	Image     string
 	Spec      *corev1.PodSpec
 	Runs      bool                            // it is ready
-	Since     time.Time                       // when this controller began to listen to it, or its stream broke off
+	Since     time.Time                       // when this controller began to listen to it, or the stream broke off that it is waited for
 	Silent    bool                            // it does not say now what it has
+	Store     bool                            // it has a model store; nil Models: it does not say now what is in there
 	Instances map[string]launcherapi.Instance // nil: it has not been heard
 	Models    map[string]nodeview.Model
 	Claims    []string // whose models it reads
@@ -236,7 +238,7 @@ func (d *decision) goes(r *Requester, label string) func(node string) bool {
 // unheard is a launcher that has to be heard before a requester is placed; nil: none.
 func (d *decision) unheard(r *Requester, goes func(node string) bool) *Launcher {
 	for _, l := range d.serve(r) {
-		if l.Silent && l.Since.Add(longestWait).After(d.Now) && goes(l.Node) {
+		if (l.Silent || l.Store && l.Models == nil) && l.Since.Add(longestWait).After(d.Now) && goes(l.Node) {
 			return l
 		}
 	}
@@ -246,10 +248,12 @@ func (d *decision) unheard(r *Requester, goes func(node string) bool) *Launcher 
 // prefer chooses among the places where a requester's model is near.
 func (d *decision) prefer(out *Decision, near []place, goes func(node string) bool) {
 	stored := map[int32]int{} // nodes by weight
+	barred := ""              // the first node on which it is, and to which the requester does not go
 	for _, p := range near {
 		switch {
 		case p.sleeper == (Sleeper{}) && stored[p.weight()] == maxPreferred: // enough are named
 		case !goes(p.node):
+			barred = cmp.Or(barred, p.node)
 		case p.sleeper == (Sleeper{}):
 			if !prefers(out.Prefer, p.node) {
 				stored[p.weight()]++
@@ -271,6 +275,8 @@ func (d *decision) prefer(out *Decision, near []place, goes func(node string) bo
 		out.Row, out.Why = rowInMemory, "its model is in the main memory of node "+out.Prefer[0].Node
 	case stored[weightDisk] > 0:
 		out.Row, out.Why = rowOnDisk, "its model is on the disk of node "+out.Prefer[0].Node
+	case barred != "":
+		out.Row, out.Why = rowNowhere, "its model is near on node "+barred+", to which it may not go"
 	default:
 		out.Row, out.Why = rowNowhere, "its model is near on no node"
 	}
@@ -302,11 +308,15 @@ func (l *Launcher) may(r *Requester) bool {
 
 // asked is what a requester asks of launchers.
 func asked(r *Requester) string {
-	return fmt.Sprintf("%s %s %s", r.Namespace, r.Form.LauncherConfig, r.Form.Image)
+	mounts, err := json.Marshal(r.Form.Mounts)
+	if err != nil {
+		panic(err) // it came as JSON
+	}
+	return fmt.Sprintf("%s %s %s %s", r.Namespace, r.Form.LauncherConfig, r.Form.Image, mounts)
 }
 
 // serve gives the launcher of each node that would serve a requester there: of several
-// that may the oldest that is ready.
+// that may the oldest that is ready, unless that lacks what the requester needs.
 func (d *decision) serve(r *Requester) []*Launcher {
 	key := asked(r)
 	if known, ok := d.servers[key]; ok {
@@ -315,8 +325,12 @@ func (d *decision) serve(r *Requester) []*Launcher {
 	has := map[string]bool{} // a launcher, by node
 	var all []*Launcher
 	for i := range d.Launchers {
-		if l := &d.Launchers[i]; l.Runs && !has[l.Node] && l.may(r) {
-			has[l.Node] = true
+		l := &d.Launchers[i]
+		if !l.Runs || has[l.Node] || !l.may(r) {
+			continue
+		}
+		has[l.Node] = true
+		if _, problems := r.Form.On(l.Spec); len(problems) == 0 {
 			all = append(all, l)
 		}
 	}

@@ -112,6 +112,8 @@ var rows = []struct {
 		w.sleeps(0, w.Waiting[0].Form, 0)
 	}, nil},
 	{rowNotHeard, "of its namespace", func(w *World) { w.Launchers[2].Silent = true; w.sleeps(0, w.Waiting[0].Form, 0) }, nil},
+	{rowNotHeard, "its models are not known yet", func(w *World) { w.Launchers[2].Store, w.Launchers[2].Models = true, nil }, nil},
+	{rowNowhere, "it has no store of models", func(w *World) { w.Launchers[2].Models = nil }, nil},
 	{rowNowhere, "not heard for long", func(w *World) { w.Launchers[2].Silent, w.Launchers[2].Since = true, now.Add(-longestWait) }, nil},
 	{rowNowhere, "by a requester that waits for long", func(w *World) {
 		w.Launchers[2].Silent, w.Waiting[0].Created = true, now.Add(-2*longestWait)
@@ -390,6 +392,16 @@ func TestARequesterWhoseModelIsNearNowhereLeavesWhatSleepsToOthers(t *testing.T)
 	assert.Nil(t, Decide(w)[0].Prefer, "none where something sleeps")
 }
 
+func TestARequesterIsToldWhereItsModelIsThoughItMayNotGoThere(t *testing.T) {
+	w := world()
+	assert.Equal(t, "its model is near on no node", Decide(w)[0].Why)
+	w.sleeps(1, w.Waiting[0].Form, 0)
+	w.stores(2, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+	w.Waiting[0].Spec.NodeSelector = map[string]string{"zone": "b"}
+	w.cached("hf://org/llama", v1alpha1.SchedulingRequire)
+	assert.Equal(t, "its model is near on node n2, to which it may not go; ClusterModelCache c says scheduling: Require", Decide(w)[0].Why)
+}
+
 func TestRequestersWhoseModelIsNearNowherePreferDifferentNodes(t *testing.T) {
 	w := world()
 	w.sleeps(0, form("org/other"), 0)
@@ -442,6 +454,27 @@ func TestTwoModelsThatSleepOnOneGPUAreNotBothPromised(t *testing.T) {
 	w.Promised[first] = true
 	w.Waiting = w.Waiting[1:]
 	assert.Equal(t, elsewhere, Decide(w)[0].Sleeper, "also by an earlier promise")
+}
+
+func TestOfTwoRequestersOfOneModelThatLackingMountsKeepAwayOneIsPlacedWhereItSleeps(t *testing.T) {
+	w := world()
+	asleep := w.sleeps(1, w.Waiting[0].Form, 0)
+	w.sleeps(2, form("org/other"), 0)
+	w.claimed("hf://org/llama", "models", 0)
+	other := w.Waiting[0]
+	other.UID = "r2"
+	other.Form.Mounts = []nominal.Mount{{Field: "f", Path: "/data", Source: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	for _, age := range []time.Duration{time.Second, -time.Second} { // whichever is decided first
+		other.Created = now.Add(age)
+		w.Waiting = []Requester{w.Waiting[0], other}
+		got := map[types.UID]Decision{}
+		for _, d := range Decide(w) {
+			got[d.UID] = d
+		}
+		assert.Equal(t, asleep, got["r1"].Sleeper)
+		assert.Equal(t, rowNowhere, got["r2"].Row)
+		assert.Empty(t, got["r2"].Prefer, "no launcher gives what it needs mounted")
+	}
 }
 
 func TestADemandIsAddedToEachAlternativeOfAPod(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // free, those that were used last first, then the stores, first those whose model main
 // memory holds.
 func (d *decision) places(r *Requester) []place {
-	key := fmt.Sprintf("%s %s %s %d", r.Namespace, r.Form.LauncherConfig, r.Form.Hash(), r.Form.GPUs)
+	key := fmt.Sprintf("%s %s %d", asked(r), r.Form.Hash(), r.Form.GPUs)
 	if known, ok := d.near[key]; ok {
 		return known
 	}
@@ -28,10 +28,7 @@ func (d *decision) places(r *Requester) []place {
 	names := map[string]namer{}            // by image, which is all that launchers add to the form
 	whole := map[*launcherapi.Model]bool{} // what is wanted: launchers that say the same share what they say
 	for _, l := range d.serve(r) {
-		form, problems := r.Form.On(l.Spec)
-		if len(problems) > 0 {
-			continue
-		}
+		form, _ := r.Form.On(l.Spec)
 		name, known := names[form.Image]
 		if !known {
 			name = namerOf(form)

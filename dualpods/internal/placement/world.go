@@ -234,7 +234,13 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]boo
 	l := Launcher{
 		UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Node: pod.Spec.NodeName, Config: pod.Labels[podmeta.LabelLauncherConfig],
 		Spec: &pod.Spec, Created: pod.CreationTimestamp.Time, Runs: podmeta.Ready(pod), Since: view.Lost, Silent: !view.Connected, Instances: view.Instances, Models: view.Models,
-		Claims: claimsRead(pod),
+		Store: pod.Labels[podmeta.LabelModelNodeGroup] != "",
+	}
+	if len(w.Claims) > 0 {
+		l.Claims = claimsRead(pod)
+	}
+	if view.Connected { // its models come by a stream of their own
+		l.Since = view.ModelsLost
 	}
 	if l.Since.IsZero() { // this process listens to it in a moment
 		l.Since = latest(c.began, pod.CreationTimestamp.Time)

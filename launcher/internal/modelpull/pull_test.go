@@ -81,6 +81,12 @@ var children = map[string]func(out *json.Encoder, in *json.Decoder){
 		fetch(out, in, announced())
 		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
 	},
+	"a newer one": func(out *json.Encoder, in *json.Decoder) {
+		m := announced()
+		m.Revision = "2"
+		fetch(out, in, m)
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: m})
+	},
 	"hashes last": func(out *json.Encoder, in *json.Decoder) {
 		m := announced()
 		m.Revision, m.Files[0].SHA256 = "", ""
@@ -216,6 +222,32 @@ func TestAModelThatGoesWhileItsSourceIsAskedIsFetched(t *testing.T) {
 			require.NoError(t, s.Verify(r.Version.Key))
 		})
 	}
+}
+
+// TestWhatIsSaidOfAVersionDoesNotHaveItsNameMeanThatAgain: a name means the version that it
+// was asked for last, and who says something else of the one that he has asks for nothing.
+func TestWhatIsSaidOfAVersionDoesNotHaveItsNameMeanThatAgain(t *testing.T) {
+	s, _ := store(t)
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	o := Options{Store: s, Program: []string{exe}, URI: "x://m", Ref: "main", Stderr: io.Discard, Admitted: func(*fetchapi.Manifest) {}, Progress: ignore}
+	for _, by := range []struct{ holder, child string }{{"first", "right"}, {"second", "a newer one"}} {
+		t.Setenv(childEnv, by.child)
+		o.Holder = by.holder
+		_, err := Run(t.Context(), o)
+		require.NoError(t, err)
+	}
+	o.Holder, o.UnlessThere, o.Program, o.Retention, o.Warm = "first", true, []string{"none"}, modelstore.LRU, true
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, "1", r.Version.Manifest.Revision)
+	v, err := s.Wanted("x://m", "main")
+	require.NoError(t, err)
+	assert.Equal(t, "2", v.Manifest.Revision)
+	all, err := s.Versions()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"first"}, all[0].LRUBy())
+	assert.Equal(t, []string{"first"}, all[0].WarmBy())
 }
 
 func TestAChildIsNotBelieved(t *testing.T) {

@@ -44,9 +44,9 @@ type Options struct {
 	// Evicted is told of each model that had to go: why, see modelstore.Eviction, and how
 	// many bytes became free.
 	Evicted func(why string, bytes int64)
-	// Room is how many bytes may be read into main memory, after fresh ones were; see
-	// pagecache.Room.
-	Room   func(fresh int64) (int64, error)
+	// Room is how many bytes may be read into main memory beside so many that it is to go on
+	// holding; see pagecache.Room.
+	Room   func(held int64) (int64, error)
 	Logger *slog.Logger
 }
 
@@ -92,7 +92,7 @@ func New(o Options) (*Keeper, error) {
 	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, proved: map[string]time.Time{}, held: map[string]string{}, changed: make(chan struct{}), warming: make(chan struct{}, 1)}
 	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention, Marks: o.Marks}, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
-	k.tasks.Go(k.warmAll)
+	k.tasks.Go(func() { k.warmWanted("") })
 	k.tasks.Go(k.lookAgainAndAgain)
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,14 +40,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var weights = []byte("weights")
-
-func announced() *fetchapi.Manifest {
-	sum := sha256.Sum256(weights)
-	return &fetchapi.Manifest{URI: "x://m", Revision: "1", Files: []fetchapi.File{{Path: "a", Size: int64(len(weights)), SHA256: hex.EncodeToString(sum[:])}}}
+// announced is the model of an address, whose weights are the address.
+func announced(uri string) *fetchapi.Manifest {
+	sum := sha256.Sum256([]byte(uri))
+	return &fetchapi.Manifest{URI: uri, Revision: "1", Files: []fetchapi.File{{Path: "a", Size: int64(len(uri)), SHA256: hex.EncodeToString(sum[:])}}}
 }
 
 func fetch(how string, out *json.Encoder, in *json.Decoder) {
+	asked := os.Args[len(os.Args)-1]
 	switch how {
 	case "asks for a token", "lets all read", "refuses all", "is away":
 		source(how, out, in)
@@ -56,7 +57,7 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 		_ = in.Decode(&fetchapi.Line{}) // until the end of the input
 		return
 	}
-	m := announced()
+	m := announced(asked)
 	switch how {
 	case "slow, of no version":
 		m.Revision = ""
@@ -80,8 +81,11 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonUnavailable, Detail: "it was cut off"}})
 		return
 	}
-	_ = os.WriteFile(filepath.Join(told.Staging, announced().Files[0].SHA256), weights, 0o600)
-	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
+	if gate, held := strings.CutPrefix(how, "once somebody writes to "); held {
+		_, _ = os.ReadFile(gate)
+	}
+	_ = os.WriteFile(filepath.Join(told.Staging, announced(asked).Files[0].SHA256), []byte(asked), 0o600)
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced(asked)})
 }
 
 // source is one that is asked whether a model may be read.
@@ -94,7 +98,7 @@ func source(how string, out *json.Encoder, in *json.Decoder) {
 		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonUnavailable, Detail: "nobody answers"}})
 		return
 	}
-	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced("x://m")})
 	var ask fetchapi.Line
 	if in.Decode(&ask) != nil || ask.Type != fetchapi.TypeProve {
 		return
@@ -115,13 +119,19 @@ func by(t *testing.T, how string) (*Keeper, *[]string) {
 // keeps is by, with models in that folder.
 func keeps(t *testing.T, how, dir string) (*Keeper, *[]string) {
 	t.Helper()
+	return keepsWithin(t, how, dir, pagecache.Room)
+}
+
+// keepsWithin is keeps, with so much room in main memory.
+func keepsWithin(t *testing.T, how, dir string, room func(held int64) (int64, error)) (*Keeper, *[]string) {
+	t.Helper()
 	t.Setenv(childEnv, how)
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	var outcomes []string
 	k, err := New(Options{
 		Dir: dir, Program: []string{exe}, Stderr: io.Discard,
-		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Evicted: func(string, int64) {}, Room: pagecache.Room, Logger: slog.New(slog.DiscardHandler),
+		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Evicted: func(string, int64) {}, Room: room, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, k.Close()) })
@@ -238,10 +248,10 @@ func TestAPullWhoseModelIsRemovedBeforeItsAnswerSaysSo(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "models")
 	s, err := modelstore.Open(modelstore.Options{Dir: dir})
 	require.NoError(t, err)
-	f, err := s.Admit(announced(), modelstore.Want{})
+	f, err := s.Admit(announced("x://m"), modelstore.Want{})
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), announced().Files[0].SHA256), weights, 0o600))
-	v, err := f.Publish(announced())
+	require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), announced("x://m").Files[0].SHA256), []byte("x://m"), 0o600))
+	v, err := f.Publish(announced("x://m"))
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
 	k, _ := keeps(t, "right", dir)

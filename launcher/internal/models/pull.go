@@ -135,9 +135,10 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 	default:
 		p.id = result.Version.Key
 		k.forget(p, &result.Version.Manifest)
-		if p.Warm {
-			k.tasks.Go(func() { k.warmWanted(result.Version) })
-		}
+	}
+	fetched := err == nil && !result.There
+	if id := p.id; id != "" && (p.Warm || fetched) { // of a fetch and who joins it the one that ends last finds what both want
+		k.tasks.Go(func() { k.warmWanted(id) })
 	}
 	if p.manifest != nil && k.pulls[p.manifest.Key()] == p { // else another one fetches it by now
 		delete(k.pulls, p.manifest.Key())

@@ -1,6 +1,7 @@
 package models
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path/filepath"
@@ -23,6 +24,11 @@ import (
 //
 // Whoever removes a version that is being read need not wait: its files are open.
 func (k *Keeper) Warm(ctx context.Context, id string) (launcherapi.WarmedModel, error) {
+	return k.warm(ctx, id, 0)
+}
+
+// warm is Warm that leaves so many bytes of other versions in main memory.
+func (k *Keeper) warm(ctx context.Context, id string, others int64) (launcherapi.WarmedModel, error) {
 	began := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -40,7 +46,8 @@ func (k *Keeper) Warm(ctx context.Context, id string) (launcherapi.WarmedModel, 
 	if v.Damage != nil {
 		return launcherapi.WarmedModel{}, launcher.Conflictf("the model is not whole: %w", v.Damage)
 	}
-	fresh, err := pagecache.Warm(ctx, pagecache.Options{Paths: k.paths(&v), Room: k.opts.Room})
+	room := func(held int64) (int64, error) { return k.opts.Room(held + others) }
+	fresh, err := pagecache.Warm(ctx, pagecache.Options{Paths: k.paths(&v), Room: room})
 	warmed := launcherapi.WarmedModel{ID: id, Bytes: v.Manifest.Bytes(), FreshBytes: fresh, TotalMS: time.Since(began).Milliseconds()}
 	full, left := errors.AsType[*pagecache.FullError](err)
 	switch {
@@ -56,25 +63,25 @@ func (k *Keeper) Warm(ctx context.Context, id string) (launcherapi.WarmedModel, 
 	return warmed, nil
 }
 
-// warmAll has the versions read that somebody wants in main memory, which holds nothing
-// after a start of the machine: first those that were used last.
-func (k *Keeper) warmAll() {
+// warmWanted has a version read, where somebody wants that in main memory. With no id it
+// has all such read, as after a start of the machine, when main memory holds nothing: those
+// that were used last come first, and give way to none of the others.
+func (k *Keeper) warmWanted(id string) {
 	all, err := k.Versions()
 	if err != nil {
 		k.opts.Logger.Warn("cannot look which models are to be in main memory", "error", err)
 	}
 	slices.SortFunc(all, func(a, b modelstore.Version) int { return b.LastUse.Compare(a.LastUse) })
+	var held int64
 	for _, v := range all {
-		if v.Damage == nil && v.Warm() && k.ctx.Err() == nil {
-			k.warmWanted(v)
+		if id != "" && v.Key != id || v.Damage != nil || !v.Warm() || k.ctx.Err() != nil {
+			continue
 		}
-	}
-}
-
-// warmWanted is Warm for whoever does not wait for it.
-func (k *Keeper) warmWanted(v modelstore.Version) {
-	if _, err := k.Warm(k.ctx, v.Key); err != nil && k.ctx.Err() == nil {
-		k.opts.Logger.Warn("a model could not be read into main memory", "uri", v.Manifest.URI, "error", err)
+		warmed, err := k.warm(k.ctx, v.Key, held)
+		if err != nil && k.ctx.Err() == nil {
+			k.opts.Logger.Warn("a model could not be read into main memory", "uri", v.Manifest.URI, "error", err)
+		}
+		held += *cmp.Or(warmed.PageCacheBytes, &warmed.FreshBytes)
 	}
 }
 

@@ -42,7 +42,7 @@ type Want struct {
 	path string
 }
 
-// Want notes that a version was asked for. It need not be there yet.
+// Want notes that a version was asked for, which need not be there yet.
 func (s *Store) Want(w Want) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

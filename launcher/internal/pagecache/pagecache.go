@@ -116,8 +116,8 @@ func resident(f *os.File, offset, length int64) (int64, error) {
 type Options struct {
 	Paths []string
 	// Room is how many bytes may come into main memory without what runs losing any of
-	// its own; fresh is how many this reading has brought there already.
-	Room func(fresh int64) (int64, error)
+	// its own, nor these files what main memory holds of them.
+	Room func(held int64) (int64, error)
 }
 
 // FullError is why Warm left files where they are.
@@ -135,7 +135,11 @@ const readers = 4
 // room: what it holds already is not read again. It gives how many bytes it has brought
 // there. A FullError tells of files that had no room; when ctx ends, so does the reading.
 func Warm(ctx context.Context, o Options) (fresh int64, err error) {
-	w := &warming{Options: o}
+	held, err := Resident(o.Paths)
+	if _, untold := errors.AsType[*UntoldError](err); err != nil && !untold {
+		return 0, err
+	}
+	w := &warming{Options: o, held: held}
 	group, ctx := errgroup.WithContext(ctx)
 	parts := make(chan part)
 	group.Go(func() error {
@@ -171,6 +175,7 @@ type part struct {
 type warming struct {
 	Options
 
+	held  int64 // bytes that main memory held at the beginning, as far as can be told
 	dealt int64 // bytes of the parts that were dealt out
 
 	mu    sync.Mutex
@@ -227,7 +232,7 @@ func (w *warming) admit(p part, size int64, after []string) error {
 	w.mu.Lock()
 	fresh := w.fresh
 	w.mu.Unlock()
-	room, err := w.Room(fresh)
+	room, err := w.Room(w.held + fresh)
 	if err != nil {
 		return err
 	}

@@ -79,6 +79,22 @@ func TestNoMoreIsReadThanThereIsRoomFor(t *testing.T) {
 	}
 }
 
+func TestWhatMainMemoryHoldsOfTheFilesMakesNoRoomForTheRest(t *testing.T) {
+	paths := cold(t, 30<<20, 30<<20)
+	room := func(held int64) (int64, error) { return 35<<20 - held, nil }
+	for range 2 { // the second time as the first, which the kernel could give up
+		_, err := Warm(t.Context(), Options{Paths: paths, Room: room})
+		var full *FullError
+		require.ErrorAs(t, err, &full)
+		assert.Equal(t, int64(30<<20), full.Left)
+	}
+	for i, want := range []int64{30 << 20, 0} {
+		n, err := Resident(paths[i : i+1])
+		require.NoError(t, err)
+		assert.Equal(t, want, n)
+	}
+}
+
 func TestMemoryThatOthersTakeMeanwhileIsNotRead(t *testing.T) {
 	paths := cold(t, 64<<20)
 	asked := 0

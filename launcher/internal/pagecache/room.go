@@ -12,30 +12,30 @@ import (
 type memory struct{ total, free, inactiveFile, mappedFile int64 }
 
 // room is how much may be read into the page cache without what runs losing any of its
-// own, after fresh bytes were read: what is free, and pages of files that were read once
-// and are mapped by nobody, which the kernel gives up first. Those include the fresh
-// ones. A sixteenth of all is left alone, since the kernel begins to reclaim before
-// nothing is free.
-func (m memory) room(fresh int64) int64 {
-	return m.free + max(0, m.inactiveFile-m.mappedFile) - fresh - m.total/16
+// own: what is free, and pages of files that were read once and are mapped by nobody,
+// which the kernel gives up first. Those include the held bytes, which are to stay. A
+// sixteenth of all is left alone, since the kernel begins to reclaim before nothing is free.
+func (m memory) room(held int64) int64 {
+	return m.free + max(0, m.inactiveFile-m.mappedFile) - held - m.total/16
 }
 
 // Room is how much may be read into the page cache of this machine by this process
-// without what runs losing any of its own: see proc_meminfo(5), and memory.stat of each
-// group with a limit that this process is in. It is what [Options] asks for.
-func Room(fresh int64) (int64, error) {
+// without what runs losing any of its own, nor held bytes of what was read before: see
+// proc_meminfo(5), and memory.stat of each group with a limit that this process is in. It
+// is what [Options] asks for.
+func Room(held int64) (int64, error) {
 	machine, err := readMachine()
 	if err != nil {
 		return 0, err
 	}
-	least := machine.room(fresh)
+	least := machine.room(held)
 	groups, err := cgroup.LimitedMemory()
 	if err != nil {
 		return 0, err
 	}
 	for _, g := range groups {
 		m := memory{total: g.Limit, free: g.Limit - g.Used, inactiveFile: g.InactiveFile, mappedFile: g.MappedFile}
-		least = min(least, m.room(fresh))
+		least = min(least, m.room(held))
 	}
 	return least, nil
 }

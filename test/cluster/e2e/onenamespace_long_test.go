@@ -53,6 +53,13 @@ func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t 
 		t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(api.Delete(context.Background(), o))) })
 	}
 
+	mounts := s.mounting("mounts", "of-all", true)
+	require.NoError(t, api.Create(t.Context(), mounts))
+	s.eventually("who mounts a model of the cluster is told that its claim is not made", func() bool {
+		return s.kubectl("get", "events", "--field-selector", "involvedObject.name=mounts,reason=OneNamespace", "-o", "name") != ""
+	})
+	require.NoError(t, api.Delete(t.Context(), mounts))
+
 	c := s.keep("mine", mine)
 	s.says("mine", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonSecretMissing)
 	require.NoError(t, api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "hub"}, StringData: map[string]string{"HF_TOKEN": token}}))
