@@ -45,7 +45,7 @@ var errRemoved = launcher.Conflictf("somebody has removed the model while it was
 //	is there, whole        Ready; with unless_there its holder's source is not asked
 //	is being fetched       joins that fetch
 //	partial or damaged     fetched: what is missing
-//	is not there           fetched
+//	is not there           fetched, also where it goes while its source is asked
 //
 // Each call asks by its own credentials, those of the request or else the launcher's.
 // One that takes what others have fetched, or are fetching, first has the source let it
