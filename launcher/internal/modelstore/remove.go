@@ -39,10 +39,7 @@ func (e *WantedError) Error() string {
 func (s *Store) Remove(key, holder string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, ok := s.Version(key)
-	if !ok {
-		return &NotFoundError{Dir: s.dir, Name: key}
-	}
+	v, there := s.Version(key)
 	wants, err := s.wants()
 	if err != nil {
 		return err
@@ -60,6 +57,12 @@ func (s *Store) Remove(key, holder string) error {
 		default:
 			v.Wants = append(v.Wants, w)
 		}
+	}
+	if !there { // it was wanted, and nothing came of it
+		if err := s.dropWants(own); err != nil {
+			return err
+		}
+		return &NotFoundError{Dir: s.dir, Name: key}
 	}
 	if len(v.Wants) > 0 && holder != "" {
 		if fetch != nil {
