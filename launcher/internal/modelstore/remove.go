@@ -164,6 +164,9 @@ func (s *Store) dropUnused() error {
 		for hash := range f.have {
 			counted[hash] = true
 		}
+		for hash := range f.mends {
+			counted[hash] = true
+		}
 	}
 	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
 	if err != nil {
