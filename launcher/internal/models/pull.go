@@ -230,9 +230,6 @@ func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Mod
 			return model, err
 		}
 	}
-	k.mu.Lock()
-	delete(k.failed, id)
-	k.mu.Unlock()
 	defer k.notify()
 	store, release, err := k.owning.take(ctx)
 	if err != nil {
@@ -242,12 +239,31 @@ func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Mod
 	if _, none := errors.AsType[*modelstore.NotFoundError](err); none {
 		err = nil // nothing had come of it
 	}
+	if err == nil {
+		k.removed(id, holder, others)
+	}
 	_, used := errors.AsType[*modelstore.InUseError](err)
 	_, fetched := errors.AsType[*modelstore.FetchingError](err) // by a pull that came meanwhile
 	if _, wanted := errors.AsType[*modelstore.WantedError](err); used || fetched || wanted {
 		err = launcher.Conflictf("%w", err)
 	}
 	return model, errors.Join(stored(err), release())
+}
+
+// removed drops what is told of a failure to fetch a version, unless others want it than the
+// holder who wants it no more.
+func (k *Keeper) removed(id, holder string, others bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f, failed := k.failed[id]
+	switch {
+	case !failed:
+	case holder == "" || !others:
+		delete(k.failed, id)
+	case f.holder == holder:
+		f.holder = ""
+		k.failed[id] = f
+	}
 }
 
 // stored gives an error of the store the code of what the launcher may not do there, or of
