@@ -15,6 +15,7 @@ package compiled
 import (
 	"bytes"
 	"cmp"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -275,13 +276,12 @@ func (c *Cache) empty() error {
 	return nil
 }
 
-// discard removes a folder, which is gone at once.
+// discard removes a folder, which is gone at once. Nothing is made for that, for which a
+// full disk would have no room.
 func (c *Cache) discard(path string) error {
-	trash, err := os.MkdirTemp(c.opts.Dir, trashPrefix)
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.Rename(path, filepath.Join(trash, "it")), os.RemoveAll(trash))
+	trash, now := filepath.Join(c.opts.Dir, trashPrefix+rand.Text()), time.Now()
+	_ = os.Chtimes(path, now, now) // see trashAge
+	return errors.Join(os.Rename(path, trash), os.RemoveAll(trash))
 }
 
 // trashAge is how old trash must be for nobody to be removing it still.

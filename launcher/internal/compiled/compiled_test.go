@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
@@ -275,6 +276,24 @@ func TestACacheIsRemovedUnlessItIsUsed(t *testing.T) {
 	assert.False(t, own.Has(note))
 	assert.Equal(t, []string{own.key}, keys(t, own))
 	own.write(t, "x", "x", 0)
+}
+
+func TestOfAFullDiskACacheIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "size=1m,nr_inodes=50"); err != nil {
+		t.Skipf("NOT TESTED: A DISK CANNOT BE MADE FULL, SINCE ONLY ROOT MAY MOUNT ONE: %v", err)
+	}
+	t.Cleanup(func() { assert.NoError(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+	own, other := open(t, dir, h100), open(t, dir, versionOf("vllm 0.29.0"))
+	require.NoError(t, other.Close())
+	var err error
+	for err == nil {
+		_, err = os.MkdirTemp(dir, ".ballast")
+	}
+	require.ErrorIs(t, err, unix.ENOSPC)
+	_, err = own.Remove(other.key)
+	require.NoError(t, err)
+	assert.Equal(t, []string{own.key}, keys(t, own))
 }
 
 func TestAFileThatChangesWhileItIsCarriedBreaksTheStream(t *testing.T) {

@@ -263,12 +263,12 @@ func TestAPullWhoseModelIsRemovedBeforeItsAnswerSaysSo(t *testing.T) {
 func TestWhatCouldNotBeFetchedIsToldUntilItsHolderWantsAnotherVersion(t *testing.T) {
 	for _, other := range []string{"", "other"} {
 		k, _ := by(t, "cut off")
-		m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"})
-		if err == nil { // it may have failed by now
-			await(t, k, m.ID, launcherapi.ModelFailed)
-		}
+		_, _ = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"}) // its answer may come before the failure
+		failed := announced()
+		failed.Revision = "0"
+		await(t, k, failed.Key(), launcherapi.ModelFailed)
 		t.Setenv(childEnv, "right")
-		m, err = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: cmp.Or(other, "pool")})
+		m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: cmp.Or(other, "pool")})
 		require.NoError(t, err)
 		await(t, k, m.ID, launcherapi.ModelReady)
 		all, err := k.List()
@@ -279,6 +279,24 @@ func TestWhatCouldNotBeFetchedIsToldUntilItsHolderWantsAnotherVersion(t *testing
 		}
 		assert.Len(t, all.Models, told, "%q", other)
 	}
+}
+
+func TestWhatCouldNotBeFetchedIsToldUntilItsHolderRemovesIt(t *testing.T) {
+	k, _ := by(t, "cut off")
+	_, _ = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"}) // its answer may come before the failure
+	m := announced()
+	m.Revision = "0"
+	await(t, k, m.Key(), launcherapi.ModelFailed)
+	_, err := k.Remove(t.Context(), m.Key(), "other")
+	require.NoError(t, err)
+	told, err := k.Get(m.Key())
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.ModelFailed, told.State)
+	assert.Equal(t, []string{"pool"}, told.WantedBy)
+	_, err = k.Remove(t.Context(), m.Key(), "pool")
+	require.NoError(t, err)
+	_, err = k.Get(m.Key())
+	assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err), "%v", err)
 }
 
 // await waits until a model is in a state.

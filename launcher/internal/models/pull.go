@@ -45,7 +45,7 @@ var errRemoved = launcher.Conflictf("somebody has removed the model while it was
 //	is there, whole        Ready; with unless_there its holder's source is not asked
 //	is being fetched       joins that fetch
 //	partial or damaged     fetched: what is missing
-//	is not there           fetched
+//	is not there           fetched, also where it goes while its source is asked
 //
 // Each call asks by its own credentials, those of the request or else the launcher's.
 // One that takes what others have fetched, or are fetching, first has the source let it
@@ -231,9 +231,6 @@ func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Mod
 			return model, err
 		}
 	}
-	k.mu.Lock()
-	delete(k.failed, id)
-	k.mu.Unlock()
 	defer k.notify()
 	store, release, err := k.owning.take(ctx)
 	if err != nil {
@@ -243,12 +240,31 @@ func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Mod
 	if _, none := errors.AsType[*modelstore.NotFoundError](err); none {
 		err = nil // nothing had come of it
 	}
+	if err == nil {
+		k.removed(id, holder, others)
+	}
 	_, used := errors.AsType[*modelstore.InUseError](err)
 	_, fetched := errors.AsType[*modelstore.FetchingError](err) // by a pull that came meanwhile
 	if _, wanted := errors.AsType[*modelstore.WantedError](err); used || fetched || wanted {
 		err = launcher.Conflictf("%w", err)
 	}
 	return model, errors.Join(stored(err), release())
+}
+
+// removed drops what is told of a failure to fetch a version, unless others want it than the
+// holder who wants it no more.
+func (k *Keeper) removed(id, holder string, others bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f, failed := k.failed[id]
+	switch {
+	case !failed:
+	case holder == "" || !others:
+		delete(k.failed, id)
+	case f.holder == holder:
+		f.holder = ""
+		k.failed[id] = f
+	}
 }
 
 // stored gives an error of the store the code of what the launcher may not do there, or of

@@ -21,9 +21,10 @@ type Fetch struct {
 	store   *Store
 	bytes   int64 // promised
 	staging string
-	have    map[string]bool // blobs that it counts on
-	yields  bool            // it is only kept while there is room
-	later   []Want          // noted once it is known of which version they are
+	have    map[string]bool  // blobs that it counts on
+	mends   map[string]int64 // bytes of blobs that are damaged, whose places its files take
+	yields  bool             // it is only kept while there is room
+	later   []Want           // noted once it is known of which version they are
 }
 
 // ErrThere says that nothing is to be fetched.
@@ -49,7 +50,7 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 	if m.Revision != "" && s.whole(m.Key()) {
 		return nil, ErrThere
 	}
-	f := &Fetch{store: s, have: map[string]bool{}, staging: s.staging(m.Key()), yields: !w.evicts()}
+	f := &Fetch{store: s, have: map[string]bool{}, mends: map[string]int64{}, staging: s.staging(m.Key()), yields: !w.evicts()}
 	blobs, err := s.blobs()
 	if err != nil {
 		return nil, err
@@ -62,6 +63,9 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 		case file.SHA256 == "" || !counted[file.SHA256]:
 			counted[file.SHA256] = true
 			f.bytes += file.Size
+			if info, err := os.Lstat(s.blob(file.SHA256)); blobs[file.SHA256] && err == nil {
+				f.mends[file.SHA256] = info.Size()
+			}
 		}
 	}
 	if s.fetching(m.Key()) != nil {
@@ -134,7 +138,9 @@ func (s *Store) leftovers(f *Fetch) []string {
 // many bytes of what was broken off; freed is what the disk will have free besides.
 func (s *Store) fits(f *Fetch, left, freed int64) error {
 	var pending, fetched int64 // what is promised, and how much of it is on the disk
+	mends := map[string]int64{}
 	for other := range s.pending {
+		maps.Copy(mends, other.mends)
 		fetched += folderBytes(other.staging)
 		if other != f {
 			pending += other.bytes
@@ -145,6 +151,9 @@ func (s *Store) fits(f *Fetch, left, freed int64) error {
 		return err
 	}
 	used += left
+	for _, bytes := range mends { // they go when what they should be is there
+		used -= bytes
+	}
 	size, free, err := s.disk(s.dir)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package modelstore
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -39,59 +40,74 @@ func (e *WantedError) Error() string {
 func (s *Store) Remove(key, holder string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, ok := s.Version(key)
-	if !ok {
-		return &NotFoundError{Dir: s.dir, Name: key}
-	}
-	wants, err := s.wants()
+	own, others, err := s.wantsOf(key, holder)
 	if err != nil {
 		return err
 	}
-	fetch := s.fetching(key)
-	if fetch != nil {
-		wants = append(wants, fetch.later...)
+	v, there := s.Version(key)
+	v.Wants = others
+	switch fetch := s.fetching(key); {
+	case !there: // it was wanted, and nothing came of it
+		return cmp.Or[error](s.dropWants(own), &NotFoundError{Dir: s.dir, Name: key})
+	case len(others) > 0 && holder != "":
+		if fetch != nil {
+			fetch.later = slices.DeleteFunc(fetch.later, func(w Want) bool { return w.Holder == holder })
+		}
+		return errors.Join(s.dropWants(own), s.mendHub())
+	case len(others) > 0:
+		return &WantedError{Model: v.Manifest.URI, Holders: v.WantedBy()}
 	}
-	var own []Want
+	if err := s.takeAway(&v); err != nil {
+		return err
+	}
+	return errors.Join(s.dropWants(own), s.mendHub(), s.emptyTrash(), s.dropUnused())
+}
+
+// wantsOf says what a holder wants of a version, and what others do.
+func (s *Store) wantsOf(key, holder string) (own, others []Want, err error) {
+	wants, err := s.wants()
+	if err != nil {
+		return nil, nil, err
+	}
+	if f := s.fetching(key); f != nil {
+		wants = append(wants, f.later...)
+	}
 	for _, w := range wants {
 		switch {
 		case w.Key != key:
 		case w.Holder == holder:
 			own = append(own, w)
 		default:
-			v.Wants = append(v.Wants, w)
+			others = append(others, w)
 		}
 	}
-	if len(v.Wants) > 0 && holder != "" {
-		if fetch != nil {
-			fetch.later = slices.DeleteFunc(fetch.later, func(w Want) bool { return w.Holder == holder })
-		}
-		return errors.Join(s.dropWants(own), s.mendHub())
-	}
-	if len(v.Wants) > 0 {
-		return &WantedError{Model: v.Manifest.URI, Holders: v.WantedBy()}
-	}
+	return own, others, nil
+}
+
+// takeAway throws away a version and what was fetched of it, unless somebody uses it or
+// fetches it. Nobody takes a lease meanwhile.
+func (s *Store) takeAway(v *Version) error {
 	unlock, err := s.lockLeases()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	holders, err := s.Holders(key)
+	holders, err := s.Holders(v.Key)
 	if err != nil {
 		return err
 	}
 	if len(holders) > 0 {
 		return &InUseError{Model: v.Manifest.URI, Holders: holders}
 	}
-	if fetch != nil {
-		return fmt.Errorf("cannot remove the model: %w; end that first", &FetchingError{Key: key, Model: v.Manifest.URI})
+	if s.fetching(v.Key) != nil {
+		return fmt.Errorf("cannot remove the model: %w; end that first", &FetchingError{Key: v.Key, Model: v.Manifest.URI})
 	}
-	for _, path := range []string{s.version(key), s.staging(key)} {
+	for _, path := range []string{s.version(v.Key), s.staging(v.Key)} {
 		if err := s.throwAway(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot remove %s: %w", v.Manifest.URI, err)
 		}
 	}
-	unlock()
-	return errors.Join(s.dropWants(own), s.mendHub(), s.emptyTrash(), s.dropUnused())
+	return nil
 }
 
 // dropUnmarked throws away what has no mark, and so is no version, unless an instance
@@ -146,6 +162,9 @@ func (s *Store) dropUnused() error {
 	counted := map[string]bool{}
 	for f := range s.pending {
 		for hash := range f.have {
+			counted[hash] = true
+		}
+		for hash := range f.mends {
 			counted[hash] = true
 		}
 	}

@@ -120,6 +120,9 @@ func (s *Store) whoMayGo() (*mayGo, error) {
 		for hash := range f.have {
 			who.users[hash]++
 		}
+		for hash := range f.mends {
+			who.users[hash]++
+		}
 	}
 	for _, v := range all {
 		if _, partial := errors.AsType[*PartialError](v.Damage); partial {

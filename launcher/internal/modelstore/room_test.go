@@ -236,6 +236,31 @@ func TestAFileThatAnotherModelHasFreesNoRoom(t *testing.T) {
 	assert.Len(t, f.Have(), 1)
 }
 
+func TestADamagedModelIsFetchedAnewWhereItFitsOnce(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir(), Limit: 100, Retention: LRU})
+	m, content := manifest("x://m", "1", sized("m", 60))
+	v := put(t, s, "x://m", "1", sized("m", 60))
+	require.NoError(t, user(t, s, "launcher").Lease(v.Key, "i"))
+	idleSince(t, s, "other", 30, 1)
+	require.NoError(t, os.Chtimes(s.blob(m.Files[0].SHA256), time.Time{}, time.Now()))
+	f, err := s.Admit(m, Want{})
+	require.NoError(t, err)
+	assert.Empty(t, f.Evicted, "it takes the place of what is damaged")
+	gone, err := admit(t, s, 10, Want{})
+	require.NoError(t, err)
+	assert.Empty(t, gone)
+	var full *CapacityError
+	_, err = admit(t, s, 41, Want{})
+	require.ErrorAs(t, err, &full, "without the other there are 40 bytes")
+	putFiles(t, f, content)
+	_, err = f.Publish(m)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"other", "m"}, there(t, s))
+	used, err := s.Used()
+	require.NoError(t, err)
+	assert.EqualValues(t, 90, used)
+}
+
 func TestAnEvictionThatRacesALeaseIsWonByOneOfThem(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir(), Limit: 60, Retention: LRU})
 	u := user(t, s, "x")

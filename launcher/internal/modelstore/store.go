@@ -206,9 +206,12 @@ func (s *Store) unpublish(staging string) error {
 	return dropEmpty(staging)
 }
 
-// dropEmpty removes the folder of a fetch that has brought nothing.
+// dropEmpty removes the folder of a fetch that has brought nothing, if there is one.
 func dropEmpty(staging string) error {
 	files, err := os.ReadDir(staging)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
 	if err != nil || len(files) > 1 || len(files) == 1 && files[0].Name() != markFile {
 		return err
 	}

@@ -362,6 +362,32 @@ func TestARemovalThatRacesALeaseIsWonByOneOfThem(t *testing.T) {
 	}
 }
 
+func TestAModelThatIsRemovedWhileItIsLookedAtIsNotTakenForDamaged(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	var looks sync.WaitGroup
+	over := make(chan struct{})
+	looks.Go(func() {
+		for {
+			all, err := s.Versions()
+			assert.NoError(t, err)
+			for _, v := range all {
+				assert.True(t, v.Damage == nil || isPartial(v), "%v", v.Damage)
+			}
+			select {
+			case <-over:
+				return
+			default:
+			}
+		}
+	})
+	for range 20 {
+		v := put(t, s, "x://m", "1", childFiles())
+		require.NoError(t, s.Remove(v.Key, ""))
+	}
+	close(over)
+	looks.Wait()
+}
+
 func TestAnEngineIsGivenTheVersionThatItsArgumentsMean(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	put(t, s, "hf://org/old", "1111", twoFiles)

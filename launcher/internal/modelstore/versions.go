@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -81,28 +82,39 @@ func (r *Reader) versions(dirs ...string) ([]Version, error) {
 // Version gives a version by its key, without its wants. It is to be served when its damage is nil:
 // each file is there, with its size, and was not written to.
 func (r *Reader) Version(key string) (v Version, found bool) {
-	v.Key = key
 	mark := filepath.Join(r.version(key), markFile)
 	info, err := os.Lstat(mark)
 	if err != nil || !info.Mode().IsRegular() {
 		return r.partial(key)
 	}
-	v.Published = info.ModTime().UTC()
+	v = r.marked(key, info)
+	if v.Damage != nil {
+		if now, err := os.Lstat(mark); err != nil || !os.SameFile(info, now) { // it was removed, or mended, while it was looked at
+			return r.Version(key)
+		}
+	}
+	return v, true
+}
+
+// marked gives a version that has a mark.
+func (r *Reader) marked(key string, mark fs.FileInfo) (v Version) {
+	v.Key = key
+	v.Published = mark.ModTime().UTC()
 	v.used(v.Published)
 	if folder, err := os.Stat(r.version(key)); err == nil {
 		v.used(folder.ModTime().UTC()) // see User.use
 	}
-	text, err := os.ReadFile(mark)
+	text, err := os.ReadFile(filepath.Join(r.version(key), markFile))
 	if err != nil {
 		v.Damage = fmt.Errorf("its manifest cannot be read: %w", err)
-		return v, true
+		return v
 	}
 	if err := json.Unmarshal(text, &v.Manifest); err != nil {
 		v.Damage = fmt.Errorf("its manifest is damaged: %w", err)
-		return v, true
+		return v
 	}
 	v.Damage = r.damage(key, &v.Manifest)
-	return v, true
+	return v
 }
 
 // whole says whether a version is to be served.

@@ -108,6 +108,20 @@ func TestABranchMeansTheVersionThatItWasAskedForLast(t *testing.T) {
 	require.ErrorContains(t, err, "may be any of", "%v", found.Key)
 }
 
+func TestWhoRemovesWhatWasNeverFetchedWantsItNoMore(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	m, _ := manifest("x://m", "1", twoFiles)
+	for _, holder := range []string{"a", "b", ""} {
+		require.NoError(t, s.Want(Want{Key: m.Key(), URI: m.URI, Holder: holder, Since: time.Now()}))
+	}
+	for _, holder := range []string{"a", ""} {
+		var none *NotFoundError
+		require.ErrorAs(t, s.Remove(m.Key(), holder), &none)
+	}
+	v := put(t, s, "x://m", "1", twoFiles)
+	assert.Equal(t, []string{"b"}, wantedBy(t, s, v.Key))
+}
+
 func TestADamagedWantCostsThatOneAlone(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Options{Dir: dir})
