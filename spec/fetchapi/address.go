@@ -18,7 +18,7 @@ func ParseAddress(uri string) (*url.URL, error) {
 		return nil, errors.New("cannot read the address: it is as hf://org/name, https://host/path or file:///folder")
 	}
 	if u.User != nil && !revised(u) {
-		return nil, errors.New("the address has a user or a password in it, which would be kept and shown; name a file with the credential by --token-file")
+		return nil, errors.New("the address has a user or a password in it, which would be kept and shown; a credential is given beside the address, by --token-file or as credentials")
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("the address %s://%s%s has a query or a fragment behind it, which are not known here; a credential is not part of an address", u.Scheme, u.Host, u.EscapedPath())
