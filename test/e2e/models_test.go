@@ -117,12 +117,13 @@ func TestAModelIsPulledFromEachSchemeOnceAndRemoved(t *testing.T) {
 	t.Parallel()
 	hub := hubserver.New(t)
 	hub.Put("org/tiny", tiny(3<<20))
+	hub.Put("tiny", tiny(3<<20)) // of no organisation
 	source := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(source, "model.safetensors"), random(3<<20), 0o600))
 	web := httptest.NewServer(http.FileServer(http.Dir(source)))
 	defer web.Close()
 	f := models(t, hub)
-	for _, uri := range []string{"hf://org/tiny", "file://" + source, web.URL + "/model.safetensors"} {
+	for _, uri := range []string{"hf://org/tiny", "hf://tiny@main", "file://" + source, web.URL + "/model.safetensors"} {
 		first := f.pull(uri)
 		assert.Equal(t, "Ready", first.State)
 		assert.False(t, first.There)
@@ -140,9 +141,9 @@ func TestAModelIsPulledFromEachSchemeOnceAndRemoved(t *testing.T) {
 	}
 	blobs, err := os.ReadDir(filepath.Join(f.dir, "blobs"))
 	require.NoError(t, err)
-	assert.Len(t, blobs, 2, "the weights are one file of three models")
+	assert.Len(t, blobs, 2, "the weights are one file of four models")
 	all := f.list("--verify")
-	require.Len(t, all, 3)
+	require.Len(t, all, 4)
 	for _, m := range all {
 		assert.Equal(t, "Ready", m.State)
 		_, errs, code := f.call("rm", m.ID)

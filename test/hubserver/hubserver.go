@@ -288,7 +288,7 @@ func (h *Hub) file(w *counted, r *http.Request, name, revision, file string) {
 	if isLarge(file) {
 		w.Header().Set("X-Linked-Size", fmt.Sprint(len(content)))
 		w.Header().Set("X-Linked-ETag", `"`+sum(content)+`"`)
-		w.Header().Set("Location", h.content.URL+"/"+name+"/"+file)
+		w.Header().Set("Location", h.content.URL+"/"+name+"/-/"+file)
 		w.WriteHeader(http.StatusFound)
 		return
 	}
@@ -298,12 +298,12 @@ func (h *Hub) file(w *counted, r *http.Request, name, revision, file string) {
 
 // serveContent answers at the host of large files.
 func (h *Hub) serveContent(w *counted, r *http.Request) {
-	parts := strings.SplitN(strings.TrimPrefix(r.URL.Path, "/"), "/", 3)
+	name, file, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/-/")
 	h.mu.Lock()
-	m := h.models[parts[0]+"/"+parts[1]]
+	content := h.models[name].Files[file]
 	h.mu.Unlock()
-	w.Header().Set("ETag", `"`+sum(m.Files[parts[2]])+`"`)
-	h.send(w, r, parts[2], m.Files[parts[2]])
+	w.Header().Set("ETag", `"`+sum(content)+`"`)
+	h.send(w, r, file, content)
 }
 
 func (h *Hub) send(w *counted, r *http.Request, file string, content []byte) {

@@ -272,14 +272,22 @@ func (d *decision) prefer(out *Decision, near []place, goes func(node string) bo
 	case out.Sleeper != (Sleeper{}):
 		out.Row, out.Why = rowAsleep, fmt.Sprintf("its model sleeps on node %s, as instance %s", out.Prefer[0].Node, out.Sleeper.Instance)
 	case stored[weightMemory] > 0:
-		out.Row, out.Why = rowInMemory, "its model is in the main memory of node "+out.Prefer[0].Node
+		out.Row, out.Why = rowInMemory, "its model is in the main memory of node "+out.Prefer[0].Node+others(stored[weightMemory])
 	case stored[weightDisk] > 0:
-		out.Row, out.Why = rowOnDisk, "its model is on the disk of node "+out.Prefer[0].Node
+		out.Row, out.Why = rowOnDisk, "its model is on the disk of node "+out.Prefer[0].Node+others(stored[weightDisk])
 	case barred != "":
 		out.Row, out.Why = rowNowhere, "its model is near on node "+barred+", to which it may not go"
 	default:
 		out.Row, out.Why = rowNowhere, "its model is near on no node"
 	}
+}
+
+// others says of how many nodes the first one was named; empty: it is the only one.
+func others(nodes int) string {
+	if nodes == 1 {
+		return ""
+	}
+	return fmt.Sprintf(" and %d more", nodes-1)
 }
 
 // cacheOf is the ClusterModelCache of a requester's model; nil: there is none, or the

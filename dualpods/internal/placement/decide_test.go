@@ -564,3 +564,11 @@ func benchmarkDecide(b *testing.B, models int) {
 		}
 	}
 }
+
+func TestOfSeveralNodesWithAModelTheReasonNamesOneAndCountsTheOthers(t *testing.T) {
+	w := world()
+	for on, says := range []string{"its model is on the disk of node n1", "its model is on the disk of node n1 and 1 more", "its model is on the disk of node n1 and 2 more"} {
+		w.stores(on, launcherapi.Model{URI: "hf://org/llama", Refs: []string{"main"}})
+		assert.Equal(t, says, Decide(w)[0].Why)
+	}
+}

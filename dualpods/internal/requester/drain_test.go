@@ -261,7 +261,8 @@ func TestNothingThatCameInThroughABindingReachesTheNextTarget(t *testing.T) {
 		config := configFor(t, id, target)
 		config.ServingPort = port
 		before := heard.Load()
-		require.Equal(t, 200, s.put(config).status)
+		got := s.put(config)
+		require.Equal(t, 200, got.status, got.body)
 		now.Store(int64(round))
 		eventually(t, func() bool { return heard.Load() >= before+clients })
 		now.Store(0)

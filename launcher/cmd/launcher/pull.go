@@ -184,7 +184,7 @@ func (c *cli) pull(ctx context.Context, folder storeFlags, options modelstore.Op
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	told := newPullProgress(c.err, o.URI)
-	o.Store, o.Progress, o.Admitted = store, told.line, func(*fetchapi.Manifest) {}
+	o.Store, o.Progress, o.Admitted = store, told.line, told.admitted
 	result, err := modelpull.Run(ctx, o)
 	told.close()
 	if failed, ok := errors.AsType[*fetchapi.Error](err); ok {
@@ -249,22 +249,23 @@ func (p *pullProgress) line(l fetchapi.Line) {
 			_ = p.bar.Clear()
 		}
 		p.progress.line("%s", visible(l.Text))
-	case p.tty != nil:
-		p.draw(l)
+	case p.bar != nil:
+		_ = p.bar.Set64(l.FetchedBytes) // a terminal that is gone stops nothing
 	case l.FetchedBytes == l.TotalBytes && p.done != l.TotalBytes || time.Since(p.said) >= often:
 		p.said, p.done = time.Now(), l.FetchedBytes
 		p.progress.line("%s of %s (%d%%)%s", text(l.FetchedBytes), text(l.TotalBytes), percent(l), p.left(l))
 	}
 }
 
-func (p *pullProgress) draw(l fetchapi.Line) {
-	if p.bar == nil {
-		p.bar = progressbar.NewOptions64(max(1, l.TotalBytes),
-			progressbar.OptionSetWriter(p.tty), progressbar.OptionSetDescription(visible(p.what)), progressbar.OptionShowBytes(true),
-			progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth(),
-			progressbar.OptionSetPredictTime(true))
+// admitted begins the bar, whose rate counts from now on.
+func (p *pullProgress) admitted(m *fetchapi.Manifest) {
+	if p.tty == nil || p.bar != nil {
+		return
 	}
-	_ = p.bar.Set64(l.FetchedBytes) // a terminal that is gone stops nothing
+	p.bar = progressbar.NewOptions64(max(1, m.Bytes()),
+		progressbar.OptionSetWriter(p.tty), progressbar.OptionSetDescription(visible(p.what)), progressbar.OptionShowBytes(true),
+		progressbar.OptionUseIECUnits(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionFullWidth(),
+		progressbar.OptionSetPredictTime(true))
 }
 
 func (p *pullProgress) close() {

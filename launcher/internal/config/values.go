@@ -254,10 +254,11 @@ const wantBytes = `a number of bytes, or one with a unit such as "80GiB"`
 var units = map[string]float64{
 	"": 1, "b": 1,
 	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
+	"ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30, "ti": 1 << 40, // as Kubernetes has them
 	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
 }
 
-// ParseBytes reads a number of bytes such as "1024", "80GiB", "1.5 GB".
+// ParseBytes reads a number of bytes such as "1024", "80GiB", "80Gi", "1.5 GB".
 func ParseBytes(s string) (int64, error) {
 	digits := strings.TrimRight(s, "kmgtibKMGTIB ")
 	unit := strings.ToLower(strings.TrimSpace(s[len(digits):]))

@@ -46,7 +46,7 @@ func newFolder(u *url.URL) (Source, error) {
 func newClaim(u *url.URL, o Options) (Source, error) {
 	dir, ok := o.Claims[u.Host]
 	if !ok {
-		return nil, invalid("the claim %q of %s is not mounted here, %s: name it where it is said which claims are", u.Host, u, mounted(o.Claims))
+		return nil, invalid("the claim %q of %s is not mounted here, %s: say by --claim where it is", u.Host, u, mounted(o.Claims))
 	}
 	address := url.URL{Scheme: "pvc", Host: u.Host, Path: strings.TrimRight(path.Clean("/"+u.Path), "/")}
 	return &folder{uri: address.String(), claim: filepath.Clean(dir), path: filepath.Join(dir, filepath.FromSlash(address.Path))}, nil

@@ -35,7 +35,7 @@ func newCaller(address *url.URL, o Options) *caller {
 		MaxIdleConnsPerHost:   16,
 		DisableCompression:    true, // sizes and hashes are of what is sent
 	}
-	return &caller{stall: o.Stall, remedy: o.remedy("name a file with a token that may read it by --token-file"), client: &http.Client{
+	return &caller{stall: o.Stall, remedy: o.remedy("a token that may read it is named by --token-file or, of the hub, is in HF_TOKEN"), client: &http.Client{
 		Transport:     &credential{base: transport, origin: origin(address), token: o.Token},
 		CheckRedirect: redirected,
 	}}

@@ -45,8 +45,8 @@ func newHub(uri string, o Options) (Source, error) {
 	if err != nil || endpoint.Host == "" {
 		return nil, invalid("cannot read %q as the address of a hub; HF_ENDPOINT is as %s", o.HubEndpoint, publicHub)
 	}
-	if err := encrypted(endpoint); err != nil {
-		return nil, err
+	if encrypted(endpoint) != nil {
+		return nil, invalid("the hub %s://%s, which HF_ENDPOINT names, is not encrypted; it is as https://%s", endpoint.Scheme, endpoint.Host, endpoint.Host)
 	}
 	if o.Credentials != nil {
 		o.Token = o.Credentials["HF_TOKEN"]

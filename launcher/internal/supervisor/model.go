@@ -75,7 +75,7 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 		return s.folderOfClaim(plan, field, "the folder of a claim is read where it is")
 	}
 	if spec.ModelCache == launcherapi.ModelCacheRequire || address != "" {
-		return local{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s", plan.Model, missing, pullable(plan))
+		return local{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s; on Kubernetes a ClusterModelCache or a ModelCache keeps it", plan.Model, missing, pullable(plan))
 	}
 	return local{From: launcherapi.ModelFromSource, Why: missing}, nil
 }
@@ -155,11 +155,11 @@ func (s *Supervisor) folderOfClaim(plan *engine.Plan, field, why string) (local,
 func (s *Supervisor) withoutStore(spec launcherapi.InstanceSpec, plan *engine.Plan, field, address string) (local, error) {
 	switch {
 	case spec.ModelCache == launcherapi.ModelCacheRequire:
-		return local{}, launcher.Invalidf("body.model_cache", "model_cache is require, and this launcher has no model store: start it with --model-store, or ask for auto")
+		return local{}, launcher.Invalidf("body.model_cache", "model_cache is require, and this launcher has no model store: start it with --model-store, on Kubernetes by spec.modelCache of its LauncherConfig, or ask for auto")
 	case address == fetchapi.ClaimScheme:
 		return s.folderOfClaim(plan, field, "") // which says that there is none
 	case address != "":
-		return local{}, launcher.Invalidf(field, "the model %s is an address to pull from, and this launcher has no model store: start it with --model-store, and pull the model", plan.Model)
+		return local{}, launcher.Invalidf(field, "the model %s is an address to pull from, and this launcher has no model store: start it with --model-store, on Kubernetes by spec.modelCache of its LauncherConfig, and pull the model", plan.Model)
 	default:
 		return local{}, nil
 	}
