@@ -264,7 +264,7 @@ func TestWhatCouldNotBeFetchedIsToldUntilItsHolderWantsAnotherVersion(t *testing
 	for _, other := range []string{"", "other"} {
 		k, _ := by(t, "cut off")
 		_, _ = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"}) // its answer may come before the failure
-		failed := announced()
+		failed := announced("x://m")
 		failed.Revision = "0"
 		await(t, k, failed.Key(), launcherapi.ModelFailed)
 		t.Setenv(childEnv, "right")
@@ -284,7 +284,7 @@ func TestWhatCouldNotBeFetchedIsToldUntilItsHolderWantsAnotherVersion(t *testing
 func TestWhatCouldNotBeFetchedIsToldUntilItsHolderRemovesIt(t *testing.T) {
 	k, _ := by(t, "cut off")
 	_, _ = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"}) // its answer may come before the failure
-	m := announced()
+	m := announced("x://m")
 	m.Revision = "0"
 	await(t, k, m.Key(), launcherapi.ModelFailed)
 	_, err := k.Remove(t.Context(), m.Key(), "other")
