@@ -32,16 +32,17 @@ const (
 
 // Indexed gives the values of that field.
 func Indexed(pod *corev1.Pod) []string {
+	over := podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero()
 	switch {
+	case podmeta.AwaitsPlacement(pod) && !over: // also one that is no requester: nobody else takes the gate off
+		return []string{gated}
 	case binding.IsLauncher(pod):
 		if pod.Spec.NodeName == "" {
 			return nil
 		}
 		return []string{provider}
-	case podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero():
+	case over:
 		return nil
-	case podmeta.AwaitsPlacement(pod): // also one that is no requester: nobody else takes the gate off
-		return []string{gated}
 	case !podmeta.IsRequester(pod):
 		return nil
 	}

@@ -161,14 +161,16 @@ func TestTheGateComesOffByTheWriteThatAddsThePreferences(t *testing.T) {
 }
 
 func TestAPodThatIsNoRequesterIsNotKeptByTheGate(t *testing.T) {
-	pod := gatedPod("r")
-	pod.Annotations = nil
-	c := newCluster(t, interceptor.Funcs{}, nil, pod)
+	pod, launcher := gatedPod("r"), launcherPod("l", "", time.Hour)
+	pod.Annotations, launcher.Spec.SchedulingGates = nil, pod.Spec.SchedulingGates
+	c := newCluster(t, interceptor.Funcs{}, nil, pod, launcher)
 	c.pass()
-	pod = c.pod("r")
-	assert.Empty(t, pod.Spec.SchedulingGates)
-	told, _ := podmeta.ReadPlacement(pod)
-	assert.Contains(t, told.Why, "one of them says which inference server is wanted")
+	for _, name := range []string{"r", "l"} {
+		pod := c.pod(name)
+		assert.Empty(t, pod.Spec.SchedulingGates)
+		told, _ := podmeta.ReadPlacement(pod)
+		assert.Contains(t, told.Why, "one of them says which inference server is wanted")
+	}
 }
 
 func TestAnotherGateIsLeftToItsOwner(t *testing.T) {
