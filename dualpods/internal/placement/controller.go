@@ -79,6 +79,7 @@ type Controller struct {
 	began   time.Time                       // when this process began to lead; zero: it has not yet
 	written map[types.UID]podmeta.Placement // of Pods whose gate was taken off, which the cache does not have yet
 	refused map[types.UID]refusal           // of Pods that could not be written
+	seen    map[types.UID]time.Time         // when this process saw the gate of a Pod first
 }
 
 // refusal is what became of a write that failed.
@@ -91,7 +92,7 @@ type refusal struct {
 
 // New makes a Controller.
 func New(opts Options) *Controller {
-	return &Controller{opts: opts, written: map[types.UID]podmeta.Placement{}, refused: map[types.UID]refusal{}}
+	return &Controller{opts: opts, written: map[types.UID]podmeta.Placement{}, refused: map[types.UID]refusal{}, seen: map[types.UID]time.Time{}}
 }
 
 // atOnce is how many Pods are written at the same time.

@@ -173,6 +173,17 @@ func TestAPodThatIsNoRequesterIsNotKeptByTheGate(t *testing.T) {
 	}
 }
 
+func TestAClockThatIsBehindTheAPIServersKeepsNobodyGated(t *testing.T) {
+	pod := gatedPod("r") // what it names is not there
+	pod.CreationTimestamp = metav1.NewTime(now.Add(time.Hour))
+	c := newCluster(t, interceptor.Funcs{}, nil, pod)
+	assert.Positive(t, c.pass().RequeueAfter)
+	assert.NotEmpty(t, c.pod("r").Spec.SchedulingGates)
+	c.opts.Now = func() time.Time { return now.Add(longestWait) }
+	c.pass()
+	assert.Empty(t, c.pod("r").Spec.SchedulingGates)
+}
+
 func TestAnotherGateIsLeftToItsOwner(t *testing.T) {
 	pod := gatedPod("r")
 	pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: "example.com/quota"})
