@@ -129,7 +129,9 @@ func TestARequesterGoesWhereALauncherReadsTheClaimOfItsModelCache(t *testing.T) 
 		return pod
 	}
 	empty := nodeview.View{Connected: true, Instances: map[string]launcherapi.Instance{}}
-	c := newCluster(t, interceptor.Funcs{}, views{"l1": empty, "l2": empty, "l3": empty}, gatedPod("r"), serverConfig(), cache, fetched, node("n1"), node("n2"), node("n3"),
+	lacks := cache.DeepCopy()
+	lacks.Name, lacks.Status.ClaimName, lacks.Status.Lacks = "config-alone", "others", true
+	c := newCluster(t, interceptor.Funcs{}, views{"l1": empty, "l2": empty, "l3": empty}, gatedPod("r"), serverConfig(), cache, fetched, lacks, node("n1"), node("n2"), node("n3"),
 		reads("l1", "n1", "others", podmeta.ClaimDir("others")), reads("l2", "n2", "models", podmeta.ClaimDir("models")), reads("l3", "n3", "models", "/data"))
 	c.opts.Caches = false // as in a release for one namespace
 	c.pass()

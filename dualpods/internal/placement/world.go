@@ -138,7 +138,7 @@ func (c *Controller) claims(ctx context.Context) (all []Claim, err error) {
 	for i := range list.Items {
 		if o := &list.Items[i]; meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionAvailable) {
 			model := modelcache.VersionOf(o.Spec.Source, o.Status.Revision)
-			model.ID = o.Status.ModelID
+			model.ID, model.Lacks = o.Status.ModelID, o.Status.Lacks
 			all = append(all, Claim{Namespace: o.Namespace, Name: o.Status.ClaimName, Model: model})
 		}
 	}
