@@ -14,6 +14,7 @@ type Outcome struct {
 	ID       string `json:"id,omitempty"`       // of the version
 	Revision string `json:"revision,omitempty"` // of the source
 	Bytes    int64  `json:"bytes,omitempty"`    // of its files
+	Lacks    bool   `json:"lacks,omitempty"`    // the selection of its files leaves out what an engine may need
 	Error    *Error `json:"error,omitempty"`    // nil: it is there, whole
 }
 

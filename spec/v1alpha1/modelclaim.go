@@ -217,6 +217,10 @@ type ModelCacheStatus struct {
 	// The same for people, such as 1.2 GiB.
 	// +optional
 	Size string `json:"size,omitempty"`
+	// The selection of its files leaves out what an engine may need: inference servers that
+	// name the model do not read it from the claim.
+	// +optional
+	Lacks bool `json:"lacks,omitempty"`
 	// Folder of the claim that has the model's files.
 	// +optional
 	Folder string `json:"folder,omitempty"`

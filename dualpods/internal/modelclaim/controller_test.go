@@ -136,7 +136,7 @@ func TestAModelIsFetchedOntoAClaimThatIsMadeAndBothGoWithTheModelCache(t *testin
 	p.passes(3)
 	assert.Empty(t, p.said(), "what passes by itself makes no Events")
 
-	p.worker("w", `{"id":"id","revision":"r","bytes":1048576}`, batchv1.JobComplete)
+	p.worker("w", `{"id":"id","revision":"r","bytes":1048576,"lacks":true}`, batchv1.JobComplete)
 	p.passes(1)
 	assert.Equal(t, v1alpha1.ReasonWhole, p.condition(v1alpha1.ConditionAvailable).Reason)
 	require.True(t, p.there(&job, "m-fetch"), "it goes once its outcome stands in the status")
@@ -148,6 +148,7 @@ func TestAModelIsFetchedOntoAClaimThatIsMadeAndBothGoWithTheModelCache(t *testin
 	require.NoError(t, p.api.Create(t.Context(), launcher))
 	var c v1alpha1.ModelCache
 	require.True(t, p.there(&c, "m"))
+	assert.True(t, c.Status.Lacks)
 	require.NoError(t, p.api.Delete(t.Context(), &c))
 	p.passes(3)
 	blocked := p.condition(v1alpha1.ConditionDeletionBlocked)

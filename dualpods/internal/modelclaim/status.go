@@ -26,9 +26,10 @@ func (t *Told) show(c *v1alpha1.ModelCache) {
 	switch o := t.Outcome; {
 	case o != nil:
 		s.ModelID, s.Revision, s.SizeBytes, s.Size, s.ClaimUID = o.ID, o.Revision, o.Bytes, launcher.BytesText(uint64(o.Bytes)), t.Claim
+		s.Lacks = o.Lacks
 		s.Folder = path.Join(fetchapi.ClaimStore, "models", o.ID, "files")
 	case t.Forget:
-		s.ModelID, s.Revision, s.SizeBytes, s.Size, s.ClaimUID, s.Folder = "", "", 0, "", "", ""
+		s.ModelID, s.Revision, s.SizeBytes, s.Size, s.ClaimUID, s.Folder, s.Lacks = "", "", 0, "", "", "", false
 	}
 	s.InUse, s.InUseBy = int32(t.Pods), t.Users[:min(len(t.Users), maxUsers)]
 	set := binding.SetterOf(&s.Conditions, c.Generation)

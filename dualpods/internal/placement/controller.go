@@ -32,16 +32,17 @@ const (
 
 // Indexed gives the values of that field.
 func Indexed(pod *corev1.Pod) []string {
+	over := podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero()
 	switch {
+	case podmeta.AwaitsPlacement(pod) && !over: // also one that is no requester: nobody else takes the gate off
+		return []string{gated}
 	case binding.IsLauncher(pod):
 		if pod.Spec.NodeName == "" {
 			return nil
 		}
 		return []string{provider}
-	case podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero():
+	case over:
 		return nil
-	case podmeta.AwaitsPlacement(pod): // also one that is no requester: nobody else takes the gate off
-		return []string{gated}
 	case !podmeta.IsRequester(pod):
 		return nil
 	}
@@ -78,6 +79,7 @@ type Controller struct {
 	began   time.Time                       // when this process began to lead; zero: it has not yet
 	written map[types.UID]podmeta.Placement // of Pods whose gate was taken off, which the cache does not have yet
 	refused map[types.UID]refusal           // of Pods that could not be written
+	seen    map[types.UID]time.Time         // when this process saw the gate of a Pod first
 }
 
 // refusal is what became of a write that failed.
@@ -90,7 +92,7 @@ type refusal struct {
 
 // New makes a Controller.
 func New(opts Options) *Controller {
-	return &Controller{opts: opts, written: map[types.UID]podmeta.Placement{}, refused: map[types.UID]refusal{}}
+	return &Controller{opts: opts, written: map[types.UID]podmeta.Placement{}, refused: map[types.UID]refusal{}, seen: map[types.UID]time.Time{}}
 }
 
 // atOnce is how many Pods are written at the same time.

@@ -129,7 +129,9 @@ func TestARequesterGoesWhereALauncherReadsTheClaimOfItsModelCache(t *testing.T) 
 		return pod
 	}
 	empty := nodeview.View{Connected: true, Instances: map[string]launcherapi.Instance{}}
-	c := newCluster(t, interceptor.Funcs{}, views{"l1": empty, "l2": empty, "l3": empty}, gatedPod("r"), serverConfig(), cache, fetched, node("n1"), node("n2"), node("n3"),
+	lacks := cache.DeepCopy()
+	lacks.Name, lacks.Status.ClaimName, lacks.Status.Lacks = "config-alone", "others", true
+	c := newCluster(t, interceptor.Funcs{}, views{"l1": empty, "l2": empty, "l3": empty}, gatedPod("r"), serverConfig(), cache, fetched, lacks, node("n1"), node("n2"), node("n3"),
 		reads("l1", "n1", "others", podmeta.ClaimDir("others")), reads("l2", "n2", "models", podmeta.ClaimDir("models")), reads("l3", "n3", "models", "/data"))
 	c.opts.Caches = false // as in a release for one namespace
 	c.pass()
@@ -161,14 +163,27 @@ func TestTheGateComesOffByTheWriteThatAddsThePreferences(t *testing.T) {
 }
 
 func TestAPodThatIsNoRequesterIsNotKeptByTheGate(t *testing.T) {
-	pod := gatedPod("r")
-	pod.Annotations = nil
-	c := newCluster(t, interceptor.Funcs{}, nil, pod)
+	pod, launcher := gatedPod("r"), launcherPod("l", "", time.Hour)
+	pod.Annotations, launcher.Spec.SchedulingGates = nil, pod.Spec.SchedulingGates
+	c := newCluster(t, interceptor.Funcs{}, nil, pod, launcher)
 	c.pass()
-	pod = c.pod("r")
-	assert.Empty(t, pod.Spec.SchedulingGates)
-	told, _ := podmeta.ReadPlacement(pod)
-	assert.Contains(t, told.Why, "one of them says which inference server is wanted")
+	for _, name := range []string{"r", "l"} {
+		pod := c.pod(name)
+		assert.Empty(t, pod.Spec.SchedulingGates)
+		told, _ := podmeta.ReadPlacement(pod)
+		assert.Contains(t, told.Why, "one of them says which inference server is wanted")
+	}
+}
+
+func TestAClockThatIsBehindTheAPIServersKeepsNobodyGated(t *testing.T) {
+	pod := gatedPod("r") // what it names is not there
+	pod.CreationTimestamp = metav1.NewTime(now.Add(time.Hour))
+	c := newCluster(t, interceptor.Funcs{}, nil, pod)
+	assert.Positive(t, c.pass().RequeueAfter)
+	assert.NotEmpty(t, c.pod("r").Spec.SchedulingGates)
+	c.opts.Now = func() time.Time { return now.Add(longestWait) }
+	c.pass()
+	assert.Empty(t, c.pod("r").Spec.SchedulingGates)
 }
 
 func TestAnotherGateIsLeftToItsOwner(t *testing.T) {

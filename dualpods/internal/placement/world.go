@@ -69,6 +69,9 @@ func (c *Controller) waiting(ctx context.Context, w *World, list *corev1.PodList
 	for i := range list.Items {
 		pod := &list.Items[i]
 		still[pod.UID] = true
+		if c.seen[pod.UID].IsZero() {
+			c.seen[pod.UID] = w.Now
+		}
 		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.refused[pod.UID].until.After(w.Now) {
 			pods[pod.UID] = pod
 			w.Waiting = append(w.Waiting, c.requester(ctx, pod))
@@ -82,6 +85,7 @@ func (c *Controller) waiting(ctx context.Context, w *World, list *corev1.PodList
 			w.promise(r.may)
 		}
 	}
+	maps.DeleteFunc(c.seen, func(uid types.UID, _ time.Time) bool { return !still[uid] })
 	maps.DeleteFunc(c.written, func(uid types.UID, _ podmeta.Placement) bool { return !still[uid] })
 	maps.DeleteFunc(c.refused, func(uid types.UID, r refusal) bool { return !still[uid] || !r.until.After(w.Now) })
 	return pods
@@ -134,7 +138,7 @@ func (c *Controller) claims(ctx context.Context) (all []Claim, err error) {
 	for i := range list.Items {
 		if o := &list.Items[i]; meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionAvailable) {
 			model := modelcache.VersionOf(o.Spec.Source, o.Status.Revision)
-			model.ID = o.Status.ModelID
+			model.ID, model.Lacks = o.Status.ModelID, o.Status.Lacks
 			all = append(all, Claim{Namespace: o.Namespace, Name: o.Status.ClaimName, Model: model})
 		}
 	}
@@ -186,6 +190,9 @@ func (w *World) mayHave(pod *corev1.Pod, p podmeta.Placement) bool {
 // requester reads one that carries the gate.
 func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
 	r := Requester{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time, Spec: &pod.Spec}
+	if seen := c.seen[pod.UID]; r.Created.After(seen) && !seen.IsZero() { // the API server's clock is ahead
+		r.Created = seen
+	}
 	read, problems := podmeta.ReadRequester(pod)
 	if len(problems) == 0 && read.Input == podmeta.InputPatch {
 		r.Form, problems = nominal.FromPatch(pod, read.Patch)

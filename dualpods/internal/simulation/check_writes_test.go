@@ -9,6 +9,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/modelcache"
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
+	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -155,6 +157,7 @@ func (w *world) checkPlaced(p *process, pod *corev1.Pod) {
 		return
 	}
 	w.checkRequired(pod)
+	w.checkNear(pod, placed.Why)
 	if placed.Instance == "" {
 		return
 	}
@@ -181,6 +184,42 @@ func (w *world) checkPlaced(p *process, pod *corev1.Pod) {
 			w.violated("promised a taken GPU", "%s to %s", uuid, pod.Name)
 		}
 	}
+}
+
+// checkNear looks whether a model has long been in the stores of an open node though its
+// requester is told that it is near nowhere. Nodes without a label that is demanded are
+// not open, and not waited for.
+func (w *world) checkNear(pod *corev1.Pod, why string) {
+	uri := w.modelOf(pod)
+	if !strings.HasPrefix(why, "its model is near on no node") || strings.Contains(why, "Require") {
+		return
+	}
+	near := map[string]bool{} // nodes of whose launchers each has it
+	for _, of := range all[*corev1.Pod](w.api, pods) {
+		if of.Labels[podmeta.LabelComponent] != podmeta.ComponentLauncher {
+			continue
+		}
+		l, others := w.programs[string(of.UID)], true
+		if is, known := near[of.Spec.NodeName]; known {
+			others = is
+		}
+		near[of.Spec.NodeName] = others && l != nil && w.truth.steady(fact{"answers", l.uid, "", ""}, yes) && l.stores(uri)
+	}
+	for _, node := range sorted(near) {
+		if o, there := w.api.objects[nodes][node].(*corev1.Node); there && near[node] && !o.Spec.Unschedulable {
+			w.violated("placed blindly", "%s, whose model is on %s", pod.Name, node)
+		}
+	}
+}
+
+// stores says that a launcher has had a model whole for a while.
+func (l *launcher) stores(uri string) bool {
+	for id, m := range l.shown() {
+		if nodeview.Whole(nodeview.Kept(m), modelref.Name{Model: uri}) && time.Since(l.disk.versions[id].published) >= notices {
+			return true
+		}
+	}
+	return false
 }
 
 // checkRequired looks whether the label of a model is demanded where its cache says so,

@@ -68,8 +68,8 @@ func (p *process) ask(s *stream) {
 		switch {
 		case s.ended || p.dead:
 		case s.l.answers():
-			s.view.Connected = true
-			p.deliver(s, s.l.shown(), s.l.instancesNow())
+			s.view.Connected, s.view.Instances = true, s.l.instancesNow()
+			w.after(w.Between("hears models of "+s.l.name, time.Millisecond, time.Second), func() { p.hears(s.l) }) // by a stream of their own
 		default:
 			p.lose(s, "simulated: it does not answer")
 			w.after(w.Between("asks again "+s.l.name, 100*time.Millisecond, time.Second), func() { p.ask(s) })

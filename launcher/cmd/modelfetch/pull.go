@@ -133,7 +133,7 @@ func (p *pulling) run(ctx context.Context) (outcome fetchapi.Outcome, err error)
 	}
 	v := result.Version
 	fmt.Fprintf(p.log, "%s, revision %s, is whole: %s\n", v.Manifest.URI, v.Manifest.Revision, store.Files(v.Key))
-	return fetchapi.Outcome{ID: v.Key, Revision: v.Manifest.Revision, Bytes: v.Manifest.Bytes()}, nil
+	return fetchapi.Outcome{ID: v.Key, Revision: v.Manifest.Revision, Bytes: v.Manifest.Bytes(), Lacks: len(v.Manifest.Lacks("")) > 0}, nil
 }
 
 // often is how long there is between two lines of progress.

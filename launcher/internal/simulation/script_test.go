@@ -289,6 +289,14 @@ func drawScript(seed uint64) script {
 			out.steps = append(out.steps, step{at: at, what: "wake", id: "b"})
 		}
 	}
+	if d.theme.damage { // of one that may sleep nothing is known any more, and it never says anything again
+		id := one(d, "a", "b", "c", "d")
+		for _, s := range []step{{what: "sleep", id: id}, {what: "kill", limit: 2 * time.Second, damage: "an instance"}, {what: "hang for good", id: id}} {
+			at += d.between(time.Millisecond, 2*time.Second)
+			s.at = at
+			out.steps = append(out.steps, s)
+		}
+	}
 	out.end = at + d.between(2*time.Second, 20*time.Second)
 	return out
 }
