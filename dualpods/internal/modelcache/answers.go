@@ -92,6 +92,11 @@ func (c *Controller) note(w *World) {
 			c.answers[call] = a
 		}
 	}
+	c.noteRoom(launchers)
+}
+
+// noteRoom has those asked again that had no room, once there is more. The lock is held.
+func (c *Controller) noteRoom(launchers map[string]*Launcher) {
 	for call, a := range c.answers {
 		if l := launchers[call.Launcher]; a.Err != "" && a.Cause == fetchapi.ReasonCapacityExceeded && l != nil && l.Models != nil {
 			c.answers[call] = a.beside(l.published())

@@ -605,3 +605,20 @@ func TestOfNodesThatFailForDifferentReasonsEachIsTold(t *testing.T) {
 	assert.Equal(t, "CapacityExceeded node n1: it is full", says(v1alpha1.ConditionDegraded), "the reason is that of the message")
 	assert.Contains(t, says(v1alpha1.ConditionResolved), "AccessDenied the source refuses")
 }
+
+func TestWhyNobodyIsToHaveAModelIsToldWithWhatHelps(t *testing.T) {
+	says := func(change func(*World)) (reason, message string) {
+		w := world()
+		change(w)
+		c := &w.Caches[0]
+		Decide(w).Told["llama"].show(c)
+		is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionAvailable)
+		return is.Reason, is.Message
+	}
+	reason, message := says(func(w *World) { w.Groups["gpu"].Spec.NodeSelector["gpu"] = "no" })
+	assert.Equal(t, v1alpha1.ReasonNoNodes, reason)
+	assert.Contains(t, message, "no node is in the ModelCacheNodeGroups gpu of spec.nodeGroups: give nodes the labels")
+	reason, message = says((*World).delete)
+	assert.Equal(t, v1alpha1.ReasonRemoving, reason)
+	assert.Equal(t, "it is being deleted", message)
+}

@@ -51,7 +51,7 @@ func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 	s.Nodes, s.NodesLeftOut = listed(t.Nodes)
 	set := binding.SetterOf(&s.Conditions, c.Generation)
 	t.resolved(set)
-	t.available(s, set)
+	t.available(c, set)
 	switch {
 	case s.Downloading > 0:
 		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonDownloading, fmt.Sprintf("%d nodes fetch it", s.Downloading))
@@ -89,12 +89,16 @@ func (t *Told) resolved(set binding.Setter) {
 	}
 }
 
-func (t *Told) available(s *v1alpha1.ClusterModelCacheStatus, set binding.Setter) {
+func (t *Told) available(c *v1alpha1.ClusterModelCache, set binding.Setter) {
+	s := &c.Status
 	switch {
+	case !c.DeletionTimestamp.IsZero():
+		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonRemoving, "it is being deleted")
 	case t.Problem != "":
 		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNodeGroupMissing, t.Problem)
 	case s.Desired == 0:
-		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNoNodes, "no node is in its groups")
+		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNoNodes, fmt.Sprintf(
+			"no node is in the ModelCacheNodeGroups %s of spec.nodeGroups: give nodes the labels of their spec.nodeSelector or, where that is empty, have a LauncherConfig name the group in spec.modelCache.nodeGroup", groupsOf(c)))
 	case s.Ready == s.Desired:
 		set(v1alpha1.ConditionAvailable, true, v1alpha1.ReasonAllReady, "")
 	default:
