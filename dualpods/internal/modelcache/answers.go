@@ -23,6 +23,7 @@ type Call struct {
 // Answer is what has become of a call.
 type Answer struct {
 	Running bool
+	Since   time.Time // when it was made
 	At      time.Time // when it was answered
 	Tries   int       // that have failed, one after the other
 	Err     string    // of the last; empty: it was done
@@ -37,6 +38,10 @@ type Answer struct {
 // settle is how long after an answer the launcher's watch may take to show what has
 // come of the call.
 const settle = 10 * time.Second
+
+// moment is how long a call whose model's source has not answered keeps other models from
+// the store: a source that answers soon has its model fetched before another is asked for.
+const moment = 2 * time.Second
 
 // pending says that a call runs, or that what has come of it is not known yet.
 func (a Answer) pending(now time.Time) bool {
@@ -149,7 +154,7 @@ func (c *Controller) ask(call Call, wanted Wanted) {
 	if answer.Sum != wanted.Sum {
 		answer = Answer{Sum: wanted.Sum}
 	}
-	answer.Running = true
+	answer.Running, answer.Since = true, c.opts.Now()
 	c.answers[call] = answer
 	c.mu.Unlock()
 	c.calls.Go(func() {

@@ -109,7 +109,7 @@ type decision struct {
 func (d *decision) countFetching() {
 	d.fetching = map[string]int{}
 	for at, s := range d.stores {
-		if s.busy != "" {
+		if s.fetching {
 			d.fetches(at)
 		}
 		if !s.until.IsZero() {
@@ -268,8 +268,12 @@ func (d *decision) later(when time.Time) bool {
 // fetch has a launcher asked to fetch, and counts its node among those that do.
 func (d *decision) fetch(at store, call Call) {
 	d.ask(call)
-	d.stores[at].fetches("another model")
-	d.fetches(at)
+	s := d.stores[at]
+	if !s.fetching {
+		d.fetches(at)
+	}
+	s.called(call.Holder, Answer{Running: true, Since: d.Now}, d.Now)
+	d.later(s.until)
 }
 
 func (d *decision) ask(call Call) {

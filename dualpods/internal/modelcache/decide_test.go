@@ -232,6 +232,10 @@ var rows = map[string][]row{
 	"busy node": {{make: func(w *World) {
 		w.has(0, launcherapi.Model{ID: "other", URI: "hf://org/other", State: launcherapi.ModelDownloading, WantedBy: []string{"somebody"}})
 	}, state: v1alpha1.ModelNodeWaiting, why: "it fetches hf://org/other first"}, {make: func(w *World) {
+		w.Answers[Call{Launcher: "l1", Holder: "ClusterModelCache/other/u2"}] = Answer{At: now.Add(-time.Second), Model: launcherapi.Model{URI: "hf://org/other"}}
+	}, state: v1alpha1.ModelNodeWaiting, why: "it fetches hf://org/other first"}, {make: func(w *World) {
+		w.Answers[Call{Launcher: "l1", Holder: "ClusterModelCache/other/u2"}] = Answer{Running: true, Since: now.Add(1 - moment)}
+	}, state: v1alpha1.ModelNodeWaiting, why: "the source of ClusterModelCache other is asked first"}, {make: func(w *World) {
 		w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "launcher-3", Node: "n1", Group: "gpu", Path: "/models", Lost: now.Add(1 - settle)})
 	}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-3, which fell silent a moment ago, may be fetching"}},
 	"too many nodes": {
@@ -457,6 +461,36 @@ func TestOneNodeAtATimeFetchesWhereThatIsAskedFor(t *testing.T) {
 	assert.Len(t, Decide(w).Calls, 2, "each node fetches one model at a time")
 }
 
+func TestASourceThatDoesNotAnswerKeepsOtherModelsFromANodeForAMoment(t *testing.T) {
+	w := world()
+	w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
+	dead := w.Caches[0]
+	dead.Name, dead.UID, dead.Spec.Source.URI = "dead", types.UID("u2"), "https://dead/model"
+	w.Caches = append([]v1alpha1.ClusterModelCache{dead}, w.Caches...)
+	ask := Call{Launcher: "l1", Holder: Holder(&dead)}
+	plan := Decide(w)
+	assert.Equal(t, []Call{ask}, plan.Calls)
+	assert.Equal(t, "the source of ClusterModelCache dead is asked first", plan.Told["llama"].Nodes[0].Why)
+	assert.Equal(t, now.Add(moment), plan.Again, "nothing else tells that a source does not answer")
+
+	w.Answers[ask] = Answer{Running: true, Since: now}
+	w.Now = now.Add(moment - 1)
+	assert.Empty(t, Decide(w).Calls)
+	w.Now = now.Add(moment)
+	plan = Decide(w)
+	assert.Equal(t, []Call{fetch1}, plan.Calls)
+	assert.Contains(t, plan.Told["llama"].Nodes[1].Why, "1 of the nodes of group gpu fetch", "a node that asks is one of those that fetch, and one alone")
+
+	w.Answers[fetch1] = Answer{Running: true, Since: now}
+	third := w.Caches[1]
+	third.Name, third.UID = "third", types.UID("u3")
+	w.Caches = append(w.Caches, third)
+	w.has(0, launcherapi.Model{URI: "hf://org/llama", State: launcherapi.ModelDownloading})
+	plan = Decide(w)
+	assert.Empty(t, plan.Calls)
+	assert.Equal(t, "it fetches hf://org/llama first", plan.Told["third"].Nodes[0].Why)
+}
+
 func TestTheNodeThatAsksTheSourceIsAnotherAfterAFailure(t *testing.T) {
 	w := world()
 	w.Caches[0].Status.Revision = ""
@@ -488,6 +522,7 @@ func TestTwoLaunchersWithOneFolderHaveOneStore(t *testing.T) {
 
 func TestASilentLauncherIsLookedAtAgainOnceItCountsNoMore(t *testing.T) {
 	w := world()
+	w.Launchers = w.Launchers[:1]
 	w.Launchers[0].Models, w.Launchers[0].Lost = nil, now.Add(-time.Second)
 	assert.Equal(t, now.Add(settle-time.Second), Decide(w).Again)
 }

@@ -197,6 +197,8 @@ func (d *decision) mayNot(told *Told, at store, s *speaker, resolves func(store)
 		return s.busy
 	case d.room <= 0:
 		return "many launchers are being asked"
+	case s.fetching: // which has its node counted
+		return ""
 	}
 	for _, group := range d.groups[at] {
 		if limit := d.Groups[group].Spec.MaxConcurrentNodes; limit != nil && d.fetching[group] >= int(*limit) {
