@@ -45,12 +45,12 @@ type Told struct {
 	ID       string // of the version in the stores; empty: not known, or not the same in all
 	several  bool   // stores have different ones, whole
 	Bytes    int64
-	Problem  string            // of what it asks for: groups that are not there
-	Source   string            // why its source cannot be asked
-	Cause    string            // of that: a code
-	Causes   map[string]string // of the nodes that failed: codes, by node
-	Clean    bool              // nothing of it is left anywhere that answers
-	Blocked  string            // what keeps it from being removed
+	Problem  string             // of what it asks for: groups that are not there
+	Source   string             // why its source cannot be asked
+	Cause    string             // of that: a code
+	Failures map[string]failure // of the last tries, by node
+	Clean    bool               // nothing of it is left anywhere that answers
+	Blocked  string             // what keeps it from being removed
 
 	Credentials credentials
 	Denied      string // what a source has said that refuses them
@@ -127,7 +127,7 @@ func (d *decision) fetches(at store) {
 
 // cache decides for one cache.
 func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
-	told := &Told{Causes: map[string]string{}, Clean: !c.DeletionTimestamp.IsZero(), Revision: c.Status.Revision, ID: c.Status.ID}
+	told := &Told{Failures: map[string]failure{}, Clean: !c.DeletionTimestamp.IsZero(), Revision: c.Status.Revision, ID: c.Status.ID}
 	d.plan.Told[c.Name] = told
 	holder := Holder(c)
 	where := d.where(c, told)

@@ -184,7 +184,14 @@ var rows = map[string][]row{
 			w.gated("HF_TOKEN", "t")
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: "AccessDenied"})
 			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "that of others"}
-		}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
+		}, state: v1alpha1.ModelNodeFailed, why: "no; they are those of Secret hotseat-system/hub"},
+		{make: func(w *World) { // it has failed since it said yes
+			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "it has the digest sha256:b", Cause: "IntegrityMismatch"})
+			w.Answers[fetch1] = Answer{At: now.Add(-time.Second)}
+		}, state: v1alpha1.ModelNodeFailed, why: "it has the digest sha256:b"},
+		{make: func(w *World) { // what failed is tried again
+			w.Answers[fetch1] = Answer{Running: true, At: now.Add(-time.Minute), Tries: 1, Err: "it does not answer"}
+		}, state: v1alpha1.ModelNodeFailed, why: "it does not answer"},
 	},
 	"no credentials": {
 		{make: func(w *World) { w.gated() }, state: v1alpha1.ModelNodeWaiting, why: "there is no Secret hotseat-system/hub, which spec.credentials.secretRef names: make it"},
@@ -227,7 +234,7 @@ var rows = map[string][]row{
 		{make: func(w *World) {
 			w.Caches[0].Status.Revision = ""
 			w.Answers[Call{Launcher: "l2", Holder: holder}] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "there is no such model"}
-		}, state: v1alpha1.ModelNodeWaiting, why: "the source cannot be asked: there is no such model"},
+		}, state: v1alpha1.ModelNodeWaiting, why: "the source could not be asked: there is no such model"},
 	},
 	"busy node": {{make: func(w *World) {
 		w.has(0, launcherapi.Model{ID: "other", URI: "hf://org/other", State: launcherapi.ModelDownloading, WantedBy: []string{"somebody"}})
@@ -572,7 +579,7 @@ func TestAStatusTellsOfAllNodesAndListsThoseThatAreNotReady(t *testing.T) {
 	for n := range 300 {
 		node := v1alpha1.ModelNode{Node: fmt.Sprintf("node-%03d", n), State: v1alpha1.ModelNodeReady}
 		if n == 250 {
-			node.State, node.Why, told.Causes = v1alpha1.ModelNodeFailed, "no room", map[string]string{node.Node: "CapacityExceeded"}
+			node.State, node.Why, told.Failures = v1alpha1.ModelNodeFailed, "no room", map[string]failure{node.Node: {"no room", "CapacityExceeded"}}
 		}
 		told.Nodes = append(told.Nodes, node)
 	}

@@ -129,11 +129,11 @@ func (t *Told) degraded(s *v1alpha1.ClusterModelCacheStatus, set binding.Setter)
 	}
 }
 
-// firstFailed is the first node that failed for such a cause; an empty text: none did.
+// firstFailed is the first node whose last try failed for such a cause; an empty text: none did.
 func (t *Told) firstFailed(of func(cause string) bool) (cause, why string) {
 	for _, n := range t.Nodes {
-		if cause := t.Causes[n.Node]; n.State == v1alpha1.ModelNodeFailed && of(cause) {
-			return cause, "node " + n.Node + ": " + binding.Shortened(n.Why, maxWhy)
+		if f, failed := t.Failures[n.Node]; failed && of(f.cause) {
+			return f.cause, "node " + n.Node + ": " + binding.Shortened(f.why, maxWhy)
 		}
 	}
 	return "", ""
