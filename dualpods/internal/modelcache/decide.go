@@ -46,7 +46,8 @@ type Told struct {
 	several  bool   // stores have different ones, whole
 	Bytes    int64
 	Problem  string             // of what it asks for: groups that are not there
-	Source   string             // why its source cannot be asked
+	Asked    bool               // its source is, or was
+	Source   string             // why its source could not be asked
 	Cause    string             // of that: a code
 	Failures map[string]failure // of the last tries, by node
 	Clean    bool               // nothing of it is left anywhere that answers
@@ -244,6 +245,7 @@ func (d *decision) know(holder string, told *Told, named bool) {
 		}
 	}
 	for _, a := range d.pulls[holder] {
+		told.Asked = true
 		note(&a.Model)
 	}
 	switch told.several = len(whole) > 1; {

@@ -596,7 +596,7 @@ func TestAStatusTellsOfAllNodesAndListsThoseThatAreNotReady(t *testing.T) {
 		conditions[c.Type] = string(c.Status) + " " + c.Reason
 	}
 	assert.Equal(t, map[string]string{
-		"Resolved": "False NotAsked", "Available": "False NotReady", "Progressing": "False Idle",
+		"Resolved": "False CapacityExceeded", "Available": "False NotReady", "Progressing": "False Idle",
 		"Degraded": "True CapacityExceeded", "CapacityExceeded": "True CapacityExceeded",
 	}, conditions)
 }
@@ -646,6 +646,27 @@ func TestOfNodesThatFailForDifferentReasonsEachIsTold(t *testing.T) {
 	w.Answers[Call{Launcher: "l1", Holder: holder}], w.Answers[Call{Launcher: "l2", Holder: holder}] = w.Answers[Call{Launcher: "l2", Holder: holder}], w.Answers[Call{Launcher: "l1", Holder: holder}]
 	assert.Equal(t, "CapacityExceeded node n1: it is full", says(v1alpha1.ConditionDegraded), "the reason is that of the message")
 	assert.Contains(t, says(v1alpha1.ConditionResolved), "AccessDenied the source refuses")
+}
+
+func TestOfASourceThatWasAskedNobodyIsToldThatItWasNot(t *testing.T) {
+	for _, uri := range []string{"https://host/model", "hf://org/llama"} {
+		w := world()
+		c := &w.Caches[0]
+		c.Spec.Source.URI, c.Status.Revision = uri, ""
+		says := func(a Answer) string {
+			w.Answers[fetch1] = a
+			Decide(w).Told["llama"].show(c)
+			return meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionResolved).Reason
+		}
+		Decide(w).Told["llama"].show(c)
+		assert.Equal(t, v1alpha1.ReasonNotAsked, meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionResolved).Reason, uri)
+		assert.Equal(t, v1alpha1.ReasonAsked, says(Answer{Running: true, Since: now}), uri)
+		mute := Answer{At: now, Tries: 1, Err: "it does not answer", Cause: fetchapi.ReasonUnavailable}
+		assert.Equal(t, mute.Cause, says(mute), uri)
+		mute.Running = true
+		assert.Equal(t, mute.Cause, says(mute), "%s: it is asked again", uri)
+		assert.Equal(t, v1alpha1.ReasonFailed, says(Answer{At: now, Tries: 1, Err: "the address is wrong"}), uri)
+	}
 }
 
 func TestWhyNobodyIsToHaveAModelIsToldWithWhatHelps(t *testing.T) {

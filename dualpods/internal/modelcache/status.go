@@ -79,11 +79,16 @@ func (t *Told) blocked(c *v1alpha1.ClusterModelCache, set binding.Setter) {
 }
 
 func (t *Told) resolved(set binding.Setter) {
+	cause, failed := t.firstFailed(func(string) bool { return true })
 	switch {
 	case t.Revision != "":
 		set(v1alpha1.ConditionResolved, true, v1alpha1.ReasonResolved, "")
 	case t.Source != "":
 		set(v1alpha1.ConditionResolved, false, cmp.Or(t.Cause, v1alpha1.ReasonFailed), t.Source)
+	case failed != "":
+		set(v1alpha1.ConditionResolved, false, cmp.Or(cause, v1alpha1.ReasonFailed), failed)
+	case t.Asked:
+		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonAsked, "the source is asked, and has not said yet which version it has")
 	default:
 		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonNotAsked, "no node has asked the source yet")
 	}

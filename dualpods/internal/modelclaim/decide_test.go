@@ -272,6 +272,19 @@ func TestTheTableOfTheDocumentHasTheRowsOfTheCode(t *testing.T) {
 	assert.Equal(t, coded, written, "in this order: the first that fits counts")
 }
 
+func TestOfASourceThatWasAskedNobodyIsToldThatItWasNot(t *testing.T) {
+	w := world()
+	says := func() string {
+		Decide(w).Told.show(w.Cache)
+		return meta.FindStatusCondition(w.Cache.Status.Conditions, v1alpha1.ConditionResolved).Reason
+	}
+	assert.Equal(t, v1alpha1.ReasonNotAsked, says())
+	w.failed(1, firstPause, fetchapi.ReasonUnavailable)
+	assert.Equal(t, fetchapi.ReasonUnavailable, says())
+	w.runs(2)
+	assert.Equal(t, fetchapi.ReasonUnavailable, says(), "it is asked again")
+}
+
 func TestWhatTheLastTryMetIsToldUntilOneEndsWell(t *testing.T) {
 	w := world()
 	w.failed(1, firstPause, fetchapi.ReasonCapacityExceeded)
