@@ -198,6 +198,13 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 			check: func(t *testing.T, _ *World, _ *Plan, s *v1alpha1.ModelCacheStatus) {
 				assert.Equal(t, fetchapi.ReasonAccessDenied, meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionCredentialsAccepted).Reason)
 			}},
+		"its user may not write to the claim": {so: func(w *World) { w.gated(); w.failed(1, 0, fetchapi.ReasonClaimNotWritable) }, row: "failed", again: firstPause, reason: fetchapi.ReasonClaimNotWritable,
+			says: "it says why",
+			check: func(t *testing.T, _ *World, p *Plan, s *v1alpha1.ModelCacheStatus) {
+				assert.Equal(t, "it says why", p.Told.Why, "no credential helps")
+				assert.Equal(t, v1alpha1.ReasonSecretRead, meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionCredentialsAccepted).Reason)
+				assert.Equal(t, v1alpha1.ReasonNotAsked, meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionResolved).Reason)
+			}},
 		"its Pods were broken off again and again": {so: func(w *World) { w.runs(1); w.ends(batchv1.JobFailed, 0, ""); w.Workers = nil }, row: "failed", again: firstPause, reason: v1alpha1.ReasonFailed, says: "the Job's own words"},
 		"its Pod was killed for its memory": {so: func(w *World) {
 			w.runs(1)

@@ -17,7 +17,7 @@ import (
 const maxUsers = 16
 
 // noneOfTheSource are causes of failures that say nothing of the source.
-var noneOfTheSource = []string{fetchapi.ReasonCapacityExceeded, v1alpha1.ReasonClaimRefused, v1alpha1.ReasonJobRefused}
+var noneOfTheSource = []string{fetchapi.ReasonCapacityExceeded, fetchapi.ReasonClaimNotWritable, v1alpha1.ReasonClaimRefused, v1alpha1.ReasonJobRefused}
 
 // show puts what is known of a cache in its status.
 func (t *Told) show(c *v1alpha1.ModelCache) {
