@@ -45,6 +45,7 @@ type Told struct {
 	ID       string // of the version in the stores; empty: not known, or not the same in all
 	several  bool   // stores have different ones, whole
 	Bytes    int64
+	Groups   string             // of its nodes, with their labels
 	Problem  string             // of what it asks for: groups that are not there
 	Asked    bool               // its source is, or was
 	Source   string             // why its source could not be asked
@@ -132,6 +133,7 @@ func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
 	d.plan.Told[c.Name] = told
 	holder := Holder(c)
 	where := d.where(c, told)
+	told.Groups = d.groupsOf(c)
 	d.know(holder, told, strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme))
 	told.claim(c, d.World)
 	told.Credentials = d.shown[holder]

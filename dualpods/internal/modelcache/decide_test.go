@@ -680,7 +680,7 @@ func TestWhyNobodyIsToHaveAModelIsToldWithWhatHelps(t *testing.T) {
 	}
 	reason, message := says(func(w *World) { w.Groups["gpu"].Spec.NodeSelector["gpu"] = "no" })
 	assert.Equal(t, v1alpha1.ReasonNoNodes, reason)
-	assert.Contains(t, message, "no node is in the ModelCacheNodeGroups gpu of spec.nodeGroups: give nodes the labels")
+	assert.Contains(t, message, "no node is in the ModelCacheNodeGroups gpu (gpu=no) of spec.nodeGroups: give nodes the labels")
 	reason, message = says((*World).delete)
 	assert.Equal(t, v1alpha1.ReasonRemoving, reason)
 	assert.Equal(t, "it is being deleted", message)

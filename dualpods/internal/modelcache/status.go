@@ -103,7 +103,7 @@ func (t *Told) available(c *v1alpha1.ClusterModelCache, set binding.Setter) {
 		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNodeGroupMissing, t.Problem)
 	case s.Desired == 0:
 		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNoNodes, fmt.Sprintf(
-			"no node is in the ModelCacheNodeGroups %s of spec.nodeGroups: give nodes the labels of their spec.nodeSelector or, where that is empty, have a LauncherConfig name the group in spec.modelCache.nodeGroup", groupsOf(c)))
+			"no node is in the ModelCacheNodeGroups %s of spec.nodeGroups: give nodes the labels of one or, where it has none, have a LauncherConfig name it in spec.modelCache.nodeGroup", t.Groups))
 	case s.Ready == s.Desired:
 		set(v1alpha1.ConditionAvailable, true, v1alpha1.ReasonAllReady, "")
 	default:

@@ -212,3 +212,14 @@ func (v *view) nodesOf(group *v1alpha1.ModelCacheNodeGroup) []string {
 	slices.Sort(nodes)
 	return nodes
 }
+
+// groupsOf names the groups of a cache, with the labels of their nodes.
+func (v *view) groupsOf(c *v1alpha1.ClusterModelCache) string {
+	names := slices.Clone(c.Spec.Groups())
+	for i, name := range names {
+		if group := v.Groups[name]; group != nil && len(group.Spec.NodeSelector) > 0 {
+			names[i] += " (" + labels.FormatLabels(group.Spec.NodeSelector) + ")"
+		}
+	}
+	return strings.Join(names, ", ")
+}
