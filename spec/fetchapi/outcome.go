@@ -18,6 +18,9 @@ type Outcome struct {
 	Error    *Error `json:"error,omitempty"`    // nil: it is there, whole
 }
 
+// ReasonClaimNotWritable is an Outcome's alone: the store's folder may not be written.
+const ReasonClaimNotWritable = "ClaimNotWritable"
+
 // Statuses that `modelfetch pull` exits with, beside 0.
 const (
 	ExitRefused = 1 // why is in the outcome; another try at once meets the same

@@ -64,6 +64,7 @@ const (
 const (
 	ReasonResolved         = "Resolved"
 	ReasonNotAsked         = "NotAsked" // no launcher has asked the source yet
+	ReasonAsked            = "Asked"    // one has, or does, and knows no version yet
 	ReasonNodeGroupMissing = "NodeGroupMissing"
 	ReasonDownloading      = "Downloading"
 	ReasonRemoving         = "Removing"

@@ -52,6 +52,35 @@ func (c *claim) filled(args ...string) (o fetchapi.Outcome, code int, log string
 	return o, cmd.ProcessState.ExitCode(), said.String()
 }
 
+func TestAJobsProgramThatMayNotWriteToItsClaimSaysSo(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("NOT SHOWN: only root can run a command as somebody else")
+	}
+	hub := hubserver.New(t)
+	hub.Put("org/tiny", tiny(1000))
+	c := newClaim(t, hub)
+	program := filepath.Join(t.TempDir(), "modelfetch")
+	for _, dir := range []string{c.mount, filepath.Dir(program)} { // others do not get into the folders of a test
+		require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
+	}
+	cmd := c.fill("hf://org/tiny")
+	require.NoError(t, os.Link(cmd.Path, program))
+	result := c.mount + "/result"
+	require.NoError(t, os.WriteFile(result, nil, 0o666))
+	require.NoError(t, os.Chmod(result, 0o666))
+	cmd.Path, cmd.Dir, cmd.SysProcAttr = program, "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err, string(out))
+	text, err := os.ReadFile(result)
+	require.NoError(t, err)
+	var o fetchapi.Outcome
+	require.NoError(t, json.Unmarshal(text, &o), string(out))
+	assert.Equal(t, fetchapi.ExitRefused, cmd.ProcessState.ExitCode())
+	assert.Equal(t, fetchapi.ReasonClaimNotWritable, o.Error.Reason)
+	assert.Contains(t, o.Error.Detail, "the claim lets user 65534 not write; name one that it lets by spec.fetch.runAsUser")
+}
+
 func TestAJobsProgramFillsAClaimThatInstancesReadWithoutALease(t *testing.T) {
 	t.Parallel()
 	hub := hubserver.New(t)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods/internal/binding"
@@ -124,7 +125,7 @@ func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
 	case s.Launchers == 0 && !perNode:
 		c.Reason, c.Message = v1alpha1.ReasonNoneNeeded, "no requester needs one yet"
 	case s.Launchers == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNoNodes, "no node has the labels that it asks for"
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNoNodes, noNodes(f.template.Spec.NodeSelector)
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, fmt.Sprintf("%d of %d launchers are ready", s.Ready, s.Launchers)
 		if first := waiting(f.launchers); first != nil {
@@ -132,6 +133,14 @@ func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
 		}
 	}
 	return c
+}
+
+// noNodes says what no node has.
+func noNodes(selector map[string]string) string {
+	if len(selector) == 0 {
+		return "no node is one on which spec.podTemplate lets its launchers be, as by its affinity"
+	}
+	return fmt.Sprintf("no node on which its launchers may be has the labels %s, which spec.population.nodeSelector and spec.podTemplate ask for: give them to nodes, or ask for others", labels.FormatLabels(selector))
 }
 
 func allocationsChecked(config *v1alpha1.LauncherConfig) metav1.Condition {

@@ -81,6 +81,17 @@ func TestTheStatusCountsLaunchersAndSaysWhatTheyWaitFor(t *testing.T) {
 	}
 }
 
+func TestWhichLabelsNoNodeHasIsTold(t *testing.T) {
+	f := &finding{config: configOf(t, plain)}
+	f.config.Spec.Population.Mode = v1alpha1.PerNode
+	f.template.Spec.NodeSelector = map[string]string{"gpu": "h100", "zone": "a"}
+	is := available(f, &v1alpha1.LauncherConfigStatus{})
+	assert.Equal(t, v1alpha1.ReasonNoNodes, is.Reason)
+	assert.Contains(t, is.Message, "has the labels gpu=h100,zone=a, which spec.population.nodeSelector and spec.podTemplate ask for")
+	f.template.Spec.NodeSelector = nil
+	assert.NotContains(t, available(f, &v1alpha1.LauncherConfigStatus{}).Message, "labels")
+}
+
 func TestALauncherWithARecordThatNobodyCanReadCountsAsBound(t *testing.T) {
 	assert.False(t, bound(launcherPod("a", "", nil)))
 	assert.True(t, bound(launcherPod("a", "", func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationBindingPrefix+"x"] = "damaged" })))

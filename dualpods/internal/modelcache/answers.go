@@ -23,10 +23,12 @@ type Call struct {
 // Answer is what has become of a call.
 type Answer struct {
 	Running bool
+	Since   time.Time // when it was made
 	At      time.Time // when it was answered
 	Tries   int       // that have failed, one after the other
 	Err     string    // of the last; empty: it was done
 	Cause   string    // of the error, a code such as NotFound
+	Before  failure   // of the last try before that failed, until the store has the model whole
 	Model   launcherapi.Model
 	Sum     string // Wanted.Sum of what was asked for
 	// Held is what the launcher's store held, in bytes, when it was looked at last since it
@@ -37,6 +39,21 @@ type Answer struct {
 // settle is how long after an answer the launcher's watch may take to show what has
 // come of the call.
 const settle = 10 * time.Second
+
+// failure is why something has failed, and a code for it; the zero value: nothing has.
+type failure struct{ why, cause string }
+
+// last is how the last try failed that did.
+func (a Answer) last() failure {
+	if a.Err != "" {
+		return failure{a.Err, a.Cause}
+	}
+	return a.Before
+}
+
+// moment is how long a call whose model's source has not answered keeps other models from
+// the store: a source that answers soon has its model fetched before another is asked for.
+const moment = 2 * time.Second
 
 // pending says that a call runs, or that what has come of it is not known yet.
 func (a Answer) pending(now time.Time) bool {
@@ -149,7 +166,7 @@ func (c *Controller) ask(call Call, wanted Wanted) {
 	if answer.Sum != wanted.Sum {
 		answer = Answer{Sum: wanted.Sum}
 	}
-	answer.Running = true
+	answer.Running, answer.Since = true, c.opts.Now()
 	c.answers[call] = answer
 	c.mu.Unlock()
 	c.calls.Go(func() {
@@ -169,6 +186,7 @@ func (c *Controller) ask(call Call, wanted Wanted) {
 		if call.Remove != "" && launcher.CodeOf(err) == launcherapi.CodeNotFound {
 			err = nil
 		}
+		answer.Before = answer.last()
 		answer.Running, answer.At, answer.Err, answer.Cause = false, c.opts.Now(), "", ""
 		if err != nil {
 			answer.Tries++

@@ -6,10 +6,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"hotseat.dev/hotseat/dualpods/internal/nodeview"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
 func TestAnswersAreForgottenOnceNobodyNeedsThem(t *testing.T) {
@@ -74,4 +78,35 @@ func TestTheFirstPassWaitsForLaunchersThatWillBeHeard(t *testing.T) {
 		s.now = s.now.Add(1)
 		assert.True(t, passes(), "%s: not for ever", what)
 	}
+}
+
+func TestWhileWhatFailedIsTriedAgainTheLastFailureStaysTold(t *testing.T) {
+	s := newGatedSite(t)
+	s.token("HF_TOKEN", "wrong-token")
+	s.pass()
+	s.pass()
+	var cache v1alpha1.ClusterModelCache
+	degraded := func() metav1.Condition {
+		require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Name: "llama"}, &cache))
+		return *meta.FindStatusCondition(cache.Status.Conditions, v1alpha1.ConditionDegraded)
+	}
+	failed := degraded()
+	require.Equal(t, v1alpha1.ReasonAccessDenied, failed.Reason)
+	assert.Contains(t, s.announced(), "Warning AccessDenied")
+
+	s.gate.token = "wrong-token" // the source lets it read by now
+	s.now = s.now.Add(firstPause)
+	s.pass()
+	assert.Equal(t, failed, degraded())
+	require.Equal(t, commit, cache.Status.Revision, "the launcher has said yes")
+	shows := func(state string) {
+		s.models["id"] = nodeview.Kept(launcherapi.Model{ID: "id", State: state, WantedBy: []string{holder}, PrivateBy: []string{holder}})
+		s.pass()
+	}
+	shows(launcherapi.ModelDownloading)
+	assert.Equal(t, failed, degraded())
+	assert.Equal(t, v1alpha1.ModelNodeDownloading, cache.Status.Nodes[0].State)
+	assert.Empty(t, s.announced(), "nothing is new")
+	shows(launcherapi.ModelReady)
+	assert.Equal(t, v1alpha1.ReasonNoneFailed, degraded().Reason)
 }

@@ -36,6 +36,7 @@ type gate struct {
 	token   string
 	silent  bool // it does not tell its models,
 	refuses bool // and says why
+	models  map[string]nodeview.Model
 
 	mu    sync.Mutex
 	asked []launcherapi.ModelRequest
@@ -65,7 +66,7 @@ func (g *gate) View(string) nodeview.View {
 	if g.silent {
 		return nodeview.View{ModelsAsked: g.refuses}
 	}
-	return nodeview.View{Connected: true, Certified: true, Models: map[string]nodeview.Model{}, ModelsAsked: true}
+	return nodeview.View{Connected: true, Certified: true, Models: g.models, ModelsAsked: true}
 }
 
 func (g *gate) Client(string) Client { return g }
@@ -100,7 +101,7 @@ func newGatedSite(t *testing.T) *gatedSite {
 		Spec: corev1.PodSpec{NodeName: "n1", Volumes: []corev1.Volume{{Name: podmeta.VolumeModels, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/models"}}}}},
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"gpu": "yes"}}}
-	s := &gatedSite{gate: &gate{token: "right-token"}, t: t, now: now, again: make(chan struct{}, 9), events: events.NewFakeRecorder(99)}
+	s := &gatedSite{gate: &gate{token: "right-token", models: map[string]nodeview.Model{}}, t: t, now: now, again: make(chan struct{}, 9), events: events.NewFakeRecorder(99)}
 	s.api = fake.NewClientBuilder().WithScheme(scheme).WithObjects(cache, group, pod, node).WithStatusSubresource(cache).
 		WithIndex(&corev1.Pod{}, IndexStore, func(o client.Object) []string { return IndexedStore(o.(*corev1.Pod)) }).
 		WithIndex(&corev1.Pod{}, modelvolume.Index, func(o client.Object) []string { return modelvolume.Indexed(o.(*corev1.Pod)) }).Build()

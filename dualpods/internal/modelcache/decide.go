@@ -45,12 +45,14 @@ type Told struct {
 	ID       string // of the version in the stores; empty: not known, or not the same in all
 	several  bool   // stores have different ones, whole
 	Bytes    int64
-	Problem  string            // of what it asks for: groups that are not there
-	Source   string            // why its source cannot be asked
-	Cause    string            // of that: a code
-	Causes   map[string]string // of the nodes that failed: codes, by node
-	Clean    bool              // nothing of it is left anywhere that answers
-	Blocked  string            // what keeps it from being removed
+	Groups   string             // of its nodes, with their labels
+	Problem  string             // of what it asks for: groups that are not there
+	Asked    bool               // its source is, or was
+	Source   string             // why its source could not be asked
+	Cause    string             // of that: a code
+	Failures map[string]failure // of the last tries, by node
+	Clean    bool               // nothing of it is left anywhere that answers
+	Blocked  string             // what keeps it from being removed
 
 	Credentials credentials
 	Denied      string // what a source has said that refuses them
@@ -109,7 +111,7 @@ type decision struct {
 func (d *decision) countFetching() {
 	d.fetching = map[string]int{}
 	for at, s := range d.stores {
-		if s.busy != "" {
+		if s.fetching {
 			d.fetches(at)
 		}
 		if !s.until.IsZero() {
@@ -127,10 +129,11 @@ func (d *decision) fetches(at store) {
 
 // cache decides for one cache.
 func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
-	told := &Told{Causes: map[string]string{}, Clean: !c.DeletionTimestamp.IsZero(), Revision: c.Status.Revision, ID: c.Status.ID}
+	told := &Told{Failures: map[string]failure{}, Clean: !c.DeletionTimestamp.IsZero(), Revision: c.Status.Revision, ID: c.Status.ID}
 	d.plan.Told[c.Name] = told
 	holder := Holder(c)
 	where := d.where(c, told)
+	told.Groups = d.groupsOf(c)
 	d.know(holder, told, strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme))
 	told.claim(c, d.World)
 	told.Credentials = d.shown[holder]
@@ -244,6 +247,7 @@ func (d *decision) know(holder string, told *Told, named bool) {
 		}
 	}
 	for _, a := range d.pulls[holder] {
+		told.Asked = true
 		note(&a.Model)
 	}
 	switch told.several = len(whole) > 1; {
@@ -268,8 +272,12 @@ func (d *decision) later(when time.Time) bool {
 // fetch has a launcher asked to fetch, and counts its node among those that do.
 func (d *decision) fetch(at store, call Call) {
 	d.ask(call)
-	d.stores[at].fetches("another model")
-	d.fetches(at)
+	s := d.stores[at]
+	if !s.fetching {
+		d.fetches(at)
+	}
+	s.called(call.Holder, Answer{Running: true, Since: d.Now}, d.Now)
+	d.later(s.until)
 }
 
 func (d *decision) ask(call Call) {

@@ -184,7 +184,14 @@ var rows = map[string][]row{
 			w.gated("HF_TOKEN", "t")
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: "AccessDenied"})
 			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "that of others"}
-		}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
+		}, state: v1alpha1.ModelNodeFailed, why: "no; they are those of Secret hotseat-system/hub"},
+		{make: func(w *World) { // it has failed since it said yes
+			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "it has the digest sha256:b", Cause: "IntegrityMismatch"})
+			w.Answers[fetch1] = Answer{At: now.Add(-time.Second)}
+		}, state: v1alpha1.ModelNodeFailed, why: "it has the digest sha256:b"},
+		{make: func(w *World) { // what failed is tried again
+			w.Answers[fetch1] = Answer{Running: true, At: now.Add(-time.Minute), Tries: 1, Err: "it does not answer"}
+		}, state: v1alpha1.ModelNodeFailed, why: "it does not answer"},
 	},
 	"no credentials": {
 		{make: func(w *World) { w.gated() }, state: v1alpha1.ModelNodeWaiting, why: "there is no Secret hotseat-system/hub, which spec.credentials.secretRef names: make it"},
@@ -227,11 +234,15 @@ var rows = map[string][]row{
 		{make: func(w *World) {
 			w.Caches[0].Status.Revision = ""
 			w.Answers[Call{Launcher: "l2", Holder: holder}] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "there is no such model"}
-		}, state: v1alpha1.ModelNodeWaiting, why: "the source cannot be asked: there is no such model"},
+		}, state: v1alpha1.ModelNodeWaiting, why: "the source could not be asked: there is no such model"},
 	},
 	"busy node": {{make: func(w *World) {
 		w.has(0, launcherapi.Model{ID: "other", URI: "hf://org/other", State: launcherapi.ModelDownloading, WantedBy: []string{"somebody"}})
 	}, state: v1alpha1.ModelNodeWaiting, why: "it fetches hf://org/other first"}, {make: func(w *World) {
+		w.Answers[Call{Launcher: "l1", Holder: "ClusterModelCache/other/u2"}] = Answer{At: now.Add(-time.Second), Model: launcherapi.Model{URI: "hf://org/other"}}
+	}, state: v1alpha1.ModelNodeWaiting, why: "it fetches hf://org/other first"}, {make: func(w *World) {
+		w.Answers[Call{Launcher: "l1", Holder: "ClusterModelCache/other/u2"}] = Answer{Running: true, Since: now.Add(1 - moment)}
+	}, state: v1alpha1.ModelNodeWaiting, why: "the source of ClusterModelCache other is asked first"}, {make: func(w *World) {
 		w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "launcher-3", Node: "n1", Group: "gpu", Path: "/models", Lost: now.Add(1 - settle)})
 	}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-3, which fell silent a moment ago, may be fetching"}},
 	"too many nodes": {
@@ -457,6 +468,36 @@ func TestOneNodeAtATimeFetchesWhereThatIsAskedFor(t *testing.T) {
 	assert.Len(t, Decide(w).Calls, 2, "each node fetches one model at a time")
 }
 
+func TestASourceThatDoesNotAnswerKeepsOtherModelsFromANodeForAMoment(t *testing.T) {
+	w := world()
+	w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
+	dead := w.Caches[0]
+	dead.Name, dead.UID, dead.Spec.Source.URI = "dead", types.UID("u2"), "https://dead/model"
+	w.Caches = append([]v1alpha1.ClusterModelCache{dead}, w.Caches...)
+	ask := Call{Launcher: "l1", Holder: Holder(&dead)}
+	plan := Decide(w)
+	assert.Equal(t, []Call{ask}, plan.Calls)
+	assert.Equal(t, "the source of ClusterModelCache dead is asked first", plan.Told["llama"].Nodes[0].Why)
+	assert.Equal(t, now.Add(moment), plan.Again, "nothing else tells that a source does not answer")
+
+	w.Answers[ask] = Answer{Running: true, Since: now}
+	w.Now = now.Add(moment - 1)
+	assert.Empty(t, Decide(w).Calls)
+	w.Now = now.Add(moment)
+	plan = Decide(w)
+	assert.Equal(t, []Call{fetch1}, plan.Calls)
+	assert.Contains(t, plan.Told["llama"].Nodes[1].Why, "1 of the nodes of group gpu fetch", "a node that asks is one of those that fetch, and one alone")
+
+	w.Answers[fetch1] = Answer{Running: true, Since: now}
+	third := w.Caches[1]
+	third.Name, third.UID = "third", types.UID("u3")
+	w.Caches = append(w.Caches, third)
+	w.has(0, launcherapi.Model{URI: "hf://org/llama", State: launcherapi.ModelDownloading})
+	plan = Decide(w)
+	assert.Empty(t, plan.Calls)
+	assert.Equal(t, "it fetches hf://org/llama first", plan.Told["third"].Nodes[0].Why)
+}
+
 func TestTheNodeThatAsksTheSourceIsAnotherAfterAFailure(t *testing.T) {
 	w := world()
 	w.Caches[0].Status.Revision = ""
@@ -488,6 +529,7 @@ func TestTwoLaunchersWithOneFolderHaveOneStore(t *testing.T) {
 
 func TestASilentLauncherIsLookedAtAgainOnceItCountsNoMore(t *testing.T) {
 	w := world()
+	w.Launchers = w.Launchers[:1]
 	w.Launchers[0].Models, w.Launchers[0].Lost = nil, now.Add(-time.Second)
 	assert.Equal(t, now.Add(settle-time.Second), Decide(w).Again)
 }
@@ -537,7 +579,7 @@ func TestAStatusTellsOfAllNodesAndListsThoseThatAreNotReady(t *testing.T) {
 	for n := range 300 {
 		node := v1alpha1.ModelNode{Node: fmt.Sprintf("node-%03d", n), State: v1alpha1.ModelNodeReady}
 		if n == 250 {
-			node.State, node.Why, told.Causes = v1alpha1.ModelNodeFailed, "no room", map[string]string{node.Node: "CapacityExceeded"}
+			node.State, node.Why, told.Failures = v1alpha1.ModelNodeFailed, "no room", map[string]failure{node.Node: {"no room", "CapacityExceeded"}}
 		}
 		told.Nodes = append(told.Nodes, node)
 	}
@@ -554,7 +596,7 @@ func TestAStatusTellsOfAllNodesAndListsThoseThatAreNotReady(t *testing.T) {
 		conditions[c.Type] = string(c.Status) + " " + c.Reason
 	}
 	assert.Equal(t, map[string]string{
-		"Resolved": "False NotAsked", "Available": "False NotReady", "Progressing": "False Idle",
+		"Resolved": "False CapacityExceeded", "Available": "False NotReady", "Progressing": "False Idle",
 		"Degraded": "True CapacityExceeded", "CapacityExceeded": "True CapacityExceeded",
 	}, conditions)
 }
@@ -606,6 +648,27 @@ func TestOfNodesThatFailForDifferentReasonsEachIsTold(t *testing.T) {
 	assert.Contains(t, says(v1alpha1.ConditionResolved), "AccessDenied the source refuses")
 }
 
+func TestOfASourceThatWasAskedNobodyIsToldThatItWasNot(t *testing.T) {
+	for _, uri := range []string{"https://host/model", "hf://org/llama"} {
+		w := world()
+		c := &w.Caches[0]
+		c.Spec.Source.URI, c.Status.Revision = uri, ""
+		says := func(a Answer) string {
+			w.Answers[fetch1] = a
+			Decide(w).Told["llama"].show(c)
+			return meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionResolved).Reason
+		}
+		Decide(w).Told["llama"].show(c)
+		assert.Equal(t, v1alpha1.ReasonNotAsked, meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionResolved).Reason, uri)
+		assert.Equal(t, v1alpha1.ReasonAsked, says(Answer{Running: true, Since: now}), uri)
+		mute := Answer{At: now, Tries: 1, Err: "it does not answer", Cause: fetchapi.ReasonUnavailable}
+		assert.Equal(t, mute.Cause, says(mute), uri)
+		mute.Running = true
+		assert.Equal(t, mute.Cause, says(mute), "%s: it is asked again", uri)
+		assert.Equal(t, v1alpha1.ReasonFailed, says(Answer{At: now, Tries: 1, Err: "the address is wrong"}), uri)
+	}
+}
+
 func TestWhyNobodyIsToHaveAModelIsToldWithWhatHelps(t *testing.T) {
 	says := func(change func(*World)) (reason, message string) {
 		w := world()
@@ -617,7 +680,7 @@ func TestWhyNobodyIsToHaveAModelIsToldWithWhatHelps(t *testing.T) {
 	}
 	reason, message := says(func(w *World) { w.Groups["gpu"].Spec.NodeSelector["gpu"] = "no" })
 	assert.Equal(t, v1alpha1.ReasonNoNodes, reason)
-	assert.Contains(t, message, "no node is in the ModelCacheNodeGroups gpu of spec.nodeGroups: give nodes the labels")
+	assert.Contains(t, message, "no node is in the ModelCacheNodeGroups gpu (gpu=no) of spec.nodeGroups: give nodes the labels")
 	reason, message = says((*World).delete)
 	assert.Equal(t, v1alpha1.ReasonRemoving, reason)
 	assert.Equal(t, "it is being deleted", message)

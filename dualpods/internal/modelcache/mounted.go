@@ -23,7 +23,7 @@ func (t *Told) claim(c *v1alpha1.ClusterModelCache, w *World) {
 	case t.Mounted.problem != "":
 	case t.several:
 		t.Mounted.reason = v1alpha1.ReasonSeveralVersions
-		t.Mounted.problem = "ClusterModelCache " + c.Name + ": its nodes have different versions of the model, and a volume could have one: no claim is made; sources that tell versions by the times of files, as file:// does, have another on each node"
+		t.Mounted.problem = modelvolume.SeveralVersions(c.Name)
 	default:
 		t.Claim = modelvolume.ClaimOf(c.Name)
 	}

@@ -57,12 +57,14 @@ func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, gro
 		return n
 	case m.State == launcherapi.ModelDownloading:
 		n.State, n.Why, n.Percent = v1alpha1.ModelNodeDownloading, m.Reason, percent(m)
+		met(c, told, m, answer, &n)
 		return n
 	case answer.pending(d.Now):
 		n.Why = "launcher " + s.Name + " asks the source"
 		if !answer.Running {
 			d.later(answer.At.Add(settle))
 		}
+		met(c, told, m, answer, &n)
 		return n
 	}
 	if n.Why = told.Credentials.cannot(s.Launcher); n.Why == "" {
@@ -88,11 +90,7 @@ func (d *decision) lacks(c *v1alpha1.ClusterModelCache, told *Told, at store, s 
 	if free {
 		n.Why = "launcher " + s.Name + " asks the source"
 	}
-	if failed, why, cause := failure(m, answer); failed && cause == fetchapi.ReasonCapacityExceeded && givesWay(c) == 1 {
-		n.Why = "there is no room for it; with retention LRU it gives way to others, and is fetched once there is room without any other's going: " + why
-	} else if failed {
-		n.State, n.Why = v1alpha1.ModelNodeFailed, told.nodeFailed(at.node, why, cause)
-	}
+	met(c, told, m, answer, n)
 	if free && (answer.Err == "" || !d.later(answer.again())) {
 		d.fetch(at, Call{Launcher: s.UID, Holder: holder})
 	}
@@ -161,8 +159,11 @@ func percent(m nodeview.Model) int32 {
 
 // nodeFailed is failed, of a node.
 func (t *Told) nodeFailed(node, why, cause string) string {
-	t.Causes[node] = cmp.Or(t.Causes[node], cause)
-	return t.failed(why, cause)
+	why = t.failed(why, cause)
+	if _, told := t.Failures[node]; !told {
+		t.Failures[node] = failure{why, cause}
+	}
+	return why
 }
 
 // failed gives what is told of a failure, and notes when a source refuses.
@@ -174,15 +175,23 @@ func (t *Told) failed(why, cause string) string {
 	return why
 }
 
-// failure says that a fetch has failed, and why.
-func failure(m nodeview.Model, answer Answer) (failed bool, why, cause string) {
+// met tells what the last try of a node met that failed, also while another one is made.
+func met(c *v1alpha1.ClusterModelCache, told *Told, m nodeview.Model, answer Answer, n *v1alpha1.ModelNode) {
+	last, shown, waits := answer.last(), m.State == launcherapi.ModelFailed, n.State == v1alpha1.ModelNodeWaiting
+	if shown {
+		last = failure{m.Reason, m.Cause}
+	}
 	switch {
-	case m.State == launcherapi.ModelFailed:
-		return true, m.Reason, m.Cause
-	case answer.Err != "":
-		return true, answer.Err, answer.Cause
+	case last == failure{} && !shown:
+	case last.cause == fetchapi.ReasonCapacityExceeded && givesWay(c) == 1:
+		if waits {
+			n.Why = "there is no room for it; with retention LRU it gives way to others, and is fetched once there is room without any other's going: " + last.why
+		}
 	default:
-		return false, "", ""
+		why := told.nodeFailed(n.Node, last.why, last.cause)
+		if waits {
+			n.State, n.Why = v1alpha1.ModelNodeFailed, why
+		}
 	}
 }
 
@@ -190,13 +199,15 @@ func failure(m nodeview.Model, answer Answer) (failed bool, why, cause string) {
 func (d *decision) mayNot(told *Told, at store, s *speaker, resolves func(store) bool) string {
 	switch {
 	case !resolves(at) && told.Source != "":
-		return "the source cannot be asked: " + told.Source
+		return "the source could not be asked: " + told.Source
 	case !resolves(at):
 		return "another node asks the source which version it is"
 	case s.busy != "":
 		return s.busy
 	case d.room <= 0:
 		return "many launchers are being asked"
+	case s.fetching: // which has its node counted
+		return ""
 	}
 	for _, group := range d.groups[at] {
 		if limit := d.Groups[group].Spec.MaxConcurrentNodes; limit != nil && d.fetching[group] >= int(*limit) {

@@ -78,14 +78,11 @@ func (d *decision) resolves(c *v1alpha1.ClusterModelCache, holder string, told *
 	}
 	nobody := func(store) bool { return false }
 	last, full, asks := unresolved(d.pulls[holder])
-	if asks {
-		return nobody
-	}
 	if last.Err != "" {
 		told.Source, told.Cause = told.failed(last.Err, last.Cause), last.Cause
-		if d.later(last.again()) {
-			return nobody
-		}
+	}
+	if asks || last.Err != "" && d.later(last.again()) {
+		return nobody
 	}
 	first := d.asksNext(holder, told, where)
 	if first == nil && full.Err != "" { // there is room nowhere

@@ -79,11 +79,16 @@ func (t *Told) blocked(c *v1alpha1.ClusterModelCache, set binding.Setter) {
 }
 
 func (t *Told) resolved(set binding.Setter) {
+	cause, failed := t.firstFailed(func(string) bool { return true })
 	switch {
 	case t.Revision != "":
 		set(v1alpha1.ConditionResolved, true, v1alpha1.ReasonResolved, "")
 	case t.Source != "":
 		set(v1alpha1.ConditionResolved, false, cmp.Or(t.Cause, v1alpha1.ReasonFailed), t.Source)
+	case failed != "":
+		set(v1alpha1.ConditionResolved, false, cmp.Or(cause, v1alpha1.ReasonFailed), failed)
+	case t.Asked:
+		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonAsked, "the source is asked, and has not said yet which version it has")
 	default:
 		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonNotAsked, "no node has asked the source yet")
 	}
@@ -98,7 +103,7 @@ func (t *Told) available(c *v1alpha1.ClusterModelCache, set binding.Setter) {
 		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNodeGroupMissing, t.Problem)
 	case s.Desired == 0:
 		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNoNodes, fmt.Sprintf(
-			"no node is in the ModelCacheNodeGroups %s of spec.nodeGroups: give nodes the labels of their spec.nodeSelector or, where that is empty, have a LauncherConfig name the group in spec.modelCache.nodeGroup", groupsOf(c)))
+			"no node is in the ModelCacheNodeGroups %s of spec.nodeGroups: give nodes the labels of one or, where it has none, have a LauncherConfig name it in spec.modelCache.nodeGroup", t.Groups))
 	case s.Ready == s.Desired:
 		set(v1alpha1.ConditionAvailable, true, v1alpha1.ReasonAllReady, "")
 	default:
@@ -129,11 +134,11 @@ func (t *Told) degraded(s *v1alpha1.ClusterModelCacheStatus, set binding.Setter)
 	}
 }
 
-// firstFailed is the first node that failed for such a cause; an empty text: none did.
+// firstFailed is the first node whose last try failed for such a cause; an empty text: none did.
 func (t *Told) firstFailed(of func(cause string) bool) (cause, why string) {
 	for _, n := range t.Nodes {
-		if cause := t.Causes[n.Node]; n.State == v1alpha1.ModelNodeFailed && of(cause) {
-			return cause, "node " + n.Node + ": " + binding.Shortened(n.Why, maxWhy)
+		if f, failed := t.Failures[n.Node]; failed && of(f.cause) {
+			return f.cause, "node " + n.Node + ": " + binding.Shortened(f.why, maxWhy)
 		}
 	}
 	return "", ""

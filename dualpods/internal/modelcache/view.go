@@ -36,6 +36,7 @@ type speaker struct {
 	holds    map[string]nodeview.Model // by holder
 	busy     string                    // why nothing is fetched into the store now; empty: something may be
 	until    time.Time                 // it is busy only until then; zero: the launcher tells
+	fetching bool                      // something is fetched into it, or may begin to be at any moment
 	launched map[string]bool           // groups of the launchers of the store
 }
 
@@ -59,7 +60,7 @@ func look(w *World) *view {
 		}
 		v.pulls[call.Holder][call.Launcher] = a
 		if s := v.byUID[call.Launcher]; s != nil && a.pending(w.Now) && s.held(call.Holder).State != launcherapi.ModelReady {
-			s.fetches("another model")
+			s.called(call.Holder, a, w.Now)
 		}
 	}
 	places := map[store]bool{}
@@ -157,18 +158,34 @@ func (s *speaker) held(holder string) nodeview.Model {
 	return nodeview.Model{Model: &launcherapi.Model{}}
 }
 
-// fetches notes that a model is fetched into a store.
+// fetches notes that a model is fetched into a store; of several the first by name is told.
 func (s *speaker) fetches(what string) {
-	if s.busy == "" || !s.until.IsZero() {
-		s.busy, s.until = "it fetches "+what+" first", time.Time{}
+	s.fetching = true
+	if why := "it fetches " + what + " first"; s.busy == "" || !s.until.IsZero() || why < s.busy {
+		s.busy, s.until = why, time.Time{}
+	}
+}
+
+// called notes a call to fetch of which nothing is shown yet.
+func (s *speaker) called(holder string, a Answer, now time.Time) {
+	s.fetching = true
+	if until := a.Since.Add(moment); !a.Running {
+		s.fetches(cmp.Or(a.Model.URI, "another model"))
+	} else if until.After(now) {
+		s.busyUntil(until, "the source of ClusterModelCache "+nameOf(holder)+" is asked first")
 	}
 }
 
 // silent notes that a launcher of a store fell silent a moment ago. What it was asked to
 // fetch, and what it fetched, goes on as far as anybody knows.
 func (s *speaker) silent(l *Launcher) {
-	if until := l.Lost.Add(settle); s.busy == "" || until.After(s.until) && !s.until.IsZero() {
-		s.busy, s.until = "launcher "+l.Name+", which fell silent a moment ago, may be fetching", until
+	s.fetching = true
+	s.busyUntil(l.Lost.Add(settle), "launcher "+l.Name+", which fell silent a moment ago, may be fetching")
+}
+
+func (s *speaker) busyUntil(until time.Time, why string) {
+	if s.busy == "" || until.After(s.until) && !s.until.IsZero() {
+		s.busy, s.until = why, until
 	}
 }
 
@@ -194,4 +211,15 @@ func (v *view) nodesOf(group *v1alpha1.ModelCacheNodeGroup) []string {
 	}
 	slices.Sort(nodes)
 	return nodes
+}
+
+// groupsOf names the groups of a cache, with the labels of their nodes.
+func (v *view) groupsOf(c *v1alpha1.ClusterModelCache) string {
+	names := slices.Clone(c.Spec.Groups())
+	for i, name := range names {
+		if group := v.Groups[name]; group != nil && len(group.Spec.NodeSelector) > 0 {
+			names[i] += " (" + labels.FormatLabels(group.Spec.NodeSelector) + ")"
+		}
+	}
+	return strings.Join(names, ", ")
 }

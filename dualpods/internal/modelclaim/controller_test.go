@@ -293,7 +293,7 @@ func TestTheJobRunsAsTheServiceAccountAndIsShownTheSecretThatThisLists(t *testin
 	p.worker("w", `{"error":{"reason":"AccessDenied","detail":"the source refuses"}}`, batchv1.JobFailed)
 	assert.Equal(t, firstPause, p.passes(1).RequeueAfter)
 	assert.Equal(t, v1alpha1.ReasonAccessDenied, accepted())
-	assert.Contains(t, p.condition(v1alpha1.ConditionCredentialsAccepted).Message, "lists no Secret with HF_TOKEN")
+	assert.Contains(t, p.condition(v1alpha1.ConditionCredentialsAccepted).Message, "lists no Secret with HF_TOKEN: the Job shows what it is given as that account; where the source is to be shown a Secret, list one that has it")
 
 	p.account.ResourceVersion = "2" // an annotation of a cloud's, for example
 	p.passes(2)

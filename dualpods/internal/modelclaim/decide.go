@@ -64,12 +64,13 @@ type Told struct {
 	Pods        int
 }
 
-// Pauses after a failure, and until a Pod has been heard of that the cache may lack, or that
-// is made.
+// Pauses after a failure; until a Pod has been heard of that the cache may lack, or that is
+// made; and until the container of one that is on a node runs.
 const (
 	firstPause   = 10 * time.Second
 	longestPause = 5 * time.Minute
 	hearLimit    = 10 * time.Second
+	startLimit   = time.Minute
 )
 
 // Decide says what is to be done about a ModelCache, and what is told of it.
@@ -217,6 +218,13 @@ var keeping = []rule{
 	{"under way", func(w *World, p *Plan) bool {
 		p.Told.Fetches = "Job " + w.Job.Name + " fetches it"
 		reason, why := w.waits()
+		if since := w.placed(); why == "" && !since.IsZero() {
+			if left := startLimit - w.Now.Sub(since); left > 0 {
+				p.Again = left
+			} else {
+				reason, why = w.stuck()
+			}
+		}
 		if why == "" {
 			reason, why = v1alpha1.ReasonDownloading, p.Told.Fetches
 		}

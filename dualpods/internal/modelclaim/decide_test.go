@@ -55,6 +55,15 @@ func (w *World) runs(tries int32) {
 	w.Workers = []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "worker"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}}
 }
 
+// creates has that Job's Pod on a node for so long, where its container is made.
+func (w *World) creates(ago time.Duration) {
+	w.runs(1)
+	pod := w.Workers[0]
+	pod.Spec.NodeName, pod.Status.Phase = "n1", corev1.PodPending
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Time{Time: now.Add(-ago)}}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}
+}
+
 // ends has that Job come to its end, so long ago, and its Pod say so.
 func (w *World) ends(kind batchv1.JobConditionType, ago time.Duration, message string) {
 	w.Job.Status.Conditions = []batchv1.JobCondition{{Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Time{Time: now.Add(-ago)}, Message: "the Job's own words"}}
@@ -189,6 +198,13 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 			check: func(t *testing.T, _ *World, _ *Plan, s *v1alpha1.ModelCacheStatus) {
 				assert.Equal(t, fetchapi.ReasonAccessDenied, meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionCredentialsAccepted).Reason)
 			}},
+		"its user may not write to the claim": {so: func(w *World) { w.gated(); w.failed(1, 0, fetchapi.ReasonClaimNotWritable) }, row: "failed", again: firstPause, reason: fetchapi.ReasonClaimNotWritable,
+			says: "it says why",
+			check: func(t *testing.T, _ *World, p *Plan, s *v1alpha1.ModelCacheStatus) {
+				assert.Equal(t, "it says why", p.Told.Why, "no credential helps")
+				assert.Equal(t, v1alpha1.ReasonSecretRead, meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionCredentialsAccepted).Reason)
+				assert.Equal(t, v1alpha1.ReasonNotAsked, meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionResolved).Reason)
+			}},
 		"its Pods were broken off again and again": {so: func(w *World) { w.runs(1); w.ends(batchv1.JobFailed, 0, ""); w.Workers = nil }, row: "failed", again: firstPause, reason: v1alpha1.ReasonFailed, says: "the Job's own words"},
 		"its Pod was killed for its memory": {so: func(w *World) {
 			w.runs(1)
@@ -209,6 +225,11 @@ func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
 			w.Workers[0].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no node"}}
 		}, row: "under way", reason: v1alpha1.ReasonNotReady, says: "Pod worker has not been placed: no node"},
 
+		"its Pod's container is made": {so: func(w *World) { w.creates(startLimit - time.Second) }, row: "under way", again: time.Second, reason: v1alpha1.ReasonDownloading},
+		"its Pod's container does not come": {so: func(w *World) { w.creates(startLimit) }, row: "under way", reason: v1alpha1.ReasonNotReady,
+			says: "Pod worker is on node n1, and its container has not begun within 1m0s: kubectl describe pod/worker says why, as that a volume"},
+		"its ConfigMap is missing": {so: func(w *World) { w.Cache.Spec.Fetch.CAConfigMap = "ca"; w.creates(startLimit) }, row: "under way", reason: v1alpha1.ReasonNotReady,
+			says: "as that ConfigMap ca with the key ca.crt, which spec.fetch.caConfigMap names, or"},
 		"its Pod is to be made": {so: func(w *World) {
 			w.runs(1)
 			w.Workers, w.Job.CreationTimestamp = nil, metav1.Time{Time: now.Add(-time.Second)}
@@ -270,6 +291,19 @@ func TestTheTableOfTheDocumentHasTheRowsOfTheCode(t *testing.T) {
 		coded = append(coded, r.row)
 	}
 	assert.Equal(t, coded, written, "in this order: the first that fits counts")
+}
+
+func TestOfASourceThatWasAskedNobodyIsToldThatItWasNot(t *testing.T) {
+	w := world()
+	says := func() string {
+		Decide(w).Told.show(w.Cache)
+		return meta.FindStatusCondition(w.Cache.Status.Conditions, v1alpha1.ConditionResolved).Reason
+	}
+	assert.Equal(t, v1alpha1.ReasonNotAsked, says())
+	w.failed(1, firstPause, fetchapi.ReasonUnavailable)
+	assert.Equal(t, fetchapi.ReasonUnavailable, says())
+	w.runs(2)
+	assert.Equal(t, fetchapi.ReasonUnavailable, says(), "it is asked again")
 }
 
 func TestWhatTheLastTryMetIsToldUntilOneEndsWell(t *testing.T) {

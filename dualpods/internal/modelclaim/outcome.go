@@ -114,14 +114,42 @@ func (w *World) waits() (reason, why string) {
 	}
 	if len(w.Workers) > 0 {
 		if waits, stuck := podmeta.Waits(w.Workers[len(w.Workers)-1]); stuck {
-			reason = v1alpha1.ReasonNotReady
-			if pending {
-				reason = v1alpha1.ReasonClaimPending
-			}
-			return reason, "Pod " + w.Workers[len(w.Workers)-1].Name + " " + waits
+			return w.notReady(), "Pod " + w.Workers[len(w.Workers)-1].Name + " " + waits
 		}
 	}
 	return "", ""
+}
+
+func (w *World) notReady() (reason string) {
+	if w.Claim.Status.Phase != corev1.ClaimBound {
+		return v1alpha1.ReasonClaimPending
+	}
+	return v1alpha1.ReasonNotReady
+}
+
+// placed is since when the Job's Pod has a node on which its container does not run yet;
+// zero: it runs, or there is no such Pod.
+func (w *World) placed() time.Time {
+	if len(w.Workers) == 0 || w.Workers[len(w.Workers)-1].Status.Phase != corev1.PodPending {
+		return time.Time{}
+	}
+	for _, c := range w.Workers[len(w.Workers)-1].Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// stuck tells of a Pod whose container has not run on its node for long. What is missing
+// there the kubelet tells by an Event alone.
+func (w *World) stuck() (reason, why string) {
+	pod := w.Workers[len(w.Workers)-1]
+	missing := "a volume or an image"
+	if name := w.Cache.Spec.Fetch.CAConfigMap; name != "" {
+		missing = "ConfigMap " + name + " with the key " + caFile + ", which spec.fetch.caConfigMap names, or " + missing
+	}
+	return w.notReady(), fmt.Sprintf("Pod %s is on node %s, and its container has not begun within %v: kubectl describe pod/%s says why, as that %s is missing", pod.Name, pod.Spec.NodeName, startLimit, pod.Name, missing)
 }
 
 func (w *World) classField() string {

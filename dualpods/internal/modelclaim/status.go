@@ -17,7 +17,7 @@ import (
 const maxUsers = 16
 
 // noneOfTheSource are causes of failures that say nothing of the source.
-var noneOfTheSource = []string{fetchapi.ReasonCapacityExceeded, v1alpha1.ReasonClaimRefused, v1alpha1.ReasonJobRefused}
+var noneOfTheSource = []string{fetchapi.ReasonCapacityExceeded, fetchapi.ReasonClaimNotWritable, v1alpha1.ReasonClaimRefused, v1alpha1.ReasonJobRefused}
 
 // show puts what is known of a cache in its status.
 func (t *Told) show(c *v1alpha1.ModelCache) {
@@ -39,7 +39,7 @@ func (t *Told) show(c *v1alpha1.ModelCache) {
 		set(v1alpha1.ConditionResolved, true, v1alpha1.ReasonResolved, "")
 	case t.Failed != "" && !slices.Contains(noneOfTheSource, t.Cause):
 		set(v1alpha1.ConditionResolved, false, t.Cause, t.Failed)
-	default:
+	case t.Tries == 0 || meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionResolved) == nil: // else what the last try met stays
 		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonNotAsked, "what the source has is known once it is fetched")
 	}
 	switch {

@@ -186,13 +186,20 @@ func why(cache *v1alpha1.ClusterModelCache, name string, groups map[string]*v1al
 	if reason, message := Problem(cache, groups); reason != "" {
 		return reason, message
 	}
-	if is := meta.FindStatusCondition(cache.Status.Conditions, v1alpha1.ConditionMountable); cache.Status.ID == "" && is != nil && is.Reason == v1alpha1.ReasonSeveralVersions {
-		return is.Reason, is.Message
-	}
-	if cache.Status.ID == "" {
+	switch is := meta.FindStatusCondition(cache.Status.Conditions, v1alpha1.ConditionMountable); {
+	case cache.Status.ID != "":
+		return "", ""
+	case cache.Status.Ready > 0, is != nil && is.Reason == v1alpha1.ReasonSeveralVersions: // the condition comes once Pods name the claim
+		return v1alpha1.ReasonSeveralVersions, SeveralVersions(name)
+	default:
 		return v1alpha1.ReasonNotAsked, fmt.Sprintf("ClusterModelCache %s: no node knows yet which version the model has; the claim %s is made once one does", name, ClaimOf(name))
 	}
-	return "", ""
+}
+
+// SeveralVersions says why the model of a cache can be mounted by nobody whose nodes have
+// different versions of it.
+func SeveralVersions(cache string) string {
+	return "ClusterModelCache " + cache + ": its nodes have different versions of the model, and a volume could have one: no claim is made; sources that tell versions by the times of files, as file:// does, have another on each node"
 }
 
 // Problem says why the model of a cache can be mounted by nobody; empty: it can.

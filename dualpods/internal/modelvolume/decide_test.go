@@ -123,6 +123,8 @@ var rows = map[string][]row{
 		w.made()
 		w.cache().Status.ID = ""
 		w.cache().Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionMountable, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonSeveralVersions, Message: "ClusterModelCache llama.70b: …"}}
+	}, told: v1alpha1.ReasonSeveralVersions}, {make: func(w *World) { // of which the cache tells nothing yet, whose claim nobody has named
+		w.cache().Status.ID, w.cache().Status.Ready = "", 2
 	}, told: v1alpha1.ReasonSeveralVersions}},
 	"not resolved": {{make: func(w *World) { w.cache().Status.ID = "" }, told: v1alpha1.ReasonNotAsked}},
 	"of before": {

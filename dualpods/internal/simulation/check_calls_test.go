@@ -17,7 +17,7 @@ import (
 type callCheck struct {
 	w     *world
 	runs  map[*process]int            // calls
-	asked map[asking]*process         // to fetch, and not answered yet
+	asked map[asking]asked            // to fetch, and not answered yet
 	tries map[asking]*tries           // that have failed, one after the other
 	last  map[asking]fetchCredentials // that were shown
 }
@@ -25,6 +25,11 @@ type callCheck struct {
 type asking struct {
 	l      *launcher
 	holder string
+}
+
+type asked struct {
+	by    *process
+	since time.Time
 }
 
 type tries struct {
@@ -38,7 +43,7 @@ type tries struct {
 type fetchCredentials string
 
 func newCallCheck(w *world) *callCheck {
-	return &callCheck{w: w, runs: map[*process]int{}, asked: map[asking]*process{}, tries: map[asking]*tries{}, last: map[asking]fetchCredentials{}}
+	return &callCheck{w: w, runs: map[*process]int{}, asked: map[asking]asked{}, tries: map[asking]*tries{}, last: map[asking]fetchCredentials{}}
 }
 
 const mostCalls = 64
@@ -71,7 +76,7 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 	w.note("%s is asked to fetch %s for %s", l.name, r.URI, holder)
 	c.begin(p)
 	of := asking{l, holder}
-	defer func() { c.asked[of] = p }()
+	defer func() { c.asked[of] = asked{p, time.Now()} }()
 	shown := fetchCredentials(r.Credentials["HF_TOKEN"])
 	if c.last[of] != shown { // what has failed is tried again at once
 		delete(c.tries, of)
@@ -101,7 +106,7 @@ func (c *callCheck) pull(p *process, l *launcher, r launcherapi.ModelRequest) {
 		return
 	}
 	c.pauses(p, of)
-	for other, why := range c.fetches(p, at) {
+	for other, why := range c.fetches(p, at, moment) {
 		if other == at {
 			w.violated("two fetches into one store", "%s%s: %s is asked for %s, %s", at.node, at.path, l.name, holder, why)
 		}
@@ -134,8 +139,12 @@ func (c *callCheck) pauses(p *process, of asking) {
 	}
 }
 
-// fetches are the stores into which something is fetched, as far as a process knows that.
-func (c *callCheck) fetches(p *process, to store) map[store]string {
+// moment is how long a call that is not answered keeps others from its store.
+const moment = 1900 * time.Millisecond
+
+// fetches are the stores into which something is fetched, as far as a process knows that,
+// or may begin to be by what was asked for less than so long ago.
+func (c *callCheck) fetches(p *process, to store, recent time.Duration) map[store]string {
 	w, all := c.w, map[store]string{}
 	for _, l := range w.alive() {
 		at := store{l.disk.node, l.disk.path}
@@ -144,8 +153,8 @@ func (c *callCheck) fetches(p *process, to store) map[store]string {
 				all[at] = l.name + " fetches " + id
 			}
 		}
-		for of, by := range c.asked {
-			if of.l == l && by == p && (at != to || !l.silent) {
+		for of, a := range c.asked {
+			if of.l == l && a.by == p && time.Since(a.since) < recent && (at != to || !l.silent) {
 				if v := w.held(at, of.holder); v == nil || !v.whole() {
 					all[at] = l.name + " is asked for " + of.holder
 				}
@@ -169,7 +178,7 @@ func (c *callCheck) knows(p *process, l *launcher, f *pull) bool {
 // nodes looks whether more nodes of a group fetch than may.
 func (c *callCheck) nodes(p *process, at store) {
 	w := c.w
-	fetching := c.fetches(p, at)
+	fetching := c.fetches(p, at, time.Hour)
 	for _, g := range all[*v1alpha1.ModelCacheNodeGroup](w.api, groups) {
 		if _, steady := w.truth.is(fact{"group", g.Name, "", ""}, notices); !steady || g.Spec.MaxConcurrentNodes == nil || g.Spec.Path != at.path {
 			continue
@@ -191,7 +200,7 @@ func (c *callCheck) nodes(p *process, at store) {
 func (c *callCheck) pulled(p *process, l *launcher, r launcherapi.ModelRequest, m launcherapi.Model, err error) {
 	c.runs[p]--
 	of := asking{l, r.WantedBy}
-	if c.asked[of] == p {
+	if c.asked[of].by == p {
 		delete(c.asked, of)
 	}
 	if p.dead {

@@ -87,7 +87,7 @@ func (s Shown) Remedy(kind, why, cause string) string {
 	case cause != fetchapi.ReasonAccessDenied:
 		return why
 	case s.Note != "":
-		return why + "; " + s.Note
+		return why + "; " + s.Note + "; where the source is to be shown a Secret, list one that has it among the secrets of the account"
 	case s.Of != "":
 		return why + "; they are those of " + s.Of + ", which is looked at again as soon as it changes"
 	default:

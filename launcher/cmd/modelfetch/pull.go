@@ -153,7 +153,7 @@ func (p *pulling) open(ctx context.Context) (*modelstore.Store, error) {
 		case err == nil:
 			return store, nil
 		case errors.Is(err, os.ErrPermission):
-			return nil, &fetchapi.Error{Reason: fetchapi.ReasonAccessDenied, Detail: fmt.Sprintf("%v: the claim lets user %d not write; name one that it lets by spec.fetch.runAsUser", err, os.Getuid())}
+			return nil, &fetchapi.Error{Reason: fetchapi.ReasonClaimNotWritable, Detail: fmt.Sprintf("%v: the claim lets user %d not write; name one that it lets by spec.fetch.runAsUser", err, os.Getuid())}
 		case !locked:
 			return nil, &fetchapi.Error{Reason: fetchapi.ReasonInternal, Detail: err.Error()}
 		case !told:
