@@ -164,15 +164,15 @@ func (c *callCheck) fetches(p *process, to store, recent time.Duration) map[stor
 	return all
 }
 
-// knows says that a process has to know of a fetch: it has asked for that, or has heard
-// the launcher for long enough; of one that has fallen silent that counts for a while.
+// knows says that a process has to know of a fetch: it has asked for that, and was answered
+// before it might ask for another one, or has heard the launcher for long enough; of one that has fallen silent that counts for a while.
 func (c *callCheck) knows(p *process, l *launcher, f *pull) bool {
 	if l.silent {
 		fresh := time.Since(l.silence) < 9*time.Second && p.born.Before(l.silence.Add(-notices))
 		return fresh && f.began.Before(l.silence.Add(-2*longestLag)) && l.reachable.Before(l.silence.Add(-notices))
 	}
 	heard := l.reachable.Before(f.began) || time.Since(l.reachable) > notices
-	return f.by == p && heard || time.Since(f.began) > notices && time.Since(l.reachable) > notices && time.Since(p.born) > notices
+	return f.by == p && heard && !f.slow || time.Since(f.began) > notices && time.Since(l.reachable) > notices && time.Since(p.born) > notices
 }
 
 // nodes looks whether more nodes of a group fetch than may.
@@ -200,6 +200,7 @@ func (c *callCheck) nodes(p *process, at store) {
 func (c *callCheck) pulled(p *process, l *launcher, r launcherapi.ModelRequest, m launcherapi.Model, err error) {
 	c.runs[p]--
 	of := asking{l, r.WantedBy}
+	slow := time.Since(c.asked[of].since) >= moment
 	if c.asked[of].by == p {
 		delete(c.asked, of)
 	}
@@ -214,7 +215,7 @@ func (c *callCheck) pulled(p *process, l *launcher, r launcherapi.ModelRequest, 
 		delete(c.tries, of)
 	default:
 		if f := l.fetching[m.ID]; f != nil {
-			f.by = p
+			f.by, f.slow = p, slow
 		}
 	}
 }

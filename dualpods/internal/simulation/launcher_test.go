@@ -49,6 +49,7 @@ type pull struct {
 	version *version
 	began   time.Time // when it was admitted; zero: it is not yet
 	by      *process  // that has asked for it, and heard the answer; nil: none
+	slow    bool      // the answer took so long that it might ask for another one meanwhile
 	end     func(error)
 	ended   bool
 }

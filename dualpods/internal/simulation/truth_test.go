@@ -179,13 +179,13 @@ func (t *truth) cache(c *v1alpha1.ClusterModelCache, spoken map[store]bool) {
 		state, folders := noPlace, []string{}
 		for at := range w.wanted(c, node) {
 			t.set(fact{"wanted", string(c.UID), at.node, at.path}, yes)
-			folders = append(folders, at.path)
-			now := has
+			now, folder := has, at.path
 			if v := w.held(at, holder); v == nil || !v.whole() {
-				now = lacks
+				now, folder = lacks, at.path+" lacks it"
 			} else if !spoken[at] {
 				now = unheard
 			}
+			folders = append(folders, folder)
 			if state == noPlace || now == lacks || now == unheard && state == has {
 				state = now
 			}
