@@ -488,6 +488,10 @@ func TestASourceThatDoesNotAnswerKeepsOtherModelsFromANodeForAMoment(t *testing.
 	assert.Equal(t, []Call{fetch1}, plan.Calls)
 	assert.Contains(t, plan.Told["llama"].Nodes[1].Why, "1 of the nodes of group gpu fetch", "a node that asks is one of those that fetch, and one alone")
 
+	w.has(1, launcherapi.Model{ID: "third", State: launcherapi.ModelDownloading, WantedBy: []string{"somebody"}})
+	assert.Empty(t, Decide(w).Calls, "as many other nodes fetch as may")
+	delete(w.Launchers[1].Models, "third")
+
 	w.Answers[fetch1] = Answer{Running: true, Since: now}
 	third := w.Caches[1]
 	third.Name, third.UID = "third", types.UID("u3")

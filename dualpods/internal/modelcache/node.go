@@ -206,12 +206,14 @@ func (d *decision) mayNot(told *Told, at store, s *speaker, resolves func(store)
 		return s.busy
 	case d.room <= 0:
 		return "many launchers are being asked"
-	case s.fetching: // which has its node counted
-		return ""
+	}
+	itself := 0
+	if s.fetching { // a source is asked, which may take long
+		itself = 1
 	}
 	for _, group := range d.groups[at] {
-		if limit := d.Groups[group].Spec.MaxConcurrentNodes; limit != nil && d.fetching[group] >= int(*limit) {
-			return fmt.Sprintf("%d of the nodes of group %s fetch, which are as many as may at the same time", d.fetching[group], group)
+		if limit := d.Groups[group].Spec.MaxConcurrentNodes; limit != nil && d.fetching[group]-itself >= int(*limit) {
+			return fmt.Sprintf("%d of the nodes of group %s fetch, which are as many as may at the same time", d.fetching[group]-itself, group)
 		}
 	}
 	return ""
