@@ -12,16 +12,14 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/smalldisk"
 )
 
 func TestWhatTheStoreHasNoRoomForIsToldApartFromWhatItMayNotWrite(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "models")
 	wants := filepath.Join(dir, "wants")
 	require.NoError(t, os.MkdirAll(wants, 0o700))
-	if err := unix.Mount("tmpfs", wants, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "size=1m,nr_inodes=20"); err != nil {
-		t.Skipf("NOT TESTED: A DISK CANNOT BE MADE FULL, SINCE ONLY ROOT MAY MOUNT ONE: %v", err)
-	}
-	t.Cleanup(func() { assert.NoError(t, unix.Unmount(wants, unix.MNT_DETACH)) })
+	smalldisk.Mount(t, wants, 20)
 	k, _ := keeps(t, "right", dir)
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"})
 	require.NoError(t, err)
@@ -39,10 +37,7 @@ func TestWhatTheStoreHasNoRoomForIsToldApartFromWhatItMayNotWrite(t *testing.T) 
 			assert.Contains(t, told.Detail, wants)
 		}
 	}
-	for err == nil {
-		_, err = os.MkdirTemp(wants, ".ballast")
-	}
-	require.ErrorIs(t, err, unix.ENOSPC)
+	smalldisk.Fill(t, wants)
 	refused(launcherapi.CodeStorage, fetchapi.ReasonCapacityExceeded)
 	require.NoError(t, unix.Mount("", wants, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 	refused(launcherapi.CodeNoAccess, "")

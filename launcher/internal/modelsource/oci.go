@@ -97,7 +97,8 @@ func (s *artifact) logins(given fetchapi.Credentials) (credentials.Store, error)
 	}
 	ctx, host := context.Background(), s.repo.Reference.Registry
 	address := credentials.ServerAddressFromRegistry(host) // by which the login of this registry is asked for
-	if address != host {                                   // Docker's own: an address with a path, while logins are kept by hosts
+	if address != host {
+		// That of Docker's own is an address with a path, while logins are kept by hosts.
 		var kept auth.Credential
 		var errs []error
 		for _, name := range fetchapi.DockerHosts {

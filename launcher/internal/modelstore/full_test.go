@@ -1,14 +1,14 @@
 package modelstore
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/test/smalldisk"
 )
 
 // onSmallDisk opens a store on a disk of its own, and gives what leaves no room there for
@@ -16,18 +16,9 @@ import (
 func onSmallDisk(t *testing.T, o Options) (s *Store, fill func()) {
 	t.Helper()
 	disk := t.TempDir()
-	if err := unix.Mount("tmpfs", disk, "tmpfs", unix.MS_NODEV|unix.MS_NOSUID, "size=1m,nr_inodes=200"); err != nil {
-		t.Skipf("NOT TESTED: A DISK CANNOT BE MADE FULL, SINCE ONLY ROOT MAY MOUNT ONE: %v", err)
-	}
-	t.Cleanup(func() { assert.NoError(t, unix.Unmount(disk, unix.MNT_DETACH)) })
+	smalldisk.Mount(t, disk, 200)
 	o.Dir = filepath.Join(disk, "models")
-	return open(t, o), func() {
-		var err error
-		for err == nil {
-			_, err = os.MkdirTemp(disk, "ballast")
-		}
-		require.ErrorIs(t, err, unix.ENOSPC)
-	}
+	return open(t, o), func() { smalldisk.Fill(t, disk) }
 }
 
 func TestOfAFullDiskModelsAreRemovedAndGiveWay(t *testing.T) {
