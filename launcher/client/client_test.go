@@ -18,9 +18,9 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
-	"hotseat.dev/hotseat/launcher/internal/api"
-	"hotseat.dev/hotseat/launcher/internal/api/apitest"
-	"hotseat.dev/hotseat/launcher/internal/swap"
+	"hotseat.dev/hotseat/launcher/internal/core/swap"
+	"hotseat.dev/hotseat/launcher/internal/edges/api"
+	"hotseat.dev/hotseat/launcher/internal/edges/api/apitest"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 

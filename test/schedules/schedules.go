@@ -2,7 +2,7 @@
 // core and of the controller: which seeds is said by the environment, how many
 // ran and how many failed is told, and what fails is shortened.
 //
-//	SEEDS=100000 FROM=1 FIRST=1 go test -v -timeout 0 -run NoSchedule ./dualpods/internal/binding
+//	SEEDS=100000 FROM=1 FIRST=1 go test -v -timeout 0 -run NoSchedule ./dualpods/internal/servers/binding
 package schedules
 
 import (

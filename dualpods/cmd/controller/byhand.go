@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"hotseat.dev/hotseat/dualpods/internal/authority"
+	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
 )
 
 // What administrators run.

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
-	"hotseat.dev/hotseat/dualpods/internal/installation"
+	"hotseat.dev/hotseat/dualpods/internal/trust/installation"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 

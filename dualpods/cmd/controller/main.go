@@ -16,7 +16,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
-	"hotseat.dev/hotseat/dualpods/internal/manager"
+	"hotseat.dev/hotseat/dualpods/internal/wiring/manager"
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"hotseat.dev/hotseat/dualpods/internal/podresources"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/podresources"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 )
 

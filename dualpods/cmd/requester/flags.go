@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"hotseat.dev/hotseat/dualpods/internal/requester"
+	"hotseat.dev/hotseat/dualpods/internal/requesters/requester"
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/requesterapi"
 )

@@ -18,7 +18,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"hotseat.dev/hotseat/dualpods/internal/requester"
+	"hotseat.dev/hotseat/dualpods/internal/requesters/requester"
 )
 
 // version is set by the linker.

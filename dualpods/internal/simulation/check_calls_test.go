@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"hotseat.dev/hotseat/dualpods/internal/modelcache"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
 	program "hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"

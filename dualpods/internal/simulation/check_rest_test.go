@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"hotseat.dev/hotseat/dualpods/internal/modelcache"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )

@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"hotseat.dev/hotseat/dualpods/internal/modelcache"
-	"hotseat.dev/hotseat/dualpods/internal/placement"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
+	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 

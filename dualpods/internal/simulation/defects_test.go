@@ -9,7 +9,7 @@ import (
 
 // defects are what was wrong with the controllers once, rules that are taken out one by
 // one, and what shows that the other checks can fail.
-var defects = schedules.Defects{Dirs: []string{"../modelcache", "../placement"}, All: []schedules.Defect{
+var defects = schedules.Defects{Dirs: []string{"../models/modelcache", "../servers/placement"}, All: []schedules.Defect{
 	// What was wrong once.
 	schedules.NewDefect("a new leader tells of launchers it has not heard that they are silent",
 		"case c.last.IsZero() && w.unheard && now.Sub(c.began) < longestHear:", "case false:",
@@ -33,7 +33,7 @@ var defects = schedules.Defects{Dirs: []string{"../modelcache", "../placement"},
 		"			v.byUID[l.UID].silent(l)\n", "			if v.byUID[l.UID].Launcher == l {\n				v.byUID[l.UID].silent(l)\n			}\n",
 	),
 	schedules.NewDefect("a sleeper is promised to a second requester where the answer to a write is lost",
-		"if binding.AnswerLost(errs[i]) {", "if errs[i] == nil {",
+		"if dualpods.AnswerLost(errs[i]) {", "if errs[i] == nil {",
 	),
 	schedules.NewDefect("a launcher that is told no credentials is to ask the source for all",
 		` || told.Credentials.cannot(s.Launcher) != "" {`, " {",

@@ -26,7 +26,7 @@ type source struct {
 func (s *source) commit() string { return fmt.Sprintf("c%d", s.commits) }
 
 // launcher is the program of a launcher's Pod: it does with its store what
-// launcher/internal/models does.
+// launcher/internal/models/keeper does.
 type launcher struct {
 	w         *world
 	uid, name string

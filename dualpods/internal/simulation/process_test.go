@@ -12,9 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"hotseat.dev/hotseat/dualpods/internal/modelcache"
-	"hotseat.dev/hotseat/dualpods/internal/placement"
-	"hotseat.dev/hotseat/dualpods/internal/sourcesecret"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
+	"hotseat.dev/hotseat/dualpods/internal/models/sourcesecret"
+	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 )
 
 // process is a controller process that leads: all of its memory goes with it.

@@ -11,9 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
-	"hotseat.dev/hotseat/dualpods/internal/binding"
-	"hotseat.dev/hotseat/dualpods/internal/modelcache"
-	"hotseat.dev/hotseat/dualpods/internal/nominal"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
+	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
 	program "hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -193,7 +192,7 @@ func (w *world) server(node string) (oldest *launcher) {
 func (w *world) instanceOf(l *launcher, requester *corev1.Pod, config *v1alpha1.InferenceServerConfig, gpu string) (form nominal.Form, id string) {
 	form, _ = nominal.FromConfig(requester, config)
 	form, _ = form.On(&w.api.objects[pods][l.name].(*corev1.Pod).Spec)
-	return form, binding.InstanceID(form, []string{gpu})
+	return form, nominal.InstanceID(form, []string{gpu})
 }
 
 func setAnnotation(p *corev1.Pod, key, value string) {

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"hotseat.dev/hotseat/dualpods/internal/modelcache"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
 	program "hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"

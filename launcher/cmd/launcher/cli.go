@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"hotseat.dev/hotseat/launcher/internal/initd"
-	"hotseat.dev/hotseat/launcher/internal/version"
+	"hotseat.dev/hotseat/launcher/internal/edges/version"
+	"hotseat.dev/hotseat/launcher/internal/machine/initd"
 )
 
 // cli is one call of the program: its outputs, and the flags that more than one

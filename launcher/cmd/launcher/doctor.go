@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hotseat.dev/hotseat/launcher/internal/doctor"
+	"hotseat.dev/hotseat/launcher/internal/edges/doctor"
 )
 
 func (c *cli) doctorCommand() *cobra.Command {

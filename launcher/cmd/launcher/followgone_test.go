@@ -11,10 +11,10 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
-	"hotseat.dev/hotseat/launcher/internal/api"
-	"hotseat.dev/hotseat/launcher/internal/api/apitest"
-	"hotseat.dev/hotseat/launcher/internal/eventlog"
-	"hotseat.dev/hotseat/launcher/internal/outlog"
+	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
+	"hotseat.dev/hotseat/launcher/internal/edges/api"
+	"hotseat.dev/hotseat/launcher/internal/edges/api/apitest"
+	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"hotseat.dev/hotseat/launcher/internal/daemon"
-	"hotseat.dev/hotseat/launcher/internal/initd"
+	"hotseat.dev/hotseat/launcher/internal/edges/daemon"
+	"hotseat.dev/hotseat/launcher/internal/machine/initd"
 )
 
 func (c *cli) initCommand() *cobra.Command {

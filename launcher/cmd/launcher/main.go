@@ -6,7 +6,7 @@ import (
 	"context"
 	"os"
 
-	"hotseat.dev/hotseat/launcher/internal/initd"
+	"hotseat.dev/hotseat/launcher/internal/machine/initd"
 )
 
 func main() {

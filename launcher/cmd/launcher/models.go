@@ -14,9 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/config"
-	"hotseat.dev/hotseat/launcher/internal/models"
-	"hotseat.dev/hotseat/launcher/internal/modelstore"
+	"hotseat.dev/hotseat/launcher/internal/edges/config"
+	"hotseat.dev/hotseat/launcher/internal/models/keeper"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
 )
@@ -123,7 +123,7 @@ func (c *cli) modelsCommand() *cobra.Command {
 			if verify {
 				v.Damage = store.Verify(v.Key)
 			}
-			m := models.Model(store, v)
+			m := keeper.Model(store, v)
 			if m.State == launcherapi.ModelDamaged {
 				damaged++
 			}
@@ -196,7 +196,7 @@ func (c *cli) rmCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			removed := models.Model(&store.Reader, v)
+			removed := keeper.Model(&store.Reader, v)
 			if err := store.Remove(v.Key, ""); err != nil {
 				return err
 			}

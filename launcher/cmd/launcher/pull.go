@@ -15,10 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/config"
-	"hotseat.dev/hotseat/launcher/internal/modelpull"
-	"hotseat.dev/hotseat/launcher/internal/models"
-	"hotseat.dev/hotseat/launcher/internal/modelstore"
+	"hotseat.dev/hotseat/launcher/internal/edges/config"
+	"hotseat.dev/hotseat/launcher/internal/models/keeper"
+	"hotseat.dev/hotseat/launcher/internal/models/modelpull"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
@@ -193,9 +193,9 @@ func (c *cli) pull(ctx context.Context, folder storeFlags, options modelstore.Op
 	if err != nil {
 		return fmt.Errorf("cannot pull %s: %w", o.URI, err)
 	}
-	answer := pulled{Model: models.Model(&store.Reader, result.Version), There: result.There, NetworkBytes: result.NetworkBytes}
+	answer := pulled{Model: keeper.Model(&store.Reader, result.Version), There: result.There, NetworkBytes: result.NetworkBytes}
 	for _, v := range result.Evicted {
-		gone := models.Model(&store.Reader, v.Version)
+		gone := keeper.Model(&store.Reader, v.Version)
 		gone.Path, gone.HubCache = "", ""
 		answer.Evicted = append(answer.Evicted, gone)
 	}

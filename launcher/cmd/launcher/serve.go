@@ -19,10 +19,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hotseat.dev/hotseat/launcher/internal/config"
-	"hotseat.dev/hotseat/launcher/internal/daemon"
-	"hotseat.dev/hotseat/launcher/internal/gpu"
-	"hotseat.dev/hotseat/launcher/internal/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/edges/config"
+	"hotseat.dev/hotseat/launcher/internal/edges/daemon"
+	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/mtls"
 )

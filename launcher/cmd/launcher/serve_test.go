@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"hotseat.dev/hotseat/launcher/internal/doctor"
+	"hotseat.dev/hotseat/launcher/internal/edges/doctor"
 )
 
 // serveFailing runs serve in a process of its own that is expected to end by itself.

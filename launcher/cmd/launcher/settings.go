@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"hotseat.dev/hotseat/launcher/internal/config"
+	"hotseat.dev/hotseat/launcher/internal/edges/config"
 )
 
 // settings are the flags of serve, which init and doctor read as well.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hotseat.dev/hotseat/launcher/internal/version"
+	"hotseat.dev/hotseat/launcher/internal/edges/version"
 )
 
 func (c *cli) versionCommand() *cobra.Command {

@@ -22,8 +22,8 @@ import (
 	_ "golang.org/x/crypto/x509roots/fallback" // for images that have no certificates of authorities, as our own
 	"golang.org/x/sys/unix"
 
-	"hotseat.dev/hotseat/launcher/internal/fetch"
-	"hotseat.dev/hotseat/launcher/internal/modelsource"
+	"hotseat.dev/hotseat/launcher/internal/models/fetch"
+	"hotseat.dev/hotseat/launcher/internal/models/modelsource"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/modelref"
 )

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"hotseat.dev/hotseat/launcher"
-	"hotseat.dev/hotseat/launcher/internal/modelpull"
-	"hotseat.dev/hotseat/launcher/internal/modelstore"
+	"hotseat.dev/hotseat/launcher/internal/models/modelpull"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 

@@ -1,0 +1,210 @@
+package launcherpool
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+func TestALauncherIsIdleFromWhenItWasMadeOrTheLastRequesterWasUnboundOrWaitsNoMore(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	launcher := func(change func(*corev1.Pod)) *corev1.Pod {
+		pod := launcherPod("a", "hash", func(pod *corev1.Pod) {
+			pod.CreationTimestamp = metav1.NewTime(now.Add(-7 * time.Minute))
+			pod.Status.Conditions = []corev1.PodCondition{{
+				Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Second)),
+			}}
+		})
+		if change != nil {
+			change(pod)
+		}
+		return pod
+	}
+	unbound := func(ago time.Duration) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) {
+			pod.Annotations[podmeta.AnnotationUnboundSince] = now.Add(-ago).Format(time.RFC3339)
+		}
+	}
+	ended := func(pod *corev1.Pod) {
+		pod.Status.Conditions[0].Status = corev1.ConditionFalse
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: podmeta.ServingContainer, RestartCount: 3, State: corev1.ContainerState{
+			Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"},
+		}}}
+	}
+	with := func(states ...string) nodeview.View {
+		view := nodeview.View{Instances: map[string]launcherapi.Instance{}}
+		for _, s := range states {
+			view.Instances[s] = launcherapi.Instance{State: s}
+		}
+		return view
+	}
+	never := time.Time{}
+	for name, c := range map[string]struct {
+		pod      *corev1.Pod
+		view     nodeview.View
+		deserted time.Time
+		left     time.Duration
+		idle     bool
+	}{
+		"one that nobody has been bound to":          {launcher(nil), with(), never, 3 * time.Minute, true},
+		"one that a requester has left":              {launcher(unbound(2 * time.Minute)), with("sleeping", "failed"), never, 8 * time.Minute, true},
+		"one that a requester has given up":          {launcher(nil), with(), now.Add(-time.Minute), 9 * time.Minute, true},
+		"one whose annotation is of an earlier time": {launcher(unbound(time.Hour)), with("sleeping"), never, 3 * time.Minute, true},
+		"one whose annotation somebody has broken":   {launcher(func(pod *corev1.Pod) { pod.Annotations[podmeta.AnnotationUnboundSince] = "soon" }), with(), never, 3 * time.Minute, true},
+		"one whose time is over": {launcher(func(pod *corev1.Pod) {
+			pod.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
+		}), with(), never, -50 * time.Minute, true},
+		"one that is not ready yet":                       {launcher(func(pod *corev1.Pod) { pod.Status.Conditions = nil }), with(), never, 3 * time.Minute, true},
+		"one whose container has ended with what ran":     {launcher(ended), with("awake"), never, 3 * time.Minute, true},
+		"one with a record":                               {launcher(func(pod *corev1.Pod) { pod.Annotations[podmeta.AnnotationBindingPrefix+"x"] = "{}" }), with("awake"), never, 0, false},
+		"one with an instance that somebody woke by hand": {launcher(nil), with("sleeping", "awake"), never, 0, false},
+		"one that goes already":                           {launcher(func(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: now} }), with(), never, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			left, idle := idleFor(c.pod, c.view, c.deserted, 10*time.Minute, now)
+			assert.Equal(t, c.idle, idle)
+			assert.Equal(t, c.left, left)
+		})
+	}
+}
+
+// pending is a launcher that was made an hour ago for a node, and that the
+// scheduler does not place.
+func pending(node string) *corev1.Pod {
+	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm", UID: "config-uid"}}
+	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: Labels("vllm")}}
+	pod := podOn(config, template, node)
+	pod.UID, pod.CreationTimestamp = types.UID("launcher-of-"+node), metav1.NewTime(time.Now().Add(-time.Hour))
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "untolerated taint"}}
+	return pod
+}
+
+// asking is a requester on node-0 that wants an InferenceServerConfig.
+func asking(config string, changes ...func(*corev1.Pod)) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: "web-0", UID: "web-0", Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: config},
+	}}
+	pod.Spec.NodeName = "node-0"
+	pod.Spec.Containers = []corev1.Container{{Name: podmeta.ServingContainer, Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{podmeta.ResourceGPU: resource.MustParse("1")},
+	}}}
+	for _, change := range changes {
+		change(pod)
+	}
+	return pod
+}
+
+func serverOf(name, launcherConfig string) *v1alpha1.InferenceServerConfig {
+	return &v1alpha1.InferenceServerConfig{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}, Spec: v1alpha1.InferenceServerConfigSpec{LauncherConfigName: launcherConfig},
+	}
+}
+
+// idlePool is one over launchers of mode OnDemand whose template is up to date.
+func idlePool(t *testing.T, timeout time.Duration, there ...client.Object) (p *Pool, look func() time.Duration, left func() []string, told *events.FakeRecorder) {
+	t.Helper()
+	p, config, told := poolOf(t, v1alpha1.OnDemand, append(there, serverOf("llama", "vllm"), serverOf("qwen", "other"))...)
+	if timeout > 0 {
+		config.Spec.Population.IdleTimeout = &metav1.Duration{Duration: timeout}
+	}
+	list := func() []*corev1.Pod {
+		pods, err := p.launchers(t.Context(), config)
+		require.NoError(t, err)
+		return pods
+	}
+	look = func() time.Duration {
+		again, err := p.removeUnwanted(t.Context(), &finding{config: config, launchers: list()})
+		require.NoError(t, err)
+		return again
+	}
+	left = func() (names []string) {
+		for _, pod := range list() {
+			names = append(names, NodeOf(pod))
+		}
+		return names
+	}
+	return p, look, left, told
+}
+
+func TestALauncherThatNeverBecomesReadyGoesOnceNoRequesterWaitsForIt(t *testing.T) {
+	leaving := func(pod *corev1.Pod) {
+		pod.Finalizers, pod.DeletionTimestamp = []string{podmeta.FinalizerRequester}, &metav1.Time{Time: time.Now()}
+	}
+	patch := func(pod *corev1.Pod) {
+		pod.Annotations = map[string]string{podmeta.AnnotationServerPatch: "spec: {}"}
+	}
+	named := func(name string) func(*corev1.Pod) {
+		return func(pod *corev1.Pod) { patch(pod); pod.Annotations[podmeta.AnnotationLauncherConfig] = name }
+	}
+	elsewhere := func(pod *corev1.Pod) { pod.Spec.NodeName = "node-1" }
+	for name, c := range map[string]struct {
+		there []client.Object
+		stays bool
+	}{
+		"nobody":                                 {nil, false},
+		"one of its LauncherConfig":              {[]client.Object{asking("llama")}, true},
+		"one of another LauncherConfig":          {[]client.Object{asking("qwen")}, false},
+		"one of a configuration that is missing": {[]client.Object{asking("none")}, false},
+		"one by patch that names it":             {[]client.Object{asking("", named("vllm"))}, true},
+		"one by patch that names another":        {[]client.Object{asking("", named("other"))}, false},
+		"one by patch, whose image may fit":      {[]client.Object{asking("", patch)}, true},
+		"one on another node":                    {[]client.Object{asking("llama", elsewhere)}, false},
+		"one that leaves":                        {[]client.Object{asking("llama", leaving)}, false},
+		"one that has ended":                     {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })}, false},
+		"one whose input is wrong":               {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources.Limits = nil })}, false},
+		"one that another launcher serves": {[]client.Object{asking("llama"), launcherPod("other-launcher", "", func(pod *corev1.Pod) {
+			pod.Namespace, pod.Labels, pod.Spec.NodeName = "ns", Labels("other"), "node-0"
+			pod.Annotations[podmeta.AnnotationBindingPrefix+"x"] = `{"requesterUID":"web-0","namespace":"ns","name":"web-0","gpus":["GPU-0"],"servingPort":8000,"specHash":"h","attempt":1,"since":"2026-11-22T12:00:00Z"}`
+		})}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, look, left, told := idlePool(t, 10*time.Minute, append(c.there, pending("node-0"))...)
+			again := look()
+			if c.stays {
+				assert.Equal(t, []string{"node-0"}, left())
+				assert.Equal(t, lookAgain, again, "nobody tells when it waits no more")
+				return
+			}
+			assert.Empty(t, left())
+			require.Len(t, told.Events, 1)
+			assert.Equal(t, "Normal Idle launcher "+podName("vllm", "node-0")+" of node node-0 has had no requester for 10m0s", <-told.Events)
+		})
+	}
+}
+
+func TestALauncherIsIdleForItsWholeTimeAfterTheRequesterThatWaitedForItIsGone(t *testing.T) {
+	requester := asking("llama")
+	p, look, left, _ := idlePool(t, 10*time.Minute, requester, pending("node-0"))
+	assert.Equal(t, lookAgain, look())
+	require.NoError(t, p.opts.API.Delete(t.Context(), requester))
+	assert.InDelta(t, 10*time.Minute, look(), float64(time.Minute), "it was made an hour ago, and waited for until now")
+	assert.Equal(t, []string{"node-0"}, left())
+	p.deserted["launcher-of-node-0"] = time.Now().Add(-10 * time.Minute)
+	look()
+	assert.Empty(t, left())
+	p.note(client.ObjectKey{Namespace: "ns", Name: "vllm"}, nil)
+	assert.Empty(t, p.deserted, "what is gone need not be kept")
+}
+
+func TestALauncherThatWasNeverPlacedGoesWithItsNode(t *testing.T) {
+	placed := pending("node-2")
+	placed.Spec.NodeName = "node-2" // Kubernetes deletes it
+	_, look, left, told := idlePool(t, 0, pending("node-0"), pending("node-1"), placed)
+	assert.Zero(t, look())
+	assert.ElementsMatch(t, []string{"node-0", "node-2"}, left())
+	require.Len(t, told.Events, 1)
+	assert.Equal(t, "Normal NodeGone node node-1, which launcher "+podName("vllm", "node-1")+" was made for, is gone", <-told.Events)
+}

@@ -1,0 +1,112 @@
+package modelcache
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+func TestAnswersAreForgottenOnceNobodyNeedsThem(t *testing.T) {
+	s := newGatedSite(t)
+	w := world()
+	w.has(1, launcherapi.Model{State: launcherapi.ModelReady})
+	fails := func(tries int) Answer { return Answer{At: now, Tries: tries, Err: "no"} }
+	yes := Answer{At: now.Add(-settle), Tries: 3}
+	s.c.answers = map[Call]Answer{
+		fetch1:                           yes,
+		{Launcher: "l2", Holder: holder}: yes,
+		{Launcher: "l1", Holder: "ClusterModelCache/gone/u"}:     fails(1),
+		{Launcher: "l2", Holder: "ClusterModelCache/gone/u"}:     {Running: true},
+		{Launcher: "l9", Holder: holder}:                         fails(1),
+		{Launcher: "l2", Holder: holder, Remove: "id"}:           fails(2),
+		{Launcher: "l2", Holder: holder, Remove: "gone"}:         fails(2),
+		{Launcher: "l2", Holder: holder, Remove: "done"}:         yes,
+		{Launcher: "l2", Holder: holder, Remove: "just removed"}: {At: now},
+	}
+	s.c.note(w)
+	assert.Equal(t, map[Call]Answer{
+		fetch1: yes, // it may fail yet, and counts how often it has
+		{Launcher: "l2", Holder: "ClusterModelCache/gone/u"}:     {Running: true},
+		{Launcher: "l2", Holder: holder, Remove: "id"}:           fails(2),
+		{Launcher: "l2", Holder: holder, Remove: "just removed"}: {At: now},
+	}, s.c.answers)
+}
+
+func TestTheFirstPassWaitsForLaunchersThatWillBeHeard(t *testing.T) {
+	for what, c := range map[string]struct {
+		ready, refuses, down bool
+		waits                bool
+	}{
+		"it is ready and not heard":   {ready: true, waits: true},
+		"it is not ready":             {},
+		"its node is not":             {ready: true, down: true},
+		"it has said why it does not": {ready: true, refuses: true},
+	} {
+		s := newGatedSite(t)
+		s.silent, s.refuses = true, c.refuses
+		var pod corev1.Pod
+		require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "launcher-1"}, &pod))
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+		if c.ready {
+			pod.Status.Conditions[0].Status = corev1.ConditionTrue
+		}
+		require.NoError(t, s.api.Status().Update(t.Context(), &pod))
+		var node corev1.Node
+		require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Name: "n1"}, &node))
+		if !c.down {
+			node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		}
+		require.NoError(t, s.api.Status().Update(t.Context(), &node))
+		passes := func() bool {
+			result, err := s.c.Reconcile(t.Context(), reconcile.Request{})
+			require.NoError(t, err)
+			return result.RequeueAfter != hearPause
+		}
+		assert.Equal(t, !c.waits, passes(), what)
+		s.now = s.now.Add(longestHear - 1)
+		assert.Equal(t, !c.waits, passes(), what)
+		s.now = s.now.Add(1)
+		assert.True(t, passes(), "%s: not for ever", what)
+	}
+}
+
+func TestWhileWhatFailedIsTriedAgainTheLastFailureStaysTold(t *testing.T) {
+	s := newGatedSite(t)
+	s.token("HF_TOKEN", "wrong-token")
+	s.pass()
+	s.pass()
+	var cache v1alpha1.ClusterModelCache
+	degraded := func() metav1.Condition {
+		require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Name: "llama"}, &cache))
+		return *meta.FindStatusCondition(cache.Status.Conditions, v1alpha1.ConditionDegraded)
+	}
+	failed := degraded()
+	require.Equal(t, v1alpha1.ReasonAccessDenied, failed.Reason)
+	assert.Contains(t, s.announced(), "Warning AccessDenied")
+
+	s.gate.token = "wrong-token" // the source lets it read by now
+	s.now = s.now.Add(firstPause)
+	s.pass()
+	assert.Equal(t, failed, degraded())
+	require.Equal(t, commit, cache.Status.Revision, "the launcher has said yes")
+	shows := func(state string) {
+		s.models["id"] = nodeview.Kept(launcherapi.Model{ID: "id", State: state, WantedBy: []string{holder}, PrivateBy: []string{holder}})
+		s.pass()
+	}
+	shows(launcherapi.ModelDownloading)
+	assert.Equal(t, failed, degraded())
+	assert.Equal(t, v1alpha1.ModelNodeDownloading, cache.Status.Nodes[0].State)
+	assert.Empty(t, s.announced(), "nothing is new")
+	shows(launcherapi.ModelReady)
+	assert.Equal(t, v1alpha1.ReasonNoneFailed, degraded().Reason)
+}

@@ -1,0 +1,56 @@
+package modelcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/models/modelvolume"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Uses says whose leases keep the model of a cache, by what the launchers say now, and
+// which Pods mount it on nodes that are ready: a text for each node. A launcher that is
+// silent says nothing, and neither does what the status of the cache says of before.
+func (c *Controller) Uses(ctx context.Context, cache *v1alpha1.ClusterModelCache) ([]string, error) {
+	var pods, mounting corev1.PodList
+	if err := errors.Join(
+		c.opts.API.List(ctx, &pods, client.MatchingFields{IndexStore: hasStore}, client.UnsafeDisableDeepCopy),
+		c.opts.API.List(ctx, &mounting, client.MatchingFields{modelvolume.Index: modelvolume.NamesOne}, client.UnsafeDisableDeepCopy),
+	); err != nil {
+		return nil, fmt.Errorf("cannot list launchers and Pods that mount models: %w", err)
+	}
+	users := map[string][]string{} // by node: two launchers may have one folder
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Spec.NodeName == "" || podmeta.Finished(pod) {
+			continue
+		}
+		for _, m := range c.opts.Launchers.View(string(pod.UID)).Models {
+			if slices.Contains(m.WantedBy, Holder(cache)) {
+				users[pod.Spec.NodeName] = append(users[pod.Spec.NodeName], m.InUseBy...)
+			}
+		}
+	}
+	for node, of := range modelvolume.UsersOf(mounting.Items)[cache.Name] {
+		var there corev1.Node
+		if node != "" && c.opts.API.Get(ctx, client.ObjectKey{Name: node}, &there) == nil && !Down(&there) {
+			users[node] = append(users[node], of...)
+		}
+	}
+	var texts []string
+	for node, of := range users {
+		slices.Sort(of)
+		if of = slices.Compact(of); len(of) > 0 {
+			texts = append(texts, "on node "+node+" by "+strings.Join(of, ", "))
+		}
+	}
+	slices.Sort(texts)
+	return texts, nil
+}

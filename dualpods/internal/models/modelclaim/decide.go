@@ -1,0 +1,246 @@
+package modelclaim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"hotseat.dev/hotseat/dualpods/internal/models/sourcesecret"
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// Action is the one thing that a pass does, beside telling.
+type Action string
+
+// The actions. Empty: nothing.
+const (
+	AddFinalizer    Action = "add the finalizer"
+	RemoveFinalizer Action = "remove the finalizer"
+	MakeClaim       Action = "make the claim"
+	ChangeClaim     Action = "change the claim"
+	ReleaseClaim    Action = "let the claim go"
+	DeleteClaim     Action = "delete the claim"
+	MakeJob         Action = "make the Job"
+	DeleteJob       Action = "delete the Job"
+)
+
+// Plan is what follows from a [World].
+type Plan struct {
+	Row   string // of the table in spec/modelclaim.md
+	Do    Action
+	Claim *corev1.PersistentVolumeClaim // of MakeClaim and ChangeClaim: as it is to be
+	Job   *batchv1.Job                  // of MakeJob
+	Told  Told
+	Again time.Duration // when to look again though nothing changes; 0: never
+}
+
+// Told is what the status tells.
+type Told struct {
+	Forget  bool              // what the status says of a copy is of another claim
+	Outcome *fetchapi.Outcome // what a Job has just brought
+	Claim   types.UID         // that it is in
+
+	Whole   bool
+	Reason  string // why it is not whole: of the condition Available,
+	Why     string // in words
+	Fetches string // what the Job does; empty: there is none under way
+	Leaving string // what goes; empty: nothing does
+	Cause   string // of the failure: a reason of fetchapi, or another
+	Failed  string // what has failed, in words; empty: nothing has
+	Tries   int32  // that have failed in succession
+
+	Credentials sourcesecret.Shown
+	Denied      string // what the source says that refuses them
+	Blocked     string // who keeps an object that is deleted
+	Job         string // its name; empty: there is none
+	Users       []string
+	Pods        int
+}
+
+// Pauses after a failure; until a Pod has been heard of that the cache may lack, or that is
+// made; and until the container of one that is on a node runs.
+const (
+	firstPause   = 10 * time.Second
+	longestPause = 5 * time.Minute
+	hearLimit    = 10 * time.Second
+	startLimit   = time.Minute
+)
+
+// Decide says what is to be done about a ModelCache, and what is told of it.
+func Decide(w *World) *Plan {
+	p := &Plan{Told: Told{Credentials: w.credentials()}}
+	p.Told.Pods = len(w.Users)
+	for _, pod := range w.Users {
+		p.Told.Users = append(p.Told.Users, "Pod "+pod.Name)
+	}
+	p.Told.Users = append(p.Told.Users, w.Instances...)
+	if w.Job != nil {
+		p.Told.Job = w.Job.Name
+	}
+	if w.Refused != "" {
+		p.Told.Cause, p.Told.Failed = v1alpha1.ReasonClaimRefused, w.Refused
+	}
+	p.Told.Tries = w.Cache.Status.FailedTries
+	p.Told.Forget = !w.whole()
+	rules := keeping
+	if !w.Cache.DeletionTimestamp.IsZero() {
+		rules = leaving
+	}
+	for _, r := range rules {
+		if r.fits(w, p) {
+			p.Row = r.row
+			break
+		}
+	}
+	return p
+}
+
+// rule is a row of the table. Its function says whether it fits, and plans then.
+type rule struct {
+	row  string
+	fits func(*World, *Plan) bool
+}
+
+// keeping are the rows of a ModelCache that is wanted.
+var keeping = []rule{
+	{"new", func(w *World, p *Plan) bool {
+		if controllerutil.ContainsFinalizer(w.Cache, podmeta.FinalizerModelCache) {
+			return false
+		}
+		p.Do = AddFinalizer
+		return p.wait(v1alpha1.ReasonPreparing, "it is looked at first")
+	}},
+	{"no claim", func(w *World, p *Plan) bool {
+		return w.Claim == nil && w.Cache.Spec.Claim != nil &&
+			p.wait(v1alpha1.ReasonClaimMissing, fmt.Sprintf("there is no PersistentVolumeClaim %s, which spec.claim names: make it, or make another ModelCache that names another one", w.claimName()))
+	}},
+	{"claim to be made", func(w *World, p *Plan) bool {
+		if w.Claim != nil {
+			return false
+		}
+		p.Do, p.Claim = MakeClaim, w.newClaim()
+		return p.wait(v1alpha1.ReasonPreparing, "its claim is made")
+	}},
+	{"somebody else's claim", func(w *World, p *Plan) bool {
+		return w.Cache.Spec.Claim == nil && !w.made() &&
+			p.wait(v1alpha1.ReasonNameTaken, fmt.Sprintf("PersistentVolumeClaim %s is there, and was not made for this ModelCache: name it by spec.claim, or give the ModelCache another name", w.claimName()))
+	}},
+	{"claim that goes", func(w *World, p *Plan) bool {
+		if w.Claim.DeletionTimestamp.IsZero() {
+			return false
+		}
+		if w.Job != nil && w.Job.DeletionTimestamp.IsZero() {
+			p.Do = DeleteJob // whose Pod keeps the claim, also once it has finished
+		}
+		why := fmt.Sprintf("PersistentVolumeClaim %s is being deleted", w.claimName())
+		if keep := append(slices.Clone(p.Told.Users[:p.Told.Pods]), w.Done...); len(keep) > 0 {
+			why += fmt.Sprintf(", and stays until there are no Pods any more that mount it: delete %s", named(keep))
+		}
+		return p.wait(v1alpha1.ReasonClaimMissing, why)
+	}},
+	{"claim to be changed", func(w *World, p *Plan) bool {
+		claim := w.changedClaim()
+		if claim == nil || w.Refused != "" {
+			return false
+		}
+		p.Do, p.Claim = ChangeClaim, claim
+		if p.Told.Whole = w.whole(); p.Told.Whole {
+			return true
+		}
+		return p.wait(v1alpha1.ReasonPreparing, "its claim is changed")
+	}},
+	{"fetched", recordOutcome},
+	{"whole", func(w *World, p *Plan) bool {
+		if !w.whole() {
+			return false
+		}
+		if w.Job != nil && w.Job.DeletionTimestamp.IsZero() {
+			p.Do = DeleteJob
+		}
+		p.Told.Whole, p.Told.Tries = true, 0
+		return true
+	}},
+	{"Job that goes", func(w *World, p *Plan) bool {
+		return w.Job != nil && !w.Job.DeletionTimestamp.IsZero() && p.wait(v1alpha1.ReasonDownloading, "an earlier Job ends")
+	}},
+	{"no credentials", func(w *World, p *Plan) bool {
+		if p.Told.Credentials.Problem == "" {
+			return false
+		}
+		if w.Job != nil && w.Found.Unread == "" { // else it may be as it was
+			p.Do = DeleteJob
+		}
+		return p.wait(p.Told.Credentials.Reason, p.Told.Credentials.Problem)
+	}},
+	{"no source", func(w *World, p *Plan) bool {
+		return w.NoSource && w.Job == nil &&
+			p.wait(fetchapi.ReasonNotFound, fmt.Sprintf("there is no PersistentVolumeClaim %s, of which spec.source.uri is a folder, in namespace %s: make it", SourceClaim(w.Cache), w.Cache.Namespace))
+	}},
+	{"to be fetched", func(w *World, p *Plan) bool {
+		if w.Job != nil {
+			return false
+		}
+		p.Do, p.Job = MakeJob, w.newJob(p.Told.Credentials, p.Told.Tries+1)
+		p.Told.Fetches = "a Job is made that fetches it"
+		return p.wait(v1alpha1.ReasonDownloading, p.Told.Fetches)
+	}},
+	{"outdated", func(w *World, p *Plan) bool {
+		_, failed, _, _ := finished(w.Job)
+		want := w.newJob(p.Told.Credentials, 1).Annotations
+		has := w.Job.Annotations
+		changed := has[podmeta.AnnotationTemplateHash] != want[podmeta.AnnotationTemplateHash]
+		if mended := failed && has[annotationInputs] != want[annotationInputs]; !changed && !mended && !w.elsewhere() {
+			return false
+		}
+		p.Do, p.Told.Tries = DeleteJob, 0
+		return p.wait(v1alpha1.ReasonDownloading, "its Job is made anew, for what that rests on has changed")
+	}},
+	{"failed", failedRow},
+	{"lost", func(w *World, p *Plan) bool {
+		done, _, since, _ := finished(w.Job)
+		if !done { // which has no outcome
+			return false
+		}
+		if left := hearLimit - w.Now.Sub(since.Time); left > 0 {
+			p.Again = left
+		} else {
+			p.Do = DeleteJob
+		}
+		return p.wait(v1alpha1.ReasonDownloading, "what its Job has brought is not known")
+	}},
+	{"under way", func(w *World, p *Plan) bool {
+		p.Told.Fetches = "Job " + w.Job.Name + " fetches it"
+		reason, why := w.waits()
+		if since := w.placed(); why == "" && !since.IsZero() {
+			if left := startLimit - w.Now.Sub(since); left > 0 {
+				p.Again = left
+			} else {
+				reason, why = w.stuck()
+			}
+		}
+		if why == "" {
+			reason, why = v1alpha1.ReasonDownloading, p.Told.Fetches
+		}
+		if len(w.Workers) == 0 && w.Job.Status.Active == 0 { // as they come and go it is heard
+			if left := hearLimit - w.Now.Sub(w.Job.CreationTimestamp.Time); left > 0 {
+				p.Again = left
+			} else if reason == v1alpha1.ReasonDownloading {
+				reason, why = v1alpha1.ReasonNotReady, fmt.Sprintf("Job %s has no Pod: kubectl describe job/%s says why, as that a quota of the namespace or a policy refuses it", w.Job.Name, w.Job.Name)
+			}
+		}
+		return p.wait(reason, why)
+	}},
+}
+
+// wait tells that the claim has not the model, and why.
+func (p *Plan) wait(reason, why string) bool {
+	p.Told.Reason, p.Told.Why = reason, why
+	return true
+}

@@ -1,0 +1,76 @@
+package binding
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// currentAgain is when a cache is compared again that was behind, and longestAsk
+// the longest time between two questions to an API server that does not answer:
+// until it does, nobody is even told that a model has ended.
+const (
+	currentAgain = 50 * time.Millisecond
+	longestAsk   = 800 * time.Millisecond
+)
+
+// untilCurrent has a node's Pods be as new in the cache as the API server has them,
+// once before the process does anything on the node: from then on the cache moves
+// forward, and what the process writes itself it knows. It is 0 once that is so.
+func (c *Controller) untilCurrent(ctx context.Context, n *nodeWork, w *world) (again time.Duration) {
+	if n.current || n.name == "" || len(w.pods)+len(w.launchers) == 0 {
+		return 0
+	}
+	again = c.untilAsNew(ctx, n, w)
+	n.current = again == 0
+	return again
+}
+
+// untilAsNew is 0 where a node's Pods are as new in the cache as the API server has
+// them, and else when to compare them again.
+func (c *Controller) untilAsNew(ctx context.Context, n *nodeWork, w *world) (again time.Duration) {
+	if c.opts.Pods == nil {
+		return 0
+	}
+	there, err := c.opts.Pods(ctx, n.name)
+	if err != nil {
+		if ctx.Err() == nil {
+			c.log.Error(err, "cannot ask the API server for the Pods of a node", "node", n.name)
+		}
+		again, n.failed = min(n.pause(), longestAsk), n.failed+1
+		return again
+	}
+	if !w.isAsNewAs(there) {
+		return currentAgain
+	}
+	return 0
+}
+
+// isAsNewAs says that requesters and launchers are the same, and as they are or
+// newer, among the Pods of the node.
+func (w *world) isAsNewAs(there []corev1.Pod) bool {
+	known := map[types.UID]string{}
+	for _, pod := range w.pods {
+		known[pod.UID] = pod.ResourceVersion
+	}
+	for _, l := range w.launchers {
+		known[l.pod.UID] = l.pod.ResourceVersion
+	}
+	ours := 0
+	for i := range there {
+		pod := &there[i]
+		if !dualpods.IsLauncher(pod) && !podmeta.IsRequester(pod) {
+			continue
+		}
+		version, ok := known[pod.UID]
+		if ours++; !ok || older(version, pod.ResourceVersion) {
+			return false
+		}
+	}
+	return ours == len(known)
+}

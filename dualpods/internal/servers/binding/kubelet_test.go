@@ -1,0 +1,178 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/podresourcesapi"
+)
+
+// kubelets answer for those beside launchers, and note what they are asked.
+type kubelets struct {
+	asked []string // address, token and namespace
+	pods  map[string][]podresourcesapi.Pod
+	err   error
+}
+
+func (k *kubelets) Pods(_ context.Context, target nodeview.Target, namespace string) ([]podresourcesapi.Pod, error) {
+	k.asked = append(k.asked, target.Address+" "+target.Token+" "+namespace)
+	return k.pods[namespace], k.err
+}
+
+func running1(namespace, name string, containers ...string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name)}}
+	pod.Status.PodIP = "10.1.0.2"
+	for _, c := range containers {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c})
+		pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+		})
+	}
+	return pod
+}
+
+// asking is a controller that asks kubelets, a node, and a pass over it: two
+// namespaces with a launcher and requesters each.
+type asking struct {
+	kubelets kubelets
+	c        *Controller
+	n        *nodeWork
+	w        *world
+}
+
+func newAsking(t *testing.T) *asking {
+	a := &asking{kubelets: kubelets{pods: map[string][]podresourcesapi.Pod{}}}
+	a.c = New(t.Context(), Options{Allocations: &a.kubelets, Access: func(l *corev1.Pod) nodeview.Access { return nodeview.Access{Token: "token-of-" + l.Namespace} }}, logr.Discard())
+	a.n = a.c.work("node-0")
+	a.w = &world{now: now, pods: map[types.UID]*corev1.Pod{}, spi: map[types.UID]*SPI{}, kubelet: map[types.UID]Allocation{}}
+	for _, ns := range []string{"a", "b"} {
+		l := &launcherPod{}
+		l.read(running1(ns, "launcher", podmeta.ServingContainer, podmeta.PodResourcesContainer))
+		a.w.launchers = append(a.w.launchers, l)
+	}
+	return a
+}
+
+func (a *asking) add(namespace, name string, says ...string) types.UID {
+	pod := running1(namespace, name, podmeta.ServingContainer)
+	a.w.pods[pod.UID], a.w.spi[pod.UID] = pod, &SPI{GPUs: says}
+	return pod.UID
+}
+
+func (a *asking) gave(namespace, name string, gpus ...string) {
+	a.kubelets.pods[namespace] = append(a.kubelets.pods[namespace], podresourcesapi.Pod{Name: name, Containers: []podresourcesapi.Container{{
+		Name: podmeta.ServingContainer, Devices: map[string][]string{string(podmeta.ResourceGPU): gpus},
+	}}})
+}
+
+func (a *asking) pass(t *testing.T, later time.Duration) {
+	a.w.now = a.w.now.Add(later)
+	a.c.askKubelet(t.Context(), a.n, a.w)
+}
+
+func TestTheKubeletIsAskedOnceForTheRequestersOfANamespace(t *testing.T) {
+	a := newAsking(t)
+	one, two, other := a.add("a", "one", "GPU-0"), a.add("a", "two", "GPU-1"), a.add("b", "one", "GPU-2")
+	a.gave("a", "one", "GPU-0")
+	a.gave("a", "two", "GPU-1")
+	a.gave("b", "one", "GPU-2")
+	a.pass(t, 0)
+	assert.ElementsMatch(t, []string{"10.1.0.2:8002 token-of-a a", "10.1.0.2:8002 token-of-b b"}, a.kubelets.asked)
+	assert.Equal(t, map[types.UID]Allocation{one: {GPUs: []string{"GPU-0"}}, two: {GPUs: []string{"GPU-1"}}, other: {GPUs: []string{"GPU-2"}}}, a.w.kubelet)
+	a.pass(t, time.Hour)
+	assert.Len(t, a.kubelets.asked, 2, "what it gave stays given")
+}
+
+func TestAKubeletThatDoesNotSayIsAskedAgainLessAndLessOften(t *testing.T) {
+	a := newAsking(t)
+	uid := a.add("a", "one", "GPU-0")
+	a.kubelets.err = errors.New("no socket")
+	a.pass(t, 0)
+	a.pass(t, time.Millisecond)
+	assert.Len(t, a.kubelets.asked, 1)
+	assert.Equal(t, Allocation{Why: "no socket", Since: now, Again: now.Add(firstKubeletPause)}, a.w.kubelet[uid])
+	for n := range 20 {
+		a.pass(t, a.w.kubelet[uid].Again.Sub(a.w.now))
+		assert.Len(t, a.kubelets.asked, n+2)
+		assert.LessOrEqual(t, a.w.kubelet[uid].Again.Sub(a.w.now), longestKubeletPause)
+	}
+	a.kubelets.err = nil
+	a.pass(t, longestKubeletPause)
+	assert.Equal(t, "the kubelet tells of no GPU of its container inference-server", a.w.kubelet[uid].Why)
+	a.gave("a", "one", "GPU-0::1")
+	a.pass(t, longestKubeletPause)
+	assert.Equal(t, Allocation{GPUs: []string{"GPU-0"}}, a.w.kubelet[uid])
+}
+
+func TestAContainerThatAsksTheKubeletAndDoesNotRunIsNamed(t *testing.T) {
+	a := newAsking(t)
+	uid := a.add("a", "one", "GPU-0")
+	a.w.launchers[0].pod.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "again in 10s"}}
+	a.pass(t, 0)
+	assert.Empty(t, a.kubelets.asked)
+	assert.Equal(t, "launcher launcher waits in its container pod-resources: CrashLoopBackOff again in 10s", a.w.kubelet[uid].Why)
+}
+
+func TestBesideALauncherWithoutThatContainerARequestersWordCounts(t *testing.T) {
+	a := newAsking(t)
+	uid := a.add("a", "one", "GPU-0")
+	l := a.w.launchers[0]
+	l.pod.Spec.Containers = l.pod.Spec.Containers[:1]
+	a.pass(t, 0)
+	assert.Empty(t, a.kubelets.asked)
+	assert.Nil(t, a.c.allocation(a.w, l, uid))
+	assert.NotNil(t, a.c.allocation(a.w, a.w.launchers[1], uid))
+}
+
+func TestOneThatLiesDisturbsNobodyWhoHasItsGPUsFromTheKubelet(t *testing.T) {
+	a := newAsking(t)
+	honest, liar := a.add("a", "honest", "GPU-0"), a.add("b", "liar", "GPU-0")
+	assert.Equal(t, []string{"b/liar"}, a.w.rivals(honest), "nobody knows who lies")
+	assert.Equal(t, []string{"a/honest"}, a.w.rivals(liar))
+	a.gave("a", "honest", "GPU-0")
+	a.pass(t, 0)
+	assert.Empty(t, a.w.rivals(honest))
+	assert.Equal(t, []string{"a/honest"}, a.w.rivals(liar), "the kubelet has not said what it gave to this one")
+	a.gave("b", "liar", "GPU-1")
+	a.pass(t, time.Minute)
+	assert.Empty(t, a.w.rivals(honest))
+	assert.Empty(t, a.w.rivals(liar))
+
+	shared := a.add("a", "shares", "GPU-0")
+	a.gave("a", "shares", "GPU-0::1")
+	a.pass(t, time.Minute)
+	assert.Equal(t, []string{"a/shares"}, a.w.rivals(honest), "the kubelet gave both the same GPU")
+	assert.Equal(t, []string{"a/honest"}, a.w.rivals(shared))
+}
+
+func TestOneThatIsBoundOnAGPUHasOnlyOthersThatAreBoundOnItForRivals(t *testing.T) {
+	a := newAsking(t)
+	first, second := a.add("a", "first", "GPU-0"), a.add("b", "second", "GPU-0")
+	l := a.w.launchers[0]
+	l.bindings = []podmeta.Binding{{Instance: "model-1", RequesterUID: first, GPUs: []string{"GPU-0"}}}
+	assert.Empty(t, a.w.rivals(first), "what one says who is not bound does not count")
+	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
+	l.bindings = append(l.bindings, podmeta.Binding{Instance: "model-2", RequesterUID: second, GPUs: []string{"GPU-0"}}) // as after a damaged record was mended
+	assert.Equal(t, []string{"b/second"}, a.w.rivals(first))
+	assert.Equal(t, []string{"a/first"}, a.w.rivals(second))
+}
+
+func TestTheKubeletIsAskedAgainWhileAGPUIsClaimedTwice(t *testing.T) {
+	o := fresh()
+	o.Rivals = []string{"ns/other"}
+	assert.Zero(t, Decide(o).After, "nobody can be asked")
+	o.Kubelet = &Allocation{Why: "no socket", Since: now.Add(-time.Minute), Again: now.Add(3 * time.Second)}
+	assert.Equal(t, 3*time.Second, Decide(o).After)
+	o.Kubelet = &Allocation{GPUs: []string{"GPU-0"}}
+	assert.Zero(t, Decide(o).After, "it has said")
+}

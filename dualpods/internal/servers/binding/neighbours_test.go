@@ -1,0 +1,243 @@
+package binding
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+const gib = uint64(1) << 30
+
+// beside are instances that another launcher has on GPU-0, in that state and with
+// so many bytes there, the least recently used first.
+func beside(state string, bytes ...uint64) (found []Neighbour) {
+	for n, held := range bytes {
+		used := now.Add(time.Duration(n-100) * time.Minute)
+		found = append(found, Neighbour{Launcher: "uid-1", Name: "launcher-1", Instance: launcherapi.Instance{
+			InstanceID: fmt.Sprintf("other-%d", n), State: state, GPUUUIDs: []string{"GPU-0"}, LastUsedAt: &used,
+			GPUBytes: map[string]uint64{"GPU-0": held}, Annotations: map[string]string{podmeta.AnnotationMadeFor: "ns/other"},
+		}})
+	}
+	return found
+}
+
+// unheard is an instance of a launcher that has been silent for so long.
+func unheard(d time.Duration, state string, changes ...func(*Neighbour)) []Neighbour {
+	found := beside(state, gib)
+	found[0].Silent, found[0].Lost, found[0].Why = true, now.Add(-d), "timeout"
+	for _, change := range changes {
+		change(&found[0])
+	}
+	return found
+}
+
+// recordedFor gives an instance a record of a requester that lives or does not.
+func recordedFor(living bool) func(*Neighbour) {
+	return func(b *Neighbour) { b.Recorded, b.Living = true, living }
+}
+
+// crowded is one whose attempt lacks half a GiB that others than its launcher hold.
+func crowded() Observation {
+	o := recorded()
+	o.Attempt = Attempt{Asked: true, Over: true, Failure: "no room", NoRoom: &launcherapi.Fit{
+		GPUUUID: "GPU-0", Bound: launcherapi.BoundDeviceMemory, Needed: gib, Available: gib / 2, Foreign: gib,
+	}}
+	return o
+}
+
+func TestNoMoreSleepersOfOtherLaunchersGoThanAreInTheWay(t *testing.T) {
+	ids := func(bs []Neighbour) (ids []string) {
+		for _, b := range bs {
+			ids = append(ids, b.InstanceID)
+		}
+		return ids
+	}
+	for name, c := range map[string]struct {
+		bytes  []uint64
+		change func([]Neighbour)
+		want   []string
+	}{
+		"the first is enough":            {[]uint64{gib, gib}, nil, []string{"other-0"}},
+		"two are needed":                 {[]uint64{gib / 4, gib / 4, gib}, nil, []string{"other-0", "other-1"}},
+		"all are too little":             {[]uint64{gib / 8, gib / 8}, nil, nil},
+		"one that holds nothing there":   {[]uint64{0, gib}, nil, []string{"other-1"}},
+		"one that is pinned":             {[]uint64{gib, gib}, func(b []Neighbour) { b[0].Annotations[launcherapi.AnnotationPinned] = "true" }, []string{"other-1"}},
+		"one that has a record":          {[]uint64{gib, gib}, func(b []Neighbour) { b[0].Recorded = true }, []string{"other-1"}},
+		"one that a swap has claimed":    {[]uint64{gib, gib}, func(b []Neighbour) { b[0].SwapID = "s" }, []string{"other-1"}},
+		"one that somebody made by hand": {[]uint64{gib, gib}, func(b []Neighbour) { b[0].Annotations = nil }, []string{"other-1"}},
+		"one that is awake":              {[]uint64{gib, gib}, func(b []Neighbour) { b[0].State = "awake" }, []string{"other-1"}},
+		"one on other GPUs":              {[]uint64{gib, gib}, func(b []Neighbour) { b[0].GPUUUIDs = []string{"GPU-1"} }, []string{"other-1"}},
+		"one that nobody has measured":   {[]uint64{gib / 4, gib, gib}, func(b []Neighbour) { b[1].GPUBytes = nil }, []string{"other-0", "other-1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := crowded()
+			o.Neighbours = beside("sleeping", c.bytes...)
+			if c.change != nil {
+				c.change(o.Neighbours)
+			}
+			assert.Equal(t, c.want, ids(o.victims()))
+		})
+	}
+}
+
+func TestAnAttemptThatWasMadeRoomForIsMadeAgainAtOnce(t *testing.T) {
+	o := crowded()
+	o.Attempt.Evicted = []string{"uid-1/other-0"}
+	step := Decide(o)
+	require.Equal(t, NextAttempt, step.Do)
+	assert.Equal(t, 2, step.Record.Attempt)
+	assert.Zero(t, step.Record.RetryAt)
+}
+
+func TestOnlyARefusalForMemoryThatOthersHoldCallsForRoom(t *testing.T) {
+	refusal := func(bound string, foreign uint64) error {
+		return fmt.Errorf("cannot swap: %w", launcher.DoesNotFit(launcherapi.Fit{Bound: bound, Foreign: foreign, Needed: 1}, "no room"))
+	}
+	assert.NotNil(t, noRoom(refusal(launcherapi.BoundDeviceMemory, 1)))
+	assert.Nil(t, noRoom(refusal(launcherapi.BoundDeviceMemory, 0)))
+	assert.Nil(t, noRoom(refusal("max_instances", 1)))
+	assert.Nil(t, noRoom(errors.New("boom")))
+}
+
+// nodeViews are the views of two launchers, and what is deleted there.
+type nodeViews struct {
+	views   map[string]nodeview.View
+	deleted chan string
+}
+
+func (v *nodeViews) Watch(string, nodeview.Target)    {}
+func (v *nodeViews) Forget(string)                    {}
+func (v *nodeViews) View(key string) nodeview.View    { return v.views[key] }
+func (v *nodeViews) Client(key string) LauncherClient { return &deleter{key: key, deleted: v.deleted} }
+
+type deleter struct {
+	LauncherClient
+	key     string
+	deleted chan string
+}
+
+func (d *deleter) Delete(_ context.Context, id string) (launcherapi.Instance, error) {
+	d.deleted <- d.key + "/" + id
+	return launcherapi.Instance{Revision: 9}, nil
+}
+
+func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	v := &nodeViews{deleted: make(chan string, 1), views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Connected: true, Instances: map[string]launcherapi.Instance{}}}}
+	for n, b := range beside("sleeping", gib, gib, gib) {
+		if n == 2 {
+			b.GPUUUIDs = []string{"GPU-7"}
+		}
+		v.views["theirs"].Instances[b.InstanceID] = b.Instance
+	}
+	c := New(ctx, Options{Views: v, Again: func(string) {}}, logr.Discard())
+	defer c.Close()
+	defer stop()
+	n, w := c.work("node-0"), &world{pods: map[types.UID]*corev1.Pod{}}
+	for _, key := range []string{"mine", "theirs"} {
+		l := &launcherPod{}
+		l.read(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, UID: types.UID(key)}})
+		w.launchers = append(w.launchers, l)
+	}
+	w.launchers[1].bindings = []podmeta.Binding{{Instance: "other-1", RequesterUID: "living"}}
+	w.pods["living"] = &corev1.Pod{}
+	o := crowded()
+	o.Neighbours = c.neighbours(n, w, c.beside(t.Context(), w, w.launchers[0]), o.Record)
+	require.Len(t, o.Neighbours, 2)
+	assert.Equal(t, []bool{false, true}, []bool{o.Neighbours[0].Recorded, o.Neighbours[1].Living})
+
+	step := Decide(o)
+	require.Equal(t, Evict, step.Do, step.Why)
+	key := swapKey(w.launchers[0], o.Record)
+	n.calls.begin(key, true, func(context.Context) (uint64, error) { return 0, errors.New("no room") })
+	require.NoError(t, c.evict(n, w, w.launchers[0], o.Record, step.Victims))
+	assert.Equal(t, "theirs/other-0", <-v.deleted)
+	require.Eventually(t, func() bool { return len(n.calls.attempt(key, 0).Evicted) == 1 }, 10*time.Second, time.Millisecond)
+	assert.True(t, c.neighbours(n, w, c.beside(t.Context(), w, w.launchers[0]), o.Record)[0].Deleting, "the stream has not told that it is gone")
+}
+
+func TestWhatASilentLauncherHasOnItsGPUsIsKnownByItsRecordsAndByWhatItSaidLast(t *testing.T) {
+	awake := beside("awake", gib)[0].Instance
+	v := &nodeViews{views: map[string]nodeview.View{
+		"mine": {Connected: true}, "ended": {Instances: map[string]launcherapi.Instance{awake.InstanceID: awake}},
+		"silent": {Lost: now, Why: "timeout", Instances: map[string]launcherapi.Instance{awake.InstanceID: awake}},
+	}}
+	c := New(t.Context(), Options{Views: v, Again: func(string) {}}, logr.Discard())
+	w := &world{pods: map[types.UID]*corev1.Pod{}}
+	for _, key := range []string{"mine", "silent", "ended"} {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: key, UID: types.UID(key)}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: podmeta.ServingContainer}}}}
+		if key != "ended" {
+			runs(pod, "10.1.0.2")
+		}
+		w.launchers = append(w.launchers, &launcherPod{pod: pod})
+	}
+	w.launchers[1].bindings = []podmeta.Binding{{Instance: "never-told", RequesterUID: "left", GPUs: []string{"GPU-0"}}, {Instance: "beside", RequesterUID: "left", GPUs: []string{"GPU-1"}}}
+	seen := map[string]Neighbour{}
+	for _, b := range c.neighbours(c.work("node-0"), w, c.beside(t.Context(), w, w.launchers[0]), recorded().Record) {
+		seen[b.key()] = b
+	}
+	require.Len(t, seen, 2)
+	assert.True(t, seen["silent/never-told"].Recorded && seen["silent/never-told"].Silent)
+	assert.Equal(t, "awake", seen["silent/other-0"].State)
+	assert.Equal(t, "timeout", seen["silent/other-0"].Why)
+}
+
+// launcherConfigs are those that there are.
+type launcherConfigs struct {
+	client.Client // nil
+	there         []client.ObjectKey
+}
+
+func (l launcherConfigs) Get(_ context.Context, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
+	if !slices.Contains(l.there, key) {
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "launcherconfigs"}, key.Name)
+	}
+	return nil
+}
+
+func TestAPodOfAnotherNamespaceThatIsNoLauncherConfigsHoldsNobodyUp(t *testing.T) {
+	owned := []metav1.OwnerReference{*metav1.NewControllerRef(&metav1.ObjectMeta{Name: "vllm", UID: "config"}, v1alpha1.GroupVersion.WithKind("LauncherConfig"))}
+	for name, caseOf := range map[string]struct {
+		namespace string
+		owners    []metav1.OwnerReference
+		held      bool
+	}{
+		"one of the same namespace":   {"ours", nil, true},
+		"labels alone":                {"with", nil, false},
+		"a LauncherConfig not there":  {"without", owned, false},
+		"a launcher of its own there": {"with", owned, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := &nodeViews{views: map[string]nodeview.View{"mine": {Connected: true}, "theirs": {Connected: true, Instances: map[string]launcherapi.Instance{"other-0": beside("awake", gib)[0].Instance}}}}
+			c := New(t.Context(), Options{Views: v, Again: func(string) {}, API: launcherConfigs{there: []client.ObjectKey{{Namespace: "with", Name: "vllm"}}}}, logr.Discard())
+			pod := func(key, namespace string, owners []metav1.OwnerReference) *launcherPod {
+				return &launcherPod{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+					Name: key, UID: types.UID(key), Namespace: namespace, OwnerReferences: owners, Labels: map[string]string{podmeta.LabelLauncherConfig: "vllm"},
+				}}}
+			}
+			w := &world{launchers: []*launcherPod{pod("mine", "ours", nil), pod("theirs", caseOf.namespace, caseOf.owners)}}
+			o := recorded()
+			o.Neighbours = c.neighbours(c.work("node-0"), w, c.beside(t.Context(), w, w.launchers[0]), o.Record)
+			assert.Equal(t, caseOf.held, Decide(o).Rule == "awake elsewhere")
+		})
+	}
+}

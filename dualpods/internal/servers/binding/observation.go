@@ -1,0 +1,166 @@
+package binding
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
+)
+
+// Observation is everything that one decision rests on: one requester, and what
+// it has to do with. What is to be is never remembered from an earlier pass: only
+// calls that were made, what came of them, and what was told.
+type Observation struct {
+	Now       time.Time
+	Requester Requester
+	Node      Node
+	Form      nominal.Form // what was asked for; only without Problems
+	// ModelCache is from where a new instance has its model where Form does not say.
+	ModelCache string
+	Keeper     *dualpods.ModelKeeper  // whose copy that is to be; nil: no ClusterModelCache says so
+	Copy       Copy                   // of the launcher; only with a Keeper that waits
+	Problems   []podmeta.Problem      // of the requester's input
+	SPI        *SPI                   // nil: the requester program does not answer, or was not asked
+	Kubelet    *Allocation            // nil: nobody can ask the kubelet, and the requester's own word counts
+	Rivals     []string               // other living requesters that are bound on one of its GPUs, or, while it is not bound, have one as far as is known
+	Launcher   *Launcher              // that of the record; else the one that would serve it; nil: there is none
+	Lacking    *dualpods.LauncherWait // why there is no launcher and none can be made now; nil: one can
+	Record     *podmeta.Binding       // nil: not bound
+	Unread     string                 // what is wrong with a record that may be the requester's, which has no other; empty: there is none
+	Earlier    string                 // another requester, for which a swap is under way on one of the record's GPUs
+	Holder     string                 // another requester that is bound to the instance that this one would have
+	Instance   *launcherapi.Instance
+	Failures   *podmeta.Failures // of the instance, as its launcher Pod has them; nil: none
+	Attempt    Attempt           // the swap of the record's attempt
+	Calls      Calls
+	Troubles   map[Action]Trouble // of calls to the requester program, and about the instance
+	Told       telling            // what the requester was told last
+	// Neighbours are what other launchers of the node have on the record's GPUs,
+	// least recently used first.
+	Neighbours []Neighbour
+	// Unheard is another launcher of the node that runs, and that this process has
+	// not heard of since it began to ask it; nil: there is none.
+	Unheard *Launcher
+}
+
+// Requester is the Pod.
+type Requester struct {
+	UID             types.UID
+	Namespace, Name string
+	Instance        string // id of the instance that it would have: of its form and its GPUs
+	Exists          bool   // false: deleted by force; the record alone tells of it
+	Deleting        bool
+	Finished        bool      // its containers have ended for good
+	Running         bool      // the requester program runs
+	Tolerates       bool      // that its node is made unschedulable, as the Pods of a DaemonSet do
+	Finalizer       bool      // ours
+	Gate            bool      // lists our readiness gate
+	GateOpen        bool      // and that is true
+	Started         time.Time // the requester program
+	Silent          time.Time // since when it does not answer
+	Refuses         bool      // it answers, and takes no orders of this controller
+	AdminAddress    string
+	GPUs            int       // how many it asks for
+	Shown           bool      // its labels or its status tell others to use it
+	ServesSince     time.Time // since when its status says that it serves; zero: it does not
+	WaitsSince      time.Time // since when its status says that it waits, after it served or was about to; zero: it does not say so
+	Published       bool      // its labels and status are those of a bound, ready requester
+	Told            string    // the message of its status
+	Created         time.Time // read by no row: for an [Observer], as is PodReady
+	PodReady        time.Time // since when the Pod is ready; zero: it is not
+}
+
+// Node is the requester's.
+type Node struct {
+	Name          string // empty: not scheduled
+	Gone          bool   // deleted, or being deleted
+	Unschedulable bool
+}
+
+// SPI is what the requester program says.
+type SPI struct {
+	GPUs  []string // UUIDs
+	Wrong string   // why it cannot tell its GPUs
+	Proxy requesterapi.Proxy
+}
+
+// Allocation is what the kubelet says of a requester's GPUs.
+type Allocation struct {
+	GPUs  []string  // UUIDs; none: it is not known which it has
+	Why   string    // it is not known
+	Since time.Time // when it was asked for in vain first
+	Again time.Time // when it is asked next
+}
+
+// Launcher is a launcher Pod and what the launcher in it says.
+type Launcher struct {
+	UID      types.UID
+	Name     string
+	Config   string    // name of the LauncherConfig that it is of
+	Created  time.Time // read by no row
+	IP       string
+	Deleting bool
+	Dead     bool // its containers have ended for good
+	// Ended: its own container has ended with all that was in it, and has not been
+	// started again.
+	Ended bool
+	// Connected: the launcher's watch stream is up, so that what is known of its
+	// instances is so.
+	Connected bool
+	Lost      time.Time              // since when it is not
+	Why       string                 // it is not
+	Waits     *dualpods.LauncherWait // what its program waits for; nil: it runs
+	GPUs      []string               // UUIDs of its node
+}
+
+// Attempt is what became of a swap.
+type Attempt struct {
+	Asked   bool // it is under way, or over
+	Over    bool
+	Failure string           // why it came to nothing
+	Code    string           // of the launcher's error: one of launcherapi.Code…; empty where it gave none
+	NoRoom  *launcherapi.Fit // it came to nothing since others than the launcher hold memory
+	Evicted []string         // neighbours that were asked to go for it
+	Earlier bool             // it is an earlier process's: what it came to may be long ago
+}
+
+// Calls says which calls to the requester and to the launcher are under way:
+// each is made once at a time.
+type Calls struct {
+	Unbind     bool // DELETE /v1/proxy/config, which waits for connections to end
+	CallOff    bool // of the attempt's swap, once: it is under way, or over
+	CallingOff bool // it is under way
+	Sleep      bool
+	Delete     bool // of the instance
+}
+
+func (o *Observation) state() launcher.State {
+	if o.Instance == nil {
+		return ""
+	}
+	return launcher.State(o.Instance.State)
+}
+
+// leaving says that the requester's server is not wanted any more.
+func (o *Observation) leaving() bool {
+	return !o.Requester.Exists || o.Requester.Deleting || o.Requester.Finished || o.Node.Gone
+}
+
+// gone says that what the launcher held is gone with it.
+func (o *Observation) gone() bool {
+	return o.Node.Gone || o.Launcher == nil || o.Launcher.Dead
+}
+
+// emptied says that what the launcher held is gone with it, or with its container.
+func (o *Observation) emptied() bool { return o.gone() || o.Launcher.Ended }
+
+// carries says that the requester program carries traffic for the record.
+func (o *Observation) carries() bool {
+	return o.SPI != nil && o.SPI.Proxy.State != requesterapi.StateUnbound
+}

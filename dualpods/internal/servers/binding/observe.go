@@ -1,0 +1,195 @@
+package binding
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// observe puts together what one decision rests on.
+func (c *Controller) observe(ctx context.Context, n *nodeWork, w *world, uid types.UID) Observation {
+	o := Observation{Now: w.now, Node: w.node, SPI: w.spi[uid], Rivals: w.rivals(uid), Requester: Requester{UID: uid}}
+	l, record := w.boundTo(uid)
+	o.Record = record
+	if on := w.unread(uid); on != nil && on.pod.DeletionTimestamp.IsZero() { // else it is not served for long
+		o.Unread = "launcher " + on.pod.Name + ": " + podmeta.Join(on.damaged)
+	}
+	if pod := w.pods[uid]; pod != nil {
+		c.observePod(ctx, &o, n, w, pod)
+	} else if record != nil {
+		o.Requester.Namespace, o.Requester.Name = record.Namespace, record.Name
+	}
+	if l == nil && len(o.Problems) == 0 {
+		if l = w.candidate(o.Requester.Namespace, o.Form); l == nil {
+			o.Lacking = c.lacking(ctx, &o)
+		}
+	}
+	if l != nil {
+		l.view = c.opts.Views.View(l.key())
+		if o.Requester.Exists && len(o.Problems) == 0 {
+			o.Form, o.Problems = o.Form.On(&l.pod.Spec)
+		}
+		o.Launcher, o.Copy = l.observed(), l.copyFor(&o)
+		o.Kubelet = c.allocation(w, l, uid)
+	}
+	if o.SPI != nil && len(o.Problems) == 0 {
+		o.Requester.Instance = nominal.InstanceID(o.Form, o.SPI.GPUs)
+	}
+	id := o.Requester.Instance
+	if record != nil {
+		id = record.Instance
+		c.observeAttempt(ctx, &o, n, w, l, record)
+	} else if l != nil {
+		o.Holder = l.holder(id)
+	}
+	o.Calls.Unbind = n.calls.underWay(unbindKey(uid), 0)
+	if l != nil {
+		o.Failures = podmeta.ReadFailures(l.pod, id)
+		o.Instance = l.instance(id)
+	}
+	o.observeTroubles(n, l, id)
+	if pod := w.pods[uid]; pod != nil { // compared with what the rest of the observation calls for
+		o.Requester.Published = published(pod, w.asked[uid].RelayedLabels, o)
+	}
+	return o
+}
+
+// observeAttempt adds what the attempt of a record has come to, and who else on
+// the node has to do with the record's GPUs.
+func (c *Controller) observeAttempt(ctx context.Context, o *Observation, n *nodeWork, w *world, l *launcherPod, record *podmeta.Binding) {
+	o.Attempt = n.calls.attempt(swapKey(l, record), l.view.Revision)
+	o.Attempt.Earlier = !n.calls.wrote(swapKey(l, record))
+	others := c.beside(ctx, w, l)
+	o.Neighbours, o.Unheard = c.neighbours(n, w, others, record), c.unheard(others)
+	o.Earlier = w.swapping(n, record)
+	off := n.calls.attempt(callOffKey(l, record), 0)
+	o.Calls.CallOff, o.Calls.CallingOff = off.Asked, off.Asked && !off.Over
+	o.Calls.Sleep = n.calls.underWay(sleepKey(l, record.Instance), l.view.Revision)
+	o.Calls.Delete = n.calls.underWay(deleteKey(l, record.Instance), l.view.Revision)
+}
+
+// holder is the requester that is bound to an instance; empty: none is.
+func (l *launcherPod) holder(id string) string {
+	for _, b := range l.bindings {
+		if b.Instance == id {
+			return b.Namespace + "/" + b.Name
+		}
+	}
+	return ""
+}
+
+// observePod adds what the requester's Pod says.
+func (c *Controller) observePod(ctx context.Context, o *Observation, n *nodeWork, w *world, pod *corev1.Pod) {
+	read := w.asked[pod.UID]
+	o.Problems = read.problems
+	if c.opts.RequireTLS && !read.TLS && o.Record == nil { // one that is bound is served until it goes
+		o.Problems = append(slices.Clip(o.Problems), podmeta.NoTLS())
+	}
+	if len(o.Problems) == 0 {
+		o.Form, o.Problems = c.form(ctx, n, pod, read.Requester)
+	}
+	if len(o.Problems) == 0 {
+		c.fromWhere(ctx, o, pod.Namespace)
+	}
+	o.Requester = Requester{
+		UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name,
+		Exists: true, Deleting: !pod.DeletionTimestamp.IsZero(), Finished: podmeta.Finished(pod), Running: running(pod),
+		Finalizer: podmeta.Held(pod), Tolerates: toleratesClosed(pod),
+		Gate: read.Gated, GateOpen: gateOpen(pod),
+		Started: started(pod), Silent: w.silent[pod.UID], Refuses: w.refusing[pod.UID], AdminAddress: w.adminAddress(pod.UID), GPUs: read.GPUs, Told: readStatus(pod).Message,
+		Shown:   readStatus(pod).State == stateServing || len(read.RelayedLabels) > 0,
+		Created: pod.CreationTimestamp.Time, PodReady: readySince(pod),
+	}
+	status := readStatus(pod)
+	switch status.State {
+	case stateServing:
+		o.Requester.ServesSince = status.Since
+	case stateWaiting:
+		o.Requester.WaitsSince = status.Since
+	}
+	o.Told = n.told[pod.UID]
+	if status.Reason != string(o.Told.reason) { // the status tells something else by now
+		o.Told.reason = ""
+	}
+}
+
+// readForm is what a server patch asks for, of a requester Pod of that resource
+// version. To apply a patch takes a millisecond, and each step asks for the form.
+type readForm struct {
+	version  string
+	form     nominal.Form
+	problems []podmeta.Problem
+}
+
+// form reads what the requester asks for.
+func (c *Controller) form(ctx context.Context, n *nodeWork, pod *corev1.Pod, read podmeta.Requester) (nominal.Form, []podmeta.Problem) {
+	if read.Input == podmeta.InputPatch {
+		known := n.forms[pod.UID]
+		if known.version != pod.ResourceVersion {
+			known.version = pod.ResourceVersion
+			known.form, known.problems = nominal.FromPatch(pod, read.Patch)
+			n.forms[pod.UID] = known
+		}
+		return known.form, known.problems
+	}
+	var config v1alpha1.InferenceServerConfig
+	if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
+		message := "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error()
+		if apierrors.IsNotFound(err) {
+			message = fmt.Sprintf("there is no InferenceServerConfig %s in namespace %s: make it, or name another one", read.ConfigName, pod.Namespace)
+		}
+		return nominal.Form{}, []podmeta.Problem{{
+			Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]", Message: message,
+		}}
+	}
+	return nominal.FromConfig(pod, &config)
+}
+
+// toleratesClosed says that a Pod is to run on a node that was made unschedulable,
+// as those of a DaemonSet are: one that is deleted there comes again at once.
+func toleratesClosed(pod *corev1.Pod) bool {
+	closed := corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
+	return slices.ContainsFunc(pod.Spec.Tolerations, func(t corev1.Toleration) bool { return t.ToleratesTaint(klog.Background(), &closed, false) })
+}
+
+func gateOpen(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == podmeta.ReadinessGate {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+func swapKey(l *launcherPod, b *podmeta.Binding) string {
+	return "swap/" + l.key() + "/" + b.SwapKey()
+}
+func sleepKey(l *launcherPod, id string) string  { return "sleep/" + l.key() + "/" + id }
+func deleteKey(l *launcherPod, id string) string { return "delete/" + l.key() + "/" + id }
+func askKey(uid types.UID) string                { return "ask/" + string(uid) }
+func unbindKey(uid types.UID) string             { return "unbind/" + string(uid) }
+func logKey(uid types.UID, b *podmeta.Binding) string {
+	return "log/" + string(uid) + "/" + b.SwapKey()
+}
+func callOffKey(l *launcherPod, b *podmeta.Binding) string { return callOffOf(swapKey(l, b)) }
+
+func callOffOf(swapKey string) string { return swapKey + "/call-off" }
+
+// annotationsOf is a copy that can be written to.
+func annotationsOf(pod *corev1.Pod) map[string]string {
+	if pod.Annotations == nil {
+		return map[string]string{}
+	}
+	return maps.Clone(pod.Annotations)
+}

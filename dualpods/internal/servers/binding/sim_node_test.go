@@ -1,0 +1,388 @@
+package binding
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+const (
+	simNodes  = 2
+	simGPUs   = 2 // of a node
+	simModels = 4
+)
+
+// launchersOf says whose launchers serve a model: a DaemonSet makes those of
+// "each", the controller makes those of "demand".
+func launchersOf(model int) string {
+	if model == simModels-1 {
+		return "demand"
+	}
+	return "each"
+}
+
+// setUp makes nodes with a launcher each, and what requesters name.
+func (s *sim) setUp() {
+	for n := range simNodes {
+		node := fmt.Sprintf("node-%d", n)
+		s.api.putNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+		s.addLauncher(node, "each")
+	}
+	for n := range simModels {
+		s.putConfig(n, "first")
+	}
+}
+
+func (s *sim) putConfig(model int, edition string) {
+	config := &v1alpha1.InferenceServerConfig{
+		ObjectMeta: metav1.ObjectMeta{Name: modelName(model), Namespace: "ns"},
+		Spec: v1alpha1.InferenceServerConfigSpec{LauncherConfigName: launchersOf(model), ModelServerConfig: v1alpha1.ModelServerConfig{
+			Port: 8000, Args: []string{"org/" + modelName(model), "--seed=" + edition},
+			Labels: map[string]v1alpha1.LabelValue{"model": v1alpha1.LabelValue(modelName(model))},
+		}},
+	}
+	if edition == wrongEdition {
+		options := "org/twice"
+		config.Spec.ModelServerConfig.Options = &options
+	}
+	s.api.putConfig(config)
+}
+
+// wrongEdition makes an input that cannot be used.
+const wrongEdition = "wrong"
+
+func modelName(model int) string { return fmt.Sprintf("model-%d", model) }
+
+// patchOf is the server patch that gives the same as the model's config.
+func patchOf(model int, edition string) string {
+	if edition == wrongEdition {
+		return "spec: [this is no Pod]"
+	}
+	return fmt.Sprintf(`{"metadata": {"labels": {"model": %q}, "annotations": {%q: %q}}, "spec": {"containers": [{"name": %q, "command": ["vllm", "serve"], "args": [%q, %q]}]}}`,
+		modelName(model), podmeta.AnnotationLauncherConfig, launchersOf(model), podmeta.ServingContainer, "org/"+modelName(model), "--seed="+edition)
+}
+
+func nodeGPUs(node string) (gpus []string) {
+	for n := range simGPUs {
+		gpus = append(gpus, fmt.Sprintf("GPU-%s-%d", node, n))
+	}
+	return gpus
+}
+
+// number makes names and addresses.
+func (s *sim) number(kind string) int {
+	s.numbers[kind]++
+	return s.numbers[kind]
+}
+
+// address is one that no Pod has had.
+func (s *sim) address() string {
+	n := s.number("address")
+	return fmt.Sprintf("10.1.%d.%d", n/200, n%200+1)
+}
+
+// launcherOn is a node's launcher Pod of a LauncherConfig, and not one that has
+// the labels of one.
+func (s *sim) launcherOn(node, config string) *corev1.Pod {
+	for _, pod := range s.api.pods {
+		if strings.HasPrefix(pod.Name, "launcher-") && pod.Spec.NodeName == node && pod.Labels[podmeta.LabelLauncherConfig] == config {
+			return pod
+		}
+	}
+	return nil
+}
+
+// addLauncher makes a launcher Pod of a LauncherConfig.
+func (s *sim) addLauncher(node, config string) {
+	if s.api.nodes[node] == nil || s.launcherOn(node, config) != nil {
+		return
+	}
+	name := fmt.Sprintf("launcher-%s-%d", node, s.number("launcher"))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "ns", UID: types.UID(name), CreationTimestamp: metav1.Now(),
+			Labels: map[string]string{podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: config, podmeta.LabelModelNodeGroup: "all"},
+		},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: podmeta.ServingContainer, Image: "vllm"}}},
+	}
+	s.withKubelet(pod)
+	s.api.putPod(pod)
+	s.after(s.between("launcher runs", 100*time.Millisecond, time.Second), func() {
+		pod := s.api.pods[name]
+		if pod == nil || pod.DeletionTimestamp != nil || s.api.nodes[node] == nil {
+			return
+		}
+		l := s.newLauncher(name, name, node, s.address(), nodeGPUs(node))
+		s.note("launcher %s runs", name)
+		s.api.changePod(name, func(p *corev1.Pod) { runs(p, l.ip) })
+	})
+}
+
+func runs(p *corev1.Pod, ip string) {
+	p.Status.Phase, p.Status.PodIP = corev1.PodRunning, ip
+	p.Status.ContainerStatuses = nil
+	for _, c := range p.Spec.Containers {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses, corev1.ContainerStatus{
+			Name: c.Name, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}},
+		})
+	}
+}
+
+// ended is what the kubelet says of a Pod that has ended for good.
+func ended(p *corev1.Pod) {
+	p.Status.Phase = corev1.PodFailed
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: podmeta.ServingContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}},
+	}}
+	if p.DeletionTimestamp != nil {
+		zero := int64(0)
+		p.DeletionGracePeriodSeconds = &zero
+	}
+}
+
+// die ends a launcher and its engines.
+func (l *simLauncher) die() {
+	if l.dead {
+		return
+	}
+	l.lose(0)
+	l.dead = true
+	l.end()
+	for _, id := range sortedKeys(l.all) {
+		l.s.died(l, l.all[id], "its launcher ended")
+	}
+	l.all = map[string]*simInstance{}
+	l.s.note("launcher %s has ended", l.pod)
+}
+
+// simProgram is a requester program.
+type simProgram struct {
+	s       *sim
+	uid     types.UID
+	pod     string
+	node    string
+	ip      string
+	gpus    []string
+	lie     []string // what it says instead
+	mute    string   // why it cannot tell
+	placed  time.Time
+	up      bool
+	hung    bool
+	odd     string // what is wrong with its answers: one of odd…
+	asked   int
+	dead    bool // for good
+	proxy   requesterapi.Proxy
+	drained chan struct{}
+}
+
+func (p *simProgram) address() string { return p.ip + ":8081" }
+
+// simOddity is what is wrong with a program.
+type simOddity struct {
+	lies bool          // it names the first GPUs of the node, or
+	mute time.Duration // how long it cannot tell its GPUs; 0: for good
+}
+
+// oddly has a program be odd where it is its turn to be.
+func (p *simProgram) oddly() {
+	if len(p.s.odd) == 0 {
+		return
+	}
+	how := p.s.odd[0]
+	p.s.odd = p.s.odd[1:]
+	switch p.mute = noDriver; {
+	case how.lies:
+		p.lie, p.mute = nodeGPUs(p.node)[:len(p.gpus)], ""
+	case how.mute > 0:
+		p.s.after(how.mute, func() { p.mute = "" })
+	}
+	p.s.note("%s says that it has %v %s", p.pod, p.lie, p.mute)
+}
+
+// create makes a requester.
+func (s *sim) create(model, gpus int, gate, patch bool) (name string) {
+	name = fmt.Sprintf("req-%d", s.number("requester"))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "ns", UID: types.UID(name), CreationTimestamp: metav1.Now(),
+			Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: modelName(model)},
+		},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: podmeta.ServingContainer, Image: "requester",
+			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{podmeta.ResourceGPU: *resource.NewQuantity(int64(gpus), resource.DecimalSI)}},
+		}}},
+	}
+	if gate {
+		pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: podmeta.ReadinessGate}}
+	}
+	if patch {
+		pod.Annotations = map[string]string{podmeta.AnnotationServerPatch: patchOf(model, "first")}
+	}
+	s.api.putPod(pod)
+	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
+	return name
+}
+
+// free are the GPUs of a node that no Pod has: one that is there and has not
+// ended has its own.
+func (s *sim) free(node string) (gpus []string) {
+	for _, gpu := range nodeGPUs(node) {
+		taken := false
+		for _, p := range s.programs {
+			pod := s.api.pods[p.pod]
+			taken = taken || slices.Contains(p.gpus, gpu) && pod != nil && pod.UID == p.uid && !podmeta.Finished(pod)
+		}
+		if !taken {
+			gpus = append(gpus, gpu)
+		}
+	}
+	return gpus
+}
+
+// schedule is the scheduler, and the kubelet's allocation of GPUs.
+func (s *sim) schedule() {
+	var waiting []*corev1.Pod
+	for _, name := range sortedKeys(s.api.pods) {
+		if pod := s.api.pods[name]; pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
+			waiting = append(waiting, pod)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	for _, pod := range waiting {
+		want, _ := podmeta.GPUs(pod.Spec.Containers[0].Resources.Limits)
+		for _, node := range sortedKeys(s.api.nodes) {
+			free := s.free(node)
+			if s.api.nodes[node].Spec.Unschedulable || len(free) < want {
+				continue
+			}
+			s.place(pod, node, free[:want])
+			break
+		}
+	}
+}
+
+func (s *sim) place(pod *corev1.Pod, node string, gpus []string) {
+	p := &simProgram{s: s, placed: time.Now(), uid: pod.UID, pod: pod.Name, node: node, ip: s.address(), gpus: gpus}
+	s.programs[pod.UID] = p
+	s.note("%s is on %s with %v", pod.Name, node, gpus)
+	s.api.changePod(pod.Name, func(p *corev1.Pod) { p.Spec.NodeName = node })
+	pulling := s.between("kubelet", 50*time.Millisecond, 500*time.Millisecond)
+	if s.slowPulls > 0 {
+		s.slowPulls--
+		pulling += 3 * time.Minute
+	}
+	s.after(pulling, func() {
+		if now := s.api.pods[pod.Name]; now == nil || now.DeletionTimestamp != nil || p.dead {
+			p.dead = true
+			return
+		}
+		s.api.changePod(pod.Name, func(o *corev1.Pod) { runs(o, p.ip) })
+		p.oddly()
+		s.after(s.between("program", 0, 60*time.Millisecond), p.begin)
+	})
+}
+
+// begin starts the program, for the first time or again.
+func (p *simProgram) begin() {
+	if p.dead {
+		return
+	}
+	p.up = true
+	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound, Instance: fmt.Sprintf("%s-%d", p.pod, p.s.number("process"))}
+}
+
+// restartProgram is what the kubelet does when the container ends. It tells of an
+// end that lasts.
+func (s *sim) restartProgram(p *simProgram, d time.Duration) {
+	p.end()
+	s.disturb(2 * time.Second)
+	s.after(300*time.Millisecond, func() {
+		if pod := s.api.pods[p.pod]; !p.up && !p.dead && pod != nil && pod.UID == p.uid {
+			s.api.changePod(p.pod, func(o *corev1.Pod) {
+				o.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
+			})
+		}
+	})
+	s.after(d, func() {
+		p.begin()
+		if !p.dead {
+			s.api.changePod(p.pod, func(o *corev1.Pod) { runs(o, p.ip) })
+		}
+	})
+}
+
+// end is the end of the container.
+func (p *simProgram) end() {
+	delete(p.s.doomed, p.uid)
+	p.up = false
+	p.proxy = requesterapi.Proxy{State: requesterapi.StateUnbound}
+}
+
+// podDeleted is what kubelets do when the deletion of a Pod is asked for.
+func (s *sim) podDeleted(pod *corev1.Pod) {
+	s.note("%s is being deleted", pod.Name)
+	s.leaves[pod.UID] = time.Now()
+	if p := s.programs[pod.UID]; p != nil {
+		p.proxy.Terminating = true
+	}
+	grace := s.between("terminate", 20*time.Millisecond, 4*time.Second)
+	if p := s.programs[pod.UID]; p != nil && p.hung {
+		grace = 30 * time.Second
+	}
+	s.after(grace, func() { s.endContainers(pod) })
+}
+
+// endContainers ends a Pod's containers for good.
+func (s *sim) endContainers(pod *corev1.Pod) {
+	if p := s.programs[pod.UID]; p != nil {
+		p.end()
+		p.dead = true
+	}
+	if l := s.launchers[string(pod.UID)]; l != nil {
+		l.die()
+	}
+	s.api.changePod(pod.Name, ended)
+	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
+}
+
+// podGone is what happens once a Pod is gone.
+func (s *sim) podGone(pod *corev1.Pod) {
+	if l := s.launchers[string(pod.UID)]; l != nil {
+		l.die()
+	}
+	if dualpods.IsLauncher(pod) && pod.Labels[podmeta.LabelLauncherConfig] == "each" {
+		s.after(s.between("daemonset", 50*time.Millisecond, time.Second), func() { s.addLauncher(pod.Spec.NodeName, "each") })
+	}
+	s.after(s.between("scheduler", time.Millisecond, 20*time.Millisecond), s.schedule)
+}
+
+// target is the instance that a requester program carries traffic to.
+func (p *simProgram) target() (*simLauncher, *simInstance) {
+	for _, key := range sortedKeys(p.s.launchers) {
+		l := p.s.launchers[key]
+		if l.dead || l.ip != p.proxy.Address {
+			continue
+		}
+		for _, i := range l.all {
+			if i.Port == int(p.proxy.Port) {
+				return l, i
+			}
+		}
+		return l, nil
+	}
+	return nil, nil
+}
+
+func awake(i *simInstance) bool { return i != nil && i.State == string(launcher.Awake) }

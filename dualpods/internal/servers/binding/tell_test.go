@@ -1,0 +1,63 @@
+package binding
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+func TestEverythingThatIsToldHasAReason(t *testing.T) {
+	for name, e := range examples {
+		if step := Decide(e.o); step.Do == Tell || step.Do == DeleteRequester {
+			assert.NotEmpty(t, step.Reason, name)
+		}
+	}
+}
+
+func TestWhatIsUnderWayIsToldOnceAndWhatSomebodyHasToDoEachTimeItIsSomethingElse(t *testing.T) {
+	starting := Step{Reason: LauncherStarting, Why: "its image is pulled"}
+	wrong := Step{Reason: InvalidInput, Why: "another mistake", Warn: true}
+	assert.True(t, told(podmeta.Status{}, starting))
+	assert.False(t, told(podmeta.Status{Reason: string(LauncherStarting), Message: "it has no node yet"}, starting))
+	assert.True(t, told(podmeta.Status{Reason: string(LauncherMissing)}, starting))
+	assert.True(t, told(podmeta.Status{Reason: string(InvalidInput), Message: "a mistake"}, wrong))
+}
+
+func TestALauncherThatDoesNotRunIsStuckOnlyWhereSomebodyHasToHelp(t *testing.T) {
+	waiting := func(reason string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "l"}, Status: corev1.PodStatus{
+			InitContainerStatuses: []corev1.ContainerStatus{{Name: "copy", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "m"}}}},
+		}}
+	}
+	unplaced := func(reason string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "l"}, Status: corev1.PodStatus{
+			Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: "a taint"}},
+		}}
+	}
+	for _, c := range []struct {
+		pod   *corev1.Pod
+		stuck bool
+		why   string
+	}{
+		{&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "l"}}, false, "launcher l is starting"},
+		{waiting("ContainerCreating"), false, "launcher l is starting"},
+		{waiting("PodInitializing"), false, "launcher l is starting"},
+		{waiting("ErrImagePull"), true, "launcher l waits in its container copy: ErrImagePull m"},
+		{waiting("CrashLoopBackOff"), true, "launcher l waits in its container copy: CrashLoopBackOff m"},
+		{unplaced(""), false, "launcher l has not been placed: a taint"},
+		{unplaced(corev1.PodReasonUnschedulable), true, "launcher l has not been placed: a taint"},
+	} {
+		assert.Equal(t, &dualpods.LauncherWait{Why: c.why, Stuck: c.stuck}, dualpods.WaitForLauncher(c.pod))
+	}
+}
+
+func TestALongNoteIsShortenedToWhatAnEventCanHave(t *testing.T) {
+	assert.Len(t, dualpods.Truncate(strings.Repeat("é", 600), maxNote), maxNote-1, "a letter is not cut in two")
+	assert.Equal(t, "short", dualpods.Truncate("short", maxNote))
+}

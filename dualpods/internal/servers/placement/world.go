@@ -1,0 +1,259 @@
+package placement
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
+	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// observe reads what a decision rests on.
+func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1.Pod, error) {
+	w := &World{Now: c.opts.Now(), Began: c.began, Called: c.opts.Views.Called, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
+	lists := map[string]*corev1.PodList{gated: {}, promised: {}, provider: {}}
+	if err := c.list(ctx, lists[gated], gated); err != nil {
+		return nil, nil, err
+	}
+	pods := c.waiting(ctx, w, lists[gated])
+	if len(w.Waiting) == 0 {
+		return w, nil, nil
+	}
+	if err := errors.Join(c.list(ctx, lists[promised], promised), c.list(ctx, lists[provider], provider)); err != nil {
+		return nil, nil, err
+	}
+	var err error
+	if w.Nodes, err = c.nodes(ctx); err == nil {
+		w.Claims, err = c.claims(ctx)
+	}
+	if err == nil && c.opts.Caches {
+		w.Caches, err = c.caches(ctx)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	bound := map[types.UID]bool{}
+	for i := range lists[provider].Items {
+		c.launcher(w, &lists[provider].Items[i], bound)
+	}
+	slices.SortFunc(w.Launchers, func(a, b Launcher) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+	})
+	for i := range lists[promised].Items {
+		pod := &lists[promised].Items[i]
+		p, _ := podmeta.ReadPlacement(pod)
+		if !bound[pod.UID] && w.mayHave(pod, p) {
+			w.promise(p)
+		}
+	}
+	return w, pods, nil
+}
+
+// waiting notes who waits of the Pods that carry the gate, and what was promised to those
+// whose gate the cache may still show; the Pods that wait are given back.
+func (c *Controller) waiting(ctx context.Context, w *World, list *corev1.PodList) map[types.UID]*corev1.Pod {
+	pods, still := map[types.UID]*corev1.Pod{}, map[types.UID]bool{}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		still[pod.UID] = true
+		if c.seen[pod.UID].IsZero() {
+			c.seen[pod.UID] = w.Now
+		}
+		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.refused[pod.UID].until.After(w.Now) {
+			pods[pod.UID] = pod
+			w.Waiting = append(w.Waiting, c.requester(ctx, pod))
+		}
+	}
+	for _, p := range c.written { // the cache may have none of them yet
+		w.promise(p)
+	}
+	for uid, r := range c.refused {
+		if still[uid] && r.until.After(w.Now) {
+			w.promise(r.may)
+		}
+	}
+	maps.DeleteFunc(c.seen, func(uid types.UID, _ time.Time) bool { return !still[uid] })
+	maps.DeleteFunc(c.written, func(uid types.UID, _ podmeta.Placement) bool { return !still[uid] })
+	maps.DeleteFunc(c.refused, func(uid types.UID, r refusal) bool { return !still[uid] || !r.until.After(w.Now) })
+	return pods
+}
+
+func (c *Controller) list(ctx context.Context, into *corev1.PodList, value string) error {
+	if err := c.opts.API.List(ctx, into, client.MatchingFields{Index: value}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("cannot list the Pods that placement looks at: %w", err)
+	}
+	return nil
+}
+
+// nodes are those of the cluster, by name.
+func (c *Controller) nodes(ctx context.Context) (map[string]*corev1.Node, error) {
+	var list corev1.NodeList
+	if err := c.opts.API.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("cannot list the nodes: %w", err)
+	}
+	all := make(map[string]*corev1.Node, len(list.Items))
+	for i := range list.Items {
+		all[list.Items[i].Name] = &list.Items[i]
+	}
+	return all, nil
+}
+
+// caches are the ClusterModelCaches that are not being deleted, the oldest first.
+func (c *Controller) caches(ctx context.Context) (all []Cache, err error) {
+	var list v1alpha1.ClusterModelCacheList
+	if err := c.opts.API.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("cannot list the ClusterModelCaches: %w", err)
+	}
+	items := slices.Clone(list.Items)
+	slices.SortFunc(items, func(a, b v1alpha1.ClusterModelCache) int { return modelcache.Older(&a, &b) })
+	for i := range items {
+		o := &items[i]
+		if !o.DeletionTimestamp.IsZero() {
+			continue
+		}
+		all = append(all, Cache{Name: o.Name, Model: modelcache.VersionOf(o.Spec.Source, o.Status.Revision), Scheduling: o.Spec.Scheduling})
+	}
+	return all, nil
+}
+
+// claims are those that have a model whole.
+func (c *Controller) claims(ctx context.Context) (all []Claim, err error) {
+	var list v1alpha1.ModelCacheList
+	if err := c.opts.API.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("cannot list the ModelCaches: %w", err)
+	}
+	for i := range list.Items {
+		if o := &list.Items[i]; meta.IsStatusConditionTrue(o.Status.Conditions, v1alpha1.ConditionAvailable) {
+			model := modelcache.VersionOf(o.Spec.Source, o.Status.Revision)
+			model.ID, model.Lacks = o.Status.ModelID, o.Status.Lacks
+			all = append(all, Claim{Namespace: o.Namespace, Name: o.Status.ClaimName, Model: model})
+		}
+	}
+	return all, nil
+}
+
+// claimsRead are the claims whose models a launcher reads, where its LauncherConfig says so.
+func claimsRead(pod *corev1.Pod) (names []string) {
+	for _, v := range pod.Spec.Volumes {
+		claim := v.PersistentVolumeClaim
+		if claim == nil {
+			continue
+		}
+		serving := podmeta.Container(&pod.Spec, podmeta.ServingContainer)
+		if serving != nil && slices.ContainsFunc(serving.VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.Name == v.Name && m.MountPath == podmeta.ClaimDir(claim.ClaimName)
+		}) {
+			names = append(names, claim.ClaimName)
+		}
+	}
+	return names
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// promiseTime is how long a sleeper is kept for a requester that was let go for it and
+// is not bound: the scheduler may have had to take another node, or none.
+const promiseTime = 30 * time.Second
+
+func (w *World) promise(p podmeta.Placement) {
+	if ago := w.Now.Sub(p.Since); p.Instance != "" && ago < promiseTime && ago > -promiseTime {
+		w.Promised[Sleeper{p.Launcher, p.Instance}] = true
+	}
+}
+
+// mayHave says that a Pod may still get the sleeper that it was let go for: a launcher
+// of its namespace has that, and the Pod is on no other node.
+func (w *World) mayHave(pod *corev1.Pod, p podmeta.Placement) bool {
+	return slices.ContainsFunc(w.Launchers, func(l Launcher) bool {
+		return l.UID == p.Launcher && l.Namespace == pod.Namespace && (pod.Spec.NodeName == "" || pod.Spec.NodeName == l.Node)
+	})
+}
+
+// requester reads one that carries the gate.
+func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
+	r := Requester{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time, Spec: &pod.Spec}
+	if seen := c.seen[pod.UID]; r.Created.After(seen) && !seen.IsZero() { // the API server's clock is ahead
+		r.Created = seen
+	}
+	read, problems := podmeta.ReadRequester(pod)
+	if len(problems) == 0 && read.Input == podmeta.InputPatch {
+		r.Form, problems = nominal.FromPatch(pod, read.Patch)
+	} else if len(problems) == 0 {
+		var config v1alpha1.InferenceServerConfig
+		if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
+			r.Lacks = "InferenceServerConfig " + read.ConfigName // it may come in a moment
+			problems = []podmeta.Problem{{
+				Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]",
+				Message: "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error(),
+			}}
+		} else {
+			r.Form, problems = nominal.FromConfig(pod, &config)
+		}
+	}
+	r.Problems = problems
+	return r
+}
+
+// launcher reads one, with what is taken of the GPUs of its node.
+func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]bool) {
+	taken := w.Taken[pod.Spec.NodeName]
+	if taken == nil {
+		taken = map[string]bool{}
+		w.Taken[pod.Spec.NodeName] = taken
+	}
+	take := func(gpus []string) {
+		for _, uuid := range gpus {
+			taken[uuid] = true
+		}
+	}
+	bindings, _ := podmeta.ReadBindings(pod)
+	for _, b := range bindings {
+		bound[b.RequesterUID] = true
+		take(b.GPUs)
+	}
+	view := c.opts.Views.View(string(pod.UID))
+	for _, i := range view.Instances {
+		if state := launcher.State(i.State); state != launcher.Sleeping && !state.Ended() {
+			take(i.GPUUUIDs)
+		}
+	}
+	if podmeta.Finished(pod) || podmeta.ServerEnded(pod) || !pod.DeletionTimestamp.IsZero() {
+		return
+	}
+	l := Launcher{
+		UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Node: pod.Spec.NodeName, Config: pod.Labels[podmeta.LabelLauncherConfig],
+		Spec: &pod.Spec, Created: pod.CreationTimestamp.Time, Runs: podmeta.Ready(pod), Since: view.Lost, Silent: !view.Connected, Instances: view.Instances, Models: view.Models,
+		Store: pod.Labels[podmeta.LabelModelNodeGroup] != "",
+	}
+	if len(w.Claims) > 0 {
+		l.Claims = claimsRead(pod)
+	}
+	if view.Connected { // its models come by a stream of their own
+		l.Since = view.ModelsLost
+	}
+	if l.Since.IsZero() { // this process listens to it in a moment
+		l.Since = latest(c.began, pod.CreationTimestamp.Time)
+	}
+	if container := podmeta.Container(&pod.Spec, podmeta.ServingContainer); container != nil {
+		l.Image = container.Image
+	}
+	w.Launchers = append(w.Launchers, l)
+}

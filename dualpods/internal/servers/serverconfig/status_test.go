@@ -1,0 +1,143 @@
+package serverconfig
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/servers/nominal"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// requester is a Pod that asks for a configuration.
+func requester(name string, change ...func(*corev1.Pod)) corev1.Pod {
+	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: "llama"}}}
+	for _, c := range change {
+		c(&pod)
+	}
+	return pod
+}
+
+func isReady(p *corev1.Pod) {
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+}
+
+func isPending(p *corev1.Pod) {
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no GPU is free"}}
+}
+
+func isPulling(p *corev1.Pod) {
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: podmeta.ServingContainer, State: corev1.ContainerState{
+		Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"},
+	}}}
+}
+
+func isTold(status string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationStatus] = status }
+}
+
+func isLeaving(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }
+func hasEnded(p *corev1.Pod)  { p.Status.Phase = corev1.PodFailed }
+
+func TestTheStatusSaysWhetherAConfigurationServesAndWhatItsPodsWaitFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		requesters        []corev1.Pod
+		asking            int32
+		ready             int32
+		available, reason string
+		says              string
+	}{
+		"nobody asks": {nil, 0, 0, "True", v1alpha1.ReasonNoneNeeded, "no Pod asks for it"},
+		"all ready":   {[]corev1.Pod{requester("a", isReady), requester("b", isReady)}, 2, 2, "True", v1alpha1.ReasonAllReady, ""},
+		"one has no node": {[]corev1.Pod{requester("a", isReady), requester("b", isPending)}, 2, 1, "False", v1alpha1.ReasonNotReady,
+			"1 of 2 Pods are ready; b has not been placed: no GPU is free"},
+		"one cannot start": {[]corev1.Pod{requester("b", isTold(`{"state":"Waiting","message":"launcher x does not answer"}`), isPulling)}, 1, 0, "False", v1alpha1.ReasonNotReady,
+			"0 of 1 Pods are ready; b waits in its container inference-server: ErrImagePull no such image"},
+		"one was told": {[]corev1.Pod{requester("b", isTold(`{"state":"Waiting","message":"launcher x does not answer"}`))}, 1, 0, "False", v1alpha1.ReasonNotReady,
+			"0 of 1 Pods are ready; b is waiting: launcher x does not answer"},
+		"one is bound": {[]corev1.Pod{requester("b", isTold(`{"state":"Binding","launcher":"x","instance":"llama-1"}`))}, 1, 0, "False", v1alpha1.ReasonNotReady,
+			"0 of 1 Pods are ready; b is binding: instance llama-1 on launcher x"},
+		"the first by name is told of": {[]corev1.Pod{requester("z"), requester("b")}, 2, 0, "False", v1alpha1.ReasonNotReady,
+			"0 of 2 Pods are ready; b is starting"},
+		"those that go do not count": {[]corev1.Pod{requester("a", isLeaving), requester("b", hasEnded)}, 0, 0, "True", v1alpha1.ReasonNoneNeeded, "no Pod asks for it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := finding{generation: 3, there: true, requesters: c.requesters, asleep: map[string]int{"node-2": 1, "node-1": 2}}
+			var s v1alpha1.InferenceServerConfigStatus
+			f.tell(&s)
+			assert.EqualValues(t, 3, s.ObservedGeneration)
+			assert.Equal(t, c.asking, s.Requesters)
+			assert.Equal(t, c.ready, s.Ready)
+			assert.EqualValues(t, 3, s.Asleep)
+			assert.Equal(t, "node-1, node-2", s.SleepsOn)
+			assert.True(t, meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionAccepted))
+			got := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionAvailable)
+			assert.Equal(t, []string{c.available, c.reason, c.says}, []string{string(got.Status), got.Reason, got.Message})
+		})
+	}
+}
+
+func TestAConfigurationThatCannotBeUsedSaysWhatWouldBeRight(t *testing.T) {
+	accepted := func(f finding) *metav1.Condition {
+		var s v1alpha1.InferenceServerConfigStatus
+		f.tell(&s)
+		return meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionAccepted)
+	}
+	missing := accepted(finding{namespace: "ns", launcherConfig: "vllm"})
+	assert.Equal(t, v1alpha1.ReasonLauncherConfigMissing, missing.Reason)
+	assert.Equal(t, "spec.launcherConfigName: there is no LauncherConfig vllm in namespace ns: make it, or name another one", missing.Message)
+	byHand := accepted(finding{namespace: "ns", launcherConfig: "vllm", launchers: 1})
+	assert.Equal(t, metav1.ConditionTrue, byHand.Status)
+
+	options := "model --port 1 'open"
+	_, problems := nominal.CheckConfig(&v1alpha1.InferenceServerConfig{Spec: v1alpha1.InferenceServerConfigSpec{
+		ModelServerConfig: v1alpha1.ModelServerConfig{Port: 8000, Options: &options}, LauncherConfigName: "vllm",
+	}})
+	invalid := accepted(finding{there: true, problems: problems})
+	assert.Equal(t, v1alpha1.ReasonInvalid, invalid.Reason)
+	assert.Contains(t, invalid.Message, "spec.modelServerConfig.options")
+}
+
+// said are what launchers say, by the UID of their Pods.
+type said map[string]nodeview.View
+
+func (s said) View(key string) nodeview.View { return s[key] }
+
+func TestTheInstancesOfAConfigurationAreToldFromOthers(t *testing.T) {
+	config := &v1alpha1.InferenceServerConfig{Spec: v1alpha1.InferenceServerConfigSpec{
+		ModelServerConfig: v1alpha1.ModelServerConfig{Port: 8000, Args: []string{"org/llama"}}, LauncherConfigName: "vllm",
+	}}
+	form, problems := nominal.CheckConfig(config)
+	require.Empty(t, problems)
+	launcherOn := func(node string) corev1.Pod {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(node)}}
+		pod.Spec.NodeName = node
+		pod.Spec.Containers = []corev1.Container{{Name: podmeta.ServingContainer, Image: "vllm:1"}}
+		return pod
+	}
+	pod := launcherOn("node-1")
+	on, _ := form.On(&pod.Spec)
+	ids := nominal.InstanceIDs(on)
+	other := on
+	other.Args = []string{"org/llama", "--seed=2"}
+	views := said{"node-1": {Instances: map[string]launcherapi.Instance{
+		ids([]string{"GPU-0"}):                       {State: "sleeping", GPUUUIDs: []string{"GPU-0"}},
+		ids([]string{"GPU-1"}):                       {State: "awake", GPUUUIDs: []string{"GPU-1"}},
+		nominal.InstanceID(other, []string{"GPU-0"}): {State: "sleeping", GPUUUIDs: []string{"GPU-0"}},
+		"by-hand": {State: "sleeping", GPUUUIDs: []string{"GPU-0"}},
+	}}}
+	got := New(Options{Views: views}).asleep(form, []corev1.Pod{pod, launcherOn("node-2")})
+	assert.Equal(t, map[string]int{"node-1": 1}, got)
+}

@@ -1,0 +1,76 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"hotseat.dev/hotseat/dualpods/internal/trust/admission"
+	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
+)
+
+// setUpAdmission has the API server ask the replica that leads whether a model cache
+// may be deleted. A controller that keeps no model caches is not asked.
+func setUpAdmission(mgr ctrl.Manager, keeper *authority.Keeper, on *trust, guard *admission.Guard, opts Options) error {
+	if opts.AdmissionPort == 0 || opts.Namespace != "" {
+		return nil
+	}
+	address, err := netip.ParseAddr(opts.PodIP)
+	if err != nil {
+		return fmt.Errorf("cannot be asked by the API server: --pod-ip: %w", err)
+	}
+	namespace, err := authority.Namespace(cmp.Or(opts.CANamespace, opts.LeaseNamespace))
+	if err != nil {
+		return err
+	}
+	server := admission.NewServer(opts.AdmissionPort, keeper.Serving(admission.ServerName(namespace)), guard)
+	publisher := &admission.Publisher{
+		API: mgr.GetClient(), Namespace: namespace, Address: address, Port: int32(opts.AdmissionPort),
+		Certificates: func(ctx context.Context) ([]byte, error) {
+			now, err := keeper.Current(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return now.Certificates(), nil
+		},
+	}
+	once := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request("") })
+	return errors.Join(
+		mgr.Add(manager.RunnableFunc(server.Start)), // in the replica that leads
+		ctrl.NewControllerManagedBy(mgr).Named("admission").
+			Watches(&admissionv1.ValidatingWebhookConfiguration{}, once).
+			Watches(&discoveryv1.EndpointSlice{}, once).
+			WatchesRawSource(source.Func(on.asked.begin)).
+			Complete(publisher),
+	)
+}
+
+// admissionOnly keeps the objects of others out of the cache.
+func admissionOnly(into map[client.Object]cache.ByObject, opts Options) error {
+	if opts.AdmissionPort == 0 {
+		return nil
+	}
+	namespace, err := authority.Namespace(cmp.Or(opts.CANamespace, opts.LeaseNamespace))
+	if err != nil {
+		return err
+	}
+	into[&admissionv1.ValidatingWebhookConfiguration{}] = cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, admission.Configuration)}
+	into[&discoveryv1.EndpointSlice{}] = cache.ByObject{Namespaces: map[string]cache.Config{
+		namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, admission.Service)},
+	}}
+	return nil
+}

@@ -1,0 +1,113 @@
+package manager
+
+import (
+	"context"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"hotseat.dev/hotseat/spec/v1alpha1"
+)
+
+// An API server that keeps objects in memory stands in for the real one, and for the
+// watch of it; the real ones are in test/cluster/e2e.
+func TestASecretIsReadAgainOnceItHasChanged(t *testing.T) {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Name: "hub"}, Data: map[string][]byte{"HF_TOKEN": []byte("a")}}
+	reads := 0
+	api := fake.NewClientBuilder().WithObjects(secret).WithInterceptorFuncs(interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, whole := o.(*corev1.Secret); whole {
+				reads++
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	}).Build()
+	s := &ownSecrets{namespace: "ours", heard: api, api: api, read: map[string]*corev1.Secret{}}
+	value := func() string {
+		t.Helper()
+		is, err := s.get(t.Context(), client.ObjectKeyFromObject(secret))
+		require.NoError(t, err)
+		return string(is.Data["HF_TOKEN"])
+	}
+	for range 3 {
+		assert.Equal(t, "a", value())
+	}
+	assert.Equal(t, 1, reads)
+	require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(secret), secret))
+	secret.Data["HF_TOKEN"] = []byte("b")
+	require.NoError(t, api.Update(t.Context(), secret))
+	assert.Equal(t, "b", value())
+	require.NoError(t, api.Delete(t.Context(), secret))
+	_, err := s.get(t.Context(), client.ObjectKeyFromObject(secret))
+	assert.True(t, apierrors.IsNotFound(err))
+	assert.Empty(t, s.read, "what is gone is not kept")
+}
+
+func TestOfTheSecretsThatAreWatchedNothingIsKeptThatMayHaveAValueInIt(t *testing.T) {
+	is := aSecret()
+	is.Name, is.ResourceVersion, is.Annotations = "hub", "7", map[string]string{corev1.LastAppliedConfigAnnotation: `{"data": {"HF_TOKEN": "aGY="}}`}
+	kept, err := versionAlone(is)
+	require.NoError(t, err)
+	assert.Equal(t, &metav1.PartialObjectMetadata{TypeMeta: is.TypeMeta, ObjectMeta: metav1.ObjectMeta{Name: "hub", ResourceVersion: "7"}}, kept)
+}
+
+func TestTheChartLetsTheControllerGetSecretsOfItsOwnNamespaceAlone(t *testing.T) {
+	text, err := os.ReadFile("../../../../deploy/chart/templates/rbac.yaml")
+	require.NoError(t, err)
+	var kinds []string
+	for _, object := range strings.Split(string(text), "\n---\n") {
+		_, kind, _ := strings.Cut(object, "\nkind: ")
+		kind, _, _ = strings.Cut(kind, "\n")
+		for _, rule := range strings.Split(object, "- apiGroups: ")[1:] {
+			if strings.Contains(rule, "resources: [secrets]") && strings.Contains(rule, "verbs: [get]") {
+				kinds = append(kinds, kind)
+				assert.Contains(t, object, "namespace: {{ .Release.Namespace }}")
+			}
+			if kind == "ClusterRole" && strings.Contains(rule, "resources: [secrets]") {
+				assert.NotContains(t, rule, "get", "of other namespaces the controller reads those with the label of launchers and, by a list of one name, those that ModelCaches name")
+			}
+		}
+	}
+	assert.Equal(t, []string{"Role"}, kinds)
+}
+
+func TestAModelCacheIsLookedAtWhenItsAccountOrASecretThatThisMayListChanges(t *testing.T) {
+	scheme := runtime.NewScheme()
+	require.NoError(t, v1alpha1.AddToScheme(scheme))
+	cache := func(namespace, name, secret, account string) *v1alpha1.ModelCache {
+		c := &v1alpha1.ModelCache{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.ModelCacheSpec{
+			Credentials: &v1alpha1.ModelClaimCredentials{ServiceAccountName: account},
+		}}
+		if secret != "" {
+			c.Spec.Credentials.SecretRef = &v1alpha1.SecretReference{Name: secret}
+		}
+		return c
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(
+		cache("ours", "secret", "hub", ""), cache("ours", "account", "", "reader"), cache("ours", "both", "hub", "reader"), cache("theirs", "account", "", "reader"),
+		&v1alpha1.ModelCache{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Name: "none"}},
+	).Build()
+	names := func(all []reconcile.Request) (names []string) {
+		for _, r := range all {
+			assert.Equal(t, "ours", r.Namespace)
+			names = append(names, r.Name)
+		}
+		return names
+	}
+	of := func(name string) client.ObjectKey { return client.ObjectKey{Namespace: "ours", Name: name} }
+	assert.ElementsMatch(t, []string{"secret", "account", "both"}, names(cachesOfSecret(t.Context(), api, of("hub"))))
+	assert.ElementsMatch(t, []string{"account"}, names(cachesOfSecret(t.Context(), api, of("another"))))
+	assert.ElementsMatch(t, []string{"account", "both"}, names(cachesOfAccount(t.Context(), api, of("reader"))))
+	assert.Empty(t, cachesOfAccount(t.Context(), api, of("another")))
+}

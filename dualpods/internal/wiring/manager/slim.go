@@ -1,0 +1,78 @@
+package manager
+
+import (
+	"maps"
+	"slices"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"hotseat.dev/hotseat/dualpods"
+	"hotseat.dev/hotseat/spec/podmeta"
+)
+
+// slim leaves in an object for the cache what the controllers read: of a cluster
+// of ten thousand Pods little else than names. What is left of an object can
+// still be patched: a patch has the differences alone.
+func slim(in any) (any, error) {
+	switch o := in.(type) {
+	case *corev1.Pod:
+		slimPod(o)
+	case *corev1.Node:
+		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, Taints: o.Spec.Taints}
+		o.Status, o.Annotations = corev1.NodeStatus{Conditions: readiness(o)}, nil
+		o.Labels = once(o.Labels)
+	case *corev1.ServiceAccount:
+		o.Annotations, o.Labels, o.OwnerReferences = nil, nil, nil
+	case *metav1.PartialObjectMetadata: // of a namespace
+		maps.DeleteFunc(o.Annotations, func(key, _ string) bool { return key != podmeta.AnnotationModelCache })
+		o.Labels, o.OwnerReferences, o.Finalizers = nil, nil, nil
+	}
+	if o, err := meta.Accessor(in); err == nil { // else the last that is known of what is gone
+		o.SetManagedFields(nil)
+	}
+	return in, nil
+}
+
+// once are labels whose texts are held once for all objects: a thousand nodes have one for
+// each of the same hundred models.
+func once(all map[string]string) map[string]string {
+	if all == nil {
+		return nil
+	}
+	shared := make(map[string]string, len(all))
+	for key, value := range all {
+		shared[unique.Make(key).Value()] = unique.Make(value).Value()
+	}
+	return shared
+}
+
+// readiness is a node's condition Ready, but for times.
+func readiness(node *corev1.Node) []corev1.NodeCondition {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return nil
+}
+
+// slimPod leaves requesters, launchers, Pods that wait for their placement and those that
+// fetch a model as they are: a server patch may speak of any field of its requester. Of
+// others that mount a claim it is known which, where, and whether they have ended.
+func slimPod(pod *corev1.Pod) {
+	if dualpods.IsLauncher(pod) || podmeta.IsRequester(pod) || podmeta.AwaitsPlacement(pod) || pod.Labels[podmeta.LabelModelCacheUID] != "" {
+		return
+	}
+	pod.ObjectMeta = metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}
+	claims := slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim == nil })
+	phase := pod.Status.Phase
+	pod.Spec, pod.Status = corev1.PodSpec{NodeName: pod.Spec.NodeName}, corev1.PodStatus{}
+	if len(claims) > 0 {
+		pod.Spec.Volumes, pod.Status.Phase = slices.Clone(claims), phase
+	}
+}

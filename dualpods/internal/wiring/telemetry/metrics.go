@@ -1,0 +1,153 @@
+package telemetry
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/launcher"
+)
+
+// metrics are those that count as things happen; the rest is read at each scrape.
+type metrics struct {
+	actuation *prometheus.HistogramVec
+	running   *prometheus.HistogramVec
+	decisions *prometheus.CounterVec
+	failures  *prometheus.CounterVec
+	deleted   *prometheus.CounterVec
+	launchers *prometheus.HistogramVec
+	programs  *prometheus.HistogramVec
+	logBytes  prometheus.Counter
+}
+
+// Bounds of the histograms' buckets, in seconds.
+var (
+	actuationBuckets = []float64{.01, .025, .05, .1, .15, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800}
+	callBuckets      = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600}
+)
+
+// What is read at each scrape.
+var (
+	bindingsDesc   = prometheus.NewDesc("hotseat_controller_bindings", "Requesters that are bound, by the state of their instance; absent: it is not there.", []string{"state"}, nil)
+	requestersDesc = prometheus.NewDesc("hotseat_controller_requesters", "Requesters by state: waiting, served or leaving.", []string{"state"}, nil)
+	waitingDesc    = prometheus.NewDesc("hotseat_controller_requesters_waiting", "Requesters that wait, by the row of spec/binding.md at which they do.", []string{"row"}, nil)
+	followersDesc  = prometheus.NewDesc("hotseat_controller_log_followers", "Logs of instances that are followed while they start.", nil, nil)
+	streamsDesc    = prometheus.NewDesc("hotseat_controller_launcher_streams", "Launchers that are watched, by the state of their watch stream: connected or broken.", []string{"state"}, nil)
+)
+
+func newMetrics() *metrics {
+	return &metrics{
+		actuation: histograms("hotseat_controller_actuation_duration_seconds", "From the creation of a requester until its Pod is ready, by path: hot, warm or cold.", actuationBuckets, "path"),
+		running:   histograms("hotseat_controller_actuation_running_duration_seconds", "The part of it since the requester's container runs.", actuationBuckets, "path"),
+		decisions: counters("hotseat_controller_decisions_total", "Decisions, by the row of spec/binding.md and the step; row served: no row fits.", "row", "step"),
+		failures:  counters("hotseat_controller_step_failures_total", "Steps that could not be made; conflict: somebody else has changed the object, or the cache is behind.", "step", "conflict"),
+		deleted:   counters("hotseat_controller_requesters_deleted_total", "Requesters that the controller deleted, as what served them is gone, by the row of spec/binding.md.", "row"),
+		launchers: histograms("hotseat_controller_launcher_call_duration_seconds", "Calls to launchers: swap, call_off, sleep or delete. Outcomes: done, undone, undo_failed, refused, unreachable or cancelled.", callBuckets, "call", "outcome"),
+		programs:  histograms("hotseat_controller_requester_call_duration_seconds", "Calls to requester programs. Outcomes: done, refused, unreachable or cancelled.", callBuckets, "call", "outcome"),
+		logBytes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_controller_log_relayed_bytes_total", Help: "Bytes of instances' logs that requesters were given to print."}),
+	}
+}
+
+func counters(name, help string, labels ...string) *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func histograms(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
+}
+
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.actuation, m.running, m.decisions, m.failures, m.deleted, m.launchers, m.programs, m.logBytes}
+}
+
+// Describe implements [prometheus.Collector].
+func (t *Telemetry) Describe(ch chan<- *prometheus.Desc) {
+	for _, c := range t.metrics.collectors() {
+		c.Describe(ch)
+	}
+	for _, d := range []*prometheus.Desc{bindingsDesc, requestersDesc, waitingDesc, streamsDesc, followersDesc} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (t *Telemetry) Collect(ch chan<- prometheus.Metric) {
+	for _, c := range t.metrics.collectors() {
+		c.Collect(ch)
+	}
+	gauges := func(desc *prometheus.Desc, counts map[string]int) {
+		for label, n := range counts {
+			ch <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), label)
+		}
+	}
+	bindings, requesters, waiting := t.now()
+	gauges(bindingsDesc, bindings)
+	gauges(requestersDesc, requesters)
+	gauges(waitingDesc, waiting)
+	ch <- prometheus.MustNewConstMetric(followersDesc, prometheus.GaugeValue, float64(t.opts.Followers()))
+	watched, connected := t.opts.Streams()
+	gauges(streamsDesc, map[string]int{"connected": connected, "broken": watched - connected})
+}
+
+// now counts the requesters as they were seen last.
+func (t *Telemetry) now() (bindings, requesters, waiting map[string]int) {
+	bindings = map[string]int{absent: 0}
+	for _, s := range launcher.States {
+		bindings[string(s)] = 0
+	}
+	requesters, waiting = map[string]int{"waiting": 0, "served": 0, "leaving": 0}, map[string]int{}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.requesters {
+		if r.bound {
+			bindings[r.state]++
+		}
+		switch {
+		case r.leaving:
+			requesters["leaving"]++
+		case r.served:
+			requesters["served"]++
+		default:
+			requesters["waiting"]++
+			waiting[r.row]++
+		}
+	}
+	return bindings, requesters, waiting
+}
+
+// absent is the state of an instance that is not there, or that is not known.
+const absent = "absent"
+
+func stateOf(o *binding.Observation) string {
+	if o.Instance != nil && slices.Contains(launcher.States, launcher.State(o.Instance.State)) {
+		return o.Instance.State
+	}
+	return absent
+}
+
+// count counts a decision and its step.
+func (m *metrics) count(s binding.Sight) {
+	row := s.Step.Rule
+	if s.Served() {
+		row = "served"
+	}
+	m.decisions.WithLabelValues(row, string(s.Step.Do)).Inc()
+	switch {
+	case s.Err != nil:
+		m.failures.WithLabelValues(string(s.Step.Do), strconv.FormatBool(apierrors.IsConflict(s.Err) || apierrors.IsNotFound(s.Err))).Inc()
+	case s.Step.Do == binding.DeleteRequester:
+		m.deleted.WithLabelValues(row).Inc()
+	}
+}
+
+// actuated counts a requester that has become ready.
+func (m *metrics) actuated(path string, r *requester, ready time.Time) {
+	m.actuation.WithLabelValues(path).Observe(max(0, ready.Sub(r.created).Seconds()))
+	if !r.running.IsZero() {
+		m.running.WithLabelValues(path).Observe(max(0, ready.Sub(r.running).Seconds()))
+	}
+}

@@ -1,0 +1,14 @@
+package dualpods
+
+import (
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// AnswerLost reports whether a write may have been made although it failed: the API
+// server has not refused it.
+func AnswerLost(err error) bool {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	return !ok || status.ErrStatus.Code >= 500
+}

@@ -1,0 +1,120 @@
+package simulation
+
+import (
+	"os"
+	"testing"
+
+	"hotseat.dev/hotseat/test/schedules"
+)
+
+// defects are what was wrong with the launcher once, and what brings it back.
+var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Defect{
+	schedules.NewDefect("an undo deletes whoever has the id of the new one",
+		"if c != own && c.plan.Makes() && c.plan.In == id {", "if c == nil {",
+		"	i := c.in\n	if i == nil || !c.s.lists(i) {", "	i := c.s.instances[c.plan.In]\n	if i == nil {",
+	),
+	schedules.NewDefect("a victim that was woken is evicted",
+		"case i.state == launcher.Sleeping && i.victim && i.swapID == c.plan.SwapID && c.s.lists(i):", "case c.s.lists(i):",
+		"	for _, i := range c.all() {\n		if i.swapID == \"\" {", "	for _, i := range c.all() {\n		if i.swapID == \"\" && !slices.Contains(c.plan.Evict, i.facts.ID) {",
+	),
+	schedules.NewDefect("an end that failed is taken for one that succeeded",
+		"		if err == nil {\n			return held, true\n		}", "		if err != nil || err == nil {\n			return held, true\n		}",
+	),
+	schedules.NewDefect("a sleep of a level that is not known is taken for one of level 1",
+		"if saved.Doubted && saved.State != launcher.Awake {", "if false {",
+		"saved.State, saved.Level = launcher.Sleeping, 2 //", "saved.State = launcher.Sleeping //",
+	),
+	schedules.NewDefect("a gate is closed under the supervisor's lock",
+		"	held := i.takePorts()\n	s.mu.Unlock()\n	return held.close(ctx)", "	defer s.mu.Unlock()\n	held := i.takePorts()\n	return held.close(ctx)",
+	),
+	schedules.NewDefect("a recovery waits for the end of what is to be ended",
+		"	if saved.State.Ended() {\n		s.recoverEnded(i, found)", "	if saved.State.Ended() || saved.State == launcher.Stopping {\n		_ = s.opts.Runner.Clear(s.ctx, i.facts.ID)\n	}\n	if saved.State.Ended() {\n		s.recoverEnded(i, found)",
+	),
+	schedules.NewDefect("an adoption that fails is taken for an end",
+		"	if ended {\n		s.recoverGone(i, gone.Exit)", "	if err != nil && !ended {\n		gone, ended = &process.GoneError{}, true\n	}\n	if ended {\n		s.recoverGone(i, gone.Exit)",
+	),
+	schedules.NewDefect("an undo does not wait for the memory of the one that goes back",
+		"	if err := c.awaitRoom(ctx, i); err != nil {\n		return err\n	}\n", "",
+	),
+	schedules.NewDefect("undone is said though nobody is awake",
+		"outcome, failed.Undo = launcherapi.OutcomeUndoFailed, asFailed(err).Err", "failed.Undo = asFailed(err).Err",
+	),
+	schedules.NewDefect("what an engine holds before a sleep that is resumed is measured when it sleeps",
+		"	if !op.resumed {\n		return before", "	if op != nil {\n		return before",
+	),
+	schedules.NewDefect("an engine that hangs outlasts the time of its swap",
+		"	r.c.tasks.Go(func() { r.answerInTime(early, done, cancel) })\n", "	_ = early\n",
+		"	i.op.cutShort = true\n	if i.op.giveUp != nil {", "	if false {",
+	),
+	schedules.NewDefect("the port of a new one is opened when it is started",
+		"	if c.draft == nil {\n		return nil", "	if c.draft == nil || c.owns {\n		return nil",
+		"		if err := s.portFree(c.draft.plan.PublicPort, c); err != nil {\n			return nil, err\n		}\n", "",
+	),
+	schedules.NewDefect("a place under max_instances is not kept for a swap",
+		"	if c.owns {\n		s.claims", "	if c.owns {\n		if plan.Room != nil {\n			room := *plan.Room\n			room.New = false\n			c.room = &room\n		}\n		s.claims",
+	),
+	schedules.NewDefect("budgets of GPUs that a swap does not touch refuse it",
+		"return count > was || bound != BoundMaxSleepersPerGPU && bytes > held", "return count > was || bytes > held || true",
+	),
+	schedules.NewDefect("a swap waits for min_residency of one that is gone",
+		"	enough, stop := context.WithTimeout(ctx, soon.Wait)\n", "	enough, stop := context.WithTimeout(ctx, soon.Wait)\n	<-enough.Done()\n",
+	),
+	schedules.NewDefect("a swap fails because somebody deletes the one that leaves",
+		"deleted := i.deleting || !c.s.lists(i)", "deleted := false",
+	),
+	schedules.NewDefect("keys are lost with the launcher",
+		"		c.keep(&kept{saved: saved})\n", "",
+		"	if saved.Key != nil {\n		c.keep(&kept{saved: saved, run: r})\n	}\n", "",
+	),
+	schedules.NewDefect("the events go on telling why an instance could not be ended",
+		"		if before != \"\" {\n			s.publish(i, launcherapi.EventUpdated)\n		}\n", "",
+	),
+	schedules.NewDefect("a swap that is taken up does not claim its instances",
+		"return i.swapID == c.plan.SwapID || i.swapID == \"\" && i.found", "return i.swapID == c.plan.SwapID",
+	),
+	schedules.NewDefect("a swap that is taken up does not know the one that it has made",
+		"	if made && i.found {", "	if false {",
+	),
+	schedules.NewDefect("a swap that is taken up waits twice",
+		"	if !r.answer.IsZero() {\n		return r.answer\n	}\n", "",
+		"settle, cancel := context.WithDeadline(ctx, settleBy)", "_ = settleBy\n	settle, cancel := context.WithDeadline(ctx, r.answerBy())",
+	),
+	schedules.NewDefect("a sleep that is resumed asks its engine without a bound",
+		"before := s.holdsBefore(ctx, i, op)", "before := s.holdsBefore(op.ctx, i, op)",
+	),
+	schedules.NewDefect("who follows the events is not told that a swap is over",
+		"		i.shownSwap = i.swapID\n		s.publish(i, launcherapi.EventUpdated)\n		return\n", "		i.shownSwap = i.swapID\n",
+	),
+	schedules.NewDefect("an engine that never says whether it sleeps is taken to be awake",
+		"			case unheard != nil: // asked again\n", "			case unheard != nil && ctx.Err() == nil: // asked again\n",
+	),
+	schedules.NewDefect("an instance is listed for as long as it is forked before anybody is told",
+		"	if forks {\n", "	if forks && s == nil {\n",
+	),
+	schedules.NewDefect("the lease of an engine without a record is ended",
+		"hold[holder(id)] = !i.released", "hold[holder(id)] = !i.released && !i.found",
+	),
+	schedules.NewDefect("the lease of a new one is not given back with its swap",
+		"	if c.owns && c.draft != nil && !made {\n		c.s.unlease(c.draft.ID)\n	}\n", "	_ = made\n",
+	),
+	schedules.NewDefect("leases of an earlier life are kept",
+		"	s.dropLeases()\n	return nil\n", "	return nil\n",
+	),
+	schedules.NewDefect("preloaders of an earlier launcher are not ended",
+		"	s.endHelpers(ctx, helpers)\n", "	_ = helpers\n",
+	),
+	schedules.NewDefect("a start waits for its preloader also when the instance has ended",
+		"	wanted := i.state == launcher.Starting\n", "	wanted := true\n",
+	),
+}}
+
+func TestEachDefectCanBeBroughtBack(t *testing.T) { defects.CanBeBrought(t) }
+
+// TestEachDefectIsFound builds the simulation with each defect, and plays seeds until
+// an invariant breaks. SEEDS bounds them.
+func TestEachDefectIsFound(t *testing.T) {
+	if os.Getenv("HOTSEAT_TEST_LONG") == "" {
+		t.Skip("NOT TESTED: THIS TAKES MINUTES, AND make test-sim-defects RUNS IT")
+	}
+	defects.Find(t)
+}

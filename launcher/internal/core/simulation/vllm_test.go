@@ -1,0 +1,192 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+)
+
+// simEngine is vLLM as the launcher talks to it. What it was asked it does, also
+// when nobody waits for the answer any more.
+type simEngine struct {
+	l *life
+	*engine.VLLM
+}
+
+func (e *simEngine) Close() { e.VLLM.Close() }
+
+func portOf(base string) int {
+	port, err := strconv.Atoi(base[strings.LastIndex(base, ":")+1:])
+	if err != nil {
+		panic(err)
+	}
+	return port
+}
+
+// ask has the engine at base do something, after all that it was asked before, and
+// waits for that.
+func (e *simEngine) ask(ctx context.Context, what, base string, most time.Duration, do func(p *proc) error) error {
+	if err := e.l.call(what); err != nil {
+		return err
+	}
+	defer e.l.effected()
+	took := time.Millisecond + e.l.m.take(what+" "+base, most)
+	answer := make(chan error, 1)
+	e.l.m.mu.Lock()
+	p := e.l.m.at(portOf(base))
+	if p == nil {
+		answer <- errRefused
+	} else {
+		before := p.last
+		p.last = make(chan struct{})
+		go p.obey(before, p.last, took, func(err error) { answer <- err }, do)
+	}
+	e.l.m.mu.Unlock()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-e.l.died:
+		return errDead
+	}
+}
+
+var (
+	errRefused = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	errBroken  = errors.New("the connection broke off")
+)
+
+// obey does what the engine was asked, when it has done what it was asked before,
+// also when nobody waits for the answer any more.
+func (p *proc) obey(before, done chan struct{}, took time.Duration, answer func(error), do func(*proc) error) {
+	defer close(done)
+	if before != nil {
+		<-before
+	}
+	p.m.mu.Lock()
+	took += p.slow
+	p.m.mu.Unlock()
+	for wait := took; wait > 0; wait = p.busy() {
+		select {
+		case <-time.After(wait):
+		case <-p.done:
+			answer(errBroken)
+			return
+		}
+	}
+	p.m.mu.Lock()
+	defer p.m.mu.Unlock()
+	switch {
+	case !p.alive():
+		answer(errBroken)
+	case !p.ready:
+		answer(errRefused)
+	case p.crashNext:
+		p.troubled = true
+		p.end(signalled(syscall.SIGSEGV))
+		answer(errBroken)
+	default:
+		answer(do(p))
+	}
+}
+
+// busy is how long the engine hangs still.
+func (p *proc) busy() time.Duration { p.m.mu.Lock(); defer p.m.mu.Unlock(); return time.Until(p.hung) }
+
+// Ready: the server answers also while the engine core hangs.
+func (e *simEngine) Ready(ctx context.Context, base string) error {
+	if err := e.l.call("health"); err != nil {
+		return err
+	}
+	select {
+	case <-time.After(time.Millisecond + e.l.m.take("health "+base, time.Millisecond)):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	e.l.m.mu.Lock()
+	defer e.l.m.mu.Unlock()
+	if p := e.l.m.at(portOf(base)); p == nil || !p.ready {
+		return errRefused
+	}
+	return nil
+}
+
+func (e *simEngine) IsSleeping(ctx context.Context, base string) (sleeping bool, err error) {
+	err = e.ask(ctx, "is sleeping", base, 5*time.Millisecond, func(p *proc) error { sleeping = p.level > 0; return nil })
+	return sleeping, err
+}
+
+func (e *simEngine) Sleep(ctx context.Context, base string, level int, check bool) error {
+	for g := range e.l.gatesTo(portOf(base)) {
+		if g.isOpen() && !e.l.isDead() {
+			e.l.m.wrong(gatesTellTheTruth, "%s is put to sleep, and its gate is open", g.id)
+		}
+	}
+	return e.ask(ctx, "sleep", base, 800*time.Millisecond, func(p *proc) error {
+		switch {
+		case p.refusing:
+			return &engine.StatusError{Call: "POST /sleep", Status: 500}
+		case p.liar && check:
+			return errors.New("it says that it sleeps, and does not")
+		case p.liar || p.level > 0:
+			return nil
+		}
+		p.level, p.since = level, time.Now()
+		left := map[string]uint64{}
+		for uuid := range p.need {
+			left[uuid] = gib
+		}
+		go p.giveBack(p.m.take("memory of "+p.name, 500*time.Millisecond), left)
+		return nil
+	})
+}
+
+func (e *simEngine) Wake(ctx context.Context, base string, level int, check bool) error {
+	return e.ask(ctx, "wake", base, 800*time.Millisecond, func(p *proc) error {
+		switch {
+		case p.refusing:
+			return &engine.StatusError{Call: "POST /wake_up", Status: 500}
+		case p.level == 0:
+			return nil
+		case p.liar && check:
+			return errors.New("it says that it is awake, and is not")
+		case p.liar:
+			return nil
+		case !p.reserve():
+			p.starve()
+			return errBroken
+		}
+		p.garbage = p.garbage || level < p.level
+		p.level = 0
+		return nil
+	})
+}
+
+func (e *simEngine) Canary(ctx context.Context, base, _ string, _ engine.Secret) error {
+	return e.ask(ctx, "canary", base, 50*time.Millisecond, func(p *proc) error {
+		if p.level > 0 {
+			return errors.New("it sleeps")
+		}
+		return nil
+	})
+}
+
+// gatesTo are the gates before a port.
+func (l *life) gatesTo(port int) map[*gate]bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := map[*gate]bool{}
+	for g := range l.gates {
+		if g.target == port {
+			out[g] = true
+		}
+	}
+	return out
+}

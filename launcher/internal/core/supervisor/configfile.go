@@ -1,0 +1,55 @@
+package supervisor
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+)
+
+// The file that an instance's arguments name with --config may be changed before
+// its engine reads it, and then hold what the launcher would have refused. So the
+// engine is given a copy of what the launcher has read. The copy, which may hold
+// secrets, is removed as soon as the instance has left the state starting.
+
+// copied is the end of the copy's name.
+const copied = ".yaml"
+
+func (s *Supervisor) configPath(id string) string { return filepath.Join(s.opts.ConfigDir, id+copied) }
+
+// withConfig gives the plan with a copy of its --config file, if it has one.
+func (s *Supervisor) withConfig(id string, plan engine.Plan) (engine.Plan, error) {
+	if plan.Config == nil {
+		return plan, nil
+	}
+	plan.ConfigPath = s.configPath(id)
+	return plan, os.WriteFile(plan.ConfigPath, plan.Config, 0o600)
+}
+
+func (s *Supervisor) removeConfig(id string) {
+	if err := os.Remove(s.configPath(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("cannot remove the copy of an instance's --config file", "instance", id, "error", err)
+	}
+}
+
+// removeConfigs removes the copies that an earlier life of the launcher left,
+// except those of engines that are starting and may still have to read theirs.
+func (s *Supervisor) removeConfigs(state SavedState) {
+	starting := map[string]bool{}
+	for _, saved := range state.Instances {
+		starting[saved.Facts.ID] = saved.State == launcher.Starting
+	}
+	files, err := os.ReadDir(s.opts.ConfigDir)
+	if err != nil {
+		s.log.Warn("cannot look for copies of --config files", "error", err)
+	}
+	for _, file := range files {
+		if id, ok := strings.CutSuffix(file.Name(), copied); ok && !starting[id] {
+			s.removeConfig(id)
+		}
+	}
+}

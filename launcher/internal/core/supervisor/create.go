@@ -1,0 +1,373 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/ledger"
+	"hotseat.dev/hotseat/launcher/internal/core/secrets"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Create is the request for a new instance.
+type Create struct {
+	ID     string // empty: the supervisor makes one
+	Spec   launcherapi.InstanceSpec
+	DryRun bool // nothing is to be touched, nor any preloader begun
+}
+
+// Draft is a create call that has been read and found sound, and has touched
+// nothing yet.
+type Draft struct {
+	ID   string
+	Want ledger.Want
+
+	create   Create
+	engine   engine.Engine
+	plan     engine.Plan
+	secrets  secrets.Set
+	local    local
+	compiles string // names what the engine compiles
+	method   string // of launcherapi.StartAuto, …Exec, …Fork
+}
+
+var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+// Draft reads a create call: engine, GPUs, arguments, environment. Nothing is
+// touched, except that a preloader may be begun where the request insists on a
+// fork. A request that is wrong is an error of code invalid.
+func (s *Supervisor) Draft(c Create) (*Draft, error) {
+	if c.ID == "" {
+		c.ID = uuid.NewString()
+	}
+	if !idPattern.MatchString(c.ID) || c.ID == "watch" { // GET …/instances/watch is the stream of events, not an instance
+		return nil, launcher.Invalidf("path.id", "instance id %q is not usable: begin with a letter or digit, go on with letters, digits, '.', '_' or '-', at most 128 in all, and not \"watch\"", c.ID)
+	}
+	eng, err := s.engine(c.Spec.Engine)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := s.devices("body.gpu_uuids", c.Spec.GPUUUIDs)
+	if err != nil {
+		return nil, err
+	}
+	env, hidden, err := secrets.Environment(c.Spec.EnvVars, s.opts.EnvFileDirs)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := eng.Plan(engine.Request{
+		Options: c.Spec.Options, Args: c.Spec.Args, GPUs: engineGPUs(devices), Env: env,
+		Accelerator: s.opts.GPUs.Kind(), InstanceHost: s.opts.InstanceHost, SleepMode: s.opts.SleepMode,
+		BaseEnv: s.opts.Environ, ExtraEnv: s.opts.GPUs.Env(),
+	})
+	hidden.Find(c.Spec, plan.ConfigWords)
+	if err != nil {
+		return nil, invalidInput(err, hidden)
+	}
+	where, err := s.locate(c.Spec, env, &plan)
+	if err != nil {
+		return nil, err
+	}
+	method, err := s.startMethod(c, plan)
+	if err != nil {
+		return nil, err
+	}
+	want := ledger.Want{ID: c.ID, New: true, Bytes: map[string]uint64{}}
+	for _, d := range devices {
+		want.Bytes[d.UUID] = uint64(plan.GPUMemoryUtilization * float64(d.MemoryTotalBytes))
+	}
+	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compiles(&plan, devices), method: method}, nil
+}
+
+func invalidInput(err error, hidden secrets.Set) error {
+	input, ok := errors.AsType[*engine.InputError](err)
+	if !ok {
+		return err
+	}
+	return launcher.Invalidf("body."+input.Field, "%s", hidden.Hide(input.Message))
+}
+
+func (s *Supervisor) engine(name string) (engine.Engine, error) {
+	if name == "" {
+		return s.opts.Engines[0], nil
+	}
+	if e, ok := s.engines[name]; ok {
+		return e, nil
+	}
+	return nil, launcher.Invalidf("body.engine", "no engine is called %q; there is %q", name, s.opts.Engines[0].Name())
+}
+
+// devices finds the GPUs of those UUIDs, in that order; field is the field of the
+// request that names them.
+func (s *Supervisor) devices(field string, uuids []string) ([]gpu.Device, error) {
+	known := s.opts.GPUs.Devices()
+	var out []gpu.Device
+	seen := map[string]bool{}
+	for n, id := range uuids {
+		where := fmt.Sprintf("%s[%d]", field, n)
+		if seen[id] {
+			return nil, launcher.Invalidf(where, "GPU %s is named twice", id)
+		}
+		seen[id] = true
+		d, ok := deviceOf(known, id)
+		if !ok {
+			return nil, launcher.Invalidf(where, "unknown GPU UUID %q: this node has %s", id, uuidList(known))
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+func deviceOf(devices []gpu.Device, id string) (gpu.Device, bool) {
+	for _, d := range devices {
+		if d.UUID == id {
+			return d, true
+		}
+	}
+	return gpu.Device{}, false
+}
+
+func uuidList(devices []gpu.Device) string {
+	ids := make([]string, 0, len(devices))
+	for _, d := range devices {
+		ids = append(ids, d.UUID)
+	}
+	return strings.Join(ids, ", ")
+}
+
+func engineGPUs(devices []gpu.Device) []engine.GPU {
+	out := make([]engine.GPU, 0, len(devices))
+	for _, d := range devices {
+		out = append(out, engine.GPU{UUID: d.UUID, Index: d.Index, MIG: d.MIG})
+	}
+	return out
+}
+
+// Create makes an instance and starts its engine. It returns as soon as the process
+// runs, with state starting; the watchers hear of the rest. A create call that is
+// refused leaves nothing behind.
+//
+//	state of the id   effect
+//	no such id        a new instance, starting
+//	any               error, code exists
+func (s *Supervisor) Create(c Create) (launcherapi.Instance, error) {
+	d, err := s.Draft(c)
+	if err != nil {
+		return launcherapi.Instance{}, err
+	}
+	return s.start(d, nil)
+}
+
+// start makes the instance of a draft and starts its engine. c is the claim of the
+// swap that makes the instance; nil: none does.
+func (s *Supervisor) start(d *Draft, c *Claim) (launcherapi.Instance, error) {
+	i, err := s.admit(d, c)
+	if err != nil {
+		s.refused(err)
+		return launcherapi.Instance{}, err
+	}
+	err = s.lease(d)
+	if err == nil {
+		err = s.open(i, d, c)
+	}
+	if err != nil {
+		s.abandon(i)
+		s.refused(err)
+		return launcherapi.Instance{}, err
+	}
+	return s.launch(i, d)
+}
+
+// admit takes the id and the room for the instance. The instance of a swap has its
+// place under max_instances since the swap's admission.
+func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
+	memory := s.lockWithMemory(d.create.Spec.GPUUUIDs)
+	defer s.mu.Unlock()
+	if s.closing {
+		return nil, launcher.Unavailablef("the launcher is closing")
+	}
+	want := d.Want
+	if c != nil {
+		want.SwapID, want.New = c.plan.SwapID, c.room == nil || !c.room.New
+	}
+	if err := s.idFree(d.ID, c); err != nil {
+		return nil, err
+	}
+	if err := s.portFree(d.plan.PublicPort, c); err != nil {
+		return nil, err
+	}
+	if err := s.notInSwap(d.create.Spec.GPUUUIDs, want.SwapID); err != nil {
+		return nil, err
+	}
+	if err := ledger.Admit(s.world(memory), want); err != nil {
+		return nil, err
+	}
+	now, redacted := time.Now(), d.secrets.Redact(d.create.Spec)
+	if s.opts.LLMDCompat {
+		redacted = withDevices(redacted, d.plan.Env())
+	}
+	i := &instance{
+		facts: facts{
+			ID: d.ID, Spec: redacted, Model: d.plan.Model, ServedNames: d.plan.ServedNames,
+			PublicHost: d.plan.PublicHost, PublicPort: d.plan.PublicPort, Expected: want.Bytes, MadeBy: want.SwapID,
+			Local: d.local, Compiles: d.compiles,
+		},
+		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
+		state: launcher.Starting, created: now, since: now, lastWoken: now,
+		swapID: want.SwapID, shownSwap: want.SwapID, holdGate: c != nil,
+		changed: make(chan struct{}), over: make(chan struct{}),
+	}
+	s.instances[d.ID] = i
+	if c != nil {
+		c.in, c.room = i, nil // from now on the ledger counts the instance itself
+	}
+	return i, nil
+}
+
+// notInSwap refuses GPUs on which a swap other than swapID has its turn. The lock
+// is held.
+func (s *Supervisor) notInSwap(uuids []string, swapID string) error {
+	for _, id := range uuids {
+		if holder := s.opts.Turns.Holder(id); holder != "" && holder != swapID {
+			return launcher.Conflictf("swap %s has its turn on GPU %s: try again when it is over, or ask for a swap, which waits for its turn", holder, id)
+		}
+	}
+	return nil
+}
+
+// open makes the ports of a new instance, or takes the ports that the instance's
+// swap has claimed.
+func (s *Supervisor) open(i *instance, d *Draft, c *Claim) error {
+	var opened ports
+	if c != nil {
+		s.mu.Lock()
+		opened, c.ports = c.ports, ports{}
+		s.mu.Unlock()
+	}
+	if opened.gate == nil {
+		var err error
+		if opened, err = s.openPorts(d); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.private, i.gate = opened.private, opened.gate
+	s.setGate(i)
+	i.facts.EnginePort, i.facts.PublicPort = opened.private.Port(), opened.gate.Port()
+	return nil
+}
+
+// abandon undoes admit, lease and open.
+func (s *Supervisor) abandon(i *instance) {
+	s.unlease(i.facts.ID)
+	s.mu.Lock()
+	held := i.takePorts()
+	delete(s.instances, i.facts.ID)
+	i.notify()
+	s.mu.Unlock()
+	s.drop(i.facts.ID, held)
+}
+
+// watch waits for the end of the instance's process. The lock is held.
+func (s *Supervisor) watch(i *instance) {
+	tree, name, told := i.tree, i.facts.LogName, make(chan struct{})
+	i.exitTold = told
+	s.spawn(func() {
+		defer close(told)
+		select {
+		case <-tree.Done():
+			s.onExited(i, tree.Exit(), s.longTail(name))
+		case <-s.ctx.Done():
+		}
+	})
+}
+
+// Numbers of lines at the end of a log: those shown with a failure, and those
+// searched for its cause. vLLM tells the root of a failure some hundred lines
+// before the end.
+const (
+	shownLines    = 30
+	searchedLines = 400
+	searchedBytes = 128 << 10
+)
+
+func (s *Supervisor) tail(name string) []string { return lastOf(s.longTail(name), shownLines) }
+
+func lastOf(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
+
+func (s *Supervisor) longTail(name string) []string {
+	lines, err := s.opts.Logs.Tail(name, searchedLines, searchedBytes)
+	if err != nil {
+		return []string{fmt.Sprintf("hotseat: %v", err)}
+	}
+	return lines
+}
+
+// awaitReady asks the engine for its health, more and more rarely while nothing
+// happens, and at once when the engine has written to its log, as engines do just
+// before they are ready. An engine that an earlier life of the launcher has started
+// may sleep: it is asked, and has no state before it has answered.
+func (s *Supervisor) awaitReady(i *instance, op *operation) {
+	ctx, stop := context.WithTimeout(op.ctx, op.limit)
+	defer stop()
+	grown, unwatch, err := s.opts.Logs.Watch(i.facts.LogName)
+	if err != nil {
+		s.log.Warn("cannot watch a log; readiness is seen by polling alone", "instance", i.facts.ID, "error", err)
+		unwatch = func() {}
+	}
+	defer unwatch()
+	var unheard error
+	wait := shortestPoll
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		if i.engine.Ready(ctx, i.base()) == nil {
+			s.noteCompiled(i)
+			measured, asleep := s.held(i), false
+			if op.resumed {
+				asleep, unheard = i.asleep(ctx)
+			}
+			switch {
+			case unheard != nil: // asked again
+			case asleep:
+				s.come(i, op, launcher.EventSlept, func() { i.residue = measured })
+				return
+			default:
+				s.come(i, op, launcher.EventReady, func() { i.awakeBytes = measured })
+				return
+			}
+		}
+		select {
+		case <-grown:
+			wait = shortestPoll
+		case <-timer.C:
+			wait = min(wait*5/4, longestPoll)
+		case <-ctx.Done():
+			s.come(i, op, launcher.EventTimedOut, func() {
+				i.cause, i.lastLog = causeStartTimeout, s.tail(i.facts.LogName)
+				i.reason = fmt.Sprintf("was not healthy within %s (start_timeout)", op.limit)
+				if unheard != nil {
+					i.reason = fmt.Sprintf("is healthy, and did not say within %s whether it sleeps (start_timeout): %v", op.limit, unheard)
+				}
+			})
+			return
+		}
+		timer.Reset(wait)
+	}
+}
+
+// Bounds of the time between two questions for an engine's health.
+const (
+	shortestPoll = 5 * time.Millisecond
+	longestPoll  = 100 * time.Millisecond
+)

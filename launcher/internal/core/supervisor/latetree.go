@@ -1,0 +1,183 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/process"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// lateTree stands for the processes of a recovered instance that could not be
+// adopted at once: either the root has ended, and only the processes that the root
+// left are to be cleared; or the adoption failed for another reason, and is tried
+// again while the instance keeps its state.
+type lateTree struct {
+	runner  Runner
+	name    string
+	id      process.ID
+	adopted chan struct{} // closed once inner is known
+	inner   Tree          // nil: the root has ended
+	done    chan struct{} // closed once exit is known
+	exit    process.Exit
+}
+
+func newLateTree(runner Runner, name string, id process.ID) *lateTree {
+	return &lateTree{runner: runner, name: name, id: id, adopted: make(chan struct{}), done: make(chan struct{})}
+}
+
+// remains stands for the processes that a root which has ended left.
+func remains(runner Runner, name string, exit process.Exit) *lateTree {
+	t := newLateTree(runner, name, process.ID{})
+	t.ended(exit)
+	return t
+}
+
+func (t *lateTree) ended(exit process.Exit) {
+	t.exit = exit
+	close(t.adopted)
+	close(t.done)
+}
+
+func (t *lateTree) ID() process.ID        { return t.id }
+func (t *lateTree) Done() <-chan struct{} { return t.done }
+
+func (t *lateTree) Exit() process.Exit {
+	select {
+	case <-t.done:
+		return t.exit
+	default:
+		return process.Exit{}
+	}
+}
+
+func (t *lateTree) Pids() []int {
+	select {
+	case <-t.adopted:
+	default:
+		return []int{t.id.PID}
+	}
+	if t.inner == nil {
+		return nil
+	}
+	return t.inner.Pids()
+}
+
+// Stop ends the tree once it is adopted, or clears the processes that its root
+// left.
+func (t *lateTree) Stop(ctx context.Context, grace time.Duration) error {
+	return t.end(ctx, func() error { return t.inner.Stop(ctx, grace) })
+}
+
+// Kill is Stop without a grace.
+func (t *lateTree) Kill(ctx context.Context) error {
+	return t.end(ctx, func() error { return t.inner.Kill(ctx) })
+}
+
+func (t *lateTree) end(ctx context.Context, adopted func() error) error {
+	select {
+	case <-t.adopted:
+	case <-ctx.Done():
+		return fmt.Errorf("cannot end %q, which is not adopted yet: %w", t.name, ctx.Err())
+	}
+	if t.inner != nil {
+		return adopted()
+	}
+	return t.runner.Clear(ctx, t.name)
+}
+
+// again calls do until it succeeds: do may fail for a reason that goes away, such
+// as a want of descriptors. When ctx ends first again gives the last error.
+func again(ctx context.Context, do func() error) error {
+	wait := shortestRetry
+	for {
+		err := do()
+		if err == nil {
+			return nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return err
+		}
+		wait = min(2*wait, longestRetry)
+	}
+}
+
+// adoptLater tries to adopt the root of an instance until it is known whether the
+// root lives, and then waits for the root's exit. The lock is held.
+func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
+	s.log.Error("cannot adopt an instance, which may live: trying again", "instance", late.name, "pid", late.id.PID, "error", why)
+	said := fmt.Sprintf("its end would not be seen, since it could not be adopted (%v); that is tried again", why)
+	i.reason = join(i.reason, said)
+	s.spawn(func() {
+		err := again(s.ctx, func() (err error) {
+			late.inner, err = s.opts.Runner.Adopt(late.name, late.id)
+			if gone, ok := errors.AsType[*process.GoneError](err); ok {
+				late.inner, err = nil, nil
+				late.exit = gone.Exit
+			}
+			return err
+		})
+		if err != nil {
+			return // the launcher ends
+		}
+		if late.inner != nil {
+			s.readSecretsLate(i)
+		}
+		close(late.adopted)
+		s.onAdopted(i, said)
+		if late.inner != nil {
+			select {
+			case <-late.inner.Done():
+				late.exit = late.inner.Exit()
+			case <-s.ctx.Done():
+				return
+			}
+		}
+		close(late.done)
+	})
+}
+
+// readSecretsLate is readSecrets for an instance that is listed already: what kept
+// the process from being adopted may have kept it from being read as well.
+func (s *Supervisor) readSecretsLate(i *instance) {
+	s.mu.Lock()
+	read := &instance{facts: i.facts, engine: i.engine, root: i.root}
+	s.mu.Unlock()
+	s.readSecrets(read)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.apiKey, i.keyForgotten, i.secrets = read.apiKey, read.keyForgotten, read.secrets
+}
+
+// onAdopted: the root of the instance is adopted, or known to have ended.
+func (s *Supervisor) onAdopted(i *instance, said string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, ok := strings.CutSuffix(i.reason, said)
+	if !ok || i.state.Ended() {
+		return
+	}
+	i.reason = strings.TrimSuffix(before, "; ")
+	s.publish(i, launcherapi.EventUpdated)
+	s.log.Info("adopted an instance", "instance", i.facts.ID, "state", i.state, "pid", i.root.PID)
+}
+
+// clearLeft ends in the background the processes that may be left of an instance
+// which had ended before; until they are gone the ledger charges the instance. The
+// lock is held.
+func (s *Supervisor) clearLeft(i *instance) {
+	i.tree = remains(s.opts.Runner, i.facts.ID, process.Exit{})
+	s.spawn(func() {
+		if _, gone := s.untilGone(i, 0, i.tree.Kill); gone {
+			s.unlease(i.facts.ID)
+			s.onReleased(i)
+		}
+	})
+}

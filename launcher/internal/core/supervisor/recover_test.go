@@ -1,0 +1,513 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/ledger"
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/launcher/internal/machine/process"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// firstPID is the process of the first instance of a fakeRunner.
+const firstPID = 1_000_001
+
+// awakeWith makes the first instance, which holds that many GiB when it is ready.
+func (r *rig) awakeWith(id string, gibs uint64) {
+	r.t.Helper()
+	r.engine.ready = func(context.Context) error { r.gpus.hold("g0", firstPID, gibs); return nil }
+	r.awake(id, "0.9")
+	r.engine.ready = nil
+}
+
+// hardRunner is a runner whose processes are hard to adopt or to end.
+type hardRunner struct {
+	*fakeRunner
+	unadopted int           // how often an adoption fails, though the process lives
+	ending    chan struct{} // Clear returns when it is closed
+}
+
+func (r *hardRunner) Adopt(name string, id process.ID) (Tree, error) {
+	r.mu.Lock()
+	r.unadopted--
+	failed := r.unadopted >= 0
+	r.mu.Unlock()
+	if failed {
+		return nil, fmt.Errorf("cannot open process %d: %w", id.PID, syscall.EMFILE)
+	}
+	return r.fakeRunner.Adopt(name, id)
+}
+
+func (r *hardRunner) Clear(ctx context.Context, name string) error {
+	select {
+	case <-r.ending:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return r.fakeRunner.Clear(ctx, name)
+}
+
+// nextLife is restart with hard processes, and what else is changed.
+func nextLife(t *testing.T, old *rig, change ...func(*Options)) (*rig, *hardRunner) {
+	t.Helper()
+	require.NoError(t, old.Close(context.Background(), false))
+	hard := &hardRunner{fakeRunner: old.runner, ending: make(chan struct{})}
+	change = append(change, func(o *Options) {
+		o.Records, o.ConfigDir, o.Runner, o.GPUs = old.records, old.opts.ConfigDir, hard, old.gpus
+	})
+	fresh := newRig(t, change...)
+	fresh.records, fresh.gpus = old.records, old.gpus
+	fresh.runner, fresh.engine.ready, fresh.engine.asleep = old.runner, old.engine.ready, old.engine.asleep
+	return fresh, hard
+}
+
+// remembered is what is written of a rig's instances, once all that happens just
+// now has happened.
+func remembered(t *testing.T, r *rig) SavedState {
+	t.Helper()
+	synctest.Wait()
+	all, err := r.records.Read()
+	require.NoError(t, err)
+	var memory SavedState
+	for _, f := range all {
+		saved, err := ReadSaved(f)
+		require.NoError(t, err)
+		memory.Add(saved)
+	}
+	return memory
+}
+
+func (r *rig) wakes(id string) []string {
+	r.t.Helper()
+	_, err := r.Wake(id, Ask{})
+	require.NoError(r.t, err)
+	_, err = r.AwaitVerb(r.t.Context(), id, launcher.Awake)
+	require.NoError(r.t, err)
+	return r.engine.noted()
+}
+
+func TestWhatASwapHasClaimedIsWrittenUntilItIsReleased(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		carried := func() map[string]string {
+			out := map[string]string{}
+			for _, saved := range remembered(t, r).Instances {
+				out[saved.Facts.ID] = saved.SwapID
+			}
+			return out
+		}
+		r.awake("out", "0.4")
+		ask := r.toMake("s", "in")
+		ask.Plan.Out = []string{"out"}
+		c := r.claims(ask)
+		assert.Equal(t, map[string]string{"out": "s"}, carried())
+		require.NoError(t, c.Start(t.Context()))
+		assert.Equal(t, map[string]string{"out": "s", "in": "s"}, carried())
+		c.Release()
+		assert.Equal(t, map[string]string{"out": "", "in": ""}, carried())
+	})
+}
+
+func TestAProcessThatDoesNotEndHoldsUpNoRecovery(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("awake", "0.1")
+		r.awake("stopping", "0.1")
+		r.runner.tree("stopping").stuck = true
+		go func() { _, _ = r.Delete(t.Context(), "stopping") }()
+		r.awake("stopped", "0.1")
+		synctest.Wait()
+		r.gpus.hold("g0", r.runner.tree("awake").pid, 8)
+		memory := remembered(t, r)
+		for n := range memory.Instances {
+			if memory.Instances[n].Facts.ID == "stopped" {
+				memory.Instances[n].State = launcher.Stopped
+			}
+		}
+		r.runner.gone["awake"], r.runner.gone["stopping"] = process.Exit{}, process.Exit{}
+		r.runner.found = []process.Found{{Name: "@preloader-1", PIDs: []int{1}}, {Name: "stopped", PIDs: []int{2}}}
+		fresh, hard := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		require.NoError(t, fresh.Recover(t.Context(), memory), "it returns")
+		synctest.Wait()
+		for id, state := range map[string]string{"awake": "failed", "stopping": "stopping", "stopped": "stopped"} {
+			view, err := fresh.Get(id)
+			require.NoError(t, err)
+			assert.Equal(t, state, view.State)
+			_, over, err := fresh.LogName(id)
+			require.NoError(t, err)
+			select {
+			case <-over:
+				assert.Fail(t, "it is said to hold nothing", id)
+			default:
+			}
+			assert.True(t, id == "stopped" || view.Reason != "", id)
+		}
+		assert.Empty(t, fresh.runner.cleared)
+
+		close(hard.ending)
+		synctest.Wait()
+		assert.ElementsMatch(t, []string{"@preloader-1", "awake", "stopping", "stopped"}, fresh.runner.cleared)
+		_, err := fresh.Get("stopping")
+		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err), "it was to be deleted")
+		fresh.gpus.hold("g0", r.runner.tree("awake").pid, 0)
+		_, over, err := fresh.LogName("awake")
+		require.NoError(t, err)
+		<-over
+	})
+}
+
+func TestAnEngineThatCannotBeAdoptedYetIsWhatItIsAndIsNotEnded(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		memory := remembered(t, r)
+		fresh, hard := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		hard.unadopted = 5
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		view, err := fresh.Get("a")
+		require.NoError(t, err)
+		assert.Equal(t, "awake", view.State)
+		assert.Contains(t, view.Reason, "too many open files")
+		assert.Equal(t, "open", fresh.gates.gate("a").get())
+		_, err = fresh.Create(Create{ID: "b", Spec: spec("0.9")})
+		assert.Equal(t, launcherapi.CodeDoesNotFit, launcher.CodeOf(err), "its memory is counted: %v", err)
+
+		view, err = fresh.Await(t.Context(), "a", func(i launcherapi.Instance) bool { return i.Reason == "" })
+		require.NoError(t, err)
+		assert.Equal(t, "awake", view.State, "it was tried again")
+		assert.Empty(t, fresh.runner.cleared)
+		assert.Zero(t, fresh.runner.tree("a").killed)
+		fresh.runner.tree("a").exitCode(3)
+		view, err = fresh.Await(t.Context(), "a", func(i launcherapi.Instance) bool { return i.State == "failed" })
+		require.NoError(t, err)
+		assert.Equal(t, 3, *view.ExitCode, "its end is seen")
+	})
+}
+
+func TestAStopOfAnEngineThatCannotBeAdoptedYetWaitsForThat(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		memory := remembered(t, r)
+		fresh, hard := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		hard.unadopted = 5
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		_, err := fresh.Delete(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Equal(t, []time.Duration{10 * time.Second}, fresh.runner.tree("a").stopped)
+	})
+}
+
+func TestAnEngineThatTurnsOutToBeGoneWhenItsAdoptionIsTriedAgainHasFailed(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		memory := remembered(t, r)
+		fresh, hard := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		hard.unadopted = 2
+		code := 3
+		fresh.runner.gone["a"] = process.Exit{Code: &code}
+		close(hard.ending)
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		require.Equal(t, "awake", fresh.state("a"))
+		view, err := fresh.Await(t.Context(), "a", func(i launcherapi.Instance) bool { return i.State == "failed" })
+		require.NoError(t, err)
+		assert.Equal(t, 3, *view.ExitCode)
+		synctest.Wait()
+		assert.Equal(t, []string{"a"}, fresh.runner.cleared)
+	})
+}
+
+func TestALivingEngineOfWhichNothingIsKnownIsShownAndNotEnded(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.5")
+		tree := r.runner.tree("a")
+		r.gpus.hold("g0", tree.pid, 40)
+		r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
+		fresh, hard := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		close(hard.ending)
+		require.NoError(t, fresh.Recover(t.Context(), SavedState{}))
+		view, err := fresh.Get("a")
+		require.NoError(t, err)
+		assert.Equal(t, "awake", view.State)
+		assert.Equal(t, []string{"g0"}, view.GPUUUIDs, "it holds memory there")
+		assert.Contains(t, view.Reason, "nothing was written of it")
+		_, err = fresh.Sleep("a", Ask{})
+		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "nobody knows where it listens")
+		time.Sleep(time.Hour)
+		assert.Equal(t, "awake", fresh.state("a"), "it runs until it is deleted")
+		assert.Empty(t, fresh.runner.cleared)
+		assert.Zero(t, tree.killed)
+		fresh.gpus.hold("g0", tree.pid, 0)
+		_, err = fresh.Delete(t.Context(), "a")
+		require.NoError(t, err)
+		assert.Len(t, tree.stopped, 1)
+	})
+}
+
+func TestTheLevelOfASleeperIsKnownOrTakenToBe2(t *testing.T) {
+	for name, c := range map[string]struct {
+		level int
+		harm  func(m *SavedState)
+		want  string
+	}{
+		"level 1":                      {1, func(*SavedState) {}, "wake 1"},
+		"level 2":                      {2, func(*SavedState) {}, "wake 2"},
+		"level 1, doubted":             {1, func(m *SavedState) { m.Instances[0].Doubted = true }, "wake 2"},
+		"level 2, of another time":     {2, func(m *SavedState) { m.Instances[0].Level, m.Instances[0].Doubted = 1, true }, "wake 2"},
+		"level 2, written to be awake": {2, func(m *SavedState) { m.Instances[0].Level, m.Instances[0].State = 1, launcher.Awake }, "wake 2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awake("a", "0.9")
+				r.asleep("a")
+				r.wakes("a")
+				_, err := r.Sleep("a", Ask{Level: c.level})
+				require.NoError(t, err)
+				_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+				require.NoError(t, err)
+				tree := r.runner.tree("a")
+				r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
+				memory := remembered(t, r)
+				c.harm(&memory)
+				fresh, _ := nextLife(t, r)
+				defer fresh.Close(context.Background(), false)
+				require.NoError(t, fresh.Recover(t.Context(), memory))
+				require.Equal(t, "sleeping", fresh.state("a"))
+				assert.Equal(t, []string{c.want}, fresh.wakes("a"))
+			})
+		})
+	}
+}
+
+func TestTheLevelOfASleepIsWrittenBeforeTheEngineIsTold(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		told := false
+		r.engine.sleep = func(context.Context) error {
+			all, err := r.records.Read()
+			require.NoError(t, err)
+			saved, err := ReadSaved(all[0])
+			require.NoError(t, err)
+			assert.Equal(t, 2, saved.Level)
+			told = true
+			return nil
+		}
+		_, err := r.Sleep("a", Ask{Level: 2})
+		require.NoError(t, err)
+		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		require.NoError(t, err)
+		assert.True(t, told)
+	})
+}
+
+func TestWhatAnEngineDoesCountsMoreThanWhatIsDoubted(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		falls := make(chan struct{})
+		r.engine.sleep = func(context.Context) error { <-falls; return nil }
+		_, err := r.Sleep("a", Ask{})
+		require.NoError(t, err)
+		synctest.Wait() // the last that can be written
+		r.records.failing(syscall.ENOSPC)
+		close(falls)
+		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		require.NoError(t, err)
+		r.wakes("a")
+		memory := remembered(t, r)
+		require.Equal(t, launcher.FallingAsleep, memory.Instances[0].State)
+		fresh, _ := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		synctest.Wait()
+		assert.Equal(t, "awake", fresh.state("a"))
+		assert.Empty(t, fresh.engine.noted(), "it is not put to sleep")
+		r.records.failing(nil)
+		fresh.asleep("a")
+		assert.False(t, remembered(t, fresh).Instances[0].Doubted, "what is written is true again")
+	})
+}
+
+func TestAnInstanceIsReadFromItsOwnFileAlone(t *testing.T) {
+	for name, record := range map[string]string{
+		"of another":       `{"facts":{"id":"other"},"state":"awake"}`,
+		"of no known kind": `"a text"`,
+		"of a wrong type":  `{"facts":{"id":"a"},"state":"awake","revision":"one"}`,
+		"of no state":      `{"facts":{"id":"a"},"state":"awakf"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := ReadSaved(statedir.Found{Name: "a", Record: json.RawMessage(record)})
+			assert.Error(t, err)
+		})
+	}
+	saved, err := ReadSaved(statedir.Found{Name: "a", Record: json.RawMessage(`{"facts":{"id":"a"},"state":"awake"}`), Doubted: true})
+	require.NoError(t, err)
+	assert.True(t, saved.Doubted)
+}
+
+func TestASleepThatWasDoneBeforeARestartWaitsForNoMemory(t *testing.T) {
+	for name, known := range map[string]uint64{"what it held awake is known": 70, "it is not known": 0} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awakeWith("a", known)
+				slept := make(chan struct{})
+				r.engine.sleep = func(ctx context.Context) error { close(slept); return never(ctx) } // it sleeps, and the launcher dies
+				_, err := r.Sleep("a", Ask{})
+				require.NoError(t, err)
+				<-slept
+				r.gpus.hold("g0", firstPID, 2)
+				memory := remembered(t, r)
+				require.Equal(t, launcher.FallingAsleep, memory.Instances[0].State)
+				fresh, _ := nextLife(t, r)
+				defer fresh.Close(context.Background(), false)
+				require.NoError(t, fresh.engine.set("http://127.0.0.1:40001", true, nil))
+				began := time.Now()
+				require.NoError(t, fresh.Recover(t.Context(), memory))
+				view, err := fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+				require.NoError(t, err)
+				assert.Equal(t, began, time.Now(), "no time passes")
+				assert.Equal(t, 2*gib, view.GPUBytes["g0"])
+			})
+		})
+	}
+}
+
+func TestASleepThatWasToldBeforeARestartWaitsForMemoryThatComesBackLate(t *testing.T) {
+	for name, known := range map[string]uint64{"what it held awake is known": 70, "it is not known": 0} {
+		t.Run(name, func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awakeWith("a", known)
+				r.engine.sleep = never
+				_, err := r.Sleep("a", Ask{})
+				require.NoError(t, err)
+				memory := remembered(t, r)
+				fresh, _ := nextLife(t, r)
+				defer fresh.Close(context.Background(), false)
+				fresh.gpus.hold("g0", firstPID, 70)
+				require.NoError(t, fresh.engine.set("http://127.0.0.1:40001", true, nil))
+				require.NoError(t, fresh.Recover(t.Context(), memory))
+				time.Sleep(10 * time.Second)
+				assert.Equal(t, "falling_asleep", fresh.state("a"))
+				fresh.gpus.hold("g0", firstPID, 2)
+				view, err := fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+				require.NoError(t, err)
+				assert.Equal(t, 2*gib, view.GPUBytes["g0"])
+			})
+		})
+	}
+}
+
+func TestAnEngineThatDidNotAnswerAtARestartAndSleepsIsNotTakenForAwake(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		r.asleep("a")
+		tree := r.runner.tree("a")
+		r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
+		memory := remembered(t, r)
+		memory.Instances[0].State, memory.Instances[0].Doubted = launcher.Starting, true // what it became could not be written
+		fresh, _ := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		answers := time.Now().Add(time.Minute)
+		fresh.engine.ready = func(ctx context.Context) error {
+			if time.Now().Before(answers) {
+				return errBroken
+			}
+			return nil
+		}
+		fresh.engine.sleeps = fresh.engine.ready
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		require.Equal(t, "starting", fresh.state("a"))
+		_, err := fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		require.NoError(t, err)
+		assert.Equal(t, "shut", fresh.gates.gate("a").get())
+	})
+}
+
+func TestAnEngineThatDidNotAnswerAtARestartIsWokenAsIfItHadSleptAtLevel2(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		r.awake("a", "0.9")
+		tree := r.runner.tree("a")
+		r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
+		memory := remembered(t, r)
+		memory.Instances[0].Doubted = true // a sleep at level 2 could not be written, and the launcher was killed
+		fresh, _ := nextLife(t, r)
+		defer fresh.Close(context.Background(), false)
+		fresh.engine.sleeps = func(context.Context) error { return errBroken }
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		require.Equal(t, "awake", fresh.state("a"))
+		fresh.engine.sleeps = nil
+		for range 2 {
+			fresh.asleep("a")
+			fresh.wakes("a")
+		}
+		assert.Equal(t, []string{"sleep 2", "wake 2", "sleep 1, unchecked", "wake 1, unchecked"}, fresh.engine.noted(), "once awake, it is known again")
+	})
+}
+
+// refusing is an engine that answers a canary by a status.
+type refusing struct {
+	*fakeEngine
+	status int
+}
+
+func (e refusing) Canary(context.Context, string, string, engine.Secret) error {
+	return fmt.Errorf("cannot make a token: %w", &engine.StatusError{Call: "POST /v1/completions", Status: e.status})
+}
+
+func TestACanaryForWhichTheLauncherHasForgottenTheKeyIsNotAFailure(t *testing.T) {
+	for status, passes := range map[int]bool{http.StatusUnauthorized: true, http.StatusForbidden: true, http.StatusInternalServerError: false} {
+		t.Run(http.StatusText(status), func(t *testing.T) {
+			in(t, func(t *testing.T, r *rig) {
+				r.awake("a", "0.9")
+				ask := func(r *rig) error {
+					c := r.claims(toDo(ledger.Plan{SwapID: "s", In: "a", Room: &ledger.Want{}}))
+					defer c.Release()
+					return c.Canary(t.Context())
+				}
+				require.NoError(t, ask(r))
+				memory := remembered(t, r)
+				fresh, _ := nextLife(t, r, func(o *Options) {
+					o.Engines = []engine.Engine{refusing{o.Engines[0].(*fakeEngine), status}}
+				})
+				defer fresh.Close(context.Background(), false)
+				require.NoError(t, fresh.Recover(t.Context(), memory))
+				if passes {
+					assert.NoError(t, ask(fresh))
+				} else {
+					assert.Error(t, ask(fresh))
+				}
+			})
+		})
+	}
+}
+
+func TestBudgetsThatBecameSmallerAreHeldAfterARestart(t *testing.T) {
+	in(t, func(t *testing.T, r *rig) {
+		for _, id := range []string{"first", "second", "third"} {
+			r.awake(id, "0.3")
+			r.asleep(id)
+			time.Sleep(time.Second)
+		}
+		memory := remembered(t, r)
+		fresh, _ := nextLife(t, r, func(o *Options) { o.Budget.MaxSleepersPerGPU = 1 })
+		defer fresh.Close(context.Background(), false)
+		require.NoError(t, fresh.Recover(t.Context(), memory))
+		fresh.HoldBudgets()
+		synctest.Wait()
+		all, _ := fresh.List()
+		require.Len(t, all, 1)
+		assert.Equal(t, "third", all[0].InstanceID)
+	})
+}

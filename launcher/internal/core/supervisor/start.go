@@ -1,0 +1,246 @@
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/launcher/internal/machine/crashpoint"
+	"hotseat.dev/hotseat/launcher/internal/machine/process"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// This file makes the process of an engine: by fork from a preloader, for which the
+// instance may have to wait, or by exec. What follows is the same for both. A wait for
+// what another instance compiles is in compile.go.
+
+// startMethod says how an instance is to be started. Where the request insists on
+// fork, a preloader has to be ready now; where none is, one is begun for the next
+// request, unless nothing is to be touched.
+func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
+	method := c.Spec.StartMethod
+	if method == "" {
+		method = s.opts.StartMethod
+	}
+	if method == "" || method == launcherapi.StartExec || s.opts.Forker == nil && method != launcherapi.StartFork {
+		return launcherapi.StartExec, nil
+	}
+	if method != launcherapi.StartFork {
+		return launcherapi.StartAuto, nil
+	}
+	if s.opts.Forker == nil {
+		return "", launcher.Invalidf("body.start_method", "this launcher keeps no preloader (its own start_method is exec): ask for auto or exec")
+	}
+	if never := s.opts.Forker.Never(); never != "" {
+		return "", launcher.Invalidf("body.start_method", "nothing can be forked here: %s: ask for auto or exec", never)
+	}
+	check := s.opts.Forker.Check
+	if c.DryRun {
+		check = s.opts.Forker.Look
+	}
+	if err := check(plan.Env()); err != nil {
+		return "", launcher.Unavailablef("cannot fork: %w: try again when a preloader that fits is ready, or ask for start_method auto", err)
+	}
+	return launcherapi.StartFork, nil
+}
+
+// launch writes the instance down, starts the process and watches that. Where there is
+// something to wait for first, the process is started in the background. An
+// instance that can be forked now is told of before that, since it may take a while.
+func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error) {
+	output, name, err := s.opts.Logs.Create(d.ID)
+	if err != nil {
+		s.abandon(i)
+		return launcherapi.Instance{}, launcher.Storagef("cannot make the log of instance %s: %w", d.ID, err)
+	}
+	for _, note := range d.plan.Notes {
+		_, _ = fmt.Fprintf(output, "hotseat: %s\n", note) // a note is a courtesy; the engine's own writes tell of a full disk
+	}
+	forks := d.method != launcherapi.StartExec && s.opts.Forker.Look(d.plan.Env()) == nil
+	s.mu.Lock()
+	i.facts.LogName = name
+	if err := s.opts.Records.Put(d.ID, i.saved()); err != nil {
+		s.mu.Unlock()
+		_ = output.Close() // no engine has written to the log
+		s.abandon(i)
+		return launcherapi.Instance{}, launcher.Storagef("cannot write instance %s down: %w", d.ID, err)
+	}
+	kind := launcherapi.EventCreated
+	if forks {
+		s.tell(i, kind)
+		kind = launcherapi.EventUpdated
+	}
+	s.mu.Unlock()
+
+	crashpoint.At(crashpoint.StartWritten)
+	reason := s.awaits(d)
+	if reason == "" {
+		reason, _ = s.compilesFirst(i)
+	}
+	if reason != "" {
+		return s.launchLater(i, d, output, reason, kind), nil
+	}
+	defer output.Close() // the child has its own copy
+	tree, notForked, err := s.startProcess(i, d, output)
+	crashpoint.At(crashpoint.StartSpawned)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err = s.launched(i, d, tree, notForked, err, kind)
+	if err == nil && s.closing {
+		err = s.happen(i, launcher.EventStopAsked, nil)
+	}
+	return i.view(), err
+}
+
+// launched: the process was made or, with an error, was not; kind is the event that
+// watchers are sent. The lock is held.
+func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err error, kind launcherapi.EventType) error {
+	i.noteStart(d.method, notForked)
+	s.opts.Observer.Started(i.facts.StartedBy, notForked != nil)
+	if err != nil {
+		s.publish(i, kind)
+		why := err.Error()
+		return s.happen(i, launcher.EventStartFailed, func() {
+			i.cause, i.reason = string(engine.CauseProgramCannotBeRun), why
+		})
+	}
+	i.tree, i.root = tree, tree.ID()
+	s.meter.Follow(d.ID, i.root.PID)
+	if i.facts.StartedBy == launcherapi.StartFork { // measured before the process forks: its children begin with this memory too
+		i.facts.Inherited = s.opts.Processes.Resident(i.root.PID).Anon
+	}
+	s.publish(i, kind)
+	s.watch(i)
+	if i.op == nil {
+		s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
+	}
+	op := i.op
+	s.spawn(func() { s.awaitReady(i, op) })
+	if i.deleting {
+		return s.happen(i, launcher.EventStopAsked, nil)
+	}
+	return nil
+}
+
+// awaits says what the start of a draft waits for: a preloader that loads, and will
+// be ready sooner than an engine that is started by exec. Empty: for nothing.
+func (s *Supervisor) awaits(d *Draft) string {
+	if d.method != launcherapi.StartAuto {
+		return ""
+	}
+	return s.opts.Forker.Awaits(d.plan.Env())
+}
+
+// launchLater has the process of an instance made once a preloader can fork it and
+// nobody compiles what it would compile, or once these waits are given up. output is
+// closed then. kind is the event
+// that watchers are sent now.
+func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason string, kind launcherapi.EventType) launcherapi.Instance {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.waiting, i.reason = true, i.secrets.Hide(reason)
+	s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
+	op := i.op
+	s.publish(i, kind)
+	s.spawn(func() {
+		defer output.Close() // the child has its own copy
+		if s.awaits(d) != "" {
+			s.awaitFork(i, op, d)
+		}
+		s.awaitCompiler(i, op)
+		s.launchWaited(i, d, output)
+	})
+	if i.deleting {
+		if err := s.happen(i, launcher.EventStopAsked, nil); err != nil {
+			s.log.Error("cannot stop an instance that waits to be started", "error", err)
+		}
+	}
+	return i.view()
+}
+
+// awaitFork returns when an instance's process is to be made, or when the operation
+// has ended. At least half of the time for the start is left to the engine.
+func (s *Supervisor) awaitFork(i *instance, op *operation, d *Draft) {
+	began := time.Now()
+	ctx, stop := context.WithTimeout(op.ctx, op.limit/2)
+	defer stop()
+	// Why the wait was given up Fork says too.
+	_ = s.opts.Forker.Await(ctx, d.plan.Env(), func(reason string) { s.noteWait(i, op, reason) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waited := time.Since(began)
+	i.timed("preload", waited)
+	op.limit -= waited
+}
+
+// noteWait tells the watchers what an instance waits for.
+func (s *Supervisor) noteWait(i *instance, op *operation, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reason = i.secrets.Hide(reason)
+	if i.op != op || op.ctx.Err() != nil || i.reason == reason {
+		return
+	}
+	i.reason = reason
+	s.publish(i, launcherapi.EventUpdated)
+}
+
+// launchWaited makes the process of an instance that has waited, unless
+// the instance was stopped meanwhile. When the launcher itself ends, the process is
+// made all the same, and the next launcher adopts the process.
+func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
+	s.mu.Lock()
+	i.waiting = false
+	wanted := i.state == launcher.Starting
+	s.mu.Unlock()
+	if !wanted {
+		return
+	}
+	tree, notForked, err := s.startProcess(i, d, output)
+	crashpoint.At(crashpoint.StartSpawned)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i.reason = ""
+	if err := s.launched(i, d, tree, notForked, err, launcherapi.EventUpdated); err != nil {
+		s.log.Error("cannot start an instance that has waited", "error", err)
+	}
+}
+
+// startProcess makes the engine's process. notForked says why a process that was to
+// be forked was started by exec instead.
+func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree Tree, notForked, err error) {
+	plan, err := s.withConfig(d.ID, d.plan)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot copy the --config file: %w", err)
+	}
+	argv := append(append([]string(nil), s.opts.Program...), plan.Argv("127.0.0.1", i.facts.EnginePort)...)
+	command := process.Command{Name: d.ID, Path: argv[0], Args: argv, Env: plan.Env(), Output: output, Scratch: plan.Scratch}
+	switch {
+	case d.method == launcherapi.StartExec:
+	case s.ctx.Err() != nil:
+		notForked = errors.New("the launcher ended before the instance was forked")
+	default:
+		if tree, notForked = s.opts.Forker.Fork(command); notForked == nil {
+			return tree, nil, nil
+		}
+	}
+	if tree, err = s.opts.Runner.Start(command); err != nil {
+		return nil, notForked, fmt.Errorf("cannot start %s: %w", argv[0], err)
+	}
+	return tree, notForked, nil
+}
+
+// noteStart says how the process was made. The lock is held.
+func (i *instance) noteStart(method string, notForked error) {
+	i.facts.StartedBy = launcherapi.StartExec
+	switch {
+	case notForked != nil:
+		i.reason = i.secrets.Hide("started by exec: " + notForked.Error())
+	case method != launcherapi.StartExec:
+		i.facts.StartedBy = launcherapi.StartFork
+	}
+}

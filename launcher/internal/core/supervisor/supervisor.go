@@ -1,0 +1,240 @@
+// Package supervisor keeps instances: it starts their engines, moves them
+// between their states, watches over what they hold, and finds them again after
+// the launcher itself has died.
+//
+// One lock guards every instance, the revision and the reservations. Each event of
+// an instance is one short method that takes the lock and ends in
+// [Supervisor.happen], the only place that writes a state. Work that takes time
+// runs in goroutines of the supervisor, whose ends are events too.
+package supervisor
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
+	"hotseat.dev/hotseat/launcher/internal/core/gpuqueue"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/launcher/internal/machine/devmem"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Limits bound what the supervisor waits for.
+type Limits struct {
+	Start         time.Duration // until an engine is healthy
+	Sleep         time.Duration // until an engine sleeps, after the drain
+	Wake          time.Duration // until an engine is awake
+	Drain         time.Duration // default time for answers in flight to end
+	StopGrace     time.Duration // between SIGTERM and SIGKILL
+	StartingGrace time.Duration // the same for an engine that is starting
+	Memory        time.Duration // until device memory is back after a stop or a sleep
+}
+
+// Options of a Supervisor. Everything is required unless it says otherwise.
+type Options struct {
+	Engines   []engine.Engine // each has a name; the first is the default
+	Program   []string        // argv before the engine's own arguments
+	SleepMode string          // engine.SleepModeAuto, …Always or …Never
+	// InstanceHost is where the public ports listen, and no wider.
+	InstanceHost string
+	// StartMethod of instances that name none: launcherapi.StartAuto, …Exec or
+	// …Fork; empty: exec.
+	StartMethod string
+	Environ     []string // environment that engines inherit
+	Schemes     []string // as myscheme://, of addresses that models are pulled from, beside those that every launcher pulls from
+
+	GPUs      GPUs
+	Processes Processes
+	Runner    Runner
+	Forker    Forker            // nil: every engine is started by exec
+	Models    Models            // nil: the launcher has no store of models
+	Compiled  Compiled          // nil: no start waits for what another one compiles
+	Claims    modelstore.Claims // volumes with models; nil: none
+	Gates     Gates
+	Logs      Logs
+	Records   Records
+	Feed      *eventlog.Log
+	Turns     *gpuqueue.Queue // of swaps on GPUs
+	// ConfigDir holds copies of --config files while their engines start.
+	ConfigDir string
+
+	Limits      Limits
+	Budget      launcherapi.Budget
+	EnvFileDirs []string // folders that {"from_file": …} may name
+	LLMDCompat  bool     // show in env_vars which devices the engine was given
+	Observer    Observer
+	Logger      *slog.Logger
+}
+
+// Supervisor keeps the instances of one launcher.
+type Supervisor struct {
+	opts    Options
+	log     *slog.Logger
+	engines map[string]engine.Engine
+
+	ctx    context.Context //nolint:containedctx // the life of the supervisor and its tasks
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup
+
+	mu        sync.Mutex
+	closing   bool
+	instances map[string]*instance
+	unwritten map[string]bool   // ids of instances whose record on disk is out of date
+	claims    map[string]*Claim // by the id of the swap
+
+	meter *devmem.Meter
+}
+
+// New makes a supervisor that knows no instance yet; see [Supervisor.Recover].
+func New(opts Options) *Supervisor {
+	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}, claims: map[string]*Claim{}}
+	s.meter = devmem.New(devmem.Options{GPUs: opts.GPUs, Processes: opts.Processes, Trees: opts.Runner, ReturnTime: opts.Limits.Memory, Logger: opts.Logger})
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	for _, e := range opts.Engines {
+		s.engines[e.Name()] = e
+	}
+	return s
+}
+
+// Close lets answers in flight end, for at most the drain's limit, ends all
+// watching, gives the ports back and waits for every goroutine. Engines go on
+// running, unless stopAll is set: then every instance is stopped and forgotten
+// after the drain.
+func (s *Supervisor) Close(ctx context.Context, stopAll bool) error {
+	s.mu.Lock()
+	s.closing = true
+	s.mu.Unlock()
+	s.drainAll(ctx)
+	var err error
+	if stopAll {
+		_, err = s.DeleteAll(ctx)
+	}
+	s.cancel()
+	s.tasks.Wait()
+	return errors.Join(err, s.closeAllPorts(ctx))
+}
+
+// closeAllPorts gives the ports of every instance back, side by side.
+func (s *Supervisor) closeAllPorts(ctx context.Context) error {
+	s.mu.Lock()
+	all := s.sorted()
+	s.mu.Unlock()
+	errs := make([]error, len(all))
+	var closing sync.WaitGroup
+	for n, i := range all {
+		closing.Go(func() { errs[n] = s.closePorts(ctx, i) })
+	}
+	closing.Wait()
+	return errors.Join(errs...)
+}
+
+// closePorts gives an instance's ports back. The engine is not touched. The lock is
+// not held while the gate closes: the clients that the gate waits for may be asking
+// for the instance.
+func (s *Supervisor) closePorts(ctx context.Context, i *instance) error {
+	s.mu.Lock()
+	held := i.takePorts()
+	s.mu.Unlock()
+	return held.close(ctx)
+}
+
+// drainAll shuts every gate and waits for the answers in flight.
+func (s *Supervisor) drainAll(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, s.opts.Limits.Drain)
+	defer cancel()
+	s.mu.Lock()
+	var open []Gate
+	for _, i := range s.instances {
+		if i.state == launcher.Awake && i.gate != nil {
+			s.setGate(i)
+			open = append(open, i.gate)
+		}
+	}
+	s.mu.Unlock()
+	var all sync.WaitGroup
+	for _, gate := range open {
+		all.Go(func() {
+			if cut, err := gate.Drain(ctx); cut > 0 || err != nil {
+				s.opts.Observer.Cut(cut)
+				s.log.Warn("answers in flight were cut: the launcher is closing", "requests", cut, "error", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// spawn runs a task that Close waits for. The lock is held, or the caller runs
+// inside another task.
+func (s *Supervisor) spawn(task func()) { s.tasks.Go(task) }
+
+// Get shows one instance.
+func (s *Supervisor) Get(id string) (launcherapi.Instance, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.instances[id]
+	if !ok {
+		return launcherapi.Instance{}, launcher.NotFound(id)
+	}
+	return i.view(), nil
+}
+
+// List shows every instance, in the order of their making, and the revision of that
+// picture.
+func (s *Supervisor) List() ([]launcherapi.Instance, uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := s.sorted()
+	out := make([]launcherapi.Instance, 0, len(all))
+	for _, i := range all {
+		out = append(out, i.view())
+	}
+	return out, s.opts.Feed.Revision()
+}
+
+func (s *Supervisor) sorted() []*instance {
+	all := make([]*instance, 0, len(s.instances))
+	for _, i := range s.instances {
+		all = append(all, i)
+	}
+	slices.SortFunc(all, func(a, b *instance) int {
+		if c := a.created.Compare(b.created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.facts.ID, b.facts.ID)
+	})
+	return all
+}
+
+// LogName gives the log file of an instance, and a channel that is closed once
+// nobody writes to the file any more.
+func (s *Supervisor) LogName(id string) (name string, over <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i, ok := s.instances[id]
+	if !ok {
+		return "", nil, launcher.NotFound(id)
+	}
+	return i.facts.LogName, i.over, nil
+}
+
+// LogsInUse names the logs of all instances. An instance that is about to start may
+// have no log's name yet: its log is the latest of its id.
+func (s *Supervisor) LogsInUse() map[string]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	inUse := map[string]bool{}
+	for _, i := range s.instances {
+		inUse[i.facts.LogName] = true
+		if latest, ok := s.opts.Logs.Latest(i.facts.ID); ok && i.facts.LogName == "" {
+			inUse[latest] = true
+		}
+	}
+	return inUse
+}

@@ -1,0 +1,116 @@
+package swap
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/gpuqueue"
+	"hotseat.dev/hotseat/launcher/internal/core/ledger"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+var errLauncherCloses = launcher.Unavailablef("the launcher is closing; a swap that had begun is taken up again when it is back")
+
+// await waits until the swap is admitted, or was called off before.
+func (r *Run) await(ctx context.Context) (release func(), err error) {
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	r.mu.Lock()
+	r.giveUp = giveUp
+	if r.off {
+		giveUp(errCalledOff)
+	}
+	r.mu.Unlock()
+	release, err = r.admit(ctx)
+	r.mu.Lock()
+	off := r.off
+	r.begun = !off
+	r.mu.Unlock()
+	if !off {
+		return release, err
+	}
+	if err == nil { // called off in the last moment
+		r.claim.Release()
+		release()
+	}
+	return nil, errCalledOff
+}
+
+// admit takes the swap's turn, waits until nothing on its GPUs moves, and claims what
+// the swap needs. Until it succeeds nothing is touched.
+func (r *Run) admit(ctx context.Context) (release func(), err error) {
+	keys := slices.Clone(r.gpus)
+	for {
+		for _, g := range r.c.opts.Supervisor.Neighbours(keys) {
+			keys = withKey(keys, g)
+		}
+		turn, err := r.c.opts.Turns.Take(ctx, r.ID(), keys)
+		if err != nil {
+			return nil, err
+		}
+		if err = r.claimOnce(ctx, turn, keys); err == nil {
+			return turn.Release, nil
+		}
+		turn.Release()
+		wider, ok := errors.AsType[*ledger.WiderError](err)
+		if !ok {
+			return nil, err
+		}
+		for _, g := range wider.GPUs {
+			keys = withKey(keys, g)
+		}
+	}
+}
+
+func withKey(keys []string, key string) []string {
+	if slices.Contains(keys, key) {
+		return keys
+	}
+	return append(keys, key)
+}
+
+// claimOnce claims as soon as none of the instances is on its way to another state,
+// and those that leave have been awake for long enough. While the swap waits for
+// the latter, swaps that need not wait may have their turn.
+func (r *Run) claimOnce(ctx context.Context, turn *gpuqueue.Turn, keys []string) error {
+	ask := supervisor.SwapAsk{Plan: r.saved.Plan, GPUs: r.gpus, Draft: r.draft, DryRun: r.req.DryRun}
+	ask.Plan.GPUs = slices.Clone(keys)
+	for {
+		if r.c.isClosing() {
+			return errLauncherCloses
+		}
+		claim, err := r.c.opts.Supervisor.Claim(ask)
+		if err == nil {
+			r.claim, r.saved.Plan = claim, claim.Plan()
+			return nil
+		}
+		moving, isMoving := errors.AsType[*ledger.MovingError](err)
+		soon, isSoon := errors.AsType[*ledger.TooSoonError](err)
+		switch {
+		case isMoving:
+			err = r.c.opts.Supervisor.AwaitRest(ctx, moving.InstanceID)
+		case isSoon:
+			err = turn.Aside(ctx, func(ctx context.Context) error { return r.outlast(ctx, soon) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// outlast waits until an instance has been awake for long enough, or is awake no
+// more.
+func (r *Run) outlast(ctx context.Context, soon *ledger.TooSoonError) error {
+	enough, stop := context.WithTimeout(ctx, soon.Wait)
+	defer stop()
+	_, _ = r.c.opts.Supervisor.Await(enough, soon.InstanceID, func(i launcherapi.Instance) bool { // an error says that it is gone, or that its time is over
+		return i.State != string(launcher.Awake)
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}

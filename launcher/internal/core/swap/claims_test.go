@@ -1,0 +1,175 @@
+package swap
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// in runs a test on a fake clock.
+func in(t *testing.T, test func(t *testing.T, w *world), change ...func(*supervisor.Options)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, change...)
+		test(t, w)
+		w.close()
+	})
+}
+
+func residency(d time.Duration) func(*supervisor.Options) {
+	return func(o *supervisor.Options) { o.Budget.MinResidency = launcherapi.Duration(d) }
+}
+
+func TestOfTwoSwapsWithOneNewIdTheSecondIsRefused(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		w.gates.busy = make(chan struct{})
+		first := w.begin(toNew("x", "g0"))
+		synctest.Wait()
+		require.Equal(t, "falling_asleep", w.state("a"))
+		_, err := w.begin(toNew("x", "g1")).Wait(t.Context())
+		assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err))
+		assert.ErrorContains(t, err, "swap "+first.ID())
+		close(w.gates.busy)
+		r, err := first.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.OutcomeDone, r.Outcome)
+		assert.Equal(t, "awake", w.state("x"))
+	})
+}
+
+func TestAVictimMayNotBeSwappedInWhileItsSwapDrains(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		w.asleep("v", "g1")
+		w.gates.busy = make(chan struct{})
+		first := w.begin(toNew("b", "g0"))
+		synctest.Wait()
+		_, err := w.begin(launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "v"}}).Wait(t.Context())
+		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err))
+		assert.ErrorContains(t, err, first.ID())
+		close(w.gates.busy)
+		r, err := first.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []string{"v"}, r.Evicted)
+	}, func(o *supervisor.Options) { o.Budget.MaxInstances = 2 })
+}
+
+func TestASwapThatWaitsForAnOccupantsTimeNoticesItsEndAtOnce(t *testing.T) {
+	for how, leave := range map[string]func(w *world){
+		"deleted":      func(w *world) { _, _ = w.sup.Delete(w.t.Context(), "a") },
+		"put to sleep": func(w *world) { _, _ = w.sup.Sleep("a", supervisor.Ask{}) },
+	} {
+		t.Run(how, func(t *testing.T) {
+			in(t, func(t *testing.T, w *world) {
+				w.awake("a", "g0")
+				began := time.Now()
+				r := w.begin(toNew("b", "g0"))
+				synctest.Wait()
+				leave(w)
+				_, err := r.Wait(t.Context())
+				require.NoError(t, err)
+				assert.Less(t, time.Since(began), time.Minute, "and its time would have been an hour")
+			}, residency(time.Hour))
+		})
+	}
+}
+
+func TestWhoNeedNotWaitForAnOccupantsTimePassesThoseThatDo(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		began := time.Now()
+		b := w.begin(toNew("b", "g0"))
+		synctest.Wait()
+		c := w.begin(toNew("c", "g0"))
+		synctest.Wait()
+		r, err := w.begin(launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "a"}}).Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.OutcomeNoop, r.Outcome)
+		assert.Less(t, time.Since(began), time.Second)
+		_, err = b.Wait(t.Context())
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Since(began), time.Minute-time.Second, "a had its time")
+		assert.Equal(t, "awake", w.state("b"), "b was asked for before c")
+		_, err = c.Wait(t.Context())
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Since(began), 2*time.Minute-time.Second, "and b had its time")
+	}, residency(time.Minute))
+}
+
+func TestASwapGoesOnWithoutTheOneThatLeavesWhenThatIsDeleted(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		w.gates.busy = make(chan struct{})
+		swap := w.begin(toNew("b", "g0"))
+		synctest.Wait()
+		_, err := w.sup.Delete(t.Context(), "a")
+		require.NoError(t, err)
+		r, err := swap.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, []string{"a"}, r.Deleted)
+		assert.Empty(t, r.Out)
+		assert.Equal(t, "awake", w.state("b"))
+		assert.Equal(t, "gone", w.state("a"))
+		close(w.gates.busy)
+	})
+}
+
+func TestAnInterruptedSwapUndoesOnlyWhatItMadeItself(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.asleep("a", "g0")
+		w.awake("x", "g1") // by somebody else, while nothing was known of the swap
+		w.awake("still", "g0")
+		w.Recover([]Saved{{Plan: w.brokenOff(toMake("s", "x", "still"))}})
+		synctest.Wait()
+		assert.Equal(t, "awake", w.state("x"))
+		assert.Equal(t, "awake", w.state("still"))
+		assert.Empty(t, w.unfinished())
+	})
+}
+
+func TestTheIdThatAnInterruptedSwapWasToMakeStaysItsOwnUntilItIsOver(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		w.gates.busy = make(chan struct{})
+		plan := w.brokenOff(toMake("s", "x", "a"))
+		_, err := w.sup.Reclaim(plan).Drain(expired(t), "a") // it is on its way when the launcher comes back
+		require.ErrorIs(t, err, context.Canceled)
+		w.Recover([]Saved{{Plan: plan}})
+		x := supervisor.Create{ID: "x", Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{"g1"}}}
+		_, err = w.sup.Create(x)
+		assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err))
+		close(w.gates.busy)
+		synctest.Wait()
+		assert.Empty(t, w.unfinished())
+		_, err = w.sup.Create(x)
+		assert.NoError(t, err)
+	})
+}
+
+func TestASwapThatTheEndOfTheLauncherBrokeOffKeepsItsMarks(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		w.gates.busy = make(chan struct{})
+		swap := w.begin(toNew("b", "g0"))
+		synctest.Wait()
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		w.Close(over)
+		_, err := swap.Wait(t.Context())
+		require.Error(t, err)
+		a, err := w.sup.Get("a")
+		require.NoError(t, err)
+		assert.Equal(t, swap.ID(), a.SwapID, "it is claimed until the next launcher has finished or undone the swap")
+		assert.Len(t, w.unfinished(), 1)
+		close(w.gates.busy)
+	})
+}

@@ -1,0 +1,156 @@
+package swap
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher/internal/core/ledger"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+var errBroken = errors.New("broken")
+
+// pace is how long a call takes, by the instance that it is for: so that the calls
+// for several instances at once have one order.
+var pace = map[string]time.Duration{"a": time.Millisecond, "b": 10 * time.Millisecond, "c": 100 * time.Millisecond, "v": 5 * time.Millisecond}
+
+// fakeClaim records what is asked of a claim, as soon as the call takes effect, and
+// does what the test says.
+type fakeClaim struct {
+	plan   ledger.Plan
+	fails  map[string]error // by call
+	hangs  string           // this call lasts until its time is over
+	states map[string]string
+
+	mu    sync.Mutex
+	calls []string
+}
+
+// call is one call for an instance.
+func (f *fakeClaim) call(ctx context.Context, name, id string) error {
+	if id != "" {
+		name += " " + id
+	}
+	if wait := pace[id]; wait > 0 {
+		<-time.After(wait)
+	}
+	f.note(name)
+	if name == f.hangs {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+	return f.fails[name]
+}
+
+func (f *fakeClaim) note(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls = append(f.calls, name)
+}
+
+func (f *fakeClaim) Plan() ledger.Plan { return f.plan }
+
+func (f *fakeClaim) Drain(ctx context.Context, id string) (int, error) {
+	return 1, f.call(ctx, "drain", id)
+}
+
+func (f *fakeClaim) Evict(ctx context.Context, id string) (bool, error) {
+	err := f.call(ctx, "evict", id)
+	return err == nil, err
+}
+
+func (f *fakeClaim) Sleep(ctx context.Context, id string) error { return f.call(ctx, "sleep", id) }
+func (f *fakeClaim) Wake(ctx context.Context) error             { return f.call(ctx, "wake", "") }
+func (f *fakeClaim) Start(ctx context.Context) error            { return f.call(ctx, "start", "") }
+func (f *fakeClaim) Healthy(ctx context.Context) error          { return f.call(ctx, "healthy", "") }
+func (f *fakeClaim) Canary(ctx context.Context) error           { return f.call(ctx, "canary", "") }
+func (f *fakeClaim) Open()                                      { f.note("open") }
+func (f *fakeClaim) Stop(ctx context.Context, id string) error  { return f.call(ctx, "stop", id) }
+func (f *fakeClaim) SendBack(ctx context.Context) error         { return f.call(ctx, "send back", "") }
+func (f *fakeClaim) BringBack(ctx context.Context, id string) error {
+	return f.call(ctx, "bring back", id)
+}
+func (f *fakeClaim) Settle(ctx context.Context) { _ = f.call(ctx, "settle", "") }
+func (f *fakeClaim) Release()                   { f.note("release") }
+func (f *fakeClaim) BreakOff()                  { f.note("break off") }
+
+func (f *fakeClaim) Show() (in *launcherapi.Instance, out []launcherapi.Instance) {
+	if state := f.states[f.plan.In]; state != "" {
+		in = &launcherapi.Instance{InstanceID: f.plan.In, State: state}
+	}
+	for _, id := range f.plan.Out {
+		if state := f.states[id]; state != "" {
+			out = append(out, launcherapi.Instance{InstanceID: id, State: state})
+		}
+	}
+	return in, out
+}
+
+// What somebody asks for in these tests: b sleeps, n is to be made.
+func toSleeper(out ...string) ledger.Plan {
+	return ledger.Plan{SwapID: "s", In: "n", Room: &ledger.Want{ID: "n"}, Out: out, Level: 1}
+}
+
+func toMade(out ...string) ledger.Plan { return toMake("s", "n", out...) }
+
+// stopping is a plan whose leaving ones end, as changed.
+func stopping(p ledger.Plan) ledger.Plan { p.Stop = true; return p }
+
+func evicting(p ledger.Plan, victims ...string) ledger.Plan { p.Evict = victims; return p }
+
+// stage is a coordinator whose swaps have claims that are fakes.
+type stage struct {
+	*Coordinator
+	paper *paper
+}
+
+func newStage(t *testing.T, written *paper) *stage {
+	t.Helper()
+	return &stage{New(Options{
+		Records: written, Logger: slog.New(slog.DiscardHandler), Finished: func(string, launcherapi.SwapResult) {},
+		Limits: supervisor.Limits{Start: time.Minute, Sleep: time.Minute, Wake: time.Minute, Memory: time.Second},
+	}), written}
+}
+
+// run makes the Run of a swap that has been admitted.
+func (s *stage) run(f *fakeClaim) *Run {
+	r := s.newRun("s")
+	f.plan.Until = r.began.Add(time.Minute)
+	r.claim, r.limit, r.saved.Plan = f, time.Minute, f.plan
+	return r
+}
+
+// play carries a swap out to its end.
+func (s *stage) play(t *testing.T, r *Run) (launcherapi.SwapResult, error) {
+	t.Helper()
+	ctx, cancel := context.WithDeadlineCause(s.ctx, r.saved.Plan.Until, errTimeout)
+	defer cancel()
+	r.carryOut(ctx)
+	r.letGo()
+	r.finish()
+	s.tasks.Wait()
+	return r.Wait(t.Context())
+}
+
+// played plays a swap that nothing is left of afterwards.
+func played(t *testing.T, f *fakeClaim, change ...func(*Run)) (launcherapi.SwapResult, error) {
+	t.Helper()
+	s := newStage(t, newPaper(t))
+	r := s.run(f)
+	for _, c := range change {
+		c(r)
+	}
+	result, err := s.play(t, r)
+	require.Empty(t, s.paper.all())
+	assert.Equal(t, "release", f.calls[len(f.calls)-1])
+	f.calls = f.calls[:len(f.calls)-1]
+	return result, err
+}

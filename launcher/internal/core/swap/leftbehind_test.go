@@ -1,0 +1,85 @@
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func TestASwapThatIsTakenUpIsNotCalledOff(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		plan := w.brokenOff(toMake("s1", "n"))
+		plan.Until = time.Now().Add(time.Hour)
+		w.gates.busy = make(chan struct{})
+		_, _ = w.sup.Sleep("a", supervisor.Ask{}) // the swap has the instance
+		w.Recover([]Saved{{Plan: plan, Began: time.Now(), Phase: "drain", Key: keyOf(t, "k", toNew("n", "g0"))}})
+		_, err := w.CallOff("k")
+		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%v", err)
+		close(w.gates.busy)
+	})
+}
+
+func TestTheKeyOfASwapThatRunsIsNotForgotten(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		w.awake("a", "g0")
+		w.gates.busy = make(chan struct{})
+		req := launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}, In: &launcherapi.SwapIn{Args: []string{"model"}}}
+		first, err := w.Begin(req, "k")
+		require.NoError(t, err)
+		synctest.Wait()
+		dry := toNew("x", "g1")
+		dry.DryRun = true
+		for n := range keptKeys {
+			r, err := w.Begin(dry, fmt.Sprint("d", n))
+			require.NoError(t, err)
+			_, _ = r.Wait(t.Context())
+		}
+		again, err := w.Begin(req, "k")
+		require.NoError(t, err)
+		assert.Equal(t, first.ID(), again.ID(), "one swap for one key")
+		close(w.gates.busy)
+	})
+}
+
+// stuck are records of which none can be removed.
+type stuck struct{ *paper }
+
+func (stuck) Remove(string) error { return errors.New("the disk is read-only") }
+
+func TestASwapWhoseRecordCannotBeRemovedIsOverInTheNextLifeToo(t *testing.T) {
+	in(t, func(t *testing.T, w *world) {
+		written := newPaper(t)
+		w.opts.Records = stuck{written}
+		r := w.begin(toNew("n", "g0"))
+		_, err := r.Wait(t.Context())
+		require.NoError(t, err)
+		w.tasks.Wait()
+		_, err = w.sup.Sleep("n", supervisor.Ask{})
+		require.NoError(t, err)
+		synctest.Wait()
+
+		found, err := written.Read()
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		left, err := ReadSaved(found[0])
+		require.NoError(t, err)
+		w.opts.Records = written
+		w.Recover([]Saved{left})
+		w.tasks.Wait()
+		synctest.Wait()
+		assert.Equal(t, "sleeping", w.state("n"), "nothing is undone of it")
+		now, err := written.Read()
+		require.NoError(t, err)
+		assert.Empty(t, now)
+	})
+}

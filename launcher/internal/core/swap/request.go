@@ -1,0 +1,122 @@
+package swap
+
+import (
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/ledger"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// This file reads the request for a swap.
+
+// newRun makes a Run that has not begun.
+func (c *Coordinator) newRun(id string) *Run {
+	return &Run{
+		c: c, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
+		saved:  Saved{Plan: ledger.Plan{SwapID: id}, Began: time.Now()},
+		result: launcherapi.SwapResult{SwapID: id, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{}},
+	}
+}
+
+// read makes a Run of a request.
+func (c *Coordinator) read(id string, req launcherapi.SwapRequest) (*Run, error) {
+	r := c.newRun(id)
+	r.req, r.gpus, r.limit = req, req.GPUUUIDs, orDefault(req.Timeout, c.opts.Limits.Start)
+	r.saved.Canary = req.Canary
+	r.saved.Plan.Drain, r.saved.Plan.Until = orDefault(req.DrainTimeout, c.opts.Limits.Drain), r.began.Add(r.limit)
+	if err := r.readOut(); err != nil {
+		return nil, err
+	}
+	if err := r.readIn(); err != nil {
+		return nil, err
+	}
+	if len(r.gpus) == 0 {
+		return nil, launcher.Invalidf("body.gpu_uuids", "gpu_uuids is missing: name the GPUs to swap on")
+	}
+	return r, nil
+}
+
+// orDefault is a duration of a request, or the default where the request gives
+// none, or 0.
+func orDefault(given *launcherapi.Duration, standard time.Duration) time.Duration {
+	if given == nil || *given == 0 {
+		return standard
+	}
+	return given.D()
+}
+
+func (r *Run) readOut() error {
+	var out launcherapi.SwapOut
+	if r.req.Out != nil {
+		out = *r.req.Out
+	}
+	level := 1
+	switch out.Mode {
+	case "", launcherapi.OutSleep:
+	case launcherapi.OutStop:
+		level = 2 // the instance sleeps only until the other is awake, and needs no weights after that
+	default:
+		return launcher.Invalidf("body.out.mode", "out.mode %q does not exist: it is sleep or stop", out.Mode)
+	}
+	if out.Level != 0 {
+		level = out.Level
+	}
+	if err := launcherapi.CheckSleepLevel(level); err != nil {
+		return launcher.Invalidf("body.out.level", "%w", err)
+	}
+	r.saved.Plan.Stop, r.saved.Plan.Level = out.Mode == launcherapi.OutStop, level
+	return nil
+}
+
+func (r *Run) readIn() error {
+	in := r.req.In
+	sup := r.c.opts.Supervisor
+	if in == nil {
+		return sup.KnownGPUs("body.gpu_uuids", r.gpus)
+	}
+	if len(r.gpus) == 0 {
+		r.gpus = in.GPUUUIDs
+	}
+	if in.GPUUUIDs != nil && !sameSet(in.GPUUUIDs, r.gpus) {
+		return launcher.Invalidf("body.in.gpu_uuids", "in.gpu_uuids and gpu_uuids differ: give one of them")
+	}
+	if in.InstanceID != "" {
+		if in.Options != nil || in.Args != nil || in.ID != "" || in.EnvVars != nil || in.Engine != "" || in.Annotations != nil || in.StartMethod != "" || in.ModelCache != "" {
+			return launcher.Invalidf("body.in", "in names the instance %s and describes a new one as well: give instance_id alone, or leave it out", in.InstanceID)
+		}
+		view, err := sup.Get(in.InstanceID)
+		if err != nil {
+			return err
+		}
+		r.saved.Plan.In = in.InstanceID
+		if len(r.gpus) == 0 {
+			r.gpus = view.GPUUUIDs
+		}
+		return sup.KnownGPUs("body.gpu_uuids", r.gpus)
+	}
+	draft, err := sup.Draft(supervisor.Create{
+		ID: in.ID, DryRun: r.req.DryRun,
+		Spec: launcherapi.InstanceSpec{
+			Options: in.Options, Args: in.Args, EnvVars: in.EnvVars, Annotations: in.Annotations, Engine: in.Engine,
+			GPUUUIDs: r.gpus, StartMethod: in.StartMethod, ModelCache: in.ModelCache,
+		},
+	})
+	if err != nil {
+		return err
+	}
+	room := draft.Want
+	room.SwapID = r.ID()
+	r.draft, r.saved.Plan.In, r.saved.Plan.Room = draft, draft.ID, &room
+	return nil
+}
+
+// sameSet says whether two lists name the same GPUs.
+func sameSet(a, b []string) bool {
+	within := func(a, b []string) bool {
+		return !slices.ContainsFunc(a, func(g string) bool { return !slices.Contains(b, g) })
+	}
+	return within(a, b) && within(b, a)
+}

@@ -1,0 +1,235 @@
+package swap
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/ledger"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func withCanary(r *Run) { r.saved.Canary = true }
+
+func dryRun(r *Run) { r.req.DryRun = true }
+
+func TestASwapDoesOneThingAfterTheOther(t *testing.T) {
+	for name, c := range map[string]struct {
+		plan    ledger.Plan
+		change  func(*Run)
+		calls   []string
+		outcome string
+	}{
+		"two take turns":                    {plan: toSleeper("a"), calls: []string{"drain a", "sleep a", "wake", "open"}},
+		"a new one comes":                   {plan: toMade("a"), calls: []string{"drain a", "sleep a", "start", "healthy", "open"}},
+		"a new one where nobody is awake":   {plan: toMade(), calls: []string{"start", "healthy", "open"}},
+		"three leave, each on its own":      {plan: toSleeper("c", "a", "b"), calls: []string{"drain a", "sleep a", "drain b", "sleep b", "drain c", "sleep c", "wake", "open"}},
+		"who leaves ends last of all":       {plan: stopping(toSleeper("b", "a")), calls: []string{"drain a", "sleep a", "drain b", "sleep b", "wake", "open", "stop a", "stop b"}},
+		"victims end in the plan's order":   {plan: evicting(toMade("a"), "v", "b"), calls: []string{"drain a", "sleep a", "evict v", "evict b", "start", "healthy", "open"}},
+		"a canary is asked before it opens": {plan: toSleeper("a"), change: withCanary, calls: []string{"drain a", "sleep a", "wake", "canary", "open"}},
+		"nobody comes":                      {plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a"}},
+		"who stays sends others away":       {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, calls: []string{"drain a", "sleep a"}},
+		"who stays is asked for a token":    {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a", "canary"}},
+		"there is nothing to do":            {plan: ledger.Plan{SwapID: "s", In: "n"}, change: withCanary, calls: []string{}, outcome: launcherapi.OutcomeNoop},
+		"nothing is to be done":             {plan: toSleeper("a"), change: dryRun, calls: []string{}, outcome: launcherapi.OutcomeDryRun},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakeClaim{plan: c.plan}
+				if c.change == nil {
+					c.change = func(*Run) {}
+				}
+				result, err := played(t, f, c.change)
+				require.NoError(t, err)
+				assert.Equal(t, c.calls, f.calls)
+				if c.outcome == "" {
+					c.outcome = launcherapi.OutcomeDone
+				}
+				assert.Equal(t, c.outcome, result.Outcome)
+				assert.Equal(t, drained(f.calls), result.Cut)
+				assert.Equal(t, min(len(c.plan.Evict), len(f.calls)), len(result.Evicted))
+			})
+		})
+	}
+}
+
+// drained counts those that were drained.
+func drained(calls []string) (n int) {
+	for _, c := range calls {
+		if c[:2] == "dr" {
+			n++
+		}
+	}
+	return n
+}
+
+func TestThoseThatLeaveDoSoAtOnceAndVictimsOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		_, err := played(t, &fakeClaim{plan: evicting(toSleeper("b", "c"), "v", "c")})
+		require.NoError(t, err)
+		leaving, evicted := 2*pace["c"], pace["v"]+pace["c"]
+		assert.Equal(t, leaving+evicted, time.Since(began))
+	})
+}
+
+func TestWhatASwapReportsIsWhatItDid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		result, err := played(t, &fakeClaim{plan: evicting(toMade("a"), "v"), states: map[string]string{"n": "awake", "a": "sleeping"}}, withCanary)
+		require.NoError(t, err)
+		var told []string
+		for _, p := range result.Phases {
+			told = append(told, p.Name+" "+p.InstanceID)
+		}
+		assert.Equal(t, []string{"drain a", "sleep a", "evict v", "start n", "healthy n", "canary n", "open n"}, told)
+		assert.Equal(t, []string{"v"}, result.Evicted)
+		assert.Equal(t, "n", result.In.InstanceID)
+		assert.Equal(t, "a", result.Out[0].InstanceID)
+	})
+}
+
+// Each of these comes to nothing in each of two ways.
+var failures = map[string]struct {
+	plan   ledger.Plan
+	phase  string
+	calls  []string
+	undone []string
+}{
+	"drain a":   {plan: full(toMade("a", "b")), phase: "drain", calls: []string{"drain a", "drain b", "sleep b"}, undone: []string{"bring back a", "bring back b"}},
+	"drain b":   {plan: full(toMade("a", "b")), phase: "drain", calls: []string{"drain a", "sleep a", "drain b"}, undone: []string{"bring back a", "bring back b"}},
+	"sleep a":   {plan: full(toMade("a", "b")), phase: "sleep", calls: []string{"drain a", "sleep a", "drain b", "sleep b"}, undone: []string{"bring back a", "bring back b"}},
+	"evict v":   {plan: full(toMade("a", "b")), phase: "evict", calls: []string{"drain a", "sleep a", "drain b", "sleep b", "evict v"}, undone: []string{"bring back a", "bring back b"}},
+	"start":     {plan: full(toMade("a")), phase: "start", calls: []string{"drain a", "sleep a", "evict v", "evict c", "start"}, undone: []string{"send back", "bring back a"}},
+	"healthy":   {plan: full(toMade("a")), phase: "healthy", calls: []string{"drain a", "sleep a", "evict v", "evict c", "start", "healthy"}, undone: []string{"send back", "bring back a"}},
+	"wake":      {plan: full(toSleeper("b", "a")), phase: "wake", calls: []string{"drain a", "sleep a", "drain b", "sleep b", "evict v", "evict c", "wake"}, undone: []string{"send back", "bring back a", "bring back b"}},
+	"canary":    {plan: full(toSleeper("a")), phase: "canary", calls: []string{"drain a", "sleep a", "evict v", "evict c", "wake", "canary"}, undone: []string{"send back", "bring back a"}},
+	"drain c":   {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"c"}}, phase: "drain", calls: []string{"drain c"}, undone: []string{"bring back c"}},
+	"canary of": {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, phase: "canary", calls: []string{"drain a", "sleep a", "canary"}, undone: []string{"bring back a"}},
+}
+
+// full is a plan with everything that a swap may do.
+func full(p ledger.Plan) ledger.Plan { return stopping(evicting(p, "v", "c")) }
+
+func TestAFailureUndoesWhatWasBegunFromTheLastToTheFirst(t *testing.T) {
+	for call, c := range failures {
+		for how, prepare := range map[string]func(f *fakeClaim, call string){
+			"fails":            func(f *fakeClaim, call string) { f.fails = map[string]error{call: errBroken} },
+			"runs out of time": func(f *fakeClaim, call string) { f.hangs = call },
+		} {
+			t.Run(call+" "+how, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					f := &fakeClaim{plan: c.plan}
+					if call == "canary of" {
+						call = "canary"
+					}
+					prepare(f, call)
+					began := time.Now()
+					result, err := played(t, f, withCanary)
+					assert.Equal(t, append(slices.Clone(c.calls), c.undone...), f.calls)
+					assert.Equal(t, launcherapi.OutcomeUndone, result.Outcome)
+					failed := asFailed(err)
+					require.NotNil(t, failed)
+					assert.Equal(t, c.phase, failed.Phase)
+					assert.NoError(t, failed.Undo)
+					if f.hangs == "" {
+						assert.ErrorIs(t, err, errBroken)
+						return
+					}
+					assert.Equal(t, launcherapi.CodeEngineTimeout, launcher.CodeOf(err))
+					assert.Equal(t, time.Minute, time.Since(began).Truncate(time.Second))
+				})
+			})
+		}
+	}
+}
+
+func TestWhatCannotBeUndoneKeepsNothingElseFromBeingUndone(t *testing.T) {
+	for call, says := range map[string]string{
+		"send back":    "n does not go back: broken",
+		"bring back a": "broken",
+		"bring back b": "broken",
+	} {
+		t.Run(call, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakeClaim{plan: toSleeper("a", "b"), fails: map[string]error{"wake": errors.New("did not wake"), call: errBroken}}
+				result, err := played(t, f)
+				assert.Equal(t, []string{"send back", "bring back a", "bring back b"}, f.calls[len(f.calls)-3:])
+				assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
+				assert.ErrorContains(t, err, "did not wake")
+				assert.ErrorContains(t, asFailed(err).Undo, says)
+			})
+		})
+	}
+}
+
+func TestASwapIsNotUndoneWhileOneThatWasBroughtBackHasEndedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeClaim{plan: toSleeper("a", "b"), fails: map[string]error{"wake": errBroken}, states: map[string]string{"n": "sleeping", "a": "failed", "b": "awake"}}
+		result, err := played(t, f)
+		assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
+		assert.EqualError(t, asFailed(err).Undo, "a is failed: ")
+	})
+}
+
+func TestAnUndoingThatHangsIsAnsweredInTimeAndGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeClaim{plan: toSleeper("a"), fails: map[string]error{"wake": errBroken}, hangs: "bring back a", states: map[string]string{"n": "sleeping", "a": "waking"}}
+		s := newStage(t, newPaper(t))
+		r := s.run(f)
+		began := time.Now()
+		go func() {
+			result, err := r.Wait(t.Context())
+			assert.Equal(t, time.Minute+undoGrace, time.Since(began))
+			assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
+			assert.ErrorContains(t, err, "the undoing takes longer, and goes on; now a is waking, n is sleeping")
+		}()
+		_, _ = s.play(t, r)
+		assert.Equal(t, 2*time.Minute+time.Second, time.Since(began).Truncate(time.Second), "as long as a sleep, a wake and their memory may take")
+		assert.Equal(t, []string{"bring back a", "release"}, f.calls[len(f.calls)-2:])
+	})
+}
+
+func TestASwapGoesOnWithoutOneThatSomebodyDeletesWhileItLeaves(t *testing.T) {
+	for call, calls := range map[string][]string{
+		"drain a": {"drain a", "drain b", "sleep b", "wake", "open", "stop b"},
+		"sleep a": {"drain a", "sleep a", "drain b", "sleep b", "wake", "open", "stop b"},
+	} {
+		t.Run(call, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &fakeClaim{plan: stopping(toSleeper("a", "b")), fails: map[string]error{call: fmt.Errorf("so: %w", supervisor.ErrDeleted)}}
+				result, err := played(t, f)
+				require.NoError(t, err)
+				assert.Equal(t, calls, f.calls)
+				assert.Equal(t, []string{"a"}, result.Deleted)
+			})
+		})
+	}
+}
+
+func TestAnUndoingDoesNotBringBackOneThatSomebodyHasDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeClaim{plan: toSleeper("a", "b"), fails: map[string]error{"sleep a": supervisor.ErrDeleted, "wake": errBroken}}
+		result, err := played(t, f)
+		assert.Equal(t, []string{"drain a", "sleep a", "drain b", "sleep b", "wake", "send back", "bring back b"}, f.calls)
+		assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
+		assert.ErrorContains(t, err, "a is gone: somebody has deleted it")
+	})
+}
+
+func TestASwapThatCannotBeWrittenDoesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeClaim{plan: toSleeper("a")}
+		result, err := played(t, f, func(r *Run) { r.c.opts.Records.(*paper).fill(true) })
+		assert.Empty(t, f.calls)
+		assert.Equal(t, launcherapi.OutcomeRefused, result.Outcome)
+		assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(err))
+	})
+}

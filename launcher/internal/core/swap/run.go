@@ -1,0 +1,297 @@
+package swap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/machine/crashpoint"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Run is one swap: its request, its claim, what is written of it, and its progress.
+type Run struct {
+	c     *Coordinator
+	began time.Time
+
+	req   launcherapi.SwapRequest
+	gpus  []string          // of the instance that comes in
+	draft *supervisor.Draft // of a new instance
+	limit time.Duration
+
+	claim   Claim      // nil until the swap is admitted
+	saved   Saved      // with the plan; the rest of it is guarded by the coordinator's lock once it is written
+	written bool       // the swap has a record on disk, so its end has to be written
+	writing sync.Mutex // held while the record is written; comes before the coordinator's lock
+	reached int        // how many rows were begun
+	answer  time.Time  // when a swap that is taken up answers at the latest; zero: by its plan
+
+	mu       sync.Mutex
+	progress []launcherapi.SwapProgress
+	changed  chan struct{}           // closed and replaced when progress grows
+	ended    chan struct{}           // closed when the swap is over
+	over     bool                    // answered; nothing is told any more
+	settled  bool                    // result and err are final
+	begun    bool                    // the swap waits for its turn no more, and cannot be called off
+	off      bool                    // the swap was called off while it waited
+	giveUp   context.CancelCauseFunc // ends the wait
+	result   launcherapi.SwapResult
+	err      error
+}
+
+// ID is the swap's.
+func (r *Run) ID() string { return r.saved.Plan.SwapID }
+
+// FailedError says why a swap failed. The outcome in its result says how the swap
+// ended: refused, undone, undo_failed or interrupted.
+type FailedError struct {
+	Phase  string // the phase that failed; empty: the swap had not begun
+	Result launcherapi.SwapResult
+	Err    error
+	Undo   error // what could not be undone, or not in time
+}
+
+func (e *FailedError) Error() string {
+	switch {
+	case e.Result.Outcome == launcherapi.OutcomeRefused || e.Result.Outcome == launcherapi.OutcomeInterrupted:
+		return e.Err.Error()
+	case e.Undo != nil:
+		return fmt.Sprintf("the swap failed in phase %s: %v; and it is not undone: %v", e.Phase, e.Err, e.Undo)
+	}
+	return fmt.Sprintf("the swap failed in phase %s: %v", e.Phase, e.Err)
+}
+
+func asFailed(err error) *FailedError {
+	failed, _ := errors.AsType[*FailedError](err)
+	return failed
+}
+
+func asDomain(err error) (*launcher.Error, bool) { return errors.AsType[*launcher.Error](err) }
+
+func (e *FailedError) Unwrap() error { return e.Err }
+
+// Wait returns when the swap is over. When ctx ends first the swap goes on.
+func (r *Run) Wait(ctx context.Context) (launcherapi.SwapResult, error) {
+	select {
+	case <-r.ended:
+	case <-ctx.Done():
+		return launcherapi.SwapResult{}, context.Cause(ctx)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.result, r.err
+}
+
+// Follow calls tell with every step of the swap, those before the call included,
+// until the swap is over. Follow ends early with the error of tell or of ctx; the
+// swap goes on.
+func (r *Run) Follow(ctx context.Context, tell func(launcherapi.SwapProgress) error) error {
+	for n := 0; ; {
+		r.mu.Lock()
+		news, over, changed := r.progress[n:], r.over, r.changed
+		r.mu.Unlock()
+		for _, p := range news {
+			if err := tell(p); err != nil {
+				return err
+			}
+		}
+		n += len(news)
+		if over && len(news) == 0 {
+			return nil
+		}
+		if len(news) > 0 {
+			continue
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// tell adds a step. The lock is held.
+func (r *Run) tell(p launcherapi.SwapProgress) {
+	p.SwapID = r.ID()
+	r.progress = append(r.progress, p)
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// phase runs one step and notes how long it took.
+func (r *Run) phase(name, instanceID string, step func() error) error {
+	r.noteBegun(name, instanceID)
+	crashpoint.At(crashpoint.Begun(name))
+	began := time.Now()
+	if err := step(); err != nil {
+		r.noteDone(name, instanceID, began)
+		if errors.Is(err, errTimeout) {
+			err = launcher.EngineTimeoutf("%w (%s)", errTimeout, r.limit)
+		}
+		return &FailedError{Phase: name, Err: err}
+	}
+	r.noteDone(name, instanceID, began)
+	crashpoint.At(crashpoint.Done(name))
+	return nil
+}
+
+func (r *Run) noteBegun(name, instanceID string) {
+	r.mu.Lock()
+	if !r.over {
+		r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, Phase: name, InstanceID: instanceID})
+	}
+	r.mu.Unlock()
+	if !r.written {
+		return
+	}
+	if err := r.rewrite(func(s *Saved) { s.Phase = name }); err != nil {
+		r.c.log.Warn("cannot write down how far a swap is", "swap", r.ID(), "phase", name, "error", err)
+	}
+}
+
+func (r *Run) noteDone(name, instanceID string, began time.Time) {
+	ms := milliseconds(time.Since(began))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	r.result.Phases = append(r.result.Phases, launcherapi.PhaseTime{Name: name, InstanceID: instanceID, BeganMS: milliseconds(began.Sub(r.began)), DurationMS: ms})
+	r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressDone, Phase: name, InstanceID: instanceID, DurationMS: ms})
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// run does the swap from beginning to end.
+func (r *Run) run(parent context.Context) {
+	ctx, cancel := context.WithDeadlineCause(parent, r.saved.Plan.Until, errTimeout)
+	defer cancel()
+	r.do(ctx)
+	r.finish()
+}
+
+// errTimeout is why a swap that ran out of time is cancelled.
+var errTimeout = errors.New("the swap ran out of time")
+
+func (r *Run) do(ctx context.Context) {
+	var release func()
+	if err := r.phase(launcherapi.PhaseAdmit, "", func() (err error) {
+		release, err = r.await(ctx)
+		return err
+	}); err != nil {
+		r.conclude(launcherapi.OutcomeRefused, err)
+		return
+	}
+	defer release()
+	defer r.letGo()
+	r.carryOut(ctx)
+}
+
+// carryOut executes the plan, or undoes it.
+func (r *Run) carryOut(ctx context.Context) {
+	switch {
+	case r.req.DryRun:
+		r.conclude(launcherapi.OutcomeDryRun, nil)
+		return
+	case r.saved.Plan.Idle():
+		r.conclude(launcherapi.OutcomeNoop, nil)
+		return
+	}
+	if err := r.save(); err != nil {
+		r.conclude(launcherapi.OutcomeRefused, &FailedError{Phase: launcherapi.PhaseAdmit, Err: err})
+		return
+	}
+	crashpoint.At(crashpoint.SwapWritten)
+	err := r.execute(ctx)
+	if err != nil && r.c.ctx.Err() == nil {
+		r.undo(err)
+		return
+	}
+	if err == nil {
+		r.stopOut()
+	}
+	r.conclude(launcherapi.OutcomeDone, nil)
+}
+
+// letGo gives back what the swap has claimed.
+func (r *Run) letGo() {
+	r.c.mu.Lock()
+	brokenOff := r.written && !r.saved.Done
+	r.c.mu.Unlock()
+	if brokenOff {
+		r.claim.BreakOff()
+		return
+	}
+	r.claim.Release()
+}
+
+// conclude settles the result of the swap and writes the result down. A swap that
+// the end of the launcher broke off is not over: its record stays as it is. A swap
+// that the end of the launcher kept from beginning has no record.
+func (r *Run) conclude(outcome string, err error) {
+	if r.c.ctx.Err() == nil && !errors.Is(err, errLauncherCloses) {
+		r.settle(outcome, err)
+		r.writeEnd()
+		return
+	}
+	outcome = launcherapi.OutcomeRefused
+	if r.written {
+		outcome = launcherapi.OutcomeInterrupted
+	}
+	r.settle(outcome, &FailedError{Phase: phaseOf(r.saved), Err: errLauncherCloses})
+}
+
+// settle fills in the result and the error of the swap. The first call counts.
+func (r *Run) settle(outcome string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.settled {
+		return
+	}
+	r.settled = true
+	r.result.Outcome = outcome
+	r.result.BeganAt, r.result.TotalMS = r.began.UTC(), milliseconds(time.Since(r.began))
+	r.result.In, r.result.Out = r.show()
+	if failed := asFailed(err); failed != nil {
+		failed.Result = r.result
+	}
+	r.err = err
+}
+
+// finish answers everybody who waits for the swap or follows it, with the settled
+// result. The first call counts.
+func (r *Run) finish() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return
+	}
+	if r.err == nil {
+		result := r.result
+		r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressResult, Result: &result})
+	}
+	r.over = true
+	close(r.ended)
+	close(r.changed)
+	r.changed = make(chan struct{})
+	outcome := r.result.Outcome
+	r.c.opts.Finished(outcome, r.result)
+	r.c.log.Info("swap is over", "swap", r.ID(), "outcome", outcome, "in", r.saved.Plan.In, "out", r.saved.Plan.Out, "total_ms", r.result.TotalMS, "error", r.err)
+}
+
+// show shows the instance that comes in and the instances that leave. A swap that was
+// not admitted shows the instance that its request named.
+func (r *Run) show() (in *launcherapi.Instance, out []launcherapi.Instance) {
+	if r.claim != nil {
+		return r.claim.Show()
+	}
+	if view, err := r.c.opts.Supervisor.Get(r.saved.Plan.In); err == nil {
+		view.SwapID = ""
+		in = &view
+	}
+	return in, []launcherapi.Instance{}
+}

@@ -1,0 +1,37 @@
+package swap
+
+import (
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func TestASwapStopsOnlyTheOneThatItPutOut(t *testing.T) {
+	m := newMoody()
+	in(t, func(t *testing.T, w *world) {
+		w.awake("x", "g0")
+		ready := make(chan struct{})
+		m.starts(until(ready))
+		request := toNew("n", "g0")
+		request.Out = &launcherapi.SwapOut{Mode: launcherapi.OutStop}
+		swap := w.begin(request)
+		synctest.Wait()
+		require.Equal(t, "sleeping", w.state("x"))
+		_, err := w.sup.Delete(t.Context(), "x")
+		require.NoError(t, err)
+		_, err = w.sup.Create(supervisor.Create{ID: "x", Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{"g1"}}})
+		require.NoError(t, err, "its id is nobody's any more")
+		close(ready)
+		r, err := swap.Wait(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.OutcomeDone, r.Outcome)
+		synctest.Wait()
+		assert.Equal(t, "awake", w.state("n"))
+		assert.Equal(t, "awake", w.state("x"), "somebody has made it anew on another GPU")
+	}, m.engines)
+}

@@ -1,0 +1,176 @@
+package swap
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/ledger"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// A launcher that dies in each of these phases leaves a record; the next life reads
+// that, looks at the instances, and finishes or undoes the swap.
+func TestASwapThatTheLauncherLeftIsFinishedOrUndone(t *testing.T) {
+	undone := []string{"settle", "send back", "bring back a", "bring back b", "release"}
+	done := []string{"settle", "open", "stop a", "stop b", "release"}
+	tested := []string{"settle", "canary", "open", "stop a", "stop b", "release"}
+	for name, c := range map[string]struct {
+		at     string // the call during which the launcher dies
+		phase  string
+		states map[string]string // that the next life finds
+		calls  []string
+	}{
+		"while one still drains":        {at: "drain b", phase: "sleep", states: map[string]string{"a": "awake", "b": "awake"}, calls: undone},
+		"while they fall asleep":        {at: "sleep b", phase: "sleep", states: map[string]string{"a": "sleeping", "b": "falling_asleep"}, calls: undone},
+		"while it evicts":               {at: "evict v", phase: "evict", states: map[string]string{"a": "sleeping", "b": "sleeping"}, calls: undone},
+		"before the new one was made":   {at: "start", phase: "start", states: map[string]string{"a": "sleeping", "b": "sleeping"}, calls: undone},
+		"when the new one was made":     {at: "start", phase: "start", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "awake"}, calls: tested},
+		"while the new one starts":      {at: "healthy", phase: "healthy", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "starting"}, calls: undone},
+		"when the new one has failed":   {at: "healthy", phase: "healthy", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "failed"}, calls: undone},
+		"when the new one is awake":     {at: "healthy", phase: "healthy", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "awake"}, calls: tested},
+		"while it asks for a token":     {at: "canary", phase: "canary", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "awake"}, calls: tested},
+		"while who has left is stopped": {at: "stop b", phase: "open", states: map[string]string{"b": "stopping", "n": "awake"}, calls: done},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				written := newPaper(t)
+				first := newStage(t, written)
+				f := &fakeClaim{plan: full(toMade("a", "b")), hangs: c.at}
+				r := first.run(f)
+				withCanary(r)
+				go func() {
+					synctest.Wait()
+					time.Sleep(time.Second)
+					first.stop()
+				}()
+				result, err := first.play(t, r)
+				require.Equal(t, launcherapi.OutcomeInterrupted, result.Outcome, "%v", err)
+				require.Equal(t, "break off", f.calls[len(f.calls)-1], "its instances stay claimed")
+
+				all := written.all()
+				require.Len(t, all, 1)
+				assert.Equal(t, c.phase, all[0].Phase)
+				assert.Equal(t, f.plan.Out, all[0].Plan.Out)
+				assert.Equal(t, f.plan.Evict, all[0].Plan.Evict)
+				assert.Equal(t, f.plan.Room, all[0].Plan.Room)
+				assert.True(t, f.plan.Until.Equal(all[0].Plan.Until))
+				second := newStage(t, written)
+				g := &fakeClaim{plan: all[0].Plan, states: c.states}
+				result, err = second.takenUp(t, all[0], g)
+				assert.Equal(t, c.calls, g.calls)
+				assert.Empty(t, written.all())
+				if slices.Contains(c.calls, "open") {
+					require.NoError(t, err)
+					assert.Equal(t, launcherapi.OutcomeDone, result.Outcome)
+					return
+				}
+				assert.Equal(t, launcherapi.OutcomeUndone, result.Outcome)
+				assert.Equal(t, c.phase, asFailed(err).Phase)
+			})
+		})
+	}
+}
+
+// What a swap has done before the launcher died is in its answer, and what the request
+// asks for before the gate opens is asked for in the next life too.
+func TestASwapThatIsTakenUpAsksForItsTokenAndTellsWhatItHadDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		written := newPaper(t)
+		first := newStage(t, written)
+		r := first.run(&fakeClaim{plan: full(toMade("a", "b")), hangs: "healthy"})
+		withCanary(r)
+		go func() {
+			synctest.Wait()
+			time.Sleep(time.Second)
+			first.stop()
+		}()
+		_, _ = first.play(t, r) // it is interrupted
+		left := written.all()[0]
+		states := map[string]string{"a": "sleeping", "b": "sleeping", "n": "awake"}
+		g := &fakeClaim{plan: left.Plan, states: states, fails: map[string]error{"canary": errBroken}}
+		result, err := newStage(t, written).takenUp(t, left, g)
+		assert.Equal(t, []string{"settle", "canary", "send back", "bring back a", "bring back b", "release"}, g.calls)
+		assert.Equal(t, launcherapi.PhaseCanary, asFailed(err).Phase)
+		assert.Equal(t, launcherapi.OutcomeUndone, result.Outcome)
+		assert.Equal(t, []string{"v", "c"}, result.Evicted)
+		assert.Equal(t, 2, result.Cut)
+	})
+}
+
+// takenUp takes a swap up that an earlier life left.
+func (s *stage) takenUp(t *testing.T, saved Saved, claim Claim) (launcherapi.SwapResult, error) {
+	t.Helper()
+	r := s.resumed(saved, claim)
+	r.takeUp(s.ctx)
+	r.finish()
+	s.tasks.Wait()
+	return r.Wait(t.Context())
+}
+
+func TestWhatIsWrittenOfASwapDecidesHowItIsTakenUp(t *testing.T) {
+	for name, c := range map[string]struct {
+		saved   Saved
+		states  map[string]string
+		calls   []string
+		outcome string
+		says    string
+	}{
+		"one whose failure was written is undone, though it looks complete": {
+			saved: Saved{Plan: toSleeper("a"), Phase: "undo", Failure: &SavedFailure{Phase: "canary", Code: launcherapi.CodeEngineFailed, Detail: "no token"}}, states: map[string]string{"a": "sleeping", "n": "awake"},
+			calls: []string{"settle", "send back", "bring back a", "release"}, outcome: launcherapi.OutcomeUndone, says: "no token",
+		},
+		"one that somebody has deleted has left": {
+			saved: Saved{Plan: toSleeper("a", "b"), Deleted: []string{"a"}}, states: map[string]string{"b": "sleeping", "n": "awake"},
+			calls: []string{"settle", "open", "release"}, outcome: launcherapi.OutcomeDone,
+		},
+		"and does not come back": {
+			saved: Saved{Plan: toSleeper("a", "b"), Deleted: []string{"a"}}, states: map[string]string{"b": "sleeping", "n": "sleeping"},
+			calls: []string{"settle", "send back", "bring back b", "release"}, outcome: launcherapi.OutcomeUndoFailed, says: "a is gone: somebody has deleted it",
+		},
+		"one that sends away alone is done when they sleep": {
+			saved: Saved{Plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}}, states: map[string]string{"a": "sleeping"},
+			calls: []string{"settle", "open", "release"}, outcome: launcherapi.OutcomeDone,
+		},
+		"and undone when they do not": {
+			saved: Saved{Plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}}, states: map[string]string{"a": "falling_asleep"},
+			calls: []string{"settle", "bring back a", "release"}, outcome: launcherapi.OutcomeUndone, says: "died in the middle",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t, newPaper(t))
+				f := &fakeClaim{plan: c.saved.Plan, states: c.states}
+				result, err := s.takenUp(t, c.saved, f)
+				assert.Equal(t, c.calls, f.calls)
+				assert.Equal(t, c.outcome, result.Outcome)
+				if c.says == "" {
+					assert.NoError(t, err)
+				} else {
+					assert.ErrorContains(t, err, c.says)
+				}
+			})
+		})
+	}
+}
+
+func TestASwapThatIsTakenUpWhenTheLauncherClosesIsLeftToTheNextLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, newPaper(t))
+		f := &fakeClaim{plan: toSleeper("a"), hangs: "settle"}
+		f.plan.Until = time.Now().Add(time.Hour)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		go func() { synctest.Wait(); s.Close(over) }()
+		result, err := s.takenUp(t, Saved{Plan: f.plan}, f)
+		assert.Equal(t, []string{"settle", "break off"}, f.calls)
+		assert.Equal(t, launcherapi.OutcomeInterrupted, result.Outcome)
+		assert.Equal(t, launcherapi.CodeUnavailable, launcher.CodeOf(err))
+	})
+}

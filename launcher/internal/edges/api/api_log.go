@@ -1,0 +1,106 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"net/http"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humachi"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+const bytesContentType = "application/octet-stream"
+
+type logInput struct {
+	ID     string `path:"instance_id" doc:"Id of the instance." example:"qwen3-8b"`
+	Range  string `header:"Range" doc:"bytes=a-b or bytes=a-; without it the log from its start. A read without an end gives at most 1 MiB." example:"bytes=0-1023"`
+	Follow bool   `query:"follow" doc:"Go on as the log grows, from the start of the range, until nobody writes to it any more."`
+}
+
+func (s *Server) instanceLog(_ context.Context, in *logInput) (*streamOutput, error) {
+	part, err := outlog.ParseRange(in.Range)
+	if err == nil && in.Follow && part.Bounded {
+		err = &outlog.MalformedRangeError{Header: in.Range, Reason: "follow goes on to the end of the log: write first-"}
+	}
+	if err != nil {
+		return nil, logProblem(err)
+	}
+	name, over, err := s.opts.Instances.LogName(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	if in.Follow {
+		return &streamOutput{func(ctx huma.Context) { s.followLog(ctx, name, part.First, over) }}, nil
+	}
+	read, err := s.opts.Logs.Read(name, part)
+	if err != nil {
+		return nil, logProblem(err)
+	}
+	return &streamOutput{func(ctx huma.Context) {
+		defer read.Close()
+		ctx.SetHeader("Content-Type", bytesContentType)
+		ctx.SetHeader("Accept-Ranges", "bytes")
+		ctx.SetHeader("Content-Range", read.ContentRange)
+		ctx.SetHeader("Content-Length", strconv.FormatInt(read.Length, 10))
+		ctx.SetStatus(read.Status)
+		_, _ = io.Copy(ctx.BodyWriter(), read) // the client may be gone
+	}}, nil
+}
+
+// followLog writes the log as it grows. When it cannot go on before the log is
+// over, it breaks the connection, so that the client does not take the part that it
+// has for the whole.
+func (s *Server) followLog(ctx huma.Context, name string, from int64, over <-chan struct{}) {
+	r, w := humachi.Unwrap(ctx)
+	w.Header().Set("Content-Type", bytesContentType)
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(http.StatusOK)
+	flush := http.NewResponseController(w)
+	if r.Method == http.MethodHead || flush.Flush() != nil {
+		return
+	}
+	until, cancel := s.untilShutdown(r.Context())
+	defer cancel()
+	err := s.opts.Logs.Follow(until, name, from, over, func(p []byte) error {
+		if _, err := w.Write(p); err != nil {
+			return err
+		}
+		return flush.Flush()
+	})
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// logProblem gives the errors of package outlog their statuses. A log without a
+// file counts as empty.
+func logProblem(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		err = &outlog.UnsatisfiableRangeError{}
+	}
+	if malformed, ok := errors.AsType[*outlog.MalformedRangeError](err); ok {
+		return newProblem(http.StatusBadRequest, malformed.Error(), nil)
+	}
+	if beyond, ok := errors.AsType[*outlog.UnsatisfiableRangeError](err); ok {
+		return problemOf(&launcher.Error{Code: launcherapi.CodeRange, Detail: beyond.Error()}).with("Content-Range", beyond.ContentRange())
+	}
+	return err
+}
+
+func docLog(op *huma.Operation, _ huma.Registry) {
+	bytes := map[string]*huma.MediaType{bytesContentType: {Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}}
+	ranged := map[string]*huma.Param{
+		"Content-Range": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "As in \"bytes 0-99/1234\"."},
+		"Accept-Ranges": {Schema: &huma.Schema{Type: huma.TypeString}},
+	}
+	op.Description = "An empty log, and a range that begins at its end or beyond, is a 416 that tells the length in Content-Range."
+	op.Responses["200"] = &huma.Response{Description: "From the start, or followed", Content: bytes, Headers: ranged}
+	op.Responses["206"] = &huma.Response{Description: "The range that was asked for", Content: bytes, Headers: ranged}
+}

@@ -1,0 +1,102 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/core/swap"
+	"hotseat.dev/hotseat/launcher/internal/engines/compiled"
+	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Instances keeps the instances; [supervisor.Supervisor] behind it.
+type Instances interface {
+	Create(supervisor.Create) (launcherapi.Instance, error)
+	Get(id string) (launcherapi.Instance, error)
+	List() (all []launcherapi.Instance, revision uint64)
+	Sleep(id string, ask supervisor.Ask) (launcherapi.Instance, error)
+	Wake(id string, ask supervisor.Ask) (launcherapi.Instance, error)
+	AwaitVerb(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error)
+	Delete(ctx context.Context, id string) (launcherapi.Instance, error)
+	DeleteAll(ctx context.Context) ([]launcherapi.Instance, error)
+	LogName(id string) (name string, over <-chan struct{}, err error)
+	GPUs() launcherapi.GPUList
+}
+
+// Events is the stream of the events of instances; [eventlog.Log] behind it.
+type Events interface {
+	Check(since uint64) error
+	Next(ctx context.Context, since uint64) ([]launcherapi.WatchEvent, error)
+	Revision() uint64
+}
+
+// Logs reads the engines' log files; [outlog.Store] behind it.
+type Logs interface {
+	Read(name string, r outlog.Range) (*outlog.Part, error)
+	Follow(ctx context.Context, name string, from int64, over <-chan struct{}, write func([]byte) error) error
+}
+
+// Swaps begins swaps; see [Swapper].
+type Swaps interface {
+	Begin(req launcherapi.SwapRequest, key string) (SwapRun, error)
+	CallOff(key string) (SwapRun, error)
+}
+
+// SwapRun is a swap that has begun; [swap.Run] behind it. It goes on whether or
+// not anybody waits.
+type SwapRun interface {
+	ID() string
+	Wait(ctx context.Context) (launcherapi.SwapResult, error)
+	Follow(ctx context.Context, tell func(launcherapi.SwapProgress) error) error
+}
+
+// Models keeps the models of the model store; [keeper.Keeper] behind it.
+type Models interface {
+	List() (launcherapi.ModelList, error)
+	Get(id string) (launcherapi.Model, error)
+	Pull(ctx context.Context, r launcherapi.ModelRequest) (launcherapi.Model, error)
+	Remove(ctx context.Context, id, holder string) (launcherapi.Model, error)
+	Warm(ctx context.Context, id string) (launcherapi.WarmedModel, error)
+	// Changed gives a channel that is closed when anything has changed since the call.
+	Changed() <-chan struct{}
+}
+
+// CompileCaches keeps what engines compile when they start; [compiled.Cache] behind it.
+type CompileCaches interface {
+	List() (launcherapi.CompileCacheList, error)
+	Remove(key string) (launcherapi.CompileCache, error)
+	Export(key string) (*compiled.Export, error)
+	// Import takes in what a launcher of another node has exported.
+	Import(key string, r io.Reader) (launcherapi.CompileCache, error)
+}
+
+// Access decides who may call.
+type Access interface {
+	// Allow returns nil, or an error of code unauthorized or forbidden.
+	Allow(r *http.Request) error
+}
+
+// Swapper makes a coordinator usable as Swaps.
+func Swapper(c *swap.Coordinator) Swaps { return swapper{c} }
+
+type swapper struct{ c *swap.Coordinator }
+
+func (s swapper) Begin(req launcherapi.SwapRequest, key string) (SwapRun, error) {
+	run, err := s.c.Begin(req, key)
+	if err != nil {
+		return nil, err
+	}
+	return run, nil
+}
+
+func (s swapper) CallOff(key string) (SwapRun, error) {
+	run, err := s.c.CallOff(key)
+	if err != nil {
+		return nil, err
+	}
+	return run, nil
+}

@@ -1,0 +1,140 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"syscall"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/launcher/internal/engines/preload"
+	"hotseat.dev/hotseat/launcher/internal/machine/process"
+)
+
+// runner gives the supervisor the process trees of a host.
+type runner struct{ *process.Host }
+
+func (r runner) Start(c process.Command) (supervisor.Tree, error) { return tree(r.Host.Start(c)) }
+
+func (r runner) Adopt(name string, id process.ID) (supervisor.Tree, error) {
+	return tree(r.Host.Adopt(name, id))
+}
+
+// forker gives the supervisor the preloaders.
+type forker struct{ *preload.Pool }
+
+func (f forker) Fork(c process.Command) (supervisor.Tree, error) { return tree(f.Pool.Fork(c)) }
+
+// tree keeps a nil process from becoming an interface that is not nil.
+func tree(p *process.Process, err error) (supervisor.Tree, error) {
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// gates gives the supervisor its ports, by package gateway.
+type gates struct {
+	ports   *gateway.Ports
+	host    string // public ports listen there, and no wider
+	maxHeld int
+	hold    time.Duration
+	compat  bool // the launcher itself answers /sleep, /wake_up and /is_sleeping at public ports
+	observe func(gateway.Observation)
+	logger  *slog.Logger
+}
+
+func (g *gates) Reserve() (supervisor.Reservation, error) {
+	r, err := g.ports.Reserve()
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (g *gates) Claim(port int) (supervisor.Reservation, error) {
+	r, err := g.ports.Claim(port)
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
+	host := engine.PublicHost(o.Host, g.host)
+	opts := gateway.Options{
+		Name: o.InstanceID, Host: host, Port: o.Port, Ports: g.ports, Target: net.JoinHostPort("127.0.0.1", strconv.Itoa(o.TargetPort)),
+		MaxHeld: g.maxHeld, HoldTimeout: g.hold, Logger: g.logger,
+		Observe: g.observe,
+	}
+	if g.compat {
+		opts.Verbs, opts.SleepTimeout = verbs{sup: o.Supervisor, id: o.InstanceID}, sleepCallTime
+	}
+	proxy, err := gateway.Listen(opts)
+	if taken, ok := errors.AsType[*gateway.PortTakenError](err); ok {
+		return nil, launcher.PortTakenf("%w: choose another port, or leave --port out", taken)
+	}
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return nil, launcher.Invalidf("body", "no address of this machine is %s, which --host names: leave --host out, or give one of its own: %w", host, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the public port: %w", err)
+	}
+	return proxy, nil
+}
+
+// sleepCallTime is how long a call of /sleep waits, so that it gets an answer
+// within 20 s: the llm-d controller gives up after 30 s.
+const sleepCallTime = 18 * time.Second
+
+// verbs answers the llm-d controller's calls to an engine's port by the
+// launcher's own verbs.
+type verbs struct {
+	sup *supervisor.Supervisor
+	id  string
+}
+
+func (v verbs) Sleep(ctx context.Context, level int, wait bool) error {
+	ask := supervisor.Ask{Level: level}
+	if wait {
+		ask.Drain = -1 // the launcher's default
+	}
+	if _, err := v.sup.Sleep(v.id, ask); err != nil {
+		return err
+	}
+	_, err := v.sup.AwaitVerb(ctx, v.id, launcher.Sleeping)
+	return err
+}
+
+func (v verbs) Wake(ctx context.Context) error {
+	if _, err := v.sup.Wake(v.id, supervisor.Ask{}); err != nil {
+		return err
+	}
+	_, err := v.sup.AwaitVerb(ctx, v.id, launcher.Awake)
+	return err
+}
+
+// IsSleeping is an error while the instance is neither awake nor asleep nor on its
+// way between the two: the llm-d controller takes a 200 for readiness, wakes an
+// instance that sleeps, and asks no more.
+func (v verbs) IsSleeping() (bool, error) {
+	view, err := v.sup.Get(v.id)
+	if err != nil {
+		return false, err
+	}
+	switch launcher.State(view.State) {
+	case launcher.Awake: // one that a swap has claimed may go back to sleep before its gate opens
+		return view.SwapID != "", nil
+	case launcher.FallingAsleep, launcher.Sleeping, launcher.Waking:
+		return true, nil
+	case launcher.Starting, launcher.Stopping, launcher.Stopped, launcher.Failed:
+	}
+	return false, launcher.Unavailablef("instance %s is %s", v.id, view.State)
+}

@@ -1,0 +1,366 @@
+// Package daemon puts the launcher together: one struct with Run and Close,
+// which the command `launcher serve` and the tests both start.
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/core/eventlog"
+	"hotseat.dev/hotseat/launcher/internal/core/gpuqueue"
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/core/swap"
+	"hotseat.dev/hotseat/launcher/internal/edges/api"
+	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
+	"hotseat.dev/hotseat/launcher/internal/edges/metrics"
+	"hotseat.dev/hotseat/launcher/internal/edges/version"
+	"hotseat.dev/hotseat/launcher/internal/engines/compiled"
+	"hotseat.dev/hotseat/launcher/internal/engines/engine"
+	"hotseat.dev/hotseat/launcher/internal/engines/preload"
+	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
+	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
+	"hotseat.dev/hotseat/launcher/internal/machine/initd"
+	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
+	"hotseat.dev/hotseat/launcher/internal/machine/process"
+	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+	"hotseat.dev/hotseat/launcher/internal/models/keeper"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
+	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/spec/mtls"
+)
+
+// Options of a Daemon: the configuration, read and checked.
+type Options struct {
+	Listen   string   // address of the control API
+	StateDir string   // absolute
+	GPUs     string   // auto, nvml, simulated:N or file:PATH
+	Program  []string // argv before the engine's arguments; argv[0] is a path
+
+	InstanceHost      string // where the instances' public ports listen, and no wider
+	Cgroups           string // auto, v2, v1 or none
+	StopOnExit        bool   // stop the engines when the launcher is told to end; otherwise they are left running
+	SleepMode         string // auto, always or never
+	StartMethod       string // of instances that name none: auto, exec or fork; exec: no preloader is kept
+	PreloadPython     string // interpreter of preloaders; empty: that of the program
+	PreloadMemory     uint64 // memory that all preloaders together may hold, in bytes; 0: no limit
+	PreloadIdleTime   time.Duration
+	LLMDCompat        bool // answer the engine's sleep endpoints at instances' ports
+	MaxHeldRequests   int  // per instance
+	HoldTimeout       time.Duration
+	WatchBuffer       int // events
+	LogMaxBytes       int64
+	LogMaxAge         time.Duration
+	LogMaxFiles       int
+	EnvFileDirs       []string
+	TokenFile         string      // empty: no token is asked for
+	PublicMetrics     bool        // everybody who reaches the control API may read GET /metrics
+	TLS               mtls.Server // without a certificate: plain HTTP
+	Limits            supervisor.Limits
+	Budget            launcherapi.Budget
+	ModelStore        string            // folder of models; empty: none
+	ModelUser         string            // whose leases are on them; empty: named by the state folder
+	ModelLimit        int64             // bytes that they may take; 0: no limit
+	ModelRetention    string            // what becomes of those that nobody keeps when room is needed: keep or lru
+	ModelGCHigh       int               // percent of limit and disk above which models go that nobody keeps; 100: none go
+	ModelGCLow        int               // percent at which that ends
+	ModelFetch        []string          // modelfetch and its flags
+	ModelSchemes      []string          // as myscheme://, that modelfetch has a program for
+	ModelFetchMemory  int64             // bytes that each modelfetch may take, with its files as far as they are in main memory; 0: no limit
+	CompileCache      string            // auto, always or off
+	CompileCacheLimit int64             // bytes; 0: no limit
+	ModelClaims       map[string]string // where volumes with models are mounted, by their names
+	Serving           func()            // called once the launcher serves
+	Logger            *slog.Logger
+}
+
+// Folders and files in the state folder.
+const (
+	logsFolder   = "logs"
+	instances    = "instances" // records of instances
+	swaps        = "swaps"     // records of swaps
+	exitsFolder  = "exits"
+	preFolder    = "preloaders"
+	runFolder    = "run" // short, since the addresses of sockets are
+	pruneEvery   = 10 * time.Minute
+	shutdownTime = 5 * time.Second
+	// swapsTime is for swaps that run when the launcher is told to end: enough for
+	// a sleep and a wake, and not for a start, which may take minutes. It is
+	// shorter than shutdownTime, so that clients that wait for a swap which is
+	// broken off get an answer.
+	swapsTime = 4 * time.Second
+)
+
+// recordWait bounds the wait for init to record an exit that it has reaped. Init
+// does so within milliseconds.
+const recordWait = time.Second
+
+// ExitDir is where `launcher init` records the exits that it saw.
+func ExitDir(stateDir string) string { return filepath.Join(stateDir, exitsFolder) }
+
+// Daemon is a launcher.
+type Daemon struct {
+	opts Options
+	log  *slog.Logger
+	undo []func() error // closes what New has opened, the last first
+
+	listener net.Listener
+	server   *api.Server
+	closing  atomic.Bool
+	logs     *outlog.Store
+	sup      *supervisor.Supervisor
+	pool     *preload.Pool // nil: engines are started by exec alone
+	swaps    *swap.Coordinator
+	models   *modelstore.User // nil: no store of models
+	keeper   *keeper.Keeper   // nil likewise
+	compiled *compiled.Cache  // nil: engines keep what they compile where they like
+	metrics  *metrics.Metrics
+	feed     *eventlog.Log
+	state    supervisor.SavedState
+	saved    []swap.Saved
+}
+
+// New opens everything whose opening may fail: token file, address, state folder,
+// GPUs, process host. On error nothing stays open.
+func New(opts Options) (*Daemon, error) {
+	d := &Daemon{opts: opts, log: opts.Logger, metrics: metrics.New()}
+	if err := d.open(); err != nil {
+		return nil, errors.Join(err, d.giveBack())
+	}
+	return d, nil
+}
+
+func (d *Daemon) open() error {
+	access, err := d.openAccess()
+	if err != nil {
+		return err
+	}
+	if d.listener, err = net.Listen("tcp", d.opts.Listen); err != nil { //nolint:noctx // a loopback bind does not wait
+		return fmt.Errorf("cannot listen for the control API: %w", err)
+	}
+	d.later(func() error { return ignoreClosed(d.listener.Close()) })
+	if err := d.secure(); err != nil {
+		return err
+	}
+	state, err := statedir.Open(d.opts.StateDir)
+	if err != nil {
+		return err
+	}
+	d.later(state.Close)
+	gpus, err := gpu.Open(gpu.Options{Source: d.opts.GPUs, StateDir: d.opts.StateDir, Logger: d.log})
+	if err != nil {
+		return fmt.Errorf("--gpus %s: %w", d.opts.GPUs, err)
+	}
+	d.later(gpus.Close)
+	host, err := d.openHost()
+	if err != nil {
+		return err
+	}
+	if err := d.openLogs(); err != nil {
+		return err
+	}
+	if err := d.openModels(host); err != nil {
+		return err
+	}
+	written, err := d.openState(state)
+	if err != nil {
+		return err
+	}
+	d.openCompiled(gpus)
+	d.assemble(gpus, host, written, access)
+	return nil
+}
+
+func (d *Daemon) later(f func() error) { d.undo = append(d.undo, f) }
+
+func (d *Daemon) giveBack() error {
+	var errs []error
+	for n := len(d.undo) - 1; n >= 0; n-- {
+		errs = append(errs, d.undo[n]())
+	}
+	d.undo = nil
+	return errors.Join(errs...)
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (d *Daemon) openLogs() (err error) {
+	d.logs, err = outlog.Open(outlog.Options{
+		Dir: filepath.Join(d.opts.StateDir, logsFolder), MaxTotalBytes: d.opts.LogMaxBytes, MaxAge: d.opts.LogMaxAge, MaxFiles: d.opts.LogMaxFiles, Logger: d.log,
+	})
+	if err != nil {
+		return err
+	}
+	d.later(d.logs.Close)
+	return nil
+}
+
+func (d *Daemon) openHost() (*process.Host, error) {
+	mark := markOf(d.opts.StateDir)
+	groups, err := cgroup.Open(cgroup.Options{Mode: cgroup.Mode(d.opts.Cgroups), Name: "hotseat-" + mark, Logger: d.log})
+	if err != nil {
+		return nil, fmt.Errorf("--cgroups %s: %w", d.opts.Cgroups, err)
+	}
+	d.later(groups.Close)
+	var wait time.Duration
+	if os.Getenv(initd.ExitDirEnv) != "" {
+		wait = recordWait
+	}
+	host, err := process.NewHost(process.Options{
+		Mark: mark, Cgroups: groups, ExitDir: ExitDir(d.opts.StateDir), RecordWait: wait, ScratchDir: filepath.Join(d.opts.StateDir, runFolder), Logger: d.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	d.later(host.Close)
+	return host, nil
+}
+
+// markOf is the mark of the launcher that uses a state folder: the same after a
+// restart, and different for another folder.
+func markOf(stateDir string) string {
+	sum := sha256.Sum256([]byte(stateDir))
+	return hex.EncodeToString(sum[:6])
+}
+
+func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, access api.Access) {
+	vllm := engine.NewVLLM(engine.VLLMOptions{})
+	d.later(func() error { vllm.Close(); return nil })
+	d.feed = eventlog.New(d.opts.WatchBuffer, d.state.Revision)
+	queue := &gpuqueue.Queue{}
+	m := d.metrics
+	g := &gates{
+		ports: gateway.NewPorts(), host: d.opts.InstanceHost, maxHeld: d.opts.MaxHeldRequests, hold: d.opts.HoldTimeout,
+		compat: d.opts.LLMDCompat, logger: d.log,
+		observe: func(o gateway.Observation) { m.Request(string(o.Class), string(o.Outcome), o.Duration) },
+	}
+	environ := d.compiled.AddTo(os.Environ())
+	var forks supervisor.Forker
+	if d.opts.StartMethod != launcherapi.StartExec {
+		d.pool = d.newPool(vllm, host, environ)
+		d.later(func() error { d.pool.Close(); return nil })
+		forks = forker{d.pool}
+	}
+	var caches api.CompileCaches
+	if d.compiled != nil {
+		caches = d.compiled
+	}
+	var store supervisor.Models
+	var keeper api.Models
+	if d.models != nil {
+		store, keeper = usedModels{d.models, d.keeper.MayRead}, d.keeper
+		m.WatchModels(d.keeper.List)
+	}
+	d.sup = supervisor.New(supervisor.Options{
+		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
+		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
+		ConfigDir: state.instances.Dir(),
+		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
+	})
+	m.Watch(d.sup, d.preloaders)
+	d.swaps = swap.New(swap.Options{
+		Supervisor: d.sup, Turns: queue, Records: state.swaps, Limits: d.opts.Limits, Logger: d.log,
+		Finished: func(outcome string, r launcherapi.SwapResult) {
+			m.Swap(outcome, time.Duration(r.TotalMS*float64(time.Millisecond)))
+		},
+	})
+	d.server = api.New(api.Options{
+		Instances: d.sup, Swaps: api.Swapper(d.swaps), Events: d.feed, Logs: d.logs, Models: keeper, CompileCaches: caches, Ready: d.ready, Preloaders: d.preloaders,
+		Metrics: m.Handler(), Version: version.Version, Access: access, PublicMetrics: d.opts.PublicMetrics, Observe: m.API, Logger: d.log,
+	})
+}
+
+// How long a preloader may take to import everything, and to fork.
+const (
+	preloadTime      = 5 * time.Minute
+	firstPreloadTime = 2 * time.Minute // how long a start waits for a preloader where none has loaded before
+	forkTime         = 3 * time.Second
+)
+
+func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host, environ []string) *preload.Pool {
+	command := d.opts.Program[0]
+	return preload.New(preload.Options{
+		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(environ),
+		Dir: filepath.Join(d.opts.StateDir, preFolder), Host: host,
+		MemoryLimit: d.opts.PreloadMemory, IdleTime: d.opts.PreloadIdleTime, LoadTime: preloadTime, FirstLoad: firstPreloadTime, AnswerTime: forkTime, Logger: d.log,
+	})
+}
+
+// preloaders lists the preloaders.
+func (d *Daemon) preloaders() launcherapi.PreloaderList {
+	if d.pool == nil {
+		return launcherapi.PreloaderList{Reason: "the launcher's start_method is exec", Preloaders: []launcherapi.Preloader{}}
+	}
+	return d.pool.List()
+}
+
+func (d *Daemon) ready() launcherapi.Ready {
+	if d.closing.Load() {
+		return launcherapi.Ready{Status: "closing"}
+	}
+	return launcherapi.Ready{Status: "ready"}
+}
+
+// Addr is the address of the control API.
+func (d *Daemon) Addr() string { return d.listener.Addr().String() }
+
+// Run recovers the instances and swaps of an earlier life of the launcher, then
+// serves until ctx ends, and takes everything down in order.
+func (d *Daemon) Run(ctx context.Context) error {
+	if err := d.sup.Recover(ctx, d.state); err != nil {
+		return errors.Join(err, d.Close())
+	}
+	d.swaps.Recover(d.saved)
+	d.sup.HoldBudgets()
+	if d.pool != nil {
+		d.pool.Begin() // Recover has cleared away the preloaders of an earlier launcher
+	}
+	debug.FreeOSMemory() // the garbage of the start: 0.9 MB of 5.7 MB
+	d.log.Info("launcher is serving", "address", d.Addr(), "state_dir", d.opts.StateDir, "engine", d.opts.Program)
+	failed := make(chan error, 1)
+	go func() { failed <- d.server.Serve(d.listener) }()
+	d.opts.Serving()
+	prune := time.NewTicker(pruneEvery)
+	defer prune.Stop()
+	d.prune()
+	for {
+		select {
+		case <-prune.C:
+			d.prune()
+		case <-d.logs.TooMany():
+			d.prune()
+		case err := <-failed:
+			d.opts.StopOnExit = false // nobody has told the launcher to end: the next one adopts the engines
+			return errors.Join(err, d.Close())
+		case <-ctx.Done():
+			err := d.Close()
+			return errors.Join(err, <-failed)
+		}
+	}
+}
+
+func (d *Daemon) prune() {
+	removed, err := d.logs.Prune(d.sup.LogsInUse)
+	if err != nil {
+		d.log.Warn("cannot drop old logs", "error", err)
+	}
+	if len(removed) > 0 {
+		d.log.Info("dropped old logs", "logs", removed)
+	}
+	d.pruneCompiled()
+}

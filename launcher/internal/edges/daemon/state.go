@@ -1,0 +1,71 @@
+package daemon
+
+import (
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/core/statedir"
+	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/core/swap"
+)
+
+// written are the records in the state folder, which outlive the launcher.
+type written struct{ instances, swaps *statedir.Records }
+
+// openState reads what an earlier life of the launcher wrote. Where a newer version
+// of this program wrote a file, none is changed.
+func (d *Daemon) openState(state *statedir.Dir) (w written, err error) {
+	if w.instances, err = state.Records(instances); err != nil {
+		return w, err
+	}
+	if w.swaps, err = state.Records(swaps); err != nil {
+		return w, err
+	}
+	ofInstances, err := w.instances.Read()
+	if err != nil {
+		return w, err
+	}
+	ofSwaps, err := w.swaps.Read()
+	if err != nil {
+		return w, err
+	}
+	for _, saved := range readable(d, w.instances, ofInstances, supervisor.ReadSaved) {
+		d.state.Add(saved)
+	}
+	d.saved = readable(d, w.swaps, ofSwaps, swap.ReadSaved)
+	swap.InOrder(d.saved)
+	d.state.UnderWay = swap.UnderWay(d.saved)
+	if !state.New {
+		d.state.Revision = revisionAfter(d.state.Revision, time.Now())
+	}
+	return w, nil
+}
+
+// readable gives the records that can be read, and sets the other files aside: a
+// damaged file costs its own record and no other.
+func readable[T any](d *Daemon, records *statedir.Records, all []statedir.Found, read func(statedir.Found) (T, error)) []T {
+	var out []T
+	for _, f := range all {
+		damage := f.Damage
+		var record T
+		if damage == nil {
+			record, damage = read(f)
+		}
+		if damage == nil {
+			out = append(out, record)
+			continue
+		}
+		kept, err := records.SetAside(f)
+		if err != nil {
+			d.log.Error("cannot set a damaged file aside", "error", err)
+		}
+		d.log.Error("a file of the state folder is damaged: its record is lost, but no engine", "file", f.Path, "kept", kept, "reason", damage)
+	}
+	return out
+}
+
+// revisionAfter is where the revisions of a launcher begin that follows an earlier
+// one: beyond all that were given out, of which some may not have been written
+// down. No launcher gives out more than one for each millisecond of its life.
+func revisionAfter(written uint64, now time.Time) uint64 {
+	return max(written, uint64(now.UnixMilli()))
+}

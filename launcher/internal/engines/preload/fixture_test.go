@@ -1,0 +1,198 @@
+package preload
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
+	"hotseat.dev/hotseat/launcher/internal/machine/process"
+	"hotseat.dev/hotseat/test/pyengine"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds every wait for something that has to happen.
+const patience = time.Minute
+
+// fixture is a folder with a stand-in engine, and the preloaders for it.
+type fixture struct {
+	t       *testing.T
+	dir     string // of the installation
+	logs    string
+	command string
+	host    *process.Host
+	pool    *Pool
+	options Options
+}
+
+var recipe = Recipe{
+	Distribution: "vllm", Modules: []string{"vllm.engine"}, ForkChildren: true,
+}
+
+func newFixture(t *testing.T, change ...func(*fixture)) *fixture {
+	t.Helper()
+	return newFixtureIn(t, cgroup.Auto, change...)
+}
+
+func newFixtureIn(t *testing.T, mode cgroup.Mode, change ...func(*fixture)) *fixture {
+	t.Helper()
+	f := &fixture{t: t, dir: t.TempDir(), logs: t.TempDir()}
+	var err error
+	f.command, err = pyengine.Install(f.dir)
+	require.NoError(t, err)
+	name := fmt.Sprintf("hotseat-preload-test-%d", os.Getpid()) // another run may be under way
+	groups, err := cgroup.Open(cgroup.Options{Mode: mode, Name: name, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	f.host, err = process.NewHost(process.Options{Mark: name, Cgroups: groups, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	f.options = Options{
+		Command: f.command, Recipe: recipe, Environ: f.environ(), Dir: filepath.Join(f.logs, "preloaders"), Host: f.host,
+		LoadTime: patience, FirstLoad: patience, AnswerTime: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
+	}
+	for _, c := range change {
+		c(f)
+	}
+	f.pool = New(f.options)
+	t.Cleanup(func() {
+		f.pool.Close()
+		left, err := f.host.Find()
+		assert.NoError(t, err)
+		assert.Empty(t, left, "processes are left")
+		assert.NoError(t, f.host.Close())
+		assert.NoError(t, groups.Close())
+	})
+	f.pool.Begin()
+	return f
+}
+
+// set changes an option while the pool is at work.
+func (f *fixture) set(change func(*Options)) {
+	f.pool.mu.Lock()
+	defer f.pool.mu.Unlock()
+	change(&f.pool.opts)
+}
+
+func (f *fixture) environ() []string {
+	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + f.dir, "COMMON=1", "PYTHONDONTWRITEBYTECODE=1"}
+}
+
+// script has the engine's command do something else.
+func (f *fixture) script(text string) {
+	f.t.Helper()
+	python, err := pyengine.Python()
+	require.NoError(f.t, err)
+	require.NoError(f.t, os.WriteFile(f.command, []byte("#!"+python+"\n"+text), 0o700))
+}
+
+// shebang has the engine's command begin with another first line.
+func (f *fixture) shebang(line string) {
+	f.t.Helper()
+	was, err := os.ReadFile(f.command)
+	require.NoError(f.t, err)
+	require.NoError(f.t, os.WriteFile(f.command, append([]byte(line+"\n"), was...), 0o700))
+}
+
+func (f *fixture) write(name, text string) {
+	f.t.Helper()
+	path := filepath.Join(f.dir, name)
+	require.NoError(f.t, os.MkdirAll(filepath.Dir(path), 0o700))
+	require.NoError(f.t, os.WriteFile(path, []byte(text), 0o600))
+}
+
+func (f *fixture) eventually(what string, happened func() bool) {
+	f.t.Helper()
+	require.Eventually(f.t, happened, patience, 5*time.Millisecond, what)
+}
+
+// ready waits until an instance with these further variables would be forked.
+func (f *fixture) ready(env ...string) {
+	f.t.Helper()
+	var last error
+	f.eventually("a preloader is ready", func() bool {
+		last = f.pool.Check(append(f.environ(), env...))
+		return last == nil
+	})
+}
+
+// instance is one with its own log.
+func (f *fixture) instance(name string, args, env []string) (process.Command, string) {
+	f.t.Helper()
+	path := filepath.Join(f.logs, name+".log")
+	output, err := os.Create(path)
+	require.NoError(f.t, err)
+	f.t.Cleanup(func() { _ = output.Close() })
+	return process.Command{
+		Name: name, Path: f.command, Args: append([]string{f.command}, args...), Env: append(f.environ(), env...), Output: output,
+	}, path
+}
+
+// fork forks an instance, and has it killed when the test ends.
+func (f *fixture) fork(name string, args, env []string) (tree *process.Process, log string) {
+	f.t.Helper()
+	c, log := f.instance(name, args, env)
+	tree, err := f.pool.Fork(c)
+	require.NoError(f.t, err)
+	f.killLater(tree)
+	return tree, log
+}
+
+// forked forks an instance with these further variables, and gives what it says
+// of itself.
+func (f *fixture) forked(name string, env ...string) (got facts) {
+	f.t.Helper()
+	_, log := f.fork(name, nil, env)
+	f.line(log, 0, &got)
+	return got
+}
+
+// both starts an instance by exec and one by fork.
+func (f *fixture) both(args, env []string) (execd, forked facts) {
+	f.t.Helper()
+	c, log := f.instance("execd", args, env)
+	tree, err := f.host.Start(c)
+	require.NoError(f.t, err)
+	f.killLater(tree)
+	f.line(log, 0, &execd)
+	_, log = f.fork("forked", args, env)
+	f.line(log, 0, &forked)
+	return execd, forked
+}
+
+func (f *fixture) killLater(tree *process.Process) {
+	f.t.Cleanup(func() { assert.NoError(f.t, tree.Kill(f.t.Context())) })
+}
+
+// line waits for a line that an instance writes of itself.
+func (f *fixture) line(log string, n int, into any) {
+	f.t.Helper()
+	f.eventually("the engine writes", func() bool {
+		data, err := os.ReadFile(log)
+		require.NoError(f.t, err)
+		lines := strings.SplitAfter(string(data), "\n")
+		return len(lines) > n && strings.HasSuffix(lines[n], "\n") && json.Unmarshal([]byte(lines[n]), into) == nil
+	})
+}
+
+// refused gives the reason why an instance with these further variables is not forked.
+func (f *fixture) refused(env ...string) string {
+	f.t.Helper()
+	c, _ := f.instance(fmt.Sprintf("refused-%d", time.Now().UnixNano()), nil, env)
+	tree, err := f.pool.Fork(c)
+	if err == nil {
+		f.killLater(tree)
+	}
+	not, ok := errors.AsType[*NotForkedError](err)
+	require.True(f.t, ok, "%v", err)
+	return not.Reason
+}

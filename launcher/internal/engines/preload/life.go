@@ -1,0 +1,205 @@
+package preload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+)
+
+// Bounds of the time before a preloader that ended is started again, which doubles
+// each time. A preloader that has served for the longest of these times begins with
+// the shortest again.
+const (
+	shortestBackOff = time.Second
+	longestBackOff  = 5 * time.Minute
+	houseKeeping    = 15 * time.Second
+)
+
+// live keeps one preloader running until ctx ends.
+func (p *Pool) live(ctx context.Context, l *preloader) {
+	defer l.cancel()
+	defer os.Remove(p.logOf(l)) // the log may never have been made
+	for ctx.Err() == nil {
+		served, lasted, err := p.once(ctx, l)
+		if err := p.finish(l); err != nil {
+			p.opts.Logger.Error("cannot end a preloader", "preloader", l.name, "error", err)
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		pause := p.fail(l, served, lasted, err)
+		if never, ok := errors.AsType[*neverError](err); ok {
+			p.opts.Logger.Warn("engines are started by exec until another one is installed", "preloader", l.name, "reason", err)
+			p.awaitChange(ctx, never)
+			continue
+		}
+		p.opts.Logger.Warn("a preloader ended; engines are started by exec meanwhile", "preloader", l.name, "reason", err, "again_in", pause)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// neverError says why no preloader of an installation will ever serve.
+type neverError struct {
+	reason  string
+	watch   []string // files and folders that change with the installation
+	stamp   string   // of watch
+	command string   // stamp of command and interpreter
+}
+
+func (e *neverError) Error() string { return e.reason }
+
+// refusal is the error for a preloader that has said that it does not serve.
+func refusal(h hello, command string) error {
+	reason := "it refuses to serve: " + h.Refused
+	if h.Lasting {
+		return &neverError{reason: reason, watch: h.Watch, stamp: stamp(h.Watch), command: command}
+	}
+	return errors.New(reason)
+}
+
+// awaitChange returns when the installation has changed, or when ctx ends.
+func (p *Pool) awaitChange(ctx context.Context, never *neverError) {
+	tick := time.NewTicker(houseKeeping)
+	defer tick.Stop()
+	for stamp(never.watch) == never.stamp && p.commandStamp() == never.command {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// errTooLarge is the error for a preloader that is larger than all preloaders
+// together may be.
+var errTooLarge = errors.New("more than the limit of preloaders")
+
+// fail notes why a preloader does not serve, and says when to try again.
+func (p *Pool) fail(l *preloader, served bool, lasted time.Duration, err error) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l.state, l.bytes = Waiting, 0
+	l.failed = l.failed || !served
+	if err != nil {
+		l.why = err.Error()
+	}
+	p.tell()
+	if lasted >= longestBackOff {
+		l.attempt = 0
+	}
+	pause := longestBackOff
+	if l.attempt < 9 && !errors.Is(err, errTooLarge) {
+		pause = min(shortestBackOff<<l.attempt, longestBackOff)
+	}
+	l.attempt++
+	return pause
+}
+
+// once runs a preloader's process once. It returns when the process has ended, or
+// is not to be used any more, and says whether and for how long the process served.
+func (p *Pool) once(ctx context.Context, l *preloader) (served bool, lasted time.Duration, err error) {
+	command := p.commandStamp()
+	p.mu.Lock()
+	l.state, l.began, l.command = Loading, time.Now(), command // l.why still tells why the process before ended
+	began := l.began
+	p.tell()
+	p.mu.Unlock()
+	loading, cancel := context.WithTimeout(ctx, p.opts.LoadTime)
+	r, h, err := p.begin(loading, l)
+	late := loading.Err() != nil && ctx.Err() == nil
+	cancel()
+	switch {
+	case late:
+		return false, 0, fmt.Errorf("it had not loaded after %s", p.opts.LoadTime)
+	case err != nil:
+		return false, 0, fmt.Errorf("it did not load: %w", err)
+	case h.Refused != "":
+		return false, 0, refusal(h, command)
+	}
+	ready := time.Now()
+	if err := p.serve(l, r, h); err != nil {
+		return false, 0, err
+	}
+	p.noteTime(l, ready.Sub(began))
+	select {
+	case <-r.tree.Done():
+		if code := r.tree.Exit().Code; code != nil {
+			return true, time.Since(ready), fmt.Errorf("it ended with code %d", *code)
+		}
+		return true, time.Since(ready), errors.New("it ended")
+	case reason := <-r.ended:
+		return true, time.Since(ready), errors.New(reason)
+	case <-ctx.Done():
+		return true, time.Since(ready), ctx.Err()
+	}
+}
+
+// serve makes a preloader that has loaded ready.
+func (p *Pool) serve(l *preloader, r *run, h hello) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if changedSince(h.Watch, l.began) || p.commandStamp() != l.command {
+		return errors.New("the installation of the engine has changed while it was loaded")
+	}
+	bytes := procfs.PSS(r.tree.ID().PID)
+	if limit := p.opts.MemoryLimit; limit > 0 && bytes > limit {
+		return fmt.Errorf("it holds %s, %w: %s (preload_memory_limit)", launcher.BytesText(bytes), errTooLarge, launcher.BytesText(limit))
+	}
+	l.hello, l.bytes, l.stamp = h, bytes, stamp(h.Watch)
+	l.counts = set(h.Names)
+	l.state, l.why, l.lastUsed = Ready, "", time.Now()
+	p.tell()
+	p.opts.Logger.Info("a preloader is ready", "preloader", l.name, "engine", h.Version, "seconds", h.Seconds, "bytes", bytes, "modules_left_out", len(h.Skipped))
+	for name, why := range h.Skipped {
+		p.opts.Logger.Debug("a preloader left a module out", "preloader", l.name, "module", name, "reason", why)
+	}
+	return nil
+}
+
+func set(names []string) map[string]bool {
+	out := make(map[string]bool, len(names))
+	for _, name := range names {
+		out[name] = true
+	}
+	return out
+}
+
+// keepHouse ends preloaders that are idle for long, and has preloaders load again
+// whose installation has changed.
+func (p *Pool) keepHouse() {
+	tick := time.NewTicker(houseKeeping)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			p.lookAround()
+		case <-p.ctx.Done():
+			return
+		}
+	}
+}
+
+func (p *Pool) lookAround() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range slices.Clone(p.all) {
+		switch {
+		case l.state == Loading:
+		case p.opts.IdleTime > 0 && time.Since(l.lastUsed) > p.opts.IdleTime:
+			p.opts.Logger.Info("a preloader is ended: it was not used for long", "preloader", l.name)
+			p.drop(l)
+		case l.state == Ready && p.outdated(l):
+			p.renew(l)
+		}
+	}
+}

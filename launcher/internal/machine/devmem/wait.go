@@ -1,0 +1,106 @@
+package devmem
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
+)
+
+// Bounds of the time between two looks whether device memory has come back: the
+// driver has no event for that.
+const (
+	shortestPoll = 2 * time.Millisecond
+	longestPoll  = 50 * time.Millisecond
+)
+
+// PollUntil calls done until done says true, ctx ends or ReturnTime is over, and
+// returns the last answer of done.
+func (m *Meter) PollUntil(ctx context.Context, done func() bool) bool {
+	deadline := time.NewTimer(m.opts.ReturnTime)
+	defer deadline.Stop()
+	wait := shortestPoll
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	for {
+		if done() {
+			return true
+		}
+		select {
+		case <-timer.C:
+			wait = min(wait*3/2, longestPoll)
+			timer.Reset(wait)
+		case <-deadline.C:
+			return done()
+		case <-ctx.Done():
+			return done()
+		}
+	}
+}
+
+// AwaitFreed waits, after an engine said that it sleeps, until the instance holds
+// clearly less memory of each GPU than before (in bytes, by GPU UUID), for at most
+// ReturnTime, and gives the memory that the instance still holds.
+func (m *Meter) AwaitFreed(ctx context.Context, id string, uuids []string, before map[string]uint64) map[string]uint64 {
+	var now map[string]uint64
+	m.PollUntil(ctx, func() bool {
+		now = m.Held(id, uuids)
+		for uuid, bytes := range before {
+			if now[uuid] > bytes/20*19 {
+				return false
+			}
+		}
+		return true
+	})
+	return now
+}
+
+// AwaitReturned waits until the driver counts none of those processes (by GPU UUID)
+// on its GPU any more. The error says which GPU's memory did not come back in time.
+func (m *Meter) AwaitReturned(ctx context.Context, holders map[string][]int) error {
+	for id, pids := range holders {
+		var left uint64
+		back := m.PollUntil(ctx, func() bool {
+			memory, err := m.opts.GPUs.Memory(id)
+			left = heldBy(memory, pids)
+			return err == nil && left == 0
+		})
+		if !back {
+			return fmt.Errorf("%d bytes of GPU %s had not come back %s after its processes were gone", left, id, m.opts.ReturnTime)
+		}
+	}
+	return nil
+}
+
+func heldBy(memory gpu.Memory, pids []int) (bytes uint64) {
+	for _, p := range memory.Processes {
+		if slices.Contains(pids, p.PID) {
+			bytes += p.Bytes
+		}
+	}
+	return bytes
+}
+
+// AwaitFree waits until that many bytes of each GPU (by UUID) are free, as the
+// driver says, for at most ReturnTime.
+func (m *Meter) AwaitFree(ctx context.Context, need map[string]uint64) error {
+	for id, bytes := range need {
+		var free uint64
+		var last error
+		ok := m.PollUntil(ctx, func() bool {
+			memory, err := m.opts.GPUs.Memory(id)
+			free, last = memory.FreeBytes, err
+			return err == nil && free >= bytes
+		})
+		if ok {
+			continue
+		}
+		if last != nil {
+			return fmt.Errorf("cannot read the memory of GPU %s: %w", id, last)
+		}
+		return fmt.Errorf("%d bytes of GPU %s are needed, and only %d were free after %s", bytes, id, free, m.opts.ReturnTime)
+	}
+	return nil
+}

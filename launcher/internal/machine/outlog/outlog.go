@@ -1,0 +1,157 @@
+// Package outlog keeps the engines' log files. An engine writes straight to
+// its file, through a descriptor given to it at its start, so that nothing is
+// lost and nothing blocks while the launcher is away. This package makes the
+// files, reads them in ranges, follows them as they grow and drops old ones.
+package outlog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/regular"
+)
+
+// ErrClosed is what a follower or a watch gets when the Store is closed.
+var ErrClosed = errors.New("the log store is closed")
+
+// Options of a Store.
+type Options struct {
+	// Dir is the folder of the log files; it is made when it is missing.
+	Dir string
+	// MaxTotalBytes is the size that all log files together may have before Prune
+	// drops the oldest ones that are not in use. 0 is no limit.
+	MaxTotalBytes int64
+	// MaxFiles is how many log files there may be before Prune drops the oldest
+	// ones that are not in use. 0 is no limit.
+	MaxFiles int
+	// MaxAge is how long a file is kept after its last write. 0 is no limit.
+	MaxAge time.Duration
+	// Now is the clock; time.Now when nil.
+	Now func() time.Time
+	// Logger is told of errors in the background; nil: nobody is.
+	Logger *slog.Logger
+}
+
+// Store is a folder of log files. Its methods may be called from several
+// goroutines at once.
+type Store struct {
+	opts    Options
+	changes *notifier
+	tooMany chan struct{} // capacity 1
+
+	mu    sync.Mutex
+	last  map[string]int // the highest number in use of each id
+	files int            // how many files there are
+}
+
+// Open opens the folder, making it when it is missing, and finds the files that an
+// earlier process left there. Close ends the watch of the folder.
+func Open(opts Options) (*Store, error) {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make the log folder: %w", err)
+	}
+	entries, err := os.ReadDir(opts.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the log folder: %w", err)
+	}
+	last, files := map[string]int{}, 0
+	for _, entry := range entries {
+		if id, n, ok := ParseName(entry.Name()); ok {
+			last[id] = max(last[id], n)
+			files++
+		}
+	}
+	changes, err := newNotifier(opts.Dir, opts.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("cannot watch the log folder %s: %w", opts.Dir, err)
+	}
+	return &Store{opts: opts, changes: changes, tooMany: make(chan struct{}, 1), last: last, files: files}, nil
+}
+
+// Close ends all followers and watches with ErrClosed and waits for the
+// goroutine of the Store. The files stay.
+func (s *Store) Close() error { return s.changes.close() }
+
+// Create makes a new, empty log file for the instance id and returns it, open
+// for appending, with its name. The file is for the engine: the caller hands
+// it on and closes its own copy. An id that was used before gets a new file.
+func (s *Store) Create(id string) (*os.File, string, error) {
+	if id == "" {
+		return nil, "", errors.New("cannot create a log: the instance id is empty")
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for n := s.last[id] + 1; ; n++ {
+		name := formatName(id, n)
+		f, err := os.OpenFile(s.path(name), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, "", fmt.Errorf("cannot create the log of instance %q: %w", id, err)
+		}
+		s.last[id] = n
+		if s.files++; s.opts.MaxFiles > 0 && s.files > s.opts.MaxFiles {
+			select {
+			case s.tooMany <- struct{}{}:
+			default: // one is waiting to be received
+			}
+		}
+		return f, name, nil
+	}
+}
+
+// TooMany is a channel that is sent to when a new log makes the files more than
+// MaxFiles: Prune is due.
+func (s *Store) TooMany() <-chan struct{} { return s.tooMany }
+
+// Latest gives the name of the newest log of the instance id. It knows the
+// files of earlier processes too.
+func (s *Store) Latest(id string) (name string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, ok := s.last[id]
+	if !ok {
+		return "", false
+	}
+	return formatName(id, n), true
+}
+
+// Size is how many bytes a log has; 0 where there is none.
+func (s *Store) Size(name string) int64 {
+	if _, _, ok := ParseName(name); !ok {
+		return 0
+	}
+	info, err := os.Lstat(s.path(name))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+func (s *Store) path(name string) string { return filepath.Join(s.opts.Dir, name) }
+
+// open opens a log for reading. The error for a name that no log can have, such as
+// a path, is that for a file that does not exist.
+func (s *Store) open(name string) (*os.File, error) {
+	if _, _, ok := ParseName(name); !ok {
+		return nil, fmt.Errorf("cannot open the log %q: %w", name, fs.ErrNotExist)
+	}
+	f, _, err := regular.Open(s.path(name))
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the log %q: %w", name, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,80 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/process/exits"
+	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+)
+
+// GoneError says that the process to be adopted has ended, and how, as far as that
+// was recorded.
+type GoneError struct {
+	Name string
+	ID   ID
+	Exit Exit
+}
+
+func (e *GoneError) Error() string {
+	return fmt.Sprintf("cannot adopt %q: process %d is gone", e.Name, e.ID.PID)
+}
+
+// Adopt takes over a process that an earlier launcher started, or one that was
+// forked on our behalf and became our child. The error is a *GoneError when that
+// process has ended, also when another process has its id now; Clear then ends the
+// processes that it left behind. After any other error the process may live, and
+// the call may be repeated. The exit code will be known when this process is the
+// parent, or when the parent records exits in Options.ExitDir.
+func (h *Host) Adopt(name string, id ID) (*Process, error) {
+	if err := h.reserve(name); err != nil {
+		return nil, fmt.Errorf("cannot adopt %q: %w", name, err)
+	}
+	p := &Process{host: h, name: name, id: id, done: make(chan struct{})}
+	_, err := children.fork(p.find) // from here on only we reap the process, if it is our child
+	if err == nil {
+		p.group = h.opts.Cgroups.GroupOf(name, id.PID)
+		p.oom, _ = p.group.OOMKills()
+		if err = h.keep(p); err == nil {
+			return p, nil
+		}
+		p.handle.close()
+		children.release(id.PID)
+	}
+	h.free(name)
+	if errors.Is(err, os.ErrProcessDone) {
+		return nil, &GoneError{Name: name, ID: id, Exit: h.recorded(id)}
+	}
+	return nil, fmt.Errorf("cannot adopt %q: %w", name, err)
+}
+
+// find gets hold of the process that the id names; os.ErrProcessDone when it has ended.
+func (p *Process) find() (pid int, err error) {
+	if p.id.BootID != p.host.bootID {
+		return 0, os.ErrProcessDone
+	}
+	if p.handle, err = openHandle(p.id.PID); err != nil {
+		return 0, err
+	}
+	// The pidfd holds the process now: if its start time is right, it is the one we
+	// look for.
+	stat, err := procfs.Read(p.id.PID)
+	if err == nil && stat.StartTime == p.id.StartTime {
+		return p.id.PID, nil
+	}
+	p.handle.close()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, err // the process may live
+	}
+	return 0, os.ErrProcessDone
+}
+
+func (h *Host) recorded(id ID) Exit {
+	entry, ok := exits.Find(h.opts.ExitDir, id.BootID, id.PID, id.StartTime)
+	if !ok {
+		return Exit{}
+	}
+	return Exit{Code: &entry.Code, Signal: syscall.Signal(max(0, -entry.Code)), At: entry.At}
+}

@@ -1,0 +1,255 @@
+package process
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
+	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+)
+
+// census says which instance each living process of the machine belongs to: one at
+// most. The links count in this order, so that a process that one instance forked
+// for another belongs to the other: control group, session, parent, and last the
+// marks in the environment.
+type census struct {
+	living   map[int]procfs.Stat // without this process and its ancestors
+	owner    map[int]string      // instance by process
+	sessions map[int]string      // instance by session
+	// blurred says that a process ended between being listed and being read: that
+	// process may have belonged to a tree, and have forked another that was not
+	// listed.
+	blurred bool
+	err     error // why a part could not be read; processes may be missing then
+}
+
+// census looks at all of /proc, but reads the environment only of processes
+// that are not older than since (clock ticks since boot).
+func (h *Host) census(since uint64) *census {
+	c := &census{living: map[int]procfs.Stat{}, owner: map[int]string{}, sessions: map[int]string{}}
+	stats, vanished, err := procfs.All()
+	c.blurred = vanished
+	if err != nil {
+		c.err = fmt.Errorf("cannot list processes: %w", err)
+		return c
+	}
+	for _, stat := range stats {
+		if stat.Alive() {
+			c.living[stat.PID] = stat
+		} else if stat.StartTime >= since {
+			c.blurred = true
+		}
+	}
+	for pid := os.Getpid(); pid > 0; {
+		parent := c.living[pid].PPID
+		delete(c.living, pid)
+		pid = parent
+	}
+	c.err = h.byGroup(c)
+	h.byRoot(c)
+	c.spread()
+	c.err = errors.Join(c.err, h.byMark(c, since))
+	c.spread()
+	return c
+}
+
+// of are the processes of one instance, the oldest first.
+func (c *census) of(name string) []procfs.Stat {
+	var found []procfs.Stat
+	for pid, owner := range c.owner {
+		if owner == name {
+			found = append(found, c.living[pid])
+		}
+	}
+	slices.SortFunc(found, func(a, b procfs.Stat) int {
+		return cmp.Or(cmp.Compare(a.StartTime, b.StartTime), cmp.Compare(a.PID, b.PID))
+	})
+	return found
+}
+
+func (c *census) own(pid int, name string) {
+	stat, ok := c.living[pid]
+	if !ok || c.owner[pid] != "" {
+		return
+	}
+	c.owner[pid] = name
+	if c.sessions[stat.Session] == "" && !c.outside(stat.Session) {
+		c.sessions[stat.Session] = name
+	}
+}
+
+// outside says whether a session cannot be that of a tree, since it is this
+// process's own: a child is in it for the first moments of its life.
+func (c *census) outside(session int) bool {
+	own, err := unix.Getsid(0)
+	return err != nil || session == own || session == 0
+}
+
+func (h *Host) byGroup(c *census) error {
+	groups, err := h.groups()
+	if err != nil {
+		return err
+	}
+	for name, group := range groups {
+		pids, err := group.Procs()
+		if err != nil {
+			return err
+		}
+		for _, pid := range pids {
+			c.own(pid, name)
+		}
+	}
+	return nil
+}
+
+// groups are the control groups of the processes we know, and those in the
+// launcher's folder.
+func (h *Host) groups() (map[string]*cgroup.Group, error) {
+	names, err := h.opts.Cgroups.List()
+	if err != nil {
+		return nil, err
+	}
+	groups := map[string]*cgroup.Group{}
+	for _, name := range names {
+		groups[name] = h.opts.Cgroups.Group(name)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, p := range h.processes {
+		if p != nil {
+			groups[name] = p.group
+		}
+	}
+	return groups, nil
+}
+
+// byRoot assigns the sessions of the roots we know, and the processes that were in
+// their trees when their stop began. A root whose id is another process's by now
+// has no session left: the kernel gives no id away that still names a session.
+func (h *Host) byRoot(c *census) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for name, p := range h.processes {
+		if p == nil {
+			continue
+		}
+		for _, stat := range p.seen {
+			if c.living[stat.PID].StartTime == stat.StartTime {
+				c.own(stat.PID, name)
+			}
+		}
+		if holder, ok := c.living[p.id.PID]; ok && holder.StartTime != p.id.StartTime {
+			continue
+		}
+		c.sessions[p.id.PID] = name
+		c.own(p.id.PID, name)
+	}
+}
+
+func (h *Host) byMark(c *census, since uint64) error {
+	for pid, stat := range c.living {
+		if c.owner[pid] != "" || stat.StartTime < since {
+			continue
+		}
+		env, err := procfs.Environ(pid)
+		if err != nil {
+			return fmt.Errorf("cannot read the environment of process %d: %w", pid, err)
+		}
+		if len(env) == 0 && !alive(pid) {
+			c.blurred = true
+		}
+		if !slices.Contains(env, launcherMark+h.opts.Mark) {
+			continue
+		}
+		for _, variable := range env {
+			if name, ok := strings.CutPrefix(variable, instanceMark); ok && name != "" {
+				c.own(pid, name)
+			}
+		}
+	}
+	return nil
+}
+
+func alive(pid int) bool {
+	stat, err := procfs.Read(pid)
+	return err == nil && stat.Alive()
+}
+
+// spread gives the sessions and children of owned processes to their owner.
+func (c *census) spread() {
+	for changed := true; changed; {
+		changed = false
+		for pid, stat := range c.living {
+			if c.owner[pid] != "" {
+				continue
+			}
+			name := c.sessions[stat.Session]
+			if name == "" {
+				name = c.owner[stat.PPID]
+			}
+			if name != "" {
+				c.own(pid, name)
+				changed = true
+			}
+		}
+	}
+}
+
+// Owners gives, by pid, the name of the tree that a living process of the machine
+// belongs to; processes of no tree are left out.
+func (h *Host) Owners() (map[int]string, error) {
+	c := h.census(0)
+	return c.owner, c.err
+}
+
+// Found is a process tree that carries this launcher's mark.
+type Found struct {
+	Name string
+	Root ID // zero when the root has ended
+	PIDs []int
+}
+
+// Find returns every process tree that carries this launcher's mark, in its
+// environment or by its control group, in the order of their names. The root
+// is the oldest leader of a session whose parent is not of the tree; a tree
+// with processes of a session that has lost its leader has lost its root.
+func (h *Host) Find() ([]Found, error) {
+	c := h.census(0)
+	if c.err != nil {
+		return nil, c.err
+	}
+	names := map[string]bool{}
+	for _, name := range c.owner {
+		names[name] = true
+	}
+	var found []Found
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		tree := Found{Name: name, Root: h.root(c, name)}
+		for _, stat := range c.of(name) {
+			tree.PIDs = append(tree.PIDs, stat.PID)
+		}
+		slices.Sort(tree.PIDs)
+		found = append(found, tree)
+	}
+	return found, nil
+}
+
+func (h *Host) root(c *census, name string) ID {
+	var root ID
+	for _, stat := range c.of(name) {
+		if _, ok := c.living[stat.Session]; !ok {
+			return ID{}
+		}
+		if root.PID == 0 && stat.PID == stat.Session && c.owner[stat.PPID] != name {
+			root = ID{PID: stat.PID, StartTime: stat.StartTime, BootID: h.bootID}
+		}
+	}
+	return root
+}

@@ -1,0 +1,235 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
+	"hotseat.dev/hotseat/launcher/internal/machine/process/exits"
+	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+)
+
+// ErrNameTaken is returned for a name whose tree has not been ended by Stop or
+// Kill.
+var ErrNameTaken = errors.New("the name has a process already")
+
+// ErrClosed is returned by calls on a Host that is closed.
+var ErrClosed = errors.New("the process host is closed")
+
+// Options of a Host.
+type Options struct {
+	// Mark names this launcher: unique on the machine, the same after a restart.
+	Mark string
+	// Cgroups keeps the groups of instances; the caller closes it after the Host.
+	Cgroups *cgroup.Manager
+	// ExitDir is the folder where `launcher init` records exits, and where the
+	// exits of orphans that this process reaps are recorded. Empty: none.
+	ExitDir string
+	// RecordWait bounds the wait for another process to record in ExitDir an exit
+	// that it reaps. 0: only this process records exits; then the end of an adopted
+	// process that is no child is told at once, without its exit code.
+	RecordWait time.Duration
+	// ScratchDir holds the folders that commands are given with Command.Scratch.
+	// Empty, or a path that is too long for the addresses of sockets: commands are
+	// given none.
+	ScratchDir string
+	// Logger is told of failures in the background: strays that cannot be reaped,
+	// and folders of ended trees that cannot be removed.
+	Logger *slog.Logger
+}
+
+// Host runs the process trees of one launcher.
+type Host struct {
+	opts     Options
+	bootID   string
+	null     *os.File
+	recorder *exits.Recorder // nil without ExitDir
+
+	open     context.Context //nolint:containedctx // the Host's own life, ended by Close
+	shut     context.CancelFunc
+	watchers sync.WaitGroup
+
+	mu        sync.Mutex
+	processes map[string]*Process // by name; nil while one is being started
+	oomSeen   uint64              // deaths for want of memory in the launcher's own group
+}
+
+// NewHost makes this process the reaper of its orphaned descendants
+// (PR_SET_CHILD_SUBREAPER) for good. Orphans that ended are reaped at once;
+// children that other code of this process started with os/exec, in the launcher's
+// own session, are left to that code. Descriptors that this process inherited
+// beyond the first three are not passed on to children.
+func NewHost(opts Options) (*Host, error) {
+	if !validName(opts.Mark) {
+		return nil, fmt.Errorf("cannot make a process host: invalid mark %q", opts.Mark)
+	}
+	h := &Host{opts: opts, processes: map[string]*Process{}}
+	var err error
+	if h.bootID, err = procfs.BootID(); err != nil {
+		return nil, fmt.Errorf("cannot make a process host: %w", err)
+	}
+	if opts.ExitDir != "" {
+		if h.recorder, err = exits.NewRecorder(opts.ExitDir, h.bootID); err != nil {
+			return nil, fmt.Errorf("cannot make a process host: %w", err)
+		}
+	}
+	if opts.ScratchDir != "" && h.scratch("") == "" {
+		opts.Logger.Info("engines leave their sockets in the temporary folder: this path is too long for sockets", "folder", opts.ScratchDir)
+	}
+	if h.null, err = os.OpenFile(os.DevNull, os.O_RDWR, 0); err != nil {
+		return nil, fmt.Errorf("cannot make a process host: %w", err)
+	}
+	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		opts.Logger.Warn("children may inherit descriptors", "error", err) // Linux before 5.11
+	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		h.null.Close()
+		return nil, fmt.Errorf("cannot become the reaper of orphans: %w", err)
+	}
+	if err := h.dropHelperGroups(); err != nil {
+		opts.Logger.Warn("cannot remove control groups of an earlier launcher's helpers", "error", err)
+	}
+	h.oomSeen, _ = opts.Cgroups.OOMKills()
+	h.open, h.shut = context.WithCancel(context.Background())
+	h.watchers.Add(1)
+	go h.reapOnSignal()
+	return h, nil
+}
+
+// reapOnSignal reaps strays whenever the kernel tells of an ended child.
+func (h *Host) reapOnSignal() {
+	defer h.watchers.Done()
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, syscall.SIGCHLD)
+	defer signal.Stop(ended)
+	for {
+		h.reapStrays()
+		select {
+		case <-ended:
+		case <-h.open.Done():
+			return
+		}
+	}
+}
+
+func (h *Host) reapStrays() {
+	var errs []error
+	err := children.reapStrays(func(stat procfs.Stat, status syscall.WaitStatus) {
+		if h.recorder != nil {
+			errs = append(errs, h.recorder.Record(stat.PID, stat.StartTime, status))
+		}
+	})
+	if err := errors.Join(append(errs, err)...); err != nil {
+		h.opts.Logger.Error("cannot reap orphans", "error", err)
+	}
+}
+
+// Close stops watching, and waits for the goroutines that watch. Children run on: a
+// later Host can adopt them.
+func (h *Host) Close() error {
+	h.mu.Lock()
+	h.shut()
+	for _, p := range h.processes {
+		if p != nil {
+			p.handle.close()
+		}
+	}
+	h.mu.Unlock()
+	h.watchers.Wait()
+	return h.null.Close()
+}
+
+// Run runs a short command with the launcher's environment and returns what it
+// wrote to both outputs. The command, with the processes of its session, is killed
+// when ctx ends.
+func (h *Host) Run(ctx context.Context, path string, args ...string) ([]byte, error) {
+	var output bytes.Buffer
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Stdout, cmd.Stderr = &output, &output
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = time.Second
+	pid, err := children.fork(func() (int, error) {
+		if err := cmd.Start(); err != nil {
+			return 0, err
+		}
+		return cmd.Process.Pid, nil
+	})
+	if err == nil {
+		err = cmd.Wait()
+		children.release(pid)
+	}
+	if err != nil {
+		return output.Bytes(), fmt.Errorf("cannot run %s: %w", path, err)
+	}
+	return output.Bytes(), nil
+}
+
+// reserve keeps a name for a process that is being started or adopted.
+func (h *Host) reserve(name string) error {
+	if !validName(name) {
+		return fmt.Errorf("invalid name %q", name)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open.Err() != nil {
+		return ErrClosed
+	}
+	if _, taken := h.processes[name]; taken {
+		return ErrNameTaken
+	}
+	h.processes[name] = nil
+	return nil
+}
+
+// free gives a reserved name back.
+func (h *Host) free(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.processes, name)
+}
+
+// keep files a process under its reserved name, and watches it.
+func (h *Host) keep(p *Process) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.open.Err() != nil {
+		return ErrClosed
+	}
+	h.processes[p.name] = p
+	h.watchers.Add(1)
+	go p.watch()
+	return nil
+}
+
+// forget frees the name of a process whose tree is gone.
+func (h *Host) forget(p *Process) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.processes[p.name] == p {
+		delete(h.processes, p.name)
+	}
+}
+
+// oomRose says whether more processes died for want of memory in the launcher's own
+// group since the last call.
+func (h *Host) oomRose() bool {
+	n, _ := h.opts.Cgroups.OOMKills()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	rose := n > h.oomSeen
+	h.oomSeen = n
+	return rose
+}

@@ -1,0 +1,53 @@
+// Package reaper reaps children that have ended, one by one and by their id,
+// so that the caller can leave some to their owners.
+package reaper
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+)
+
+// Reap reaps the ended children of this process, except those that skip is true of,
+// and calls tell with each one's last stat and wait status. It returns how many
+// were reaped.
+func Reap(skip func(procfs.Stat) bool, tell func(procfs.Stat, syscall.WaitStatus)) (reaped int, err error) {
+	pids, err := procfs.Children()
+	if err != nil {
+		return 0, fmt.Errorf("cannot list children: %w", err)
+	}
+	var errs []error
+	for _, pid := range pids {
+		stat, err := procfs.Read(pid)
+		if err != nil || stat.Alive() || skip(stat) {
+			continue
+		}
+		status, ok, err := Wait(pid)
+		if ok {
+			reaped++
+			tell(stat, status)
+		}
+		errs = append(errs, err)
+	}
+	return reaped, errors.Join(errs...)
+}
+
+// Wait reaps one child if that has ended; ok is false when it has not, or when the
+// process is no child.
+func Wait(pid int) (status syscall.WaitStatus, ok bool, err error) {
+	for {
+		got, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+			continue
+		case errors.Is(err, syscall.ECHILD):
+			return 0, false, nil
+		case err != nil:
+			return 0, false, os.NewSyscallError("wait4", err)
+		}
+		return status, got == pid, nil
+	}
+}

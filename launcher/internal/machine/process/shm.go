@@ -1,0 +1,54 @@
+package process
+
+import (
+	"bufio"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+)
+
+// shmFolder is where POSIX shared memory and semaphores are files (shm_overview(7)).
+const shmFolder = "/dev/shm/"
+
+// shmPrefixes are how Python's multiprocessing names its shared memory and its
+// semaphores (Lib/multiprocessing/shared_memory.py, synchronize.py); a random
+// part follows. Its resource tracker removes them, unless it is killed as well.
+var shmPrefixes = []string{"psm_", "sem.mp-"}
+
+// sharedMemory lists the files of shared memory that processes have mapped, and
+// that nobody removes once these processes are killed.
+func sharedMemory(processes []procfs.Stat) []string {
+	seen := map[string]bool{}
+	for _, p := range processes {
+		maps, err := os.Open("/proc/" + strconv.Itoa(p.PID) + "/maps")
+		if err != nil {
+			continue // the process has ended
+		}
+		lines := bufio.NewScanner(maps)
+		for lines.Scan() {
+			if at := strings.Index(lines.Text(), shmFolder); at >= 0 {
+				seen[lines.Text()[at:]] = true
+			}
+		}
+		_ = maps.Close() // only read
+	}
+	var out []string
+	for path := range seen {
+		for _, prefix := range shmPrefixes {
+			if strings.HasPrefix(filepath.Base(path), prefix) && filepath.Dir(path)+"/" == shmFolder {
+				out = append(out, path)
+			}
+		}
+	}
+	return out
+}
+
+// removeAll removes files that may be gone already.
+func removeAll(paths []string) {
+	for _, path := range paths {
+		_ = os.Remove(path) // gone already, or not ours: a leftover at worst
+	}
+}

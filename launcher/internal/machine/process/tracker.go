@@ -1,0 +1,47 @@
+package process
+
+import (
+	"context"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+)
+
+// resourceTracker is in the command line of the process that removes the shared
+// memory and semaphores of Python's multiprocessing when all that used them have
+// ended (Lib/multiprocessing/resource_tracker.py). It alone knows of shared memory
+// that no living process has mapped.
+const resourceTracker = "multiprocessing.resource_tracker"
+
+// tidyTime is the time that a resource tracker gets for that.
+const tidyTime = time.Second
+
+// killUsers kills the processes seen of a tree except resource trackers, and waits
+// for the trackers to tidy up and end. Without a tracker it does nothing. Errors do
+// not matter here: the kill of the whole tree follows.
+func killUsers(ctx context.Context, seen []procfs.Stat) {
+	var users, trackers []procfs.Stat
+	for _, stat := range seen {
+		if cmdline, _ := os.ReadFile("/proc/" + strconv.Itoa(stat.PID) + "/cmdline"); strings.Contains(string(cmdline), resourceTracker) {
+			trackers = append(trackers, stat)
+		} else {
+			users = append(users, stat)
+		}
+	}
+	if len(trackers) == 0 {
+		return
+	}
+	members, _ := hold(users)
+	for _, m := range members {
+		_ = m.signal(syscall.SIGKILL)
+	}
+	waitAll(ctx, members)
+	ctx, cancel := context.WithTimeout(ctx, tidyTime)
+	defer cancel()
+	members, _ = hold(trackers)
+	waitAll(ctx, members)
+}

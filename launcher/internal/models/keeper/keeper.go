@@ -1,0 +1,263 @@
+// Package keeper is what a launcher that serves does with a store of models: it
+// pulls and removes them when it is asked to, and shows what there is.
+//
+// What the store has is read from the disk, where other processes change it too;
+// only the pulls of this process are remembered. The store is owned while a pull or
+// a removal runs, and free for others otherwise.
+package keeper
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sync/singleflight"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Options of a Keeper. Everything is required.
+type Options struct {
+	Dir   string
+	Limit int64 // bytes; 0: as many as the disk has
+	// Retention is that of models of which nobody has said any.
+	Retention modelstore.Retention
+	Marks     modelstore.Watermarks
+	Program   []string  // modelfetch and its flags
+	Stderr    io.Writer // of modelfetch
+	// Start starts modelfetch, see modelpull.Options.
+	Start func(modelfetch *exec.Cmd) (end func() (oomKilled bool), err error)
+	// Pulled is told of each pull when it is over: "done", "there", "cancelled", or
+	// the reason of a failure; and how much has come over the network.
+	Pulled func(outcome string, networkBytes int64)
+	// Evicted is told of each model that had to go: why, see modelstore.Eviction, and how
+	// many bytes became free.
+	Evicted func(why string, bytes int64)
+	// Room is how many bytes may be read into main memory beside so many that it is to go on
+	// holding; see pagecache.Room.
+	Room   func(held int64) (int64, error)
+	Logger *slog.Logger
+}
+
+// Keeper keeps the models of a store.
+type Keeper struct {
+	modelstore.Reader
+	opts Options
+
+	ctx     context.Context //nolint:containedctx // the life of the keeper and its pulls
+	cancel  context.CancelCauseFunc
+	tasks   sync.WaitGroup
+	owning  owning
+	warming chan struct{}      // held while a model is read into main memory
+	proving singleflight.Group // by what is shown to the source of a version that is asked whether it may be read
+
+	mu      sync.Mutex
+	closing bool
+	pulls   map[string]*pull     // admitted and not over, by the id of the version
+	failed  map[string]failure   // what this launcher could not fetch, by the id of the version
+	proved  map[string]time.Time // when a source has let the launcher itself read a private version, by its id
+	held    map[string]string    // how much of a version main memory held at the last look, by its id
+	changed chan struct{}        // closed and replaced when anything changes
+}
+
+// failure is why a version was not fetched.
+type failure struct {
+	manifest fetchapi.Manifest
+	ref      string // by which it was wanted
+	holder   string
+	cause    string
+	reason   string
+}
+
+// New makes a keeper, and the folder where it is missing.
+func New(o Options) (*Keeper, error) {
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return nil, err
+	}
+	r, err := modelstore.Read(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	k := &Keeper{Reader: *r, opts: o, pulls: map[string]*pull{}, failed: map[string]failure{}, proved: map[string]time.Time{}, held: map[string]string{}, changed: make(chan struct{}), warming: make(chan struct{}, 1)}
+	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention, Marks: o.Marks}, turn: make(chan struct{}, 1)}
+	k.ctx, k.cancel = context.WithCancelCause(context.Background())
+	k.tasks.Go(func() { k.warmWanted("") })
+	k.tasks.Go(k.lookAgainAndAgain)
+	watch, err := fsnotify.NewWatcher()
+	if err != nil {
+		o.Logger.Warn("watchers of models do not hear at once of what other processes change", "error", err)
+		return k, nil
+	}
+	k.tasks.Go(func() { k.follow(watch) })
+	return k, nil
+}
+
+// errClosing is why pulls end with the launcher.
+var errClosing = launcher.Unavailablef("the launcher is closing; what was fetched stays, and the next pull goes on from there")
+
+// End ends the pulls, so that who waits for one is answered, and takes no more.
+func (k *Keeper) End() {
+	k.mu.Lock()
+	k.closing = true
+	k.mu.Unlock()
+	k.cancel(errClosing)
+}
+
+// Close is End, and waits for the pulls.
+func (k *Keeper) Close() error {
+	k.End()
+	k.tasks.Wait()
+	return nil
+}
+
+// follow tells the watchers of what other processes do to the store.
+func (k *Keeper) follow(watch *fsnotify.Watcher) {
+	defer watch.Close()
+	for {
+		for _, dir := range append(k.Shown(), k.opts.Dir) {
+			if err := watch.Add(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+				k.opts.Logger.Warn("cannot watch a folder of the model store", "folder", dir, "error", err)
+			}
+		}
+		k.notify()
+		select {
+		case <-watch.Events:
+		case <-watch.Errors: //nolint:errcheck // events were lost: the watchers look anew all the same
+		case <-k.ctx.Done():
+			return
+		}
+	}
+}
+
+// notify has everybody look who waits for a change.
+func (k *Keeper) notify() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.notifyLocked()
+}
+
+func (k *Keeper) notifyLocked() {
+	close(k.changed)
+	k.changed = make(chan struct{})
+}
+
+// Changed gives a channel that is closed when anything has changed since this call.
+func (k *Keeper) Changed() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.changed
+}
+
+// ownTime is how long a pull or a removal waits for another process that owns the
+// store.
+const ownTime = 10 * time.Second
+
+// owning is the ownership of the store, which the pulls and removals of this process
+// share.
+type owning struct {
+	options modelstore.Options
+	turn    chan struct{} // held while the store is opened or closed, for which one may have to wait
+	store   *modelstore.Store
+	users   int
+}
+
+// take gives the store, opening it for the first user. Each calls release once.
+func (o *owning) take(ctx context.Context) (store *modelstore.Store, release func() error, err error) {
+	ctx, stop := context.WithTimeout(ctx, ownTime)
+	defer stop()
+	if err := o.lock(ctx); err != nil {
+		return nil, nil, err
+	}
+	defer o.unlock()
+	if o.users == 0 {
+		if o.store, err = o.open(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	o.users++
+	return o.store, func() error {
+		o.turn <- struct{}{}
+		defer o.unlock()
+		if o.users--; o.users > 0 {
+			return nil
+		}
+		return o.store.Close()
+	}, nil
+}
+
+func (o *owning) lock(ctx context.Context) error {
+	select {
+	case o.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return launcher.Conflictf("the model store is busy: %w", context.Cause(ctx))
+	}
+}
+
+func (o *owning) unlock() { <-o.turn }
+
+// open opens the store, waiting for another owner, such as launcher pull.
+func (o *owning) open(ctx context.Context) (*modelstore.Store, error) {
+	again := time.NewTicker(100 * time.Millisecond)
+	defer again.Stop()
+	for {
+		store, err := modelstore.Open(o.options)
+		locked, busy := errors.AsType[*modelstore.LockedError](err)
+		if err == nil {
+			return store, nil
+		}
+		if !busy {
+			return nil, launcher.Storagef("%w", err)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return nil, launcher.Conflictf("%w", locked)
+		}
+	}
+}
+
+// Model shows a version as it is on the disk.
+func Model(r *modelstore.Reader, v modelstore.Version) launcherapi.Model {
+	m := describe(&v.Manifest)
+	m.ID, m.State, m.Path, m.WantedBy = v.Key, launcherapi.ModelReady, r.Files(v.Key), v.WantedBy()
+	m.Refs = slices.Sorted(maps.Keys(v.Refs()))
+	m.LRUBy, m.Retention, m.PrivateBy, m.WarmBy = v.LRUBy(), string(v.Retention()), v.PrivateBy(), v.WarmBy()
+	if published := v.Published; !published.IsZero() {
+		m.Published = &published
+	}
+	if used := v.LastUse; !used.IsZero() {
+		m.LastUsed = &used
+	}
+	if v.Damage != nil {
+		m.State, m.Reason = launcherapi.ModelDamaged, v.Damage.Error()
+	} else if modelstore.FromHub(&v.Manifest) {
+		m.HubCache = r.HubCache()
+	}
+	if _, partial := errors.AsType[*modelstore.PartialError](v.Damage); partial {
+		m.State, m.Path = launcherapi.ModelPartial, ""
+	}
+	return m
+}
+
+func describe(m *fetchapi.Manifest) launcherapi.Model {
+	lacks := m.Lacks("")
+	return launcherapi.Model{
+		ID: m.Key(), URI: m.URI, Ref: m.Ref, Revision: m.Revision, Digest: m.Digest(), Bytes: m.Bytes(), Files: len(m.Files),
+		Include: m.Include, Exclude: m.Exclude, Lacks: lacks[:min(maxLacks, len(lacks))],
+	}
+}
+
+// maxLacks is how many of the files that a selection lacks are shown.
+const maxLacks = 10

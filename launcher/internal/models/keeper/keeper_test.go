@@ -1,0 +1,314 @@
+package keeper
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/machine/pagecache"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// childEnv makes the test binary a program that fetches, and that does what the
+// variable says.
+const childEnv = "MODELS_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(childEnv); how != "" {
+		fetch(how, json.NewEncoder(os.Stdout), json.NewDecoder(os.Stdin))
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// announced is the model of an address, whose weights are the address.
+func announced(uri string) *fetchapi.Manifest {
+	sum := sha256.Sum256([]byte(uri))
+	return &fetchapi.Manifest{URI: uri, Revision: "1", Files: []fetchapi.File{{Path: "a", Size: int64(len(uri)), SHA256: hex.EncodeToString(sum[:])}}}
+}
+
+func fetch(how string, out *json.Encoder, in *json.Decoder) {
+	asked := os.Args[len(os.Args)-1]
+	switch how {
+	case "asks for a token", "lets all read", "refuses all", "is away":
+		source(how, out, in)
+		return
+	}
+	if how == "silent" {
+		_ = in.Decode(&fetchapi.Line{}) // until the end of the input
+		return
+	}
+	m := announced(asked)
+	switch how {
+	case "slow, of no version":
+		m.Revision = ""
+	case "cut off":
+		m.Revision = "0"
+	}
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: m})
+	var told fetchapi.Line
+	if in.Decode(&told) != nil {
+		return
+	}
+	if told.Type == fetchapi.TypeProve {
+		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeProved})
+		return
+	}
+	if how == "slow" || how == "slow, of no version" {
+		_ = in.Decode(&fetchapi.Line{})
+		return
+	}
+	if how == "cut off" {
+		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonUnavailable, Detail: "it was cut off"}})
+		return
+	}
+	if gate, held := strings.CutPrefix(how, "once somebody writes to "); held {
+		_, _ = os.ReadFile(gate)
+	}
+	_ = os.WriteFile(filepath.Join(told.Staging, announced(asked).Files[0].SHA256), []byte(asked), 0o600)
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced(asked)})
+}
+
+// source is one that is asked whether a model may be read.
+func source(how string, out *json.Encoder, in *json.Decoder) {
+	var told fetchapi.Line
+	if slices.Contains(os.Args, "--credentials") && in.Decode(&told) != nil {
+		return
+	}
+	if how == "is away" {
+		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonUnavailable, Detail: "nobody answers"}})
+		return
+	}
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced("x://m")})
+	var ask fetchapi.Line
+	if in.Decode(&ask) != nil || ask.Type != fetchapi.TypeProve {
+		return
+	}
+	if how == "lets all read" || how == "asks for a token" && told.Credentials["HF_TOKEN"] == "right" {
+		_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeProved})
+		return
+	}
+	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonAccessDenied, Detail: "the hub says no"}})
+}
+
+// by makes a keeper whose models are fetched as the word says.
+func by(t *testing.T, how string) (*Keeper, *[]string) {
+	t.Helper()
+	return keeps(t, how, filepath.Join(t.TempDir(), "models"))
+}
+
+// keeps is by, with models in that folder.
+func keeps(t *testing.T, how, dir string) (*Keeper, *[]string) {
+	t.Helper()
+	return keepsWithin(t, how, dir, pagecache.Room)
+}
+
+// keepsWithin is keeps, with so much room in main memory.
+func keepsWithin(t *testing.T, how, dir string, room func(held int64) (int64, error)) (*Keeper, *[]string) {
+	t.Helper()
+	t.Setenv(childEnv, how)
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	var outcomes []string
+	k, err := New(Options{
+		Dir: dir, Program: []string{exe}, Stderr: io.Discard,
+		Pulled: func(outcome string, _ int64) { outcomes = append(outcomes, outcome) }, Evicted: func(string, int64) {}, Room: room, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, k.Close()) })
+	return k, &outcomes
+}
+
+func TestACallThatIsBrokenOffBeforeTheSourceHasAnsweredEndsItsFetch(t *testing.T) {
+	k, outcomes := by(t, "silent")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err := k.Pull(ctx, launcherapi.ModelRequest{URI: "x://m"})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, []string{"cancelled"}, *outcomes)
+}
+
+func TestTheEndOfTheKeeperEndsItsFetches(t *testing.T) {
+	k, outcomes := by(t, "slow")
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.ModelDownloading, m.State)
+	require.NoError(t, k.Close())
+	assert.Equal(t, []string{"cancelled"}, *outcomes)
+	_, err = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	assert.Equal(t, launcherapi.CodeUnavailable, launcher.CodeOf(err))
+}
+
+func TestTheStoreIsFreeForOthersWhileNothingIsFetched(t *testing.T) {
+	k, _ := by(t, "slow")
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	require.NoError(t, err)
+	_, err = modelstore.Open(modelstore.Options{Dir: k.opts.Dir})
+	var locked *modelstore.LockedError
+	require.ErrorAs(t, err, &locked)
+	_, err = k.Remove(t.Context(), m.ID, "")
+	require.NoError(t, err)
+	other, err := modelstore.Open(modelstore.Options{Dir: k.opts.Dir})
+	require.NoError(t, err)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = k.Pull(ctx, launcherapi.ModelRequest{URI: "x://m"})
+	assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%v", err)
+	require.NoError(t, other.Close())
+}
+
+func TestAFetchThatIsDoneIsThere(t *testing.T) {
+	k, _ := by(t, "right")
+	changed := k.Changed()
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	require.NoError(t, err)
+	<-changed
+	await(t, k, m.ID, launcherapi.ModelReady)
+	again, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.ModelReady, again.State)
+}
+
+func TestWhatAHolderFetchesIsRemovedByNobodyElse(t *testing.T) {
+	for _, how := range []string{"slow", "slow, of no version"} {
+		k, _ := by(t, how)
+		m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"})
+		require.NoError(t, err)
+		_, err = k.Remove(t.Context(), m.ID, "")
+		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%s: %v", how, err)
+		require.ErrorContains(t, err, "wanted by pool")
+		_, err = k.Remove(t.Context(), m.ID, "other")
+		require.NoError(t, err)
+		m, err = k.Get(m.ID)
+		require.NoError(t, err)
+		assert.Equal(t, launcherapi.ModelDownloading, m.State)
+		_, err = k.Remove(t.Context(), m.ID, "pool")
+		require.NoError(t, err)
+		_, err = k.Get(m.ID)
+		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err), "%v", err)
+	}
+}
+
+// A pull is over a moment after the store has given up its fetch: another may have begun
+// by then.
+func TestAPullThatIsOverTakesNothingFromTheOneThatCameAfterIt(t *testing.T) {
+	k, _ := by(t, "slow")
+	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	require.NoError(t, err)
+	k.mu.Lock()
+	first := k.pulls[m.ID]
+	k.mu.Unlock()
+	starting, start, second := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	k.opts.Start = func(modelfetch *exec.Cmd) (func() bool, error) {
+		close(starting)
+		<-start
+		return func() bool { return false }, modelfetch.Start()
+	}
+	go func() {
+		_, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+		second <- err
+	}()
+	<-starting
+	k.owning.turn <- struct{}{} // which the first needs to give the store back
+	first.cancel(errors.New("its source is away"))
+	staging := filepath.Join(k.opts.Dir, "staging", m.ID)
+	require.Eventually(t, func() bool { _, err := os.Stat(staging); return err != nil }, 30*time.Second, time.Millisecond)
+	close(start)
+	require.NoError(t, <-second)
+	<-k.owning.turn
+	<-first.over
+	m, err = k.Get(m.ID)
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.ModelDownloading, m.State, m.Reason)
+	_, err = k.Remove(t.Context(), m.ID, "")
+	require.NoError(t, err)
+}
+
+func TestAPullWhoseModelIsRemovedBeforeItsAnswerSaysSo(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "models")
+	s, err := modelstore.Open(modelstore.Options{Dir: dir})
+	require.NoError(t, err)
+	f, err := s.Admit(announced("x://m"), modelstore.Want{})
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), announced("x://m").Files[0].SHA256), []byte("x://m"), 0o600))
+	v, err := f.Publish(announced("x://m"))
+	require.NoError(t, err)
+	require.NoError(t, s.Close())
+	k, _ := keeps(t, "right", dir)
+	k.opts.Pulled = func(string, int64) { assert.NoError(t, os.RemoveAll(filepath.Dir(k.Files(v.Key)))) }
+	_, err = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
+	assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "not_found would be said of its source: %v", err)
+}
+
+func TestWhatCouldNotBeFetchedIsToldUntilItsHolderWantsAnotherVersion(t *testing.T) {
+	for _, other := range []string{"", "other"} {
+		k, _ := by(t, "cut off")
+		_, _ = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"}) // its answer may come before the failure
+		failed := announced("x://m")
+		failed.Revision = "0"
+		await(t, k, failed.Key(), launcherapi.ModelFailed)
+		t.Setenv(childEnv, "right")
+		m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: cmp.Or(other, "pool")})
+		require.NoError(t, err)
+		await(t, k, m.ID, launcherapi.ModelReady)
+		all, err := k.List()
+		require.NoError(t, err)
+		told := 1
+		if other != "" {
+			told = 2
+		}
+		assert.Len(t, all.Models, told, "%q", other)
+	}
+}
+
+func TestWhatCouldNotBeFetchedIsToldUntilItsHolderRemovesIt(t *testing.T) {
+	k, _ := by(t, "cut off")
+	_, _ = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"}) // its answer may come before the failure
+	m := announced("x://m")
+	m.Revision = "0"
+	await(t, k, m.Key(), launcherapi.ModelFailed)
+	_, err := k.Remove(t.Context(), m.Key(), "other")
+	require.NoError(t, err)
+	told, err := k.Get(m.Key())
+	require.NoError(t, err)
+	assert.Equal(t, launcherapi.ModelFailed, told.State)
+	assert.Equal(t, []string{"pool"}, told.WantedBy)
+	_, err = k.Remove(t.Context(), m.Key(), "pool")
+	require.NoError(t, err)
+	_, err = k.Get(m.Key())
+	assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err), "%v", err)
+}
+
+// await waits until a model is in a state.
+func await(t *testing.T, k *Keeper, id, state string) {
+	t.Helper()
+	for {
+		changed := k.Changed()
+		m, err := k.Get(id)
+		require.NoError(t, err)
+		if m.State == state {
+			return
+		}
+		<-changed
+	}
+}

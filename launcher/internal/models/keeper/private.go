@@ -1,0 +1,167 @@
+package keeper
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/models/modelpull"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
+	"hotseat.dev/hotseat/spec/fetchapi"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Bounds of proofs: how long one counts without the source's being asked again, how long
+// one counts whose source cannot be asked, and how long asking takes at most.
+const (
+	proofFresh = time.Hour
+	proofLasts = 30 * 24 * time.Hour
+	proveTime  = 30 * time.Second
+)
+
+// MayRead says whether somebody may read a version: anybody may one that is not
+// private; of one that is, its source has to let him read it, by the credentials among
+// his environment's variables or, where there are none, by the launcher's own. The error
+// says what would be right: code forbidden where the source refuses him.
+//
+// An answer counts for an hour. Where the source cannot be asked, an earlier one counts
+// for 30 days: models are kept near so that they are served without their source.
+func (k *Keeper) MayRead(v modelstore.Version, env func(name string) string) error {
+	if !v.Private() {
+		return nil
+	}
+	credentials := fetchapi.FromEnvironment(v.Manifest.URI, env)
+	proof := k.proofOf(v.Key, credentials)
+	if before, proved := proof.when(); proved && time.Since(before) < proofFresh {
+		return nil
+	}
+	_, err, _ := k.proving.Do(cmp.Or(proof.path, proof.key), func() (any, error) { // many ask for one model at once
+		return nil, k.prove(v, credentials, proof)
+	})
+	return err
+}
+
+// prove has the source of a version asked whether it lets somebody read.
+func (k *Keeper) prove(v modelstore.Version, credentials fetchapi.Credentials, proof proof) error {
+	ctx, stop := context.WithTimeout(k.ctx, proveTime)
+	defer stop()
+	before, proved := proof.when()
+	if proved && time.Since(before) < proofFresh { // since somebody else has asked
+		return nil
+	}
+	uri := v.Manifest.URI
+	if modelstore.FromHub(&v.Manifest) {
+		uri += "@" + v.Manifest.Revision
+	}
+	err := modelpull.Prove(ctx, modelpull.Options{Program: k.opts.Program, URI: uri, Selection: v.Manifest.Selection, Credentials: credentials, Stderr: k.opts.Stderr, Start: k.opts.Start})
+	cause := causeOf(err)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err, cause = fmt.Errorf("it has not answered within %v", proveTime), fetchapi.ReasonUnavailable
+	}
+	switch {
+	case err == nil:
+		proof.note()
+		return nil
+	case cause == fetchapi.ReasonAccessDenied, cause == fetchapi.ReasonNotFound: // of what he may not read some say that there is none
+		proof.drop()
+		return &launcher.Error{
+			Code: launcherapi.CodeForbidden, FailureCause: fetchapi.ReasonAccessDenied, Cause: err,
+			Detail: fmt.Sprintf("the model %s is private: whoever has it served shows a right of his own to its source, which says: %v. Set %s in the instance's env_vars or in the launcher's environment", v.Manifest.URI, err, fetchapi.Takes(v.Manifest.URI)),
+		}
+	case proved && time.Since(before) < proofLasts:
+		k.opts.Logger.Warn("a private model is served by an earlier proof of the right to it: its source cannot be asked", "uri", v.Manifest.URI, "proved", before, "error", err)
+		return nil
+	default:
+		return &launcher.Error{
+			Code: codes[cause], FailureCause: cause, Cause: err,
+			Detail: fmt.Sprintf("the model %s is private, and its source cannot be asked whether it may be read: %v", v.Manifest.URI, err),
+		}
+	}
+}
+
+// proofsDir is the folder of a store with the proofs: empty files, whose names tell only
+// who knows the credentials of what they are, and whose times tell of when.
+const proofsDir = "proofs"
+
+// proof is that a source has let somebody read a version.
+type proof struct {
+	keeper *Keeper
+	path   string // empty: by the launcher's own credentials, which others who read the store may not have
+	key    string // of the version
+}
+
+func (k *Keeper) proofOf(key string, by fetchapi.Credentials) proof {
+	if by == nil {
+		return proof{keeper: k, key: key}
+	}
+	h := sha256.New()
+	fmt.Fprintf(h, "%q\n", key)
+	for _, name := range slices.Sorted(maps.Keys(by)) {
+		fmt.Fprintf(h, "%q %q\n", name, by[name])
+	}
+	return proof{keeper: k, key: key, path: filepath.Join(k.opts.Dir, proofsDir, hex.EncodeToString(h.Sum(nil)))}
+}
+
+// when tells of the last proof, if there was one.
+func (p proof) when() (when time.Time, proved bool) {
+	if p.path == "" {
+		p.keeper.mu.Lock()
+		defer p.keeper.mu.Unlock()
+		when, proved = p.keeper.proved[p.key]
+		return when, proved
+	}
+	info, err := os.Stat(p.path)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return info.ModTime(), true
+}
+
+// note notes one that was given now, and throws those away that count no more.
+func (p proof) note() {
+	if p.path == "" {
+		p.keeper.mu.Lock()
+		defer p.keeper.mu.Unlock()
+		p.keeper.proved[p.key] = time.Now()
+		return
+	}
+	dir := filepath.Dir(p.path)
+	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = os.WriteFile(p.path, nil, 0o600)
+	}
+	if err == nil {
+		err = os.Chtimes(p.path, time.Time{}, time.Now())
+	}
+	all, failed := os.ReadDir(dir)
+	for _, e := range all {
+		if info, gone := e.Info(); gone == nil && time.Since(info.ModTime()) > proofLasts {
+			failed = errors.Join(failed, os.Remove(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err = errors.Join(err, failed); err != nil { // the source is asked again the next time
+		p.keeper.opts.Logger.Warn("cannot note that a source has let a model be read", "error", err)
+	}
+}
+
+// drop takes one back.
+func (p proof) drop() {
+	if p.path == "" {
+		p.keeper.mu.Lock()
+		defer p.keeper.mu.Unlock()
+		delete(p.keeper.proved, p.key)
+		return
+	}
+	if err := os.Remove(p.path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		p.keeper.opts.Logger.Error("a proof that counts no more cannot be removed", "error", err)
+	}
+}

@@ -1,0 +1,95 @@
+package keeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"hotseat.dev/hotseat/launcher"
+	"hotseat.dev/hotseat/launcher/internal/machine/pagecache"
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+// Warm reads a version into main memory, as far as there is room without what runs
+// losing any of its own. One is read at a time. When ctx ends, so does the reading.
+//
+//	the version            effect
+//	is there, whole        read; what had no room is left
+//	is not whole           error, code conflict
+//	is not there           error, code not_found
+//
+// Whoever removes a version that is being read need not wait: its files are open.
+func (k *Keeper) Warm(ctx context.Context, id string) (launcherapi.WarmedModel, error) {
+	return k.warm(ctx, id, 0)
+}
+
+// warm is Warm that leaves so many bytes of other versions in main memory.
+func (k *Keeper) warm(ctx context.Context, id string, others int64) (launcherapi.WarmedModel, error) {
+	began := time.Now()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(k.ctx, func() { cancel(errClosing) })()
+	select {
+	case k.warming <- struct{}{}:
+		defer func() { <-k.warming }()
+	case <-ctx.Done():
+		return launcherapi.WarmedModel{}, context.Cause(ctx)
+	}
+	v, ok := k.Version(id)
+	if !ok {
+		return launcherapi.WarmedModel{}, notFound(&modelstore.NotFoundError{Dir: k.opts.Dir, Name: id})
+	}
+	if v.Damage != nil {
+		return launcherapi.WarmedModel{}, launcher.Conflictf("the model is not whole: %w", v.Damage)
+	}
+	room := func(held int64) (int64, error) { return k.opts.Room(held + others) }
+	fresh, err := pagecache.Warm(ctx, pagecache.Options{Paths: k.paths(&v), Room: room})
+	warmed := launcherapi.WarmedModel{ID: id, Bytes: v.Manifest.Bytes(), FreshBytes: fresh, TotalMS: time.Since(began).Milliseconds()}
+	full, left := errors.AsType[*pagecache.FullError](err)
+	switch {
+	case left:
+		warmed.LeftBytes = full.Left
+	case ctx.Err() != nil:
+		return warmed, context.Cause(ctx)
+	case err != nil:
+		return warmed, launcher.Storagef("cannot read the model: %w", err)
+	}
+	warmed.PageCacheBytes = k.look(id)
+	k.opts.Logger.Info("a model was read into main memory", "uri", v.Manifest.URI, "fresh_bytes", fresh, "left_bytes", warmed.LeftBytes)
+	return warmed, nil
+}
+
+// warmWanted has a version read, where somebody wants that in main memory. With no id it
+// has all such read, as after a start of the machine, when main memory holds nothing: those
+// that were used last come first, and give way to none of the others.
+func (k *Keeper) warmWanted(id string) {
+	all, err := k.Versions()
+	if err != nil {
+		k.opts.Logger.Warn("cannot look which models are to be in main memory", "error", err)
+	}
+	slices.SortFunc(all, func(a, b modelstore.Version) int { return b.LastUse.Compare(a.LastUse) })
+	var held int64
+	for _, v := range all {
+		if id != "" && v.Key != id || v.Damage != nil || !v.Warm() || k.ctx.Err() != nil {
+			continue
+		}
+		warmed, err := k.warm(k.ctx, v.Key, held)
+		if err != nil && k.ctx.Err() == nil {
+			k.opts.Logger.Warn("a model could not be read into main memory", "uri", v.Manifest.URI, "error", err)
+		}
+		held += *cmp.Or(warmed.PageCacheBytes, &warmed.FreshBytes)
+	}
+}
+
+// paths are those of a version's files, in the order of its manifest.
+func (k *Keeper) paths(v *modelstore.Version) []string {
+	all := make([]string, len(v.Manifest.Files))
+	for i, f := range v.Manifest.Files {
+		all[i] = filepath.Join(k.Files(v.Key), f.Path)
+	}
+	return all
+}

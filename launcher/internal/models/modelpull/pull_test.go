@@ -1,0 +1,339 @@
+package modelpull
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+// childEnv makes the test binary a program that fetches, of the name in it.
+const childEnv = "MODELPULL_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	if name := os.Getenv(childEnv); name != "" {
+		children[name](json.NewEncoder(os.Stdout), json.NewDecoder(os.Stdin))
+		return
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var weights = []byte("weights")
+
+func announced() *fetchapi.Manifest {
+	sum := sha256.Sum256(weights)
+	return &fetchapi.Manifest{URI: "x://m", Revision: "1", Files: []fetchapi.File{{Path: "a", Size: int64(len(weights)), SHA256: hex.EncodeToString(sum[:])}}}
+}
+
+func say(out *json.Encoder, line fetchapi.Line) {
+	if out.Encode(line) != nil {
+		os.Exit(1)
+	}
+}
+
+// fetch does what is right: it announces a manifest, and has the files there.
+func fetch(out *json.Encoder, in *json.Decoder, m *fetchapi.Manifest) {
+	say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: m})
+	fetchTold(out, in, m)
+}
+
+// fetchTold does what it is told of a manifest that it has announced.
+func fetchTold(out *json.Encoder, in *json.Decoder, m *fetchapi.Manifest) {
+	var told fetchapi.Line
+	if in.Decode(&told) != nil {
+		os.Exit(1)
+	}
+	if told.Type == fetchapi.TypeProve {
+		say(out, fetchapi.Line{Type: fetchapi.TypeProved})
+		os.Exit(0)
+	}
+	if err := os.WriteFile(filepath.Join(told.Staging, m.Files[0].SHA256), weights, 0o600); err != nil {
+		os.Exit(1)
+	}
+}
+
+// children are programs that take modelfetch's place.
+var children = map[string]func(out *json.Encoder, in *json.Decoder){
+	"right": func(out *json.Encoder, in *json.Decoder) {
+		fetch(out, in, announced())
+		say(out, fetchapi.Line{Type: fetchapi.TypeProgress, FetchedBytes: 7, NetworkBytes: 7, TotalBytes: 7})
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
+	},
+	"changes": func(out *json.Encoder, in *json.Decoder) {
+		before := announced()
+		before.Revision = "0"
+		fetch(out, in, before)
+		fetch(out, in, announced())
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
+	},
+	"a newer one": func(out *json.Encoder, in *json.Decoder) {
+		m := announced()
+		m.Revision = "2"
+		fetch(out, in, m)
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: m})
+	},
+	"hashes last": func(out *json.Encoder, in *json.Decoder) {
+		m := announced()
+		m.Revision, m.Files[0].SHA256 = "", ""
+		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: m})
+		var told fetchapi.Line
+		if in.Decode(&told) != nil || os.WriteFile(filepath.Join(told.Staging, announced().Files[0].SHA256), weights, 0o600) != nil {
+			os.Exit(1)
+		}
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
+	},
+	"something else": func(out *json.Encoder, in *json.Decoder) {
+		fetch(out, in, announced())
+		other := announced()
+		other.Revision = "2"
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: other})
+	},
+	"a larger file": func(out *json.Encoder, in *json.Decoder) {
+		fetch(out, in, announced())
+		other := announced()
+		other.Files[0].Size = 8
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: other})
+	},
+	"a name that leaves": func(out *json.Encoder, _ *json.Decoder) {
+		m := announced()
+		m.Files[0].Path = "../a"
+		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: m})
+	},
+	"nothing fetched": func(out *json.Encoder, in *json.Decoder) {
+		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+		_ = in.Decode(&fetchapi.Line{})
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
+	},
+	"done at once": func(out *json.Encoder, _ *json.Decoder) {
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
+	},
+	"proved unasked": func(out *json.Encoder, in *json.Decoder) {
+		fetch(out, in, announced())
+		say(out, fetchapi.Line{Type: fetchapi.TypeProved})
+	},
+	"proved at once":  func(out *json.Encoder, _ *json.Decoder) { say(out, fetchapi.Line{Type: fetchapi.TypeProved}) },
+	"no manifest":     func(out *json.Encoder, _ *json.Decoder) { say(out, fetchapi.Line{Type: fetchapi.TypeManifest}) },
+	"no reason":       func(out *json.Encoder, _ *json.Decoder) { say(out, fetchapi.Line{Type: fetchapi.TypeError}) },
+	"an unknown line": func(out *json.Encoder, _ *json.Decoder) { say(out, fetchapi.Line{Type: "hello"}) },
+	"no JSON":         func(*json.Encoder, *json.Decoder) { fmt.Println("hello") },
+	"an end":          func(*json.Encoder, *json.Decoder) {},
+	"an early end": func(out *json.Encoder, _ *json.Decoder) {
+		_ = os.Stdin.Close() // before it can be answered
+		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+	},
+	"a full disk": func(out *json.Encoder, in *json.Decoder) {
+		fetch(out, in, announced())
+		say(out, fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: "full"}})
+	},
+	"asks first": func(out *json.Encoder, in *json.Decoder) {
+		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
+		say(out, fetchapi.Line{Type: fetchapi.TypeNote, Text: "the source is asked"})
+		fetchTold(out, in, announced())
+		say(out, fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced()})
+	},
+	"is deaf": func(out *json.Encoder, in *json.Decoder) {
+		fetch(out, in, announced())
+		say(out, fetchapi.Line{Type: fetchapi.TypeNote, Text: "fetched"})
+		select {}
+	},
+}
+
+func ignore(fetchapi.Line) {}
+
+// by runs a pull with one of the children.
+func by(ctx context.Context, t *testing.T, s *modelstore.Store, child string, progress func(fetchapi.Line)) (Result, error) {
+	t.Helper()
+	return expecting(ctx, t, s, child, progress, Expected{})
+}
+
+func expecting(ctx context.Context, t *testing.T, s *modelstore.Store, child string, progress func(fetchapi.Line), e Expected) (Result, error) {
+	t.Helper()
+	t.Setenv(childEnv, child)
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	return Run(ctx, Options{Store: s, Program: []string{exe}, URI: "x://m", Expected: e, Stderr: io.Discard, Admitted: func(*fetchapi.Manifest) {}, Progress: progress})
+}
+
+func store(t *testing.T) (*modelstore.Store, string) {
+	t.Helper()
+	dir := t.TempDir()
+	s, err := modelstore.Open(modelstore.Options{Dir: dir})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s, dir
+}
+
+func TestWhatAChildFetchesIsPublishedOnce(t *testing.T) {
+	for _, child := range []string{"right", "changes"} {
+		s, _ := store(t)
+		r, err := by(t.Context(), t, s, child, ignore)
+		require.NoError(t, err)
+		assert.False(t, r.There)
+		require.NoError(t, s.Verify(r.Version.Key))
+		all, err := s.Versions()
+		require.NoError(t, err)
+		assert.Len(t, all, 1)
+		r, err = by(t.Context(), t, s, "right", ignore)
+		require.NoError(t, err)
+		assert.True(t, r.There)
+	}
+}
+
+// Between the manifest and the answer of its source a model may be removed that nothing
+// was to be fetched of.
+func TestAModelThatGoesWhileItsSourceIsAskedIsFetched(t *testing.T) {
+	for what, begin := range map[string]func(t *testing.T, s *modelstore.Store) (goes func() error){
+		"it was there": func(t *testing.T, s *modelstore.Store) func() error {
+			_, err := by(t.Context(), t, s, "right", ignore)
+			require.NoError(t, err)
+			return func() error { return s.Remove(announced().Key(), "") }
+		},
+		"somebody else fetched it": func(t *testing.T, s *modelstore.Store) func() error {
+			f, err := s.Admit(announced(), modelstore.Want{})
+			require.NoError(t, err)
+			return func() error { return f.GiveUp(true) }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s, _ := store(t)
+			goes, asked := begin(t, s), 0
+			r, err := expecting(t.Context(), t, s, "asks first", func(l fetchapi.Line) {
+				if asked++; asked == 1 {
+					assert.NoError(t, goes())
+				}
+			}, Expected{Bytes: int64(len(weights))})
+			require.NoError(t, err)
+			assert.False(t, r.There)
+			require.NoError(t, s.Verify(r.Version.Key))
+		})
+	}
+}
+
+// TestWhatIsSaidOfAVersionDoesNotHaveItsNameMeanThatAgain: a name means the version that it
+// was asked for last, and who says something else of the one that he has asks for nothing.
+func TestWhatIsSaidOfAVersionDoesNotHaveItsNameMeanThatAgain(t *testing.T) {
+	s, _ := store(t)
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	o := Options{Store: s, Program: []string{exe}, URI: "x://m", Ref: "main", Stderr: io.Discard, Admitted: func(*fetchapi.Manifest) {}, Progress: ignore}
+	for _, by := range []struct{ holder, child string }{{"first", "right"}, {"second", "a newer one"}} {
+		t.Setenv(childEnv, by.child)
+		o.Holder = by.holder
+		_, err := Run(t.Context(), o)
+		require.NoError(t, err)
+	}
+	o.Holder, o.UnlessThere, o.Program, o.Retention, o.Warm = "first", true, []string{"none"}, modelstore.LRU, true
+	r, err := Run(t.Context(), o)
+	require.NoError(t, err)
+	assert.Equal(t, "1", r.Version.Manifest.Revision)
+	v, err := s.Wanted("x://m", "main")
+	require.NoError(t, err)
+	assert.Equal(t, "2", v.Manifest.Revision)
+	all, err := s.Versions()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"first"}, all[0].LRUBy())
+	assert.Equal(t, []string{"first"}, all[0].WarmBy())
+}
+
+func TestAChildIsNotBelieved(t *testing.T) {
+	for child, says := range map[string]string{
+		"something else":     "something else than was admitted",
+		"a larger file":      "something else than was admitted",
+		"a name that leaves": `".."`,
+		"nothing fetched":    "was not fetched",
+		"done at once":       "was not told to begin",
+		"proved unasked":     "may read and was not asked",
+		"proved at once":     "may read and was not asked",
+		"no manifest":        "gives no manifest",
+		"no reason":          "does not say why",
+		"an unknown line":    `unknown type "hello"`,
+		"no JSON":            "cannot read a line of modelfetch",
+		"an end":             "ended without having finished",
+		"an early end":       "ended without having finished",
+	} {
+		t.Run(child, func(t *testing.T) {
+			s, _ := store(t)
+			_, err := by(t.Context(), t, s, child, ignore)
+			require.ErrorContains(t, err, says)
+			all, err := s.Versions()
+			require.NoError(t, err)
+			for _, v := range all {
+				var partial *modelstore.PartialError
+				require.ErrorAs(t, v.Damage, &partial)
+			}
+		})
+	}
+}
+
+func TestAModelThatIsNotWhatWasDeclaredIsNotTaken(t *testing.T) {
+	other := "sha256:" + strings.Repeat("a", 64)
+	for child, at := range map[string]string{"right": "before it is fetched", "hashes last": "once it is fetched"} {
+		s, _ := store(t)
+		_, err := expecting(t.Context(), t, s, child, ignore, Expected{Digest: other})
+		require.ErrorContains(t, err, announced().Digest()+", and "+other+" is expected", at)
+		assert.True(t, failedFor(err, fetchapi.ReasonIntegrityMismatch))
+		if _, there := s.Version(announced().Key()); child == "right" {
+			assert.False(t, there)
+		}
+		r, err := expecting(t.Context(), t, s, child, ignore, Expected{Digest: announced().Digest(), Bytes: int64(len(weights))})
+		require.NoError(t, err)
+		assert.Nil(t, r.Version.Damage)
+		_, err = expecting(t.Context(), t, s, "right", ignore, Expected{Digest: other})
+		require.ErrorContains(t, err, "is expected", "what is there is looked at, too")
+	}
+	for declared, taken := range map[int64]bool{1 << 30: true, 1<<30 + 1<<20: true, 100<<30/91 + 1: true, 2 << 30: false, 1 << 20: false, 1<<30 - 1<<28: false} {
+		m := announced()
+		m.Files[0].Size = 1 << 30
+		if err := (Expected{Bytes: declared}).check(m); taken {
+			require.NoError(t, err, declared)
+		} else {
+			require.ErrorContains(t, err, fmt.Sprintf("has 1073741824 bytes, and %d were declared", declared))
+		}
+	}
+}
+
+func TestAFullDiskGetsItsRoomBack(t *testing.T) {
+	s, dir := store(t)
+	_, err := by(t.Context(), t, s, "a full disk", ignore)
+	require.ErrorContains(t, err, "full")
+	staged, err := os.ReadDir(filepath.Join(dir, "staging"))
+	require.NoError(t, err)
+	assert.Empty(t, staged)
+}
+
+// Nobody else owns the folder while the child may write to it.
+func TestAChildThatDoesNotHearTheEndIsKilledAndOwnsTheFolderUntilThen(t *testing.T) {
+	dir := t.TempDir()
+	s, err := modelstore.Open(modelstore.Options{Dir: dir})
+	require.NoError(t, err)
+	cause := errors.New("enough")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	began := time.Now()
+	_, err = by(ctx, t, s, "is deaf", func(fetchapi.Line) {
+		assert.NoError(t, s.Close())
+		_, err := modelstore.Open(modelstore.Options{Dir: dir})
+		var locked *modelstore.LockedError
+		assert.ErrorAs(t, err, &locked)
+		cancel(cause)
+	})
+	require.ErrorIs(t, err, cause)
+	assert.Less(t, time.Since(began), 3*grace)
+	again, err := modelstore.Open(modelstore.Options{Dir: dir})
+	require.NoError(t, err)
+	require.NoError(t, again.Close())
+}

@@ -1,0 +1,237 @@
+package modelstore
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+)
+
+// User is a launcher whose instances use models of a store. It reads the store and
+// takes leases, beside any owner and other users.
+type User struct {
+	Reader
+	name string
+}
+
+// NewUser makes a user of the store in a folder. The name, such as "the launcher of
+// /var/lib/hotseat", is the same for each life of a launcher, and another for
+// another one.
+func NewUser(dir, name string) (*User, error) {
+	r, err := Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &User{Reader: *r, name: name}, nil
+}
+
+// lease says that somebody uses a version. It is a file, so that it outlives the
+// launcher as the engines do, and so that whoever wants to remove the version sees
+// it. It says nothing any more when the machine has been started anew.
+type lease struct {
+	Key    string `json:"key"`
+	Holder string `json:"holder"` // as "instance a"
+	User   string `json:"user"`   // whose instance it is
+	BootID string `json:"boot_id"`
+
+	path string
+}
+
+// Beside the leases: what is held while one is taken, or a version removed; and one
+// that is being written.
+const (
+	leaseLock = ".lock"
+	newRecord = ".new"
+)
+
+// Lease keeps a version from being removed until its holder releases it. A version
+// that is damaged or not there takes none. A holder has one lease at most: what it
+// asks for again, it has.
+func (u *User) Lease(key, holder string) error {
+	boot, err := procfs.BootID()
+	if err != nil {
+		return err
+	}
+	unlock, err := u.lockLeases()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	v, ok := u.Version(key)
+	if !ok {
+		return &NotFoundError{Dir: u.dir, Name: key}
+	}
+	if v.Damage != nil {
+		return &NotWholeError{Version: v}
+	}
+	text, err := json.Marshal(lease{Key: key, Holder: holder, User: u.name, BootID: boot})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(u.dir, leasesDir, newRecord), text, 0o644)
+	}
+	if err == nil {
+		err = os.Rename(filepath.Join(u.dir, leasesDir, newRecord), u.leaseFile(holder))
+	}
+	if err != nil {
+		return fmt.Errorf("cannot note that %s uses the model %s: %w", holder, v.Manifest.URI, err)
+	}
+	u.use(key)
+	return nil
+}
+
+// use notes that a version is used now, as the time of its folder. A user who may
+// write to the leases alone cannot; then it counts as used when it was asked for.
+func (u *User) use(key string) {
+	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
+	_ = unix.UtimesNanoAt(unix.AT_FDCWD, u.version(key), now, 0)
+}
+
+// lockLeases keeps leases from being taken, and versions from being removed, by
+// anybody else. Where there is no store nothing is made, and nothing is locked.
+func (r *Reader) lockLeases() (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(r.dir, leasesDir, leaseLock), os.O_RDWR|os.O_CREATE, 0o644)
+	if errors.Is(err, os.ErrNotExist) {
+		return func() {}, nil
+	}
+	if err == nil {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock the leases of models, which takes the right to write in %s: %w", filepath.Join(r.dir, leasesDir), err)
+	}
+	return sync.OnceFunc(func() { _ = f.Close() }), nil // nothing was written to it
+}
+
+// Release ends the lease of a holder, if it has one.
+func (u *User) Release(holder string) error {
+	l, err := readLease(u.leaseFile(holder))
+	if err == nil {
+		u.use(l.Key) // before it may be evicted
+	}
+	if err := os.Remove(u.leaseFile(holder)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("cannot note that %s does not use its model any more: %w", holder, err)
+	}
+	return nil
+}
+
+// ReleaseOthers ends the leases that an earlier life of this launcher has left to
+// holders that are no more.
+func (u *User) ReleaseOthers(there func(holder string) bool) error {
+	all, err := u.leases()
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		if l.User == u.name && !there(l.Holder) {
+			err = errors.Join(err, u.Release(l.Holder))
+		}
+	}
+	return err
+}
+
+// Holders says who uses a version.
+func (r *Reader) Holders(key string) ([]string, error) {
+	all, err := r.leases()
+	if err != nil {
+		return nil, err
+	}
+	boot, err := procfs.BootID()
+	if err != nil {
+		return nil, err
+	}
+	var holders []string
+	for _, l := range all {
+		if l.Key == key && l.BootID == boot {
+			holders = append(holders, l.Holder+" of "+l.User)
+		}
+	}
+	slices.Sort(holders)
+	return holders, nil
+}
+
+func (u *User) leaseFile(holder string) string {
+	sum := sha256.Sum256([]byte(u.name + "\x00" + holder))
+	return filepath.Join(u.dir, leasesDir, hex.EncodeToString(sum[:16]))
+}
+
+// leases lists all, those of an earlier start of the machine as well.
+func (r *Reader) leases() ([]lease, error) {
+	files, err := os.ReadDir(filepath.Join(r.dir, leasesDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("cannot look who uses models: %w", err)
+	}
+	var all []lease
+	for _, f := range files {
+		if strings.HasPrefix(f.Name(), ".") {
+			continue
+		}
+		l, err := readLease(filepath.Join(r.dir, leasesDir, f.Name()))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // released meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot read who uses a model: %w", err)
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+// readLease reads one. One that is damaged, as the end of the machine may leave it, is of
+// no version, and of no start of the machine.
+func readLease(path string) (lease, error) {
+	l, err := readRecord[lease](path)
+	l.path = path
+	return l, err
+}
+
+// readRecord reads what a file says of a lease or a want; nothing, where that is damaged,
+// or a folder.
+func readRecord[T any](path string) (record T, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, unix.EISDIR) {
+		return record, nil
+	}
+	if err == nil && json.Unmarshal(text, &record) != nil {
+		record = *new(T)
+	}
+	return record, err
+}
+
+// dropOldLeases ends the leases of holders that have ended with the machine.
+func (s *Store) dropOldLeases() error {
+	boot, err := procfs.BootID()
+	if err != nil {
+		return err
+	}
+	all, err := s.leases()
+	if err != nil {
+		return err
+	}
+	for _, l := range all {
+		if l.BootID == boot {
+			continue
+		}
+		if err := os.RemoveAll(l.path); err != nil {
+			return fmt.Errorf("cannot drop a lease of before the machine was started: %w", err)
+		}
+	}
+	return nil
+}
+
+// Shown are the folders whose entries tell what versions there are, what is being
+// fetched, who uses what, and who wants what.
+func (r *Reader) Shown() []string {
+	return []string{filepath.Join(r.dir, modelsDir), filepath.Join(r.dir, stagingDir), filepath.Join(r.dir, leasesDir), filepath.Join(r.dir, wantsDir)}
+}

@@ -1,0 +1,562 @@
+package modelstore
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+	"hotseat.dev/hotseat/spec/fetchapi"
+)
+
+var twoFiles = map[string]string{"config.json": "{}", "sub/model.safetensors": "weights"}
+
+func TestAPublishedModelIsServedByItsNamesAndInTheHubsLayout(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	m, content := manifest("hf://org/name", "c0ffee", twoFiles)
+	m.Ref = "main"
+	f, err := s.Admit(m, Want{})
+	require.NoError(t, err)
+	for hash, text := range content {
+		require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), hash), []byte(text), 0o600))
+	}
+	v, err := f.Publish(m)
+	require.NoError(t, err)
+	require.NoError(t, s.Verify(v.Key))
+	for name, text := range twoFiles {
+		for _, dir := range []string{s.Files(v.Key), filepath.Join(s.HubCache(), "models--org--name", "snapshots", "c0ffee")} {
+			got, err := os.ReadFile(filepath.Join(dir, name))
+			require.NoError(t, err)
+			assert.Equal(t, text, string(got))
+		}
+	}
+	ref, err := os.ReadFile(filepath.Join(s.HubCache(), "models--org--name", "refs", "main"))
+	require.NoError(t, err)
+	assert.Equal(t, "c0ffee", string(ref))
+	staged, err := os.ReadDir(filepath.Join(s.dir, stagingDir))
+	require.NoError(t, err)
+	assert.Empty(t, staged)
+
+	require.NoError(t, s.Remove(v.Key, ""))
+	left, err := os.ReadDir(s.HubCache())
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	used, err := s.Used()
+	require.NoError(t, err)
+	assert.Zero(t, used)
+}
+
+func TestAFileOfTwoModelsIsOnTheDiskOnceAndGoesWithTheLast(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	one := put(t, s, "hf://org/one", "c0ffee", twoFiles)
+	two := put(t, s, "https://host/two/", "1", twoFiles)
+	used, err := s.Used()
+	require.NoError(t, err)
+	assert.EqualValues(t, len("{}")+len("weights"), used)
+	require.NoError(t, s.Remove(one.Key, ""))
+	require.NoError(t, s.Verify(two.Key))
+	require.NoError(t, s.Remove(two.Key, ""))
+	used, err = s.Used()
+	require.NoError(t, err)
+	assert.Zero(t, used)
+}
+
+func TestWhatIsNotAsItWasPublishedIsNotServedAndIsFetchedAgain(t *testing.T) {
+	weights := filepath.Join(filesDir, "sub/model.safetensors")
+	for name, c := range map[string]struct {
+		spoil func(t *testing.T, version string)
+		says  string // "": there is no such version
+	}{
+		"a file is deleted": {func(t *testing.T, dir string) {
+			require.NoError(t, os.Remove(filepath.Join(dir, weights)))
+		}, "is missing"},
+		"a file is shortened": {func(t *testing.T, dir string) {
+			require.NoError(t, os.Truncate(filepath.Join(dir, weights), 3))
+		}, "has 3 bytes and should have 7"},
+		"a byte is altered": {func(t *testing.T, dir string) {
+			require.NoError(t, os.Chmod(filepath.Join(dir, weights), 0o644))
+			require.NoError(t, os.WriteFile(filepath.Join(dir, weights), []byte("wEights"), 0o644))
+		}, "was written to"},
+		"a file is a link": {func(t *testing.T, dir string) {
+			require.NoError(t, os.Remove(filepath.Join(dir, weights)))
+			require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(dir, weights)))
+		}, "is not a file any more"},
+		"the manifest is cut": {func(t *testing.T, dir string) {
+			require.NoError(t, os.Truncate(filepath.Join(dir, markFile), 20))
+		}, "manifest is damaged"},
+		"the manifest is another's": {func(t *testing.T, dir string) {
+			require.NoError(t, os.WriteFile(filepath.Join(dir, markFile), []byte(`{"uri":"x","files":[{"path":"a"}]}`), 0o600))
+		}, "that of another version"},
+		"the mark is removed": {func(t *testing.T, dir string) {
+			require.NoError(t, os.Remove(filepath.Join(dir, markFile)))
+		}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := open(t, Options{Dir: t.TempDir()})
+			v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+			used, err := os.Open(filepath.Join(s.Files(v.Key), "config.json"))
+			require.NoError(t, err)
+			defer used.Close()
+			c.spoil(t, s.version(v.Key))
+			got, found := s.Version(v.Key)
+			assert.Equal(t, c.says != "", found)
+			if found {
+				require.ErrorContains(t, got.Damage, c.says)
+			}
+			u := user(t, s, "x")
+			require.Error(t, u.Lease(v.Key, "a"))
+
+			put(t, s, "hf://org/name", "c0ffee", twoFiles)
+			require.NoError(t, s.Verify(v.Key))
+			require.NoError(t, u.Lease(v.Key, "a"))
+			require.NoError(t, u.Release("a"))
+			text := make([]byte, 2)
+			_, err = used.ReadAt(text, 0)
+			require.NoError(t, err, "who has a file open keeps it")
+			assert.Equal(t, "{}", string(text))
+		})
+	}
+}
+
+func TestAByteThatChangedUnseenIsFoundByReading(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	path := filepath.Join(s.Files(v.Key), "sub/model.safetensors")
+	require.NoError(t, os.Chmod(path, 0o644))
+	require.NoError(t, os.WriteFile(path, []byte("wEights"), 0o644))
+	require.NoError(t, os.Chtimes(path, untouched, untouched))
+	got, _ := s.Version(v.Key)
+	require.NoError(t, got.Damage)
+	require.ErrorContains(t, s.Verify(v.Key), "model.safetensors has the sha256")
+	got, _ = s.Version(v.Key)
+	require.ErrorContains(t, got.Damage, "was written to", "what was found stays known")
+	put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	require.NoError(t, s.Verify(v.Key))
+}
+
+func TestNamesOfCommitsThatCannotStandBesideEachOtherDoNotHarm(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	refs := filepath.Join(s.HubCache(), "models--org--name", "refs")
+	commits := []string{"c0ffee", "decaf", "facade"}
+	for n, ref := range []string{"release", "release/v1", "release"} {
+		v := putRef(t, s, "hf://org/name", commits[n], ref, twoFiles)
+		got, err := os.ReadFile(filepath.Join(refs, ref))
+		require.NoError(t, err)
+		assert.Equal(t, v.Manifest.Revision, string(got))
+		time.Sleep(2 * time.Millisecond) // who is the newest is told by the time
+	}
+	for _, commit := range commits {
+		v, err := s.Find("org/name@" + commit)
+		require.NoError(t, err)
+		require.NoError(t, s.Remove(v.Key, ""))
+	}
+}
+
+// What was fetched waits for the next try when its owner ended before it was published.
+func TestAPublicationThatWasNotFinishedCostsNothing(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	require.NoError(t, err)
+	put(t, s, "https://host/other/", "1", map[string]string{"config.json": "{}"})
+	m, content := manifest("hf://org/name", "c0ffee", twoFiles)
+	f, err := s.Admit(m, Want{})
+	require.NoError(t, err)
+	for hash, text := range content {
+		require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), hash), []byte(text), 0o600))
+	}
+	require.NoError(t, f.build(filepath.Join(f.Staging(), treeDir), m))
+	require.NoError(t, s.Close())
+
+	s = open(t, Options{Dir: dir})
+	used, err := s.Used()
+	require.NoError(t, err)
+	assert.EqualValues(t, len("{}"), used)
+	f, err = s.Admit(m, Want{})
+	require.NoError(t, err)
+	v, err := f.Publish(m)
+	require.NoError(t, err)
+	require.NoError(t, s.Verify(v.Key))
+}
+
+func TestWhatIsNotPublishedWholeIsNotPublished(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	m, content := manifest("hf://org/name", "c0ffee", twoFiles)
+	f, err := s.Admit(m, Want{})
+	require.NoError(t, err)
+	_, err = f.Publish(m)
+	require.ErrorContains(t, err, "was not fetched")
+	for hash := range content {
+		require.NoError(t, os.Symlink("/etc/passwd", filepath.Join(f.Staging(), hash)))
+	}
+	_, err = f.Publish(m)
+	require.ErrorContains(t, err, "not fetched as a file")
+	v, _ := s.Version(m.Key())
+	require.ErrorContains(t, v.Damage, "0 bytes of 9 bytes are fetched")
+	_, err = s.Admit(&fetchapi.Manifest{URI: "x", Files: []fetchapi.File{{Path: "../x"}}}, Want{})
+	require.Error(t, err)
+	require.NoError(t, f.GiveUp(true))
+	_, err = os.Lstat(f.Staging())
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestBytesAreAdmittedWithAllThatArePromised(t *testing.T) {
+	big := func(uri string, size int64) *fetchapi.Manifest {
+		return &fetchapi.Manifest{URI: uri, Revision: "1", Files: []fetchapi.File{{Path: "a", Size: size}}}
+	}
+	s := open(t, Options{Dir: t.TempDir(), Limit: 100})
+	put(t, s, "hf://org/name", "c0ffee", map[string]string{"a": "0123456789"})
+	one, err := s.Admit(big("https://host/one", 60), Want{})
+	require.NoError(t, err)
+	_, err = s.Admit(big("https://host/two", 31), Want{})
+	var full *CapacityError
+	require.ErrorAs(t, err, &full)
+	assert.Equal(t, &CapacityError{Needed: 31, Limit: 100, Used: 10, Pending: 60}, full)
+	two, err := s.Admit(big("https://host/two", 30), Want{})
+	require.NoError(t, err)
+	_, err = s.Admit(big("https://host/two", 0), Want{})
+	require.ErrorContains(t, err, "being fetched already")
+	require.NoError(t, os.WriteFile(filepath.Join(one.Staging(), "part-0"), make([]byte, 60), 0o600))
+	require.NoError(t, one.GiveUp(false))
+	require.NoError(t, two.GiveUp(false))
+
+	// What was broken off counts, until its room is needed, and is enough.
+	small, err := s.Admit(big("https://host/three", 20), Want{})
+	require.NoError(t, err)
+	_, err = os.Lstat(one.Staging())
+	require.NoError(t, err)
+	require.NoError(t, small.GiveUp(false))
+	_, err = s.Admit(big("https://host/three", 91), Want{})
+	require.ErrorAs(t, err, &full)
+	_, err = os.Lstat(one.Staging())
+	require.NoError(t, err)
+	large, err := s.Admit(big("https://host/three", 90), Want{})
+	require.NoError(t, err)
+	_, err = os.Lstat(one.Staging())
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, large.GiveUp(true))
+	_, err = s.Admit(big("https://host/four", 1<<62), Want{})
+	require.ErrorAs(t, err, &full)
+
+	unlimited := open(t, Options{Dir: t.TempDir()})
+	_, err = unlimited.Admit(big("https://host/four", 1<<62), Want{})
+	require.ErrorAs(t, err, &full)
+	assert.True(t, full.Disk)
+}
+
+func TestWhatWasFetchedOfAModelIsListedAndCanBeRemoved(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	m, content := manifest("hf://org/name", "c0ffee", twoFiles)
+	f, err := s.Admit(m, Want{})
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Remove(m.Key(), ""), "being fetched")
+	for hash, text := range content {
+		if text == "weights" {
+			require.NoError(t, os.WriteFile(filepath.Join(f.Staging(), hash), []byte(text), 0o600))
+		}
+	}
+	require.NoError(t, f.GiveUp(false))
+	v, err := s.Find("org/name")
+	require.NoError(t, err)
+	var partial *PartialError
+	require.ErrorAs(t, v.Damage, &partial)
+	assert.Equal(t, &PartialError{Fetched: 7, Bytes: 9}, partial)
+	require.ErrorContains(t, user(t, s, "x").Lease(v.Key, "a"), "7 bytes of 9 bytes")
+	require.NoError(t, s.Remove(v.Key, ""))
+	left, err := os.ReadDir(filepath.Join(s.dir, stagingDir))
+	require.NoError(t, err)
+	assert.Empty(t, left)
+
+	f, err = s.Admit(m, Want{})
+	require.NoError(t, err)
+	require.NoError(t, f.GiveUp(false))
+	all, err := s.Versions()
+	require.NoError(t, err)
+	assert.Empty(t, all, "nothing has come")
+}
+
+func user(t *testing.T, s *Store, name string) *User {
+	t.Helper()
+	u, err := NewUser(s.dir, name)
+	require.NoError(t, err)
+	return u
+}
+
+func TestARemovalWaitsForLeasesAndSaysWhoHasThem(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	u := user(t, s, "the launcher of /x")
+	for _, holder := range []string{"instance b", "instance a", "instance a"} {
+		require.NoError(t, u.Lease(v.Key, holder))
+	}
+	var used *InUseError
+	require.ErrorAs(t, s.Remove(v.Key, ""), &used)
+	assert.Equal(t, []string{"instance a of the launcher of /x", "instance b of the launcher of /x"}, used.Holders)
+	require.NoError(t, u.Release("instance a"))
+	require.NoError(t, u.Release("instance a"))
+	require.NoError(t, u.Release("instance b"))
+	require.NoError(t, s.Remove(v.Key, ""))
+	var none *NotFoundError
+	require.ErrorAs(t, u.Lease(v.Key, "instance a"), &none)
+}
+
+func TestALeaseOutlivesItsLauncherAndNotTheMachine(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open(Options{Dir: dir})
+	require.NoError(t, err)
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	for _, holder := range []string{"instance a", "instance b"} {
+		require.NoError(t, user(t, s, "x").Lease(v.Key, holder))
+	}
+	gone := func(string) bool { return false }
+	require.NoError(t, user(t, s, "y").ReleaseOthers(gone), "those of another launcher are its own")
+	var used *InUseError
+	require.ErrorAs(t, s.Remove(v.Key, ""), &used)
+	assert.Equal(t, []string{"instance a of x", "instance b of x"}, used.Holders)
+	again := user(t, s, "x")
+	require.NoError(t, again.ReleaseOthers(func(holder string) bool { return holder == "instance b" }))
+	require.ErrorAs(t, s.Remove(v.Key, ""), &used)
+	assert.Equal(t, []string{"instance b of x"}, used.Holders)
+
+	file := again.leaseFile("instance b")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	boot, err := procfs.BootID()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(text), boot, "earlier")), 0o600))
+	holders, err := s.Holders(v.Key)
+	require.NoError(t, err)
+	assert.Empty(t, holders)
+	require.NoError(t, s.Close())
+	s, err = Open(Options{Dir: dir})
+	require.NoError(t, err)
+	assert.NoFileExists(t, file)
+	require.NoError(t, s.Remove(v.Key, ""))
+	require.NoError(t, s.Close())
+}
+
+func TestARemovalThatRacesALeaseIsWonByOneOfThem(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	u := user(t, s, "x")
+	for range 50 {
+		v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+		var leased, removed error
+		var both sync.WaitGroup
+		both.Go(func() { leased = u.Lease(v.Key, "a") })
+		both.Go(func() { removed = s.Remove(v.Key, "") })
+		both.Wait()
+		require.NotEqual(t, leased == nil, removed == nil, "%v %v", leased, removed)
+		if leased == nil {
+			require.NoError(t, s.Verify(v.Key))
+			require.NoError(t, u.Release("a"))
+			require.NoError(t, s.Remove(v.Key, ""))
+		}
+	}
+}
+
+func TestAModelThatIsRemovedWhileItIsLookedAtIsNotTakenForDamaged(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	var looks sync.WaitGroup
+	over := make(chan struct{})
+	looks.Go(func() {
+		for {
+			all, err := s.Versions()
+			assert.NoError(t, err)
+			for _, v := range all {
+				assert.True(t, v.Damage == nil || isPartial(v), "%v", v.Damage)
+			}
+			select {
+			case <-over:
+				return
+			default:
+			}
+		}
+	})
+	for range 20 {
+		v := put(t, s, "x://m", "1", childFiles())
+		require.NoError(t, s.Remove(v.Key, ""))
+	}
+	close(over)
+	looks.Wait()
+}
+
+func TestAnEngineIsGivenTheVersionThatItsArgumentsMean(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	put(t, s, "hf://org/old", "1111", twoFiles)
+	mark := func(v Version, ref string) Version {
+		v.Manifest.Ref = ref
+		text, err := json.Marshal(v.Manifest)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(s.version(v.Key), markFile), text, 0o600))
+		return v
+	}
+	at := func(v Version, when time.Time) Version {
+		require.NoError(t, os.Chtimes(filepath.Join(s.version(v.Key), markFile), when, when))
+		return v
+	}
+	first := at(mark(put(t, s, "hf://org/name", "aaaa", twoFiles), "main"), time.Now().Add(-2*time.Hour))
+	second := at(mark(put(t, s, "hf://org/name", "bbbb", twoFiles), "main"), time.Now().Add(-time.Hour))
+	tagged := mark(put(t, s, "hf://org/name", "cccc", twoFiles), "v2")
+	mark(put(t, s, "hf://org/tagged", "dddd", twoFiles), "v2")
+	web := put(t, s, "https://host/m@1", "etag", twoFiles)
+	for name, c := range map[string]struct{ model, revision, key, says string }{
+		"its main branch where none is named":  {"org/name", "", second.Key, ""},
+		"by address":                           {"hf://org/name", "", second.Key, ""},
+		"an earlier commit":                    {"org/name", "aaaa", first.Key, ""},
+		"a tag":                                {"org/name@v2", "", tagged.Key, ""},
+		"a tag of an address":                  {"hf://org/name@v2", "", tagged.Key, ""},
+		"by its id":                            {tagged.Key, "", tagged.Key, ""},
+		"an address without branches":          {"https://host/m@1", "", web.Key, ""},
+		"a revision that is not there":         {"org/name", "v9", "", "the store has org/name in the revisions cccc, bbbb, aaaa, and not in v9"},
+		"no main branch there":                 {"org/tagged", "", "", "in the revisions dddd, and not in main"},
+		"a model that is not there":            {"org/nam", "", "", "no model"},
+		"a name that is the beginning of one ": {"org", "", "", "no model"},
+	} {
+		v, err := s.Wanted(c.model, c.revision)
+		if c.says != "" {
+			require.ErrorContains(t, err, c.says, name)
+			continue
+		}
+		require.NoError(t, err, name)
+		assert.Equal(t, c.key, v.Key, name)
+	}
+	require.NoError(t, os.Remove(filepath.Join(s.Files(second.Key), "config.json")))
+	v, err := s.Wanted("org/name", "")
+	require.NoError(t, err)
+	assert.Equal(t, first.Key, v.Key)
+	var notWhole *NotWholeError
+	_, err = s.Wanted("org/name", "bbbb")
+	require.ErrorAs(t, err, &notWhole)
+	assert.ErrorContains(t, err, "config.json is missing; pull it again")
+}
+
+func TestAFolderOfABucketIsNeitherItsNeighbourNorTheOneAboveIt(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	put(t, s, "s3://m/a", "1", map[string]string{"config.json": "{}", "b/config.json": "{}", "b/c/config.json": "{}", "bc/config.json": "{}", "b 1%/config.json": "{}"})
+	put(t, s, "s3://m/a/own", "1", map[string]string{"config.json": "{}"})
+	put(t, s, "s3://whole", "1", map[string]string{"x/config.json": "{}"})
+	put(t, s, "oci://host:5000/m:latest", "1", map[string]string{"config.json": "{}"})
+	put(t, s, "file:///m/a", "1", map[string]string{"b/config.json": "{}"})
+	for model, found := range map[string]string{
+		"s3://m/a": "s3://m/a", "s3://m/a/": "s3://m/a", "s3://m/a/b": "s3://m/a b", "s3://m/a/b/": "s3://m/a b", "s3://m/a/b/c": "s3://m/a b/c", "s3://m/a/b%201%25": "s3://m/a b 1%",
+		"s3://m/ab": "", "s3://m/a/b/d": "", "s3://m": "", "s3://m/a/config.json": "", "gs://m/a": "", "s3://m/a/../a": "",
+		"s3://m/a/own": "s3://m/a/own", "s3://whole/x": "s3://whole x", "s3://whole/": "s3://whole",
+		"oci://host:5000/m": "oci://host:5000/m:latest", "oci://host:5000/m:v1": "",
+		"file:///m/a/": "file:///m/a", "file:///m/a/b": "",
+	} {
+		v, err := s.Wanted(model, "")
+		if found == "" {
+			var none *NotFoundError
+			require.ErrorAs(t, err, &none, model)
+			continue
+		}
+		require.NoError(t, err, model)
+		assert.Equal(t, found, strings.TrimSpace(v.Manifest.URI+" "+v.Sub), model)
+	}
+	v, err := s.Find("s3://m/a/")
+	require.NoError(t, err)
+	assert.Equal(t, "s3://m/a", v.Manifest.URI)
+
+	outer, err := s.Wanted("s3://m/a", "")
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(filepath.Join(s.Files(outer.Key), "b", "config.json")))
+	_, err = s.Wanted("s3://m/a/b", "")
+	var notWhole *NotWholeError
+	require.ErrorAs(t, err, &notWhole)
+}
+
+func TestAModelIsFoundByWhatPeopleCallIt(t *testing.T) {
+	s := open(t, Options{Dir: t.TempDir()})
+	old := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	_, err := s.Find("org/nam")
+	require.ErrorContains(t, err, "launcher models")
+	for _, name := range []string{old.Key, old.Key[:8], "org/name", "hf://org/name", "hf://org/name@c0ffee", "org/name@c0ffee"} {
+		v, err := s.Find(name)
+		require.NoError(t, err, name)
+		assert.Equal(t, old.Key, v.Key)
+	}
+	put(t, s, "hf://org/name", "decaf", twoFiles)
+	_, err = s.Find("org/name")
+	require.ErrorContains(t, err, "say which")
+	v, err := s.Find("org/name@c0ffee")
+	require.NoError(t, err)
+	assert.Equal(t, old.Key, v.Key)
+}
+
+func TestOneProcessOwnsTheFolderAndOthersRead(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, Options{Dir: dir})
+	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
+	_, err := Open(Options{Dir: dir})
+	var locked *LockedError
+	require.ErrorAs(t, err, &locked)
+	r, err := Read(dir)
+	require.NoError(t, err)
+	all, err := r.Versions()
+	require.NoError(t, err)
+	require.Len(t, all, 1)
+	assert.Equal(t, v.Key, all[0].Key)
+	require.NoError(t, r.Verify(v.Key))
+
+	none, err := Read(filepath.Join(dir, "not there"))
+	require.NoError(t, err)
+	all, err = none.Versions()
+	require.NoError(t, err)
+	assert.Empty(t, all)
+	_, err = Read(filepath.Join(dir, lockFile))
+	require.ErrorContains(t, err, "not a folder")
+}
+
+// A model is there whole or not at all, wherever its owner is killed.
+func TestAKilledOwnerLeavesNoHalfModelAndNothingElse(t *testing.T) {
+	dir := t.TempDir()
+	m, _ := manifest("hf://org/name", "c0ffee", childFiles())
+	for n := range 25 {
+		owner := child(t, dir)
+		out, err := owner.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, owner.Start())
+		line, err := bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
+		require.Equal(t, "begins\n", line)
+		time.Sleep(time.Duration(n) * 3 * time.Millisecond)
+		require.NoError(t, owner.Process.Kill())
+		_ = owner.Wait()
+
+		r, err := Read(dir)
+		require.NoError(t, err)
+		if v, found := r.Version(m.Key()); found && !isPartial(v) {
+			require.NoError(t, v.Damage)
+			require.NoError(t, r.Verify(m.Key()))
+		}
+		s, err := Open(Options{Dir: dir})
+		require.NoError(t, err)
+		shown, err := os.ReadDir(s.HubCache())
+		require.NoError(t, err)
+		v, found := s.Version(m.Key())
+		found = found && !isPartial(v)
+		require.Equal(t, found, len(shown) == 1)
+		if !found {
+			put(t, s, "hf://org/name", "c0ffee", childFiles())
+		}
+		require.NoError(t, s.Verify(m.Key()))
+		require.NoError(t, s.Remove(m.Key(), ""))
+		used, err := s.Used()
+		require.NoError(t, err)
+		require.Zero(t, used)
+		require.NoError(t, s.Close())
+	}
+}
+
+func isPartial(v Version) bool {
+	_, partial := errors.AsType[*PartialError](v.Damage)
+	return partial
+}
