@@ -20,8 +20,8 @@ import (
 // completion is an answer of usual size.
 var completion = `{"id":"cmpl-1","object":"text_completion","choices":[{"index":0,"text":"` + strings.Repeat("word ", 100) + `"}]}`
 
-// BenchmarkProxy compares the proxy with a bare httputil.ReverseProxy, which is
-// given the same transport, at 1 and 64 clients, and with no proxy at all. It
+// BenchmarkProxy compares the proxy with a bare httputil.ReverseProxy, which has the
+// same transport, and with no proxy at all. It runs with 1 and with 64 clients, and
 // reports the median and the rate.
 func BenchmarkProxy(b *testing.B) {
 	engine := newEngine(b, func(w http.ResponseWriter, r *http.Request) {
@@ -45,7 +45,7 @@ func BenchmarkProxy(b *testing.B) {
 	}
 }
 
-// newBareProxy is the library's proxy with nothing of ours but the transport.
+// newBareProxy starts a httputil.ReverseProxy with the gateway's transport.
 func newBareProxy(b *testing.B, target string) string {
 	b.Helper()
 	to, err := url.Parse(target)
@@ -59,7 +59,7 @@ func newBareProxy(b *testing.B, target string) string {
 	return server.URL
 }
 
-// measure sends b.N requests from some clients at once.
+// measure sends b.N requests from the given number of clients at once.
 func measure(b *testing.B, url string, clients int) {
 	b.Helper()
 	client := newClient(b)

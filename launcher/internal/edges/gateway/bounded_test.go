@@ -13,12 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// closingTakes bounds a Close in these tests: many times what it may take, and
-// far from for ever.
-const closingTakes = 30 * time.Second
+// closeTimeout bounds a Close in these tests. It is many times what Close may take.
+const closeTimeout = 30 * time.Second
 
-// closeUnbounded closes a proxy whose caller sets no bound, as the end of an
-// instance does, and listens on the port again.
+// closeUnbounded closes a proxy with a context that never ends, as the supervisor
+// does at the end of an instance. Then it listens on the port again.
 func closeUnbounded(t *testing.T, p *Proxy) error {
 	t.Helper()
 	closed := make(chan error, 1)
@@ -26,7 +25,7 @@ func closeUnbounded(t *testing.T, p *Proxy) error {
 	var err error
 	select {
 	case err = <-closed:
-	case <-time.After(closingTakes):
+	case <-time.After(closeTimeout):
 		require.FailNow(t, "the port is not closed, for it waits for a client")
 	}
 	again, listening := Listen(Options{Name: "b", Host: "127.0.0.1", Port: p.Port(), Logger: p.options.Logger})
@@ -35,8 +34,8 @@ func closeUnbounded(t *testing.T, p *Proxy) error {
 	return err
 }
 
-// requestWithoutItsBody begins a request whose body never comes.
-func requestWithoutItsBody(t *testing.T, p *Proxy, line string) net.Conn {
+// requestWithoutBody sends the header of a request and never its body.
+func requestWithoutBody(t *testing.T, p *Proxy, line string) net.Conn {
 	t.Helper()
 	conn := dialRaw(t, p.address())
 	_, err := io.WriteString(conn, line+" HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n")
@@ -44,7 +43,7 @@ func requestWithoutItsBody(t *testing.T, p *Proxy, line string) net.Conn {
 	return conn
 }
 
-func TestClosingDoesNotWaitForABodyThatNeverComes(t *testing.T) {
+func TestCloseDoesNotWaitForMissingBody(t *testing.T) {
 	reached := make(chan struct{}, 1)
 	engine := newEngine(t, func(_ http.ResponseWriter, r *http.Request) {
 		reached <- struct{}{}
@@ -69,9 +68,9 @@ func TestClosingDoesNotWaitForABodyThatNeverComes(t *testing.T) {
 			if c.open {
 				p.Open()
 			}
-			conn := requestWithoutItsBody(t, p, c.line)
+			conn := requestWithoutBody(t, p, c.line)
 			eventually(t, func() bool { return c.begun(p, seen) })
-			_ = closeUnbounded(t, p) // in order or not: the engine reads the body too
+			_ = closeUnbounded(t, p) // with or without an error: the engine may still read the body
 			_, err := io.ReadAll(conn)
 			require.NotErrorIs(t, err, context.DeadlineExceeded, "the client's connection is closed")
 			for len(reached) > 0 {
@@ -81,9 +80,9 @@ func TestClosingDoesNotWaitForABodyThatNeverComes(t *testing.T) {
 	}
 }
 
-func TestAHeldRequestWithoutItsBodyIsToldThatTheInstanceIsBeingRemoved(t *testing.T) {
+func TestCloseAnswersHeldRequestWithoutBody(t *testing.T) {
 	p := newProxy(t, "127.0.0.1:1")
-	conn := requestWithoutItsBody(t, p, "POST /v1/completions")
+	conn := requestWithoutBody(t, p, "POST /v1/completions")
 	eventually(t, func() bool { return p.Held() == 1 })
 	require.NoError(t, closeUnbounded(t, p))
 	all, err := io.ReadAll(conn)
@@ -92,16 +91,16 @@ func TestAHeldRequestWithoutItsBodyIsToldThatTheInstanceIsBeingRemoved(t *testin
 	require.Contains(t, string(all), "the instance is being removed")
 }
 
-func TestARefusedRequestGetsItsAnswerThoughItsBodyNeverComes(t *testing.T) {
+func TestRefusedRequestWithoutBodyIsAnswered(t *testing.T) {
 	p := openProxy(t, "127.0.0.1:1")
-	conn := requestWithoutItsBody(t, p, "POST /collective_rpc")
+	conn := requestWithoutBody(t, p, "POST /collective_rpc")
 	all, err := io.ReadAll(conn)
 	require.NoError(t, err)
 	require.Contains(t, string(all), "HTTP/1.1 404 Not Found")
 	require.Contains(t, string(all), "Connection: close")
 }
 
-func TestClosingDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
+func TestCloseDoesNotWaitForClientThatReadsNothing(t *testing.T) {
 	for _, path := range []string{"/v1/models", "/v1/responses"} { // a read, and inference
 		t.Run(path, func(t *testing.T) {
 			block := strings.Repeat("x", 1<<20)
@@ -125,7 +124,7 @@ func TestClosingDoesNotWaitForAClientThatReadsNothing(t *testing.T) {
 	}
 }
 
-func TestClosingDoesNotWaitForHeadersThatTrickleIn(t *testing.T) {
+func TestCloseDoesNotWaitForIncompleteHeaders(t *testing.T) {
 	p := openProxy(t, "127.0.0.1:1")
 	for _, beginning := range []string{"", "POST /v1/comp", "POST /v1/completions HTTP/1.1\r\nHost: local"} {
 		conn := dialRaw(t, p.address())
@@ -135,7 +134,7 @@ func TestClosingDoesNotWaitForHeadersThatTrickleIn(t *testing.T) {
 	require.NoError(t, closeUnbounded(t, p))
 }
 
-func TestClosingEndsUpgradesInEveryStateOfThem(t *testing.T) {
+func TestCloseEndsUpgradedConnectionsInEveryState(t *testing.T) {
 	engine := newEngine(t, upgrading)
 	p := openProxy(t, engine.URL)
 	whole, _, _ := upgrade(t, p, "/v1/realtime", webSocket)
@@ -149,7 +148,7 @@ func TestClosingEndsUpgradesInEveryStateOfThem(t *testing.T) {
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestClosingDoesNotWaitForAVerbThatNeverEnds(t *testing.T) {
+func TestCloseDoesNotWaitForStuckVerb(t *testing.T) {
 	stuck := &stuckVerbs{called: make(chan struct{}), release: make(chan struct{})}
 	p := openProxy(t, "127.0.0.1:1", func(o *Options) { o.Verbs = stuck })
 	asked := make(chan answer, 1)
@@ -160,10 +159,10 @@ func TestClosingDoesNotWaitForAVerbThatNeverEnds(t *testing.T) {
 	require.ErrorContains(t, closeUnbounded(t, p), "1 connections")
 	close(stuck.release)
 	receive(t, asked)
-	receive(t, p.clients.gone)
+	receive(t, p.clients.allClosed)
 }
 
-// stuckVerbs asks in vain for what somebody else has.
+// stuckVerbs blocks in IsSleeping until release is closed.
 type stuckVerbs struct {
 	fakeVerbs
 	called, release chan struct{}

@@ -11,15 +11,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestATakenPortIsAnErrorThatNamesIt(t *testing.T) {
+func TestListenNamesTheTakenPort(t *testing.T) {
 	p := newProxy(t, "127.0.0.1:1")
 	_, err := Listen(Options{Host: "127.0.0.1", Port: p.Port()})
-	requireTaken(t, err, p.Port())
+	requirePortTaken(t, err, p.Port())
 	_, err = Listen(Options{Host: "not an address", Port: 0})
 	require.ErrorContains(t, err, "cannot listen on")
 }
 
-func TestAClosedPortCanBeListenedOnAgain(t *testing.T) {
+func TestClosedPortCanBeListenedOnAgain(t *testing.T) {
 	engine := newEngine(t, echo)
 	client := newClient(t)
 	p := openProxy(t, engine.URL)
@@ -35,7 +35,7 @@ func TestAClosedPortCanBeListenedOnAgain(t *testing.T) {
 	}
 }
 
-func TestClosingLetsAnAnswerEndWholeAndRefusesHeldRequests(t *testing.T) {
+func TestCloseFinishesAnswersAndRefusesHeldRequests(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	p := openProxy(t, engine.URL)
@@ -45,7 +45,7 @@ func TestClosingLetsAnAnswerEndWholeAndRefusesHeldRequests(t *testing.T) {
 	p.Shut("a swap")
 	held := goPost(t, client, p.url("/v1/completions"), "{}")
 	eventually(t, func() bool { return p.Held() == 1 })
-	idle := dialRaw(t, p.address()) // says nothing, and must not be waited for
+	idle := dialRaw(t, p.address()) // sends nothing, so Close must not wait for it
 
 	closed := make(chan error, 1)
 	go func() { closed <- p.Close(patientContext(t)) }()
@@ -67,7 +67,7 @@ func TestClosingLetsAnAnswerEndWholeAndRefusesHeldRequests(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
-func TestClosingCutsWhatDoesNotEndInTime(t *testing.T) {
+func TestCloseCutsRequestsAtItsDeadline(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	seen := &observer{}
@@ -79,7 +79,7 @@ func TestClosingCutsWhatDoesNotEndInTime(t *testing.T) {
 	go func() { scraped <- do(client, r) }()
 	receive(t, s.arrived)
 
-	require.ErrorContains(t, p.Close(overContext()), "1 inference requests were cut")
+	require.ErrorContains(t, p.Close(endedContext()), "1 inference requests were cut")
 	_, err := io.ReadAll(streamed.Body)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	got := receive(t, scraped)
@@ -90,7 +90,7 @@ func TestClosingCutsWhatDoesNotEndInTime(t *testing.T) {
 	receive(t, s.gone)
 }
 
-func TestClosingLetsAReadOnlyAnswerEndWhole(t *testing.T) {
+func TestCloseWaitsForReadOnlyAnswer(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	p := openProxy(t, engine.URL)
@@ -109,7 +109,7 @@ func TestClosingLetsAReadOnlyAnswerEndWhole(t *testing.T) {
 	require.NoError(t, receive(t, closed))
 }
 
-func TestClosingASilentReadOnlyRequestIsAnErrorToo(t *testing.T) {
+func TestCloseReportsBrokenReadOnlyRequest(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	p := openProxy(t, engine.URL)
@@ -118,12 +118,12 @@ func TestClosingASilentReadOnlyRequestIsAnErrorToo(t *testing.T) {
 	scraped := make(chan answer, 1)
 	go func() { scraped <- do(client, r) }()
 	receive(t, s.arrived)
-	require.ErrorContains(t, p.Close(overContext()), "0 inference requests were cut, 1 connections broken off")
+	require.ErrorContains(t, p.Close(endedContext()), "0 inference requests were cut, 1 connections broken off")
 	receive(t, scraped)
 	receive(t, s.gone)
 }
 
-func TestAHundredProxiesGiveEverythingBack(t *testing.T) {
+func TestClosedProxiesLeakNoDescriptors(t *testing.T) {
 	engine := newEngine(t, upgrading)
 	client := newClient(t)
 	before := descriptors(t)
@@ -141,7 +141,7 @@ func TestAHundredProxiesGiveEverythingBack(t *testing.T) {
 	eventually(t, func() bool { return descriptors(t) <= before })
 }
 
-func TestAProxyListensWhereItIsTold(t *testing.T) {
+func TestProxyListensOnGivenHostAndPort(t *testing.T) {
 	engine := newEngine(t, echo)
 	first := openProxy(t, engine.URL)
 	port := first.Port()

@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// connections knows the clients' connections and which of them are busy with a
-// request, so that closing waits for exactly those.
+// connections tracks the clients' connections, and which of them carry a request.
+// Close waits for those and closes the others.
 type connections struct {
-	gone chan struct{} // closed when finish was called and no connection is left
+	allClosed chan struct{} // closed when finish was called and no connection is left
 
 	mu        sync.Mutex
 	busy      map[net.Conn]bool
@@ -18,12 +18,12 @@ type connections struct {
 }
 
 func newConnections() *connections {
-	return &connections{gone: make(chan struct{}), busy: map[net.Conn]bool{}}
+	return &connections{allClosed: make(chan struct{}), busy: map[net.Conn]bool{}}
 }
 
-// track is the server's ConnState hook. The last call for a connection comes when
-// its goroutine ends, or when a handler takes the connection over for an upgrade;
-// from then on the gate counts the request.
+// track is the server's ConnState hook. The server calls it for the last time when
+// the connection's goroutine ends, or when a handler takes the connection over for
+// an upgrade. After an upgrade the gate alone tracks the request.
 func (c *connections) track(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,29 +35,29 @@ func (c *connections) track(conn net.Conn, state http.ConnState) {
 	case http.StateHijacked, http.StateClosed:
 		delete(c.busy, conn)
 		if c.finishing && len(c.busy) == 0 {
-			close(c.gone)
+			close(c.allClosed)
 		}
 	}
 }
 
-// finish closes the connections that are not busy and waits until the others are
-// closed too, which the server does when their request has ended. left is how many
-// were not closed when ctx ended. Call finish once, when no new connection can come
-// and none is kept alive.
+// finish closes the connections that carry no request. It waits until the server has
+// closed the others, which it does when their request ends. left is how many were
+// still open when ctx ended. Call finish once, after the listener was closed and
+// keep-alives were disabled.
 func (c *connections) finish(ctx context.Context) (left int) {
 	c.mu.Lock()
 	c.finishing = true
 	if len(c.busy) == 0 {
-		close(c.gone)
+		close(c.allClosed)
 	}
 	for conn, busy := range c.busy {
 		if !busy {
-			_ = conn.Close() // its goroutine sees it closed
+			_ = conn.Close() // its goroutine notices that and ends
 		}
 	}
 	c.mu.Unlock()
 	select {
-	case <-c.gone:
+	case <-c.allClosed:
 		return 0
 	case <-ctx.Done():
 	}
@@ -73,8 +73,8 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }
 
-// connOf is the client's connection of a request; nil when the request came over
-// another server.
+// connOf returns the client's connection of a request. It returns nil when another
+// server received the request.
 func connOf(ctx context.Context) net.Conn {
 	conn, _ := ctx.Value(connKey{}).(net.Conn)
 	return conn

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestACutStreamEndsAbruptly(t *testing.T) {
+func TestDrainBreaksOffStreamsAtItsDeadline(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	seen := &observer{}
@@ -21,7 +21,7 @@ func TestACutStreamEndsAbruptly(t *testing.T) {
 	receive(t, s.arrived)
 	require.Equal(t, 2, p.InFlight())
 	p.Shut("a swap to b")
-	cut, err := p.Drain(overContext())
+	cut, err := p.Drain(endedContext())
 	require.NoError(t, err)
 	require.Equal(t, 2, cut)
 	require.Zero(t, p.InFlight())
@@ -39,7 +39,7 @@ func TestACutStreamEndsAbruptly(t *testing.T) {
 	require.Equal(t, "whole", post(t, client, p.url("/v1/completions"), "{}").body, "and the next request is served")
 }
 
-func TestDrainLetsAStreamEndWhole(t *testing.T) {
+func TestDrainWaitsForStreamToEnd(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	p := openProxy(t, engine.URL)
@@ -59,7 +59,7 @@ func TestDrainLetsAStreamEndWhole(t *testing.T) {
 	require.Zero(t, receive(t, drained))
 }
 
-func TestACutEndsAnAnswerThatNobodyReads(t *testing.T) {
+func TestDrainCutsAnswerThatNobodyReads(t *testing.T) {
 	full := make(chan struct{})
 	address := newRawEngine(t, func(conn net.Conn, _ *http.Request) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 1000000000000\r\n\r\n")
@@ -78,12 +78,12 @@ func TestACutEndsAnAnswerThatNobodyReads(t *testing.T) {
 	require.NoError(t, err)
 	receive(t, full)
 	p.Shut("a swap")
-	cut, err := p.Drain(overContext())
+	cut, err := p.Drain(endedContext())
 	require.NoError(t, err)
 	require.Equal(t, 1, cut)
 }
 
-func TestACutEndsARequestWhoseBodyStandsStill(t *testing.T) {
+func TestDrainCutsRequestWithStalledBody(t *testing.T) {
 	arrived := make(chan struct{})
 	engine := newEngine(t, func(_ http.ResponseWriter, r *http.Request) {
 		close(arrived)
@@ -95,7 +95,7 @@ func TestACutEndsARequestWhoseBodyStandsStill(t *testing.T) {
 	require.NoError(t, err)
 	receive(t, arrived)
 	p.Shut("a swap")
-	cut, err := p.Drain(overContext())
+	cut, err := p.Drain(endedContext())
 	require.NoError(t, err)
 	require.Equal(t, 1, cut)
 	all, err := io.ReadAll(conn)
@@ -104,14 +104,14 @@ func TestACutEndsARequestWhoseBodyStandsStill(t *testing.T) {
 	require.Contains(t, string(all), "Connection: close")
 }
 
-// lastMoment calls a function when an answer's body has been read to its end.
-type lastMoment struct {
+// callAtEnd is a transport that calls a function at the end of an answer's body.
+type callAtEnd struct {
 	http.RoundTripper
 
 	call func()
 }
 
-func (l lastMoment) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l callAtEnd) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := l.RoundTripper.RoundTrip(r)
 	if err == nil {
 		response.Body = &endingBody{response.Body, l.call}
@@ -133,14 +133,14 @@ func (b *endingBody) Read(to []byte) (int, error) {
 	return n, err
 }
 
-func TestAnAnswerCutInItsLastMomentIsBrokenOffAllTheSame(t *testing.T) {
+func TestAnswerCutAtItsEndIsBrokenOff(t *testing.T) {
 	engine := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
 		_ = http.NewResponseController(w).Flush()
 		_, _ = io.WriteString(w, "whole")
 	})
 	seen := &observer{}
 	p := openProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
-	p.reverse.Transport = lastMoment{p.engine, func() { p.gate.cutAll() }}
+	p.reverse.Transport = callAtEnd{p.engine, func() { p.gate.cutAll() }}
 	got := post(t, newClient(t), p.url("/v1/completions"), "{}")
 	require.ErrorIs(t, got.err, io.ErrUnexpectedEOF, "its connection has a deadline and must not be used again")
 	require.Equal(t, OutcomeCut, seen.nth(t, 1).Outcome)

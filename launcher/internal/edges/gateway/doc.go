@@ -1,19 +1,19 @@
-// Package gateway gives each instance its public port: a reverse proxy of the
-// launcher that listens where clients expect the model server and forwards to
+// Package gateway gives each instance its public port. A reverse proxy of the
+// launcher listens where clients expect the model server. It forwards requests to
 // the engine, which listens on loopback only.
 //
-// The proxy does three things a bare one does not.
+// The proxy adds three things to a plain reverse proxy.
 //
 // It filters paths. The engine serves developer calls (/sleep,
-// /collective_rpc, …) on the same port as inference, without asking for the
-// API key; see Classify for what passes.
+// /collective_rpc, …) on the same port as inference, and does not ask for the
+// API key there. Classify decides which paths pass.
 //
-// It has a gate. Inference requests flow while it is open, wait while it is
-// shut, and are refused when the engine has failed. What is asked of the proxy
-// in each state:
+// It has a gate. An open gate lets inference requests through, a shut gate holds
+// them, and a failed gate refuses them. The table has each call in each state of
+// the gate:
 //
 //	            open             shut                      failed           closed
-//	Open        -                open; held ones flow      open             -
+//	Open        -                open; admits held ones    open             -
 //	Shut        shut             new reason                shut             -
 //	Fail        failed           failed; held ones: 503    new reason       -
 //	Drain       ErrOpen          waits, then cuts          waits, then cuts waits, then cuts
@@ -22,15 +22,14 @@
 //	read-only   to the engine    to the engine             503 at once      503 at once
 //
 // A new proxy is shut. A read-only request to an engine that does not listen
-// yet gets a 503. A held request whose client leaves gives its place back; for
-// that up to a megabyte of its body is read meanwhile.
+// yet gets a 503. A held request whose client leaves frees its place. To notice
+// that, the proxy reads up to a megabyte of the request's body while it is held.
 //
-// It counts. Admission and the count of requests in flight change under one
-// lock, so once Shut has returned no inference request can reach the engine
-// without Drain waiting for it. What it counts is requests: work that the engine
-// goes on with after its answer (a response of /v1/responses with
-// "background":true) is not seen.
+// It counts requests. The gate admits and counts a request under one lock. So once
+// Shut has returned, Drain waits for every inference request that can still reach
+// the engine. The proxy does not see work that the engine continues after its
+// answer, such as a response of /v1/responses with "background":true.
 //
-// Answers that the proxy makes itself have the error body of the OpenAI API,
-// with the type names vLLM uses.
+// The proxy's own answers have the error body of the OpenAI API, with vLLM's names
+// for the types of errors.
 package gateway

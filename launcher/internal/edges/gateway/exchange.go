@@ -14,28 +14,29 @@ import (
 type Outcome string
 
 const (
-	// OutcomeAnswered means that the engine (or, for a verb, the launcher)
-	// answered whole, whatever the status.
+	// OutcomeAnswered means that the engine (or, for a verb, the launcher) gave a
+	// whole answer, with any status.
 	OutcomeAnswered Outcome = "answered"
-	// OutcomeRefused means that the path or method does not pass.
+	// OutcomeRefused means that the request's path or method is not allowed.
 	OutcomeRefused Outcome = "refused"
 	// OutcomeHeldFull means that too many requests were held already.
 	OutcomeHeldFull Outcome = "held_full"
-	// OutcomeHeldTimeout means that the request was held until HoldTimeout was
-	// over.
+	// OutcomeHeldTimeout means that the request was held for the whole of
+	// HoldTimeout.
 	OutcomeHeldTimeout Outcome = "held_timeout"
-	// OutcomeFailed means that the launcher had said that the engine is gone.
+	// OutcomeFailed means that the gate had failed: the engine is gone.
 	OutcomeFailed Outcome = "failed"
-	// OutcomeEngineFailed means that the engine did not listen, or broke off.
+	// OutcomeEngineFailed means that the engine did not listen, or broke its answer
+	// off.
 	OutcomeEngineFailed Outcome = "engine_failed"
-	// OutcomeCut means that a drain or a close ran out of time.
+	// OutcomeCut means that Drain or Close cut the request at its deadline.
 	OutcomeCut Outcome = "cut"
-	// OutcomeClientGone means that the client went away.
+	// OutcomeClientGone means that the client left before it had the whole answer.
 	OutcomeClientGone Outcome = "client_gone"
 )
 
-// statusClientGone stands for an answer that no client was there to read, as in
-// nginx's log.
+// statusClientGone is the status of a request whose client left before an answer, as
+// in nginx's log.
 const statusClientGone = 499
 
 // Observation describes one request that has ended.
@@ -43,12 +44,12 @@ type Observation struct {
 	Class    Class
 	Status   int // HTTP status as sent; 101 for an upgrade, 499 when the client left before an answer
 	Outcome  Outcome
-	Duration time.Duration // from the request's header to the end of the answer, Held included
+	Duration time.Duration // from the request's header to the end of the answer, including Held
 	Held     time.Duration // how long the request waited at the gate
 }
 
-// exchange is one request with its answer. It is the ResponseWriter that the
-// reverse proxy writes to, and notes status, bytes and failures.
+// exchange is one request with its answer. The reverse proxy writes the answer to
+// it, and the exchange records its status and failures.
 type exchange struct {
 	http.ResponseWriter
 
@@ -57,13 +58,13 @@ type exchange struct {
 	status  int
 	began   time.Time
 	held    time.Duration
-	hasBody bool // by the request's header
+	hasBody bool // the request's header announces a body
 
-	writeFailed  atomic.Bool // the answer could not be written to the client
-	uploadFailed atomic.Bool // the body of the client's request broke off
+	writeFailed  atomic.Bool // writing the answer to the client failed
+	uploadFailed atomic.Bool // reading the client's body failed
 }
 
-// WriteHeader notes the status, unless it is an informational one.
+// WriteHeader records the status, unless it is an informational one.
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && (status >= 200 || status == http.StatusSwitchingProtocols) {
 		x.status = status
@@ -82,7 +83,7 @@ func (x *exchange) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Hijack hands the connection over for an upgrade.
+// Hijack gives the connection to the reverse proxy, for an upgrade.
 func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(x.ResponseWriter).Hijack()
 	if err == nil {
@@ -91,33 +92,34 @@ func (x *exchange) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return conn, rw, err
 }
 
-// uploadGrace is how long the rest of a request's body may take to come once the
-// request is answered.
+// uploadGrace is how long the server still reads a request's body once the request
+// is answered.
 const uploadGrace = 500 * time.Millisecond
 
-// endUpload bounds the time in which the server reads the rest of a request's body,
-// before it writes the answer and again afterwards: that rest may never come.
+// endUpload sets a deadline for the rest of the request's body, which may never
+// arrive. The server reads that rest before it writes the answer, and again
+// afterwards.
 func (x *exchange) endUpload() {
 	if x.hasBody {
-		// Fails only on a connection that is closed already, and in tests without one.
+		// This fails only on a closed connection, and in tests without a connection.
 		_ = http.NewResponseController(x.ResponseWriter).SetReadDeadline(time.Now().Add(uploadGrace))
 	}
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap lets http.ResponseController reach the server's ResponseWriter.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 
-// upload is the body of a request on its way to the engine. net/http's server
-// closes the body when the answer begins, while its transport may still read; when
-// that read fails, the transport breaks the connection to the engine, and with it
-// the answer. So a body that has ended stays ended, and a read that comes too late
-// waits for the end of the answer.
+// upload is the body of a request on its way to the engine. When the answer begins,
+// net/http's server closes the body, but the transport to the engine may still read
+// it. If that read failed, the transport would close the connection to the engine
+// and break off the answer. Therefore a read after the body's end returns io.EOF
+// again, and a read after the body was closed waits for the end of the answer.
 type upload struct {
 	io.ReadCloser
 
-	done   <-chan struct{} // closed when the exchange is over
-	failed *atomic.Bool    // set when the client breaks the body off
-	ended  bool
+	done   <-chan struct{} // closed when the exchange has ended
+	failed *atomic.Bool    // set when reading the client's body fails
+	ended  bool            // Read has returned io.EOF
 }
 
 func (u *upload) Read(b []byte) (int, error) {

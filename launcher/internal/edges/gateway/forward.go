@@ -17,9 +17,9 @@ const (
 	bufferBytes = 32 << 10
 	// maxIdleToEngine bounds the connections kept open to one engine.
 	maxIdleToEngine = 256
-	// engineIdleTimeout closes idle connections to the engine before the engine
-	// does: vLLM closes them after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE), and a
-	// request sent at that moment would be lost.
+	// engineIdleTimeout is how long an idle connection to the engine stays open. vLLM
+	// closes idle connections after 5 s (VLLM_HTTP_TIMEOUT_KEEP_ALIVE), and would lose
+	// a request sent at that moment. So the proxy closes them earlier.
 	engineIdleTimeout = 4 * time.Second
 	// maxAnswerHeaderBytes bounds the header of an engine's answer.
 	maxAnswerHeaderBytes = 1 << 20
@@ -61,10 +61,10 @@ func (p *Proxy) newReverseProxy(errorLog *log.Logger) *httputil.ReverseProxy {
 	}
 }
 
-// rewrite addresses a request to the engine. The client's Host header stays, since
-// the engine makes redirects from it, and the query stays as it was written. Of
-// upgrades only WebSocket passes: an engine that switched to HTTP/2 would take
-// further requests on that connection, past every check made here.
+// rewrite addresses a request to the engine. It keeps the client's Host header,
+// since the engine makes redirects from it, and the query exactly as written. It
+// removes every upgrade but WebSocket: an engine that switched to HTTP/2 would take
+// further requests on that connection, which this proxy could not check.
 func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	r.Out.URL.Scheme = "http"
 	r.Out.URL.Host = p.options.Target
@@ -76,7 +76,8 @@ func (p *Proxy) rewrite(r *httputil.ProxyRequest) {
 	}
 }
 
-// wantsWebSocket says whether a request asks for that upgrade and no other.
+// wantsWebSocket reports whether a request asks for an upgrade to WebSocket and to
+// no other protocol.
 func wantsWebSocket(r *http.Request) bool {
 	upgrade := r.Header["Upgrade"]
 	if r.Method != http.MethodGet || len(upgrade) != 1 || !strings.EqualFold(upgrade[0], "websocket") {
@@ -92,7 +93,7 @@ func wantsWebSocket(r *http.Request) bool {
 	return false
 }
 
-// ServeHTTP refuses a request, answers it, or forwards it, by its class.
+// ServeHTTP refuses, answers or forwards a request, as its class says.
 func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{ResponseWriter: w, began: p.options.Now(), hasBody: r.ContentLength != 0}
 	defer p.observe(x)
@@ -113,7 +114,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// rawPath is the path as it stood in the request line.
+// rawPath returns the path exactly as it stands in the request line.
 func rawPath(r *http.Request) string {
 	raw, _, _ := strings.Cut(r.RequestURI, "?")
 	return raw
@@ -133,8 +134,8 @@ func (p *Proxy) observe(x *exchange) {
 }
 
 func (p *Proxy) serveStatus(x *exchange, r *http.Request) {
-	if reason, gone := p.gate.why(); gone {
-		x.answer(refuseFailed(reason))
+	if reason, engineGone := p.gate.currentReason(); engineGone {
+		x.answer(refuseEngineGone(reason))
 		return
 	}
 	p.forward(r.Context(), x, r)
@@ -148,7 +149,7 @@ func (p *Proxy) serveInference(x *exchange, r *http.Request) {
 	if held != nil {
 		if body := readAhead(t.conn, r); body != nil {
 			defer body.stop()
-			r = r.WithContext(ctx) // a copy: the server goes by the body of its own
+			r = r.WithContext(ctx) // a copy: the server needs its own body unchanged
 			r.Body = body
 		}
 		refused = p.hold(ctx, x, held)
@@ -161,32 +162,32 @@ func (p *Proxy) serveInference(x *exchange, r *http.Request) {
 	p.forward(ctx, x, r)
 }
 
-// forward hands the request to the engine and notes the outcome. The reverse proxy
-// breaks an answer off by a panic, which is passed on to the server.
+// forward sends the request to the engine and records the outcome. The reverse proxy
+// panics when it breaks off an answer; forward lets the panic reach the server.
 func (p *Proxy) forward(ctx context.Context, x *exchange, r *http.Request) {
-	r = r.WithContext(ctx) // a copy: the server goes by the body of its own
+	r = r.WithContext(ctx) // a copy: the server needs its own body unchanged
 	if r.ContentLength != 0 {
 		r.Body = &upload{ReadCloser: r.Body, done: ctx.Done(), failed: &x.uploadFailed}
 	}
 	ended := false
 	defer func() {
 		if !ended {
-			x.outcome = brokenOff(x, r)
+			x.outcome = outcomeOfBrokenAnswer(x, r)
 		}
 	}()
 	p.reverse.ServeHTTP(x, r)
 	ended = x.outcome != "" || !wasCut(r)
 	if !ended {
-		panic(http.ErrAbortHandler) // the connection has a deadline from the cut and must not be used again
+		panic(http.ErrAbortHandler) // the cut set a deadline on the connection, so it must not be used again
 	}
 	if x.outcome == "" {
 		x.outcome = OutcomeAnswered
 	}
 }
 
-// brokenOff is the outcome of an answer that was broken off: by a cut, by the
-// client, or by the engine.
-func brokenOff(x *exchange, r *http.Request) Outcome {
+// outcomeOfBrokenAnswer tells who broke the answer off: the launcher by a cut, the
+// client, or the engine.
+func outcomeOfBrokenAnswer(x *exchange, r *http.Request) Outcome {
 	switch {
 	case wasCut(r):
 		return OutcomeCut
@@ -197,13 +198,13 @@ func brokenOff(x *exchange, r *http.Request) Outcome {
 	}
 }
 
-// wasCut says whether a drain or Close ended the request.
+// wasCut reports whether Drain or Close cut the request.
 func wasCut(r *http.Request) bool { return errors.Is(context.Cause(r.Context()), errCut) }
 
-// engineError answers a request that the engine did not answer.
+// engineError answers a request when the engine gave no answer.
 func (p *Proxy) engineError(w http.ResponseWriter, r *http.Request, err error) {
 	x := w.(*exchange)
-	reason, _ := p.gate.why()
+	reason, _ := p.gate.currentReason()
 	var dial *net.OpError
 	switch {
 	case wasCut(r):
@@ -212,10 +213,10 @@ func (p *Proxy) engineError(w http.ResponseWriter, r *http.Request, err error) {
 		x.status, x.outcome = statusClientGone, OutcomeClientGone
 		panic(http.ErrAbortHandler)
 	case x.uploadFailed.Load():
-		x.answer(refuseUpload())
+		x.answer(refuseBrokenUpload())
 	case errors.As(err, &dial) && dial.Op == "dial":
 		x.answer(refuseNotListening(reason))
 	default:
-		x.answer(refuseBroken(err))
+		x.answer(refuseBrokenAnswer(err))
 	}
 }

@@ -18,38 +18,38 @@ const (
 	gateClosed gateState = "closed"
 )
 
-// ErrOpen is Drain's error when the gate is open, or was opened meanwhile: an open
-// gate has no end of its requests to wait for.
+// ErrOpen is Drain's error when the gate is open, or is opened while Drain waits.
+// The requests of an open gate never end.
 var ErrOpen = errors.New("the gate is open")
 
-// errCut is the cause of a request's cancelled context when a drain cut it.
+// errCut is the cause of a request's cancelled context when Drain or Close cut it.
 var errCut = errors.New("cut by the launcher")
 
 // cutGrace is how long a cut request may still take to write an error answer
 // to a client that does not read.
 const cutGrace = time.Second
 
-// ticket stands for one inference request on its way to the engine.
+// ticket stands for one inference request that is held or in flight.
 type ticket struct {
-	conn   net.Conn // the client's; nil when unknown
+	conn   net.Conn // the client's connection; nil when unknown
 	cancel context.CancelCauseFunc
 }
 
-// cut ends the request: it cancels the context, and sets deadlines for reads and
-// writes of the client's connection, which a context does not end.
+// cut ends the request. It cancels the context, and sets deadlines on the client's
+// connection, since a context does not end reads and writes there.
 func (t *ticket) cut() {
 	t.cancel(errCut)
 	if t.conn == nil {
 		return
 	}
-	now := time.Now() // the kernel's clock, not the gate's
-	// Both fail only on a connection that is closed already.
+	now := time.Now() // deadlines are times of the kernel's clock, not of the gate's
+	// Both calls fail only on a connection that is closed already.
 	_ = t.conn.SetReadDeadline(now)
 	_ = t.conn.SetWriteDeadline(now.Add(cutGrace))
 }
 
-// waiter is a held request. Once ready is closed the request is either admitted,
-// with its ticket counted, or refused.
+// waiter is a held request. Closing ready ends its wait: the gate has then either
+// admitted and counted its ticket, or set refused.
 type waiter struct {
 	ticket  *ticket
 	ready   chan struct{}
@@ -67,7 +67,7 @@ type gate struct {
 	inFlight map[*ticket]struct{}
 	held     map[*waiter]struct{}
 	lastUsed time.Time
-	changed  chan struct{} // closed at the next change of state, or when the last request leaves; nil when no drain waits
+	changed  chan struct{} // closed when the state changes or the last request leaves; nil when no drain waits
 }
 
 func newGate(maxHeld int, now func() time.Time) *gate {
@@ -81,8 +81,8 @@ func newGate(maxHeld int, now func() time.Time) *gate {
 	}
 }
 
-// set moves the gate to a state, unless the gate is closed for good, and admits or
-// refuses the held requests. It is the only place that writes the state.
+// set changes the gate's state, and admits or refuses the held requests. A closed
+// gate stays closed. No other function writes the state.
 func (g *gate) set(state gateState, reason string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,12 +97,12 @@ func (g *gate) set(state gateState, reason string) {
 		case gateOpen:
 			g.admit(w.ticket)
 		case gateFailed, gateClosed:
-			w.refused = refuseFailed(reason)
+			w.refused = refuseEngineGone(reason)
 		}
 		delete(g.held, w)
 		close(w.ready)
 	}
-	g.announce()
+	g.wakeDrains()
 }
 
 // enter admits a request (nil, nil), holds it (a waiter), or refuses it.
@@ -115,31 +115,32 @@ func (g *gate) enter(t *ticket) (*waiter, *refusal) {
 		return nil, nil
 	case gateShut:
 		if len(g.held) >= g.maxHeld {
-			return nil, refuseFull(len(g.held), g.reason)
+			return nil, refuseQueueFull(len(g.held), g.reason)
 		}
 		w := &waiter{ticket: t, ready: make(chan struct{})}
 		g.held[w] = struct{}{}
 		return w, nil
 	case gateFailed, gateClosed:
-		return nil, refuseFailed(g.reason)
+		return nil, refuseEngineGone(g.reason)
 	default:
 		panic("gateway: no such gate state: " + string(g.state))
 	}
 }
 
-// settle ends the wait of a held request: by its admission or refusal, or, if there
-// is neither yet, by a refusal for having waited too long.
-func (g *gate) settle(w *waiter) *refusal {
+// endWait ends the wait of a held request. It returns nil if the gate has admitted
+// the request, and the gate's refusal if it has refused it. Otherwise the refusal
+// says that the request waited too long.
+func (g *gate) endWait(w *waiter) *refusal {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, waiting := g.held[w]; !waiting {
 		return w.refused
 	}
 	delete(g.held, w)
-	return refuseLate(g.reason)
+	return refuseHeldTooLong(g.reason)
 }
 
-// admit counts a request; the lock is held.
+// admit counts a request as in flight. The caller holds the lock.
 func (g *gate) admit(t *ticket) {
 	g.inFlight[t] = struct{}{}
 	g.lastUsed = g.now()
@@ -152,24 +153,25 @@ func (g *gate) leave(t *ticket) {
 	delete(g.inFlight, t)
 	g.lastUsed = g.now()
 	if len(g.inFlight) == 0 {
-		g.announce()
+		g.wakeDrains()
 	}
 }
 
-// announce wakes the drains that wait for a change; the lock is held.
-func (g *gate) announce() {
+// wakeDrains wakes the calls of drain that wait for a change. The caller holds the
+// lock.
+func (g *gate) wakeDrains() {
 	if g.changed != nil {
 		close(g.changed)
 		g.changed = nil
 	}
 }
 
-// drain waits until no request is in flight. When ctx ends it cuts, once, the
-// requests that are, returns their number, and still waits until they have left.
+// drain waits until no request is in flight. When ctx ends, drain cuts the requests
+// in flight, once, and waits until they have left. It returns how many it cut.
 func (g *gate) drain(ctx context.Context) (int, error) {
 	cut, ended := 0, ctx.Done()
 	for {
-		changed, err := g.drained()
+		changed, err := g.nextChange()
 		if changed == nil {
 			return cut, err
 		}
@@ -181,8 +183,9 @@ func (g *gate) drain(ctx context.Context) (int, error) {
 	}
 }
 
-// drained gives a channel to wait on while requests are in flight; nil: none is.
-func (g *gate) drained() (<-chan struct{}, error) {
+// nextChange returns a channel that is closed at the gate's next change. The channel
+// is nil when no request is in flight.
+func (g *gate) nextChange() (<-chan struct{}, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.state == gateOpen {
@@ -206,8 +209,9 @@ func (g *gate) cutAll() int {
 	return len(g.inFlight)
 }
 
-// why gives the reason of the present state, and whether the engine is gone.
-func (g *gate) why() (reason string, gone bool) {
+// currentReason returns the reason of the gate's state, and whether the engine is
+// gone.
+func (g *gate) currentReason() (reason string, engineGone bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.reason, g.state == gateFailed || g.state == gateClosed

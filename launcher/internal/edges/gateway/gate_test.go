@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNoRequestReachesAnEngineThatIsShutAndDrained(t *testing.T) {
+func TestNoRequestReachesDrainedEngine(t *testing.T) {
 	const clients, each = 50, 20
 	var asleep atomic.Bool
 	var served, violations atomic.Int64
@@ -52,12 +52,12 @@ func TestNoRequestReachesAnEngineThatIsShutAndDrained(t *testing.T) {
 	require.Zero(t, violations.Load())
 	require.EqualValues(t, clients*each, served.Load())
 	require.Greater(t, flips, 10)
-	eventually(t, func() bool { return p.InFlight() == 0 }) // a client has its answer a moment before
+	eventually(t, func() bool { return p.InFlight() == 0 }) // the client gets its answer before the request leaves
 	require.Zero(t, p.Held())
 }
 
-// flipUntil opens and shuts the gate until the clients have ended; while it is
-// shut and drained, the engine is marked asleep.
+// flipUntil opens and shuts the gate until the clients have ended. It marks the
+// engine asleep while the gate is shut and drained.
 func flipUntil(t *testing.T, ended <-chan struct{}, p *Proxy, asleep *atomic.Bool) int {
 	t.Helper()
 	for flips := 0; ; flips++ {
@@ -83,7 +83,7 @@ func flipUntil(t *testing.T, ended <-chan struct{}, p *Proxy, asleep *atomic.Boo
 	}
 }
 
-func TestAdmissionNeverSlipsPastADrain(t *testing.T) {
+func TestDrainedGateAdmitsNoRequest(t *testing.T) {
 	g := newGate(4, time.Now)
 	var asleep, over atomic.Bool
 	var violations, admitted atomic.Int64
@@ -125,27 +125,27 @@ func TestAdmissionNeverSlipsPastADrain(t *testing.T) {
 	require.Positive(t, admitted.Load())
 }
 
-// ticketFor is a ticket whose request's end is seen on the context.
+// ticketFor returns a ticket, and the context that ends when the ticket is cut.
 func ticketFor() (*ticket, context.Context) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	return &ticket{cancel: cancel}, ctx
 }
 
-func TestTheGateTreatsARequestAsItsStateSays(t *testing.T) {
+func TestGateStateDecidesAboutRequest(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(*gate)
 		status  int // of a refusal; 0: admitted; -1: held
 	}{
-		"new: held":                         {func(*gate) {}, -1},
-		"open: admitted":                    {func(g *gate) { g.set(gateOpen, "") }, 0},
-		"shut: held":                        {func(g *gate) { g.set(gateOpen, ""); g.set(gateShut, "x") }, -1},
-		"failed: refused":                   {func(g *gate) { g.set(gateFailed, "x") }, 503},
-		"failed and started again: held":    {func(g *gate) { g.set(gateFailed, "x"); g.set(gateShut, "y") }, -1},
-		"failed and open again: admitted":   {func(g *gate) { g.set(gateFailed, "x"); g.set(gateOpen, "") }, 0},
-		"closed: refused":                   {func(g *gate) { g.set(gateClosed, "x") }, 503},
-		"closed for good: still refused":    {func(g *gate) { g.set(gateClosed, "x"); g.set(gateOpen, "") }, 503},
-		"closed for good: not even held":    {func(g *gate) { g.set(gateClosed, "x"); g.set(gateShut, "") }, 503},
-		"shut, with as many held as may be": {func(g *gate) { t1, _ := ticketFor(); _, _ = g.enter(t1) }, 429},
+		"a new gate holds it":                     {func(*gate) {}, -1},
+		"an open gate admits it":                  {func(g *gate) { g.set(gateOpen, "") }, 0},
+		"a shut gate holds it":                    {func(g *gate) { g.set(gateOpen, ""); g.set(gateShut, "x") }, -1},
+		"a failed gate refuses it":                {func(g *gate) { g.set(gateFailed, "x") }, 503},
+		"a failed gate that is shut holds it":     {func(g *gate) { g.set(gateFailed, "x"); g.set(gateShut, "y") }, -1},
+		"a failed gate that is opened admits it":  {func(g *gate) { g.set(gateFailed, "x"); g.set(gateOpen, "") }, 0},
+		"a closed gate refuses it":                {func(g *gate) { g.set(gateClosed, "x") }, 503},
+		"a closed gate cannot be opened":          {func(g *gate) { g.set(gateClosed, "x"); g.set(gateOpen, "") }, 503},
+		"a closed gate cannot be shut":            {func(g *gate) { g.set(gateClosed, "x"); g.set(gateShut, "") }, 503},
+		"a shut gate with max_held requests: 429": {func(g *gate) { t1, _ := ticketFor(); _, _ = g.enter(t1) }, 429},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newGate(1, time.Now)
@@ -171,7 +171,7 @@ func TestTheGateTreatsARequestAsItsStateSays(t *testing.T) {
 	}
 }
 
-func TestAHeldRequestIsCountedFromTheMomentTheGateOpens(t *testing.T) {
+func TestHeldRequestIsInFlightOnceTheGateOpens(t *testing.T) {
 	g := newGate(1, time.Now)
 	ticket, _ := ticketFor()
 	held, _ := g.enter(ticket)
@@ -180,27 +180,27 @@ func TestAHeldRequestIsCountedFromTheMomentTheGateOpens(t *testing.T) {
 	inFlight, waiting, _ := g.counts()
 	require.Equal(t, 1, inFlight)
 	require.Zero(t, waiting)
-	require.Nil(t, g.settle(held), "it was admitted, however late it asks")
+	require.Nil(t, g.endWait(held), "it was admitted, however late it asks")
 }
 
-func TestAWaitThatIsOverIsARefusalUnlessTheVerdictCameFirst(t *testing.T) {
+func TestHeldTooLongIsRefusedUnlessDecidedBefore(t *testing.T) {
 	g := newGate(2, time.Now)
 	first, _ := ticketFor()
 	second, _ := ticketFor()
 	late, _ := g.enter(first)
-	require.Equal(t, http.StatusServiceUnavailable, g.settle(late).status)
+	require.Equal(t, http.StatusServiceUnavailable, g.endWait(late).status)
 	failed, _ := g.enter(second)
 	g.set(gateFailed, "the engine died")
-	require.Equal(t, "the engine died", g.settle(failed).message)
+	require.Equal(t, "the engine died", g.endWait(failed).message)
 	inFlight, waiting, _ := g.counts()
 	require.Zero(t, inFlight)
 	require.Zero(t, waiting)
 }
 
-func TestDrainOfAnOpenGateIsAnError(t *testing.T) {
+func TestDrainOfOpenGateFails(t *testing.T) {
 	g := newGate(1, time.Now)
 	g.set(gateOpen, "")
-	_, err := g.drain(overContext())
+	_, err := g.drain(endedContext())
 	require.ErrorIs(t, err, ErrOpen)
 
 	ticket, _ := ticketFor()
@@ -216,7 +216,7 @@ func TestDrainOfAnOpenGateIsAnError(t *testing.T) {
 	require.ErrorIs(t, receive(t, drained), ErrOpen, "opened meanwhile")
 }
 
-func TestDrainWaitsForTheLastRequestAndCutsNone(t *testing.T) {
+func TestDrainWaitsForLastRequestAndCutsNone(t *testing.T) {
 	g := newGate(1, time.Now)
 	g.set(gateOpen, "")
 	first, firstContext := ticketFor()
@@ -236,7 +236,7 @@ func TestDrainWaitsForTheLastRequestAndCutsNone(t *testing.T) {
 	require.NoError(t, firstContext.Err())
 }
 
-func TestDrainCutsWhatIsLeftWhenItsTimeIsOver(t *testing.T) {
+func TestDrainCutsRemainingRequestsAtItsDeadline(t *testing.T) {
 	g := newGate(1, time.Now)
 	g.set(gateOpen, "")
 	for range 2 {
@@ -245,14 +245,14 @@ func TestDrainCutsWhatIsLeftWhenItsTimeIsOver(t *testing.T) {
 		context.AfterFunc(ctx, func() { g.leave(ticket) })
 	}
 	g.set(gateShut, "x")
-	cut, err := g.drain(overContext())
+	cut, err := g.drain(endedContext())
 	require.NoError(t, err)
 	require.Equal(t, 2, cut)
 	inFlight, _, _ := g.counts()
 	require.Zero(t, inFlight)
 }
 
-func TestLastUseIsWhenARequestWasAdmittedOrEnded(t *testing.T) {
+func TestAdmissionAndEndOfRequestSetLastUsed(t *testing.T) {
 	now := time.Unix(100, 0)
 	g := newGate(1, func() time.Time { return now })
 	lastUsed := func() time.Time { _, _, at := g.counts(); return at }
@@ -273,7 +273,7 @@ func TestLastUseIsWhenARequestWasAdmittedOrEnded(t *testing.T) {
 	require.Equal(t, time.Unix(102, 0), lastUsed(), "a refusal is no use")
 }
 
-func TestACutIsTheCauseOfTheRequestsEnd(t *testing.T) {
+func TestCutRequestHasErrCutAsCause(t *testing.T) {
 	ticket, ctx := ticketFor()
 	ticket.cut()
 	require.True(t, errors.Is(context.Cause(ctx), errCut))

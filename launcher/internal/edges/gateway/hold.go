@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hold has a request wait at the shut gate: until the gate opens, the engine fails,
-// the wait takes too long, or the client leaves.
+// hold blocks while a request waits at the shut gate. The wait ends when the gate
+// opens, fails or closes, when HoldTimeout is over, or when the client leaves.
 func (p *Proxy) hold(ctx context.Context, x *exchange, w *waiter) *refusal {
 	began := p.options.Now()
 	defer func() { x.held = p.options.Now().Sub(began) }()
@@ -28,23 +28,23 @@ func (p *Proxy) hold(ctx context.Context, x *exchange, w *waiter) *refusal {
 	case <-w.ready:
 		return w.refused
 	case <-late.C:
-		return p.gate.settle(w)
+		return p.gate.endWait(w)
 	case <-ctx.Done():
 	case <-gone:
 	}
-	if p.gate.settle(w) == nil {
-		p.gate.leave(w.ticket) // the gate had just admitted the request
+	if p.gate.endWait(w) == nil {
+		p.gate.leave(w.ticket) // the gate admitted the request just before
 	}
 	x.status, x.outcome = statusClientGone, OutcomeClientGone
 	panic(http.ErrAbortHandler)
 }
 
-// watchHangup tells when a client hangs up. The server notices a hang-up by reading
-// on, which it cannot do while a request's body stands unread; so the kernel is
-// asked, through an epoll descriptor for that event alone. The hang-up of a client
-// whose body goes beyond maxAhead and the socket's buffers is not noticed, since it
-// comes after all of the client's data. The channel is closed at the hang-up; stop
-// closes the descriptor and is never nil.
+// watchHangup closes the channel gone when the client hangs up. The server notices a
+// hang-up only when it reads on, which it cannot do while the request's body is
+// unread. So watchHangup asks the kernel, through an epoll descriptor for that one
+// event. A hang-up comes after all of the client's data, so it is not noticed with a
+// body larger than maxReadAhead and the socket's buffers. The caller calls stop,
+// which closes the descriptor and is never nil.
 func watchHangup(conn net.Conn) (gone <-chan struct{}, stop func(), err error) {
 	nothing := func() {}
 	socket, ok := conn.(syscall.Conn)
@@ -57,7 +57,7 @@ func watchHangup(conn net.Conn) (gone <-chan struct{}, stop func(), err error) {
 	}
 	epoll, err := file.SyscallConn()
 	if err != nil {
-		_ = file.Close() // nothing was written
+		_ = file.Close() // nothing was written, so no error matters
 		return nil, nothing, fmt.Errorf("cannot watch a connection: %w", err)
 	}
 	hungUp, ended := make(chan struct{}), make(chan struct{})
@@ -67,18 +67,18 @@ func watchHangup(conn net.Conn) (gone <-chan struct{}, stop func(), err error) {
 			n, _ := unix.EpollWait(int(fd), make([]unix.EpollEvent, 1), 0)
 			return n > 0
 		})
-		if err == nil { // an error: stop was called
+		if err == nil { // an error means that stop was called
 			close(hungUp)
 		}
 	}()
 	return hungUp, func() {
-		_ = file.Close() // nothing was written
+		_ = file.Close() // nothing was written, so no error matters
 		<-ended
 	}, nil
 }
 
-// hangupFile is an epoll descriptor, readable when the peer of a socket has closed
-// its side. It is non-blocking, so that the runtime's poller can wait for it.
+// hangupFile returns an epoll descriptor that becomes readable when the peer of the
+// socket closes its side. It is non-blocking, so that Go's poller can wait for it.
 func hangupFile(socket syscall.Conn) (*os.File, error) {
 	raw, err := socket.SyscallConn()
 	if err != nil {

@@ -37,7 +37,7 @@ func TestHeldRequestsFlowWhenTheGateOpens(t *testing.T) {
 	require.False(t, p.LastUsed().IsZero())
 }
 
-func TestARequestBeyondTheBoundIsToldToComeAgain(t *testing.T) {
+func TestRequestBeyondMaxHeldGets429(t *testing.T) {
 	engine := newEngine(t, echo)
 	seen := &observer{}
 	p := newProxy(t, engine.URL, func(o *Options) { o.MaxHeld = 1; o.Observe = seen.observe })
@@ -53,7 +53,7 @@ func TestARequestBeyondTheBoundIsToldToComeAgain(t *testing.T) {
 	require.Equal(t, "one", receive(t, held).body)
 }
 
-func TestARequestIsNotHeldForEver(t *testing.T) {
+func TestHeldRequestIsRefusedAfterHoldTimeout(t *testing.T) {
 	engine := newEngine(t, echo)
 	seen := &observer{}
 	p := newProxy(t, engine.URL, func(o *Options) { o.HoldTimeout = 10 * time.Millisecond; o.Observe = seen.observe })
@@ -67,7 +67,7 @@ func TestARequestIsNotHeldForEver(t *testing.T) {
 	require.Zero(t, p.Held())
 }
 
-func TestAFailureAnswersHeldAndNewRequestsAtOnce(t *testing.T) {
+func TestFailRefusesHeldAndNewRequestsAtOnce(t *testing.T) {
 	engine := newEngine(t, echo)
 	seen := &observer{}
 	p := newProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
@@ -83,7 +83,7 @@ func TestAFailureAnswersHeldAndNewRequestsAtOnce(t *testing.T) {
 	require.Equal(t, "again", post(t, client, p.url("/v1/completions"), "again").body, "a new engine took its place")
 }
 
-func TestAClientThatLeavesWhileHeldGivesItsPlaceBack(t *testing.T) {
+func TestLeavingHeldClientFreesItsPlace(t *testing.T) {
 	var reached atomic.Int64
 	engine := newEngine(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
 	seen := &observer{}
@@ -110,9 +110,9 @@ func TestAClientThatLeavesWhileHeldGivesItsPlaceBack(t *testing.T) {
 	require.Zero(t, reached.Load())
 }
 
-func TestAClientThatLeavesJustAsTheGateOpensIsCountedOff(t *testing.T) {
+func TestClientLeavingAsTheGateOpensIsNotCounted(t *testing.T) {
 	p := newProxy(t, "127.0.0.1:1")
-	for range 100 { // until both ways of it were taken
+	for range 100 { // enough for both orders of leaving and opening
 		p.Shut("x")
 		ticket, _ := ticketFor()
 		held, _ := p.gate.enter(ticket)
@@ -120,23 +120,23 @@ func TestAClientThatLeavesJustAsTheGateOpensIsCountedOff(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					p.gate.leave(ticket) // it was admitted, and goes on as usual
+					p.gate.leave(ticket) // the gate admitted the request first
 				}
 			}()
-			require.Nil(t, p.hold(overContext(), &exchange{}, held))
+			require.Nil(t, p.hold(endedContext(), &exchange{}, held))
 		}()
 		require.Zero(t, p.InFlight())
 	}
 }
 
-func TestAHeldRequestsBodyStaysWithTheClient(t *testing.T) {
+func TestHeldRequestWithExpectHeaderIsNotRead(t *testing.T) {
 	engine := newEngine(t, echo)
 	p := newProxy(t, engine.URL)
 	conn := dialRaw(t, p.address())
 	_, err := io.WriteString(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n")
 	require.NoError(t, err)
 	eventually(t, func() bool { return p.Held() == 1 })
-	// Had anything read the body, the server would have said 100 Continue.
+	// If the proxy read the body now, the server would send 100 Continue.
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "timeout")
@@ -151,7 +151,7 @@ func TestAHeldRequestsBodyStaysWithTheClient(t *testing.T) {
 	eventually(t, func() bool { return p.InFlight() == 0 })
 }
 
-func TestWatchingAHeldRequestLeavesNoDescriptor(t *testing.T) {
+func TestHeldRequestsLeakNoDescriptors(t *testing.T) {
 	engine := newEngine(t, echo)
 	p := newProxy(t, engine.URL, func(o *Options) { o.HoldTimeout = time.Millisecond })
 	client := newClient(t)
@@ -179,7 +179,7 @@ func TestReadOnlyRequestsPassWhileTheGateIsShut(t *testing.T) {
 	require.True(t, p.LastUsed().IsZero(), "a probe is no use of the model")
 }
 
-func TestAnEngineThatDoesNotListenYetIsA503(t *testing.T) {
+func TestEngineThatDoesNotListenGives503(t *testing.T) {
 	r := reserve(t, NewPorts())
 	seen := &observer{}
 	p := newProxy(t, "127.0.0.1:"+portOf(r), func(o *Options) { o.Observe = seen.observe })

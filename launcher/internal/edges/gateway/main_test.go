@@ -20,18 +20,18 @@ import (
 	"go.uber.org/goleak"
 )
 
-// patience bounds every wait in these tests; none of them takes nearly as long.
+// patience bounds every wait in these tests. No test takes nearly as long.
 const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
 	if port := os.Getenv(childPort); port != "" {
-		beEngine(port)
+		runTestEngine(port)
 		return
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// newEngine serves a handler on loopback, in the engine's place.
+// newEngine serves a handler on loopback, as an engine.
 func newEngine(tb testing.TB, handler http.HandlerFunc) *httptest.Server {
 	tb.Helper()
 	engine := httptest.NewServer(handler)
@@ -39,7 +39,7 @@ func newEngine(tb testing.TB, handler http.HandlerFunc) *httptest.Server {
 	return engine
 }
 
-// observer records what a proxy says of its requests.
+// observer records the observations of a proxy.
 type observer struct {
 	mu   sync.Mutex
 	seen []Observation
@@ -57,14 +57,14 @@ func (o *observer) all() []Observation {
 	return append([]Observation(nil), o.seen...)
 }
 
-// nth waits until n requests were observed and gives the n-th.
+// nth waits until n requests were observed, and returns the n-th observation.
 func (o *observer) nth(t *testing.T, n int) Observation {
 	t.Helper()
 	eventually(t, func() bool { return len(o.all()) >= n })
 	return o.all()[n-1]
 }
 
-// newProxy listens in front of target; changes are applied to its options.
+// newProxy starts a proxy in front of target. changes adjust its options.
 func newProxy(tb testing.TB, target string, changes ...func(*Options)) *Proxy {
 	tb.Helper()
 	o := Options{
@@ -83,12 +83,12 @@ func newProxy(tb testing.TB, target string, changes ...func(*Options)) *Proxy {
 	tb.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		_ = p.Close(ctx) // several tests close it themselves, or leave requests to be cut
+		_ = p.Close(ctx) // some tests close it themselves, or leave requests that are cut
 	})
 	return p
 }
 
-// openProxy is newProxy with the gate open.
+// openProxy starts a proxy as newProxy does, and opens its gate.
 func openProxy(tb testing.TB, target string, changes ...func(*Options)) *Proxy {
 	tb.Helper()
 	p := newProxy(tb, target, changes...)
@@ -100,7 +100,8 @@ func (p *Proxy) url(path string) string { return "http://" + p.address() + path 
 
 func (p *Proxy) address() string { return "127.0.0.1:" + strconv.Itoa(p.Port()) }
 
-// newClient keeps connections of its own, closed when the test ends.
+// newClient makes a client with its own connections, which are closed when the test
+// ends.
 func newClient(tb testing.TB) *http.Client {
 	tb.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 256}
@@ -145,7 +146,7 @@ func post(tb testing.TB, client *http.Client, url, body string) answer {
 	return do(client, request(tb.Context(), tb, http.MethodPost, url, strings.NewReader(body)))
 }
 
-// goPost posts in the background; its answer comes on the channel.
+// goPost posts in the background and sends the answer on the channel.
 func goPost(tb testing.TB, client *http.Client, url, body string) <-chan answer {
 	tb.Helper()
 	r := request(tb.Context(), tb, http.MethodPost, url, strings.NewReader(body))
@@ -154,7 +155,7 @@ func goPost(tb testing.TB, client *http.Client, url, body string) <-chan answer 
 	return answers
 }
 
-// receive waits for a value with the tests' patience.
+// receive returns the next value of a channel, and fails the test after patience.
 func receive[T any](tb testing.TB, from <-chan T) T {
 	tb.Helper()
 	select {
@@ -186,7 +187,7 @@ func requireError(tb testing.TB, got answer, status int, message string) {
 	require.Contains(tb, body.Error.Message, message)
 }
 
-// patientContext ends after the tests' patience.
+// patientContext returns a context that ends after patience.
 func patientContext(tb testing.TB) context.Context {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -194,14 +195,14 @@ func patientContext(tb testing.TB) context.Context {
 	return ctx
 }
 
-// overContext has ended already.
-func overContext() context.Context {
+// endedContext returns a context that has ended already.
+func endedContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// dialRaw opens a bare connection, for requests that no HTTP client writes.
+// dialRaw opens a TCP connection, for requests that no HTTP client would send.
 func dialRaw(tb testing.TB, address string) net.Conn {
 	tb.Helper()
 	conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", address)

@@ -7,24 +7,25 @@ import (
 	"strings"
 )
 
-// Class says what a request is to the gate.
+// Class says how the proxy treats a request.
 type Class string
 
 const (
-	// ClassInference is work for the model: it waits at the gate, is counted, and
-	// counts as a use of the instance.
+	// ClassInference requests are work for the model. They wait at the gate, are
+	// counted in flight, and are a use of the instance.
 	ClassInference Class = "inference"
-	// ClassStatus only reads: it passes while the engine sleeps too, and is not
-	// counted.
+	// ClassStatus requests only read. They pass also while the engine sleeps, and are
+	// not counted.
 	ClassStatus Class = "status"
-	// ClassVerb is one of the sleep calls that the launcher answers in the
-	// engine's place; see Verbs.
+	// ClassVerb requests are the sleep calls, which the launcher answers instead of
+	// the engine; see Verbs.
 	ClassVerb Class = "verb"
-	// ClassRefused never reaches the engine.
+	// ClassRefused requests never reach the engine.
 	ClassRefused Class = "refused"
 )
 
-// statusPaths are answered by vLLM's API server alone, also while the model sleeps.
+// statusPaths are the paths that vLLM's API server answers without the model, also
+// while it sleeps.
 var statusPaths = map[string]bool{
 	"/health":    true,
 	"/ping":      true,
@@ -51,31 +52,32 @@ var inferencePaths = map[string]bool{
 	"/inference/v1/generate": true,
 }
 
-// administrativePaths stand below /v1/ but change the engine: vLLM serves them when
-// VLLM_ALLOW_RUNTIME_LORA_UPDATING is set, and they load weights from a path that
-// the caller names. Which adapters an instance serves is decided when it is
-// created, by --lora-modules.
+// administrativePaths are below /v1/ but change the engine. vLLM serves them when
+// VLLM_ALLOW_RUNTIME_LORA_UPDATING is set, and loads weights from a path that the
+// caller names. An instance serves only the adapters of its --lora-modules.
 var administrativePaths = map[string]bool{
 	"/v1/load_lora_adapter":   true,
 	"/v1/unload_lora_adapter": true,
 }
 
-// Classify decides about a request by its method, its target exactly as it
-// stood in the request line (path and query, still encoded), and whether it
-// asks to be upgraded to a WebSocket.
+// Classify returns the class of a request. target is the path and query exactly as
+// they stand in the request line, still encoded. webSocket says whether the request
+// asks for an upgrade to WebSocket.
 //
-// The engine's framework routes on the percent-decoded path, and other layers
-// clean paths in ways of their own. So nothing is decoded or cleaned here: a
-// path passes only when every reading of it is the same. It is made of letters,
-// digits and "-._~:/" (no percent sign, backslash or semicolon), stays as it is
-// when cleaned (no dot segments, doubled or trailing slashes), and, case
-// included, is listed above or stands below /v1/ without being administrative.
+// The engine's framework routes on the percent-decoded path, and other layers clean
+// paths in their own ways. So Classify neither decodes nor cleans: a path passes
+// only when every layer reads it in the same way. An allowed path
+//   - consists of letters, digits and "-._~:/" (no percent sign, backslash or
+//     semicolon);
+//   - does not change when it is cleaned (it has no dot segments, doubled or
+//     trailing slashes);
+//   - is listed above, or is below /v1/ and not administrative; case counts.
 func Classify(method, target string, webSocket bool) Class {
 	p, _, _ := strings.Cut(target, "?")
-	if !passesMethod(method) || !unambiguous(p) || !passesPath(p) {
+	if !isAllowedMethod(method) || !isUnambiguous(p) || !isAllowedPath(p) {
 		return ClassRefused
 	}
-	if statusPaths[p] && !webSocket && readsOnly(method, p) {
+	if statusPaths[p] && !webSocket && isRead(method, p) {
 		return ClassStatus
 	}
 	if method == http.MethodOptions {
@@ -84,32 +86,31 @@ func Classify(method, target string, webSocket bool) Class {
 	return ClassInference
 }
 
-// methods are the methods that inference APIs use; CONNECT, TRACE and unknown ones
-// do not pass.
+// methods are the methods that inference APIs use. The proxy refuses all others,
+// such as CONNECT and TRACE.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut,
 	http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
 
-func passesMethod(method string) bool { return slices.Contains(methods, method) }
+func isAllowedMethod(method string) bool { return slices.Contains(methods, method) }
 
-func passesPath(p string) bool {
+func isAllowedPath(p string) bool {
 	if statusPaths[p] || inferencePaths[p] {
 		return true
 	}
 	return strings.HasPrefix(p, "/v1/") && !administrativePaths[strings.ToLower(p)]
 }
 
-// readsOnly says whether a method on a status path is a read. vLLM serves
-// /ping to POST as well, as SageMaker has it.
-func readsOnly(method, p string) bool {
+// isRead reports whether a method on a status path only reads. vLLM also answers
+// POST /ping, as SageMaker requires.
+func isRead(method, p string) bool {
 	return method == http.MethodGet || method == http.MethodHead ||
 		method == http.MethodPost && p == "/ping"
 }
 
-// unambiguous says whether a raw path means the same decoded or not, cleaned
-// or not.
-func unambiguous(p string) bool {
+// isUnambiguous reports whether decoding and cleaning leave a raw path as it is.
+func isUnambiguous(p string) bool {
 	if !strings.HasPrefix(p, "/") || path.Clean(p) != p {
 		return false
 	}

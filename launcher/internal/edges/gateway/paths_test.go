@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// enginesOwn are developer and administrative calls of vLLM 0.30.0.
-var enginesOwn = []string{
+// engineOnlyPaths are developer and administrative calls of vLLM 0.30.0, which the
+// proxy refuses.
+var engineOnlyPaths = []string{
 	"/sleep", "/wake_up", "/is_sleeping", "/collective_rpc", "/server_info",
 	"/reset_prefix_cache", "/reset_mm_cache", "/reset_encoder_cache",
 	"/pause", "/resume", "/is_paused", "/abort_requests",
@@ -25,7 +26,7 @@ var enginesOwn = []string{
 	"/docs", "/redoc", "/openapi.json", "/static/x.js", "/",
 }
 
-// disguises are ways to write a path that some layer reads as another one.
+// disguises returns ways to write a path so that some layer reads it as p.
 func disguises(p string) []string {
 	name := strings.TrimPrefix(p, "/")
 	return []string{
@@ -37,7 +38,7 @@ func disguises(p string) []string {
 	}
 }
 
-// firstInHex gives the first byte of a name in hexadecimal digits.
+// firstInHex returns the first byte of a name in hexadecimal digits.
 func firstInHex(name string) string {
 	if name == "" {
 		return "2f"
@@ -57,7 +58,7 @@ func TestInferencePathsPass(t *testing.T) {
 	}
 }
 
-func TestReadOnlyPathsAreOfTheirOwnClass(t *testing.T) {
+func TestReadOnlyPathsAreClassStatus(t *testing.T) {
 	for _, p := range []string{"/health", "/ping", "/version", "/metrics", "/metrics?name[]=x", "/load", "/v1/models"} {
 		require.Equal(t, ClassStatus, Classify(http.MethodGet, p, false), p)
 		require.Equal(t, ClassStatus, Classify(http.MethodHead, p, false), p)
@@ -66,7 +67,7 @@ func TestReadOnlyPathsAreOfTheirOwnClass(t *testing.T) {
 	require.Equal(t, ClassStatus, Classify(http.MethodOptions, "/v1/chat/completions", false), "a browser asks first")
 }
 
-func TestWhateverIsNotPlainlyARead_IsInference(t *testing.T) {
+func TestOtherRequestsOnReadOnlyPathsAreInference(t *testing.T) {
 	require.Equal(t, ClassInference, Classify(http.MethodPost, "/v1/models", false))
 	require.Equal(t, ClassInference, Classify(http.MethodPost, "/health", false))
 	require.Equal(t, ClassInference, Classify(http.MethodGet, "/v1/responses/resp_1?stream=true", false))
@@ -74,8 +75,8 @@ func TestWhateverIsNotPlainlyARead_IsInference(t *testing.T) {
 	require.Equal(t, ClassInference, Classify(http.MethodGet, "/v1/models", true))
 }
 
-func TestEveryOtherPathIsRefused(t *testing.T) {
-	for _, p := range enginesOwn {
+func TestUnlistedPathsAreRefused(t *testing.T) {
+	for _, p := range engineOnlyPaths {
 		for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodOptions} {
 			require.Equal(t, ClassRefused, Classify(method, p, false), "%s %s", method, p)
 			require.Equal(t, ClassRefused, Classify(method, p+"?level=1", false), "%s %s", method, p)
@@ -89,8 +90,8 @@ func TestEveryOtherPathIsRefused(t *testing.T) {
 	}
 }
 
-func TestADisguisedPathIsRefusedWhateverItLooksLike(t *testing.T) {
-	for _, p := range append([]string{"/v1/models", "/v1/completions", "/health"}, enginesOwn...) {
+func TestDisguisedPathsAreRefused(t *testing.T) {
+	for _, p := range append([]string{"/v1/models", "/v1/completions", "/health"}, engineOnlyPaths...) {
 		for _, d := range disguises(p) {
 			require.Equal(t, ClassRefused, Classify(http.MethodPost, d, false), "%q disguised as %q", p, d)
 			require.Equal(t, ClassRefused, Classify(http.MethodGet, d, true), "%q disguised as %q", p, d)
@@ -98,16 +99,16 @@ func TestADisguisedPathIsRefusedWhateverItLooksLike(t *testing.T) {
 	}
 }
 
-func TestMethodsThatNoInferenceCallUsesAreRefused(t *testing.T) {
+func TestMethodsOutsideInferenceAreRefused(t *testing.T) {
 	for _, method := range []string{http.MethodConnect, http.MethodTrace, "PROPFIND", "get", ""} {
 		require.Equal(t, ClassRefused, Classify(method, "/v1/models", false), method)
 	}
 }
 
-// FuzzClassify holds the filter against a reading of the path that is as
-// generous as a server could be.
+// FuzzClassify decodes and cleans the path as generously as a server could, and
+// checks that an allowed path does not change.
 func FuzzClassify(f *testing.F) {
-	for _, p := range append([]string{"/v1/models?x=1", "/v1/completions", "/health"}, enginesOwn...) {
+	for _, p := range append([]string{"/v1/models?x=1", "/v1/completions", "/health"}, engineOnlyPaths...) {
 		f.Add(http.MethodPost, p, false)
 		for _, d := range disguises(p) {
 			f.Add(http.MethodGet, d, true)
@@ -119,7 +120,7 @@ func FuzzClassify(f *testing.F) {
 		}
 		raw, _, _ := strings.Cut(target, "?")
 		decoded := raw
-		for range 3 { // however often somebody decodes it
+		for range 3 { // a server may decode it more than once
 			once, err := url.PathUnescape(decoded)
 			require.NoError(t, err)
 			decoded = once
@@ -131,17 +132,17 @@ func FuzzClassify(f *testing.F) {
 		require.NoError(t, err)
 		require.Equal(t, raw, parsed.EscapedPath())
 		require.Empty(t, parsed.Host)
-		for _, own := range enginesOwn {
+		for _, own := range engineOnlyPaths {
 			require.NotEqual(t, strings.ToLower(own), strings.ToLower(decoded))
 		}
 	})
 }
 
-func TestARefusedPathNeverReachesTheEngine(t *testing.T) {
+func TestRefusedPathsNeverReachTheEngine(t *testing.T) {
 	var reached atomic.Int64
 	engine := newEngine(t, func(http.ResponseWriter, *http.Request) { reached.Add(1) })
 	p := openProxy(t, engine.URL)
-	targets := append([]string{}, enginesOwn...)
+	targets := append([]string{}, engineOnlyPaths...)
 	for _, own := range []string{"/sleep", "/collective_rpc", "/v1/load_lora_adapter"} {
 		targets = append(targets, disguises(own)...)
 	}
@@ -171,7 +172,7 @@ func TestConnectAndTraceAreRefused(t *testing.T) {
 	require.Contains(t, sendRaw(t, p.address(), "OPTIONS * HTTP/1.1", "Host: x"), "404 Not Found")
 }
 
-func TestARefusalIsAnErrorOfTheOpenAIAPI(t *testing.T) {
+func TestRefusalHasAnOpenAIErrorBody(t *testing.T) {
 	engine := httptest.NewServer(http.NotFoundHandler())
 	defer engine.Close()
 	p := openProxy(t, engine.URL)

@@ -16,40 +16,42 @@ const loopback = "127.0.0.1"
 
 // Ports hands out the loopback ports that engines listen on.
 //
-// A port is reserved by a socket that is bound to it and never listens. vLLM
-// binds with SO_REUSEADDR, and with SO_REUSEPORT as well when it has several
-// API servers (create_server_socket in vllm/entrypoints/launchers/launcher.py,
-// 0.30.0). The reserving socket has both, set after it was bound, so the engine
-// can take the port while the kernel picks it for nobody else; and, since
-// connections are delivered to listening sockets only, all of them reach the
-// engine (socket(7); net/ipv4/inet_connection_sock.c). A server that asks for
-// just this port with SO_REUSEADDR, before the engine listens, gets it too: the
-// kernel cannot tell it from the engine. Both sockets must belong to one user.
+// A reservation is a socket that is bound to the port and never listens. vLLM binds
+// with SO_REUSEADDR, and with SO_REUSEPORT as well when it has several API servers
+// (create_server_socket in vllm/entrypoints/launchers/launcher.py, 0.30.0). The
+// reserving socket gets both options after it was bound. So the engine can bind the
+// port too, and the kernel gives the port to no other program that asks for any free
+// one. The kernel delivers connections to listening sockets only, so all of them
+// reach the engine (socket(7); net/ipv4/inet_connection_sock.c).
+//
+// Both sockets must belong to one user. Another server of that user gets the port too
+// if it asks for exactly this port with SO_REUSEADDR before the engine listens: the
+// kernel cannot tell that server from the engine.
 type Ports struct {
 	mu       sync.Mutex
 	reserved map[int]bool
 }
 
-// NewPorts makes an allocator. A launcher has one, since two could not tell
-// each other's reservations from an engine's socket.
+// NewPorts makes an allocator. A launcher has only one: a second could not tell the
+// reservations of the first from sockets of engines.
 func NewPorts() *Ports { return &Ports{reserved: map[int]bool{}} }
 
-// Reservation is a port kept for one engine, from before it starts until it is
-// gone.
+// Reservation is a port that is kept for one engine, from before the engine's start
+// until the engine is gone.
 type Reservation struct {
 	ports *Ports
 	port  int
-	fd    int // -1: the engine alone holds the port
+	fd    int // the reserving socket; -1: the engine alone holds the port
 	once  sync.Once
 }
 
-// Reserve takes a port that is free on loopback.
+// Reserve reserves a port that is free on loopback.
 func (p *Ports) Reserve() (*Reservation, error) { return p.bind(0) }
 
-// Claim reserves the given port of an engine that outlived an earlier launcher. The
-// engine listens there already, or will; an engine that does not share the port
-// with us keeps it from others by itself. A *PortTakenError when the port is
-// reserved.
+// Claim reserves the port of an engine that outlived an earlier launcher. The engine
+// listens there already, or will. If the engine does not share the port, its own
+// socket keeps others away. The error is a *PortTakenError when the port is reserved
+// already.
 func (p *Ports) Claim(port int) (*Reservation, error) {
 	if port < 1 || port > 65535 {
 		return nil, fmt.Errorf("cannot claim port %d: out of range", port)
@@ -74,9 +76,9 @@ func (p *Ports) bind(port int) (*Reservation, error) {
 	return &Reservation{ports: p, port: bound, fd: fd}, nil
 }
 
-// listen opens a public port. Package net listens with SO_REUSEADDR, which a
-// reserved port would not refuse: so reservations are checked, and the lock keeps
-// new ones away meanwhile.
+// listen opens a public port. Package net listens with SO_REUSEADDR, so the kernel
+// would let it have a reserved port. Therefore listen checks the reservations, and
+// holds the lock so that no new one is made meanwhile.
 func (p *Ports) listen(host string, port int) (net.Listener, error) {
 	if p != nil {
 		p.mu.Lock()
@@ -96,23 +98,24 @@ func (p *Ports) listen(host string, port int) (net.Listener, error) {
 	return listener, nil
 }
 
-// bindShared opens a socket bound to a loopback port, 0 for any, that lets the
-// engine's socket in beside it.
+// bindShared opens a socket and binds it to a loopback port, so that the engine can
+// bind the port too. Port 0 means any free port.
 func bindShared(port int) (fd, bound int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, 0, err
 	}
-	if bound, err = bindThenShare(fd, port); err != nil {
+	if bound, err = bindAndShare(fd, port); err != nil {
 		_ = unix.Close(fd) // never used
 		return 0, 0, err
 	}
 	return fd, bound, nil
 }
 
-// bindThenShare sets the options for sharing after the bind when the kernel chooses
-// the port: with these options set it might choose a port that is shared already.
-func bindThenShare(fd, port int) (bound int, err error) {
+// bindAndShare binds a socket and sets the options that share its port. When the
+// kernel chooses the port, the bind comes first: with the options set, the kernel
+// might choose a port that is shared already.
+func bindAndShare(fd, port int) (bound int, err error) {
 	share := func() error {
 		return errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
 			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
@@ -138,10 +141,10 @@ func bindThenShare(fd, port int) (bound int, err error) {
 	return name.(*unix.SockaddrInet4).Port, nil
 }
 
-// Port is the port's number.
+// Port returns the port's number.
 func (r *Reservation) Port() int { return r.port }
 
-// Close gives the port back; call it when the engine is gone. A second call does
+// Close releases the port. Call it when the engine is gone. A second call does
 // nothing.
 func (r *Reservation) Close() error {
 	var err error

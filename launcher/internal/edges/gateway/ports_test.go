@@ -16,14 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listenPlain listens as vLLM with one API server does, with SO_REUSEADDR (which
-// package net sets).
+// listenPlain listens as vLLM with one API server does: with SO_REUSEADDR, which
+// package net sets.
 func listenPlain(ctx context.Context, port int) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(loopback, strconv.Itoa(port)))
 }
 
-// listenShared listens as vLLM with several API servers does, with SO_REUSEPORT
-// as well.
+// listenShared listens as vLLM with several API servers does: with SO_REUSEPORT as
+// well.
 func listenShared(ctx context.Context, port int) (net.Listener, error) {
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var set error
@@ -46,7 +46,7 @@ func reserve(t *testing.T, ports *Ports) *Reservation {
 	return r
 }
 
-func requireTaken(t *testing.T, err error, port int) {
+func requirePortTaken(t *testing.T, err error, port int) {
 	t.Helper()
 	var taken *PortTakenError
 	require.ErrorAs(t, err, &taken)
@@ -56,13 +56,13 @@ func requireTaken(t *testing.T, err error, port int) {
 
 func TestEveryConnectionToAReservedPortReachesTheEngine(t *testing.T) {
 	for name, listen := range map[string]func(context.Context, int) (net.Listener, error){
-		"of one API server": listenPlain, "of several API servers": listenShared,
+		"an engine with one API server": listenPlain, "an engine with several API servers": listenShared,
 	} {
-		t.Run(name, func(t *testing.T) { everyConnectionReaches(t, listen) })
+		t.Run(name, func(t *testing.T) { requireConnectionsReach(t, listen) })
 	}
 }
 
-func everyConnectionReaches(t *testing.T, listen func(context.Context, int) (net.Listener, error)) {
+func requireConnectionsReach(t *testing.T, listen func(context.Context, int) (net.Listener, error)) {
 	t.Helper()
 	r := reserve(t, NewPorts())
 	engine, err := listen(t.Context(), r.Port())
@@ -90,13 +90,13 @@ func everyConnectionReaches(t *testing.T, listen func(context.Context, int) (net
 	require.False(t, open)
 }
 
-func TestAReservedPortRefusesConnectionsUntilTheEngineListens(t *testing.T) {
+func TestReservedPortRefusesConnectionsUntilTheEngineListens(t *testing.T) {
 	r := reserve(t, NewPorts())
 	_, err := new(net.Dialer).DialContext(t.Context(), "tcp", net.JoinHostPort(loopback, strconv.Itoa(r.Port())))
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-func TestTheKernelPicksAReservedPortForNobodyElse(t *testing.T) {
+func TestKernelNeverPicksReservedPort(t *testing.T) {
 	ports, reserved := NewPorts(), map[int]bool{}
 	for range 500 {
 		reserved[reserve(t, ports).Port()] = true
@@ -109,7 +109,7 @@ func TestTheKernelPicksAReservedPortForNobodyElse(t *testing.T) {
 	}
 }
 
-func TestAFreePortIsReservedOnce(t *testing.T) {
+func TestFreePortIsReservedOnce(t *testing.T) {
 	ports := NewPorts()
 	seen := map[int]bool{}
 	for range 200 {
@@ -119,34 +119,34 @@ func TestAFreePortIsReservedOnce(t *testing.T) {
 	}
 }
 
-func TestAReservedPortIsNoPublicPort(t *testing.T) {
+func TestReservedPortCannotBePublicPort(t *testing.T) {
 	ports := NewPorts()
 	r, err := ports.Reserve()
 	require.NoError(t, err)
 	for _, host := range []string{loopback, "0.0.0.0", ""} {
 		_, err := Listen(Options{Host: host, Port: r.Port(), Ports: ports})
-		requireTaken(t, err, r.Port())
+		requirePortTaken(t, err, r.Port())
 	}
 	require.NoError(t, r.Close())
 	p := newProxy(t, "127.0.0.1:1", func(o *Options) { o.Port = r.Port(); o.Ports = ports })
 	require.Equal(t, r.Port(), p.Port())
 }
 
-func TestAReservationIsNotInherited(t *testing.T) {
+func TestReservationIsNotInherited(t *testing.T) {
 	r := reserve(t, NewPorts())
 	flags, err := unix.FcntlInt(uintptr(r.fd), unix.F_GETFD, 0)
 	require.NoError(t, err)
 	require.NotZero(t, flags&unix.FD_CLOEXEC)
 }
 
-func TestAReservedPortCannotBeClaimed(t *testing.T) {
+func TestReservedPortCannotBeClaimed(t *testing.T) {
 	ports := NewPorts()
 	r := reserve(t, ports)
 	_, err := ports.Claim(r.Port())
-	requireTaken(t, err, r.Port())
+	requirePortTaken(t, err, r.Port())
 }
 
-func TestThePortOfAnEngineThatOutlivedItsLauncherIsClaimed(t *testing.T) {
+func TestPortOfSurvivingEngineIsClaimed(t *testing.T) {
 	engine, err := listenShared(t.Context(), 0)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, engine.Close()) }()
@@ -162,7 +162,7 @@ func TestThePortOfAnEngineThatOutlivedItsLauncherIsClaimed(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-func TestThePortOfAnEngineThatSharesItWithNobodyIsClaimed(t *testing.T) {
+func TestUnsharedPortOfSurvivingEngineIsClaimed(t *testing.T) {
 	engine, err := listenPlain(t.Context(), 0)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, engine.Close()) }()
@@ -170,7 +170,7 @@ func TestThePortOfAnEngineThatSharesItWithNobodyIsClaimed(t *testing.T) {
 	r, err := ports.Claim(engine.Addr().(*net.TCPAddr).Port)
 	require.NoError(t, err)
 	_, err = ports.Claim(r.Port())
-	requireTaken(t, err, r.Port())
+	requirePortTaken(t, err, r.Port())
 	require.NoError(t, r.Close())
 	for _, nonsense := range []int{-1, 0, 65536} {
 		_, err := NewPorts().Claim(nonsense)
@@ -178,7 +178,7 @@ func TestThePortOfAnEngineThatSharesItWithNobodyIsClaimed(t *testing.T) {
 	}
 }
 
-func TestReservationsGiveTheirDescriptorsBack(t *testing.T) {
+func TestReservationsLeakNoDescriptors(t *testing.T) {
 	stranger := newEngine(t, nil).Listener.Addr().(*net.TCPAddr)
 	ports := NewPorts()
 	before := descriptors(t)
@@ -201,13 +201,13 @@ func descriptors(t *testing.T) int {
 	return len(entries)
 }
 
-// childPort names the variable that makes the test binary an engine on that
-// port.
+// childPort is the name of a variable. If it is set, the test binary runs as an engine
+// on that port.
 const childPort = "GATEWAY_TEST_ENGINE_PORT"
 
-// beEngine is an engine in a process of its own: it streams without end, but
-// only starts to answer for /v1/completions.
-func beEngine(port string) {
+// runTestEngine is an engine in its own process. It begins an answer for
+// /v1/completions only, and ends none.
+func runTestEngine(port string) {
 	number, err := strconv.Atoi(port)
 	if err != nil {
 		panic(err)
@@ -226,7 +226,7 @@ func beEngine(port string) {
 	})))
 }
 
-// startEngine runs beEngine; kill ends it at once.
+// startEngine runs runTestEngine in a child process, which kill ends at once.
 func startEngine(t *testing.T, port int) (kill func()) {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0])
@@ -243,7 +243,7 @@ func startEngine(t *testing.T, port int) (kill func()) {
 	}
 }
 
-func TestAnEngineProcessThatIsKilledIsSeenByItsClients(t *testing.T) {
+func TestKilledEngineBreaksOffItsRequests(t *testing.T) {
 	r := reserve(t, NewPorts())
 	kill := startEngine(t, r.Port())
 	seen := &observer{}

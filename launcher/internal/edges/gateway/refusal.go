@@ -8,46 +8,45 @@ import (
 	"strings"
 )
 
-// retryAfter is the time, in seconds, after which a client is told to try again:
-// enough for a wake; during a start, which takes longer, the client tries again
-// more than once.
-const retryAfter = 5
+// retryAfterSeconds is the value of Retry-After. It is enough for a wake. A start
+// takes longer, so the client retries more than once.
+const retryAfterSeconds = 5
 
-// refusal is an answer that the proxy gives itself.
+// refusal is an error answer that the proxy itself gives.
 type refusal struct {
-	status  int
-	kind    string // type of the error in the body
-	message string
-	outcome Outcome
-	retry   bool   // with Retry-After
-	hangUp  bool   // with Connection: close
-	allow   string // the methods that are allowed, with a 405
+	status           int
+	errorType        string // type of the error in the body
+	message          string
+	outcome          Outcome
+	mayRetry         bool   // with Retry-After
+	closesConnection bool   // with Connection: close
+	allowedMethods   string // the methods that are allowed, with a 405
 }
 
-func refuseFull(held int, reason string) *refusal {
+func refuseQueueFull(held int, reason string) *refusal {
 	return &refusal{
-		status: http.StatusTooManyRequests, kind: "TooManyRequestsError", outcome: OutcomeHeldFull, retry: true,
+		status: http.StatusTooManyRequests, errorType: "TooManyRequestsError", outcome: OutcomeHeldFull, mayRetry: true,
 		message: fmt.Sprintf("%d requests are waiting already: %s", held, reason),
 	}
 }
 
-func refuseLate(reason string) *refusal {
+func refuseHeldTooLong(reason string) *refusal {
 	return &refusal{
-		status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", outcome: OutcomeHeldTimeout, retry: true,
+		status: http.StatusServiceUnavailable, errorType: "ServiceUnavailableError", outcome: OutcomeHeldTimeout, mayRetry: true,
 		message: "the request waited too long: " + reason,
 	}
 }
 
-func refuseFailed(reason string) *refusal {
+func refuseEngineGone(reason string) *refusal {
 	return &refusal{
-		status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", outcome: OutcomeFailed,
+		status: http.StatusServiceUnavailable, errorType: "ServiceUnavailableError", outcome: OutcomeFailed,
 		message: reason,
 	}
 }
 
 func refuseCut(reason string) *refusal {
 	return &refusal{
-		status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", outcome: OutcomeCut, retry: true, hangUp: true,
+		status: http.StatusServiceUnavailable, errorType: "ServiceUnavailableError", outcome: OutcomeCut, mayRetry: true, closesConnection: true,
 		message: "the request was cut: " + reason,
 	}
 }
@@ -58,41 +57,41 @@ func refuseNotListening(reason string) *refusal {
 		message += ": " + reason
 	}
 	return &refusal{
-		status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", outcome: OutcomeEngineFailed, retry: true,
+		status: http.StatusServiceUnavailable, errorType: "ServiceUnavailableError", outcome: OutcomeEngineFailed, mayRetry: true,
 		message: message,
 	}
 }
 
-func refuseBroken(err error) *refusal {
+func refuseBrokenAnswer(err error) *refusal {
 	return &refusal{
-		status: http.StatusBadGateway, kind: "BadGatewayError", outcome: OutcomeEngineFailed,
+		status: http.StatusBadGateway, errorType: "BadGatewayError", outcome: OutcomeEngineFailed,
 		message: "the engine broke off before it answered: " + err.Error(),
 	}
 }
 
-func refuseUpload() *refusal {
+func refuseBrokenUpload() *refusal {
 	return &refusal{
-		status: http.StatusBadRequest, kind: "BadRequestError", outcome: OutcomeClientGone, hangUp: true,
+		status: http.StatusBadRequest, errorType: "BadRequestError", outcome: OutcomeClientGone, closesConnection: true,
 		message: "the request's body could not be read to its end",
 	}
 }
 
 func refuseParameter(message string) *refusal {
 	return &refusal{
-		status: http.StatusBadRequest, kind: "BadRequestError", outcome: OutcomeRefused,
+		status: http.StatusBadRequest, errorType: "BadRequestError", outcome: OutcomeRefused,
 		message: message,
 	}
 }
 
 func refuseBrowser(err error) *refusal {
 	return &refusal{
-		status: http.StatusForbidden, kind: "PermissionDeniedError", outcome: OutcomeRefused,
+		status: http.StatusForbidden, errorType: "PermissionDeniedError", outcome: OutcomeRefused,
 		message: err.Error(),
 	}
 }
 
-// kinds are the types of the error in the body, by the status of a verb's answer.
-var kinds = map[int]string{
+// errorTypes are the types of a verb's errors, by the status of the answer.
+var errorTypes = map[int]string{
 	http.StatusNotFound:           "NotFoundError",
 	http.StatusConflict:           "ConflictError",
 	http.StatusBadGateway:         "BadGatewayError",
@@ -101,29 +100,29 @@ var kinds = map[int]string{
 }
 
 func refuseVerb(status int, err error) *refusal {
-	kind, ok := kinds[status]
+	errorType, ok := errorTypes[status]
 	if !ok {
-		kind = "InternalServerError"
+		errorType = "InternalServerError"
 	}
 	return &refusal{
-		status: status, kind: kind, outcome: OutcomeAnswered, message: err.Error(),
-		retry: status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout,
+		status: status, errorType: errorType, outcome: OutcomeAnswered, message: err.Error(),
+		mayRetry: status == http.StatusServiceUnavailable || status == http.StatusGatewayTimeout,
 	}
 }
 
 func refusePath(method, path string) *refusal {
-	if !passesMethod(method) {
+	if !isAllowedMethod(method) {
 		return refuseMethod(method, path, strings.Join(methods, ", "))
 	}
 	return &refusal{
-		status: http.StatusNotFound, kind: "NotFoundError", outcome: OutcomeRefused,
+		status: http.StatusNotFound, errorType: "NotFoundError", outcome: OutcomeRefused,
 		message: fmt.Sprintf("%s %s is not served here", method, path),
 	}
 }
 
 func refuseMethod(method, path, allow string) *refusal {
 	return &refusal{
-		status: http.StatusMethodNotAllowed, kind: "MethodNotAllowedError", outcome: OutcomeRefused, allow: allow,
+		status: http.StatusMethodNotAllowed, errorType: "MethodNotAllowedError", outcome: OutcomeRefused, allowedMethods: allow,
 		message: fmt.Sprintf("%s does not take %s", path, method),
 	}
 }
@@ -139,27 +138,27 @@ type errorBody struct {
 	} `json:"error"`
 }
 
-// answer writes the refusal and notes it as the exchange's outcome.
+// answer writes the refusal, and records its outcome.
 func (x *exchange) answer(f *refusal) {
 	x.outcome = f.outcome
 	x.endUpload()
 	var body errorBody
-	body.Error.Message, body.Error.Type, body.Error.Code = f.message, f.kind, f.status
+	body.Error.Message, body.Error.Type, body.Error.Code = f.message, f.errorType, f.status
 	h := x.Header()
-	if f.retry {
-		h.Set("Retry-After", strconv.Itoa(retryAfter))
+	if f.mayRetry {
+		h.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 	}
-	if f.allow != "" {
-		h.Set("Allow", f.allow)
+	if f.allowedMethods != "" {
+		h.Set("Allow", f.allowedMethods)
 	}
-	if f.hangUp {
+	if f.closesConnection {
 		h.Set("Connection", "close")
 	}
 	x.answerJSON(f.status, body)
 }
 
-// answerJSON writes a small JSON document. Write notes a client that has left by
-// then.
+// answerJSON writes a small JSON document. If the client has left, Write records
+// that.
 func (x *exchange) answerJSON(status int, body any) {
 	x.Header().Set("Content-Type", "application/json")
 	x.WriteHeader(status)

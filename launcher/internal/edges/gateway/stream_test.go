@@ -20,9 +20,8 @@ import (
 
 func portOf(r *Reservation) string { return strconv.Itoa(r.Port()) }
 
-// streaming answers in parts: each value of parts is written and flushed, and
-// the answer ends when parts is closed. Each request is told on arrived, and on
-// gone when its client has left.
+// streaming is an engine that writes and flushes each value of parts, until parts is
+// closed. It sends on arrived at each request, and on gone when a client has left.
 type streaming struct {
 	parts   chan string
 	arrived chan struct{}
@@ -82,13 +81,13 @@ func requireNext(t *testing.T, r io.Reader, want string) {
 	require.Equal(t, want, string(got))
 }
 
-func TestEachPartOfAStreamComesThroughAtOnce(t *testing.T) {
+func TestEachPartOfStreamIsForwardedAtOnce(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	p := openProxy(t, engine.URL)
 	response := s.open(t.Context(), t, newClient(t), p.url("/v1/chat/completions"))
 	for _, part := range []string{"data: second\n\n", "d", "ata: third\n\n"} {
-		s.parts <- part // the next is written only when this one was read
+		s.parts <- part // the test sends the next part only after this one was read
 		requireNext(t, response.Body, part)
 	}
 	require.Equal(t, 1, p.InFlight())
@@ -100,7 +99,7 @@ func TestEachPartOfAStreamComesThroughAtOnce(t *testing.T) {
 	eventually(t, func() bool { return p.InFlight() == 0 })
 }
 
-func TestTrailersAndHeadersComeThrough(t *testing.T) {
+func TestTrailersAndHeadersAreForwarded(t *testing.T) {
 	engine := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Trailer", "X-Tokens")
 		w.Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
@@ -121,7 +120,7 @@ func TestTrailersAndHeadersComeThrough(t *testing.T) {
 	require.Equal(t, "7", response.Trailer.Get("X-Tokens"))
 }
 
-func TestTheEngineSeesTheRequestAsItWasSent(t *testing.T) {
+func TestEngineReceivesRequestAsSent(t *testing.T) {
 	got := make(chan *http.Request, 1)
 	engine := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { got <- r })
 	p := openProxy(t, engine.URL)
@@ -142,7 +141,7 @@ func TestTheEngineSeesTheRequestAsItWasSent(t *testing.T) {
 	require.Empty(t, seen.Header.Get("X-Private"))
 }
 
-func TestALargeBodyIsStreamedUp(t *testing.T) {
+func TestLargeBodyIsStreamedToTheEngine(t *testing.T) {
 	const megabytes = 64
 	began := make(chan struct{})
 	engine := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
@@ -164,7 +163,7 @@ func TestALargeBodyIsStreamedUp(t *testing.T) {
 		require.NoError(t, err)
 		sum.Write(block)
 		if n == 0 {
-			receive(t, began) // the engine reads while the client still writes
+			receive(t, began) // the engine reads while the client still sends
 		}
 	}
 	require.NoError(t, write.Close())
@@ -174,19 +173,19 @@ func TestALargeBodyIsStreamedUp(t *testing.T) {
 }
 
 // reads gives these errors in turn, with no data.
-type reads []error
+type readErrors []error
 
-func (r *reads) Read([]byte) (int, error) {
+func (r *readErrors) Read([]byte) (int, error) {
 	err := (*r)[0]
 	*r = (*r)[1:]
 	return 0, err
 }
 
-func TestABodyTakenAwayByTheServerIsNoFailureOfTheClient(t *testing.T) {
+func TestBodyClosedByTheServerIsNotTheClientsFailure(t *testing.T) {
 	var failed atomic.Bool
 	done := make(chan struct{})
 	body := func(errs ...error) *upload {
-		r := reads(errs)
+		r := readErrors(errs)
 		return &upload{ReadCloser: io.NopCloser(&r), done: done, failed: &failed}
 	}
 	ended := body(io.EOF)
@@ -207,7 +206,7 @@ func TestABodyTakenAwayByTheServerIsNoFailureOfTheClient(t *testing.T) {
 	require.True(t, failed.Load())
 }
 
-func TestAnAnswerThatBeginsBeforeTheUploadHasEndedComesWhole(t *testing.T) {
+func TestAnswerBegunDuringUploadArrivesWhole(t *testing.T) {
 	answering, uploaded := make(chan struct{}), make(chan struct{})
 	address := newRawEngine(t, func(conn net.Conn, _ *http.Request) {
 		_, _ = io.WriteString(conn, "HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 6\r\n\r\nno ")
@@ -237,7 +236,7 @@ func TestAnAnswerThatBeginsBeforeTheUploadHasEndedComesWhole(t *testing.T) {
 	}
 }
 
-func TestAClientThatGoesAwayCancelsTheEnginesWork(t *testing.T) {
+func TestLeavingClientCancelsTheEnginesWork(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	seen := &observer{}
@@ -265,7 +264,7 @@ func TestAClientThatGoesAwayCancelsTheEnginesWork(t *testing.T) {
 	require.Zero(t, p.InFlight())
 }
 
-func TestAClientThatBreaksItsUploadOffIsNotTheEnginesFault(t *testing.T) {
+func TestBrokenUploadIsTheClientsFailure(t *testing.T) {
 	engine := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
 	seen := &observer{}
 	p := openProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
@@ -274,7 +273,7 @@ func TestAClientThatBreaksItsUploadOffIsNotTheEnginesFault(t *testing.T) {
 	require.Equal(t, OutcomeClientGone, seen.nth(t, 1).Outcome)
 }
 
-func TestAPartOfAnAnswerOfKnownLengthComesAtOnce(t *testing.T) {
+func TestPartOfSizedAnswerIsForwardedAtOnce(t *testing.T) {
 	read := make(chan struct{})
 	engine := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "6")
@@ -292,7 +291,8 @@ func TestAPartOfAnAnswerOfKnownLengthComesAtOnce(t *testing.T) {
 	requireNext(t, response.Body, "two")
 }
 
-// newRawEngine serves connections by hand, one request on each.
+// newRawEngine is an engine that serves one request on each connection, without
+// net/http's server.
 func newRawEngine(t *testing.T, serve func(net.Conn, *http.Request)) (address string) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -319,7 +319,7 @@ func newRawEngine(t *testing.T, serve func(net.Conn, *http.Request)) (address st
 	return listener.Addr().String()
 }
 
-func TestAnEngineThatBreaksOffIsA502OrABrokenStream(t *testing.T) {
+func TestEngineBreakingOffGives502OrBrokenStream(t *testing.T) {
 	answers := make(chan string, 2)
 	address := newRawEngine(t, func(conn net.Conn, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -341,7 +341,7 @@ func TestAnEngineThatBreaksOffIsA502OrABrokenStream(t *testing.T) {
 	require.Equal(t, http.StatusOK, o.Status)
 }
 
-func TestConnectionsToTheEngineAreKeptAndGivenUpBeforeItWould(t *testing.T) {
+func TestIdleConnectionsCloseBeforeTheEngineClosesThem(t *testing.T) {
 	addresses := make(chan string, 100)
 	engine := newEngine(t, func(_ http.ResponseWriter, r *http.Request) { addresses <- r.RemoteAddr })
 	p := openProxy(t, engine.URL)

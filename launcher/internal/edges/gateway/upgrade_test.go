@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// upgrading switches to whatever protocol it is asked for, and then echoes.
+// upgrading is an engine that switches to any protocol, and then echoes.
 func upgrading(w http.ResponseWriter, r *http.Request) {
 	protocol := r.Header.Get("Upgrade")
 	if protocol == "" {
@@ -28,7 +28,8 @@ func upgrading(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(conn, rw)
 }
 
-// upgrade asks for a protocol and gives the connection and what was answered.
+// upgrade asks for an upgrade, and returns the connection, the answer and a reader of
+// the connection.
 func upgrade(t *testing.T, p *Proxy, path, header string) (net.Conn, *http.Response, *bufio.Reader) {
 	t.Helper()
 	conn := dialRaw(t, p.address())
@@ -43,7 +44,7 @@ func upgrade(t *testing.T, p *Proxy, path, header string) (net.Conn, *http.Respo
 
 const webSocket = "Connection: keep-alive, Upgrade\r\nUpgrade: WebSocket"
 
-func TestAWebSocketPassesBothWaysAndIsInFlight(t *testing.T) {
+func TestWebSocketIsForwardedAndCountedInFlight(t *testing.T) {
 	engine := newEngine(t, upgrading)
 	seen := &observer{}
 	p := openProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
@@ -61,7 +62,7 @@ func TestAWebSocketPassesBothWaysAndIsInFlight(t *testing.T) {
 	require.Equal(t, Observation{Class: ClassInference, Status: 101, Outcome: OutcomeAnswered, Duration: o.Duration}, o)
 }
 
-func TestAWebSocketWaitsAtTheShutGate(t *testing.T) {
+func TestWebSocketWaitsAtShutGate(t *testing.T) {
 	engine := newEngine(t, upgrading)
 	p := newProxy(t, engine.URL)
 	upgraded := make(chan int, 1)
@@ -74,13 +75,13 @@ func TestAWebSocketWaitsAtTheShutGate(t *testing.T) {
 	require.Equal(t, http.StatusSwitchingProtocols, receive(t, upgraded))
 }
 
-func TestDrainCutsAWebSocketWhoseClientIsSilent(t *testing.T) {
+func TestDrainCutsSilentWebSocket(t *testing.T) {
 	engine := newEngine(t, upgrading)
 	seen := &observer{}
 	p := openProxy(t, engine.URL, func(o *Options) { o.Observe = seen.observe })
 	_, _, reader := upgrade(t, p, "/v1/realtime", webSocket)
 	p.Shut("a swap")
-	cut, err := p.Drain(overContext())
+	cut, err := p.Drain(endedContext())
 	require.NoError(t, err)
 	require.Equal(t, 1, cut)
 	_, err = reader.ReadByte()
@@ -88,7 +89,7 @@ func TestDrainCutsAWebSocketWhoseClientIsSilent(t *testing.T) {
 	require.Equal(t, OutcomeCut, seen.nth(t, 1).Outcome)
 }
 
-func TestAWebSocketEndsWithItsEngine(t *testing.T) {
+func TestWebSocketEndsWithItsEngine(t *testing.T) {
 	leave := make(chan struct{})
 	engine := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -108,7 +109,7 @@ func TestAWebSocketEndsWithItsEngine(t *testing.T) {
 	eventually(t, func() bool { return p.InFlight() == 0 })
 }
 
-func TestNoOtherProtocolIsSwitchedTo(t *testing.T) {
+func TestOtherUpgradesAreNotForwarded(t *testing.T) {
 	var switched atomic.Int64
 	engine := newEngine(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
@@ -139,7 +140,7 @@ func TestNoOtherProtocolIsSwitchedTo(t *testing.T) {
 	require.True(t, strings.HasPrefix(got, "HTTP/1.1 505") || strings.HasPrefix(got, "HTTP/1.1 400") || strings.HasPrefix(got, "HTTP/1.1 405"), got)
 }
 
-func TestAnEngineThatSwitchesUnaskedIsA502(t *testing.T) {
+func TestUnrequestedUpgradeGives502(t *testing.T) {
 	engine := newEngine(t, func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {

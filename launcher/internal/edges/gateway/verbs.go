@@ -10,23 +10,23 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Verbs answers the calls by which clients of a bare vLLM put it to sleep and wake
-// it, for a launcher that serves such clients. The engine's own endpoints are never
-// reached. The code of an error decides the status of the answer.
+// Verbs answers the sleep calls of vLLM's API, for clients that expect to reach a
+// bare vLLM. The proxy answers with them instead of the engine, whose own endpoints
+// are never reached. The code of an error decides the status of the answer.
 type Verbs interface {
 	// Sleep puts the instance to sleep at level 1 or 2, and returns when it sleeps.
-	// Requests in flight are cut, or with wait may end first. The sleep goes on
-	// when ctx ends.
+	// With wait, requests in flight may end first; otherwise they are cut. When ctx
+	// ends, Sleep returns, and the instance continues to fall asleep.
 	Sleep(ctx context.Context, level int, wait bool) error
-	// Wake returns when the instance serves again.
+	// Wake wakes the instance, and returns when it serves again.
 	Wake(ctx context.Context) error
-	// IsSleeping says whether the instance is asleep, or on the way there or back;
-	// an error while it does not serve for another reason.
+	// IsSleeping reports whether the instance sleeps, falls asleep or wakes. It
+	// returns an error when the instance does not serve for another reason.
 	IsSleeping() (bool, error)
 }
 
-// verb is one of these calls as an HTTP request. The parameter tags of /wake_up is
-// ignored: the launcher wakes an instance whole.
+// verb is one of the sleep calls. The proxy ignores the parameter tags of /wake_up:
+// the launcher wakes the whole instance.
 type verb struct {
 	method string
 	serve  func(*Proxy, *exchange, *http.Request)
@@ -38,7 +38,7 @@ var verbs = map[string]verb{
 	"/is_sleeping": {http.MethodGet, (*Proxy).serveIsSleeping},
 }
 
-// verbOf finds the verb that has exactly the path of a request.
+// verbOf returns the verb whose path is exactly that of the request.
 func verbOf(r *http.Request) (verb, bool) {
 	v, ok := verbs[rawPath(r)]
 	return v, ok
@@ -56,9 +56,9 @@ func (p *Proxy) serveVerb(v verb, x *exchange, r *http.Request) {
 	v.serve(p, x, r)
 }
 
-// serveSleep takes vLLM's parameters. Of its modes, "abort" cuts what is in flight
-// and is the standard; "wait" lets that end, and so does "keep", for which vLLM
-// would freeze it.
+// serveSleep takes vLLM's parameters. The mode "abort", which is the default, cuts
+// requests in flight. The mode "wait" lets them end. So does "keep", although vLLM
+// itself would freeze them.
 func (p *Proxy) serveSleep(x *exchange, r *http.Request) {
 	query, level, wait := r.URL.Query(), 1, false
 	switch query.Get("level") {
@@ -97,14 +97,15 @@ func (p *Proxy) serveIsSleeping(x *exchange, r *http.Request) {
 	x.answerJSON(http.StatusOK, map[string]bool{"is_sleeping": asleep})
 }
 
-// answerVerb answers a success as vLLM does: 200 with an empty body.
+// answerVerb answers a verb. On success the answer is that of vLLM: 200 with an empty
+// body.
 func (p *Proxy) answerVerb(x *exchange, r *http.Request, err error) {
 	switch {
 	case err == nil:
 		x.outcome = OutcomeAnswered
 		x.WriteHeader(http.StatusOK)
 	case wasCut(r):
-		reason, _ := p.gate.why()
+		reason, _ := p.gate.currentReason()
 		x.answer(refuseCut(reason))
 	case r.Context().Err() != nil:
 		x.status, x.outcome = statusClientGone, OutcomeClientGone

@@ -50,7 +50,7 @@ func (f *fakeVerbs) IsSleeping() (bool, error) {
 	return f.asleep, f.fail
 }
 
-func TestTheLauncherAnswersTheSleepCallsInTheEnginesPlace(t *testing.T) {
+func TestLauncherAnswersSleepCallsInsteadOfTheEngine(t *testing.T) {
 	engine := newEngine(t, func(http.ResponseWriter, *http.Request) { t.Error("the engine was reached") })
 	fake, seen := &fakeVerbs{}, &observer{}
 	p := newProxy(t, engine.URL, func(o *Options) { o.Verbs = fake; o.Observe = seen.observe })
@@ -75,7 +75,7 @@ func TestTheLauncherAnswersTheSleepCallsInTheEnginesPlace(t *testing.T) {
 	require.Equal(t, "POST", got.header.Get("Allow"))
 }
 
-func TestTheStatusOfAVerbsAnswerFollowsTheErrorsCode(t *testing.T) {
+func TestErrorCodeDecidesStatusOfVerbsAnswer(t *testing.T) {
 	fake := &fakeVerbs{}
 	p := newProxy(t, "127.0.0.1:1", func(o *Options) { o.Verbs = fake })
 	client := newClient(t)
@@ -96,7 +96,7 @@ func TestTheStatusOfAVerbsAnswerFollowsTheErrorsCode(t *testing.T) {
 	requireError(t, post(t, client, p.url("/wake_up"), ""), http.StatusConflict, "no room on GPU 0")
 }
 
-// slowVerbs fall asleep for ever.
+// slowVerbs never finish falling asleep.
 type slowVerbs struct {
 	fakeVerbs
 
@@ -109,7 +109,7 @@ func (s *slowVerbs) Sleep(ctx context.Context, _ int, _ bool) error {
 	return context.Cause(ctx)
 }
 
-func TestACallOfSleepIsAnsweredInItsTime(t *testing.T) {
+func TestSleepCallGets504AfterSleepTimeout(t *testing.T) {
 	p := newProxy(t, "127.0.0.1:1", func(o *Options) {
 		o.Verbs = &slowVerbs{called: make(chan struct{})}
 		o.SleepTimeout = 50 * time.Millisecond
@@ -119,7 +119,7 @@ func TestACallOfSleepIsAnsweredInItsTime(t *testing.T) {
 	require.Equal(t, "5", got.header.Get("Retry-After"))
 }
 
-func TestAVerbThatIsUnderWayWhenThePortClosesIsCut(t *testing.T) {
+func TestCloseCutsVerbInProgress(t *testing.T) {
 	seen, slow := &observer{}, &slowVerbs{called: make(chan struct{})}
 	p := newProxy(t, "127.0.0.1:1", func(o *Options) { o.Verbs = slow; o.SleepTimeout = patience; o.Observe = seen.observe })
 	asked := goPost(t, newClient(t), p.url("/sleep"), "")
@@ -129,7 +129,7 @@ func TestAVerbThatIsUnderWayWhenThePortClosesIsCut(t *testing.T) {
 	require.Equal(t, OutcomeCut, seen.nth(t, 1).Outcome)
 }
 
-func TestWebPagesOfOthersDoNotReachTheVerbs(t *testing.T) {
+func TestCrossSiteRequestsDoNotReachTheVerbs(t *testing.T) {
 	engine := newEngine(t, echo)
 	fake := &fakeVerbs{}
 	p := openProxy(t, engine.URL, func(o *Options) { o.Verbs = fake })
@@ -154,7 +154,7 @@ func TestWebPagesOfOthersDoNotReachTheVerbs(t *testing.T) {
 	require.Equal(t, "x", do(client, r).body, "inference is for whoever the engine lets in")
 }
 
-func TestSleepCallsInDisguiseReachNobody(t *testing.T) {
+func TestDisguisedSleepCallsAreRefused(t *testing.T) {
 	engine := newEngine(t, func(http.ResponseWriter, *http.Request) { t.Error("the engine was reached") })
 	fake := &fakeVerbs{}
 	p := openProxy(t, engine.URL, func(o *Options) { o.Verbs = fake })

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pieces is a body of which each piece comes when the test gives it.
+// pieces is a request body that the test sends piece by piece.
 type pieces struct {
 	more chan string
 	rest string
@@ -30,16 +30,16 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// echoWhole answers with the request's body once all of it is there.
+// echoWhole answers with the request's body once it has read all of it.
 func echoWhole(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	_, _ = w.Write(body)
 }
 
-// unsized hides how long a body is, so that it is sent in chunks.
+// unsized hides the length of a body, so that the client sends it in chunks.
 type unsized struct{ io.Reader }
 
-func TestClientsThatLeaveWithLargeBodiesGiveTheirPlacesBack(t *testing.T) {
+func TestLeavingClientsWithLargeBodiesFreeTheirPlaces(t *testing.T) {
 	engine := newEngine(t, echo)
 	p := newProxy(t, engine.URL)
 	client := newClient(t)
@@ -63,11 +63,11 @@ func TestClientsThatLeaveWithLargeBodiesGiveTheirPlacesBack(t *testing.T) {
 	}
 }
 
-func TestABodyThatWasReadWhileItsRequestWaitedReachesTheEngineWhole(t *testing.T) {
+func TestBodyReadWhileHeldReachesTheEngineWhole(t *testing.T) {
 	engine := newEngine(t, echoWhole)
 	p := newProxy(t, engine.URL)
 	client := newClient(t)
-	for _, size := range []int{1, 1000, maxAhead - 1, maxAhead, maxAhead + 1, 3*maxAhead + 17} {
+	for _, size := range []int{1, 1000, maxReadAhead - 1, maxReadAhead, maxReadAhead + 1, 3*maxReadAhead + 17} {
 		whole := strings.Repeat("0123456789abcdef", size/16+1)[:size]
 		for name, body := range map[string]io.Reader{"sized": strings.NewReader(whole), "chunked": unsized{strings.NewReader(whole)}} {
 			p.Shut("the engine is starting")
@@ -84,7 +84,7 @@ func TestABodyThatWasReadWhileItsRequestWaitedReachesTheEngineWhole(t *testing.T
 	}
 }
 
-func TestABodyMayGoOnComingWhenTheGateHasOpened(t *testing.T) {
+func TestBodyMayContinueAfterTheGateOpens(t *testing.T) {
 	engine := newEngine(t, echoWhole)
 	p := newProxy(t, engine.URL)
 	body := &pieces{more: make(chan string)}
@@ -96,7 +96,7 @@ func TestABodyMayGoOnComingWhenTheGateHasOpened(t *testing.T) {
 	eventually(t, func() bool { return p.Held() == 1 })
 	p.Open()
 	body.more <- "after, "
-	large := strings.Repeat("x", 2*maxAhead)
+	large := strings.Repeat("x", 2*maxReadAhead)
 	body.more <- large
 	close(body.more)
 	got := receive(t, answers)
@@ -105,9 +105,9 @@ func TestABodyMayGoOnComingWhenTheGateHasOpened(t *testing.T) {
 	require.NoError(t, p.Close(patientContext(t)))
 }
 
-func TestAHeldRequestsReadingEndsWithIt(t *testing.T) {
+func TestRefusedHeldRequestStopsReadingItsBody(t *testing.T) {
 	p := newProxy(t, "127.0.0.1:1")
-	conn := requestWithoutItsBody(t, p, "POST /v1/completions")
+	conn := requestWithoutBody(t, p, "POST /v1/completions")
 	eventually(t, func() bool { return p.Held() == 1 })
 	p.Fail("the engine ran out of device memory")
 	var all bytes.Buffer
