@@ -16,7 +16,7 @@ import (
 )
 
 // held has the engine load no further than the test lets it: opened ends that.
-func held(f *fixture) (opened func()) {
+func holdLoad(f *fixture) (open func()) {
 	gate := filepath.Join(f.logs, "go")
 	f.write("vllm/hold.py", fmt.Sprintf("import os, time\nwhile not os.path.exists(%q):\n    time.sleep(0.005)\n", gate))
 	f.options.Recipe.Modules = append([]string{"vllm.hold"}, f.options.Recipe.Modules...)
@@ -26,29 +26,29 @@ func held(f *fixture) (opened func()) {
 	}
 }
 
-// told collects what those that wait are told.
-type told struct {
+// reasons collects the reasons that Await reports.
+type reasons struct {
 	mu   sync.Mutex
 	said []string
 }
 
-func (o *told) hear(reason string) {
+func (o *reasons) add(reason string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.said = append(o.said, reason)
 }
 
-func (o *told) all() []string {
+func (o *reasons) all() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return append([]string(nil), o.said...)
 }
 
-// awaits begins to wait, and gives what comes of it.
-func (f *fixture) awaits(ctx context.Context, o *told, env ...string) <-chan error {
+// startWait calls Await in the background, and sends its result on the channel.
+func (f *fixture) startWait(ctx context.Context, o *reasons, env ...string) <-chan error {
 	f.t.Helper()
 	over := make(chan error, 1)
-	go func() { over <- f.pool.Await(ctx, append(f.environ(), env...), o.hear) }()
+	go func() { over <- f.pool.Await(ctx, append(f.environ(), env...), o.add) }()
 	f.eventually("it waits", func() bool { return len(o.all()) > 0 })
 	return over
 }
@@ -64,30 +64,30 @@ func (f *fixture) outcome(over <-chan error) error {
 	}
 }
 
-func TestTwoThatComeBeforeThePreloaderIsReadyWaitForOne(t *testing.T) {
+func TestStartsWaitForTheSameLoadingPreloader(t *testing.T) {
 	var open func()
-	f := newFixture(t, func(f *fixture) { open = held(f) })
+	f := newFixture(t, func(f *fixture) { open = holdLoad(f) })
 	assert.Contains(t, f.pool.Awaits(f.environ()), "waiting for the preloader, which began to load at ")
-	a, b := f.awaits(t.Context(), &told{}), f.awaits(t.Context(), &told{})
+	a, b := f.startWait(t.Context(), &reasons{}), f.startWait(t.Context(), &reasons{})
 	open()
 	require.NoError(t, f.outcome(a))
 	require.NoError(t, f.outcome(b))
 	assert.Empty(t, f.pool.Awaits(f.environ()), "now it can be forked at once")
-	f.forked("a")
-	f.forked("b")
+	f.forkedFacts("a")
+	f.forkedFacts("b")
 	assert.Len(t, f.pool.List().Preloaders, 1)
 }
 
-func TestTheFirstOfAnUncommonEnvironmentWaitsForAPreloaderOfItsOwn(t *testing.T) {
+func TestUncommonEnvironmentWaitsForItsOwnPreloader(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	var heard told
-	require.NoError(t, f.outcome(f.awaits(t.Context(), &heard, "OMP_NUM_THREADS=2")))
+	var heard reasons
+	require.NoError(t, f.outcome(f.startWait(t.Context(), &heard, "OMP_NUM_THREADS=2")))
 	assert.Regexp(t, `^waiting for a preloader of its own for OMP_NUM_THREADS, which began to load at \S+; the last load took [\d.]+ s$`, heard.all()[0])
-	f.forked("a", "OMP_NUM_THREADS=2")
+	f.forkedFacts("a", "OMP_NUM_THREADS=2")
 }
 
-func TestThePoolKnowsHowLongAnEarlierOneTook(t *testing.T) {
+func TestPoolRemembersLoadTimesOfEarlierPool(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	f.eventually("it is written down", func() bool { return readTimes(f.options.Dir).Last > 0 })
@@ -100,35 +100,35 @@ func TestThePoolKnowsHowLongAnEarlierOneTook(t *testing.T) {
 	assert.Zero(t, readTimes(f.options.Dir), "what is broken tells nothing")
 }
 
-func TestOneThatFailsWhileItIsWaitedForIsNotWaitedForAnyLonger(t *testing.T) {
+func TestFailedLoadEndsTheWait(t *testing.T) {
 	var open func()
 	f := newFixture(t, func(f *fixture) {
-		open = held(f)
+		open = holdLoad(f)
 		f.options.Recipe.Modules = append(f.options.Recipe.Modules[:1:1], "vllm.broken")
 		f.write("vllm/broken.py", "1 / 0\n")
 	})
-	over := f.awaits(t.Context(), &told{})
+	over := f.startWait(t.Context(), &reasons{})
 	open()
 	require.ErrorContains(t, f.outcome(over), "ZeroDivisionError")
 	assert.Empty(t, f.pool.Awaits(f.environ()), "nobody waits for its next attempt")
 }
 
-func TestOneThatHangsWhileItIsWaitedForDelaysAStartForABoundedTime(t *testing.T) {
+func TestHangingLoadDelaysAStartForABoundedTime(t *testing.T) {
 	var open func()
 	f := newFixture(t, func(f *fixture) {
-		open = held(f)
+		open = holdLoad(f)
 		f.options.FirstLoad = 300 * time.Millisecond
 	})
 	defer open()
-	var heard told
-	err := f.pool.Await(t.Context(), f.environ(), heard.hear)
+	var heard reasons
+	err := f.pool.Await(t.Context(), f.environ(), heard.add)
 	not, ok := errors.AsType[*NotForkedError](err)
 	require.True(t, ok, "%v", err)
 	assert.Contains(t, not.Reason, "the preloader is loading")
 	assert.Empty(t, f.pool.Awaits(f.environ()), "nor does the next one wait")
 }
 
-func TestALoadThatTakesClearlyLongerThanAnyBeforeIsNotWaitedFor(t *testing.T) {
+func TestLoadLongerThanAnyBeforeIsNotWaitedFor(t *testing.T) {
 	p := Pool{opts: Options{FirstLoad: 2 * time.Minute, LoadTime: 5 * time.Minute}}
 	slow := &preloader{state: Loading, began: time.Now().Add(-40 * time.Second)}
 	assert.NotNil(t, p.waitFor(slow), "nobody knows how long it takes")
@@ -138,23 +138,23 @@ func TestALoadThatTakesClearlyLongerThanAnyBeforeIsNotWaitedFor(t *testing.T) {
 	assert.NotNil(t, p.waitFor(slow), "one took as long before")
 }
 
-func TestAWaitEndsWithWhoeverWaitsAndWithThePool(t *testing.T) {
+func TestWaitEndsWithItsContextAndWithThePool(t *testing.T) {
 	var open func()
-	f := newFixture(t, func(f *fixture) { open = held(f) })
+	f := newFixture(t, func(f *fixture) { open = holdLoad(f) })
 	defer open()
 	ctx, cancel := context.WithCancelCause(t.Context())
-	gone, closed := errors.New("the instance is deleted"), f.awaits(t.Context(), &told{})
-	over := f.awaits(ctx, &told{})
+	gone, closed := errors.New("the instance is deleted"), f.startWait(t.Context(), &reasons{})
+	over := f.startWait(ctx, &reasons{})
 	cancel(gone)
 	require.ErrorIs(t, f.outcome(over), gone)
 	f.pool.Close()
 	require.ErrorContains(t, f.outcome(closed), "the launcher is closing")
 }
 
-func TestOneThatServedIsWaitedForWhenItLoadsAgainAndOneThatDidNotForkIsNot(t *testing.T) {
+func TestReloadIsWaitedForUnlessTheForkFailed(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	f.forked("a")
+	f.forkedFacts("a")
 	require.NoError(t, syscall.Kill(f.pool.List().Preloaders[0].PID, syscall.SIGKILL))
 	f.eventually("its end is seen", func() bool { return f.pool.Check(f.environ()) != nil })
 	assert.Contains(t, f.pool.Awaits(f.environ()), "waiting for the preloader, which")
@@ -162,6 +162,6 @@ func TestOneThatServedIsWaitedForWhenItLoadsAgainAndOneThatDidNotForkIsNot(t *te
 
 	f.set(func(o *Options) { o.AnswerTime = 100 * time.Millisecond })
 	require.NoError(t, syscall.Kill(f.pool.List().Preloaders[0].PID, syscall.SIGSTOP))
-	assert.Contains(t, f.refused(), "did not fork")
+	assert.Contains(t, f.refusalReason(), "did not fork")
 	assert.Empty(t, f.pool.Awaits(f.environ()), "else each start would wait for what does not fork")
 }

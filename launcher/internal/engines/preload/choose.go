@@ -12,30 +12,29 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 )
 
-// This file chooses preloaders, begins them and drops them. The pool's lock is held
-// throughout.
+// This file chooses, adds and drops preloaders. Callers hold the pool's lock.
 
-// pick finds a preloader that is ready and fits an environment. Where there is
-// none, it begins one.
+// pick returns a preloader that is ready and fits an environment. If there is none,
+// pick starts one and returns an error.
 func (p *Pool) pick(env variables) (*preloader, error) {
-	if err := p.excluded(env); err != nil {
+	if err := p.neverForks(env); err != nil {
 		return nil, err
 	}
-	l, err := p.fitting(env)
+	l, err := p.findOrBegin(env)
 	if err != nil {
 		return nil, err
 	}
-	if p.outdated(l) {
-		p.renew(l)
+	if p.isStale(l) {
+		p.reload(l)
 		return nil, p.notReady(l, "the installation of the engine has changed, and is being loaded again")
 	}
 	return l, nil
 }
 
-// excluded says why no preloader can ever fork for an environment; nil: one may.
-func (p *Pool) excluded(env variables) error {
-	if p.cannot != "" {
-		return notForked("%s", p.cannot)
+// neverForks returns an error when no preloader can ever fork for an environment.
+func (p *Pool) neverForks(env variables) error {
+	if p.neverReason != "" {
+		return notForked("%s", p.neverReason)
 	}
 	if p.ctx.Err() != nil {
 		return notForked("the launcher is closing")
@@ -46,14 +45,15 @@ func (p *Pool) excluded(env variables) error {
 	return nil
 }
 
-// look gives the error that pick would give, and begins and ends no preloader.
+// look returns the error that pick would return, without starting or ending a
+// preloader.
 func (p *Pool) look(env variables) error {
-	if err := p.excluded(env); err != nil {
+	if err := p.neverForks(env); err != nil {
 		return err
 	}
-	l, common := p.ready(env), p.with(p.common)
+	l, common := p.readyFor(env), p.withEnviron(p.common)
 	switch {
-	case l != nil && p.outdated(l):
+	case l != nil && p.isStale(l):
 		return notForked("the installation of the engine has changed, and is not loaded again yet")
 	case l != nil:
 		return nil
@@ -63,37 +63,39 @@ func (p *Pool) look(env variables) error {
 	return notForked("no preloader is ready for its environment")
 }
 
-// ready is the preloader that is ready for an environment; nil when none is.
-func (p *Pool) ready(env variables) *preloader {
+// readyFor returns a preloader that is ready for an environment; nil: there is none.
+func (p *Pool) readyFor(env variables) *preloader {
 	for _, l := range p.all {
-		if l.state == Ready && len(l.counts.differing(l.env, env)) == 0 {
+		if l.state == Ready && len(l.loadTimeNames.differing(l.env, env)) == 0 {
 			return l
 		}
 	}
 	return nil
 }
 
-// fitting is the preloader that is ready for an environment. Where there is none,
-// the common preloader tells which variables count, and the preloader with the
-// environment's values of those is looked for, which may itself tell of more
-// variables.
-func (p *Pool) fitting(env variables) (*preloader, error) {
-	if l := p.ready(env); l != nil {
+// findOrBegin returns a preloader that is ready for an environment.
+//
+// If there is none, the common preloader knows which variables its imports read.
+// findOrBegin looks for the preloader with the environment's values of these
+// variables, and adds it if it is missing. The imports of that preloader may read
+// further variables, so findOrBegin repeats this.
+func (p *Pool) findOrBegin(env variables) (*preloader, error) {
+	if l := p.readyFor(env); l != nil {
 		return l, nil
 	}
-	l := p.with(p.common)
+	l := p.withEnviron(p.common)
 	if l == nil {
-		l = p.ensure(nil, p.common)
+		l = p.add(nil, p.common)
 	}
 	for l.state == Ready {
-		differing := l.counts.differing(l.env, env)
+		differing := l.loadTimeNames.differing(l.env, env)
 		want := l.env.with(env, differing)
-		next := p.with(want)
+		next := p.withEnviron(want)
 		if next == nil {
-			if err := p.room(l.bytes); err != nil {
+			if err := p.makeRoom(l.bytes); err != nil {
 				return nil, err
 			}
-			next = p.ensure(merge(l.diff, differing), want)
+			next = p.add(merge(l.diff, differing), want)
 		}
 		l = next
 	}
@@ -104,13 +106,14 @@ func (p *Pool) fitting(env variables) (*preloader, error) {
 	return nil, p.notReady(l, reason)
 }
 
-// notReady is the error for a preloader that is not ready.
+// notReady makes the error for a preloader that is not ready.
 func (p *Pool) notReady(l *preloader, reason string) error {
 	return &NotForkedError{Reason: reason, wait: p.waitFor(l)}
 }
 
-// with is the preloader that has exactly that environment; nil: none has.
-func (p *Pool) with(env variables) *preloader {
+// withEnviron returns the preloader that has exactly this environment; nil: there is
+// none.
+func (p *Pool) withEnviron(env variables) *preloader {
 	for _, l := range p.all {
 		if maps.Equal(l.env, env) {
 			return l
@@ -125,9 +128,9 @@ func merge(a, b []string) []string {
 	return slices.Compact(out)
 }
 
-// room makes room in memory for one more preloader, by ending the least recently
-// used of the preloaders for uncommon environments, except those that are loading.
-func (p *Pool) room(bytes uint64) error {
+// makeRoom makes room in memory for one more preloader. It drops the least recently
+// used preloaders for uncommon environments, except those that load or are untried.
+func (p *Pool) makeRoom(bytes uint64) error {
 	if p.opts.MemoryLimit == 0 {
 		return nil
 	}
@@ -136,7 +139,7 @@ func (p *Pool) room(bytes uint64) error {
 		var oldest *preloader
 		for _, l := range p.all {
 			held += max(l.bytes, bytes)
-			if len(l.diff) > 0 && l.state != Loading && !l.untried() && (oldest == nil || l.lastUsed.Before(oldest.lastUsed)) {
+			if len(l.diff) > 0 && l.state != Loading && !l.isUntried() && (oldest == nil || l.lastUsed.Before(oldest.lastUsed)) {
 				oldest = l
 			}
 		}
@@ -151,34 +154,35 @@ func (p *Pool) room(bytes uint64) error {
 	}
 }
 
-// untried says whether a preloader is ready, and has had little time to be used
-// yet.
-func (l *preloader) untried() bool {
+// isUntried reports whether a preloader is ready, has not forked yet, and has been
+// ready for less than trialTime.
+func (l *preloader) isUntried() bool {
 	return l.state == Ready && l.forks == 0 && time.Since(l.lastUsed) < trialTime
 }
 
-// trialTime keeps environments that take turns from ending each other's preloaders
-// before these are used.
+// trialTime is how long an unused preloader is kept. Without it, environments that
+// take turns would drop each other's preloaders before they are used.
 const trialTime = 5 * time.Minute
 
-// drop ends a preloader for good.
+// drop removes a preloader from the pool and ends it.
 func (p *Pool) drop(l *preloader) {
 	p.all = slices.DeleteFunc(p.all, func(o *preloader) bool { return o == l })
-	l.state, l.why = Waiting, "it is no longer kept"
+	l.state, l.reason = Waiting, "it is no longer kept"
 	l.cancel()
-	p.tell()
+	p.wakeWaiters()
 }
 
-// renew ends the process of a preloader that is ready, so that the preloader loads
-// again.
-func (p *Pool) renew(l *preloader) {
-	l.state, l.why, l.attempt = Waiting, "the installation of the engine has changed", 0
-	l.run.end(l.why)
-	p.tell()
+// reload ends the process of a preloader that is ready, so that a new process loads
+// the installation again.
+func (p *Pool) reload(l *preloader) {
+	l.state, l.reason, l.attempt = Waiting, "the installation of the engine has changed", 0
+	l.run.end(l.reason)
+	p.wakeWaiters()
 }
 
-// ensure begins a preloader for an environment.
-func (p *Pool) ensure(diff []string, env variables) *preloader {
+// add adds a preloader for an environment to the pool, and starts it. diff names the
+// variables that differ from the common environment.
+func (p *Pool) add(diff []string, env variables) *preloader {
 	p.count++
 	now := time.Now()
 	l := &preloader{
@@ -187,14 +191,15 @@ func (p *Pool) ensure(diff []string, env variables) *preloader {
 	ctx, cancel := context.WithCancel(p.ctx)
 	l.cancel = cancel
 	p.all = append(p.all, l)
-	p.wait.Go(func() { p.live(ctx, l) })
+	p.wait.Go(func() { p.keepRunning(ctx, l) })
 	return l
 }
 
-// namePrefix begins the names of preloaders' trees; no instance is called so.
+// namePrefix begins the names of preloaders' process trees. No instance has such a
+// name.
 const namePrefix = process.HelperPrefix + "preloader-"
 
-// title names a preloader in the reasons of instances that wait for it.
+// title returns the words for a preloader in the reason of an instance that waits.
 func (l *preloader) title() string {
 	if len(l.diff) > 0 {
 		return "a preloader of its own for " + strings.Join(l.diff, ", ")
@@ -202,14 +207,14 @@ func (l *preloader) title() string {
 	return "the preloader"
 }
 
-// describe says why a preloader is not ready.
+// describe returns why a preloader is not ready.
 func (l *preloader) describe() string {
 	if l.state == Loading {
 		text := fmt.Sprintf("the preloader is loading, for %s so far", time.Since(l.began).Round(time.Second))
-		if l.why != "" {
-			text += "; before: " + l.why
+		if l.reason != "" {
+			text += "; before: " + l.reason
 		}
 		return text
 	}
-	return fmt.Sprintf("the preloader is %s: %s", l.state, l.why)
+	return fmt.Sprintf("the preloader is %s: %s", l.state, l.reason)
 }

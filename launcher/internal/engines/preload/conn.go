@@ -12,15 +12,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conn is the launcher's end of the control socket: a pair of connected sockets
-// without a name, so that only the two processes can reach it.
-// preloader/__main__.py describes the messages.
+// conn is the launcher's end of the control socket. The two sockets are a connected
+// pair without a name, so no third process can reach them. preloader/__main__.py
+// describes the messages.
 type conn struct{ *net.UnixConn }
 
-// maxFrame bounds what a preloader may send at once, in bytes.
+// maxFrame is how many bytes a preloader may send in one frame.
 const maxFrame = 1 << 20
 
-// newConn makes the pair; theirs is the preloader's end.
+// newConn makes the pair of sockets. ours is the launcher's end, and theirs the
+// preloader's.
 func newConn() (ours conn, theirs *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -37,7 +38,7 @@ func newConn() (ours conn, theirs *os.File, err error) {
 	return conn{made.(*net.UnixConn)}, theirs, nil
 }
 
-// send writes one frame; the descriptors travel with its length.
+// send writes one frame. The descriptors of files travel with the frame's length.
 func (c conn) send(message any, files ...*os.File) error {
 	body, err := json.Marshal(message)
 	if err != nil {

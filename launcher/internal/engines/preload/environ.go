@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// variables is an environment by name, without the variables in own.
+// variables is an environment by name, without the variables in perProcess.
 type variables map[string]string
 
 func parse(env []string) variables {
-	v := variables(all(env))
-	for _, name := range own {
+	v := variables(byName(env))
+	for _, name := range perProcess {
 		delete(v, name)
 	}
 	return v
 }
 
-// all is a whole environment by name.
-func all(env []string) map[string]string {
+// byName returns a whole environment by name.
+func byName(env []string) map[string]string {
 	v := map[string]string{}
 	for _, entry := range env {
 		if name, value, ok := strings.Cut(entry, "="); ok {
@@ -28,10 +28,12 @@ func all(env []string) map[string]string {
 	return v
 }
 
-// own are variables that each process has for itself: the marks of a tree (package
-// process), the padding that makes room for the marks of a forked one, and the
-// folder of simulated GPUs, which a preloader does not use.
-var own = []string{"HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER", padName, "HOTSEAT_SIMGPU_DIR"}
+// perProcess are the variables that each process has for itself. The pool ignores
+// them:
+//   - the marks of a process tree (package process);
+//   - the padding that makes room for the marks of a forked process;
+//   - the folder of simulated GPUs, which a preloader does not use.
+var perProcess = []string{"HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER", padName, "HOTSEAT_SIMGPU_DIR"}
 
 const padName = "HOTSEAT_PAD"
 
@@ -43,9 +45,9 @@ func (v variables) list() []string {
 	return out
 }
 
-// unseen are prefixes of variables that are read when a C library is loaded or an
-// interpreter starts, which no Python code can observe.
-var unseen = []string{
+// unobservable are prefixes of variables that C libraries and the interpreter read
+// when they start. No Python code can observe that.
+var unobservable = []string{
 	"LD_", "PYTHON", "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "GOTO_", "BLIS_", "VECLIB_", "NUMEXPR_", "ONEDNN_", "DNNL_", "ATEN_",
 	"MALLOC_", "MIMALLOC_", "TCMALLOC_", "GLIBC_", "LC_", "LANG", "TZ", "TORCH_", "TORCHINDUCTOR_", "PYTORCH_", "TRITON_",
 	"VLLM_LOGGING_", "VLLM_TARGET_DEVICE", "VLLM_PLUGINS",
@@ -53,25 +55,25 @@ var unseen = []string{
 	"RUST_", "TOKENIZERS_", "NVRTC_", "SQLITE_", "LOCALTIME",
 }
 
-// runTime are variables that are read again whenever they are needed, although an
-// import reads them too.
-var runTime = []string{
+// runTimeNames are variables that an engine reads again whenever it needs them. So it
+// does not matter that an import reads them too.
+var runTimeNames = []string{
 	"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "VLLM_API_KEY",
 }
 
 // loadTime holds the names of variables that the imports were seen to read or to
-// change. These variables, and those that are unseen, count when a program is
-// loaded.
+// change. These and the unobservable variables are the load-time variables: their
+// values change what is loaded.
 type loadTime map[string]bool
 
 func (l loadTime) has(name string) bool {
-	if slices.Contains(runTime, name) {
+	if slices.Contains(runTimeNames, name) {
 		return false
 	}
-	return l[name] || slices.ContainsFunc(unseen, func(p string) bool { return strings.HasPrefix(name, p) })
+	return l[name] || slices.ContainsFunc(unobservable, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
-// differing names the load-time variables that are not the same in both.
+// differing returns the names of the load-time variables that differ between a and b.
 func (l loadTime) differing(a, b variables) []string {
 	names := map[string]bool{}
 	for name := range a {
@@ -92,7 +94,7 @@ func (l loadTime) differing(a, b variables) []string {
 	return out
 }
 
-// with is the environment with the named variables as in another environment.
+// with returns a copy of the environment that has the named variables of other.
 func (v variables) with(other variables, names []string) variables {
 	out := maps.Clone(v)
 	for _, name := range names {

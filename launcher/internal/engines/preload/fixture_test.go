@@ -22,13 +22,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds every wait for something that has to happen.
+// patience bounds every wait for an event.
 const patience = time.Minute
 
 // fixture is a folder with a stand-in engine, and the preloaders for it.
 type fixture struct {
 	t       *testing.T
-	dir     string // of the installation
+	dir     string // the installation's folder
 	logs    string
 	command string
 	host    *process.Host
@@ -76,7 +76,7 @@ func newFixtureIn(t *testing.T, mode cgroup.Mode, change ...func(*fixture)) *fix
 	return f
 }
 
-// set changes an option while the pool is at work.
+// set changes an option while the pool runs.
 func (f *fixture) set(change func(*Options)) {
 	f.pool.mu.Lock()
 	defer f.pool.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *fixture) environ() []string {
 	return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + f.dir, "COMMON=1", "PYTHONDONTWRITEBYTECODE=1"}
 }
 
-// script has the engine's command do something else.
+// script replaces the engine's command.
 func (f *fixture) script(text string) {
 	f.t.Helper()
 	python, err := pyengine.Python()
@@ -95,7 +95,7 @@ func (f *fixture) script(text string) {
 	require.NoError(f.t, os.WriteFile(f.command, []byte("#!"+python+"\n"+text), 0o700))
 }
 
-// shebang has the engine's command begin with another first line.
+// shebang puts a new first line before the others of the engine's command.
 func (f *fixture) shebang(line string) {
 	f.t.Helper()
 	was, err := os.ReadFile(f.command)
@@ -115,7 +115,7 @@ func (f *fixture) eventually(what string, happened func() bool) {
 	require.Eventually(f.t, happened, patience, 5*time.Millisecond, what)
 }
 
-// ready waits until an instance with these further variables would be forked.
+// ready waits until an instance with these additional variables would be forked.
 func (f *fixture) ready(env ...string) {
 	f.t.Helper()
 	var last error
@@ -125,7 +125,7 @@ func (f *fixture) ready(env ...string) {
 	})
 }
 
-// instance is one with its own log.
+// instance returns a command of an instance, and the path of its log.
 func (f *fixture) instance(name string, args, env []string) (process.Command, string) {
 	f.t.Helper()
 	path := filepath.Join(f.logs, name+".log")
@@ -137,7 +137,7 @@ func (f *fixture) instance(name string, args, env []string) (process.Command, st
 	}, path
 }
 
-// fork forks an instance, and has it killed when the test ends.
+// fork forks an instance, which is killed when the test ends.
 func (f *fixture) fork(name string, args, env []string) (tree *process.Process, log string) {
 	f.t.Helper()
 	c, log := f.instance(name, args, env)
@@ -147,17 +147,17 @@ func (f *fixture) fork(name string, args, env []string) (tree *process.Process, 
 	return tree, log
 }
 
-// forked forks an instance with these further variables, and gives what it says
-// of itself.
-func (f *fixture) forked(name string, env ...string) (got facts) {
+// forkedFacts forks an instance with these additional variables, and returns the facts
+// that it writes about itself.
+func (f *fixture) forkedFacts(name string, env ...string) (got facts) {
 	f.t.Helper()
 	_, log := f.fork(name, nil, env)
 	f.line(log, 0, &got)
 	return got
 }
 
-// both starts an instance by exec and one by fork.
-func (f *fixture) both(args, env []string) (execd, forked facts) {
+// startBoth starts one instance by exec and one by fork.
+func (f *fixture) startBoth(args, env []string) (execd, forked facts) {
 	f.t.Helper()
 	c, log := f.instance("execd", args, env)
 	tree, err := f.host.Start(c)
@@ -173,7 +173,7 @@ func (f *fixture) killLater(tree *process.Process) {
 	f.t.Cleanup(func() { assert.NoError(f.t, tree.Kill(f.t.Context())) })
 }
 
-// line waits for a line that an instance writes of itself.
+// line waits for the n-th line of an instance's log, and decodes it.
 func (f *fixture) line(log string, n int, into any) {
 	f.t.Helper()
 	f.eventually("the engine writes", func() bool {
@@ -184,8 +184,8 @@ func (f *fixture) line(log string, n int, into any) {
 	})
 }
 
-// refused gives the reason why an instance with these further variables is not forked.
-func (f *fixture) refused(env ...string) string {
+// refusalReason returns why an instance with these additional variables is not forked.
+func (f *fixture) refusalReason(env ...string) string {
 	f.t.Helper()
 	c, _ := f.instance(fmt.Sprintf("refused-%d", time.Now().UnixNano()), nil, env)
 	tree, err := f.pool.Fork(c)

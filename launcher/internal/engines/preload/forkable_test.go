@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Some libraries start threads when they are loaded, end them before a fork and
-// start them again when they need them.
-func TestThreadsThatEndAtAForkAreNotInItsWay(t *testing.T) {
+// Some libraries start threads when they are loaded, end them before a fork, and
+// start them again on demand.
+func TestThreadsThatEndBeforeForkAreAllowed(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
 		f.write("vllm/threads.py", `
 import os, threading
@@ -31,18 +31,18 @@ os.register_at_fork(before=end)
 		f.options.Recipe.Modules = append([]string{"vllm.threads"}, f.options.Recipe.Modules...)
 	})
 	f.ready()
-	f.forked("a")
+	f.forkedFacts("a")
 }
 
-// driver is a stand-in for CUDA's, which this machine has not: it knows whether
-// it was initialised (cuda.h).
+// driver stands in for the CUDA driver, which this machine does not have. It knows
+// whether it was initialised (cuda.h).
 const driver = `
 static int up;
 int cuInit(unsigned flags) { up = 1; return 0; }
 int cuDeviceGetCount(int *count) { *count = 1; return up ? 0 : 3; }
 `
 
-func TestTheDriverOfCUDAMayBeLoadedButNotInitialised(t *testing.T) {
+func TestCudaDriverMayBeLoadedButNotInitialised(t *testing.T) {
 	library := filepath.Join(t.TempDir(), "libcuda.so.1")
 	source := filepath.Join(filepath.Dir(library), "driver.c")
 	require.NoError(t, os.WriteFile(source, []byte(driver), 0o600))
@@ -60,7 +60,7 @@ func TestTheDriverOfCUDAMayBeLoadedButNotInitialised(t *testing.T) {
 	t.Run("initialised", func(t *testing.T) {
 		f := newFixture(t, loads("cuda.cuInit(0)\n"))
 		f.eventually("it refuses", func() bool { return f.pool.List().Preloaders[0].Reason != "" })
-		reason := f.refused()
+		reason := f.refusalReason()
 		assert.Contains(t, reason, "accelerator")
 		assert.Contains(t, reason, "libcuda.so.1")
 	})

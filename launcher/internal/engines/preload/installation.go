@@ -11,13 +11,13 @@ import (
 
 // This file notices changes of the engine's installation.
 
-// interpreter is the Python that loads the engine now, with its flags.
+// interpreter returns the Python that loads the engine at present, with its flags.
 func (p *Pool) interpreter() ([]string, error) {
 	return PythonOf(p.opts.Command, p.opts.Arguments, p.opts.Python)
 }
 
-// commandStamp changes when the command or the interpreter does, also where these
-// are links.
+// commandStamp returns a text that changes when the command or the interpreter does.
+// If these are links, it changes with their targets too.
 func (p *Pool) commandStamp() string {
 	python, err := p.interpreter()
 	if err != nil {
@@ -26,12 +26,12 @@ func (p *Pool) commandStamp() string {
 	return fmt.Sprintf("%q\n%s", python, stamp([]string{p.opts.Command, python[0]}))
 }
 
-// outdated says whether the installation has changed since a preloader loaded it.
-func (p *Pool) outdated(l *preloader) bool {
+// isStale reports whether the installation has changed since a preloader loaded it.
+func (p *Pool) isStale(l *preloader) bool {
 	return stamp(l.hello.Watch) != l.stamp || p.commandStamp() != l.command
 }
 
-// stamp changes when one of the files and folders does.
+// stamp returns a text that changes when one of the files and folders does.
 func stamp(paths []string) string {
 	var b strings.Builder
 	for _, path := range paths {
@@ -40,20 +40,20 @@ func stamp(paths []string) string {
 			fmt.Fprintf(&b, "%s %v\n", path, errors.Unwrap(err))
 			continue
 		}
-		target, _ := filepath.EvalSymlinks(path) // os.Stat has found it
+		target, _ := filepath.EvalSymlinks(path) // os.Stat has found the file just before
 		fmt.Fprintf(&b, "%s %s %d %d\n", path, target, info.Size(), info.ModTime().UnixNano())
 	}
 	return b.String()
 }
 
-// changedSince says whether files were written after a time. Of a folder only the
-// folders *.dist-info of installed packages count: the first import of a package
-// writes into the package's own folder.
+// changedSince reports whether files were written after a time. In a folder it looks
+// only at the folders *.dist-info of installed packages: the first import of a
+// package writes into the package's own folder.
 func changedSince(paths []string, when time.Time) bool {
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
-			return true // the file was there when it was loaded, and is gone
+			return true // the preloader has loaded the file, and now it is gone
 		}
 		written := []string{path}
 		if info.IsDir() {
@@ -62,7 +62,7 @@ func changedSince(paths []string, when time.Time) bool {
 		for _, file := range written {
 			info, err := os.Stat(file)
 			if err == nil && info.ModTime().After(when) && !info.ModTime().After(time.Now()) {
-				return true // a file with a time of the future was there before
+				return true // a time in the future says nothing about a change
 			}
 		}
 	}

@@ -13,14 +13,15 @@ import (
 	"hotseat.dev/hotseat/test/pyengine"
 )
 
-// behindALink makes the command a link to another installation's.
-func behindALink(f *fixture) {
+// withLinkedCommand replaces the command by a link to it.
+func withLinkedCommand(f *fixture) {
 	link := filepath.Join(f.logs, "vllm")
 	require.NoError(f.t, os.Symlink(f.command, link))
 	f.command, f.options.Command = link, link
 }
 
-// linkTo has the link point to an installation that says what it is.
+// linkTo makes the link point to the command of a new installation, which reports the
+// value of read.
 func (f *fixture) linkTo(read string) {
 	f.t.Helper()
 	dir := f.t.TempDir()
@@ -33,18 +34,18 @@ func (f *fixture) linkTo(read string) {
 	require.NoError(f.t, os.Rename(f.command+".new", f.command))
 }
 
-func TestACommandThatIsALinkIsLoadedAgainWhenItLeadsElsewhere(t *testing.T) {
-	f := newFixture(t, behindALink)
+func TestChangedLinkOfCommandCausesReload(t *testing.T) {
+	f := newFixture(t, withLinkedCommand)
 	f.ready()
 	f.linkTo("elsewhere")
-	assert.Contains(t, f.refused(), "has changed")
+	assert.Contains(t, f.refusalReason(), "has changed")
 	f.ready()
-	got := f.forked("a")
+	got := f.forkedFacts("a")
 	assert.Equal(t, "elsewhere", got.Read)
 }
 
-func TestACommandThatLeadsElsewhereWhileItIsLoadedIsLoadedAgain(t *testing.T) {
-	f := newFixture(t, behindALink, func(f *fixture) {
+func TestLinkChangedDuringLoadCausesReload(t *testing.T) {
+	f := newFixture(t, withLinkedCommand, func(f *fixture) {
 		f.write("vllm/__init__.py", fmt.Sprintf("import os\nread = 'old'\nopen(%q, 'w')\nwhile not os.path.exists(%q):\n    pass\n",
 			filepath.Join(f.dir, "began"), filepath.Join(f.dir, "go")))
 	})
@@ -52,11 +53,11 @@ func TestACommandThatLeadsElsewhereWhileItIsLoadedIsLoadedAgain(t *testing.T) {
 	f.linkTo("elsewhere")
 	f.write("go", "")
 	f.ready()
-	got := f.forked("a")
+	got := f.forkedFacts("a")
 	assert.Equal(t, "elsewhere", got.Read)
 }
 
-func TestACommandThatGetsAnotherInterpreterIsLoadedByThatOne(t *testing.T) {
+func TestChangedInterpreterCausesReloadWithIt(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	python, err := pyengine.Python()
@@ -66,79 +67,79 @@ func TestACommandThatGetsAnotherInterpreterIsLoadedByThatOne(t *testing.T) {
 	was, err := os.ReadFile(f.command)
 	require.NoError(t, err)
 	f.shebang("#!" + other + " -s")
-	assert.Contains(t, f.refused(), "has changed")
+	assert.Contains(t, f.refusalReason(), "has changed")
 	f.ready()
 	assert.Equal(t, other+" -s", f.pool.List().Preloaders[0].Interpreter)
 
 	require.NoError(t, os.WriteFile(f.command, []byte("#!/bin/sh\n"), 0o700))
-	assert.Contains(t, f.refused(), "has changed")
+	assert.Contains(t, f.refusalReason(), "has changed")
 	f.eventually("the reason is told", func() bool {
-		return f.refused() == "the preloader is waiting: it did not load: "+f.command+" is not a Python script: it is run by /bin/sh"
+		return f.refusalReason() == "the preloader is waiting: it did not load: "+f.command+" is not a Python script: it is run by /bin/sh"
 	})
 	require.NoError(t, os.WriteFile(f.command, was, 0o700))
 	f.ready()
 }
 
-func TestFlagsOfTheInterpreterAreNoArgumentsOfTheEngine(t *testing.T) {
+func TestInterpreterFlagsAreNotEngineArguments(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
 		python, err := pyengine.Python()
 		require.NoError(f.t, err)
 		f.shebang("#!" + python + " -s")
 	})
 	f.ready()
-	want, got := f.both([]string{"serve", "m"}, nil)
+	want, got := f.startBoth([]string{"serve", "m"}, nil)
 	assert.Equal(t, []string{f.command, "serve", "m"}, got.Argv)
 	assert.Equal(t, want.Argv, got.Argv)
 	assert.Equal(t, want.Cmdline, got.Cmdline)
 	assert.Equal(t, want.Comm, got.Comm)
 }
 
-func TestTheMarksAreShownAlsoWhenThereIsNoRoomForTheRest(t *testing.T) {
+func TestMarksAreShownFirstInProcEnviron(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	got := f.forked("a", "HOTSEAT_AAA="+pad+pad)
+	got := f.forkedFacts("a", "HOTSEAT_AAA="+pad+pad)
 	assert.True(t, got.Shown)
 }
 
-func TestWithoutALocaleTextIsTheSameByForkAsByExec(t *testing.T) {
+func TestTextWithoutLocaleIsTheSameByForkAndExec(t *testing.T) {
 	f := newFixture(t)
 	env := []string{"LC_ALL=C", "PYTHONUTF8=0", "PYTHONCOERCECLOCALE=0", "NAME=é"}
 	f.ready(env...)
-	want, got := f.both([]string{"serve", "é"}, env)
+	want, got := f.startBoth([]string{"serve", "é"}, env)
 	assert.Equal(t, want.Argv, got.Argv)
 	assert.Equal(t, want.Env["NAME"], got.Env["NAME"])
 }
 
-func TestWhatTheCommandDoesWithItsArgumentsIsDone(t *testing.T) {
+func TestCommandMayChangeItsArguments(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
 		f.script("import sys\nfrom vllm.engine import main\nif __name__ == '__main__':\n    sys.argv.append('more')\n    sys.exit(main())\n")
 	})
 	f.ready()
-	want, got := f.both([]string{"serve"}, nil)
+	want, got := f.startBoth([]string{"serve"}, nil)
 	assert.Equal(t, []string{f.command, "serve", "more"}, got.Argv)
 	assert.Equal(t, want.Argv, got.Argv)
 }
 
-func TestAModuleThatIsWrittenAnewIsLoadedAgain(t *testing.T) {
+func TestChangedModuleCausesReload(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	file := filepath.Join(f.dir, "vllm", "engine.py")
 	was, err := os.ReadFile(file)
 	require.NoError(t, err)
 	f.write("vllm/engine.py", "vllm_was = 'written anew'\n"+string(was))
-	assert.Contains(t, f.refused(), file+" has changed since it was loaded")
+	assert.Contains(t, f.refusalReason(), file+" has changed since it was loaded")
 	f.ready()
-	f.forked("a")
+	f.forkedFacts("a")
 }
 
-func TestTheLastAnswerOfAPreloaderIsReadThoughItHasEndedMeanwhile(t *testing.T) {
+func TestLastAnswerOfEndedPreloaderIsRead(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	f.pool.mu.Lock()
 	l := f.pool.all[0]
 	r := l.run
 	f.pool.mu.Unlock()
-	<-r.talk
+	<-r.turn
 	f.write("vllm/engine.py", "vllm_was = 'written anew'\n")
 	require.NoError(t, r.conn.send(request{}))
 	<-r.tree.Done()
@@ -151,10 +152,10 @@ func TestTheLastAnswerOfAPreloaderIsReadThoughItHasEndedMeanwhile(t *testing.T) 
 	var last answer
 	require.NoError(t, r.conn.receive(&last))
 	assert.Contains(t, last.Refused, "has changed since it was loaded")
-	r.talk <- struct{}{}
+	r.turn <- struct{}{}
 }
 
-func TestAnInstallationFromTheFutureIsLoadedOnce(t *testing.T) {
+func TestInstallationWithFutureTimesIsLoadedOnce(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
 		tomorrow := time.Now().Add(24 * time.Hour)
 		for _, file := range []string{f.command, filepath.Join(f.dir, "vllm-0.30.0.dist-info"), filepath.Join(f.dir, "vllm", "__init__.py")} {
@@ -162,19 +163,19 @@ func TestAnInstallationFromTheFutureIsLoadedOnce(t *testing.T) {
 		}
 	})
 	f.ready()
-	f.forked("a")
+	f.forkedFacts("a")
 }
 
-func TestAnotherPATHMayMeanAnotherPython(t *testing.T) {
+func TestOtherPathIsNotForkedWhenPathDecidesPython(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
 		f.shebang("#!/usr/bin/env python3")
 	})
 	f.ready()
-	f.forked("a")
-	assert.Contains(t, f.refused("PATH=/usr/bin:/bin"), "takes its Python from there")
+	f.forkedFacts("a")
+	assert.Contains(t, f.refusalReason("PATH=/usr/bin:/bin"), "takes its Python from there")
 }
 
-func TestWhatTheImportsSayStandsInTheLogOfEachInstance(t *testing.T) {
+func TestOutputOfImportsIsInEachInstancesLog(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
 		f.write("vllm/__init__.py", "import sys\nread = ''\nprint('one')\nprint('two', file=sys.stderr)\n")
 	})

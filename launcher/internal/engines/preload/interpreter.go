@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// shPython is the second line of a script whose interpreter has too long a path for
-// a first line, or one with blanks: sh runs that line, and Python reads it as a
-// string (pip and uv write such scripts).
+// shPython matches the second line of a script whose interpreter cannot stand in the
+// first line, because its path is too long or has blanks. sh runs that second line,
+// and Python reads it as a string. pip and uv write such scripts.
 var shPython = regexp.MustCompile(`^'''exec' "?([^"]+?)"? "\$0" "\$@"`)
 
-// PythonOf tells which Python, with its flags, loads a command's engine: the chosen
-// one, or when chosen is empty the command's own. The error says why no engine can
-// be forked.
+// PythonOf returns the Python, with its flags, that loads a command's engine. It is
+// the chosen one, or, when chosen is empty, the command's own. The error says why the
+// engine cannot be forked.
 func PythonOf(command string, arguments []string, chosen string) ([]string, error) {
 	switch {
 	case len(arguments) > 0:
@@ -30,8 +30,8 @@ func PythonOf(command string, arguments []string, chosen string) ([]string, erro
 	return Interpreter(command)
 }
 
-// Interpreter reads from the first lines of a command which Python runs it, with
-// the flags given there. The error says why that cannot be told.
+// Interpreter reads from the first lines of a command which Python runs it, and with
+// which flags. The error says why the lines do not name one.
 func Interpreter(command string) ([]string, error) {
 	argv, second, err := shebang(command)
 	if err != nil {
@@ -57,8 +57,9 @@ func Interpreter(command string) ([]string, error) {
 	return find(argv)
 }
 
-// shebang splits the first line of a script as the kernel does: what follows the
-// program is one argument (execve(2)). argv is empty for a file that is no script.
+// shebang splits the first line of a script as the kernel does: the rest of the line
+// after the program is one argument (execve(2)). argv is empty for a file that is not
+// a script. second is the script's second line.
 func shebang(command string) (argv []string, second string, err error) {
 	file, err := os.Open(command)
 	if err != nil {
@@ -75,23 +76,23 @@ func shebang(command string) (argv []string, second string, err error) {
 		return nil, "", nil
 	}
 	run = strings.TrimSpace(run)
-	second, _ = lines.ReadString('\n') // there may be no second line
+	second, _ = lines.ReadString('\n') // an error means that there is no second line
 	if n := strings.IndexAny(run, " \t"); n >= 0 {
 		return []string{run[:n], strings.TrimSpace(run[n:])}, second, nil
 	}
 	return strings.Fields(run), second, nil
 }
 
-// isEnv says whether a script leaves it to PATH which program runs it.
+// isEnv reports whether PATH decides which program runs a script.
 func isEnv(argv []string) bool { return len(argv) == 2 && filepath.Base(argv[0]) == "env" }
 
-// byPath says whether it is left to PATH which Python runs a command.
+// byPath reports whether PATH decides which Python runs a command.
 func byPath(command string) bool {
 	argv, _, err := shebang(command)
 	return err == nil && isEnv(argv)
 }
 
-// find gives the interpreter its path.
+// find replaces the interpreter's name by its path.
 func find(argv []string) ([]string, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {

@@ -12,29 +12,29 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 )
 
-// Bounds of the time before a preloader that ended is started again, which doubles
-// each time. A preloader that has served for the longest of these times begins with
-// the shortest again.
+// A preloader that ended is started again after a back-off, which doubles each time
+// within these bounds. After a preloader has served for longestBackOff, the back-off
+// begins with the shortest again.
 const (
-	shortestBackOff = time.Second
-	longestBackOff  = 5 * time.Minute
-	houseKeeping    = 15 * time.Second
+	shortestBackOff      = time.Second
+	longestBackOff       = 5 * time.Minute
+	housekeepingInterval = 15 * time.Second
 )
 
-// live keeps one preloader running until ctx ends.
-func (p *Pool) live(ctx context.Context, l *preloader) {
+// keepRunning starts a preloader's process again whenever it ends, until ctx ends.
+func (p *Pool) keepRunning(ctx context.Context, l *preloader) {
 	defer l.cancel()
-	defer os.Remove(p.logOf(l)) // the log may never have been made
+	defer os.Remove(p.logPath(l)) // an error means that the log was never made
 	for ctx.Err() == nil {
-		served, lasted, err := p.once(ctx, l)
-		if err := p.finish(l); err != nil {
+		served, lasted, err := p.runOnce(ctx, l)
+		if err := p.endProcess(l); err != nil {
 			p.opts.Logger.Error("cannot end a preloader", "preloader", l.name, "error", err)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		pause := p.fail(l, served, lasted, err)
-		if never, ok := errors.AsType[*neverError](err); ok {
+		pause := p.recordFailure(l, served, lasted, err)
+		if never, ok := errors.AsType[*permanentError](err); ok {
 			p.opts.Logger.Warn("engines are started by exec until another one is installed", "preloader", l.name, "reason", err)
 			p.awaitChange(ctx, never)
 			continue
@@ -48,28 +48,28 @@ func (p *Pool) live(ctx context.Context, l *preloader) {
 	}
 }
 
-// neverError says why no preloader of an installation will ever serve.
-type neverError struct {
+// permanentError says why no preloader of this installation can serve.
+type permanentError struct {
 	reason  string
 	watch   []string // files and folders that change with the installation
 	stamp   string   // of watch
 	command string   // stamp of command and interpreter
 }
 
-func (e *neverError) Error() string { return e.reason }
+func (e *permanentError) Error() string { return e.reason }
 
-// refusal is the error for a preloader that has said that it does not serve.
-func refusal(h hello, command string) error {
+// refusedError makes the error for a preloader that refuses to serve.
+func refusedError(h hello, command string) error {
 	reason := "it refuses to serve: " + h.Refused
 	if h.Lasting {
-		return &neverError{reason: reason, watch: h.Watch, stamp: stamp(h.Watch), command: command}
+		return &permanentError{reason: reason, watch: h.Watch, stamp: stamp(h.Watch), command: command}
 	}
 	return errors.New(reason)
 }
 
 // awaitChange returns when the installation has changed, or when ctx ends.
-func (p *Pool) awaitChange(ctx context.Context, never *neverError) {
-	tick := time.NewTicker(houseKeeping)
+func (p *Pool) awaitChange(ctx context.Context, never *permanentError) {
+	tick := time.NewTicker(housekeepingInterval)
 	defer tick.Stop()
 	for stamp(never.watch) == never.stamp && p.commandStamp() == never.command {
 		select {
@@ -80,20 +80,21 @@ func (p *Pool) awaitChange(ctx context.Context, never *neverError) {
 	}
 }
 
-// errTooLarge is the error for a preloader that is larger than all preloaders
-// together may be.
+// errTooLarge is the error for a preloader that alone exceeds the memory limit of all
+// preloaders together.
 var errTooLarge = errors.New("more than the limit of preloaders")
 
-// fail notes why a preloader does not serve, and says when to try again.
-func (p *Pool) fail(l *preloader, served bool, lasted time.Duration, err error) time.Duration {
+// recordFailure records why a preloader does not serve. It returns how long to wait
+// before the next try.
+func (p *Pool) recordFailure(l *preloader, served bool, lasted time.Duration, err error) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.state, l.bytes = Waiting, 0
 	l.failed = l.failed || !served
 	if err != nil {
-		l.why = err.Error()
+		l.reason = err.Error()
 	}
-	p.tell()
+	p.wakeWaiters()
 	if lasted >= longestBackOff {
 		l.attempt = 0
 	}
@@ -105,14 +106,14 @@ func (p *Pool) fail(l *preloader, served bool, lasted time.Duration, err error) 
 	return pause
 }
 
-// once runs a preloader's process once. It returns when the process has ended, or
-// is not to be used any more, and says whether and for how long the process served.
-func (p *Pool) once(ctx context.Context, l *preloader) (served bool, lasted time.Duration, err error) {
+// runOnce runs one process of a preloader. It returns when the process has ended or
+// must be ended. served says whether the process was ready, and lasted for how long.
+func (p *Pool) runOnce(ctx context.Context, l *preloader) (served bool, lasted time.Duration, err error) {
 	command := p.commandStamp()
 	p.mu.Lock()
-	l.state, l.began, l.command = Loading, time.Now(), command // l.why still tells why the process before ended
+	l.state, l.began, l.command = Loading, time.Now(), command // l.reason still says why the previous process ended
 	began := l.began
-	p.tell()
+	p.wakeWaiters()
 	p.mu.Unlock()
 	loading, cancel := context.WithTimeout(ctx, p.opts.LoadTime)
 	r, h, err := p.begin(loading, l)
@@ -124,13 +125,13 @@ func (p *Pool) once(ctx context.Context, l *preloader) (served bool, lasted time
 	case err != nil:
 		return false, 0, fmt.Errorf("it did not load: %w", err)
 	case h.Refused != "":
-		return false, 0, refusal(h, command)
+		return false, 0, refusedError(h, command)
 	}
 	ready := time.Now()
 	if err := p.serve(l, r, h); err != nil {
 		return false, 0, err
 	}
-	p.noteTime(l, ready.Sub(began))
+	p.recordLoadTime(l, ready.Sub(began))
 	select {
 	case <-r.tree.Done():
 		if code := r.tree.Exit().Code; code != nil {
@@ -144,7 +145,7 @@ func (p *Pool) once(ctx context.Context, l *preloader) (served bool, lasted time
 	}
 }
 
-// serve makes a preloader that has loaded ready.
+// serve makes a preloader ready after its load.
 func (p *Pool) serve(l *preloader, r *run, h hello) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -156,9 +157,9 @@ func (p *Pool) serve(l *preloader, r *run, h hello) error {
 		return fmt.Errorf("it holds %s, %w: %s (preload_memory_limit)", launcher.BytesText(bytes), errTooLarge, launcher.BytesText(limit))
 	}
 	l.hello, l.bytes, l.stamp = h, bytes, stamp(h.Watch)
-	l.counts = set(h.Names)
-	l.state, l.why, l.lastUsed = Ready, "", time.Now()
-	p.tell()
+	l.loadTimeNames = setOf(h.Names)
+	l.state, l.reason, l.lastUsed = Ready, "", time.Now()
+	p.wakeWaiters()
 	p.opts.Logger.Info("a preloader is ready", "preloader", l.name, "engine", h.Version, "seconds", h.Seconds, "bytes", bytes, "modules_left_out", len(h.Skipped))
 	for name, why := range h.Skipped {
 		p.opts.Logger.Debug("a preloader left a module out", "preloader", l.name, "module", name, "reason", why)
@@ -166,7 +167,7 @@ func (p *Pool) serve(l *preloader, r *run, h hello) error {
 	return nil
 }
 
-func set(names []string) map[string]bool {
+func setOf(names []string) map[string]bool {
 	out := make(map[string]bool, len(names))
 	for _, name := range names {
 		out[name] = true
@@ -174,22 +175,23 @@ func set(names []string) map[string]bool {
 	return out
 }
 
-// keepHouse ends preloaders that are idle for long, and has preloaders load again
-// whose installation has changed.
-func (p *Pool) keepHouse() {
-	tick := time.NewTicker(houseKeeping)
+// doHousekeeping calls endIdleAndStale at intervals, until the pool is closed.
+func (p *Pool) doHousekeeping() {
+	tick := time.NewTicker(housekeepingInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			p.lookAround()
+			p.endIdleAndStale()
 		case <-p.ctx.Done():
 			return
 		}
 	}
 }
 
-func (p *Pool) lookAround() {
+// endIdleAndStale drops preloaders that were not used for IdleTime, and reloads
+// preloaders whose installation has changed.
+func (p *Pool) endIdleAndStale() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range slices.Clone(p.all) {
@@ -198,8 +200,8 @@ func (p *Pool) lookAround() {
 		case p.opts.IdleTime > 0 && time.Since(l.lastUsed) > p.opts.IdleTime:
 			p.opts.Logger.Info("a preloader is ended: it was not used for long", "preloader", l.name)
 			p.drop(l)
-		case l.state == Ready && p.outdated(l):
-			p.renew(l)
+		case l.state == Ready && p.isStale(l):
+			p.reload(l)
 		}
 	}
 }

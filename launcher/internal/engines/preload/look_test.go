@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestALookSaysWhatACheckSaysAndBeginsAndEndsNothing(t *testing.T) {
-	f := newFixture(t, behindALink)
+func TestLookAnswersLikeCheckWithoutSideEffects(t *testing.T) {
+	f := newFixture(t, withLinkedCommand)
 	f.ready()
 	uncommon := append(f.environ(), "OMP_NUM_THREADS=2")
 	assert.NoError(t, f.pool.Look(f.environ()))

@@ -1,8 +1,10 @@
-// Package preload starts engines by forking: a preloader is a process that has
-// imported all that an engine imports, and waits. Forked from it, an engine is up
-// in a tenth of the time. The launcher keeps one preloader for each set of
-// load-time variables that instances ask for, and never depends on any: an engine
-// that cannot be forked faithfully, and soon, is left to the caller to exec.
+// Package preload starts engines by forking. A preloader is a process that has
+// imported all that an engine imports, and waits. An engine that is forked from it
+// starts in a tenth of the time.
+//
+// The pool keeps one preloader for each set of load-time variables that instances
+// have. The launcher never depends on a preloader: when an engine cannot be forked
+// faithfully and soon, the caller starts it by exec.
 package preload
 
 import (
@@ -28,32 +30,31 @@ import (
 //go:embed all:preloader
 var sources embed.FS
 
-// Recipe is what a preloader has to load.
+// Recipe says what a preloader loads.
 type Recipe = engine.Recipe
 
-// Options of a Pool. Everything is required unless it says otherwise.
+// Options of a Pool. All are required unless the comment says otherwise.
 type Options struct {
 	Command   string   // path of the engine's command, which is a Python script
-	Arguments []string // given to the command before an instance's own; only a command without any can be forked
-	Python    string   // the interpreter; empty: as the first line of Command says
+	Arguments []string // the command's arguments before an instance's own; with any, no engine is forked
+	Python    string   // the interpreter; empty: the one in the first line of Command
 	Recipe    Recipe   // what to load
 	Environ   []string // environment of a common instance
-	Dir       string   // folder for the program and the logs of preloaders, used for nothing else; made anew
+	Dir       string   // folder for the preloaders' program and logs alone; New deletes what is in it
 	Host      *process.Host
 
-	MemoryLimit uint64        // memory that all preloaders together may hold, in bytes; 0: no limit
+	MemoryLimit uint64        // how many bytes of memory all preloaders together may hold; 0: no limit
 	IdleTime    time.Duration // a preloader that was not used for this long is ended; 0: never
 	LoadTime    time.Duration // bounds a load
-	FirstLoad   time.Duration // how long a start waits for a load while no load has told how long it takes
+	FirstLoad   time.Duration // how long a start waits for a load while no load has finished yet
 	AnswerTime  time.Duration // bounds a fork
 	Logger      *slog.Logger
 }
 
-// NotForkedError says why an engine was not forked. No process is left of the
-// attempt.
+// NotForkedError says why an engine was not forked. The attempt has left no process.
 type NotForkedError struct {
 	Reason string
-	wait   *wait // for the preloader that will fork it soon; nil: none will
+	wait   *wait // which preloader will soon fork the engine; nil: none will
 }
 
 func (e *NotForkedError) Error() string { return e.Reason }
@@ -64,15 +65,15 @@ func notForked(format string, args ...any) error {
 
 // Pool keeps the preloaders of one engine's command.
 type Pool struct {
-	opts    Options
-	python  []string // with flags, as it was when the pool was made
-	program string   // path of the preloader
-	umask   int
-	cannot  string // why the pool will never fork; empty: it may
-	common  variables
-	ctx     context.Context //nolint:containedctx // the pool's own life, ended by Close
-	end     context.CancelFunc
-	wait    sync.WaitGroup
+	opts        Options
+	python      []string // the interpreter with its flags, when the pool was made
+	program     string   // path of the preloader
+	umask       int
+	neverReason string // why the pool will never fork; empty: it may
+	common      variables
+	ctx         context.Context //nolint:containedctx // the pool's own life, ended by Close
+	end         context.CancelFunc
+	wait        sync.WaitGroup
 
 	mu      sync.Mutex
 	all     []*preloader
@@ -81,29 +82,28 @@ type Pool struct {
 	changed chan struct{} // closed and replaced when a preloader changes its state
 }
 
-// New makes the pool. It never fails: a pool that can fork nothing says why, by
-// Never.
+// New makes the pool. It never fails: if the pool can fork nothing, Never returns why.
 func New(opts Options) *Pool {
 	p := &Pool{opts: opts, common: parse(opts.Environ), changed: make(chan struct{})}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	if err := p.prepare(); err != nil {
-		p.cannot = err.Error()
-		opts.Logger.Info("engines are started by exec alone", "reason", p.cannot)
+		p.neverReason = err.Error()
+		opts.Logger.Info("engines are started by exec alone", "reason", p.neverReason)
 	}
 	return p
 }
 
-// Begin has the first preloader load, in the background.
+// Begin starts the common preloader in the background.
 func (p *Pool) Begin() {
-	if p.cannot != "" {
+	if p.neverReason != "" {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.with(p.common) == nil {
-		p.ensure(nil, p.common)
+	if p.withEnviron(p.common) == nil {
+		p.add(nil, p.common)
 	}
-	p.wait.Go(p.keepHouse)
+	p.wait.Go(p.doHousekeeping)
 }
 
 func (p *Pool) prepare() (err error) {
@@ -129,8 +129,8 @@ func (p *Pool) prepare() (err error) {
 	return nil
 }
 
-// programName is of a file that the interpreter runs as it is (zipapp in
-// Python's library).
+// programName is the name of the preloader's program: a zip file that the interpreter
+// runs as it is (zipapp in Python's library).
 const programName = "preloader.pyz"
 
 func writeProgram(path string) error {
@@ -146,17 +146,17 @@ func writeProgram(path string) error {
 	return os.WriteFile(path, program.Bytes(), 0o600)
 }
 
-// Close ends every preloader. The engines that they forked live on.
+// Close ends every preloader. The engines that they forked go on running.
 func (p *Pool) Close() {
-	p.mu.Lock() // no preloader is begun from now on
+	p.mu.Lock() // so that no preloader is started after p.end
 	p.end()
-	p.tell()
+	p.wakeWaiters()
 	p.mu.Unlock()
 	p.wait.Wait()
 }
 
-// Check says, by a *NotForkedError, why an instance with this environment would not
-// be forked now; nil when it would. Where no preloader fits, one is begun.
+// Check returns a *NotForkedError when an instance with this environment would not be
+// forked now. If no preloader fits, Check starts one.
 func (p *Pool) Check(env []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -164,19 +164,19 @@ func (p *Pool) Check(env []string) error {
 	return err
 }
 
-// Look says what Check says, and begins and ends no preloader.
+// Look returns what Check would return, without starting or ending a preloader.
 func (p *Pool) Look(env []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.look(parse(env))
 }
 
-// Never says why this pool will never fork anything; empty when it may.
-func (p *Pool) Never() string { return p.cannot }
+// Never returns why this pool will never fork an engine; empty: it may fork some.
+func (p *Pool) Never() string { return p.neverReason }
 
 // Fork starts a command by forking. After a *NotForkedError no process is left, and
-// the command may be started by exec. Fork waits for the preloader's turn, and then
-// for its answer, for at most Options.AnswerTime each.
+// the caller may start the command by exec. Fork waits at most Options.AnswerTime for
+// its turn at the preloader, and then as long again for the preloader's answer.
 func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	p.mu.Lock()
 	l, err := p.pick(parse(c.Env))
@@ -189,17 +189,17 @@ func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	patience := time.NewTimer(p.opts.AnswerTime)
 	defer patience.Stop()
 	select {
-	case <-r.talk:
+	case <-r.turn:
 	case <-patience.C:
 		return nil, notForked("the preloader is busy")
 	}
-	defer func() { r.talk <- struct{}{} }()
-	if err := p.use(l, r); err != nil {
+	defer func() { r.turn <- struct{}{} }()
+	if err := p.markUsed(l, r); err != nil {
 		return nil, err
 	}
 	tree, broken, err := p.fork(r, c)
 	if broken {
-		p.giveUp(l, r, fmt.Sprintf("it did not fork: %v", err))
+		p.abandon(l, r, fmt.Sprintf("it did not fork: %v", err))
 	}
 	if err != nil {
 		return nil, notForked("the preloader did not fork: %v", err)
@@ -211,8 +211,9 @@ func (p *Pool) Fork(c process.Command) (*process.Process, error) {
 	return tree, nil
 }
 
-// use notes that a preloader is used, if its process is still r.
-func (p *Pool) use(l *preloader, r *run) error {
+// markUsed records that a preloader is used. It fails when the preloader is not ready,
+// or has another process than r by now.
+func (p *Pool) markUsed(l *preloader, r *run) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -225,25 +226,25 @@ func (p *Pool) use(l *preloader, r *run) error {
 	return nil
 }
 
-// giveUp has a preloader's process ended for a reason.
-func (p *Pool) giveUp(l *preloader, r *run, reason string) {
+// abandon marks a preloader as not ready, and has its process r ended.
+func (p *Pool) abandon(l *preloader, r *run, reason string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l.run == r && l.state == Ready {
-		l.state, l.why, l.failed = Waiting, reason, true
-		p.tell()
+		l.state, l.reason, l.failed = Waiting, reason, true
+		p.wakeWaiters()
 	}
 	r.end(reason)
 }
 
-// List shows the preloaders.
+// List describes the preloaders.
 func (p *Pool) List() launcherapi.PreloaderList {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	list := launcherapi.PreloaderList{Preloaders: []launcherapi.Preloader{}, Reason: p.cannot}
+	list := launcherapi.PreloaderList{Preloaders: []launcherapi.Preloader{}, Reason: p.neverReason}
 	for _, l := range p.all {
 		view := launcherapi.Preloader{
-			Name: strings.TrimPrefix(l.name, process.HelperPrefix), State: string(l.state), Reason: l.why, Variables: l.diff,
+			Name: strings.TrimPrefix(l.name, process.HelperPrefix), State: string(l.state), Reason: l.reason, Variables: l.diff,
 			Interpreter: strings.Join(p.python, " "), EngineVersion: l.hello.Version, Modules: l.hello.Modules,
 			LoadSeconds: l.hello.Seconds, Forks: l.forks, MemoryBytes: l.bytes, Since: l.began.UTC(), LastUsedAt: l.lastUsed.UTC(),
 		}

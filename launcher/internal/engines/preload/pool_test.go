@@ -22,7 +22,7 @@ import (
 	"hotseat.dev/hotseat/test/pyengine"
 )
 
-func TestAPreloaderThatIsKilledWhileItForksLeavesNothingAndTheInstanceToExec(t *testing.T) {
+func TestPreloaderKilledDuringForkLeavesNoProcess(t *testing.T) {
 	for name, c := range map[string]struct {
 		moment pyengine.Moment
 		groups cgroup.Mode
@@ -69,7 +69,7 @@ func TestAPreloaderThatIsKilledWhileItForksLeavesNothingAndTheInstanceToExec(t *
 	}
 }
 
-func TestManyForksWhileThePreloaderIsKilledMakeEachInstanceOnce(t *testing.T) {
+func TestKillsDuringManyForksStartEachInstanceOnce(t *testing.T) {
 	const instances, callers, kills = 50, 10, 3
 	f := newFixture(t)
 	f.ready()
@@ -126,7 +126,7 @@ func TestManyForksWhileThePreloaderIsKilledMakeEachInstanceOnce(t *testing.T) {
 	f.ready()
 }
 
-func TestManyThatWaitForOnePreloaderAreAllAnsweredInTime(t *testing.T) {
+func TestManyForksOfOnePreloaderReturnInTime(t *testing.T) {
 	const many = 20
 	for name, stopped := range map[string]bool{"it forks": false, "it hangs": true} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestManyThatWaitForOnePreloaderAreAllAnsweredInTime(t *testing.T) {
 	}
 }
 
-func TestAnInstallationThatChangesWhileItIsLoadedIsLoadedAgain(t *testing.T) {
+func TestInstallationChangedDuringLoadCausesReload(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
 		f.write("vllm/__init__.py", fmt.Sprintf("import os\nread = 'old'\nopen(%q, 'w')\nwhile not os.path.exists(%q):\n    pass\n",
 			filepath.Join(f.dir, "began"), filepath.Join(f.dir, "go")))
@@ -162,11 +162,11 @@ func TestAnInstallationThatChangesWhileItIsLoadedIsLoadedAgain(t *testing.T) {
 	f.write("vllm/__init__.py", "read = 'new'\n")
 	f.write("go", "")
 	f.ready()
-	got := f.forked("a")
+	got := f.forkedFacts("a")
 	assert.Equal(t, "new", got.Read)
 }
 
-func TestAPreloaderThatTellsOfMoreVariablesIsFollowedByOneThatHasThemAndNoMore(t *testing.T) {
+func TestNewLoadTimeVariablesAddOnePreloaderEach(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
 		f.write("vllm/__init__.py", "import os\nread = os.environ.get('FIRST') and os.environ.get('SECOND')\n")
 	})
@@ -180,11 +180,11 @@ func TestAPreloaderThatTellsOfMoreVariablesIsFollowedByOneThatHasThemAndNoMore(t
 		variables = append(variables, l.Variables)
 	}
 	assert.Equal(t, [][]string{nil, {"FIRST"}, {"FIRST", "SECOND"}}, variables)
-	got := f.forked("a", "FIRST=1", "SECOND=2")
+	got := f.forkedFacts("a", "FIRST=1", "SECOND=2")
 	assert.Equal(t, "2", got.Read)
 }
 
-func TestAPreloaderForUncommonInstancesServesAlsoWhenTheCommonOneDoesNot(t *testing.T) {
+func TestUncommonPreloaderServesWithoutTheCommonOne(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	f.ready("OMP_NUM_THREADS=2")
@@ -193,15 +193,15 @@ func TestAPreloaderForUncommonInstancesServesAlsoWhenTheCommonOneDoesNot(t *test
 	f.pool.mu.Unlock()
 	f.fork("a", nil, []string{"OMP_NUM_THREADS=2"})
 	assert.Len(t, f.pool.List().Preloaders, 1)
-	assert.Contains(t, f.refused(), "loading")
+	assert.Contains(t, f.refusalReason(), "loading")
 }
 
-func TestOneThatNeverServesMakesRoomAndIsNotKeptForEver(t *testing.T) {
+func TestFailedPreloaderIsDroppedForRoomAndWhenIdle(t *testing.T) {
 	f := newFixture(t, func(f *fixture) {
 		f.write("vllm/__init__.py", "import os\nread = os.environ.get('BAD') and 1 / 0\n")
 	})
 	f.ready()
-	f.eventually("it does not load", func() bool { return strings.Contains(f.refused("BAD=1"), "ZeroDivisionError") })
+	f.eventually("it does not load", func() bool { return strings.Contains(f.refusalReason("BAD=1"), "ZeroDivisionError") })
 	one := f.pool.List().Preloaders[0].MemoryBytes
 	f.set(func(o *Options) { o.MemoryLimit = one * 5 / 2 })
 	f.ready("OMP_NUM_THREADS=2")
@@ -210,15 +210,15 @@ func TestOneThatNeverServesMakesRoomAndIsNotKeptForEver(t *testing.T) {
 	assert.Equal(t, []string{"OMP_NUM_THREADS"}, list[1].Variables)
 
 	f.set(func(o *Options) { o.MemoryLimit = 0 })
-	f.eventually("it does not load", func() bool { return strings.Contains(f.refused("BAD=1"), "ZeroDivisionError") })
+	f.eventually("it does not load", func() bool { return strings.Contains(f.refusalReason("BAD=1"), "ZeroDivisionError") })
 	f.set(func(o *Options) { o.IdleTime = time.Nanosecond })
 	f.eventually("all that do nothing go", func() bool {
-		f.pool.lookAround()
+		f.pool.endIdleAndStale()
 		return len(f.pool.List().Preloaders) == 0
 	})
 }
 
-func TestAPreloaderThatWasAskedForBeforeTheBeginningIsTheOnlyOne(t *testing.T) {
+func TestCheckBeforeBeginStartsOnlyOnePreloader(t *testing.T) {
 	f := newFixture(t)
 	f.pool.Close()
 	pool := New(f.options)
@@ -228,8 +228,8 @@ func TestAPreloaderThatWasAskedForBeforeTheBeginningIsTheOnlyOne(t *testing.T) {
 	assert.Len(t, pool.List().Preloaders, 1)
 }
 
-func TestOneThatIsTooLargeIsNotLoadedAgainSoon(t *testing.T) {
+func TestTooLargePreloaderBacksOffLongest(t *testing.T) {
 	p := Pool{changed: make(chan struct{})}
-	assert.Equal(t, longestBackOff, p.fail(&preloader{}, false, 0, fmt.Errorf("it holds 1 GiB, %w", errTooLarge)))
-	assert.Equal(t, shortestBackOff, p.fail(&preloader{}, false, 0, errors.New("it ended")))
+	assert.Equal(t, longestBackOff, p.recordFailure(&preloader{}, false, 0, fmt.Errorf("it holds 1 GiB, %w", errTooLarge)))
+	assert.Equal(t, shortestBackOff, p.recordFailure(&preloader{}, false, 0, errors.New("it ended")))
 }

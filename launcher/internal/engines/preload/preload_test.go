@@ -39,10 +39,10 @@ type facts struct {
 	Shown   bool              `json:"shown"`
 }
 
-func TestAForkedEngineDiffersInNothingFromOneMadeByExec(t *testing.T) {
+func TestForkedEngineEqualsExecutedEngine(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	want, got := f.both([]string{"serve", "--model", "1", "a b"}, []string{"TOKEN=s3cret"})
+	want, got := f.startBoth([]string{"serve", "--model", "1", "a b"}, []string{"TOKEN=s3cret"})
 
 	assert.NotEqual(t, want.Random, got.Random)
 	assert.Equal(t, "forked", got.Env["HOTSEAT_INSTANCE"])
@@ -57,19 +57,19 @@ func TestAForkedEngineDiffersInNothingFromOneMadeByExec(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-func TestSiblingsHaveOtherRandomNumbers(t *testing.T) {
+func TestForkedSiblingsHaveDifferentRandomState(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	numbers, keys := map[float64]bool{}, map[string]bool{}
 	for n := range 3 {
-		got := f.forked("s" + strconv.Itoa(n))
+		got := f.forkedFacts("s" + strconv.Itoa(n))
 		numbers[got.Random], keys[got.Key] = true, true
 	}
 	assert.Len(t, numbers, 3)
 	assert.Len(t, keys, 3)
 }
 
-func TestTheExitCodeOfAForkedEngineIsSeen(t *testing.T) {
+func TestExitCodeOfForkedEngineIsReported(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	tree, _ := f.fork("a", []string{"--exit", "7"}, nil)
@@ -82,7 +82,7 @@ func TestTheExitCodeOfAForkedEngineIsSeen(t *testing.T) {
 	assert.Equal(t, -9, *tree.Exit().Code)
 }
 
-func TestTheEnginesOwnProcessesAreForkedAndDoNotHoldItsPort(t *testing.T) {
+func TestForkedEngineProcessesDoNotHoldItsPort(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	tree, log := f.fork("a", []string{"--child"}, nil)
@@ -111,7 +111,7 @@ func TestTheEnginesOwnProcessesAreForkedAndDoNotHoldItsPort(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist, "the whole tree is gone")
 }
 
-func TestTheEndOfEngineCoreIsSeenWhileWorkerLives(t *testing.T) {
+func TestEndOfEngineCoreIsSeenWhileWorkerLives(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	tree, log := f.fork("a", []string{"--core"}, nil)
@@ -124,46 +124,46 @@ func TestTheEndOfEngineCoreIsSeenWhileWorkerLives(t *testing.T) {
 	assert.Contains(t, tree.Pids(), made.Worker)
 }
 
-func TestAVariableThatCountsWhenLoadedGetsAPreloaderOfItsOwn(t *testing.T) {
+func TestLoadTimeVariableGetsItsOwnPreloader(t *testing.T) {
 	for _, variable := range []string{"OMP_NUM_THREADS=3", "PYTHONHASHSEED=5", "LD_LIBRARY_PATH=/nowhere", "OPENSSL_CONF=/nowhere", "READ_WHEN_LOADED=yes", "HOTSEAT_READ_WHEN_LOADED=yes"} {
 		t.Run(variable, func(t *testing.T) {
 			f := newFixture(t)
 			f.ready()
 			name, value, _ := strings.Cut(variable, "=")
-			assert.Contains(t, f.refused(variable), name)
+			assert.Contains(t, f.refusalReason(variable), name)
 			f.ready(variable)
-			got := f.forked("a", variable)
+			got := f.forkedFacts("a", variable)
 			assert.Equal(t, value, got.Env[name])
 			if strings.HasSuffix(name, "READ_WHEN_LOADED") {
 				assert.Equal(t, value, got.Read)
 			}
-			f.ready() // and the common one still serves
-			got = f.forked("b")
+			f.ready() // the common preloader still serves
+			got = f.forkedFacts("b")
 			assert.Equal(t, "unset", got.Read)
 		})
 	}
 }
 
-func TestAVariableThatNothingReadsWhenLoadedIsTheInstancesOwn(t *testing.T) {
+func TestOtherVariablesBelongToEachInstance(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	got := f.forked("a", "MY_SETTING=1", "CUDA_VISIBLE_DEVICES=1", "HF_TOKEN=x")
+	got := f.forkedFacts("a", "MY_SETTING=1", "CUDA_VISIBLE_DEVICES=1", "HF_TOKEN=x")
 	assert.Equal(t, "1", got.Env["MY_SETTING"])
 	assert.Equal(t, "1", got.Env["CUDA_VISIBLE_DEVICES"])
-	got = f.forked("b")
+	got = f.forkedFacts("b")
 	assert.NotContains(t, got.Env, "MY_SETTING", "siblings share nothing")
 	assert.NotContains(t, got.Env, "HF_TOKEN")
 }
 
-func TestWhatIsNotUTF8IsNotForkedForItWouldBeChanged(t *testing.T) {
+func TestTextThatIsNotUTF8IsNotForked(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
-	assert.Contains(t, f.refused("NAME=J\xf6rg"), "is not UTF-8")
-	got := f.forked("a", "NAME=Jörg <&>\u2028")
+	assert.Contains(t, f.refusalReason("NAME=J\xf6rg"), "is not UTF-8")
+	got := f.forkedFacts("a", "NAME=Jörg <&>\u2028")
 	assert.Equal(t, "Jörg <&>\u2028", got.Env["NAME"])
 }
 
-func TestAnInstallationThatCannotBeForkedIsLeftToExecWithTheReason(t *testing.T) {
+func TestUnforkableInstallationGivesItsReason(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)
 		reason string
@@ -214,32 +214,32 @@ func TestAnInstallationThatCannotBeForkedIsLeftToExecWithTheReason(t *testing.T)
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, c.change)
-			f.eventually("the reason is told", func() bool { return strings.Contains(f.refused(), c.reason) })
+			f.eventually("the reason is told", func() bool { return strings.Contains(f.refusalReason(), c.reason) })
 			assert.Empty(t, f.pool.Never())
 		})
 	}
 }
 
-func TestACommandThatIsNoPythonScriptIsNeverForked(t *testing.T) {
+func TestCommandThatIsNotPythonIsNeverForked(t *testing.T) {
 	f := newFixture(t, func(f *fixture) { f.options.Command = "/bin/sh" })
 	assert.Contains(t, f.pool.Never(), "/bin/sh is not a Python script")
-	assert.Contains(t, f.refused(), "/bin/sh is not a Python script")
+	assert.Contains(t, f.refusalReason(), "/bin/sh is not a Python script")
 	assert.Empty(t, f.pool.List().Preloaders)
 }
 
-func TestAPreloaderThatHangsDelaysAStartForABoundedTimeAndIsReplaced(t *testing.T) {
+func TestHangingPreloaderIsReplacedAfterAnswerTime(t *testing.T) {
 	f := newFixture(t, func(f *fixture) { f.options.AnswerTime = 200 * time.Millisecond })
 	f.ready()
 	first := f.pool.List().Preloaders[0].PID
 	require.NoError(t, syscall.Kill(first, syscall.SIGSTOP))
-	assert.Contains(t, f.refused(), "did not fork")
+	assert.Contains(t, f.refusalReason(), "did not fork")
 	f.ready()
 	assert.NotEqual(t, first, f.pool.List().Preloaders[0].PID)
 	_, err := procfs.Read(first)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestKillingAPreloaderLeavesItsInstancesAloneAndItComesBack(t *testing.T) {
+func TestKilledPreloaderRestartsAndItsInstancesLive(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	tree, log := f.fork("a", nil, nil)
@@ -256,17 +256,17 @@ func TestKillingAPreloaderLeavesItsInstancesAloneAndItComesBack(t *testing.T) {
 	f.fork("b", nil, nil)
 }
 
-func TestAChangedInstallationIsLoadedAgain(t *testing.T) {
+func TestChangedInstallationCausesReload(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	f.write("vllm/__init__.py", "read = 'the new one'\n")
-	assert.Contains(t, f.refused(), "has changed")
+	assert.Contains(t, f.refusalReason(), "has changed")
 	f.ready()
-	got := f.forked("a")
+	got := f.forkedFacts("a")
 	assert.Equal(t, "the new one", got.Read)
 }
 
-func TestSecretsAreNeitherInAPreloadersCommandLineNorInItsLog(t *testing.T) {
+func TestPreloaderShowsNoSecretsOfInstances(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	_, log := f.fork("a", nil, []string{"HF_TOKEN=hf_verysecret"})
@@ -279,15 +279,15 @@ func TestSecretsAreNeitherInAPreloadersCommandLineNorInItsLog(t *testing.T) {
 	}
 }
 
-func TestTheOneThatWasUsedLeastRecentlyMakesRoomForAnother(t *testing.T) {
+func TestLeastRecentlyUsedPreloaderMakesRoom(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	one := f.pool.List().Preloaders[0].MemoryBytes
 	require.NotZero(t, one)
 	f.set(func(o *Options) { o.MemoryLimit = one*2 + one/2 })
 	f.ready("OMP_NUM_THREADS=2")
-	assert.Contains(t, f.refused("OMP_NUM_THREADS=3"), "their limit is", "the other is ready, and nobody has used it yet")
-	f.forked("a", "OMP_NUM_THREADS=2")
+	assert.Contains(t, f.refusalReason("OMP_NUM_THREADS=3"), "their limit is", "the other is ready, and nobody has used it yet")
+	f.forkedFacts("a", "OMP_NUM_THREADS=2")
 	f.ready("OMP_NUM_THREADS=3")
 	var kept []string
 	for _, l := range f.pool.List().Preloaders {
@@ -295,15 +295,15 @@ func TestTheOneThatWasUsedLeastRecentlyMakesRoomForAnother(t *testing.T) {
 	}
 	assert.Equal(t, []string{"ready", "ready"}, kept)
 	f.set(func(o *Options) { o.MemoryLimit = one })
-	assert.Contains(t, f.refused("OMP_NUM_THREADS=4"), "their limit is")
+	assert.Contains(t, f.refusalReason("OMP_NUM_THREADS=4"), "their limit is")
 }
 
-func TestAnIdlePreloaderIsEndedAndMadeAgainWhenOneIsAskedFor(t *testing.T) {
+func TestIdlePreloaderIsEndedAndStartedAgainOnDemand(t *testing.T) {
 	f := newFixture(t)
 	f.ready()
 	first := f.pool.List().Preloaders[0].PID
 	f.set(func(o *Options) { o.IdleTime = time.Nanosecond })
-	f.pool.lookAround()
+	f.pool.endIdleAndStale()
 	f.eventually("it is gone", func() bool {
 		_, err := procfs.Read(first)
 		return err != nil
@@ -313,11 +313,11 @@ func TestAnIdlePreloaderIsEndedAndMadeAgainWhenOneIsAskedFor(t *testing.T) {
 		return err == nil && len(logs) == 0
 	})
 	f.set(func(o *Options) { o.IdleTime = 0 })
-	assert.Contains(t, f.refused(), "loading")
+	assert.Contains(t, f.refusalReason(), "loading")
 	f.ready()
 }
 
-func TestTheInterpreterIsReadFromTheFirstLines(t *testing.T) {
+func TestInterpreterIsReadFromTheFirstLines(t *testing.T) {
 	dir := t.TempDir()
 	real, err := pyengine.Python()
 	require.NoError(t, err)

@@ -23,19 +23,19 @@ type State string
 const (
 	Loading State = "loading" // the process imports
 	Ready   State = "ready"   // the process forks when asked to
-	Waiting State = "waiting" // the process ended or refused to serve, and is started again later
+	Waiting State = "waiting" // the process ended or refused to serve; a new one is started later
 )
 
-// order tells a new preloader what to load.
+// order is the first message to a preloader: what to load.
 type order struct {
 	Script string `json:"script"`
 	Recipe
 }
 
-// hello is what a preloader says once it has loaded.
+// hello is a preloader's answer to its order, after the load.
 type hello struct {
-	Refused string   `json:"refused"` // why the preloader does not serve
-	Lasting bool     `json:"lasting"` // no preloader of this installation will serve
+	Refused string   `json:"refused"` // why the preloader refuses to serve
+	Lasting bool     `json:"lasting"` // every preloader of this installation will refuse
 	Version string   `json:"version"`
 	Python  string   `json:"python"`
 	Modules int      `json:"modules"`
@@ -46,7 +46,7 @@ type hello struct {
 	Skipped map[string]string `json:"skipped"` // optional modules that could not be imported, and why
 }
 
-// request asks for one fork; answer says what became of it.
+// request asks a preloader for one fork. answer is its result.
 type request struct {
 	Argv  []string          `json:"argv"`
 	Flags int               `json:"flags"` // how many elements of argv after the interpreter are its flags
@@ -59,29 +59,29 @@ type answer struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"start_time"`
 	Error     string `json:"error"`
-	Refused   string `json:"refused"` // why the child was refused; it has ended
+	Refused   string `json:"refused"` // why the preloader refused to fork; it has ended
 }
 
-// preloader is one process that has the engine loaded. The pool's lock guards
-// what changes.
+// preloader keeps one process that has the engine loaded, and starts it again when it
+// ends. The pool's lock guards the fields that change.
 type preloader struct {
 	name string
 	env  variables
 	diff []string // names of the load-time variables that differ from the common environment
 
-	state    State
-	why      string // why the preloader is not ready
-	began    time.Time
-	lastUsed time.Time
-	forks    int
-	attempt  int
-	failed   bool // the last load or fork failed, and no fork has succeeded since
-	hello    hello
-	counts   loadTime
-	stamp    string // of the installation that was loaded
-	command  string // stamp of command and interpreter at that time
-	bytes    uint64 // of memory (PSS), when the preloader became ready
-	run      *run   // the present process; nil when there is none
+	state         State
+	reason        string // why the preloader is not ready
+	began         time.Time
+	lastUsed      time.Time
+	forks         int
+	attempt       int
+	failed        bool // the last load or fork failed, and no fork has succeeded since
+	hello         hello
+	loadTimeNames loadTime
+	stamp         string // stamp of the installation that was loaded
+	command       string // stamp of command and interpreter at that time
+	bytes         uint64 // memory (PSS) of the process when it became ready
+	run           *run   // the present process; nil: there is none
 
 	cancel context.CancelFunc // ends the preloader for good
 }
@@ -91,11 +91,11 @@ type run struct {
 	tree   *process.Process
 	python []string // the interpreter, with flags
 	conn   conn
-	talk   chan struct{} // holds one token, which a goroutine takes to speak over conn
-	ended  chan string   // why the process is not to be used any more
+	turn   chan struct{} // holds one token, which a goroutine takes to use conn
+	ended  chan string   // why the process must be ended
 }
 
-// end has the process ended.
+// end asks runOnce to end the process.
 func (r *run) end(reason string) {
 	select {
 	case r.ended <- reason:
@@ -113,13 +113,13 @@ func (p *Pool) begin(ctx context.Context, l *preloader) (r *run, h hello, err er
 	if err != nil {
 		return nil, h, err
 	}
-	kept := false // closed by finish, then
+	kept := false // whether endProcess will close ours
 	defer func() {
 		if err != nil && !kept {
 			err = errors.Join(err, ours.Close())
 		}
 	}()
-	output, err := os.OpenFile(p.logOf(l), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
+	output, err := os.OpenFile(p.logPath(l), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, h, errors.Join(fmt.Errorf("cannot make the preloader's log: %w", err), theirs.Close())
 	}
@@ -131,8 +131,8 @@ func (p *Pool) begin(ctx context.Context, l *preloader) (r *run, h hello, err er
 	if tree == nil {
 		return nil, h, err
 	}
-	r = &run{tree: tree, python: python, conn: ours, talk: make(chan struct{}, 1), ended: make(chan string, 1)}
-	r.talk <- struct{}{}
+	r = &run{tree: tree, python: python, conn: ours, turn: make(chan struct{}, 1), ended: make(chan string, 1)}
+	r.turn <- struct{}{}
 	p.mu.Lock()
 	l.run, kept = r, true
 	p.mu.Unlock()
@@ -145,20 +145,20 @@ func (p *Pool) begin(ctx context.Context, l *preloader) (r *run, h hello, err er
 		return nil, h, err
 	}
 	if err := ours.receive(&h); err != nil {
-		return nil, h, errors.Join(err, p.lastWords(l))
+		return nil, h, errors.Join(err, p.lastLogLine(l))
 	}
 	return r, h, nil
 }
 
-// pad makes room, in bytes, in the places where the kernel shows a process's
-// arguments and environment: a forked child writes its own there.
+// pad reserves space where the kernel shows a process's arguments and environment. A
+// forked child writes its own arguments and environment there.
 var pad = strings.Repeat(" ", 16<<10)
 
-func (p *Pool) logOf(l *preloader) string { return filepath.Join(p.opts.Dir, l.name+".log") }
+func (p *Pool) logPath(l *preloader) string { return filepath.Join(p.opts.Dir, l.name+".log") }
 
-// lastWords is an error of what a preloader wrote last.
-func (p *Pool) lastWords(l *preloader) error {
-	data, err := os.ReadFile(p.logOf(l))
+// lastLogLine returns the last line of a preloader's log, as an error.
+func (p *Pool) lastLogLine(l *preloader) error {
+	data, err := os.ReadFile(p.logPath(l))
 	if err != nil {
 		return err
 	}
@@ -169,15 +169,14 @@ func (p *Pool) lastWords(l *preloader) error {
 	return nil
 }
 
-// finish ends the present process of a preloader. A process that cannot be ended is
-// kept, so that the next one cannot be begun beside it, and the call after that
-// tries again.
-func (p *Pool) finish(l *preloader) error {
+// endProcess ends the present process of a preloader. If that fails, the preloader
+// keeps its process and the next call tries again.
+func (p *Pool) endProcess(l *preloader) error {
 	p.mu.Lock()
 	r := l.run
 	if l.state == Ready {
-		l.state, l.why = Waiting, "it has ended"
-		p.tell()
+		l.state, l.reason = Waiting, "it has ended"
+		p.wakeWaiters()
 	}
 	p.mu.Unlock()
 	if r == nil {
@@ -186,9 +185,9 @@ func (p *Pool) finish(l *preloader) error {
 	ctx, cancel := context.WithTimeout(context.Background(), killTime)
 	defer cancel()
 	err := r.tree.Kill(ctx)
-	<-r.talk             // whoever has it reads the preloader's last answer, or that it has ended
-	_ = r.conn.Close()   // nothing is buffered
-	r.talk <- struct{}{} // whoever gets it sees that the preloader is not ready
+	<-r.turn             // first, the present holder of the token reads the preloader's last answer
+	_ = r.conn.Close()   // nothing is buffered, so no error matters
+	r.turn <- struct{}{} // the next holder sees that the preloader is not ready
 	if err != nil {
 		return err
 	}
@@ -198,27 +197,27 @@ func (p *Pool) finish(l *preloader) error {
 	return nil
 }
 
-// killTime bounds the wait for the end of a preloader that was killed.
+// killTime bounds the wait for the end of a killed process.
 const killTime = 10 * time.Second
 
-// fork has the preloader at the other end fork the command; broken says that the
-// preloader's process is not to be used any more.
+// fork asks the preloader of by to fork the command. broken says that the preloader's
+// process must not be used again.
 func (p *Pool) fork(by *run, c process.Command) (tree *process.Process, broken bool, err error) {
 	gate, opener, err := os.Pipe()
 	if err != nil {
 		return nil, false, fmt.Errorf("cannot make a gate: %w", err)
 	}
-	defer opener.Close() // a child that is still at the gate ends
+	defer opener.Close() // a child that still waits at the gate ends then
 	defer gate.Close()
 	argv := slices.Concat(by.python, c.Args)
 	for _, text := range slices.Concat(argv, c.Env, []string{c.Dir}) {
-		if !utf8.ValidString(text) { // the request is JSON, which would change it
+		if !utf8.ValidString(text) { // the request is JSON, which would change other text
 			return nil, false, errors.New("an argument, a variable or the working folder is not UTF-8")
 		}
 	}
 	tree, err = p.opts.Host.Fork(c, func(enter []*os.File, env []string) (process.ID, error) {
 		var got answer
-		r := request{Argv: argv, Flags: len(by.python) - 1, Env: all(env), Dir: c.Dir, Umask: p.umask}
+		r := request{Argv: argv, Flags: len(by.python) - 1, Env: byName(env), Dir: c.Dir, Umask: p.umask}
 		deadline := time.Now().Add(p.opts.AnswerTime)
 		err := errors.Join(by.conn.SetDeadline(deadline), by.conn.send(r, append([]*os.File{c.Output, gate}, enter...)...))
 		crashpoint.At(crashpoint.StartAsked)
@@ -247,7 +246,8 @@ func (p *Pool) fork(by *run, c process.Command) (tree *process.Process, broken b
 	return tree, false, nil
 }
 
-// ownUmask is the mask that files are made with (Umask in proc_pid_status(5)).
+// ownUmask returns the launcher's file mode creation mask (Umask in
+// proc_pid_status(5)).
 func ownUmask() (int, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// times are how long preloaders took to load, of this pool and of earlier ones that
-// had the same folder.
+// times say how long preloaders took to load, in this pool and in earlier pools with
+// the same folder.
 type times struct {
-	Last    time.Duration `json:"last_ns"` // of the last load; 0: none has loaded yet
+	Last    time.Duration `json:"last_ns"` // how long the last load took; 0: none has finished yet
 	Longest time.Duration `json:"longest_ns"`
 }
 
 // timesName is the file that keeps the times.
 const timesName = "times.json"
 
-// readTimes reads the times that an earlier pool has kept; zero without a file that
-// can be read.
+// readTimes reads the times that an earlier pool has written. It returns zero times
+// when there is no valid file.
 func readTimes(dir string) (t times) {
 	data, err := os.ReadFile(filepath.Join(dir, timesName))
 	if err != nil || json.Unmarshal(data, &t) != nil || t.Last < 0 || t.Longest < t.Last {
@@ -27,8 +27,8 @@ func readTimes(dir string) (t times) {
 	return t
 }
 
-// noteTime notes how long a preloader took to load.
-func (p *Pool) noteTime(l *preloader, took time.Duration) {
+// recordLoadTime records how long a preloader took to load.
+func (p *Pool) recordLoadTime(l *preloader, took time.Duration) {
 	p.mu.Lock()
 	p.times = times{Last: took, Longest: max(took, p.times.Longest)}
 	t := p.times
@@ -38,8 +38,8 @@ func (p *Pool) noteTime(l *preloader, took time.Duration) {
 	}
 }
 
-// write replaces the file as a whole. writer, the name of a preloader, keeps the
-// temporary files of concurrent writers apart.
+// write replaces the file atomically. writer is a name that keeps the temporary files
+// of concurrent writers apart.
 func (t times) write(path, writer string) error {
 	data, err := json.Marshal(t)
 	if err != nil {

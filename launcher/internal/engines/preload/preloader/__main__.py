@@ -1,22 +1,23 @@
 """The preloader of hotseat: imports an engine once, and forks it for each instance.
 
-The launcher runs it with the engine's own interpreter and talks to it over the
-socket on descriptor 3: frames of four bytes (big endian) with the length of
-the JSON that follows; descriptors travel with the four bytes.
+The launcher runs the preloader with the engine's own interpreter. They talk over the
+socket on descriptor 3. A frame is four bytes (big endian) with the length of the JSON
+that follows; descriptors travel with the four bytes.
 
   order    launcher -> here   {script, modules, ...}
   hello    here -> launcher   {version, load_time, watch, ...} or {refused, lasting, watch}
   request  launcher -> here   {argv, flags, env, dir, umask}, descriptors: log, gate, cgroup.procs ...
   answer   here -> launcher   {pid, start_time} or {error}
 
-A forked child waits at its gate until the launcher has taken it over: one byte
-lets it run, the end of the file ends it. So nothing runs that the launcher does
-not know of, whoever dies in between. When the launcher's end of the socket is
-closed the preloader ends; what it has forked is not its child and lives on.
+A forked child reads from a pipe, its gate, until the launcher has adopted it. One
+byte lets the child run; the end of the file ends it. So no child runs that the
+launcher does not know, even if the launcher or the preloader dies meanwhile. The
+preloader ends when the launcher's end of the socket is closed. Its forks are children
+of the launcher and go on running.
 
-It runs no code but the engine's, stays single-threaded, never touches an
-accelerator and holds nothing open: all is looked at after the imports and
-before each fork.
+The preloader runs only the engine's code. It has one thread, never touches an
+accelerator, and holds no file open. It checks all this after the imports and before
+each fork.
 """
 
 import json
@@ -26,14 +27,14 @@ import struct
 import sys
 
 from hotseat_child import become, run
-from hotseat_children import Unknown
+from hotseat_children import UnknownEngine
 from hotseat_forkable import CONTROL, Refusal, check_forkable
 from hotseat_load import preload, watched_files
 from hotseat_proc import stat_field
 
 
 def receive(control):
-    """One frame and its descriptors; None at the end of the file."""
+    """Returns one frame and its descriptors; the frame is None at the end of the file."""
     head, fds, flags, _ = socket.recv_fds(control, 4, 32)
     if flags & socket.MSG_CTRUNC:
         raise OSError("descriptors were lost on the way here: too many are open")
@@ -43,7 +44,7 @@ def receive(control):
     body = control.recv(size, socket.MSG_WAITALL)
     if len(body) < size:
         return None, fds
-    return json.loads(os.fsdecode(body)), fds  # text is as Python would have decoded it from its own start
+    return json.loads(os.fsdecode(body)), fds  # decodes text as Python decodes its own arguments
 
 
 def send(control, message):
@@ -52,21 +53,22 @@ def send(control, message):
 
 
 def check_peer(control):
-    """The other end must be held by our parent, of our user (SO_PEERCRED, unix(7))."""
+    """Checks that the other end belongs to the parent process, and to the same user
+    (SO_PEERCRED, unix(7))."""
     pid, uid, _ = struct.unpack("3i", control.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     if uid != os.getuid() or pid != os.getppid():
         raise Refusal(f"the control socket belongs to process {pid} of user {uid}, not to the launcher")
 
 
 def fork(fds):
-    """Forks a child whose parent ends at once, so that it becomes the
-    launcher's. Gives the answer, and None in the child."""
+    """Forks a child through a process that ends at once, so that the launcher becomes
+    the child's parent. Returns the answer to the launcher, and None in the child."""
     reader, writer = os.pipe()
     middle = os.fork()
     if middle == 0:
         try:
             for group in fds[2:]:
-                os.write(group, b"0")  # the writer itself: the child is born into it
+                os.write(group, b"0")  # 0 is the writing process: its child is born into the group
             if os.fork():
                 os._exit(0)
             os.setsid()
@@ -83,18 +85,19 @@ def fork(fds):
 
 
 def serve():
-    """Answers requests until the launcher goes away; returns in a forked child alone."""
+    """Answers requests until the launcher closes its end. It returns only in a forked
+    child."""
     control = socket.socket(fileno=CONTROL)
     try:
         check_peer(control)
         order, _ = receive(control)
         if order is None:
             os._exit(0)
-        code, files, said, wrote, hello = preload(order)
+        code, files, import_output, import_changes, hello = preload(order)
     except BaseException as error:
         send(control, {
             "refused": str(error) if isinstance(error, Refusal) else f"{type(error).__name__}: {error}",
-            "lasting": isinstance(error, Unknown), "watch": watched_files(),
+            "lasting": isinstance(error, UnknownEngine), "watch": watched_files(),
         })
         raise
     send(control, hello)
@@ -111,8 +114,8 @@ def serve():
         except OSError as error:
             answer = {"error": f"cannot fork: {error}"}
         if answer is None:
-            control.detach()  # closed with all the others
-            become(request, fds, wrote, said)
+            control.detach()  # become closes it with all other descriptors
+            become(request, fds, import_changes, import_output)
             return order, code
         for fd in fds:
             os.close(fd)

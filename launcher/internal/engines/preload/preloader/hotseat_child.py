@@ -1,4 +1,4 @@
-"""What a forked child does to be what an exec would have made."""
+"""Makes a forked child equal to a process that was started by exec."""
 
 import ctypes
 import multiprocessing.process
@@ -10,9 +10,10 @@ import sys
 from hotseat_proc import stat_field
 
 
-def become(request, fds, wrote, said):
-    """Turns the child into what an exec of the request would have made: said is
-    what that would have written while it imported."""
+def become(request, fds, import_changes, import_output):
+    """Makes the child equal to a process that was started with the request by exec.
+    Such a process would write import_output during its imports, and make
+    import_changes to its environment."""
     log, gate = fds[:2]
     os.dup2(log, 1)
     os.dup2(log, 2)
@@ -21,35 +22,35 @@ def become(request, fds, wrote, said):
             try:
                 os.close(fd)
             except OSError:
-                continue  # the one that listed the folder
+                continue  # the descriptor that listed the folder
     if os.read(gate, 1) != b"g":
-        os._exit(0)  # the launcher does not let it run
+        os._exit(0)  # the launcher has closed the gate
     os.close(gate)
-    os.write(1, said)
+    os.write(1, import_output)
     if request["dir"]:
         os.chdir(request["dir"])
     os.umask(request["umask"])
-    env = {name: value for name, value in (request["env"] | wrote).items() if value is not None}
+    env = {name: value for name, value in (request["env"] | import_changes).items() if value is not None}
     for name in list(os.environ):
         if name not in env:
             del os.environ[name]
     os.environ.update(env)
     sys.orig_argv = list(request["argv"])
     sys.argv = sys.orig_argv[1 + request["flags"]:]
-    show(sys.orig_argv, request["env"])
+    show_in_proc(sys.orig_argv, request["env"])
     reseed()
 
 
-def show(argv, env):
-    """Writes arguments and environment where the kernel shows them (proc(5)),
-    as far as there is room, so that tools that look there see the instance."""
-    put(stat_field("self", 48), stat_field("self", 49), argv)
+def show_in_proc(argv, env):
+    """Writes arguments and environment where the kernel shows them (proc(5)), as far
+    as there is space. Tools that read them there see those of the instance."""
+    write_strings(stat_field("self", 48), stat_field("self", 49), argv)
     marks_first = sorted(env.items(), key=lambda variable: variable[0] not in ("HOTSEAT_INSTANCE", "HOTSEAT_LAUNCHER"))
-    put(stat_field("self", 50), stat_field("self", 51), [f"{name}={value}" for name, value in marks_first])
+    write_strings(stat_field("self", 50), stat_field("self", 51), [f"{name}={value}" for name, value in marks_first])
     ctypes.CDLL(None).prctl(15, os.fsencode(os.path.basename(sys.argv[0]))[:15], 0, 0, 0)  # PR_SET_NAME, as exec does
 
 
-def put(start, end, strings):
+def write_strings(start, end, strings):
     room, text = end - start, b""
     for string in strings:
         entry = os.fsencode(string) + b"\0"
@@ -60,39 +61,39 @@ def put(start, end, strings):
 
 
 def reseed():
-    """Siblings share no random state: Python's own is fresh after a fork, numpy's
-    and the key by which the processes of multiprocessing know each other are not."""
+    """Gives the child its own random state. Python renews its own after a fork, but
+    not numpy's, and not the key that the processes of multiprocessing share."""
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
     multiprocessing.process.current_process().authkey = os.urandom(32)
 
 
-def drop_listeners():
-    """In vLLM's own forked children: gives back the port of the API server,
-    which a spawned child would not have."""
+def close_listeners():
+    """Closes the API server's port in the children that vLLM forks. A spawned child
+    would not have it."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
-            if stat.S_ISSOCK(os.fstat(fd).st_mode) and listener(fd):
+            if stat.S_ISSOCK(os.fstat(fd).st_mode) and is_listener(fd):
                 os.dup2(null, fd, inheritable=False)
         except OSError:
-            continue  # the one that listed the folder
+            continue  # the descriptor that listed the folder
     os.close(null)
 
 
-def drop_sentinels():
-    """In Worker: gives back the pipe by whose end EngineCore's is told, which a
-    spawned child would not hold (Popen._launch of multiprocessing/popen_fork.py)."""
+def close_sentinels():
+    """Closes, in Worker, the pipe that shows its reader when EngineCore ends. A spawned
+    child would not hold it (Popen._launch of multiprocessing/popen_fork.py)."""
     frame, sentinels = sys._getframe(), []
     while frame := frame.f_back:
         if frame.f_code.co_name == "_launch" and "child_w" in frame.f_locals:
             sentinels.append(frame.f_locals["child_w"])
-    for fd in sentinels[1:]:  # the first is its own
+    for fd in sentinels[1:]:  # the first is Worker's own pipe
         os.close(fd)
 
 
-def listener(fd):
+def is_listener(fd):
     with socket.socket(fileno=os.dup(fd)) as sock:
         if sock.family not in (socket.AF_INET, socket.AF_INET6) or sock.type != socket.SOCK_STREAM:
             return False
@@ -104,7 +105,7 @@ def listener(fd):
 
 
 def run(order, code):
-    """The engine's command, to its end."""
+    """Runs the engine's command to its end."""
     main = type(sys)("__main__")
     main.__file__ = order["script"]
     main.__builtins__ = __builtins__
@@ -112,8 +113,8 @@ def run(order, code):
     if order["fork_children"]:
         from multiprocessing import resource_tracker
 
-        # A spawned child would find the tracker running, and no port of its parent's.
-        os.register_at_fork(before=resource_tracker.ensure_running, after_in_child=drop_listeners)
-        os.register_at_fork(after_in_child=drop_sentinels)
+        # A spawned child would find the tracker running, and would not have its parent's port.
+        os.register_at_fork(before=resource_tracker.ensure_running, after_in_child=close_listeners)
+        os.register_at_fork(after_in_child=close_sentinels)
     exec(code, main.__dict__)
     sys.exit()

@@ -1,4 +1,4 @@
-"""Whether this process may be forked: alone in itself, and without an accelerator."""
+"""Checks whether this process may be forked: it must have one thread and no accelerator."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ from hotseat_proc import read_file, stat_field
 
 CONTROL = 3  # descriptor of the socket to the launcher
 CUDA_ERROR_NOT_INITIALIZED = 3  # cuda.h
-PF_EXITING = 0x4  # flag of a thread that is about to be gone (include/linux/sched.h)
+PF_EXITING = 0x4  # flag of a thread that is ending (include/linux/sched.h)
 
 
 class Refusal(Exception):
@@ -17,7 +17,7 @@ class Refusal(Exception):
 
 
 def threads():
-    """The names of the threads beside this one."""
+    """Returns the names of the threads other than this one."""
     known, names = {str(t.native_id): t.name for t in threading.enumerate()}, []
     for tid in os.listdir("/proc/self/task"):
         try:
@@ -25,24 +25,24 @@ def threads():
                 continue
             names.append(known.get(tid) or os.fsdecode(read_file(f"/proc/self/task/{tid}/comm")).strip())
         except OSError:
-            continue  # it has ended
+            continue  # the thread has ended
     return names
 
 
 def try_fork():
-    """Has libraries that know of forks end their threads (pthread_atfork(3)), as
-    OpenBLAS does, which starts them when it is loaded and when they are needed.
-    Says whether torch is at peace with it: once it has looked for devices it
-    refuses CUDA to all that is forked (torch/csrc/cuda/Module.cpp)."""
+    """Forks once, and returns whether torch would allow CUDA in a forked process.
+    Once torch has looked for devices, it refuses that (torch/csrc/cuda/Module.cpp).
+    The fork also makes libraries end their threads (pthread_atfork(3)). OpenBLAS does
+    so: it starts threads when it is loaded, and again on demand."""
     child = os.fork()
     if child == 0:
         os._exit(getattr(getattr(sys.modules.get("torch"), "cuda", None), "_is_in_bad_fork", bool)())
     return os.waitpid(child, 0)[1] == 0
 
 
-def accelerator():
-    """What of an accelerator this process has initialised; None when nothing. That
-    no device is open is known: nothing is."""
+def initialised_accelerator():
+    """Returns which accelerator this process has initialised; None if there is none.
+    The check for open files has shown already that no device is open."""
     torch = sys.modules.get("torch")
     for kind in ("cuda", "xpu"):
         device = getattr(torch, kind, None)
@@ -51,8 +51,8 @@ def accelerator():
     try:
         driver = ctypes.CDLL("libcuda.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
     except OSError:
-        return None  # it is not even loaded
-    # Until cuInit was called, by whichever library, the driver answers nothing else.
+        return None  # the driver is not loaded
+    # Until a library calls cuInit, the driver returns only this error.
     up = driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int())) != CUDA_ERROR_NOT_INITIALIZED
     return "libcuda.so.1, the driver of CUDA, is initialised" if up else None
 
@@ -62,13 +62,13 @@ class Files:
 
     def __init__(self):
         modules = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-        self.states = {file: state(file) for file in modules if isinstance(file, str) and os.path.isabs(file)}
+        self.states = {file: file_state(file) for file in modules if isinstance(file, str) and os.path.isabs(file)}
 
     def changed(self):
-        return next((file for file, was in self.states.items() if state(file) != was), None)
+        return next((file for file, was in self.states.items() if file_state(file) != was), None)
 
 
-def state(file):
+def file_state(file):
     try:
         status = os.stat(file)
     except OSError:
@@ -76,15 +76,16 @@ def state(file):
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def held_open(known):
-    """What is open beside the standard streams and what is known; a child would
-    lose it, though whoever opened it lives on there."""
+def unexpected_open_file(known):
+    """Returns a file that is open beside the standard streams and the known
+    descriptors. A child would close it, but the code that opened it would still run
+    there."""
     for fd in map(int, os.listdir("/proc/self/fd")):
         try:
             if fd > 2 and fd not in known:
                 return os.readlink(f"/proc/self/fd/{fd}")
         except OSError:
-            continue  # the one that listed the folder
+            continue  # the descriptor that listed the folder
     return None
 
 
@@ -92,14 +93,14 @@ def check_forkable(files, *fds):
     changed = files.changed()
     if changed:
         raise Refusal(f"{changed} has changed since it was loaded")
-    left = held_open({CONTROL, *fds})
-    if left:
-        raise Refusal(f"an import left {left} open")
+    open_file = unexpected_open_file({CONTROL, *fds})
+    if open_file:
+        raise Refusal(f"an import left {open_file} open")
     if threads():
         try_fork()
     names = threads()
     if names:
         raise Refusal(f"{len(names)} more thread(s) run in it, and a fork would lose them: {', '.join(sorted(names))}")
-    held = accelerator()
+    held = initialised_accelerator()
     if held:
         raise Refusal(f"it holds an accelerator, which does not survive a fork: {held}")

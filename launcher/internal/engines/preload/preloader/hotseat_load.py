@@ -1,4 +1,4 @@
-"""The imports, and what has to be known of them."""
+"""Imports the engine, and records what the imports read and change."""
 
 import ast
 import gc
@@ -14,13 +14,15 @@ from hotseat_proc import read_file
 
 
 def initial_environment():
-    """What this process was started with, whatever the interpreter's own start added."""
+    """Returns the environment that this process was started with, without the
+    variables that the interpreter adds at its start."""
     pairs = (entry.partition(b"=") for entry in read_file("/proc/self/environ").split(b"\0") if entry)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 
 
 def watch_reads():
-    """Records the names of variables that Python code looks at from now on."""
+    """Records which variables Python code reads from now on. The returned function
+    ends that, and returns their names."""
     read = set()
 
     class Watched(type(os.environ)):
@@ -42,8 +44,8 @@ def watch_reads():
 
 
 def check_script(order):
-    """Compiles the engine's command, which must be one as pip and uv write them:
-    another might do what counts before it imports the engine."""
+    """Compiles the engine's command. It must be a script as pip and uv write them:
+    any other might do something important before it imports the engine."""
     tree = ast.parse(read_file(order["script"]), order["script"])
     for statement in tree.body:
         match statement:
@@ -61,7 +63,8 @@ def check_script(order):
 
 
 def import_all(order):
-    """Imports what the order names; what is optional and not there is left out."""
+    """Imports the modules that the order names. It leaves out optional modules that
+    cannot be imported, and returns them with the reason."""
     for name in order["modules"]:
         importlib.import_module(name)
     optional, skipped = order["optional_modules"] or [], {}
@@ -72,14 +75,15 @@ def import_all(order):
     for name in optional:
         try:
             importlib.import_module(name)
-        except Exception as error:  # vLLM imports it or not, and says so better
+        except Exception as error:  # vLLM itself imports the module when it needs it, and reports the error better
             skipped[name] = f"{type(error).__name__}: {error}"
     return skipped
 
 
 def preload(order):
-    """Imports, checks, freezes. Gives the engine's command, the files it has
-    loaded, what the imports said and what they wrote into the environment, and the hello."""
+    """Imports the engine, checks that the process may be forked, and freezes the
+    garbage collector. Returns the engine's command, the files of the loaded modules,
+    the output of the imports, their changes of the environment, and the hello."""
     began = time.monotonic()
     start, folder = initial_environment(), os.readlink("/proc/self/cwd")
     code = check_script(order)
@@ -90,29 +94,29 @@ def preload(order):
     variables = fork_children() if order["fork_children"] else {}
     read = stop()
     if "setproctitle" in sys.modules:
-        sys.modules["setproctitle"].getproctitle()  # it finds its room while the arguments are as they were
+        sys.modules["setproctitle"].getproctitle()  # setproctitle finds its space while the arguments are unchanged
     if os.readlink("/proc/self/cwd") != folder:
         raise Refusal("an import changed the working folder")
     files = Files()
     check_forkable(files)
     sys.stdout.flush()
     sys.stderr.flush()
-    said = read_file("/proc/self/fd/1")
+    import_output = read_file("/proc/self/fd/1")
     gc.collect()
     gc.freeze()
     now = dict(os.environ)
-    wrote = {name: now.get(name) for name in start.keys() | now.keys() if start.get(name) != now.get(name)}
-    wrote.update(variables)
-    return code, files, said, wrote, {
+    import_changes = {name: now.get(name) for name in start.keys() | now.keys() if start.get(name) != now.get(name)}
+    import_changes.update(variables)
+    return code, files, import_output, import_changes, {
         "version": version, "python": sys.version.split()[0], "modules": len(sys.modules),
         "seconds": round(time.monotonic() - began, 3), "skipped": skipped,
-        "load_time": sorted(read | wrote.keys()), "watch": watched_files(),
+        "load_time": sorted(read | import_changes.keys()), "watch": watched_files(),
     }
 
 
 def watched_files():
-    """Files and folders that change when the installation does. The launcher
-    itself watches the command and the interpreter."""
+    """Returns files and folders that change when the installation does. The launcher
+    itself checks the command and the interpreter."""
     paths = set()
     for name in ("vllm", "torch", "transformers"):
         file = getattr(sys.modules.get(name), "__file__", None)

@@ -1,4 +1,4 @@
-"""What the kernel tells of a process."""
+"""Reads what the kernel tells about a process."""
 
 
 def read_file(path):
@@ -7,5 +7,5 @@ def read_file(path):
 
 
 def stat_field(process, number):
-    """A field of /proc/…/stat by its number in proc_pid_stat(5), from 3 on."""
+    """Returns a field of /proc/…/stat by its number in proc_pid_stat(5), from 3 on."""
     return int(read_file(f"/proc/{process}/stat").rpartition(b")")[2].split()[number - 3])
