@@ -14,21 +14,22 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// Claims are volumes that this process only reads, the folders where they are mounted by
-// their names. Others keep models in the store of each; nobody takes a lease there: that a
-// volume stays while it is mounted is seen to by who has mounted it.
+// Claims are mounted volumes (PersistentVolumeClaims), which this process only reads.
+// The map has the folder of each by its name. Each volume has a model store, which
+// other processes fill. A version there needs no lease: Kubernetes keeps a volume
+// while it is mounted.
 type Claims map[string]string
 
 // Claimed is a version in the store of a claim.
 type Claimed struct {
 	Version
 	Claim string
-	Files string // its folder
+	Files string // the folder of the version's files
 }
 
-// Wanted gives the version that an engine is to serve from the first claim that has it,
-// by their names. The error is as that of [Reader.Wanted], of the claim that comes nearest
-// to having it.
+// Wanted returns the version that an engine has to serve, from the first claim in
+// alphabetical order that has it. The error is that of [Reader.Wanted] for the last
+// claim that has some version of the model.
 func (c Claims) Wanted(model, revision string) (Claimed, error) {
 	var nearest error = &NotFoundError{Dir: "the claims of this launcher", Name: model}
 	for _, claim := range slices.Sorted(maps.Keys(c)) {
@@ -50,7 +51,7 @@ func (c Claims) Wanted(model, revision string) (Claimed, error) {
 	return Claimed{}, nearest
 }
 
-// Folder is the one that an address as pvc://CLAIM/folder means.
+// Folder returns the folder that an address such as pvc://CLAIM/folder means.
 func (c Claims) Folder(address string) (string, error) {
 	claim, below, _ := strings.Cut(strings.TrimPrefix(address, fetchapi.ClaimScheme), "/")
 	dir, ok := c[claim]
@@ -68,7 +69,8 @@ func (c Claims) Folder(address string) (string, error) {
 	return filepath.Join(dir, filepath.FromSlash(name)), nil
 }
 
-// isFolder says whether there is a folder within another one, wherever links lead.
+// isFolder checks that dir has a folder of that name. It does not follow links that
+// lead out of dir.
 func isFolder(dir, name string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -82,8 +84,8 @@ func isFolder(dir, name string) error {
 	return folder.Close()
 }
 
-// Absent says that an error of Wanted is that there is no such version, or none that is
-// whole and has all that an engine needs.
+// Absent reports whether an error of Wanted means that the store cannot serve the
+// version: it is not there, not whole, or lacks files that an engine needs.
 func Absent(err error) bool {
 	_, none := errors.AsType[*NotFoundError](err)
 	_, other := errors.AsType[*OtherRevisionsError](err)

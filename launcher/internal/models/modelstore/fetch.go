@@ -13,44 +13,46 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// Fetch is a version on its way into the store: admitted, its bytes promised. It
-// ends with Publish or GiveUp.
+// Fetch is a version that was admitted to the store and is being fetched. The store has
+// promised room for its bytes. A fetch ends with Publish or GiveUp.
 type Fetch struct {
-	Evicted []Eviction // what had to go for it
+	Evicted []Eviction // the versions that were evicted for it
 
-	store   *Store
-	bytes   int64 // promised
-	staging string
-	have    map[string]bool  // blobs that it counts on
-	mends   map[string]int64 // bytes of blobs that are damaged, whose places its files take
-	yields  bool             // it is only kept while there is room
-	later   []Want           // noted once it is known of which version they are
+	store         *Store
+	bytes         int64 // promised
+	staging       string
+	have          map[string]bool  // blobs that it counts on
+	damagedBlobs  map[string]int64 // bytes of blobs that are damaged, whose places its files take
+	onlyWhileRoom bool             // it is only kept while there is room
+	laterWants    []Want           // noted once it is known of which version they are
 }
 
-// ErrThere says that nothing is to be fetched.
+// ErrThere says that the whole version is in the store already.
 var ErrThere = errors.New("the model is there")
 
-// FetchingError says that a version is on its way already.
+// FetchingError says that a version is being fetched already.
 type FetchingError struct{ Key, Model string }
 
 func (e *FetchingError) Error() string { return e.Model + " is being fetched already" }
 
-// Admit promises the room for a version that is wanted, less the files that are
-// there. What lacks of it is made by removing versions that nobody keeps, unless this
-// one is only kept itself while there is room: so no two of that kind take each
-// other's place again and again. The error is ErrThere when the whole version is, and
-// a *CapacityError when it does not fit together with all that has been promised and
-// is not there yet; then nothing is removed.
+// Admit begins a fetch and promises the room for the files that the store lacks.
+//
+// If the version does not fit, Admit evicts versions that nobody keeps. It does not do
+// so for a version that is itself kept only while there is room. Otherwise two such
+// versions would evict each other again and again.
+//
+// The error is ErrThere when the whole version is in the store. It is a *CapacityError
+// when the version does not fit beside all promised bytes; then nothing is evicted.
 func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if m.Revision != "" && s.whole(m.Key()) {
+	if m.Revision != "" && s.isWhole(m.Key()) {
 		return nil, ErrThere
 	}
-	f := &Fetch{store: s, have: map[string]bool{}, mends: map[string]int64{}, staging: s.staging(m.Key()), yields: !w.evicts()}
+	f := &Fetch{store: s, have: map[string]bool{}, damagedBlobs: map[string]int64{}, staging: s.staging(m.Key()), onlyWhileRoom: !w.mayEvict()}
 	blobs, err := s.blobs()
 	if err != nil {
 		return nil, err
@@ -64,7 +66,7 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 			counted[file.SHA256] = true
 			f.bytes += file.Size
 			if info, err := os.Lstat(s.blob(file.SHA256)); blobs[file.SHA256] && err == nil {
-				f.mends[file.SHA256] = info.Size()
+				f.damagedBlobs[file.SHA256] = info.Size()
 			}
 		}
 	}
@@ -72,21 +74,21 @@ func (s *Store) Admit(m *fetchapi.Manifest, w Want) (*Fetch, error) {
 		return nil, &FetchingError{Key: m.Key(), Model: m.URI}
 	}
 	if m.Revision == "" {
-		f.later = []Want{w}
+		f.laterWants = []Want{w}
 	}
-	s.pending[f] = true // its blobs are counted on from here
-	if err := s.makeRoom(f, !f.yields); err != nil {
+	s.pending[f] = true // from here on, removeUnusedBlobs keeps the blobs that f needs
+	if err := s.makeRoom(f, !f.onlyWhileRoom); err != nil {
 		delete(s.pending, f)
 		return nil, err
 	}
-	if err := f.begin(m); err != nil {
+	if err := f.makeStaging(m); err != nil {
 		delete(s.pending, f)
 		return nil, fmt.Errorf("cannot make the folder to fetch into: %w", err)
 	}
 	return f, nil
 }
 
-// fetching is what brings a version; nil: nothing does.
+// fetching returns the pending fetch of a version; nil: there is none.
 func (s *Store) fetching(key string) *Fetch {
 	for f := range s.pending {
 		if f.staging == s.staging(key) {
@@ -96,7 +98,7 @@ func (s *Store) fetching(key string) *Fetch {
 	return nil
 }
 
-// blobs are the names of those that are there.
+// blobs returns the names of all blobs.
 func (s *Store) blobs() (map[string]bool, error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, blobsDir))
 	if err != nil {
@@ -109,8 +111,8 @@ func (s *Store) blobs() (map[string]bool, error) {
 	return names, nil
 }
 
-// begin makes the folder to fetch into, which says what is to come.
-func (f *Fetch) begin(m *fetchapi.Manifest) error {
+// makeStaging makes the folder to fetch into, with the manifest of the version.
+func (f *Fetch) makeStaging(m *fetchapi.Manifest) error {
 	if err := os.MkdirAll(f.staging, 0o700); err != nil {
 		return err
 	}
@@ -121,9 +123,9 @@ func (f *Fetch) begin(m *fetchapi.Manifest) error {
 	return os.WriteFile(filepath.Join(f.staging, markFile), text, 0o600)
 }
 
-// leftovers are the folders of fetches that were broken off, other than f's own.
+// leftovers returns the staging folders of interrupted fetches, without f's own.
 func (s *Store) leftovers(f *Fetch) []string {
-	all, _ := filepath.Glob(filepath.Join(s.dir, stagingDir, "*")) // the pattern is right
+	all, _ := filepath.Glob(filepath.Join(s.dir, stagingDir, "*")) // the pattern is valid
 	return slices.DeleteFunc(all, func(dir string) bool {
 		for other := range s.pending {
 			if other.staging == dir {
@@ -134,13 +136,14 @@ func (s *Store) leftovers(f *Fetch) []string {
 	})
 }
 
-// fits says whether a fetch fits beside what is there and promised, and beside so
-// many bytes of what was broken off; freed is what the disk will have free besides.
-func (s *Store) fits(f *Fetch, left, freed int64) error {
-	var pending, fetched int64 // what is promised, and how much of it is on the disk
+// checkFits returns a *CapacityError when a fetch does not fit beside the bytes that
+// are used and promised. left is how many bytes of interrupted fetches stay. freed is
+// how many bytes more the disk will have free.
+func (s *Store) checkFits(f *Fetch, left, freed int64) error {
+	var pending, fetched int64 // bytes that are promised, and that are fetched of them
 	mends := map[string]int64{}
 	for other := range s.pending {
-		maps.Copy(mends, other.mends)
+		maps.Copy(mends, other.damagedBlobs)
 		fetched += folderBytes(other.staging)
 		if other != f {
 			pending += other.bytes
@@ -151,7 +154,7 @@ func (s *Store) fits(f *Fetch, left, freed int64) error {
 		return err
 	}
 	used += left
-	for _, bytes := range mends { // they go when what they should be is there
+	for _, bytes := range mends { // a damaged blob goes when its new file is published
 		used -= bytes
 	}
 	size, free, err := s.disk(s.dir)
@@ -159,9 +162,9 @@ func (s *Store) fits(f *Fetch, left, freed int64) error {
 		return err
 	}
 	limit, low := s.limit, 0
-	if f.yields && s.marks.set() {
-		low = s.marks.Low
-		limit, free = part(low, limit), max(0, free-part(100-low, size))
+	if f.onlyWhileRoom && s.watermarks.isSet() {
+		low = s.watermarks.Low
+		limit, free = percentOf(low, limit), max(0, free-percentOf(100-low, size))
 	}
 	if s.limit > 0 && (f.bytes > limit || used+pending > limit-f.bytes) {
 		return &CapacityError{Needed: f.bytes, Limit: limit, Used: used, Pending: pending, Low: low}
@@ -172,11 +175,11 @@ func (s *Store) fits(f *Fetch, left, freed int64) error {
 	return nil
 }
 
-// folderBytes is how much has been fetched to a folder.
+// folderBytes returns how many bytes were fetched into a folder.
 func folderBytes(dir string) (sum int64) {
 	_ = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
 		if err != nil || e.Name() == markFile {
-			return nil //nolint:nilerr // what cannot be counted counts nothing
+			return nil //nolint:nilerr // a file that cannot be read counts as empty
 		}
 		if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
 			sum += info.Size()
@@ -186,20 +189,20 @@ func folderBytes(dir string) (sum int64) {
 	return sum
 }
 
-// Staging is the folder to fetch into: each file that is not there yet, whole and
-// synced, under its hash. What else is in the folder helps to resume.
+// Staging returns the folder to fetch into. The caller writes each missing file there,
+// whole and synced, under its hash. Other files in the folder help to resume.
 func (f *Fetch) Staging() string { return f.staging }
 
-// Have are the hashes of files that need not be fetched.
+// Have returns the hashes of the files that need not be fetched.
 func (f *Fetch) Have() []string { return slices.Sorted(maps.Keys(f.have)) }
 
-// GiveUp ends the fetch, and gives its promise back. What was fetched stays to be
-// resumed, unless it is to be dropped.
+// GiveUp ends the fetch and its promise of room. Without drop, the fetched files stay,
+// so that a later fetch can resume.
 func (f *Fetch) GiveUp(drop bool) error {
 	f.store.mu.Lock()
 	defer f.store.mu.Unlock()
 	delete(f.store.pending, f)
-	end := dropEmpty
+	end := removeIfEmpty
 	if drop {
 		end = os.RemoveAll
 	}

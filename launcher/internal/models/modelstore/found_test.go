@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refs are those that the hub's layout of a model shows.
+// refs returns the refs that the hub's layout of a model shows.
 func refs(t *testing.T, s *Store) map[string]string {
 	t.Helper()
 	dir := filepath.Join(s.HubCache(), "models--org--name", "refs")
@@ -28,7 +28,7 @@ func refs(t *testing.T, s *Store) map[string]string {
 	return all
 }
 
-func TestANameThatIsNoneLeadsNowhereAndStopsNothing(t *testing.T) {
+func TestInvalidRefsAreNotFollowedAndStopNothing(t *testing.T) {
 	dir := t.TempDir()
 	victim := filepath.Join(dir, "victim", "file")
 	require.NoError(t, os.MkdirAll(filepath.Dir(victim), 0o755))
@@ -53,12 +53,12 @@ func TestANameThatIsNoneLeadsNowhereAndStopsNothing(t *testing.T) {
 	assert.Equal(t, "precious", string(text))
 }
 
-func TestAModelThatTheHubsLayoutCannotShowStopsNoOther(t *testing.T) {
+func TestModelOutsideHubLayoutStopsNoOther(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Options{Dir: dir})
 	require.NoError(t, err)
 	put(t, s, "hf://org/other", "bbbb", twoFiles)
-	// Nobody can make anything in a folder that is a file.
+	// A file in the place of the folder makes every write there fail.
 	shown := filepath.Join(s.HubCache(), "models--org--other")
 	require.NoError(t, os.RemoveAll(shown))
 	require.NoError(t, os.WriteFile(shown, nil, 0o644))
@@ -80,8 +80,8 @@ func TestAModelThatTheHubsLayoutCannotShowStopsNoOther(t *testing.T) {
 	require.NoError(t, s.Remove(other.Key, ""))
 }
 
-// An empty file is in many models, and has as many names as all of them have such files.
-func TestAFileOfWhichThereAreTooManyNamesIsInOtherModelsAllTheSame(t *testing.T) {
+// An empty file is in many models, so its blob has many names.
+func TestFileWithTooManyLinksIsSharedAllTheSame(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	first := put(t, s, "x://first", "1", map[string]string{"a": "shared"})
 	var err error
@@ -106,7 +106,7 @@ func TestAFileOfWhichThereAreTooManyNamesIsInOtherModelsAllTheSame(t *testing.T)
 	assert.Empty(t, left)
 }
 
-func TestADamagedLeaseStopsNothingAndIsDropped(t *testing.T) {
+func TestDamagedLeaseIsDroppedAndStopsNothing(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Options{Dir: dir})
 	require.NoError(t, err)
@@ -130,7 +130,7 @@ func TestADamagedLeaseStopsNothingAndIsDropped(t *testing.T) {
 	require.ErrorContains(t, s.Remove(v.Key, ""), "instance a of u")
 }
 
-func TestABranchThatMovedWhileTheClockWasAheadIsServedAsItIs(t *testing.T) {
+func TestMovedBranchIsServedAfterClockWasAhead(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	ahead := time.Now().Add(24 * time.Hour)
 	first := putRef(t, s, "hf://org/name", "aaaa", "main", twoFiles)
@@ -146,7 +146,7 @@ func TestABranchThatMovedWhileTheClockWasAheadIsServedAsItIs(t *testing.T) {
 	assert.Equal(t, second.Key, v.Key)
 }
 
-func TestAModelWithoutItsMarkGivesItsRoomBackUnlessAnInstanceReadsIt(t *testing.T) {
+func TestUnmarkedModelIsRemovedUnlessAnInstanceReadsIt(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Options{Dir: dir})
 	require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 	"hotseat.dev/hotseat/test/smalldisk"
 )
 
-// onSmallDisk opens a store on a disk of its own, and gives what leaves no room there for
-// as much as an empty file.
+// onSmallDisk opens a store on its own small disk. It also returns a function that fills
+// the disk, so that not even an empty file fits.
 func onSmallDisk(t *testing.T, o Options) (s *Store, fill func()) {
 	t.Helper()
 	disk := t.TempDir()
@@ -21,7 +21,7 @@ func onSmallDisk(t *testing.T, o Options) (s *Store, fill func()) {
 	return open(t, o), func() { smalldisk.Fill(t, disk) }
 }
 
-func TestOfAFullDiskModelsAreRemovedAndGiveWay(t *testing.T) {
+func TestModelsAreRemovedAndEvictedOnFullDisk(t *testing.T) {
 	s, fill := onSmallDisk(t, Options{Retention: LRU})
 	first, second := put(t, s, "hf://org/first", "c1", childFiles()), put(t, s, "x://second", "1", map[string]string{"a": "second"})
 	u := user(t, s, "launcher")

@@ -16,12 +16,12 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// hubFolder is the name that the hub's client gives to the folder of a model.
+// hubFolder returns the name that the hub's client gives to the folder of a model.
 func hubFolder(m *fetchapi.Manifest) string {
 	return "models--" + strings.ReplaceAll(strings.TrimPrefix(m.URI, modelref.HubScheme), "/", "--")
 }
 
-// etag is the name that the hub's client gives to a file.
+// etag returns the name that the hub's client gives to a file.
 func etag(f fetchapi.File) string {
 	if f.GitSHA1 != "" {
 		return f.GitSHA1
@@ -29,14 +29,14 @@ func etag(f fetchapi.File) string {
 	return f.SHA256
 }
 
-// mendHub makes the hub's layout show exactly the whole versions from the hub. What
-// it shows is derived, and made anew when it is not as it should be. A model that cannot
-// be shown is left out, until the next time.
-func (s *Store) mendHub() error { return s.mendHubFor("") }
+// rebuildHub makes the hub's layout show exactly the whole versions from the hub. The
+// layout is derived from the store, so rebuildHub replaces what is wrong in it. It
+// leaves out a model that cannot be shown, and tries again the next time.
+func (s *Store) rebuildHub() error { return s.rebuildHubFor("") }
 
-// mendHubFor does so where something has changed of the versions from an address, which
-// have to be shown.
-func (s *Store) mendHubFor(uri string) error {
+// rebuildHubFor rebuilds the layout after a change to versions from an address. It
+// fails when it cannot show the model of that address.
+func (s *Store) rebuildHubFor(uri string) error {
 	if uri != "" && !strings.HasPrefix(uri, modelref.HubScheme) {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (s *Store) mendHubFor(uri string) error {
 	}
 	for _, e := range entries {
 		if len(models[e.Name()]) == 0 {
-			if err := s.throwAway(filepath.Join(s.HubCache(), e.Name())); err != nil {
+			if err := s.moveToTrash(filepath.Join(s.HubCache(), e.Name())); err != nil {
 				return fmt.Errorf("cannot take a model out of the hub's layout: %w", err)
 			}
 		}
@@ -72,11 +72,11 @@ func (s *Store) mendHubFor(uri string) error {
 }
 
 // showModel makes the folder of one model: links to the blobs, a snapshot for each
-// commit, and last the names by which commits are asked for.
+// commit, and last the refs.
 func (s *Store) showModel(dir string, versions []Version) error {
 	snapshots, blobs := map[string]map[string]fetchapi.File{}, map[string]string{}
 	for _, v := range versions {
-		files := snapshots[v.Manifest.Revision] // of all selections of the commit
+		files := snapshots[v.Manifest.Revision] // the files of all selections of the commit
 		if files == nil {
 			files = map[string]fetchapi.File{}
 			snapshots[v.Manifest.Revision] = files
@@ -93,7 +93,7 @@ func (s *Store) showModel(dir string, versions []Version) error {
 	if err := s.showBlobs(filepath.Join(dir, "blobs"), blobs); err != nil {
 		return err
 	}
-	if err := dropOthers(filepath.Join(dir, "snapshots"), func(name string) bool { return snapshots[name] != nil }); err != nil {
+	if err := removeOthers(filepath.Join(dir, "snapshots"), func(name string) bool { return snapshots[name] != nil }); err != nil {
 		return err
 	}
 	for commit, files := range snapshots {
@@ -104,8 +104,8 @@ func (s *Store) showModel(dir string, versions []Version) error {
 	return s.showRefs(filepath.Join(dir, "refs"), refsOf(versions))
 }
 
-// refsOf says which commit a name means: the one that was asked for by it last. Where
-// the one would be a folder of the other only the later is shown.
+// refsOf returns which commit each ref means: the commit that was wanted by it last. If
+// one ref would be a folder of another, only the later ref is shown.
 func refsOf(versions []Version) map[string]string {
 	type naming struct {
 		ref, commit string
@@ -130,7 +130,7 @@ func refsOf(versions []Version) map[string]string {
 	return refs
 }
 
-// showRefs makes the names by which commits are asked for; a name may have slashes.
+// showRefs makes the files of the refs. A ref may have slashes.
 func (s *Store) showRefs(dir string, refs map[string]string) error {
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || e.IsDir() {
@@ -154,7 +154,7 @@ func (s *Store) showRefs(dir string, refs map[string]string) error {
 }
 
 func (s *Store) showBlobs(dir string, blobs map[string]string) error {
-	if err := dropOthers(dir, func(name string) bool { return blobs[name] != "" }); err != nil {
+	if err := removeOthers(dir, func(name string) bool { return blobs[name] != "" }); err != nil {
 		return err
 	}
 	for name, hash := range blobs {
@@ -181,9 +181,9 @@ func sameFile(a, b string) bool {
 	return err == nil && os.SameFile(one, other)
 }
 
-// showSnapshot makes the snapshot of a commit, by one rename.
+// showSnapshot makes the snapshot of a commit by one rename.
 func (s *Store) showSnapshot(target string, files map[string]fetchapi.File) error {
-	if shows(target, files) {
+	if snapshotShows(target, files) {
 		return nil
 	}
 	tree, err := os.MkdirTemp(filepath.Join(s.dir, stagingDir), trashPrefix)
@@ -203,20 +203,20 @@ func (s *Store) showSnapshot(target string, files map[string]fetchapi.File) erro
 		}
 	}
 	if _, err := os.Lstat(target); err == nil {
-		if err := s.throwAway(target); err != nil {
+		if err := s.moveToTrash(target); err != nil {
 			return err
 		}
 	}
 	return os.Rename(tree, target)
 }
 
-// linkText leads from a file of a snapshot to its blob.
+// linkText returns the link from a file of a snapshot to its blob.
 func linkText(f fetchapi.File) string {
 	return strings.Repeat("../", 2+strings.Count(f.Path, "/")) + "blobs/" + etag(f)
 }
 
-// shows says that a snapshot is of these files, and of no others.
-func shows(snapshot string, files map[string]fetchapi.File) bool {
+// snapshotShows reports whether a snapshot has exactly these files.
+func snapshotShows(snapshot string, files map[string]fetchapi.File) bool {
 	for _, f := range files {
 		if text, err := os.Readlink(filepath.Join(snapshot, filepath.FromSlash(f.Path))); err != nil || text != linkText(f) {
 			return false
@@ -232,12 +232,12 @@ func shows(snapshot string, files map[string]fetchapi.File) bool {
 	return err == nil && there == len(files)
 }
 
-// replaceText writes a short file whole, unless that is what it says.
+// replaceText replaces a short file by one rename, unless it has that text already.
 func (s *Store) replaceText(path, text string) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == text {
 		return nil
 	}
-	if info, err := os.Stat(path); err == nil && info.IsDir() { // of names that are no more
+	if info, err := os.Stat(path); err == nil && info.IsDir() { // an earlier ref had this name as its folder
 		if err := os.RemoveAll(path); err != nil {
 			return err
 		}
@@ -252,8 +252,8 @@ func (s *Store) replaceText(path, text string) error {
 	return os.Rename(staged, path)
 }
 
-// dropOthers removes what a folder has beside what is wanted there.
-func dropOthers(dir string, wanted func(name string) bool) error {
+// removeOthers removes the entries of a folder that are not wanted.
+func removeOthers(dir string, wanted func(name string) bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
@@ -268,5 +268,5 @@ func dropOthers(dir string, wanted func(name string) bool) error {
 	return nil
 }
 
-// FromHub says whether a version is from the hub, and therefore in its layout.
+// FromHub reports whether a version is from the hub, and therefore in the hub's layout.
 func FromHub(m *fetchapi.Manifest) bool { return strings.HasPrefix(m.URI, modelref.HubScheme) }

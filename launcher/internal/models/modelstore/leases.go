@@ -18,15 +18,14 @@ import (
 )
 
 // User is a launcher whose instances use models of a store. It reads the store and
-// takes leases, beside any owner and other users.
+// takes leases, while other processes own or use the store.
 type User struct {
 	Reader
 	name string
 }
 
-// NewUser makes a user of the store in a folder. The name, such as "the launcher of
-// /var/lib/hotseat", is the same for each life of a launcher, and another for
-// another one.
+// NewUser makes a user of the store in a folder. The name is unique to a launcher and
+// the same in each of its lives, such as "the launcher of /var/lib/hotseat".
 func NewUser(dir, name string) (*User, error) {
 	r, err := Read(dir)
 	if err != nil {
@@ -35,28 +34,26 @@ func NewUser(dir, name string) (*User, error) {
 	return &User{Reader: *r, name: name}, nil
 }
 
-// lease says that somebody uses a version. It is a file, so that it outlives the
-// launcher as the engines do, and so that whoever wants to remove the version sees
-// it. It says nothing any more when the machine has been started anew.
+// lease says that an instance uses a version. It is a file: so it outlives the
+// launcher, as engines do, and other processes see it before they remove a version. A
+// lease ends with a restart of the machine.
 type lease struct {
 	Key    string `json:"key"`
-	Holder string `json:"holder"` // as "instance a"
-	User   string `json:"user"`   // whose instance it is
+	Holder string `json:"holder"` // such as "instance a"
+	User   string `json:"user"`   // the launcher of the instance
 	BootID string `json:"boot_id"`
 
 	path string
 }
 
-// Beside the leases: what is held while one is taken, or a version removed; and one
-// that is being written.
+// Files beside the leases.
 const (
-	leaseLock = ".lock"
-	newRecord = ".new"
+	leaseLock = ".lock" // locked while a lease is taken or a version is removed
+	newRecord = ".new"  // a lease or want that is being written
 )
 
-// Lease keeps a version from being removed until its holder releases it. A version
-// that is damaged or not there takes none. A holder has one lease at most: what it
-// asks for again, it has.
+// Lease keeps a version from being removed until its holder releases it. The version
+// must be whole. A holder has at most one lease: a further one replaces it.
 func (u *User) Lease(key, holder string) error {
 	boot, err := procfs.BootID()
 	if err != nil {
@@ -88,15 +85,15 @@ func (u *User) Lease(key, holder string) error {
 	return nil
 }
 
-// use notes that a version is used now, as the time of its folder. A user who may
-// write to the leases alone cannot; then it counts as used when it was asked for.
+// use records, as the time of the version's folder, that the version is used now. A
+// user who may only write leases cannot do that; then the last want counts as last use.
 func (u *User) use(key string) {
 	now := []unix.Timespec{{Nsec: unix.UTIME_NOW}, {Nsec: unix.UTIME_NOW}}
 	_ = unix.UtimesNanoAt(unix.AT_FDCWD, u.version(key), now, 0)
 }
 
-// lockLeases keeps leases from being taken, and versions from being removed, by
-// anybody else. Where there is no store nothing is made, and nothing is locked.
+// lockLeases prevents other processes from taking leases and removing versions. If
+// there is no store, it does nothing.
 func (r *Reader) lockLeases() (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(r.dir, leasesDir, leaseLock), os.O_RDWR|os.O_CREATE, 0o644)
 	if errors.Is(err, os.ErrNotExist) {
@@ -110,7 +107,7 @@ func (r *Reader) lockLeases() (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot lock the leases of models, which takes the right to write in %s: %w", filepath.Join(r.dir, leasesDir), err)
 	}
-	return sync.OnceFunc(func() { _ = f.Close() }), nil // nothing was written to it
+	return sync.OnceFunc(func() { _ = f.Close() }), nil // nothing was written, so no error matters
 }
 
 // Release ends the lease of a holder, if it has one.
@@ -125,8 +122,8 @@ func (u *User) Release(holder string) error {
 	return nil
 }
 
-// ReleaseOthers ends the leases that an earlier life of this launcher has left to
-// holders that are no more.
+// ReleaseOthers ends the leases that an earlier life of this launcher took for holders
+// which do not exist any more.
 func (u *User) ReleaseOthers(there func(holder string) bool) error {
 	all, err := u.leases()
 	if err != nil {
@@ -140,7 +137,7 @@ func (u *User) ReleaseOthers(there func(holder string) bool) error {
 	return err
 }
 
-// Holders says who uses a version.
+// Holders returns the holders of leases on a version, in words.
 func (r *Reader) Holders(key string) ([]string, error) {
 	all, err := r.leases()
 	if err != nil {
@@ -165,7 +162,7 @@ func (u *User) leaseFile(holder string) string {
 	return filepath.Join(u.dir, leasesDir, hex.EncodeToString(sum[:16]))
 }
 
-// leases lists all, those of an earlier start of the machine as well.
+// leases lists all leases, including those from before a restart of the machine.
 func (r *Reader) leases() ([]lease, error) {
 	files, err := os.ReadDir(filepath.Join(r.dir, leasesDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -178,7 +175,7 @@ func (r *Reader) leases() ([]lease, error) {
 		}
 		l, err := readLease(filepath.Join(r.dir, leasesDir, f.Name()))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // released meanwhile
+			continue // the lease was released meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read who uses a model: %w", err)
@@ -188,16 +185,16 @@ func (r *Reader) leases() ([]lease, error) {
 	return all, nil
 }
 
-// readLease reads one. One that is damaged, as the end of the machine may leave it, is of
-// no version, and of no start of the machine.
+// readLease reads a lease. A crash of the machine may damage a lease; a damaged one
+// names no version and no boot ID.
 func readLease(path string) (lease, error) {
 	l, err := readRecord[lease](path)
 	l.path = path
 	return l, err
 }
 
-// readRecord reads what a file says of a lease or a want; nothing, where that is damaged,
-// or a folder.
+// readRecord reads a lease or a want from a file. It returns an empty record if the
+// file is damaged or is a folder.
 func readRecord[T any](path string) (record T, err error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, unix.EISDIR) {
@@ -209,8 +206,8 @@ func readRecord[T any](path string) (record T, err error) {
 	return record, err
 }
 
-// dropOldLeases ends the leases of holders that have ended with the machine.
-func (s *Store) dropOldLeases() error {
+// removeOldLeases removes the leases from before a restart of the machine.
+func (s *Store) removeOldLeases() error {
 	boot, err := procfs.BootID()
 	if err != nil {
 		return err
@@ -230,8 +227,8 @@ func (s *Store) dropOldLeases() error {
 	return nil
 }
 
-// Shown are the folders whose entries tell what versions there are, what is being
-// fetched, who uses what, and who wants what.
+// Shown returns the folders whose entries change when versions, fetches, leases or
+// wants do.
 func (r *Reader) Shown() []string {
 	return []string{filepath.Join(r.dir, modelsDir), filepath.Join(r.dir, stagingDir), filepath.Join(r.dir, leasesDir), filepath.Join(r.dir, wantsDir)}
 }

@@ -15,7 +15,8 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// childEnv makes the test binary a child process that publishes a model.
+// childEnv is the name of a variable. If it is set, the test binary publishes a model
+// again and again.
 const childEnv = "MODELSTORE_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -78,7 +79,7 @@ func child(t *testing.T, dir string) *exec.Cmd {
 	return cmd
 }
 
-// manifest makes one of files, and says what is in each by its hash.
+// manifest makes the manifest of files, and returns the content of each by its hash.
 func manifest(uri, revision string, files map[string]string) (m *fetchapi.Manifest, content map[string]string) {
 	m, content = &fetchapi.Manifest{URI: uri, Revision: revision}, map[string]string{}
 	for name, text := range files {
@@ -98,13 +99,13 @@ func open(t *testing.T, o Options) *Store {
 	return s
 }
 
-// put publishes a model as a fetch does.
+// put fetches and publishes a model.
 func put(t *testing.T, s *Store, uri, revision string, files map[string]string) Version {
 	t.Helper()
 	return putRef(t, s, uri, revision, "", files)
 }
 
-// putRef publishes one that was asked for by the name of its revision.
+// putRef fetches and publishes a model by a ref.
 func putRef(t *testing.T, s *Store, uri, revision, ref string, files map[string]string) Version {
 	t.Helper()
 	m, content := manifest(uri, revision, files)
@@ -118,7 +119,7 @@ func putRef(t *testing.T, s *Store, uri, revision, ref string, files map[string]
 	return v
 }
 
-// putFiles has the files there as a fetch does.
+// putFiles writes the missing files into the staging folder, as a fetch does.
 func putFiles(t *testing.T, f *Fetch, content map[string]string) {
 	t.Helper()
 	for hash, text := range content {

@@ -17,9 +17,9 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// Publish makes the version one that is served, by one rename, and ends the fetch.
-// The manifest has the hash of each file. Whoever fetched has checked those. Where the
-// store is above its high watermark then, others go, see Evicted.
+// Publish publishes the version by one rename, and ends the fetch. The manifest must
+// have the hash of each file, and the fetcher must have checked the hashes. If the
+// store is above its high watermark then, Publish evicts other versions; see Evicted.
 func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
 	s := f.store
 	s.mu.Lock()
@@ -28,15 +28,15 @@ func (f *Fetch) Publish(m *fetchapi.Manifest) (Version, error) {
 		return Version{}, fmt.Errorf("cannot publish %s: %w", m.URI, err)
 	}
 	delete(s.pending, f)
-	if err := errors.Join(f.wantPublished(m), os.RemoveAll(f.staging), s.mendHubFor(m.URI), s.emptyTrash(), s.dropUnused()); err != nil {
+	if err := errors.Join(f.wantPublished(m), os.RemoveAll(f.staging), s.rebuildHubFor(m.URI), s.emptyTrash(), s.removeUnusedBlobs()); err != nil {
 		return Version{}, err
 	}
 	v, _ := s.Version(m.Key())
-	return v, errors.Join(v.Damage, s.giveWay(f, v.Key))
+	return v, errors.Join(v.Damage, s.evictToLowWatermark(f, v.Key))
 }
 
-// wantPublished notes who wants the version, where only now can be told which one it is:
-// who has it fetched, and who has joined that fetch.
+// wantPublished records the wants of a version whose key is known only after the fetch:
+// those of the callers that began or joined the fetch.
 func (f *Fetch) wantPublished(m *fetchapi.Manifest) error {
 	announced := filepath.Base(f.staging)
 	if announced == m.Key() {
@@ -47,7 +47,7 @@ func (f *Fetch) wantPublished(m *fetchapi.Manifest) error {
 		return err
 	}
 	joined := slices.DeleteFunc(all, func(w Want) bool { return w.Key != announced })
-	for _, w := range append(joined, f.later...) {
+	for _, w := range append(joined, f.laterWants...) {
 		w.Key = m.Key()
 		if err := f.store.want(w); err != nil {
 			return err
@@ -66,16 +66,16 @@ func (f *Fetch) publish(m *fetchapi.Manifest) error {
 			return fmt.Errorf("%s has no hash", file.Path)
 		}
 	}
-	if s.whole(m.Key()) {
-		return nil // what could be told only after the fetch: the version was there
+	if s.isWhole(m.Key()) {
+		return nil // the key is known only after the fetch, and the version was there already
 	}
 	tree := filepath.Join(f.staging, treeDir)
 	if err := f.build(tree, m); err != nil {
 		return err
 	}
 	target := s.version(m.Key())
-	if _, err := os.Lstat(target); err == nil { // damaged, or without its mark
-		if err := s.throwAway(target); err != nil {
+	if _, err := os.Lstat(target); err == nil { // a damaged version, or one without a mark
+		if err := s.moveToTrash(target); err != nil {
 			return err
 		}
 	}
@@ -85,8 +85,8 @@ func (f *Fetch) publish(m *fetchapi.Manifest) error {
 	return syncDir(filepath.Dir(target))
 }
 
-// build builds the folder of a version: its files, which become the store's, then the
-// mark.
+// build makes the folder of a version. It turns the fetched files into blobs, links
+// them by their names, and writes the mark last.
 func (f *Fetch) build(tree string, m *fetchapi.Manifest) error {
 	if err := os.RemoveAll(tree); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (f *Fetch) build(tree string, m *fetchapi.Manifest) error {
 	if err != nil {
 		return err
 	}
-	if err := f.take(tree, m); err != nil {
+	if err := f.takeBlobs(tree, m); err != nil {
 		return err
 	}
 	if err := syncDir(filepath.Join(f.store.dir, blobsDir)); err != nil {
@@ -116,7 +116,7 @@ func (f *Fetch) build(tree string, m *fetchapi.Manifest) error {
 	return nil
 }
 
-// makeFolders makes those that the files of a version are in.
+// makeFolders makes the folders for the files of a version, and returns their paths.
 func makeFolders(tree string, m *fetchapi.Manifest) (folders map[string]bool, err error) {
 	folders = map[string]bool{}
 	for _, file := range m.Files {
@@ -134,24 +134,24 @@ func makeFolders(tree string, m *fetchapi.Manifest) (folders map[string]bool, er
 	return folders, nil
 }
 
-// treePath is where a file of a version is.
+// treePath returns the path of a file in the folder of a version.
 func treePath(tree string, file fetchapi.File) string {
 	return filepath.Join(tree, filesDir, filepath.FromSlash(file.Path))
 }
 
-// linkers is how many files are linked at once: each into two folders, which the kernel
-// locks one by one.
-const linkers = 2
+// linkWorkers is how many files are linked at once. More would not help: each file is
+// linked into two folders, and the kernel locks a folder for each link.
+const linkWorkers = 2
 
-// take makes the files blobs, and links these by the files' names. Those of one content
-// come one after the other.
-func (f *Fetch) take(tree string, m *fetchapi.Manifest) error {
+// takeBlobs turns the fetched files into blobs, and links the blobs by the files' names.
+// Files of the same content are linked one after the other.
+func (f *Fetch) takeBlobs(tree string, m *fetchapi.Manifest) error {
 	same := map[string][]fetchapi.File{}
 	for _, file := range m.Files {
 		same[file.SHA256] = append(same[file.SHA256], file)
 	}
 	var group errgroup.Group
-	group.SetLimit(linkers)
+	group.SetLimit(linkWorkers)
 	for hash, files := range same {
 		group.Go(func() error {
 			for _, file := range files {
@@ -168,9 +168,9 @@ func (f *Fetch) take(tree string, m *fetchapi.Manifest) error {
 	return group.Wait()
 }
 
-// takeBlob makes a fetched file one of the store's, in place of one that is damaged.
-// Who has that open keeps it as it is. The file stays where it was fetched to as
-// well, so that an end before the version is published costs nothing.
+// takeBlob turns a fetched file into a blob, and replaces a damaged blob. A process
+// that has the damaged blob open keeps it. The file also stays in the staging folder,
+// so that nothing is lost if the process ends before the version is published.
 func (f *Fetch) takeBlob(file fetchapi.File) error {
 	blob := f.store.blob(file.SHA256)
 	if f.have[file.SHA256] && checkFile(blob, file.Size) == nil {
@@ -189,13 +189,13 @@ func (f *Fetch) takeBlob(file fetchapi.File) error {
 	if err := os.Chmod(fetched, 0o444); err != nil {
 		return err
 	}
-	if err := os.Chtimes(fetched, untouched, untouched); err != nil {
+	if err := os.Chtimes(fetched, blobTime, blobTime); err != nil {
 		return err
 	}
 	if err := os.Link(fetched, blob); !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	if checkFile(blob, file.Size) == nil { // another version has brought it meanwhile
+	if checkFile(blob, file.Size) == nil { // another fetch has made the blob meanwhile
 		return nil
 	}
 	if err := os.Remove(blob); err != nil {
@@ -204,9 +204,9 @@ func (f *Fetch) takeBlob(file fetchapi.File) error {
 	return os.Link(fetched, blob)
 }
 
-// link gives a blob one more name. Of a file there are so many at most, 65,000 on ext4,
-// and an empty one is in many models: then the blob is made anew, and the names that
-// there are stay with the old one.
+// link gives a blob one more name. A file has a limited number of names, 65,000 on
+// ext4, and an empty file is in many models. At the limit, link replaces the blob by a
+// copy; the existing names keep the old file.
 func (s *Store) link(hash, name string) error {
 	err := os.Link(s.blob(hash), name)
 	if !errors.Is(err, unix.EMLINK) {
@@ -222,7 +222,7 @@ func (s *Store) link(hash, name string) error {
 	return os.Link(s.blob(hash), name)
 }
 
-// copyBlob makes a file that is as a blob is, and brings it to the disk.
+// copyBlob copies a blob to a new file, and syncs it to the disk.
 func copyBlob(blob, to string) (err error) {
 	from, err := os.Open(blob)
 	if err != nil {
@@ -237,5 +237,5 @@ func copyBlob(blob, to string) (err error) {
 	if _, err := io.Copy(f, from); err != nil {
 		return err
 	}
-	return errors.Join(f.Chmod(0o444), os.Chtimes(to, untouched, untouched), f.Sync())
+	return errors.Join(f.Chmod(0o444), os.Chtimes(to, blobTime, blobTime), f.Sync())
 }

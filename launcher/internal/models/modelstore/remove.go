@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InUseError says who keeps a version from being removed.
+// InUseError says whose leases keep a version from being removed.
 type InUseError struct {
 	Model   string
 	Holders []string
@@ -24,7 +24,7 @@ func (e *InUseError) Error() string {
 	return fmt.Sprintf("cannot remove %s: it is in use by %s; end that first", e.Model, strings.Join(e.Holders, ", "))
 }
 
-// WantedError says who wants a version that somebody else would remove.
+// WantedError says which other holders want a version that a caller would remove.
 type WantedError struct {
 	Model   string
 	Holders []string
@@ -34,9 +34,9 @@ func (e *WantedError) Error() string {
 	return fmt.Sprintf("cannot remove %s: it is wanted by %s, which would have it fetched again; remove that first", e.Model, strings.Join(e.Holders, ", "))
 }
 
-// Remove removes a version, and what was fetched of it, unless somebody has a lease
-// on it or it is being fetched. One that others want stays: where a holder is named
-// that one wants it no more, and otherwise the error is a *WantedError.
+// Remove removes a version and its fetched files. It fails when the version has a lease
+// or is being fetched. A version that other holders want stays: then Remove drops the
+// wants of the named holder, or, if none is named, returns a *WantedError.
 func (s *Store) Remove(key, holder string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,30 +47,30 @@ func (s *Store) Remove(key, holder string) error {
 	v, there := s.Version(key)
 	v.Wants = others
 	switch fetch := s.fetching(key); {
-	case !there: // it was wanted, and nothing came of it
-		return cmp.Or[error](s.dropWants(own), &NotFoundError{Dir: s.dir, Name: key})
+	case !there: // the version may be wanted, but was never fetched
+		return cmp.Or[error](s.removeWants(own), &NotFoundError{Dir: s.dir, Name: key})
 	case len(others) > 0 && holder != "":
 		if fetch != nil {
-			fetch.later = slices.DeleteFunc(fetch.later, func(w Want) bool { return w.Holder == holder })
+			fetch.laterWants = slices.DeleteFunc(fetch.laterWants, func(w Want) bool { return w.Holder == holder })
 		}
-		return errors.Join(s.dropWants(own), s.mendHub())
+		return errors.Join(s.removeWants(own), s.rebuildHub())
 	case len(others) > 0:
 		return &WantedError{Model: v.Manifest.URI, Holders: v.WantedBy()}
 	}
-	if err := s.takeAway(&v); err != nil {
+	if err := s.moveVersionToTrash(&v); err != nil {
 		return err
 	}
-	return errors.Join(s.dropWants(own), s.mendHub(), s.emptyTrash(), s.dropUnused())
+	return errors.Join(s.removeWants(own), s.rebuildHub(), s.emptyTrash(), s.removeUnusedBlobs())
 }
 
-// wantsOf says what a holder wants of a version, and what others do.
+// wantsOf returns the wants of a version: the holder's own and those of others.
 func (s *Store) wantsOf(key, holder string) (own, others []Want, err error) {
 	wants, err := s.wants()
 	if err != nil {
 		return nil, nil, err
 	}
 	if f := s.fetching(key); f != nil {
-		wants = append(wants, f.later...)
+		wants = append(wants, f.laterWants...)
 	}
 	for _, w := range wants {
 		switch {
@@ -84,9 +84,9 @@ func (s *Store) wantsOf(key, holder string) (own, others []Want, err error) {
 	return own, others, nil
 }
 
-// takeAway throws away a version and what was fetched of it, unless somebody uses it or
-// fetches it. Nobody takes a lease meanwhile.
-func (s *Store) takeAway(v *Version) error {
+// moveVersionToTrash moves a version and its fetched files to the trash. It fails when
+// the version has a lease or is being fetched. No lease can be taken meanwhile.
+func (s *Store) moveVersionToTrash(v *Version) error {
 	unlock, err := s.lockLeases()
 	if err != nil {
 		return err
@@ -103,16 +103,16 @@ func (s *Store) takeAway(v *Version) error {
 		return fmt.Errorf("cannot remove the model: %w; end that first", &FetchingError{Key: v.Key, Model: v.Manifest.URI})
 	}
 	for _, path := range []string{s.version(v.Key), s.staging(v.Key)} {
-		if err := s.throwAway(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := s.moveToTrash(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("cannot remove %s: %w", v.Manifest.URI, err)
 		}
 	}
 	return nil
 }
 
-// dropUnmarked throws away what has no mark, and so is no version, unless an instance
-// still reads it.
-func (s *Store) dropUnmarked() error {
+// removeUnmarked moves folders without a mark, which are not versions, to the trash. It
+// spares a folder on which an instance has a lease.
+func (s *Store) removeUnmarked() error {
 	entries, err := os.ReadDir(filepath.Join(s.dir, modelsDir))
 	if err != nil {
 		return fmt.Errorf("cannot look for what is no model: %w", err)
@@ -124,7 +124,7 @@ func (s *Store) dropUnmarked() error {
 		}
 		holders, err := s.Holders(e.Name())
 		if err == nil && len(holders) == 0 {
-			err = s.throwAway(path)
+			err = s.moveToTrash(path)
 		}
 		if err != nil {
 			return fmt.Errorf("cannot throw away %s, which has no mark: %w", path, err)
@@ -133,9 +133,9 @@ func (s *Store) dropUnmarked() error {
 	return nil
 }
 
-// throwAway takes a folder out of what is served by one rename. emptyTrash frees
-// its room. Nothing is made for it, for which a full disk would have no room.
-func (s *Store) throwAway(path string) error {
+// moveToTrash takes a folder out of the served ones by one rename, and emptyTrash frees
+// its room later. It makes no new folder, since a full disk would have no room for one.
+func (s *Store) moveToTrash(path string) error {
 	if err := os.Rename(path, filepath.Join(s.dir, stagingDir, trashPrefix+rand.Text())); err != nil {
 		return err
 	}
@@ -157,14 +157,14 @@ func (s *Store) emptyTrash() error {
 	return nil
 }
 
-// dropUnused removes the blobs that no version links to and that no fetch counts on.
-func (s *Store) dropUnused() error {
+// removeUnusedBlobs removes the blobs that no version links to and no fetch needs.
+func (s *Store) removeUnusedBlobs() error {
 	counted := map[string]bool{}
 	for f := range s.pending {
 		for hash := range f.have {
 			counted[hash] = true
 		}
-		for hash := range f.mends {
+		for hash := range f.damagedBlobs {
 			counted[hash] = true
 		}
 	}

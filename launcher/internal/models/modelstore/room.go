@@ -10,37 +10,36 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Retention is what becomes of a model when its room is needed for another and
-// nobody uses it: it stays, or it goes.
+// Retention says whether an unused model stays or may be evicted when another model
+// needs its room.
 type Retention string
 
-// What may be asked for. Empty: nothing is said.
+// The retentions. An empty one means that a want names none.
 const (
-	Keep    Retention = launcherapi.RetentionKeep
-	LRU     Retention = launcherapi.RetentionLRU     // the one that was used longest ago goes first
-	Default Retention = launcherapi.RetentionDefault // of a want: what was said before is taken back
+	Keep    Retention = launcherapi.RetentionKeep    // it stays
+	LRU     Retention = launcherapi.RetentionLRU     // it may be evicted, the least recently used first
+	Default Retention = launcherapi.RetentionDefault // of a want: withdraws the retention named before
 )
 
-// makeRoom sees that a fetch fits. What fetches that were broken off have left to be
-// resumed goes where its room is needed, and is enough; where it is not, and evicts
-// says so, versions go besides that nobody keeps. Nothing goes where the fetch would
-// not fit all the same.
-func (s *Store) makeRoom(f *Fetch, evicts bool) error {
+// makeRoom makes room for a fetch. First it removes the leftovers of interrupted
+// fetches. If that is not enough and mayEvict is set, it also evicts versions that
+// nobody keeps. If the fetch would not fit even then, makeRoom removes nothing.
+func (s *Store) makeRoom(f *Fetch, mayEvict bool) error {
 	leftovers := s.leftovers(f)
 	var left int64
 	for _, dir := range leftovers {
 		left += folderBytes(dir)
 	}
-	err := s.fits(f, left, 0)
+	err := s.checkFits(f, left, 0)
 	if _, full := errors.AsType[*CapacityError](err); !full {
 		return err
 	}
-	if err := s.dropUnused(); err != nil {
+	if err := s.removeUnusedBlobs(); err != nil {
 		return err
 	}
-	err = s.fits(f, 0, left)
+	err = s.checkFits(f, 0, left)
 	if full, ok := errors.AsType[*CapacityError](err); ok {
-		err = s.evict(f, left, full, evicts)
+		err = s.evict(f, left, full, mayEvict)
 	}
 	if err != nil {
 		return err
@@ -50,50 +49,50 @@ func (s *Store) makeRoom(f *Fetch, evicts bool) error {
 			return fmt.Errorf("cannot free the room of what was broken off: %w", err)
 		}
 	}
-	return s.fits(f, 0, 0)
+	return s.checkFits(f, 0, 0)
 }
 
-// evict removes as many versions as a fetch needs to fit, beside leftovers of so many
-// bytes that go too. Where it would not fit, or may evict nothing, the error is full,
-// which then says what is in the way. Nobody takes a lease meanwhile.
-func (s *Store) evict(f *Fetch, left int64, full *CapacityError, evicts bool) error {
+// evict evicts as many versions as a fetch needs to fit. left is how many bytes of
+// leftovers are removed too. If the fetch would not fit, or mayEvict is not set, evict
+// returns full, to which it adds what is in the way. No lease can be taken meanwhile.
+func (s *Store) evict(f *Fetch, left int64, full *CapacityError, mayEvict bool) error {
 	unlock, err := s.lockLeases()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	who, err := s.whoMayGo()
+	candidates, err := s.findEvictable()
 	if err != nil {
 		return err
 	}
 	enough := func(gone []Version) bool {
-		freed := who.frees(gone)
-		return s.fits(f, -freed, left+freed) == nil
+		freed := candidates.bytesFreedBy(gone)
+		return s.checkFits(f, -freed, left+freed) == nil
 	}
-	full.Kept = who.kept
-	if !enough(who.idle) {
+	full.Kept = candidates.kept
+	if !enough(candidates.idle) {
 		return full
 	}
-	if !evicts {
-		full.Idle = who.frees(who.idle)
+	if !mayEvict {
+		full.Idle = candidates.bytesFreedBy(candidates.idle)
 		return full
 	}
-	if err := s.throwOut(f, who, fewest(who.idle, enough), ForRoom); err != nil {
+	if err := s.evictVersions(f, candidates, fewestEnough(candidates.idle, enough), ForRoom); err != nil {
 		return err
 	}
 	unlock()
-	return errors.Join(s.mendHub(), s.emptyTrash(), s.dropUnused())
+	return errors.Join(s.rebuildHub(), s.emptyTrash(), s.removeUnusedBlobs())
 }
 
-// fewest gives those of all, which are enough together, that have to go: from the
-// beginning as many as are enough, less those without which they are still.
-func fewest(all []Version, enough func([]Version) bool) (gone []Version) {
+// fewestEnough returns the versions to evict. It takes versions from the beginning of
+// all until they are enough, and then leaves out those that are not needed.
+func fewestEnough(all []Version, enough func([]Version) bool) (gone []Version) {
 	for _, v := range all {
 		if gone = append(gone, v); enough(gone) {
 			break
 		}
 	}
-	for n := len(gone) - 2; n >= 0; n-- { // the last was needed
+	for n := len(gone) - 2; n >= 0; n-- { // the last one is always needed
 		if fewer := slices.Delete(slices.Clone(gone), n, n+1); enough(fewer) {
 			gone = fewer
 		}
@@ -101,56 +100,57 @@ func fewest(all []Version, enough func([]Version) bool) (gone []Version) {
 	return gone
 }
 
-// mayGo says which versions may go.
-type mayGo struct {
-	idle  []Version        // the one that was used longest ago first
-	kept  []string         // the others, and who keeps them, in words
-	users map[string]int   // how many versions and fetches have a file, by its hash
-	sizes map[string]int64 // of the files, by their hashes
+// evictable says which versions may be evicted.
+type evictable struct {
+	idle  []Version        // may be evicted; the least recently used first
+	kept  []string         // the versions that stay and who keeps them, in words
+	users map[string]int   // how many versions and fetches use a file, by its hash
+	sizes map[string]int64 // the sizes of the files, by their hashes
 }
 
-// whoMayGo looks who keeps which version. Nobody takes a lease meanwhile.
-func (s *Store) whoMayGo() (*mayGo, error) {
+// findEvictable finds the versions that may be evicted. The caller holds the lock of
+// the leases.
+func (s *Store) findEvictable() (*evictable, error) {
 	all, err := s.Versions()
 	if err != nil {
 		return nil, err
 	}
-	who := &mayGo{users: map[string]int{}, sizes: map[string]int64{}}
+	candidates := &evictable{users: map[string]int{}, sizes: map[string]int64{}}
 	for f := range s.pending {
 		for hash := range f.have {
-			who.users[hash]++
+			candidates.users[hash]++
 		}
-		for hash := range f.mends {
-			who.users[hash]++
+		for hash := range f.damagedBlobs {
+			candidates.users[hash]++
 		}
 	}
 	for _, v := range all {
 		if _, partial := errors.AsType[*PartialError](v.Damage); partial {
-			continue // what there is of it is a leftover, or promised
+			continue // its files are leftovers or belong to a pending fetch
 		}
 		for hash := range hashes(&v) {
-			who.users[hash]++
+			candidates.users[hash]++
 			if info, err := os.Lstat(s.blob(hash)); err == nil {
-				who.sizes[hash] = info.Size()
+				candidates.sizes[hash] = info.Size()
 			}
 		}
-		why, err := s.keeps(&v)
+		why, err := s.whoKeeps(&v)
 		if err != nil {
 			return nil, err
 		}
 		switch retention := v.Retention(); {
 		case why != "":
-			who.kept = append(who.kept, fmt.Sprintf("%s (%s), %s", v.Manifest.URI, text(v.Manifest.Bytes()), why))
+			candidates.kept = append(candidates.kept, fmt.Sprintf("%s (%s), %s", v.Manifest.URI, bytesText(v.Manifest.Bytes()), why))
 		case retention == LRU || retention == "" && s.retention == LRU:
-			who.idle = append(who.idle, v)
+			candidates.idle = append(candidates.idle, v)
 		}
 	}
-	slices.SortStableFunc(who.idle, func(a, b Version) int { return a.LastUse.Compare(b.LastUse) })
-	return who, nil
+	slices.SortStableFunc(candidates.idle, func(a, b Version) int { return a.LastUse.Compare(b.LastUse) })
+	return candidates, nil
 }
 
-// keeps says who keeps a version, in words; empty: nobody has asked for that.
-func (s *Store) keeps(v *Version) (why string, err error) {
+// whoKeeps returns who keeps a version, in words; empty: nobody does.
+func (s *Store) whoKeeps(v *Version) (why string, err error) {
 	if s.fetching(v.Key) != nil {
 		return "being fetched anew", nil
 	}
@@ -178,7 +178,7 @@ func (s *Store) keeps(v *Version) (why string, err error) {
 	}
 }
 
-// hashes are those of the files of a version.
+// hashes returns the hashes of the files of a version.
 func hashes(v *Version) map[string]bool {
 	all := map[string]bool{}
 	for _, f := range v.Manifest.Files {
@@ -187,8 +187,9 @@ func hashes(v *Version) map[string]bool {
 	return all
 }
 
-// frees is how many bytes there are of files that nobody else has than these.
-func (m *mayGo) frees(gone []Version) (sum int64) {
+// bytesFreedBy returns how many bytes become free when these versions are evicted: the
+// files that no other version or fetch uses.
+func (m *evictable) bytesFreedBy(gone []Version) (sum int64) {
 	users := map[string]int{}
 	for _, v := range gone {
 		for hash := range hashes(&v) {
@@ -203,13 +204,13 @@ func (m *mayGo) frees(gone []Version) (sum int64) {
 // CapacityError says that a model does not fit.
 type CapacityError struct {
 	Needed, Limit, Used, Pending int64
-	Disk                         bool     // it is the disk that has no room
-	Low                          int      // Limit is this part of it, in percent, as the model is only kept while there is room; 0: all of it
-	Kept                         []string // the versions that somebody keeps, and who
-	Idle                         int64    // bytes of versions that may go, and not for this one; 0: they would not be enough
+	Disk                         bool     // the disk has no room, rather than the limit
+	Low                          int      // the low watermark in percent, if Limit is only that part; 0: Limit is all
+	Kept                         []string // the versions that stay and who keeps them, in words
+	Idle                         int64    // bytes of idle versions that are not evicted for an LRU model; 0: they are not enough
 }
 
-// maxKept is how many versions an error names.
+// maxKept is how many kept versions an error names.
 const maxKept = 5
 
 func (e *CapacityError) Error() string {
@@ -217,9 +218,9 @@ func (e *CapacityError) Error() string {
 	remedy := "raise the limit"
 	if e.Disk {
 		remedy = "choose another folder"
-		fmt.Fprintf(&b, "the model takes %s, and the disk has %s free, of which %s are promised to others that are being fetched", text(e.Needed), text(e.Limit), text(e.Pending))
+		fmt.Fprintf(&b, "the model takes %s, and the disk has %s free, of which %s are promised to others that are being fetched", bytesText(e.Needed), bytesText(e.Limit), bytesText(e.Pending))
 	} else {
-		fmt.Fprintf(&b, "the model takes %s, and of the limit of %s are %s in use and %s promised to others that are being fetched", text(e.Needed), text(e.Limit), text(e.Used), text(e.Pending))
+		fmt.Fprintf(&b, "the model takes %s, and of the limit of %s are %s in use and %s promised to others that are being fetched", bytesText(e.Needed), bytesText(e.Limit), bytesText(e.Used), bytesText(e.Pending))
 	}
 	if len(e.Kept) > 0 {
 		fmt.Fprintf(&b, "; what stays: %s", strings.Join(e.Kept[:min(maxKept, len(e.Kept))], "; "))
@@ -231,7 +232,7 @@ func (e *CapacityError) Error() string {
 		fmt.Fprintf(&b, "; that is what %d%% of it leave, beyond which no model is fetched that is only kept while there is room (retention lru)", e.Low)
 	}
 	if e.Idle > 0 {
-		fmt.Fprintf(&b, "; %s of models that nobody uses could go, and do not for a model that itself is only kept while there is room (retention lru)", text(e.Idle))
+		fmt.Fprintf(&b, "; %s of models that nobody uses could go, and do not for a model that itself is only kept while there is room (retention lru)", bytesText(e.Idle))
 	}
 	fmt.Fprintf(&b, "; remove models, or %s", remedy)
 	return b.String()

@@ -16,12 +16,12 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// sized is the content of a model of one file that takes so many bytes.
+// sized returns the content of a model with one file of that many bytes.
 func sized(name string, bytes int) map[string]string {
 	return map[string]string{"w": name + strings.Repeat(".", bytes-len(name))}
 }
 
-// usedAt puts the last use of a version, and its publication, at a time.
+// usedAt sets the last use and the publication of a version to a time.
 func usedAt(t *testing.T, s *Store, v Version, when time.Time) {
 	t.Helper()
 	for _, path := range []string{filepath.Join(s.version(v.Key), markFile), s.version(v.Key)} {
@@ -29,8 +29,8 @@ func usedAt(t *testing.T, s *Store, v Version, when time.Time) {
 	}
 }
 
-// idleSince puts a model of that many bytes into the store that was used so many hours
-// ago, and that nobody has said anything of.
+// idleSince puts a model of that many bytes into the store. It was last used that many
+// hours ago, and has no wants.
 func idleSince(t *testing.T, s *Store, name string, bytes, hours int) Version {
 	t.Helper()
 	v := put(t, s, "x://"+name, "1", sized(name, bytes))
@@ -38,7 +38,7 @@ func idleSince(t *testing.T, s *Store, name string, bytes, hours int) Version {
 	return v
 }
 
-// there are the names of the models that the store has whole.
+// there returns the names of the whole models.
 func there(t *testing.T, s *Store) (names []string) {
 	t.Helper()
 	all, err := s.Versions()
@@ -52,7 +52,8 @@ func there(t *testing.T, s *Store) (names []string) {
 	return names
 }
 
-// admit asks for room for a model of that many bytes, and gives it back.
+// admit admits a model of that many bytes, gives the fetch up, and returns the names of
+// the evicted models.
 func admit(t *testing.T, s *Store, bytes int, w Want) (evicted []string, err error) {
 	t.Helper()
 	m, _ := manifest("x://new", "1", sized("new", bytes))
@@ -67,17 +68,17 @@ func admit(t *testing.T, s *Store, bytes int, w Want) (evicted []string, err err
 	return evicted, nil
 }
 
-func TestAsManyModelsGoAsAreNeededThoseThatWereUsedLongestAgo(t *testing.T) {
+func TestOnlyLeastRecentlyUsedModelsAreEvicted(t *testing.T) {
 	for name, c := range map[string]struct {
 		bytes int
 		gone  []string
 	}{
-		"it fits beside all":                              {10, nil},
-		"what was broken off is enough":                   {20, nil},
-		"one is enough":                                   {60, []string{"third"}},
-		"the one that was used longest ago is not enough": {61, []string{"second"}},
-		"two are needed":                                  {120, []string{"third", "second"}},
-		"all have to go":                                  {200, []string{"third", "second", "first"}},
+		"it fits":                               {10, nil},
+		"the leftovers of a fetch are enough":   {20, nil},
+		"one model is enough":                   {60, []string{"third"}},
+		"the least recently used is not enough": {61, []string{"second"}},
+		"two models are needed":                 {120, []string{"third", "second"}},
+		"all models are needed":                 {200, []string{"third", "second", "first"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t, Options{Dir: t.TempDir(), Limit: 200, Retention: LRU})
@@ -97,7 +98,7 @@ func TestAsManyModelsGoAsAreNeededThoseThatWereUsedLongestAgo(t *testing.T) {
 	}
 }
 
-func TestAModelCountsAsUsedWhenAnInstanceGivesItBackAndWhenItIsAskedFor(t *testing.T) {
+func TestReleaseAndWantCountAsUse(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir(), Limit: 40, Retention: LRU})
 	a, b := idleSince(t, s, "a", 10, 4), idleSince(t, s, "b", 10, 3)
 	c, d := idleSince(t, s, "c", 10, 2), idleSince(t, s, "d", 10, 1)
@@ -112,7 +113,7 @@ func TestAModelCountsAsUsedWhenAnInstanceGivesItBackAndWhenItIsAskedFor(t *testi
 	}
 }
 
-func TestNothingGoesThatSomebodyKeepsNorWhereItWouldNotBeEnough(t *testing.T) {
+func TestKeptModelsAreNotEvictedNorOthersInVain(t *testing.T) {
 	for name, c := range map[string]struct {
 		says string
 		keep func(t *testing.T, s *Store, v Version)
@@ -120,10 +121,10 @@ func TestNothingGoesThatSomebodyKeepsNorWhereItWouldNotBeEnough(t *testing.T) {
 		"an instance uses it": {"x://old (60 bytes), in use by instance i of x", func(t *testing.T, s *Store, v Version) {
 			require.NoError(t, user(t, s, "x").Lease(v.Key, "instance i"))
 		}},
-		"somebody wants it": {"x://old (60 bytes), wanted by pool-a", func(t *testing.T, s *Store, v Version) {
+		"a holder wants it": {"x://old (60 bytes), wanted by pool-a", func(t *testing.T, s *Store, v Version) {
 			want(t, s, v, "", "pool-a", time.Time{})
 		}},
-		"somebody wants it for good, another while there is room": {"wanted by pool-a", func(t *testing.T, s *Store, v Version) {
+		"one holder keeps it, another allows eviction": {"wanted by pool-a", func(t *testing.T, s *Store, v Version) {
 			want(t, s, v, "", "pool-a", time.Time{})
 			require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Holder: "pool-b", Retention: LRU}))
 		}},
@@ -131,7 +132,7 @@ func TestNothingGoesThatSomebodyKeepsNorWhereItWouldNotBeEnough(t *testing.T) {
 			require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Retention: Keep}))
 			want(t, s, v, "", "", time.Time{}) // it is pulled again, and nothing said of it
 		}},
-		"it is being fetched anew": {"x://old (60 bytes), being fetched anew", func(t *testing.T, s *Store, v Version) {
+		"it is being fetched again": {"x://old (60 bytes), being fetched anew", func(t *testing.T, s *Store, v Version) {
 			require.NoError(t, os.Remove(filepath.Join(s.Files(v.Key), "w")))
 			m, _ := manifest("x://old", "1", sized("old", 60))
 			_, err := s.Admit(m, Want{})
@@ -160,7 +161,7 @@ func TestNothingGoesThatSomebodyKeepsNorWhereItWouldNotBeEnough(t *testing.T) {
 	}
 }
 
-func TestOnlyModelsGoOfWhichThatWasSaidWhereTheStoreKeeps(t *testing.T) {
+func TestStoreThatKeepsEvictsOnlyLRUModels(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir(), Limit: 100})
 	idleSince(t, s, "pulled", 40, 9)
 	_, err := admit(t, s, 61, Want{})
@@ -177,7 +178,7 @@ func TestOnlyModelsGoOfWhichThatWasSaidWhereTheStoreKeeps(t *testing.T) {
 	assert.Empty(t, left, "nobody wants what is gone")
 }
 
-func TestAPinIsTakenBackByWhoeverSaysSo(t *testing.T) {
+func TestDefaultRetentionTakesPinBack(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir(), Retention: LRU})
 	v := put(t, s, "x://a", "1", sized("a", 10))
 	says := func(r Retention) Retention {
@@ -195,9 +196,9 @@ func TestAPinIsTakenBackByWhoeverSaysSo(t *testing.T) {
 	assert.Equal(t, Keep, says(""))
 }
 
-// Two that are each kept only while there is room do not take each other's place again
-// and again.
-func TestAModelThatIsKeptWhileThereIsRoomTakesNobodysPlace(t *testing.T) {
+// Two models that are kept only while there is room must not evict each other again and
+// again.
+func TestLRUModelEvictsNoOther(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir(), Limit: 100, Retention: LRU})
 	cached := Want{Holder: "pool-a", Retention: LRU}
 	first := idleSince(t, s, "first", 60, 9)
@@ -216,7 +217,7 @@ func TestAModelThatIsKeptWhileThereIsRoomTakesNobodysPlace(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAFileThatAnotherModelHasFreesNoRoom(t *testing.T) {
+func TestSharedFileFreesNoRoom(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir(), Limit: 100, Retention: LRU})
 	shared := strings.Repeat("s", 50)
 	one := put(t, s, "x://one", "1", map[string]string{"s": shared, "again": shared, "own": strings.Repeat("1", 10)})
@@ -236,7 +237,7 @@ func TestAFileThatAnotherModelHasFreesNoRoom(t *testing.T) {
 	assert.Len(t, f.Have(), 1)
 }
 
-func TestADamagedModelIsFetchedAnewWhereItFitsOnce(t *testing.T) {
+func TestDamagedModelIsFetchedAgainWithRoomForOne(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir(), Limit: 100, Retention: LRU})
 	m, content := manifest("x://m", "1", sized("m", 60))
 	v := put(t, s, "x://m", "1", sized("m", 60))
@@ -261,7 +262,7 @@ func TestADamagedModelIsFetchedAnewWhereItFitsOnce(t *testing.T) {
 	assert.EqualValues(t, 90, used)
 }
 
-func TestAnEvictionThatRacesALeaseIsWonByOneOfThem(t *testing.T) {
+func TestEvictionOrLeaseWinsTheirRace(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir(), Limit: 60, Retention: LRU})
 	u := user(t, s, "x")
 	for n := range 50 {

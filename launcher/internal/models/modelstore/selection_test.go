@@ -12,10 +12,10 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// The files of a commit of a model that people have parts of.
+// parts are the files of a commit, of which the tests store selections.
 var parts = map[string]string{"config.json": "{}", "model.safetensors": "weights", "pytorch_model.bin": "pickled", "README.md": "words"}
 
-// putPart publishes a selection of the files.
+// putPart fetches and publishes a selection of the files.
 func putPart(t *testing.T, s *Store, selection modelref.Selection) Version {
 	t.Helper()
 	files := map[string]string{}
@@ -42,7 +42,7 @@ func putPart(t *testing.T, s *Store, selection modelref.Selection) Version {
 	return v
 }
 
-func TestTwoSelectionsOfOneRevisionAreTwoVersionsThatShareTheirFiles(t *testing.T) {
+func TestSelectionsOfOneRevisionAreVersionsThatShareFiles(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	safe := putPart(t, s, modelref.Selection{Include: []string{"*.json", "*.safetensors"}})
 	pickled := putPart(t, s, modelref.Selection{Exclude: []string{"*.safetensors"}})
@@ -70,7 +70,7 @@ func TestTwoSelectionsOfOneRevisionAreTwoVersionsThatShareTheirFiles(t *testing.
 	require.NoError(t, s.Verify(safe.Key))
 }
 
-func TestAHolderWantsEachSelectionForItself(t *testing.T) {
+func TestHolderWantsEachSelectionSeparately(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	for _, selection := range []modelref.Selection{{}, {Include: []string{"*.json", "*.safetensors"}}} {
 		v := putPart(t, s, selection)
@@ -84,7 +84,7 @@ func TestAHolderWantsEachSelectionForItself(t *testing.T) {
 	}
 }
 
-func TestAnEngineIsGivenBySelectionsOnlyWhatHasAllThatItNeeds(t *testing.T) {
+func TestEngineGetsOnlySelectionsWithAllItNeeds(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	tokens := putPart(t, s, modelref.Selection{Include: []string{"*.json"}})
 	var lacking *LackingError
@@ -111,7 +111,7 @@ func TestAnEngineIsGivenBySelectionsOnlyWhatHasAllThatItNeeds(t *testing.T) {
 	assert.Equal(t, whole.Key, v.Key)
 }
 
-func TestAFolderOfABucketOfWhichAllIsThereIsRead(t *testing.T) {
+func TestWholeBucketFolderOfSelectionIsServed(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	m, content := manifest("s3://m/a", "1", map[string]string{"b/config.json": "{}", "b/model.safetensors": "weights", "c/config.json": "{}"})
 	m.Selection, m.LeftOut = modelref.Selection{Exclude: []string{"c/model*", "d/*"}}, []string{"c/model.safetensors", "d/config.json"}

@@ -1,16 +1,16 @@
-// Package modelstore keeps models in a folder: each file once, by its hash, and
-// each version of a model as a folder of links to those, with a manifest that is
-// written last. One process owns the folder and changes it; others read. What the
-// store has is what is on the disk, nothing else is remembered.
+// Package modelstore keeps models in a folder. Each file is there once, under its
+// hash. Each version of a model is a folder of links to these files, with a manifest
+// that is written last. One process owns the store and changes it; other processes
+// read it. The store's state is what is on the disk and nothing else.
 //
-//	blobs/HASH                   a file; nobody writes to it any more
+//	blobs/HASH                   a file, which never changes
 //	models/KEY/files/…           the files of one version by their names, linked to blobs
-//	models/KEY/manifest.json     the mark: without it there is no such version
-//	hub/models--ORG--NAME/…      versions from the hub as its own client keeps them
-//	staging/KEY/…                what has been fetched of a version, with its manifest
-//	staging/trash-…              what is being thrown away
-//	leases/…                     who uses which version, a file for each
-//	wants/…                      who asked for which version, and by which name, a file for each
+//	models/KEY/manifest.json     the mark: without it the version does not exist
+//	hub/models--ORG--NAME/…      versions from the hub, as the hub's own client keeps them
+//	staging/KEY/…                the files fetched so far of a version, with its manifest
+//	staging/trash-…              files that are being removed
+//	leases/…                     the leases, a file for each
+//	wants/…                      the wants, a file for each
 //	lock                         held by the owner
 package modelstore
 
@@ -36,37 +36,37 @@ const (
 	stagingDir = "staging"
 	leasesDir  = "leases"
 	wantsDir   = "wants"
-	treeDir    = "tree" // in the folder of a fetch: the version before it is published
+	treeDir    = "tree" // in a staging folder: the version before it is published
 	markFile   = "manifest.json"
 	lockFile   = "lock"
 )
 
-// untouched is the modification time of each blob. Who writes to one afterwards
-// changes it, by which that is seen without reading the file.
-var untouched = time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
+// blobTime is the modification time of each blob. A later write changes that time, so
+// the store notices it without reading the file.
+var blobTime = time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Store is a folder that this process owns. Its methods may be called at any time
-// from any goroutine.
+// Store is a model store that this process owns. Its methods may be called from any
+// goroutine.
 type Store struct {
 	Reader
-	limit     int64
-	retention Retention
-	marks     Watermarks
-	lock      *os.File
-	disk      func(dir string) (size, free int64, err error)
+	limit      int64
+	retention  Retention
+	watermarks Watermarks
+	lock       *os.File
+	disk       func(dir string) (size, free int64, err error)
 
 	mu      sync.Mutex
-	pending map[*Fetch]bool // admitted, neither published nor given up
+	pending map[*Fetch]bool // admitted, and neither published nor given up
 }
 
-// Reader looks at a folder that this process need not own.
+// Reader reads a model store, which another process may own.
 type Reader struct{ dir string }
 
-// Options are those of a store.
+// Options of a Store.
 type Options struct {
 	Dir   string
-	Limit int64 // bytes that all files may take together; 0: as many as the disk has
-	// Retention is that of models of which nobody has said any; empty: Keep.
+	Limit int64 // how many bytes all files may take together; 0: all that the disk has
+	// Retention applies to models whose wants name none; empty: Keep.
 	Retention Retention
 	Marks     Watermarks
 }
@@ -78,7 +78,7 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("cannot change the model store %s: another process owns it; wait until that has ended, or choose another folder", e.Dir)
 }
 
-// Read makes a reader of a folder. A folder that is not there has no models.
+// Read makes a reader of a store. A missing folder is an empty store.
 func Read(dir string) (*Reader, error) {
 	info, err := os.Stat(dir)
 	if err == nil && !info.IsDir() {
@@ -90,9 +90,9 @@ func Read(dir string) (*Reader, error) {
 	return &Reader{dir: dir}, nil
 }
 
-// Open takes a folder, making it when it is missing, and mends what an end in the
-// middle of something has left. It does not wait: the error is a *LockedError when
-// another process owns the folder.
+// Open makes this process the owner of a store, and makes the folder if it is missing.
+// It repairs what an owner left that ended in the middle of a change. Open does not
+// wait: the error is a *LockedError when another process owns the store.
 func Open(o Options) (*Store, error) {
 	dir, err := filepath.Abs(o.Dir)
 	if err != nil {
@@ -107,15 +107,15 @@ func Open(o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{Reader: Reader{dir: dir}, limit: o.Limit, retention: o.Retention, marks: o.Marks, lock: lock, disk: disk, pending: map[*Fetch]bool{}}
-	if err := s.mend(); err != nil {
+	s := &Store{Reader: Reader{dir: dir}, limit: o.Limit, retention: o.Retention, watermarks: o.Marks, lock: lock, disk: disk, pending: map[*Fetch]bool{}}
+	if err := s.repair(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
 	return s, nil
 }
 
-// lockFolder locks the folder for as long as any process has the file open that it
-// gives.
+// lockFolder locks the store. The lock lasts for as long as any process has the
+// returned file open.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -131,11 +131,11 @@ func lockFolder(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Lock is the file by which this process owns the folder. A child that is given it
-// as an open file is an owner, too: the folder is free when both have ended.
+// Lock returns the file by which this process owns the store. A child that inherits
+// the open file is an owner too: the store is unlocked only when both have ended.
 func (s *Store) Lock() *os.File { return s.lock }
 
-// Close gives the folder free.
+// Close unlocks the store.
 func (s *Store) Close() error {
 	if err := s.lock.Close(); err != nil {
 		return fmt.Errorf("cannot unlock the model store: %w", err)
@@ -143,11 +143,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// mend finishes or undoes what an earlier owner did not come to the end of: what
-// was thrown away is gone, what the hub's layout shows is what there is, what was
-// not published waits to be, and what no version uses is gone.
-func (s *Store) mend() error {
-	for _, step := range []func() error{s.emptyTrash, s.dropOldLeases, s.dropUnmarked, s.mendHub, s.mendStaging, s.dropUnused, s.dropOldWants} {
+// repair finishes or undoes the changes that an earlier owner has not finished. It
+// empties the trash, removes records and files that nothing uses, rebuilds the hub's
+// layout, and undoes unfinished publications.
+func (s *Store) repair() error {
+	for _, step := range []func() error{s.emptyTrash, s.removeOldLeases, s.removeUnmarked, s.rebuildHub, s.repairStaging, s.removeUnusedBlobs, s.removeOldWants} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -155,9 +155,9 @@ func (s *Store) mend() error {
 	return nil
 }
 
-// mendStaging undoes publications that were not finished, and tidies up after those
-// that were.
-func (s *Store) mendStaging() error {
+// repairStaging undoes unfinished publications, and removes what finished ones have
+// left.
+func (s *Store) repairStaging() error {
 	fetches, err := os.ReadDir(filepath.Join(s.dir, stagingDir))
 	if err != nil {
 		return fmt.Errorf("cannot look for what was not published: %w", err)
@@ -166,16 +166,16 @@ func (s *Store) mendStaging() error {
 		if !f.IsDir() {
 			continue
 		}
-		if err := s.unpublish(filepath.Join(s.dir, stagingDir, f.Name())); err != nil {
+		if err := s.undoPublication(filepath.Join(s.dir, stagingDir, f.Name())); err != nil {
 			return fmt.Errorf("cannot take back what was not published: %w", err)
 		}
 	}
 	return nil
 }
 
-// unpublish leaves a file of a fetch under one name: as a blob, where a version has
-// it, else where it was fetched to.
-func (s *Store) unpublish(staging string) error {
+// undoPublication removes the second name of each fetched file that is also a blob.
+// If a version uses the blob, the blob stays; otherwise the fetched file stays.
+func (s *Store) undoPublication(staging string) error {
 	if err := os.RemoveAll(filepath.Join(staging, treeDir)); err != nil {
 		return err
 	}
@@ -193,21 +193,21 @@ func (s *Store) unpublish(staging string) error {
 		if err := unix.Lstat(fetched, &stat); err != nil {
 			return err
 		}
-		if stat.Nlink > 2 { // a version has it, too
+		if stat.Nlink > 2 { // a version uses the blob
 			spare = fetched
 		}
 		if err := os.Remove(spare); err != nil {
 			return err
 		}
 	}
-	if s.whole(filepath.Base(staging)) { // it was published
+	if s.isWhole(filepath.Base(staging)) { // the version was published
 		return os.RemoveAll(staging)
 	}
-	return dropEmpty(staging)
+	return removeIfEmpty(staging)
 }
 
-// dropEmpty removes the folder of a fetch that has brought nothing, if there is one.
-func dropEmpty(staging string) error {
+// removeIfEmpty removes a staging folder that exists and has no fetched bytes.
+func removeIfEmpty(staging string) error {
 	files, err := os.ReadDir(staging)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -218,7 +218,7 @@ func dropEmpty(staging string) error {
 	return os.RemoveAll(staging)
 }
 
-// Used is how many bytes the files of the store take, each counted once.
+// Used returns how many bytes the files of the store take. Each file counts once.
 func (r *Reader) Used() (int64, error) {
 	entries, err := os.ReadDir(filepath.Join(r.dir, blobsDir))
 	if err != nil {
@@ -240,20 +240,21 @@ func (r *Reader) Used() (int64, error) {
 
 func (r *Reader) blob(hash string) string { return filepath.Join(r.dir, blobsDir, hash) }
 
-// staging is where a version is fetched to.
+// staging returns the folder that a version is fetched into.
 func (r *Reader) staging(key string) string { return filepath.Join(r.dir, stagingDir, key) }
 
 func (r *Reader) version(key string) string { return filepath.Join(r.dir, modelsDir, key) }
 
-// Files is the folder that has the files of a version by their names.
+// Files returns the folder that has the files of a version by their names.
 func (r *Reader) Files(key string) string { return filepath.Join(r.version(key), filesDir) }
 
-// HubCache is the folder in which the hub's own client finds versions from the hub.
+// HubCache returns the folder in which the hub's own client finds versions.
 func (r *Reader) HubCache() string { return filepath.Join(r.dir, hubDir) }
 
-func text(n int64) string { return launcher.BytesText(uint64(max(0, n))) }
+func bytesText(n int64) string { return launcher.BytesText(uint64(max(0, n))) }
 
-// syncDir makes what was renamed into a folder outlive the machine.
+// syncDir writes a folder's entries to the disk, so that renames survive a crash of
+// the machine.
 func syncDir(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

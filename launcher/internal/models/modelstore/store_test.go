@@ -20,7 +20,7 @@ import (
 
 var twoFiles = map[string]string{"config.json": "{}", "sub/model.safetensors": "weights"}
 
-func TestAPublishedModelIsServedByItsNamesAndInTheHubsLayout(t *testing.T) {
+func TestPublishedModelIsServedByNamesAndInHubLayout(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	m, content := manifest("hf://org/name", "c0ffee", twoFiles)
 	m.Ref = "main"
@@ -55,7 +55,7 @@ func TestAPublishedModelIsServedByItsNamesAndInTheHubsLayout(t *testing.T) {
 	assert.Zero(t, used)
 }
 
-func TestAFileOfTwoModelsIsOnTheDiskOnceAndGoesWithTheLast(t *testing.T) {
+func TestSharedFileIsStoredOnceUntilLastModelGoes(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	one := put(t, s, "hf://org/one", "c0ffee", twoFiles)
 	two := put(t, s, "https://host/two/", "1", twoFiles)
@@ -70,7 +70,7 @@ func TestAFileOfTwoModelsIsOnTheDiskOnceAndGoesWithTheLast(t *testing.T) {
 	assert.Zero(t, used)
 }
 
-func TestWhatIsNotAsItWasPublishedIsNotServedAndIsFetchedAgain(t *testing.T) {
+func TestDamagedModelIsNotServedAndIsFetchedAgain(t *testing.T) {
 	weights := filepath.Join(filesDir, "sub/model.safetensors")
 	for name, c := range map[string]struct {
 		spoil func(t *testing.T, version string)
@@ -127,13 +127,13 @@ func TestWhatIsNotAsItWasPublishedIsNotServedAndIsFetchedAgain(t *testing.T) {
 	}
 }
 
-func TestAByteThatChangedUnseenIsFoundByReading(t *testing.T) {
+func TestVerifyFindsChangedByte(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	path := filepath.Join(s.Files(v.Key), "sub/model.safetensors")
 	require.NoError(t, os.Chmod(path, 0o644))
 	require.NoError(t, os.WriteFile(path, []byte("wEights"), 0o644))
-	require.NoError(t, os.Chtimes(path, untouched, untouched))
+	require.NoError(t, os.Chtimes(path, blobTime, blobTime))
 	got, _ := s.Version(v.Key)
 	require.NoError(t, got.Damage)
 	require.ErrorContains(t, s.Verify(v.Key), "model.safetensors has the sha256")
@@ -143,7 +143,7 @@ func TestAByteThatChangedUnseenIsFoundByReading(t *testing.T) {
 	require.NoError(t, s.Verify(v.Key))
 }
 
-func TestNamesOfCommitsThatCannotStandBesideEachOtherDoNotHarm(t *testing.T) {
+func TestConflictingRefNamesDoNoHarm(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	refs := filepath.Join(s.HubCache(), "models--org--name", "refs")
 	commits := []string{"c0ffee", "decaf", "facade"}
@@ -161,8 +161,8 @@ func TestNamesOfCommitsThatCannotStandBesideEachOtherDoNotHarm(t *testing.T) {
 	}
 }
 
-// What was fetched waits for the next try when its owner ended before it was published.
-func TestAPublicationThatWasNotFinishedCostsNothing(t *testing.T) {
+// If the owner ends before the publication, the fetched files stay for the next try.
+func TestUnfinishedPublicationCostsNothing(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Options{Dir: dir})
 	require.NoError(t, err)
@@ -187,7 +187,7 @@ func TestAPublicationThatWasNotFinishedCostsNothing(t *testing.T) {
 	require.NoError(t, s.Verify(v.Key))
 }
 
-func TestWhatIsNotPublishedWholeIsNotPublished(t *testing.T) {
+func TestIncompleteFetchIsNotPublished(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	m, content := manifest("hf://org/name", "c0ffee", twoFiles)
 	f, err := s.Admit(m, Want{})
@@ -208,7 +208,7 @@ func TestWhatIsNotPublishedWholeIsNotPublished(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-func TestBytesAreAdmittedWithAllThatArePromised(t *testing.T) {
+func TestAdmissionCountsPromisedBytes(t *testing.T) {
 	big := func(uri string, size int64) *fetchapi.Manifest {
 		return &fetchapi.Manifest{URI: uri, Revision: "1", Files: []fetchapi.File{{Path: "a", Size: size}}}
 	}
@@ -228,7 +228,7 @@ func TestBytesAreAdmittedWithAllThatArePromised(t *testing.T) {
 	require.NoError(t, one.GiveUp(false))
 	require.NoError(t, two.GiveUp(false))
 
-	// What was broken off counts, until its room is needed, and is enough.
+	// The files of an interrupted fetch stay until their room is needed and is enough.
 	small, err := s.Admit(big("https://host/three", 20), Want{})
 	require.NoError(t, err)
 	_, err = os.Lstat(one.Staging())
@@ -252,7 +252,7 @@ func TestBytesAreAdmittedWithAllThatArePromised(t *testing.T) {
 	assert.True(t, full.Disk)
 }
 
-func TestWhatWasFetchedOfAModelIsListedAndCanBeRemoved(t *testing.T) {
+func TestPartialModelIsListedAndCanBeRemoved(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	m, content := manifest("hf://org/name", "c0ffee", twoFiles)
 	f, err := s.Admit(m, Want{})
@@ -290,7 +290,7 @@ func user(t *testing.T, s *Store, name string) *User {
 	return u
 }
 
-func TestARemovalWaitsForLeasesAndSaysWhoHasThem(t *testing.T) {
+func TestRemovalIsRefusedAndNamesLeaseHolders(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	u := user(t, s, "the launcher of /x")
@@ -308,7 +308,7 @@ func TestARemovalWaitsForLeasesAndSaysWhoHasThem(t *testing.T) {
 	require.ErrorAs(t, u.Lease(v.Key, "instance a"), &none)
 }
 
-func TestALeaseOutlivesItsLauncherAndNotTheMachine(t *testing.T) {
+func TestLeaseOutlivesItsLauncherButNotTheMachine(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Options{Dir: dir})
 	require.NoError(t, err)
@@ -343,7 +343,7 @@ func TestALeaseOutlivesItsLauncherAndNotTheMachine(t *testing.T) {
 	require.NoError(t, s.Close())
 }
 
-func TestARemovalThatRacesALeaseIsWonByOneOfThem(t *testing.T) {
+func TestRemovalOrLeaseWinsTheirRace(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	u := user(t, s, "x")
 	for range 50 {
@@ -362,7 +362,7 @@ func TestARemovalThatRacesALeaseIsWonByOneOfThem(t *testing.T) {
 	}
 }
 
-func TestAModelThatIsRemovedWhileItIsLookedAtIsNotTakenForDamaged(t *testing.T) {
+func TestModelRemovedDuringLookIsNotDamaged(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	var looks sync.WaitGroup
 	over := make(chan struct{})
@@ -388,7 +388,7 @@ func TestAModelThatIsRemovedWhileItIsLookedAtIsNotTakenForDamaged(t *testing.T) 
 	looks.Wait()
 }
 
-func TestAnEngineIsGivenTheVersionThatItsArgumentsMean(t *testing.T) {
+func TestEngineGetsVersionItsArgumentsMean(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	put(t, s, "hf://org/old", "1111", twoFiles)
 	mark := func(v Version, ref string) Version {
@@ -408,17 +408,17 @@ func TestAnEngineIsGivenTheVersionThatItsArgumentsMean(t *testing.T) {
 	mark(put(t, s, "hf://org/tagged", "dddd", twoFiles), "v2")
 	web := put(t, s, "https://host/m@1", "etag", twoFiles)
 	for name, c := range map[string]struct{ model, revision, key, says string }{
-		"its main branch where none is named":  {"org/name", "", second.Key, ""},
-		"by address":                           {"hf://org/name", "", second.Key, ""},
-		"an earlier commit":                    {"org/name", "aaaa", first.Key, ""},
-		"a tag":                                {"org/name@v2", "", tagged.Key, ""},
-		"a tag of an address":                  {"hf://org/name@v2", "", tagged.Key, ""},
-		"by its id":                            {tagged.Key, "", tagged.Key, ""},
-		"an address without branches":          {"https://host/m@1", "", web.Key, ""},
-		"a revision that is not there":         {"org/name", "v9", "", "the store has org/name in the revisions cccc, bbbb, aaaa, and not in v9"},
-		"no main branch there":                 {"org/tagged", "", "", "in the revisions dddd, and not in main"},
-		"a model that is not there":            {"org/nam", "", "", "no model"},
-		"a name that is the beginning of one ": {"org", "", "", "no model"},
+		"a name without revision means main":     {"org/name", "", second.Key, ""},
+		"an address without revision means main": {"hf://org/name", "", second.Key, ""},
+		"an earlier commit":                      {"org/name", "aaaa", first.Key, ""},
+		"a tag":                                  {"org/name@v2", "", tagged.Key, ""},
+		"a tag of an address":                    {"hf://org/name@v2", "", tagged.Key, ""},
+		"an id":                                  {tagged.Key, "", tagged.Key, ""},
+		"an address without branches":            {"https://host/m@1", "", web.Key, ""},
+		"a revision that is not there":           {"org/name", "v9", "", "the store has org/name in the revisions cccc, bbbb, aaaa, and not in v9"},
+		"a model without its main branch":        {"org/tagged", "", "", "in the revisions dddd, and not in main"},
+		"a model that is not there":              {"org/nam", "", "", "no model"},
+		"the beginning of a name":                {"org", "", "", "no model"},
 	} {
 		v, err := s.Wanted(c.model, c.revision)
 		if c.says != "" {
@@ -438,7 +438,7 @@ func TestAnEngineIsGivenTheVersionThatItsArgumentsMean(t *testing.T) {
 	assert.ErrorContains(t, err, "config.json is missing; pull it again")
 }
 
-func TestAFolderOfABucketIsNeitherItsNeighbourNorTheOneAboveIt(t *testing.T) {
+func TestBucketFolderIsNotItsNeighbourOrParent(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	put(t, s, "s3://m/a", "1", map[string]string{"config.json": "{}", "b/config.json": "{}", "b/c/config.json": "{}", "bc/config.json": "{}", "b 1%/config.json": "{}"})
 	put(t, s, "s3://m/a/own", "1", map[string]string{"config.json": "{}"})
@@ -473,7 +473,7 @@ func TestAFolderOfABucketIsNeitherItsNeighbourNorTheOneAboveIt(t *testing.T) {
 	require.ErrorAs(t, err, &notWhole)
 }
 
-func TestAModelIsFoundByWhatPeopleCallIt(t *testing.T) {
+func TestModelIsFoundByNameAddressAndID(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	old := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	_, err := s.Find("org/nam")
@@ -491,7 +491,7 @@ func TestAModelIsFoundByWhatPeopleCallIt(t *testing.T) {
 	assert.Equal(t, old.Key, v.Key)
 }
 
-func TestOneProcessOwnsTheFolderAndOthersRead(t *testing.T) {
+func TestOneProcessOwnsTheStoreAndOthersRead(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, Options{Dir: dir})
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
@@ -515,8 +515,8 @@ func TestOneProcessOwnsTheFolderAndOthersRead(t *testing.T) {
 	require.ErrorContains(t, err, "not a folder")
 }
 
-// A model is there whole or not at all, wherever its owner is killed.
-func TestAKilledOwnerLeavesNoHalfModelAndNothingElse(t *testing.T) {
+// A model is there whole or not at all, at whatever moment its owner is killed.
+func TestKilledOwnerLeavesNoHalfModel(t *testing.T) {
 	dir := t.TempDir()
 	m, _ := manifest("hf://org/name", "c0ffee", childFiles())
 	for n := range 25 {

@@ -23,24 +23,23 @@ import (
 type Version struct {
 	Key       string            `json:"id"`
 	Manifest  fetchapi.Manifest `json:"manifest"`
-	Published time.Time         `json:"published"` // since when it is there
-	LastUse   time.Time         `json:"last_use"`  // when a lease on it was taken or given back last, or it was asked for; else when it came
+	Published time.Time         `json:"published"` // when it was published; of a partial version: when its fetch last made a file
+	LastUse   time.Time         `json:"last_use"`  // the last lease, release, want or publication
 	Damage    error             `json:"-"`         // why it is not served; nil: it is whole
 	Wants     []Want            `json:"-"`         // the oldest first
-	Sub       string            `json:"-"`         // of Wanted: the folder of the version that is meant; empty: all of it
+	Sub       string            `json:"-"`         // set by Wanted: the folder that is meant; empty: the whole version
 
-	moved bool // the name by which it was fetched is wanted of another version
+	nameMoved bool // the ref by which it was fetched means another version now
 }
 
-// PartialError is the damage of a version that was not fetched to its end.
+// PartialError is the damage of a version that is not fetched completely.
 type PartialError struct{ Fetched, Bytes int64 }
 
 func (e *PartialError) Error() string {
-	return fmt.Sprintf("%s of %s are fetched; a pull goes on from there", text(e.Fetched), text(e.Bytes))
+	return fmt.Sprintf("%s of %s are fetched; a pull goes on from there", bytesText(e.Fetched), bytesText(e.Bytes))
 }
 
-// Versions lists what there is, the oldest first. A folder without its mark is no
-// version.
+// Versions lists the published and the partial versions, the oldest first.
 func (r *Reader) Versions() ([]Version, error) { return r.versions(modelsDir, stagingDir) }
 
 func (r *Reader) versions(dirs ...string) ([]Version, error) {
@@ -65,9 +64,9 @@ func (r *Reader) versions(dirs ...string) ([]Version, error) {
 				switch {
 				case w.Key == key:
 					v.Wants = append(v.Wants, w)
-					v.used(w.Since)
+					v.noteUse(w.Since)
 				case w.URI == v.Manifest.URI && w.Ref == v.Manifest.Ref && w.SameSelection(v.Manifest.Selection):
-					v.moved = true // unless somebody wants this, too, by that name
+					v.nameMoved = true // a want of this version by the same ref still counts, see Refs
 				}
 			}
 			all = append(all, v)
@@ -79,30 +78,30 @@ func (r *Reader) versions(dirs ...string) ([]Version, error) {
 	return all, nil
 }
 
-// Version gives a version by its key, without its wants. It is to be served when its damage is nil:
-// each file is there, with its size, and was not written to.
+// Version returns a version by its key, without its wants. A version without damage
+// may be served: each file is there, has its size, and was not written to.
 func (r *Reader) Version(key string) (v Version, found bool) {
 	mark := filepath.Join(r.version(key), markFile)
 	info, err := os.Lstat(mark)
 	if err != nil || !info.Mode().IsRegular() {
-		return r.partial(key)
+		return r.partialVersion(key)
 	}
-	v = r.marked(key, info)
+	v = r.versionWithMark(key, info)
 	if v.Damage != nil {
-		if now, err := os.Lstat(mark); err != nil || !os.SameFile(info, now) { // it was removed, or mended, while it was looked at
+		if now, err := os.Lstat(mark); err != nil || !os.SameFile(info, now) { // the version was removed or published again meanwhile
 			return r.Version(key)
 		}
 	}
 	return v, true
 }
 
-// marked gives a version that has a mark.
-func (r *Reader) marked(key string, mark fs.FileInfo) (v Version) {
+// versionWithMark returns a version that has a mark.
+func (r *Reader) versionWithMark(key string, mark fs.FileInfo) (v Version) {
 	v.Key = key
 	v.Published = mark.ModTime().UTC()
-	v.used(v.Published)
+	v.noteUse(v.Published)
 	if folder, err := os.Stat(r.version(key)); err == nil {
-		v.used(folder.ModTime().UTC()) // see User.use
+		v.noteUse(folder.ModTime().UTC()) // see User.use
 	}
 	text, err := os.ReadFile(filepath.Join(r.version(key), markFile))
 	if err != nil {
@@ -113,28 +112,28 @@ func (r *Reader) marked(key string, mark fs.FileInfo) (v Version) {
 		v.Damage = fmt.Errorf("its manifest is damaged: %w", err)
 		return v
 	}
-	v.Damage = r.damage(key, &v.Manifest)
+	v.Damage = r.findDamage(key, &v.Manifest)
 	return v
 }
 
-// whole says whether a version is to be served.
-func (r *Reader) whole(key string) bool {
+// isWhole reports whether a version may be served.
+func (r *Reader) isWhole(key string) bool {
 	if _, err := os.Lstat(filepath.Join(r.version(key), markFile)); err != nil {
-		return false // and what was fetched of it need not be counted
+		return false // without counting the bytes that were fetched
 	}
 	v, ok := r.Version(key)
 	return ok && v.Damage == nil
 }
 
-// used notes that a version was used then.
-func (v *Version) used(when time.Time) {
+// noteUse records that a version was used at a time.
+func (v *Version) noteUse(when time.Time) {
 	if when.After(v.LastUse) {
 		v.LastUse = when
 	}
 }
 
-// partial gives a version as far as it was fetched.
-func (r *Reader) partial(key string) (v Version, found bool) {
+// partialVersion returns a version that is not fetched completely.
+func (r *Reader) partialVersion(key string) (v Version, found bool) {
 	staging := r.staging(key)
 	mark, err := os.ReadFile(filepath.Join(staging, markFile))
 	if err != nil || json.Unmarshal(mark, &v.Manifest) != nil || v.Manifest.Check() != nil || v.Manifest.Key() != key {
@@ -153,9 +152,9 @@ func (r *Reader) partial(key string) (v Version, found bool) {
 	return v, true
 }
 
-// damage says what is wrong with the files of a version, as far as that can be seen
-// without reading them.
-func (r *Reader) damage(key string, m *fetchapi.Manifest) error {
+// findDamage returns what is wrong with the files of a version. It does not read
+// them.
+func (r *Reader) findDamage(key string, m *fetchapi.Manifest) error {
 	if err := m.Check(); err != nil {
 		return err
 	}
@@ -173,7 +172,7 @@ func (r *Reader) damage(key string, m *fetchapi.Manifest) error {
 	return nil
 }
 
-// checkFile sees that a file is as it was published, without reading it.
+// checkFile checks, without reading the file, that it is as it was published.
 func checkFile(path string, size int64) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -185,15 +184,15 @@ func checkFile(path string, size int64) error {
 		return errors.New("is not a file any more")
 	case info.Size() != size:
 		return fmt.Errorf("has %d bytes and should have %d", info.Size(), size)
-	case !info.ModTime().Equal(untouched):
+	case !info.ModTime().Equal(blobTime):
 		return errors.New("was written to")
 	}
 	return nil
 }
 
-// Verify reads every file of a version and says which are not what they should be.
-// Where this process may, it has the disk say so, too: the file counts as written to
-// from then on, so that the version is not served and the file is fetched again.
+// Verify reads every file of a version, and returns an error that names the damaged
+// ones. If this process may, it also changes the modification time of a damaged file.
+// Then the version is not served any more, and a pull fetches the file again.
 func (r *Reader) Verify(key string) error {
 	v, ok := r.Version(key)
 	if !ok {
@@ -210,7 +209,7 @@ func (r *Reader) Verify(key string) error {
 			wrong = append(wrong, fmt.Errorf("cannot read its file %s: %w", f.Path, err))
 		case hash != f.SHA256:
 			now := time.Now()
-			_ = os.Chtimes(filepath.Join(r.Files(key), f.Path), now, now) // a user who may only read is told all the same
+			_ = os.Chtimes(filepath.Join(r.Files(key), f.Path), now, now) // fails for a process that may only read
 			wrong = append(wrong, fmt.Errorf("its file %s has the sha256 %s and should have %s", f.Path, hash, f.SHA256))
 		}
 	}
@@ -230,9 +229,9 @@ func hashFile(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Find gives the version that a person means: by its key or the first eight or more
-// characters of that, or by its address with the revision or, where there is only
-// one version, without.
+// Find returns the version that a person means. name is its key, at least the first
+// eight characters of its key, or its address. The address needs the revision only
+// when the store has several versions of the model.
 func (r *Reader) Find(name string) (Version, error) {
 	all, err := r.Versions()
 	if err != nil {
@@ -240,7 +239,7 @@ func (r *Reader) Find(name string) (Version, error) {
 	}
 	var found []Version
 	for _, v := range all {
-		if v.named(name) {
+		if v.hasName(name) {
 			found = append(found, v)
 		}
 	}
@@ -264,7 +263,7 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("there is no model %q in %s; launcher models lists what there is", e.Name, e.Dir)
 }
 
-func (v *Version) named(name string) bool {
+func (v *Version) hasName(name string) bool {
 	const enough = 8
 	if v.Key == name || len(name) >= enough && strings.HasPrefix(v.Key, name) {
 		return true

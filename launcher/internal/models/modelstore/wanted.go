@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// NotWholeError says that a version cannot be used: it is partial or damaged.
+// NotWholeError says that a version is partial or damaged, so it cannot be used.
 type NotWholeError struct{ Version Version }
 
 func (e *NotWholeError) Error() string {
@@ -21,8 +21,7 @@ func (e *NotWholeError) Error() string {
 
 func (e *NotWholeError) Unwrap() error { return e.Version.Damage }
 
-// OtherRevisionsError says that the store has the model, and not in the revision
-// that is wanted.
+// OtherRevisionsError says that the store has the model only in other revisions.
 type OtherRevisionsError struct {
 	Model, Revision string
 	There           []string
@@ -32,11 +31,11 @@ func (e *OtherRevisionsError) Error() string {
 	return fmt.Sprintf("the store has %s in the revisions %s, and not in %s", e.Model, strings.Join(e.There, ", "), e.Revision)
 }
 
-// LackingError says that the store has the model only in selections of its files, and
-// which files these lack.
+// LackingError says that the store has the model only in selections that lack files
+// which an engine may need.
 type LackingError struct {
 	Model string
-	There map[string][]string // what is left out that an engine may need, by the ids of the versions
+	There map[string][]string // the missing files, by the id of the version
 }
 
 func (e *LackingError) Error() string {
@@ -52,13 +51,16 @@ func (e *LackingError) Error() string {
 	return fmt.Sprintf("the store has %s only in selections of its files, without what an engine may need: %s; pull it without --include and --exclude, or name the id", e.Model, strings.Join(all, "; "))
 }
 
-// Wanted gives the version that an engine is to serve: model is an address or the
-// name of a model of the hub, with or without @revision, or the id of a version.
-// Where several versions bear the name, as those that a branch once was, it is the
-// newest that is whole. The folder of a bucket that is not there itself is found in
-// one above it. A selection of the files that leaves out what an engine may need is
-// given by its id alone. The error is a *NotFoundError, an *OtherRevisionsError, a
-// *NotWholeError or a *LackingError.
+// Wanted returns the version that an engine has to serve. model is an address, the name
+// of a model of the hub, or the id of a version; the first two may end in @revision.
+//
+// Several versions may have that name, such as all that a branch once meant. Of those
+// that are whole, Wanted returns the one that was wanted last by it. If the store
+// lacks the folder of a bucket, Wanted looks for it in versions of the folders above. It
+// returns a selection that lacks files which an engine may need only for its id.
+//
+// The error is a *NotFoundError, an *OtherRevisionsError, a *NotWholeError or a
+// *LackingError.
 func (r *Reader) Wanted(model, revision string) (Version, error) {
 	all, err := r.Versions()
 	if err != nil {
@@ -87,11 +89,11 @@ func (v *Version) hasFolder(name string) bool {
 	return slices.ContainsFunc(v.Manifest.Files, func(f fetchapi.File) bool { return strings.HasPrefix(f.Path, name+"/") })
 }
 
-// wanted gives the version whose own name or id is meant, and that has a folder; empty:
-// whichever.
+// wanted returns the version that has the name or the id, and that has the folder. An
+// empty folder means the whole version.
 func (r *Reader) wanted(all []Version, name modelref.Name, folder string) (Version, error) {
 	var newest *Version
-	var named time.Time // when the newest was asked for by that name
+	var named time.Time // when the newest was last wanted by that name
 	var others []string
 	var notWhole *NotWholeError
 	lacking := &LackingError{Model: name.Model, There: map[string][]string{}}
@@ -135,13 +137,13 @@ func (r *Reader) wanted(all []Version, name modelref.Name, folder string) (Versi
 	return Version{}, &NotFoundError{Dir: r.dir, Name: modelref.Address(name.Model)}
 }
 
-// ref is the version by all that names may call it.
+// ref returns the id, the address, the revision and the refs of the version.
 func (v *Version) ref() modelref.Version {
 	return modelref.Version{ID: v.Key, URI: v.Manifest.URI, Revision: v.Manifest.Revision, Refs: slices.Collect(maps.Keys(v.Refs()))}
 }
 
-// since is when the version was last asked for by a revision, or by none; else when
-// it came.
+// since returns when the version was last wanted by a revision. An empty revision means
+// the main branch. Without such a want, since returns when the version was published.
 func (v *Version) since(revision string) time.Time {
 	if revision == "" {
 		revision = modelref.MainBranch

@@ -17,50 +17,53 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// Want says that a version was asked for: by which name, and by whom. One with a
-// holder keeps the version from being removed by others. Of each holder, address and
-// name there is one: a branch that has moved means the version that it was asked for
-// last. Two selections of the files are wanted each for itself.
+// Want says who wants a version, and by which name. A want with a holder keeps others
+// from removing the version.
+//
+// There is one want for each holder, address, ref and selection. So a branch that has
+// moved means the version that was wanted by it last.
 type Want struct {
-	Key                string    `json:"id"`  // of the version
-	URI                string    `json:"uri"` // of the source, without the revision
-	modelref.Selection           // of its files
+	Key                string    `json:"id"`  // the version's key
+	URI                string    `json:"uri"` // the source's address, without the revision
+	modelref.Selection           // which of the model's files the version has
 	Ref                string    `json:"ref,omitempty"`    // such as a branch; empty: none was named
-	Holder             string    `json:"holder,omitempty"` // empty: a person, who holds nothing
+	Holder             string    `json:"holder,omitempty"` // empty: a person, who does not keep the version
 	Since              time.Time `json:"since"`
 
-	// Retention is Keep or LRU. Empty: as was said before, else Keep for a holder, and
-	// for a person that of the store.
+	// Retention is Keep or LRU. If it is empty, the retention named before counts. If
+	// none was named, a holder means Keep, and for a person the store's retention
+	// counts.
 	Retention Retention `json:"retention,omitempty"`
 
-	// Warm: it is to be in main memory before somebody asks for it.
+	// Warm says that the version has to be in main memory before a request needs it.
 	Warm bool `json:"warm,omitempty"`
 
-	// Private: whoever has the version served shows a right of his own to its source.
+	// Private says that each caller who has the version served must show a right of
+	// their own to its source.
 	Private bool `json:"private,omitempty"`
 
 	path string
 }
 
-// Want notes that a version was asked for, which need not be there yet.
+// Want records that a version is wanted. The store need not have the version yet.
 func (s *Store) Want(w Want) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.want(w)
 }
 
-// WantThere is Want for a version that is there whole, or on its way; otherwise nothing is
-// noted, and there is false.
+// WantThere records a want if the version is whole or being fetched. Otherwise it
+// records nothing and returns false.
 func (s *Store) WantThere(w Want) (there bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if there = s.fetching(w.Key) != nil || s.whole(w.Key); !there {
+	if there = s.fetching(w.Key) != nil || s.isWhole(w.Key); !there {
 		return false, nil
 	}
 	return true, s.want(w)
 }
 
-// want is Want with the lock held.
+// want does what Want does. The caller holds the lock.
 func (s *Store) want(w Want) error {
 	if err := fetchapi.CheckRef(w.Ref); err != nil {
 		return err
@@ -69,18 +72,19 @@ func (s *Store) want(w Want) error {
 	if err != nil {
 		return err
 	}
-	for _, before := range all { // a clock may have been ahead
+	for _, before := range all { // the clock may have been ahead before
 		if before.URI == w.URI && before.Ref == w.Ref && !w.Since.After(before.Since) {
 			w.Since = before.Since.Add(time.Microsecond)
 		}
 	}
-	before, _ := readWant(s.wantFile(&w)) // nothing, where nothing was said
-	w.Retention = w.Retention.after(before.Retention)
-	return s.note(w)
+	before, _ := readWant(s.wantFile(&w)) // an empty want if there was none
+	w.Retention = w.Retention.replacing(before.Retention)
+	return s.writeWant(w)
 }
 
-// after is what is said of a version now, where before was said.
-func (r Retention) after(before Retention) Retention {
+// replacing returns the retention of a want that replaces one with the retention
+// before.
+func (r Retention) replacing(before Retention) Retention {
 	switch r {
 	case "":
 		return before
@@ -91,7 +95,7 @@ func (r Retention) after(before Retention) Retention {
 	}
 }
 
-// wantFile is the one of a want.
+// wantFile returns the path of a want's file.
 func (r *Reader) wantFile(w *Want) string {
 	name := w.Holder + "\x00" + w.URI + "\x00" + w.Ref
 	if !w.All() {
@@ -101,8 +105,8 @@ func (r *Reader) wantFile(w *Want) string {
 	return filepath.Join(r.dir, wantsDir, hex.EncodeToString(sum[:16]))
 }
 
-// note writes a want in place of what was noted before. The lock is held.
-func (s *Store) note(w Want) error {
+// writeWant writes a want, in place of an earlier one. The caller holds the lock.
+func (s *Store) writeWant(w Want) error {
 	text, err := json.Marshal(w)
 	if err == nil {
 		err = writeSynced(filepath.Join(s.dir, wantsDir, newRecord), text)
@@ -116,35 +120,36 @@ func (s *Store) note(w Want) error {
 	if err != nil {
 		return fmt.Errorf("cannot note who wants the model %s: %w", w.URI, err)
 	}
-	return s.mendHubFor(w.URI) // which shows versions by the names that they were asked for
+	return s.rebuildHubFor(w.URI) // the hub's layout shows versions by the refs of their wants
 }
 
-// Amend notes what a holder says now of a version that it has whole by a name, where its
-// manifest is as it should be and who may read it is said as before; otherwise nothing is
-// noted, and there is false. Since when it wants the version stays as it was: a name means
-// the version that was asked for by it last, and nobody has asked for this one. Of several,
-// as of two branches, now.Ref says which is meant.
+// Amend updates the retention and warmth of a holder's want, if the holder has a whole
+// version by that name. It records nothing and returns false if there is no such want,
+// if now.Private differs from the want's, or if check refuses the manifest.
+//
+// The time of the want stays: otherwise the name could mean another version afterwards.
+// If the holder wants the version by several refs, now.Ref says which one is meant.
 func (s *Store) Amend(name modelref.Name, now Want, check func(*fetchapi.Manifest) error) (v Version, there bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, w, there := s.held(name, &now)
+	v, w, there := s.findHeld(name, &now)
 	if !there || w.Private != now.Private || check(&v.Manifest) != nil {
 		return Version{}, false, nil
 	}
-	w.Retention, w.Warm = now.Retention.after(w.Retention), now.Warm
-	return v, true, s.note(w)
+	w.Retention, w.Warm = now.Retention.replacing(w.Retention), now.Warm
+	return v, true, s.writeWant(w)
 }
 
-// held gives the version that a holder has whole by a name, and what it wanted of it.
-func (r *Reader) held(name modelref.Name, now *Want) (Version, Want, bool) {
-	all, _ := r.Versions() // without them nobody has any
+// findHeld returns a whole version that a holder wants by a name, and that want.
+func (r *Reader) findHeld(name modelref.Name, now *Want) (Version, Want, bool) {
+	all, _ := r.Versions() // after an error, no version is found
 	for _, v := range slices.Backward(all) {
 		asked, ours := name.Of(v.Manifest.URI)
 		if v.Damage != nil || !ours || !v.ref().Is(asked) {
 			continue
 		}
 		for _, w := range v.Wants {
-			if w.Holder == now.Holder && now.Holder != "" && w.SameSelection(now.Selection) && (w.Ref == now.Ref || now.Ref == "" && w.by(asked, &v)) {
+			if w.Holder == now.Holder && now.Holder != "" && w.SameSelection(now.Selection) && (w.Ref == now.Ref || now.Ref == "" && w.isNamed(asked, &v)) {
 				return v, w, true
 			}
 		}
@@ -152,8 +157,8 @@ func (r *Reader) held(name modelref.Name, now *Want) (Version, Want, bool) {
 	return Version{}, Want{}, false
 }
 
-// by says that a version is wanted by a revision, or by none.
-func (w *Want) by(revision string, v *Version) bool {
+// isNamed reports whether a version is wanted by a revision, which may be empty.
+func (w *Want) isNamed(revision string, v *Version) bool {
 	named := modelref.Version{Revision: v.Manifest.Revision}
 	if w.Ref != "" {
 		named.Refs = []string{w.Ref}
@@ -161,7 +166,7 @@ func (w *Want) by(revision string, v *Version) bool {
 	return named.Is(revision)
 }
 
-// Unwant drops what a holder wanted of a version. The version stays.
+// Unwant drops a holder's wants of a version. The version stays.
 func (s *Store) Unwant(key, holder string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,10 +175,10 @@ func (s *Store) Unwant(key, holder string) error {
 		return err
 	}
 	theirs := slices.DeleteFunc(all, func(w Want) bool { return w.Key != key || w.Holder != holder })
-	return errors.Join(s.dropWants(theirs), s.mendHub())
+	return errors.Join(s.removeWants(theirs), s.rebuildHub())
 }
 
-// wants lists all, the oldest first.
+// wants lists all wants, the oldest first.
 func (r *Reader) wants() ([]Want, error) {
 	files, err := os.ReadDir(filepath.Join(r.dir, wantsDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -186,7 +191,7 @@ func (r *Reader) wants() ([]Want, error) {
 		}
 		w, err := readWant(filepath.Join(r.dir, wantsDir, f.Name()))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // dropped meanwhile
+			continue // the want was dropped meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read who wants a model: %w", err)
@@ -198,12 +203,12 @@ func (r *Reader) wants() ([]Want, error) {
 }
 
 func readWant(path string) (Want, error) {
-	w, err := readRecord[Want](path) // a damaged one is of no version
+	w, err := readRecord[Want](path) // a damaged want names no version
 	w.path = path
 	return w, err
 }
 
-// retention is what a want says of its version; empty: that of the store counts.
+// retention returns the retention of a want; empty: the store's retention counts.
 func (w *Want) retention() Retention {
 	if (w.Retention == "" || w.Retention == Default) && w.Holder != "" {
 		return Keep
@@ -211,11 +216,12 @@ func (w *Want) retention() Retention {
 	return w.Retention
 }
 
-// evicts says that versions may go to make room for what is wanted. For what a holder
-// wants only while there is room none does.
-func (w *Want) evicts() bool { return w.Holder == "" || w.retention() == Keep }
+// mayEvict reports whether versions may be evicted to make room for the wanted one. They
+// may not for a version that its holder wants only while there is room.
+func (w *Want) mayEvict() bool { return w.Holder == "" || w.retention() == Keep }
 
-// Retention is what those who want a version say of it together; empty: nothing.
+// Retention returns the retention that follows from all wants of a version; empty: the
+// store's retention counts.
 func (v *Version) Retention() Retention {
 	all := map[Retention]bool{}
 	for _, w := range v.Wants {
@@ -231,20 +237,20 @@ func (v *Version) Retention() Retention {
 	}
 }
 
-// LRUBy are those who want a version only while there is room, sorted.
+// LRUBy returns the holders that want a version only while there is room, sorted.
 func (v *Version) LRUBy() []string {
 	return v.holders(func(w Want) bool { return w.retention() == LRU })
 }
 
-// WantedBy are those who hold a version, sorted.
+// WantedBy returns the holders that want a version, sorted.
 func (v *Version) WantedBy() []string {
 	return v.holders(func(w Want) bool { return w.retention() != "" })
 }
 
-// WarmBy are those who want a version in main memory, sorted.
+// WarmBy returns the holders that want a version in main memory, sorted.
 func (v *Version) WarmBy() []string { return v.holders(func(w Want) bool { return w.Warm }) }
 
-// PrivateBy are the holders who say that a version is private, sorted.
+// PrivateBy returns the holders whose wants say that a version is private, sorted.
 func (v *Version) PrivateBy() []string { return v.holders(func(w Want) bool { return w.Private }) }
 
 func (v *Version) holders(which func(Want) bool) []string {
@@ -258,21 +264,20 @@ func (v *Version) holders(which func(Want) bool) []string {
 	return slices.Compact(holders)
 }
 
-// Warm says that somebody wants a version in main memory.
+// Warm reports whether a want asks for the version in main memory.
 func (v *Version) Warm() bool {
 	return slices.ContainsFunc(v.Wants, func(w Want) bool { return w.Warm })
 }
 
-// Private says that whoever has a version served has to show a right of his own to its
-// source: all who want it say so.
+// Private reports whether a version is private: it has wants, and all of them say so.
 func (v *Version) Private() bool {
 	return len(v.Wants) > 0 && !slices.ContainsFunc(v.Wants, func(w Want) bool { return !w.Private })
 }
 
-// Refs are the names by which a version was asked for, and when it was by each.
+// Refs returns the refs by which a version is wanted, each with the time of its want.
 func (v *Version) Refs() map[string]time.Time {
 	refs := map[string]time.Time{}
-	if !v.moved {
+	if !v.nameMoved {
 		refs[v.Manifest.Ref] = v.Published
 	}
 	for _, w := range v.Wants {
@@ -282,7 +287,7 @@ func (v *Version) Refs() map[string]time.Time {
 	return refs
 }
 
-func (s *Store) dropWants(these []Want) error {
+func (s *Store) removeWants(these []Want) error {
 	for _, w := range these {
 		if err := os.RemoveAll(w.path); err != nil {
 			return fmt.Errorf("cannot note that the model %s is not wanted any more: %w", w.URI, err)
@@ -291,13 +296,13 @@ func (s *Store) dropWants(these []Want) error {
 	return nil
 }
 
-// dropOldWants drops those of versions of which there is nothing.
-func (s *Store) dropOldWants() error {
+// removeOldWants removes the wants of versions that do not exist.
+func (s *Store) removeOldWants() error {
 	all, err := s.wants()
 	if err != nil {
 		return err
 	}
-	return s.dropWants(slices.DeleteFunc(all, func(w Want) bool {
+	return s.removeWants(slices.DeleteFunc(all, func(w Want) bool {
 		_, there := s.Version(w.Key)
 		return there
 	}))

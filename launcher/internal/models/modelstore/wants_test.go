@@ -13,7 +13,7 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// want notes that somebody asked for a version.
+// want records a want of a version.
 func want(t *testing.T, s *Store, v Version, ref, holder string, since time.Time) {
 	t.Helper()
 	require.NoError(t, s.Want(Want{Key: v.Key, URI: v.Manifest.URI, Ref: ref, Holder: holder, Since: since}))
@@ -31,7 +31,7 @@ func wantedBy(t *testing.T, s *Store, key string) []string {
 	return nil
 }
 
-func TestAVersionIsRemovedWhenTheLastOfThoseWhoWantItIsGone(t *testing.T) {
+func TestVersionIsRemovedWithItsLastHolder(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	want(t, s, v, "", "b", time.Now())
@@ -52,7 +52,7 @@ func TestAVersionIsRemovedWhenTheLastOfThoseWhoWantItIsGone(t *testing.T) {
 	assert.Empty(t, left)
 }
 
-func TestAHolderWhoMayNotHaveAVersionWantsItNoMoreAndTheVersionStays(t *testing.T) {
+func TestUnwantKeepsTheVersion(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	want(t, s, v, "", "a", time.Now())
@@ -64,7 +64,7 @@ func TestAHolderWhoMayNotHaveAVersionWantsItNoMoreAndTheVersionStays(t *testing.
 	require.NoError(t, s.Verify(v.Key))
 }
 
-func TestAVersionThatAPersonPulledStaysWhenItsHoldersAreGone(t *testing.T) {
+func TestVersionPulledByPersonOutlivesItsHolders(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	want(t, s, v, "main", "", time.Now())
@@ -75,7 +75,7 @@ func TestAVersionThatAPersonPulledStaysWhenItsHoldersAreGone(t *testing.T) {
 	assert.NoDirExists(t, s.version(v.Key))
 }
 
-func TestALeaseKeepsAVersionFromItsLastHolderToo(t *testing.T) {
+func TestLeaseKeepsVersionFromItsLastHolderToo(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	want(t, s, v, "main", "a", time.Now())
@@ -85,7 +85,7 @@ func TestALeaseKeepsAVersionFromItsLastHolderToo(t *testing.T) {
 	assert.Equal(t, []string{"a"}, wantedBy(t, s, v.Key), "it is wanted until it is gone")
 }
 
-func TestABranchMeansTheVersionThatItWasAskedForLast(t *testing.T) {
+func TestBranchMeansItsLastWantedVersion(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	now := time.Now()
 	first := putRef(t, s, "hf://org/name", "aaaa", "main", twoFiles)
@@ -108,7 +108,7 @@ func TestABranchMeansTheVersionThatItWasAskedForLast(t *testing.T) {
 	require.ErrorContains(t, err, "may be any of", "%v", found.Key)
 }
 
-func TestWhoRemovesWhatWasNeverFetchedWantsItNoMore(t *testing.T) {
+func TestRemovalOfUnfetchedVersionDropsItsWant(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	m, _ := manifest("x://m", "1", twoFiles)
 	for _, holder := range []string{"a", "b", ""} {
@@ -122,7 +122,7 @@ func TestWhoRemovesWhatWasNeverFetchedWantsItNoMore(t *testing.T) {
 	assert.Equal(t, []string{"b"}, wantedBy(t, s, v.Key))
 }
 
-func TestADamagedWantCostsThatOneAlone(t *testing.T) {
+func TestDamagedWantStopsNoOther(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(Options{Dir: dir})
 	require.NoError(t, err)
@@ -140,10 +140,10 @@ func TestADamagedWantCostsThatOneAlone(t *testing.T) {
 	assert.Len(t, left, 1, "neither the damaged one nor that of a version of which there is nothing")
 }
 
-// takes takes any manifest as it is.
+// takes accepts every manifest.
 func takes(*fetchapi.Manifest) error { return nil }
 
-func TestWhatIsSaidOfACopyMovesNoNameToIt(t *testing.T) {
+func TestAmendMovesNoNameToTheVersion(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	now := time.Now().Add(-time.Hour)
 	first, second := put(t, s, "hf://org/name", "aaaa", twoFiles), put(t, s, "hf://org/name", "bbbb", map[string]string{"config.json": "{}"})
@@ -174,7 +174,7 @@ func TestWhatIsSaidOfACopyMovesNoNameToIt(t *testing.T) {
 	assert.Equal(t, []string{"pool"}, wantedBy(t, s, first.Key))
 }
 
-func TestABranchThatAnotherHasAskedForIsNotWhatAHolderHas(t *testing.T) {
+func TestAmendIgnoresBranchesOfOtherHolders(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "aaaa", twoFiles)
 	want(t, s, v, "v2", "pool", time.Now())
@@ -186,7 +186,7 @@ func TestABranchThatAnotherHasAskedForIsNotWhatAHolderHas(t *testing.T) {
 	}
 }
 
-func TestACopyIsNotRemovedWhileItIsNotedWhatIsSaidOfIt(t *testing.T) {
+func TestAmendAndRemovalDoNotOverlap(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	v := put(t, s, "hf://org/name", "c0ffee", twoFiles)
 	want(t, s, v, "main", "pool", time.Now())
@@ -198,8 +198,8 @@ func TestACopyIsNotRemovedWhileItIsNotedWhatIsSaidOfIt(t *testing.T) {
 	assert.True(t, there)
 }
 
-// Of a server that names no version its version can be told once all is fetched.
-func TestWhoWantsAVersionThatIsNotKnownBeforeItIsFetchedHasItThen(t *testing.T) {
+// If a server names no version, the key is known only after the whole fetch.
+func TestWantsFollowVersionKnownOnlyAfterFetch(t *testing.T) {
 	s := open(t, Options{Dir: t.TempDir()})
 	m, content := manifest("x://m", "", map[string]string{"a": "weights"})
 	key := m.Key()

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// marked makes a store of 100 bytes that is kept between 90 and 50 percent, on a disk of
-// which others have so many percent.
-func marked(t *testing.T, others int64) *Store {
+// storeWithWatermarks makes a store with a limit of 100 bytes and the watermarks 90 and
+// 50. Other files take the given percentage of its disk.
+func storeWithWatermarks(t *testing.T, others int64) *Store {
 	t.Helper()
 	s := open(t, Options{Dir: t.TempDir(), Limit: 100, Retention: LRU, Marks: Watermarks{High: 90, Low: 50}})
 	s.disk = func(string) (size, free int64, err error) {
@@ -21,7 +21,7 @@ func marked(t *testing.T, others int64) *Store {
 	return s
 }
 
-// published publishes a model, and gives those that had to go.
+// published fetches and publishes a model, and returns the evictions.
 func published(t *testing.T, s *Store, name string, bytes int) (gone []string, freed int64) {
 	t.Helper()
 	m, content := manifest("x://"+name, "1", sized(name, bytes))
@@ -38,7 +38,7 @@ func published(t *testing.T, s *Store, name string, bytes int) (gone []string, f
 	return gone, freed
 }
 
-func TestAboveTheHighWatermarkModelsGoDownToTheLowOne(t *testing.T) {
+func TestStoreAboveHighWatermarkEvictsToLowOne(t *testing.T) {
 	for name, c := range map[string]struct {
 		bytes  int
 		others int64 // of the disk, in percent
@@ -46,21 +46,21 @@ func TestAboveTheHighWatermarkModelsGoDownToTheLowOne(t *testing.T) {
 		gone   []string
 		freed  int64
 	}{
-		"it is as full as the high one":           {bytes: 20},
-		"a byte above it":                         {bytes: 21, gone: []string{"third", "second"}, freed: 50},
-		"one is enough":                           {bytes: 25, prefer: used("second"), gone: []string{"third", "first"}, freed: 50},
-		"the disk is fuller than that":            {bytes: 10, others: 90, gone: []string{"third", "second", "first"}, freed: 70},
-		"the disk is not":                         {bytes: 10, others: 80},
-		"one that an instance uses stays":         {bytes: 30, prefer: leased("third"), gone: []string{"second", "first"}, freed: 40},
-		"one that somebody keeps stays":           {bytes: 30, prefer: kept("third"), gone: []string{"second", "first"}, freed: 40},
-		"one that is pinned stays":                {bytes: 30, prefer: kept("third", ""), gone: []string{"second", "first"}, freed: 40},
-		"all that may go, where it is not enough": {bytes: 30, prefer: kept("third", "second"), gone: []string{"first"}, freed: 20},
+		"the store is at the high watermark":   {bytes: 20},
+		"the store is a byte above it":         {bytes: 21, gone: []string{"third", "second"}, freed: 50},
+		"one more model is enough":             {bytes: 25, prefer: used("second"), gone: []string{"third", "first"}, freed: 50},
+		"the disk is above the high watermark": {bytes: 10, others: 90, gone: []string{"third", "second", "first"}, freed: 70},
+		"the disk is below the high watermark": {bytes: 10, others: 80},
+		"a model in use stays":                 {bytes: 30, prefer: leased("third"), gone: []string{"second", "first"}, freed: 40},
+		"a wanted model stays":                 {bytes: 30, prefer: kept("third"), gone: []string{"second", "first"}, freed: 40},
+		"a pinned model stays":                 {bytes: 30, prefer: kept("third", ""), gone: []string{"second", "first"}, freed: 40},
+		"evictable models are not enough":      {bytes: 30, prefer: kept("third", "second"), gone: []string{"first"}, freed: 20},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := marked(t, c.others)
-			s.marks = Watermarks{} // not yet
+			s := storeWithWatermarks(t, c.others)
+			s.watermarks = Watermarks{} // not yet
 			v := map[string]Version{"first": idleSince(t, s, "first", 20, 1), "third": idleSince(t, s, "third", 30, 3), "second": idleSince(t, s, "second", 20, 2)}
-			s.marks = Watermarks{High: 90, Low: 50}
+			s.watermarks = Watermarks{High: 90, Low: 50}
 			if c.prefer != nil {
 				c.prefer(t, s, v)
 			}
@@ -87,7 +87,8 @@ func leased(name string) func(t *testing.T, s *Store, v map[string]Version) {
 	}
 }
 
-// kept has each but an empty name wanted for good; with an empty one the first is pinned.
+// kept adds a want with retention Keep for each name. An empty name pins the first
+// model.
 func kept(names ...string) func(t *testing.T, s *Store, v map[string]Version) {
 	return func(t *testing.T, s *Store, v map[string]Version) {
 		t.Helper()
@@ -102,10 +103,10 @@ func kept(names ...string) func(t *testing.T, s *Store, v map[string]Version) {
 	}
 }
 
-// What is kept only while there is room fills the store up to the low watermark, so that
-// it never brings it above the high one: what has gone is not fetched to go again.
-func TestWhatIsOnlyKeptWhileThereIsRoomIsNotFetchedBeyondTheLowWatermark(t *testing.T) {
-	s := marked(t, 0)
+// Models that are kept only while there is room fill the store up to the low watermark.
+// So they never bring it above the high one, and are not evicted and fetched again.
+func TestLRUModelIsNotFetchedBeyondLowWatermark(t *testing.T) {
+	s := storeWithWatermarks(t, 0)
 	cached := Want{Holder: "pool", Retention: LRU}
 	idleSince(t, s, "old", 30, 9)
 	_, err := admit(t, s, 20, cached)
@@ -118,19 +119,19 @@ func TestWhatIsOnlyKeptWhileThereIsRoomIsNotFetchedBeyondTheLowWatermark(t *test
 	_, err = admit(t, s, 21, Want{})
 	require.NoError(t, err, "a person has what there is")
 
-	s = marked(t, 45)
+	s = storeWithWatermarks(t, 45)
 	_, err = admit(t, s, 50, cached)
 	require.NoError(t, err)
-	s = marked(t, 46)
+	s = storeWithWatermarks(t, 46)
 	_, err = admit(t, s, 50, cached)
 	require.ErrorAs(t, err, &full)
 	require.ErrorContains(t, err, "the disk has 40 bytes free")
 }
 
-func TestWithoutAHighWatermarkNothingGoes(t *testing.T) {
+func TestStoreWithoutHighWatermarkEvictsNothing(t *testing.T) {
 	for _, marks := range []Watermarks{{}, {High: 100, Low: 80}} {
-		s := marked(t, 0)
-		s.marks = marks
+		s := storeWithWatermarks(t, 0)
+		s.watermarks = marks
 		idleSince(t, s, "old", 60, 9)
 		gone, _ := published(t, s, "new", 40)
 		assert.Empty(t, gone)
