@@ -18,18 +18,19 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// memory is what Go's collector keeps modelfetch to, as far as it can.
-const memory = "GOMEMLIMIT=48MiB"
+// memoryLimit is the soft memory limit of modelfetch, which Go's garbage collector
+// keeps as far as it can.
+const memoryLimit = "GOMEMLIMIT=48MiB"
 
-// child is modelfetch.
+// child is a running modelfetch.
 type child struct {
 	cmd   *exec.Cmd
-	in    *os.File // its standard input: it ends when that does
+	in    *os.File // modelfetch's standard input; modelfetch ends when it is closed
 	lines *bufio.Reader
 
-	ended  func() (oomKilled bool) // to be called once it has been waited for
-	hangUp func()                  // tells it to end, once
-	kill   *time.Timer             // armed when it is told
+	ended  func() (oomKilled bool) // called once, after Wait
+	hangUp func()                  // closes in, once
+	kill   *time.Timer             // kills modelfetch; hangUp starts it
 }
 
 func start(o Options) (*child, error) {
@@ -37,13 +38,13 @@ func start(o Options) (*child, error) {
 	if o.Credentials != nil {
 		args = append(args, "--credentials")
 	}
-	cmd := exec.Command(o.Program[0], append(args, "--", o.URI)...) //nolint:noctx // it ends when its standard input does
-	cmd.Env = append(os.Environ(), memory)
+	cmd := exec.Command(o.Program[0], append(args, "--", o.URI)...) //nolint:noctx // modelfetch ends when its standard input is closed
+	cmd.Env = append(os.Environ(), memoryLimit)
 	cmd.Stderr = o.Stderr
 	if o.Store != nil {
-		cmd.ExtraFiles = []*os.File{o.Store.Lock()} // nobody else changes the folder while the child does
+		cmd.ExtraFiles = []*os.File{o.Store.Lock()} // the child owns the store too, so no other process changes it
 	}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the parent, which ends it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C reaches only the launcher, which ends the child
 	cmd.WaitDelay = grace
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -56,14 +57,14 @@ func start(o Options) (*child, error) {
 	cmd.Stdin = theirs
 	begin := o.Start
 	if begin == nil {
-		begin = plainly
+		begin = startUnlimited
 	}
 	ended, err := begin(cmd)
 	_ = theirs.Close()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("cannot start modelfetch: %w", err), ours.Close())
 	}
-	lower(cmd.Process.Pid)
+	lowerPriority(cmd.Process.Pid)
 	c := &child{cmd: cmd, in: ours, lines: bufio.NewReader(out), ended: ended}
 	c.hangUp = sync.OnceFunc(func() {
 		_ = c.in.Close()
@@ -72,12 +73,12 @@ func start(o Options) (*child, error) {
 	return c, nil
 }
 
-// plainly starts a child that has no limits of its own.
-func plainly(cmd *exec.Cmd) (end func() bool, err error) {
+// startUnlimited starts modelfetch without limits of its own.
+func startUnlimited(cmd *exec.Cmd) (end func() bool, err error) {
 	return func() bool { return false }, cmd.Start()
 }
 
-// flags are those by which modelfetch is told a selection.
+// flags returns modelfetch's flags for a selection.
 func flags(s modelref.Selection) (all []string) {
 	for _, p := range s.Include {
 		all = append(all, "--include="+p)
@@ -88,7 +89,7 @@ func flags(s modelref.Selection) (all []string) {
 	return all
 }
 
-// read gives the child's next line.
+// read returns the child's next line.
 func (c *child) read() (line fetchapi.Line, err error) {
 	text, err := c.lines.ReadBytes('\n')
 	if err != nil {
@@ -100,7 +101,7 @@ func (c *child) read() (line fetchapi.Line, err error) {
 	return line, nil
 }
 
-// prove has the child ask the source whether it may read.
+// prove makes the child ask the source whether it may read the model.
 func (c *child) prove() error {
 	asked := false
 	for {
@@ -140,10 +141,10 @@ func (c *child) write(line fetchapi.Line) error {
 
 var errEnded = errors.New("modelfetch has ended without having finished; what it has fetched stays, to be resumed")
 
-// grace is how long the child may take to end when it has been told to.
+// grace is how long the child may take to end after hangUp.
 const grace = 5 * time.Second
 
-// end ends the child, by force when it takes too long.
+// end ends the child, and kills it when that takes too long.
 func (c *child) end() (oomKilled bool) {
 	c.hangUp()
 	defer c.kill.Stop()

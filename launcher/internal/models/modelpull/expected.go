@@ -6,25 +6,25 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// Expected is what whoever asks has been told about a model. What is empty is not known.
+// Expected is what a caller declares about a model. Empty fields are unknown.
 type Expected struct {
-	Bytes  int64  // of all files
-	Digest string // of fetchapi.Manifest
+	Bytes  int64  // the size of all files
+	Digest string // see fetchapi.Manifest
 }
 
-// By how many parts of a hundred, and by how many bytes at least, a model may have another
-// size than was declared: people round, and count in one unit or another.
+// A model's size may differ from the declared one by the larger of these two: people
+// round sizes, and use different units.
 const (
-	smallShare      = 10
-	smallDifference = 1 << 20
+	tolerancePercent = 10
+	toleranceBytes   = 1 << 20
 )
 
-// check refuses a model that is not what was declared, as far as its manifest tells.
+// check refuses a model whose manifest differs from the declaration.
 func (e Expected) check(m *fetchapi.Manifest) error {
 	bytes, digest := m.Bytes(), m.Digest()
 	differs := max(bytes-e.Bytes, e.Bytes-bytes)
 	switch {
-	case e.Bytes > 0 && differs > max(smallDifference, e.Bytes/100*smallShare):
+	case e.Bytes > 0 && differs > max(toleranceBytes, e.Bytes/100*tolerancePercent):
 		return &fetchapi.Error{Reason: fetchapi.ReasonIntegrityMismatch, Detail: fmt.Sprintf("%s has %d bytes, and %d were declared: mend the size that is declared, or the address", m.URI, bytes, e.Bytes)}
 	case e.Digest != "" && digest != "" && digest != e.Digest:
 		return &fetchapi.Error{Reason: fetchapi.ReasonIntegrityMismatch, Detail: fmt.Sprintf("%s has the digest %s, and %s is expected", m.URI, digest, e.Digest)}

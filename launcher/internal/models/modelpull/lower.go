@@ -9,22 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a fetch gives way with: the CPUs, the disk and, where there is not enough of
-// it, the memory are for engines first.
+// The priorities of modelfetch. Engines get CPUs, disk and memory first.
 const (
 	niceness = 10
-	oomScore = "1000" // the kernel kills it before any other, see proc_pid_oom_score_adj(5)
+	oomScore = "1000" // the kernel kills modelfetch before any other process, see proc_pid_oom_score_adj(5)
 
-	// The lowest of the class best-effort, see ioprio_set(2). Idle would be lower, and
-	// a fetch that waits for ever may hold what others wait for in the filesystem.
+	// The lowest priority of the class best-effort, see ioprio_set(2). The class idle
+	// would be lower. But a fetch that never gets the disk could hold locks of the
+	// filesystem for ever.
 	ioPriority = 2<<13 | 7
 	ioOfThread = 1 // IOPRIO_WHO_PROCESS, which means a thread
 )
 
-// lower has the threads of a process, and what they start, give way to others. Threads
-// that one makes which was not lowered yet are seen by another look. What the kernel
-// refuses is left as it is.
-func lower(pid int) {
+// lowerPriority lowers the priority of a process's threads; new threads inherit it. It
+// repeats the look until it finds no new thread, since a thread may start another one
+// before its own priority is lowered. It ignores errors of the kernel.
+func lowerPriority(pid int) {
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", pid), []byte(oomScore), 0)
 	lowered := map[int]bool{}
 	for more := true; more; {

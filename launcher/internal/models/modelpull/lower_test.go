@@ -15,7 +15,7 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-func TestAChildGivesWayToEngines(t *testing.T) {
+func TestModelfetchHasLowestPriority(t *testing.T) {
 	s, _ := store(t)
 	pid := 0
 	t.Setenv(childEnv, "is deaf")
@@ -24,7 +24,7 @@ func TestAChildGivesWayToEngines(t *testing.T) {
 	_, err = Run(t.Context(), Options{
 		Store: s, Program: []string{exe}, URI: "x://m", Stderr: io.Discard, Admitted: func(*fetchapi.Manifest) {},
 		Start: func(cmd *exec.Cmd) (func() bool, error) {
-			end, err := plainly(cmd)
+			end, err := startUnlimited(cmd)
 			pid = cmd.Process.Pid
 			return end, err
 		},
@@ -44,7 +44,7 @@ func TestAChildGivesWayToEngines(t *testing.T) {
 	require.ErrorContains(t, err, "ended without having finished")
 }
 
-func TestAChildThatTheKernelKilledForWantOfMemorySaysWhichSettingHelps(t *testing.T) {
+func TestOutOfMemoryErrorNamesTheSetting(t *testing.T) {
 	s, _ := store(t)
 	t.Setenv(childEnv, "an end")
 	exe, err := os.Executable()

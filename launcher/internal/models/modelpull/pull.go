@@ -1,5 +1,5 @@
-// Package modelpull brings a model into a store: modelfetch fetches, as a child, and
-// the store admits and publishes.
+// Package modelpull pulls a model into a store. It runs modelfetch as a child, which
+// fetches the files. The store admits and publishes the version.
 package modelpull
 
 import (
@@ -18,69 +18,69 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// Options are those of a pull.
+// Options of a pull.
 type Options struct {
 	Store              *modelstore.Store
 	Program            []string // modelfetch and its flags
 	URI                string
-	modelref.Selection           // of its files
-	Ref                string    // another name by which the version is wanted, as the branch that the URI's commit is of; empty: none
-	Holder             string    // who wants it, see modelstore.Want; empty: nobody holds it
-	Stderr             io.Writer // of modelfetch
-	// Start starts modelfetch; end is called once it has been waited for, and says
-	// whether the kernel has killed it for want of memory. Nil: as any child.
+	modelref.Selection           // which of the model's files to pull
+	Ref                string    // a further ref of the version, such as the branch of the URI's commit; empty: none
+	Holder             string    // the holder of the want, see modelstore.Want; empty: a person
+	Stderr             io.Writer // modelfetch's standard error
+	// Start starts modelfetch. The pull calls end after it has waited for modelfetch, and
+	// end reports whether the kernel killed it because of its memory limit. Nil: Run
+	// starts modelfetch itself.
 	Start func(modelfetch *exec.Cmd) (end func() (oomKilled bool), err error)
 
-	Retention modelstore.Retention // what whoever asks says of it, see modelstore.Want
-	Private   bool                 // likewise
-	Warm      bool                 // likewise
-	Expected                       // of the model, else it is not taken
+	Retention modelstore.Retention // see modelstore.Want
+	Private   bool                 // see modelstore.Want
+	Warm      bool                 // see modelstore.Want
+	Expected                       // a model that differs is refused
 
-	// UnlessThere: where the holder has the model whole already, what is said of it is
-	// noted, and the source is not asked.
+	// UnlessThere says that a version which the holder has whole already is not pulled:
+	// its want is updated, and the source is not asked.
 	UnlessThere bool
 
-	// Credentials are shown to the source in place of those of this process's own
-	// environment; nil: those.
+	// Credentials are shown to the source; nil: those of this process's environment.
 	Credentials fetchapi.Credentials
 
-	Admitted func(*fetchapi.Manifest) // told what is fetched, once there is room for it; again where the source has changed
-	Progress func(fetchapi.Line)      // told of each line of progress and each note
+	Admitted func(*fetchapi.Manifest) // called when the store has admitted the version; again when the source changes
+	Progress func(fetchapi.Line)      // called for each line of progress and each note
 }
 
-// Result is what a pull has brought.
+// Result is the result of a pull.
 type Result struct {
 	Version      modelstore.Version
-	There        bool                  // nothing had to be fetched
-	NetworkBytes int64                 // that came over the network
-	Evicted      []modelstore.Eviction // what had to go for it, also where the pull has failed
+	There        bool                  // the store had the version, so nothing was fetched
+	NetworkBytes int64                 // bytes that came over the network
+	Evicted      []modelstore.Eviction // the versions that were evicted for it, even if the pull failed
 }
 
-// Run pulls a model. When the context ends, so does the child; what it has fetched
-// stays, to be resumed.
+// Run pulls a model. When ctx ends, Run ends the child; the fetched files stay, so that
+// a later pull resumes.
 func Run(ctx context.Context, o Options) (Result, error) {
 	if o.UnlessThere {
 		if v, there, err := o.amend(); there || err != nil {
-			return Result{Version: v, There: there}, described(err)
+			return Result{Version: v, There: there}, withReason(err)
 		}
 	}
 	for {
-		if r, err := once(ctx, o); !errors.Is(err, errGone) {
+		if r, err := runOnce(ctx, o); !errors.Is(err, errRemovedMeanwhile) {
 			return r, err
 		}
 	}
 }
 
-// described gives errors of the store a reason where its disk is full.
-func described(err error) error {
+// withReason turns an error of a full disk into one with a reason.
+func withReason(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: fmt.Sprintf("the disk of the model store is full: %v; free some room, and fetch again", err)}
 	}
 	return err
 }
 
-// once has one child pull it.
-func once(ctx context.Context, o Options) (r Result, err error) {
+// runOnce pulls the model with one child.
+func runOnce(ctx context.Context, o Options) (r Result, err error) {
 	c, err := start(o)
 	if err != nil {
 		return Result{}, err
@@ -92,15 +92,15 @@ func once(ctx context.Context, o Options) (r Result, err error) {
 		err = c.write(fetchapi.Line{Type: fetchapi.TypeCredentials, Credentials: o.Credentials})
 	}
 	if err == nil {
-		err = described(p.follow())
+		err = withReason(p.follow())
 	}
-	if oomKilled := c.end(); oomKilled && err != nil { // before the fetch: the child writes where the fetch has its room
+	if oomKilled := c.end(); oomKilled && err != nil { // end comes before GiveUp: the child writes into the fetch's folder
 		err = errOutOfMemory
 	}
 	if p.fetch != nil {
 		denied := failedFor(err, fetchapi.ReasonAccessDenied)
-		err = errors.Join(err, p.fetch.GiveUp(failedFor(err, fetchapi.ReasonCapacityExceeded))) // then it is no good where it is
-		if denied && o.Holder != "" {                                                           // what somebody else fetches is not this one's
+		err = errors.Join(err, p.fetch.GiveUp(failedFor(err, fetchapi.ReasonCapacityExceeded))) // without room, the fetched files go too
+		if denied && o.Holder != "" {                                                           // the holder may not read the version, so it must not want it
 			err = errors.Join(err, o.Store.Unwant(p.asked.Key(), o.Holder))
 		}
 	}
@@ -110,11 +110,11 @@ func once(ctx context.Context, o Options) (r Result, err error) {
 	return p.result, err
 }
 
-// Prove has the source of a model let somebody read a byte of it, by o.Credentials or,
-// without any, by what this process has itself. It takes no store. The error is a
-// *fetchapi.Error where the source was asked.
+// Prove asks the source of a model whether it lets a caller read one byte of it. It
+// shows o.Credentials, or those of this process if there are none. It needs no store.
+// The error is a *fetchapi.Error when it comes from the source.
 func Prove(ctx context.Context, o Options) error {
-	o.Program = append(slices.Clone(o.Program), "--tries=2") // somebody waits for the answer
+	o.Program = append(slices.Clone(o.Program), "--tries=2") // a caller waits for the answer
 	c, err := start(o)
 	if err != nil {
 		return err
@@ -138,17 +138,17 @@ func failedFor(err error, reason string) bool {
 	return ok && e.Reason == reason
 }
 
-// pull is one on its way.
+// pull is a pull in progress.
 type pull struct {
 	Options
 	child  *child
-	fetch  *modelstore.Fetch // admitted; nil before and after
-	asked  *fetchapi.Manifest
-	joins  *modelstore.FetchingError // somebody else fetches it; nil: nobody does
+	fetch  *modelstore.Fetch         // the admitted fetch; nil before admission and after publication
+	asked  *fetchapi.Manifest        // the manifest that modelfetch announced
+	joins  *modelstore.FetchingError // set when another pull fetches the version
 	result Result
 }
 
-// follow does what the child's lines call for, until it is done.
+// follow reads the child's lines and acts on each, until the child is done.
 func (p *pull) follow() error {
 	for {
 		line, err := p.child.read()
@@ -161,7 +161,7 @@ func (p *pull) follow() error {
 				return err
 			}
 		case fetchapi.TypeProved:
-			return p.proved()
+			return p.wantProved()
 		case fetchapi.TypeProgress:
 			p.result.NetworkBytes = line.NetworkBytes
 			p.Progress(line)
@@ -180,13 +180,13 @@ func (p *pull) follow() error {
 	}
 }
 
-// admit keeps the room for the model and lets the child fetch it. What is there, or is
-// fetched by somebody else, the child need only be let read by the source.
+// admit makes the store admit the model, and lets the child fetch it. If the store has
+// the version, or another pull fetches it, the child only proves that it may read it.
 func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 	if m == nil {
 		return errors.New("modelfetch gives no manifest")
 	}
-	if p.fetch != nil { // the source has changed meanwhile
+	if p.fetch != nil { // the source changed after the first manifest
 		if err := p.fetch.GiveUp(true); err != nil {
 			return err
 		}
@@ -207,19 +207,19 @@ func (p *pull) admit(m *fetchapi.Manifest) (err error) {
 	if capacity, ok := errors.AsType[*modelstore.CapacityError](err); ok {
 		return &fetchapi.Error{Reason: fetchapi.ReasonCapacityExceeded, Detail: capacity.Error()}
 	}
-	if err == nil && m.Revision != "" { // else the store notes it when it knows of which version it is
+	if err == nil && m.Revision != "" { // without a revision, the store records the want after the fetch
 		err = p.Store.Want(p.wanted(m))
 	}
 	if err != nil {
 		return err
 	}
 	p.Admitted(m)
-	p.evicted(0)
+	p.reportEvictions(0)
 	return p.child.write(fetchapi.Line{Type: fetchapi.TypeGo, Staging: p.fetch.Staging(), Have: p.fetch.Have()})
 }
 
-// evicted tells what had to go for the fetch after the first so many.
-func (p *pull) evicted(first int) {
+// reportEvictions reports the evictions of the fetch from number first on.
+func (p *pull) reportEvictions(first int) {
 	for _, v := range p.fetch.Evicted[first:] {
 		p.result.Evicted = append(p.result.Evicted, v)
 		p.Progress(fetchapi.Line{Type: fetchapi.TypeNote, Text: fmt.Sprintf("%s, revision %s, is removed to make room: it was used longest ago, at %s", v.Manifest.URI, v.Manifest.Revision, v.LastUse.Format(time.RFC3339))})
@@ -230,7 +230,7 @@ func (p *pull) wanted(m *fetchapi.Manifest) modelstore.Want {
 	return modelstore.Want{Key: m.Key(), URI: m.URI, Selection: m.Selection, Ref: cmp.Or(p.Ref, m.Ref), Holder: p.Holder, Since: time.Now().UTC(), Retention: p.Retention, Private: p.Private, Warm: p.Warm}
 }
 
-// publish publishes what the child has fetched, when that is what was admitted.
+// publish publishes the fetched files, if they are those that were admitted.
 func (p *pull) publish(m *fetchapi.Manifest) error {
 	if p.fetch == nil || m == nil {
 		return errors.New("modelfetch says that it is done and was not told to begin")
@@ -248,7 +248,7 @@ func (p *pull) publish(m *fetchapi.Manifest) error {
 	}
 	before := len(p.fetch.Evicted)
 	v, err := p.fetch.Publish(m)
-	p.evicted(before)
+	p.reportEvictions(before)
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,8 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// childEnv makes the test binary a program that fetches, of the name in it.
+// childEnv is the name of a variable. If it is set, the test binary runs as the program
+// of that name in children.
 const childEnv = "MODELPULL_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -46,13 +47,13 @@ func say(out *json.Encoder, line fetchapi.Line) {
 	}
 }
 
-// fetch does what is right: it announces a manifest, and has the files there.
+// fetch behaves as modelfetch should: it announces a manifest, and writes the files.
 func fetch(out *json.Encoder, in *json.Decoder, m *fetchapi.Manifest) {
 	say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: m})
 	fetchTold(out, in, m)
 }
 
-// fetchTold does what it is told of a manifest that it has announced.
+// fetchTold obeys the answer to a manifest that it has announced.
 func fetchTold(out *json.Encoder, in *json.Decoder, m *fetchapi.Manifest) {
 	var told fetchapi.Line
 	if in.Decode(&told) != nil {
@@ -67,7 +68,7 @@ func fetchTold(out *json.Encoder, in *json.Decoder, m *fetchapi.Manifest) {
 	}
 }
 
-// children are programs that take modelfetch's place.
+// children are programs that stand in for modelfetch.
 var children = map[string]func(out *json.Encoder, in *json.Decoder){
 	"right": func(out *json.Encoder, in *json.Decoder) {
 		fetch(out, in, announced())
@@ -133,7 +134,7 @@ var children = map[string]func(out *json.Encoder, in *json.Decoder){
 	"no JSON":         func(*json.Encoder, *json.Decoder) { fmt.Println("hello") },
 	"an end":          func(*json.Encoder, *json.Decoder) {},
 	"an early end": func(out *json.Encoder, _ *json.Decoder) {
-		_ = os.Stdin.Close() // before it can be answered
+		_ = os.Stdin.Close() // before the pull can answer
 		say(out, fetchapi.Line{Type: fetchapi.TypeManifest, Manifest: announced()})
 	},
 	"a full disk": func(out *json.Encoder, in *json.Decoder) {
@@ -155,13 +156,13 @@ var children = map[string]func(out *json.Encoder, in *json.Decoder){
 
 func ignore(fetchapi.Line) {}
 
-// by runs a pull with one of the children.
-func by(ctx context.Context, t *testing.T, s *modelstore.Store, child string, progress func(fetchapi.Line)) (Result, error) {
+// pullWith runs a pull with one of the children as modelfetch.
+func pullWith(ctx context.Context, t *testing.T, s *modelstore.Store, child string, progress func(fetchapi.Line)) (Result, error) {
 	t.Helper()
-	return expecting(ctx, t, s, child, progress, Expected{})
+	return pullExpecting(ctx, t, s, child, progress, Expected{})
 }
 
-func expecting(ctx context.Context, t *testing.T, s *modelstore.Store, child string, progress func(fetchapi.Line), e Expected) (Result, error) {
+func pullExpecting(ctx context.Context, t *testing.T, s *modelstore.Store, child string, progress func(fetchapi.Line), e Expected) (Result, error) {
 	t.Helper()
 	t.Setenv(childEnv, child)
 	exe, err := os.Executable()
@@ -178,28 +179,28 @@ func store(t *testing.T) (*modelstore.Store, string) {
 	return s, dir
 }
 
-func TestWhatAChildFetchesIsPublishedOnce(t *testing.T) {
+func TestFetchedModelIsPublishedOnce(t *testing.T) {
 	for _, child := range []string{"right", "changes"} {
 		s, _ := store(t)
-		r, err := by(t.Context(), t, s, child, ignore)
+		r, err := pullWith(t.Context(), t, s, child, ignore)
 		require.NoError(t, err)
 		assert.False(t, r.There)
 		require.NoError(t, s.Verify(r.Version.Key))
 		all, err := s.Versions()
 		require.NoError(t, err)
 		assert.Len(t, all, 1)
-		r, err = by(t.Context(), t, s, "right", ignore)
+		r, err = pullWith(t.Context(), t, s, "right", ignore)
 		require.NoError(t, err)
 		assert.True(t, r.There)
 	}
 }
 
-// Between the manifest and the answer of its source a model may be removed that nothing
-// was to be fetched of.
-func TestAModelThatGoesWhileItsSourceIsAskedIsFetched(t *testing.T) {
+// The store has the model when modelfetch announces it. The model may be removed before
+// the source has answered.
+func TestModelRemovedDuringProofIsFetched(t *testing.T) {
 	for what, begin := range map[string]func(t *testing.T, s *modelstore.Store) (goes func() error){
 		"it was there": func(t *testing.T, s *modelstore.Store) func() error {
-			_, err := by(t.Context(), t, s, "right", ignore)
+			_, err := pullWith(t.Context(), t, s, "right", ignore)
 			require.NoError(t, err)
 			return func() error { return s.Remove(announced().Key(), "") }
 		},
@@ -212,7 +213,7 @@ func TestAModelThatGoesWhileItsSourceIsAskedIsFetched(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			s, _ := store(t)
 			goes, asked := begin(t, s), 0
-			r, err := expecting(t.Context(), t, s, "asks first", func(l fetchapi.Line) {
+			r, err := pullExpecting(t.Context(), t, s, "asks first", func(l fetchapi.Line) {
 				if asked++; asked == 1 {
 					assert.NoError(t, goes())
 				}
@@ -224,9 +225,9 @@ func TestAModelThatGoesWhileItsSourceIsAskedIsFetched(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidOfAVersionDoesNotHaveItsNameMeanThatAgain: a name means the version that it
-// was asked for last, and who says something else of the one that he has asks for nothing.
-func TestWhatIsSaidOfAVersionDoesNotHaveItsNameMeanThatAgain(t *testing.T) {
+// TestUnlessThereDoesNotMoveTheBranchBack checks that a pull with UnlessThere does not
+// renew the holder's want: a branch means the version that was wanted by it last.
+func TestUnlessThereDoesNotMoveTheBranchBack(t *testing.T) {
 	s, _ := store(t)
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -250,7 +251,7 @@ func TestWhatIsSaidOfAVersionDoesNotHaveItsNameMeanThatAgain(t *testing.T) {
 	assert.Equal(t, []string{"first"}, all[0].WarmBy())
 }
 
-func TestAChildIsNotBelieved(t *testing.T) {
+func TestWrongAnswersOfModelfetchFailThePull(t *testing.T) {
 	for child, says := range map[string]string{
 		"something else":     "something else than was admitted",
 		"a larger file":      "something else than was admitted",
@@ -268,7 +269,7 @@ func TestAChildIsNotBelieved(t *testing.T) {
 	} {
 		t.Run(child, func(t *testing.T) {
 			s, _ := store(t)
-			_, err := by(t.Context(), t, s, child, ignore)
+			_, err := pullWith(t.Context(), t, s, child, ignore)
 			require.ErrorContains(t, err, says)
 			all, err := s.Versions()
 			require.NoError(t, err)
@@ -280,20 +281,20 @@ func TestAChildIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestAModelThatIsNotWhatWasDeclaredIsNotTaken(t *testing.T) {
+func TestModelThatDiffersFromDeclarationIsRefused(t *testing.T) {
 	other := "sha256:" + strings.Repeat("a", 64)
 	for child, at := range map[string]string{"right": "before it is fetched", "hashes last": "once it is fetched"} {
 		s, _ := store(t)
-		_, err := expecting(t.Context(), t, s, child, ignore, Expected{Digest: other})
+		_, err := pullExpecting(t.Context(), t, s, child, ignore, Expected{Digest: other})
 		require.ErrorContains(t, err, announced().Digest()+", and "+other+" is expected", at)
 		assert.True(t, failedFor(err, fetchapi.ReasonIntegrityMismatch))
 		if _, there := s.Version(announced().Key()); child == "right" {
 			assert.False(t, there)
 		}
-		r, err := expecting(t.Context(), t, s, child, ignore, Expected{Digest: announced().Digest(), Bytes: int64(len(weights))})
+		r, err := pullExpecting(t.Context(), t, s, child, ignore, Expected{Digest: announced().Digest(), Bytes: int64(len(weights))})
 		require.NoError(t, err)
 		assert.Nil(t, r.Version.Damage)
-		_, err = expecting(t.Context(), t, s, "right", ignore, Expected{Digest: other})
+		_, err = pullExpecting(t.Context(), t, s, "right", ignore, Expected{Digest: other})
 		require.ErrorContains(t, err, "is expected", "what is there is looked at, too")
 	}
 	for declared, taken := range map[int64]bool{1 << 30: true, 1<<30 + 1<<20: true, 100<<30/91 + 1: true, 2 << 30: false, 1 << 20: false, 1<<30 - 1<<28: false} {
@@ -307,24 +308,24 @@ func TestAModelThatIsNotWhatWasDeclaredIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestAFullDiskGetsItsRoomBack(t *testing.T) {
+func TestFullDiskDropsTheFetchedFiles(t *testing.T) {
 	s, dir := store(t)
-	_, err := by(t.Context(), t, s, "a full disk", ignore)
+	_, err := pullWith(t.Context(), t, s, "a full disk", ignore)
 	require.ErrorContains(t, err, "full")
 	staged, err := os.ReadDir(filepath.Join(dir, "staging"))
 	require.NoError(t, err)
 	assert.Empty(t, staged)
 }
 
-// Nobody else owns the folder while the child may write to it.
-func TestAChildThatDoesNotHearTheEndIsKilledAndOwnsTheFolderUntilThen(t *testing.T) {
+// No other process may own the store while the child can write to it.
+func TestUnresponsiveModelfetchIsKilledAndOwnsTheStoreUntilThen(t *testing.T) {
 	dir := t.TempDir()
 	s, err := modelstore.Open(modelstore.Options{Dir: dir})
 	require.NoError(t, err)
 	cause := errors.New("enough")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	began := time.Now()
-	_, err = by(ctx, t, s, "is deaf", func(fetchapi.Line) {
+	_, err = pullWith(ctx, t, s, "is deaf", func(fetchapi.Line) {
 		assert.NoError(t, s.Close())
 		_, err := modelstore.Open(modelstore.Options{Dir: dir})
 		var locked *modelstore.LockedError

@@ -7,19 +7,20 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// amend notes what is said now of the version that the holder has whole already, where the
-// source need not be asked.
+// amend updates the want of a version that the holder has whole, without asking the
+// source.
 func (o *Options) amend() (v modelstore.Version, there bool, err error) {
 	return o.Store.Amend(modelref.Name{Model: o.URI}, modelstore.Want{Selection: o.Clean(), Ref: o.Ref, Holder: o.Holder, Retention: o.Retention, Private: o.Private, Warm: o.Warm}, o.check)
 }
 
-// errGone ends a pull that had nothing to fetch, since the version was there or somebody
-// else fetched it, and that is not so any more once the source has answered.
-var errGone = errors.New("the model was removed meanwhile")
+// errRemovedMeanwhile ends a pull that had nothing to fetch: the version was there, or
+// another pull fetched it. It was removed before the source answered, so Run tries
+// again.
+var errRemovedMeanwhile = errors.New("the model was removed meanwhile")
 
-// proved notes that the version is wanted, now that the source has shown that it lets
-// this one read it.
-func (p *pull) proved() error {
+// wantProved records the want of the version, after the source has let the child read
+// it.
+func (p *pull) wantProved() error {
 	if p.asked == nil || p.fetch != nil {
 		return errors.New("modelfetch says that it may read and was not asked")
 	}
@@ -34,7 +35,7 @@ func (p *pull) proved() error {
 	case err != nil:
 		return err
 	case !there:
-		return errGone
+		return errRemovedMeanwhile
 	case p.joins != nil:
 		return p.joins
 	}
