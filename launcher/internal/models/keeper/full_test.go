@@ -15,12 +15,12 @@ import (
 	"hotseat.dev/hotseat/test/smalldisk"
 )
 
-func TestWhatTheStoreHasNoRoomForIsToldApartFromWhatItMayNotWrite(t *testing.T) {
+func TestFullDiskAndMissingPermissionHaveDifferentErrors(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "models")
 	wants := filepath.Join(dir, "wants")
 	require.NoError(t, os.MkdirAll(wants, 0o700))
 	smalldisk.Mount(t, wants, 20)
-	k, _ := keeps(t, "right", dir)
+	k, _ := newKeeperIn(t, "right", dir)
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"})
 	require.NoError(t, err)
 	await(t, k, m.ID, launcherapi.ModelReady)

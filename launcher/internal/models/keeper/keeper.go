@@ -1,9 +1,9 @@
-// Package keeper is what a launcher that serves does with a store of models: it
-// pulls and removes them when it is asked to, and shows what there is.
+// Package keeper manages the model store of a serving launcher. It pulls and removes
+// models on request, and lists them.
 //
-// What the store has is read from the disk, where other processes change it too;
-// only the pulls of this process are remembered. The store is owned while a pull or
-// a removal runs, and free for others otherwise.
+// The keeper reads from the disk which models there are, since other processes change
+// the store too. It remembers only its own pulls. It owns the store while a pull or a
+// removal runs; otherwise other processes can own it.
 package keeper
 
 import (
@@ -30,22 +30,22 @@ import (
 // Options of a Keeper. Everything is required.
 type Options struct {
 	Dir   string
-	Limit int64 // bytes; 0: as many as the disk has
-	// Retention is that of models of which nobody has said any.
+	Limit int64 // how many bytes the store may take; 0: all that the disk has
+	// Retention applies to models whose wants name none.
 	Retention modelstore.Retention
 	Marks     modelstore.Watermarks
 	Program   []string  // modelfetch and its flags
-	Stderr    io.Writer // of modelfetch
+	Stderr    io.Writer // modelfetch's standard error
 	// Start starts modelfetch, see modelpull.Options.
 	Start func(modelfetch *exec.Cmd) (end func() (oomKilled bool), err error)
-	// Pulled is told of each pull when it is over: "done", "there", "cancelled", or
-	// the reason of a failure; and how much has come over the network.
+	// Pulled is called at the end of each pull. The outcome is "done", "there",
+	// "cancelled", or the reason of a failure. networkBytes came over the network.
 	Pulled func(outcome string, networkBytes int64)
-	// Evicted is told of each model that had to go: why, see modelstore.Eviction, and how
-	// many bytes became free.
+	// Evicted is called for each evicted model: why, see modelstore.Eviction, and how many
+	// bytes became free.
 	Evicted func(why string, bytes int64)
-	// Room is how many bytes may be read into main memory beside so many that it is to go on
-	// holding; see pagecache.Room.
+	// Room returns how many bytes may be read into main memory, if it has to keep the held
+	// bytes; see pagecache.Room.
 	Room   func(held int64) (int64, error)
 	Logger *slog.Logger
 }
@@ -59,28 +59,28 @@ type Keeper struct {
 	cancel  context.CancelCauseFunc
 	tasks   sync.WaitGroup
 	owning  owning
-	warming chan struct{}      // held while a model is read into main memory
-	proving singleflight.Group // by what is shown to the source of a version that is asked whether it may be read
+	warming chan struct{}      // holds a token while a model is read into main memory
+	proving singleflight.Group // joins proofs of one version with the same credentials
 
 	mu      sync.Mutex
 	closing bool
-	pulls   map[string]*pull     // admitted and not over, by the id of the version
-	failed  map[string]failure   // what this launcher could not fetch, by the id of the version
-	proved  map[string]time.Time // when a source has let the launcher itself read a private version, by its id
-	held    map[string]string    // how much of a version main memory held at the last look, by its id
-	changed chan struct{}        // closed and replaced when anything changes
+	pulls   map[string]*pull     // the pulls that are admitted and not over, by the id of the version
+	failed  map[string]failure   // the versions that this launcher could not fetch, by id
+	proved  map[string]time.Time // when a source let the launcher itself read a private version, by id
+	held    map[string]string    // how much of a version main memory held at the last look, by id
+	changed chan struct{}        // closed and replaced at each change
 }
 
 // failure is why a version was not fetched.
 type failure struct {
 	manifest fetchapi.Manifest
-	ref      string // by which it was wanted
+	ref      string // the ref by which it was wanted
 	holder   string
 	cause    string
 	reason   string
 }
 
-// New makes a keeper, and the folder where it is missing.
+// New makes a keeper, and the store's folder if it is missing.
 func New(o Options) (*Keeper, error) {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func New(o Options) (*Keeper, error) {
 	k.owning = owning{options: modelstore.Options{Dir: o.Dir, Limit: o.Limit, Retention: o.Retention, Marks: o.Marks}, turn: make(chan struct{}, 1)}
 	k.ctx, k.cancel = context.WithCancelCause(context.Background())
 	k.tasks.Go(func() { k.warmWanted("") })
-	k.tasks.Go(k.lookAgainAndAgain)
+	k.tasks.Go(k.lookAtIntervals)
 	watch, err := fsnotify.NewWatcher()
 	if err != nil {
 		o.Logger.Warn("watchers of models do not hear at once of what other processes change", "error", err)
@@ -103,10 +103,10 @@ func New(o Options) (*Keeper, error) {
 	return k, nil
 }
 
-// errClosing is why pulls end with the launcher.
+// errClosing is the error of pulls that end with the launcher.
 var errClosing = launcher.Unavailablef("the launcher is closing; what was fetched stays, and the next pull goes on from there")
 
-// End ends the pulls, so that who waits for one is answered, and takes no more.
+// End ends the pulls, so that waiting callers are answered, and accepts no new ones.
 func (k *Keeper) End() {
 	k.mu.Lock()
 	k.closing = true
@@ -114,14 +114,14 @@ func (k *Keeper) End() {
 	k.cancel(errClosing)
 }
 
-// Close is End, and waits for the pulls.
+// Close calls End, and waits until the pulls have ended.
 func (k *Keeper) Close() error {
 	k.End()
 	k.tasks.Wait()
 	return nil
 }
 
-// follow tells the watchers of what other processes do to the store.
+// follow notifies the watchers when other processes change the store.
 func (k *Keeper) follow(watch *fsnotify.Watcher) {
 	defer watch.Close()
 	for {
@@ -133,14 +133,14 @@ func (k *Keeper) follow(watch *fsnotify.Watcher) {
 		k.notify()
 		select {
 		case <-watch.Events:
-		case <-watch.Errors: //nolint:errcheck // events were lost: the watchers look anew all the same
+		case <-watch.Errors: //nolint:errcheck // events were lost; the watchers look again all the same
 		case <-k.ctx.Done():
 			return
 		}
 	}
 }
 
-// notify has everybody look who waits for a change.
+// notify wakes all that wait for a change.
 func (k *Keeper) notify() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -152,7 +152,7 @@ func (k *Keeper) notifyLocked() {
 	k.changed = make(chan struct{})
 }
 
-// Changed gives a channel that is closed when anything has changed since this call.
+// Changed returns a channel that is closed at the next change.
 func (k *Keeper) Changed() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -167,12 +167,12 @@ const ownTime = 10 * time.Second
 // share.
 type owning struct {
 	options modelstore.Options
-	turn    chan struct{} // held while the store is opened or closed, for which one may have to wait
+	turn    chan struct{} // a lock for opening and closing the store; a channel, so that a context can end the wait for it
 	store   *modelstore.Store
 	users   int
 }
 
-// take gives the store, opening it for the first user. Each calls release once.
+// take returns the store, and opens it for the first user. Each user calls release once.
 func (o *owning) take(ctx context.Context) (store *modelstore.Store, release func() error, err error) {
 	ctx, stop := context.WithTimeout(ctx, ownTime)
 	defer stop()
@@ -207,7 +207,7 @@ func (o *owning) lock(ctx context.Context) error {
 
 func (o *owning) unlock() { <-o.turn }
 
-// open opens the store, waiting for another owner, such as launcher pull.
+// open opens the store. It waits for another owner, such as launcher pull.
 func (o *owning) open(ctx context.Context) (*modelstore.Store, error) {
 	again := time.NewTicker(100 * time.Millisecond)
 	defer again.Stop()
@@ -228,7 +228,7 @@ func (o *owning) open(ctx context.Context) (*modelstore.Store, error) {
 	}
 }
 
-// Model shows a version as it is on the disk.
+// Model describes a version as it is on the disk.
 func Model(r *modelstore.Reader, v modelstore.Version) launcherapi.Model {
 	m := describe(&v.Manifest)
 	m.ID, m.State, m.Path, m.WantedBy = v.Key, launcherapi.ModelReady, r.Files(v.Key), v.WantedBy()
@@ -259,5 +259,5 @@ func describe(m *fetchapi.Manifest) launcherapi.Model {
 	}
 }
 
-// maxLacks is how many of the files that a selection lacks are shown.
+// maxLacks is how many of the missing files of a selection are listed.
 const maxLacks = 10

@@ -28,8 +28,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// childEnv makes the test binary a program that fetches, and that does what the
-// variable says.
+// childEnv is the name of a variable. If it is set, the test binary stands in for
+// modelfetch, and behaves as the variable says.
 const childEnv = "MODELS_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// announced is the model of an address, whose weights are the address.
+// announced returns the manifest of a model whose one file contains the model's address.
 func announced(uri string) *fetchapi.Manifest {
 	sum := sha256.Sum256([]byte(uri))
 	return &fetchapi.Manifest{URI: uri, Revision: "1", Files: []fetchapi.File{{Path: "a", Size: int64(len(uri)), SHA256: hex.EncodeToString(sum[:])}}}
@@ -88,7 +88,7 @@ func fetch(how string, out *json.Encoder, in *json.Decoder) {
 	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeDone, Manifest: announced(asked)})
 }
 
-// source is one that is asked whether a model may be read.
+// source stands in for modelfetch that asks its source whether a model may be read.
 func source(how string, out *json.Encoder, in *json.Decoder) {
 	var told fetchapi.Line
 	if slices.Contains(os.Args, "--credentials") && in.Decode(&told) != nil {
@@ -110,20 +110,20 @@ func source(how string, out *json.Encoder, in *json.Decoder) {
 	_ = out.Encode(fetchapi.Line{Type: fetchapi.TypeError, Error: &fetchapi.Error{Reason: fetchapi.ReasonAccessDenied, Detail: "the hub says no"}})
 }
 
-// by makes a keeper whose models are fetched as the word says.
-func by(t *testing.T, how string) (*Keeper, *[]string) {
+// newKeeper makes a keeper. how says how its modelfetch behaves.
+func newKeeper(t *testing.T, how string) (*Keeper, *[]string) {
 	t.Helper()
-	return keeps(t, how, filepath.Join(t.TempDir(), "models"))
+	return newKeeperIn(t, how, filepath.Join(t.TempDir(), "models"))
 }
 
-// keeps is by, with models in that folder.
-func keeps(t *testing.T, how, dir string) (*Keeper, *[]string) {
+// newKeeperIn makes a keeper with its store in a folder.
+func newKeeperIn(t *testing.T, how, dir string) (*Keeper, *[]string) {
 	t.Helper()
-	return keepsWithin(t, how, dir, pagecache.Room)
+	return newKeeperWithRoom(t, how, dir, pagecache.Room)
 }
 
-// keepsWithin is keeps, with so much room in main memory.
-func keepsWithin(t *testing.T, how, dir string, room func(held int64) (int64, error)) (*Keeper, *[]string) {
+// newKeeperWithRoom makes a keeper with a limited room in main memory.
+func newKeeperWithRoom(t *testing.T, how, dir string, room func(held int64) (int64, error)) (*Keeper, *[]string) {
 	t.Helper()
 	t.Setenv(childEnv, how)
 	exe, err := os.Executable()
@@ -138,8 +138,8 @@ func keepsWithin(t *testing.T, how, dir string, room func(held int64) (int64, er
 	return k, &outcomes
 }
 
-func TestACallThatIsBrokenOffBeforeTheSourceHasAnsweredEndsItsFetch(t *testing.T) {
-	k, outcomes := by(t, "silent")
+func TestCancelledCallBeforeTheSourcesAnswerEndsItsFetch(t *testing.T) {
+	k, outcomes := newKeeper(t, "silent")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err := k.Pull(ctx, launcherapi.ModelRequest{URI: "x://m"})
@@ -147,8 +147,8 @@ func TestACallThatIsBrokenOffBeforeTheSourceHasAnsweredEndsItsFetch(t *testing.T
 	assert.Equal(t, []string{"cancelled"}, *outcomes)
 }
 
-func TestTheEndOfTheKeeperEndsItsFetches(t *testing.T) {
-	k, outcomes := by(t, "slow")
+func TestEndOfKeeperEndsItsFetches(t *testing.T) {
+	k, outcomes := newKeeper(t, "slow")
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	assert.Equal(t, launcherapi.ModelDownloading, m.State)
@@ -158,8 +158,8 @@ func TestTheEndOfTheKeeperEndsItsFetches(t *testing.T) {
 	assert.Equal(t, launcherapi.CodeUnavailable, launcher.CodeOf(err))
 }
 
-func TestTheStoreIsFreeForOthersWhileNothingIsFetched(t *testing.T) {
-	k, _ := by(t, "slow")
+func TestStoreIsUnlockedWhileNothingIsFetched(t *testing.T) {
+	k, _ := newKeeper(t, "slow")
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	_, err = modelstore.Open(modelstore.Options{Dir: k.opts.Dir})
@@ -177,8 +177,8 @@ func TestTheStoreIsFreeForOthersWhileNothingIsFetched(t *testing.T) {
 	require.NoError(t, other.Close())
 }
 
-func TestAFetchThatIsDoneIsThere(t *testing.T) {
-	k, _ := by(t, "right")
+func TestFinishedFetchIsThere(t *testing.T) {
+	k, _ := newKeeper(t, "right")
 	changed := k.Changed()
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
@@ -189,9 +189,9 @@ func TestAFetchThatIsDoneIsThere(t *testing.T) {
 	assert.Equal(t, launcherapi.ModelReady, again.State)
 }
 
-func TestWhatAHolderFetchesIsRemovedByNobodyElse(t *testing.T) {
+func TestOnlyTheHolderRemovesItsFetch(t *testing.T) {
 	for _, how := range []string{"slow", "slow, of no version"} {
-		k, _ := by(t, how)
+		k, _ := newKeeper(t, how)
 		m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"})
 		require.NoError(t, err)
 		_, err = k.Remove(t.Context(), m.ID, "")
@@ -209,10 +209,10 @@ func TestWhatAHolderFetchesIsRemovedByNobodyElse(t *testing.T) {
 	}
 }
 
-// A pull is over a moment after the store has given up its fetch: another may have begun
-// by then.
-func TestAPullThatIsOverTakesNothingFromTheOneThatCameAfterIt(t *testing.T) {
-	k, _ := by(t, "slow")
+// A pull ends a moment after the store has given up its fetch. Another pull may have
+// begun by then.
+func TestEndedPullKeepsTheStateOfTheNextOne(t *testing.T) {
+	k, _ := newKeeper(t, "slow")
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	k.mu.Lock()
@@ -229,7 +229,7 @@ func TestAPullThatIsOverTakesNothingFromTheOneThatCameAfterIt(t *testing.T) {
 		second <- err
 	}()
 	<-starting
-	k.owning.turn <- struct{}{} // which the first needs to give the store back
+	k.owning.turn <- struct{}{} // the first pull needs the lock to release the store
 	first.cancel(errors.New("its source is away"))
 	staging := filepath.Join(k.opts.Dir, "staging", m.ID)
 	require.Eventually(t, func() bool { _, err := os.Stat(staging); return err != nil }, 30*time.Second, time.Millisecond)
@@ -244,7 +244,7 @@ func TestAPullThatIsOverTakesNothingFromTheOneThatCameAfterIt(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestAPullWhoseModelIsRemovedBeforeItsAnswerSaysSo(t *testing.T) {
+func TestPullOfModelRemovedMeanwhileIsConflict(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "models")
 	s, err := modelstore.Open(modelstore.Options{Dir: dir})
 	require.NoError(t, err)
@@ -254,15 +254,15 @@ func TestAPullWhoseModelIsRemovedBeforeItsAnswerSaysSo(t *testing.T) {
 	v, err := f.Publish(announced("x://m"))
 	require.NoError(t, err)
 	require.NoError(t, s.Close())
-	k, _ := keeps(t, "right", dir)
+	k, _ := newKeeperIn(t, "right", dir)
 	k.opts.Pulled = func(string, int64) { assert.NoError(t, os.RemoveAll(filepath.Dir(k.Files(v.Key)))) }
 	_, err = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "not_found would be said of its source: %v", err)
 }
 
-func TestWhatCouldNotBeFetchedIsToldUntilItsHolderWantsAnotherVersion(t *testing.T) {
+func TestFailureIsListedUntilItsHolderWantsAnotherVersion(t *testing.T) {
 	for _, other := range []string{"", "other"} {
-		k, _ := by(t, "cut off")
+		k, _ := newKeeper(t, "cut off")
 		_, _ = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"}) // its answer may come before the failure
 		failed := announced("x://m")
 		failed.Revision = "0"
@@ -281,8 +281,8 @@ func TestWhatCouldNotBeFetchedIsToldUntilItsHolderWantsAnotherVersion(t *testing
 	}
 }
 
-func TestWhatCouldNotBeFetchedIsToldUntilItsHolderRemovesIt(t *testing.T) {
-	k, _ := by(t, "cut off")
+func TestFailureIsListedUntilItsHolderRemovesIt(t *testing.T) {
+	k, _ := newKeeper(t, "cut off")
 	_, _ = k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "pool"}) // its answer may come before the failure
 	m := announced("x://m")
 	m.Revision = "0"

@@ -13,8 +13,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// List shows what the store has, what is being fetched, and what could not be. The
-// oldest come first.
+// List lists the versions in the store, those being fetched, and those that could not be
+// fetched. The oldest come first.
 func (k *Keeper) List() (launcherapi.ModelList, error) {
 	versions, err := k.Versions()
 	if err != nil {
@@ -41,11 +41,11 @@ func (k *Keeper) List() (launcherapi.ModelList, error) {
 	}
 	for id, f := range k.failed {
 		if m := byID[id]; m.State != launcherapi.ModelReady {
-			byID[id] = f.shown(m)
+			byID[id] = f.describe(m)
 		}
 	}
 	for id, p := range k.pulls {
-		byID[id] = p.shown(byID[id])
+		byID[id] = p.describe(byID[id])
 	}
 	k.mu.Unlock()
 	all := slices.SortedFunc(maps.Values(byID), func(a, b launcherapi.Model) int {
@@ -57,7 +57,7 @@ func (k *Keeper) List() (launcherapi.ModelList, error) {
 	return launcherapi.ModelList{Store: k.opts.Dir, UsedBytes: used, LimitBytes: k.opts.Limit, TotalModels: len(all), Models: all}, nil
 }
 
-// when is since when a model is there; one of which nothing is comes last.
+// when returns when a model was published. A model that is not published sorts last.
 func when(m launcherapi.Model) time.Time {
 	if m.Published == nil {
 		return time.Unix(1<<40, 0)
@@ -65,7 +65,7 @@ func when(m launcherapi.Model) time.Time {
 	return *m.Published
 }
 
-// Get shows one version, and how much of it main memory holds.
+// Get returns one version, and how much of it main memory holds.
 func (k *Keeper) Get(id string) (launcherapi.Model, error) {
 	held := k.look(id)
 	m, err := k.get(id)
@@ -92,18 +92,19 @@ func notFound(err error) error {
 	return &launcher.Error{Code: launcherapi.CodeNotFound, Detail: err.Error(), Cause: err}
 }
 
-// shown is the model of a failure; there is what the disk shows of it.
-func (f failure) shown(there launcherapi.Model) launcherapi.Model {
+// describe returns the model of a failure. there describes the version on the disk.
+func (f failure) describe(there launcherapi.Model) launcherapi.Model {
 	m := describe(&f.manifest)
 	m.State, m.Cause, m.Reason = launcherapi.ModelFailed, f.cause, f.reason
 	m.Path, m.Published, m.InUseBy = there.Path, there.Published, there.InUseBy
-	m.Refs, m.WantedBy = there.Refs, with(there.WantedBy, f.holder)
+	m.Refs, m.WantedBy = there.Refs, withHolder(there.WantedBy, f.holder)
 	m.Retention, m.LRUBy, m.PrivateBy, m.WarmBy, m.LastUsed = there.Retention, there.LRUBy, there.PrivateBy, there.WarmBy, there.LastUsed
 	return m
 }
 
-// shown is the model of a pull; there is what the disk shows of it. The lock is held.
-func (p *pull) shown(there launcherapi.Model) launcherapi.Model {
+// describe returns the model of a pull. there describes the version on the disk. The
+// caller holds the lock.
+func (p *pull) describe(there launcherapi.Model) launcherapi.Model {
 	m := describe(p.manifest)
 	m.State, m.Reason = launcherapi.ModelDownloading, p.note
 	m.FetchedBytes, m.NetworkBytes = p.line.FetchedBytes, p.line.NetworkBytes
@@ -114,13 +115,13 @@ func (p *pull) shown(there launcherapi.Model) launcherapi.Model {
 		m.LeftMS = int64(float64(m.Bytes-m.FetchedBytes) / float64(m.Rate) * 1000)
 	}
 	m.Path, m.InUseBy = there.Path, there.InUseBy
-	m.Refs, m.WantedBy = there.Refs, with(there.WantedBy, p.WantedBy)
+	m.Refs, m.WantedBy = there.Refs, withHolder(there.WantedBy, p.WantedBy)
 	m.Retention, m.LRUBy, m.PrivateBy, m.WarmBy, m.LastUsed = there.Retention, there.LRUBy, there.PrivateBy, there.WarmBy, there.LastUsed
 	return m
 }
 
-// with adds a holder to those that the disk shows; empty: nobody.
-func with(holders []string, holder string) []string {
+// withHolder adds a holder, which may be empty, to those of the version on the disk.
+func withHolder(holders []string, holder string) []string {
 	if holder == "" || slices.Contains(holders, holder) {
 		return holders
 	}

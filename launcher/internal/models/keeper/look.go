@@ -8,30 +8,28 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Pace of the looks at what main memory holds: a round of all versions begins so long
-// after the one before, and after each version there is a pause of so many times what
-// the look has taken, so that they take a twentieth of a processor at most.
+// The pace of the looks at main memory. They take at most a twentieth of a processor.
 const (
-	lookPause = 10 * time.Second
-	lookRest  = 20
+	lookPause = 10 * time.Second // from the beginning of one round to the next
+	lookRest  = 20               // the pause after each version, in multiples of the look's own time
 )
 
-// lookAgainAndAgain looks how much of the versions main memory holds until the keeper
-// ends: nobody tells when a file leaves it.
-func (k *Keeper) lookAgainAndAgain() {
+// lookAtIntervals looks again and again how much of the versions main memory holds,
+// until the keeper ends. The kernel does not tell when a file leaves main memory.
+func (k *Keeper) lookAtIntervals() {
 	for {
 		next := time.Now().Add(lookPause)
-		if k.lookAtAll(); !k.rest(time.Until(next)) {
+		if k.lookOnceAtAll(); !k.rest(time.Until(next)) {
 			return
 		}
 	}
 }
 
-// lookAtAll makes a round.
-func (k *Keeper) lookAtAll() {
+// lookOnceAtAll looks at each version once.
+func (k *Keeper) lookOnceAtAll() {
 	all, err := k.Versions()
 	if err != nil {
-		return // who lists the models is told
+		return // List returns the same error to its caller
 	}
 	k.mu.Lock()
 	ids := maps.Clone(k.held) // some of them may be gone
@@ -47,7 +45,7 @@ func (k *Keeper) lookAtAll() {
 	}
 }
 
-// rest waits; it says no once the keeper ends.
+// rest pauses. It returns false when the keeper ends.
 func (k *Keeper) rest(pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -59,9 +57,9 @@ func (k *Keeper) rest(pause time.Duration) bool {
 	}
 }
 
-// look gives how much of a version main memory holds, nil where nobody can tell, or where
-// it is gone meanwhile; and tells the watchers when it is clearly more or less than at
-// the last look.
+// look returns how much of a version main memory holds. The result is nil when that
+// cannot be told or the version is not whole. look notifies the watchers when the share
+// has changed clearly since the last look.
 func (k *Keeper) look(id string) (bytes *int64) {
 	var held string
 	if v, ok := k.Version(id); ok && v.Damage == nil {
@@ -81,8 +79,8 @@ func (k *Keeper) look(id string) (bytes *int64) {
 	return bytes
 }
 
-// share names how much of a model main memory holds. Nine tenths are taken for all of it:
-// engines do not read every file, and the kernel gives up a page here and there.
+// share returns the name for how much of a model main memory holds. Nine tenths count as
+// whole: engines do not read every file, and the kernel drops single pages.
 func share(held, all int64) string {
 	switch {
 	case 10*held >= 9*all:

@@ -11,8 +11,8 @@ import (
 	"hotseat.dev/hotseat/test/pagecachetest"
 )
 
-// told is what a list says of main memory, of one model.
-func told(t *testing.T, k *Keeper) string {
+// listedPageCache returns what List says about main memory, for the only model.
+func listedPageCache(t *testing.T, k *Keeper) string {
 	t.Helper()
 	list, err := k.List()
 	require.NoError(t, err)
@@ -20,8 +20,8 @@ func told(t *testing.T, k *Keeper) string {
 	return list.Models[0].PageCache
 }
 
-func TestWatchersHearWhenAModelComesIntoMainMemoryAndWhenItLeaves(t *testing.T) {
-	k, _ := keeps(t, "right", filepath.Join(pagecachetest.Dir(t), "models"))
+func TestWatchersSeeModelsEnterAndLeaveMainMemory(t *testing.T) {
+	k, _ := newKeeperIn(t, "right", filepath.Join(pagecachetest.Dir(t), "models"))
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
 	require.NoError(t, err)
 	ready := func() bool {
@@ -32,25 +32,25 @@ func TestWatchersHearWhenAModelComesIntoMainMemoryAndWhenItLeaves(t *testing.T) 
 	for changed := k.Changed(); !ready(); changed = k.Changed() {
 		<-changed
 	}
-	assert.Equal(t, launcherapi.PageCacheWhole, told(t, k), "what was just written is there still")
+	assert.Equal(t, launcherapi.PageCacheWhole, listedPageCache(t, k), "what was just written is there still")
 	pagecachetest.Evict(t, filepath.Join(m.Path, "a"))
 	changed := k.Changed()
-	k.lookAtAll()
+	k.lookOnceAtAll()
 	<-changed
-	assert.Equal(t, launcherapi.PageCacheNone, told(t, k))
+	assert.Equal(t, launcherapi.PageCacheNone, listedPageCache(t, k))
 	_, err = k.Warm(t.Context(), m.ID)
 	require.NoError(t, err)
-	assert.Equal(t, launcherapi.PageCacheWhole, told(t, k))
+	assert.Equal(t, launcherapi.PageCacheWhole, listedPageCache(t, k))
 
 	_, err = k.Remove(t.Context(), m.ID, "")
 	require.NoError(t, err)
-	k.lookAtAll()
+	k.lookOnceAtAll()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	assert.Empty(t, k.held, "of what is gone nothing is kept")
 }
 
-func TestNineTenthsOfAModelAreTakenForAllOfIt(t *testing.T) {
+func TestNineTenthsInMainMemoryCountAsWhole(t *testing.T) {
 	for held, want := range map[int64]string{
 		0: launcherapi.PageCacheNone, 9: launcherapi.PageCacheNone, 10: launcherapi.PageCachePart,
 		89: launcherapi.PageCachePart, 90: launcherapi.PageCacheWhole, 100: launcherapi.PageCacheWhole,

@@ -20,21 +20,20 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Bounds of proofs: how long one counts without the source's being asked again, how long
-// one counts whose source cannot be asked, and how long asking takes at most.
+// Bounds of proofs.
 const (
-	proofFresh = time.Hour
-	proofLasts = 30 * 24 * time.Hour
-	proveTime  = 30 * time.Second
+	proofFresh = time.Hour           // how long a proof counts without another question
+	proofLasts = 30 * 24 * time.Hour // how long a proof counts while the source is unavailable
+	proveTime  = 30 * time.Second    // how long a question may take
 )
 
-// MayRead says whether somebody may read a version: anybody may one that is not
-// private; of one that is, its source has to let him read it, by the credentials among
-// his environment's variables or, where there are none, by the launcher's own. The error
-// says what would be right: code forbidden where the source refuses him.
+// MayRead returns nil when an instance may read a version. Every instance may read a
+// version that is not private. For a private version, the source must let the caller
+// read it. The credentials are those in the instance's environment env, or, if it has
+// none, the launcher's own. The error has the code forbidden when the source refuses.
 //
-// An answer counts for an hour. Where the source cannot be asked, an earlier one counts
-// for 30 days: models are kept near so that they are served without their source.
+// A proof counts for an hour. While the source is unavailable, it counts for 30 days:
+// the store exists so that models are served without their source.
 func (k *Keeper) MayRead(v modelstore.Version, env func(name string) string) error {
 	if !v.Private() {
 		return nil
@@ -44,18 +43,18 @@ func (k *Keeper) MayRead(v modelstore.Version, env func(name string) string) err
 	if before, proved := proof.when(); proved && time.Since(before) < proofFresh {
 		return nil
 	}
-	_, err, _ := k.proving.Do(cmp.Or(proof.path, proof.key), func() (any, error) { // many ask for one model at once
+	_, err, _ := k.proving.Do(cmp.Or(proof.path, proof.key), func() (any, error) { // one question for all that ask at the same time
 		return nil, k.prove(v, credentials, proof)
 	})
 	return err
 }
 
-// prove has the source of a version asked whether it lets somebody read.
+// prove asks the source of a version whether it lets the caller read.
 func (k *Keeper) prove(v modelstore.Version, credentials fetchapi.Credentials, proof proof) error {
 	ctx, stop := context.WithTimeout(k.ctx, proveTime)
 	defer stop()
 	before, proved := proof.when()
-	if proved && time.Since(before) < proofFresh { // since somebody else has asked
+	if proved && time.Since(before) < proofFresh { // another call has asked meanwhile
 		return nil
 	}
 	uri := v.Manifest.URI
@@ -69,9 +68,9 @@ func (k *Keeper) prove(v modelstore.Version, credentials fetchapi.Credentials, p
 	}
 	switch {
 	case err == nil:
-		proof.note()
+		proof.record()
 		return nil
-	case cause == fetchapi.ReasonAccessDenied, cause == fetchapi.ReasonNotFound: // of what he may not read some say that there is none
+	case cause == fetchapi.ReasonAccessDenied, cause == fetchapi.ReasonNotFound: // some sources answer "not found" for a model that the caller may not read
 		proof.drop()
 		return &launcher.Error{
 			Code: launcherapi.CodeForbidden, FailureCause: fetchapi.ReasonAccessDenied, Cause: err,
@@ -88,15 +87,15 @@ func (k *Keeper) prove(v modelstore.Version, credentials fetchapi.Credentials, p
 	}
 }
 
-// proofsDir is the folder of a store with the proofs: empty files, whose names tell only
-// who knows the credentials of what they are, and whose times tell of when.
+// proofsDir is the store's folder of proofs. A proof is an empty file. Its name is a
+// hash of the version and the credentials, and its time is when the source answered.
 const proofsDir = "proofs"
 
-// proof is that a source has let somebody read a version.
+// proof stands for the source's permission to read a version with some credentials.
 type proof struct {
 	keeper *Keeper
-	path   string // empty: by the launcher's own credentials, which others who read the store may not have
-	key    string // of the version
+	path   string // empty for the launcher's own credentials: other readers of the store may not have these
+	key    string // the version's key
 }
 
 func (k *Keeper) proofOf(key string, by fetchapi.Credentials) proof {
@@ -111,7 +110,7 @@ func (k *Keeper) proofOf(key string, by fetchapi.Credentials) proof {
 	return proof{keeper: k, key: key, path: filepath.Join(k.opts.Dir, proofsDir, hex.EncodeToString(h.Sum(nil)))}
 }
 
-// when tells of the last proof, if there was one.
+// when returns when the source last gave this permission, if it did.
 func (p proof) when() (when time.Time, proved bool) {
 	if p.path == "" {
 		p.keeper.mu.Lock()
@@ -126,8 +125,8 @@ func (p proof) when() (when time.Time, proved bool) {
 	return info.ModTime(), true
 }
 
-// note notes one that was given now, and throws those away that count no more.
-func (p proof) note() {
+// record records that the source gave this permission now, and removes expired proofs.
+func (p proof) record() {
 	if p.path == "" {
 		p.keeper.mu.Lock()
 		defer p.keeper.mu.Unlock()
@@ -153,7 +152,7 @@ func (p proof) note() {
 	}
 }
 
-// drop takes one back.
+// drop removes the proof.
 func (p proof) drop() {
 	if p.path == "" {
 		p.keeper.mu.Lock()

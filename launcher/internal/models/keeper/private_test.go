@@ -16,7 +16,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// private is a version that is, of a source that takes HF_TOKEN.
+// private returns a private version, whose source takes HF_TOKEN.
 func private() modelstore.Version {
 	return modelstore.Version{Key: "k", Manifest: fetchapi.Manifest{URI: "hf://org/m", Revision: "1"}, Wants: []modelstore.Want{{Key: "k", Private: true, Holder: "a"}}}
 }
@@ -25,8 +25,8 @@ func token(value string) func(string) string {
 	return func(name string) string { return map[string]string{"HF_TOKEN": value}[name] }
 }
 
-func TestAPrivateModelIsReadByWhomItsSourceLetsReadIt(t *testing.T) {
-	k, _ := by(t, "asks for a token")
+func TestPrivateModelNeedsPermissionOfItsSource(t *testing.T) {
+	k, _ := newKeeper(t, "asks for a token")
 	v := private()
 	require.NoError(t, k.MayRead(v, token("right")))
 	for name, env := range map[string]func(string) string{"another token": token("wrong"), "none": token("")} {
@@ -41,10 +41,10 @@ func TestAPrivateModelIsReadByWhomItsSourceLetsReadIt(t *testing.T) {
 	assert.NoError(t, k.MayRead(v, token("")))
 }
 
-func TestAProofCountsForAWhileAndLongerWhereTheSourceCannotBeAsked(t *testing.T) {
+func TestProofCountsLongerWhileTheSourceIsUnavailable(t *testing.T) {
 	for name, own := range map[string]bool{"by the instance's credentials": false, "by the launcher's own": true} {
 		t.Run(name, func(t *testing.T) {
-			k, _ := by(t, "lets all read")
+			k, _ := newKeeper(t, "lets all read")
 			env := token("x")
 			if own {
 				env = token("")
@@ -79,8 +79,8 @@ func TestAProofCountsForAWhileAndLongerWhereTheSourceCannotBeAsked(t *testing.T)
 	}
 }
 
-func TestProofsThatCountNoMoreAreThrownAway(t *testing.T) {
-	k, _ := by(t, "lets all read")
+func TestExpiredProofsAreRemoved(t *testing.T) {
+	k, _ := newKeeper(t, "lets all read")
 	require.NoError(t, k.MayRead(private(), token("a")))
 	files, err := filepath.Glob(filepath.Join(k.opts.Dir, proofsDir, "*"))
 	require.NoError(t, err)
@@ -93,8 +93,8 @@ func TestProofsThatCountNoMoreAreThrownAway(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 }
 
-func TestAModelThatWasProvedWaitsForNoOthersSource(t *testing.T) {
-	k, _ := by(t, "lets all read")
+func TestProvedModelDoesNotWaitForOtherSources(t *testing.T) {
+	k, _ := newKeeper(t, "lets all read")
 	v, other := private(), private()
 	other.Key = "other"
 	require.NoError(t, k.MayRead(v, token("x")))
@@ -116,8 +116,8 @@ func TestAModelThatWasProvedWaitsForNoOthersSource(t *testing.T) {
 	require.Error(t, <-over)
 }
 
-func TestWhatIsNoAddressOrNoNameOfAVersionIsRefusedBeforeAnythingIsAsked(t *testing.T) {
-	k, outcomes := by(t, "silent")
+func TestInvalidAddressAndRefAreRefusedAtOnce(t *testing.T) {
+	k, outcomes := newKeeper(t, "silent")
 	for location, r := range map[string]launcherapi.ModelRequest{
 		"body.uri": {URI: "https://user:s3cret@host/m"},
 		"body.ref": {URI: "hf://org/m", Ref: "../../x"},

@@ -18,38 +18,39 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// pull is one on its way. The keeper's lock guards what changes of it.
+// pull is a pull in progress. The keeper's lock guards the fields that change.
 type pull struct {
 	launcherapi.ModelRequest
 	cancel   context.CancelCauseFunc
-	admitted chan struct{} // closed once the source has said what there is, and there is room for it
+	admitted chan struct{} // closed when the source has answered and the store has admitted the version
 	over     chan struct{} // closed at the end
 
-	manifest *fetchapi.Manifest // of what is fetched; nil: the source has not said
+	manifest *fetchapi.Manifest // the version that is fetched; nil: the source has not answered, or the pull is over
 	began    time.Time
-	line     fetchapi.Line // of progress, the last
-	note     string        // what it waits for
+	line     fetchapi.Line // the last line of progress
+	note     string        // what the pull waits for
 
-	id  string // of the version, once over without an error
+	id  string // the version's id, once the pull is over without an error
 	err error
 }
 
-// errRemoved is why a pull ends whose model is removed.
+// errRemoved is the error of a pull whose model is removed.
 var errRemoved = launcher.Conflictf("somebody has removed the model while it was fetched")
 
-// Pull has a model fetched, and returns once its source has said what it consists
-// of: the fetch goes on by itself. A model that is there is asked for at its source
-// all the same, since its branch may have moved.
+// Pull starts a pull, and returns when the source has named the model's files. The fetch
+// continues in the background. Pull asks the source even for a model that is there,
+// since its branch may have moved.
 //
 //	the version            effect
-//	is there, whole        Ready; with unless_there its holder's source is not asked
+//	is there, whole        Ready; with unless_there the source is not asked
 //	is being fetched       joins that fetch
-//	partial or damaged     fetched: what is missing
-//	is not there           fetched, also where it goes while its source is asked
+//	partial or damaged     fetches the missing files
+//	is not there           fetches it, also if it is removed while the source is asked
 //
-// Each call asks by its own credentials, those of the request or else the launcher's.
-// One that takes what others have fetched, or are fetching, first has the source let it
-// read a byte of that; a fetch that is refused leaves nothing wanted by its holder.
+// Each call shows its own credentials: those of the request, or else the launcher's. A
+// call that gets what another call has fetched or is fetching first proves that the
+// source lets it read. If the source refuses, the call's holder does not want the
+// version any more.
 //
 // When ctx ends before the source has answered, the pull ends.
 func (k *Keeper) Pull(ctx context.Context, r launcherapi.ModelRequest) (launcherapi.Model, error) {
@@ -96,7 +97,7 @@ func (k *Keeper) Pull(ctx context.Context, r launcherapi.ModelRequest) (launcher
 		return launcherapi.Model{}, err
 	}
 	m, err := k.get(id)
-	if launcher.CodeOf(err) == launcherapi.CodeNotFound { // which would be said of its source
+	if launcher.CodeOf(err) == launcherapi.CodeNotFound { // a not_found error would mean that the source has no such model
 		err = errRemoved
 	}
 	return m, err
@@ -106,7 +107,7 @@ func selection(r launcherapi.ModelRequest) modelref.Selection {
 	return modelref.Selection{Include: r.Include, Exclude: r.Exclude}
 }
 
-// run is a pull from its beginning to its end.
+// run runs a pull from its beginning to its end.
 func (k *Keeper) run(ctx context.Context, p *pull) {
 	defer p.cancel(nil)
 	result, err := k.fetch(ctx, p)
@@ -119,7 +120,7 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 		outcome = causeOf(err)
 	}
 	if err == nil {
-		k.look(result.Version.Key) // what has just been written is often in main memory still
+		k.look(result.Version.Key) // main memory often still holds files that were just written
 	}
 	for _, v := range result.Evicted {
 		k.opts.Evicted(v.Why, v.Bytes)
@@ -134,13 +135,13 @@ func (k *Keeper) run(ctx context.Context, p *pull) {
 		p.err = problem(err, selection(p.ModelRequest))
 	default:
 		p.id = result.Version.Key
-		k.forget(p, &result.Version.Manifest)
+		k.forgetFailures(p, &result.Version.Manifest)
 	}
 	fetched := err == nil && !result.There
-	if id := p.id; id != "" && (p.Warm || fetched) { // of a fetch and who joins it the one that ends last finds what both want
+	if id := p.id; id != "" && (p.Warm || fetched) { // a fetch and the pulls that joined it each do this, and the last to end sees all wants
 		k.tasks.Go(func() { k.warmWanted(id) })
 	}
-	if p.manifest != nil && k.pulls[p.manifest.Key()] == p { // else another one fetches it by now
+	if p.manifest != nil && k.pulls[p.manifest.Key()] == p { // otherwise another pull fetches the version by now
 		delete(k.pulls, p.manifest.Key())
 		if err != nil && outcome != cancelled {
 			k.failed[p.manifest.Key()] = failure{manifest: *p.manifest, ref: p.ref(p.manifest), holder: p.WantedBy, cause: outcome, reason: err.Error()}
@@ -171,29 +172,28 @@ func (k *Keeper) fetch(ctx context.Context, p *pull) (result modelpull.Result, e
 	})
 }
 
-// admitted: the source has said what the model consists of, and there is room for
-// it.
+// admitted records the manifest of a pull that the store has admitted.
 func (k *Keeper) admitted(p *pull, m *fetchapi.Manifest) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
 	case p.manifest == nil:
 		close(p.admitted)
-	case k.pulls[p.manifest.Key()] == p: // the source has changed meanwhile
+	case k.pulls[p.manifest.Key()] == p: // the source changed after the first manifest
 		delete(k.pulls, p.manifest.Key())
 	}
 	p.manifest = m
 	k.pulls[m.Key()] = p
-	k.forget(p, m)
+	k.forgetFailures(p, m)
 	k.notifyLocked()
 }
 
-// ref is the name by which a pull wants a version.
+// ref returns the ref by which a pull wants a version.
 func (p *pull) ref(m *fetchapi.Manifest) string { return cmp.Or(p.Ref, m.Ref) }
 
-// forget drops what is told of a failure to fetch a version, and of those that the pull's
-// holder wanted by the same name before. The lock is held.
-func (k *Keeper) forget(p *pull, m *fetchapi.Manifest) {
+// forgetFailures drops the recorded failure of a version, and the failures of versions
+// that the pull's holder wanted by the same ref before. The caller holds the lock.
+func (k *Keeper) forgetFailures(p *pull, m *fetchapi.Manifest) {
 	maps.DeleteFunc(k.failed, func(id string, f failure) bool {
 		before := f.holder == p.WantedBy && f.ref == p.ref(m) && f.manifest.URI == m.URI && f.manifest.SameSelection(m.Selection)
 		return before || id == m.Key()
@@ -211,12 +211,12 @@ func (k *Keeper) progress(p *pull, l fetchapi.Line) {
 	k.notifyLocked()
 }
 
-// Remove removes a version for a holder, or for nobody; where it is being fetched the
-// fetch ends first.
+// Remove removes a version for a holder, which may be empty. It first ends a fetch of the
+// version.
 //
 //	the version          effect
 //	has a lease          error, code conflict, with the holders
-//	others want it       with a holder: that one wants it no more; else error, code conflict
+//	others want it       with a holder: drops its wants; else error, code conflict
 //	is being fetched     the fetch ends, and nothing is left of it
 //	is there             removed
 //	is not there         error, code not_found
@@ -226,7 +226,7 @@ func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Mod
 		return model, err
 	}
 	others := slices.ContainsFunc(model.WantedBy, func(other string) bool { return other != holder })
-	if len(model.InUseBy) == 0 && !others { // else the store refuses it, and what is fetched goes on
+	if len(model.InUseBy) == 0 && !others { // otherwise the store keeps the version, and the fetch continues
 		if err := k.end(ctx, id); err != nil {
 			return model, err
 		}
@@ -238,22 +238,22 @@ func (k *Keeper) Remove(ctx context.Context, id, holder string) (launcherapi.Mod
 	}
 	err = store.Remove(id, holder)
 	if _, none := errors.AsType[*modelstore.NotFoundError](err); none {
-		err = nil // nothing had come of it
+		err = nil // the version was never fetched
 	}
 	if err == nil {
-		k.removed(id, holder, others)
+		k.forgetRemoved(id, holder, others)
 	}
 	_, used := errors.AsType[*modelstore.InUseError](err)
-	_, fetched := errors.AsType[*modelstore.FetchingError](err) // by a pull that came meanwhile
+	_, fetched := errors.AsType[*modelstore.FetchingError](err) // a pull has begun meanwhile
 	if _, wanted := errors.AsType[*modelstore.WantedError](err); used || fetched || wanted {
 		err = launcher.Conflictf("%w", err)
 	}
-	return model, errors.Join(stored(err), release())
+	return model, errors.Join(storageError(err), release())
 }
 
-// removed drops what is told of a failure to fetch a version, unless others want it than the
-// holder who wants it no more.
-func (k *Keeper) removed(id, holder string, others bool) {
+// forgetRemoved drops the recorded failure of a removed version. If other holders still
+// want the version, it only takes the holder from the failure.
+func (k *Keeper) forgetRemoved(id, holder string, others bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	f, failed := k.failed[id]
@@ -267,9 +267,9 @@ func (k *Keeper) removed(id, holder string, others bool) {
 	}
 }
 
-// stored gives an error of the store the code of what the launcher may not do there, or of
-// what has no room there. Others stay as they are.
-func stored(err error) error {
+// storageError gives an error the code storage when the launcher may not write to the
+// store or the disk is full. It returns other errors unchanged.
+func storageError(err error) error {
 	ofStore := slices.ContainsFunc([]error{fs.ErrPermission, syscall.EROFS, syscall.ENOSPC, syscall.EDQUOT}, func(e error) bool { return errors.Is(err, e) })
 	if ofStore && launcher.CodeOf(err) == "" {
 		return launcher.Storagef("%w", err)
@@ -297,7 +297,7 @@ func (k *Keeper) end(ctx context.Context, id string) error {
 // cancelled is the outcome of a pull that was ended.
 const cancelled = "cancelled"
 
-// causeOf is the reason of a pull's failure, as a short code.
+// causeOf returns the reason of a pull's failure, as a short code.
 func causeOf(err error) string {
 	if failed, ok := errors.AsType[*fetchapi.Error](err); ok {
 		return failed.Reason
@@ -308,7 +308,7 @@ func causeOf(err error) string {
 	return fetchapi.ReasonInternal
 }
 
-// codes are those of the launcher for the reasons of fetches.
+// codes are the launcher's error codes for the reasons of failed fetches.
 var codes = map[string]string{
 	fetchapi.ReasonInvalid: launcherapi.CodeInvalid, fetchapi.ReasonNotFound: launcherapi.CodeNotFound,
 	fetchapi.ReasonAccessDenied: launcherapi.CodeForbidden, fetchapi.ReasonCapacityExceeded: launcherapi.CodeStorage,
@@ -316,11 +316,11 @@ var codes = map[string]string{
 	fetchapi.ReasonInternal: launcherapi.CodeInternal,
 }
 
-// problem is the answer to who has asked for a pull that has failed.
+// problem returns the error that the caller of a failed pull gets.
 func problem(err error, s modelref.Selection) error {
 	failed, ok := errors.AsType[*fetchapi.Error](err)
 	if !ok {
-		return stored(err)
+		return storageError(err)
 	}
 	e := &launcher.Error{Code: codes[failed.Reason], Detail: failed.Detail, Cause: err, FailureCause: failed.Reason}
 	if failed.Reason == fetchapi.ReasonInvalid {

@@ -14,20 +14,21 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Warm reads a version into main memory, as far as there is room without what runs
-// losing any of its own. One is read at a time. When ctx ends, so does the reading.
+// Warm reads a version into main memory, as far as there is room beside what running
+// processes use. It reads one version at a time, and stops when ctx ends.
 //
 //	the version            effect
-//	is there, whole        read; what had no room is left
+//	is there, whole        reads as much as there is room for
 //	is not whole           error, code conflict
 //	is not there           error, code not_found
 //
-// Whoever removes a version that is being read need not wait: its files are open.
+// A removal need not wait for Warm, which has the files open.
 func (k *Keeper) Warm(ctx context.Context, id string) (launcherapi.WarmedModel, error) {
 	return k.warm(ctx, id, 0)
 }
 
-// warm is Warm that leaves so many bytes of other versions in main memory.
+// warm does what Warm does, and leaves room for others, the bytes of other versions in
+// main memory.
 func (k *Keeper) warm(ctx context.Context, id string, others int64) (launcherapi.WarmedModel, error) {
 	began := time.Now()
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -63,9 +64,9 @@ func (k *Keeper) warm(ctx context.Context, id string, others int64) (launcherapi
 	return warmed, nil
 }
 
-// warmWanted has a version read, where somebody wants that in main memory. With no id it
-// has all such read, as after a start of the machine, when main memory holds nothing: those
-// that were used last come first, and give way to none of the others.
+// warmWanted warms a version if one of its wants asks for that. Without an id it warms
+// all such versions, as after a start of the machine, when main memory is empty. The last
+// used versions come first, and later ones do not push them out.
 func (k *Keeper) warmWanted(id string) {
 	all, err := k.Versions()
 	if err != nil {
@@ -85,7 +86,7 @@ func (k *Keeper) warmWanted(id string) {
 	}
 }
 
-// paths are those of a version's files, in the order of its manifest.
+// paths returns the paths of a version's files, in the order of its manifest.
 func (k *Keeper) paths(v *modelstore.Version) []string {
 	all := make([]string, len(v.Manifest.Files))
 	for i, f := range v.Manifest.Files {

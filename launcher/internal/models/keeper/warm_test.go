@@ -18,8 +18,8 @@ import (
 	"hotseat.dev/hotseat/test/pagecachetest"
 )
 
-func TestAModelThatIsNotWholeIsNotReadAhead(t *testing.T) {
-	k, _ := by(t, "slow")
+func TestIncompleteModelIsNotWarmed(t *testing.T) {
+	k, _ := newKeeper(t, "slow")
 	_, err := k.Warm(t.Context(), "none")
 	assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m"})
@@ -28,11 +28,12 @@ func TestAModelThatIsNotWholeIsNotReadAhead(t *testing.T) {
 	assert.Contains(t, []string{launcherapi.CodeConflict, launcherapi.CodeNotFound}, launcher.CodeOf(err), "%v", err)
 }
 
-// TestWhoJoinsAFetchHasTheModelReadAhead: who has begun the fetch does not ask for that.
-func TestWhoJoinsAFetchHasTheModelReadAhead(t *testing.T) {
+// TestJoinedPullWarmsTheModel checks the want of a pull that joins a fetch. The pull that
+// began the fetch does not ask for main memory.
+func TestJoinedPullWarmsTheModel(t *testing.T) {
 	gate := filepath.Join(t.TempDir(), "gate")
 	require.NoError(t, syscall.Mkfifo(gate, 0o600))
-	k, _ := by(t, "once somebody writes to "+gate)
+	k, _ := newKeeper(t, "once somebody writes to "+gate)
 	said := make(logged, 10)
 	k.opts.Logger = slog.New(slog.NewTextHandler(said, nil))
 	m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: "x://m", WantedBy: "first"})
@@ -51,11 +52,11 @@ func TestWhoJoinsAFetchHasTheModelReadAhead(t *testing.T) {
 	}
 }
 
-// TestAtItsStartALauncherReadsAheadWhatWasUsedLast: main memory has room for one of two
-// models, and to read the other would have it give that up.
-func TestAtItsStartALauncherReadsAheadWhatWasUsedLast(t *testing.T) {
+// TestStartWarmsLastUsedModelsFirst has room in main memory for one of two models.
+// Reading the second would push the first out.
+func TestStartWarmsLastUsedModelsFirst(t *testing.T) {
 	dir := filepath.Join(pagecachetest.Dir(t), "models")
-	k, _ := keeps(t, "right", dir)
+	k, _ := newKeeperIn(t, "right", dir)
 	for _, uri := range []string{"x://older", "x://later"} {
 		m, err := k.Pull(t.Context(), launcherapi.ModelRequest{URI: uri, WantedBy: "holder", Warm: true})
 		require.NoError(t, err)
@@ -71,7 +72,7 @@ func TestAtItsStartALauncherReadsAheadWhatWasUsedLast(t *testing.T) {
 	for _, m := range list.Models {
 		pagecachetest.Evict(t, filepath.Join(m.Path, "a"))
 	}
-	k, _ = keepsWithin(t, "right", dir, func(held int64) (int64, error) { return int64(len("x://later")) + 3 - held, nil })
+	k, _ = newKeeperWithRoom(t, "right", dir, func(held int64) (int64, error) { return int64(len("x://later")) + 3 - held, nil })
 	for range 2 {
 		k.warmWanted("")
 		held := map[string]int64{}
@@ -82,13 +83,13 @@ func TestAtItsStartALauncherReadsAheadWhatWasUsedLast(t *testing.T) {
 	}
 }
 
-// logged are the lines of a log.
+// logged is a writer that sends the lines of a log on a channel.
 type logged chan string
 
 func (l logged) Write(line []byte) (int, error) { l <- string(line); return len(line), nil }
 
-func TestOneModelIsReadAheadAtATimeAndWhoWaitsMayLeave(t *testing.T) {
-	k, _ := by(t, "right")
+func TestModelsAreWarmedOneByOneAndWaitersMayCancel(t *testing.T) {
+	k, _ := newKeeper(t, "right")
 	k.warming <- struct{}{} // another one is being read
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
