@@ -15,8 +15,8 @@ import (
 // starts wait for a load.
 const loadMargin = 5 * time.Second
 
-// Awaits returns what a command with this environment has to wait for until it can be
-// forked: a preloader that loads, or one that Awaits itself starts. The result is empty
+// Awaits returns what a command with this environment waits for until it can be forked:
+// a preloader that loads. If no preloader fits, Awaits starts one. The result is empty
 // when the command can be forked at once, or should not wait.
 func (p *Pool) Awaits(env []string) string {
 	p.mu.Lock()
@@ -28,8 +28,9 @@ func (p *Pool) Awaits(env []string) string {
 
 // Await waits until a command with this environment can be forked. It calls onReason
 // with what the command waits for, first and whenever that changes. The error is a
-// *NotForkedError when there is no preloader to wait for, or when the load takes too
-// long: longer than Options.FirstLoad, or clearly longer than any load before.
+// *NotForkedError when there is no preloader to wait for, or when its load takes too
+// long. The first load may take Options.FirstLoad; a later one may not take clearly
+// longer than any load before.
 func (p *Pool) Await(ctx context.Context, env []string, onReason func(reason string)) error {
 	want, lastReason := parse(env), ""
 	for {
