@@ -24,9 +24,9 @@ const loopback = "127.0.0.1"
 // one. The kernel delivers connections to listening sockets only, so all of them
 // reach the engine (socket(7); net/ipv4/inet_connection_sock.c).
 //
-// Both sockets must belong to one user. Another server of that user gets the port too
-// if it asks for exactly this port with SO_REUSEADDR before the engine listens: the
-// kernel cannot tell that server from the engine.
+// Both sockets must belong to one user. Before the engine listens, another server of
+// that user can bind exactly this port with SO_REUSEADDR. The kernel cannot tell that
+// server from the engine.
 type Ports struct {
 	mu       sync.Mutex
 	reserved map[int]bool
