@@ -2,9 +2,9 @@ package launcher
 
 import "fmt"
 
-// BytesText writes a number of bytes for people, as "79.6 GiB", "512.0 MiB" or "17
-// bytes": always to a tenth, since a refusal for want of memory is often about two
-// amounts that differ by less than a GiB.
+// BytesText formats a number of bytes for people: "79.6 GiB", "512.0 MiB" or "17
+// bytes". It keeps one decimal: a refusal often compares two amounts that differ by
+// less than a GiB.
 func BytesText(n uint64) string {
 	const mib, gib = 1 << 20, 1 << 30
 	switch {

@@ -9,28 +9,27 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Error is an error of the launcher's domain. Its code decides the HTTP
-// status; Detail says what is wrong and what would be right.
+// Error is an error of the launcher's domain. Code decides the HTTP status. Detail
+// says what is wrong and what would be right.
 type Error struct {
 	Code   string // one of launcherapi.Code…
 	Detail string
-	Cause  error // the error behind this one; may be nil
+	Cause  error // the wrapped error; may be nil
 
-	// Facts that go to the client beside the detail. Most errors have none.
+	// Facts for the client beside Detail. Most errors have none.
 	InstanceID   string
 	ExitCode     *int
 	FailureCause string
 	LastLogLines []string
 	Fit          *launcherapi.Fit
-	Location     string // field of the body that is wrong
+	Location     string // the invalid field of the request's body
 }
 
 func (e *Error) Error() string { return e.Detail }
 
 func (e *Error) Unwrap() error { return e.Cause }
 
-// CodeOf gives the code of the first Error in err's chain, and "" when there is
-// none.
+// CodeOf returns the code of the first Error in err's chain, or "" if there is none.
 func CodeOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -43,62 +42,63 @@ func newf(code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: err.Error(), Cause: errors.Unwrap(err)}
 }
 
-// Invalidf says that the request itself is wrong; location names the field.
+// Invalidf reports an invalid request; location names the field.
 func Invalidf(location, format string, args ...any) *Error {
 	e := newf(launcherapi.CodeInvalid, format, args...)
 	e.Location = location
 	return e
 }
 
-// Conflictf says that the instance's state does not allow the call.
+// Conflictf reports that the instance's state does not allow the call.
 func Conflictf(format string, args ...any) *Error {
 	return newf(launcherapi.CodeConflict, format, args...)
 }
 
-// Existsf says that an id is taken.
+// Existsf reports that an id is taken.
 func Existsf(format string, args ...any) *Error {
 	return newf(launcherapi.CodeExists, format, args...)
 }
 
-// PortTakenf says that a port is taken.
+// PortTakenf reports that a port is taken.
 func PortTakenf(format string, args ...any) *Error {
 	return newf(launcherapi.CodePortTaken, format, args...)
 }
 
-// DoesNotFit says that there is no room, and holds the numbers.
+// DoesNotFit reports a lack of room; fit holds the numbers.
 func DoesNotFit(fit launcherapi.Fit, format string, args ...any) *Error {
 	e := newf(launcherapi.CodeDoesNotFit, format, args...)
 	e.Fit = &fit
 	return e
 }
 
-// NotFound says that no instance has that id.
+// NotFound reports that no instance has that id.
 func NotFound(id string) *Error {
 	e := newf(launcherapi.CodeNotFound, "Instance %s not found", id)
 	e.InstanceID = id
 	return e
 }
 
-// Gonef says that a revision is too old to resume from.
+// Gonef reports that a revision is too old to resume from.
 func Gonef(format string, args ...any) *Error { return newf(launcherapi.CodeGone, format, args...) }
 
-// EngineFailedf says that the engine died or refused.
+// EngineFailedf reports that the engine died or refused.
 func EngineFailedf(format string, args ...any) *Error {
 	return newf(launcherapi.CodeEngineFailed, format, args...)
 }
 
-// EngineTimeoutf says that the engine did not answer in time.
+// EngineTimeoutf reports that the engine did not answer in time.
 func EngineTimeoutf(format string, args ...any) *Error {
 	return newf(launcherapi.CodeEngineTimeout, format, args...)
 }
 
-// Unavailablef says that the launcher is going down.
+// Unavailablef reports that the launcher is shutting down.
 func Unavailablef(format string, args ...any) *Error {
 	return newf(launcherapi.CodeUnavailable, format, args...)
 }
 
-// Storagef says that the state, log or model folder cannot be written, or has no room. Of
-// an error by which the launcher may not, the code says that: more room does not help.
+// Storagef reports that the state, log or model folder cannot be written or has no
+// room. If the cause is a missing permission, the code is CodeNoAccess: more room
+// would not help.
 func Storagef(format string, args ...any) *Error {
 	e := newf(launcherapi.CodeStorage, format, args...)
 	if errors.Is(e.Cause, fs.ErrPermission) || errors.Is(e.Cause, syscall.EROFS) {

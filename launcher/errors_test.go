@@ -11,7 +11,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestAnErrorTellsAndWrapsWhatIsBehindIt(t *testing.T) {
+func TestErrorShowsAndWrapsItsCause(t *testing.T) {
 	err := Storagef("cannot write %s down: %w", "a", fs.ErrPermission)
 	assert.Equal(t, "cannot write a down: permission denied", err.Detail)
 	assert.ErrorIs(t, err, fs.ErrPermission)
@@ -20,7 +20,7 @@ func TestAnErrorTellsAndWrapsWhatIsBehindIt(t *testing.T) {
 	assert.NoError(t, errors.Unwrap(Conflictf("no more to say")))
 }
 
-func TestAFolderThatMayNotBeWrittenHasAnotherCodeThanOneWithoutRoom(t *testing.T) {
+func TestStorageErrorTellsNoAccessFromNoRoom(t *testing.T) {
 	for cause, code := range map[error]string{
 		syscall.ENOSPC: launcherapi.CodeStorage, syscall.EDQUOT: launcherapi.CodeStorage, syscall.EIO: launcherapi.CodeStorage,
 		syscall.EROFS: launcherapi.CodeNoAccess, syscall.EACCES: launcherapi.CodeNoAccess, syscall.EPERM: launcherapi.CodeNoAccess,

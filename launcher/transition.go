@@ -1,12 +1,12 @@
 package launcher
 
-// Event is an event of an instance, which may change the state.
+// Event is something that happens to an instance and may change its state.
 type Event string
 
 // The events.
 const (
 	EventReady        Event = "ready"         // the engine answered healthy
-	EventStartFailed  Event = "start_failed"  // no process could be made
+	EventStartFailed  Event = "start_failed"  // the process could not be started
 	EventSleepAsked   Event = "sleep_asked"   // a client or a swap wants the instance to sleep
 	EventSlept        Event = "slept"         // the engine says that it sleeps
 	EventSleepRefused Event = "sleep_refused" // the engine stayed awake
@@ -14,8 +14,8 @@ const (
 	EventWoke         Event = "woke"          // the engine says that it is awake
 	EventWakeRefused  Event = "wake_refused"  // the engine stayed asleep
 	EventStopAsked    Event = "stop_asked"    // a client or a swap wants the instance ended
-	EventExited       Event = "exited"        // the API server's process ended
-	EventTimedOut     Event = "timed_out"     // no answer in time; what the engine does is unknown
+	EventExited       Event = "exited"        // the API server's process exited
+	EventTimedOut     Event = "timed_out"     // the engine did not answer in time; its state is unknown
 	EventGone         Event = "gone"          // every process of the instance has ended, and its device memory is back
 )
 
@@ -25,7 +25,7 @@ var Events = []Event{
 	EventWoke, EventWakeRefused, EventStopAsked, EventExited, EventTimedOut, EventGone,
 }
 
-// Effect is what the supervisor does because of a transition.
+// Effect is what the supervisor does after a transition.
 type Effect string
 
 // The effects of transitions.
@@ -33,12 +33,12 @@ const (
 	NoEffect   Effect = ""
 	PutToSleep Effect = "put_to_sleep" // drain, then the engine's sleep sequence
 	WakeUp     Effect = "wake_up"      // the engine's wake sequence
-	StopTree   Effect = "stop_tree"    // SIGTERM, grace, SIGKILL of the tree, wait for the memory
-	ClearTree  Effect = "clear_tree"   // SIGKILL of the processes that are left, wait for the memory
-	ClosePort  Effect = "close_port"   // give the ports back
+	StopTree   Effect = "stop_tree"    // SIGTERM, grace, SIGKILL of the process tree, wait for the memory
+	ClearTree  Effect = "clear_tree"   // SIGKILL of the remaining processes, wait for the memory
+	ClosePort  Effect = "close_port"   // give back the ports
 )
 
-// Transition is one row of the table of states.
+// Transition is one row of the state table.
 type Transition struct {
 	From   State
 	Event  Event
@@ -46,8 +46,8 @@ type Transition struct {
 	Effect Effect
 }
 
-// Transitions is the whole table: an event that has no row for a state is refused
-// in that state. spec/states.md shows the same rows.
+// Transitions is the whole state table. A state refuses an event for which it has no
+// row. spec/states.md shows the same rows.
 var Transitions = []Transition{
 	{Starting, EventReady, Awake, NoEffect},
 	{Starting, EventStartFailed, Failed, ClearTree},
@@ -98,7 +98,7 @@ type stateEvent struct {
 	event Event
 }
 
-var rows = func() map[stateEvent]Transition {
+var transitionOf = func() map[stateEvent]Transition {
 	m := make(map[stateEvent]Transition, len(Transitions))
 	for _, t := range Transitions {
 		m[stateEvent{t.From, t.Event}] = t
@@ -106,10 +106,10 @@ var rows = func() map[stateEvent]Transition {
 	return m
 }()
 
-// Next gives the row for an event in a state. An event that the state refuses
-// is an error with code conflict.
+// Next returns the row for an event in a state. If the state refuses the event, Next
+// returns an error with code conflict.
 func Next(from State, event Event) (Transition, error) {
-	t, ok := rows[stateEvent{from, event}]
+	t, ok := transitionOf[stateEvent{from, event}]
 	if !ok {
 		return Transition{}, Conflictf("%s is refused while the instance is %s", event, from)
 	}

@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestTheTableInTheSpecIsThatOfTheCode(t *testing.T) {
+func TestSpecListsTheTransitionsOfTheCode(t *testing.T) {
 	spec, err := os.ReadFile("../spec/states.md")
 	require.NoError(t, err)
 	row := regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| `([a-z_]+)` \\| `([a-z_]+)` \\| (.*) \\|$")
@@ -27,7 +27,7 @@ func TestTheTableInTheSpecIsThatOfTheCode(t *testing.T) {
 	assert.Equal(t, code, listed, "the rows of the code, then those of spec/states.md")
 }
 
-func TestTheSpecDescribesEveryStateAndEvent(t *testing.T) {
+func TestSpecDescribesEveryStateAndEvent(t *testing.T) {
 	spec, err := os.ReadFile("../spec/states.md")
 	require.NoError(t, err)
 	for _, s := range States {
@@ -49,7 +49,7 @@ func TestNoStateHasTwoRowsForOneEvent(t *testing.T) {
 	}
 }
 
-func TestEveryStateButTheEndsCanBeStoppedAndSurvivesAnExit(t *testing.T) {
+func TestEveryStateAcceptsAStopAndAnExit(t *testing.T) {
 	for _, s := range States {
 		_, err := Next(s, EventStopAsked)
 		assert.NoError(t, err, "stop while %s", s)
@@ -64,7 +64,7 @@ func TestEveryStateButTheEndsCanBeStoppedAndSurvivesAnExit(t *testing.T) {
 	}
 }
 
-func TestAnEndedInstanceNeverComesBack(t *testing.T) {
+func TestEndedInstanceNeverComesBack(t *testing.T) {
 	for _, tr := range Transitions {
 		if tr.From.Ended() {
 			assert.Equal(t, tr.From, tr.To, "%v", tr)
@@ -72,14 +72,14 @@ func TestAnEndedInstanceNeverComesBack(t *testing.T) {
 	}
 }
 
-func TestAnEventThatAStateRefusesIsAConflict(t *testing.T) {
+func TestEventWithoutARowIsAConflict(t *testing.T) {
 	_, err := Next(Starting, EventSleepAsked)
 	require.Error(t, err)
 	assert.Equal(t, launcherapi.CodeConflict, CodeOf(err))
 	assert.Contains(t, err.Error(), "starting")
 }
 
-func TestOnlyEndedInstancesAreStoppedToOldClients(t *testing.T) {
+func TestStatusIsStoppedOnlyForEndedInstances(t *testing.T) {
 	for _, s := range States {
 		want := launcherapi.StatusRunning
 		if s.Ended() {
