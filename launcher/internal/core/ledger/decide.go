@@ -8,75 +8,77 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// Plan is what a swap does. A request fills in SwapID, In, Stop, Level, Drain and
-// Until, and the Room of a new instance; [Decide] fills in the rest. From then on
-// the plan does not change: it is written down, executed and reported as it stands.
+// Plan says what a swap does. The request fills in SwapID, In, Stop, Level, Drain and
+// Until, and the Room of a new instance. [Decide] fills in the rest. After that the
+// plan never changes: the launcher saves it, executes it and reports it.
 type Plan struct {
 	SwapID string        `json:"swap_id"`
-	GPUs   []string      `json:"gpus,omitempty"`  // UUIDs of the GPUs that the swap has its turn on
+	GPUs   []string      `json:"gpus,omitempty"`  // UUIDs of the GPUs on which the swap has its turn
 	In     string        `json:"in,omitempty"`    // id of the instance that comes in; empty: none
-	Room   *Want         `json:"room,omitempty"`  // what In needs; nil: In is awake already and stays, or there is none
+	Room   *Want         `json:"room,omitempty"`  // the room that In needs; nil: In is already awake, or there is no In
 	Out    []string      `json:"out,omitempty"`   // ids of the instances that are awake on the GPUs and leave
-	Stop   bool          `json:"stop,omitempty"`  // the instances that leave are ended once In is awake; until then they sleep
-	Level  int           `json:"level"`           // at which the instances that leave sleep
-	Evict  []string      `json:"evict,omitempty"` // ids of the sleepers that are ended first, in that order
-	Drain  time.Duration `json:"drain"`           // how long answers in flight of the instances that leave may take
-	Until  time.Time     `json:"until"`           // when the swap's time is over
+	Stop   bool          `json:"stop,omitempty"`  // stop the instances that leave once In is awake; until then they sleep
+	Level  int           `json:"level"`           // sleep level of the instances that leave
+	Evict  []string      `json:"evict,omitempty"` // ids of the sleepers to evict first, in that order
+	Drain  time.Duration `json:"drain"`           // time limit for the answers in flight of the instances that leave
+	Until  time.Time     `json:"until"`           // deadline of the swap
 }
 
-// Makes says whether the swap makes the instance that comes in.
-func (p Plan) Makes() bool { return p.Room != nil && p.Room.New }
+// CreatesIn reports whether the swap creates the instance that comes in.
+func (p Plan) CreatesIn() bool { return p.Room != nil && p.Room.New }
 
-// Idle says whether there is nothing to do.
-func (p Plan) Idle() bool { return len(p.Out) == 0 && p.Room == nil }
+// NothingToDo reports whether the plan changes nothing.
+func (p Plan) NothingToDo() bool { return len(p.Out) == 0 && p.Room == nil }
 
-// Parties are the ids of the existing instances that the plan names.
+// Parties lists the ids of the existing instances that the plan names.
 func (p Plan) Parties() []string {
 	all := slices.Concat(p.Out, p.Evict)
-	if p.In != "" && !p.Makes() {
+	if p.In != "" && !p.CreatesIn() {
 		all = append(all, p.In)
 	}
 	return all
 }
 
-// MovingError says that an instance is on its way to another state, so that
-// nothing can be decided yet.
+// MovingError reports that an instance is still changing its state: the decision has
+// to wait.
 type MovingError struct{ InstanceID string }
 
 func (e *MovingError) Error() string {
 	return "instance " + e.InstanceID + " is on its way to another state"
 }
 
-// TooSoonError says that an instance has not been awake for long enough to be
-// sent away.
-type TooSoonError struct {
+// MinResidencyError reports that an instance that would leave has not been awake for
+// min_residency yet: the decision has to wait.
+type MinResidencyError struct {
 	InstanceID string
-	Wait       time.Duration // until the instance has been awake for long enough
+	Wait       time.Duration // the rest of min_residency
 }
 
-func (e *TooSoonError) Error() string {
+func (e *MinResidencyError) Error() string {
 	return fmt.Sprintf("instance %s stays awake for another %s (min_residency)", e.InstanceID, e.Wait)
 }
 
-// WiderError says that the swap needs its turn on more GPUs: an instance that
-// has to leave is on them as well.
-type WiderError struct{ GPUs []string }
+// MoreGPUsError reports that the swap needs its turn on these GPUs too: an instance
+// that has to leave uses them as well.
+type MoreGPUsError struct{ GPUs []string }
 
-func (e *WiderError) Error() string { return fmt.Sprintf("the swap touches GPUs %v", e.GPUs) }
+func (e *MoreGPUsError) Error() string { return fmt.Sprintf("the swap touches GPUs %v", e.GPUs) }
 
-// Decide answers what a swap has to do for In to be the only instance that is awake
-// on gpus. It is pure: now is the time of the decision.
+// Decide plans what a swap has to do so that In is the only instance awake on gpus. It
+// is pure; now is the time of the decision.
 //
-//	in               others awake there   answer
+//	In               others awake there   answer
 //	none             none                 nothing to do
 //	awake            none                 nothing to do
-//	any but ended    some                 they leave; in wakes or starts
-//	sleeping or new  none                 in wakes or starts
+//	none             some                 the others leave
+//	awake            some                 the others leave
+//	sleeping or new  some                 the others leave; In wakes or starts
+//	sleeping or new  none                 In wakes or starts
 //	stopped, failed  any                  conflict
 //	on other GPUs    any                  conflict
 //
-// Other errors: not_found, exists and does_not_fit; a [MovingError], [TooSoonError]
-// or [WiderError] where nothing can be decided yet.
+// Other errors have the codes not_found, exists and does_not_fit. If the decision has
+// to wait, the error is a [MovingError], [MinResidencyError] or [MoreGPUsError].
 func Decide(w World, p Plan, gpus []string, now time.Time) (Plan, error) {
 	for _, i := range w.Instances {
 		if i.ID != p.In && !slices.ContainsFunc(i.GPUs, func(g string) bool { return slices.Contains(gpus, g) }) {
@@ -90,10 +92,10 @@ func Decide(w World, p Plan, gpus []string, now time.Time) (Plan, error) {
 		}
 		p.Out = append(p.Out, i.ID)
 		if wider := missing(p.GPUs, i.GPUs); len(wider) > 0 {
-			return p, &WiderError{GPUs: wider}
+			return p, &MoreGPUsError{GPUs: wider}
 		}
 		if wait := w.Budget.MinResidency.D() - now.Sub(i.Since); wait > 0 && w.Budget.MinResidency > 0 {
-			return p, &TooSoonError{InstanceID: i.ID, Wait: wait}
+			return p, &MinResidencyError{InstanceID: i.ID, Wait: wait}
 		}
 	}
 	var err error
@@ -104,14 +106,14 @@ func Decide(w World, p Plan, gpus []string, now time.Time) (Plan, error) {
 	return p, err
 }
 
-// room is what the instance that comes in needs; nil when that is awake already, or
-// when none comes in.
+// room returns the room that the instance that comes in needs. It returns nil if that
+// instance is already awake, or if none comes in.
 func (w World) room(p Plan, gpus []string) (*Want, error) {
 	there := slices.ContainsFunc(w.Instances, func(i Instance) bool { return i.ID == p.In })
 	switch {
-	case p.Makes() && there:
+	case p.CreatesIn() && there:
 		return nil, launcher.Existsf("Instance with ID %s already exists: name it as in.instance_id to bring it in", p.In)
-	case p.Makes() || p.In == "":
+	case p.CreatesIn() || p.In == "":
 		return p.Room, nil
 	case !there:
 		return nil, launcher.NotFound(p.In)
@@ -131,7 +133,7 @@ func (w World) room(p Plan, gpus []string) (*Want, error) {
 	return nil, launcher.Conflictf("instance %s is %s and cannot be brought in: delete it and make it anew", p.In, in.State)
 }
 
-// missing gives the elements of need that have lacks.
+// missing returns the elements of need that are not in have.
 func missing(have, need []string) []string {
 	var out []string
 	for _, g := range need {

@@ -9,20 +9,20 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// evictions answers whether a swap can succeed, and which sleepers have to be
-// evicted for it, in the order of their eviction: least recently used first, pinned
-// ones and the parties of any swap never. A budget of sleepers that is exceeded
-// counts only where this swap adds sleepers or bytes. A refusal touches nothing and
-// names the holder and the numbers.
+// evictions decides whether a swap can succeed, and which sleepers it has to evict, in
+// that order. The least recently used sleeper goes first. Pinned sleepers and
+// instances that a swap has claimed are never evicted. An exceeded budget of sleepers
+// refuses the swap only if the swap adds sleepers or bytes to it. A refusal names the
+// holders and the numbers.
 func evictions(w World, p Plan) (evict []string, err error) {
-	after := w.after(p)
+	after := w.afterLeaving(p)
 	protected := slices.Clone(p.Out)
 	if p.Room != nil {
 		protected = append(protected, p.Room.ID)
 	}
-	worse := after.worseThan(w)
+	worse := after.boundsMadeWorse(w)
 	for {
-		refusal := after.judge(p, worse)
+		refusal := after.swapRefusal(p, worse)
 		if refusal == nil {
 			return evict, nil
 		}
@@ -31,18 +31,18 @@ func evictions(w World, p Plan) (evict []string, err error) {
 			return nil, refusal
 		}
 		evict = append(evict, victim)
-		after = after.without(victim)
+		after = after.withoutEvicted(victim)
 	}
 }
 
-// Enforce answers which sleepers have to go for the budgets of sleepers to hold,
-// least recently used first. The instance named is spared. An instance that a swap
-// moves does not count before the swap is over: it may sleep and be about to wake
-// or to end, and the swap's own decision has counted it.
+// Enforce lists the sleepers to evict so that the budgets of sleepers hold, least
+// recently used first. It never lists the instance spare. An instance that a swap has
+// claimed does not count until the swap is over. That instance may sleep now and wake
+// or end soon, and the swap's own decision has counted it.
 func Enforce(w World, spare string) (evict []string) {
 	w.Instances = slices.DeleteFunc(slices.Clone(w.Instances), func(i Instance) bool { return i.SwapID != "" })
 	for {
-		refusal := w.overBudget(anywhere)
+		refusal := w.budgetRefusal(everyBound)
 		if refusal == nil {
 			return evict
 		}
@@ -51,28 +51,29 @@ func Enforce(w World, spare string) (evict []string) {
 			return evict
 		}
 		evict = append(evict, victim)
-		w = w.without(victim)
+		w = w.withoutEvicted(victim)
 	}
 }
 
-func (w World) judge(p Plan, worse where) *launcher.Error {
+func (w World) swapRefusal(p Plan, worse boundFilter) *launcher.Error {
 	if p.Room != nil {
 		if e, ok := errors.AsType[*launcher.Error](Admit(w, *p.Room)); ok {
 			return e
 		}
 	}
-	return w.overBudget(worse)
+	return w.budgetRefusal(worse)
 }
 
-// where says whether a bound counts on a GPU or, without a uuid, on the host.
-type where func(bound, uuid string) bool
+// boundFilter reports whether a bound counts for a GPU or, without a uuid, for the
+// host.
+type boundFilter func(bound, uuid string) bool
 
-func anywhere(string, string) bool { return true }
+func everyBound(string, string) bool { return true }
 
-// worseThan tells where there are more sleepers than before, or where sleepers hold
-// more. How much a new sleeper holds may be unknown: that there is one more is
-// enough.
-func (w World) worseThan(before World) where {
+// boundsMadeWorse returns the bounds for which there are more sleepers than before, or
+// for which sleepers hold more bytes. The bytes of a new sleeper may be unknown, so one
+// more sleeper is enough.
+func (w World) boundsMadeWorse(before World) boundFilter {
 	return func(bound, uuid string) bool {
 		count, bytes := w.sleepers(uuid)
 		was, held := before.sleepers(uuid)
@@ -80,55 +81,53 @@ func (w World) worseThan(before World) where {
 	}
 }
 
-// after is the world as it will be when the instances that leave have left and the
-// one that comes in has not come: those that leave have given back their memory but
-// for the residue.
-func (w World) after(p Plan) World {
+// afterLeaving returns the World at the moment when the instances that leave have
+// given back their memory but for the residue, and In does not hold its memory yet.
+func (w World) afterLeaving(p Plan) World {
 	w = w.clone()
 	for n := range w.Instances {
 		i := &w.Instances[n]
 		if p.Room != nil && i.ID == p.Room.ID && i.State == launcher.Sleeping {
-			w.vacate(i, nil)
-			i.Released = true // the plan's room counts it
+			w.giveBackMemory(i, nil)
+			i.Released = true // p.Room counts the instance
 			continue
 		}
 		if !slices.Contains(p.Out, i.ID) {
 			continue
 		}
 		if p.Stop {
-			// The instance sleeps until the one that comes in is awake, and only
-			// then ends: until then its residue takes room, and no budget counts
-			// it.
-			w.vacate(i, i.Residue)
-			i.Now, i.State, i.Released = nil, launcher.Stopped, true
+			// The instance sleeps until In is awake, and is stopped then. Until
+			// then its residue takes room, but no budget counts it as a sleeper.
+			w.giveBackMemory(i, i.Residue)
+			i.HeldNow, i.State, i.Released = nil, launcher.Stopped, true
 			continue
 		}
-		w.vacate(i, i.Residue)
+		w.giveBackMemory(i, i.Residue)
 		i.State = launcher.Sleeping
 	}
 	return w
 }
 
-// vacate takes an instance's memory off the GPUs, leaving a residue: the measured
-// bytes, or the charge where the driver tells none.
-func (w World) vacate(i *Instance, residue map[string]uint64) {
+// giveBackMemory subtracts an instance's memory from its GPUs, but for the residue. It
+// uses the measured bytes, or the charge if the driver reports no processes.
+func (w World) giveBackMemory(i *Instance, residue map[string]uint64) {
 	for _, uuid := range i.GPUs {
 		gpu := w.GPUs[uuid]
-		held := i.Now[uuid]
+		held := i.HeldNow[uuid]
 		if !gpu.ProcessesKnown {
 			held, _ = i.Charge(uuid)
 		}
 		gpu.UsedBytes = sub(gpu.UsedBytes, sub(held, residue[uuid]))
 		w.GPUs[uuid] = gpu
 	}
-	i.Now = residue
+	i.HeldNow = residue
 }
 
-func (w World) without(id string) World {
+func (w World) withoutEvicted(id string) World {
 	w = w.clone()
 	for n := range w.Instances {
 		if i := &w.Instances[n]; i.ID == id {
-			w.vacate(i, nil)
+			w.giveBackMemory(i, nil)
 			i.State, i.Released = launcher.Stopped, true
 		}
 	}
@@ -145,20 +144,20 @@ func (w World) clone() World {
 	return w
 }
 
-// overBudget gives the refusal for the first budget of sleepers that counts and is
-// exceeded; nil: none is.
-func (w World) overBudget(counts where) *launcher.Error {
+// budgetRefusal returns the refusal for the first exceeded budget of sleepers that
+// counts, or nil if there is none.
+func (w World) budgetRefusal(counts boundFilter) *launcher.Error {
 	for _, uuid := range append(w.uuids(), "") {
 		count, bytes := w.sleepers(uuid)
-		bounds := []bounded{
+		bounds := []budgetUse{
 			{BoundMaxSleepersPerGPU, count, uint64(max(w.Budget.MaxSleepersPerGPU, 0))},
 			{BoundMaxSleeperBytesPerGPU, bytes, w.Budget.MaxSleeperBytesPerGPU},
 		}
 		if uuid == "" {
-			bounds = []bounded{{BoundMaxHostSleeperBytes, bytes, w.Budget.MaxHostSleeperBytes}}
+			bounds = []budgetUse{{BoundMaxHostSleeperBytes, bytes, w.Budget.MaxHostSleeperBytes}}
 		}
 		for _, b := range bounds {
-			if e := w.over(b.name, uuid, b.have, b.limit); e != nil && counts(b.name, uuid) {
+			if e := w.refusalIfOver(b.name, uuid, b.have, b.limit); e != nil && counts(b.name, uuid) {
 				return e
 			}
 		}
@@ -166,20 +165,20 @@ func (w World) overBudget(counts where) *launcher.Error {
 	return nil
 }
 
-type bounded struct {
+type budgetUse struct {
 	name        string
 	have, limit uint64
 }
 
-// sleepers counts the sleepers of a GPU, or without a uuid of the whole host, and
-// sums the bytes that they hold there. A victim of a swap counts no more: its place
-// is given away.
+// sleepers counts the sleepers of a GPU and sums the bytes that they hold there;
+// without a uuid it does so for the whole host. It leaves out victims of swaps, whose
+// places are promised to others.
 func (w World) sleepers(uuid string) (count, bytes uint64) {
 	for _, i := range w.Instances {
 		if i.State != launcher.Sleeping || i.Released || i.Victim || uuid != "" && !slices.Contains(i.GPUs, uuid) {
 			continue
 		}
-		held := i.Host
+		held := i.HostBytes
 		if uuid != "" {
 			held, _ = i.Charge(uuid)
 		}
@@ -188,17 +187,17 @@ func (w World) sleepers(uuid string) (count, bytes uint64) {
 	return count, bytes
 }
 
-// HostSleeperBytes is the main memory that sleepers hold.
+// HostSleeperBytes returns the main memory that sleepers hold.
 func (w World) HostSleeperBytes() (bytes uint64) {
 	for _, i := range w.Instances {
 		if i.State == launcher.Sleeping && !i.Released {
-			bytes += i.Host
+			bytes += i.HostBytes
 		}
 	}
 	return bytes
 }
 
-func (w World) over(bound, uuid string, have, limit uint64) *launcher.Error {
+func (w World) refusalIfOver(bound, uuid string, have, limit uint64) *launcher.Error {
 	if limit == 0 || have <= limit {
 		return nil
 	}
@@ -212,14 +211,15 @@ func (w World) over(bound, uuid string, have, limit uint64) *launcher.Error {
 		where, have, bound, limit)
 }
 
-// leastRecentlyUsed picks the sleeper whose eviction helps against a refusal.
+// leastRecentlyUsed returns the least recently used sleeper whose eviction helps
+// against the refusal.
 func (w World) leastRecentlyUsed(refusal *launcher.Error, protected []string) (string, bool) {
 	best := -1
 	for n, i := range w.Instances {
 		if i.State != launcher.Sleeping || i.Released || i.Pinned || i.SwapID != "" || slices.Contains(protected, i.ID) {
 			continue
 		}
-		if !w.helps(i, refusal.Fit) {
+		if !w.evictionHelps(i, refusal.Fit) {
 			continue
 		}
 		if best < 0 || i.LastUsed.Before(w.Instances[best].LastUsed) {
@@ -232,9 +232,9 @@ func (w World) leastRecentlyUsed(refusal *launcher.Error, protected []string) (s
 	return w.Instances[best].ID, true
 }
 
-func (w World) helps(i Instance, fit *launcherapi.Fit) bool {
+func (w World) evictionHelps(i Instance, fit *launcherapi.Fit) bool {
 	if fit.GPUUUID == "" {
-		return fit.Bound != BoundMaxHostSleeperBytes || i.Host > 0
+		return fit.Bound != BoundMaxHostSleeperBytes || i.HostBytes > 0
 	}
 	if !slices.Contains(i.GPUs, fit.GPUUUID) {
 		return false

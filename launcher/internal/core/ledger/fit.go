@@ -9,10 +9,10 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// BoundDeviceMemory is the bound of a refusal for want of device memory.
+// BoundDeviceMemory is the bound of a refusal for lack of device memory.
 const BoundDeviceMemory = launcherapi.BoundDeviceMemory
 
-// Names of the budgets, as configuration spells them.
+// Names of the budgets, as in the configuration.
 const (
 	BoundMaxSleepersPerGPU     = "max_sleepers_per_gpu"
 	BoundMaxSleeperBytesPerGPU = "max_sleeper_bytes_per_gpu"
@@ -20,17 +20,16 @@ const (
 	BoundMaxInstances          = "max_instances"
 )
 
-// Want is a wish for room: for an instance, existing or new, that shall be awake on
-// GPUs.
+// Want is the room that an instance, existing or new, needs to be awake on its GPUs.
 type Want struct {
-	ID     string            `json:"id"`                // of the instance
+	ID     string            `json:"id"`                // id of the instance
 	Bytes  map[string]uint64 `json:"bytes"`             // needed while awake, by GPU UUID
-	New    bool              `json:"new,omitempty"`     // the instance does not exist yet, and counts against max_instances
-	SwapID string            `json:"swap_id,omitempty"` // of the swap that wants it, whose reservation is not counted twice
+	New    bool              `json:"new,omitempty"`     // the instance does not exist yet: it needs a place under max_instances
+	SwapID string            `json:"swap_id,omitempty"` // the swap that asks; its own reservation does not count against it
 }
 
-// Want is the room that the instance needs to be awake, for the swap of that id, or
-// without an id for a client.
+// Want returns the room that the instance needs to be awake. swapID names the swap that
+// asks; empty: a client asks.
 func (i Instance) Want(swapID string) Want {
 	want := Want{ID: i.ID, SwapID: swapID, Bytes: map[string]uint64{}}
 	for _, uuid := range i.GPUs {
@@ -39,24 +38,24 @@ func (i Instance) Want(swapID string) Want {
 	return want
 }
 
-// Admit answers whether the wanted instance can be awake beside everything that is
-// there now. No sleeper is evicted for the instance: only a swap makes room. The
-// error has code does_not_fit and holds the numbers.
+// Admit reports whether the wanted instance can be awake beside everything that the
+// World holds now. It evicts no sleeper: only a swap makes room. The error has code
+// does_not_fit and holds the numbers.
 func Admit(w World, want Want) error {
 	if want.New {
-		if err := w.roomForOneMore(want.SwapID); err != nil {
+		if err := w.admitNewInstance(want.SwapID); err != nil {
 			return err
 		}
 	}
 	for _, uuid := range sortedKeys(want.Bytes) {
-		if err := w.admitOn(uuid, want); err != nil {
+		if err := w.admitOnGPU(uuid, want); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w World) roomForOneMore(swapID string) error {
+func (w World) admitNewInstance(swapID string) error {
 	limit := w.Budget.MaxInstances
 	live := 0
 	for _, i := range w.Instances {
@@ -64,7 +63,7 @@ func (w World) roomForOneMore(swapID string) error {
 			live++
 		}
 	}
-	places, by := w.places(swapID)
+	places, by := w.promisedPlaces(swapID)
 	if limit == 0 || live+places < limit {
 		return nil
 	}
@@ -77,10 +76,10 @@ func (w World) roomForOneMore(swapID string) error {
 	}, "%d instances are running%s, and max_instances is %d: delete one first", live, reserved, limit)
 }
 
-// places counts the instances that swaps other than the one named are about to
-// make, and names one of those swaps. A new instance whose swap has a victim that
-// still lives takes the victim's place.
-func (w World) places(except string) (count int, swapID string) {
+// promisedPlaces counts the instances that swaps other than except will create, and
+// names one of these swaps. It leaves out a new instance that takes the place of a
+// victim that still lives.
+func (w World) promisedPlaces(except string) (count int, swapID string) {
 	for _, r := range w.Reservations {
 		victim := slices.ContainsFunc(w.Instances, func(i Instance) bool {
 			return i.Victim && i.SwapID == r.SwapID && !i.State.Ended()
@@ -92,7 +91,7 @@ func (w World) places(except string) (count int, swapID string) {
 	return count, swapID
 }
 
-func (w World) admitOn(uuid string, want Want) error {
+func (w World) admitOnGPU(uuid string, want Want) error {
 	free, foreign := w.freeFor(uuid, want)
 	need := want.Bytes[uuid]
 	if need <= free {
@@ -105,11 +104,12 @@ func (w World) admitOn(uuid string, want Want) error {
 		Holders: w.Holders(uuid, want.ID), Foreign: foreign, ReservedBy: reservedBy,
 	}
 	return launcher.DoesNotFit(fit, "%s needs %s of GPU %s, but only %s of its %s are free: %s",
-		name(want.ID), launcher.BytesText(need), uuid, launcher.BytesText(free), launcher.BytesText(fit.Limit), fitText(fit))
+		displayName(want.ID), launcher.BytesText(need), uuid, launcher.BytesText(free), launcher.BytesText(fit.Limit), fitText(fit))
 }
 
-// freeFor is what a GPU has left for the wanted instance: its total less what
-// everybody else is counted with, strangers and reservations included.
+// freeFor returns the memory of a GPU that is left for the wanted instance: the total
+// less the charges of other instances, foreign memory and the reservations of other
+// swaps.
 func (w World) freeFor(uuid string, want Want) (free, foreign uint64) {
 	var taken uint64
 	for _, i := range w.Instances {
@@ -147,7 +147,7 @@ func fitText(fit launcherapi.Fit) string {
 	return strings.Join(parts, "; ")
 }
 
-func name(id string) string {
+func displayName(id string) string {
 	if id == "" {
 		return "the new instance"
 	}

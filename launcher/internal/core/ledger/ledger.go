@@ -1,13 +1,12 @@
-// Package ledger decides which instances fit on a GPU. Its functions are pure: they
-// are given one picture of the world, answer with numbers, and read nothing
-// themselves.
+// Package ledger decides which instances fit on a GPU. Its functions are pure: the
+// caller passes one World, and they measure nothing themselves.
 //
 // Words used here:
 //
-//	charge     what an instance is counted with on a GPU: its measured bytes, or
-//	           gpu-memory-utilization × total before the first measurement
-//	residue    what a sleeper still holds on a GPU
-//	foreign    memory used by processes that are not the launcher's
+//	charge     the bytes that an instance counts for on a GPU: its measured bytes,
+//	           or gpu-memory-utilization × total before the first measurement
+//	residue    the device memory that a sleeper still holds on a GPU
+//	foreign    device memory used by processes that are not the launcher's
 //	reserved   room that a running swap has promised to the instance it brings in
 package ledger
 
@@ -19,24 +18,24 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Instance is one instance as the ledger sees it. The maps are keyed by GPU
-// UUID; a missing key or a zero means "not measured".
+// Instance is one instance as the ledger sees it. The keys of the maps are GPU
+// UUIDs. A missing key or a zero means "not measured".
 type Instance struct {
-	ID       string
-	State    launcher.State
-	Since    time.Time // when the instance came into that state
-	Released bool      // ended, and its device memory is back
-	Slept    bool      // is ending or has ended, and was asleep until then
-	GPUs     []string
-	Expected map[string]uint64 // awake, from its command line
-	Awake    map[string]uint64 // measured when it was last awake
-	Residue  map[string]uint64 // measured when it was last asleep
-	Now      map[string]uint64 // measured now
-	Host     uint64            // main memory held while asleep
-	LastUsed time.Time
-	Pinned   bool
-	SwapID   string // of the swap that has claimed the instance; empty: none has
-	Victim   bool   // that swap is going to evict the instance
+	ID              string
+	State           launcher.State
+	Since           time.Time // when the instance entered State
+	Released        bool      // the instance has ended, and its device memory is back
+	AsleepBeforeEnd bool      // the instance is ending or has ended, and was asleep before
+	GPUs            []string
+	Expected        map[string]uint64 // expected while awake, from the command line
+	Awake           map[string]uint64 // measured when the instance was last awake
+	Residue         map[string]uint64 // measured when the instance was last asleep
+	HeldNow         map[string]uint64 // measured for this World
+	HostBytes       uint64            // main memory held while asleep
+	LastUsed        time.Time
+	Pinned          bool
+	SwapID          string // the swap that has claimed the instance; empty: none
+	Victim          bool   // that swap will evict the instance
 }
 
 // GPU is one device as measured.
@@ -44,18 +43,19 @@ type GPU struct {
 	UUID           string
 	TotalBytes     uint64
 	UsedBytes      uint64
-	ProcessesKnown bool // the driver says how much each process holds
+	ProcessesKnown bool // the driver reports the memory of each process
 }
 
-// World is the one picture that a decision is made from.
+// World is everything that a decision depends on.
 type World struct {
 	GPUs         map[string]GPU
 	Instances    []Instance
-	Reservations []Want // the room that running swaps have promised
+	Reservations []Want // room that running swaps have promised
 	Budget       launcherapi.Budget
 }
 
-// Instance finds an instance; the zero Instance when there is none of that id.
+// Instance returns the instance with that id. If there is none, it returns an Instance
+// with only the id set.
 func (w World) Instance(id string) Instance {
 	n := slices.IndexFunc(w.Instances, func(i Instance) bool { return i.ID == id })
 	if n < 0 {
@@ -64,7 +64,7 @@ func (w World) Instance(id string) Instance {
 	return w.Instances[n]
 }
 
-// AwakeBytes is what the instance needs on a GPU while awake.
+// AwakeBytes returns the device memory that the instance needs on a GPU while awake.
 func (i Instance) AwakeBytes(uuid string) (bytes uint64, measured bool) {
 	if b := i.Awake[uuid]; b > 0 {
 		return b, true
@@ -72,28 +72,29 @@ func (i Instance) AwakeBytes(uuid string) (bytes uint64, measured bool) {
 	return i.Expected[uuid], false
 }
 
-// Charge is what the instance is counted with on a GPU in its present state.
+// Charge returns the bytes that the instance counts for on a GPU in its present
+// state.
 func (i Instance) Charge(uuid string) (bytes uint64, measured bool) {
 	switch {
 	case i.Released || !slices.Contains(i.GPUs, uuid):
 		return 0, true
-	case i.State == launcher.Sleeping || i.Slept:
-		if b := i.Now[uuid]; b > 0 {
+	case i.State == launcher.Sleeping || i.AsleepBeforeEnd:
+		if b := i.HeldNow[uuid]; b > 0 {
 			return b, true
 		}
 		b := i.Residue[uuid]
 		return b, b > 0
 	default:
 		b, m := i.AwakeBytes(uuid)
-		if i.State == launcher.Awake && i.Now[uuid] > b {
-			return i.Now[uuid], true
+		if i.State == launcher.Awake && i.HeldNow[uuid] > b {
+			return i.HeldNow[uuid], true
 		}
 		return b, m
 	}
 }
 
-// Foreign is the memory of a GPU that is used by processes which are not the
-// launcher's, or by instances which were not given that GPU.
+// Foreign returns the memory of a GPU that is used by processes that are not the
+// launcher's, or by instances that this GPU was not assigned to.
 func (w World) Foreign(uuid string) uint64 {
 	gpu := w.GPUs[uuid]
 	var ours uint64
@@ -101,7 +102,7 @@ func (w World) Foreign(uuid string) uint64 {
 		switch {
 		case !slices.Contains(i.GPUs, uuid):
 		case gpu.ProcessesKnown:
-			ours += i.Now[uuid]
+			ours += i.HeldNow[uuid]
 		default:
 			c, _ := i.Charge(uuid)
 			ours += c
@@ -110,8 +111,8 @@ func (w World) Foreign(uuid string) uint64 {
 	return sub(gpu.UsedBytes, ours)
 }
 
-// Reserved is the memory of a GPU that swaps other than except have promised, and
-// the id of one of those swaps.
+// Reserved returns the memory of a GPU that swaps other than except have reserved,
+// and the id of one of these swaps.
 func (w World) Reserved(uuid, except string) (bytes uint64, swapID string) {
 	for _, r := range w.Reservations {
 		if r.SwapID != except && r.Bytes[uuid] > 0 {
@@ -122,8 +123,7 @@ func (w World) Reserved(uuid, except string) (bytes uint64, swapID string) {
 	return bytes, swapID
 }
 
-// Holders lists the instances that are counted on a GPU, without the instance
-// except.
+// Holders lists the instances that count on a GPU, without the instance except.
 func (w World) Holders(uuid, except string) []launcherapi.GPUHolder {
 	out := make([]launcherapi.GPUHolder, 0, len(w.Instances))
 	for _, i := range w.Instances {
@@ -138,7 +138,7 @@ func (w World) Holders(uuid, except string) []launcherapi.GPUHolder {
 	return out
 }
 
-// sub is a − b, and 0 where b is larger.
+// sub returns a − b, or 0 if b is larger.
 func sub(a, b uint64) uint64 {
 	if b >= a {
 		return 0

@@ -10,7 +10,7 @@ import (
 // defects are what was wrong with the launcher once, and what brings it back.
 var defects = schedules.Defects{Dirs: []string{"../../.."}, All: []schedules.Defect{
 	schedules.NewDefect("an undo deletes whoever has the id of the new one",
-		"if c != own && c.plan.Makes() && c.plan.In == id {", "if c == nil {",
+		"if c != own && c.plan.CreatesIn() && c.plan.In == id {", "if c == nil {",
 		"	i := c.in\n	if i == nil || !c.s.lists(i) {", "	i := c.s.instances[c.plan.In]\n	if i == nil {",
 	),
 	schedules.NewDefect("a victim that was woken is evicted",

@@ -51,7 +51,7 @@ func (s *Supervisor) lastAsleep() string {
 }
 
 // refused counts a refusal. A swap that has to wait for its decision (for
-// [ledger.TooSoonError] and its like) is not refused.
+// [ledger.MinResidencyError] and its like) is not refused.
 func (s *Supervisor) refused(err error) {
 	e, ok := errors.AsType[*launcher.Error](err)
 	if !ok {

@@ -95,7 +95,7 @@ func (s *Supervisor) decide(ask SwapAsk, decide func(ledger.World) (ledger.Plan,
 	if err != nil {
 		return nil, err
 	}
-	c := &Claim{s: s, plan: plan, draft: ask.Draft, owns: !ask.DryRun && !plan.Idle(), room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
+	c := &Claim{s: s, plan: plan, draft: ask.Draft, owns: !ask.DryRun && !plan.NothingToDo(), room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
 	if err := c.find(func(i *instance) error {
 		if i.swapID != "" {
 			return i.claimedError()
@@ -233,7 +233,7 @@ func (s *Supervisor) Reclaim(plan ledger.Plan) *Claim {
 	c := &Claim{s: s, plan: plan, owns: true, members: map[string]*instance{}, stopped: map[string]bool{}}
 	s.claims[plan.SwapID] = c
 	_ = c.find(func(*instance) error { return nil }) // nobody is refused
-	if i, ok := s.instances[plan.In]; ok && plan.Makes() {
+	if i, ok := s.instances[plan.In]; ok && plan.CreatesIn() {
 		c.in = i
 	}
 	if c.in != nil && !c.owned(c.in) {
@@ -254,7 +254,7 @@ func (s *Supervisor) Reclaim(plan ledger.Plan) *Claim {
 // owned says whether an instance that was there when the launcher started is the
 // claim's. The lock is held.
 func (c *Claim) owned(i *instance) bool {
-	made := c.plan.Makes() && i.facts.ID == c.plan.In
+	made := c.plan.CreatesIn() && i.facts.ID == c.plan.In
 	if made && i.found {
 		i.facts.MadeBy = c.plan.SwapID
 	}

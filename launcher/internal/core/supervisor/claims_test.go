@@ -289,7 +289,7 @@ func TestASwapThatHasToWaitIsNotCountedAsRefused(t *testing.T) {
 		swap := r.toMake("s", "b")
 		swap.GPUs, swap.Plan.GPUs = []string{"g0"}, []string{"g0"}
 		_, err := r.Claim(swap)
-		_, soon := errors.AsType[*ledger.TooSoonError](err)
+		_, soon := errors.AsType[*ledger.MinResidencyError](err)
 		require.True(t, soon, "%v", err)
 		assert.Empty(t, seen.of)
 		_, err = r.Create(Create{ID: "a", Spec: spec("0.1")})
@@ -306,7 +306,7 @@ func TestASwapThatHasNothingToDoOwnsNothing(t *testing.T) {
 		r.awake("a", "0.1")
 		c, err := r.Claim(SwapAsk{Plan: ledger.Plan{SwapID: "s", In: "a", GPUs: []string{"g0"}}, GPUs: []string{"g0"}})
 		require.NoError(t, err)
-		assert.True(t, c.Plan().Idle())
+		assert.True(t, c.Plan().NothingToDo())
 		assert.Empty(t, r.Supervisor.claims)
 		in, out := c.Show()
 		assert.Equal(t, "a", in.InstanceID)

@@ -184,8 +184,8 @@ func (i *instance) view() launcherapi.Instance {
 // just measured, by GPU.
 func (i *instance) entry(now map[string]uint64) ledger.Instance {
 	return ledger.Instance{
-		ID: i.facts.ID, State: i.state, Since: i.since, Released: i.released, Slept: i.slept, GPUs: i.gpus(),
-		Expected: i.facts.Expected, Awake: i.awakeBytes, Residue: i.residue, Now: now,
-		Host: i.hostBytes, LastUsed: i.lastUsed(), Pinned: i.pinned(), SwapID: i.swapID, Victim: i.victim,
+		ID: i.facts.ID, State: i.state, Since: i.since, Released: i.released, AsleepBeforeEnd: i.slept, GPUs: i.gpus(),
+		Expected: i.facts.Expected, Awake: i.awakeBytes, Residue: i.residue, HeldNow: now,
+		HostBytes: i.hostBytes, LastUsed: i.lastUsed(), Pinned: i.pinned(), SwapID: i.swapID, Victim: i.victim,
 	}
 }

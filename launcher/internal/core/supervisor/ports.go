@@ -76,7 +76,7 @@ func (s *Supervisor) idFree(id string, own *Claim) error {
 		return launcher.Existsf("Instance with ID %s already exists", id)
 	}
 	for holder, c := range s.claims {
-		if c != own && c.plan.Makes() && c.plan.In == id {
+		if c != own && c.plan.CreatesIn() && c.plan.In == id {
 			return launcher.Existsf("swap %s is about to make instance %s: choose another id", holder, id)
 		}
 	}

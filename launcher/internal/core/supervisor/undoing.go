@@ -38,7 +38,7 @@ func (c *Claim) SendBack(ctx context.Context) error {
 		return nil // the instance was never made, or somebody has deleted it
 	}
 	var err error
-	if c.plan.Makes() {
+	if c.plan.CreatesIn() {
 		err = c.s.stop(i)
 	} else {
 		c.s.cutShort(i)
@@ -47,7 +47,7 @@ func (c *Claim) SendBack(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case c.plan.Makes():
+	case c.plan.CreatesIn():
 		_, err = c.s.awaitForgotten(ctx, i)
 		return err
 	}

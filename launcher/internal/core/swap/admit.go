@@ -55,7 +55,7 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 			return turn.Release, nil
 		}
 		turn.Release()
-		wider, ok := errors.AsType[*ledger.WiderError](err)
+		wider, ok := errors.AsType[*ledger.MoreGPUsError](err)
 		if !ok {
 			return nil, err
 		}
@@ -88,7 +88,7 @@ func (r *Run) claimOnce(ctx context.Context, turn *gpuqueue.Turn, keys []string)
 			return nil
 		}
 		moving, isMoving := errors.AsType[*ledger.MovingError](err)
-		soon, isSoon := errors.AsType[*ledger.TooSoonError](err)
+		soon, isSoon := errors.AsType[*ledger.MinResidencyError](err)
 		switch {
 		case isMoving:
 			err = r.c.opts.Supervisor.AwaitRest(ctx, moving.InstanceID)
@@ -103,7 +103,7 @@ func (r *Run) claimOnce(ctx context.Context, turn *gpuqueue.Turn, keys []string)
 
 // outlast waits until an instance has been awake for long enough, or is awake no
 // more.
-func (r *Run) outlast(ctx context.Context, soon *ledger.TooSoonError) error {
+func (r *Run) outlast(ctx context.Context, soon *ledger.MinResidencyError) error {
 	enough, stop := context.WithTimeout(ctx, soon.Wait)
 	defer stop()
 	_, _ = r.c.opts.Supervisor.Await(enough, soon.InstanceID, func(i launcherapi.Instance) bool { // an error says that it is gone, or that its time is over

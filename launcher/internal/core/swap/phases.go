@@ -158,9 +158,9 @@ func (r *Run) leaving() []string {
 
 func (r *Run) victims() []string { return r.saved.Plan.Evict }
 
-func (r *Run) woken() []string { return r.comes(r.saved.Plan.Room != nil && !r.saved.Plan.Makes()) }
+func (r *Run) woken() []string { return r.comes(r.saved.Plan.Room != nil && !r.saved.Plan.CreatesIn()) }
 
-func (r *Run) made() []string { return r.comes(r.saved.Plan.Makes()) }
+func (r *Run) made() []string { return r.comes(r.saved.Plan.CreatesIn()) }
 
 func (r *Run) movedIn() []string { return r.comes(r.saved.Plan.Room != nil) }
 

@@ -197,7 +197,7 @@ func (r *Run) carryOut(ctx context.Context) {
 	case r.req.DryRun:
 		r.conclude(launcherapi.OutcomeDryRun, nil)
 		return
-	case r.saved.Plan.Idle():
+	case r.saved.Plan.NothingToDo():
 		r.conclude(launcherapi.OutcomeNoop, nil)
 		return
 	}
