@@ -14,33 +14,33 @@ import (
 
 var errLauncherCloses = launcher.Unavailablef("the launcher is closing; a swap that had begun is taken up again when it is back")
 
-// await waits until the swap is admitted, or was called off before.
-func (r *Run) await(ctx context.Context) (release func(), err error) {
+// awaitAdmission waits until the swap is admitted or cancelled.
+func (r *Run) awaitAdmission(ctx context.Context) (release func(), err error) {
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	r.mu.Lock()
-	r.giveUp = giveUp
-	if r.off {
-		giveUp(errCalledOff)
+	r.stopWaiting = giveUp
+	if r.cancelled {
+		giveUp(errCancelled)
 	}
 	r.mu.Unlock()
 	release, err = r.admit(ctx)
 	r.mu.Lock()
-	off := r.off
+	off := r.cancelled
 	r.begun = !off
 	r.mu.Unlock()
 	if !off {
 		return release, err
 	}
-	if err == nil { // called off in the last moment
+	if err == nil { // cancelled after admit succeeded
 		r.claim.Release()
 		release()
 	}
-	return nil, errCalledOff
+	return nil, errCancelled
 }
 
-// admit takes the swap's turn, waits until nothing on its GPUs moves, and claims what
-// the swap needs. Until it succeeds nothing is touched.
+// admit takes the swap's turn, waits until no instance on its GPUs moves, and claims
+// what the swap needs. It changes nothing before it succeeds.
 func (r *Run) admit(ctx context.Context) (release func(), err error) {
 	keys := slices.Clone(r.gpus)
 	for {
@@ -51,7 +51,7 @@ func (r *Run) admit(ctx context.Context) (release func(), err error) {
 		if err != nil {
 			return nil, err
 		}
-		if err = r.claimOnce(ctx, turn, keys); err == nil {
+		if err = r.claimOnceSettled(ctx, turn, keys); err == nil {
 			return turn.Release, nil
 		}
 		turn.Release()
@@ -72,10 +72,10 @@ func withKey(keys []string, key string) []string {
 	return append(keys, key)
 }
 
-// claimOnce claims as soon as none of the instances is on its way to another state,
-// and those that leave have been awake for long enough. While the swap waits for
-// the latter, swaps that need not wait may have their turn.
-func (r *Run) claimOnce(ctx context.Context, turn *gpuqueue.Turn, keys []string) error {
+// claimOnceSettled claims as soon as no instance is changing its state, and those that
+// leave have been awake for min_residency. While the swap waits for min_residency,
+// swaps that need not wait may take their turn.
+func (r *Run) claimOnceSettled(ctx context.Context, turn *gpuqueue.Turn, keys []string) error {
 	ask := supervisor.SwapAsk{Plan: r.saved.Plan, GPUs: r.gpus, Draft: r.draft, DryRun: r.req.DryRun}
 	ask.Plan.GPUs = slices.Clone(keys)
 	for {
@@ -93,7 +93,7 @@ func (r *Run) claimOnce(ctx context.Context, turn *gpuqueue.Turn, keys []string)
 		case isMoving:
 			err = r.c.opts.Supervisor.AwaitRest(ctx, moving.InstanceID)
 		case isSoon:
-			err = turn.Aside(ctx, func(ctx context.Context) error { return r.outlast(ctx, soon) })
+			err = turn.Aside(ctx, func(ctx context.Context) error { return r.awaitResidency(ctx, soon) })
 		}
 		if err != nil {
 			return err
@@ -101,12 +101,12 @@ func (r *Run) claimOnce(ctx context.Context, turn *gpuqueue.Turn, keys []string)
 	}
 }
 
-// outlast waits until an instance has been awake for long enough, or is awake no
-// more.
-func (r *Run) outlast(ctx context.Context, soon *ledger.MinResidencyError) error {
+// awaitResidency waits until an instance has been awake for min_residency or is no
+// longer awake.
+func (r *Run) awaitResidency(ctx context.Context, soon *ledger.MinResidencyError) error {
 	enough, stop := context.WithTimeout(ctx, soon.Wait)
 	defer stop()
-	_, _ = r.c.opts.Supervisor.Await(enough, soon.InstanceID, func(i launcherapi.Instance) bool { // an error says that it is gone, or that its time is over
+	_, _ = r.c.opts.Supervisor.Await(enough, soon.InstanceID, func(i launcherapi.Instance) bool { // an error means that the instance is gone, or that the time is over
 		return i.State != string(launcher.Awake)
 	})
 	if ctx.Err() != nil {

@@ -11,7 +11,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestASleeperIsNotEvictedForOneThatASwapStopsSoon(t *testing.T) {
+func TestNoSleeperIsEvictedForALeaverToBeStopped(t *testing.T) {
 	m := newMoody()
 	in(t, func(t *testing.T, w *world) {
 		w.asleep("u", "g0")
@@ -19,13 +19,13 @@ func TestASleeperIsNotEvictedForOneThatASwapStopsSoon(t *testing.T) {
 		w.awake("z", "g1")
 		ready := make(chan struct{})
 		m.starts(until(ready))
-		request := toNew("n", "g0")
+		request := requestForNew("n", "g0")
 		request.Out = &launcherapi.SwapOut{Mode: launcherapi.OutStop}
 		swap := w.begin(request)
 		synctest.Wait()
 		require.Equal(t, "sleeping", w.state("x"), "it ends when n is awake")
 		require.Equal(t, "starting", w.state("n"))
-		_, err := w.sup.Sleep("z", supervisor.Ask{}) // elsewhere; whoever falls asleep has the budgets held
+		_, err := w.sup.Sleep("z", supervisor.Ask{}) // on another GPU; each sleep enforces the budgets
 		require.NoError(t, err)
 		synctest.Wait()
 		require.Equal(t, "sleeping", w.state("z"))

@@ -6,22 +6,27 @@ import (
 )
 
 var (
-	errCalledOff  = launcher.Conflictf("the swap was called off while it waited for its turn")
-	errNeverComes = launcher.Conflictf("the swap was called off before it came: use a new Idempotency-Key for a new request")
+	errCancelled      = launcher.Conflictf("the swap was called off while it waited for its turn")
+	errCancelledEarly = launcher.Conflictf("the swap was called off before it came: use a new Idempotency-Key for a new request")
 )
 
-// CallOff ends the wait of the swap that came with a key: the swap is refused, and
-// has touched nothing. A swap that has begun goes on, and one that is over stays as
-// it is: both are errors of code conflict. For a key that no swap has come with,
-// the error has code not_found, and a swap that comes with that key later is
-// refused: its client's request was slower than the calling off. That is forgotten
-// with the launcher: a request that was on its way to it ends with it, too.
+// CallOff cancels the swap with that idempotency key while it waits for its turn. The
+// swap is then refused and has changed nothing.
+//
+//	swap with that key   effect
+//	waiting              cancelled
+//	begun                none: error, code conflict
+//	over                 none: error, code conflict
+//	no such swap         error, code not_found; a later swap with that key is refused
+//
+// In the last case the client's request was slower than its cancellation. The launcher
+// forgets these keys when it ends: a request on its way to it fails then too.
 func (c *Coordinator) CallOff(key string) (*Run, error) {
 	c.mu.Lock()
 	k, known := c.keys[key]
 	if !known {
-		k = &kept{}
-		c.callOffEarly(key)
+		k = &rememberedKey{}
+		c.cancelEarly(key)
 	}
 	r, id := k.run, k.saved.Plan.SwapID
 	c.mu.Unlock()
@@ -30,31 +35,31 @@ func (c *Coordinator) CallOff(key string) (*Run, error) {
 		return nil, &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "no swap came with this Idempotency-Key, or it is forgotten"}
 	case r == nil:
 		return nil, launcher.Conflictf("swap %s is over", id)
-	case !r.callOff():
+	case !r.cancelWait():
 		return nil, launcher.Conflictf("swap %s has begun, and goes on", r.ID())
 	}
 	return r, nil
 }
 
-// callOffEarly has a swap refused that comes with this key from now on. The oldest
-// such keys are forgotten. The lock is held.
-func (c *Coordinator) callOffEarly(key string) {
-	c.early = append(c.early, key)
-	if len(c.early) > keptKeys {
-		c.early = c.early[1:]
+// cancelEarly makes the coordinator refuse any later swap with this key. It forgets the
+// oldest such keys. The lock is held.
+func (c *Coordinator) cancelEarly(key string) {
+	c.cancelledEarly = append(c.cancelledEarly, key)
+	if len(c.cancelledEarly) > maxKeys {
+		c.cancelledEarly = c.cancelledEarly[1:]
 	}
 }
 
-// callOff calls the swap off, and says whether it was still waiting.
-func (r *Run) callOff() bool {
+// cancelWait cancels the swap and reports whether the swap was still waiting.
+func (r *Run) cancelWait() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.begun {
 		return false
 	}
-	r.off = true
-	if r.giveUp != nil {
-		r.giveUp(errCalledOff)
+	r.cancelled = true
+	if r.stopWaiting != nil {
+		r.stopWaiting(errCancelled)
 	}
 	return true
 }

@@ -12,16 +12,16 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestASwapThatIsCalledOffWhileItWaitsIsRefusedAndTheOthersGoOn(t *testing.T) {
+func TestCancelledWaitingSwapIsRefusedAndOthersGoOn(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.gates.busy = make(chan struct{})
-		first, err := w.Begin(toNew("b", "g0"), "first")
+		first, err := w.Begin(requestForNew("b", "g0"), "first")
 		require.NoError(t, err)
 		synctest.Wait()
-		second, err := w.Begin(toNew("c", "g0"), "second")
+		second, err := w.Begin(requestForNew("c", "g0"), "second")
 		require.NoError(t, err)
-		third, err := w.Begin(toNew("d", "g0"), "third")
+		third, err := w.Begin(requestForNew("d", "g0"), "third")
 		require.NoError(t, err)
 		synctest.Wait()
 
@@ -45,46 +45,46 @@ func TestASwapThatIsCalledOffWhileItWaitsIsRefusedAndTheOthersGoOn(t *testing.T)
 		assert.Equal(t, []string{"sleeping", "sleeping", "gone", "awake"}, []string{w.state("a"), w.state("b"), w.state("c"), w.state("d")})
 		_, err = w.CallOff("third")
 		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "it is over")
-		again, err := w.Begin(toNew("c", "g0"), "second")
+		again, err := w.Begin(requestForNew("c", "g0"), "second")
 		require.NoError(t, err)
 		_, err = again.Wait(t.Context())
 		assert.ErrorContains(t, err, "called off", "the key keeps its answer")
 	})
 }
 
-func TestASwapThatComesAfterItWasCalledOffIsRefusedAndTouchesNothing(t *testing.T) {
+func TestSwapCancelledBeforeItCameIsRefused(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		_, err := w.CallOff("late")
 		assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
 		for range 2 {
-			_, err = w.Begin(toNew("b", "g0"), "late")
+			_, err = w.Begin(requestForNew("b", "g0"), "late")
 			assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err))
 			assert.ErrorContains(t, err, "called off before it came")
 		}
 		assert.Equal(t, []string{"awake", "gone"}, []string{w.state("a"), w.state("b")})
-		for n := range keptKeys { // whoever calls off keys that nobody has makes the launcher remember no more than that
+		for n := range maxKeys { // cancelled unknown keys are remembered up to maxKeys only
 			_, err := w.CallOff(strconv.Itoa(n))
 			assert.Equal(t, launcherapi.CodeNotFound, launcher.CodeOf(err))
 		}
-		assert.Len(t, w.early, keptKeys)
-		r, err := w.Begin(toNew("b", "g0"), "late")
+		assert.Len(t, w.cancelledEarly, maxKeys)
+		r, err := w.Begin(requestForNew("b", "g0"), "late")
 		require.NoError(t, err)
 		_, err = r.Wait(t.Context())
 		require.NoError(t, err)
 	})
 }
 
-func TestASwapThatIsCalledOffBeforeItAsksForItsTurnClaimsNothing(t *testing.T) {
+func TestSwapCancelledBeforeItsTurnClaimsNothing(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
-		r, err := w.read("s", toNew("c", "g0"))
+		r, err := w.newRunFor("s", requestForNew("c", "g0"))
 		require.NoError(t, err)
-		require.True(t, r.callOff())
-		r.do(t.Context())
+		require.True(t, r.cancelWait())
+		r.admitAndExecute(t.Context())
 		r.finish()
 		_, err = r.Wait(t.Context())
 		assert.ErrorContains(t, err, "called off")
-		done, err := w.Begin(toNew("c", "g0"), "")
+		done, err := w.Begin(requestForNew("c", "g0"), "")
 		require.NoError(t, err)
 		_, err = done.Wait(t.Context())
 		require.NoError(t, err, "its id, its place and its turn are free")

@@ -14,7 +14,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// in runs a test on a fake clock.
+// in runs a test with a fake clock.
 func in(t *testing.T, test func(t *testing.T, w *world), change ...func(*supervisor.Options)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -28,14 +28,14 @@ func residency(d time.Duration) func(*supervisor.Options) {
 	return func(o *supervisor.Options) { o.Budget.MinResidency = launcherapi.Duration(d) }
 }
 
-func TestOfTwoSwapsWithOneNewIdTheSecondIsRefused(t *testing.T) {
+func TestSecondSwapWithTheSameNewIDIsRefused(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.gates.busy = make(chan struct{})
-		first := w.begin(toNew("x", "g0"))
+		first := w.begin(requestForNew("x", "g0"))
 		synctest.Wait()
 		require.Equal(t, "falling_asleep", w.state("a"))
-		_, err := w.begin(toNew("x", "g1")).Wait(t.Context())
+		_, err := w.begin(requestForNew("x", "g1")).Wait(t.Context())
 		assert.Equal(t, launcherapi.CodeExists, launcher.CodeOf(err))
 		assert.ErrorContains(t, err, "swap "+first.ID())
 		close(w.gates.busy)
@@ -46,12 +46,12 @@ func TestOfTwoSwapsWithOneNewIdTheSecondIsRefused(t *testing.T) {
 	})
 }
 
-func TestAVictimMayNotBeSwappedInWhileItsSwapDrains(t *testing.T) {
+func TestVictimCannotBeSwappedInWhileItsSwapDrains(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.asleep("v", "g1")
 		w.gates.busy = make(chan struct{})
-		first := w.begin(toNew("b", "g0"))
+		first := w.begin(requestForNew("b", "g0"))
 		synctest.Wait()
 		_, err := w.begin(launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "v"}}).Wait(t.Context())
 		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err))
@@ -63,7 +63,7 @@ func TestAVictimMayNotBeSwappedInWhileItsSwapDrains(t *testing.T) {
 	}, func(o *supervisor.Options) { o.Budget.MaxInstances = 2 })
 }
 
-func TestASwapThatWaitsForAnOccupantsTimeNoticesItsEndAtOnce(t *testing.T) {
+func TestWaitForMinResidencyEndsWithTheInstance(t *testing.T) {
 	for how, leave := range map[string]func(w *world){
 		"deleted":      func(w *world) { _, _ = w.sup.Delete(w.t.Context(), "a") },
 		"put to sleep": func(w *world) { _, _ = w.sup.Sleep("a", supervisor.Ask{}) },
@@ -72,7 +72,7 @@ func TestASwapThatWaitsForAnOccupantsTimeNoticesItsEndAtOnce(t *testing.T) {
 			in(t, func(t *testing.T, w *world) {
 				w.awake("a", "g0")
 				began := time.Now()
-				r := w.begin(toNew("b", "g0"))
+				r := w.begin(requestForNew("b", "g0"))
 				synctest.Wait()
 				leave(w)
 				_, err := r.Wait(t.Context())
@@ -83,13 +83,13 @@ func TestASwapThatWaitsForAnOccupantsTimeNoticesItsEndAtOnce(t *testing.T) {
 	}
 }
 
-func TestWhoNeedNotWaitForAnOccupantsTimePassesThoseThatDo(t *testing.T) {
+func TestOtherSwapPassesOneThatWaitsForMinResidency(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		began := time.Now()
-		b := w.begin(toNew("b", "g0"))
+		b := w.begin(requestForNew("b", "g0"))
 		synctest.Wait()
-		c := w.begin(toNew("c", "g0"))
+		c := w.begin(requestForNew("c", "g0"))
 		synctest.Wait()
 		r, err := w.begin(launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "a"}}).Wait(t.Context())
 		require.NoError(t, err)
@@ -105,11 +105,11 @@ func TestWhoNeedNotWaitForAnOccupantsTimePassesThoseThatDo(t *testing.T) {
 	}, residency(time.Minute))
 }
 
-func TestASwapGoesOnWithoutTheOneThatLeavesWhenThatIsDeleted(t *testing.T) {
+func TestSwapGoesOnWhenTheLeaverIsDeleted(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.gates.busy = make(chan struct{})
-		swap := w.begin(toNew("b", "g0"))
+		swap := w.begin(requestForNew("b", "g0"))
 		synctest.Wait()
 		_, err := w.sup.Delete(t.Context(), "a")
 		require.NoError(t, err)
@@ -123,12 +123,12 @@ func TestASwapGoesOnWithoutTheOneThatLeavesWhenThatIsDeleted(t *testing.T) {
 	})
 }
 
-func TestAnInterruptedSwapUndoesOnlyWhatItMadeItself(t *testing.T) {
+func TestInterruptedSwapUndoesOnlyItsOwnInstance(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.asleep("a", "g0")
-		w.awake("x", "g1") // by somebody else, while nothing was known of the swap
+		w.awake("x", "g1") // created by a client while the swap was not known yet
 		w.awake("still", "g0")
-		w.Recover([]Saved{{Plan: w.brokenOff(toMake("s", "x", "still"))}})
+		w.Recover([]Saved{{Plan: w.claimAndBreakOff(planToCreate("s", "x", "still"))}})
 		synctest.Wait()
 		assert.Equal(t, "awake", w.state("x"))
 		assert.Equal(t, "awake", w.state("still"))
@@ -136,12 +136,12 @@ func TestAnInterruptedSwapUndoesOnlyWhatItMadeItself(t *testing.T) {
 	})
 }
 
-func TestTheIdThatAnInterruptedSwapWasToMakeStaysItsOwnUntilItIsOver(t *testing.T) {
+func TestInterruptedSwapKeepsItsNewIDUntilItsEnd(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.gates.busy = make(chan struct{})
-		plan := w.brokenOff(toMake("s", "x", "a"))
-		_, err := w.sup.Reclaim(plan).Drain(expired(t), "a") // it is on its way when the launcher comes back
+		plan := w.claimAndBreakOff(planToCreate("s", "x", "a"))
+		_, err := w.sup.Reclaim(plan).Drain(expired(t), "a") // the sleep goes on when the launcher is restarted
 		require.ErrorIs(t, err, context.Canceled)
 		w.Recover([]Saved{{Plan: plan}})
 		x := supervisor.Create{ID: "x", Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{"g1"}}}
@@ -155,11 +155,11 @@ func TestTheIdThatAnInterruptedSwapWasToMakeStaysItsOwnUntilItIsOver(t *testing.
 	})
 }
 
-func TestASwapThatTheEndOfTheLauncherBrokeOffKeepsItsMarks(t *testing.T) {
+func TestBrokenOffSwapKeepsItsMarks(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.gates.busy = make(chan struct{})
-		swap := w.begin(toNew("b", "g0"))
+		swap := w.begin(requestForNew("b", "g0"))
 		synctest.Wait()
 		over, cancel := context.WithCancel(t.Context())
 		cancel()

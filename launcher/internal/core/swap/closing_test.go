@@ -16,13 +16,13 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestASwapInTheQueueIsRefusedWhenTheLauncherCloses(t *testing.T) {
+func TestQueuedSwapIsRefusedWhenTheLauncherCloses(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.gates.busy = make(chan struct{})
-		first := w.begin(toNew("b", "g0"))
+		first := w.begin(requestForNew("b", "g0"))
 		synctest.Wait()
-		second := w.begin(toNew("c", "g0"))
+		second := w.begin(requestForNew("c", "g0"))
 		synctest.Wait()
 		closed := make(chan struct{})
 		go func() { w.Close(context.Background()); close(closed) }()
@@ -39,7 +39,7 @@ func TestASwapInTheQueueIsRefusedWhenTheLauncherCloses(t *testing.T) {
 	})
 }
 
-// crowded are GPUs of which strangers hold a part.
+// crowded is GPUs of which other processes hold a part.
 type crowded struct {
 	empty
 	mu   sync.Mutex
@@ -54,19 +54,19 @@ func (c *crowded) Memory(string) (gpu.Memory, error) {
 	return gpu.Memory{TotalBytes: 80 * gib, UsedBytes: c.held, FreeBytes: 80*gib - c.held, ProcessesKnown: true}, nil
 }
 
-func TestNoSwapFollowsOneWhoseUndoingTheEndOfTheLauncherBreaksOff(t *testing.T) {
+func TestNoSwapFollowsAnUndoBrokenOffByClosing(t *testing.T) {
 	m, gpus := newMoody(), &crowded{}
 	in(t, func(t *testing.T, w *world) {
 		w.awake("x", "g0")
 		m.starts(until(make(chan struct{})))
-		request := toNew("n", "g0")
+		request := requestForNew("n", "g0")
 		request.Timeout = new(launcherapi.Duration)
 		*request.Timeout = launcherapi.Duration(time.Second)
 		first := w.begin(request)
 		synctest.Wait()
 		require.Equal(t, "starting", w.state("n"))
 		gpus.hold(40 * gib) // x cannot wake yet
-		small := toNew("m", "g0")
+		small := requestForNew("m", "g0")
 		small.In.Args = []string{"model", "--gpu-memory-utilization", "0.1"}
 		second := w.begin(small)
 		_, err := first.Wait(t.Context())

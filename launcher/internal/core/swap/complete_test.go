@@ -12,12 +12,12 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 )
 
-func TestAnInterruptedSwapIsNotDoneWhileTheOneThatLeavesFallsAsleep(t *testing.T) {
+func TestRecoveredSwapWaitsWhileTheLeaverFallsAsleep(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.gates.busy = make(chan struct{})
-		plan := w.brokenOff(ledger.Plan{SwapID: "s", GPUs: []string{"g0"}, Drain: time.Hour, Level: 1})
-		_, err := w.sup.Reclaim(plan).Drain(expired(t), "a") // it goes on its way when the launcher comes back
+		plan := w.claimAndBreakOff(ledger.Plan{SwapID: "s", GPUs: []string{"g0"}, Drain: time.Hour, Level: 1})
+		_, err := w.sup.Reclaim(plan).Drain(expired(t), "a") // the sleep goes on when the launcher is restarted
 		require.ErrorIs(t, err, context.Canceled)
 		plan.Until = time.Now().Add(-time.Hour)
 		w.Recover([]Saved{{Plan: plan}})

@@ -1,25 +1,25 @@
-// Package swap makes models take turns: a swap puts the instances that are awake on
-// a set of GPUs to sleep and wakes or starts another in their place, or leaves
-// everything as it was.
+// Package swap makes models take turns on GPUs. A swap puts the instances that are
+// awake on a set of GPUs to sleep, and wakes or starts another instance there. If that
+// fails, it restores what was there before.
 //
-// A swap runs by itself once it has begun: the client that asked may go away.
-// Its phases, in order, are
+// A swap that has begun runs by itself: the client that asked may disconnect. Its
+// phases, in order, are
 //
-//	admit    its turn on the GPUs, then one decision from one picture of them,
-//	         and with it a claim on all that it needs until its end
-//	drain    gates shut; answers in flight end, or are cut
-//	sleep    whoever was awake falls asleep
-//	evict    sleepers over budget end
-//	wake     the one to come in wakes, or
+//	admit    the swap takes its turn on the GPUs, decides once what to do, and
+//	         claims all that it needs until its end
+//	drain    gates shut; answers in flight end or are cut
+//	sleep    the instances that leave fall asleep
+//	evict    victims are stopped
+//	wake     the instance that comes in wakes, or
 //	start    is started, and
-//	healthy  answers
-//	canary   gives one token, when asked to
+//	healthy  is awake
+//	canary   its engine gives one token, if the request asks for that
 //	open     its gate opens
 //
-// A failure in any of them, or the end of the swap's time, leads to undo: the
-// instance that came in goes back to sleep or is removed, and those that were awake
-// wake again. The answer comes at most undoGrace after the swap's time; an undoing
-// that takes longer goes on.
+// If a phase fails or the swap's time is over, the swap is undone. The instance that
+// came in goes back to sleep or is removed, and those that were awake wake again. The
+// swap is answered at most undoGrace after its deadline; an undo that takes longer goes
+// on after the answer.
 package swap
 
 import (
@@ -41,7 +41,7 @@ type Options struct {
 	Supervisor *supervisor.Supervisor
 	Turns      *gpuqueue.Queue
 	Records    supervisor.Records
-	Limits     supervisor.Limits // Start is the default limit of a whole swap; Wake and Sleep bound an undo
+	Limits     supervisor.Limits // Start is the default time of a whole swap; Sleep, Wake and Memory bound an undo
 	Finished   func(outcome string, result launcherapi.SwapResult)
 	Logger     *slog.Logger
 }
@@ -54,25 +54,24 @@ type Coordinator struct {
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
 
-	mu      sync.Mutex
-	closed  bool
-	closing chan struct{} // closed with closed
-	keys    map[string]*kept
-	recent  []string // keys in the order of their coming
-	early   []string // keys called off before any swap came with them
+	mu             sync.Mutex
+	closed         bool
+	closing        chan struct{} // closed when closed is set
+	keys           map[string]*rememberedKey
+	recent         []string // keys, oldest first
+	cancelledEarly []string // keys cancelled before any swap came with them
 }
 
-// New makes a coordinator.
+// New returns a coordinator without swaps.
 func New(opts Options) *Coordinator {
-	c := &Coordinator{opts: opts, log: opts.Logger, closing: make(chan struct{}), keys: map[string]*kept{}}
+	c := &Coordinator{opts: opts, log: opts.Logger, closing: make(chan struct{}), keys: map[string]*rememberedKey{}}
 	c.ctx, c.stop = context.WithCancel(context.Background())
 	return c
 }
 
-// Close waits for the swaps that run, until ctx ends; swaps that still run then are
-// abandoned where they are, to be finished or undone by the next life of the
-// launcher. Swaps that are answered already and still being undone are abandoned at
-// once.
+// Close waits until the running swaps are over or ctx ends. It then breaks off the
+// swaps that still run; the next launcher finishes or undoes them. An undo that goes on
+// after the swap's answer is broken off at once.
 func (c *Coordinator) Close(ctx context.Context) {
 	c.mu.Lock()
 	if !c.closed {
@@ -93,7 +92,7 @@ func (c *Coordinator) Close(ctx context.Context) {
 	<-idle
 }
 
-// isClosing says whether Close was called: no swap begins any more.
+// isClosing reports whether Close was called: no more swaps begin.
 func (c *Coordinator) isClosing() bool {
 	select {
 	case <-c.closing:
@@ -103,9 +102,9 @@ func (c *Coordinator) isClosing() bool {
 	}
 }
 
-// Begin reads a request and starts the swap. Errors of the request itself are
-// returned at once; all others are the Run's. For a key that was used before with
-// the same request, Begin returns the earlier Run and begins nothing.
+// Begin reads a request and starts the swap. It returns errors of the request itself;
+// the Run has all later errors. If the key came with the same request before, Begin
+// returns the earlier Run and starts nothing.
 func (c *Coordinator) Begin(req launcherapi.SwapRequest, key string) (*Run, error) {
 	id := uuid.NewString()
 	r, err := c.begin(id, req, key)
@@ -120,38 +119,37 @@ func (c *Coordinator) begin(id string, req launcherapi.SwapRequest, key string) 
 	if err != nil {
 		return nil, err
 	}
-	if earlier, err := c.earlier(key, digest); earlier != nil || err != nil {
+	if earlier, err := c.lookUpKey(key, digest); earlier != nil || err != nil {
 		return earlier, err
 	}
-	r, err := c.read(id, req)
+	r, err := c.newRunFor(id, req)
 	if err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if earlier, err := c.recall(key, digest); earlier != nil || err != nil {
-		return earlier, err // a swap with the same key came while this request was read
+	if earlier, err := c.lookUpKeyLocked(key, digest); earlier != nil || err != nil {
+		return earlier, err // a swap with the same key came in the meantime
 	}
 	if c.closed {
 		return nil, launcher.Unavailablef("the launcher is closing")
 	}
-	if slices.Contains(c.early, key) {
-		return nil, errNeverComes
+	if slices.Contains(c.cancelledEarly, key) {
+		return nil, errCancelledEarly
 	}
 	if key != "" {
 		r.saved.Key = newKey(key, digest)
-		forgotten := c.remember(&kept{saved: r.saved, run: r})
+		forgotten := c.rememberLocked(&rememberedKey{saved: r.saved, run: r})
 		c.tasks.Go(func() { c.forgetSwap(forgotten) })
 	}
 	c.tasks.Go(func() { r.run(c.ctx) })
 	return r, nil
 }
 
-// Recover remembers the keys of the swaps that had ended when the launcher died,
-// and finishes or undoes the swaps that were under way: a swap whose instance is
-// awake, or becomes so, is finished. Recover takes their places in the queue,
-// before any other swap can, and the swaps are then taken up in the background. The
-// swaps are given in the order of their beginning.
+// Recover takes over the swaps of an earlier launcher, oldest first. It remembers the
+// keys of swaps that were over. It finishes or undoes the swaps that were under way: a
+// swap whose instance is awake or becomes awake is finished. Recover takes their places
+// in the queue before any other swap can, and takes them up in the background.
 func (c *Coordinator) Recover(swaps []Saved) {
 	for _, saved := range swaps {
 		switch {
@@ -160,15 +158,15 @@ func (c *Coordinator) Recover(swaps []Saved) {
 		case saved.Key == nil:
 			c.forgetSwap(saved.Plan.SwapID)
 		default:
-			c.keep(&kept{saved: saved})
+			c.remember(&rememberedKey{saved: saved})
 		}
 	}
 }
 
 func (c *Coordinator) takeUp(saved Saved) {
-	r := c.resumed(saved, c.opts.Supervisor.Reclaim(saved.Plan))
+	r := c.resumedRun(saved, c.opts.Supervisor.Reclaim(saved.Plan))
 	if saved.Key != nil {
-		c.keep(&kept{saved: saved, run: r})
+		c.remember(&rememberedKey{saved: saved, run: r})
 	}
 	turn := c.opts.Turns.Enter(saved.Plan.SwapID, saved.Plan.GPUs)
 	c.tasks.Go(func() {
@@ -181,14 +179,14 @@ func (c *Coordinator) takeUp(saved Saved) {
 	})
 }
 
-// resumed makes the Run of a swap that an earlier life of the launcher left.
-func (c *Coordinator) resumed(saved Saved, claim Claim) *Run {
+// resumedRun returns the Run of a swap that an earlier launcher broke off.
+func (c *Coordinator) resumedRun(saved Saved, claim Claim) *Run {
 	r := c.newRun(saved.Plan.SwapID)
 	if saved.Plan.Until.IsZero() {
 		saved.Plan.Until = r.began.Add(c.opts.Limits.Start)
 	}
 	r.saved, r.written, r.limit, r.claim = saved, true, c.opts.Limits.Start, claim
-	r.begun = true // it has touched what it has claimed, so nobody calls it off
+	r.begun = true // the swap may have moved instances, so nobody may cancel it
 	r.result.Deleted, r.result.Evicted, r.result.Cut = saved.Deleted, saved.Evicted, saved.Cut
 	return r
 }

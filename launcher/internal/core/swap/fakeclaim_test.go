@@ -18,23 +18,23 @@ import (
 
 var errBroken = errors.New("broken")
 
-// pace is how long a call takes, by the instance that it is for: so that the calls
-// for several instances at once have one order.
+// pace is how long a call takes, by instance. It gives simultaneous calls for several
+// instances a fixed order.
 var pace = map[string]time.Duration{"a": time.Millisecond, "b": 10 * time.Millisecond, "c": 100 * time.Millisecond, "v": 5 * time.Millisecond}
 
-// fakeClaim records what is asked of a claim, as soon as the call takes effect, and
-// does what the test says.
+// fakeClaim records each call as soon as the call takes effect, and does what the test
+// says.
 type fakeClaim struct {
 	plan   ledger.Plan
 	fails  map[string]error // by call
-	hangs  string           // this call lasts until its time is over
+	hangs  string           // this call lasts until its context ends
 	states map[string]string
 
 	mu    sync.Mutex
 	calls []string
 }
 
-// call is one call for an instance.
+// call records a call for an instance, after the instance's pace.
 func (f *fakeClaim) call(ctx context.Context, name, id string) error {
 	if id != "" {
 		name += " " + id
@@ -94,19 +94,19 @@ func (f *fakeClaim) Show() (in *launcherapi.Instance, out []launcherapi.Instance
 	return in, out
 }
 
-// What somebody asks for in these tests: b sleeps, n is to be made.
-func toSleeper(out ...string) ledger.Plan {
+// planToWake is the plan of a swap that wakes n.
+func planToWake(out ...string) ledger.Plan {
 	return ledger.Plan{SwapID: "s", In: "n", Room: &ledger.Want{ID: "n"}, Out: out, Level: 1}
 }
 
-func toMade(out ...string) ledger.Plan { return toMake("s", "n", out...) }
+func planToCreateN(out ...string) ledger.Plan { return planToCreate("s", "n", out...) }
 
-// stopping is a plan whose leaving ones end, as changed.
-func stopping(p ledger.Plan) ledger.Plan { p.Stop = true; return p }
+// withStop returns the plan with its leaving instances stopped at the end.
+func withStop(p ledger.Plan) ledger.Plan { p.Stop = true; return p }
 
-func evicting(p ledger.Plan, victims ...string) ledger.Plan { p.Evict = victims; return p }
+func withVictims(p ledger.Plan, victims ...string) ledger.Plan { p.Evict = victims; return p }
 
-// stage is a coordinator whose swaps have claims that are fakes.
+// stage is a coordinator whose swaps have fake claims.
 type stage struct {
 	*Coordinator
 	paper *paper
@@ -120,7 +120,7 @@ func newStage(t *testing.T, written *paper) *stage {
 	}), written}
 }
 
-// run makes the Run of a swap that has been admitted.
+// run returns the Run of an admitted swap.
 func (s *stage) run(f *fakeClaim) *Run {
 	r := s.newRun("s")
 	f.plan.Until = r.began.Add(time.Minute)
@@ -128,19 +128,19 @@ func (s *stage) run(f *fakeClaim) *Run {
 	return r
 }
 
-// play carries a swap out to its end.
+// play executes a swap to its end.
 func (s *stage) play(t *testing.T, r *Run) (launcherapi.SwapResult, error) {
 	t.Helper()
 	ctx, cancel := context.WithDeadlineCause(s.ctx, r.saved.Plan.Until, errTimeout)
 	defer cancel()
-	r.carryOut(ctx)
-	r.letGo()
+	r.executeOrUndo(ctx)
+	r.releaseClaim()
 	r.finish()
 	s.tasks.Wait()
 	return r.Wait(t.Context())
 }
 
-// played plays a swap that nothing is left of afterwards.
+// played plays a swap and checks that nothing of it is left.
 func played(t *testing.T, f *fakeClaim, change ...func(*Run)) (launcherapi.SwapResult, error) {
 	t.Helper()
 	s := newStage(t, newPaper(t))

@@ -27,8 +27,8 @@ import (
 
 const gib = uint64(1) << 30
 
-// world is a coordinator and its supervisor, with two GPUs of 80 GiB and engines
-// that do at once what they are told.
+// world is a coordinator and its supervisor, with two GPUs of 80 GiB and engines that
+// obey at once.
 type world struct {
 	*Coordinator
 	t     *testing.T
@@ -57,13 +57,13 @@ func newWorld(t *testing.T, change ...func(*supervisor.Options)) *world {
 	return w
 }
 
-// close waits for the swaps and ends everything.
+// close waits for the swaps and closes everything.
 func (w *world) close() {
 	w.Close(context.Background())
 	require.NoError(w.t, w.sup.Close(context.Background(), true))
 }
 
-// unfinished are the swaps that are written down and not over.
+// unfinished returns the recorded swaps that are not over.
 func (w *world) unfinished() []Saved {
 	return slices.DeleteFunc(w.paper.all(), func(s Saved) bool { return s.Done })
 }
@@ -85,17 +85,17 @@ func (w *world) asleep(id, gpu string) {
 	require.NoError(w.t, err)
 }
 
-// toMake is the plan of a swap that makes an instance on GPU g0, where others leave.
-func toMake(swapID, in string, out ...string) ledger.Plan {
+// planToCreate is the plan of a swap that creates an instance on GPU g0, where the
+// instances out leave.
+func planToCreate(swapID, in string, out ...string) ledger.Plan {
 	return ledger.Plan{
 		SwapID: swapID, GPUs: []string{"g0"}, In: in, Room: &ledger.Want{ID: in, New: true, SwapID: swapID}, Out: out, Level: 1, Drain: time.Minute,
 	}
 }
 
-// brokenOff claims what a swap needs that sends whoever is awake on GPU g0 away, and
-// breaks that off as the end of the launcher does. It gives the plan as asked for,
-// with those that leave.
-func (w *world) brokenOff(plan ledger.Plan) ledger.Plan {
+// claimAndBreakOff claims what a swap on GPU g0 needs, and breaks the swap off as the
+// end of the launcher does. It returns the plan with the instances that leave.
+func (w *world) claimAndBreakOff(plan ledger.Plan) ledger.Plan {
 	w.t.Helper()
 	claim, err := w.sup.Claim(supervisor.SwapAsk{Plan: ledger.Plan{SwapID: plan.SwapID, GPUs: plan.GPUs, Level: 1}, GPUs: plan.GPUs})
 	require.NoError(w.t, err)
@@ -104,7 +104,7 @@ func (w *world) brokenOff(plan ledger.Plan) ledger.Plan {
 	return plan
 }
 
-// expired is a context that has ended.
+// expired returns a context that has ended.
 func expired(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -119,7 +119,7 @@ func (w *world) begin(req launcherapi.SwapRequest) *Run {
 	return r
 }
 
-func toNew(id, gpu string) launcherapi.SwapRequest {
+func requestForNew(id, gpu string) launcherapi.SwapRequest {
 	return launcherapi.SwapRequest{GPUUUIDs: []string{gpu}, In: &launcherapi.SwapIn{ID: id, Args: []string{"model"}}}
 }
 
@@ -131,7 +131,7 @@ func (w *world) state(id string) string {
 	return view.State
 }
 
-// obedient is an engine that does what it is told.
+// obedient is an engine that obeys at once.
 type obedient struct{ engine.Engine }
 
 func (obedient) Ready(context.Context, string) error                         { return nil }
@@ -139,7 +139,7 @@ func (obedient) Sleep(context.Context, string, int, bool) error              { r
 func (obedient) Wake(context.Context, string, int, bool) error               { return nil }
 func (obedient) Canary(context.Context, string, string, engine.Secret) error { return nil }
 
-// runner makes processes that end when they are stopped.
+// runner starts fake processes that end when they are stopped.
 type runner struct {
 	mu    sync.Mutex
 	count int
@@ -177,11 +177,11 @@ func (t *tree) Stop(context.Context, time.Duration) error {
 }
 func (t *tree) Kill(ctx context.Context) error { return t.Stop(ctx, 0) }
 
-// gates gives gates that drain at once, unless busy holds them up.
+// gates opens gates that drain at once, unless busy delays them.
 type gates struct {
 	mu    sync.Mutex
 	count int
-	busy  chan struct{} // a drain ends when it is closed; nil: at once
+	busy  chan struct{} // drains end when it is closed; nil: at once
 }
 
 func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
@@ -234,7 +234,7 @@ func (*gate) Held() int                   { return 0 }
 func (*gate) LastUsed() time.Time         { return time.Time{} }
 func (*gate) Close(context.Context) error { return nil }
 
-// empty are GPUs that nobody uses, as far as the driver says.
+// empty is GPUs that, by the driver's report, no process uses.
 type empty struct{}
 
 func (empty) Kind() string             { return "simulated" }

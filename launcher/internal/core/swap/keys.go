@@ -12,22 +12,22 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// This file remembers idempotency keys: which swap came with each key, and the
-// swap's result. Neither a request nor a secret of one is kept.
+// This file remembers idempotency keys: which swap came with each key, and the swap's
+// result. It keeps neither a request nor a secret of one.
 
-// Bounds of what is kept for keys.
+// Bounds of what the coordinator remembers for keys.
 const (
-	keptKeys  = 1000
-	keptBytes = 8 << 10 // of an answer, as JSON; from a larger one the descriptions of instances are left out
+	maxKeys        = 1000
+	maxResultBytes = 8 << 10 // of a result, as JSON; a larger one is kept without the descriptions of its instances
 )
 
-// kept is an idempotency key and the swap that came with it.
-type kept struct {
+// rememberedKey is an idempotency key and the swap that came with it.
+type rememberedKey struct {
 	saved Saved // as it is written down
 	run   *Run  // nil once the swap is over
 }
 
-// digestOf is the digest of a request, by which a repetition is recognized.
+// digestOf returns the digest of a request, which recognizes a repetition.
 func digestOf(req launcherapi.SwapRequest) ([sha256.Size]byte, error) {
 	body, err := json.Marshal(req)
 	if err != nil {
@@ -36,8 +36,7 @@ func digestOf(req launcherapi.SwapRequest) ([sha256.Size]byte, error) {
 	return sha256.Sum256(body), nil
 }
 
-// newKey makes the record of a key, by which a repetition of its request is
-// recognized.
+// newKey returns the record of a key, which recognizes a repetition of its request.
 func newKey(key string, digest [sha256.Size]byte) *SavedKey {
 	salt := make([]byte, sha256.Size)
 	_, _ = rand.Read(salt) // never fails
@@ -50,16 +49,16 @@ func hashOf(salt []byte, digest [sha256.Size]byte) []byte {
 	return h.Sum(nil)
 }
 
-// earlier is recall for a caller without the lock.
-func (c *Coordinator) earlier(key string, digest [sha256.Size]byte) (*Run, error) {
+// lookUpKey is lookUpKeyLocked for a caller that does not hold the lock.
+func (c *Coordinator) lookUpKey(key string, digest [sha256.Size]byte) (*Run, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.recall(key, digest)
+	return c.lookUpKeyLocked(key, digest)
 }
 
-// recall gives the swap that came with the key before, or nil. A different request
-// with the same key is refused. The lock is held.
-func (c *Coordinator) recall(key string, digest [sha256.Size]byte) (*Run, error) {
+// lookUpKeyLocked returns the swap that came with the key before, or nil. It refuses a
+// different request with the same key. The lock is held.
+func (c *Coordinator) lookUpKeyLocked(key string, digest [sha256.Size]byte) (*Run, error) {
 	k, used := c.keys[key]
 	if key == "" || !used {
 		return nil, nil //nolint:nilnil // a new key
@@ -73,19 +72,19 @@ func (c *Coordinator) recall(key string, digest [sha256.Size]byte) (*Run, error)
 	if k.run != nil {
 		return k.run, nil
 	}
-	return c.over(k.saved), nil
+	return c.finishedRun(k.saved), nil
 }
 
-// remember keeps a key, and forgets the oldest key beyond the bound whose swap is
-// over. forgotten is the id of that swap, whose record is to be removed too; empty: no
-// swap's is. The lock is held.
-func (c *Coordinator) remember(k *kept) (forgotten string) {
+// rememberLocked remembers a key. If there are more than maxKeys, it forgets the oldest
+// key whose swap is over. forgotten is the id of that swap, whose record the caller
+// removes; empty: none. The lock is held.
+func (c *Coordinator) rememberLocked(k *rememberedKey) (forgotten string) {
 	key := k.saved.Key.Key
 	if _, known := c.keys[key]; !known {
 		c.recent = append(c.recent, key)
 	}
 	c.keys[key] = k
-	if len(c.recent) > keptKeys {
+	if len(c.recent) > maxKeys {
 		isOver := func(key string) bool { return c.keys[key].run == nil }
 		if oldest := slices.IndexFunc(c.recent, isOver); oldest >= 0 {
 			forgotten = c.keys[c.recent[oldest]].saved.Plan.SwapID
@@ -96,29 +95,29 @@ func (c *Coordinator) remember(k *kept) (forgotten string) {
 	return forgotten
 }
 
-// keep is remember for a caller without the lock, and removes the record of the
-// swap whose key is forgotten.
-func (c *Coordinator) keep(k *kept) {
+// remember is rememberLocked for a caller that does not hold the lock. It also removes
+// the record of the swap whose key it forgets.
+func (c *Coordinator) remember(k *rememberedKey) {
 	c.mu.Lock()
-	forgotten := c.remember(k)
+	forgotten := c.rememberLocked(k)
 	c.mu.Unlock()
 	c.forgetSwap(forgotten)
 }
 
-// over makes the Run of a swap that had ended in an earlier life of the launcher.
-func (c *Coordinator) over(saved Saved) *Run {
+// finishedRun returns the Run of a swap that was over when the launcher started.
+func (c *Coordinator) finishedRun(saved Saved) *Run {
 	r := c.newRun(saved.Plan.SwapID)
-	r.result, r.over = *saved.Result, true
+	r.result, r.answered = *saved.Result, true
 	if saved.Failure != nil {
 		r.err = failedError(*saved.Failure, r.result)
 	} else {
-		r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressResult, Result: saved.Result})
+		r.appendProgress(launcherapi.SwapProgress{Type: launcherapi.ProgressResult, Result: saved.Result})
 	}
 	close(r.ended)
 	return r
 }
 
-// savedFailure is the part of a failure that is written down.
+// savedFailure returns the part of a failure that goes into the record.
 func savedFailure(failed *FailedError) *SavedFailure {
 	if failed == nil {
 		return nil
@@ -134,7 +133,7 @@ func savedFailure(failed *FailedError) *SavedFailure {
 	return out
 }
 
-// failedError is the error that was written down.
+// failedError returns the error of a recorded failure.
 func failedError(f SavedFailure, result launcherapi.SwapResult) *FailedError {
 	code := f.Code
 	if code == "" {
@@ -150,24 +149,24 @@ func failedError(f SavedFailure, result launcherapi.SwapResult) *FailedError {
 	return out
 }
 
-// errorText is the text of an error of an earlier life of the launcher.
+// errorText is an error that was read from a record.
 type errorText string
 
 func (e errorText) Error() string { return string(e) }
 
-// bound cuts the result of a swap to keptBytes.
-func bound(saved *Saved) {
-	if size(saved) <= keptBytes {
+// truncateResult reduces the result of a swap that is larger than maxResultBytes.
+func truncateResult(saved *Saved) {
+	if resultSize(saved) <= maxResultBytes {
 		return
 	}
 	result := *saved.Result
 	if result.In != nil {
-		in := short(*result.In)
+		in := withoutRequestFields(*result.In)
 		result.In = &in
 	}
 	result.Out = slices.Clone(result.Out)
 	for n := range result.Out {
-		result.Out[n] = short(result.Out[n])
+		result.Out[n] = withoutRequestFields(result.Out[n])
 	}
 	saved.Result = &result
 	if saved.Failure != nil {
@@ -177,19 +176,20 @@ func bound(saved *Saved) {
 	}
 }
 
-func size(saved *Saved) int {
+func resultSize(saved *Saved) int {
 	data, err := json.Marshal(struct {
 		Result  *launcherapi.SwapResult
 		Failure *SavedFailure
 	}{saved.Result, saved.Failure})
 	if err != nil {
-		return keptBytes + 1
+		return maxResultBytes + 1
 	}
 	return len(data)
 }
 
-// short leaves out of an instance the fields that came with a request.
-func short(i launcherapi.Instance) launcherapi.Instance {
+// withoutRequestFields returns the instance without the fields that a request may make
+// large.
+func withoutRequestFields(i launcherapi.Instance) launcherapi.Instance {
 	i.Options, i.Args, i.EnvVars, i.Annotations, i.LastLogLines = nil, nil, nil, nil, nil
 	return i
 }

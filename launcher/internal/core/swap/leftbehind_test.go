@@ -15,21 +15,21 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestASwapThatIsTakenUpIsNotCalledOff(t *testing.T) {
+func TestRecoveredSwapCannotBeCancelled(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
-		plan := w.brokenOff(toMake("s1", "n"))
+		plan := w.claimAndBreakOff(planToCreate("s1", "n"))
 		plan.Until = time.Now().Add(time.Hour)
 		w.gates.busy = make(chan struct{})
-		_, _ = w.sup.Sleep("a", supervisor.Ask{}) // the swap has the instance
-		w.Recover([]Saved{{Plan: plan, Began: time.Now(), Phase: "drain", Key: keyOf(t, "k", toNew("n", "g0"))}})
+		_, _ = w.sup.Sleep("a", supervisor.Ask{}) // the swap has claimed the instance
+		w.Recover([]Saved{{Plan: plan, Began: time.Now(), Phase: "drain", Key: keyOf(t, "k", requestForNew("n", "g0"))}})
 		_, err := w.CallOff("k")
 		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%v", err)
 		close(w.gates.busy)
 	})
 }
 
-func TestTheKeyOfASwapThatRunsIsNotForgotten(t *testing.T) {
+func TestKeyOfARunningSwapIsKept(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		w.gates.busy = make(chan struct{})
@@ -37,9 +37,9 @@ func TestTheKeyOfASwapThatRunsIsNotForgotten(t *testing.T) {
 		first, err := w.Begin(req, "k")
 		require.NoError(t, err)
 		synctest.Wait()
-		dry := toNew("x", "g1")
+		dry := requestForNew("x", "g1")
 		dry.DryRun = true
-		for n := range keptKeys {
+		for n := range maxKeys {
 			r, err := w.Begin(dry, fmt.Sprint("d", n))
 			require.NoError(t, err)
 			_, _ = r.Wait(t.Context())
@@ -51,16 +51,16 @@ func TestTheKeyOfASwapThatRunsIsNotForgotten(t *testing.T) {
 	})
 }
 
-// stuck are records of which none can be removed.
+// stuck is Records that cannot remove any record.
 type stuck struct{ *paper }
 
 func (stuck) Remove(string) error { return errors.New("the disk is read-only") }
 
-func TestASwapWhoseRecordCannotBeRemovedIsOverInTheNextLifeToo(t *testing.T) {
+func TestSwapWithUnremovableRecordStaysOverAfterRestart(t *testing.T) {
 	in(t, func(t *testing.T, w *world) {
 		written := newPaper(t)
 		w.opts.Records = stuck{written}
-		r := w.begin(toNew("n", "g0"))
+		r := w.begin(requestForNew("n", "g0"))
 		_, err := r.Wait(t.Context())
 		require.NoError(t, err)
 		w.tasks.Wait()

@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// counted are GPUs that count the looks at the memory of each.
+// counted is GPUs that count how often the memory of each GPU is read.
 type counted struct {
 	empty
 	mu    sync.Mutex
@@ -26,7 +26,7 @@ func (c *counted) Memory(uuid string) (gpu.Memory, error) {
 	return c.empty.Memory(uuid)
 }
 
-func TestASwapLooksAtTheMemoryOfItsOwnGPUAndNoOftenerThanItNeeds(t *testing.T) {
+func TestSwapReadsOnlyItsOwnGPUsMemory(t *testing.T) {
 	gpus := &counted{looks: map[string]int{}}
 	in(t, func(t *testing.T, w *world) {
 		w.asleep("x", "g0")
@@ -35,7 +35,7 @@ func TestASwapLooksAtTheMemoryOfItsOwnGPUAndNoOftenerThanItNeeds(t *testing.T) {
 		r, err := w.begin(launcherapi.SwapRequest{In: &launcherapi.SwapIn{InstanceID: "x"}}).Wait(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, launcherapi.OutcomeDone, r.Outcome)
-		// At admission, before and after the sleep, until there is room, after the wake.
+		// Memory is read at admission, before and after the sleep, until there is room, and after the wake.
 		assert.Equal(t, map[string]int{"g0": 5}, gpus.looks)
 	}, func(o *supervisor.Options) { o.GPUs = gpus })
 }

@@ -8,7 +8,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
-// moody is an engine whose start does what the test wants.
+// moody is an engine whose start does what the test says.
 type moody struct {
 	obedient
 	mu    sync.Mutex
@@ -35,7 +35,7 @@ func (m *moody) Ready(ctx context.Context, _ string) error {
 	return start(ctx)
 }
 
-// until makes starts wait for a channel.
+// until makes each start wait for a channel.
 func until(ready <-chan struct{}) func(context.Context) error {
 	return func(ctx context.Context) error {
 		select {

@@ -12,13 +12,12 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// row is a part of a swap: phases for some of the swap's instances, and what undoes
-// them.
+// row is a part of a swap: phases for some of the swap's instances, and their undo.
 type row struct {
-	who      func(r *Run) []string // ids of the instances; none: the row does nothing
-	oneByOne bool                  // one instance after the other, rather than all at once
-	phases   []phase               // for each instance, one after the other
-	undo     func(r *Run, ctx context.Context, id string) error
+	instances func(r *Run) []string // returns ids; none: the row does nothing
+	oneByOne  bool                  // one instance after the other instead of all at once
+	phases    []phase               // in this order, for each instance
+	undo      func(r *Run, ctx context.Context, id string) error
 }
 
 // phase is one thing that a swap does for one instance, reported under the phase's
@@ -28,53 +27,53 @@ type phase struct {
 	do   func(r *Run, ctx context.Context, id string) error
 }
 
-// rows are what a swap does after its admission, in this order. The undoing goes
-// through those rows that were begun, from the last to the first. After the last row
-// nothing is undone: [Run.stopOut] follows.
+// rows are what a swap does after its admission, in this order. An undo goes through
+// the rows that were begun, from the last to the first. After the last row,
+// [Run.stopLeavers] follows and nothing is undone any more.
 var rows = []row{
 	{
-		who:    (*Run).leaving,
-		phases: []phase{{launcherapi.PhaseDrain, (*Run).drain}, {launcherapi.PhaseSleep, (*Run).sleep}},
-		undo:   (*Run).bringBack,
+		instances: (*Run).leaving,
+		phases:    []phase{{launcherapi.PhaseDrain, (*Run).drain}, {launcherapi.PhaseSleep, (*Run).sleep}},
+		undo:      (*Run).bringBack,
 	},
 	{
-		who: (*Run).victims, oneByOne: true,
+		instances: (*Run).victims, oneByOne: true,
 		phases: []phase{{launcherapi.PhaseEvict, (*Run).evict}},
 	},
 	{
-		who:    (*Run).woken,
-		phases: []phase{{launcherapi.PhaseWake, (*Run).wake}},
-		undo:   (*Run).sendBack,
+		instances: (*Run).woken,
+		phases:    []phase{{launcherapi.PhaseWake, (*Run).wake}},
+		undo:      (*Run).sendBack,
 	},
 	{
-		who:    (*Run).made,
-		phases: []phase{{launcherapi.PhaseStart, (*Run).start}, {launcherapi.PhaseHealthy, (*Run).healthy}},
-		undo:   (*Run).sendBack,
+		instances: (*Run).created,
+		phases:    []phase{{launcherapi.PhaseStart, (*Run).start}, {launcherapi.PhaseHealthy, (*Run).healthy}},
+		undo:      (*Run).sendBack,
 	},
 	{
-		who:    (*Run).tested,
-		phases: []phase{{launcherapi.PhaseCanary, (*Run).canary}},
+		instances: (*Run).canaryAsked,
+		phases:    []phase{{launcherapi.PhaseCanary, (*Run).canary}},
 	},
 	{
-		who:    (*Run).movedIn,
-		phases: []phase{{launcherapi.PhaseOpen, (*Run).open}},
+		instances: (*Run).cameIn,
+		phases:    []phase{{launcherapi.PhaseOpen, (*Run).open}},
 	},
 }
 
-// execute does what was decided, row by row.
+// execute carries out the plan, row by row.
 func (r *Run) execute(ctx context.Context) error {
 	for n, row := range rows {
-		r.reached = n + 1
+		r.rowsBegun = n + 1
 		do := func(id string) error { return r.doPhases(ctx, row.phases, id) }
-		if err := firstOf(forEach(row.who(r), row.oneByOne, do)); err != nil {
+		if err := firstOf(forEach(row.instances(r), row.oneByOne, do)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// doPhases does the phases of a row for one instance. An instance that somebody
-// deletes while it leaves counts as one that has left.
+// doPhases does the phases of a row for one instance. If a client deletes the instance
+// while it leaves, it counts as having left.
 func (r *Run) doPhases(ctx context.Context, phases []phase, id string) error {
 	for _, p := range phases {
 		deleted := false
@@ -96,9 +95,9 @@ func (r *Run) doPhases(ctx context.Context, phases []phase, id string) error {
 // undoRows undoes the rows that were begun.
 func (r *Run) undoRows(ctx context.Context) error {
 	var errs []error
-	for _, row := range slices.Backward(rows[:r.reached]) {
+	for _, row := range slices.Backward(rows[:r.rowsBegun]) {
 		if row.undo != nil {
-			errs = append(errs, forEach(row.who(r), false, func(id string) error { return row.undo(r, ctx, id) })...)
+			errs = append(errs, forEach(row.instances(r), false, func(id string) error { return row.undo(r, ctx, id) })...)
 		}
 	}
 	for _, id := range r.deleted() {
@@ -107,12 +106,12 @@ func (r *Run) undoRows(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return r.fallen()
+	return r.endedWhileUndoing()
 }
 
-// fallen says which instances that were brought back have ended since, while others
-// were still brought back.
-func (r *Run) fallen() error {
+// endedWhileUndoing returns an error if an instance that was brought back has ended
+// since, while the undo brought back others.
+func (r *Run) endedWhileUndoing() error {
 	_, out := r.claim.Show()
 	var errs []error
 	for _, i := range out {
@@ -123,8 +122,8 @@ func (r *Run) fallen() error {
 	return errors.Join(errs...)
 }
 
-// forEach calls do for all ids at once and waits for all, or calls do one by one
-// until it fails. The errors come in the order of the ids.
+// forEach calls do for all ids at once and waits, or calls do one by one until one call
+// fails. The errors are in the order of the ids.
 func forEach(ids []string, oneByOne bool, do func(id string) error) []error {
 	errs := make([]error, len(ids))
 	var all sync.WaitGroup
@@ -150,7 +149,7 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// leaving are the instances that leave, without those that somebody has deleted.
+// leaving returns the instances that leave, without those that a client has deleted.
 func (r *Run) leaving() []string {
 	gone := r.deleted()
 	return slices.DeleteFunc(slices.Clone(r.saved.Plan.Out), func(id string) bool { return slices.Contains(gone, id) })
@@ -158,17 +157,19 @@ func (r *Run) leaving() []string {
 
 func (r *Run) victims() []string { return r.saved.Plan.Evict }
 
-func (r *Run) woken() []string { return r.comes(r.saved.Plan.Room != nil && !r.saved.Plan.CreatesIn()) }
+func (r *Run) woken() []string {
+	return r.incomingIf(r.saved.Plan.Room != nil && !r.saved.Plan.CreatesIn())
+}
 
-func (r *Run) made() []string { return r.comes(r.saved.Plan.CreatesIn()) }
+func (r *Run) created() []string { return r.incomingIf(r.saved.Plan.CreatesIn()) }
 
-func (r *Run) movedIn() []string { return r.comes(r.saved.Plan.Room != nil) }
+func (r *Run) cameIn() []string { return r.incomingIf(r.saved.Plan.Room != nil) }
 
-func (r *Run) tested() []string { return r.comes(r.saved.Canary && r.saved.Plan.In != "") }
+func (r *Run) canaryAsked() []string { return r.incomingIf(r.saved.Canary && r.saved.Plan.In != "") }
 
-// comes is the instance that comes in if the condition holds, else none.
-func (r *Run) comes(so bool) []string {
-	if !so {
+// incomingIf returns the instance that comes in if the condition holds, else none.
+func (r *Run) incomingIf(condition bool) []string {
+	if !condition {
 		return nil
 	}
 	return []string{r.saved.Plan.In}
@@ -180,7 +181,7 @@ func (r *Run) drain(ctx context.Context, id string) error {
 		r.mu.Lock()
 		r.result.Cut += cut
 		r.mu.Unlock()
-		r.note(func(s *Saved) { s.Cut += cut })
+		r.saveOutcome(func(s *Saved) { s.Cut += cut })
 	}
 	return err
 }
@@ -193,7 +194,7 @@ func (r *Run) evict(ctx context.Context, id string) error {
 		r.mu.Lock()
 		r.result.Evicted = append(r.result.Evicted, id)
 		r.mu.Unlock()
-		r.note(func(s *Saved) { s.Evicted = append(slices.Clone(s.Evicted), id) })
+		r.saveOutcome(func(s *Saved) { s.Evicted = append(slices.Clone(s.Evicted), id) })
 	}
 	return err
 }
@@ -217,10 +218,10 @@ func (r *Run) sendBack(ctx context.Context, id string) error {
 	return nil
 }
 
-// stopOut ends the instances that left, when the request says so: only after all rows,
-// since until then an undoing brings them back. An instance that does not end in time
-// goes on ending after the swap.
-func (r *Run) stopOut() {
+// stopLeavers stops the instances that left, if the request says so. It comes after all
+// rows, because an undo may bring these instances back until then. An instance that
+// does not end in time goes on ending after the swap.
+func (r *Run) stopLeavers() {
 	if !r.saved.Plan.Stop {
 		return
 	}
@@ -234,7 +235,7 @@ func (r *Run) stopOut() {
 	})
 }
 
-// deleted are the instances of the plan that somebody has deleted while they left.
+// deleted returns the instances of the plan that a client has deleted while they left.
 func (r *Run) deleted() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -245,13 +246,13 @@ func (r *Run) noteDeleted(id string) {
 	r.mu.Lock()
 	r.result.Deleted = append(r.result.Deleted, id)
 	r.mu.Unlock()
-	r.note(func(s *Saved) { s.Deleted = append(slices.Clone(s.Deleted), id) })
+	r.saveOutcome(func(s *Saved) { s.Deleted = append(slices.Clone(s.Deleted), id) })
 }
 
-// note writes down what the answer of the swap is to say, for a next life of the
-// launcher.
-func (r *Run) note(change func(*Saved)) {
-	if err := r.rewrite(change); err != nil {
+// saveOutcome updates the record with what the answer of the swap has to say, for the
+// next launcher.
+func (r *Run) saveOutcome(change func(*Saved)) {
+	if err := r.updateRecord(change); err != nil {
 		r.c.log.Warn("cannot write down what a swap has done; its answer after a restart would lack that", "swap", r.ID(), "error", err)
 	}
 }

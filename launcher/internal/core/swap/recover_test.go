@@ -20,10 +20,10 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// patience bounds every wait for something that has to happen.
+// patience bounds every wait for an expected event.
 const patience = 30 * time.Second
 
-// life is one life of a launcher without instances.
+// life is one run of a launcher without instances.
 func life(t *testing.T, written *paper) *Coordinator {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -41,7 +41,7 @@ func life(t *testing.T, written *paper) *Coordinator {
 }
 
 func saved(id string, gpus ...string) Saved {
-	plan := toMake(id, "new-"+id, "old-"+id)
+	plan := planToCreate(id, "new-"+id, "old-"+id)
 	plan.GPUs = gpus
 	return Saved{Plan: plan, Phase: "start"}
 }
@@ -60,7 +60,7 @@ func within(t *testing.T, what string, do func()) {
 	}
 }
 
-func TestUnfinishedSwapsThatOverlapDoNotKeepTheLauncherFromServing(t *testing.T) {
+func TestOverlappingUnfinishedSwapsDoNotBlockTheLauncher(t *testing.T) {
 	written := newPaper(t)
 	c := life(t, written)
 	within(t, "recovery", func() {
@@ -75,14 +75,14 @@ func TestUnfinishedSwapsThatOverlapDoNotKeepTheLauncherFromServing(t *testing.T)
 	assert.Equal(t, map[string]bool{"s1": true, "s2": true, "s3": true}, undone)
 }
 
-func TestARetryJoinsTheSwapThatIsTakenUpAndIsToldItsPhase(t *testing.T) {
+func TestRetryJoinsTheRecoveredSwap(t *testing.T) {
 	written := newPaper(t)
 	c := life(t, written)
 	request := launcherapi.SwapRequest{GPUUUIDs: []string{"g0"}}
 	s := saved("s1", "g0")
 	s.Key = keyOf(t, "k", request)
 	c.Recover([]Saved{s})
-	for range 2 { // while it runs, perhaps, and when it is over
+	for range 2 { // perhaps while it runs, and when it is over
 		r, err := c.Begin(request, "k")
 		require.NoError(t, err)
 		result, err := r.Wait(t.Context())
@@ -103,7 +103,7 @@ func keyOf(t *testing.T, key string, request launcherapi.SwapRequest) *SavedKey 
 	return newKey(key, digest)
 }
 
-func TestAKeyIsRememberedByTheNextLifeAndByTheOneAfter(t *testing.T) {
+func TestKeySurvivesTwoRestarts(t *testing.T) {
 	written := newPaper(t)
 	c := life(t, written)
 	secret := "hf_verysecretword"
@@ -137,34 +137,34 @@ func TestAKeyIsRememberedByTheNextLifeAndByTheOneAfter(t *testing.T) {
 	assert.Equal(t, launcherapi.CodeKeyReused, launcher.CodeOf(err))
 }
 
-func TestWhatIsRememberedOfKeysIsBounded(t *testing.T) {
+func TestRememberedKeysAreBounded(t *testing.T) {
 	written := newPaper(t)
 	c := life(t, written)
-	long := strings.Repeat("x", 2*keptBytes)
-	for n := range keptKeys + 10 {
+	long := strings.Repeat("x", 2*maxResultBytes)
+	for n := range maxKeys + 10 {
 		r := c.newRun(fmt.Sprintf("s-%04d", n))
 		r.saved.Key = newKey(fmt.Sprint("key-", n), [32]byte{})
-		r.settled = true
+		r.resultFinal = true
 		r.result = launcherapi.SwapResult{
 			SwapID: r.ID(), In: &launcherapi.Instance{InstanceID: "b", Options: &long}, Out: []launcherapi.Instance{{InstanceID: "a", Args: []string{long}}},
 		}
 		r.err = &FailedError{Err: &launcher.Error{Detail: "why", LastLogLines: []string{long}}}
-		r.writeEnd()
+		r.saveEnd()
 	}
 	all := written.all()
-	require.Len(t, all, keptKeys)
+	require.Len(t, all, maxKeys)
 	assert.Equal(t, "s-0010", all[0].Plan.SwapID, "the oldest are forgotten")
 	assert.Equal(t, "b", all[0].Result.In.InstanceID)
 	assert.Equal(t, "a", all[0].Result.Out[0].InstanceID)
 	for _, s := range all {
-		assert.LessOrEqual(t, size(&s), keptBytes)
+		assert.LessOrEqual(t, resultSize(&s), maxResultBytes)
 	}
 	c = life(t, written)
 	c.Recover(append(all, Saved{Plan: ledger.Plan{SwapID: "later"}, Done: true, Key: newKey("later", [32]byte{}), Result: all[0].Result}))
-	assert.Len(t, written.all(), keptKeys-1, "the oldest makes room")
+	assert.Len(t, written.all(), maxKeys-1, "the oldest makes room")
 }
 
-func TestTheEndOfTheLauncherLeavesASwapInTheQueueRefusedAndForgetsItsKey(t *testing.T) {
+func TestClosingRefusesQueuedSwapAndForgetsItsKey(t *testing.T) {
 	written := newPaper(t)
 	c := life(t, written)
 	r := c.newRun("s")

@@ -10,9 +10,9 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// This file reads the request for a swap.
+// This file reads swap requests.
 
-// newRun makes a Run that has not begun.
+// newRun returns a Run that has not begun.
 func (c *Coordinator) newRun(id string) *Run {
 	return &Run{
 		c: c, began: time.Now(), changed: make(chan struct{}), ended: make(chan struct{}),
@@ -21,8 +21,8 @@ func (c *Coordinator) newRun(id string) *Run {
 	}
 }
 
-// read makes a Run of a request.
-func (c *Coordinator) read(id string, req launcherapi.SwapRequest) (*Run, error) {
+// newRunFor returns the Run of a request.
+func (c *Coordinator) newRunFor(id string, req launcherapi.SwapRequest) (*Run, error) {
 	r := c.newRun(id)
 	r.req, r.gpus, r.limit = req, req.GPUUUIDs, orDefault(req.Timeout, c.opts.Limits.Start)
 	r.saved.Canary = req.Canary
@@ -39,8 +39,7 @@ func (c *Coordinator) read(id string, req launcherapi.SwapRequest) (*Run, error)
 	return r, nil
 }
 
-// orDefault is a duration of a request, or the default where the request gives
-// none, or 0.
+// orDefault returns a duration of a request, or the default if it is missing or 0.
 func orDefault(given *launcherapi.Duration, standard time.Duration) time.Duration {
 	if given == nil || *given == 0 {
 		return standard
@@ -57,7 +56,7 @@ func (r *Run) readOut() error {
 	switch out.Mode {
 	case "", launcherapi.OutSleep:
 	case launcherapi.OutStop:
-		level = 2 // the instance sleeps only until the other is awake, and needs no weights after that
+		level = 2 // the instance is stopped once the other is awake: its weights are not needed any more
 	default:
 		return launcher.Invalidf("body.out.mode", "out.mode %q does not exist: it is sleep or stop", out.Mode)
 	}
@@ -113,7 +112,7 @@ func (r *Run) readIn() error {
 	return nil
 }
 
-// sameSet says whether two lists name the same GPUs.
+// sameSet reports whether two lists name the same GPUs.
 func sameSet(a, b []string) bool {
 	within := func(a, b []string) bool {
 		return !slices.ContainsFunc(a, func(g string) bool { return !slices.Contains(b, g) })

@@ -21,25 +21,25 @@ func withCanary(r *Run) { r.saved.Canary = true }
 
 func dryRun(r *Run) { r.req.DryRun = true }
 
-func TestASwapDoesOneThingAfterTheOther(t *testing.T) {
+func TestSwapRunsItsPhasesInOrder(t *testing.T) {
 	for name, c := range map[string]struct {
 		plan    ledger.Plan
 		change  func(*Run)
 		calls   []string
 		outcome string
 	}{
-		"two take turns":                    {plan: toSleeper("a"), calls: []string{"drain a", "sleep a", "wake", "open"}},
-		"a new one comes":                   {plan: toMade("a"), calls: []string{"drain a", "sleep a", "start", "healthy", "open"}},
-		"a new one where nobody is awake":   {plan: toMade(), calls: []string{"start", "healthy", "open"}},
-		"three leave, each on its own":      {plan: toSleeper("c", "a", "b"), calls: []string{"drain a", "sleep a", "drain b", "sleep b", "drain c", "sleep c", "wake", "open"}},
-		"who leaves ends last of all":       {plan: stopping(toSleeper("b", "a")), calls: []string{"drain a", "sleep a", "drain b", "sleep b", "wake", "open", "stop a", "stop b"}},
-		"victims end in the plan's order":   {plan: evicting(toMade("a"), "v", "b"), calls: []string{"drain a", "sleep a", "evict v", "evict b", "start", "healthy", "open"}},
-		"a canary is asked before it opens": {plan: toSleeper("a"), change: withCanary, calls: []string{"drain a", "sleep a", "wake", "canary", "open"}},
-		"nobody comes":                      {plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a"}},
-		"who stays sends others away":       {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, calls: []string{"drain a", "sleep a"}},
-		"who stays is asked for a token":    {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a", "canary"}},
-		"there is nothing to do":            {plan: ledger.Plan{SwapID: "s", In: "n"}, change: withCanary, calls: []string{}, outcome: launcherapi.OutcomeNoop},
-		"nothing is to be done":             {plan: toSleeper("a"), change: dryRun, calls: []string{}, outcome: launcherapi.OutcomeDryRun},
+		"a sleeper replaces an awake instance":              {plan: planToWake("a"), calls: []string{"drain a", "sleep a", "wake", "open"}},
+		"a new instance replaces an awake one":              {plan: planToCreateN("a"), calls: []string{"drain a", "sleep a", "start", "healthy", "open"}},
+		"a new instance comes to an idle GPU":               {plan: planToCreateN(), calls: []string{"start", "healthy", "open"}},
+		"three instances leave side by side":                {plan: planToWake("c", "a", "b"), calls: []string{"drain a", "sleep a", "drain b", "sleep b", "drain c", "sleep c", "wake", "open"}},
+		"leavers are stopped last":                          {plan: withStop(planToWake("b", "a")), calls: []string{"drain a", "sleep a", "drain b", "sleep b", "wake", "open", "stop a", "stop b"}},
+		"victims are evicted in the plan's order":           {plan: withVictims(planToCreateN("a"), "v", "b"), calls: []string{"drain a", "sleep a", "evict v", "evict b", "start", "healthy", "open"}},
+		"the canary is asked before the gate opens":         {plan: planToWake("a"), change: withCanary, calls: []string{"drain a", "sleep a", "wake", "canary", "open"}},
+		"no instance comes in":                              {plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a"}},
+		"an awake instance stays and others leave":          {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, calls: []string{"drain a", "sleep a"}},
+		"an awake instance that stays is asked for a token": {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, change: withCanary, calls: []string{"drain a", "sleep a", "canary"}},
+		"an empty plan does nothing":                        {plan: ledger.Plan{SwapID: "s", In: "n"}, change: withCanary, calls: []string{}, outcome: launcherapi.OutcomeNoop},
+		"a dry run does nothing":                            {plan: planToWake("a"), change: dryRun, calls: []string{}, outcome: launcherapi.OutcomeDryRun},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -54,15 +54,15 @@ func TestASwapDoesOneThingAfterTheOther(t *testing.T) {
 					c.outcome = launcherapi.OutcomeDone
 				}
 				assert.Equal(t, c.outcome, result.Outcome)
-				assert.Equal(t, drained(f.calls), result.Cut)
+				assert.Equal(t, countDrains(f.calls), result.Cut)
 				assert.Equal(t, min(len(c.plan.Evict), len(f.calls)), len(result.Evicted))
 			})
 		})
 	}
 }
 
-// drained counts those that were drained.
-func drained(calls []string) (n int) {
+// countDrains counts the drained instances.
+func countDrains(calls []string) (n int) {
 	for _, c := range calls {
 		if c[:2] == "dr" {
 			n++
@@ -71,19 +71,19 @@ func drained(calls []string) (n int) {
 	return n
 }
 
-func TestThoseThatLeaveDoSoAtOnceAndVictimsOneByOne(t *testing.T) {
+func TestLeaversGoTogetherAndVictimsOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		_, err := played(t, &fakeClaim{plan: evicting(toSleeper("b", "c"), "v", "c")})
+		_, err := played(t, &fakeClaim{plan: withVictims(planToWake("b", "c"), "v", "c")})
 		require.NoError(t, err)
 		leaving, evicted := 2*pace["c"], pace["v"]+pace["c"]
 		assert.Equal(t, leaving+evicted, time.Since(began))
 	})
 }
 
-func TestWhatASwapReportsIsWhatItDid(t *testing.T) {
+func TestSwapReportsWhatItDid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		result, err := played(t, &fakeClaim{plan: evicting(toMade("a"), "v"), states: map[string]string{"n": "awake", "a": "sleeping"}}, withCanary)
+		result, err := played(t, &fakeClaim{plan: withVictims(planToCreateN("a"), "v"), states: map[string]string{"n": "awake", "a": "sleeping"}}, withCanary)
 		require.NoError(t, err)
 		var told []string
 		for _, p := range result.Phases {
@@ -96,29 +96,29 @@ func TestWhatASwapReportsIsWhatItDid(t *testing.T) {
 	})
 }
 
-// Each of these comes to nothing in each of two ways.
+// Each of these calls goes wrong in each of two ways.
 var failures = map[string]struct {
 	plan   ledger.Plan
 	phase  string
 	calls  []string
 	undone []string
 }{
-	"drain a":   {plan: full(toMade("a", "b")), phase: "drain", calls: []string{"drain a", "drain b", "sleep b"}, undone: []string{"bring back a", "bring back b"}},
-	"drain b":   {plan: full(toMade("a", "b")), phase: "drain", calls: []string{"drain a", "sleep a", "drain b"}, undone: []string{"bring back a", "bring back b"}},
-	"sleep a":   {plan: full(toMade("a", "b")), phase: "sleep", calls: []string{"drain a", "sleep a", "drain b", "sleep b"}, undone: []string{"bring back a", "bring back b"}},
-	"evict v":   {plan: full(toMade("a", "b")), phase: "evict", calls: []string{"drain a", "sleep a", "drain b", "sleep b", "evict v"}, undone: []string{"bring back a", "bring back b"}},
-	"start":     {plan: full(toMade("a")), phase: "start", calls: []string{"drain a", "sleep a", "evict v", "evict c", "start"}, undone: []string{"send back", "bring back a"}},
-	"healthy":   {plan: full(toMade("a")), phase: "healthy", calls: []string{"drain a", "sleep a", "evict v", "evict c", "start", "healthy"}, undone: []string{"send back", "bring back a"}},
-	"wake":      {plan: full(toSleeper("b", "a")), phase: "wake", calls: []string{"drain a", "sleep a", "drain b", "sleep b", "evict v", "evict c", "wake"}, undone: []string{"send back", "bring back a", "bring back b"}},
-	"canary":    {plan: full(toSleeper("a")), phase: "canary", calls: []string{"drain a", "sleep a", "evict v", "evict c", "wake", "canary"}, undone: []string{"send back", "bring back a"}},
+	"drain a":   {plan: withEverything(planToCreateN("a", "b")), phase: "drain", calls: []string{"drain a", "drain b", "sleep b"}, undone: []string{"bring back a", "bring back b"}},
+	"drain b":   {plan: withEverything(planToCreateN("a", "b")), phase: "drain", calls: []string{"drain a", "sleep a", "drain b"}, undone: []string{"bring back a", "bring back b"}},
+	"sleep a":   {plan: withEverything(planToCreateN("a", "b")), phase: "sleep", calls: []string{"drain a", "sleep a", "drain b", "sleep b"}, undone: []string{"bring back a", "bring back b"}},
+	"evict v":   {plan: withEverything(planToCreateN("a", "b")), phase: "evict", calls: []string{"drain a", "sleep a", "drain b", "sleep b", "evict v"}, undone: []string{"bring back a", "bring back b"}},
+	"start":     {plan: withEverything(planToCreateN("a")), phase: "start", calls: []string{"drain a", "sleep a", "evict v", "evict c", "start"}, undone: []string{"send back", "bring back a"}},
+	"healthy":   {plan: withEverything(planToCreateN("a")), phase: "healthy", calls: []string{"drain a", "sleep a", "evict v", "evict c", "start", "healthy"}, undone: []string{"send back", "bring back a"}},
+	"wake":      {plan: withEverything(planToWake("b", "a")), phase: "wake", calls: []string{"drain a", "sleep a", "drain b", "sleep b", "evict v", "evict c", "wake"}, undone: []string{"send back", "bring back a", "bring back b"}},
+	"canary":    {plan: withEverything(planToWake("a")), phase: "canary", calls: []string{"drain a", "sleep a", "evict v", "evict c", "wake", "canary"}, undone: []string{"send back", "bring back a"}},
 	"drain c":   {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"c"}}, phase: "drain", calls: []string{"drain c"}, undone: []string{"bring back c"}},
 	"canary of": {plan: ledger.Plan{SwapID: "s", In: "n", Out: []string{"a"}}, phase: "canary", calls: []string{"drain a", "sleep a", "canary"}, undone: []string{"bring back a"}},
 }
 
-// full is a plan with everything that a swap may do.
-func full(p ledger.Plan) ledger.Plan { return stopping(evicting(p, "v", "c")) }
+// withEverything returns the plan with victims and a stop at the end.
+func withEverything(p ledger.Plan) ledger.Plan { return withStop(withVictims(p, "v", "c")) }
 
-func TestAFailureUndoesWhatWasBegunFromTheLastToTheFirst(t *testing.T) {
+func TestFailureUndoesBegunRowsInReverse(t *testing.T) {
 	for call, c := range failures {
 		for how, prepare := range map[string]func(f *fakeClaim, call string){
 			"fails":            func(f *fakeClaim, call string) { f.fails = map[string]error{call: errBroken} },
@@ -151,7 +151,7 @@ func TestAFailureUndoesWhatWasBegunFromTheLastToTheFirst(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeUndoneKeepsNothingElseFromBeingUndone(t *testing.T) {
+func TestUndoGoesOnAfterAFailedStep(t *testing.T) {
 	for call, says := range map[string]string{
 		"send back":    "n does not go back: broken",
 		"bring back a": "broken",
@@ -159,7 +159,7 @@ func TestWhatCannotBeUndoneKeepsNothingElseFromBeingUndone(t *testing.T) {
 	} {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &fakeClaim{plan: toSleeper("a", "b"), fails: map[string]error{"wake": errors.New("did not wake"), call: errBroken}}
+				f := &fakeClaim{plan: planToWake("a", "b"), fails: map[string]error{"wake": errors.New("did not wake"), call: errBroken}}
 				result, err := played(t, f)
 				assert.Equal(t, []string{"send back", "bring back a", "bring back b"}, f.calls[len(f.calls)-3:])
 				assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
@@ -170,18 +170,18 @@ func TestWhatCannotBeUndoneKeepsNothingElseFromBeingUndone(t *testing.T) {
 	}
 }
 
-func TestASwapIsNotUndoneWhileOneThatWasBroughtBackHasEndedAgain(t *testing.T) {
+func TestUndoFailsWhenARestoredInstanceEndsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeClaim{plan: toSleeper("a", "b"), fails: map[string]error{"wake": errBroken}, states: map[string]string{"n": "sleeping", "a": "failed", "b": "awake"}}
+		f := &fakeClaim{plan: planToWake("a", "b"), fails: map[string]error{"wake": errBroken}, states: map[string]string{"n": "sleeping", "a": "failed", "b": "awake"}}
 		result, err := played(t, f)
 		assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
 		assert.EqualError(t, asFailed(err).Undo, "a is failed: ")
 	})
 }
 
-func TestAnUndoingThatHangsIsAnsweredInTimeAndGoesOn(t *testing.T) {
+func TestHangingUndoIsAnsweredInTimeAndGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeClaim{plan: toSleeper("a"), fails: map[string]error{"wake": errBroken}, hangs: "bring back a", states: map[string]string{"n": "sleeping", "a": "waking"}}
+		f := &fakeClaim{plan: planToWake("a"), fails: map[string]error{"wake": errBroken}, hangs: "bring back a", states: map[string]string{"n": "sleeping", "a": "waking"}}
 		s := newStage(t, newPaper(t))
 		r := s.run(f)
 		began := time.Now()
@@ -197,14 +197,14 @@ func TestAnUndoingThatHangsIsAnsweredInTimeAndGoesOn(t *testing.T) {
 	})
 }
 
-func TestASwapGoesOnWithoutOneThatSomebodyDeletesWhileItLeaves(t *testing.T) {
+func TestSwapGoesOnWithoutADeletedLeaver(t *testing.T) {
 	for call, calls := range map[string][]string{
 		"drain a": {"drain a", "drain b", "sleep b", "wake", "open", "stop b"},
 		"sleep a": {"drain a", "sleep a", "drain b", "sleep b", "wake", "open", "stop b"},
 	} {
 		t.Run(call, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := &fakeClaim{plan: stopping(toSleeper("a", "b")), fails: map[string]error{call: fmt.Errorf("so: %w", supervisor.ErrDeleted)}}
+				f := &fakeClaim{plan: withStop(planToWake("a", "b")), fails: map[string]error{call: fmt.Errorf("so: %w", supervisor.ErrDeleted)}}
 				result, err := played(t, f)
 				require.NoError(t, err)
 				assert.Equal(t, calls, f.calls)
@@ -214,9 +214,9 @@ func TestASwapGoesOnWithoutOneThatSomebodyDeletesWhileItLeaves(t *testing.T) {
 	}
 }
 
-func TestAnUndoingDoesNotBringBackOneThatSomebodyHasDeleted(t *testing.T) {
+func TestUndoDoesNotRestoreADeletedInstance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeClaim{plan: toSleeper("a", "b"), fails: map[string]error{"sleep a": supervisor.ErrDeleted, "wake": errBroken}}
+		f := &fakeClaim{plan: planToWake("a", "b"), fails: map[string]error{"sleep a": supervisor.ErrDeleted, "wake": errBroken}}
 		result, err := played(t, f)
 		assert.Equal(t, []string{"drain a", "sleep a", "drain b", "sleep b", "wake", "send back", "bring back b"}, f.calls)
 		assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
@@ -224,9 +224,9 @@ func TestAnUndoingDoesNotBringBackOneThatSomebodyHasDeleted(t *testing.T) {
 	})
 }
 
-func TestASwapThatCannotBeWrittenDoesNothing(t *testing.T) {
+func TestUnwritableSwapDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fakeClaim{plan: toSleeper("a")}
+		f := &fakeClaim{plan: planToWake("a")}
 		result, err := played(t, f, func(r *Run) { r.c.opts.Records.(*paper).fill(true) })
 		assert.Empty(t, f.calls)
 		assert.Equal(t, launcherapi.OutcomeRefused, result.Outcome)

@@ -13,46 +13,46 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Run is one swap: its request, its claim, what is written of it, and its progress.
+// Run is one swap: its request, its claim, its record and its progress.
 type Run struct {
 	c     *Coordinator
 	began time.Time
 
 	req   launcherapi.SwapRequest
-	gpus  []string          // of the instance that comes in
-	draft *supervisor.Draft // of a new instance
+	gpus  []string          // GPUs to swap on
+	draft *supervisor.Draft // of a new instance; nil: none
 	limit time.Duration
 
-	claim   Claim      // nil until the swap is admitted
-	saved   Saved      // with the plan; the rest of it is guarded by the coordinator's lock once it is written
-	written bool       // the swap has a record on disk, so its end has to be written
-	writing sync.Mutex // held while the record is written; comes before the coordinator's lock
-	reached int        // how many rows were begun
-	answer  time.Time  // when a swap that is taken up answers at the latest; zero: by its plan
+	claim          Claim      // nil until the swap is admitted
+	saved          Saved      // the record; once it is written, the coordinator's lock guards all of it but the plan
+	written        bool       // the record is on disk, so the end has to be written too
+	writing        sync.Mutex // held while the record is written; taken before the coordinator's lock
+	rowsBegun      int        // number of rows that were begun
+	answerDeadline time.Time  // for a recovered swap; zero: the plan decides
 
-	mu       sync.Mutex
-	progress []launcherapi.SwapProgress
-	changed  chan struct{}           // closed and replaced when progress grows
-	ended    chan struct{}           // closed when the swap is over
-	over     bool                    // answered; nothing is told any more
-	settled  bool                    // result and err are final
-	begun    bool                    // the swap waits for its turn no more, and cannot be called off
-	off      bool                    // the swap was called off while it waited
-	giveUp   context.CancelCauseFunc // ends the wait
-	result   launcherapi.SwapResult
-	err      error
+	mu          sync.Mutex
+	progress    []launcherapi.SwapProgress
+	changed     chan struct{}           // closed and replaced when progress grows
+	ended       chan struct{}           // closed when the swap is over
+	answered    bool                    // no more progress follows
+	resultFinal bool                    // result and err are final
+	begun       bool                    // the swap no longer waits for its turn and cannot be cancelled
+	cancelled   bool                    // while the swap waited for its turn
+	stopWaiting context.CancelCauseFunc // ends the wait for the turn
+	result      launcherapi.SwapResult
+	err         error
 }
 
-// ID is the swap's.
+// ID returns the swap's id.
 func (r *Run) ID() string { return r.saved.Plan.SwapID }
 
-// FailedError says why a swap failed. The outcome in its result says how the swap
+// FailedError is the error of a swap that failed. Result.Outcome says how the swap
 // ended: refused, undone, undo_failed or interrupted.
 type FailedError struct {
 	Phase  string // the phase that failed; empty: the swap had not begun
 	Result launcherapi.SwapResult
 	Err    error
-	Undo   error // what could not be undone, or not in time
+	Undo   error // what could not be undone, or not in time; nil: nothing
 }
 
 func (e *FailedError) Error() string {
@@ -74,7 +74,7 @@ func asDomain(err error) (*launcher.Error, bool) { return errors.AsType[*launche
 
 func (e *FailedError) Unwrap() error { return e.Err }
 
-// Wait returns when the swap is over. When ctx ends first the swap goes on.
+// Wait returns when the swap is over. If ctx ends first, the swap goes on.
 func (r *Run) Wait(ctx context.Context) (launcherapi.SwapResult, error) {
 	select {
 	case <-r.ended:
@@ -86,13 +86,13 @@ func (r *Run) Wait(ctx context.Context) (launcherapi.SwapResult, error) {
 	return r.result, r.err
 }
 
-// Follow calls tell with every step of the swap, those before the call included,
-// until the swap is over. Follow ends early with the error of tell or of ctx; the
-// swap goes on.
+// Follow calls tell with every step of the swap until the swap is over, beginning with
+// the steps before the call. If tell fails or ctx ends, Follow returns that error and
+// the swap goes on.
 func (r *Run) Follow(ctx context.Context, tell func(launcherapi.SwapProgress) error) error {
 	for n := 0; ; {
 		r.mu.Lock()
-		news, over, changed := r.progress[n:], r.over, r.changed
+		news, over, changed := r.progress[n:], r.answered, r.changed
 		r.mu.Unlock()
 		for _, p := range news {
 			if err := tell(p); err != nil {
@@ -114,15 +114,15 @@ func (r *Run) Follow(ctx context.Context, tell func(launcherapi.SwapProgress) er
 	}
 }
 
-// tell adds a step. The lock is held.
-func (r *Run) tell(p launcherapi.SwapProgress) {
+// appendProgress adds a step. The lock is held.
+func (r *Run) appendProgress(p launcherapi.SwapProgress) {
 	p.SwapID = r.ID()
 	r.progress = append(r.progress, p)
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
 
-// phase runs one step and notes how long it took.
+// phase runs one phase and records how long it took.
 func (r *Run) phase(name, instanceID string, step func() error) error {
 	r.noteBegun(name, instanceID)
 	crashpoint.At(crashpoint.Begun(name))
@@ -141,14 +141,14 @@ func (r *Run) phase(name, instanceID string, step func() error) error {
 
 func (r *Run) noteBegun(name, instanceID string) {
 	r.mu.Lock()
-	if !r.over {
-		r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, Phase: name, InstanceID: instanceID})
+	if !r.answered {
+		r.appendProgress(launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, Phase: name, InstanceID: instanceID})
 	}
 	r.mu.Unlock()
 	if !r.written {
 		return
 	}
-	if err := r.rewrite(func(s *Saved) { s.Phase = name }); err != nil {
+	if err := r.updateRecord(func(s *Saved) { s.Phase = name }); err != nil {
 		r.c.log.Warn("cannot write down how far a swap is", "swap", r.ID(), "phase", name, "error", err)
 	}
 }
@@ -157,42 +157,42 @@ func (r *Run) noteDone(name, instanceID string, began time.Time) {
 	ms := milliseconds(time.Since(began))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.answered {
 		return
 	}
 	r.result.Phases = append(r.result.Phases, launcherapi.PhaseTime{Name: name, InstanceID: instanceID, BeganMS: milliseconds(began.Sub(r.began)), DurationMS: ms})
-	r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressDone, Phase: name, InstanceID: instanceID, DurationMS: ms})
+	r.appendProgress(launcherapi.SwapProgress{Type: launcherapi.ProgressDone, Phase: name, InstanceID: instanceID, DurationMS: ms})
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// run does the swap from beginning to end.
+// run executes the swap from beginning to end.
 func (r *Run) run(parent context.Context) {
 	ctx, cancel := context.WithDeadlineCause(parent, r.saved.Plan.Until, errTimeout)
 	defer cancel()
-	r.do(ctx)
+	r.admitAndExecute(ctx)
 	r.finish()
 }
 
-// errTimeout is why a swap that ran out of time is cancelled.
+// errTimeout is the cause of the cancellation when a swap's time is over.
 var errTimeout = errors.New("the swap ran out of time")
 
-func (r *Run) do(ctx context.Context) {
+func (r *Run) admitAndExecute(ctx context.Context) {
 	var release func()
 	if err := r.phase(launcherapi.PhaseAdmit, "", func() (err error) {
-		release, err = r.await(ctx)
+		release, err = r.awaitAdmission(ctx)
 		return err
 	}); err != nil {
 		r.conclude(launcherapi.OutcomeRefused, err)
 		return
 	}
 	defer release()
-	defer r.letGo()
-	r.carryOut(ctx)
+	defer r.releaseClaim()
+	r.executeOrUndo(ctx)
 }
 
-// carryOut executes the plan, or undoes it.
-func (r *Run) carryOut(ctx context.Context) {
+// executeOrUndo executes the plan, and undoes it if that fails.
+func (r *Run) executeOrUndo(ctx context.Context) {
 	switch {
 	case r.req.DryRun:
 		r.conclude(launcherapi.OutcomeDryRun, nil)
@@ -212,13 +212,13 @@ func (r *Run) carryOut(ctx context.Context) {
 		return
 	}
 	if err == nil {
-		r.stopOut()
+		r.stopLeavers()
 	}
 	r.conclude(launcherapi.OutcomeDone, nil)
 }
 
-// letGo gives back what the swap has claimed.
-func (r *Run) letGo() {
+// releaseClaim gives back what the swap has claimed.
+func (r *Run) releaseClaim() {
 	r.c.mu.Lock()
 	brokenOff := r.written && !r.saved.Done
 	r.c.mu.Unlock()
@@ -229,30 +229,30 @@ func (r *Run) letGo() {
 	r.claim.Release()
 }
 
-// conclude settles the result of the swap and writes the result down. A swap that
-// the end of the launcher broke off is not over: its record stays as it is. A swap
-// that the end of the launcher kept from beginning has no record.
+// conclude sets the result of the swap and saves it. If the launcher is ending, a swap
+// that it broke off keeps its record as it is, and a swap that has not begun has no
+// record.
 func (r *Run) conclude(outcome string, err error) {
 	if r.c.ctx.Err() == nil && !errors.Is(err, errLauncherCloses) {
-		r.settle(outcome, err)
-		r.writeEnd()
+		r.setResult(outcome, err)
+		r.saveEnd()
 		return
 	}
 	outcome = launcherapi.OutcomeRefused
 	if r.written {
 		outcome = launcherapi.OutcomeInterrupted
 	}
-	r.settle(outcome, &FailedError{Phase: phaseOf(r.saved), Err: errLauncherCloses})
+	r.setResult(outcome, &FailedError{Phase: phaseOf(r.saved), Err: errLauncherCloses})
 }
 
-// settle fills in the result and the error of the swap. The first call counts.
-func (r *Run) settle(outcome string, err error) {
+// setResult sets the result and the error of the swap. Only the first call counts.
+func (r *Run) setResult(outcome string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.settled {
+	if r.resultFinal {
 		return
 	}
-	r.settled = true
+	r.resultFinal = true
 	r.result.Outcome = outcome
 	r.result.BeganAt, r.result.TotalMS = r.began.UTC(), milliseconds(time.Since(r.began))
 	r.result.In, r.result.Out = r.show()
@@ -262,19 +262,18 @@ func (r *Run) settle(outcome string, err error) {
 	r.err = err
 }
 
-// finish answers everybody who waits for the swap or follows it, with the settled
-// result. The first call counts.
+// finish sends the result to all callers of Wait and Follow. Only the first call counts.
 func (r *Run) finish() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.answered {
 		return
 	}
 	if r.err == nil {
 		result := r.result
-		r.tell(launcherapi.SwapProgress{Type: launcherapi.ProgressResult, Result: &result})
+		r.appendProgress(launcherapi.SwapProgress{Type: launcherapi.ProgressResult, Result: &result})
 	}
-	r.over = true
+	r.answered = true
 	close(r.ended)
 	close(r.changed)
 	r.changed = make(chan struct{})
@@ -283,8 +282,8 @@ func (r *Run) finish() {
 	r.c.log.Info("swap is over", "swap", r.ID(), "outcome", outcome, "in", r.saved.Plan.In, "out", r.saved.Plan.Out, "total_ms", r.result.TotalMS, "error", r.err)
 }
 
-// show shows the instance that comes in and the instances that leave. A swap that was
-// not admitted shows the instance that its request named.
+// show returns the instance that comes in and the instances that leave. For a swap that
+// was not admitted it returns the instance that the request names.
 func (r *Run) show() (in *launcherapi.Instance, out []launcherapi.Instance) {
 	if r.claim != nil {
 		return r.claim.Show()

@@ -15,13 +15,13 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// paper is a folder of records, on a disk that may be full.
+// paper is Records on a disk that may be full.
 type paper struct {
 	*statedir.Records
 	t    *testing.T
 	mu   sync.Mutex
 	full bool
-	said []any // all that was ever written
+	said []any // every record ever written
 }
 
 func newPaper(t *testing.T) *paper {
@@ -46,7 +46,7 @@ func (p *paper) Put(id string, record any) error {
 
 func (p *paper) fill(full bool) { p.mu.Lock(); p.full = full; p.mu.Unlock() }
 
-// ever lists all swaps as they were ever written.
+// ever lists every record of a swap ever written.
 func (p *paper) ever() (all []Saved) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -58,7 +58,7 @@ func (p *paper) ever() (all []Saved) {
 	return all
 }
 
-// all lists the swaps that are written, in the order of their beginning.
+// all lists the recorded swaps, oldest first.
 func (p *paper) all() (all []Saved) {
 	p.t.Helper()
 	found, err := p.Read()
@@ -72,7 +72,7 @@ func (p *paper) all() (all []Saved) {
 	return all
 }
 
-// alone makes a coordinator with a supervisor that has no instances.
+// alone returns a coordinator whose supervisor has no instances.
 func alone(t *testing.T, written *paper) *Coordinator {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -80,7 +80,7 @@ func alone(t *testing.T, written *paper) *Coordinator {
 	return New(Options{Supervisor: sup, Records: written, Logger: log})
 }
 
-func TestASwapThatCannotBeWrittenDownDoesNotBegin(t *testing.T) {
+func TestUnwritableSwapDoesNotBegin(t *testing.T) {
 	written := newPaper(t)
 	c := alone(t, written)
 	r := c.newRun("s")
@@ -96,7 +96,7 @@ func TestASwapThatCannotBeWrittenDownDoesNotBegin(t *testing.T) {
 	assert.Empty(t, written.all(), "its end needs no room")
 }
 
-func TestTheKeyOfASwapWhoseEndCouldNotBeWrittenIsStillKnown(t *testing.T) {
+func TestKeyOfASwapWithUnwrittenEndIsKept(t *testing.T) {
 	written := newPaper(t)
 	c := alone(t, written)
 	r := c.newRun("s")

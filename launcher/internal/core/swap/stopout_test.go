@@ -11,13 +11,13 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestASwapStopsOnlyTheOneThatItPutOut(t *testing.T) {
+func TestSwapStopsOnlyTheInstanceThatLeft(t *testing.T) {
 	m := newMoody()
 	in(t, func(t *testing.T, w *world) {
 		w.awake("x", "g0")
 		ready := make(chan struct{})
 		m.starts(until(ready))
-		request := toNew("n", "g0")
+		request := requestForNew("n", "g0")
 		request.Out = &launcherapi.SwapOut{Mode: launcherapi.OutStop}
 		swap := w.begin(request)
 		synctest.Wait()

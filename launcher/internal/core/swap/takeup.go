@@ -9,15 +9,15 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// settleGrace is how long the instances of a swap that is taken up may take to come
-// to rest beyond its time. It is a part of undoGrace.
+// settleGrace is how long the instances of a recovered swap may take to come to rest,
+// even if the swap's deadline has passed. It is a part of undoGrace.
 const settleGrace = 5 * time.Second
 
-// takeUp finishes or undoes a swap that an earlier life of the launcher left. How far
-// the swap got shows in what its instances do.
+// takeUp finishes or undoes a swap that an earlier launcher broke off. The states of
+// its instances show how far the swap got.
 func (r *Run) takeUp(ctx context.Context) {
-	defer r.letGo()
-	r.answer = r.answerBy() // counted from now on, in this life of the launcher
+	defer r.releaseClaim()
+	r.answerDeadline = r.answerBy() // fixed now: counted from the start of this launcher
 	settleBy := time.Now().Add(settleGrace)
 	if settleBy.Before(r.saved.Plan.Until) {
 		settleBy = r.saved.Plan.Until
@@ -33,22 +33,22 @@ func (r *Run) takeUp(ctx context.Context) {
 	switch {
 	case r.saved.Failure != nil:
 		failed = failedError(*r.saved.Failure, r.result)
-	case r.complete():
+	case r.reachedGoal():
 		if failed = r.tryCanary(settle); failed == nil {
 			r.claim.Open()
-			r.stopOut()
+			r.stopLeavers()
 			r.conclude(launcherapi.OutcomeDone, nil)
 			return
 		}
 	}
-	r.reached = len(rows)
+	r.rowsBegun = len(rows)
 	r.undo(failed)
 }
 
-// tryCanary has the instance that came in give the token that the request asks for,
-// unless that was done before the launcher died. Nil: the gate may open.
+// tryCanary asks the instance that came in for one token, if the request wants that and
+// the launcher died before it was done. Nil: the gate may open.
 func (r *Run) tryCanary(ctx context.Context) *FailedError {
-	if len(r.tested()) == 0 || r.saved.Phase == launcherapi.PhaseOpen {
+	if len(r.canaryAsked()) == 0 || r.saved.Phase == launcherapi.PhaseOpen {
 		return nil
 	}
 	err := r.phase(launcherapi.PhaseCanary, r.saved.Plan.In, func() error { return r.claim.Canary(ctx) })
@@ -56,12 +56,12 @@ func (r *Run) tryCanary(ctx context.Context) *FailedError {
 	return failed
 }
 
-// complete says whether an interrupted swap reached its goal.
-func (r *Run) complete() bool {
+// reachedGoal reports whether an interrupted swap reached its goal.
+func (r *Run) reachedGoal() bool {
 	in, out := r.claim.Show()
 	for _, i := range out {
 		switch launcher.State(i.State) {
-		case launcher.Awake, launcher.Starting, launcher.FallingAsleep, launcher.Waking: // it may be awake in the end
+		case launcher.Awake, launcher.Starting, launcher.FallingAsleep, launcher.Waking: // the instance may still become awake
 			return false
 		case launcher.Sleeping, launcher.Stopping, launcher.Stopped, launcher.Failed:
 		}

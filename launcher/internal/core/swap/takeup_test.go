@@ -15,34 +15,34 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// A launcher that dies in each of these phases leaves a record; the next life reads
-// that, looks at the instances, and finishes or undoes the swap.
-func TestASwapThatTheLauncherLeftIsFinishedOrUndone(t *testing.T) {
+// A launcher dies in each of these phases and leaves a record. The next launcher reads
+// the record, looks at the instances, and finishes or undoes the swap.
+func TestRecoveredSwapIsFinishedOrUndone(t *testing.T) {
 	undone := []string{"settle", "send back", "bring back a", "bring back b", "release"}
 	done := []string{"settle", "open", "stop a", "stop b", "release"}
 	tested := []string{"settle", "canary", "open", "stop a", "stop b", "release"}
 	for name, c := range map[string]struct {
-		at     string // the call during which the launcher dies
+		at     string // the call in which the launcher dies
 		phase  string
-		states map[string]string // that the next life finds
+		states map[string]string // that the next launcher finds
 		calls  []string
 	}{
-		"while one still drains":        {at: "drain b", phase: "sleep", states: map[string]string{"a": "awake", "b": "awake"}, calls: undone},
-		"while they fall asleep":        {at: "sleep b", phase: "sleep", states: map[string]string{"a": "sleeping", "b": "falling_asleep"}, calls: undone},
-		"while it evicts":               {at: "evict v", phase: "evict", states: map[string]string{"a": "sleeping", "b": "sleeping"}, calls: undone},
-		"before the new one was made":   {at: "start", phase: "start", states: map[string]string{"a": "sleeping", "b": "sleeping"}, calls: undone},
-		"when the new one was made":     {at: "start", phase: "start", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "awake"}, calls: tested},
-		"while the new one starts":      {at: "healthy", phase: "healthy", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "starting"}, calls: undone},
-		"when the new one has failed":   {at: "healthy", phase: "healthy", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "failed"}, calls: undone},
-		"when the new one is awake":     {at: "healthy", phase: "healthy", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "awake"}, calls: tested},
-		"while it asks for a token":     {at: "canary", phase: "canary", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "awake"}, calls: tested},
-		"while who has left is stopped": {at: "stop b", phase: "open", states: map[string]string{"b": "stopping", "n": "awake"}, calls: done},
+		"while a leaver drains":               {at: "drain b", phase: "sleep", states: map[string]string{"a": "awake", "b": "awake"}, calls: undone},
+		"while a leaver falls asleep":         {at: "sleep b", phase: "sleep", states: map[string]string{"a": "sleeping", "b": "falling_asleep"}, calls: undone},
+		"while a victim is evicted":           {at: "evict v", phase: "evict", states: map[string]string{"a": "sleeping", "b": "sleeping"}, calls: undone},
+		"before the new instance was created": {at: "start", phase: "start", states: map[string]string{"a": "sleeping", "b": "sleeping"}, calls: undone},
+		"after the new instance was created":  {at: "start", phase: "start", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "awake"}, calls: tested},
+		"while the new instance starts":       {at: "healthy", phase: "healthy", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "starting"}, calls: undone},
+		"after the new instance failed":       {at: "healthy", phase: "healthy", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "failed"}, calls: undone},
+		"after the new instance became awake": {at: "healthy", phase: "healthy", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "awake"}, calls: tested},
+		"while the canary is asked":           {at: "canary", phase: "canary", states: map[string]string{"a": "sleeping", "b": "sleeping", "n": "awake"}, calls: tested},
+		"while a leaver is stopped":           {at: "stop b", phase: "open", states: map[string]string{"b": "stopping", "n": "awake"}, calls: done},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				written := newPaper(t)
 				first := newStage(t, written)
-				f := &fakeClaim{plan: full(toMade("a", "b")), hangs: c.at}
+				f := &fakeClaim{plan: withEverything(planToCreateN("a", "b")), hangs: c.at}
 				r := first.run(f)
 				withCanary(r)
 				go func() {
@@ -78,20 +78,20 @@ func TestASwapThatTheLauncherLeftIsFinishedOrUndone(t *testing.T) {
 	}
 }
 
-// What a swap has done before the launcher died is in its answer, and what the request
-// asks for before the gate opens is asked for in the next life too.
-func TestASwapThatIsTakenUpAsksForItsTokenAndTellsWhatItHadDone(t *testing.T) {
+// The answer of a recovered swap has what the swap did before the launcher died. The
+// next launcher still asks for the canary that the request wants.
+func TestRecoveredSwapAsksItsCanaryAndReportsEarlierPhases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		written := newPaper(t)
 		first := newStage(t, written)
-		r := first.run(&fakeClaim{plan: full(toMade("a", "b")), hangs: "healthy"})
+		r := first.run(&fakeClaim{plan: withEverything(planToCreateN("a", "b")), hangs: "healthy"})
 		withCanary(r)
 		go func() {
 			synctest.Wait()
 			time.Sleep(time.Second)
 			first.stop()
 		}()
-		_, _ = first.play(t, r) // it is interrupted
+		_, _ = first.play(t, r) // the launcher's end breaks it off
 		left := written.all()[0]
 		states := map[string]string{"a": "sleeping", "b": "sleeping", "n": "awake"}
 		g := &fakeClaim{plan: left.Plan, states: states, fails: map[string]error{"canary": errBroken}}
@@ -104,17 +104,17 @@ func TestASwapThatIsTakenUpAsksForItsTokenAndTellsWhatItHadDone(t *testing.T) {
 	})
 }
 
-// takenUp takes a swap up that an earlier life left.
+// takenUp takes up a swap of an earlier launcher.
 func (s *stage) takenUp(t *testing.T, saved Saved, claim Claim) (launcherapi.SwapResult, error) {
 	t.Helper()
-	r := s.resumed(saved, claim)
+	r := s.resumedRun(saved, claim)
 	r.takeUp(s.ctx)
 	r.finish()
 	s.tasks.Wait()
 	return r.Wait(t.Context())
 }
 
-func TestWhatIsWrittenOfASwapDecidesHowItIsTakenUp(t *testing.T) {
+func TestRecordDecidesHowASwapIsRecovered(t *testing.T) {
 	for name, c := range map[string]struct {
 		saved   Saved
 		states  map[string]string
@@ -122,23 +122,23 @@ func TestWhatIsWrittenOfASwapDecidesHowItIsTakenUp(t *testing.T) {
 		outcome string
 		says    string
 	}{
-		"one whose failure was written is undone, though it looks complete": {
-			saved: Saved{Plan: toSleeper("a"), Phase: "undo", Failure: &SavedFailure{Phase: "canary", Code: launcherapi.CodeEngineFailed, Detail: "no token"}}, states: map[string]string{"a": "sleeping", "n": "awake"},
+		"a swap with a recorded failure is undone though it looks complete": {
+			saved: Saved{Plan: planToWake("a"), Phase: "undo", Failure: &SavedFailure{Phase: "canary", Code: launcherapi.CodeEngineFailed, Detail: "no token"}}, states: map[string]string{"a": "sleeping", "n": "awake"},
 			calls: []string{"settle", "send back", "bring back a", "release"}, outcome: launcherapi.OutcomeUndone, says: "no token",
 		},
-		"one that somebody has deleted has left": {
-			saved: Saved{Plan: toSleeper("a", "b"), Deleted: []string{"a"}}, states: map[string]string{"b": "sleeping", "n": "awake"},
+		"a deleted leaver counts as having left": {
+			saved: Saved{Plan: planToWake("a", "b"), Deleted: []string{"a"}}, states: map[string]string{"b": "sleeping", "n": "awake"},
 			calls: []string{"settle", "open", "release"}, outcome: launcherapi.OutcomeDone,
 		},
-		"and does not come back": {
-			saved: Saved{Plan: toSleeper("a", "b"), Deleted: []string{"a"}}, states: map[string]string{"b": "sleeping", "n": "sleeping"},
+		"a deleted leaver is not brought back": {
+			saved: Saved{Plan: planToWake("a", "b"), Deleted: []string{"a"}}, states: map[string]string{"b": "sleeping", "n": "sleeping"},
 			calls: []string{"settle", "send back", "bring back b", "release"}, outcome: launcherapi.OutcomeUndoFailed, says: "a is gone: somebody has deleted it",
 		},
-		"one that sends away alone is done when they sleep": {
+		"a swap without an incoming instance is done when the leavers sleep": {
 			saved: Saved{Plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}}, states: map[string]string{"a": "sleeping"},
 			calls: []string{"settle", "open", "release"}, outcome: launcherapi.OutcomeDone,
 		},
-		"and undone when they do not": {
+		"a swap without an incoming instance is undone when a leaver does not sleep": {
 			saved: Saved{Plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}}, states: map[string]string{"a": "falling_asleep"},
 			calls: []string{"settle", "bring back a", "release"}, outcome: launcherapi.OutcomeUndone, says: "died in the middle",
 		},
@@ -160,10 +160,10 @@ func TestWhatIsWrittenOfASwapDecidesHowItIsTakenUp(t *testing.T) {
 	}
 }
 
-func TestASwapThatIsTakenUpWhenTheLauncherClosesIsLeftToTheNextLife(t *testing.T) {
+func TestRecoveredSwapIsLeftToTheNextLauncherOnClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t, newPaper(t))
-		f := &fakeClaim{plan: toSleeper("a"), hangs: "settle"}
+		f := &fakeClaim{plan: planToWake("a"), hangs: "settle"}
 		f.plan.Until = time.Now().Add(time.Hour)
 		over, cancel := context.WithCancel(t.Context())
 		cancel()

@@ -9,14 +9,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestASwapSaysWhenItAndEachOfItsPhasesBegan(t *testing.T) {
+func TestResultSaysWhenSwapAndPhasesBegan(t *testing.T) {
 	m := newMoody()
 	in(t, func(t *testing.T, w *world) {
 		w.awake("x", "g0")
 		ready := make(chan struct{})
 		m.starts(until(ready))
 		asked := time.Now()
-		swap := w.begin(toNew("n", "g0"))
+		swap := w.begin(requestForNew("n", "g0"))
 		synctest.Wait()
 		time.Sleep(3 * time.Second)
 		close(ready)

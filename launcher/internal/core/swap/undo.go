@@ -10,14 +10,14 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// undoGrace is how much longer than its time a swap may take to answer: for its
-// undoing, or for the end of the instances that it stops.
+// undoGrace is how long after its deadline a swap may answer. The swap uses that time
+// for its undo, or for the end of the instances that it stops.
 const undoGrace = 15 * time.Second
 
-// answerBy is when the swap answers at the latest.
+// answerBy returns the time by which the swap answers.
 func (r *Run) answerBy() time.Time {
-	if !r.answer.IsZero() {
-		return r.answer
+	if !r.answerDeadline.IsZero() {
+		return r.answerDeadline
 	}
 	if now := time.Now(); now.After(r.saved.Plan.Until) {
 		return now.Add(undoGrace)
@@ -25,14 +25,13 @@ func (r *Run) answerBy() time.Time {
 	return r.saved.Plan.Until.Add(undoGrace)
 }
 
-// undo brings the instances of the swap back to how they were, as far as possible.
-// The swap is answered in time; an undoing that takes longer goes on and keeps the
-// turn. The undoing is broken off by the end of the launcher, or by its closing
-// once the swap is answered.
+// undo restores the instances of the swap, as far as possible. The swap is answered in
+// time; an undo that takes longer goes on and keeps the turn. The end of the launcher
+// breaks off an undo. Once the swap is answered, the closing of the launcher does too.
 func (r *Run) undo(failure error) {
 	failed := asFailed(failure)
 	r.c.log.Warn("undoing a swap", "swap", r.ID(), "because", failure)
-	if err := r.rewrite(func(s *Saved) { s.Failure = savedFailure(failed) }); err != nil {
+	if err := r.updateRecord(func(s *Saved) { s.Failure = savedFailure(failed) }); err != nil {
 		r.c.log.Warn("cannot write down why a swap is undone", "swap", r.ID(), "error", err)
 	}
 	limits := r.c.opts.Limits
@@ -44,7 +43,7 @@ func (r *Run) undo(failure error) {
 	err := r.phase(launcherapi.PhaseUndo, "", func() error { return r.undoRows(ctx) })
 	close(done)
 	if errors.Is(ctx.Err(), context.Canceled) && r.c.ctx.Err() == nil {
-		return // the next life of the launcher takes the swap up
+		return // the next launcher takes the swap up
 	}
 	outcome := launcherapi.OutcomeUndone
 	if err != nil {
@@ -54,8 +53,8 @@ func (r *Run) undo(failure error) {
 	r.conclude(outcome, failed)
 }
 
-// answerInTime answers a swap whose undoing is not done in time, and cancels that
-// undoing when the launcher closes.
+// answerInTime answers a swap whose undo is not done in time, and cancels that undo
+// when the launcher closes.
 func (r *Run) answerInTime(failed FailedError, done <-chan struct{}, cancel func()) {
 	late := time.NewTimer(time.Until(r.answerBy()))
 	defer late.Stop()
@@ -64,8 +63,8 @@ func (r *Run) answerInTime(failed FailedError, done <-chan struct{}, cancel func
 	case <-done:
 		return
 	}
-	failed.Undo = fmt.Errorf("the undoing takes longer, and goes on; now %s", strings.Join(r.leftHow(), ", "))
-	r.settle(launcherapi.OutcomeUndoFailed, &failed)
+	failed.Undo = fmt.Errorf("the undoing takes longer, and goes on; now %s", strings.Join(r.describeStates(), ", "))
+	r.setResult(launcherapi.OutcomeUndoFailed, &failed)
 	r.finish()
 	select {
 	case <-r.c.closing:
@@ -74,8 +73,8 @@ func (r *Run) answerInTime(failed FailedError, done <-chan struct{}, cancel func
 	}
 }
 
-// leftHow says in which state each instance of the swap is.
-func (r *Run) leftHow() []string {
+// describeStates names the state of each instance of the swap.
+func (r *Run) describeStates() []string {
 	in, out := r.claim.Show()
 	if in != nil {
 		out = append(out, *in)

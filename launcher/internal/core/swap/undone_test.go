@@ -13,13 +13,13 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestASwapIsNotUndoneWhereSomebodyHasDeletedTheOneThatLeft(t *testing.T) {
+func TestSwapIsNotUndoneWhenTheLeaverWasDeleted(t *testing.T) {
 	m := newMoody()
 	in(t, func(t *testing.T, w *world) {
 		w.awake("a", "g0")
 		m.starts(func(context.Context) error { return errors.New("not yet") })
 		w.gates.busy = make(chan struct{})
-		request := toNew("b", "g0")
+		request := requestForNew("b", "g0")
 		request.Timeout = new(launcherapi.Duration)
 		*request.Timeout = launcherapi.Duration(time.Minute)
 		swap := w.begin(request)

@@ -17,34 +17,34 @@ import (
 
 // This file writes and reads the records of swaps.
 
-// Saved is the record of a swap on disk: kept from before the swap first touches
-// anything until the swap is over, and after that as long as its key is remembered.
-// It holds no secret.
+// Saved is the record of a swap on disk. It is written before the swap changes
+// anything. It is removed when the swap is over or, if the swap has a key, when the
+// key is forgotten. It holds no secret.
 type Saved struct {
 	Plan  ledger.Plan `json:"plan"`
 	Began time.Time   `json:"began"`
 
-	Phase   string        `json:"phase,omitempty"`   // the one under way
-	Deleted []string      `json:"deleted,omitempty"` // ids of the instances that somebody has deleted while they left
+	Phase   string        `json:"phase,omitempty"`   // the running phase
+	Deleted []string      `json:"deleted,omitempty"` // ids of the instances that a client has deleted while they left
 	Evicted []string      `json:"evicted,omitempty"` // ids of the victims that have ended
-	Cut     int           `json:"cut,omitempty"`     // answers that were cut off
-	Canary  bool          `json:"canary,omitempty"`  // the instance that comes in is to give a token before its gate opens
-	Failure *SavedFailure `json:"failure,omitempty"` // why the swap is undone, or was refused
+	Cut     int           `json:"cut,omitempty"`     // number of answers that were cut
+	Canary  bool          `json:"canary,omitempty"`  // ask the instance that comes in for a token before its gate opens
+	Failure *SavedFailure `json:"failure,omitempty"` // why the swap is undone or was refused
 
 	Done   bool                    `json:"done"`             // the swap is over
-	Key    *SavedKey               `json:"key,omitempty"`    // that it came with
-	Result *launcherapi.SwapResult `json:"result,omitempty"` // of a swap that is done and has a key
+	Key    *SavedKey               `json:"key,omitempty"`    // the idempotency key; nil: none
+	Result *launcherapi.SwapResult `json:"result,omitempty"` // set if the swap is over and has a key
 }
 
-// SavedKey is the idempotency key of a swap. A repetition of the request can be
-// recognized by it; the request cannot be read from it.
+// SavedKey is the idempotency key of a swap. It recognizes a repetition of the request,
+// but the request cannot be read from it.
 type SavedKey struct {
 	Key  string `json:"key"`
 	Salt []byte `json:"salt"`
 	Hash []byte `json:"hash"` // of salt and request
 }
 
-// SavedFailure is why a swap failed or was refused.
+// SavedFailure says why a swap failed or was refused.
 type SavedFailure struct {
 	Phase        string           `json:"phase,omitempty"`
 	Code         string           `json:"code,omitempty"`
@@ -57,8 +57,8 @@ type SavedFailure struct {
 	Fit          *launcherapi.Fit `json:"fit,omitempty"`
 }
 
-// ReadSaved reads the record of a swap. A swap whose record is doubted is over: how
-// it ended could not be written or, of one without a key, its record not removed.
+// ReadSaved reads the record of a swap. A swap whose record is doubted is over: its end
+// could not be written or, without a key, its record could not be removed.
 func ReadSaved(f statedir.Found) (Saved, error) {
 	var saved Saved
 	err := json.Unmarshal(f.Record, &saved)
@@ -66,7 +66,7 @@ func ReadSaved(f statedir.Found) (Saved, error) {
 		err = fmt.Errorf("it is that of swap %q", saved.Plan.SwapID)
 	}
 	if f.Doubted && !saved.Done {
-		saved.loseEnd()
+		saved.markEndLost()
 	}
 	if err == nil && saved.Done && (saved.Key == nil && !f.Doubted || saved.Result == nil) {
 		err = errors.New("it is over, and has no key or no result")
@@ -74,8 +74,8 @@ func ReadSaved(f statedir.Found) (Saved, error) {
 	return saved, err
 }
 
-// loseEnd fills in an error for a swap whose end could not be written.
-func (saved *Saved) loseEnd() {
+// markEndLost records an error for a swap whose end could not be written.
+func (saved *Saved) markEndLost() {
 	saved.Done = true
 	saved.Result = &launcherapi.SwapResult{
 		SwapID: saved.Plan.SwapID, Outcome: launcherapi.OutcomeInterrupted, Out: []launcherapi.Instance{}, Phases: []launcherapi.PhaseTime{},
@@ -86,14 +86,14 @@ func (saved *Saved) loseEnd() {
 	}
 }
 
-// InOrder sorts swaps by their beginning.
+// InOrder sorts swaps, oldest first.
 func InOrder(all []Saved) {
 	slices.SortFunc(all, func(a, b Saved) int {
 		return cmp.Or(a.Began.Compare(b.Began), strings.Compare(a.Plan.SwapID, b.Plan.SwapID))
 	})
 }
 
-// UnderWay lists the ids of the swaps that are not over.
+// UnderWay returns the ids of the swaps that are not over.
 func UnderWay(all []Saved) []string {
 	var ids []string
 	for _, saved := range all {
@@ -104,18 +104,18 @@ func UnderWay(all []Saved) []string {
 	return ids
 }
 
-// save writes the swap down, after the records of the instances that it has
-// claimed: from here on the swap is finished or undone, whatever happens to the
-// launcher.
+// save writes the record of the swap for the first time, after the records of the
+// instances that the swap has claimed. From here on the swap is finished or undone,
+// even if the launcher dies.
 func (r *Run) save() error {
-	err := r.rewrite(func(*Saved) {})
+	err := r.updateRecord(func(*Saved) {})
 	r.written = err == nil
 	return err
 }
 
-// rewrite changes the record of the swap. One change is on the disk before the next
-// is made: phases of several instances run side by side.
-func (r *Run) rewrite(change func(*Saved)) error {
+// updateRecord changes the record of the swap and writes it. Since phases of several
+// instances run side by side, each change is on disk before the next begins.
+func (r *Run) updateRecord(change func(*Saved)) error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	r.c.mu.Lock()
@@ -128,9 +128,9 @@ func (r *Run) rewrite(change func(*Saved)) error {
 	return nil
 }
 
-// writeEnd writes down that the swap is over: with its result when the swap has a
-// key, and else by removing its record.
-func (r *Run) writeEnd() {
+// saveEnd records that the swap is over. If the swap has a key, it writes the result;
+// otherwise it removes the record.
+func (r *Run) saveEnd() {
 	r.mu.Lock()
 	result, err := r.result, r.err
 	r.mu.Unlock()
@@ -139,8 +139,8 @@ func (r *Run) writeEnd() {
 	r.saved.Done = true
 	if r.saved.Key != nil {
 		r.saved.Result, r.saved.Failure = &result, savedFailure(asFailed(err))
-		bound(&r.saved)
-		forgotten = r.c.remember(&kept{saved: r.saved})
+		truncateResult(&r.saved)
+		forgotten = r.c.rememberLocked(&rememberedKey{saved: r.saved})
 	}
 	saved := r.saved
 	r.c.mu.Unlock()
@@ -156,17 +156,17 @@ func (r *Run) writeEnd() {
 	r.c.forgetSwap(forgotten)
 }
 
-// forgetSwap removes the record of a swap; "" is none.
+// forgetSwap removes the record of a swap; without an id it does nothing.
 func (c *Coordinator) forgetSwap(id string) {
 	if id == "" {
 		return
 	}
-	if err := c.opts.Records.Remove(id); err != nil { // a record that is doubted is that of a swap that is over
+	if err := c.opts.Records.Remove(id); err != nil { // a doubted record counts as that of a swap that is over
 		c.log.Error("cannot forget a swap", "swap", id, "error", errors.Join(err, c.opts.Records.Doubt(id)))
 	}
 }
 
-// phaseOf is the phase that a swap is in by its record.
+// phaseOf returns the phase in which the record shows the swap.
 func phaseOf(saved Saved) string {
 	if saved.Phase == "" {
 		return launcherapi.PhaseAdmit
