@@ -100,11 +100,11 @@ func (r *request) call(ctx context.Context, l *life) (result launcherapi.SwapRes
 		_, err = l.sup.DeleteAll(ctx)
 	case "sleep":
 		if _, err = l.sup.Sleep(r.id, supervisor.Ask{Level: r.level, Drain: -1}); err == nil {
-			_, err = l.sup.AwaitVerb(ctx, r.id, launcher.Sleeping)
+			_, err = l.sup.AwaitState(ctx, r.id, launcher.Sleeping)
 		}
 	case "wake":
 		if _, err = l.sup.Wake(r.id, supervisor.Ask{}); err == nil {
-			_, err = l.sup.AwaitVerb(ctx, r.id, launcher.Awake)
+			_, err = l.sup.AwaitState(ctx, r.id, launcher.Awake)
 		}
 	default:
 		return r.callSwap(ctx, l)

@@ -233,7 +233,7 @@ func (w *world) checkRest() {
 	for _, what := range w.restless() {
 		w.m.wrong(everythingRests, "%s", what)
 	}
-	if err := w.life.sup.CatchUp(); err != nil {
+	if err := w.life.sup.WritePending(); err != nil {
 		w.m.wrong(filesAreTrue, "what could not be written still cannot: %v", err)
 	}
 	all, _ := w.life.sup.List()

@@ -121,7 +121,7 @@ func (l *life) recover(memory supervisor.SavedState, saved []swap.Saved) {
 		l.m.wrong(recoveryIsQuick, "the recovery failed: %v", err)
 	}
 	l.swaps.Recover(saved)
-	l.sup.HoldBudgets()
+	l.sup.EnforceBudgets()
 }
 
 // readable gives what can be read, and sets the other files aside, as package daemon

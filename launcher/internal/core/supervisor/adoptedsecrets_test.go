@@ -15,8 +15,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// adopted gives instance a with a process of these arguments and variables, as
-// it is after its secrets were read from that.
+// adopted returns instance a after its secrets were read from a process with these
+// arguments and variables.
 func adopted(t *testing.T, env []string, args ...string) *instance {
 	t.Helper()
 	own := []string{"-c", "read forever", "/bin/engine", "serve", "m", "--host", "127.0.0.1", "--port", "40001"}
@@ -27,7 +27,7 @@ func adopted(t *testing.T, env []string, args ...string) *instance {
 	require.NoError(t, engine.Start())
 	t.Cleanup(func() {
 		_ = input.Close()
-		_ = engine.Wait() // read has come to the end of its input
+		_ = engine.Wait() // read fails at the end of its input
 	})
 	require.Eventually(t, func() bool { return len(procfs.Table{}.Arguments(engine.Process.Pid)) > 0 },
 		10*time.Second, time.Millisecond, "the kernel shows arguments and variables only some time after an exec has begun")
@@ -37,19 +37,19 @@ func adopted(t *testing.T, env []string, args ...string) *instance {
 	return i
 }
 
-func TestTheSecretsOfAnAdoptedInstanceAreThoseThatItWasMadeWith(t *testing.T) {
+func TestAdoptedInstanceKeepsItsSecrets(t *testing.T) {
 	config := filepath.Join(t.TempDir(), "a.yaml")
 	require.NoError(t, os.WriteFile(config, []byte("hf-token: sk-config\n"), 0o600))
 	i := adopted(t, []string{`BLOB={"api_key":"sk-blob"}`}, "--config", config, "--api-key", "sk-flag")
 	assert.Equal(t, "[redacted] [redacted] [redacted]", i.secrets.Hide("sk-flag sk-blob sk-config"))
 }
 
-func TestAKeyThatMayHaveStoodInAConfigFileIsForgottenWithItWhateverTheVariableSays(t *testing.T) {
+func TestKeyOfARemovedConfigFileIsForgotten(t *testing.T) {
 	i := adopted(t, []string{"VLLM_API_KEY=sk-other"}, "--config", "/no/such/copy.yaml")
 	assert.True(t, i.keyForgotten, "the file's key counts more than the variable")
 }
 
-func TestTheLogOfAnEngineThatEndedWhileTheLauncherWasAwayShowsNoSecret(t *testing.T) {
+func TestLogOfAnUnwatchedEndShowsNoSecret(t *testing.T) {
 	telling := func(o *Options) {
 		o.Logs = tellingLogs{fakeLogs{dir: t.TempDir()}, []string{"non-default args: {'api_key': ['sk-flag']}"}}
 	}

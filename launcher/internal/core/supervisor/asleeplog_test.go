@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAnInstanceSaysHowLongItsLogWasWhenItFellAsleep(t *testing.T) {
+func TestInstanceShowsItsLogLengthAtSleep(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		i, err := r.Get("a")
@@ -20,7 +20,7 @@ func TestAnInstanceSaysHowLongItsLogWasWhenItFellAsleep(t *testing.T) {
 		i, err = r.Get("a")
 		require.NoError(t, err)
 		assert.EqualValues(t, len("said awake\n"), i.AsleepAt)
-		r.mu.Lock() // its weighing may still be under way
+		r.mu.Lock() // its host bytes may still be being measured
 		saved := r.instances["a"].saved()
 		r.mu.Unlock()
 		assert.Equal(t, i.AsleepAt, saved.AsleepAt, "the next life of the launcher knows it too")

@@ -9,13 +9,13 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// This file has the waits for a change of an instance.
+// This file waits for changes of an instance.
 
-// lists says whether an instance is still listed: not forgotten, so that its id may
-// already be another instance's. The lock is held.
-func (s *Supervisor) lists(i *instance) bool { return s.instances[i.facts.ID] == i }
+// isListed reports whether an instance is listed. If not, the instance is forgotten,
+// and its id may already be another instance's. The lock is held.
+func (s *Supervisor) isListed(i *instance) bool { return s.instances[i.facts.ID] == i }
 
-// find gives the instance of an id. The lock is held.
+// find returns the instance with that id. The lock is held.
 func (s *Supervisor) find(id string) (*instance, error) {
 	i, ok := s.instances[id]
 	if !ok {
@@ -24,14 +24,14 @@ func (s *Supervisor) find(id string) (*instance, error) {
 	return i, nil
 }
 
-// await returns the instance as soon as done, which is called with the lock held,
-// says so. The wait ends early when ctx does, or when the instance is forgotten
-// (code not_found).
+// await waits until done returns true, and returns the instance. It calls done with the
+// lock held. The wait ends early if ctx ends, or if the instance is forgotten (code
+// not_found).
 func (s *Supervisor) await(ctx context.Context, i *instance, done func() bool) (launcherapi.Instance, error) {
 	for {
 		s.mu.Lock()
 		is := done()
-		view, changed, forgotten := i.view(), i.changed, !s.lists(i)
+		view, changed, forgotten := i.view(), i.changed, !s.isListed(i)
 		s.mu.Unlock()
 		switch {
 		case is:
@@ -47,8 +47,8 @@ func (s *Supervisor) await(ctx context.Context, i *instance, done func() bool) (
 	}
 }
 
-// awaitEnd is await for the end of an instance. When the tree cannot be ended for
-// long, the error has code engine_timeout.
+// awaitEnd is await for the end of an instance. If attempts to end the tree fail for
+// longer than stuckAfter, the error has code engine_timeout.
 func (s *Supervisor) awaitEnd(ctx context.Context, i *instance, done func() bool) (launcherapi.Instance, error) {
 	began := time.Now()
 	var stuck error
@@ -66,19 +66,19 @@ func (s *Supervisor) awaitEnd(ctx context.Context, i *instance, done func() bool
 	return view, err
 }
 
-// atRest waits until an instance is at rest (not on its way to another state and,
-// where it has ended, released) or forgotten. When an instance cannot be ended for
-// long, the error has code engine_timeout.
-func (s *Supervisor) atRest(ctx context.Context, i *instance) error {
+// awaitRest waits until an instance is at rest or forgotten. At rest means that the
+// instance is not changing its state and, if it has ended, is released. The error of
+// an instance that cannot be ended has code engine_timeout.
+func (s *Supervisor) awaitRest(ctx context.Context, i *instance) error {
 	_, err := s.awaitEnd(ctx, i, func() bool {
-		return !s.lists(i) || !i.state.Moving() && (i.released || !i.state.Ended())
+		return !s.isListed(i) || !i.state.Moving() && (i.released || !i.state.Ended())
 	})
 	return err
 }
 
-// AwaitRest waits until an instance is at rest (not on its way to another state
-// and, where it has ended, released) or forgotten. When an instance cannot be ended
-// for long, the error has code engine_timeout.
+// AwaitRest waits until an instance is at rest or forgotten. At rest means that the
+// instance is not changing its state and, if it has ended, is released. The error of
+// an instance that cannot be ended has code engine_timeout.
 func (s *Supervisor) AwaitRest(ctx context.Context, id string) error {
 	s.mu.Lock()
 	i, err := s.find(id)
@@ -86,11 +86,11 @@ func (s *Supervisor) AwaitRest(ctx context.Context, id string) error {
 	if err != nil {
 		return nil //nolint:nilerr // it is forgotten
 	}
-	return s.atRest(ctx, i)
+	return s.awaitRest(ctx, i)
 }
 
-// Await returns the instance as soon as done, which is called with the supervisor's
-// lock held, says so. The wait ends early when ctx does, or when the instance is
+// Await waits until done returns true, and returns the instance. It calls done with the
+// supervisor's lock held. The wait ends early if ctx ends, or if the instance is
 // forgotten (code not_found).
 func (s *Supervisor) Await(ctx context.Context, id string, done func(launcherapi.Instance) bool) (launcherapi.Instance, error) {
 	s.mu.Lock()
@@ -102,28 +102,28 @@ func (s *Supervisor) Await(ctx context.Context, id string, done func(launcherapi
 	return s.await(ctx, i, func() bool { return done(i.view()) })
 }
 
-// AwaitVerb waits until the instance has reached the wanted state. When the
-// instance ends up in another state the error says why, with code engine_failed,
-// engine_timeout or conflict. When ctx ends first the engine goes on.
-func (s *Supervisor) AwaitVerb(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error) {
+// AwaitState waits until the instance has reached the wanted state. If the instance
+// comes to rest in another state, the error says why, with code engine_failed,
+// engine_timeout or conflict. If ctx ends first, the engine goes on.
+func (s *Supervisor) AwaitState(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error) {
 	s.mu.Lock()
 	i, err := s.find(id)
 	s.mu.Unlock()
 	if err != nil {
 		return launcherapi.Instance{}, err
 	}
-	return s.awaitVerb(ctx, i, want)
+	return s.awaitState(ctx, i, want)
 }
 
-func (s *Supervisor) awaitVerb(ctx context.Context, i *instance, want launcher.State) (launcherapi.Instance, error) {
+func (s *Supervisor) awaitState(ctx context.Context, i *instance, want launcher.State) (launcherapi.Instance, error) {
 	var failed error
 	view, err := s.await(ctx, i, func() bool {
-		if i.state.Moving() || !s.lists(i) {
+		if i.state.Moving() || !s.isListed(i) {
 			return false
 		}
 		failed = nil
 		if i.state != want {
-			failed = i.failure(want)
+			failed = i.stateError(want)
 		}
 		return true
 	})
@@ -133,9 +133,9 @@ func (s *Supervisor) awaitVerb(ctx context.Context, i *instance, want launcher.S
 	return view, err
 }
 
-// awaitForgotten waits until the instance is forgotten, and shows how it ended.
+// awaitForgotten waits until the instance is forgotten, and returns how it ended.
 func (s *Supervisor) awaitForgotten(ctx context.Context, i *instance) (launcherapi.Instance, error) {
-	view, err := s.awaitEnd(ctx, i, func() bool { return !s.lists(i) })
+	view, err := s.awaitEnd(ctx, i, func() bool { return !s.isListed(i) })
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return view, fmt.Errorf("instance %s is still %s: %w", i.facts.ID, view.State, err)
@@ -143,7 +143,7 @@ func (s *Supervisor) awaitForgotten(ctx context.Context, i *instance) (launchera
 		return view, err
 	}
 	view.Status = launcherapi.StatusStopped
-	if !launcher.State(view.State).Ended() { // no process was ever made
+	if !launcher.State(view.State).Ended() { // its process was never started
 		view.State = string(launcher.Stopped)
 	}
 	return view, nil

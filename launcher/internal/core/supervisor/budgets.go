@@ -8,12 +8,12 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 )
 
-// HoldBudgets stops sleepers that are over budget after a start: the budgets may
+// EnforceBudgets evicts sleepers that are over budget after a start: the budgets may
 // have become smaller. Call it when everything is recovered; it returns at once.
-func (s *Supervisor) HoldBudgets() { s.spawn(s.enforce) }
+func (s *Supervisor) EnforceBudgets() { s.spawn(s.enforceBudgets) }
 
-// enforce evicts sleepers over budget, and spares the one that fell asleep last.
-func (s *Supervisor) enforce() {
+// enforceBudgets evicts sleepers over budget, but never the one that fell asleep last.
+func (s *Supervisor) enforceBudgets() {
 	if b := s.opts.Budget; b.MaxSleepersPerGPU == 0 && b.MaxSleeperBytesPerGPU == 0 && b.MaxHostSleeperBytes == 0 {
 		return
 	}
@@ -23,10 +23,10 @@ func (s *Supervisor) enforce() {
 	if s.closing {
 		return
 	}
-	for _, id := range ledger.Enforce(s.world(memory), s.lastAsleep()) {
+	for _, id := range ledger.Enforce(s.world(memory), s.newestSleeper()) {
 		i := s.instances[id]
 		i.deleting = true
-		err := s.happen(i, launcher.EventStopAsked, func() {
+		err := s.transition(i, launcher.EventStopAsked, func() {
 			i.reason = "evicted: the budgets of sleepers are full, and it was the least recently used"
 		})
 		if err != nil {
@@ -35,9 +35,9 @@ func (s *Supervisor) enforce() {
 	}
 }
 
-// lastAsleep is the sleeper that fell asleep last; empty when there is none.
-// The lock is held.
-func (s *Supervisor) lastAsleep() string {
+// newestSleeper returns the id of the sleeper that fell asleep last, or "" if there is
+// none. The lock is held.
+func (s *Supervisor) newestSleeper() string {
 	var last *instance
 	for _, i := range s.instances {
 		if i.state == launcher.Sleeping && (last == nil || cmp.Or(i.since.Compare(last.since), cmp.Compare(i.revision, last.revision)) > 0) {
@@ -50,9 +50,9 @@ func (s *Supervisor) lastAsleep() string {
 	return last.facts.ID
 }
 
-// refused counts a refusal. A swap that has to wait for its decision (for
-// [ledger.MinResidencyError] and its like) is not refused.
-func (s *Supervisor) refused(err error) {
+// countRefusal counts a refusal. A swap that has to wait for its decision (a
+// [ledger.MinResidencyError], for example) is not refused.
+func (s *Supervisor) countRefusal(err error) {
 	e, ok := errors.AsType[*launcher.Error](err)
 	if !ok {
 		return

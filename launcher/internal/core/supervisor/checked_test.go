@@ -11,13 +11,13 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-func TestAnEngineIsCheckedUntilItHasObeyedOnce(t *testing.T) {
+func TestEngineIsCheckedUntilItObeysOnce(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.3")
 		r.engine.sleep = func(context.Context) error { return errors.New("not now") }
 		_, err := r.Sleep("a", Ask{})
 		require.NoError(t, err)
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.ErrorContains(t, err, "not now")
 		r.engine.sleep = nil
 		for range 2 {
@@ -25,7 +25,7 @@ func TestAnEngineIsCheckedUntilItHasObeyedOnce(t *testing.T) {
 			r.wakes("a")
 		}
 		assert.Equal(t, []string{
-			"sleep 1", "wake 1", // the first sleep fails, and the engine is brought back
+			"sleep 1", "wake 1", // the first sleep fails, and the engine is rolled back
 			"sleep 1", "wake 1",
 			"sleep 1, unchecked", "wake 1, unchecked",
 		}, r.engine.noted())

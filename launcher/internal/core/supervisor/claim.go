@@ -11,81 +11,79 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Claim is all that a swap owns from its admission to its end: the instances that
-// the swap moves or evicts, the room for the one that comes in, and the id, the
-// ports and the place of a new one. Nobody else can take any of them meanwhile
+// Claim is all that a swap owns from its admission to its end: the instances that the
+// swap moves or evicts, the room for the one that comes in, and the id, the ports and
+// the place of a new one. Meanwhile no other call can take any of them
 // (spec/decisions/0010). Its methods are the phases of a swap (phases.go) and their
-// undoing (undoing.go).
+// undo (undoing.go).
 //
-// A claim finds its instances once, when the claim is made. The id that a method is
-// given names one of these: an instance of the same id that somebody else has made
-// since is never touched.
+// A claim finds its instances once, when it is made. An id that a method is given names
+// one of these. The claim never touches an instance of the same id that a client has
+// created since.
 type Claim struct {
 	s     *Supervisor
 	plan  ledger.Plan
-	draft *Draft // of a new instance; nil: the swap makes none, or an earlier life of the launcher may have made it
+	draft *Draft // of a new instance; nil: the swap creates none, or an earlier launcher may have created it
 	owns  bool   // false: the swap has nothing to do, or is a dry run
 
 	// Guarded by the supervisor's lock.
-	in      *instance            // the one that comes in; nil: the swap has none, or has not made it yet
+	in      *instance            // the one that comes in; nil: there is none, or it is not created yet
 	members map[string]*instance // the instances that leave and the victims, by id
-	stopped map[string]bool      // ids of the instances that left and that the claim has stopped
-	ports   ports                // opened for a new instance, which takes them over
-	room    *ledger.Want         // reserved for the instance that comes in; nil: none is needed, or the ledger counts the instance itself by now
+	stopped map[string]bool      // ids of the instances that the claim has stopped after they left
+	ports   ports                // open for a new instance, until the instance takes them over
+	room    *ledger.Want         // reserved for the instance that comes in; nil: not needed, or the ledger already counts the instance itself
 }
 
-// ErrDeleted says that somebody has deleted an instance that leaves. For the swap
-// that instance has left, as one that sleeps has.
+// ErrDeleted reports that a client has deleted an instance that leaves. For the swap,
+// that instance has left.
 var ErrDeleted = errors.New("somebody has deleted it")
 
-// SwapAsk is what a swap asks to claim.
-type SwapAsk struct {
-	Plan   ledger.Plan // what the request says of it, with the GPUs that the swap has its turn on
-	GPUs   []string    // UUIDs of the GPUs on which only the instance that comes in shall be awake
-	Draft  *Draft      // of a new instance; nil: the one that comes in exists, or there is none
+// ClaimRequest is what a swap asks to claim.
+type ClaimRequest struct {
+	Plan   ledger.Plan // as the request fills it in, with the GPUs of the swap's turn
+	GPUs   []string    // UUIDs of the GPUs on which only the instance that comes in is to be awake
+	Draft  *Draft      // of a new instance; nil: the swap creates none
 	DryRun bool        // decide, and own nothing
 }
 
 // Claim decides what a swap has to do and, under the same lock, claims all that the
-// swap needs. Where there is nothing to do, and in a dry run, the claim owns
-// nothing; even then the ports of a new instance are opened for a moment, to find
-// out whether they can be. On error nothing has changed: see [ledger.Decide], and
-// besides
+// swap needs. If there is nothing to do, or in a dry run, the claim owns nothing. Even
+// then Claim opens the ports of a new instance for a moment, to find out whether it can.
+// An error leaves everything unchanged. Claim returns the errors of [ledger.Decide], and
 //
-//	needed                       by whom it is held            code
-//	in, out or a victim          another swap, as anything     conflict
-//	the new one's id             an instance, another swap     exists
-//	the new one's public port    an instance, another swap     port_taken
-//	what is moved is not written, and cannot be                storage
+//	needed                                  held by                     code
+//	in, out or a victim                     another swap                conflict
+//	id of the new instance                  an instance, another swap   exists
+//	public port of the new instance         an instance, another swap   port_taken
+//	records of the instances that move      a disk that is full         storage
 //
-// A swap that wants to bring in the victim of another swap is refused rather than
-// kept waiting: mostly the victim is gone afterwards. [Claim.Release] gives
-// everything back.
-func (s *Supervisor) Claim(ask SwapAsk) (*Claim, error) {
+// A swap that wants to bring in the victim of another swap is refused and does not
+// wait, since the victim is mostly gone afterwards. [Claim.Release] gives everything
+// back.
+func (s *Supervisor) Claim(ask ClaimRequest) (*Claim, error) {
 	return s.claim(ask, func(w ledger.World) (ledger.Plan, error) {
 		return ledger.Decide(w, ask.Plan, ask.GPUs, time.Now())
 	})
 }
 
-func (s *Supervisor) claim(ask SwapAsk, decide func(ledger.World) (ledger.Plan, error)) (*Claim, error) {
+func (s *Supervisor) claim(ask ClaimRequest, decide func(ledger.World) (ledger.Plan, error)) (*Claim, error) {
 	c, err := s.decide(ask, decide)
 	if err == nil {
-		if err = c.secure(); err != nil || !c.owns {
+		if err = c.saveAndReserve(); err != nil || !c.owns {
 			c.Release()
 		} else {
-			c.announce()
+			c.publishSwapIDs()
 		}
 	}
 	if err != nil {
-		s.refused(err)
+		s.countRefusal(err)
 		return nil, err
 	}
 	return c, nil
 }
 
-// decide makes the claim of a swap, and marks the instances that the claim owns, if
-// any.
-func (s *Supervisor) decide(ask SwapAsk, decide func(ledger.World) (ledger.Plan, error)) (*Claim, error) {
+// decide makes the claim of a swap and marks the instances that the claim owns.
+func (s *Supervisor) decide(ask ClaimRequest, decide func(ledger.World) (ledger.Plan, error)) (*Claim, error) {
 	memory := s.lockWithMemory(ask.Plan.GPUs)
 	defer s.mu.Unlock()
 	if s.closing {
@@ -96,7 +94,7 @@ func (s *Supervisor) decide(ask SwapAsk, decide func(ledger.World) (ledger.Plan,
 		return nil, err
 	}
 	c := &Claim{s: s, plan: plan, draft: ask.Draft, owns: !ask.DryRun && !plan.NothingToDo(), room: plan.Room, members: map[string]*instance{}, stopped: map[string]bool{}}
-	if err := c.find(func(i *instance) error {
+	if err := c.findInstances(func(i *instance) error {
 		if i.swapID != "" {
 			return i.claimedError()
 		}
@@ -105,16 +103,16 @@ func (s *Supervisor) decide(ask SwapAsk, decide func(ledger.World) (ledger.Plan,
 		return nil, err
 	}
 	if c.draft != nil {
-		if err := s.idFree(plan.In, c); err != nil {
+		if err := s.checkIDFree(plan.In, c); err != nil {
 			return nil, err
 		}
-		if err := s.portFree(c.draft.plan.PublicPort, c); err != nil {
+		if err := s.checkPortFree(c.draft.plan.PublicPort, c); err != nil {
 			return nil, err
 		}
 	}
 	if c.owns {
 		s.claims[plan.SwapID] = c
-		c.mark()
+		c.markInstances()
 		for _, id := range plan.Evict {
 			c.members[id].victim = true
 		}
@@ -122,8 +120,9 @@ func (s *Supervisor) decide(ask SwapAsk, decide func(ledger.World) (ledger.Plan,
 	return c, nil
 }
 
-// find finds the instances of the plan, unless may refuses one. The lock is held.
-func (c *Claim) find(may func(*instance) error) error {
+// findInstances finds the instances of the plan. If may returns an error for one of
+// them, findInstances returns that error. The lock is held.
+func (c *Claim) findInstances(may func(*instance) error) error {
 	for _, id := range c.plan.Parties() {
 		i, ok := c.s.instances[id]
 		if !ok {
@@ -141,29 +140,28 @@ func (c *Claim) find(may func(*instance) error) error {
 	return nil
 }
 
-// all are the instances of the claim that are still listed. The lock is held.
+// all returns the instances of the claim that are still listed. The lock is held.
 func (c *Claim) all() []*instance {
 	var all []*instance
 	for _, id := range append(slices.Concat(c.plan.Out, c.plan.Evict), c.plan.In) {
-		if i := c.handle(id); i != nil && c.s.lists(i) {
+		if i := c.instanceOf(id); i != nil && c.s.isListed(i) {
 			all = append(all, i)
 		}
 	}
 	return all
 }
 
-// handle is the instance of an id of the plan; nil: the claim has none. The lock is
-// held.
-func (c *Claim) handle(id string) *instance {
+// instanceOf returns the claim's instance with that id, or nil. The lock is held.
+func (c *Claim) instanceOf(id string) *instance {
 	if id == c.plan.In {
 		return c.in
 	}
 	return c.members[id]
 }
 
-// mark notes with each instance of the claim the swap that owns the instance. The
-// lock is held.
-func (c *Claim) mark() {
+// markInstances sets and saves the swap's id on each instance of the claim. The lock is
+// held.
+func (c *Claim) markInstances() {
 	for _, i := range c.all() {
 		if i.swapID == "" {
 			i.swapID = c.plan.SwapID
@@ -173,17 +171,17 @@ func (c *Claim) mark() {
 	}
 }
 
-// announce tells of each instance of the claim which swap has it: a swap that is
-// refused tells nothing.
-func (c *Claim) announce() {
+// publishSwapIDs tells watchers which swap has claimed the instances. A refused swap
+// never gets here.
+func (c *Claim) publishSwapIDs() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	for _, i := range c.all() {
-		c.s.tellSwap(i)
+		c.s.publishSwapID(i)
 	}
 }
 
-// claimedError says that the instance belongs to a swap.
+// claimedError returns the refusal for an instance that a swap has claimed.
 func (i *instance) claimedError() error {
 	if i.victim {
 		return launcher.Conflictf("swap %s has claimed instance %s and is going to evict it: try again when the swap is over, or delete the instance", i.swapID, i.facts.ID)
@@ -191,11 +189,11 @@ func (i *instance) claimedError() error {
 	return launcher.Conflictf("swap %s is moving instance %s: wait until the swap is over", i.swapID, i.facts.ID)
 }
 
-// secure makes sure that the marks of the claim are on disk, and takes the lease and
-// opens the ports of the instance that the swap will make.
-func (c *Claim) secure() error {
+// saveAndReserve makes sure that the marks of the claim are on disk. It also takes the
+// lease and opens the ports of the instance that the swap will create.
+func (c *Claim) saveAndReserve() error {
 	if c.owns {
-		if err := c.s.CatchUp(); err != nil {
+		if err := c.s.WritePending(); err != nil {
 			return launcher.Storagef("cannot write down what swap %s moves: %w", c.plan.SwapID, err)
 		}
 	}
@@ -218,53 +216,53 @@ func (c *Claim) secure() error {
 	return nil
 }
 
-// hasPort says whether the claim holds a port for a new instance. The lock is held.
+// hasPort reports whether the claim holds the port for a new instance. The lock is held.
 func (c *Claim) hasPort(port int) bool {
 	return c.draft != nil && c.draft.plan.PublicPort == port || c.ports.has(port)
 }
 
-// Reclaim claims again what a swap of an earlier life of the launcher owned: the
-// instances, whose records name the swap, and the id of a new one. An instance
-// without a record, and whose id the plan names, is the swap's too: nobody else
-// could have the id. An instance that another swap has claimed is left alone.
+// Reclaim claims again what a swap of an earlier launcher owned: the instances whose
+// records name the swap, and the id of a new one. It also claims an instance without a
+// record whose id the plan names: no other call could have taken that id. It leaves
+// alone an instance that another swap has claimed.
 func (s *Supervisor) Reclaim(plan ledger.Plan) *Claim {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &Claim{s: s, plan: plan, owns: true, members: map[string]*instance{}, stopped: map[string]bool{}}
 	s.claims[plan.SwapID] = c
-	_ = c.find(func(*instance) error { return nil }) // nobody is refused
+	_ = c.findInstances(func(*instance) error { return nil }) // nobody is refused
 	if i, ok := s.instances[plan.In]; ok && plan.CreatesIn() {
 		c.in = i
 	}
-	if c.in != nil && !c.owned(c.in) {
+	if c.in != nil && !c.belongsToSwap(c.in) {
 		c.in = nil
 	}
 	for id, i := range c.members {
-		if !c.owned(i) {
+		if !c.belongsToSwap(i) {
 			delete(c.members, id)
 		}
 	}
-	c.mark()
+	c.markInstances()
 	for _, i := range c.all() {
-		s.tellSwap(i)
+		s.publishSwapID(i)
 	}
 	return c
 }
 
-// owned says whether an instance that was there when the launcher started is the
-// claim's. The lock is held.
-func (c *Claim) owned(i *instance) bool {
+// belongsToSwap reports whether an instance that the launcher has recovered belongs to
+// the claim. The lock is held.
+func (c *Claim) belongsToSwap(i *instance) bool {
 	made := c.plan.CreatesIn() && i.facts.ID == c.plan.In
-	if made && i.found {
+	if made && i.foundUnrecorded {
 		i.facts.MadeBy = c.plan.SwapID
 	}
 	if made {
 		return i.facts.MadeBy == c.plan.SwapID
 	}
-	return i.swapID == c.plan.SwapID || i.swapID == "" && i.found
+	return i.swapID == c.plan.SwapID || i.swapID == "" && i.foundUnrecorded
 }
 
-// Plan is the plan that was decided.
+// Plan returns the plan that was decided.
 func (c *Claim) Plan() ledger.Plan { return c.plan }
 
 // Show shows the instance that comes in, nil when there is none, and those that
@@ -272,13 +270,13 @@ func (c *Claim) Plan() ledger.Plan { return c.plan }
 func (c *Claim) Show() (in *launcherapi.Instance, out []launcherapi.Instance) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if c.in != nil && c.s.lists(c.in) {
+	if c.in != nil && c.s.isListed(c.in) {
 		view := c.show(c.in)
 		in = &view
 	}
 	out = []launcherapi.Instance{}
 	for _, id := range c.plan.Out {
-		if i := c.members[id]; i != nil && (c.s.lists(i) || c.stopped[id]) {
+		if i := c.members[id]; i != nil && (c.s.isListed(i) || c.stopped[id]) {
 			out = append(out, c.show(i))
 		}
 	}
@@ -293,19 +291,19 @@ func (c *Claim) show(i *instance) launcherapi.Instance {
 	return view
 }
 
-// Release gives back all that is left of the claim: its instances, its room, and
-// the ports of an instance that was not made. Gates that the claim held shut open.
+// Release gives back the rest of the claim: its instances, its room, and the ports of
+// an instance that was not created. Gates that the claim held shut open.
 func (c *Claim) Release() {
 	c.end(func() {
 		for _, i := range c.all() {
-			c.leave(i)
+			c.releaseInstance(i)
 		}
 	})
 }
 
-// BreakOff is Release for a swap that the end of the launcher broke off: its
-// instances stay claimed and their gates held, until the next launcher has finished
-// or undone the swap.
+// BreakOff is Release for a swap that the end of the launcher broke off. Its instances
+// stay claimed and their gates stay shut until the next launcher has finished or undone
+// the swap.
 func (c *Claim) BreakOff() { c.end(func() {}) }
 
 func (c *Claim) end(leave func()) {
@@ -323,31 +321,31 @@ func (c *Claim) end(leave func()) {
 	}
 	leave()
 	c.s.mu.Unlock()
-	c.s.drop(c.plan.In, unused)
+	c.s.closeUnusedPorts(c.plan.In, unused)
 }
 
-// leave ends the claim on one instance. The lock is held.
-func (c *Claim) leave(i *instance) {
+// releaseInstance ends the claim on one instance. The lock is held.
+func (c *Claim) releaseInstance(i *instance) {
 	if i.swapID != c.plan.SwapID {
 		return
 	}
-	weighed := i.victim // a victim fell asleep, and was weighed, before this swap
+	alreadyMeasured := i.victim // a victim fell asleep and was measured before this swap
 	i.swapID, i.victim = "", false
-	if i.holdGate {
-		i.holdGate = false
+	if i.gateHeldShut {
+		i.gateHeldShut = false
 		c.s.setGate(i)
 	}
-	if op := i.op; i.state == launcher.Sleeping && !weighed {
-		c.s.spawn(func() { c.s.weigh(i, op) })
+	if op := i.op; i.state == launcher.Sleeping && !alreadyMeasured {
+		c.s.spawn(func() { c.s.measureHostBytes(i, op) })
 	}
-	c.s.tellSwap(i)
+	c.s.publishSwapID(i)
 }
 
-// tellSwap shows which swap has the instance, or that none has any more, in lists and
-// by an event. The lock is held.
-func (s *Supervisor) tellSwap(i *instance) {
-	if i.shownSwap != i.swapID {
-		i.shownSwap = i.swapID
+// publishSwapID shows in lists and by an event which swap has claimed the instance, or
+// that none has. The lock is held.
+func (s *Supervisor) publishSwapID(i *instance) {
+	if i.publishedSwapID != i.swapID {
+		i.publishedSwapID = i.swapID
 		s.publish(i, launcherapi.EventUpdated)
 		return
 	}
@@ -355,7 +353,7 @@ func (s *Supervisor) tellSwap(i *instance) {
 	i.notify()
 }
 
-// reservations are the rooms that swaps have claimed. The lock is held.
+// reservations returns the room that swaps have claimed. The lock is held.
 func (s *Supervisor) reservations() []ledger.Want {
 	var out []ledger.Want
 	for _, c := range s.claims {
@@ -367,7 +365,7 @@ func (s *Supervisor) reservations() []ledger.Want {
 	return out
 }
 
-// Neighbours lists every GPU of the instances that have any of those GPUs.
+// Neighbours returns every GPU of the instances that use any of those GPUs.
 func (s *Supervisor) Neighbours(uuids []string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -384,7 +382,7 @@ func (s *Supervisor) Neighbours(uuids []string) []string {
 	return out
 }
 
-// KnownGPUs refuses UUIDs that no GPU of this node has; where is the field of the
+// KnownGPUs refuses UUIDs that no GPU of this node has. where is the field of the
 // request that names them.
 func (s *Supervisor) KnownGPUs(where string, uuids []string) error {
 	_, err := s.devices(where, uuids)

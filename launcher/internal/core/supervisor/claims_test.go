@@ -18,8 +18,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// toMake asks for what a swap needs that makes an instance on GPU g0.
-func (r *rig) toMake(swapID, id string, args ...string) SwapAsk {
+// toMake is the request of a swap that creates an instance on GPU g0.
+func (r *rig) toMake(swapID, id string, args ...string) ClaimRequest {
 	r.t.Helper()
 	s := spec("0.3")
 	s.Args = append(s.Args, args...)
@@ -27,31 +27,31 @@ func (r *rig) toMake(swapID, id string, args ...string) SwapAsk {
 	require.NoError(r.t, err)
 	room := d.Want
 	room.SwapID = swapID
-	return SwapAsk{Plan: ledger.Plan{SwapID: swapID, In: id, Room: &room, Level: 1}, Draft: d}
+	return ClaimRequest{Plan: ledger.Plan{SwapID: swapID, In: id, Room: &room, Level: 1}, Draft: d}
 }
 
-// toDo asks for what was decided by the test.
-func toDo(plan ledger.Plan) SwapAsk {
+// toDo is the request of a swap with a plan that the test has decided.
+func toDo(plan ledger.Plan) ClaimRequest {
 	plan.Level = 1
-	return SwapAsk{Plan: plan}
+	return ClaimRequest{Plan: plan}
 }
 
-// tryClaim claims what a plan needs that the test has decided.
-func (r *rig) tryClaim(ask SwapAsk) (*Claim, error) {
+// tryClaim claims what a plan of the test needs.
+func (r *rig) tryClaim(ask ClaimRequest) (*Claim, error) {
 	ask.Plan.GPUs = r.everyGPU()
 	return r.claim(ask, func(ledger.World) (ledger.Plan, error) { return ask.Plan, nil })
 }
 
-func (r *rig) claims(ask SwapAsk) *Claim {
+func (r *rig) claims(ask ClaimRequest) *Claim {
 	r.t.Helper()
 	c, err := r.tryClaim(ask)
 	require.NoError(r.t, err)
 	return c
 }
 
-func dry(ask SwapAsk) SwapAsk { ask.DryRun = true; return ask }
+func dry(ask ClaimRequest) ClaimRequest { ask.DryRun = true; return ask }
 
-func TestAnIdThatASwapHasClaimedIsNobodyElses(t *testing.T) {
+func TestClaimedIDIsTakenForOthers(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := r.claims(r.toMake("s", "x"))
 		_, created := r.Create(Create{ID: "x", Spec: spec("0.1")})
@@ -70,7 +70,7 @@ func TestAnIdThatASwapHasClaimedIsNobodyElses(t *testing.T) {
 	})
 }
 
-func TestASwapRemovesOnlyWhatItMadeItself(t *testing.T) {
+func TestSwapRemovesOnlyItsOwnInstance(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("x", "0.3")
 		c := r.Reclaim(r.toMake("s", "x").Plan)
@@ -83,7 +83,7 @@ func TestASwapRemovesOnlyWhatItMadeItself(t *testing.T) {
 	})
 }
 
-func TestAClaimNeverTouchesAnInstanceThatWasMadeSinceWithAnIdOfIts(t *testing.T) {
+func TestClaimIgnoresALaterInstanceOfTheSameID(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.3")
 		r.awake("v", "0.3")
@@ -110,7 +110,7 @@ func TestAClaimNeverTouchesAnInstanceThatWasMadeSinceWithAnIdOfIts(t *testing.T)
 	})
 }
 
-func TestAVictimIsLeftAloneByEverybodyButItsSwap(t *testing.T) {
+func TestVictimIsMovedOnlyByItsSwap(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("v", "0.3")
 		r.asleep("v")
@@ -136,7 +136,7 @@ func TestAVictimIsLeftAloneByEverybodyButItsSwap(t *testing.T) {
 	}, func(o *Options) { o.Budget.MaxSleepersPerGPU = 1 })
 }
 
-// evicting claims the victim v, for a swap that has nothing else to do.
+// evicting claims the victim v for a swap that does nothing else.
 func (r *rig) evicting() *Claim {
 	r.t.Helper()
 	r.awake("v", "0.3")
@@ -144,7 +144,7 @@ func (r *rig) evicting() *Claim {
 	return r.claims(toDo(ledger.Plan{SwapID: "s", Evict: []string{"v"}, Room: &ledger.Want{}}))
 }
 
-func TestAVictimThatIsNotEvictedIsFreeWhenTheSwapIsOver(t *testing.T) {
+func TestSparedVictimIsFreeAfterTheSwap(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := r.evicting()
 		c.Release()
@@ -155,7 +155,7 @@ func TestAVictimThatIsNotEvictedIsFreeWhenTheSwapIsOver(t *testing.T) {
 	})
 }
 
-func TestAVictimWhoseStopIsNotOverInTimeIsSaidToBeEvicted(t *testing.T) {
+func TestSlowlyStoppingVictimCountsAsEvicted(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := r.evicting()
 		tree := r.runner.tree("v")
@@ -174,19 +174,19 @@ func TestAVictimWhoseStopIsNotOverInTimeIsSaidToBeEvicted(t *testing.T) {
 	})
 }
 
-func TestAnEvictionEndsOnlyASleeper(t *testing.T) {
+func TestEvictStopsOnlyASleeper(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(r *rig)
 		code   string
 		listed bool
 	}{
-		"one that is awake is left alone": {before: func(r *rig) {
+		"an awake instance is left alone": {before: func(r *rig) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			require.NoError(r.t, r.wake(r.instances["v"], "s", Ask{}, devmem.Reading{}))
 		}, code: launcherapi.CodeConflict, listed: true},
-		"one that was deleted is gone":     {before: func(r *rig) { _, _ = r.Delete(r.t.Context(), "v") }},
-		"one that has failed stays listed": {before: func(r *rig) { r.runner.tree("v").exitCode(1) }, listed: true},
+		"a deleted instance is gone":     {before: func(r *rig) { _, _ = r.Delete(r.t.Context(), "v") }},
+		"a failed instance stays listed": {before: func(r *rig) { r.runner.tree("v").exitCode(1) }, listed: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
@@ -204,7 +204,7 @@ func TestAnEvictionEndsOnlyASleeper(t *testing.T) {
 	}
 }
 
-func TestThePortsOfANewInstanceAreOpenFromTheAdmissionOn(t *testing.T) {
+func TestPortsOfANewInstanceOpenAtAdmission(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := r.claims(r.toMake("s", "b", "--port", "8123"))
 		gate := r.gates.gate("b")
@@ -225,7 +225,7 @@ func TestThePortsOfANewInstanceAreOpenFromTheAdmissionOn(t *testing.T) {
 	})
 }
 
-func TestThePortsOfANewInstanceAreGivenBack(t *testing.T) {
+func TestPortsOfAnUncreatedInstanceAreClosed(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.claims(r.toMake("s", "b", "--port", "8123")).Release()
 		assert.True(t, r.gates.gate("b").isClosed(), "when the swap did not make it")
@@ -235,7 +235,7 @@ func TestThePortsOfANewInstanceAreGivenBack(t *testing.T) {
 	})
 }
 
-func TestASwapToATakenPortIsRefusedAndLeavesNoClaim(t *testing.T) {
+func TestSwapToATakenPortLeavesNoClaim(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.3")
 		r.awake("v", "0.3")
@@ -245,7 +245,7 @@ func TestASwapToATakenPortIsRefusedAndLeavesNoClaim(t *testing.T) {
 		r.gates.taken[9999] = true
 		ask := r.toMake("s", "b", "--port", "9999")
 		ask.Plan.Out, ask.Plan.Evict = []string{"a"}, []string{"v"}
-		for _, try := range []SwapAsk{ask, dry(ask)} {
+		for _, try := range []ClaimRequest{ask, dry(ask)} {
 			_, err := r.tryClaim(try)
 			assert.Equal(t, launcherapi.CodePortTaken, launcher.CodeOf(err))
 		}
@@ -254,13 +254,13 @@ func TestASwapToATakenPortIsRefusedAndLeavesNoClaim(t *testing.T) {
 			assert.Empty(t, i.SwapID)
 		}
 		assert.Equal(t, revision, r.opts.Feed.Revision())
-		r.awake("b", "0.3") // neither its id nor its room is claimed
+		r.awake("b", "0.3") // the swap has claimed neither its id nor its room
 		_, err := r.Wake("v", Ask{})
 		require.NoError(t, err)
 	})
 }
 
-func TestAPlaceIsKeptForANewInstanceFromTheAdmissionOn(t *testing.T) {
+func TestNewInstanceHasItsPlaceFromAdmission(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.1")
 		claim := r.claims(r.toMake("s", "b"))
@@ -274,7 +274,7 @@ func TestAPlaceIsKeptForANewInstanceFromTheAdmissionOn(t *testing.T) {
 	}, func(o *Options) { o.Budget.MaxInstances = 2 })
 }
 
-// refusals counts what is refused, by code.
+// refusals counts refusals, by code.
 type refusals struct {
 	supervisortest.Nobody
 	of map[string]int
@@ -282,7 +282,7 @@ type refusals struct {
 
 func (r refusals) Refused(code, _ string) { r.of[code]++ }
 
-func TestASwapThatHasToWaitIsNotCountedAsRefused(t *testing.T) {
+func TestWaitingSwapIsNotCountedAsRefused(t *testing.T) {
 	seen := refusals{of: map[string]int{}}
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.1")
@@ -301,10 +301,10 @@ func TestASwapThatHasToWaitIsNotCountedAsRefused(t *testing.T) {
 	})
 }
 
-func TestASwapThatHasNothingToDoOwnsNothing(t *testing.T) {
+func TestSwapWithNothingToDoOwnsNothing(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.1")
-		c, err := r.Claim(SwapAsk{Plan: ledger.Plan{SwapID: "s", In: "a", GPUs: []string{"g0"}}, GPUs: []string{"g0"}})
+		c, err := r.Claim(ClaimRequest{Plan: ledger.Plan{SwapID: "s", In: "a", GPUs: []string{"g0"}}, GPUs: []string{"g0"}})
 		require.NoError(t, err)
 		assert.True(t, c.Plan().NothingToDo())
 		assert.Empty(t, r.Supervisor.claims)
@@ -317,7 +317,7 @@ func TestASwapThatHasNothingToDoOwnsNothing(t *testing.T) {
 	})
 }
 
-func TestTheIdOfASwapOfAnEarlierLifeIsClaimedAgain(t *testing.T) {
+func TestRecoveredSwapClaimsItsNewIDAgain(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := r.Reclaim(r.toMake("s", "x").Plan)
 		_, err := r.Create(Create{ID: "x", Spec: spec("0.1")})
@@ -327,13 +327,13 @@ func TestTheIdOfASwapOfAnEarlierLifeIsClaimedAgain(t *testing.T) {
 	})
 }
 
-func TestASwapOfAnEarlierLifeClaimsWhatIsWrittenWithItsMarkAndWhatWasNotWritten(t *testing.T) {
+func TestRecoveredSwapClaimsMarkedAndUnrecordedInstances(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		for _, id := range []string{"its", "lost", "free", "others"} {
 			r.awake(id, "0.1")
 		}
 		r.mu.Lock()
-		r.instances["its"].swapID, r.instances["lost"].found, r.instances["others"].swapID = "s", true, "other"
+		r.instances["its"].swapID, r.instances["lost"].foundUnrecorded, r.instances["others"].swapID = "s", true, "other"
 		r.mu.Unlock()
 		c := r.Reclaim(ledger.Plan{SwapID: "s", Out: []string{"its", "lost", "free", "others"}})
 		_, out := c.Show()
@@ -353,7 +353,7 @@ func TestASwapOfAnEarlierLifeClaimsWhatIsWrittenWithItsMarkAndWhatWasNotWritten(
 	})
 }
 
-func TestWhoFollowsTheEventsLearnsWhichSwapHasAnInstanceAndThatNoneHasAnyMore(t *testing.T) {
+func TestEventsShowClaimAndReleaseOfASwap(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("out", "0.4")
 		ask := r.toMake("s", "in")
@@ -388,7 +388,7 @@ func TestWhoFollowsTheEventsLearnsWhichSwapHasAnInstanceAndThatNoneHasAnyMore(t 
 	})
 }
 
-func TestWhoMadeAnInstanceIsKnownAfterARestart(t *testing.T) {
+func TestCreatorOfAnInstanceIsKnownAfterRestart(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := r.claims(r.toMake("s", "x"))
 		require.NoError(t, c.Start(t.Context()))
@@ -401,14 +401,14 @@ func TestWhoMadeAnInstanceIsKnownAfterARestart(t *testing.T) {
 	})
 }
 
-func TestAnInstanceWhoseRecordIsLostIsItsSwapsInEachLaterLife(t *testing.T) {
+func TestUnrecordedInstanceStaysItsSwapsAfterEachRestart(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		c := r.claims(r.toMake("s", "x"))
 		require.NoError(t, c.Start(t.Context()))
 		c.BreakOff()
 		r.mu.Lock()
 		i := r.instances["x"]
-		i.facts.MadeBy, i.found = "", true // the life after the loss, which ends before the swap is taken up
+		i.facts.MadeBy, i.foundUnrecorded = "", true // as after a restart without the record, which ended before the swap was taken up
 		r.write(i)
 		r.mu.Unlock()
 		fresh := restart(t, r)
@@ -419,7 +419,7 @@ func TestAnInstanceWhoseRecordIsLostIsItsSwapsInEachLaterLife(t *testing.T) {
 	})
 }
 
-func TestWhatBecameOfOneThatLeavesIsAwaitedOnlyWhenItWasDeleted(t *testing.T) {
+func TestOrDeletedWaitsOnlyForADeletedInstance(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.3")
 		c := r.claims(toDo(ledger.Plan{SwapID: "s", Out: []string{"a"}}))
@@ -461,7 +461,7 @@ func (l slowLogs) Create(string) (*os.File, string, error) {
 	return nil, "", errors.New("no space left on device")
 }
 
-func TestACreateThatIsRefusedAndADeleteOfItDoNotRace(t *testing.T) {
+func TestRefusedCreateAndItsDeleteDoNotRace(t *testing.T) {
 	logs := slowLogs{asked: make(chan struct{}), fail: make(chan struct{})}
 	r := newRig(t, func(o *Options) { logs.fakeLogs = o.Logs.(fakeLogs); o.Logs = logs })
 	created := make(chan error, 1)

@@ -7,11 +7,11 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// visibleDevices is the variable by which an engine is told its GPUs.
+// visibleDevices is the environment variable that tells an engine its GPUs.
 const visibleDevices = "CUDA_VISIBLE_DEVICES"
 
-// withDevices gives the spec as clients of the llm-d launcher are shown it: with
-// the variable that the launcher sets from gpu_uuids among env_vars.
+// withDevices returns the spec as clients of the llm-d launcher see it: env_vars
+// includes the variable that the launcher sets from gpu_uuids.
 func withDevices(spec launcherapi.InstanceSpec, engineEnv []string) launcherapi.InstanceSpec {
 	if len(spec.GPUUUIDs) == 0 {
 		return spec

@@ -12,32 +12,33 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 )
 
-// Two instances of one model that are started at once on different GPUs would compile
-// the same, each for itself. The second waits until the first is ready: then it finds
-// what the first has kept. What is told from the arguments alone may be wrong: then one
-// start waits for nothing, or two compile the same.
+// Two instances of one model that start at once on different GPUs would both compile
+// the same. So the second waits until the first is ready, and then finds what the first
+// has cached. The launcher predicts from the arguments what an engine compiles. If the
+// prediction is wrong, a start waits in vain, or two instances compile the same.
 //
-// Nobody waits for who waits: an instance has the turn to compile from just before its
-// process is made, and has it no more when it is not starting any longer, however that
-// came about. An instance that an earlier life of the launcher has started has it too.
+// An instance that waits never blocks another instance. It has the turn to compile from
+// just before its process starts until it leaves the state starting. An adopted
+// instance that is still starting has the turn too.
 
-// compiles names what the engine of a plan compiles; empty: nothing that is kept.
-func (s *Supervisor) compiles(plan *engine.Plan, devices []gpu.Device) string {
+// compileKey returns the name of what the engine of a plan compiles; empty: nothing
+// that is cached.
+func (s *Supervisor) compileKey(plan *engine.Plan, devices []gpu.Device) string {
 	if s.opts.Compiled == nil || plan.Compiles == "" || !s.opts.Compiled.Keeps(plan.Env()) {
 		return ""
 	}
 	all := sha256.New()
-	_, _ = fmt.Fprintf(all, "%q", plan.Compiles) // a hash takes all
+	_, _ = fmt.Fprintf(all, "%q", plan.Compiles) // writing to a hash never fails
 	for _, d := range devices {
 		_, _ = fmt.Fprintf(all, " %q", d.Product)
 	}
 	return hex.EncodeToString(all.Sum(nil))
 }
 
-// compilesFirst gives an instance the turn to compile. Where another has it, and no
-// engine has ever compiled the same, it says so in words, and gives a channel that is
-// closed when something happens to that other one.
-func (s *Supervisor) compilesFirst(i *instance) (reason string, changed <-chan struct{}) {
+// takeCompileTurn gives an instance the turn to compile, if the result is not cached
+// yet. If another instance has the turn, takeCompileTurn returns the reason to wait, and
+// a channel that is closed when that other instance changes.
+func (s *Supervisor) takeCompileTurn(i *instance) (reason string, changed <-chan struct{}) {
 	name := i.facts.Compiles
 	if name == "" || s.opts.Compiled.Has(name) {
 		return "", nil
@@ -45,21 +46,21 @@ func (s *Supervisor) compilesFirst(i *instance) (reason string, changed <-chan s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, other := range s.sorted() {
-		if other != i && other.compiling && other.state == launcher.Starting && other.facts.Compiles == name {
+		if other != i && other.hasCompileTurn && other.state == launcher.Starting && other.facts.Compiles == name {
 			return fmt.Sprintf("waiting for what instance %s compiles, which began to start at %s", other.facts.ID, other.since.UTC().Format(time.TimeOnly+"Z")), other.changed
 		}
 	}
-	i.compiling = true
+	i.hasCompileTurn = true
 	return "", nil
 }
 
-// awaitCompiler returns when an instance has the turn to compile or need not compile,
-// when it has waited for half of the time for its start, or when the operation has ended.
+// awaitCompiler waits until an instance has the turn to compile or need not compile. It
+// waits for at most half of the time for the start, and ends early with the operation.
 func (s *Supervisor) awaitCompiler(i *instance, op *operation) {
 	began := time.Now()
 	ctx, stop := context.WithTimeout(op.ctx, op.limit/2)
 	defer stop()
-	reason, changed := s.compilesFirst(i)
+	reason, changed := s.takeCompileTurn(i)
 	if reason == "" {
 		return
 	}
@@ -67,19 +68,19 @@ func (s *Supervisor) awaitCompiler(i *instance, op *operation) {
 		s.noteWait(i, op, reason)
 		select {
 		case <-changed:
-			reason, changed = s.compilesFirst(i)
+			reason, changed = s.takeCompileTurn(i)
 		case <-ctx.Done():
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i.compiling = true // also where it has waited long enough
+	i.hasCompileTurn = true // also if the wait has timed out
 	waited := time.Since(began)
-	i.timed("compile_wait", waited)
+	i.addTiming("compile_wait", waited)
 	op.limit -= waited
 }
 
-// noteCompiled notes that an engine is ready, and has kept what it compiled.
+// noteCompiled records that an engine is ready and has cached what it compiled.
 func (s *Supervisor) noteCompiled(i *instance) {
 	if i.facts.Compiles == "" || s.opts.Compiled == nil {
 		return

@@ -16,11 +16,11 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// fakeCompiled remembers what engines have started with.
+// fakeCompiled remembers the names that were noted.
 type fakeCompiled struct {
 	mu        sync.Mutex
 	noted     map[string]bool
-	elsewhere bool // engines keep what they compile somewhere else
+	elsewhere bool // engines cache what they compile elsewhere
 }
 
 func (f *fakeCompiled) Keeps([]string) bool { return !f.elsewhere }
@@ -38,7 +38,7 @@ func (f *fakeCompiled) Note(name string) error {
 	return nil
 }
 
-// compiles is a rig with engines that are ready when the test says so.
+// compiles returns a rig whose engines are ready when the test says so.
 func compiles(t *testing.T, do func(t *testing.T, r *rig, ready *atomic.Bool), change ...func(*Options)) {
 	t.Helper()
 	in(t, func(t *testing.T, r *rig) {
@@ -53,8 +53,8 @@ func compiles(t *testing.T, do func(t *testing.T, r *rig, ready *atomic.Bool), c
 	}, append([]func(*Options){func(o *Options) { o.Compiled = &fakeCompiled{noted: map[string]bool{}} }}, change...)...)
 }
 
-// coldly makes an instance on a GPU, which is starting, and says whether it has a
-// process.
+// coldly creates an instance on a GPU, which is then starting, and reports whether it
+// has a process.
 func (r *rig) coldly(id, gpu string, more ...string) (started bool) {
 	r.t.Helper()
 	s := launcherapi.InstanceSpec{Args: append([]string{"model", "--gpu-memory-utilization", "0.2"}, more...), GPUUUIDs: []string{gpu}}
@@ -68,12 +68,12 @@ func (r *rig) runs(id string) bool { return r.runner.tree(id) != nil }
 
 func (r *rig) isAwake(id string) launcherapi.Instance {
 	r.t.Helper()
-	view, err := r.AwaitVerb(r.t.Context(), id, launcher.Awake)
+	view, err := r.AwaitState(r.t.Context(), id, launcher.Awake)
 	require.NoError(r.t, err)
 	return view
 }
 
-func TestTwoThatCompileTheSameStartOneAfterTheOther(t *testing.T) {
+func TestInstancesThatCompileTheSameStartInTurn(t *testing.T) {
 	compiles(t, func(t *testing.T, r *rig, ready *atomic.Bool) {
 		assert.True(t, r.coldly("a", "g0"))
 		assert.False(t, r.coldly("b", "g1"))
@@ -97,7 +97,7 @@ func TestTwoThatCompileTheSameStartOneAfterTheOther(t *testing.T) {
 	})
 }
 
-func TestWhoCompilesSomethingElseOrNothingWaitsForNobody(t *testing.T) {
+func TestInstanceThatCompilesOtherwiseDoesNotWait(t *testing.T) {
 	compiles(t, func(t *testing.T, r *rig, _ *atomic.Bool) {
 		assert.True(t, r.coldly("a", "g0"))
 		assert.True(t, r.coldly("b", "g1", "--max-model-len", "256"))
@@ -107,14 +107,14 @@ func TestWhoCompilesSomethingElseOrNothingWaitsForNobody(t *testing.T) {
 	})
 }
 
-func TestWhoCompilesElsewhereWaitsForNobody(t *testing.T) {
+func TestInstanceWithItsOwnCacheDoesNotWait(t *testing.T) {
 	compiles(t, func(t *testing.T, r *rig, _ *atomic.Bool) {
 		assert.True(t, r.coldly("a", "g0"))
 		assert.True(t, r.coldly("b", "g1"))
 	}, func(o *Options) { o.Compiled.(*fakeCompiled).elsewhere = true })
 }
 
-func TestWhenWhoCompilesEndsTheNextHasTheTurn(t *testing.T) {
+func TestEndOfTheCompilerPassesTheTurn(t *testing.T) {
 	for name, end := range map[string]func(r *rig){
 		"it dies":       func(r *rig) { r.runner.tree("a").exitCode(1) },
 		"it is deleted": func(r *rig) { _, err := r.Delete(r.t.Context(), "a"); require.NoError(r.t, err) },
@@ -136,7 +136,7 @@ func TestWhenWhoCompilesEndsTheNextHasTheTurn(t *testing.T) {
 	}
 }
 
-func TestAWaitForACompilationLeavesHalfOfTheTimeOfAStart(t *testing.T) {
+func TestCompileWaitLeavesHalfOfTheStartTimeout(t *testing.T) {
 	compiles(t, func(t *testing.T, r *rig, _ *atomic.Bool) {
 		r.coldly("a", "g0")
 		time.Sleep(time.Second)
@@ -144,14 +144,14 @@ func TestAWaitForACompilationLeavesHalfOfTheTimeOfAStart(t *testing.T) {
 		time.Sleep(10*time.Second + time.Millisecond)
 		synctest.Wait()
 		assert.True(t, r.runs("b"))
-		view, err := r.AwaitVerb(t.Context(), "b", launcher.Awake)
+		view, err := r.AwaitState(t.Context(), "b", launcher.Awake)
 		require.Error(t, err)
 		assert.Equal(t, string(launcher.Failed), view.State)
 		assert.Equal(t, "was not healthy within 10s (start_timeout)", view.Reason)
 	}, func(o *Options) { o.Limits.Start = 20 * time.Second })
 }
 
-func TestAnInstanceThatIsDeletedWhileItWaitsForACompilationIsNeverStarted(t *testing.T) {
+func TestInstanceDeletedWhileWaitingToCompileNeverStarts(t *testing.T) {
 	compiles(t, func(t *testing.T, r *rig, ready *atomic.Bool) {
 		r.coldly("a", "g0")
 		r.coldly("b", "g1")
@@ -164,7 +164,7 @@ func TestAnInstanceThatIsDeletedWhileItWaitsForACompilationIsNeverStarted(t *tes
 	})
 }
 
-func TestTheNextLifeOfTheLauncherKnowsWhoCompiles(t *testing.T) {
+func TestRestartKnowsWhoCompiles(t *testing.T) {
 	compiles(t, func(t *testing.T, r *rig, ready *atomic.Bool) {
 		r.coldly("a", "g0")
 		again := restart(t, r)
@@ -175,7 +175,7 @@ func TestTheNextLifeOfTheLauncherKnowsWhoCompiles(t *testing.T) {
 	})
 }
 
-func TestWhoWaitsForAPreloaderHasNotTheTurnToCompile(t *testing.T) {
+func TestWaitForAPreloaderTakesNoCompileTurn(t *testing.T) {
 	f := &fakeForker{}
 	compiles(t, func(t *testing.T, r *rig, ready *atomic.Bool) {
 		f.runner, f.wait = r.runner, make(chan struct{})

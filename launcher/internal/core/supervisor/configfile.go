@@ -11,17 +11,18 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
-// The file that an instance's arguments name with --config may be changed before
-// its engine reads it, and then hold what the launcher would have refused. So the
-// engine is given a copy of what the launcher has read. The copy, which may hold
-// secrets, is removed as soon as the instance has left the state starting.
+// Somebody may change an instance's --config file before its engine reads it, to
+// something that the launcher would have refused. So the launcher gives the engine a
+// copy of what it has read. The copy may hold secrets; the launcher removes it as soon as
+// the instance has left the state starting.
 
-// copied is the end of the copy's name.
+// copied is the suffix of the copy's name.
 const copied = ".yaml"
 
 func (s *Supervisor) configPath(id string) string { return filepath.Join(s.opts.ConfigDir, id+copied) }
 
-// withConfig gives the plan with a copy of its --config file, if it has one.
+// withConfig copies the --config file of a plan, if it has one, and returns the plan
+// with the path of the copy.
 func (s *Supervisor) withConfig(id string, plan engine.Plan) (engine.Plan, error) {
 	if plan.Config == nil {
 		return plan, nil
@@ -36,8 +37,8 @@ func (s *Supervisor) removeConfig(id string) {
 	}
 }
 
-// removeConfigs removes the copies that an earlier life of the launcher left,
-// except those of engines that are starting and may still have to read theirs.
+// removeConfigs removes the copies that an earlier launcher left. It keeps those of
+// engines that are starting, which may not have read theirs yet.
 func (s *Supervisor) removeConfigs(state SavedState) {
 	starting := map[string]bool{}
 	for _, saved := range state.Instances {

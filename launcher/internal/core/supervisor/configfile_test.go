@@ -14,8 +14,8 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// configured makes instance a with a --config file, and gives the path that its
-// engine is told.
+// configured creates instance a with a --config file, and returns the path that its
+// engine gets.
 func configured(t *testing.T, r *rig, content string) (original, told string) {
 	t.Helper()
 	original = filepath.Join(t.TempDir(), "c.yaml")
@@ -32,7 +32,7 @@ func configured(t *testing.T, r *rig, content string) (original, told string) {
 	return original, args[at+1]
 }
 
-func TestAnEngineReadsTheConfigFileThatTheLauncherRead(t *testing.T) {
+func TestEngineReadsTheLaunchersCopyOfItsConfig(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.engine.ready = func(context.Context) error { return errBroken }
 		original, told := configured(t, r, "dtype: auto\n")
@@ -53,7 +53,7 @@ func TestAnEngineReadsTheConfigFileThatTheLauncherRead(t *testing.T) {
 	})
 }
 
-func TestTheCopyOfAConfigFileIsGoneWhenTheEngineServes(t *testing.T) {
+func TestConfigCopyIsRemovedWhenTheEngineServes(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		original, told := configured(t, r, "api-key: sk-1234\n")
 		assert.Equal(t, "awake", r.state("a"))
@@ -62,7 +62,7 @@ func TestTheCopyOfAConfigFileIsGoneWhenTheEngineServes(t *testing.T) {
 	})
 }
 
-func TestCopiesOfConfigFilesAreLeftToEnginesThatStartAlone(t *testing.T) {
+func TestRecoverKeepsConfigCopiesOnlyForStartingEngines(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		for _, id := range []string{"starting", "awake", "forgotten"} {
 			require.NoError(t, os.WriteFile(r.configPath(id), []byte("api-key: sk-1234\n"), 0o600))

@@ -20,13 +20,12 @@ import (
 
 // Create is the request for a new instance.
 type Create struct {
-	ID     string // empty: the supervisor makes one
+	ID     string // empty: the supervisor generates one
 	Spec   launcherapi.InstanceSpec
-	DryRun bool // nothing is to be touched, nor any preloader begun
+	DryRun bool // change nothing, and start no preloader
 }
 
-// Draft is a create call that has been read and found sound, and has touched
-// nothing yet.
+// Draft is a create call that was read and found valid, and has changed nothing yet.
 type Draft struct {
 	ID   string
 	Want ledger.Want
@@ -35,16 +34,16 @@ type Draft struct {
 	engine   engine.Engine
 	plan     engine.Plan
 	secrets  secrets.Set
-	local    local
-	compiles string // names what the engine compiles
-	method   string // of launcherapi.StartAuto, …Exec, …Fork
+	local    modelSource
+	compiles string // name of what the engine compiles; empty: nothing that is cached
+	method   string // launcherapi.StartAuto, …Exec or …Fork
 }
 
 var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// Draft reads a create call: engine, GPUs, arguments, environment. Nothing is
-// touched, except that a preloader may be begun where the request insists on a
-// fork. A request that is wrong is an error of code invalid.
+// Draft reads a create call: engine, GPUs, arguments, environment. It changes nothing,
+// except that it may start a preloader if the request insists on a fork. The error of
+// an invalid request has code invalid.
 func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	if c.ID == "" {
 		c.ID = uuid.NewString()
@@ -85,7 +84,7 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 	for _, d := range devices {
 		want.Bytes[d.UUID] = uint64(plan.GPUMemoryUtilization * float64(d.MemoryTotalBytes))
 	}
-	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compiles(&plan, devices), method: method}, nil
+	return &Draft{ID: c.ID, Want: want, create: c, engine: eng, plan: plan, secrets: hidden, local: where, compiles: s.compileKey(&plan, devices), method: method}, nil
 }
 
 func invalidInput(err error, hidden secrets.Set) error {
@@ -106,7 +105,7 @@ func (s *Supervisor) engine(name string) (engine.Engine, error) {
 	return nil, launcher.Invalidf("body.engine", "no engine is called %q; there is %q", name, s.opts.Engines[0].Name())
 }
 
-// devices finds the GPUs of those UUIDs, in that order; field is the field of the
+// devices returns the GPUs with those UUIDs, in that order. field is the field of the
 // request that names them.
 func (s *Supervisor) devices(field string, uuids []string) ([]gpu.Device, error) {
 	known := s.opts.GPUs.Devices()
@@ -152,9 +151,9 @@ func engineGPUs(devices []gpu.Device) []engine.GPU {
 	return out
 }
 
-// Create makes an instance and starts its engine. It returns as soon as the process
-// runs, with state starting; the watchers hear of the rest. A create call that is
-// refused leaves nothing behind.
+// Create makes an instance and starts its engine. It returns in state starting, as soon
+// as the process runs or the start has to wait; watchers get the rest as events. A
+// refused call leaves nothing behind.
 //
 //	state of the id   effect
 //	no such id        a new instance, starting
@@ -167,28 +166,28 @@ func (s *Supervisor) Create(c Create) (launcherapi.Instance, error) {
 	return s.start(d, nil)
 }
 
-// start makes the instance of a draft and starts its engine. c is the claim of the
-// swap that makes the instance; nil: none does.
+// start makes the instance of a draft and starts its engine. c is the claim of the swap
+// that creates the instance; nil: a client creates it.
 func (s *Supervisor) start(d *Draft, c *Claim) (launcherapi.Instance, error) {
 	i, err := s.admit(d, c)
 	if err != nil {
-		s.refused(err)
+		s.countRefusal(err)
 		return launcherapi.Instance{}, err
 	}
 	err = s.lease(d)
 	if err == nil {
-		err = s.open(i, d, c)
+		err = s.openOrTakePorts(i, d, c)
 	}
 	if err != nil {
-		s.abandon(i)
-		s.refused(err)
+		s.undoCreate(i)
+		s.countRefusal(err)
 		return launcherapi.Instance{}, err
 	}
 	return s.launch(i, d)
 }
 
-// admit takes the id and the room for the instance. The instance of a swap has its
-// place under max_instances since the swap's admission.
+// admit takes the id and the room for the instance. A swap's new instance has its place
+// under max_instances since the swap's admission.
 func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 	memory := s.lockWithMemory(d.create.Spec.GPUUUIDs)
 	defer s.mu.Unlock()
@@ -199,13 +198,13 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 	if c != nil {
 		want.SwapID, want.New = c.plan.SwapID, c.room == nil || !c.room.New
 	}
-	if err := s.idFree(d.ID, c); err != nil {
+	if err := s.checkIDFree(d.ID, c); err != nil {
 		return nil, err
 	}
-	if err := s.portFree(d.plan.PublicPort, c); err != nil {
+	if err := s.checkPortFree(d.plan.PublicPort, c); err != nil {
 		return nil, err
 	}
-	if err := s.notInSwap(d.create.Spec.GPUUUIDs, want.SwapID); err != nil {
+	if err := s.checkNotInSwap(d.create.Spec.GPUUUIDs, want.SwapID); err != nil {
 		return nil, err
 	}
 	if err := ledger.Admit(s.world(memory), want); err != nil {
@@ -223,8 +222,8 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 		},
 		engine: d.engine, apiKey: d.plan.APIKey, secrets: d.secrets,
 		state: launcher.Starting, created: now, since: now, lastWoken: now,
-		swapID: want.SwapID, shownSwap: want.SwapID, holdGate: c != nil,
-		changed: make(chan struct{}), over: make(chan struct{}),
+		swapID: want.SwapID, publishedSwapID: want.SwapID, gateHeldShut: c != nil,
+		changed: make(chan struct{}), whenReleased: make(chan struct{}),
 	}
 	s.instances[d.ID] = i
 	if c != nil {
@@ -233,9 +232,9 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 	return i, nil
 }
 
-// notInSwap refuses GPUs on which a swap other than swapID has its turn. The lock
+// checkNotInSwap refuses GPUs on which a swap other than swapID has its turn. The lock
 // is held.
-func (s *Supervisor) notInSwap(uuids []string, swapID string) error {
+func (s *Supervisor) checkNotInSwap(uuids []string, swapID string) error {
 	for _, id := range uuids {
 		if holder := s.opts.Turns.Holder(id); holder != "" && holder != swapID {
 			return launcher.Conflictf("swap %s has its turn on GPU %s: try again when it is over, or ask for a swap, which waits for its turn", holder, id)
@@ -244,9 +243,9 @@ func (s *Supervisor) notInSwap(uuids []string, swapID string) error {
 	return nil
 }
 
-// open makes the ports of a new instance, or takes the ports that the instance's
-// swap has claimed.
-func (s *Supervisor) open(i *instance, d *Draft, c *Claim) error {
+// openOrTakePorts opens the ports of a new instance, or takes over those that the
+// instance's swap has opened.
+func (s *Supervisor) openOrTakePorts(i *instance, d *Draft, c *Claim) error {
 	var opened ports
 	if c != nil {
 		s.mu.Lock()
@@ -267,21 +266,22 @@ func (s *Supervisor) open(i *instance, d *Draft, c *Claim) error {
 	return nil
 }
 
-// abandon undoes admit, lease and open.
-func (s *Supervisor) abandon(i *instance) {
+// undoCreate undoes admit, lease and openOrTakePorts.
+func (s *Supervisor) undoCreate(i *instance) {
 	s.unlease(i.facts.ID)
 	s.mu.Lock()
 	held := i.takePorts()
 	delete(s.instances, i.facts.ID)
 	i.notify()
 	s.mu.Unlock()
-	s.drop(i.facts.ID, held)
+	s.closeUnusedPorts(i.facts.ID, held)
 }
 
-// watch waits for the end of the instance's process. The lock is held.
-func (s *Supervisor) watch(i *instance) {
+// watchExit waits in the background for the exit of the instance's process. The lock is
+// held.
+func (s *Supervisor) watchExit(i *instance) {
 	tree, name, told := i.tree, i.facts.LogName, make(chan struct{})
-	i.exitTold = told
+	i.exitHandled = told
 	s.spawn(func() {
 		defer close(told)
 		select {
@@ -292,9 +292,8 @@ func (s *Supervisor) watch(i *instance) {
 	})
 }
 
-// Numbers of lines at the end of a log: those shown with a failure, and those
-// searched for its cause. vLLM tells the root of a failure some hundred lines
-// before the end.
+// How much of the end of a log is shown with a failure, and how much is searched for
+// its cause. vLLM logs the root of a failure some hundred lines before the end.
 const (
 	shownLines    = 30
 	searchedLines = 400
@@ -313,10 +312,10 @@ func (s *Supervisor) longTail(name string) []string {
 	return lines
 }
 
-// awaitReady asks the engine for its health, more and more rarely while nothing
-// happens, and at once when the engine has written to its log, as engines do just
-// before they are ready. An engine that an earlier life of the launcher has started
-// may sleep: it is asked, and has no state before it has answered.
+// awaitReady polls the engine's health. It polls less and less often while nothing
+// happens, and at once when the engine writes to its log, as engines do just before they
+// are ready. An engine that an earlier launcher has started may be asleep. awaitReady
+// asks such an engine, and the instance keeps its state until the engine has answered.
 func (s *Supervisor) awaitReady(i *instance, op *operation) {
 	ctx, stop := context.WithTimeout(op.ctx, op.limit)
 	defer stop()
@@ -326,24 +325,24 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 		unwatch = func() {}
 	}
 	defer unwatch()
-	var unheard error
+	var sleepErr error
 	wait := shortestPoll
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
-		if i.engine.Ready(ctx, i.base()) == nil {
+		if i.engine.Ready(ctx, i.engineURL()) == nil {
 			s.noteCompiled(i)
-			measured, asleep := s.held(i), false
+			measured, asleep := s.heldBytes(i), false
 			if op.resumed {
-				asleep, unheard = i.asleep(ctx)
+				asleep, sleepErr = i.isSleeping(ctx)
 			}
 			switch {
-			case unheard != nil: // asked again
+			case sleepErr != nil: // asked again
 			case asleep:
-				s.come(i, op, launcher.EventSlept, func() { i.residue = measured })
+				s.endOperation(i, op, launcher.EventSlept, func() { i.residue = measured })
 				return
 			default:
-				s.come(i, op, launcher.EventReady, func() { i.awakeBytes = measured })
+				s.endOperation(i, op, launcher.EventReady, func() { i.awakeBytes = measured })
 				return
 			}
 		}
@@ -353,11 +352,11 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 		case <-timer.C:
 			wait = min(wait*5/4, longestPoll)
 		case <-ctx.Done():
-			s.come(i, op, launcher.EventTimedOut, func() {
+			s.endOperation(i, op, launcher.EventTimedOut, func() {
 				i.cause, i.lastLog = causeStartTimeout, s.tail(i.facts.LogName)
 				i.reason = fmt.Sprintf("was not healthy within %s (start_timeout)", op.limit)
-				if unheard != nil {
-					i.reason = fmt.Sprintf("is healthy, and did not say within %s whether it sleeps (start_timeout): %v", op.limit, unheard)
+				if sleepErr != nil {
+					i.reason = fmt.Sprintf("is healthy, and did not say within %s whether it sleeps (start_timeout): %v", op.limit, sleepErr)
 				}
 			})
 			return
@@ -366,7 +365,7 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 	}
 }
 
-// Bounds of the time between two questions for an engine's health.
+// Bounds of the time between two polls of an engine's health.
 const (
 	shortestPoll = 5 * time.Millisecond
 	longestPoll  = 100 * time.Millisecond

@@ -8,43 +8,41 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// This file ends a sleep or a wake that is under way before its time.
+// This file ends a running sleep or wake early.
 
 var errCutShort = errors.New("its swap is being undone")
 
-// cutShort ends the wait for an engine's answer to a sleep or a wake that is
-// under way, as if its time were over: the engine is brought back to where it
-// was. The lock is held.
+// cutShort ends the wait for an engine's answer to a running sleep or wake, as if it had
+// timed out. The engine is then rolled back to its earlier state. The lock is held.
 func (s *Supervisor) cutShort(i *instance) {
 	if i.op == nil || i.state != launcher.FallingAsleep && i.state != launcher.Waking {
 		return
 	}
 	i.op.cutShort = true
-	if i.op.giveUp != nil {
-		i.op.giveUp(errCutShort)
+	if i.op.stopWaiting != nil {
+		i.op.stopWaiting(errCutShort)
 	}
 }
 
-// callOff takes back a sleep that is still draining: the gate opens again and
-// no answer is cut. A sleep that has gone further goes on to its end. The lock is
-// held.
-func (s *Supervisor) callOff(i *instance) {
+// cancelDrain cancels a sleep that is still draining: the gate opens again and no answer
+// is cut. A sleep that has drained goes on. The lock is held.
+func (s *Supervisor) cancelDrain(i *instance) {
 	if i.state != launcher.FallingAsleep || i.op == nil || i.op.drained {
 		return
 	}
-	i.op = nil // the operation's goroutine sees that when the open gate has ended the drain
+	i.op = nil // the operation's goroutine notices that when the open gate has ended the drain
 	i.reason = "its sleep was called off"
-	if err := s.happen(i, launcher.EventSleepRefused, nil); err != nil {
+	if err := s.transition(i, launcher.EventSleepRefused, nil); err != nil {
 		s.log.Error("cannot call a sleep off", "error", err)
 	}
 }
 
-// answerTime bounds the wait for the engine's answer.
-func (s *Supervisor) answerTime(op *operation) (context.Context, context.CancelFunc) {
+// boundAnswer returns the context that bounds the wait for the engine's answer.
+func (s *Supervisor) boundAnswer(op *operation) (context.Context, context.CancelFunc) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx, giveUp := context.WithCancelCause(op.ctx)
-	op.asked, op.giveUp = time.Now(), giveUp
+	op.askedAt, op.stopWaiting = time.Now(), giveUp
 	if op.cutShort {
 		giveUp(errCutShort)
 	}
@@ -52,14 +50,14 @@ func (s *Supervisor) answerTime(op *operation) (context.Context, context.CancelF
 	return ctx, func() { stop(); giveUp(nil) }
 }
 
-// patience is how long an engine that did not fall asleep may take to wake before
-// it is given up: an engine whose sleep was cut short may only be slow, and gets
-// the whole time of the sleep.
-func (s *Supervisor) patience(op *operation) time.Duration {
+// wakeAgainLimit returns how long an engine that did not fall asleep may take to wake
+// before it is killed. An engine whose sleep was cut short may only be slow, so it gets
+// the rest of the sleep's time.
+func (s *Supervisor) wakeAgainLimit(op *operation) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !op.cutShort {
 		return settleLimit
 	}
-	return max(settleLimit, op.limit-time.Since(op.asked))
+	return max(settleLimit, op.limit-time.Since(op.askedAt))
 }

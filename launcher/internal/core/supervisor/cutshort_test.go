@@ -13,7 +13,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-func TestASleepThatIsCutShortIsTakenBackAtOnce(t *testing.T) {
+func TestSleepCutShortIsUndoneAtOnce(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.engine.sleep = never
 		r.awake("a", "0.9")
@@ -31,7 +31,7 @@ func TestASleepThatIsCutShortIsTakenBackAtOnce(t *testing.T) {
 	})
 }
 
-func TestAnEngineThatIsSlowToSleepIsNotKilledForASleepThatIsCutShort(t *testing.T) {
+func TestSlowSleepCutShortDoesNotKillTheEngine(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.engine.sleep = never
 		r.engine.wake = func(ctx context.Context) error { // it does one thing after the other
@@ -55,13 +55,13 @@ func TestAnEngineThatIsSlowToSleepIsNotKilledForASleepThatIsCutShort(t *testing.
 	})
 }
 
-func TestAWakeThatIsCutShortIsTakenBackAtOnce(t *testing.T) {
+func TestWakeCutShortIsUndoneAtOnce(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.engine.wake = never
 		r.awake("a", "0.9")
 		_, err := r.Sleep("a", Ask{Level: 2})
 		require.NoError(t, err)
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 		began := time.Now()
 		_, err = r.Wake("a", Ask{})
@@ -77,27 +77,27 @@ func TestAWakeThatIsCutShortIsTakenBackAtOnce(t *testing.T) {
 	})
 }
 
-func TestASleepAtTheLastLevelIsAtTheLevelOfTheOneBefore(t *testing.T) {
+func TestSleepAtSameLevelRepeatsTheLastLevel(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
-		for _, c := range []struct{ ask, level int }{{lastLevel, 1}, {2, 2}, {lastLevel, 2}, {1, 1}} {
+		for _, c := range []struct{ ask, level int }{{sameLevel, 1}, {2, 2}, {sameLevel, 2}, {1, 1}} {
 			r.under(func() { require.NoError(t, r.sleep(r.instances["a"], "", Ask{Level: c.ask})) })
-			view, err := r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+			view, err := r.AwaitState(t.Context(), "a", launcher.Sleeping)
 			require.NoError(t, err)
 			assert.Equal(t, c.level, view.SleepLevel)
 			_, err = r.Wake("a", Ask{})
 			require.NoError(t, err)
-			_, err = r.AwaitVerb(t.Context(), "a", launcher.Awake)
+			_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
 			require.NoError(t, err)
 		}
 	})
 }
 
-func TestRoomIsAwaitedUntilTheMemoryIsFreeAndNoLongerThanThatMayTake(t *testing.T) {
+func TestAwaitRoomEndsWithFreeMemoryOrTimeout(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.asleep("a")
-		r.gpus.hold("g0", 77, 60) // a stranger's
+		r.gpus.hold("g0", 77, 60) // of a foreign process
 		var free atomic.Bool
 		time.AfterFunc(10*time.Second, func() { free.Store(true); r.gpus.hold("g0", 77, 0) })
 		claim := &Claim{s: r.Supervisor}

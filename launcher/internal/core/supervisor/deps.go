@@ -12,52 +12,51 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 )
 
-// Runner starts and finds process trees; [process.Host] behind it.
+// Runner starts and finds process trees; [process.Host] implements it.
 type Runner interface {
 	Start(process.Command) (Tree, error)
 	Adopt(name string, id process.ID) (Tree, error)
 	Find() ([]process.Found, error)
-	// Owners gives, by pid, the name of the tree that a living process belongs to;
-	// processes of no tree are left out. Every process of the machine is looked at.
+	// Owners returns, by pid, the name of the tree that each living process belongs to.
+	// It looks at every process of the machine and leaves out those of no tree.
 	Owners() (map[int]string, error)
 	Clear(ctx context.Context, name string) error
 }
 
-// Processes tells of any process of the machine, by its id; [procfs.Table] behind
-// it. Of a process that has ended it gives an error, or nothing.
+// Processes reads about any process of the machine, by its id; [procfs.Table]
+// implements it. For a process that has ended it returns an error or nothing.
 type Processes interface {
 	Read(pid int) (procfs.Stat, error)
-	// Session is the id of the process that leads the session of pid.
+	// Session returns the id of the process that leads the session of pid.
 	Session(pid int) (int, error)
 	Resident(pid int) procfs.Resident
 	Arguments(pid int) []string
 	Environ(pid int) ([]string, error)
-	// Output is the path of the file that is the standard output of pid.
+	// Output returns the path of the file that is the standard output of pid.
 	Output(pid int) (string, error)
 }
 
-// Forker starts engines by forking them; package preload behind it.
+// Forker starts engines by forking them from a preloader; package preload implements it.
 type Forker interface {
-	// Fork starts a command as Runner.Start does. The error says why nothing was
-	// forked, and comes soon.
+	// Fork starts a command as Runner.Start does. If it cannot fork, it returns the
+	// reason without waiting.
 	Fork(process.Command) (Tree, error)
-	// Check says why a command with that environment would not be forked now, and
-	// has a preloader for the environment begun.
+	// Check returns why a command with that environment cannot be forked now. It also
+	// starts a preloader for the environment.
 	Check(env []string) error
-	// Look says what Check says, and touches nothing.
+	// Look returns what Check returns, and starts nothing.
 	Look(env []string) error
-	// Awaits says what a command with that environment has to wait for until it can
-	// be forked, and has a preloader for the environment begun; empty when there is
-	// nothing to wait for.
+	// Awaits returns what a command with that environment has to wait for before it can
+	// be forked; empty: nothing. It also starts a preloader for the environment.
 	Awaits(env []string) string
-	// Await waits, for a bounded time, for what Awaits names. told hears that anew
-	// whenever it changes. The error says why the wait was given up.
-	Await(ctx context.Context, env []string, told func(reason string)) error
-	// Never says why no command will ever be forked; empty when some may be.
+	// Await waits, for a bounded time, for what Awaits names. It calls onChange with
+	// each new reason to wait. The error says why Await gave up.
+	Await(ctx context.Context, env []string, onChange func(reason string)) error
+	// Never returns why no command can ever be forked; empty: some can.
 	Never() string
 }
 
-// Tree is one engine's processes; [process.Process] behind it.
+// Tree is one engine's processes; [process.Process] implements it.
 type Tree interface {
 	ID() process.ID
 	Done() <-chan struct{}
@@ -67,20 +66,20 @@ type Tree interface {
 	Kill(ctx context.Context) error
 }
 
-// Gates makes public ports, and reserves the private ports behind them;
-// package gateway behind it.
+// Gates opens public ports, and reserves the private ports behind them; package gateway
+// implements it.
 type Gates interface {
 	Listen(GateOptions) (Gate, error)
-	// Reserve keeps a free loopback port for an engine; Claim keeps a given one.
+	// Reserve reserves a free loopback port for an engine; Claim reserves a given one.
 	Reserve() (Reservation, error)
 	Claim(port int) (Reservation, error)
 }
 
-// GateOptions say where a gate listens, and which engine is behind the gate.
+// GateOptions says where a gate listens, and which engine is behind it.
 type GateOptions struct {
 	InstanceID string
-	Supervisor *Supervisor // keeps the instance: clients may call the instance's verbs at the port
-	Host       string      // address that was asked for; the gate listens no wider than the launcher's instance_host
+	Supervisor *Supervisor // has the instance: clients may call the instance's verbs at this port
+	Host       string      // requested address; the gate listens no wider than the launcher's instance_host
 	Port       int         // 0: any free one
 	TargetPort int         // the engine's, on loopback
 }
@@ -99,13 +98,13 @@ type Gate interface {
 	Close(ctx context.Context) error
 }
 
-// Reservation is a loopback port that nobody else gets.
+// Reservation is a loopback port that no other instance gets.
 type Reservation interface {
 	Port() int
 	Close() error
 }
 
-// Logs keeps the engines' log files; [outlog.Store] behind it.
+// Logs keeps the engines' log files; [outlog.Store] implements it.
 type Logs interface {
 	Create(id string) (*os.File, string, error)
 	Latest(id string) (name string, ok bool)
@@ -114,49 +113,46 @@ type Logs interface {
 	Watch(name string) (<-chan struct{}, func(), error)
 }
 
-// Records keep what must be known of instances, or of swaps, after a crash, one
-// record for each id; [statedir.Records] behind it.
+// Records keeps on disk what the next launcher has to know of instances or swaps, one
+// record for each id; [statedir.Records] implements it.
 type Records interface {
-	// Put writes the record of an id, in the place of the one before, which still
-	// stands on error.
+	// Put replaces the record of an id. On error the earlier record stays.
 	Put(id string, record any) error
-	// Doubt notes that the record of an id is out of date, without taking room on
-	// the disk.
+	// Doubt marks the record of an id as stale. It needs no room on the disk.
 	Doubt(id string) error
-	// Remove removes the record of an id, without taking room on the disk.
+	// Remove removes the record of an id. It needs no room on the disk.
 	Remove(id string) error
 }
 
-// Models is the store of models; [modelstore.User] behind it. Its calls read and
-// write the disk.
+// Models is the model store; [modelstore.User] implements it. Its calls read and write
+// the disk.
 type Models interface {
-	// Wanted finds the version that an engine is to serve.
+	// Wanted returns the version that an engine is to serve.
 	Wanted(model, revision string) (modelstore.Version, error)
-	// MayRead says whether instances with such an environment may read a version. It may
-	// ask the version's source.
+	// MayRead returns an error if instances with that environment may not read a version.
+	// It may ask the version's source.
 	MayRead(v modelstore.Version, env func(name string) string) error
-	// Files is the folder of a version.
+	// Files returns the folder of a version.
 	Files(key string) string
 	// Lease keeps a version from being removed until Release.
 	Lease(key, holder string) error
 	Release(holder string) error
-	// ReleaseOthers ends the leases of an earlier life of the launcher whose holders
-	// are no more.
+	// ReleaseOthers releases the leases of holders for which there returns false.
 	ReleaseOthers(there func(holder string) bool) error
 }
 
-// Compiled is where engines keep what they compile when they start; [compiled.Cache]
-// behind it. Its calls read and write the disk.
+// Compiled is the compile cache of the engines; [compiled.Cache] implements it. Its calls
+// read and write the disk.
 type Compiled interface {
-	// Keeps says whether an engine with that environment keeps there what it compiles.
+	// Keeps reports whether an engine with that environment uses the cache.
 	Keeps(env []string) bool
-	// Has says whether an engine has started with what is called so.
+	// Has reports whether Note was called with that name.
 	Has(name string) bool
-	// Note notes that.
+	// Note records that an engine has started and has cached what has that name.
 	Note(name string) error
 }
 
-// GPUs is the inventory; [gpu.Provider] behind it.
+// GPUs is the GPU inventory; [gpu.Provider] implements it.
 type GPUs interface {
 	Kind() string
 	Devices() []gpu.Device
@@ -165,14 +161,14 @@ type GPUs interface {
 	Env() []string
 }
 
-// Observer is told what metrics count. Its calls must not block.
+// Observer counts events for metrics. Its calls must not block.
 type Observer interface {
 	Transition(from, to launcher.State, cause string)
 	Phase(name string, took time.Duration)
 	Refused(code, bound string)
 	Cut(requests int)
 	WriteFailed()
-	// Started: an engine's process was made by launcherapi.StartExec or StartFork;
-	// fellBack when the process was to be forked and was not.
+	// Started counts an engine's process that was started by launcherapi.StartExec or
+	// StartFork. fellBack: the process was to be forked, and the fork failed.
 	Started(by string, fellBack bool)
 }

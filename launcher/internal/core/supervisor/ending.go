@@ -11,32 +11,32 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Bounds of the time between two attempts to end or to adopt a process tree: an
-// attempt may fail for a reason that goes away, such as a want of descriptors.
+// Bounds of the back-off between two attempts to end or adopt a process tree. An attempt
+// may fail for a reason that goes away, such as a lack of file descriptors.
 const (
 	shortestRetry = 100 * time.Millisecond
 	longestRetry  = 10 * time.Second
 )
 
-// attemptLimit bounds one attempt beyond its grace. When a process does not end in
-// that time, since it hangs in a driver for example, the watchers are told, and the
-// next attempt begins.
+// attemptLimit bounds one attempt beyond its grace. If a process does not end in that
+// time, because it hangs in a driver, for example, the supervisor tells the watchers and
+// retries.
 const attemptLimit = 30 * time.Second
 
-// stuckAfter is how long callers wait for an end while attempts fail.
+// stuckAfter is how long callers wait for an end while all attempts fail.
 const stuckAfter = 10 * time.Second
 
 // stopTree ends the whole tree and waits for its device memory.
 func (s *Supervisor) stopTree(i *instance, grace time.Duration) {
 	s.endTree(i, grace, func(ctx context.Context) error {
-		if i.tree == nil { // no process was made: the instance still waited to be started
+		if i.tree == nil { // no process was started: the instance still waited
 			return s.opts.Runner.Clear(ctx, i.facts.ID)
 		}
 		return i.tree.Stop(ctx, grace)
 	})
 }
 
-// clearTree kills the processes that the API server left behind when it ended.
+// clearTree kills the processes that the API server left behind when it exited.
 func (s *Supervisor) clearTree(i *instance) {
 	s.endTree(i, 0, func(ctx context.Context) error {
 		if i.tree == nil {
@@ -46,16 +46,16 @@ func (s *Supervisor) clearTree(i *instance) {
 	})
 }
 
-// endTree tries until the tree is gone: only then are the instance's memory and
-// ports free.
+// endTree retries until the tree is gone: only then are the instance's memory and ports
+// free.
 func (s *Supervisor) endTree(i *instance, grace time.Duration, end func(context.Context) error) {
-	held, gone := s.untilGone(i, grace, end)
+	held, gone := s.endUntilGone(i, grace, end)
 	if !gone {
 		return // the launcher is ending
 	}
 	late := s.meter.AwaitReturned(s.ctx, held)
 	if i.tree != nil {
-		<-i.exitTold // the exit of the root, which has the exit code, is handled before the end of the tree
+		<-i.exitHandled // the root's exit, which has the exit code, is handled before the end of the tree
 	}
 	if s.ctx.Err() != nil {
 		return
@@ -64,9 +64,9 @@ func (s *Supervisor) endTree(i *instance, grace time.Duration, end func(context.
 	s.onGone(i, late)
 }
 
-// untilGone tries until the tree is gone, and gives the processes that held its
-// device memory. gone is false when the launcher ends first.
-func (s *Supervisor) untilGone(i *instance, grace time.Duration, end func(context.Context) error) (held map[string][]int, gone bool) {
+// endUntilGone retries until the tree is gone, and returns the processes that held its
+// device memory. gone is false if the launcher ends first.
+func (s *Supervisor) endUntilGone(i *instance, grace time.Duration, end func(context.Context) error) (held map[string][]int, gone bool) {
 	held = map[string][]int{}
 	for wait := shortestRetry; ; wait = min(2*wait, longestRetry) {
 		maps.Copy(held, s.meter.Holders(i.facts.ID, i.gpus()))
@@ -88,24 +88,24 @@ func (s *Supervisor) untilGone(i *instance, grace time.Duration, end func(contex
 	}
 }
 
-// noteAttempt notes why the tree of an instance could not be ended; nil: the tree
-// is gone. The watchers hear each reason once, and that the last one holds no more.
+// noteAttempt records why the tree of an instance could not be ended; nil: the tree is
+// gone. It publishes each reason once, and again when the reason no longer holds.
 func (s *Supervisor) noteAttempt(i *instance, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	before := i.unended
+	before := i.endFailure
 	if err == nil {
-		i.unended = ""
+		i.endFailure = ""
 		if before != "" {
 			s.publish(i, launcherapi.EventUpdated)
 		}
 		return
 	}
-	i.unended = fmt.Sprintf("it could not be ended yet, and the launcher goes on trying: %v", err)
+	i.endFailure = fmt.Sprintf("it could not be ended yet, and the launcher goes on trying: %v", err)
 	if before == "" {
-		i.unendedSince = time.Now()
+		i.endFailureSince = time.Now()
 	}
-	if i.unended == before {
+	if i.endFailure == before {
 		i.notify()
 		return
 	}
@@ -113,14 +113,14 @@ func (s *Supervisor) noteAttempt(i *instance, err error) {
 	s.publish(i, launcherapi.EventUpdated)
 }
 
-// stuck is the error for a caller that has waited since that time for the
-// instance's end, while attempts failed for longer than stuckAfter; nil: the caller
-// should wait on. The lock is held.
+// stuck returns an error if a caller has waited for the instance's end since that time
+// while attempts failed for longer than stuckAfter. If stuck returns nil, the caller
+// waits on. The lock is held.
 func (i *instance) stuck(since time.Time) error {
-	if i.unended == "" || min(time.Since(since), time.Since(i.unendedSince)) < stuckAfter {
+	if i.endFailure == "" || min(time.Since(since), time.Since(i.endFailureSince)) < stuckAfter {
 		return nil
 	}
-	e := launcher.EngineTimeoutf("instance %s is still %s: %s", i.facts.ID, i.state, i.unended)
+	e := launcher.EngineTimeoutf("instance %s is still %s: %s", i.facts.ID, i.state, i.endFailure)
 	e.InstanceID = i.facts.ID
 	return e
 }

@@ -11,14 +11,13 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/crashpoint"
 )
 
-// causeStartTimeout marks an instance that was never healthy in time.
+// causeStartTimeout is the cause of an instance that was not healthy in time.
 const causeStartTimeout = "start_timeout"
 
-// settleLimit bounds the attempt to bring an engine, whose sleep or wake has
-// failed, back to where it was.
+// settleLimit bounds the rollback of an engine whose sleep or wake has failed.
 const settleLimit = 15 * time.Second
 
-// putToSleep drains an instance whose gate is shut, and has its engine sleep.
+// putToSleep drains an instance whose gate is shut, and puts its engine to sleep.
 func (s *Supervisor) putToSleep(i *instance, op *operation) {
 	began := time.Now()
 	cut := s.drain(i, op)
@@ -27,28 +26,28 @@ func (s *Supervisor) putToSleep(i *instance, op *operation) {
 		return
 	}
 	crashpoint.At(crashpoint.SleepDrained)
-	ctx, stop := s.answerTime(op)
+	ctx, stop := s.boundAnswer(op)
 	defer stop()
-	before := s.holdsBefore(ctx, i, op)
-	err := s.whileItListens(ctx, i, func(ctx context.Context) error { return i.sleepEngine(ctx, op.level) })
+	before := s.bytesBeforeSleep(ctx, i, op)
+	err := s.whileListening(ctx, i, func(ctx context.Context) error { return i.sleepEngine(ctx, op.level) })
 	if err != nil {
 		s.sleepFailed(i, op, err)
 		return
 	}
 	crashpoint.At(crashpoint.SleepDone)
 	residue := s.meter.AwaitFreed(op.ctx, i.facts.ID, i.gpus(), before)
-	s.come(i, op, launcher.EventSlept, func() {
-		i.timed("sleep", time.Since(drained))
+	s.endOperation(i, op, launcher.EventSlept, func() {
+		i.addTiming("sleep", time.Since(drained))
 		i.residue = residue
 		s.opts.Observer.Phase("engine_sleep", time.Since(drained))
-		if i.swapID == "" { // else when the swap is over, which it would slow down
-			s.spawn(func() { s.weigh(i, op) })
+		if i.swapID == "" { // with a swap: later, at the swap's end, so that the measurement does not delay the swap
+			s.spawn(func() { s.measureHostBytes(i, op) })
 		}
 	})
 }
 
-// drain waits until the answers in flight have ended. Those that have not at the
-// end of the drain's time are cut, and counted.
+// drain waits until the answers in flight have ended. It cuts and counts those that have
+// not ended when the drain's time is over.
 func (s *Supervisor) drain(i *instance, op *operation) (cut int) {
 	if op.gate == nil {
 		return 0 // no port, no requests
@@ -62,31 +61,30 @@ func (s *Supervisor) drain(i *instance, op *operation) (cut int) {
 	return cut
 }
 
-// sleepEngine has an engine sleep. Only the first time is the engine asked
-// afterwards whether it sleeps: vLLM answers when the sleep is done, and an engine
-// that answers without sleeping, for want of a sleep mode, does so from the first
-// time on. An EngineCore that has just fallen asleep takes as long for that
-// question as for the sleep of a small model.
+// sleepEngine tells an engine to sleep. Only the first time does it check afterwards
+// that the engine sleeps. vLLM answers when the sleep is done; an engine without a sleep
+// mode would answer without sleeping already the first time. For an EngineCore that has
+// just fallen asleep, the check takes as long as the sleep of a small model.
 func (i *instance) sleepEngine(ctx context.Context, level int) error {
-	if err := i.engine.Sleep(ctx, i.base(), level, !i.sleepChecked.Load()); err != nil {
+	if err := i.engine.Sleep(ctx, i.engineURL(), level, !i.sleepChecked.Load()); err != nil {
 		return err
 	}
 	i.sleepChecked.Store(true)
 	return nil
 }
 
-// wakeEngine has an engine wake, with the same question the first time.
+// wakeEngine tells an engine to wake, with the same check the first time.
 func (i *instance) wakeEngine(ctx context.Context, level int) error {
-	if err := i.engine.Wake(ctx, i.base(), level, !i.wakeChecked.Load()); err != nil {
+	if err := i.engine.Wake(ctx, i.engineURL(), level, !i.wakeChecked.Load()); err != nil {
 		return err
 	}
 	i.wakeChecked.Store(true)
 	return nil
 }
 
-// weigh measures the main memory that a new sleeper holds, and then evicts sleepers
-// over budget.
-func (s *Supervisor) weigh(i *instance, op *operation) {
+// measureHostBytes measures the main memory that a new sleeper holds, and then evicts
+// sleepers over budget.
+func (s *Supervisor) measureHostBytes(i *instance, op *operation) {
 	host := s.meter.HostMemory(i.root.PID, i.tree.Pids(), i.facts.Inherited)
 	s.mu.Lock()
 	if i.op == op && i.state == launcher.Sleeping {
@@ -94,19 +92,19 @@ func (s *Supervisor) weigh(i *instance, op *operation) {
 		s.write(i)
 	}
 	s.mu.Unlock()
-	s.enforce()
+	s.enforceBudgets()
 }
 
-// errDeaf says that an engine's server has closed its port.
-var errDeaf = errors.New("the engine does not listen any more")
+// errPortClosed reports that an engine's API server has closed its port.
+var errPortClosed = errors.New("the engine does not listen any more")
 
-// listenPoll is the time between two looks whether an engine still listens.
+// listenPoll is the time between two checks that an engine still listens.
 const listenPoll = time.Second
 
-// whileItListens does a verb, and calls the verb off when the engine's API server
-// closes its port meanwhile. vLLM's does so when the EngineCore has died, and waits
-// for ever for an answer of that core (seen with 0.30.0).
-func (s *Supervisor) whileItListens(ctx context.Context, i *instance, verb func(context.Context) error) error {
+// whileListening runs a verb, and cancels it if the engine's API server closes its port
+// meanwhile. When the EngineCore has died, vLLM's API server closes its port and waits
+// for ever for that core's answer (seen with 0.30.0).
+func (s *Supervisor) whileListening(ctx context.Context, i *instance, verb func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	s.spawn(func() {
@@ -118,20 +116,20 @@ func (s *Supervisor) whileItListens(ctx context.Context, i *instance, verb func(
 			case <-ctx.Done():
 				return
 			}
-			if engine.Refused(i.engine.Ready(ctx, i.base())) {
-				cancel(errDeaf)
+			if engine.Refused(i.engine.Ready(ctx, i.engineURL())) {
+				cancel(errPortClosed)
 				return
 			}
 		}
 	})
 	err := verb(ctx)
-	if err != nil && errors.Is(context.Cause(ctx), errDeaf) {
-		return fmt.Errorf("%w: %w", errDeaf, err)
+	if err != nil && errors.Is(context.Cause(ctx), errPortClosed) {
+		return fmt.Errorf("%w: %w", errPortClosed, err)
 	}
 	return err
 }
 
-// noteDrain notes the end of a drain, and says whether the sleep goes on.
+// noteDrain records the end of a drain, and reports whether the sleep goes on.
 func (s *Supervisor) noteDrain(i *instance, op *operation, took time.Duration, cut int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,7 +138,7 @@ func (s *Supervisor) noteDrain(i *instance, op *operation, took time.Duration, c
 		return false
 	}
 	op.cut, op.drained = cut, true
-	i.timed("drain", took)
+	i.addTiming("drain", took)
 	i.notify()
 	s.opts.Observer.Phase("drain", took)
 	if cut > 0 {
@@ -150,73 +148,73 @@ func (s *Supervisor) noteDrain(i *instance, op *operation, took time.Duration, c
 	return true
 }
 
-// comeback says how to bring an engine back to where it was after its sleep or wake
+// rollback says how to bring an engine back to its earlier state after its sleep or wake
 // has failed.
-type comeback struct {
+type rollback struct {
 	failed  string // says what the engine did not do
 	cause   string
 	do      func(ctx context.Context, base string, level int, check bool) error
-	lost    string // says that the engine could not be brought back either
+	lost    string // says that the rollback failed too
 	refused launcher.Event
 }
 
-// sleepFailed makes sure that an engine whose sleep has failed is awake: a sleep
-// that was only slow must not be completed after the gate is open again.
+// sleepFailed makes sure that an engine whose sleep has failed is awake: a slow sleep
+// must not complete after the gate is open again.
 func (s *Supervisor) sleepFailed(i *instance, op *operation, why error) {
-	s.comeBack(i, op, why, s.patience(op), comeback{
+	s.rollBack(i, op, why, s.wakeAgainLimit(op), rollback{
 		failed: "did not fall asleep", cause: "sleep_failed", do: i.engine.Wake,
 		lost: "it could not be brought back", refused: launcher.EventSleepRefused,
 	})
 }
 
-// wakeFailed makes sure that an engine whose wake has failed sleeps, so that its
-// device memory is free for the instance that was there before.
+// wakeFailed makes sure that an engine whose wake has failed sleeps, so that its device
+// memory is free for the instance that was awake before.
 func (s *Supervisor) wakeFailed(i *instance, op *operation, why error) {
-	s.comeBack(i, op, why, settleLimit, comeback{
+	s.rollBack(i, op, why, settleLimit, rollback{
 		failed: "did not wake", cause: "wake_failed", do: i.engine.Sleep,
 		lost: "it could not be put back to sleep", refused: launcher.EventWakeRefused,
 	})
 }
 
-// comeBack brings an engine back within a limit. When that fails the engine is
-// given up, unless the engine is dying: then its exit is the event to come.
-func (s *Supervisor) comeBack(i *instance, op *operation, why error, limit time.Duration, c comeback) {
+// rollBack brings an engine back to its earlier state within a limit. If that fails, the
+// engine is killed, unless it is already dying: then its exit is the next event.
+func (s *Supervisor) rollBack(i *instance, op *operation, why error, limit time.Duration, c rollback) {
 	if op.ctx.Err() != nil {
 		return
 	}
 	ctx, stop := context.WithTimeout(op.ctx, limit)
 	defer stop()
 	why = fmt.Errorf("%s: %w", c.failed, why)
-	err := c.do(ctx, i.base(), op.level, true)
+	err := c.do(ctx, i.engineURL(), op.level, true)
 	switch {
 	case err == nil:
-		s.come(i, op, c.refused, func() {
+		s.endOperation(i, op, c.refused, func() {
 			op.err, i.reason, i.cause = why, why.Error(), c.cause
 		})
-	case died(ctx, i, err):
+	case isDying(ctx, i, err):
 	default:
-		s.come(i, op, launcher.EventTimedOut, func() {
+		s.endOperation(i, op, launcher.EventTimedOut, func() {
 			op.err, i.cause, i.lastLog = why, c.cause, s.tail(i.facts.LogName)
 			i.reason = fmt.Sprintf("%v; and %s: %v", why, c.lost, err)
 		})
 	}
 }
 
-// wakeUp has the engine wake.
+// wakeUp wakes the engine.
 func (s *Supervisor) wakeUp(i *instance, op *operation) {
 	began := time.Now()
-	ctx, stop := s.answerTime(op)
+	ctx, stop := s.boundAnswer(op)
 	defer stop()
-	err := s.whileItListens(ctx, i, func(ctx context.Context) error { return i.wakeEngine(ctx, op.level) })
+	err := s.whileListening(ctx, i, func(ctx context.Context) error { return i.wakeEngine(ctx, op.level) })
 	if err != nil {
 		s.wakeFailed(i, op, err)
 		return
 	}
 	crashpoint.At(crashpoint.WakeDone)
-	measured := s.held(i)
-	s.come(i, op, launcher.EventWoke, func() {
-		i.timed("wake", time.Since(began))
-		i.hostBytes, i.unheard = 0, false
+	measured := s.heldBytes(i)
+	s.endOperation(i, op, launcher.EventWoke, func() {
+		i.addTiming("wake", time.Since(began))
+		i.hostBytes, i.sleepUnknown = 0, false
 		if len(measured) > 0 {
 			i.awakeBytes = measured
 		}
@@ -224,10 +222,9 @@ func (s *Supervisor) wakeUp(i *instance, op *operation) {
 	})
 }
 
-// died says whether an engine that gave an error at once, rather than no answer, is
-// dying: the exit of the API server, which may come a few seconds after that of its
-// EngineCore, then tells more than the error.
-func died(ctx context.Context, i *instance, err error) bool {
+// isDying reports whether an engine that answered with an error is dying. The API server
+// may exit a few seconds after its EngineCore; its exit then says more than the error.
+func isDying(ctx context.Context, i *instance, err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}

@@ -28,15 +28,15 @@ import (
 
 const gib = uint64(1) << 30
 
-// fakeTree is a process that does what the test says.
+// fakeTree is a process tree that does what the test says.
 type fakeTree struct {
 	pid     int
 	done    chan struct{}
 	once    sync.Once
 	exit    process.Exit
-	stopped []time.Duration // graces it was stopped with
+	stopped []time.Duration // the graces of its stops
 	killed  int
-	stuck   bool // Stop and Kill do not end it until released
+	stuck   bool // Stop and Kill wait until it is released
 	release chan struct{}
 	refuse  func() error // of Stop and Kill
 }
@@ -85,7 +85,7 @@ type fakeRunner struct {
 	refuse  error
 	trees   map[string]*fakeTree
 	started []process.Command
-	gone    map[string]process.Exit // ids that ended while the launcher was away
+	gone    map[string]process.Exit // instances that ended while no launcher ran
 	found   []process.Found
 	cleared []string
 
@@ -151,7 +151,7 @@ type fakeGate struct {
 	port     int
 	state    string
 	inFlight int
-	drained  chan struct{} // closed when what is in flight has ended
+	drained  chan struct{} // closed when the answers in flight have ended
 	opened   chan struct{} // closed when the gate opens during a drain
 	closed   bool
 	used     time.Time
@@ -244,10 +244,10 @@ type fakeEngine struct {
 	mu                 sync.Mutex
 	calls              []string
 	asleep             map[string]bool             // by base
-	sleeps             func(context.Context) error // whether the engine can say whether it sleeps
+	sleeps             func(context.Context) error // nil: the engine answers whether it sleeps
 }
 
-// set notes whether the engine at base sleeps, unless err says that the call failed.
+// set records whether the engine at base sleeps, unless err says that the call failed.
 func (e *fakeEngine) set(base string, asleep bool, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -260,7 +260,7 @@ func (e *fakeEngine) set(base string, asleep bool, err error) error {
 	return err
 }
 
-// called is a call as it is noted, such as "sleep 1, unchecked".
+// called returns a call as text, such as "sleep 1, unchecked".
 func called(verb string, level int, check bool) string {
 	if check {
 		return fmt.Sprintf("%s %d", verb, level)
@@ -321,10 +321,10 @@ func (e *fakeEngine) Diagnose(engine.Exit, []string) engine.Cause {
 	return engine.Cause{Code: "the_cause", Message: "the cause in words"}
 }
 
-// fakeGPUs are two GPUs of 80 GiB; the test says who holds what.
+// fakeGPUs is two GPUs of 80 GiB; the test says which process holds what.
 type fakeGPUs struct {
 	mu        sync.Mutex
-	blind     bool // lists no process, as the driver does in a container
+	blind     bool // lists no process, like the driver in a container
 	processes map[string][]gpu.Process
 }
 
@@ -372,7 +372,7 @@ func (g *fakeGPUs) hold(uuid string, pid int, gibs uint64) {
 type fakeLogs struct {
 	dir  string
 	fail error
-	slow time.Duration // reading takes that long
+	slow time.Duration // how long a read takes
 }
 
 func (l fakeLogs) Create(id string) (*os.File, string, error) {
@@ -398,7 +398,7 @@ func (l fakeLogs) Tail(string, int, int) ([]string, error) {
 
 func (fakeLogs) Watch(string) (<-chan struct{}, func(), error) { return nil, func() {}, nil }
 
-// fallibleRecords are files of a state folder that may be full.
+// fallibleRecords is the Records of a state folder that may be full.
 type fallibleRecords struct {
 	*statedir.Records
 	mu   sync.Mutex
@@ -426,7 +426,7 @@ func (f *fallibleRecords) Put(id string, record any) error {
 
 func (f *fallibleRecords) failing(err error) { f.mu.Lock(); f.fail = err; f.mu.Unlock() }
 
-// rig is a supervisor with everything around it faked.
+// rig is a supervisor with fake dependencies.
 type rig struct {
 	*Supervisor
 	t       *testing.T
@@ -460,7 +460,7 @@ func newRig(t *testing.T, change ...func(*Options)) *rig {
 	return r
 }
 
-// create makes an instance of a model on GPU g0 that takes that share of it.
+// create creates an instance that takes that share of GPU g0.
 func (r *rig) create(id, share string) launcherapi.Instance {
 	r.t.Helper()
 	view, err := r.Create(Create{ID: id, Spec: spec(share)})
@@ -472,11 +472,11 @@ func spec(share string) launcherapi.InstanceSpec {
 	return launcherapi.InstanceSpec{Args: []string{"model", "--gpu-memory-utilization", share}, GPUUUIDs: []string{"g0"}}
 }
 
-// awake makes an instance and waits until it is awake.
+// awake creates an instance and waits until it is awake.
 func (r *rig) awake(id, share string) {
 	r.t.Helper()
 	r.create(id, share)
-	_, err := r.AwaitVerb(r.t.Context(), id, launcher.Awake)
+	_, err := r.AwaitState(r.t.Context(), id, launcher.Awake)
 	require.NoError(r.t, err)
 }
 
@@ -484,7 +484,7 @@ func (r *rig) asleep(id string) {
 	r.t.Helper()
 	_, err := r.Sleep(id, Ask{Drain: -1})
 	require.NoError(r.t, err)
-	_, err = r.AwaitVerb(r.t.Context(), id, launcher.Sleeping)
+	_, err = r.AwaitState(r.t.Context(), id, launcher.Sleeping)
 	require.NoError(r.t, err)
 }
 
@@ -502,7 +502,7 @@ var errBroken = errors.New("broken")
 
 func broken(context.Context) error { return errBroken }
 
-// under does something with the supervisor's lock held.
+// under calls a function with the supervisor's lock held.
 func (r *rig) under(do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

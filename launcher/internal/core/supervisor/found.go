@@ -21,14 +21,14 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// This file asks living engines about themselves: always for their secrets, which
-// are in no record; and for everything where there is no record.
+// This file asks running engines about themselves. It always asks for their secrets,
+// which are in no record. It asks for everything if there is no record.
 
-// unwrittenReason begins the reason of an instance without a record.
+// unwrittenReason is the beginning of the reason of an instance without a record.
 const unwrittenReason = "found running at the start of the launcher, nothing was written of it: "
 
-// probeAll asks the engines without a record for their state. An engine that does
-// not answer is taken to be starting, and asked again when it answers.
+// probeAll asks the engines without a record for their state. An engine that does not
+// answer counts as starting, until it answers.
 func (s *Supervisor) probeAll(ctx context.Context, all []SavedInstance) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
@@ -47,7 +47,7 @@ func (s *Supervisor) probe(ctx context.Context, saved SavedInstance) launcher.St
 	if err != nil {
 		return launcher.Starting
 	}
-	base := (&instance{facts: saved.Facts}).base()
+	base := (&instance{facts: saved.Facts}).engineURL()
 	if eng.Ready(ctx, base) != nil {
 		return launcher.Starting
 	}
@@ -60,25 +60,26 @@ func (s *Supervisor) probe(ctx context.Context, saved SavedInstance) launcher.St
 	return launcher.Awake
 }
 
-// asleep asks an engine whether it sleeps. One that knows no such question cannot.
-func (i *instance) asleep(ctx context.Context) (bool, error) {
-	sleeping, err := i.engine.IsSleeping(ctx, i.base())
+// isSleeping asks an engine whether it sleeps. An engine without that endpoint cannot
+// sleep.
+func (i *instance) isSleeping(ctx context.Context) (bool, error) {
+	sleeping, err := i.engine.IsSleeping(ctx, i.engineURL())
 	if status, ok := errors.AsType[*engine.StatusError](err); ok && status.Status == http.StatusNotFound {
 		return false, nil
 	}
 	return sleeping, err
 }
 
-// foundling is an instance without a record, as its processes show it. Where these
-// cannot be read, only what is certain is shown: that the instance runs.
-func (s *Supervisor) foundling(tree process.Found) SavedInstance {
+// unrecordedInstance describes an instance without a record from its processes. If these
+// cannot be read, it says only what is certain: that the instance runs.
+func (s *Supervisor) unrecordedInstance(tree process.Found) SavedInstance {
 	s.log.Error("found an engine of which nothing was written", "instance", tree.Name, "pids", tree.PIDs)
 	eng, now := s.opts.Engines[0], time.Now()
 	saved := SavedInstance{
 		Facts:  facts{ID: tree.Name, LogName: s.logOf(tree)},
 		Engine: eng.Name(), State: launcher.Awake, Root: tree.Root, Created: now, Since: now, LastUsed: now, Doubted: true, Found: true,
 	}
-	roots := s.leaders(tree)
+	roots := s.sessionLeaders(tree)
 	if len(roots) == 0 {
 		saved.Reason = unwrittenReason + "its first process has ended"
 		return saved
@@ -86,23 +87,23 @@ func (s *Supervisor) foundling(tree process.Found) SavedInstance {
 	saved.Root = roots[0]
 	var unread error
 	for _, root := range roots {
-		running, err := s.runningIn(eng, root.PID)
+		running, err := s.readEngine(eng, root.PID)
 		if err == nil {
 			saved.Root, saved.State = root, launcher.Starting // until the engine is asked
 			saved.Reason = unwrittenReason + "what is shown was read from its process, and its port is another one"
-			s.fill(&saved.Facts, running)
+			s.fillFromProcess(&saved.Facts, running)
 			return saved
 		}
 		unread = errors.Join(unread, err)
 	}
-	saved.Facts.Spec.GPUUUIDs = s.heldBy(tree)
+	saved.Facts.Spec.GPUUUIDs = s.gpusHeldBy(tree)
 	saved.Reason = unwrittenReason + fmt.Sprintf("it cannot be reached, and runs until it is deleted (%v)", unread)
 	return saved
 }
 
-// leaders are the processes of a tree that may be the root of an engine: those that
-// lead a session, as no process does that the root has forked.
-func (s *Supervisor) leaders(tree process.Found) []process.ID {
+// sessionLeaders returns the processes of a tree that may be the root of an engine: those
+// that lead a session. A process that the root has forked leads none.
+func (s *Supervisor) sessionLeaders(tree process.Found) []process.ID {
 	var found []process.ID
 	if tree.Root.PID != 0 {
 		found = append(found, tree.Root)
@@ -119,8 +120,8 @@ func (s *Supervisor) leaders(tree process.Found) []process.ID {
 	return found
 }
 
-// runningIn reads from a process which model it serves, and how.
-func (s *Supervisor) runningIn(eng engine.Engine, pid int) (engine.Running, error) {
+// readEngine reads from a process which model it serves, and how.
+func (s *Supervisor) readEngine(eng engine.Engine, pid int) (engine.Running, error) {
 	env, err := s.opts.Processes.Environ(pid)
 	if err != nil {
 		return engine.Running{}, err
@@ -128,11 +129,11 @@ func (s *Supervisor) runningIn(eng engine.Engine, pid int) (engine.Running, erro
 	return eng.Running(s.opts.Processes.Arguments(pid), env)
 }
 
-// stillThere finds the engine of an instance when the root of its record is gone:
-// the record may be wrong.
-func (s *Supervisor) stillThere(eng engine.Engine, port int, tree process.Found) (process.ID, bool) {
-	for _, root := range s.leaders(tree) {
-		running, err := s.runningIn(eng, root.PID)
+// findEngine finds the engine of an instance if the recorded root is gone: the record may
+// be wrong.
+func (s *Supervisor) findEngine(eng engine.Engine, port int, tree process.Found) (process.ID, bool) {
+	for _, root := range s.sessionLeaders(tree) {
+		running, err := s.readEngine(eng, root.PID)
 		if err == nil && running.Port == port {
 			return root, true
 		}
@@ -140,8 +141,8 @@ func (s *Supervisor) stillThere(eng engine.Engine, port int, tree process.Found)
 	return process.ID{}, false
 }
 
-// fill takes over into the facts what a process tells.
-func (s *Supervisor) fill(f *facts, running engine.Running) {
+// fillFromProcess fills in the facts from what a process shows.
+func (s *Supervisor) fillFromProcess(f *facts, running engine.Running) {
 	var hidden secrets.Set
 	devices := s.opts.GPUs.Devices()
 	f.Model, f.ServedNames, f.EnginePort, f.Expected = running.Model, running.ServedNames, running.Port, map[string]uint64{}
@@ -157,8 +158,8 @@ func (s *Supervisor) fill(f *facts, running engine.Running) {
 	}
 }
 
-// heldBy lists the GPUs whose memory the processes of a tree hold.
-func (s *Supervisor) heldBy(tree process.Found) []string {
+// gpusHeldBy returns the GPUs whose memory the processes of a tree hold.
+func (s *Supervisor) gpusHeldBy(tree process.Found) []string {
 	held := []string{}
 	memory := s.meter.Read(s.everyGPU())
 	for _, id := range s.everyGPU() {
@@ -169,7 +170,7 @@ func (s *Supervisor) heldBy(tree process.Found) []string {
 	return held
 }
 
-// logOf is the name of the log that the processes of a tree write to.
+// logOf returns the name of the log that the processes of a tree write to.
 func (s *Supervisor) logOf(tree process.Found) string {
 	for _, pid := range tree.PIDs {
 		if path, err := s.opts.Processes.Output(pid); err == nil && strings.HasSuffix(path, ".log") {
@@ -179,9 +180,8 @@ func (s *Supervisor) logOf(tree process.Found) string {
 	return ""
 }
 
-// readSecrets takes the instance's API key and its other secrets, which are in no
-// record, from its process. The lock is held, or nobody else knows the instance
-// yet.
+// readSecrets reads the instance's API key and its other secrets from its process, since
+// no record has them. The lock is held, or no other goroutine has the instance yet.
 func (s *Supervisor) readSecrets(i *instance) {
 	env, err := s.opts.Processes.Environ(i.root.PID)
 	var running engine.Running

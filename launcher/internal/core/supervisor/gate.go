@@ -6,13 +6,13 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// setGate brings an instance's gate to what the state of the instance, and the
-// claim on the instance, ask for. The lock is held.
+// setGate sets an instance's gate as the instance's state and the claim on it require.
+// The lock is held.
 //
 //	state                      gate
-//	awake                      open; shut while a swap holds it or the launcher closes
+//	awake                      open; shut while a swap keeps it shut or the launcher closes
 //	stopping, stopped, failed  failed: requests are answered with the reason
-//	any other                  shut, saying the state
+//	any other                  shut: the answer names the state
 func (s *Supervisor) setGate(i *instance) {
 	switch {
 	case i.gate == nil: // the public port could not be opened, or was given back
@@ -24,7 +24,7 @@ func (s *Supervisor) setGate(i *instance) {
 		i.gate.Shut(string(i.state))
 	case s.closing:
 		i.gate.Shut("the launcher is closing")
-	case i.holdGate:
+	case i.gateHeldShut:
 		i.gate.Shut("a swap has not ended yet")
 	default:
 		i.gate.Open()

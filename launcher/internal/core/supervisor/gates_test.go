@@ -13,8 +13,8 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// askedGates make gates whose clients ask the supervisor for the instance until
-// the last moment, and which do not close before they have their answer.
+// askedGates opens gates whose clients ask the supervisor for the instance until the
+// end. A gate does not close before its client has an answer.
 type askedGates struct {
 	*fakeGates
 	ask func(id string)
@@ -40,7 +40,7 @@ func (g askedGate) Close(ctx context.Context) error {
 	return g.fakeGate.Close(ctx)
 }
 
-func TestALauncherThatLeavesItsEnginesClosesThePortsOfClientsThatAskForTheirState(t *testing.T) {
+func TestClosePortsDoesNotBlockClientsThatAskForState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gates *askedGates
 		r := newRig(t, func(o *Options) {
@@ -56,7 +56,7 @@ func TestALauncherThatLeavesItsEnginesClosesThePortsOfClientsThatAskForTheirStat
 	})
 }
 
-func TestALauncherThatLeavesItsEnginesLetsAnswersInFlightEnd(t *testing.T) {
+func TestCloseWaitsForAnswersInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.awake("a", "0.3")
@@ -75,7 +75,7 @@ func TestALauncherThatLeavesItsEnginesLetsAnswersInFlightEnd(t *testing.T) {
 	})
 }
 
-// tellingGates make gates that remember why they are shut.
+// tellingGates opens gates that remember why they are shut.
 type tellingGates struct {
 	*fakeGates
 	mu   sync.Mutex
@@ -108,7 +108,7 @@ func (g *tellingGates) all() []string {
 	return slices.Clone(g.said)
 }
 
-func TestAShutGateSaysWhatStateItsInstanceIsIn(t *testing.T) {
+func TestShutGateNamesTheState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gates *tellingGates
 		r := newRig(t, func(o *Options) {
@@ -122,19 +122,19 @@ func TestAShutGateSaysWhatStateItsInstanceIsIn(t *testing.T) {
 		r.engine.wake = broken
 		_, err := r.Wake("a", Ask{})
 		require.NoError(t, err)
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Awake)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
 		require.Error(t, err)
 		require.Equal(t, []string{"waking", "sleeping"}, gates.all()[3:])
 	})
 }
 
-func TestAGateFollowsFromTheStateTheClaimAndTheClosingOfTheLauncher(t *testing.T) {
+func TestGateFollowsStateClaimAndClosing(t *testing.T) {
 	for _, state := range launcher.States {
 		for _, held := range []bool{false, true} {
 			for _, closing := range []bool{false, true} {
 				gate := &fakeGate{state: "new"}
 				s := &Supervisor{closing: closing}
-				s.setGate(&instance{state: state, holdGate: held, gate: gate})
+				s.setGate(&instance{state: state, gateHeldShut: held, gate: gate})
 				want := "shut"
 				switch {
 				case state == launcher.Awake && !held && !closing:
@@ -148,7 +148,7 @@ func TestAGateFollowsFromTheStateTheClaimAndTheClosingOfTheLauncher(t *testing.T
 	}
 }
 
-func TestAnInstanceThatIsAwakeOnlyWhenTheLauncherClosesOpensNoGate(t *testing.T) {
+func TestGateStaysShutWhileTheLauncherCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.awake("a", "0.3")

@@ -13,16 +13,16 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// happen moves an instance along the table of states, and is the one place that
-// writes a state. note, which may be nil, records the event's details once the
-// table has allowed the event. The lock is held.
-func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) error {
+// transition applies an event to an instance by the state table. It is the only function
+// that writes a state. note records the event's details once the table has allowed the
+// event; it may be nil. The lock is held.
+func (s *Supervisor) transition(i *instance, event launcher.Event, note func()) error {
 	row, err := launcher.Next(i.state, event)
 	if err != nil {
 		return fmt.Errorf("%s: %w", i.facts.ID, err)
 	}
 	if event == launcher.EventStopAsked && row.To != row.From {
-		i.reason, i.cause = "", "" // both are about the state that the instance leaves
+		i.reason, i.cause = "", "" // both describe the state that the instance leaves
 	}
 	before := i.reason
 	if note != nil {
@@ -33,21 +33,21 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 	if row.To != row.From {
 		now := time.Now()
 		took := now.Sub(i.since)
-		i.timed(string(row.From), took)
-		i.slept = i.slept || row.From == launcher.Sleeping && row.To != launcher.Waking
+		i.addTiming(string(row.From), took)
+		i.asleepBeforeEnd = i.asleepBeforeEnd || row.From == launcher.Sleeping && row.To != launcher.Waking
 		i.state, i.since = row.To, now
 		s.enter(i)
 		s.log.Info("instance changed state", "instance", i.facts.ID, "from", row.From, "to", row.To, "event", event, "reason", i.reason)
 		s.opts.Observer.Transition(row.From, row.To, i.cause)
 		s.opts.Observer.Phase(string(row.From), took)
 	}
-	s.effect(i, row)
+	s.beginEffect(i, row)
 	switch {
 	case row.To != row.From:
 		if row.From == launcher.Starting {
 			s.removeConfig(i.facts.ID)
 		}
-		s.publish(i, kindOf(row.To))
+		s.publish(i, eventTypeOf(row.To))
 		crashpoint.At(crashpoint.State(string(row.To)))
 	case i.reason != before:
 		s.publish(i, launcherapi.EventUpdated)
@@ -55,7 +55,7 @@ func (s *Supervisor) happen(i *instance, event launcher.Event, note func()) erro
 	return nil
 }
 
-// enter does what is the same for every transition into a state. The lock is held.
+// enter does what every transition into a state needs. The lock is held.
 func (s *Supervisor) enter(i *instance) {
 	switch i.state {
 	case launcher.Awake:
@@ -71,28 +71,28 @@ func (s *Supervisor) enter(i *instance) {
 	s.setGate(i)
 }
 
-func kindOf(s launcher.State) launcherapi.EventType {
+func eventTypeOf(s launcher.State) launcherapi.EventType {
 	if s.Ended() {
 		return launcherapi.EventStopped
 	}
 	return launcherapi.EventUpdated
 }
 
-// publish writes the instance down, and tells of it. The lock is held.
+// publish saves the instance and notifies the watchers. The lock is held.
 func (s *Supervisor) publish(i *instance, kind launcherapi.EventType) {
-	s.tell(i, kind)
+	s.notifyWatchers(i, kind)
 	s.write(i)
 }
 
-// tell gives the instance its next revision, tells the watchers, and wakes all that
-// wait for a change of it. The lock is held.
-func (s *Supervisor) tell(i *instance, kind launcherapi.EventType) {
+// notifyWatchers gives the instance its next revision, sends it to the watchers, and
+// wakes all goroutines that wait for its change. The lock is held.
+func (s *Supervisor) notifyWatchers(i *instance, kind launcherapi.EventType) {
 	i.revision = s.opts.Feed.Append(kind, i.view())
 	i.notify()
 }
 
-// effect begins the effect of a transition. Nothing here blocks. The lock is held.
-func (s *Supervisor) effect(i *instance, row launcher.Transition) {
+// beginEffect begins the effect of a transition and does not block. The lock is held.
+func (s *Supervisor) beginEffect(i *instance, row launcher.Transition) {
 	switch row.Effect {
 	case launcher.PutToSleep:
 		op := i.op
@@ -127,28 +127,27 @@ func (s *Supervisor) beginOperation(i *instance, op *operation) {
 	i.op = op
 }
 
-// come takes the lock and lets an event of an operation happen, unless the
-// operation is stale.
-func (s *Supervisor) come(i *instance, op *operation, event launcher.Event, note func()) {
+// endOperation ends an operation with an event, unless the operation is stale.
+func (s *Supervisor) endOperation(i *instance, op *operation, event launcher.Event, note func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if i.op != op || op.ctx.Err() != nil {
 		return
 	}
 	op.cancel(nil)
-	if err := s.happen(i, event, note); err != nil {
+	if err := s.transition(i, event, note); err != nil {
 		s.log.Error("an event came in a state that refuses it", "error", err)
 	}
 }
 
-// onExited: the API server's process has ended.
+// onExited handles the exit of the API server's process.
 func (s *Supervisor) onExited(i *instance, exit process.Exit, tail []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.happen(i, launcher.EventExited, func() {
+	err := s.transition(i, launcher.EventExited, func() {
 		i.exit = &exit
 		if i.state != launcher.Stopping && i.state != launcher.Failed {
-			i.explain(exit, tail)
+			i.explainExit(exit, tail)
 		}
 	})
 	if err != nil {
@@ -156,8 +155,8 @@ func (s *Supervisor) onExited(i *instance, exit process.Exit, tail []string) {
 	}
 }
 
-// explain fills in why an instance ended though nobody asked for it.
-func (i *instance) explain(exit process.Exit, tail []string) {
+// explainExit records why an instance ended without a request.
+func (i *instance) explainExit(exit process.Exit, tail []string) {
 	cause := i.engine.Diagnose(engine.Exit{Code: exit.Code, Signal: int(exit.Signal), OOMKilled: exit.OOMKilled}, tail)
 	i.cause, i.lastLog = string(cause.Code), lastOf(tail, shownLines)
 	i.reason = fmt.Sprintf("%s while %s: %s", exitText(exit), i.state, cause.Message)
@@ -173,12 +172,12 @@ func exitText(exit process.Exit) string {
 	return "ended with an exit code that nobody saw"
 }
 
-// onGone: no process of the instance is left, and its device memory is back, or was
-// waited for long enough; then late says so.
+// onGone handles the end of a process tree. The device memory is back, or late says that
+// the wait for it timed out.
 func (s *Supervisor) onGone(i *instance, late error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.happen(i, launcher.EventGone, func() {
+	err := s.transition(i, launcher.EventGone, func() {
 		if late != nil {
 			i.reason = join(i.reason, late.Error())
 		}
@@ -188,7 +187,7 @@ func (s *Supervisor) onGone(i *instance, late error) {
 	}
 }
 
-// join puts two reasons together; either may be empty.
+// join joins two reasons; either may be empty.
 func join(a, b string) string {
 	if a == "" || b == "" {
 		return a + b
@@ -196,18 +195,18 @@ func join(a, b string) string {
 	return a + "; " + b
 }
 
-// onReleased: the instance holds nothing any more.
+// onReleased is release for a caller that does not hold the lock.
 func (s *Supervisor) onReleased(i *instance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.release(i)
 }
 
-// release notes that the instance holds nothing any more. The lock is held.
+// release records that the instance holds nothing any more. The lock is held.
 func (s *Supervisor) release(i *instance) {
 	i.released = true
 	s.meter.Forget(i.facts.ID)
-	close(i.over)
+	close(i.whenReleased)
 	if i.deleting {
 		s.forget(i)
 		return

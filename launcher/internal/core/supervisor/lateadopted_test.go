@@ -13,7 +13,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestAnAdoptedInstanceDoesNotSayThatItIsNotAdopted(t *testing.T) {
+func TestAdoptionRemovesItsReason(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		memory := remembered(t, r)
@@ -32,8 +32,8 @@ func TestAnAdoptedInstanceDoesNotSayThatItIsNotAdopted(t *testing.T) {
 	})
 }
 
-func TestTheSecretsOfAnInstanceThatIsAdoptedLateAreRead(t *testing.T) {
-	// What could not be read at first is what the process has not got yet.
+func TestLateAdoptionReadsSecrets(t *testing.T) {
+	// The process has the secret only later, as if it could not be read at first.
 	engine := exec.CommandContext(t.Context(), "sh", "-c", `read go; HF_TOKEN=hf_verysecretword exec sh -c "echo; read stop" serve "$@"`,
 		"serve", "model", "--host", "127.0.0.1", "--port", "8123")
 	tell, err := engine.StdinPipe()
@@ -49,7 +49,7 @@ func TestTheSecretsOfAnInstanceThatIsAdoptedLateAreRead(t *testing.T) {
 		a.Facts.Spec.EnvVars = map[string]launcherapi.EnvValue{"HF_TOKEN": {Value: "***"}}
 		fresh, hard := nextLife(t, r)
 		defer fresh.Close(context.Background(), false)
-		hard.unadopted = 2 // the second attempt is made at once
+		hard.unadopted = 2 // the second attempt comes at once
 		require.NoError(t, fresh.Recover(t.Context(), memory))
 		_, err := io.WriteString(tell, "\n")
 		require.NoError(t, err)

@@ -11,10 +11,9 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// lateTree stands for the processes of a recovered instance that could not be
-// adopted at once: either the root has ended, and only the processes that the root
-// left are to be cleared; or the adoption failed for another reason, and is tried
-// again while the instance keeps its state.
+// lateTree is the Tree of a recovered instance that could not be adopted at once. Either
+// the root has ended, and only the processes that it left are to be cleared. Or the
+// adoption failed for another reason and is retried while the instance keeps its state.
 type lateTree struct {
 	runner  Runner
 	name    string
@@ -29,8 +28,8 @@ func newLateTree(runner Runner, name string, id process.ID) *lateTree {
 	return &lateTree{runner: runner, name: name, id: id, adopted: make(chan struct{}), done: make(chan struct{})}
 }
 
-// remains stands for the processes that a root which has ended left.
-func remains(runner Runner, name string, exit process.Exit) *lateTree {
+// leftoverTree returns the tree of the processes that an ended root has left.
+func leftoverTree(runner Runner, name string, exit process.Exit) *lateTree {
 	t := newLateTree(runner, name, process.ID{})
 	t.ended(exit)
 	return t
@@ -66,8 +65,7 @@ func (t *lateTree) Pids() []int {
 	return t.inner.Pids()
 }
 
-// Stop ends the tree once it is adopted, or clears the processes that its root
-// left.
+// Stop ends the tree once it is adopted, or clears the processes that its root left.
 func (t *lateTree) Stop(ctx context.Context, grace time.Duration) error {
 	return t.end(ctx, func() error { return t.inner.Stop(ctx, grace) })
 }
@@ -89,9 +87,10 @@ func (t *lateTree) end(ctx context.Context, adopted func() error) error {
 	return t.runner.Clear(ctx, t.name)
 }
 
-// again calls do until it succeeds: do may fail for a reason that goes away, such
-// as a want of descriptors. When ctx ends first again gives the last error.
-func again(ctx context.Context, do func() error) error {
+// retry calls do until it succeeds, with a back-off: do may fail for a reason that goes
+// away, such as a lack of file descriptors. If ctx ends first, retry returns the last
+// error.
+func retry(ctx context.Context, do func() error) error {
 	wait := shortestRetry
 	for {
 		err := do()
@@ -109,14 +108,14 @@ func again(ctx context.Context, do func() error) error {
 	}
 }
 
-// adoptLater tries to adopt the root of an instance until it is known whether the
-// root lives, and then waits for the root's exit. The lock is held.
+// adoptLater retries in the background to adopt the root of an instance, until it knows
+// whether the root lives. It then waits for the root's exit. The lock is held.
 func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
 	s.log.Error("cannot adopt an instance, which may live: trying again", "instance", late.name, "pid", late.id.PID, "error", why)
 	said := fmt.Sprintf("its end would not be seen, since it could not be adopted (%v); that is tried again", why)
 	i.reason = join(i.reason, said)
 	s.spawn(func() {
-		err := again(s.ctx, func() (err error) {
+		err := retry(s.ctx, func() (err error) {
 			late.inner, err = s.opts.Runner.Adopt(late.name, late.id)
 			if gone, ok := errors.AsType[*process.GoneError](err); ok {
 				late.inner, err = nil, nil
@@ -125,7 +124,7 @@ func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
 			return err
 		})
 		if err != nil {
-			return // the launcher ends
+			return // the launcher is ending
 		}
 		if late.inner != nil {
 			s.readSecretsLate(i)
@@ -144,8 +143,8 @@ func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
 	})
 }
 
-// readSecretsLate is readSecrets for an instance that is listed already: what kept
-// the process from being adopted may have kept it from being read as well.
+// readSecretsLate is readSecrets for an instance that is already listed. What prevented
+// the adoption of the process may have prevented the reading of its secrets too.
 func (s *Supervisor) readSecretsLate(i *instance) {
 	s.mu.Lock()
 	read := &instance{facts: i.facts, engine: i.engine, root: i.root}
@@ -156,7 +155,8 @@ func (s *Supervisor) readSecretsLate(i *instance) {
 	i.apiKey, i.keyForgotten, i.secrets = read.apiKey, read.keyForgotten, read.secrets
 }
 
-// onAdopted: the root of the instance is adopted, or known to have ended.
+// onAdopted removes from the instance's reason that it is not adopted: its root is
+// adopted, or known to have ended.
 func (s *Supervisor) onAdopted(i *instance, said string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,13 +169,12 @@ func (s *Supervisor) onAdopted(i *instance, said string) {
 	s.log.Info("adopted an instance", "instance", i.facts.ID, "state", i.state, "pid", i.root.PID)
 }
 
-// clearLeft ends in the background the processes that may be left of an instance
-// which had ended before; until they are gone the ledger charges the instance. The
-// lock is held.
-func (s *Supervisor) clearLeft(i *instance) {
-	i.tree = remains(s.opts.Runner, i.facts.ID, process.Exit{})
+// clearLeftovers ends in the background the processes that may be left of an instance
+// that has ended. Until they are gone, the ledger charges the instance. The lock is held.
+func (s *Supervisor) clearLeftovers(i *instance) {
+	i.tree = leftoverTree(s.opts.Runner, i.facts.ID, process.Exit{})
 	s.spawn(func() {
-		if _, gone := s.untilGone(i, 0, i.tree.Kill); gone {
+		if _, gone := s.endUntilGone(i, 0, i.tree.Kill); gone {
 			s.unlease(i.facts.ID)
 			s.onReleased(i)
 		}

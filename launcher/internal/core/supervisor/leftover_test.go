@@ -13,7 +13,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestADeleteOfWhatAnEndedInstanceLeftAndCannotBeEndedIsAnswered(t *testing.T) {
+func TestDeleteOfUnendableLeftoversIsAnswered(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		memory := remembered(t, r)

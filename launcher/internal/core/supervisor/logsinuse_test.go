@@ -1,4 +1,4 @@
 package supervisor
 
-// Latest knows no log: each is named by its instance as soon as it is made.
+// Latest finds no log: each instance names its log as soon as it is created.
 func (fakeLogs) Latest(string) (name string, ok bool) { return "", false }

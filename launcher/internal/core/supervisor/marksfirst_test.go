@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestASwapIsRefusedWhereWhatItClaimsCannotBeWritten(t *testing.T) {
+func TestSwapIsRefusedIfItsClaimCannotBeSaved(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("out", "0.4")
 		r.records.failing(syscall.ENOSPC)

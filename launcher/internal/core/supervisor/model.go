@@ -15,13 +15,13 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// A model that the store has is read from there: the engine is told the folder, and
-// clients call the model as the request does. From before its process is made until
-// it holds nothing any more the instance has a lease on that version, which nobody
-// can remove meanwhile.
+// The engine reads a model that is in the store from there: the launcher gives it the
+// folder, and clients call the model by the name in the request. From before its process
+// starts until it is released, the instance has a lease on that version. Nobody can
+// remove a version that has a lease.
 
-// local is where an instance's model is read.
-type local struct {
+// modelSource says where an instance's model is read.
+type modelSource struct {
 	From   string `json:"from,omitempty"`  // launcherapi.ModelFromCache, …Source; empty: the launcher has no store
 	Why    string `json:"why,omitempty"`   // the model is not read from the store
 	ID     string `json:"id,omitempty"`    // of the version in the store
@@ -29,45 +29,44 @@ type local struct {
 	Folder string `json:"folder,omitempty"`
 }
 
-// schemes begin the addresses that models are pulled from and that no engine reads.
-// Those of s3 and gs are not among them: vLLM streams them where it has
-// runai-model-streamer.
+// schemes are the schemes of addresses that models are pulled from and that no engine
+// reads. They leave out s3 and gs, which vLLM streams if it has runai-model-streamer.
 var schemes = []string{modelref.HubScheme, "https://", "http://", "file://", "azblob://", "oci://", fetchapi.ClaimScheme}
 
-// locate finds the model of a plan in the store, and has the engine read it there.
-// What an engine could find by itself is left to the engine, unless the request
-// insists on the store.
+// locate finds the model of a plan in the store, and makes the engine read it there. If
+// the model is not in the store and the engine can find it by itself, locate leaves it to
+// the engine, unless the request insists on the store.
 //
 //	model_cache   in the store, whole   not so, a name or a path   not so, an address
 //	auto          store                 the engine's own way       error
 //	require       store                 error                      error
 //	off           the engine's own way  the engine's own way       error
 //
-// The stores of claims are looked at after the launcher's own, and count as that. A
-// folder of a claim, pvc://CLAIM/folder, an engine reads by itself. Of a model in the store
-// that is private, and that instances with such an environment may not read, it is an
-// error: their engine would not be let read it from its source.
-func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string, plan *engine.Plan) (local, error) {
+// The stores of claims come after the launcher's own store and count like it. An engine
+// reads a folder of a claim, pvc://CLAIM/folder, by itself. If the store has the model as
+// a private one that instances with that environment may not read, locate returns an
+// error: the model's source would refuse their engine too.
+func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string, plan *engine.Plan) (modelSource, error) {
 	field := "body.args"
 	if spec.Options != nil {
 		field = "body.options"
 	}
 	address, err := s.schemeOf(plan.Model)
 	if err != nil {
-		return local{}, launcher.Invalidf(field, "%w", err)
+		return modelSource{}, launcher.Invalidf(field, "%w", err)
 	}
 	claimed := address == fetchapi.ClaimScheme
 	switch {
 	case spec.ModelCache == launcherapi.ModelCacheOff && claimed:
 		return s.folderOfClaim(plan, field, "model_cache is off")
 	case spec.ModelCache == launcherapi.ModelCacheOff && address != "":
-		return local{}, launcher.Invalidf("body.model_cache", "model_cache is off, and engines do not read models from %s: leave model_cache out, or name the model otherwise", address)
+		return modelSource{}, launcher.Invalidf("body.model_cache", "model_cache is off, and engines do not read models from %s: leave model_cache out, or name the model otherwise", address)
 	case spec.ModelCache == launcherapi.ModelCacheOff:
-		return local{From: launcherapi.ModelFromSource, Why: "model_cache is off"}, nil
+		return modelSource{From: launcherapi.ModelFromSource, Why: "model_cache is off"}, nil
 	case s.opts.Models == nil && len(s.opts.Claims) == 0:
 		return s.withoutStore(spec, plan, field, address)
 	}
-	from, missing, err := s.look(plan, env)
+	from, missing, err := s.findInStores(plan, env)
 	if err != nil || from.ID != "" {
 		return from, err
 	}
@@ -75,12 +74,13 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 		return s.folderOfClaim(plan, field, "the folder of a claim is read where it is")
 	}
 	if spec.ModelCache == launcherapi.ModelCacheRequire || address != "" {
-		return local{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s; on Kubernetes a ClusterModelCache or a ModelCache keeps it", plan.Model, missing, pullable(plan))
+		return modelSource{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s; on Kubernetes a ClusterModelCache or a ModelCache keeps it", plan.Model, missing, pullAddress(plan))
 	}
-	return local{From: launcherapi.ModelFromSource, Why: missing}, nil
+	return modelSource{From: launcherapi.ModelFromSource, Why: missing}, nil
 }
 
-// schemeOf is the scheme of an address of a model; empty: it is a name or a path.
+// schemeOf returns the scheme of a model's address; empty: the model is a name, a path or
+// an address that an engine reads.
 func (s *Supervisor) schemeOf(model string) (string, error) {
 	if !strings.Contains(model, "://") {
 		return "", nil
@@ -96,19 +96,19 @@ func (s *Supervisor) schemeOf(model string) (string, error) {
 	return "", nil
 }
 
-// look looks for the model of a plan in the store, and then in those of the claims;
-// missing says why it is in none.
-func (s *Supervisor) look(plan *engine.Plan, env map[string]string) (from local, missing string, err error) {
+// findInStores looks for the model of a plan in the store, and then in the stores of the
+// claims. missing says why it is in none of them.
+func (s *Supervisor) findInStores(plan *engine.Plan, env map[string]string) (from modelSource, missing string, err error) {
 	var refused error
 	if s.opts.Models != nil {
 		v, err := s.opts.Models.Wanted(plan.Model, plan.Revision)
 		switch {
 		case err == nil:
-			if refused = s.opts.Models.MayRead(v, s.seenBy(env)); refused == nil {
-				return tell(plan, v, s.opts.Models.Files(v.Key), ""), "", nil
+			if refused = s.opts.Models.MayRead(v, s.lookupEnv(env)); refused == nil {
+				return readFromStore(plan, v, s.opts.Models.Files(v.Key), ""), "", nil
 			}
 		case !modelstore.Absent(err):
-			return local{}, "", err
+			return modelSource{}, "", err
 		default:
 			missing = err.Error()
 		}
@@ -116,58 +116,58 @@ func (s *Supervisor) look(plan *engine.Plan, env map[string]string) (from local,
 	if len(s.opts.Claims) > 0 {
 		v, err := s.opts.Claims.Wanted(plan.Model, plan.Revision)
 		if err == nil {
-			return tell(plan, v.Version, v.Files, v.Claim), "", nil
+			return readFromStore(plan, v.Version, v.Files, v.Claim), "", nil
 		}
 		if !modelstore.Absent(err) {
-			return local{}, "", launcher.Storagef("%w", err)
+			return modelSource{}, "", launcher.Storagef("%w", err)
 		}
 		_, none := errors.AsType[*modelstore.NotFoundError](err)
 		if missing == "" || !none {
 			missing = err.Error()
 		}
 	}
-	return local{}, missing, refused
+	return modelSource{}, missing, refused
 }
 
-// tell has the engine of a plan told the folder of a version.
-func tell(plan *engine.Plan, v modelstore.Version, files, claim string) local {
+// readFromStore makes the engine of a plan read the folder of a version.
+func readFromStore(plan *engine.Plan, v modelstore.Version, files, claim string) modelSource {
 	plan.Folder = filepath.Join(files, filepath.FromSlash(v.Sub))
 	store := "the store"
 	if claim != "" {
 		store = "claim " + claim
 	}
 	plan.Notes = append(plan.Notes, fmt.Sprintf("the model %s is read from %s: %s, revision %s, in %s", plan.Model, store, v.Manifest.URI, v.Manifest.Revision, plan.Folder))
-	return local{From: launcherapi.ModelFromCache, ID: v.Key, Claim: claim, Folder: plan.Folder}
+	return modelSource{From: launcherapi.ModelFromCache, ID: v.Key, Claim: claim, Folder: plan.Folder}
 }
 
-// folderOfClaim has the engine read the folder of a claim that its model is.
-func (s *Supervisor) folderOfClaim(plan *engine.Plan, field, why string) (local, error) {
+// folderOfClaim makes the engine read its model in a folder of a claim.
+func (s *Supervisor) folderOfClaim(plan *engine.Plan, field, why string) (modelSource, error) {
 	folder, err := s.opts.Claims.Folder(plan.Model)
 	if err != nil {
-		return local{}, launcher.Invalidf(field, "cannot serve the model %s: %w", plan.Model, err)
+		return modelSource{}, launcher.Invalidf(field, "cannot serve the model %s: %w", plan.Model, err)
 	}
 	plan.Folder = folder
 	plan.Notes = append(plan.Notes, fmt.Sprintf("the model %s is read in %s", plan.Model, folder))
-	return local{From: launcherapi.ModelFromSource, Why: why, Folder: folder}, nil
+	return modelSource{From: launcherapi.ModelFromSource, Why: why, Folder: folder}, nil
 }
 
-// withoutStore is where a launcher that has none has the model of a plan read.
-func (s *Supervisor) withoutStore(spec launcherapi.InstanceSpec, plan *engine.Plan, field, address string) (local, error) {
+// withoutStore is locate for a launcher without a model store.
+func (s *Supervisor) withoutStore(spec launcherapi.InstanceSpec, plan *engine.Plan, field, address string) (modelSource, error) {
 	switch {
 	case spec.ModelCache == launcherapi.ModelCacheRequire:
-		return local{}, launcher.Invalidf("body.model_cache", "model_cache is require, and this launcher has no model store: start it with --model-store, on Kubernetes by spec.modelCache of its LauncherConfig, or ask for auto")
+		return modelSource{}, launcher.Invalidf("body.model_cache", "model_cache is require, and this launcher has no model store: start it with --model-store, on Kubernetes by spec.modelCache of its LauncherConfig, or ask for auto")
 	case address == fetchapi.ClaimScheme:
-		return s.folderOfClaim(plan, field, "") // which says that there is none
+		return s.folderOfClaim(plan, field, "") // returns the error that there is no such claim
 	case address != "":
-		return local{}, launcher.Invalidf(field, "the model %s is an address to pull from, and this launcher has no model store: start it with --model-store, on Kubernetes by spec.modelCache of its LauncherConfig, and pull the model", plan.Model)
+		return modelSource{}, launcher.Invalidf(field, "the model %s is an address to pull from, and this launcher has no model store: start it with --model-store, on Kubernetes by spec.modelCache of its LauncherConfig, and pull the model", plan.Model)
 	default:
-		return local{}, nil
+		return modelSource{}, nil
 	}
 }
 
-// seenBy looks variables up as an engine does that is given some beside those of the
-// launcher.
-func (s *Supervisor) seenBy(env map[string]string) func(name string) string {
+// lookupEnv returns a function that looks up environment variables as an engine with env
+// does: first in env, then in the launcher's own environment.
+func (s *Supervisor) lookupEnv(env map[string]string) func(name string) string {
 	return func(name string) string {
 		if value, given := env[name]; given {
 			return value
@@ -182,8 +182,8 @@ func (s *Supervisor) seenBy(env map[string]string) func(name string) string {
 	}
 }
 
-// pullable is the address by which the model of a plan is pulled.
-func pullable(plan *engine.Plan) string {
+// pullAddress returns the address by which the model of a plan is pulled.
+func pullAddress(plan *engine.Plan) string {
 	uri := plan.Model
 	if !strings.Contains(uri, "://") {
 		uri = modelref.HubScheme + uri
@@ -194,16 +194,16 @@ func pullable(plan *engine.Plan) string {
 	return uri
 }
 
-// holder is the name by which an instance has its lease.
-func holder(id string) string { return "instance " + id }
+// leaseHolder returns the name under which an instance has its lease.
+func leaseHolder(id string) string { return "instance " + id }
 
-// lease keeps the model of a draft from being removed. The instance's id is taken:
-// nobody else asks for a lease in its name.
+// lease takes the lease on the model of a draft. The instance's id is already taken, so no
+// other call takes a lease in its name.
 func (s *Supervisor) lease(d *Draft) error {
 	if d.local.ID == "" || d.local.Claim != "" {
 		return nil
 	}
-	err := s.opts.Models.Lease(d.local.ID, holder(d.ID))
+	err := s.opts.Models.Lease(d.local.ID, leaseHolder(d.ID))
 	_, none := errors.AsType[*modelstore.NotFoundError](err)
 	_, broken := errors.AsType[*modelstore.NotWholeError](err)
 	switch {
@@ -215,26 +215,26 @@ func (s *Supervisor) lease(d *Draft) error {
 	return nil
 }
 
-// unlease gives back the lease that an instance may have. The id is still taken.
+// unlease releases the lease of an instance, if it has one. The id is still taken.
 func (s *Supervisor) unlease(id string) {
 	if s.opts.Models == nil {
 		return
 	}
-	if err := s.opts.Models.Release(holder(id)); err != nil {
+	if err := s.opts.Models.Release(leaseHolder(id)); err != nil {
 		s.log.Error("a model that is not in use any more cannot be removed before the launcher is started again", "instance", id, "error", err)
 	}
 }
 
-// dropLeases gives back the leases of instances that an earlier life of the launcher
-// had, and that are no more or hold nothing.
-func (s *Supervisor) dropLeases() {
+// releaseStaleLeases releases the leases of instances of an earlier launcher that are gone
+// or released.
+func (s *Supervisor) releaseStaleLeases() {
 	if s.opts.Models == nil {
 		return
 	}
 	s.mu.Lock()
 	hold := map[string]bool{}
 	for id, i := range s.instances {
-		hold[holder(id)] = !i.released
+		hold[leaseHolder(id)] = !i.released
 	}
 	s.mu.Unlock()
 	if err := s.opts.Models.ReleaseOthers(func(holder string) bool { return hold[holder] }); err != nil {

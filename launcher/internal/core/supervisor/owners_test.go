@@ -22,8 +22,8 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 )
 
-// bystander is a living process in a session of its own that is no instance's
-// as far as the fakes know.
+// bystander is a living process in a session of its own that, for the fakes, belongs to
+// no instance.
 func bystander(tb testing.TB) int {
 	tb.Helper()
 	cmd := exec.CommandContext(tb.Context(), "/bin/sleep", "300")
@@ -33,10 +33,10 @@ func bystander(tb testing.TB) int {
 	return cmd.Process.Pid
 }
 
-func TestAStrangerOnAGPUIsLookedForOnceHoweverManyInstancesThereAre(t *testing.T) {
+func TestForeignProcessIsLookedUpOnce(t *testing.T) {
 	stranger := bystander(t)
 	in(t, func(t *testing.T, r *rig) {
-		r.runner.onLook = func() { r.List() } // would wait for ever, were the lock held
+		r.runner.onLook = func() { r.List() } // would deadlock if the lock were held
 		for n := range 20 {
 			r.awake(fmt.Sprint(n), "0.01")
 			r.gpus.hold("g0", r.runner.tree(fmt.Sprint(n)).pid, 1)
@@ -55,7 +55,7 @@ func TestAStrangerOnAGPUIsLookedForOnceHoweverManyInstancesThereAre(t *testing.T
 	})
 }
 
-func TestAWorkerThatLeftTheSessionIsCountedWithItsInstance(t *testing.T) {
+func TestWorkerOutsideTheSessionCountsWithItsInstance(t *testing.T) {
 	worker := bystander(t)
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.5")
@@ -71,15 +71,14 @@ func TestAWorkerThatLeftTheSessionIsCountedWithItsInstance(t *testing.T) {
 	})
 }
 
-// hosted is a real host of processes as the supervisor's runner.
+// hosted is a Runner with real processes.
 type hosted struct{ *process.Host }
 
 func (h hosted) Start(c process.Command) (Tree, error) { return h.Host.Start(c) }
 
 func (h hosted) Adopt(name string, id process.ID) (Tree, error) { return h.Host.Adopt(name, id) }
 
-// BenchmarkGPUs is the question of who holds what, with real processes and
-// lists of holders from memory.
+// BenchmarkGPUs measures GPUs with real processes and a fake driver.
 func BenchmarkGPUs(b *testing.B) {
 	for _, instances := range []int{10, 120, 200} {
 		for _, strangers := range []int{0, 1} {

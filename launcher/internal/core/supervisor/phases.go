@@ -11,14 +11,14 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
-// This file is the phases of a swap, forward. Every wait of a method ends early
-// when ctx does, with the error of ctx.
+// This file has the phases of a swap. When ctx ends, each wait ends with the error of
+// ctx.
 
-// Drain begins the sleep of an instance that leaves, and returns when the instance's
-// answers in flight have ended, or when the sleep has come to an end early. cut says how many answers
-// were cut. The error is [ErrDeleted] when somebody has deleted the instance.
+// Drain begins the sleep of an instance that leaves, and waits until the instance's
+// answers in flight have ended or the sleep is over. cut is how many answers were cut. The
+// error is [ErrDeleted] if a client has deleted the instance.
 func (c *Claim) Drain(ctx context.Context, id string) (cut int, err error) {
-	i, err := c.leaving(id)
+	i, err := c.outgoing(id)
 	if err != nil {
 		return 0, err
 	}
@@ -36,19 +36,19 @@ func (c *Claim) Drain(ctx context.Context, id string) (cut int, err error) {
 	return cut, c.orDeleted(ctx, i, err)
 }
 
-// Sleep waits until an instance that leaves sleeps. The error is [ErrDeleted] when somebody
+// Sleep waits until an instance that leaves sleeps. The error is [ErrDeleted] if a client
 // has deleted the instance.
 func (c *Claim) Sleep(ctx context.Context, id string) error {
-	i, err := c.leaving(id)
+	i, err := c.outgoing(id)
 	if err != nil {
 		return err
 	}
-	_, err = c.s.awaitVerb(ctx, i, launcher.Sleeping)
+	_, err = c.s.awaitState(ctx, i, launcher.Sleeping)
 	return c.orDeleted(ctx, i, err)
 }
 
-// leaving is the instance of that id among those that leave and the victims.
-func (c *Claim) leaving(id string) (*instance, error) {
+// outgoing returns the instance with that id among those that leave and the victims.
+func (c *Claim) outgoing(id string) (*instance, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	i := c.members[id]
@@ -58,14 +58,14 @@ func (c *Claim) leaving(id string) (*instance, error) {
 	return i, nil
 }
 
-// orDeleted gives ErrDeleted for an error that came because somebody has deleted the
-// instance, once the instance is forgotten.
+// orDeleted replaces err by ErrDeleted if a client has deleted the instance, and waits
+// until the instance is forgotten.
 func (c *Claim) orDeleted(ctx context.Context, i *instance, err error) error {
 	if err == nil {
 		return nil
 	}
 	c.s.mu.Lock()
-	deleted := i.deleting || !c.s.lists(i)
+	deleted := i.deleting || !c.s.isListed(i)
 	c.s.mu.Unlock()
 	if !deleted {
 		return err
@@ -76,23 +76,23 @@ func (c *Claim) orDeleted(ctx context.Context, i *instance, err error) error {
 	return ErrDeleted
 }
 
-// Evict ends a victim, and waits until the victim is forgotten and its device memory
-// is back. A victim that was told to stop is evicted, also where the wait fails.
+// Evict stops a victim, and waits until the victim is forgotten and its device memory is
+// back. A victim that Evict has stopped counts as evicted, even if the wait fails.
 //
 //	the instance                    effect
-//	asleep, and the claim's         stopped and forgotten: evicted
-//	gone, or being stopped          waits until it holds nothing: somebody else was quicker
-//	ended by itself                 waits until it holds nothing, and leaves it listed
-//	any other                       error, code conflict: it is left alone
+//	asleep and claimed              stopped and forgotten: evicted
+//	gone, or being stopped          waits until it is released
+//	ended by itself                 waits until it is released, and leaves it listed
+//	any other                       none: error, code conflict
 func (c *Claim) Evict(ctx context.Context, id string) (evicted bool, err error) {
-	i, err := c.leaving(id)
+	i, err := c.outgoing(id)
 	if errors.Is(err, ErrDeleted) {
 		return false, nil
 	}
 	c.s.mu.Lock()
 	var ends bool
 	switch {
-	case i.state == launcher.Sleeping && i.victim && i.swapID == c.plan.SwapID && c.s.lists(i):
+	case i.state == launcher.Sleeping && i.victim && i.swapID == c.plan.SwapID && c.s.isListed(i):
 		err = c.s.stop(i)
 		evicted = err == nil
 	case i.state == launcher.Stopping || i.state.Ended():
@@ -104,15 +104,15 @@ func (c *Claim) Evict(ctx context.Context, id string) (evicted bool, err error) 
 	switch {
 	case err != nil:
 	case ends:
-		err = c.s.atRest(ctx, i)
+		err = c.s.awaitRest(ctx, i)
 	default:
 		_, err = c.s.awaitForgotten(ctx, i)
 	}
 	return evicted, err
 }
 
-// Start makes the new instance and starts the engine, once the device memory is free
-// that the engine needs. The gate stays shut until [Claim.Open].
+// Start waits until the device memory that the engine needs is free, then creates the new
+// instance and starts its engine. The gate stays shut until [Claim.Open].
 func (c *Claim) Start(ctx context.Context) error {
 	if err := c.s.meter.AwaitFree(ctx, c.plan.Room.Bytes); err != nil {
 		return err
@@ -123,30 +123,29 @@ func (c *Claim) Start(ctx context.Context) error {
 
 // Healthy waits until the new instance is awake.
 func (c *Claim) Healthy(ctx context.Context) error {
-	i, err := c.coming()
+	i, err := c.incoming()
 	if err == nil {
-		_, err = c.s.awaitVerb(ctx, i, launcher.Awake)
+		_, err = c.s.awaitState(ctx, i, launcher.Awake)
 	}
 	return err
 }
 
-// Wake wakes the instance that comes in, once the device memory is free that the
-// instance needs, and waits until the instance is awake. The gate stays shut until
-// [Claim.Open]. The room was checked when the swap was admitted, and is not checked
-// again.
+// Wake waits until the device memory that the instance needs is free, wakes the instance
+// that comes in, and waits until it is awake. The gate stays shut until [Claim.Open]. Wake
+// does not check the room: the swap's admission has checked it.
 func (c *Claim) Wake(ctx context.Context) error {
-	i, err := c.coming()
+	i, err := c.incoming()
 	if err != nil {
 		return err
 	}
 	c.s.mu.Lock()
-	missing := i.missing()
+	missing := i.missingBytes()
 	c.s.mu.Unlock()
 	if err := c.s.meter.AwaitFree(ctx, missing); err != nil {
 		return err
 	}
 	c.s.mu.Lock()
-	i.holdGate = true
+	i.gateHeldShut = true
 	c.s.setGate(i)
 	err = c.s.verb(i, c.plan.SwapID, Ask{}, launcher.EventWakeAsked, c.s.opts.Limits.Wake, func() error { return nil })
 	if err == nil {
@@ -156,13 +155,13 @@ func (c *Claim) Wake(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.s.awaitVerb(ctx, i, launcher.Awake)
+	_, err = c.s.awaitState(ctx, i, launcher.Awake)
 	return err
 }
 
-// missing is the device memory that a sleeper needs beyond its residue, by GPU. The
-// lock is held.
-func (i *instance) missing() map[string]uint64 {
+// missingBytes returns the device memory that a sleeper needs beyond its residue, by GPU.
+// The lock is held.
+func (i *instance) missingBytes() map[string]uint64 {
 	out := map[string]uint64{}
 	for uuid, bytes := range i.entry(nil).Want("").Bytes {
 		out[uuid] = bytes - min(bytes, i.residue[uuid])
@@ -170,9 +169,9 @@ func (i *instance) missing() map[string]uint64 {
 	return out
 }
 
-// coming is the instance that comes in; an error of code not_found when there is
-// none.
-func (c *Claim) coming() (*instance, error) {
+// incoming returns the instance that comes in. If there is none, the error has code
+// not_found.
+func (c *Claim) incoming() (*instance, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if c.in == nil {
@@ -183,13 +182,13 @@ func (c *Claim) coming() (*instance, error) {
 
 // Canary asks the engine of the instance that comes in for one token.
 func (c *Claim) Canary(ctx context.Context) error {
-	i, err := c.coming()
+	i, err := c.incoming()
 	if err != nil {
 		return err
 	}
 	c.s.mu.Lock()
 	model := slices.Concat(i.facts.ServedNames, []string{i.facts.Model})[0]
-	base, key, forgotten := i.base(), i.apiKey, i.keyForgotten
+	base, key, forgotten := i.engineURL(), i.apiKey, i.keyForgotten
 	c.s.mu.Unlock()
 	err = i.engine.Canary(ctx, base, model, key)
 	status, ok := errors.AsType[*engine.StatusError](err)
@@ -199,7 +198,7 @@ func (c *Claim) Canary(ctx context.Context) error {
 	case forgotten && ok && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
 		c.s.log.Warn("the canary could not be asked: the launcher was started anew and does not know the key of the instance; its API server answers", "instance", c.plan.In, "error", err)
 		return nil
-	case ctx.Err() != nil: // the cause is why the swap gives up
+	case ctx.Err() != nil: // the cause says why the swap ended the wait
 		return fmt.Errorf("the canary got no token: %w", context.Cause(ctx))
 	}
 	return launcher.EngineFailedf("the canary got no token: %w", err)
@@ -209,23 +208,23 @@ func (c *Claim) Canary(ctx context.Context) error {
 func (c *Claim) Open() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	if c.in == nil || !c.s.lists(c.in) {
+	if c.in == nil || !c.s.isListed(c.in) {
 		return
 	}
-	c.in.holdGate = false
+	c.in.gateHeldShut = false
 	c.s.setGate(c.in)
 	c.s.write(c.in)
 }
 
-// Stop ends an instance that has left, and waits until the instance is forgotten. An
-// instance that somebody else has deleted is left alone.
+// Stop stops an instance that has left, and waits until it is forgotten. It leaves alone
+// an instance that a client has deleted.
 func (c *Claim) Stop(ctx context.Context, id string) error {
-	i, err := c.leaving(id)
+	i, err := c.outgoing(id)
 	if err != nil {
-		return nil //nolint:nilerr // somebody has deleted it
+		return nil //nolint:nilerr // a client has deleted it
 	}
 	c.s.mu.Lock()
-	there := c.s.lists(i) && i.swapID == c.plan.SwapID
+	there := c.s.isListed(i) && i.swapID == c.plan.SwapID
 	if there {
 		c.stopped[id] = true
 		err = c.s.stop(i)

@@ -9,7 +9,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// This file opens ports, and keeps ids and ports from being given out twice.
+// This file opens ports, and checks that ids and ports are free.
 
 // ports are the two ports of one instance: the public one, and the engine's.
 type ports struct {
@@ -17,12 +17,12 @@ type ports struct {
 	private Reservation
 }
 
-// has says whether a port is one of them.
+// has reports whether port is one of them.
 func (p ports) has(port int) bool {
 	return p.gate != nil && (p.gate.Port() == port || p.private.Port() == port)
 }
 
-// close gives the ports back. The gate waits for its clients until ctx ends.
+// close closes the ports. The gate waits for its clients until ctx ends.
 func (p ports) close(ctx context.Context) error {
 	var err error
 	if p.gate != nil {
@@ -34,12 +34,12 @@ func (p ports) close(ctx context.Context) error {
 	return err
 }
 
-// unusedLimit bounds how long clients may hold on to a port that was opened for
-// an instance which was not made.
+// unusedLimit bounds how long clients may delay the closing of a port whose instance was
+// not created.
 const unusedLimit = time.Second
 
-// drop gives back the ports of an instance that was not made.
-func (s *Supervisor) drop(id string, p ports) {
+// closeUnusedPorts closes the ports of an instance that was not created.
+func (s *Supervisor) closeUnusedPorts(id string, p ports) {
 	ctx, stop := context.WithTimeout(s.ctx, unusedLimit)
 	defer stop()
 	if err := p.close(ctx); err != nil {
@@ -47,7 +47,7 @@ func (s *Supervisor) drop(id string, p ports) {
 	}
 }
 
-// takePorts takes an instance's ports from it. The lock is held.
+// takePorts removes the ports from an instance and returns them. The lock is held.
 func (i *instance) takePorts() ports {
 	taken := ports{gate: i.gate, private: i.private}
 	i.gate, i.private = nil, nil
@@ -69,9 +69,9 @@ func (s *Supervisor) openPorts(d *Draft) (ports, error) {
 	return ports{gate: gate, private: private}, nil
 }
 
-// idFree refuses the id of an instance, and one that a claim other than own, which
-// may be nil, holds. The lock is held.
-func (s *Supervisor) idFree(id string, own *Claim) error {
+// checkIDFree refuses an id that an instance has, or that a claim other than own has
+// reserved. own may be nil. The lock is held.
+func (s *Supervisor) checkIDFree(id string, own *Claim) error {
 	if _, taken := s.instances[id]; taken {
 		return launcher.Existsf("Instance with ID %s already exists", id)
 	}
@@ -83,9 +83,9 @@ func (s *Supervisor) idFree(id string, own *Claim) error {
 	return nil
 }
 
-// portFree refuses a public port that another instance has, or that a claim other
-// than own, which may be nil, holds. The lock is held.
-func (s *Supervisor) portFree(port int, own *Claim) error {
+// checkPortFree refuses a public port that an instance has, or that a claim other than
+// own has reserved. own may be nil. The lock is held.
+func (s *Supervisor) checkPortFree(port int, own *Claim) error {
 	if port == 0 {
 		return nil
 	}

@@ -36,11 +36,11 @@ type SavedInstance struct {
 	Deleting bool                    `json:"deleting,omitempty"`
 	Timings  []launcherapi.PhaseTime `json:"timings,omitempty"`
 	Revision uint64                  `json:"revision"`
-	// Found: there was no record once; what is known of the instance comes from its
-	// processes, and who made it is not known.
+	// Found: the instance had no record when a launcher found its processes. What is
+	// known comes from these, and it is not known who created the instance.
 	Found bool `json:"found,omitempty"`
 
-	// Doubted: the record is out of date, since a later one could not be written.
+	// Doubted: the record is stale, since a later one could not be written.
 	Doubted bool `json:"-"`
 }
 
@@ -48,8 +48,8 @@ func (i *instance) saved() *SavedInstance {
 	v := &SavedInstance{
 		Facts: i.facts, Engine: i.engine.Name(), State: i.state, Root: i.root, Level: i.level,
 		Reason: i.reason, Cause: i.cause, LastLog: i.lastLog, Created: i.created, Since: i.since, LastUsed: i.lastUsed(),
-		Awake: i.awakeBytes, Asleep: i.residue, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.slept,
-		SwapID: i.swapID, HoldGate: i.holdGate, Deleting: i.deleting, Timings: i.timings, Revision: i.revision, Found: i.found,
+		Awake: i.awakeBytes, Asleep: i.residue, Host: i.hostBytes, AsleepAt: i.asleepAt, Slept: i.asleepBeforeEnd,
+		SwapID: i.swapID, HoldGate: i.gateHeldShut, Deleting: i.deleting, Timings: i.timings, Revision: i.revision, Found: i.foundUnrecorded,
 	}
 	if i.exit != nil {
 		v.ExitCode = i.exit.Code
@@ -57,14 +57,14 @@ func (i *instance) saved() *SavedInstance {
 	return v
 }
 
-// write brings the record of an instance up to date, and then the records of others
-// that could not be written before. A failure, such as that of a full disk, is
-// logged and counted, and harms no engine that runs. The lock is held.
+// write updates the record of an instance, and then the records of others that could not
+// be written before. A failure, such as a full disk, is logged and counted; running
+// engines go on. The lock is held.
 func (s *Supervisor) write(i *instance) {
 	id := i.facts.ID
 	err := s.writeOne(id)
 	if err == nil {
-		err = s.writeRest()
+		err = s.writePending()
 	}
 	if err != nil {
 		s.opts.Observer.WriteFailed()
@@ -72,9 +72,9 @@ func (s *Supervisor) write(i *instance) {
 	}
 }
 
-// writeOne writes the record of an id, or removes that of an instance which is
-// forgotten. Where this fails, the record before is doubted: the next life of the
-// launcher asks the engine. The lock is held.
+// writeOne writes the record of an id, or removes the record of a forgotten instance. If
+// that fails, it marks the earlier record as stale, so that the next launcher asks the
+// engine. The lock is held.
 func (s *Supervisor) writeOne(id string) error {
 	var err error
 	if now, there := s.instances[id]; there {
@@ -93,8 +93,8 @@ func (s *Supervisor) writeOne(id string) error {
 	return err
 }
 
-// writeRest writes the records that could not be written before. The lock is held.
-func (s *Supervisor) writeRest() error {
+// writePending writes the records that could not be written before. The lock is held.
+func (s *Supervisor) writePending() error {
 	for id := range s.unwritten {
 		if err := s.writeOne(id); err != nil {
 			return err
@@ -103,18 +103,18 @@ func (s *Supervisor) writeRest() error {
 	return nil
 }
 
-// CatchUp writes the records that could not be written before. The error says why
-// one still cannot be.
-func (s *Supervisor) CatchUp() error {
+// WritePending writes the records that could not be written before. It returns the first
+// error.
+func (s *Supervisor) WritePending() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.writeRest()
+	return s.writePending()
 }
 
-// SavedState is all that an earlier life of the launcher wrote.
+// SavedState is everything that an earlier launcher has saved.
 type SavedState struct {
-	Instances []SavedInstance // in the order of their making
-	UnderWay  []string        // ids of the swaps that had not ended
+	Instances []SavedInstance // oldest first
+	UnderWay  []string        // ids of the swaps that were not over
 	Revision  uint64          // the highest of any instance
 }
 

@@ -15,14 +15,17 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Recover takes over the engines of an earlier life of the launcher. An engine that
-// is alive is adopted in the state it was in; a start, sleep, wake or stop that was
-// under way goes on. An instance whose engine has ended meanwhile is failed, with
-// the exit code where somebody saw it. A process tree that carries the launcher's
-// mark and has no record is shown as its processes tell. No engine is ended for
-// want of knowledge about it. Recover returns once every instance is listed again,
-// and waits for no process: leftovers are cleared in the background. Swaps are the
-// caller's to finish.
+// Recover takes over the engines of an earlier launcher.
+//
+//	the instance                           effect
+//	its engine lives                       adopted in its state
+//	it was starting, moving or stopping    that goes on
+//	its engine has ended                   failed, with the exit code if it is known
+//	processes with marks, no record        listed as its processes show it
+//
+// Recover never ends an engine because it knows too little about it. It returns once
+// every instance is listed, and does not wait for processes: it clears leftovers in the
+// background. The caller finishes the swaps.
 func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 	found, err := s.opts.Runner.Find()
 	if err != nil {
@@ -34,8 +37,8 @@ func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 		switch {
 		case strings.HasPrefix(tree.Name, process.HelperPrefix):
 			helpers = append(helpers, tree)
-		case !state.knows(tree.Name):
-			state.Instances = append(state.Instances, s.foundling(tree))
+		case !state.hasRecord(tree.Name):
+			state.Instances = append(state.Instances, s.unrecordedInstance(tree))
 		}
 	}
 	s.endHelpers(ctx, helpers)
@@ -43,27 +46,27 @@ func (s *Supervisor) Recover(ctx context.Context, state SavedState) error {
 	s.askAll(ctx, state.Instances[:known])
 	s.removeConfigs(state)
 	for _, saved := range state.Instances {
-		if !state.runs(saved.SwapID) {
-			saved.SwapID, saved.HoldGate = "", false // the swap is over, or its record is lost
+		if !state.isUnderWay(saved.SwapID) {
+			saved.SwapID, saved.HoldGate = "", false // the swap is over or its record is lost
 		}
 		s.recoverOne(saved, found)
 	}
-	s.dropLeases()
+	s.releaseStaleLeases()
 	return nil
 }
 
-// runs says whether a swap had not ended.
-func (s *SavedState) runs(swapID string) bool {
+// isUnderWay reports whether the swap was not over.
+func (s *SavedState) isUnderWay(swapID string) bool {
 	return slices.Contains(s.UnderWay, swapID)
 }
 
-func (s *SavedState) knows(id string) bool {
+func (s *SavedState) hasRecord(id string) bool {
 	return slices.ContainsFunc(s.Instances, func(saved SavedInstance) bool { return saved.Facts.ID == id })
 }
 
-// endHelpers ends the helpers of an earlier launcher. It waits for at most
-// askLimit, since their names are to be used again; a helper that has not ended by
-// then is ended in the background.
+// endHelpers ends the helpers of an earlier launcher. Their names are to be used again, so
+// it waits for their end, but for at most askLimit. After that it goes on in the
+// background.
 func (s *Supervisor) endHelpers(ctx context.Context, helpers []process.Found) {
 	if len(helpers) == 0 {
 		return
@@ -76,7 +79,7 @@ func (s *Supervisor) endHelpers(ctx context.Context, helpers []process.Found) {
 		all.Add(1)
 		s.spawn(func() {
 			defer all.Done()
-			if err := again(s.ctx, func() error { return s.opts.Runner.Clear(s.ctx, tree.Name) }); err != nil {
+			if err := retry(s.ctx, func() error { return s.opts.Runner.Clear(s.ctx, tree.Name) }); err != nil {
 				s.log.Error("cannot end a helper of an earlier launcher", "helper", tree.Name, "pids", tree.PIDs, "error", err)
 			}
 		})
@@ -90,14 +93,13 @@ func (s *Supervisor) endHelpers(ctx context.Context, helpers []process.Found) {
 	}
 }
 
-// askLimit bounds the question to adopted engines whether they sleep, and the wait
-// for the end of helpers.
+// askLimit bounds how long Recover waits for answers of engines, and for the end of
+// helpers.
 const askLimit = 2 * time.Second
 
-// askAll asks the engines that should live whether they sleep: their records may be
-// older than what they do. A sleep or wake that was under way goes on without the
-// question, unless the record is doubted. An engine that does not answer is taken
-// to be in the state of its record.
+// askAll asks the engines that should live whether they sleep: their records may be stale.
+// It does not ask an engine that was falling asleep or waking, unless its record is
+// doubted. If an engine does not answer, its record counts.
 func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 	ctx, stop := context.WithTimeout(ctx, askLimit)
 	defer stop()
@@ -105,18 +107,18 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 	for n := range all {
 		saved := &all[n]
 		eng, err := s.engine(saved.Engine)
-		onItsWay := saved.State == launcher.FallingAsleep || saved.State == launcher.Waking
-		if err != nil || saved.State.Ended() || saved.State == launcher.Stopping || onItsWay && !saved.Doubted {
+		moving := saved.State == launcher.FallingAsleep || saved.State == launcher.Waking
+		if err != nil || saved.State.Ended() || saved.State == launcher.Stopping || moving && !saved.Doubted {
 			continue
 		}
 		asked.Go(func() {
-			sleeping, err := eng.IsSleeping(ctx, (&instance{facts: saved.Facts}).base())
+			sleeping, err := eng.IsSleeping(ctx, (&instance{facts: saved.Facts}).engineURL())
 			switch {
 			case err != nil:
 			case sleeping && saved.State != launcher.Sleeping:
 				s.log.Warn("an engine sleeps that was not written down to sleep", "instance", saved.Facts.ID, "written", saved.State)
 				saved.State, saved.Level = launcher.Sleeping, 2 // the wake sequence of level 2 wakes sleepers of both levels
-			case !sleeping && (saved.State == launcher.Sleeping || onItsWay):
+			case !sleeping && (saved.State == launcher.Sleeping || moving):
 				s.log.Warn("an engine is awake that was not written down to be awake", "instance", saved.Facts.ID, "written", saved.State)
 				saved.State, saved.Doubted = launcher.Awake, false
 			case !sleeping:
@@ -128,7 +130,7 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 }
 
 func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
-	i, err := s.remember(saved)
+	i, err := s.fromRecord(saved)
 	if err != nil {
 		s.log.Error("cannot recover an instance", "instance", saved.Facts.ID, "error", err)
 		return
@@ -150,7 +152,7 @@ func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
 	s.readSecrets(i)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.list(i)
+	s.addRecovered(i)
 	if err != nil {
 		late := newLateTree(s.opts.Runner, i.facts.ID, i.root)
 		tree = late
@@ -159,14 +161,13 @@ func (s *Supervisor) recoverOne(saved SavedInstance, found []process.Found) {
 		s.log.Info("adopted an instance", "instance", i.facts.ID, "state", i.state, "pid", i.root.PID)
 	}
 	i.tree = tree
-	s.watch(i)
+	s.watchExit(i)
 	s.resume(i)
 	s.publish(i, launcherapi.EventUpdated)
 }
 
-// adopt takes over the root of an instance. Where the root of the record is gone
-// and the engine is still there, the record was wrong, and the engine's process is
-// adopted.
+// adopt adopts the root of an instance. If the recorded root is gone but the engine still
+// runs, the record was wrong, and adopt takes the engine's process.
 func (s *Supervisor) adopt(i *instance, root process.ID, found []process.Found) (Tree, error) {
 	i.root = root
 	tree, err := s.opts.Runner.Adopt(i.facts.ID, root)
@@ -177,7 +178,7 @@ func (s *Supervisor) adopt(i *instance, root process.ID, found []process.Found) 
 	if n < 0 {
 		return nil, err
 	}
-	other, ok := s.stillThere(i.engine, i.facts.EnginePort, found[n])
+	other, ok := s.findEngine(i.engine, i.facts.EnginePort, found[n])
 	if !ok || other == root {
 		return nil, err
 	}
@@ -186,9 +187,8 @@ func (s *Supervisor) adopt(i *instance, root process.ID, found []process.Found) 
 	return s.opts.Runner.Adopt(i.facts.ID, other)
 }
 
-// rootOf is the process to adopt: that of the record, or, when the launcher died
-// before it could write that process down, the one that carries the instance's
-// mark.
+// rootOf returns the process to adopt. That is the recorded process or, if the launcher
+// died before it could record one, the process with the instance's marks.
 func rootOf(saved SavedInstance, found []process.Found) process.ID {
 	if saved.Root.PID != 0 {
 		return saved.Root
@@ -201,8 +201,8 @@ func rootOf(saved SavedInstance, found []process.Found) process.ID {
 	return process.ID{}
 }
 
-// remember makes an instance from its record, without its process and ports.
-func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
+// fromRecord returns the instance of a record, without its process and ports.
+func (s *Supervisor) fromRecord(saved SavedInstance) (*instance, error) {
 	eng, err := s.engine(saved.Engine)
 	if err != nil {
 		return nil, err
@@ -210,9 +210,9 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 	i := &instance{
 		facts: saved.Facts, engine: eng, root: saved.Root, state: saved.State, created: saved.Created, since: saved.Since,
 		reason: saved.Reason, cause: saved.Cause, lastLog: saved.LastLog, level: sleepLevel(saved),
-		awakeBytes: saved.Awake, residue: saved.Asleep, hostBytes: saved.Host, asleepAt: saved.AsleepAt, slept: saved.Slept, lastWoken: saved.LastUsed,
-		compiling: true, swapID: saved.SwapID, shownSwap: saved.SwapID, holdGate: saved.HoldGate, deleting: saved.Deleting, found: saved.Found, unheard: saved.Doubted && saved.State == launcher.Awake, timings: saved.Timings,
-		changed: make(chan struct{}), over: make(chan struct{}),
+		awakeBytes: saved.Awake, residue: saved.Asleep, hostBytes: saved.Host, asleepAt: saved.AsleepAt, asleepBeforeEnd: saved.Slept, lastWoken: saved.LastUsed,
+		hasCompileTurn: true, swapID: saved.SwapID, publishedSwapID: saved.SwapID, gateHeldShut: saved.HoldGate, deleting: saved.Deleting, foundUnrecorded: saved.Found, sleepUnknown: saved.Doubted && saved.State == launcher.Awake, timings: saved.Timings,
+		changed: make(chan struct{}), whenReleased: make(chan struct{}),
 	}
 	if saved.ExitCode != nil {
 		i.exit = &process.Exit{Code: saved.ExitCode}
@@ -220,8 +220,8 @@ func (s *Supervisor) remember(saved SavedInstance) (*instance, error) {
 	return i, nil
 }
 
-// sleepLevel is the level by whose sequence an instance is to be woken. For a
-// doubted record it is 2: that sequence wakes sleepers of both levels.
+// sleepLevel returns the level whose wake sequence the instance needs. For a doubted
+// record that is 2: its sequence wakes sleepers of both levels.
 func sleepLevel(saved SavedInstance) int {
 	if saved.Doubted && saved.State != launcher.Awake {
 		return 2
@@ -229,11 +229,11 @@ func sleepLevel(saved SavedInstance) int {
 	return max(saved.Level, 1)
 }
 
-// reopen makes the ports of an adopted instance again. An instance whose public
-// port was taken meanwhile gets another, and its reason says so.
+// reopen opens the ports of an adopted instance again. If its public port was taken
+// meanwhile, the instance gets another, and the error says so.
 func (s *Supervisor) reopen(i *instance) error {
 	if i.facts.EnginePort == 0 {
-		return nil // nobody knows where the engine listens
+		return nil // the engine's port is not known
 	}
 	private, err := s.opts.Gates.Claim(i.facts.EnginePort)
 	if err != nil {
@@ -254,14 +254,13 @@ func (s *Supervisor) reopen(i *instance) error {
 	return taken
 }
 
-// list adds a recovered instance to the list. The lock is held.
-func (s *Supervisor) list(i *instance) {
+// addRecovered adds a recovered instance to the list. The lock is held.
+func (s *Supervisor) addRecovered(i *instance) {
 	s.instances[i.facts.ID] = i
 	s.meter.Follow(i.facts.ID, i.root.PID)
 }
 
-// resume goes on with the start, sleep, wake or stop that was under way. The lock
-// is held.
+// resume continues the start, sleep, wake or stop that was under way. The lock is held.
 func (s *Supervisor) resume(i *instance) {
 	limits := s.opts.Limits
 	s.setGate(i)
@@ -272,7 +271,7 @@ func (s *Supervisor) resume(i *instance) {
 		op := i.op
 		s.spawn(func() { s.awaitReady(i, op) })
 	case launcher.FallingAsleep:
-		s.beginOperation(i, &operation{limit: limits.Sleep, resumed: true}) // the answers in flight went with the old proxy
+		s.beginOperation(i, &operation{limit: limits.Sleep, resumed: true}) // the answers in flight ended with the old gate
 		op := i.op
 		s.spawn(func() { s.putToSleep(i, op) })
 	case launcher.Waking:
@@ -285,29 +284,29 @@ func (s *Supervisor) resume(i *instance) {
 	}
 }
 
-// recoverGone lists an instance whose root ended while the launcher was away. The
-// processes that the root left are cleared in the background.
+// recoverGone lists an instance whose root has ended while no launcher ran. It clears the
+// processes that the root has left in the background.
 func (s *Supervisor) recoverGone(i *instance, exit process.Exit) {
 	tail := s.longTail(i.facts.LogName)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i.tree = remains(s.opts.Runner, i.facts.ID, exit)
+	i.tree = leftoverTree(s.opts.Runner, i.facts.ID, exit)
 	told := make(chan struct{})
 	close(told)
-	i.exitTold = told
-	s.list(i)
+	i.exitHandled = told
+	s.addRecovered(i)
 	s.onGoneWhileAway(i, exit, tail)
 }
 
-// onGoneWhileAway: the root ended while the launcher was away. The lock is held.
+// onGoneWhileAway handles the exit of a root while no launcher ran. The lock is held.
 func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []string) {
 	wasStopping := i.state == launcher.Stopping
-	err := s.happen(i, launcher.EventExited, func() {
+	err := s.transition(i, launcher.EventExited, func() {
 		i.exit = &exit
 		if !wasStopping {
-			i.explain(exit, tail)
+			i.explainExit(exit, tail)
 			if secrets.Any(i.facts.Spec) {
-				i.reason, i.lastLog = exitText(exit), nil // the log may tell a secret, and which text is one only the process told
+				i.reason, i.lastLog = exitText(exit), nil // the log may hold a secret, and only the process knew which text that is
 			}
 			i.reason = join(i.reason, "it ended while the launcher was away")
 			if i.root.PID == 0 {
@@ -326,16 +325,15 @@ func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []stri
 	}
 }
 
-// recoverEnded lists an instance whose record says that it had ended. Processes
-// that are left of it are cleared in the background, and their memory is charged
-// until then.
+// recoverEnded lists an instance that has ended by its record. If processes of it are
+// left, it clears them in the background, and the ledger charges the instance until then.
 func (s *Supervisor) recoverEnded(i *instance, found []process.Found) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.list(i)
+	s.addRecovered(i)
 	if slices.ContainsFunc(found, func(t process.Found) bool { return t.Name == i.facts.ID }) {
 		s.publish(i, launcherapi.EventUpdated)
-		s.clearLeft(i)
+		s.clearLeftovers(i)
 		return
 	}
 	s.release(i)

@@ -21,10 +21,10 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// firstPID is the process of the first instance of a fakeRunner.
+// firstPID is the pid of the first instance of a fakeRunner.
 const firstPID = 1_000_001
 
-// awakeWith makes the first instance, which holds that many GiB when it is ready.
+// awakeWith creates the first instance, which holds that many GiB when it is ready.
 func (r *rig) awakeWith(id string, gibs uint64) {
 	r.t.Helper()
 	r.engine.ready = func(context.Context) error { r.gpus.hold("g0", firstPID, gibs); return nil }
@@ -32,10 +32,10 @@ func (r *rig) awakeWith(id string, gibs uint64) {
 	r.engine.ready = nil
 }
 
-// hardRunner is a runner whose processes are hard to adopt or to end.
+// hardRunner is a Runner whose processes cannot be adopted or ended at first.
 type hardRunner struct {
 	*fakeRunner
-	unadopted int           // how often an adoption fails, though the process lives
+	unadopted int           // how many adoptions fail although the process lives
 	ending    chan struct{} // Clear returns when it is closed
 }
 
@@ -59,7 +59,7 @@ func (r *hardRunner) Clear(ctx context.Context, name string) error {
 	return r.fakeRunner.Clear(ctx, name)
 }
 
-// nextLife is restart with hard processes, and what else is changed.
+// nextLife is restart with a hardRunner and further changes.
 func nextLife(t *testing.T, old *rig, change ...func(*Options)) (*rig, *hardRunner) {
 	t.Helper()
 	require.NoError(t, old.Close(context.Background(), false))
@@ -73,8 +73,7 @@ func nextLife(t *testing.T, old *rig, change ...func(*Options)) (*rig, *hardRunn
 	return fresh, hard
 }
 
-// remembered is what is written of a rig's instances, once all that happens just
-// now has happened.
+// remembered returns the saved state of a rig, once all pending events are handled.
 func remembered(t *testing.T, r *rig) SavedState {
 	t.Helper()
 	synctest.Wait()
@@ -93,12 +92,12 @@ func (r *rig) wakes(id string) []string {
 	r.t.Helper()
 	_, err := r.Wake(id, Ask{})
 	require.NoError(r.t, err)
-	_, err = r.AwaitVerb(r.t.Context(), id, launcher.Awake)
+	_, err = r.AwaitState(r.t.Context(), id, launcher.Awake)
 	require.NoError(r.t, err)
 	return r.engine.noted()
 }
 
-func TestWhatASwapHasClaimedIsWrittenUntilItIsReleased(t *testing.T) {
+func TestRecordsNameTheSwapUntilRelease(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		carried := func() map[string]string {
 			out := map[string]string{}
@@ -119,7 +118,7 @@ func TestWhatASwapHasClaimedIsWrittenUntilItIsReleased(t *testing.T) {
 	})
 }
 
-func TestAProcessThatDoesNotEndHoldsUpNoRecovery(t *testing.T) {
+func TestUnendingProcessDoesNotDelayRecovery(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("awake", "0.1")
 		r.awake("stopping", "0.1")
@@ -167,7 +166,7 @@ func TestAProcessThatDoesNotEndHoldsUpNoRecovery(t *testing.T) {
 	})
 }
 
-func TestAnEngineThatCannotBeAdoptedYetIsWhatItIsAndIsNotEnded(t *testing.T) {
+func TestUnadoptedEngineKeepsItsStateAndLives(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		memory := remembered(t, r)
@@ -195,7 +194,7 @@ func TestAnEngineThatCannotBeAdoptedYetIsWhatItIsAndIsNotEnded(t *testing.T) {
 	})
 }
 
-func TestAStopOfAnEngineThatCannotBeAdoptedYetWaitsForThat(t *testing.T) {
+func TestStopWaitsForALateAdoption(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		memory := remembered(t, r)
@@ -209,7 +208,7 @@ func TestAStopOfAnEngineThatCannotBeAdoptedYetWaitsForThat(t *testing.T) {
 	})
 }
 
-func TestAnEngineThatTurnsOutToBeGoneWhenItsAdoptionIsTriedAgainHasFailed(t *testing.T) {
+func TestEngineFoundGoneAtLateAdoptionHasFailed(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		memory := remembered(t, r)
@@ -229,7 +228,7 @@ func TestAnEngineThatTurnsOutToBeGoneWhenItsAdoptionIsTriedAgainHasFailed(t *tes
 	})
 }
 
-func TestALivingEngineOfWhichNothingIsKnownIsShownAndNotEnded(t *testing.T) {
+func TestUnrecordedEngineIsListedAndLives(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.5")
 		tree := r.runner.tree("a")
@@ -257,17 +256,17 @@ func TestALivingEngineOfWhichNothingIsKnownIsShownAndNotEnded(t *testing.T) {
 	})
 }
 
-func TestTheLevelOfASleeperIsKnownOrTakenToBe2(t *testing.T) {
+func TestUnknownSleepLevelCountsAs2(t *testing.T) {
 	for name, c := range map[string]struct {
 		level int
 		harm  func(m *SavedState)
 		want  string
 	}{
-		"level 1":                      {1, func(*SavedState) {}, "wake 1"},
-		"level 2":                      {2, func(*SavedState) {}, "wake 2"},
-		"level 1, doubted":             {1, func(m *SavedState) { m.Instances[0].Doubted = true }, "wake 2"},
-		"level 2, of another time":     {2, func(m *SavedState) { m.Instances[0].Level, m.Instances[0].Doubted = 1, true }, "wake 2"},
-		"level 2, written to be awake": {2, func(m *SavedState) { m.Instances[0].Level, m.Instances[0].State = 1, launcher.Awake }, "wake 2"},
+		"level 1":          {1, func(*SavedState) {}, "wake 1"},
+		"level 2":          {2, func(*SavedState) {}, "wake 2"},
+		"level 1, doubted": {1, func(m *SavedState) { m.Instances[0].Doubted = true }, "wake 2"},
+		"level 2, with a stale record of level 1": {2, func(m *SavedState) { m.Instances[0].Level, m.Instances[0].Doubted = 1, true }, "wake 2"},
+		"level 2, with a record that says awake":  {2, func(m *SavedState) { m.Instances[0].Level, m.Instances[0].State = 1, launcher.Awake }, "wake 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
@@ -276,7 +275,7 @@ func TestTheLevelOfASleeperIsKnownOrTakenToBe2(t *testing.T) {
 				r.wakes("a")
 				_, err := r.Sleep("a", Ask{Level: c.level})
 				require.NoError(t, err)
-				_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+				_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 				require.NoError(t, err)
 				tree := r.runner.tree("a")
 				r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
@@ -292,7 +291,7 @@ func TestTheLevelOfASleeperIsKnownOrTakenToBe2(t *testing.T) {
 	}
 }
 
-func TestTheLevelOfASleepIsWrittenBeforeTheEngineIsTold(t *testing.T) {
+func TestSleepLevelIsSavedBeforeTheEngineSleeps(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		told := false
@@ -307,23 +306,23 @@ func TestTheLevelOfASleepIsWrittenBeforeTheEngineIsTold(t *testing.T) {
 		}
 		_, err := r.Sleep("a", Ask{Level: 2})
 		require.NoError(t, err)
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 		assert.True(t, told)
 	})
 }
 
-func TestWhatAnEngineDoesCountsMoreThanWhatIsDoubted(t *testing.T) {
+func TestEngineAnswerOverridesADoubtedRecord(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		falls := make(chan struct{})
 		r.engine.sleep = func(context.Context) error { <-falls; return nil }
 		_, err := r.Sleep("a", Ask{})
 		require.NoError(t, err)
-		synctest.Wait() // the last that can be written
+		synctest.Wait() // the last state that can be written
 		r.records.failing(syscall.ENOSPC)
 		close(falls)
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 		r.wakes("a")
 		memory := remembered(t, r)
@@ -340,7 +339,7 @@ func TestWhatAnEngineDoesCountsMoreThanWhatIsDoubted(t *testing.T) {
 	})
 }
 
-func TestAnInstanceIsReadFromItsOwnFileAlone(t *testing.T) {
+func TestUnreadableRecordIsRefused(t *testing.T) {
 	for name, record := range map[string]string{
 		"of another":       `{"facts":{"id":"other"},"state":"awake"}`,
 		"of no known kind": `"a text"`,
@@ -357,13 +356,13 @@ func TestAnInstanceIsReadFromItsOwnFileAlone(t *testing.T) {
 	assert.True(t, saved.Doubted)
 }
 
-func TestASleepThatWasDoneBeforeARestartWaitsForNoMemory(t *testing.T) {
+func TestResumedCompleteSleepWaitsForNoMemory(t *testing.T) {
 	for name, known := range map[string]uint64{"what it held awake is known": 70, "it is not known": 0} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
 				r.awakeWith("a", known)
 				slept := make(chan struct{})
-				r.engine.sleep = func(ctx context.Context) error { close(slept); return never(ctx) } // it sleeps, and the launcher dies
+				r.engine.sleep = func(ctx context.Context) error { close(slept); return never(ctx) } // the engine sleeps, and the launcher dies
 				_, err := r.Sleep("a", Ask{})
 				require.NoError(t, err)
 				<-slept
@@ -375,7 +374,7 @@ func TestASleepThatWasDoneBeforeARestartWaitsForNoMemory(t *testing.T) {
 				require.NoError(t, fresh.engine.set("http://127.0.0.1:40001", true, nil))
 				began := time.Now()
 				require.NoError(t, fresh.Recover(t.Context(), memory))
-				view, err := fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+				view, err := fresh.AwaitState(t.Context(), "a", launcher.Sleeping)
 				require.NoError(t, err)
 				assert.Equal(t, began, time.Now(), "no time passes")
 				assert.Equal(t, 2*gib, view.GPUBytes["g0"])
@@ -384,7 +383,7 @@ func TestASleepThatWasDoneBeforeARestartWaitsForNoMemory(t *testing.T) {
 	}
 }
 
-func TestASleepThatWasToldBeforeARestartWaitsForMemoryThatComesBackLate(t *testing.T) {
+func TestResumedSleepWaitsForLateMemory(t *testing.T) {
 	for name, known := range map[string]uint64{"what it held awake is known": 70, "it is not known": 0} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
@@ -401,7 +400,7 @@ func TestASleepThatWasToldBeforeARestartWaitsForMemoryThatComesBackLate(t *testi
 				time.Sleep(10 * time.Second)
 				assert.Equal(t, "falling_asleep", fresh.state("a"))
 				fresh.gpus.hold("g0", firstPID, 2)
-				view, err := fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+				view, err := fresh.AwaitState(t.Context(), "a", launcher.Sleeping)
 				require.NoError(t, err)
 				assert.Equal(t, 2*gib, view.GPUBytes["g0"])
 			})
@@ -409,14 +408,14 @@ func TestASleepThatWasToldBeforeARestartWaitsForMemoryThatComesBackLate(t *testi
 	}
 }
 
-func TestAnEngineThatDidNotAnswerAtARestartAndSleepsIsNotTakenForAwake(t *testing.T) {
+func TestSilentSleeperBecomesSleepingWhenItAnswers(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.asleep("a")
 		tree := r.runner.tree("a")
 		r.runner.found = []process.Found{{Name: "a", Root: tree.ID(), PIDs: []int{tree.pid}}}
 		memory := remembered(t, r)
-		memory.Instances[0].State, memory.Instances[0].Doubted = launcher.Starting, true // what it became could not be written
+		memory.Instances[0].State, memory.Instances[0].Doubted = launcher.Starting, true // its later state could not be written
 		fresh, _ := nextLife(t, r)
 		defer fresh.Close(context.Background(), false)
 		answers := time.Now().Add(time.Minute)
@@ -429,13 +428,13 @@ func TestAnEngineThatDidNotAnswerAtARestartAndSleepsIsNotTakenForAwake(t *testin
 		fresh.engine.sleeps = fresh.engine.ready
 		require.NoError(t, fresh.Recover(t.Context(), memory))
 		require.Equal(t, "starting", fresh.state("a"))
-		_, err := fresh.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		_, err := fresh.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 		assert.Equal(t, "shut", fresh.gates.gate("a").get())
 	})
 }
 
-func TestAnEngineThatDidNotAnswerAtARestartIsWokenAsIfItHadSleptAtLevel2(t *testing.T) {
+func TestSilentEngineIsWokenWithTheLevel2Sequence(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		tree := r.runner.tree("a")
@@ -456,7 +455,7 @@ func TestAnEngineThatDidNotAnswerAtARestartIsWokenAsIfItHadSleptAtLevel2(t *test
 	})
 }
 
-// refusing is an engine that answers a canary by a status.
+// refusing is an engine that answers a canary with an HTTP status.
 type refusing struct {
 	*fakeEngine
 	status int
@@ -466,7 +465,7 @@ func (e refusing) Canary(context.Context, string, string, engine.Secret) error {
 	return fmt.Errorf("cannot make a token: %w", &engine.StatusError{Call: "POST /v1/completions", Status: e.status})
 }
 
-func TestACanaryForWhichTheLauncherHasForgottenTheKeyIsNotAFailure(t *testing.T) {
+func TestCanaryWithAForgottenKeyIsNoFailure(t *testing.T) {
 	for status, passes := range map[int]bool{http.StatusUnauthorized: true, http.StatusForbidden: true, http.StatusInternalServerError: false} {
 		t.Run(http.StatusText(status), func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
@@ -493,7 +492,7 @@ func TestACanaryForWhichTheLauncherHasForgottenTheKeyIsNotAFailure(t *testing.T)
 	}
 }
 
-func TestBudgetsThatBecameSmallerAreHeldAfterARestart(t *testing.T) {
+func TestSmallerBudgetsAreEnforcedAfterRestart(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		for _, id := range []string{"first", "second", "third"} {
 			r.awake(id, "0.3")
@@ -504,7 +503,7 @@ func TestBudgetsThatBecameSmallerAreHeldAfterARestart(t *testing.T) {
 		fresh, _ := nextLife(t, r, func(o *Options) { o.Budget.MaxSleepersPerGPU = 1 })
 		defer fresh.Close(context.Background(), false)
 		require.NoError(t, fresh.Recover(t.Context(), memory))
-		fresh.HoldBudgets()
+		fresh.EnforceBudgets()
 		synctest.Wait()
 		all, _ := fresh.List()
 		require.Len(t, all, 1)

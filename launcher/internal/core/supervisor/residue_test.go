@@ -10,12 +10,12 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 )
 
-func TestMemoryThatComesBackLaterThanItMayIsNotTakenForASleepersForEver(t *testing.T) {
+func TestResidueShrinksWhenMemoryComesBackLate(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awakeWith("a", 70)
 		_, err := r.Sleep("a", Ask{})
 		require.NoError(t, err)
-		view, err := r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		view, err := r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 		require.Equal(t, 70*gib, view.GPUBytes["g0"], "it was waited for long enough")
 		r.gpus.hold("g0", r.runner.tree("a").pid, 2)
@@ -37,12 +37,12 @@ func TestMemoryThatComesBackLaterThanItMayIsNotTakenForASleepersForEver(t *testi
 	})
 }
 
-func TestADriverThatListsNothingOfASleeperSaysNothingOfWhatItHolds(t *testing.T) {
+func TestUnlistedSleeperKeepsItsResidue(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awakeWith("a", 70)
 		_, err := r.Sleep("a", Ask{})
 		require.NoError(t, err)
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 		r.gpus.hold("g0", r.runner.tree("a").pid, 0)
 		_, err = r.tryClaim(toDo(ledger.Plan{SwapID: "s"}))

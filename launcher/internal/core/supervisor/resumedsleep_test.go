@@ -13,7 +13,7 @@ import (
 )
 
 // The core of the engine hangs; its API server answers /health.
-func TestASleepThatARestartGoesOnWithEndsInTimeBeforeAnEngineThatHangs(t *testing.T) {
+func TestResumedSleepOfAHangingEngineEndsInTime(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awakeWith("a", 40)
 		r.engine.sleep = never
@@ -28,7 +28,7 @@ func TestASleepThatARestartGoesOnWithEndsInTimeBeforeAnEngineThatHangs(t *testin
 		ctx, stop := context.WithTimeout(t.Context(), 24*time.Hour)
 		defer stop()
 		began := time.Now()
-		_, err = fresh.AwaitVerb(ctx, "a", launcher.Sleeping)
+		_, err = fresh.AwaitState(ctx, "a", launcher.Sleeping)
 		require.Error(t, err)
 		assert.Less(t, time.Since(began), 10*time.Minute, "a sleep may take a minute, a wake one, memory half a minute")
 	})

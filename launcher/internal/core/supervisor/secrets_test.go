@@ -13,7 +13,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-func TestASecretIsHiddenWhereverElseItStands(t *testing.T) {
+func TestSecretIsHiddenEverywhere(t *testing.T) {
 	vault := t.TempDir()
 	file := filepath.Join(vault, "f")
 	require.NoError(t, os.WriteFile(file, []byte("first-line\n\nsecond-line\n"), 0o600))
@@ -53,7 +53,7 @@ func TestASecretIsHiddenWhereverElseItStands(t *testing.T) {
 	})
 }
 
-// tellingLogs is a log of an engine that repeats what it was given.
+// tellingLogs is the log of an engine that prints its arguments.
 type tellingLogs struct {
 	fakeLogs
 	lines []string
@@ -61,7 +61,7 @@ type tellingLogs struct {
 
 func (l tellingLogs) Tail(string, int, int) ([]string, error) { return l.lines, nil }
 
-func TestARefusalTellsNoSecret(t *testing.T) {
+func TestRefusalShowsNoSecret(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		s := spec("0.9")
 		s.Args = append(s.Args, "--api-key", "sk-flag", "--port", "sk-flag", "--seed")

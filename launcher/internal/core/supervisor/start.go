@@ -14,13 +14,13 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// This file makes the process of an engine: by fork from a preloader, for which the
-// instance may have to wait, or by exec. What follows is the same for both. A wait for
-// what another instance compiles is in compile.go.
+// This file starts the process of an engine: by fork from a preloader, for which the
+// instance may have to wait, or by exec. The wait for an instance that compiles the same
+// is in compile.go.
 
-// startMethod says how an instance is to be started. Where the request insists on
-// fork, a preloader has to be ready now; where none is, one is begun for the next
-// request, unless nothing is to be touched.
+// startMethod decides how an instance is started. If the request insists on fork, a
+// preloader has to be ready now. If none is, startMethod starts one for the next request,
+// except in a dry run.
 func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
 	method := c.Spec.StartMethod
 	if method == "" {
@@ -48,17 +48,17 @@ func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
 	return launcherapi.StartFork, nil
 }
 
-// launch writes the instance down, starts the process and watches that. Where there is
-// something to wait for first, the process is started in the background. An
-// instance that can be forked now is told of before that, since it may take a while.
+// launch saves the instance, starts its process and watches it. If the start has to wait,
+// launch starts the process in the background. If the instance can be forked now, launch
+// notifies the watchers first, because the fork may take a while.
 func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error) {
 	output, name, err := s.opts.Logs.Create(d.ID)
 	if err != nil {
-		s.abandon(i)
+		s.undoCreate(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot make the log of instance %s: %w", d.ID, err)
 	}
 	for _, note := range d.plan.Notes {
-		_, _ = fmt.Fprintf(output, "hotseat: %s\n", note) // a note is a courtesy; the engine's own writes tell of a full disk
+		_, _ = fmt.Fprintf(output, "hotseat: %s\n", note) // notes are optional; the engine's own writes show a full disk
 	}
 	forks := d.method != launcherapi.StartExec && s.opts.Forker.Look(d.plan.Env()) == nil
 	s.mu.Lock()
@@ -66,20 +66,20 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	if err := s.opts.Records.Put(d.ID, i.saved()); err != nil {
 		s.mu.Unlock()
 		_ = output.Close() // no engine has written to the log
-		s.abandon(i)
+		s.undoCreate(i)
 		return launcherapi.Instance{}, launcher.Storagef("cannot write instance %s down: %w", d.ID, err)
 	}
 	kind := launcherapi.EventCreated
 	if forks {
-		s.tell(i, kind)
+		s.notifyWatchers(i, kind)
 		kind = launcherapi.EventUpdated
 	}
 	s.mu.Unlock()
 
 	crashpoint.At(crashpoint.StartWritten)
-	reason := s.awaits(d)
+	reason := s.forkWaitReason(d)
 	if reason == "" {
-		reason, _ = s.compilesFirst(i)
+		reason, _ = s.takeCompileTurn(i)
 	}
 	if reason != "" {
 		return s.launchLater(i, d, output, reason, kind), nil
@@ -91,20 +91,20 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	defer s.mu.Unlock()
 	err = s.launched(i, d, tree, notForked, err, kind)
 	if err == nil && s.closing {
-		err = s.happen(i, launcher.EventStopAsked, nil)
+		err = s.transition(i, launcher.EventStopAsked, nil)
 	}
 	return i.view(), err
 }
 
-// launched: the process was made or, with an error, was not; kind is the event that
-// watchers are sent. The lock is held.
+// launched handles the start of the process, or its failure err. kind is the event for the
+// watchers. The lock is held.
 func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err error, kind launcherapi.EventType) error {
 	i.noteStart(d.method, notForked)
 	s.opts.Observer.Started(i.facts.StartedBy, notForked != nil)
 	if err != nil {
 		s.publish(i, kind)
 		why := err.Error()
-		return s.happen(i, launcher.EventStartFailed, func() {
+		return s.transition(i, launcher.EventStartFailed, func() {
 			i.cause, i.reason = string(engine.CauseProgramCannotBeRun), why
 		})
 	}
@@ -114,70 +114,69 @@ func (s *Supervisor) launched(i *instance, d *Draft, tree Tree, notForked, err e
 		i.facts.Inherited = s.opts.Processes.Resident(i.root.PID).Anon
 	}
 	s.publish(i, kind)
-	s.watch(i)
+	s.watchExit(i)
 	if i.op == nil {
 		s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
 	}
 	op := i.op
 	s.spawn(func() { s.awaitReady(i, op) })
 	if i.deleting {
-		return s.happen(i, launcher.EventStopAsked, nil)
+		return s.transition(i, launcher.EventStopAsked, nil)
 	}
 	return nil
 }
 
-// awaits says what the start of a draft waits for: a preloader that loads, and will
-// be ready sooner than an engine that is started by exec. Empty: for nothing.
-func (s *Supervisor) awaits(d *Draft) string {
+// forkWaitReason returns what the start of a draft has to wait for: a preloader that is
+// loading and will be ready sooner than an engine started by exec. Empty: nothing.
+func (s *Supervisor) forkWaitReason(d *Draft) string {
 	if d.method != launcherapi.StartAuto {
 		return ""
 	}
 	return s.opts.Forker.Awaits(d.plan.Env())
 }
 
-// launchLater has the process of an instance made once a preloader can fork it and
-// nobody compiles what it would compile, or once these waits are given up. output is
-// closed then. kind is the event
-// that watchers are sent now.
+// launchLater starts the process of an instance in the background. It first waits until a
+// preloader can fork it and no other instance compiles the same; each wait has a limit.
+// It closes output at the end. kind is the event that watchers get now.
 func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason string, kind launcherapi.EventType) launcherapi.Instance {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i.waiting, i.reason = true, i.secrets.Hide(reason)
+	i.startDeferred, i.reason = true, i.secrets.Hide(reason)
 	s.beginOperation(i, &operation{limit: s.opts.Limits.Start})
 	op := i.op
 	s.publish(i, kind)
 	s.spawn(func() {
 		defer output.Close() // the child has its own copy
-		if s.awaits(d) != "" {
+		if s.forkWaitReason(d) != "" {
 			s.awaitFork(i, op, d)
 		}
 		s.awaitCompiler(i, op)
 		s.launchWaited(i, d, output)
 	})
 	if i.deleting {
-		if err := s.happen(i, launcher.EventStopAsked, nil); err != nil {
+		if err := s.transition(i, launcher.EventStopAsked, nil); err != nil {
 			s.log.Error("cannot stop an instance that waits to be started", "error", err)
 		}
 	}
 	return i.view()
 }
 
-// awaitFork returns when an instance's process is to be made, or when the operation
-// has ended. At least half of the time for the start is left to the engine.
+// awaitFork waits until a preloader can fork the instance's process. It leaves at least
+// half of the time for the start to the engine, and ends early with the operation.
 func (s *Supervisor) awaitFork(i *instance, op *operation, d *Draft) {
 	began := time.Now()
 	ctx, stop := context.WithTimeout(op.ctx, op.limit/2)
 	defer stop()
-	// Why the wait was given up Fork says too.
+	// Fork returns the reason too.
 	_ = s.opts.Forker.Await(ctx, d.plan.Env(), func(reason string) { s.noteWait(i, op, reason) })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waited := time.Since(began)
-	i.timed("preload", waited)
+	i.addTiming("preload", waited)
 	op.limit -= waited
 }
 
-// noteWait tells the watchers what an instance waits for.
+// noteWait publishes what an instance waits for.
 func (s *Supervisor) noteWait(i *instance, op *operation, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,12 +188,12 @@ func (s *Supervisor) noteWait(i *instance, op *operation, reason string) {
 	s.publish(i, launcherapi.EventUpdated)
 }
 
-// launchWaited makes the process of an instance that has waited, unless
-// the instance was stopped meanwhile. When the launcher itself ends, the process is
-// made all the same, and the next launcher adopts the process.
+// launchWaited starts the process of an instance that has waited, unless the instance was
+// stopped meanwhile. If the launcher is ending, it still starts the process, and the next
+// launcher adopts it.
 func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
 	s.mu.Lock()
-	i.waiting = false
+	i.startDeferred = false
 	wanted := i.state == launcher.Starting
 	s.mu.Unlock()
 	if !wanted {
@@ -210,8 +209,8 @@ func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
 	}
 }
 
-// startProcess makes the engine's process. notForked says why a process that was to
-// be forked was started by exec instead.
+// startProcess starts the engine's process. notForked says why a process that was to be
+// forked was started by exec instead.
 func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree Tree, notForked, err error) {
 	plan, err := s.withConfig(d.ID, d.plan)
 	if err != nil {
@@ -234,7 +233,7 @@ func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree 
 	return tree, notForked, nil
 }
 
-// noteStart says how the process was made. The lock is held.
+// noteStart records how the process was started. The lock is held.
 func (i *instance) noteStart(method string, notForked error) {
 	i.facts.StartedBy = launcherapi.StartExec
 	switch {

@@ -15,14 +15,14 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// fakeForker forks by the fake runner, or says why it does not.
+// fakeForker forks with the fake runner, or returns why it cannot.
 type fakeForker struct {
 	runner      *fakeRunner
 	never       string
 	check, fork error
 	forked      []string
-	checked     int           // calls of Check, which may begin a preloader
-	wait        chan struct{} // until a preloader is ready, or is not waited for any longer; nil: one is ready
+	checked     int           // calls of Check, which may start a preloader
+	wait        chan struct{} // closed when a preloader is ready or the wait is over; nil: one is ready
 }
 
 func (f *fakeForker) Never() string        { return f.never }
@@ -55,7 +55,7 @@ func (f *fakeForker) Fork(c process.Command) (Tree, error) {
 	return f.runner.Start(c)
 }
 
-func TestTheStartMethodDecidesHowAnEngineIsStarted(t *testing.T) {
+func TestStartMethodDecidesHowAnEngineStarts(t *testing.T) {
 	busy := errors.New("the preloader is busy")
 	for name, c := range map[string]struct {
 		method    string
@@ -64,14 +64,14 @@ func TestTheStartMethodDecidesHowAnEngineIsStarted(t *testing.T) {
 		reason    string
 		code      string
 	}{
-		"auto forks":                          {method: "auto", startedBy: "fork"},
-		"the launcher's own counts":           {startedBy: "fork"},
-		"exec never forks":                    {method: "exec", startedBy: "exec"},
-		"auto falls back with the reason":     {method: "auto", forker: fakeForker{fork: busy}, startedBy: "exec", reason: "started by exec: the preloader is busy"},
-		"fork forks":                          {method: "fork", startedBy: "fork"},
-		"fork is refused while none is ready": {method: "fork", forker: fakeForker{check: busy}, code: launcherapi.CodeUnavailable},
-		"fork is wrong where none will be":    {method: "fork", forker: fakeForker{never: "no Python"}, code: launcherapi.CodeInvalid},
-		"a fork that fails ends in an exec":   {method: "fork", forker: fakeForker{fork: busy}, startedBy: "exec", reason: "started by exec: the preloader is busy"},
+		"auto forks": {method: "auto", startedBy: "fork"},
+		"without a method the launcher's default counts": {startedBy: "fork"},
+		"exec never forks":                            {method: "exec", startedBy: "exec"},
+		"auto falls back with the reason":             {method: "auto", forker: fakeForker{fork: busy}, startedBy: "exec", reason: "started by exec: the preloader is busy"},
+		"fork forks":                                  {method: "fork", startedBy: "fork"},
+		"fork is refused while no preloader is ready": {method: "fork", forker: fakeForker{check: busy}, code: launcherapi.CodeUnavailable},
+		"fork is invalid if none can ever be ready":   {method: "fork", forker: fakeForker{never: "no Python"}, code: launcherapi.CodeInvalid},
+		"a failed fork falls back to exec":            {method: "fork", forker: fakeForker{fork: busy}, startedBy: "exec", reason: "started by exec: the preloader is busy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forker := &c.forker
@@ -88,7 +88,7 @@ func TestTheStartMethodDecidesHowAnEngineIsStarted(t *testing.T) {
 				}
 				require.NoError(t, err)
 				synctest.Wait()
-				view, err := r.AwaitVerb(t.Context(), "a", launcher.Awake)
+				view, err := r.AwaitState(t.Context(), "a", launcher.Awake)
 				require.NoError(t, err)
 				assert.Equal(t, c.startedBy, view.StartedBy)
 				assert.Equal(t, c.method, view.StartMethod)
@@ -99,7 +99,7 @@ func TestTheStartMethodDecidesHowAnEngineIsStarted(t *testing.T) {
 	}
 }
 
-func TestALauncherWithoutPreloadersRefusesToFork(t *testing.T) {
+func TestForkIsRefusedWithoutPreloaders(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		s := spec("0.3")
 		s.StartMethod = "fork"
@@ -113,7 +113,7 @@ func TestALauncherWithoutPreloadersRefusesToFork(t *testing.T) {
 	})
 }
 
-func TestHowAnEngineWasStartedIsKnownAfterARestart(t *testing.T) {
+func TestStartedBySurvivesARestart(t *testing.T) {
 	forker := &fakeForker{}
 	in(t, func(t *testing.T, r *rig) {
 		forker.runner = r.runner
@@ -125,7 +125,7 @@ func TestHowAnEngineWasStartedIsKnownAfterARestart(t *testing.T) {
 	}, func(o *Options) { o.StartMethod, o.Forker = launcherapi.StartAuto, forker })
 }
 
-func TestADraftThatTouchesNothingBeginsNoPreloader(t *testing.T) {
+func TestDryRunStartsNoPreloader(t *testing.T) {
 	for _, busy := range []error{nil, errors.New("no preloader is ready")} {
 		forker := &fakeForker{check: busy}
 		in(t, func(t *testing.T, r *rig) {
@@ -140,7 +140,7 @@ func TestADraftThatTouchesNothingBeginsNoPreloader(t *testing.T) {
 	}
 }
 
-// waits is a rig whose instances wait for a preloader until wait is closed.
+// waits returns a rig whose instances wait for a preloader until wait is closed.
 func waits(t *testing.T, do func(t *testing.T, r *rig, f *fakeForker), change ...func(*Options)) {
 	t.Helper()
 	f := &fakeForker{}
@@ -155,11 +155,11 @@ func waits(t *testing.T, do func(t *testing.T, r *rig, f *fakeForker), change ..
 	}, append([]func(*Options){func(o *Options) { o.StartMethod, o.Forker = launcherapi.StartAuto, f }}, change...)...)
 }
 
-func TestAStartWaitsForThePreloaderAndIsForked(t *testing.T) {
+func TestStartWaitsForThePreloaderAndIsForked(t *testing.T) {
 	waits(t, func(t *testing.T, r *rig, f *fakeForker) {
 		time.Sleep(14 * time.Second)
 		close(f.wait)
-		view, err := r.AwaitVerb(t.Context(), "a", launcher.Awake)
+		view, err := r.AwaitState(t.Context(), "a", launcher.Awake)
 		require.NoError(t, err)
 		assert.Equal(t, launcherapi.StartFork, view.StartedBy)
 		assert.Empty(t, view.Reason)
@@ -167,18 +167,18 @@ func TestAStartWaitsForThePreloaderAndIsForked(t *testing.T) {
 	})
 }
 
-func TestAStartWhosePreloaderIsNotToBeWaitedForIsAnExecWithTheReason(t *testing.T) {
+func TestStartWithoutPreloaderIsExecWithAReason(t *testing.T) {
 	waits(t, func(t *testing.T, r *rig, f *fakeForker) {
 		f.fork = errors.New("it did not load: ZeroDivisionError")
 		close(f.wait)
-		view, err := r.AwaitVerb(t.Context(), "a", launcher.Awake)
+		view, err := r.AwaitState(t.Context(), "a", launcher.Awake)
 		require.NoError(t, err)
 		assert.Equal(t, launcherapi.StartExec, view.StartedBy)
 		assert.Equal(t, "started by exec: it did not load: ZeroDivisionError", view.Reason)
 	})
 }
 
-func TestAnInstanceThatIsDeletedWhileItWaitsForAPreloaderIsNeverStarted(t *testing.T) {
+func TestInstanceDeletedWhileWaitingForAPreloaderNeverStarts(t *testing.T) {
 	waits(t, func(t *testing.T, r *rig, f *fakeForker) {
 		view, err := r.Delete(t.Context(), "a")
 		require.NoError(t, err)
@@ -190,20 +190,20 @@ func TestAnInstanceThatIsDeletedWhileItWaitsForAPreloaderIsNeverStarted(t *testi
 	})
 }
 
-func TestAWaitLeavesHalfOfTheTimeOfAStartToTheEngine(t *testing.T) {
+func TestPreloaderWaitLeavesHalfOfTheStartTimeout(t *testing.T) {
 	waits(t, func(t *testing.T, r *rig, f *fakeForker) {
 		f.fork = errors.New("the preloader is loading")
-		view, err := r.AwaitVerb(t.Context(), "a", launcher.Awake)
+		view, err := r.AwaitState(t.Context(), "a", launcher.Awake)
 		require.NoError(t, err)
 		assert.Equal(t, launcherapi.StartExec, view.StartedBy)
 		assert.Contains(t, view.Timings, launcherapi.PhaseTime{Name: "preload", DurationMS: 10000})
 	}, func(o *Options) { o.Limits.Start = 20 * time.Second })
 }
 
-func TestALauncherThatEndsStartsWhatWaitsForAPreloader(t *testing.T) {
+func TestEndingLauncherStartsInstancesThatWait(t *testing.T) {
 	waits(t, func(t *testing.T, r *rig, f *fakeForker) {
 		again := restart(t, r)
-		view, err := again.AwaitVerb(t.Context(), "a", launcher.Awake)
+		view, err := again.AwaitState(t.Context(), "a", launcher.Awake)
 		require.NoError(t, err)
 		assert.Equal(t, launcherapi.StartExec, view.StartedBy)
 	})

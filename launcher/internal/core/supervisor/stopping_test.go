@@ -19,7 +19,7 @@ import (
 
 var errNoFiles = errors.New("too many open files")
 
-// refusing makes every attempt to end a tree fail until heal is called.
+// refusing makes every attempt to end a tree fail, until heal is called.
 func (t *fakeTree) refusing() (attempts *atomic.Int32, heal func()) {
 	attempts, healed := &atomic.Int32{}, &atomic.Bool{}
 	t.refuse = func() error {
@@ -32,7 +32,7 @@ func (t *fakeTree) refusing() (attempts *atomic.Int32, heal func()) {
 	return attempts, func() { healed.Store(true) }
 }
 
-func TestAnInstanceIsStoppedOnlyWhenItsTreeIsGone(t *testing.T) {
+func TestInstanceIsStoppedOnlyWhenItsTreeIsGone(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.gpus.hold("g0", r.runner.tree("a").pid, 70)
@@ -68,7 +68,7 @@ func TestAnInstanceIsStoppedOnlyWhenItsTreeIsGone(t *testing.T) {
 	})
 }
 
-func TestTheWatchersHearWhyAnInstanceDoesNotEnd(t *testing.T) {
+func TestWatchersGetTheReasonOfAFailedStop(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		_, heal := r.runner.tree("a").refusing()
@@ -83,7 +83,7 @@ func TestTheWatchersHearWhyAnInstanceDoesNotEnd(t *testing.T) {
 	})
 }
 
-func TestAStopThatFailsIsTriedAgainMoreAndMoreRarely(t *testing.T) {
+func TestFailedStopIsRetriedWithBackOff(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		attempts, heal := r.runner.tree("a").refusing()
@@ -107,7 +107,7 @@ func TestAStopThatFailsIsTriedAgainMoreAndMoreRarely(t *testing.T) {
 	})
 }
 
-func TestNobodyWaitsForEverForAnEndThatDoesNotCome(t *testing.T) {
+func TestWaitForAFailingStopTimesOut(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		_, heal := r.runner.tree("a").refusing()
@@ -123,7 +123,7 @@ func TestNobodyWaitsForEverForAnEndThatDoesNotCome(t *testing.T) {
 	})
 }
 
-func TestAProcessThatTheKernelCannotEndIsToldOf(t *testing.T) {
+func TestUnkillableProcessIsReported(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.runner.tree("a").stuck = true
@@ -136,7 +136,7 @@ func TestAProcessThatTheKernelCannotEndIsToldOf(t *testing.T) {
 	})
 }
 
-func TestWhatACrashedEngineLeftStaysChargedUntilItIsGone(t *testing.T) {
+func TestLeftoversOfACrashStayChargedUntilGone(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		_, heal := r.runner.tree("a").refusing()
@@ -162,7 +162,7 @@ func TestWhatACrashedEngineLeftStaysChargedUntilItIsGone(t *testing.T) {
 	})
 }
 
-func TestAnEndThatDoesNotComeDoesNotHoldTheLauncherUp(t *testing.T) {
+func TestFailingStopDoesNotDelayTheLauncher(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.awake("a", "0.9")
@@ -173,7 +173,7 @@ func TestAnEndThatDoesNotComeDoesNotHoldTheLauncherUp(t *testing.T) {
 	})
 }
 
-func TestTheAnswerOfADeleteSaysWhyAnInstanceHadFailed(t *testing.T) {
+func TestDeleteAnswersWhyTheInstanceFailed(t *testing.T) {
 	for name, wait := range map[string]bool{"while what it left is cleared": false, "later": true} {
 		t.Run(name, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
@@ -206,7 +206,7 @@ func TestTheAnswerOfADeleteSaysWhyAnInstanceHadFailed(t *testing.T) {
 	}
 }
 
-func TestAFailedInstanceListsNoPortOnceItIsGivenBackAndTheWatchersHearIt(t *testing.T) {
+func TestReleasedFailedInstanceShowsNoPort(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.runner.tree("a").signalled(syscall.SIGSEGV)
@@ -226,7 +226,7 @@ func TestAFailedInstanceListsNoPortOnceItIsGivenBackAndTheWatchersHearIt(t *test
 	})
 }
 
-func TestTheWatchersHearThatTheMemoryOfAFailedInstanceDoesNotComeBackAsSoonAsTheListSaysSo(t *testing.T) {
+func TestWatchersAndListReportMissingMemoryTogether(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.gpus.hold("g0", r.runner.tree("a").pid, 2)
@@ -243,7 +243,7 @@ func TestTheWatchersHearThatTheMemoryOfAFailedInstanceDoesNotComeBackAsSoonAsThe
 	})
 }
 
-func TestASleeperThatEndsIsCountedWithItsResidueAfterARestartToo(t *testing.T) {
+func TestEndingSleeperCountsWithItsResidueAfterRestart(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.gpus.hold("g0", r.runner.tree("a").pid, 2)

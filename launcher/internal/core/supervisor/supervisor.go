@@ -1,11 +1,10 @@
-// Package supervisor keeps instances: it starts their engines, moves them
-// between their states, watches over what they hold, and finds them again after
-// the launcher itself has died.
+// Package supervisor manages instances: it starts their engines, moves them between
+// states, accounts for what they hold, and adopts them after the launcher has died.
 //
-// One lock guards every instance, the revision and the reservations. Each event of
-// an instance is one short method that takes the lock and ends in
-// [Supervisor.happen], the only place that writes a state. Work that takes time
-// runs in goroutines of the supervisor, whose ends are events too.
+// One lock guards every instance, the revision and the reservations. Each event of an
+// instance is one short method that takes the lock and ends in [Supervisor.transition],
+// the only place that writes a state. Work that takes time runs in goroutines of the
+// supervisor; their ends are events too.
 package supervisor
 
 import (
@@ -37,43 +36,43 @@ type Limits struct {
 	Memory        time.Duration // until device memory is back after a stop or a sleep
 }
 
-// Options of a Supervisor. Everything is required unless it says otherwise.
+// Options of a Supervisor. Every field is required unless its comment says otherwise.
 type Options struct {
 	Engines   []engine.Engine // each has a name; the first is the default
 	Program   []string        // argv before the engine's own arguments
 	SleepMode string          // engine.SleepModeAuto, …Always or …Never
-	// InstanceHost is where the public ports listen, and no wider.
+	// InstanceHost is the widest address at which public ports may listen.
 	InstanceHost string
-	// StartMethod of instances that name none: launcherapi.StartAuto, …Exec or
-	// …Fork; empty: exec.
+	// StartMethod is the default of instances that name none: launcherapi.StartAuto,
+	// …Exec or …Fork; empty: exec.
 	StartMethod string
 	Environ     []string // environment that engines inherit
-	Schemes     []string // as myscheme://, of addresses that models are pulled from, beside those that every launcher pulls from
+	Schemes     []string // further schemes that models are pulled from, like myscheme://
 
 	GPUs      GPUs
 	Processes Processes
 	Runner    Runner
 	Forker    Forker            // nil: every engine is started by exec
-	Models    Models            // nil: the launcher has no store of models
-	Compiled  Compiled          // nil: no start waits for what another one compiles
-	Claims    modelstore.Claims // volumes with models; nil: none
+	Models    Models            // nil: the launcher has no model store
+	Compiled  Compiled          // nil: no start waits for another that compiles the same
+	Claims    modelstore.Claims // claims with models; nil: none
 	Gates     Gates
 	Logs      Logs
 	Records   Records
 	Feed      *eventlog.Log
-	Turns     *gpuqueue.Queue // of swaps on GPUs
+	Turns     *gpuqueue.Queue // turns of swaps on GPUs
 	// ConfigDir holds copies of --config files while their engines start.
 	ConfigDir string
 
 	Limits      Limits
 	Budget      launcherapi.Budget
 	EnvFileDirs []string // folders that {"from_file": …} may name
-	LLMDCompat  bool     // show in env_vars which devices the engine was given
+	LLMDCompat  bool     // show the engine's devices in env_vars
 	Observer    Observer
 	Logger      *slog.Logger
 }
 
-// Supervisor keeps the instances of one launcher.
+// Supervisor manages the instances of one launcher.
 type Supervisor struct {
 	opts    Options
 	log     *slog.Logger
@@ -86,13 +85,13 @@ type Supervisor struct {
 	mu        sync.Mutex
 	closing   bool
 	instances map[string]*instance
-	unwritten map[string]bool   // ids of instances whose record on disk is out of date
+	unwritten map[string]bool   // ids of instances whose record on disk is stale
 	claims    map[string]*Claim // by the id of the swap
 
 	meter *devmem.Meter
 }
 
-// New makes a supervisor that knows no instance yet; see [Supervisor.Recover].
+// New returns a supervisor without instances; see [Supervisor.Recover].
 func New(opts Options) *Supervisor {
 	s := &Supervisor{opts: opts, log: opts.Logger, engines: map[string]engine.Engine{}, instances: map[string]*instance{}, unwritten: map[string]bool{}, claims: map[string]*Claim{}}
 	s.meter = devmem.New(devmem.Options{GPUs: opts.GPUs, Processes: opts.Processes, Trees: opts.Runner, ReturnTime: opts.Limits.Memory, Logger: opts.Logger})
@@ -103,10 +102,9 @@ func New(opts Options) *Supervisor {
 	return s
 }
 
-// Close lets answers in flight end, for at most the drain's limit, ends all
-// watching, gives the ports back and waits for every goroutine. Engines go on
-// running, unless stopAll is set: then every instance is stopped and forgotten
-// after the drain.
+// Close waits for answers in flight, for at most the drain's limit. It then ends and waits
+// for every goroutine, and closes the ports. Engines go on running. If stopAll is set,
+// Close instead stops and forgets every instance after the drain.
 func (s *Supervisor) Close(ctx context.Context, stopAll bool) error {
 	s.mu.Lock()
 	s.closing = true
@@ -121,7 +119,7 @@ func (s *Supervisor) Close(ctx context.Context, stopAll bool) error {
 	return errors.Join(err, s.closeAllPorts(ctx))
 }
 
-// closeAllPorts gives the ports of every instance back, side by side.
+// closeAllPorts closes the ports of all instances at once.
 func (s *Supervisor) closeAllPorts(ctx context.Context) error {
 	s.mu.Lock()
 	all := s.sorted()
@@ -135,9 +133,8 @@ func (s *Supervisor) closeAllPorts(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// closePorts gives an instance's ports back. The engine is not touched. The lock is
-// not held while the gate closes: the clients that the gate waits for may be asking
-// for the instance.
+// closePorts closes an instance's ports and leaves its engine alone. It does not hold the
+// lock while the gate closes: the clients that the gate waits for may need the lock.
 func (s *Supervisor) closePorts(ctx context.Context, i *instance) error {
 	s.mu.Lock()
 	held := i.takePorts()
@@ -170,11 +167,11 @@ func (s *Supervisor) drainAll(ctx context.Context) {
 	all.Wait()
 }
 
-// spawn runs a task that Close waits for. The lock is held, or the caller runs
-// inside another task.
+// spawn runs a task in the background; Close waits for it. The lock is held, or the caller
+// runs inside another task.
 func (s *Supervisor) spawn(task func()) { s.tasks.Go(task) }
 
-// Get shows one instance.
+// Get returns one instance.
 func (s *Supervisor) Get(id string) (launcherapi.Instance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,8 +182,7 @@ func (s *Supervisor) Get(id string) (launcherapi.Instance, error) {
 	return i.view(), nil
 }
 
-// List shows every instance, in the order of their making, and the revision of that
-// picture.
+// List returns every instance, oldest first, and the revision of that list.
 func (s *Supervisor) List() ([]launcherapi.Instance, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -212,8 +208,8 @@ func (s *Supervisor) sorted() []*instance {
 	return all
 }
 
-// LogName gives the log file of an instance, and a channel that is closed once
-// nobody writes to the file any more.
+// LogName returns the name of an instance's log file, and a channel that is closed once no
+// process writes to the file any more.
 func (s *Supervisor) LogName(id string) (name string, over <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -221,11 +217,11 @@ func (s *Supervisor) LogName(id string) (name string, over <-chan struct{}, err 
 	if !ok {
 		return "", nil, launcher.NotFound(id)
 	}
-	return i.facts.LogName, i.over, nil
+	return i.facts.LogName, i.whenReleased, nil
 }
 
-// LogsInUse names the logs of all instances. An instance that is about to start may
-// have no log's name yet: its log is the latest of its id.
+// LogsInUse returns the names of the logs of all instances. An instance that is about to
+// start may not have a log name yet; its log is then the latest with its id.
 func (s *Supervisor) LogsInUse() map[string]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

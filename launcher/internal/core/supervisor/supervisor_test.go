@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// in runs a test on a fake clock.
+// in runs a test with a fake clock.
 func in(t *testing.T, test func(t *testing.T, r *rig), change ...func(*Options)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -51,7 +51,7 @@ func states(r *rig) []string {
 	return out
 }
 
-func TestAWholeLife(t *testing.T) {
+func TestInstancePassesThroughItsWholeLife(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		assert.Equal(t, "open", r.gates.gate("a").get())
@@ -59,7 +59,7 @@ func TestAWholeLife(t *testing.T) {
 		assert.Equal(t, "shut", r.gates.gate("a").get())
 		_, err := r.Wake("a", Ask{})
 		require.NoError(t, err)
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Awake)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
 		require.NoError(t, err)
 		view, err := r.Delete(t.Context(), "a")
 		require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestAWholeLife(t *testing.T) {
 	})
 }
 
-func TestAnExitNobodyAskedForIsAFailureInEveryState(t *testing.T) {
+func TestUnrequestedExitIsAFailureInEveryState(t *testing.T) {
 	for name, bring := range map[string]func(r *rig){
 		"starting":       func(r *rig) { r.engine.ready = broken; r.create("a", "0.9") },
 		"awake":          func(r *rig) { r.awake("a", "0.9") },
@@ -105,11 +105,11 @@ func TestAnExitNobodyAskedForIsAFailureInEveryState(t *testing.T) {
 	}
 }
 
-func TestAStartThatTakesTooLongIsKilledAndSaysSo(t *testing.T) {
+func TestTooSlowStartIsKilledWithAReason(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.engine.ready = broken
 		r.create("a", "0.9")
-		_, err := r.AwaitVerb(t.Context(), "a", launcher.Awake)
+		_, err := r.AwaitState(t.Context(), "a", launcher.Awake)
 		assert.Equal(t, launcherapi.CodeEngineTimeout, launcher.CodeOf(err))
 		assert.Contains(t, err.Error(), "start_timeout")
 		synctest.Wait()
@@ -117,13 +117,13 @@ func TestAStartThatTakesTooLongIsKilledAndSaysSo(t *testing.T) {
 	})
 }
 
-func TestASleepThatHangsIsUndone(t *testing.T) {
+func TestHangingSleepIsUndone(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.engine.sleep = never
 		_, err := r.Sleep("a", Ask{Limit: time.Second})
 		require.NoError(t, err)
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		assert.Equal(t, launcherapi.CodeEngineTimeout, launcher.CodeOf(err), "%v", err)
 		assert.Equal(t, "awake", r.state("a"))
 		assert.Equal(t, "open", r.gates.gate("a").get())
@@ -131,13 +131,13 @@ func TestASleepThatHangsIsUndone(t *testing.T) {
 	})
 }
 
-func TestAnEngineThatNeitherSleepsNorWakesIsKilled(t *testing.T) {
+func TestEngineThatNeitherSleepsNorWakesIsKilled(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.engine.sleep, r.engine.wake = never, never
 		_, err := r.Sleep("a", Ask{Limit: time.Second})
 		require.NoError(t, err)
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.Error(t, err)
 		assert.Equal(t, "failed", r.state("a"))
 		synctest.Wait()
@@ -145,8 +145,8 @@ func TestAnEngineThatNeitherSleepsNorWakesIsKilled(t *testing.T) {
 	})
 }
 
-// So vLLM does when its engine core dies while it is asked something.
-func TestAVerbOfAnEngineThatClosesItsPortAndDoesNotEndIsCalledOffSoon(t *testing.T) {
+// vLLM does this when its EngineCore dies during a call.
+func TestVerbIsCancelledWhenTheEngineClosesItsPort(t *testing.T) {
 	for verb, want := range map[string]launcher.State{"sleep": launcher.Sleeping, "wake": launcher.Awake} {
 		t.Run(verb, func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
@@ -166,7 +166,7 @@ func TestAVerbOfAnEngineThatClosesItsPortAndDoesNotEndIsCalledOffSoon(t *testing
 				began := time.Now()
 				_, err := ask("a", Ask{Limit: time.Hour})
 				require.NoError(t, err)
-				_, err = r.AwaitVerb(t.Context(), "a", want)
+				_, err = r.AwaitState(t.Context(), "a", want)
 				assert.Equal(t, launcherapi.CodeEngineFailed, launcher.CodeOf(err), "%v", err)
 				assert.ErrorContains(t, err, "does not listen any more")
 				assert.Equal(t, "failed", r.state("a"))
@@ -178,14 +178,14 @@ func TestAVerbOfAnEngineThatClosesItsPortAndDoesNotEndIsCalledOffSoon(t *testing
 	}
 }
 
-func TestAWakeThatFailsLeavesItAsleep(t *testing.T) {
+func TestFailedWakeLeavesTheInstanceAsleep(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.asleep("a")
 		r.engine.wake = broken
 		_, err := r.Wake("a", Ask{})
 		require.NoError(t, err)
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Awake)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Awake)
 		assert.Equal(t, launcherapi.CodeEngineFailed, launcher.CodeOf(err))
 		assert.Contains(t, err.Error(), "broken")
 		assert.Equal(t, "sleeping", r.state("a"))
@@ -196,7 +196,7 @@ func TestAWakeThatFailsLeavesItAsleep(t *testing.T) {
 	})
 }
 
-func TestVerbsAreIdempotentAndRefusedWhereTheyMakeNoSense(t *testing.T) {
+func TestVerbsAreIdempotentOrRefusedByState(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.asleep("a")
@@ -220,7 +220,7 @@ func TestVerbsAreIdempotentAndRefusedWhereTheyMakeNoSense(t *testing.T) {
 	})
 }
 
-func TestAStopOfOneThatStartsUsesTheShortGrace(t *testing.T) {
+func TestStopWhileStartingUsesTheStartingGrace(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.engine.ready = broken
 		r.create("a", "0.9")
@@ -230,7 +230,7 @@ func TestAStopOfOneThatStartsUsesTheShortGrace(t *testing.T) {
 	})
 }
 
-func TestASleepIsCancelledByAStop(t *testing.T) {
+func TestStopCancelsASleep(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.engine.sleep = never
@@ -243,7 +243,7 @@ func TestASleepIsCancelledByAStop(t *testing.T) {
 	})
 }
 
-func TestADrainThatRunsOutOfTimeCutsAndCounts(t *testing.T) {
+func TestTimedOutDrainCutsAndCountsAnswers(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		gate := r.gates.gate("a")
@@ -251,14 +251,14 @@ func TestADrainThatRunsOutOfTimeCutsAndCounts(t *testing.T) {
 		_, err := r.Sleep("a", Ask{Drain: 3 * time.Second})
 		require.NoError(t, err)
 		began := time.Now()
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 		assert.Equal(t, 3*time.Second, time.Since(began))
 		assert.Equal(t, 2, r.instances["a"].op.cut)
 	})
 }
 
-func TestASleepThatIsCalledOffCutsNothing(t *testing.T) {
+func TestCancelledDrainCutsNothing(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		gate := r.gates.gate("a")
@@ -266,19 +266,19 @@ func TestASleepThatIsCalledOffCutsNothing(t *testing.T) {
 		_, err := r.Sleep("a", Ask{Drain: time.Minute})
 		require.NoError(t, err)
 		synctest.Wait()
-		r.under(func() { r.callOff(r.instances["a"]) })
+		r.under(func() { r.cancelDrain(r.instances["a"]) })
 		assert.Equal(t, "awake", r.state("a"))
 		assert.Equal(t, "open", gate.get())
 		synctest.Wait()
 		assert.Empty(t, r.engine.noted(), "the engine was never told to sleep")
 		gate.drained = nil
 		r.asleep("a")
-		r.under(func() { r.callOff(r.instances["a"]) })
+		r.under(func() { r.cancelDrain(r.instances["a"]) })
 		assert.Equal(t, "sleeping", r.state("a"), "too late")
 	})
 }
 
-func TestAnEngineSleepsOnlyAfterItsAnswersHaveEnded(t *testing.T) {
+func TestEngineSleepsOnlyAfterItsAnswersEnd(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		gate := r.gates.gate("a")
@@ -289,12 +289,12 @@ func TestAnEngineSleepsOnlyAfterItsAnswersHaveEnded(t *testing.T) {
 		assert.Equal(t, "shut", gate.get())
 		assert.Empty(t, r.engine.noted())
 		close(gate.drained)
-		_, err = r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		_, err = r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 	})
 }
 
-func TestASleepIsOverOnlyWhenTheMemoryIsBack(t *testing.T) {
+func TestSleepEndsOnlyWhenMemoryIsBack(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		pid := r.runner.tree("a").pid
@@ -304,13 +304,13 @@ func TestASleepIsOverOnlyWhenTheMemoryIsBack(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		assert.Equal(t, "falling_asleep", r.state("a"), "the engine says that it sleeps, but its memory is still taken")
 		r.gpus.hold("g0", pid, 2)
-		view, err := r.AwaitVerb(t.Context(), "a", launcher.Sleeping)
+		view, err := r.AwaitState(t.Context(), "a", launcher.Sleeping)
 		require.NoError(t, err)
 		assert.Equal(t, map[string]uint64{"g0": 2 * gib}, view.GPUBytes, "its residue")
 	})
 }
 
-func TestADeleteIsOverOnlyWhenTheMemoryIsBack(t *testing.T) {
+func TestDeleteEndsOnlyWhenMemoryIsBack(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		pid := r.runner.tree("a").pid
@@ -324,7 +324,7 @@ func TestADeleteIsOverOnlyWhenTheMemoryIsBack(t *testing.T) {
 	})
 }
 
-func TestAStopTellsTheExitCodeHoweverLongTheLogTakesToRead(t *testing.T) {
+func TestStopShowsTheExitCodeDespiteASlowLog(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		view, err := r.Delete(t.Context(), "a")
@@ -338,7 +338,7 @@ func TestAStopTellsTheExitCodeHoweverLongTheLogTakesToRead(t *testing.T) {
 	})
 }
 
-func TestMemoryThatNeverComesBackIsSaid(t *testing.T) {
+func TestMissingMemoryIsReported(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.gpus.hold("g0", r.runner.tree("a").pid, 72)
@@ -352,7 +352,7 @@ func TestMemoryThatNeverComesBackIsSaid(t *testing.T) {
 	})
 }
 
-func TestASecondOneThatDoesNotFitIsRefusedAndHarmsNobody(t *testing.T) {
+func TestInstanceThatDoesNotFitIsRefused(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		_, err := r.Create(Create{ID: "b", Spec: spec("0.2")})
@@ -369,7 +369,7 @@ func TestASecondOneThatDoesNotFitIsRefusedAndHarmsNobody(t *testing.T) {
 	})
 }
 
-func TestWhatIsRefusedLeavesNothingBehind(t *testing.T) {
+func TestRefusedCreateLeavesNothingBehind(t *testing.T) {
 	bad := func(s launcherapi.InstanceSpec, code, part string) func(t *testing.T) {
 		return func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
@@ -397,7 +397,7 @@ func TestWhatIsRefusedLeavesNothingBehind(t *testing.T) {
 	t.Run("file outside the allowed folders", bad(launcherapi.InstanceSpec{Args: []string{"m"}, EnvVars: map[string]launcherapi.EnvValue{"A": {FromFile: "/etc/hostname"}}}, launcherapi.CodeInvalid, "env_file_dirs"))
 }
 
-func TestTwoInstancesCannotHaveOnePublicPort(t *testing.T) {
+func TestPublicPortIsUniqueAmongInstances(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		s := spec("0.3")
 		s.Args = append(s.Args, "--port", "8123")
@@ -409,7 +409,7 @@ func TestTwoInstancesCannotHaveOnePublicPort(t *testing.T) {
 	})
 }
 
-func TestAProgramThatCannotBeRunIsAFailureThatSaysSo(t *testing.T) {
+func TestUnrunnableProgramFailsWithAReason(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.runner.refuse = errBroken
 		view := r.create("a", "0.9")
@@ -422,7 +422,7 @@ func TestAProgramThatCannotBeRunIsAFailureThatSaysSo(t *testing.T) {
 	})
 }
 
-func TestAStateFolderThatCannotBeWrittenRefusesNewOnesAndHarmsNoOther(t *testing.T) {
+func TestUnwritableStateFolderRefusesOnlyNewInstances(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.4")
 		r.records.failing(syscall.ENOSPC)
@@ -458,7 +458,7 @@ func TestSecretsAreShownNowhere(t *testing.T) {
 	})
 }
 
-func TestTheBudgetOfSleepersIsHeldAfterASleep(t *testing.T) {
+func TestSleepEnforcesTheBudgetOfSleepers(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.3")
 		time.Sleep(time.Second)
@@ -472,7 +472,7 @@ func TestTheBudgetOfSleepersIsHeldAfterASleep(t *testing.T) {
 	}, func(o *Options) { o.Budget.MaxSleepersPerGPU = 1 })
 }
 
-func TestTheMemoryOfAnEngineThatTheDriverDoesNotListIsNotAStrangers(t *testing.T) {
+func TestUnlistedEnginesMemoryIsNotForeign(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.gpus.blind = true
 		r.awake("a", "0.9")
@@ -486,7 +486,7 @@ func TestTheMemoryOfAnEngineThatTheDriverDoesNotListIsNotAStrangers(t *testing.T
 	})
 }
 
-func TestClosingWithStopEndsEverything(t *testing.T) {
+func TestCloseWithStopAllEndsEverything(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.3")
 		r.awake("b", "0.3")
@@ -499,7 +499,7 @@ func TestClosingWithStopEndsEverything(t *testing.T) {
 	})
 }
 
-// restart makes a second supervisor from the first one's state folder and processes.
+// restart returns a second supervisor with the first one's state folder and processes.
 func restart(t *testing.T, old *rig) *rig {
 	t.Helper()
 	require.NoError(t, old.Close(context.Background(), false))
@@ -514,13 +514,13 @@ func restart(t *testing.T, old *rig) *rig {
 	return fresh
 }
 
-func TestARestartAdoptsWhatLivesInTheStateItWasIn(t *testing.T) {
+func TestRestartAdoptsLiveEnginesInTheirState(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("awake", "0.1")
 		r.awake("asleep", "0.1")
 		_, err := r.Sleep("asleep", Ask{Level: 2})
 		require.NoError(t, err)
-		_, err = r.AwaitVerb(t.Context(), "asleep", launcher.Sleeping)
+		_, err = r.AwaitState(t.Context(), "asleep", launcher.Sleeping)
 		require.NoError(t, err)
 		r.awake("falling", "0.1")
 		r.engine.sleep = never
@@ -556,7 +556,7 @@ func TestARestartAdoptsWhatLivesInTheStateItWasIn(t *testing.T) {
 	})
 }
 
-func TestARestartBelievesTheEnginesMoreThanWhatCouldNotBeWritten(t *testing.T) {
+func TestRestartBelievesEnginesOverStaleRecords(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("slept", "0.1")
 		r.awake("woke", "0.1")
@@ -578,7 +578,7 @@ func TestARestartBelievesTheEnginesMoreThanWhatCouldNotBeWritten(t *testing.T) {
 	})
 }
 
-func TestWhatCouldNotBeWrittenIsWrittenWithWhatHappensNext(t *testing.T) {
+func TestFailedWriteIsRepeatedWithTheNextEvent(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.1")
 		r.awake("b", "0.1")
@@ -599,7 +599,7 @@ func TestWhatCouldNotBeWrittenIsWrittenWithWhatHappensNext(t *testing.T) {
 	})
 }
 
-func TestATreeWhoseProcessHasEndedIsFailedAndClearedThoughNothingIsWrittenOfIt(t *testing.T) {
+func TestUnrecordedTreeWithoutRootIsFailedAndCleared(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.awake("a", "0.9")
 		r.runner.found = []process.Found{

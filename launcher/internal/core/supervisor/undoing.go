@@ -8,34 +8,33 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// This file undoes the phases of a swap, and begins a swap that an earlier life of
-// the launcher left. A swap undoes only what it did: the methods move the instances
-// of the claim alone, and leave those alone that the swap has not moved.
+// This file undoes the phases of a swap. A swap undoes only what it did: the methods move
+// only instances of the claim, and only those that the swap has moved.
 
-// Settle waits until no instance that the swap moves is on its way to another state.
+// Settle waits until no instance that the swap moves is changing its state.
 func (c *Claim) Settle(ctx context.Context) {
 	for _, id := range append([]string{c.plan.In}, c.plan.Out...) {
 		c.s.mu.Lock()
-		i := c.handle(id)
+		i := c.instanceOf(id)
 		c.s.mu.Unlock()
 		if i == nil {
 			continue
 		}
-		if err := c.s.atRest(ctx, i); err != nil {
+		if err := c.s.awaitRest(ctx, i); err != nil {
 			c.s.log.Warn("an instance of an interrupted swap does not settle", "swap", c.plan.SwapID, "instance", i.facts.ID, "error", err)
 		}
 	}
 }
 
-// SendBack removes the instance that the swap has made, or puts the one that existed
-// back to sleep, and waits until its device memory is free for whoever was there.
+// SendBack removes the instance that came in if the swap created it; otherwise it puts the
+// instance back to sleep. It waits until the instance's device memory is free.
 func (c *Claim) SendBack(ctx context.Context) error {
 	c.s.mu.Lock()
 	c.room = nil
 	i := c.in
-	if i == nil || !c.s.lists(i) {
+	if i == nil || !c.s.isListed(i) {
 		c.s.mu.Unlock()
-		return nil // the instance was never made, or somebody has deleted it
+		return nil // the instance was never created, or a client has deleted it
 	}
 	var err error
 	if c.plan.CreatesIn() {
@@ -51,33 +50,33 @@ func (c *Claim) SendBack(ctx context.Context) error {
 		_, err = c.s.awaitForgotten(ctx, i)
 		return err
 	}
-	if err := c.s.atRest(ctx, i); err != nil {
+	if err := c.s.awaitRest(ctx, i); err != nil {
 		return err
 	}
 	c.s.mu.Lock()
 	awake := i.state == launcher.Awake
 	if awake {
-		err = c.s.sleep(i, c.plan.SwapID, Ask{Level: lastLevel})
+		err = c.s.sleep(i, c.plan.SwapID, Ask{Level: sameLevel})
 	}
 	c.s.mu.Unlock()
 	if err == nil && awake {
-		_, err = c.s.awaitVerb(ctx, i, launcher.Sleeping)
+		_, err = c.s.awaitState(ctx, i, launcher.Sleeping)
 	}
 	return err
 }
 
-// BringBack wakes an instance that leaves or has left, once the device memory is
-// free that other instances give back. The error says in which state the instance
-// is, and is an [ErrDeleted] when somebody has deleted the instance.
+// BringBack wakes an instance that leaves or has left, once other instances have given
+// back enough device memory. The error names the instance's state. It is an [ErrDeleted]
+// if a client has deleted the instance.
 func (c *Claim) BringBack(ctx context.Context, id string) error {
-	i, err := c.leaving(id)
+	i, err := c.outgoing(id)
 	if err == nil {
 		err = c.wakeAgain(ctx, i)
 	}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	switch {
-	case i == nil || !c.s.lists(i):
+	case i == nil || !c.s.isListed(i):
 		return fmt.Errorf("%s is gone: %w", id, ErrDeleted)
 	case i.state == launcher.Awake:
 		return nil
@@ -88,10 +87,10 @@ func (c *Claim) BringBack(ctx context.Context, id string) error {
 func (c *Claim) wakeAgain(ctx context.Context, i *instance) error {
 	c.s.mu.Lock()
 	c.room = nil
-	c.s.callOff(i)
+	c.s.cancelDrain(i)
 	c.s.cutShort(i)
 	c.s.mu.Unlock()
-	if err := c.s.atRest(ctx, i); err != nil {
+	if err := c.s.awaitRest(ctx, i); err != nil {
 		return err
 	}
 	c.s.mu.Lock()
@@ -112,19 +111,19 @@ func (c *Claim) wakeAgain(ctx context.Context, i *instance) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.s.awaitVerb(ctx, i, launcher.Awake)
+	_, err = c.s.awaitState(ctx, i, launcher.Awake)
 	return err
 }
 
-// awaitRoom waits until there is room for a sleeper to wake, since other instances
-// may still be giving back their memory, and for at most the time that this may
-// take. The error is the ledger's last refusal.
+// awaitRoom waits until there is room for a sleeper to wake: other instances may still be
+// giving back their memory. It waits for at most the memory timeout. The error is the
+// ledger's last refusal.
 func (c *Claim) awaitRoom(ctx context.Context, i *instance) error {
 	var refusal error
 	c.s.meter.PollUntil(ctx, func() bool {
 		memory := c.s.lockWithMemory(i.gpus())
 		defer c.s.mu.Unlock()
-		refusal = c.s.refusal(i, c.plan.SwapID, memory)
+		refusal = c.s.wakeRefusal(i, c.plan.SwapID, memory)
 		return refusal == nil
 	})
 	return refusal

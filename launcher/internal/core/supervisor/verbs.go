@@ -11,23 +11,22 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Ask says how a verb is to be done.
+// Ask has the parameters of a verb.
 type Ask struct {
-	Level int           // of the sleep: 1 or 2; 0 means 1
+	Level int           // sleep level: 1 or 2; 0 means 1
 	Drain time.Duration // negative: the launcher's default
-	Limit time.Duration // for the answer of the engine; 0: the launcher's default
+	Limit time.Duration // time for the engine's answer; 0: the launcher's default
 }
 
-// lastLevel asks for the level of the instance's last sleep; 1 for one that never
-// slept.
-const lastLevel = -1
+// sameLevel is the level of the instance's last sleep, or 1 if it never slept.
+const sameLevel = -1
 
-// Sleep begins to put an instance to sleep; [Supervisor.AwaitVerb] waits for the
+// Sleep begins to put an instance to sleep; [Supervisor.AwaitState] waits for the
 // outcome.
 //
 //	state            effect
 //	awake            gate shut, drain, engine's sleep sequence
-//	falling_asleep   none: it is on its way
+//	falling_asleep   none: the sleep goes on
 //	sleeping         none, whatever its level
 //	any other        error, code conflict
 func (s *Supervisor) Sleep(id string, ask Ask) (launcherapi.Instance, error) {
@@ -50,29 +49,28 @@ func (s *Supervisor) Sleep(id string, ask Ask) (launcherapi.Instance, error) {
 	return i.view(), err
 }
 
-// sleep is Sleep asked for by a swap, or without a swapID by a client. The lock is
-// held.
+// sleep is Sleep for a swap or, without a swapID, for a client. The lock is held.
 func (s *Supervisor) sleep(i *instance, swapID string, ask Ask) error {
 	return s.verb(i, swapID, ask, launcher.EventSleepAsked, s.opts.Limits.Sleep, func() error {
 		switch {
 		case i.state != launcher.Awake:
-		case ask.Level == lastLevel:
+		case ask.Level == sameLevel:
 			i.level = max(i.level, 1)
 		default:
 			i.level = ask.Level
 		}
-		if i.unheard && i.state == launcher.Awake {
+		if i.sleepUnknown && i.state == launcher.Awake {
 			i.level = 2 // the wake sequence of level 2 wakes sleepers of both levels
 		}
 		return nil
 	})
 }
 
-// Wake begins to wake an instance; [Supervisor.AwaitVerb] waits for the outcome.
+// Wake begins to wake an instance; [Supervisor.AwaitState] waits for the outcome.
 //
 //	state              effect
 //	sleeping           room is checked, then the engine's wake sequence
-//	waking, starting   none: it is on its way
+//	waking, starting   none: the wake or start goes on
 //	awake              none
 //	any other          error, code conflict
 func (s *Supervisor) Wake(id string, ask Ask) (launcherapi.Instance, error) {
@@ -86,23 +84,22 @@ func (s *Supervisor) Wake(id string, ask Ask) (launcherapi.Instance, error) {
 	return i.view(), err
 }
 
-// wake is Wake asked for by a swap, or without a swapID by a client. The lock is
-// held.
+// wake is Wake for a swap or, without a swapID, for a client. The lock is held.
 func (s *Supervisor) wake(i *instance, swapID string, ask Ask, memory devmem.Reading) error {
 	return s.verb(i, swapID, ask, launcher.EventWakeAsked, s.opts.Limits.Wake, func() error {
 		if i.state != launcher.Sleeping {
 			return nil
 		}
-		if err := s.notInSwap(i.gpus(), swapID); err != nil {
+		if err := s.checkNotInSwap(i.gpus(), swapID); err != nil {
 			return err
 		}
-		return s.refusal(i, swapID, memory)
+		return s.wakeRefusal(i, swapID, memory)
 	})
 }
 
-// refusal says why there is no room for a sleeper to wake; nil: there is room, or
-// the instance sleeps no more. The lock is held.
-func (s *Supervisor) refusal(i *instance, swapID string, memory devmem.Reading) error {
+// wakeRefusal returns why there is no room for a sleeper to wake. It returns nil if there
+// is room, or if the instance no longer sleeps. The lock is held.
+func (s *Supervisor) wakeRefusal(i *instance, swapID string, memory devmem.Reading) error {
 	if i.state != launcher.Sleeping {
 		return nil
 	}
@@ -118,9 +115,8 @@ func (s *Supervisor) gpusOf(id string) []string {
 	return nil
 }
 
-// verb lets an event happen that a client or a swap asks for, after check has
-// allowed the event. swapID is the swap that asks; empty: a client does. The lock
-// is held.
+// verb applies an event that a swap or, without a swapID, a client asks for, if check
+// allows it. The lock is held.
 func (s *Supervisor) verb(i *instance, swapID string, ask Ask, event launcher.Event, limit time.Duration, check func() error) error {
 	if s.closing {
 		return launcher.Unavailablef("the launcher is closing")
@@ -136,7 +132,7 @@ func (s *Supervisor) verb(i *instance, swapID string, ask Ask, event launcher.Ev
 		return launcher.Conflictf("instance %s cannot be told anything: %s", i.facts.ID, i.reason)
 	}
 	if err := check(); err != nil {
-		s.refused(err)
+		s.countRefusal(err)
 		return err
 	}
 	if row.To == row.From {
@@ -146,13 +142,13 @@ func (s *Supervisor) verb(i *instance, swapID string, ask Ask, event launcher.Ev
 		limit = ask.Limit
 	}
 	i.reason, i.cause = "", ""
-	i.untime("drain")
+	i.removeTiming("drain")
 	s.beginOperation(i, &operation{drain: ask.Drain, limit: limit})
-	return s.happen(i, event, nil)
+	return s.transition(i, event, nil)
 }
 
-// failure says why the instance is not in the wanted state. The lock is held.
-func (i *instance) failure(want launcher.State) error {
+// stateError returns why the instance is not in the wanted state. The lock is held.
+func (i *instance) stateError(want launcher.State) error {
 	if i.state == launcher.Stopped || i.state == launcher.Stopping {
 		return launcher.Conflictf("instance %s was stopped before it was %s", i.facts.ID, want)
 	}
@@ -167,14 +163,14 @@ func (i *instance) failure(want launcher.State) error {
 	return e
 }
 
-// Delete stops an instance's whole process tree, waits until it is gone and its
-// device memory is back, and forgets it. When ctx ends first, or when the tree
-// cannot be ended for long (an error of code engine_timeout), the end of the
-// instance goes on after Delete has returned.
+// Delete stops an instance's whole process tree, waits until it is gone and its device
+// memory is back, and forgets it. If ctx ends first, Delete returns and the stop goes on.
+// If the tree cannot be ended, Delete returns after a while with code engine_timeout, and
+// the stop goes on.
 //
 //	state               effect
-//	stopped, failed     what is left is cleared, then forgotten
-//	stopping            joins the stop, then forgotten
+//	stopped, failed     leftovers are cleared, then forgotten
+//	stopping            the stop goes on, then forgotten
 //	any other           SIGTERM, grace, SIGKILL, then forgotten
 func (s *Supervisor) Delete(ctx context.Context, id string) (launcherapi.Instance, error) {
 	s.mu.Lock()
@@ -196,18 +192,18 @@ func (s *Supervisor) stop(i *instance) error {
 		s.forget(i)
 		return nil
 	}
-	if i.launching() {
-		return nil // launched stops the instance as soon as the process is there
+	if i.isStartingProcess() {
+		return nil // launched stops the instance as soon as the process runs
 	}
-	return s.happen(i, launcher.EventStopAsked, nil)
+	return s.transition(i, launcher.EventStopAsked, nil)
 }
 
-// launching says whether the process is being made just now.
-func (i *instance) launching() bool {
-	return i.state == launcher.Starting && i.tree == nil && !i.waiting
+// isStartingProcess reports whether the process is being started at this moment.
+func (i *instance) isStartingProcess() bool {
+	return i.state == launcher.Starting && i.tree == nil && !i.startDeferred
 }
 
-// DeleteAll stops and forgets every instance, all at once.
+// DeleteAll stops and forgets all instances at once.
 func (s *Supervisor) DeleteAll(ctx context.Context) ([]launcherapi.Instance, error) {
 	all, _ := s.List()
 	stopped := make([]launcherapi.Instance, len(all))
@@ -228,7 +224,7 @@ func (s *Supervisor) DeleteAll(ctx context.Context) ([]launcherapi.Instance, err
 		switch {
 		case err == nil:
 			out = append(out, stopped[n])
-		case launcher.CodeOf(err) != launcherapi.CodeNotFound: // somebody else has deleted it
+		case launcher.CodeOf(err) != launcherapi.CodeNotFound: // another call has deleted it
 			failed = append(failed, err)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// everyGPU lists the UUIDs of all GPUs.
+// everyGPU returns the UUIDs of all GPUs.
 func (s *Supervisor) everyGPU() []string {
 	var ids []string
 	for _, d := range s.opts.GPUs.Devices() {
@@ -21,13 +21,12 @@ func (s *Supervisor) everyGPU() []string {
 	return ids
 }
 
-// freshReads is how often memory is read at most until no instance changes
-// meanwhile: else the reading and the states of the instances would not fit
-// together.
+// freshReads bounds how often memory is read again because an instance has changed
+// meanwhile: the reading and the states of the instances have to match.
 const freshReads = 3
 
-// lockWithMemory reads the memory of GPUs and takes the lock. It notes residues
-// that have become less.
+// lockWithMemory reads the memory of GPUs and takes the lock. It updates residues that have
+// become smaller.
 func (s *Supervisor) lockWithMemory(uuids []string) devmem.Reading {
 	for try := 1; ; try++ {
 		before := s.opts.Feed.Revision()
@@ -41,9 +40,9 @@ func (s *Supervisor) lockWithMemory(uuids []string) devmem.Reading {
 	}
 }
 
-// noteResidues notes which sleepers hold clearly less than was measured when they
-// fell asleep: memory may come back later than memory_timeout. A driver that lists
-// no memory for a sleeper says nothing about its residue. The lock is held.
+// noteResidues updates the residue of sleepers that hold clearly less than when they fell
+// asleep: memory may come back later than memory_timeout. If a driver reports no memory for
+// a sleeper, its residue stays. The lock is held.
 func (s *Supervisor) noteResidues(memory devmem.Reading) {
 	for id, held := range memory.Held {
 		i, ok := s.instances[id]
@@ -63,31 +62,31 @@ func (s *Supervisor) noteResidues(memory devmem.Reading) {
 	}
 }
 
-// world is the ledger's picture of the present. The lock is held.
+// world returns the ledger's World of this moment. The lock is held.
 func (s *Supervisor) world(memory devmem.Reading) ledger.World {
 	w := ledger.World{GPUs: map[string]ledger.GPU{}, Budget: s.opts.Budget, Reservations: s.reservations()}
 	for _, d := range s.opts.GPUs.Devices() {
 		m := memory.GPUs[d.UUID]
 		w.GPUs[d.UUID] = ledger.GPU{
 			UUID: d.UUID, TotalBytes: d.MemoryTotalBytes, UsedBytes: m.UsedBytes,
-			ProcessesKnown: m.ProcessesKnown && !s.unlisted(d.UUID, memory),
+			ProcessesKnown: m.ProcessesKnown && !s.driverOmitsEngine(d.UUID, memory),
 		}
 	}
 	w.Instances = make([]ledger.Instance, 0, len(s.instances))
 	for _, i := range s.sorted() {
 		held := memory.Held[i.facts.ID]
 		if i.released {
-			held = nil // the instance's processes are gone: those that have their ids now are strangers
+			held = nil // the instance's processes are gone; other processes may have their ids now
 		}
 		w.Instances = append(w.Instances, i.entry(held))
 	}
 	return w
 }
 
-// unlisted says whether an engine that must hold memory of a GPU is not among
-// the processes that the driver lists there: in a container with process ids
-// of its own the list is empty, or has the ids of the host. The lock is held.
-func (s *Supervisor) unlisted(uuid string, memory devmem.Reading) bool {
+// driverOmitsEngine reports whether the driver does not list an engine that must hold
+// memory of the GPU. In a container with its own process ids, the driver's list is empty or
+// has the ids of the host. The lock is held.
+func (s *Supervisor) driverOmitsEngine(uuid string, memory devmem.Reading) bool {
 	for id, i := range s.instances {
 		if i.state == launcher.Awake && slices.Contains(i.gpus(), uuid) && memory.Held[id][uuid] == 0 {
 			return true
@@ -96,20 +95,22 @@ func (s *Supervisor) unlisted(uuid string, memory devmem.Reading) bool {
 	return false
 }
 
-// held is the device memory that an instance's processes hold now, by GPU; GPUs
-// of which they hold nothing are left out.
-func (s *Supervisor) held(i *instance) map[string]uint64 { return s.meter.Held(i.facts.ID, i.gpus()) }
+// heldBytes returns the device memory that an instance's processes hold now, by GPU. It
+// leaves out GPUs of which they hold nothing.
+func (s *Supervisor) heldBytes(i *instance) map[string]uint64 {
+	return s.meter.Held(i.facts.ID, i.gpus())
+}
 
-// holdsBefore is the device memory that an instance holds before its sleep. An
-// instance that an earlier life of the launcher has told to sleep may have given
-// its memory back already: then what it held while awake counts, or where that was
-// never measured, what it was expected to hold. ctx bounds the question to its engine.
-func (s *Supervisor) holdsBefore(ctx context.Context, i *instance, op *operation) map[string]uint64 {
-	before := s.held(i)
+// bytesBeforeSleep returns the device memory that an instance holds before its sleep. If an
+// earlier launcher began that sleep, the instance may have given back its memory already.
+// Then the bytes measured while it was awake count or, without a measurement, the expected
+// bytes. ctx bounds the question to the engine.
+func (s *Supervisor) bytesBeforeSleep(ctx context.Context, i *instance, op *operation) map[string]uint64 {
+	before := s.heldBytes(i)
 	if !op.resumed {
 		return before
 	}
-	asleep, err := i.asleep(ctx)
+	asleep, err := i.isSleeping(ctx)
 	asleep = asleep && err == nil // no answer counts as no
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +129,7 @@ func (s *Supervisor) holdsBefore(ctx context.Context, i *instance, op *operation
 	return out
 }
 
-// GPUs shows every device with the instances on it.
+// GPUs returns every device with the instances on it.
 func (s *Supervisor) GPUs() launcherapi.GPUList {
 	memory := s.meter.Read(s.everyGPU())
 	health := map[string]gpu.Health{}

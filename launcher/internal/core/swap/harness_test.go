@@ -72,7 +72,7 @@ func (w *world) awake(id, gpu string) {
 	w.t.Helper()
 	_, err := w.sup.Create(supervisor.Create{ID: id, Spec: launcherapi.InstanceSpec{Args: []string{"model"}, GPUUUIDs: []string{gpu}}})
 	require.NoError(w.t, err)
-	_, err = w.sup.AwaitVerb(w.t.Context(), id, launcher.Awake)
+	_, err = w.sup.AwaitState(w.t.Context(), id, launcher.Awake)
 	require.NoError(w.t, err)
 }
 
@@ -81,7 +81,7 @@ func (w *world) asleep(id, gpu string) {
 	w.awake(id, gpu)
 	_, err := w.sup.Sleep(id, supervisor.Ask{})
 	require.NoError(w.t, err)
-	_, err = w.sup.AwaitVerb(w.t.Context(), id, launcher.Sleeping)
+	_, err = w.sup.AwaitState(w.t.Context(), id, launcher.Sleeping)
 	require.NoError(w.t, err)
 }
 
@@ -97,7 +97,7 @@ func planToCreate(swapID, in string, out ...string) ledger.Plan {
 // end of the launcher does. It returns the plan with the instances that leave.
 func (w *world) claimAndBreakOff(plan ledger.Plan) ledger.Plan {
 	w.t.Helper()
-	claim, err := w.sup.Claim(supervisor.SwapAsk{Plan: ledger.Plan{SwapID: plan.SwapID, GPUs: plan.GPUs, Level: 1}, GPUs: plan.GPUs})
+	claim, err := w.sup.Claim(supervisor.ClaimRequest{Plan: ledger.Plan{SwapID: plan.SwapID, GPUs: plan.GPUs, Level: 1}, GPUs: plan.GPUs})
 	require.NoError(w.t, err)
 	claim.BreakOff()
 	plan.Out = claim.Plan().Out

@@ -50,7 +50,7 @@ func (s *Server) outcome(ctx context.Context, view launcherapi.Instance, err err
 	if wait != nil && !*wait {
 		return &verbOutput{http.StatusAccepted, view}, nil
 	}
-	view, err = s.opts.Instances.AwaitVerb(ctx, view.InstanceID, want)
+	view, err = s.opts.Instances.AwaitState(ctx, view.InstanceID, want)
 	if err != nil {
 		return nil, err
 	}

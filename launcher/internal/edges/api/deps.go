@@ -20,7 +20,7 @@ type Instances interface {
 	List() (all []launcherapi.Instance, revision uint64)
 	Sleep(id string, ask supervisor.Ask) (launcherapi.Instance, error)
 	Wake(id string, ask supervisor.Ask) (launcherapi.Instance, error)
-	AwaitVerb(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error)
+	AwaitState(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error)
 	Delete(ctx context.Context, id string) (launcherapi.Instance, error)
 	DeleteAll(ctx context.Context) ([]launcherapi.Instance, error)
 	LogName(id string) (name string, over <-chan struct{}, err error)

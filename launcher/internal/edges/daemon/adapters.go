@@ -109,7 +109,7 @@ func (v verbs) Sleep(ctx context.Context, level int, wait bool) error {
 	if _, err := v.sup.Sleep(v.id, ask); err != nil {
 		return err
 	}
-	_, err := v.sup.AwaitVerb(ctx, v.id, launcher.Sleeping)
+	_, err := v.sup.AwaitState(ctx, v.id, launcher.Sleeping)
 	return err
 }
 
@@ -117,7 +117,7 @@ func (v verbs) Wake(ctx context.Context) error {
 	if _, err := v.sup.Wake(v.id, supervisor.Ask{}); err != nil {
 		return err
 	}
-	_, err := v.sup.AwaitVerb(ctx, v.id, launcher.Awake)
+	_, err := v.sup.AwaitState(ctx, v.id, launcher.Awake)
 	return err
 }
 

@@ -326,7 +326,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return errors.Join(err, d.Close())
 	}
 	d.swaps.Recover(d.saved)
-	d.sup.HoldBudgets()
+	d.sup.EnforceBudgets()
 	if d.pool != nil {
 		d.pool.Begin() // Recover has cleared away the preloaders of an earlier launcher
 	}

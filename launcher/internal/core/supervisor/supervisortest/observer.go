@@ -1,4 +1,4 @@
-// Package supervisortest has what the tests of several packages give a supervisor.
+// Package supervisortest has test doubles of a supervisor's dependencies, for several packages.
 package supervisortest
 
 import (

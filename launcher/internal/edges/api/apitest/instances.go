@@ -162,8 +162,8 @@ func (f *Instances) Wake(id string, ask supervisor.Ask) (launcherapi.Instance, e
 	return f.verb(id, "wake", ask, launcher.Waking)
 }
 
-// AwaitVerb has an instance arrive in the wanted state.
-func (f *Instances) AwaitVerb(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error) {
+// AwaitState puts an instance into the wanted state.
+func (f *Instances) AwaitState(ctx context.Context, id string, want launcher.State) (launcherapi.Instance, error) {
 	f.mu.Lock()
 	hold := f.hold
 	f.mu.Unlock()
