@@ -81,8 +81,8 @@ func (w World) boundsMadeWorse(before World) boundFilter {
 	}
 }
 
-// afterLeaving returns the World at the moment when the instances that leave have
-// given back their memory but for the residue, and In does not hold its memory yet.
+// afterLeaving returns the World between leaving and coming in. The instances that
+// leave have given back their memory but for the residue, and In holds none yet.
 func (w World) afterLeaving(p Plan) World {
 	w = w.clone()
 	for n := range w.Instances {

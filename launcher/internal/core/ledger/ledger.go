@@ -93,8 +93,8 @@ func (i Instance) Charge(uuid string) (bytes uint64, measured bool) {
 	}
 }
 
-// Foreign returns the memory of a GPU that is used by processes that are not the
-// launcher's, or by instances that this GPU was not assigned to.
+// Foreign returns the memory of a GPU that other processes than the launcher's use. It
+// includes memory of instances that this GPU was not assigned to.
 func (w World) Foreign(uuid string) uint64 {
 	gpu := w.GPUs[uuid]
 	var ours uint64

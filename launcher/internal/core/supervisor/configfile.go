@@ -11,9 +11,9 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/engines/engine"
 )
 
-// Somebody may change an instance's --config file before its engine reads it, to
-// something that the launcher would have refused. So the launcher gives the engine a
-// copy of what it has read. The copy may hold secrets; the launcher removes it as soon as
+// An instance's --config file may change before its engine reads it, to something that
+// the launcher would have refused. So the launcher gives the engine a copy of what it
+// has read. The copy may hold secrets; the launcher removes it as soon as
 // the instance has left the state starting.
 
 // copied is the suffix of the copy's name.

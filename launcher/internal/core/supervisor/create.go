@@ -312,8 +312,8 @@ func (s *Supervisor) longTail(name string) []string {
 	return lines
 }
 
-// awaitReady polls the engine's health. It polls less and less often while nothing
-// happens, and at once when the engine writes to its log, as engines do just before they
+// awaitReady polls the engine's health, less and less often while nothing happens. When
+// the engine writes to its log, awaitReady polls at once: engines log just before they
 // are ready. An engine that an earlier launcher has started may be asleep. awaitReady
 // asks such an engine, and the instance keeps its state until the engine has answered.
 func (s *Supervisor) awaitReady(i *instance, op *operation) {

@@ -17,8 +17,8 @@ import (
 
 // The engine reads a model that is in the store from there: the launcher gives it the
 // folder, and clients call the model by the name in the request. From before its process
-// starts until it is released, the instance has a lease on that version. Nobody can
-// remove a version that has a lease.
+// starts until it is released, the instance has a lease on that version, which
+// prevents its removal.
 
 // modelSource says where an instance's model is read.
 type modelSource struct {
@@ -33,9 +33,9 @@ type modelSource struct {
 // reads. They leave out s3 and gs, which vLLM streams if it has runai-model-streamer.
 var schemes = []string{modelref.HubScheme, "https://", "http://", "file://", "azblob://", "oci://", fetchapi.ClaimScheme}
 
-// locate finds the model of a plan in the store, and makes the engine read it there. If
-// the model is not in the store and the engine can find it by itself, locate leaves it to
-// the engine, unless the request insists on the store.
+// locate finds the model of a plan in the store, and makes the engine read it there.
+// Otherwise the engine finds the model by itself, if it can and the request does not
+// insist on the store.
 //
 //	model_cache   in the store, whole   not so, a name or a path   not so, an address
 //	auto          store                 the engine's own way       error

@@ -229,9 +229,9 @@ func (r *Run) releaseClaim() {
 	r.claim.Release()
 }
 
-// conclude sets the result of the swap and saves it. If the launcher is ending, a swap
-// that it broke off keeps its record as it is, and a swap that has not begun has no
-// record.
+// conclude sets the result of the swap and saves it. If the launcher is ending, conclude
+// saves nothing: a swap that was broken off keeps its record, and a swap that has not
+// begun has none.
 func (r *Run) conclude(outcome string, err error) {
 	if r.c.ctx.Err() == nil && !errors.Is(err, errLauncherCloses) {
 		r.setResult(outcome, err)
