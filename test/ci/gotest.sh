@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# gotest.sh FLAG... PACKAGE... runs `go test`. A flag's value that begins with a dot is
+# written as -flag=value.
+#
+# With TEST_REPORTS=FOLDER, as in CI, at most three tests that failed are run once more,
+# alone, and what the tests did is written to FOLDER for test/ci/report.
+set -euo pipefail
+
+if [ -z "${TEST_REPORTS:-}" ]; then
+  exec go test "$@"
+fi
+
+flags=()
+packages=()
+format=standard-quiet
+for arg in "$@"; do
+  case "$arg" in
+    . | ./*) packages+=("$arg") ;;
+    -v) format=standard-verbose ;;
+    *) flags+=("$arg") ;;
+  esac
+done
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+exec "$(go -C "$root" tool -n gotestsum)" --format "$format" --hide-summary skipped \
+  --rerun-fails=1 --rerun-fails-max-failures=3 \
+  --jsonfile "$(mktemp "$TEST_REPORTS/XXXXXX.json")" --packages "${packages[*]}" -- "${flags[@]}"
