@@ -21,6 +21,10 @@ for arg in "$@"; do
   esac
 done
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-exec "$(go -C "$root" tool -n gotestsum)" --format "$format" --hide-summary skipped \
+report=$(mktemp "$TEST_REPORTS/XXXXXX.json")
+code=0
+"$(go -C "$root" tool -n gotestsum)" --format "$format" --hide-summary skipped,failed \
   --rerun-fails=1 --rerun-fails-max-failures=3 \
-  --jsonfile "$(mktemp "$TEST_REPORTS/XXXXXX.json")" --packages "${packages[*]}" -- "${flags[@]}"
+  --jsonfile "$report" --packages "${packages[*]}" -- "${flags[@]}" || code=$?
+go -C "$root" run ./test/ci/report "$report"
+exit "$code"

@@ -1,6 +1,6 @@
 // Program report prints what the tests of a run did, from the reports that test/ci/gotest.sh
-// had written to a folder: each test that failed and then passed, with its first failure,
-// and the twenty slowest tests.
+// has written to a folder: each test that failed and then passed, with its first failure,
+// and the twenty slowest tests. Of a single report it prints the failures, as go test does.
 package main
 
 import (
@@ -30,9 +30,8 @@ type outcome struct {
 	pkg, test string
 	elapsed   float64 // of the longest attempt
 	output    strings.Builder
-	failure   string // output of the first attempt that failed
-	failed    bool   // in some attempt
-	passed    bool   // in the last attempt
+	failures  []string // output of each attempt that failed
+	passed    bool     // in the last attempt
 }
 
 // reports gathers the outcomes of a run.
@@ -62,7 +61,9 @@ func (r reports) add(e event) {
 		o = &outcome{pkg: e.Package, test: test}
 		r[key] = o
 	}
-	o.output.WriteString(e.Output)
+	if !strings.HasPrefix(e.Output, "=== ") { // such lines say that a test begins, or goes on
+		o.output.WriteString(e.Output)
+	}
 	if sub != "" {
 		return
 	}
@@ -72,15 +73,13 @@ func (r reports) add(e event) {
 	case "pass", "skip":
 		o.passed, o.elapsed = true, max(o.elapsed, e.Elapsed)
 	case "fail":
-		if !o.failed {
-			o.failure = o.output.String()
-		}
-		o.failed, o.passed, o.elapsed = true, false, max(o.elapsed, e.Elapsed)
+		o.failures = append(o.failures, strings.TrimRight(o.output.String(), "\n"))
+		o.passed, o.elapsed = false, max(o.elapsed, e.Elapsed)
 	}
 }
 
-// write prints the tests that failed once, then the slowest ones.
-func (r reports) write(to io.Writer) {
+// slowestFirst lists the outcomes.
+func (r reports) slowestFirst() []*outcome {
 	all := make([]*outcome, 0, len(r))
 	for _, o := range r {
 		all = append(all, o)
@@ -88,9 +87,24 @@ func (r reports) write(to io.Writer) {
 	slices.SortFunc(all, func(a, b *outcome) int {
 		return cmp.Or(cmp.Compare(b.elapsed, a.elapsed), cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.test, b.test))
 	})
+	return all
+}
+
+// writeFailures prints what each attempt that failed has printed.
+func (r reports) writeFailures(to io.Writer) {
+	for _, o := range r.slowestFirst() {
+		for _, failure := range o.failures {
+			fmt.Fprintln(to, failure)
+		}
+	}
+}
+
+// writeSummary prints the tests that failed once, then the slowest ones.
+func (r reports) writeSummary(to io.Writer) {
+	all := r.slowestFirst()
 	for _, o := range all {
-		if o.failed && o.passed {
-			fmt.Fprintf(to, "FLAKY %s %s\n%s\n", o.test, o.pkg, strings.TrimRight(o.failure, "\n"))
+		if len(o.failures) > 0 && o.passed {
+			fmt.Fprintf(to, "FLAKY %s %s\n%s\n", o.test, o.pkg, o.failures[0])
 		}
 	}
 	fmt.Fprintln(to, "slowest tests:")
@@ -102,11 +116,15 @@ func (r reports) write(to io.Writer) {
 func main() {
 	log.SetFlags(0)
 	if len(os.Args) != 2 {
-		log.Fatal("usage: report FOLDER")
+		log.Fatal("usage: report FOLDER or report FILE.json")
 	}
-	files, err := filepath.Glob(filepath.Join(os.Args[1], "*.json"))
-	if err != nil {
-		log.Fatal(err)
+	write, files := reports.writeFailures, os.Args[1:]
+	if !strings.HasSuffix(os.Args[1], ".json") {
+		write = reports.writeSummary
+		var err error
+		if files, err = filepath.Glob(filepath.Join(os.Args[1], "*.json")); err != nil {
+			log.Fatal(err)
+		}
 	}
 	all := reports{}
 	for _, path := range files {
@@ -114,7 +132,7 @@ func main() {
 			log.Fatal(err)
 		}
 	}
-	all.write(os.Stdout)
+	write(all, os.Stdout)
 }
 
 func (r reports) readFile(path string) error {

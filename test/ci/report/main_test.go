@@ -33,7 +33,7 @@ func TestReportNamesFlakyTestsAndTheSlowest(t *testing.T) {
 	all := reports{}
 	require.NoError(t, all.read(strings.NewReader(ran)))
 	var out bytes.Buffer
-	all.write(&out)
+	all.writeSummary(&out)
 	assert.Equal(t, `FLAKY TestOnce p
     no answer
 --- FAIL: TestOnce (1.00s)
@@ -44,13 +44,28 @@ slowest tests:
 `, out.String())
 }
 
+func TestFailuresAreThoseOfEachAttempt(t *testing.T) {
+	all := reports{}
+	require.NoError(t, all.read(strings.NewReader(`{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"=== RUN   TestA\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"--- FAIL: TestA (1.00s)\n"}
+{"Action":"fail","Package":"p","Test":"TestA","Elapsed":1}
+{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"--- FAIL: TestA (2.00s)\n"}
+{"Action":"fail","Package":"p","Test":"TestA","Elapsed":2}
+`)))
+	var out bytes.Buffer
+	all.writeFailures(&out)
+	assert.Equal(t, "--- FAIL: TestA (1.00s)\n--- FAIL: TestA (2.00s)\n", out.String())
+}
+
 func TestReportListsTwenty(t *testing.T) {
 	all := reports{}
 	for n := range 30 {
 		all.add(event{Action: "pass", Package: "p", Test: fmt.Sprintf("Test%d", n), Elapsed: float64(n)})
 	}
 	var out bytes.Buffer
-	all.write(&out)
+	all.writeSummary(&out)
 	assert.Equal(t, 1+slowest, strings.Count(out.String(), "\n"))
 }
 
