@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // heard is a writer that a test can wait on.
@@ -34,7 +35,7 @@ func (h *heard) String() string {
 
 func (h *heard) says(t *testing.T, want string) {
 	t.Helper()
-	require.Eventually(t, func() bool { return h.String() == want }, patience, time.Millisecond, "heard %q", h)
+	require.Eventually(t, func() bool { return h.String() == want }, patience.Wait(), time.Millisecond, "heard %q", h)
 }
 
 func TestFollowingALogOutlastsRestartsAndEndsWithIt(t *testing.T) {

@@ -20,12 +20,10 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/edges/api/apitest"
 	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience is how long a test waits for what must come.
-const patience = 30 * time.Second
 
 // host is a launcher's control API on a port that stays the same while it is
 // taken down and brought up again.
@@ -125,7 +123,7 @@ func spec(options string) launcherapi.InstanceSpec {
 // within is a context that ends when the test has waited for too long.
 func within(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Wait())
 	t.Cleanup(cancel)
 	return ctx
 }

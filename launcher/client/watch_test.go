@@ -18,6 +18,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // watching is a watch in a goroutine of its own.
@@ -58,7 +59,7 @@ func (w *watching) says(t *testing.T, want ...string) {
 			require.Equal(t, one, got)
 		case err := <-w.ended:
 			t.Fatalf("the watch ended before %q: %v", one, err)
-		case <-time.After(patience):
+		case <-time.After(patience.Wait()):
 			t.Fatalf("%q did not come", one)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestAnswersNameTheModelAndFollowFromPromptAndSeed(t *testing.T) {
@@ -131,7 +133,7 @@ type open struct {
 
 func (p *proc) open(body string) *open {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), generous)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Wait())
 	p.t.Cleanup(cancel)
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/v1/completions", p.port), strings.NewReader(body))
 	require.NoError(p.t, err)
@@ -217,10 +219,10 @@ func TestOtherShapesOfRequestAreAnsweredToo(t *testing.T) {
 func TestAWebSocketSendsBackWhatItGets(t *testing.T) {
 	t.Parallel()
 	p := launch(t, setup{args: []string{"m"}}).ready()
-	conn, err := (&net.Dialer{Timeout: generous}).DialContext(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
+	conn, err := (&net.Dialer{Timeout: patience.Wait()}).DialContext(context.Background(), "tcp", fmt.Sprintf("127.0.0.1:%d", p.port))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, conn.Close()) }()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(generous)))
+	require.NoError(t, conn.SetDeadline(time.Now().Add(patience.Wait())))
 	_, err = fmt.Fprint(conn, "GET /v1/realtime HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n")
 	require.NoError(t, err)
 	in := bufio.NewReader(conn)

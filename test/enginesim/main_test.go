@@ -23,6 +23,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/simgpu"
 	"hotseat.dev/hotseat/test/enginesim/internal/tree"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // asEngine makes the test binary run as the engine.
@@ -36,13 +37,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// generous bounds every wait; nothing is expected to take that long.
-const generous = time.Minute
-
 // eventually waits until ok says so.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for end := time.Now().Add(generous); !ok(); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience.Wait()); !ok(); time.Sleep(5 * time.Millisecond) {
 		require.True(t, time.Now().Before(end), "waited in vain: %s", what)
 	}
 }
@@ -188,7 +186,7 @@ func (p *proc) exit() int {
 	p.t.Helper()
 	select {
 	case <-p.done:
-	case <-time.After(generous):
+	case <-time.After(patience.Wait()):
 		require.FailNow(p.t, "the engine did not end")
 	}
 	ws := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
@@ -226,7 +224,7 @@ var client = &http.Client{
 }
 
 func (p *proc) try(method, path, body string) (answer, error) {
-	return p.tryFor(generous, method, path, body)
+	return p.tryFor(patience.Wait(), method, path, body)
 }
 
 func (p *proc) tryFor(limit time.Duration, method, path, body string) (answer, error) {

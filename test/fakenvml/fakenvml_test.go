@@ -15,6 +15,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/simgpu"
 	"hotseat.dev/hotseat/test/fakenvml"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 const gib = uint64(1) << 30
@@ -127,7 +128,7 @@ func TestWhoHoldsMemoryIsDecidedAsBySimgpu(t *testing.T) {
 	require.Eventually(t, func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", zombie.Process.Pid))
 		return err == nil && string(stat[len(strconv.Itoa(zombie.Process.Pid)):][:10]) == " (true) Z "
-	}, 30*time.Second, time.Millisecond)
+	}, patience.Wait(), time.Millisecond)
 	self, dead := os.Getpid(), reaped.Process.Pid
 	write := func(name string, text string) {
 		require.NoError(t, os.WriteFile(filepath.Join(dir.Path(), "GPU-a", name), []byte(text), 0o600))

@@ -8,14 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"hotseat.dev/hotseat/test/harness"
 )
-
-const patience = time.Minute
 
 // bin is where the programs are.
 var bin string

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // proxy notes what goes through it.
@@ -56,7 +57,7 @@ func newProxy(t *testing.T, to string) *proxy {
 		r.SetURL(target)
 		r.Out.Host = r.In.Host // which is signed
 	}, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0)}
-	server := &http.Server{Addr: address, ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := &http.Server{Addr: address, ReadHeaderTimeout: patience.Wait(), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		p.mu.Lock()

@@ -24,6 +24,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 
 	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // start runs a server until the test ends.
@@ -57,7 +58,7 @@ func answering(t *testing.T, address string) {
 		}
 		_ = resp.Body.Close()
 		return true
-	}, patience, 20*time.Millisecond, address)
+	}, patience.Wait(), 20*time.Millisecond, address)
 }
 
 // s3 is a bucket of versitygw, whose objects are the files of a folder.

@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // site is a source with a store that pulls from it.
@@ -120,7 +122,7 @@ func (s *site) fetched(atLeast int64) {
 			}
 		}
 		return sum > atLeast
-	}, patience, 10*time.Millisecond)
+	}, patience.Wait(), 10*time.Millisecond)
 }
 
 // refused pulls what cannot be had, and looks for words in what is said of it.

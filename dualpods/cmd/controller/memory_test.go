@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestWhatAPeakHasLeftIsGivenBack(t *testing.T) {
@@ -27,7 +29,7 @@ func TestWhatAPeakHasLeftIsGivenBack(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { giveBack(ctx, time.Millisecond) })
-	assert.Eventually(t, func() bool { return left() < peak/4 }, time.Minute, time.Millisecond)
+	assert.Eventually(t, func() bool { return left() < peak/4 }, patience.Wait(), time.Millisecond)
 	cancel()
 	running.Wait()
 }

@@ -22,10 +22,8 @@ import (
 	"go.uber.org/goleak"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/test/patience"
 )
-
-// patience bounds every wait in these tests; none of them takes nearly as long.
-const patience = 2 * time.Minute
 
 // program is the requester as make build builds it.
 var program string
@@ -104,7 +102,7 @@ func launch(tb testing.TB, probes, spi int, env []string, flags ...string) *proc
 
 func (p *process) awaitAnswer() {
 	p.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(patience.Wait())
 	for {
 		response, err := http.Get(p.spi + requesterapi.PathAccelerators)
 		if err == nil {
@@ -170,7 +168,7 @@ func (p *process) exit() (code int) {
 	select {
 	case <-p.ended:
 		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(patience):
+	case <-time.After(patience.Wait()):
 		require.FailNow(p.t, "the requester does not end")
 		return 0
 	}
@@ -204,14 +202,14 @@ func (p *process) sockets() (n int) {
 
 func eventually(tb testing.TB, condition func() bool) {
 	tb.Helper()
-	require.Eventually(tb, condition, patience, time.Millisecond)
+	require.Eventually(tb, condition, patience.Wait(), time.Millisecond)
 }
 
 func dial(tb testing.TB, address string) *net.TCPConn {
 	tb.Helper()
 	conn, err := net.Dial("tcp", address)
 	require.NoError(tb, err)
-	require.NoError(tb, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(tb, conn.SetDeadline(time.Now().Add(patience.Wait())))
 	tb.Cleanup(func() { conn.Close() })
 	return conn.(*net.TCPConn)
 }
@@ -244,7 +242,7 @@ func echo(tb testing.TB) (address string) {
 			go func() {
 				defer close(done)
 				defer conn.Close()
-				_ = conn.SetDeadline(time.Now().Add(patience))
+				_ = conn.SetDeadline(time.Now().Add(patience.Wait()))
 				_, _ = io.Copy(conn, conn)
 			}()
 		}

@@ -24,6 +24,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -31,9 +32,6 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // bin is the folder of the built programs, side by side as `make build` puts
 // them.
 var bin string
-
-// patience bounds every wait for something that will happen.
-const patience = time.Minute
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -173,7 +171,7 @@ func (d *daemonProcess) await() int {
 	case code := <-d.code:
 		d.code <- code
 		return code
-	case <-time.After(patience):
+	case <-time.After(patience.Wait()):
 		_ = d.cmd.Process.Kill()
 		d.t.Errorf("%v did not end", d.cmd.Args)
 		return -1
@@ -239,7 +237,7 @@ func (l *lines) text() string {
 // await waits until done says so of all that was written.
 func (l *lines) await(t *testing.T, done func(all string) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Wait())
 	defer cancel()
 	for {
 		l.mu.Lock()

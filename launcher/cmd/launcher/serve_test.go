@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/edges/doctor"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // serveFailing runs serve in a process of its own that is expected to end by itself.
@@ -157,7 +158,7 @@ func TestASecondSignalEndsServeAtOnce(t *testing.T) {
 			require.Eventually(t, func() bool { // those that come together with the first do nothing
 				_ = d.cmd.Process.Signal(c.second)
 				return len(d.code) > 0
-			}, patience, 50*time.Millisecond)
+			}, patience.Wait(), 50*time.Millisecond)
 			require.Equal(t, c.code, d.await())
 			d.log.awaitText(t, "the engines are left")
 			require.True(t, alive(engine))
@@ -278,6 +279,6 @@ func TestASwapWhoseClientIsInterruptedIsFinished(t *testing.T) {
 	swapping.log.awaitText(t, "start b")
 	require.NoError(t, swapping.cmd.Process.Signal(syscall.SIGINT))
 	require.Equal(t, 130, swapping.await())
-	require.Eventually(t, func() bool { return d.get("b").State == "awake" }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return d.get("b").State == "awake" }, patience.Wait(), 20*time.Millisecond)
 	require.Equal(t, "sleeping", d.get("a").State)
 }

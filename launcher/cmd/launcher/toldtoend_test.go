@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestACrashOfServeThatWasToldToEndIsNoWrongConfiguration(t *testing.T) {
@@ -31,14 +33,14 @@ func TestACrashOfServeThatWasToldToEndIsNoWrongConfiguration(t *testing.T) {
 	}
 	// Of two signals that wait a process takes the one with the lower number: it
 	// must have stopped before it is told to end.
-	require.Eventually(t, func() bool { return strings.Fields(status("State:"))[0] == "T" }, patience, time.Millisecond, "it does not stop")
+	require.Eventually(t, func() bool { return strings.Fields(status("State:"))[0] == "T" }, patience.Wait(), time.Millisecond, "it does not stop")
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	require.Eventually(t, func() bool {
 		pending := status("ShdPnd:")
 		mask, err := strconv.ParseUint(strings.Fields(pending)[0], 16, 64)
 		require.NoError(t, err)
 		return mask&(1<<(syscall.SIGTERM-1)) != 0
-	}, patience, time.Millisecond, "the signal is not forwarded")
+	}, patience.Wait(), time.Millisecond, "the signal is not forwarded")
 	require.NoError(t, syscall.Kill(serve, syscall.SIGQUIT)) // answered with a dump and exit code 2, as a panic is
 	require.NoError(t, syscall.Kill(serve, syscall.SIGCONT))
 	require.Equal(t, 2, p.await(), "78 keeps systemd from starting it again")

@@ -17,10 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
-
-// patience bounds every wait in these tests; none of them takes nearly as long.
-const patience = time.Minute
 
 // firstWords is why a launcher is not connected that nobody has heard of yet.
 const firstWords = "it has not answered yet"
@@ -49,7 +47,7 @@ func newSet(t *testing.T, opts Options) *set {
 // until waits until a launcher's View is so.
 func (s *set) until(what, key string, so func(View) bool) View {
 	s.t.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(patience.Wait())
 	for {
 		if v := s.View(key); so(v) {
 			return v

@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestWhyALauncherDoesNotAnswerIsTheSameWithEachConnectionThatIsReset(t *testing.T) {
@@ -35,7 +37,7 @@ func TestWhyALauncherDoesNotAnswerIsTheSameWithEachConnectionThatIsReset(t *test
 	}})
 	t.Cleanup(s.Close)
 	s.Watch("one", Target{Address: strings.TrimPrefix(server.URL, "http://")})
-	require.Eventually(t, func() bool { return resets.Load() > 5 }, patience, firstPause)
+	require.Eventually(t, func() bool { return resets.Load() > 5 }, patience.Wait(), firstPause)
 	mu.Lock()
 	defer mu.Unlock()
 	assert.Len(t, said, 1)

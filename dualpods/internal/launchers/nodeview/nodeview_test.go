@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestMain(m *testing.M) {
@@ -130,7 +131,7 @@ func TestALauncherWhoseStreamEndsAtOnceIsAskedLessAndLessOften(t *testing.T) {
 	s := newSet(t, Options{})
 	begun := time.Now()
 	s.Watch("one", l.target())
-	require.Eventually(t, func() bool { return l.lists() >= 6 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return l.lists() >= 6 }, patience.Wait(), time.Millisecond)
 	least := firstPause * (1 + 2 + 4 + 8 + 16) // before the sixth
 	assert.GreaterOrEqual(t, time.Since(begun), least)
 }

@@ -11,6 +11,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/modelref"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestWhatLaunchersSayAlikeIsHeldOnceAndWhatTheySayOtherwiseApart(t *testing.T) {
@@ -62,7 +63,7 @@ func TestAModelIsFoundByEachOfItsNamesWhileALauncherHasIt(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.held)+len(p.ids) == 0
-	}, patience, time.Millisecond, "nothing is held of what no launcher has")
+	}, patience.Wait(), time.Millisecond, "nothing is held of what no launcher has")
 	assert.Equal(t, []string{"org/a"}, p.called(modelref.Name{Model: "org/a"}))
 	assert.NotNil(t, p.keep(launcherapi.Model{ID: "a", URI: "hf://org/a"}).Model, "the same comes again")
 }

@@ -28,12 +28,11 @@ import (
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 	"hotseat.dev/hotseat/spec/podresourcesapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 const (
 	token = "sesame"
-	// patience bounds every wait for a condition.
-	patience = 30 * time.Second
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -184,7 +183,7 @@ func TestAKubeletThatIsAwayIsToldAndAskedAgainOnceItIsBack(t *testing.T) {
 	require.ErrorContains(t, ask(), n.socket)
 	for range 2 {
 		stop := n.startKubelet()
-		require.Eventually(t, func() bool { return ask() == nil }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return ask() == nil }, patience.Wait(), time.Millisecond)
 		stop()
 		require.ErrorContains(t, ask(), n.socket)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // engine answers nothing by itself: a test speaks for it.
@@ -224,7 +225,7 @@ func TestNothingThatCameInThroughABindingReachesTheNextTarget(t *testing.T) {
 				if err != nil {
 					continue
 				}
-				_ = conn.SetDeadline(time.Now().Add(patience))
+				_ = conn.SetDeadline(time.Now().Add(patience.Wait()))
 				// A connection that is there was taken by the binding of now
 				// or, while now is 0, by the next one.
 				for ctx.Err() == nil {

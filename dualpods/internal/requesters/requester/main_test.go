@@ -23,10 +23,8 @@ import (
 	"go.uber.org/goleak"
 
 	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/test/patience"
 )
-
-// patience bounds every wait in these tests; none of them takes nearly as long.
-const patience = 2 * time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -77,7 +75,7 @@ func start(tb testing.TB, changes ...func(*Options)) *running {
 	options := Options{
 		Host:             "127.0.0.1",
 		AcceleratorsFrom: "env",
-		TerminationGrace: patience,
+		TerminationGrace: patience.Wait(),
 		Log:              s.log,
 		Logger:           slog.New(slog.DiscardHandler),
 		Version:          "test",
@@ -91,7 +89,7 @@ func start(tb testing.TB, changes ...func(*Options)) *running {
 	require.NoError(tb, err)
 	s.spi, s.probes = "http://"+s.r.SPIAddr().String(), "http://"+s.r.ProbesAddr().String()
 	transport := &http.Transport{}
-	s.client = &http.Client{Transport: transport, Timeout: patience}
+	s.client = &http.Client{Transport: transport, Timeout: patience.Wait()}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.terminate = cancel
 	go func() { s.ended <- s.r.Run(ctx) }()
@@ -221,7 +219,7 @@ func listen(tb testing.TB, handle func(*net.TCPConn)) (address string) {
 			}
 			all.Go(func() {
 				defer conn.Close()
-				_ = conn.SetDeadline(time.Now().Add(patience))
+				_ = conn.SetDeadline(time.Now().Add(patience.Wait()))
 				handle(conn.(*net.TCPConn))
 			})
 		}
@@ -242,7 +240,7 @@ func dial(tb testing.TB, address string) *net.TCPConn {
 	tb.Helper()
 	conn, err := net.Dial("tcp", address)
 	require.NoError(tb, err)
-	require.NoError(tb, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(tb, conn.SetDeadline(time.Now().Add(patience.Wait())))
 	tb.Cleanup(func() { conn.Close() })
 	return conn.(*net.TCPConn)
 }
@@ -278,7 +276,7 @@ func receive[T any](tb testing.TB, from <-chan T) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(patience):
+	case <-time.After(patience.Wait()):
 		require.FailNow(tb, "nothing came in time")
 		panic("unreachable")
 	}
@@ -288,7 +286,7 @@ func itoa(n uint16) string { return strconv.Itoa(int(n)) }
 
 func eventually(tb testing.TB, condition func() bool) {
 	tb.Helper()
-	require.Eventually(tb, condition, patience, time.Millisecond)
+	require.Eventually(tb, condition, patience.Wait(), time.Millisecond)
 }
 
 // goDelete is delete in the background.

@@ -14,6 +14,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // startTrusting is a requester that takes orders from clients of an authority.
@@ -29,7 +30,7 @@ func startTrusting(t *testing.T) (s *running, ca *mtlstest.CA, file string) {
 // end of the connection, which may come first.
 func (s *running) refusedPlain(method, path, body string) bool {
 	s.t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience.Wait()}
 	req, err := http.NewRequest(method, s.spi+path, strings.NewReader(body))
 	require.NoError(s.t, err)
 	resp, err := client.Do(req)
@@ -49,7 +50,7 @@ func (s *running) as(certificate *tls.Certificate, method, path, body string) (s
 		}
 		return certificate, nil
 	}}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: patience}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}, Timeout: patience.Wait()}
 	req, err := http.NewRequest(method, "https://"+s.r.SPIAddr().String()+path, strings.NewReader(body))
 	require.NoError(s.t, err)
 	resp, err := client.Do(req)

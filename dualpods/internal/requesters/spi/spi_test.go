@@ -22,10 +22,8 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/requesters/requester"
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/test/patience"
 )
-
-// patience bounds every wait in these tests; none of them takes nearly as long.
-const patience = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -40,7 +38,7 @@ func newClient(t *testing.T) *Client {
 func start(t *testing.T, visible string, changes ...func(*requester.Options)) string {
 	t.Helper()
 	opts := requester.Options{
-		Host: "127.0.0.1", AcceleratorsFrom: "env", TerminationGrace: patience, Log: &strings.Builder{}, Logger: slog.New(slog.DiscardHandler),
+		Host: "127.0.0.1", AcceleratorsFrom: "env", TerminationGrace: patience.Wait(), Log: &strings.Builder{}, Logger: slog.New(slog.DiscardHandler),
 		Getenv: func(string) string { return visible },
 	}
 	for _, change := range changes {
@@ -196,7 +194,7 @@ func TestARequesterThatHangsIsWaitedForNoLongerThanTheCaller(t *testing.T) {
 	select {
 	case err := <-ended:
 		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(patience):
+	case <-time.After(patience.Wait()):
 		require.Fail(t, "the call goes on")
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
+	testpatience "hotseat.dev/hotseat/test/patience"
 )
 
 const gib = uint64(1) << 30
@@ -171,7 +172,7 @@ func TestWhatOtherLaunchersOfTheNodeHaveOnItsGPUsIsSeenAndEvictedThere(t *testin
 	n.calls.begin(key, true, func(context.Context) (uint64, error) { return 0, errors.New("no room") })
 	require.NoError(t, c.evict(n, w, w.launchers[0], o.Record, step.Victims))
 	assert.Equal(t, "theirs/other-0", <-v.deleted)
-	require.Eventually(t, func() bool { return len(n.calls.attempt(key, 0).Evicted) == 1 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(n.calls.attempt(key, 0).Evicted) == 1 }, testpatience.Wait(), time.Millisecond)
 	assert.True(t, c.neighbours(n, w, c.beside(t.Context(), w, w.launchers[0]), o.Record)[0].Deleting, "the stream has not told that it is gone")
 }
 

@@ -31,14 +31,13 @@ import (
 
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard())
 	goleak.VerifyTestMain(m)
 }
-
-const patience = 30 * time.Second
 
 // asker is an API server that trusts an authority.
 type asker struct {
@@ -66,7 +65,7 @@ func newAsker(t *testing.T, uses func(context.Context, *v1alpha1.ClusterModelCac
 		stop()
 		assert.NoError(t, <-ended)
 	})
-	require.Eventually(t, func() bool { return server.StartedChecker()(nil) == nil }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return server.StartedChecker()(nil) == nil }, patience.Wait(), time.Millisecond)
 	return &asker{t: t, http: http.Client{Transport: transport}, url: fmt.Sprintf("https://127.0.0.1:%d%s", port, Path)}
 }
 

@@ -26,11 +26,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"hotseat.dev/hotseat/spec/mtls"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-const patience = 30 * time.Second
 
 // clock is the time of a test.
 type clock struct {
@@ -181,7 +180,7 @@ func TestTheKeeperIsToldOfAChangeAndWhoWaitsGetsTheAuthority(t *testing.T) {
 	require.Eventually(t, func() bool {
 		now, err := k.Current(ctx)
 		return err == nil && string(now.Certificates()) != string(first.Certificates())
-	}, patience, time.Millisecond)
+	}, patience.Wait(), time.Millisecond)
 	stop()
 	assert.NoError(t, <-ended)
 }

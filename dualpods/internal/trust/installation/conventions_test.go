@@ -16,6 +16,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 const chartCRDs = "../../../../deploy/chart/crds"
@@ -70,7 +71,7 @@ func TestKubectlAppliesAndExplainsEachDefinition(t *testing.T) {
 		require.Eventually(t, func() bool { // the document follows the definition
 			_, err := c.Kubectl(t.Context(), nil, "explain", crd.Spec.Names.Singular)
 			return err == nil
-		}, patience, 50*time.Millisecond)
+		}, patience.Wait(), 50*time.Millisecond)
 		for _, object := range objects {
 			text := kubectl(t, c, "", "explain", object)
 			for _, none := range []string{"<no description>", "<empty>"} {

@@ -22,17 +22,15 @@ import (
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
-
-// patience bounds every wait; nothing here takes nearly as long.
-const patience = 2 * time.Minute
 
 const launcherConfigs = "launcherconfigs.hotseat.dev"
 
 // server starts an API server, and etcd, for a test.
 func server(t *testing.T) (*cluster.Cluster, client.Client) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), patience)
+	ctx, stop := context.WithTimeout(t.Context(), patience.Wait())
 	defer stop()
 	c, err := cluster.Up(ctx, cluster.Options{Name: fmt.Sprintf("test-crds-%d", os.Getpid()), Progress: os.Stderr})
 	require.NoError(t, err)
@@ -87,7 +85,7 @@ func TestDefinitionsAreMadeAndBroughtUpToDateAndADowngradeChangesNothing(t *test
 	later.Spec.Versions[0].Storage = false
 	later.Spec.Versions = append(later.Spec.Versions, next)
 	require.NoError(t, api.Patch(t.Context(), later, client.MergeFrom(was)))
-	require.Eventually(t, func() bool { return len(read(t, api).Status.StoredVersions) == 2 }, patience, 20*time.Millisecond)
+	require.Eventually(t, func() bool { return len(read(t, api).Status.StoredVersions) == 2 }, patience.Wait(), 20*time.Millisecond)
 	before := read(t, api)
 	err := ApplyCRDs(t.Context(), api)
 	require.ErrorContains(t, err, "cannot go back: launcherconfigs.hotseat.dev has objects stored as v1beta1, which this version does not know; keep the newer version, or migrate them first")
@@ -96,6 +94,6 @@ func TestDefinitionsAreMadeAndBroughtUpToDateAndADowngradeChangesNothing(t *test
 	require.NoError(t, DeleteCRDs(t.Context(), api))
 	require.Eventually(t, func() bool {
 		return apierrors.IsNotFound(api.Get(t.Context(), types.NamespacedName{Name: launcherConfigs}, &apiextensionsv1.CustomResourceDefinition{}))
-	}, patience, 20*time.Millisecond)
+	}, patience.Wait(), 20*time.Millisecond)
 	require.NoError(t, DeleteCRDs(t.Context(), api), "what is gone stays gone")
 }

@@ -14,6 +14,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestTheLogOfAnInstanceThatStartsIsFollowed(t *testing.T) {
@@ -26,7 +27,7 @@ func TestTheLogOfAnInstanceThatStartsIsFollowed(t *testing.T) {
 	r.printed(p, "one\ntwo\n")
 	assert.Equal(t, 1, r.Followers())
 	r.Saw(r.seen(p, launcher.Awake, 0))
-	require.Eventually(t, func() bool { return r.Followers() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.Followers() == 0 }, patience.Wait(), time.Millisecond)
 	e.says("three\n")
 	r.Saw(r.seen(p, launcher.Awake, 0))
 	r.Saw(r.seen(p, launcher.FallingAsleep, 0))
@@ -91,7 +92,7 @@ func TestNoMoreLogsAreFollowedThanMayBe(t *testing.T) {
 		programs = append(programs, p)
 		r.Saw(r.seen(p, launcher.Starting, 0))
 	}
-	require.Eventually(t, func() bool { return r.Followers() == 2 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return r.Followers() == 2 }, patience.Wait(), time.Millisecond)
 	e.says("started\n")
 	for _, p := range programs {
 		r.Saw(r.seen(p, launcher.Awake, 0))
@@ -137,7 +138,7 @@ func (r *rig) idle() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.workers == 0
-	}, patience, time.Millisecond)
+	}, patience.Wait(), time.Millisecond)
 }
 
 func TestARequesterThatLeavesIsForgotten(t *testing.T) {

@@ -21,12 +21,10 @@ import (
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience bounds every wait for something that has to happen.
-const patience = 30 * time.Second
 
 // engine is the log of an instance, as a launcher gives it.
 type engine struct {
@@ -181,7 +179,7 @@ func (r *rig) seen(p *program, state launcher.State, from int64) binding.Sight {
 
 func (r *rig) printed(p *program, want string) {
 	r.t.Helper()
-	require.Eventually(r.t, func() bool { return p.printed() == want }, patience, time.Millisecond, "%s", printing{p, want})
+	require.Eventually(r.t, func() bool { return p.printed() == want }, patience.Wait(), time.Millisecond, "%s", printing{p, want})
 }
 
 type printing struct {

@@ -26,10 +26,8 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/patience"
 )
-
-// patience bounds every wait in these tests; none of them takes nearly as long.
-const patience = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -51,7 +49,7 @@ func TestAControllerThatIsToldToEndWhileTheAPIServerHangsDoes(t *testing.T) {
 	select {
 	case err := <-ended:
 		assert.ErrorContains(t, err, "cannot reach the API server")
-	case <-time.After(patience):
+	case <-time.After(patience.Wait()):
 		require.Fail(t, "the controller goes on")
 	}
 }

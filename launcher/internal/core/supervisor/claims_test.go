@@ -16,6 +16,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor/supervisortest"
 	"hotseat.dev/hotseat/launcher/internal/machine/devmem"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // toMake is the request of a swap that creates an instance on GPU g0.
@@ -482,7 +483,7 @@ func TestRefusedCreateAndItsDeleteDoNotRace(t *testing.T) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.instances["a"].deleting
-	}, time.Minute, time.Millisecond)
+	}, patience.Wait(), time.Millisecond)
 	close(logs.fail)
 	assert.Equal(t, launcherapi.CodeStorage, launcher.CodeOf(<-created))
 	for _, d := range deleted {

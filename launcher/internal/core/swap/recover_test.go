@@ -18,10 +18,8 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/ledger"
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
-
-// patience bounds every wait for an expected event.
-const patience = 30 * time.Second
 
 // life is one run of a launcher without instances.
 func life(t *testing.T, written *paper) *Coordinator {
@@ -55,7 +53,7 @@ func within(t *testing.T, what string, do func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(patience.Wait()):
 		require.FailNow(t, "it does not come to an end: "+what)
 	}
 }

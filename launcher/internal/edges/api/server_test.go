@@ -17,6 +17,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // quiet throws away what the server logs.
@@ -56,7 +57,7 @@ func TestAShutdownDoesNotHangOnWatchers(t *testing.T) {
 		require.NoError(t, err)
 		bodies = append(bodies, resp.Body)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Wait())
 	defer cancel()
 	require.NoError(t, r.api.Shutdown(ctx))
 	require.NoError(t, <-ended)
@@ -70,7 +71,7 @@ func TestAShutdownDoesNotWaitForAReaderThatTakesNothing(t *testing.T) {
 	r := newRig(t)
 	addr, ended := r.serve(t)
 	r.stall(t, addr)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Wait())
 	defer cancel()
 	require.NoError(t, r.api.Shutdown(ctx))
 	require.NoError(t, <-ended)
@@ -97,7 +98,7 @@ func TestAShutdownWaitsForCallsAndThenCancelsThem(t *testing.T) {
 		_ = resp.Body.Close()
 		answered <- outcome{resp.StatusCode, string(body), err}
 	}()
-	require.Eventually(t, func() bool { return strings.Contains(fmt.Sprint(r.instances.Record()), "sleep") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(fmt.Sprint(r.instances.Record()), "sleep") }, patience.Wait(), time.Millisecond)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	require.ErrorContains(t, r.api.Shutdown(ctx), "cannot wait for all calls")
@@ -120,7 +121,7 @@ func TestACallMayTakeLongerThanItsBodyMayTakeToCome(t *testing.T) {
 	r.instances.Hold(hold)
 	_, err = io.WriteString(conn, "POST "+instancesPath+"/a/sleep HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return strings.Contains(fmt.Sprint(r.instances.Record()), "sleep") }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(fmt.Sprint(r.instances.Record()), "sleep") }, patience.Wait(), time.Millisecond)
 	close(hold)
 	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)

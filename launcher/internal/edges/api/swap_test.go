@@ -21,6 +21,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
 	"hotseat.dev/hotseat/launcher/internal/edges/api/apitest"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 var result = launcherapi.SwapResult{
@@ -258,12 +259,12 @@ func TestAClientThatLeavesIsNotWaitedFor(t *testing.T) {
 			}
 		}()
 		run.Steps <- launcherapi.SwapProgress{Type: launcherapi.ProgressStarted, SwapID: "swap-1", Phase: "admit"}
-		assert.Eventually(t, func() bool { return len(run.Steps) == 0 }, 10*time.Second, time.Millisecond)
+		assert.Eventually(t, func() bool { return len(run.Steps) == 0 }, patience.Wait(), time.Millisecond)
 		cancel()
 		<-gone
 		select {
 		case <-run.Left: // the handler stopped waiting; the run itself was told nothing
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience.Wait()):
 			t.Fatal("the handler still waits")
 		}
 	}

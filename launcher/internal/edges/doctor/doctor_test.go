@@ -20,6 +20,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -234,7 +235,7 @@ func TestTheEnginesVersion(t *testing.T) {
 		require.Eventually(t, func() bool {
 			line, err := os.ReadFile(stat)
 			return err != nil || strings.Contains(string(line), ") Z ")
-		}, time.Minute, 5*time.Millisecond)
+		}, patience.Wait(), 5*time.Millisecond)
 	})
 	t.Run("a program that is not there is the error of looking for it", func(t *testing.T) {
 		r := look(Program{Err: errors.New("cannot find an engine")}, time.Minute)

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestListenNamesTheTakenPort(t *testing.T) {
@@ -39,7 +41,7 @@ func TestCloseFinishesAnswersAndRefusesHeldRequests(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	p := openProxy(t, engine.URL)
-	p.grace = patience
+	p.grace = patience.Wait()
 	client := newClient(t)
 	streamed := s.open(t.Context(), t, client, p.url("/v1/completions"))
 	p.Shut("a swap")
@@ -94,7 +96,7 @@ func TestCloseWaitsForReadOnlyAnswer(t *testing.T) {
 	s := newStreaming()
 	engine := newEngine(t, s.serve)
 	p := openProxy(t, engine.URL)
-	p.grace = patience
+	p.grace = patience.Wait()
 	client := newClient(t)
 	r := request(t.Context(), t, http.MethodGet, p.url("/metrics"), nil)
 	scraped := make(chan answer, 1)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // echo answers with the request's body.
@@ -140,7 +142,7 @@ func TestHeldRequestWithExpectHeaderIsNotRead(t *testing.T) {
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Millisecond)))
 	_, err = conn.Read(make([]byte, 1))
 	require.ErrorContains(t, err, "timeout")
-	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience.Wait())))
 	p.Open()
 	line := make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n"))
 	_, err = io.ReadFull(conn, line)

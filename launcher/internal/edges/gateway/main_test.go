@@ -18,10 +18,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-)
 
-// patience bounds every wait in these tests. No test takes nearly as long.
-const patience = 3 * time.Minute
+	"hotseat.dev/hotseat/test/patience"
+)
 
 func TestMain(m *testing.M) {
 	if port := os.Getenv(childPort); port != "" {
@@ -72,7 +71,7 @@ func newProxy(tb testing.TB, target string, changes ...func(*Options)) *Proxy {
 		Host:        "127.0.0.1",
 		Target:      strings.TrimPrefix(target, "http://"),
 		MaxHeld:     8,
-		HoldTimeout: patience,
+		HoldTimeout: patience.Wait(),
 		Logger:      slog.New(slog.DiscardHandler),
 	}
 	for _, change := range changes {
@@ -81,7 +80,7 @@ func newProxy(tb testing.TB, target string, changes ...func(*Options)) *Proxy {
 	p, err := Listen(o)
 	require.NoError(tb, err)
 	tb.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), patience.Wait())
 		defer cancel()
 		_ = p.Close(ctx) // some tests close it themselves, or leave requests that are cut
 	})
@@ -161,7 +160,7 @@ func receive[T any](tb testing.TB, from <-chan T) T {
 	select {
 	case v := <-from:
 		return v
-	case <-time.After(patience):
+	case <-time.After(patience.Wait()):
 		require.FailNow(tb, "nothing came in time")
 		panic("unreachable")
 	}
@@ -169,7 +168,7 @@ func receive[T any](tb testing.TB, from <-chan T) T {
 
 func eventually(tb testing.TB, condition func() bool) {
 	tb.Helper()
-	require.Eventually(tb, condition, patience, time.Millisecond)
+	require.Eventually(tb, condition, patience.Wait(), time.Millisecond)
 }
 
 // requireError checks an answer that the proxy made itself.
@@ -190,7 +189,7 @@ func requireError(tb testing.TB, got answer, status int, message string) {
 // patientContext returns a context that ends after patience.
 func patientContext(tb testing.TB) context.Context {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.Wait())
 	tb.Cleanup(cancel)
 	return ctx
 }
@@ -207,7 +206,7 @@ func dialRaw(tb testing.TB, address string) net.Conn {
 	tb.Helper()
 	conn, err := new(net.Dialer).DialContext(tb.Context(), "tcp", address)
 	require.NoError(tb, err)
-	require.NoError(tb, conn.SetDeadline(time.Now().Add(patience)))
+	require.NoError(tb, conn.SetDeadline(time.Now().Add(patience.Wait())))
 	tb.Cleanup(func() { _ = conn.Close() })
 	return conn
 }

@@ -14,6 +14,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // fakeVerbs records its calls.
@@ -121,7 +122,7 @@ func TestSleepCallGets504AfterSleepTimeout(t *testing.T) {
 
 func TestCloseCutsVerbInProgress(t *testing.T) {
 	seen, slow := &observer{}, &slowVerbs{called: make(chan struct{})}
-	p := newProxy(t, "127.0.0.1:1", func(o *Options) { o.Verbs = slow; o.SleepTimeout = patience; o.Observe = seen.observe })
+	p := newProxy(t, "127.0.0.1:1", func(o *Options) { o.Verbs = slow; o.SleepTimeout = patience.Wait(); o.Observe = seen.observe })
 	asked := goPost(t, newClient(t), p.url("/sleep"), "")
 	receive(t, slow.called)
 	require.ErrorContains(t, closeUnbounded(t, p), "1 connections broken off")

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // refused plans a request that must be refused.
@@ -143,7 +145,7 @@ func TestAConfigurationFileThatIsAPipeDoesNotHoldTheLauncher(t *testing.T) {
 	select {
 	case err := <-answer:
 		require.ErrorContains(t, err, "it is no regular file")
-	case <-time.After(time.Minute):
+	case <-time.After(patience.Wait()):
 		t.Fatal("Plan still reads the pipe")
 	}
 }

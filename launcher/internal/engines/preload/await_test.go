@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // held has the engine load no further than the test lets it: opened ends that.
@@ -58,7 +60,7 @@ func (f *fixture) outcome(over <-chan error) error {
 	select {
 	case err := <-over:
 		return err
-	case <-time.After(patience):
+	case <-time.After(patience.Wait()):
 		require.FailNow(f.t, "it waits for ever")
 		return nil
 	}

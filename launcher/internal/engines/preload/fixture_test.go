@@ -17,13 +17,11 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
+	"hotseat.dev/hotseat/test/patience"
 	"hotseat.dev/hotseat/test/pyengine"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience bounds every wait for an event.
-const patience = time.Minute
 
 // fixture is a folder with a stand-in engine, and the preloaders for it.
 type fixture struct {
@@ -58,7 +56,7 @@ func newFixtureIn(t *testing.T, mode cgroup.Mode, change ...func(*fixture)) *fix
 	require.NoError(t, err)
 	f.options = Options{
 		Command: f.command, Recipe: recipe, Environ: f.environ(), Dir: filepath.Join(f.logs, "preloaders"), Host: f.host,
-		LoadTime: patience, FirstLoad: patience, AnswerTime: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
+		LoadTime: patience.Wait(), FirstLoad: patience.Wait(), AnswerTime: 10 * time.Second, Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, c := range change {
 		c(f)
@@ -112,7 +110,7 @@ func (f *fixture) write(name, text string) {
 
 func (f *fixture) eventually(what string, happened func() bool) {
 	f.t.Helper()
-	require.Eventually(f.t, happened, patience, 5*time.Millisecond, what)
+	require.Eventually(f.t, happened, patience.Wait(), 5*time.Millisecond, what)
 }
 
 // ready waits until an instance with these additional variables would be forked.

@@ -19,6 +19,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+	"hotseat.dev/hotseat/test/patience"
 	"hotseat.dev/hotseat/test/pyengine"
 )
 
@@ -33,14 +34,14 @@ func TestPreloaderKilledDuringForkLeavesNoProcess(t *testing.T) {
 		"when the child is made, without control groups": {pyengine.AfterFork, cgroup.None, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixtureIn(t, c.groups, func(f *fixture) { f.options.AnswerTime = patience })
+			f := newFixtureIn(t, c.groups, func(f *fixture) { f.options.AnswerTime = patience.Wait() })
 			f.ready()
 			first := f.pool.List().Preloaders[0].PID
 			require.NoError(t, pyengine.KillAt(f.dir, c.moment))
 			command, log := f.instance("a", nil, nil)
 			began := time.Now()
 			_, err := f.pool.Fork(command)
-			assert.Less(t, time.Since(began), patience/2, "the closed socket tells, and not the clock")
+			assert.Less(t, time.Since(began), patience.Wait()/2, "the closed socket tells, and not the clock")
 			not, ok := errors.AsType[*NotForkedError](err)
 			require.True(t, ok, "%v", err)
 			assert.Contains(t, not.Reason, "the preloader did not fork")
@@ -80,7 +81,7 @@ func TestKillsDuringManyForksStartEachInstanceOnce(t *testing.T) {
 		all.Go(func() {
 			for n := int(next.Add(1)) - 1; n < instances; n = int(next.Add(1)) - 1 {
 				c, log := f.instance("i"+strconv.Itoa(n), nil, nil)
-				assert.Eventually(t, func() bool { return f.pool.Check(c.Env) == nil }, patience, 5*time.Millisecond)
+				assert.Eventually(t, func() bool { return f.pool.Check(c.Env) == nil }, patience.Wait(), 5*time.Millisecond)
 				tree, err := f.pool.Fork(c)
 				if err == nil {
 					forked.Add(1)

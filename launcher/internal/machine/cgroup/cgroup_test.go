@@ -16,6 +16,8 @@ import (
 	"github.com/moby/sys/mountinfo"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestMain(m *testing.M) {
@@ -195,7 +197,7 @@ func TestRemoveWaitsUntilTheGroupIsEmpty(t *testing.T) {
 			removed := make(chan error)
 			go func() { removed <- m.Group("a").Remove(t.Context()) }()
 			if mode == V2 {
-				require.Eventually(t, watchesFiles, time.Minute, time.Millisecond)
+				require.Eventually(t, watchesFiles, patience.Wait(), time.Millisecond)
 			}
 			require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 			require.NoError(t, <-removed)

@@ -23,6 +23,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/initd"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/exits"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // roleVariable makes this test binary be init, or serve when init runs it.
@@ -72,8 +73,6 @@ func beServe(args []string) {
 	}
 }
 
-const patience = time.Minute
-
 // running is an init under test.
 type running struct {
 	*exec.Cmd
@@ -92,7 +91,7 @@ func startWith(t *testing.T, argv ...string) *running {
 	t.Helper()
 	output, input, err := os.Pipe()
 	require.NoError(t, err)
-	require.NoError(t, output.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, output.SetReadDeadline(time.Now().Add(patience.Wait())))
 	r := &running{t: t, dir: filepath.Join(t.TempDir(), "exits"), lines: bufio.NewReader(output)}
 	r.Cmd = exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	r.Env = append(os.Environ(), roleVariable+"="+r.dir, "GORACE=atexit_sleep_ms=0")
@@ -216,7 +215,7 @@ func waitStopped(t *testing.T, pid int) {
 			}
 		}
 		return true
-	}, patience, time.Millisecond)
+	}, patience.Wait(), time.Millisecond)
 }
 
 // waitForSignal waits until a signal is pending for a stopped process.
@@ -229,7 +228,7 @@ func waitForSignal(t *testing.T, pid int, sig syscall.Signal) {
 		mask, err := strconv.ParseUint(strings.Fields(after)[0], 16, 64)
 		require.NoError(t, err)
 		return mask&(1<<(sig-1)) != 0
-	}, patience, time.Millisecond)
+	}, patience.Wait(), time.Millisecond)
 }
 
 func TestOrphansAreReapedAndTheirExitsRecorded(t *testing.T) {
@@ -249,7 +248,7 @@ func TestOrphansAreReapedAndTheirExitsRecorded(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, r.Process.Pid, adopted.PPID, "init is its parent now")
 	require.NoError(t, syscall.Kill(orphan, syscall.SIGTERM))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Wait())
 	defer cancel()
 	entry, ok := exits.Await(ctx, r.dir, bootID, orphan, stat.StartTime)
 	require.True(t, ok)
@@ -290,7 +289,7 @@ func TestAsTheFirstProcessOfAContainerInitDoesTheSame(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, err := procfs.Read(orphan)
 		return err != nil
-	}, patience, time.Millisecond, "the orphan is not reaped")
+	}, patience.Wait(), time.Millisecond, "the orphan is not reaped")
 	require.NoError(t, syscall.Kill(init, syscall.SIGTERM))
 	r.ends(0)
 }
@@ -318,7 +317,7 @@ func TestServeIsKilledWhenInitIs(t *testing.T) {
 	require.Eventually(t, func() bool {
 		stat, err := procfs.Read(serve)
 		return err != nil || !stat.Alive()
-	}, patience, time.Millisecond)
+	}, patience.Wait(), time.Millisecond)
 }
 
 func TestServeHasAProcessGroupOfItsOwn(t *testing.T) {

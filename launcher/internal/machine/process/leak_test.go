@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestTwoHundredLivesLeaveNothingBehind(t *testing.T) {
@@ -42,7 +43,7 @@ func TestTwoHundredLivesLeaveNothingBehind(t *testing.T) {
 			require.Equal(t, before.descriptors, after.descriptors)
 			require.Empty(t, after.children)
 			require.Empty(t, after.groups)
-			require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before.goroutines+1 }, patience, time.Millisecond)
+			require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before.goroutines+1 }, patience.Wait(), time.Millisecond)
 		})
 	}
 }

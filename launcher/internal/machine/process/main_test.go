@@ -20,6 +20,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // roleVariable makes this test binary play a role (roles_test.go) in place of
@@ -33,9 +34,6 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m)
 }
-
-// patience bounds every wait for something that must happen.
-const patience = 20 * time.Second
 
 // modes that every test of trees is run in.
 var modes = []cgroup.Mode{cgroup.V2, cgroup.V1, cgroup.None}
@@ -58,7 +56,7 @@ var hosts int
 func newHost(tb testing.TB, mode cgroup.Mode) *host {
 	tb.Helper()
 	hosts++
-	h := &host{mode: mode, mark: fmt.Sprintf("test-%d-%d", os.Getpid(), hosts), exitDir: tb.TempDir(), recordWait: patience}
+	h := &host{mode: mode, mark: fmt.Sprintf("test-%d-%d", os.Getpid(), hosts), exitDir: tb.TempDir(), recordWait: patience.Wait()}
 	if err := h.open(); err != nil {
 		tb.Skipf("NOT TESTED: this machine does not offer cgroup mode %s: %v", mode, err)
 	}
@@ -69,7 +67,7 @@ func newHost(tb testing.TB, mode cgroup.Mode) *host {
 		assert.Eventually(tb, func() bool {
 			children, err := procfs.Children()
 			return err == nil && len(children) == 0
-		}, patience, time.Millisecond, "children are left that nobody reaps")
+		}, patience.Wait(), time.Millisecond, "children are left that nobody reaps")
 		assert.NoError(tb, h.Close())
 		if len(found) > 0 {
 			sweep(tb, h, found)
@@ -119,7 +117,7 @@ type voice struct {
 
 func listen(t *testing.T, output *os.File) voice {
 	t.Helper()
-	require.NoError(t, output.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, output.SetReadDeadline(time.Now().Add(patience.Wait())))
 	return voice{t: t, lines: bufio.NewReader(output)}
 }
 
@@ -202,12 +200,12 @@ func (v voice) saysPID(word string) int {
 
 func stop(t *testing.T, p *process.Process) {
 	t.Helper()
-	require.NoError(t, p.Stop(patient(t), patience/4))
+	require.NoError(t, p.Stop(patient(t), patience.Wait()/4))
 }
 
 func patient(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Wait())
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -216,7 +214,7 @@ func exited(t *testing.T, p *process.Process) process.Exit {
 	t.Helper()
 	select {
 	case <-p.Done():
-	case <-time.After(patience):
+	case <-time.After(patience.Wait()):
 		require.Fail(t, "the process has not ended")
 	}
 	return p.Exit()

@@ -14,6 +14,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestAnExitIsSeenWithItsCode(t *testing.T) {
@@ -27,7 +28,7 @@ func TestAnExitIsSeenWithItsCode(t *testing.T) {
 				require.Equal(t, want, code(t, exit))
 				require.Zero(t, exit.Signal)
 				require.False(t, exit.OOMKilled)
-				require.WithinDuration(t, time.Now(), exit.At, patience)
+				require.WithinDuration(t, time.Now(), exit.At, patience.Wait())
 				stop(t, p)
 			}
 		})
@@ -158,7 +159,7 @@ func TestAChildHasItsOwnSessionTheMarksAndThreeFiles(t *testing.T) {
 		text, err := os.ReadFile(output.Name())
 		said = string(text)
 		return err == nil && strings.Contains(said, "ready")
-	}, patience, 5*time.Millisecond)
+	}, patience.Wait(), 5*time.Millisecond)
 	folder, err := filepath.EvalSymlinks(c.Dir)
 	require.NoError(t, err)
 	require.Equal(t, strings.Join([]string{
@@ -221,7 +222,7 @@ func TestACommandThatTakesTooLongIsKilledWithItsChildren(t *testing.T) {
 	_, err := h.Run(ctx, "/bin/sh", "-c", "sleep 300 & echo $! >"+file+"; wait")
 	require.Error(t, err)
 	if text, err := os.ReadFile(file); err == nil {
-		require.Eventually(t, func() bool { return !alive(atoi(t, string(text))) }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return !alive(atoi(t, string(text))) }, patience.Wait(), time.Millisecond)
 	}
 }
 

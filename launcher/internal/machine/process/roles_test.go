@@ -21,6 +21,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/initd"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // play plays a role in a child; what it says goes to fd 1.
@@ -249,7 +250,7 @@ func respawn() {
 
 // launcher is the Host of a role: MARK MODE EXITDIR.
 func launcher(role []string, exitDir string) *host {
-	h := &host{mark: role[0], mode: cgroup.Mode(role[1]), exitDir: exitDir, recordWait: patience}
+	h := &host{mark: role[0], mode: cgroup.Mode(role[1]), exitDir: exitDir, recordWait: patience.Wait()}
 	if err := h.open(); err != nil {
 		fail(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher/internal/machine/cgroup"
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestAnAdoptionThatFailsForWantOfDescriptorsSaysNothingOfTheProcess(t *testing.T) {
@@ -66,7 +67,7 @@ func TestTheEndOfAnAdoptedProcessIsToldAtOnceWhereNobodyRecordsIt(t *testing.T) 
 	require.NoError(t, syscall.Kill(id.PID, syscall.SIGKILL))
 	select {
 	case <-p.Done():
-	case <-time.After(patience):
+	case <-time.After(patience.Wait()):
 		require.FailNow(t, "its end is not told")
 	}
 	require.Nil(t, p.Exit().Code, "nobody saw how it ended")

@@ -26,6 +26,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/models/modelstore"
 	"hotseat.dev/hotseat/spec/fetchapi"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // childEnv is the name of a variable. If it is set, the test binary stands in for
@@ -232,7 +233,7 @@ func TestEndedPullKeepsTheStateOfTheNextOne(t *testing.T) {
 	k.owning.turn <- struct{}{} // the first pull needs the lock to release the store
 	first.cancel(errors.New("its source is away"))
 	staging := filepath.Join(k.opts.Dir, "staging", m.ID)
-	require.Eventually(t, func() bool { _, err := os.Stat(staging); return err != nil }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(staging); return err != nil }, patience.Wait(), time.Millisecond)
 	close(start)
 	require.NoError(t, <-second)
 	<-k.owning.turn

@@ -16,6 +16,7 @@ import (
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/pagecachetest"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestIncompleteModelIsNotWarmed(t *testing.T) {
@@ -46,7 +47,7 @@ func TestJoinedPullWarmsTheModel(t *testing.T) {
 	for line := ""; !strings.Contains(line, "a model was read into main memory"); {
 		select {
 		case line = <-said:
-		case <-time.After(time.Minute):
+		case <-time.After(patience.Wait()):
 			require.Fail(t, "nobody reads the model ahead")
 		}
 	}

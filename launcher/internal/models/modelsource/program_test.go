@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/spec/fetchapi"
+	testpatience "hotseat.dev/hotseat/test/patience"
 )
 
 // scripted gives a source that is a shell script.
@@ -188,7 +189,7 @@ func silentPID(t *testing.T, path string) (pid int) {
 		text, err := os.ReadFile(path)
 		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
 		return err == nil && pid > 0
-	}, 10*time.Second, time.Millisecond)
+	}, testpatience.Wait(), time.Millisecond)
 	return pid
 }
 
@@ -223,7 +224,7 @@ func TestAProgramThatHangsIsEndedAndOneThatIsReadSlowlyIsNot(t *testing.T) {
 			defer cancel()
 			require.ErrorContains(t, c.ends(s, ctx, cancel), c.says)
 			pid := silentPID(t, note)
-			require.Eventually(t, func() bool { return gone(pid) }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return gone(pid) }, testpatience.Wait(), time.Millisecond)
 		})
 	}
 	t.Run("read slowly", func(t *testing.T) {

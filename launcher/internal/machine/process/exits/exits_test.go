@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -60,7 +62,7 @@ func TestABrokenEntryIsNone(t *testing.T) {
 
 func TestAwaitReturnsWhenTheEntryAppears(t *testing.T) {
 	r := recorder(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Wait())
 	defer cancel()
 	found := make(chan int)
 	go func() {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // start starts a shell that runs a script; no one else reaps it.
@@ -27,7 +28,7 @@ func ended(t *testing.T, pid int) {
 		stat, err := procfs.Read(pid)
 		require.NoError(t, err)
 		return !stat.Alive()
-	}, time.Minute, time.Millisecond)
+	}, patience.Wait(), time.Millisecond)
 }
 
 func TestEndedChildrenAreReapedAndOthersLeftAlone(t *testing.T) {
