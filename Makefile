@@ -27,7 +27,7 @@ RELEASES ?= $(LOCKED_VLLM) 0.32.0 0.26.0 0.22.1
 ENGINE ?= auto
 # TOUR=only ends `make run` after the walk.
 TOUR ?= stay
-# THIRD=HASH has the long tests leave out all but a third, which the hash picks; empty: all run.
+# THIRD=HASH runs a third of the long tests, which the hash picks; empty: all of them.
 THIRD ?=
 test-cluster-long test-vllm-long test-sim-defects test-vllm-matrix: export THIRD := $(THIRD)
 # `go test`; in CI it writes reports too, and runs what failed once more.
@@ -97,8 +97,9 @@ run: build ## start the launcher, walk through create, chat and swap, stay up (E
 	@ENGINE='$(ENGINE)' TOUR='$(TOUR)' BIN='$(BIN)' bash examples/tour.sh
 
 .PHONY: test
-test: build ## all tests but those with real vLLM or Kubernetes (-race)
-	$(GOTEST) -race -timeout 14m ./...
+test: build ## all tests but those with real vLLM or Kubernetes (-race, but for those that drive built programs)
+	$(GOTEST) -race -timeout 14m $$(go list ./... | grep -v '/test/e2e$$')
+	$(GOTEST) -timeout 14m ./test/e2e
 	$(GOTEST) -run NoSchedule ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
 
 .PHONY: test-sim
@@ -204,7 +205,6 @@ test-upgrade: build ## upgrade an installation of an earlier commit, which is bu
 test-sim-rules: ## which rows of spec/binding.md the simulation cannot miss (RULE_SEEDS=5000)
 	HOTSEAT_TEST_LONG=1 go test -count=1 -timeout 30m -v -run TakingAny ./dualpods/internal/servers/binding
 
-# Before an issue is resolved this has passed.
 .PHONY: test-all
 test-all: lint verify test test-long test-models test-llm-d test-sim-defects test-vllm-long test-vllm-matrix test-cluster-long test-cluster-vllm test-cluster-policies test-upgrade fuzz ## everything that can fail, one after the other: hours (takes root)
 

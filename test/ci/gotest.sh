@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# gotest.sh FLAG... PACKAGE... runs `go test`. A flag's value that begins with a dot is
-# written as -flag=value.
+# gotest.sh FLAG... PACKAGE... runs `go test`. What begins with ./ or with the name of the
+# module is a package.
 #
 # With TEST_REPORTS=FOLDER, as in CI, at most three tests that failed are run once more,
 # alone, and what the tests did is written to FOLDER for test/ci/report.
@@ -15,7 +15,7 @@ packages=()
 format=standard-quiet
 for arg in "$@"; do
   case "$arg" in
-    . | ./*) packages+=("$arg") ;;
+    . | ./* | hotseat.dev/*) packages+=("$arg") ;;
     -v) format=standard-verbose ;;
     *) flags+=("$arg") ;;
   esac
