@@ -18,12 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/patience"
 )
-
-// patience bounds every wait for something that has to happen. It is no
-// measure of speed: real vLLM takes most of a minute to start, more on a busy
-// machine.
-const patience = 4 * time.Minute
 
 // program is an engine that can be started.
 type program struct {
@@ -112,11 +108,11 @@ func (e *engine) ready() {
 }
 
 // health is the status of /health, "none" when nobody answers, and then why.
-// How long an answer may take is bounded by patience alone: a machine that
+// How long an answer may take is bounded by patience.LongWait alone: a machine that
 // stands still for seconds makes no engine silent.
 func (e *engine) health() (string, error) {
 	e.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience.LongWait())
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, e.url("/health"), nil)
 	require.NoError(e.t, err)
@@ -136,7 +132,7 @@ func (e *engine) ended() bool { return e.server.HasEnded() }
 // exitCode waits for the end of the API server; −N stands for signal N.
 func (e *engine) exitCode() int {
 	e.t.Helper()
-	if err := e.server.Wait(patience); err != nil {
+	if err := e.server.Wait(patience.LongWait()); err != nil {
 		require.FailNow(e.t, err.Error(), e.log())
 	}
 	status := e.server.State().Sys().(syscall.WaitStatus)
@@ -154,7 +150,7 @@ func (e *engine) log() string {
 
 func (e *engine) eventually(what string, done func() bool) {
 	e.t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(patience.LongWait())
 	for !done() {
 		if time.Now().After(deadline) {
 			require.FailNow(e.t, "it never came true: "+what, e.log())

@@ -13,6 +13,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/machine/process"
 	"hotseat.dev/hotseat/launcher/internal/machine/process/procfs"
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // adopted returns instance a after its secrets were read from a process with these
@@ -30,7 +31,7 @@ func adopted(t *testing.T, env []string, args ...string) *instance {
 		_ = engine.Wait() // read fails at the end of its input
 	})
 	require.Eventually(t, func() bool { return len(procfs.Table{}.Arguments(engine.Process.Pid)) > 0 },
-		10*time.Second, time.Millisecond, "the kernel shows arguments and variables only some time after an exec has begun")
+		patience.Wait(), time.Millisecond, "the kernel shows arguments and variables only some time after an exec has begun")
 	i := &instance{engine: &fakeEngine{}, root: process.ID{PID: engine.Process.Pid}}
 	i.facts.Spec.EnvVars = map[string]launcherapi.EnvValue{"BLOB": {Value: `{"api_key":"[redacted]"}`}}
 	newRig(t).readSecrets(i)

@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-)
 
-// closeTimeout bounds a Close in these tests. It is many times what Close may take.
-const closeTimeout = 30 * time.Second
+	"hotseat.dev/hotseat/test/patience"
+)
 
 // closeUnbounded closes a proxy with a context that never ends, as the supervisor
 // does at the end of an instance. Then it listens on the port again.
@@ -25,7 +24,7 @@ func closeUnbounded(t *testing.T, p *Proxy) error {
 	var err error
 	select {
 	case err = <-closed:
-	case <-time.After(closeTimeout):
+	case <-time.After(patience.Wait()):
 		require.FailNow(t, "the port is not closed, for it waits for a client")
 	}
 	again, listening := Listen(Options{Name: "b", Host: "127.0.0.1", Port: p.Port(), Logger: p.options.Logger})

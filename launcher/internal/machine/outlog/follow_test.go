@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/machine/outlog"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // follower follows a log in a goroutine and gathers what it gets.
@@ -51,7 +52,7 @@ func (f *follower) text() string {
 // awaits the text, which must arrive without anybody asking again.
 func (f *follower) awaits(t *testing.T, text string) {
 	t.Helper()
-	timeout := time.After(bound)
+	timeout := time.After(patience.Wait())
 	for f.text() != text {
 		select {
 		case <-f.new:
@@ -66,7 +67,7 @@ func (f *follower) end(t *testing.T) error {
 	select {
 	case err := <-f.ended:
 		return err
-	case <-time.After(bound):
+	case <-time.After(patience.Wait()):
 		require.Fail(t, "the follower did not end")
 		return nil
 	}
@@ -236,7 +237,7 @@ func awaitWake(t *testing.T, wake <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-wake:
-	case <-time.After(bound):
+	case <-time.After(patience.Wait()):
 		require.Fail(t, "the watch did not wake")
 	}
 }

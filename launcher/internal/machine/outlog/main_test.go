@@ -10,7 +10,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -21,9 +20,6 @@ import (
 
 // childEnv makes the test binary a child process that does one thing.
 const childEnv = "OUTLOG_TEST_CHILD"
-
-// bound is how long any wait may take before the test counts as failed.
-const bound = time.Minute
 
 func TestMain(m *testing.M) {
 	switch os.Getenv(childEnv) {
