@@ -10,7 +10,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/containerd/cgroups/v3/cgroup2"
+	"github.com/containerd/cgroups/v3"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,10 +21,6 @@ type v2 struct {
 }
 
 func (d *v2) base() string { return d.folder }
-
-func (d *v2) load(group string) (*cgroup2.Manager, error) {
-	return cgroup2.Load(group, cgroup2.WithMountpoint(d.mount))
-}
 
 // create enables no controller.
 func (d *v2) create(group string) (fresh bool, err error) {
@@ -80,15 +76,8 @@ func (d *v2) kill(group string) error {
 	if !exists(dir) {
 		return nil
 	}
-	if !exists(filepath.Join(dir, "cgroup.kill")) {
-		return d.killFrozen(group)
-	}
-	g, err := d.load(group)
-	if err != nil {
-		return err
-	}
-	if err := g.Kill(); !gone(err) {
-		return err
+	if err := write(filepath.Join(dir, "cgroup.kill"), "1"); err != nil {
+		return d.killFrozen(group) // which is for a group that is gone meanwhile, too
 	}
 	return nil
 }
@@ -124,9 +113,12 @@ func (d *v2) oomKills(group string) (uint64, bool) {
 }
 
 func (d *v2) groupOf(pid int) (string, error) {
-	group, err := cgroup2.PidGroupPath(pid)
-	if err != nil {
+	_, group, err := cgroups.ParseCgroupFileUnified(fmt.Sprintf("/proc/%d/cgroup", pid))
+	switch {
+	case err != nil:
 		return "", err
+	case group == "":
+		return "", fmt.Errorf("process %d is in no group of cgroup v2", pid)
 	}
 	return d.fromMount(group), nil
 }
