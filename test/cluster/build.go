@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -12,7 +13,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,37 +23,50 @@ import (
 // cniDir is where Debian has the plugins of CNI.
 const cniDir = "/usr/lib/cni"
 
-// needs are the programs that nodes need, and the Debian package of each.
+// needs are the programs that nodes need, and the Debian package of each. kube-proxy
+// runs nft, and neither iptables nor conntrack.
 var needs = [][2]string{
 	{"containerd", "containerd"}, {"ctr", "containerd"}, {"runc", "runc"}, {cniDir + "/bridge", "containernetworking-plugins"},
-	{"nft", "nftables"},
+	{"nft", "nftables"}, {"mount", "mount"},
 }
 
 // enforces are further programs that kube-router runs.
-var enforces = [][2]string{{"iptables-save", "iptables"}, {"ipset", "ipset"}}
+var enforces = [][2]string{{"iptables", "iptables"}, {"iptables-save", "iptables"}, {"iptables-restore", "iptables"}, {"ipset", "ipset"}}
 
-// checkMachine says what a cluster lacks on this machine.
+// checkMachine says all that a cluster lacks on this machine.
 func checkMachine(nodes, policies bool) error {
-	if os.Geteuid() != 0 {
-		return errors.New("a cluster needs namespaces of its own, which takes root: run this as root")
-	}
-	programs := [][2]string{{"ip", "iproute2"}}
+	programs := [][2]string{{"ip", "iproute2"}, {"nsenter", "util-linux"}, {"ldd", "libc-bin"}}
 	if nodes {
 		programs = append(programs, needs...)
 	}
 	if policies {
 		programs = append(programs, enforces...)
 	}
-	var missing []string
-	for _, program := range programs {
-		if _, err := exec.LookPath(program[0]); err != nil {
-			missing = append(missing, fmt.Sprintf("%s (Debian package %s)", program[0], program[1]))
-		}
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("a cluster needs programs that are not here: %s", strings.Join(missing, ", "))
+	return errors.Join(checkUser(os.Geteuid()), checkPrograms(programs))
+}
+
+func checkUser(id int) error {
+	if id != 0 {
+		return errors.New("a cluster needs namespaces of its own, which takes root: run this as root")
 	}
 	return nil
+}
+
+// checkPrograms names all programs that are missing, and the command that installs
+// them on Debian.
+func checkPrograms(programs [][2]string) error {
+	var missing, packages []string
+	for _, program := range programs {
+		if _, err := exec.LookPath(program[0]); err != nil {
+			missing, packages = append(missing, program[0]), append(packages, program[1])
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(packages)
+	return fmt.Errorf("a cluster needs programs that are not here: %s; on Debian and Ubuntu this installs them: apt-get install --no-install-recommends %s",
+		strings.Join(missing, ", "), strings.Join(slices.Compact(packages), " "))
 }
 
 // source finds the folder of this package.
@@ -146,19 +162,28 @@ func (e external) build(ctx context.Context, progress io.Writer) (string, error)
 		return program, nil
 	}
 	fmt.Fprintf(progress, "building %s into %s: %s on two cores, once\n", e.name, dir, e.takes)
-	return program, e.compile(ctx, here, program)
+	return program, e.compile(ctx, here, program, progress)
 }
 
-func (e external) compile(ctx context.Context, source, program string) error {
+// compile builds the program by building.sh, which tells progress how far the build
+// is: in one line that changes where progress is a terminal.
+func (e external) compile(ctx context.Context, source, program string, progress io.Writer) error {
 	flags, err := e.flags(ctx, source)
 	if err != nil {
 		return err
 	}
 	fresh := program + ".new"
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w"+flags, "-o", fresh, e.program)
+	var said bytes.Buffer
+	cmd := exec.CommandContext(ctx, "bash", filepath.Join(source, "../../building.sh"), e.name,
+		"go", "build", "-trimpath", "-ldflags", "-s -w"+flags, "-o", fresh, e.program)
 	cmd.Dir, cmd.Env = source, append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("cannot build %s: %w: %s", e.name, err, out), os.RemoveAll(fresh))
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it ends the compiler
+	cmd.Stderr = progress
+	if _, ok := progress.(*os.File); !ok { // nobody may read what is said there
+		cmd.Stderr = io.MultiWriter(progress, &said)
+	}
+	if err := cmd.Run(); err != nil {
+		return errors.Join(fmt.Errorf("cannot build %s: %w\n%s", e.name, err, said.Bytes()), os.RemoveAll(fresh))
 	}
 	if err := os.Rename(fresh, program); err != nil {
 		return fmt.Errorf("cannot keep the built %s: %w", e.name, err)
