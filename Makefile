@@ -98,7 +98,7 @@ run: $(BIN)/launcher $(if $(filter vllm-cpu,$(ENGINE)),,$(BIN)/enginesim) ## sta
 	@ENGINE='$(ENGINE)' TOUR='$(TOUR)' BIN='$(BIN)' bash examples/tour.sh
 
 .PHONY: test
-test: build ## all tests but those with real vLLM or Kubernetes (-race, but for those that drive built programs)
+test: ## all tests but those with real vLLM or Kubernetes (-race, but for those that drive built programs)
 	$(GOTEST) -race -timeout 14m $$(go list ./... | grep -v '/test/e2e$$')
 	$(GOTEST) -timeout 14m ./test/e2e
 	$(GOTEST) -run NoSchedule ./dualpods/internal/servers/binding ./dualpods/internal/simulation ./launcher/internal/core/simulation
@@ -112,7 +112,7 @@ test-sim-defects: ## bring each defect back that was mended in the launcher's co
 	HOTSEAT_TEST_LONG=1 SEEDS=$(or $(SEEDS),20000) DEFECT="$(or $(DEFECT),$$(bash test/ci/long.sh pattern defects))" $(GOTEST) -count=1 -timeout 0 -p 1 -v -run EachDefectIsFound ./launcher/internal/core/simulation ./dualpods/internal/simulation
 
 .PHONY: test-long
-test-long: build ## the tests that take minutes: 1,000 cycles of create and delete
+test-long: ## the tests that take minutes: 1,000 cycles of create and delete
 	HOTSEAT_TEST_LONG=1 $(GOTEST) -count=1 -timeout 14m -run ManyCycles ./test/e2e
 
 .PHONY: vllm-cpu
@@ -120,7 +120,7 @@ vllm-cpu: ## set real vLLM up for this machine without a GPU, in the cache folde
 	@bash test/vllm-cpu/setup.sh
 
 .PHONY: test-vllm
-test-vllm: build vllm-cpu ## one life of an instance of real vLLM, by exec and by fork (VLLM=0.32.0: with that release)
+test-vllm: vllm-cpu ## one life of an instance of real vLLM, by exec and by fork (VLLM=0.32.0: with that release)
 	$(GOTEST) -count=1 -timeout 20m -tags vllm -run '^TestARelease$$' ./test/vllm
 
 .PHONY: test-vllm-long
@@ -128,7 +128,7 @@ test-vllm-long: build vllm-cpu ## all tests with real vLLM, that one too (VLLM=0
 	$(GOTEST) -count=1 -p 1 -timeout 40m -tags vllm -run "^TestARelease\$$|$$(bash test/ci/long.sh pattern vllm)" $(if $(OTHER_VLLM),-skip TestAForkedStartImportsHardlyAnything ./test/vllm,./test/vllm/... ./test/conformance/... ./test/hubserver ./launcher/internal/engines/engine/...)
 
 .PHONY: test-vllm-matrix
-test-vllm-matrix: build ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.18.1", KEEP=1)
+test-vllm-matrix: ## the life of an instance with several releases of vLLM, set up and removed one by one (RELEASES="0.32.0 0.18.1", KEEP=1)
 	@bash test/vllm-cpu/matrix.sh $(if $(THIRD),$$(RELEASES='$(filter-out $(LOCKED_VLLM),$(RELEASES))' bash test/ci/long.sh picked releases),$(RELEASES))
 
 .PHONY: cluster-up
@@ -217,7 +217,7 @@ bench-clients: ## build the S3 server and the S3 client that `make bench` fetche
 	go -C test/fetchclients build -o '$(CLIENTS)/' github.com/peak/s5cmd/v2 || echo 'NOT BUILT: s5cmd cannot be had; the fetches are timed without it' >&2
 
 .PHONY: bench
-bench: build bench-clients ## time the launcher against bare baselines, and its fetches beside other clients (ONLY=fetch: those); the tables are spec/benchmarks.md
+bench: bench-clients ## time the launcher against bare baselines, and its fetches beside other clients (ONLY=fetch: those); the tables are spec/benchmarks.md
 	go run ./test/bench -clients '$(CLIENTS)' $(if $(ONLY),-only '$(ONLY)')
 
 .PHONY: bench-cluster
@@ -225,7 +225,7 @@ bench-cluster: build ## time dual pods on clusters of their own; the table goes 
 	go run ./test/cluster/bench -write
 
 .PHONY: bench-vllm
-bench-vllm: build vllm-cpu ## time the starts of real vLLM: by hand, by exec, by fork; the table goes to spec/benchmarks.md
+bench-vllm: vllm-cpu ## time the starts of real vLLM: by hand, by exec, by fork; the table goes to spec/benchmarks.md
 	go run ./test/bench -write -vllm '$(HOTSEAT_CACHE)/vllm-cpu'
 
 .PHONY: fuzz
