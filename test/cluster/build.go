@@ -183,7 +183,10 @@ func (e external) compile(ctx context.Context, source, program string, progress 
 		cmd.Stderr = io.MultiWriter(progress, &said)
 	}
 	if err := cmd.Run(); err != nil {
-		return errors.Join(fmt.Errorf("cannot build %s: %w\n%s", e.name, err, said.Bytes()), os.RemoveAll(fresh))
+		if said.Len() > 0 {
+			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(said.Bytes()))
+		}
+		return errors.Join(fmt.Errorf("cannot build %s: %w", e.name, err), os.RemoveAll(fresh))
 	}
 	if err := os.Rename(fresh, program); err != nil {
 		return fmt.Errorf("cannot keep the built %s: %w", e.name, err)
