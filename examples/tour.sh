@@ -96,6 +96,7 @@ serve_pid() { sed -n 's/.*msg="started serve".* pid=//p' "$folder/log" | tail -n
 clean_up() {
   local code=$?
   trap '' INT TERM
+  launcher=${launcher:-${!:-}} # a signal may come before its number is noted
   [ -z "$asking" ] || kill "$asking" 2>/dev/null || true
   if [ -n "$launcher" ] && kill -TERM "$launcher" 2>/dev/null; then
     printf '\nending the launcher and its engines\n'
