@@ -34,7 +34,7 @@ func tests(t *testing.T) map[string]bool {
 }
 
 func TestEachRowOfTheTroubleshootingTableIsShownByATest(t *testing.T) {
-	text, err := os.ReadFile(root + "/spec/troubleshooting.md")
+	text, err := os.ReadFile(root + "/spec/guide/troubleshooting.md")
 	require.NoError(t, err)
 	known, rows := tests(t), 0
 	for line := range strings.Lines(string(text)) {
@@ -51,7 +51,7 @@ func TestEachRowOfTheTroubleshootingTableIsShownByATest(t *testing.T) {
 	for _, document := range []string{root + "/README.md", "templates/NOTES.txt"} {
 		text, err := os.ReadFile(document)
 		require.NoError(t, err)
-		assert.Contains(t, string(text), "spec/troubleshooting.md", document)
+		assert.Contains(t, string(text), "spec/guide/troubleshooting.md", document)
 	}
 }
 

@@ -40,7 +40,7 @@ func (s *site) forward(pod, port string) (address string) {
 	return found[1]
 }
 
-// TestAnAdministratorCallsALauncherByHand does what the README says: by kubectl and
+// TestAnAdministratorCallsALauncherByHand does what spec/guide/kubernetes.md says: by kubectl and
 // curl alone.
 func TestAnAdministratorCallsALauncherByHand(t *testing.T) {
 	s := newPool(t, nil)

@@ -398,7 +398,7 @@ func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{launcherapi.ModelFromCache}, from)
-	// What sleeps goes with its launcher, and its lease with both; as the README has it.
+	// What sleeps goes with its launcher, and its lease with both; as spec/guide/model-caches.md has it.
 	s.kubectl("delete", "deployment/tiny", "lcfg/cached")
 	s.kubectl("wait", "--for=delete", "--timeout=2m", "pod", "-l", "hotseat.dev/launcher-config=cached")
 	s.kubectl("delete", "--ignore-not-found", "-f", root(file))

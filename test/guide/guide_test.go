@@ -1,0 +1,182 @@
+package guide
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// address is where every launcher of the pages listens.
+const address = "127.0.0.1:8001"
+
+// patience bounds the wait for the end of a block. It is no measure of speed.
+const patience = 2 * time.Minute
+
+// output is what a terminal shows.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// reader pastes the blocks of a page.
+type reader struct {
+	t        *testing.T
+	ctx      context.Context
+	folder   string
+	env      []string
+	screen   output
+	shell    *Session
+	terminal map[string]*Foreground
+}
+
+func TestBlocksOfEachPageRunAsTheyStand(t *testing.T) {
+	pages, err := Pages(root)
+	require.NoError(t, err)
+	for _, page := range pages {
+		blocks, err := Read(root, page)
+		require.NoError(t, err)
+		if !slices.ContainsFunc(blocks, func(b Block) bool { return b.Place == Shell || b.Place == Terminal }) {
+			continue
+		}
+		t.Run(filepath.Base(page), func(t *testing.T) { readPage(t, blocks) })
+	}
+}
+
+func readPage(t *testing.T, blocks []Block) {
+	if connection, err := net.Dial("tcp", address); err == nil {
+		_ = connection.Close()
+		require.Fail(t, "something listens at "+address+" already: end it, or run this test as root, which gives it a network of its own")
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	r := &reader{t: t, ctx: ctx, folder: checkout(t), env: environment(t), terminal: map[string]*Foreground{}}
+	defer func() {
+		if t.Failed() {
+			t.Log(r.screen.String())
+		}
+	}()
+	var err error
+	r.shell, err = NewSession(ctx, r.folder, r.env, &r.screen)
+	require.NoError(t, err)
+	for _, block := range blocks {
+		late := time.AfterFunc(patience, stop) // which kills the shells, so that the block fails
+		r.paste(block)
+		late.Stop()
+	}
+	require.NoError(t, r.shell.Close())
+	for name, terminal := range r.terminal {
+		require.NoError(t, terminal.CtrlC(), "terminal %s", name)
+	}
+}
+
+func (r *reader) paste(b Block) {
+	r.t.Helper()
+	switch b.Place {
+	case Shell:
+		require.NoError(r.t, r.shell.Paste(b))
+	case Terminal:
+		r.foreground(b)
+	case NotRun, Cluster: // see TestBlocksThatAreNotRunAreListed, and package test/cluster/guide
+	}
+}
+
+// foreground has a launcher serve in a terminal.
+func (r *reader) foreground(b Block) {
+	r.t.Helper()
+	if before := r.terminal[b.Terminal]; before != nil {
+		require.NoError(r.t, before.CtrlC(), "before %s", b)
+	}
+	terminal, err := Run(r.ctx, r.folder, r.env, &r.screen, b)
+	require.NoError(r.t, err)
+	r.terminal[b.Terminal] = terminal
+	for tick := time.NewTicker(10 * time.Millisecond); ; {
+		select {
+		case err := <-terminal.Ended():
+			require.Fail(r.t, "the launcher does not serve", "%s: %v", b, err)
+		case <-tick.C:
+		}
+		if connection, err := net.Dial("tcp", address); err == nil {
+			tick.Stop()
+			require.NoError(r.t, connection.Close())
+			return
+		}
+	}
+}
+
+func TestBlocksThatAreNotRunAreListed(t *testing.T) {
+	pages, err := Pages(root)
+	require.NoError(t, err)
+	found := map[string][]string{}
+	for _, page := range pages {
+		blocks, err := Read(root, page)
+		require.NoError(t, err)
+		for _, b := range blocks {
+			if b.Place == NotRun {
+				found[page] = append(found[page], b.First()+"  # "+b.Reason)
+			}
+		}
+	}
+	assert.Equal(t, notRun, found)
+}
+
+func TestLinksOfThePagesLeadSomewhere(t *testing.T) {
+	pages, err := Pages(root)
+	require.NoError(t, err)
+	link := regexp.MustCompile(`\]\(([^)#:]*)(#[^)]*)?\)`)
+	for _, page := range pages {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		require.NoError(t, err)
+		for _, found := range link.FindAllSubmatch(text, -1) {
+			target := filepath.Join(root, page)
+			if len(found[1]) > 0 {
+				target = filepath.Join(root, filepath.Dir(page), string(found[1]))
+			}
+			content, err := os.ReadFile(target)
+			if info, statErr := os.Stat(target); statErr == nil && info.IsDir() {
+				continue
+			}
+			if assert.NoError(t, err, "%s: %s", page, found[0]) && len(found[2]) > 0 {
+				assert.Contains(t, anchors(content), string(found[2][1:]), "%s: %s", page, found[0])
+			}
+		}
+	}
+}
+
+// anchors are the names by which a browser finds the headings of a page.
+func anchors(text []byte) []string {
+	var names []string
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllSubmatch(text, -1) {
+		name := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(string(heading[1])), "")
+		names = append(names, strings.ReplaceAll(name, " ", "-"))
+	}
+	return names
+}
+
+func TestREADMEFitsOnAFewScreens(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	require.NoError(t, err)
+	assert.LessOrEqual(t, bytes.Count(text, []byte("\n")), 250)
+}
