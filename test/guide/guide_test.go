@@ -23,6 +23,15 @@ const address = "127.0.0.1:8001"
 // patience bounds the wait for the end of a block. It is no measure of speed.
 const patience = 2 * time.Minute
 
+// setup is pasted before the blocks of a page that speaks of a launcher and of an instance
+// that the reader has.
+var setup = map[string][]Block{
+	"spec/guide/troubleshooting.md": {
+		{Place: Terminal, Terminal: "launcher", Commands: "bin/launcher serve --gpus simulated:2 --vllm bin/enginesim --state-dir ~/hotseat-demo\n"},
+		{Place: Shell, Commands: "bin/launcher run --id a --gpu 0 --wait -- Qwen/Qwen3-0.6B\n"},
+	},
+}
+
 // output is what a terminal shows.
 type output struct {
 	mu   sync.Mutex
@@ -61,7 +70,7 @@ func TestBlocksOfEachPageRunAsTheyStand(t *testing.T) {
 		if !slices.ContainsFunc(blocks, func(b Block) bool { return b.Place == Shell || b.Place == Terminal }) {
 			continue
 		}
-		t.Run(filepath.Base(page), func(t *testing.T) { readPage(t, blocks) })
+		t.Run(filepath.Base(page), func(t *testing.T) { readPage(t, slices.Concat(setup[page], blocks)) })
 	}
 }
 
