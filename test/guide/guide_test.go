@@ -53,7 +53,6 @@ func (o *output) String() string {
 // reader pastes the blocks of a page.
 type reader struct {
 	t        *testing.T
-	ctx      context.Context
 	folder   string
 	env      []string
 	screen   output
@@ -75,13 +74,13 @@ func TestBlocksOfEachPageRunAsTheyStand(t *testing.T) {
 }
 
 func readPage(t *testing.T, blocks []Block) {
-	if connection, err := net.Dial("tcp", address); err == nil {
-		_ = connection.Close()
+	t.Helper()
+	if answers(t.Context()) {
 		require.Fail(t, "something listens at "+address+" already: end it, or run this test as root, which gives it a network of its own")
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	r := &reader{t: t, ctx: ctx, folder: checkout(t), env: environment(t), terminal: map[string]*Foreground{}}
+	r := &reader{t: t, folder: checkout(t), env: environment(t), terminal: map[string]*Foreground{}}
 	defer func() {
 		if t.Failed() {
 			t.Log(r.screen.String())
@@ -92,7 +91,7 @@ func readPage(t *testing.T, blocks []Block) {
 	require.NoError(t, err)
 	for _, block := range blocks {
 		late := time.AfterFunc(patience, stop) // which kills the shells, so that the block fails
-		r.paste(block)
+		r.paste(ctx, block)
 		late.Stop()
 	}
 	require.NoError(t, r.shell.Close())
@@ -101,24 +100,34 @@ func readPage(t *testing.T, blocks []Block) {
 	}
 }
 
-func (r *reader) paste(b Block) {
+func (r *reader) paste(ctx context.Context, b Block) {
 	r.t.Helper()
 	switch b.Place {
 	case Shell:
 		require.NoError(r.t, r.shell.Paste(b))
 	case Terminal:
-		r.foreground(b)
+		r.foreground(ctx, b)
 	case NotRun, Cluster: // see TestBlocksThatAreNotRunAreListed, and package test/cluster/guide
 	}
 }
 
+// answers says whether something listens at the launchers' address.
+func answers(ctx context.Context) bool {
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return false
+	}
+	_ = connection.Close() // nothing was written
+	return true
+}
+
 // foreground has a launcher serve in a terminal.
-func (r *reader) foreground(b Block) {
+func (r *reader) foreground(ctx context.Context, b Block) {
 	r.t.Helper()
 	if before := r.terminal[b.Terminal]; before != nil {
 		require.NoError(r.t, before.CtrlC(), "before %s", b)
 	}
-	terminal, err := Run(r.ctx, r.folder, r.env, &r.screen, b)
+	terminal, err := Run(ctx, r.folder, r.env, &r.screen, b)
 	require.NoError(r.t, err)
 	r.terminal[b.Terminal] = terminal
 	for tick := time.NewTicker(10 * time.Millisecond); ; {
@@ -127,9 +136,8 @@ func (r *reader) foreground(b Block) {
 			require.Fail(r.t, "the launcher does not serve", "%s: %v", b, err)
 		case <-tick.C:
 		}
-		if connection, err := net.Dial("tcp", address); err == nil {
+		if answers(ctx) {
 			tick.Stop()
-			require.NoError(r.t, connection.Close())
 			return
 		}
 	}

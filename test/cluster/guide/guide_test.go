@@ -61,6 +61,7 @@ func TestClusterBlocksOfEachPageRunAsTheyStand(t *testing.T) {
 }
 
 func readPage(t *testing.T, c *cluster.Cluster, blocks []guide.Block) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var screen bytes.Buffer
