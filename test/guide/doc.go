@@ -6,8 +6,8 @@
 //
 //	```sh                     commands that a reader pastes into one shell, block by block
 //	```sh terminal=NAME       commands for a terminal of their own, of which the last stays
-//	                          in the foreground; the reader ends it with Ctrl-C before he
-//	                          pastes the next block into the same terminal
+//	                          in the foreground; Ctrl-C ends it before the next block
+//	                          is pasted into the same terminal
 //	```sh cluster             commands for the shell of `make cluster-shell`
 //	```sh not-run: REASON     commands that no test can run; the test lists them
 //	```text, yaml, mermaid    something to look at

@@ -91,7 +91,7 @@ func checkout(t *testing.T) string {
 	return dir
 }
 
-// environment is that of a reader with a home of his own. curl fails where it is answered
+// environment is that of a reader, with an empty home. curl fails where it is answered
 // with an error, so that no such answer passes for a success.
 func environment(t *testing.T) []string {
 	t.Helper()

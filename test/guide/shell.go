@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// Session is a shell of a reader, into which he pastes blocks one after the other.
+// Session is a shell into which blocks are pasted one after the other.
 type Session struct {
 	cmd  *exec.Cmd
 	in   io.WriteCloser
