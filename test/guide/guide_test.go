@@ -82,9 +82,15 @@ func readPage(t *testing.T, blocks []Block) {
 	defer stop()
 	r := &reader{t: t, folder: checkout(t), env: environment(t), terminal: map[string]*Foreground{}}
 	defer func() {
-		if t.Failed() {
-			t.Log(r.screen.String())
+		if !t.Failed() {
+			return
 		}
+		late := time.AfterFunc(patience, stop)
+		defer late.Stop()
+		for _, terminal := range r.terminal {
+			_ = terminal.CtrlC() // the launcher stops its engines
+		}
+		t.Log(r.screen.String())
 	}()
 	var err error
 	r.shell, err = NewSession(ctx, r.folder, r.env, &r.screen)

@@ -99,7 +99,10 @@ func Run(ctx context.Context, folder string, env []string, output io.Writer, b B
 	if err := f.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("%s: cannot start a shell: %w", b, err)
 	}
-	go func() { f.ended <- f.cmd.Wait() }()
+	go func() {
+		defer close(f.ended)
+		f.ended <- f.cmd.Wait()
+	}()
 	return f, nil
 }
 
