@@ -37,7 +37,7 @@ func Ignored(environ []string) []string {
 			continue
 		}
 		line := "the environment variable " + name + " is no setting and is ignored"
-		if meant := nearest(asked, keys); meant != "" {
+		if meant := nearestKey(asked, keys); meant != "" {
 			line += ": did you mean " + envName(meant) + "?"
 		}
 		told = append(told, line)

@@ -195,3 +195,13 @@ func FuzzParseFile(f *testing.F) {
 		}
 	})
 }
+
+func TestNearestNameDiffersByTwoLettersAtMost(t *testing.T) {
+	names := []string{"qwen", "llama", "b"}
+	for asked, want := range map[string]string{
+		"qwne": "qwen", "QWEN": "qwen", "lama": "llama", "bb": "b",
+		"mistral": "", "x": "", "": "",
+	} {
+		assert.Equal(t, want, Nearest(asked, names), asked)
+	}
+}

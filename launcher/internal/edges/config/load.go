@@ -9,6 +9,9 @@ import (
 
 const fileKey = "config"
 
+// FlagGroup is the annotation of a flag that names the group which help shows it in.
+const FlagGroup = "hotseat.dev/flag-group"
+
 // Loader registers flags, and reads the configuration when these have been parsed.
 type Loader struct {
 	flags map[string]*flagValue // by key
@@ -32,17 +35,20 @@ func (f *flagValue) Set(s string) error {
 // Register adds the flags of all settings, and --config, to the flag set.
 func Register(flags *pflag.FlagSet) *Loader {
 	l := &Loader{flags: map[string]*flagValue{}, uid: os.Geteuid()}
-	add := func(key, kind, standard, help string) {
+	add := func(key, kind, standard, help string) *pflag.Flag {
 		f := &flagValue{kind: kind, standard: standard}
 		l.flags[key] = f
 		flag := flags.VarPF(f, strings.TrimPrefix(flagName(key), "--"), "", help)
 		if kind == "bool" {
 			flag.NoOptDefVal = "true"
 		}
+		return flag
 	}
-	add(fileKey, "path", "", "YAML or JSON file of settings, their names with underscores")
-	for _, s := range table(&Config{}) {
-		add(s.key, s.value.kind, s.standard, s.help)
+	add(fileKey, "path", "", "YAML or JSON file with settings: the names of the flags, with underscores")
+	for _, group := range sections(&Config{}) {
+		for _, s := range group.settings {
+			add(s.key, s.value.kind, s.standard, s.help).Annotations = map[string][]string{FlagGroup: {group.title}}
+		}
 	}
 	return l
 }

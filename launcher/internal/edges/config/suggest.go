@@ -7,27 +7,40 @@ import (
 
 // suggest names the setting that the key was meant for, when there is one.
 func (r *fileReader) suggest(key string) string {
-	best := nearest(key, r.keys)
+	best := nearestKey(key, r.keys)
 	if best == "" {
 		return ""
 	}
 	return fmt.Sprintf(": did you mean %s?", best)
 }
 
-// nearest is the key nearest to asked, if near enough to have been meant, and else
-// empty.
-func nearest(asked string, keys []string) string {
+// nearestKey is the key nearest to asked, if near enough to have been meant, and else
+// empty. A name may be right in the wrong section.
+func nearestKey(asked string, keys []string) string {
 	asked = strings.ToLower(strings.ReplaceAll(asked, "-", "_"))
-	best, least := "", 1+len(asked)/3
-	for _, known := range keys {
-		// A name can also be right, in the wrong section.
-		_, inSection, _ := strings.Cut(known, ".")
-		distance := editDistance(asked, known)
-		if inSection != "" {
+	return nearest(keys, 1+len(asked)/3, func(key string) int {
+		distance := editDistance(asked, key)
+		if _, inSection, cut := strings.Cut(key, "."); cut {
 			distance = min(distance, editDistance(asked, inSection))
 		}
-		if distance < least {
-			best, least = known, distance
+		return distance
+	})
+}
+
+// Nearest is the name nearest to asked, if that differs by two letters at most, and by
+// no more than half of them; else empty.
+func Nearest(asked string, names []string) string {
+	return nearest(names, 1+min(2, len(asked)/2), func(name string) int {
+		return editDistance(strings.ToLower(asked), strings.ToLower(name))
+	})
+}
+
+// nearest is the name at the least distance, if that is less than limit; else empty.
+func nearest(names []string, limit int, distance func(name string) int) string {
+	best, least := "", limit
+	for _, name := range names {
+		if d := distance(name); d < least {
+			best, least = name, d
 		}
 	}
 	return best

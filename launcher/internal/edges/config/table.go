@@ -19,68 +19,131 @@ func envName(key string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
+// section is settings that belong together, which help shows under its title.
+type section struct {
+	title    string
+	settings []setting
+}
+
 // table gives all settings, bound to the fields of c.
 func table(c *Config) []setting {
-	b := &c.Budgets
+	var all []setting
+	for _, s := range sections(c) {
+		all = append(all, s.settings...)
+	}
+	return all
+}
+
+// sections gives all settings by what they are about, those first that are used most.
+func sections(c *Config) []section {
+	return []section{
+		{"Engine, GPUs and state", machineSettings(c)},
+		{"Addresses and access", accessSettings(c)},
+		{"How engines start", startSettings(c)},
+		{"Time limits", timeSettings(c)},
+		{"Requests that wait, and watches", waitingSettings(c)},
+		{"Budgets", budgetSettings(c)},
+		{"Models on disk", modelSettings(c)},
+		{"Compiled code", compileSettings(c)},
+		{"Logs", logSettings(c)},
+	}
+}
+
+func machineSettings(c *Config) []setting {
+	return []setting{
+		{"vllm", "", "program to run in place of vllm; default: vllm on PATH", optional(&c.VLLM, text)},
+		{"gpus", "auto", "where to find the GPUs: auto, nvml, simulated:N or file:PATH", text(&c.GPUs)},
+		{"state_dir", "", "folder for logs and for what must outlive the launcher (default $XDG_STATE_HOME/hotseat, for root /var/lib/hotseat)", optional(&c.StateDir, path)},
+		{"on_exit", "stop", "what to do with the engines when the launcher is told to end", choice(&c.OnExit, "stop", "leave")},
+		{"cgroups", "auto", "which cgroups to put instances in", choice(&c.Cgroups, "auto", "v2", "v1", "none")},
+		{"enable_sleep_mode", "auto", "whether to give engines --enable-sleep-mode", choice(&c.EnableSleepMode, "auto", "always", "never")},
+		{"env_file_dirs", "", "folders whose files env_vars may name by from_file", paths(&c.EnvFileDirs)},
+	}
+}
+
+func accessSettings(c *Config) []setting {
 	return []setting{
 		{"listen", "127.0.0.1:8001", "address of the control API", address(&c.Listen)},
-		{"gpus", "auto", "where GPUs are found: auto, nvml, simulated:N or file:PATH", text(&c.GPUs)},
-		{"state_dir", "", "folder of the logs and of what outlives the launcher (default $XDG_STATE_HOME/hotseat, for root /var/lib/hotseat)", optional(&c.StateDir, path)},
-		{"vllm", "", "program to run in place of vllm; empty for vllm on PATH", optional(&c.VLLM, text)},
-		{"token_file", "", "file of the token that clients must give, and that not everybody should be able to read; empty for none", optional(&c.TokenFile, path)},
-		{"tls_cert", "", "file of the certificate to serve the control API by TLS with, with --tls-key; empty for plain HTTP", optional(&c.TLSCert, path)},
-		{"tls_key", "", "file of the certificate's key", optional(&c.TLSKey, path)},
-		{"client_ca", "", "file of the certificates that must have signed a client's own, in place of a token or, with --token-file, beside it; empty for none", optional(&c.ClientCA, path)},
+		{"instance_host", "127.0.0.1", "address on which the instances' public ports listen; --host in an instance's options can narrow it, but not widen it", host(&c.InstanceHost)},
+		{"token_file", "", "file with the token that clients must send; not everybody should be able to read it; default: no token", optional(&c.TokenFile, path)},
+		{"tls_cert", "", "file with the certificate for serving the control API by TLS; needs --tls-key; default: plain HTTP", optional(&c.TLSCert, path)},
+		{"tls_key", "", "file with the key of that certificate", optional(&c.TLSKey, path)},
+		{"client_ca", "", "file with the certificates of the authorities that sign clients' certificates; clients then show a certificate, or the token if there is --token-file too", optional(&c.ClientCA, path)},
 		{"insecure_public", "false", "allow addresses that other machines reach, without a token or certificate", boolean(&c.InsecurePublic)},
 		{"public_metrics", "false", "let everybody who reaches the control API read its metrics, which name models and instances", boolean(&c.PublicMetrics)},
-		{"instance_host", "127.0.0.1", "where the instances' public ports listen; --host of an instance's options may narrow it, and never widens it", host(&c.InstanceHost)},
-		{"cgroups", "auto", "cgroup of each instance", choice(&c.Cgroups, "auto", "v2", "v1", "none")},
-		{"on_exit", "stop", "what becomes of the engines when the launcher is told to end", choice(&c.OnExit, "stop", "leave")},
+		{"llm_d_compat", "false", "answer the engine's own sleep endpoints at the instances' ports", boolean(&c.LLMDCompat)},
+	}
+}
 
-		{"start_timeout", "15m", "how long an engine may take until it is ready; 0 for the default", limit(&c.StartTimeout)},
+func startSettings(c *Config) []setting {
+	return []setting{
+		{"start_method", "auto", "how to start engines: fork from a process that has the engine loaded, exec, or auto: fork where possible, waiting for that process while it loads. exec keeps no such process", choice(&c.StartMethod, "auto", "exec", "fork")},
+		{"preload_python", "", "Python interpreter that loads engines to fork from; default: that of the vllm command", optional(&c.PreloadPython, text)},
+		{"preload_memory_limit", "8GiB", "memory that all preloaders (the processes to fork from) may take together; 0 for no limit", size(&c.PreloadMemoryLimit)},
+		{"preload_idle_timeout", "24h", "how long to keep a preloader from which nothing is forked; 0 for ever", duration(&c.PreloadIdleTimeout)},
+	}
+}
+
+func timeSettings(c *Config) []setting {
+	return []setting{
+		{"start_timeout", "15m", "how long an engine may take to become ready; 0 for the default", limit(&c.StartTimeout)},
 		{"sleep_timeout", "2m", "how long an engine may take to fall asleep; 0 for the default", limit(&c.SleepTimeout)},
 		{"wake_timeout", "2m", "how long an engine may take to wake; 0 for the default", limit(&c.WakeTimeout)},
-		{"stop_grace", "10s", "how long an engine may take to end before it is killed; 0 for the default", limit(&c.StopGrace)},
-		{"starting_grace", "2s", "how long an engine that is still starting may take to end before it is killed; 0 for the default", limit(&c.StartingGrace)},
 		{"drain_timeout", "30s", "how long answers in flight may take before a sleep or a stop cuts them; 0 for the default", limit(&c.DrainTimeout)},
-		{"memory_timeout", "30s", "how long to wait for device memory to come back; 0 for the default", limit(&c.MemoryTimeout)},
-		{"hold_timeout", "2m", "how long a request is held for an instance that is not awake; 0 for the default", limit(&c.HoldTimeout)},
-		{"max_held_requests", "64", "how many requests are held for each instance", number(&c.MaxHeldRequests, 0)},
-		{"watch_buffer", "1000", "how many events a watch can go back", number(&c.WatchBuffer, 1)},
+		{"stop_grace", "10s", "how long an engine may take to end before it is killed; 0 for the default", limit(&c.StopGrace)},
+		{"starting_grace", "2s", "the same for an engine that is still starting; 0 for the default", limit(&c.StartingGrace)},
+		{"memory_timeout", "30s", "how long to wait until the GPU's memory is free again; 0 for the default", limit(&c.MemoryTimeout)},
+	}
+}
 
-		{"log_max_bytes", "2GiB", "what the engines' logs may hold together; 0 for no limit", size(&c.LogMaxBytes)},
-		{"log_max_files", "1000", "how many of the engines' logs are kept; 0 for no limit", number(&c.LogMaxFiles, 0)},
-		{"log_max_age", "168h", "how long an engine's log is kept; 0 for no limit", duration(&c.LogMaxAge)},
+func waitingSettings(c *Config) []setting {
+	return []setting{
+		{"hold_timeout", "2m", "how long to hold a request for an instance that is not awake; 0 for the default", limit(&c.HoldTimeout)},
+		{"max_held_requests", "64", "how many requests to hold for each instance", number(&c.MaxHeldRequests, 0)},
+		{"watch_buffer", "1000", "how many past events a watch can start from", number(&c.WatchBuffer, 1)},
+	}
+}
+
+func budgetSettings(c *Config) []setting {
+	b := &c.Budgets
+	return []setting{
+		{"budgets.max_instances", "0", "how many instances there may be; 0 for no limit", number(&b.MaxInstances, 0)},
+		{"budgets.max_sleepers_per_gpu", "0", "how many instances may sleep on a GPU; 0 for no limit", number(&b.MaxSleepersPerGPU, 0)},
+		{"budgets.max_sleeper_bytes_per_gpu", "0", "how much memory of a GPU sleeping instances may hold; 0 for no limit", size(&b.MaxSleeperBytesPerGPU)},
+		{"budgets.max_host_sleeper_bytes", "0", "how much of the host's memory sleeping instances may hold; 0 for no limit", size(&b.MaxHostSleeperBytes)},
+		{"budgets.min_residency", "0s", "how long an instance stays awake before another may take its place", duration(&b.MinResidency)},
+	}
+}
+
+func modelSettings(c *Config) []setting {
+	return []setting{
+		{"model_store", "", "folder of models, as launcher pull fills it; instances read a model from there if it has it; default: none", optional(&c.ModelStore, path)},
+		{"model_user", "", "name of this launcher among those that share the store; its successor has the same; default: made from the state folder", optional(&c.ModelUser, text)},
+		{"model_storage_limit", "0", "disk space that the store's models may take together when the launcher pulls one; 0 for the whole disk", size(&c.ModelStorageLimit)},
+		{"model_retention", "keep", "what to do, when a pull needs room, with a model that nobody uses, wants or has pinned: keep it, or remove it, least recently used first (lru)", choice(&c.ModelRetention, "keep", "lru")},
+		{"model_gc_high_threshold", "100", "how full the store may be after a pull, in percent of its limit and of its disk; beyond that the launcher removes unused models with retention lru, least recently used first; 100 removes none", number(&c.ModelGCHigh, 1)},
+		{"model_gc_low_threshold", "80", "how full the store is after that, at most, in percent; a wanted model with retention lru is not fetched beyond it", number(&c.ModelGCLow, 0)},
+		{"model_source", "", "programs that fetch models of further schemes, as SCHEME=PROGRAM; see spec/fetchapi", programs(&c.ModelSources)},
+		{"model_claims", "", "mounted volumes with models, as CLAIM=DIR; instances look there after the model store, and pvc://CLAIM/folder names a folder in one", claims(&c.ModelClaims)},
+		{"model_streams", "8", "how many files of a model to fetch at once", number(&c.ModelStreams, 1)},
+		{"model_fetch_memory", "256MiB", "main memory that the program that fetches a model may take, with the files that it caches; it takes effect where the launcher's cgroup has a memory controller; 0 for no limit", size(&c.ModelFetchMemory)},
+		{"model_bytes_per_second", "0", "how much a pull may fetch in a second, all streams together; 0 for no limit", size(&c.ModelBytesPerSecond)},
+	}
+}
+
+func compileSettings(c *Config) []setting {
+	return []setting{
+		{"compile_cache", "auto", "whether to keep what engines compile (in the model store, or else the state folder) for the next start, and to start engines that compile the same one after the other; auto does the latter on real GPUs only; off leaves both to the engines", choice(&c.CompileCache, "auto", "always", "off")},
+		{"compile_cache_limit", "50GiB", "disk space for compiled code; beyond that the launcher removes what engines of other versions or GPUs have compiled; 0 for no limit", size(&c.CompileCacheLimit)},
+	}
+}
+
+func logSettings(c *Config) []setting {
+	return []setting{
 		{"log_level", "info", "what the launcher itself logs", level(&c.LogLevel)},
 		{"log_format", "text", "form of the launcher's own log", choice(&c.LogFormat, "text", "json")},
-		{"env_file_dirs", "", "folders whose files env_vars may name by from_file", paths(&c.EnvFileDirs)},
-		{"llm_d_compat", "false", "answer the engine's own sleep endpoints at the instances' ports", boolean(&c.LLMDCompat)},
-		{"enable_sleep_mode", "auto", "give engines --enable-sleep-mode", choice(&c.EnableSleepMode, "auto", "always", "never")},
-
-		{"start_method", "auto", "how engines are started: fork from a process that has them loaded, exec, or auto for fork where it can be (a start waits for a process that loads); exec keeps no such process", choice(&c.StartMethod, "auto", "exec", "fork")},
-		{"preload_python", "", "Python that loads engines to fork; empty for the one of the vllm command", optional(&c.PreloadPython, text)},
-		{"preload_memory_limit", "8GiB", "what processes with a loaded engine may hold together; 0 for no limit", size(&c.PreloadMemoryLimit)},
-		{"preload_idle_timeout", "24h", "how long such a process is kept that forks nothing; 0 for ever", duration(&c.PreloadIdleTimeout)},
-
-		{"model_store", "", "folder of the models that launcher pull has fetched; instances read from there what it has; empty for none", optional(&c.ModelStore, path)},
-		{"model_user", "", "name of this launcher, and of those that come after it, among launchers that share that folder; empty for one made of the state folder", optional(&c.ModelUser, text)},
-		{"model_storage_limit", "0", "what the models of that folder may take together when the launcher pulls one; 0 for as much as the disk has", size(&c.ModelStorageLimit)},
-		{"model_retention", "keep", "what becomes of a model that nobody uses, wants or has pinned when the launcher pulls one that has no room: it stays, or goes (lru: the one that was used longest ago first)", choice(&c.ModelRetention, "keep", "lru")},
-		{"model_gc_high_threshold", "100", "how full the store may be, in percent of its limit and of its disk: above that, once a model was fetched, models go that nobody uses and whose retention is lru, the one that was used longest ago first; 100 for none", number(&c.ModelGCHigh, 1)},
-		{"model_gc_low_threshold", "80", "how full it is then at most, in percent; what is wanted with retention lru is not fetched beyond it", number(&c.ModelGCLow, 0)},
-		{"model_source", "", "programs that are sources of models, SCHEME=PROGRAM, for schemes that there are no others for; see spec/fetchapi", programs(&c.ModelSources)},
-		{"model_claims", "", "volumes with models, as CLAIM=DIR where each is mounted; instances read what a ModelCache keeps there after what the model store has, and pvc://CLAIM/folder is a folder of one; empty for none", claims(&c.ModelClaims)},
-		{"model_streams", "8", "how many files of a model are fetched at once", number(&c.ModelStreams, 1)},
-		{"model_fetch_memory", "256MiB", "what modelfetch, which fetches a model, may take of main memory, with its files as far as they are there, where the launcher's control group has a memory controller; 0 for no limit", size(&c.ModelFetchMemory)},
-		{"model_bytes_per_second", "0", "what all streams of a pull may take together; 0 for as much as there is", size(&c.ModelBytesPerSecond)},
-
-		{"compile_cache", "auto", "keep what engines compile for the next start, in the folder of models or else the state folder, and start one after the other that compile the same: auto does the latter for real GPUs alone; off leaves it to the engines", choice(&c.CompileCache, "auto", "always", "off")},
-		{"compile_cache_limit", "50GiB", "what is kept of it; beyond that, what engines of other versions or GPUs have left goes; 0 for no limit", size(&c.CompileCacheLimit)},
-
-		{"budgets.max_sleepers_per_gpu", "0", "how many instances may sleep on a GPU; 0 for no limit", number(&b.MaxSleepersPerGPU, 0)},
-		{"budgets.max_sleeper_bytes_per_gpu", "0", "what sleepers may hold of a GPU's memory; 0 for no limit", size(&b.MaxSleeperBytesPerGPU)},
-		{"budgets.max_host_sleeper_bytes", "0", "what sleepers may hold of the host's memory; 0 for no limit", size(&b.MaxHostSleeperBytes)},
-		{"budgets.max_instances", "0", "how many instances there may be; 0 for no limit", number(&b.MaxInstances, 0)},
-		{"budgets.min_residency", "0s", "how long an instance stays awake before another may take its place", duration(&b.MinResidency)},
+		{"log_max_bytes", "2GiB", "disk space for the engines' logs together; 0 for no limit", size(&c.LogMaxBytes)},
+		{"log_max_files", "1000", "how many of the engines' logs to keep; 0 for no limit", number(&c.LogMaxFiles, 0)},
+		{"log_max_age", "168h", "how long to keep an engine's log; 0 for no limit", duration(&c.LogMaxAge)},
 	}
 }
