@@ -20,10 +20,7 @@ func TestACrashOfServeThatWasToldToEndIsNoWrongConfiguration(t *testing.T) {
 	p := spawn(t, exec.Command(filepath.Join(bin, "launcher"), "init", "--misconfigured-exit-code", "78", "--", "serve",
 		"--listen", "127.0.0.1:0", "--gpus", "simulated:1", "--state-dir", t.TempDir(), "--vllm", filepath.Join(bin, "enginesim")))
 	p.awaitServing(0)
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%[1]d/task/%[1]d/children", p.cmd.Process.Pid))
-	require.NoError(t, err)
-	serve, err := strconv.Atoi(strings.Fields(string(children))[0])
-	require.NoError(t, err)
+	serve := onlyChild(t, p.cmd.Process.Pid)
 	require.NoError(t, syscall.Kill(serve, syscall.SIGSTOP))
 	status := func(field string) string {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", serve))
@@ -44,4 +41,21 @@ func TestACrashOfServeThatWasToldToEndIsNoWrongConfiguration(t *testing.T) {
 	require.NoError(t, syscall.Kill(serve, syscall.SIGQUIT)) // answered with a dump and exit code 2, as a panic is
 	require.NoError(t, syscall.Kill(serve, syscall.SIGCONT))
 	require.Equal(t, 2, p.await(), "78 keeps systemd from starting it again")
+}
+
+// onlyChild is the only child of a process, whichever of its threads has made it.
+func onlyChild(t *testing.T, pid int) int {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	require.NoError(t, err)
+	var children []string
+	for _, file := range threads {
+		content, err := os.ReadFile(file)
+		require.NoError(t, err)
+		children = append(children, strings.Fields(string(content))...)
+	}
+	require.Len(t, children, 1)
+	child, err := strconv.Atoi(children[0])
+	require.NoError(t, err)
+	return child
 }
