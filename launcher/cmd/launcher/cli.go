@@ -19,6 +19,7 @@ import (
 // cli is one call of the program: its outputs, and the flags that more than one
 // command has.
 type cli struct {
+	in       io.Reader // nil: there is none
 	out, err io.Writer
 	init     *initd.Init // the init that runs this process; nil: none does
 
@@ -28,6 +29,7 @@ type cli struct {
 	format                          string // table, wide or json
 
 	follows   bool          // the command is all about a stream, and says when that breaks off
+	asksOnly  bool          // the command changes nothing, so that nothing goes on when it is interrupted
 	reconnect time.Duration // how long it then tries to connect again; 0: defaultReconnect
 }
 
@@ -83,16 +85,23 @@ func (c *cli) run(ctx context.Context, args []string) (exitCode int) {
 }
 
 func (c *cli) rootCommand() *cobra.Command {
+	cobra.EnableCommandSorting = false // help lists first what people use first
 	root := &cobra.Command{
 		Use:   "launcher",
 		Short: "Models take turns on a GPU",
 		Long: strings.TrimSpace(`
-Models take turns on a GPU. "launcher serve" supervises engines (vllm serve) on
-this machine and swaps them; the other commands speak to it over its API, but for
-pull, models and rm, which keep models in a folder.
+Models take turns on a GPU. "launcher serve" runs engines (vllm serve) on this
+machine and swaps them. The commands to run models and to look call it over its API;
+they take the connection flags. pull, models and rm work on a folder and call nothing.
 
 Exit codes: 0 done; 1 not done, with the reason on standard error; 2 the command
 line, the configuration, the state folder or the address is wrong.`),
+		Example: `  launcher serve                                     # in one terminal
+  launcher run --gpu 0 --id qwen Qwen/Qwen3-0.6B     # in another
+  launcher chat qwen -- What is the capital of France?
+  launcher swap --gpu 0 --id llama -- meta-llama/Llama-3.2-1B
+  launcher swap qwen
+  launcher ps`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       version.Version,
@@ -101,24 +110,29 @@ line, the configuration, the state folder or the address is wrong.`),
 
 		SuggestionsMinimumDistance: 2,
 	}
+	root.SetUsageFunc(c.usage)
+	c.connectionFlags(root) // they may stand before the command
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usagef("%w%s; see: %s --help", err, meant(cmd, err), cmd.CommandPath())
 	})
-	root.AddGroup(&cobra.Group{ID: daemonGroup, Title: "The daemon:"}, &cobra.Group{ID: clientGroup, Title: "Its client:"}, &cobra.Group{ID: modelGroup, Title: "Models in a folder:"})
-	root.AddCommand(
-		c.serveCommand(), c.initCommand(), c.doctorCommand(),
-		c.psCommand(), c.gpusCommand(), c.preloadersCommand(), c.compiledCommand(), c.runCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(),
-		c.stopCommand(), c.logsCommand(), c.versionCommand(),
-		c.pullCommand(), c.modelsCommand(), c.rmCommand(),
-	)
+	for _, group := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Run models:", []*cobra.Command{c.runCommand(), c.chatCommand(), c.swapCommand(), c.sleepCommand(), c.wakeCommand(), c.stopCommand(), c.waitCommand()}},
+		{"Look:", []*cobra.Command{c.psCommand(), c.getCommand(), c.logsCommand(), c.gpusCommand(), c.preloadersCommand()}},
+		{"Models on disk:", []*cobra.Command{c.pullCommand(), c.modelsCommand(), c.rmCommand(), c.compiledCommand()}},
+		{"The daemon:", []*cobra.Command{c.serveCommand(), c.doctorCommand(), c.initCommand()}},
+	} {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
+		for _, cmd := range group.commands {
+			cmd.GroupID = group.title
+			root.AddCommand(cmd)
+		}
+	}
+	root.AddCommand(c.versionCommand())
 	return root
 }
-
-// The groups that help shows commands in.
-const (
-	daemonGroup = "daemon"
-	clientGroup = "client"
-)
 
 // meant adds to the error for an unknown flag which one may have been meant: the
 // command's flag in the plural or the singular (--gpu, --gpus), or one of the
@@ -138,7 +152,7 @@ func meant(cmd *cobra.Command, err error) string {
 	case near != "":
 		return ": did you mean --" + near + "?"
 	case strings.Contains(cmd.Use, "ARGS"):
-		return ": those of vllm stand behind the model, after --"
+		return ": options of vllm stand after the model"
 	}
 	return ""
 }
@@ -149,10 +163,10 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	}
 	near := cmd.SuggestionsFor(args[0])
 	if len(near) == 0 {
-		return usagef("there is no command %q; see: launcher --help", args[0])
+		return usagef("no command %q; see: launcher --help", args[0])
 	}
 	slices.Sort(near)
-	return usagef("there is no command %q: did you mean %s?", args[0], strings.Join(near, " or "))
+	return usagef("no command %q; did you mean %s?", args[0], strings.Join(near, " or "))
 }
 
 // exactly refuses any other number of arguments than that of names.

@@ -54,6 +54,14 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 		require.Equal(t, exitFailed, r.code)
 		require.Contains(t, r.err, "0 (GPU-00000000-0000-0000-0000-000000000000)")
 	})
+	t.Run("run without a terminal does not wait unless it is told to", func(t *testing.T) {
+		require.Equal(t, "d\n", d.do("run", "--id", "d", "m", "--sim-hang-at-load", "always").out)
+		require.Equal(t, "starting", d.get("d").State)
+		d.do("stop", "d")
+	})
+	t.Run("connection flags may stand before the command", func(t *testing.T) {
+		require.Equal(t, exitOK, call(t, "--server", d.address, "ps").code)
+	})
 	t.Run("ps shows instances to people", func(t *testing.T) {
 		require.Regexp(t, `^ID +MODEL +STATE +GPUS +PORT +PID +START +IN FLIGHT +AGE\na +m +awake +0 +\d+ +\d+ +exec +0 +\d+s\nc +m +awake +1 `, d.do("ps").out)
 	})
@@ -70,6 +78,19 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 	t.Run("gpus shows who holds what", func(t *testing.T) {
 		require.Regexp(t, `0 +GPU-\S+ +Simulated GPU 80GiB +80\.0 GiB .* a \(~?\d+\.\d GiB\) +-`, d.do("gpus").out)
 	})
+	t.Run("get describes one instance", func(t *testing.T) {
+		out := d.do("get", "a").out
+		require.Regexp(t, `(?m)^ID: +a\nModel: +m\nServed as: +m\nState: +awake for \d+s\n`, out)
+		require.Regexp(t, `(?m)^GPUs: +0$`, out)
+		require.Regexp(t, `(?m)^Address: +http://127\.0\.0\.1:\d+$`, out)
+		require.Regexp(t, `(?m)^Process: +\d+, started by exec$`, out)
+		require.Regexp(t, `(?m)^Command line: +m --sim-load-time 50ms$`, out)
+		require.Regexp(t, `(?m)^Environment: +A=1$`, out)
+		require.NotContains(t, out, "Exit code")
+	})
+	t.Run("get -o json is the API's document", func(t *testing.T) {
+		requireSameDocument(t, d, "/v2/vllm/instances/a", d.do("get", "a", "-o", "json").out)
+	})
 	t.Run("swap with a command line starts a new one, a line for each phase", func(t *testing.T) {
 		r := d.do("swap", "--gpu", "0", "--id", "b", "--canary", "--", "m")
 		require.Regexp(t, `^b is awake; a is sleeping \(.*\)\n$`, r.out)
@@ -79,9 +100,9 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 	})
 	t.Run("where somebody is awake already, run and wake point to swap", func(t *testing.T) {
 		for line, says := range map[string]string{
-			"run --gpu 0 --id late m":  "b \\(awake\\) holds .*; launcher swap in place of run ",
-			"wake a":                   "b \\(awake\\) holds .*; launcher swap a ",
-			"swap --gpu 0 --id a -- m": "as launcher swap a does",
+			"run --gpu 0 --id late m":  "b \\(awake\\) holds .*; use launcher swap in place of run ",
+			"wake a":                   "b \\(awake\\) holds .*; use launcher swap a ",
+			"swap --gpu 0 --id a -- m": "; launcher swap a wakes it",
 		} {
 			r := d.call(strings.Fields(line)...)
 			require.Equal(t, exitFailed, r.code, line)
@@ -109,7 +130,7 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 		require.Equal(t, "awake", d.get("b").State)
 	})
 	t.Run("swap with GPUs alone makes room", func(t *testing.T) {
-		require.Regexp(t, `^nobody is awake; b is sleeping`, d.do("swap", "--gpu", "0").out)
+		require.Regexp(t, `^no instance is awake; b is sleeping`, d.do("swap", "--gpu", "0").out)
 	})
 	t.Run("wake and sleep tell of the way", func(t *testing.T) {
 		require.Equal(t, "a is awake\n", d.do("wake", "a").out)
@@ -117,10 +138,14 @@ func TestTheCommandsAgainstALauncher(t *testing.T) {
 		require.Equal(t, "a is sleeping\n", r.out)
 		require.Contains(t, r.err, "s  a is sleeping\n")
 	})
-	t.Run("sleep of one that is not there is exit code 1", func(t *testing.T) {
-		r := d.call("sleep", "nobody")
-		require.Equal(t, exitFailed, r.code)
-		require.Contains(t, r.err, "nobody")
+	t.Run("an id that does not exist is exit code 1, with what there is and what is nearest", func(t *testing.T) {
+		for _, command := range []string{"sleep", "wake", "stop", "logs", "get", "wait", "chat", "swap"} {
+			r := d.call(command, "aa")
+			require.Equal(t, exitFailed, r.code, command)
+			require.Contains(t, r.err, `launcher: no instance "aa"; there are: a, c, b; did you mean a?`, command)
+		}
+		require.Contains(t, d.call("get", "nobody").err, "there are: a, c, b\n", "nothing is near")
+		require.Contains(t, d.call("get", "x").err, "did you mean c?", "c serves a model of that name")
 	})
 	t.Run("a start that fails is exit code 1 with the cause and the log", func(t *testing.T) {
 		r := d.call("run", "--id", "oom", "--wait", "m", "--sim-oom")
@@ -221,7 +246,7 @@ func TestALauncherThatCannotBeReachedIsExitCode1AndSaysWhereItWasLookedFor(t *te
 	require.NoError(t, err)
 	address := l.Addr().String()
 	require.NoError(t, l.Close())
-	for _, command := range []string{"ps", "gpus", "run m", "swap a", "sleep a", "wake a", "stop a", "stop --all", "logs a", "logs -f --tail 1 a"} {
+	for _, command := range []string{"ps", "gpus", "run m", "swap a", "sleep a", "wake a", "get a", "wait a", "chat a -- x", "stop a", "stop --all", "logs a", "logs -f --tail 1 a"} {
 		t.Setenv(envServer, address)
 		r := call(t, strings.Fields(command)...)
 		require.Equal(t, exitFailed, r.code, command)
@@ -323,7 +348,7 @@ func TestCompletion(t *testing.T) {
 		d := startDaemon(t)
 		d.do("run", "--gpu", "0", "--id", "a", "--wait", "m")
 		d.do("run", "--gpu", "1", "--id", "b", "--wait", "n")
-		for _, command := range []string{"swap", "sleep", "wake", "stop", "logs"} {
+		for _, command := range []string{"swap", "sleep", "wake", "stop", "logs", "get", "wait", "chat"} {
 			require.Equal(t, "a\tawake m\nb\tawake n\n:4\n", d.do("__complete", command, "").out, command)
 		}
 		require.Equal(t, "b\tawake n\n:4\n", d.do("__complete", "stop", "a", "").out, "not what is named already")

@@ -19,14 +19,15 @@ import (
 func (c *cli) compiledCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compiled",
-		Short: "Show what engines have compiled and kept; carry it to another node",
-		Long: `Show what engines have compiled and kept; carry it to another node.
+		Short: "Show the code that engines have compiled; copy it to another node",
+		Long: `Show the code that engines have compiled, which the launcher keeps for the next
+start; copy it to another node.
 
-  launcher compiled export --server A | launcher compiled import --server B
-
-A launcher takes in what engines of its own kind have compiled: the same versions,
-at the same place, for the same GPUs. Its engines run what it has taken in: take
-nothing from a node that you would not let start engines.`,
+A launcher imports only what engines of its own kind have compiled: the same versions,
+in the same place, for the same GPUs. Its engines run that code: import nothing from
+a node that you would not let start engines.`,
+		Example: `  launcher compiled
+  launcher compiled export --server A | launcher compiled import --server B`,
 		Args:              exactly(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -38,10 +39,7 @@ nothing from a node that you would not let start engines.`,
 		}
 		return c.show(list, func(w io.Writer) error { return c.compiledTable(list.Caches, time.Now()).write(w) })
 	})
-	for _, sub := range []*cobra.Command{c.exportCommand(), c.importCommand(), c.removeCompiledCommand()} {
-		sub.GroupID = "" // that of this command has no groups
-		cmd.AddCommand(sub)
-	}
+	cmd.AddCommand(c.exportCommand(), c.importCommand(), c.removeCompiledCommand())
 	return cmd
 }
 
@@ -67,9 +65,10 @@ func (c *cli) compiledTable(all []launcherapi.CompileCache, now time.Time) *tabl
 func (c *cli) exportCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use:   "export [flags] [KEY]",
-		Short: "Write a compile cache, that of the launcher's own engines unless a key is given, to standard output",
-		Args:  cobra.MaximumNArgs(1),
+		Use:     "export [flags] [KEY]",
+		Short:   "Write a compile cache to standard output; without a key, that of the launcher's own engines",
+		Args:    cobra.MaximumNArgs(1),
+		Example: `  launcher compiled export -f cache.tar`,
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "`FILE` to write in place of standard output")
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) (err error) {
@@ -102,9 +101,10 @@ func (c *cli) exportCommand() *cobra.Command {
 func (c *cli) importCommand() *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use:   "import [flags]",
-		Short: "Have the launcher take in, from standard input, what another has exported",
-		Args:  exactly(),
+		Use:     "import [flags]",
+		Example: `  launcher compiled import -f cache.tar`,
+		Short:   "Give the launcher the compile cache that stands on standard input",
+		Args:    exactly(),
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "`FILE` to read in place of standard input")
 	c.formatFlag(cmd)
@@ -131,9 +131,10 @@ func (c *cli) importCommand() *cobra.Command {
 
 func (c *cli) removeCompiledCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "rm [flags] KEY",
-		Short: "Remove a compile cache, or begin that of the launcher's own engines anew",
-		Args:  exactly("KEY"),
+		Use:     "rm [flags] KEY",
+		Example: `  launcher compiled rm 3f9c2a41`,
+		Short:   "Remove a compile cache; the launcher's own engines then compile anew",
+		Args:    exactly("KEY"),
 	}
 	c.formatFlag(cmd)
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {

@@ -11,11 +11,13 @@ import (
 
 func (c *cli) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "doctor [flags]",
-		GroupID: daemonGroup,
-		Short:   "Look whether this machine is ready for serve",
-		Long: `Look whether this machine is ready for serve with the same flags. Nothing is
-changed. The exit code is 1 when something will not work; warnings do not count.`,
+		Use:   "doctor [flags]",
+		Short: "Check whether this machine is ready for serve",
+		Long: `Check whether this machine is ready for serve with the same flags. The command
+changes nothing. The exit code is 1 when something will not work; a warning does not
+make it 1.`,
+		Example: `  launcher doctor
+  launcher doctor --gpus nvml --vllm /opt/vllm/bin/vllm`,
 		Args:              exactly(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

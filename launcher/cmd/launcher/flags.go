@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"os"
 	"strings"
 	"time"
@@ -29,6 +30,14 @@ func (s *span) Set(text string) error {
 	}
 	s.value = &d
 	return nil
+}
+
+// limit bounds a context by the flag's duration, if that was given and is not 0.
+func (s *span) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.value == nil || *s.value == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Duration(*s.value))
 }
 
 // environment reads --env flags: NAME=VALUE, or NAME for the value of that variable

@@ -17,7 +17,8 @@ import (
 func (c *cli) gpusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "gpus",
-		Short:             "Show the GPUs, their memory and who holds it",
+		Short:             "Show the GPUs, their memory and what holds it",
+		Example:           `  launcher gpus`,
 		Args:              exactly(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -96,9 +97,9 @@ func pickGPU(gpus []launcherapi.GPU, name string) (uuid string, err error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("there is no GPU %q: there are %s", name, strings.Join(known, ", "))
+		return "", fmt.Errorf("no GPU %q; there are: %s", name, strings.Join(known, ", "))
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("GPU %s has several devices: name one by UUID: %s", name, strings.Join(found, ", "))
+	return "", fmt.Errorf("GPU %s has several MIG devices; name one by its UUID: %s", name, strings.Join(found, ", "))
 }

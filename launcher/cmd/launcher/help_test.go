@@ -13,7 +13,7 @@ func TestTheHelpOfEachCommand(t *testing.T) {
 	for _, c := range root.Commands() {
 		commands = append(commands, c.Name())
 	}
-	require.Subset(t, commands, []string{"serve", "init", "ps", "run", "swap", "sleep", "wake", "stop", "logs", "gpus", "doctor", "version"})
+	require.Subset(t, commands, []string{"serve", "init", "ps", "run", "swap", "sleep", "wake", "stop", "logs", "gpus", "doctor", "version", "chat", "wait", "get"})
 	for _, name := range commands {
 		t.Run("is what the file says: launcher "+name, func(t *testing.T) {
 			r := call(t, append(strings.Fields(name), "--help")...)
@@ -56,7 +56,7 @@ func TestMistakesOnTheCommandLineHaveExitCode2AndOneLine(t *testing.T) {
 		"an unknown flag points to the help":                  {"ps --nope", "see: launcher ps --help"},
 		"a flag in the plural that is none":                   {"run --gpus 0 -- m", "did you mean --gpu?"},
 		"a flag in the singular that is none":                 {"serve --gpu simulated:2", "did you mean --gpus?"},
-		"a flag of vllm's before the model":                   {"run --max-model-len 5 m", "stand behind the model, after --; see: launcher run --help"},
+		"a flag of vllm's before the model":                   {"run --max-model-len 5 m", "options of vllm stand after the model; see: launcher run --help"},
 		"a flag without its value":                            {"run --gpu", "see: launcher run --help"},
 		"an argument too many":                                {"ps x", `"x" is one argument too many`},
 		"a missing id":                                        {"wake", "ID is missing"},
@@ -64,7 +64,16 @@ func TestMistakesOnTheCommandLineHaveExitCode2AndOneLine(t *testing.T) {
 		"run without a model":                                 {"run --gpu 0", "the model is missing"},
 		"run with a variable that is not there":               {"run --env HOTSEAT_NO_SUCH -- m", "no such variable"},
 		"run with a variable without a name":                  {"run --env =x -- m", "has no name"},
-		"swap with nothing to do":                             {"swap", "say what shall come in"},
+		"run that waits and does not":                         {"run --wait --no-wait m", "do not go together"},
+		"wait for a state that does not exist":                {"wait --for dead a", `--for is awake, asleep or stopped, not "dead"`},
+		"wait for nobody":                                     {"wait", "ID is missing"},
+		"chat with nobody":                                    {"chat", "ID is missing"},
+		"chat with a key file that is not there":              {"chat --api-key-file /no/such/key a -- x", "--api-key-file names its file"},
+		"a model of the hub without its scheme":               {"pull Qwen/Qwen3-0.6B", "did you mean hf://Qwen/Qwen3-0.6B?"},
+		"a folder without its scheme":                         {"pull /models/m", "did you mean file:///models/m?"},
+		"something else that is no address":                   {"pull ./m", "did you mean hf://org/name, https://host/path or file:///folder?"},
+		"a connection flag of a command that has none":        {"models --server x", "unknown flag: --server"},
+		"swap with nothing to do":                             {"swap", "ID is missing; name an instance to wake"},
 		"swap of two at once":                                 {"swap a b", `"b" is one argument too many`},
 		"swap of an old and a new one":                        {"swap a -- m", "give one of them"},
 		"swap with an empty command line":                     {"swap --gpu 0 --", "the model is missing"},

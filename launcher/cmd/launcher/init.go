@@ -13,13 +13,13 @@ import (
 func (c *cli) initCommand() *cobra.Command {
 	var misconfigured int
 	cmd := &cobra.Command{
-		Use:     "init [flags] -- serve [flags]",
-		GroupID: daemonGroup,
-		Short:   "Run serve, and run it again at once when it dies",
-		Long: `Run serve, and run it again at once when it dies. The first process of a
-container, or the parent of serve elsewhere: it takes over the engines when serve
-dies, and remembers how they ended meanwhile. It runs serve again whatever serve
-died of, and gives up only where serve says that its configuration is wrong.`,
+		Use:   "init [flags] -- serve [flags]",
+		Short: "Run serve, and restart it at once when it dies",
+		Long: `Run serve, and restart it at once when it dies. This is the first process of a
+container, or the parent of serve elsewhere. While serve is down it adopts the
+engines and records how they end. It restarts serve whatever serve died of, and gives
+up only when serve says that its configuration is wrong.`,
+		Example: `  launcher init -- serve --state-dir /var/lib/hotseat`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 || args[0] != "serve" {
 				return usagef("init runs serve: launcher init -- serve [flags]")
@@ -28,7 +28,7 @@ died of, and gives up only where serve says that its configuration is wrong.`,
 		},
 	}
 	cmd.Flags().IntVar(&misconfigured, "misconfigured-exit-code", exitUsage,
-		"exit `CODE` for a wrong configuration; not 2 where something must tell that from a crash, which Go ends with 2 too")
+		"exit `CODE` for a wrong configuration; choose another than 2 to tell it from a crash, which ends with 2 too")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		err := c.runServe(cmd, args, misconfigured)
 		if exit, ok := errors.AsType[*exitError](err); ok && exit.code == exitUsage && !exit.passing {

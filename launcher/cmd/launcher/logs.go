@@ -15,14 +15,17 @@ func (c *cli) logsCommand() *cobra.Command {
 	var follow bool
 	var tail int
 	cmd := &cobra.Command{
-		Use:               "logs [flags] ID",
-		Short:             "Show the log of an instance",
+		Use:   "logs [flags] ID",
+		Short: "Show the log of an instance",
+		Example: `  launcher logs --tail 20 qwen
+  launcher logs -f qwen`,
 		Args:              exactly("ID"),
 		ValidArgsFunction: c.completeInstances(1),
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is written from now on, until the instance has ended")
-	cmd.Flags().IntVar(&tail, "tail", -1, "so many `LINES` from the end; -1 for all")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "follow the log until the instance has ended")
+	cmd.Flags().IntVar(&tail, "tail", -1, "how many `LINES` to show from the end; -1 for all")
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
+		c.asksOnly = true
 		from, err := startOfTail(ctx, cl, args[0], tail)
 		if err != nil {
 			return err

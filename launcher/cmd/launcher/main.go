@@ -10,5 +10,5 @@ import (
 )
 
 func main() {
-	os.Exit((&cli{out: os.Stdout, err: os.Stderr, init: initd.Parent()}).run(context.Background(), os.Args[1:]))
+	os.Exit((&cli{in: os.Stdin, out: os.Stdout, err: os.Stderr, init: initd.Parent()}).run(context.Background(), os.Args[1:]))
 }

@@ -23,10 +23,6 @@ import (
 
 const envModelStore = "HOTSEAT_MODEL_STORE"
 
-// modelGroup has the commands that work on a folder of models, and speak to no
-// launcher.
-const modelGroup = "models"
-
 // storeFlags are those of each command about a folder of models.
 type storeFlags struct {
 	dir  string
@@ -34,12 +30,11 @@ type storeFlags struct {
 }
 
 func (s *storeFlags) add(cmd *cobra.Command) {
-	cmd.GroupID = modelGroup
 	cmd.Flags().StringVar(&s.dir, "model-store", "", fmt.Sprintf("`DIR` with the models (environment %s; default hotseat/models in the user's cache folder)", envModelStore))
 }
 
 func (s *storeFlags) addWait(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&s.wait, "wait", 10*time.Minute, "how long to wait while another process changes the store")
+	cmd.Flags().DurationVar(&s.wait, "wait", 10*time.Minute, "how long to wait for another process that changes the store")
 }
 
 func (s *storeFlags) folder() (string, error) {
@@ -48,7 +43,7 @@ func (s *storeFlags) folder() (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", usagef("cannot tell where the models are: %w; name the folder by --model-store", err)
+		return "", usagef("cannot find the folder of the models: %w; name it by --model-store", err)
 	}
 	return filepath.Join(cache, "hotseat", "models"), nil
 }
@@ -103,11 +98,13 @@ func (c *cli) modelsCommand() *cobra.Command {
 	var verify bool
 	cmd := &cobra.Command{
 		Use:   "models [flags]",
-		Short: "List the models of a store",
-		Args:  exactly(),
+		Short: "List the models on disk",
+		Example: `  launcher models
+  launcher models --verify`,
+		Args: exactly(),
 	}
 	folder.add(cmd)
-	cmd.Flags().BoolVar(&verify, "verify", false, "read every file and compare its hash")
+	cmd.Flags().BoolVar(&verify, "verify", false, "read every file and check its hash")
 	c.formatFlag(cmd, formatWide)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		store, err := folder.read()
@@ -133,7 +130,7 @@ func (c *cli) modelsCommand() *cobra.Command {
 			return err
 		}
 		if verify && damaged > 0 {
-			return fmt.Errorf("%d of %d models are damaged: pull them again", damaged, len(all))
+			return fmt.Errorf("%d of %d models are damaged; pull them again", damaged, len(all))
 		}
 		return nil
 	}
@@ -171,9 +168,10 @@ func since(then *time.Time) string {
 func (c *cli) rmCommand() *cobra.Command {
 	var folder storeFlags
 	cmd := &cobra.Command{
-		Use:   "rm [flags] MODEL",
-		Short: "Remove a model from a store: by its id, or by its address",
-		Args:  exactly("MODEL"),
+		Use:     "rm [flags] MODEL",
+		Short:   "Remove a model from disk, by its id or its address",
+		Example: `  launcher rm hf://Qwen/Qwen3-0.6B`,
+		Args:    exactly("MODEL"),
 	}
 	folder.add(cmd)
 	folder.addWait(cmd)
@@ -210,7 +208,7 @@ func (c *cli) rmCommand() *cobra.Command {
 }
 
 func (c *cli) tellWaiting() {
-	_, _ = fmt.Fprintln(c.err, "launcher: another process changes the model store; waiting for its end")
+	_, _ = fmt.Fprintln(c.err, "launcher: another process changes the model store; waiting until it is done")
 }
 
 // interrupted runs a command that ends with 130 or 143 when it is interrupted, and

@@ -61,6 +61,12 @@ func (c *cli) show(answer any, people func(io.Writer) error) error {
 	return people(c.out)
 }
 
+// say writes a line for people.
+func (c *cli) say(format string, args ...any) error {
+	_, err := fmt.Fprintf(c.out, format, args...)
+	return err
+}
+
 // table is rows of cells under a heading.
 type table struct {
 	heading []string
@@ -75,6 +81,10 @@ func (t *table) add(cells ...string) {
 	}
 	t.rows = append(t.rows, cells)
 }
+
+// remarks are the columns that a table without rows does not have: they are there
+// only where there is something to say.
+var remarks = []string{"REASON", "TROUBLE"}
 
 // write aligns the columns. A column that is empty in every row is left out.
 func (t *table) write(w io.Writer) error {
@@ -104,7 +114,7 @@ func (t *table) filled(column int) bool {
 			return true
 		}
 	}
-	return len(t.rows) == 0
+	return len(t.rows) == 0 && !slices.Contains(remarks, t.heading[column])
 }
 
 // age writes a span of time for people: its two largest units.

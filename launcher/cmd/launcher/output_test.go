@@ -59,7 +59,7 @@ func TestASwapIsDescribedInOneLine(t *testing.T) {
 		"b is awake; a is sleeping (12.3 ms)\n": {Outcome: "done", In: &b, Out: []launcherapi.Instance{a}, TotalMS: 12.34},
 		"b is awake (1.50 s)\n":                 {Outcome: "done", In: &b, TotalMS: 1500},
 		"b is awake; a is sleeping, c was evicted, 2 answers in flight were cut (1.0 ms)\n": {Outcome: "done", In: &b, Out: []launcherapi.Instance{a}, Evicted: []string{"c"}, Cut: 2, TotalMS: 1},
-		"nobody is awake; a is sleeping (1.0 ms)\n":                                         {Outcome: "done", Out: []launcherapi.Instance{a}, TotalMS: 1},
+		"no instance is awake; a is sleeping (1.0 ms)\n":                                    {Outcome: "done", Out: []launcherapi.Instance{a}, TotalMS: 1},
 		"nothing to do: b is awake already\n":                                               {Outcome: "noop", In: &b},
 		"it fits: b would be awake, and not a\n":                                            {Outcome: "dry_run", In: &b, Out: []launcherapi.Instance{a}},
 	} {
@@ -80,8 +80,8 @@ func TestAGPUIsPickedByUUIDOrIndex(t *testing.T) {
 	require.Equal(t, "GPU-a", pick("0"))
 	require.Equal(t, "GPU-b", pick("GPU-b"))
 	require.Equal(t, "MIG-c", pick("MIG-c"))
-	require.Contains(t, pick("1"), "name one by UUID: GPU-b, MIG-c", "two devices share the index")
-	require.Contains(t, pick("7"), "there are 0 (GPU-a), 1 (GPU-b), 1 (MIG-c)")
+	require.Contains(t, pick("1"), "name one by its UUID: GPU-b, MIG-c", "two devices share the index")
+	require.Contains(t, pick("7"), "there are: 0 (GPU-a), 1 (GPU-b), 1 (MIG-c)")
 }
 
 func TestTheEnvironmentOfAnEngine(t *testing.T) {

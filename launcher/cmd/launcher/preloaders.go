@@ -17,7 +17,8 @@ import (
 func (c *cli) preloadersCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "preloaders",
-		Short:             "Show the processes that have the engine loaded, from which instances are forked",
+		Short:             "Show the processes with a loaded engine, from which instances are forked",
+		Example:           `  launcher preloaders`,
 		Args:              exactly(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

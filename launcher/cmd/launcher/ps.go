@@ -18,8 +18,11 @@ func (c *cli) psCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List the instances",
-		Long: `List the instances. REASON says why one has failed; with -o wide also what else
-there is to say, such as why one was not forked.`,
+		Long: `List the instances. REASON says why an instance has failed; with -o wide also why an
+instance is in its state, such as why it was not forked.`,
+		Example: `  launcher ps
+  launcher ps -o wide
+  launcher ps -o json`,
 		Args:              exactly(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

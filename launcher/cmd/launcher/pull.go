@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/internal/edges/config"
@@ -33,8 +32,21 @@ func (c *cli) pullCommand() *cobra.Command {
 	var f pullFlags
 	cmd := &cobra.Command{
 		Use:   "pull [flags] URI",
-		Short: "Fetch a model into a store: hf://org/name@revision, https://host/path, file:///folder, pvc://claim/folder, s3://bucket/folder, gs://…, azblob://…, oci://registry/repository:tag",
-		Args:  exactly("URI"),
+		Short: "Fetch a model to disk",
+		Long: `Fetch a model to disk, and print the folder that it is in. Addresses are:
+
+  hf://org/name[@revision]          the Hugging Face hub
+  https://host/path                 a web server
+  s3://bucket/folder                a bucket; also gs:// and azblob://
+  oci://registry/repository:tag     a registry of images
+  file:///folder                    a folder of this machine
+  pvc://claim/folder                a mounted claim, see --claim
+
+A pull that was interrupted continues where it stopped.`,
+		Example: `  launcher pull hf://Qwen/Qwen3-0.6B
+  launcher pull hf://Qwen/Qwen3-8B@main --include '*.safetensors' --include '*.json'
+  launcher pull s3://models/llama --storage-limit 200GiB --model-retention lru`,
+		Args: exactly("URI"),
 	}
 	folder.add(cmd)
 	folder.addWait(cmd)
@@ -42,7 +54,10 @@ func (c *cli) pullCommand() *cobra.Command {
 	c.formatFlag(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := fetchapi.CheckAddress(args[0]); err != nil {
-			return usagef("URI: %w", err)
+			return usagef("%w", err)
+		}
+		if meant := addressMeant(args[0]); meant != "" {
+			return usagef("%q is no address of a model; did you mean %s?", args[0], meant)
 		}
 		options, err := f.options()
 		if err != nil {
@@ -56,11 +71,28 @@ func (c *cli) pullCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return interrupted(cmd.Context(), "interrupted; what was fetched stays, and the next pull goes on from there", func(ctx context.Context) error {
+		return interrupted(cmd.Context(), "interrupted; the next pull continues where this one stopped", func(ctx context.Context) error {
 			return c.pull(ctx, folder, options, modelpull.Options{Program: program, URI: args[0], Selection: f.selection, Retention: pinned(cmd, f.pin), Expected: expected, Stderr: c.err})
 		})
 	}
 	return cmd
+}
+
+// hubModel matches how the hub names a model, perhaps with its revision.
+var hubModel = regexp.MustCompile(`^[\w.-]+(/[\w.-]+)?(@[\w./-]+)?$`)
+
+// addressMeant is the address that was probably meant by text without a scheme; empty
+// where text has one.
+func addressMeant(text string) string {
+	switch {
+	case strings.Contains(text, "://"):
+		return ""
+	case filepath.IsAbs(text):
+		return "file://" + text
+	case hubModel.MatchString(text) && !strings.HasPrefix(text, "."):
+		return "hf://" + text
+	}
+	return "hf://org/name, https://host/path or file:///folder"
 }
 
 // pullFlags say what is pulled, and how.
@@ -78,20 +110,20 @@ type pullFlags struct {
 
 func (f *pullFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.selection.Include, "include", nil, "`PATTERN` of the files to fetch, as *.safetensors, where * is any text, slashes too; may be given more than once")
-	flags.StringArrayVar(&f.selection.Exclude, "exclude", nil, "`PATTERN` of files to leave out, as original/; may be given more than once")
-	flags.StringVar(&f.limit, "storage-limit", "", "what the models of the store may take together, such as 80GiB; default: as much as the disk has")
-	flags.StringVar(&f.retention, "model-retention", string(modelstore.Keep), "what becomes of models that nobody uses, wants or has pinned when there is no room for this one, `keep|lru`: they stay, or go, the one that was used longest ago first")
-	flags.IntVar(&f.marks.High, "model-gc-high-threshold", 100, "how full the store may be, in percent of its limit and of its disk: above that, once the model is fetched, others go that nobody uses, wants or has pinned, with --model-retention lru; 100 for none")
-	flags.IntVar(&f.marks.Low, "model-gc-low-threshold", 80, "how full it is then at most, in percent")
-	flags.BoolVar(&f.pin, "pin", false, "this model stays when room is needed for others; --pin=false takes that back")
-	flags.StringVar(&f.size, "size", "", "how large the model was said to be, such as 15GiB; one whose size differs by more than a tenth is refused")
-	flags.StringVar(&f.expected.Digest, "digest", "", "the digest that the model has to have, as -o json prints it (`sha256:…`); one with another is refused")
-	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default the environment HF_TOKEN)")
-	flags.StringArrayVar(&f.sources, "model-source", nil, "`SCHEME=PROGRAM` that is the source of models of a scheme which there is no other for; may be given more than once")
-	flags.StringArrayVar(&f.claims, "claim", nil, "`CLAIM=DIR`, where the claim of an address as pvc://claim/folder is mounted; may be given more than once")
-	flags.IntVar(&f.streams, "streams", 8, "files that are fetched at once")
-	flags.StringVar(&f.rate, "bytes-per-second", "", "what all streams may take together, such as 50MiB; default: as much as there is")
+	flags.StringArrayVar(&f.selection.Include, "include", nil, "`PATTERN` of files to fetch, such as *.safetensors; * stands for any text, slashes too; may be repeated")
+	flags.StringArrayVar(&f.selection.Exclude, "exclude", nil, "`PATTERN` of files to leave out, such as original/; may be repeated")
+	flags.StringVar(&f.limit, "storage-limit", "", "`SIZE` that all models of the store may have together, such as 80GiB; default: the whole disk")
+	flags.StringVar(&f.retention, "model-retention", string(modelstore.Keep), "what to do, when there is no room, with models that nobody uses, wants or has pinned: `keep|lru`; lru removes them, least recently used first")
+	flags.IntVar(&f.marks.High, "model-gc-high-threshold", 100, "how full the store may be after the pull, in `PERCENT` of its limit and of its disk; beyond that, with --model-retention lru, models go that nobody uses, wants or has pinned; 100 for none")
+	flags.IntVar(&f.marks.Low, "model-gc-low-threshold", 80, "how full the store is after that, at most, in `PERCENT`")
+	flags.BoolVar(&f.pin, "pin", false, "keep this model when others need room; --pin=false takes that back")
+	flags.StringVar(&f.size, "size", "", "`SIZE` that the model should have, such as 15GiB; a model whose size differs by more than a tenth is refused")
+	flags.StringVar(&f.expected.Digest, "digest", "", "`DIGEST` that the model must have, sha256:…, as -o json prints it; a model with another is refused")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token for the source's host (for the hub, default: the environment's HF_TOKEN)")
+	flags.StringArrayVar(&f.sources, "model-source", nil, "`SCHEME=PROGRAM`: the program that fetches models of a further scheme; may be repeated")
+	flags.StringArrayVar(&f.claims, "claim", nil, "`CLAIM=DIR`: the folder in which the claim of pvc://claim/folder is mounted; may be repeated")
+	flags.IntVar(&f.streams, "streams", 8, "how many files to fetch at once")
+	flags.StringVar(&f.rate, "bytes-per-second", "", "`SIZE` that all streams together may fetch in a second, such as 50MiB; default: no limit")
 }
 
 // options are those of the store.
@@ -213,7 +245,7 @@ func fetcher() ([]string, error) {
 	}
 	path, err := lookUp(filepath.Join(folder, fetcherName))
 	if err != nil {
-		return nil, fmt.Errorf("cannot find %s, which has to be beside the launcher: %w", fetcherName, err)
+		return nil, fmt.Errorf("cannot find %s beside the launcher: %w", fetcherName, err)
 	}
 	return []string{path}, nil
 }
@@ -234,10 +266,8 @@ const often = 5 * time.Second
 
 func newPullProgress(out io.Writer, what string) *pullProgress {
 	p := &pullProgress{progress: newProgress(out), what: what}
-	if f, ok := out.(*os.File); ok {
-		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
-			p.tty = f
-		}
+	if isTerminal(out) {
+		p.tty = out
 	}
 	return p
 }

@@ -17,6 +17,7 @@ import (
 
 	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
+	"hotseat.dev/hotseat/launcher/internal/edges/config"
 	"hotseat.dev/hotseat/spec/mtls"
 )
 
@@ -34,12 +35,7 @@ const (
 // remote makes cmd a command that calls a launcher. A command that is interrupted
 // ends with 130 or 143; the launcher goes on with the call.
 func (c *cli) remote(cmd *cobra.Command, run func(ctx context.Context, cl *client.Client, args []string) error) *cobra.Command {
-	cmd.GroupID = clientGroup
-	cmd.Flags().StringVar(&c.server, "server", "", fmt.Sprintf("`ADDRESS` of the launcher (environment %s; default %s)", envServer, defaultServer))
-	cmd.Flags().StringVar(&c.tokenFile, "token-file", "", fmt.Sprintf("`FILE` with the token that the launcher asks for (environment %s, or the token itself in %s)", envTokenFile, envToken))
-	cmd.Flags().StringVar(&c.serverCA, "server-ca", "", fmt.Sprintf("`FILE` of certificates that vouch for the launcher's own, at an https address (environment %s; default those of the system)", envServerCA))
-	cmd.Flags().StringVar(&c.clientCert, "client-cert", "", fmt.Sprintf("`FILE` of the certificate to show to the launcher (environment %s)", envClientCert))
-	cmd.Flags().StringVar(&c.clientKey, "client-key", "", fmt.Sprintf("`FILE` of its key (environment %s)", envClientKey))
+	c.connectionFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cl, err := c.client()
 		if err != nil {
@@ -50,11 +46,30 @@ func (c *cli) remote(cmd *cobra.Command, run func(ctx context.Context, cl *clien
 		defer stop()
 		err = run(ctx, cl, args)
 		if by, ok := errors.AsType[*interruptedError](context.Cause(ctx)); ok && err != nil {
+			if c.asksOnly {
+				return &exitError{code: 128 + int(by.signal), cause: errors.New("interrupted")}
+			}
 			return &exitError{code: 128 + int(by.signal), cause: by}
 		}
-		return err
+		return nameInstances(ctx, cl, err)
 	}
 	return cmd
+}
+
+// connectionFlags adds the flags that say how the launcher is reached. They may stand
+// before the command too.
+func (c *cli) connectionFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&c.server, "server", "", fmt.Sprintf("`ADDRESS` of the launcher (environment %s; default %s)", envServer, defaultServer))
+	flags.StringVar(&c.tokenFile, "token-file", "", fmt.Sprintf("`FILE` with the token that the launcher asks for (environment %s, or the token itself in %s)", envTokenFile, envToken))
+	flags.StringVar(&c.serverCA, "server-ca", "", fmt.Sprintf("`FILE` with the certificates of the authorities that sign the launcher's certificate (environment %s; default: the system's)", envServerCA))
+	flags.StringVar(&c.clientCert, "client-cert", "", fmt.Sprintf("`FILE` with the certificate to show to the launcher (environment %s)", envClientCert))
+	flags.StringVar(&c.clientKey, "client-key", "", fmt.Sprintf("`FILE` with the key of that certificate (environment %s)", envClientKey))
+	for _, name := range []string{"server", "token-file", "server-ca", "client-cert", "client-key"} {
+		if err := flags.SetAnnotation(name, config.FlagGroup, []string{connectionGroup}); err != nil {
+			panic(err) // the flag does not exist
+		}
+	}
 }
 
 // interruptedError is why a command's context ended.

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hotseat.dev/hotseat/launcher"
 	"hotseat.dev/hotseat/launcher/client"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
@@ -15,27 +14,35 @@ import (
 func (c *cli) runCommand() *cobra.Command {
 	var id, method, cache string
 	var gpus, env []string
-	var wait bool
+	var wait, noWait bool
 	cmd := &cobra.Command{
-		Use:   "run [flags] -- ARGS...",
-		Short: "Start an instance",
-		Long: `Start an instance. ARGS are those of vllm serve: the model and its options. The
+		Use:   "run [flags] MODEL [ARGS...]",
+		Short: "Start an instance of a model",
+		Long: `Start an instance of a model, and print its id. ARGS are options of vllm serve. The
 flags of this command come first; everything from the model on is the engine's.
-Without --gpu the engine sees every GPU, and takes no turn on any.`,
-		Example: `  launcher run --gpu 0 --wait -- Qwen/Qwen3-8B --max-model-len 4096
-  launcher run --gpu 0,1 --id big --env HF_TOKEN -- meta-llama/Llama-3.3-70B-Instruct -tp 2`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return usagef("the model is missing: launcher run --gpu 0 -- MODEL")
+Without --gpu the engine sees every GPU, and takes no turn on any.
+
+When standard output is a terminal, the command waits until the model answers.`,
+		Example: `  launcher run --gpu 0 --id qwen Qwen/Qwen3-8B --max-model-len 4096
+  launcher run --gpu 0,1 --id big --env HF_TOKEN -- meta-llama/Llama-3.3-70B-Instruct -tp 2
+  id=$(launcher run --gpu 0 --wait Qwen/Qwen3-8B)`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case len(args) == 0:
+				return usagef("the model is missing: launcher run --gpu 0 MODEL")
+			case wait && noWait:
+				return usagef("--wait and --no-wait do not go together")
 			}
+			wait = wait || !noWait && !cmd.Flags().Changed("wait") && isTerminal(c.out)
 			return nil
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.Flags().StringVar(&id, "id", "", "`ID` of the instance; the launcher makes one when it is not given")
+	cmd.Flags().StringVar(&id, "id", "", "`ID` of the instance; default: one that the launcher makes")
 	startMethodFlag(cmd, &method)
 	modelCacheFlag(cmd, &cache)
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it answers, or has failed")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the instance is awake, or has failed")
+	cmd.Flags().BoolVar(&noWait, "no-wait", false, "do not wait, not even on a terminal")
 	gpuFlag(cmd, &gpus)
 	envFlag(cmd, &env)
 	c.formatFlag(cmd)
@@ -51,7 +58,7 @@ Without --gpu the engine sees every GPU, and takes no turn on any.`,
 		told := newProgress(c.err)
 		instance, err := cl.Create(ctx, id, spec)
 		if swapHelps(err) {
-			return fmt.Errorf("%w; launcher swap in place of run sends away who is awake there", err)
+			return fmt.Errorf("%w; use launcher swap in place of run to put what is awake there to sleep", err)
 		}
 		if err != nil {
 			return err
@@ -70,86 +77,19 @@ Without --gpu the engine sees every GPU, and takes no turn on any.`,
 }
 
 func gpuFlag(cmd *cobra.Command, gpus *[]string) {
-	cmd.Flags().StringSliceVar(gpus, "gpu", nil, "a `GPU` by index or UUID; again, or several with commas, for more")
+	cmd.Flags().StringSliceVar(gpus, "gpu", nil, "a `GPU`, by index or UUID; for several, separate them by commas or repeat the flag")
 }
 
 func envFlag(cmd *cobra.Command, env *[]string) {
-	cmd.Flags().StringArrayVar(env, "env", nil, "a variable of the engine's environment, `NAME=VALUE`, or NAME for the value that it has here")
+	cmd.Flags().StringArrayVar(env, "env", nil, "a variable for the engine, `NAME=VALUE`, or NAME alone to pass on the value it has here; may be repeated")
 }
 
 func startMethodFlag(cmd *cobra.Command, method *string) {
-	cmd.Flags().StringVar(method, "start-method", "", "`HOW` its process is made: auto, exec or fork")
+	cmd.Flags().StringVar(method, "start-method", "", "how the engine is started: `auto|exec|fork` (default auto)")
 	complete(cmd, "start-method", launcherapi.StartAuto, launcherapi.StartExec, launcherapi.StartFork)
 }
 
 func modelCacheFlag(cmd *cobra.Command, cache *string) {
-	cmd.Flags().StringVar(cache, "model-cache", "", "`WHERE` its model is read: auto for the launcher's model store where that has it, require or off")
+	cmd.Flags().StringVar(cache, "model-cache", "", "whether the engine reads the model from the launcher's model store: `auto|require|off`; auto does where the store has it (default auto)")
 	complete(cmd, "model-cache", launcherapi.ModelCacheAuto, launcherapi.ModelCacheRequire, launcherapi.ModelCacheOff)
-}
-
-// awaitAwake follows a start until the instance is awake. When the instance ends
-// instead, the error has all that is known about that.
-func awaitAwake(ctx context.Context, cl *client.Client, instance launcherapi.Instance, told *progress) (launcherapi.Instance, error) {
-	for since := instance.Revision; ; {
-		told.state(instance)
-		if over, err := startOver(instance); over {
-			return instance, err
-		}
-		last, err := awaitEvent(ctx, cl, instance, since)
-		since = last.Revision
-		if client.IsGone(err) { // the launcher was started again, or has had too many events since
-			last, since, err = listed(ctx, cl, instance.InstanceID)
-		}
-		if err != nil {
-			return last, err
-		}
-		instance = last
-	}
-}
-
-// listed gives an instance as a list shows it, and the revision of the list.
-func listed(ctx context.Context, cl *client.Client, id string) (launcherapi.Instance, uint64, error) {
-	list, err := cl.List(ctx)
-	if err != nil {
-		return launcherapi.Instance{}, 0, err
-	}
-	for _, i := range list.Instances {
-		if i.InstanceID == id {
-			return i, list.Revision, nil
-		}
-	}
-	return launcherapi.Instance{}, 0, launcher.NotFound(id)
-}
-
-// startOver says whether a start is over, by an error when the instance is not
-// awake then.
-func startOver(i launcherapi.Instance) (bool, error) {
-	state := launcher.State(i.State)
-	if state.Ended() {
-		return true, ended(i)
-	}
-	return !state.Moving(), nil
-}
-
-// awaitEvent gives an instance as the next event after a revision shows it.
-func awaitEvent(ctx context.Context, cl *client.Client, instance launcherapi.Instance, since uint64) (launcherapi.Instance, error) {
-	for event, err := range cl.Watch(ctx, &since) {
-		switch {
-		case err != nil:
-			return instance, err
-		case event.Object.InstanceID != instance.InstanceID:
-		case event.Type == launcherapi.EventDeleted:
-			return event.Object, launcher.NotFound(instance.InstanceID)
-		default:
-			return event.Object, nil
-		}
-	}
-	return instance, context.Cause(ctx)
-}
-
-// ended is the error for an instance that has ended.
-func ended(i launcherapi.Instance) error {
-	e := launcher.EngineFailedf("%s is %s: %s", i.InstanceID, i.State, i.Reason)
-	e.InstanceID, e.ExitCode, e.FailureCause, e.LastLogLines = i.InstanceID, i.ExitCode, i.Cause, i.LastLogLines
-	return e
 }

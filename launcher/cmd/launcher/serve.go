@@ -29,17 +29,20 @@ import (
 
 func (c *cli) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "serve [flags]",
-		GroupID: daemonGroup,
-		Short:   "Run the launcher: supervise engines and serve the API",
+		Use:   "serve [flags]",
+		Short: "Run the launcher: supervise engines and serve the API",
 		Long: `Run the launcher: supervise engines and serve the API.
 
 Every flag has an environment variable (--state-dir is HOTSEAT_STATE_DIR) and a
-key in the file of --config (state_dir, and budgets: {max_instances: …}); a flag
-counts more than a variable, a variable more than the file.
+key in the file of --config (state_dir, and budgets: {max_instances: …}). A flag
+overrides a variable, and a variable overrides the file.
 
-SIGTERM or SIGINT ends it in order; a second one ends it at once and leaves the
-engines, as a kill does. The next launcher with the same state folder finds them.`,
+SIGTERM or SIGINT ends the launcher in order. A second one ends it at once and leaves
+the engines running, as a kill does; the next launcher with the same state folder
+takes them over.`,
+		Example: `  launcher serve
+  launcher serve --gpus simulated:2 --state-dir /tmp/hotseat
+  launcher serve --listen 0.0.0.0:8001 --token-file /etc/hotseat/token --config /etc/hotseat/launcher.yaml`,
 		Args:              exactly(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}

@@ -13,7 +13,10 @@ import (
 // settings are the flags of serve, which init and doctor read as well.
 type settings struct{ loader *config.Loader }
 
-func addSettings(flags *pflag.FlagSet) settings { return settings{config.Register(flags)} }
+func addSettings(flags *pflag.FlagSet) settings {
+	flags.SortFlags = false // help shows them in the order of their table
+	return settings{config.Register(flags)}
+}
 
 // load reads the settings. A mistake in them is an error of usage, in one line.
 func (s settings) load() (config.Config, error) {

@@ -13,14 +13,16 @@ func (c *cli) sleepCommand() *cobra.Command {
 	var level int
 	var drain, timeout span
 	cmd := &cobra.Command{
-		Use:               "sleep [flags] ID",
-		Short:             "Put an instance to sleep: its device memory is given back",
+		Use:   "sleep [flags] ID",
+		Short: "Put an instance to sleep, which frees its GPU memory",
+		Example: `  launcher sleep qwen
+  launcher sleep --level 2 --drain-timeout 1m qwen`,
 		Args:              exactly("ID"),
 		ValidArgsFunction: c.completeInstances(1),
 	}
-	cmd.Flags().IntVar(&level, "level", 1, "1 keeps the weights in host memory, 2 drops them")
-	cmd.Flags().Var(&drain, "drain-timeout", "how long answers in flight may take to end before they are cut; 0 is the launcher's default, 1ms does not wait for them")
-	cmd.Flags().Var(&timeout, "timeout", "how long the engine may take to fall asleep; 0 is the launcher's default")
+	cmd.Flags().IntVar(&level, "level", 1, "sleep level: 1 keeps the weights in host memory, 2 drops them")
+	cmd.Flags().Var(&drain, "drain-timeout", "how long answers in flight may take before they are cut; 0 for the launcher's default, 1ms to not wait for them")
+	cmd.Flags().Var(&timeout, "timeout", "how long the engine may take to fall asleep; 0 for the launcher's default")
 	complete(cmd, "level", "1", "2")
 	c.formatFlag(cmd)
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {

@@ -16,13 +16,15 @@ func (c *cli) stopCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "stop ID... | stop --all",
-		Short: "Stop instances, with every process of theirs, and forget them",
+		Short: "Stop instances with all their processes, and forget them",
+		Example: `  launcher stop qwen llama
+  launcher stop --all`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case all && len(args) > 0:
-				return usagef("--all and ids do not go together")
+				return usagef("--all and ids do not go together; give one of them")
 			case !all && len(args) == 0:
-				return usagef("say which instances by their ids, or --all")
+				return usagef("ID is missing; name the instances to stop, or give --all")
 			}
 			return nil
 		},
@@ -54,7 +56,7 @@ func (c *cli) stopEach(ctx context.Context, cl *client.Client, ids []string, tol
 	for _, id := range ids {
 		instance, err := cl.Delete(ctx, id)
 		if err != nil {
-			failed = append(failed, err)
+			failed = append(failed, nameInstances(ctx, cl, err))
 			continue
 		}
 		told.state(instance)

@@ -26,30 +26,31 @@ type swapFlags struct {
 func (c *cli) swapCommand() *cobra.Command {
 	var f swapFlags
 	cmd := &cobra.Command{
-		Use:   "swap [flags] IN_ID | swap [flags] --gpu GPU -- ARGS...",
-		Short: "Make one instance the awake one on its GPUs",
-		Long: `Make one instance the awake one on its GPUs, and whatever is awake there asleep
-or gone. IN_ID names an instance that exists; with ARGS, those of vllm serve, a
-new one is started. With --gpu alone, whatever is awake there makes room. A swap
-that fails is undone: whoever was awake is awake again. Where that cannot be had,
-"undo failed" says who is left how. A time of 0 is the launcher's default.`,
-		Example: `  launcher swap b
-  launcher swap --gpu 0 --id b --canary -- Qwen/Qwen3-8B --max-model-len 4096
+		Use:   "swap [flags] ID | swap [flags] --gpu GPU -- MODEL [ARGS...]",
+		Short: "Wake or start an instance, and put to sleep what is awake on its GPUs",
+		Long: `Wake or start an instance, and put to sleep, or stop, what is awake on its GPUs.
+ID names an instance that exists; with MODEL and ARGS, those of vllm serve, the
+launcher starts a new one. With --gpu alone, the swap only frees these GPUs.
+
+When a swap fails, the launcher undoes it: what was awake is awake again. When that
+fails too, "undo failed" says in which state each instance is left.`,
+		Example: `  launcher swap llama
+  launcher swap --gpu 0 --id llama --canary -- meta-llama/Llama-3.2-1B --max-model-len 4096
   launcher swap --gpu 0 --out stop`,
 		ValidArgsFunction: c.completeInstances(1),
 	}
 	cmd.Args = func(cmd *cobra.Command, args []string) error { return f.check(cmd.ArgsLenAtDash(), args) }
 	gpuFlag(cmd, &f.gpus)
 	envFlag(cmd, &f.env)
-	cmd.Flags().StringVar(&f.id, "id", "", "`ID` of the new instance; the launcher makes one when it is not given")
+	cmd.Flags().StringVar(&f.id, "id", "", "`ID` of the new instance; default: one that the launcher makes")
 	startMethodFlag(cmd, &f.method)
 	modelCacheFlag(cmd, &f.cache)
-	cmd.Flags().StringVar(&f.out, "out", launcherapi.OutSleep, "what becomes of whatever is awake there: `sleep|stop`")
-	cmd.Flags().IntVar(&f.level, "level", 0, "level that it sleeps at: 1 keeps the weights in host memory, 2 drops them (default 1)")
-	cmd.Flags().Var(&f.drain, "drain-timeout", "how long answers in flight may take to end before they are cut; 1ms does not wait for them")
-	cmd.Flags().Var(&f.timeout, "timeout", "limit of the whole swap; past it, it is undone")
-	cmd.Flags().BoolVar(&f.canary, "canary", false, "ask the one that comes in for a token before its gate opens")
-	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would happen and whether it fits; touch nothing")
+	cmd.Flags().StringVar(&f.out, "out", launcherapi.OutSleep, "what to do with what is awake there: `sleep|stop`")
+	cmd.Flags().IntVar(&f.level, "level", 0, "its sleep level: 1 keeps the weights in host memory, 2 drops them (default 1)")
+	cmd.Flags().Var(&f.drain, "drain-timeout", "how long answers in flight may take before they are cut; 0 for the launcher's default, 1ms to not wait for them")
+	cmd.Flags().Var(&f.timeout, "timeout", "how long the whole swap may take before it is undone; 0 for the launcher's default")
+	cmd.Flags().BoolVar(&f.canary, "canary", false, "ask the new one for a token before it gets requests")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "say what would happen and whether it fits; change nothing")
 	complete(cmd, "out", launcherapi.OutSleep, launcherapi.OutStop)
 	complete(cmd, "level", "1", "2")
 	c.formatFlag(cmd)
@@ -62,7 +63,7 @@ that fails is undone: whoever was awake is awake again. Where that cannot be had
 		result, err := cl.Swap(ctx, request, told.swap)
 		told.close()
 		if launcher.CodeOf(err) == launcherapi.CodeExists {
-			return fmt.Errorf("%w, as launcher swap %s does", err, f.id)
+			return fmt.Errorf("%w; launcher swap %s wakes it", err, f.id)
 		}
 		if err != nil {
 			return err
@@ -77,15 +78,15 @@ func (f *swapFlags) check(dash int, args []string) error {
 	fresh := dash >= 0
 	switch {
 	case fresh && dash > 0:
-		return usagef("%q names an instance and %q describes a new one: give one of them", args[0], "-- "+strings.Join(args[dash:], " "))
+		return usagef("%q names an instance and %q describes a new one; give one of them", args[0], "-- "+strings.Join(args[dash:], " "))
 	case fresh && len(args) == 0:
 		return usagef("the model is missing after --")
 	case !fresh && len(args) > 1:
-		return usagef("%q is one argument too many: the command line of a new instance stands after --", args[1])
+		return usagef("%q is one argument too many; the command line of a new instance stands after --", args[1])
 	case !fresh && len(args) == 0 && len(f.gpus) == 0:
-		return usagef("say what shall come in, by its id or with a command line after --, or with --gpu what shall be free")
+		return usagef("ID is missing; name an instance to wake, or give a command line after --, or the GPUs to free by --gpu")
 	case !fresh && (f.id+f.method+f.cache != "" || len(f.env) > 0):
-		return usagef("--id, --env, --start-method and --model-cache are for a new instance, whose command line stands after --")
+		return usagef("--id, --env, --start-method and --model-cache are for a new instance; give its command line after --")
 	case f.out != launcherapi.OutSleep && f.out != launcherapi.OutStop:
 		return usagef("--out is sleep or stop, not %q", f.out)
 	case f.level != 0:
@@ -120,7 +121,7 @@ func (f *swapFlags) request(ctx context.Context, cl *client.Client, dash int, ar
 
 // describeSwap describes the result of a swap in a line or two.
 func describeSwap(w io.Writer, r launcherapi.SwapResult) error {
-	awake := "nobody"
+	awake := "no instance"
 	if r.In != nil {
 		awake = r.In.InstanceID
 	}

@@ -12,7 +12,7 @@ import (
 func (c *cli) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:               "version",
-		Short:             "Say which build this is",
+		Short:             "Print the version",
 		Args:              exactly(),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(*cobra.Command, []string) error {

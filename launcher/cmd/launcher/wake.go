@@ -14,17 +14,18 @@ func (c *cli) wakeCommand() *cobra.Command {
 	var timeout span
 	cmd := &cobra.Command{
 		Use:               "wake [flags] ID",
-		Short:             "Wake a sleeping instance, where there is room for it",
+		Short:             "Wake a sleeping instance, if its GPUs have room for it",
+		Example:           `  launcher wake qwen`,
 		Args:              exactly("ID"),
 		ValidArgsFunction: c.completeInstances(1),
 	}
-	cmd.Flags().Var(&timeout, "timeout", "how long the engine may take to wake; 0 is the launcher's default")
+	cmd.Flags().Var(&timeout, "timeout", "how long the engine may take to wake; 0 for the launcher's default")
 	c.formatFlag(cmd)
 	return c.remote(cmd, func(ctx context.Context, cl *client.Client, args []string) error {
 		return c.verb(ctx, cl, args[0], func(ctx context.Context) (launcherapi.Instance, error) {
 			instance, err := cl.Wake(ctx, args[0], launcherapi.WakeRequest{Timeout: timeout.value})
 			if swapHelps(err) {
-				err = fmt.Errorf("%w; launcher swap %s sends away who is awake there", err, args[0])
+				err = fmt.Errorf("%w; use launcher swap %s to put what is awake there to sleep", err, args[0])
 			}
 			return instance, err
 		})

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"hotseat.dev/hotseat/spec/launcherapi"
+)
+
+func TestMissingInstanceIsToldWithThoseThereAre(t *testing.T) {
+	many := make([]launcherapi.Instance, 12)
+	for n := range many {
+		many[n] = launcherapi.Instance{InstanceID: fmt.Sprintf("instance-%d", n)}
+	}
+	for want, e := range map[string]*noInstanceError{
+		`no instance "a"; there are none: launcher run starts one`:       {"a", nil},
+		`no instance "qwne"; there are: qwen, llama; did you mean qwen?`: {"qwne", []launcherapi.Instance{{InstanceID: "qwen"}, {InstanceID: "llama"}}},
+		`no instance "mistral"; there are: qwen`:                         {"mistral", []launcherapi.Instance{{InstanceID: "qwen"}}},
+		`no instance "Qwen/Qwen3-8B"; there are: a, b; did you mean b?`:  {"Qwen/Qwen3-8B", []launcherapi.Instance{{InstanceID: "a"}, {InstanceID: "b", Model: "Qwen/Qwen3-8B"}}},
+		`no instance "chat"; there are: instance-0, instance-1, instance-2, instance-3, instance-4, instance-5, instance-6, instance-7, instance-8, instance-9 and 2 more (launcher ps lists them)`: {"chat", many},
+	} {
+		require.EqualError(t, e, want)
+	}
+}
