@@ -1,5 +1,7 @@
 package launcher
 
+import "strings"
+
 // Event is something that happens to an instance and may change its state.
 type Event string
 
@@ -111,7 +113,25 @@ var transitionOf = func() map[stateEvent]Transition {
 func Next(from State, event Event) (Transition, error) {
 	t, ok := transitionOf[stateEvent{from, event}]
 	if !ok {
-		return Transition{}, Conflictf("%s is refused while the instance is %s", event, from)
+		return Transition{}, notAllowed(from, event)
 	}
 	return t, nil
+}
+
+// notAllowed says that a state does not allow an event, and for an event that a
+// client asks for also what the client can do.
+func notAllowed(from State, event Event) error {
+	verb, ok := map[Event]string{EventSleepAsked: "sleep", EventWakeAsked: "wake"}[event]
+	if !ok {
+		return Conflictf("the event %s is not allowed while the instance is %s", event, from)
+	}
+	remedy := "delete it and create it again"
+	switch from {
+	case Starting, Waking:
+		remedy = "wait until it is awake, or delete it"
+	case FallingAsleep:
+		remedy = "wait until it is asleep"
+	case Awake, Sleeping, Stopping, Stopped, Failed:
+	}
+	return Conflictf("cannot %s: the instance is %s; %s", verb, strings.ReplaceAll(string(from), "_", " "), remedy)
 }

@@ -88,3 +88,20 @@ func TestStatusIsStoppedOnlyForEndedInstances(t *testing.T) {
 		assert.Equal(t, want, s.Status(), s)
 	}
 }
+
+func TestRefusedVerbSaysWhatToDo(t *testing.T) {
+	for want, c := range map[string]struct {
+		state State
+		event Event
+	}{
+		"cannot sleep: the instance is starting; wait until it is awake, or delete it": {Starting, EventSleepAsked},
+		"cannot sleep: the instance is waking; wait until it is awake, or delete it":   {Waking, EventSleepAsked},
+		"cannot wake: the instance is falling asleep; wait until it is asleep":         {FallingAsleep, EventWakeAsked},
+		"cannot wake: the instance is failed; delete it and create it again":           {Failed, EventWakeAsked},
+		"the event slept is not allowed while the instance is stopped":                 {Stopped, EventSlept},
+	} {
+		_, err := Next(c.state, c.event)
+		require.EqualError(t, err, want)
+		require.Equal(t, launcherapi.CodeConflict, CodeOf(err))
+	}
+}

@@ -119,7 +119,7 @@ func TestWhatWaitsForAPreloaderWhenTheLauncherIsToldToEnd(t *testing.T) {
 		n.Start()
 		i := n.Await("a", "awake")
 		assert.Equal(t, "exec", i.StartedBy)
-		assert.Equal(t, "started by exec: the launcher ended before the instance was forked", i.Reason)
+		assert.Equal(t, "started by exec: the launcher ended before it forked the instance", i.Reason)
 		n.Delete("a")
 	})
 	t.Run("is ended where they are stopped", func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestWhatWaitsForAPreloaderWhenTheLauncherIsKilledSaysThatItNeverRan(t *test
 	n.Start()
 	i := n.Get("a")
 	assert.Equal(t, "failed", i.State)
-	assert.Equal(t, "the launcher ended before the engine was started: create the instance again", i.Reason)
+	assert.Equal(t, "the launcher ended before it started the engine; create the instance again", i.Reason)
 	n.Delete("a")
 	n.preloader()
 	assert.Equal(t, "fork", n.run("a", "auto").StartedBy, "the id is free again")

@@ -210,7 +210,7 @@ func (n *Node) cleanUp() {
 		}
 		n.Stop()
 	}
-	assert.False(n.t, strings.Contains(n.Log(), "in a state that refuses it"), "an event came too late or too soon")
+	assert.False(n.t, strings.Contains(n.Log(), "in a state that does not allow it"), "an event came too late or too soon")
 	if n.t.Failed() {
 		n.t.Logf("log of the launcher:\n%s", n.Log())
 	}

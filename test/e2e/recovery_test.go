@@ -116,7 +116,7 @@ func TestALivingEngineOfWhichNothingIsWrittenIsAdopted(t *testing.T) {
 	assert.Equal(t, On(1), all["a"].GPUUUIDs)
 	assert.Equal(t, []string{"a"}, all["a"].ServedModelNames)
 	assert.Equal(t, a.LogName, all["a"].LogName)
-	assert.Contains(t, all["a"].Reason, "nothing was written")
+	assert.Contains(t, all["a"].Reason, "without a record")
 	shown, err := json.Marshal(all)
 	require.NoError(t, err)
 	assert.NotContains(t, string(shown), "sesame-open")

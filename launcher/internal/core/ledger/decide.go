@@ -44,7 +44,7 @@ func (p Plan) Parties() []string {
 type MovingError struct{ InstanceID string }
 
 func (e *MovingError) Error() string {
-	return "instance " + e.InstanceID + " is on its way to another state"
+	return "instance " + e.InstanceID + " is changing its state"
 }
 
 // MinResidencyError reports that an instance that would leave has not been awake for
@@ -62,7 +62,7 @@ func (e *MinResidencyError) Error() string {
 // that has to leave uses them as well.
 type MoreGPUsError struct{ GPUs []string }
 
-func (e *MoreGPUsError) Error() string { return fmt.Sprintf("the swap touches GPUs %v", e.GPUs) }
+func (e *MoreGPUsError) Error() string { return fmt.Sprintf("the swap changes GPUs %v", e.GPUs) }
 
 // Decide plans what a swap has to do so that In is the only instance awake on gpus. It
 // is pure; now is the time of the decision.
@@ -112,7 +112,7 @@ func (w World) room(p Plan, gpus []string) (*Want, error) {
 	there := slices.ContainsFunc(w.Instances, func(i Instance) bool { return i.ID == p.In })
 	switch {
 	case p.CreatesIn() && there:
-		return nil, launcher.Existsf("Instance with ID %s already exists: name it as in.instance_id to bring it in", p.In)
+		return nil, launcher.Existsf("Instance with ID %s already exists; name it as in.instance_id to wake it", p.In)
 	case p.CreatesIn() || p.In == "":
 		return p.Room, nil
 	case !there:
@@ -120,7 +120,7 @@ func (w World) room(p Plan, gpus []string) (*Want, error) {
 	}
 	in := w.Instance(p.In)
 	if len(missing(in.GPUs, gpus))+len(missing(gpus, in.GPUs)) > 0 {
-		return nil, launcher.Conflictf("instance %s lives on GPUs %v, not on %v: an instance cannot move to other GPUs", p.In, in.GPUs, gpus)
+		return nil, launcher.Conflictf("instance %s runs on GPUs %v, not on %v; an instance cannot move to other GPUs", p.In, in.GPUs, gpus)
 	}
 	switch in.State {
 	case launcher.Awake:
@@ -130,7 +130,7 @@ func (w World) room(p Plan, gpus []string) (*Want, error) {
 		return &want, nil
 	case launcher.Starting, launcher.FallingAsleep, launcher.Waking, launcher.Stopping, launcher.Stopped, launcher.Failed:
 	}
-	return nil, launcher.Conflictf("instance %s is %s and cannot be brought in: delete it and make it anew", p.In, in.State)
+	return nil, launcher.Conflictf("cannot wake instance %s: it is %s; delete it and create it again", p.In, in.State)
 }
 
 // missing returns the elements of need that are not in have.

@@ -3,6 +3,7 @@ package ledger
 import (
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 
 	"hotseat.dev/hotseat/launcher"
@@ -207,8 +208,16 @@ func (w World) refusalIfOver(bound, uuid string, have, limit uint64) *launcher.E
 		where = "of GPU " + uuid
 		fit.Holders = w.Holders(uuid, "")
 	}
-	return launcher.DoesNotFit(fit, "the sleepers %s would come to %d, and %s is %d; those that may be evicted do not suffice",
-		where, have, bound, limit)
+	return launcher.DoesNotFit(fit, "the sleeping instances %s would come to %s, but %s is %s; evicting those that may be evicted is not enough",
+		where, amount(bound, have), bound, amount(bound, limit))
+}
+
+// amount writes a number that a bound limits: instances, or bytes.
+func amount(bound string, n uint64) string {
+	if bound == BoundMaxSleepersPerGPU {
+		return strconv.FormatUint(n, 10)
+	}
+	return launcher.BytesText(n)
 }
 
 // leastRecentlyUsed returns the least recently used sleeper whose eviction helps

@@ -69,11 +69,11 @@ func (w World) admitNewInstance(swapID string) error {
 	}
 	reserved := ""
 	if places > 0 {
-		reserved = fmt.Sprintf(" and %d about to be made by swaps", places)
+		reserved = fmt.Sprintf(" and swaps are about to create %d", places)
 	}
 	return launcher.DoesNotFit(launcherapi.Fit{
 		Bound: BoundMaxInstances, Needed: 1, Limit: uint64(limit), ReservedBy: by,
-	}, "%d instances are running%s, and max_instances is %d: delete one first", live, reserved, limit)
+	}, "%d instances are running%s, and max_instances is %d; delete one first", live, reserved, limit)
 }
 
 // promisedPlaces counts the instances that swaps other than except will create, and
@@ -139,7 +139,7 @@ func fitText(fit launcherapi.Fit) string {
 		parts = append(parts, "other processes hold "+launcher.BytesText(fit.Foreign))
 	}
 	if fit.ReservedBy != "" {
-		parts = append(parts, "swap "+fit.ReservedBy+" has promised the rest")
+		parts = append(parts, "swap "+fit.ReservedBy+" has reserved the rest")
 	}
 	if len(parts) == 0 {
 		return "that is all the GPU has"

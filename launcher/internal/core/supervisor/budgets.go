@@ -27,10 +27,10 @@ func (s *Supervisor) enforceBudgets() {
 		i := s.instances[id]
 		i.deleting = true
 		err := s.transition(i, launcher.EventStopAsked, func() {
-			i.reason = "evicted: the budgets of sleepers are full, and it was the least recently used"
+			i.reason = "evicted: the sleep budget is full, and it was the least recently used sleeper"
 		})
 		if err != nil {
-			s.log.Error("cannot evict a sleeper", "instance", id, "error", err)
+			s.log.Error("cannot evict a sleeping instance", "instance", id, "error", err)
 		}
 	}
 }

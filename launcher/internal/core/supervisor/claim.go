@@ -36,7 +36,7 @@ type Claim struct {
 
 // ErrDeleted reports that a client has deleted an instance that leaves. For the swap,
 // that instance has left.
-var ErrDeleted = errors.New("somebody has deleted it")
+var ErrDeleted = errors.New("it was deleted")
 
 // ClaimRequest is what a swap asks to claim.
 type ClaimRequest struct {
@@ -184,9 +184,9 @@ func (c *Claim) publishSwapIDs() {
 // claimedError returns the refusal for an instance that a swap has claimed.
 func (i *instance) claimedError() error {
 	if i.victim {
-		return launcher.Conflictf("swap %s has claimed instance %s and is going to evict it: try again when the swap is over, or delete the instance", i.swapID, i.facts.ID)
+		return launcher.Conflictf("swap %s is about to evict instance %s; try again after the swap, or delete the instance", i.swapID, i.facts.ID)
 	}
-	return launcher.Conflictf("swap %s is moving instance %s: wait until the swap is over", i.swapID, i.facts.ID)
+	return launcher.Conflictf("swap %s is putting instance %s to sleep or waking it; wait until the swap is over", i.swapID, i.facts.ID)
 }
 
 // saveAndReserve makes sure that the marks of the claim are on disk. It also takes the
@@ -194,7 +194,7 @@ func (i *instance) claimedError() error {
 func (c *Claim) saveAndReserve() error {
 	if c.owns {
 		if err := c.s.WritePending(); err != nil {
-			return launcher.Storagef("cannot write down what swap %s moves: %w", c.plan.SwapID, err)
+			return launcher.Storagef("cannot record the instances that swap %s claims: %w", c.plan.SwapID, err)
 		}
 	}
 	if c.draft == nil {

@@ -124,7 +124,7 @@ func TestVictimIsMovedOnlyByItsSwap(t *testing.T) {
 			assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "%v", err)
 		}
 		require.NoError(t, evicted, "it is none of another swap's")
-		assert.ErrorContains(t, woken, "swap s has claimed instance v and is going to evict it")
+		assert.ErrorContains(t, woken, "swap s is about to evict instance v")
 		r.awake("w", "0.3")
 		r.asleep("w")
 		synctest.Wait()

@@ -147,7 +147,7 @@ func TestCompileWaitLeavesHalfOfTheStartTimeout(t *testing.T) {
 		view, err := r.AwaitState(t.Context(), "b", launcher.Awake)
 		require.Error(t, err)
 		assert.Equal(t, string(launcher.Failed), view.State)
-		assert.Equal(t, "was not healthy within 10s (start_timeout)", view.Reason)
+		assert.Equal(t, "did not become healthy within 10s (start_timeout)", view.Reason)
 	}, func(o *Options) { o.Limits.Start = 20 * time.Second })
 }
 

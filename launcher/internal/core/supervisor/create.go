@@ -49,7 +49,7 @@ func (s *Supervisor) Draft(c Create) (*Draft, error) {
 		c.ID = uuid.NewString()
 	}
 	if !idPattern.MatchString(c.ID) || c.ID == "watch" { // GET …/instances/watch is the stream of events, not an instance
-		return nil, launcher.Invalidf("path.id", "instance id %q is not usable: begin with a letter or digit, go on with letters, digits, '.', '_' or '-', at most 128 in all, and not \"watch\"", c.ID)
+		return nil, launcher.Invalidf("path.id", "instance id %q is not allowed; it begins with a letter or digit, then has letters, digits, '.', '_' or '-', is at most 128 characters long, and is not \"watch\"", c.ID)
 	}
 	eng, err := s.engine(c.Spec.Engine)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *Supervisor) engine(name string) (engine.Engine, error) {
 	if e, ok := s.engines[name]; ok {
 		return e, nil
 	}
-	return nil, launcher.Invalidf("body.engine", "no engine is called %q; there is %q", name, s.opts.Engines[0].Name())
+	return nil, launcher.Invalidf("body.engine", "unknown engine %q; there is %q", name, s.opts.Engines[0].Name())
 }
 
 // devices returns the GPUs with those UUIDs, in that order. field is the field of the
@@ -114,12 +114,12 @@ func (s *Supervisor) devices(field string, uuids []string) ([]gpu.Device, error)
 	for n, id := range uuids {
 		where := fmt.Sprintf("%s[%d]", field, n)
 		if seen[id] {
-			return nil, launcher.Invalidf(where, "GPU %s is named twice", id)
+			return nil, launcher.Invalidf(where, "gpu_uuids names GPU %s twice", id)
 		}
 		seen[id] = true
 		d, ok := deviceOf(known, id)
 		if !ok {
-			return nil, launcher.Invalidf(where, "unknown GPU UUID %q: this node has %s", id, uuidList(known))
+			return nil, launcher.Invalidf(where, "unknown GPU UUID %q; this node has %s", id, uuidList(known))
 		}
 		out = append(out, d)
 	}
@@ -237,7 +237,7 @@ func (s *Supervisor) admit(d *Draft, c *Claim) (*instance, error) {
 func (s *Supervisor) checkNotInSwap(uuids []string, swapID string) error {
 	for _, id := range uuids {
 		if holder := s.opts.Turns.Holder(id); holder != "" && holder != swapID {
-			return launcher.Conflictf("swap %s has its turn on GPU %s: try again when it is over, or ask for a swap, which waits for its turn", holder, id)
+			return launcher.Conflictf("swap %s is using GPU %s; try again when it is over, or ask for a swap, which waits for its turn", holder, id)
 		}
 	}
 	return nil
@@ -321,7 +321,7 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 	defer stop()
 	grown, unwatch, err := s.opts.Logs.Watch(i.facts.LogName)
 	if err != nil {
-		s.log.Warn("cannot watch a log; readiness is seen by polling alone", "instance", i.facts.ID, "error", err)
+		s.log.Warn("cannot watch a log; readiness is found by polling alone", "instance", i.facts.ID, "error", err)
 		unwatch = func() {}
 	}
 	defer unwatch()
@@ -354,9 +354,9 @@ func (s *Supervisor) awaitReady(i *instance, op *operation) {
 		case <-ctx.Done():
 			s.endOperation(i, op, launcher.EventTimedOut, func() {
 				i.cause, i.lastLog = causeStartTimeout, s.tail(i.facts.LogName)
-				i.reason = fmt.Sprintf("was not healthy within %s (start_timeout)", op.limit)
+				i.reason = fmt.Sprintf("did not become healthy within %s (start_timeout)", op.limit)
 				if sleepErr != nil {
-					i.reason = fmt.Sprintf("is healthy, and did not say within %s whether it sleeps (start_timeout): %v", op.limit, sleepErr)
+					i.reason = fmt.Sprintf("is healthy, but did not say within %s whether it is asleep (start_timeout): %v", op.limit, sleepErr)
 				}
 			})
 			return

@@ -10,7 +10,7 @@ import (
 
 // This file ends a running sleep or wake early.
 
-var errCutShort = errors.New("its swap is being undone")
+var errCutShort = errors.New("the launcher is undoing its swap")
 
 // cutShort ends the wait for an engine's answer to a running sleep or wake, as if it had
 // timed out. The engine is then rolled back to its earlier state. The lock is held.
@@ -31,9 +31,9 @@ func (s *Supervisor) cancelDrain(i *instance) {
 		return
 	}
 	i.op = nil // the operation's goroutine notices that when the open gate has ended the drain
-	i.reason = "its sleep was called off"
+	i.reason = "its sleep was cancelled"
 	if err := s.transition(i, launcher.EventSleepRefused, nil); err != nil {
-		s.log.Error("cannot call a sleep off", "error", err)
+		s.log.Error("cannot cancel a sleep", "error", err)
 	}
 }
 

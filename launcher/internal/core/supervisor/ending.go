@@ -101,7 +101,7 @@ func (s *Supervisor) noteAttempt(i *instance, err error) {
 		}
 		return
 	}
-	i.endFailure = fmt.Sprintf("it could not be ended yet, and the launcher goes on trying: %v", err)
+	i.endFailure = fmt.Sprintf("its processes do not end, and the launcher keeps trying: %v", err)
 	if before == "" {
 		i.endFailureSince = time.Now()
 	}

@@ -56,7 +56,7 @@ func (s *Supervisor) drain(i *instance, op *operation) (cut int) {
 	defer stop()
 	cut, err := op.gate.Drain(ctx)
 	if err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		s.log.Warn("a drain did not end well", "instance", i.facts.ID, "error", err)
+		s.log.Warn("a drain failed", "instance", i.facts.ID, "error", err)
 	}
 	return cut
 }
@@ -96,7 +96,7 @@ func (s *Supervisor) measureHostBytes(i *instance, op *operation) {
 }
 
 // errPortClosed reports that an engine's API server has closed its port.
-var errPortClosed = errors.New("the engine does not listen any more")
+var errPortClosed = errors.New("the engine no longer listens")
 
 // listenPoll is the time between two checks that an engine still listens.
 const listenPoll = time.Second
@@ -143,7 +143,7 @@ func (s *Supervisor) noteDrain(i *instance, op *operation, took time.Duration, c
 	s.opts.Observer.Phase("drain", took)
 	if cut > 0 {
 		s.opts.Observer.Cut(cut)
-		s.log.Warn("answers in flight were cut: the drain ran out of time", "instance", i.facts.ID, "requests", cut)
+		s.log.Warn("cut answers in flight, since the drain ran out of time", "instance", i.facts.ID, "requests", cut)
 	}
 	return true
 }

@@ -25,7 +25,7 @@ import (
 // which are in no record. It asks for everything if there is no record.
 
 // unwrittenReason is the beginning of the reason of an instance without a record.
-const unwrittenReason = "found running at the start of the launcher, nothing was written of it: "
+const unwrittenReason = "the launcher found it running when it started, without a record: "
 
 // probeAll asks the engines without a record for their state. An engine that does not
 // answer counts as starting, until it answers.
@@ -73,7 +73,7 @@ func (i *instance) isSleeping(ctx context.Context) (bool, error) {
 // unrecordedInstance describes an instance without a record from its processes. If these
 // cannot be read, it says only what is certain: that the instance runs.
 func (s *Supervisor) unrecordedInstance(tree process.Found) SavedInstance {
-	s.log.Error("found an engine of which nothing was written", "instance", tree.Name, "pids", tree.PIDs)
+	s.log.Error("found an engine without a record", "instance", tree.Name, "pids", tree.PIDs)
 	eng, now := s.opts.Engines[0], time.Now()
 	saved := SavedInstance{
 		Facts:  facts{ID: tree.Name, LogName: s.logOf(tree)},
@@ -81,7 +81,7 @@ func (s *Supervisor) unrecordedInstance(tree process.Found) SavedInstance {
 	}
 	roots := s.sessionLeaders(tree)
 	if len(roots) == 0 {
-		saved.Reason = unwrittenReason + "its first process has ended"
+		saved.Reason = unwrittenReason + "its main process has ended"
 		return saved
 	}
 	saved.Root = roots[0]
@@ -90,14 +90,14 @@ func (s *Supervisor) unrecordedInstance(tree process.Found) SavedInstance {
 		running, err := s.readEngine(eng, root.PID)
 		if err == nil {
 			saved.Root, saved.State = root, launcher.Starting // until the engine is asked
-			saved.Reason = unwrittenReason + "what is shown was read from its process, and its port is another one"
+			saved.Reason = unwrittenReason + "its facts are read from its process, and it has a new port"
 			s.fillFromProcess(&saved.Facts, running)
 			return saved
 		}
 		unread = errors.Join(unread, err)
 	}
 	saved.Facts.Spec.GPUUUIDs = s.gpusHeldBy(tree)
-	saved.Reason = unwrittenReason + fmt.Sprintf("it cannot be reached, and runs until it is deleted (%v)", unread)
+	saved.Reason = unwrittenReason + fmt.Sprintf("the launcher cannot reach it; it runs until you delete it (%v)", unread)
 	return saved
 }
 
@@ -150,7 +150,7 @@ func (s *Supervisor) fillFromProcess(f *facts, running engine.Running) {
 	for _, name := range running.Devices {
 		n := slices.IndexFunc(devices, func(d gpu.Device) bool { return d.UUID == name || strconv.Itoa(d.Index) == name })
 		if n < 0 {
-			s.log.Warn("an engine uses a GPU that is not known", "instance", f.ID, "gpu", name)
+			s.log.Warn("an engine uses an unknown GPU", "instance", f.ID, "gpu", name)
 			continue
 		}
 		f.Spec.GPUUUIDs = append(f.Spec.GPUUUIDs, devices[n].UUID)
@@ -190,7 +190,7 @@ func (s *Supervisor) readSecrets(i *instance) {
 	}
 	i.keyForgotten = err != nil || running.ConfigGone
 	if err != nil {
-		s.log.Warn("cannot read the key of an adopted instance from its process", "instance", i.facts.ID, "error", err)
+		s.log.Warn("cannot read the API key of an adopted instance from its process", "instance", i.facts.ID, "error", err)
 		return
 	}
 	i.apiKey = running.APIKey

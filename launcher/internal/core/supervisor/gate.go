@@ -25,7 +25,7 @@ func (s *Supervisor) setGate(i *instance) {
 	case s.closing:
 		i.gate.Shut("the launcher is closing")
 	case i.gateHeldShut:
-		i.gate.Shut("a swap has not ended yet")
+		i.gate.Shut("a swap is not over yet")
 	default:
 		i.gate.Open()
 	}

@@ -136,7 +136,7 @@ func (s *Supervisor) endOperation(i *instance, op *operation, event launcher.Eve
 	}
 	op.cancel(nil)
 	if err := s.transition(i, event, note); err != nil {
-		s.log.Error("an event came in a state that refuses it", "error", err)
+		s.log.Error("an event came in a state that does not allow it", "error", err)
 	}
 }
 
@@ -151,7 +151,7 @@ func (s *Supervisor) onExited(i *instance, exit process.Exit, tail []string) {
 		}
 	})
 	if err != nil {
-		s.log.Error("an exit came in a state that refuses it", "error", err)
+		s.log.Error("an exit came in a state that does not allow it", "error", err)
 	}
 }
 
@@ -169,7 +169,7 @@ func exitText(exit process.Exit) string {
 	case exit.Code != nil:
 		return fmt.Sprintf("ended with exit code %d", *exit.Code)
 	}
-	return "ended with an exit code that nobody saw"
+	return "ended with an unknown exit code"
 }
 
 // onGone handles the end of a process tree. The device memory is back, or late says that
@@ -183,7 +183,7 @@ func (s *Supervisor) onGone(i *instance, late error) {
 		}
 	})
 	if err != nil {
-		s.log.Error("the end of a process tree came in a state that refuses it", "error", err)
+		s.log.Error("the end of a process tree came in a state that does not allow it", "error", err)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestAdoptionRemovesItsReason(t *testing.T) {
 		require.NoError(t, fresh.Recover(t.Context(), memory))
 		view, err := fresh.Get("a")
 		require.NoError(t, err)
-		require.Contains(t, view.Reason, "could not be adopted")
+		require.Contains(t, view.Reason, "cannot adopt it")
 		ctx, stop := context.WithTimeout(t.Context(), 10*longestRetry)
 		defer stop()
 		view, _ = fresh.Await(ctx, "a", func(i launcherapi.Instance) bool { return i.Reason == memory.Instances[0].Reason })

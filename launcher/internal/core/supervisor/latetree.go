@@ -79,7 +79,7 @@ func (t *lateTree) end(ctx context.Context, adopted func() error) error {
 	select {
 	case <-t.adopted:
 	case <-ctx.Done():
-		return fmt.Errorf("cannot end %q, which is not adopted yet: %w", t.name, ctx.Err())
+		return fmt.Errorf("cannot end %q, which the launcher has not adopted yet: %w", t.name, ctx.Err())
 	}
 	if t.inner != nil {
 		return adopted()
@@ -111,8 +111,8 @@ func retry(ctx context.Context, do func() error) error {
 // adoptLater retries in the background to adopt the root of an instance, until it knows
 // whether the root lives. It then waits for the root's exit. The lock is held.
 func (s *Supervisor) adoptLater(i *instance, late *lateTree, why error) {
-	s.log.Error("cannot adopt an instance, which may live: trying again", "instance", late.name, "pid", late.id.PID, "error", why)
-	said := fmt.Sprintf("its end would not be seen, since it could not be adopted (%v); that is tried again", why)
+	s.log.Error("cannot adopt an instance, which may be alive; trying again", "instance", late.name, "pid", late.id.PID, "error", why)
+	said := fmt.Sprintf("the launcher cannot adopt it, so that it would miss its end (%v); it tries again", why)
 	i.reason = join(i.reason, said)
 	s.spawn(func() {
 		err := retry(s.ctx, func() (err error) {

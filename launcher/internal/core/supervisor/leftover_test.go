@@ -28,6 +28,6 @@ func TestDeleteOfUnendableLeftoversIsAnswered(t *testing.T) {
 		assert.Equal(t, launcherapi.CodeEngineTimeout, launcher.CodeOf(err), "%v", err)
 		view, err := fresh.Get("a")
 		require.NoError(t, err)
-		assert.Contains(t, view.Reason, "could not be ended yet")
+		assert.Contains(t, view.Reason, "its processes do not end")
 	})
 }

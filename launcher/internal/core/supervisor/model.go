@@ -60,7 +60,7 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 	case spec.ModelCache == launcherapi.ModelCacheOff && claimed:
 		return s.folderOfClaim(plan, field, "model_cache is off")
 	case spec.ModelCache == launcherapi.ModelCacheOff && address != "":
-		return modelSource{}, launcher.Invalidf("body.model_cache", "model_cache is off, and engines do not read models from %s: leave model_cache out, or name the model otherwise", address)
+		return modelSource{}, launcher.Invalidf("body.model_cache", "model_cache is off, and engines cannot read a model from %s themselves; leave out model_cache, or give a model that they can read", address)
 	case spec.ModelCache == launcherapi.ModelCacheOff:
 		return modelSource{From: launcherapi.ModelFromSource, Why: "model_cache is off"}, nil
 	case s.opts.Models == nil && len(s.opts.Claims) == 0:
@@ -71,10 +71,10 @@ func (s *Supervisor) locate(spec launcherapi.InstanceSpec, env map[string]string
 		return from, err
 	}
 	if spec.ModelCache != launcherapi.ModelCacheRequire && claimed {
-		return s.folderOfClaim(plan, field, "the folder of a claim is read where it is")
+		return s.folderOfClaim(plan, field, "the model is in a folder of a claim, which the engine reads in place")
 	}
 	if spec.ModelCache == launcherapi.ModelCacheRequire || address != "" {
-		return modelSource{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s; on Kubernetes a ClusterModelCache or a ModelCache keeps it", plan.Model, missing, pullAddress(plan))
+		return modelSource{}, launcher.Invalidf(field, "cannot serve the model %s from the store: %s; pull it first: launcher pull %s; on Kubernetes, a ClusterModelCache or a ModelCache pulls it", plan.Model, missing, pullAddress(plan))
 	}
 	return modelSource{From: launcherapi.ModelFromSource, Why: missing}, nil
 }
@@ -155,11 +155,11 @@ func (s *Supervisor) folderOfClaim(plan *engine.Plan, field, why string) (modelS
 func (s *Supervisor) withoutStore(spec launcherapi.InstanceSpec, plan *engine.Plan, field, address string) (modelSource, error) {
 	switch {
 	case spec.ModelCache == launcherapi.ModelCacheRequire:
-		return modelSource{}, launcher.Invalidf("body.model_cache", "model_cache is require, and this launcher has no model store: start it with --model-store, on Kubernetes by spec.modelCache of its LauncherConfig, or ask for auto")
+		return modelSource{}, launcher.Invalidf("body.model_cache", "model_cache is require, but this launcher has no model store; start it with --model-store (on Kubernetes: spec.modelCache of its LauncherConfig), or ask for auto")
 	case address == fetchapi.ClaimScheme:
 		return s.folderOfClaim(plan, field, "") // returns the error that there is no such claim
 	case address != "":
-		return modelSource{}, launcher.Invalidf(field, "the model %s is an address to pull from, and this launcher has no model store: start it with --model-store, on Kubernetes by spec.modelCache of its LauncherConfig, and pull the model", plan.Model)
+		return modelSource{}, launcher.Invalidf(field, "the model %s is an address to pull from, but this launcher has no model store; start it with --model-store (on Kubernetes: spec.modelCache of its LauncherConfig), and pull the model", plan.Model)
 	default:
 		return modelSource{}, nil
 	}
@@ -208,7 +208,7 @@ func (s *Supervisor) lease(d *Draft) error {
 	_, broken := errors.AsType[*modelstore.NotWholeError](err)
 	switch {
 	case none || broken: // since the draft was made
-		return launcher.Conflictf("the model %s was removed or damaged meanwhile: %w", d.plan.Model, err)
+		return launcher.Conflictf("the model %s was removed or damaged in the meantime: %w", d.plan.Model, err)
 	case err != nil:
 		return launcher.Storagef("%w", err)
 	}
@@ -221,7 +221,7 @@ func (s *Supervisor) unlease(id string) {
 		return
 	}
 	if err := s.opts.Models.Release(leaseHolder(id)); err != nil {
-		s.log.Error("a model that is not in use any more cannot be removed before the launcher is started again", "instance", id, "error", err)
+		s.log.Error("cannot release a model; it cannot be removed until the launcher is restarted", "instance", id, "error", err)
 	}
 }
 
@@ -238,6 +238,6 @@ func (s *Supervisor) releaseStaleLeases() {
 	}
 	s.mu.Unlock()
 	if err := s.opts.Models.ReleaseOthers(func(holder string) bool { return hold[holder] }); err != nil {
-		s.log.Error("models may count as in use that are not", "error", err)
+		s.log.Error("some models may count as in use although they are not", "error", err)
 	}
 }

@@ -98,7 +98,7 @@ func (c *Claim) Evict(ctx context.Context, id string) (evicted bool, err error) 
 	case i.state == launcher.Stopping || i.state.Ended():
 		ends = true
 	default:
-		err = launcher.Conflictf("instance %s is %s and cannot be evicted: only a sleeper that the swap has claimed can", id, i.state)
+		err = launcher.Conflictf("cannot evict instance %s: it is %s; a swap evicts only sleeping instances that it has claimed", id, i.state)
 	}
 	c.s.mu.Unlock()
 	switch {
@@ -196,7 +196,7 @@ func (c *Claim) Canary(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case forgotten && ok && (status.Status == http.StatusUnauthorized || status.Status == http.StatusForbidden):
-		c.s.log.Warn("the canary could not be asked: the launcher was started anew and does not know the key of the instance; its API server answers", "instance", c.plan.In, "error", err)
+		c.s.log.Warn("skipped the canary: the launcher was restarted and does not know the API key of the instance; its API server answers", "instance", c.plan.In, "error", err)
 		return nil
 	case ctx.Err() != nil: // the cause says why the swap ended the wait
 		return fmt.Errorf("the canary got no token: %w", context.Cause(ctx))

@@ -43,7 +43,7 @@ func (s *Supervisor) closeUnusedPorts(id string, p ports) {
 	ctx, stop := context.WithTimeout(s.ctx, unusedLimit)
 	defer stop()
 	if err := p.close(ctx); err != nil {
-		s.log.Warn("cannot give back the ports of an instance that was not made", "instance", id, "error", err)
+		s.log.Warn("cannot release the ports of an instance that was not created", "instance", id, "error", err)
 	}
 }
 
@@ -77,7 +77,7 @@ func (s *Supervisor) checkIDFree(id string, own *Claim) error {
 	}
 	for holder, c := range s.claims {
 		if c != own && c.plan.CreatesIn() && c.plan.In == id {
-			return launcher.Existsf("swap %s is about to make instance %s: choose another id", holder, id)
+			return launcher.Existsf("swap %s is about to create instance %s; choose another id", holder, id)
 		}
 	}
 	return nil
@@ -94,15 +94,15 @@ func (s *Supervisor) checkPortFree(port int, own *Claim) error {
 			continue
 		}
 		if i.facts.PublicPort == port {
-			return launcher.PortTakenf("port %d is the public port of instance %s: choose another, or leave --port out", port, i.facts.ID)
+			return launcher.PortTakenf("port %d is the public port of instance %s; choose another, or leave out --port", port, i.facts.ID)
 		}
 		if i.facts.EnginePort == port {
-			return launcher.PortTakenf("port %d is where the engine of instance %s listens behind its public port: choose another, or leave --port out", port, i.facts.ID)
+			return launcher.PortTakenf("the engine of instance %[2]s listens on port %[1]d, behind its public port; choose another, or leave out --port", port, i.facts.ID)
 		}
 	}
 	for holder, c := range s.claims {
 		if c != own && c.hasPort(port) {
-			return launcher.PortTakenf("swap %s has claimed port %d for instance %s: choose another, or leave --port out", holder, port, c.plan.In)
+			return launcher.PortTakenf("swap %s has claimed port %d for instance %s; choose another, or leave out --port", holder, port, c.plan.In)
 		}
 	}
 	return nil

@@ -68,7 +68,7 @@ func (s *Supervisor) write(i *instance) {
 	}
 	if err != nil {
 		s.opts.Observer.WriteFailed()
-		s.log.Error("cannot write to the state folder: the launcher goes on, and asks its engines what they do if it has to", "instance", id, "error", err)
+		s.log.Error("cannot write to the state folder; the launcher continues, and asks its engines for their state when it needs it", "instance", id, "error", err)
 	}
 }
 
@@ -88,7 +88,7 @@ func (s *Supervisor) writeOne(id string) error {
 	}
 	s.unwritten[id] = true
 	if doubted := s.opts.Records.Doubt(id); doubted != nil {
-		s.log.Error("what is written of an instance is out of date", "instance", id, "error", doubted)
+		s.log.Error("the record of an instance is out of date", "instance", id, "error", doubted)
 	}
 	return err
 }
@@ -125,9 +125,9 @@ func ReadSaved(f statedir.Found) (SavedInstance, error) {
 	switch {
 	case err != nil:
 	case saved.Facts.ID != f.Name:
-		err = fmt.Errorf("the record is that of instance %q", saved.Facts.ID)
+		err = fmt.Errorf("the record belongs to instance %q", saved.Facts.ID)
 	case !slices.Contains(launcher.States, saved.State):
-		err = fmt.Errorf("there is no state %q", saved.State)
+		err = fmt.Errorf("unknown state %q", saved.State)
 	}
 	saved.Doubted = f.Doubted
 	return saved, err

@@ -75,12 +75,12 @@ func (s *Supervisor) endHelpers(ctx context.Context, helpers []process.Found) {
 	defer stop()
 	var all sync.WaitGroup
 	for _, tree := range helpers {
-		s.log.Info("ending a helper of an earlier launcher", "helper", tree.Name, "pids", tree.PIDs)
+		s.log.Info("ending a helper process of an earlier launcher", "helper", tree.Name, "pids", tree.PIDs)
 		all.Add(1)
 		s.spawn(func() {
 			defer all.Done()
 			if err := retry(s.ctx, func() error { return s.opts.Runner.Clear(s.ctx, tree.Name) }); err != nil {
-				s.log.Error("cannot end a helper of an earlier launcher", "helper", tree.Name, "pids", tree.PIDs, "error", err)
+				s.log.Error("cannot end a helper process of an earlier launcher", "helper", tree.Name, "pids", tree.PIDs, "error", err)
 			}
 		})
 	}
@@ -89,7 +89,7 @@ func (s *Supervisor) endHelpers(ctx context.Context, helpers []process.Found) {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		s.log.Warn("helpers of an earlier launcher do not end: going on without waiting for them")
+		s.log.Warn("helper processes of an earlier launcher do not end; continuing without them")
 	}
 }
 
@@ -116,10 +116,10 @@ func (s *Supervisor) askAll(ctx context.Context, all []SavedInstance) {
 			switch {
 			case err != nil:
 			case sleeping && saved.State != launcher.Sleeping:
-				s.log.Warn("an engine sleeps that was not written down to sleep", "instance", saved.Facts.ID, "written", saved.State)
+				s.log.Warn("an engine is asleep, but its record says otherwise", "instance", saved.Facts.ID, "written", saved.State)
 				saved.State, saved.Level = launcher.Sleeping, 2 // the wake sequence of level 2 wakes sleepers of both levels
 			case !sleeping && (saved.State == launcher.Sleeping || moving):
-				s.log.Warn("an engine is awake that was not written down to be awake", "instance", saved.Facts.ID, "written", saved.State)
+				s.log.Warn("an engine is awake, but its record says otherwise", "instance", saved.Facts.ID, "written", saved.State)
 				saved.State, saved.Doubted = launcher.Awake, false
 			case !sleeping:
 				saved.Doubted = false
@@ -182,7 +182,7 @@ func (s *Supervisor) adopt(i *instance, root process.ID, found []process.Found) 
 	if !ok || other == root {
 		return nil, err
 	}
-	s.log.Error("the process of an instance is another one than was written down", "instance", i.facts.ID, "written", root.PID, "found", other.PID)
+	s.log.Error("the process of an instance is not the recorded one", "instance", i.facts.ID, "recorded", root.PID, "found", other.PID)
 	i.root = other
 	return s.opts.Runner.Adopt(i.facts.ID, other)
 }
@@ -244,7 +244,7 @@ func (s *Supervisor) reopen(i *instance) error {
 	opts := GateOptions{InstanceID: i.facts.ID, Supervisor: s, Host: i.facts.PublicHost, Port: i.facts.PublicPort, TargetPort: i.facts.EnginePort}
 	gate, taken := s.opts.Gates.Listen(opts)
 	if taken != nil {
-		taken = fmt.Errorf("its port %d was taken while the launcher was away: %w", i.facts.PublicPort, taken)
+		taken = fmt.Errorf("another process took its port %d while the launcher was down: %w", i.facts.PublicPort, taken)
 		opts.Port = 0
 		if gate, err = s.opts.Gates.Listen(opts); err != nil {
 			return errors.Join(taken, err)
@@ -308,18 +308,18 @@ func (s *Supervisor) onGoneWhileAway(i *instance, exit process.Exit, tail []stri
 			if secrets.Any(i.facts.Spec) {
 				i.reason, i.lastLog = exitText(exit), nil // the log may hold a secret, and only the process knew which text that is
 			}
-			i.reason = join(i.reason, "it ended while the launcher was away")
+			i.reason = join(i.reason, "it ended while the launcher was down")
 			if i.root.PID == 0 {
-				i.reason = "the launcher ended before the engine was started: create the instance again"
+				i.reason = "the launcher ended before it started the engine; create the instance again"
 			}
 		}
 	})
 	if err != nil {
-		s.log.Error("cannot list an instance that has ended", "instance", i.facts.ID, "error", err)
+		s.log.Error("cannot restore an instance that has ended", "instance", i.facts.ID, "error", err)
 		return
 	}
 	if wasStopping {
-		i.reason = "its first process has ended; the processes that it left are being ended"
+		i.reason = "its main process has ended; the launcher ends the processes that it left"
 		s.publish(i, launcherapi.EventUpdated)
 		s.spawn(func() { s.stopTree(i, 0) })
 	}

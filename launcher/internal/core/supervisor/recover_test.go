@@ -242,7 +242,7 @@ func TestUnrecordedEngineIsListedAndLives(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "awake", view.State)
 		assert.Equal(t, []string{"g0"}, view.GPUUUIDs, "it holds memory there")
-		assert.Contains(t, view.Reason, "nothing was written of it")
+		assert.Contains(t, view.Reason, "without a record")
 		_, err = fresh.Sleep("a", Ask{})
 		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err), "nobody knows where it listens")
 		time.Sleep(time.Hour)

@@ -33,17 +33,17 @@ func (s *Supervisor) startMethod(c Create, plan engine.Plan) (string, error) {
 		return launcherapi.StartAuto, nil
 	}
 	if s.opts.Forker == nil {
-		return "", launcher.Invalidf("body.start_method", "this launcher keeps no preloader (its own start_method is exec): ask for auto or exec")
+		return "", launcher.Invalidf("body.start_method", "this launcher keeps no preloader, since its own start_method is exec; ask for auto or exec")
 	}
 	if never := s.opts.Forker.Never(); never != "" {
-		return "", launcher.Invalidf("body.start_method", "nothing can be forked here: %s: ask for auto or exec", never)
+		return "", launcher.Invalidf("body.start_method", "this launcher cannot fork engines: %s; ask for auto or exec", never)
 	}
 	check := s.opts.Forker.Check
 	if c.DryRun {
 		check = s.opts.Forker.Look
 	}
 	if err := check(plan.Env()); err != nil {
-		return "", launcher.Unavailablef("cannot fork: %w: try again when a preloader that fits is ready, or ask for start_method auto", err)
+		return "", launcher.Unavailablef("cannot fork: %w; try again when a matching preloader is ready, or ask for start_method auto", err)
 	}
 	return launcherapi.StartFork, nil
 }
@@ -55,7 +55,7 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 	output, name, err := s.opts.Logs.Create(d.ID)
 	if err != nil {
 		s.undoCreate(i)
-		return launcherapi.Instance{}, launcher.Storagef("cannot make the log of instance %s: %w", d.ID, err)
+		return launcherapi.Instance{}, launcher.Storagef("cannot create the log of instance %s: %w", d.ID, err)
 	}
 	for _, note := range d.plan.Notes {
 		_, _ = fmt.Fprintf(output, "hotseat: %s\n", note) // notes are optional; the engine's own writes show a full disk
@@ -67,7 +67,7 @@ func (s *Supervisor) launch(i *instance, d *Draft) (launcherapi.Instance, error)
 		s.mu.Unlock()
 		_ = output.Close() // no engine has written to the log
 		s.undoCreate(i)
-		return launcherapi.Instance{}, launcher.Storagef("cannot write instance %s down: %w", d.ID, err)
+		return launcherapi.Instance{}, launcher.Storagef("cannot record instance %s: %w", d.ID, err)
 	}
 	kind := launcherapi.EventCreated
 	if forks {
@@ -155,7 +155,7 @@ func (s *Supervisor) launchLater(i *instance, d *Draft, output *os.File, reason 
 	})
 	if i.deleting {
 		if err := s.transition(i, launcher.EventStopAsked, nil); err != nil {
-			s.log.Error("cannot stop an instance that waits to be started", "error", err)
+			s.log.Error("cannot stop an instance that waits for its start", "error", err)
 		}
 	}
 	return i.view()
@@ -205,7 +205,7 @@ func (s *Supervisor) launchWaited(i *instance, d *Draft, output *os.File) {
 	defer s.mu.Unlock()
 	i.reason = ""
 	if err := s.launched(i, d, tree, notForked, err, launcherapi.EventUpdated); err != nil {
-		s.log.Error("cannot start an instance that has waited", "error", err)
+		s.log.Error("cannot start an instance after its wait", "error", err)
 	}
 }
 
@@ -221,7 +221,7 @@ func (s *Supervisor) startProcess(i *instance, d *Draft, output *os.File) (tree 
 	switch {
 	case d.method == launcherapi.StartExec:
 	case s.ctx.Err() != nil:
-		notForked = errors.New("the launcher ended before the instance was forked")
+		notForked = errors.New("the launcher ended before it forked the instance")
 	default:
 		if tree, notForked = s.opts.Forker.Fork(command); notForked == nil {
 			return tree, nil, nil

@@ -160,7 +160,7 @@ func (s *Supervisor) drainAll(ctx context.Context) {
 		all.Go(func() {
 			if cut, err := gate.Drain(ctx); cut > 0 || err != nil {
 				s.opts.Observer.Cut(cut)
-				s.log.Warn("answers in flight were cut: the launcher is closing", "requests", cut, "error", err)
+				s.log.Warn("cut answers in flight, since the launcher is closing", "requests", cut, "error", err)
 			}
 		})
 	}

@@ -21,7 +21,7 @@ func (c *Claim) Settle(ctx context.Context) {
 			continue
 		}
 		if err := c.s.awaitRest(ctx, i); err != nil {
-			c.s.log.Warn("an instance of an interrupted swap does not settle", "swap", c.plan.SwapID, "instance", i.facts.ID, "error", err)
+			c.s.log.Warn("an instance of an interrupted swap reaches no stable state", "swap", c.plan.SwapID, "instance", i.facts.ID, "error", err)
 		}
 	}
 }

@@ -123,13 +123,13 @@ func (s *Supervisor) verb(i *instance, swapID string, ask Ask, event launcher.Ev
 	}
 	row, err := launcher.Next(i.state, event)
 	if err != nil {
-		return launcher.Conflictf("instance %s is %s: %w", i.facts.ID, i.state, err)
+		return launcher.Conflictf("instance %s: %w", i.facts.ID, err)
 	}
 	if row.To != row.From && i.swapID != swapID {
 		return i.claimedError()
 	}
 	if row.To != row.From && i.facts.EnginePort == 0 {
-		return launcher.Conflictf("instance %s cannot be told anything: %s", i.facts.ID, i.reason)
+		return launcher.Conflictf("cannot reach the engine of instance %s: %s", i.facts.ID, i.reason)
 	}
 	if err := check(); err != nil {
 		s.countRefusal(err)
@@ -150,7 +150,7 @@ func (s *Supervisor) verb(i *instance, swapID string, ask Ask, event launcher.Ev
 // stateError returns why the instance is not in the wanted state. The lock is held.
 func (i *instance) stateError(want launcher.State) error {
 	if i.state == launcher.Stopped || i.state == launcher.Stopping {
-		return launcher.Conflictf("instance %s was stopped before it was %s", i.facts.ID, want)
+		return launcher.Conflictf("instance %s was stopped before it became %s", i.facts.ID, want)
 	}
 	e := launcher.EngineFailedf("instance %s is %s, not %s: %s", i.facts.ID, i.state, want, i.reason)
 	if i.op != nil && errors.Is(i.op.err, context.DeadlineExceeded) || i.cause == causeStartTimeout {

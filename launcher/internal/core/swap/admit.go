@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-var errLauncherCloses = launcher.Unavailablef("the launcher is closing; a swap that had begun is taken up again when it is back")
+var errLauncherCloses = launcher.Unavailablef("the launcher is closing; it continues a swap that had begun when it is back")
 
 // awaitAdmission waits until the swap is admitted or cancelled.
 func (r *Run) awaitAdmission(ctx context.Context) (release func(), err error) {

@@ -6,8 +6,8 @@ import (
 )
 
 var (
-	errCancelled      = launcher.Conflictf("the swap was called off while it waited for its turn")
-	errCancelledEarly = launcher.Conflictf("the swap was called off before it came: use a new Idempotency-Key for a new request")
+	errCancelled      = launcher.Conflictf("the swap was cancelled while it waited for its turn")
+	errCancelledEarly = launcher.Conflictf("the swap was cancelled before it arrived; use a new Idempotency-Key for a new request")
 )
 
 // CallOff cancels the swap with that idempotency key while it waits for its turn. The
@@ -32,11 +32,11 @@ func (c *Coordinator) CallOff(key string) (*Run, error) {
 	c.mu.Unlock()
 	switch {
 	case !known:
-		return nil, &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "no swap came with this Idempotency-Key, or it is forgotten"}
+		return nil, &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "no swap has this Idempotency-Key, or the launcher has forgotten it"}
 	case r == nil:
-		return nil, launcher.Conflictf("swap %s is over", id)
+		return nil, launcher.Conflictf("cannot cancel swap %s: it is over", id)
 	case !r.cancelWait():
-		return nil, launcher.Conflictf("swap %s has begun, and goes on", r.ID())
+		return nil, launcher.Conflictf("cannot cancel swap %s: it has begun, and continues", r.ID())
 	}
 	return r, nil
 }

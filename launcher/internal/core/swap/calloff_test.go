@@ -34,7 +34,7 @@ func TestCancelledWaitingSwapIsRefusedAndOthersGoOn(t *testing.T) {
 		assert.Equal(t, second.ID(), off.ID())
 		result, err := second.Wait(t.Context())
 		assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err))
-		assert.ErrorContains(t, err, "called off")
+		assert.ErrorContains(t, err, "cancelled")
 		assert.Equal(t, launcherapi.OutcomeRefused, result.Outcome)
 
 		close(w.gates.busy)
@@ -48,7 +48,7 @@ func TestCancelledWaitingSwapIsRefusedAndOthersGoOn(t *testing.T) {
 		again, err := w.Begin(requestForNew("c", "g0"), "second")
 		require.NoError(t, err)
 		_, err = again.Wait(t.Context())
-		assert.ErrorContains(t, err, "called off", "the key keeps its answer")
+		assert.ErrorContains(t, err, "cancelled", "the key keeps its answer")
 	})
 }
 
@@ -60,7 +60,7 @@ func TestSwapCancelledBeforeItCameIsRefused(t *testing.T) {
 		for range 2 {
 			_, err = w.Begin(requestForNew("b", "g0"), "late")
 			assert.Equal(t, launcherapi.CodeConflict, launcher.CodeOf(err))
-			assert.ErrorContains(t, err, "called off before it came")
+			assert.ErrorContains(t, err, "cancelled before it arrived")
 		}
 		assert.Equal(t, []string{"awake", "gone"}, []string{w.state("a"), w.state("b")})
 		for n := range maxKeys { // cancelled unknown keys are remembered up to maxKeys only
@@ -83,7 +83,7 @@ func TestSwapCancelledBeforeItsTurnClaimsNothing(t *testing.T) {
 		r.admitAndExecute(t.Context())
 		r.finish()
 		_, err = r.Wait(t.Context())
-		assert.ErrorContains(t, err, "called off")
+		assert.ErrorContains(t, err, "cancelled")
 		done, err := w.Begin(requestForNew("c", "g0"), "")
 		require.NoError(t, err)
 		_, err = done.Wait(t.Context())

@@ -71,7 +71,7 @@ func TestNoSwapFollowsAnUndoBrokenOffByClosing(t *testing.T) {
 		second := w.begin(small)
 		_, err := first.Wait(t.Context())
 		require.Equal(t, launcherapi.OutcomeUndoFailed, asFailed(err).Result.Outcome)
-		require.ErrorContains(t, err, "goes on")
+		require.ErrorContains(t, err, "continues")
 		require.Equal(t, "sleeping", w.state("x"))
 		ending, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()

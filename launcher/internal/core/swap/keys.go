@@ -66,7 +66,7 @@ func (c *Coordinator) lookUpKeyLocked(key string, digest [sha256.Size]byte) (*Ru
 	if !hmac.Equal(k.saved.Key.Hash, hashOf(k.saved.Key.Salt, digest)) {
 		return nil, &launcher.Error{
 			Code:   launcherapi.CodeKeyReused,
-			Detail: "this Idempotency-Key came with another request before, that of swap " + k.saved.Plan.SwapID + ": use a new key for a new request",
+			Detail: "this Idempotency-Key belongs to an earlier, different request, that of swap " + k.saved.Plan.SwapID + "; use a new key for a new request",
 		}
 	}
 	if k.run != nil {

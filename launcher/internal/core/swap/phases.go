@@ -213,7 +213,7 @@ func (r *Run) bringBack(ctx context.Context, id string) error { return r.claim.B
 
 func (r *Run) sendBack(ctx context.Context, id string) error {
 	if err := r.claim.SendBack(ctx); err != nil {
-		return fmt.Errorf("%s does not go back: %w", id, err)
+		return fmt.Errorf("cannot put %s back to sleep: %w", id, err)
 	}
 	return nil
 }
@@ -253,6 +253,6 @@ func (r *Run) noteDeleted(id string) {
 // next launcher.
 func (r *Run) saveOutcome(change func(*Saved)) {
 	if err := r.updateRecord(change); err != nil {
-		r.c.log.Warn("cannot write down what a swap has done; its answer after a restart would lack that", "swap", r.ID(), "error", err)
+		r.c.log.Warn("cannot record what a swap has done; its answer after a restart would lack it", "swap", r.ID(), "error", err)
 	}
 }

@@ -34,7 +34,7 @@ func (c *Coordinator) newRunFor(id string, req launcherapi.SwapRequest) (*Run, e
 		return nil, err
 	}
 	if len(r.gpus) == 0 {
-		return nil, launcher.Invalidf("body.gpu_uuids", "gpu_uuids is missing: name the GPUs to swap on")
+		return nil, launcher.Invalidf("body.gpu_uuids", "gpu_uuids is missing; name the GPUs to swap on")
 	}
 	return r, nil
 }
@@ -58,7 +58,7 @@ func (r *Run) readOut() error {
 	case launcherapi.OutStop:
 		level = 2 // the instance is stopped once the other is awake: its weights are not needed any more
 	default:
-		return launcher.Invalidf("body.out.mode", "out.mode %q does not exist: it is sleep or stop", out.Mode)
+		return launcher.Invalidf("body.out.mode", "unknown out.mode %q; it is sleep or stop", out.Mode)
 	}
 	if out.Level != 0 {
 		level = out.Level
@@ -80,11 +80,11 @@ func (r *Run) readIn() error {
 		r.gpus = in.GPUUUIDs
 	}
 	if in.GPUUUIDs != nil && !sameSet(in.GPUUUIDs, r.gpus) {
-		return launcher.Invalidf("body.in.gpu_uuids", "in.gpu_uuids and gpu_uuids differ: give one of them")
+		return launcher.Invalidf("body.in.gpu_uuids", "in.gpu_uuids and gpu_uuids differ; give one of them")
 	}
 	if in.InstanceID != "" {
 		if in.Options != nil || in.Args != nil || in.ID != "" || in.EnvVars != nil || in.Engine != "" || in.Annotations != nil || in.StartMethod != "" || in.ModelCache != "" {
-			return launcher.Invalidf("body.in", "in names the instance %s and describes a new one as well: give instance_id alone, or leave it out", in.InstanceID)
+			return launcher.Invalidf("body.in", "in names the instance %s and describes a new one too; give instance_id alone, or leave it out", in.InstanceID)
 		}
 		view, err := sup.Get(in.InstanceID)
 		if err != nil {

@@ -153,7 +153,7 @@ func TestFailureUndoesBegunRowsInReverse(t *testing.T) {
 
 func TestUndoGoesOnAfterAFailedStep(t *testing.T) {
 	for call, says := range map[string]string{
-		"send back":    "n does not go back: broken",
+		"send back":    "cannot put n back to sleep: broken",
 		"bring back a": "broken",
 		"bring back b": "broken",
 	} {
@@ -189,7 +189,7 @@ func TestHangingUndoIsAnsweredInTimeAndGoesOn(t *testing.T) {
 			result, err := r.Wait(t.Context())
 			assert.Equal(t, time.Minute+undoGrace, time.Since(began))
 			assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
-			assert.ErrorContains(t, err, "the undoing takes longer, and goes on; now a is waking, n is sleeping")
+			assert.ErrorContains(t, err, "the undo takes longer and continues; now a is waking, n is sleeping")
 		}()
 		_, _ = s.play(t, r)
 		assert.Equal(t, 2*time.Minute+time.Second, time.Since(began).Truncate(time.Second), "as long as a sleep, a wake and their memory may take")
@@ -220,7 +220,7 @@ func TestUndoDoesNotRestoreADeletedInstance(t *testing.T) {
 		result, err := played(t, f)
 		assert.Equal(t, []string{"drain a", "sleep a", "drain b", "sleep b", "wake", "send back", "bring back b"}, f.calls)
 		assert.Equal(t, launcherapi.OutcomeUndoFailed, result.Outcome)
-		assert.ErrorContains(t, err, "a is gone: somebody has deleted it")
+		assert.ErrorContains(t, err, "a is gone: it was deleted")
 	})
 }
 

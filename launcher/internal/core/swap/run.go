@@ -60,7 +60,7 @@ func (e *FailedError) Error() string {
 	case e.Result.Outcome == launcherapi.OutcomeRefused || e.Result.Outcome == launcherapi.OutcomeInterrupted:
 		return e.Err.Error()
 	case e.Undo != nil:
-		return fmt.Sprintf("the swap failed in phase %s: %v; and it is not undone: %v", e.Phase, e.Err, e.Undo)
+		return fmt.Sprintf("the swap failed in phase %s: %v; the launcher could not undo it: %v", e.Phase, e.Err, e.Undo)
 	}
 	return fmt.Sprintf("the swap failed in phase %s: %v", e.Phase, e.Err)
 }
@@ -149,7 +149,7 @@ func (r *Run) noteBegun(name, instanceID string) {
 		return
 	}
 	if err := r.updateRecord(func(s *Saved) { s.Phase = name }); err != nil {
-		r.c.log.Warn("cannot write down how far a swap is", "swap", r.ID(), "phase", name, "error", err)
+		r.c.log.Warn("cannot record the progress of a swap", "swap", r.ID(), "phase", name, "error", err)
 	}
 }
 

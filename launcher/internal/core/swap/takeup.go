@@ -29,7 +29,7 @@ func (r *Run) takeUp(ctx context.Context) {
 		r.conclude(launcherapi.OutcomeInterrupted, errLauncherCloses)
 		return
 	}
-	failed := &FailedError{Phase: phaseOf(r.saved), Err: launcher.EngineFailedf("the launcher died in the middle of it")}
+	failed := &FailedError{Phase: phaseOf(r.saved), Err: launcher.EngineFailedf("the launcher died during the swap")}
 	switch {
 	case r.saved.Failure != nil:
 		failed = failedError(*r.saved.Failure, r.result)

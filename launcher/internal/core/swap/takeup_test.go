@@ -132,7 +132,7 @@ func TestRecordDecidesHowASwapIsRecovered(t *testing.T) {
 		},
 		"a deleted leaver is not brought back": {
 			saved: Saved{Plan: planToWake("a", "b"), Deleted: []string{"a"}}, states: map[string]string{"b": "sleeping", "n": "sleeping"},
-			calls: []string{"settle", "send back", "bring back b", "release"}, outcome: launcherapi.OutcomeUndoFailed, says: "a is gone: somebody has deleted it",
+			calls: []string{"settle", "send back", "bring back b", "release"}, outcome: launcherapi.OutcomeUndoFailed, says: "a is gone: it was deleted",
 		},
 		"a swap without an incoming instance is done when the leavers sleep": {
 			saved: Saved{Plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}}, states: map[string]string{"a": "sleeping"},
@@ -140,7 +140,7 @@ func TestRecordDecidesHowASwapIsRecovered(t *testing.T) {
 		},
 		"a swap without an incoming instance is undone when a leaver does not sleep": {
 			saved: Saved{Plan: ledger.Plan{SwapID: "s", Out: []string{"a"}}}, states: map[string]string{"a": "falling_asleep"},
-			calls: []string{"settle", "bring back a", "release"}, outcome: launcherapi.OutcomeUndone, says: "died in the middle",
+			calls: []string{"settle", "bring back a", "release"}, outcome: launcherapi.OutcomeUndone, says: "died during",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -30,9 +30,9 @@ func (r *Run) answerBy() time.Time {
 // breaks off an undo. Once the swap is answered, the closing of the launcher does too.
 func (r *Run) undo(failure error) {
 	failed := asFailed(failure)
-	r.c.log.Warn("undoing a swap", "swap", r.ID(), "because", failure)
+	r.c.log.Warn("undoing a swap", "swap", r.ID(), "reason", failure)
 	if err := r.updateRecord(func(s *Saved) { s.Failure = savedFailure(failed) }); err != nil {
-		r.c.log.Warn("cannot write down why a swap is undone", "swap", r.ID(), "error", err)
+		r.c.log.Warn("cannot record why a swap is undone", "swap", r.ID(), "error", err)
 	}
 	limits := r.c.opts.Limits
 	ctx, cancel := context.WithTimeout(r.c.ctx, limits.Sleep+limits.Wake+limits.Memory)
@@ -48,7 +48,7 @@ func (r *Run) undo(failure error) {
 	outcome := launcherapi.OutcomeUndone
 	if err != nil {
 		outcome, failed.Undo = launcherapi.OutcomeUndoFailed, asFailed(err).Err
-		r.c.log.Error("a swap could not be undone whole", "swap", r.ID(), "error", failed.Undo)
+		r.c.log.Error("cannot undo a swap completely", "swap", r.ID(), "error", failed.Undo)
 	}
 	r.conclude(outcome, failed)
 }
@@ -63,7 +63,7 @@ func (r *Run) answerInTime(failed FailedError, done <-chan struct{}, cancel func
 	case <-done:
 		return
 	}
-	failed.Undo = fmt.Errorf("the undoing takes longer, and goes on; now %s", strings.Join(r.describeStates(), ", "))
+	failed.Undo = fmt.Errorf("the undo takes longer and continues; now %s", strings.Join(r.describeStates(), ", "))
 	r.setResult(launcherapi.OutcomeUndoFailed, &failed)
 	r.finish()
 	select {

@@ -32,6 +32,6 @@ func TestSwapIsNotUndoneWhenTheLeaverWasDeleted(t *testing.T) {
 		require.NotNil(t, failed)
 		assert.Equal(t, []string{"a"}, failed.Result.Deleted)
 		assert.Equal(t, launcherapi.OutcomeUndoFailed, failed.Result.Outcome, "a is not awake again")
-		assert.ErrorContains(t, err, "a is gone: somebody has deleted it")
+		assert.ErrorContains(t, err, "a is gone: it was deleted")
 	}, m.engines)
 }

@@ -63,13 +63,13 @@ func ReadSaved(f statedir.Found) (Saved, error) {
 	var saved Saved
 	err := json.Unmarshal(f.Record, &saved)
 	if err == nil && saved.Plan.SwapID != f.Name {
-		err = fmt.Errorf("it is that of swap %q", saved.Plan.SwapID)
+		err = fmt.Errorf("it belongs to swap %q", saved.Plan.SwapID)
 	}
 	if f.Doubted && !saved.Done {
 		saved.markEndLost()
 	}
 	if err == nil && saved.Done && (saved.Key == nil && !f.Doubted || saved.Result == nil) {
-		err = errors.New("it is over, and has no key or no result")
+		err = errors.New("it says that the swap is over, but has no key or no result")
 	}
 	return saved, err
 }
@@ -82,7 +82,7 @@ func (saved *Saved) markEndLost() {
 	}
 	saved.Failure = &SavedFailure{
 		Phase: saved.Phase, Code: launcherapi.CodeStorage,
-		Detail: fmt.Sprintf("swap %s is over, but how it ended could not be written down before the launcher died", saved.Plan.SwapID),
+		Detail: fmt.Sprintf("swap %s is over, but the launcher died before it recorded the outcome", saved.Plan.SwapID),
 	}
 }
 
@@ -123,7 +123,7 @@ func (r *Run) updateRecord(change func(*Saved)) error {
 	saved := r.saved
 	r.c.mu.Unlock()
 	if err := r.c.opts.Records.Put(saved.Plan.SwapID, saved); err != nil {
-		return launcher.Storagef("cannot write swap %s down: %w", saved.Plan.SwapID, err)
+		return launcher.Storagef("cannot record swap %s: %w", saved.Plan.SwapID, err)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (r *Run) saveEnd() {
 		return
 	}
 	if err := r.c.opts.Records.Put(saved.Plan.SwapID, saved); err != nil {
-		r.c.log.Error("cannot write down how a swap ended", "swap", saved.Plan.SwapID, "error", errors.Join(err, r.c.opts.Records.Doubt(saved.Plan.SwapID)))
+		r.c.log.Error("cannot record how a swap ended", "swap", saved.Plan.SwapID, "error", errors.Join(err, r.c.opts.Records.Doubt(saved.Plan.SwapID)))
 	}
 	r.c.forgetSwap(forgotten)
 }

@@ -81,7 +81,7 @@ func TestCloseCutsRequestsAtItsDeadline(t *testing.T) {
 	go func() { scraped <- do(client, r) }()
 	receive(t, s.arrived)
 
-	require.ErrorContains(t, p.Close(endedContext()), "1 inference requests were cut")
+	require.ErrorContains(t, p.Close(endedContext()), "cut 1 inference requests")
 	_, err := io.ReadAll(streamed.Body)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	got := receive(t, scraped)
@@ -120,7 +120,7 @@ func TestCloseReportsBrokenReadOnlyRequest(t *testing.T) {
 	scraped := make(chan answer, 1)
 	go func() { scraped <- do(client, r) }()
 	receive(t, s.arrived)
-	require.ErrorContains(t, p.Close(endedContext()), "0 inference requests were cut, 1 connections broken off")
+	require.ErrorContains(t, p.Close(endedContext()), "cut 0 inference requests and closed 1 connections")
 	receive(t, scraped)
 	receive(t, s.gone)
 }

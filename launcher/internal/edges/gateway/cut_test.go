@@ -28,7 +28,7 @@ func TestDrainBreaksOffStreamsAtItsDeadline(t *testing.T) {
 	_, err = io.ReadAll(streamed.Body)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	got := receive(t, silent)
-	requireError(t, got, http.StatusServiceUnavailable, "cut: a swap to b")
+	requireError(t, got, http.StatusServiceUnavailable, "cut the request: a swap to b")
 	require.Equal(t, "5", got.header.Get("Retry-After"))
 	receive(t, s.gone)
 	receive(t, s.gone)

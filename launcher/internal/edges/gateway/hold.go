@@ -19,7 +19,7 @@ func (p *Proxy) hold(ctx context.Context, x *exchange, w *waiter) *refusal {
 	defer func() { x.held = p.options.Now().Sub(began) }()
 	gone, stop, err := watchHangup(w.ticket.conn)
 	if err != nil {
-		p.options.Logger.Debug("a held request goes on should its client leave", "instance", p.options.Name, "error", err)
+		p.options.Logger.Debug("cannot watch for the hang-up of a client; its held request continues without it", "instance", p.options.Name, "error", err)
 	}
 	defer stop()
 	late := time.NewTimer(p.options.HoldTimeout)

@@ -261,7 +261,7 @@ func TestKilledEngineBreaksOffItsRequests(t *testing.T) {
 	require.NoError(t, err)
 
 	kill()
-	requireError(t, receive(t, silent), http.StatusBadGateway, "broke off")
+	requireError(t, receive(t, silent), http.StatusBadGateway, "failed to answer")
 	_, err = io.ReadAll(response.Body)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF, "a cut answer must not look complete")
 	seen.nth(t, 2)

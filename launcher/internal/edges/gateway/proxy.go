@@ -131,7 +131,7 @@ func Listen(o Options) (*Proxy, error) {
 func (p *Proxy) serve() {
 	defer close(p.serveReturned)
 	if err := p.server.Serve(p.listener); !errors.Is(err, net.ErrClosed) {
-		p.options.Logger.Error("the public port broke down", "instance", p.options.Name, "port", p.Port(), "error", err)
+		p.options.Logger.Error("the public port failed", "instance", p.options.Name, "port", p.Port(), "error", err)
 	}
 }
 
@@ -208,7 +208,7 @@ func (p *Proxy) shutDown(ctx context.Context) error {
 	closing = errors.Join(closing, p.server.Close(), p.awaitClients())
 	p.engine.CloseIdleConnections()
 	if cut > 0 || left > 0 {
-		closing = errors.Join(closing, fmt.Errorf("%d inference requests were cut, %d connections broken off", cut, left))
+		closing = errors.Join(closing, fmt.Errorf("cut %d inference requests and closed %d connections", cut, left))
 	}
 	if closing != nil {
 		return fmt.Errorf("cannot close port %d in order: %w", p.Port(), closing)
@@ -225,6 +225,6 @@ func (p *Proxy) awaitClients() error {
 	case <-p.clients.allClosed:
 		return nil
 	case <-late.C:
-		return errors.New("a request goes on though its connection is closed")
+		return errors.New("a request continues although its connection is closed")
 	}
 }

@@ -26,14 +26,14 @@ type refusal struct {
 func refuseQueueFull(held int, reason string) *refusal {
 	return &refusal{
 		status: http.StatusTooManyRequests, errorType: "TooManyRequestsError", outcome: OutcomeHeldFull, mayRetry: true,
-		message: fmt.Sprintf("%d requests are waiting already: %s", held, reason),
+		message: fmt.Sprintf("too many requests wait: %d; %s", held, reason),
 	}
 }
 
 func refuseHeldTooLong(reason string) *refusal {
 	return &refusal{
 		status: http.StatusServiceUnavailable, errorType: "ServiceUnavailableError", outcome: OutcomeHeldTimeout, mayRetry: true,
-		message: "the request waited too long: " + reason,
+		message: "the request waited too long; " + reason,
 	}
 }
 
@@ -47,7 +47,7 @@ func refuseEngineGone(reason string) *refusal {
 func refuseCut(reason string) *refusal {
 	return &refusal{
 		status: http.StatusServiceUnavailable, errorType: "ServiceUnavailableError", outcome: OutcomeCut, mayRetry: true, closesConnection: true,
-		message: "the request was cut: " + reason,
+		message: "the launcher cut the request: " + reason,
 	}
 }
 
@@ -65,7 +65,7 @@ func refuseNotListening(reason string) *refusal {
 func refuseBrokenAnswer(err error) *refusal {
 	return &refusal{
 		status: http.StatusBadGateway, errorType: "BadGatewayError", outcome: OutcomeEngineFailed,
-		message: "the engine broke off before it answered: " + err.Error(),
+		message: "the engine failed to answer: " + err.Error(),
 	}
 }
 

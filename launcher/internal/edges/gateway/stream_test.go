@@ -330,7 +330,7 @@ func TestEngineBreakingOffGives502OrBrokenStream(t *testing.T) {
 	client := newClient(t)
 
 	answers <- ""
-	requireError(t, post(t, client, p.url("/v1/completions"), "{}"), http.StatusBadGateway, "broke off before it answered")
+	requireError(t, post(t, client, p.url("/v1/completions"), "{}"), http.StatusBadGateway, "failed to answer")
 	require.Equal(t, OutcomeEngineFailed, seen.nth(t, 1).Outcome)
 	answers <- "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
 	got := post(t, client, p.url("/v1/completions"), "{}")

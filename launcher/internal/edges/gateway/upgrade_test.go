@@ -150,5 +150,5 @@ func TestUnrequestedUpgradeGives502(t *testing.T) {
 		_ = conn.Close()
 	})
 	p := openProxy(t, engine.URL)
-	requireError(t, get(t, newClient(t), p.url("/v1/models")), http.StatusBadGateway, "broke off")
+	requireError(t, get(t, newClient(t), p.url("/v1/models")), http.StatusBadGateway, "failed to answer")
 }

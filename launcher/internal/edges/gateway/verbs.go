@@ -77,7 +77,7 @@ func (p *Proxy) serveSleep(x *exchange, r *http.Request) {
 		x.answer(refuseParameter("mode must be abort, wait or keep"))
 		return
 	}
-	late := launcher.EngineTimeoutf("the instance goes on falling asleep, which has taken %s until now: ask again", p.options.SleepTimeout)
+	late := launcher.EngineTimeoutf("the instance is still falling asleep after %s; ask again", p.options.SleepTimeout)
 	ctx, cancel := context.WithTimeoutCause(r.Context(), p.options.SleepTimeout, late)
 	defer cancel()
 	p.answerVerb(x, r, p.options.Verbs.Sleep(ctx, level, wait))

@@ -116,7 +116,7 @@ func TestSleepCallGets504AfterSleepTimeout(t *testing.T) {
 		o.SleepTimeout = 50 * time.Millisecond
 	})
 	got := post(t, newClient(t), p.url("/sleep?mode=wait"), "")
-	requireError(t, got, http.StatusGatewayTimeout, "goes on falling asleep")
+	requireError(t, got, http.StatusGatewayTimeout, "still falling asleep")
 	require.Equal(t, "5", got.header.Get("Retry-After"))
 }
 
@@ -125,7 +125,7 @@ func TestCloseCutsVerbInProgress(t *testing.T) {
 	p := newProxy(t, "127.0.0.1:1", func(o *Options) { o.Verbs = slow; o.SleepTimeout = patience.Wait(); o.Observe = seen.observe })
 	asked := goPost(t, newClient(t), p.url("/sleep"), "")
 	receive(t, slow.called)
-	require.ErrorContains(t, closeUnbounded(t, p), "1 connections broken off")
+	require.ErrorContains(t, closeUnbounded(t, p), "closed 1 connections")
 	receive(t, asked)
 	require.Equal(t, OutcomeCut, seen.nth(t, 1).Outcome)
 }
