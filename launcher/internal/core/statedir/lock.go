@@ -29,7 +29,7 @@ func (e *LockedError) Error() string {
 	if e.PID > 0 {
 		holder = fmt.Sprintf("the process with pid %d", e.PID)
 	}
-	return fmt.Sprintf("cannot use the state folder %s: %s uses it; stop that one, or choose another folder", e.Dir, holder)
+	return fmt.Sprintf("cannot use the state folder %s: %s uses it; stop that, or choose another folder", e.Dir, holder)
 }
 
 // lockFolder locks the folder, which is made when it is missing, by a lock on the
@@ -37,7 +37,7 @@ func (e *LockedError) Error() string {
 // process has the lock. Children do not inherit the lock.
 func lockFolder(dir string) (*folderLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make the state folder: %w", err)
+		return nil, fmt.Errorf("cannot create the state folder: %w", err)
 	}
 	path := filepath.Join(dir, lockFile)
 	l := &folderLock{flock.New(path, flock.SetPermissions(0o600))}

@@ -111,7 +111,7 @@ func (r *Records) Doubt(name string) error {
 	r.doubtful[name] = true
 	err := os.Rename(r.path(name, current), r.path(name, doubted))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot note that %s is out of date: %w", r.path(name, current), err)
+		return fmt.Errorf("cannot mark %s as out of date: %w", r.path(name, current), err)
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (r *Records) Read() ([]Found, error) {
 	defer r.mu.Unlock()
 	files, err := os.ReadDir(r.dir)
 	if err != nil {
-		return nil, fmt.Errorf("cannot look into the state folder: %w", err)
+		return nil, fmt.Errorf("cannot read the state folder: %w", err)
 	}
 	all := make([]Found, 0, len(files))
 	for _, file := range files {
@@ -205,7 +205,7 @@ func (r *Records) SetAside(f Found) (kept string, err error) {
 		kept = fmt.Sprintf("%s-%d", r.path(f.Name, broken), n)
 	}
 	if err := os.Rename(f.Path, kept); err != nil {
-		return f.Path, fmt.Errorf("cannot set %s aside: %w", f.Path, err)
+		return f.Path, fmt.Errorf("cannot move %s aside: %w", f.Path, err)
 	}
 	return kept, nil
 }
@@ -217,6 +217,6 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("cannot read %s: its form has version %d, this program knows up to %d; start the newer program, or move the file away",
+	return fmt.Sprintf("cannot read %s: its format has version %d, and this program reads up to version %d; start the newer program, or move the file away",
 		e.Path, e.Found, version)
 }

@@ -47,7 +47,7 @@ func (d *Dir) Close() error { return d.lock.close() }
 func (d *Dir) Records(kind string) (*Records, error) {
 	r := &Records{dir: filepath.Join(d.path, kind), doubtful: map[string]bool{}}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make a folder in the state folder: %w", err)
+		return nil, fmt.Errorf("cannot create a folder in the state folder: %w", err)
 	}
 	return r, nil
 }
@@ -60,5 +60,5 @@ const oldJournal = "journal"
 type OldFormError struct{ Dir string }
 
 func (e *OldFormError) Error() string {
-	return fmt.Sprintf("cannot use the state folder %s: an earlier version of the launcher kept a journal in it, which this version does not read; end the engines that it left, if there are any, and remove the folder, or choose another by --state-dir", e.Dir)
+	return fmt.Sprintf("cannot use the state folder %s: it has the journal of an earlier version, which this version does not read; end the engines which that version left running, then remove the folder, or choose another by --state-dir", e.Dir)
 }

@@ -25,7 +25,7 @@ func (d *Daemon) openAccess() (api.Access, error) {
 	}
 	mode, exposed, err := token.Exposed()
 	if exposed && !inPod() {
-		d.log.Warn("EVERY USER OF THIS MACHINE CAN READ THE TOKEN: chmod o-r",
+		d.log.Warn("EVERY USER OF THIS MACHINE CAN READ THE TOKEN; run chmod o-r",
 			"token_file", d.opts.TokenFile, "mode", fmt.Sprintf("%#o", mode))
 	}
 	if certified {
@@ -41,9 +41,9 @@ func (d *Daemon) secure() error {
 	case given == mtls.Server{}:
 		return nil
 	case given.CertFile == "" && given.KeyFile == "":
-		return errors.New("--client-ca: clients show certificates by TLS alone: give the launcher its own with --tls-cert and --tls-key")
+		return errors.New("--client-ca needs TLS; give the launcher a certificate by --tls-cert and --tls-key")
 	case given.CertFile == "" || given.KeyFile == "":
-		return errors.New("--tls-cert and --tls-key are the two files of one certificate: give both")
+		return errors.New("--tls-cert and --tls-key belong together; give both")
 	}
 	config, err := given.Config()
 	if err != nil {

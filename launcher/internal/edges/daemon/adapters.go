@@ -79,10 +79,10 @@ func (g *gates) Listen(o supervisor.GateOptions) (supervisor.Gate, error) {
 	}
 	proxy, err := gateway.Listen(opts)
 	if taken, ok := errors.AsType[*gateway.PortTakenError](err); ok {
-		return nil, launcher.PortTakenf("%w: choose another port, or leave --port out", taken)
+		return nil, launcher.PortTakenf("%w; choose another port, or leave out --port", taken)
 	}
 	if errors.Is(err, syscall.EADDRNOTAVAIL) {
-		return nil, launcher.Invalidf("body", "no address of this machine is %s, which --host names: leave --host out, or give one of its own: %w", host, err)
+		return nil, launcher.Invalidf("body", "--host %s is no address of this machine; leave out --host, or give one of its addresses: %w", host, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the public port: %w", err)

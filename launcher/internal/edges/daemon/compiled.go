@@ -41,7 +41,7 @@ func (d *Daemon) openCompiled(gpus gpu.Provider) {
 			d.later(d.compiled.Close)
 			return
 		}
-		d.log.Warn("what engines compile cannot be kept here for the next start", "folder", options.Dir, "error", err)
+		d.log.Warn("cannot keep compiled code for the next start", "folder", options.Dir, "error", err)
 	}
 	d.compiled = nil
 }
@@ -68,12 +68,12 @@ func (d *Daemon) pruneCompiled() {
 	}
 	removed, beyond, err := d.compiled.Prune()
 	if err != nil {
-		d.log.Warn("cannot drop old compile caches", "error", err)
+		d.log.Warn("cannot remove old compile caches", "error", err)
 	}
 	if len(removed) > 0 {
-		d.log.Info("dropped compile caches that no launcher uses", "keys", removed)
+		d.log.Info("removed compile caches that no launcher uses", "keys", removed)
 	}
 	if beyond > 0 {
-		d.log.Warn("compile caches that are in use have more than compile_cache_limit: launcher compiled rm removes them", "bytes_beyond", beyond)
+		d.log.Warn("compile caches in use exceed compile_cache_limit; remove some by launcher compiled rm", "bytes_beyond", beyond)
 	}
 }

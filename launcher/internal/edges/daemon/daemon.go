@@ -357,10 +357,10 @@ func (d *Daemon) Run(ctx context.Context) error {
 func (d *Daemon) prune() {
 	removed, err := d.logs.Prune(d.sup.LogsInUse)
 	if err != nil {
-		d.log.Warn("cannot drop old logs", "error", err)
+		d.log.Warn("cannot remove old logs", "error", err)
 	}
 	if len(removed) > 0 {
-		d.log.Info("dropped old logs", "logs", removed)
+		d.log.Info("removed old logs", "logs", removed)
 	}
 	d.pruneCompiled()
 }

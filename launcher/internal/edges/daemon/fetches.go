@@ -28,7 +28,7 @@ func (f *fetches) start(cmd *exec.Cmd) (end func() (oomKilled bool), err error) 
 	memory := f.memory
 	if memory > 0 && inMemory(f.dir) {
 		f.told.Do(func() {
-			f.logger.Info("the memory of modelfetch is not limited: what it fetches stays in memory, and counts", "folder", f.dir)
+			f.logger.Info("cannot limit the memory of modelfetch, since fetched files would stay in memory and count", "folder", f.dir)
 		})
 		memory = 0
 	}
@@ -38,7 +38,7 @@ func (f *fetches) start(cmd *exec.Cmd) (end func() (oomKilled bool), err error) 
 	}
 	if helper.Unlimited != nil {
 		f.told.Do(func() {
-			f.logger.Info("the memory of modelfetch is not limited by a control group", "reason", helper.Unlimited)
+			f.logger.Info("no cgroup limits the memory of modelfetch", "reason", helper.Unlimited)
 		})
 	}
 	return func() bool {

@@ -56,9 +56,9 @@ func readable[T any](d *Daemon, records *statedir.Records, all []statedir.Found,
 		}
 		kept, err := records.SetAside(f)
 		if err != nil {
-			d.log.Error("cannot set a damaged file aside", "error", err)
+			d.log.Error("cannot move a damaged file aside", "error", err)
 		}
-		d.log.Error("a file of the state folder is damaged: its record is lost, but no engine", "file", f.Path, "kept", kept, "reason", damage)
+		d.log.Error("a file in the state folder is damaged; its record is lost, but its engine is not", "file", f.Path, "kept", kept, "reason", damage)
 	}
 	return out
 }

@@ -45,9 +45,9 @@ func whoAnswers(ctx context.Context, address string) (status Status, finding, re
 	}
 	var health launcherapi.Health
 	if code, err := get(ctx, "http://"+address+"/health", &health); err == nil && code == http.StatusOK && health.Status == "OK" {
-		return OK, fmt.Sprintf("a launcher that wants a token answers at %s", address), ""
+		return OK, fmt.Sprintf("a launcher that needs a token answers at %s", address), ""
 	}
-	return Fail, address + " is taken, and not by a launcher", "end what listens there (ss -ltnp shows it), or choose another address by --listen"
+	return Fail, address + " is taken by another program", "end it (ss -ltnp shows it), or choose another address by --listen"
 }
 
 // get reads a small JSON answer.

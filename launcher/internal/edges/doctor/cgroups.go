@@ -33,7 +33,7 @@ func checkCgroups(_ context.Context, e *examination) []Result {
 	}
 	return one(Result{
 		Name: "cgroups", Status: Fail, Finding: flat(errors.Join(refused...)),
-		Remedy: "say --cgroups auto",
+		Remedy: "start with --cgroups auto",
 	})
 }
 
@@ -58,10 +58,10 @@ const tried = 64 << 20
 // judgeFetches: a fetch without a limit leaves as much of a model in main memory as
 // there is room, where the kernel may drop what engines are about to read.
 func judgeFetches(memory int64, unlimited error) Result {
-	r := Result{Name: "model fetches", Status: OK, Finding: fmt.Sprintf("each is kept to %s of main memory", launcher.BytesText(uint64(memory)))}
+	r := Result{Name: "model fetches", Status: OK, Finding: fmt.Sprintf("each may take %s of main memory", launcher.BytesText(uint64(memory)))}
 	if unlimited != nil {
-		r.Status, r.Finding = Warn, fmt.Sprintf("their main memory is not limited: %s", flat(unlimited))
-		r.Remedy = "have the launcher's control group offer the memory controller to groups below it (on cgroup v1: --cgroups v1), or say --model-fetch-memory 0; their CPU and disk priority are low all the same"
+		r.Status, r.Finding = Warn, fmt.Sprintf("the launcher cannot limit their main memory: %s", flat(unlimited))
+		r.Remedy = "enable the memory controller for groups below the launcher's cgroup (on cgroup v1: --cgroups v1), or set --model-fetch-memory 0; fetches have low CPU and disk priority in any case"
 	}
 	return r
 }
@@ -76,7 +76,7 @@ func judgeCgroups(mode cgroup.Mode, refused error) Result {
 	}
 	if mode == cgroup.None {
 		r.Status = Warn
-		r.Remedy = "engines are tracked by session and environment alone: delegate a cgroup to the launcher (Delegate=yes in the unit; in a container a writable /sys/fs/cgroup)"
+		r.Remedy = "the launcher can track engines only by session and environment; delegate a cgroup to it (Delegate=yes in the unit; in a container, a writable /sys/fs/cgroup)"
 	}
 	return r
 }

@@ -21,9 +21,9 @@ func judgeCPUs(cpus int, limit groupLimit[float64], gpus int) Result {
 	}
 	if wanted := 2 + gpus; gpus > 0 && usable < float64(wanted) {
 		r.Status = Warn
-		r.Remedy = fmt.Sprintf("an engine on all %d GPUs wants %d CPUs or more: raise CPUQuota= of the unit, docker run --cpus, or the CPU limit of the Pod", gpus, wanted)
+		r.Remedy = fmt.Sprintf("an engine on all %d GPUs needs %d CPUs or more; raise CPUQuota= of the unit, docker run --cpus, or the CPU limit of the Pod", gpus, wanted)
 		if limit.file == "" {
-			r.Remedy = fmt.Sprintf("an engine on all %d GPUs wants %d CPUs or more, and will be slower", gpus, wanted)
+			r.Remedy = fmt.Sprintf("an engine on all %d GPUs needs %d CPUs or more, and will be slower with fewer", gpus, wanted)
 		}
 	}
 	return r

@@ -38,16 +38,16 @@ func TestVerdicts(t *testing.T) {
 		"NVML with GPUs is well": {
 			judgeDriver(gpuFacts{source: "auto", devices: make([]deviceFacts, 2)}, "550.54.15"), OK, "2 GPUs; driver 550.54.15", ""},
 		"no driver is a warning where GPUs may be simulated": {
-			judgeDriver(gpuFacts{source: "auto", err: noDriver}, ""), Warn, "will be simulated", "--gpus nvml"},
+			judgeDriver(gpuFacts{source: "auto", err: noDriver}, ""), Warn, "will simulate them", "--gpus nvml"},
 		"no driver is a failure where it is asked for": {
-			judgeDriver(gpuFacts{source: "nvml", err: noDriver}, ""), Fail, "libnvidia-ml", "install NVIDIA's driver"},
+			judgeDriver(gpuFacts{source: "nvml", err: noDriver}, ""), Fail, "libnvidia-ml", "install the NVIDIA driver"},
 		"simulated GPUs need no driver": {
 			judgeDriver(gpuFacts{source: "simulated:2"}, ""), OK, "simulated:2", ""},
 		"a GPU that is well shows its free memory": {
 			judgeGPU(deviceFacts{Device: gpu.Device{Product: "H100", UUID: "GPU-1"}, health: well, memory: gpu.Memory{TotalBytes: 80 << 30, FreeBytes: 79 << 30}}),
 			OK, "H100 GPU-1, 79.0 GiB of 80.0 GiB free", ""},
 		"a lost GPU is a failure": {
-			judgeGPU(deviceFacts{health: gpu.Health{Reason: "fallen off the bus"}}), Fail, "fallen off the bus", "leave it out"},
+			judgeGPU(deviceFacts{health: gpu.Health{Reason: "fallen off the bus"}}), Fail, "fallen off the bus", "do not use it in gpu_uuids"},
 		"a GPU whose memory cannot be read is a failure": {
 			judgeGPU(deviceFacts{health: well, err: noDriver}), Fail, "libnvidia-ml", "reset"},
 
@@ -62,15 +62,15 @@ func TestVerdicts(t *testing.T) {
 		"a limit of locked memory matters with a GPU":   {judgeMemoryLock(8<<20, true), Warn, "limit", "LimitMEMLOCK"},
 		"and does not without one":                      {judgeMemoryLock(8<<20, false), OK, "limit", ""},
 		"a host with more memory than its GPUs is well": {judgeHostMemory(512<<30, noBytes, 160<<30), OK, "the GPUs have 160.0 GiB", ""},
-		"a host with less is warned of":                 {judgeHostMemory(64<<30, noBytes, 160<<30), Warn, "64.0 GiB", "max_host_sleeper_bytes"},
+		"a host with less is warned of":                 {judgeHostMemory(64<<30, noBytes, 160<<30), Warn, "64.0 GiB", "max-host-sleeper-bytes"},
 		"a host without GPUs is not":                    {judgeHostMemory(1<<30, noBytes, 0), OK, "1.0 GiB", ""},
 
 		"a host whose memory is limited to less than its GPUs have is warned of": {
-			judgeHostMemory(512<<30, groupLimit[uint64]{64 << 30, "/c/memory.max"}, 160<<30), Warn, "64.0 GiB of 512.0 GiB for this process and its engines (limit in /c/memory.max)", "max_host_sleeper_bytes"},
+			judgeHostMemory(512<<30, groupLimit[uint64]{64 << 30, "/c/memory.max"}, 160<<30), Warn, "64.0 GiB of 512.0 GiB for this process and its engines (limit in /c/memory.max)", "max-host-sleeper-bytes"},
 		"a limit above the memory of the host limits nothing": {
 			judgeHostMemory(64<<30, groupLimit[uint64]{1 << 62, "/c/memory.max"}, 0), OK, "64.0 GiB for this process", ""},
 		"as many CPUs as vLLM asks for are well": {judgeCPUs(10, noCPUs, 8), OK, "10 for this process", ""},
-		"fewer CPUs are warned of":               {judgeCPUs(9, noCPUs, 8), Warn, "9 for this process", "wants 10 CPUs"},
+		"fewer CPUs are warned of":               {judgeCPUs(9, noCPUs, 8), Warn, "9 for this process", "needs 10 CPUs"},
 		"a limit to fewer CPUs is warned of": {
 			judgeCPUs(64, groupLimit[float64]{2.5, "/c/cpu.max"}, 1), Warn, "2.5 of 64 for this process and its engines (limit in /c/cpu.max)", "CPUQuota="},
 		"a limit without GPUs is told":                    {judgeCPUs(64, groupLimit[float64]{2.5, "/c/cpu.max"}, 0), OK, "2.5 of 64", ""},
@@ -78,19 +78,19 @@ func TestVerdicts(t *testing.T) {
 
 		"cgroup v2 is well":                 {judgeCgroups(cgroup.V2, nil), OK, "mode v2", ""},
 		"v1 says why not v2":                {judgeCgroups(cgroup.V1, errors.New("read-only\nreally")), OK, "mode v1 (read-only; really)", ""},
-		"the memory of fetches is limited":  {judgeFetches(64<<20, nil), OK, "each is kept to 64.0 MiB of main memory", ""},
-		"fetches have no limit":             {judgeFetches(64<<20, cgroup.ErrNoLimit), Warn, "not limited: no memory controller", "--cgroups v1"},
+		"the memory of fetches is limited":  {judgeFetches(64<<20, nil), OK, "each may take 64.0 MiB of main memory", ""},
+		"fetches have no limit":             {judgeFetches(64<<20, cgroup.ErrNoLimit), Warn, "cannot limit their main memory: no memory controller", "--cgroups v1"},
 		"no cgroups at all are warned of":   {judgeCgroups(cgroup.None, errors.New("read-only")), Warn, "read-only", "Delegate=yes"},
 		"a state folder with room is well":  {judgeDisk("/s", false, 9<<30), OK, "/s is writable, 9.0 GiB free", ""},
-		"one that is not there can be made": {judgeDisk("/s", true, 9<<30), OK, "/s can be made", ""},
-		"one on a full disk is warned of":   {judgeDisk("/s", false, 1<<20), Warn, "1.0 MiB free", "log_max_bytes"},
+		"one that is not there can be made": {judgeDisk("/s", true, 9<<30), OK, "/s can be created", ""},
+		"one on a full disk is warned of":   {judgeDisk("/s", false, 1<<20), Warn, "1.0 MiB free", "--log-max-bytes"},
 		"a vllm shows its version":          {judgeProgram("/v/vllm", "0.30.0", false), OK, "/v/vllm, version 0.30.0", ""},
 		"the stand-in is warned of":         {judgeProgram("/v/enginesim", "0.30.0", true), Warn, "made up", "--vllm"},
 
 		"a Python script can be forked, and its Python is named": {
 			judgePreloading(preloading{method: "auto", python: []string{"/v/python", "-s"}, limit: 8 << 30, host: 24 << 30}), OK, "by /v/python -s (preload_memory_limit: 8.0 GiB)", ""},
 		"start_method exec means no preloading, and that is well": {
-			judgePreloading(preloading{method: "exec", err: noDriver, limit: 1}), OK, "start_method exec", ""},
+			judgePreloading(preloading{method: "exec", err: noDriver, limit: 1}), OK, "start_method is exec", ""},
 		"what cannot be forked is told with the reason": {
 			judgePreloading(preloading{method: "auto", err: errors.New("no interpreter")}), Warn, "no interpreter", "--preload-python"},
 		"and is a failure where forks are insisted on": {
@@ -259,8 +259,8 @@ func TestThePythonOfVLLM(t *testing.T) {
 		return checkPython(t.Context(), &examination{Options: Options{Program: Program{Argv: []string{vllm}}, VersionTimeout: time.Minute}})
 	}
 	require.Equal(t, []Result{{Name: "python", Status: OK, Finding: python + ", Python 3.11.9"}}, look("#!"+python))
-	require.Contains(t, look("#!/bin/sh")[0].Finding, "does not say which Python")
-	require.Contains(t, look("\x7fELF")[0].Finding, "does not say which Python")
+	require.Contains(t, look("#!/bin/sh")[0].Finding, "does not name its Python")
+	require.Contains(t, look("\x7fELF")[0].Finding, "does not name its Python")
 	gone := look("#!" + dir + "/gone/python3")[0]
 	require.Equal(t, Fail, gone.Status)
 	require.Contains(t, gone.Remedy, "moved or is broken")
@@ -289,11 +289,11 @@ func TestWhetherEnginesCanBeForked(t *testing.T) {
 	write(t, without, "#!/bin/sh\necho False\n")
 	require.NoError(t, os.Chmod(without, 0o700))
 	for reason, o := range map[string]Options{
-		without + " has no module vllm":   {Program: Program{Argv: []string{vllm}}, PreloadPython: without},
-		"/bin/sh is not a Python script":  {Program: Program{Argv: []string{"/bin/sh"}}},
-		"has arguments of its own":        {Program: Program{Argv: []string{python, "-m", "vllm"}}},
-		"cannot find the interpreter":     {Program: Program{Argv: []string{vllm}}, PreloadPython: dir + "/gone"},
-		"start_method is fork, and no en": {Program: Program{Argv: []string{"/bin/sh"}}, StartMethod: "fork"},
+		without + " has no module vllm":                         {Program: Program{Argv: []string{vllm}}, PreloadPython: without},
+		"/bin/sh is not a Python script":                        {Program: Program{Argv: []string{"/bin/sh"}}},
+		"has arguments of its own":                              {Program: Program{Argv: []string{python, "-m", "vllm"}}},
+		"cannot find the interpreter":                           {Program: Program{Argv: []string{vllm}}, PreloadPython: dir + "/gone"},
+		"start_method is fork, but the launcher cannot fork en": {Program: Program{Argv: []string{"/bin/sh"}}, StartMethod: "fork"},
 	} {
 		require.Contains(t, look(o).Finding, reason)
 	}
@@ -338,7 +338,7 @@ func TestTheAddress(t *testing.T) {
 			fmt.Fprint(w, `{"status":"OK"}`)
 		}))
 		require.Equal(t, OK, r.Status)
-		require.Contains(t, r.Finding, "wants a token")
+		require.Contains(t, r.Finding, "needs a token")
 	})
 	t.Run("of something else is a failure", func(t *testing.T) {
 		r := look(serve(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))

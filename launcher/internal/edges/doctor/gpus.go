@@ -65,15 +65,15 @@ func judgeDriver(facts gpuFacts, version string) Result {
 	r := Result{Name: "driver", Status: OK}
 	switch {
 	case facts.simulated():
-		r.Finding = fmt.Sprintf("not asked: GPUs are configured as %s", facts.source)
+		r.Finding = fmt.Sprintf("NVML is not used, since --gpus is %s", facts.source)
 	case facts.err == nil:
-		r.Finding = fmt.Sprintf("NVML finds %d GPUs; driver %s", len(facts.devices), version)
+		r.Finding = fmt.Sprintf("NVML found %d GPUs; driver %s", len(facts.devices), version)
 	case facts.source == "nvml":
 		r.Status, r.Finding = Fail, facts.err.Error()
-		r.Remedy = "install NVIDIA's driver, or in a container make it visible (NVIDIA container toolkit)"
+		r.Remedy = "install the NVIDIA driver; in a container, make it visible with the NVIDIA container toolkit"
 	default:
-		r.Status, r.Finding = Warn, fmt.Sprintf("GPUs will be simulated: %v", facts.err)
-		r.Remedy = "where there must be a GPU, install NVIDIA's driver and say --gpus nvml"
+		r.Status, r.Finding = Warn, fmt.Sprintf("found no GPUs, so that the launcher will simulate them: %v", facts.err)
+		r.Remedy = "if this machine has a GPU, install the NVIDIA driver and start with --gpus nvml"
 	}
 	return r
 }
@@ -108,7 +108,7 @@ func judgeGPU(d deviceFacts) Result {
 	switch {
 	case !d.health.OK:
 		r.Status, r.Finding = Fail, fmt.Sprintf("%s: %s", what, d.health.Reason)
-		r.Remedy = "leave it out of gpu_uuids until it is well"
+		r.Remedy = "do not use it in gpu_uuids until it is healthy"
 	case d.err != nil:
 		r.Status, r.Finding = Fail, fmt.Sprintf("%s: %v", what, d.err)
 		r.Remedy = "reset the GPU or restart the machine"

@@ -26,7 +26,7 @@ func TestGPUsAreAskedOfTheDriver(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "GPU-lost", string(simgpu.FaultECC)), nil, 0o600))
 
 	e := &examination{Options: Options{proc: "/proc", cgroupRoot: "/sys/fs/cgroup"}, gpus: findGPUs("auto")}
-	require.Contains(t, checkDriver(t.Context(), e)[0].Finding, "NVML finds 2 GPUs")
+	require.Contains(t, checkDriver(t.Context(), e)[0].Finding, "NVML found 2 GPUs")
 	results := checkGPUs(t.Context(), e)
 	require.Len(t, results, 2)
 	require.Equal(t, Result{Name: "gpu 0", Status: OK, Finding: "H100 GPU-well, 80.0 GiB of 80.0 GiB free"}, results[0])

@@ -35,7 +35,7 @@ func judgeSharedMemory(at string, total, free uint64) Result {
 	r := Result{Name: "shared memory", Status: OK, Finding: fmt.Sprintf("%s: %s of %s free", at, launcher.BytesText(free), launcher.BytesText(total))}
 	if total < wantedSharedMemory || free < wantedSharedMemory {
 		r.Status = Warn
-		r.Remedy = "engines on several GPUs need 1 GiB or more: docker run --shm-size=8g, or on Kubernetes an emptyDir with medium Memory at /dev/shm"
+		r.Remedy = "engines on several GPUs need 1 GiB or more; use docker run --shm-size=8g, or on Kubernetes an emptyDir with medium Memory at /dev/shm"
 	}
 	return r
 }
@@ -58,7 +58,7 @@ func judgeOpenFiles(hard uint64) Result {
 	default:
 		return r
 	}
-	r.Remedy = fmt.Sprintf("engines want %d: raise LimitNOFILE= of the unit, or nofile in /etc/security/limits.conf", wantedFiles)
+	r.Remedy = fmt.Sprintf("engines need %d; raise LimitNOFILE= of the unit, or nofile in /etc/security/limits.conf", wantedFiles)
 	return r
 }
 
@@ -80,7 +80,7 @@ func judgeMemoryLock(hard uint64, gpus bool) Result {
 	r.Finding = fmt.Sprintf("limit %s", launcher.BytesText(hard))
 	if gpus {
 		r.Status = Warn
-		r.Remedy = "pinned memory of sleepers (level 1) and of RDMA may count against it: LimitMEMLOCK=infinity in the unit, or docker run --ulimit memlock=-1"
+		r.Remedy = "pinned memory of instances asleep at level 1 and of RDMA may count against it; set LimitMEMLOCK=infinity in the unit, or docker run --ulimit memlock=-1"
 	}
 	return r
 }

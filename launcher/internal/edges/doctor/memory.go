@@ -49,7 +49,7 @@ func judgeHostMemory(total uint64, limit groupLimit[uint64], devices uint64) Res
 	r.Finding += fmt.Sprintf("; the GPUs have %s", launcher.BytesText(devices))
 	if usable < devices {
 		r.Status = Warn
-		r.Remedy = "bound the sleepers by budgets.max_host_sleeper_bytes, or let them sleep at level 2"
+		r.Remedy = "limit sleeping instances by --budgets-max-host-sleeper-bytes, or put them to sleep at level 2"
 	}
 	return r
 }
@@ -58,14 +58,14 @@ func judgeHostMemory(total uint64, limit groupLimit[uint64], devices uint64) Res
 func memoryTotal(proc string) (uint64, error) {
 	fs, err := procfs.NewFS(proc)
 	if err != nil {
-		return 0, fmt.Errorf("cannot tell the host's memory: %w", err)
+		return 0, fmt.Errorf("cannot read the host's memory: %w", err)
 	}
 	info, err := fs.Meminfo()
 	if err != nil {
-		return 0, fmt.Errorf("cannot tell the host's memory: %w", err)
+		return 0, fmt.Errorf("cannot read the host's memory: %w", err)
 	}
 	if info.MemTotalBytes == nil {
-		return 0, fmt.Errorf("cannot tell the host's memory: %s/meminfo has no MemTotal", proc)
+		return 0, fmt.Errorf("cannot read the host's memory: %s/meminfo has no MemTotal", proc)
 	}
 	return *info.MemTotalBytes, nil
 }

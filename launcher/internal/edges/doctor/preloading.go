@@ -51,7 +51,7 @@ func hasVLLM(ctx context.Context, python []string) error {
 	look := "import importlib.util; print(importlib.util.find_spec('vllm') is not None)"
 	found, err := output(ctx, slices.Concat(python, []string{"-c", look}))
 	if err != nil {
-		return fmt.Errorf("cannot ask %s for vllm: %w", python[0], err)
+		return fmt.Errorf("cannot check whether %s has vllm: %w", python[0], err)
 	}
 	if lastLine(found) == "False" {
 		return fmt.Errorf("%s has no module vllm", python[0])
@@ -80,24 +80,24 @@ func judgePreloading(p preloading) Result {
 	r := Result{Name: "preloading", Status: Warn}
 	switch {
 	case p.method == launcherapi.StartExec:
-		r.Status, r.Finding = OK, "off (start_method exec): every start imports the engine anew"
+		r.Status, r.Finding = OK, "off (start_method is exec): every start imports the engine"
 	case p.err != nil:
-		r.Finding = "engines are started by exec, which imports them anew each time: " + p.err.Error()
-		r.Remedy = "name the script that pip installs as `vllm` by --vllm, or its Python by --preload-python; --start-method exec if it is to be so"
+		r.Finding = "engines start by exec, and each start imports the engine: " + p.err.Error()
+		r.Remedy = "give the `vllm` script that pip installs by --vllm, or its Python by --preload-python; or choose --start-method exec"
 		if p.method == launcherapi.StartFork {
-			r.Status, r.Finding = Fail, "start_method is fork, and no engine can be forked: "+p.err.Error()
+			r.Status, r.Finding = Fail, "start_method is fork, but the launcher cannot fork engines: "+p.err.Error()
 		}
 	case p.tried != "":
-		r.Finding = "the launcher that runs here starts engines by exec: its preloader does not serve: " + p.tried
-		r.Remedy = "mend what the reason says, or say --start-method exec; `launcher preloaders` shows more"
+		r.Finding = "the running launcher starts engines by exec, since its preloader is not ready: " + p.tried
+		r.Remedy = "fix the cause, or choose --start-method exec; `launcher preloaders` shows more"
 	case p.limit != 0 && p.limit < leastPreload:
-		r.Finding = fmt.Sprintf("preload_memory_limit is %s, and a process that has vLLM loaded holds about 0.9 GiB: none may be kept", launcher.BytesText(p.limit))
-		r.Remedy = "raise --preload-memory-limit, or say --start-method exec"
+		r.Finding = fmt.Sprintf("preload_memory_limit is %s, but a preloader of vLLM holds about 0.9 GiB, so that the launcher keeps none", launcher.BytesText(p.limit))
+		r.Remedy = "raise --preload-memory-limit, or choose --start-method exec"
 	case p.host != 0 && (p.limit == 0 || p.limit > p.host/2):
-		r.Finding = fmt.Sprintf("processes that have the engine loaded may take more than half of the memory, %s (preload_memory_limit: %s)", launcher.BytesText(p.host), limitText(p.limit))
-		r.Remedy = "lower --preload-memory-limit: one takes about 0.9 GiB, and there is one for each set of variables that count when vLLM is loaded"
+		r.Finding = fmt.Sprintf("preloaders may take more than half of the memory, %s (preload_memory_limit: %s)", launcher.BytesText(p.host), limitText(p.limit))
+		r.Remedy = "lower --preload-memory-limit; a preloader takes about 0.9 GiB, and there is one for each set of variables that vLLM reads while it loads"
 	default:
-		r.Status, r.Finding = OK, fmt.Sprintf("engines can be forked from a process that has them loaded, run by %s (preload_memory_limit: %s)", strings.Join(p.python, " "), limitText(p.limit))
+		r.Status, r.Finding = OK, fmt.Sprintf("the launcher can fork engines from a preloader run by %s (preload_memory_limit: %s)", strings.Join(p.python, " "), limitText(p.limit))
 	}
 	return r
 }

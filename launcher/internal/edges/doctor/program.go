@@ -29,7 +29,7 @@ func checkProgram(ctx context.Context, e *examination) []Result {
 	if err != nil {
 		return one(Result{
 			Name: "vllm", Status: Fail, Finding: fmt.Sprintf("%s --version: %v", command, err),
-			Remedy: "run it by hand: an engine would fail in the same way",
+			Remedy: "run it by hand; an engine would fail in the same way",
 		})
 	}
 	return one(judgeProgram(command, lastLine(version), e.Program.StandIn))
@@ -39,7 +39,7 @@ func judgeProgram(command, version string, standIn bool) Result {
 	r := Result{Name: "vllm", Status: OK, Finding: fmt.Sprintf("%s, version %s (tried: %s)", command, version, strings.Join(engine.TriedReleases, ", "))}
 	if standIn {
 		r.Status = Warn
-		r.Finding = fmt.Sprintf("no vllm on PATH: the stand-in %s is used, whose answers are made up", command)
+		r.Finding = fmt.Sprintf("no vllm on PATH; the launcher would use the stand-in %s, whose answers are made up", command)
 		r.Remedy = "install vLLM, or name its program by --vllm"
 	}
 	return r
@@ -75,7 +75,7 @@ func checkPython(ctx context.Context, e *examination) []Result {
 	if e.Program.Err != nil || e.Program.StandIn {
 		return nil
 	}
-	broken := Result{Name: "python", Status: Fail, Remedy: "install vLLM anew: its virtual environment was moved or is broken"}
+	broken := Result{Name: "python", Status: Fail, Remedy: "install vLLM again; its virtual environment was moved or is broken"}
 	script := e.Program.Argv[0]
 	python, err := preload.Interpreter(script)
 	switch {
@@ -83,7 +83,7 @@ func checkPython(ctx context.Context, e *examination) []Result {
 		broken.Finding = fmt.Sprintf("%s: %v", script, err)
 		return one(broken)
 	case err != nil:
-		return one(Result{Name: "python", Status: OK, Finding: fmt.Sprintf("%s does not say which Python it runs", script)})
+		return one(Result{Name: "python", Status: OK, Finding: fmt.Sprintf("%s does not name its Python", script)})
 	}
 	ctx, cancel := context.WithTimeout(ctx, e.VersionTimeout)
 	defer cancel()

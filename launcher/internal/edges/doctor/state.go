@@ -30,7 +30,7 @@ func checkStateFolder(_ context.Context, e *examination) []Result {
 	}
 	var disk unix.Statfs_t
 	if err := unix.Statfs(dir, &disk); err != nil {
-		return one(Result{Name: "state folder", Status: Warn, Finding: fmt.Sprintf("cannot tell the room in %s: %v", dir, err)})
+		return one(Result{Name: "state folder", Status: Warn, Finding: fmt.Sprintf("cannot read the free space of %s: %v", dir, err)})
 	}
 	return one(judgeDisk(e.StateDir, missing, disk.Bavail*uint64(disk.Bsize)))
 }
@@ -38,11 +38,11 @@ func checkStateFolder(_ context.Context, e *examination) []Result {
 func judgeDisk(dir string, missing bool, free uint64) Result {
 	r := Result{Name: "state folder", Status: OK, Finding: fmt.Sprintf("%s is writable, %s free", dir, launcher.BytesText(free))}
 	if missing {
-		r.Finding = fmt.Sprintf("%s can be made, %s free", dir, launcher.BytesText(free))
+		r.Finding = fmt.Sprintf("%s can be created, %s free", dir, launcher.BytesText(free))
 	}
 	if free < leastDisk {
 		r.Status = Warn
-		r.Remedy = "engines write their logs there: make room, or bound them by log_max_bytes"
+		r.Remedy = "engines write their logs there; free some space, or limit the logs by --log-max-bytes"
 	}
 	return r
 }
@@ -68,7 +68,7 @@ func existing(dir string) (found string, missing bool, err error) {
 func tryWriting(dir string, missing bool) error {
 	if missing {
 		if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
-			return fmt.Errorf("cannot make the state folder in %s: %w", dir, err)
+			return fmt.Errorf("cannot create the state folder in %s: %w", dir, err)
 		}
 		return nil
 	}

@@ -20,13 +20,13 @@ type liveCollector struct {
 
 var (
 	instancesDesc = prometheus.NewDesc("hotseat_instances", "Instances by state.", []string{"state"}, nil)
-	inFlightDesc  = prometheus.NewDesc("hotseat_requests_in_flight", "Inference requests that an engine is working on.", []string{"instance"}, nil)
-	heldDesc      = prometheus.NewDesc("hotseat_requests_held", "Inference requests that wait at an instance's gate.", []string{"instance"}, nil)
-	gpuBytesDesc  = prometheus.NewDesc("hotseat_gpu_memory_bytes", "Device memory by holder: an instance's id, or _total, _free, _foreign and _reserved.", []string{"gpu", "holder", "state"}, nil)
-	hostBytesDesc = prometheus.NewDesc("hotseat_host_sleeper_bytes", "Main memory that sleepers hold.", nil, nil)
+	inFlightDesc  = prometheus.NewDesc("hotseat_requests_in_flight", "Inference requests in flight at the engine.", []string{"instance"}, nil)
+	heldDesc      = prometheus.NewDesc("hotseat_requests_held", "Inference requests held until the instance is awake.", []string{"instance"}, nil)
+	gpuBytesDesc  = prometheus.NewDesc("hotseat_gpu_memory_bytes", "GPU memory in bytes by holder: the id of an instance, or _total, _free, _foreign (other processes) and _reserved.", []string{"gpu", "holder", "state"}, nil)
+	hostBytesDesc = prometheus.NewDesc("hotseat_host_sleeper_bytes", "Main memory in bytes that sleeping instances hold.", nil, nil)
 	queuedDesc    = prometheus.NewDesc("hotseat_swaps_queued", "Swaps that wait for their turn.", nil, nil)
-	preloadDesc   = prometheus.NewDesc("hotseat_preloaders", "Processes that have an engine loaded, by state.", []string{"state"}, nil)
-	activeDesc    = prometheus.NewDesc("hotseat_swaps_active", "Swaps that have their turn.", nil, nil)
+	preloadDesc   = prometheus.NewDesc("hotseat_preloaders", "Preloaders (processes with a loaded engine, to fork from), by state.", []string{"state"}, nil)
+	activeDesc    = prometheus.NewDesc("hotseat_swaps_active", "Swaps that are running.", nil, nil)
 )
 
 func (c liveCollector) Describe(ch chan<- *prometheus.Desc) {

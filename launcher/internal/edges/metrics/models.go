@@ -18,8 +18,8 @@ type modelCollector struct {
 
 var (
 	modelsDesc     = prometheus.NewDesc("hotseat_models", "Models of the model store, by state.", []string{"state"}, nil)
-	modelBytesDesc = prometheus.NewDesc("hotseat_model_store_bytes", "What the files of the model store take, each counted once.", nil, nil)
-	modelLimitDesc = prometheus.NewDesc("hotseat_model_store_limit_bytes", "What they may take; 0: as much as the disk has.", nil, nil)
+	modelBytesDesc = prometheus.NewDesc("hotseat_model_store_bytes", "Size of the files in the model store in bytes, each counted once.", nil, nil)
+	modelLimitDesc = prometheus.NewDesc("hotseat_model_store_limit_bytes", "Limit of the model store in bytes; 0 for none.", nil, nil)
 )
 
 func (c modelCollector) Describe(ch chan<- *prometheus.Desc) {

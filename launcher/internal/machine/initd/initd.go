@@ -95,7 +95,7 @@ func (k *keeper) open() error {
 		return err
 	}
 	if k.program, err = os.Executable(); err != nil {
-		return fmt.Errorf("cannot tell the program to run: %w", err)
+		return fmt.Errorf("cannot find the program to run: %w", err)
 	}
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("cannot become the reaper of orphans: %w", err)
@@ -116,7 +116,7 @@ func (k *keeper) start() error {
 	}
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
-		return fmt.Errorf("cannot make the pipe that serve tells its state by: %w", err)
+		return fmt.Errorf("cannot create the pipe for messages of serve: %w", err)
 	}
 	pid, _, err := syscall.StartProcess(k.program, append([]string{k.program}, k.opts.Args...), &syscall.ProcAttr{
 		Env:   k.environ(),
@@ -212,7 +212,7 @@ func (k *keeper) onServeEnded(status syscall.WaitStatus) (exitCode int, over boo
 func (k *keeper) hear() heard {
 	said, err := hear(k.words)
 	if err := errors.Join(err, unix.Close(k.words)); err != nil {
-		k.opts.Logger.Error("cannot tell why serve ended", "error", err)
+		k.opts.Logger.Error("cannot find out why serve ended", "error", err)
 	}
 	return said
 }
@@ -220,7 +220,7 @@ func (k *keeper) hear() heard {
 func (k *keeper) pause(reason string) {
 	d := delay(k.unready)
 	k.restart = time.After(d)
-	k.opts.Logger.Error("serve died and is started again", "reason", reason, "pause", d)
+	k.opts.Logger.Error("serve died; restarting it", "reason", reason, "pause", d)
 }
 
 // onSignal forwards a signal to serve. A process that was not reaped keeps its id,

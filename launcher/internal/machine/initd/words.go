@@ -68,7 +68,7 @@ func hear(pipe int) (heard, error) {
 	text := make([]byte, 256) // more than all words together
 	n, err := unix.Read(pipe, text)
 	if err != nil && !errors.Is(err, unix.EAGAIN) {
-		return heard{}, fmt.Errorf("cannot read what serve has said: %w", err)
+		return heard{}, fmt.Errorf("cannot read the messages of serve: %w", err)
 	}
 	words := strings.Fields(string(text[:max(0, n)]))
 	return heard{ready: slices.Contains(words, readyWord), misconfigured: slices.Contains(words, misconfiguredWord)}, nil
