@@ -27,7 +27,7 @@ type TokenFile struct{ path string }
 func OpenTokenFile(path string) (*TokenFile, error) {
 	t := &TokenFile{path: path}
 	if _, err := t.read(); err != nil {
-		return nil, fmt.Errorf("%w; write a token to it, or leave --token-file out", err)
+		return nil, fmt.Errorf("%w; write a token to it, or leave out --token-file", err)
 	}
 	return t, nil
 }
@@ -49,7 +49,7 @@ func (t *TokenFile) read() ([]byte, error) {
 func (t *TokenFile) Exposed() (mode fs.FileMode, exposed bool, err error) {
 	info, err := os.Stat(t.path)
 	if err != nil {
-		return 0, false, fmt.Errorf("cannot look at the token file: %w", err)
+		return 0, false, fmt.Errorf("cannot read the token file: %w", err)
 	}
 	return info.Mode().Perm(), info.Mode().Perm()&0o004 != 0, nil
 }
@@ -60,14 +60,14 @@ func (t *TokenFile) Exposed() (mode fs.FileMode, exposed bool, err error) {
 func (t *TokenFile) Allow(r *http.Request) error {
 	want, err := t.read()
 	if err != nil {
-		return launcher.Unavailablef("nobody is let in: %w", err)
+		return launcher.Unavailablef("cannot check tokens: %w", err)
 	}
 	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
-		return unauthorized("this launcher asks for a token: send Authorization: Bearer <token>")
+		return unauthorized("this launcher needs a token; send Authorization: Bearer <token>")
 	}
 	if !sameSecret(want, []byte(strings.TrimSpace(given))) {
-		return unauthorized("the token is not the one that this launcher asks for")
+		return unauthorized("wrong token")
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ type compiledInput struct {
 }
 
 // errNoCompiled is the answer to every question about compile caches where there are none.
-var errNoCompiled = &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "this launcher keeps nothing of what engines compile: its compile_cache is off, or its folder cannot be written"}
+var errNoCompiled = &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "this launcher keeps no compiled code; its compile_cache is off, or it cannot write to the folder"}
 
 func (s *Server) listCompiled(context.Context, *none) (*body[launcherapi.CompileCacheList], error) {
 	if s.opts.CompileCaches == nil {
@@ -53,7 +53,7 @@ func (s *Server) exportCompiled(_ context.Context, in *compiledInput) (*streamOu
 		until, cancel := s.untilShutdown(r.Context())
 		defer cancel()
 		if err := export.Write(writerUntil{until, w}); err != nil {
-			s.log.WarnContext(until, "a compile cache could not be carried to its end", "key", in.Key, "error", err)
+			s.log.WarnContext(until, "cannot export a compile cache to its end", "key", in.Key, "error", err)
 			panic(http.ErrAbortHandler) // the reader sees that it has not got all
 		}
 	}}, nil
@@ -73,8 +73,8 @@ func (w writerUntil) Write(p []byte) (int, error) {
 }
 
 func docExport(op *huma.Operation, _ huma.Registry) {
-	op.Description = "Refused (409) while an engine is starting, which may be writing to it. A connection that breaks off before the end of the stream has not sent all."
-	op.Responses["200"] = &huma.Response{Description: "For the same call with PUT, of a launcher of another node", Content: tarContent()}
+	op.Description = "Refused (409) while an engine is starting, since it may be writing to the cache. If the connection breaks before the stream ends, the client has not received everything."
+	op.Responses["200"] = &huma.Response{Description: "For the same call with PUT, at the launcher of another node", Content: tarContent()}
 }
 
 func tarContent() map[string]*huma.MediaType {
@@ -106,7 +106,7 @@ func (s *Server) importCompiled(_ context.Context, in *importInput) (*body[launc
 }
 
 func docImport(op *huma.Operation, _ huma.Registry) {
-	op.Description = "What it has is run by engines: only who may have engines started may call it. Refused (409) where it is of another kind of engine or GPU than this launcher's, and nothing is taken in unless all of it is there and as it was sent (422). Files that are there stay as they are."
+	op.Description = "Engines run this code: only let those call who may start engines. Refused (409) when it comes from another kind of engine or GPU than this launcher has. The launcher imports nothing unless it received everything, unchanged (422). It does not replace files that it has."
 	op.RequestBody = &huma.RequestBody{Required: true, Description: "As it was exported", Content: tarContent()}
 }
 

@@ -21,13 +21,13 @@ const bytesContentType = "application/octet-stream"
 type logInput struct {
 	ID     string `path:"instance_id" doc:"Id of the instance." example:"qwen3-8b"`
 	Range  string `header:"Range" doc:"bytes=a-b or bytes=a-; without it the log from its start. A read without an end gives at most 1 MiB." example:"bytes=0-1023"`
-	Follow bool   `query:"follow" doc:"Go on as the log grows, from the start of the range, until nobody writes to it any more."`
+	Follow bool   `query:"follow" doc:"Follow the log from the start of the range, until no process writes to it any more."`
 }
 
 func (s *Server) instanceLog(_ context.Context, in *logInput) (*streamOutput, error) {
 	part, err := outlog.ParseRange(in.Range)
 	if err == nil && in.Follow && part.Bounded {
-		err = &outlog.MalformedRangeError{Header: in.Range, Reason: "follow goes on to the end of the log: write first-"}
+		err = &outlog.MalformedRangeError{Header: in.Range, Reason: "follow reads to the end of the log; write bytes=FIRST-"}
 	}
 	if err != nil {
 		return nil, logProblem(err)
@@ -100,7 +100,7 @@ func docLog(op *huma.Operation, _ huma.Registry) {
 		"Content-Range": {Schema: &huma.Schema{Type: huma.TypeString}, Description: "As in \"bytes 0-99/1234\"."},
 		"Accept-Ranges": {Schema: &huma.Schema{Type: huma.TypeString}},
 	}
-	op.Description = "An empty log, and a range that begins at its end or beyond, is a 416 that tells the length in Content-Range."
+	op.Description = "An empty log, or a range that begins at or beyond its end, is a 416 with the length in Content-Range."
 	op.Responses["200"] = &huma.Response{Description: "From the start, or followed", Content: bytes, Headers: ranged}
 	op.Responses["206"] = &huma.Response{Description: "The range that was asked for", Content: bytes, Headers: ranged}
 }

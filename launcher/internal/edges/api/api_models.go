@@ -26,7 +26,7 @@ type pullOutput struct {
 }
 
 // errNoStore is the answer to every question about models where there are none.
-var errNoStore = &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "this launcher has no model store: start it with --model-store"}
+var errNoStore = &launcher.Error{Code: launcherapi.CodeNotFound, Detail: "this launcher has no model store; start it with --model-store"}
 
 func (s *Server) listModels(context.Context, *none) (*body[launcherapi.ModelList], error) {
 	if s.opts.Models == nil {
@@ -57,7 +57,7 @@ func (s *Server) pullModel(ctx context.Context, in *pullInput) (*pullOutput, err
 }
 
 func docPull(op *huma.Operation, schemas huma.Registry) {
-	op.Description = "Answers once the source has said what the model consists of and there is room for it: 202 while it is fetched, 200 when it is there. The fetch goes on by itself; the watch stream tells how far it is. Asked again for what is being fetched, the call joins that fetch. A call that is broken off before its answer ends its fetch. The cause of an error is the reason of the fetch: NotFound, AccessDenied, Unavailable, IntegrityMismatch, CapacityExceeded, Invalid or Internal."
+	op.Description = "Answers when the source has listed the files of the model and there is room for them: 202 while the launcher fetches it, 200 when it is there. The fetch continues by itself; the watch stream shows its progress. A second call for the same model joins its fetch. A client that hangs up before the answer ends the fetch. The cause of an error is the reason of the fetch: NotFound, AccessDenied, Unavailable, IntegrityMismatch, CapacityExceeded, Invalid or Internal."
 	for status, text := range map[string]string{"200": "It is there", "202": "It is being fetched"} {
 		op.Responses[status] = &huma.Response{Description: text, Content: map[string]*huma.MediaType{jsonContentType: {Schema: schemaOf[launcherapi.Model](schemas)}}}
 	}
@@ -65,7 +65,7 @@ func docPull(op *huma.Operation, schemas huma.Registry) {
 
 type removeModelInput struct {
 	ID       string `path:"model_id" doc:"Id of the model, as the list has it." example:"7d7595bb7c02b1a747c5e01ca5f89f0d"`
-	WantedBy string `query:"wanted_by" maxLength:"256" doc:"Who wants the model no more, as given when it was asked for. Where others want it too, it stays." example:"pool-a"`
+	WantedBy string `query:"wanted_by" maxLength:"256" doc:"The name that no longer wants the model, as given when it was pulled. When others want it too, it stays." example:"pool-a"`
 }
 
 func (s *Server) deleteModel(ctx context.Context, in *removeModelInput) (*body[launcherapi.Model], error) {
@@ -76,7 +76,7 @@ func (s *Server) deleteModel(ctx context.Context, in *removeModelInput) (*body[l
 }
 
 func docRemoveModel(op *huma.Operation, _ huma.Registry) {
-	op.Description = "Refused (409) while instances use it, and while others want it than the one whom wanted_by names. With wanted_by a model that others want too stays, and the answer shows it as it was."
+	op.Description = "Refused (409) while instances use it, or while anyone but wanted_by wants it. With wanted_by, a model that others want too stays, and the answer shows it unchanged."
 }
 
 func (s *Server) warmModel(ctx context.Context, in *modelInput) (*body[launcherapi.WarmedModel], error) {
@@ -87,7 +87,7 @@ func (s *Server) warmModel(ctx context.Context, in *modelInput) (*body[launchera
 }
 
 func docWarm(op *huma.Operation, _ huma.Registry) {
-	op.Description = "Reads the files of a model from the disk into the page cache, so that the next engine that loads it reads no disk. Answers when that is done; a call that is broken off ends the reading. No more is read than main memory has room for without what runs losing any of its own, the limits of the launcher's groups included: left_bytes is the rest. One model is read at a time. Refused (409) for a model that is not whole."
+	op.Description = "Reads the files of a model from the disk into the page cache, so that the next engine that loads it reads no disk. Answers when that is done; a client that hangs up ends the reading. The launcher reads only as much as fits into free main memory, within the limits of its cgroups; left_bytes is the rest. It reads one model at a time. Refused (409) for a model that is not complete."
 }
 
 type watchModelsInput struct {
@@ -219,7 +219,7 @@ func (w *modelWatcher) send(kind launcherapi.EventType, object any) error {
 func docWatchModels(op *huma.Operation, schemas huma.Registry) {
 	op.Description = "One document a line, or server-sent events with Accept: text/event-stream. The stream begins with a CREATED for each model that there is, and, where heartbeats are asked for, with a HEARTBEAT after the last of these; what follows is what has changed, progress included, at most four times a second. It tells what other processes do to the store as well. It ends with an ERROR event when the launcher closes (503) or cannot read the store (507)."
 	op.Responses["200"] = &huma.Response{
-		Description: "What happens, as it happens; each line is one event",
+		Description: "The changes, as they happen; each line is one event",
 		Content: eventContent(&huma.Schema{OneOf: []*huma.Schema{
 			schemaOf[launcherapi.ModelEvent](schemas), schemaOf[modelHeartbeatEvent](schemas), schemaOf[errorEvent](schemas),
 		}}, "An event each"),

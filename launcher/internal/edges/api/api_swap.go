@@ -13,7 +13,7 @@ import (
 
 type swapInput struct {
 	Accept string `header:"Accept" hidden:"true"`
-	Trace  string `header:"traceparent" doc:"W3C Trace Context: the launcher logs the trace's id beside that of the swap."`
+	Trace  string `header:"traceparent" doc:"W3C Trace Context: the launcher logs the id of the trace with that of the swap."`
 	Key    string `header:"Idempotency-Key" maxLength:"255" doc:"Made by the client. A second call with the same key and body joins the first swap, or gets its answer, also after the launcher has died. The last 1,000 keys are remembered."`
 	Body   launcherapi.SwapRequest
 }
@@ -25,7 +25,7 @@ func (s *Server) swap(ctx context.Context, in *swapInput) (*streamOutput, error)
 		return nil, err
 	}
 	if trace := traceID(in.Trace); trace != "" {
-		s.log.InfoContext(ctx, "swap is asked for in a trace", "swap", run.ID(), "trace_id", trace)
+		s.log.InfoContext(ctx, "a swap belongs to a trace", "swap", run.ID(), "trace_id", trace)
 	}
 	contentType := negotiate(in.Accept, jsonContentType, ndjsonContentType, sseContentType)
 	if contentType != jsonContentType {
@@ -58,7 +58,7 @@ func traceID(header string) string {
 }
 
 type callOffInput struct {
-	Key string `header:"Idempotency-Key" required:"true" minLength:"1" maxLength:"255" doc:"That the swap came with."`
+	Key string `header:"Idempotency-Key" required:"true" minLength:"1" maxLength:"255" doc:"Key that the swap came with."`
 }
 
 // callOffSwap answers at once: the client that waits for the swap gets its refusal
@@ -72,7 +72,7 @@ func (s *Server) callOffSwap(_ context.Context, in *callOffInput) (*body[launche
 }
 
 func docCallOff(op *huma.Operation, _ huma.Registry) {
-	op.Description = "Who waits for the swap is told that it is refused (409): nothing was touched. A swap that has begun, or is over, is not called off (409): delete the instance that it makes, or swap back. Where no swap has come with the key (404) one that does later is refused: it was slower than its calling off."
+	op.Description = "A client that waits for the swap is answered that it is refused (409): the swap has changed nothing. A swap that has begun, or is over, cannot be cancelled (409): delete the instance that it creates, or swap back. When no swap has come with the key (404), the launcher refuses one that comes with it later."
 }
 
 // streamSwap writes each step of a swap as it happens. The last line has the
@@ -97,7 +97,7 @@ func streamSwap(ctx huma.Context, run SwapRun, contentType string) {
 }
 
 func docSwap(op *huma.Operation, schemas huma.Registry) {
-	op.Description = "Answers when the swap is over. The problem document of a swap that came to nothing has its swap_id and its outcome: refused (409 and the like) has touched nothing; undone (502 or 504) says which phase failed and why, and whoever was awake is awake again; undo_failed (502 or 504) says who could not be brought back, or not in time, and how they are left; interrupted (503) is finished or undone when the launcher is back. A duration of 0 is the default. With Accept: application/x-ndjson or text/event-stream each phase is told as it begins and ends, one step a line, and the last has the result or the problem."
+	op.Description = "Answers when the swap is over. The problem document of a swap that failed has its swap_id and its outcome. refused (409 and others): the swap changed nothing. undone (502 or 504): the detail says which phase failed and why; what was awake is awake again. undo_failed (502 or 504): the detail says which instances the launcher could not bring back, or not in time, and their states. interrupted (503): the launcher finishes or undoes the swap when it is back. A duration of 0 is the default. With Accept: application/x-ndjson or text/event-stream the answer is a stream: one step when a phase begins and when it ends; the last step has the result or the problem."
 	content := eventContent(schemaOf[launcherapi.SwapProgress](schemas), "A step each")
 	content[jsonContentType] = &huma.MediaType{Schema: schemaOf[launcherapi.SwapResult](schemas)}
 	op.Responses["200"] = &huma.Response{Description: "Done, or nothing to do; or a stream of steps", Content: content}

@@ -74,9 +74,9 @@ func drainOf(d *launcherapi.Duration) time.Duration {
 }
 
 func docVerb(op *huma.Operation, schemas huma.Registry) {
-	op.Description = "Idempotent: an instance that is already there, or on its way, answers the same. A duration of 0 is the default."
+	op.Description = "Idempotent: the answer is the same for an instance that is already in the state, or on its way to it. A duration of 0 is the default."
 	op.Responses["202"] = &huma.Response{
-		Description: "With wait=false: it has begun; the watch stream brings the outcome",
+		Description: "With wait=false: the verb has begun; the watch stream shows the outcome",
 		Content:     map[string]*huma.MediaType{jsonContentType: {Schema: schemaOf[launcherapi.Instance](schemas)}},
 	}
 }

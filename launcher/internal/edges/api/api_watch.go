@@ -57,7 +57,7 @@ func (s *Server) watchFrom(in *watchInput) (initial []launcherapi.Instance, sinc
 	}
 	since, err = strconv.ParseUint(from, 10, 64)
 	if err != nil {
-		return nil, 0, launcher.Invalidf("query.since", "since %q is no revision: it is a number from an earlier answer", from)
+		return nil, 0, launcher.Invalidf("query.since", "since %q is no revision; take the number from an earlier answer", from)
 	}
 	return nil, since, s.opts.Events.Check(since)
 }
@@ -71,7 +71,7 @@ func heartbeatOf(text string) (time.Duration, error) {
 		return 0, launcher.Invalidf("query.heartbeat", "%w", err)
 	}
 	if d > 0 && d.D() < MinHeartbeat {
-		return 0, launcher.Invalidf("query.heartbeat", "heartbeat %s is too short: it is at least %s", text, MinHeartbeat)
+		return 0, launcher.Invalidf("query.heartbeat", "heartbeat %s is too short; it must be at least %s", text, MinHeartbeat)
 	}
 	return d.D(), nil
 }
@@ -120,7 +120,7 @@ func (w *watcher) run(ctx context.Context, initial []launcherapi.Instance) {
 	}
 }
 
-var errIdle = errors.New("nothing has happened")
+var errIdle = errors.New("no event")
 
 func (w *watcher) next(ctx context.Context) ([]launcherapi.WatchEvent, error) {
 	if w.heartbeat > 0 {
@@ -143,7 +143,7 @@ func (w *watcher) send(kind launcherapi.EventType, revision uint64, object any) 
 func docWatch(op *huma.Operation, schemas huma.Registry) {
 	op.Description = "One document a line, or server-sent events with Accept: text/event-stream. The stream ends with an ERROR event when the reader has fallen too far behind (its object then has status 410: list, and watch from the revision of the list) or the launcher closes (503)."
 	op.Responses["200"] = &huma.Response{
-		Description: "What happens, as it happens; each line is one event",
+		Description: "The changes, as they happen; each line is one event",
 		Content: eventContent(&huma.Schema{OneOf: []*huma.Schema{
 			schemaOf[launcherapi.WatchEvent](schemas), schemaOf[heartbeatEvent](schemas), schemaOf[errorEvent](schemas),
 		}}, "An event each, with its revision as id"),

@@ -21,7 +21,7 @@ func decode(data []byte, v any) error {
 	}
 	err := json.Unmarshal(data, v)
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Errorf("the %s is out of range, or of a type that is not taken here", wrong.Value)
+		return fmt.Errorf("the %s is out of range, or of the wrong type", wrong.Value)
 	}
 	return err
 }

@@ -43,7 +43,7 @@ func page(document *huma.OpenAPI) []byte {
 	for _, name := range slices.Sorted(maps.Keys(schemas)) {
 		p.schema(name, schemas[name])
 	}
-	p.put("<p>* is always there, or must be given.</p>\n</body>\n</html>\n")
+	p.put("<p>* is always present, or required.</p>\n</body>\n</html>\n")
 	return p.Bytes()
 }
 

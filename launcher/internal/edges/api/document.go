@@ -35,15 +35,15 @@ func config() huma.Config {
 			Components: &huma.Components{
 				Schemas: schemas,
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"token": {Type: "http", Scheme: "bearer", Description: "Needed where the launcher was started with --token-file, unless the client shows a certificate that the file of --client-ca vouches for; without both nobody is asked for anything."},
+					"token": {Type: "http", Scheme: "bearer", Description: "Needed when the launcher was started with --token-file, unless the client shows a certificate signed by an authority in --client-ca. Without both flags, clients need nothing."},
 				},
 			},
 			Servers: []*huma.Server{{URL: "/", Description: "The launcher that serves this document, by default at http://127.0.0.1:8001."}},
 			Tags: []*huma.Tag{
 				{Name: tagInstances, Description: "Engines that the launcher supervises."},
 				{Name: tagGPUs, Description: "Swaps, and what is on the GPUs."},
-				{Name: tagCompiled, Description: "What engines compile when they start, kept for the next start. Where the launcher keeps none, each of these operations answers 404."},
-				{Name: tagModels, Description: "Models in the folder of --model-store. Where the launcher has none, each of these operations answers 404."},
+				{Name: tagCompiled, Description: "Code that engines compiled when they started, kept for the next start. When the launcher keeps none, each of these operations answers 404."},
+				{Name: tagModels, Description: "Models in the folder of --model-store. When the launcher has none, each of these operations answers 404."},
 				{Name: tagService, Description: "The launcher itself."},
 			},
 		},

@@ -124,7 +124,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 			if out, ok := w.(*recorder); ok && out.code != 0 {
 				panic(http.ErrAbortHandler) // the answer is broken: let the client see that
 			}
-			newProblem(http.StatusInternalServerError, "the launcher has a fault; its log tells more", nil).write(w)
+			newProblem(http.StatusInternalServerError, "internal error of the launcher; see its log", nil).write(w)
 		}()
 		next.ServeHTTP(w, r)
 	})
@@ -241,7 +241,7 @@ func headAsGet(next http.Handler) http.Handler {
 }
 
 func (s *Server) notFound(w http.ResponseWriter, r *http.Request) {
-	newProblem(http.StatusNotFound, fmt.Sprintf("nothing is at %s; GET / lists what there is", shorten(r.URL.Path, maxProblemLocation)), nil).write(w)
+	newProblem(http.StatusNotFound, fmt.Sprintf("there is nothing at %s; GET / lists the operations", shorten(r.URL.Path, maxProblemLocation)), nil).write(w)
 }
 
 func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
@@ -250,5 +250,5 @@ func (s *Server) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 		s.notFound(w, r)
 		return
 	}
-	newProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s is not for this path; it takes %s", shorten(r.Method, maxProblemLocation), methods), nil).with("Allow", methods).write(w)
+	newProblem(http.StatusMethodNotAllowed, fmt.Sprintf("%s is not allowed at this path; it takes %s", shorten(r.Method, maxProblemLocation), methods), nil).with("Allow", methods).write(w)
 }

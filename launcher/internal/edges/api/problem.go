@@ -82,7 +82,7 @@ func detailOf(err error) launcherapi.ProblemDetail {
 		return launcherapi.ProblemDetail{Message: noForm(d.Location), Location: d.Location}
 	}
 	if strings.HasPrefix(d.Message, huma.ErrUnknownContentType.Error()) {
-		d.Message += ": send it with the header Content-Type: application/json"
+		d.Message += "; send it with the header Content-Type: application/json"
 	}
 	return launcherapi.ProblemDetail{Message: d.Message, Location: d.Location}
 }

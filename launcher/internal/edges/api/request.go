@@ -41,7 +41,7 @@ func (s *Server) readBody(next http.Handler) http.Handler {
 	})
 }
 
-var errTooLarge = fmt.Errorf("the body is too large: it must be smaller than %d bytes", MaxBodyBytes)
+var errTooLarge = fmt.Errorf("the body is too large; it must be smaller than %d bytes", MaxBodyBytes)
 
 func bodyProblem(err error) *problem {
 	switch {

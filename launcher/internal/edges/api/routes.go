@@ -60,27 +60,27 @@ func routes() []route {
 		{id: "delete_instance", method: http.MethodDelete, path: instancePath, tag: tagInstances, summary: "Stop an instance's whole process tree and forget it", errors: []int{404, 504}, handle: handler((*Server).deleteInstance)},
 		{id: "delete_all_instances", method: http.MethodDelete, path: instancesPath, tag: tagInstances, summary: "Stop and forget every instance, all at once", errors: []int{504}, handle: handler((*Server).deleteInstances)},
 		{id: "get_instance_logs", method: http.MethodGet, path: instancePath + "/log", tag: tagInstances, summary: "Bytes of an instance's log", errors: []int{400, 404, 416, 422}, doc: docLog, handle: handler((*Server).instanceLog)},
-		{id: "watch_instances", method: http.MethodGet, path: instancesPath + "/watch", tag: tagInstances, summary: "Stream of what happens to instances", errors: []int{410, 422}, doc: docWatch, handle: handler((*Server).watch)},
+		{id: "watch_instances", method: http.MethodGet, path: instancesPath + "/watch", tag: tagInstances, summary: "Stream of changes of instances", errors: []int{410, 422}, doc: docWatch, handle: handler((*Server).watch)},
 		{id: "sleep_instance", method: http.MethodPost, path: instancePath + "/sleep", tag: tagInstances, summary: "Put an instance to sleep", errors: []int{400, 404, 409, 415, 422, 502, 504}, doc: docVerb, handle: handler((*Server).sleep)},
 		{id: "wake_instance", method: http.MethodPost, path: instancePath + "/wake", tag: tagInstances, summary: "Wake an instance", errors: []int{400, 404, 409, 415, 422, 502, 504}, doc: docVerb, handle: handler((*Server).wake)},
 
-		{id: "get_preloaders", method: http.MethodGet, path: "/v2/vllm/preloaders", tag: tagInstances, summary: "Processes that have the engine loaded, from which instances are forked", handle: handler((*Server).preloaders)},
+		{id: "get_preloaders", method: http.MethodGet, path: "/v2/vllm/preloaders", tag: tagInstances, summary: "Processes with a loaded engine, from which instances are forked", handle: handler((*Server).preloaders)},
 
 		{id: "swap", method: http.MethodPost, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Make one instance the awake one on a set of GPUs", errors: []int{400, 403, 404, 409, 415, 422, 500, 502, 504, 507}, doc: docSwap, handle: handler((*Server).swap)},
-		{id: "call_off_swap", method: http.MethodDelete, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Call off a swap that waits for its turn", errors: []int{404, 409, 422}, doc: docCallOff, handle: handler((*Server).callOffSwap)},
+		{id: "call_off_swap", method: http.MethodDelete, path: "/v2/vllm/swap", tag: tagGPUs, summary: "Cancel a swap that waits for its turn", errors: []int{404, 409, 422}, doc: docCallOff, handle: handler((*Server).callOffSwap)},
 		{id: "get_gpus", method: http.MethodGet, path: "/v2/gpus", tag: tagGPUs, summary: "GPUs, and what is on each", handle: handler((*Server).gpus)},
 
 		{id: "get_models", method: http.MethodGet, path: modelsPath, tag: tagModels, summary: "Every model of the model store", errors: []int{404, 500, 507}, handle: handler((*Server).listModels)},
-		{id: "pull_model", method: http.MethodPut, path: modelsPath, tag: tagModels, summary: "Have a model fetched into the model store", errors: []int{400, 403, 404, 409, 415, 422, 500, 502, 507}, doc: docPull, handle: handler((*Server).pullModel)},
+		{id: "pull_model", method: http.MethodPut, path: modelsPath, tag: tagModels, summary: "Fetch a model into the model store", errors: []int{400, 403, 404, 409, 415, 422, 500, 502, 507}, doc: docPull, handle: handler((*Server).pullModel)},
 		{id: "get_model", method: http.MethodGet, path: modelPath, tag: tagModels, summary: "One model", errors: []int{404, 500, 507}, handle: handler((*Server).getModel)},
 		{id: "delete_model", method: http.MethodDelete, path: modelPath, tag: tagModels, summary: "End the fetch of a model, and remove it", errors: []int{404, 409, 422, 500, 507}, doc: docRemoveModel, handle: handler((*Server).deleteModel)},
 		{id: "warm_model", method: http.MethodPost, path: warmPath, tag: tagModels, summary: "Read a model into main memory", errors: []int{404, 409, 500, 507}, doc: docWarm, handle: handler((*Server).warmModel)},
-		{id: "watch_models", method: http.MethodGet, path: modelsPath + "/watch", tag: tagModels, summary: "Stream of what happens to models", errors: []int{404, 422}, doc: docWatchModels, handle: handler((*Server).watchModels)},
+		{id: "watch_models", method: http.MethodGet, path: modelsPath + "/watch", tag: tagModels, summary: "Stream of changes of models", errors: []int{404, 422}, doc: docWatchModels, handle: handler((*Server).watchModels)},
 
-		{id: "get_compile_caches", method: http.MethodGet, path: compiledPath, tag: tagCompiled, summary: "What engines have compiled and kept, for each kind of engine and GPU", errors: []int{404, 500, 507}, handle: handler((*Server).listCompiled)},
+		{id: "get_compile_caches", method: http.MethodGet, path: compiledPath, tag: tagCompiled, summary: "The compiled code that the launcher keeps, for each kind of engine and GPU", errors: []int{404, 500, 507}, handle: handler((*Server).listCompiled)},
 		{id: "export_compile_cache", method: http.MethodGet, path: oneCompiled, tag: tagCompiled, summary: "A compile cache as a tar stream, for a launcher of another node", errors: []int{404, 409, 500, 507}, doc: docExport, handle: handler((*Server).exportCompiled)},
-		{id: "import_compile_cache", method: http.MethodPut, path: oneCompiled, tag: tagCompiled, summary: "Take in what a launcher of another node has exported", errors: []int{404, 409, 422, 500, 507}, doc: docImport, handle: handler((*Server).importCompiled)},
-		{id: "delete_compile_cache", method: http.MethodDelete, path: oneCompiled, tag: tagCompiled, summary: "Remove a compile cache, or begin that of this launcher's engines anew", errors: []int{404, 409, 500, 507}, handle: handler((*Server).deleteCompiled)},
+		{id: "import_compile_cache", method: http.MethodPut, path: oneCompiled, tag: tagCompiled, summary: "Import a compile cache from a launcher of another node", errors: []int{404, 409, 422, 500, 507}, doc: docImport, handle: handler((*Server).importCompiled)},
+		{id: "delete_compile_cache", method: http.MethodDelete, path: oneCompiled, tag: tagCompiled, summary: "Remove a compile cache; this launcher's own engines then compile anew", errors: []int{404, 409, 500, 507}, handle: handler((*Server).deleteCompiled)},
 	}
 }
 
@@ -150,9 +150,9 @@ func meaning(status int) string {
 	case http.StatusUnauthorized:
 		return "No token, or a wrong one"
 	case http.StatusInternalServerError:
-		return "The launcher may not write, or read, in its own folders, or something went wrong in it"
+		return "The launcher may not read or write its own folders, or has an internal error"
 	case http.StatusServiceUnavailable:
-		return "The launcher is closing, or cannot do that just now"
+		return "The launcher is closing, or cannot do this at the moment"
 	}
 	return http.StatusText(status)
 }

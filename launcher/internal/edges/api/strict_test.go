@@ -159,7 +159,7 @@ func TestABodyThatDoesNotCallItselfJSONIsRefused(t *testing.T) {
 	for _, kind := range []string{"text/plain", "application/x-www-form-urlencoded", "application/xml", "a+b;c+d"} {
 		got := r.do(t, http.MethodPost, instancesPath, `{"options":"x"}`, "Content-Type", kind)
 		assert.Equal(t, http.StatusUnsupportedMediaType, got.status, kind)
-		assert.Contains(t, got.problem(t).Detail, kind+": send it with the header Content-Type: application/json")
+		assert.Contains(t, got.problem(t).Detail, kind+"; send it with the header Content-Type: application/json")
 	}
 	for _, kind := range []string{"application/json; charset=utf-8", "application/merge+json", ""} {
 		got := r.do(t, http.MethodPost, instancesPath, `{"options":"x"}`, "Content-Type", kind)
