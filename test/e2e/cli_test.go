@@ -122,3 +122,25 @@ func TestPsWritesNoControlCharactersAndSaysWhyAnInstanceWasNotForked(t *testing.
 	assert.Equal(t, 0, n.ends(c), c.err.String())
 	assert.Contains(t, c.out.String(), reason)
 }
+
+func TestPeopleRunAskAndPutToSleepByCommandsAlone(t *testing.T) {
+	t.Parallel()
+	n := NewNode(t)
+	run := func(args ...string) string {
+		t.Helper()
+		c := n.launcher(args...)
+		require.Equal(t, 0, n.ends(c), "%v: %s", args, c.err.String())
+		return c.out.String()
+	}
+	require.Equal(t, "qwen\n", run("run", "--gpu", "0", "--id", "qwen", "m"))
+	require.Equal(t, "qwen is awake\n", run("wait", "qwen"))
+	require.NotEmpty(t, strings.TrimSpace(run("chat", "qwen", "--", "What", "is", "it?")))
+	run("sleep", "qwen")
+	require.Equal(t, "qwen is sleeping\n", run("wait", "qwen", "--for", "asleep"))
+	require.Contains(t, run("get", "qwen"), "sleeping at level 1")
+	missing := n.launcher("get", "qwne")
+	require.Equal(t, 1, n.ends(missing))
+	require.Equal(t, "launcher: no instance \"qwne\"; there are: qwen; did you mean qwen?\n", missing.err.String())
+	run("stop", "qwen")
+	require.Equal(t, "qwen is gone\n", run("wait", "qwen", "--for", "stopped"))
+}
