@@ -67,7 +67,7 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 		return &exitError{code: exitUsage, cause: err}
 	}
 	if engine.standIn {
-		log.Warn("NO VLLM FOUND: THE STAND-IN ENGINE IS USED, WHICH MAKES ITS ANSWERS UP. Install vLLM, or name it by --vllm", "program", engine.argv[0])
+		log.Warn("NO VLLM FOUND: USING THE STAND-IN ENGINE, WHOSE ANSWERS ARE MADE UP. Install vLLM, or name it by --vllm", "program", engine.argv[0])
 	}
 	ctx, stop := untilTold(ctx, log)
 	defer stop()
@@ -168,15 +168,15 @@ func untilTold(parent context.Context, log *slog.Logger) (ctx context.Context, s
 			select {
 			case sig := <-signals:
 				if sig == syscall.SIGHUP {
-					log.Info("SIGHUP does nothing: the configuration is read at the start only")
+					log.Info("ignoring SIGHUP: the launcher reads its configuration only when it starts")
 					continue
 				}
 				if told.IsZero() {
 					told = time.Now()
-					log.Info("told to end; a signal that comes more than a second later ends the launcher at once and leaves the engines", "signal", sig.String())
+					log.Info("ending; a signal more than a second from now ends the launcher at once and leaves the engines running", "signal", sig.String())
 					cancel()
 				} else if time.Since(told) > together {
-					log.Warn("told to end a second time: the engines are left to a launcher that is started with the same state folder", "signal", sig.String())
+					log.Warn("ending at once: the engines are left running for the next launcher with the same state folder", "signal", sig.String())
 					os.Exit(128 + int(sig.(syscall.Signal)))
 				}
 			case <-over:

@@ -139,7 +139,7 @@ func TestASignalEndsServeInOrder(t *testing.T) {
 	t.Run("but not SIGHUP", func(t *testing.T) {
 		d := startDaemon(t)
 		require.NoError(t, d.cmd.Process.Signal(syscall.SIGHUP))
-		d.log.awaitText(t, "SIGHUP does nothing")
+		d.log.awaitText(t, "ignoring SIGHUP")
 		d.do("ps")
 	})
 }
@@ -154,7 +154,7 @@ func TestASecondSignalEndsServeAtOnce(t *testing.T) {
 			d.do("run", "--id", "a", "--wait", "m", "--sim-ignore-term=true")
 			engine := d.get("a").PID
 			require.NoError(t, d.cmd.Process.Signal(syscall.SIGTERM))
-			d.log.awaitText(t, "told to end")
+			d.log.awaitText(t, "a signal more than a second from now")
 			require.Eventually(t, func() bool { // those that come together with the first do nothing
 				_ = d.cmd.Process.Signal(c.second)
 				return len(d.code) > 0
