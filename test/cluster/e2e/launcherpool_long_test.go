@@ -55,7 +55,7 @@ func TestWhatIsInTheWayOfALauncherIsNamedAndItComesOnceThatIsGone(t *testing.T) 
 	s := newBareSite(t)
 	s.kubectl("create", "secret", "generic", "simulated-launcher-tls")
 	s.apply("examples/dual-pods/launcherconfig.yaml")
-	named := "Secret " + s.ns + "/simulated-launcher-tls is there, and is somebody else's"
+	named := "Secret " + s.ns + "/simulated-launcher-tls exists and belongs to another owner"
 	status := s.configTold("the Secret is named", func(status v1alpha1.LauncherConfigStatus) bool {
 		return conditionIs(status, v1alpha1.ConditionAccepted, v1alpha1.ReasonNameTaken, metav1.ConditionFalse)
 	})

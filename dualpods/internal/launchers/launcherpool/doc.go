@@ -1,6 +1,6 @@
-// Package launcherpool makes the launchers of a LauncherConfig: a DaemonSet, or
-// Pods on the nodes that need one, each from the user's own Pod template with
-// the launcher copied in. It replaces launchers of an earlier template once
-// nobody is bound to them, keeps the token of their control API, and tells in
-// the status what there is.
+// Package launcherpool creates the launchers of each LauncherConfig: by a
+// DaemonSet, or as single Pods on the nodes that need one. A launcher's Pod is the
+// user's Pod template with the launcher program copied in. The package replaces
+// launchers of an earlier template once no requester is bound to them, renews
+// their certificates, and reports the launchers in the status.
 package launcherpool

@@ -18,30 +18,30 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// lookAgain is when to look again whether a requester still waits for a launcher:
-// nobody tells the Pool when one does not any more.
-const lookAgain = time.Minute
+// waiterRecheck is the period after which the Pool checks again whether a requester
+// still waits for a launcher. No event reports that a requester stopped waiting.
+const waiterRecheck = time.Minute
 
-// removeUnwanted deletes the launchers that nobody will come to: those that have
-// had no requester for idleTimeout, and those that were never placed and whose
-// node is gone. It says when the next one may be due. A record that came meanwhile
-// keeps its launcher: the deletion is of the Pod as it was read.
-func (p *Pool) removeUnwanted(ctx context.Context, f *finding) (again time.Duration, err error) {
+// removeUnwanted deletes launchers that have had no requester for idleTimeout, and
+// launchers that were never scheduled and whose node is gone. It returns the time
+// until the next launcher may be due. The deletion has the resource version that
+// was read as a precondition: a launcher that was bound since then stays.
+func (p *Pool) removeUnwanted(ctx context.Context, f *observation) (again time.Duration, err error) {
 	if f.config.Spec.Population.Mode != v1alpha1.OnDemand {
 		return 0, nil // a DaemonSet keeps its launchers
 	}
 	var errs []error
 	for _, pod := range f.launchers {
-		if !pod.DeletionTimestamp.IsZero() || bound(pod) {
+		if !pod.DeletionTimestamp.IsZero() || isBound(pod) {
 			continue
 		}
-		stranded, err := p.stranded(ctx, pod)
+		gone, err := p.nodeIsGone(ctx, pod)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if stranded {
-			errs = append(errs, p.remove(ctx, f, pod, "NodeGone", fmt.Sprintf("node %s, which launcher %s was made for, is gone", NodeOf(pod), pod.Name)))
+		if gone {
+			errs = append(errs, p.remove(ctx, f, pod, "NodeGone", fmt.Sprintf("node %s of launcher %s is gone", NodeOf(pod), pod.Name)))
 			continue
 		}
 		left, err := p.untilIdle(ctx, f.config, pod)
@@ -59,21 +59,21 @@ func (p *Pool) removeUnwanted(ctx context.Context, f *finding) (again time.Durat
 	return again, errors.Join(errs...)
 }
 
-func (p *Pool) remove(ctx context.Context, f *finding, pod *corev1.Pod, reason, why string) error {
+func (p *Pool) remove(ctx context.Context, f *observation, pod *corev1.Pod, reason, why string) error {
 	err := p.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})
 	if err == nil {
 		p.opts.Recorder.Eventf(f.config, pod, corev1.EventTypeNormal, reason, "Remove", "%s", why)
 	}
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("cannot remove launcher %s, which nobody needs: %w", pod.Name, err)
+		return fmt.Errorf("cannot delete the unused launcher %s: %w", pod.Name, err)
 	}
 	return nil
 }
 
-// stranded says that a launcher was never placed, and never will be: the node that
-// it was made for is gone. Kubernetes deletes Pods of nodes that are gone only
-// where they had been placed.
-func (p *Pool) stranded(ctx context.Context, pod *corev1.Pod) (bool, error) {
+// nodeIsGone reports whether a launcher was never scheduled and its node is gone, so
+// that it never will be. Kubernetes itself deletes Pods of a missing node only when
+// they had been scheduled to it.
+func (p *Pool) nodeIsGone(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	name := NodeOf(pod)
 	if pod.Spec.NodeName != "" || name == "" {
 		return false, nil
@@ -83,28 +83,28 @@ func (p *Pool) stranded(ctx context.Context, pod *corev1.Pod) (bool, error) {
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("cannot read node %s, which launcher %s is for: %w", name, pod.Name, err)
+		return false, fmt.Errorf("cannot read node %s of launcher %s: %w", name, pod.Name, err)
 	}
 	return false, nil
 }
 
-// untilIdle is when to look at a launcher without a record again, as far as idleness
-// goes: negative where it is to be removed now, 0 where its time does not run.
+// untilIdle returns the time after which to check an unbound launcher again. It is
+// negative when the launcher is to be removed now, and 0 when it is not idle.
 func (p *Pool) untilIdle(ctx context.Context, config *v1alpha1.LauncherConfig, pod *corev1.Pod) (time.Duration, error) {
 	timeout := config.Spec.Population.IdleTimeout
 	if timeout == nil {
 		return 0, nil
 	}
-	awaited, err := p.awaited(ctx, config, NodeOf(pod))
+	awaited, err := p.hasWaiter(ctx, config, NodeOf(pod))
 	if err != nil {
 		return 0, err
 	}
 	now := time.Now()
-	deserted := p.noteAwaited(pod, awaited, now)
+	noWaiterSince := p.recordWaiter(pod, awaited, now)
 	if awaited {
-		return min(timeout.Duration, lookAgain), nil
+		return min(timeout.Duration, waiterRecheck), nil
 	}
-	left, idle := idleFor(pod, p.opts.Views.View(string(pod.UID)), deserted, timeout.Duration, now)
+	left, idle := idleFor(pod, p.opts.Views.View(string(pod.UID)), noWaiterSince, timeout.Duration, now)
 	switch {
 	case !idle:
 		return 0, nil
@@ -115,29 +115,28 @@ func (p *Pool) untilIdle(ctx context.Context, config *v1alpha1.LauncherConfig, p
 	}
 }
 
-// noteAwaited notes whether a requester waits for a launcher, and says since when
-// none does any more, as far as this Pool has seen; zero: it has seen none.
-func (p *Pool) noteAwaited(pod *corev1.Pod, awaited bool, now time.Time) (deserted time.Time) {
+// recordWaiter records whether a requester waits for a launcher. It returns the time
+// at which this Pool saw that the last one had stopped waiting; zero: it saw none.
+func (p *Pool) recordWaiter(pod *corev1.Pod, awaited bool, now time.Time) (noWaiterSince time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	uid := string(pod.UID)
-	since, seen := p.deserted[uid]
+	since, seen := p.noWaiterSince[uid]
 	switch {
 	case awaited:
-		p.deserted[uid] = time.Time{}
+		p.noWaiterSince[uid] = time.Time{}
 		return time.Time{}
 	case seen && since.IsZero():
-		p.deserted[uid] = now
+		p.noWaiterSince[uid] = now
 		return now
 	default:
 		return since
 	}
 }
 
-// awaited says that a requester on a node has no record on any launcher and may
-// come to one of a LauncherConfig: it waits for it to start, or will be bound in
-// a moment.
-func (p *Pool) awaited(ctx context.Context, config *v1alpha1.LauncherConfig, node string) (bool, error) {
+// hasWaiter reports whether a requester on the node waits for a launcher of a
+// LauncherConfig, or is about to be bound to one: no launcher has a record of it.
+func (p *Pool) hasWaiter(ctx context.Context, config *v1alpha1.LauncherConfig, node string) (bool, error) {
 	if node == "" {
 		return false, nil
 	}
@@ -157,7 +156,7 @@ func (p *Pool) awaited(ctx context.Context, config *v1alpha1.LauncherConfig, nod
 		if !podmeta.IsRequester(pod) || !pod.DeletionTimestamp.IsZero() || podmeta.Finished(pod) || slices.Contains(served, string(pod.UID)) {
 			continue
 		}
-		wants, err := p.wants(ctx, config, pod)
+		wants, err := p.mayServe(ctx, config, pod)
 		if wants || err != nil {
 			return wants, err
 		}
@@ -165,9 +164,9 @@ func (p *Pool) awaited(ctx context.Context, config *v1alpha1.LauncherConfig, nod
 	return false, nil
 }
 
-// wants says that a requester may be served by a launcher of a LauncherConfig. One
-// whose input is wrong is served by none.
-func (p *Pool) wants(ctx context.Context, config *v1alpha1.LauncherConfig, pod *corev1.Pod) (bool, error) {
+// mayServe reports whether a launcher of a LauncherConfig may serve a requester. A
+// requester with invalid input is served by none.
+func (p *Pool) mayServe(ctx context.Context, config *v1alpha1.LauncherConfig, pod *corev1.Pod) (bool, error) {
 	read, problems := podmeta.ReadRequester(pod)
 	switch {
 	case len(problems) > 0:
@@ -175,7 +174,7 @@ func (p *Pool) wants(ctx context.Context, config *v1alpha1.LauncherConfig, pod *
 	case read.LauncherConfig != "":
 		return read.LauncherConfig == config.Name, nil
 	case read.Input != podmeta.InputConfig:
-		return true, nil // a patch goes by the image, and may be of any
+		return true, nil // the image of the patch decides; any LauncherConfig may have it
 	}
 	var server v1alpha1.InferenceServerConfig
 	err := p.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &server)
@@ -185,19 +184,19 @@ func (p *Pool) wants(ctx context.Context, config *v1alpha1.LauncherConfig, pod *
 	return err == nil && server.Spec.LauncherConfigName == config.Name, nil
 }
 
-// idleFor says whether a launcher that no requester waits for is idle, and how
-// long it may be so still; deserted is since when none waits, if one did. One that
-// starts, or starts again and again, is idle too. One that runs something that
-// somebody woke by hand is not.
-func idleFor(pod *corev1.Pod, view nodeview.View, deserted time.Time, timeout time.Duration, now time.Time) (left time.Duration, idle bool) {
-	if !pod.DeletionTimestamp.IsZero() || bound(pod) {
+// idleFor reports whether a launcher that no requester waits for is idle, and the
+// time that is left until its timeout. noWaiterSince is the time since which no requester
+// waits, if one did. A launcher that is starting or crash-looping is idle. A launcher
+// with an instance that somebody woke by hand is not.
+func idleFor(pod *corev1.Pod, view nodeview.View, noWaiterSince time.Time, timeout time.Duration, now time.Time) (left time.Duration, idle bool) {
+	if !pod.DeletionTimestamp.IsZero() || isBound(pod) {
 		return 0, false
 	}
 	for _, i := range view.Instances {
 		switch launcher.State(i.State) {
 		case launcher.Sleeping, launcher.Failed, launcher.Stopped:
 		default:
-			if !podmeta.ServerEnded(pod) { // else what it said last has ended with it
+			if !podmeta.ServerEnded(pod) { // else the instance ended with the container
 				return 0, false
 			}
 		}
@@ -207,8 +206,8 @@ func idleFor(pod *corev1.Pod, view nodeview.View, deserted time.Time, timeout ti
 	if err == nil && unbound.After(since) {
 		since = unbound
 	}
-	if deserted.After(since) {
-		since = deserted
+	if noWaiterSince.After(since) {
+		since = noWaiterSince
 	}
 	return timeout - now.Sub(since), true
 }

@@ -19,7 +19,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-func TestALauncherIsIdleFromWhenItWasMadeOrTheLastRequesterWasUnboundOrWaitsNoMore(t *testing.T) {
+func TestIdleTimeStartsAtTheLastUseOfALauncher(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	launcher := func(change func(*corev1.Pod)) *corev1.Pod {
 		pod := launcherPod("a", "hash", func(pod *corev1.Pod) {
@@ -53,36 +53,36 @@ func TestALauncherIsIdleFromWhenItWasMadeOrTheLastRequesterWasUnboundOrWaitsNoMo
 	}
 	never := time.Time{}
 	for name, c := range map[string]struct {
-		pod      *corev1.Pod
-		view     nodeview.View
-		deserted time.Time
-		left     time.Duration
-		idle     bool
+		pod           *corev1.Pod
+		view          nodeview.View
+		noWaiterSince time.Time
+		left          time.Duration
+		idle          bool
 	}{
-		"one that nobody has been bound to":          {launcher(nil), with(), never, 3 * time.Minute, true},
-		"one that a requester has left":              {launcher(unbound(2 * time.Minute)), with("sleeping", "failed"), never, 8 * time.Minute, true},
-		"one that a requester has given up":          {launcher(nil), with(), now.Add(-time.Minute), 9 * time.Minute, true},
-		"one whose annotation is of an earlier time": {launcher(unbound(time.Hour)), with("sleeping"), never, 3 * time.Minute, true},
-		"one whose annotation somebody has broken":   {launcher(func(pod *corev1.Pod) { pod.Annotations[podmeta.AnnotationUnboundSince] = "soon" }), with(), never, 3 * time.Minute, true},
-		"one whose time is over": {launcher(func(pod *corev1.Pod) {
+		"it was never bound":                   {launcher(nil), with(), never, 3 * time.Minute, true},
+		"its requester was unbound":            {launcher(unbound(2 * time.Minute)), with("sleeping", "failed"), never, 8 * time.Minute, true},
+		"its waiting requester is gone":        {launcher(nil), with(), now.Add(-time.Minute), 9 * time.Minute, true},
+		"its annotation is older than the Pod": {launcher(unbound(time.Hour)), with("sleeping"), never, 3 * time.Minute, true},
+		"its annotation is not a time":         {launcher(func(pod *corev1.Pod) { pod.Annotations[podmeta.AnnotationUnboundSince] = "soon" }), with(), never, 3 * time.Minute, true},
+		"its timeout is over": {launcher(func(pod *corev1.Pod) {
 			pod.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
 		}), with(), never, -50 * time.Minute, true},
-		"one that is not ready yet":                       {launcher(func(pod *corev1.Pod) { pod.Status.Conditions = nil }), with(), never, 3 * time.Minute, true},
-		"one whose container has ended with what ran":     {launcher(ended), with("awake"), never, 3 * time.Minute, true},
-		"one with a record":                               {launcher(func(pod *corev1.Pod) { pod.Annotations[podmeta.AnnotationBindingPrefix+"x"] = "{}" }), with("awake"), never, 0, false},
-		"one with an instance that somebody woke by hand": {launcher(nil), with("sleeping", "awake"), never, 0, false},
-		"one that goes already":                           {launcher(func(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: now} }), with(), never, 0, false},
+		"it is not ready yet":                           {launcher(func(pod *corev1.Pod) { pod.Status.Conditions = nil }), with(), never, 3 * time.Minute, true},
+		"its container has ended":                       {launcher(ended), with("awake"), never, 3 * time.Minute, true},
+		"it has a record":                               {launcher(func(pod *corev1.Pod) { pod.Annotations[podmeta.AnnotationBindingPrefix+"x"] = "{}" }), with("awake"), never, 0, false},
+		"it has an instance that somebody woke by hand": {launcher(nil), with("sleeping", "awake"), never, 0, false},
+		"it is being deleted":                           {launcher(func(pod *corev1.Pod) { pod.DeletionTimestamp = &metav1.Time{Time: now} }), with(), never, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			left, idle := idleFor(c.pod, c.view, c.deserted, 10*time.Minute, now)
+			left, idle := idleFor(c.pod, c.view, c.noWaiterSince, 10*time.Minute, now)
 			assert.Equal(t, c.idle, idle)
 			assert.Equal(t, c.left, left)
 		})
 	}
 }
 
-// pending is a launcher that was made an hour ago for a node, and that the
-// scheduler does not place.
+// pending returns a launcher that was created an hour ago for a node and that the
+// scheduler cannot place.
 func pending(node string) *corev1.Pod {
 	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm", UID: "config-uid"}}
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: Labels("vllm")}}
@@ -92,7 +92,7 @@ func pending(node string) *corev1.Pod {
 	return pod
 }
 
-// asking is a requester on node-0 that wants an InferenceServerConfig.
+// asking returns a requester on node-0 that names an InferenceServerConfig.
 func asking(config string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: "web-0", UID: "web-0", Annotations: map[string]string{podmeta.AnnotationInferenceServerConfig: config},
@@ -113,7 +113,8 @@ func serverOf(name, launcherConfig string) *v1alpha1.InferenceServerConfig {
 	}
 }
 
-// idlePool is one over launchers of mode OnDemand whose template is up to date.
+// idlePool returns a Pool of mode OnDemand. look makes it check for idle launchers, and
+// left lists the nodes whose launchers are still there.
 func idlePool(t *testing.T, timeout time.Duration, there ...client.Object) (p *Pool, look func() time.Duration, left func() []string, told *events.FakeRecorder) {
 	t.Helper()
 	p, config, told := poolOf(t, v1alpha1.OnDemand, append(there, serverOf("llama", "vllm"), serverOf("qwen", "other"))...)
@@ -126,7 +127,7 @@ func idlePool(t *testing.T, timeout time.Duration, there ...client.Object) (p *P
 		return pods
 	}
 	look = func() time.Duration {
-		again, err := p.removeUnwanted(t.Context(), &finding{config: config, launchers: list()})
+		again, err := p.removeUnwanted(t.Context(), &observation{config: config, launchers: list()})
 		require.NoError(t, err)
 		return again
 	}
@@ -139,7 +140,7 @@ func idlePool(t *testing.T, timeout time.Duration, there ...client.Object) (p *P
 	return p, look, left, told
 }
 
-func TestALauncherThatNeverBecomesReadyGoesOnceNoRequesterWaitsForIt(t *testing.T) {
+func TestUnreadyLauncherIsRemovedUnlessARequesterWaits(t *testing.T) {
 	leaving := func(pod *corev1.Pod) {
 		pod.Finalizers, pod.DeletionTimestamp = []string{podmeta.FinalizerRequester}, &metav1.Time{Time: time.Now()}
 	}
@@ -154,18 +155,18 @@ func TestALauncherThatNeverBecomesReadyGoesOnceNoRequesterWaitsForIt(t *testing.
 		there []client.Object
 		stays bool
 	}{
-		"nobody":                                 {nil, false},
-		"one of its LauncherConfig":              {[]client.Object{asking("llama")}, true},
-		"one of another LauncherConfig":          {[]client.Object{asking("qwen")}, false},
-		"one of a configuration that is missing": {[]client.Object{asking("none")}, false},
-		"one by patch that names it":             {[]client.Object{asking("", named("vllm"))}, true},
-		"one by patch that names another":        {[]client.Object{asking("", named("other"))}, false},
-		"one by patch, whose image may fit":      {[]client.Object{asking("", patch)}, true},
-		"one on another node":                    {[]client.Object{asking("llama", elsewhere)}, false},
-		"one that leaves":                        {[]client.Object{asking("llama", leaving)}, false},
-		"one that has ended":                     {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })}, false},
-		"one whose input is wrong":               {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources.Limits = nil })}, false},
-		"one that another launcher serves": {[]client.Object{asking("llama"), launcherPod("other-launcher", "", func(pod *corev1.Pod) {
+		"no requester is there":                            {nil, false},
+		"the requester names its LauncherConfig":           {[]client.Object{asking("llama")}, true},
+		"the requester names another LauncherConfig":       {[]client.Object{asking("qwen")}, false},
+		"the requester's InferenceServerConfig is missing": {[]client.Object{asking("none")}, false},
+		"a patch names its LauncherConfig":                 {[]client.Object{asking("", named("vllm"))}, true},
+		"a patch names another LauncherConfig":             {[]client.Object{asking("", named("other"))}, false},
+		"a patch names an image only":                      {[]client.Object{asking("", patch)}, true},
+		"the requester is on another node":                 {[]client.Object{asking("llama", elsewhere)}, false},
+		"the requester is being deleted":                   {[]client.Object{asking("llama", leaving)}, false},
+		"the requester has ended":                          {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })}, false},
+		"the requester's input is invalid":                 {[]client.Object{asking("llama", func(pod *corev1.Pod) { pod.Spec.Containers[0].Resources.Limits = nil })}, false},
+		"another launcher serves the requester": {[]client.Object{asking("llama"), launcherPod("other-launcher", "", func(pod *corev1.Pod) {
 			pod.Namespace, pod.Labels, pod.Spec.NodeName = "ns", Labels("other"), "node-0"
 			pod.Annotations[podmeta.AnnotationBindingPrefix+"x"] = `{"requesterUID":"web-0","namespace":"ns","name":"web-0","gpus":["GPU-0"],"servingPort":8000,"specHash":"h","attempt":1,"since":"2026-11-22T12:00:00Z"}`
 		})}, false},
@@ -175,7 +176,7 @@ func TestALauncherThatNeverBecomesReadyGoesOnceNoRequesterWaitsForIt(t *testing.
 			again := look()
 			if c.stays {
 				assert.Equal(t, []string{"node-0"}, left())
-				assert.Equal(t, lookAgain, again, "nobody tells when it waits no more")
+				assert.Equal(t, waiterRecheck, again, "no event reports that it stopped waiting")
 				return
 			}
 			assert.Empty(t, left())
@@ -185,26 +186,26 @@ func TestALauncherThatNeverBecomesReadyGoesOnceNoRequesterWaitsForIt(t *testing.
 	}
 }
 
-func TestALauncherIsIdleForItsWholeTimeAfterTheRequesterThatWaitedForItIsGone(t *testing.T) {
+func TestIdleTimeRestartsWhenTheLastWaitingRequesterGoes(t *testing.T) {
 	requester := asking("llama")
 	p, look, left, _ := idlePool(t, 10*time.Minute, requester, pending("node-0"))
-	assert.Equal(t, lookAgain, look())
+	assert.Equal(t, waiterRecheck, look())
 	require.NoError(t, p.opts.API.Delete(t.Context(), requester))
-	assert.InDelta(t, 10*time.Minute, look(), float64(time.Minute), "it was made an hour ago, and waited for until now")
+	assert.InDelta(t, 10*time.Minute, look(), float64(time.Minute), "a requester waited until now")
 	assert.Equal(t, []string{"node-0"}, left())
-	p.deserted["launcher-of-node-0"] = time.Now().Add(-10 * time.Minute)
+	p.noWaiterSince["launcher-of-node-0"] = time.Now().Add(-10 * time.Minute)
 	look()
 	assert.Empty(t, left())
-	p.note(client.ObjectKey{Namespace: "ns", Name: "vllm"}, nil)
-	assert.Empty(t, p.deserted, "what is gone need not be kept")
+	p.trackLaunchers(client.ObjectKey{Namespace: "ns", Name: "vllm"}, nil)
+	assert.Empty(t, p.noWaiterSince, "a deleted launcher is forgotten")
 }
 
-func TestALauncherThatWasNeverPlacedGoesWithItsNode(t *testing.T) {
+func TestUnscheduledLauncherIsRemovedWithItsNode(t *testing.T) {
 	placed := pending("node-2")
-	placed.Spec.NodeName = "node-2" // Kubernetes deletes it
+	placed.Spec.NodeName = "node-2" // the garbage collector deletes it
 	_, look, left, told := idlePool(t, 0, pending("node-0"), pending("node-1"), placed)
 	assert.Zero(t, look())
 	assert.ElementsMatch(t, []string{"node-0", "node-2"}, left())
 	require.Len(t, told.Events, 1)
-	assert.Equal(t, "Normal NodeGone node node-1, which launcher "+podName("vllm", "node-1")+" was made for, is gone", <-told.Events)
+	assert.Equal(t, "Normal NodeGone node node-1 of launcher "+podName("vllm", "node-1")+" is gone", <-told.Events)
 }

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// kubeletDir is where the kubelet has its folder unless a LauncherConfig says
-	// something else, and podResourcesDir in it the socket of its PodResources API
+	// kubeletDir is the kubelet's root directory unless a LauncherConfig names another.
+	// podResourcesDir is the directory in it with the socket of the PodResources API
 	// (https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/device-plugins/#monitoring-device-plugin-resources).
 	kubeletDir      = "/var/lib/kubelet"
 	podResourcesDir = "pod-resources"
 )
 
-// askKubelet puts the container beside the launcher that asks the kubelet which
-// GPUs it has given to whom. The socket is the host's root's alone.
-func (w *making) askKubelet() {
+// addPodResources adds the container that asks the kubelet which Pod has which GPUs. Only
+// the root user of the host may open the kubelet's socket.
+func (w *templateBuilder) addPodResources() {
 	check := w.config.Spec.AllocationCheck
 	if check.Mode == v1alpha1.AllocationCheckNone {
 		return
@@ -37,7 +37,7 @@ func (w *making) askKubelet() {
 		Name: podmeta.PodResourcesContainer, Image: w.image.Name, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command: []string{"/podresources"},
 		Args:    append([]string{fmt.Sprintf("--listen=0.0.0.0:%d", podresourcesapi.DefaultPort), "--socket=" + at + "/kubelet.sock"}, trustFlags...),
-		Env:     []corev1.EnvVar{{Name: "GOMAXPROCS", Value: "2"}}, // more take memory on a node with many cores
+		Env:     []corev1.EnvVar{{Name: "GOMAXPROCS", Value: "2"}}, // more threads cost memory on nodes with many cores
 		Ports:   []corev1.ContainerPort{{Name: podmeta.PodResourcesContainer, ContainerPort: podresourcesapi.DefaultPort}},
 		Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("16Mi")},

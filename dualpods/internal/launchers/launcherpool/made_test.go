@@ -15,7 +15,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// secretsOnly has Secrets, and a cache that has heard of some.
+// secretsOnly is an API with one Secret and a cache that may not show it yet.
 type secretsOnly struct {
 	client.Client // nil
 	made          *corev1.Secret
@@ -35,16 +35,16 @@ func (s *secretsOnly) Create(_ context.Context, o client.Object, _ ...client.Cre
 	return nil
 }
 
-func TestWhatSomebodyMakesInPlaceOfWhatThePoolHadMadeIsSomebodyElses(t *testing.T) {
+func TestRecreatedSecretOfAnotherOwnerIsRefused(t *testing.T) {
 	api := &secretsOnly{}
 	pool, config := New(Options{API: api}), &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm", UID: "uid"}}
 	ca := fixedAuthority(t).now
 	ensure := func() error { _, err := pool.ensureSecrets(t.Context(), config, ca, nil); return err }
 	require.NoError(t, ensure())
-	require.NoError(t, ensure(), "the cache has not heard of it")
+	require.NoError(t, ensure(), "the cache does not show it yet")
 	api.cached = []corev1.Secret{*api.made}
-	require.NoError(t, ensure(), "the cache has heard of it")
-	assert.Empty(t, pool.made, "what the cache knows need not be kept")
-	api.cached = nil // it was deleted, and one that the cache does not show is there
-	assert.ErrorContains(t, ensure(), "somebody else's")
+	require.NoError(t, ensure(), "the cache shows it")
+	assert.Empty(t, pool.unconfirmed, "a Secret in the cache is not tracked any more")
+	api.cached = nil // it was deleted, and another owner created one
+	assert.ErrorContains(t, ensure(), "belongs to another owner")
 }

@@ -16,12 +16,12 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// haveModels gives the main container the node's folder of models with the program that
-// fetches them, and the claims that have some. Launchers that have none are made as they
-// ever were.
-func (w *making) haveModels() {
+// addModels adds the node's model store with the program that fetches models, and
+// the claims that have models. A LauncherConfig without either gets an unchanged
+// template, so that its hash stays the same.
+func (w *templateBuilder) addModels() {
 	if w.group != nil {
-		w.keepModels()
+		w.addModelStore()
 	}
 	var claims []string
 	if of := w.config.Spec.ModelCache; of != nil {
@@ -41,15 +41,15 @@ func (w *making) haveModels() {
 	}
 }
 
-func (w *making) keepModels() {
+func (w *templateBuilder) addModelStore() {
 	spec := &w.group.Spec
 	kind := corev1.HostPathDirectoryOrCreate
-	w.give(modelsDir, false, corev1.Volume{Name: podmeta.VolumeModels, VolumeSource: corev1.VolumeSource{
+	w.addVolume(modelsDir, false, corev1.Volume{Name: podmeta.VolumeModels, VolumeSource: corev1.VolumeSource{
 		HostPath: &corev1.HostPathVolumeSource{Path: spec.Path, Type: &kind},
 	}})
 	copying := &w.pod.InitContainers[0]
 	copying.Command = []string{"/copier", "/launcher", "/modelfetch", programDir}
-	// The next launcher of the configuration on the node drops the leases of this one.
+	// The next launcher of the LauncherConfig on this node drops the leases of this user.
 	flags := []string{"--model-store=" + modelsDir, "--model-user=" + w.config.Namespace + "/" + w.config.Name}
 	if q := spec.StorageLimit; q != nil {
 		flags = append(flags, "--model-storage-limit="+strconv.FormatInt(q.Value(), 10))
@@ -74,8 +74,8 @@ func (w *making) keepModels() {
 	}
 }
 
-// modelGroup is the ModelCacheNodeGroup of a LauncherConfig; nil where it names none,
-// and with a problem where there is none of that name.
+// modelGroup returns the ModelCacheNodeGroup that a LauncherConfig names: nil when it
+// names none, and a problem when the group does not exist.
 func (p *Pool) modelGroup(ctx context.Context, config *v1alpha1.LauncherConfig) (*v1alpha1.ModelCacheNodeGroup, []podmeta.Problem, error) {
 	if config.Spec.ModelCache == nil || config.Spec.ModelCache.NodeGroup == "" {
 		return nil, nil, nil
@@ -94,8 +94,8 @@ func (p *Pool) modelGroup(ctx context.Context, config *v1alpha1.LauncherConfig) 
 	return &group, nil, nil
 }
 
-// missingClaims are problems for the claims that a LauncherConfig names and that are not
-// there: a launcher would wait for them for ever.
+// missingClaims returns a problem for each claim that a LauncherConfig names and that
+// does not exist. The launcher's Pod would stay Pending until it does.
 func (p *Pool) missingClaims(ctx context.Context, config *v1alpha1.LauncherConfig) (problems []podmeta.Problem, err error) {
 	if config.Spec.ModelCache == nil {
 		return nil, nil

@@ -16,8 +16,8 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Lacking says why a node has no launcher for a need, where Create cannot make
-// one now; nil where it can.
+// Lacking returns why a node has no launcher for a need and Create cannot make one
+// now. It returns nil when Create can.
 func (p *Pool) Lacking(ctx context.Context, need dualpods.LauncherNeed) *dualpods.LauncherWait {
 	missing := func(format string, args ...any) *dualpods.LauncherWait {
 		return &dualpods.LauncherWait{Missing: true, Why: fmt.Sprintf(format, args...), Stuck: true}
@@ -31,7 +31,7 @@ func (p *Pool) Lacking(ctx context.Context, need dualpods.LauncherNeed) *dualpod
 		return missing("cannot read node %s: %v", need.Node, err)
 	}
 	if !labels.SelectorFromSet(template.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
-		return missing("node %s gets no launcher of LauncherConfig %s: that asks for nodes with the labels %s",
+		return missing("node %s gets no launcher of LauncherConfig %s, which selects nodes with the labels %s",
 			need.Node, config.Name, labels.FormatLabels(template.Spec.NodeSelector))
 	}
 	launchers, err := p.launchers(ctx, config)
@@ -44,7 +44,7 @@ func (p *Pool) Lacking(ctx context.Context, need dualpods.LauncherNeed) *dualpod
 		}
 	}
 	if config.Spec.Population.Mode == v1alpha1.OnDemand {
-		if !p.hasKey(ctx, config) {
+		if !p.secretExists(ctx, config) {
 			return &dualpods.LauncherWait{Why: fmt.Sprintf("the launchers of LauncherConfig %s have no certificate yet", config.Name)}
 		}
 		return nil
@@ -52,8 +52,8 @@ func (p *Pool) Lacking(ctx context.Context, need dualpods.LauncherNeed) *dualpod
 	return &dualpods.LauncherWait{Why: fmt.Sprintf("DaemonSet %s has no launcher on node %s yet", objectName(config.Name), need.Node)}
 }
 
-// Create makes a launcher for a need. A launcher that is there already is as
-// good; another Pod of its name is an error.
+// Create makes a launcher for a need. A launcher that exists already is no error;
+// another Pod of that name is.
 func (p *Pool) Create(ctx context.Context, need dualpods.LauncherNeed) error {
 	config, template, err := p.config(ctx, need)
 	if err != nil {
@@ -67,13 +67,13 @@ func (p *Pool) Create(ctx context.Context, need dualpods.LauncherNeed) error {
 	var there corev1.Pod
 	err = p.opts.API.Get(ctx, client.ObjectKeyFromObject(pod), &there)
 	if err == nil && !slices.Equal(IndexedConfig(&there), []string{config.Name}) {
-		return fmt.Errorf("a Pod of the name %s is there that is no launcher: delete it", pod.Name)
+		return fmt.Errorf("another Pod is named %s and is no launcher: delete it", pod.Name)
 	}
-	return client.IgnoreNotFound(err) // the cache has not heard of it yet
+	return client.IgnoreNotFound(err) // the cache does not show it yet
 }
 
-// config finds the LauncherConfig that a need is of: the one that it names, else
-// the first by name whose launchers have its image.
+// config returns the LauncherConfig for a need: the one that the need names, else
+// the first by name whose launchers have the image.
 func (p *Pool) config(ctx context.Context, need dualpods.LauncherNeed) (*v1alpha1.LauncherConfig, corev1.PodTemplateSpec, error) {
 	var config v1alpha1.LauncherConfig
 	if need.Config != "" {
@@ -84,7 +84,7 @@ func (p *Pool) config(ctx context.Context, need dualpods.LauncherNeed) (*v1alpha
 		if err != nil {
 			return nil, corev1.PodTemplateSpec{}, fmt.Errorf("cannot read LauncherConfig %s: %w", need.Config, err)
 		}
-		return p.usable(ctx, &config)
+		return p.usableTemplate(ctx, &config)
 	}
 	var all v1alpha1.LauncherConfigList
 	if err := p.opts.API.List(ctx, &all, client.InNamespace(need.Namespace)); err != nil {
@@ -94,26 +94,26 @@ func (p *Pool) config(ctx context.Context, need dualpods.LauncherNeed) (*v1alpha
 	for i := range all.Items {
 		theirs, _ := all.Items[i].Template()
 		if main := podmeta.Container(&theirs.Spec, podmeta.ServingContainer); main != nil && (need.Image == "" || main.Image == need.Image) {
-			return p.usable(ctx, &all.Items[i])
+			return p.usableTemplate(ctx, &all.Items[i])
 		}
 	}
 	return nil, corev1.PodTemplateSpec{}, fmt.Errorf("no LauncherConfig of namespace %s has the image %q: make one, or name one in the annotation %s",
 		need.Namespace, need.Image, podmeta.AnnotationLauncherConfig)
 }
 
-// usable gives the template of a LauncherConfig that is not being deleted.
-func (p *Pool) usable(ctx context.Context, config *v1alpha1.LauncherConfig) (*v1alpha1.LauncherConfig, corev1.PodTemplateSpec, error) {
+// usableTemplate returns the template of a LauncherConfig, or why it cannot be used.
+func (p *Pool) usableTemplate(ctx context.Context, config *v1alpha1.LauncherConfig) (*v1alpha1.LauncherConfig, corev1.PodTemplateSpec, error) {
 	if !config.DeletionTimestamp.IsZero() {
 		return nil, corev1.PodTemplateSpec{}, fmt.Errorf("LauncherConfig %s is being deleted", config.Name)
 	}
 	template, problems, err := p.template(ctx, config)
 	if err == nil {
-		err = errOf(problems)
+		err = problemsError(problems)
 	}
 	if err != nil {
 		return nil, template, fmt.Errorf("LauncherConfig %s cannot be used: %w", config.Name, err)
 	}
-	if c := accepted(config); c != nil && c.ObservedGeneration == config.Generation && c.Status == "False" {
+	if c := acceptedCondition(config); c != nil && c.ObservedGeneration == config.Generation && c.Status == "False" {
 		return nil, template, fmt.Errorf("LauncherConfig %s cannot be used: %s", config.Name, c.Message)
 	}
 	return config, template, nil

@@ -12,19 +12,19 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// objectName is the name of a LauncherConfig's DaemonSet, and what the names of
-// its Pods and Secrets begin with.
+// objectName returns the name of a LauncherConfig's DaemonSet. The names of its Pods
+// and Secrets begin with it.
 func objectName(config string) string { return config + "-launcher" }
 
-// podName is the name of the launcher of a LauncherConfig on a node: one name,
-// one Pod, however often it is made.
+// podName returns the name of a LauncherConfig's launcher on a node. It is always the
+// same, so that a repeated create makes no second Pod.
 func podName(config, node string) string {
 	sum := sha256.Sum256([]byte(node))
 	return objectName(config) + "-" + hex.EncodeToString(sum[:5])
 }
 
-// podOn is the launcher that a LauncherConfig of mode OnDemand has on a node.
-// The scheduler puts it there, so that taints and resources count.
+// podOn returns the launcher that a LauncherConfig of mode OnDemand has on a node.
+// The scheduler binds it to the node, so that taints and resources count.
 func podOn(config *v1alpha1.LauncherConfig, template corev1.PodTemplateSpec, node string) *corev1.Pod {
 	pod := &corev1.Pod{Spec: *template.Spec.DeepCopy()}
 	pod.Namespace, pod.Name = config.Namespace, podName(config.Name, node)
@@ -41,7 +41,7 @@ func podOn(config *v1alpha1.LauncherConfig, template corev1.PodTemplateSpec, nod
 	if required == nil {
 		required = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
 	}
-	for n := range required.NodeSelectorTerms { // one of them must hold
+	for n := range required.NodeSelectorTerms { // the terms are alternatives
 		term := &required.NodeSelectorTerms[n]
 		term.MatchFields = append(term.MatchFields, corev1.NodeSelectorRequirement{
 			Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node},
@@ -56,9 +56,9 @@ func ownedBy(config *v1alpha1.LauncherConfig) metav1.OwnerReference {
 	return *metav1.NewControllerRef(config, v1alpha1.GroupVersion.WithKind("LauncherConfig"))
 }
 
-// NodeOf is the node that a launcher Pod is on, or is meant for while the
-// scheduler has not placed it: DaemonSets name it as this package does. Empty
-// where it is not known.
+// NodeOf returns the node of a launcher Pod. Before the Pod is scheduled, that is the
+// node that its affinity names, which DaemonSets set as this package does. It is empty
+// when the node is not known.
 func NodeOf(pod *corev1.Pod) string {
 	if pod.Spec.NodeName != "" {
 		return pod.Spec.NodeName
@@ -77,14 +77,14 @@ func NodeOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// bound says that a launcher has a record of a requester, readable or not.
-func bound(pod *corev1.Pod) bool {
+// isBound reports whether a launcher has a record of a requester, readable or not.
+func isBound(pod *corev1.Pod) bool {
 	bindings, problems := podmeta.ReadBindings(pod)
 	return len(bindings)+len(problems) > 0
 }
 
-// why says what a launcher Pod that is not ready waits for.
-func why(pod *corev1.Pod) string {
+// waitReason returns what a launcher Pod that is not ready waits for.
+func waitReason(pod *corev1.Pod) string {
 	why, _ := podmeta.Waits(pod)
 	return cmp.Or(why, "is starting")
 }

@@ -25,11 +25,11 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// IndexConfig is the field that Pods are indexed by in the cache: the
-// LauncherConfig that they are launchers of.
+// IndexConfig is the cache's index of launcher Pods by the name of their
+// LauncherConfig.
 const IndexConfig = "launcherConfig"
 
-// IndexedConfig is the value of that field.
+// IndexedConfig returns a Pod's values in the index IndexConfig.
 func IndexedConfig(pod *corev1.Pod) []string {
 	if !dualpods.IsLauncher(pod) {
 		return nil
@@ -37,16 +37,16 @@ func IndexedConfig(pod *corev1.Pod) []string {
 	return []string{pod.Labels[podmeta.LabelLauncherConfig]}
 }
 
-// Views knows what the launchers say, by the UID of their Pods.
+// Views returns what the launchers report, by the UID of their Pods.
 type Views interface {
 	View(key string) nodeview.View
 }
 
 // Options configure a [Pool].
 type Options struct {
-	// API reads from a cache, in which Pods are indexed by IndexConfig and by
-	// dualpods.IndexNode and which holds those Secrets alone that have the label
-	// podmeta.LabelLauncherConfig, and writes to the server.
+	// API reads from a cache and writes to the API server. The cache indexes Pods by
+	// IndexConfig and by dualpods.IndexNode. It holds only Secrets that have the label
+	// podmeta.LabelLauncherConfig.
 	API      client.Client
 	Views    Views
 	Recorder events.EventRecorder
@@ -55,41 +55,41 @@ type Options struct {
 	Authority Authority
 }
 
-// Authority has the certificate authorities that count now, as
-// [authority.Keeper] does.
+// Authority returns the certificate authorities in force. [authority.Keeper]
+// implements it.
 type Authority interface {
 	Current(ctx context.Context) (*authority.Authorities, error)
 }
 
-// Pool keeps the launchers of all LauncherConfigs. Its methods may be called
-// from several goroutines at once.
+// Pool manages the launchers of all LauncherConfigs. Its methods are safe for
+// concurrent use.
 type Pool struct {
-	opts  Options
-	mu    sync.Mutex
-	owner map[string]client.ObjectKey  // LauncherConfig by UID of a launcher Pod
-	made  map[string]bool              // by kind and name, what this Pool has made and the cache has not heard of yet
-	sets  map[client.ObjectKey]edition // by LauncherConfig, its DaemonSet as this Pool wrote it last
-	// deserted is, by UID of a launcher Pod that a requester has waited for, since when
-	// none does any more; zero while one does.
-	deserted map[string]time.Time
+	opts        Options
+	mu          sync.Mutex
+	owner       map[string]client.ObjectKey      // LauncherConfig by UID of the launcher Pod
+	unconfirmed map[string]bool                  // objects that this Pool created and the cache does not show yet, by kind and name
+	written     map[client.ObjectKey]specVersion // the DaemonSet as this Pool wrote it last, by LauncherConfig
+	// noWaiterSince is the time since which no requester waits for a launcher, by the UID of
+	// the launcher's Pod; zero while one waits. Launchers without a waiter are absent.
+	noWaiterSince map[string]time.Time
 }
 
-// edition is one specification of an object. The API server gives each the next
-// generation, whoever writes it.
-type edition struct {
+// specVersion identifies one specification of an object: the API server increases the
+// generation with each change of the specification, whoever writes it.
+type specVersion struct {
 	uid        types.UID
 	generation int64
 }
 
-func editionOf(o client.Object) edition { return edition{o.GetUID(), o.GetGeneration()} }
+func specVersionOf(o client.Object) specVersion { return specVersion{o.GetUID(), o.GetGeneration()} }
 
 // New makes a Pool.
 func New(opts Options) *Pool {
-	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, made: map[string]bool{}, sets: map[client.ObjectKey]edition{}, deserted: map[string]time.Time{}}
+	return &Pool{opts: opts, owner: map[string]client.ObjectKey{}, unconfirmed: map[string]bool{}, written: map[client.ObjectKey]specVersion{}, noWaiterSince: map[string]time.Time{}}
 }
 
-// ConfigOf is the LauncherConfig of the launcher Pod of that UID, as nodeview
-// names it.
+// ConfigOf returns the LauncherConfig of a launcher Pod, by the Pod's UID, which is
+// its key in nodeview.
 func (p *Pool) ConfigOf(launcher string) (config client.ObjectKey, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,14 +97,14 @@ func (p *Pool) ConfigOf(launcher string) (config client.ObjectKey, ok bool) {
 	return config, ok
 }
 
-// Reconcile looks at one LauncherConfig.
+// Reconcile reconciles one LauncherConfig.
 func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var config v1alpha1.LauncherConfig
 	err := p.opts.API.Get(ctx, request.NamespacedName, &config)
 	if apierrors.IsNotFound(err) || err == nil && !config.DeletionTimestamp.IsZero() {
-		p.note(request.NamespacedName, nil)
-		p.forget(request.NamespacedName)
-		return reconcile.Result{}, nil // what it owns goes with it
+		p.trackLaunchers(request.NamespacedName, nil)
+		p.forgetDaemonSet(request.NamespacedName)
+		return reconcile.Result{}, nil // the garbage collector deletes what it owns
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("cannot read LauncherConfig %s: %w", request, err)
@@ -113,39 +113,39 @@ func (p *Pool) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	p.note(request.NamespacedName, launchers)
-	found := finding{config: &config, launchers: launchers}
+	p.trackLaunchers(request.NamespacedName, launchers)
+	found := observation{config: &config, launchers: launchers}
 	if found.template, found.problems, err = p.template(ctx, &config); err != nil {
 		return reconcile.Result{}, err
 	}
 	if len(found.problems) == 0 {
-		err = p.provide(ctx, &found)
+		err = p.ensure(ctx, &found)
 	}
 	again, removeErr := p.removeUnwanted(ctx, &found)
-	if again == 0 || found.again > 0 && found.again < again {
-		again = found.again
+	if again == 0 || found.requeueAfter > 0 && found.requeueAfter < again {
+		again = found.requeueAfter
 	}
-	if taken, ok := errors.AsType[*takenError](err); ok {
-		found.taken, found.failure, err = taken.Error(), taken.Error(), nil
-		if again == 0 || takenPause < again {
-			again = takenPause
+	if taken, ok := errors.AsType[*nameTakenError](err); ok {
+		found.nameTaken, found.failure, err = taken.Error(), taken.Error(), nil
+		if again == 0 || nameTakenRecheck < again {
+			again = nameTakenRecheck
 		}
 	}
 	err = errors.Join(err, removeErr)
 	if err != nil && !apierrors.IsConflict(err) {
 		found.failure = err.Error()
 	}
-	err = errors.Join(err, p.tell(ctx, &found))
+	err = errors.Join(err, p.updateStatus(ctx, &found))
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return reconcile.Result{}, nil // everything of it is going
+		return reconcile.Result{}, nil // the namespace is being deleted with all that is in it
 	}
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is behind
+		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is stale
 	}
 	return reconcile.Result{RequeueAfter: again}, err
 }
 
-// template is what the launchers of a LauncherConfig are made from.
+// template returns the Pod template of the launchers of a LauncherConfig.
 func (p *Pool) template(ctx context.Context, config *v1alpha1.LauncherConfig) (corev1.PodTemplateSpec, []podmeta.Problem, error) {
 	group, missing, err := p.modelGroup(ctx, config)
 	if err != nil {
@@ -159,26 +159,26 @@ func (p *Pool) template(ctx context.Context, config *v1alpha1.LauncherConfig) (c
 	return made, slices.Concat(problems, missing, claims), nil
 }
 
-// finding is what a pass knows of a LauncherConfig.
-type finding struct {
-	config    *v1alpha1.LauncherConfig
-	template  corev1.PodTemplateSpec
-	problems  []podmeta.Problem
-	launchers []*corev1.Pod
-	set       *appsv1.DaemonSet // with mode PerNode; nil: not there yet
-	taken     string            // what the launchers are to have, and is somebody else's
-	failure   string            // what the pass could not do
-	again     time.Duration     // after it certificates are looked at again; 0: when something changes
+// observation is what one pass knows of a LauncherConfig.
+type observation struct {
+	config       *v1alpha1.LauncherConfig
+	template     corev1.PodTemplateSpec
+	problems     []podmeta.Problem
+	launchers    []*corev1.Pod
+	daemonSet    *appsv1.DaemonSet // of mode PerNode; nil: it does not exist yet
+	nameTaken    string            // the name that is taken by an object of another owner
+	failure      string            // what the pass could not do
+	requeueAfter time.Duration     // until the certificates are checked again; 0: at the next event
 }
 
-func (f *finding) hash() string { return f.template.Annotations[podmeta.AnnotationTemplateHash] }
+func (f *observation) hash() string { return f.template.Annotations[podmeta.AnnotationTemplateHash] }
 
-func (f *finding) outdated(pod *corev1.Pod) bool {
+func (f *observation) outdated(pod *corev1.Pod) bool {
 	return len(f.problems) == 0 && pod.Annotations[podmeta.AnnotationTemplateHash] != f.hash()
 }
 
-// launchers are the Pods that a LauncherConfig has made, those of its DaemonSet
-// among them. They are the cache's own: nobody changes them.
+// launchers returns the Pods of a LauncherConfig, also those that its DaemonSet
+// created. They belong to the cache: callers must not change them.
 func (p *Pool) launchers(ctx context.Context, config *v1alpha1.LauncherConfig) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	err := p.opts.API.List(ctx, &list, client.InNamespace(config.Namespace), client.MatchingFields{IndexConfig: config.Name}, client.UnsafeDisableDeepCopy)
@@ -194,7 +194,7 @@ func (p *Pool) launchers(ctx context.Context, config *v1alpha1.LauncherConfig) (
 	return pods, nil
 }
 
-func (p *Pool) note(config client.ObjectKey, launchers []*corev1.Pod) {
+func (p *Pool) trackLaunchers(config client.ObjectKey, launchers []*corev1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for uid, of := range p.owner {
@@ -205,19 +205,19 @@ func (p *Pool) note(config client.ObjectKey, launchers []*corev1.Pod) {
 	for _, pod := range launchers {
 		p.owner[string(pod.UID)] = config
 	}
-	maps.DeleteFunc(p.deserted, func(uid string, _ time.Time) bool { _, there := p.owner[uid]; return !there })
+	maps.DeleteFunc(p.noWaiterSince, func(uid string, _ time.Time) bool { _, there := p.owner[uid]; return !there })
 }
 
-// provide makes what the launchers need, the DaemonSet, and room for launchers
-// of the present template. What the API server finds wrong with the template is
-// a problem of it.
-func (p *Pool) provide(ctx context.Context, f *finding) error {
+// ensure creates the certificates and the DaemonSet, and removes launchers of
+// earlier templates. A template that the API server refuses is a problem of the
+// LauncherConfig.
+func (p *Pool) ensure(ctx context.Context, f *observation) error {
 	var err error
-	if f.again, err = p.ensureTrust(ctx, f.config, f.launchers); err != nil {
+	if f.requeueAfter, err = p.ensureCertificates(ctx, f.config, f.launchers); err != nil {
 		return err
 	}
 	if f.config.Spec.Population.Mode == v1alpha1.OnDemand {
-		err = p.try(ctx, f)
+		err = p.validateTemplate(ctx, f)
 	} else {
 		err = p.ensureDaemonSet(ctx, f)
 	}
@@ -231,22 +231,22 @@ func (p *Pool) provide(ctx context.Context, f *finding) error {
 	return p.replace(ctx, f)
 }
 
-// try has the API server say what it thinks of a Pod of a template that nobody
-// has told about yet.
-func (p *Pool) try(ctx context.Context, f *finding) error {
-	c := accepted(f.config)
+// validateTemplate has the API server validate a Pod of the template by a dry run, unless the
+// status says that the template was accepted.
+func (p *Pool) validateTemplate(ctx context.Context, f *observation) error {
+	c := acceptedCondition(f.config)
 	if c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == f.config.Generation {
 		return nil
 	}
 	pod := podOn(f.config, f.template, "any")
 	pod.Name = objectName(f.config.Name) + "-try"
 	if err := p.opts.API.Create(ctx, pod, client.DryRunAll); client.IgnoreAlreadyExists(err) != nil {
-		return fmt.Errorf("cannot try the template of its launchers: %w", err)
+		return fmt.Errorf("cannot validate the template of its launchers: %w", err)
 	}
 	return nil
 }
 
-func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
+func (p *Pool) ensureDaemonSet(ctx context.Context, f *observation) error {
 	want := appsv1.DaemonSetSpec{
 		Selector:       &metav1.LabelSelector{MatchLabels: Labels(f.config.Name)},
 		Template:       f.template,
@@ -262,19 +262,19 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 		if err := p.create(ctx, "DaemonSet", &set); err != nil {
 			return fmt.Errorf("cannot make DaemonSet %s: %w", key, err)
 		}
-		f.set = &set
-		p.wrote(f.config, &set)
+		f.daemonSet = &set
+		p.recordWrite(f.config, &set)
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("cannot read DaemonSet %s: %w", key, err)
 	}
-	p.heard("DaemonSet", &set)
+	p.confirmCreated("DaemonSet", &set)
 	if !metav1.IsControlledBy(&set, f.config) {
-		return &takenError{madeKey("DaemonSet", &set)}
+		return &nameTakenError{objectKey("DaemonSet", &set)}
 	}
-	f.set = &set
-	if p.isAsWritten(f.config, &set) && set.Spec.Template.Annotations[podmeta.AnnotationTemplateHash] == f.hash() {
+	f.daemonSet = &set
+	if p.isUnchanged(f.config, &set) && set.Spec.Template.Annotations[podmeta.AnnotationTemplateHash] == f.hash() {
 		return nil
 	}
 	changed := set.DeepCopy()
@@ -282,83 +282,84 @@ func (p *Pool) ensureDaemonSet(ctx context.Context, f *finding) error {
 	if err := p.opts.API.Update(ctx, changed); err != nil {
 		return fmt.Errorf("cannot change DaemonSet %s: %w", key, err)
 	}
-	f.set = changed
-	p.wrote(f.config, changed)
+	f.daemonSet = changed
+	p.recordWrite(f.config, changed)
 	return nil
 }
 
-// wrote notes a DaemonSet that this Pool has written, as the API server answered.
-func (p *Pool) wrote(config *v1alpha1.LauncherConfig, set *appsv1.DaemonSet) {
+// recordWrite records the specification of a DaemonSet as this Pool wrote it.
+func (p *Pool) recordWrite(config *v1alpha1.LauncherConfig, set *appsv1.DaemonSet) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sets[client.ObjectKeyFromObject(config)] = editionOf(set)
+	p.written[client.ObjectKeyFromObject(config)] = specVersionOf(set)
 }
 
-func (p *Pool) forget(config client.ObjectKey) {
+func (p *Pool) forgetDaemonSet(config client.ObjectKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.sets, config)
+	delete(p.written, config)
 }
 
-// isAsWritten says that nobody has written another specification since this Pool
-// did. The specifications themselves cannot be compared: the API server fills in
-// what a template leaves out.
-func (p *Pool) isAsWritten(config *v1alpha1.LauncherConfig, set *appsv1.DaemonSet) bool {
+// isUnchanged reports whether the specification is the one that this Pool wrote last.
+// It compares generations, because the API server fills in defaults that the
+// template leaves out.
+func (p *Pool) isUnchanged(config *v1alpha1.LauncherConfig, set *appsv1.DaemonSet) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.sets[client.ObjectKeyFromObject(config)] == editionOf(set)
+	return p.written[client.ObjectKeyFromObject(config)] == specVersionOf(set)
 }
 
-// takenError says that an object that a LauncherConfig is to have is there, and
-// is somebody else's.
-type takenError struct{ object string }
+// nameTakenError says that an object of another owner has a name that a LauncherConfig
+// needs.
+type nameTakenError struct{ object string }
 
-func (e *takenError) Error() string {
-	return e.object + " is there, and is somebody else's: delete it, or give the LauncherConfig another name"
+func (e *nameTakenError) Error() string {
+	return e.object + " exists and belongs to another owner: delete it, or give the LauncherConfig another name"
 }
 
-// takenPause is when to look again whether an object of somebody else is still in
-// the way: the cache has none of those, so that nobody tells when it is gone.
-const takenPause = 30 * time.Second
+// nameTakenRecheck is the period after which the Pool tries again to create an object
+// whose name was taken. The cache does not hold objects of others, so that no event
+// reports their deletion.
+const nameTakenRecheck = 30 * time.Second
 
-// create makes an object, unless this Pool has made it before. One of its name
-// that is somebody else's is an error.
+// create creates an object. It is no error when this Pool created the object before
+// and the cache does not show it yet. An object of another owner is an error.
 func (p *Pool) create(ctx context.Context, kind string, o client.Object) error {
-	name := madeKey(kind, o)
+	name := objectKey(kind, o)
 	err := p.opts.API.Create(ctx, o)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case apierrors.IsAlreadyExists(err) && p.made[name]:
+	case apierrors.IsAlreadyExists(err) && p.unconfirmed[name]:
 		return nil
 	case apierrors.IsAlreadyExists(err):
-		return &takenError{name}
+		return &nameTakenError{name}
 	case err == nil:
-		p.made[name] = true
+		p.unconfirmed[name] = true
 	}
 	return err
 }
 
-// heard forgets an object that this Pool has made and the cache knows by now: one
-// of its name that is there later may be somebody else's.
-func (p *Pool) heard(kind string, o client.Object) {
+// confirmCreated records that the cache shows an object that this Pool created. An object that
+// has the name after a deletion may have another owner.
+func (p *Pool) confirmCreated(kind string, o client.Object) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.made, madeKey(kind, o))
+	delete(p.unconfirmed, objectKey(kind, o))
 }
 
-func madeKey(kind string, o client.Object) string {
+func objectKey(kind string, o client.Object) string {
 	return kind + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// replace deletes launchers of an earlier template, and those that have ended
-// for good, where nobody is bound to them: the DaemonSet, or the next need,
-// makes new ones. A record that came meanwhile keeps its launcher: the deletion
-// is of the Pod as it was read.
-func (p *Pool) replace(ctx context.Context, f *finding) error {
+// replace deletes launchers of an earlier template and launchers whose Pod has ended,
+// where no requester is bound to them. The DaemonSet, or the next need, makes new
+// ones. The deletion has the resource version that was read as a precondition: a
+// launcher that was bound since then stays.
+func (p *Pool) replace(ctx context.Context, f *observation) error {
 	var errs []error
 	for _, pod := range f.launchers {
-		if !pod.DeletionTimestamp.IsZero() || bound(pod) || !f.outdated(pod) && !podmeta.Finished(pod) {
+		if !pod.DeletionTimestamp.IsZero() || isBound(pod) || !f.outdated(pod) && !podmeta.Finished(pod) {
 			continue
 		}
 		err := p.opts.API.Delete(ctx, pod, client.Preconditions{UID: &pod.UID, ResourceVersion: &pod.ResourceVersion})

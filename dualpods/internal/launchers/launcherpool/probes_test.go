@@ -10,7 +10,7 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-func TestAProbeOfTheControlPortSpeaksTLSAsThatPortDoes(t *testing.T) {
+func TestProbesOfTheControlPortUseTLS(t *testing.T) {
 	config := configOf(t, `
 podTemplate:
   spec:
@@ -37,23 +37,23 @@ podTemplate:
 	scheme := func(p *corev1.Probe) corev1.URIScheme { return p.HTTPGet.Scheme }
 	main, sidecar := podmeta.Container(&made.Spec, podmeta.ServingContainer), podmeta.Container(&made.Spec, "sidecar")
 	assert.Equal(t, corev1.URISchemeHTTPS, scheme(main.ReadinessProbe))
-	assert.EqualValues(t, 7, main.ReadinessProbe.PeriodSeconds, "the rest is as it was")
-	assert.Equal(t, corev1.URISchemeHTTPS, scheme(main.LivenessProbe), "by the port's name too")
-	assert.Empty(t, scheme(main.StartupProbe), "another port is the template's own")
+	assert.EqualValues(t, 7, main.ReadinessProbe.PeriodSeconds, "other fields stay")
+	assert.Equal(t, corev1.URISchemeHTTPS, scheme(main.LivenessProbe), "the probe names the port")
+	assert.Empty(t, scheme(main.StartupProbe), "the probe is of another port")
 	assert.Equal(t, corev1.URISchemeHTTPS, scheme(sidecar.ReadinessProbe))
-	assert.Empty(t, scheme(sidecar.LivenessProbe), "another host is the template's own")
+	assert.Empty(t, scheme(sidecar.LivenessProbe), "the probe is of another host")
 	beside := made.Spec.InitContainers[len(made.Spec.InitContainers)-1]
 	require.Equal(t, "beside", beside.Name)
 	assert.Equal(t, corev1.URISchemeHTTPS, scheme(beside.StartupProbe))
 }
 
-func TestAProbeThatTheControlPortWouldRefuseIsToldOf(t *testing.T) {
+func TestProbesThatTheControlPortRefusesAreProblems(t *testing.T) {
 	const container = "spec.podTemplate.spec.containers[inference-server]."
 	for name, c := range map[string]struct{ probe, field, says string }{
-		"a path that asks for a certificate": {"livenessProbe: {httpGet: {path: /v2/vllm/instances, port: 8001}}", "livenessProbe.httpGet.path", "use /readyz (ready for work) or /health (alive)"},
-		"by TLS already":                     {"readinessProbe: {httpGet: {path: /v2/gpus, port: 8001, scheme: HTTPS}}", "readinessProbe.httpGet.path", `is "/v2/gpus", which port 8001 of a launcher answers only to clients with a certificate`},
-		"no path":                            {"startupProbe: {httpGet: {port: 8001}}", "startupProbe.httpGet.path", `is ""`},
-		"gRPC":                               {"livenessProbe: {grpc: {port: 8001}}", "livenessProbe.grpc", "use httpGet with path /readyz"},
+		"the path needs a client certificate": {"livenessProbe: {httpGet: {path: /v2/vllm/instances, port: 8001}}", "livenessProbe.httpGet.path", "use /readyz (ready for work) or /health (alive)"},
+		"the probe uses TLS already":          {"readinessProbe: {httpGet: {path: /v2/gpus, port: 8001, scheme: HTTPS}}", "readinessProbe.httpGet.path", `is "/v2/gpus", for which port 8001 of a launcher asks for a client certificate`},
+		"the probe has no path":               {"startupProbe: {httpGet: {port: 8001}}", "startupProbe.httpGet.path", `is ""`},
+		"the probe uses gRPC":                 {"livenessProbe: {grpc: {port: 8001}}", "livenessProbe.grpc", "use httpGet with path /readyz"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, problems := Template(configOf(t, plain+"      "+c.probe+"\n"), image, "tls", nil)

@@ -23,32 +23,32 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// conflictPause is when to look again after somebody else was faster.
+// conflictPause is the period until the next pass after a write conflict.
 const conflictPause = 100 * time.Millisecond
 
-func accepted(config *v1alpha1.LauncherConfig) *metav1.Condition {
+func acceptedCondition(config *v1alpha1.LauncherConfig) *metav1.Condition {
 	return meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ConditionAccepted)
 }
 
-// tell writes the status, where it has changed.
-func (p *Pool) tell(ctx context.Context, f *finding) error {
+// updateStatus writes the status if it has changed.
+func (p *Pool) updateStatus(ctx context.Context, f *observation) error {
 	changed := f.config.DeepCopy()
 	s := &changed.Status
 	s.ObservedGeneration = f.config.Generation
-	p.count(f, s)
-	before := accepted(f.config)
+	p.countLaunchers(f, s)
+	before := acceptedCondition(f.config)
 	acceptance := metav1.Condition{
 		Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAccepted, ObservedGeneration: f.config.Generation,
 	}
 	switch {
 	case len(f.problems) > 0:
-		acceptance.Status, acceptance.Reason, acceptance.Message = metav1.ConditionFalse, v1alpha1.ReasonMalformedTemplate, join(f.problems)
-	case f.taken != "":
-		acceptance.Status, acceptance.Reason, acceptance.Message = metav1.ConditionFalse, v1alpha1.ReasonNameTaken, f.taken
+		acceptance.Status, acceptance.Reason, acceptance.Message = metav1.ConditionFalse, v1alpha1.ReasonMalformedTemplate, joinProblems(f.problems)
+	case f.nameTaken != "":
+		acceptance.Status, acceptance.Reason, acceptance.Message = metav1.ConditionFalse, v1alpha1.ReasonNameTaken, f.nameTaken
 	}
 	meta.SetStatusCondition(&s.Conditions, acceptance)
-	meta.SetStatusCondition(&s.Conditions, available(f, s))
-	meta.SetStatusCondition(&s.Conditions, allocationsChecked(f.config))
+	meta.SetStatusCondition(&s.Conditions, availableCondition(f, s))
+	meta.SetStatusCondition(&s.Conditions, allocationsCheckedCondition(f.config))
 	if equality.Semantic.DeepEqual(changed.Status, f.config.Status) {
 		return nil
 	}
@@ -61,9 +61,9 @@ func (p *Pool) tell(ctx context.Context, f *finding) error {
 	return nil
 }
 
-// count counts launchers and what they have. Of one that does not answer, what
-// it said last counts.
-func (p *Pool) count(f *finding, s *v1alpha1.LauncherConfigStatus) {
+// countLaunchers counts the launchers and their instances. For a launcher that does not answer,
+// its last answer counts.
+func (p *Pool) countLaunchers(f *observation, s *v1alpha1.LauncherConfigStatus) {
 	s.Launchers, s.Ready, s.Outdated, s.Awake, s.Asleep = 0, 0, 0, 0, 0
 	nodes := map[string]bool{}
 	var instances []v1alpha1.LauncherInstance
@@ -80,7 +80,7 @@ func (p *Pool) count(f *finding, s *v1alpha1.LauncherConfigStatus) {
 			case launcher.Sleeping:
 				s.Asleep++
 				nodes[pod.Spec.NodeName] = true
-			default: // neither: on its way, or ended
+			default: // on its way to another state, or ended
 			}
 		}
 		if f.outdated(pod) {
@@ -94,8 +94,8 @@ func (p *Pool) count(f *finding, s *v1alpha1.LauncherConfigStatus) {
 			s.Ready++
 		}
 	}
-	if f.set != nil && f.set.Status.ObservedGeneration == f.set.Generation {
-		s.Launchers = f.set.Status.DesiredNumberScheduled
+	if f.daemonSet != nil && f.daemonSet.Status.ObservedGeneration == f.daemonSet.Generation {
+		s.Launchers = f.daemonSet.Status.DesiredNumberScheduled
 	}
 	s.SleepsOn = Listed(slices.Sorted(maps.Keys(nodes)), 256)
 	slices.SortFunc(instances, func(a, b v1alpha1.LauncherInstance) int {
@@ -105,7 +105,8 @@ func (p *Pool) count(f *finding, s *v1alpha1.LauncherConfigStatus) {
 	s.Instances, s.InstancesLeftOut = instances[:shown:shown], int32(len(instances)-shown)
 }
 
-// requestersOf names the requesters that are bound to a launcher, by instance.
+// requestersOf returns the names of the requesters that are bound to a launcher, by
+// instance.
 func requestersOf(pod *corev1.Pod) map[string]string {
 	bindings, _ := podmeta.ReadBindings(pod)
 	names := make(map[string]string, len(bindings))
@@ -115,7 +116,7 @@ func requestersOf(pod *corev1.Pod) map[string]string {
 	return names
 }
 
-func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
+func availableCondition(f *observation, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAllReady, ObservedGeneration: f.config.Generation}
 	perNode := f.config.Spec.Population.Mode != v1alpha1.OnDemand
 	switch {
@@ -123,37 +124,37 @@ func available(f *finding, s *v1alpha1.LauncherConfigStatus) metav1.Condition {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, dualpods.Truncate(f.failure, 1000)
 	case s.Ready >= s.Launchers && s.Launchers > 0:
 	case s.Launchers == 0 && !perNode:
-		c.Reason, c.Message = v1alpha1.ReasonNoneNeeded, "no requester needs one yet"
+		c.Reason, c.Message = v1alpha1.ReasonNoneNeeded, "no requester needs a launcher yet"
 	case s.Launchers == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNoNodes, noNodes(f.template.Spec.NodeSelector)
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNoNodes, noNodesMessage(f.template.Spec.NodeSelector)
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonNotReady, fmt.Sprintf("%d of %d launchers are ready", s.Ready, s.Launchers)
-		if first := waiting(f.launchers); first != nil {
-			c.Message += fmt.Sprintf("; %s on node %s %s", first.Name, NodeOf(first), dualpods.Truncate(why(first), 500))
+		if first := firstNotReady(f.launchers); first != nil {
+			c.Message += fmt.Sprintf("; %s on node %s %s", first.Name, NodeOf(first), dualpods.Truncate(waitReason(first), 500))
 		}
 	}
 	return c
 }
 
-// noNodes says what no node has.
-func noNodes(selector map[string]string) string {
+// noNodesMessage returns the message for a selector that no node matches.
+func noNodesMessage(selector map[string]string) string {
 	if len(selector) == 0 {
-		return "no node is one on which spec.podTemplate lets its launchers be, as by its affinity"
+		return "no node matches spec.podTemplate: check its affinity and its tolerations"
 	}
-	return fmt.Sprintf("no node on which its launchers may be has the labels %s, which spec.population.nodeSelector and spec.podTemplate ask for: give them to nodes, or ask for others", labels.FormatLabels(selector))
+	return fmt.Sprintf("no node that its launchers may run on has the labels %s, which spec.population.nodeSelector and spec.podTemplate ask for: label nodes, or ask for other labels", labels.FormatLabels(selector))
 }
 
-func allocationsChecked(config *v1alpha1.LauncherConfig) metav1.Condition {
+func allocationsCheckedCondition(config *v1alpha1.LauncherConfig) metav1.Condition {
 	c := metav1.Condition{Type: v1alpha1.ConditionAllocationsChecked, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonKubeletAsked, ObservedGeneration: config.Generation}
 	if config.Spec.AllocationCheck.Mode == v1alpha1.AllocationCheckNone {
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonRequesterOnly
-		c.Message = "spec.allocationCheck.mode is None: which GPUs a requester has is what its own program says"
+		c.Message = "spec.allocationCheck.mode is None: the controller trusts what each requester reports about its GPUs"
 	}
 	return c
 }
 
-// waiting is the first, by name, that is not ready.
-func waiting(launchers []*corev1.Pod) *corev1.Pod {
+// firstNotReady returns the first launcher, by name, that is not ready.
+func firstNotReady(launchers []*corev1.Pod) *corev1.Pod {
 	var first *corev1.Pod
 	for _, pod := range launchers {
 		if pod.DeletionTimestamp.IsZero() && !podmeta.Ready(pod) && (first == nil || pod.Name < first.Name) {
@@ -163,7 +164,8 @@ func waiting(launchers []*corev1.Pod) *corev1.Pod {
 	return first
 }
 
-// Listed puts names behind one another, as many as have room, which is in bytes.
+// Listed joins names into a text of at most room bytes, and counts the names that have
+// no room.
 func Listed(names []string, room int) string {
 	text := strings.Join(names, ", ")
 	for n := len(names) - 1; len(text) > room && n >= 0; n-- {
@@ -172,14 +174,14 @@ func Listed(names []string, room int) string {
 	return dualpods.Truncate(text, room)
 }
 
-func join(problems []podmeta.Problem) string {
+func joinProblems(problems []podmeta.Problem) string {
 	return dualpods.Truncate(podmeta.Join(problems), 4096)
 }
 
-// errOf makes problems one error.
-func errOf(problems []podmeta.Problem) error {
+// problemsError returns problems as one error; nil when there are none.
+func problemsError(problems []podmeta.Problem) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	return errors.New(join(problems))
+	return errors.New(joinProblems(problems))
 }

@@ -16,7 +16,8 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// launcherPod is one of the plain LauncherConfig, made from the template of that hash.
+// launcherPod returns a launcher of the plain LauncherConfig, made from the template with
+// that hash.
 func launcherPod(name, hash string, change func(*corev1.Pod)) *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Annotations: map[string]string{podmeta.AnnotationTemplateHash: hash},
@@ -32,7 +33,7 @@ func isReady(pod *corev1.Pod) {
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 }
 
-func TestTheStatusCountsLaunchersAndSaysWhatTheyWaitFor(t *testing.T) {
+func TestStatusCountsLaunchersAndExplainsTheWait(t *testing.T) {
 	pool := New(Options{Views: nodeview.New(nodeview.Options{})})
 	config := configOf(t, plain)
 	made, _ := Template(config, image, "token", nil)
@@ -56,55 +57,55 @@ func TestTheStatusCountsLaunchersAndSaysWhatTheyWaitFor(t *testing.T) {
 		reason    string
 		says      string
 	}{
-		"all ready":        {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, isReady)}, "", 2, 0, v1alpha1.ReasonAllReady, ""},
-		"one of another":   {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", "old", isReady)}, "", 2, 1, v1alpha1.ReasonAllReady, ""},
-		"one is pulling":   {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, pulling)}, "", 1, 0, v1alpha1.ReasonNotReady, "1 of 2 launchers are ready; b on node node-of-b waits in its container inference-server: ImagePullBackOff no such image"},
-		"one is begun":     {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, creating)}, "", 1, 0, v1alpha1.ReasonNotReady, "1 of 2 launchers are ready; b on node node-of-b is starting"},
-		"one ended":        {v1alpha1.OnDemand, []*corev1.Pod{launcherPod("a", hash, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, "", 0, 0, v1alpha1.ReasonNoneNeeded, "no requester needs one yet"},
-		"none asked for":   {v1alpha1.OnDemand, nil, "", 0, 0, v1alpha1.ReasonNoneNeeded, "no requester needs one yet"},
-		"something failed": {v1alpha1.PerNode, nil, "cannot make DaemonSet x", 0, 0, v1alpha1.ReasonNotReady, "cannot make DaemonSet x"},
+		"all are ready":               {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, isReady)}, "", 2, 0, v1alpha1.ReasonAllReady, ""},
+		"one has an earlier template": {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", "old", isReady)}, "", 2, 1, v1alpha1.ReasonAllReady, ""},
+		"one cannot pull its image":   {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, pulling)}, "", 1, 0, v1alpha1.ReasonNotReady, "1 of 2 launchers are ready; b on node node-of-b waits in its container inference-server: ImagePullBackOff no such image"},
+		"one is being created":        {v1alpha1.PerNode, []*corev1.Pod{launcherPod("a", hash, isReady), launcherPod("b", hash, creating)}, "", 1, 0, v1alpha1.ReasonNotReady, "1 of 2 launchers are ready; b on node node-of-b is starting"},
+		"one has ended":               {v1alpha1.OnDemand, []*corev1.Pod{launcherPod("a", hash, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, "", 0, 0, v1alpha1.ReasonNoneNeeded, "no requester needs a launcher yet"},
+		"none is needed":              {v1alpha1.OnDemand, nil, "", 0, 0, v1alpha1.ReasonNoneNeeded, "no requester needs a launcher yet"},
+		"the pass failed":             {v1alpha1.PerNode, nil, "cannot make DaemonSet x", 0, 0, v1alpha1.ReasonNotReady, "cannot make DaemonSet x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config.Spec.Population.Mode = c.mode
-			f := &finding{config: config, template: made, launchers: c.launchers, failure: c.failure}
+			f := &observation{config: config, template: made, launchers: c.launchers, failure: c.failure}
 			if c.mode == v1alpha1.PerNode {
-				f.set = set
+				f.daemonSet = set
 			}
 			var s v1alpha1.LauncherConfigStatus
-			pool.count(f, &s)
+			pool.countLaunchers(f, &s)
 			assert.Equal(t, c.ready, s.Ready)
 			assert.Equal(t, c.outdated, s.Outdated)
-			got := available(f, &s)
+			got := availableCondition(f, &s)
 			assert.Equal(t, c.reason, got.Reason)
 			assert.Equal(t, c.says, got.Message)
 		})
 	}
 }
 
-func TestWhichLabelsNoNodeHasIsTold(t *testing.T) {
-	f := &finding{config: configOf(t, plain)}
+func TestNoNodesNamesTheMissingLabels(t *testing.T) {
+	f := &observation{config: configOf(t, plain)}
 	f.config.Spec.Population.Mode = v1alpha1.PerNode
 	f.template.Spec.NodeSelector = map[string]string{"gpu": "h100", "zone": "a"}
-	is := available(f, &v1alpha1.LauncherConfigStatus{})
+	is := availableCondition(f, &v1alpha1.LauncherConfigStatus{})
 	assert.Equal(t, v1alpha1.ReasonNoNodes, is.Reason)
 	assert.Contains(t, is.Message, "has the labels gpu=h100,zone=a, which spec.population.nodeSelector and spec.podTemplate ask for")
 	f.template.Spec.NodeSelector = nil
-	assert.NotContains(t, available(f, &v1alpha1.LauncherConfigStatus{}).Message, "labels")
+	assert.NotContains(t, availableCondition(f, &v1alpha1.LauncherConfigStatus{}).Message, "labels")
 }
 
-func TestALauncherWithARecordThatNobodyCanReadCountsAsBound(t *testing.T) {
-	assert.False(t, bound(launcherPod("a", "", nil)))
-	assert.True(t, bound(launcherPod("a", "", func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationBindingPrefix+"x"] = "damaged" })))
+func TestLauncherWithUnreadableRecordIsBound(t *testing.T) {
+	assert.False(t, isBound(launcherPod("a", "", nil)))
+	assert.True(t, isBound(launcherPod("a", "", func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationBindingPrefix+"x"] = "damaged" })))
 }
 
-func TestTheStatusListsInstancesAsFarAsThereIsRoom(t *testing.T) {
+func TestStatusListsABoundedNumberOfInstances(t *testing.T) {
 	pool := New(Options{Views: said{"a": view("b-1", "a-1"), "z": view(many(v1alpha1.MaxListedInstances)...)}})
 	bound := launcherPod("a", "", func(p *corev1.Pod) {
 		p.UID = "a"
 		p.Annotations[podmeta.AnnotationBindingPrefix+"a-1"] = `{"requesterUID":"u","namespace":"ns","name":"web-0","gpus":["GPU-0"],"servingPort":8000,"specHash":"h","attempt":1,"since":"2026-11-22T12:00:00Z"}`
 	})
 	var s v1alpha1.LauncherConfigStatus
-	pool.count(&finding{config: configOf(t, plain), launchers: []*corev1.Pod{launcherPod("z", "", func(p *corev1.Pod) { p.UID = "z" }), bound}}, &s)
+	pool.countLaunchers(&observation{config: configOf(t, plain), launchers: []*corev1.Pod{launcherPod("z", "", func(p *corev1.Pod) { p.UID = "z" }), bound}}, &s)
 	assert.Len(t, s.Instances, v1alpha1.MaxListedInstances)
 	assert.EqualValues(t, 2, s.InstancesLeftOut)
 	assert.Equal(t, v1alpha1.LauncherInstance{
@@ -117,12 +118,12 @@ func TestTheStatusListsInstancesAsFarAsThereIsRoom(t *testing.T) {
 
 var since = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
-// said are what launchers say, by the UID of their Pods.
+// said are the views of launchers, by the UID of their Pods.
 type said map[string]nodeview.View
 
 func (s said) View(key string) nodeview.View { return s[key] }
 
-// view is of a launcher whose instances all sleep.
+// view returns the view of a launcher whose instances all sleep.
 func view(ids ...string) nodeview.View {
 	v := nodeview.View{Instances: map[string]launcherapi.Instance{}}
 	for _, id := range ids {

@@ -26,7 +26,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// poolOf is a Pool over an API server with a LauncherConfig of a mode and a node.
+// poolOf returns a Pool with an API that has a LauncherConfig of that mode and a node.
 func poolOf(t *testing.T, mode v1alpha1.PopulationMode, there ...client.Object) (*Pool, *v1alpha1.LauncherConfig, *events.FakeRecorder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -43,12 +43,12 @@ func poolOf(t *testing.T, mode v1alpha1.PopulationMode, there ...client.Object) 
 	return New(Options{API: api, Views: said{}, Recorder: told, Launcher: image, Authority: fixedAuthority(t)}), config, told
 }
 
-// listed are objects as a cache gives them, where Pods must not be copied.
+// listed lists as a cache does, and fails for Pods that would be copied.
 func listed(ctx context.Context, api client.WithWatch, into client.ObjectList, opts ...client.ListOption) error {
 	var o client.ListOptions
 	o.ApplyOptions(opts)
 	if _, ok := into.(*corev1.PodList); ok && (o.UnsafeDisableDeepCopy == nil || !*o.UnsafeDisableDeepCopy) {
-		return errors.New("copies Pods at each of their changes")
+		return errors.New("the list would copy all Pods")
 	}
 	return api.List(ctx, into, opts...)
 }
@@ -62,7 +62,7 @@ func (p *Pool) look(t *testing.T, config *v1alpha1.LauncherConfig) (reconcile.Re
 	return again, meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionAccepted)
 }
 
-// tlsSecret is a Secret of the name that the LauncherConfig's is to have.
+// tlsSecret returns a Secret with the name that the LauncherConfig needs.
 func tlsSecret(changes ...func(*corev1.Secret)) *corev1.Secret {
 	owner := metav1.OwnerReference{APIVersion: v1alpha1.GroupVersion.String(), Kind: "LauncherConfig", Name: "vllm", UID: "config-uid", Controller: new(true)}
 	s := &corev1.Secret{
@@ -77,14 +77,14 @@ func tlsSecret(changes ...func(*corev1.Secret)) *corev1.Secret {
 
 func ownedByNobody(s *corev1.Secret) { s.OwnerReferences = nil }
 
-func TestASecretThatIsSomebodyElsesIsToldOnceAndNoLauncherIsMadeUntilItIsGone(t *testing.T) {
+func TestTakenSecretNameBlocksLaunchersUntilItIsFree(t *testing.T) {
 	for name, change := range map[string]func(*corev1.Secret){
-		"one of nobody":         ownedByNobody,
-		"one of nobody, unseen": func(s *corev1.Secret) { s.OwnerReferences, s.Labels = nil, nil },
-		"one of another LauncherConfig": func(s *corev1.Secret) {
+		"it has no owner":                         ownedByNobody,
+		"it has no owner and is not in the cache": func(s *corev1.Secret) { s.OwnerReferences, s.Labels = nil, nil },
+		"another LauncherConfig owns it": func(s *corev1.Secret) {
 			s.OwnerReferences[0].Name, s.OwnerReferences[0].UID = "other", "other-uid"
 		},
-		"one of something else of its name": func(s *corev1.Secret) { s.OwnerReferences[0].Kind = "Deployment" },
+		"an object of another kind owns it": func(s *corev1.Secret) { s.OwnerReferences[0].Kind = "Deployment" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			secret := tlsSecret(change)
@@ -93,11 +93,11 @@ func TestASecretThatIsSomebodyElsesIsToldOnceAndNoLauncherIsMadeUntilItIsGone(t 
 				again, accepted := pool.look(t, config)
 				assert.Equal(t, metav1.ConditionFalse, accepted.Status)
 				assert.Equal(t, v1alpha1.ReasonNameTaken, accepted.Reason)
-				assert.Equal(t, "Secret ns/vllm-launcher-tls is there, and is somebody else's: delete it, or give the LauncherConfig another name", accepted.Message)
-				assert.Equal(t, takenPause, again.RequeueAfter, "nobody tells when one without a label is gone")
+				assert.Equal(t, "Secret ns/vllm-launcher-tls exists and belongs to another owner: delete it, or give the LauncherConfig another name", accepted.Message)
+				assert.Equal(t, nameTakenRecheck, again.RequeueAfter, "no event reports the deletion of an unlabelled Secret")
 			}
 			require.Len(t, told.Events, 1)
-			assert.Contains(t, <-told.Events, "Warning NameTaken Secret ns/vllm-launcher-tls is there")
+			assert.Contains(t, <-told.Events, "Warning NameTaken Secret ns/vllm-launcher-tls exists")
 			var sets appsv1.DaemonSetList
 			require.NoError(t, pool.opts.API.List(t.Context(), &sets))
 			assert.Empty(t, sets.Items)
@@ -112,17 +112,17 @@ func TestASecretThatIsSomebodyElsesIsToldOnceAndNoLauncherIsMadeUntilItIsGone(t 
 	}
 }
 
-func TestASecretThatIsNoGoodIsMadeAnew(t *testing.T) {
+func TestInvalidSecretIsReplaced(t *testing.T) {
 	now := time.Now()
 	other, _, err := authority.Next(nil, false, now)
 	require.NoError(t, err)
 	cert, key, err := other.Server("vllm.ns.launchers.hotseat.dev", now)
 	require.NoError(t, err)
 	for name, change := range map[string]func(*corev1.Secret){
-		"no certificate":                  func(s *corev1.Secret) { s.Data = nil },
-		"one that is none":                func(*corev1.Secret) {},
-		"one of another authority":        func(s *corev1.Secret) { s.Data = map[string][]byte{"tls.crt": cert, "tls.key": key} },
-		"that of a LauncherConfig before": func(s *corev1.Secret) { s.OwnerReferences[0].UID = "earlier" },
+		"it has no certificate":             func(s *corev1.Secret) { s.Data = nil },
+		"its certificate cannot be parsed":  func(*corev1.Secret) {},
+		"another authority signed it":       func(s *corev1.Secret) { s.Data = map[string][]byte{"tls.crt": cert, "tls.key": key} },
+		"a deleted LauncherConfig owned it": func(s *corev1.Secret) { s.OwnerReferences[0].UID = "earlier" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			pool, config, told := poolOf(t, v1alpha1.PerNode, tlsSecret(change))
@@ -131,25 +131,25 @@ func TestASecretThatIsNoGoodIsMadeAnew(t *testing.T) {
 			ca := pool.opts.Authority.(fixed).now
 			var made corev1.Secret
 			require.NoError(t, pool.opts.API.Get(t.Context(), client.ObjectKeyFromObject(tlsSecret()), &made))
-			until, good := holdsKey(&made, config, ca, now)
+			until, good := hasValidCertificate(&made, config, ca, now)
 			assert.True(t, good)
-			assert.WithinDuration(t, until, now.Add(again.RequeueAfter), time.Minute, "it is looked at again when it has to be renewed")
+			assert.WithinDuration(t, until, now.Add(again.RequeueAfter), time.Minute, "the next pass renews it in time")
 			assert.Equal(t, Labels("vllm"), made.Labels)
 			assert.Empty(t, told.Events)
 
 			pool.look(t, config)
 			var still corev1.Secret
 			require.NoError(t, pool.opts.API.Get(t.Context(), client.ObjectKeyFromObject(&made), &still))
-			assert.Equal(t, made.Data, still.Data, "a good one stays")
-			_, good = holdsKey(&made, config, ca, until)
-			assert.False(t, good, "and is renewed in time")
-			_, good = holdsKey(&made, config, other, now)
-			assert.False(t, good, "with another authority it is made anew")
+			assert.Equal(t, made.Data, still.Data, "a valid Secret stays")
+			_, good = hasValidCertificate(&made, config, ca, until)
+			assert.False(t, good, "it is renewed in time")
+			_, good = hasValidCertificate(&made, config, other, now)
+			assert.False(t, good, "a new authority replaces it")
 		})
 	}
 }
 
-func TestALauncherIsMadeOnDemandOnlyWithACertificateOfItsOwn(t *testing.T) {
+func TestOnDemandLauncherNeedsItsCertificateFirst(t *testing.T) {
 	need := dualpods.LauncherNeed{Namespace: "ns", Config: "vllm", Node: "node-0"}
 	pool, config, _ := poolOf(t, v1alpha1.OnDemand)
 	wait := pool.Lacking(t.Context(), need)
@@ -163,7 +163,7 @@ func TestALauncherIsMadeOnDemandOnlyWithACertificateOfItsOwn(t *testing.T) {
 	pool.look(t, config)
 	wait = pool.Lacking(t.Context(), need)
 	require.NotNil(t, wait)
-	assert.Contains(t, wait.Why, "Secret ns/vllm-launcher-tls is there, and is somebody else's")
+	assert.Contains(t, wait.Why, "Secret ns/vllm-launcher-tls exists and belongs to another owner")
 	assert.True(t, wait.Stuck)
-	assert.ErrorContains(t, pool.Create(t.Context(), need), "Secret ns/vllm-launcher-tls is there")
+	assert.ErrorContains(t, pool.Create(t.Context(), need), "Secret ns/vllm-launcher-tls exists")
 }

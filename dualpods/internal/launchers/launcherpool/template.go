@@ -18,47 +18,47 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Where a launcher Pod has what the controller gives it.
+// Paths, names and fields of what the controller adds to a launcher Pod.
 const (
-	programDir     = "/hotseat"               // the launcher, copied in
-	trustDir       = mtls.Dir                 // by what the launcher and the controller know each other
-	stateDir       = "/var/lib/hotseat/state" // what a launcher remembers
+	programDir     = "/hotseat"               // the launcher program
+	trustDir       = mtls.Dir                 // certificates of the launcher and its authorities
+	stateDir       = "/var/lib/hotseat/state" // the launcher's state folder
 	sharedDir      = "/dev/shm"               // shared memory of the engines
 	modelsDir      = "/var/lib/hotseat/models"
-	tokenKey       = "token"            // of the Secret, of launchers that were made before there were certificates
-	copier         = "copy-launcher"    // the init container
-	fieldTemplate  = "spec.podTemplate" // field of a LauncherConfig
+	tokenKey       = "token"            // key in the Secret of launchers that predate certificates
+	copier         = "copy-launcher"    // the init container that copies the programs
+	fieldTemplate  = "spec.podTemplate" // of a LauncherConfig
 	fieldContainer = fieldTemplate + ".spec.containers[" + podmeta.ServingContainer + "]"
 	devicesEnv     = "NVIDIA_VISIBLE_DEVICES" // read by NVIDIA's container runtime
 
 	programVolume, trustVolume, stateVolume, sharedVolume, kubeletVolume = "hotseat-program", "hotseat-tls", "hotseat-state", "hotseat-shm", "hotseat-pod-resources"
-	claimVolume                                                          = "hotseat-claim" // and a number
+	claimVolume                                                          = "hotseat-claim" // a number follows
 )
 
-// Image is where the launcher comes from.
+// Image is the container image with the launcher's programs.
 type Image struct {
-	Name string // its file /launcher is the launcher, /podresources the program beside it, /modelfetch what fetches models
-	Port int32  // where launchers have their control API
+	Name string // has the files /launcher, /podresources and /modelfetch
+	Port int32  // the launcher's control port
 }
 
-// Template makes the Pod template of the launchers of a LauncherConfig, which
-// find their certificate in the Secret of that name, and keep models as the group
-// says; nil: none. Its annotation podmeta.AnnotationTemplateHash tells it from
-// others. With problems it should not be used.
+// Template returns the Pod template of the launchers of a LauncherConfig. The Secret of
+// that name has their certificate. The group says how they keep models; nil: they keep
+// none. The annotation podmeta.AnnotationTemplateHash has the template's hash. A
+// template with problems must not be used.
 func Template(config *v1alpha1.LauncherConfig, image Image, secret string, group *v1alpha1.ModelCacheNodeGroup) (corev1.PodTemplateSpec, []podmeta.Problem) {
 	theirs, problems := config.Template()
 	main := podmeta.Container(&theirs.Spec, podmeta.ServingContainer)
 	if len(problems) > 0 || main == nil {
 		return theirs, problems
 	}
-	w := &making{config: config, image: image, secret: secret, group: group, pod: &theirs.Spec, main: main}
-	w.refuse()
-	w.run()
-	w.probe()
-	w.mount()
-	w.place()
-	w.haveModels()
-	w.askKubelet()
+	w := &templateBuilder{config: config, image: image, secret: secret, group: group, pod: &theirs.Spec, main: main}
+	w.refuseContainerFields()
+	w.runLauncher()
+	w.secureProbes()
+	w.addVolumes()
+	w.selectNodes()
+	w.addModels()
+	w.addPodResources()
 	made := corev1.PodTemplateSpec{Spec: theirs.Spec}
 	made.Labels, made.Annotations = maps.Clone(theirs.Labels), maps.Clone(theirs.Annotations)
 	if made.Labels == nil {
@@ -82,31 +82,31 @@ func Template(config *v1alpha1.LauncherConfig, image Image, secret string, group
 	return made, w.problems
 }
 
-// Labels are those of the launchers of a LauncherConfig.
+// Labels returns the labels of the launchers of a LauncherConfig.
 func Labels(config string) map[string]string {
 	return map[string]string{
 		podmeta.LabelComponent: podmeta.ComponentLauncher, podmeta.LabelLauncherConfig: config, podmeta.LabelManagedBy: podmeta.ManagedBy,
 	}
 }
 
-// making is a Pod template under way.
-type making struct {
+// templateBuilder builds a Pod template.
+type templateBuilder struct {
 	config   *v1alpha1.LauncherConfig
 	image    Image
 	secret   string
-	group    *v1alpha1.ModelCacheNodeGroup // nil: no models are kept
+	group    *v1alpha1.ModelCacheNodeGroup // nil: the launchers keep no models
 	pod      *corev1.PodSpec
 	main     *corev1.Container
 	problems []podmeta.Problem
 }
 
-func (w *making) problem(field, message string) {
+func (w *templateBuilder) problem(field, message string) {
 	w.problems = append(w.problems, podmeta.Problem{Kind: podmeta.Invalid, Field: field, Message: message})
 }
 
-// decided are the flags of `launcher serve` that are not the template's to give,
-// and who decides them.
-var decided = map[string]string{
+// reservedFlags are the flags of `launcher serve` that a template must not set, and what sets
+// them.
+var reservedFlags = map[string]string{
 	"listen": "the controller", "instance-host": "the controller",
 	"token-file": "the controller", "tls-cert": "the controller", "tls-key": "the controller", "client-ca": "the controller", "insecure-public": "the controller", "state-dir": "the controller",
 	"budgets-max-instances": "spec.maxInstances", "budgets-max-sleepers-per-gpu": "spec.budgets.maxSleepersPerGPU",
@@ -116,52 +116,52 @@ var decided = map[string]string{
 	"model-streams": "the ModelCacheNodeGroup of spec.modelCache", "model-bytes-per-second": "the ModelCacheNodeGroup of spec.modelCache",
 }
 
-// refuse finds what a template may not say.
-func (w *making) refuse() {
+// refuseContainerFields reports what a template must not have.
+func (w *templateBuilder) refuseContainerFields() {
 	if len(w.main.Command) > 0 {
-		w.problem(fieldContainer+".command", "is there, and the launcher runs in its place: leave it out; args are those of `launcher serve`")
+		w.problem(fieldContainer+".command", "must be empty, because the container runs the launcher: remove it; args are those of `launcher serve`")
 	}
 	for _, arg := range w.main.Args {
 		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		if who, ok := decided[name]; ok && strings.HasPrefix(arg, "-") {
-			w.problem(fieldContainer+".args", fmt.Sprintf("%s is decided by %s: leave it out", arg, who))
+		if who, ok := reservedFlags[name]; ok && strings.HasPrefix(arg, "-") {
+			w.problem(fieldContainer+".args", fmt.Sprintf("%s is set by %s: remove it", arg, who))
 		}
 	}
 	for _, e := range w.main.Env {
 		if e.Name == devicesEnv && (e.Value != "all" || e.ValueFrom != nil) {
-			w.problem(fieldContainer+".env["+devicesEnv+"]", "is not all, and a launcher must see every GPU of its node: leave it out")
+			w.problem(fieldContainer+".env["+devicesEnv+"]", "must be all, so that the launcher sees every GPU of its node: remove it")
 		}
 	}
 	for _, m := range w.main.VolumeMounts {
 		if at := strings.TrimRight(m.MountPath, "/"); at == programDir || at == trustDir {
-			w.problem(fieldContainer+".volumeMounts["+m.MountPath+"]", "is where the controller mounts something of its own: mount at another path")
+			w.problem(fieldContainer+".volumeMounts["+m.MountPath+"]", "is reserved for the controller: mount at another path")
 		}
 	}
-	w.refuseOfPod()
+	w.refusePodFields()
 }
 
-// refuseOfPod finds what it may not say outside its main container.
-func (w *making) refuseOfPod() {
+// refusePodFields reports what it must not have outside the main container.
+func (w *templateBuilder) refusePodFields() {
 	for _, v := range w.pod.Volumes {
 		if slices.Contains([]string{programVolume, trustVolume, stateVolume, sharedVolume, kubeletVolume, podmeta.VolumeModels}, v.Name) || strings.HasPrefix(v.Name, claimVolume+"-") {
-			w.problem(fieldTemplate+".spec.volumes["+v.Name+"]", "has the name of a volume of the controller: choose another")
+			w.problem(fieldTemplate+".spec.volumes["+v.Name+"]", "has a name that is reserved for the controller: choose another")
 		}
 	}
 	for _, c := range slices.Concat(w.pod.InitContainers, w.pod.Containers) {
 		if c.Name == copier || c.Name == podmeta.PodResourcesContainer {
-			w.problem(fieldTemplate+".spec.containers["+c.Name+"]", "has the name of a container of the controller: choose another")
+			w.problem(fieldTemplate+".spec.containers["+c.Name+"]", "has a name that is reserved for the controller: choose another")
 		}
 	}
 	if p := w.pod.RestartPolicy; p != "" && p != corev1.RestartPolicyAlways {
-		w.problem(fieldTemplate+".spec.restartPolicy", fmt.Sprintf("is %s: a launcher is always started again; leave it out", p))
+		w.problem(fieldTemplate+".spec.restartPolicy", fmt.Sprintf("is %s, but the kubelet must always restart a launcher: remove it", p))
 	}
 	if w.pod.NodeName != "" {
-		w.problem(fieldTemplate+".spec.nodeName", "is there: say by spec.population.nodeSelector which nodes have launchers")
+		w.problem(fieldTemplate+".spec.nodeName", "must be empty: select the nodes by spec.population.nodeSelector")
 	}
 }
 
-// run has the main container run the launcher.
-func (w *making) run() {
+// runLauncher makes the main container run the launcher.
+func (w *templateBuilder) runLauncher() {
 	copying := corev1.Container{
 		Name: copier, Image: w.image.Name, ImagePullPolicy: corev1.PullIfNotPresent,
 		Command:      []string{"/copier", "/launcher", programDir},
@@ -179,28 +179,28 @@ func (w *making) run() {
 	if !slices.ContainsFunc(w.main.Ports, func(p corev1.ContainerPort) bool { return p.ContainerPort == w.image.Port }) {
 		w.main.Ports = append(w.main.Ports, corev1.ContainerPort{Name: "control", ContainerPort: w.image.Port})
 	}
-	if w.main.ReadinessProbe == nil { // this path needs no certificate of the client
+	if w.main.ReadinessProbe == nil { // this path needs no client certificate
 		w.main.ReadinessProbe = &corev1.Probe{PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{
 			HTTPGet: &corev1.HTTPGetAction{Path: "/readyz", Port: intstr.FromInt32(w.image.Port), Scheme: corev1.URISchemeHTTPS},
 		}}
 	}
-	if w.pod.AutomountServiceAccountToken == nil { // neither launcher nor engine asks the API server
+	if w.pod.AutomountServiceAccountToken == nil { // neither launcher nor engine calls the API server
 		w.pod.AutomountServiceAccountToken = new(bool)
 	}
-	if w.pod.EnableServiceLinks == nil { // a Service named hotseat would look like settings
+	if w.pod.EnableServiceLinks == nil { // variables of a Service named hotseat would look like settings
 		w.pod.EnableServiceLinks = new(bool)
 	}
 }
 
-// trustFlags are those of the launcher and of the program beside it.
+// trustFlags are the TLS flags of the launcher and of the program podresources.
 var trustFlags = []string{
 	"--tls-cert=" + trustDir + "/" + mtls.CertFile, "--tls-key=" + trustDir + "/" + mtls.KeyFile, clientCAFlag,
 }
 
-// clientCAFlag is of launchers that ask for a certificate.
+// clientCAFlag makes a launcher ask for a client certificate.
 const clientCAFlag = "--client-ca=" + trustDir + "/" + mtls.CAFile
 
-func (w *making) flags() []string {
+func (w *templateBuilder) flags() []string {
 	flags := []string{
 		fmt.Sprintf("--listen=0.0.0.0:%d", w.image.Port), "--instance-host=0.0.0.0",
 		"--state-dir=" + stateDir, "--public-metrics",
@@ -227,21 +227,21 @@ func (w *making) flags() []string {
 	return flags
 }
 
-// mount gives the main container its volumes. For what is remembered and what is
-// shared the template may have better ones.
-func (w *making) mount() {
-	mode := int32(0o444) // whoever runs in the Pod is whom the key is for, by whatever user id
-	w.give(programDir, true, corev1.Volume{Name: programVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-	w.give(trustDir, true, corev1.Volume{Name: trustVolume, VolumeSource: corev1.VolumeSource{
+// addVolumes adds the volumes of the main container. The template may have its own volumes
+// for the state folder and for shared memory.
+func (w *templateBuilder) addVolumes() {
+	mode := int32(0o444) // the container may run as any user
+	w.addVolume(programDir, true, corev1.Volume{Name: programVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	w.addVolume(trustDir, true, corev1.Volume{Name: trustVolume, VolumeSource: corev1.VolumeSource{
 		Secret: &corev1.SecretVolumeSource{SecretName: w.secret, DefaultMode: &mode},
 	}})
-	w.give(stateDir, false, corev1.Volume{Name: stateVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-	w.give(sharedDir, false, corev1.Volume{Name: sharedVolume, VolumeSource: corev1.VolumeSource{
+	w.addVolume(stateDir, false, corev1.Volume{Name: stateVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+	w.addVolume(sharedDir, false, corev1.Volume{Name: sharedVolume, VolumeSource: corev1.VolumeSource{
 		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory},
 	}})
 }
 
-func (w *making) give(path string, readOnly bool, volume corev1.Volume) {
+func (w *templateBuilder) addVolume(path string, readOnly bool, volume corev1.Volume) {
 	there := func(m corev1.VolumeMount) bool { return strings.TrimRight(m.MountPath, "/") == path }
 	if slices.ContainsFunc(w.main.VolumeMounts, there) {
 		return
@@ -250,8 +250,8 @@ func (w *making) give(path string, readOnly bool, volume corev1.Volume) {
 	w.main.VolumeMounts = append(w.main.VolumeMounts, corev1.VolumeMount{Name: volume.Name, MountPath: path, ReadOnly: readOnly})
 }
 
-// place says which nodes may have a launcher.
-func (w *making) place() {
+// selectNodes restricts the launchers to the nodes of spec.population.
+func (w *templateBuilder) selectNodes() {
 	for _, key := range slices.Sorted(maps.Keys(w.config.Spec.Population.NodeSelector)) {
 		value := w.config.Spec.Population.NodeSelector[key]
 		if own, ok := w.pod.NodeSelector[key]; ok && own != value {

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var image = Image{Name: "registry.example/launcher:v1", Port: 8001}
 
-// configOf is a LauncherConfig named vllm of a spec in YAML.
+// configOf returns a LauncherConfig named vllm with the spec, which is YAML.
 func configOf(t *testing.T, spec string) *v1alpha1.LauncherConfig {
 	t.Helper()
 	config := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm", UID: "config-uid", Generation: 1}}
@@ -42,7 +42,7 @@ podTemplate:
       image: vllm/vllm-openai:v0.11.0
 `
 
-// rich is a template that says much of what a template may say.
+// rich is a template that sets most of the fields that a template may set.
 const rich = `
 maxInstances: 8
 budgets: {maxSleepersPerGPU: 3, maxSleeperBytesPerGPU: 4Gi, maxHostSleeperBytes: 200Gi, minResidency: 1m30s}
@@ -78,7 +78,7 @@ podTemplate:
     - {name: kept, hostPath: {path: /srv/state}}
 `
 
-func TestTheLaunchersOfATemplateAreThoseOfItsFile(t *testing.T) {
+func TestTemplateMatchesItsGoldenFile(t *testing.T) {
 	for name, spec := range map[string]string{"plain": plain, "rich": rich} {
 		t.Run(name, func(t *testing.T) {
 			config := configOf(t, spec)
@@ -92,10 +92,10 @@ func TestTheLaunchersOfATemplateAreThoseOfItsFile(t *testing.T) {
 	}
 }
 
-// cached is a LauncherConfig whose launchers keep models.
+// cached is a LauncherConfig whose launchers have a model store.
 const cached = "modelCache: {nodeGroup: gpu-nodes}\n" + plain
 
-func TestLaunchersThatKeepModelsHaveTheFolderOfTheirGroupAndItsLimits(t *testing.T) {
+func TestTemplateHasTheFolderAndLimitsOfItsGroup(t *testing.T) {
 	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: "gpu-nodes"}}
 	require.NoError(t, yaml.UnmarshalStrict([]byte("path: /srv/models\nstorageLimit: 500Gi\ngcHighThresholdPercent: 90\ngcLowThresholdPercent: 70\nperNode: {streams: 8, bytesPerSecond: 100Mi}\ntolerations: [{key: models, operator: Exists}, {key: nvidia.com/gpu, operator: Exists}]"), &group.Spec))
 	config := configOf(t, cached)
@@ -106,7 +106,7 @@ func TestLaunchersThatKeepModelsHaveTheFolderOfTheirGroupAndItsLimits(t *testing
 	assert.NotContains(t, without.Labels, podmeta.LabelModelNodeGroup)
 }
 
-func TestLaunchersHaveTheClaimsThatAreNamedToBeRead(t *testing.T) {
+func TestTemplateMountsTheNamedClaims(t *testing.T) {
 	config := configOf(t, "modelCache: {claims: [llama, team.qwen]}\n"+plain)
 	made, problems := Template(config, image, secretName(config), nil)
 	require.Empty(t, problems)
@@ -132,28 +132,28 @@ func golden(t *testing.T, name string, made any) {
 	assert.Equal(t, string(want), string(got), "go test -update writes the golden files")
 }
 
-func TestWhatATemplateMayNotSayIsToldWithTheNameOfTheField(t *testing.T) {
+func TestForbiddenFieldsOfATemplateAreNamed(t *testing.T) {
 	in := func(line string) string { return plain + "      " + line + "\n" }
 	pod := func(line string) string { return plain + "    " + line + "\n" }
 	for name, c := range map[string]struct{ spec, field, says string }{
-		"a command":                        {in("command: [vllm, serve]"), "spec.podTemplate.spec.containers[inference-server].command", "leave it out"},
-		"where it listens":                 {in("args: [--listen, 127.0.0.1:9]"), "spec.podTemplate.spec.containers[inference-server].args", "--listen is decided by the controller"},
-		"a budget":                         {in("args: [--budgets-max-instances=3]"), "spec.podTemplate.spec.containers[inference-server].args", "spec.maxInstances"},
-		"fewer GPUs":                       {in("env: [{name: NVIDIA_VISIBLE_DEVICES, value: '0'}]"), "spec.podTemplate.spec.containers[inference-server].env[NVIDIA_VISIBLE_DEVICES]", "every GPU"},
-		"GPUs asked for":                   {in("resources: {limits: {nvidia.com/gpu: 1}}"), "spec.podTemplate.spec.containers[inference-server].resources", "ask for none"},
-		"a mount over the program":         {in("volumeMounts: [{name: x, mountPath: /hotseat/}]"), "spec.podTemplate.spec.containers[inference-server].volumeMounts[/hotseat/]", "another path"},
-		"a volume of the controller's":     {pod("volumes: [{name: hotseat-tls}]"), "spec.podTemplate.spec.volumes[hotseat-tls]", "choose another"},
-		"a container of the controller's":  {pod("initContainers: [{name: copy-launcher}]"), "spec.podTemplate.spec.containers[copy-launcher]", "choose another"},
-		"the container beside it":          {pod("initContainers: [{name: pod-resources}]"), "spec.podTemplate.spec.containers[pod-resources]", "choose another"},
-		"that it ends for good":            {pod("restartPolicy: Never"), "spec.podTemplate.spec.restartPolicy", "leave it out"},
-		"the node":                         {pod("nodeName: node-1"), "spec.podTemplate.spec.nodeName", "nodeSelector"},
-		"another node than its population": {"population: {nodeSelector: {zone: b}}" + pod("nodeSelector: {zone: a}"), "spec.population.nodeSelector[zone]", "no node has both"},
-		"where its models are":             {in("args: [--model-store=/m]"), "spec.podTemplate.spec.containers[inference-server].args", "decided by spec.modelCache"},
-		"what claims it has":               {in("args: [--model-claims=a=/b]"), "spec.podTemplate.spec.containers[inference-server].args", "decided by spec.modelCache.claims"},
-		"a volume of a claim":              {pod("volumes: [{name: hotseat-claim-3}]"), "spec.podTemplate.spec.volumes[hotseat-claim-3]", "choose another"},
-		"a volume of models":               {pod("volumes: [{name: hotseat-models}]"), "spec.podTemplate.spec.volumes[hotseat-models]", "choose another"},
-		"nothing":                          {"maxInstances: 1", "spec.podTemplate", "is not there"},
-		"no container of that name":        {"podTemplate: {spec: {containers: [{name: x, image: example}]}}", "spec.podTemplate.spec.containers", "none is named inference-server"},
+		"it has a command":                          {in("command: [vllm, serve]"), "spec.podTemplate.spec.containers[inference-server].command", "remove it"},
+		"it sets where the launcher listens":        {in("args: [--listen, 127.0.0.1:9]"), "spec.podTemplate.spec.containers[inference-server].args", "--listen is set by the controller"},
+		"it sets a budget":                          {in("args: [--budgets-max-instances=3]"), "spec.podTemplate.spec.containers[inference-server].args", "spec.maxInstances"},
+		"it hides GPUs":                             {in("env: [{name: NVIDIA_VISIBLE_DEVICES, value: '0'}]"), "spec.podTemplate.spec.containers[inference-server].env[NVIDIA_VISIBLE_DEVICES]", "every GPU"},
+		"it asks for GPUs":                          {in("resources: {limits: {nvidia.com/gpu: 1}}"), "spec.podTemplate.spec.containers[inference-server].resources", "ask for none"},
+		"it mounts over the program":                {in("volumeMounts: [{name: x, mountPath: /hotseat/}]"), "spec.podTemplate.spec.containers[inference-server].volumeMounts[/hotseat/]", "another path"},
+		"a volume has a reserved name":              {pod("volumes: [{name: hotseat-tls}]"), "spec.podTemplate.spec.volumes[hotseat-tls]", "choose another"},
+		"a container has a reserved name":           {pod("initContainers: [{name: copy-launcher}]"), "spec.podTemplate.spec.containers[copy-launcher]", "choose another"},
+		"a container is named pod-resources":        {pod("initContainers: [{name: pod-resources}]"), "spec.podTemplate.spec.containers[pod-resources]", "choose another"},
+		"it is not restarted":                       {pod("restartPolicy: Never"), "spec.podTemplate.spec.restartPolicy", "remove it"},
+		"it names a node":                           {pod("nodeName: node-1"), "spec.podTemplate.spec.nodeName", "nodeSelector"},
+		"it contradicts its population":             {"population: {nodeSelector: {zone: b}}" + pod("nodeSelector: {zone: a}"), "spec.population.nodeSelector[zone]", "no node has both"},
+		"it sets the model store":                   {in("args: [--model-store=/m]"), "spec.podTemplate.spec.containers[inference-server].args", "set by spec.modelCache"},
+		"it sets the model claims":                  {in("args: [--model-claims=a=/b]"), "spec.podTemplate.spec.containers[inference-server].args", "set by spec.modelCache.claims"},
+		"a volume is named like that of a claim":    {pod("volumes: [{name: hotseat-claim-3}]"), "spec.podTemplate.spec.volumes[hotseat-claim-3]", "choose another"},
+		"a volume is named like that of the models": {pod("volumes: [{name: hotseat-models}]"), "spec.podTemplate.spec.volumes[hotseat-models]", "choose another"},
+		"it is missing":                             {"maxInstances: 1", "spec.podTemplate", "is not there"},
+		"the serving container is missing":          {"podTemplate: {spec: {containers: [{name: x, image: example}]}}", "spec.podTemplate.spec.containers", "none is named inference-server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, problems := Template(configOf(t, c.spec), image, "token", nil)
@@ -164,7 +164,7 @@ func TestWhatATemplateMayNotSayIsToldWithTheNameOfTheField(t *testing.T) {
 	}
 }
 
-func TestTheHashIsAnotherForWhateverChangesAPod(t *testing.T) {
+func TestEachChangeOfAPodChangesTheHash(t *testing.T) {
 	hash := func(change func(*v1alpha1.LauncherConfig), image Image) string {
 		config := configOf(t, plain)
 		change(config)
@@ -183,15 +183,15 @@ func TestTheHashIsAnotherForWhateverChangesAPod(t *testing.T) {
 		"a budget": hash(func(c *v1alpha1.LauncherConfig) {
 			c.Spec.Budgets.MinResidency = &metav1.Duration{Duration: time.Second}
 		}, image),
-		"who is asked": hash(func(c *v1alpha1.LauncherConfig) { c.Spec.AllocationCheck.Mode = v1alpha1.AllocationCheckNone }, image),
-		"the token":    hash(func(c *v1alpha1.LauncherConfig) { c.Annotations = map[string]string{AnnotationTokenRotation: "2"} }, image),
-		"the nodes":    hash(func(c *v1alpha1.LauncherConfig) { c.Spec.Population.NodeSelector = map[string]string{"gpu": "a100"} }, image),
+		"the allocation check": hash(func(c *v1alpha1.LauncherConfig) { c.Spec.AllocationCheck.Mode = v1alpha1.AllocationCheckNone }, image),
+		"the key":              hash(func(c *v1alpha1.LauncherConfig) { c.Annotations = map[string]string{AnnotationTokenRotation: "2"} }, image),
+		"the node selector":    hash(func(c *v1alpha1.LauncherConfig) { c.Spec.Population.NodeSelector = map[string]string{"gpu": "a100"} }, image),
 	} {
 		assert.NotEqual(t, before, other, what)
 	}
 }
 
-func TestWithoutTheAllocationCheckAPodTakesNothingOfItsHost(t *testing.T) {
+func TestPodWithoutAllocationCheckMountsNothingOfTheHost(t *testing.T) {
 	made, problems := Template(configOf(t, "allocationCheck: {mode: None}\n"+plain), image, "token", nil)
 	require.Empty(t, problems)
 	assert.Len(t, made.Spec.Containers, 1)
@@ -200,7 +200,7 @@ func TestWithoutTheAllocationCheckAPodTakesNothingOfItsHost(t *testing.T) {
 	}
 }
 
-func TestTheKubeletsFolderIsTheOneThatIsSaid(t *testing.T) {
+func TestKubeletDirOfTheLauncherConfigIsMounted(t *testing.T) {
 	made, problems := Template(configOf(t, "allocationCheck: {kubeletDir: /var/lib/k0s/kubelet/}\n"+plain), image, "token", nil)
 	require.Empty(t, problems)
 	last := made.Spec.Volumes[len(made.Spec.Volumes)-1]
@@ -208,7 +208,7 @@ func TestTheKubeletsFolderIsTheOneThatIsSaid(t *testing.T) {
 	assert.Equal(t, "/var/lib/k0s/kubelet/pod-resources", last.HostPath.Path)
 }
 
-func TestALauncherIsMeantForTheNodeThatItsAffinityNames(t *testing.T) {
+func TestNodeOfReadsTheNodeFromTheAffinity(t *testing.T) {
 	config := configOf(t, rich)
 	made, problems := Template(config, image, "token", nil)
 	require.Empty(t, problems)
@@ -220,7 +220,7 @@ func TestALauncherIsMeantForTheNodeThatItsAffinityNames(t *testing.T) {
 	assert.NotEqual(t, podOn(config, made, "node-1").Name, podOn(config, made, "node-2").Name)
 }
 
-func TestALongListOfNodesIsCutShort(t *testing.T) {
+func TestLongListOfNodesIsShortened(t *testing.T) {
 	assert.Empty(t, Listed(nil, 10))
 	assert.Equal(t, "a, b", Listed([]string{"a", "b"}, 10))
 	assert.Equal(t, "node-1 and 2 more", Listed([]string{"node-1", "node-2", "node-3"}, 20))

@@ -30,7 +30,7 @@ func fixedAuthority(t *testing.T) fixed {
 	return fixed{made}
 }
 
-// secrets are those that the controller sees, by namespace and name.
+// secrets is an API with Secrets that have tokens, by namespace and name.
 type secrets struct {
 	client.Client // nil
 	tokens        map[client.ObjectKey]string
@@ -45,7 +45,7 @@ func (s secrets) Get(_ context.Context, key client.ObjectKey, into client.Object
 	return nil
 }
 
-func TestALauncherIsToldTheTokenThatItsPodMountsAndNoOther(t *testing.T) {
+func TestLauncherGetsOnlyTheTokenThatItsPodMounts(t *testing.T) {
 	pool := New(Options{API: secrets{tokens: map[client.ObjectKey]string{
 		{Namespace: "ours", Name: "launcher-token"}: "sesame\n", {Namespace: "ours", Name: "other"}: "of something else",
 	}}})
@@ -64,7 +64,7 @@ func TestALauncherIsToldTheTokenThatItsPodMountsAndNoOther(t *testing.T) {
 	assert.Empty(t, pool.Access(bare), "labels alone")
 }
 
-func TestALauncherThatAsksForACertificateIsShownOneAndNoToken(t *testing.T) {
+func TestLauncherWithClientCAGetsNoToken(t *testing.T) {
 	pool := New(Options{API: secrets{tokens: map[client.ObjectKey]string{{Namespace: "ours", Name: "s"}: "sesame"}}})
 	pod := launcherPod("l", "", func(p *corev1.Pod) { p.Labels = Labels("vllm") })
 	template, problems := Template(configOf(t, plain), image, "s", nil)
@@ -73,7 +73,7 @@ func TestALauncherThatAsksForACertificateIsShownOneAndNoToken(t *testing.T) {
 	assert.Equal(t, nodeview.Access{Name: "vllm.ours.launchers.hotseat.dev"}, pool.Access(pod))
 }
 
-func TestSecretsThatAwakeLaunchersMountAreKeptGood(t *testing.T) {
+func TestMountedSecretsAreRenewed(t *testing.T) {
 	token := tlsSecret(func(s *corev1.Secret) {
 		s.Name, s.Data = "vllm-launcher-token", map[string][]byte{tokenKey: []byte("sesame")}
 	})
@@ -91,7 +91,7 @@ func TestSecretsThatAwakeLaunchersMountAreKeptGood(t *testing.T) {
 	require.NoError(t, pool.opts.API.List(t.Context(), &all))
 	good := map[string]bool{}
 	for i := range all.Items {
-		_, good[all.Items[i].Name] = holdsKey(&all.Items[i], config, ca, time.Now())
+		_, good[all.Items[i].Name] = hasValidCertificate(&all.Items[i], config, ca, time.Now())
 	}
-	assert.Equal(t, map[string]bool{"vllm-launcher-tls": true, before.Name: true, token.Name: false}, good, "what a launcher of the version before has is left as it is")
+	assert.Equal(t, map[string]bool{"vllm-launcher-tls": true, before.Name: true, token.Name: false}, good, "a token Secret stays as it is")
 }

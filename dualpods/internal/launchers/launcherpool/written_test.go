@@ -16,8 +16,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// sets has one DaemonSet, of which it fills in what is left out, as the API server
-// does.
+// sets is an API with one DaemonSet. It fills in defaults as the API server does.
 type sets struct {
 	client.Client // nil
 	set           *appsv1.DaemonSet
@@ -54,23 +53,23 @@ func (s *sets) Update(_ context.Context, o client.Object, _ ...client.UpdateOpti
 	return s.write(o)
 }
 
-func TestADaemonSetIsWrittenOnceUntilItsTemplateOrSomebodyChangesIt(t *testing.T) {
+func TestDaemonSetIsWrittenAgainOnlyAfterAChange(t *testing.T) {
 	api := &sets{}
 	pool, config := New(Options{API: api}), &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "vllm", UID: "uid"}}
-	found := &finding{config: config}
+	found := &observation{config: config}
 	found.template.Annotations = map[string]string{"hotseat.dev/template-hash": "1"}
 	found.template.Spec.Containers = []corev1.Container{{Name: "inference-server", Image: "vllm", ReadinessProbe: &corev1.Probe{PeriodSeconds: 1}}}
 	ensure := func() { require.NoError(t, pool.ensureDaemonSet(t.Context(), found)) }
 	for range 3 {
 		ensure()
 	}
-	assert.Equal(t, 1, api.writes, "what the API server filled in is no change")
+	assert.Equal(t, 1, api.writes, "defaults are no change")
 	found.template.Annotations = map[string]string{"hotseat.dev/template-hash": "2"}
 	ensure()
 	ensure()
 	assert.Equal(t, 2, api.writes)
 	api.set.Generation++
-	api.set.Spec.Template.Spec.Containers[0].Image = "somebody else's"
+	api.set.Spec.Template.Spec.Containers[0].Image = "another image"
 	ensure()
 	ensure()
 	assert.Equal(t, 3, api.writes)
@@ -78,5 +77,5 @@ func TestADaemonSetIsWrittenOnceUntilItsTemplateOrSomebodyChangesIt(t *testing.T
 	pool = New(Options{API: api})
 	ensure()
 	ensure()
-	assert.Equal(t, 4, api.writes, "a new controller does not know who wrote it last")
+	assert.Equal(t, 4, api.writes, "a new controller does not know the last writer")
 }
