@@ -191,7 +191,7 @@ func (w *world) checkPlaced(p *process, pod *corev1.Pod) {
 // not open, and not waited for.
 func (w *world) checkNear(pod *corev1.Pod, why string) {
 	uri := w.modelOf(pod)
-	if !strings.HasPrefix(why, "its model is near on no node") || strings.Contains(why, "Require") {
+	if !strings.HasPrefix(why, "no node has its model on disk, or asleep on free GPUs") || strings.Contains(why, "Require") {
 		return
 	}
 	near := map[string]bool{} // nodes of whose launchers each has it
@@ -215,7 +215,7 @@ func (w *world) checkNear(pod *corev1.Pod, why string) {
 // stores says that a launcher has had a model whole for a while.
 func (l *launcher) stores(uri string) bool {
 	for id, m := range l.shown() {
-		if nodeview.Whole(nodeview.Kept(m), modelref.Name{Model: uri}) && time.Since(l.disk.versions[id].published) >= notices {
+		if nodeview.Whole(nodeview.NewModel(m), modelref.Name{Model: uri}) && time.Since(l.disk.versions[id].published) >= notices {
 			return true
 		}
 	}

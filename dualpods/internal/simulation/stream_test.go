@@ -39,7 +39,7 @@ func (p *process) watch(pod *corev1.Pod) {
 	case l == nil || !running(pod):
 		p.forget(string(pod.UID))
 	case s == nil:
-		s = &stream{l: l, view: nodeview.View{Lost: time.Now(), NoModels: "it has not answered yet", ModelsLost: time.Now(), Certified: !l.plain}}
+		s = &stream{l: l, view: nodeview.View{Lost: time.Now(), WhyNoModels: "it has not answered yet", ModelsLost: time.Now(), Certified: !l.plain}}
 		p.streams[l.uid] = s
 		p.ask(s)
 	}
@@ -80,9 +80,9 @@ func (p *process) ask(s *stream) {
 func (p *process) deliver(s *stream, models map[string]launcherapi.Model, instances map[string]launcherapi.Instance) {
 	s.view.Models = map[string]nodeview.Model{}
 	for id, m := range models {
-		s.view.Models[id] = nodeview.Kept(m)
+		s.view.Models[id] = nodeview.NewModel(m)
 	}
-	s.view.NoModels, s.view.ModelsAsked, s.view.Instances = "", true, instances
+	s.view.WhyNoModels, s.view.ModelsAsked, s.view.Instances = "", true, instances
 	p.toCaches.add()
 }
 
@@ -93,8 +93,8 @@ func (p *process) lose(s *stream, why string) {
 	if s.view.Models != nil {
 		s.view.ModelsLost = time.Now()
 	}
-	told := s.view.Models == nil && s.view.NoModels == why
-	s.view.Connected, s.view.Models, s.view.NoModels, s.view.ModelsAsked = false, nil, why, true
+	told := s.view.Models == nil && s.view.WhyNoModels == why
+	s.view.Connected, s.view.Models, s.view.WhyNoModels, s.view.ModelsAsked = false, nil, why, true
 	if !told {
 		p.toCaches.add()
 	}
@@ -169,8 +169,8 @@ func (p *process) View(key string) nodeview.View {
 	return nodeview.View{}
 }
 
-// Called are the ids of all versions that launchers tell.
-func (p *process) Called(modelref.Name) (ids []string) {
+// CandidateIDs are the ids of all versions that launchers tell.
+func (p *process) CandidateIDs(modelref.Name) (ids []string) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	for _, s := range p.streams {

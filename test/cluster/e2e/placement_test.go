@@ -66,7 +66,7 @@ func TestAGatedRequesterGoesToTheNodeWhereItsModelSleeps(t *testing.T) {
 	cold, why := s.placed("cold")
 	assert.Equal(t, cluster.NodeName(1), cold.Spec.NodeName, "the other GPU is taken")
 	assert.Nil(t, cold.Spec.Affinity)
-	assert.Equal(t, "its model is near on no node", why.Why)
+	assert.Equal(t, "no node has its model on disk, or asleep on free GPUs", why.Why)
 	s.start(server{app: "wrong", placed: true, patch: "spec: [not a Pod]"})
 	_, why = s.placed("wrong")
 	assert.Contains(t, why.Why, "server-patch")

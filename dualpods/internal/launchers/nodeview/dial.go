@@ -11,34 +11,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// When a connection to a launcher that cannot be reached any more is given up,
-// with the calls on it: Linux would wait for a quarter of an hour, and a call
-// that was cut off would find out long after the launcher is back.
+// After these times a connection to an unreachable launcher is closed, with the calls on
+// it. Linux would wait for a quarter of an hour, long after the launcher is back.
 const (
-	idle   = 5 * time.Second // without a byte from the launcher, until it is probed
-	probe  = 2 * time.Second
-	giveUp = 12 * time.Second // without an acknowledgement
+	keepAliveIdle     = 5 * time.Second // without a byte from the launcher, until the first probe
+	keepAliveInterval = 2 * time.Second
+	ackTimeout        = 12 * time.Second // without an acknowledgement, until the connection is closed
 )
 
 const (
-	// buffer is the size of those of a connection, in bytes: a thousand launchers are
-	// watched, by a connection or two each.
-	buffer = 1 << 10
-	// unused is how long a connection stays open that no call uses.
-	unused = 90 * time.Second
+	// bufferSize is the size of a connection's buffers in bytes. It is small because the
+	// controller has up to two connections to each of a thousand launchers.
+	bufferSize = 1 << 10
+	// idleTimeout is the time after which an idle connection is closed.
+	idleTimeout = 90 * time.Second
 )
 
-// dialer connects to a launcher.
+// dialer dials a launcher.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// newDialer makes that of one launcher, of that name where it is called by TLS.
+// newDialer returns a dialer for one launcher: by TLS when it has a name.
 func newDialer(name string, secure func(context.Context, string) (*tls.Config, error)) dialer {
 	plain := &net.Dialer{
-		Timeout:         askLimit,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: idle, Interval: probe, Count: int((giveUp - idle) / probe)},
+		Timeout:         listTimeout,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: keepAliveIdle, Interval: keepAliveInterval, Count: int((ackTimeout - keepAliveIdle) / keepAliveInterval)},
 		Control: func(_, _ string, c syscall.RawConn) (err error) {
 			set := func(fd uintptr) {
-				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(giveUp.Milliseconds()))
+				err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(ackTimeout.Milliseconds()))
 			}
 			if failed := c.Control(set); failed != nil {
 				return failed
@@ -58,10 +57,11 @@ func newDialer(name string, secure func(context.Context, string) (*tls.Config, e
 	}
 }
 
-// newHTTP makes the clients for one launcher: for calls that end, and for streams.
+// newHTTP returns the HTTP clients for one launcher: calls for short calls, lasting for
+// streams. end closes idle connections.
 func newHTTP(name string, secure func(context.Context, string) (*tls.Config, error)) (calls, lasting *http.Client, end func()) {
 	dial := newDialer(name, secure)
-	transport := &http.Transport{DialContext: dial, DialTLSContext: dial, ReadBufferSize: buffer, WriteBufferSize: buffer, IdleConnTimeout: unused}
-	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // a redirect is no answer
-	return &http.Client{Transport: transport, CheckRedirect: stay}, &http.Client{Transport: streams{dial}, CheckRedirect: stay}, transport.CloseIdleConnections
+	transport := &http.Transport{DialContext: dial, DialTLSContext: dial, ReadBufferSize: bufferSize, WriteBufferSize: bufferSize, IdleConnTimeout: idleTimeout}
+	noRedirects := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // redirects are not followed
+	return &http.Client{Transport: transport, CheckRedirect: noRedirects}, &http.Client{Transport: streamTransport{dial}, CheckRedirect: noRedirects}, transport.CloseIdleConnections
 }

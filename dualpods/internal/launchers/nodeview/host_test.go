@@ -20,10 +20,10 @@ import (
 	"hotseat.dev/hotseat/test/patience"
 )
 
-// firstWords is why a launcher is not connected that nobody has heard of yet.
+// firstWords is the Why of a launcher that has not answered yet.
 const firstWords = "it has not answered yet"
 
-// set is a Set whose changes a test waits for.
+// set is a Set with a channel of its changes.
 type set struct {
 	*Set
 	t       *testing.T
@@ -36,7 +36,7 @@ func newSet(t *testing.T, opts Options) *set {
 	opts.Changed = func(string) {
 		select {
 		case s.changes <- struct{}{}:
-		default: // the test has one to look at already
+		default: // a change is pending already
 		}
 	}
 	s.Set = New(opts)
@@ -44,7 +44,7 @@ func newSet(t *testing.T, opts Options) *set {
 	return s
 }
 
-// until waits until a launcher's View is so.
+// until waits until a launcher's View satisfies so.
 func (s *set) until(what, key string, so func(View) bool) View {
 	s.t.Helper()
 	deadline := time.After(patience.Wait())
@@ -54,14 +54,14 @@ func (s *set) until(what, key string, so func(View) bool) View {
 		}
 		select {
 		case <-s.changes:
-		case <-time.After(10 * time.Millisecond): // what is looked at may be the host's
+		case <-time.After(10 * time.Millisecond): // so may also look at the host
 		case <-deadline:
 			require.FailNow(s.t, what, "%+v", s.View(key))
 		}
 	}
 }
 
-// host is a launcher's control API, as far as a Set asks it.
+// host is the part of a launcher's control API that a Set calls.
 type host struct {
 	server *httptest.Server
 
@@ -70,7 +70,7 @@ type host struct {
 	instances map[string]launcherapi.Instance
 	events    []launcherapi.WatchEvent
 	news      chan struct{} // closed at the next event, or when streams are to end
-	ends      uint64        // counts the times that streams were ended
+	ends      uint64        // number of times that streams were ended
 	open      int           // streams
 	listed    int
 	refusal   int // status of all answers; 0: none
@@ -86,7 +86,7 @@ const rightToken = "sesame"
 
 func newHost(t *testing.T) *host { return serveHost(t, (*httptest.Server).Start) }
 
-// serveHost is a host that begins to serve so.
+// serveHost returns a host that begin starts.
 func serveHost(t *testing.T, begin func(*httptest.Server)) *host {
 	t.Helper()
 	h := &host{instances: map[string]launcherapi.Instance{}, news: make(chan struct{})}
@@ -124,7 +124,7 @@ func (h *host) routes() http.Handler {
 	})
 }
 
-// watchModels tells of the models whenever the host changes.
+// watchModels sends the changes of models whenever the host changes.
 func (h *host) watchModels(w http.ResponseWriter, r *http.Request) {
 	lines := json.NewEncoder(w)
 	shown := map[string]launcherapi.Model{}
@@ -140,7 +140,7 @@ func (h *host) watchModels(w http.ResponseWriter, r *http.Request) {
 			if _, known := shown[id]; !known {
 				kind = launcherapi.EventCreated
 			}
-			_ = lines.Encode(launcherapi.ModelEvent{Type: kind, Object: m}) // who watches may be gone
+			_ = lines.Encode(launcherapi.ModelEvent{Type: kind, Object: m}) // the watcher may be gone
 		}
 		for id, m := range shown {
 			if _, there := models[id]; !there {
@@ -165,13 +165,13 @@ func (h *host) target() Target {
 
 func answer(w http.ResponseWriter, what any) {
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(what) // who asked may be gone
+	_ = json.NewEncoder(w).Encode(what) // the client may be gone
 }
 
 func problem(w http.ResponseWriter, status int, code, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(launcherapi.Problem{Status: status, Code: code, Detail: detail}) // who asked may be gone
+	_ = json.NewEncoder(w).Encode(launcherapi.Problem{Status: status, Code: code, Detail: detail}) // the client may be gone
 }
 
 func (h *host) list() launcherapi.InstanceList {
@@ -205,7 +205,7 @@ func (h *host) watch(w http.ResponseWriter, r *http.Request) {
 	h.stream(w, r, since)
 }
 
-// neverEnding sends one event until nobody listens any more.
+// neverEnding sends one endless event until the client closes the connection.
 func neverEnding(w http.ResponseWriter) {
 	_, err := fmt.Fprintf(w, `{"type": %q, "object": {"reason": "`, launcherapi.EventUpdated)
 	for letters := bytes.Repeat([]byte("a"), 1<<20); err == nil; {
@@ -213,7 +213,7 @@ func neverEnding(w http.ResponseWriter) {
 	}
 }
 
-// stream tells events until the streams are ended, with a heartbeat now and then.
+// stream sends events and heartbeats until the streams are ended.
 func (h *host) stream(w http.ResponseWriter, r *http.Request, since uint64) {
 	h.mu.Lock()
 	h.open++
@@ -242,7 +242,7 @@ func (h *host) stream(w http.ResponseWriter, r *http.Request, since uint64) {
 		}
 		for _, e := range fresh {
 			since = e.Object.Revision
-			_ = lines.Encode(e) // who watches may be gone
+			_ = lines.Encode(e) // the watcher may be gone
 		}
 		_ = http.NewResponseController(w).Flush()
 		select {
@@ -257,7 +257,7 @@ func (h *host) stream(w http.ResponseWriter, r *http.Request, since uint64) {
 	}
 }
 
-// change changes the host and tells those who watch.
+// change changes the host and wakes its watchers.
 func (h *host) change(how func()) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"hotseat.dev/hotseat/test/patience"
 )
 
-func TestWhyALauncherDoesNotAnswerIsTheSameWithEachConnectionThatIsReset(t *testing.T) {
+func TestErrorTextStaysTheSameAcrossResetConnections(t *testing.T) {
 	var resets atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
@@ -42,11 +42,11 @@ func TestWhyALauncherDoesNotAnswerIsTheSameWithEachConnectionThatIsReset(t *test
 	defer mu.Unlock()
 	assert.Len(t, said, 1)
 	for why := range said {
-		assert.Contains(t, why, strings.TrimPrefix(server.URL, "http://"), "who was asked stays")
+		assert.Contains(t, why, strings.TrimPrefix(server.URL, "http://"), "the launcher's address stays")
 	}
 }
 
-func TestARedirectOfALauncherIsNotFollowed(t *testing.T) {
+func TestRedirectOfALauncherIsNotFollowed(t *testing.T) {
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("the controller was sent to %s", r.URL)
 	}))
@@ -55,6 +55,6 @@ func TestARedirectOfALauncherIsNotFollowed(t *testing.T) {
 	t.Cleanup(launcher.Close)
 	s := newSet(t, Options{})
 	s.Watch("one", Target{Address: strings.TrimPrefix(launcher.URL, "http://"), Access: Access{Token: "secret"}})
-	v := s.until("the redirect is an answer that is none", "one", func(v View) bool { return v.Why != firstWords && v.Why != "" })
+	v := s.until("the redirect is an error", "one", func(v View) bool { return v.Why != firstWords && v.Why != "" })
 	assert.Contains(t, v.Why, "307")
 }

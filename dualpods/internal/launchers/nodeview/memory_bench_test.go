@@ -26,8 +26,8 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// hostsEnv makes the test binary a process with a launcher's API, whose memory is not
-// that of who watches it.
+// hostsEnv makes the test binary serve a launcher's API, so that its memory is not counted
+// as the watcher's.
 const hostsEnv = "NODEVIEW_BENCH_HOST"
 
 // benchModels is how many models each launcher has.
@@ -72,8 +72,8 @@ func benchCertificate() tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// BenchmarkMemoryOfStreams tells what the controller holds for each launcher that it
-// watches: heap and stacks after a collection.
+// BenchmarkMemoryOfStreams reports the memory that the controller needs for each watched
+// launcher: heap and stacks after a collection.
 func BenchmarkMemoryOfStreams(b *testing.B) {
 	const launchers = 1000
 	for _, how := range []string{"plain", "tls"} {
@@ -132,8 +132,8 @@ func BenchmarkMemoryOfStreams(b *testing.B) {
 	}
 }
 
-// held is what is in use once collections free nothing more: the stack of a goroutine is
-// halved by each as long as it is four times what is used.
+// held returns the memory in use after garbage collections free no more. Each collection
+// halves stacks that are at least four times as large as needed.
 func held() int64 {
 	var m runtime.MemStats
 	for least := int64(math.MaxInt64); ; {

@@ -10,12 +10,12 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// Whole says that a model of a launcher is the one of that name, and is whole.
+// Whole reports whether a model of a launcher is whole and is the one that the name means.
 func Whole(m Model, name modelref.Name) bool {
 	return m.State == launcherapi.ModelReady && name.In(modelref.Version{ID: m.ID, URI: m.URI, Revision: m.Revision, Refs: m.Refs, Lacks: len(m.Lacks) > 0})
 }
 
-// Has says that a launcher has the model of that name whole, as far as it says.
+// Has reports whether the launcher reports the model of that name as whole.
 func (v View) Has(name modelref.Name) bool {
 	for _, m := range v.Models {
 		if Whole(m, name) {
@@ -25,12 +25,12 @@ func (v View) Has(name modelref.Name) bool {
 	return false
 }
 
-// sameWhole says that a launcher has the same models whole, by the same names, as before:
-// what else may call a version does not change.
+// sameWhole reports whether the launcher still has the same models whole, by the same
+// names. The other fields that a name can match never change.
 func sameWhole(before, now map[string]Model) bool {
 	for id, m := range now {
 		was, known := before[id]
-		if known && was.Model == m.Model { // what is said alike is held once
+		if known && was.Model == m.Model { // equal models are one object
 			continue
 		}
 		ready := m.State == launcherapi.ModelReady
@@ -46,8 +46,8 @@ func sameWhole(before, now map[string]Model) bool {
 	return true
 }
 
-// followModels notes the models of the launcher whenever they change, until the
-// stream breaks off.
+// followModels records each change of the launcher's models until the stream breaks.
+// reached reports whether the stream delivered any.
 func (l *launcher) followModels(ctx context.Context) (reached bool, err error) {
 	for models, err := range client.FollowModels(ctx, l.client, l.models.keep) {
 		if err != nil {
@@ -56,25 +56,25 @@ func (l *launcher) followModels(ctx context.Context) (reached bool, err error) {
 		reached = true
 		l.mu.Lock()
 		whole := l.view.Models == nil || !sameWhole(l.view.Models, models)
-		l.view.Models, l.view.NoModels, l.view.ModelsAsked = models, "", true
+		l.view.Models, l.view.WhyNoModels, l.view.ModelsAsked = models, "", true
 		l.mu.Unlock()
 		l.opts.ModelsChanged(l.key, whole)
 	}
 	return reached, ctx.Err()
 }
 
-// loseModels notes that the models are not known any more, and why.
-func (l *launcher) loseModels(err error, _ bool) {
+// markModelsLost records that the launcher's models are unknown, and why.
+func (l *launcher) markModelsLost(err error, _ bool) {
 	why := withoutPort(err)
 	l.mu.Lock()
 	known := l.view.Models != nil
-	tell := known || l.view.NoModels != why
+	changed := known || l.view.WhyNoModels != why
 	if known {
 		l.view.ModelsLost = time.Now()
 	}
-	l.view.Models, l.view.NoModels, l.view.ModelsAsked = nil, why, true
+	l.view.Models, l.view.WhyNoModels, l.view.ModelsAsked = nil, why, true
 	l.mu.Unlock()
-	if tell {
+	if changed {
 		l.opts.ModelsChanged(l.key, true)
 	}
 }

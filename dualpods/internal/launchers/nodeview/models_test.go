@@ -10,13 +10,13 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-func TestALauncherHasAModelThatIsWholeByItsNames(t *testing.T) {
+func TestLauncherHasAWholeModelByEachName(t *testing.T) {
 	v := View{Models: map[string]Model{
-		"a": Kept(launcherapi.Model{ID: "a", URI: "hf://org/a", Refs: []string{"main"}, State: launcherapi.ModelReady}),
-		"b": Kept(launcherapi.Model{ID: "b", URI: "hf://org/b", Refs: []string{"main"}, State: launcherapi.ModelDownloading}),
-		"c": Kept(launcherapi.Model{ID: "c", URI: "hf://org/c", Refs: []string{"v1"}, State: launcherapi.ModelReady}),
-		"d": Kept(launcherapi.Model{ID: "d", URI: "hf://org/d", Refs: []string{"main"}, State: launcherapi.ModelReady, Lacks: []string{"config.json"}}),
-		"e": Kept(launcherapi.Model{ID: "e", URI: "s3://m/e", State: launcherapi.ModelReady}),
+		"a": NewModel(launcherapi.Model{ID: "a", URI: "hf://org/a", Refs: []string{"main"}, State: launcherapi.ModelReady}),
+		"b": NewModel(launcherapi.Model{ID: "b", URI: "hf://org/b", Refs: []string{"main"}, State: launcherapi.ModelDownloading}),
+		"c": NewModel(launcherapi.Model{ID: "c", URI: "hf://org/c", Refs: []string{"v1"}, State: launcherapi.ModelReady}),
+		"d": NewModel(launcherapi.Model{ID: "d", URI: "hf://org/d", Refs: []string{"main"}, State: launcherapi.ModelReady, Lacks: []string{"config.json"}}),
+		"e": NewModel(launcherapi.Model{ID: "e", URI: "s3://m/e", State: launcherapi.ModelReady}),
 	}}
 	for name, whole := range map[string]bool{"org/a": true, "hf://org/a": true, "a": true, "org/b": false, "org/c": false, "org/c@v1": true, "org/d": false, "d": true, "s3://m/e/f": true, "org/f": false} {
 		assert.Equal(t, whole, v.Has(modelref.Name{Model: name}), name)
@@ -24,7 +24,7 @@ func TestALauncherHasAModelThatIsWholeByItsNames(t *testing.T) {
 	assert.False(t, View{}.Has(modelref.Name{Model: "org/a"}))
 }
 
-func TestWhatIsFetchedIsToldApartFromWhichModelsAreWhole(t *testing.T) {
+func TestDownloadProgressDoesNotChangeTheWholeModels(t *testing.T) {
 	l := newHost(t)
 	say := func(m launcherapi.Model) {
 		m.ID, m.URI = "a", "hf://org/a"
@@ -51,36 +51,36 @@ func TestWhatIsFetchedIsToldApartFromWhichModelsAreWhole(t *testing.T) {
 	say(launcherapi.Model{State: launcherapi.ModelDownloading})
 	s.Watch("one", target)
 	s.until("its models are known", "one", func(v View) bool { return v.Models != nil && all.Load() > 0 })
-	assert.EqualValues(t, 1, whole.Load(), "which it has is known")
-	told("more is fetched", launcherapi.Model{State: launcherapi.ModelDownloading, FetchedBytes: 1}, 1)
-	told("still more", launcherapi.Model{State: launcherapi.ModelDownloading, FetchedBytes: 2}, 1)
+	assert.EqualValues(t, 1, whole.Load(), "the first list reports its whole models")
+	told("more is downloaded", launcherapi.Model{State: launcherapi.ModelDownloading, FetchedBytes: 1}, 1)
+	told("still more is downloaded", launcherapi.Model{State: launcherapi.ModelDownloading, FetchedBytes: 2}, 1)
 	told("it is whole", launcherapi.Model{State: launcherapi.ModelReady}, 2)
-	told("by another name too", launcherapi.Model{State: launcherapi.ModelReady, Refs: []string{"main"}}, 3)
+	told("it has another name", launcherapi.Model{State: launcherapi.ModelReady, Refs: []string{"main"}}, 3)
 	told("it is damaged", launcherapi.Model{State: launcherapi.ModelDamaged, Refs: []string{"main"}}, 4)
 	before := whole.Load()
 	l.change(func() { l.noModels = true })
-	s.until("nothing is known any more", "one", func(v View) bool { return v.Models == nil && whole.Load() > before })
+	s.until("its models are unknown", "one", func(v View) bool { return v.Models == nil && whole.Load() > before })
 }
 
-func TestWhichModelsAreWholeChangesWithThoseThatComeAndGo(t *testing.T) {
+func TestSameWholeComparesWholeModelsAndNames(t *testing.T) {
 	model := func(state string, refs ...string) map[string]Model {
-		return map[string]Model{"a": Kept(launcherapi.Model{ID: "a", State: state, Refs: refs})}
+		return map[string]Model{"a": NewModel(launcherapi.Model{ID: "a", State: state, Refs: refs})}
 	}
 	ready, failed, none := model(launcherapi.ModelReady, "main"), model(launcherapi.ModelFailed), map[string]Model{}
 	for what, c := range map[string]struct {
 		before, now map[string]Model
 		same        bool
 	}{
-		"nothing":                {none, none, true},
-		"as before":              {ready, ready, true},
-		"as before, heard again": {ready, model(launcherapi.ModelReady, "main"), true},
-		"it comes":               {none, ready, false},
-		"it goes":                {ready, none, false},
-		"it is whole":            {failed, ready, false},
-		"it is not whole":        {ready, failed, false},
-		"another name":           {ready, model(launcherapi.ModelReady, "main", "v1"), false},
-		"one that is not comes":  {none, failed, true},
-		"one that is not goes":   {failed, none, true},
+		"there are no models":          {none, none, true},
+		"the model is the same object": {ready, ready, true},
+		"the model is equal":           {ready, model(launcherapi.ModelReady, "main"), true},
+		"a whole model comes":          {none, ready, false},
+		"a whole model goes":           {ready, none, false},
+		"the model becomes whole":      {failed, ready, false},
+		"the model stops being whole":  {ready, failed, false},
+		"the model gets another name":  {ready, model(launcherapi.ModelReady, "main", "v1"), false},
+		"a failed model comes":         {none, failed, true},
+		"a failed model goes":          {failed, none, true},
 	} {
 		assert.Equal(t, c.same, sameWhole(c.before, c.now), what)
 	}

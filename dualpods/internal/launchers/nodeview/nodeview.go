@@ -1,6 +1,6 @@
-// Package nodeview keeps one watch stream to each launcher open, and knows what
-// the launchers say: their instances, the GPUs of their nodes, and whether they
-// answer at all.
+// Package nodeview keeps a watch stream open to each launcher. It holds what each
+// launcher reports: its instances, its models and the GPUs of its node, and whether it
+// answers.
 package nodeview
 
 import (
@@ -20,70 +20,70 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// View is what a launcher says.
+// View is what a launcher reports.
 type View struct {
-	// Connected: its watch stream is up, and what follows is so. Otherwise it is
-	// what was so when the stream broke off.
+	// Connected reports that the watch stream is up and the View is current. Otherwise
+	// the View is that of the moment when the stream broke.
 	Connected bool
-	// Lost is when the stream broke off: the first of several, one after the other,
-	// that ended at once. Of one that never was up it is when the watch began.
+	// Lost is when the stream broke. Streams that end at once after a reconnect do not
+	// change it. Before the first stream it is when the watch began.
 	Lost time.Time
-	Why  string   // it is not connected
+	Why  string   // the launcher is not connected
 	GPUs []string // UUIDs of its node
-	// Instances is never changed: a change makes another map. It is nil until the
-	// stream is up for the first time.
+	// Instances is immutable: a change replaces the map. It is nil until the first
+	// stream is up.
 	Instances map[string]launcherapi.Instance
-	Revision  uint64 // what has happened up to it is in Instances
-	Certified bool   // it is called by TLS, and has shown the certificate of its name
+	Revision  uint64 // Instances has all changes up to this revision
+	Certified bool   // the launcher is called by TLS and showed the certificate of its name
 
-	// Models are those of its model store, by their ids. It is never changed: a change
-	// makes another map. Nil: not known now; NoModels says why.
-	Models   map[string]Model
-	NoModels string
-	// ModelsLost is since when Models are not known: when the watch began, or when its
-	// stream broke off.
+	// Models are the models in the launcher's store, by their ids. It is immutable: a
+	// change replaces the map. It is nil while they are unknown; WhyNoModels says why.
+	Models      map[string]Model
+	WhyNoModels string
+	// ModelsLost is since when Models are unknown: when their stream broke, or when the
+	// watch began.
 	ModelsLost time.Time
-	// ModelsAsked: the launcher has told its models since the watch began, or could not
-	// be asked for them.
+	// ModelsAsked reports that the launcher has answered for its models since the watch
+	// began, or that the call failed.
 	ModelsAsked bool
 }
 
-// Target is where a launcher is.
+// Target says how to reach a launcher.
 type Target struct {
 	Address string // such as "10.1.2.3:8001"
 	Access
 	Models bool // it has a model store
 }
 
-// Access is how a launcher, or the program beside it, knows the controller.
+// Access says how the controller authenticates to a launcher or to the program beside it.
 type Access struct {
-	// Name is the one in the certificate of a launcher that is called by TLS, and
-	// asks for a certificate. Empty: it is called by plain HTTP.
+	// Name is the name in the certificate of a launcher that is called by TLS and asks for
+	// a client certificate. Empty: the launcher is called by plain HTTP.
 	Name  string
-	Token string // empty: none is asked for
+	Token string // empty: the launcher needs none
 }
 
 // Options configure a [Set].
 type Options struct {
-	// Changed is called, from one of the Set's goroutines, when what the launcher
-	// of that key says has changed.
+	// Changed is called by a goroutine of the Set when the View of a key has changed, but
+	// for its models.
 	Changed func(key string)
-	// ModelsChanged is called likewise when its models have changed; whole: which of
-	// them it has whole, by which names, or whether it says so at all. Nil: nobody is told.
+	// ModelsChanged is called when the models of a View have changed. whole reports that
+	// the models that are whole or their names have changed, or whether they are known.
+	// It may be nil.
 	ModelsChanged func(key string, whole bool)
-	// Heartbeat is how often a quiet stream shows that it lives; one that is
-	// silent for three of them has broken off. 0: 2 s.
+	// Heartbeat is the interval of heartbeats on a quiet stream. A stream that is silent
+	// for three intervals is broken. 0: 2 s.
 	Heartbeat time.Duration
-	// TLS is how a launcher of that name is called, with the certificates that count
-	// now. Nil: all are called by plain HTTP.
+	// TLS returns the configuration, with the certificates in force, by which to call a
+	// launcher of that name. Nil: all launchers are called by plain HTTP.
 	TLS func(ctx context.Context, name string) (*tls.Config, error)
-	// Header gives what goes along with calls to launchers; see client.Options.
+	// Header returns headers for calls to launchers; see client.Options.
 	Header func(context.Context) map[string]string
 	Logger *slog.Logger
 }
 
-// Set is the launchers that are watched. Its methods may be called from several
-// goroutines at once.
+// Set watches launchers. Its methods are safe for concurrent use.
 type Set struct {
 	opts    Options
 	mu      sync.Mutex
@@ -107,9 +107,9 @@ func New(opts Options) *Set {
 	return &Set{opts: opts, all: map[string]*launcher{}, models: newPool()}
 }
 
-// Watch begins to watch the launcher of that key, such as the UID of its Pod, or
-// goes on when it does already. One whose target has changed is watched anew.
-// After Close nothing is watched any more.
+// Watch starts to watch the launcher of that key, such as the UID of its Pod. A launcher
+// that is watched already is watched anew only when its target has changed. After Close,
+// Watch does nothing.
 func (s *Set) Watch(key string, target Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,34 +120,33 @@ func (s *Set) Watch(key string, target Target) {
 		if there.target == target {
 			return
 		}
-		s.drop(key)
+		s.stopWatch(key)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	const silent = "it has not answered yet"
 	begun := time.Now()
-	l := &launcher{key: key, target: target, opts: &s.opts, cancel: cancel, models: s.models, view: View{Lost: begun, Why: silent, NoModels: silent, ModelsLost: begun}}
+	l := &launcher{key: key, target: target, opts: &s.opts, cancel: cancel, models: s.models, view: View{Lost: begun, Why: silent, WhyNoModels: silent, ModelsLost: begun}}
 	s.all[key] = l
 	s.running.Go(func() { l.run(ctx) })
 }
 
-// Forget ends the watch of that key. It does not wait for its goroutine, which
-// ends soon; Close does.
+// Forget ends the watch of that key. Its goroutine ends soon after; Close waits for it.
 func (s *Set) Forget(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.drop(key)
+	s.stopWatch(key)
 }
 
-// drop ends a watch. The lock is held.
-func (s *Set) drop(key string) {
+// stopWatch ends a watch. The caller holds the lock.
+func (s *Set) stopWatch(key string) {
 	if l, ok := s.all[key]; ok {
 		l.cancel()
 		delete(s.all, key)
 	}
 }
 
-// View is what the launcher of that key says. The zero View, of a key that is
-// not watched, is not connected.
+// View returns what the launcher of that key reports. The View of a key that is not
+// watched is zero, so not connected.
 func (s *Set) View(key string) View {
 	s.mu.Lock()
 	l, ok := s.all[key]
@@ -162,12 +161,11 @@ func (s *Set) View(key string) View {
 	return view
 }
 
-// Called are ids of the versions in stores that a name may mean, sorted: all of those that
-// some View has, and others. Whether a version is meant, [Whole] says.
-func (s *Set) Called(name modelref.Name) []string { return s.models.called(name) }
+// CandidateIDs returns the ids of the stored versions that a name may mean, sorted: all that
+// some View has, and perhaps more. [Whole] decides whether a version is meant.
+func (s *Set) CandidateIDs(name modelref.Name) []string { return s.models.candidateIDs(name) }
 
-// Streams counts the launchers that are watched, and those of them whose watch
-// stream is up.
+// Streams counts the watched launchers, and those whose watch stream is up.
 func (s *Set) Streams() (watched, connected int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,8 +179,8 @@ func (s *Set) Streams() (watched, connected int) {
 	return len(s.all), connected
 }
 
-// Client speaks to the launcher of that key; nil when it is not watched, or has
-// never answered.
+// Client returns the client of the launcher of that key; nil when the key is not watched
+// or its goroutine has not started yet.
 func (s *Set) Client(key string) *client.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +198,7 @@ func (s *Set) Close() {
 	s.mu.Lock()
 	s.closed = true
 	for key := range s.all {
-		s.drop(key)
+		s.stopWatch(key)
 	}
 	s.mu.Unlock()
 	s.running.Wait()
@@ -216,22 +214,22 @@ type launcher struct {
 
 	mu     sync.Mutex
 	view   View
-	client *client.Client // not changed once its streams are followed
+	client *client.Client // set once, before its streams are followed
 }
 
-// Bounds of the pause before a launcher is asked again.
+// Bounds of the back-off before a launcher is called again.
 const (
 	firstPause   = 10 * time.Millisecond
 	longestPause = time.Second
-	// askLimit bounds the questions before a stream.
-	askLimit = 5 * time.Second
+	// listTimeout bounds the calls before a stream.
+	listTimeout = 5 * time.Second
 )
 
-// run keeps its streams open until ctx ends.
+// run follows the launcher's streams until ctx ends.
 func (l *launcher) run(ctx context.Context) {
 	c, end, err := l.connect()
 	if err != nil {
-		l.lose(fmt.Errorf("cannot be asked at %s: %w", l.target.Address, err), false)
+		l.markDisconnected(fmt.Errorf("cannot be called at %s: %w", l.target.Address, err), false)
 		return
 	}
 	defer end()
@@ -241,12 +239,12 @@ func (l *launcher) run(ctx context.Context) {
 	var models sync.WaitGroup
 	defer models.Wait()
 	if l.target.Models {
-		models.Go(func() { l.again(ctx, l.followModels, l.loseModels) })
+		models.Go(func() { l.followRepeatedly(ctx, l.followModels, l.markModelsLost) })
 	}
-	l.again(ctx, l.follow, l.lose)
+	l.followRepeatedly(ctx, l.follow, l.markDisconnected)
 }
 
-// connect makes the client for it. end closes its connections that no call uses.
+// connect returns a client of the launcher. end closes its idle connections.
 func (l *launcher) connect() (c *client.Client, end func(), err error) {
 	calls, lasting, end := newHTTP(l.target.Name, l.opts.TLS)
 	scheme := "http://"
@@ -255,14 +253,14 @@ func (l *launcher) connect() (c *client.Client, end func(), err error) {
 	}
 	c, err = client.New(client.Options{
 		Server: scheme + l.target.Address, Token: l.target.Token, Heartbeat: l.opts.Heartbeat, Header: l.opts.Header, HTTPClient: calls, Streams: lasting,
-		Reconnect: time.Nanosecond, // what there is must be listed again before it is known
+		Reconnect: time.Nanosecond, // after a break the launcher must be listed again first
 	})
 	return c, end, err
 }
 
-// again follows a stream of a launcher again and again until ctx ends. Each time the
-// stream breaks off, lost is told why, and whether the stream had held.
-func (l *launcher) again(ctx context.Context, follow func(context.Context) (reached bool, err error), lost func(err error, held bool)) {
+// followRepeatedly follows a stream, and reconnects with back-off, until ctx ends. After each break
+// it calls lost with the error and whether the stream had held.
+func (l *launcher) followRepeatedly(ctx context.Context, follow func(context.Context) (reached bool, err error), lost func(err error, held bool)) {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		begun := time.Now()
 		reached, err := follow(ctx)
@@ -270,16 +268,16 @@ func (l *launcher) again(ctx context.Context, follow func(context.Context) (reac
 			return
 		}
 		held := reached && time.Since(begun) > longestPause && !client.IsTooLong(err)
-		if held { // one that ends at once is not asked at once again and again
+		if held { // a stream that ends at once keeps backing off
 			pause = firstPause
 		}
 		lost(err, held)
-		l.rest(ctx, pause, err)
+		l.pauseAfter(ctx, pause, err)
 	}
 }
 
-// rest waits until the pause after a stream that broke off is over, or until ctx ends.
-func (l *launcher) rest(ctx context.Context, pause time.Duration, why error) {
+// pauseAfter waits for the pause after a broken stream, or until ctx ends.
+func (l *launcher) pauseAfter(ctx context.Context, pause time.Duration, why error) {
 	l.opts.Logger.Debug("the stream of a launcher broke off", "launcher", l.target.Address, "error", why)
 	select {
 	case <-time.After(pause):
@@ -287,8 +285,8 @@ func (l *launcher) rest(ctx context.Context, pause time.Duration, why error) {
 	}
 }
 
-// follow lists what the launcher has and tells what changes, until the stream
-// breaks off. reached says that it began.
+// follow lists the launcher's instances and applies its events until the stream breaks.
+// reached reports whether the stream began.
 func (l *launcher) follow(ctx context.Context) (reached bool, err error) {
 	revision, err := l.list(ctx)
 	if err != nil {
@@ -305,15 +303,15 @@ func (l *launcher) follow(ctx context.Context) (reached bool, err error) {
 	return true, ctx.Err()
 }
 
-// list notes what the launcher has, as of a revision. The connection for these questions
-// ends with them, and with it what [http.Transport] keeps once it has been used.
+// list records the launcher's GPUs and instances, and returns their revision. Its
+// connection ends with it, and so does the memory that [http.Transport] keeps for one.
 func (l *launcher) list(ctx context.Context) (revision uint64, err error) {
 	c, end, err := l.connect()
 	if err != nil {
 		return 0, err
 	}
 	defer end()
-	ask, stop := context.WithTimeout(ctx, askLimit)
+	ask, stop := context.WithTimeout(ctx, listTimeout)
 	defer stop()
 	gpus, err := c.GPUs(ask)
 	if err != nil {
@@ -333,7 +331,7 @@ func (l *launcher) list(ctx context.Context) (revision uint64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	view.Lost = l.view.Lost
-	view.Models, view.NoModels, view.ModelsLost, view.ModelsAsked = l.view.Models, l.view.NoModels, l.view.ModelsLost, l.view.ModelsAsked
+	view.Models, view.WhyNoModels, view.ModelsLost, view.ModelsAsked = l.view.Models, l.view.WhyNoModels, l.view.ModelsLost, l.view.ModelsAsked
 	l.view = view
 	return list.Revision, nil
 }
@@ -350,24 +348,24 @@ func (l *launcher) apply(event launcherapi.WatchEvent) {
 	l.view.Instances[event.Object.InstanceID] = event.Object
 }
 
-// lose notes that there is no stream any more, and why. One that held breaks off
-// now; with any other the launcher is lost since it was before.
-func (l *launcher) lose(err error, held bool) {
+// markDisconnected records that the stream is down, and why. Lost changes only when the stream had
+// held.
+func (l *launcher) markDisconnected(err error, held bool) {
 	why := withoutPort(err)
 	l.mu.Lock()
-	tell := l.view.Connected || l.view.Why != why
+	changed := l.view.Connected || l.view.Why != why
 	if held {
 		l.view.Lost = time.Now()
 	}
 	l.view.Connected, l.view.Why = false, why
 	l.mu.Unlock()
-	if tell {
+	if changed {
 		l.opts.Changed(l.key)
 	}
 }
 
-// withoutPort is an error's text without the port at this end of a connection,
-// which is another each time.
+// withoutPort returns an error's text without the local port, which differs with each
+// connection.
 func withoutPort(err error) string {
 	broken, ok := errors.AsType[*net.OpError](err)
 	if !ok {

@@ -23,23 +23,23 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func TestAViewFollowsWhatTheLauncherTells(t *testing.T) {
+func TestViewFollowsTheLauncher(t *testing.T) {
 	l := newHost(t)
 	l.put("a", "awake")
 	s := newSet(t, Options{})
 	s.Watch("one", l.target())
-	v := s.until("what there is is listed", "one", func(v View) bool { return v.Connected && len(v.Instances) == 1 })
+	v := s.until("the instances are listed", "one", func(v View) bool { return v.Connected && len(v.Instances) == 1 })
 	assert.Equal(t, []string{"GPU-0", "GPU-1"}, v.GPUs)
 	assert.Equal(t, "awake", v.Instances["a"].State)
 
 	l.put("a", "sleeping")
 	l.put("b", "starting")
-	v = s.until("changes are told", "one", func(v View) bool { return v.Instances["b"].State == "starting" })
+	v = s.until("changes arrive", "one", func(v View) bool { return v.Instances["b"].State == "starting" })
 	assert.Equal(t, "sleeping", v.Instances["a"].State)
 	assert.Equal(t, l.now(), v.Revision)
 	l.remove("a")
-	s.until("a deletion is told", "one", func(v View) bool { return len(v.Instances) == 1 && v.Revision == l.now() })
-	assert.Equal(t, "sleeping", v.Instances["a"].State, "a View that was given does not change")
+	s.until("a deletion arrives", "one", func(v View) bool { return len(v.Instances) == 1 && v.Revision == l.now() })
+	assert.Equal(t, "sleeping", v.Instances["a"].State, "a returned View does not change")
 	list, err := s.Client("one").List(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, list.Instances, 1)
@@ -49,7 +49,7 @@ func TestAViewFollowsWhatTheLauncherTells(t *testing.T) {
 	assert.Nil(t, s.Client("one"))
 }
 
-func TestAStreamThatBreaksOffIsListedAnewAndUntilThenSaidToBe(t *testing.T) {
+func TestBrokenStreamIsReportedAndListedAgain(t *testing.T) {
 	l := newHost(t)
 	l.put("a", "awake")
 	s := newSet(t, Options{})
@@ -58,8 +58,8 @@ func TestAStreamThatBreaksOffIsListedAnewAndUntilThenSaidToBe(t *testing.T) {
 
 	l.refuse(http.StatusServiceUnavailable)
 	l.breakOff()
-	v := s.until("the loss is said", "one", func(v View) bool { return !v.Connected && v.Why != "" })
-	assert.Equal(t, "awake", v.Instances["a"].State, "what was so when it broke off")
+	v := s.until("the break is reported", "one", func(v View) bool { return !v.Connected && v.Why != "" })
+	assert.Equal(t, "awake", v.Instances["a"].State, "the View is that of the break")
 	assert.False(t, v.Lost.IsZero())
 	l.remove("a")
 	l.put("b", "awake")
@@ -69,7 +69,7 @@ func TestAStreamThatBreaksOffIsListedAnewAndUntilThenSaidToBe(t *testing.T) {
 	assert.Contains(t, v.Instances, "b")
 }
 
-func TestARevisionThatTheLauncherNoLongerHasIsListedAnew(t *testing.T) {
+func TestGoneRevisionIsListedAgain(t *testing.T) {
 	l := newHost(t)
 	l.put("a", "awake")
 	l.forgetOnce()
@@ -78,20 +78,20 @@ func TestARevisionThatTheLauncherNoLongerHasIsListedAnew(t *testing.T) {
 	s.until("the stream is up", "one", func(v View) bool { return v.Connected && l.streams() == 1 })
 	assert.GreaterOrEqual(t, l.lists(), 2)
 	l.put("a", "sleeping")
-	s.until("it tells", "one", func(v View) bool { return v.Instances["a"].State == "sleeping" })
+	s.until("an event arrives", "one", func(v View) bool { return v.Instances["a"].State == "sleeping" })
 }
 
-func TestAStreamThatFallsSilentIsLost(t *testing.T) {
+func TestSilentStreamIsBroken(t *testing.T) {
 	l := newHost(t)
 	s := newSet(t, Options{Heartbeat: time.Second})
 	s.Watch("one", l.target())
 	s.until("the stream is up", "one", func(v View) bool { return v.Connected && l.streams() == 1 })
 	l.fallSilent()
-	l.refuse(http.StatusServiceUnavailable) // who asks anew; the stream itself stays open
-	s.until("the loss is said", "one", func(v View) bool { return !v.Connected })
+	l.refuse(http.StatusServiceUnavailable) // new calls; the stream itself stays open
+	s.until("the break is reported", "one", func(v View) bool { return !v.Connected })
 }
 
-func TestALauncherThatHangsSlowsNoOtherAndNoClose(t *testing.T) {
+func TestHangingLauncherDelaysNoOtherAndNoClose(t *testing.T) {
 	hanging, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, nobody answers
 	require.NoError(t, err)
 	defer hanging.Close()
@@ -103,57 +103,57 @@ func TestALauncherThatHangsSlowsNoOtherAndNoClose(t *testing.T) {
 	s.Watch("one", l.target())
 	s.until("the other one is up", "one", func(v View) bool { return v.Connected })
 	l.put("a", "awake")
-	s.until("the other one tells", "one", func(v View) bool { return v.Instances["a"].State == "awake" })
+	s.until("the other one sends an event", "one", func(v View) bool { return v.Instances["a"].State == "awake" })
 	assert.False(t, s.View("h1").Connected)
 	watched, connected := s.Streams()
 	assert.Equal(t, []int{4, 1}, []int{watched, connected})
-	s.Close() // which must not wait for an answer: the leak check and the test's end say so
+	s.Close() // must not wait for an answer; the leak check and the end of the test show it
 	assert.Nil(t, s.Client("one"))
 }
 
-func TestAWrongTokenIsSaidAndTheRightOneWatchedAnew(t *testing.T) {
+func TestWrongTokenIsReportedUntilItIsCorrected(t *testing.T) {
 	l := newHost(t)
 	s := newSet(t, Options{})
 	wrong := l.target()
 	wrong.Token = "guessed"
 	s.Watch("one", wrong)
-	v := s.until("the refusal is said", "one", func(v View) bool { return v.Why != firstWords })
+	v := s.until("the refusal is reported", "one", func(v View) bool { return v.Why != firstWords })
 	assert.False(t, v.Connected)
 	assert.Contains(t, v.Why, "the token is not the one")
 	assert.NotContains(t, v.Why, "guessed")
 	s.Watch("one", l.target())
-	s.until("the right one is let in", "one", func(v View) bool { return v.Connected })
+	s.until("the right token is accepted", "one", func(v View) bool { return v.Connected })
 }
 
-func TestALauncherWhoseStreamEndsAtOnceIsAskedLessAndLessOften(t *testing.T) {
+func TestStreamThatEndsAtOnceBacksOff(t *testing.T) {
 	l := newHost(t)
 	l.refuseStreams()
 	s := newSet(t, Options{})
 	begun := time.Now()
 	s.Watch("one", l.target())
 	require.Eventually(t, func() bool { return l.lists() >= 6 }, patience.Wait(), time.Millisecond)
-	least := firstPause * (1 + 2 + 4 + 8 + 16) // before the sixth
+	least := firstPause * (1 + 2 + 4 + 8 + 16) // before the sixth list
 	assert.GreaterOrEqual(t, time.Since(begun), least)
 }
 
-func TestALauncherWhoseEventDoesNotEndIsLostUntilItTellsOthers(t *testing.T) {
+func TestEndlessEventBreaksTheStream(t *testing.T) {
 	l := newHost(t)
 	l.neverEnd(true)
 	s := newSet(t, Options{})
 	s.Watch("one", l.target())
 	tooLong := func(v View) bool { return !v.Connected && strings.Contains(v.Why, "an event is longer than 32 MiB") }
-	first := s.until("the event is given up, and people are told why", "one", tooLong)
+	first := s.until("the event is dropped, and the View says why", "one", tooLong)
 	listed := l.lists()
-	again := s.until("it is asked again", "one", func(v View) bool { return tooLong(v) && l.lists() > listed+1 })
-	assert.Equal(t, first.Lost, again.Lost, "it has been lost ever since")
+	again := s.until("it is listed again", "one", func(v View) bool { return tooLong(v) && l.lists() > listed+1 })
+	assert.Equal(t, first.Lost, again.Lost, "it is lost since the first break")
 	l.neverEnd(false)
 	l.put("a", "awake")
 	s.until("it is up again", "one", func(v View) bool { return v.Connected && l.streams() == 1 })
 	l.put("a", "sleeping")
-	s.until("it tells", "one", func(v View) bool { return v.Instances["a"].State == "sleeping" })
+	s.until("an event arrives", "one", func(v View) bool { return v.Instances["a"].State == "sleeping" })
 }
 
-func TestALauncherWhoseStreamHeldIsLostFromItsEndOn(t *testing.T) {
+func TestLauncherIsLostSinceTheEndOfAStreamThatHeld(t *testing.T) {
 	l := newHost(t)
 	s := newSet(t, Options{})
 	s.Watch("one", l.target())
@@ -162,11 +162,11 @@ func TestALauncherWhoseStreamHeldIsLostFromItsEndOn(t *testing.T) {
 	l.refuse(http.StatusServiceUnavailable)
 	ended := time.Now()
 	l.breakOff()
-	v := s.until("the loss is said", "one", func(v View) bool { return !v.Connected && v.Why != "" })
+	v := s.until("the break is reported", "one", func(v View) bool { return !v.Connected && v.Why != "" })
 	assert.False(t, v.Lost.Before(ended))
 }
 
-func TestTheModelsOfALauncherAreKnownOnceItHasToldOfAll(t *testing.T) {
+func TestModelsAreKnownAfterTheFirstFullList(t *testing.T) {
 	l := newHost(t)
 	l.change(func() { l.models = map[string]launcherapi.Model{"a": {ID: "a", State: launcherapi.ModelDownloading}} })
 	told := make(chan string, 100)
@@ -177,7 +177,7 @@ func TestTheModelsOfALauncherAreKnownOnceItHasToldOfAll(t *testing.T) {
 	began := time.Now()
 	s.Watch("one", target)
 	v := s.View("one")
-	assert.False(t, v.ModelsLost.Before(began), "they are not known from the watch's beginning on")
+	assert.False(t, v.ModelsLost.Before(began), "they are unknown since the watch began")
 	v = s.until("its models are known", "one", func(v View) bool { return v.Models != nil })
 	assert.True(t, v.ModelsAsked)
 	assert.False(t, s.View("without").ModelsAsked)
@@ -186,17 +186,17 @@ func TestTheModelsOfALauncherAreKnownOnceItHasToldOfAll(t *testing.T) {
 	l.change(func() {
 		l.models = map[string]launcherapi.Model{"a": {ID: "a", State: launcherapi.ModelReady}, "b": {ID: "b"}}
 	})
-	v = s.until("what changes is told", "one", func(v View) bool { return len(v.Models) == 2 })
-	s.until("each change", "one", func(v View) bool { return v.Models["a"].State == launcherapi.ModelReady })
+	v = s.until("a change arrives", "one", func(v View) bool { return len(v.Models) == 2 })
+	s.until("each change arrives", "one", func(v View) bool { return v.Models["a"].State == launcherapi.ModelReady })
 	assert.NotContains(t, s.View("without").Models, "a")
 	l.change(func() { l.models = map[string]launcherapi.Model{} })
-	s.until("what is removed is not there", "one", func(v View) bool { return v.Models != nil && len(v.Models) == 0 })
+	s.until("a removed model is gone", "one", func(v View) bool { return v.Models != nil && len(v.Models) == 0 })
 	ends := time.Now()
 	l.change(func() { l.noModels = true })
-	v = s.until("what a launcher does not tell is not known", "one", func(v View) bool { return v.Models == nil })
-	assert.NotEmpty(t, v.NoModels)
+	v = s.until("its models are unknown when the stream ends", "one", func(v View) bool { return v.Models == nil })
+	assert.NotEmpty(t, v.WhyNoModels)
 	assert.False(t, v.ModelsLost.Before(ends), "since its stream ended")
-	assert.True(t, v.Connected, "its instances are known all the same")
+	assert.True(t, v.Connected, "its instances are still known")
 	l.change(func() { l.noModels = false })
-	s.until("until it tells again", "one", func(v View) bool { return v.Models != nil && v.NoModels == "" })
+	s.until("its models are known again", "one", func(v View) bool { return v.Models != nil && v.WhyNoModels == "" })
 }

@@ -12,18 +12,18 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// Model is one of a launcher's model store, without paths on the node, without times but
-// that of its publication, and without rates.
+// Model is a model in a launcher's store. It has no paths, no rates, and no time but that
+// of its publication.
 type Model struct {
-	// Model is nil in the zero Model alone. It is held once for all launchers that say the
-	// same, and never changed.
+	// Model is nil only in the zero value. Launchers that report the same share one
+	// object, which is immutable.
 	*launcherapi.Model
-	// Published is when it came to this store, in nanoseconds since 1970; 0: not said.
+	// Published is when the model came to this store, in Unix nanoseconds; 0: unknown.
 	Published int64
 }
 
-// Kept is what is kept of a model.
-func Kept(m launcherapi.Model) Model {
+// NewModel returns the part of a reported model that a View keeps.
+func NewModel(m launcherapi.Model) Model {
 	var published int64
 	if m.Published != nil {
 		published = m.Published.UnixNano()
@@ -33,25 +33,25 @@ func Kept(m launcherapi.Model) Model {
 	return Model{&m, published}
 }
 
-// pool holds what launchers say of models, once where several say the same: a thousand
-// launchers have a hundred models each, most of them alike. What no launcher says any
-// more leaves it with a collection of garbage.
+// pool holds the models that launchers report, and each only once: a thousand launchers
+// have a hundred models each, most of them alike. Models that no View has are freed by
+// the garbage collector.
 type pool struct {
 	mu   sync.Mutex
-	held map[[sha256.Size]byte]weak.Pointer[launcherapi.Model] // by content
-	ids  map[string]map[string]int                             // what is held, counted: by address, by id
+	held map[[sha256.Size]byte]weak.Pointer[launcherapi.Model] // by hash of the content
+	ids  map[string]map[string]int                             // number of held models, by address and id
 }
 
 func newPool() *pool {
 	return &pool{held: map[[sha256.Size]byte]weak.Pointer[launcherapi.Model]{}, ids: map[string]map[string]int{}}
 }
 
-// keep is Kept with the model that the pool holds.
+// keep returns NewModel of a model, with the shared object of the pool.
 func (p *pool) keep(said launcherapi.Model) Model {
-	m := Kept(said)
+	m := NewModel(said)
 	text, err := json.Marshal(m.Model)
 	if err != nil {
-		return m // held alone; what has come as JSON can be written so
+		return m // not shared; cannot happen for what was decoded from JSON
 	}
 	key := sha256.Sum256(text)
 	p.mu.Lock()
@@ -65,15 +65,15 @@ func (p *pool) keep(said launcherapi.Model) Model {
 		p.ids[address] = map[string]int{}
 	}
 	p.ids[address][id]++
-	runtime.AddCleanup(m.Model, func(key [sha256.Size]byte) { p.leave(key, address, id) }, key)
+	runtime.AddCleanup(m.Model, func(key [sha256.Size]byte) { p.remove(key, address, id) }, key)
 	return m
 }
 
-// leave notes that nobody has a model any more.
-func (p *pool) leave(key [sha256.Size]byte, address, id string) {
+// remove removes a model that was freed.
+func (p *pool) remove(key [sha256.Size]byte, address, id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.held[key].Value() == nil { // else another has come that says the same
+	if p.held[key].Value() == nil { // else an equal model was added meanwhile
 		delete(p.held, key)
 	}
 	of := p.ids[address]
@@ -85,9 +85,10 @@ func (p *pool) leave(key [sha256.Size]byte, address, id string) {
 	}
 }
 
-// called are the ids of versions whose address, or the address of a folder around which,
-// the name calls, by whatever revision; sorted, with the name itself, which may be an id.
-func (p *pool) called(name modelref.Name) []string {
+// candidateIDs returns the ids of the versions that a name may mean, whatever their revision:
+// those with its address, or with that of a folder above it. It is sorted, and has the
+// name itself, which may be an id.
+func (p *pool) candidateIDs(name modelref.Name) []string {
 	names := []modelref.Name{name}
 	for _, above := range name.Above() {
 		names = append(names, above.Name)

@@ -14,7 +14,7 @@ import (
 	"hotseat.dev/hotseat/test/patience"
 )
 
-func TestWhatLaunchersSayAlikeIsHeldOnceAndWhatTheySayOtherwiseApart(t *testing.T) {
+func TestPoolSharesEqualModelsOnly(t *testing.T) {
 	p := newPool()
 	earlier, later := time.Unix(1, 0), time.Unix(2, 0)
 	say := func(change func(*launcherapi.Model)) Model {
@@ -44,7 +44,7 @@ func TestWhatLaunchersSayAlikeIsHeldOnceAndWhatTheySayOtherwiseApart(t *testing.
 	runtime.KeepAlive(first)
 }
 
-func TestAModelIsFoundByEachOfItsNamesWhileALauncherHasIt(t *testing.T) {
+func TestCandidateIDsFollowTheHeldModels(t *testing.T) {
 	p := newPool()
 	var all []Model
 	for id, uri := range map[string]string{"a": "hf://org/a", "a2": "hf://org/a", "b": "hf://org/b", "s": "s3://m/a/", "at": "https://host/m@1"} {
@@ -54,7 +54,7 @@ func TestAModelIsFoundByEachOfItsNamesWhileALauncherHasIt(t *testing.T) {
 		"org/a": {"a", "a2", "org/a"}, "hf://org/a@v1": {"a", "a2", "hf://org/a@v1"}, "org/b": {"b", "org/b"}, "org/c": {"org/c"},
 		"s3://m/a": {"s", "s3://m/a"}, "s3://m/a/b/c": {"s", "s3://m/a/b/c"}, "s3://m/ab": {"s3://m/ab"}, "https://host/m@1": {"at", "https://host/m@1"}, "b": {"b"}, "": {""},
 	} {
-		assert.ElementsMatch(t, ids, p.called(modelref.Name{Model: name}), name)
+		assert.ElementsMatch(t, ids, p.candidateIDs(modelref.Name{Model: name}), name)
 	}
 	runtime.KeepAlive(all)
 	clear(all)
@@ -63,19 +63,19 @@ func TestAModelIsFoundByEachOfItsNamesWhileALauncherHasIt(t *testing.T) {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.held)+len(p.ids) == 0
-	}, patience.Wait(), time.Millisecond, "nothing is held of what no launcher has")
-	assert.Equal(t, []string{"org/a"}, p.called(modelref.Name{Model: "org/a"}))
-	assert.NotNil(t, p.keep(launcherapi.Model{ID: "a", URI: "hf://org/a"}).Model, "the same comes again")
+	}, patience.Wait(), time.Millisecond, "models that no View has are freed")
+	assert.Equal(t, []string{"org/a"}, p.candidateIDs(modelref.Name{Model: "org/a"}))
+	assert.NotNil(t, p.keep(launcherapi.Model{ID: "a", URI: "hf://org/a"}).Model, "the same model can come again")
 }
 
-func BenchmarkCalled(b *testing.B) {
+func BenchmarkCandidateIDs(b *testing.B) {
 	p := newPool()
 	var all []Model
 	for n := range 1000 {
 		all = append(all, p.keep(launcherapi.Model{ID: fmt.Sprint(n), URI: fmt.Sprint("hf://org/model-", n)}))
 	}
 	for b.Loop() {
-		if ids := p.called(modelref.Name{Model: "org/model-7"}); len(ids) != 2 {
+		if ids := p.candidateIDs(modelref.Name{Model: "org/model-7"}); len(ids) != 2 {
 			b.Fatal(ids)
 		}
 	}

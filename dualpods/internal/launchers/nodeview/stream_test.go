@@ -20,14 +20,14 @@ import (
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 )
 
-// lasting is a server whose answers begin with a line and end when the client leaves, which
-// left is told; and a client of it for streams.
+// lasting starts a server whose responses begin with a line and last until the client
+// leaves; then left is closed. client is a client for streams of that server.
 func lasting(t *testing.T, secure bool) (client *http.Client, url string, left chan struct{}) {
 	t.Helper()
 	const name = "vllm.ns.launchers.hotseat.dev"
 	left = make(chan struct{})
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = fmt.Fprintln(w, "begun") // who reads may be gone
+		_, _ = fmt.Fprintln(w, "begun") // the reader may be gone
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 		close(left)
@@ -48,7 +48,7 @@ func lasting(t *testing.T, secure bool) (client *http.Client, url string, left c
 	return client, server.URL, left
 }
 
-// ask asks for a stream.
+// ask opens a stream.
 func ask(ctx context.Context, client *http.Client, url string) (io.ReadCloser, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -61,7 +61,7 @@ func ask(ctx context.Context, client *http.Client, url string) (io.ReadCloser, e
 	return resp.Body, nil
 }
 
-func TestAStreamIsReadByWhoAskedForItAlone(t *testing.T) {
+func TestStreamNeedsNoGoroutineOfItsOwn(t *testing.T) {
 	for what, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run(what, func(t *testing.T) {
 			client, url, left := lasting(t, secure)
@@ -78,7 +78,7 @@ func TestAStreamIsReadByWhoAskedForItAlone(t *testing.T) {
 	}
 }
 
-func TestAStreamEndsWithItsContextWhereverItIs(t *testing.T) {
+func TestStreamEndsWithItsContext(t *testing.T) {
 	for what, secure := range map[string]bool{"plain": false, "TLS": true} {
 		t.Run("while it is read, "+what, func(t *testing.T) {
 			client, url, left := lasting(t, secure)
@@ -89,12 +89,12 @@ func TestAStreamEndsWithItsContextWhereverItIs(t *testing.T) {
 			defer stop.Stop()
 			_, err = io.ReadAll(body)
 			require.ErrorIs(t, err, context.Canceled)
-			_ = body.Close() // of a connection whose deadline is over
+			_ = body.Close() // the deadline of its connection is over
 			<-left
 		})
 	}
 	t.Run("before it is answered", func(t *testing.T) {
-		hanging, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, nobody answers
+		hanging, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, no server answers
 		require.NoError(t, err)
 		defer hanging.Close()
 		_, client, _ := newHTTP("", nil)
@@ -105,7 +105,7 @@ func TestAStreamEndsWithItsContextWhereverItIs(t *testing.T) {
 	})
 }
 
-func TestAStreamWhoseHeadDoesNotEndIsRefused(t *testing.T) {
+func TestEndlessHeadIsRefused(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if !assert.NoError(t, err) {
@@ -113,7 +113,7 @@ func TestAStreamWhoseHeadDoesNotEndIsRefused(t *testing.T) {
 		}
 		defer conn.Close()
 		_, err = io.WriteString(conn, "HTTP/1.1 200 OK\r\n")
-		for n := 0; err == nil; n++ { // until nobody listens any more
+		for n := 0; err == nil; n++ { // until the client closes the connection
 			_, err = fmt.Fprintf(conn, "H%d: %s\r\n", n, strings.Repeat("a", 1000))
 		}
 	}))

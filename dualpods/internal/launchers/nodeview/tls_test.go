@@ -14,7 +14,7 @@ import (
 	"hotseat.dev/hotseat/spec/mtls/mtlstest"
 )
 
-func TestALauncherIsWatchedByTLSAndAnotherAuthorityDoesNotBreakItsStream(t *testing.T) {
+func TestNewAuthorityDoesNotBreakAnOpenTLSStream(t *testing.T) {
 	const name = "vllm.ns.launchers.hotseat.dev"
 	ca, next := mtlstest.New(t, "ca"), mtlstest.New(t, "next")
 	h := serveHost(t, func(s *httptest.Server) {
@@ -30,10 +30,10 @@ func TestALauncherIsWatchedByTLSAndAnotherAuthorityDoesNotBreakItsStream(t *test
 	target := Target{Address: strings.TrimPrefix(h.server.URL, "https://"), Access: Access{Name: name, Token: rightToken}}
 	s.Watch("one", target)
 	s.until("the stream is up", "one", func(v View) bool { return v.Connected && h.streams() == 1 })
-	now.Store(next) // which the launcher does not know
+	now.Store(next) // the launcher does not know this authority
 	h.put("i", "awake")
-	s.until("an event comes by the stream that there was", "one", func(v View) bool { return v.Connected && len(v.Instances) == 1 })
+	s.until("an event comes by the open stream", "one", func(v View) bool { return v.Connected && len(v.Instances) == 1 })
 	s.Watch("other", target)
-	s.until("who connects anew is refused", "other", func(v View) bool { return strings.Contains(v.Why, "unknown authority") })
+	s.until("a new connection is refused", "other", func(v View) bool { return strings.Contains(v.Why, "unknown authority") })
 	assert.True(t, s.View("one").Connected)
 }

@@ -185,7 +185,7 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 			continue
 		}
 		view := c.opts.Launchers.View(string(pod.UID))
-		why := view.NoModels
+		why := view.WhyNoModels
 		if why == "" && view.Models == nil {
 			why = "it is starting"
 		}

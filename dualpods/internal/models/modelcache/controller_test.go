@@ -100,7 +100,7 @@ func TestWhileWhatFailedIsTriedAgainTheLastFailureStaysTold(t *testing.T) {
 	assert.Equal(t, failed, degraded())
 	require.Equal(t, commit, cache.Status.Revision, "the launcher has said yes")
 	shows := func(state string) {
-		s.models["id"] = nodeview.Kept(launcherapi.Model{ID: "id", State: state, WantedBy: []string{holder}, PrivateBy: []string{holder}})
+		s.models["id"] = nodeview.NewModel(launcherapi.Model{ID: "id", State: state, WantedBy: []string{holder}, PrivateBy: []string{holder}})
 		s.pass()
 	}
 	shows(launcherapi.ModelDownloading)

@@ -255,7 +255,7 @@ func TestWhoHadNoRoomIsAskedAgainOnceAModelHasGone(t *testing.T) {
 		t.Helper()
 		all := map[string]nodeview.Model{}
 		for _, m := range models {
-			all[m.ID] = nodeview.Kept(m)
+			all[m.ID] = nodeview.NewModel(m)
 		}
 		w.Launchers[0].Models = all
 		s.c.note(w)
@@ -284,7 +284,7 @@ func TestAFetchThatFailsAfterItsBeginningIsTriedAgainLaterEachTime(t *testing.T)
 		s.c.answers[call] = Answer{At: w.Now, Tries: tries - 1} // it has said yes
 		s.c.note(w)
 		assert.Empty(t, s.c.answers[call].Err, "the watch may not show it yet")
-		w.Launchers[0].Models = map[string]nodeview.Model{"id": nodeview.Kept(launcherapi.Model{State: launcherapi.ModelDownloading, WantedBy: []string{holder}})}
+		w.Launchers[0].Models = map[string]nodeview.Model{"id": nodeview.NewModel(launcherapi.Model{State: launcherapi.ModelDownloading, WantedBy: []string{holder}})}
 		w.Now = w.Now.Add(time.Hour)
 		s.c.note(w)
 		w.has(0, failed)

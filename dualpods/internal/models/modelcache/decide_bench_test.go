@@ -28,7 +28,7 @@ func BenchmarkDecide(b *testing.B) {
 		w.Nodes[l.Node] = Node{Labels: map[string]string{"gpu": "yes"}}
 		for i := range w.Caches {
 			id := fmt.Sprint(i)
-			l.Models[id] = nodeview.Kept(launcherapi.Model{ID: id, State: launcherapi.ModelReady, Revision: commit, WantedBy: []string{Holder(&w.Caches[i])}})
+			l.Models[id] = nodeview.NewModel(launcherapi.Model{ID: id, State: launcherapi.ModelReady, Revision: commit, WantedBy: []string{Holder(&w.Caches[i])}})
 		}
 		w.Launchers = append(w.Launchers, l)
 	}

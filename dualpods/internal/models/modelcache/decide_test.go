@@ -63,7 +63,7 @@ func (w *World) has(launcher int, m launcherapi.Model) {
 	if m.WantedBy == nil {
 		m.WantedBy = []string{holder}
 	}
-	w.Launchers[launcher].Models[m.ID] = nodeview.Kept(m)
+	w.Launchers[launcher].Models[m.ID] = nodeview.NewModel(m)
 }
 
 func (w *World) delete() {
@@ -349,7 +349,7 @@ var rows = map[string][]row{
 	}, state: v1alpha1.ModelNodeReady, asked: []Call{{Launcher: "l1", Holder: "ClusterModelCache/llama/earlier", Remove: "id"}}}},
 }
 
-func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
+func TestEachRowOfTheTable(t *testing.T) {
 	text, err := os.ReadFile("../../../../spec/modelcache.md")
 	require.NoError(t, err)
 	var named []string
@@ -524,7 +524,7 @@ func TestTwoLaunchersWithOneFolderHaveOneStore(t *testing.T) {
 	assert.Equal(t, []Call{{Launcher: "l0", Holder: holder}, {Launcher: "l2", Holder: holder}}, calls, "the oldest is spoken to")
 	w.Launchers[2].Models = nil
 	assert.Contains(t, Decide(w).Calls, fetch1, "and another where that does not answer")
-	w.Launchers[2].Models = map[string]nodeview.Model{"id": nodeview.Kept(launcherapi.Model{ID: "id", State: launcherapi.ModelPartial, WantedBy: []string{holder}})}
+	w.Launchers[2].Models = map[string]nodeview.Model{"id": nodeview.NewModel(launcherapi.Model{ID: "id", State: launcherapi.ModelPartial, WantedBy: []string{holder}})}
 	w.has(0, launcherapi.Model{State: launcherapi.ModelDownloading})
 	plan := Decide(w)
 	assert.Equal(t, v1alpha1.ModelNodeDownloading, plan.Told["llama"].Nodes[0].State, "the one that fetches is spoken to")

@@ -20,11 +20,11 @@ type tells struct {
 
 func (l *tells) View(string) nodeview.View {
 	if l.models == nil {
-		return nodeview.View{NoModels: "it does not answer"}
+		return nodeview.View{WhyNoModels: "it does not answer"}
 	}
 	view := nodeview.View{Models: map[string]nodeview.Model{}}
 	for _, m := range l.models {
-		view.Models[m.ID] = nodeview.Kept(m)
+		view.Models[m.ID] = nodeview.NewModel(m)
 	}
 	return view
 }

@@ -84,7 +84,7 @@ func user(name, node string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 }
 
-func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
+func TestEachRowOfTheTable(t *testing.T) {
 	const available, degraded = v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded
 	for name, c := range map[string]struct {
 		so     func(w *World)

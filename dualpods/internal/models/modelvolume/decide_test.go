@@ -172,7 +172,7 @@ func done(plan *Plan) (all []string) {
 	return all
 }
 
-func TestEachRowOfTheTableIsWhatIsDecided(t *testing.T) {
+func TestEachRowOfTheTable(t *testing.T) {
 	text, err := os.ReadFile("../../../../spec/modelvolume.md")
 	require.NoError(t, err)
 	var listed []string

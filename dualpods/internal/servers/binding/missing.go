@@ -52,7 +52,7 @@ func (l *launcherPod) copyOf(name modelref.Name) Copy {
 	case l.pod.Labels[podmeta.LabelModelNodeGroup] == "":
 		return Copy{Why: "launcher " + l.pod.Name + " has no model store: name a ModelCacheNodeGroup of the cache in spec.modelCache of LauncherConfig " + l.config()}
 	case l.view.Models == nil:
-		return Copy{Silent: l.view.ModelsLost, Why: "launcher " + l.pod.Name + " does not say what models it has: " + l.view.NoModels}
+		return Copy{Silent: l.view.ModelsLost, Why: "launcher " + l.pod.Name + " does not say what models it has: " + l.view.WhyNoModels}
 	default:
 		return Copy{Whole: l.view.Has(name)}
 	}

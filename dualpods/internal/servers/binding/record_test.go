@@ -168,9 +168,9 @@ func TestALauncherSaysWhetherItHasAModelWhole(t *testing.T) {
 	l := &launcherPod{pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "l"}}}
 	assert.Contains(t, l.copyOf(modelref.Name{Model: "org/m"}).Why, "launcher l has no model store")
 	l.pod.Labels = map[string]string{podmeta.LabelModelNodeGroup: "all"}
-	l.view.ModelsLost, l.view.NoModels = now, "connection refused"
+	l.view.ModelsLost, l.view.WhyNoModels = now, "connection refused"
 	assert.Equal(t, Copy{Silent: now, Why: "launcher l does not say what models it has: connection refused"}, l.copyOf(modelref.Name{Model: "org/m"}))
-	l.view.Models = map[string]nodeview.Model{"1": nodeview.Kept(launcherapi.Model{URI: "hf://org/m", Refs: []string{"main"}, State: launcherapi.ModelReady})}
+	l.view.Models = map[string]nodeview.Model{"1": nodeview.NewModel(launcherapi.Model{URI: "hf://org/m", Refs: []string{"main"}, State: launcherapi.ModelReady})}
 	assert.Equal(t, Copy{Whole: true}, l.copyOf(modelref.Name{Model: "org/m"}))
 	assert.Equal(t, Copy{}, l.copyOf(modelref.Name{Model: "org/other"}))
 }

@@ -94,7 +94,7 @@ func (l *simLauncher) models() map[string]nodeview.Model {
 		if l.s.lacks[l.node]["org/"+modelName(model)] {
 			m.State = launcherapi.ModelDownloading
 		}
-		all[m.ID] = nodeview.Kept(m)
+		all[m.ID] = nodeview.NewModel(m)
 	}
 	return all
 }
@@ -111,7 +111,7 @@ func (l *simLauncher) tellModels(d time.Duration) {
 	inc, stream := l.s.inc, v.stream
 	l.s.after(d, func() {
 		if v.stream == stream && l.reachable() {
-			v.Models, v.NoModels, v.modelsAt = l.models(), "", time.Now()
+			v.Models, v.WhyNoModels, v.modelsAt = l.models(), "", time.Now()
 			inc.changed(l.key)
 		}
 	})
@@ -124,7 +124,7 @@ func (v *simView) hears(l *simLauncher) {
 		return
 	}
 	l.s.lateModels--
-	v.NoModels, v.ModelsLost = "it has not answered yet", time.Now()
+	v.WhyNoModels, v.ModelsLost = "it has not answered yet", time.Now()
 	l.tellModels(l.s.between("late models", 10*time.Millisecond, 2*patience))
 }
 

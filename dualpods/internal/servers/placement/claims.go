@@ -7,21 +7,21 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// claimed has a requester whose model is near nowhere go where a launcher reads a claim
-// that has the model. Where many do, the claim can be read anywhere, and none is named.
-func (d *decision) claimed(out *Decision, r *Requester, goes func(node string) bool) {
+// preferClaimReaders prefers nodes whose launcher reads a claim that has the model. When many
+// launchers read it, it names none: the claim can be read anywhere.
+func (d *decision) preferClaimReaders(out *Decision, r *Requester, reachable func(node string) bool) {
 	claims := d.claimsOf(r)
 	if len(claims) == 0 {
 		return
 	}
 	var claim string
 	var nodes []Preference
-	for _, l := range d.serve(r) {
+	for _, l := range d.serving(r) {
 		if len(nodes) > maxPreferred {
 			break
 		}
 		n := slices.IndexFunc(claims, func(claim string) bool { return slices.Contains(l.Claims, claim) })
-		if n >= 0 && goes(l.Node) {
+		if n >= 0 && reachable(l.Node) {
 			claim, nodes = claims[n], append(nodes, Preference{l.Node, weightClaim})
 		}
 	}
@@ -36,7 +36,7 @@ func (d *decision) claimed(out *Decision, r *Requester, goes func(node string) b
 	out.Row, out.Why = rowOnClaim, "its model is on PersistentVolumeClaim "+claim+", "+out.Why
 }
 
-// claimsOf are the claims of a requester's namespace that have its model.
+// claimsOf returns the claims of a requester's namespace that have its model.
 func (d *decision) claimsOf(r *Requester) (names []string) {
 	if r.Form.ModelCache == launcherapi.ModelCacheOff {
 		return nil

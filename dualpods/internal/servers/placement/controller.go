@@ -20,21 +20,21 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-// Index is the field that Pods are indexed by in the cache for this package.
+// Index is the cache's index of the Pods that this package handles.
 const Index = "placement"
 
-// The values of that field.
+// Values in the index.
 const (
 	gated    = "gated"    // Pods that carry the gate
-	promised = "promised" // requesters from which the gate was taken
-	provider = "provider" // launchers that are on a node
+	promised = "promised" // requesters whose gate was removed
+	provider = "provider" // launchers that are scheduled to a node
 )
 
-// Indexed gives the values of that field.
+// Indexed returns a Pod's values in the index.
 func Indexed(pod *corev1.Pod) []string {
 	over := podmeta.Finished(pod) || !pod.DeletionTimestamp.IsZero()
 	switch {
-	case podmeta.AwaitsPlacement(pod) && !over: // also one that is no requester: nobody else takes the gate off
+	case podmeta.AwaitsPlacement(pod) && !over: // also a Pod that is no requester: only this controller removes the gate
 		return []string{gated}
 	case dualpods.IsLauncher(pod):
 		if pod.Spec.NodeName == "" {
@@ -52,105 +52,104 @@ func Indexed(pod *corev1.Pod) []string {
 	return nil
 }
 
-// Awaits says that a Pod waits for this package.
+// Awaits reports whether a Pod waits for its gate to be removed.
 func Awaits(pod *corev1.Pod) bool { return slices.Contains(Indexed(pod), gated) }
 
-// Views knows what the launchers say, by the UID of their Pods.
+// Views returns what the launchers report, by the UID of their Pods.
 type Views interface {
 	View(key string) nodeview.View
-	// Called gives ids of the versions in the launchers' stores that a name may mean.
-	Called(name modelref.Name) []string
+	// CandidateIDs returns ids of the stored versions that a name may mean.
+	CandidateIDs(name modelref.Name) []string
 }
 
 // Options configure a [Controller].
 type Options struct {
-	// API reads from a cache, in which Pods are indexed by Index, and writes to the
-	// server.
+	// API reads from a cache with the index Index, and writes to the API server.
 	API      client.Client
 	Views    Views
 	Recorder events.EventRecorder
-	Caches   bool // ClusterModelCaches are looked at
+	Caches   bool // ClusterModelCaches count
 	Now      func() time.Time
 }
 
-// Controller places all requesters that carry the gate. One pass runs at a time.
+// Controller places the requesters that carry the gate. It runs one pass at a time.
 type Controller struct {
-	opts    Options
-	began   time.Time                       // when this process began to lead; zero: it has not yet
-	written map[types.UID]podmeta.Placement // of Pods whose gate was taken off, which the cache does not have yet
-	refused map[types.UID]refusal           // of Pods that could not be written
-	seen    map[types.UID]time.Time         // when this process saw the gate of a Pod first
+	opts         Options
+	leadingSince time.Time                       // when this process became the leader; zero: it is not yet
+	written      map[types.UID]podmeta.Placement // placements of Pods whose gate the cache still shows
+	failed       map[types.UID]failedWrite       // failed writes
+	firstSeen    map[types.UID]time.Time         // when this process first saw a Pod's gate
 }
 
-// refusal is what became of a write that failed.
-type refusal struct {
-	until time.Time // then the Pod is looked at again
-	// may is what was to be written and may have been: the server has not refused it.
-	// The zero value: it has.
-	may podmeta.Placement
+// failedWrite is a failed write.
+type failedWrite struct {
+	until time.Time // when to try again
+	// maybeWritten is the placement that the failed write may have stored. It is zero when the API
+	// server failed the write.
+	maybeWritten podmeta.Placement
 }
 
 // New makes a Controller.
 func New(opts Options) *Controller {
-	return &Controller{opts: opts, written: map[types.UID]podmeta.Placement{}, refused: map[types.UID]refusal{}, seen: map[types.UID]time.Time{}}
+	return &Controller{opts: opts, written: map[types.UID]podmeta.Placement{}, failed: map[types.UID]failedWrite{}, firstSeen: map[types.UID]time.Time{}}
 }
 
-// atOnce is how many Pods are written at the same time.
-const atOnce = 32
+// maxConcurrentWrites is the number of concurrent writes.
+const maxConcurrentWrites = 32
 
-// Pauses until a Pod is looked at again that could not be written: because somebody
-// else was faster, and else. writeTime bounds a write.
+// Pauses after a failed write: after a conflict, and after any other error. writeTimeout
+// bounds a write.
 const (
-	retryPause   = 50 * time.Millisecond
-	refusedPause = 10 * time.Second
-	writeTime    = 2 * time.Second
+	conflictPause    = 50 * time.Millisecond
+	failedWritePause = 10 * time.Second
+	writeTimeout     = 2 * time.Second
 )
 
-// Reconcile makes a pass; what it is asked for does not matter.
+// Reconcile runs a pass over all gated requesters; it ignores the request.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	if c.began.IsZero() {
-		c.began = c.opts.Now()
+	if c.leadingSince.IsZero() {
+		c.leadingSince = c.opts.Now()
 	}
 	w, pods, err := c.observe(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	var result reconcile.Result
-	if len(c.refused) > 0 {
-		result.RequeueAfter = refusedPause
+	if len(c.failed) > 0 {
+		result.RequeueAfter = failedWritePause
 	}
-	var let []Decision
+	var ready []Decision
 	for _, d := range Decide(w) {
 		if d.Wait.IsZero() {
-			let = append(let, d)
+			ready = append(ready, d)
 			continue
 		}
-		if wait := max(min(d.Wait.Sub(w.Now), waitPause), time.Millisecond); result.RequeueAfter == 0 || wait < result.RequeueAfter {
+		if wait := max(min(d.Wait.Sub(w.Now), unheardRecheck), time.Millisecond); result.RequeueAfter == 0 || wait < result.RequeueAfter {
 			result.RequeueAfter = wait
 		}
 	}
-	errs := make([]error, len(let))
+	errs := make([]error, len(ready))
 	var writing sync.WaitGroup
-	turns := make(chan struct{}, atOnce)
-	for i := range let {
+	turns := make(chan struct{}, maxConcurrentWrites)
+	for i := range ready {
 		turns <- struct{}{}
-		writing.Go(func() { errs[i] = c.letGo(ctx, pods[let[i].UID], &let[i]); <-turns })
+		writing.Go(func() { errs[i] = c.removeGate(ctx, pods[ready[i].UID], &ready[i]); <-turns })
 	}
 	writing.Wait()
-	for i := range let {
+	for i := range ready {
 		if errs[i] == nil {
-			c.written[let[i].UID] = placement(&let[i], w.Now)
+			c.written[ready[i].UID] = placement(&ready[i], w.Now)
 			continue
 		}
-		pause := retryPause // the cache is behind
+		pause := conflictPause // the cache is stale
 		if !apierrors.IsConflict(errs[i]) {
-			pause = refusedPause
-			failed := refusal{until: c.opts.Now().Add(refusedPause)}
+			pause = failedWritePause
+			failed := failedWrite{until: c.opts.Now().Add(failedWritePause)}
 			if dualpods.AnswerLost(errs[i]) {
-				failed.may = placement(&let[i], w.Now)
+				failed.maybeWritten = placement(&ready[i], w.Now)
 			}
-			c.refused[let[i].UID] = failed
-			c.opts.Recorder.Eventf(pods[let[i].UID], nil, corev1.EventTypeWarning, "NotPlaced", "Place", "%s", dualpods.Truncate(errs[i].Error(), maxWhy))
+			c.failed[ready[i].UID] = failed
+			c.opts.Recorder.Eventf(pods[ready[i].UID], nil, corev1.EventTypeWarning, "NotPlaced", "Place", "%s", dualpods.Truncate(errs[i].Error(), maxWhy))
 		}
 		if result.RequeueAfter == 0 || pause < result.RequeueAfter {
 			result.RequeueAfter = pause
@@ -159,29 +158,29 @@ func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return result, nil
 }
 
-// waitPause is how often launchers are looked at that have not been heard.
-const waitPause = 100 * time.Millisecond
+// unheardRecheck is the period between passes while a launcher was not heard yet.
+const unheardRecheck = 100 * time.Millisecond
 
-// maxWhy bounds what is told of a Pod, in bytes.
+// maxWhy bounds the reason in a Pod's annotation, in bytes.
 const maxWhy = 1024
 
 func placement(d *Decision, now time.Time) podmeta.Placement {
 	return podmeta.Placement{Launcher: d.Sleeper.Launcher, Instance: d.Sleeper.Instance, Why: dualpods.Truncate(d.Why, maxWhy), Since: now}
 }
 
-// letGo takes the gate off a Pod, after the preferences have been added, by one
-// write: a Pod without the gate takes no more (scheduling directives of gated Pods in
+// removeGate adds the preferences to a Pod and removes its gate in one write. Only a gated Pod
+// accepts preferences (scheduling directives of gated Pods in
 // https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/).
-func (c *Controller) letGo(ctx context.Context, pod *corev1.Pod, d *Decision) error {
+func (c *Controller) removeGate(ctx context.Context, pod *corev1.Pod, d *Decision) error {
 	changed := pod.DeepCopy()
 	changed.Spec.SchedulingGates = slices.DeleteFunc(changed.Spec.SchedulingGates, func(g corev1.PodSchedulingGate) bool { return g.Name == podmeta.SchedulingGate })
-	prefer(&changed.Spec, d.Prefer)
-	demand(&changed.Spec, d.Require)
+	addPreferences(&changed.Spec, d.Prefer)
+	requireLabel(&changed.Spec, d.Require)
 	if changed.Annotations == nil {
 		changed.Annotations = map[string]string{}
 	}
 	changed.Annotations[podmeta.AnnotationPlacement] = placement(d, c.opts.Now()).Encode()
-	ctx, stop := context.WithTimeout(ctx, writeTime)
+	ctx, stop := context.WithTimeout(ctx, writeTimeout)
 	defer stop()
 	err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(pod, client.MergeFromWithOptimisticLock{}))
 	switch {
@@ -190,7 +189,7 @@ func (c *Controller) letGo(ctx context.Context, pod *corev1.Pod, d *Decision) er
 	case apierrors.IsConflict(err):
 		return err
 	case err != nil:
-		return fmt.Errorf("cannot take the gate %s off Pod %s/%s: %w", podmeta.SchedulingGate, pod.Namespace, pod.Name, err)
+		return fmt.Errorf("cannot remove the gate %s of Pod %s/%s: %w", podmeta.SchedulingGate, pod.Namespace, pod.Name, err)
 	}
 	if len(d.Prefer) > 0 || d.Require != "" {
 		c.opts.Recorder.Eventf(changed, nil, corev1.EventTypeNormal, "Placed", "Place", "%s", dualpods.Truncate(d.Why, maxWhy))
@@ -198,8 +197,8 @@ func (c *Controller) letGo(ctx context.Context, pod *corev1.Pod, d *Decision) er
 	return nil
 }
 
-// prefer adds preferences for nodes to those that a Pod has.
-func prefer(spec *corev1.PodSpec, all []Preference) {
+// addPreferences adds node preferences to those of a Pod.
+func addPreferences(spec *corev1.PodSpec, all []Preference) {
 	if len(all) == 0 {
 		return
 	}
@@ -211,10 +210,10 @@ func prefer(spec *corev1.PodSpec, all []Preference) {
 	}
 }
 
-// demand has a Pod run on nodes alone that have a label: a further demand of each
-// alternative that the Pod gives, which is all that may be changed of these. An empty
-// alternative fits no node, and is left as it is.
-func demand(spec *corev1.PodSpec, label string) {
+// requireLabel requires that a Pod's node has a label. It adds the requirement to each
+// alternative of the Pod's node affinity, the only change that the API server allows. It
+// skips empty alternatives, which match no node.
+func requireLabel(spec *corev1.PodSpec, label string) {
 	if label == "" {
 		return
 	}

@@ -30,17 +30,16 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// These tests have a controller write to a stand-in of an API server that keeps
-// objects in memory: writes that are refused cannot be had from a real one at will.
-// The real one is in test/cluster/e2e.
+// These tests use a fake API server, which can refuse writes on demand. Those in
+// test/cluster/e2e use a real one.
 
 type views map[string]nodeview.View
 
 func (v views) View(key string) nodeview.View { return v[key] }
 
-func (v views) Called(modelref.Name) []string { return []string{"id"} }
+func (v views) CandidateIDs(modelref.Name) []string { return []string{"id"} }
 
-// gatedPod is a requester of one GPU that carries the gate.
+// gatedPod returns a requester of one GPU that carries the gate.
 func gatedPod(name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now), Annotations: map[string]string{
@@ -58,7 +57,7 @@ func gatedPod(name string) *corev1.Pod {
 
 func node(name string) *corev1.Node { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 
-// launcherPod is a launcher that is ready; its UID is its name.
+// launcherPod returns a ready launcher; its UID is its name.
 func launcherPod(name, node string, age time.Duration) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(now.Add(-age)), Labels: map[string]string{
@@ -77,14 +76,14 @@ func serverConfig() *v1alpha1.InferenceServerConfig {
 	return c
 }
 
-// has is what a launcher says that has a model on disk.
+// has returns the view of a launcher that has a model on disk.
 func has(uri string) nodeview.View {
 	return nodeview.View{Connected: true, Instances: map[string]launcherapi.Instance{}, Models: map[string]nodeview.Model{
-		"id": nodeview.Kept(launcherapi.Model{ID: "id", URI: uri, Refs: []string{"main"}, State: launcherapi.ModelReady}),
+		"id": nodeview.NewModel(launcherapi.Model{ID: "id", URI: uri, Refs: []string{"main"}, State: launcherapi.ModelReady}),
 	}}
 }
 
-// cluster is a controller with an API server that keeps objects in memory.
+// cluster is a controller with a fake API server.
 type cluster struct {
 	t      *testing.T
 	api    client.Client
@@ -117,7 +116,7 @@ func (c *cluster) pod(name string) *corev1.Pod {
 	return &pod
 }
 
-func TestARequesterGoesWhereALauncherReadsTheClaimOfItsModelCache(t *testing.T) {
+func TestRequesterPrefersNodesWhoseLauncherReadsItsClaim(t *testing.T) {
 	cache := &v1alpha1.ModelCache{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "mine"}, Spec: v1alpha1.ModelCacheSpec{Source: v1alpha1.ModelSource{URI: "hf://org/llama"}}}
 	cache.Status = v1alpha1.ModelCacheStatus{ClaimName: "models", ModelID: "id", Conditions: []metav1.Condition{{Type: v1alpha1.ConditionAvailable, Status: metav1.ConditionTrue}}}
 	fetched := cache.DeepCopy()
@@ -141,7 +140,7 @@ func TestARequesterGoesWhereALauncherReadsTheClaimOfItsModelCache(t *testing.T) 
 	assert.Equal(t, "Normal Placed its model is on PersistentVolumeClaim models, which the launcher of node n2 reads", <-c.events.Events)
 }
 
-func TestTheGateComesOffByTheWriteThatAddsThePreferences(t *testing.T) {
+func TestOneWriteAddsPreferencesAndRemovesTheGate(t *testing.T) {
 	writes := 0
 	c := newCluster(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		writes++
@@ -162,7 +161,7 @@ func TestTheGateComesOffByTheWriteThatAddsThePreferences(t *testing.T) {
 	assert.Equal(t, 1, writes, "a second pass has nothing to write")
 }
 
-func TestAPodThatIsNoRequesterIsNotKeptByTheGate(t *testing.T) {
+func TestGateOfAPodThatIsNoRequesterIsRemoved(t *testing.T) {
 	pod, launcher := gatedPod("r"), launcherPod("l", "", time.Hour)
 	pod.Annotations, launcher.Spec.SchedulingGates = nil, pod.Spec.SchedulingGates
 	c := newCluster(t, interceptor.Funcs{}, nil, pod, launcher)
@@ -175,18 +174,18 @@ func TestAPodThatIsNoRequesterIsNotKeptByTheGate(t *testing.T) {
 	}
 }
 
-func TestAClockThatIsBehindTheAPIServersKeepsNobodyGated(t *testing.T) {
-	pod := gatedPod("r") // what it names is not there
+func TestSlowClockKeepsNoRequesterGated(t *testing.T) {
+	pod := gatedPod("r") // its InferenceServerConfig does not exist
 	pod.CreationTimestamp = metav1.NewTime(now.Add(time.Hour))
 	c := newCluster(t, interceptor.Funcs{}, nil, pod)
 	assert.Positive(t, c.pass().RequeueAfter)
 	assert.NotEmpty(t, c.pod("r").Spec.SchedulingGates)
-	c.opts.Now = func() time.Time { return now.Add(longestWait) }
+	c.opts.Now = func() time.Time { return now.Add(maxUnheardWait) }
 	c.pass()
 	assert.Empty(t, c.pod("r").Spec.SchedulingGates)
 }
 
-func TestAnotherGateIsLeftToItsOwner(t *testing.T) {
+func TestOtherGatesAreLeftToTheirOwners(t *testing.T) {
 	pod := gatedPod("r")
 	pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: "example.com/quota"})
 	c := newCluster(t, interceptor.Funcs{}, nil, pod, serverConfig())
@@ -194,7 +193,7 @@ func TestAnotherGateIsLeftToItsOwner(t *testing.T) {
 	assert.Len(t, c.pod("r").Spec.SchedulingGates, 2)
 }
 
-func TestAPodThatCannotBeWrittenIsToldAndHoldsNobodyUp(t *testing.T) {
+func TestFailedWriteIsReportedAndDelaysNoOther(t *testing.T) {
 	refuse := true
 	c := newCluster(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		if o.GetName() == "refused" && refuse {
@@ -202,19 +201,19 @@ func TestAPodThatCannotBeWrittenIsToldAndHoldsNobodyUp(t *testing.T) {
 		}
 		return c.Patch(ctx, o, p, opts...)
 	}}, nil, gatedPod("refused"), gatedPod("other"), serverConfig())
-	assert.Equal(t, refusedPause, c.pass().RequeueAfter)
+	assert.Equal(t, failedWritePause, c.pass().RequeueAfter)
 	assert.Contains(t, <-c.events.Events, "the policy says no")
 	assert.NotEmpty(t, c.pod("refused").Spec.SchedulingGates)
 	assert.Empty(t, c.pod("other").Spec.SchedulingGates)
 	refuse = false
-	assert.Equal(t, refusedPause, c.pass().RequeueAfter, "it is left alone for a while")
+	assert.Equal(t, failedWritePause, c.pass().RequeueAfter, "it is not tried again at once")
 	assert.NotEmpty(t, c.pod("refused").Spec.SchedulingGates)
-	c.opts.Now = func() time.Time { return now.Add(refusedPause) }
+	c.opts.Now = func() time.Time { return now.Add(failedWritePause) }
 	assert.Zero(t, c.pass())
 	assert.Empty(t, c.pod("refused").Spec.SchedulingGates)
 }
 
-func TestAPodThatSomebodyElseWroteIsPlacedAgainSoon(t *testing.T) {
+func TestWriteConflictIsRetriedSoon(t *testing.T) {
 	stale := true
 	c := newCluster(t, interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 		if stale {
@@ -222,14 +221,14 @@ func TestAPodThatSomebodyElseWroteIsPlacedAgainSoon(t *testing.T) {
 		}
 		return c.Patch(ctx, o, p, opts...)
 	}}, nil, gatedPod("r"), serverConfig())
-	assert.Equal(t, retryPause, c.pass().RequeueAfter)
+	assert.Equal(t, conflictPause, c.pass().RequeueAfter)
 	assert.Empty(t, c.events.Events)
 	stale = false
 	c.pass()
 	assert.Empty(t, c.pod("r").Spec.SchedulingGates)
 }
 
-func TestAPromiseCountsForThePodsThatMayStillHaveIt(t *testing.T) {
+func TestPromiseLastsWhileThePodMayUseTheSleeper(t *testing.T) {
 	promised := func(name, namespace, node string, since time.Time) *corev1.Pod {
 		pod := gatedPod(name)
 		pod.Namespace, pod.Spec.SchedulingGates, pod.Spec.NodeName = namespace, nil, node
@@ -240,12 +239,12 @@ func TestAPromiseCountsForThePodsThatMayStillHaveIt(t *testing.T) {
 		pod    *corev1.Pod
 		counts bool
 	}{
-		"not scheduled yet":       {promised("a", "ns", "", now), true},
-		"on the sleeper's node":   {promised("a", "ns", "n1", now), true},
-		"on another node":         {promised("a", "ns", "n2", now), false},
-		"of another namespace":    {promised("a", "other", "", now), false},
-		"let go for it long ago":  {promised("a", "ns", "", now.Add(-promiseTime)), false},
-		"let go in a year to be ": {promised("a", "ns", "", now.Add(365*24*time.Hour)), false},
+		"the Pod is not scheduled yet":     {promised("a", "ns", "", now), true},
+		"the Pod is on the sleeper's node": {promised("a", "ns", "n1", now), true},
+		"the Pod is on another node":       {promised("a", "ns", "n2", now), false},
+		"the Pod is of another namespace":  {promised("a", "other", "", now), false},
+		"the promise is too old":           {promised("a", "ns", "", now.Add(-promiseTimeout)), false},
+		"the promise is of the future":     {promised("a", "ns", "", now.Add(365*24*time.Hour)), false},
 	} {
 		cluster := newCluster(t, interceptor.Funcs{}, views{"l1": {Connected: true, Instances: map[string]launcherapi.Instance{}}},
 			c.pod, gatedPod("b"), serverConfig(), node("n1"), launcherPod("l1", "n1", time.Hour))
@@ -255,10 +254,10 @@ func TestAPromiseCountsForThePodsThatMayStillHaveIt(t *testing.T) {
 	}
 }
 
-func TestALauncherWithAStoreIsNotHeardBeforeItHasToldItsModels(t *testing.T) {
+func TestLauncherWithAStoreIsUnheardUntilItsModelsAreKnown(t *testing.T) {
 	kept := launcherPod("l1", "n1", time.Hour)
 	kept.Labels[podmeta.LabelModelNodeGroup] = "all"
-	began := nodeview.View{Connected: true, Lost: now, ModelsLost: now, NoModels: "it has not answered yet", Instances: map[string]launcherapi.Instance{}}
+	began := nodeview.View{Connected: true, Lost: now, ModelsLost: now, WhyNoModels: "it has not answered yet", Instances: map[string]launcherapi.Instance{}}
 	says := views{"l1": began}
 	c := newCluster(t, interceptor.Funcs{}, says, gatedPod("r"), serverConfig(), node("n1"), kept)
 	assert.Positive(t, c.pass().RequeueAfter)
@@ -269,21 +268,21 @@ func TestALauncherWithAStoreIsNotHeardBeforeItHasToldItsModels(t *testing.T) {
 	assert.Equal(t, "its model is on the disk of node n1", told.Why)
 
 	broken := began
-	broken.ModelsLost = now.Add(-longestWait)
+	broken.ModelsLost = now.Add(-maxUnheardWait)
 	c = newCluster(t, interceptor.Funcs{}, views{"l1": broken}, gatedPod("r"), serverConfig(), node("n1"), kept)
 	c.pass()
-	assert.Empty(t, c.pod("r").Spec.SchedulingGates, "one that does not say so is not waited for longer")
+	assert.Empty(t, c.pod("r").Spec.SchedulingGates, "it does not wait for this launcher any longer")
 }
 
-func TestTheOldestLauncherOfANodeIsAsked(t *testing.T) {
+func TestOldestLauncherOfANodeCounts(t *testing.T) {
 	c := newCluster(t, interceptor.Funcs{}, views{"a-new": has("hf://org/llama"), "old": has("hf://org/other")},
 		gatedPod("r"), serverConfig(), node("n1"), launcherPod("a-new", "n1", time.Minute), launcherPod("old", "n1", time.Hour))
 	c.pass()
 	told, _ := podmeta.ReadPlacement(c.pod("r"))
-	assert.Equal(t, "its model is near on no node", told.Why)
+	assert.Equal(t, "no node has its model on disk, or asleep on free GPUs", told.Why)
 }
 
-func TestWhatIsToldOfAPodIsBounded(t *testing.T) {
+func TestPlacementAnnotationIsBounded(t *testing.T) {
 	pod := gatedPod("r")
 	pod.Annotations[podmeta.AnnotationAdminPort] = strings.Repeat("x", 60<<10)
 	c := newCluster(t, interceptor.Funcs{}, nil, pod, serverConfig())
@@ -291,14 +290,14 @@ func TestWhatIsToldOfAPodIsBounded(t *testing.T) {
 	assert.Less(t, len(c.pod("r").Annotations[podmeta.AnnotationPlacement]), 8<<10)
 }
 
-func TestASleeperIsPromisedToOneThoughTheAnswerToTheWriteIsLost(t *testing.T) {
+func TestLostWriteAnswerKeepsTheSleeperPromised(t *testing.T) {
 	for what, c := range map[string]struct {
 		err  error
-		free bool // the sleeper is, for the next one
+		free bool // the sleeper is free for the next requester
 	}{
-		"nobody answers":       {errors.New("connection reset"), false},
-		"the server is broken": {apierrors.NewInternalError(errors.New("no leader")), false},
-		"the server refuses":   {apierrors.NewForbidden(corev1.Resource("pods"), "first", errors.New("the policy says no")), true},
+		"the connection breaks": {errors.New("connection reset"), false},
+		"the server is broken":  {apierrors.NewInternalError(errors.New("no leader")), false},
+		"the server refuses":    {apierrors.NewForbidden(corev1.Resource("pods"), "first", errors.New("the policy says no")), true},
 	} {
 		instances := map[string]launcherapi.Instance{}
 		site := newCluster(t, interceptor.Funcs{Patch: func(ctx context.Context, api client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {

@@ -22,25 +22,26 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// World is what a decision rests on.
+// World is the input of a decision.
 type World struct {
-	Now       time.Time
-	Began     time.Time // when this controller began to lead
-	Waiting   []Requester
-	Launchers []Launcher // oldest first
-	Nodes     map[string]*corev1.Node
-	// Taken are the GPUs of each node that a requester holds or an instance uses that
-	// does not sleep.
+	Now          time.Time
+	LeadingSince time.Time // when this controller became the leader
+	Waiting      []Requester
+	Launchers    []Launcher // oldest first
+	Nodes        map[string]*corev1.Node
+	// Taken are the GPUs that a requester holds or that an instance uses that is not
+	// asleep, by node.
 	Taken map[string]map[string]bool
-	// Promised are the sleepers for which a requester was let go that is not bound yet.
+	// Promised are the sleepers that are reserved for a requester whose gate was removed
+	// and that is not bound yet.
 	Promised map[Sleeper]bool
 	Caches   []Cache // oldest first
 	Claims   []Claim
-	// Called gives ids of the versions in the launchers' stores that a name may mean.
-	Called func(modelref.Name) []string
+	// CandidateIDs returns ids of the stored versions that a name may mean.
+	CandidateIDs func(modelref.Name) []string
 }
 
-// Cache is what a ClusterModelCache says of the placement of its model's requesters.
+// Cache is a ClusterModelCache, as far as it affects the placement of requesters.
 type Cache struct {
 	Name       string
 	Model      modelref.Version // its source
@@ -53,7 +54,7 @@ type Claim struct {
 	Model           modelref.Version
 }
 
-// Requester is one that carries the gate.
+// Requester is a Pod that carries the gate.
 type Requester struct {
 	UID       types.UID
 	Namespace string
@@ -61,11 +62,11 @@ type Requester struct {
 	Created   time.Time
 	Spec      *corev1.PodSpec
 	Form      nominal.Form
-	Problems  []podmeta.Problem // why it cannot be read
-	Lacks     string            // what it names that is not there; empty: nothing
+	Problems  []podmeta.Problem // its input is invalid
+	Missing   string            // the object that it names and that does not exist; empty: none
 }
 
-// Launcher is one that may serve requesters of its namespace.
+// Launcher is a launcher Pod.
 type Launcher struct {
 	UID       types.UID
 	Name      string
@@ -75,71 +76,71 @@ type Launcher struct {
 	Config    string // name of its LauncherConfig
 	Image     string
 	Spec      *corev1.PodSpec
-	Runs      bool                            // it is ready
-	Since     time.Time                       // when this controller began to listen to it, or the stream broke off that it is waited for
-	Silent    bool                            // it does not say now what it has
-	Store     bool                            // it has a model store; nil Models: it does not say now what is in there
-	Instances map[string]launcherapi.Instance // nil: it has not been heard
+	Ready     bool                            // its Pod is Ready
+	Since     time.Time                       // when this controller began to listen to it, or when its stream broke
+	Silent    bool                            // its instances are unknown now
+	Store     bool                            // it has a model store; its models are unknown while Models is nil
+	Instances map[string]launcherapi.Instance // nil: it was never heard
 	Models    map[string]nodeview.Model
-	Claims    []string // whose models it reads
+	Claims    []string // PersistentVolumeClaims whose models it reads
 }
 
-// Sleeper is an instance that sleeps.
+// Sleeper is a sleeping instance.
 type Sleeper struct {
 	Launcher types.UID
 	Instance string
 }
 
-// Decision is what is to become of a requester: it stays gated until Wait, or the gate
-// comes off.
+// Decision is the decision for one requester: to keep the gate until Wait, or to remove
+// it with preferences.
 type Decision struct {
 	UID      types.UID
-	Wait     time.Time // not zero: look again then
+	Wait     time.Time // when to decide again; zero: remove the gate
 	Prefer   []Preference
-	Require  string  // label that the node has to have; empty: none
-	Sleeper  Sleeper // that the requester is let go for; empty: for none
+	Require  string  // label that the node must have; empty: none
+	Sleeper  Sleeper // reserved for the requester; empty: none
 	Row, Why string
 }
 
-// Preference is a node, and its weight for the scheduler, 1 to 100.
+// Preference is a node and its weight for the scheduler, from 1 to 100.
 type Preference struct {
 	Node   string
 	Weight int32
 }
 
-// Weights of nodes, which the scheduler adds to what else it thinks of a node.
+// Weights of nodes. The scheduler adds them to its own scores.
 const (
-	weightSleeper = 100 // the sleeper that is promised
-	weightOther   = 50  // another one
-	weightMemory  = 35  // the model is in the node's store, and main memory holds it
-	weightDisk    = 20  // the model is in the node's store
-	weightClaim   = 15  // it is near nowhere, and the node's launcher reads a claim that has it
-	weightAwake   = 10  // it is near nowhere, and nothing sleeps on the node that it would drive out
+	weightSleeper   = 100 // the node of the reserved sleeper
+	weightOther     = 50  // a node with another sleeper of the model
+	weightMemory    = 35  // the node's store has the model, and main memory holds it
+	weightDisk      = 20  // the node's store has the model
+	weightClaim     = 15  // the node's launcher reads a claim that has the model
+	weightNoSleeper = 10  // nothing sleeps on the node that the requester would evict
 )
 
-// maxPreferred is how many nodes of a kind a requester is told of: a Pod that names
-// all nodes of a large cluster is slow to schedule.
+// maxPreferred is the number of nodes of each kind that a requester prefers. A Pod that
+// names all nodes of a large cluster is slow to schedule.
 const maxPreferred = 8
 
-// longestWait is how long requesters stay gated at most for a launcher that has not
-// been heard.
-const longestWait = 5 * time.Second
+// maxUnheardWait bounds the time for which a requester stays gated because of a launcher
+// that was not heard yet.
+const maxUnheardWait = 5 * time.Second
 
-// The rows.
+// The rows of the decision table.
 const (
-	rowInputWrong = "input wrong"
-	rowNone       = "scheduling None"
-	rowLacks      = "configuration not there"
-	rowNotHeard   = "launchers not heard"
-	rowAsleep     = "asleep on free GPUs"
-	rowInMemory   = "in the page cache"
-	rowOnDisk     = "on disk"
-	rowOnClaim    = "on a claim"
-	rowNowhere    = "nothing near"
+	rowInputInvalid  = "invalid input"
+	rowNone          = "scheduling None"
+	rowConfigMissing = "configuration missing"
+	rowUnheard       = "launchers not heard"
+	rowAsleep        = "asleep on free GPUs"
+	rowInMemory      = "in the page cache"
+	rowOnDisk        = "on disk"
+	rowOnClaim       = "on a claim"
+	rowNowhere       = "nothing near"
 )
 
-// Decide says what is to become of each requester, by spec/placement.md. Of several
-// that want one sleeper the oldest has it. It changes nothing of w.
+// Decide decides for each requester by the table in spec/placement.md. When several want
+// one sleeper, the oldest gets it. It does not change w.
 func Decide(w *World) []Decision {
 	waiting := slices.Clone(w.Waiting)
 	slices.SortFunc(waiting, func(a, b Requester) int {
@@ -147,14 +148,14 @@ func Decide(w *World) []Decision {
 	})
 	d := &decision{
 		World: w, promised: map[Sleeper]bool{}, gpus: map[string]map[string]bool{},
-		servers: map[string][]*Launcher{}, near: map[string][]place{}, awake: map[string][]string{},
+		servers: map[string][]*Launcher{}, near: map[string][]place{}, withoutSleepers: map[string][]string{},
 	}
 	for i := range w.Launchers {
 		l := &w.Launchers[i]
 		for id := range l.Instances {
 			if s := (Sleeper{l.UID, id}); w.Promised[s] {
 				d.promised[s] = true
-				d.promise(place{node: l.Node, gpus: l.Instances[id].GPUUUIDs})
+				d.promiseGPUs(place{node: l.Node, gpus: l.Instances[id].GPUUUIDs})
 			}
 		}
 	}
@@ -165,34 +166,34 @@ func Decide(w *World) []Decision {
 	return all
 }
 
-// decision is one under way.
+// decision is the state of one call of Decide.
 type decision struct {
 	*World
-	promised map[Sleeper]bool
-	gpus     map[string]map[string]bool // of sleepers that are promised, by node
-	servers  map[string][]*Launcher     // by what is asked of launchers
-	near     map[string][]place         // by what is wanted: many requesters want the same
-	awake    map[string][]string        // nodes on which nothing sleeps, by what is asked of launchers
+	promised        map[Sleeper]bool
+	gpus            map[string]map[string]bool // GPUs of promised sleepers, by node
+	servers         map[string][]*Launcher     // results of serving
+	near            map[string][]place         // results of nearbyPlaces: many requesters want the same model
+	withoutSleepers map[string][]string        // results of nodesWithoutSleepers, rotated
 }
 
-// place is where a model is near.
+// place is a node where a model is near.
 type place struct {
 	node    string
-	sleeper Sleeper // empty: it is in the node's store
-	memory  bool    // which main memory holds
+	sleeper Sleeper // empty: the model is in the node's store
+	memory  bool    // main memory holds the stored model
 	gpus    []string
 	used    time.Time
 }
 
 func (d *decision) decide(r *Requester) Decision {
 	out := Decision{UID: r.UID}
-	until := latest(r.Created, d.Began).Add(longestWait)
-	if r.Lacks != "" && until.After(d.Now) {
-		out.Row, out.Why, out.Wait = rowLacks, "there is no "+r.Lacks, until
+	until := latest(r.Created, d.LeadingSince).Add(maxUnheardWait)
+	if r.Missing != "" && until.After(d.Now) {
+		out.Row, out.Why, out.Wait = rowConfigMissing, "there is no "+r.Missing, until
 		return out
 	}
 	if len(r.Problems) > 0 {
-		out.Row, out.Why = rowInputWrong, podmeta.Join(r.Problems)
+		out.Row, out.Why = rowInputInvalid, podmeta.Join(r.Problems)
 		return out
 	}
 	cache := d.cacheOf(r)
@@ -203,15 +204,15 @@ func (d *decision) decide(r *Requester) Decision {
 	if cache != nil && cache.Scheduling == v1alpha1.SchedulingRequire {
 		out.Require = podmeta.ModelLabel(cache.Name)
 	}
-	goes := d.goes(r, out.Require)
-	if l := d.unheard(r, goes); l != nil && until.Add(longestWait).After(d.Now) {
-		out.Row, out.Why, out.Wait = rowNotHeard, "launcher "+l.Name+" has not said what it has", l.Since.Add(longestWait)
+	reachable := d.reachable(r, out.Require)
+	if l := d.firstUnheard(r, reachable); l != nil && until.Add(maxUnheardWait).After(d.Now) {
+		out.Row, out.Why, out.Wait = rowUnheard, "launcher "+l.Name+" has not reported its instances and models yet", l.Since.Add(maxUnheardWait)
 		return out
 	}
-	d.prefer(&out, d.places(r), goes)
+	d.choosePreferences(&out, d.nearbyPlaces(r), reachable)
 	if out.Row == rowNowhere {
-		d.claimed(&out, r, goes)
-		d.spare(&out, r, goes)
+		d.preferClaimReaders(&out, r, reachable)
+		d.preferNodesWithoutSleepers(&out, r, reachable)
 	}
 	if out.Require != "" {
 		out.Why += "; ClusterModelCache " + cache.Name + " says scheduling: Require"
@@ -219,9 +220,9 @@ func (d *decision) decide(r *Requester) Decision {
 	return out
 }
 
-// goes says to which nodes the scheduler may send a requester, which beside what the
-// requester asks for have to have a label, as far as labels and taints tell.
-func (d *decision) goes(r *Requester, label string) func(node string) bool {
+// reachable returns a function that reports whether the scheduler may place a requester on a
+// node, by the node's labels and taints. The node must have the label, if one is given.
+func (d *decision) reachable(r *Requester, label string) func(node string) bool {
 	affinity := nodeaffinity.NewRequiredNodeAffinity(r.Spec.NodeSelector, r.Spec.Affinity)
 	hard := func(t *corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule }
 	return func(name string) bool {
@@ -235,36 +236,36 @@ func (d *decision) goes(r *Requester, label string) func(node string) bool {
 	}
 }
 
-// unheard is a launcher that has to be heard before a requester is placed; nil: none.
-func (d *decision) unheard(r *Requester, goes func(node string) bool) *Launcher {
-	for _, l := range d.serve(r) {
-		if (l.Silent || l.Store && l.Models == nil) && l.Since.Add(longestWait).After(d.Now) && goes(l.Node) {
+// firstUnheard returns a launcher that must be heard before a requester is placed; nil: none.
+func (d *decision) firstUnheard(r *Requester, reachable func(node string) bool) *Launcher {
+	for _, l := range d.serving(r) {
+		if (l.Silent || l.Store && l.Models == nil) && l.Since.Add(maxUnheardWait).After(d.Now) && reachable(l.Node) {
 			return l
 		}
 	}
 	return nil
 }
 
-// prefer chooses among the places where a requester's model is near.
-func (d *decision) prefer(out *Decision, near []place, goes func(node string) bool) {
+// choosePreferences chooses preferences among the places where a requester's model is near.
+func (d *decision) choosePreferences(out *Decision, near []place, reachable func(node string) bool) {
 	stored := map[int32]int{} // nodes by weight
-	barred := ""              // the first node on which it is, and to which the requester does not go
+	unreachable := ""         // the first node that has the model and that the requester may not use
 	for _, p := range near {
 		switch {
-		case p.sleeper == (Sleeper{}) && stored[p.weight()] == maxPreferred: // enough are named
-		case !goes(p.node):
-			barred = cmp.Or(barred, p.node)
+		case p.sleeper == (Sleeper{}) && stored[p.weight()] == maxPreferred: // enough nodes of this kind
+		case !reachable(p.node):
+			unreachable = cmp.Or(unreachable, p.node)
 		case p.sleeper == (Sleeper{}):
-			if !prefers(out.Prefer, p.node) {
+			if !isPreferred(out.Prefer, p.node) {
 				stored[p.weight()]++
 				out.Prefer = append(out.Prefer, Preference{p.node, p.weight()})
 			}
-		case d.promised[p.sleeper], !d.free(p.node, p.gpus):
+		case d.promised[p.sleeper], !d.gpusFree(p.node, p.gpus):
 		case out.Sleeper == (Sleeper{}):
 			out.Sleeper, d.promised[p.sleeper] = p.sleeper, true
-			d.promise(p)
+			d.promiseGPUs(p)
 			out.Prefer = append(out.Prefer, Preference{p.node, weightSleeper})
-		case len(out.Prefer) < maxPreferred && !prefers(out.Prefer, p.node):
+		case len(out.Prefer) < maxPreferred && !isPreferred(out.Prefer, p.node):
 			out.Prefer = append(out.Prefer, Preference{p.node, weightOther})
 		}
 	}
@@ -272,26 +273,26 @@ func (d *decision) prefer(out *Decision, near []place, goes func(node string) bo
 	case out.Sleeper != (Sleeper{}):
 		out.Row, out.Why = rowAsleep, fmt.Sprintf("its model sleeps on node %s, as instance %s", out.Prefer[0].Node, out.Sleeper.Instance)
 	case stored[weightMemory] > 0:
-		out.Row, out.Why = rowInMemory, "its model is in the main memory of node "+out.Prefer[0].Node+others(stored[weightMemory])
+		out.Row, out.Why = rowInMemory, "its model is in the main memory of node "+out.Prefer[0].Node+andMore(stored[weightMemory])
 	case stored[weightDisk] > 0:
-		out.Row, out.Why = rowOnDisk, "its model is on the disk of node "+out.Prefer[0].Node+others(stored[weightDisk])
-	case barred != "":
-		out.Row, out.Why = rowNowhere, "its model is near on node "+barred+", to which it may not go"
+		out.Row, out.Why = rowOnDisk, "its model is on the disk of node "+out.Prefer[0].Node+andMore(stored[weightDisk])
+	case unreachable != "":
+		out.Row, out.Why = rowNowhere, "node "+unreachable+" has its model, but the requester may not run there"
 	default:
-		out.Row, out.Why = rowNowhere, "its model is near on no node"
+		out.Row, out.Why = rowNowhere, "no node has its model on disk, or asleep on free GPUs"
 	}
 }
 
-// others says of how many nodes the first one was named; empty: it is the only one.
-func others(nodes int) string {
+// andMore returns how many nodes there are beside the one that is named; empty: none.
+func andMore(nodes int) string {
 	if nodes == 1 {
 		return ""
 	}
 	return fmt.Sprintf(" and %d more", nodes-1)
 }
 
-// cacheOf is the ClusterModelCache of a requester's model; nil: there is none, or the
-// requester does not want it.
+// cacheOf returns the ClusterModelCache of a requester's model; nil when there is none, or
+// when the requester opts out.
 func (d *decision) cacheOf(r *Requester) *Cache {
 	if r.Form.ModelCache == launcherapi.ModelCacheOff {
 		return nil
@@ -305,36 +306,36 @@ func (d *decision) cacheOf(r *Requester) *Cache {
 	return nil
 }
 
-func prefers(all []Preference, node string) bool {
+func isPreferred(all []Preference, node string) bool {
 	return slices.ContainsFunc(all, func(p Preference) bool { return p.Node == node })
 }
 
-// may says that a launcher may serve a requester.
-func (l *Launcher) may(r *Requester) bool {
+// mayServe reports whether a launcher may serve a requester.
+func (l *Launcher) mayServe(r *Requester) bool {
 	return l.Namespace == r.Namespace && (r.Form.LauncherConfig == l.Config || r.Form.LauncherConfig == "" && (r.Form.Image == "" || r.Form.Image == l.Image))
 }
 
-// asked is what a requester asks of launchers.
-func asked(r *Requester) string {
+// serveKey returns a key of what a requester demands of its launcher.
+func serveKey(r *Requester) string {
 	mounts, err := json.Marshal(r.Form.Mounts)
 	if err != nil {
-		panic(err) // it came as JSON
+		panic(err) // it was decoded from JSON
 	}
 	return fmt.Sprintf("%s %s %s %s", r.Namespace, r.Form.LauncherConfig, r.Form.Image, mounts)
 }
 
-// serve gives the launcher of each node that would serve a requester there: of several
-// that may the oldest that is ready, unless that lacks what the requester needs.
-func (d *decision) serve(r *Requester) []*Launcher {
-	key := asked(r)
+// serving returns the launchers that may serve a requester, one for each node: the oldest
+// ready one, unless it lacks a mount that the requester needs.
+func (d *decision) serving(r *Requester) []*Launcher {
+	key := serveKey(r)
 	if known, ok := d.servers[key]; ok {
 		return known
 	}
-	has := map[string]bool{} // a launcher, by node
+	has := map[string]bool{} // nodes whose launcher was found
 	var all []*Launcher
 	for i := range d.Launchers {
 		l := &d.Launchers[i]
-		if !l.Runs || has[l.Node] || !l.may(r) {
+		if !l.Ready || has[l.Node] || !l.mayServe(r) {
 			continue
 		}
 		has[l.Node] = true
@@ -346,13 +347,13 @@ func (d *decision) serve(r *Requester) []*Launcher {
 	return all
 }
 
-// free says that nobody holds or uses any of those GPUs.
-func (d *decision) free(node string, gpus []string) bool {
+// gpusFree reports whether no requester or instance holds any of the GPUs.
+func (d *decision) gpusFree(node string, gpus []string) bool {
 	return !slices.ContainsFunc(gpus, func(uuid string) bool { return d.Taken[node][uuid] || d.gpus[node][uuid] })
 }
 
-// promise keeps the GPUs of a sleeper for the requester that is let go for it.
-func (d *decision) promise(p place) {
+// promiseGPUs reserves the GPUs of a sleeper.
+func (d *decision) promiseGPUs(p place) {
 	if d.gpus[p.node] == nil {
 		d.gpus[p.node] = map[string]bool{}
 	}

@@ -1,4 +1,4 @@
-// Package placement tells the scheduler where a requester's model is near, for the
-// requesters that carry podmeta.SchedulingGate: it adds preferences for nodes, and
-// takes the gate off. The rows are in spec/placement.md.
+// Package placement tells the scheduler on which nodes a requester's model is near. It
+// handles the requesters that carry podmeta.SchedulingGate: it adds node preferences and
+// removes the gate. spec/placement.md has the decision table.
 package placement

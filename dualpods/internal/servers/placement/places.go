@@ -13,30 +13,30 @@ import (
 	"hotseat.dev/hotseat/spec/modelref"
 )
 
-// places are where the model of a requester is near: first the sleepers whose GPUs are
-// free, those that were used last first, then the stores, first those whose model main
-// memory holds.
-func (d *decision) places(r *Requester) []place {
-	key := fmt.Sprintf("%s %s %d", asked(r), r.Form.Hash(), r.Form.GPUs)
+// nearbyPlaces returns where the model of a requester is near. Sleepers on free GPUs come first,
+// the most recently used one before the others. Stores follow, those whose model is in
+// main memory before the others.
+func (d *decision) nearbyPlaces(r *Requester) []place {
+	key := fmt.Sprintf("%s %s %d", serveKey(r), r.Form.Hash(), r.Form.GPUs)
 	if known, ok := d.near[key]; ok {
 		return known
 	}
 	var asleep, stored []place
 	wanted := modelref.FromArgs(r.Form.Args)
-	called := d.Called(wanted)
-	names := map[string]namer{}            // by image, which is all that launchers add to the form
-	whole := map[*launcherapi.Model]bool{} // what is wanted: launchers that say the same share what they say
-	for _, l := range d.serve(r) {
+	candidates := d.CandidateIDs(wanted)
+	names := map[string]instanceNames{}    // by image, the only part of the form that a launcher adds
+	whole := map[*launcherapi.Model]bool{} // results of nodeview.Whole: launchers share equal models
+	for _, l := range d.serving(r) {
 		form, _ := r.Form.On(l.Spec)
 		name, known := names[form.Image]
 		if !known {
-			name = namerOf(form)
+			name = instanceNamesOf(form)
 			names[form.Image] = name
 		}
 		if !l.Silent {
 			asleep = append(asleep, d.sleepers(l, name)...)
 		}
-		if there, memory := l.stores(wanted, called, whole); there && r.Form.ModelCache != launcherapi.ModelCacheOff {
+		if there, memory := l.storesModel(wanted, candidates, whole); there && r.Form.ModelCache != launcherapi.ModelCacheOff {
 			stored = append(stored, place{node: l.Node, memory: memory})
 		}
 	}
@@ -50,14 +50,15 @@ func (d *decision) places(r *Requester) []place {
 	return d.near[key]
 }
 
-// sleepers are those of a launcher that have such a name, and whose GPUs are free.
-func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
+// sleepers returns the sleepers of a launcher that have such a name and whose GPUs are
+// free.
+func (d *decision) sleepers(l *Launcher, name instanceNames) (all []place) {
 	for id := range l.Instances {
-		if !strings.HasPrefix(id, name.begins) {
+		if !strings.HasPrefix(id, name.prefix) {
 			continue
 		}
 		i := l.Instances[id]
-		if i.State != string(launcher.Sleeping) || len(i.GPUUUIDs) != name.gpus || id != name.of(i.GPUUUIDs) || !d.free(l.Node, i.GPUUUIDs) {
+		if i.State != string(launcher.Sleeping) || len(i.GPUUUIDs) != name.gpus || id != name.of(i.GPUUUIDs) || !d.gpusFree(l.Node, i.GPUUUIDs) {
 			continue
 		}
 		at := place{node: l.Node, sleeper: Sleeper{l.UID, id}, gpus: i.GPUUUIDs}
@@ -69,9 +70,9 @@ func (d *decision) sleepers(l *Launcher, name namer) (all []place) {
 	return all
 }
 
-// stores says that a launcher has a model whole in its store, and whether main memory
-// holds that. It is among those of the ids. whole is what is known of models already.
-func (l *Launcher) stores(name modelref.Name, ids []string, whole map[*launcherapi.Model]bool) (there, memory bool) {
+// storesModel reports whether a launcher has a model whole in its store, and whether main
+// memory holds it. ids are the candidates, and whole caches the results of nodeview.Whole.
+func (l *Launcher) storesModel(name modelref.Name, ids []string, whole map[*launcherapi.Model]bool) (there, memory bool) {
 	for _, id := range ids {
 		m, has := l.Models[id]
 		if !has {
@@ -89,7 +90,7 @@ func (l *Launcher) stores(name modelref.Name, ids []string, whole map[*launchera
 	return there, memory
 }
 
-// weight is that of the node of a store.
+// weight returns the weight of a node whose store has the model.
 func (p place) weight() int32 {
 	if p.memory {
 		return weightMemory
@@ -97,15 +98,15 @@ func (p place) weight() int32 {
 	return weightDisk
 }
 
-// namer names the instances of a form, by their GPUs.
-type namer struct {
+// instanceNames returns the names of the instances of a form, by their GPUs.
+type instanceNames struct {
 	of     func(gpus []string) string
-	begins string // what all these names begin with: most others do not
+	prefix string // prefix of all these names, and of few others
 	gpus   int
 }
 
-func namerOf(form nominal.Form) namer {
+func instanceNamesOf(form nominal.Form) instanceNames {
 	of := nominal.InstanceIDs(form)
 	name := of(nil)
-	return namer{of, name[:strings.LastIndex(name, "-")+1], form.GPUs}
+	return instanceNames{of, name[:strings.LastIndex(name, "-")+1], form.GPUs}
 }

@@ -8,15 +8,14 @@ import (
 	"hotseat.dev/hotseat/launcher"
 )
 
-// spare has a requester whose model is near nowhere go where nothing sleeps, so that the
-// sleepers there are wait for those who would wake them. Requesters name other nodes one
-// after the other: a scheduler that takes nodes of equal score in order would else fill
-// the first ones.
-func (d *decision) spare(out *Decision, r *Requester, goes func(node string) bool) {
-	key := asked(r)
-	nodes, known := d.awake[key]
+// preferNodesWithoutSleepers prefers nodes on which nothing sleeps, so that a cold start evicts no sleeper.
+// Requesters that are decided one after the other prefer different nodes. Otherwise a
+// scheduler that takes nodes of equal score in order would fill the first ones.
+func (d *decision) preferNodesWithoutSleepers(out *Decision, r *Requester, reachable func(node string) bool) {
+	key := serveKey(r)
+	nodes, known := d.withoutSleepers[key]
 	if !known {
-		nodes = d.nodesAwake(r)
+		nodes = d.nodesWithoutSleepers(r)
 	}
 	var prefer []Preference
 	named := len(nodes)
@@ -25,26 +24,25 @@ func (d *decision) spare(out *Decision, r *Requester, goes func(node string) boo
 			named = n
 			break
 		}
-		if goes(node) {
-			prefer = append(prefer, Preference{node, weightAwake})
+		if reachable(node) {
+			prefer = append(prefer, Preference{node, weightNoSleeper})
 		}
 	}
-	if d.awake[key] = slices.Concat(nodes[named:], nodes[:named]); len(prefer) > 0 {
+	if d.withoutSleepers[key] = slices.Concat(nodes[named:], nodes[:named]); len(prefer) > 0 {
 		out.Why += "; it prefers nodes on which nothing sleeps"
 	}
 	out.Prefer = append(out.Prefer, prefer...)
 }
 
-// nodesAwake are the nodes on which nothing sleeps of those where launchers serve a
-// requester, first those of whose GPUs the fewest are taken; none where nothing sleeps
-// anywhere.
-func (d *decision) nodesAwake(r *Requester) (nodes []string) {
+// nodesWithoutSleepers returns the nodes whose launcher may serve a requester and has no sleeper.
+// Nodes with the fewest taken GPUs come first. It returns none when nothing sleeps anywhere.
+func (d *decision) nodesWithoutSleepers(r *Requester) (nodes []string) {
 	asleep := false
-	for _, l := range d.serve(r) {
+	for _, l := range d.serving(r) {
 		if l.Instances == nil {
 			continue
 		}
-		if l.sleeps() {
+		if l.hasSleeper() {
 			asleep = true
 			continue
 		}
@@ -59,8 +57,8 @@ func (d *decision) nodesAwake(r *Requester) (nodes []string) {
 	return nodes
 }
 
-// sleeps says that some instance of a launcher does.
-func (l *Launcher) sleeps() bool {
+// hasSleeper reports whether an instance of a launcher is asleep.
+func (l *Launcher) hasSleeper() bool {
 	for id := range l.Instances {
 		if l.Instances[id].State == string(launcher.Sleeping) {
 			return true

@@ -21,9 +21,9 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// observe reads what a decision rests on.
+// observe reads the World, and returns the Pods that wait for a decision.
 func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1.Pod, error) {
-	w := &World{Now: c.opts.Now(), Began: c.began, Called: c.opts.Views.Called, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
+	w := &World{Now: c.opts.Now(), LeadingSince: c.leadingSince, CandidateIDs: c.opts.Views.CandidateIDs, Taken: map[string]map[string]bool{}, Promised: map[Sleeper]bool{}}
 	lists := map[string]*corev1.PodList{gated: {}, promised: {}, provider: {}}
 	if err := c.list(ctx, lists[gated], gated); err != nil {
 		return nil, nil, err
@@ -55,39 +55,39 @@ func (c *Controller) observe(ctx context.Context) (*World, map[types.UID]*corev1
 	for i := range lists[promised].Items {
 		pod := &lists[promised].Items[i]
 		p, _ := podmeta.ReadPlacement(pod)
-		if !bound[pod.UID] && w.mayHave(pod, p) {
+		if !bound[pod.UID] && w.mayStillUse(pod, p) {
 			w.promise(p)
 		}
 	}
 	return w, pods, nil
 }
 
-// waiting notes who waits of the Pods that carry the gate, and what was promised to those
-// whose gate the cache may still show; the Pods that wait are given back.
+// waiting adds to the World the requesters that wait for a decision, and the promises to
+// those whose gate the cache may still show. It returns the Pods of the former.
 func (c *Controller) waiting(ctx context.Context, w *World, list *corev1.PodList) map[types.UID]*corev1.Pod {
 	pods, still := map[types.UID]*corev1.Pod{}, map[types.UID]bool{}
 	for i := range list.Items {
 		pod := &list.Items[i]
 		still[pod.UID] = true
-		if c.seen[pod.UID].IsZero() {
-			c.seen[pod.UID] = w.Now
+		if c.firstSeen[pod.UID].IsZero() {
+			c.firstSeen[pod.UID] = w.Now
 		}
-		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.refused[pod.UID].until.After(w.Now) {
+		if _, done := c.written[pod.UID]; !done && len(pod.Spec.SchedulingGates) == 1 && !c.failed[pod.UID].until.After(w.Now) {
 			pods[pod.UID] = pod
 			w.Waiting = append(w.Waiting, c.requester(ctx, pod))
 		}
 	}
-	for _, p := range c.written { // the cache may have none of them yet
+	for _, p := range c.written { // the cache may not show them yet
 		w.promise(p)
 	}
-	for uid, r := range c.refused {
+	for uid, r := range c.failed {
 		if still[uid] && r.until.After(w.Now) {
-			w.promise(r.may)
+			w.promise(r.maybeWritten)
 		}
 	}
-	maps.DeleteFunc(c.seen, func(uid types.UID, _ time.Time) bool { return !still[uid] })
+	maps.DeleteFunc(c.firstSeen, func(uid types.UID, _ time.Time) bool { return !still[uid] })
 	maps.DeleteFunc(c.written, func(uid types.UID, _ podmeta.Placement) bool { return !still[uid] })
-	maps.DeleteFunc(c.refused, func(uid types.UID, r refusal) bool { return !still[uid] || !r.until.After(w.Now) })
+	maps.DeleteFunc(c.failed, func(uid types.UID, r failedWrite) bool { return !still[uid] || !r.until.After(w.Now) })
 	return pods
 }
 
@@ -98,7 +98,7 @@ func (c *Controller) list(ctx context.Context, into *corev1.PodList, value strin
 	return nil
 }
 
-// nodes are those of the cluster, by name.
+// nodes returns the nodes of the cluster, by name.
 func (c *Controller) nodes(ctx context.Context) (map[string]*corev1.Node, error) {
 	var list corev1.NodeList
 	if err := c.opts.API.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -111,7 +111,7 @@ func (c *Controller) nodes(ctx context.Context) (map[string]*corev1.Node, error)
 	return all, nil
 }
 
-// caches are the ClusterModelCaches that are not being deleted, the oldest first.
+// caches returns the ClusterModelCaches that are not being deleted, the oldest first.
 func (c *Controller) caches(ctx context.Context) (all []Cache, err error) {
 	var list v1alpha1.ClusterModelCacheList
 	if err := c.opts.API.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -129,7 +129,7 @@ func (c *Controller) caches(ctx context.Context) (all []Cache, err error) {
 	return all, nil
 }
 
-// claims are those that have a model whole.
+// claims returns the claims that have a whole model.
 func (c *Controller) claims(ctx context.Context) (all []Claim, err error) {
 	var list v1alpha1.ModelCacheList
 	if err := c.opts.API.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
@@ -145,8 +145,8 @@ func (c *Controller) claims(ctx context.Context) (all []Claim, err error) {
 	return all, nil
 }
 
-// claimsRead are the claims whose models a launcher reads, where its LauncherConfig says so.
-func claimsRead(pod *corev1.Pod) (names []string) {
+// mountedClaims returns the claims that a launcher mounts to read models from them.
+func mountedClaims(pod *corev1.Pod) (names []string) {
 	for _, v := range pod.Spec.Volumes {
 		claim := v.PersistentVolumeClaim
 		if claim == nil {
@@ -169,29 +169,29 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// promiseTime is how long a sleeper is kept for a requester that was let go for it and
-// is not bound: the scheduler may have had to take another node, or none.
-const promiseTime = 30 * time.Second
+// promiseTimeout bounds the reservation of a sleeper for a requester that is not bound yet:
+// the scheduler may have chosen another node, or none.
+const promiseTimeout = 30 * time.Second
 
 func (w *World) promise(p podmeta.Placement) {
-	if ago := w.Now.Sub(p.Since); p.Instance != "" && ago < promiseTime && ago > -promiseTime {
+	if ago := w.Now.Sub(p.Since); p.Instance != "" && ago < promiseTimeout && ago > -promiseTimeout {
 		w.Promised[Sleeper{p.Launcher, p.Instance}] = true
 	}
 }
 
-// mayHave says that a Pod may still get the sleeper that it was let go for: a launcher
-// of its namespace has that, and the Pod is on no other node.
-func (w *World) mayHave(pod *corev1.Pod, p podmeta.Placement) bool {
+// mayStillUse reports whether a Pod may still be bound to its promised sleeper: a launcher of
+// its namespace has the sleeper, and the Pod is on no other node.
+func (w *World) mayStillUse(pod *corev1.Pod, p podmeta.Placement) bool {
 	return slices.ContainsFunc(w.Launchers, func(l Launcher) bool {
 		return l.UID == p.Launcher && l.Namespace == pod.Namespace && (pod.Spec.NodeName == "" || pod.Spec.NodeName == l.Node)
 	})
 }
 
-// requester reads one that carries the gate.
+// requester reads a requester that carries the gate.
 func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
 	r := Requester{UID: pod.UID, Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time, Spec: &pod.Spec}
-	if seen := c.seen[pod.UID]; r.Created.After(seen) && !seen.IsZero() { // the API server's clock is ahead
-		r.Created = seen
+	if firstSeen := c.firstSeen[pod.UID]; r.Created.After(firstSeen) && !firstSeen.IsZero() { // the clock of the API server is ahead
+		r.Created = firstSeen
 	}
 	read, problems := podmeta.ReadRequester(pod)
 	if len(problems) == 0 && read.Input == podmeta.InputPatch {
@@ -199,7 +199,7 @@ func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
 	} else if len(problems) == 0 {
 		var config v1alpha1.InferenceServerConfig
 		if err := c.opts.API.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: read.ConfigName}, &config); err != nil {
-			r.Lacks = "InferenceServerConfig " + read.ConfigName // it may come in a moment
+			r.Missing = "InferenceServerConfig " + read.ConfigName // it may be created soon
 			problems = []podmeta.Problem{{
 				Kind: podmeta.Invalid, Field: "metadata.annotations[" + podmeta.AnnotationInferenceServerConfig + "]",
 				Message: "cannot read the InferenceServerConfig " + read.ConfigName + ": " + err.Error(),
@@ -212,7 +212,7 @@ func (c *Controller) requester(ctx context.Context, pod *corev1.Pod) Requester {
 	return r
 }
 
-// launcher reads one, with what is taken of the GPUs of its node.
+// launcher adds a launcher to the World, with the taken GPUs of its node.
 func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]bool) {
 	taken := w.Taken[pod.Spec.NodeName]
 	if taken == nil {
@@ -240,17 +240,17 @@ func (c *Controller) launcher(w *World, pod *corev1.Pod, bound map[types.UID]boo
 	}
 	l := Launcher{
 		UID: pod.UID, Name: pod.Name, Namespace: pod.Namespace, Node: pod.Spec.NodeName, Config: pod.Labels[podmeta.LabelLauncherConfig],
-		Spec: &pod.Spec, Created: pod.CreationTimestamp.Time, Runs: podmeta.Ready(pod), Since: view.Lost, Silent: !view.Connected, Instances: view.Instances, Models: view.Models,
+		Spec: &pod.Spec, Created: pod.CreationTimestamp.Time, Ready: podmeta.Ready(pod), Since: view.Lost, Silent: !view.Connected, Instances: view.Instances, Models: view.Models,
 		Store: pod.Labels[podmeta.LabelModelNodeGroup] != "",
 	}
 	if len(w.Claims) > 0 {
-		l.Claims = claimsRead(pod)
+		l.Claims = mountedClaims(pod)
 	}
-	if view.Connected { // its models come by a stream of their own
+	if view.Connected { // its models have a stream of their own
 		l.Since = view.ModelsLost
 	}
-	if l.Since.IsZero() { // this process listens to it in a moment
-		l.Since = latest(c.began, pod.CreationTimestamp.Time)
+	if l.Since.IsZero() { // this process is about to listen to it
+		l.Since = latest(c.leadingSince, pod.CreationTimestamp.Time)
 	}
 	if container := podmeta.Container(&pod.Spec, podmeta.ServingContainer); container != nil {
 		l.Image = container.Image
