@@ -45,7 +45,7 @@ func TestARequesterWaitsForItsModelOrFailsWithoutItAsItsCacheSays(t *testing.T) 
 	s.start(server{app: "awaited", node: 1})
 	s.start(server{app: "failing", node: 2})
 	var status podmeta.Status
-	nobody := "nobody fetches its model on node " + cluster.NodeName(1) + ", which is in none of the ModelCacheNodeGroups " + s.group
+	nobody := "no launcher fetches its model on node " + cluster.NodeName(1) + ", which is in none of the ModelCacheNodeGroups " + s.group
 	s.eventually("it is told what it waits for", func() bool {
 		status = s.status("awaited")
 		return status.Reason == "ModelMissing" && strings.Contains(status.Message, nobody) && strings.Contains(status.Message, "ClusterModelCache awaited")

@@ -67,7 +67,7 @@ func TestACopyThatIsOnlyKeptWhileThereIsRoomGivesWayUnlessItIsInUseAndComesBack(
 		return meta.FindStatusCondition(s.told(spare.Name, "why it is not there", gaveWay(1)).Conditions, v1alpha1.ConditionAvailable).Message
 	}
 	s.eventually("the status says why", func() bool {
-		return strings.Contains(told(), "there is no room for it; with retention LRU it gives way to others, and is fetched once there is room without any other's going")
+		return strings.Contains(told(), "there is no room for it: with retention LRU it evicts no other model, and is fetched once there is room")
 	})
 
 	_, err := s.launcher(launcher).Delete(t.Context(), asleep.InstanceID)

@@ -12,70 +12,70 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Call is what is asked of a launcher: to fetch the model of a cache or, with Remove,
-// to have a model of that id wanted no more.
+// Call is a call to a launcher: to pull the model of a cache or, with Remove, to drop the
+// model of that id for the holder.
 type Call struct {
 	Launcher string // UID
 	Holder   string
 	Remove   string
 }
 
-// Answer is what has become of a call.
+// Answer is the state of a call.
 type Answer struct {
-	Running bool
-	Since   time.Time // when it was made
-	At      time.Time // when it was answered
-	Tries   int       // that have failed, one after the other
-	Err     string    // of the last; empty: it was done
-	Cause   string    // of the error, a code such as NotFound
-	Before  failure   // of the last try before that failed, until the store has the model whole
-	Model   launcherapi.Model
-	Sum     string // Wanted.Sum of what was asked for
-	// Held is what the launcher's store held, in bytes, when it was looked at last since it
-	// had no room; 0: it was not.
-	Held int64
+	Running         bool
+	CalledAt        time.Time // when the call began
+	AnsweredAt      time.Time // when it was answered
+	Tries           int       // consecutive failures
+	Err             string    // of the last try; empty: it succeeded
+	Cause           string    // the code of Err, such as NotFound
+	PreviousFailure failure   // of the last failed try before this one, until the store has the whole model
+	Model           launcherapi.Model
+	RequestHash     string // PullRequest.RequestHash of the request
+	// StoreBytes is the size of the launcher's store when it last had no room, in bytes; 0: not
+	// known.
+	StoreBytes int64
 }
 
-// settle is how long after an answer the launcher's watch may take to show what has
-// come of the call.
-const settle = 10 * time.Second
+// watchDelay is the longest time between an answer and the event by which the launcher's
+// watch stream shows its effect.
+const watchDelay = 10 * time.Second
 
-// failure is why something has failed, and a code for it; the zero value: nothing has.
+// failure is the reason of a failure and its code. The zero value means no failure.
 type failure struct{ why, cause string }
 
-// last is how the last try failed that did.
-func (a Answer) last() failure {
+// lastFailure returns the last failure.
+func (a Answer) lastFailure() failure {
 	if a.Err != "" {
 		return failure{a.Err, a.Cause}
 	}
-	return a.Before
+	return a.PreviousFailure
 }
 
-// moment is how long a call whose model's source has not answered keeps other models from
-// the store: a source that answers soon has its model fetched before another is asked for.
-const moment = 2 * time.Second
+// sourceWait is how long a call that waits for its source keeps other models from the store.
+// Most sources answer sooner, and then the store fetches one model after the other.
+const sourceWait = 2 * time.Second
 
-// pending says that a call runs, or that what has come of it is not known yet.
+// pending reports whether a call runs, or its effect is not visible yet.
 func (a Answer) pending(now time.Time) bool {
-	return a.Running || a.Err == "" && !a.At.IsZero() && now.Sub(a.At) < settle
+	return a.Running || a.Err == "" && !a.AnsweredAt.IsZero() && now.Sub(a.AnsweredAt) < watchDelay
 }
 
-// Pauses before a call that has failed is made again.
+// Bounds of the back-off after a failed call.
 const (
-	firstPause   = 10 * time.Second
-	longestPause = 5 * time.Minute
+	firstBackoff = 10 * time.Second
+	maxBackoff   = 5 * time.Minute
 )
 
-// again is when a call that has failed is made again.
-func (a Answer) again() time.Time {
-	pause := firstPause << min(max(a.Tries-1, 0), 10)
-	return a.At.Add(min(pause, longestPause))
+// retryAt returns when to repeat a failed call.
+func (a Answer) retryAt() time.Time {
+	pause := firstBackoff << min(max(a.Tries-1, 0), 10)
+	return a.AnsweredAt.Add(min(pause, maxBackoff))
 }
 
-// note makes what launchers show as failed, of what they were asked for last, answers
-// that say so, so that the next try comes later each time; and forgets answers that
-// nobody needs any more. The lock is held.
-func (c *Controller) note(w *World) {
+// updateAnswers records as failed the calls whose model a launcher reports as failed, so that each
+// retry backs off longer. It forgets answers that are not needed any more. The caller
+// holds the lock.
+func (c *Controller) updateAnswers(w *World) {
 	launchers, holders := map[string]*Launcher{}, map[string]bool{}
 	for i := range w.Launchers {
 		launchers[w.Launchers[i].UID] = &w.Launchers[i]
@@ -90,50 +90,51 @@ func (c *Controller) note(w *World) {
 			return false
 		case l == nil:
 			return true
-		case a.pending(w.Now): // the watch may not show yet what has come of the call
+		case a.pending(w.Now): // the watch stream may not show the effect yet
 			return false
 		case call.Remove != "":
 			_, there := l.Models[call.Remove]
 			return a.Err == "" || l.Models != nil && !there
 		default:
-			return !holders[call.Holder] || a.Err == "" && l.shows(call.Holder, launcherapi.ModelReady) != nil
+			return !holders[call.Holder] || a.Err == "" && l.modelInState(call.Holder, launcherapi.ModelReady) != nil
 		}
 	})
 	for call, a := range c.answers {
 		if call.Remove != "" || a.Running || a.Err != "" || a.pending(w.Now) {
 			continue
 		}
-		if m := launchers[call.Launcher].shows(call.Holder, launcherapi.ModelFailed); m != nil {
-			a.At, a.Err, a.Cause = w.Now, m.Reason, m.Cause
+		if m := launchers[call.Launcher].modelInState(call.Holder, launcherapi.ModelFailed); m != nil {
+			a.AnsweredAt, a.Err, a.Cause = w.Now, m.Reason, m.Cause
 			a.Tries++
 			c.answers[call] = a
 		}
 	}
-	c.noteRoom(launchers)
+	c.retryWithMoreRoom(launchers)
 }
 
-// noteRoom has those asked again that had no room, once there is more. The lock is held.
-func (c *Controller) noteRoom(launchers map[string]*Launcher) {
+// retryWithMoreRoom repeats calls that failed for want of room once the store has more room. The
+// caller holds the lock.
+func (c *Controller) retryWithMoreRoom(launchers map[string]*Launcher) {
 	for call, a := range c.answers {
 		if l := launchers[call.Launcher]; a.Err != "" && a.Cause == fetchapi.ReasonCapacityExceeded && l != nil && l.Models != nil {
-			c.answers[call] = a.beside(l.published())
+			c.answers[call] = a.withStoreBytes(l.publishedBytes())
 		}
 	}
 }
 
-// beside is an answer that there is no room beside so many bytes. Once there are less of
-// them it is asked again at once.
-func (a Answer) beside(held int64) Answer {
-	if held < a.Held {
-		a.At = time.Time{}
+// withStoreBytes returns an answer of a store that has held bytes and no room for more. When the
+// store holds less than before, the call is repeated at once.
+func (a Answer) withStoreBytes(held int64) Answer {
+	if held < a.StoreBytes {
+		a.AnsweredAt = time.Time{}
 	}
-	a.Held = held
+	a.StoreBytes = held
 	return a
 }
 
-// published is what the models take, in bytes, that are or were whole in a launcher's store.
-// What else is there comes and goes with each fetch.
-func (l *Launcher) published() (bytes int64) {
+// publishedBytes returns the size of the models in a launcher's store that were published. Other
+// files come and go with each fetch.
+func (l *Launcher) publishedBytes() (bytes int64) {
 	for _, m := range l.Models {
 		if m.Published != 0 {
 			bytes += m.Bytes
@@ -142,8 +143,8 @@ func (l *Launcher) published() (bytes int64) {
 	return bytes
 }
 
-// shows is a model that a launcher has in that state for a holder; nil: there is none.
-func (l *Launcher) shows(holder, state string) *launcherapi.Model {
+// modelInState returns a model in that state that a holder wants of a launcher; nil: none.
+func (l *Launcher) modelInState(holder, state string) *launcherapi.Model {
 	for _, m := range l.Models {
 		if m.State == state && slices.Contains(m.WantedBy, holder) {
 			return m.Model
@@ -152,25 +153,25 @@ func (l *Launcher) shows(holder, state string) *launcherapi.Model {
 	return nil
 }
 
-// callTime bounds a call: the answer waits for the model's source.
-const callTime = 2 * time.Minute
+// callTimeout bounds a call, which includes the answer of the model's source.
+const callTimeout = 2 * time.Minute
 
-// ask makes a call in a goroutine of its own, and has the next pass made after it.
-func (c *Controller) ask(call Call, wanted Wanted) {
+// startCall starts a call in the background, and requests a pass after it.
+func (c *Controller) startCall(call Call, wanted PullRequest) {
 	to := c.opts.Launchers.Client(call.Launcher)
 	if to == nil {
-		return // it is not watched any more, which begins another pass
+		return // the launcher is not watched any more; that causes another pass
 	}
 	c.mu.Lock()
 	answer := c.answers[call]
-	if answer.Sum != wanted.Sum {
-		answer = Answer{Sum: wanted.Sum}
+	if answer.RequestHash != wanted.RequestHash {
+		answer = Answer{RequestHash: wanted.RequestHash}
 	}
-	answer.Running, answer.Since = true, c.opts.Now()
+	answer.Running, answer.CalledAt = true, c.opts.Now()
 	c.answers[call] = answer
 	c.mu.Unlock()
 	c.calls.Go(func() {
-		ctx, stop := context.WithTimeout(c.ctx, callTime)
+		ctx, stop := context.WithTimeout(c.ctx, callTimeout)
 		defer stop()
 		var err error
 		if call.Remove != "" {
@@ -180,18 +181,18 @@ func (c *Controller) ask(call Call, wanted Wanted) {
 				URI: wanted.URI, Ref: wanted.Ref, Include: wanted.Include, Exclude: wanted.Exclude,
 				WantedBy: call.Holder, Retention: wanted.Retention, Private: wanted.Private, Warm: wanted.Warm,
 				ExpectedBytes: wanted.ExpectedBytes, ExpectedDigest: wanted.ExpectedDigest, Credentials: wanted.Credentials,
-				UnlessThere: true, // what is whole was asked for once, and only what is said of it has changed
+				UnlessThere: true, // a whole model stays; only its settings change
 			})
 		}
 		if call.Remove != "" && launcher.CodeOf(err) == launcherapi.CodeNotFound {
 			err = nil
 		}
-		answer.Before = answer.last()
-		answer.Running, answer.At, answer.Err, answer.Cause = false, c.opts.Now(), "", ""
+		answer.PreviousFailure = answer.lastFailure()
+		answer.Running, answer.AnsweredAt, answer.Err, answer.Cause = false, c.opts.Now(), "", ""
 		if err != nil {
 			answer.Tries++
-			answer.Err, answer.Cause = detail(err)
-			c.opts.Log.Info("a launcher could not do what it was asked for a model cache", "holder", call.Holder, "uri", wanted.URI, "remove", call.Remove, "error", err.Error())
+			answer.Err, answer.Cause = errorDetail(err)
+			c.opts.Log.Info("a call to a launcher for a model cache failed", "holder", call.Holder, "uri", wanted.URI, "remove", call.Remove, "error", err.Error())
 		}
 		c.mu.Lock()
 		c.answers[call] = answer
@@ -200,8 +201,8 @@ func (c *Controller) ask(call Call, wanted Wanted) {
 	})
 }
 
-// detail is what an error says to people, and its code.
-func detail(err error) (text, cause string) {
+// errorDetail returns the text of an error for people, and its code.
+func errorDetail(err error) (text, cause string) {
 	if e, ok := errors.AsType[*launcher.Error](err); ok {
 		return e.Detail, e.FailureCause
 	}

@@ -28,11 +28,10 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// IndexStore is the field that Pods are indexed by in the cache: whether they are
-// launchers with a model store.
+// IndexStore is the cache's index of Pods that are launchers with a model store.
 const IndexStore = "modelStore"
 
-// IndexedStore is the value of that field; nil: the Pod is no such launcher.
+// IndexedStore returns a Pod's values in the index IndexStore.
 func IndexedStore(pod *corev1.Pod) []string {
 	if pod.Labels[podmeta.LabelModelNodeGroup] != "" && dualpods.IsLauncher(pod) {
 		return []string{hasStore}
@@ -42,13 +41,13 @@ func IndexedStore(pod *corev1.Pod) []string {
 
 const hasStore = "yes"
 
-// Launchers knows what the launchers say, by the UID of their Pods.
+// Launchers returns the views and clients of launchers, by the UID of their Pods.
 type Launchers interface {
 	View(key string) nodeview.View
 	Client(key string) Client
 }
 
-// Client asks one launcher, as client.Client does.
+// Client calls one launcher. client.Client implements it.
 type Client interface {
 	PullModel(ctx context.Context, request launcherapi.ModelRequest) (launcherapi.Model, error)
 	RemoveModel(ctx context.Context, id, holder string) (launcherapi.Model, error)
@@ -56,31 +55,31 @@ type Client interface {
 
 // Options configure a [Controller].
 type Options struct {
-	// API reads from a cache, in which Pods are indexed by IndexStore and by
-	// modelvolume.Index, and writes to the server.
+	// API reads from a cache and writes to the API server. The cache indexes Pods by
+	// IndexStore and by modelvolume.Index.
 	API       client.Client
 	Launchers Launchers
-	// Credentials reads what caches name of Namespace, the controller's own.
+	// Credentials reads the Secrets and ServiceAccounts that caches name, of Namespace.
 	Credentials sourcesecret.Reader
 	Namespace   string
 	Recorder    events.EventRecorder
-	Again       func() // has the next pass made
+	Again       func() // requests another pass
 	Now         func() time.Time
 	Log         logr.Logger
 }
 
-// Controller keeps all ClusterModelCaches. One pass runs at a time.
+// Controller reconciles all ClusterModelCaches. It runs one pass at a time.
 type Controller struct {
-	opts  Options
-	ctx   context.Context //nolint:containedctx // the life of the controller and its calls
-	end   context.CancelFunc
-	calls sync.WaitGroup
-	began time.Time // when this process began to lead; zero: it has not yet
-	last  time.Time // when the last pass began
-	// refused are the nodes that could not be labelled, and until when they are left alone.
-	refused map[string]time.Time
-	here    map[member]bool      // where the last pass has seen launchers
-	left    map[member]time.Time // as World has it
+	opts         Options
+	ctx          context.Context //nolint:containedctx // the life of the controller and its calls
+	end          context.CancelFunc
+	calls        sync.WaitGroup
+	leadingSince time.Time // when this process became the leader; zero: it is not yet
+	lastPass     time.Time // when the last pass began
+	// failedNodes are the nodes whose labels could not be written, and when to try again.
+	failedNodes map[string]time.Time
+	lastMembers map[member]bool      // members with a launcher in the last pass
+	departed    map[member]time.Time // see World.Departed
 
 	mu      sync.Mutex
 	answers map[Call]Answer
@@ -88,75 +87,76 @@ type Controller struct {
 
 // New makes a Controller.
 func New(ctx context.Context, opts Options) *Controller {
-	c := &Controller{opts: opts, refused: map[string]time.Time{}, left: map[member]time.Time{}, answers: map[Call]Answer{}}
+	c := &Controller{opts: opts, failedNodes: map[string]time.Time{}, departed: map[member]time.Time{}, answers: map[Call]Answer{}}
 	c.ctx, c.end = context.WithCancel(ctx)
 	return c
 }
 
-// Close ends the calls to launchers, and waits for their end.
+// Close cancels the calls to launchers and waits for their end.
 func (c *Controller) Close() {
 	c.end()
 	c.calls.Wait()
 }
 
-// Pauses: between two passes, for one looks at everything; after somebody else was
-// faster; and while launchers have not been heard that may be in a moment, for which the
-// first pass waits longestHear at most: by what they say its status is told.
+// minPassInterval is the shortest period between passes, since a pass reads everything.
+// conflictPause is the pause after a write conflict. The first pass waits up to maxUnheardWait
+// for launchers that were not heard yet, because the status depends on their reports; it
+// checks every unheardRecheck.
 const (
-	passPause     = time.Second
-	conflictPause = 100 * time.Millisecond
-	hearPause     = 200 * time.Millisecond
-	longestHear   = 5 * time.Second
+	minPassInterval = time.Second
+	conflictPause   = 100 * time.Millisecond
+	unheardRecheck  = 200 * time.Millisecond
+	maxUnheardWait  = 5 * time.Second
 )
 
-// Reconcile makes a pass; what it is asked for does not matter.
+// Reconcile runs a pass over all caches; it ignores the request.
 func (c *Controller) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := c.opts.Now()
-	if c.began.IsZero() {
-		c.began = now
+	if c.leadingSince.IsZero() {
+		c.leadingSince = now
 	}
-	if early := passPause - now.Sub(c.last); early > 0 && !c.last.IsZero() {
+	if early := minPassInterval - now.Sub(c.lastPass); early > 0 && !c.lastPass.IsZero() {
 		return reconcile.Result{RequeueAfter: early}, nil
 	}
 	w, err := c.observe(ctx, now)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
-	case c.last.IsZero() && w.unheard && now.Sub(c.began) < longestHear:
-		return reconcile.Result{RequeueAfter: hearPause}, nil
+	case c.lastPass.IsZero() && w.launcherUnheard && now.Sub(c.leadingSince) < maxUnheardWait:
+		return reconcile.Result{RequeueAfter: unheardRecheck}, nil
 	}
-	c.last = now
+	c.lastPass = now
 	plan := Decide(w)
 	var errs []error
-	ready := map[string]bool{} // holders of caches that will be asked to clean up when they go
+	hasFinalizer := map[string]bool{} // holders whose cache has its finalizer
 	for i := range w.Caches {
 		cache := &w.Caches[i]
-		kept, err := c.keep(ctx, cache, plan.Told[cache.Name])
+		kept, err := c.writeCache(ctx, cache, plan.Reports[cache.Name])
 		if err != nil {
 			errs = append(errs, err)
 		}
-		ready[Holder(cache)] = kept
+		hasFinalizer[Holder(cache)] = kept
 	}
 	for _, call := range plan.Calls {
-		if call.Remove != "" || ready[call.Holder] {
-			c.ask(call, plan.Pulls[call.Holder])
+		if call.Remove != "" || hasFinalizer[call.Holder] {
+			c.startCall(call, plan.Pulls[call.Holder])
 		}
 	}
-	if again := c.label(ctx, w, plan); plan.Again.IsZero() || !again.IsZero() && again.Before(plan.Again) {
+	if again := c.writeLabels(ctx, w, plan); plan.Again.IsZero() || !again.IsZero() && again.Before(plan.Again) {
 		plan.Again = again
 	}
 	result := reconcile.Result{}
 	if !plan.Again.IsZero() {
 		result.RequeueAfter = max(plan.Again.Sub(now), conflictPause)
 	}
-	err = errors.Join(append(errs, w.unread)...)
+	err = errors.Join(append(errs, w.readErr)...)
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is behind
+		return reconcile.Result{RequeueAfter: conflictPause}, nil // the cache is stale
 	}
 	return result, err
 }
 
-// observe reads what a decision rests on.
+// observe reads the World.
 func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error) {
 	var caches v1alpha1.ClusterModelCacheList
 	var groups v1alpha1.ModelCacheNodeGroupList
@@ -169,7 +169,7 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 		c.opts.API.List(ctx, &mounting, client.MatchingFields{modelvolume.Index: modelvolume.NamesOne}, client.UnsafeDisableDeepCopy),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("cannot look at the model caches: %w", err)
+		return nil, fmt.Errorf("cannot read the model caches: %w", err)
 	}
 	w := &World{Now: now, Caches: caches.Items, Groups: map[string]*v1alpha1.ModelCacheNodeGroup{}, Nodes: map[string]Node{}, Mounted: modelvolume.UsersOf(mounting.Items)}
 	for i := range groups.Items {
@@ -194,33 +194,33 @@ func (c *Controller) observe(ctx context.Context, now time.Time) (*World, error)
 			Created: pod.CreationTimestamp.Time, Models: view.Models, Why: why, Lost: view.ModelsLost, Plain: !view.Certified,
 		})
 		node, known := w.Nodes[pod.Spec.NodeName]
-		w.unheard = w.unheard || known && !node.Down && podmeta.Ready(pod) && !view.ModelsAsked
+		w.launcherUnheard = w.launcherUnheard || known && !node.Down && podmeta.Ready(pod) && !view.ModelsAsked
 	}
-	c.see(w)
+	c.trackMembers(w)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.note(w)
+	c.updateAnswers(w)
 	w.Answers = maps.Clone(c.answers)
 	return w, nil
 }
 
-// see notes which groups have launchers where, and where none is any more.
-func (c *Controller) see(w *World) {
+// trackMembers records on which nodes each group has launchers, and which of them lost the last one.
+func (c *Controller) trackMembers(w *World) {
 	here := map[member]bool{}
 	for _, l := range w.Launchers {
 		here[member{l.Group, l.Node}] = true
 	}
-	for m := range c.here {
+	for m := range c.lastMembers {
 		if !here[m] {
-			c.left[m] = w.Now
+			c.departed[m] = w.Now
 		}
 	}
-	maps.DeleteFunc(c.left, func(m member, since time.Time) bool { return here[m] || w.Now.Sub(since) >= replaceTime })
-	c.here = here
-	w.Began, w.Left = c.began, maps.Clone(c.left)
+	maps.DeleteFunc(c.departed, func(m member, since time.Time) bool { return here[m] || w.Now.Sub(since) >= replacementTime })
+	c.lastMembers = here
+	w.LeadingSince, w.Departed = c.leadingSince, maps.Clone(c.departed)
 }
 
-// readCredentials reads what caches name.
+// readCredentials reads the credentials that caches name.
 func (c *Controller) readCredentials(ctx context.Context, w *World) {
 	w.Found = map[string]sourcesecret.Found{}
 	for i := range w.Caches {
@@ -229,11 +229,11 @@ func (c *Controller) readCredentials(ctx context.Context, w *World) {
 			continue
 		}
 		found, err := c.opts.Credentials.Read(ctx, namedBy(cache, c.opts.Namespace))
-		w.Found[cache.Name], w.unread = found, errors.Join(w.unread, err)
+		w.Found[cache.Name], w.readErr = found, errors.Join(w.readErr, err)
 	}
 }
 
-// pathOf is the folder of its node in which a launcher has its models.
+// pathOf returns the folder of the node with a launcher's model store.
 func pathOf(pod *corev1.Pod) string {
 	for _, v := range pod.Spec.Volumes {
 		if v.Name == podmeta.VolumeModels && v.HostPath != nil {
@@ -243,7 +243,7 @@ func pathOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// Down says that a node is not ready, by what its conditions say.
+// Down reports whether a node's conditions say that it is not ready.
 func Down(node *corev1.Node) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -253,16 +253,16 @@ func Down(node *corev1.Node) bool {
 	return true
 }
 
-// keep writes the status of a cache, where that has changed, and its finalizer; once
-// nothing is left of one that is being deleted, the finalizer goes. kept says that the
-// cache has its finalizer, without which no launcher is asked to fetch anything.
-func (c *Controller) keep(ctx context.Context, cache *v1alpha1.ClusterModelCache, told *Told) (kept bool, err error) {
+// writeCache writes the status of a cache when it has changed, and its finalizer. It removes the
+// finalizer of a deleted cache once no launcher has anything for it. kept reports whether
+// the cache has its finalizer: without it no launcher is called to fetch.
+func (c *Controller) writeCache(ctx context.Context, cache *v1alpha1.ClusterModelCache, report *Report) (kept bool, err error) {
 	deleting := !cache.DeletionTimestamp.IsZero()
 	has := controllerutil.ContainsFinalizer(cache, podmeta.FinalizerModelCache)
 	switch {
 	case deleting && !has:
 		return false, nil
-	case deleting && told.Clean || !deleting && !has:
+	case deleting && report.NothingLeft || !deleting && !has:
 		changed := cache.DeepCopy()
 		if deleting {
 			controllerutil.RemoveFinalizer(changed, podmeta.FinalizerModelCache)
@@ -272,29 +272,29 @@ func (c *Controller) keep(ctx context.Context, cache *v1alpha1.ClusterModelCache
 		if err := c.opts.API.Patch(ctx, changed, client.MergeFromWithOptions(cache, client.MergeFromWithOptimisticLock{})); client.IgnoreNotFound(err) != nil {
 			return false, fmt.Errorf("cannot write the finalizer of ClusterModelCache %s: %w", cache.Name, err)
 		}
-		return !deleting, nil // the status comes with the event of this change
+		return !deleting, nil // the event of this write causes the pass that writes the status
 	}
 	changed := cache.DeepCopy()
-	told.show(changed)
+	report.writeStatus(changed)
 	if equality.Semantic.DeepEqual(changed.Status, cache.Status) {
 		return true, nil
 	}
 	if err := c.opts.API.Status().Update(ctx, changed); client.IgnoreNotFound(err) != nil {
 		return true, fmt.Errorf("cannot write the status of ClusterModelCache %s: %w", cache.Name, err)
 	}
-	c.announce(cache, changed)
+	c.emitEvents(cache, changed)
 	return true, nil
 }
 
-// announce makes Events of what somebody may want to act on.
-func (c *Controller) announce(before, now *v1alpha1.ClusterModelCache) {
+// emitEvents emits Events for changes that may need action.
+func (c *Controller) emitEvents(before, now *v1alpha1.ClusterModelCache) {
 	for _, kind := range []string{v1alpha1.ConditionAvailable, v1alpha1.ConditionDegraded, v1alpha1.ConditionDeletionBlocked, v1alpha1.ConditionCredentialsAccepted, v1alpha1.ConditionMountable} {
 		was, is := meta.FindStatusCondition(before.Status.Conditions, kind), meta.FindStatusCondition(now.Status.Conditions, kind)
 		if is == nil || was != nil && was.Status == is.Status && was.Reason == is.Reason {
 			continue
 		}
 		if kind == v1alpha1.ConditionDegraded && is.Reason == v1alpha1.ReasonAccessDenied && now.Spec.Credentials != nil {
-			continue // that of the credentials says so
+			continue // the Event of the credentials says so
 		}
 		switch {
 		case kind == v1alpha1.ConditionCredentialsAccepted:

@@ -16,12 +16,12 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-func TestAnswersAreForgottenOnceNobodyNeedsThem(t *testing.T) {
+func TestAnswersThatAreNotNeededAreForgotten(t *testing.T) {
 	s := newGatedSite(t)
 	w := world()
 	w.has(1, launcherapi.Model{State: launcherapi.ModelReady})
-	fails := func(tries int) Answer { return Answer{At: now, Tries: tries, Err: "no"} }
-	yes := Answer{At: now.Add(-settle), Tries: 3}
+	fails := func(tries int) Answer { return Answer{AnsweredAt: now, Tries: tries, Err: "no"} }
+	yes := Answer{AnsweredAt: now.Add(-watchDelay), Tries: 3}
 	s.c.answers = map[Call]Answer{
 		fetch1:                           yes,
 		{Launcher: "l2", Holder: holder}: yes,
@@ -31,26 +31,26 @@ func TestAnswersAreForgottenOnceNobodyNeedsThem(t *testing.T) {
 		{Launcher: "l2", Holder: holder, Remove: "id"}:           fails(2),
 		{Launcher: "l2", Holder: holder, Remove: "gone"}:         fails(2),
 		{Launcher: "l2", Holder: holder, Remove: "done"}:         yes,
-		{Launcher: "l2", Holder: holder, Remove: "just removed"}: {At: now},
+		{Launcher: "l2", Holder: holder, Remove: "just removed"}: {AnsweredAt: now},
 	}
-	s.c.note(w)
+	s.c.updateAnswers(w)
 	assert.Equal(t, map[Call]Answer{
-		fetch1: yes, // it may fail yet, and counts how often it has
+		fetch1: yes, // it may still fail, and counts its failures
 		{Launcher: "l2", Holder: "ClusterModelCache/gone/u"}:     {Running: true},
 		{Launcher: "l2", Holder: holder, Remove: "id"}:           fails(2),
-		{Launcher: "l2", Holder: holder, Remove: "just removed"}: {At: now},
+		{Launcher: "l2", Holder: holder, Remove: "just removed"}: {AnsweredAt: now},
 	}, s.c.answers)
 }
 
-func TestTheFirstPassWaitsForLaunchersThatWillBeHeard(t *testing.T) {
+func TestFirstPassWaitsForUnheardLaunchers(t *testing.T) {
 	for what, c := range map[string]struct {
 		ready, refuses, down bool
 		waits                bool
 	}{
-		"it is ready and not heard":   {ready: true, waits: true},
-		"it is not ready":             {},
-		"its node is not":             {ready: true, down: true},
-		"it has said why it does not": {ready: true, refuses: true},
+		"it is ready and unheard": {ready: true, waits: true},
+		"it is not ready":         {},
+		"its node is not ready":   {ready: true, down: true},
+		"its call failed":         {ready: true, refuses: true},
 	} {
 		s := newGatedSite(t)
 		s.silent, s.refuses = true, c.refuses
@@ -70,17 +70,17 @@ func TestTheFirstPassWaitsForLaunchersThatWillBeHeard(t *testing.T) {
 		passes := func() bool {
 			result, err := s.c.Reconcile(t.Context(), reconcile.Request{})
 			require.NoError(t, err)
-			return result.RequeueAfter != hearPause
+			return result.RequeueAfter != unheardRecheck
 		}
 		assert.Equal(t, !c.waits, passes(), what)
-		s.now = s.now.Add(longestHear - 1)
+		s.now = s.now.Add(maxUnheardWait - 1)
 		assert.Equal(t, !c.waits, passes(), what)
 		s.now = s.now.Add(1)
-		assert.True(t, passes(), "%s: not for ever", what)
+		assert.True(t, passes(), "%s: the wait is bounded", what)
 	}
 }
 
-func TestWhileWhatFailedIsTriedAgainTheLastFailureStaysTold(t *testing.T) {
+func TestLastFailureIsReportedDuringTheRetry(t *testing.T) {
 	s := newGatedSite(t)
 	s.token("HF_TOKEN", "wrong-token")
 	s.pass()
@@ -94,11 +94,11 @@ func TestWhileWhatFailedIsTriedAgainTheLastFailureStaysTold(t *testing.T) {
 	require.Equal(t, v1alpha1.ReasonAccessDenied, failed.Reason)
 	assert.Contains(t, s.announced(), "Warning AccessDenied")
 
-	s.gate.token = "wrong-token" // the source lets it read by now
-	s.now = s.now.Add(firstPause)
+	s.gate.token = "wrong-token" // the source accepts the token now
+	s.now = s.now.Add(firstBackoff)
 	s.pass()
 	assert.Equal(t, failed, degraded())
-	require.Equal(t, commit, cache.Status.Revision, "the launcher has said yes")
+	require.Equal(t, commit, cache.Status.Revision, "the launcher has accepted")
 	shows := func(state string) {
 		s.models["id"] = nodeview.NewModel(launcherapi.Model{ID: "id", State: state, WantedBy: []string{holder}, PrivateBy: []string{holder}})
 		s.pass()
@@ -106,7 +106,7 @@ func TestWhileWhatFailedIsTriedAgainTheLastFailureStaysTold(t *testing.T) {
 	shows(launcherapi.ModelDownloading)
 	assert.Equal(t, failed, degraded())
 	assert.Equal(t, v1alpha1.ModelNodeDownloading, cache.Status.Nodes[0].State)
-	assert.Empty(t, s.announced(), "nothing is new")
+	assert.Empty(t, s.announced(), "there is no new Event")
 	shows(launcherapi.ModelReady)
 	assert.Equal(t, v1alpha1.ReasonNoneFailed, degraded().Reason)
 }

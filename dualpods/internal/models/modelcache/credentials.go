@@ -12,11 +12,11 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// credentials are what the source of a cache is shown. The zero value: nothing is
-// named, and launchers show what they have in their own environment.
+// credentials are shown to the source of a cache's model. The zero value means that the
+// cache names none, and launchers show those of their own environment.
 type credentials struct{ sourcesecret.Shown }
 
-// namedBy is what a cache names.
+// namedBy returns the Secret and the ServiceAccount that a cache names.
 func namedBy(c *v1alpha1.ClusterModelCache, namespace string) sourcesecret.Named {
 	named := sourcesecret.Named{Namespace: namespace}
 	if of := c.Spec.Credentials; of != nil {
@@ -28,14 +28,14 @@ func namedBy(c *v1alpha1.ClusterModelCache, namespace string) sourcesecret.Named
 	return named
 }
 
-// credentialsOf are those of a cache.
+// credentialsOf returns the credentials of a cache.
 func (w *World) credentialsOf(c *v1alpha1.ClusterModelCache) credentials {
 	return credentials{w.Found[c.Name].Shown(c.Spec.Source.URI)}
 }
 
-// sumOf is a hash by which a call with other credentials, or with another size or digest
-// that is expected, is told from this; empty: it has none of these.
-func sumOf(values fetchapi.Credentials, c *v1alpha1.ClusterModelCache) string {
+// requestHash returns a hash of the credentials and of the expected size and digest. Calls with
+// another hash are other calls. It is empty when the cache has none of these.
+func requestHash(values fetchapi.Credentials, c *v1alpha1.ClusterModelCache) string {
 	if len(values) == 0 && expectedBytes(c) == 0 && c.Spec.ExpectedDigest == "" {
 		return ""
 	}
@@ -47,10 +47,10 @@ func sumOf(values fetchapi.Credentials, c *v1alpha1.ClusterModelCache) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// cannot says why a launcher is not asked to fetch by them; empty: it may be.
-func (c credentials) cannot(l *Launcher) string {
+// whyNot returns why a launcher must not be called with the credentials; empty: it may.
+func (c credentials) whyNot(l *Launcher) string {
 	if c.Values != nil && l.Plain {
-		return "launcher " + l.Name + " is told no credentials, since it is called without TLS: it is replaced once no requester is bound to it, or when it is deleted"
+		return "launcher " + l.Name + " gets no credentials because it is called without TLS: it is replaced once no requester is bound to it; you can also delete it"
 	}
 	return c.Problem
 }

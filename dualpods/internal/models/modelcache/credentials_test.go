@@ -31,11 +31,11 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// gate is a launcher whose source lets one token read, and notes what it was asked.
+// gate is a launcher whose source accepts one token. It records its calls.
 type gate struct {
 	token   string
-	silent  bool // it does not tell its models,
-	refuses bool // and says why
+	silent  bool // its models are unknown
+	refuses bool // because the call fails
 	models  map[string]nodeview.Model
 
 	mu    sync.Mutex
@@ -129,13 +129,13 @@ func newGatedSite(t *testing.T) *gatedSite {
 	return s
 }
 
-// pass makes a pass, a second later, and the next one where that has asked a launcher;
-// it gives the condition of the credentials.
+// pass runs a pass a second later, and others while passes call launchers. It returns the
+// condition of the credentials.
 func (s *gatedSite) pass() metav1.Condition {
 	s.t.Helper()
 	for {
 		before := len(s.calls())
-		s.now = s.now.Add(passPause)
+		s.now = s.now.Add(minPassInterval)
 		_, err := s.c.Reconcile(s.t.Context(), reconcile.Request{})
 		require.NoError(s.t, err)
 		s.c.calls.Wait()
@@ -146,13 +146,13 @@ func (s *gatedSite) pass() metav1.Condition {
 	}
 	var cache v1alpha1.ClusterModelCache
 	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Name: "llama"}, &cache))
-	assert.NotContains(s.t, fmt.Sprintf("%+v", cache)+s.written, "-token", "no value is told anywhere")
+	assert.NotContains(s.t, fmt.Sprintf("%+v", cache)+s.written, "-token", "no value is report anywhere")
 	is := meta.FindStatusCondition(cache.Status.Conditions, v1alpha1.ConditionCredentialsAccepted)
 	require.NotNil(s.t, is)
 	return *is
 }
 
-// announced is the next Event.
+// announced returns the next Event.
 func (s *gatedSite) announced() string {
 	s.t.Helper()
 	select {
@@ -168,12 +168,12 @@ func (s *gatedSite) token(key, value string) {
 	s.secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, Data: map[string][]byte{key: []byte(value)}}
 }
 
-func TestASecretThatIsMadeOrChangedIsToldTheLaunchersAtOnce(t *testing.T) {
+func TestChangedSecretIsUsedAtOnce(t *testing.T) {
 	s := newGatedSite(t)
 	is := s.pass()
 	assert.Equal(t, v1alpha1.ReasonSecretMissing, is.Reason)
 	assert.Contains(t, s.announced(), "Warning SecretMissing there is no Secret hotseat-system/hub")
-	assert.Empty(t, s.calls(), "nobody is asked without the credentials")
+	assert.Empty(t, s.calls(), "no launcher is called without the credentials")
 
 	s.token("HF_TOKN", "right-token")
 	is = s.pass()
@@ -195,14 +195,14 @@ func TestASecretThatIsMadeOrChangedIsToldTheLaunchersAtOnce(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonSecretRead, is.Reason)
 	require.Len(t, s.calls(), 2)
 	assert.True(t, assert.ObjectsAreEqual(fetchapi.Credentials{"HF_TOKEN": "right-token"}, s.calls()[1].Credentials))
-	assert.True(t, s.calls()[1].UnlessThere, "a launcher asks no source for what it has")
+	assert.True(t, s.calls()[1].UnlessThere, "a launcher does not fetch what it has")
 	s.secret.Labels = map[string]string{"new": "label"}
 	s.pass()
-	require.Len(t, s.calls(), 2, "what is in it is the same")
+	require.Len(t, s.calls(), 2, "its data is the same")
 	assert.Empty(t, s.announced())
 }
 
-func TestEachSecretThatCannotBeReadIsSaidAndTriedAgain(t *testing.T) {
+func TestEachUnreadableSecretIsReported(t *testing.T) {
 	s := newGatedSite(t)
 	var cache v1alpha1.ClusterModelCache
 	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Name: "llama"}, &cache))
@@ -216,7 +216,7 @@ func TestEachSecretThatCannotBeReadIsSaidAndTriedAgain(t *testing.T) {
 	assert.ErrorContains(t, err, "other is forbidden")
 }
 
-func TestWhatAServiceAccountListsIsToldTheLaunchersAtOnce(t *testing.T) {
+func TestChangedServiceAccountIsUsedAtOnce(t *testing.T) {
 	s := newGatedSite(t)
 	var cache v1alpha1.ClusterModelCache
 	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Name: "llama"}, &cache))
@@ -244,10 +244,10 @@ func TestWhatAServiceAccountListsIsToldTheLaunchersAtOnce(t *testing.T) {
 	assert.True(t, s.calls()[1].Private)
 }
 
-func TestWhoHadNoRoomIsAskedAgainOnceAModelHasGone(t *testing.T) {
+func TestFetchIsRetriedOnceTheStoreHasRoom(t *testing.T) {
 	s := newGatedSite(t)
 	call := Call{Launcher: "l1", Holder: holder}
-	s.c.answers[call] = Answer{At: now, Tries: 5, Err: "it is full", Cause: fetchapi.ReasonCapacityExceeded}
+	s.c.answers[call] = Answer{AnsweredAt: now, Tries: 5, Err: "it is full", Cause: fetchapi.ReasonCapacityExceeded}
 	whole, came := launcherapi.Model{ID: "a", Bytes: 7, State: launcherapi.ModelReady}, now
 	whole.Published = &came
 	w := world()
@@ -258,40 +258,40 @@ func TestWhoHadNoRoomIsAskedAgainOnceAModelHasGone(t *testing.T) {
 			all[m.ID] = nodeview.NewModel(m)
 		}
 		w.Launchers[0].Models = all
-		s.c.note(w)
-		return !s.c.answers[call].again().After(w.Now)
+		s.c.updateAnswers(w)
+		return !s.c.answers[call].retryAt().After(w.Now)
 	}
 	partial := launcherapi.Model{ID: "b", Bytes: 9, State: launcherapi.ModelPartial}
 	assert.False(t, due(whole, partial))
-	assert.False(t, due(whole), "what is not whole comes and goes with each fetch")
+	assert.False(t, due(whole), "partial models do not count")
 	w.Launchers[0].Models = nil
-	s.c.note(w)
-	assert.True(t, s.c.answers[call].again().After(w.Now), "nobody says what there is")
-	assert.True(t, due(), "it has gone")
-	assert.Equal(t, 5, s.c.answers[call].Tries, "if there is no room the pauses go on growing")
-	s.c.answers[call] = Answer{At: now, Tries: 1, Err: "no", Cause: fetchapi.ReasonAccessDenied}
+	s.c.updateAnswers(w)
+	assert.True(t, s.c.answers[call].retryAt().After(w.Now), "the store's models are unknown")
+	assert.True(t, due(), "a model is gone")
+	assert.Equal(t, 5, s.c.answers[call].Tries, "the back-off goes on growing")
+	s.c.answers[call] = Answer{AnsweredAt: now, Tries: 1, Err: "no", Cause: fetchapi.ReasonAccessDenied}
 	assert.False(t, due(whole))
-	assert.False(t, due(), "of another reason")
+	assert.False(t, due(), "it failed for another reason")
 }
 
-func TestAFetchThatFailsAfterItsBeginningIsTriedAgainLaterEachTime(t *testing.T) {
+func TestFetchThatFailsAfterItsStartBacksOff(t *testing.T) {
 	s := newGatedSite(t)
 	failed := launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: fetchapi.ReasonAccessDenied, WantedBy: []string{holder}}
 	call := Call{Launcher: "l1", Holder: holder}
 	w := world()
 	w.has(0, failed)
 	for tries := 1; tries < 4; tries++ {
-		s.c.answers[call] = Answer{At: w.Now, Tries: tries - 1} // it has said yes
-		s.c.note(w)
-		assert.Empty(t, s.c.answers[call].Err, "the watch may not show it yet")
+		s.c.answers[call] = Answer{AnsweredAt: w.Now, Tries: tries - 1} // the launcher has accepted
+		s.c.updateAnswers(w)
+		assert.Empty(t, s.c.answers[call].Err, "the watch stream may not show it yet")
 		w.Launchers[0].Models = map[string]nodeview.Model{"id": nodeview.NewModel(launcherapi.Model{State: launcherapi.ModelDownloading, WantedBy: []string{holder}})}
 		w.Now = w.Now.Add(time.Hour)
-		s.c.note(w)
+		s.c.updateAnswers(w)
 		w.has(0, failed)
-		s.c.note(w)
+		s.c.updateAnswers(w)
 		a := s.c.answers[call]
-		assert.Equal(t, Answer{At: w.Now, Tries: tries, Err: "no", Cause: fetchapi.ReasonAccessDenied}, a)
-		assert.Equal(t, w.Now.Add(firstPause<<(tries-1)), a.again())
-		w.Now = a.again()
+		assert.Equal(t, Answer{AnsweredAt: w.Now, Tries: tries, Err: "no", Cause: fetchapi.ReasonAccessDenied}, a)
+		assert.Equal(t, w.Now.Add(firstBackoff<<(tries-1)), a.retryAt())
+		w.Now = a.retryAt()
 	}
 }

@@ -13,154 +13,154 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Plan is what is to be done.
+// Plan is the result of a decision.
 type Plan struct {
-	Calls []Call            // to be made now
-	Told  map[string]*Told  // what is known of each cache, by its name
-	Again time.Time         // when to look again, though nothing changes; zero: never
-	Pulls map[string]Wanted // what a cache asks launchers for, by its holder
-	// Labels are those of nodes, by node and by name of the cache: true where it is to be
-	// there, false where it is to stay as it is. All others are to go.
+	Calls   []Call                 // calls to start now
+	Reports map[string]*Report     // reports by the names of caches
+	Again   time.Time              // when to decide again, though nothing changes; zero: never
+	Pulls   map[string]PullRequest // pull requests by holder
+	// Labels are the models' labels, by node and by cache: true to set the label, false to
+	// leave it as it is. Other labels of models are removed.
 	Labels map[string]map[string]bool
 }
 
-// Wanted is a model as launchers are asked for it.
-type Wanted struct {
+// PullRequest is a pull request to launchers.
+type PullRequest struct {
 	URI, Ref         string
 	Include, Exclude []string             // patterns of its files
-	Retention        string               // of launcherapi; empty: as launchers take it for a holder, who keeps its model
-	Warm             bool                 // it is read into main memory once it is there
-	Private          bool                 // who has it served shows a right of his own
-	Credentials      fetchapi.Credentials // nil: the launcher's own
-	ExpectedBytes    int64                // that it is said to have; 0: nothing is said
-	ExpectedDigest   string               // likewise
-	Sum              string               // of the credentials and of what is expected
+	Retention        string               // of launcherapi; empty: the launcher's default, which is to keep the model
+	Warm             bool                 // read the model into main memory
+	Private          bool                 // inference servers must prove that they may read the model
+	Credentials      fetchapi.Credentials // nil: those of the launcher
+	ExpectedBytes    int64                // 0: unknown
+	ExpectedDigest   string               // empty: unknown
+	RequestHash      string               // hash of the credentials, and of the expected size and digest
 }
 
-// Told is what is known of a cache.
-type Told struct {
-	Nodes    []v1alpha1.ModelNode // sorted by name
-	Revision string
-	Digest   string
-	ID       string // of the version in the stores; empty: not known, or not the same in all
-	several  bool   // stores have different ones, whole
-	Bytes    int64
-	Groups   string             // of its nodes, with their labels
-	Problem  string             // of what it asks for: groups that are not there
-	Asked    bool               // its source is, or was
-	Source   string             // why its source could not be asked
-	Cause    string             // of that: a code
-	Failures map[string]failure // of the last tries, by node
-	Clean    bool               // nothing of it is left anywhere that answers
-	Blocked  string             // what keeps it from being removed
+// Report is the report on a cache.
+type Report struct {
+	Nodes       []v1alpha1.ModelNode // sorted by name
+	Revision    string
+	Digest      string
+	ID          string // of the version in the stores; empty: unknown, or not the same in all
+	several     bool   // stores have different versions, each whole
+	Bytes       int64
+	Groups      string             // the cache's groups with their labels
+	Problem     string             // why the specification cannot be met: groups do not exist
+	Asked       bool               // a launcher asks or has asked the source
+	Source      string             // why the source could not be asked
+	Cause       string             // code of Source
+	Failures    map[string]failure // of the last tries, by node
+	NothingLeft bool               // no launcher that answers has anything for the cache
+	Blocked     string             // why the cache cannot be deleted yet
 
 	Credentials credentials
-	Denied      string // what a source has said that refuses them
+	Denied      string // how a source refused the credentials
 
-	Claim   string  // by which Pods mount it; empty: none
-	Mounted mounted // what is told of those that do
+	Claim   string  // the claim by which Pods mount the model; empty: none
+	Mounted mounted // how Pods use the claim
 }
 
-// maxCalls is how many calls run at the same time.
+// maxCalls bounds the concurrent calls.
 const maxCalls = 64
 
-// Decide says what is to be done, by spec/modelcache.md. It changes nothing of w.
+// Decide decides by the tables in spec/modelcache.md. It does not change w.
 func Decide(w *World) *Plan {
-	d := &decision{view: look(w), plan: &Plan{Told: map[string]*Told{}, Pulls: map[string]Wanted{}, Labels: map[string]map[string]bool{}}, room: maxCalls}
+	d := &decision{view: newView(w), plan: &Plan{Reports: map[string]*Report{}, Pulls: map[string]PullRequest{}, Labels: map[string]map[string]bool{}}, callsLeft: maxCalls}
 	for _, a := range w.Answers {
 		if a.Running {
-			d.room--
+			d.callsLeft--
 		}
 	}
 	d.countFetching()
 	caches := slices.Clone(w.Caches)
 	for i := range caches {
 		if c := &caches[i]; len(w.Mounted[c.Name]) > 0 {
-			c.Spec.Retention = v1alpha1.RetentionKeep // launchers know nothing of Pods that mount a copy
+			c.Spec.Retention = v1alpha1.RetentionKeep // launchers do not know the Pods that mount a copy
 		}
 	}
 	slices.SortFunc(caches, func(a, b v1alpha1.ClusterModelCache) int {
-		return cmp.Or(cmp.Compare(givesWay(&a), givesWay(&b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(evictionRank(&a), evictionRank(&b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	holders := map[string]bool{}
 	for i := range caches {
 		holders[Holder(&caches[i])] = true
 		d.cache(&caches[i])
 	}
-	d.orphans(holders)
+	d.dropOrphans(holders)
 	return d.plan
 }
 
-// givesWay is 1 for a cache whose copies go when room is needed: it comes after those
-// whose copies stay, which would take its place.
-func givesWay(c *v1alpha1.ClusterModelCache) int {
+// evictionRank returns 1 for a cache whose copies may be evicted, else 0. Caches whose copies
+// stay are decided first, so that they get the room.
+func evictionRank(c *v1alpha1.ClusterModelCache) int {
 	if c.Spec.Retention == v1alpha1.RetentionLRU {
 		return 1
 	}
 	return 0
 }
 
-// decision is one under way.
+// decision is the state of one call of Decide.
 type decision struct {
 	*view
-	plan     *Plan
-	room     int            // for calls
-	fetching map[string]int // nodes that fetch, by group
+	plan          *Plan
+	callsLeft     int            // calls that may still be started
+	fetchingNodes map[string]int // number of nodes that fetch, by group
 }
 
 func (d *decision) countFetching() {
-	d.fetching = map[string]int{}
+	d.fetchingNodes = map[string]int{}
 	for at, s := range d.stores {
 		if s.fetching {
-			d.fetches(at)
+			d.countNode(at)
 		}
-		if !s.until.IsZero() {
-			d.later(s.until)
+		if !s.busyEnd.IsZero() {
+			d.waitUntil(s.busyEnd)
 		}
 	}
 }
 
-// fetches counts a node among those that fetch, for each group that has its store.
-func (d *decision) fetches(at store) {
+// countNode counts a node as fetching, for each group with its store.
+func (d *decision) countNode(at store) {
 	for _, group := range d.groups[at] {
-		d.fetching[group]++
+		d.fetchingNodes[group]++
 	}
 }
 
 // cache decides for one cache.
 func (d *decision) cache(c *v1alpha1.ClusterModelCache) {
-	told := &Told{Failures: map[string]failure{}, Clean: !c.DeletionTimestamp.IsZero(), Revision: c.Status.Revision, ID: c.Status.ID}
-	d.plan.Told[c.Name] = told
+	report := &Report{Failures: map[string]failure{}, NothingLeft: !c.DeletionTimestamp.IsZero(), Revision: c.Status.Revision, ID: c.Status.ID}
+	d.plan.Reports[c.Name] = report
 	holder := Holder(c)
-	where := d.where(c, told)
-	told.Groups = d.groupsOf(c)
-	d.know(holder, told, strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme))
-	told.claim(c, d.World)
-	told.Credentials = d.shown[holder]
-	asked := d.wanted(c, holder, told.Revision)
-	asked.Credentials, asked.Private, asked.Warm = told.Credentials.Values, private(c), warm(c)
-	asked.ExpectedBytes, asked.ExpectedDigest, asked.Sum = expectedBytes(c), c.Spec.ExpectedDigest, d.sums[holder]
+	where := d.wantedStores(c, report)
+	report.Groups = d.groupsOf(c)
+	d.resolveVersion(holder, report, strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme))
+	report.setClaim(c, d.World)
+	report.Credentials = d.shown[holder]
+	asked := d.wanted(c, holder, report.Revision)
+	asked.Credentials, asked.Private, asked.Warm = report.Credentials.Values, isPrivate(c), isWarm(c)
+	asked.ExpectedBytes, asked.ExpectedDigest, asked.RequestHash = expectedBytes(c), c.Spec.ExpectedDigest, d.requestHashes[holder]
 	d.plan.Pulls[holder] = asked
-	resolves := d.resolves(c, holder, told, where)
-	labels := map[string]labelling{}
+	mayResolve := d.mayResolve(c, holder, report, where)
+	labels := map[string]labelAction{}
 	for _, at := range d.places {
 		if group, here := where[at]; here {
-			n := d.node(c, told, at, group, resolves)
-			told.add(n)
-			labels[at.node] = max(labels[at.node], d.labelling(at, n.State))
-		} else if d.stores[at] != nil && (told.Problem == "" || !c.DeletionTimestamp.IsZero()) {
-			d.leave(c, holder, told, at)
+			n := d.node(c, report, at, group, mayResolve)
+			report.add(n)
+			labels[at.node] = max(labels[at.node], d.labelAction(at, n.State))
+		} else if d.stores[at] != nil && (report.Problem == "" || !c.DeletionTimestamp.IsZero()) {
+			d.dropUnwanted(c, holder, report, at)
 		}
 	}
-	if told.Problem != "" && c.DeletionTimestamp.IsZero() {
-		d.stayLabelled(c.Name) // who is in a group that is not there is not known
+	if report.Problem != "" && c.DeletionTimestamp.IsZero() {
+		d.keepLabels(c.Name) // the members of a missing group are unknown
 	}
-	d.label(c.Name, labels)
+	d.recordLabels(c.Name, labels)
 }
 
-// where says in which stores a cache is wanted, and for which of its groups. A cache
+// wantedStores returns the stores in which a cache is wanted, with one of its groups. A cache
 // that is being deleted is wanted nowhere.
-func (d *decision) where(c *v1alpha1.ClusterModelCache, told *Told) map[store]string {
+func (d *decision) wantedStores(c *v1alpha1.ClusterModelCache, report *Report) map[store]string {
 	where := map[store]string{}
 	if !c.DeletionTimestamp.IsZero() {
 		return where
@@ -179,23 +179,23 @@ func (d *decision) where(c *v1alpha1.ClusterModelCache, told *Told) map[store]st
 			}
 		}
 	}
-	d.replaced(c, where)
+	d.keepWhileReplaced(c, where)
 	if len(missing) > 0 {
-		told.Problem = fmt.Sprintf("spec.nodeGroups: there is no ModelCacheNodeGroup %s: make it, or name another one; nothing is removed until then", strings.Join(missing, ", "))
+		report.Problem = fmt.Sprintf("spec.nodeGroups: there is no ModelCacheNodeGroup %s: make it, or name another one; nothing is removed until then", strings.Join(missing, ", "))
 	}
 	return where
 }
 
-// replaceTime is how long a node stays in a group without labels, where it has the model,
-// after the group's last launcher on it has gone: that may be replaced just now.
-const replaceTime = time.Minute
+// replacementTime is how long a node with the model stays in a group without labels after the
+// group's last launcher left it: the launcher may be about to be replaced.
+const replacementTime = time.Minute
 
-// replaced adds the stores to where from which a launcher of a group without labels has
-// gone a moment ago, and in which another group's launcher shows the model whole. Of what
-// was before it began a controller knows nothing.
-func (d *decision) replaced(c *v1alpha1.ClusterModelCache, where map[store]string) {
+// keepWhileReplaced adds stores to where that the launcher of a group without labels has
+// just left. A launcher of another group must report the whole model there. A new leader
+// does not know the past, and assumes that all such launchers have just left.
+func (d *decision) keepWhileReplaced(c *v1alpha1.ClusterModelCache, where map[store]string) {
 	for at, s := range d.stores {
-		if s.held(Holder(c)).State != launcherapi.ModelReady {
+		if s.modelFor(Holder(c)).State != launcherapi.ModelReady {
 			continue
 		}
 		for _, name := range c.Spec.Groups() {
@@ -203,27 +203,27 @@ func (d *decision) replaced(c *v1alpha1.ClusterModelCache, where map[store]strin
 			if _, there := where[at]; there || group == nil || len(group.Spec.NodeSelector) > 0 || group.Spec.Path != at.path {
 				continue
 			}
-			since := d.Began
-			if left := d.Left[member{name, at.node}]; left.After(since) {
+			since := d.LeadingSince
+			if left := d.Departed[member{name, at.node}]; left.After(since) {
 				since = left
 			}
-			if d.later(since.Add(replaceTime)) {
+			if d.waitUntil(since.Add(replacementTime)) {
 				where[at] = name
 			}
 		}
 	}
 }
 
-// know finds out which version the cache is, and its size. Where launchers can be asked for
-// one, it is the first that a node had; else the one that came last: nodes that fetch
-// again, or later, have what the source has then.
-func (d *decision) know(holder string, told *Told, named bool) {
+// resolveVersion determines the version and the size of a cache. named means that launchers can be
+// asked for a version: then the first version counts that any node had. Otherwise the last
+// published one counts, since later fetches get what the source has then.
+func (d *decision) resolveVersion(holder string, report *Report, named bool) {
 	var last int64
 	var ids []string
 	whole := map[string]bool{}
-	note := func(m *launcherapi.Model) {
-		if told.Revision == "" {
-			told.Revision = m.Revision
+	observe := func(m *launcherapi.Model) {
+		if report.Revision == "" {
+			report.Revision = m.Revision
 		}
 		if m.ID != "" {
 			ids = append(ids, m.ID)
@@ -231,9 +231,9 @@ func (d *decision) know(holder string, told *Told, named bool) {
 		if m.State == launcherapi.ModelReady {
 			whole[m.ID] = true
 		}
-		told.Bytes = max(told.Bytes, m.Bytes)
-		if told.Digest == "" {
-			told.Digest = m.Digest
+		report.Bytes = max(report.Bytes, m.Bytes)
+		if report.Digest == "" {
+			report.Digest = m.Digest
 		}
 	}
 	for _, at := range d.places {
@@ -241,25 +241,25 @@ func (d *decision) know(holder string, told *Told, named bool) {
 		if s == nil {
 			continue
 		}
-		m := s.held(holder)
-		if note(m.Model); !named && m.State == launcherapi.ModelReady && m.Revision != "" && m.Published > last {
-			last, told.Revision, told.Digest = m.Published, m.Revision, m.Digest
+		m := s.modelFor(holder)
+		if observe(m.Model); !named && m.State == launcherapi.ModelReady && m.Revision != "" && m.Published > last {
+			last, report.Revision, report.Digest = m.Published, m.Revision, m.Digest
 		}
 	}
 	for _, a := range d.pulls[holder] {
-		told.Asked = true
-		note(&a.Model)
+		report.Asked = true
+		observe(&a.Model)
 	}
-	switch told.several = len(whole) > 1; {
-	case told.several:
-		told.ID = ""
-	case len(ids) > 0 && !slices.Contains(ids, told.ID):
-		told.ID = ids[0]
+	switch report.several = len(whole) > 1; {
+	case report.several:
+		report.ID = ""
+	case len(ids) > 0 && !slices.Contains(ids, report.ID):
+		report.ID = ids[0]
 	}
 }
 
-// later says that a time has not come, and has the next pass made then.
-func (d *decision) later(when time.Time) bool {
+// waitUntil reports whether a time is in the future, and requests a pass at that time.
+func (d *decision) waitUntil(when time.Time) bool {
 	if !when.After(d.Now) {
 		return false
 	}
@@ -269,18 +269,18 @@ func (d *decision) later(when time.Time) bool {
 	return true
 }
 
-// fetch has a launcher asked to fetch, and counts its node among those that do.
+// fetch calls a launcher to fetch the model, and counts its node as fetching.
 func (d *decision) fetch(at store, call Call) {
-	d.ask(call)
+	d.startCall(call)
 	s := d.stores[at]
 	if !s.fetching {
-		d.fetches(at)
+		d.countNode(at)
 	}
-	s.called(call.Holder, Answer{Running: true, Since: d.Now}, d.Now)
-	d.later(s.until)
+	s.markCalled(call.Holder, Answer{Running: true, CalledAt: d.Now}, d.Now)
+	d.waitUntil(s.busyEnd)
 }
 
-func (d *decision) ask(call Call) {
-	d.room--
+func (d *decision) startCall(call Call) {
+	d.callsLeft--
 	d.plan.Calls = append(d.plan.Calls, call)
 }

@@ -31,7 +31,7 @@ const commit = "0123456789abcdef0123456789abcdef01234567"
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
-// world is one with two nodes of a group, a launcher on each, and a cache whose
+// world returns a World with two nodes of a group, a launcher on each, and a cache whose
 // version is known.
 func world() *World {
 	return &World{
@@ -55,7 +55,7 @@ func world() *World {
 
 const holder = "ClusterModelCache/llama/u1"
 
-// has puts a model into the store of a launcher.
+// has adds a model to the store of a launcher.
 func (w *World) has(launcher int, m launcherapi.Model) {
 	if m.ID == "" {
 		m.ID = "id"
@@ -71,8 +71,8 @@ func (w *World) delete() {
 	w.Caches[0].DeletionTimestamp = &t
 }
 
-// gated has the cache name a Secret: of these keys and values; without any there is
-// none.
+// gated makes the cache name a Secret with these keys and values. Without any the Secret
+// does not exist.
 func (w *World) gated(data ...string) {
 	c := &w.Caches[0]
 	c.Spec.Credentials = &v1alpha1.ModelCredentials{SecretRef: &v1alpha1.SecretReference{Name: "hub"}}
@@ -85,11 +85,11 @@ func (w *World) gated(data ...string) {
 
 func one[T any](v T) *T { return &v }
 
-// row is an example of a row of the table: what the first node is told, and what its
-// launcher is asked.
+// row is an example of a row of the table: the report on the first node, and the calls to
+// its launcher.
 type row struct {
 	make  func(w *World)
-	state v1alpha1.ModelNodeState // empty: the cache has no such node
+	state v1alpha1.ModelNodeState // empty: the report does not have the node
 	why   string
 	asked []Call
 	clean bool // the object may go
@@ -101,7 +101,7 @@ var (
 )
 
 var rows = map[string][]row{
-	"no launcher": {{make: func(w *World) { w.Launchers = w.Launchers[1:] }, state: v1alpha1.ModelNodeWaiting, why: "there is no launcher of node group gpu on it"}},
+	"no launcher": {{make: func(w *World) { w.Launchers = w.Launchers[1:] }, state: v1alpha1.ModelNodeWaiting, why: "no launcher of node group gpu is on it"}},
 	"silent launcher": {{
 		make: func(w *World) { w.Launchers[0].Models, w.Launchers[0].Why = nil, "connection refused" }, state: v1alpha1.ModelNodeWaiting, why: "launcher-1 does not answer: connection refused",
 	}},
@@ -109,13 +109,13 @@ var rows = map[string][]row{
 		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeReady},
 		{make: func(w *World) { w.gated(); w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeReady},
 	},
-	"another digest": {{
+	"wrong digest": {{
 		make: func(w *World) {
 			w.Caches[0].Spec.ExpectedDigest = "sha256:a"
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, Digest: "sha256:b"})
-		}, state: v1alpha1.ModelNodeFailed, why: "it has the digest sha256:b, and spec.expectedDigest is sha256:a",
+		}, state: v1alpha1.ModelNodeFailed, why: "it has the digest sha256:b, but spec.expectedDigest is sha256:a",
 	}},
-	"kept otherwise": {
+	"settings changed": {
 		{make: func(w *World) {
 			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
@@ -125,7 +125,7 @@ var rows = map[string][]row{
 		}, state: v1alpha1.ModelNodeReady, asked: []Call{fetch1}},
 		{make: func(w *World) {
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
-			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the hub is away"}
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the hub is away"}
 		}, state: v1alpha1.ModelNodeReady, why: "its retention could not be changed: the hub is away"},
 		{make: func(w *World) {
 			w.gated()
@@ -163,34 +163,34 @@ var rows = map[string][]row{
 	"no room": {
 		{make: func(w *World) {
 			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
-			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
-		}, state: v1alpha1.ModelNodeWaiting, why: "fetched once there is room without any other's going: the model takes 2 GiB"},
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
+		}, state: v1alpha1.ModelNodeWaiting, why: "fetched once there is room: the model takes 2 GiB"},
 		{make: func(w *World) {
 			w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
-			w.Answers[fetch1] = Answer{At: now.Add(-10 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-10 * time.Second), Tries: 1, Err: "the model takes 2 GiB", Cause: "CapacityExceeded"}
 		}, state: v1alpha1.ModelNodeWaiting, why: "there is no room for it", asked: []Call{fetch1}},
 	},
-	"on its way": {{make: func(w *World) {
+	"downloading": {{make: func(w *World) {
 		w.has(0, launcherapi.Model{State: launcherapi.ModelDownloading, Bytes: 200, FetchedBytes: 50})
 	}, state: v1alpha1.ModelNodeDownloading}},
-	"just asked": {
+	"call pending": {
 		{make: func(w *World) {
 			w.gated("HF_TOKEN", "t")
-			w.Answers[fetch1] = Answer{Running: true, Sum: "that of others"}
-		}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
-		{make: func(w *World) { w.Answers[fetch1] = Answer{Running: true} }, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
-		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second)} }, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 asks the source"},
-		{make: func(w *World) { // by another token, and it may show how the try before went
+			w.Answers[fetch1] = Answer{Running: true, RequestHash: "that of others"}
+		}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 is asking the source"},
+		{make: func(w *World) { w.Answers[fetch1] = Answer{Running: true} }, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 is asking the source"},
+		{make: func(w *World) { w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second)} }, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 is asking the source"},
+		{make: func(w *World) { // it was called with another token; the state may be of an earlier try
 			w.gated("HF_TOKEN", "t")
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: "AccessDenied"})
-			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "that of others"}
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second), RequestHash: "that of others"}
 		}, state: v1alpha1.ModelNodeFailed, why: "no; they are those of Secret hotseat-system/hub"},
-		{make: func(w *World) { // it has failed since it said yes
+		{make: func(w *World) { // the fetch failed after the answer
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "it has the digest sha256:b", Cause: "IntegrityMismatch"})
-			w.Answers[fetch1] = Answer{At: now.Add(-time.Second)}
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second)}
 		}, state: v1alpha1.ModelNodeFailed, why: "it has the digest sha256:b"},
-		{make: func(w *World) { // what failed is tried again
-			w.Answers[fetch1] = Answer{Running: true, At: now.Add(-time.Minute), Tries: 1, Err: "it does not answer"}
+		{make: func(w *World) { // a retry is running
+			w.Answers[fetch1] = Answer{Running: true, AnsweredAt: now.Add(-time.Minute), Tries: 1, Err: "it does not answer"}
 		}, state: v1alpha1.ModelNodeFailed, why: "it does not answer"},
 	},
 	"no credentials": {
@@ -206,106 +206,112 @@ var rows = map[string][]row{
 		{make: func(w *World) {
 			w.gated("HF_TOKEN", "t")
 			w.Launchers[0].Plain = true
-		}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 is told no credentials, since it is called without TLS"},
-		{make: func(w *World) { // what was refused before does not matter
+		}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-1 gets no credentials because it is called without TLS"},
+		{make: func(w *World) { // an earlier refusal does not count
 			w.gated()
-			w.Answers[fetch1] = Answer{At: now, Tries: 1, Err: "no", Cause: "AccessDenied"}
+			w.Answers[fetch1] = Answer{AnsweredAt: now, Tries: 1, Err: "no", Cause: "AccessDenied"}
 		}, state: v1alpha1.ModelNodeWaiting, why: "there is no Secret"},
 	},
 	"failed": {
 		{make: func(w *World) {
 			w.gated("HF_TOKEN", "t")
-			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the source refuses access", Cause: "AccessDenied", Sum: sumOf(fetchapi.Credentials{"HF_TOKEN": "t"}, &v1alpha1.ClusterModelCache{})}
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the source refuses access", Cause: "AccessDenied", RequestHash: requestHash(fetchapi.Credentials{"HF_TOKEN": "t"}, &v1alpha1.ClusterModelCache{})}
 		}, state: v1alpha1.ModelNodeFailed, why: "the source refuses access; they are those of Secret hotseat-system/hub"},
 		{make: func(w *World) {
-			w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "the source refuses access", Cause: "AccessDenied"}
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "the source refuses access", Cause: "AccessDenied"}
 		}, state: v1alpha1.ModelNodeFailed, why: "spec.credentials.secretRef names a Secret that has one"},
-		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-9 * time.Second), Tries: 1, Err: "no room"} }, state: v1alpha1.ModelNodeFailed, why: "no room"},
+		{make: func(w *World) {
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-9 * time.Second), Tries: 1, Err: "no room"}
+		}, state: v1alpha1.ModelNodeFailed, why: "no room"},
 		{make: func(w *World) {
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "it was cut off"})
-			w.Answers[fetch1] = Answer{At: now.Add(-4 * time.Minute), Tries: 9, Err: "x"}
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-4 * time.Minute), Tries: 9, Err: "x"}
 		}, state: v1alpha1.ModelNodeFailed, why: "it was cut off"},
 	},
 	"source unknown": {
 		{make: func(w *World) {
 			w.Caches[0].Status.Revision = ""
 			w.Answers[Call{Launcher: "l2", Holder: holder}] = Answer{Running: true}
-		}, state: v1alpha1.ModelNodeWaiting, why: "another node asks the source"},
+		}, state: v1alpha1.ModelNodeWaiting, why: "another node is asking the source"},
 		{make: func(w *World) {
 			w.Caches[0].Status.Revision = ""
-			w.Answers[Call{Launcher: "l2", Holder: holder}] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "there is no such model"}
+			w.Answers[Call{Launcher: "l2", Holder: holder}] = Answer{AnsweredAt: now.Add(-time.Second), Tries: 1, Err: "there is no such model"}
 		}, state: v1alpha1.ModelNodeWaiting, why: "the source could not be asked: there is no such model"},
 	},
 	"busy node": {{make: func(w *World) {
 		w.has(0, launcherapi.Model{ID: "other", URI: "hf://org/other", State: launcherapi.ModelDownloading, WantedBy: []string{"somebody"}})
 	}, state: v1alpha1.ModelNodeWaiting, why: "it fetches hf://org/other first"}, {make: func(w *World) {
-		w.Answers[Call{Launcher: "l1", Holder: "ClusterModelCache/other/u2"}] = Answer{At: now.Add(-time.Second), Model: launcherapi.Model{URI: "hf://org/other"}}
+		w.Answers[Call{Launcher: "l1", Holder: "ClusterModelCache/other/u2"}] = Answer{AnsweredAt: now.Add(-time.Second), Model: launcherapi.Model{URI: "hf://org/other"}}
 	}, state: v1alpha1.ModelNodeWaiting, why: "it fetches hf://org/other first"}, {make: func(w *World) {
-		w.Answers[Call{Launcher: "l1", Holder: "ClusterModelCache/other/u2"}] = Answer{Running: true, Since: now.Add(1 - moment)}
-	}, state: v1alpha1.ModelNodeWaiting, why: "the source of ClusterModelCache other is asked first"}, {make: func(w *World) {
-		w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "launcher-3", Node: "n1", Group: "gpu", Path: "/models", Lost: now.Add(1 - settle)})
-	}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-3, which fell silent a moment ago, may be fetching"}},
+		w.Answers[Call{Launcher: "l1", Holder: "ClusterModelCache/other/u2"}] = Answer{Running: true, CalledAt: now.Add(1 - sourceWait)}
+	}, state: v1alpha1.ModelNodeWaiting, why: "its launcher asks the source of ClusterModelCache other first"}, {make: func(w *World) {
+		w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "launcher-3", Node: "n1", Group: "gpu", Path: "/models", Lost: now.Add(1 - watchDelay)})
+	}, state: v1alpha1.ModelNodeWaiting, why: "launcher launcher-3 fell silent less than 10 s ago and may be fetching"}},
 	"too many nodes": {
 		{make: func(w *World) {
 			w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
 			w.has(1, launcherapi.Model{State: launcherapi.ModelDownloading})
-		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu fetch"},
-		{make: func(w *World) { // the other node fetched when its launcher was heard last, for all anybody knows
+		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu are fetching"},
+		{make: func(w *World) { // the silent launcher of the other node may be fetching
 			w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
-			w.Launchers[1].Models, w.Launchers[1].Lost = nil, now.Add(1-settle)
-		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu fetch"},
-		{make: func(w *World) { // and one of the two launchers of its folder
+			w.Launchers[1].Models, w.Launchers[1].Lost = nil, now.Add(1-watchDelay)
+		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu are fetching"},
+		{make: func(w *World) { // so may one of two launchers with that folder
 			w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
-			w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "launcher-3", Node: "n2", Group: "gpu", Path: "/models", Lost: now.Add(1 - settle)})
-		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu fetch"},
-		{make: func(w *World) { // of another group, that has the node too
+			w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "launcher-3", Node: "n2", Group: "gpu", Path: "/models", Lost: now.Add(1 - watchDelay)})
+		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group gpu are fetching"},
+		{make: func(w *World) { // the limit of another group of the node
 			w.Groups["narrow"] = w.Groups["gpu"].DeepCopy()
 			w.Groups["narrow"].Spec.MaxConcurrentNodes = one[int32](1)
 			w.has(1, launcherapi.Model{State: launcherapi.ModelDownloading})
-		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group narrow fetch"},
+		}, state: v1alpha1.ModelNodeWaiting, why: "1 of the nodes of group narrow are fetching"},
 	},
 	"too many calls": {{make: func(w *World) {
 		for n := range maxCalls {
 			w.Answers[Call{Launcher: "l2", Holder: string(rune('a' + n))}] = Answer{Running: true}
 		}
-	}, state: v1alpha1.ModelNodeWaiting, why: "many launchers are being asked"}},
-	"to be fetched": {
-		{make: func(w *World) { w.gated("HF_TOKEN", "t") }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}, why: "asks the source"},
+	}, state: v1alpha1.ModelNodeWaiting, why: "too many calls to launchers are running"}},
+	"fetch": {
+		{make: func(w *World) { w.gated("HF_TOKEN", "t") }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}, why: "is asking the source"},
 		{make: func(w *World) { // another token was refused
 			w.gated("HF_TOKEN", "t")
-			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 9, Err: "no", Cause: "AccessDenied", Sum: sumOf(fetchapi.Credentials{"HF_TOKEN": "before"}, &w.Caches[0])}
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second), Tries: 9, Err: "no", Cause: "AccessDenied", RequestHash: requestHash(fetchapi.Credentials{"HF_TOKEN": "before"}, &w.Caches[0])}
 		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
-		{make: func(w *World) { // the fetch by it has failed
+		{make: func(w *World) { // the fetch with another token failed
 			w.gated("HF_TOKEN", "t")
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "no", Cause: "AccessDenied"})
-			w.Answers[fetch1] = Answer{At: now.Add(-settle), Sum: "that of others"}
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-watchDelay), RequestHash: "that of others"}
 		}, state: v1alpha1.ModelNodeFailed, asked: []Call{fetch1}},
-		{make: func(w *World) { // the Secret is not named any more
-			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "no", Sum: "that of a Secret"}
+		{make: func(w *World) { // the cache names no Secret any more
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second), Tries: 1, Err: "no", RequestHash: "that of a Secret"}
 		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
-		{make: func(*World) {}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}, why: "asks the source"},
+		{make: func(*World) {}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}, why: "is asking the source"},
 		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelPartial}) }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 		{make: func(w *World) { w.has(0, launcherapi.Model{State: launcherapi.ModelDamaged}) }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 		{make: func(w *World) {
-			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, WantedBy: []string{"a person's, of the same address"}})
+			w.has(0, launcherapi.Model{State: launcherapi.ModelReady, WantedBy: []string{"another holder"}})
 		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
-		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-10 * time.Second), Tries: 1, Err: "no room"} }, state: v1alpha1.ModelNodeFailed, why: "no room", asked: []Call{fetch1}},
-		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-5 * time.Minute), Tries: 99, Err: "no room"} }, state: v1alpha1.ModelNodeFailed, asked: []Call{fetch1}},
+		{make: func(w *World) {
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-10 * time.Second), Tries: 1, Err: "no room"}
+		}, state: v1alpha1.ModelNodeFailed, why: "no room", asked: []Call{fetch1}},
+		{make: func(w *World) {
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-5 * time.Minute), Tries: 99, Err: "no room"}
+		}, state: v1alpha1.ModelNodeFailed, asked: []Call{fetch1}},
 		{make: func(w *World) {
 			w.has(0, launcherapi.Model{State: launcherapi.ModelFailed, Reason: "cut off"})
 		}, state: v1alpha1.ModelNodeFailed, why: "cut off", asked: []Call{fetch1}},
 		{make: func(w *World) { // the launcher of the other node has been silent for long
 			w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
-			w.Launchers[1].Models, w.Launchers[1].Lost = nil, now.Add(-settle)
+			w.Launchers[1].Models, w.Launchers[1].Lost = nil, now.Add(-watchDelay)
 		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 		{make: func(w *World) { w.Caches[0].Status.Revision = "" }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
-		{make: func(w *World) { // which version it is the one knows that is done
+		{make: func(w *World) { // a whole copy tells the version
 			w.Caches[0].Status.Revision = ""
 			w.has(1, launcherapi.Model{State: launcherapi.ModelReady, Revision: commit})
 		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
-		{make: func(w *World) { w.Answers[fetch1] = Answer{At: now.Add(-time.Minute)} }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
+		{make: func(w *World) { w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Minute)} }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 	},
-	"a group is missing": {{make: func(w *World) {
+	"group missing": {{make: func(w *World) {
 		delete(w.Groups, "gpu")
 		w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
 	}}},
@@ -313,7 +319,7 @@ var rows = map[string][]row{
 		w.delete()
 		w.has(0, launcherapi.Model{State: launcherapi.ModelReady, InUseBy: []string{"instance a"}})
 	}, state: v1alpha1.ModelNodeRemoving, why: "it is in use by instance a"}},
-	"to be dropped": {
+	"drop": {
 		{make: func(w *World) { w.delete(); w.has(0, launcherapi.Model{State: launcherapi.ModelReady}) }, state: v1alpha1.ModelNodeRemoving, asked: []Call{drop1}},
 		{make: func(w *World) {
 			w.Caches[0].Spec.NodeGroups = []string{"empty"}
@@ -321,29 +327,29 @@ var rows = map[string][]row{
 			w.has(0, launcherapi.Model{State: launcherapi.ModelDownloading})
 		}, state: v1alpha1.ModelNodeRemoving, asked: []Call{drop1}},
 		{make: func(w *World) {
-			w.Nodes["n1"] = Node{} // it has left the group
+			w.Nodes["n1"] = Node{} // the node left the group
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
 		}, state: v1alpha1.ModelNodeRemoving, asked: []Call{drop1}},
 		{make: func(w *World) {
 			w.delete()
 			w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
-			w.Answers[drop1] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "the disk does not answer"}
+			w.Answers[drop1] = Answer{AnsweredAt: now.Add(-time.Second), Tries: 1, Err: "the disk does not answer"}
 		}, state: v1alpha1.ModelNodeRemoving, why: "the disk does not answer"},
-		{make: func(w *World) { w.delete(); w.Answers[fetch1] = Answer{Running: true} }}, // it may begin still
-		{make: func(w *World) { // with a Secret that is gone, too
+		{make: func(w *World) { w.delete(); w.Answers[fetch1] = Answer{Running: true} }}, // a fetch may still begin
+		{make: func(w *World) { // also when its Secret is gone
 			w.gated()
 			w.delete()
-			w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "that of the Secret"}
+			w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second), RequestHash: "that of the Secret"}
 		}},
 		{make: (*World).delete, clean: true},
 	},
-	"silent, of a cache that is deleted": {
+	"silent launcher of a deleted cache": {
 		{make: func(w *World) { w.delete(); w.Launchers[0].Models = nil }, state: v1alpha1.ModelNodeRemoving, why: "launcher launcher-1 does not answer"},
 		{make: func(w *World) { w.delete(); w.Launchers[0].Models, w.Nodes["n1"] = nil, Node{Down: true} }, clean: true},
 		{make: func(w *World) { w.delete(); w.Launchers[0].Models = nil; delete(w.Nodes, "n1") }, clean: true},
 		{make: func(w *World) { w.delete(); w.Launchers[0].Models, w.Launchers[0].Group = nil, "another" }, clean: true},
 	},
-	"of a cache that is gone": {{make: func(w *World) {
+	"orphaned model": {{make: func(w *World) {
 		w.has(0, launcherapi.Model{State: launcherapi.ModelReady, WantedBy: []string{"ClusterModelCache/llama/earlier", "somebody"}})
 		w.has(0, launcherapi.Model{ID: "now", State: launcherapi.ModelReady})
 	}, state: v1alpha1.ModelNodeReady, asked: []Call{{Launcher: "l1", Holder: "ClusterModelCache/llama/earlier", Remove: "id"}}}},
@@ -358,16 +364,16 @@ func TestEachRowOfTheTable(t *testing.T) {
 			named = append(named, line[1])
 		}
 	}
-	require.ElementsMatch(t, named, slices.Collect(maps.Keys(rows)), "each row of spec/modelcache.md has an example here")
+	require.ElementsMatch(t, named, slices.Collect(maps.Keys(rows)), "each row of spec/modelcache.md needs an example")
 	for name, examples := range rows {
 		for _, r := range examples {
 			w := world()
 			r.make(w)
 			plan := Decide(w)
-			told := plan.Told["llama"]
+			report := plan.Reports["llama"]
 			var state v1alpha1.ModelNodeState
 			var why string
-			for _, n := range told.Nodes {
+			for _, n := range report.Nodes {
 				if n.Node == "n1" {
 					state, why = n.State, n.Why
 				}
@@ -381,25 +387,25 @@ func TestEachRowOfTheTable(t *testing.T) {
 				}
 			}
 			assert.Equal(t, r.asked, asked, name)
-			assert.Equal(t, r.clean, told.Clean, name)
+			assert.Equal(t, r.clean, report.NothingLeft, name)
 		}
 	}
 }
 
-func TestEachNodeIsAskedForTheSameCommitByTheNameOfItsBranch(t *testing.T) {
+func TestAllNodesFetchTheSameCommit(t *testing.T) {
 	w := world()
-	assert.Equal(t, Wanted{URI: "hf://org/llama@" + commit, Ref: "main"}, Decide(w).Pulls[holder])
+	assert.Equal(t, PullRequest{URI: "hf://org/llama@" + commit, Ref: "main"}, Decide(w).Pulls[holder])
 	w.Caches[0].Spec.Source.Revision = "v1"
-	assert.Equal(t, Wanted{URI: "hf://org/llama@" + commit, Ref: "v1"}, Decide(w).Pulls[holder])
+	assert.Equal(t, PullRequest{URI: "hf://org/llama@" + commit, Ref: "v1"}, Decide(w).Pulls[holder])
 	w.Caches[0].Status.Revision = ""
-	assert.Equal(t, Wanted{URI: "hf://org/llama@v1"}, Decide(w).Pulls[holder])
+	assert.Equal(t, PullRequest{URI: "hf://org/llama@v1"}, Decide(w).Pulls[holder])
 	w.Caches[0].Spec.Source = v1alpha1.ModelSource{URI: "https://host/model"}
 	plan := Decide(w)
-	assert.Equal(t, Wanted{URI: "https://host/model"}, plan.Pulls[holder])
-	assert.Len(t, plan.Calls, 2, "a source without revisions is asked by all")
+	assert.Equal(t, PullRequest{URI: "https://host/model"}, plan.Pulls[holder])
+	assert.Len(t, plan.Calls, 2, "all launchers ask a source without revisions")
 }
 
-func TestALauncherIsToldOfARetentionWhereThatIsNotTheUsualOne(t *testing.T) {
+func TestRequestNamesAnUnusualRetentionOnly(t *testing.T) {
 	w := world()
 	assert.Empty(t, Decide(w).Pulls[holder].Retention)
 	w.has(1, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
@@ -408,7 +414,7 @@ func TestALauncherIsToldOfARetentionWhereThatIsNotTheUsualOne(t *testing.T) {
 	assert.Equal(t, "lru", Decide(w).Pulls[holder].Retention)
 }
 
-func TestALauncherIsToldToReadAModelIntoMainMemory(t *testing.T) {
+func TestRequestAsksForTheWarmUp(t *testing.T) {
 	w := world()
 	assert.False(t, Decide(w).Pulls[holder].Warm)
 	w.Caches[0].Spec.Warm = v1alpha1.WarmPageCache
@@ -417,28 +423,28 @@ func TestALauncherIsToldToReadAModelIntoMainMemory(t *testing.T) {
 	assert.False(t, Decide(w).Pulls[holder].Warm)
 }
 
-func TestALauncherIsToldWhatIsExpectedOfAModel(t *testing.T) {
+func TestRequestNamesTheExpectedSizeAndDigest(t *testing.T) {
 	w := world()
-	assert.Empty(t, Decide(w).Pulls[holder].Sum)
+	assert.Empty(t, Decide(w).Pulls[holder].RequestHash)
 	size := resource.MustParse("15Gi")
 	w.Caches[0].Spec.Size, w.Caches[0].Spec.ExpectedDigest = &size, "sha256:a"
 	asked := Decide(w).Pulls[holder]
 	assert.EqualValues(t, 15<<30, asked.ExpectedBytes)
 	assert.Equal(t, "sha256:a", asked.ExpectedDigest)
-	w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "it has 1 byte, and 16106127360 were declared", Cause: "IntegrityMismatch", Sum: asked.Sum}
-	assert.NotContains(t, Decide(w).Calls, fetch1, "after a pause")
+	w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second), Tries: 1, Err: "it has 1 byte, and 16106127360 were declared", Cause: "IntegrityMismatch", RequestHash: asked.RequestHash}
+	assert.NotContains(t, Decide(w).Calls, fetch1, "it is retried after a pause")
 	size = resource.MustParse("1")
-	assert.Contains(t, Decide(w).Calls, fetch1, "it is asked anew at once when another size is expected")
+	assert.Contains(t, Decide(w).Calls, fetch1, "it is retried at once with another size")
 }
 
-func TestOfOneGroupIsSaidWhatIsSaidOfSeveral(t *testing.T) {
+func TestNodeGroupCountsAsAListOfOne(t *testing.T) {
 	w := world()
 	several := Decide(w)
 	w.Caches[0].Spec.NodeGroup, w.Caches[0].Spec.NodeGroups = "gpu", nil
 	assert.Equal(t, several, Decide(w))
 }
 
-func TestALauncherIsToldWhoMayReadAModel(t *testing.T) {
+func TestRequestSaysWhetherTheModelIsPrivate(t *testing.T) {
 	w := world()
 	assert.False(t, Decide(w).Pulls[holder].Private)
 	w.gated("HF_TOKEN", "t")
@@ -447,7 +453,7 @@ func TestALauncherIsToldWhoMayReadAModel(t *testing.T) {
 	assert.False(t, Decide(w).Pulls[holder].Private)
 }
 
-func TestACacheWhoseCopiesStayComesBeforeThoseThatGiveWay(t *testing.T) {
+func TestCachesWithRetentionKeepComeFirst(t *testing.T) {
 	w := world()
 	w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
 	keeps := w.Caches[0]
@@ -457,7 +463,7 @@ func TestACacheWhoseCopiesStayComesBeforeThoseThatGiveWay(t *testing.T) {
 	assert.Equal(t, []Call{{Launcher: "l1", Holder: Holder(&keeps)}, {Launcher: "l2", Holder: Holder(&keeps)}}, Decide(w).Calls)
 }
 
-func TestOneNodeAtATimeFetchesWhereThatIsAskedFor(t *testing.T) {
+func TestMaxConcurrentNodesBoundsTheFetches(t *testing.T) {
 	w := world()
 	w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
 	assert.Equal(t, []Call{fetch1}, Decide(w).Calls)
@@ -468,7 +474,7 @@ func TestOneNodeAtATimeFetchesWhereThatIsAskedFor(t *testing.T) {
 	assert.Len(t, Decide(w).Calls, 2, "each node fetches one model at a time")
 }
 
-func TestASourceThatDoesNotAnswerKeepsOtherModelsFromANodeForAMoment(t *testing.T) {
+func TestSlowSourceDelaysOtherModelsBriefly(t *testing.T) {
 	w := world()
 	w.Groups["gpu"].Spec.MaxConcurrentNodes = one[int32](1)
 	dead := w.Caches[0]
@@ -477,77 +483,77 @@ func TestASourceThatDoesNotAnswerKeepsOtherModelsFromANodeForAMoment(t *testing.
 	ask := Call{Launcher: "l1", Holder: Holder(&dead)}
 	plan := Decide(w)
 	assert.Equal(t, []Call{ask}, plan.Calls)
-	assert.Equal(t, "the source of ClusterModelCache dead is asked first", plan.Told["llama"].Nodes[0].Why)
-	assert.Equal(t, now.Add(moment), plan.Again, "nothing else tells that a source does not answer")
+	assert.Equal(t, "its launcher asks the source of ClusterModelCache dead first", plan.Reports["llama"].Nodes[0].Why)
+	assert.Equal(t, now.Add(sourceWait), plan.Again, "nothing else tells that a source does not answer")
 
-	w.Answers[ask] = Answer{Running: true, Since: now}
-	w.Now = now.Add(moment - 1)
+	w.Answers[ask] = Answer{Running: true, CalledAt: now}
+	w.Now = now.Add(sourceWait - 1)
 	assert.Empty(t, Decide(w).Calls)
-	w.Now = now.Add(moment)
+	w.Now = now.Add(sourceWait)
 	plan = Decide(w)
 	assert.Equal(t, []Call{fetch1}, plan.Calls)
-	assert.Contains(t, plan.Told["llama"].Nodes[1].Why, "1 of the nodes of group gpu fetch", "a node that asks is one of those that fetch, and one alone")
+	assert.Contains(t, plan.Reports["llama"].Nodes[1].Why, "1 of the nodes of group gpu are fetching", "a node that asks is one of those that fetch, and one alone")
 
 	w.has(1, launcherapi.Model{ID: "third", State: launcherapi.ModelDownloading, WantedBy: []string{"somebody"}})
 	assert.Empty(t, Decide(w).Calls, "as many other nodes fetch as may")
 	delete(w.Launchers[1].Models, "third")
 
-	w.Answers[fetch1] = Answer{Running: true, Since: now}
+	w.Answers[fetch1] = Answer{Running: true, CalledAt: now}
 	third := w.Caches[1]
 	third.Name, third.UID = "third", types.UID("u3")
 	w.Caches = append(w.Caches, third)
 	w.has(0, launcherapi.Model{URI: "hf://org/llama", State: launcherapi.ModelDownloading})
 	plan = Decide(w)
 	assert.Empty(t, plan.Calls)
-	assert.Equal(t, "it fetches hf://org/llama first", plan.Told["third"].Nodes[0].Why)
+	assert.Equal(t, "it fetches hf://org/llama first", plan.Reports["third"].Nodes[0].Why)
 }
 
-func TestTheNodeThatAsksTheSourceIsAnotherAfterAFailure(t *testing.T) {
+func TestAnotherNodeAsksTheSourceAfterAFailure(t *testing.T) {
 	w := world()
 	w.Caches[0].Status.Revision = ""
 	assert.Equal(t, []Call{fetch1}, Decide(w).Calls)
-	w.Answers[fetch1] = Answer{At: now.Add(-time.Minute), Tries: 1, Err: "unreachable", Cause: "Unavailable"}
+	w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Minute), Tries: 1, Err: "unreachable", Cause: "Unavailable"}
 	plan := Decide(w)
 	assert.Equal(t, []Call{{Launcher: "l2", Holder: holder}}, plan.Calls)
-	assert.Equal(t, "unreachable", plan.Told["llama"].Source)
-	w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Tries: 1, Err: "unreachable"}
+	assert.Equal(t, "unreachable", plan.Reports["llama"].Source)
+	w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second), Tries: 1, Err: "unreachable"}
 	plan = Decide(w)
 	assert.Empty(t, plan.Calls)
-	assert.Equal(t, now.Add(9*time.Second), plan.Again, "the next try is not forgotten")
+	assert.Equal(t, now.Add(9*time.Second), plan.Again, "the next try is scheduled")
 }
 
-func TestTwoLaunchersWithOneFolderHaveOneStore(t *testing.T) {
+func TestLaunchersWithOneFolderShareAStore(t *testing.T) {
 	w := world()
 	w.Launchers = append(w.Launchers, Launcher{UID: "l0", Name: "older", Node: "n1", Group: "other", Path: "/models", Created: now.Add(-time.Hour), Models: map[string]nodeview.Model{}})
 	w.Launchers[0].Created = now
 	calls := Decide(w).Calls
-	assert.Equal(t, []Call{{Launcher: "l0", Holder: holder}, {Launcher: "l2", Holder: holder}}, calls, "the oldest is spoken to")
+	assert.Equal(t, []Call{{Launcher: "l0", Holder: holder}, {Launcher: "l2", Holder: holder}}, calls, "the oldest launcher is called")
 	w.Launchers[2].Models = nil
-	assert.Contains(t, Decide(w).Calls, fetch1, "and another where that does not answer")
+	assert.Contains(t, Decide(w).Calls, fetch1, "another one is called when it does not answer")
 	w.Launchers[2].Models = map[string]nodeview.Model{"id": nodeview.NewModel(launcherapi.Model{ID: "id", State: launcherapi.ModelPartial, WantedBy: []string{holder}})}
 	w.has(0, launcherapi.Model{State: launcherapi.ModelDownloading})
 	plan := Decide(w)
-	assert.Equal(t, v1alpha1.ModelNodeDownloading, plan.Told["llama"].Nodes[0].State, "the one that fetches is spoken to")
+	assert.Equal(t, v1alpha1.ModelNodeDownloading, plan.Reports["llama"].Nodes[0].State, "the launcher that fetches is called")
 	assert.Equal(t, []Call{{Launcher: "l2", Holder: holder}}, plan.Calls)
 }
 
-func TestASilentLauncherIsLookedAtAgainOnceItCountsNoMore(t *testing.T) {
+func TestSilentLauncherIsRecheckedAfterTheWatchDelay(t *testing.T) {
 	w := world()
 	w.Launchers = w.Launchers[:1]
 	w.Launchers[0].Models, w.Launchers[0].Lost = nil, now.Add(-time.Second)
-	assert.Equal(t, now.Add(settle-time.Second), Decide(w).Again)
+	assert.Equal(t, now.Add(watchDelay-time.Second), Decide(w).Again)
 }
 
-func TestOfSeveralFoldersOfANodeTheOneCountsThatLacksMore(t *testing.T) {
+func TestFolderThatLacksMoreCountsForTheNode(t *testing.T) {
 	for what, c := range map[string]struct {
 		first, second launcherapi.Model
 		state         v1alpha1.ModelNodeState
 		labels        map[string]bool
 	}{
-		"both whole":          {launcherapi.Model{State: launcherapi.ModelReady}, launcherapi.Model{State: launcherapi.ModelReady}, v1alpha1.ModelNodeReady, map[string]bool{"llama": true}},
-		"the second is not":   {launcherapi.Model{State: launcherapi.ModelReady}, launcherapi.Model{State: launcherapi.ModelDownloading}, v1alpha1.ModelNodeDownloading, nil},
-		"the first is not":    {launcherapi.Model{State: launcherapi.ModelFailed}, launcherapi.Model{State: launcherapi.ModelReady}, v1alpha1.ModelNodeFailed, nil},
-		"one of them is mute": {launcherapi.Model{State: launcherapi.ModelReady}, launcherapi.Model{}, v1alpha1.ModelNodeWaiting, map[string]bool{"llama": false}},
+		"both are whole":          {launcherapi.Model{State: launcherapi.ModelReady}, launcherapi.Model{State: launcherapi.ModelReady}, v1alpha1.ModelNodeReady, map[string]bool{"llama": true}},
+		"the second is not whole": {launcherapi.Model{State: launcherapi.ModelReady}, launcherapi.Model{State: launcherapi.ModelDownloading}, v1alpha1.ModelNodeDownloading, nil},
+		"the first is not whole":  {launcherapi.Model{State: launcherapi.ModelFailed}, launcherapi.Model{State: launcherapi.ModelReady}, v1alpha1.ModelNodeFailed, nil},
+		"the second is silent":    {launcherapi.Model{State: launcherapi.ModelReady}, launcherapi.Model{}, v1alpha1.ModelNodeWaiting, map[string]bool{"llama": false}},
 	} {
 		w := world()
 		w.Groups["other"] = w.Groups["gpu"].DeepCopy()
@@ -561,34 +567,34 @@ func TestOfSeveralFoldersOfANodeTheOneCountsThatLacksMore(t *testing.T) {
 			w.Launchers[1].Models = nil
 		}
 		plan := Decide(w)
-		assert.Equal(t, c.state, plan.Told["llama"].Nodes[0].State, what)
+		assert.Equal(t, c.state, plan.Reports["llama"].Nodes[0].State, what)
 		assert.Equal(t, c.labels, plan.Labels["n1"], what)
 		if c.second.State != "" {
-			assert.Equal(t, []string{"a", "b", "c"}, plan.Told["llama"].Nodes[0].InUseBy, what)
+			assert.Equal(t, []string{"a", "b", "c"}, plan.Reports["llama"].Nodes[0].InUseBy, what)
 		}
 	}
 }
 
-func TestAGroupWithoutLabelsIsTheNodesOfItsLaunchers(t *testing.T) {
+func TestGroupWithoutLabelsHasTheNodesOfItsLaunchers(t *testing.T) {
 	w := world()
 	w.Groups["gpu"].Spec.NodeSelector = nil
 	w.Launchers[1].Group = "other"
-	told := Decide(w).Told["llama"]
-	require.Len(t, told.Nodes, 1)
-	assert.Equal(t, "n1", told.Nodes[0].Node)
+	report := Decide(w).Reports["llama"]
+	require.Len(t, report.Nodes, 1)
+	assert.Equal(t, "n1", report.Nodes[0].Node)
 }
 
-func TestAStatusTellsOfAllNodesAndListsThoseThatAreNotReady(t *testing.T) {
-	var told Told
+func TestStatusCountsAllNodesAndListsThoseNotReady(t *testing.T) {
+	var report Report
 	for n := range 300 {
 		node := v1alpha1.ModelNode{Node: fmt.Sprintf("node-%03d", n), State: v1alpha1.ModelNodeReady}
 		if n == 250 {
-			node.State, node.Why, told.Failures = v1alpha1.ModelNodeFailed, "no room", map[string]failure{node.Node: {"no room", "CapacityExceeded"}}
+			node.State, node.Why, report.Failures = v1alpha1.ModelNodeFailed, "no room", map[string]failure{node.Node: {"no room", "CapacityExceeded"}}
 		}
-		told.Nodes = append(told.Nodes, node)
+		report.Nodes = append(report.Nodes, node)
 	}
 	c := &world().Caches[0]
-	told.show(c)
+	report.writeStatus(c)
 	assert.EqualValues(t, 300, c.Status.Desired)
 	assert.EqualValues(t, 299, c.Status.Ready)
 	assert.Equal(t, "299/300", c.Status.Progress)
@@ -605,7 +611,7 @@ func TestAStatusTellsOfAllNodesAndListsThoseThatAreNotReady(t *testing.T) {
 	}, conditions)
 }
 
-func TestNodesAreLabelledWithTheModelsThatTheyHave(t *testing.T) {
+func TestNodesGetTheLabelsOfTheirModels(t *testing.T) {
 	w := world()
 	w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
 	w.has(1, launcherapi.Model{State: launcherapi.ModelDownloading})
@@ -615,30 +621,30 @@ func TestNodesAreLabelledWithTheModelsThatTheyHave(t *testing.T) {
 	w.Launchers[0].Models = nil
 	labels = Decide(w).Labels
 	stays := map[string]map[string]bool{"n1": {"llama": false}}
-	assert.Equal(t, stays, labels, "what is not known stays as it is")
+	assert.Equal(t, stays, labels, "the label stays while the launcher is silent")
 	all := w.Launchers
 	w.Launchers = w.Launchers[1:]
-	assert.Equal(t, stays, Decide(w).Labels, "as while another launcher takes the place of the one that was")
+	assert.Equal(t, stays, Decide(w).Labels, "the label stays while the launcher is replaced")
 	w.Launchers = all
 	groups := w.Groups
 	w.Groups = nil
-	assert.Empty(t, Decide(w).Labels, "of a group that is not there nobody has a label")
+	assert.Empty(t, Decide(w).Labels, "nodes of a missing group get no label")
 	w.Nodes["n1"].Labels[podmeta.ModelLabel("llama")] = podmeta.ModelReady
-	assert.Equal(t, stays, Decide(w).Labels, "or keeps the one that it has")
+	assert.Equal(t, stays, Decide(w).Labels, "they keep a label that they have")
 	w.Groups = groups
 	w.delete()
 	assert.Empty(t, Decide(w).Labels)
 }
 
-func TestOfNodesThatFailForDifferentReasonsEachIsTold(t *testing.T) {
+func TestEachReasonOfFailedNodesIsReported(t *testing.T) {
 	w := world()
 	c := &w.Caches[0]
 	w.Answers = map[Call]Answer{
-		{Launcher: "l1", Holder: holder}: {At: now, Tries: 1, Err: "the source refuses", Cause: fetchapi.ReasonAccessDenied},
-		{Launcher: "l2", Holder: holder}: {At: now, Tries: 1, Err: "it is full", Cause: fetchapi.ReasonCapacityExceeded},
+		{Launcher: "l1", Holder: holder}: {AnsweredAt: now, Tries: 1, Err: "the source refuses", Cause: fetchapi.ReasonAccessDenied},
+		{Launcher: "l2", Holder: holder}: {AnsweredAt: now, Tries: 1, Err: "it is full", Cause: fetchapi.ReasonCapacityExceeded},
 	}
 	says := func(kind string) string {
-		Decide(w).Told["llama"].show(c)
+		Decide(w).Reports["llama"].writeStatus(c)
 		is := meta.FindStatusCondition(c.Status.Conditions, kind)
 		require.NotNil(t, is, kind)
 		return is.Reason + " " + is.Message
@@ -648,43 +654,43 @@ func TestOfNodesThatFailForDifferentReasonsEachIsTold(t *testing.T) {
 
 	c.Status.Revision = "" // nobody knows yet which version the source has
 	w.Answers[Call{Launcher: "l1", Holder: holder}], w.Answers[Call{Launcher: "l2", Holder: holder}] = w.Answers[Call{Launcher: "l2", Holder: holder}], w.Answers[Call{Launcher: "l1", Holder: holder}]
-	assert.Equal(t, "CapacityExceeded node n1: it is full", says(v1alpha1.ConditionDegraded), "the reason is that of the message")
+	assert.Equal(t, "CapacityExceeded node n1: it is full", says(v1alpha1.ConditionDegraded), "the reason fits the message")
 	assert.Contains(t, says(v1alpha1.ConditionResolved), "AccessDenied the source refuses")
 }
 
-func TestOfASourceThatWasAskedNobodyIsToldThatItWasNot(t *testing.T) {
+func TestResolvedSaysWhetherTheSourceWasAsked(t *testing.T) {
 	for _, uri := range []string{"https://host/model", "hf://org/llama"} {
 		w := world()
 		c := &w.Caches[0]
 		c.Spec.Source.URI, c.Status.Revision = uri, ""
 		says := func(a Answer) string {
 			w.Answers[fetch1] = a
-			Decide(w).Told["llama"].show(c)
+			Decide(w).Reports["llama"].writeStatus(c)
 			return meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionResolved).Reason
 		}
-		Decide(w).Told["llama"].show(c)
+		Decide(w).Reports["llama"].writeStatus(c)
 		assert.Equal(t, v1alpha1.ReasonNotAsked, meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionResolved).Reason, uri)
-		assert.Equal(t, v1alpha1.ReasonAsked, says(Answer{Running: true, Since: now}), uri)
-		mute := Answer{At: now, Tries: 1, Err: "it does not answer", Cause: fetchapi.ReasonUnavailable}
+		assert.Equal(t, v1alpha1.ReasonAsked, says(Answer{Running: true, CalledAt: now}), uri)
+		mute := Answer{AnsweredAt: now, Tries: 1, Err: "it does not answer", Cause: fetchapi.ReasonUnavailable}
 		assert.Equal(t, mute.Cause, says(mute), uri)
 		mute.Running = true
-		assert.Equal(t, mute.Cause, says(mute), "%s: it is asked again", uri)
-		assert.Equal(t, v1alpha1.ReasonFailed, says(Answer{At: now, Tries: 1, Err: "the address is wrong"}), uri)
+		assert.Equal(t, mute.Cause, says(mute), "%s: it is being asked again", uri)
+		assert.Equal(t, v1alpha1.ReasonFailed, says(Answer{AnsweredAt: now, Tries: 1, Err: "the address is wrong"}), uri)
 	}
 }
 
-func TestWhyNobodyIsToHaveAModelIsToldWithWhatHelps(t *testing.T) {
+func TestAvailableExplainsWhyNoNodeIsWanted(t *testing.T) {
 	says := func(change func(*World)) (reason, message string) {
 		w := world()
 		change(w)
 		c := &w.Caches[0]
-		Decide(w).Told["llama"].show(c)
+		Decide(w).Reports["llama"].writeStatus(c)
 		is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionAvailable)
 		return is.Reason, is.Message
 	}
 	reason, message := says(func(w *World) { w.Groups["gpu"].Spec.NodeSelector["gpu"] = "no" })
 	assert.Equal(t, v1alpha1.ReasonNoNodes, reason)
-	assert.Contains(t, message, "no node is in the ModelCacheNodeGroups gpu (gpu=no) of spec.nodeGroups: give nodes the labels")
+	assert.Contains(t, message, "no node is in the ModelCacheNodeGroups gpu (gpu=no) of spec.nodeGroups: label nodes as a group asks")
 	reason, message = says((*World).delete)
 	assert.Equal(t, v1alpha1.ReasonRemoving, reason)
 	assert.Equal(t, "it is being deleted", message)

@@ -1,4 +1,4 @@
-// Package modelcache has the launchers keep the models that ClusterModelCaches ask
-// for. Each pass looks at everything there is, decides by [Decide] what is asked of
-// which launcher, and tells in the status of each object how far the nodes are.
+// Package modelcache makes the launchers keep the models of ClusterModelCaches. Each pass
+// reads everything, and [Decide] decides about the calls to launchers. The status of each
+// cache reports the progress of the nodes.
 package modelcache

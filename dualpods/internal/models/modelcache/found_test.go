@@ -13,9 +13,9 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// These are what the simulation has found, in words.
+// These tests repeat what the simulation found.
 
-func TestALauncherThatIsToldNoCredentialsLetsAnotherAskTheSource(t *testing.T) {
+func TestLauncherWithoutTLSLetsAnotherAskTheSource(t *testing.T) {
 	w := world()
 	w.gated("HF_TOKEN", "token")
 	w.Caches[0].Status.Revision = ""
@@ -23,7 +23,7 @@ func TestALauncherThatIsToldNoCredentialsLetsAnotherAskTheSource(t *testing.T) {
 	assert.Equal(t, []Call{{Launcher: "l2", Holder: holder}}, Decide(w).Calls)
 }
 
-func TestOfTwoLaunchersWithOneFolderTheOneThatMayBeToldCredentialsIsSpokenTo(t *testing.T) {
+func TestLauncherWithTLSIsPreferredInASharedFolder(t *testing.T) {
 	w := world()
 	older := Launcher{UID: "l0", Name: "older", Node: "n1", Group: "gpu", Path: "/models", Created: now.Add(-time.Hour), Models: map[string]nodeview.Model{}, Plain: true}
 	w.Launchers[0].Created = now
@@ -31,99 +31,99 @@ func TestOfTwoLaunchersWithOneFolderTheOneThatMayBeToldCredentialsIsSpokenTo(t *
 	assert.Contains(t, Decide(w).Calls, fetch1)
 }
 
-func TestAFetchThatBeganAMomentAgoIsNotBegunAgainBecauseItsSecretChanges(t *testing.T) {
+func TestChangedSecretDoesNotRestartANewFetch(t *testing.T) {
 	w := world()
 	w.gated("HF_TOKEN", "new")
 	w.Launchers = w.Launchers[:1]
-	w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "of others"}
-	assert.Empty(t, Decide(w).Calls, "the launcher's watch does not show it yet")
+	w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second), RequestHash: "of others"}
+	assert.Empty(t, Decide(w).Calls, "the watch stream does not show it yet")
 	w.has(0, launcherapi.Model{State: launcherapi.ModelFailed})
-	assert.Empty(t, Decide(w).Calls, "what the launcher's watch shows is the try before")
-	w.Answers[fetch1] = Answer{At: now.Add(-time.Second), Sum: "of others", Tries: 1, Err: "no"}
+	assert.Empty(t, Decide(w).Calls, "the watch stream shows the earlier try")
+	w.Answers[fetch1] = Answer{AnsweredAt: now.Add(-time.Second), RequestHash: "of others", Tries: 1, Err: "no"}
 	assert.Equal(t, []Call{fetch1}, Decide(w).Calls)
 }
 
-func TestAnObjectStaysWhileAnotherLauncherOfAStoreMayBeginAFetch(t *testing.T) {
+func TestDeletedCacheStaysWhileAFetchMayBegin(t *testing.T) {
 	w := world()
 	w.delete()
-	assert.True(t, Decide(w).Told["llama"].Clean)
+	assert.True(t, Decide(w).Reports["llama"].NothingLeft)
 	w.Launchers = append(w.Launchers, Launcher{UID: "l3", Name: "silent", Node: "n1", Group: "gpu", Path: "/models"})
 	w.Answers[Call{Launcher: "l3", Holder: holder}] = Answer{Running: true}
-	assert.False(t, Decide(w).Told["llama"].Clean, "launcher-1 answers for the store, and was not asked")
+	assert.False(t, Decide(w).Reports["llama"].NothingLeft, "launcher-1 answers for the store and was not called")
 }
 
-func TestANodeWithoutRoomLetsAnotherAskTheSource(t *testing.T) {
+func TestNodeWithoutRoomLetsAnotherAskTheSource(t *testing.T) {
 	w := world()
 	w.Caches[0].Status.Revision = ""
-	full := Answer{At: now.Add(-time.Second), Tries: 9, Err: "no room", Cause: fetchapi.ReasonCapacityExceeded}
+	full := Answer{AnsweredAt: now.Add(-time.Second), Tries: 9, Err: "no room", Cause: fetchapi.ReasonCapacityExceeded}
 	w.Answers[fetch1] = full
 	plan := Decide(w)
 	assert.Equal(t, []Call{{Launcher: "l2", Holder: holder}}, plan.Calls)
-	assert.Empty(t, plan.Told["llama"].Source, "the source has answered")
+	assert.Empty(t, plan.Reports["llama"].Source, "the source has answered")
 	w.Answers[Call{Launcher: "l2", Holder: holder}] = full
 	plan = Decide(w)
 	assert.Empty(t, plan.Calls)
-	assert.Equal(t, "no room", plan.Told["llama"].Source)
-	assert.Equal(t, full.again(), plan.Again)
-	w.Now = full.again()
+	assert.Equal(t, "no room", plan.Reports["llama"].Source)
+	assert.Equal(t, full.retryAt(), plan.Again)
+	w.Now = full.retryAt()
 	assert.Equal(t, []Call{fetch1}, Decide(w).Calls)
 }
 
-func TestTheVersionOfASourceThatHasNoNamesForThemIsTheOneThatCameLast(t *testing.T) {
+func TestLastPublishedVersionCountsForSourcesWithoutRevisions(t *testing.T) {
 	w := world()
 	c := &w.Caches[0]
 	c.Spec.Source.URI, c.Status.Revision = "https://host/llama", "old"
 	earlier, later := now.Add(-time.Hour), now.Add(-time.Minute)
 	w.has(0, launcherapi.Model{State: launcherapi.ModelReady, Revision: "new", Published: &later})
 	w.has(1, launcherapi.Model{State: launcherapi.ModelReady, Revision: "old", Published: &earlier})
-	assert.Equal(t, "new", Decide(w).Told["llama"].Revision)
+	assert.Equal(t, "new", Decide(w).Reports["llama"].Revision)
 	c.Spec.Source.URI = "hf://org/llama"
-	assert.Equal(t, "old", Decide(w).Told["llama"].Revision, "what a branch was when the first node asked is what all have")
+	assert.Equal(t, "old", Decide(w).Reports["llama"].Revision, "all nodes have the commit that the first one resolved")
 }
 
-func TestANodeKeepsItsModelWhileALauncherOfAGroupWithoutLabelsIsReplaced(t *testing.T) {
+func TestNodeKeepsItsModelWhileItsLauncherIsReplaced(t *testing.T) {
 	w := world()
 	w.Groups["gpu"].Spec.NodeSelector = nil
 	w.Groups["other"] = w.Groups["gpu"].DeepCopy()
 	w.Groups["other"].Name = "other"
 	w.Launchers = w.Launchers[:1]
-	w.Launchers[0].Group = "other" // of the same folder
+	w.Launchers[0].Group = "other" // with the same folder
 	w.has(0, launcherapi.Model{State: launcherapi.ModelReady})
 	left := map[member]time.Time{{"gpu", "n1"}: now.Add(-time.Second)}
 	for what, c := range map[string]struct {
 		left  map[member]time.Time
 		began time.Time
 	}{
-		"it was here a moment ago":  {left: left},
-		"nobody knows who was here": {began: now.Add(-time.Second)},
+		"its launcher has just left":     {left: left},
+		"the controller is a new leader": {began: now.Add(-time.Second)},
 	} {
-		w.Began, w.Left = c.began, c.left
+		w.LeadingSince, w.Departed = c.began, c.left
 		plan := Decide(w)
-		require.Len(t, plan.Told["llama"].Nodes, 1, what)
-		assert.Equal(t, v1alpha1.ModelNodeReady, plan.Told["llama"].Nodes[0].State, what)
+		require.Len(t, plan.Reports["llama"].Nodes, 1, what)
+		assert.Equal(t, v1alpha1.ModelNodeReady, plan.Reports["llama"].Nodes[0].State, what)
 		assert.Equal(t, map[string]map[string]bool{"n1": {"llama": true}}, plan.Labels, what)
 		assert.Empty(t, plan.Calls, what)
-		assert.Equal(t, now.Add(replaceTime-time.Second), plan.Again, what)
+		assert.Equal(t, now.Add(replacementTime-time.Second), plan.Again, what)
 	}
-	w.Began, w.Left = now.Add(-replaceTime), nil
-	assert.Equal(t, []Call{{Launcher: "l1", Holder: holder, Remove: "id"}}, Decide(w).Calls, "it is not replaced")
-	w.Left = map[member]time.Time{{"gpu", "n1"}: now}
+	w.LeadingSince, w.Departed = now.Add(-replacementTime), nil
+	assert.Equal(t, []Call{{Launcher: "l1", Holder: holder, Remove: "id"}}, Decide(w).Calls, "its launcher is not replaced")
+	w.Departed = map[member]time.Time{{"gpu", "n1"}: now}
 	w.delete()
 	assert.Equal(t, []Call{{Launcher: "l1", Holder: holder, Remove: "id"}}, Decide(w).Calls, "the cache is deleted")
 }
 
-func TestALauncherIsGoneSinceItWasFoundToBeAndNotSinceTheLastPass(t *testing.T) {
+func TestLauncherDepartsWhenItIsFoundMissing(t *testing.T) {
 	s := newGatedSite(t)
 	w := world()
-	s.c.see(w)
-	assert.Empty(t, w.Left)
+	s.c.trackMembers(w)
+	assert.Empty(t, w.Departed)
 	w.Now, w.Launchers = now.Add(time.Hour), w.Launchers[1:]
-	s.c.see(w)
-	assert.Equal(t, map[member]time.Time{{"gpu", "n1"}: now.Add(time.Hour)}, w.Left)
-	w.Now = w.Now.Add(replaceTime - 1)
-	s.c.see(w)
-	assert.Len(t, w.Left, 1)
+	s.c.trackMembers(w)
+	assert.Equal(t, map[member]time.Time{{"gpu", "n1"}: now.Add(time.Hour)}, w.Departed)
+	w.Now = w.Now.Add(replacementTime - 1)
+	s.c.trackMembers(w)
+	assert.Len(t, w.Departed, 1)
 	w.Now = w.Now.Add(1)
-	s.c.see(w)
-	assert.Empty(t, w.Left)
+	s.c.trackMembers(w)
+	assert.Empty(t, w.Departed)
 }

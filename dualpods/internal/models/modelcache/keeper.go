@@ -12,22 +12,22 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// KeeperOf is the cache that counts for a model of that name, where it has the model
-// served from launchers' own copies alone, with how far a node is; nil: none does.
+// KeeperOf returns the cache that counts for a model of that name, with the progress of a
+// node. It returns nil unless the cache requires copies in the launchers' stores.
 func KeeperOf(all []v1alpha1.ClusterModelCache, name modelref.Name, node string) *dualpods.ModelKeeper {
 	c := Of(all, name)
 	if c == nil || c.Spec.OnMissing != v1alpha1.MissingFail && c.Spec.OnMissing != v1alpha1.MissingWait {
 		return nil
 	}
-	return &dualpods.ModelKeeper{Name: c.Name, Waits: c.Spec.OnMissing == v1alpha1.MissingWait, Node: howFar(c, node)}
+	return &dualpods.ModelKeeper{Name: c.Name, Waits: c.Spec.OnMissing == v1alpha1.MissingWait, Node: nodeProgress(c, node)}
 }
 
-// howFar says in words how far a node is with the model of a cache, in tenths.
-func howFar(c *v1alpha1.ClusterModelCache, node string) string {
+// nodeProgress describes the progress of a node with the model of a cache, in tenths.
+func nodeProgress(c *v1alpha1.ClusterModelCache, node string) string {
 	all := c.Status.Nodes
 	at := slices.IndexFunc(all, func(n v1alpha1.ModelNode) bool { return n.Node == node })
 	if at < 0 {
-		return notListed(c, node)
+		return unlistedProgress(c, node)
 	}
 	why := ""
 	if all[at].Why != "" {
@@ -35,37 +35,37 @@ func howFar(c *v1alpha1.ClusterModelCache, node string) string {
 	}
 	switch all[at].State {
 	case v1alpha1.ModelNodeDownloading:
-		return fmt.Sprintf("node %s fetches its model, and has %d %% of it%s", node, all[at].Percent/10*10, why)
+		return fmt.Sprintf("node %s is fetching its model and has %d %% of it%s", node, all[at].Percent/10*10, why)
 	case v1alpha1.ModelNodeWaiting:
-		return fmt.Sprintf("node %s does not fetch its model yet%s", node, why)
+		return fmt.Sprintf("node %s has not started to fetch its model%s", node, why)
 	case v1alpha1.ModelNodeFailed:
-		return fmt.Sprintf("node %s could not fetch its model%s", node, why)
+		return fmt.Sprintf("node %s failed to fetch its model%s", node, why)
 	case v1alpha1.ModelNodeReady:
-		return fmt.Sprintf("node %s has its model in the folder of the ModelCacheNodeGroups %s, as far as is known, and its launcher does not have there what is asked for", node, groupsOf(c))
+		return fmt.Sprintf("node %s reports the model as ready in the folder of the ModelCacheNodeGroups %s, but its launcher does not have it there", node, groupsOf(c))
 	default:
-		return fmt.Sprintf("node %s is to have its model no more%s", node, why)
+		return fmt.Sprintf("node %s is removing its model%s", node, why)
 	}
 }
 
-// notListed is howFar of a node that the status of a cache does not list.
-func notListed(c *v1alpha1.ClusterModelCache, node string) string {
+// unlistedProgress describes the progress of a node that the status of a cache does not list.
+func unlistedProgress(c *v1alpha1.ClusterModelCache, node string) string {
 	available := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionAvailable)
 	switch {
 	case c.Status.ObservedGeneration < c.Generation:
-		return fmt.Sprintf("node %s does not fetch its model yet", node)
+		return fmt.Sprintf("node %s has not started to fetch its model", node)
 	case available != nil && available.Reason == v1alpha1.ReasonNodeGroupMissing:
-		return fmt.Sprintf("nobody fetches its model on node %s: %s", node, available.Message)
+		return fmt.Sprintf("no launcher fetches its model on node %s: %s", node, available.Message)
 	case c.Status.NodesLeftOut > 0:
-		return fmt.Sprintf("the launcher of node %s does not have its model whole; how far the node is has no room in the status of the cache", node)
+		return fmt.Sprintf("the launcher of node %s does not have the whole model; the status of the cache has no room for the node's progress", node)
 	default:
-		return fmt.Sprintf("nobody fetches its model on node %s, which is in none of the ModelCacheNodeGroups %s: put the node into one of them, or the requester on a node that is", node, groupsOf(c))
+		return fmt.Sprintf("no launcher fetches its model on node %s, which is in none of the ModelCacheNodeGroups %s: add the node to one of them, or run the requester on a node of one", node, groupsOf(c))
 	}
 }
 
 func groupsOf(c *v1alpha1.ClusterModelCache) string { return strings.Join(c.Spec.Groups(), ", ") }
 
-// Changed says whom a change of a cache concerns that wait for its model, or do not any
-// more: those on all nodes, or else on some.
+// Changed returns the nodes on which a change of a cache affects requesters that wait for
+// its model: all nodes, or some.
 func Changed(before, after *v1alpha1.ClusterModelCache) (all bool, nodes []string) {
 	ends := before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero()
 	if ends || before.Spec.OnMissing != after.Spec.OnMissing || before.Status.Revision != after.Status.Revision {
@@ -74,11 +74,11 @@ func Changed(before, after *v1alpha1.ClusterModelCache) (all bool, nodes []strin
 	if after.Spec.OnMissing != v1alpha1.MissingWait {
 		return false, nil
 	}
-	if notListed(before, "") != notListed(after, "") {
+	if unlistedProgress(before, "") != unlistedProgress(after, "") {
 		return true, nil
 	}
 	for _, n := range slices.Concat(before.Status.Nodes, after.Status.Nodes) {
-		if howFar(before, n.Node) != howFar(after, n.Node) && !slices.Contains(nodes, n.Node) {
+		if nodeProgress(before, n.Node) != nodeProgress(after, n.Node) && !slices.Contains(nodes, n.Node) {
 			nodes = append(nodes, n.Node)
 		}
 	}

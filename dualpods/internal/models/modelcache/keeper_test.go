@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// kept is a cache of a model that was made so many seconds after others.
+// kept returns a cache of a model that was created at that second.
 func kept(name, model string, made int64, missing v1alpha1.ModelMissing) v1alpha1.ClusterModelCache {
 	return v1alpha1.ClusterModelCache{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1, CreationTimestamp: metav1.NewTime(time.Unix(made, 0))},
@@ -21,7 +21,7 @@ func kept(name, model string, made int64, missing v1alpha1.ModelMissing) v1alpha
 	}
 }
 
-func TestTheOldestCacheOfAModelSaysWhatBecomesOfWhoFindsItMissing(t *testing.T) {
+func TestOldestCacheDecidesOnMissing(t *testing.T) {
 	going := kept("going", "hf://org/m", 0, v1alpha1.MissingFail)
 	now := metav1.Now()
 	going.DeletionTimestamp = &now
@@ -53,60 +53,60 @@ func TestTheOldestCacheOfAModelSaysWhatBecomesOfWhoFindsItMissing(t *testing.T) 
 	}
 }
 
-// stages are what a cache says of a node, one after the other.
+// stages are the successive reports of a cache on a node.
 var stages = []struct {
 	what string
 	now  func(*v1alpha1.ClusterModelCache)
 	word string
 }{
-	{"nobody has looked at it", func(c *v1alpha1.ClusterModelCache) { c.Status.ObservedGeneration = 0 }, "node n does not fetch its model yet"},
-	{"the node is in none of its groups", nil, "nobody fetches its model on node n, which is in none of the ModelCacheNodeGroups a, b: put the node into one of them, or the requester on a node that is"},
+	{"the controller has not seen the cache", func(c *v1alpha1.ClusterModelCache) { c.Status.ObservedGeneration = 0 }, "node n has not started to fetch its model"},
+	{"the node is in none of its groups", nil, "no launcher fetches its model on node n, which is in none of the ModelCacheNodeGroups a, b: add the node to one of them, or run the requester on a node of one"},
 	{"a group is missing", func(c *v1alpha1.ClusterModelCache) {
 		c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAvailable, Reason: v1alpha1.ReasonNodeGroupMissing, Message: "there is no ModelCacheNodeGroup b"}}
-	}, "nobody fetches its model on node n: there is no ModelCacheNodeGroup b"},
-	{"it waits", on(v1alpha1.ModelNodeWaiting, 0, "it fetches another first"), "node n does not fetch its model yet: it fetches another first"},
-	{"it has begun", on(v1alpha1.ModelNodeDownloading, 3, ""), "node n fetches its model, and has 0 % of it"},
-	{"it is further", on(v1alpha1.ModelNodeDownloading, 47, ""), "node n fetches its model, and has 40 % of it"},
-	{"it has failed", on(v1alpha1.ModelNodeFailed, 0, "401"), "node n could not fetch its model: 401"},
-	{"it is there for others", on(v1alpha1.ModelNodeReady, 0, ""), "node n has its model in the folder of the ModelCacheNodeGroups a, b, as far as is known, and its launcher does not have there what is asked for"},
-	{"it is removed", on(v1alpha1.ModelNodeRemoving, 0, "in use"), "node n is to have its model no more: in use"},
-	{"there are too many nodes", func(c *v1alpha1.ClusterModelCache) { c.Status.NodesLeftOut = 7 }, "the launcher of node n does not have its model whole; how far the node is has no room in the status of the cache"},
+	}, "no launcher fetches its model on node n: there is no ModelCacheNodeGroup b"},
+	{"it waits", on(v1alpha1.ModelNodeWaiting, 0, "it fetches another first"), "node n has not started to fetch its model: it fetches another first"},
+	{"it has begun", on(v1alpha1.ModelNodeDownloading, 3, ""), "node n is fetching its model and has 0 % of it"},
+	{"it is further", on(v1alpha1.ModelNodeDownloading, 47, ""), "node n is fetching its model and has 40 % of it"},
+	{"it has failed", on(v1alpha1.ModelNodeFailed, 0, "401"), "node n failed to fetch its model: 401"},
+	{"the store has it under another name", on(v1alpha1.ModelNodeReady, 0, ""), "node n reports the model as ready in the folder of the ModelCacheNodeGroups a, b, but its launcher does not have it there"},
+	{"it is being removed", on(v1alpha1.ModelNodeRemoving, 0, "in use"), "node n is removing its model: in use"},
+	{"there are too many nodes", func(c *v1alpha1.ClusterModelCache) { c.Status.NodesLeftOut = 7 }, "the launcher of node n does not have the whole model; the status of the cache has no room for the node's progress"},
 }
 
-// on has the status list a node.
+// on adds a node to the status.
 func on(state v1alpha1.ModelNodeState, percent int32, why string) func(*v1alpha1.ClusterModelCache) {
 	return func(c *v1alpha1.ClusterModelCache) {
 		c.Status.Nodes = []v1alpha1.ModelNode{{Node: "m"}, {Node: "n", State: state, Percent: percent, Why: why}}
 	}
 }
 
-func TestHowFarANodeIsIsToldInWords(t *testing.T) {
+func TestNodeProgressIsDescribed(t *testing.T) {
 	for _, stage := range stages {
 		c := kept("c", "hf://org/m", 0, v1alpha1.MissingWait)
 		if stage.now != nil {
 			stage.now(&c)
 		}
-		assert.Equal(t, stage.word, howFar(&c, "n"), stage.what)
+		assert.Equal(t, stage.word, nodeProgress(&c, "n"), stage.what)
 	}
 }
 
-func TestThoseAreLookedAtThatAChangeOfACacheConcerns(t *testing.T) {
+func TestChangedReturnsTheAffectedNodes(t *testing.T) {
 	for what, c := range map[string]struct {
 		before, after func(*v1alpha1.ClusterModelCache)
 		all           bool
 		nodes         []string
 	}{
-		"a node begins to fetch":                     {before: on(v1alpha1.ModelNodeWaiting, 0, ""), after: on(v1alpha1.ModelNodeDownloading, 0, ""), nodes: []string{"n"}},
-		"a node is a tenth further":                  {before: on(v1alpha1.ModelNodeDownloading, 19, ""), after: on(v1alpha1.ModelNodeDownloading, 20, ""), nodes: []string{"n"}},
-		"a node is a little further":                 {before: on(v1alpha1.ModelNodeDownloading, 11, ""), after: on(v1alpha1.ModelNodeDownloading, 19, "")},
-		"nodes come into its groups":                 {after: on(v1alpha1.ModelNodeWaiting, 0, ""), nodes: []string{"m", "n"}},
-		"nodes leave":                                {before: on(v1alpha1.ModelNodeRemoving, 0, ""), nodes: []string{"m", "n"}},
-		"a group comes":                              {before: stages[2].now, all: true},
-		"who uses it":                                {after: func(c *v1alpha1.ClusterModelCache) { c.Status.InUse = 3 }},
-		"another word":                               {after: func(c *v1alpha1.ClusterModelCache) { c.Spec.OnMissing = v1alpha1.MissingDownload }, all: true},
-		"the revision is known, which a name may be": {after: func(c *v1alpha1.ClusterModelCache) { c.Status.Revision = "c1" }, all: true},
-		"it is to go":                                {after: func(c *v1alpha1.ClusterModelCache) { c.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, all: true},
-		"a node begins to fetch, for whom nobody waits": {
+		"a node begins to fetch":     {before: on(v1alpha1.ModelNodeWaiting, 0, ""), after: on(v1alpha1.ModelNodeDownloading, 0, ""), nodes: []string{"n"}},
+		"a node is a tenth further":  {before: on(v1alpha1.ModelNodeDownloading, 19, ""), after: on(v1alpha1.ModelNodeDownloading, 20, ""), nodes: []string{"n"}},
+		"a node is a little further": {before: on(v1alpha1.ModelNodeDownloading, 11, ""), after: on(v1alpha1.ModelNodeDownloading, 19, "")},
+		"nodes join its groups":      {after: on(v1alpha1.ModelNodeWaiting, 0, ""), nodes: []string{"m", "n"}},
+		"nodes leave its groups":     {before: on(v1alpha1.ModelNodeRemoving, 0, ""), nodes: []string{"m", "n"}},
+		"a missing group is created": {before: stages[2].now, all: true},
+		"its users change":           {after: func(c *v1alpha1.ClusterModelCache) { c.Status.InUse = 3 }},
+		"onMissing changes":          {after: func(c *v1alpha1.ClusterModelCache) { c.Spec.OnMissing = v1alpha1.MissingDownload }, all: true},
+		"its revision becomes known": {after: func(c *v1alpha1.ClusterModelCache) { c.Status.Revision = "c1" }, all: true},
+		"it is being deleted":        {after: func(c *v1alpha1.ClusterModelCache) { c.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, all: true},
+		"a node begins to fetch, and requesters do not wait": {
 			before: func(c *v1alpha1.ClusterModelCache) { c.Spec.OnMissing = v1alpha1.MissingFail; stages[3].now(c) },
 			after:  func(c *v1alpha1.ClusterModelCache) { c.Spec.OnMissing = v1alpha1.MissingFail; stages[4].now(c) },
 		},

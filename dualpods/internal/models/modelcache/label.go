@@ -18,42 +18,42 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// labelling is what becomes of the label of a model on a node. Of several stores of the
-// node the one counts that comes last here.
-type labelling int
+// labelAction is what to do with the label of a model on a node. When the stores of a node
+// differ, the last in this order counts.
+type labelAction int
 
 const (
-	labelOn labelling = iota
-	labelStays
-	labelOff
+	labelSet labelAction = iota
+	labelKeep
+	labelRemove
 )
 
-// labelling says what becomes of it by what one store has. It stays as it is while no
-// launcher there says what it has: the one that was may be replaced just now.
-func (d *decision) labelling(at store, state v1alpha1.ModelNodeState) labelling {
+// labelAction returns what to do with the label for one store. The label stays while no
+// launcher reports the store's models, as while the launcher is being replaced.
+func (d *decision) labelAction(at store, state v1alpha1.ModelNodeState) labelAction {
 	switch s := d.stores[at]; {
 	case state == v1alpha1.ModelNodeReady:
-		return labelOn
+		return labelSet
 	case s == nil || s.Models == nil:
-		return labelStays
+		return labelKeep
 	default:
-		return labelOff
+		return labelRemove
 	}
 }
 
-// label notes what becomes of the labels of a cache, by node.
-func (d *decision) label(cache string, nodes map[string]labelling) {
+// recordLabels records what to do with the label of a cache on each node.
+func (d *decision) recordLabels(cache string, nodes map[string]labelAction) {
 	for node, is := range nodes {
-		if is == labelOff {
+		if is == labelRemove {
 			delete(d.plan.Labels[node], cache)
 		} else {
-			d.labelsOf(node)[cache] = is == labelOn
+			d.labelsOf(node)[cache] = is == labelSet
 		}
 	}
 }
 
-// stayLabelled has the nodes keep the label of a model that they have.
-func (d *decision) stayLabelled(cache string) {
+// keepLabels makes all nodes that have the label of a cache keep it.
+func (d *decision) keepLabels(cache string) {
 	for name, node := range d.Nodes {
 		if _, has := node.Labels[podmeta.ModelLabel(cache)]; has {
 			d.labelsOf(name)[cache] = false
@@ -68,43 +68,43 @@ func (d *decision) labelsOf(node string) map[string]bool {
 	return d.plan.Labels[node]
 }
 
-// nodesAtOnce is how many nodes are written at the same time, labelTime bounds a write,
-// and a node that could not be written is left alone for labelPause.
+// maxConcurrentWrites is the number of concurrent writes, labelTimeout bounds a write, and labelPause
+// is the pause after a failed write of a node.
 const (
-	nodesAtOnce = 16
-	labelTime   = 2 * time.Second
-	labelPause  = time.Minute
+	maxConcurrentWrites = 16
+	labelTimeout        = 2 * time.Second
+	labelPause          = time.Minute
 )
 
-// label has the nodes have the labels of the models that they have. It gives when to try
-// again where that was refused, which is logged; zero: nowhere.
-func (c *Controller) label(ctx context.Context, w *World, plan *Plan) (again time.Time) {
-	maps.DeleteFunc(c.refused, func(_ string, until time.Time) bool { return !until.After(w.Now) })
+// writeLabels writes the labels of the nodes. It logs failed writes and returns when to repeat
+// them; zero: none failed.
+func (c *Controller) writeLabels(ctx context.Context, w *World, plan *Plan) (again time.Time) {
+	maps.DeleteFunc(c.failedNodes, func(_ string, until time.Time) bool { return !until.After(w.Now) })
 	var mu sync.Mutex
 	var refused []string
 	var writing sync.WaitGroup
-	turns := make(chan struct{}, nodesAtOnce)
+	turns := make(chan struct{}, maxConcurrentWrites)
 	for name, node := range w.Nodes {
 		changes := labelChanges(node.Labels, plan.Labels[name])
-		if _, left := c.refused[name]; left || len(changes) == 0 {
+		if _, left := c.failedNodes[name]; left || len(changes) == 0 {
 			continue
 		}
 		turns <- struct{}{}
 		writing.Go(func() {
 			defer func() { <-turns }()
-			if err := c.relabel(ctx, name, changes); err != nil {
+			if err := c.patchLabels(ctx, name, changes); err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				c.opts.Log.Error(err, "the scheduler may not know where a model is")
+				c.opts.Log.Error(err, "cannot label a node; the scheduler may not know where a model is")
 				refused = append(refused, name)
 			}
 		})
 	}
 	writing.Wait()
 	for _, name := range refused {
-		c.refused[name] = w.Now.Add(labelPause)
+		c.failedNodes[name] = w.Now.Add(labelPause)
 	}
-	for _, until := range c.refused {
+	for _, until := range c.failedNodes {
 		if again.IsZero() || until.Before(again) {
 			again = until
 		}
@@ -112,10 +112,10 @@ func (c *Controller) label(ctx context.Context, w *World, plan *Plan) (again tim
 	return again
 }
 
-func (c *Controller) relabel(ctx context.Context, node string, changes map[string]any) error {
+func (c *Controller) patchLabels(ctx context.Context, node string, changes map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": changes}})
 	if err == nil {
-		ctx, stop := context.WithTimeout(ctx, labelTime)
+		ctx, stop := context.WithTimeout(ctx, labelTimeout)
 		defer stop()
 		err = c.opts.API.Patch(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}, client.RawPatch(types.MergePatchType, patch))
 	}
@@ -125,7 +125,7 @@ func (c *Controller) relabel(ctx context.Context, node string, changes map[strin
 	return nil
 }
 
-// labelChanges are the labels to be set, and with nil those to be taken off.
+// labelChanges returns the labels to set, and with nil those to remove.
 func labelChanges(has map[string]string, wanted map[string]bool) map[string]any {
 	changes := map[string]any{}
 	for cache, there := range wanted {

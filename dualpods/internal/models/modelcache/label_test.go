@@ -21,7 +21,7 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 )
 
-func TestLabelsAreChangedWhereTheyAreNotAsWanted(t *testing.T) {
+func TestLabelChangesSetAndRemoveLabels(t *testing.T) {
 	label := podmeta.ModelLabel("llama")
 	for _, tt := range []struct {
 		has     map[string]string
@@ -39,9 +39,10 @@ func TestLabelsAreChangedWhereTheyAreNotAsWanted(t *testing.T) {
 	}
 }
 
-// An API server that keeps objects in memory stands in for a real one, which refuses
-// nothing at will; the real one is in test/cluster/e2e.
-func TestANodeThatCannotBeLabelledHoldsNoOtherUpAndIsTriedAgainLater(t *testing.T) {
+// This test uses a fake API server, which can refuse writes on demand. Those in
+// test/cluster/e2e use a real one.
+
+func TestFailedLabelWriteIsRetriedAndDelaysNoOther(t *testing.T) {
 	const nodes = 40
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	w := &World{Now: now, Nodes: map[string]Node{}}
@@ -67,7 +68,7 @@ func TestANodeThatCannotBeLabelledHoldsNoOtherUpAndIsTriedAgainLater(t *testing.
 	}).Build()
 	c := New(t.Context(), Options{API: api, Log: logr.Discard()})
 	defer c.Close()
-	assert.Equal(t, now.Add(labelPause), c.label(t.Context(), w, plan))
+	assert.Equal(t, now.Add(labelPause), c.writeLabels(t.Context(), w, plan))
 	var list corev1.NodeList
 	require.NoError(t, api.List(t.Context(), &list, client.HasLabels{podmeta.ModelLabel("llama")}))
 	assert.Len(t, list.Items, nodes-1)
@@ -79,9 +80,9 @@ func TestANodeThatCannotBeLabelledHoldsNoOtherUpAndIsTriedAgainLater(t *testing.
 		}
 	}
 	w.Now = now.Add(time.Second)
-	assert.Equal(t, now.Add(labelPause), c.label(t.Context(), w, plan))
-	assert.Zero(t, writes.Load(), "it is left alone for a while")
+	assert.Equal(t, now.Add(labelPause), c.writeLabels(t.Context(), w, plan))
+	assert.Zero(t, writes.Load(), "it is not tried again at once")
 	w.Now = now.Add(labelPause)
-	assert.Equal(t, w.Now.Add(labelPause), c.label(t.Context(), w, plan))
+	assert.Equal(t, w.Now.Add(labelPause), c.writeLabels(t.Context(), w, plan))
 	assert.EqualValues(t, 1, writes.Load())
 }

@@ -10,21 +10,21 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// leave decides for a store where the model is not wanted, or not any more.
-func (d *decision) leave(c *v1alpha1.ClusterModelCache, holder string, told *Told, at store) {
+// dropUnwanted decides for a store in which the model is not wanted.
+func (d *decision) dropUnwanted(c *v1alpha1.ClusterModelCache, holder string, report *Report, at store) {
 	s := d.stores[at]
 	for launcher, answer := range d.pulls[holder] {
 		if d.byUID[launcher] == s && answer.pending(d.Now) { // a fetch may begin
-			told.Clean = false
-			d.later(d.Now.Add(settle))
+			report.NothingLeft = false
+			d.waitUntil(d.Now.Add(watchDelay))
 		}
 	}
 	if s.Models == nil {
 		mayHave := slices.Contains(c.Spec.Groups(), s.Group) || slices.ContainsFunc(c.Status.Nodes, func(n v1alpha1.ModelNode) bool { return n.Node == at.node })
 		if node, exists := d.Nodes[at.node]; mayHave && exists && !node.Down && !c.DeletionTimestamp.IsZero() {
-			told.Clean = false
-			told.block("launcher " + s.Name + " on node " + at.node + " does not answer: " + s.Why)
-			told.add(v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeRemoving, Why: "launcher " + s.Name + " does not answer: " + s.Why})
+			report.NothingLeft = false
+			report.blockDeletion("launcher " + s.Name + " on node " + at.node + " does not answer: " + s.Why)
+			report.add(v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeRemoving, Why: "launcher " + s.Name + " does not answer: " + s.Why})
 		}
 		return
 	}
@@ -36,42 +36,42 @@ func (d *decision) leave(c *v1alpha1.ClusterModelCache, holder string, told *Tol
 		if !slices.Contains(m.WantedBy, holder) {
 			continue
 		}
-		told.Clean = false
+		report.NothingLeft = false
 		n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeRemoving, InUseBy: d.users(c.Name, at.node, m.InUseBy)}
-		if why := d.remove(s, holder, m); why != "" {
+		if why := d.dropModel(s, holder, m); why != "" {
 			n.Why = why
-			told.block("node " + at.node + ": " + why)
+			report.blockDeletion("node " + at.node + ": " + why)
 		}
-		told.add(n)
+		report.add(n)
 	}
 }
 
-func (t *Told) block(why string) { t.Blocked = cmp.Or(t.Blocked, why) }
+func (t *Report) blockDeletion(why string) { t.Blocked = cmp.Or(t.Blocked, why) }
 
-// remove has a launcher drop what a holder wanted. It gives what is in the way.
-func (d *decision) remove(s *speaker, holder string, m nodeview.Model) (blocked string) {
+// dropModel calls a launcher to drop a model for a holder. It returns what prevents it.
+func (d *decision) dropModel(s *storeView, holder string, m nodeview.Model) (blocked string) {
 	call := Call{Launcher: s.UID, Holder: holder, Remove: m.ID}
 	answer := d.Answers[call]
-	// The launcher, or the API server, tells when that is over.
+	// An event of the launcher or of the API server reports the end of the use.
 	if users := d.users(nameOf(holder), s.Node, m.InUseBy); len(users) > 0 {
 		return "it is in use by " + strings.Join(users, ", ")
 	}
 	if answer.pending(d.Now) {
 		if !answer.Running {
-			d.later(answer.At.Add(settle))
+			d.waitUntil(answer.AnsweredAt.Add(watchDelay))
 		}
 		return ""
 	}
-	if answer.Err != "" && d.later(answer.again()) || d.room <= 0 {
+	if answer.Err != "" && d.waitUntil(answer.retryAt()) || d.callsLeft <= 0 {
 		return answer.Err
 	}
-	d.ask(call)
+	d.startCall(call)
 	return answer.Err
 }
 
-// orphans has launchers drop what caches wanted that are no more: their nodes were
-// away when they went.
-func (d *decision) orphans(holders map[string]bool) {
+// dropOrphans makes launchers drop the models of deleted caches. Their nodes were not ready
+// when the caches were deleted.
+func (d *decision) dropOrphans(holders map[string]bool) {
 	for _, at := range d.places {
 		s := d.stores[at]
 		if s == nil {
@@ -83,15 +83,15 @@ func (d *decision) orphans(holders map[string]bool) {
 			}
 			for _, m := range s.Models {
 				if slices.Contains(m.WantedBy, holder) {
-					d.remove(s, holder, m)
+					d.dropModel(s, holder, m)
 				}
 			}
 		}
 	}
 }
 
-// users are those of a cache's model on a node: instances, by what its launcher says, and
-// Pods that mount it.
+// users returns the users of a cache's model on a node: the instances that its launcher
+// reports, and the Pods that mount it.
 func (d *decision) users(cache, node string, instances []string) []string {
 	return append(slices.Clone(instances), d.Mounted[cache][node]...)
 }

@@ -10,14 +10,14 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// mounted is what is told of Pods that name a cache's claim.
+// mounted says how Pods use a cache's claim.
 type mounted struct {
-	pods            int    // 0: nobody names it
-	reason, problem string // why it is made for none of them; empty: it is
+	pods            int    // number of Pods that name the claim
+	reason, problem string // why the claim is not created; empty: it is
 }
 
-// claim notes the claim by which Pods mount a model, and how that goes.
-func (t *Told) claim(c *v1alpha1.ClusterModelCache, w *World) {
+// setClaim sets the claim by which Pods mount the model, and how they use it.
+func (t *Report) setClaim(c *v1alpha1.ClusterModelCache, w *World) {
 	t.Mounted.reason, t.Mounted.problem = modelvolume.Problem(c, w.Groups)
 	switch {
 	case t.Mounted.problem != "":
@@ -32,8 +32,8 @@ func (t *Told) claim(c *v1alpha1.ClusterModelCache, w *World) {
 	}
 }
 
-// mountable tells of the claim, while Pods name it.
-func (t *Told) mountable(s *v1alpha1.ClusterModelCacheStatus, set dualpods.ConditionSetter) {
+// setMountable sets the condition Mountable while Pods name the claim.
+func (t *Report) setMountable(s *v1alpha1.ClusterModelCacheStatus, set dualpods.ConditionSetter) {
 	switch m := t.Mounted; {
 	case m.pods == 0:
 		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionMountable)

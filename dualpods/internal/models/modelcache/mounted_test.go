@@ -16,20 +16,20 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// mounted has Pods on n1 mount the model, and one that has no node name its claim.
+// mounted adds Pods on n1 that mount the model, and one without a node that names its claim.
 func (w *World) mounted() {
 	w.Mounted = modelvolume.Users{"llama": {"n1": {"Pod team/a", "Pod team/b"}, "": {"Pod team/waits"}}}
 }
 
-func TestACopyThatPodsMountIsInUse(t *testing.T) {
+func TestMountedCopyIsInUse(t *testing.T) {
 	w := world()
 	w.mounted()
 	w.has(0, launcherapi.Model{State: launcherapi.ModelReady, InUseBy: []string{"instance x"}})
-	told := Decide(w).Told["llama"]
-	assert.Equal(t, []string{"instance x", "Pod team/a", "Pod team/b"}, told.Nodes[0].InUseBy)
-	assert.Empty(t, told.Nodes[1].InUseBy)
+	report := Decide(w).Reports["llama"]
+	assert.Equal(t, []string{"instance x", "Pod team/a", "Pod team/b"}, report.Nodes[0].InUseBy)
+	assert.Empty(t, report.Nodes[1].InUseBy)
 	c := &w.Caches[0]
-	told.show(c)
+	report.writeStatus(c)
 	assert.EqualValues(t, 3, c.Status.InUse)
 	assert.Equal(t, "id", c.Status.ID)
 	assert.Equal(t, "hotseat-model-llama", c.Status.Claim)
@@ -40,15 +40,15 @@ func TestACopyThatPodsMountIsInUse(t *testing.T) {
 	w.delete()
 	plan := Decide(w)
 	assert.Empty(t, plan.Calls)
-	assert.False(t, plan.Told["llama"].Clean)
-	assert.Equal(t, "node n1: it is in use by Pod team/a, Pod team/b", plan.Told["llama"].Blocked)
-	w.Caches = nil // as after the finalizer was taken off by hand
+	assert.False(t, plan.Reports["llama"].NothingLeft)
+	assert.Equal(t, "node n1: it is in use by Pod team/a, Pod team/b", plan.Reports["llama"].Blocked)
+	w.Caches = nil // as after somebody removed the finalizer
 	assert.Empty(t, Decide(w).Calls)
 	w.Mounted = nil
 	assert.Equal(t, []Call{{Launcher: "l1", Holder: holder, Remove: "id"}}, Decide(w).Calls)
 }
 
-func TestACopyWhoseClaimPodsNameDoesNotGiveWay(t *testing.T) {
+func TestMountedCopyIsNotEvicted(t *testing.T) {
 	w := world()
 	w.Caches[0].Spec.Retention = v1alpha1.RetentionLRU
 	w.has(0, launcherapi.Model{State: launcherapi.ModelReady, LRUBy: []string{holder}})
@@ -56,52 +56,52 @@ func TestACopyWhoseClaimPodsNameDoesNotGiveWay(t *testing.T) {
 	require.Empty(t, Decide(w).Calls)
 	w.mounted()
 	plan := Decide(w)
-	assert.Len(t, plan.Calls, 2, "launchers note it")
+	assert.Len(t, plan.Calls, 2, "launchers record it")
 	assert.Equal(t, launcherapi.RetentionKeep, plan.Pulls[holder].Retention)
 	assert.Equal(t, v1alpha1.RetentionLRU, w.Caches[0].Spec.Retention)
 }
 
-func TestTheVersionThatIsToldStaysWhileAStoreHasIt(t *testing.T) {
+func TestReportedVersionStaysWhileAStoreHasIt(t *testing.T) {
 	w := world()
 	w.Caches[0].Status.ID = "second"
-	assert.Equal(t, "second", Decide(w).Told["llama"].ID, "while no launcher says")
+	assert.Equal(t, "second", Decide(w).Reports["llama"].ID, "no launcher reports a version")
 	w.has(0, launcherapi.Model{ID: "first", State: launcherapi.ModelReady})
 	w.has(1, launcherapi.Model{ID: "second", State: launcherapi.ModelDownloading})
-	assert.Equal(t, "second", Decide(w).Told["llama"].ID)
+	assert.Equal(t, "second", Decide(w).Reports["llama"].ID)
 	delete(w.Launchers[1].Models, "second")
-	assert.Equal(t, "first", Decide(w).Told["llama"].ID)
+	assert.Equal(t, "first", Decide(w).Reports["llama"].ID)
 }
 
-func TestAModelThatIsAnotherVersionOnEachNodeHasNoClaim(t *testing.T) {
+func TestSeveralVersionsHaveNoClaim(t *testing.T) {
 	w := world()
 	w.mounted()
 	w.has(0, launcherapi.Model{ID: "first", State: launcherapi.ModelReady})
 	w.has(1, launcherapi.Model{ID: "second", State: launcherapi.ModelReady})
 	c := &w.Caches[0]
 	c.Status.ID = "first"
-	Decide(w).Told["llama"].show(c)
+	Decide(w).Reports["llama"].writeStatus(c)
 	assert.Empty(t, c.Status.ID)
 	assert.Empty(t, c.Status.Claim)
 	assert.Equal(t, v1alpha1.ReasonSeveralVersions, meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionMountable).Reason)
 }
 
-func TestWhyAModelIsMountedByNobodyIsToldWhilePodsNameItsClaim(t *testing.T) {
+func TestMountableExplainsWhyThereIsNoClaim(t *testing.T) {
 	w := world()
 	w.gated("HF_TOKEN", "x")
 	c := &w.Caches[0]
-	told := Decide(w).Told["llama"]
-	told.show(c)
+	report := Decide(w).Reports["llama"]
+	report.writeStatus(c)
 	assert.Empty(t, c.Status.Claim)
 	assert.Nil(t, meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionMountable))
 	w.mounted()
-	told = Decide(w).Told["llama"]
-	told.show(c)
+	report = Decide(w).Reports["llama"]
+	report.writeStatus(c)
 	is := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionMountable)
 	assert.Equal(t, v1alpha1.ReasonPrivate, is.Reason)
 	assert.Contains(t, is.Message, "spec.credentials.shared")
 }
 
-func TestAPodThatMountsAModelOnANodeThatIsReadyUsesIt(t *testing.T) {
+func TestPodOnAReadyNodeUsesItsMountedModel(t *testing.T) {
 	s := newGatedSite(t)
 	s.silent = true
 	var cache v1alpha1.ClusterModelCache

@@ -12,9 +12,9 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// add tells of a store of a node, whose stores come one after the other. Of several the
-// one counts that lacks more, whoever uses any of them.
-func (t *Told) add(n v1alpha1.ModelNode) {
+// add adds the state of a node's store. When a node has several stores, the state of the
+// store that lacks more counts, and the users of all.
+func (t *Report) add(n v1alpha1.ModelNode) {
 	last := len(t.Nodes) - 1
 	if last < 0 || t.Nodes[last].Node != n.Node {
 		t.Nodes = append(t.Nodes, n)
@@ -29,108 +29,107 @@ func (t *Told) add(n v1alpha1.ModelNode) {
 	is.InUseBy = slices.Compact(users)
 }
 
-// byLack are the states of a node, that come later the more it lacks of what is wanted.
+// byLack lists the states of a node by how much it lacks of the model.
 var byLack = []v1alpha1.ModelNodeState{
 	v1alpha1.ModelNodeRemoving, v1alpha1.ModelNodeReady, v1alpha1.ModelNodeDownloading, v1alpha1.ModelNodeWaiting, v1alpha1.ModelNodeFailed,
 }
 
-// node decides for a node that should have the model.
-func (d *decision) node(c *v1alpha1.ClusterModelCache, told *Told, at store, group string, resolves func(store) bool) v1alpha1.ModelNode {
-	told.Clean = false
+// node decides for a store that should have the model.
+func (d *decision) node(c *v1alpha1.ClusterModelCache, report *Report, at store, group string, mayResolve func(store) bool) v1alpha1.ModelNode {
+	report.NothingLeft = false
 	holder := Holder(c)
 	n := v1alpha1.ModelNode{Node: at.node, State: v1alpha1.ModelNodeWaiting, InUseBy: d.users(c.Name, at.node, nil)}
 	s := d.stores[at]
 	switch {
 	case s == nil:
-		n.Why = "there is no launcher of node group " + group + " on it: a LauncherConfig names the group in spec.modelCache.nodeGroup"
+		n.Why = "no launcher of node group " + group + " is on it: a LauncherConfig must name the group in spec.modelCache.nodeGroup"
 		return n
 	case s.Models == nil:
 		n.Why = "launcher " + s.Name + " does not answer: " + s.Why
 		return n
 	}
-	m := s.held(holder)
+	m := s.modelFor(holder)
 	n.InUseBy = d.users(c.Name, at.node, m.InUseBy)
 	answer := d.pulls[holder][s.UID]
 	switch {
 	case m.State == launcherapi.ModelReady:
-		n.State, n.Why = d.whole(c, told, s, m, answer)
+		n.State, n.Why = d.wholeModel(c, report, s, m, answer)
 		return n
 	case m.State == launcherapi.ModelDownloading:
 		n.State, n.Why, n.Percent = v1alpha1.ModelNodeDownloading, m.Reason, percent(m)
-		met(c, told, m, answer, &n)
+		reportLastFailure(c, report, m, answer, &n)
 		return n
 	case answer.pending(d.Now):
-		n.Why = "launcher " + s.Name + " asks the source"
+		n.Why = "launcher " + s.Name + " is asking the source"
 		if !answer.Running {
-			d.later(answer.At.Add(settle))
+			d.waitUntil(answer.AnsweredAt.Add(watchDelay))
 		}
-		met(c, told, m, answer, &n)
+		reportLastFailure(c, report, m, answer, &n)
 		return n
 	}
-	if n.Why = told.Credentials.cannot(s.Launcher); n.Why == "" {
-		d.lacks(c, told, at, s, resolves, &n)
+	if n.Why = report.Credentials.whyNot(s.Launcher); n.Why == "" {
+		d.fetchMissing(c, report, at, s, mayResolve, &n)
 	}
 	return n
 }
 
-// whole decides for a node that has the model whole, which may be another than is expected.
-func (d *decision) whole(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m nodeview.Model, answer Answer) (v1alpha1.ModelNodeState, string) {
-	if other(c, m) {
-		return v1alpha1.ModelNodeFailed, told.nodeFailed(s.Node, fmt.Sprintf("it has the digest %s, and spec.expectedDigest is %s", m.Digest, c.Spec.ExpectedDigest), fetchapi.ReasonIntegrityMismatch)
+// wholeModel decides for a store that has the whole model, though perhaps with another digest.
+func (d *decision) wholeModel(c *v1alpha1.ClusterModelCache, report *Report, s *storeView, m nodeview.Model, answer Answer) (v1alpha1.ModelNodeState, string) {
+	if digestDiffers(c, m) {
+		return v1alpha1.ModelNodeFailed, report.recordNodeFailure(s.Node, fmt.Sprintf("it has the digest %s, but spec.expectedDigest is %s", m.Digest, c.Spec.ExpectedDigest), fetchapi.ReasonIntegrityMismatch)
 	}
-	return v1alpha1.ModelNodeReady, d.note(c, told, s, m, answer)
+	return v1alpha1.ModelNodeReady, d.updateSettings(c, report, s, m, answer)
 }
 
-// lacks decides for a node that has not the model, and whose launcher may be asked for it.
-func (d *decision) lacks(c *v1alpha1.ClusterModelCache, told *Told, at store, s *speaker, resolves func(store) bool, n *v1alpha1.ModelNode) {
+// fetchMissing decides for a store without the whole model, whose launcher may be called.
+func (d *decision) fetchMissing(c *v1alpha1.ClusterModelCache, report *Report, at store, s *storeView, mayResolve func(store) bool, n *v1alpha1.ModelNode) {
 	holder := Holder(c)
-	m, answer := s.held(holder), d.pulls[holder][s.UID]
-	n.Why = d.mayNot(told, at, s, resolves)
-	free := n.Why == ""
-	if free {
-		n.Why = "launcher " + s.Name + " asks the source"
+	m, answer := s.modelFor(holder), d.pulls[holder][s.UID]
+	n.Why = d.whyNotFetch(report, at, s, mayResolve)
+	mayFetch := n.Why == ""
+	if mayFetch {
+		n.Why = "launcher " + s.Name + " is asking the source"
 	}
-	met(c, told, m, answer, n)
-	if free && (answer.Err == "" || !d.later(answer.again())) {
+	reportLastFailure(c, report, m, answer, n)
+	if mayFetch && (answer.Err == "" || !d.waitUntil(answer.retryAt())) {
 		d.fetch(at, Call{Launcher: s.UID, Holder: holder})
 	}
 }
 
-// note has a launcher note what becomes of a copy when room is needed and whether it is to
-// be in main memory, where that was changed, and who may read it, of which the launcher asks
-// the source. It gives why that could not be noted.
-func (d *decision) note(c *v1alpha1.ClusterModelCache, told *Told, s *speaker, m nodeview.Model, answer Answer) (why string) {
+// updateSettings updates what the launcher has recorded for the cache: retention, warm-up, and who
+// may read the model, for which the launcher asks the source. It returns why that failed.
+func (d *decision) updateSettings(c *v1alpha1.ClusterModelCache, report *Report, s *storeView, m nodeview.Model, answer Answer) (why string) {
 	holder := Holder(c)
 	var changed []string
-	if noted := slices.Contains(m.LRUBy, holder); noted != (givesWay(c) == 1) {
+	if noted := slices.Contains(m.LRUBy, holder); noted != (evictionRank(c) == 1) {
 		changed = append(changed, "its retention")
 	}
-	if noted := slices.Contains(m.PrivateBy, holder); noted != private(c) {
+	if noted := slices.Contains(m.PrivateBy, holder); noted != isPrivate(c) {
 		changed = append(changed, "who may read it")
 	}
-	if noted := slices.Contains(m.WarmBy, holder); noted != warm(c) {
+	if noted := slices.Contains(m.WarmBy, holder); noted != isWarm(c) {
 		changed = append(changed, "its warm-up")
 	}
 	if len(changed) == 0 {
 		return ""
 	}
-	cannot := told.Credentials.cannot(s.Launcher)
+	cannot := report.Credentials.whyNot(s.Launcher)
 	if cannot := cmp.Or(cannot, answer.Err); cannot != "" {
 		why = strings.Join(changed, " and ") + " could not be changed: " + cannot
 	}
 	switch {
 	case cannot != "":
 	case answer.pending(d.Now):
-		d.later(d.Now.Add(settle))
-	case d.room > 0 && (answer.Err == "" || !d.later(answer.again())):
-		d.ask(Call{Launcher: s.UID, Holder: holder})
+		d.waitUntil(d.Now.Add(watchDelay))
+	case d.callsLeft > 0 && (answer.Err == "" || !d.waitUntil(answer.retryAt())):
+		d.startCall(Call{Launcher: s.UID, Holder: holder})
 	}
 	return why
 }
 
-// other says that what a node has is not what is expected. Launchers refuse it, but for
-// what was there before it was expected.
-func other(c *v1alpha1.ClusterModelCache, m nodeview.Model) bool {
+// digestDiffers reports whether a store's model has another digest than expected. Launchers refuse
+// such models, but not one that was stored before the digest was expected.
+func digestDiffers(c *v1alpha1.ClusterModelCache, m nodeview.Model) bool {
 	return c.Spec.ExpectedDigest != "" && m.Digest != "" && m.Digest != c.Spec.ExpectedDigest
 }
 
@@ -141,15 +140,15 @@ func expectedBytes(c *v1alpha1.ClusterModelCache) int64 {
 	return c.Spec.Size.Value()
 }
 
-// private says that whoever has the model of a cache served shows a right of his own.
-func private(c *v1alpha1.ClusterModelCache) bool {
+// isPrivate reports whether inference servers must prove that they may read the model.
+func isPrivate(c *v1alpha1.ClusterModelCache) bool {
 	return c.Spec.Credentials != nil && !c.Spec.Credentials.Shared
 }
 
-// warm says that copies of a cache are to be in main memory.
-func warm(c *v1alpha1.ClusterModelCache) bool { return c.Spec.Warm == v1alpha1.WarmPageCache }
+// isWarm reports whether copies of a cache are read into main memory.
+func isWarm(c *v1alpha1.ClusterModelCache) bool { return c.Spec.Warm == v1alpha1.WarmPageCache }
 
-// percent is how much of a model is fetched.
+// percent returns how much of a model is fetched.
 func percent(m nodeview.Model) int32 {
 	if m.Bytes <= 0 {
 		return 0
@@ -157,17 +156,17 @@ func percent(m nodeview.Model) int32 {
 	return int32(100 * min(m.FetchedBytes, m.Bytes) / m.Bytes)
 }
 
-// nodeFailed is failed, of a node.
-func (t *Told) nodeFailed(node, why, cause string) string {
-	why = t.failed(why, cause)
-	if _, told := t.Failures[node]; !told {
+// recordNodeFailure records a failure of a node and returns its description.
+func (t *Report) recordNodeFailure(node, why, cause string) string {
+	why = t.describeFailure(why, cause)
+	if _, recorded := t.Failures[node]; !recorded {
 		t.Failures[node] = failure{why, cause}
 	}
 	return why
 }
 
-// failed gives what is told of a failure, and notes when a source refuses.
-func (t *Told) failed(why, cause string) string {
+// describeFailure returns the description of a failure, and records a refusal by a source.
+func (t *Report) describeFailure(why, cause string) string {
 	why = t.Credentials.Remedy("ClusterModelCache", why, cause)
 	if cause == fetchapi.ReasonAccessDenied {
 		t.Denied = cmp.Or(t.Denied, why)
@@ -175,45 +174,45 @@ func (t *Told) failed(why, cause string) string {
 	return why
 }
 
-// met tells what the last try of a node met that failed, also while another one is made.
-func met(c *v1alpha1.ClusterModelCache, told *Told, m nodeview.Model, answer Answer, n *v1alpha1.ModelNode) {
-	last, shown, waits := answer.last(), m.State == launcherapi.ModelFailed, n.State == v1alpha1.ModelNodeWaiting
+// reportLastFailure reports the last failure of a node, also while another try runs.
+func reportLastFailure(c *v1alpha1.ClusterModelCache, report *Report, m nodeview.Model, answer Answer, n *v1alpha1.ModelNode) {
+	last, shown, waits := answer.lastFailure(), m.State == launcherapi.ModelFailed, n.State == v1alpha1.ModelNodeWaiting
 	if shown {
 		last = failure{m.Reason, m.Cause}
 	}
 	switch {
 	case last == failure{} && !shown:
-	case last.cause == fetchapi.ReasonCapacityExceeded && givesWay(c) == 1:
+	case last.cause == fetchapi.ReasonCapacityExceeded && evictionRank(c) == 1:
 		if waits {
-			n.Why = "there is no room for it; with retention LRU it gives way to others, and is fetched once there is room without any other's going: " + last.why
+			n.Why = "there is no room for it: with retention LRU it evicts no other model, and is fetched once there is room: " + last.why
 		}
 	default:
-		why := told.nodeFailed(n.Node, last.why, last.cause)
+		why := report.recordNodeFailure(n.Node, last.why, last.cause)
 		if waits {
 			n.State, n.Why = v1alpha1.ModelNodeFailed, why
 		}
 	}
 }
 
-// mayNot says why a node is not asked to fetch now; empty: it is.
-func (d *decision) mayNot(told *Told, at store, s *speaker, resolves func(store) bool) string {
+// whyNotFetch returns why a launcher must not fetch now; empty: it may.
+func (d *decision) whyNotFetch(report *Report, at store, s *storeView, mayResolve func(store) bool) string {
 	switch {
-	case !resolves(at) && told.Source != "":
-		return "the source could not be asked: " + told.Source
-	case !resolves(at):
-		return "another node asks the source which version it is"
-	case s.busy != "":
-		return s.busy
-	case d.room <= 0:
-		return "many launchers are being asked"
+	case !mayResolve(at) && report.Source != "":
+		return "the source could not be asked: " + report.Source
+	case !mayResolve(at):
+		return "another node is asking the source for the version"
+	case s.busyWhy != "":
+		return s.busyWhy
+	case d.callsLeft <= 0:
+		return "too many calls to launchers are running"
 	}
 	itself := 0
-	if s.fetching { // a source is asked, which may take long
+	if s.fetching { // its own call waits for the source, which may take long
 		itself = 1
 	}
 	for _, group := range d.groups[at] {
-		if limit := d.Groups[group].Spec.MaxConcurrentNodes; limit != nil && d.fetching[group]-itself >= int(*limit) {
-			return fmt.Sprintf("%d of the nodes of group %s fetch, which are as many as may at the same time", d.fetching[group]-itself, group)
+		if limit := d.Groups[group].Spec.MaxConcurrentNodes; limit != nil && d.fetchingNodes[group]-itself >= int(*limit) {
+			return fmt.Sprintf("%d of the nodes of group %s are fetching, which is the group's limit", d.fetchingNodes[group]-itself, group)
 		}
 	}
 	return ""

@@ -13,12 +13,12 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// wanted is what launchers are asked for. A launcher of before there was a retention
-// refuses one: that a copy stays is said where another launcher has noted that it goes.
-func (d *decision) wanted(c *v1alpha1.ClusterModelCache, holder, revision string) Wanted {
-	w := address(c, revision)
+// wanted returns the pull request for a cache. It names a retention only when that is LRU
+// or was recorded as LRU by some launcher: launchers of earlier releases refuse the field.
+func (d *decision) wanted(c *v1alpha1.ClusterModelCache, holder, revision string) PullRequest {
+	w := pullAddress(c, revision)
 	w.Include, w.Exclude = c.Spec.Source.Include, c.Spec.Source.Exclude
-	noted := func(s *speaker) bool { return slices.Contains(s.held(holder).LRUBy, holder) }
+	noted := func(s *storeView) bool { return slices.Contains(s.modelFor(holder).LRUBy, holder) }
 	switch {
 	case c.Spec.Retention == v1alpha1.RetentionLRU:
 		w.Retention = launcherapi.RetentionLRU
@@ -28,23 +28,23 @@ func (d *decision) wanted(c *v1alpha1.ClusterModelCache, holder, revision string
 	return w
 }
 
-// address is what launchers are asked for of a source. Of a model of the hub it is one
-// commit, by the name that the cache has for it, so that all nodes have the same.
-func address(c *v1alpha1.ClusterModelCache, revision string) Wanted {
+// pullAddress returns the pull request for a source. For a model of the hub it names one
+// commit, together with the cache's name for it, so that all nodes get the same version.
+func pullAddress(c *v1alpha1.ClusterModelCache, revision string) PullRequest {
 	source := c.Spec.Source
 	switch {
 	case !strings.HasPrefix(source.URI, modelref.HubScheme):
-		return Wanted{URI: source.URI}
+		return PullRequest{URI: source.URI}
 	case revision != "":
-		return Wanted{URI: source.URI + "@" + revision, Ref: cmp.Or(source.Revision, modelref.MainBranch)}
+		return PullRequest{URI: source.URI + "@" + revision, Ref: cmp.Or(source.Revision, modelref.MainBranch)}
 	case source.Revision != "":
-		return Wanted{URI: source.URI + "@" + source.Revision}
+		return PullRequest{URI: source.URI + "@" + source.Revision}
 	default:
-		return Wanted{URI: source.URI}
+		return PullRequest{URI: source.URI}
 	}
 }
 
-// VersionOf is the model of a source, at a revision, as names may call it.
+// VersionOf returns the version of a source at a revision, for comparison with names.
 func VersionOf(source v1alpha1.ModelSource, revision string) modelref.Version {
 	v := modelref.Version{URI: source.URI, Revision: revision}
 	if strings.HasPrefix(v.URI, modelref.HubScheme) {
@@ -53,13 +53,13 @@ func VersionOf(source v1alpha1.ModelSource, revision string) modelref.Version {
 	return v
 }
 
-// Older compares caches by their age: of several of one model the oldest counts.
+// Older compares caches by age: the oldest cache of a model counts.
 func Older(a, b *v1alpha1.ClusterModelCache) int {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 }
 
-// Of is the cache that counts for a model of that name: the oldest of its caches that
-// is not being deleted; nil: there is none.
+// Of returns the cache that counts for a model of that name: the oldest one that is not
+// being deleted; nil: there is none.
 func Of(all []v1alpha1.ClusterModelCache, name modelref.Name) (oldest *v1alpha1.ClusterModelCache) {
 	for i := range all {
 		if c := &all[i]; c.DeletionTimestamp.IsZero() && name.In(VersionOf(c.Spec.Source, c.Status.Revision)) && (oldest == nil || Older(c, oldest) < 0) {
@@ -69,32 +69,31 @@ func Of(all []v1alpha1.ClusterModelCache, name modelref.Name) (oldest *v1alpha1.
 	return oldest
 }
 
-// resolves says which store asks which version a model of the hub is, for all: one at
-// a time, and after a pause when that could not be told; where only the room was lacking
-// the next one asks. All may ask where that is known.
-func (d *decision) resolves(c *v1alpha1.ClusterModelCache, holder string, told *Told, where map[store]string) func(store) bool {
-	if told.Revision != "" || !strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme) {
+// mayResolve returns which stores may ask the source for the version. For a model of the hub
+// only one store asks at a time, with a back-off after failures. A store without room does
+// not count as a failure: the next one asks at once. Once the version is known, all may ask.
+func (d *decision) mayResolve(c *v1alpha1.ClusterModelCache, holder string, report *Report, where map[store]string) func(store) bool {
+	if report.Revision != "" || !strings.HasPrefix(c.Spec.Source.URI, modelref.HubScheme) {
 		return func(store) bool { return true }
 	}
-	nobody := func(store) bool { return false }
-	last, full, asks := unresolved(d.pulls[holder])
+	none := func(store) bool { return false }
+	last, full, asks := resolveFailures(d.pulls[holder])
 	if last.Err != "" {
-		told.Source, told.Cause = told.failed(last.Err, last.Cause), last.Cause
+		report.Source, report.Cause = report.describeFailure(last.Err, last.Cause), last.Cause
 	}
-	if asks || last.Err != "" && d.later(last.again()) {
-		return nobody
+	if asks || last.Err != "" && d.waitUntil(last.retryAt()) {
+		return none
 	}
-	first := d.asksNext(holder, told, where)
-	if first == nil && full.Err != "" { // there is room nowhere
-		told.Source, told.Cause = told.failed(full.Err, full.Cause), full.Cause
+	first := d.nextToAsk(holder, report, where)
+	if first == nil && full.Err != "" { // no store has room
+		report.Source, report.Cause = report.describeFailure(full.Err, full.Cause), full.Cause
 	}
 	return func(at store) bool { return first != nil && at == *first }
 }
 
-// unresolved says how it stands with the question for the version of a source: the last
-// answer that none could be told, with the tries of all launchers; the last of one that
-// had no room; and whether one asks.
-func unresolved(pulls map[string]Answer) (last, full Answer, asks bool) {
+// resolveFailures summarises the calls that did not resolve a version: the last failure, with the
+// tries of all launchers; the last failure for want of room; and whether a call runs.
+func resolveFailures(pulls map[string]Answer) (last, full Answer, asks bool) {
 	tries := 0
 	for _, a := range pulls {
 		of := &last
@@ -103,7 +102,7 @@ func unresolved(pulls map[string]Answer) (last, full Answer, asks bool) {
 		} else {
 			tries += a.Tries
 		}
-		if a.Err != "" && a.At.After(of.At) {
+		if a.Err != "" && a.AnsweredAt.After(of.AnsweredAt) {
 			*of = a
 		}
 		asks = asks || a.Running
@@ -112,21 +111,21 @@ func unresolved(pulls map[string]Answer) (last, full Answer, asks bool) {
 	return last, full, asks
 }
 
-// asksNext is the store that asks next: the one that was asked longest ago, and that was
-// not found a moment ago to have no room; nil: there is none.
-func (d *decision) asksNext(holder string, told *Told, where map[store]string) (first *store) {
+// nextToAsk returns the store that asks next: the one that was asked longest ago and did not
+// just fail for want of room; nil: there is none.
+func (d *decision) nextToAsk(holder string, report *Report, where map[store]string) (first *store) {
 	var since time.Time
 	for _, at := range d.places {
 		s := d.stores[at]
-		if _, here := where[at]; !here || s == nil || s.Models == nil || told.Credentials.cannot(s.Launcher) != "" {
+		if _, here := where[at]; !here || s == nil || s.Models == nil || report.Credentials.whyNot(s.Launcher) != "" {
 			continue
 		}
 		answer := d.pulls[holder][s.UID]
-		if answer.Cause == fetchapi.ReasonCapacityExceeded && d.later(answer.again()) {
+		if answer.Cause == fetchapi.ReasonCapacityExceeded && d.waitUntil(answer.retryAt()) {
 			continue
 		}
-		if first == nil || answer.At.Before(since) {
-			first, since = &at, answer.At
+		if first == nil || answer.AnsweredAt.Before(since) {
+			first, since = &at, answer.AnsweredAt
 		}
 	}
 	return first

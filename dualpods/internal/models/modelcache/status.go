@@ -14,14 +14,14 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Bounds of what a status says, in bytes.
+// Bounds of texts in a status.
 const (
-	maxWhy   = 1024
-	maxUsers = 16 // of a node, in names
+	maxWhy   = 1024 // bytes
+	maxUsers = 16   // names for each node
 )
 
-// show puts what is known of a cache in its status.
-func (t *Told) show(c *v1alpha1.ClusterModelCache) {
+// writeStatus writes the report to the status of a cache.
+func (t *Report) writeStatus(c *v1alpha1.ClusterModelCache) {
 	s := &c.Status
 	s.ObservedGeneration, s.Revision, s.Digest = c.Generation, t.Revision, cmp.Or(t.Digest, s.Digest)
 	s.ID, s.Claim = t.ID, t.Claim
@@ -48,26 +48,26 @@ func (t *Told) show(c *v1alpha1.ClusterModelCache) {
 		}
 	}
 	s.Progress = fmt.Sprintf("%d/%d", s.Ready, s.Desired)
-	s.Nodes, s.NodesLeftOut = listed(t.Nodes)
+	s.Nodes, s.NodesLeftOut = listedNodes(t.Nodes)
 	set := dualpods.NewConditionSetter(&s.Conditions, c.Generation)
-	t.resolved(set)
-	t.available(c, set)
+	t.setResolved(set)
+	t.setAvailable(c, set)
 	switch {
 	case s.Downloading > 0:
 		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonDownloading, fmt.Sprintf("%d nodes fetch it", s.Downloading))
 	case removing > 0:
-		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonRemoving, fmt.Sprintf("%d nodes are to drop it", removing))
+		set(v1alpha1.ConditionProgressing, true, v1alpha1.ReasonRemoving, fmt.Sprintf("%d nodes have still to drop it", removing))
 	default:
 		set(v1alpha1.ConditionProgressing, false, v1alpha1.ReasonIdle, "")
 	}
-	t.degraded(s, set)
+	t.setDegraded(s, set)
 	t.Credentials.Tell(&s.Conditions, set, t.Denied, false)
-	t.mountable(s, set)
-	t.blocked(c, set)
+	t.setMountable(s, set)
+	t.setDeletionBlocked(c, set)
 }
 
-// blocked tells what keeps an object that is being deleted.
-func (t *Told) blocked(c *v1alpha1.ClusterModelCache, set dualpods.ConditionSetter) {
+// setDeletionBlocked sets the condition DeletionBlocked of a cache that is being deleted.
+func (t *Report) setDeletionBlocked(c *v1alpha1.ClusterModelCache, set dualpods.ConditionSetter) {
 	switch {
 	case c.DeletionTimestamp.IsZero():
 		meta.RemoveStatusCondition(&c.Status.Conditions, v1alpha1.ConditionDeletionBlocked)
@@ -78,7 +78,7 @@ func (t *Told) blocked(c *v1alpha1.ClusterModelCache, set dualpods.ConditionSett
 	}
 }
 
-func (t *Told) resolved(set dualpods.ConditionSetter) {
+func (t *Report) setResolved(set dualpods.ConditionSetter) {
 	cause, failed := t.firstFailed(func(string) bool { return true })
 	switch {
 	case t.Revision != "":
@@ -88,13 +88,13 @@ func (t *Told) resolved(set dualpods.ConditionSetter) {
 	case failed != "":
 		set(v1alpha1.ConditionResolved, false, cmp.Or(cause, v1alpha1.ReasonFailed), failed)
 	case t.Asked:
-		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonAsked, "the source is asked, and has not said yet which version it has")
+		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonAsked, "a launcher has asked the source for its version and has no answer yet")
 	default:
-		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonNotAsked, "no node has asked the source yet")
+		set(v1alpha1.ConditionResolved, false, v1alpha1.ReasonNotAsked, "no launcher has asked the source yet")
 	}
 }
 
-func (t *Told) available(c *v1alpha1.ClusterModelCache, set dualpods.ConditionSetter) {
+func (t *Report) setAvailable(c *v1alpha1.ClusterModelCache, set dualpods.ConditionSetter) {
 	s := &c.Status
 	switch {
 	case !c.DeletionTimestamp.IsZero():
@@ -103,7 +103,7 @@ func (t *Told) available(c *v1alpha1.ClusterModelCache, set dualpods.ConditionSe
 		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNodeGroupMissing, t.Problem)
 	case s.Desired == 0:
 		set(v1alpha1.ConditionAvailable, false, v1alpha1.ReasonNoNodes, fmt.Sprintf(
-			"no node is in the ModelCacheNodeGroups %s of spec.nodeGroups: give nodes the labels of one or, where it has none, have a LauncherConfig name it in spec.modelCache.nodeGroup", t.Groups))
+			"no node is in the ModelCacheNodeGroups %s of spec.nodeGroups: label nodes as a group asks or, for a group without labels, name it in spec.modelCache.nodeGroup of a LauncherConfig", t.Groups))
 	case s.Ready == s.Desired:
 		set(v1alpha1.ConditionAvailable, true, v1alpha1.ReasonAllReady, "")
 	default:
@@ -121,7 +121,7 @@ func (t *Told) available(c *v1alpha1.ClusterModelCache, set dualpods.ConditionSe
 	}
 }
 
-func (t *Told) degraded(s *v1alpha1.ClusterModelCacheStatus, set dualpods.ConditionSetter) {
+func (t *Report) setDegraded(s *v1alpha1.ClusterModelCacheStatus, set dualpods.ConditionSetter) {
 	if cause, why := t.firstFailed(func(string) bool { return true }); why != "" {
 		set(v1alpha1.ConditionDegraded, true, cmp.Or(cause, v1alpha1.ReasonFailed), why)
 	} else {
@@ -134,8 +134,8 @@ func (t *Told) degraded(s *v1alpha1.ClusterModelCacheStatus, set dualpods.Condit
 	}
 }
 
-// firstFailed is the first node whose last try failed for such a cause; an empty text: none did.
-func (t *Told) firstFailed(of func(cause string) bool) (cause, why string) {
+// firstFailed returns the first node whose last try failed for such a cause; empty: none.
+func (t *Report) firstFailed(of func(cause string) bool) (cause, why string) {
 	for _, n := range t.Nodes {
 		if f, failed := t.Failures[n.Node]; failed && of(f.cause) {
 			return f.cause, "node " + n.Node + ": " + dualpods.Truncate(f.why, maxWhy)
@@ -144,9 +144,9 @@ func (t *Told) firstFailed(of func(cause string) bool) (cause, why string) {
 	return "", ""
 }
 
-// listed are the nodes that have room in a status, sorted by name; of many it is those
-// that are not Ready that are shown.
-func listed(all []v1alpha1.ModelNode) (shown []v1alpha1.ModelNode, leftOut int32) {
+// listedNodes returns the nodes that a status lists, sorted by name. When there are too many,
+// nodes that are not Ready come first.
+func listedNodes(all []v1alpha1.ModelNode) (shown []v1alpha1.ModelNode, leftOut int32) {
 	shown = slices.Clone(all)
 	if len(shown) > v1alpha1.MaxListedNodes {
 		slices.SortStableFunc(shown, func(a, b v1alpha1.ModelNode) int { return cmp.Compare(rank(a), rank(b)) })

@@ -15,18 +15,18 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// Uses says whose leases keep the model of a cache, by what the launchers say now, and
-// which Pods mount it on nodes that are ready: a text for each node. A launcher that is
-// silent says nothing, and neither does what the status of the cache says of before.
+// Uses returns a text for each node that uses the model of a cache: the instances whose
+// leases keep it, as launchers report them now, and the Pods that mount it on ready nodes.
+// Silent launchers and the status of the cache do not count.
 func (c *Controller) Uses(ctx context.Context, cache *v1alpha1.ClusterModelCache) ([]string, error) {
 	var pods, mounting corev1.PodList
 	if err := errors.Join(
 		c.opts.API.List(ctx, &pods, client.MatchingFields{IndexStore: hasStore}, client.UnsafeDisableDeepCopy),
 		c.opts.API.List(ctx, &mounting, client.MatchingFields{modelvolume.Index: modelvolume.NamesOne}, client.UnsafeDisableDeepCopy),
 	); err != nil {
-		return nil, fmt.Errorf("cannot list launchers and Pods that mount models: %w", err)
+		return nil, fmt.Errorf("cannot list the launchers and the Pods that mount models: %w", err)
 	}
-	users := map[string][]string{} // by node: two launchers may have one folder
+	users := map[string][]string{} // by node: two launchers may share a folder
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if pod.Spec.NodeName == "" || podmeta.Finished(pod) {

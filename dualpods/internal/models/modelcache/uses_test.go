@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// tells is a launcher that says what models it has; nil: it is silent.
+// tells is a launcher that reports these models; nil: it is silent.
 type tells struct {
 	gate
 	models []launcherapi.Model
@@ -29,7 +29,7 @@ func (l *tells) View(string) nodeview.View {
 	return view
 }
 
-func TestWhoUsesAModelIsWhatItsLaunchersSayNow(t *testing.T) {
+func TestUsesComeFromTheLaunchersOfNow(t *testing.T) {
 	s := newGatedSite(t)
 	launcher := &tells{}
 	s.c.opts.Launchers = launcher
@@ -43,10 +43,10 @@ func TestWhoUsesAModelIsWhatItsLaunchersSayNow(t *testing.T) {
 		says []launcherapi.Model
 		uses []string
 	}{
-		"instances use it":              {says: model([]string{"other", holder}, []string{"instance b", "instance a", "instance b"}), uses: []string{"on node n1 by instance a, instance b"}},
-		"the user of before has gone":   {says: model([]string{holder}, nil)},
-		"its model is used for another": {says: model([]string{"ClusterModelCache/llama/another"}, []string{"instance a"})},
-		"the launcher is silent":        {},
+		"instances use it":                    {says: model([]string{"other", holder}, []string{"instance b", "instance a", "instance b"}), uses: []string{"on node n1 by instance a, instance b"}},
+		"the earlier user is gone":            {says: model([]string{holder}, nil)},
+		"its model is used for another cache": {says: model([]string{"ClusterModelCache/llama/another"}, []string{"instance a"})},
+		"the launcher is silent":              {},
 	} {
 		launcher.models = c.says
 		uses, err := s.c.Uses(t.Context(), &cache)

@@ -14,53 +14,53 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// store is the folder of a node that has models.
+// store identifies a model store: a node and a folder.
 type store struct{ node, path string }
 
-// view is a World as a decision looks things up in it.
+// view is a World with indexes for a decision.
 type view struct {
 	*World
-	stores  map[store]*speaker
-	byUID   map[string]*speaker          // of the stores of the launchers
-	members map[string][]string          // nodes by group, sorted
-	groups  map[store][]string           // that have the node and the folder, sorted
-	places  []store                      // where there are launchers, or should be; sorted
-	pulls   map[string]map[string]Answer // of what was asked to be fetched: by holder, by launcher
-	shown   map[string]credentials       // to sources, by holder
-	sums    map[string]string            // of what is asked for, by holder: what launchers said to other such words counts no more
+	stores        map[store]*storeView
+	byUID         map[string]*storeView        // the store of each launcher
+	members       map[string][]string          // nodes by group, sorted
+	groups        map[store][]string           // groups with the store's node and folder, sorted
+	places        []store                      // stores that have launchers or should have; sorted
+	pulls         map[string]map[string]Answer // answers to pull requests, by holder and launcher
+	shown         map[string]credentials       // by holder
+	requestHashes map[string]string            // of the current requests, by holder: answers to others are void
 }
 
-// speaker is the launcher of a store that is spoken to.
-type speaker struct {
+// storeView is a store with the launcher that is called for it.
+type storeView struct {
 	*Launcher
-	holds    map[string]nodeview.Model // by holder
-	busy     string                    // why nothing is fetched into the store now; empty: something may be
-	until    time.Time                 // it is busy only until then; zero: the launcher tells
-	fetching bool                      // something is fetched into it, or may begin to be at any moment
-	launched map[string]bool           // groups of the launchers of the store
+	holds          map[string]nodeview.Model // models by holder
+	busyWhy        string                    // why the store must not fetch now; empty: it may
+	busyEnd        time.Time                 // end of busyWhy; zero: an event of the launcher ends it
+	fetching       bool                      // it fetches a model, or may begin to
+	launcherGroups map[string]bool           // groups of the launchers of the store
 }
 
-func look(w *World) *view {
-	v := &view{World: w, stores: map[store]*speaker{}, members: map[string][]string{}, groups: map[store][]string{}, pulls: map[string]map[string]Answer{}, shown: map[string]credentials{}, sums: map[string]string{}}
+func newView(w *World) *view {
+	v := &view{World: w, stores: map[store]*storeView{}, members: map[string][]string{}, groups: map[store][]string{}, pulls: map[string]map[string]Answer{}, shown: map[string]credentials{}, requestHashes: map[string]string{}}
 	v.readStores()
 	for i := range w.Caches {
 		c := &w.Caches[i]
 		shown := w.credentialsOf(c)
-		v.shown[Holder(c)], v.sums[Holder(c)] = shown, sumOf(shown.Values, c)
+		v.shown[Holder(c)], v.requestHashes[Holder(c)] = shown, requestHash(shown.Values, c)
 	}
 	for call, a := range w.Answers {
 		if call.Remove != "" {
 			continue
 		}
-		if a.Sum != v.sums[call.Holder] && !a.pending(w.Now) { // other words may have another answer
+		if a.RequestHash != v.requestHashes[call.Holder] && !a.pending(w.Now) { // another request may have another answer
 			a = Answer{Model: a.Model}
 		}
 		if v.pulls[call.Holder] == nil {
 			v.pulls[call.Holder] = map[string]Answer{}
 		}
 		v.pulls[call.Holder][call.Launcher] = a
-		if s := v.byUID[call.Launcher]; s != nil && a.pending(w.Now) && s.held(call.Holder).State != launcherapi.ModelReady {
-			s.called(call.Holder, a, w.Now)
+		if s := v.byUID[call.Launcher]; s != nil && a.pending(w.Now) && s.modelFor(call.Holder).State != launcherapi.ModelReady {
+			s.markCalled(call.Holder, a, w.Now)
 		}
 	}
 	places := map[store]bool{}
@@ -84,38 +84,38 @@ func look(w *World) *view {
 	return v
 }
 
-// readStores finds out who is spoken to of each store, and what is in it.
+// readStores chooses the launcher of each store and reads the store's models.
 func (v *view) readStores() {
-	v.byUID = map[string]*speaker{}
+	v.byUID = map[string]*storeView{}
 	for i := range v.Launchers {
 		l := &v.Launchers[i]
 		at := store{l.Node, l.Path}
 		s := v.stores[at]
 		if s == nil {
-			s = &speaker{Launcher: l, launched: map[string]bool{}}
+			s = &storeView{Launcher: l, launcherGroups: map[string]bool{}}
 			v.stores[at] = s
-		} else if l.before(s.Launcher) {
+		} else if l.preferredTo(s.Launcher) {
 			s.Launcher = l
 		}
-		s.launched[l.Group], v.byUID[l.UID] = true, s
+		s.launcherGroups[l.Group], v.byUID[l.UID] = true, s
 	}
 	for _, s := range v.stores {
-		s.read()
+		s.readModels()
 	}
 	for i := range v.Launchers {
-		if l := &v.Launchers[i]; l.Models == nil && v.Now.Sub(l.Lost) < settle {
-			v.byUID[l.UID].silent(l)
+		if l := &v.Launchers[i]; l.Models == nil && v.Now.Sub(l.Lost) < watchDelay {
+			v.byUID[l.UID].markSilent(l)
 		}
 	}
 }
 
-// before says that of two launchers of one store this one is spoken to: one that
-// answers, then one that fetches, then one that may be told credentials, then the older.
-func (l *Launcher) before(other *Launcher) bool {
+// preferredTo reports whether to call this launcher of a store rather than the other: one that
+// answers, then one that fetches, then one that may get credentials, then the older one.
+func (l *Launcher) preferredTo(other *Launcher) bool {
 	if answers := l.Models != nil; answers != (other.Models != nil) {
 		return answers
 	}
-	if fetches := l.fetches(); fetches != other.fetches() {
+	if fetches := l.isFetching(); fetches != other.isFetching() {
 		return fetches
 	}
 	if l.Plain != other.Plain {
@@ -124,9 +124,9 @@ func (l *Launcher) before(other *Launcher) bool {
 	return cmp.Or(l.Created.Compare(other.Created), strings.Compare(l.UID, other.UID)) < 0
 }
 
-// fetches says that a launcher fetches a model: others with the same folder show that
-// model as Partial.
-func (l *Launcher) fetches() bool {
+// isFetching reports whether a launcher fetches a model. Other launchers with the same folder
+// report that model as Partial.
+func (l *Launcher) isFetching() bool {
 	for _, m := range l.Models {
 		if m.State == launcherapi.ModelDownloading {
 			return true
@@ -135,77 +135,77 @@ func (l *Launcher) fetches() bool {
 	return false
 }
 
-// read notes what a store holds for whom, and what is fetched into it.
-func (s *speaker) read() {
+// readModels indexes the store's models by holder, and finds what it fetches.
+func (s *storeView) readModels() {
 	s.holds = map[string]nodeview.Model{}
 	for _, m := range s.Models {
 		for _, holder := range m.WantedBy {
-			if before, ok := s.holds[holder]; !ok || better(m, before) {
+			if before, ok := s.holds[holder]; !ok || preferredVersion(m, before) {
 				s.holds[holder] = m
 			}
 		}
 		if m.State == launcherapi.ModelDownloading {
-			s.fetches(cmp.Or(m.URI, m.ID))
+			s.markFetching(cmp.Or(m.URI, m.ID))
 		}
 	}
 }
 
-// held is what a store has for a holder; a model without a state where it has nothing.
-func (s *speaker) held(holder string) nodeview.Model {
+// modelFor returns the model that a store has for a holder; one without a state if it has none.
+func (s *storeView) modelFor(holder string) nodeview.Model {
 	if m, ok := s.holds[holder]; ok {
 		return m
 	}
 	return nodeview.Model{Model: &launcherapi.Model{}}
 }
 
-// fetches notes that a model is fetched into a store; of several the first by name is told.
-func (s *speaker) fetches(what string) {
+// markFetching records that the store fetches a model. Of several, it names the first by name.
+func (s *storeView) markFetching(what string) {
 	s.fetching = true
-	if why := "it fetches " + what + " first"; s.busy == "" || !s.until.IsZero() || why < s.busy {
-		s.busy, s.until = why, time.Time{}
+	if why := "it fetches " + what + " first"; s.busyWhy == "" || !s.busyEnd.IsZero() || why < s.busyWhy {
+		s.busyWhy, s.busyEnd = why, time.Time{}
 	}
 }
 
-// called notes a call to fetch of which nothing is shown yet.
-func (s *speaker) called(holder string, a Answer, now time.Time) {
+// markCalled records a call to fetch whose effect is not visible yet.
+func (s *storeView) markCalled(holder string, a Answer, now time.Time) {
 	s.fetching = true
-	if until := a.Since.Add(moment); !a.Running {
-		s.fetches(cmp.Or(a.Model.URI, "another model"))
+	if until := a.CalledAt.Add(sourceWait); !a.Running {
+		s.markFetching(cmp.Or(a.Model.URI, "another model"))
 	} else if until.After(now) {
-		s.busyUntil(until, "the source of ClusterModelCache "+nameOf(holder)+" is asked first")
+		s.setBusyUntil(until, "its launcher asks the source of ClusterModelCache "+nameOf(holder)+" first")
 	}
 }
 
-// silent notes that a launcher of a store fell silent a moment ago. What it was asked to
-// fetch, and what it fetched, goes on as far as anybody knows.
-func (s *speaker) silent(l *Launcher) {
+// markSilent records that a launcher of the store fell silent a short time ago. It may still be
+// fetching.
+func (s *storeView) markSilent(l *Launcher) {
 	s.fetching = true
-	s.busyUntil(l.Lost.Add(settle), "launcher "+l.Name+", which fell silent a moment ago, may be fetching")
+	s.setBusyUntil(l.Lost.Add(watchDelay), "launcher "+l.Name+" fell silent less than 10 s ago and may be fetching")
 }
 
-func (s *speaker) busyUntil(until time.Time, why string) {
-	if s.busy == "" || until.After(s.until) && !s.until.IsZero() {
-		s.busy, s.until = why, until
+func (s *storeView) setBusyUntil(until time.Time, why string) {
+	if s.busyWhy == "" || until.After(s.busyEnd) && !s.busyEnd.IsZero() {
+		s.busyWhy, s.busyEnd = why, until
 	}
 }
 
-// better says which of two versions that one holder wants counts: one that is whole,
-// then the one that came later.
-func better(a, b nodeview.Model) bool {
+// preferredVersion reports whether a counts rather than b for one holder: a whole version, then the
+// one that was published later.
+func preferredVersion(a, b nodeview.Model) bool {
 	if ready := a.State == launcherapi.ModelReady; ready != (b.State == launcherapi.ModelReady) {
 		return ready
 	}
 	return a.Published > b.Published
 }
 
-// nodesOf are the nodes of a group: those with its labels or, where it names none,
-// those that have launchers of it.
+// nodesOf returns the nodes of a group: those with its labels. The nodes of a group without
+// labels are those with a launcher of the group.
 func (v *view) nodesOf(group *v1alpha1.ModelCacheNodeGroup) []string {
 	var nodes []string
 	of := labels.SelectorFromSet(group.Spec.NodeSelector)
 	for name, node := range v.Nodes {
 		s := v.stores[store{name, group.Spec.Path}]
-		if len(group.Spec.NodeSelector) > 0 && of.Matches(labels.Set(node.Labels)) || len(group.Spec.NodeSelector) == 0 && s != nil && s.launched[group.Name] {
+		if len(group.Spec.NodeSelector) > 0 && of.Matches(labels.Set(node.Labels)) || len(group.Spec.NodeSelector) == 0 && s != nil && s.launcherGroups[group.Name] {
 			nodes = append(nodes, name)
 		}
 	}
@@ -213,7 +213,7 @@ func (v *view) nodesOf(group *v1alpha1.ModelCacheNodeGroup) []string {
 	return nodes
 }
 
-// groupsOf names the groups of a cache, with the labels of their nodes.
+// groupsOf returns the names of a cache's groups, with the labels of their nodes.
 func (v *view) groupsOf(c *v1alpha1.ClusterModelCache) string {
 	names := slices.Clone(c.Spec.Groups())
 	for i, name := range names {

@@ -10,55 +10,55 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
-// World is what a decision rests on.
+// World is the input of a decision.
 type World struct {
-	Now       time.Time
-	Caches    []v1alpha1.ClusterModelCache
-	Groups    map[string]*v1alpha1.ModelCacheNodeGroup // by name
-	Nodes     map[string]Node                          // by name
-	Launchers []Launcher
-	Mounted   modelvolume.Users             // Pods that mount models
-	Began     time.Time                     // when this controller began to lead
-	Left      map[member]time.Time          // when the last launcher of a group was found to be gone from a node
-	Answers   map[Call]Answer               // what was asked of launchers, and what they said
-	Found     map[string]sourcesecret.Found // of what caches name for credentials, by the name of the cache
-	unread    error                         // why some of it could not be read; it is tried again
-	unheard   bool                          // a launcher that is ready was not heard yet, on a node that is
+	Now             time.Time
+	Caches          []v1alpha1.ClusterModelCache
+	Groups          map[string]*v1alpha1.ModelCacheNodeGroup // by name
+	Nodes           map[string]Node                          // by name
+	Launchers       []Launcher
+	Mounted         modelvolume.Users             // Pods that mount models
+	LeadingSince    time.Time                     // when this controller became the leader
+	Departed        map[member]time.Time          // when the last launcher of a group was found missing on a node
+	Answers         map[Call]Answer               // calls to launchers
+	Found           map[string]sourcesecret.Found // credentials, by the name of the cache
+	readErr         error                         // why a part could not be read; the pass is repeated
+	launcherUnheard bool                          // a ready launcher on a ready node was not heard yet
 }
 
-// member is a node of a group, by the group's name.
+// member is a node in a group.
 type member struct{ group, node string }
 
-// Node is one that there is.
+// Node is a node of the cluster.
 type Node struct {
 	Labels map[string]string
-	Down   bool // not ready, by what the API server knows
+	Down   bool // its condition Ready is not True
 }
 
-// Launcher is one with a model store.
+// Launcher is a launcher with a model store.
 type Launcher struct {
 	UID     string
 	Name    string
 	Node    string
-	Group   string // that it was made for
-	Path    string // of the node: two launchers with one path have one store
+	Group   string // its ModelCacheNodeGroup
+	Path    string // folder of the node; launchers with the same folder share a store
 	Created time.Time
-	Models  map[string]nodeview.Model // by id; nil: it does not say
-	Why     string                    // it does not
-	Lost    time.Time                 // since when it does not; zero: nobody has asked it yet
+	Models  map[string]nodeview.Model // by id; nil: unknown
+	Why     string                    // reason of unknown Models
+	Lost    time.Time                 // since when Models are unknown; zero: it was not watched yet
 	Plain   bool                      // it is called without TLS
 }
 
-// holderPrefix begins the names by which caches want models.
+// holderPrefix is the prefix of the holders that are caches.
 const holderPrefix = "ClusterModelCache/"
 
-// Holder is the name by which a cache wants its model of a launcher: another object
-// of the same name is another holder.
+// Holder returns the name under which a cache wants a model of launchers. A new object of
+// the same name is another holder.
 func Holder(c *v1alpha1.ClusterModelCache) string {
 	return holderPrefix + c.Name + "/" + string(c.UID)
 }
 
-// nameOf is the name of the cache of a holder.
+// nameOf returns the name of a holder's cache.
 func nameOf(holder string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(holder, holderPrefix), "/")
 	return name

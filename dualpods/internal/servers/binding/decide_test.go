@@ -64,7 +64,7 @@ func deleting(o *Observation) { o.Requester.Deleting = true }
 
 // waits has a ClusterModelCache have the requester wait for its model.
 func waits(o *Observation) {
-	o.Keeper = &dualpods.ModelKeeper{Name: "kept", Waits: true, Node: "node node-0 fetches its model, and has 40 % of it"}
+	o.Keeper = &dualpods.ModelKeeper{Name: "kept", Waits: true, Node: "node node-0 is fetching its model and has 40 % of it"}
 }
 
 // unserved takes from one that is served what the requester's side shows of it.
@@ -322,7 +322,7 @@ var examples = map[string]example{
 	"its model is to be waited for, and the launcher does not have it": {"model missing", Tell, but(fresh(), waits)},
 	"the same, once it was told what it waits for": {"model missing", Nothing, but(fresh(), func(o *Observation) {
 		waits(o)
-		o.Requester.Told = "node node-0 fetches its model, and has 40 % of it; ClusterModelCache kept has who names the model wait (onMissing: Wait)"
+		o.Requester.Told = "node node-0 is fetching its model and has 40 % of it; ClusterModelCache kept has who names the model wait (onMissing: Wait)"
 	})},
 	"the same, and an instance of it ended before": {"model missing", Tell, but(fresh(), func(o *Observation) { waits(o); o.Instance = &launcherapi.Instance{State: "failed"} })},
 	"the same, and an instance of it sleeps":       {"no record", AddRecord, but(fresh(), func(o *Observation) { waits(o); o.Instance = &launcherapi.Instance{State: "sleeping"} })},
