@@ -254,7 +254,7 @@ func TestTheExampleForNodesWithGPUsIsTakenByTheAPIServer(t *testing.T) {
 
 func TestTheCommandsThatTheNotesTellWork(t *testing.T) {
 	told := notes(t, "hotseat", system)
-	assert.True(t, strings.HasPrefix(strings.TrimPrefix(told, "NOTES:\n"), "hotseat dev looks at all namespaces."), told)
+	assert.True(t, strings.HasPrefix(strings.TrimPrefix(told, "NOTES:\n"), "hotseat dev watches all namespaces."), told)
 	commands := commandsOf(told)
 	assert.Len(t, commands, 5, told)
 	for _, words := range commands {

@@ -37,7 +37,7 @@ func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t 
 	elsewhere := newBareSite(t)
 	s := newClaimSite(t)
 	s.onlyLooksAt(s.ns)
-	assert.Contains(t, notes(t, "hotseat", system), "hotseat dev looks at "+s.ns+". ClusterModelCaches are left to a\nrelease that looks at all namespaces.")
+	assert.Contains(t, notes(t, "hotseat", system), "hotseat dev watches "+s.ns+". It ignores ClusterModelCaches: only\na release that watches all namespaces handles them.")
 	s.hub.Put("org/mine", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte("{}"), "model.safetensors": bytes.Repeat([]byte("w"), 1<<20)}})
 	s.hub.Gate(token)
 	mine := func(spec *v1alpha1.ModelCacheSpec) {
