@@ -119,18 +119,18 @@ func (r *Requester) writeMetrics(to io.Writer, status requesterapi.Proxy, whole 
 	head("hotseat_requester_build_info", "gauge", "Always 1; the version is in the label.")
 	_, _ = fmt.Fprintf(w, "hotseat_requester_build_info{version=%q} 1\n", r.opts.Version)
 	gauge("hotseat_requester_bound", "1 while a controller has bound this requester, also while it is being unbound.", number(status.State != requesterapi.StateUnbound))
-	gauge("hotseat_requester_ready", "What /ready answers.", number(status.Ready))
-	gauge("hotseat_requester_connections", "Clients' connections open now.", status.Connections)
-	head("hotseat_requester_connections_total", "counter", "Clients' connections that are over, by how they ended.")
+	gauge("hotseat_requester_ready", "1 while /ready reports ready.", number(status.Ready))
+	gauge("hotseat_requester_connections", "Open client connections.", status.Connections)
+	head("hotseat_requester_connections_total", "counter", "Client connections that have ended, by outcome.")
 	for i, o := range outcomes {
 		_, _ = fmt.Fprintf(w, "hotseat_requester_connections_total{outcome=%q} %d\n", o, r.tally.connections[i].Load())
 	}
-	head("hotseat_requester_bytes_total", "counter", "Bytes carried up to the inference server and down to clients.")
+	head("hotseat_requester_bytes_total", "counter", "Bytes forwarded up to the inference server and down to clients.")
 	for d, name := range directions {
 		_, _ = fmt.Fprintf(w, "hotseat_requester_bytes_total{direction=%q} %d\n", name, r.tally.bytes[d].Load())
 	}
 	if whole >= 0 {
-		gauge("hotseat_requester_engine_metrics_whole", "1 when all of the engine's own metrics stand above.", whole)
+		gauge("hotseat_requester_engine_metrics_whole", "1 if the engine's own metrics above are complete.", whole)
 	}
 	_ = w.Flush() // the client is gone when this fails
 }

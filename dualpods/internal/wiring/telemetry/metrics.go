@@ -32,23 +32,23 @@ var (
 
 // What is read at each scrape.
 var (
-	bindingsDesc   = prometheus.NewDesc("hotseat_controller_bindings", "Requesters that are bound, by the state of their instance; absent: it is not there.", []string{"state"}, nil)
+	bindingsDesc   = prometheus.NewDesc("hotseat_controller_bindings", "Bound requesters by the state of their instance; absent: there is no instance.", []string{"state"}, nil)
 	requestersDesc = prometheus.NewDesc("hotseat_controller_requesters", "Requesters by state: waiting, served or leaving.", []string{"state"}, nil)
-	waitingDesc    = prometheus.NewDesc("hotseat_controller_requesters_waiting", "Requesters that wait, by the row of spec/binding.md at which they do.", []string{"row"}, nil)
-	followersDesc  = prometheus.NewDesc("hotseat_controller_log_followers", "Logs of instances that are followed while they start.", nil, nil)
-	streamsDesc    = prometheus.NewDesc("hotseat_controller_launcher_streams", "Launchers that are watched, by the state of their watch stream: connected or broken.", []string{"state"}, nil)
+	waitingDesc    = prometheus.NewDesc("hotseat_controller_requesters_waiting", "Waiting requesters by their row of spec/binding.md.", []string{"row"}, nil)
+	followersDesc  = prometheus.NewDesc("hotseat_controller_log_followers", "Logs of starting instances that the controller follows.", nil, nil)
+	streamsDesc    = prometheus.NewDesc("hotseat_controller_launcher_streams", "Watched launchers by the state of their watch stream: connected or broken.", []string{"state"}, nil)
 )
 
 func newMetrics() *metrics {
 	return &metrics{
 		actuation: histograms("hotseat_controller_actuation_duration_seconds", "From the creation of a requester until its Pod is ready, by path: hot, warm or cold.", actuationBuckets, "path"),
-		running:   histograms("hotseat_controller_actuation_running_duration_seconds", "The part of it since the requester's container runs.", actuationBuckets, "path"),
-		decisions: counters("hotseat_controller_decisions_total", "Decisions, by the row of spec/binding.md and the step; row served: no row fits.", "row", "step"),
-		failures:  counters("hotseat_controller_step_failures_total", "Steps that could not be made; conflict: somebody else has changed the object, or the cache is behind.", "step", "conflict"),
-		deleted:   counters("hotseat_controller_requesters_deleted_total", "Requesters that the controller deleted, as what served them is gone, by the row of spec/binding.md.", "row"),
+		running:   histograms("hotseat_controller_actuation_running_duration_seconds", "From the start of a requester's container until its Pod is ready, by path: hot, warm or cold.", actuationBuckets, "path"),
+		decisions: counters("hotseat_controller_decisions_total", "Decisions by the row of spec/binding.md and the step; row served: no other row fits.", "row", "step"),
+		failures:  counters("hotseat_controller_step_failures_total", "Failed steps; conflict: the object was changed meanwhile, or the cache is stale.", "step", "conflict"),
+		deleted:   counters("hotseat_controller_requesters_deleted_total", "Requesters that the controller deleted because their server is gone, by the row of spec/binding.md.", "row"),
 		launchers: histograms("hotseat_controller_launcher_call_duration_seconds", "Calls to launchers: swap, call_off, sleep or delete. Outcomes: done, undone, undo_failed, refused, unreachable or cancelled.", callBuckets, "call", "outcome"),
 		programs:  histograms("hotseat_controller_requester_call_duration_seconds", "Calls to requester programs. Outcomes: done, refused, unreachable or cancelled.", callBuckets, "call", "outcome"),
-		logBytes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_controller_log_relayed_bytes_total", Help: "Bytes of instances' logs that requesters were given to print."}),
+		logBytes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_controller_log_relayed_bytes_total", Help: "Bytes of instances' logs that the controller sent to requesters to print."}),
 	}
 }
 
