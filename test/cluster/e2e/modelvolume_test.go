@@ -43,7 +43,7 @@ func TestAPodOfAnotherNamespaceMountsAModelByItsClaimAndCannotWriteIt(t *testing
 	s.hub.Put("org/mounted", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte(`{"of": "mounted"}`)}})
 	s.allReady()
 	err := api.Create(t.Context(), other.mounting("writer", "tiny", false))
-	require.ErrorContains(t, err, "volume model: the claim hotseat-model-tiny is a model, which is mounted read-only: its persistentVolumeClaim should say readOnly: true")
+	require.ErrorContains(t, err, "volume model: the claim hotseat-model-tiny holds a model, which Pods must mount read-only: set readOnly: true in its persistentVolumeClaim")
 	pod := other.mounting("reader", "tiny", true)
 	require.NoError(t, api.Create(t.Context(), pod))
 	other.eventually("an Event says that there is no such cache", func() bool {

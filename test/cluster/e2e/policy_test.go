@@ -49,27 +49,27 @@ func TestOnlyTheControllerWritesRecordsAndStatus(t *testing.T) {
 		says string
 	}{
 		"a record that is made up": {change(launcher, func(a map[string]string) { a[podmeta.AnnotationBindingPrefix+"x"] = "{}" }),
-			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationBindingPrefix + "x"},
+			"only the controller of hotseat or an administrator may write the annotation " + podmeta.AnnotationBindingPrefix + "x"},
 		"a record that is changed": {change(launcher, func(a map[string]string) { a[record] = "{}" }),
-			"only the controller of hotseat, or an administrator, writes the annotation " + record},
+			"only the controller of hotseat or an administrator may write the annotation " + record},
 		"a record that is removed": {change(launcher, func(a map[string]string) { delete(a, record) }),
-			"only the controller of hotseat, or an administrator, removes the annotation " + record},
+			"only the controller of hotseat or an administrator may remove the annotation " + record},
 		"a status that is changed": {change(requester, func(a map[string]string) { a[podmeta.AnnotationStatus] = "{}" }),
-			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationStatus},
+			"only the controller of hotseat or an administrator may write the annotation " + podmeta.AnnotationStatus},
 		"labels that the controller would take for its own": {change(requester, func(a map[string]string) { a[podmeta.AnnotationRelayedLabels] = `["app"]` }),
-			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationRelayedLabels},
+			"only the controller of hotseat or an administrator may write the annotation " + podmeta.AnnotationRelayedLabels},
 		"a launcher that is said to be idle": {change(launcher, func(a map[string]string) { a[podmeta.AnnotationUnboundSince] = "2000-01-01T00:00:00Z" }),
-			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationUnboundSince},
+			"only the controller of hotseat or an administrator may write the annotation " + podmeta.AnnotationUnboundSince},
 		"a launcher that is said to be of another template": {change(launcher, func(a map[string]string) { a[podmeta.AnnotationTemplateHash] = "x" }),
-			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationTemplateHash},
+			"only the controller of hotseat or an administrator may write the annotation " + podmeta.AnnotationTemplateHash},
 		"a record that is removed with the status": {changeStatus(launcher, func(p *corev1.Pod) { delete(p.Annotations, record) }),
-			"only the controller of hotseat, or an administrator, removes the annotation " + record},
+			"only the controller of hotseat or an administrator may remove the annotation " + record},
 		"a status that is changed with that of the Pod": {changeStatus(requester, func(p *corev1.Pod) { p.Annotations[podmeta.AnnotationStatus] = "{}" }),
-			"only the controller of hotseat, or an administrator, writes the annotation " + podmeta.AnnotationStatus},
+			"only the controller of hotseat or an administrator may write the annotation " + podmeta.AnnotationStatus},
 		"a Pod that is made with a record": {editor.Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "forged", Annotations: map[string]string{podmeta.AnnotationBindingPrefix + "x": "{}"}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}},
-		}), "only the controller of hotseat, or an administrator, writes the annotation"},
+		}), "only the controller of hotseat or an administrator may write the annotation"},
 	} {
 		assert.True(t, apierrors.IsInvalid(denied.err), "%s: %v", name, denied.err)
 		require.ErrorContains(t, denied.err, denied.says, name)
@@ -103,18 +103,18 @@ func TestOnlyTheControllerAndAdministratorsLetGoOfAPodOrEndALauncherInUse(t *tes
 		err  error
 		says string
 	}{
-		"a requester that is let go":       {try(editor, requester, letGo), "puts its finalizers on a Pod or takes them off"},
-		"a launcher that is let go":        {try(editor, "launcher-node-1", letGo), "puts its finalizers on a Pod or takes them off"},
-		"a launcher of another config":     {try(editor, "launcher-node-1", func(p *corev1.Pod) { p.Labels[podmeta.LabelLauncherConfig] = "x" }), "changes the labels that say that a Pod is a launcher"},
-		"a launcher that is none any more": {try(editor, "launcher-node-1", func(p *corev1.Pod) { delete(p.Labels, podmeta.LabelComponent) }), "changes the labels that say that a Pod is a launcher"},
+		"a requester that is let go":       {try(editor, requester, letGo), "may add or remove its finalizers on a Pod"},
+		"a launcher that is let go":        {try(editor, "launcher-node-1", letGo), "may add or remove its finalizers on a Pod"},
+		"a launcher of another config":     {try(editor, "launcher-node-1", func(p *corev1.Pod) { p.Labels[podmeta.LabelLauncherConfig] = "x" }), "may change the labels that make a Pod a launcher"},
+		"a launcher that is none any more": {try(editor, "launcher-node-1", func(p *corev1.Pod) { delete(p.Labels, podmeta.LabelComponent) }), "may change the labels that make a Pod a launcher"},
 		"a Pod that becomes a launcher": {try(editor, requester, func(p *corev1.Pod) {
 			p.Labels[podmeta.LabelComponent], p.Labels[podmeta.LabelLauncherConfig] = podmeta.ComponentLauncher, "simulated"
-		}), "changes the labels that say that a Pod is a launcher"},
+		}), "may change the labels that make a Pod a launcher"},
 		"a Pod that is made with a finalizer": {editor.Create(t.Context(), &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "held", Finalizers: []string{podmeta.FinalizerRequester}},
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "x", Image: "x"}}},
-		}, client.DryRunAll), "puts its finalizers on a Pod or takes them off"},
-		"a launcher that is deleted": {remove(editor, "launcher-node-1"), "deletes a launcher that has requesters, which would end with it (this one has 1)"},
+		}, client.DryRunAll), "may add or remove its finalizers on a Pod"},
+		"a launcher that is deleted": {remove(editor, "launcher-node-1"), "may delete a launcher that has requesters, because they would end with it (this one has 1)"},
 	} {
 		assert.True(t, apierrors.IsInvalid(denied.err) || apierrors.IsForbidden(denied.err), "%s: %v", name, denied.err)
 		require.ErrorContains(t, denied.err, denied.says, name)
@@ -154,7 +154,7 @@ func TestOnlyTheControllerAndAdministratorsChangeADaemonSetOfLaunchers(t *testin
 		"deleted": editor.Delete(t.Context(), set.DeepCopy(), client.DryRunAll),
 		"changed": editor.Patch(t.Context(), changed.DeepCopy(), patch, client.DryRunAll),
 	} {
-		require.ErrorContains(t, err, "only the controller of hotseat, or an administrator, changes or deletes a DaemonSet of launchers: change or delete its LauncherConfig", name)
+		require.ErrorContains(t, err, "only the controller of hotseat or an administrator may change or delete a DaemonSet of launchers: change or delete its LauncherConfig", name)
 	}
 	require.NoError(t, api.Delete(t.Context(), set.DeepCopy(), client.DryRunAll), "an administrator deletes")
 	require.NoError(t, collector.Delete(t.Context(), set.DeepCopy(), client.DryRunAll), "it goes with its LauncherConfig")

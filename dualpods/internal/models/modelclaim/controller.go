@@ -209,7 +209,7 @@ func (c *Controller) announce(before, now *v1alpha1.ModelCache) {
 type takenError struct{ object string }
 
 func (e *takenError) Error() string {
-	return e.object + " is there, and was not made for this ModelCache: delete it, or give the ModelCache another name"
+	return e.object + " exists and was not made for this ModelCache: delete it, or give the ModelCache another name"
 }
 
 // create makes an object, unless this process has made it before.

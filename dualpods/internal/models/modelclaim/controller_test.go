@@ -199,7 +199,7 @@ func TestPodsThatHaveFinishedAndKeepTheClaimOfADeletedModelCacheAreNamed(t *test
 	p.passes(3)
 	blocked := p.condition(v1alpha1.ConditionDeletionBlocked)
 	assert.Equal(t, metav1.ConditionTrue, blocked.Status)
-	assert.Contains(t, blocked.Message, "though they have finished: delete Pod e")
+	assert.Contains(t, blocked.Message, "are gone: delete Pod e")
 }
 
 func TestAClaimThatIsRetainedIsNobodysWhenItsModelCacheHasGone(t *testing.T) {
@@ -370,7 +370,7 @@ func TestAJobOfSomebodyElsesIsLeftAlone(t *testing.T) {
 	assert.Equal(t, takenPause, p.passes(3).RequeueAfter)
 	available := p.condition(v1alpha1.ConditionAvailable)
 	assert.Equal(t, v1alpha1.ReasonNameTaken, available.Reason)
-	assert.Contains(t, available.Message, "Job m-fetch is there, and was not made for this ModelCache")
+	assert.Contains(t, available.Message, "Job m-fetch exists and was not made for this ModelCache")
 	assert.Equal(t, metav1.ConditionFalse, p.condition(v1alpha1.ConditionProgressing).Status)
 }
 

@@ -115,7 +115,7 @@ var keeping = []rule{
 			return false
 		}
 		p.Do = AddFinalizer
-		return p.wait(v1alpha1.ReasonPreparing, "it is looked at first")
+		return p.wait(v1alpha1.ReasonPreparing, "the controller has not examined it yet")
 	}},
 	{"no claim", func(w *World, p *Plan) bool {
 		return w.Claim == nil && w.Cache.Spec.Claim != nil &&
@@ -126,11 +126,11 @@ var keeping = []rule{
 			return false
 		}
 		p.Do, p.Claim = MakeClaim, w.newClaim()
-		return p.wait(v1alpha1.ReasonPreparing, "its claim is made")
+		return p.wait(v1alpha1.ReasonPreparing, "its claim is being created")
 	}},
 	{"somebody else's claim", func(w *World, p *Plan) bool {
 		return w.Cache.Spec.Claim == nil && !w.made() &&
-			p.wait(v1alpha1.ReasonNameTaken, fmt.Sprintf("PersistentVolumeClaim %s is there, and was not made for this ModelCache: name it by spec.claim, or give the ModelCache another name", w.claimName()))
+			p.wait(v1alpha1.ReasonNameTaken, fmt.Sprintf("PersistentVolumeClaim %s exists and was not made for this ModelCache: name it by spec.claim, or give the ModelCache another name", w.claimName()))
 	}},
 	{"claim that goes", func(w *World, p *Plan) bool {
 		if w.Claim.DeletionTimestamp.IsZero() {
@@ -141,7 +141,7 @@ var keeping = []rule{
 		}
 		why := fmt.Sprintf("PersistentVolumeClaim %s is being deleted", w.claimName())
 		if keep := append(slices.Clone(p.Told.Users[:p.Told.Pods]), w.Done...); len(keep) > 0 {
-			why += fmt.Sprintf(", and stays until there are no Pods any more that mount it: delete %s", named(keep))
+			why += fmt.Sprintf(", and stays until no Pod mounts it: delete %s", named(keep))
 		}
 		return p.wait(v1alpha1.ReasonClaimMissing, why)
 	}},
@@ -154,7 +154,7 @@ var keeping = []rule{
 		if p.Told.Whole = w.whole(); p.Told.Whole {
 			return true
 		}
-		return p.wait(v1alpha1.ReasonPreparing, "its claim is changed")
+		return p.wait(v1alpha1.ReasonPreparing, "its claim is being changed")
 	}},
 	{"fetched", recordOutcome},
 	{"whole", func(w *World, p *Plan) bool {
@@ -168,7 +168,7 @@ var keeping = []rule{
 		return true
 	}},
 	{"Job that goes", func(w *World, p *Plan) bool {
-		return w.Job != nil && !w.Job.DeletionTimestamp.IsZero() && p.wait(v1alpha1.ReasonDownloading, "an earlier Job ends")
+		return w.Job != nil && !w.Job.DeletionTimestamp.IsZero() && p.wait(v1alpha1.ReasonDownloading, "an earlier Job is ending")
 	}},
 	{"no credentials", func(w *World, p *Plan) bool {
 		if p.Told.Credentials.Problem == "" {
@@ -200,7 +200,7 @@ var keeping = []rule{
 			return false
 		}
 		p.Do, p.Told.Tries = DeleteJob, 0
-		return p.wait(v1alpha1.ReasonDownloading, "its Job is made anew, for what that rests on has changed")
+		return p.wait(v1alpha1.ReasonDownloading, "its Job is being recreated because its input has changed")
 	}},
 	{"failed", failedRow},
 	{"lost", func(w *World, p *Plan) bool {
@@ -213,7 +213,7 @@ var keeping = []rule{
 		} else {
 			p.Do = DeleteJob
 		}
-		return p.wait(v1alpha1.ReasonDownloading, "what its Job has brought is not known")
+		return p.wait(v1alpha1.ReasonDownloading, "the result of its Job is unknown")
 	}},
 	{"under way", func(w *World, p *Plan) bool {
 		p.Told.Fetches = "Job " + w.Job.Name + " fetches it"

@@ -117,7 +117,7 @@ func TestEachRowOfTheTable(t *testing.T) {
 		"its claim is being deleted, and others keep it": {so: func(w *World) {
 			w.Claim.DeletionTimestamp, w.Users, w.Done = &metav1.Time{Time: now}, []*corev1.Pod{user("a", "n1")}, []string{"Pod b"}
 			w.Instances = []string{"inference server i of a"}
-		}, row: "claim that goes", reason: v1alpha1.ReasonClaimMissing, says: "stays until there are no Pods any more that mount it: delete Pod a, Pod b"},
+		}, row: "claim that goes", reason: v1alpha1.ReasonClaimMissing, says: "stays until no Pod mounts it: delete Pod a, Pod b"},
 		"its claim is to grow": {so: func(w *World) { w.has(); w.Cache.Spec.ClaimTemplate.Storage = resource.MustParse("20Gi") }, row: "claim to be changed", do: ChangeClaim, reason: v1alpha1.ReasonWhole,
 			check: func(t *testing.T, w *World, p *Plan, _ *v1alpha1.ModelCacheStatus) {
 				assert.Equal(t, "20Gi", p.Claim.Spec.Resources.Requests.Storage().String())
@@ -145,7 +145,7 @@ func TestEachRowOfTheTable(t *testing.T) {
 		"it is there":                       {so: (*World).has, row: "whole", reason: v1alpha1.ReasonWhole},
 		"it is there, and its Job still":    {so: func(w *World) { w.has(); w.runs(1) }, row: "whole", do: DeleteJob, reason: v1alpha1.ReasonWhole},
 		"another claim of that name had it": {so: func(w *World) { w.has(); w.Claim.UID = "new" }, row: "to be fetched", do: MakeJob, reason: v1alpha1.ReasonDownloading},
-		"an earlier Job ends":               {so: func(w *World) { w.runs(1); w.Job.DeletionTimestamp = &metav1.Time{Time: now} }, row: "Job that goes", reason: v1alpha1.ReasonDownloading},
+		"an earlier Job is ending":          {so: func(w *World) { w.runs(1); w.Job.DeletionTimestamp = &metav1.Time{Time: now} }, row: "Job that goes", reason: v1alpha1.ReasonDownloading},
 		"its Secret is missing":             {so: func(w *World) { w.gated(); w.Found.Secrets[0].Version = "" }, row: "no credentials", reason: v1alpha1.ReasonSecretMissing, says: "there is no Secret ns/s"},
 		"its Secret cannot be used": {so: func(w *World) { w.gated(); w.runs(1); w.Found.Secrets[0].Data = fetchapi.Credentials{"TOKEN": "t"} }, row: "no credentials", do: DeleteJob, reason: v1alpha1.ReasonSecretInvalid,
 			says: `"TOKEN" is not known`},
@@ -252,7 +252,7 @@ func TestEachRowOfTheTable(t *testing.T) {
 		"deleted, and kept by who has finished": {so: func(w *World) {
 			w.deleted()
 			w.Claim.DeletionTimestamp, w.Done = &metav1.Time{Time: now}, []string{"Pod b"}
-		}, row: "claim to be deleted", reason: v1alpha1.ReasonRemoving, says: "though they have finished: delete Pod b"},
+		}, row: "claim to be deleted", reason: v1alpha1.ReasonRemoving, says: "are gone: delete Pod b"},
 		"deleted, the claim is going": {so: func(w *World) { w.deleted(); w.Claim.DeletionTimestamp = &metav1.Time{Time: now} }, row: "claim to be deleted", reason: v1alpha1.ReasonRemoving},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -293,7 +293,7 @@ func TestTheTableOfTheDocumentHasTheRowsOfTheCode(t *testing.T) {
 	assert.Equal(t, coded, written, "in this order: the first that fits counts")
 }
 
-func TestOfASourceThatWasAskedNobodyIsToldThatItWasNot(t *testing.T) {
+func TestResolvedSaysWhetherTheSourceWasAsked(t *testing.T) {
 	w := world()
 	says := func() string {
 		Decide(w).Told.show(w.Cache)

@@ -57,7 +57,7 @@ var leaving = []rule{
 			p.Do = DeleteClaim
 		}
 		if len(w.Done) > 0 {
-			p.Told.Blocked = fmt.Sprintf("PersistentVolumeClaim %s stays until there are no Pods any more that mounted it, though they have finished: delete %s", w.claimName(), named(w.Done))
+			p.Told.Blocked = fmt.Sprintf("PersistentVolumeClaim %s stays until the finished Pods that mounted it are gone: delete %s", w.claimName(), named(w.Done))
 		}
 		return p.leave("its claim is deleted")
 	}},

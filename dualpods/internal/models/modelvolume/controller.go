@@ -74,7 +74,7 @@ func (c *Controller) makeNothing(ctx context.Context) error {
 				return fmt.Errorf("cannot look whether there is a claim %s: %w", name, err)
 			}
 			if err != nil {
-				told = append(told, Told{Pod: pod, Reason: ReasonOneNamespace, Message: fmt.Sprintf("the claim %s is not made: this release of hotseat looks at namespace %s alone, and leaves ClusterModelCaches to one that looks at all", name, c.Namespace)})
+				told = append(told, Told{Pod: pod, Reason: ReasonOneNamespace, Message: fmt.Sprintf("the claim %s is not made: this release of hotseat watches only namespace %s and ignores ClusterModelCaches", name, c.Namespace)})
 			}
 		}
 	}
@@ -103,7 +103,7 @@ func (c *Controller) make(ctx context.Context, plan *Plan) (errs []error, result
 				result.RequeueAfter = behind
 				continue
 			}
-			err = fmt.Errorf("it is there, and is somebody else's; names that begin with %s are the controller's: %w", podmeta.ModelClaimPrefix, err)
+			err = fmt.Errorf("it exists and belongs to another owner; names that begin with %s are reserved for the controller: %w", podmeta.ModelClaimPrefix, err)
 		}
 		if err == nil || gone(err) {
 			continue

@@ -137,11 +137,11 @@ func TestAClaimOfThatNameThatSomebodyMadeIsLeftAndTold(t *testing.T) {
 	require.NoError(t, err, "the cache may be behind")
 	s.now = s.now.Add(result.RequeueAfter)
 	_, err = s.c.Reconcile(t.Context(), reconcile.Request{})
-	require.ErrorContains(t, err, "cannot make PersistentVolumeClaim team/hotseat-model-llama.70b: it is there, and is somebody else's")
+	require.ErrorContains(t, err, "cannot make PersistentVolumeClaim team/hotseat-model-llama.70b: it exists and belongs to another owner")
 	assert.True(t, apierrors.IsAlreadyExists(err))
 	told := s.announced()
 	require.Len(t, told, 1)
-	assert.Contains(t, told[0], "Warning ClaimNotMade cannot make PersistentVolumeClaim team/hotseat-model-llama.70b: it is there")
+	assert.Contains(t, told[0], "Warning ClaimNotMade cannot make PersistentVolumeClaim team/hotseat-model-llama.70b: it exists")
 	_, claim := s.there()
 	assert.True(t, claim)
 }
@@ -181,7 +181,7 @@ func TestAControllerOfOneNamespaceSaysThatItMakesNoClaims(t *testing.T) {
 	s.c.Namespace = "ns"
 	s.pass()
 	s.pass()
-	assert.Equal(t, []string{"Warning OneNamespace the claim hotseat-model-m is not made: this release of hotseat looks at namespace ns alone, and leaves ClusterModelCaches to one that looks at all"}, s.announced())
+	assert.Equal(t, []string{"Warning OneNamespace the claim hotseat-model-m is not made: this release of hotseat watches only namespace ns and ignores ClusterModelCaches"}, s.announced())
 	var claims corev1.PersistentVolumeClaimList
 	require.NoError(t, s.api.List(t.Context(), &claims))
 	assert.Len(t, claims.Items, 1)

@@ -149,7 +149,7 @@ func (p *Plan) going(claim *corev1.PersistentVolumeClaim, pods mounting) {
 	for _, pod := range pods.users {
 		if pod.Spec.NodeName == "" {
 			p.Told = append(p.Told, Told{Pod: pod, Reason: ReasonGoing, Message: fmt.Sprintf(
-				"the claim %s is being deleted, and is made anew once there are no Pods any more that mount it, also such as have finished: delete %s", claim.Name, names)})
+				"the claim %s is being deleted, and is made anew once no Pod mounts it, finished Pods included: delete %s", claim.Name, names)})
 		}
 	}
 }
@@ -181,7 +181,7 @@ func why(cache *v1alpha1.ClusterModelCache, name string, groups map[string]*v1al
 	case cache == nil:
 		return ReasonNoSuchCache, fmt.Sprintf("there is no ClusterModelCache %s, whose model the claim %s would be", name, ClaimOf(name))
 	case !cache.DeletionTimestamp.IsZero():
-		return ReasonDeleting, fmt.Sprintf("ClusterModelCache %s is being deleted: its model is mounted by no further Pod", name)
+		return ReasonDeleting, fmt.Sprintf("ClusterModelCache %s is being deleted: no further Pod can mount its model", name)
 	}
 	if reason, message := Problem(cache, groups); reason != "" {
 		return reason, message
@@ -192,7 +192,7 @@ func why(cache *v1alpha1.ClusterModelCache, name string, groups map[string]*v1al
 	case cache.Status.Ready > 0, is != nil && is.Reason == v1alpha1.ReasonSeveralVersions: // the condition comes once Pods name the claim
 		return v1alpha1.ReasonSeveralVersions, SeveralVersions(name)
 	default:
-		return v1alpha1.ReasonNotAsked, fmt.Sprintf("ClusterModelCache %s: no node knows yet which version the model has; the claim %s is made once one does", name, ClaimOf(name))
+		return v1alpha1.ReasonNotAsked, fmt.Sprintf("ClusterModelCache %s: the version of the model is not known yet; the claim %s is made once it is", name, ClaimOf(name))
 	}
 }
 
@@ -205,16 +205,16 @@ func SeveralVersions(cache string) string {
 // Problem says why the model of a cache can be mounted by nobody; empty: it can.
 func Problem(cache *v1alpha1.ClusterModelCache, groups map[string]*v1alpha1.ModelCacheNodeGroup) (reason, message string) {
 	if cache.Spec.Credentials != nil && !cache.Spec.Credentials.Shared {
-		return v1alpha1.ReasonPrivate, fmt.Sprintf("ClusterModelCache %s is of a private model, which everybody who mounts it could read: no claim is made unless spec.credentials.shared is true", cache.Name)
+		return v1alpha1.ReasonPrivate, fmt.Sprintf("ClusterModelCache %s has a private model, which every Pod that mounts it could read: no claim is made unless spec.credentials.shared is true", cache.Name)
 	}
 	path := ""
 	for _, name := range cache.Spec.Groups() {
 		group := groups[name]
 		if group == nil {
-			return v1alpha1.ReasonNodeGroupMissing, fmt.Sprintf("ClusterModelCache %s: there is no ModelCacheNodeGroup %s, so it is not known in which folder the model is", cache.Name, name)
+			return v1alpha1.ReasonNodeGroupMissing, fmt.Sprintf("ClusterModelCache %s: there is no ModelCacheNodeGroup %s, so the folder of the model is unknown", cache.Name, name)
 		}
 		if path != "" && path != group.Spec.Path {
-			return v1alpha1.ReasonSeveralFolders, fmt.Sprintf("ClusterModelCache %s: its node groups have the folders %s and %s, and a volume has one: no claim is made; make a ClusterModelCache of the same model for each folder", cache.Name, path, group.Spec.Path)
+			return v1alpha1.ReasonSeveralFolders, fmt.Sprintf("ClusterModelCache %s: its node groups have the folders %s and %s, but a volume has one folder: no claim is made; make a ClusterModelCache of the same model for each folder", cache.Name, path, group.Spec.Path)
 		}
 		path = group.Spec.Path
 	}

@@ -103,8 +103,8 @@ func TestADeletionIsRefusedWhereSomebodyUsesTheModelNowAndNowhereElse(t *testing
 		refused []string // what is said
 		warned  string
 	}{
-		"somebody uses it":                    {object: cache, uses: []string{"on node n1 by instance a"}, refused: []string{"ClusterModelCache llama is in use: on node n1 by instance a. Delete it again once", "scale down the requesters"}},
-		"at many places":                      {object: cache, uses: nine, refused: []string{"on node n7 by instance a; and at 1 places more"}},
+		"somebody uses it":                    {object: cache, uses: []string{"on node n1 by instance a"}, refused: []string{"ClusterModelCache llama is in use: on node n1 by instance a. Scale down the requesters of the model, then delete it again"}},
+		"at many places":                      {object: cache, uses: nine, refused: []string{"on node n7 by instance a; and at 1 more places"}},
 		"nobody does, whatever the status is": {object: cache},
 		"it is being deleted":                 {object: going, uses: nine},
 		"it cannot be told":                   {object: cache, err: errors.New("cannot list the launchers"), warned: "cannot list the launchers"},

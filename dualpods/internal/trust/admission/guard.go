@@ -40,13 +40,13 @@ func (g *Guard) Handle(ctx context.Context, request admission.Request) admission
 		return admission.Allowed("")
 	}
 	if more := len(uses) - maxUses; more > 0 {
-		uses = append(uses[:maxUses:maxUses], fmt.Sprintf("and at %d places more", more))
+		uses = append(uses[:maxUses:maxUses], fmt.Sprintf("and at %d more places", more))
 	}
-	return admission.Denied(fmt.Sprintf("ClusterModelCache %s is in use: %s. Delete it again once they have ended: "+
-		"scale down the requesters of the model; instances that sleep end with their launcher's Pod", cache.Name, strings.Join(uses, "; ")))
+	return admission.Denied(fmt.Sprintf("ClusterModelCache %s is in use: %s. Scale down the requesters of the model, "+
+		"then delete it again; sleeping instances end with their launcher's Pod", cache.Name, strings.Join(uses, "; ")))
 }
 
 // unknown lets a deletion pass, and says that nobody looked.
 func unknown(err error) admission.Response {
-	return admission.Allowed("").WithWarnings(fmt.Sprintf("it was not looked whether the model is in use (the object goes once it is not): %v", err))
+	return admission.Allowed("").WithWarnings(fmt.Sprintf("cannot check whether the model is in use; the object stays until the use ends: %v", err))
 }
