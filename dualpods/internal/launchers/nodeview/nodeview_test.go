@@ -92,7 +92,7 @@ func TestSilentStreamIsBroken(t *testing.T) {
 }
 
 func TestHangingLauncherDelaysNoOtherAndNoClose(t *testing.T) {
-	hanging, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, nobody answers
+	hanging, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, no server answers
 	require.NoError(t, err)
 	defer hanging.Close()
 	l := newHost(t)

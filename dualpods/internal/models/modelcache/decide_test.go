@@ -305,7 +305,7 @@ var rows = map[string][]row{
 			w.Launchers[1].Models, w.Launchers[1].Lost = nil, now.Add(-watchDelay)
 		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
 		{make: func(w *World) { w.Caches[0].Status.Revision = "" }, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
-		{make: func(w *World) { // a whole copy tells the version
+		{make: func(w *World) { // a whole copy gives the version
 			w.Caches[0].Status.Revision = ""
 			w.has(1, launcherapi.Model{State: launcherapi.ModelReady, Revision: commit})
 		}, state: v1alpha1.ModelNodeWaiting, asked: []Call{fetch1}},
@@ -652,7 +652,7 @@ func TestEachReasonOfFailedNodesIsReported(t *testing.T) {
 	assert.Contains(t, says(v1alpha1.ConditionDegraded), "AccessDenied node n1: the source refuses")
 	assert.Equal(t, "CapacityExceeded node n2: it is full", says(v1alpha1.ConditionCapacityExceeded))
 
-	c.Status.Revision = "" // nobody knows yet which version the source has
+	c.Status.Revision = "" // the version of the source is unknown
 	w.Answers[Call{Launcher: "l1", Holder: holder}], w.Answers[Call{Launcher: "l2", Holder: holder}] = w.Answers[Call{Launcher: "l2", Holder: holder}], w.Answers[Call{Launcher: "l1", Holder: holder}]
 	assert.Equal(t, "CapacityExceeded node n1: it is full", says(v1alpha1.ConditionDegraded), "the reason fits the message")
 	assert.Contains(t, says(v1alpha1.ConditionResolved), "AccessDenied the source refuses")
