@@ -50,7 +50,7 @@ func objectsOf(path string, schema *apiextensionsv1.JSONSchemaProps) []string {
 func TestKubectlAppliesAndExplainsEachDefinition(t *testing.T) {
 	c, api := server(t)
 	kubectl(t, c, "", "apply", "-f", chartCRDs)
-	kubectl(t, c, "", "wait", "--for=condition=Established", "--timeout="+patience.String(), "-f", chartCRDs)
+	kubectl(t, c, "", "wait", "--for=condition=Established", "--timeout="+patience.Wait().String(), "-f", chartCRDs)
 	again := kubectl(t, c, "", "apply", "-f", chartCRDs)
 	assert.NotContains(t, again, "configured", "what is there is what was applied")
 	var crds apiextensionsv1.CustomResourceDefinitionList
