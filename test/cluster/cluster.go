@@ -156,33 +156,42 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if err := Sweep(); err != nil {
 		return nil, err
 	}
+	if err := c.up(ctx, o); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// up starts the cluster. It does not sweep, which could take the folder that another
+// cluster of [UpAll] is about to claim.
+func (c *Cluster) up(ctx context.Context, o Options) (err error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
 	if c.Kube, err = kubernetes.build(ctx, o.Progress); err != nil {
-		return nil, err
+		return err
 	}
 	if o.NetworkPolicies {
 		if c.Router, err = kubeRouter.build(ctx, o.Progress); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	helm, err := helm.build(ctx, o.Progress)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	lock, err := claim(c.Name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.start(ctx, lock, helm); err != nil {
 		if c.cmd != nil && c.cmd.Process != nil {
 			_ = c.cmd.Process.Kill() // it may have ended by itself
 			_ = c.cmd.Wait()         // it was killed
 		}
-		return nil, errors.Join(err, removeAll(c.Name), lock.Close())
+		return errors.Join(err, removeAll(c.Name), lock.Close())
 	}
-	return c, lock.Close() // the keeper has its own copy
+	return lock.Close() // the keeper has its own copy
 }
 
 // start starts the keeper and waits until it says that the cluster is ready.

@@ -119,7 +119,7 @@ func kubectlCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return inside(cmd.Context(), c, append([]string{c.Bin() + "/kubectl"}, args...))
+			return inside(cmd.Context(), []*cluster.Cluster{c}, append([]string{c.Bin() + "/kubectl"}, args...))
 		},
 	}
 }
@@ -147,31 +147,41 @@ func shellCommand() *cobra.Command {
 				return err
 			}
 			// The shell gets the terminal's signals itself.
-			return inside(context.WithoutCancel(cmd.Context()), c, []string{"bash"})
+			return inside(context.WithoutCancel(cmd.Context()), []*cluster.Cluster{c}, []string{"bash"})
 		},
 	}
 }
 
 func runCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "run PROGRAM [ARGUMENT ...]", Short: "Start a cluster for as long as a program runs that uses it", Args: cobra.MinimumNArgs(1)}
+	cmd := &cobra.Command{
+		Use: "run PROGRAM [ARGUMENT ...]", Short: "Start a cluster for as long as a program runs that uses it", Args: cobra.MinimumNArgs(1),
+		Long: "Start a cluster, or several that are alike, for as long as a program runs that uses them.\n\n" +
+			"The program finds the name of the first one in " + cluster.EnvName + ", and those of all in " + cluster.EnvNames + ".",
+	}
 	o := options(cmd)
+	lanes := cmd.Flags().Int("lanes", 1, "number of clusters; 0: as many as this machine keeps busy")
 	cmd.Flags().SetInterspersed(false)
 	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
 		o.Name = fmt.Sprintf("run-%d", os.Getpid())
-		c, err := cluster.Up(cmd.Context(), *o)
+		if *lanes == 0 {
+			if *lanes, err = cluster.Lanes(o.Nodes); err != nil {
+				return err
+			}
+		}
+		clusters, err := cluster.UpAll(cmd.Context(), *o, *lanes)
 		if err != nil {
 			return err
 		}
-		defer func() { err = errors.Join(err, c.Down()) }()
-		return inside(cmd.Context(), c, args)
+		defer func() { err = errors.Join(err, cluster.DownAll(clusters)) }()
+		return inside(cmd.Context(), clusters, args)
 	}
 	return cmd
 }
 
-// inside runs a program that finds the cluster in its environment.
-func inside(ctx context.Context, c *cluster.Cluster, args []string) error {
+// inside runs a program that finds the clusters in its environment.
+func inside(ctx context.Context, clusters []*cluster.Cluster, args []string) error {
 	program := exec.CommandContext(ctx, args[0], args[1:]...)
-	program.Stdin, program.Stdout, program.Stderr, program.Env = os.Stdin, os.Stdout, os.Stderr, c.Environ()
+	program.Stdin, program.Stdout, program.Stderr, program.Env = os.Stdin, os.Stdout, os.Stderr, cluster.Environ(clusters)
 	program.Cancel = func() error { return program.Process.Signal(syscall.SIGTERM) }
 	err := program.Run()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
