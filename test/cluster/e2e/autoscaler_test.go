@@ -26,14 +26,14 @@ func (s *site) customMetrics() {
 	build.Dir, build.Env = root("."), append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
-	require.NoError(s.t, shared.LoadImage(s.t.Context(), "hotseat.local/adapter:dev", images.Image{Files: map[string]string{"/adapter": program}}))
+	require.NoError(s.t, s.cluster.LoadImage(s.t.Context(), "hotseat.local/adapter:dev", images.Image{Files: map[string]string{"/adapter": program}}))
 	const manifest = "test/cluster/e2e/testdata/adapter.yaml"
 	s.t.Cleanup(func() {
-		_, err := shared.Kubectl(context.Background(), nil, "delete", "--ignore-not-found", "--wait=false", "-f", root(manifest))
+		_, err := s.cluster.Kubectl(context.Background(), nil, "delete", "--ignore-not-found", "--wait=false", "-f", root(manifest))
 		assert.NoError(s.t, err)
 	})
-	require.NoError(s.t, apply(s.t.Context(), "", root(manifest)))
-	_, err = shared.Kubectl(s.t.Context(), nil, "wait", "--for=condition=Available", "apiservice/v1beta2.custom.metrics.k8s.io", "--timeout="+patience.String())
+	require.NoError(s.t, s.applyFile(s.t.Context(), "", root(manifest)))
+	_, err = s.cluster.Kubectl(s.t.Context(), nil, "wait", "--for=condition=Available", "apiservice/v1beta2.custom.metrics.k8s.io", "--timeout="+patience.String())
 	require.NoError(s.t, err)
 }
 

@@ -22,8 +22,8 @@ import (
 // forward has kubectl forward a port of this machine to a Pod's, until the test ends.
 func (s *site) forward(pod, port string) (address string) {
 	s.t.Helper()
-	cmd := exec.CommandContext(s.t.Context(), filepath.Join(shared.Bin(), "kubectl"), "-n", s.ns, "port-forward", pod, ":"+port)
-	cmd.Env, cmd.Stderr = shared.Environ(), os.Stderr
+	cmd := exec.CommandContext(s.t.Context(), filepath.Join(s.cluster.Bin(), "kubectl"), "-n", s.ns, "port-forward", pod, ":"+port)
+	cmd.Env, cmd.Stderr = s.cluster.Environ(), os.Stderr
 	out, err := cmd.StdoutPipe()
 	require.NoError(s.t, err)
 	require.NoError(s.t, cmd.Start())
@@ -46,7 +46,7 @@ func TestAnAdministratorCallsALauncherByHand(t *testing.T) {
 	s := newPool(t, nil)
 	s.allReady()
 	launcher := s.poolPods()[cluster.NodeName(1)]
-	text, err := shared.Kubectl(t.Context(), nil, "-n", system, "exec", "deployment/hotseat-controller", "--", "/controller", "client-certificate")
+	text, err := s.cluster.Kubectl(t.Context(), nil, "-n", system, "exec", "deployment/hotseat-controller", "--", "/controller", "client-certificate")
 	require.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "hotseat.pem")
 	require.NoError(t, os.WriteFile(file, text, 0o600))
@@ -58,8 +58,8 @@ func TestAnAdministratorCallsALauncherByHand(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		return string(out)
 	}
-	assert.Contains(t, curl("--cert", file), shared.UUIDs(1)[0])
+	assert.Contains(t, curl("--cert", file), s.cluster.UUIDs(1)[0])
 	refused := curl()
 	assert.Contains(t, refused, "orders are taken from those alone who show a client certificate")
-	assert.NotContains(t, refused, shared.UUIDs(1)[0])
+	assert.NotContains(t, refused, s.cluster.UUIDs(1)[0])
 }

@@ -29,12 +29,12 @@ func (s *site) uninstalled(values ...string) {
 	s.t.Cleanup(func() {
 		ctx, stop := context.WithTimeout(context.Background(), 2*patience)
 		defer stop()
-		assert.NoError(s.t, install(ctx), "the chart is installed again")
+		assert.NoError(s.t, s.install(ctx), "the chart is installed again")
 	})
 	if len(values) > 0 {
-		require.NoError(s.t, install(s.t.Context(), values...))
+		require.NoError(s.t, s.install(s.t.Context(), values...))
 	}
-	_, err := shared.Helm(s.t.Context(), "uninstall", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
+	_, err := s.cluster.Helm(s.t.Context(), "uninstall", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
 	require.NoError(s.t, err)
 }
 
@@ -60,17 +60,17 @@ func TestTheChartRefusesValuesThatMeanNothing(t *testing.T) {
 		"networkPolicy.enabled=true,networkPolicy.namespaces={a},networkPolicy.instancePorts.first=60000,networkPolicy.instancePorts.last=40000": "networkPolicy.instancePorts: last is 40000, and first 60000",
 		"metrics.podMonitor.enabled=true": "metrics.podMonitor.selector: say which Pods are requesters",
 	} {
-		_, err := shared.Helm(t.Context(), "template", "x", root("deploy/chart"), "--set", value)
+		_, err := laneOf(t).cluster.Helm(t.Context(), "template", "x", root("deploy/chart"), "--set", value)
 		assert.ErrorContains(t, err, says, value)
 	}
 }
 
 func TestTwoReleasesThatWouldLookAtTheSameNamespacesAreRefused(t *testing.T) {
 	for _, more := range [][]string{nil, {"--set", "watchNamespace=default"}} {
-		_, err := shared.Helm(t.Context(), append([]string{"install", "second", root("deploy/chart"), "--namespace", "e2e-second", "--create-namespace"}, more...)...)
+		_, err := laneOf(t).cluster.Helm(t.Context(), append([]string{"install", "second", root("deploy/chart"), "--namespace", "e2e-second", "--create-namespace"}, more...)...)
 		assert.ErrorContains(t, err, "the release hotseat in namespace hotseat-system has hotseat look at all namespaces already: uninstall that one first, or have each look at a namespace of its own")
 	}
-	require.NoError(t, client.IgnoreNotFound(api.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "e2e-second"}})))
+	require.NoError(t, client.IgnoreNotFound(laneOf(t).api.Delete(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "e2e-second"}})))
 }
 
 func TestAnUpgradeThatWouldLeaveThingsHalfMadeIsRefused(t *testing.T) {
@@ -79,7 +79,7 @@ func TestAnUpgradeThatWouldLeaveThingsHalfMadeIsRefused(t *testing.T) {
 		"watchNamespace=e2e-nowhere":                                        "watchNamespace: there is no namespace e2e-nowhere: make it first",
 		"networkPolicy.enabled=true,networkPolicy.namespaces={e2e-nowhere}": "networkPolicy.namespaces: there is no namespace e2e-nowhere: make it first",
 	} {
-		_, err := shared.Helm(t.Context(), "upgrade", "hotseat", root("deploy/chart"), "--namespace", system, "--reuse-values", "--dry-run=server", "--set", values)
+		_, err := laneOf(t).cluster.Helm(t.Context(), "upgrade", "hotseat", root("deploy/chart"), "--namespace", system, "--reuse-values", "--dry-run=server", "--set", values)
 		assert.ErrorContains(t, err, says, values)
 	}
 }
@@ -94,13 +94,13 @@ func TestAnUpgradeDisturbsNothingThatIsAwakeAndBringsTheDefinitionsUpToDate(t *t
 	s.kubectl("patch", "crd", "launcherconfigs.hotseat.dev", "--type=json", `-p=[{"op":"remove","path":"/spec/versions/0/additionalPrinterColumns"}]`)
 	require.Empty(t, s.kubectl("get", "crd", "launcherconfigs.hotseat.dev", "-o", column))
 
-	require.NoError(t, install(t.Context(), "controller.logLevel=debug"))
-	t.Cleanup(func() { assert.NoError(t, install(context.Background())) })
+	require.NoError(t, s.install(t.Context(), "controller.logLevel=debug"))
+	t.Cleanup(func() { assert.NoError(t, s.install(context.Background())) })
 	assert.Equal(t, "Mode", s.kubectl("get", "crd", "launcherconfigs.hotseat.dev", "-o", column))
-	_, err := shared.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
+	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
 	require.NoError(t, err, "the installation works")
 	answer.goesOn()
-	_, err = shared.Helm(t.Context(), "rollback", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
+	_, err = s.cluster.Helm(t.Context(), "rollback", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
 	require.NoError(t, err)
 	answer.goesOn()
 	again := s.served("talker", 1)[0]
@@ -118,10 +118,10 @@ func TestUninstallLetsGoOfAllPodsAndEnginesGoOnUntilTheNextInstallation(t *testi
 	cache := &v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: s.ns}, Spec: v1alpha1.ClusterModelCacheSpec{
 		Source: v1alpha1.ModelSource{URI: "hf://org/none"}, NodeGroups: []string{"none"},
 	}}
-	require.NoError(t, api.Create(t.Context(), cache))
-	t.Cleanup(func() { assert.NoError(t, api.Delete(context.Background(), cache)) })
+	require.NoError(t, s.api.Create(t.Context(), cache))
+	t.Cleanup(func() { assert.NoError(t, s.api.Delete(context.Background(), cache)) })
 	finalizers := func() []string {
-		require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(cache), cache))
+		require.NoError(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(cache), cache))
 		return cache.Finalizers
 	}
 	s.eventually("the model cache is held", func() bool { return len(finalizers()) == 1 })
@@ -131,7 +131,7 @@ func TestUninstallLetsGoOfAllPodsAndEnginesGoOnUntilTheNextInstallation(t *testi
 	answer.goesOn()
 	assert.Empty(t, strings.TrimSpace(s.kubectl("get", "clusterroles,clusterrolebindings,validatingadmissionpolicies,validatingwebhookconfigurations,flowschemas", "-l", "app.kubernetes.io/name=hotseat", "-o", "name")), "nothing of the chart is left")
 
-	require.NoError(t, install(t.Context()))
+	require.NoError(t, s.install(t.Context()))
 	s.eventually("the requester is held again", func() bool { return podmeta.Held(s.pod(pod.Name)) })
 	answer.goesOn()
 	assert.Equal(t, launcher.UID, s.pod(launcher.Name).UID, "the launcher is the same")
@@ -151,7 +151,7 @@ func TestUninstallStopsLaunchersAndEnginesWhereThatIsAskedFor(t *testing.T) {
 	})
 	s.kubectl("get", "lcfg/simulated") // what users wrote is theirs
 
-	require.NoError(t, install(t.Context()))
+	require.NoError(t, s.install(t.Context()))
 	s.served("talker", 1)
 	s.answers("talker")
 }
@@ -162,7 +162,7 @@ func TestFromNothingToTheFirstAnswer(t *testing.T) {
 	s := newBareSite(t)
 	s.uninstalled("uninstall.engines=stop")
 	begun := time.Now()
-	require.NoError(t, install(t.Context()))
+	require.NoError(t, s.install(t.Context()))
 	installed := time.Since(begun)
 	s.addPool(nil)
 	s.deploy(server{app: "first", node: 1}, 1)
@@ -182,9 +182,9 @@ func monitors(t *testing.T) {
 	require.NoError(t, json.Unmarshal(out, &found))
 	require.Equal(t, "h1:XXm7lKizTnnxeSwI01wjNAapKzw/4XAPdpcZqjRKgRU=", found.Sum)
 	for _, kind := range []string{"servicemonitors", "podmonitors"} {
-		require.NoError(t, apply(t.Context(), "", filepath.Join(found.Dir, "example", "prometheus-operator-crd", "monitoring.coreos.com_"+kind+".yaml")))
+		require.NoError(t, laneOf(t).applyFile(t.Context(), "", filepath.Join(found.Dir, "example", "prometheus-operator-crd", "monitoring.coreos.com_"+kind+".yaml")))
 		t.Cleanup(func() {
-			_, err := shared.Kubectl(context.Background(), nil, "delete", "crd", kind+".monitoring.coreos.com")
+			_, err := laneOf(t).cluster.Kubectl(context.Background(), nil, "delete", "crd", kind+".monitoring.coreos.com")
 			assert.NoError(t, err)
 		})
 	}
@@ -193,8 +193,8 @@ func monitors(t *testing.T) {
 func TestTheChartIsInstalledWithEveryOptionOn(t *testing.T) {
 	s := newBareSite(t)
 	monitors(t)
-	t.Cleanup(func() { assert.NoError(t, install(context.Background())) }) // before the definitions go
-	require.NoError(t, install(t.Context(), "controller.replicas=2", "controller.logLevel=debug",
+	t.Cleanup(func() { assert.NoError(t, s.install(context.Background())) }) // before the definitions go
+	require.NoError(t, s.install(t.Context(), "controller.replicas=2", "controller.logLevel=debug",
 		"controller.podAnnotations.example\\.com/team=serving", "controller.podLabels.team=serving",
 		"admissionPolicy.admins.users={alice}", "trust.requireRequesters=true",
 		"metrics.serviceMonitor.enabled=true", "metrics.serviceMonitor.labels.release=prometheus",
@@ -207,7 +207,7 @@ func TestTheChartIsInstalledWithEveryOptionOn(t *testing.T) {
 		assert.Contains(t, names, want)
 	}
 	assert.Equal(t, "8080", s.kubectl("-n", system, "get", "podmonitor/hotseat-requesters", "-o", "jsonpath={.spec.podMetricsEndpoints[0].portNumber}"))
-	_, err := shared.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
+	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
 	require.NoError(t, err)
 	s.apply("examples/dual-pods/launcherconfig.yaml")
 	s.apply("examples/dual-pods/requesters.yaml")
@@ -218,7 +218,7 @@ func TestTheChartIsInstalledWithEveryOptionOn(t *testing.T) {
 // notes are what helm tells the user about a release.
 func notes(t *testing.T, release, namespace string) string {
 	t.Helper()
-	out, err := shared.Helm(t.Context(), "get", "notes", release, "--namespace", namespace)
+	out, err := laneOf(t).cluster.Helm(t.Context(), "get", "notes", release, "--namespace", namespace)
 	require.NoError(t, err)
 	return string(out)
 }
@@ -236,9 +236,11 @@ func commandsOf(notes string) (commands [][]string) {
 // run runs a command that notes have told.
 func run(t *testing.T, words []string) string {
 	t.Helper()
-	call := shared.Helm
+	call := laneOf(t).cluster.Helm
 	if words[0] == "kubectl" {
-		call = func(ctx context.Context, args ...string) ([]byte, error) { return shared.Kubectl(ctx, nil, args...) }
+		call = func(ctx context.Context, args ...string) ([]byte, error) {
+			return laneOf(t).cluster.Kubectl(ctx, nil, args...)
+		}
 	}
 	out, err := call(t.Context(), words[1:]...)
 	require.NoError(t, err)
@@ -246,7 +248,7 @@ func run(t *testing.T, words []string) string {
 }
 
 func TestTheExampleForNodesWithGPUsIsTakenByTheAPIServer(t *testing.T) {
-	out, err := shared.Kubectl(t.Context(), nil, "apply", "--dry-run=server", "-f", root("examples/gpu"))
+	out, err := laneOf(t).cluster.Kubectl(t.Context(), nil, "apply", "--dry-run=server", "-f", root("examples/gpu"))
 	require.NoError(t, err)
 	assert.Contains(t, string(out), "launcherconfig.hotseat.dev/vllm created (server dry run)")
 	assert.Contains(t, string(out), "deployment.apps/llama created (server dry run)")
@@ -272,7 +274,7 @@ func TestAReleaseWithoutAControllerHasItsLauncherConfigServedByThatOfAnother(t *
 	require.NoError(t, yaml.UnmarshalStrict(text, &config))
 	spec, err := json.Marshal(config.Spec)
 	require.NoError(t, err)
-	_, err = shared.Helm(t.Context(), "install", "team", root("deploy/chart"), "--namespace", s.ns, "--wait", "--timeout", patience.String(), "--set", "controller.enabled=false",
+	_, err = s.cluster.Helm(t.Context(), "install", "team", root("deploy/chart"), "--namespace", s.ns, "--wait", "--timeout", patience.String(), "--set", "controller.enabled=false",
 		"--set", "admissionPolicy.enabled=false", "--set", "apiPriority.enabled=false", "--set", "metrics.service.enabled=false",
 		"--set", "launcherConfig.create=true", "--set", "launcherConfig.name=simulated", "--set-json", "launcherConfig.spec="+string(spec))
 	require.NoError(t, err)
@@ -282,7 +284,7 @@ func TestAReleaseWithoutAControllerHasItsLauncherConfigServedByThatOfAnother(t *
 	assert.Contains(t, run(t, commands[0]), "simulated")
 	s.deploy(server{app: "model-a", node: 1}, 1)
 	s.served("model-a", 1)
-	_, err = shared.Helm(t.Context(), "uninstall", "team", "--namespace", s.ns, "--wait", "--timeout", patience.String())
+	_, err = s.cluster.Helm(t.Context(), "uninstall", "team", "--namespace", s.ns, "--wait", "--timeout", patience.String())
 	require.NoError(t, err)
 	s.answers("model-a") // whose launchers hold models: the LauncherConfig stays
 	s.kubectl("get", "lcfg/simulated")
@@ -292,7 +294,7 @@ func TestAReleaseWithoutAControllerHasItsLauncherConfigServedByThatOfAnother(t *
 func (s *site) nothingIsHeld() {
 	s.t.Helper()
 	var pods corev1.PodList
-	require.NoError(s.t, api.List(s.t.Context(), &pods, client.InNamespace(s.ns)))
+	require.NoError(s.t, s.api.List(s.t.Context(), &pods, client.InNamespace(s.ns)))
 	for _, pod := range pods.Items {
 		assert.Empty(s.t, pod.Finalizers, pod.Name)
 	}

@@ -20,7 +20,7 @@ import (
 // configure makes an InferenceServerConfig of the app's name.
 func (s *site) configure(v server, labels map[string]v1alpha1.LabelValue) {
 	s.t.Helper()
-	require.NoError(s.t, api.Create(s.t.Context(), &v1alpha1.InferenceServerConfig{
+	require.NoError(s.t, s.api.Create(s.t.Context(), &v1alpha1.InferenceServerConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: v.app},
 		Spec: v1alpha1.InferenceServerConfigSpec{
 			ModelServerConfig: v1alpha1.ModelServerConfig{Port: 8000, Args: v.engineArgs(), Labels: labels}, LauncherConfigName: "simulated",
@@ -32,7 +32,7 @@ func (s *site) configure(v server, labels map[string]v1alpha1.LabelValue) {
 func (s *site) edit(name, mergePatch string) int64 {
 	s.t.Helper()
 	config := &v1alpha1.InferenceServerConfig{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name}}
-	require.NoError(s.t, api.Patch(s.t.Context(), config, client.RawPatch(types.MergePatchType, []byte(mergePatch))))
+	require.NoError(s.t, s.api.Patch(s.t.Context(), config, client.RawPatch(types.MergePatchType, []byte(mergePatch))))
 	return config.Generation
 }
 

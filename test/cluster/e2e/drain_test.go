@@ -25,7 +25,7 @@ func TestANodeIsDrainedWhileAModelServesAndTheModelWakesThereAfterwards(t *testi
 	was := s.instances(s.launcher(launcher.Name))["org/talker"]
 
 	s.t.Cleanup(func() {
-		_, err := shared.Kubectl(context.Background(), nil, "uncordon", cluster.NodeName(1))
+		_, err := s.cluster.Kubectl(context.Background(), nil, "uncordon", cluster.NodeName(1))
 		assert.NoError(t, err)
 	})
 	s.kubectl("drain", cluster.NodeName(1), "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=app=talker", "--timeout="+patience.String())

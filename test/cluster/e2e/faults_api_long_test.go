@@ -19,7 +19,7 @@ import (
 // the server answers.
 func (s *site) apiAway() (back func()) {
 	s.t.Helper()
-	start, err := shared.Stop(s.t.Context(), cluster.APIServer)
+	start, err := s.cluster.Stop(s.t.Context(), cluster.APIServer)
 	require.NoError(s.t, err)
 	came := false
 	back = func() {
@@ -31,7 +31,7 @@ func (s *site) apiAway() (back func()) {
 		ctx, stop := context.WithTimeout(context.Background(), patience)
 		defer stop()
 		s.eventually("the API server answers", func() bool {
-			_, err := shared.Kubectl(ctx, nil, "get", "--raw", "/readyz")
+			_, err := s.cluster.Kubectl(ctx, nil, "get", "--raw", "/readyz")
 			return err == nil
 		})
 	}
@@ -43,8 +43,8 @@ func (s *site) apiAway() (back func()) {
 // what can be seen of controllers while the API server is away.
 func (s *site) controllerProcesses() (all string) {
 	s.t.Helper()
-	for node := 1; node <= shared.Nodes; node++ {
-		cmd, err := shared.InNode(s.t.Context(), node, "pgrep", "-f", controllerProgram)
+	for node := 1; node <= s.cluster.Nodes; node++ {
+		cmd, err := s.cluster.InNode(s.t.Context(), node, "pgrep", "-f", controllerProgram)
 		require.NoError(s.t, err)
 		out, _ := cmd.Output() // an error says that there is none
 		all += strings.TrimSpace(string(out)) + ";"

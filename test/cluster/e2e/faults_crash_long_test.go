@@ -43,7 +43,7 @@ func (plain *site) crashing() *crashSite {
 	s.log, err = os.Create(filepath.Join(dir, "log"))
 	require.NoError(t, err)
 	scale := func(ctx context.Context, n int) {
-		_, err := shared.Kubectl(ctx, nil, "-n", system, "scale", "deployment/"+controllers, fmt.Sprintf("--replicas=%d", n))
+		_, err := s.cluster.Kubectl(ctx, nil, "-n", system, "scale", "deployment/"+controllers, fmt.Sprintf("--replicas=%d", n))
 		assert.NoError(t, err)
 	}
 	scale(t.Context(), 0)
@@ -58,7 +58,7 @@ func (plain *site) crashing() *crashSite {
 	})
 	s.eventually("the cluster's own controller is away", func() bool {
 		var pods corev1.PodList
-		err := api.List(t.Context(), &pods, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "controller"})
+		err := s.api.List(t.Context(), &pods, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "controller"})
 		return err == nil && len(pods.Items) == 0
 	})
 	return s
@@ -68,11 +68,11 @@ func (plain *site) crashing() *crashSite {
 // of the cluster.
 func (s *crashSite) writeKubeconfig() {
 	s.t.Helper()
-	config, err := clientcmd.LoadFromFile(shared.Kubeconfig())
+	config, err := clientcmd.LoadFromFile(s.cluster.Kubeconfig())
 	require.NoError(s.t, err)
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: controllers}}
 	request := &authenticationv1.TokenRequest{}
-	require.NoError(s.t, api.SubResource("token").Create(s.t.Context(), account, request))
+	require.NoError(s.t, s.api.SubResource("token").Create(s.t.Context(), account, request))
 	for _, c := range config.Clusters {
 		c.Server = cluster.Server
 	}
@@ -89,7 +89,7 @@ func (s *crashSite) run(row string) {
 	s.stop()
 	program, err := filepath.Abs(root("bin/controller"))
 	require.NoError(s.t, err)
-	s.running = exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", shared.Keeper), program, "--ca-namespace="+system)
+	s.running = exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", s.cluster.Keeper), program, "--ca-namespace="+system)
 	s.running.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig, "HOTSEAT_CRASH_AT="+row)
 	s.running.Stdout, s.running.Stderr = s.log, s.log
 	_, _ = fmt.Fprintf(s.log, "--- a controller that is to crash at %q\n", row)

@@ -36,7 +36,7 @@ func (s *site) freeze(pod corev1.Pod) (thaw func()) {
 func (s *site) restarts(pod corev1.Pod) int32 {
 	s.t.Helper()
 	var now corev1.Pod
-	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKeyFromObject(&pod), &now))
+	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKeyFromObject(&pod), &now))
 	require.Equal(s.t, pod.UID, now.UID)
 	require.Len(s.t, now.Status.ContainerStatuses, 1)
 	return now.Status.ContainerStatuses[0].RestartCount
@@ -47,7 +47,7 @@ func TestARequesterProgramThatIsFrozenIsToldAndServesOnceItGoesOn(t *testing.T) 
 	s.deploy(server{app: "frozen", node: 1}, 1)
 	pod := s.served("frozen", 1)[0]
 	signal := func(ctx context.Context, name string) {
-		_, err := shared.Signal(ctx, 1, name, cluster.Process{CommandLine: "^/requester", Variable: "HOSTNAME=" + pod.Name})
+		_, err := s.cluster.Signal(ctx, 1, name, cluster.Process{CommandLine: "^/requester", Variable: "HOSTNAME=" + pod.Name})
 		require.NoError(t, err)
 	}
 	signal(t.Context(), "STOP")
@@ -112,7 +112,7 @@ func TestALeaderThatWasFrozenUntilAnotherLedTouchesNothingWhenItWakes(t *testing
 	records := s.records("launcher-node-1")
 	require.Len(t, records, 1)
 	assert.Equal(t, again.UID, records[0].RequesterUID)
-	out, err := shared.Kubectl(t.Context(), nil, "-n", system, "logs", was.Name, "--previous", fmt.Sprintf("--since-time=%s", woke.UTC().Format(time.RFC3339)))
+	out, err := s.cluster.Kubectl(t.Context(), nil, "-n", system, "logs", was.Name, "--previous", fmt.Sprintf("--since-time=%s", woke.UTC().Format(time.RFC3339)))
 	require.NoError(t, err)
 	t.Logf("what it said when it woke:\n%s", out)
 	assert.NotContains(t, string(out), `"step"`, "it took no step")

@@ -21,7 +21,7 @@ func (s *site) cutOff() (heal func()) {
 	s.t.Helper()
 	const enter = `pid=$(pgrep -f -o '^/launcher serve') && exec nsenter --net=/proc/$pid/ns/net nft `
 	nft := func(ctx context.Context, command string) (*exec.Cmd, error) {
-		return shared.InNode(ctx, 1, "sh", "-c", enter+command)
+		return s.cluster.InNode(ctx, 1, "sh", "-c", enter+command)
 	}
 	cmd, err := nft(s.t.Context(), "-f -")
 	require.NoError(s.t, err)

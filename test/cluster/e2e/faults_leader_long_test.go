@@ -20,7 +20,7 @@ import (
 func (s *site) twoControllers() {
 	s.t.Helper()
 	scale := func(ctx context.Context, n int) {
-		_, err := shared.Kubectl(ctx, nil, "-n", system, "scale", "deployment/"+controllers, fmt.Sprintf("--replicas=%d", n))
+		_, err := s.cluster.Kubectl(ctx, nil, "-n", system, "scale", "deployment/"+controllers, fmt.Sprintf("--replicas=%d", n))
 		assert.NoError(s.t, err)
 	}
 	scale(s.t.Context(), 2)
@@ -35,7 +35,7 @@ func (s *site) twoControllers() {
 func (s *site) anotherLeads() {
 	s.t.Helper()
 	pod, was := s.controller(), s.leader()
-	require.NoError(s.t, api.Delete(s.t.Context(), &pod))
+	require.NoError(s.t, s.api.Delete(s.t.Context(), &pod))
 	s.eventually("another controller leads", func() bool { now := s.leader(); return now != "" && now != was })
 }
 
@@ -51,7 +51,7 @@ func TestTheOtherControllerGoesOnWhenTheLeaderIsKilledInTheMiddleOfASwap(t *test
 	was := s.controller()
 	s.killController(was)
 	killed := time.Now()
-	require.NoError(t, api.Delete(t.Context(), &was)) // or its container would be started again, and lead
+	require.NoError(t, s.api.Delete(t.Context(), &was)) // or its container would be started again, and lead
 	s.eventually("the other one leads", func() bool {
 		now := s.leader()
 		return now != "" && !strings.HasPrefix(now, was.Name+"_")

@@ -22,7 +22,7 @@ const (
 // lease is the Lease of the controller's replicas.
 func (s *site) lease() (lease coordinationv1.Lease) {
 	s.t.Helper()
-	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: system, Name: controllers}, &lease))
+	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: system, Name: controllers}, &lease))
 	return lease
 }
 
@@ -39,7 +39,7 @@ func (s *site) leader() string {
 func (s *site) controllers() (living []corev1.Pod) {
 	s.t.Helper()
 	var pods corev1.PodList
-	require.NoError(s.t, api.List(s.t.Context(), &pods, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "controller"}))
+	require.NoError(s.t, s.api.List(s.t.Context(), &pods, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "controller"}))
 	for _, p := range pods.Items {
 		if p.DeletionTimestamp.IsZero() {
 			living = append(living, p)
@@ -76,6 +76,6 @@ func (s *site) signalController(ctx context.Context, pod corev1.Pod, signal stri
 	number := 0
 	_, err := fmt.Sscanf(pod.Spec.NodeName, "node-%d", &number)
 	require.NoError(s.t, err)
-	_, err = shared.Signal(ctx, number, signal, cluster.Process{CommandLine: controllerProgram, Variable: "HOSTNAME=" + pod.Name})
+	_, err = s.cluster.Signal(ctx, number, signal, cluster.Process{CommandLine: controllerProgram, Variable: "HOSTNAME=" + pod.Name})
 	require.NoError(s.t, err)
 }

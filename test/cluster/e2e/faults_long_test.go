@@ -155,7 +155,7 @@ func TestAControllerThatIsKilledAfterItDeletedARequesterOfAClosedNodeIsFollowedB
 	s.eventually("the requester runs", func() bool { return s.pod("early").Status.Phase == corev1.PodRunning })
 	s.kubectl("cordon", cluster.NodeName(1))
 	t.Cleanup(func() {
-		_, err := shared.Kubectl(context.Background(), nil, "uncordon", cluster.NodeName(1))
+		_, err := s.cluster.Kubectl(context.Background(), nil, "uncordon", cluster.NodeName(1))
 		assert.NoError(t, err)
 	})
 	s.crashed("node closed", "")
@@ -193,6 +193,7 @@ func TestAControllerThatIsKilledAfterItCalledASwapOffIsFollowedByOneThatLetsTheR
 }
 
 func TestAControllerThatIsKilledWhileItMakesRoomOnAnotherLauncherIsFollowedByOneThatDoes(t *testing.T) {
+	laneOf(t)
 	for _, row := range []string{"room taken elsewhere", "room made"} {
 		t.Run(row, func(t *testing.T) {
 			plain, one, two := newPoolOfTwo(t)

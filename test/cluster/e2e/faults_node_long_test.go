@@ -22,7 +22,7 @@ func (s *site) loseNode(number int) (back func()) {
 	s.t.Helper()
 	var starts []func() error
 	for _, part := range []string{cluster.Kubelet, cluster.Proxy} {
-		start, err := shared.Stop(s.t.Context(), cluster.PartOf(number, part))
+		start, err := s.cluster.Stop(s.t.Context(), cluster.PartOf(number, part))
 		require.NoError(s.t, err)
 		starts = append(starts, start)
 	}
@@ -39,20 +39,20 @@ func (s *site) loseNode(number int) (back func()) {
 		ctx, stop := context.WithTimeout(context.Background(), patience)
 		defer stop()
 		s.eventually("the node is ready, with its GPUs", func() bool {
-			if api.Get(ctx, client.ObjectKeyFromObject(node), node) != nil {
+			if s.api.Get(ctx, client.ObjectKeyFromObject(node), node) != nil {
 				return false
 			}
 			gpus := node.Status.Allocatable[podmeta.ResourceGPU]
 			for _, c := range node.Status.Conditions {
 				if c.Type == corev1.NodeReady {
-					return c.Status == corev1.ConditionTrue && gpus.Value() == int64(shared.GPUs)
+					return c.Status == corev1.ConditionTrue && gpus.Value() == int64(s.cluster.GPUs)
 				}
 			}
 			return false
 		})
 	}
 	s.t.Cleanup(back)
-	require.NoError(s.t, api.Delete(s.t.Context(), node))
+	require.NoError(s.t, s.api.Delete(s.t.Context(), node))
 	return back
 }
 
@@ -70,7 +70,7 @@ func TestKubernetesItselfCollectsThePodsOfADeletedNode(t *testing.T) { withoutNo
 func (s *site) all() []corev1.Pod {
 	s.t.Helper()
 	var list corev1.PodList
-	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns)))
+	require.NoError(s.t, s.api.List(s.t.Context(), &list, client.InNamespace(s.ns)))
 	return list.Items
 }
 

@@ -48,7 +48,7 @@ func TestWrongInputIsToldOnTheRequesterAndNothingIsMadeOfIt(t *testing.T) {
 	template.Spec.Containers[0].Name = "main"
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod.Namespace, pod.Name = s.ns, "nameless"
-	require.NoError(t, api.Create(t.Context(), pod))
+	require.NoError(t, s.api.Create(t.Context(), pod))
 	s.told("nameless", "none is named "+podmeta.ServingContainer)
 	s.delete("nameless")
 	s.gone("nameless")

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -29,11 +30,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -41,7 +38,6 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
-	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 )
 
@@ -56,15 +52,9 @@ const (
 	prefix      = "e2e-" // of the namespaces of tests
 )
 
-var (
-	shared     *cluster.Cluster
-	api        client.Client
-	restConfig *rest.Config
-)
-
 func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard()) // the client's library complains without one
-	if err := setUp(context.Background()); err != nil {
+	if err := setUpLanes(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot set dual pods up:", err)
 		os.Exit(1)
 	}
@@ -72,74 +62,49 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"))
 }
 
-// setUp makes the images known to the cluster and starts the controller.
-func setUp(ctx context.Context) (err error) {
-	if shared, err = cluster.Find(""); err != nil {
-		return err
-	}
-	if restConfig, err = clientcmd.BuildConfigFromFlags("", shared.Kubeconfig()); err != nil {
-		return err
-	}
-	restConfig.QPS = -1
-	scheme := runtime.NewScheme()
-	if err := clientgoscheme.AddToScheme(scheme); err != nil {
-		return err
-	}
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return err
-	}
-	if api, err = client.New(restConfig, client.Options{Scheme: scheme}); err != nil {
-		return err
-	}
-	if err := shared.LoadProduct(ctx, root("bin"), "dev"); err != nil {
-		return err
-	}
-	return install(ctx)
-}
-
 // install installs the chart as tests have it, or upgrades it, with further values.
-func install(ctx context.Context, values ...string) error {
-	return installChart(ctx, root("deploy/chart"), values...)
+func (l *lane) install(ctx context.Context, values ...string) error {
+	return l.installChart(ctx, root("deploy/chart"), values...)
 }
 
-func installChart(ctx context.Context, chart string, values ...string) error {
+func (l *lane) installChart(ctx context.Context, chart string, values ...string) error {
 	args := []string{"upgrade", "--install", "hotseat", chart, "--namespace", system, "--create-namespace", "--wait", "--timeout", patience.String()}
 	for _, v := range append([]string{"controller.replicas=1"}, values...) {
 		args = append(args, "--set", v)
 	}
-	_, err := shared.Helm(ctx, args...)
+	_, err := l.cluster.Helm(ctx, args...)
 	return err
 }
 
 // root is a path of the repository.
 func root(path string) string { return filepath.Join("..", "..", "..", path) }
 
-func apply(ctx context.Context, namespace, path string) error {
+func (l *lane) applyFile(ctx context.Context, namespace, path string) error {
 	args := []string{"apply", "--server-side", "-f", path}
 	if namespace != "" {
 		args = append(args, "-n", namespace)
 	}
-	_, err := shared.Kubectl(ctx, nil, args...)
+	_, err := l.cluster.Kubectl(ctx, nil, args...)
 	return err
 }
 
-func ensureNamespace(ctx context.Context, name string) error {
-	err := api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+func (l *lane) ensureNamespace(ctx context.Context, name string) error {
+	err := l.api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
 		Namespace: name, Name: tokenSecret, Labels: map[string]string{podmeta.LabelLauncherConfig: "simulated"}, // without which the controller does not see it
 	}, StringData: map[string]string{"token": token}}
-	if err := api.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := l.api.Create(ctx, secret); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	return nil
 }
 
-// site is a namespace with launchers, for one test. Tests have the nodes' GPUs
-// one after the other.
+// site is a namespace with launchers, for one test.
 type site struct {
+	*lane
 	t       *testing.T
 	ns      string
 	clients map[types.UID]*launcherclient.Client // of launcher Pods
@@ -147,11 +112,11 @@ type site struct {
 
 // newBareSite makes a namespace.
 func newBareSite(t *testing.T) *site {
-	s := &site{t: t, ns: fmt.Sprintf(prefix+"%d", time.Now().UnixNano()), clients: map[types.UID]*launcherclient.Client{}}
-	require.NoError(t, ensureNamespace(t.Context(), s.ns))
+	s := &site{lane: laneOf(t), t: t, ns: fmt.Sprintf(prefix+"%d", time.Now().UnixNano()), clients: map[types.UID]*launcherclient.Client{}}
+	require.NoError(t, s.ensureNamespace(t.Context(), s.ns))
 	t.Cleanup(s.remove)
 	s.eventually("the namespace can have Pods", func() bool { // the controller-manager makes the account, and may be starting
-		return api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "default"}, &corev1.ServiceAccount{}) == nil
+		return s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "default"}, &corev1.ServiceAccount{}) == nil
 	})
 	return s
 }
@@ -173,12 +138,12 @@ func (s *site) remove() {
 	if s.t.Failed() {
 		s.describe(ctx)
 	}
-	assert.NoError(s.t, client.IgnoreNotFound(api.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}})))
-	assert.NoError(s.t, api.DeleteAllOf(ctx, &appsv1.Deployment{}, client.InNamespace(s.ns)))
-	assert.NoError(s.t, api.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(s.ns)))
+	assert.NoError(s.t, client.IgnoreNotFound(s.api.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}})))
+	assert.NoError(s.t, s.api.DeleteAllOf(ctx, &appsv1.Deployment{}, client.InNamespace(s.ns)))
+	assert.NoError(s.t, s.api.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace(s.ns)))
 	for {
 		var left corev1.PodList
-		if err := api.List(ctx, &left, client.InNamespace(s.ns)); err == nil && len(left.Items) == 0 {
+		if err := s.api.List(ctx, &left, client.InNamespace(s.ns)); err == nil && len(left.Items) == 0 {
 			return
 		}
 		if ctx.Err() != nil {
@@ -190,7 +155,7 @@ func (s *site) remove() {
 	}
 }
 
-// strict runs the tests, and fails when a namespace of theirs is left.
+// strict runs the tests, and fails when a namespace of theirs is left in a lane.
 type strict struct{ *testing.M }
 
 // Run implements goleak's TestingM.
@@ -198,21 +163,31 @@ func (m strict) Run() int {
 	code := m.M.Run()
 	ctx, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
+	for _, l := range lanes {
+		if err := l.emptied(ctx); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return cmp.Or(code, m.rights(ctx))
+}
+
+// emptied waits until no namespace of a test is left.
+func (l *lane) emptied(ctx context.Context) error {
 	for {
 		var left []string
 		var list corev1.NamespaceList
-		err := api.List(ctx, &list)
+		err := l.api.List(ctx, &list)
 		for _, ns := range list.Items {
 			if strings.HasPrefix(ns.Name, prefix) {
 				left = append(left, ns.Name)
 			}
 		}
 		if err == nil && len(left) == 0 {
-			return cmp.Or(code, m.rights(ctx))
+			return nil
 		}
 		if ctx.Err() != nil {
-			fmt.Fprintln(os.Stderr, "namespaces do not go away:", left, err)
-			return 1
+			return fmt.Errorf("namespaces of cluster %s do not go away: %q: %w", l.cluster.Name, left, errors.Join(err, context.Cause(ctx)))
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -234,19 +209,19 @@ func (s *site) describe(ctx context.Context) {
 		{"-n", s.ns, "get", "pods", "-o", "yaml"}, {"-n", s.ns, "get", "events"},
 		{"-n", system, "logs", "deployment/hotseat-controller", "--tail=60"},
 	} {
-		out, err := shared.Kubectl(ctx, nil, args...)
+		out, err := s.cluster.Kubectl(ctx, nil, args...)
 		s.t.Logf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 
 func (s *site) apply(example string) {
 	s.t.Helper()
-	require.NoError(s.t, apply(s.t.Context(), s.ns, root(example)))
+	require.NoError(s.t, s.applyFile(s.t.Context(), s.ns, root(example)))
 }
 
 func (s *site) kubectl(args ...string) string {
 	s.t.Helper()
-	out, err := shared.Kubectl(s.t.Context(), nil, append([]string{"-n", s.ns}, args...)...)
+	out, err := s.cluster.Kubectl(s.t.Context(), nil, append([]string{"-n", s.ns}, args...)...)
 	require.NoError(s.t, err)
 	return string(out)
 }
@@ -275,7 +250,7 @@ func (s *site) eventually(what string, so func() bool) {
 func (s *site) pods(app string) []corev1.Pod {
 	s.t.Helper()
 	var list corev1.PodList
-	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{"app": app}))
+	require.NoError(s.t, s.api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{"app": app}))
 	var living []corev1.Pod
 	for _, p := range list.Items {
 		if p.DeletionTimestamp.IsZero() {
@@ -290,7 +265,7 @@ func (s *site) gone(app string) {
 	s.t.Helper()
 	s.eventually("no Pod of "+app+" is left", func() bool {
 		var list corev1.PodList
-		return api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{"app": app}) == nil && len(list.Items) == 0
+		return s.api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{"app": app}) == nil && len(list.Items) == 0
 	})
 }
 
@@ -325,7 +300,7 @@ func (s *site) scale(app string, n int) {
 func (s *site) pod(name string) *corev1.Pod {
 	s.t.Helper()
 	var pod corev1.Pod
-	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &pod))
+	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &pod))
 	return &pod
 }
 
@@ -344,7 +319,7 @@ func (s *site) launcher(name string) *launcherclient.Client {
 	if c, ok := s.clients[pod.UID]; ok {
 		return c
 	}
-	scheme, transport := "http://", &http.Transport{DialContext: shared.Dial}
+	scheme, transport := "http://", &http.Transport{DialContext: s.cluster.Dial}
 	s.t.Cleanup(transport.CloseIdleConnections)
 	if secretOf(pod) != "" {
 		scheme, transport.TLSClientConfig = "https://", asController(s.t, mtls.LauncherName(s.ns, pod.Labels[podmeta.LabelLauncherConfig]))
@@ -374,7 +349,7 @@ func (s *site) instances(c *launcherclient.Client) map[string]launcherapi.Instan
 // ask sends a completion to an address of the cluster's network, and gives the
 // model that answered; empty when none did.
 func (s *site) ask(address, model string) (string, error) {
-	return ask(s.t.Context(), address, model)
+	return s.askOnce(s.t.Context(), address, model)
 }
 
 // connectTime is how long a client waits for a connection. Until kube-proxy has heard
@@ -383,11 +358,11 @@ func (s *site) ask(address, model string) (string, error) {
 // for minutes, one that makes another does not.
 const connectTime = 3 * time.Second
 
-func ask(ctx context.Context, address, model string) (string, error) {
+func (l *lane) askOnce(ctx context.Context, address, model string) (string, error) {
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, stop := context.WithTimeout(ctx, connectTime)
 		defer stop()
-		return shared.Dial(ctx, network, address)
+		return l.cluster.Dial(ctx, network, address)
 	}
 	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true}
 	defer transport.CloseIdleConnections()
@@ -418,7 +393,7 @@ func ask(ctx context.Context, address, model string) (string, error) {
 func (s *site) address(service string) string {
 	s.t.Helper()
 	var found corev1.Service
-	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: service}, &found))
+	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: service}, &found))
 	return found.Spec.ClusterIP + ":8000"
 }
 
@@ -456,11 +431,11 @@ func (s *site) onOneGPUOf(node int, cpu string) {
 	pod.Spec.Containers = []corev1.Container{{
 		Name: "holder", Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullNever,
 		Resources: corev1.ResourceRequirements{
-			Limits:   corev1.ResourceList{podmeta.ResourceGPU: quantity(shared.GPUs - 1)},
+			Limits:   corev1.ResourceList{podmeta.ResourceGPU: quantity(s.cluster.GPUs - 1)},
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
 		},
 	}}
-	require.NoError(s.t, api.Create(s.t.Context(), &pod))
+	require.NoError(s.t, s.api.Create(s.t.Context(), &pod))
 	s.ready("pod/" + pod.Name)
 }
 

@@ -34,7 +34,7 @@ func TestAKeyIsRotatedByAnAnnotation(t *testing.T) {
 	s.gone("model-a")
 	s.eventually("the first key is gone with the last launcher that has it", func() bool {
 		var secret corev1.Secret
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: secretOf(&before)}, &secret))
+		return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: secretOf(&before)}, &secret))
 	})
 	s.allReady()
 	s.scale("model-b", 1)
@@ -43,6 +43,7 @@ func TestAKeyIsRotatedByAnAnnotation(t *testing.T) {
 }
 
 func TestWhateverIsMalformedInATemplateIsToldAndWorksOnceItIsMended(t *testing.T) {
+	laneOf(t)
 	t.Run("a command", func(t *testing.T) {
 		malformedTemplate(t, "command", []string{"vllm"}, "the launcher runs in its place")
 	})
@@ -80,11 +81,11 @@ func TestACertificateThatSomebodyRemovedIsMadeAnew(t *testing.T) {
 	s.allReady()
 	var before corev1.Secret
 	key := client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-tls"}
-	require.NoError(t, api.Get(t.Context(), key, &before))
+	require.NoError(t, s.api.Get(t.Context(), key, &before))
 	s.kubectl("patch", "secret/simulated-launcher-tls", "--type=json", `--patch=[{"op": "remove", "path": "/data/tls.crt"}]`)
 	s.eventually("there is another certificate", func() bool {
 		var now corev1.Secret
-		return api.Get(t.Context(), key, &now) == nil && len(now.Data["tls.crt"]) > 0 && string(now.Data["tls.crt"]) != string(before.Data["tls.crt"])
+		return s.api.Get(t.Context(), key, &now) == nil && len(now.Data["tls.crt"]) > 0 && string(now.Data["tls.crt"]) != string(before.Data["tls.crt"])
 	})
 	s.apply("examples/dual-pods/requesters.yaml")
 	s.served("model-a", 1)

@@ -44,13 +44,13 @@ func (s *site) addPool(change func(*v1alpha1.LauncherConfig)) {
 	if change != nil {
 		change(&config)
 	}
-	require.NoError(s.t, api.Create(s.t.Context(), &config))
+	require.NoError(s.t, s.api.Create(s.t.Context(), &config))
 }
 
 func (s *site) config() *v1alpha1.LauncherConfig {
 	s.t.Helper()
 	var config v1alpha1.LauncherConfig
-	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated"}, &config))
+	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated"}, &config))
 	return &config
 }
 
@@ -61,7 +61,7 @@ func (s *site) template(change func(container map[string]any)) {
 		config := s.config()
 		changed := config.DeepCopy()
 		changeTemplate(s.t, changed, change)
-		return api.Patch(s.t.Context(), changed, client.MergeFrom(config)) == nil
+		return s.api.Patch(s.t.Context(), changed, client.MergeFrom(config)) == nil
 	})
 }
 
@@ -79,7 +79,7 @@ func changeTemplate(t *testing.T, config *v1alpha1.LauncherConfig, change func(c
 func (s *site) poolPods() map[string]corev1.Pod {
 	s.t.Helper()
 	var list corev1.PodList
-	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelLauncherConfig: "simulated"}))
+	require.NoError(s.t, s.api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelLauncherConfig: "simulated"}))
 	living := map[string]corev1.Pod{}
 	for _, p := range list.Items {
 		if p.DeletionTimestamp.IsZero() {
@@ -124,7 +124,7 @@ func TestEachNodeHasALauncherThatServesRequestersAndIsOpenToTheControllerAlone(t
 	s.served("model-a", 1)
 	s.answers("model-a")
 	var set appsv1.DaemonSet
-	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher"}, &set))
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher"}, &set))
 	assert.EqualValues(t, 1, set.Generation, "the controller writes its DaemonSet once")
 	s.configTold("one instance is awake", func(status v1alpha1.LauncherConfigStatus) bool { return status.Awake == 1 && status.Asleep == 0 })
 	s.scale("model-a", 0)
@@ -163,7 +163,7 @@ func TestALauncherOnDemandIsMadeOnceAndOnTheNodeThatNeedsIt(t *testing.T) {
 
 	s.scale("model-a", 0)
 	s.gone("model-a")
-	require.NoError(t, api.Delete(t.Context(), &first))
+	require.NoError(t, s.api.Delete(t.Context(), &first))
 	s.eventually("the launcher is gone", func() bool { return len(s.poolPods()) == 0 })
 	s.scale("model-b", 1)
 	s.served("model-b", 1)
@@ -263,7 +263,7 @@ func malformedTemplate(t *testing.T, field string, value any, says string) {
 func (s *site) event(uid types.UID, text string) bool {
 	s.t.Helper()
 	var list eventsv1.EventList
-	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns)))
+	require.NoError(s.t, s.api.List(s.t.Context(), &list, client.InNamespace(s.ns)))
 	for _, e := range list.Items {
 		if e.Regarding.UID == uid && e.Type == corev1.EventTypeWarning && strings.Contains(e.Note, text) {
 			return true
@@ -273,7 +273,7 @@ func (s *site) event(uid types.UID, text string) bool {
 }
 
 func TestALauncherThatIsNotRootServes(t *testing.T) {
-	chmod, err := shared.InNode(t.Context(), 1, "chmod", "-R", "a+rwX", cluster.SimGPUDir) // the stand-in for device files
+	chmod, err := laneOf(t).cluster.InNode(t.Context(), 1, "chmod", "-R", "a+rwX", cluster.SimGPUDir) // the stand-in for device files
 	require.NoError(t, err)
 	require.NoError(t, chmod.Run())
 	s := newPool(t, func(config *v1alpha1.LauncherConfig) {

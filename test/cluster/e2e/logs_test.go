@@ -17,7 +17,7 @@ func TestTheLogOfARequesterIsThatOfItsModelServer(t *testing.T) {
 	says := func(pod, what string) {
 		t.Helper()
 		s.eventually("the log of "+pod+" says: "+what, func() bool {
-			out, err := shared.Kubectl(t.Context(), nil, "-n", s.ns, "logs", pod)
+			out, err := s.cluster.Kubectl(t.Context(), nil, "-n", s.ns, "logs", pod)
 			return err == nil && strings.Contains(string(out), what) // its container may not have begun
 		})
 	}

@@ -35,7 +35,7 @@ func (s *modelSite) weightsSent() (sum int64) {
 // empty takes away all that a node has in the folder of the group.
 func (s *modelSite) empty(node int) {
 	s.t.Helper()
-	cmd, err := shared.InNode(s.t.Context(), node, "rm", "-rf", "/var/lib/hotseat/"+s.ns)
+	cmd, err := s.cluster.InNode(s.t.Context(), node, "rm", "-rf", "/var/lib/hotseat/"+s.ns)
 	require.NoError(s.t, err)
 	out, err := cmd.CombinedOutput()
 	require.NoError(s.t, err, "%s", out)
@@ -66,13 +66,13 @@ func TestANodeThatDiesWhileItFetchesLeavesTheStatusAndFetchesAnewWhenItComesBack
 	s.told(c.Name, "the node that is gone counts no more", func(status *v1alpha1.ClusterModelCacheStatus) bool {
 		return status.Progress == "1/1" && len(status.Nodes) == 1 && status.Nodes[0].Node == cluster.NodeName(1)
 	})
-	require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(other), other))
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(other), other))
 	stale := other.DeepCopy()
 	stale.Status.Nodes[0].InUseBy = []string{"an instance that has ended long ago"}
-	require.NoError(t, api.Status().Patch(t.Context(), stale, client.MergeFrom(other)))
-	require.NoError(t, api.Delete(t.Context(), other), "a user of before keeps nobody from it")
+	require.NoError(t, s.api.Status().Patch(t.Context(), stale, client.MergeFrom(other)))
+	require.NoError(t, s.api.Delete(t.Context(), other), "a user of before keeps nobody from it")
 	s.eventually("a cache is deleted that the node that is gone has had", func() bool {
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(other), other))
+		return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKeyFromObject(other), other))
 	})
 	s.delete(lost.Name, "--grace-period=0", "--force") // what Kubernetes does by itself in a minute
 	s.empty(2)
@@ -85,7 +85,7 @@ func TestANodeThatDiesWhileItFetchesLeavesTheStatusAndFetchesAnewWhenItComesBack
 		assert.Equal(t, launcherapi.ModelReady, models[0].State)
 		var n corev1.Node
 		s.eventually("the node has the model's label", func() bool {
-			require.NoError(t, api.Get(t.Context(), client.ObjectKey{Name: cluster.NodeName(node + 1)}, &n))
+			require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Name: cluster.NodeName(node + 1)}, &n))
 			return n.Labels[podmeta.ModelLabel(c.Name)] == podmeta.ModelReady
 		})
 	}
@@ -116,17 +116,17 @@ func TestAControllerThatIsKilledAgainAndAgainHasNothingFetchedTwiceAndLeavesNoth
 	c := s.keep("killed", "org/m")
 	killing("both nodes fetch", func() bool { return s.weightsSent() > size/2 })
 	killing("both nodes have it", func() bool {
-		require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(c), c))
+		require.NoError(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(c), c))
 		return everywhere(&c.Status)
 	})
 	assert.LessOrEqual(t, s.weightsSent(), int64(2*size), "each node has fetched it once")
-	require.NoError(t, api.Delete(t.Context(), c))
-	killing("it is deleted", func() bool { return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(c), c)) })
+	require.NoError(t, s.api.Delete(t.Context(), c))
+	killing("it is deleted", func() bool { return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKeyFromObject(c), c)) })
 	for node := range 2 {
 		assert.Empty(t, s.modelsOf(node+1))
 		s.eventually("no node has the model's label", func() bool {
 			var n corev1.Node
-			require.NoError(t, api.Get(context.Background(), client.ObjectKey{Name: cluster.NodeName(node + 1)}, &n))
+			require.NoError(t, s.api.Get(context.Background(), client.ObjectKey{Name: cluster.NodeName(node + 1)}, &n))
 			_, has := n.Labels[podmeta.ModelLabel(c.Name)]
 			return !has
 		})
@@ -147,12 +147,12 @@ func TestACacheThatIsMadeAfterTheServersOfItsModelDisturbsNoneAndServesTheNext(t
 	now := s.instance(s.status(pod.Name).Launcher, "late", "awake")
 	assert.Equal(t, i.PID, now.PID)
 	assert.Equal(t, launcherapi.ModelFromSource, now.ModelFrom)
-	require.NoError(t, api.Delete(t.Context(), &pod))
+	require.NoError(t, s.api.Delete(t.Context(), &pod))
 	s.gone("late")
 	s.start(server{app: "late", node: 2})
 	next := s.served("late", 1)[0]
 	assert.Equal(t, launcherapi.ModelFromCache, s.instance(s.status(next.Name).Launcher, "late", "awake").ModelFrom)
-	require.NoError(t, api.Delete(t.Context(), &next))
+	require.NoError(t, s.api.Delete(t.Context(), &next))
 	s.gone("late")
 	s.kubectl("delete", "lcfg/simulated") // what sleeps goes with its launcher, and its lease with both
 }

@@ -57,9 +57,9 @@ func newModelSite(t *testing.T, change func(*v1alpha1.ModelCacheNodeGroup)) *mod
 	if change != nil {
 		change(group)
 	}
-	require.NoError(t, api.Create(t.Context(), group))
+	require.NoError(t, s.api.Create(t.Context(), group))
 	t.Cleanup(func() {
-		assert.NoError(t, client.IgnoreNotFound(api.Delete(context.Background(), group)))
+		assert.NoError(t, client.IgnoreNotFound(s.api.Delete(context.Background(), group)))
 	})
 	s.addPool(func(config *v1alpha1.LauncherConfig) {
 		config.Spec.ModelCache = &v1alpha1.LauncherModelCache{NodeGroup: s.group}
@@ -87,7 +87,7 @@ func (s *site) newHub() *hubserver.Hub {
 		}
 		return s.listenAsControl()
 	})
-	require.NoError(s.t, api.Create(s.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: hubCA}, Data: map[string]string{"ca.crt": string(ca)}}))
+	require.NoError(s.t, s.api.Create(s.t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: hubCA}, Data: map[string]string{"ca.crt": string(ca)}}))
 	return hub
 }
 
@@ -104,7 +104,7 @@ func changeVolumes(t *testing.T, config *v1alpha1.LauncherConfig, more ...any) {
 
 func (s *site) listenAsControl() net.Listener {
 	s.t.Helper()
-	l, err := shared.Listen(s.t.Context())
+	l, err := s.cluster.Listen(s.t.Context())
 	require.NoError(s.t, err)
 	return l
 }
@@ -143,17 +143,17 @@ func (s *modelSite) keepBy(name, model string, scheduling v1alpha1.ModelScheduli
 // keepThis makes a ClusterModelCache, which goes with the test.
 func (s *modelSite) keepThis(c *v1alpha1.ClusterModelCache) *v1alpha1.ClusterModelCache {
 	s.t.Helper()
-	require.NoError(s.t, api.Create(s.t.Context(), c))
+	require.NoError(s.t, s.api.Create(s.t.Context(), c))
 	s.t.Cleanup(func() {
 		ctx, stop := context.WithTimeout(context.Background(), patience)
 		defer stop()
-		err := api.Delete(ctx, c)
+		err := s.api.Delete(ctx, c)
 		if apierrors.IsForbidden(err) { // what the test has left in use ends with its namespace
 			s.remove()
-			err = api.Delete(ctx, c)
+			err = s.api.Delete(ctx, c)
 		}
 		assert.NoError(s.t, client.IgnoreNotFound(err))
-		for api.Get(ctx, client.ObjectKeyFromObject(c), c) == nil {
+		for s.api.Get(ctx, client.ObjectKeyFromObject(c), c) == nil {
 			time.Sleep(50 * time.Millisecond)
 		}
 		assert.NoError(s.t, ctx.Err(), "%s is not deleted: %+v", c.Name, c.Status)
@@ -167,7 +167,7 @@ func (s *modelSite) told(name, what string, so func(*v1alpha1.ClusterModelCacheS
 	var c v1alpha1.ClusterModelCache
 	deadline := time.Now().Add(patience)
 	for {
-		require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Name: name}, &c))
+		require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Name: name}, &c))
 		if so(&c.Status) {
 			return &c.Status
 		}
@@ -220,18 +220,18 @@ func TestAModelIsKeptOnEveryNodeOfItsGroupServedFromThereAndRemovedWithItsObject
 	assert.Equal(t, launcherapi.ModelFromCache, i.ModelFrom, i.ModelWhy)
 	s.told(c.Name, "it is in use", func(s *v1alpha1.ClusterModelCacheStatus) bool { return s.InUse == 1 })
 
-	refused := func() bool { return apierrors.IsForbidden(api.Delete(t.Context(), c, client.DryRunAll)) }
+	refused := func() bool { return apierrors.IsForbidden(s.api.Delete(t.Context(), c, client.DryRunAll)) }
 	s.eventually("its deletion would be refused", refused)
 	for what, opts := range map[string][]client.DeleteOption{"asked first": {client.DryRunAll}, "deleted": nil} {
-		err := api.Delete(t.Context(), c, opts...)
+		err := s.api.Delete(t.Context(), c, opts...)
 		require.True(t, apierrors.IsForbidden(err), "%s: %v", what, err)
 		assert.Contains(t, err.Error(), "ClusterModelCache kept is in use: on node "+pod.Spec.NodeName+" by instance "+i.InstanceID)
 	}
-	require.ErrorContains(t, api.DeleteAllOf(t.Context(), &v1alpha1.ClusterModelCache{}), "ClusterModelCache kept is in use")
+	require.ErrorContains(t, s.api.DeleteAllOf(t.Context(), &v1alpha1.ClusterModelCache{}), "ClusterModelCache kept is in use")
 	guard(t, false) // as where no controller answers
 	t.Cleanup(func() { guard(t, true) })
 	s.eventually("the API server has heard", func() bool { return !refused() })
-	require.NoError(t, api.Delete(t.Context(), c))
+	require.NoError(t, s.api.Delete(t.Context(), c))
 	status = s.told(c.Name, "who uses it is named", func(s *v1alpha1.ClusterModelCacheStatus) bool {
 		return meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionDeletionBlocked)
 	})
@@ -242,7 +242,7 @@ func TestAModelIsKeptOnEveryNodeOfItsGroupServedFromThereAndRemovedWithItsObject
 	_, err := s.launcher(launcher.Name).Delete(t.Context(), i.InstanceID)
 	require.NoError(t, err)
 	s.eventually("the object is gone", func() bool {
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(c), &v1alpha1.ClusterModelCache{}))
+		return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKeyFromObject(c), &v1alpha1.ClusterModelCache{}))
 	})
 	for node := range 2 {
 		assert.Empty(t, s.modelsOf(node+1))
@@ -258,7 +258,7 @@ func guard(t *testing.T, asked bool) {
 		selector = `{"matchLabels":{"e2e":"nobody"}}`
 	}
 	ctx := context.WithoutCancel(t.Context()) // also at the test's end
-	_, err := shared.Kubectl(ctx, nil, "patch", "validatingwebhookconfiguration/hotseat-controller-models", "--type=json",
+	_, err := laneOf(t).cluster.Kubectl(ctx, nil, "patch", "validatingwebhookconfiguration/hotseat-controller-models", "--type=json",
 		`-p=[{"op":"add","path":"/webhooks/0/objectSelector","value":`+selector+`}]`)
 	require.NoError(t, err)
 }
@@ -277,7 +277,7 @@ func TestARequesterOrItsNamespaceSaysFromWhereItsModelComes(t *testing.T) {
 		i, err := s.launcher(status.Launcher).Get(t.Context(), status.Instance)
 		require.NoError(t, err)
 		assert.Equal(t, i.ModelFrom, status.ModelFrom)
-		require.NoError(t, api.Delete(t.Context(), pod))
+		require.NoError(t, s.api.Delete(t.Context(), pod))
 		s.gone(v.app)
 		return status, i
 	}
@@ -291,17 +291,17 @@ func TestARequesterOrItsNamespaceSaysFromWhereItsModelComes(t *testing.T) {
 
 	annotate := func(mode string) {
 		t.Helper()
-		_, err := shared.Kubectl(t.Context(), nil, "annotate", "--overwrite", "namespace", s.ns, podmeta.AnnotationModelCache+"="+mode)
+		_, err := s.cluster.Kubectl(t.Context(), nil, "annotate", "--overwrite", "namespace", s.ns, podmeta.AnnotationModelCache+"="+mode)
 		require.NoError(t, err)
 	}
 	annotate("sometimes")
 	wrong := s.start(server{app: "wrong"})
 	s.waitsFor("wrong", "annotation hotseat.dev/model-cache of namespace "+s.ns+": ") // the status is JSON, which quotes the rest otherwise than an Event
-	require.NoError(t, api.Delete(t.Context(), wrong))
+	require.NoError(t, s.api.Delete(t.Context(), wrong))
 	annotate("require")
 	missing := s.start(server{app: "elsewhere"}) // of model org/elsewhere, which no cache keeps
 	s.waitsFor("elsewhere", "cannot serve the model org/elsewhere from the store")
-	require.NoError(t, api.Delete(t.Context(), missing))
+	require.NoError(t, s.api.Delete(t.Context(), missing))
 	status, _ = from(server{app: "own", node: 1, from: "auto"})
 	assert.Equal(t, launcherapi.ModelFromSource, status.ModelFrom, "the requester's own word counts")
 	annotate("off")
@@ -315,14 +315,14 @@ func TestNodesFetchOneAfterTheOtherAndTheModelLeavesANodeThatLeavesTheGroup(t *t
 	label := "e2e.hotseat.dev/" + strings.TrimPrefix(t.Name(), "Test")[:20]
 	mark := func(node int, value string) {
 		t.Helper()
-		_, err := shared.Kubectl(t.Context(), nil, "label", "--overwrite", "node", cluster.NodeName(node), label+value)
+		_, err := laneOf(t).cluster.Kubectl(t.Context(), nil, "label", "--overwrite", "node", cluster.NodeName(node), label+value)
 		require.NoError(t, err)
 	}
 	mark(1, "=yes")
 	mark(2, "=yes")
 	t.Cleanup(func() {
 		for node := range 2 {
-			_, err := shared.Kubectl(context.Background(), nil, "label", "node", cluster.NodeName(node+1), label+"-")
+			_, err := laneOf(t).cluster.Kubectl(context.Background(), nil, "label", "node", cluster.NodeName(node+1), label+"-")
 			assert.NoError(t, err)
 		}
 	})
@@ -363,14 +363,14 @@ func TestWhyAModelIsNotFetchedIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	assert.Equal(t, "NotFound", resolved.Reason)
 	assert.Contains(t, resolved.Message, "org/missing")
 	s.eventually("an Event says so", func() bool {
-		out, err := shared.Kubectl(t.Context(), nil, "get", "events", "-A", "--field-selector=reason=NotFound,type=Warning", "-o", "jsonpath={.items[*].regarding.name}{.items[*].involvedObject.name}")
+		out, err := s.cluster.Kubectl(t.Context(), nil, "get", "events", "-A", "--field-selector=reason=NotFound,type=Warning", "-o", "jsonpath={.items[*].regarding.name}{.items[*].involvedObject.name}")
 		return err == nil && strings.Contains(string(out), "missing")
 	})
 	s.hub.Put("org/missing", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte("{}")}})
 	s.told(c.Name, "both nodes have it", everywhere)
 	assert.Contains(t, s.kubectl("get", "cmc", "missing"), "2/2")
 	group := &v1alpha1.ModelCacheNodeGroup{ObjectMeta: metav1.ObjectMeta{Name: s.group}}
-	require.NoError(t, api.Delete(t.Context(), group))
+	require.NoError(t, s.api.Delete(t.Context(), group))
 	s.told(c.Name, "the group is missing", func(status *v1alpha1.ClusterModelCacheStatus) bool {
 		available := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAvailable)
 		return available.Reason == v1alpha1.ReasonNodeGroupMissing
@@ -384,7 +384,7 @@ func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
 	s.apply(file)
 	t.Cleanup(func() {
 		for _, object := range []string{"cmc/tiny", "mcng/all-nodes"} {
-			_, err := shared.Kubectl(context.Background(), nil, "delete", "--timeout="+patience.String(), "--ignore-not-found", object)
+			_, err := s.cluster.Kubectl(context.Background(), nil, "delete", "--timeout="+patience.String(), "--ignore-not-found", object)
 			assert.NoError(t, err)
 		}
 	})
@@ -408,6 +408,6 @@ func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
 func (s *site) launcherPods(config string) []corev1.Pod {
 	s.t.Helper()
 	var pods corev1.PodList
-	require.NoError(s.t, api.List(s.t.Context(), &pods, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelLauncherConfig: config}))
+	require.NoError(s.t, s.api.List(s.t.Context(), &pods, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelLauncherConfig: config}))
 	return pods.Items
 }

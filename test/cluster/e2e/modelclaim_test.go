@@ -43,8 +43,8 @@ func newClaimSite(t *testing.T) *claimSite {
 	s.hub = s.newHub()
 	wait := storagev1.VolumeBindingWaitForFirstConsumer
 	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: s.ns}, Provisioner: "kubernetes.io/no-provisioner", VolumeBindingMode: &wait}
-	require.NoError(t, api.Create(t.Context(), class))
-	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(api.Delete(context.Background(), class))) })
+	require.NoError(t, s.api.Create(t.Context(), class))
+	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(s.api.Delete(context.Background(), class))) })
 	return s
 }
 
@@ -65,8 +65,8 @@ func (s *claimSite) volume(name, folder, size string) {
 		}}}}
 	}
 	v.Spec.HostPath = &corev1.HostPathVolumeSource{Path: folder, Type: &kind}
-	require.NoError(s.t, api.Create(s.t.Context(), v))
-	s.t.Cleanup(func() { assert.NoError(s.t, client.IgnoreNotFound(api.Delete(context.Background(), v))) })
+	require.NoError(s.t, s.api.Create(s.t.Context(), v))
+	s.t.Cleanup(func() { assert.NoError(s.t, client.IgnoreNotFound(s.api.Delete(context.Background(), v))) })
 }
 
 // keep makes a ModelCache of a model of the hub.
@@ -76,7 +76,7 @@ func (s *claimSite) keep(name string, change func(*v1alpha1.ModelCacheSpec)) *v1
 		Source: v1alpha1.ModelSource{URI: "hf://org/" + name}, Fetch: v1alpha1.ModelFetch{Env: map[string]string{"HF_ENDPOINT": s.hub.URL}, CAConfigMap: hubCA},
 	}}
 	change(&c.Spec)
-	require.NoError(s.t, api.Create(s.t.Context(), c))
+	require.NoError(s.t, s.api.Create(s.t.Context(), c))
 	return c
 }
 
@@ -91,7 +91,7 @@ func (s *claimSite) told(name, what string, so func(*v1alpha1.ModelCacheStatus) 
 	var c v1alpha1.ModelCache
 	deadline := time.Now().Add(patience)
 	for {
-		require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &c))
+		require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &c))
 		if so(&c.Status) {
 			return &c.Status
 		}
@@ -118,7 +118,7 @@ func whole(s *v1alpha1.ModelCacheStatus) bool {
 }
 
 func (s *claimSite) absent(o client.Object, name string) bool {
-	return apierrors.IsNotFound(api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, o))
+	return apierrors.IsNotFound(s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, o))
 }
 
 func TestAModelIsKeptOnAClaimThatIsMadeForItAndGoesWithIt(t *testing.T) {
@@ -135,15 +135,15 @@ func TestAModelIsKeptOnAClaimThatIsMadeForItAndGoesWithIt(t *testing.T) {
 	var pod corev1.Pod
 	s.eventually("a Pod fetches it", func() bool {
 		var pods corev1.PodList
-		require.NoError(t, api.List(t.Context(), &pods, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelModelCache: "mine"}))
+		require.NoError(t, s.api.List(t.Context(), &pods, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelModelCache: "mine"}))
 		if len(pods.Items) > 0 {
 			pod = pods.Items[0]
 		}
-		out, err := shared.Kubectl(t.Context(), nil, "-n", s.ns, "logs", "job/mine-fetch")
+		out, err := s.cluster.Kubectl(t.Context(), nil, "-n", s.ns, "logs", "job/mine-fetch")
 		return err == nil && bytes.Contains(out, []byte("are fetched"))
 	})
 	time.Sleep(time.Second)
-	require.NoError(t, api.Delete(t.Context(), &pod))
+	require.NoError(t, s.api.Delete(t.Context(), &pod))
 	status := s.told("mine", "the claim has it", whole)
 	assert.Equal(t, hubCommit, status.Revision)
 	assert.EqualValues(t, size+2, status.SizeBytes)
@@ -157,29 +157,29 @@ func TestAModelIsKeptOnAClaimThatIsMadeForItAndGoesWithIt(t *testing.T) {
 		s.kubectl("patch", "mc/mine", "--type=merge", "-p", `{"spec":{"reclaimPolicy":"`+string(policy)+`"}}`)
 		s.eventually("the claim is owned as its policy says", func() bool {
 			var claim corev1.PersistentVolumeClaim
-			require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(c), &claim))
+			require.NoError(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(c), &claim))
 			return len(claim.OwnerReferences) > 0 == (policy == v1alpha1.ReclaimDelete)
 		})
 	}
 	namesake := &v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: "mine"}, Spec: v1alpha1.ClusterModelCacheSpec{Source: c.Spec.Source, NodeGroups: []string{"none"}}}
-	require.NoError(t, api.Create(t.Context(), namesake))
-	t.Cleanup(func() { assert.NoError(t, api.Delete(context.Background(), namesake)) })
+	require.NoError(t, s.api.Create(t.Context(), namesake))
+	t.Cleanup(func() { assert.NoError(t, s.api.Delete(context.Background(), namesake)) })
 	user := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "user"}, Spec: corev1.PodSpec{
 		NodeSelector: map[string]string{"no": "node"}, // it need not run to count
 		Containers:   []corev1.Container{{Name: "c", Image: "hotseat.local/launcher:dev"}},
 		Volumes:      []corev1.Volume{{Name: "m", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "mine"}}}},
 	}}
-	require.NoError(t, api.Create(t.Context(), user))
+	require.NoError(t, s.api.Create(t.Context(), user))
 	s.told("mine", "who mounts the claim", func(status *v1alpha1.ModelCacheStatus) bool {
 		return slices.Equal(status.InUseBy, []string{"Pod user"})
 	})
-	require.NoError(t, api.Delete(t.Context(), c))
+	require.NoError(t, s.api.Delete(t.Context(), c))
 	assert.Contains(t, s.says("mine", v1alpha1.ConditionDeletionBlocked, v1alpha1.ReasonInUse), "is mounted by Pod user")
-	require.NoError(t, api.Delete(t.Context(), user))
+	require.NoError(t, s.api.Delete(t.Context(), user))
 	s.eventually("the claim is gone with it", func() bool {
 		return s.absent(&v1alpha1.ModelCache{}, "mine") && s.absent(&corev1.PersistentVolumeClaim{}, "mine")
 	})
-	require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(namesake), namesake))
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(namesake), namesake))
 	assert.True(t, namesake.DeletionTimestamp.IsZero(), "one of the cluster by the same name is another")
 }
 
@@ -207,15 +207,15 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	s.keep("gated", func(spec *v1alpha1.ModelCacheSpec) { gated(spec); spec.Claim = &v1alpha1.ClaimReference{Name: "later"} })
 	assert.Contains(t, s.says("gated", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimMissing), "spec.claim")
 	s.volume("gated", sharedFolder(t), "16Mi")
-	require.NoError(t, api.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "later"}, Spec: corev1.PersistentVolumeClaimSpec{
+	require.NoError(t, s.api.Create(t.Context(), &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "later"}, Spec: corev1.PersistentVolumeClaimSpec{
 		StorageClassName: &s.ns, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
 		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("16Mi")}},
 	}}))
 	s.says("gated", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonSecretMissing)
-	require.NoError(t, api.Create(t.Context(), secret))
+	require.NoError(t, s.api.Create(t.Context(), secret))
 	assert.Contains(t, s.says("gated", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonSecretInvalid), `"TOKEN" is not known`)
 	secret.Data, secret.StringData = map[string][]byte{"HF_TOKEN": []byte(token)}, nil
-	require.NoError(t, api.Update(t.Context(), secret))
+	require.NoError(t, s.api.Update(t.Context(), secret))
 	s.told("gated", "the claim has it", whole)
 
 	s.keep("classless", func(spec *v1alpha1.ModelCacheSpec) {
@@ -229,12 +229,12 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	})
 	assert.Contains(t, s.says("refused", v1alpha1.ConditionAvailable, v1alpha1.ReasonJobRefused), "env")
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "pods"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
-	require.NoError(t, api.Create(t.Context(), quota))
+	require.NoError(t, s.api.Create(t.Context(), quota))
 	s.kubectl("wait", "--for=jsonpath={.status.hard.pods}=0", "quota/pods", "--timeout="+patience.String())
 	podless := s.keep("podless", func(spec *v1alpha1.ModelCacheSpec) { spec.ClaimTemplate = s.template("16Mi") })
 	assert.Contains(t, s.says("podless", v1alpha1.ConditionAvailable, v1alpha1.ReasonNotReady), "Job podless-fetch has no Pod")
-	require.NoError(t, api.Delete(t.Context(), podless))
-	require.NoError(t, api.Delete(t.Context(), quota))
+	require.NoError(t, s.api.Delete(t.Context(), podless))
+	require.NoError(t, s.api.Delete(t.Context(), quota))
 	s.volume("small", sharedFolder(t), "1Mi")
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "reader"}, ImagePullSecrets: []corev1.LocalObjectReference{{Name: "none"}}}
 	s.keep("small", func(spec *v1alpha1.ModelCacheSpec) {
@@ -243,10 +243,10 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 		spec.ClaimTemplate.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	})
 	s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccountMissing)
-	require.NoError(t, api.Create(t.Context(), account))
+	require.NoError(t, s.api.Create(t.Context(), account))
 	assert.Contains(t, s.says("small", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonAccessDenied), "lists (none, which is not there) has HF_TOKEN")
 	account.Secrets = []corev1.ObjectReference{{Name: secret.Name}}
-	require.NoError(t, api.Update(t.Context(), account))
+	require.NoError(t, s.api.Update(t.Context(), account))
 	said := s.says("small", v1alpha1.ConditionCapacityExceeded, "CapacityExceeded")
 	assert.Contains(t, said, "the model takes 2.0 MiB, and of the limit of 1.0 MiB")
 	assert.Contains(t, said, "raise spec.claimTemplate.storage")
@@ -257,7 +257,7 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 // The example is for a cluster whose default StorageClass has volumes that all nodes have.
 func TestTheExampleOfAModelOnAClaimIsServedFromThereAndTheClaimStays(t *testing.T) {
 	s := newClaimSite(t)
-	_, err := shared.Kubectl(t.Context(), nil, "annotate", "storageclass", s.ns, "storageclass.kubernetes.io/is-default-class=true")
+	_, err := s.cluster.Kubectl(t.Context(), nil, "annotate", "storageclass", s.ns, "storageclass.kubernetes.io/is-default-class=true")
 	require.NoError(t, err)
 	folder := sharedFolder(t)
 	tiny := filepath.Join(folder, "from", "tiny")
@@ -270,8 +270,8 @@ func TestTheExampleOfAModelOnAClaimIsServedFromThereAndTheClaimStays(t *testing.
 		ObjectMeta: metav1.ObjectMeta{Name: "tiny"},
 		Spec:       v1alpha1.ClusterModelCacheSpec{Source: v1alpha1.ModelSource{URI: "hf://org/another"}, NodeGroups: []string{s.ns}},
 	}
-	require.NoError(t, api.Create(t.Context(), namesake))
-	t.Cleanup(func() { assert.NoError(t, api.Delete(context.Background(), namesake)) })
+	require.NoError(t, s.api.Create(t.Context(), namesake))
+	t.Cleanup(func() { assert.NoError(t, s.api.Delete(context.Background(), namesake)) })
 
 	s.apply("examples/model-cache/claim.yaml")
 	s.kubectl("wait", "--for=condition=Available", "--timeout="+patience.String(), "mc/tiny")
@@ -291,19 +291,19 @@ func TestTheExampleOfAModelOnAClaimIsServedFromThereAndTheClaimStays(t *testing.
 	assert.FileExists(t, filepath.Join(folder, status.Folder, "model.safetensors"))
 
 	var like appsv1.Deployment
-	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "tiny"}, &like))
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "tiny"}, &like))
 	gated := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "gated", Annotations: like.Spec.Template.Annotations}, Spec: like.Spec.Template.Spec}
 	gated.Annotations[podmeta.AnnotationServerPatch] = strings.Replace(gated.Annotations[podmeta.AnnotationServerPatch], "0.4", "0.3", 1) // of which nothing sleeps
 	gated.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: podmeta.SchedulingGate}}
-	require.NoError(t, api.Create(t.Context(), gated))
+	require.NoError(t, s.api.Create(t.Context(), gated))
 	_, why := s.placed("gated")
 	assert.Contains(t, why.Why, "its model is on PersistentVolumeClaim models, which the launcher of node ")
-	require.NoError(t, api.Delete(t.Context(), gated))
+	require.NoError(t, s.api.Delete(t.Context(), gated))
 
 	s.kubectl("delete", "mc/tiny", "--timeout="+patience.String())
 	assert.FileExists(t, filepath.Join(folder, status.Folder, "model.safetensors"), "a claim that was there is left as it is")
 	assert.False(t, s.absent(&corev1.PersistentVolumeClaim{}, "models"))
-	require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(namesake), namesake), "a ClusterModelCache of that name is another object")
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(namesake), namesake), "a ClusterModelCache of that name is another object")
 	available := meta.FindStatusCondition(namesake.Status.Conditions, v1alpha1.ConditionAvailable)
 	require.NotNil(t, available)
 	assert.Equal(t, v1alpha1.ReasonNodeGroupMissing, available.Reason)

@@ -39,7 +39,7 @@ func (s *modelSite) credentialsTold(name, reason string) *metav1.Condition {
 func (s *modelSite) announced(name, reason string) {
 	s.t.Helper()
 	s.eventually("an Event of "+name+" says "+reason, func() bool {
-		out, err := shared.Kubectl(s.t.Context(), nil, "get", "events", "-A", "--field-selector=type=Warning,reason="+reason, "-o", "jsonpath={.items[*].regarding.name}{.items[*].involvedObject.name}")
+		out, err := s.cluster.Kubectl(s.t.Context(), nil, "get", "events", "-A", "--field-selector=type=Warning,reason="+reason, "-o", "jsonpath={.items[*].regarding.name}{.items[*].involvedObject.name}")
 		return err == nil && strings.Contains(string(out), name)
 	})
 }
@@ -58,11 +58,11 @@ func (s *modelSite) keepsByAccount(name, model, secret string) {
 	})
 	assert.Contains(s.t, s.credentialsTold(name, v1alpha1.ReasonAccountMissing).Message, system+"/"+account.Name)
 	s.announced(name, v1alpha1.ReasonAccountMissing)
-	require.NoError(s.t, api.Create(s.t.Context(), account))
-	s.t.Cleanup(func() { assert.NoError(s.t, client.IgnoreNotFound(api.Delete(context.Background(), account))) })
+	require.NoError(s.t, s.api.Create(s.t.Context(), account))
+	s.t.Cleanup(func() { assert.NoError(s.t, client.IgnoreNotFound(s.api.Delete(context.Background(), account))) })
 	assert.Contains(s.t, s.credentialsTold(name, v1alpha1.ReasonSecretMissing).Message, "lists no Secret with HF_TOKEN")
 	account.Secrets = []corev1.ObjectReference{{Name: secret}}
-	require.NoError(s.t, api.Update(s.t.Context(), account))
+	require.NoError(s.t, s.api.Update(s.t.Context(), account))
 	s.told(name, "both nodes have it", everywhere)
 	s.credentialsTold(name, v1alpha1.ReasonSecretRead)
 }
@@ -88,18 +88,18 @@ func TestAGatedModelIsFetchedByTheSecretThatItsCacheNames(t *testing.T) {
 	s.announced(c.Name, v1alpha1.ReasonSecretMissing)
 
 	secret.StringData = map[string]string{"HF_TOKN": token}
-	require.NoError(t, api.Create(t.Context(), secret))
-	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(api.Delete(context.Background(), secret))) })
+	require.NoError(t, s.api.Create(t.Context(), secret))
+	t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(s.api.Delete(context.Background(), secret))) })
 	assert.Contains(t, s.credentialsTold(c.Name, v1alpha1.ReasonSecretInvalid).Message, `"HF_TOKN" is not known: hf:// takes HF_TOKEN`)
 	s.announced(c.Name, v1alpha1.ReasonSecretInvalid)
 
 	secret.Data, secret.StringData = nil, map[string]string{"HF_TOKEN": "hf_anotherToken"}
-	require.NoError(t, api.Update(t.Context(), secret))
+	require.NoError(t, s.api.Update(t.Context(), secret))
 	assert.Contains(t, s.credentialsTold(c.Name, v1alpha1.ReasonAccessDenied).Message, system+"/"+secret.Name)
 	s.announced(c.Name, v1alpha1.ReasonAccessDenied)
 
 	secret.Data, secret.StringData = nil, map[string]string{"HF_TOKEN": token}
-	require.NoError(t, api.Update(t.Context(), secret))
+	require.NoError(t, s.api.Update(t.Context(), secret))
 	s.told(c.Name, "both nodes have it", everywhere)
 	s.credentialsTold(c.Name, v1alpha1.ReasonSecretRead)
 
@@ -113,7 +113,7 @@ func TestAGatedModelIsFetchedByTheSecretThatItsCacheNames(t *testing.T) {
 	assert.Contains(t, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionDegraded).Message, "spec.credentials.secretRef")
 
 	seen := s.kubectl("get", "cmc", "-o", "yaml") + s.kubectl("get", "events", "-A", "-o", "yaml")
-	logs, err := shared.Kubectl(t.Context(), nil, "-n", system, "logs", "--selector=app.kubernetes.io/component=controller", "--tail=-1")
+	logs, err := s.cluster.Kubectl(t.Context(), nil, "-n", system, "logs", "--selector=app.kubernetes.io/component=controller", "--tail=-1")
 	require.NoError(t, err)
 	seen += string(logs)
 	for node := range 2 {
@@ -130,12 +130,12 @@ func TestAGatedModelIsFetchedByTheSecretThatItsCacheNames(t *testing.T) {
 	pod := s.served("gated", 1)[0]
 	i := s.instance(s.poolPods()[pod.Spec.NodeName].Name, "gated", "awake")
 	assert.Equal(t, launcherapi.ModelFromCache, i.ModelFrom, i.ModelWhy)
-	require.NoError(t, api.Delete(t.Context(), entitled))
+	require.NoError(t, s.api.Delete(t.Context(), entitled))
 	s.gone("gated")
 	s.deploy(server{app: "gated"}, 1)
 	refused := s.waitsFor("gated", "the model hf://org/gated is private")
 	assert.Contains(t, refused.Annotations[podmeta.AnnotationStatus], "HF_TOKEN")
 	patch := []byte(`{"spec": {"credentials": {"shared": true}}}`)
-	require.NoError(t, api.Patch(t.Context(), c, client.RawPatch(types.MergePatchType, patch)))
+	require.NoError(t, s.api.Patch(t.Context(), c, client.RawPatch(types.MergePatchType, patch)))
 	s.served("gated", 1)
 }

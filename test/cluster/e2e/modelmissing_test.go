@@ -26,7 +26,7 @@ import (
 func TestARequesterWaitsForItsModelOrFailsWithoutItAsItsCacheSays(t *testing.T) {
 	label := "e2e.hotseat.dev/" + strings.TrimPrefix(t.Name(), "Test")[:20]
 	t.Cleanup(func() {
-		_, err := shared.Kubectl(context.Background(), nil, "label", "node", cluster.NodeName(1), label+"-")
+		_, err := laneOf(t).cluster.Kubectl(context.Background(), nil, "label", "node", cluster.NodeName(1), label+"-")
 		assert.NoError(t, err)
 	})
 	s := newModelSite(t, func(g *v1alpha1.ModelCacheNodeGroup) {
@@ -56,7 +56,7 @@ func TestARequesterWaitsForItsModelOrFailsWithoutItAsItsCacheSays(t *testing.T) 
 	s.waitsFor("failing", "cannot serve the model org/failing from the store")
 	assert.Equal(t, "AttemptFailed", s.status("failing").Reason)
 
-	_, err := shared.Kubectl(t.Context(), nil, "label", "node", cluster.NodeName(1), label+"=yes")
+	_, err := s.cluster.Kubectl(t.Context(), nil, "label", "node", cluster.NodeName(1), label+"=yes")
 	require.NoError(t, err)
 	var told []string
 	s.eventually("it is served", func() bool {
@@ -73,7 +73,7 @@ func TestARequesterWaitsForItsModelOrFailsWithoutItAsItsCacheSays(t *testing.T) 
 	assert.False(t, i.CreatedAt.Before(*models[0].Published), "it was made once its model was whole")
 	t.Logf("it was told, one after the other: %q; its instance was made %s after its model was whole", told, i.CreatedAt.Sub(*models[0].Published).Round(time.Millisecond))
 
-	require.NoError(t, api.Delete(t.Context(), s.pod("awaited")))
+	require.NoError(t, s.api.Delete(t.Context(), s.pod("awaited")))
 	s.gone("awaited")
 	_, err = s.launcher(status.Launcher).Delete(t.Context(), i.InstanceID) // else it keeps the model, and that the cache
 	require.NoError(t, err)

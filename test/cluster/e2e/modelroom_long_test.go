@@ -44,7 +44,7 @@ func TestACopyThatIsOnlyKeptWhileThereIsRoomGivesWayUnlessItIsInUseAndComesBack(
 	s.told(spare.Name, "both nodes have it", everywhere)
 	pod := s.start(server{app: "spare", node: 2})
 	s.served("spare", 1)
-	require.NoError(t, api.Delete(t.Context(), pod))
+	require.NoError(t, s.api.Delete(t.Context(), pod))
 	s.gone("spare")
 	launcher := s.poolPods()[cluster.NodeName(2)].Name
 	asleep := s.instance(launcher, "spare", "sleeping")
@@ -74,7 +74,7 @@ func TestACopyThatIsOnlyKeptWhileThereIsRoomGivesWayUnlessItIsInUseAndComesBack(
 	require.NoError(t, err)
 	s.told(needed.Name, "both nodes have it", everywhere)
 	s.told(spare.Name, "it has given way on node 2", gaveWay(2))
-	require.NoError(t, api.Delete(t.Context(), needed))
+	require.NoError(t, s.api.Delete(t.Context(), needed))
 	s.told(spare.Name, "it has come back", everywhere)
 
 	s.hub.Seen()

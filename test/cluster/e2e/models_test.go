@@ -104,7 +104,7 @@ func (v server) template(t *testing.T) corev1.PodTemplateSpec {
 func (s *site) deploy(v server, n int32) {
 	s.t.Helper()
 	s.service(v.app, map[string]string{"app": v.app})
-	require.NoError(s.t, api.Create(s.t.Context(), &appsv1.Deployment{
+	require.NoError(s.t, s.api.Create(s.t.Context(), &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: v.app},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": v.app}}, Template: v.template(s.t),
@@ -118,14 +118,14 @@ func (s *site) start(v server) *corev1.Pod {
 	template := v.template(s.t)
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod.Namespace, pod.Name = s.ns, v.app
-	require.NoError(s.t, api.Create(s.t.Context(), pod))
+	require.NoError(s.t, s.api.Create(s.t.Context(), pod))
 	return pod
 }
 
 // service makes a Service of port 8000.
 func (s *site) service(name string, selector map[string]string) {
 	s.t.Helper()
-	require.NoError(s.t, api.Create(s.t.Context(), &corev1.Service{
+	require.NoError(s.t, s.api.Create(s.t.Context(), &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name},
 		Spec:       corev1.ServiceSpec{Selector: selector, Ports: []corev1.ServicePort{{Port: 8000}}},
 	}))
@@ -142,7 +142,7 @@ func (s *site) addLauncher(node int, flags ...string) {
 	pod.Namespace, pod.Name = s.ns, "launcher-"+cluster.NodeName(node)
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(node)}
 	pod.Spec.Containers[0].Args = append(pod.Spec.Containers[0].Args, flags...)
-	require.NoError(s.t, api.Create(s.t.Context(), &pod))
+	require.NoError(s.t, s.api.Create(s.t.Context(), &pod))
 	s.ready("pod/" + pod.Name)
 }
 
@@ -196,7 +196,7 @@ func (s *site) status(pod string) podmeta.Status {
 func (s *site) events(object string) []string {
 	s.t.Helper()
 	var list corev1.EventList
-	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns)))
+	require.NoError(s.t, s.api.List(s.t.Context(), &list, client.InNamespace(s.ns)))
 	var messages []string
 	for _, e := range list.Items {
 		if e.InvolvedObject.Name == object {
@@ -215,14 +215,14 @@ func (s *site) kill(i launcherapi.Instance) {
 // killProcess ends the one process of a node by SIGKILL that is so.
 func (s *site) killProcess(node int, so cluster.Process) {
 	s.t.Helper()
-	_, err := shared.Signal(s.t.Context(), node, "KILL", so)
+	_, err := s.cluster.Signal(s.t.Context(), node, "KILL", so)
 	require.NoError(s.t, err)
 }
 
 // proxy is what a requester program says that it carries. The address of a Pod that
 // has just gone answers nothing at all.
 func (s *site) proxy(ip string) (proxy requesterapi.Proxy, err error) {
-	transport := &http.Transport{DialContext: shared.Dial, DisableKeepAlives: true}
+	transport := &http.Transport{DialContext: s.cluster.Dial, DisableKeepAlives: true}
 	req, err := http.NewRequestWithContext(s.t.Context(), http.MethodGet, "http://"+ip+":8081"+requesterapi.PathProxyConfig, nil)
 	if err != nil {
 		return proxy, err

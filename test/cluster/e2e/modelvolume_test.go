@@ -42,19 +42,19 @@ func TestAPodOfAnotherNamespaceMountsAModelByItsClaimAndCannotWriteIt(t *testing
 	s, other := newModelSite(t, nil), newBareSite(t)
 	s.hub.Put("org/mounted", hubserver.Model{Commit: hubCommit, Files: map[string][]byte{"config.json": []byte(`{"of": "mounted"}`)}})
 	s.allReady()
-	err := api.Create(t.Context(), other.mounting("writer", "tiny", false))
+	err := s.api.Create(t.Context(), other.mounting("writer", "tiny", false))
 	require.ErrorContains(t, err, "volume model: the claim hotseat-model-tiny holds a model, which Pods must mount read-only: set readOnly: true in its persistentVolumeClaim")
 	pod := other.mounting("reader", "tiny", true)
-	require.NoError(t, api.Create(t.Context(), pod))
+	require.NoError(t, s.api.Create(t.Context(), pod))
 	other.eventually("an Event says that there is no such cache", func() bool {
 		return strings.Contains(other.kubectl("get", "events", "--field-selector=reason=NoSuchModelCache", "-o", "jsonpath={.items[*].message}{.items[*].note}"), "there is no ClusterModelCache tiny")
 	})
 
 	c := s.keep("tiny", "org/mounted")
 	other.eventually("the Pod runs", func() bool {
-		return api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod) == nil && readyOrRuns(pod)
+		return s.api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod) == nil && readyOrRuns(pod)
 	})
-	file := filepath.Join(filepath.Dir(filepath.Dir(networkOf(t, pod.Name))), "root", "models", "config.json")
+	file := filepath.Join(filepath.Dir(filepath.Dir(s.networkOf(t, pod.Name))), "root", "models", "config.json")
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	assert.Equal(t, `{"of": "mounted"}`, string(text))
@@ -70,27 +70,27 @@ func TestAPodOfAnotherNamespaceMountsAModelByItsClaimAndCannotWriteIt(t *testing
 	status := s.told(c.Name, "it is in use", func(s *v1alpha1.ClusterModelCacheStatus) bool { return s.InUse == 1 })
 	assert.Equal(t, "hotseat-model-tiny", status.Claim)
 	assert.True(t, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionMountable))
-	err = api.Delete(t.Context(), c)
+	err = s.api.Delete(t.Context(), c)
 	require.True(t, apierrors.IsForbidden(err), "%v", err)
 	assert.Contains(t, err.Error(), "on node "+pod.Spec.NodeName+" by "+user)
 
 	other.kubectl("patch", "pod/reader", "--type=merge", "-p", `{"spec":{"activeDeadlineSeconds":1}}`)
 	other.eventually("the Pod has finished, and uses no copy", func() bool {
-		return api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod) == nil && pod.Status.Phase == corev1.PodFailed
+		return s.api.Get(t.Context(), client.ObjectKeyFromObject(pod), pod) == nil && pod.Status.Phase == corev1.PodFailed
 	})
 	s.told(c.Name, "it is not in use", func(s *v1alpha1.ClusterModelCacheStatus) bool { return s.InUse == 0 })
 	next := other.mounting("next", "tiny", true)
-	require.NoError(t, api.Create(t.Context(), next))
+	require.NoError(t, s.api.Create(t.Context(), next))
 	other.eventually("the next Pod mounts it, though the first is there still", func() bool {
-		return api.Get(t.Context(), client.ObjectKeyFromObject(next), next) == nil && readyOrRuns(next)
+		return s.api.Get(t.Context(), client.ObjectKeyFromObject(next), next) == nil && readyOrRuns(next)
 	})
-	require.NoError(t, api.Delete(t.Context(), next))
-	require.NoError(t, api.Delete(t.Context(), pod))
+	require.NoError(t, s.api.Delete(t.Context(), next))
+	require.NoError(t, s.api.Delete(t.Context(), pod))
 	other.eventually("claim and volume are gone", func() bool {
 		var claim corev1.PersistentVolumeClaim
 		var volume corev1.PersistentVolume
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Namespace: other.ns, Name: "hotseat-model-tiny"}, &claim)) &&
-			apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKey{Name: "hotseat-model-tiny." + other.ns}, &volume))
+		return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKey{Namespace: other.ns, Name: "hotseat-model-tiny"}, &claim)) &&
+			apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKey{Name: "hotseat-model-tiny." + other.ns}, &volume))
 	})
-	require.NoError(t, api.Delete(t.Context(), c))
+	require.NoError(t, s.api.Delete(t.Context(), c))
 }

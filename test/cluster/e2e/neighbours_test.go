@@ -24,7 +24,7 @@ func (s *site) launcherOf(config string) string {
 	var name string
 	s.eventually("the launcher of "+config+" is ready", func() bool {
 		var list corev1.PodList
-		if err := api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelLauncherConfig: config}); err != nil {
+		if err := s.api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.MatchingLabels{podmeta.LabelLauncherConfig: config}); err != nil {
 			return false
 		}
 		for _, p := range list.Items {
@@ -43,7 +43,7 @@ func (s *site) launcherOf(config string) string {
 func newPoolOfTwo(t *testing.T) (s *site, one, two string) {
 	t.Helper()
 	another := images.Image{Files: map[string]string{"/launcher": root("bin/launcher"), "/enginesim": root("bin/enginesim")}}
-	require.NoError(t, shared.LoadImage(t.Context(), "hotseat.local/another-launcher:dev", another))
+	require.NoError(t, laneOf(t).cluster.LoadImage(t.Context(), "hotseat.local/another-launcher:dev", another))
 	onOneNode := func(c *v1alpha1.LauncherConfig) {
 		c.Spec.Population.NodeSelector = map[string]string{corev1.LabelHostname: cluster.NodeName(1)}
 	}
@@ -51,7 +51,7 @@ func newPoolOfTwo(t *testing.T) (s *site, one, two string) {
 	config := s.config()
 	other := &v1alpha1.LauncherConfig{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "another"}, Spec: config.Spec}
 	changeTemplate(t, other, func(c map[string]any) { c["image"] = "hotseat.local/another-launcher:dev" })
-	require.NoError(t, api.Create(t.Context(), other))
+	require.NoError(t, laneOf(t).api.Create(t.Context(), other))
 	s.onOneGPU()
 	return s, s.launcherOf("simulated"), s.launcherOf("another")
 }

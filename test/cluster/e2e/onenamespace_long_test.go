@@ -26,10 +26,10 @@ func (s *site) onlyLooksAt(namespace string) {
 	s.t.Helper()
 	s.uninstalled()
 	s.t.Cleanup(func() { // before it is installed for all: a controller that still runs may do less than it does
-		_, err := shared.Helm(context.Background(), "uninstall", "hotseat", "--namespace", system, "--ignore-not-found", "--wait", "--timeout", patience.String())
+		_, err := s.cluster.Helm(context.Background(), "uninstall", "hotseat", "--namespace", system, "--ignore-not-found", "--wait", "--timeout", patience.String())
 		assert.NoError(s.t, err)
 	})
-	require.NoError(s.t, install(s.t.Context(), "watchNamespace="+namespace))
+	require.NoError(s.t, s.install(s.t.Context(), "watchNamespace="+namespace))
 }
 
 func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t *testing.T) {
@@ -49,20 +49,20 @@ func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t 
 	mine(&theirs.Spec)
 	ofAll := &v1alpha1.ClusterModelCache{ObjectMeta: metav1.ObjectMeta{Name: "of-all"}, Spec: v1alpha1.ClusterModelCacheSpec{Source: theirs.Spec.Source, NodeGroups: []string{"none"}}}
 	for _, o := range []client.Object{theirs, ofAll} {
-		require.NoError(t, api.Create(t.Context(), o))
-		t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(api.Delete(context.Background(), o))) })
+		require.NoError(t, s.api.Create(t.Context(), o))
+		t.Cleanup(func() { assert.NoError(t, client.IgnoreNotFound(s.api.Delete(context.Background(), o))) })
 	}
 
 	mounts := s.mounting("mounts", "of-all", true)
-	require.NoError(t, api.Create(t.Context(), mounts))
+	require.NoError(t, s.api.Create(t.Context(), mounts))
 	s.eventually("who mounts a model of the cluster is told that its claim is not made", func() bool {
 		return s.kubectl("get", "events", "--field-selector", "involvedObject.name=mounts,reason=OneNamespace", "-o", "name") != ""
 	})
-	require.NoError(t, api.Delete(t.Context(), mounts))
+	require.NoError(t, s.api.Delete(t.Context(), mounts))
 
 	c := s.keep("mine", mine)
 	s.says("mine", v1alpha1.ConditionCredentialsAccepted, v1alpha1.ReasonSecretMissing)
-	require.NoError(t, api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "hub"}, StringData: map[string]string{"HF_TOKEN": token}}))
+	require.NoError(t, s.api.Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "hub"}, StringData: map[string]string{"HF_TOKEN": token}}))
 	s.says("mine", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending)
 	s.volume("mine", "", "1Gi")
 	s.told("mine", "the claim has it", whole)
@@ -79,15 +79,15 @@ func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t 
 	assert.Contains(t, i.ModelPath, podmeta.ClaimDir("mine"))
 	s.told("mine", "who reads it", func(status *v1alpha1.ModelCacheStatus) bool { return len(status.InUseBy) > 0 })
 
-	require.NoError(t, api.Delete(t.Context(), pod))
+	require.NoError(t, s.api.Delete(t.Context(), pod))
 	s.gone("mine")
 	s.kubectl("delete", "lcfg/simulated")
-	require.NoError(t, api.Delete(t.Context(), c))
+	require.NoError(t, s.api.Delete(t.Context(), c))
 	s.eventually("the claim is gone with it", func() bool {
 		return s.absent(&v1alpha1.ModelCache{}, "mine") && s.absent(&corev1.PersistentVolumeClaim{}, "mine")
 	})
 	for _, o := range []client.Object{theirs, ofAll} {
-		require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		require.NoError(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(o), o))
 		assert.Empty(t, o.GetFinalizers(), o.GetName())
 	}
 	assert.Empty(t, theirs.Status.Conditions, "nobody looks at it")
@@ -98,9 +98,9 @@ func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t 
 
 	s.keep("left", mine)
 	s.says("left", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending)
-	_, err := shared.Helm(t.Context(), "uninstall", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
+	_, err := s.cluster.Helm(t.Context(), "uninstall", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
 	require.NoError(t, err)
 	var left v1alpha1.ModelCache
-	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "left"}, &left))
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "left"}, &left))
 	assert.Empty(t, left.Finalizers, "nothing holds it once the controller has gone")
 }

@@ -136,12 +136,12 @@ func TestAGatedRequesterThatRequiresItsModelWaitsForANodeThatHasIt(t *testing.T)
 	pod := s.pod("required")
 	assert.Equal(t, cluster.NodeName(2), pod.Spec.NodeName)
 
-	require.NoError(t, api.Delete(t.Context(), pod)) // what reads the model keeps it
+	require.NoError(t, s.api.Delete(t.Context(), pod)) // what reads the model keeps it
 	s.gone("required")
 	launcher := s.poolPods()[cluster.NodeName(2)].Name
 	_, err := s.launcher(launcher).Delete(t.Context(), s.instance(launcher, "required", "sleeping").InstanceID)
 	require.NoError(t, err)
-	require.NoError(t, api.Delete(t.Context(), c))
+	require.NoError(t, s.api.Delete(t.Context(), c))
 	s.eventually("no node is labelled any more", func() bool {
 		return s.kubectl("get", "nodes", "-l", podmeta.ModelLabel(c.Name), "-o", "name") == ""
 	})
@@ -167,7 +167,7 @@ func TestAGatedRequesterGoesToTheNodeThatHasItsModelOnDisk(t *testing.T) {
 	assert.Equal(t, "its model is on the disk of node "+cluster.NodeName(2), why.Why)
 	assert.Empty(t, why.Instance)
 
-	require.NoError(t, api.Delete(t.Context(), pod)) // what reads the model keeps it
+	require.NoError(t, s.api.Delete(t.Context(), pod)) // what reads the model keeps it
 	s.gone("stored")
 	launcher := s.poolPods()[cluster.NodeName(2)].Name
 	_, err := s.launcher(launcher).Delete(t.Context(), s.instance(launcher, "stored", "sleeping").InstanceID)
@@ -189,7 +189,7 @@ func TestAGatedRequesterGoesToTheNodeWhoseMainMemoryHoldsItsModel(t *testing.T) 
 	assert.Equal(t, cluster.NodeName(2), pod.Spec.NodeName)
 	assert.Equal(t, "its model is in the main memory of node "+cluster.NodeName(2), why.Why)
 
-	require.NoError(t, api.Delete(t.Context(), pod)) // what reads the model keeps it
+	require.NoError(t, s.api.Delete(t.Context(), pod)) // what reads the model keeps it
 	s.gone("held")
 	launcher := s.poolPods()[cluster.NodeName(2)].Name
 	_, err := s.launcher(launcher).Delete(t.Context(), s.instance(launcher, "held", "sleeping").InstanceID)
@@ -201,7 +201,7 @@ func TestAGatedRequesterGoesToTheNodeWhoseMainMemoryHoldsItsModel(t *testing.T) 
 func (s *modelSite) evict(node int) {
 	s.t.Helper()
 	const giveUp = `find "$0" -type f -exec sync {} + -exec dd if={} iflag=nocache count=0 status=none ';'`
-	cmd, err := shared.InNode(s.t.Context(), node, "sh", "-c", giveUp, "/var/lib/hotseat/"+s.ns+"/blobs")
+	cmd, err := s.cluster.InNode(s.t.Context(), node, "sh", "-c", giveUp, "/var/lib/hotseat/"+s.ns+"/blobs")
 	require.NoError(s.t, err)
 	out, err := cmd.CombinedOutput()
 	require.NoError(s.t, err, "%s", out)

@@ -25,7 +25,7 @@ type dial func(ctx context.Context, network, address string) (net.Conn, error)
 // from is how a Pod dials.
 func from(t *testing.T, pod string) dial {
 	t.Helper()
-	ns := networkOf(t, pod)
+	ns := laneOf(t).networkOf(t, pod)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		return dialIn(ctx, ns, network, address)
 	}
@@ -47,7 +47,7 @@ func reaches(t *testing.T, by dial, address string) bool {
 }
 
 func TestTheChartsNetworkPoliciesLetThroughWhoIsMeantAndNobodyElse(t *testing.T) {
-	require.NotEmpty(t, shared.Router, "the cluster is to be one that enforces NetworkPolicies: make test-cluster-policies")
+	require.NotEmpty(t, laneOf(t).cluster.Router, "the cluster is to be one that enforces NetworkPolicies: make test-cluster-policies")
 	s, monitoring := newPool(t, nil), newBareSite(t)
 	s.allReady()
 	s.deploy(server{app: "model-a", node: 1}, 1)
@@ -55,7 +55,7 @@ func TestTheChartsNetworkPoliciesLetThroughWhoIsMeantAndNobodyElse(t *testing.T)
 	requester, launcher := s.served("model-a", 1)[0], s.poolPods()[cluster.NodeName(1)]
 	instance := s.instances(s.launcher(launcher.Name))["org/model-a"]
 	var controllers corev1.PodList
-	require.NoError(t, api.List(t.Context(), &controllers, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "controller"}))
+	require.NoError(t, s.api.List(t.Context(), &controllers, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "controller"}))
 	require.Len(t, controllers.Items, 1)
 	controller := controllers.Items[0]
 
@@ -77,8 +77,8 @@ func TestTheChartsNetworkPoliciesLetThroughWhoIsMeantAndNobodyElse(t *testing.T)
 	}
 	check(map[string][]string{control: everybody, resources: everybody, model: everybody, metrics: everybody})
 
-	t.Cleanup(func() { assert.NoError(t, install(context.Background())) })
-	require.NoError(t, install(t.Context(), "networkPolicy.enabled=true", "networkPolicy.namespaces={"+s.ns+"}",
+	t.Cleanup(func() { assert.NoError(t, s.install(context.Background())) })
+	require.NoError(t, s.install(t.Context(), "networkPolicy.enabled=true", "networkPolicy.namespaces={"+s.ns+"}",
 		"networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.kubernetes\\.io/metadata\\.name="+monitoring.ns))
 	s.eventually("the policies are enforced", func() bool {
 		return !reaches(t, callers["a Pod of another namespace"], model) && !reaches(t, callers["the requester"], metrics)
@@ -95,6 +95,6 @@ func TestTheChartsNetworkPoliciesLetThroughWhoIsMeantAndNobodyElse(t *testing.T)
 	s.scale("model-b", 1)
 	s.served("model-b", 1)
 	s.answers("model-b")
-	_, err := shared.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
+	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
 	require.NoError(t, err)
 }

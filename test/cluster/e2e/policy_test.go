@@ -123,8 +123,8 @@ func TestOnlyTheControllerAndAdministratorsLetGoOfAPodOrEndALauncherInUse(t *tes
 		"other labels are anybody's":             try(editor, "launcher-node-1", func(p *corev1.Pod) { p.Labels["team"] = "x" }),
 		"other finalizers are anybody's":         try(editor, requester, func(p *corev1.Pod) { p.Finalizers = append(p.Finalizers, "example.com/x") }),
 		"a requester is deleted by its user":     remove(editor, requester),
-		"an administrator lets go":               try(api, requester, letGo),
-		"an administrator deletes":               remove(api, "launcher-node-1"),
+		"an administrator lets go":               try(s.api, requester, letGo),
+		"an administrator deletes":               remove(s.api, "launcher-node-1"),
 		"the kubelet deletes":                    remove(node, "launcher-node-1"),
 		"the scheduler deletes what it preempts": remove(s.as("system:kube-scheduler", "system:authenticated"), "launcher-node-1"),
 		"who may evict does, as a drain does":    editor.SubResource("eviction").Create(t.Context(), s.pod("launcher-node-1"), &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}}),
@@ -144,7 +144,7 @@ func TestOnlyTheControllerAndAdministratorsChangeADaemonSetOfLaunchers(t *testin
 	s := newPool(t, nil)
 	s.allReady()
 	var set appsv1.DaemonSet
-	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher"}, &set))
+	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher"}, &set))
 	changed := set.DeepCopy()
 	changed.Spec.Template.Labels["team"] = "x"
 	patch := client.MergeFrom(&set)
@@ -156,16 +156,16 @@ func TestOnlyTheControllerAndAdministratorsChangeADaemonSetOfLaunchers(t *testin
 	} {
 		require.ErrorContains(t, err, "only the controller of hotseat or an administrator may change or delete a DaemonSet of launchers: change or delete its LauncherConfig", name)
 	}
-	require.NoError(t, api.Delete(t.Context(), set.DeepCopy(), client.DryRunAll), "an administrator deletes")
+	require.NoError(t, s.api.Delete(t.Context(), set.DeepCopy(), client.DryRunAll), "an administrator deletes")
 	require.NoError(t, collector.Delete(t.Context(), set.DeepCopy(), client.DryRunAll), "it goes with its LauncherConfig")
 }
 
 // as speaks to the API server as somebody.
 func (s *site) as(user string, groups ...string) client.Client {
 	s.t.Helper()
-	config := rest.CopyConfig(restConfig)
+	config := rest.CopyConfig(s.rest)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
-	c, err := client.New(config, client.Options{Scheme: api.Scheme(), Mapper: api.RESTMapper()})
+	c, err := client.New(config, client.Options{Scheme: s.api.Scheme(), Mapper: s.api.RESTMapper()})
 	require.NoError(s.t, err)
 	return c
 }
@@ -179,8 +179,8 @@ func (s *site) editor() client.Client {
 		ObjectMeta: metav1.ObjectMeta{Name: user}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}
-	require.NoError(s.t, api.Create(s.t.Context(), all))
-	s.t.Cleanup(func() { assert.NoError(s.t, api.Delete(context.Background(), all)) })
+	require.NoError(s.t, s.api.Create(s.t.Context(), all))
+	s.t.Cleanup(func() { assert.NoError(s.t, s.api.Delete(context.Background(), all)) })
 	editor := s.as(user, "system:authenticated")
 	s.eventually("the API server knows the rights of "+user, func() bool {
 		return editor.List(s.t.Context(), &corev1.PodList{}, client.InNamespace(s.ns)) == nil

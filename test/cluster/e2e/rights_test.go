@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -64,13 +65,19 @@ func rightsTo(right string, names []string) []string {
 // ran, each right was used. The API server authorizes by these roles alone, so a
 // right that was used is one without which something fails.
 func checkRights(ctx context.Context, all bool) error {
-	if shared.Audit == "" && !all {
+	if lanes[0].cluster.Audit == "" && !all {
 		fmt.Fprintln(os.Stderr, "the controller's rights are not looked at: this cluster keeps no audit log")
 		return nil
 	}
-	used, refused, err := readAsked(shared.AuditLog())
-	if err != nil {
-		return err
+	used := map[string]bool{}
+	var refused []string
+	for _, l := range lanes {
+		more, not, err := readAsked(l.cluster.AuditLog())
+		if err != nil {
+			return err
+		}
+		maps.Copy(used, more)
+		refused = append(refused, not...)
 	}
 	if len(used) == 0 {
 		return errors.New("the audit log has nothing that the controller asked")
@@ -78,7 +85,7 @@ func checkRights(ctx context.Context, all bool) error {
 	if len(refused) > 0 {
 		return fmt.Errorf("the chart does not let the controller do what it does: %q", refused)
 	}
-	granted, err := rights(ctx)
+	granted, err := lanes[0].rights(ctx)
 	if err != nil {
 		return err
 	}
@@ -139,11 +146,11 @@ func readAsked(path string) (used map[string]bool, refused []string, err error) 
 // rights are those of the controller's roles. Finalizers are not asked for by
 // themselves: whoever sets an owner that blocks its deletion has to have the right
 // to them (admission plugin OwnerReferencesPermissionEnforcement).
-func rights(ctx context.Context) (all []string, err error) {
+func (l *lane) rights(ctx context.Context) (all []string, err error) {
 	var cluster rbacv1.ClusterRoleList
 	var roles rbacv1.RoleList
 	ours := client.MatchingLabels{"app.kubernetes.io/name": "hotseat", "app.kubernetes.io/component": "controller"}
-	if err := errors.Join(api.List(ctx, &cluster, ours), api.List(ctx, &roles, ours)); err != nil {
+	if err := errors.Join(l.api.List(ctx, &cluster, ours), l.api.List(ctx, &roles, ours)); err != nil {
 		return nil, fmt.Errorf("cannot list the controller's roles: %w", err)
 	}
 	var rules []rbacv1.PolicyRule

@@ -28,7 +28,7 @@ func (s *site) roll(app string, to server, maxSurge int) {
 	}})
 	require.NoError(s.t, err)
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: app}}
-	require.NoError(s.t, api.Patch(s.t.Context(), deployment, client.RawPatch(types.StrategicMergePatchType, patch)))
+	require.NoError(s.t, s.api.Patch(s.t.Context(), deployment, client.RawPatch(types.StrategicMergePatchType, patch)))
 	s.kubectl("rollout", "status", "deployment/"+app, "--timeout="+patience.String())
 }
 
@@ -93,7 +93,7 @@ func (s *site) heldUp(app string) (end func()) {
 	c := s.launcher("launcher-node-1")
 	// On all GPUs of the node: a swap there waits until that has come up or is gone.
 	_, err := c.Create(s.t.Context(), "by-hand", launcherapi.InstanceSpec{
-		Args: []string{"org/by-hand", "--tensor-parallel-size=2", "--gpu-memory-utilization=0.4", "--sim-load-time=1h"}, GPUUUIDs: shared.UUIDs(1),
+		Args: []string{"org/by-hand", "--tensor-parallel-size=2", "--gpu-memory-utilization=0.4", "--sim-load-time=1h"}, GPUUUIDs: s.cluster.UUIDs(1),
 	})
 	require.NoError(s.t, err)
 	s.start(server{app: app, node: 1})

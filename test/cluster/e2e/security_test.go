@@ -15,6 +15,7 @@ import (
 // Images of vLLM run as root; clusters that are strict give a Pod a user of their own,
 // no capabilities, and a root that nobody writes to.
 func TestALauncherServesFromAReadOnlyRootWithoutCapabilitiesAndAsAnyUser(t *testing.T) {
+	laneOf(t)
 	for name, context := range map[string]map[string]any{
 		"root":     {"readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "capabilities": map[string]any{"drop": []string{"ALL"}}},
 		"any user": {"readOnlyRootFilesystem": true, "allowPrivilegeEscalation": false, "capabilities": map[string]any{"drop": []string{"ALL"}}, "runAsNonRoot": true, "runAsUser": 1000680000},

@@ -22,7 +22,7 @@ import (
 // newServerConfig makes an InferenceServerConfig of model org/<name>.
 func (s *site) newServerConfig(name, launcherConfig string) {
 	s.t.Helper()
-	require.NoError(s.t, api.Create(s.t.Context(), &v1alpha1.InferenceServerConfig{
+	require.NoError(s.t, s.api.Create(s.t.Context(), &v1alpha1.InferenceServerConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: name},
 		Spec: v1alpha1.InferenceServerConfigSpec{
 			ModelServerConfig:  v1alpha1.ModelServerConfig{Port: 8000, Args: server{app: name}.engineArgs()},
@@ -36,7 +36,7 @@ func (s *site) serverConfigTold(name, what string, so func(v1alpha1.InferenceSer
 	s.t.Helper()
 	var config v1alpha1.InferenceServerConfig
 	s.eventually(name+": "+what, func() bool {
-		require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &config))
+		require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &config))
 		return config.Status.ObservedGeneration == config.Generation && so(config.Status)
 	})
 	return &config
@@ -86,7 +86,7 @@ func TestStatusesTellWhoIsBoundToWhatAndWhatSleepsWhere(t *testing.T) {
 func (s *site) reasons(pod *corev1.Pod) (reasons []string) {
 	s.t.Helper()
 	var list eventsv1.EventList
-	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns)))
+	require.NoError(s.t, s.api.List(s.t.Context(), &list, client.InNamespace(s.ns)))
 	slices.SortFunc(list.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	for _, e := range list.Items {
 		if e.Regarding.UID == pod.UID && e.ReportingController == "hotseat" {

@@ -65,7 +65,7 @@ func (c *spans) of(trace string) (names []string) {
 // traced has the controller send its traces to a collector until the test ends.
 func (s *site) traced() *spans {
 	s.t.Helper()
-	listener, err := shared.Listen(s.t.Context())
+	listener, err := s.cluster.Listen(s.t.Context())
 	require.NoError(s.t, err)
 	c := &spans{}
 	server := &http.Server{Handler: c}
@@ -89,7 +89,7 @@ func (s *site) setEnv(variables ...string) {
 		append([]string{"set", "env", "deployment/hotseat-controller"}, variables...),
 		{"rollout", "status", "deployment/hotseat-controller", "--timeout=" + patience.String()},
 	} {
-		_, err := shared.Kubectl(ctx, nil, append([]string{"-n", system}, args...)...)
+		_, err := s.cluster.Kubectl(ctx, nil, append([]string{"-n", system}, args...)...)
 		require.NoError(s.t, err)
 	}
 }
@@ -130,12 +130,12 @@ func TestAnActuationIsOneTraceFromCreationToReady(t *testing.T) {
 func (s *site) controllerMetrics() string {
 	s.t.Helper()
 	var pods corev1.PodList
-	require.NoError(s.t, api.List(s.t.Context(), &pods, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "controller"}))
+	require.NoError(s.t, s.api.List(s.t.Context(), &pods, client.InNamespace(system), client.MatchingLabels{"app.kubernetes.io/component": "controller"}))
 	for _, p := range pods.Items {
 		if !p.DeletionTimestamp.IsZero() || p.Status.PodIP == "" {
 			continue
 		}
-		transport := &http.Transport{DialContext: shared.Dial, DisableKeepAlives: true}
+		transport := &http.Transport{DialContext: s.cluster.Dial, DisableKeepAlives: true}
 		answer, err := (&http.Client{Transport: transport}).Get("http://" + net.JoinHostPort(p.Status.PodIP, "8080") + "/metrics")
 		require.NoError(s.t, err)
 		defer answer.Body.Close()

@@ -34,7 +34,7 @@ var slowly = []string{"--sim-token-time=50ms", "--sim-tokens=2000"}
 // to a Pod's port 8000, and gives what comes back, from the first token on.
 func (s *site) stream(ip, model string, tokens int) (net.Conn, *bufio.Reader) {
 	s.t.Helper()
-	conn, err := shared.Dial(s.t.Context(), "tcp", net.JoinHostPort(ip, "8000"))
+	conn, err := s.cluster.Dial(s.t.Context(), "tcp", net.JoinHostPort(ip, "8000"))
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = conn.Close() })
 	body := fmt.Sprintf(`{"model":%q,"prompt":"Hello","stream":true,"max_tokens":%d}`, model, tokens)
@@ -103,7 +103,7 @@ type caller struct {
 
 func (s *site) call(ip, mark string) *caller {
 	s.t.Helper()
-	conn, err := shared.Dial(s.t.Context(), "tcp", net.JoinHostPort(ip, "8000"))
+	conn, err := s.cluster.Dial(s.t.Context(), "tcp", net.JoinHostPort(ip, "8000"))
 	require.NoError(s.t, err)
 	s.t.Cleanup(func() { _ = conn.Close() })
 	return &caller{conn, bufio.NewReader(conn), mark}
@@ -242,7 +242,7 @@ func TestConnectionsThatGoOnAreCutAndTheNextModelNeverHearsOfThem(t *testing.T) 
 func (s *site) endpoints(service string) (ready []string) {
 	s.t.Helper()
 	var slices discoveryv1.EndpointSliceList
-	require.NoError(s.t, api.List(s.t.Context(), &slices, client.InNamespace(s.ns), client.MatchingLabels{discoveryv1.LabelServiceName: service}))
+	require.NoError(s.t, s.api.List(s.t.Context(), &slices, client.InNamespace(s.ns), client.MatchingLabels{discoveryv1.LabelServiceName: service}))
 	for _, slice := range slices.Items {
 		for _, e := range slice.Endpoints {
 			if e.Conditions.Ready != nil && *e.Conditions.Ready {
@@ -267,7 +267,7 @@ func (s *site) follow(pod *corev1.Pod, each func(*corev1.Pod)) (stop func()) {
 // order of the API server, until stop.
 func (s *site) followAll(each func(p *corev1.Pod, gone bool), so ...client.ListOption) (stop func()) {
 	s.t.Helper()
-	watching, err := client.NewWithWatch(restConfig, client.Options{})
+	watching, err := client.NewWithWatch(s.rest, client.Options{})
 	require.NoError(s.t, err)
 	ctx, cancel := context.WithCancel(s.t.Context())
 	events, err := watching.Watch(ctx, &corev1.PodList{}, append(so, client.InNamespace(s.ns))...)

@@ -40,7 +40,7 @@ import (
 func authoritySecret(t *testing.T) *corev1.Secret {
 	t.Helper()
 	var secret corev1.Secret
-	require.NoError(t, api.Get(t.Context(), client.ObjectKey{Namespace: system, Name: authoritytest.SecretName}, &secret))
+	require.NoError(t, laneOf(t).api.Get(t.Context(), client.ObjectKey{Namespace: system, Name: authoritytest.SecretName}, &secret))
 	return &secret
 }
 
@@ -63,12 +63,12 @@ func (s *site) stranger(namespace string) (dial func(ctx context.Context, networ
 			Containers:                    []corev1.Container{{Name: "c", Image: "hotseat.local/requester:dev", ImagePullPolicy: corev1.PullNever, Env: []corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "GPU-none"}}}},
 		},
 	}
-	require.NoError(s.t, api.Create(s.t.Context(), pod))
-	s.t.Cleanup(func() { assert.NoError(s.t, api.Delete(context.Background(), pod)) })
+	require.NoError(s.t, s.api.Create(s.t.Context(), pod))
+	s.t.Cleanup(func() { assert.NoError(s.t, s.api.Delete(context.Background(), pod)) })
 	s.eventually("the stranger runs", func() bool {
-		return api.Get(s.t.Context(), client.ObjectKeyFromObject(pod), pod) == nil && readyOrRuns(pod)
+		return s.api.Get(s.t.Context(), client.ObjectKeyFromObject(pod), pod) == nil && readyOrRuns(pod)
 	})
-	ns := networkOf(s.t, pod.Name)
+	ns := s.networkOf(s.t, pod.Name)
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		return dialIn(ctx, ns, network, address)
 	}
@@ -79,10 +79,10 @@ func readyOrRuns(pod *corev1.Pod) bool {
 }
 
 // networkOf is the network namespace of a Pod, whose processes are told by the
-// variable that the kubelet gives them.
-func networkOf(t *testing.T, pod string) (path string) {
+// variable that the kubelet gives them. The keeper's /proc shows those of the lane.
+func (l *lane) networkOf(t *testing.T, pod string) (path string) {
 	t.Helper()
-	found, err := filepath.Glob("/proc/[0-9]*/environ")
+	found, err := filepath.Glob(fmt.Sprintf("/proc/%d/root/proc/[0-9]*/environ", l.cluster.Keeper))
 	require.NoError(t, err)
 	for _, file := range found {
 		text, err := os.ReadFile(file)
@@ -167,7 +167,7 @@ func (s *site) refused(dial func(context.Context, string, string) (net.Conn, err
 func (s *site) otherCertificates() map[string]tls.Certificate {
 	s.t.Helper()
 	var secret corev1.Secret
-	require.NoError(s.t, api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-tls"}, &secret))
+	require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-tls"}, &secret))
 	launchers, err := tls.X509KeyPair(secret.Data[mtls.CertFile], secret.Data[mtls.KeyFile])
 	require.NoError(s.t, err)
 	return map[string]tls.Certificate{"a launcher's": launchers}
@@ -177,16 +177,16 @@ func (s *site) otherCertificates() map[string]tls.Certificate {
 func (s *site) openToTheControllerAlone(ip string) {
 	s.t.Helper()
 	list := attempt{http.MethodGet, ip + ":8001/v2/vllm/instances", ""}
-	s.refused(shared.Dial, list)
+	s.refused(s.cluster.Dial, list)
 	metrics := attempt{http.MethodGet, "https://" + ip + ":8001/metrics", ""}
-	status, err := try(s.t, shared.Dial, &tls.Config{InsecureSkipVerify: true}, metrics, "")
+	status, err := try(s.t, s.cluster.Dial, &tls.Config{InsecureSkipVerify: true}, metrics, "")
 	require.NoError(s.t, err)
 	assert.Equal(s.t, http.StatusOK, status, "metrics are for everybody")
 	list.url = "https://" + list.url
-	status, err = try(s.t, shared.Dial, asController(s.t, mtls.LauncherName(s.ns, "simulated")), list, "")
+	status, err = try(s.t, s.cluster.Dial, asController(s.t, mtls.LauncherName(s.ns, "simulated")), list, "")
 	require.NoError(s.t, err)
 	assert.Equal(s.t, http.StatusOK, status)
-	_, err = try(s.t, shared.Dial, asController(s.t, mtls.LauncherName("another", "simulated")), list, "")
+	_, err = try(s.t, s.cluster.Dial, asController(s.t, mtls.LauncherName("another", "simulated")), list, "")
 	assert.ErrorContains(s.t, err, "certificate is valid for "+mtls.LauncherName(s.ns, "simulated"), "the controller knows launchers, too")
 }
 
@@ -232,7 +232,7 @@ func TestAnotherAuthorityDisturbsNobodyAndBindingGoesOn(t *testing.T) {
 	answer := s.listen(&s.served("talker", 1)[0])
 	launcher := s.poolPods()[cluster.NodeName(1)]
 	before := authoritySecret(t)
-	_, err := shared.Kubectl(t.Context(), nil, "-n", system, "annotate", "--overwrite", "secret/"+authoritytest.SecretName, fmt.Sprintf("hotseat.dev/ca-rotation=%d", time.Now().UnixNano()))
+	_, err := s.cluster.Kubectl(t.Context(), nil, "-n", system, "annotate", "--overwrite", "secret/"+authoritytest.SecretName, fmt.Sprintf("hotseat.dev/ca-rotation=%d", time.Now().UnixNano()))
 	require.NoError(t, err)
 	var trusted []byte
 	s.eventually("there is another authority, and the one before is trusted still", func() bool {
@@ -244,13 +244,13 @@ func TestAnotherAuthorityDisturbsNobodyAndBindingGoesOn(t *testing.T) {
 		var secret corev1.Secret
 		var published corev1.ConfigMap
 		err := errors.Join(
-			api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-tls"}, &secret),
-			api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: mtls.ConfigMap}, &published))
+			s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "simulated-launcher-tls"}, &secret),
+			s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: mtls.ConfigMap}, &published))
 		return err == nil && bytes.Equal(secret.Data[mtls.CAFile], trusted) && published.Data[mtls.CAFile] == string(trusted)
 	})
 	s.eventually("the API server is told whom to trust", func() bool {
 		var hook admissionv1.ValidatingWebhookConfiguration
-		return api.Get(t.Context(), client.ObjectKey{Name: "hotseat-controller-models"}, &hook) == nil && bytes.Equal(hook.Webhooks[0].ClientConfig.CABundle, trusted)
+		return s.api.Get(t.Context(), client.ObjectKey{Name: "hotseat-controller-models"}, &hook) == nil && bytes.Equal(hook.Webhooks[0].ClientConfig.CABundle, trusted)
 	})
 	answer.goesOn()
 	s.deploy(server{app: "next", node: 1}, 1) // while kubelets may not have brought the files yet
@@ -263,7 +263,7 @@ func TestAnotherAuthorityDisturbsNobodyAndBindingGoesOn(t *testing.T) {
 	newest, err := x509.ParseCertificate(mustPEM(t, trusted).Bytes)
 	require.NoError(t, err)
 	s.within(3*patience, "the launcher shows a certificate of the newest authority, once the kubelet has brought it", func() bool {
-		conn, err := shared.Dial(t.Context(), "tcp", launcher.Status.PodIP+":8001")
+		conn, err := s.cluster.Dial(t.Context(), "tcp", launcher.Status.PodIP+":8001")
 		if err != nil {
 			return false
 		}
@@ -310,9 +310,9 @@ func TestARequesterThatAnybodyCouldGiveOrdersToIsRefusedWhereThatIsAskedFor(t *t
 	t.Cleanup(func() {
 		ctx, stop := context.WithTimeout(context.Background(), 2*patience)
 		defer stop()
-		assert.NoError(t, install(ctx))
+		assert.NoError(t, s.install(ctx))
 	})
-	require.NoError(t, install(t.Context(), "trust.requireRequesters=true"))
+	require.NoError(t, s.install(t.Context(), "trust.requireRequesters=true"))
 	s.deploy(server{app: "open", node: 2}, 1)
 	s.waitsFor("open", "volumes: [{name: hotseat-ca, configMap: {name: hotseat-ca}}]")
 	s.eventually("an Event tells", func() bool { return s.event(s.pods("open")[0].UID, "hotseat-ca at /etc/hotseat") })

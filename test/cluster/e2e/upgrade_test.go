@@ -20,10 +20,10 @@ func TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake(t *testing.T) {
 	before := os.Getenv("HOTSEAT_TEST_BEFORE")
 	require.NotEmpty(t, before, "there is nothing to upgrade from: make test-upgrade")
 	const tag = "before"
-	require.NoError(t, shared.LoadProduct(t.Context(), filepath.Join(before, "bin"), tag))
+	require.NoError(t, laneOf(t).cluster.LoadProduct(t.Context(), filepath.Join(before, "bin"), tag))
 	s := newBareSite(t)
 	s.uninstalled("uninstall.deleteCRDs=true", "uninstall.engines=stop")
-	require.NoError(t, installChart(t.Context(), filepath.Join(before, "deploy", "chart"), "image.tag="+tag))
+	require.NoError(t, s.installChart(t.Context(), filepath.Join(before, "deploy", "chart"), "image.tag="+tag))
 	s.addPool(nil)
 	s.allReady()
 	s.deploy(server{app: "sleeper", node: 1, tag: tag}, 1)
@@ -41,12 +41,12 @@ func TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake(t *testing.T) {
 		require.True(t, strings.HasSuffix(launcher.Spec.InitContainers[0].Image, ":"+tag), "it is of the earlier commit")
 	}
 
-	require.NoError(t, install(t.Context()))
+	require.NoError(t, s.install(t.Context()))
 	s.eventually("the launcher without a requester is replaced", func() bool {
 		now, ok := s.poolPods()[cluster.NodeName(2)]
 		return ok && now.UID != unbound.UID && readyPod(&now)
 	})
-	_, err := shared.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
+	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
 	require.NoError(t, err)
 	answer.goesOn()
 	assert.Equal(t, bound.UID, s.poolPods()[cluster.NodeName(1)].UID, "the one with a requester stays")

@@ -36,7 +36,7 @@ func realLauncher(t *testing.T, ns, folder string) *corev1.Pod {
 		Command: []string{"/launcher", "init", "--", "serve"},
 		Args: []string{
 			"--listen=0.0.0.0:8001", "--instance-host=0.0.0.0", "--token-file=/etc/hotseat/token",
-			"--state-dir=/var/lib/hotseat/state", fmt.Sprintf("--gpus=simulated:%d", shared.GPUs), "--vllm=" + filepath.Join(folder, "bin", "vllm"),
+			"--state-dir=/var/lib/hotseat/state", fmt.Sprintf("--gpus=simulated:%d", laneOf(t).cluster.GPUs), "--vllm=" + filepath.Join(folder, "bin", "vllm"),
 		},
 		Env: []corev1.EnvVar{
 			{Name: "HOTSEAT_SIMGPU_DIR", Value: cluster.SimGPUDir}, {Name: "VLLM_CPU_KVCACHE_SPACE", Value: "1"},
@@ -98,7 +98,7 @@ func TestTwoRealModelsTakeTurns(t *testing.T) {
 	folder := real.Folder
 	s := newBareSite(t)
 	s.onOneGPU()
-	require.NoError(t, api.Create(t.Context(), realLauncher(t, s.ns, folder)))
+	require.NoError(t, s.api.Create(t.Context(), realLauncher(t, s.ns, folder)))
 	s.ready("pod/launcher-vllm")
 	launcher := s.launcher("launcher-vllm")
 
@@ -106,7 +106,7 @@ func TestTwoRealModelsTakeTurns(t *testing.T) {
 	for _, model := range []string{"a", "b", "a", "b"} {
 		pod := realRequester(s.ns, folder, model)
 		began := time.Now()
-		require.NoError(t, api.Create(t.Context(), pod))
+		require.NoError(t, s.api.Create(t.Context(), pod))
 		s.within(startPatience, "the Pod of model "+model+" is ready", func() bool { return readyPod(s.pod(pod.Name)) })
 		took := time.Since(began)
 		got, err := s.ask(s.pod(pod.Name).Status.PodIP+":8000", "org/model-"+model)
@@ -129,7 +129,7 @@ func TestTwoRealModelsTakeTurns(t *testing.T) {
 			}
 		}
 		assert.Equal(t, "awake", here)
-		require.NoError(t, api.Delete(t.Context(), pod))
+		require.NoError(t, s.api.Delete(t.Context(), pod))
 		s.gone("model-" + model)
 	}
 }

@@ -24,9 +24,9 @@ func TestANamespaceGoesAwayWithLaunchersAndRequestersThatServe(t *testing.T) {
 	s.start(server{app: "slow", node: 1, args: []string{"--sim-load-time=1h"}})
 	s.instance("launcher-node-1", "slow", "starting")
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}
-	require.NoError(t, api.Delete(t.Context(), ns))
+	require.NoError(t, s.api.Delete(t.Context(), ns))
 	s.eventually("the namespace is gone", func() bool {
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
+		return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKeyFromObject(ns), ns))
 	})
 }
 

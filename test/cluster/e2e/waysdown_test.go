@@ -92,7 +92,7 @@ func (s *site) vanish(name string) {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name = s.ns, name
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
-	require.NoError(s.t, client.IgnoreNotFound(api.Patch(s.t.Context(), pod, patch)))
+	require.NoError(s.t, client.IgnoreNotFound(s.api.Patch(s.t.Context(), pod, patch)))
 	s.gone(name)
 }
 
@@ -141,7 +141,7 @@ func (s *site) askedAllTheTime(app string) (stop func() (models []string)) {
 	go func() {
 		defer close(over)
 		for ctx.Err() == nil {
-			if model, err := ask(ctx, address, "org/"+app); err == nil && !slices.Contains(answered, model) {
+			if model, err := s.askOnce(ctx, address, "org/"+app); err == nil && !slices.Contains(answered, model) {
 				answered = append(answered, model)
 			}
 			select { // a Service without endpoints refuses at once
@@ -175,7 +175,7 @@ func TestARequesterWhoseEngineIsKilledIsUnreadyAndNoEndpointAndThenReplaced(t *t
 	s.answers("victim")
 	assert.Equal(t, []string{"org/victim"}, unask(), "nobody else's model answers meanwhile")
 	s.eventually("the requester is gone", func() bool {
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(&was), &corev1.Pod{}))
+		return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKeyFromObject(&was), &corev1.Pod{}))
 	})
 	unfollow()
 	assert.True(t, deleted)
@@ -235,7 +235,7 @@ func TestRequestersOfADeletedLauncherAreReplacedAndServedByTheNext(t *testing.T)
 	now := s.replaced("moved", was)
 	s.answers("moved")
 	s.eventually("the requester is gone", func() bool {
-		return apierrors.IsNotFound(api.Get(t.Context(), client.ObjectKeyFromObject(&was), &corev1.Pod{}))
+		return apierrors.IsNotFound(s.api.Get(t.Context(), client.ObjectKeyFromObject(&was), &corev1.Pod{}))
 	})
 	stop()
 	assert.Zero(t, exit, "the requester program was unbound, and ended by itself")
@@ -248,7 +248,7 @@ func TestRequestersOfADeletedLauncherAreReplacedAndServedByTheNext(t *testing.T)
 func (s *site) launchers() []corev1.Pod {
 	s.t.Helper()
 	var list corev1.PodList
-	require.NoError(s.t, api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.HasLabels{"hotseat.dev/launcher-config"}))
+	require.NoError(s.t, s.api.List(s.t.Context(), &list, client.InNamespace(s.ns), client.HasLabels{"hotseat.dev/launcher-config"}))
 	return list.Items
 }
 
@@ -258,7 +258,7 @@ func TestARequesterWhoseNodeIsCordonedBeforeItIsServedIsDeleted(t *testing.T) {
 	s.eventually("the requester runs", func() bool { return s.pod("early").Status.Phase == corev1.PodRunning })
 	s.kubectl("cordon", cluster.NodeName(1))
 	t.Cleanup(func() {
-		_, err := shared.Kubectl(context.WithoutCancel(t.Context()), nil, "uncordon", cluster.NodeName(1))
+		_, err := s.cluster.Kubectl(context.WithoutCancel(t.Context()), nil, "uncordon", cluster.NodeName(1))
 		assert.NoError(t, err)
 	})
 	s.gone("early")

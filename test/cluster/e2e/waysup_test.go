@@ -35,11 +35,11 @@ func TestAServerOnSeveralGPUsHasThoseOfItsRequester(t *testing.T) {
 	pod := s.served("large", 1)[0]
 	s.answers("large")
 	i := s.instances(s.launcher("launcher-node-1"))["org/large"]
-	assert.ElementsMatch(t, shared.UUIDs(1), i.GPUUUIDs)
+	assert.ElementsMatch(t, s.cluster.UUIDs(1), i.GPUUUIDs)
 	records := s.records("launcher-node-1")
 	require.Len(t, records, 1)
 	assert.Equal(t, pod.UID, records[0].RequesterUID)
-	assert.ElementsMatch(t, shared.UUIDs(1), records[0].GPUs)
+	assert.ElementsMatch(t, s.cluster.UUIDs(1), records[0].GPUs)
 }
 
 func TestAConfigurationWakesWhatAServerPatchHadStarted(t *testing.T) {
@@ -53,7 +53,7 @@ func TestAConfigurationWakesWhatAServerPatchHadStarted(t *testing.T) {
 	s.scale("same", 0)
 	s.gone("same")
 
-	require.NoError(t, api.Create(t.Context(), &v1alpha1.InferenceServerConfig{
+	require.NoError(t, s.api.Create(t.Context(), &v1alpha1.InferenceServerConfig{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "same"},
 		Spec: v1alpha1.InferenceServerConfigSpec{
 			ModelServerConfig: v1alpha1.ModelServerConfig{Port: 8000, Args: patched.engineArgs()}, LauncherConfigName: "simulated",
