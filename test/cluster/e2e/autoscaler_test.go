@@ -16,6 +16,7 @@ import (
 
 	"hotseat.dev/hotseat/deploy/images"
 	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // customMetrics has the cluster serve the custom metrics API until the test is over.
@@ -33,7 +34,7 @@ func (s *site) customMetrics() {
 		assert.NoError(s.t, err)
 	})
 	require.NoError(s.t, s.applyFile(s.t.Context(), "", root(manifest)))
-	_, err = s.cluster.Kubectl(s.t.Context(), nil, "wait", "--for=condition=Available", "apiservice/v1beta2.custom.metrics.k8s.io", "--timeout="+patience.String())
+	_, err = s.cluster.Kubectl(s.t.Context(), nil, "wait", "--for=condition=Available", "apiservice/v1beta2.custom.metrics.k8s.io", "--timeout="+patience.Wait().String())
 	require.NoError(s.t, err)
 }
 

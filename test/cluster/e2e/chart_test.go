@@ -21,20 +21,21 @@ import (
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // uninstalled takes the chart away, and has it installed again at the test's end.
 func (s *site) uninstalled(values ...string) {
 	s.t.Helper()
 	s.t.Cleanup(func() {
-		ctx, stop := context.WithTimeout(context.Background(), 2*patience)
+		ctx, stop := context.WithTimeout(context.Background(), 2*patience.Wait())
 		defer stop()
 		assert.NoError(s.t, s.install(ctx), "the chart is installed again")
 	})
 	if len(values) > 0 {
 		require.NoError(s.t, s.install(s.t.Context(), values...))
 	}
-	_, err := s.cluster.Helm(s.t.Context(), "uninstall", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
+	_, err := s.cluster.Helm(s.t.Context(), "uninstall", "hotseat", "--namespace", system, "--wait", "--timeout", patience.Wait().String())
 	require.NoError(s.t, err)
 }
 
@@ -97,10 +98,10 @@ func TestAnUpgradeDisturbsNothingThatIsAwakeAndBringsTheDefinitionsUpToDate(t *t
 	require.NoError(t, s.install(t.Context(), "controller.logLevel=debug"))
 	t.Cleanup(func() { assert.NoError(t, s.install(context.Background())) })
 	assert.Equal(t, "Mode", s.kubectl("get", "crd", "launcherconfigs.hotseat.dev", "-o", column))
-	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
+	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.Wait().String())
 	require.NoError(t, err, "the installation works")
 	answer.goesOn()
-	_, err = s.cluster.Helm(t.Context(), "rollback", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
+	_, err = s.cluster.Helm(t.Context(), "rollback", "hotseat", "--namespace", system, "--wait", "--timeout", patience.Wait().String())
 	require.NoError(t, err)
 	answer.goesOn()
 	again := s.served("talker", 1)[0]
@@ -207,7 +208,7 @@ func TestTheChartIsInstalledWithEveryOptionOn(t *testing.T) {
 		assert.Contains(t, names, want)
 	}
 	assert.Equal(t, "8080", s.kubectl("-n", system, "get", "podmonitor/hotseat-requesters", "-o", "jsonpath={.spec.podMetricsEndpoints[0].portNumber}"))
-	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
+	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.Wait().String())
 	require.NoError(t, err)
 	s.apply("examples/dual-pods/launcherconfig.yaml")
 	s.apply("examples/dual-pods/requesters.yaml")
@@ -274,7 +275,7 @@ func TestAReleaseWithoutAControllerHasItsLauncherConfigServedByThatOfAnother(t *
 	require.NoError(t, yaml.UnmarshalStrict(text, &config))
 	spec, err := json.Marshal(config.Spec)
 	require.NoError(t, err)
-	_, err = s.cluster.Helm(t.Context(), "install", "team", root("deploy/chart"), "--namespace", s.ns, "--wait", "--timeout", patience.String(), "--set", "controller.enabled=false",
+	_, err = s.cluster.Helm(t.Context(), "install", "team", root("deploy/chart"), "--namespace", s.ns, "--wait", "--timeout", patience.Wait().String(), "--set", "controller.enabled=false",
 		"--set", "admissionPolicy.enabled=false", "--set", "apiPriority.enabled=false", "--set", "metrics.service.enabled=false",
 		"--set", "launcherConfig.create=true", "--set", "launcherConfig.name=simulated", "--set-json", "launcherConfig.spec="+string(spec))
 	require.NoError(t, err)
@@ -284,7 +285,7 @@ func TestAReleaseWithoutAControllerHasItsLauncherConfigServedByThatOfAnother(t *
 	assert.Contains(t, run(t, commands[0]), "simulated")
 	s.deploy(server{app: "model-a", node: 1}, 1)
 	s.served("model-a", 1)
-	_, err = s.cluster.Helm(t.Context(), "uninstall", "team", "--namespace", s.ns, "--wait", "--timeout", patience.String())
+	_, err = s.cluster.Helm(t.Context(), "uninstall", "team", "--namespace", s.ns, "--wait", "--timeout", patience.Wait().String())
 	require.NoError(t, err)
 	s.answers("model-a") // whose launchers hold models: the LauncherConfig stays
 	s.kubectl("get", "lcfg/simulated")

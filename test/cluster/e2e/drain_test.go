@@ -12,6 +12,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 func TestANodeIsDrainedWhileAModelServesAndTheModelWakesThereAfterwards(t *testing.T) {
@@ -28,7 +29,7 @@ func TestANodeIsDrainedWhileAModelServesAndTheModelWakesThereAfterwards(t *testi
 		_, err := s.cluster.Kubectl(context.Background(), nil, "uncordon", cluster.NodeName(1))
 		assert.NoError(t, err)
 	})
-	s.kubectl("drain", cluster.NodeName(1), "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=app=talker", "--timeout="+patience.String())
+	s.kubectl("drain", cluster.NodeName(1), "--ignore-daemonsets", "--delete-emptydir-data", "--pod-selector=app=talker", "--timeout="+patience.Wait().String())
 	s.eventually("the one who comes after waits for a node", func() bool {
 		pods := s.pods("talker")
 		if len(pods) != 1 || pods[0].UID == first.UID || len(pods[0].Status.Conditions) == 0 {

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // apiAway ends the API server, and gives what brings it back: that returns when
@@ -28,7 +29,7 @@ func (s *site) apiAway() (back func()) {
 		}
 		came = true
 		require.NoError(s.t, start())
-		ctx, stop := context.WithTimeout(context.Background(), patience)
+		ctx, stop := context.WithTimeout(context.Background(), patience.Wait())
 		defer stop()
 		s.eventually("the API server answers", func() bool {
 			_, err := s.cluster.Kubectl(ctx, nil, "get", "--raw", "/readyz")

@@ -21,6 +21,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // crashSite is a site whose controller is a process of the test: it can be told
@@ -124,7 +125,7 @@ func (s *crashSite) ended(row string) {
 	case err := <-ended:
 		require.Error(s.t, err, "at %q", row)
 		require.Equal(s.t, syscall.SIGKILL, process.ProcessState.Sys().(syscall.WaitStatus).Signal(), "at %q", row)
-	case <-time.After(patience):
+	case <-time.After(patience.Wait()):
 		_ = process.Process.Kill() // it runs
 		s.t.Logf("it was killed: %v", <-ended)
 		require.Fail(s.t, "the controller did not come by "+row)

@@ -14,6 +14,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // loseNode ends what Kubernetes has on a node, as where its machine is gone, and
@@ -36,7 +37,7 @@ func (s *site) loseNode(number int) (back func()) {
 		for _, start := range starts {
 			require.NoError(s.t, start())
 		}
-		ctx, stop := context.WithTimeout(context.Background(), patience)
+		ctx, stop := context.WithTimeout(context.Background(), patience.Wait())
 		defer stop()
 		s.eventually("the node is ready, with its GPUs", func() bool {
 			if s.api.Get(ctx, client.ObjectKeyFromObject(node), node) != nil {

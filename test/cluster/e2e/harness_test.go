@@ -39,11 +39,8 @@ import (
 	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
-
-// patience bounds every wait for something that has to happen. It is no measure
-// of speed.
-const patience = 90 * time.Second
 
 const (
 	token       = "sesame"
@@ -68,7 +65,7 @@ func (l *lane) install(ctx context.Context, values ...string) error {
 }
 
 func (l *lane) installChart(ctx context.Context, chart string, values ...string) error {
-	args := []string{"upgrade", "--install", "hotseat", chart, "--namespace", system, "--create-namespace", "--wait", "--timeout", patience.String()}
+	args := []string{"upgrade", "--install", "hotseat", chart, "--namespace", system, "--create-namespace", "--wait", "--timeout", patience.Wait().String()}
 	for _, v := range append([]string{"controller.replicas=1"}, values...) {
 		args = append(args, "--set", v)
 	}
@@ -133,7 +130,7 @@ func newSite(t *testing.T) *site {
 // helps them with. The namespace itself goes some seconds later: the end of the
 // tests waits for that.
 func (s *site) remove() {
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeout(context.Background(), patience.Wait())
 	defer stop()
 	if s.t.Failed() {
 		s.describe(ctx)
@@ -161,7 +158,7 @@ type strict struct{ *testing.M }
 // Run implements goleak's TestingM.
 func (m strict) Run() int {
 	code := m.M.Run()
-	ctx, stop := context.WithTimeout(context.Background(), patience)
+	ctx, stop := context.WithTimeout(context.Background(), patience.Wait())
 	defer stop()
 	for _, l := range lanes {
 		if err := l.emptied(ctx); err != nil {
@@ -195,7 +192,7 @@ func (l *lane) emptied(ctx context.Context) error {
 
 // rights fails when the controller's are not what it takes.
 func (m strict) rights(ctx context.Context) int {
-	all := withLong && flag.Lookup("test.run").Value.String() == ""
+	all := withLong && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == ""
 	if err := checkRights(ctx, all); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -228,12 +225,8 @@ func (s *site) kubectl(args ...string) string {
 
 func (s *site) ready(object string) {
 	s.t.Helper()
-	s.kubectl("wait", "--for=condition=Ready", object, "--timeout="+patience.String())
+	s.kubectl("wait", "--for=condition=Ready", object, "--timeout="+patience.Wait().String())
 }
-
-// startPatience is patience with a start of real vLLM, which takes most of a
-// minute of a quiet machine.
-const startPatience = 10 * time.Minute
 
 func (s *site) within(limit time.Duration, what string, so func() bool) {
 	s.t.Helper()
@@ -243,7 +236,7 @@ func (s *site) within(limit time.Duration, what string, so func() bool) {
 // eventually waits until so says yes.
 func (s *site) eventually(what string, so func() bool) {
 	s.t.Helper()
-	s.within(patience, what, so)
+	s.within(patience.Wait(), what, so)
 }
 
 // pods are those with that value of the label app, which are not being deleted.
@@ -372,7 +365,7 @@ func (l *lane) askOnce(ctx context.Context, address, model string) (string, erro
 		return "", err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := (&http.Client{Transport: transport, Timeout: patience}).Do(req)
+	resp, err := (&http.Client{Transport: transport, Timeout: patience.Wait()}).Do(req)
 	if err != nil {
 		return "", err
 	}

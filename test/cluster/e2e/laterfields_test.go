@@ -15,6 +15,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // TestAFieldThatTheControllerDoesNotKnowIsKeptWhenItWrites gives the definition of
@@ -29,7 +30,7 @@ func TestAFieldThatTheControllerDoesNotKnowIsKeptWhenItWrites(t *testing.T) {
 		assert.NoError(t, err)
 	})
 	t.Cleanup(func() {
-		_, err := s.cluster.Kubectl(context.Background(), nil, "delete", "--timeout="+patience.String(), "--ignore-not-found", "cmc/later")
+		_, err := s.cluster.Kubectl(context.Background(), nil, "delete", "--timeout="+patience.Wait().String(), "--ignore-not-found", "cmc/later")
 		assert.NoError(t, err)
 	})
 	object := func(retention string) *strings.Reader {

@@ -32,6 +32,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 const (
@@ -145,7 +146,7 @@ func (s *modelSite) keepThis(c *v1alpha1.ClusterModelCache) *v1alpha1.ClusterMod
 	s.t.Helper()
 	require.NoError(s.t, s.api.Create(s.t.Context(), c))
 	s.t.Cleanup(func() {
-		ctx, stop := context.WithTimeout(context.Background(), patience)
+		ctx, stop := context.WithTimeout(context.Background(), patience.Wait())
 		defer stop()
 		err := s.api.Delete(ctx, c)
 		if apierrors.IsForbidden(err) { // what the test has left in use ends with its namespace
@@ -165,7 +166,7 @@ func (s *modelSite) keepThis(c *v1alpha1.ClusterModelCache) *v1alpha1.ClusterMod
 func (s *modelSite) told(name, what string, so func(*v1alpha1.ClusterModelCacheStatus) bool) *v1alpha1.ClusterModelCacheStatus {
 	s.t.Helper()
 	var c v1alpha1.ClusterModelCache
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(patience.Wait())
 	for {
 		require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Name: name}, &c))
 		if so(&c.Status) {
@@ -384,13 +385,13 @@ func TestTheExampleOfAModelCacheKeepsItsModelAndServesIt(t *testing.T) {
 	s.apply(file)
 	t.Cleanup(func() {
 		for _, object := range []string{"cmc/tiny", "mcng/all-nodes"} {
-			_, err := s.cluster.Kubectl(context.Background(), nil, "delete", "--timeout="+patience.String(), "--ignore-not-found", object)
+			_, err := s.cluster.Kubectl(context.Background(), nil, "delete", "--timeout="+patience.Wait().String(), "--ignore-not-found", object)
 			assert.NoError(t, err)
 		}
 	})
-	s.kubectl("rollout", "status", "deployment/tiny", "--timeout="+patience.String())
-	s.kubectl("wait", "--for=jsonpath={.status.ready}=2", "lcfg/cached", "--timeout="+patience.String()) // the launcher of the other node may come later
-	s.kubectl("wait", "--for=condition=Available", "--timeout="+patience.String(), "cmc/tiny")
+	s.kubectl("rollout", "status", "deployment/tiny", "--timeout="+patience.Wait().String())
+	s.kubectl("wait", "--for=jsonpath={.status.ready}=2", "lcfg/cached", "--timeout="+patience.Wait().String()) // the launcher of the other node may come later
+	s.kubectl("wait", "--for=condition=Available", "--timeout="+patience.Wait().String(), "cmc/tiny")
 	var from []string
 	for _, pod := range s.launcherPods("cached") {
 		for _, instance := range s.instances(s.launcher(pod.Name)) {

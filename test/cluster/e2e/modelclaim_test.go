@@ -29,6 +29,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // claimSite is a namespace with a StorageClass of volumes that somebody made, and a hub.
@@ -89,7 +90,7 @@ func (s *claimSite) template(size string) *v1alpha1.ModelClaimTemplate {
 func (s *claimSite) told(name, what string, so func(*v1alpha1.ModelCacheStatus) bool) *v1alpha1.ModelCacheStatus {
 	s.t.Helper()
 	var c v1alpha1.ModelCache
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(patience.Wait())
 	for {
 		require.NoError(s.t, s.api.Get(s.t.Context(), client.ObjectKey{Namespace: s.ns, Name: name}, &c))
 		if so(&c.Status) {
@@ -230,7 +231,7 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	assert.Contains(t, s.says("refused", v1alpha1.ConditionAvailable, v1alpha1.ReasonJobRefused), "env")
 	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "pods"}, Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("0")}}}
 	require.NoError(t, s.api.Create(t.Context(), quota))
-	s.kubectl("wait", "--for=jsonpath={.status.hard.pods}=0", "quota/pods", "--timeout="+patience.String())
+	s.kubectl("wait", "--for=jsonpath={.status.hard.pods}=0", "quota/pods", "--timeout="+patience.Wait().String())
 	podless := s.keep("podless", func(spec *v1alpha1.ModelCacheSpec) { spec.ClaimTemplate = s.template("16Mi") })
 	assert.Contains(t, s.says("podless", v1alpha1.ConditionAvailable, v1alpha1.ReasonNotReady), "Job podless-fetch has no Pod")
 	require.NoError(t, s.api.Delete(t.Context(), podless))
@@ -250,7 +251,7 @@ func TestWhyAModelIsNotOnItsClaimIsToldAndItIsFetchedOnceItCanBe(t *testing.T) {
 	said := s.says("small", v1alpha1.ConditionCapacityExceeded, "CapacityExceeded")
 	assert.Contains(t, said, "the model takes 2.0 MiB, and of the limit of 1.0 MiB")
 	assert.Contains(t, said, "raise spec.claimTemplate.storage")
-	s.kubectl("delete", "pvc/small", "--timeout="+patience.String()) // which goes, though the Pod that has failed has mounted it
+	s.kubectl("delete", "pvc/small", "--timeout="+patience.Wait().String()) // which goes, though the Pod that has failed has mounted it
 	assert.NotContains(t, s.kubectl("get", "mc,jobs,pods", "-o", "yaml"), token)
 }
 
@@ -274,9 +275,9 @@ func TestTheExampleOfAModelOnAClaimIsServedFromThereAndTheClaimStays(t *testing.
 	t.Cleanup(func() { assert.NoError(t, s.api.Delete(context.Background(), namesake)) })
 
 	s.apply("examples/model-cache/claim.yaml")
-	s.kubectl("wait", "--for=condition=Available", "--timeout="+patience.String(), "mc/tiny")
-	s.kubectl("rollout", "status", "deployment/tiny", "--timeout="+patience.String())
-	s.kubectl("wait", "--for=jsonpath={.status.ready}=2", "lcfg/claimed", "--timeout="+patience.String()) // the launcher of the other node may come later
+	s.kubectl("wait", "--for=condition=Available", "--timeout="+patience.Wait().String(), "mc/tiny")
+	s.kubectl("rollout", "status", "deployment/tiny", "--timeout="+patience.Wait().String())
+	s.kubectl("wait", "--for=jsonpath={.status.ready}=2", "lcfg/claimed", "--timeout="+patience.Wait().String()) // the launcher of the other node may come later
 	var from []string
 	for _, pod := range s.launcherPods("claimed") {
 		for _, i := range s.instances(s.launcher(pod.Name)) {
@@ -300,7 +301,7 @@ func TestTheExampleOfAModelOnAClaimIsServedFromThereAndTheClaimStays(t *testing.
 	assert.Contains(t, why.Why, "its model is on PersistentVolumeClaim models, which the launcher of node ")
 	require.NoError(t, s.api.Delete(t.Context(), gated))
 
-	s.kubectl("delete", "mc/tiny", "--timeout="+patience.String())
+	s.kubectl("delete", "mc/tiny", "--timeout="+patience.Wait().String())
 	assert.FileExists(t, filepath.Join(folder, status.Folder, "model.safetensors"), "a claim that was there is left as it is")
 	assert.False(t, s.absent(&corev1.PersistentVolumeClaim{}, "models"))
 	require.NoError(t, s.api.Get(t.Context(), client.ObjectKeyFromObject(namesake), namesake), "a ClusterModelCache of that name is another object")

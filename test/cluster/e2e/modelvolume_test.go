@@ -19,6 +19,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // mounting is a Pod that mounts the model of a cache at /models.
@@ -63,7 +64,7 @@ func TestAPodOfAnotherNamespaceMountsAModelByItsClaimAndCannotWriteIt(t *testing
 	require.ErrorIs(t, os.Remove(file), syscall.EROFS)
 
 	other.apply("examples/model-volume/engine.yaml")
-	other.kubectl("rollout", "status", "deployment/own-engine", "--timeout="+patience.String())
+	other.kubectl("rollout", "status", "deployment/own-engine", "--timeout="+patience.Wait().String())
 	other.kubectl("delete", "deployment/own-engine")
 	other.gone("own-engine")
 	user := "Pod " + other.ns + "/reader"

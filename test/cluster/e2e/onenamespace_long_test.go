@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/spec/v1alpha1"
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/hubserver"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // onlyLooksAt has the chart installed for one namespace until the test's end.
@@ -26,7 +27,7 @@ func (s *site) onlyLooksAt(namespace string) {
 	s.t.Helper()
 	s.uninstalled()
 	s.t.Cleanup(func() { // before it is installed for all: a controller that still runs may do less than it does
-		_, err := s.cluster.Helm(context.Background(), "uninstall", "hotseat", "--namespace", system, "--ignore-not-found", "--wait", "--timeout", patience.String())
+		_, err := s.cluster.Helm(context.Background(), "uninstall", "hotseat", "--namespace", system, "--ignore-not-found", "--wait", "--timeout", patience.Wait().String())
 		assert.NoError(s.t, err)
 	})
 	require.NoError(s.t, s.install(s.t.Context(), "watchNamespace="+namespace))
@@ -98,7 +99,7 @@ func TestAReleaseForOneNamespaceKeepsModelsOnClaimsThereAndLeavesTheRestAlone(t 
 
 	s.keep("left", mine)
 	s.says("left", v1alpha1.ConditionAvailable, v1alpha1.ReasonClaimPending)
-	_, err := s.cluster.Helm(t.Context(), "uninstall", "hotseat", "--namespace", system, "--wait", "--timeout", patience.String())
+	_, err := s.cluster.Helm(t.Context(), "uninstall", "hotseat", "--namespace", system, "--wait", "--timeout", patience.Wait().String())
 	require.NoError(t, err)
 	var left v1alpha1.ModelCache
 	require.NoError(t, s.api.Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: "left"}, &left))

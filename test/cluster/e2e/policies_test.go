@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // dial connects from where somebody is.
@@ -35,7 +36,7 @@ func from(t *testing.T, pod string) dial {
 // through; all the same nobody is refused anywhere where nobody listens.
 func reaches(t *testing.T, by dial, address string) bool {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), patience)
+	ctx, stop := context.WithTimeout(t.Context(), patience.Wait())
 	defer stop()
 	conn, err := by(ctx, "tcp", address)
 	if errors.Is(err, syscall.ECONNREFUSED) {
@@ -95,6 +96,6 @@ func TestTheChartsNetworkPoliciesLetThroughWhoIsMeantAndNobodyElse(t *testing.T)
 	s.scale("model-b", 1)
 	s.served("model-b", 1)
 	s.answers("model-b")
-	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
+	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.Wait().String())
 	require.NoError(t, err)
 }

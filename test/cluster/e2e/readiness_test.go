@@ -18,6 +18,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/requesterapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // shown is what a version of a requester's Pod tells others.
@@ -178,7 +179,7 @@ func (s *site) becomeUnready(ip string) {
 // of the launcher on, and says whether its requester program was ready then.
 func (s *site) asleep(app, ip string, since uint64) (wasReady bool) {
 	s.t.Helper()
-	ctx, stop := context.WithTimeout(s.t.Context(), patience)
+	ctx, stop := context.WithTimeout(s.t.Context(), patience.Wait())
 	defer stop()
 	for e, err := range s.launcher("launcher-node-1").Watch(ctx, &since) {
 		require.NoError(s.t, err)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/spec/launcherapi"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // roll gives a Deployment another template and maxSurge, and waits until its
@@ -29,7 +30,7 @@ func (s *site) roll(app string, to server, maxSurge int) {
 	require.NoError(s.t, err)
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: app}}
 	require.NoError(s.t, s.api.Patch(s.t.Context(), deployment, client.RawPatch(types.StrategicMergePatchType, patch)))
-	s.kubectl("rollout", "status", "deployment/"+app, "--timeout="+patience.String())
+	s.kubectl("rollout", "status", "deployment/"+app, "--timeout="+patience.Wait().String())
 }
 
 // alone waits until one requester of the app is there, which the one record is

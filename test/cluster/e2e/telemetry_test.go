@@ -22,6 +22,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // spans are those that a collector in the cluster's network was sent.
@@ -83,11 +85,11 @@ func (s *site) traced() *spans {
 // setEnv changes the environment of the controller, and waits until it works again.
 func (s *site) setEnv(variables ...string) {
 	s.t.Helper()
-	ctx, stop := context.WithTimeout(context.Background(), patience) // also when the test is over
+	ctx, stop := context.WithTimeout(context.Background(), patience.Wait()) // also when the test is over
 	defer stop()
 	for _, args := range [][]string{
 		append([]string{"set", "env", "deployment/hotseat-controller"}, variables...),
-		{"rollout", "status", "deployment/hotseat-controller", "--timeout=" + patience.String()},
+		{"rollout", "status", "deployment/hotseat-controller", "--timeout=" + patience.Wait().String()},
 	} {
 		_, err := s.cluster.Kubectl(ctx, nil, append([]string{"-n", system}, args...)...)
 		require.NoError(s.t, err)

@@ -24,6 +24,7 @@ import (
 
 	"hotseat.dev/hotseat/spec/launcherapi"
 	"hotseat.dev/hotseat/spec/podmeta"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // slowly has the stand-in give as many tokens as are asked for, up to 2000, in
@@ -41,7 +42,7 @@ func (s *site) stream(ip, model string, tokens int) (net.Conn, *bufio.Reader) {
 	_, err = fmt.Fprintf(conn, "POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	require.NoError(s.t, err)
 	in := bufio.NewReader(conn)
-	require.NoError(s.t, conn.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(s.t, conn.SetReadDeadline(time.Now().Add(patience.Wait())))
 	for {
 		line, err := in.ReadString('\n')
 		require.NoError(s.t, err)
@@ -130,7 +131,7 @@ func (c *caller) ask() (model string, err error) {
 // ends waits for the orderly end of a connection, on which nothing comes any more.
 func (c *caller) ends(t *testing.T) {
 	t.Helper()
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience.Wait())))
 	_, err := c.in.ReadByte()
 	require.ErrorIs(t, err, io.EOF, "the connection %s is closed, not reset", c.mark)
 }

@@ -34,6 +34,7 @@ import (
 	"hotseat.dev/hotseat/spec/podresourcesapi"
 	"hotseat.dev/hotseat/spec/requesterapi"
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // authoritySecret is that of the certificate authority.
@@ -127,7 +128,7 @@ func try(t *testing.T, dial func(context.Context, string, string) (net.Conn, err
 	t.Helper()
 	transport := &http.Transport{DialContext: dial, DisableKeepAlives: true, TLSClientConfig: config}
 	defer transport.CloseIdleConnections()
-	ctx, stop := context.WithTimeout(t.Context(), patience)
+	ctx, stop := context.WithTimeout(t.Context(), patience.Wait())
 	defer stop()
 	req, err := http.NewRequestWithContext(ctx, a.method, a.url, strings.NewReader(a.body))
 	require.NoError(t, err)
@@ -262,7 +263,7 @@ func TestAnotherAuthorityDisturbsNobodyAndBindingGoesOn(t *testing.T) {
 	assert.Equal(t, launcher.UID, s.poolPods()[cluster.NodeName(1)].UID, "no launcher is replaced")
 	newest, err := x509.ParseCertificate(mustPEM(t, trusted).Bytes)
 	require.NoError(t, err)
-	s.within(3*patience, "the launcher shows a certificate of the newest authority, once the kubelet has brought it", func() bool {
+	s.within(3*patience.Wait(), "the launcher shows a certificate of the newest authority, once the kubelet has brought it", func() bool {
 		conn, err := s.cluster.Dial(t.Context(), "tcp", launcher.Status.PodIP+":8001")
 		if err != nil {
 			return false
@@ -308,7 +309,7 @@ func TestARequesterThatAnybodyCouldGiveOrdersToIsRefusedWhereThatIsAskedFor(t *t
 	s.deploy(server{app: "before", node: 1}, 1)
 	s.served("before", 1)
 	t.Cleanup(func() {
-		ctx, stop := context.WithTimeout(context.Background(), 2*patience)
+		ctx, stop := context.WithTimeout(context.Background(), 2*patience.Wait())
 		defer stop()
 		assert.NoError(t, s.install(ctx))
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake installs that commit's
@@ -46,7 +47,7 @@ func TestAnUpgradeFromAnEarlierCommitDisturbsNothingThatIsAwake(t *testing.T) {
 		now, ok := s.poolPods()[cluster.NodeName(2)]
 		return ok && now.UID != unbound.UID && readyPod(&now)
 	})
-	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.String())
+	_, err := s.cluster.Helm(t.Context(), "test", "hotseat", "--namespace", system, "--timeout", patience.Wait().String())
 	require.NoError(t, err)
 	answer.goesOn()
 	assert.Equal(t, bound.UID, s.poolPods()[cluster.NodeName(1)].UID, "the one with a requester stays")

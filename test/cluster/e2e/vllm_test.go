@@ -19,6 +19,7 @@ import (
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/cluster"
 	"hotseat.dev/hotseat/test/harness"
+	"hotseat.dev/hotseat/test/patience"
 )
 
 // realLauncher is a launcher Pod whose engine is real vLLM. Its Python, its
@@ -107,7 +108,7 @@ func TestTwoRealModelsTakeTurns(t *testing.T) {
 		pod := realRequester(s.ns, folder, model)
 		began := time.Now()
 		require.NoError(t, s.api.Create(t.Context(), pod))
-		s.within(startPatience, "the Pod of model "+model+" is ready", func() bool { return readyPod(s.pod(pod.Name)) })
+		s.within(patience.LongWait(), "the Pod of model "+model+" is ready", func() bool { return readyPod(s.pod(pod.Name)) })
 		took := time.Since(began)
 		got, err := s.ask(s.pod(pod.Name).Status.PodIP+":8000", "org/model-"+model)
 		require.NoError(t, err)
