@@ -25,26 +25,40 @@ import (
 	"hotseat.dev/hotseat/deploy/images"
 	"hotseat.dev/hotseat/spec/simgpu"
 	"hotseat.dev/hotseat/test/cluster"
+	"hotseat.dev/hotseat/test/patience"
 )
 
-// soon bounds waiting for what happens at once on an idle machine.
-const soon = 90 * time.Second
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		if started != nil {
+			if err := started.Down(); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				code = 1
+			}
+		}
+		os.Exit(code)
+	}))
+}
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+var started *cluster.Cluster // by shared
 
-// shared is the cluster of two nodes that make test-cluster runs the tests in.
+// shared returns a cluster of two nodes, which the first caller starts for all tests.
 func shared(t *testing.T) *cluster.Cluster {
 	t.Helper()
-	c, err := cluster.Find("")
-	require.NoError(t, err, "make test-cluster starts the cluster that this test uses")
-	require.GreaterOrEqual(t, c.Nodes, 2, "the tests need two nodes: make cluster-up NODES=2")
-	return c
+	if started == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), patience.LongWait())
+		defer cancel()
+		c, err := cluster.Up(ctx, cluster.Options{Name: ownName("shared"), Nodes: 2, GPUs: 2, Progress: os.Stderr})
+		require.NoError(t, err)
+		started = c
+	}
+	return started
 }
 
 // own starts a cluster for one test.
 func own(t *testing.T, name string, nodes int) *cluster.Cluster {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.LongWait())
 	defer cancel()
 	c, err := cluster.Up(ctx, cluster.Options{Name: name, Nodes: nodes, GPUs: 1, Progress: os.Stderr})
 	require.NoError(t, err)
@@ -56,7 +70,7 @@ func ownName(what string) string { return fmt.Sprintf("test-%s-%d", what, os.Get
 
 func kubectl(t *testing.T, c *cluster.Cluster, stdin string, args ...string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), soon)
+	ctx, cancel := context.WithTimeout(t.Context(), patience.Wait())
 	defer cancel()
 	out, err := c.Kubectl(ctx, strings.NewReader(stdin), args...)
 	require.NoError(t, err)
@@ -111,7 +125,7 @@ func TestAPartThatWasStoppedComesBackWithAllThereWas(t *testing.T) {
 	require.Eventually(t, func() bool {
 		out, err := c.Kubectl(t.Context(), nil, "get", "configmap", "kept", "-o=jsonpath={.data.a}")
 		return err == nil && string(out) == "b"
-	}, soon, 100*time.Millisecond)
+	}, patience.Wait(), 100*time.Millisecond)
 	_, err = c.Stop(t.Context(), "kubelet")
 	require.ErrorContains(t, err, "has no part kubelet")
 }
@@ -142,7 +156,7 @@ func sharedNamespace(t *testing.T, c *cluster.Cluster) string {
 	name := strings.TrimPrefix(kubectl(t, c, "{apiVersion: v1, kind: Namespace, metadata: {generateName: test-}}", "create", "-f-", "-o=name"), "namespace/")
 	name = strings.TrimSpace(name)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		ctx, cancel := context.WithTimeout(context.Background(), patience.Wait())
 		defer cancel()
 		_, err := c.Kubectl(ctx, nil, "delete", "namespace", name, "--wait=false")
 		assert.NoError(t, err)
@@ -173,7 +187,7 @@ spec:
 // awaitReady waits until a Pod is ready, and gives its address.
 func awaitReady(t *testing.T, c *cluster.Cluster, namespace, name string) string {
 	t.Helper()
-	_, err := c.Kubectl(t.Context(), nil, "-n", namespace, "wait", "--for=condition=Ready", "pod/"+name, "--timeout=90s")
+	_, err := c.Kubectl(t.Context(), nil, "-n", namespace, "wait", "--for=condition=Ready", "pod/"+name, "--timeout="+patience.Wait().String())
 	if err != nil {
 		t.Log(kubectl(t, c, "", "-n", namespace, "describe", "pod", name))
 	}
@@ -187,7 +201,7 @@ func get(t *testing.T, c *cluster.Cluster, address string) (int, string) {
 	t.Helper()
 	transport := &http.Transport{DialContext: c.Dial}
 	defer transport.CloseIdleConnections()
-	client := &http.Client{Transport: transport, Timeout: soon}
+	client := &http.Client{Transport: transport, Timeout: patience.Wait()}
 	resp, err := client.Get(address)
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -260,7 +274,7 @@ func TestPodsReachEachOtherAcrossNodesAndThroughAService(t *testing.T) {
 			status, name := ask("http://" + service + "/env?name=HOSTNAME")
 			assert.Equal(t, http.StatusOK, status, name)
 			assert.Equal(t, "two", name)
-		}, soon, 100*time.Millisecond, "through the service, from %s", from)
+		}, patience.Wait(), 100*time.Millisecond, "through the service, from %s", from)
 	}
 }
 
@@ -319,7 +333,7 @@ func TestAKilledKeeperLeavesNothingRunningAndTheNextUpWorks(t *testing.T) {
 	require.NotEmpty(t, groups(t, name))
 	require.NoError(t, syscall.Kill(c.Keeper, syscall.SIGKILL))
 	for _, pid := range processes[1:] {
-		require.Eventually(t, func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }, soon, 10*time.Millisecond, "process %d", pid)
+		require.Eventually(t, func() bool { return syscall.Kill(pid, 0) == syscall.ESRCH }, patience.Wait(), 10*time.Millisecond, "process %d", pid)
 	}
 	_, err := cluster.Find(name)
 	require.ErrorIs(t, err, cluster.ErrNone)
@@ -350,7 +364,7 @@ func TestAClusterEndsWithWhoeverHoldsIt(t *testing.T) {
 	c, err := cluster.Find(strings.TrimSpace(line))
 	require.NoError(t, err)
 	require.NoError(t, holder.Process.Kill())
-	require.Eventually(t, func() bool { return syscall.Kill(c.Keeper, 0) == syscall.ESRCH }, soon, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return syscall.Kill(c.Keeper, 0) == syscall.ESRCH }, patience.Wait(), 10*time.Millisecond)
 	assert.NoDirExists(t, filepath.Dir(c.Kubeconfig()), "the keeper has removed it")
 }
 
