@@ -146,8 +146,10 @@ func (w *watch) pass(kind launcherapi.EventType, object launcherapi.Instance, re
 	w.revision = revision
 	if kind == launcherapi.EventDeleted {
 		delete(w.known, object.InstanceID)
-	} else {
+	} else if w.listing {
 		w.known[object.InstanceID] = object
+	} else { // no list is compared with it
+		w.known[object.InstanceID] = launcherapi.Instance{}
 	}
 	if !w.yield(launcherapi.WatchEvent{Type: kind, Object: object}, nil) {
 		return errLeft
