@@ -85,7 +85,7 @@ func (n *Node) brimful(a launcherapi.Instance) {
 		require.ErrorIs(n.t, err, unix.ENOSPC)
 		n.Sleep(a.InstanceID, 1)
 		n.Wake(a.InstanceID)
-		return !bytes.Contains(n.Call("GET", "/metrics", nil).Body, []byte("hotseat_journal_failures_total 0\n"))
+		return !bytes.Contains(n.Call("GET", "/metrics", nil).Body, []byte("hotseat_state_write_failures_total 0\n"))
 	})
 	n.Sleep(a.InstanceID, 1)
 }

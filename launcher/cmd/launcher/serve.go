@@ -19,12 +19,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/edges/config"
 	"hotseat.dev/hotseat/launcher/internal/edges/daemon"
 	"hotseat.dev/hotseat/launcher/internal/machine/gpu"
 	"hotseat.dev/hotseat/spec/fetchapi"
-	"hotseat.dev/hotseat/spec/mtls"
 )
 
 func (c *cli) serveCommand() *cobra.Command {
@@ -71,7 +69,7 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 	}
 	ctx, stop := untilTold(ctx, log)
 	defer stop()
-	options := daemonOptions(cfg, engine, log)
+	options := daemon.Options{Config: cfg, Program: engine.argv, Logger: log, Serving: c.init.Ready}
 	if options.ModelFetch, err = fetchProgram(cfg); err != nil {
 		return &exitError{code: exitUsage, cause: err}
 	}
@@ -79,7 +77,6 @@ func (c *cli) serve(ctx context.Context, cfg config.Config) error {
 		scheme, _, _ := strings.Cut(source, "=")
 		options.ModelSchemes = append(options.ModelSchemes, scheme+"://")
 	}
-	options.Serving = c.init.Ready
 	d, err := daemon.New(options)
 	if err != nil {
 		_, wrong := errors.AsType[*gpu.SourceError](err)
@@ -94,24 +91,6 @@ func engineOf(cfg config.Config) (program, error) {
 		return program{}, err
 	}
 	return findProgram(cfg.VLLM, folder)
-}
-
-func daemonOptions(cfg config.Config, engine program, log *slog.Logger) daemon.Options {
-	return daemon.Options{
-		Listen: cfg.Listen, StateDir: cfg.StateDir, GPUs: cfg.GPUs, Program: engine.argv,
-		InstanceHost: cfg.InstanceHost, Cgroups: cfg.Cgroups, StopOnExit: cfg.OnExit == "stop",
-		SleepMode: cfg.EnableSleepMode, LLMDCompat: cfg.LLMDCompat,
-		StartMethod: cfg.StartMethod, PreloadPython: cfg.PreloadPython, PreloadMemory: cfg.PreloadMemoryLimit, PreloadIdleTime: cfg.PreloadIdleTimeout,
-		MaxHeldRequests: cfg.MaxHeldRequests, HoldTimeout: cfg.HoldTimeout, WatchBuffer: cfg.WatchBuffer,
-		LogMaxBytes: cfg.LogMaxBytes, LogMaxAge: cfg.LogMaxAge, LogMaxFiles: cfg.LogMaxFiles,
-		EnvFileDirs: cfg.EnvFileDirs, TokenFile: cfg.TokenFile, PublicMetrics: cfg.PublicMetrics, TLS: mtls.Server{CertFile: cfg.TLSCert, KeyFile: cfg.TLSKey, ClientCAFile: cfg.ClientCA},
-		Limits: supervisor.Limits{
-			Start: cfg.StartTimeout, Sleep: cfg.SleepTimeout, Wake: cfg.WakeTimeout, Drain: cfg.DrainTimeout,
-			StopGrace: cfg.StopGrace, StartingGrace: cfg.StartingGrace, Memory: cfg.MemoryTimeout,
-		},
-		Budget: cfg.Budgets, ModelStore: cfg.ModelStore, ModelUser: cfg.ModelUser, ModelLimit: cfg.ModelStorageLimit, ModelRetention: cfg.ModelRetention, ModelFetchMemory: cfg.ModelFetchMemory, ModelGCHigh: cfg.ModelGCHigh, ModelGCLow: cfg.ModelGCLow, ModelClaims: cfg.ModelClaims,
-		CompileCache: cfg.CompileCache, CompileCacheLimit: cfg.CompileCacheLimit, Logger: log,
-	}
 }
 
 // fetchProgram is the program that fetches models, with its flags. Where it is

@@ -12,7 +12,7 @@ import (
 
 // openAccess decides who may call; nil: everybody who reaches the port.
 func (d *Daemon) openAccess() (api.Access, error) {
-	certified := d.opts.TLS.ClientCAFile != ""
+	certified := d.opts.tls().ClientCAFile != ""
 	if d.opts.TokenFile == "" {
 		if certified {
 			return api.Certificate{}, nil
@@ -36,7 +36,7 @@ func (d *Daemon) openAccess() (api.Access, error) {
 
 // secure has the control API served by TLS, where there is a certificate.
 func (d *Daemon) secure() error {
-	given := d.opts.TLS
+	given := d.opts.tls()
 	switch {
 	case given == mtls.Server{}:
 		return nil

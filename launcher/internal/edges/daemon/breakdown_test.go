@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
+	"hotseat.dev/hotseat/launcher/internal/edges/config"
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
@@ -18,13 +19,13 @@ func TestEnginesLiveOnWhenTheControlPortBreaksDown(t *testing.T) {
 	program, serving := filepath.Join(t.TempDir(), "engine"), make(chan struct{})
 	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 300\n"), 0o755))
 	d, err := New(Options{
-		Listen: "127.0.0.1:0", StateDir: t.TempDir(), GPUs: "simulated:1", Program: []string{program}, InstanceHost: "127.0.0.1",
-		Cgroups: "none", StopOnExit: true, StartMethod: launcherapi.StartExec, WatchBuffer: 10, HoldTimeout: time.Minute,
-		Limits: supervisor.Limits{
-			Start: time.Minute, Sleep: time.Minute, Wake: time.Minute, Drain: time.Second,
-			StopGrace: time.Second, StartingGrace: time.Second, Memory: time.Second,
+		Config: config.Config{
+			Listen: "127.0.0.1:0", StateDir: t.TempDir(), GPUs: "simulated:1", InstanceHost: "127.0.0.1",
+			Cgroups: "none", OnExit: "stop", StartMethod: launcherapi.StartExec, WatchBuffer: 10, HoldTimeout: time.Minute,
+			StartTimeout: time.Minute, SleepTimeout: time.Minute, WakeTimeout: time.Minute, DrainTimeout: time.Second,
+			StopGrace: time.Second, StartingGrace: time.Second, MemoryTimeout: time.Second,
 		},
-		Serving: func() { close(serving) }, Logger: slog.New(slog.DiscardHandler),
+		Program: []string{program}, Serving: func() { close(serving) }, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	ended := make(chan error, 1)

@@ -13,16 +13,16 @@ func (d *Daemon) Close() error {
 		return nil
 	}
 	d.closing.Store(true)
-	d.log.Info("launcher is closing", "stop_engines", d.opts.StopOnExit)
+	d.log.Info("launcher is closing", "stop_engines", d.opts.stopOnExit())
 	if d.keeper != nil {
 		d.keeper.End()
 	}
 	errs := []error{d.endCalls()}
 	d.feed.Close()
-	patience := d.opts.Limits.Drain + d.opts.Limits.StopGrace + d.opts.Limits.Memory
+	patience := d.opts.limits().Drain + d.opts.limits().StopGrace + d.opts.limits().Memory
 	ending, stop := context.WithTimeout(context.Background(), patience)
 	defer stop()
-	errs = append(errs, d.sup.Close(ending, d.opts.StopOnExit), d.giveBack())
+	errs = append(errs, d.sup.Close(ending, d.opts.stopOnExit()), d.giveBack())
 	return errors.Join(errs...)
 }
 

@@ -22,6 +22,7 @@ import (
 	"hotseat.dev/hotseat/launcher/internal/core/supervisor"
 	"hotseat.dev/hotseat/launcher/internal/core/swap"
 	"hotseat.dev/hotseat/launcher/internal/edges/api"
+	"hotseat.dev/hotseat/launcher/internal/edges/config"
 	"hotseat.dev/hotseat/launcher/internal/edges/gateway"
 	"hotseat.dev/hotseat/launcher/internal/edges/metrics"
 	"hotseat.dev/hotseat/launcher/internal/edges/version"
@@ -40,48 +41,29 @@ import (
 	"hotseat.dev/hotseat/spec/mtls"
 )
 
-// Options of a Daemon: the configuration, read and checked.
+// Options of a Daemon.
 type Options struct {
-	Listen   string   // address of the control API
-	StateDir string   // absolute
-	GPUs     string   // auto, nvml, simulated:N or file:PATH
-	Program  []string // argv before the engine's arguments; argv[0] is a path
+	config.Config
+	Program      []string // argv before the engine's arguments; argv[0] is a path
+	ModelFetch   []string // modelfetch and its flags
+	ModelSchemes []string // as myscheme://, that modelfetch has a program for
+	Serving      func()   // called once the launcher serves
+	Logger       *slog.Logger
+}
 
-	InstanceHost      string // where the instances' public ports listen, and no wider
-	Cgroups           string // auto, v2, v1 or none
-	StopOnExit        bool   // stop the engines when the launcher is told to end; otherwise they are left running
-	SleepMode         string // auto, always or never
-	StartMethod       string // of instances that name none: auto, exec or fork; exec: no preloader is kept
-	PreloadPython     string // interpreter of preloaders; empty: that of the program
-	PreloadMemory     uint64 // memory that all preloaders together may hold, in bytes; 0: no limit
-	PreloadIdleTime   time.Duration
-	LLMDCompat        bool // answer the engine's sleep endpoints at instances' ports
-	MaxHeldRequests   int  // per instance
-	HoldTimeout       time.Duration
-	WatchBuffer       int // events
-	LogMaxBytes       int64
-	LogMaxAge         time.Duration
-	LogMaxFiles       int
-	EnvFileDirs       []string
-	TokenFile         string      // empty: no token is asked for
-	PublicMetrics     bool        // everybody who reaches the control API may read GET /metrics
-	TLS               mtls.Server // without a certificate: plain HTTP
-	Limits            supervisor.Limits
-	Budget            launcherapi.Budget
-	ModelStore        string            // folder of models; empty: none
-	ModelUser         string            // whose leases are on them; empty: named by the state folder
-	ModelLimit        int64             // bytes that they may take; 0: no limit
-	ModelRetention    string            // what becomes of those that nobody keeps when room is needed: keep or lru
-	ModelGCHigh       int               // percent of limit and disk above which models go that nobody keeps; 100: none go
-	ModelGCLow        int               // percent at which that ends
-	ModelFetch        []string          // modelfetch and its flags
-	ModelSchemes      []string          // as myscheme://, that modelfetch has a program for
-	ModelFetchMemory  int64             // bytes that each modelfetch may take, with its files as far as they are in main memory; 0: no limit
-	CompileCache      string            // auto, always or off
-	CompileCacheLimit int64             // bytes; 0: no limit
-	ModelClaims       map[string]string // where volumes with models are mounted, by their names
-	Serving           func()            // called once the launcher serves
-	Logger            *slog.Logger
+// stopOnExit reports whether the launcher stops the engines when it is told to end.
+// Otherwise it leaves them running.
+func (o *Options) stopOnExit() bool { return o.OnExit == "stop" }
+
+func (o *Options) tls() mtls.Server {
+	return mtls.Server{CertFile: o.TLSCert, KeyFile: o.TLSKey, ClientCAFile: o.ClientCA}
+}
+
+func (o *Options) limits() supervisor.Limits {
+	return supervisor.Limits{
+		Start: o.StartTimeout, Sleep: o.SleepTimeout, Wake: o.WakeTimeout, Drain: o.DrainTimeout,
+		StopGrace: o.StopGrace, StartingGrace: o.StartingGrace, Memory: o.MemoryTimeout,
+	}
 }
 
 // Folders and files in the state folder.
@@ -267,14 +249,14 @@ func (d *Daemon) assemble(gpus gpu.Provider, host *process.Host, state written, 
 		m.WatchModels(d.keeper.List)
 	}
 	d.sup = supervisor.New(supervisor.Options{
-		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.SleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
+		Engines: []engine.Engine{vllm}, Program: d.opts.Program, InstanceHost: d.opts.InstanceHost, SleepMode: d.opts.EnableSleepMode, Environ: environ, Schemes: d.opts.ModelSchemes,
 		StartMethod: d.opts.StartMethod, GPUs: gpus, Processes: procfs.Table{}, Runner: runner{host}, Forker: forks, Models: store, Claims: d.opts.ModelClaims, Compiled: d.awaited(gpus), Gates: g, Logs: d.logs, Records: state.instances, Feed: d.feed, Turns: queue,
 		ConfigDir: state.instances.Dir(),
-		Limits:    d.opts.Limits, Budget: d.opts.Budget, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
+		Limits:    d.opts.limits(), Budget: d.opts.Budgets, EnvFileDirs: d.opts.EnvFileDirs, LLMDCompat: d.opts.LLMDCompat, Observer: m, Logger: d.log,
 	})
 	m.Watch(d.sup, d.preloaders)
 	d.swaps = swap.New(swap.Options{
-		Supervisor: d.sup, Turns: queue, Records: state.swaps, Limits: d.opts.Limits, Logger: d.log,
+		Supervisor: d.sup, Turns: queue, Records: state.swaps, Limits: d.opts.limits(), Logger: d.log,
 		Finished: func(outcome string, r launcherapi.SwapResult) {
 			m.Swap(outcome, time.Duration(r.TotalMS*float64(time.Millisecond)))
 		},
@@ -297,7 +279,7 @@ func (d *Daemon) newPool(vllm *engine.VLLM, host *process.Host, environ []string
 	return preload.New(preload.Options{
 		Command: command, Arguments: d.opts.Program[1:], Python: d.opts.PreloadPython, Recipe: vllm.Recipe(), Environ: vllm.CommonEnv(environ),
 		Dir: filepath.Join(d.opts.StateDir, preFolder), Host: host,
-		MemoryLimit: d.opts.PreloadMemory, IdleTime: d.opts.PreloadIdleTime, LoadTime: preloadTime, FirstLoad: firstPreloadTime, AnswerTime: forkTime, Logger: d.log,
+		MemoryLimit: d.opts.PreloadMemoryLimit, IdleTime: d.opts.PreloadIdleTimeout, LoadTime: preloadTime, FirstLoad: firstPreloadTime, AnswerTime: forkTime, Logger: d.log,
 	})
 }
 
@@ -345,7 +327,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case <-d.logs.TooMany():
 			d.prune()
 		case err := <-failed:
-			d.opts.StopOnExit = false // nobody has told the launcher to end: the next one adopts the engines
+			d.opts.OnExit = "leave" // nobody has told the launcher to end: the next one adopts the engines
 			return errors.Join(err, d.Close())
 		case <-ctx.Done():
 			err := d.Close()

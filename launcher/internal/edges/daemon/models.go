@@ -22,7 +22,7 @@ func (d *Daemon) openModels(host *process.Host) (err error) {
 	}
 	fetches := &fetches{host: host, dir: o.ModelStore, memory: o.ModelFetchMemory, logger: d.log}
 	d.keeper, err = keeper.New(keeper.Options{
-		Dir: o.ModelStore, Limit: o.ModelLimit, Retention: modelstore.Retention(o.ModelRetention), Marks: modelstore.Watermarks{High: o.ModelGCHigh, Low: o.ModelGCLow},
+		Dir: o.ModelStore, Limit: o.ModelStorageLimit, Retention: modelstore.Retention(o.ModelRetention), Marks: modelstore.Watermarks{High: o.ModelGCHigh, Low: o.ModelGCLow},
 		Program: o.ModelFetch, Stderr: os.Stderr, Start: fetches.start, Pulled: d.metrics.Pulled, Evicted: d.metrics.Evicted, Room: pagecache.Room, Logger: d.log,
 	})
 	if err != nil {

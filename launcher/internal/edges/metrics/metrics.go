@@ -56,7 +56,7 @@ func New() *Metrics {
 		refusals:     counters("hotseat_refusals_total", "Refused calls, by code and, where there was no room, by the limit that the call would exceed.", "code", "bound"),
 		requests:     histograms("hotseat_proxy_request_duration_seconds", "Duration of requests at the instances' public ports, including the time held.", requestBuckets, "class", "outcome"),
 		cut:          prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_requests_cut_total", Help: "Answers in flight cut because a drain ran out of time."}),
-		unwritten:    prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_journal_failures_total", Help: "Records that could not be written to the state folder."}),
+		unwritten:    prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_state_write_failures_total", Help: "Records that could not be written to the state folder."}),
 		starts:       counters("hotseat_starts_total", "Engine processes started, by exec or by fork; fell_back: by exec because no preloader was ready or about to be.", "by", "fell_back"),
 		pulls:        counters("hotseat_model_pulls_total", "Finished pulls of models, by outcome: done, there, cancelled, or the reason of the failure.", "outcome"),
 		pulledBytes:  prometheus.NewCounter(prometheus.CounterOpts{Name: "hotseat_model_network_bytes_total", Help: "Bytes that pulls of models have received."}),
