@@ -23,7 +23,7 @@ import (
 
 const (
 	// usual and long are the bounds on a machine that takes at most the reference time.
-	usual = 2 * time.Minute
+	usual = 90 * time.Second
 	long  = 10 * time.Minute
 	// reference is what the work takes on two quiet cores of 2024.
 	reference = 40 * time.Millisecond
@@ -33,7 +33,7 @@ const (
 )
 
 // Wait bounds a wait for something that this machine does in seconds: a process that
-// starts, a request that is answered, a Pod that becomes ready. It is at least two minutes.
+// starts, a request that is answered, a Pod that becomes ready. It is at least ninety seconds.
 func Wait() time.Duration { return scaled(usual, slowness()) }
 
 // LongWait bounds a wait for something that takes a minute or more on a fast machine: real
