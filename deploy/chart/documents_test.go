@@ -55,6 +55,29 @@ func TestEachRowOfTheTroubleshootingTableIsShownByATest(t *testing.T) {
 	}
 }
 
+func TestEachTestAndFileOfTheTableOfRowsIsThere(t *testing.T) {
+	text, err := os.ReadFile(root + "/spec/rows.md")
+	require.NoError(t, err)
+	known := tests(t)
+	named := regexp.MustCompile(`\bTest[A-Z]\w+`).FindAllString(string(text), -1)
+	assert.NotEmpty(t, named)
+	for _, name := range named {
+		assert.True(t, known[name], "no test is named %s", name)
+	}
+	for _, found := range regexp.MustCompile("`((?:launcher|dualpods|spec|test|deploy)/[\\w./-]+)`").FindAllSubmatch(text, -1) {
+		_, err := os.Stat(filepath.Join(root, string(found[1])))
+		assert.NoError(t, err)
+	}
+	files := map[string]bool{}
+	require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		files[filepath.Base(path)] = true
+		return err
+	}))
+	for _, name := range regexp.MustCompile(`\b[a-z]\w*_test\.go\b`).FindAllString(string(text), -1) {
+		assert.True(t, files[name], "no file is named %s", name)
+	}
+}
+
 // ours are the metrics in a text, as their programs have them: without what a
 // histogram adds.
 func ours(text string) []string {

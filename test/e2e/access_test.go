@@ -17,7 +17,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// The rows of the section "Access" of the acceptance list that concern the
+// The rows of the section "Access" of spec/rows.md that concern the
 // control API: tokens, addresses, paths. Secrets have a file of their own, and
 // that a token is compared in constant time is in package api.
 

@@ -17,7 +17,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// The rows of the section "API" of the acceptance list about instances: how
+// The rows of the section "API" of spec/rows.md about instances: how
 // they are created, what their engines are given, listing and deleting. Logs,
 // watches, bad bodies and the document have files of their own.
 

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rows about bad bodies of the section "API" of the acceptance list: each
+// The rows about bad bodies of the section "API" of spec/rows.md: each
 // is answered by a problem document of the 4xx class, makes nothing, and costs
 // the launcher nothing that it does not give back.
 

@@ -14,7 +14,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Of the section "Surviving" of the acceptance list: disk full in the state
+// Of the section "Crashes and full disks" of spec/rows.md: disk full in the state
 // folder and in the log folder: clear errors, children unharmed.
 
 // smallDisk mounts a disk of its own on a folder, which it makes. Where that is

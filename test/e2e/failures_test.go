@@ -19,7 +19,7 @@ import (
 	"hotseat.dev/hotseat/spec/simgpu"
 )
 
-// Of the section "Life of an instance" of the acceptance list: an engine that
+// Of the section "Life of an instance" of spec/rows.md: an engine that
 // dies or hangs while it starts, is awake, falls asleep, sleeps or wakes; the
 // causes that can be told; memory that is freed late.
 

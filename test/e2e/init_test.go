@@ -16,7 +16,7 @@ import (
 	"hotseat.dev/hotseat/test/harness"
 )
 
-// Of the section "Surviving" of the acceptance list: serve under launcher init.
+// Of the section "Crashes and full disks" of spec/rows.md: serve under launcher init.
 
 // underInit makes a node whose launcher is run by launcher init, which is not
 // started yet.

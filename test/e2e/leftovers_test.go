@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of the section "Life of an instance" of the acceptance list: 1,000 cycles of
+// Of the section "Life of an instance" of spec/rows.md: 1,000 cycles of
 // create and delete leave no process, file descriptor, goroutine, port, group
 // or file over.
 

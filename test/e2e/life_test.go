@@ -16,7 +16,7 @@ import (
 	"hotseat.dev/hotseat/test/harness"
 )
 
-// Of the section "Life of an instance" of the acceptance list: start, awake,
+// Of the section "Life of an instance" of spec/rows.md: start, awake,
 // sleep at both levels, wake after each, stop, delete; a sleep while starting;
 // verbs asked for twice; two instances that want one public port.
 

@@ -19,7 +19,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// The rows about logs of the section "API" of the acceptance list.
+// The rows about logs of the section "API" of spec/rows.md.
 
 // log reads an instance's log, or the range of it that is asked for.
 func (n *Node) log(id, ranged string) Answer {

@@ -18,7 +18,7 @@ import (
 	"hotseat.dev/hotseat/test/pagecachetest"
 )
 
-// Of the section "Store" of the acceptance list of model caches: a launcher fetches
+// Of the section "Models of a launcher" of spec/rows.md: a launcher fetches
 // models, shows and removes them over its API.
 
 // keeper makes a node with an empty store that pulls from a hub.

@@ -20,7 +20,7 @@ import (
 	"hotseat.dev/hotseat/test/hubserver"
 )
 
-// Of the section "Store" of the acceptance list of model caches: whoever is killed,
+// Of the section "Models of a launcher" of spec/rows.md: whoever is killed,
 // and whatever changes meanwhile, no half model is there.
 
 func TestAPullThatIsKilledGoesOnAtTheByte(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"hotseat.dev/hotseat/test/harness"
 )
 
-// Of the section "Store" of the acceptance list of model caches: what a fetch may take
+// Of the section "Models of a launcher" of spec/rows.md: what a fetch may take
 // of the machine, beside engines.
 
 // modelfetch gives the child of the launcher that fetches.

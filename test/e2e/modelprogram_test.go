@@ -14,7 +14,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// Of the section "Store" of the acceptance list of model caches: a scheme whose source
+// Of the section "Models of a launcher" of spec/rows.md: a scheme whose source
 // is a program of somebody else's, the one of the examples.
 
 const tarred = "../../examples/model-source/tarred.py"

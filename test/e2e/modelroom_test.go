@@ -14,7 +14,7 @@ import (
 	"hotseat.dev/hotseat/test/hubserver"
 )
 
-// Of the section "Store" of the acceptance list of model caches: which models go when
+// Of the section "Models of a launcher" of spec/rows.md: which models go when
 // there is no room for another.
 
 // evicting is what a pull answers of models that had to go.

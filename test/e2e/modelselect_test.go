@@ -12,7 +12,7 @@ import (
 	"hotseat.dev/hotseat/test/hubserver"
 )
 
-// Of the section "Store" of the acceptance list of model caches: some of the files of a
+// Of the section "Models of a launcher" of spec/rows.md: some of the files of a
 // model.
 
 // formats is a model that has its weights in two formats.

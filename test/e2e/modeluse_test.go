@@ -17,7 +17,7 @@ import (
 	"hotseat.dev/hotseat/test/hubserver"
 )
 
-// Of the section "Store" of the acceptance list of model caches: instances use the
+// Of the section "Models of a launcher" of spec/rows.md: instances use the
 // models of a store.
 
 // stocked makes a store that has the model org/tiny, and a node that uses it.

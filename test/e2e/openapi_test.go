@@ -14,7 +14,7 @@ import (
 	"hotseat.dev/hotseat/test/hubserver"
 )
 
-// The last row of the section "API" of the acceptance list. That every answer
+// A row of the section "API" of spec/rows.md. That every answer
 // is as the document says is checked by the node's client, in every test.
 
 func TestEveryOperationOfTheDocumentIsThereAndAnswersAsItSays(t *testing.T) {

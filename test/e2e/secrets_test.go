@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The row about secrets of the section "Access" of the acceptance list.
+// The row about secrets of the section "Access" of spec/rows.md.
 
 func TestSecretsReachTheEngineAndAreSeenNowhereElse(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 	"hotseat.dev/hotseat/test/enginesim/recorder"
 )
 
-// The rows of the section "Surviving" of the acceptance list.
+// The rows of the section "Crashes and full disks" of spec/rows.md.
 
 // crashAt starts the launcher anew; it will die at a point of its work.
 func (n *Node) crashAt(point string) {

@@ -18,7 +18,7 @@ import (
 	"hotseat.dev/hotseat/test/enginesim/recorder"
 )
 
-// The rows of the section "Swap" of the acceptance list. That no two instances
+// The rows of the section "Swap" of spec/rows.md. That no two instances
 // are ever awake on one GPU is checked at the end of every test, from the
 // engines' own record.
 

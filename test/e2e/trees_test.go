@@ -19,7 +19,7 @@ import (
 	"hotseat.dev/hotseat/spec/simgpu"
 )
 
-// Of the section "Life of an instance" of the acceptance list: an engine that
+// Of the section "Life of an instance" of spec/rows.md: an engine that
 // ignores SIGTERM, forks a worker that leaves the process group, double-forks:
 // nothing of it is left after its end, in each of the ways to keep groups of
 // processes.

@@ -16,7 +16,7 @@ import (
 	"hotseat.dev/hotseat/spec/launcherapi"
 )
 
-// The rows about watch streams of the section "API" of the acceptance list.
+// The rows about watch streams of the section "API" of spec/rows.md.
 
 // says reads events, each written as "CREATED a starting", and gives the
 // instances in them.

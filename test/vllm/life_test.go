@@ -33,7 +33,7 @@ type row struct {
 	seen bool
 }
 
-// table is the section "Life of an instance" of the acceptance list, as far as
+// table is the section "Life of an instance" of spec/rows.md, as far as
 // real vLLM can show it without a GPU. Of the rest test/e2e shows with the
 // stand-in: out of device memory, device memory that is freed late or held by
 // others, a gated model of the hub, an engine that leaves its process group or

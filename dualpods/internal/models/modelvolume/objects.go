@@ -12,7 +12,7 @@ import (
 )
 
 // folder is where a version of a model has its files, in the folder of a node that a
-// ModelCacheNodeGroup names (spec/plan-modelcache.md, "On disk").
+// ModelCacheNodeGroup names (spec/guide/how-it-works.md, "Models").
 func folder(store, id string) string { return path.Join(store, "models", id, "files") }
 
 // volumeName is that of the volume of a cache for a namespace, whose name has no dot.
