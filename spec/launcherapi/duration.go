@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Duration is a span of time. It is written as a string such as "1m30s" and
-// read from such a string or from a number of seconds. It is never negative.
+// Duration is a span of time, never negative. Its JSON is a string such as "1m30s"; a
+// number of seconds is read too.
 type Duration time.Duration
 
-// D gives the standard library's form of the duration.
+// D returns the duration as the standard library's type.
 func (d Duration) D() time.Duration { return time.Duration(d) }
 
 // MarshalJSON writes the duration as a string.
@@ -21,8 +21,8 @@ func (d Duration) MarshalJSON() ([]byte, error) {
 	return json.Marshal(time.Duration(d).String())
 }
 
-// UnmarshalJSON reads "1m30s" or a number of seconds. A negative or
-// unreadable duration is an error that names it.
+// UnmarshalJSON reads "1m30s" or a number of seconds. The error for a negative or
+// unreadable duration has its value.
 func (d *Duration) UnmarshalJSON(data []byte) error {
 	var value any
 	if err := json.Unmarshal(data, &value); err != nil {

@@ -6,14 +6,14 @@ import (
 	"errors"
 )
 
-// Redacted stands in answers in place of a value that looks like a secret.
+// Redacted replaces a value that looks like a secret in answers.
 const Redacted = "[redacted]"
 
-// EnvValue is the value of one environment variable: a literal string, or the
-// content of a file below one of the folders that the launcher's configuration
-// allows (env_file_dirs), so that a secret need not travel through the API.
+// EnvValue is the value of one environment variable: a string, or the content of a file
+// below a folder that the launcher's setting env_file_dirs names. With a file, a secret
+// does not pass through the API.
 type EnvValue struct {
-	Value    string // literal; unused when FromFile is set
+	Value    string // the value itself; unused when FromFile is set
 	FromFile string // absolute path of a file; one trailing newline is dropped
 }
 
@@ -37,10 +37,10 @@ func (v *EnvValue) UnmarshalJSON(data []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	if dec.Decode(&ref) != nil {
-		return errors.New("cannot read the value of an environment variable: write a string, or {\"from_file\": path} and nothing beside it")
+		return errors.New("cannot read the value of an environment variable: write a string, or {\"from_file\": path} with no other key")
 	}
 	if ref.FromFile == "" {
-		return errors.New("from_file must name a file")
+		return errors.New("from_file is empty: give the path of a file")
 	}
 	*v = EnvValue{FromFile: ref.FromFile}
 	return nil

@@ -6,28 +6,28 @@ import (
 	"hotseat.dev/hotseat/spec/fetchapi"
 )
 
-// ModelRequest asks for a model to be in the model store.
+// ModelRequest asks the launcher to pull a model into its model store.
 type ModelRequest struct {
-	URI string `json:"uri" minLength:"1" maxLength:"2048" doc:"Address of the model: hf://org/name or hf://org/name@revision on the hub, or one of https, file, s3, gs, azblob or oci, as launcher pull takes them." example:"hf://Qwen/Qwen3-0.6B"`
-	Ref string `json:"ref,omitempty" maxLength:"1024" doc:"Another name by which the version is found besides, such as the branch whose commit the uri names." example:"main"`
+	URI string `json:"uri" minLength:"1" maxLength:"2048" doc:"Address of the model: hf://org/name or hf://org/name@revision on the hub, or an https, file, s3, gs, azblob or oci address, as for launcher pull." example:"hf://Qwen/Qwen3-0.6B"`
+	Ref string `json:"ref,omitempty" maxLength:"1024" doc:"One more name of the version, such as the branch whose commit the uri names." example:"main"`
 
-	Include []string `json:"include,omitempty" maxItems:"64" doc:"Patterns of the files that are meant, as those of hf download --include: * is any text, slashes too; ? is one character; [a-z] one of a set. Absent: all files. Each has to match a file. Two selections of one revision are two models." example:"[\"*.safetensors\",\"*.json\"]"`
-	Exclude []string `json:"exclude,omitempty" maxItems:"64" doc:"Patterns of files that are not meant, though include may match them." example:"[\"original/\"]"`
+	Include []string `json:"include,omitempty" maxItems:"64" doc:"Patterns of the files to fetch, as for hf download --include: * matches any text, including slashes; ? matches one character; [a-z] matches one of a set. Absent: all files. Each pattern must match a file. Two selections of one revision are two models." example:"[\"*.safetensors\",\"*.json\"]"`
+	Exclude []string `json:"exclude,omitempty" maxItems:"64" doc:"Patterns of files to leave out, even if include matches them." example:"[\"original/\"]"`
 
-	ExpectedBytes  int64  `json:"expected_bytes,omitempty" minimum:"1" doc:"How large the model was said to be. One whose size differs by more than a tenth is refused before anything is fetched."`
-	ExpectedDigest string `json:"expected_digest,omitempty" pattern:"^sha256:[0-9a-f]{64}$" doc:"The digest that the model has to have. One with another is not served: it is refused before anything is fetched where its source tells the hash of each file, else once it is fetched."`
+	ExpectedBytes  int64  `json:"expected_bytes,omitempty" minimum:"1" doc:"Expected size of the model. The launcher refuses a model whose size differs by more than a tenth, before it fetches anything."`
+	ExpectedDigest string `json:"expected_digest,omitempty" pattern:"^sha256:[0-9a-f]{64}$" doc:"Expected digest of the model. The launcher refuses a model with another digest: before it fetches anything if the source tells the hash of each file, else after the fetch."`
 
-	WantedBy string `json:"wanted_by,omitempty" maxLength:"256" doc:"Who wants the model: as long as somebody does it is not removed by others." example:"pool-a"`
+	WantedBy string `json:"wanted_by,omitempty" maxLength:"256" doc:"Name of the holder that wants the model, such as a cache. Other callers cannot remove the model while a holder wants it." example:"pool-a"`
 
-	UnlessThere bool `json:"unless_there,omitempty" doc:"Where wanted_by has the model whole already, what this request says of it is noted, and its source is not asked which version it has now. The source is asked all the same where private is said otherwise than before, or the model is not as expected."`
+	UnlessThere bool `json:"unless_there,omitempty" doc:"If the store already has the model whole for the holder in wanted_by, only record the settings of this request, and do not ask the source for its current version. The launcher still asks the source if private has changed, or if the model is not as expected."`
 
-	Retention string `json:"retention,omitempty" enum:"keep,lru,default" doc:"What becomes of the model when its room is needed for another and nobody uses it. keep: it stays. lru: it goes, the one that was used longest ago first; nor does any other go for it, where wanted_by is given. default: what was said before is taken back. Absent: as said before, else keep where wanted_by is given, and as the launcher's --model-retention says where not." example:"keep"`
+	Retention string `json:"retention,omitempty" enum:"keep,lru,default" doc:"What happens to the model when another model needs its room and no instance uses it. keep: it stays. lru: the launcher may evict it, the least recently used first; with wanted_by, no other model is evicted for it either. default: remove the retention that was set before. Absent: the retention that was set before; if there is none, keep with wanted_by, else the launcher's --model-retention." example:"keep"`
 
-	Credentials fetchapi.Credentials `json:"credentials,omitempty" writeOnly:"true" doc:"What is shown to the source in place of the launcher's own credential for it: values by the names of the variables that modelfetch else reads, such as HF_TOKEN, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS_JSON, AZURE_STORAGE_KEY or DOCKER_AUTH_CONFIG. They are for this call alone, are never shown, and are not kept."`
+	Credentials fetchapi.Credentials `json:"credentials,omitempty" writeOnly:"true" doc:"Credentials for the source, used instead of the launcher's own: a value for each variable, such as HF_TOKEN, AWS_ACCESS_KEY_ID with AWS_SECRET_ACCESS_KEY, GOOGLE_APPLICATION_CREDENTIALS_JSON, AZURE_STORAGE_KEY or DOCKER_AUTH_CONFIG. The launcher uses them for this call only, and neither shows nor keeps them."`
 
-	Warm bool `json:"warm,omitempty" doc:"It is read into main memory, as POST /v2/models/{model_id}/warm does, once it is there and whenever the launcher starts. The answer does not wait for that."`
+	Warm bool `json:"warm,omitempty" doc:"Read the model into main memory after the fetch and at each start of the launcher, as POST /v2/models/{model_id}/warm does. The answer does not wait for that."`
 
-	Private bool `json:"private,omitempty" doc:"Whoever has the model served has to show a right of his own to its source: its instances are made only where the source lets them read, by the credentials in their env_vars or in the launcher's environment. Where others want the same version without it, it is not private."`
+	Private bool `json:"private,omitempty" doc:"Require each instance of the model to prove its own right to read it: the source must accept the credentials in the instance's env_vars or in the launcher's environment. A version that another caller wants without private is not private."`
 }
 
 // What becomes of a model when its room is needed for another and nobody uses it.
@@ -39,76 +39,76 @@ const (
 
 // States of a Model.
 const (
-	ModelDownloading = "Downloading" // this launcher fetches it
+	ModelDownloading = "Downloading" // this launcher is fetching it
 	ModelReady       = "Ready"       // each of its files is as it was published
-	ModelPartial     = "Partial"     // it was not fetched to its end, or another process fetches it
+	ModelPartial     = "Partial"     // its fetch is incomplete, or another process is fetching it
 	ModelDamaged     = "Damaged"     // a file of it is missing or was changed
 	ModelFailed      = "Failed"      // this launcher could not fetch it
 )
 
-// How much of a Model main memory held when that was looked at last.
+// Values of Model.PageCache: how much of a model main memory held at the last look.
 const (
 	PageCacheNone  = "none"  // less than a tenth
-	PageCachePart  = "part"  // more than that
+	PageCachePart  = "part"  // between the two
 	PageCacheWhole = "whole" // at least nine tenths
 )
 
 // Model is one version of a model in the model store.
 type Model struct {
-	ID       string `json:"id" doc:"Made of the address, the revision, and of include and exclude."`
-	URI      string `json:"uri" doc:"Address of its source, without the revision."`
-	Ref      string `json:"ref,omitempty" doc:"Revision that was asked for, such as a branch."`
-	Revision string `json:"revision" doc:"Which version of the source it is. Empty where that can be told only when everything is fetched."`
+	ID       string `json:"id" doc:"Id of the version, made from its address, revision, include and exclude."`
+	URI      string `json:"uri" doc:"Address of the model at its source, without the revision."`
+	Ref      string `json:"ref,omitempty" doc:"The revision that a caller asked for, such as a branch."`
+	Revision string `json:"revision" doc:"Revision of the source that this version has. Empty while it is unknown: some sources tell it only after the fetch."`
 	State    string `json:"state" enum:"Downloading,Ready,Partial,Damaged,Failed"`
 	Reason   string `json:"reason,omitempty" doc:"Why it is in this state, in words."`
-	Cause    string `json:"cause,omitempty" doc:"Of a failure, a short code: NotFound, AccessDenied, Unavailable, IntegrityMismatch, CapacityExceeded, Invalid or Internal."`
+	Cause    string `json:"cause,omitempty" doc:"Short code of a failure: NotFound, AccessDenied, Unavailable, IntegrityMismatch, CapacityExceeded, Invalid or Internal."`
 
-	Include []string `json:"include,omitempty" doc:"Patterns of the files that it has of its source."`
-	Exclude []string `json:"exclude,omitempty" doc:"Patterns of the files that it has not."`
-	Lacks   []string `json:"lacks,omitempty" doc:"Some of the files that include and exclude leave out and that an engine may need. Such a model is given to an instance by its id alone, not by its name."`
+	Include []string `json:"include,omitempty" doc:"Patterns of the files that were selected."`
+	Exclude []string `json:"exclude,omitempty" doc:"Patterns of the files that were left out."`
+	Lacks   []string `json:"lacks,omitempty" doc:"Files that the selection leaves out and that an engine may need; not all are listed. An instance gets such a model only if it names the id."`
 
-	Digest string `json:"digest,omitempty" doc:"sha256: and the SHA-256 of a line for each file, sorted by name, as sha256sum prints them. Absent until the hash of each file is known."`
+	Digest string `json:"digest,omitempty" doc:"sha256: and the SHA-256 of the output of sha256sum for all files, sorted by name. Absent until the hash of each file is known."`
 
 	Bytes int64 `json:"size_bytes"`
 	Files int   `json:"files"`
 
-	FetchedBytes int64 `json:"fetched_bytes,omitempty" doc:"While it is fetched: how much of it is there."`
-	NetworkBytes int64 `json:"network_bytes,omitempty" doc:"While it is fetched: how much has come over the network."`
-	Rate         int64 `json:"bytes_per_second,omitempty" doc:"While it is fetched: how fast, since the fetch began."`
-	LeftMS       int64 `json:"left_ms,omitempty" doc:"While it is fetched: how long the rest takes at that rate."`
+	FetchedBytes int64 `json:"fetched_bytes,omitempty" doc:"During a fetch: bytes of the model that are on the disk."`
+	NetworkBytes int64 `json:"network_bytes,omitempty" doc:"During a fetch: bytes received over the network."`
+	Rate         int64 `json:"bytes_per_second,omitempty" doc:"During a fetch: its average rate so far."`
+	LeftMS       int64 `json:"left_ms,omitempty" doc:"During a fetch: the time left at that rate."`
 
-	Path      string     `json:"path,omitempty" doc:"Folder that has its files by their names; absent while that is not there."`
-	HubCache  string     `json:"hub_cache,omitempty" doc:"Of a model from the hub: folder in which the hub's own libraries find it, for HF_HUB_CACHE."`
-	Published *time.Time `json:"published,omitempty" doc:"Since when it is there; of one that is partial: when its folder last changed."`
-	Refs      []string   `json:"refs,omitempty" doc:"Names by which it was asked for, such as branches."`
-	WantedBy  []string   `json:"wanted_by,omitempty" doc:"Who wants it: it is removed when none of them does any more."`
-	LRUBy     []string   `json:"lru_by,omitempty" doc:"Those of them for whom it may go when its room is needed for another."`
-	PrivateBy []string   `json:"private_by,omitempty" doc:"Those of them who say that it is private."`
-	WarmBy    []string   `json:"warm_by,omitempty" doc:"Those of them who want it in main memory."`
-	Retention string     `json:"retention,omitempty" enum:"keep,lru" doc:"What becomes of it when its room is needed for another and nobody uses it: keep, it stays; lru, it goes. Absent: as the launcher's --model-retention says, for nobody has said otherwise."`
-	LastUsed  *time.Time `json:"last_used,omitempty" doc:"When an instance took it or gave it back last, or it was asked for; else since when it is there."`
-	InUseBy   []string   `json:"in_use_by,omitempty" doc:"Whose leases keep it from being removed."`
+	Path      string     `json:"path,omitempty" doc:"Folder with the files of the model. Absent until the model is published."`
+	HubCache  string     `json:"hub_cache,omitempty" doc:"For a model from the hub: the value of HF_HUB_CACHE with which the hub's libraries find it."`
+	Published *time.Time `json:"published,omitempty" doc:"When the model was published; if it is partial, when its folder last changed."`
+	Refs      []string   `json:"refs,omitempty" doc:"Names by which callers asked for it, such as branches."`
+	WantedBy  []string   `json:"wanted_by,omitempty" doc:"Holders that want the model. The launcher removes it when the last of them no longer wants it."`
+	LRUBy     []string   `json:"lru_by,omitempty" doc:"Those of wanted_by with the retention lru."`
+	PrivateBy []string   `json:"private_by,omitempty" doc:"Those of wanted_by for which it is private."`
+	WarmBy    []string   `json:"warm_by,omitempty" doc:"Those of wanted_by that want it in main memory."`
+	Retention string     `json:"retention,omitempty" enum:"keep,lru" doc:"What happens to it when another model needs its room and no instance uses it. keep: it stays. lru: the launcher may evict it. Absent: the launcher's --model-retention applies."`
+	LastUsed  *time.Time `json:"last_used,omitempty" doc:"When an instance last began or ceased to use it, or a caller last asked for it; if never, when it was published."`
+	InUseBy   []string   `json:"in_use_by,omitempty" doc:"Holders of the leases that keep it from being removed."`
 
-	PageCache      string `json:"page_cache,omitempty" enum:"none,part,whole" doc:"How much of its files main memory held when that was looked at last, some ten seconds ago: none, less than a tenth; whole, nine tenths or more; part, else. Absent where it is not whole, before the first look, and where the kernel does not tell."`
-	PageCacheBytes *int64 `json:"page_cache_bytes,omitempty" doc:"Where one model is asked for: how much of its files main memory holds. Absent where the kernel does not tell, which it does the owner of the files and who may write to them."`
+	PageCache      string `json:"page_cache,omitempty" enum:"none,part,whole" doc:"How much of its files main memory held at the last look, up to about ten seconds ago. none: less than a tenth. whole: nine tenths or more. part: between the two. Absent if the model is not whole, before the first look, and if the kernel does not tell."`
+	PageCacheBytes *int64 `json:"page_cache_bytes,omitempty" doc:"Bytes of its files that main memory holds, in the answer for one model. Absent if the kernel does not tell: it tells only the owner of the files and users who may write them."`
 }
 
 // WarmedModel is the answer to a call that reads a model into main memory.
 type WarmedModel struct {
 	ID         string `json:"id"`
 	Bytes      int64  `json:"size_bytes"`
-	FreshBytes int64  `json:"fresh_bytes" doc:"How much of it was brought into main memory by this call; the rest was there, or had no room."`
-	LeftBytes  int64  `json:"left_bytes" doc:"How much of it, at most, is left on the disk, because no more main memory was free."`
+	FreshBytes int64  `json:"fresh_bytes" doc:"Bytes that this call read into main memory. The rest was there already, or found no room."`
+	LeftBytes  int64  `json:"left_bytes" doc:"Bytes, at most, that are not in main memory because no more of it was free."`
 	TotalMS    int64  `json:"total_ms"`
 
-	PageCacheBytes *int64 `json:"page_cache_bytes,omitempty" doc:"How much of its files main memory holds now. Absent where the kernel does not tell."`
+	PageCacheBytes *int64 `json:"page_cache_bytes,omitempty" doc:"Bytes of its files that main memory holds now. Absent if the kernel does not tell."`
 }
 
-// ModelList is the answer to a list call.
+// ModelList is the answer to a call that lists models.
 type ModelList struct {
-	Store       string  `json:"store" doc:"The folder."`
-	UsedBytes   int64   `json:"used_bytes" doc:"What all files take, each counted once."`
-	LimitBytes  int64   `json:"limit_bytes,omitempty" doc:"What they may take. Absent: as much as the disk has."`
+	Store       string  `json:"store" doc:"Folder of the model store."`
+	UsedBytes   int64   `json:"used_bytes" doc:"Bytes of all files, each counted once."`
+	LimitBytes  int64   `json:"limit_bytes,omitempty" doc:"Bytes that they may take. Absent: only the disk limits them."`
 	TotalModels int     `json:"total_models"`
 	Models      []Model `json:"models"`
 }
@@ -119,7 +119,7 @@ type ModelEvent struct {
 	Object Model     `json:"object"`
 }
 
-// ModelHeartbeat is the object of a HEARTBEAT event among those of models.
+// ModelHeartbeat is the object of a HEARTBEAT event in the watch stream of models.
 type ModelHeartbeat struct {
 	TotalModels int `json:"total_models"`
 }

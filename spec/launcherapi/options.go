@@ -7,22 +7,21 @@ import (
 	"github.com/kballard/go-shellquote"
 )
 
-// blanks delimit the words of an options string.
+// blanks separate the words of an options string.
 const blanks = " \n\t"
 
-// SplitOptions splits an options string by the rules of a POSIX shell, but for
-// words that are, or hold after "=", JSON that begins with { or [: they are
-// taken as they stand. The llm-d launcher splits at blanks only, so its clients
-// do not quote such words.
+// SplitOptions splits an options string by the rules of a POSIX shell, except for words
+// that are JSON, or have JSON after "=", beginning with { or [: those are kept unchanged.
+// The llm-d launcher splits at blanks only, so its clients do not quote such words.
 func SplitOptions(options string) ([]string, error) {
 	return shellquote.Split(quoteJSON(options))
 }
 
-// quoteJSON puts quotes around the words that are taken as they stand.
+// quoteJSON puts quotes around the words that are kept unchanged.
 func quoteJSON(options string) string {
 	var out strings.Builder
-	var quote byte    // the one that is open
-	wordAhead := true // at i a word may begin
+	var quote byte    // the quote that is open
+	wordAhead := true // a word may begin at i
 	for i := 0; i < len(options); i++ {
 		c := options[i]
 		if wordAhead {
@@ -47,7 +46,7 @@ func quoteJSON(options string) string {
 		case c == quote:
 			quote = 0
 		}
-		continued := c == '\\' && options[i] == '\n' // a line that goes on, which ends and begins no word
+		continued := c == '\\' && options[i] == '\n' // an escaped line end neither ends nor begins a word
 		wordAhead = quote == 0 && (continued && wordAhead || strings.IndexByte(blanks, c) >= 0)
 	}
 	return out.String()

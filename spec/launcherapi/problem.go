@@ -8,29 +8,29 @@ import (
 // ProblemContentType is the content type of an error.
 const ProblemContentType = "application/problem+json"
 
-// Codes that a Problem carries beside its HTTP status, so that a client need
-// not read prose. The launcher's domain errors have the same codes.
+// Codes of a Problem. A client reads the code, not the prose. The launcher's domain
+// errors have the same codes.
 const (
 	CodeInvalid       = "invalid"         // 400, 422: the request itself is wrong
-	CodeUnauthorized  = "unauthorized"    // 401
+	CodeUnauthorized  = "unauthorized"    // 401: the token is missing or wrong
 	CodeForbidden     = "forbidden"       // 403
-	CodeNotFound      = "not_found"       // 404
+	CodeNotFound      = "not_found"       // 404: no instance, model or swap has that id
 	CodeExists        = "exists"          // 409: the id is taken
 	CodeConflict      = "conflict"        // 409: the instance's state does not allow it
-	CodePortTaken     = "port_taken"      // 409
-	CodeDoesNotFit    = "does_not_fit"    // 409: memory or a budget; Fit holds the numbers
-	CodeGone          = "gone"            // 410: the revision is too old
-	CodeTooLarge      = "too_large"       // 413
-	CodeRange         = "range"           // 416
-	CodeKeyReused     = "key_reused"      // 422: the Idempotency-Key came with another body
-	CodeTooMany       = "too_many"        // 429
-	CodeInternal      = "internal"        // 500
-	CodeNoAccess      = "no_access"       // 500: the launcher may not write, or read, in its state, log or model folder
-	CodeEngineFailed  = "engine_failed"   // 502: the engine died or refused
-	CodeSourceFailed  = "source_failed"   // 502: the source of a model did not send what it should
-	CodeUnavailable   = "unavailable"     // 503: the launcher is going down
-	CodeEngineTimeout = "engine_timeout"  // 504: the engine did not answer in time, or does not end
-	CodeStorage       = "storage_trouble" // 507: the state, log or model folder cannot be written, or has no room
+	CodePortTaken     = "port_taken"      // 409: another process or instance has the port
+	CodeDoesNotFit    = "does_not_fit"    // 409: device memory or a budget is exceeded; Fit holds the numbers
+	CodeGone          = "gone"            // 410: the event log no longer holds that revision
+	CodeTooLarge      = "too_large"       // 413: the body is too large
+	CodeRange         = "range"           // 416: the log is shorter than the range that was asked for
+	CodeKeyReused     = "key_reused"      // 422: the Idempotency-Key was used before with another body
+	CodeTooMany       = "too_many"        // 429: too many requests are held or watching
+	CodeInternal      = "internal"        // 500: an error of the launcher itself
+	CodeNoAccess      = "no_access"       // 500: the launcher lacks the right to read or write its state, log or model folder
+	CodeEngineFailed  = "engine_failed"   // 502: the engine ended or refused the call
+	CodeSourceFailed  = "source_failed"   // 502: the source of a model failed or sent something unexpected
+	CodeUnavailable   = "unavailable"     // 503: the launcher is closing
+	CodeEngineTimeout = "engine_timeout"  // 504: the engine did not answer or did not end in time
+	CodeStorage       = "storage_trouble" // 507: the state, log or model folder has no room or cannot be written
 )
 
 var statusOfCode = map[string]int{
@@ -56,8 +56,8 @@ var statusOfCode = map[string]int{
 	CodeStorage:       http.StatusInsufficientStorage,
 }
 
-// StatusOf gives the HTTP status of a code. A code that is not listed above,
-// the empty one for instance, is an internal error: 500.
+// StatusOf returns the HTTP status of a code. It is 500 for a code that is not listed
+// above, and for the empty one.
 func StatusOf(code string) int {
 	if status, ok := statusOfCode[code]; ok {
 		return status
@@ -65,8 +65,8 @@ func StatusOf(code string) int {
 	return http.StatusInternalServerError
 }
 
-// CodeOf gives a code for an HTTP status that came without one. Where several
-// codes share a status it is the most general of them.
+// CodeOf returns the code for an HTTP status that came without one: the most general
+// code of those that share the status.
 func CodeOf(status int) string {
 	switch status {
 	case http.StatusConflict:
@@ -94,21 +94,21 @@ type Problem struct {
 	Type   string `json:"type,omitempty"`
 	Title  string `json:"title,omitempty"`
 	Status int    `json:"status"`
-	Detail string `json:"detail" doc:"What is wrong, and what would be right."`
+	Detail string `json:"detail" doc:"What went wrong, and what to do."`
 	Code   string `json:"code,omitempty"`
 
-	Errors []ProblemDetail `json:"errors,omitempty" doc:"Each thing wrong with the body, with its place."`
-	Fit    *Fit            `json:"fit,omitempty" doc:"With code does_not_fit: who holds what."`
+	Errors []ProblemDetail `json:"errors,omitempty" doc:"Each mistake in the body, and where it is."`
+	Fit    *Fit            `json:"fit,omitempty" doc:"With code does_not_fit: the numbers, and which instances hold the room."`
 
 	InstanceID   string   `json:"instance_id,omitempty"`
 	ExitCode     *int     `json:"exit_code,omitempty"`
 	Cause        string   `json:"cause,omitempty"`
 	LastLogLines []string `json:"last_log_lines,omitempty"`
 
-	// Of a swap: the members of SwapResult.
+	// The members of SwapResult, when the problem is that of a swap.
 	SwapID      string      `json:"swap_id,omitempty"`
-	Outcome     string      `json:"outcome,omitempty" enum:"refused,undone,undo_failed,interrupted" doc:"Of a swap. refused: nothing was touched. undone: whoever was awake is awake again. undo_failed: not so; detail and out say who is left how. interrupted: the launcher is closing, and finishes or undoes the swap when it is back."`
-	FailedPhase string      `json:"failed_phase,omitempty" doc:"Of a swap that had begun."`
+	Outcome     string      `json:"outcome,omitempty" enum:"refused,undone,undo_failed,interrupted" doc:"Outcome of a swap. refused: the swap changed nothing. undone: the instances that were awake are awake again. undo_failed: some of them are not; detail and out tell their states. interrupted: the launcher is closing, and finishes or undoes the swap after its restart."`
+	FailedPhase string      `json:"failed_phase,omitempty" doc:"The phase in which the swap failed; absent if it had not begun."`
 	In          *Instance   `json:"in,omitempty"`
 	Out         []Instance  `json:"out,omitempty"`
 	BeganAt     time.Time   `json:"began_at,omitzero"`
@@ -119,25 +119,25 @@ type Problem struct {
 	TotalMS     float64     `json:"total_ms,omitempty"`
 }
 
-// ProblemDetail is one thing wrong with a request. It does not repeat the value,
-// which may be a secret.
+// ProblemDetail is one mistake in a request. It does not repeat the value, which may be
+// a secret.
 type ProblemDetail struct {
 	Message  string `json:"message"`
 	Location string `json:"location,omitempty" example:"body.gpu_uuids[0]"`
 }
 
-// BoundDeviceMemory is the bound of a refusal for want of device memory; the
+// BoundDeviceMemory is the bound that a request exceeds when device memory is short. The
 // other bounds are the names of budgets.
 const BoundDeviceMemory = "device_memory"
 
-// Fit holds the numbers of a refusal for want of room.
+// Fit holds the numbers of a request that was refused because it does not fit.
 type Fit struct {
-	GPUUUID    string      `json:"gpu_uuid,omitempty" doc:"Absent when the bound is not a GPU's."`
-	Bound      string      `json:"bound" doc:"What would be exceeded: device_memory or the name of a budget."`
+	GPUUUID    string      `json:"gpu_uuid,omitempty" doc:"The GPU that is short. Absent when the bound is not that of a GPU."`
+	Bound      string      `json:"bound" doc:"The bound that the request exceeds: device_memory or the name of a budget."`
 	Needed     uint64      `json:"needed" doc:"Bytes, or a count for max_instances."`
 	Available  uint64      `json:"available"`
 	Limit      uint64      `json:"limit"`
 	Holders    []GPUHolder `json:"holders,omitempty"`
 	Foreign    uint64      `json:"foreign_bytes,omitempty"`
-	ReservedBy string      `json:"reserved_by,omitempty" doc:"The swap that has promised the room to somebody."`
+	ReservedBy string      `json:"reserved_by,omitempty" doc:"The swap that has reserved the room."`
 }

@@ -1,7 +1,7 @@
 package launcherapi
 
-// ServiceName and ServiceVersion are what GET / answers. The name is that of
-// the API that the llm-d launcher's clients know.
+// ServiceName and ServiceVersion are the answer to GET /. The clients of the llm-d
+// launcher know the API by this name.
 const (
 	ServiceName    = "Multi-Instance vLLM Management API"
 	ServiceVersion = "2.0"
@@ -11,8 +11,8 @@ const (
 type Service struct {
 	Name      string            `json:"name"`
 	Version   string            `json:"version" doc:"Version of the API."`
-	Server    string            `json:"server" doc:"Name and version of the program."`
-	Endpoints map[string]string `json:"endpoints" doc:"Each operation with its method and path."`
+	Server    string            `json:"server" doc:"Name and version of the launcher."`
+	Endpoints map[string]string `json:"endpoints" doc:"Method and path of each operation."`
 }
 
 // Health is the answer to GET /health.
@@ -28,5 +28,5 @@ type Ready struct {
 // Values of Ready.Status.
 const (
 	ReadyStatus   = "ready"   // it takes calls
-	ClosingStatus = "closing" // it takes no new ones
+	ClosingStatus = "closing" // it refuses new calls
 )

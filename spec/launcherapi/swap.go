@@ -4,34 +4,34 @@ import "time"
 
 // SwapRequest makes one instance the awake one on a set of GPUs.
 type SwapRequest struct {
-	GPUUUIDs     []string  `json:"gpu_uuids,omitempty" maxItems:"64" doc:"The GPUs to act on. Default: those of the instance to come in."`
-	In           *SwapIn   `json:"in,omitempty" doc:"What shall be awake afterwards. Absent: swap out only."`
-	Out          *SwapOut  `json:"out,omitempty" doc:"What becomes of whatever is awake there. Default: sleep at level 1."`
-	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long answers in flight may take to end before they are cut. Absent or 0: the launcher's drain_timeout. 1ms does not wait for them."`
-	Timeout      *Duration `json:"timeout,omitempty" doc:"Limit of the whole swap, the wait for its turn included; past it the swap is undone, for which it may take 15 s longer. Absent or 0: the launcher's start_timeout."`
-	Canary       bool      `json:"canary,omitempty" doc:"Ask the new one for one token before its gate opens."`
-	DryRun       bool      `json:"dry_run,omitempty" doc:"Say what would happen and whether it fits; touch nothing."`
+	GPUUUIDs     []string  `json:"gpu_uuids,omitempty" maxItems:"64" doc:"The GPUs to swap on. Default: the GPUs of the incoming instance."`
+	In           *SwapIn   `json:"in,omitempty" doc:"The instance that the swap makes awake. Absent: the swap only sends instances away."`
+	Out          *SwapOut  `json:"out,omitempty" doc:"What happens to the instances that are awake on the GPUs. Default: they sleep at level 1."`
+	DrainTimeout *Duration `json:"drain_timeout,omitempty" doc:"How long requests in flight may take to end before they are cut. Absent or 0: the launcher's drain_timeout. Use 1ms to cut them at once."`
+	Timeout      *Duration `json:"timeout,omitempty" doc:"Limit of the whole swap, including the wait for its turn. A swap that exceeds it is undone, which may take 15 s more. Absent or 0: the launcher's start_timeout."`
+	Canary       bool      `json:"canary,omitempty" doc:"Ask the incoming instance for one token before its gate opens."`
+	DryRun       bool      `json:"dry_run,omitempty" doc:"Answer what the swap would do and whether it fits, and change nothing."`
 }
 
 // SwapIn names an instance that exists (instance_id) or describes a new one
 // (the body of a create call, with an optional id).
 type SwapIn struct {
-	InstanceID  string              `json:"instance_id,omitempty" doc:"An instance that exists."`
-	ID          string              `json:"id,omitempty" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]{0,127})?$" patternDescription:"usable as an instance id: a letter or digit, then letters, digits, '.', '_' or '-', at most 128 in all" doc:"Id for a new instance, not watch; made by the launcher when absent."`
+	InstanceID  string              `json:"instance_id,omitempty" doc:"Id of an instance that exists."`
+	ID          string              `json:"id,omitempty" pattern:"^([A-Za-z0-9][A-Za-z0-9._-]{0,127})?$" patternDescription:"usable as an instance id: a letter or digit, then letters, digits, '.', '_' or '-', at most 128 in all" doc:"Id for a new instance; it cannot be watch. Absent: the launcher makes one."`
 	Options     *string             `json:"options,omitempty"`
 	Args        []string            `json:"args,omitempty" maxItems:"4096"`
 	EnvVars     map[string]EnvValue `json:"env_vars,omitempty" maxProperties:"4096"`
 	Annotations map[string]string   `json:"annotations,omitempty" maxProperties:"1024"`
 	Engine      string              `json:"engine,omitempty" enum:"vllm"`
 	GPUUUIDs    []string            `json:"gpu_uuids,omitempty" maxItems:"64" doc:"Must equal the swap's gpu_uuids when both are given."`
-	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"How a new instance is started, as in a create call."`
-	ModelCache  string              `json:"model_cache,omitempty" enum:"auto,require,off" doc:"From where a new instance has its model, as in a create call."`
+	StartMethod string              `json:"start_method,omitempty" enum:"auto,exec,fork" doc:"How the launcher starts a new instance, as in a create call."`
+	ModelCache  string              `json:"model_cache,omitempty" enum:"auto,require,off" doc:"Where a new instance reads its model from, as in a create call."`
 }
 
-// SwapOut says what becomes of whatever is awake on the GPUs.
+// SwapOut says what happens to the instances that are awake on the GPUs.
 type SwapOut struct {
 	Mode  string `json:"mode,omitempty" enum:"sleep,stop" doc:"Default: sleep."`
-	Level int    `json:"level,omitempty" minimum:"1" maximum:"2" doc:"Sleep level: 1 keeps the weights in host memory, 2 drops them. Default: 1, and 2 with mode stop."`
+	Level int    `json:"level,omitempty" minimum:"1" maximum:"2" doc:"Sleep level: 1 keeps the weights in main memory, 2 drops them. Default: 1; with mode stop: 2."`
 }
 
 // The values of SwapOut.Mode.
@@ -42,12 +42,12 @@ const (
 
 // Outcomes of a swap.
 const (
-	OutcomeDone        = "done"        // in is awake, out is asleep or gone
-	OutcomeNoop        = "noop"        // it was so already
-	OutcomeRefused     = "refused"     // nothing was touched
-	OutcomeUndone      = "undone"      // it failed; whoever was awake is awake again
-	OutcomeUndoFailed  = "undo_failed" // it failed, and not everything could be undone, or not in time
-	OutcomeInterrupted = "interrupted" // the launcher is closing: it finishes or undoes the swap when it is back
+	OutcomeDone        = "done"        // the incoming instance is awake, those in out are asleep or stopped
+	OutcomeNoop        = "noop"        // everything was so already
+	OutcomeRefused     = "refused"     // the swap changed nothing
+	OutcomeUndone      = "undone"      // it failed; the instances that were awake are awake again
+	OutcomeUndoFailed  = "undo_failed" // it failed, and some of it could not be undone in time
+	OutcomeInterrupted = "interrupted" // the launcher is closing; it finishes or undoes the swap after its restart
 	OutcomeDryRun      = "dry_run"
 )
 
@@ -71,21 +71,21 @@ type SwapResult struct {
 	Outcome string      `json:"outcome" enum:"done,noop,refused,undone,undo_failed,interrupted,dry_run"`
 	In      *Instance   `json:"in,omitempty"`
 	Out     []Instance  `json:"out"`
-	Evicted []string    `json:"evicted,omitempty" doc:"Sleepers that were stopped to keep within the budgets; in a swap that failed also those whose stop is not over."`
-	Deleted []string    `json:"deleted,omitempty" doc:"Those that were to leave and that somebody deleted meanwhile. An undo does not bring them back."`
-	Cut     int         `json:"cut_requests" doc:"Answers in flight that were cut when the drain ran out of time."`
-	BeganAt time.Time   `json:"began_at,omitzero" doc:"When the swap began, the wait for its turn included."`
+	Evicted []string    `json:"evicted,omitempty" doc:"Sleepers that the swap stopped to keep within the budgets. If the swap failed, some of them may still be stopping."`
+	Deleted []string    `json:"deleted,omitempty" doc:"Leaving instances that a client deleted during the swap. An undo does not restore them."`
+	Cut     int         `json:"cut_requests" doc:"Requests in flight that were cut at the deadline of the drain."`
+	BeganAt time.Time   `json:"began_at,omitzero" doc:"When the swap began to wait for its turn."`
 	Phases  []PhaseTime `json:"phases"`
 	TotalMS float64     `json:"total_ms"`
 }
 
-// CalledOff answers a swap that was called off while it waited for its turn.
+// CalledOff is the answer to a call that cancels a swap which waits for its turn.
 type CalledOff struct {
 	SwapID string `json:"swap_id"`
 }
 
-// SwapProgress is one line of a streamed swap: a phase that began, a phase
-// that ended, or the end (result or problem).
+// SwapProgress is one line of a streamed swap: a phase began, a phase ended, or the swap
+// ended with a result or a problem.
 type SwapProgress struct {
 	Type       string      `json:"type" enum:"phase_started,phase_done,result,problem"`
 	SwapID     string      `json:"swap_id"`

@@ -7,11 +7,11 @@ type EventType string
 
 // The types of events on a watch stream.
 const (
-	EventCreated   EventType = "CREATED"   // it exists now, or existed when the watch began
+	EventCreated   EventType = "CREATED"   // the instance exists now, or existed when the watch began
 	EventUpdated   EventType = "UPDATED"   // its state changed
-	EventStopped   EventType = "STOPPED"   // its process has ended, asked for or not
+	EventStopped   EventType = "STOPPED"   // its process has ended, by request or by itself
 	EventDeleted   EventType = "DELETED"   // the launcher has forgotten it
-	EventHeartbeat EventType = "HEARTBEAT" // nothing happened; object holds the revision only
+	EventHeartbeat EventType = "HEARTBEAT" // nothing happened; object is a Heartbeat
 	EventError     EventType = "ERROR"     // the stream ends; object is a Problem
 )
 
@@ -21,8 +21,8 @@ type WatchEvent struct {
 	Object Instance  `json:"object"`
 }
 
-// RawEvent is a WatchEvent whose object has not been read yet, since a
-// HEARTBEAT or an ERROR carries another one.
+// RawEvent is a WatchEvent whose object is not decoded yet, because the object of a
+// HEARTBEAT or an ERROR is no instance.
 type RawEvent struct {
 	Type   EventType       `json:"type"`
 	Object json.RawMessage `json:"object"`

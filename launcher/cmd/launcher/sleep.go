@@ -20,7 +20,7 @@ func (c *cli) sleepCommand() *cobra.Command {
 		Args:              exactly("ID"),
 		ValidArgsFunction: c.completeInstances(1),
 	}
-	cmd.Flags().IntVar(&level, "level", 1, "sleep level: 1 keeps the weights in host memory, 2 drops them")
+	cmd.Flags().IntVar(&level, "level", 1, "sleep level: 1 keeps the weights in main memory, 2 drops them")
 	cmd.Flags().Var(&drain, "drain-timeout", "how long answers in flight may take before they are cut; 0 for the launcher's default, 1ms to not wait for them")
 	cmd.Flags().Var(&timeout, "timeout", "how long the engine may take to fall asleep; 0 for the launcher's default")
 	complete(cmd, "level", "1", "2")

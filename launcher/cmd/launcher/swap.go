@@ -46,7 +46,7 @@ fails too, "undo failed" says in which state each instance is left.`,
 	startMethodFlag(cmd, &f.method)
 	modelCacheFlag(cmd, &f.cache)
 	cmd.Flags().StringVar(&f.out, "out", launcherapi.OutSleep, "what to do with what is awake there: `sleep|stop`")
-	cmd.Flags().IntVar(&f.level, "level", 0, "its sleep level: 1 keeps the weights in host memory, 2 drops them (default 1)")
+	cmd.Flags().IntVar(&f.level, "level", 0, "its sleep level: 1 keeps the weights in main memory, 2 drops them (default 1)")
 	cmd.Flags().Var(&f.drain, "drain-timeout", "how long answers in flight may take before they are cut; 0 for the launcher's default, 1ms to not wait for them")
 	cmd.Flags().Var(&f.timeout, "timeout", "how long the whole swap may take before it is undone; 0 for the launcher's default")
 	cmd.Flags().BoolVar(&f.canary, "canary", false, "ask the new one for a token before it gets requests")
