@@ -2,94 +2,93 @@ package v1alpha1
 
 // Types of conditions.
 const (
-	// ConditionAccepted is true while the controller can work by the spec.
+	// ConditionAccepted is true while the spec is valid and what it names exists.
 	ConditionAccepted = "Accepted"
-	// ConditionAvailable is true on a LauncherConfig while every launcher that
-	// there should be is ready, and on an InferenceServerConfig while every Pod
-	// that asks for it is.
+	// ConditionAvailable is true on a LauncherConfig while all of its launchers are
+	// ready, and on an InferenceServerConfig while all Pods that name it are.
 	ConditionAvailable = "Available"
-	// ConditionAllocationsChecked is true on a LauncherConfig while the GPUs that
-	// requesters name are compared with those that the kubelet gave them.
+	// ConditionAllocationsChecked is true on a LauncherConfig while the controller
+	// compares the GPUs that requesters report with those that the kubelet allocated.
 	ConditionAllocationsChecked = "AllocationsChecked"
 )
 
 // Reasons of ConditionAccepted.
 const (
 	ReasonAccepted              = "Accepted"
-	ReasonInvalid               = "Invalid"               // the spec says something that means nothing
-	ReasonLauncherConfigMissing = "LauncherConfigMissing" // an InferenceServerConfig names one that is not there
-	ReasonMalformedTemplate     = "MalformedTemplate"     // the podTemplate of a LauncherConfig is no Pod template
-	ReasonNameTaken             = "NameTaken"             // a Secret or DaemonSet that a LauncherConfig is to have is there, and is somebody else's
+	ReasonInvalid               = "Invalid"               // the spec has a mistake
+	ReasonLauncherConfigMissing = "LauncherConfigMissing" // an InferenceServerConfig names a LauncherConfig that does not exist
+	ReasonMalformedTemplate     = "MalformedTemplate"     // the podTemplate of a LauncherConfig is not a valid Pod template
+	ReasonNameTaken             = "NameTaken"             // a Secret or DaemonSet with the name that a LauncherConfig needs has another owner
 )
 
 // Reasons of ConditionAvailable.
 const (
 	ReasonAllReady   = "AllReady"
 	ReasonNotReady   = "NotReady"
-	ReasonNoNodes    = "NoNodes"    // with mode PerNode: no node fits
-	ReasonNoneNeeded = "NoneNeeded" // with mode OnDemand: nobody asked for one yet; of an InferenceServerConfig: no Pod asks for it
+	ReasonNoNodes    = "NoNodes"    // with mode PerNode: no node matches
+	ReasonNoneNeeded = "NoneNeeded" // with mode OnDemand: no requester needs a launcher; of an InferenceServerConfig: no Pod names it
 )
 
 // Reasons of ConditionAllocationsChecked.
 const (
 	ReasonKubeletAsked  = "KubeletAsked"
-	ReasonRequesterOnly = "RequesterOnly" // a requester's own word counts
+	ReasonRequesterOnly = "RequesterOnly" // the controller trusts the requester's report
 )
 
 // Types of conditions of a ClusterModelCache, besides ConditionAvailable.
 const (
-	// ConditionResolved is true once it is known which version the source has.
+	// ConditionResolved is true once the source's version of the model is known.
 	ConditionResolved = "Resolved"
-	// ConditionProgressing is true while the model is fetched or removed somewhere.
+	// ConditionProgressing is true while a node fetches or removes the model.
 	ConditionProgressing = "Progressing"
-	// ConditionDegraded is true while a node could not fetch the model.
+	// ConditionDegraded is true while a node has failed to fetch the model.
 	ConditionDegraded = "Degraded"
-	// ConditionCapacityExceeded is true while that is for want of room.
+	// ConditionCapacityExceeded is true while a node has failed because it has no room.
 	ConditionCapacityExceeded = "CapacityExceeded"
-	// ConditionCredentialsAccepted is true while the Secret or the ServiceAccount that is
-	// named is there, has what the source takes, and the source has not refused that. It
-	// is there where one is named.
+	// ConditionCredentialsAccepted is true while the Secret or ServiceAccount that the spec
+	// names exists, has what the source takes, and the source has not refused it. The
+	// condition is absent if the spec names neither.
 	ConditionCredentialsAccepted = "CredentialsAccepted"
-	// ConditionMountable is true where the model can be mounted by a claim. It is there
-	// while Pods name that.
+	// ConditionMountable is true if Pods can mount the model by a claim. The condition is
+	// absent while no Pod names the claim.
 	ConditionMountable = "Mountable"
-	// ConditionDeletionBlocked is true while the object is deleted and something keeps
-	// the model on a node.
+	// ConditionDeletionBlocked is true while the object is being deleted and the model is
+	// still in use on a node.
 	ConditionDeletionBlocked = "DeletionBlocked"
 )
 
 // Reasons of the conditions of a ClusterModelCache, besides ReasonAllReady,
-// ReasonNotReady and ReasonNoNodes. A failure has the launcher's code for it as its
-// reason, such as NotFound.
+// ReasonNotReady and ReasonNoNodes. The reason of a failure is the launcher's code for it,
+// such as NotFound.
 const (
 	ReasonResolved         = "Resolved"
 	ReasonNotAsked         = "NotAsked" // no launcher has asked the source yet
-	ReasonAsked            = "Asked"    // one has, or does, and knows no version yet
+	ReasonAsked            = "Asked"    // a launcher has asked or is asking the source, and no version is known yet
 	ReasonNodeGroupMissing = "NodeGroupMissing"
 	ReasonDownloading      = "Downloading"
 	ReasonRemoving         = "Removing"
 	ReasonIdle             = "Idle"
 	ReasonNoneFailed       = "NoneFailed"
-	ReasonFailed           = "Failed" // for no reason that has a code
+	ReasonFailed           = "Failed" // the failure has no code
 	ReasonInUse            = "InUse"
 	ReasonSecretRead       = "SecretRead"
-	ReasonSecretMissing    = "SecretMissing" // also: a ServiceAccount lists none that has what the source takes
-	ReasonSecretInvalid    = "SecretInvalid" // it has a key that is not known, or lacks one; or two say different things
+	ReasonSecretMissing    = "SecretMissing" // or the ServiceAccount lists no Secret that has what the source takes
+	ReasonSecretInvalid    = "SecretInvalid" // it has an unknown key, or lacks a key; or two Secrets contradict each other
 	ReasonAccountMissing   = "ServiceAccountMissing"
 	ReasonAccessDenied     = "AccessDenied"
 	ReasonClaimed          = "Claimed"         // Pods mount the model by its claim
 	ReasonPrivate          = "Private"         // its credentials are not shared
-	ReasonSeveralVersions  = "SeveralVersions" // its nodes have different ones
-	ReasonSeveralFolders   = "SeveralFolders"  // its node groups have different ones, and a volume has one
+	ReasonSeveralVersions  = "SeveralVersions" // its nodes have different versions
+	ReasonSeveralFolders   = "SeveralFolders"  // its node groups have different folders, and a volume has only one
 )
 
-// Reasons of the conditions of a ModelCache, besides those.
+// More reasons of the conditions of a ModelCache.
 const (
 	ReasonWhole        = "Whole"              // the claim has the model
-	ReasonAccountUsed  = "ServiceAccountUsed" // its Job runs as that, and is shown no Secret
-	ReasonPreparing    = "Preparing"          // something is made that is there in a moment
-	ReasonClaimMissing = "ClaimMissing"       // there is no claim of that name, or it is being deleted
-	ReasonClaimPending = "ClaimPending"       // it has no volume yet
-	ReasonClaimRefused = "ClaimRefused"       // the API server lets it not be made, or not be changed so
-	ReasonJobRefused   = "JobRefused"         // likewise its Job, as one with a variable whose name is none
+	ReasonAccountUsed  = "ServiceAccountUsed" // its Job runs as the ServiceAccount and gets no Secret
+	ReasonPreparing    = "Preparing"          // the controller is creating the claim or the Job
+	ReasonClaimMissing = "ClaimMissing"       // the claim does not exist, or is being deleted
+	ReasonClaimPending = "ClaimPending"       // the claim has no volume yet
+	ReasonClaimRefused = "ClaimRefused"       // the API server refused to create or change the claim
+	ReasonJobRefused   = "JobRefused"         // the API server refused the Job, for instance because a variable has an invalid name
 )

@@ -1,8 +1,7 @@
-// Package v1alpha1 holds the custom resources of group hotseat.dev:
-// [InferenceServerConfig], which says what an inference server is,
-// [LauncherConfig], which says what launchers there are, [ClusterModelCache] and
-// [ModelCacheNodeGroup], which say what models are kept on which nodes, and
-// [ModelCache], which has one kept on a PersistentVolumeClaim.
+// Package v1alpha1 holds the custom resources of group hotseat.dev.
+// [InferenceServerConfig] describes an inference server, [LauncherConfig] the launchers.
+// [ClusterModelCache] and [ModelCacheNodeGroup] keep models on nodes, and [ModelCache]
+// keeps a model on a PersistentVolumeClaim.
 //
 // +kubebuilder:object:generate=true
 // +groupName=hotseat.dev
@@ -17,7 +16,7 @@ import (
 // GroupVersion is the API group and version of this package.
 var GroupVersion = schema.GroupVersion{Group: "hotseat.dev", Version: "v1alpha1"}
 
-// AddToScheme makes the types of this package known to a scheme.
+// AddToScheme registers the types of this package in a scheme.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&InferenceServerConfig{}, &InferenceServerConfigList{},

@@ -6,20 +6,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// LauncherConfig says what launchers there are: from which Pod template, on
-// which nodes, and what they may keep asleep.
+// LauncherConfig describes launchers: their Pod template, their nodes, and what they may
+// keep asleep.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=lcfg,categories=hotseat
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name should be at most 63 lower-case letters, digits and '-': the launchers have it as the value of a label"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$')",message="metadata.name should be at most 63 lower-case letters, digits and '-', because launchers carry it as the value of a label"
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.population.mode`
-// +kubebuilder:printcolumn:name="Launchers",type=integer,JSONPath=`.status.launchers`,description="launchers that there should be"
-// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.ready`,description="launchers that are ready"
-// +kubebuilder:printcolumn:name="Outdated",type=integer,JSONPath=`.status.outdated`,description="launchers of an earlier template"
-// +kubebuilder:printcolumn:name="Awake",type=integer,JSONPath=`.status.awake`,description="instances that are awake"
-// +kubebuilder:printcolumn:name="Asleep",type=integer,JSONPath=`.status.asleep`,description="instances that sleep"
-// +kubebuilder:printcolumn:name="Sleeps-On",type=string,priority=1,JSONPath=`.status.sleepsOn`,description="nodes where they sleep"
+// +kubebuilder:printcolumn:name="Launchers",type=integer,JSONPath=`.status.launchers`,description="desired launchers"
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.ready`,description="ready launchers"
+// +kubebuilder:printcolumn:name="Outdated",type=integer,JSONPath=`.status.outdated`,description="launchers made from an earlier template"
+// +kubebuilder:printcolumn:name="Awake",type=integer,JSONPath=`.status.awake`,description="awake instances"
+// +kubebuilder:printcolumn:name="Asleep",type=integer,JSONPath=`.status.asleep`,description="sleeping instances"
+// +kubebuilder:printcolumn:name="Sleeps-On",type=string,priority=1,JSONPath=`.status.sleepsOn`,description="nodes with sleeping instances"
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -29,64 +29,65 @@ type LauncherConfig struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// What is asked for.
+	// Desired state.
 	// +required
 	Spec LauncherConfigSpec `json:"spec"`
-	// What the controller tells.
+	// Observed state, written by the controller.
 	// +optional
 	Status LauncherConfigStatus `json:"status,omitempty"`
 }
 
-// LauncherConfigSpec is what a user wants.
+// LauncherConfigSpec is the desired state.
 type LauncherConfigSpec struct {
-	// Pod template of the launchers, as that of a DaemonSet. Its container
-	// inference-server has the image with vLLM; the launcher is copied into it.
-	// It asks for no GPU, since a launcher sees all of its node. A template that
-	// is none is told by the condition Accepted.
+	// Pod template of the launchers, as in a DaemonSet. The image of its container
+	// inference-server has vLLM; an init container copies the launcher into it. The
+	// template must not request GPUs, because a launcher sees all GPUs of its node. If
+	// the template is not valid, the condition Accepted says why.
 	// +required
 	// +kubebuilder:pruning:PreserveUnknownFields
 	PodTemplate runtime.RawExtension `json:"podTemplate"`
 
-	// Where launchers are.
+	// On which nodes there are launchers.
 	// +optional
 	// +kubebuilder:default={}
 	Population Population `json:"population,omitempty"`
 
-	// How many instances a launcher may have; without it there is no limit.
+	// How many instances a launcher may have. Without it there is no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxInstances *int32 `json:"maxInstances,omitempty"`
 
+	// What launchers may keep asleep.
 	// +optional
 	Budgets Budgets `json:"budgets,omitempty"`
 
-	// Whether the GPUs that a requester names are compared with those that the
-	// kubelet gave it.
+	// Whether the controller compares the GPUs that a requester reports with those that
+	// the kubelet allocated to it.
 	// +optional
 	// +kubebuilder:default={}
 	AllocationCheck AllocationCheck `json:"allocationCheck,omitempty"`
 
-	// Models that the nodes of the launchers keep. Without it launchers have none, and
-	// each engine finds its model by itself.
+	// Where launchers find models that are kept for them. Without it each engine finds
+	// its model by itself.
 	// +optional
 	ModelCache *LauncherModelCache `json:"modelCache,omitempty"`
 }
 
-// LauncherModelCache says where launchers have models.
+// LauncherModelCache says where launchers find models.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.nodeGroup) || has(self.claims) && size(self.claims) > 0",message="give nodeGroup, claims or both"
 type LauncherModelCache struct {
-	// Name of a ModelCacheNodeGroup: its folder of the node is mounted into each
-	// launcher, which fetches there what ClusterModelCaches ask for.
+	// Name of a ModelCacheNodeGroup. Its folder on the node is mounted into each
+	// launcher, which fetches the models of ClusterModelCaches into it.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	NodeGroup string `json:"nodeGroup,omitempty"`
 
-	// Names of PersistentVolumeClaims of the namespace, which are mounted into each
-	// launcher to be read: what ModelCaches keep there is served from there, and
-	// pvc://CLAIM/folder is a folder of one. One that is ReadWriteOnce is on one node at a
-	// time.
+	// Names of PersistentVolumeClaims of the namespace, which are mounted read-only into
+	// each launcher. Engines read the models of ModelCaches from them, and
+	// pvc://CLAIM/folder is a folder of one. A ReadWriteOnce claim is usable on one node
+	// at a time.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
@@ -96,26 +97,26 @@ type LauncherModelCache struct {
 	Claims []string `json:"claims,omitempty"`
 }
 
-// AllocationCheckMode says who is asked which GPUs a requester has.
+// AllocationCheckMode says whether the kubelet is asked which GPUs a requester has.
 //
 // +kubebuilder:validation:Enum=Kubelet;None
 type AllocationCheckMode string
 
 // The modes of the allocation check.
 const (
-	// AllocationCheckKubelet has a container beside each launcher ask the kubelet.
+	// AllocationCheckKubelet runs a container beside each launcher that asks the kubelet.
 	AllocationCheckKubelet AllocationCheckMode = "Kubelet"
-	// AllocationCheckNone has the requester's own word count.
+	// AllocationCheckNone trusts the requester's report.
 	AllocationCheckNone AllocationCheckMode = "None"
 )
 
-// AllocationCheck says whether the GPUs that a requester names are compared with
-// those that the kubelet gave it.
+// AllocationCheck says whether the controller compares the GPUs that a requester reports
+// with those that the kubelet allocated to it.
 type AllocationCheck struct {
-	// Kubelet: a container pod-resources beside each launcher asks the kubelet,
-	// on the socket of its PodResources API, which takes a hostPath volume and
-	// user 0. None: a requester's own word counts, for namespaces where such Pods
-	// are not admitted, or device plugins whose ids are no UUIDs.
+	// Kubelet: a container pod-resources beside each launcher asks the kubelet, by its
+	// PodResources API. That needs a hostPath volume and user 0. None: the controller
+	// trusts the requester's report. Use None if the namespace does not admit such Pods,
+	// or if the ids of the device plugin are not UUIDs.
 	// +optional
 	// +kubebuilder:default=Kubelet
 	Mode AllocationCheckMode `json:"mode,omitempty"`
@@ -128,111 +129,112 @@ type AllocationCheck struct {
 	KubeletDir string `json:"kubeletDir,omitempty"`
 }
 
-// PopulationMode says when launchers are made.
+// PopulationMode says when launchers are created.
 //
 // +kubebuilder:validation:Enum=PerNode;OnDemand
 type PopulationMode string
 
 // The modes of population.
 const (
-	// PerNode has a launcher on each node that fits, before anybody asks.
+	// PerNode keeps a launcher on each matching node, before any requester needs it.
 	PerNode PopulationMode = "PerNode"
-	// OnDemand makes a launcher on a node when a requester there needs one.
+	// OnDemand creates a launcher on a node when a requester there needs it.
 	OnDemand PopulationMode = "OnDemand"
 )
 
-// Population says where launchers are.
+// Population says on which nodes there are launchers.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.idleTimeout) || has(self.mode) && self.mode == 'OnDemand'",message="idleTimeout is for mode OnDemand: a DaemonSet keeps its launchers"
+// +kubebuilder:validation:XValidation:rule="!has(self.idleTimeout) || has(self.mode) && self.mode == 'OnDemand'",message="idleTimeout needs mode OnDemand: with PerNode a DaemonSet keeps the launchers"
 type Population struct {
-	// PerNode: one on each node that fits. OnDemand: one on a node when a
+	// PerNode: a launcher on each matching node. OnDemand: a launcher on a node when a
 	// requester there needs it.
 	// +optional
 	// +kubebuilder:default=PerNode
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: make another LauncherConfig with the other mode and let launcherConfigName name that"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: create a LauncherConfig with the other mode, and name it in launcherConfigName"
 	Mode PopulationMode `json:"mode,omitempty"`
 
-	// Labels of the nodes that may have a launcher, besides what the Pod
-	// template asks of a node.
+	// Labels of the nodes that may have a launcher. The Pod template may narrow them
+	// further.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 
-	// With mode OnDemand: how long a launcher may be without a requester before it
-	// is removed, such as 1h; at least 5s. One that has not become ready is removed
-	// too, but not while a requester waits for it. What sleeps in it ends with it, so
-	// that the next requester there starts cold. Without it launchers stay, but for
-	// those that were never placed and whose node is gone.
+	// With mode OnDemand: how long a launcher may be without a requester before the
+	// controller removes it, such as 1h; at least 5s. A launcher that is not ready is
+	// removed too, but not while a requester waits for it. Its sleepers end with it, so
+	// the next requester on that node starts cold. Without idleTimeout launchers stay; only
+	// those are removed that were never scheduled and whose node is gone.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) >= duration('5s')",message="should be a duration of at least 5s, such as 1h or 30m"
 	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
 }
 
-// Budgets say what a launcher may keep asleep. Their names are those of the
-// launcher's settings; without one there is no limit.
+// Budgets limit what a launcher may keep asleep. They have the names of the launcher's
+// settings. Without a value there is no limit.
 type Budgets struct {
 	// How many instances may sleep on a GPU.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxSleepersPerGPU *int32 `json:"maxSleepersPerGPU,omitempty"`
 
-	// What sleepers may hold of a GPU's memory, such as 4Gi.
+	// How much memory of a GPU sleepers may hold, such as 4Gi.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",message="should be a number of bytes above zero, such as 4Gi"
 	MaxSleeperBytesPerGPU *resource.Quantity `json:"maxSleeperBytesPerGPU,omitempty"`
 
-	// What sleepers may hold of the node's main memory, such as 200Gi.
+	// How much main memory of the node sleepers may hold, such as 200Gi.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="isQuantity(string(self)) && quantity(string(self)).isInteger() && quantity(string(self)).asInteger() > 0",message="should be a number of bytes above zero, such as 200Gi"
 	MaxHostSleeperBytes *resource.Quantity `json:"maxHostSleeperBytes,omitempty"`
 
-	// How long an instance stays awake before another may take its place, such
-	// as 30s.
+	// How long an instance stays awake before a swap may send it away, such as 30s.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="self.matches('^([0-9]+([.][0-9]+)?(ms|s|m|h))+$') && duration(self) >= duration('0s')",message="should be a duration, such as 30s or 1m30s"
 	MinResidency *metav1.Duration `json:"minResidency,omitempty"`
 }
 
-// LauncherConfigStatus is what the controller tells.
+// LauncherConfigStatus is the observed state.
 type LauncherConfigStatus struct {
-	// Generation of the object that the status is of.
+	// Generation of the object that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Accepted, and why not; Available, and what is waited for; AllocationsChecked,
-	// and by whom.
+	// Accepted: the spec is valid. Available: all launchers are ready.
+	// AllocationsChecked: the kubelet is asked which GPUs requesters have. The message
+	// says what is wrong or missing.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Launchers that there should be.
+	// Desired launchers.
 	// +optional
 	Launchers int32 `json:"launchers"`
-	// Launchers that are ready.
+	// Ready launchers.
 	// +optional
 	Ready int32 `json:"ready"`
-	// Launchers of an earlier template; each goes once nothing of it is bound.
+	// Launchers made from an earlier template. The controller removes each once no
+	// requester is bound to it.
 	// +optional
 	Outdated int32 `json:"outdated"`
-	// Instances that are awake.
+	// Awake instances.
 	// +optional
 	Awake int32 `json:"awake"`
-	// Instances that sleep.
+	// Sleeping instances.
 	// +optional
 	Asleep int32 `json:"asleep"`
-	// Nodes where they sleep, in words; the end is left out where they are many.
+	// Nodes with sleeping instances, for people; a long list is shortened.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	SleepsOn string `json:"sleepsOn,omitempty"`
 
-	// Instances of the launchers, sorted by node and name. Where there are more
-	// than have room the list ends early, and instancesLeftOut counts the rest.
+	// Instances of the launchers, sorted by node and name. A list that is too long is
+	// shortened, and instancesLeftOut counts the rest.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Instances []LauncherInstance `json:"instances,omitempty"`
-	// Instances that are not in the list.
+	// How many instances the list leaves out.
 	// +optional
 	InstancesLeftOut int32 `json:"instancesLeftOut,omitempty"`
 }
@@ -240,17 +242,17 @@ type LauncherConfigStatus struct {
 // MaxListedInstances is how many instances the status of a LauncherConfig lists.
 const MaxListedInstances = 100
 
-// LauncherInstance is an inference server on a launcher, as the launcher said
-// last.
+// LauncherInstance is an inference server on a launcher, as the launcher last reported
+// it.
 type LauncherInstance struct {
 	// Node of the launcher.
 	Node string `json:"node"`
-	// Id of the instance on its launcher; it begins with the model's name.
+	// Id of the instance on its launcher; it begins with the name of the model.
 	Name string `json:"name"`
 	// State of the instance: starting, awake, falling_asleep, sleeping, waking,
 	// stopping, stopped or failed.
 	State string `json:"state"`
-	// When that state began.
+	// When the instance entered this state.
 	Since metav1.Time `json:"since"`
 	// Pod that the instance is bound to, in the namespace of the LauncherConfig.
 	// +optional

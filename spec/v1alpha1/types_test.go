@@ -21,22 +21,22 @@ func TestAPodTemplateIsReadOrSaidToBeNone(t *testing.T) {
 	}{
 		"one with a container inference-server": {`{metadata: {labels: {a: b}}, spec: {containers: [{name: inference-server, image: x}]}}`, nil},
 		"GPUs of zero":                          {`{spec: {containers: [{name: inference-server, image: x, resources: {limits: {nvidia.com/gpu: "0"}}}]}}`, nil},
-		"nothing":                               {``, []string{"spec.podTemplate: is not there: it should be a Pod template with a container inference-server"}},
-		"an empty one":                          {`{}`, []string{"spec.podTemplate.spec.containers: none is named inference-server"}},
+		"nothing":                               {``, []string{"spec.podTemplate: is missing: give a Pod template with a container inference-server"}},
+		"an empty one":                          {`{}`, []string{"spec.podTemplate.spec.containers: has no container inference-server"}},
 		"containers that are none": {`{spec: {containers: none}}`, []string{
-			"spec.podTemplate: is no Pod template: json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type []v1.Container",
+			"spec.podTemplate: is not a valid Pod template: json: cannot unmarshal string into Go struct field PodSpec.spec.containers of type []v1.Container",
 		}},
 		"a field that no Pod template has": {`{spec: {containers: [{name: inference-server, image: x, imagePolicy: Never}]}}`, []string{
-			`spec.podTemplate: is no Pod template: unknown field "spec.containers[0].imagePolicy"`,
+			`spec.podTemplate: is not a valid Pod template: unknown field "spec.containers[0].imagePolicy"`,
 		}},
 		"a quantity that is none": {`{spec: {containers: [{name: inference-server, image: x, resources: {limits: {cpu: much}}}]}}`, []string{
-			"spec.podTemplate: is no Pod template: ",
+			"spec.podTemplate: is not a valid Pod template: ",
 		}},
 		"no image": {`{spec: {containers: [{name: inference-server}]}}`, []string{
-			"spec.podTemplate.spec.containers[inference-server].image: is not there: it should be the image with vLLM",
+			"spec.podTemplate.spec.containers[inference-server].image: is missing: name the image that has vLLM",
 		}},
 		"GPUs that nobody else could have": {`{spec: {containers: [{name: inference-server, image: x, resources: {limits: {nvidia.com/gpu: 8}, requests: {nvidia.com/gpu: 8}}}]}}`, []string{
-			"spec.podTemplate.spec.containers[inference-server].resources: asks for 8 of nvidia.com/gpu: a launcher sees every GPU of its node and should ask for none",
+			"spec.podTemplate.spec.containers[inference-server].resources: requests 8 of nvidia.com/gpu: remove that; a launcher sees every GPU of its node",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

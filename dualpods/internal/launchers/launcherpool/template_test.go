@@ -140,7 +140,7 @@ func TestForbiddenFieldsOfATemplateAreNamed(t *testing.T) {
 		"it sets where the launcher listens":        {in("args: [--listen, 127.0.0.1:9]"), "spec.podTemplate.spec.containers[inference-server].args", "--listen is set by the controller"},
 		"it sets a budget":                          {in("args: [--budgets-max-instances=3]"), "spec.podTemplate.spec.containers[inference-server].args", "spec.maxInstances"},
 		"it hides GPUs":                             {in("env: [{name: NVIDIA_VISIBLE_DEVICES, value: '0'}]"), "spec.podTemplate.spec.containers[inference-server].env[NVIDIA_VISIBLE_DEVICES]", "every GPU"},
-		"it asks for GPUs":                          {in("resources: {limits: {nvidia.com/gpu: 1}}"), "spec.podTemplate.spec.containers[inference-server].resources", "ask for none"},
+		"it asks for GPUs":                          {in("resources: {limits: {nvidia.com/gpu: 1}}"), "spec.podTemplate.spec.containers[inference-server].resources", "remove that"},
 		"it mounts over the program":                {in("volumeMounts: [{name: x, mountPath: /hotseat/}]"), "spec.podTemplate.spec.containers[inference-server].volumeMounts[/hotseat/]", "another path"},
 		"a volume has a reserved name":              {pod("volumes: [{name: hotseat-tls}]"), "spec.podTemplate.spec.volumes[hotseat-tls]", "choose another"},
 		"a container has a reserved name":           {pod("initContainers: [{name: copy-launcher}]"), "spec.podTemplate.spec.containers[copy-launcher]", "choose another"},
@@ -152,8 +152,8 @@ func TestForbiddenFieldsOfATemplateAreNamed(t *testing.T) {
 		"it sets the model claims":                  {in("args: [--model-claims=a=/b]"), "spec.podTemplate.spec.containers[inference-server].args", "set by spec.modelCache.claims"},
 		"a volume is named like that of a claim":    {pod("volumes: [{name: hotseat-claim-3}]"), "spec.podTemplate.spec.volumes[hotseat-claim-3]", "choose another"},
 		"a volume is named like that of the models": {pod("volumes: [{name: hotseat-models}]"), "spec.podTemplate.spec.volumes[hotseat-models]", "choose another"},
-		"it is missing":                             {"maxInstances: 1", "spec.podTemplate", "is not there"},
-		"the serving container is missing":          {"podTemplate: {spec: {containers: [{name: x, image: example}]}}", "spec.podTemplate.spec.containers", "none is named inference-server"},
+		"it is missing":                             {"maxInstances: 1", "spec.podTemplate", "is missing"},
+		"the serving container is missing":          {"podTemplate: {spec: {containers: [{name: x, image: example}]}}", "spec.podTemplate.spec.containers", "has no container inference-server"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, problems := Template(configOf(t, c.spec), image, "token", nil)

@@ -47,7 +47,7 @@ func ofConfig(config *v1alpha1.InferenceServerConfig, own map[string]string) wor
 	args, field := server.Args, path+".args"
 	switch {
 	case server.Options != nil && len(server.Args) > 0, server.Options == nil && len(server.Args) == 0:
-		w.invalid(path, "one of options and args should be given, and not both")
+		w.invalid(path, "give either options or args")
 	case server.Options != nil:
 		var err error
 		field = path + ".options"

@@ -78,8 +78,8 @@ func TestWhatIsWrongWithAConfigurationIsSaidWithWhatWouldBeRight(t *testing.T) {
 		server string
 		want   []string
 	}{
-		"both":                       {`port: 8000, options: m, args: [m]`, []string{m + ": one of options and args should be given, and not both"}},
-		"neither":                    {`port: 8000`, []string{m + ": one of options and args should be given, and not both"}},
+		"both":                       {`port: 8000, options: m, args: [m]`, []string{m + ": give either options or args"}},
+		"neither":                    {`port: 8000`, []string{m + ": give either options or args"}},
 		"an open quote":              {`port: 8000, options: "m 'x"`, []string{m + ".options: cannot be split into words: "}},
 		"another port in options":    {`port: 8000, options: "m --port 9000"`, []string{m + ".options: --port 9000 is another than spec.modelServerConfig.port, which is 8000: leave --port out"}},
 		"the same port in arguments": {`port: 8000, args: [m, --port=8000]`, nil},
