@@ -9,10 +9,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -57,20 +54,4 @@ func setUpAdmission(mgr ctrl.Manager, keeper *authority.Keeper, on *trust, guard
 			WatchesRawSource(source.Func(on.asked.begin)).
 			Complete(publisher),
 	)
-}
-
-// admissionOnly keeps the objects of others out of the cache.
-func admissionOnly(into map[client.Object]cache.ByObject, opts Options) error {
-	if opts.AdmissionPort == 0 {
-		return nil
-	}
-	namespace, err := authority.Namespace(cmp.Or(opts.CANamespace, opts.LeaseNamespace))
-	if err != nil {
-		return err
-	}
-	into[&admissionv1.ValidatingWebhookConfiguration{}] = cache.ByObject{Field: fields.OneTermEqualSelector(metav1.ObjectNameField, admission.Configuration)}
-	into[&discoveryv1.EndpointSlice{}] = cache.ByObject{Namespaces: map[string]cache.Config{
-		namespace: {FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, admission.Service)},
-	}}
-	return nil
 }

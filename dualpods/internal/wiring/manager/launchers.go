@@ -6,16 +6,11 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -25,22 +20,9 @@ import (
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
-	"hotseat.dev/hotseat/spec/mtls"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
-
-// ownOnly keeps DaemonSets, Jobs and ConfigMaps of others, and Secrets that are of no
-// launcher, out of the cache.
-func ownOnly() (map[client.Object]cache.ByObject, error) {
-	tokens, err := labels.Parse(podmeta.LabelLauncherConfig) // whatever its value
-	return map[client.Object]cache.ByObject{
-		&corev1.Secret{}:    {Label: tokens},
-		&corev1.ConfigMap{}: {Field: fields.OneTermEqualSelector(metav1.ObjectNameField, mtls.ConfigMap)},
-		&appsv1.DaemonSet{}: {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
-		&batchv1.Job{}:      {Label: labels.SelectorFromSet(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy})},
-	}, err
-}
 
 // gather is how long changes of launchers are gathered before their
 // LauncherConfig is looked at: its counts are for people.

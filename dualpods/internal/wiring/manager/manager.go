@@ -31,6 +31,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
@@ -144,11 +145,12 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer views.Close()
 	defer caches.Close()
 	defer end()
+	volumes := &modelvolume.Controller{API: mgr.GetClient(), Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now, Namespace: opts.Namespace}
 	placer := placement.New(placement.Options{
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"), Caches: opts.Namespace == "", Now: time.Now,
 	})
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), setUpPool(ctx, mgr, pool, &counts), configs.SetupWithManager(ctx, mgr), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpClaims(life, mgr, views, config, &claims, opts), setUpVolumes(ctx, mgr, opts.Namespace), placer.SetupWithManager(ctx, mgr), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), setUpPool(ctx, mgr, pool, &counts), configs.SetupWithManager(ctx, mgr), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpClaims(life, mgr, views, config, &claims, opts), volumes.SetupWithManager(ctx, mgr, triedAgain()), placer.SetupWithManager(ctx, mgr), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/models/sourcesecret"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -69,7 +70,7 @@ func setUpModels(ctx context.Context, mgr ctrl.Manager, caches *modelcache.Contr
 		Watches(&corev1.Node{}, all, builder.WithPredicates(placeChanged())).
 		Watches(&corev1.Pod{}, all, builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool {
 			pod, ok := o.(*corev1.Pod)
-			return ok && (len(modelcache.IndexedStore(pod)) > 0 || namesModel(pod))
+			return ok && (len(modelcache.IndexedStore(pod)) > 0 || modelvolume.NamesModel(pod))
 		}))).
 		WatchesRawSource(source.Func(again.begin)).
 		Complete(caches)
