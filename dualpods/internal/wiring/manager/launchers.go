@@ -3,6 +3,7 @@ package manager
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -153,44 +154,18 @@ func nodesOf(api client.Client, concerns func(*corev1.Pod, client.Object) bool) 
 	}
 }
 
-// ears have what a launcher says looked at by those that it concerns.
-type ears struct {
-	nodeOf   func(launcher string) (node string, ok bool)
-	configOf func(launcher string) (config client.ObjectKey, ok bool)
-
-	claimsOf func(config client.ObjectKey) []reconcile.Request // ModelCaches
-
-	nodes, configs, models, claims *requests
-}
-
-// changed is for something else of its instances, or that it is silent.
-func (e ears) changed(launcher string) {
-	e.toNode(launcher)
-	if config, ok := e.configOf(launcher); ok {
-		e.configs.addLater(config)
-		e.claims.addAll(e.claimsOf(config))
-	}
-}
-
-// modelsChanged is for something else of its models; whole: for others that it has
-// whole, for which requesters may wait.
-func (e ears) modelsChanged(launcher string, whole bool) {
-	if e.models.add(""); whole {
-		e.toNode(launcher)
-	}
-}
-
-func (e ears) toNode(launcher string) {
-	if node, ok := e.nodeOf(launcher); ok {
-		e.nodes.add(node)
-	}
-}
-
-// addLater has a LauncherConfig looked at a moment later.
-func (r *requests) addLater(config client.ObjectKey) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.queue != nil {
-		r.queue.AddAfter(reconcile.Request{NamespacedName: config}, gather)
+// configsOfClaim are the LauncherConfigs whose launchers mount a claim.
+func configsOfClaim(api client.Reader) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) (these []reconcile.Request) {
+		var configs v1alpha1.LauncherConfigList
+		if err := api.List(ctx, &configs, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+			return nil
+		}
+		for i := range configs.Items {
+			if of := configs.Items[i].Spec.ModelCache; of != nil && slices.Contains(of.Claims, o.GetName()) {
+				these = append(these, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&configs.Items[i])})
+			}
+		}
+		return these
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,7 +13,6 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -31,6 +29,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
@@ -116,7 +115,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 		configOf: func(launcher string) (client.ObjectKey, bool) { return pool.ConfigOf(launcher) },
 		nodes:    &again, configs: &counts, models: &models,
 		claimsOf: func(config client.ObjectKey) []reconcile.Request {
-			return cachesOfLauncher(life, mgr.GetClient(), config)
+			return modelclaim.CachesOfLauncher(life, mgr.GetClient(), config)
 		}, claims: &claims,
 	}
 	views := nodeview.New(nodeview.Options{TLS: keeper.Launcher, Header: telemetry.Header, ModelsChanged: heard.modelsChanged, Changed: heard.changed})
@@ -145,12 +144,16 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer views.Close()
 	defer caches.Close()
 	defer end()
+	claimed, err := newClaims(life, mgr, views, config, &claims, opts)
+	if err != nil {
+		return err
+	}
 	volumes := &modelvolume.Controller{API: mgr.GetClient(), Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now, Namespace: opts.Namespace}
 	placer := placement.New(placement.Options{
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"), Caches: opts.Namespace == "", Now: time.Now,
 	})
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), setUpPool(ctx, mgr, pool, &counts), configs.SetupWithManager(ctx, mgr), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), setUpClaims(life, mgr, views, config, &claims, opts), volumes.SetupWithManager(ctx, mgr, triedAgain()), placer.SetupWithManager(ctx, mgr), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), setUpPool(ctx, mgr, pool, &counts), configs.SetupWithManager(ctx, mgr), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), claimed.SetupWithManager(life, mgr, claims.source(), triedAgain()), volumes.SetupWithManager(ctx, mgr, triedAgain()), placer.SetupWithManager(ctx, mgr), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -248,10 +251,6 @@ func setUp(ctx context.Context, mgr ctrl.Manager, binder *binding.Controller, ag
 		Complete(binder)
 }
 
-func request(node string) []reconcile.Request {
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: node}}}
-}
-
 func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
 	pod, ok := o.(*corev1.Pod)
 	if !ok || !podmeta.IsRequester(pod) && !dualpods.IsLauncher(pod) || podmeta.AwaitsPlacement(pod) && !podmeta.Held(pod) {
@@ -280,26 +279,5 @@ func nodesOfConfig(api client.Client) handler.MapFunc {
 			}
 		}
 		return all
-	}
-}
-
-// requests are nodes to look at again for what no object of the API tells.
-type requests struct {
-	mu    sync.Mutex
-	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
-}
-
-func (r *requests) begin(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.queue = queue
-	return nil
-}
-
-func (r *requests) add(node string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.queue != nil {
-		r.queue.Add(request(node)[0])
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/models/sourcesecret"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -49,6 +50,20 @@ func newModels(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, confi
 		API: mgr.GetClient(), Launchers: modelLaunchers{views}, Namespace: secrets.namespace, Recorder: mgr.GetEventRecorder("hotseat"),
 		Credentials: sourcesecret.Reader{Secret: secrets.get, Account: accounts.get},
 		Again:       func() { again.add("") }, Now: time.Now, Log: opts.Log.WithName("modelcache"),
+	}), nil
+}
+
+// newClaims makes the controller of ModelCaches.
+func newClaims(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, config *rest.Config, again *requests, opts Options) (*modelclaim.Controller, error) {
+	api := mgr.GetClient()
+	secrets, err := newNamedSecrets(mgr, config, opts, func(secret client.ObjectKey) { again.addAll(modelclaim.CachesOfSecret(ctx, api, secret)) })
+	if err != nil {
+		return nil, err
+	}
+	accounts := newAccounts(mgr, func(account client.ObjectKey) { again.addAll(modelclaim.CachesOfAccount(ctx, api, account)) })
+	return modelclaim.New(modelclaim.Options{
+		API: api, Launchers: views, Credentials: sourcesecret.Reader{Secret: secrets.get, Account: accounts.get}, Class: modelclaim.ReadClass(mgr.GetAPIReader()), Image: opts.LauncherImage,
+		Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now,
 	}), nil
 }
 
