@@ -1,14 +1,17 @@
 package modelcache
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/spec/modelref"
+	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -83,4 +86,20 @@ func Changed(before, after *v1alpha1.ClusterModelCache) (all bool, nodes []strin
 		}
 	}
 	return false, nodes
+}
+
+// ReadKeeper returns a function that reads the cache that counts for a model; see
+// [KeeperOf]. Caches are cluster-scoped: a controller that watches only one namespace
+// knows none.
+func ReadKeeper(api client.Reader, only string) func(ctx context.Context, model modelref.Name, node string) (*dualpods.ModelKeeper, []podmeta.Problem) {
+	return func(ctx context.Context, model modelref.Name, node string) (*dualpods.ModelKeeper, []podmeta.Problem) {
+		if only != "" || model.Model == "" {
+			return nil, nil
+		}
+		var caches v1alpha1.ClusterModelCacheList
+		if err := api.List(ctx, &caches, client.UnsafeDisableDeepCopy); err != nil {
+			return nil, []podmeta.Problem{{Kind: podmeta.Invalid, Field: "ClusterModelCaches", Message: "cannot be read: " + err.Error()}}
+		}
+		return KeeperOf(caches.Items, model, node), nil
+	}
 }

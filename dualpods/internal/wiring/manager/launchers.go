@@ -169,3 +169,20 @@ func configsOfClaim(api client.Reader) handler.MapFunc {
 		return these
 	}
 }
+
+// configsOfGroup are the LauncherConfigs whose launchers have the models of a group.
+func configsOfGroup(api client.Client) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		var configs v1alpha1.LauncherConfigList
+		if err := api.List(ctx, &configs, client.UnsafeDisableDeepCopy); err != nil {
+			return nil
+		}
+		var these []reconcile.Request
+		for i := range configs.Items {
+			if of := configs.Items[i].Spec.ModelCache; of != nil && of.NodeGroup == o.GetName() {
+				these = append(these, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&configs.Items[i])})
+			}
+		}
+		return these
+	}
+}

@@ -29,6 +29,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
@@ -131,7 +132,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
 	binder = binding.New(life, binding.Options{
 		API: mgr.GetClient(), Pods: podsOf(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
-		LauncherPort: opts.LauncherPort, Access: pool.Access, RequireTLS: opts.RequireTLS, ModelCache: modelCacheOf(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: keeperOf(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
+		LauncherPort: opts.LauncherPort, Access: pool.Access, RequireTLS: opts.RequireTLS, ModelCache: modelCacheOf(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
 		Leads: leading(mopts.LeaderElectionResourceLockInterface),
 	}, opts.Log.WithName("binding"))
@@ -153,7 +154,12 @@ func Run(ctx context.Context, opts Options) (err error) {
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"), Caches: opts.Namespace == "", Now: time.Now,
 	})
 	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), setUpPool(ctx, mgr, pool, &counts), configs.SetupWithManager(ctx, mgr), setUpPublisher(mgr, keeper, trusted), setUpModels(ctx, mgr, caches, &models, opts.Namespace), claimed.SetupWithManager(life, mgr, claims.source(), triedAgain()), volumes.SetupWithManager(ctx, mgr, triedAgain()), placer.SetupWithManager(ctx, mgr), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
+	if opts.Namespace == "" { // else ClusterModelCaches are left to a controller of the whole cluster
+		if err := caches.SetupWithManager(ctx, mgr, models.source()); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), setUpPool(ctx, mgr, pool, &counts), configs.SetupWithManager(ctx, mgr), setUpPublisher(mgr, keeper, trusted), claimed.SetupWithManager(life, mgr, claims.source(), triedAgain()), volumes.SetupWithManager(ctx, mgr, triedAgain()), placer.SetupWithManager(ctx, mgr), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {

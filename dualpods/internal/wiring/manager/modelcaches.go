@@ -14,10 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
 	"hotseat.dev/hotseat/spec/launcherapi"
-	"hotseat.dev/hotseat/spec/modelref"
 	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
@@ -50,22 +48,6 @@ func modelCacheOf(api client.Reader, only, usual string) func(ctx context.Contex
 			return "", []podmeta.Problem{{Kind: podmeta.Invalid, Field: field, Message: wrong}}
 		}
 		return mode, nil
-	}
-}
-
-// keeperOf says which ClusterModelCache has a model served from launchers' own copies
-// alone. They are of the whole cluster, and a controller that looks at one namespace
-// knows none.
-func keeperOf(api client.Reader, only string) func(ctx context.Context, model modelref.Name, node string) (*dualpods.ModelKeeper, []podmeta.Problem) {
-	return func(ctx context.Context, model modelref.Name, node string) (*dualpods.ModelKeeper, []podmeta.Problem) {
-		if only != "" || model.Model == "" {
-			return nil, nil
-		}
-		var caches v1alpha1.ClusterModelCacheList
-		if err := api.List(ctx, &caches, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, []podmeta.Problem{{Kind: podmeta.Invalid, Field: "ClusterModelCaches", Message: "cannot be read: " + err.Error()}}
-		}
-		return modelcache.KeeperOf(caches.Items, model, node), nil
 	}
 }
 
