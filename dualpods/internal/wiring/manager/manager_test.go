@@ -101,17 +101,6 @@ func launcherOn(node, config string) corev1.Pod {
 	return pod("ours", node, launcherpool.Labels(config), nil)
 }
 
-// launcherFor is one that the scheduler has not placed.
-func launcherFor(node, config string) corev1.Pod {
-	p := launcherOn("", config)
-	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}},
-		}}},
-	}}}
-	return p
-}
-
 func requesterOn(namespace, node, config string) corev1.Pod {
 	return pod(namespace, node, nil, map[string]string{podmeta.AnnotationInferenceServerConfig: config})
 }
@@ -136,15 +125,10 @@ func TestWhatChangesHasTheNodesLookedAtThatItConcerns(t *testing.T) {
 	assert.Equal(t, []string{"n3", "n4"}, names(nodesOfNamespace(cache)(t.Context(), launchers)))
 	token := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "ours", Labels: launcherpool.Labels("vllm")}}
 	assert.Equal(t, []string{"n1", "n3", "n4"}, names(nodesOfSecret(cache)(t.Context(), token)), "launchers that have it, and requesters that may wait for one")
-	assert.Equal(t, []string{"vllm"}, names(configOfSecret(t.Context(), token)))
 
 	for node, p := range map[string]corev1.Pod{"n1": cache.all[0], "n3": cache.all[2], "": cache.all[7]} {
 		assert.Equal(t, []string{node}, names(nodeOfPod(t.Context(), &p)))
 	}
-	unplaced := pods{all: []corev1.Pod{launcherFor("n7", "vllm"), launcherFor("n8", "other"), requesterOn("ours", "", "llama"), launcherOn("n7", "placed")}}
-	assert.Equal(t, []string{"vllm"}, names(configsOfNode(unplaced)(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n7"}})))
-	assert.True(t, goneOnly().Delete(event.DeleteEvent{}))
-	assert.False(t, goneOnly().Update(event.UpdateEvent{}), "nodes change every few seconds")
 
 	other := cache.all[6]
 	assert.Empty(t, nodeOfPod(t.Context(), &other), "a Pod that is neither")

@@ -10,6 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 )
 
 func request(node string) []reconcile.Request {
@@ -45,7 +47,7 @@ func (r *requests) addLater(config client.ObjectKey) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.queue != nil {
-		r.queue.AddAfter(reconcile.Request{NamespacedName: config}, gather)
+		r.queue.AddAfter(reconcile.Request{NamespacedName: config}, launcherpool.GatherPeriod)
 	}
 }
 
