@@ -11,20 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
-	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -57,23 +48,7 @@ func openAuthority(ctx context.Context, mgr ctrl.Manager, config *rest.Config, o
 		API: api, Namespace: namespace, Now: time.Now, Log: opts.Log.WithName("authority"),
 		Changed: func() { follows.changed(ctx) },
 	})
-	informer, err := secrets.GetInformer(ctx, &corev1.Secret{}, cache.BlockUntilSynced(false))
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot watch the certificate authority: %w", err)
-	}
-	nudge := func(any) { keeper.Nudge() }
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc: nudge, UpdateFunc: func(any, any) { keeper.Nudge() }, DeleteFunc: nudge,
-	}); err != nil {
-		return nil, nil, fmt.Errorf("cannot watch the certificate authority: %w", err)
-	}
-	keep := manager.RunnableFunc(func(ctx context.Context) error {
-		if !secrets.WaitForCacheSync(ctx) {
-			return nil // the manager ends
-		}
-		return keeper.Start(ctx)
-	})
-	return keeper, follows, errors.Join(mgr.Add(secrets), mgr.Add(keep))
+	return keeper, follows, keeper.SetupWithManager(ctx, mgr, secrets)
 }
 
 // trust is what follows when there is another certificate authority.
@@ -99,27 +74,4 @@ func (c *trust) changed(ctx context.Context) {
 	for i := range published.Items {
 		c.namespaces.add(published.Items[i].Namespace)
 	}
-}
-
-// setUpPublisher has the authorities published where there are launchers or
-// requesters.
-func setUpPublisher(mgr ctrl.Manager, keeper *authority.Keeper, on *trust) error {
-	namespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		return request(o.GetNamespace())
-	})
-	comes := func(is func(client.Object) bool) builder.Predicates {
-		return builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(e event.CreateEvent) bool { return is(e.Object) },
-			UpdateFunc: func(event.UpdateEvent) bool { return false }, DeleteFunc: func(event.DeleteEvent) bool { return false },
-		})
-	}
-	return ctrl.NewControllerManagedBy(mgr).Named("authority").
-		Watches(&corev1.Pod{}, namespace, comes(func(o client.Object) bool {
-			pod, ok := o.(*corev1.Pod)
-			return ok && podmeta.IsRequester(pod)
-		})).
-		Watches(&v1alpha1.LauncherConfig{}, namespace, comes(func(client.Object) bool { return true })).
-		Watches(&corev1.ConfigMap{}, namespace).
-		WatchesRawSource(source.Func(on.namespaces.begin)).
-		Complete(&authority.Publisher{API: mgr.GetClient(), Current: keeper.Current})
 }

@@ -37,6 +37,7 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
 	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
 	"hotseat.dev/hotseat/dualpods/internal/trust/admission"
+	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/logrelay"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/telemetry"
 	"hotseat.dev/hotseat/spec/podmeta"
@@ -149,6 +150,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 	if err != nil {
 		return err
 	}
+	publisher := &authority.Publisher{API: mgr.GetClient(), Current: keeper.Current}
 	volumes := &modelvolume.Controller{API: mgr.GetClient(), Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now, Namespace: opts.Namespace}
 	placer := placement.New(placement.Options{
 		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"), Caches: opts.Namespace == "", Now: time.Now,
@@ -159,7 +161,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 			return err
 		}
 	}
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), pool.SetupWithManager(ctx, mgr, counts.source()), configs.SetupWithManager(ctx, mgr), setUpPublisher(mgr, keeper, trusted), claimed.SetupWithManager(life, mgr, claims.source(), triedAgain()), volumes.SetupWithManager(ctx, mgr, triedAgain()), placer.SetupWithManager(ctx, mgr), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
+	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), pool.SetupWithManager(ctx, mgr, counts.source()), configs.SetupWithManager(ctx, mgr), publisher.SetupWithManager(mgr, trusted.namespaces.source()), claimed.SetupWithManager(life, mgr, claims.source(), triedAgain()), volumes.SetupWithManager(ctx, mgr, triedAgain()), placer.SetupWithManager(ctx, mgr), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
