@@ -7,14 +7,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"hotseat.dev/hotseat/dualpods/internal/trust/admission"
 	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
@@ -45,13 +39,8 @@ func setUpAdmission(mgr ctrl.Manager, keeper *authority.Keeper, on *trust, guard
 			return now.Certificates(), nil
 		},
 	}
-	once := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request { return request("") })
 	return errors.Join(
 		mgr.Add(manager.RunnableFunc(server.Start)), // in the replica that leads
-		ctrl.NewControllerManagedBy(mgr).Named("admission").
-			Watches(&admissionv1.ValidatingWebhookConfiguration{}, once).
-			Watches(&discoveryv1.EndpointSlice{}, once).
-			WatchesRawSource(source.Func(on.asked.begin)).
-			Complete(publisher),
+		publisher.SetupWithManager(mgr, on.asked.source()),
 	)
 }
