@@ -8,24 +8,18 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
-	"hotseat.dev/hotseat/dualpods"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/allocations"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
@@ -40,7 +34,6 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/logrelay"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/telemetry"
-	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/spec/v1alpha1"
 )
 
@@ -132,8 +125,8 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer func() { err = errors.Join(err, closeWatcher()) }()
 	relay = logrelay.New(life, logrelay.Options{Launcher: logsOf(views), Requesters: watcher.Printers(requesters), Log: opts.Log.WithName("logrelay")})
 	binder = binding.New(life, binding.Options{
-		API: mgr.GetClient(), Pods: podsOf(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
-		LauncherPort: opts.LauncherPort, Access: pool.Access, RequireTLS: opts.RequireTLS, ModelCache: modelCacheOf(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
+		API: mgr.GetClient(), Pods: binding.ReadPods(mgr.GetAPIReader(), opts.Namespace), Views: watched{views, watcher, relay}, Requesters: watcher.Requesters(requesters), Allocations: kubelets, Recorder: mgr.GetEventRecorder("hotseat"),
+		LauncherPort: opts.LauncherPort, Access: pool.Access, RequireTLS: opts.RequireTLS, ModelCache: binding.ReadModelCache(mgr.GetClient(), opts.Namespace, opts.ModelCache), Keeper: modelcache.ReadKeeper(mgr.GetClient(), opts.Namespace), Launchers: pool, Drain: opts.Drain,
 		Again: again.add, Observer: crashes(binding.Observers{watcher, relay}), RelayLog: relay.Flush, Now: time.Now,
 		Leads: leading(mopts.LeaderElectionResourceLockInterface),
 	}, opts.Log.WithName("binding"))
@@ -161,7 +154,7 @@ func Run(ctx context.Context, opts Options) (err error) {
 			return err
 		}
 	}
-	if err := errors.Join(setUp(ctx, mgr, binder, &again, opts), pool.SetupWithManager(ctx, mgr, counts.source()), configs.SetupWithManager(ctx, mgr), publisher.SetupWithManager(mgr, trusted.namespaces.source()), claimed.SetupWithManager(life, mgr, claims.source(), triedAgain()), volumes.SetupWithManager(ctx, mgr, triedAgain()), placer.SetupWithManager(ctx, mgr), setUpModelCacheOf(ctx, mgr, opts.Namespace), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
+	if err := errors.Join(binder.SetupWithManager(ctx, mgr, again.source(), opts.Namespace, controller.Options{MaxConcurrentReconciles: opts.Nodes}), pool.SetupWithManager(ctx, mgr, counts.source()), configs.SetupWithManager(ctx, mgr), publisher.SetupWithManager(mgr, trusted.namespaces.source()), claimed.SetupWithManager(life, mgr, claims.source(), triedAgain()), volumes.SetupWithManager(ctx, mgr, triedAgain()), placer.SetupWithManager(ctx, mgr), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
@@ -199,19 +192,6 @@ func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {
 	return mopts, elect(&mopts, config, opts)
 }
 
-// podsOf are the Pods of a node as the API server has them by now: a list without
-// a resource version is never one of a server that lags behind
-// (https://kubernetes.io/docs/reference/using-api/api-concepts/#semantics-for-get-and-list).
-func podsOf(api client.Reader, namespace string) func(context.Context, string) ([]corev1.Pod, error) {
-	return func(ctx context.Context, node string) ([]corev1.Pod, error) {
-		ctx, stop := context.WithTimeout(ctx, askLimit)
-		defer stop()
-		var pods corev1.PodList
-		err := api.List(ctx, &pods, client.InNamespace(namespace), client.MatchingFields{dualpods.IndexNode: node})
-		return pods.Items, err
-	}
-}
-
 // watched are launchers as package binding asks for them.
 type watched struct {
 	*nodeview.Set
@@ -234,58 +214,4 @@ func (w watched) Client(key string) binding.LauncherClient {
 		return w.relay.Watched(w.telemetry.Launcher(c))
 	}
 	return nil
-}
-
-// setUp has the controller look at a node whenever something of it changes.
-func setUp(ctx context.Context, mgr ctrl.Manager, binder *binding.Controller, again *requests, opts Options) error {
-	index := func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, dualpods.IndexNode, index); err != nil {
-		return fmt.Errorf("cannot index Pods: %w", err)
-	}
-	nodes := ctrl.NewControllerManagedBy(mgr).Named("binding")
-	if opts.Namespace == "" {
-		nodes = nodes.Watches(&v1alpha1.ClusterModelCache{}, waitingFor(mgr.GetClient()))
-	}
-	return nodes.
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-			return request(o.GetName())
-		})).
-		Watches(&v1alpha1.InferenceServerConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfConfig(mgr.GetClient())), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.LauncherConfig{}, handler.EnqueueRequestsFromMapFunc(nodesOfNamespace(mgr.GetClient())), builder.WithPredicates(configChanged())).
-		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(nodesOfSecret(mgr.GetClient()))).
-		WatchesRawSource(source.Func(again.begin)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: opts.Nodes}).
-		Complete(binder)
-}
-
-func nodeOfPod(_ context.Context, o client.Object) []reconcile.Request {
-	pod, ok := o.(*corev1.Pod)
-	if !ok || !podmeta.IsRequester(pod) && !dualpods.IsLauncher(pod) || podmeta.AwaitsPlacement(pod) && !podmeta.Held(pod) {
-		return nil
-	}
-	if dualpods.IsLauncher(pod) {
-		return request(launcherpool.NodeOf(pod))
-	}
-	return request(pod.Spec.NodeName)
-}
-
-// nodesOfConfig are those of the requesters that name an InferenceServerConfig.
-func nodesOfConfig(api client.Client) handler.MapFunc {
-	return func(ctx context.Context, o client.Object) []reconcile.Request {
-		var pods corev1.PodList
-		of := client.MatchingFields{serverconfig.IndexConfig: o.GetName()}
-		if err := api.List(ctx, &pods, client.InNamespace(o.GetNamespace()), of, client.UnsafeDisableDeepCopy); err != nil {
-			return nil
-		}
-		var all []reconcile.Request
-		seen := map[string]bool{}
-		for i := range pods.Items {
-			if node := pods.Items[i].Spec.NodeName; !seen[node] {
-				seen[node] = true
-				all = append(all, request(node)...)
-			}
-		}
-		return all
-	}
 }
