@@ -1,4 +1,5 @@
-// Package manager runs the controllers of dual pods in one process.
+// Package manager runs the controllers of dual pods in one process. It puts the parts
+// together; each controller's package registers its own watches.
 package manager
 
 import (
@@ -15,8 +16,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -25,13 +24,8 @@ import (
 	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
 	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
-	"hotseat.dev/hotseat/dualpods/internal/models/modelvolume"
 	"hotseat.dev/hotseat/dualpods/internal/requesters/spi"
 	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
-	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
-	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
-	"hotseat.dev/hotseat/dualpods/internal/trust/admission"
-	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/logrelay"
 	"hotseat.dev/hotseat/dualpods/internal/wiring/telemetry"
 	"hotseat.dev/hotseat/spec/v1alpha1"
@@ -139,33 +133,11 @@ func Run(ctx context.Context, opts Options) (err error) {
 	defer views.Close()
 	defer caches.Close()
 	defer end()
-	claimed, err := newClaims(life, mgr, views, config, &claims, opts)
-	if err != nil {
-		return err
-	}
-	publisher := &authority.Publisher{API: mgr.GetClient(), Current: keeper.Current}
-	volumes := &modelvolume.Controller{API: mgr.GetClient(), Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now, Namespace: opts.Namespace}
-	placer := placement.New(placement.Options{
-		API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat"), Caches: opts.Namespace == "", Now: time.Now,
-	})
-	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: views, Recorder: mgr.GetEventRecorder("hotseat")})
-	if opts.Namespace == "" { // else ClusterModelCaches are left to a controller of the whole cluster
-		if err := caches.SetupWithManager(ctx, mgr, models.source()); err != nil {
-			return err
-		}
-	}
-	if err := errors.Join(binder.SetupWithManager(ctx, mgr, again.source(), opts.Namespace, controller.Options{MaxConcurrentReconciles: opts.Nodes}), pool.SetupWithManager(ctx, mgr, counts.source()), configs.SetupWithManager(ctx, mgr), publisher.SetupWithManager(mgr, trusted.namespaces.source()), claimed.SetupWithManager(life, mgr, claims.source(), triedAgain()), volumes.SetupWithManager(ctx, mgr, triedAgain()), placer.SetupWithManager(ctx, mgr), setUpAdmission(mgr, keeper, trusted, &admission.Guard{Uses: caches.Uses}, opts), setUpProbes(mgr)); err != nil {
+	if err := setUp(life, mgr, config, parts{binder, pool, caches, views, keeper, trusted}, heard, opts); err != nil {
 		return err
 	}
 	if err := mgr.Start(ctx); err != nil {
 		return fmt.Errorf("cannot run the controllers: %w", err)
-	}
-	return nil
-}
-
-func setUpProbes(mgr ctrl.Manager) error {
-	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
-		return fmt.Errorf("cannot answer probes: %w", err)
 	}
 	return nil
 }
@@ -190,28 +162,4 @@ func managerOptions(config *rest.Config, opts Options) (ctrl.Options, error) {
 		mopts.Cache.DefaultNamespaces = map[string]cache.Config{opts.Namespace: {}}
 	}
 	return mopts, elect(&mopts, config, opts)
-}
-
-// watched are launchers as package binding asks for them.
-type watched struct {
-	*nodeview.Set
-	telemetry *telemetry.Telemetry
-	relay     *logrelay.Relay
-}
-
-// logsOf are launchers as package logrelay asks for them.
-func logsOf(views *nodeview.Set) func(uid string) logrelay.Launcher {
-	return func(uid string) logrelay.Launcher {
-		if c := views.Client(uid); c != nil {
-			return c
-		}
-		return nil
-	}
-}
-
-func (w watched) Client(key string) binding.LauncherClient {
-	if c := w.Set.Client(key); c != nil {
-		return w.relay.Watched(w.telemetry.Launcher(c))
-	}
-	return nil
 }

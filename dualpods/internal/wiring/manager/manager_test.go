@@ -10,14 +10,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"hotseat.dev/hotseat/spec/podmeta"
 	"hotseat.dev/hotseat/test/patience"
 )
 
@@ -51,33 +45,4 @@ func TestAReplicaWithAnIdentityAndNoPlaceForTheLeaseSaysSo(t *testing.T) {
 		Config: &rest.Config{Host: "http://127.0.0.1:1"}, LeaderElection: true, Identity: "a", MetricsAddress: "0", ProbesAddress: "0", Log: logr.Discard(),
 	})
 	require.ErrorContains(t, err, "no namespace for the Lease")
-}
-
-func TestANodeThatIsAskedForBeforeTheQueueIsThereIsNoHarm(t *testing.T) {
-	var again requests
-	again.add("too early")
-	again.addLater(client.ObjectKey{Name: "too early"})
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
-	defer queue.ShutDown()
-	require.NoError(t, again.begin(t.Context(), queue))
-	again.add("n1")
-	again.add("n1")
-	got, _ := queue.Get()
-	assert.Equal(t, "n1", got.Name)
-	queue.Done(got)
-	assert.Zero(t, queue.Len(), "twice is once")
-}
-
-func TestTheTokensOfLaunchersAreAllTheSecretsThatAreWatched(t *testing.T) {
-	own, err := ownOnly()
-	require.NoError(t, err)
-	for o, by := range own {
-		if _, ok := o.(*corev1.Secret); !ok {
-			continue
-		}
-		assert.True(t, by.Label.Matches(labels.Set{podmeta.LabelLauncherConfig: "any"}))
-		assert.False(t, by.Label.Matches(labels.Set{podmeta.LabelManagedBy: podmeta.ManagedBy}))
-		return
-	}
-	require.Fail(t, "all Secrets are watched")
 }

@@ -24,7 +24,7 @@ type requests struct {
 	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
 }
 
-// source has what is added queued for a controller.
+// source is a watch that enqueues what is added.
 func (r *requests) source() source.Source { return source.Func(r.begin) }
 
 func (r *requests) begin(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {

@@ -101,3 +101,12 @@ func TestLabelsThatManyNodesHaveAreHeldOnce(t *testing.T) {
 		assert.Same(t, where, held(second)[n])
 	}
 }
+
+func TestOfNamespacesIsCachedFromWhereTheirModelsComeAlone(t *testing.T) {
+	ns := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+	ns.Name, ns.Labels, ns.Annotations = "n", map[string]string{"a": "b"}, map[string]string{podmeta.AnnotationModelCache: "off", "other": "x"}
+	got, err := slim(ns)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{podmeta.AnnotationModelCache: "off"}, got.(*metav1.PartialObjectMetadata).Annotations)
+	assert.Empty(t, got.(*metav1.PartialObjectMetadata).Labels)
+}

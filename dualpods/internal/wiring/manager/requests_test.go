@@ -5,12 +5,25 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"hotseat.dev/hotseat/spec/podmeta"
 )
+
+func TestANodeThatIsAskedForBeforeTheQueueIsThereIsNoHarm(t *testing.T) {
+	var again requests
+	again.add("too early")
+	again.addLater(client.ObjectKey{Name: "too early"})
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	require.NoError(t, again.begin(t.Context(), queue))
+	again.add("n1")
+	again.add("n1")
+	got, _ := queue.Get()
+	assert.Equal(t, "n1", got.Name)
+	queue.Done(got)
+	assert.Zero(t, queue.Len(), "twice is once")
+}
 
 func TestANodeIsLookedAtWhenItsLauncherHasOtherModelsWhole(t *testing.T) {
 	queued := func() (*requests, workqueue.TypedRateLimitingInterface[reconcile.Request]) {
@@ -30,15 +43,6 @@ func TestANodeIsLookedAtWhenItsLauncherHasOtherModelsWhole(t *testing.T) {
 	assert.Zero(t, looked.Len(), "nobody knows it")
 	heard.modelsChanged("one", true)
 	assert.Equal(t, 1, looked.Len())
-}
-
-func TestOfNamespacesIsCachedFromWhereTheirModelsComeAlone(t *testing.T) {
-	ns := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
-	ns.Name, ns.Labels, ns.Annotations = "n", map[string]string{"a": "b"}, map[string]string{podmeta.AnnotationModelCache: "off", "other": "x"}
-	got, err := slim(ns)
-	require.NoError(t, err)
-	assert.Equal(t, map[string]string{podmeta.AnnotationModelCache: "off"}, got.(*metav1.PartialObjectMetadata).Annotations)
-	assert.Empty(t, got.(*metav1.PartialObjectMetadata).Labels)
 }
 
 func TestWhatCouldNotBeMadeIsTriedAgainSoon(t *testing.T) {

@@ -1,0 +1,145 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"hotseat.dev/hotseat/dualpods/internal/launchers/launcherpool"
+	"hotseat.dev/hotseat/dualpods/internal/launchers/nodeview"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelcache"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelclaim"
+	"hotseat.dev/hotseat/dualpods/internal/models/modelvolume"
+	"hotseat.dev/hotseat/dualpods/internal/models/sourcesecret"
+	"hotseat.dev/hotseat/dualpods/internal/servers/binding"
+	"hotseat.dev/hotseat/dualpods/internal/servers/placement"
+	"hotseat.dev/hotseat/dualpods/internal/servers/serverconfig"
+	"hotseat.dev/hotseat/dualpods/internal/trust/admission"
+	"hotseat.dev/hotseat/dualpods/internal/trust/authority"
+)
+
+// parts are the controllers that other parts use too.
+type parts struct {
+	binder  *binding.Controller
+	pool    *launcherpool.Pool
+	caches  *modelcache.Controller
+	views   *nodeview.Set
+	keeper  *authority.Keeper
+	trusted *trust
+}
+
+// setUp makes the remaining controllers, and registers all of them with the manager.
+// Each package registers its own watches; the queues carry what no watch reports.
+func setUp(ctx context.Context, mgr ctrl.Manager, config *rest.Config, p parts, queues ears, opts Options) error {
+	claims, err := newClaims(ctx, mgr, p.views, config, queues.claims, opts)
+	if err != nil {
+		return err
+	}
+	configs := serverconfig.New(serverconfig.Options{API: mgr.GetClient(), Views: p.views, Recorder: mgr.GetEventRecorder("hotseat")})
+	publisher := &authority.Publisher{API: mgr.GetClient(), Current: p.keeper.Current}
+	volumes := &modelvolume.Controller{API: mgr.GetClient(), Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now, Namespace: opts.Namespace}
+	placer := placement.New(placement.Options{
+		API: mgr.GetClient(), Views: p.views, Recorder: mgr.GetEventRecorder("hotseat"), Caches: opts.Namespace == "", Now: time.Now,
+	})
+	return errors.Join(
+		p.binder.SetupWithManager(ctx, mgr, queues.nodes.source(), opts.Namespace, controller.Options{MaxConcurrentReconciles: opts.Nodes}),
+		p.pool.SetupWithManager(ctx, mgr, queues.configs.source()),
+		configs.SetupWithManager(ctx, mgr),
+		publisher.SetupWithManager(mgr, p.trusted.namespaces.source()),
+		setUpModels(ctx, mgr, p.caches, queues.models, opts),
+		claims.SetupWithManager(ctx, mgr, queues.claims.source(), triedAgain()),
+		volumes.SetupWithManager(ctx, mgr, triedAgain()),
+		placer.SetupWithManager(ctx, mgr),
+		setUpAdmission(mgr, p.keeper, p.trusted, &admission.Guard{Uses: p.caches.Uses}, opts),
+		setUpProbes(mgr),
+	)
+}
+
+// setUpModels registers the controller of ClusterModelCaches, unless this process watches
+// only one namespace: a controller of the whole cluster reconciles them then.
+func setUpModels(ctx context.Context, mgr ctrl.Manager, caches *modelcache.Controller, again *requests, opts Options) error {
+	if opts.Namespace != "" {
+		return nil
+	}
+	return caches.SetupWithManager(ctx, mgr, again.source())
+}
+
+// newModels makes the controller of model caches.
+func newModels(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, config *rest.Config, again *requests, opts Options) (*modelcache.Controller, error) {
+	secrets, err := openSecrets(ctx, mgr, config, opts, func() { again.add("") })
+	if err != nil {
+		return nil, err
+	}
+	accounts := newAccounts(mgr, func(account client.ObjectKey) {
+		if account.Namespace == secrets.namespace {
+			again.add("")
+		}
+	})
+	return modelcache.New(ctx, modelcache.Options{
+		API: mgr.GetClient(), Launchers: modelcache.LaunchersOf(views), Namespace: secrets.namespace, Recorder: mgr.GetEventRecorder("hotseat"),
+		Credentials: sourcesecret.Reader{Secret: secrets.get, Account: accounts.get},
+		Again:       func() { again.add("") }, Now: time.Now, Log: opts.Log.WithName("modelcache"),
+	}), nil
+}
+
+// newClaims makes the controller of ModelCaches.
+func newClaims(ctx context.Context, mgr ctrl.Manager, views *nodeview.Set, config *rest.Config, again *requests, opts Options) (*modelclaim.Controller, error) {
+	api := mgr.GetClient()
+	secrets, err := newNamedSecrets(mgr, config, opts, func(secret client.ObjectKey) { again.addAll(modelclaim.CachesOfSecret(ctx, api, secret)) })
+	if err != nil {
+		return nil, err
+	}
+	accounts := newAccounts(mgr, func(account client.ObjectKey) { again.addAll(modelclaim.CachesOfAccount(ctx, api, account)) })
+	return modelclaim.New(modelclaim.Options{
+		API: api, Launchers: views, Credentials: sourcesecret.Reader{Secret: secrets.get, Account: accounts.get}, Class: modelclaim.ReadClass(mgr.GetAPIReader()), Image: opts.LauncherImage,
+		Recorder: mgr.GetEventRecorder("hotseat"), Now: time.Now,
+	}), nil
+}
+
+// setUpAdmission has the API server ask the replica that leads whether a model cache
+// may be deleted. A controller that keeps no model caches is not asked.
+func setUpAdmission(mgr ctrl.Manager, keeper *authority.Keeper, on *trust, guard *admission.Guard, opts Options) error {
+	if opts.AdmissionPort == 0 || opts.Namespace != "" {
+		return nil
+	}
+	address, err := netip.ParseAddr(opts.PodIP)
+	if err != nil {
+		return fmt.Errorf("cannot be asked by the API server: --pod-ip: %w", err)
+	}
+	namespace, err := authority.Namespace(cmp.Or(opts.CANamespace, opts.LeaseNamespace))
+	if err != nil {
+		return err
+	}
+	server := admission.NewServer(opts.AdmissionPort, keeper.Serving(admission.ServerName(namespace)), guard)
+	publisher := &admission.Publisher{
+		API: mgr.GetClient(), Namespace: namespace, Address: address, Port: int32(opts.AdmissionPort),
+		Certificates: func(ctx context.Context) ([]byte, error) {
+			now, err := keeper.Current(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return now.Certificates(), nil
+		},
+	}
+	return errors.Join(
+		mgr.Add(manager.RunnableFunc(server.Start)), // in the replica that leads
+		publisher.SetupWithManager(mgr, on.asked.source()),
+	)
+}
+
+func setUpProbes(mgr ctrl.Manager) error {
+	if err := errors.Join(mgr.AddHealthzCheck("ping", healthz.Ping), mgr.AddReadyzCheck("ping", healthz.Ping)); err != nil {
+		return fmt.Errorf("cannot answer probes: %w", err)
+	}
+	return nil
+}
