@@ -68,7 +68,7 @@ func (r *Requester) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	case "PUT " + requesterapi.PathProxyConfig:
 		var config requesterapi.ProxyConfig
 		if err := json.NewDecoder(request.Body).Decode(&config); err != nil {
-			refuse(w, http.StatusBadRequest, requesterapi.CodeInvalid, "the body is no proxy configuration: %v", err)
+			refuse(w, http.StatusBadRequest, requesterapi.CodeInvalid, "the body is not a proxy configuration: %v", err)
 			return
 		}
 		r.do(w, config.Binding, func() any { return r.bind(w, config) })
@@ -94,7 +94,7 @@ func (r *Requester) do(w http.ResponseWriter, binding string, change func() any)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.proxy.State == requesterapi.StateBound && binding != "" && binding != r.proxy.Binding {
-		refuse(w, http.StatusConflict, requesterapi.CodeOtherBinding, "this requester is bound to %s, not to %s: nothing was done", r.proxy.Binding, binding)
+		refuse(w, http.StatusConflict, requesterapi.CodeOtherBinding, "this requester is bound to %s, not to %s: nothing has changed", r.proxy.Binding, binding)
 		return
 	}
 	if body := change(); body != nil {
@@ -107,7 +107,7 @@ func (r *Requester) bind(w http.ResponseWriter, config requesterapi.ProxyConfig)
 	case r.proxy.State == requesterapi.StateUnbound:
 		r.proxy.ProxyConfig, r.proxy.State = config, requesterapi.StateBound
 	case r.proxy.ProxyConfig != config:
-		refuse(w, http.StatusConflict, requesterapi.CodeOtherBinding, "binding %s is there already with other fields: DELETE it first", config.Binding)
+		refuse(w, http.StatusConflict, requesterapi.CodeOtherBinding, "binding %s exists already with other fields: DELETE it first", config.Binding)
 		return nil
 	}
 	return r.proxy
@@ -119,7 +119,7 @@ func (r *Requester) unbind() {
 
 func (r *Requester) becomeReady(w http.ResponseWriter, came time.Time) any {
 	if r.proxy.State == requesterapi.StateUnbound {
-		refuse(w, http.StatusConflict, requesterapi.CodeUnbound, "nobody is bound: PUT %s first", requesterapi.PathProxyConfig)
+		refuse(w, http.StatusConflict, requesterapi.CodeUnbound, "this requester is not bound: PUT %s first", requesterapi.PathProxyConfig)
 		return nil
 	}
 	r.proxy.Ready = true

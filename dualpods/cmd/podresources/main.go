@@ -57,13 +57,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	flags.StringVar(&opts.Listen, "listen", fmt.Sprintf(":%d", podresourcesapi.DefaultPort), "`address` and port to listen on")
 	flags.StringVar(&opts.Socket, "socket", "/var/lib/kubelet/pod-resources/kubelet.sock", "`path` of the kubelet's socket of its PodResources API")
 	flags.StringVar(&opts.TLS.CertFile, "tls-cert", "", "`file` of the certificate to serve with; empty for plain HTTP")
-	flags.StringVar(&opts.TLS.KeyFile, "tls-key", "", "`file` of its key")
-	flags.StringVar(&opts.TLS.ClientCAFile, "client-ca", "", "`file` of the certificates that must have signed a client's own")
-	flags.StringVar(&opts.TokenFile, "token-file", "", "`file` of the token that clients have to know who show no certificate")
-	showVersion := flags.Bool("version", false, "print the version and end")
+	flags.StringVar(&opts.TLS.KeyFile, "tls-key", "", "`file` of the key of --tls-cert")
+	flags.StringVar(&opts.TLS.ClientCAFile, "client-ca", "", "`file` of the certificate authorities that may sign the certificates of clients")
+	flags.StringVar(&opts.TokenFile, "token-file", "", "`file` of the token for clients without a certificate")
+	showVersion := flags.Bool("version", false, "print the version and exit")
 	err := flags.Parse(args)
 	if err == nil && flags.NArg() > 0 {
-		err = fmt.Errorf("%q is too much: podresources takes flags only", flags.Arg(0))
+		err = fmt.Errorf("unknown argument %q: podresources takes only flags", flags.Arg(0))
 	}
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
@@ -84,7 +84,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = s.Run(ctx)
 	}
 	if err != nil {
-		opts.Logger.Error("ended by an error", "error", err)
+		opts.Logger.Error("podresources failed", "error", err)
 		return exitFailed
 	}
 	return 0

@@ -51,17 +51,17 @@ func parse(args []string, env func(string) (string, bool)) (settings, error) {
 	o := &s.options
 	flags.IntVar(&o.ProbesPort, "probes-port", requesterapi.DefaultProbesPort, "`port` of /ready, /healthz and /metrics")
 	flags.IntVar(&o.SPIPort, "spi-port", requesterapi.DefaultSPIPort, "`port` of the SPI, which the controller uses")
-	flags.StringVar(&o.Host, "host", "", "`address` to listen on; empty is every one of the Pod's")
-	flags.StringVar(&o.ClientCAFile, "client-ca", "", "`file` of the certificates that must have signed a client's own at the SPI; empty is "+clientCA+" where that is there, else anybody may give orders")
-	flags.StringVar(&o.AcceleratorsFrom, "accelerators-from", "auto", "who tells the UUIDs of the Pod's GPUs: env (NVIDIA_VISIBLE_DEVICES), nvml, or auto: `source` env where it names UUIDs, else nvml")
+	flags.StringVar(&o.Host, "host", "", "`address` to listen on; empty listens on all addresses of the Pod")
+	flags.StringVar(&o.ClientCAFile, "client-ca", "", "`file` of the certificate authorities that may sign the certificates of SPI clients; empty: "+clientCA+" if it exists, else any client may use the SPI")
+	flags.StringVar(&o.AcceleratorsFrom, "accelerators-from", "auto", "`source` of the UUIDs of the Pod's GPUs: env (NVIDIA_VISIBLE_DEVICES), nvml, or auto, which is env if it has UUIDs, else nvml")
 	flags.DurationVar(&o.TerminationGrace, "termination-grace", defaultGrace, "how long to stay bound after SIGTERM; `duration` shorter than the Pod's terminationGracePeriodSeconds")
-	flags.BoolVar(&s.version, "version", false, "print the version and end")
+	flags.BoolVar(&s.version, "version", false, "print the version and exit")
 	s.help = intro + flags.FlagUsages()
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
 	if rest := flags.Args(); len(rest) > 0 {
-		return s, fmt.Errorf("%q is too much: the requester takes flags only", rest[0])
+		return s, fmt.Errorf("unknown argument %q: the requester takes only flags", rest[0])
 	}
 	if err := fromEnvironment(flags, env); err != nil {
 		return s, err
@@ -89,7 +89,7 @@ func mountedCA(dir string) (string, error) {
 	}
 	file := filepath.Join(dir, mtls.CAFile)
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%s is there without %s: mount the ConfigMap %s there with that file, and without optional, so that the Pod waits for it", dir, mtls.CAFile, mtls.ConfigMap)
+		return "", fmt.Errorf("%s exists, but has no %s: mount the ConfigMap %s there with that file, and without optional, so that the Pod waits for it", dir, mtls.CAFile, mtls.ConfigMap)
 	}
 	return file, nil // where it cannot be looked at, reading it fails, and nobody is let in
 }
@@ -110,7 +110,7 @@ func fromEnvironment(flags *pflag.FlagSet, env func(string) (string, bool)) erro
 			return // tcp://: Kubernetes names the ports of a Service called "spi" so
 		}
 		if err := f.Value.Set(value); err != nil {
-			wrong = append(wrong, fmt.Errorf("%s is %q: give it as --%s takes it (%s)", name, value, f.Name, f.Value.Type()))
+			wrong = append(wrong, fmt.Errorf("%s is %q: give a value as for --%s (%s)", name, value, f.Name, f.Value.Type()))
 		}
 	})
 	return errors.Join(wrong...)
@@ -121,7 +121,7 @@ func (s *settings) check() error {
 	o := s.options
 	for name, port := range map[string]int{"--probes-port": o.ProbesPort, "--spi-port": o.SPIPort} {
 		if port < 0 || port > 65535 {
-			return fmt.Errorf("%s is %d: give a port from 1 to 65535 (0: any that is free)", name, port)
+			return fmt.Errorf("%s is %d: give a port from 1 to 65535, or 0 for any free port", name, port)
 		}
 	}
 	switch {

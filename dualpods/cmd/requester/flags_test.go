@@ -46,7 +46,7 @@ func TestAFlagCountsMoreThanTheEnvironment(t *testing.T) {
 func TestAWrongCommandLineIsToldWhatWouldBeRight(t *testing.T) {
 	for want, args := range map[string][]string{
 		"unknown flag: --port":                    {"--port=1"},
-		`"serve" is too much`:                     {"serve"},
+		`unknown argument "serve"`:                {"serve"},
 		"invalid argument \"x\" for \"--spi-port": {"--spi-port=x"},
 		"--spi-port is 70000: give a port from":   {"--spi-port=70000"},
 		"--probes-port is -1: give a port from":   {"--probes-port=-1"},
@@ -58,7 +58,7 @@ func TestAWrongCommandLineIsToldWhatWouldBeRight(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 	_, err := parse(nil, environ("HOTSEAT_REQUESTER_TERMINATION_GRACE", "25"))
-	require.ErrorContains(t, err, `HOTSEAT_REQUESTER_TERMINATION_GRACE is "25": give it as --termination-grace takes it (duration)`)
+	require.ErrorContains(t, err, `HOTSEAT_REQUESTER_TERMINATION_GRACE is "25": give a value as for --termination-grace (duration)`)
 	_, err = parse(nil, environ("SPI_PORT", "spi"))
 	require.ErrorContains(t, err, `SPI_PORT is "spi"`)
 }
@@ -85,10 +85,10 @@ func TestAFolderForTheAuthoritiesThatLacksThemIsNotServedWithoutTLS(t *testing.T
 	assert.Empty(t, file, "nothing is mounted: anybody may give orders")
 
 	_, err = mountedCA(dir)
-	require.EqualError(t, err, dir+" is there without ca.crt: mount the ConfigMap hotseat-ca there with that file, and without optional, so that the Pod waits for it")
+	require.EqualError(t, err, dir+" exists, but has no ca.crt: mount the ConfigMap hotseat-ca there with that file, and without optional, so that the Pod waits for it")
 	require.NoError(t, os.Symlink(filepath.Join("..data", "ca.crt"), filepath.Join(dir, "ca.crt"))) // as the kubelet mounts files, of which this one is gone
 	_, err = mountedCA(dir)
-	require.ErrorContains(t, err, "without ca.crt")
+	require.ErrorContains(t, err, "has no ca.crt")
 
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "..data"), 0o755))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "..data", "ca.crt"), nil, 0o600))

@@ -85,7 +85,7 @@ func run(args []string, env func(string) (string, bool), stdout, stderr io.Write
 		return exitFailed
 	}
 	if err := errors.Join(r.Run(ctx), r.Close()); err != nil {
-		logger.Error("ended by an error", "error", err)
+		logger.Error("the requester failed", "error", err)
 		return exitFailed
 	}
 	logger.Info("ended")

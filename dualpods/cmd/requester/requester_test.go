@@ -106,7 +106,7 @@ func TestSIGTERMEndsARequesterThatNobodyUnbindsWithItsGrace(t *testing.T) {
 	require.Equal(t, 0, p.exit())
 	_, err := conn.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
-	require.Contains(t, p.stderr.String(), "the termination grace is over")
+	require.Contains(t, p.stderr.String(), "the termination grace has passed")
 }
 
 func TestASecondSIGTERMEndsTheRequesterAtOnce(t *testing.T) {

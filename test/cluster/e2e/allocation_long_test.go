@@ -18,7 +18,7 @@ func TestWhileTheKubeletCannotBeAskedNothingIsBoundAndTheStatusSaysWhy(t *testin
 	s := newPool(t, func(c *v1alpha1.LauncherConfig) { c.Spec.AllocationCheck.KubeletDir = "/var/lib/no-kubelet" })
 	s.allReady()
 	s.deploy(server{app: "waits", node: 1}, 1)
-	s.waitsFor("waits", "the kubelet does not say at /var/lib/kubelet/pod-resources/kubelet.sock which Pods have which devices")
+	s.waitsFor("waits", "cannot ask the kubelet at /var/lib/kubelet/pod-resources/kubelet.sock which devices Pods have")
 	assert.Empty(t, s.records(s.poolPods()[cluster.NodeName(1)].Name))
 	s.eventually("the folder is mended", func() bool {
 		config := s.config()

@@ -25,7 +25,7 @@ func TestARequesterThatRefusesToBindIsToldWhyAndServedOnceItAsksForAnotherPort(t
 	pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	pod.Namespace, pod.Name = s.ns, "squatted"
 	require.NoError(t, s.api.Create(t.Context(), pod))
-	s.told("squatted", "serving_port 8000 is taken by another program of this Pod")
+	s.told("squatted", "serving_port 8000 is in use by another program of this Pod")
 	assert.True(t, slices.Contains(s.reasons(pod), "Warning RequesterRefuses"))
 	status := s.status("squatted")
 	assert.Equal(t, "Waiting", status.State)

@@ -59,7 +59,7 @@ func TestAnAnswerThatIsNoneIsAnErrorThatSaysSo(t *testing.T) {
 	}{
 		"a problem":           {http.StatusBadGateway, `{"status": 502, "detail": "the kubelet is away"}`, "502 the kubelet is away"},
 		"somebody else's 404": {http.StatusNotFound, "<html>", "404 Not Found"},
-		"no JSON":             {http.StatusOK, "<html>", "no list of Pods"},
+		"no JSON":             {http.StatusOK, "<html>", "as a list of Pods"},
 		"too much":            {http.StatusOK, strings.Repeat(" ", podresourcesapi.MaxAnswer+1), "more than"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -88,7 +88,7 @@ func (c *Client) Pods(ctx context.Context, target nodeview.Target, namespace str
 	}
 	var told podresourcesapi.Pods
 	if err := json.Unmarshal(answer, &told); err != nil {
-		return nil, fmt.Errorf("the answer is no list of Pods: %w", err)
+		return nil, fmt.Errorf("cannot read the answer as a list of Pods: %w", err)
 	}
 	return told.Pods, nil
 }

@@ -26,7 +26,7 @@ func GPUs(pods []podresourcesapi.Pod, pod string) (uuids []string, err error) {
 			continue
 		}
 		if seen {
-			return nil, fmt.Errorf("the kubelet tells of two Pods of that name")
+			return nil, fmt.Errorf("the kubelet reports two Pods of that name")
 		}
 		seen = true
 		for _, c := range p.Containers {
@@ -36,7 +36,7 @@ func GPUs(pods []podresourcesapi.Pod, pod string) (uuids []string, err error) {
 			for _, id := range c.Devices[string(podmeta.ResourceGPU)] {
 				uuid, _, _ := strings.Cut(id, "::")
 				if !strings.HasPrefix(uuid, "GPU-") && !strings.HasPrefix(uuid, "MIG-") {
-					return nil, fmt.Errorf("the kubelet gave it device %q, which is no UUID of a GPU: where the device plugin has no UUIDs, set spec.allocationCheck.mode of the LauncherConfig to None", id)
+					return nil, fmt.Errorf("the kubelet gave it device %q, which is not the UUID of a GPU: if the device plugin has no UUIDs, set spec.allocationCheck.mode of the LauncherConfig to None", id)
 				}
 				uuids = append(uuids, uuid)
 			}

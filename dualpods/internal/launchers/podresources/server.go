@@ -116,19 +116,19 @@ func (s *Server) pods(w http.ResponseWriter, r *http.Request) {
 	}
 	namespace := r.URL.Query().Get(podresourcesapi.ParamNamespace)
 	if namespace == "" {
-		s.refuse(w, http.StatusBadRequest, errors.New("the parameter "+podresourcesapi.ParamNamespace+" is missing: it names the namespace whose Pods are told"))
+		s.refuse(w, http.StatusBadRequest, errors.New("the parameter "+podresourcesapi.ParamNamespace+" is missing: give the namespace of the Pods"))
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), askLimit)
 	defer cancel()
 	pods, err := s.kubelet.list(ctx, namespace)
 	if err != nil {
-		s.refuse(w, http.StatusBadGateway, fmt.Errorf("the kubelet does not say at %s which Pods have which devices: %w", s.opts.Socket, err))
+		s.refuse(w, http.StatusBadGateway, fmt.Errorf("cannot ask the kubelet at %s which devices Pods have: %w", s.opts.Socket, err))
 		return
 	}
 	text, err := json.Marshal(pods)
 	if err == nil && len(text) > podresourcesapi.MaxAnswer {
-		err = fmt.Errorf("the answer has %d bytes, and at most %d are sent", len(text), podresourcesapi.MaxAnswer)
+		err = fmt.Errorf("the answer has %d bytes, and at most %d can be sent", len(text), podresourcesapi.MaxAnswer)
 	}
 	if err != nil {
 		s.refuse(w, http.StatusInternalServerError, err)
@@ -139,7 +139,7 @@ func (s *Server) pods(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) refuse(w http.ResponseWriter, status int, err error) {
-	s.opts.Logger.Warn("refused", "status", status, "error", err)
+	s.opts.Logger.Warn("refused a request", "status", status, "error", err)
 	w.Header().Set("Content-Type", podresourcesapi.ProblemContentType)
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(podresourcesapi.Problem{Title: http.StatusText(status), Status: status, Detail: err.Error()})
@@ -156,7 +156,7 @@ func (s *Server) access() (secured *tls.Config, err error) {
 	case s.opts.TokenFile != "":
 		_, err = s.token()
 	case !known:
-		err = errors.New("nobody could be told apart from anybody else: give --tls-cert, --tls-key and --client-ca, or --token-file")
+		err = errors.New("clients cannot be authenticated: give --tls-cert, --tls-key and --client-ca, or --token-file")
 	}
 	return secured, err
 }
@@ -183,7 +183,7 @@ func (s *Server) allow(r *http.Request) (status int, err error) {
 	}
 	want, err := s.token()
 	if err != nil {
-		return http.StatusServiceUnavailable, fmt.Errorf("nobody is let in: %w", err)
+		return http.StatusServiceUnavailable, fmt.Errorf("every client is refused: %w", err)
 	}
 	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	// Of the hashes, since those take the same time whatever the two have in common.

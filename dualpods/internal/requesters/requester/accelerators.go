@@ -20,7 +20,7 @@ const (
 
 // errNobodyKnows says that there is nothing here that knows how much device
 // memory is in use.
-var errNobodyKnows = errors.New("nothing here knows how much device memory is in use")
+var errNobodyKnows = errors.New("cannot find out how much device memory is in use")
 
 // accelerators are the GPUs that the Pod was given. Both methods ask anew and
 // may be called from several goroutines.
@@ -93,11 +93,11 @@ func (e *fromEnv) uuids() ([]string, error) {
 	for _, uuid := range found {
 		switch {
 		case anIndex.MatchString(uuid):
-			return nil, fmt.Errorf("%s is %q: %s is an index, which says nothing outside this machine: %s", envVisible, e.visible, uuid, right)
+			return nil, fmt.Errorf("%s is %q: %s is an index, which means nothing outside this machine: %s", envVisible, e.visible, uuid, right)
 		case !aUUID.MatchString(uuid):
-			return nil, fmt.Errorf("%s is %q: %q is no UUID of a GPU: %s", envVisible, e.visible, uuid, right)
+			return nil, fmt.Errorf("%s is %q: %q is not the UUID of a GPU: %s", envVisible, e.visible, uuid, right)
 		case seen[uuid]:
-			return nil, fmt.Errorf("%s is %q: %s is there twice: give it once", envVisible, e.visible, uuid)
+			return nil, fmt.Errorf("%s is %q: it has %s twice: give it once", envVisible, e.visible, uuid)
 		}
 		seen[uuid] = true
 	}
@@ -107,7 +107,7 @@ func (e *fromEnv) uuids() ([]string, error) {
 func (e *fromEnv) memory() (requesterapi.MemoryUsage, error) {
 	uuids, err := e.uuids()
 	if err != nil {
-		return nil, failed(requesterapi.CodeNoAccelerators, "which GPUs this Pod has cannot be told: %v", err)
+		return nil, failed(requesterapi.CodeNoAccelerators, "cannot find out which GPUs this Pod has: %v", err)
 	}
 	if e.simulated != "" {
 		return simulatedMemory(e.simulated, uuids)

@@ -24,11 +24,11 @@ func TestWhatTheEnvironmentMayNameAndWhatNot(t *testing.T) {
 		"0":                                 "0 is an index",
 		"GPU-a,1":                           "1 is an index",
 		"0:1":                               "0:1 is an index",
-		"GPU-a,":                            `"" is no UUID`,
-		"GPU-a, GPU-b":                      `" GPU-b" is no UUID`,
-		"GPU-":                              `"GPU-" is no UUID`,
-		"/var/run/nvidia-container-devices": `is no UUID of a GPU: let the device plugin give UUIDs`,
-		"GPU-a,GPU-b,GPU-a":                 "GPU-a is there twice",
+		"GPU-a,":                            `"" is not the UUID`,
+		"GPU-a, GPU-b":                      `" GPU-b" is not the UUID`,
+		"GPU-":                              `"GPU-" is not the UUID`,
+		"/var/run/nvidia-container-devices": `is not the UUID of a GPU: let the device plugin give UUIDs`,
+		"GPU-a,GPU-b,GPU-a":                 "it has GPU-a twice",
 	} {
 		found, err := openAccelerators("env", environment(envVisible, visible))
 		require.NoError(t, err)
@@ -85,5 +85,5 @@ func TestMemoryThatNobodyKnowsOfIsNotSaidToBeNone(t *testing.T) {
 	s := start(t, func(o *Options) {
 		o.Getenv = environment(envVisible, "GPU-a", envNVMLLibrary, "/nowhere/libnvidia-ml.so.1")
 	})
-	requireProblem(t, s.get(requesterapi.PathAcceleratorMemoryUsage), 501, requesterapi.CodeNotSupported, "nothing here knows how much device memory is in use")
+	requireProblem(t, s.get(requesterapi.PathAcceleratorMemoryUsage), 501, requesterapi.CodeNotSupported, "cannot find out how much device memory is in use")
 }

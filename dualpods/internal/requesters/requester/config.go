@@ -41,7 +41,7 @@ func checkConfig(c requesterapi.ProxyConfig) error {
 	case !isIP && (len(c.Address) > 253 || !dnsName.MatchString(c.Address)):
 		return invalid("address %q is neither an IP address nor a DNS name: give one without port, such as 10.0.0.7", c.Address)
 	case isIP && (ip.IsUnspecified() || ip.IsMulticast()):
-		return invalid("address %s is of no single machine: give that of the inference server", c.Address)
+		return invalid("address %s is not that of a single machine: give that of the inference server", c.Address)
 	case c.Port == 0:
 		return invalid("port is missing or 0: give the port of the inference server, from 1 to 65535")
 	case isIP && c.Port == c.ServingPort && isOwn(ip):

@@ -50,7 +50,7 @@ func (l *logRelay) add(ctx context.Context, name string, start int64, chunk []by
 		log = requesterapi.Log{Name: name, NextPos: start}
 	}
 	if start > log.NextPos {
-		f := failed(requesterapi.CodeLogGap, "the chunk begins at %d, but the log ends at %d: send what is between them first", start, log.NextPos)
+		f := failed(requesterapi.CodeLogGap, "the chunk begins at %d, but the log ends at %d: send the bytes between them first", start, log.NextPos)
 		f.NextPos = &log.NextPos
 		return requesterapi.LogPosition{}, f
 	}

@@ -52,7 +52,7 @@ func (r *Requester) getMetrics(w http.ResponseWriter, request *http.Request) {
 	if status.MetricsURL != "" {
 		whole = 1
 		if err := relayMetrics(request.Context(), w, status.MetricsURL); err != nil {
-			r.opts.Logger.Warn("the engine's metrics are not whole", "url", status.MetricsURL, "error", err)
+			r.opts.Logger.Warn("the engine's metrics are incomplete", "url", status.MetricsURL, "error", err)
 			whole = 0
 		}
 	}
@@ -79,7 +79,7 @@ func relayMetrics(ctx context.Context, w io.Writer, url string) error {
 	}
 	defer func() { _ = answer.Body.Close() }()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("the engine answers %s", answer.Status)
+		return fmt.Errorf("the engine answered %s", answer.Status)
 	}
 	return copyLines(w, answer.Body, scrapeSize)
 }
@@ -92,14 +92,14 @@ func copyLines(w io.Writer, from io.Reader, most int) error {
 		case errors.Is(err, io.EOF) && len(line) == 0:
 			return nil
 		case errors.Is(err, bufio.ErrBufferFull):
-			return fmt.Errorf("a line is longer than %d bytes", scrapeLine)
+			return fmt.Errorf("a line of the metrics is longer than %d bytes", scrapeLine)
 		case err != nil && !errors.Is(err, io.EOF):
 			return err
 		case err != nil:
 			line = append(line, '\n')
 		}
 		if most -= len(line); most < 0 {
-			return fmt.Errorf("they are longer than %d bytes", scrapeSize)
+			return fmt.Errorf("the metrics are longer than %d bytes", scrapeSize)
 		}
 		if _, err := w.Write(line); err != nil {
 			return err

@@ -15,4 +15,4 @@ func (*fromNVML) uuids() ([]string, error) { return nil, errStatic }
 
 func (*fromNVML) memory() (requesterapi.MemoryUsage, error) { return nil, errStatic }
 
-var errStatic = fmt.Errorf("%w: this requester is built without NVML: take one that is built with CGO_ENABLED=1", errNobodyKnows)
+var errStatic = fmt.Errorf("%w: this requester is built without NVML: use one that is built with CGO_ENABLED=1", errNobodyKnows)

@@ -82,7 +82,7 @@ func TestAServingPortThatIsTakenIsRefusedAndNothingIsBound(t *testing.T) {
 	defer other.Close()
 	config := configFor(t, "one", listen(t, echo))
 	config.ServingPort = uint16(portOf(other))
-	requireProblem(t, s.put(config), 409, requesterapi.CodePortTaken, "taken by another program")
+	requireProblem(t, s.put(config), 409, requesterapi.CodePortTaken, "in use by another program")
 	config.ServingPort = uint16(portOf(s.r.spi.listener))
 	requireProblem(t, s.put(config), 400, requesterapi.CodeInvalid, "the requester's own")
 	require.Equal(t, requesterapi.StateUnbound, s.state().State)

@@ -51,7 +51,7 @@ func (r *Requester) getReady(w http.ResponseWriter, request *http.Request) {
 	case status.Ready:
 		answerText(w, http.StatusOK, "OK")
 	case status.Terminating:
-		answerText(w, http.StatusServiceUnavailable, "not ready: told to end")
+		answerText(w, http.StatusServiceUnavailable, "not ready: terminating")
 	default:
 		answerText(w, http.StatusServiceUnavailable, "not ready: "+status.State)
 	}

@@ -74,7 +74,7 @@ func TestAProbeThatWaitsIsAnsweredWhenTheRequesterIsToldToEnd(t *testing.T) {
 	s.terminate()
 	got := <-held
 	assert.Equal(t, 503, got.status)
-	assert.Equal(t, "not ready: told to end\n", got.body)
+	assert.Equal(t, "not ready: terminating\n", got.body)
 	assert.Equal(t, 503, (<-s.probe()).status)
 	require.Equal(t, 200, s.delete("binding=one").status)
 }

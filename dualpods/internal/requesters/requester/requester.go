@@ -149,7 +149,7 @@ func (r *Requester) Run(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	bound := r.terminate()
-	r.opts.Logger.Info("told to end", "bound", bound != nil)
+	r.opts.Logger.Info("terminating", "bound", bound != nil)
 	if bound == nil {
 		return nil
 	}
@@ -160,7 +160,7 @@ func (r *Requester) Run(ctx context.Context) error {
 		return err
 	case <-bound.gone:
 	case <-grace.C:
-		r.opts.Logger.Warn("the termination grace is over, and nobody has unbound this requester", "binding", bound.config.Binding)
+		r.opts.Logger.Warn("the termination grace has passed, and the controller has not unbound this requester", "binding", bound.config.Binding)
 	}
 	return nil
 }
@@ -172,7 +172,7 @@ func (r *Requester) tellAccelerators() {
 		return
 	}
 	if uuids, err := env.uuids(); err != nil {
-		r.opts.Logger.Error("which GPUs this Pod has cannot be told", "error", err)
+		r.opts.Logger.Error("cannot find out which GPUs this Pod has", "error", err)
 	} else {
 		r.opts.Logger.Info("GPUs of this Pod", "uuids", uuids)
 	}

@@ -26,7 +26,7 @@ func TestABoundRequesterThatIsToldToEndCarriesOnUntilItIsUnbound(t *testing.T) {
 	eventually(t, func() bool { return s.state().Terminating })
 	got := s.call("GET", s.probes+requesterapi.PathReady, "")
 	require.Equal(t, 503, got.status)
-	require.Equal(t, "not ready: told to end\n", got.body)
+	require.Equal(t, "not ready: terminating\n", got.body)
 	requireProblem(t, s.post(requesterapi.PathBecomeReady, ""), 409, requesterapi.CodeTerminating, "stays unready")
 	require.Equal(t, 200, s.put(s.state().ProxyConfig).status, "the same binding is there still")
 	require.Equal(t, "b", say(t, conn, "b"))

@@ -27,17 +27,17 @@ func (r *Requester) bind(config requesterapi.ProxyConfig) error {
 	case r.bound != nil && r.bound.config == config:
 		return nil
 	case r.bound != nil && r.bound.config.Binding == config.Binding:
-		return refused(requesterapi.CodeOtherBinding, r.bound, "binding %s is there already with other fields (%s): DELETE it first", config.Binding, difference(r.bound.config, config))
+		return refused(requesterapi.CodeOtherBinding, r.bound, "binding %s exists already with other fields (%s): DELETE it first", config.Binding, difference(r.bound.config, config))
 	case r.bound != nil:
 		return refused(requesterapi.CodeOtherBinding, r.bound, "this requester is bound to %s: DELETE that first", r.bound.config.Binding)
 	case r.terminating:
-		return refused(requesterapi.CodeTerminating, nil, "this requester was told to end: bind another one")
+		return refused(requesterapi.CodeTerminating, nil, "this requester is terminating: bind another one")
 	case slices.Contains(r.reserved, int(config.ServingPort)):
-		return invalid("serving_port %d is the requester's own, for its probes or its SPI: take the port that clients of the Pod use, or move the requester's with --probes-port or --spi-port", config.ServingPort)
+		return invalid("serving_port %d is the requester's own, for its probes or its SPI: give the port that clients of the Pod use, or change the requester's with --probes-port or --spi-port", config.ServingPort)
 	}
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", net.JoinHostPort(r.opts.Host, strconv.Itoa(int(config.ServingPort))))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return refused(requesterapi.CodePortTaken, nil, "serving_port %d is taken by another program of this Pod: stop that program, or take another port", config.ServingPort)
+		return refused(requesterapi.CodePortTaken, nil, "serving_port %d is in use by another program of this Pod: stop that program, or give another port", config.ServingPort)
 	}
 	if err != nil {
 		return fmt.Errorf("cannot listen on serving_port %d: %w", config.ServingPort, err)
@@ -99,9 +99,9 @@ func (r *Requester) becomeReady(id string) error {
 	}
 	switch {
 	case r.terminating:
-		return refused(requesterapi.CodeTerminating, r.bound, "this requester was told to end, and stays unready")
+		return refused(requesterapi.CodeTerminating, r.bound, "this requester is terminating, and stays unready")
 	case r.bound == nil:
-		return refused(requesterapi.CodeUnbound, nil, "nobody is bound: PUT %s first", requesterapi.PathProxyConfig)
+		return refused(requesterapi.CodeUnbound, nil, "this requester is not bound: PUT %s first", requesterapi.PathProxyConfig)
 	case r.bound.draining():
 		return refused(requesterapi.CodeDraining, r.bound, "binding %s is being unbound", r.bound.config.Binding)
 	}
@@ -124,7 +124,7 @@ func (r *Requester) meant(id string) error {
 	if id == "" || r.bound == nil || r.bound.config.Binding == id {
 		return nil
 	}
-	return refused(requesterapi.CodeOtherBinding, r.bound, "this requester is bound to %s, not to %s: nothing was done", r.bound.config.Binding, id)
+	return refused(requesterapi.CodeOtherBinding, r.bound, "this requester is bound to %s, not to %s: nothing has changed", r.bound.config.Binding, id)
 }
 
 // status is what GET answers.

@@ -116,7 +116,7 @@ func (r *Requester) answerProblem(w http.ResponseWriter, request *http.Request, 
 	if !errors.As(err, &f) {
 		f = failed(requesterapi.CodeInternal, "%v", err)
 	}
-	r.opts.Logger.Warn("refused", "method", request.Method, "path", request.URL.Path, "status", f.Status, "detail", f.Detail)
+	r.opts.Logger.Warn("refused a request", "method", request.Method, "path", request.URL.Path, "status", f.Status, "detail", f.Detail)
 	answerJSON(w, f.Status, requesterapi.ProblemContentType, f.Problem)
 }
 
@@ -134,11 +134,11 @@ func body(w http.ResponseWriter, r *http.Request, most int) ([]byte, error) {
 	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	content, err := io.ReadAll(io.LimitReader(r.Body, int64(most)+1))
 	if err != nil {
-		return nil, invalid("the body broke off after %d bytes: %v", len(content), err)
+		return nil, invalid("the body ended early, after %d bytes: %v", len(content), err)
 	}
 	if len(content) > most {
 		_, _ = io.CopyN(io.Discard, r.Body, mostIgnored) // so that the client is done writing when it is answered
-		return nil, failed(requesterapi.CodeTooLarge, "the body has more than %d bytes: send at most as many", most)
+		return nil, failed(requesterapi.CodeTooLarge, "the body has more than %d bytes: send a smaller one", most)
 	}
 	return content, nil
 }

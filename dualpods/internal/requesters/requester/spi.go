@@ -54,7 +54,7 @@ func answerText(w http.ResponseWriter, status int, text string) {
 func (r *Requester) getAccelerators(http.ResponseWriter, *http.Request) (any, error) {
 	uuids, err := r.accelerators.uuids()
 	if err != nil {
-		return nil, failed(requesterapi.CodeNoAccelerators, "which GPUs this Pod has cannot be told: %v", err)
+		return nil, failed(requesterapi.CodeNoAccelerators, "cannot find out which GPUs this Pod has: %v", err)
 	}
 	return uuids, nil
 }
@@ -115,7 +115,7 @@ func startPos(query url.Values) (int64, error) {
 	text := query.Get(requesterapi.ParamStartPos)
 	start, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || start < 0 || start > math.MaxInt64-requesterapi.MaxLogChunk {
-		return 0, invalid("%s is %q: give the place of the chunk's first byte in the log, a number from 0", requesterapi.ParamStartPos, text)
+		return 0, invalid("%s is %q: give the position of the chunk's first byte in the log, 0 or more", requesterapi.ParamStartPos, text)
 	}
 	return start, nil
 }
@@ -152,10 +152,10 @@ func readConfig(content []byte) (requesterapi.ProxyConfig, error) {
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&config); err != nil {
-		return config, invalid("the body is no proxy configuration: %v: send an object such as %s", err, example)
+		return config, invalid("the body is not a proxy configuration: %v: send an object such as %s", err, example)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return config, invalid("the body goes on after the proxy configuration: send one object")
+		return config, invalid("the body has more after the proxy configuration: send one object")
 	}
 	if err := checkConfig(config); err != nil {
 		return config, err
@@ -173,7 +173,7 @@ func (r *Requester) deleteProxy(_ http.ResponseWriter, request *http.Request) (a
 	query := request.URL.Query()
 	id := query.Get(requesterapi.ParamBinding)
 	if id == "" {
-		return nil, invalid("%s is missing: name the binding that is to end", requesterapi.ParamBinding)
+		return nil, invalid("%s is missing: name the binding to end", requesterapi.ParamBinding)
 	}
 	limits := drainFor{timeout: requesterapi.DefaultDrainTimeout, idle: requesterapi.DefaultIdleTimeout}
 	for name, d := range map[string]*time.Duration{requesterapi.ParamDrainTimeout: &limits.timeout, requesterapi.ParamIdleTimeout: &limits.idle} {

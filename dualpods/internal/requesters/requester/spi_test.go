@@ -48,7 +48,7 @@ func TestReadinessIsWhatTheControllerSays(t *testing.T) {
 		ready(200, "OK")
 	}
 	assert.True(t, s.state().Ready)
-	requireProblem(t, s.post(requesterapi.PathBecomeUnready+"?binding=two", ""), 409, requesterapi.CodeOtherBinding, "nothing was done")
+	requireProblem(t, s.post(requesterapi.PathBecomeUnready+"?binding=two", ""), 409, requesterapi.CodeOtherBinding, "nothing has changed")
 	ready(200, "OK")
 	for range 2 {
 		require.Equal(t, 200, s.post(requesterapi.PathBecomeUnready, "").status)
@@ -72,7 +72,7 @@ func TestABadRequestIsToldWhatWouldBeRight(t *testing.T) {
 		"two objects":          {"PUT", config, `{"address": "10.0.0.7", "port": 1} {}`, "invalid", "send one object"},
 		"no address":           {"PUT", config, `{"port": 1}`, "invalid", "address is missing"},
 		"address with port":    {"PUT", config, `{"address": "10.0.0.7:80", "port": 1}`, "invalid", "give one without port"},
-		"address of nobody":    {"PUT", config, `{"address": "0.0.0.0", "port": 1}`, "invalid", "of no single machine"},
+		"address of nobody":    {"PUT", config, `{"address": "0.0.0.0", "port": 1}`, "invalid", "not that of a single machine"},
 		"long name":            {"PUT", config, `{"address": "` + strings.Repeat("a.", 200) + `a", "port": 1}`, "invalid", "neither an IP address nor a DNS name"},
 		"no port":              {"PUT", config, `{"address": "10.0.0.7"}`, "invalid", "port is missing or 0"},
 		"port too large":       {"PUT", config, `{"address": "10.0.0.7", "port": 65536}`, "invalid", "send an object such as"},
@@ -88,9 +88,9 @@ func TestABadRequestIsToldWhatWouldBeRight(t *testing.T) {
 		"drain for ever":       {"DELETE", config + "?binding=x&drain_timeout=61m", ``, "invalid", "from 0s to 1h0m0s"},
 		"idle for a word":      {"DELETE", config + "?binding=x&idle_timeout=soon", ``, "invalid", "idle_timeout is"},
 		"log without place":    {"POST", log, `x`, "invalid", "startPos is \"\""},
-		"log before its start": {"POST", log + "?startPos=-1", `x`, "invalid", "a number from 0"},
-		"log at a word":        {"POST", log + "?startPos=end", `x`, "invalid", "a number from 0"},
-		"log beyond all":       {"POST", log + "?startPos=9223372036854775807", `x`, "invalid", "a number from 0"},
+		"log before its start": {"POST", log + "?startPos=-1", `x`, "invalid", "0 or more"},
+		"log at a word":        {"POST", log + "?startPos=end", `x`, "invalid", "0 or more"},
+		"log beyond all":       {"POST", log + "?startPos=9223372036854775807", `x`, "invalid", "0 or more"},
 		"log with a gap":       {"POST", log + "?startPos=1", `x`, "log_gap", "the log ends at 0"},
 	} {
 		t.Run(name, func(t *testing.T) {

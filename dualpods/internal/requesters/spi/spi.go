@@ -174,7 +174,7 @@ func (c *Client) call(ctx context.Context, method, address, path string, query u
 		return nil
 	}
 	if err := json.Unmarshal(answer, into); err != nil {
-		return fmt.Errorf("%s %s answered what is no %T: %w", method, path, into, err)
+		return fmt.Errorf("cannot read the answer to %s %s as %T: %w", method, path, into, err)
 	}
 	return nil
 }

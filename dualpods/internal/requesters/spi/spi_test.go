@@ -156,7 +156,7 @@ func TestAnAnswerThatIsNoneIsAnError(t *testing.T) {
 		says   string
 	}{
 		"an error of something else": {func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }, "502 Bad Gateway"},
-		"a page":                     {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, "answered what is no"},
+		"a page":                     {func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }, "cannot read the answer"},
 		"a list without end": {func(w http.ResponseWriter, _ *http.Request) {
 			fmt.Fprint(w, `["`)
 			for range 3 * maxAnswer / 1024 {
@@ -164,7 +164,7 @@ func TestAnAnswerThatIsNoneIsAnError(t *testing.T) {
 					return
 				}
 			}
-		}, "answered what is no"},
+		}, "cannot read the answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(c.handle)
